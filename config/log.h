@@ -1,0 +1,19 @@
+/* Levelled log to stderr. Any thread may call it; a line is written with one write(2).
+ *
+ * When stderr is the systemd journal (JOURNAL_STREAM is set) lines start with the `<N>` priority
+ * prefix of sd-daemon(3) instead of a time stamp. Prompts and generated text are never logged. */
+#ifndef QUIRE_CONFIG_LOG_H
+#define QUIRE_CONFIG_LOG_H
+
+enum log_level { LOG_ERROR, LOG_WARNING, LOG_INFO, LOG_DEBUG };
+
+void log_set_level(enum log_level level);
+void log_write(enum log_level level, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+#define log_error(...) log_write(LOG_ERROR, __VA_ARGS__)
+#define log_warning(...) log_write(LOG_WARNING, __VA_ARGS__)
+#define log_info(...) log_write(LOG_INFO, __VA_ARGS__)
+#define log_debug(...) log_write(LOG_DEBUG, __VA_ARGS__)
+
+#endif

@@ -1,0 +1,64 @@
+/* The options of `quire serve`, read from ONE table that yields the command line flags, the YAML
+ * keys, the QUIRE_* environment variables and --help.
+ *
+ * Precedence: flag > environment > configuration file > default. A name is the same everywhere:
+ * `--max-num-seqs`, `max-num-seqs:` (or `max_num_seqs:`) and QUIRE_MAX_NUM_SEQS. */
+#ifndef QUIRE_CONFIG_OPTIONS_H
+#define QUIRE_CONFIG_OPTIONS_H
+
+#include "config/error.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define OPTIONS_MAX_LIST 64
+
+/* Owned strings; freed by options_finish. */
+struct option_list {
+    int count;
+    char *items[OPTIONS_MAX_LIST];
+};
+
+struct options {
+    char *config;                          /* path of the YAML file, or NULL */
+    char *model;                           /* path of a GGUF file; required */
+    struct option_list served_model_names; /* empty: the file's stem */
+
+    char *host; /* address to bind, default 127.0.0.1 */
+    int64_t port;
+    char *uds; /* UNIX socket path; replaces host and port when set */
+    struct option_list api_keys;
+    int64_t max_connections;
+    int64_t max_body_bytes;
+    int64_t shutdown_timeout; /* seconds to finish what is in flight after SIGTERM */
+    char *metrics_prefix;
+    char *log_level; /* error, warning, info, debug */
+
+    char *device;    /* auto, cpu */
+    int64_t threads; /* compute threads; 0: one per available core */
+
+    int64_t max_model_len; /* tokens; 0: what the model was trained for */
+    int64_t max_num_seqs;
+    int64_t max_num_batched_tokens; /* token budget of one step */
+    int64_t block_size;             /* tokens per KV block */
+    int64_t kv_cache_memory_bytes;  /* 0: chosen from the memory at hand */
+    char *kv_cache_dtype;           /* auto, f32, f16, bf16 */
+    int64_t max_queued_requests;
+    int64_t max_queued_tokens;
+    int64_t seed; /* base of the seeds of requests that bring none */
+};
+
+/* Reads argv (without the program and subcommand names), the environment and the configuration
+ * file into *out. On failure returns -1 with ERROR_CONFIG: one line with the option, where it came
+ * from, its value and what is allowed; *out then holds nothing to free. */
+int options_load(int argc, char *const *argv, char *const *environ, struct options *out,
+                 struct error *err);
+
+/* Releases what options_load put in; accepts a zeroed struct. */
+void options_finish(struct options *options);
+
+/* Text of --help, one line per option with default, range and meaning; static storage or built
+ * once, never freed by the caller. */
+const char *options_help(void);
+
+#endif

@@ -1,0 +1,66 @@
+/* The engine: one thread that owns all scheduling and KV state, fed through an inbox.
+ *
+ * The front end submits requests, learns through `wake` that some have news, collects those with
+ * engine_take_ready, and reads their streams. Nothing here waits for a client. */
+#ifndef QUIRE_ENGINE_ENGINE_H
+#define QUIRE_ENGINE_ENGINE_H
+
+#include "config/error.h"
+#include "engine/engine_stats.h"
+#include "engine/executor.h"
+#include "engine/request.h"
+#include "models/tokenizer.h"
+
+struct engine;
+
+struct engine_config {
+    int32_t max_num_seqs;           /* sequences running at once */
+    int32_t max_num_batched_tokens; /* token budget of one step */
+    int32_t max_model_len;          /* tokens of prompt plus output */
+    int32_t block_size;             /* tokens */
+    int32_t num_blocks;             /* of the KV pool */
+    int32_t max_queued_requests;    /* requests not yet running */
+    int64_t max_queued_tokens;      /* prompt tokens not yet running */
+    int32_t stall_timeout_ms;       /* unread stream: abort after this long; default 10 000 */
+    void (*wake)(void *context);    /* called by the engine thread at most once per step, when the
+                                       ready list turned non-empty; must not block */
+    void *wake_context;
+};
+
+enum submit_result {
+    SUBMIT_OK,
+    SUBMIT_QUEUE_FULL, /* 429 */
+    SUBMIT_TOO_LONG,   /* could never fit max_model_len or the pool: 400 */
+    SUBMIT_STOPPING,   /* 503 */
+    SUBMIT_FAILED,     /* the device failed: 503 */
+};
+
+/* Starts the thread. The executor and the tokenizer outlive the engine. */
+int engine_create(const struct engine_config *config, struct executor *executor,
+                  const struct tokenizer *tokenizer, struct engine **out, struct error *err);
+
+/* Any thread. Takes its own reference on SUBMIT_OK. */
+enum submit_result engine_submit(struct engine *engine, struct request *request);
+/* Any thread. The request's sequences are dropped and their blocks freed before the next step; each
+ * unfinished choice gets a last event with FINISH_ABORT. */
+void engine_cancel(struct engine *engine, struct request *request);
+
+/* Front end. Moves up to capacity requests that have unread events into out; each comes with a
+ * reference the caller drops. Returns their number; call until it returns less than capacity. */
+int engine_take_ready(struct engine *engine, struct request **out, int capacity);
+
+/* Front end, after reading a stream: lets a stalled request run again. Cheap when none is. */
+void engine_resume_reading(struct engine *engine);
+
+void engine_get_stats(struct engine *engine, struct engine_stats *out);
+/* True once a device failure stopped the engine: all requests ended with FINISH_ERROR. */
+bool engine_has_failed(struct engine *engine);
+
+/* Refuses new work from now on (SUBMIT_STOPPING); what is in flight goes on. */
+void engine_stop_accepting(struct engine *engine);
+/* True when nothing is queued or running. */
+bool engine_is_idle(struct engine *engine);
+/* Aborts what is left, ends the thread, frees. Accepts NULL. */
+void engine_destroy(struct engine *engine);
+
+#endif

@@ -1,0 +1,55 @@
+/* Counters of the engine, copied whole by engine_get_stats; the front end renders them. */
+#ifndef QUIRE_ENGINE_ENGINE_STATS_H
+#define QUIRE_ENGINE_ENGINE_STATS_H
+
+#include "engine/token_stream.h"
+
+#include <stdint.h>
+
+#define HISTOGRAM_MAX_BUCKETS 32
+
+/* counts[i]: observations <= bounds[i] and > bounds[i-1]; the last one is above all bounds. */
+struct histogram {
+    const double *bounds;
+    int num_bounds;
+    uint64_t counts[HISTOGRAM_MAX_BUCKETS + 1];
+    double sum;
+    uint64_t total;
+};
+
+void histogram_add(struct histogram *histogram, double value);
+
+struct engine_stats {
+    /* now */
+    int32_t num_running;          /* sequences */
+    int32_t num_waiting;          /* sequences, the inbox included */
+    int32_t num_blocks;           /* of the pool */
+    int32_t num_used_blocks;      /* held by at least one sequence */
+    int64_t num_held_tokens;      /* tokens whose keys and values those blocks hold */
+    uint64_t step;                /* steps done; progress for health checks */
+    int64_t last_step_ns;         /* CLOCK_MONOTONIC at the end of the last step */
+
+    /* since start */
+    uint64_t prompt_tokens;       /* computed, recomputation after preemption not counted */
+    uint64_t generation_tokens;
+    uint64_t preemptions;
+    uint64_t finished[FINISH_ERROR + 1]; /* sequences by finish reason */
+    struct histogram time_to_first_token;       /* seconds */
+    struct histogram inter_token_latency;       /* seconds */
+    struct histogram time_per_output_token;     /* seconds, per request */
+    struct histogram e2e_latency;               /* seconds */
+    struct histogram queue_time;                /* seconds */
+    struct histogram inference_time;            /* seconds, first scheduled to finished */
+    struct histogram prefill_time;              /* seconds, first scheduled to first token */
+    struct histogram decode_time;               /* seconds, first token to finished */
+    struct histogram request_prompt_tokens;
+    struct histogram request_generation_tokens;
+    struct histogram request_max_tokens;
+    struct histogram request_n;
+    struct histogram iteration_tokens;
+};
+
+/* Zeroes *stats and sets every histogram's bounds (those of vLLM, so that its dashboards fit). */
+void engine_stats_init(struct engine_stats *stats);
+
+#endif

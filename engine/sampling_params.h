@@ -1,0 +1,49 @@
+/* How one request wants its tokens chosen and when it ends. A value: filled and validated once by
+ * the front end, then const. The arrays are owned by the request (request_create copies them). */
+#ifndef QUIRE_ENGINE_SAMPLING_PARAMS_H
+#define QUIRE_ENGINE_SAMPLING_PARAMS_H
+
+#include "kernels/sampling.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Bounds the front end enforces; the first three of them size arrays. */
+#define MAX_STOP_STRINGS 16
+#define MAX_STOP_TOKENS 64
+#define MAX_LOGIT_BIASES 1024
+#define MAX_STOP_STRING_BYTES 256
+#define MAX_CHOICES 16
+
+struct stop_string {
+    const char *data; /* not empty, valid UTF-8, not NUL-terminated */
+    size_t length;
+};
+
+struct sampling_params {
+    int32_t num_choices;       /* n, 1..MAX_CHOICES */
+    int32_t max_tokens;        /* 0: score the prompt only */
+    int32_t min_tokens;        /* end tokens and stop strings do not count before this many */
+    float temperature;         /* 0: greedy */
+    float top_p;
+    float min_p;
+    int32_t top_k;             /* <= 0: all */
+    float repetition_penalty;
+    float frequency_penalty;
+    float presence_penalty;
+    uint64_t seed;             /* always set: the front end draws one when the caller gave none */
+    int32_t num_logprobs;      /* of generated tokens: -1 none, 0..SAMPLE_MAX_LOGPROBS */
+    int32_t num_prompt_logprobs; /* of prompt tokens: -1 none, else as above */
+    bool ignore_eos;
+    bool include_stop_string;  /* keep the matched stop string in the text */
+    bool skip_special_tokens;  /* leave special tokens out of the text; default true */
+    int32_t num_stop_strings;
+    const struct stop_string *stop_strings;
+    int32_t num_stop_tokens;
+    const int32_t *stop_tokens;
+    int32_t num_biases;
+    const struct token_bias *biases; /* distinct tokens */
+};
+
+#endif

@@ -1,0 +1,89 @@
+/* The outlet of one request: events from the engine thread to the front end.
+ *
+ * One writer (the engine thread), one reader. The writer never waits: events are appended to a
+ * buffer under a short lock; the reader takes the whole buffer at once. A reader that lags makes the
+ * buffer grow past TOKEN_STREAM_STALL_BYTES: the scheduler then leaves the request out of its steps
+ * until it is read (or aborts it after a while), so the buffer stays bounded by that plus one step.
+ *
+ * Text of an event is always whole UTF-8 characters. Text that may begin a stop string is held back
+ * until that is decided, so text may come later than the token that produced it. */
+#ifndef QUIRE_ENGINE_TOKEN_STREAM_H
+#define QUIRE_ENGINE_TOKEN_STREAM_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define TOKEN_STREAM_STALL_BYTES (48 * 1024)
+
+enum finish_reason {
+    FINISH_NONE = 0, /* not finished */
+    FINISH_STOP,     /* end token, stop string or stop token */
+    FINISH_LENGTH,   /* max_tokens or the context's end */
+    FINISH_ABORT,    /* cancelled, or the server is stopping */
+    FINISH_ERROR,    /* the device or the engine failed */
+};
+
+/* A token with its logprob and its share of the event's `top` array. */
+struct token_record {
+    int32_t token;
+    float logprob;     /* NaN: not asked for, or the first prompt token */
+    int32_t first_top; /* index into event.top */
+    int32_t num_top;
+};
+
+struct top_logprob {
+    int32_t token;
+    float logprob;
+};
+
+enum token_event_kind {
+    TOKEN_EVENT_PROMPT, /* scored prompt tokens, in order, in one or more events per choice 0;
+                           before any TEXT event of the request; only with num_prompt_logprobs >= 0 */
+    TOKEN_EVENT_TEXT,   /* generated tokens and/or text, and the end of a choice */
+};
+
+/* Pointers are valid until the next token_stream_take or _finish of that buffer. */
+struct token_event {
+    enum token_event_kind kind;
+    int32_t choice;     /* 0..num_choices-1 */
+    const char *text;   /* may be empty */
+    size_t text_bytes;
+    int32_t num_tokens; /* tokens this event accounts for */
+    const struct token_record *tokens;
+    const struct top_logprob *top;
+    int32_t num_top;
+    enum finish_reason finish;
+    int32_t stop_token;        /* with FINISH_STOP: the stop_token_ids entry that matched, else -1 */
+    int32_t stop_string;       /* with FINISH_STOP: index of the stop string that matched, else -1 */
+    int32_t num_generated;     /* of this choice so far, the end token included */
+    int32_t num_cached_tokens; /* prompt tokens found in the prefix cache */
+};
+
+struct token_buffer {
+    unsigned char *data;
+    size_t bytes, capacity;
+    size_t cursor; /* of token_buffer_next */
+};
+
+struct token_stream {
+    pthread_mutex_t lock;
+    struct token_buffer pending; /* guarded by lock */
+};
+
+void token_stream_init(struct token_stream *stream);
+void token_stream_finish(struct token_stream *stream);
+void token_buffer_finish(struct token_buffer *buffer);
+
+/* Writer. Copies the event; returns -1 when memory is short (nothing was appended). */
+int token_stream_push(struct token_stream *stream, const struct token_event *event);
+/* Writer. Bytes not yet taken. */
+size_t token_stream_pending_bytes(struct token_stream *stream);
+
+/* Reader. Swaps the pending events into *buffer (whose old content is dropped, memory reused). */
+void token_stream_take(struct token_stream *stream, struct token_buffer *buffer);
+/* Reader. Next event of a taken buffer; false at its end. */
+bool token_buffer_next(struct token_buffer *buffer, struct token_event *out);
+
+#endif

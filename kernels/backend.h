@@ -1,0 +1,203 @@
+/* The op table: all arithmetic of a forward pass on one device, and that device's memory.
+ *
+ * A backend belongs to one rank and is called by that rank's worker thread only. Calls enqueue;
+ * only `download` and `synchronize` wait. (The CPU backend does the work at once.) Shapes are row
+ * major, outermost first, and checked by the caller: an op never fails. Device memory comes from
+ * `buffer_alloc`, at start only. Activations are `activation_dtype` (float on the CPU); logits are
+ * always float. A row's result never depends on which other rows are in the call (batch invariance):
+ * the CPU backend keeps this bit for bit.
+ *
+ * `step_begin` hands over the arrays of one step; the ops that need token ids, positions, slots or
+ * block tables read them from there until the next `step_begin`.
+ *
+ * Implementations: kernels/cpu (fast paths per instruction set, and "cpu-ref", the scalar oracle of
+ * every op). A CUDA module is opened by backend_open under the name "cuda". */
+#ifndef QUIRE_KERNELS_BACKEND_H
+#define QUIRE_KERNELS_BACKEND_H
+
+#include "config/error.h"
+#include "kernels/dtype.h"
+#include "kernels/sampling.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct backend;
+
+/* Device memory; `data` is a device pointer, aligned to 64 bytes at least. Zeroed by
+ * buffer_alloc, without touching the pages where the system can give zero pages lazily. */
+struct buffer {
+    void *data;
+    size_t bytes;
+};
+
+/* A weight matrix [rows, cols] held in the form the device wants (repacked, quantised codes kept).
+ * Created once at load, then read only. */
+struct matrix;
+
+/* Consecutive rows of a matrix as the file stores them: [rows, cols] of dtype, no padding.
+ * Several parts stack into one matrix (q, k, v; gate, up) and may differ in dtype. */
+struct matrix_part {
+    enum dtype dtype;
+    int32_t rows;
+    const void *data; /* host memory; read during matrix_create only */
+};
+
+/* The KV pool. Block-major: one block is contiguous over all layers,
+ * [num_blocks][layer][K or V][kv_head][token][head_dim], so that a copy or swap of a block is one
+ * copy. The order of (token, head_dim) within one K or V head is the backend's own affair.
+ * slot = block id * block_size + offset in the block. */
+struct kv_layout {
+    int32_t num_layers;
+    int32_t num_kv_heads;
+    int32_t head_dim;
+    int32_t block_size; /* tokens; a multiple of 16 */
+    enum dtype dtype;   /* F32, F16 or BF16 */
+};
+
+struct kv_cache {
+    struct kv_layout layout;
+    int32_t num_blocks;
+    struct buffer buffer; /* num_blocks * kv_block_bytes(layout) */
+};
+
+/* Bytes of one block over all layers. */
+size_t kv_block_bytes(const struct kv_layout *layout);
+
+/* The arrays of one step, in host memory that stays valid and unchanged until the step's
+ * synchronize. Sequence s owns the tokens query_start[s] .. query_start[s+1]-1, which are the LAST
+ * ones of its context_lens[s] tokens. Token ids are < vocab, slots and blocks < the pool (CHECKed
+ * by the batch builder's tests, trusted here). */
+struct step_inputs {
+    int32_t num_tokens;           /* T */
+    int32_t num_seqs;             /* S */
+    int32_t max_blocks_per_seq;   /* row stride of block_tables */
+    const int32_t *token_ids;     /* [T] */
+    const int32_t *positions;     /* [T] */
+    const int32_t *slot_mapping;  /* [T] */
+    const int32_t *query_start;   /* [S + 1] */
+    const int32_t *context_lens;  /* [S] tokens in the cache after this step */
+    const int32_t *block_tables;  /* [S][max_blocks_per_seq] */
+};
+
+struct rmsnorm_args {
+    const void *x;       /* [num_rows, width] */
+    const float *weight; /* [width] device memory */
+    void *out;           /* [num_rows, width]; may equal x */
+    int32_t num_rows;
+    int32_t width;
+    float epsilon;
+};
+
+struct linear_args {
+    const void *x; /* [num_rows, cols] */
+    const struct matrix *weight; /* [rows, cols] */
+    void *out;       /* [num_rows, rows]; float when float_out, else activation_dtype */
+    int32_t num_rows;
+    bool accumulate; /* out += x W^T (the residual) instead of out = x W^T */
+    bool float_out;  /* the head: logits in float */
+};
+
+/* Rotates q in place and k on its way into the cache; stores k and v in the step's slots.
+ * A row of qkv is [q heads | k heads | v heads] x head_dim. */
+struct rope_store_args {
+    void *qkv;               /* [T, (num_q_heads + 2 * num_kv_heads) * head_dim] */
+    const float *rope_table; /* [max positions][rotary_dim]: cos of the rotary_dim/2 pairs, then sin */
+    struct kv_cache *cache;
+    int32_t layer;
+    int32_t num_q_heads;
+    int32_t rotary_dim; /* first elements of each head that rotate; even, <= head_dim */
+    bool interleaved;   /* pairs are (2i, 2i+1), as GGUF llama files have them; else (i, i + rotary_dim/2) */
+};
+
+/* Causal attention of every query token over its sequence's cached tokens, through the block
+ * tables; decode, prefill and mixed steps are the same call. Query head h reads KV head
+ * h / (num_q_heads / num_kv_heads). */
+struct attention_args {
+    const void *qkv; /* [T, (num_q_heads + 2 * num_kv_heads) * head_dim], q already rotated */
+    void *out;       /* [T, num_q_heads * head_dim] */
+    const struct kv_cache *cache;
+    int32_t layer;
+    int32_t num_q_heads;
+    float scale;
+};
+
+struct silu_mul_args {
+    const void *gate_up; /* [num_rows, 2 * width]: gate, then up */
+    void *out;           /* [num_rows, width] = silu(gate) * up */
+    int32_t num_rows;
+    int32_t width;
+};
+
+struct gather_rows_args {
+    const void *x;       /* [any, width] */
+    const int32_t *rows; /* [num_rows] host memory, valid until synchronize */
+    void *out;           /* [num_rows, width] */
+    int32_t num_rows;
+    int32_t width;
+};
+
+/* `rows`, `counts` and `biases` are host memory; `out` is host memory, filled by the next
+ * synchronize. The op may overwrite `logits`. */
+struct sample_args {
+    float *logits; /* [num_rows, vocab_size] device memory */
+    int32_t num_rows;
+    int32_t vocab_size;
+    const struct sample_row *rows;
+    const struct token_count *counts;
+    const struct token_bias *biases;
+    struct sample_output *out; /* [num_rows] */
+};
+
+struct backend_ops {
+    void (*destroy)(struct backend *b);
+
+    int (*buffer_alloc)(struct backend *b, size_t bytes, struct buffer *out, struct error *err);
+    void (*buffer_free)(struct backend *b, struct buffer *buffer); /* accepts a zeroed buffer */
+    void (*upload)(struct backend *b, void *dst, const void *src, size_t bytes);
+    void (*download)(struct backend *b, void *dst, const void *src, size_t bytes);
+    void (*memory_info)(struct backend *b, size_t *out_free, size_t *out_total);
+    void (*synchronize)(struct backend *b);
+
+    /* cols must be a multiple of every part's block; a dtype or shape the backend cannot hold is an
+     * ERROR_MODEL. */
+    int (*matrix_create)(struct backend *b, const struct matrix_part *parts, int num_parts,
+                         int32_t cols, struct matrix **out, struct error *err);
+    void (*matrix_destroy)(struct backend *b, struct matrix *matrix); /* accepts NULL */
+
+    void (*step_begin)(struct backend *b, const struct step_inputs *inputs);
+    void (*embed)(struct backend *b, const struct matrix *table, void *out); /* out [T, cols] */
+    void (*rmsnorm)(struct backend *b, const struct rmsnorm_args *args);
+    void (*linear)(struct backend *b, const struct linear_args *args);
+    void (*rope_store_kv)(struct backend *b, const struct rope_store_args *args);
+    void (*paged_attention)(struct backend *b, const struct attention_args *args);
+    void (*silu_mul)(struct backend *b, const struct silu_mul_args *args);
+    void (*gather_rows)(struct backend *b, const struct gather_rows_args *args);
+    void (*sample)(struct backend *b, const struct sample_args *args);
+};
+
+/* Every implementation's state starts with this. */
+struct backend {
+    const struct backend_ops *ops;
+    enum dtype activation_dtype;
+    const char *name;      /* "cpu", "cpu-ref" */
+    char description[128]; /* for people: instruction set, threads */
+};
+
+/* What the workspace of the ops may have to hold; fixed at start. */
+struct backend_config {
+    int num_threads;         /* CPU: compute threads including the caller; 0: one per available core */
+    int32_t max_step_tokens; /* largest T */
+    int32_t max_step_seqs;   /* largest S */
+    const char *isa;         /* CPU: NULL or "auto": best available; else "portable", "avx2",
+                                "avx512vnni": that path (ERROR_CONFIG if the machine lacks it) */
+};
+
+/* name: "cpu" or "cpu-ref". NULL on failure. */
+struct backend *backend_open(const char *name, const struct backend_config *config,
+                             struct error *err);
+/* Accepts NULL. */
+void backend_close(struct backend *b);
+
+#endif

@@ -1,0 +1,53 @@
+/* Private to kernels/cpu: state of the CPU backend, and its ops by file.
+ *
+ * The inner loops are in files compiled once per instruction set; each set exports one table of
+ * function pointers for the matrix product (cpu_gemm.h) and one for the other ops (cpu_ops.h). The
+ * choice is made once, in backend_open. */
+#ifndef QUIRE_KERNELS_CPU_CPU_BACKEND_H
+#define QUIRE_KERNELS_CPU_CPU_BACKEND_H
+
+#include "kernels/backend.h"
+#include "kernels/cpu/thread_pool.h"
+
+struct cpu_gemm_kernels; /* cpu_gemm.h */
+struct cpu_op_kernels;   /* cpu_ops.h */
+struct cpu_gemm_scratch; /* quantised activations of one linear call */
+struct cpu_op_scratch;   /* partial attention results, sampling buffers */
+
+struct cpu_backend {
+    struct backend base;
+    struct backend_config config;
+    struct thread_pool *pool;
+    const struct cpu_gemm_kernels *gemm;
+    const struct cpu_op_kernels *op;
+    struct cpu_gemm_scratch *gemm_scratch;
+    struct cpu_op_scratch *op_scratch;
+    struct step_inputs step;
+};
+
+/* cpu_gemm.c */
+int cpu_gemm_scratch_create(struct cpu_backend *b, struct error *err);
+void cpu_gemm_scratch_destroy(struct cpu_backend *b);
+int cpu_matrix_create(struct backend *b, const struct matrix_part *parts, int num_parts,
+                      int32_t cols, struct matrix **out, struct error *err);
+void cpu_matrix_destroy(struct backend *b, struct matrix *matrix);
+void cpu_embed(struct backend *b, const struct matrix *table, void *out);
+void cpu_linear(struct backend *b, const struct linear_args *args);
+
+/* cpu_ops.c, cpu_attention.c, cpu_sample.c */
+int cpu_op_scratch_create(struct cpu_backend *b, struct error *err);
+void cpu_op_scratch_destroy(struct cpu_backend *b);
+void cpu_rmsnorm(struct backend *b, const struct rmsnorm_args *args);
+void cpu_rope_store_kv(struct backend *b, const struct rope_store_args *args);
+void cpu_paged_attention(struct backend *b, const struct attention_args *args);
+void cpu_silu_mul(struct backend *b, const struct silu_mul_args *args);
+void cpu_gather_rows(struct backend *b, const struct gather_rows_args *args);
+void cpu_sample(struct backend *b, const struct sample_args *args);
+
+/* cpu_ref.c: the oracle; plain scalar loops, float kept in double where it sums. Matrices are kept
+ * as float. NULL on failure. */
+struct backend *cpu_ref_open(const struct backend_config *config, struct error *err);
+/* cpu_backend.c */
+struct backend *cpu_backend_open(const struct backend_config *config, struct error *err);
+
+#endif

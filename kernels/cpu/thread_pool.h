@@ -1,0 +1,28 @@
+/* Compute threads of the CPU backend. The caller is worker 0; the others spin for a short bounded
+ * time between jobs of one step, then sleep on a futex. Not re-entrant: one caller at a time. */
+#ifndef QUIRE_KERNELS_CPU_THREAD_POOL_H
+#define QUIRE_KERNELS_CPU_THREAD_POOL_H
+
+#include "config/error.h"
+
+#include <stdint.h>
+
+struct thread_pool;
+
+/* num_threads includes the caller; 0: one per core this process may run on. NULL on failure. */
+struct thread_pool *thread_pool_create(int num_threads, struct error *err);
+void thread_pool_destroy(struct thread_pool *pool); /* accepts NULL */
+int thread_pool_size(const struct thread_pool *pool);
+
+/* Calls task(context, worker) once on every worker 0..size-1 and returns when all are done. */
+void thread_pool_run(struct thread_pool *pool, void (*task)(void *context, int worker),
+                     void *context);
+
+/* Calls body on sub-ranges that cover 0..num_items exactly, `grain` items at a time, handed out
+ * dynamically; runs on the caller alone when there is no more than one grain. Which worker gets
+ * which range varies, so a body's result must not depend on it. */
+void thread_pool_for(struct thread_pool *pool, int64_t num_items, int64_t grain,
+                     void (*body)(void *context, int64_t begin, int64_t end, int worker),
+                     void *context);
+
+#endif

@@ -1,0 +1,61 @@
+/* What the `sample` op reads and writes: one `struct sample_row` per row of logits.
+ *
+ * Order of operations on a sampled row (the same as vLLM's, so that parameters mean the same):
+ *   1. logprobs, when asked for, are the log-softmax of the raw logits;
+ *   2. token_bias entries are added (-INFINITY bans a token: min_tokens, logit_bias of -100);
+ *   3. repetition penalty on every token of prompt or output: logit > 0 ? logit / r : logit * r;
+ *      frequency: logit -= f * output_count; presence: logit -= p * (output_count > 0);
+ *   4. temperature 0: argmax, ties to the lowest id; otherwise logits / temperature;
+ *   5. min_p: drop tokens with probability below min_p * max probability;
+ *   6. top_k, then top_p on what is left (the smallest set of most probable tokens whose mass
+ *      reaches top_p); equal values are kept or dropped together only by token id order;
+ *   7. one draw from the renormalised rest, by a counter-based random number on (seed, position).
+ * The draw depends on nothing else: not on the batch, the step, the thread or the backend.
+ * Random numbers: Philox 4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3",
+ * SC'11), key = seed, counter = position. */
+#ifndef QUIRE_KERNELS_SAMPLING_H
+#define QUIRE_KERNELS_SAMPLING_H
+
+#include <stdint.h>
+
+#define SAMPLE_MAX_LOGPROBS 20
+#define SAMPLE_NO_TARGET (-1)
+
+/* A token that occurred in the row's sequence. */
+struct token_count {
+    int32_t token;
+    int32_t output_count; /* times generated; 0: it occurs in the prompt only */
+};
+
+struct token_bias {
+    int32_t token;
+    float bias;
+};
+
+struct sample_row {
+    int32_t target;       /* SAMPLE_NO_TARGET: sample; else score this token, no sampling */
+    int32_t num_logprobs; /* -1: none; 0..SAMPLE_MAX_LOGPROBS: the chosen token and that many top */
+    uint64_t seed;        /* already mixed with the choice index by the caller */
+    uint64_t position;    /* index of the token to be drawn within the sequence */
+    float temperature;    /* >= 0 */
+    float top_p;          /* (0, 1] */
+    float min_p;          /* [0, 1] */
+    int32_t top_k;        /* <= 0: all */
+    float repetition_penalty;           /* > 0; 1: none */
+    float frequency_penalty;            /* 0: none */
+    float presence_penalty;             /* 0: none */
+    int32_t first_count, num_counts;    /* range in sample_args.counts; distinct tokens */
+    int32_t first_bias, num_biases;     /* range in sample_args.biases; distinct tokens */
+};
+
+/* Result of one row. Without num_logprobs >= 0 only `token` is meaningful. */
+struct sample_output {
+    int32_t token;   /* the sampled token, or the target */
+    float logprob;   /* of `token`, from the raw logits */
+    int32_t rank;    /* of `token` among the raw logits, 1 = most probable */
+    int32_t num_top; /* min(num_logprobs, vocab) */
+    int32_t top_tokens[SAMPLE_MAX_LOGPROBS]; /* by falling logprob, ties by rising id */
+    float top_logprobs[SAMPLE_MAX_LOGPROBS];
+};
+
+#endif

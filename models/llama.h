@@ -1,0 +1,31 @@
+/* The one transformer of the LLaMA family, written against the op table. One per rank, used by the
+ * rank's worker thread. Everything is allocated by llama_create; llama_forward allocates nothing. */
+#ifndef QUIRE_MODELS_LLAMA_H
+#define QUIRE_MODELS_LLAMA_H
+
+#include "kernels/backend.h"
+#include "models/batch.h"
+#include "models/model.h"
+#include "models/weights.h"
+
+struct llama;
+
+struct llama_limits {
+    int32_t max_step_tokens; /* largest inputs.num_tokens */
+    int32_t max_logit_rows;  /* logits are computed this many rows at a time; any number of rows in a
+                                batch works, in chunks of this workspace */
+};
+
+/* Does not take ownership of its arguments; they outlive the llama. */
+int llama_create(struct backend *backend, const struct model_config *config,
+                 const struct weights *weights, const struct llama_limits *limits,
+                 struct llama **out, struct error *err);
+void llama_destroy(struct llama *llama); /* accepts NULL */
+size_t llama_workspace_bytes(const struct llama *llama);
+
+/* Runs one step: writes the new tokens' keys and values into the cache and fills result->rows for
+ * every row of the batch. Returns after the result is complete. */
+void llama_forward(struct llama *llama, struct kv_cache *cache, const struct batch *batch,
+                   struct step_result *result);
+
+#endif

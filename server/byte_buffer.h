@@ -1,0 +1,25 @@
+/* A growable run of bytes. A zeroed struct is an empty buffer. Appending never half-succeeds: when
+ * memory is short the buffer is unchanged, `failed` is set, and later appends do nothing, so that a
+ * chain of appends is checked once at its end. */
+#ifndef QUIRE_SERVER_BYTE_BUFFER_H
+#define QUIRE_SERVER_BYTE_BUFFER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct byte_buffer {
+    char *data;
+    size_t length, capacity;
+    bool failed;
+};
+
+void byte_buffer_append(struct byte_buffer *buffer, const void *data, size_t length);
+void byte_buffer_append_text(struct byte_buffer *buffer, const char *text);
+void byte_buffer_printf(struct byte_buffer *buffer, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+/* Drops the first length bytes. */
+void byte_buffer_consume(struct byte_buffer *buffer, size_t length);
+void byte_buffer_clear(struct byte_buffer *buffer); /* keeps the memory */
+void byte_buffer_finish(struct byte_buffer *buffer); /* frees; leaves it empty */
+
+#endif

@@ -1,0 +1,19 @@
+/* Prometheus text of GET /metrics: vLLM's metric names with our prefix. */
+#ifndef QUIRE_SERVER_METRICS_H
+#define QUIRE_SERVER_METRICS_H
+
+#include "engine/engine_stats.h"
+#include "server/byte_buffer.h"
+
+/* Counters of the HTTP layer; I/O thread only. */
+struct http_stats {
+    uint64_t requests_by_class[6]; /* answered, by status / 100 */
+    uint64_t rejected;             /* 429 and 503 at admission */
+    int64_t connections;
+};
+
+/* prefix: for instance "quire:". */
+void metrics_format(const char *prefix, const char *model_name, const struct engine_stats *engine,
+                    const struct http_stats *http, struct byte_buffer *out);
+
+#endif
