@@ -1,0 +1,82 @@
+#include "server/byte_buffer.h"
+
+#include "config/checked.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MIN_CAPACITY 256
+
+/* Makes room for `extra` more bytes; false (and failed set) when that cannot be had. */
+static bool reserve(struct byte_buffer *buffer, size_t extra) {
+    size_t needed;
+    if (buffer->failed || !checked_add(buffer->length, extra, &needed)) {
+        buffer->failed = true;
+        return false;
+    }
+    if (needed <= buffer->capacity)
+        return true;
+    size_t capacity = buffer->capacity < MIN_CAPACITY ? MIN_CAPACITY : buffer->capacity;
+    while (capacity < needed) {
+        if (!checked_mul(capacity, 2, &capacity))
+            capacity = needed;
+    }
+    char *data = realloc(buffer->data, capacity);
+    if (data == NULL) {
+        buffer->failed = true;
+        return false;
+    }
+    buffer->data = data;
+    buffer->capacity = capacity;
+    return true;
+}
+
+void byte_buffer_append(struct byte_buffer *buffer, const void *data, size_t length) {
+    if (length == 0 || !reserve(buffer, length))
+        return;
+    memcpy(buffer->data + buffer->length, data, length);
+    buffer->length += length;
+}
+
+void byte_buffer_append_text(struct byte_buffer *buffer, const char *text) {
+    byte_buffer_append(buffer, text, strlen(text));
+}
+
+void byte_buffer_printf(struct byte_buffer *buffer, const char *format, ...) {
+    va_list args, again;
+    va_start(args, format);
+    va_copy(again, args);
+    int length = vsnprintf(NULL, 0, format, args);
+    va_end(args);
+    /* vsnprintf also writes a NUL, which is not counted. */
+    if (length < 0)
+        buffer->failed = true;
+    else if (reserve(buffer, (size_t)length + 1)) {
+        vsnprintf(buffer->data + buffer->length, (size_t)length + 1, format, again);
+        buffer->length += (size_t)length;
+    }
+    va_end(again);
+}
+
+void byte_buffer_consume(struct byte_buffer *buffer, size_t length) {
+    if (length >= buffer->length) {
+        buffer->length = 0;
+        return;
+    }
+    if (length == 0)
+        return;
+    memmove(buffer->data, buffer->data + length, buffer->length - length);
+    buffer->length -= length;
+}
+
+void byte_buffer_clear(struct byte_buffer *buffer) {
+    buffer->length = 0;
+    buffer->failed = false;
+}
+
+void byte_buffer_finish(struct byte_buffer *buffer) {
+    free(buffer->data);
+    *buffer = (struct byte_buffer){0};
+}
