@@ -1,0 +1,158 @@
+#include "kernels/cpu/thread_pool.h"
+
+#include <sched.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define MAX_WORKERS 32
+#define NUM_ITEMS 1000
+
+static struct thread_pool *create(int num_threads) {
+    struct error err = {0};
+    struct thread_pool *pool = thread_pool_create(num_threads, &err);
+    assert_non_null(pool);
+    return pool;
+}
+
+/* Plain ints: the pool itself must order the workers' writes before the caller's reads. */
+static void count_call(void *context, int worker) {
+    int *calls = context;
+    calls[worker]++;
+}
+
+static void test_run_calls_every_worker_once(void **state) {
+    static const int sizes[] = {1, 2, 3, 16};
+    for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
+        struct thread_pool *pool = create(sizes[s]);
+        assert_int_equal(thread_pool_size(pool), sizes[s]);
+        int calls[MAX_WORKERS] = {0};
+        for (int job = 1; job <= 200; job++) {
+            thread_pool_run(pool, count_call, calls);
+            for (int w = 0; w < MAX_WORKERS; w++)
+                assert_int_equal(calls[w], w < sizes[s] ? job : 0);
+        }
+        thread_pool_destroy(pool);
+    }
+}
+
+struct ranges {
+    int64_t grain;
+    int num_workers;
+    atomic_int bad;
+    int hits[NUM_ITEMS];
+};
+
+static void mark(void *context, int64_t begin, int64_t end, int worker) {
+    struct ranges *ranges = context;
+    if (begin >= end || end - begin > ranges->grain || worker < 0 || worker >= ranges->num_workers)
+        atomic_fetch_add(&ranges->bad, 1);
+    for (int64_t i = begin; i < end; i++)
+        ranges->hits[i]++;
+}
+
+static void check_cover(struct thread_pool *pool, int64_t num_items, int64_t grain) {
+    struct ranges ranges = {.grain = grain, .num_workers = thread_pool_size(pool)};
+    thread_pool_for(pool, num_items, grain, mark, &ranges);
+    assert_int_equal(atomic_load(&ranges.bad), 0);
+    for (int64_t i = 0; i < NUM_ITEMS; i++)
+        assert_int_equal(ranges.hits[i], i < num_items);
+}
+
+static void test_for_covers_every_item_once(void **state) {
+    static const int sizes[] = {1, 2, 7};
+    static const int64_t counts[] = {0, 1, 2, 31, 32, 33, NUM_ITEMS};
+    static const int64_t grains[] = {1, 3, 32, 5000};
+    for (int s = 0; s < 3; s++) {
+        struct thread_pool *pool = create(sizes[s]);
+        for (int c = 0; c < 7; c++)
+            for (int g = 0; g < 4; g++)
+                check_cover(pool, counts[c], grains[g]);
+        thread_pool_destroy(pool);
+    }
+}
+
+/* Pauses of many lengths between jobs, so that workers are met spinning, asleep and on their way
+ * to sleep. */
+static void test_jobs_reach_sleeping_workers(void **state) {
+    struct thread_pool *pool = create(4);
+    int calls[MAX_WORKERS] = {0};
+    for (int job = 1; job <= 400; job++) {
+        if (job % 3 == 0)
+            usleep((useconds_t)(job % 40) * 5);
+        thread_pool_run(pool, count_call, calls);
+        for (int w = 0; w < 4; w++)
+            assert_int_equal(calls[w], job);
+    }
+    thread_pool_destroy(pool);
+}
+
+/* The caller's wait ends by itself when the others take longer than it spins. */
+static void slow_task(void *context, int worker) {
+    atomic_int *done = context;
+    if (worker > 0)
+        usleep(3000);
+    atomic_fetch_add(done, 1);
+}
+
+static void test_run_waits_for_slow_workers(void **state) {
+    struct thread_pool *pool = create(3);
+    atomic_int done = 0;
+    for (int job = 1; job <= 5; job++) {
+        thread_pool_run(pool, slow_task, &done);
+        assert_int_equal(atomic_load(&done), 3 * job);
+    }
+    thread_pool_destroy(pool);
+}
+
+static void test_create_and_destroy(void **state) {
+    for (int i = 0; i < 50; i++)
+        thread_pool_destroy(create(1 + i % 4));
+    thread_pool_destroy(NULL);
+}
+
+static void test_default_size_follows_affinity(void **state) {
+    cpu_set_t before, one;
+    assert_int_equal(sched_getaffinity(0, sizeof(before), &before), 0);
+    struct thread_pool *pool = create(0);
+    assert_int_equal(thread_pool_size(pool), CPU_COUNT(&before));
+    thread_pool_destroy(pool);
+
+    CPU_ZERO(&one);
+    for (int cpu = 0; cpu < CPU_SETSIZE && CPU_COUNT(&one) == 0; cpu++)
+        if (CPU_ISSET(cpu, &before))
+            CPU_SET(cpu, &one);
+    assert_int_equal(sched_setaffinity(0, sizeof(one), &one), 0);
+    pool = create(0);
+    assert_int_equal(thread_pool_size(pool), 1);
+    thread_pool_destroy(pool);
+    assert_int_equal(sched_setaffinity(0, sizeof(before), &before), 0);
+}
+
+static void test_bad_sizes_are_refused(void **state) {
+    struct error err = {0};
+    assert_null(thread_pool_create(-1, &err));
+    assert_int_equal(err.code, ERROR_CONFIG);
+    assert_non_null(strstr(err.message, "-1"));
+    assert_null(thread_pool_create(100000, &err));
+    assert_non_null(strstr(err.message, "1024"));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_run_calls_every_worker_once),
+        cmocka_unit_test(test_for_covers_every_item_once),
+        cmocka_unit_test(test_jobs_reach_sleeping_workers),
+        cmocka_unit_test(test_run_waits_for_slow_workers),
+        cmocka_unit_test(test_create_and_destroy),
+        cmocka_unit_test(test_default_size_follows_affinity),
+        cmocka_unit_test(test_bad_sizes_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
