@@ -1,0 +1,63 @@
+/* Bucket bounds are those of vLLM's Prometheus metrics (vllm/v1/metrics/loggers.py), so that
+ * dashboards made for it read the same. */
+#include "engine/engine_stats.h"
+
+#include "config/check.h"
+
+#include <string.h>
+
+static const double first_token_bounds[] = {
+    0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1,  0.25,  0.5,   0.75,
+    1.0,   2.5,   5.0,  7.5,  10.0, 20.0, 40.0, 80.0, 160.0, 640.0, 2560.0,
+};
+static const double output_token_bounds[] = {
+    0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2,  0.3,  0.4,  0.5,
+    0.75, 1.0,   2.5,  5.0,   7.5, 10.0, 20.0, 40.0, 80.0,
+};
+static const double request_time_bounds[] = {
+    0.3,  0.5,  0.8,  1.0,  1.5,   2.0,   2.5,   5.0,   10.0,   15.0,   20.0,
+    30.0, 40.0, 50.0, 60.0, 120.0, 240.0, 480.0, 960.0, 1920.0, 7680.0,
+};
+static const double token_count_bounds[] = {
+    1,    2,    5,     10,    20,    50,     100,    200,    500,     1000,
+    2000, 5000, 10000, 20000, 50000, 100000, 200000, 500000, 1000000,
+};
+static const double choice_bounds[] = {1, 2, 5, 10, 20};
+static const double iteration_bounds[] = {
+    1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384,
+};
+
+#define SET_BOUNDS(histogram, array)                                                               \
+    set_bounds(&(histogram), array, (int)(sizeof(array) / sizeof((array)[0])))
+
+static void set_bounds(struct histogram *histogram, const double *bounds, int num_bounds) {
+    CHECK(num_bounds <= HISTOGRAM_MAX_BUCKETS);
+    histogram->bounds = bounds;
+    histogram->num_bounds = num_bounds;
+}
+
+void histogram_add(struct histogram *histogram, double value) {
+    int bucket = 0;
+    while (bucket < histogram->num_bounds && value > histogram->bounds[bucket])
+        bucket++;
+    histogram->counts[bucket]++;
+    histogram->sum += value;
+    histogram->total++;
+}
+
+void engine_stats_init(struct engine_stats *stats) {
+    memset(stats, 0, sizeof(*stats));
+    SET_BOUNDS(stats->time_to_first_token, first_token_bounds);
+    SET_BOUNDS(stats->inter_token_latency, output_token_bounds);
+    SET_BOUNDS(stats->time_per_output_token, output_token_bounds);
+    SET_BOUNDS(stats->e2e_latency, request_time_bounds);
+    SET_BOUNDS(stats->queue_time, request_time_bounds);
+    SET_BOUNDS(stats->inference_time, request_time_bounds);
+    SET_BOUNDS(stats->prefill_time, request_time_bounds);
+    SET_BOUNDS(stats->decode_time, request_time_bounds);
+    SET_BOUNDS(stats->request_prompt_tokens, token_count_bounds);
+    SET_BOUNDS(stats->request_generation_tokens, token_count_bounds);
+    SET_BOUNDS(stats->request_max_tokens, token_count_bounds);
+    SET_BOUNDS(stats->request_n, choice_bounds);
+    SET_BOUNDS(stats->iteration_tokens, iteration_bounds);
+}

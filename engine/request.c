@@ -1,0 +1,107 @@
+#include "engine/request.h"
+
+#include "config/check.h"
+#include "config/checked.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* A copy of count items; NULL for none. *out is untouched when memory is short. */
+static bool copy_items(const void *items, int32_t count, size_t item_bytes, void **out) {
+    void *copy = NULL;
+    if (count > 0) {
+        size_t bytes;
+        if (!checked_mul((size_t)count, item_bytes, &bytes))
+            return false;
+        copy = malloc(bytes);
+        if (copy == NULL)
+            return false;
+        memcpy(copy, items, bytes);
+    }
+    *out = copy;
+    return true;
+}
+
+/* One allocation: the array, then the bytes of all strings. */
+static bool copy_stop_strings(const struct sampling_params *params,
+                              const struct stop_string **out) {
+    int count = params->num_stop_strings;
+    if (count <= 0) {
+        *out = NULL;
+        return true;
+    }
+    size_t bytes = (size_t)count * sizeof(struct stop_string);
+    for (int i = 0; i < count; i++)
+        if (!checked_add(bytes, params->stop_strings[i].length, &bytes))
+            return false;
+    struct stop_string *copy = malloc(bytes);
+    if (copy == NULL)
+        return false;
+    char *text = (char *)(copy + count);
+    for (int i = 0; i < count; i++) {
+        size_t length = params->stop_strings[i].length;
+        memcpy(text, params->stop_strings[i].data, length);
+        copy[i] = (struct stop_string){.data = text, .length = length};
+        text += length;
+    }
+    *out = copy;
+    return true;
+}
+
+static bool copy_params(struct request *request, const struct sampling_params *params) {
+    request->params = *params;
+    request->params.stop_strings = NULL;
+    request->params.stop_tokens = NULL;
+    request->params.biases = NULL;
+    void *stop_tokens = NULL, *biases = NULL;
+    bool ok = copy_stop_strings(params, &request->params.stop_strings);
+    ok = ok &&
+         copy_items(params->stop_tokens, params->num_stop_tokens, sizeof(int32_t), &stop_tokens);
+    request->params.stop_tokens = stop_tokens;
+    ok = ok && copy_items(params->biases, params->num_biases, sizeof(struct token_bias), &biases);
+    request->params.biases = biases;
+    return ok;
+}
+
+struct request *request_create(const int32_t *prompt, int32_t num_prompt_tokens,
+                               const struct sampling_params *params) {
+    CHECK(num_prompt_tokens >= 1);
+    CHECK(params->num_choices >= 1 && params->num_choices <= MAX_CHOICES);
+    struct request *request = calloc(1, sizeof(*request));
+    if (request == NULL)
+        return NULL;
+    atomic_init(&request->cancelled, false);
+    atomic_init(&request->references, 1);
+    atomic_init(&request->ready_listed, false);
+    token_stream_init(&request->stream);
+    void *tokens = NULL;
+    bool ok = copy_params(request, params) &&
+              copy_items(prompt, num_prompt_tokens, sizeof(int32_t), &tokens);
+    request->prompt = tokens;
+    request->num_prompt_tokens = num_prompt_tokens;
+    if (!ok) {
+        request_unref(request);
+        return NULL;
+    }
+    return request;
+}
+
+struct request *request_ref(struct request *request) {
+    atomic_fetch_add_explicit(&request->references, 1, memory_order_relaxed);
+    return request;
+}
+
+void request_unref(struct request *request) {
+    if (request == NULL)
+        return;
+    int before = atomic_fetch_sub_explicit(&request->references, 1, memory_order_acq_rel);
+    CHECK(before >= 1);
+    if (before > 1)
+        return;
+    token_stream_finish(&request->stream);
+    free((void *)request->params.stop_strings);
+    free((void *)request->params.stop_tokens);
+    free((void *)request->params.biases);
+    free(request->prompt);
+    free(request);
+}

@@ -1,0 +1,48 @@
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include "engine/engine_stats.h"
+
+static void test_buckets(void **state) {
+    static const double bounds[] = {1, 2, 5};
+    struct histogram histogram = {.bounds = bounds, .num_bounds = 3};
+    histogram_add(&histogram, 0.5);
+    histogram_add(&histogram, 1); /* a bound belongs to its own bucket */
+    histogram_add(&histogram, 1.5);
+    histogram_add(&histogram, 5);
+    histogram_add(&histogram, 5.1);
+    assert_int_equal(histogram.counts[0], 2);
+    assert_int_equal(histogram.counts[1], 1);
+    assert_int_equal(histogram.counts[2], 1);
+    assert_int_equal(histogram.counts[3], 1);
+    assert_int_equal(histogram.total, 5);
+    assert_true(histogram.sum > 13.09 && histogram.sum < 13.11);
+}
+
+static void assert_rising(const struct histogram *histogram) {
+    assert_true(histogram->num_bounds > 0 && histogram->num_bounds <= HISTOGRAM_MAX_BUCKETS);
+    for (int i = 1; i < histogram->num_bounds; i++)
+        assert_true(histogram->bounds[i] > histogram->bounds[i - 1]);
+    assert_int_equal(histogram->total, 0);
+}
+
+static void test_init_sets_every_histogram(void **state) {
+    struct engine_stats stats;
+    stats.preemptions = 5;
+    engine_stats_init(&stats);
+    assert_int_equal(stats.preemptions, 0);
+    const struct histogram *first = &stats.time_to_first_token;
+    for (const struct histogram *h = first; h <= &stats.iteration_tokens; h++)
+        assert_rising(h);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_buckets),
+        cmocka_unit_test(test_init_sets_every_histogram),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
