@@ -1,0 +1,226 @@
+/* Brings the three sources together. The environment and the flags are looked through once for the
+ * configuration file's path; then defaults, file, environment and flags are applied in this order,
+ * so that the later one wins. Every value is checked, also one that is overridden afterwards: a
+ * typing error never hides. */
+#include "config/options.h"
+
+#include "config/check.h"
+#include "config/options_table.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_OPTIONS 64
+#define ENV_PREFIX "QUIRE_"
+#define ENV_TEST_PREFIX "QUIRE_TEST_" /* read by the project's tests, not options */
+
+struct loader {
+    struct options options;
+    enum option_level list_level[MAX_OPTIONS]; /* which level filled a list */
+    struct option_origin origin;
+    struct error *err;
+};
+
+static int apply(struct loader *loader, int index, const char *text) {
+    size_t count;
+    const struct option_spec *spec = &options_table(&count)[index];
+    if (spec->type == OPTION_LIST && loader->list_level[index] != loader->origin.level) {
+        options_clear_list(spec, &loader->options);
+        loader->list_level[index] = loader->origin.level;
+    }
+    return options_set(spec, text, &loader->origin, &loader->options, loader->err);
+}
+
+static int apply_defaults(struct loader *loader) {
+    size_t count;
+    const struct option_spec *table = options_table(&count);
+    CHECK(count <= MAX_OPTIONS);
+    loader->origin = (struct option_origin){.level = OPTION_LEVEL_DEFAULT};
+    for (size_t i = 0; i < count; i++)
+        if (table[i].default_text != NULL && apply(loader, (int)i, table[i].default_text) != 0)
+            return -1;
+    return 0;
+}
+
+static int apply_file_value(void *context, int option, const char *text, size_t line,
+                            struct error *err) {
+    struct loader *loader = context;
+    loader->origin.line = line;
+    return apply(loader, option, text);
+}
+
+static int apply_file(struct loader *loader, const char *path) {
+    loader->origin = (struct option_origin){.level = OPTION_LEVEL_FILE, .path = path};
+    return options_file_read(path, apply_file_value, loader, loader->err);
+}
+
+/* Splits "QUIRE_NAME=value": the option's name in lower case into name. Returns the value, or NULL
+ * for a variable that is not meant for us. */
+static const char *split_variable(const char *variable, char name[static OPTION_NAME_CAPACITY]) {
+    const char *equals = strchr(variable, '=');
+    size_t prefix = strlen(ENV_PREFIX);
+    if (equals == NULL || strncmp(variable, ENV_PREFIX, prefix) != 0 ||
+        strncmp(variable, ENV_TEST_PREFIX, strlen(ENV_TEST_PREFIX)) == 0)
+        return NULL;
+    size_t length = 0;
+    for (const char *c = variable + prefix; c < equals && length + 1 < OPTION_NAME_CAPACITY; c++)
+        name[length++] = (char)tolower((unsigned char)*c);
+    name[length] = '\0';
+    return equals + 1;
+}
+
+static int unknown_variable(const char *variable, const char *name, struct error *err) {
+    char shown[80], upper[OPTION_NAME_CAPACITY] = "";
+    options_quote(variable, strcspn(variable, "="), shown);
+    const struct option_spec *near = options_suggest(name, strlen(name));
+    for (size_t i = 0; near != NULL && near->name[i] != '\0'; i++) {
+        upper[i] = near->name[i] == '-' ? '_' : (char)toupper((unsigned char)near->name[i]);
+        upper[i + 1] = '\0';
+    }
+    return error_set(err, ERROR_CONFIG, "unknown environment variable %s%s%s%s", shown,
+                     near != NULL ? "; did you mean " ENV_PREFIX : "", upper,
+                     near != NULL ? "?" : "");
+}
+
+/* An environment variable is one string, so a list is separated by commas. */
+static int apply_comma_list(struct loader *loader, int index, const char *text) {
+    for (;;) {
+        size_t length = strcspn(text, ",");
+        char *item = strndup(text, length);
+        if (item == NULL)
+            return error_set(loader->err, ERROR_MEMORY, "out of memory while reading the options");
+        int rc = apply(loader, index, item);
+        free(item);
+        if (rc != 0 || text[length] == '\0')
+            return rc;
+        text += length + 1;
+    }
+}
+
+static int apply_environment(struct loader *loader, char *const *environ) {
+    size_t count;
+    const struct option_spec *table = options_table(&count);
+    char name[OPTION_NAME_CAPACITY];
+    loader->origin = (struct option_origin){.level = OPTION_LEVEL_ENV};
+    for (; *environ != NULL; environ++) {
+        const char *value = split_variable(*environ, name);
+        if (value == NULL)
+            continue;
+        int index = options_find(name, strlen(name));
+        if (index < 0)
+            return unknown_variable(*environ, name, loader->err);
+        int rc = table[index].type == OPTION_LIST ? apply_comma_list(loader, index, value)
+                                                  : apply(loader, index, value);
+        if (rc != 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int unknown_argument(const char *argument, struct error *err) {
+    char shown[80];
+    bool is_flag = strncmp(argument, "--", 2) == 0;
+    size_t length = is_flag ? strcspn(argument, "=") : strlen(argument);
+    options_quote(argument, length, shown);
+    if (!is_flag)
+        return error_set(err, ERROR_CONFIG,
+                         "unexpected argument \"%s\"; options are written --name value", shown);
+    const struct option_spec *near = options_suggest(argument + 2, length - 2);
+    return error_set(err, ERROR_CONFIG, "unknown option %s%s%s%s", shown,
+                     near != NULL ? "; did you mean --" : "", near != NULL ? near->name : "",
+                     near != NULL ? "?" : "; --help lists them");
+}
+
+/* Reads the flag at argv[*position] and moves past it and its value. Returns the option's index, or
+ * -1 with err filled. */
+static int next_flag(int argc, char *const *argv, int *position, const char **out_value,
+                     struct error *err) {
+    const char *argument = argv[*position];
+    if (strncmp(argument, "--", 2) != 0)
+        return unknown_argument(argument, err);
+    const char *name = argument + strlen("--"), *end = strchrnul(name, '=');
+    int index = options_find(name, (size_t)(end - name));
+    if (index < 0)
+        return unknown_argument(argument, err);
+    *position += 1;
+    if (*end == '=') {
+        *out_value = end + 1;
+        return index;
+    }
+    if (*position == argc || strncmp(argv[*position], "--", 2) == 0) {
+        size_t count;
+        struct option_origin origin = {.level = OPTION_LEVEL_FLAG};
+        return options_error(&options_table(&count)[index], NULL, &origin, err,
+                             "needs a value after it");
+    }
+    *out_value = argv[*position];
+    *position += 1;
+    return index;
+}
+
+static int apply_flags(struct loader *loader, int argc, char *const *argv) {
+    loader->origin = (struct option_origin){.level = OPTION_LEVEL_FLAG};
+    for (int position = 0; position < argc;) {
+        const char *value;
+        int index = next_flag(argc, argv, &position, &value, loader->err);
+        if (index < 0 || apply(loader, index, value) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* Path of the configuration file: the last --config, else QUIRE_CONFIG, else NULL. Mistakes in the
+ * arguments are left to apply_flags. */
+static const char *find_config_path(int argc, char *const *argv, char *const *environ) {
+    int config = options_find("config", strlen("config"));
+    const char *path = NULL, *value;
+    char name[OPTION_NAME_CAPACITY];
+    for (; *environ != NULL; environ++)
+        if ((value = split_variable(*environ, name)) != NULL &&
+            options_find(name, strlen(name)) == config)
+            path = value;
+    for (int position = 0; position < argc;) {
+        int index = next_flag(argc, argv, &position, &value, NULL);
+        if (index < 0)
+            break;
+        if (index == config)
+            path = value;
+    }
+    return path;
+}
+
+static int check_complete(const struct options *options, struct error *err) {
+    if (options->model == NULL)
+        return error_set(err, ERROR_CONFIG,
+                         "option model is missing: give the GGUF file to serve with --model PATH, "
+                         "QUIRE_MODEL or model: in the configuration file");
+    return 0;
+}
+
+int options_load(int argc, char *const *argv, char *const *environ, struct options *out,
+                 struct error *err) {
+    struct loader loader = {.err = err};
+    const char *path = find_config_path(argc, argv, environ);
+    if (apply_defaults(&loader) != 0 || (path != NULL && apply_file(&loader, path) != 0) ||
+        apply_environment(&loader, environ) != 0 || apply_flags(&loader, argc, argv) != 0 ||
+        check_complete(&loader.options, err) != 0) {
+        options_finish(&loader.options);
+        return -1;
+    }
+    *out = loader.options;
+    return 0;
+}
+
+void options_finish(struct options *options) {
+    size_t count;
+    const struct option_spec *table = options_table(&count);
+    for (size_t i = 0; i < count; i++) {
+        if (table[i].type == OPTION_LIST)
+            options_clear_list(&table[i], options);
+        if (table[i].type == OPTION_STRING || table[i].type == OPTION_CHOICE)
+            free(*(char **)((char *)options + table[i].offset));
+    }
+    *options = (struct options){0};
+}

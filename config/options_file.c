@@ -1,0 +1,228 @@
+/* The configuration file: one flat YAML map of option names to scalars, or to sequences of scalars
+ * for options that take several. Read through libyaml's event interface; anything else YAML can
+ * express (nesting, anchors, several documents) is refused with its line. */
+#include "config/options_table.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <yaml.h>
+
+#define MAX_FILE_BYTES ((size_t)1 << 20)
+#define MAX_OPTIONS 64
+
+struct file_reader {
+    yaml_parser_t parser;
+    const char *path;
+    options_file_set set;
+    void *context;
+    struct error *err;
+    size_t seen_line[MAX_OPTIONS]; /* where each option was set; 0: not yet */
+};
+
+static int file_error(struct file_reader *reader, size_t line, const char *what) {
+    return error_set(reader->err, ERROR_CONFIG, "configuration file %.200s line %zu: %.200s",
+                     reader->path, line, what);
+}
+
+/* The caller deletes *event after success. */
+static int next_event(struct file_reader *reader, yaml_event_t *event) {
+    if (yaml_parser_parse(&reader->parser, event) == 1)
+        return 0;
+    const char *problem = reader->parser.problem;
+    return file_error(reader, reader->parser.problem_mark.line + 1,
+                      problem != NULL ? problem : "is not valid YAML");
+}
+
+static const char *scalar_text(const yaml_event_t *event) {
+    return (const char *)event->data.scalar.value;
+}
+
+static int use_scalar(struct file_reader *reader, int option, const yaml_event_t *event) {
+    size_t line = event->start_mark.line + 1;
+    if (strlen(scalar_text(event)) != event->data.scalar.length)
+        return file_error(reader, line, "a value holds a NUL character");
+    return reader->set(reader->context, option, scalar_text(event), line, reader->err);
+}
+
+/* The items after '[' or '-' up to the sequence's end. */
+static int read_sequence(struct file_reader *reader, const struct option_spec *spec, int option,
+                         size_t line) {
+    if (spec->type != OPTION_LIST) {
+        struct option_origin origin = {OPTION_LEVEL_FILE, reader->path, line};
+        return options_error(spec, NULL, &origin, reader->err, "takes one value, not a list");
+    }
+    for (;;) {
+        yaml_event_t event;
+        if (next_event(reader, &event) != 0)
+            return -1;
+        yaml_event_type_t type = event.type;
+        int rc = 0;
+        if (type == YAML_SCALAR_EVENT)
+            rc = use_scalar(reader, option, &event);
+        else if (type != YAML_SEQUENCE_END_EVENT)
+            rc = file_error(reader, event.start_mark.line + 1, "a list may hold only plain values");
+        yaml_event_delete(&event);
+        if (rc != 0 || type == YAML_SEQUENCE_END_EVENT)
+            return rc;
+    }
+}
+
+static int unknown_key(struct file_reader *reader, const yaml_event_t *event) {
+    char name[80], what[200];
+    size_t length = event->data.scalar.length;
+    options_quote(scalar_text(event), length, name);
+    const struct option_spec *near = options_suggest(scalar_text(event), length);
+    snprintf(what, sizeof(what), "unknown option \"%s\"%s%s%s", name,
+             near != NULL ? "; did you mean " : "", near != NULL ? near->name : "",
+             near != NULL ? "?" : "");
+    return file_error(reader, event->start_mark.line + 1, what);
+}
+
+/* Checks a key and stores the index of its option in *out. */
+static int read_key(struct file_reader *reader, const yaml_event_t *event, int *out) {
+    size_t count, line = event->start_mark.line + 1;
+    const struct option_spec *table = options_table(&count);
+    if (event->type != YAML_SCALAR_EVENT)
+        return file_error(reader, line, "expected an option's name");
+    int option = options_find(scalar_text(event), event->data.scalar.length);
+    if (option < 0)
+        return unknown_key(reader, event);
+    char what[160];
+    if (reader->seen_line[option] != 0) {
+        snprintf(what, sizeof(what), "option %s is given twice, first in line %zu",
+                 table[option].name, reader->seen_line[option]);
+        return file_error(reader, line, what);
+    }
+    if ((table[option].flags & OPTION_NOT_IN_FILE) != 0) {
+        snprintf(what, sizeof(what), "option %s cannot be set in the file itself",
+                 table[option].name);
+        return file_error(reader, line, what);
+    }
+    reader->seen_line[option] = line;
+    *out = option;
+    return 0;
+}
+
+static int read_value(struct file_reader *reader, int option) {
+    size_t count;
+    const struct option_spec *spec = &options_table(&count)[option];
+    yaml_event_t event;
+    if (next_event(reader, &event) != 0)
+        return -1;
+    size_t line = event.start_mark.line + 1;
+    int rc;
+    if (event.type == YAML_SCALAR_EVENT) {
+        rc = use_scalar(reader, option, &event);
+    } else if (event.type == YAML_SEQUENCE_START_EVENT) {
+        rc = read_sequence(reader, spec, option, line);
+    } else {
+        struct option_origin origin = {OPTION_LEVEL_FILE, reader->path, line};
+        rc = options_error(spec, NULL, &origin, reader->err,
+                           spec->type == OPTION_LIST ? "takes a value or a list of values"
+                                                     : "takes one plain value");
+    }
+    yaml_event_delete(&event);
+    return rc;
+}
+
+/* Key and value pairs up to the map's end. */
+static int read_map(struct file_reader *reader) {
+    for (;;) {
+        yaml_event_t event;
+        if (next_event(reader, &event) != 0)
+            return -1;
+        bool ended = event.type == YAML_MAPPING_END_EVENT;
+        int option = -1;
+        int rc = ended ? 0 : read_key(reader, &event, &option);
+        yaml_event_delete(&event);
+        if (rc != 0 || ended)
+            return rc;
+        if (read_value(reader, option) != 0)
+            return -1;
+    }
+}
+
+/* One document holding a map, or none at all. */
+static int read_stream(struct file_reader *reader) {
+    bool had_map = false;
+    for (;;) {
+        yaml_event_t event;
+        if (next_event(reader, &event) != 0)
+            return -1;
+        yaml_event_type_t type = event.type;
+        size_t line = event.start_mark.line + 1;
+        yaml_event_delete(&event);
+        if (type == YAML_STREAM_END_EVENT)
+            return 0;
+        if (type == YAML_STREAM_START_EVENT || type == YAML_DOCUMENT_END_EVENT)
+            continue;
+        if (had_map)
+            return file_error(reader, line, "must be a single document");
+        if (type == YAML_DOCUMENT_START_EVENT)
+            continue;
+        if (type != YAML_MAPPING_START_EVENT)
+            return file_error(reader, line, "must be a flat map of option names to values");
+        if (read_map(reader) != 0)
+            return -1;
+        had_map = true;
+    }
+}
+
+/* Reads until capacity or the end; the number of bytes, or -1 with errno. */
+static ssize_t read_all(int fd, char *data, size_t capacity) {
+    size_t total = 0;
+    while (total < capacity) {
+        ssize_t got = read(fd, data + total, capacity - total);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return -1;
+        if (got == 0)
+            break;
+        total += (size_t)got;
+    }
+    return (ssize_t)total;
+}
+
+/* The whole file in heap memory; NULL with err filled. */
+static char *load_file(const char *path, size_t *out_length, struct error *err) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    char *data = fd >= 0 ? malloc(MAX_FILE_BYTES + 1) : NULL;
+    ssize_t length = data != NULL ? read_all(fd, data, MAX_FILE_BYTES + 1) : -1;
+    if (length < 0)
+        error_set(err, ERROR_CONFIG, "configuration file %.200s: cannot be read: %s", path,
+                  strerror(errno));
+    else if ((size_t)length > MAX_FILE_BYTES)
+        error_set(err, ERROR_CONFIG, "configuration file %.200s: is larger than %zu bytes", path,
+                  MAX_FILE_BYTES);
+    if (fd >= 0)
+        close(fd);
+    if (length < 0 || (size_t)length > MAX_FILE_BYTES) {
+        free(data);
+        return NULL;
+    }
+    *out_length = (size_t)length;
+    return data;
+}
+
+int options_file_read(const char *path, options_file_set set, void *context, struct error *err) {
+    struct file_reader reader = {.path = path, .set = set, .context = context, .err = err};
+    size_t length;
+    char *data = load_file(path, &length, err);
+    if (data == NULL)
+        return -1;
+    int rc = -1;
+    if (yaml_parser_initialize(&reader.parser) == 1) {
+        yaml_parser_set_input_string(&reader.parser, (const unsigned char *)data, length);
+        rc = read_stream(&reader);
+        yaml_parser_delete(&reader.parser);
+    } else {
+        error_set(err, ERROR_MEMORY, "out of memory while reading %.200s", path);
+    }
+    free(data);
+    return rc;
+}

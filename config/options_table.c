@@ -1,0 +1,117 @@
+/* The table. Everything that names an option (flags, YAML keys, environment, --help) reads it; a
+ * new option is one line here and one field in struct options. */
+#include "config/options_table.h"
+
+#include <limits.h>
+#include <string.h>
+
+#define FIELD(name) offsetof(struct options, name)
+#define KIB ((int64_t)1 << 10)
+#define GIB ((int64_t)1 << 30)
+#define TIB ((int64_t)1 << 40)
+
+static const struct option_spec table[] = {
+    {"config", OPTION_STRING, OPTION_NOT_IN_FILE, FIELD(config), NULL, 1, 4095, NULL,
+     "YAML file with these options, names as here without the dashes"},
+    {"model", OPTION_STRING, 0, FIELD(model), NULL, 1, 4095, NULL, "GGUF file to serve; required"},
+    {"served-model-name", OPTION_LIST, 0, FIELD(served_model_names), NULL, 1, 255, NULL,
+     "name clients use; repeatable, the first is reported; default: the file's stem"},
+    {"host", OPTION_STRING, 0, FIELD(host), "127.0.0.1", 1, 255, NULL, "address to listen on"},
+    {"port", OPTION_INTEGER, 0, FIELD(port), "8000", 0, 65535, NULL,
+     "TCP port; 0 takes a free one and logs it"},
+    {"uds", OPTION_STRING, 0, FIELD(uds), NULL, 1, 107, NULL,
+     "UNIX socket path to listen on instead of host and port"},
+    {"api-key", OPTION_LIST, OPTION_SECRET, FIELD(api_keys), NULL, 1, 255, NULL,
+     "key that clients must send as a bearer token; repeatable"},
+    {"max-connections", OPTION_INTEGER, 0, FIELD(max_connections), "4096", 1, 65536, NULL,
+     "open client connections"},
+    {"max-body-bytes", OPTION_BYTES, 0, FIELD(max_body_bytes), "16M", KIB, GIB, NULL,
+     "size of a request body"},
+    {"shutdown-timeout", OPTION_INTEGER, 0, FIELD(shutdown_timeout), "30", 0, 3600, NULL,
+     "seconds to finish requests in flight after SIGTERM"},
+    {"metrics-prefix", OPTION_STRING, OPTION_METRIC_NAME, FIELD(metrics_prefix), "quire:", 0, 64,
+     NULL, "start of every metric's name; vllm: fits vLLM's dashboards"},
+    {"log-level", OPTION_CHOICE, 0, FIELD(log_level), "info", 0, 0, "error warning info debug",
+     "least important messages to log"},
+    {"device", OPTION_CHOICE, 0, FIELD(device), "auto", 0, 0, "auto cpu", "where to compute"},
+    {"threads", OPTION_INTEGER, 0, FIELD(threads), "0", 0, 1024, NULL,
+     "compute threads; 0: one per available core"},
+    {"max-model-len", OPTION_INTEGER, 0, FIELD(max_model_len), "0", 0, 16777216, NULL,
+     "tokens of prompt plus output; 0: what the model was trained for"},
+    {"max-num-seqs", OPTION_INTEGER, 0, FIELD(max_num_seqs), "64", 1, 1024, NULL,
+     "sequences running at once"},
+    {"max-num-batched-tokens", OPTION_INTEGER, 0, FIELD(max_num_batched_tokens), "512", 16, 65536,
+     NULL, "tokens computed in one step"},
+    {"block-size", OPTION_INTEGER, 0, FIELD(block_size), "16", 16, 64, "16 32 64",
+     "tokens in a KV block"},
+    {"kv-cache-memory-bytes", OPTION_BYTES, 0, FIELD(kv_cache_memory_bytes), "0", 0, 1024 * TIB,
+     NULL, "memory of the KV cache; 0: chosen from the memory at hand"},
+    {"kv-cache-dtype", OPTION_CHOICE, 0, FIELD(kv_cache_dtype), "auto", 0, 0, "auto f32 f16 bf16",
+     "number format of the KV cache"},
+    {"max-queued-requests", OPTION_INTEGER, 0, FIELD(max_queued_requests), "1024", 1, 1000000, NULL,
+     "requests waiting to run; more are answered 429"},
+    {"max-queued-tokens", OPTION_INTEGER, 0, FIELD(max_queued_tokens), "1000000", 1, TIB, NULL,
+     "prompt tokens waiting to run; more are answered 429"},
+    {"seed", OPTION_INTEGER, 0, FIELD(seed), "0", 0, INT64_MAX, NULL,
+     "base of the seeds of requests that bring none"},
+};
+
+#define NUM_OPTIONS (sizeof(table) / sizeof(table[0]))
+
+const struct option_spec *options_table(size_t *out_count) {
+    *out_count = NUM_OPTIONS;
+    return table;
+}
+
+static char normalised(char c) {
+    return c == '_' ? '-' : c;
+}
+
+int options_find(const char *name, size_t length) {
+    for (size_t i = 0; i < NUM_OPTIONS; i++) {
+        if (strlen(table[i].name) != length)
+            continue;
+        size_t same = 0;
+        while (same < length && normalised(name[same]) == table[i].name[same])
+            same++;
+        if (same == length)
+            return (int)i;
+    }
+    return -1;
+}
+
+/* Levenshtein distance of a (at most OPTION_NAME_CAPACITY characters) and b. */
+static int edit_distance(const char *a, size_t length, const char *b) {
+    int row[OPTION_NAME_CAPACITY + 1];
+    for (size_t i = 0; i <= length; i++)
+        row[i] = (int)i;
+    for (size_t j = 0; b[j] != '\0'; j++) {
+        int diagonal = row[0];
+        row[0] = (int)j + 1;
+        for (size_t i = 0; i < length; i++) {
+            int best = diagonal + (normalised(a[i]) != b[j]);
+            if (row[i] + 1 < best)
+                best = row[i] + 1;
+            if (row[i + 1] + 1 < best)
+                best = row[i + 1] + 1;
+            diagonal = row[i + 1];
+            row[i + 1] = best;
+        }
+    }
+    return row[length];
+}
+
+const struct option_spec *options_suggest(const char *name, size_t length) {
+    if (length > OPTION_NAME_CAPACITY)
+        return NULL;
+    const struct option_spec *nearest = NULL;
+    int nearest_distance = length < 6 ? 3 : 4;
+    for (size_t i = 0; i < NUM_OPTIONS; i++) {
+        int distance = edit_distance(name, length, table[i].name);
+        if (distance < nearest_distance) {
+            nearest = &table[i];
+            nearest_distance = distance;
+        }
+    }
+    return nearest;
+}

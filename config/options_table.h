@@ -1,0 +1,76 @@
+/* Private to config/options*.c: what one option is, and the table of all of them. */
+#ifndef QUIRE_CONFIG_OPTIONS_TABLE_H
+#define QUIRE_CONFIG_OPTIONS_TABLE_H
+
+#include "config/options.h"
+
+#include <stddef.h>
+
+enum option_type {
+    OPTION_STRING,  /* char *; minimum and maximum bound its length in bytes */
+    OPTION_CHOICE,  /* char *; one of choices */
+    OPTION_INTEGER, /* int64_t in minimum..maximum; one of choices when there are any */
+    OPTION_BYTES,   /* as OPTION_INTEGER; takes the suffixes K, M, G, T (powers of 1024) */
+    OPTION_LIST,    /* struct option_list; lengths of its items as OPTION_STRING */
+};
+
+enum option_flags {
+    OPTION_SECRET = 1,      /* its value never appears in a message */
+    OPTION_METRIC_NAME = 2, /* holds only what a Prometheus name may: [a-zA-Z0-9_:] */
+    OPTION_NOT_IN_FILE = 4,
+};
+
+struct option_spec {
+    const char *name; /* with dashes, as on the command line */
+    enum option_type type;
+    int flags;
+    size_t offset;            /* into struct options */
+    const char *default_text; /* read like any other value; NULL: nothing */
+    int64_t minimum, maximum;
+    const char *choices; /* separated by single spaces, or NULL */
+    const char *meaning; /* one phrase for --help */
+};
+
+#define OPTION_NAME_CAPACITY 64
+
+/* All options in the order of --help; *out_count: their number. */
+const struct option_spec *options_table(size_t *out_count);
+
+/* Index of the option with this name, `-` and `_` alike, or -1. */
+int options_find(const char *name, size_t length);
+
+/* The option whose name is so near that a typing error is likely, or NULL. */
+const struct option_spec *options_suggest(const char *name, size_t length);
+
+/* Where a value came from. A list given in a higher level replaces the lower level's list. */
+enum option_level { OPTION_LEVEL_DEFAULT, OPTION_LEVEL_FILE, OPTION_LEVEL_ENV, OPTION_LEVEL_FLAG };
+
+struct option_origin {
+    enum option_level level;
+    const char *path; /* OPTION_LEVEL_FILE */
+    size_t line;      /* OPTION_LEVEL_FILE, from 1 */
+};
+
+/* Checks text and stores it in the option's field of *options: a scalar is replaced, a list grows
+ * by one item. On failure -1 with ERROR_CONFIG and *options unchanged. */
+int options_set(const struct option_spec *spec, const char *text,
+                const struct option_origin *origin, struct options *options, struct error *err);
+
+/* Empties a list option. */
+void options_clear_list(const struct option_spec *spec, struct options *options);
+
+/* Fills err with "NAME VALUE (ORIGIN): WHAT", each part printable and cut to a sane length. text
+ * may be NULL. Returns -1. */
+int options_error(const struct option_spec *spec, const char *text,
+                  const struct option_origin *origin, struct error *err, const char *what);
+
+/* Calls set for every value of the flat YAML map in the file: once for a scalar, once for each item
+ * of a sequence. set returns -1 to stop. */
+typedef int (*options_file_set)(void *context, int option, const char *text, size_t line,
+                                struct error *err);
+int options_file_read(const char *path, options_file_set set, void *context, struct error *err);
+
+/* Makes text safe to show in one line: control characters become '?', long text is cut. */
+void options_quote(const char *text, size_t length, char out[static 80]);
+
+#endif

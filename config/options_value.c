@@ -1,0 +1,180 @@
+/* Text to checked value: one option, one place. */
+#include "config/check.h"
+#include "config/options_table.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void options_quote(const char *text, size_t length, char out[static 80]) {
+    size_t shown = length < 60 ? length : 60;
+    for (size_t i = 0; i < shown; i++)
+        out[i] = (unsigned char)text[i] < 0x20 || text[i] == 0x7f ? '?' : text[i];
+    strcpy(out + shown, length > shown ? "..." : "");
+}
+
+int options_error(const struct option_spec *spec, const char *text,
+                  const struct option_origin *origin, struct error *err, const char *what) {
+    char value[80] = "";
+    char place[160] = "default";
+    if (text != NULL && (spec->flags & OPTION_SECRET) == 0)
+        options_quote(text, strlen(text), value);
+    if (origin->level == OPTION_LEVEL_FLAG)
+        snprintf(place, sizeof(place), "command line");
+    if (origin->level == OPTION_LEVEL_ENV)
+        snprintf(place, sizeof(place), "environment");
+    if (origin->level == OPTION_LEVEL_FILE)
+        snprintf(place, sizeof(place), "%.120s line %zu", origin->path, origin->line);
+    bool shown = text != NULL && (spec->flags & OPTION_SECRET) == 0;
+    return error_set(err, ERROR_CONFIG, "option %s%s%s%s (%s): %s", spec->name, shown ? " \"" : "",
+                     value, shown ? "\"" : "", place, what);
+}
+
+/* Is text one of the words in choices? */
+static bool is_choice(const char *choices, const char *text) {
+    size_t length = strlen(text);
+    for (const char *word = choices; word != NULL;) {
+        const char *end = strchrnul(word, ' ');
+        if ((size_t)(end - word) == length && memcmp(word, text, length) == 0)
+            return true;
+        word = *end == '\0' ? NULL : end + 1;
+    }
+    return false;
+}
+
+/* Power of two that a size suffix stands for, or -1. */
+static int suffix_shift(const char *suffix) {
+    static const char *const names[4] = {"K", "M", "G", "T"};
+    for (int i = 0; i < 4; i++) {
+        size_t length = strlen(suffix);
+        if (length > 0 && suffix[0] == names[i][0] &&
+            (length == 1 || strcmp(suffix + 1, "iB") == 0))
+            return 10 * (i + 1);
+    }
+    return -1;
+}
+
+/* Decimal digits with an optional minus, then a size suffix where the option takes one. */
+static bool parse_integer(const struct option_spec *spec, const char *text, int64_t *out) {
+    const char *digits = text[0] == '-' ? text + 1 : text;
+    if (digits[0] < '0' || digits[0] > '9')
+        return false;
+    char *end;
+    errno = 0;
+    long long value = strtoll(text, &end, 10);
+    if (errno != 0)
+        return false;
+    if (*end != '\0') {
+        int shift = spec->type == OPTION_BYTES ? suffix_shift(end) : -1;
+        if (shift < 0 || __builtin_mul_overflow(value, 1LL << shift, &value))
+            return false;
+    }
+    *out = value;
+    return true;
+}
+
+static int set_integer(const struct option_spec *spec, const char *text,
+                       const struct option_origin *origin, int64_t *field, struct error *err) {
+    char what[160];
+    int64_t value;
+    if (parse_integer(spec, text, &value) && value >= spec->minimum && value <= spec->maximum &&
+        (spec->choices == NULL || is_choice(spec->choices, text))) {
+        *field = value;
+        return 0;
+    }
+    if (spec->choices != NULL)
+        snprintf(what, sizeof(what), "must be one of: %s", spec->choices);
+    else
+        snprintf(what, sizeof(what), "must be a whole number from %" PRId64 " to %" PRId64 "%s",
+                 spec->minimum, spec->maximum,
+                 spec->type == OPTION_BYTES ? ", suffix K, M, G or T allowed" : "");
+    return options_error(spec, text, origin, err, what);
+}
+
+static bool is_metric_name(const char *text) {
+    if (text[0] >= '0' && text[0] <= '9')
+        return false;
+    return text[strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_:")] ==
+           '\0';
+}
+
+static int check_string(const struct option_spec *spec, const char *text,
+                        const struct option_origin *origin, struct error *err) {
+    char what[160];
+    size_t length = strlen(text);
+    if (length < (size_t)spec->minimum || length > (size_t)spec->maximum) {
+        snprintf(what, sizeof(what), "must be %" PRId64 " to %" PRId64 " bytes long, is %zu",
+                 spec->minimum, spec->maximum, length);
+        return options_error(spec, text, origin, err, what);
+    }
+    for (size_t i = 0; i < length; i++)
+        if ((unsigned char)text[i] < 0x20 || text[i] == 0x7f)
+            return options_error(spec, text, origin, err, "must not hold control characters");
+    if ((spec->flags & OPTION_METRIC_NAME) != 0 && !is_metric_name(text))
+        return options_error(spec, text, origin, err,
+                             "must hold letters, digits, _ and : only and not start with a digit");
+    return 0;
+}
+
+static char *copy_text(const char *text, struct error *err) {
+    char *copy = strdup(text);
+    if (copy == NULL)
+        error_set(err, ERROR_MEMORY, "out of memory while reading the options");
+    return copy;
+}
+
+static int set_string(const char *text, char **field, struct error *err) {
+    char *copy = copy_text(text, err);
+    if (copy == NULL)
+        return -1;
+    free(*field);
+    *field = copy;
+    return 0;
+}
+
+static int append_item(const struct option_spec *spec, const char *text,
+                       const struct option_origin *origin, struct option_list *list,
+                       struct error *err) {
+    char what[64];
+    if (list->count == OPTIONS_MAX_LIST) {
+        snprintf(what, sizeof(what), "takes at most %d values", OPTIONS_MAX_LIST);
+        return options_error(spec, text, origin, err, what);
+    }
+    char *copy = copy_text(text, err);
+    if (copy == NULL)
+        return -1;
+    list->items[list->count++] = copy;
+    return 0;
+}
+
+int options_set(const struct option_spec *spec, const char *text,
+                const struct option_origin *origin, struct options *options, struct error *err) {
+    char what[160];
+    void *field = (char *)options + spec->offset;
+    switch (spec->type) {
+    case OPTION_INTEGER:
+    case OPTION_BYTES:
+        return set_integer(spec, text, origin, field, err);
+    case OPTION_CHOICE:
+        if (is_choice(spec->choices, text))
+            return set_string(text, field, err);
+        snprintf(what, sizeof(what), "must be one of: %s", spec->choices);
+        return options_error(spec, text, origin, err, what);
+    case OPTION_STRING:
+        return check_string(spec, text, origin, err) == 0 ? set_string(text, field, err) : -1;
+    case OPTION_LIST:
+        return check_string(spec, text, origin, err) == 0
+                   ? append_item(spec, text, origin, field, err)
+                   : -1;
+    }
+    CHECK(!"every option type is handled");
+}
+
+void options_clear_list(const struct option_spec *spec, struct options *options) {
+    struct option_list *list = (struct option_list *)((char *)options + spec->offset);
+    for (int i = 0; i < list->count; i++)
+        free(list->items[i]);
+    list->count = 0;
+}

@@ -1,0 +1,371 @@
+/* The option table through its public door: flags, environment, file, their order, every kind of
+ * mistake and its one-line message. */
+#include "config/options.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+/* Loads from a NULL-terminated list of arguments and of variables; *err is filled on failure. */
+static int load(char *const *arguments, char *const *variables, struct options *out,
+                struct error *err) {
+    int argc = 0;
+    while (arguments[argc] != NULL)
+        argc++;
+    return options_load(argc, arguments, variables, out, err);
+}
+
+#define WORDS(...) ((char *const[]){__VA_ARGS__, NULL})
+#define NO_WORDS ((char *const[]){NULL})
+#define MODEL "--model", "m.gguf"
+
+/* Expects a refusal whose one line holds every given piece. */
+static void assert_refused(char *const *arguments, char *const *variables, char *const *pieces) {
+    struct options options;
+    struct error err = {0};
+    memset(&options, 0x5a, sizeof(options));
+    struct options untouched = options;
+    assert_int_equal(load(arguments, variables, &options, &err), -1);
+    assert_int_equal(err.code, ERROR_CONFIG);
+    assert_null(strchr(err.message, '\n'));
+    for (; *pieces != NULL; pieces++)
+        if (strstr(err.message, *pieces) == NULL)
+            fail_msg("\"%s\" lacks \"%s\"", err.message, *pieces);
+    assert_memory_equal(&options, &untouched, sizeof(options));
+}
+
+/* A file in the test's folder with this content; the caller unlinks and frees. */
+static char *write_file(const char *content, size_t length) {
+    char *path = strdup("options_test_XXXXXX");
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, content, length), (ssize_t)length);
+    close(fd);
+    return path;
+}
+
+static int load_yaml(const char *content, size_t length, struct options *out, struct error *err) {
+    char *path = write_file(content, length);
+    int rc = load(WORDS(MODEL, "--config", path), NO_WORDS, out, err);
+    unlink(path);
+    free(path);
+    return rc;
+}
+
+static void assert_yaml_refused(const char *content, char *const *pieces) {
+    struct options options = {0};
+    struct error err = {0};
+    assert_int_equal(load_yaml(content, strlen(content), &options, &err), -1);
+    assert_int_equal(err.code, ERROR_CONFIG);
+    assert_null(strchr(err.message, '\n'));
+    for (; *pieces != NULL; pieces++)
+        if (strstr(err.message, *pieces) == NULL)
+            fail_msg("\"%s\" lacks \"%s\"", err.message, *pieces);
+}
+
+static void test_defaults(void **state) {
+    struct options options;
+    assert_int_equal(load(WORDS(MODEL), NO_WORDS, &options, NULL), 0);
+    assert_string_equal(options.model, "m.gguf");
+    assert_string_equal(options.host, "127.0.0.1");
+    assert_int_equal(options.port, 8000);
+    assert_null(options.uds);
+    assert_null(options.config);
+    assert_int_equal(options.api_keys.count, 0);
+    assert_int_equal(options.served_model_names.count, 0);
+    assert_int_equal(options.max_connections, 4096);
+    assert_int_equal(options.max_body_bytes, 16 << 20);
+    assert_int_equal(options.shutdown_timeout, 30);
+    assert_string_equal(options.metrics_prefix, "quire:");
+    assert_string_equal(options.log_level, "info");
+    assert_string_equal(options.device, "auto");
+    assert_int_equal(options.threads, 0);
+    assert_int_equal(options.max_model_len, 0);
+    assert_int_equal(options.max_num_seqs, 64);
+    assert_int_equal(options.max_num_batched_tokens, 512);
+    assert_int_equal(options.block_size, 16);
+    assert_int_equal(options.kv_cache_memory_bytes, 0);
+    assert_string_equal(options.kv_cache_dtype, "auto");
+    assert_int_equal(options.max_queued_requests, 1024);
+    assert_int_equal(options.max_queued_tokens, 1000000);
+    assert_int_equal(options.seed, 0);
+    options_finish(&options);
+    options_finish(&options); /* accepts a zeroed struct */
+}
+
+static void test_flag_forms(void **state) {
+    struct options options;
+    assert_int_equal(load(WORDS("--model=a=b.gguf", "--port", "1", "--port=65535", "--max_num_seqs",
+                                "3", "--api-key", "one", "--api-key=--two", "--metrics-prefix="),
+                          NO_WORDS, &options, NULL),
+                     0);
+    assert_string_equal(options.model, "a=b.gguf");
+    assert_int_equal(options.port, 65535); /* the later flag wins */
+    assert_int_equal(options.max_num_seqs, 3);
+    assert_int_equal(options.api_keys.count, 2);
+    assert_string_equal(options.api_keys.items[0], "one");
+    assert_string_equal(options.api_keys.items[1], "--two");
+    assert_string_equal(options.metrics_prefix, "");
+    options_finish(&options);
+}
+
+static void test_sizes(void **state) {
+    static const struct {
+        char *text;
+        int64_t bytes;
+    } sizes[] = {{"0", 0},         {"4096", 4096},           {"1K", 1024},
+                 {"3M", 3 << 20},  {"2G", INT64_C(2) << 30}, {"1T", INT64_C(1) << 40},
+                 {"5MiB", 5 << 20}};
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        struct options options;
+        assert_int_equal(
+            load(WORDS(MODEL, "--kv-cache-memory-bytes", sizes[i].text), NO_WORDS, &options, NULL),
+            0);
+        assert_int_equal(options.kv_cache_memory_bytes, sizes[i].bytes);
+        options_finish(&options);
+    }
+    static char *const bad[] = {"1k",
+                                "1KB",
+                                "K",
+                                "",
+                                "-1",
+                                "1.5M",
+                                "9223372036854775807K",
+                                "1 M",
+                                "0x10",
+                                "+1",
+                                " 1",
+                                "99999999999999999999"};
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+        assert_refused(WORDS(MODEL, "--kv-cache-memory-bytes", bad[i]), NO_WORDS,
+                       WORDS("kv-cache-memory-bytes", "command line", "K, M, G"));
+}
+
+static void test_precedence(void **state) {
+    static const char yaml[] = "port: 1\nmax_num_seqs: 2\nhost: file\nlog-level: debug\n"
+                               "api-key: [f1, f2]\nserved-model-name: one\n";
+    char *path = write_file(yaml, strlen(yaml));
+    char config[64];
+    snprintf(config, sizeof(config), "QUIRE_CONFIG=%s", path);
+    struct options options;
+    assert_int_equal(load(WORDS(MODEL, "--port", "9", "--api-key", "c1"),
+                          WORDS(config, "QUIRE_PORT=5", "QUIRE_HOST=env", "QUIRE_API_KEY=e1,e2,e3",
+                                "HOME=/", "QUIRE_TEST_MODEL=x", "QUIRE_SERVED_MODEL_NAME=a,b"),
+                          &options, NULL),
+                     0);
+    assert_int_equal(options.port, 9);
+    assert_string_equal(options.host, "env");
+    assert_int_equal(options.max_num_seqs, 2);
+    assert_string_equal(options.log_level, "debug");
+    assert_int_equal(options.api_keys.count, 1); /* a higher level replaces the list */
+    assert_string_equal(options.api_keys.items[0], "c1");
+    assert_int_equal(options.served_model_names.count, 2);
+    assert_string_equal(options.served_model_names.items[1], "b");
+    assert_string_equal(options.config, path);
+    options_finish(&options);
+    unlink(path);
+    free(path);
+}
+
+static void test_bad_flags(void **state) {
+    assert_refused(NO_WORDS, NO_WORDS, WORDS("model", "missing", "--model PATH"));
+    assert_refused(WORDS(MODEL, "--max-num-seqs", "0"), NO_WORDS,
+                   WORDS("option max-num-seqs", "\"0\"", "command line", "1 to 1024"));
+    assert_refused(WORDS(MODEL, "--port", "65536"), NO_WORDS, WORDS("port", "0 to 65535"));
+    assert_refused(WORDS(MODEL, "--port", "80x"), NO_WORDS, WORDS("port", "\"80x\""));
+    assert_refused(WORDS(MODEL, "--port", "1K"), NO_WORDS, WORDS("port", "whole number"));
+    assert_refused(WORDS(MODEL, "--block-size", "24"), NO_WORDS, WORDS("16 32 64"));
+    assert_refused(WORDS(MODEL, "--device", "tpu"), NO_WORDS, WORDS("device", "auto cpu"));
+    assert_refused(WORDS(MODEL, "--device", "auto cpu"), NO_WORDS, WORDS("device"));
+    assert_refused(WORDS(MODEL, "--port"), NO_WORDS, WORDS("port", "needs a value"));
+    assert_refused(WORDS("--model", "--port", "1"), NO_WORDS, WORDS("model", "needs a value"));
+    assert_refused(WORDS("m.gguf"), NO_WORDS, WORDS("unexpected argument", "m.gguf"));
+    assert_refused(WORDS(MODEL, "--"), NO_WORDS, WORDS("unknown option"));
+    assert_refused(WORDS(MODEL, "--max-num-seq", "1"), NO_WORDS,
+                   WORDS("unknown option --max-num-seq", "did you mean --max-num-seqs?"));
+    assert_refused(WORDS(MODEL, "--frobnicate=1"), NO_WORDS, WORDS("--frobnicate", "--help"));
+    assert_refused(WORDS(MODEL, "--metrics-prefix", "9x"), NO_WORDS, WORDS("metrics-prefix"));
+    assert_refused(WORDS(MODEL, "--metrics-prefix", "a b"), NO_WORDS, WORDS("letters"));
+    assert_refused(WORDS(MODEL, "--host", ""), NO_WORDS, WORDS("host", "1 to 255"));
+    assert_refused(WORDS(MODEL, "--host", "a\nb"), NO_WORDS, WORDS("control characters", "a?b"));
+    assert_refused(WORDS(MODEL, "--config", "absent.yaml"), NO_WORDS,
+                   WORDS("absent.yaml", "No such file"));
+    assert_refused(WORDS(MODEL, "--config", "."), NO_WORDS, WORDS("cannot be read"));
+}
+
+static void test_overridden_value_is_checked_too(void **state) {
+    assert_refused(WORDS(MODEL, "--port", "1"), WORDS("QUIRE_PORT=x"),
+                   WORDS("port", "environment", "\"x\""));
+    assert_refused(WORDS(MODEL, "--port", "x", "--port", "1"), NO_WORDS, WORDS("port", "\"x\""));
+}
+
+static void test_secrets_stay_hidden(void **state) {
+    struct options options;
+    struct error err = {0};
+    char secret[300];
+    memset(secret, 's', sizeof(secret) - 1);
+    secret[sizeof(secret) - 1] = '\0';
+    assert_int_equal(load(WORDS(MODEL, "--api-key", secret), NO_WORDS, &options, &err), -1);
+    assert_null(strstr(err.message, "sss"));
+    assert_non_null(strstr(err.message, "api-key"));
+    assert_int_equal(load(WORDS(MODEL), WORDS("QUIRE_API_KEY=ok,"), &options, &err), -1);
+    assert_non_null(strstr(err.message, "environment"));
+}
+
+static void test_long_value_is_cut(void **state) {
+    char value[5000];
+    memset(value, 'v', sizeof(value) - 1);
+    value[sizeof(value) - 1] = '\0';
+    assert_refused(WORDS("--model", value), NO_WORDS, WORDS("vvv...", "1 to 4095", "4999"));
+}
+
+static void test_list_is_bounded(void **state) {
+    char *words[2 * OPTIONS_MAX_LIST + 5] = {MODEL};
+    for (int i = 0; i < OPTIONS_MAX_LIST + 1; i++) {
+        words[2 + 2 * i] = "--api-key";
+        words[3 + 2 * i] = "k";
+    }
+    assert_refused(words, NO_WORDS, WORDS("api-key", "at most 64"));
+}
+
+static void test_bad_environment(void **state) {
+    assert_refused(WORDS(MODEL), WORDS("QUIRE_PROT=1"),
+                   WORDS("QUIRE_PROT", "did you mean QUIRE_PORT?"));
+    assert_refused(WORDS(MODEL), WORDS("QUIRE_MAX_NUM_SEQ=1"), WORDS("QUIRE_MAX_NUM_SEQS?"));
+    assert_refused(WORDS(MODEL), WORDS("QUIRE_=1"), WORDS("QUIRE_"));
+    assert_refused(WORDS(MODEL), WORDS("QUIRE_PORT="), WORDS("port", "environment"));
+}
+
+static void test_yaml_forms(void **state) {
+    static const char yaml[] =
+        "# comment\nmax_body-bytes: 2M\nserved-model-name:\n  - a\n  - 'b c'\n"
+        "host: \"::1\"\n";
+    struct options options;
+    assert_int_equal(load_yaml(yaml, strlen(yaml), &options, NULL), 0);
+    assert_int_equal(options.max_body_bytes, 2 << 20);
+    assert_int_equal(options.served_model_names.count, 2);
+    assert_string_equal(options.served_model_names.items[1], "b c");
+    assert_string_equal(options.host, "::1");
+    options_finish(&options);
+    assert_int_equal(load_yaml("# nothing\n", 10, &options, NULL), 0);
+    options_finish(&options);
+    assert_int_equal(load_yaml("", 0, &options, NULL), 0);
+    options_finish(&options);
+}
+
+static void test_bad_yaml(void **state) {
+    assert_yaml_refused("host: a\nprot: 1\n", WORDS("line 2", "\"prot\"", "did you mean port?"));
+    assert_yaml_refused("port: 1\nhost: x\nport: 2\n", WORDS("line 3", "port", "twice", "line 1"));
+    assert_yaml_refused("max-num-seqs: 1\nmax_num_seqs: 2\n", WORDS("twice"));
+    assert_yaml_refused("port: many\n", WORDS("port", "\"many\"", "line 1", "0 to 65535"));
+    assert_yaml_refused("port: [1, 2]\n", WORDS("port", "not a list"));
+    assert_yaml_refused("port: {a: 1}\n", WORDS("port", "line 1", "one plain value"));
+    assert_yaml_refused("api-key: {a: 1}\n", WORDS("api-key", "list of values"));
+    assert_yaml_refused("api-key: [[a]]\n", WORDS("line 1", "plain values"));
+    assert_yaml_refused("port:\n", WORDS("port", "\"\""));
+    assert_yaml_refused("- port\n", WORDS("flat map"));
+    assert_yaml_refused("just text\n", WORDS("flat map"));
+    assert_yaml_refused("[a]: 1\n", WORDS("line 1", "option's name"));
+    assert_yaml_refused("port: 1\n---\nhost: a\n", WORDS("single document"));
+    assert_yaml_refused("host: &a x\nuds: *a\n", WORDS("line 2", "uds"));
+    assert_yaml_refused("api-key: [\n", WORDS("configuration file"));
+    assert_yaml_refused("\thost: a\n", WORDS("configuration file", "line"));
+    assert_yaml_refused("config: other.yaml\n", WORDS("config", "cannot be set in the file"));
+    assert_yaml_refused("host: \"a\\0b\"\n", WORDS("NUL"));
+    assert_yaml_refused("host: \"a\\nb\"\n", WORDS("control characters"));
+    assert_yaml_refused("\x01\xff: 1\n", WORDS("configuration file"));
+}
+
+static void test_huge_file(void **state) {
+    size_t length = (1 << 20) + 1;
+    char *content = malloc(length);
+    struct options options;
+    struct error err = {0};
+    memset(content, '#', length);
+    assert_int_equal(load_yaml(content, length, &options, &err), -1);
+    assert_non_null(strstr(err.message, "larger than 1048576 bytes"));
+    free(content);
+}
+
+static void test_sample_file(void **state) {
+    struct options options;
+    struct error err = {0};
+    const char *root = getenv("QUIRE_TEST_SOURCE_ROOT");
+    assert_non_null(root);
+    char path[4096];
+    snprintf(path, sizeof(path), "%s/config/quire.yaml", root);
+    if (load(WORDS("--config", path), NO_WORDS, &options, &err) != 0)
+        fail_msg("%s", err.message);
+    assert_string_equal(options.model, "/var/lib/quire/model.gguf");
+    assert_string_equal(options.served_model_names.items[0], "default");
+    options_finish(&options);
+}
+
+/* The sample's commented lines must be valid options with the default values they claim. */
+static void test_sample_file_comments(void **state) {
+    char path[4096], line[256], yaml[8192] = "";
+    snprintf(path, sizeof(path), "%s/config/quire.yaml", getenv("QUIRE_TEST_SOURCE_ROOT"));
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    while (fgets(line, sizeof(line), file) != NULL) {
+        size_t key = strspn(line, "# ");
+        size_t length = strspn(line + key, "abcdefghijklmnopqrstuvwxyz-");
+        if (line[0] == '#' && strncmp(line + key + length, ": ", 2) == 0 && length > 2 &&
+            strncmp(line + key, "uds", 3) != 0 && strncmp(line + key, "api-key", 7) != 0 &&
+            strncmp(line, "# Sample", 8) != 0)
+            strcat(yaml, line + key);
+    }
+    fclose(file);
+    struct options sample, plain;
+    struct error err = {0};
+    if (load_yaml(yaml, strlen(yaml), &sample, &err) != 0)
+        fail_msg("%s", err.message);
+    assert_int_equal(load(WORDS(MODEL), NO_WORDS, &plain, NULL), 0);
+    assert_non_null(strstr(yaml, "max-queued-tokens"));
+    assert_string_equal(sample.metrics_prefix, plain.metrics_prefix);
+    assert_string_equal(sample.kv_cache_dtype, plain.kv_cache_dtype);
+    assert_string_equal(sample.log_level, plain.log_level);
+    assert_int_equal(sample.max_body_bytes, plain.max_body_bytes);
+    assert_int_equal(sample.max_queued_tokens, plain.max_queued_tokens);
+    assert_int_equal(sample.max_num_batched_tokens, plain.max_num_batched_tokens);
+    assert_int_equal(sample.max_num_seqs, plain.max_num_seqs);
+    options_finish(&sample);
+    options_finish(&plain);
+}
+
+static void test_help(void **state) {
+    const char *help = options_help();
+    assert_non_null(strstr(help, "--max-num-seqs N"));
+    assert_non_null(strstr(help, "1 to 1024; default 64"));
+    assert_non_null(strstr(help, "error, warning, info, debug; default info"));
+    assert_ptr_equal(help, options_help());
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_flag_forms),
+        cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_precedence),
+        cmocka_unit_test(test_bad_flags),
+        cmocka_unit_test(test_overridden_value_is_checked_too),
+        cmocka_unit_test(test_secrets_stay_hidden),
+        cmocka_unit_test(test_long_value_is_cut),
+        cmocka_unit_test(test_list_is_bounded),
+        cmocka_unit_test(test_bad_environment),
+        cmocka_unit_test(test_yaml_forms),
+        cmocka_unit_test(test_bad_yaml),
+        cmocka_unit_test(test_huge_file),
+        cmocka_unit_test(test_sample_file),
+        cmocka_unit_test(test_sample_file_comments),
+        cmocka_unit_test(test_help),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
