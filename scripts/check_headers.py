@@ -1,0 +1,38 @@
+#!/usr/bin/env python3
+"""Compiles every header of the rooms alone, twice in one unit, so that none leans on what its users
+happen to include before it. Usage: check_headers.py ROOT COMPILER..."""
+
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+ROOMS = ["config", "kernels", "models", "engine", "server"]
+LIBRARIES = ["libmicrohttpd", "libcjson", "yaml-0.1", "libpcre2-8"]
+
+
+def library_flags():
+    result = subprocess.run(["pkg-config", "--cflags", *LIBRARIES], capture_output=True, text=True)
+    return result.stdout.split()
+
+
+def compile_alone(header, root, command):
+    unit = f'#include "{header}"\n#include "{header}"\n'
+    result = subprocess.run(command, cwd=root, input=unit, capture_output=True, text=True)
+    return result.stderr if result.returncode else None
+
+
+def main():
+    root, compiler = Path(sys.argv[1]), sys.argv[2:]
+    command = [*compiler, "-std=c17", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Wno-unused-function",
+               "-Wno-unused-parameter", "-Werror", "-I.", *library_flags(), "-fsyntax-only", "-xc", "-"]
+    headers = sorted(str(path.relative_to(root)) for room in ROOMS
+                     for path in (root / room).rglob("*.h"))
+    with ThreadPoolExecutor(2) as pool:
+        errors = list(filter(None, pool.map(lambda h: compile_alone(h, root, command), headers)))
+    print("\n".join(errors) or f"{len(headers)} headers compile alone")
+    return 1 if errors or not headers else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
