@@ -1,0 +1,202 @@
+/* The oracle backend: every op as its definition reads, one thread, sums in double, weights kept as
+ * float whatever the file's type. It is what the fast backends are checked against, so it has no
+ * cleverness that could hide an error. */
+#include "config/checked.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/cpu_ref.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define BUFFER_ALIGNMENT 64
+
+struct matrix {
+    int32_t rows;
+    int32_t cols;
+    float data[]; /* [rows, cols] */
+};
+
+static void destroy(struct backend *b) {
+    free(b);
+}
+
+/* The heap, not mmap, so that a sanitizer sees an access past the end. The block's own address is
+ * kept just before the aligned data. */
+static int buffer_alloc(struct backend *b, size_t bytes, struct buffer *out, struct error *err) {
+    size_t total;
+    char *block = NULL;
+    if (checked_add(bytes, BUFFER_ALIGNMENT + sizeof(void *), &total))
+        block = calloc(1, total);
+    if (!block)
+        return error_set(err, ERROR_MEMORY, "cannot allocate a buffer of %zu bytes", bytes);
+    uintptr_t start = (uintptr_t)block + sizeof(void *);
+    size_t padding = (BUFFER_ALIGNMENT - start % BUFFER_ALIGNMENT) % BUFFER_ALIGNMENT;
+    char *data = block + sizeof(void *) + padding;
+    memcpy(data - sizeof(void *), &block, sizeof(void *));
+    *out = (struct buffer){.data = data, .bytes = bytes};
+    return 0;
+}
+
+static void buffer_free(struct backend *b, struct buffer *buffer) {
+    if (buffer->data) {
+        void *block;
+        memcpy(&block, (char *)buffer->data - sizeof(void *), sizeof(void *));
+        free(block);
+    }
+    *buffer = (struct buffer){0};
+}
+
+static void copy(struct backend *b, void *dst, const void *src, size_t bytes) {
+    memcpy(dst, src, bytes);
+}
+
+static void memory_info(struct backend *b, size_t *out_free, size_t *out_total) {
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    *out_free = (size_t)sysconf(_SC_AVPHYS_PAGES) * page;
+    *out_total = (size_t)sysconf(_SC_PHYS_PAGES) * page;
+}
+
+static void synchronize(struct backend *b) {
+    (void)b;
+}
+
+static int check_part(const struct matrix_part *part, int32_t cols, struct error *err) {
+    if ((unsigned)part->dtype >= DTYPE_COUNT)
+        return error_set(err, ERROR_MODEL, "matrix of unknown element type %d", (int)part->dtype);
+    if (part->rows <= 0 || cols <= 0)
+        return error_set(err, ERROR_MODEL, "matrix of %d rows and %d columns; both must be > 0",
+                         part->rows, cols);
+    if (cols % dtype_block_elements(part->dtype) != 0)
+        return error_set(err, ERROR_MODEL, "matrix of %d columns; %s needs a multiple of %d", cols,
+                         dtype_name(part->dtype), dtype_block_elements(part->dtype));
+    return 0;
+}
+
+static int matrix_create(struct backend *b, const struct matrix_part *parts, int num_parts,
+                         int32_t cols, struct matrix **out, struct error *err) {
+    size_t num_rows = 0, bytes;
+    for (int p = 0; p < num_parts; p++) {
+        if (check_part(&parts[p], cols, err))
+            return -1;
+        num_rows += (size_t)parts[p].rows;
+    }
+    if (num_rows == 0 || num_rows > INT32_MAX)
+        return error_set(err, ERROR_MODEL, "matrix of %zu rows; allowed are 1 to %d", num_rows,
+                         INT32_MAX);
+    struct matrix *matrix = NULL;
+    if (checked_mul(num_rows, (size_t)cols * sizeof(float), &bytes) &&
+        checked_add(bytes, sizeof(*matrix), &bytes))
+        matrix = malloc(bytes);
+    if (!matrix)
+        return error_set(err, ERROR_MEMORY, "cannot allocate a matrix of %zu x %d floats", num_rows,
+                         cols);
+    matrix->rows = (int32_t)num_rows;
+    matrix->cols = cols;
+    float *dst = matrix->data;
+    for (int p = 0; p < num_parts; p++) {
+        const char *src = parts[p].data;
+        size_t row_bytes = dtype_row_bytes(parts[p].dtype, (size_t)cols);
+        for (int32_t r = 0; r < parts[p].rows; r++, dst += cols, src += row_bytes)
+            dtype_to_f32(parts[p].dtype, src, dst, (size_t)cols);
+    }
+    *out = matrix;
+    return 0;
+}
+
+static void matrix_destroy(struct backend *b, struct matrix *matrix) {
+    free(matrix);
+}
+
+static void step_begin(struct backend *b, const struct step_inputs *inputs) {
+    ((struct cpu_ref *)b)->step = *inputs;
+}
+
+static void embed(struct backend *b, const struct matrix *table, void *out) {
+    const struct step_inputs *step = &((struct cpu_ref *)b)->step;
+    size_t cols = (size_t)table->cols;
+    for (int32_t t = 0; t < step->num_tokens; t++)
+        memcpy((float *)out + (size_t)t * cols, table->data + (size_t)step->token_ids[t] * cols,
+               cols * sizeof(float));
+}
+
+static void rmsnorm(struct backend *b, const struct rmsnorm_args *args) {
+    for (int32_t r = 0; r < args->num_rows; r++) {
+        const float *x = (const float *)args->x + (size_t)r * (size_t)args->width;
+        float *out = (float *)args->out + (size_t)r * (size_t)args->width;
+        double sum = 0;
+        for (int32_t i = 0; i < args->width; i++)
+            sum += (double)x[i] * x[i];
+        double scale = 1 / sqrt(sum / args->width + args->epsilon);
+        for (int32_t i = 0; i < args->width; i++)
+            out[i] = (float)(x[i] * scale * args->weight[i]);
+    }
+}
+
+static void linear(struct backend *b, const struct linear_args *args) {
+    const struct matrix *weight = args->weight;
+    size_t rows = (size_t)weight->rows, cols = (size_t)weight->cols;
+    for (size_t i = 0; i < (size_t)args->num_rows; i++) {
+        const float *x = (const float *)args->x + i * cols;
+        float *out = (float *)args->out + i * rows;
+        for (size_t r = 0; r < rows; r++) {
+            double sum = args->accumulate ? out[r] : 0;
+            for (size_t c = 0; c < cols; c++)
+                sum += (double)x[c] * weight->data[r * cols + c];
+            out[r] = (float)sum;
+        }
+    }
+}
+
+static void silu_mul(struct backend *b, const struct silu_mul_args *args) {
+    for (int32_t r = 0; r < args->num_rows; r++) {
+        const float *gate = (const float *)args->gate_up + (size_t)r * 2 * (size_t)args->width;
+        const float *up = gate + args->width;
+        float *out = (float *)args->out + (size_t)r * (size_t)args->width;
+        for (int32_t i = 0; i < args->width; i++)
+            out[i] = (float)(gate[i] / (1 + exp(-(double)gate[i])) * up[i]);
+    }
+}
+
+static void gather_rows(struct backend *b, const struct gather_rows_args *args) {
+    size_t width = (size_t)args->width;
+    for (int32_t r = 0; r < args->num_rows; r++)
+        memcpy((float *)args->out + (size_t)r * width,
+               (const float *)args->x + (size_t)args->rows[r] * width, width * sizeof(float));
+}
+
+static const struct backend_ops ops = {
+    .destroy = destroy,
+    .buffer_alloc = buffer_alloc,
+    .buffer_free = buffer_free,
+    .upload = copy,
+    .download = copy,
+    .memory_info = memory_info,
+    .synchronize = synchronize,
+    .matrix_create = matrix_create,
+    .matrix_destroy = matrix_destroy,
+    .step_begin = step_begin,
+    .embed = embed,
+    .rmsnorm = rmsnorm,
+    .linear = linear,
+    .rope_store_kv = cpu_ref_rope_store_kv,
+    .paged_attention = cpu_ref_paged_attention,
+    .silu_mul = silu_mul,
+    .gather_rows = gather_rows,
+    .sample = cpu_ref_sample,
+};
+
+struct backend *cpu_ref_open(const struct backend_config *config, struct error *err) {
+    struct cpu_ref *ref = calloc(1, sizeof(*ref));
+    if (!ref) {
+        error_set(err, ERROR_MEMORY, "cannot allocate the cpu-ref backend");
+        return NULL;
+    }
+    ref->base.ops = &ops;
+    ref->base.activation_dtype = DTYPE_F32;
+    ref->base.name = "cpu-ref";
+    snprintf(ref->base.description, sizeof(ref->base.description), "scalar oracle, 1 thread");
+    return &ref->base;
+}

@@ -1,0 +1,19 @@
+/* Private to the oracle: its state and the ops that live in files of their own. */
+#ifndef QUIRE_KERNELS_CPU_CPU_REF_H
+#define QUIRE_KERNELS_CPU_CPU_REF_H
+
+#include "kernels/backend.h"
+
+struct cpu_ref {
+    struct backend base;
+    struct step_inputs step;
+};
+
+/* cpu_ref_attention.c */
+void cpu_ref_rope_store_kv(struct backend *b, const struct rope_store_args *args);
+void cpu_ref_paged_attention(struct backend *b, const struct attention_args *args);
+
+/* cpu_ref_sample.c */
+void cpu_ref_sample(struct backend *b, const struct sample_args *args);
+
+#endif

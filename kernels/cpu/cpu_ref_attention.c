@@ -1,0 +1,119 @@
+/* The oracle's rotary embedding, KV store and attention. One head of a block is kept as
+ * [token][head_dim] for K and V alike. */
+#include "config/check.h"
+#include "kernels/cpu/cpu_ref.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum kv_part { PART_K, PART_V };
+
+/* Address of the head_dim elements of one cached token. */
+static char *kv_row(const struct kv_cache *cache, int32_t layer, enum kv_part part, int32_t head,
+                    int32_t slot) {
+    const struct kv_layout *l = &cache->layout;
+    size_t row_bytes = (size_t)l->head_dim * dtype_block_bytes(l->dtype);
+    size_t block = (size_t)(slot / l->block_size), token = (size_t)(slot % l->block_size);
+    size_t plane = ((size_t)layer * 2 + part) * (size_t)l->num_kv_heads + (size_t)head;
+    return (char *)cache->buffer.data + block * kv_block_bytes(l) +
+           (plane * (size_t)l->block_size + token) * row_bytes;
+}
+
+static void rotate(float *head, const float *table_row, const struct rope_store_args *args) {
+    int32_t half = args->rotary_dim / 2;
+    for (int32_t i = 0; i < half; i++) {
+        float *a = args->interleaved ? &head[2 * i] : &head[i];
+        float *b = args->interleaved ? &head[2 * i + 1] : &head[i + half];
+        double c = table_row[i], s = table_row[half + i];
+        double rotated_a = *a * c - *b * s;
+        double rotated_b = *a * s + *b * c;
+        *a = (float)rotated_a;
+        *b = (float)rotated_b;
+    }
+}
+
+void cpu_ref_rope_store_kv(struct backend *b, const struct rope_store_args *args) {
+    const struct step_inputs *step = &((struct cpu_ref *)b)->step;
+    const struct kv_layout *l = &args->cache->layout;
+    int32_t num_heads = args->num_q_heads + 2 * l->num_kv_heads;
+    size_t dim = (size_t)l->head_dim;
+    for (int32_t t = 0; t < step->num_tokens; t++) {
+        float *q = (float *)args->qkv + (size_t)t * (size_t)num_heads * dim;
+        float *k = q + (size_t)args->num_q_heads * dim;
+        float *v = k + (size_t)l->num_kv_heads * dim;
+        const float *table_row =
+            args->rope_table + (size_t)step->positions[t] * (size_t)args->rotary_dim;
+        int32_t slot = step->slot_mapping[t];
+        for (int32_t h = 0; h < args->num_q_heads + l->num_kv_heads; h++)
+            rotate(q + (size_t)h * dim, table_row, args);
+        for (int32_t h = 0; h < l->num_kv_heads; h++) {
+            dtype_from_f32(l->dtype, k + (size_t)h * dim,
+                           kv_row(args->cache, args->layer, PART_K, h, slot), dim);
+            dtype_from_f32(l->dtype, v + (size_t)h * dim,
+                           kv_row(args->cache, args->layer, PART_V, h, slot), dim);
+        }
+    }
+}
+
+/* One query head over `length` cached tokens of its sequence. `scores` [length], `row` [head_dim],
+ * `sums` [head_dim] are scratch. */
+static void attend(const struct attention_args *args, const int32_t *block_table, int32_t kv_head,
+                   int32_t length, const float *q, double *scores, float *row, double *sums,
+                   float *out) {
+    const struct kv_layout *l = &args->cache->layout;
+    double max = -INFINITY, total = 0;
+    for (int32_t t = 0; t < length; t++) {
+        int32_t slot = block_table[t / l->block_size] * l->block_size + t % l->block_size;
+        dtype_to_f32(l->dtype, kv_row(args->cache, args->layer, PART_K, kv_head, slot), row,
+                     (size_t)l->head_dim);
+        double dot = 0;
+        for (int32_t d = 0; d < l->head_dim; d++)
+            dot += (double)q[d] * row[d];
+        scores[t] = dot * args->scale;
+        max = fmax(max, scores[t]);
+    }
+    memset(sums, 0, (size_t)l->head_dim * sizeof(*sums));
+    for (int32_t t = 0; t < length; t++) {
+        int32_t slot = block_table[t / l->block_size] * l->block_size + t % l->block_size;
+        dtype_to_f32(l->dtype, kv_row(args->cache, args->layer, PART_V, kv_head, slot), row,
+                     (size_t)l->head_dim);
+        double p = exp(scores[t] - max);
+        total += p;
+        for (int32_t d = 0; d < l->head_dim; d++)
+            sums[d] += p * row[d];
+    }
+    for (int32_t d = 0; d < l->head_dim; d++)
+        out[d] = (float)(sums[d] / total);
+}
+
+void cpu_ref_paged_attention(struct backend *b, const struct attention_args *args) {
+    const struct step_inputs *step = &((struct cpu_ref *)b)->step;
+    const struct kv_layout *l = &args->cache->layout;
+    size_t dim = (size_t)l->head_dim;
+    int32_t group = args->num_q_heads / l->num_kv_heads;
+    size_t row_heads = (size_t)(args->num_q_heads + 2 * l->num_kv_heads);
+    int32_t longest = 0;
+    for (int32_t s = 0; s < step->num_seqs; s++)
+        longest = step->context_lens[s] > longest ? step->context_lens[s] : longest;
+    double *scores = malloc((size_t)longest * sizeof(*scores));
+    double *sums = malloc(dim * sizeof(*sums));
+    float *row = malloc(dim * sizeof(*row));
+    CHECK((scores || longest == 0) && sums && row);
+    for (int32_t s = 0; s < step->num_seqs; s++) {
+        const int32_t *table = step->block_tables + (size_t)s * (size_t)step->max_blocks_per_seq;
+        int32_t end = step->query_start[s + 1];
+        for (int32_t t = step->query_start[s]; t < end; t++) {
+            int32_t length = step->context_lens[s] - (end - 1 - t);
+            for (int32_t h = 0; h < args->num_q_heads; h++)
+                attend(args, table, h / group, length,
+                       (const float *)args->qkv + ((size_t)t * row_heads + (size_t)h) * dim, scores,
+                       row, sums,
+                       (float *)args->out +
+                           ((size_t)t * (size_t)args->num_q_heads + (size_t)h) * dim);
+        }
+    }
+    free(row);
+    free(sums);
+    free(scores);
+}
