@@ -236,6 +236,16 @@ const struct tensor_info *tensor_file_find(const struct tensor_file *file, const
     return found != NULL ? *found : NULL;
 }
 
+/* Whole pages around the tensor: neighbours that lose one fault it in again. */
+void tensor_file_release(const struct tensor_file *file, const struct tensor_info *tensor) {
+    if (!file->mapped)
+        return;
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t begin = (uintptr_t)tensor->data & ~(page - 1);
+    uintptr_t end = (uintptr_t)tensor->data + tensor->bytes;
+    madvise((void *)begin, end - begin, MADV_DONTNEED);
+}
+
 size_t tensor_file_num_metadata(const struct tensor_file *file) {
     return file->table.num_metadata;
 }

@@ -78,6 +78,10 @@ const struct tensor_info *tensor_file_tensor(const struct tensor_file *file, siz
 /* NULL if absent; O(1) or O(log n). */
 const struct tensor_info *tensor_file_find(const struct tensor_file *file, const char *name);
 
+/* Gives the tensor's resident pages back to the system, once a backend holds its own copy. The data
+ * stays readable (it is read from the file again). */
+void tensor_file_release(const struct tensor_file *file, const struct tensor_info *tensor);
+
 size_t tensor_file_num_metadata(const struct tensor_file *file);
 const struct metadata *tensor_file_metadata(const struct tensor_file *file, size_t index);
 const struct metadata *tensor_file_find_metadata(const struct tensor_file *file, const char *key);
