@@ -1,0 +1,166 @@
+/* Prometheus text exposition format 0.0.4: per metric a HELP and a TYPE line, then its samples,
+ * each with vLLM's labels model_name and engine. */
+#include "server/metrics.h"
+
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct writer {
+    const char *prefix;
+    struct byte_buffer labels; /* model_name="...",engine="0" */
+    struct byte_buffer *out;
+};
+
+struct histogram_metric {
+    const char *name, *help;
+    size_t offset; /* of the histogram in struct engine_stats */
+};
+
+#define HISTOGRAM(name, member, help)                                                              \
+    { name, help, offsetof(struct engine_stats, member) }
+
+static const struct histogram_metric histograms[] = {
+    HISTOGRAM("time_to_first_token_seconds", time_to_first_token,
+              "Time from arrival to the first token."),
+    HISTOGRAM("inter_token_latency_seconds", inter_token_latency,
+              "Time between two tokens of a sequence."),
+    HISTOGRAM("request_time_per_output_token_seconds", time_per_output_token,
+              "Mean time per token after the first, per request."),
+    HISTOGRAM("e2e_request_latency_seconds", e2e_latency, "Time from arrival to the end."),
+    HISTOGRAM("request_queue_time_seconds", queue_time,
+              "Time from arrival to being scheduled first."),
+    HISTOGRAM("request_inference_time_seconds", inference_time,
+              "Time from being scheduled first to the end."),
+    HISTOGRAM("request_prefill_time_seconds", prefill_time,
+              "Time from being scheduled first to the first token."),
+    HISTOGRAM("request_decode_time_seconds", decode_time, "Time from the first token to the end."),
+    HISTOGRAM("request_prompt_tokens", request_prompt_tokens, "Prompt tokens of a request."),
+    HISTOGRAM("request_generation_tokens", request_generation_tokens,
+              "Generated tokens of a request."),
+    HISTOGRAM("request_params_max_tokens", request_max_tokens, "max_tokens of a request."),
+    HISTOGRAM("request_params_n", request_n, "n of a request."),
+    HISTOGRAM("iteration_tokens_total", iteration_tokens, "Tokens of an engine step."),
+};
+
+static void write_label_value(struct byte_buffer *out, const char *value) {
+    for (; *value != '\0'; value++) {
+        if (*value == '\n') {
+            byte_buffer_append_text(out, "\\n");
+            continue;
+        }
+        if (*value == '"' || *value == '\\')
+            byte_buffer_append(out, "\\", 1);
+        byte_buffer_append(out, value, 1);
+    }
+}
+
+#define NUMBER_CHARS 40
+
+/* Shortest decimal that reads back the same; whole numbers as 1.0, as in vLLM's le labels. */
+static void describe_double(double value, char out[NUMBER_CHARS]) {
+    for (int digits = 6; digits <= 17; digits++) {
+        snprintf(out, NUMBER_CHARS - 2, "%.*g", digits, value);
+        if (strtod(out, NULL) == value)
+            break;
+    }
+    if (strpbrk(out, ".en") == NULL)
+        strcat(out, ".0");
+}
+
+static void write_header(const struct writer *w, const char *name, const char *type,
+                         const char *help) {
+    byte_buffer_printf(w->out, "# HELP %s%s %s\n# TYPE %s%s %s\n", w->prefix, name, help, w->prefix,
+                       name, type);
+}
+
+/* One line; extra NULL: no label beyond the common ones. */
+static void write_sample(const struct writer *w, const char *name, const char *suffix,
+                         const char *extra, const char *extra_value, double value) {
+    char number[NUMBER_CHARS];
+    describe_double(value, number);
+    byte_buffer_printf(w->out, "%s%s%s{", w->prefix, name, suffix);
+    byte_buffer_append(w->out, w->labels.data, w->labels.length);
+    if (extra != NULL)
+        byte_buffer_printf(w->out, ",%s=\"%s\"", extra, extra_value);
+    byte_buffer_printf(w->out, "} %s\n", number);
+}
+
+static void write_single(const struct writer *w, const char *name, const char *type,
+                         const char *help, double value) {
+    write_header(w, name, type, help);
+    write_sample(w, name, "", NULL, NULL, value);
+}
+
+static void write_histogram(const struct writer *w, const struct histogram_metric *metric,
+                            const struct histogram *histogram) {
+    uint64_t below = 0;
+    write_header(w, metric->name, "histogram", metric->help);
+    for (int i = 0; i < histogram->num_bounds; i++) {
+        char bound[NUMBER_CHARS];
+        describe_double(histogram->bounds[i], bound);
+        below += histogram->counts[i];
+        write_sample(w, metric->name, "_bucket", "le", bound, (double)below);
+    }
+    write_sample(w, metric->name, "_bucket", "le", "+Inf", (double)histogram->total);
+    write_sample(w, metric->name, "_sum", NULL, NULL, histogram->sum);
+    write_sample(w, metric->name, "_count", NULL, NULL, (double)histogram->total);
+}
+
+static void write_engine(const struct writer *w, const struct engine_stats *s) {
+    write_single(w, "num_requests_running", "gauge", "Sequences in the batch.", s->num_running);
+    write_single(w, "num_requests_waiting", "gauge", "Sequences that wait to run.", s->num_waiting);
+    write_single(w, "kv_cache_usage_perc", "gauge", "KV blocks in use, 0 to 1.",
+                 s->num_blocks > 0 ? (double)s->num_used_blocks / s->num_blocks : 0);
+    write_single(w, "kv_blocks_total", "gauge", "KV blocks of the pool.", s->num_blocks);
+    write_single(w, "kv_blocks_used", "gauge", "KV blocks held by sequences.", s->num_used_blocks);
+    write_single(w, "kv_tokens_held", "gauge", "Tokens whose keys and values those blocks hold.",
+                 (double)s->num_held_tokens);
+    write_single(w, "engine_steps_total", "counter", "Engine steps.", (double)s->step);
+    write_single(w, "prompt_tokens_total", "counter", "Prompt tokens computed.",
+                 (double)s->prompt_tokens);
+    write_single(w, "generation_tokens_total", "counter", "Tokens generated.",
+                 (double)s->generation_tokens);
+    write_single(w, "num_preemptions_total", "counter",
+                 "Sequences put back to waiting for lack of KV blocks.", (double)s->preemptions);
+}
+
+static void write_finished(const struct writer *w, const struct engine_stats *s) {
+    static const char *const reasons[] = {
+        [FINISH_STOP] = "stop",
+        [FINISH_LENGTH] = "length",
+        [FINISH_ABORT] = "abort",
+        [FINISH_ERROR] = "error",
+    };
+    write_header(w, "request_success_total", "counter", "Sequences ended, by reason.");
+    for (int i = FINISH_STOP; i <= FINISH_ERROR; i++)
+        write_sample(w, "request_success_total", "", "finished_reason", reasons[i],
+                     (double)s->finished[i]);
+}
+
+static void write_http(const struct writer *w, const struct http_stats *http) {
+    static const char *const classes[] = {NULL, "1xx", "2xx", "3xx", "4xx", "5xx"};
+    write_header(w, "http_requests_total", "counter", "Requests answered, by class of status.");
+    for (int i = 1; i < 6; i++)
+        write_sample(w, "http_requests_total", "", "class", classes[i],
+                     (double)http->requests_by_class[i]);
+    write_single(w, "http_requests_rejected_total", "counter",
+                 "Requests refused at admission (429, 503).", (double)http->rejected);
+    write_single(w, "http_connections", "gauge", "Open connections.", (double)http->connections);
+}
+
+void metrics_format(const char *prefix, const char *model_name, const struct engine_stats *engine,
+                    const struct http_stats *http, struct byte_buffer *out) {
+    struct writer w = {.prefix = prefix, .out = out};
+    byte_buffer_append_text(&w.labels, "model_name=\"");
+    write_label_value(&w.labels, model_name);
+    byte_buffer_append_text(&w.labels, "\",engine=\"0\"");
+    write_engine(&w, engine);
+    write_finished(&w, engine);
+    for (size_t i = 0; i < sizeof(histograms) / sizeof(histograms[0]); i++)
+        write_histogram(&w, &histograms[i],
+                        (const struct histogram *)((const char *)engine + histograms[i].offset));
+    write_http(&w, http);
+    byte_buffer_finish(&w.labels);
+}
