@@ -1,0 +1,29 @@
+/* The listening socket: non-blocking, close-on-exec, stream. */
+#ifndef QUIRE_SERVER_LISTEN_SOCKET_H
+#define QUIRE_SERVER_LISTEN_SOCKET_H
+
+#include "config/error.h"
+
+#include <stdint.h>
+
+#define LISTEN_NAME_BYTES 160
+
+struct listen_socket {
+    int fd;
+    char name[LISTEN_NAME_BYTES]; /* "http://127.0.0.1:8000", "unix:/run/quire.sock" */
+    char path[108];               /* UNIX socket we made, removed at the end; else empty */
+};
+
+/* IPv4 or IPv6; a host name's first address is taken. Port 0: any free port, see name. ERROR_IO
+ * names the address and what is wrong with it. */
+int listen_socket_open_tcp(const char *host, int64_t port, struct listen_socket *out,
+                           struct error *err);
+/* Mode 0660. A socket file no one listens on is removed first; a live one is an error. */
+int listen_socket_open_unix(const char *path, struct listen_socket *out, struct error *err);
+/* Takes over a socket that already listens. */
+int listen_socket_adopt(int fd, struct listen_socket *out, struct error *err);
+
+/* Closes, and removes the socket file if we made it. Accepts one already closed (fd -1). */
+void listen_socket_close(struct listen_socket *socket);
+
+#endif

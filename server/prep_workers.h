@@ -1,0 +1,32 @@
+/* A few threads for the slow part of a call: strict JSON, tokenising. Slow input then holds up a
+ * worker, never the I/O thread.
+ *
+ * The I/O thread pushes jobs and collects finished ones after prep_workers_fd became readable. A
+ * job belongs to the workers from push until it comes back from take_done. Jobs are run in order of
+ * arrival; the caller bounds their number. */
+#ifndef QUIRE_SERVER_PREP_WORKERS_H
+#define QUIRE_SERVER_PREP_WORKERS_H
+
+#include "config/error.h"
+
+struct prep_workers;
+
+/* Embedded in the caller's job. */
+struct prep_job {
+    void (*run)(struct prep_job *job); /* on a worker; touches the job's own fields only */
+    struct prep_job *next;
+};
+
+int prep_workers_create(int num_threads, struct prep_workers **out, struct error *err);
+
+/* An eventfd, readable while finished jobs wait. */
+int prep_workers_fd(const struct prep_workers *workers);
+void prep_workers_push(struct prep_workers *workers, struct prep_job *job);
+/* All finished jobs, oldest first, linked by next; NULL when none. Clears the eventfd. */
+struct prep_job *prep_workers_take_done(struct prep_workers *workers);
+
+/* Lets running jobs end, joins the threads and hands every job not yet taken to drop. Accepts
+ * NULL. */
+void prep_workers_destroy(struct prep_workers *workers, void (*drop)(struct prep_job *job));
+
+#endif

@@ -1,0 +1,26 @@
+/* The service manager: readiness, status, watchdog and passed sockets (sd_notify(3),
+ * sd_listen_fds(3)). Outside a service manager, and in builds without libsystemd
+ * (service_none.c), everything here does nothing. */
+#ifndef QUIRE_SERVER_SERVICE_H
+#define QUIRE_SERVER_SERVICE_H
+
+#include "config/error.h"
+
+#include <stdint.h>
+
+void service_ready(void);
+void service_stopping(void);
+/* One line for `systemctl status`. */
+void service_status(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* Start-up or stopping takes longer: the manager waits that much more from now on. */
+void service_extend_timeout(int seconds);
+
+/* Milliseconds within which service_watchdog must be called; 0: no watchdog. */
+int64_t service_watchdog_ms(void);
+void service_watchdog(void);
+
+/* 1 and *out_fd when the manager passed a listening stream socket, 0 when it passed none,
+ * -1 (ERROR_CONFIG) when it passed more than one or something else. */
+int service_listen_socket(int *out_fd, struct error *err);
+
+#endif

@@ -1,0 +1,25 @@
+/* service.h for builds without libsystemd. */
+#include "server/service.h"
+
+void service_ready(void) {
+}
+
+void service_stopping(void) {
+}
+
+void service_status(const char *format, ...) {
+}
+
+void service_extend_timeout(int seconds) {
+}
+
+int64_t service_watchdog_ms(void) {
+    return 0;
+}
+
+void service_watchdog(void) {
+}
+
+int service_listen_socket(int *out_fd, struct error *err) {
+    return 0;
+}
