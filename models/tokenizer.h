@@ -1,8 +1,8 @@
 /* Text to token ids and back. A tokenizer is immutable after tokenizer_open and shared by all
  * threads; encode allocates its own scratch.
  *
- * Byte-level BPE (tokenizer_bpe.c): the text is split by the model's pre-tokenizer regex, each piece
- * is mapped to bytes and merged by rank. Other kinds join beside it behind this header. */
+ * Byte-level BPE (tokenizer_bpe.c): the text is split by the model's pre-tokenizer regex, each
+ * piece is mapped to bytes and merged by rank. Other kinds join beside it behind this header. */
 #ifndef QUIRE_MODELS_TOKENIZER_H
 #define QUIRE_MODELS_TOKENIZER_H
 
@@ -19,19 +19,22 @@ enum tokenizer_flags {
     /* Add what the model wants around a prompt (bos, for models that have add_bos_token). */
     TOKENIZER_ADD_SPECIAL = 1,
     /* Let "<|im_start|>" in the text become that special token. Off for user text: special tokens
-     * in it are encoded as the plain characters they are written with. */
+     * in it are encoded as the plain characters they are written with. (Tokens a model's users
+     * added, of type 4, are no control tokens and match in every text, as in Hugging Face's.) */
     TOKENIZER_PARSE_SPECIAL = 2,
 };
 
 /* Reads the vocabulary, merges and special tokens from a file's metadata. ERROR_MODEL names the key
- * that is missing or broken, and for an unknown kind lists those known. */
+ * that is missing or broken, and for an unknown kind lists those known. The file outlives the
+ * tokenizer: the written forms of tokens stay in its mapping. */
 int tokenizer_open(const struct tensor_file *file, struct tokenizer **out, struct error *err);
 /* Accepts NULL. */
 void tokenizer_close(struct tokenizer *tokenizer);
 
 /* Encodes text[0..length). Returns the number of tokens, which may exceed capacity: then only the
  * first `capacity` were written. Returns -1 when memory is short. Any bytes are allowed; bytes that
- * are not UTF-8 become the tokens of those bytes. Time is O(n log n). */
+ * are not UTF-8 become the tokens of those bytes. A byte for which the vocabulary has no token
+ * (tokenizer_description says how many there are) is left out. Time is O(n log n). */
 int64_t tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t length,
                          unsigned flags, int32_t *out, size_t capacity);
 
@@ -44,7 +47,10 @@ struct text tokenizer_raw_piece(const struct tokenizer *tokenizer, int32_t token
 int32_t tokenizer_vocab_size(const struct tokenizer *tokenizer);
 bool tokenizer_is_special(const struct tokenizer *tokenizer, int32_t token);
 int32_t tokenizer_bos(const struct tokenizer *tokenizer); /* -1: none */
-/* True for every token that ends generation (eos, eot, end of message). */
+/* True for every token that ends generation: tokenizer.ggml.eos_token_id, eot_token_id and
+ * eom_token_id, and of these names those that the file has as control tokens: <|im_end|>,
+ * <|endoftext|>, <|eot_id|>, <|eom_id|>, <|end_of_text|>, <|end|>, <|eot|>, <|end_of_turn|>, <EOT>,
+ * <end_of_turn>. */
 bool tokenizer_is_eos(const struct tokenizer *tokenizer, int32_t token);
 /* The ids tokenizer_is_eos accepts; *out_count of them, owned by the tokenizer. */
 const int32_t *tokenizer_eos_tokens(const struct tokenizer *tokenizer, int *out_count);

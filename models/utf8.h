@@ -1,0 +1,17 @@
+/* UTF-8 as RFC 3629 defines it: no overlong forms, no surrogates, nothing above U+10FFFF. */
+#ifndef QUIRE_MODELS_UTF8_H
+#define QUIRE_MODELS_UTF8_H
+
+#include "models/tensor_file.h"
+
+#include <stddef.h>
+
+/* Bytes at the start of text[0..length) that are whole, valid characters. */
+size_t utf8_valid_prefix(const char *text, size_t length);
+
+#define UTF8_PRINTABLE_BYTES 64
+
+/* Copies text for a message: cut to fit, anything but printable ASCII as '?', NUL-terminated. */
+void utf8_printable(struct text text, char out[static UTF8_PRINTABLE_BYTES]);
+
+#endif

@@ -1,0 +1,77 @@
+/* The tokens of a byte-level vocabulary, as a GGUF file's `tokenizer.ggml.tokens` and
+ * `tokenizer.ggml.token_type` state them, with a hash from bytes to id.
+ *
+ * Byte-level vocabularies write each byte as one visible character (GPT-2's alphabet: printable
+ * Latin-1 as itself, the other 68 bytes as U+0100 on). All tokens are decoded to raw bytes once, at
+ * init, into one arena; the written form stays in the file's mapping. Immutable after init.
+ *
+ * Duplicates: the last token with the same bytes is the one found, as when Hugging Face's loader
+ * fills a map. The metadata is untrusted: counts, lengths and types are checked here. */
+#ifndef QUIRE_MODELS_VOCABULARY_H
+#define QUIRE_MODELS_VOCABULARY_H
+
+#include "config/error.h"
+#include "models/tensor_file.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Limits on what a file may state. The largest vocabularies in use have 262,144 tokens. */
+#define VOCABULARY_MAX_TOKENS (1 << 22)
+#define VOCABULARY_MAX_TOKEN_BYTES 65535
+
+/* Values of `tokenizer.ggml.token_type` (GGUF specification, ggml-org/ggml docs/gguf.md). */
+enum token_type {
+    TOKEN_NORMAL = 1,
+    TOKEN_UNKNOWN = 2,
+    TOKEN_CONTROL = 3,
+    TOKEN_USER_DEFINED = 4,
+    TOKEN_UNUSED = 5,
+    TOKEN_BYTE = 6,
+};
+
+struct vocabulary {
+    const struct metadata *tokens; /* written forms, in the file's mapping */
+    int32_t size;
+    uint8_t *types;    /* [size] enum token_type */
+    char *arena;       /* decoded bytes of all tokens, in id order */
+    uint32_t *offsets; /* [size + 1] into arena; an empty range: not in the alphabet */
+    int32_t *slots;    /* [slot_mask + 1] open addressing, -1: free */
+    uint32_t slot_mask;
+    size_t max_length;        /* of the decoded tokens */
+    int32_t byte_tokens[256]; /* -1: the vocabulary has no token for this byte */
+};
+
+/* Reads the vocabulary of file, which must outlive it. */
+int vocabulary_init(const struct tensor_file *file, struct vocabulary *out, struct error *err);
+/* Accepts a zeroed struct. */
+void vocabulary_finish(struct vocabulary *vocabulary);
+
+/* The token of these bytes, whatever its type, or -1. */
+int32_t vocabulary_find_any(const struct vocabulary *vocabulary, const char *bytes, size_t length);
+/* The same, for tokens that plain text may become: control, unknown and unused ones are not. */
+int32_t vocabulary_find(const struct vocabulary *vocabulary, const char *bytes, size_t length);
+
+/* Whether plain text may become this token. */
+static inline bool vocabulary_is_text(const struct vocabulary *vocabulary, int32_t token) {
+    uint8_t type = vocabulary->types[token];
+    return type == TOKEN_NORMAL || type == TOKEN_USER_DEFINED || type == TOKEN_BYTE;
+}
+
+/* Bytes the token decodes to; 0 if its written form is not in the byte-level alphabet. */
+static inline uint32_t vocabulary_length(const struct vocabulary *vocabulary, int32_t token) {
+    return vocabulary->offsets[token + 1] - vocabulary->offsets[token];
+}
+
+/* What the token stands for in the output: its decoded bytes, and for control and added tokens, or
+ * where the written form is not in the alphabet, the written form. */
+struct text vocabulary_piece(const struct vocabulary *vocabulary, int32_t token);
+/* The written form. */
+struct text vocabulary_raw(const struct vocabulary *vocabulary, int32_t token);
+
+/* Decodes a written form to bytes; out has room for `written.length`. Returns the number of bytes,
+ * or -1 if a character is not in the byte-level alphabet. */
+int64_t vocabulary_decode(struct text written, char *out);
+
+#endif
