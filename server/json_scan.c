@@ -344,10 +344,10 @@ static int close_container(struct scanner *s) {
     struct level *level = &s->levels[--s->depth];
     s->at++;
     size_t count = s->num_keys - level->first_key;
-    struct key *keys = s->keys + level->first_key;
     s->num_keys = level->first_key;
     if (count < 2)
         return 0;
+    struct key *keys = s->keys + level->first_key;
     qsort(keys, count, sizeof(*keys), compare_keys);
     for (size_t i = 1; i < count; i++) {
         if (keys[i].length == keys[i - 1].length &&

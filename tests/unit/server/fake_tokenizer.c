@@ -1,0 +1,45 @@
+/* A tokenizer for tests, in place of models/tokenizer.c: ids 0..255 are single bytes, then come the
+ * few tokens that fake_tokenizer.h names. Encoding is byte by byte. */
+#include "fake_tokenizer.h"
+
+#include <string.h>
+
+struct text tokenizer_piece(const struct tokenizer *tokenizer, int32_t token) {
+    static char bytes[256];
+    static const char *const extra[] = {"<s>", "</s>", "hello", " world", "a"};
+    if (token < 256) {
+        bytes[token] = (char)token;
+        return (struct text){.data = &bytes[token], .length = 1};
+    }
+    if (token < FAKE_NUM_NAMED)
+        return (struct text){.data = extra[token - 256], .length = strlen(extra[token - 256])};
+    return (struct text){.data = ""};
+}
+
+struct text tokenizer_raw_piece(const struct tokenizer *tokenizer, int32_t token) {
+    return token == ' ' ? (struct text){.data = "\xC4\xA0", .length = 2}
+                        : tokenizer_piece(tokenizer, token);
+}
+
+int64_t tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t length,
+                         unsigned flags, int32_t *out, size_t capacity) {
+    size_t count = 0;
+    if (flags & TOKENIZER_ADD_SPECIAL) {
+        if (count < capacity)
+            out[count] = FAKE_BOS;
+        count++;
+    }
+    for (size_t i = 0; i < length; i++, count++) {
+        if (count < capacity)
+            out[count] = (unsigned char)text[i];
+    }
+    return (int64_t)count;
+}
+
+int32_t tokenizer_vocab_size(const struct tokenizer *tokenizer) {
+    return FAKE_VOCAB_SIZE;
+}
+
+bool tokenizer_is_special(const struct tokenizer *tokenizer, int32_t token) {
+    return token == FAKE_BOS || token == FAKE_EOS;
+}
