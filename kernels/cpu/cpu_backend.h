@@ -25,7 +25,7 @@ struct cpu_backend {
     struct step_inputs step;
 };
 
-/* cpu_gemm.c */
+/* cpu_gemm.c, cpu_matrix.c. The destructors of scratch accept one that was never created. */
 int cpu_gemm_scratch_create(struct cpu_backend *b, struct error *err);
 void cpu_gemm_scratch_destroy(struct cpu_backend *b);
 int cpu_matrix_create(struct backend *b, const struct matrix_part *parts, int num_parts,

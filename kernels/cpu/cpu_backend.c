@@ -1,0 +1,100 @@
+#include "kernels/cpu/cpu_backend.h"
+
+#include "kernels/cpu/cpu_levels.h"
+#include "kernels/cpu/cpu_memory.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct cpu_backend *state_of(struct backend *b) {
+    return (struct cpu_backend *)b;
+}
+
+static void cpu_destroy(struct backend *base) {
+    struct cpu_backend *b = state_of(base);
+    cpu_op_scratch_destroy(b);
+    cpu_gemm_scratch_destroy(b);
+    thread_pool_destroy(b->pool);
+    free(b);
+}
+
+static int cpu_buffer_alloc(struct backend *b, size_t bytes, struct buffer *out,
+                            struct error *err) {
+    return cpu_memory_alloc(bytes, out, err);
+}
+
+static void cpu_buffer_free(struct backend *b, struct buffer *buffer) {
+    cpu_memory_free(buffer);
+}
+
+static void cpu_copy(struct backend *b, void *dst, const void *src, size_t bytes) {
+    memcpy(dst, src, bytes);
+}
+
+static void cpu_memory_info_op(struct backend *b, size_t *out_free, size_t *out_total) {
+    cpu_memory_info("/proc/meminfo", "/sys/fs/cgroup", out_free, out_total);
+}
+
+/* Every op has done its work when it returns. */
+static void cpu_synchronize(struct backend *b) {
+}
+
+static void cpu_step_begin(struct backend *b, const struct step_inputs *inputs) {
+    state_of(b)->step = *inputs;
+}
+
+static const struct backend_ops cpu_backend_ops = {
+    .destroy = cpu_destroy,
+    .buffer_alloc = cpu_buffer_alloc,
+    .buffer_free = cpu_buffer_free,
+    .upload = cpu_copy,
+    .download = cpu_copy,
+    .memory_info = cpu_memory_info_op,
+    .synchronize = cpu_synchronize,
+    .matrix_create = cpu_matrix_create,
+    .matrix_destroy = cpu_matrix_destroy,
+    .step_begin = cpu_step_begin,
+    .embed = cpu_embed,
+    .rmsnorm = cpu_rmsnorm,
+    .linear = cpu_linear,
+    .rope_store_kv = cpu_rope_store_kv,
+    .paged_attention = cpu_paged_attention,
+    .silu_mul = cpu_silu_mul,
+    .gather_rows = cpu_gather_rows,
+    .sample = cpu_sample,
+};
+
+static int open_parts(struct cpu_backend *b, struct error *err) {
+    const struct cpu_level *level = cpu_levels_select(b->config.isa, err);
+    if (level == NULL)
+        return -1;
+    b->gemm = level->gemm;
+    b->op = level->op;
+    b->pool = thread_pool_create(b->config.num_threads, err);
+    if (b->pool == NULL)
+        return -1;
+    b->config.num_threads = thread_pool_size(b->pool);
+    b->config.isa = level->name;
+    snprintf(b->base.description, sizeof(b->base.description), "%s, %d thread%s", level->label,
+             b->config.num_threads, b->config.num_threads == 1 ? "" : "s");
+    if (cpu_gemm_scratch_create(b, err) != 0)
+        return -1;
+    return cpu_op_scratch_create(b, err);
+}
+
+struct backend *cpu_backend_open(const struct backend_config *config, struct error *err) {
+    struct cpu_backend *b = calloc(1, sizeof(*b));
+    if (b == NULL) {
+        error_set(err, ERROR_MEMORY, "out of memory for the cpu device");
+        return NULL;
+    }
+    b->base =
+        (struct backend){.ops = &cpu_backend_ops, .activation_dtype = DTYPE_F32, .name = "cpu"};
+    b->config = *config;
+    if (open_parts(b, err) != 0) {
+        cpu_destroy(&b->base);
+        return NULL;
+    }
+    return &b->base;
+}

@@ -1,0 +1,182 @@
+/* One linear call: pack the activations for the kinds of weights the matrix has, then multiply.
+ * Rows go in chunks of CHUNK_ROWS, which bounds the scratch and lets a chunk's activations stay in
+ * the second cache while the weights stream by once.
+ *
+ * Threads share the product by panels, in dynamic portions, about four per thread; a few rows are
+ * packed by the caller alone, which takes less time than a barrier. */
+#include "kernels/cpu/cpu_gemm.h"
+
+#include "config/checked.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/cpu_gemm_scratch.h"
+#include "kernels/cpu/cpu_memory.h"
+
+#include <stdlib.h>
+
+#define CHUNK_ROWS 192
+#define PORTIONS_PER_THREAD 4
+#define PORTION_PANELS 4        /* a portion is a multiple of this: what the kernels take at once */
+#define PACK_ALONE_ITEMS 16384  /* activations that the caller packs by itself */
+#define PACK_PORTION_ITEMS 4096 /* else: per portion */
+
+struct cpu_gemm_scratch {
+    struct buffer quantised; /* struct gemm_block [CHUNK_ROWS][K / 32] */
+    struct buffer plain;     /* float [CHUNK_ROWS][K] */
+};
+
+int cpu_gemm_scratch_create(struct cpu_backend *b, struct error *err) {
+    b->gemm_scratch = calloc(1, sizeof(*b->gemm_scratch));
+    if (b->gemm_scratch == NULL)
+        return error_set(err, ERROR_MEMORY, "out of memory for the workspace of the product");
+    return 0;
+}
+
+void cpu_gemm_scratch_destroy(struct cpu_backend *b) {
+    if (b->gemm_scratch == NULL)
+        return;
+    cpu_memory_free(&b->gemm_scratch->quantised);
+    cpu_memory_free(&b->gemm_scratch->plain);
+    free(b->gemm_scratch);
+    b->gemm_scratch = NULL;
+}
+
+static int grow(struct buffer *buffer, size_t row_bytes, struct error *err) {
+    size_t bytes;
+    if (!checked_mul(row_bytes, CHUNK_ROWS, &bytes))
+        return error_set(err, ERROR_MODEL, "a matrix row of %zu bytes is too long", row_bytes);
+    if (buffer->bytes >= bytes)
+        return 0;
+    struct buffer grown;
+    if (cpu_memory_alloc(bytes, &grown, err) != 0)
+        return -1;
+    cpu_memory_free(buffer);
+    *buffer = grown;
+    return 0;
+}
+
+int cpu_gemm_scratch_reserve(struct cpu_backend *b, enum dtype dtype, int32_t cols,
+                             struct error *err) {
+    size_t depth = (size_t)cols;
+    if (dtype_is_quantised(dtype))
+        return grow(&b->gemm_scratch->quantised, depth / GEMM_BLOCK * sizeof(struct gemm_block),
+                    err);
+    return grow(&b->gemm_scratch->plain, depth * sizeof(float), err);
+}
+
+struct linear_job {
+    const struct cpu_gemm_kernels *kernels;
+    const struct matrix *matrix;
+    const float *x; /* this chunk's rows */
+    float *out;
+    int32_t num_rows;
+    bool accumulate;
+    struct gemm_block *quantised; /* NULL when the matrix has no such part */
+    float *plain;
+};
+
+/* The tile that row belongs to: largest sizes first, as many as fit. */
+static void find_tile(const struct cpu_gemm_kernels *kernels, int32_t num_rows, int32_t row,
+                      int32_t *out_begin, int32_t *out_rows) {
+    int32_t begin = 0;
+    const int32_t *size = kernels->tile_rows;
+    for (;; size++) {
+        int32_t end = begin + (num_rows - begin) / *size * *size;
+        if (row < end)
+            break;
+        begin = end;
+    }
+    *out_begin = begin + (row - begin) / *size * *size;
+    *out_rows = *size;
+}
+
+static void pack_rows(void *context, int64_t begin, int64_t end, int worker) {
+    const struct linear_job *job = context;
+    size_t depth = (size_t)job->matrix->cols;
+    for (int32_t row = (int32_t)begin; row < end; row++) {
+        int32_t tile_begin, tile_rows;
+        find_tile(job->kernels, job->num_rows, row, &tile_begin, &tile_rows);
+        const float *x = job->x + (size_t)row * depth;
+        size_t offset = (size_t)(row - tile_begin);
+        if (job->quantised != NULL)
+            job->kernels->quantise_row(
+                x, (int32_t)depth,
+                job->quantised + (size_t)tile_begin * (depth / GEMM_BLOCK) + offset, tile_rows);
+        if (job->plain != NULL) {
+            float *out = job->plain + (size_t)tile_begin * depth + offset;
+            for (size_t k = 0; k < depth; k++)
+                out[k * (size_t)tile_rows] = x[k];
+        }
+    }
+}
+
+static void multiply_segment(const struct linear_job *job, const struct matrix_segment *segment,
+                             int32_t begin, int32_t end) {
+    bool quantised = dtype_is_quantised(segment->dtype);
+    int32_t first_column = begin * GEMM_PANEL_COLUMNS;
+    int32_t last_column = end * GEMM_PANEL_COLUMNS;
+    if (last_column > segment->num_rows)
+        last_column = segment->num_rows;
+    struct gemm_job product = {
+        .panels = segment->panels + (size_t)begin * segment->panel_bytes,
+        .panel_bytes = segment->panel_bytes,
+        .num_panels = end - begin,
+        .num_columns = last_column - first_column,
+        .depth = job->matrix->cols,
+        .activations = quantised ? (const void *)job->quantised : (const void *)job->plain,
+        .num_rows = job->num_rows,
+        .out = job->out + segment->first_row + first_column,
+        .out_stride = (size_t)job->matrix->rows,
+        .accumulate = job->accumulate,
+    };
+    job->kernels->multiply[segment->dtype](&product);
+}
+
+/* Panels begin..end-1 counted over the matrix, which may lie in several segments. */
+static void multiply_panels(void *context, int64_t begin, int64_t end, int worker) {
+    const struct linear_job *job = context;
+    for (int i = 0; i < job->matrix->num_segments; i++) {
+        const struct matrix_segment *segment = &job->matrix->segments[i];
+        int64_t first = begin - segment->first_panel;
+        int64_t last = end - segment->first_panel;
+        first = first > 0 ? first : 0;
+        last = last < segment->num_panels ? last : segment->num_panels;
+        if (first < last)
+            multiply_segment(job, segment, (int32_t)first, (int32_t)last);
+    }
+}
+
+static int64_t panels_per_portion(const struct cpu_backend *b, const struct matrix *matrix) {
+    int num_threads = thread_pool_size(b->pool);
+    if (num_threads == 1)
+        return matrix->num_panels;
+    int64_t portion = matrix->num_panels / (num_threads * PORTIONS_PER_THREAD);
+    return (portion / PORTION_PANELS + 1) * PORTION_PANELS;
+}
+
+static void run_chunk(struct cpu_backend *b, struct linear_job *job) {
+    int64_t cols = job->matrix->cols;
+    int64_t portion =
+        job->num_rows * cols <= PACK_ALONE_ITEMS ? job->num_rows : PACK_PORTION_ITEMS / cols + 1;
+    thread_pool_for(b->pool, job->num_rows, portion, pack_rows, job);
+    thread_pool_for(b->pool, job->matrix->num_panels, panels_per_portion(b, job->matrix),
+                    multiply_panels, job);
+}
+
+void cpu_linear(struct backend *base, const struct linear_args *args) {
+    struct cpu_backend *b = (struct cpu_backend *)base;
+    const struct matrix *matrix = args->weight;
+    struct linear_job job = {.kernels = b->gemm, .matrix = matrix, .accumulate = args->accumulate};
+    for (int i = 0; i < matrix->num_segments; i++) {
+        if (dtype_is_quantised(matrix->segments[i].dtype))
+            job.quantised = b->gemm_scratch->quantised.data;
+        else
+            job.plain = b->gemm_scratch->plain.data;
+    }
+    for (int32_t row = 0; row < args->num_rows; row += CHUNK_ROWS) {
+        int32_t left = args->num_rows - row;
+        job.num_rows = left < CHUNK_ROWS ? left : CHUNK_ROWS;
+        job.x = (const float *)args->x + (size_t)row * (size_t)matrix->cols;
+        job.out = (float *)args->out + (size_t)row * (size_t)matrix->rows;
+        run_chunk(b, &job);
+    }
+}

@@ -1,0 +1,114 @@
+/* Private to kernels/cpu: the form of weights and activations in the matrix product, and the table
+ * that each instruction-set level exports.
+ *
+ * Weights. A matrix is a list of segments, one per part; a segment is a list of PANELS of 16
+ * output columns (rows of the file's tensor), so that one 512-bit register holds one 32-bit item
+ * per column. Columns that pad the last panel are zero. A panel of K inputs holds plain types
+ * [K][16] elements, as the file has them (2 or 4 bytes) Q4_0, Q4_1   [K/32][4][16][4] bytes of
+ * codes: byte t of column j in group g holds element 8g+t in the low and 8g+4+t in the high nibble
+ *   Q8_0         [K/32][8][16][4] bytes: element 4g+t, plus 128
+ * and then, for the quantised ones, [K/32][s][16] f16: d (s = 1), or d and m (Q4_1, s = 2). All
+ * codes are unsigned because the integer dot product of x86 multiplies unsigned by signed bytes;
+ * what that adds, zero point * sum of the activation codes, is in the accumulator's start value.
+ *
+ * Activations. Rows are grouped in tiles of the sizes in `tile_rows` (largest first, as many as
+ * fit); tile after tile in memory, so row r of a tile that starts at row t lies for plain weights
+ * float [K][rows of the tile] for quantised weights  struct gemm_block [K/32][rows of the tile] and
+ * the tile starts at t times the bytes of one row. Each block is quantised on its own.
+ *
+ * Every output element is summed in one fixed order (K ascending, one fused multiply-add per step;
+ * per 32-block for quantised weights), whatever the tile, the level or the thread. So results are
+ * the same bit for bit in any batch, for any number of threads and on every level. */
+#ifndef QUIRE_KERNELS_CPU_CPU_GEMM_H
+#define QUIRE_KERNELS_CPU_CPU_GEMM_H
+
+#include "kernels/backend.h"
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#define GEMM_PANEL_COLUMNS 16
+#define GEMM_BLOCK 32
+#define GEMM_MAX_TILES 8
+
+/* 32 activations of one row: value = scale * code. */
+struct gemm_block {
+    int32_t codes[GEMM_BLOCK / 4]; /* four signed bytes each, in memory order; -127..127 */
+    float scale;
+    float scaled_sum; /* scale * sum of codes */
+    int32_t start_8;  /* -8 * sum of codes */
+    int32_t start_128;
+};
+
+struct gemm_scale {
+    float scale;
+    float inverse;
+};
+
+/* Scale of a block whose largest magnitude has these bits. Blocks so small that the inverse would
+ * overflow count as zero; a NaN, whose bits are larger than those of any number, stays one. */
+static inline struct gemm_scale gemm_scale_of(uint32_t amax_bits) {
+    float amax;
+    memcpy(&amax, &amax_bits, sizeof(amax));
+    if (amax < 1e-35f)
+        return (struct gemm_scale){0.0f, 0.0f};
+    return (struct gemm_scale){amax / 127.0f, 127.0f / amax};
+}
+
+/* Fills in what follows from the codes' sum. */
+static inline void gemm_block_finish(struct gemm_block *block, float scale, int32_t sum) {
+    block->scale = scale;
+    block->scaled_sum = scale * (float)sum;
+    /* Wraps only where the scale is infinite or NaN. */
+    block->start_8 = (int32_t)(0u - 8u * (uint32_t)sum);
+    block->start_128 = (int32_t)(0u - 128u * (uint32_t)sum);
+}
+
+/* Product of all rows with consecutive panels of one segment. */
+struct gemm_job {
+    const uint8_t *panels;
+    size_t panel_bytes;
+    int32_t num_panels;
+    int32_t num_columns;     /* outputs of these panels; the last panel may have fewer than 16 */
+    int32_t depth;           /* K */
+    const void *activations; /* in tiles, see above */
+    int32_t num_rows;
+    float *out;        /* element [0, first column of the panels] */
+    size_t out_stride; /* floats from row to row */
+    bool accumulate;
+};
+
+/* One level. quantise_row writes block b of one row to out[b * stride].
+ * tile_rows: descending, ends with 1, then zeros. */
+struct cpu_gemm_kernels {
+    int32_t tile_rows[GEMM_MAX_TILES];
+    void (*quantise_row)(const float *x, int32_t depth, struct gemm_block *out, int32_t stride);
+    void (*multiply[DTYPE_COUNT])(const struct gemm_job *job);
+};
+
+extern const struct cpu_gemm_kernels cpu_gemm_kernels_portable;
+extern const struct cpu_gemm_kernels cpu_gemm_kernels_avx2;
+extern const struct cpu_gemm_kernels cpu_gemm_kernels_avx512vnni;
+
+struct matrix_segment {
+    enum dtype dtype;
+    int32_t first_row; /* in the matrix */
+    int32_t num_rows;
+    int32_t first_panel; /* counted over the matrix */
+    int32_t num_panels;
+    size_t panel_bytes;
+    uint8_t *panels; /* aligned to 64 bytes */
+};
+
+/* Never changed after creation. */
+struct matrix {
+    int32_t rows;
+    int32_t cols;
+    int32_t num_panels;
+    int num_segments;
+    struct buffer memory;
+    struct matrix_segment segments[];
+};
+
+#endif

@@ -1,0 +1,30 @@
+#include "kernels/cpu/cpu_levels.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const struct cpu_level *best_level(void) {
+    for (int i = 0; i < num_cpu_levels; i++)
+        if (cpu_levels[i].supported())
+            return &cpu_levels[i];
+    return NULL;
+}
+
+static void list_supported(char *out, size_t out_bytes) {
+    size_t used = 0;
+    for (int i = 0; i < num_cpu_levels; i++)
+        if (cpu_levels[i].supported() && used < out_bytes)
+            used += (size_t)snprintf(out + used, out_bytes - used, ", %s", cpu_levels[i].name);
+}
+
+const struct cpu_level *cpu_levels_select(const char *name, struct error *err) {
+    if (name == NULL || strcmp(name, "auto") == 0)
+        return best_level();
+    for (int i = 0; i < num_cpu_levels; i++)
+        if (strcmp(name, cpu_levels[i].name) == 0 && cpu_levels[i].supported())
+            return &cpu_levels[i];
+    char supported[128];
+    list_supported(supported, sizeof(supported));
+    error_set(err, ERROR_CONFIG, "instruction set '%s': this machine has auto%s", name, supported);
+    return NULL;
+}

@@ -1,0 +1,34 @@
+#include "kernels/cpu/cpu_gemm.h"
+#include "kernels/cpu/cpu_levels.h"
+#include "kernels/cpu/cpu_ops.h"
+
+#include <cpuid.h>
+
+/* clang's __builtin_cpu_supports does not know f16c. */
+static bool has_f16c(void) {
+    unsigned eax, ebx, ecx, edx;
+    return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+}
+
+/* __builtin_cpu_supports also asks whether the operating system saves the wide registers. */
+static bool has_avx2(void) {
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
+}
+
+static bool has_avx512vnni(void) {
+    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+           __builtin_cpu_supports("avx512vnni");
+}
+
+static bool always(void) {
+    return true;
+}
+
+const struct cpu_level cpu_levels[] = {
+    {"avx512vnni", "AVX-512 VNNI", has_avx512vnni, &cpu_gemm_kernels_avx512vnni,
+     &cpu_op_kernels_avx512vnni},
+    {"avx2", "AVX2", has_avx2, &cpu_gemm_kernels_avx2, &cpu_op_kernels_avx2},
+    {"portable", "portable", always, &cpu_gemm_kernels_portable, &cpu_op_kernels_portable},
+};
+const int num_cpu_levels = sizeof(cpu_levels) / sizeof(cpu_levels[0]);
