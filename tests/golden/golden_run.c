@@ -1,0 +1,156 @@
+/* Logits never leave the device in the product. Here the op table is copied with `sample` replaced
+ * by one that downloads them first, so that the forward pass runs exactly as it is. */
+#include "tests/golden/golden_run.h"
+
+#include "config/check.h"
+
+#include <string.h>
+
+static struct {
+    const struct backend_ops *original;
+    float *out; /* next row goes here; NULL: not wanted */
+    int32_t rows_left;
+} watched;
+
+static void watch_sample(struct backend *b, const struct sample_args *args) {
+    if (watched.out != NULL && watched.rows_left > 0) {
+        int32_t rows = args->num_rows < watched.rows_left ? args->num_rows : watched.rows_left;
+        size_t count = (size_t)rows * (size_t)args->vocab_size;
+        b->ops->download(b, watched.out, args->logits, count * sizeof(float));
+        watched.out += count;
+        watched.rows_left -= rows;
+    }
+    watched.original->sample(b, args);
+}
+
+static int init_cache(struct golden_run *run, struct error *err) {
+    const struct model_config *config = &run->model->config;
+    run->cache.layout = (struct kv_layout){.num_layers = config->num_layers,
+                                           .num_kv_heads = config->num_kv_heads,
+                                           .head_dim = config->head_dim,
+                                           .block_size = GOLDEN_BLOCK_SIZE,
+                                           .dtype = DTYPE_F32};
+    run->cache.num_blocks = GOLDEN_NUM_BLOCKS;
+    size_t bytes = GOLDEN_NUM_BLOCKS * kv_block_bytes(&run->cache.layout);
+    return run->backend->ops->buffer_alloc(run->backend, bytes, &run->cache.buffer, err);
+}
+
+static int init_parts(struct golden_run *run, const char *model_path, const char *backend_name,
+                      const char *isa, struct error *err) {
+    const struct backend_config config = {
+        .num_threads = 2, .max_step_tokens = GOLDEN_MAX_TOKENS, .max_step_seqs = 2, .isa = isa};
+    /* Fewer logit rows than most steps ask for: chunks of the head are part of the test. */
+    const struct llama_limits limits = {.max_step_tokens = GOLDEN_MAX_TOKENS, .max_logit_rows = 12};
+    run->backend = backend_open(backend_name, &config, err);
+    if (run->backend == NULL || model_open(model_path, &run->model, err) != 0)
+        return -1;
+    run->original_ops = run->backend->ops;
+    run->ops = *run->backend->ops;
+    run->ops.sample = watch_sample;
+    run->backend->ops = &run->ops;
+    if (weights_load(run->backend, run->model, GOLDEN_MAX_TOKENS, &run->weights, err) != 0 ||
+        llama_create(run->backend, &run->model->config, run->weights, &limits, &run->llama, err) !=
+            0)
+        return -1;
+    return init_cache(run, err);
+}
+
+int golden_run_init(struct golden_run *run, const char *model_path, const char *backend_name,
+                    const char *isa, struct error *err) {
+    *run = (struct golden_run){0};
+    if (init_parts(run, model_path, backend_name, isa, err) == 0)
+        return 0;
+    golden_run_finish(run);
+    return -1;
+}
+
+void golden_run_finish(struct golden_run *run) {
+    if (run->backend != NULL) {
+        run->backend->ops->buffer_free(run->backend, &run->cache.buffer);
+        llama_destroy(run->llama);
+        weights_free(run->backend, run->weights);
+        if (run->original_ops != NULL)
+            run->backend->ops = run->original_ops;
+        backend_close(run->backend);
+    }
+    model_close(run->model);
+    *run = (struct golden_run){0};
+}
+
+/* Arrays of a step of at most two sequences. */
+struct step {
+    int32_t num_tokens;
+    int32_t num_seqs;
+    int32_t token_ids[GOLDEN_MAX_TOKENS];
+    int32_t positions[GOLDEN_MAX_TOKENS];
+    int32_t slots[GOLDEN_MAX_TOKENS];
+    int32_t logit_rows[GOLDEN_MAX_TOKENS];
+    struct sample_row sample_rows[GOLDEN_MAX_TOKENS];
+    int32_t query_start[3];
+    int32_t context_lens[2];
+    int32_t block_tables[2 * GOLDEN_NUM_BLOCKS];
+};
+
+static void append(struct step *step, struct golden_sequence *sequence, const int32_t *tokens,
+                   int32_t count) {
+    CHECK(step->num_tokens + count <= GOLDEN_MAX_TOKENS && step->num_seqs < 2);
+    for (int32_t i = 0; i < count; i++) {
+        int32_t at = step->num_tokens++, position = sequence->num_cached++;
+        int32_t block = sequence->block_table[position / GOLDEN_BLOCK_SIZE];
+        step->token_ids[at] = tokens[i];
+        step->positions[at] = position;
+        step->slots[at] = block * GOLDEN_BLOCK_SIZE + position % GOLDEN_BLOCK_SIZE;
+        step->logit_rows[at] = at;
+        step->sample_rows[at] = (struct sample_row){.target = SAMPLE_NO_TARGET,
+                                                    .num_logprobs = -1,
+                                                    .top_p = 1.0F,
+                                                    .repetition_penalty = 1.0F};
+    }
+    memcpy(step->block_tables + (ptrdiff_t)step->num_seqs * GOLDEN_NUM_BLOCKS,
+           sequence->block_table, sizeof(sequence->block_table));
+    step->context_lens[step->num_seqs++] = sequence->num_cached;
+    step->query_start[step->num_seqs] = step->num_tokens;
+}
+
+static void forward(struct golden_run *run, const struct step *step, float *out_logits,
+                    int32_t num_wanted, struct sample_output *out) {
+    const struct batch batch = {
+        .inputs = {.num_tokens = step->num_tokens,
+                   .num_seqs = step->num_seqs,
+                   .max_blocks_per_seq = GOLDEN_NUM_BLOCKS,
+                   .token_ids = step->token_ids,
+                   .positions = step->positions,
+                   .slot_mapping = step->slots,
+                   .query_start = step->query_start,
+                   .context_lens = step->context_lens,
+                   .block_tables = step->block_tables},
+        .num_rows = step->num_tokens,
+        .logit_rows = step->logit_rows,
+        .sample_rows = step->sample_rows,
+    };
+    struct step_result result = {.rows = out};
+    watched.original = run->original_ops;
+    watched.out = out_logits;
+    watched.rows_left = num_wanted;
+    llama_forward(run->llama, &run->cache, &batch, &result);
+    CHECK(result.num_rows == step->num_tokens);
+}
+
+int32_t golden_run_step(struct golden_run *run, struct golden_sequence *sequence,
+                        const int32_t *tokens, int32_t count, float *out_logits) {
+    struct sample_output out[GOLDEN_MAX_TOKENS];
+    struct step step = {0};
+    append(&step, sequence, tokens, count);
+    forward(run, &step, out_logits, count, out);
+    return out[count - 1].token;
+}
+
+void golden_run_step_pair(struct golden_run *run, struct golden_sequence *const sequences[2],
+                          const int32_t *const tokens[2], const int32_t counts[2],
+                          float *out_logits) {
+    struct sample_output out[GOLDEN_MAX_TOKENS];
+    struct step step = {0};
+    append(&step, sequences[0], tokens[0], counts[0]);
+    append(&step, sequences[1], tokens[1], counts[1]);
+    forward(run, &step, out_logits, counts[0], out);
+}
