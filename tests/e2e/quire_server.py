@@ -1,0 +1,113 @@
+"""Starts the real binary and waits until it answers."""
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+import httpx
+import openai
+from prometheus_client.parser import text_string_to_metric_families
+
+ROOT = Path(__file__).resolve().parents[2]
+BINARY = Path(os.environ.get("QUIRE_TEST_BINARY", ROOT / "build/server/quire"))
+CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "quire"
+MODEL = Path(os.environ.get("QUIRE_TEST_MODEL", CACHE / "SmolLM2-135M-Instruct.Q4_1.gguf"))
+NAME = "smollm2"
+START_TIMEOUT = 120
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def clean_environment(**extra):
+    """The environment without QUIRE_* options of whoever runs the tests."""
+    kept = {name: value for name, value in os.environ.items()
+            if not name.startswith("QUIRE_") or name.startswith("QUIRE_TEST_")}
+    return {**kept, **extra}
+
+
+class QuireServer:
+    """`quire serve` on a free port. Extra arguments are options: "--max-num-seqs", 2."""
+
+    def __init__(self, log_path, *arguments, environment=None):
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.log_path = Path(log_path)
+        self.log = open(self.log_path, "wb")
+        command = [BINARY, "serve", "--model", MODEL, "--served-model-name", NAME, "--port",
+                   self.port, *arguments]
+        self.process = subprocess.Popen([str(word) for word in command], stdout=self.log,
+                                        stderr=self.log, env=clean_environment(**(environment or {})))
+        self.wait_until_ready()
+
+    def wait_until_ready(self):
+        deadline = time.monotonic() + START_TIMEOUT
+        while True:
+            if self.process.poll() is not None:
+                raise RuntimeError(f"exit status {self.process.returncode}: {self.read_log()}")
+            try:
+                if httpx.get(self.url + "/health").status_code == 200:
+                    return
+            except httpx.TransportError:
+                pass
+            if time.monotonic() > deadline:
+                self.kill()
+                raise RuntimeError(f"not ready after {START_TIMEOUT} s: {self.read_log()}")
+            time.sleep(0.02)
+
+    def read_log(self):
+        return self.log_path.read_text(errors="replace")[-8000:]
+
+    def client(self, api_key="none", cls=openai.OpenAI):
+        return cls(base_url=self.url + "/v1", api_key=api_key, max_retries=0, timeout=300)
+
+    def complete(self, prompt, **fields):
+        """One completion through the SDK; greedy unless told otherwise."""
+        fields = {"temperature": 0, **fields}
+        return self.client().completions.create(model=NAME, prompt=prompt, **fields)
+
+    def post(self, path, body, **kwargs):
+        return httpx.post(self.url + path, json=body, timeout=300, **kwargs)
+
+    def tokenize(self, text):
+        return self.post("/tokenize", {"prompt": text}).json()["tokens"]
+
+    def metrics(self):
+        """Sample name without prefix -> value, summed over labels other than buckets."""
+        values = {}
+        for family in text_string_to_metric_families(httpx.get(self.url + "/metrics").text):
+            for sample in family.samples:
+                if not sample.name.endswith("_bucket"):
+                    name = sample.name.split(":", 1)[1]
+                    values[name] = values.get(name, 0) + sample.value
+        return values
+
+    def wait_for(self, condition, timeout=60):
+        """Polls the metrics until condition(metrics) holds; returns those metrics."""
+        deadline = time.monotonic() + timeout
+        while True:
+            metrics = self.metrics()
+            if condition(metrics):
+                return metrics
+            assert time.monotonic() < deadline, f"still not so after {timeout} s: {metrics}"
+            time.sleep(0.01)
+
+    def wait_idle(self):
+        return self.wait_for(lambda m: m["num_requests_running"] + m["num_requests_waiting"] == 0)
+
+    def terminate(self, timeout=60):
+        """SIGTERM; returns the exit status."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(timeout)
+
+    def kill(self):
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        self.log.close()

@@ -1,0 +1,90 @@
+"""What the command answers before it serves: mistakes are one line and status 78."""
+
+import struct
+import subprocess
+
+import pytest
+
+from quire_server import BINARY, MODEL, clean_environment
+
+
+def run(*arguments, environment=None):
+    return subprocess.run([str(BINARY), *map(str, arguments)], capture_output=True, text=True,
+                          timeout=60, env=clean_environment(**(environment or {})))
+
+
+def assert_refused(result, *pieces):
+    assert result.returncode == 78, result
+    assert len(result.stderr.strip().splitlines()) == 1, result.stderr
+    for piece in pieces:
+        assert piece in result.stderr
+
+
+def test_help():
+    result = run("serve", "--help")
+    assert result.returncode == 0
+    assert "--max-num-seqs" in result.stdout
+
+
+def test_inspect():
+    result = run("inspect", MODEL)
+    assert result.returncode == 0
+    assert "llama" in result.stdout and "Q4_1" in result.stdout
+
+
+def test_bad_options():
+    assert_refused(run("serve"), "model")
+    assert_refused(run("serve", "--model", MODEL, "--max-num-seqs", 0), "max-num-seqs", "1 to 1024")
+    assert_refused(run("serve", "--model", MODEL, "--max-num-seq", 1), "did you mean")
+    assert_refused(run("serve", "--model", MODEL, environment={"QUIRE_PORT": "x"}), "port",
+                   "environment")
+
+
+def test_bad_configuration_file(tmp_path):
+    path = tmp_path / "quire.yaml"
+    path.write_text("port: 8000\nblock-size: 17\n")
+    assert_refused(run("serve", "--model", MODEL, "--config", path), "block-size", "line 2")
+
+
+def test_missing_model(tmp_path):
+    assert_refused(run("serve", "--model", tmp_path / "absent.gguf"), "absent.gguf")
+
+
+def test_port_in_use(server):
+    result = run("serve", "--model", MODEL, "--port", server.port)
+    assert result.returncode not in (0, -11, -6)
+    assert str(server.port) in result.stderr
+
+
+HEADER = MODEL.read_bytes()[:1 << 16] if MODEL.exists() else b""
+
+
+def broken_files():
+    yield "empty", b""
+    yield "not a model", b"hello, world " * 1000
+    yield "cut in the header", HEADER[:1000]
+    yield "cut in the data", HEADER
+    yield "version 0", HEADER[:4] + struct.pack("<I", 0) + HEADER[8:]
+    yield "version 99", HEADER[:4] + struct.pack("<I", 99) + HEADER[8:]
+    yield "2^63 tensors", HEADER[:8] + struct.pack("<Q", 1 << 63) + HEADER[16:]
+    yield "2^40 keys", HEADER[:16] + struct.pack("<Q", 1 << 40) + HEADER[24:]
+    yield "huge key", HEADER[:24] + struct.pack("<Q", (1 << 64) - 1) + HEADER[32:]
+
+
+@pytest.mark.parametrize("content", [pytest.param(content, id=name) for name, content in broken_files()])
+def test_broken_model(tmp_path, content):
+    path = tmp_path / "broken.gguf"
+    path.write_bytes(content)
+    assert_refused(run("serve", "--model", path), "broken.gguf")
+    assert run("inspect", path).returncode == 78
+
+
+def test_truncated_everywhere(tmp_path):
+    """Cut at each of many places the file is refused, never mapped past its end."""
+    size = MODEL.stat().st_size
+    path = tmp_path / "cut.gguf"
+    path.write_bytes(MODEL.read_bytes())
+    for i in range(12, 0, -1):
+        with open(path, "r+b") as file:
+            file.truncate(size * i // 13 // 4096 * 4096)
+        assert run("inspect", path).returncode == 78

@@ -1,0 +1,72 @@
+"""The small endpoints: models, tokenize, detokenize, health, metrics."""
+
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from quire_server import NAME
+
+TEXTS = ["Hello, world!", " leading and trailing ", "naïve café — déjà vu", "日本語のテキスト", "😀👩‍👩‍👧‍👦🏳️‍🌈",
+         "tabs\tand\nnewlines\r\n\r\n  \n", "def f(x):\n    return x ** 2  # 12345\n", "مرحبا بالعالم",
+         "<|im_start|>user", "a" * 500, "\u0301\u0301 combining", "1234567890 3.14159"]
+
+
+def test_models(server):
+    models = server.client().models.list().data
+    assert [model.id for model in models] == [NAME]
+    model = server.client().models.retrieve(NAME)
+    assert model.object == "model" and model.created > 1_600_000_000
+    assert model.max_model_len == 8192
+
+
+@pytest.mark.parametrize("text", TEXTS, ids=lambda text: ascii(text[:12]))
+def test_tokenize_round_trip(server, text):
+    reply = server.post("/tokenize", {"model": NAME, "prompt": text, "return_token_strs": True}).json()
+    assert reply["count"] == len(reply["tokens"]) == len(reply["token_strs"])
+    assert reply["max_model_len"] == 8192
+    assert server.post("/detokenize", {"tokens": reply["tokens"]}).json() == {"prompt": text}
+
+
+def test_tokenize_without_strings(server):
+    assert server.post("/tokenize", {"prompt": "a"}).json()["token_strs"] is None
+
+
+def test_tokenize_llama_cpp_shape(server):
+    tokens = server.post("/tokenize", {"content": "Hello there"}).json()["tokens"]
+    assert tokens == server.tokenize("Hello there")
+    assert server.post("/detokenize", {"tokens": tokens}).json()["prompt"] == "Hello there"
+
+
+def test_bad_tokens(server):
+    for tokens in ([-1], [10 ** 9], ["a"], "a", None, [1.5]):
+        assert server.post("/detokenize", {"tokens": tokens}).status_code == 400
+
+
+def test_health(server):
+    assert httpx.get(server.url + "/health").status_code == 200
+
+
+def test_metrics_parse_and_count(server):
+    server.wait_idle()
+    before = server.metrics()
+    server.complete("The capital of France is", max_tokens=7, extra_body={"ignore_eos": True})
+    after = server.wait_for(lambda m: m["generation_tokens_total"] > before["generation_tokens_total"])
+    assert after["generation_tokens_total"] - before["generation_tokens_total"] == 7
+    assert after["prompt_tokens_total"] - before["prompt_tokens_total"] == 5
+    assert after["request_success_total"] - before["request_success_total"] == 1
+    assert after["kv_blocks_used"] == 0
+    assert after["kv_blocks_total"] > 0
+
+
+def test_metrics_have_vllms_names(server):
+    text = httpx.get(server.url + "/metrics").text
+    families = {family.name: family for family in text_string_to_metric_families(text)}
+    for name, kind in [("num_requests_running", "gauge"), ("num_requests_waiting", "gauge"),
+                       ("kv_cache_usage_perc", "gauge"), ("prompt_tokens", "counter"),
+                       ("generation_tokens", "counter"), ("num_preemptions", "counter"),
+                       ("request_success", "counter"), ("time_to_first_token_seconds", "histogram"),
+                       ("inter_token_latency_seconds", "histogram"),
+                       ("e2e_request_latency_seconds", "histogram")]:
+        family = families["quire:" + name]
+        assert family.type == kind
+        assert all(sample.labels["model_name"] == NAME for sample in family.samples)

@@ -1,0 +1,169 @@
+"""Bad input: the status, the field it names, and a server that goes on serving."""
+
+import socket
+
+import httpx
+import openai
+import pytest
+
+from quire_server import NAME
+
+PROMPT = "The capital of France is"
+
+# (fields that replace or extend a good request, status, param, code)
+BAD_FIELDS = [
+    ({"prompt": None}, 400, "prompt"),
+    ({"prompt": ""}, 400, "prompt"),
+    ({"prompt": []}, 400, "prompt"),
+    ({"prompt": [[]]}, 400, "prompt[0]"),
+    ({"prompt": ["a", ""]}, 400, "prompt[1]"),
+    ({"prompt": 7}, 400, "prompt"),
+    ({"prompt": [10 ** 9]}, 400, None),
+    ({"prompt": [-1]}, 400, None),
+    ({"prompt": [1.5]}, 400, None),
+    ({"prompt": "word " * 20000}, 400, "prompt"),
+    ({"model": "gpt-4"}, 404, "model"),
+    ({"max_tokens": -1}, 400, "max_tokens"),
+    ({"max_tokens": 0}, 400, "max_tokens"),
+    ({"max_tokens": 2 ** 63}, 400, "max_tokens"),
+    ({"max_tokens": "5"}, 400, "max_tokens"),
+    ({"max_tokens": 1.5}, 400, "max_tokens"),
+    ({"n": 0}, 400, "n"),
+    ({"n": 1000000}, 400, "n"),
+    ({"n": "3"}, 400, "n"),
+    ({"best_of": 1000000}, 400, "best_of"),
+    ({"best_of": 3}, 400, "best_of"),
+    ({"suffix": "end"}, 400, "suffix"),
+    ({"temperature": -1}, 400, "temperature"),
+    ({"temperature": 3}, 400, "temperature"),
+    ({"top_p": 0}, 400, "top_p"),
+    ({"top_p": 1.1}, 400, "top_p"),
+    ({"top_k": -2}, 400, "top_k"),
+    ({"min_p": -0.1}, 400, "min_p"),
+    ({"presence_penalty": 3}, 400, "presence_penalty"),
+    ({"frequency_penalty": -3}, 400, "frequency_penalty"),
+    ({"repetition_penalty": 0}, 400, "repetition_penalty"),
+    ({"seed": 1.5}, 400, "seed"),
+    ({"logprobs": -1}, 400, "logprobs"),
+    ({"logprobs": 1000}, 400, "logprobs"),
+    ({"logprobs": True}, 400, "logprobs"),
+    ({"echo": "yes"}, 400, "echo"),
+    ({"stop": 5}, 400, "stop"),
+    ({"stop": [""]}, 400, "stop[0]"),
+    ({"stop": ["a"] * 100}, 400, "stop"),
+    ({"stop": ["x" * 10000]}, 400, "stop[0]"),
+    ({"stop_token_ids": [10 ** 6]}, 400, "stop_token_ids[0]"),
+    ({"logit_bias": {"x": 1}}, 400, "logit_bias"),
+    ({"logit_bias": {"99999999": 1}}, 400, "logit_bias"),
+    ({"logit_bias": {"5": 101}}, 400, "logit_bias.5"),
+    ({"logit_bias": [1]}, 400, "logit_bias"),
+    ({"min_tokens": 9}, 400, "min_tokens"),
+    ({"stream": "true"}, 400, "stream"),
+    ({"stream_options": {"include_usage": True}}, 400, "stream_options"),
+    ({"stream": True, "stream_options": 1}, 400, "stream_options"),
+    ({"stream": True, "stream_options": {"include_usage": 1}}, 400, "stream_options.include_usage"),
+]
+
+BAD_BODIES = [
+    b"", b"not json", b"{", b"[]", b"null", b'{"prompt":"a"}xyz', b'{"prompt":"a"}{"prompt":"b"}',
+    b'{"prompt":"a","prompt":"b"}', b'{"prompt":"a\\u0000b"}', b'{"prompt":"a\x00b"}',
+    b'{"prompt":"a\x01"}', b'{"prompt":"\xff\xfe"}', b'{"prompt":"\\ud800"}',
+    b'{"prompt":"a","max_tokens":01}', b'{"prompt":"a","max_tokens":1.}',
+    b'{"prompt":"a","temperature":1e400}', b'{"prompt":"a","temperature":NaN}',
+    b'{"prompt":' + b"[" * 2000 + b"]" * 2000 + b"}",
+    b'{"prompt":"a","x":[' + b"1," * 1100000 + b"1]}",
+]
+
+
+@pytest.fixture(autouse=True)
+def still_serves(server):
+    yield
+    assert server.complete(PROMPT, max_tokens=1).choices[0].text == " Paris"
+
+
+def assert_error(reply, status, param=...):
+    assert reply.status_code == status, reply.text
+    error = reply.json()["error"]
+    assert set(error) == {"message", "type", "param", "code"}
+    assert error["message"] and "\n" not in error["message"] and len(error["message"]) < 600
+    assert param is ... or error["param"] == param, error
+
+
+@pytest.mark.parametrize("fields,status,param", BAD_FIELDS, ids=lambda value: str(value)[:40])
+def test_bad_field(server, fields, status, param):
+    body = {"model": NAME, "prompt": PROMPT, "max_tokens": 4, **fields}
+    assert_error(server.post("/v1/completions", body), status, ... if param is None else param)
+
+
+@pytest.mark.parametrize("body", BAD_BODIES, ids=lambda body: repr(body[:30]))
+def test_bad_body(server, body):
+    reply = httpx.post(server.url + "/v1/completions", content=body, timeout=60)
+    assert_error(reply, 400, None if not body.endswith(b"}") else ...)
+
+
+def test_sdk_raises_the_right_classes(server):
+    with pytest.raises(openai.BadRequestError) as info:
+        server.complete(PROMPT, max_tokens=-1)
+    assert info.value.param == "max_tokens"
+    with pytest.raises(openai.NotFoundError) as info:
+        server.client().completions.create(model="other", prompt=PROMPT)
+    assert info.value.code == "model_not_found"
+
+
+def test_context_length(server):
+    limit = server.post("/tokenize", {"prompt": "a"}).json()["max_model_len"]
+    reply = server.post("/v1/completions", {"prompt": [5] * (limit + 1), "max_tokens": 1})
+    assert_error(reply, 400, "prompt")
+    assert reply.json()["error"]["code"] == "context_length_exceeded"
+    assert str(limit) in reply.json()["error"]["message"]
+
+
+def test_body_too_large(server):
+    with socket.create_connection(("127.0.0.1", server.port)) as connection:
+        connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999\r\n\r\n")
+        assert connection.recv(4096).startswith(b"HTTP/1.1 413 ")
+    reply = httpx.post(server.url + "/v1/completions",
+                       content=(b" " * (1 << 20) for _ in range(17)), timeout=60)  # chunked
+    assert_error(reply, 413)
+
+
+def test_routes_and_methods(server):
+    assert_error(httpx.get(server.url + "/nowhere"), 404)
+    reply = httpx.get(server.url + "/v1/completions")
+    assert_error(reply, 405)
+    assert "POST" in reply.headers["Allow"]
+    assert_error(httpx.post(server.url + "/health"), 405)
+    assert_error(httpx.get(server.url + "/v1/models/other"), 404, "model")
+
+
+# Requests that a proxy might read differently: refused and the connection closed.
+SMUGGLING = [
+    (b"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /health HTTP/1.1\r\nHost: a\r\n\r\n",
+     b"400"),
+    (b"Content-Length: 2\r\nContent-Length: 2\r\n\r\n{}", b"400"),
+    (b"Transfer-Encoding: xchunked\r\n\r\n", b"501"),
+    (b"Content-Length: -1\r\n\r\n", b"400"),
+]
+
+
+@pytest.mark.parametrize("rest,status", SMUGGLING, ids=lambda value: repr(value[:40]))
+def test_ambiguous_framing(server, rest, status):
+    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as connection:
+        connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: a\r\n" + rest)
+        reply = b""
+        while data := connection.recv(65536):
+            reply += data
+    assert reply.startswith(b"HTTP/1.1 " + status)
+    assert b'"status":"ok"' not in reply
+
+
+@pytest.mark.parametrize("head,statuses", [
+    (b"GET /health HTTP/1.1\r\n\r\n", (b"400",)),
+    (b"GET /health HTTP/1.1\r\nHost: a\r\nX: " + b"x" * 65536 + b"\r\n\r\n", (b"431", b"413")),
+    (b"GET /" + b"x" * 65536 + b" HTTP/1.1\r\nHost: a\r\n\r\n", (b"414", b"431")),
+], ids=["no host", "long header", "long path"])
+def test_bad_head(server, head, statuses):
+    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as connection:
+        connection.sendall(head)
+        reply = connection.recv(4096)
+    assert reply.split(b" ")[1] in statuses
