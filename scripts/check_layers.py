@@ -15,15 +15,17 @@ SOURCES = {".c", ".h", ".inc", ".cu", ".cuh"}
 # The wiring: it opens the model, builds the engine and starts the server, so it sees every room.
 WIRING = re.compile(r"server/(main|command_\w+)\.[ch]")
 
-# What the rest of server/ may know of the rooms below the engine.
-SERVER_SEES = {"models/tokenizer.h"}
+# What the rest of server/ may know of the rooms below the engine: text <-> tokens, and the value types
+# that engine/sampling_params.h and engine/token_stream.h are made of.
+SERVER_SEES = {"models/tokenizer.h", "kernels/sampling.h"}
 
 # Who may include which header that is not ours.
 THIRD_PARTY = [
     (re.compile(r"microhttpd\.h"), re.compile(r"server/(http|sse)\w*\.[ch]")),
-    (re.compile(r"(cjson/)?cJSON\.h"), re.compile(r"server/(api|json|completion)_?\w*\.[ch]")),
+    (re.compile(r"(cjson/)?cJSON\.h"), re.compile(r"server/((api|json|completion)_\w+|\w+_fields?)\.[ch]")),
     (re.compile(r"pcre2\w*\.h"), re.compile(r"models/(pre)?tokenizer\w*\.[ch]")),
     (re.compile(r"yaml\.h"), re.compile(r"config/options\w*\.c")),
+    (re.compile(r"gnutls/.*"), re.compile(r"server/auth\.c")),
     (re.compile(r"systemd/.*"), re.compile(r"server/service\.c")),
     (re.compile(r"(.*intrin|arm_neon|cpuid)\.h"), re.compile(r"kernels/.*")),
     (re.compile(r"(cuda|cublas|nccl|mpi)\w*\.h"), re.compile(r"kernels/cuda/.*")),
