@@ -1,0 +1,165 @@
+#include "engine/batch_builder.h"
+
+#include "config/check.h"
+#include "config/checked.h"
+#include "engine/sampler.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void *alloc_array(size_t count, size_t item_bytes) {
+    size_t bytes;
+    return checked_mul(count, item_bytes, &bytes) ? malloc(bytes) : NULL;
+}
+
+static int32_t max_blocks_per_seq(const struct batch_limits *limits) {
+    return block_table_blocks_for(limits->max_model_len, limits->block_size);
+}
+
+/* Distinct tokens of all rows that draw: no more than tokens in the pool, or in full sequences. */
+static size_t max_counts(const struct batch_limits *limits) {
+    size_t in_pool = (size_t)limits->num_blocks * (size_t)limits->block_size;
+    size_t in_seqs = (size_t)limits->max_num_seqs * (size_t)limits->max_model_len;
+    return in_pool < in_seqs ? in_pool : in_seqs;
+}
+
+int batch_builder_init(struct batch_builder *builder, const struct batch_limits *limits,
+                       const struct tokenizer *tokenizer) {
+    size_t num_tokens = (size_t)limits->max_num_batched_tokens;
+    size_t num_seqs = (size_t)limits->max_num_seqs;
+    size_t max_biases = num_seqs * (size_t)sampler_max_biases(tokenizer);
+    struct batch_builder made = {
+        .limits = *limits,
+        .tokenizer = tokenizer,
+        .token_ids = alloc_array(num_tokens, sizeof(int32_t)),
+        .positions = alloc_array(num_tokens, sizeof(int32_t)),
+        .slot_mapping = alloc_array(num_tokens, sizeof(int32_t)),
+        .query_start = alloc_array(num_seqs + 1, sizeof(int32_t)),
+        .context_lens = alloc_array(num_seqs, sizeof(int32_t)),
+        .block_tables = alloc_array(num_seqs * (size_t)max_blocks_per_seq(limits), sizeof(int32_t)),
+        .logit_rows = alloc_array(num_tokens, sizeof(int32_t)),
+        .sample_rows = alloc_array(num_tokens, sizeof(struct sample_row)),
+        .token_counts = alloc_array(max_counts(limits), sizeof(struct token_count)),
+        .token_biases = alloc_array(max_biases, sizeof(struct token_bias)),
+        .row_start = alloc_array(num_seqs + 1, sizeof(int32_t)),
+    };
+    if (made.token_ids == NULL || made.positions == NULL || made.slot_mapping == NULL ||
+        made.query_start == NULL || made.context_lens == NULL || made.block_tables == NULL ||
+        made.logit_rows == NULL || made.sample_rows == NULL || made.token_counts == NULL ||
+        made.token_biases == NULL || made.row_start == NULL) {
+        batch_builder_finish(&made);
+        return -1;
+    }
+    *builder = made;
+    return 0;
+}
+
+void batch_builder_finish(struct batch_builder *builder) {
+    free(builder->token_ids);
+    free(builder->positions);
+    free(builder->slot_mapping);
+    free(builder->query_start);
+    free(builder->context_lens);
+    free(builder->block_tables);
+    free(builder->logit_rows);
+    free(builder->sample_rows);
+    free(builder->token_counts);
+    free(builder->token_biases);
+    free(builder->row_start);
+    memset(builder, 0, sizeof(*builder));
+}
+
+static void clear(struct batch_builder *builder) {
+    builder->batch = (struct batch){
+        .inputs =
+            {
+                .max_blocks_per_seq = max_blocks_per_seq(&builder->limits),
+                .token_ids = builder->token_ids,
+                .positions = builder->positions,
+                .slot_mapping = builder->slot_mapping,
+                .query_start = builder->query_start,
+                .context_lens = builder->context_lens,
+                .block_tables = builder->block_tables,
+            },
+        .logit_rows = builder->logit_rows,
+        .sample_rows = builder->sample_rows,
+        .token_counts = builder->token_counts,
+        .token_biases = builder->token_biases,
+    };
+    builder->query_start[0] = 0;
+    builder->row_start[0] = 0;
+}
+
+/* The row belongs to the token added last. */
+static void add_row(struct batch_builder *builder, const struct sample_row *row) {
+    struct batch *batch = &builder->batch;
+    builder->logit_rows[batch->num_rows] = batch->inputs.num_tokens - 1;
+    builder->sample_rows[batch->num_rows++] = *row;
+}
+
+static void add_draw_row(struct batch_builder *builder, const struct sequence *sequence) {
+    struct batch *batch = &builder->batch;
+    struct sample_row row = sampler_draw_row(sequence);
+    const struct token_counts *counts = &sequence->counts;
+    row.first_count = batch->num_counts;
+    row.num_counts = counts->num_items;
+    if (counts->num_items > 0)
+        memcpy(builder->token_counts + batch->num_counts, counts->items,
+               (size_t)counts->num_items * sizeof(*counts->items));
+    batch->num_counts += row.num_counts;
+    row.first_bias = batch->num_biases;
+    row.num_biases = sampler_fill_biases(sequence, builder->tokenizer,
+                                         builder->token_biases + batch->num_biases);
+    batch->num_biases += row.num_biases;
+    add_row(builder, &row);
+}
+
+/* The logits at a position are about the token after it. */
+static void add_rows_at(struct batch_builder *builder, const struct sequence *sequence,
+                        int32_t position) {
+    const struct sequence_group *group = sequence->group;
+    int32_t next = position + 1;
+    bool scores = sequence->choice == 0 && sequence_group_is_scoring(group) &&
+                  next >= group->num_scored && next < group->request->num_prompt_tokens;
+    if (scores) {
+        struct sample_row row = sampler_score_row(sequence, sequence_token(sequence, next));
+        add_row(builder, &row);
+    } else if (next == sequence->num_tokens && next < sequence->max_tokens) {
+        add_draw_row(builder, sequence);
+    }
+}
+
+static void add_token(struct batch_builder *builder, const struct sequence *sequence,
+                      int32_t position) {
+    struct step_inputs *inputs = &builder->batch.inputs;
+    int32_t i = inputs->num_tokens++;
+    builder->token_ids[i] = sequence_token(sequence, position);
+    builder->positions[i] = position;
+    builder->slot_mapping[i] =
+        block_table_slot(&sequence->table, builder->limits.block_size, position);
+    add_rows_at(builder, sequence, position);
+}
+
+static void add_sequence(struct batch_builder *builder, const struct planned_sequence *entry) {
+    const struct sequence *sequence = entry->sequence;
+    struct step_inputs *inputs = &builder->batch.inputs;
+    int32_t index = inputs->num_seqs++;
+    CHECK(index < builder->limits.max_num_seqs);
+    CHECK(inputs->num_tokens + entry->num_tokens <= builder->limits.max_num_batched_tokens);
+    int32_t end = sequence->num_computed + entry->num_tokens;
+    for (int32_t position = sequence->num_computed; position < end; position++)
+        add_token(builder, sequence, position);
+    builder->query_start[index + 1] = inputs->num_tokens;
+    builder->row_start[index + 1] = builder->batch.num_rows;
+    builder->context_lens[index] = end;
+    memcpy(builder->block_tables + (size_t)index * (size_t)inputs->max_blocks_per_seq,
+           sequence->table.blocks, (size_t)sequence->table.num_blocks * sizeof(int32_t));
+}
+
+const struct batch *batch_builder_build(struct batch_builder *builder,
+                                        const struct step_plan *plan) {
+    clear(builder);
+    for (int32_t i = 0; i < plan->num_entries; i++)
+        add_sequence(builder, &plan->entries[i]);
+    return &builder->batch;
+}

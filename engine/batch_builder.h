@@ -1,0 +1,41 @@
+/* Flattens a step plan into the arrays of a batch. All memory is allocated once, for the largest
+ * step there can be; pages of it that no step needs are never touched. Engine thread only. */
+#ifndef QUIRE_ENGINE_BATCH_BUILDER_H
+#define QUIRE_ENGINE_BATCH_BUILDER_H
+
+#include "engine/step_plan.h"
+#include "models/batch.h"
+#include "models/tokenizer.h"
+
+struct batch_limits {
+    int32_t max_num_seqs;
+    int32_t max_num_batched_tokens;
+    int32_t max_model_len;
+    int32_t block_size;
+    int32_t num_blocks;
+};
+
+struct batch_builder {
+    struct batch_limits limits;
+    const struct tokenizer *tokenizer;
+    struct batch batch; /* its arrays are those below */
+    int32_t *token_ids, *positions, *slot_mapping;
+    int32_t *query_start, *context_lens, *block_tables;
+    int32_t *logit_rows;
+    struct sample_row *sample_rows;
+    struct token_count *token_counts;
+    struct token_bias *token_biases;
+    int32_t *row_start; /* [max_num_seqs + 1]: entry i of the plan has the rows row_start[i] .. */
+};
+
+/* The tokenizer outlives the builder. Returns -1 when memory is short. */
+int batch_builder_init(struct batch_builder *builder, const struct batch_limits *limits,
+                       const struct tokenizer *tokenizer);
+void batch_builder_finish(struct batch_builder *builder); /* accepts a zeroed one */
+
+/* The batch is valid until the next call. Rows: one for each prompt token that is scored, and one
+ * at the last token of a sequence that draws its next one. */
+const struct batch *batch_builder_build(struct batch_builder *builder,
+                                        const struct step_plan *plan);
+
+#endif

@@ -1,0 +1,357 @@
+/* One thread runs engine_core_step in a loop; `lock` guards everything the front end shares with
+ * it: the inbox, the ready list, a copy of the counters, and what the thread has to wake up for.
+ * The lock is never held while a step runs.
+ *
+ *   engine_submit -> inbox -> core -> token stream of the request
+ *                                  -> touched (this step) -> ready list -> engine_take_ready
+ *
+ * Order matters for stalled streams: `has_stalled` is raised before the step that finds nothing to
+ * run, so that a reader either is seen by that step or sees the flag and wakes the thread. */
+#include "engine/engine.h"
+
+#include "config/check.h"
+#include "engine/engine_core.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define DEFAULT_STALL_TIMEOUT_MS 10000
+#define NS_PER_S INT64_C(1000000000)
+#define NS_PER_MS INT64_C(1000000)
+
+/* Linked through request.next; each entry holds a reference. */
+struct request_list {
+    struct request *first, *last;
+    int32_t num_requests;
+    int32_t num_choices;
+    int64_t num_tokens;
+};
+
+struct engine {
+    struct engine_config config;
+    struct engine_core core;     /* the thread's */
+    struct request_list touched; /* the thread's: requests with news from this step */
+    pthread_t thread;
+    atomic_bool has_stalled;
+
+    pthread_mutex_t lock;
+    pthread_cond_t wake_up;
+    /* guarded by lock */
+    struct request_list inbox;
+    struct request_list ready;
+    struct engine_stats stats;
+    uint64_t next_id;
+    int32_t num_queued_requests; /* inside the core */
+    int64_t num_queued_tokens;
+    bool poked; /* look again: something was cancelled or read */
+    bool accepting;
+    bool failed;
+    bool busy; /* the core has requests, or is being given some */
+    bool quitting;
+};
+
+static int64_t clock_ns(void *context) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * NS_PER_S + now.tv_nsec;
+}
+
+static void list_push(struct request_list *list, struct request *request) {
+    request->next = NULL;
+    *(list->last != NULL ? &list->last->next : &list->first) = request;
+    list->last = request;
+    list->num_requests++;
+    list->num_choices += request->params.num_choices;
+    list->num_tokens += request->num_prompt_tokens;
+}
+
+static struct request *list_pop(struct request_list *list) {
+    struct request *request = list->first;
+    if (request == NULL)
+        return NULL;
+    list->first = request->next;
+    if (list->first == NULL)
+        list->last = NULL;
+    request->next = NULL;
+    list->num_requests--;
+    list->num_choices -= request->params.num_choices;
+    list->num_tokens -= request->num_prompt_tokens;
+    return request;
+}
+
+static void list_clear(struct request_list *list) {
+    struct request *request;
+    while ((request = list_pop(list)) != NULL)
+        request_unref(request);
+}
+
+static struct request_list list_take(struct request_list *list) {
+    struct request_list taken = *list;
+    memset(list, 0, sizeof(*list));
+    return taken;
+}
+
+/* Called by the core after a push. A request that is still listed will be read after this push. */
+static void note_news(void *context, struct request *request) {
+    struct engine *engine = context;
+    if (!atomic_exchange(&request->ready_listed, true))
+        list_push(&engine->touched, request_ref(request));
+}
+
+/* Makes a step's outcome visible, and wakes the front end when the ready list turned non-empty. */
+static void publish(struct engine *engine) {
+    const struct engine_core *core = &engine->core;
+    atomic_store(&engine->has_stalled, core->num_stalled > 0);
+    pthread_mutex_lock(&engine->lock);
+    engine->stats = core->stats;
+    engine->num_queued_requests = core->num_queued_requests;
+    engine->num_queued_tokens = core->num_queued_tokens;
+    engine->failed = core->failed;
+    engine->busy = !engine_core_is_idle(core);
+    bool was_empty = engine->ready.first == NULL;
+    struct request *request;
+    while ((request = list_pop(&engine->touched)) != NULL)
+        list_push(&engine->ready, request);
+    bool wakes = was_empty && engine->ready.first != NULL;
+    pthread_mutex_unlock(&engine->lock);
+    if (wakes)
+        engine->config.wake(engine->config.wake_context);
+}
+
+static void wait_until(struct engine *engine, int64_t deadline_ns) {
+    struct timespec deadline = {
+        .tv_sec = (time_t)(deadline_ns / NS_PER_S),
+        .tv_nsec = (long)(deadline_ns % NS_PER_S),
+    };
+    int status = pthread_cond_timedwait(&engine->wake_up, &engine->lock, &deadline);
+    CHECK(status == 0 || status == ETIMEDOUT);
+}
+
+/* Sleeps until there is something to look at, unless `runnable`. Takes the inbox. Returns false
+ * when the thread is to end. */
+static bool wait_for_work(struct engine *engine, bool runnable, struct request_list *out_inbox) {
+    int64_t deadline_ns = engine->core.stall_deadline_ns;
+    pthread_mutex_lock(&engine->lock);
+    while (!runnable && engine->inbox.first == NULL && !engine->poked && !engine->quitting) {
+        if (engine->core.num_stalled == 0) {
+            pthread_cond_wait(&engine->wake_up, &engine->lock);
+        } else {
+            wait_until(engine, deadline_ns);
+            runnable = clock_ns(NULL) >= deadline_ns;
+        }
+    }
+    engine->poked = false;
+    *out_inbox = list_take(&engine->inbox);
+    engine->num_queued_requests += out_inbox->num_requests;
+    engine->num_queued_tokens += out_inbox->num_tokens;
+    engine->busy = engine->busy || out_inbox->first != NULL;
+    bool goes_on = !engine->quitting;
+    pthread_mutex_unlock(&engine->lock);
+    return goes_on;
+}
+
+static void *engine_thread(void *argument) {
+    struct engine *engine = argument;
+    bool goes_on = true, runnable = false;
+    while (goes_on) {
+        struct request_list inbox;
+        goes_on = wait_for_work(engine, runnable, &inbox);
+        struct request *request;
+        while ((request = list_pop(&inbox)) != NULL) {
+            engine_core_add(&engine->core, request);
+            request_unref(request);
+        }
+        bool had_stalled = atomic_load(&engine->has_stalled);
+        if (goes_on)
+            runnable = engine_core_step(&engine->core);
+        else
+            engine_core_abort(&engine->core, FINISH_ABORT);
+        runnable = runnable || (engine->core.num_stalled > 0 && !had_stalled);
+        publish(engine);
+    }
+    return NULL;
+}
+
+static int check_config(const struct engine_config *config, struct error *err) {
+    if (config->max_num_seqs < 1)
+        return error_set(err, ERROR_CONFIG, "max-num-seqs is %d, must be at least 1",
+                         config->max_num_seqs);
+    if (config->max_num_batched_tokens < config->max_num_seqs)
+        return error_set(err, ERROR_CONFIG,
+                         "max-num-batched-tokens is %d, must be at least max-num-seqs, which is %d",
+                         config->max_num_batched_tokens, config->max_num_seqs);
+    if (config->max_model_len < 1 || config->block_size < 1 || config->num_blocks < 1 ||
+        config->num_blocks > INT32_MAX / config->block_size)
+        return error_set(
+            err, ERROR_CONFIG,
+            "max-model-len %d, block-size %d and %d blocks must be at least 1, and the "
+            "pool's tokens fit 31 bits",
+            config->max_model_len, config->block_size, config->num_blocks);
+    return 0;
+}
+
+static int init_core(struct engine *engine, struct executor *executor,
+                     const struct tokenizer *tokenizer, struct error *err) {
+    const struct engine_config *config = &engine->config;
+    int32_t stall_ms =
+        config->stall_timeout_ms > 0 ? config->stall_timeout_ms : DEFAULT_STALL_TIMEOUT_MS;
+    struct engine_core_config core_config = {
+        .limits =
+            {
+                .max_num_seqs = config->max_num_seqs,
+                .max_num_batched_tokens = config->max_num_batched_tokens,
+                .max_model_len = config->max_model_len,
+                .block_size = config->block_size,
+                .num_blocks = config->num_blocks,
+            },
+        .stall_timeout_ns = stall_ms * NS_PER_MS,
+        .clock = clock_ns,
+        .notify = note_news,
+        .context = engine,
+    };
+    return engine_core_init(&engine->core, &core_config, executor, tokenizer, err);
+}
+
+static void init_sync(struct engine *engine) {
+    pthread_condattr_t attributes;
+    CHECK(pthread_condattr_init(&attributes) == 0);
+    CHECK(pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC) == 0);
+    CHECK(pthread_cond_init(&engine->wake_up, &attributes) == 0);
+    CHECK(pthread_mutex_init(&engine->lock, NULL) == 0);
+    pthread_condattr_destroy(&attributes);
+}
+
+static void free_engine(struct engine *engine) {
+    engine_core_finish(&engine->core);
+    pthread_cond_destroy(&engine->wake_up);
+    pthread_mutex_destroy(&engine->lock);
+    free(engine);
+}
+
+int engine_create(const struct engine_config *config, struct executor *executor,
+                  const struct tokenizer *tokenizer, struct engine **out, struct error *err) {
+    if (check_config(config, err) != 0)
+        return -1;
+    struct engine *engine = calloc(1, sizeof(*engine));
+    if (engine == NULL)
+        return error_set(err, ERROR_MEMORY, "no memory for the engine");
+    engine->config = *config;
+    engine->accepting = true;
+    if (init_core(engine, executor, tokenizer, err) != 0) {
+        free(engine);
+        return -1;
+    }
+    init_sync(engine);
+    engine->stats = engine->core.stats;
+    int status = pthread_create(&engine->thread, NULL, engine_thread, engine);
+    if (status != 0) {
+        free_engine(engine);
+        return error_set(err, ERROR_IO, "cannot start the engine thread: %s", strerror(status));
+    }
+    *out = engine;
+    return 0;
+}
+
+/* A prompt longer than the token limit may still wait alone. Under the lock. */
+static bool queue_has_room(const struct engine *engine, const struct request *request) {
+    int32_t num_requests = engine->inbox.num_requests + engine->num_queued_requests;
+    int64_t num_tokens = engine->inbox.num_tokens + engine->num_queued_tokens;
+    if (num_requests >= engine->config.max_queued_requests)
+        return false;
+    return num_requests == 0 ||
+           num_tokens + request->num_prompt_tokens <= engine->config.max_queued_tokens;
+}
+
+static enum submit_result try_submit(struct engine *engine, struct request *request) {
+    if (engine->failed)
+        return SUBMIT_FAILED;
+    if (!engine->accepting)
+        return SUBMIT_STOPPING;
+    if (!engine_core_fits(&engine->core.config.limits, request))
+        return SUBMIT_TOO_LONG;
+    if (!queue_has_room(engine, request))
+        return SUBMIT_QUEUE_FULL;
+    request->id = ++engine->next_id;
+    request->arrival_ns = clock_ns(NULL);
+    list_push(&engine->inbox, request_ref(request));
+    pthread_cond_signal(&engine->wake_up);
+    return SUBMIT_OK;
+}
+
+enum submit_result engine_submit(struct engine *engine, struct request *request) {
+    pthread_mutex_lock(&engine->lock);
+    enum submit_result result = try_submit(engine, request);
+    pthread_mutex_unlock(&engine->lock);
+    return result;
+}
+
+static void poke(struct engine *engine) {
+    pthread_mutex_lock(&engine->lock);
+    engine->poked = true;
+    pthread_cond_signal(&engine->wake_up);
+    pthread_mutex_unlock(&engine->lock);
+}
+
+void engine_cancel(struct engine *engine, struct request *request) {
+    atomic_store(&request->cancelled, true);
+    poke(engine);
+}
+
+int engine_take_ready(struct engine *engine, struct request **out, int capacity) {
+    int count = 0;
+    pthread_mutex_lock(&engine->lock);
+    while (count < capacity && (out[count] = list_pop(&engine->ready)) != NULL)
+        count++;
+    pthread_mutex_unlock(&engine->lock);
+    for (int i = 0; i < count; i++)
+        atomic_store(&out[i]->ready_listed, false);
+    return count;
+}
+
+void engine_resume_reading(struct engine *engine) {
+    if (atomic_load(&engine->has_stalled))
+        poke(engine);
+}
+
+void engine_get_stats(struct engine *engine, struct engine_stats *out) {
+    pthread_mutex_lock(&engine->lock);
+    *out = engine->stats;
+    out->num_waiting += engine->inbox.num_choices;
+    pthread_mutex_unlock(&engine->lock);
+}
+
+bool engine_has_failed(struct engine *engine) {
+    pthread_mutex_lock(&engine->lock);
+    bool failed = engine->failed;
+    pthread_mutex_unlock(&engine->lock);
+    return failed;
+}
+
+void engine_stop_accepting(struct engine *engine) {
+    pthread_mutex_lock(&engine->lock);
+    engine->accepting = false;
+    pthread_mutex_unlock(&engine->lock);
+}
+
+bool engine_is_idle(struct engine *engine) {
+    pthread_mutex_lock(&engine->lock);
+    bool idle = engine->inbox.first == NULL && !engine->busy;
+    pthread_mutex_unlock(&engine->lock);
+    return idle;
+}
+
+void engine_destroy(struct engine *engine) {
+    if (engine == NULL)
+        return;
+    pthread_mutex_lock(&engine->lock);
+    engine->accepting = false;
+    engine->quitting = true;
+    pthread_cond_signal(&engine->wake_up);
+    pthread_mutex_unlock(&engine->lock);
+    CHECK(pthread_join(engine->thread, NULL) == 0);
+    list_clear(&engine->ready);
+    list_clear(&engine->inbox);
+    free_engine(engine);
+}

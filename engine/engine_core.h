@@ -1,0 +1,59 @@
+/* The engine without its thread: everything between the inbox and the token streams. One call of
+ * engine_core_step drops what was cancelled, plans, runs the executor and hands out the results. It
+ * has no thread and no clock of its own, so a seeded simulation drives exactly the code the server
+ * runs. Used by one thread. */
+#ifndef QUIRE_ENGINE_ENGINE_CORE_H
+#define QUIRE_ENGINE_ENGINE_CORE_H
+
+#include "engine/batch_builder.h"
+#include "engine/engine_stats.h"
+#include "engine/executor.h"
+#include "engine/scheduler.h"
+#include "engine/step_output.h"
+
+struct engine_core_config {
+    struct batch_limits limits;
+    int64_t stall_timeout_ns;
+    int64_t (*clock)(void *context); /* nanoseconds, never 0, never falling */
+    /* The request has events to read; called for each push. */
+    void (*notify)(void *context, struct request *request);
+    void *context;
+};
+
+struct engine_core {
+    struct engine_core_config config;
+    struct executor *executor;
+    const struct tokenizer *tokenizer;
+    struct scheduler scheduler;
+    struct batch_builder builder;
+    struct step_output output;
+    struct step_result result;
+    struct engine_stats stats;
+    struct sequence_group *first_group, *last_group; /* live groups, by arrival */
+    int32_t num_queued_requests;                     /* live groups that never ran */
+    int64_t num_queued_tokens;                       /* their prompts */
+    int32_t num_stalled;                             /* groups, as of the last step */
+    int64_t stall_deadline_ns;                       /* when the first of them is aborted */
+    bool failed;        /* the executor failed: nothing runs any more */
+    struct error error; /* why */
+};
+
+/* The executor and the tokenizer outlive the core. */
+int engine_core_init(struct engine_core *core, const struct engine_core_config *config,
+                     struct executor *executor, const struct tokenizer *tokenizer,
+                     struct error *err);
+/* All requests must have ended: engine_core_abort first. Accepts a zeroed core. */
+void engine_core_finish(struct engine_core *core);
+
+/* Whether the request could run if it were alone. Reads nothing that changes: any thread. */
+bool engine_core_fits(const struct batch_limits *limits, const struct request *request);
+/* Takes its own reference. The request fits, and its id rises from call to call. Ends it at once
+ * with FINISH_ERROR when memory is short or the core has failed. */
+void engine_core_add(struct engine_core *core, struct request *request);
+/* True when a step was run; false when there was nothing that could run. */
+bool engine_core_step(struct engine_core *core);
+/* Ends everything that is left. */
+void engine_core_abort(struct engine_core *core, enum finish_reason reason);
+bool engine_core_is_idle(const struct engine_core *core);
+
+#endif

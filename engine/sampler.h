@@ -1,0 +1,35 @@
+/* What one row of logits is to become: from a sequence's parameters and state to the inputs of the
+ * sample op. Engine thread only. */
+#ifndef QUIRE_ENGINE_SAMPLER_H
+#define QUIRE_ENGINE_SAMPLER_H
+
+#include "engine/sampling_params.h"
+#include "kernels/sampling.h"
+#include "models/tokenizer.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct sequence;
+
+/* Whether the penalties ask for the tokens of the prompt, and for the generated ones. */
+bool sampler_counts_prompt(const struct sampling_params *params);
+bool sampler_counts_output(const struct sampling_params *params);
+
+/* The seed of one choice. Choice 0 has the request's own, so that n = 1 draws what the first of
+ * several choices draws. */
+uint64_t sampler_choice_seed(uint64_t seed, int32_t choice);
+
+/* A row that draws the sequence's next token. The ranges of counts and biases are left empty. */
+struct sample_row sampler_draw_row(const struct sequence *sequence);
+/* A row that scores a prompt token. */
+struct sample_row sampler_score_row(const struct sequence *sequence, int32_t target);
+
+/* Most entries sampler_fill_biases writes. */
+int32_t sampler_max_biases(const struct tokenizer *tokenizer);
+/* logit_bias, and a ban on every end token while fewer than min_tokens were generated. Returns the
+ * number of entries, all of distinct tokens. */
+int32_t sampler_fill_biases(const struct sequence *sequence, const struct tokenizer *tokenizer,
+                            struct token_bias *out);
+
+#endif

@@ -1,0 +1,38 @@
+/* From the rows of a step's result to events in the streams: appends tokens, turns them into text,
+ * and decides whether a choice has ended. Knows neither the scheduler nor the pool.
+ *
+ * An event that was pushed is never pushed again: a sequence recomputed after preemption only
+ * rebuilds keys and values. Engine thread only. */
+#ifndef QUIRE_ENGINE_STEP_OUTPUT_H
+#define QUIRE_ENGINE_STEP_OUTPUT_H
+
+#include "engine/sequence.h"
+#include "models/batch.h"
+#include "models/tokenizer.h"
+
+struct step_output {
+    const struct tokenizer *tokenizer;
+    struct token_record *records; /* [max_num_batched_tokens + 1] */
+    struct top_logprob *top;      /* [(max_num_batched_tokens + 1) * SAMPLE_MAX_LOGPROBS] */
+};
+
+/* Returns -1 when memory is short. */
+int step_output_init(struct step_output *output, const struct tokenizer *tokenizer,
+                     int32_t max_num_batched_tokens);
+void step_output_finish(struct step_output *output); /* accepts a zeroed one */
+
+/* Pushes the scores of the next num_rows prompt tokens of choice 0 (and the first token, which has
+ * none). Returns -1 when memory is short: nothing was pushed. */
+int step_output_scores(struct step_output *output, struct sequence *sequence,
+                       const struct sample_output *rows, int32_t num_rows);
+
+/* Appends the drawn token and pushes its event, whose finish becomes sequence->finish. Returns -1
+ * when memory is short: the sequence cannot go on. */
+int step_output_token(struct step_output *output, struct sequence *sequence,
+                      const struct sample_output *row);
+
+/* Pushes the last event of a sequence that ends without a new token, for sequence->finish. Returns
+ * -1 when memory is short: to be tried again. */
+int step_output_end(struct step_output *output, struct sequence *sequence);
+
+#endif

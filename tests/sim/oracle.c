@@ -1,0 +1,208 @@
+#include "tests/sim/oracle.h"
+
+#include "config/check.h"
+#include "tests/sim/fake_executor.h"
+#include "tests/sim/fake_tokenizer.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Whether n bytes begin (or are, when n == total) a character of `total` bytes: the code points
+ * they can still become must meet the legal ones of that length. */
+static bool begins_character(const unsigned char *bytes, int n, int total) {
+    static const unsigned char marks[5] = {0, 0x00, 0xc0, 0xe0, 0xf0};
+    static const unsigned char masks[5] = {0, 0x80, 0xe0, 0xf0, 0xf8};
+    static const uint32_t first[5] = {0, 0, 0x80, 0x800, 0x10000};
+    static const uint32_t last[5] = {0, 0x7f, 0x7ff, 0xffff, 0x10ffff};
+    if ((bytes[0] & masks[total]) != marks[total])
+        return false;
+    uint32_t low = bytes[0] & (unsigned char)~masks[total], high = low;
+    for (int i = 1; i < total; i++) {
+        if (i < n && (bytes[i] & 0xc0) != 0x80)
+            return false;
+        low = low << 6 | (i < n ? bytes[i] & 0x3fU : 0);
+        high = high << 6 | (i < n ? bytes[i] & 0x3fU : 0x3f);
+    }
+    low = low > first[total] ? low : first[total];
+    high = high < last[total] ? high : last[total];
+    bool all_surrogates = low >= 0xd800 && high <= 0xdfff;
+    return low <= high && !all_surrogates;
+}
+
+size_t oracle_decode(const unsigned char *bytes, size_t length, bool final, char *out) {
+    size_t used = 0, i = 0;
+    while (i < length) {
+        int best = 0, whole = 0;
+        for (int total = 1; total <= 4; total++) {
+            for (int n = 1; n <= total && i + (size_t)n <= length; n++) {
+                if (!begins_character(bytes + i, n, total))
+                    break;
+                best = n > best ? n : best;
+                whole = n == total ? n : whole;
+            }
+        }
+        if (whole > 0) {
+            memcpy(out + used, bytes + i, (size_t)whole);
+            used += (size_t)whole;
+            i += (size_t)whole;
+            continue;
+        }
+        if (best > 0 && i + (size_t)best == length && !final)
+            break;
+        memcpy(out + used, "\xef\xbf\xbd", 3);
+        used += 3;
+        i += best > 0 ? (size_t)best : 1;
+    }
+    return used;
+}
+
+static bool is_stop_token(const struct sampling_params *params, int32_t token) {
+    for (int32_t i = 0; i < params->num_stop_tokens; i++)
+        if (params->stop_tokens[i] == token)
+            return true;
+    return false;
+}
+
+static int32_t collect_biases(const struct sampling_params *params, int32_t num_generated,
+                              struct token_bias *out) {
+    int32_t count = 0;
+    bool bans = num_generated < params->min_tokens;
+    for (int32_t token = 0; token < FAKE_VOCAB_SIZE; token++) {
+        bool ends = (token < FAKE_NUM_EOS && !params->ignore_eos) || is_stop_token(params, token);
+        float bias = bans && ends ? -INFINITY : 0;
+        bool listed = bans && ends;
+        for (int32_t i = 0; i < params->num_biases && !listed; i++) {
+            if (params->biases[i].token == token) {
+                bias = params->biases[i].bias;
+                listed = true;
+            }
+        }
+        if (listed)
+            out[count++] = (struct token_bias){token, bias};
+    }
+    return count;
+}
+
+static int32_t collect_counts(const struct request *request, const int32_t *output,
+                              int32_t num_output, struct token_count *out) {
+    const struct sampling_params *params = &request->params;
+    bool repetition = params->repetition_penalty != 1;
+    bool any = repetition || params->frequency_penalty != 0 || params->presence_penalty != 0;
+    int32_t num_counts = 0;
+    for (int32_t token = 0; token < FAKE_VOCAB_SIZE && any; token++) {
+        int32_t in_output = 0, in_prompt = 0;
+        for (int32_t i = 0; i < num_output; i++)
+            in_output += output[i] == token;
+        for (int32_t i = 0; i < request->num_prompt_tokens; i++)
+            in_prompt += request->prompt[i] == token;
+        if (in_output > 0 || (repetition && in_prompt > 0))
+            out[num_counts++] = (struct token_count){token, in_output};
+    }
+    return num_counts;
+}
+
+/* Text so far, and the end of the first match that ends after byte `from`. */
+static bool find_stop(const struct sampling_params *params, struct oracle_choice *out,
+                      size_t from) {
+    for (size_t end = from + 1; end <= out->text_bytes; end++) {
+        size_t longest = 0;
+        for (int32_t i = 0; i < params->num_stop_strings; i++) {
+            const struct stop_string *stop = &params->stop_strings[i];
+            if (stop->length <= end && stop->length > longest &&
+                memcmp(out->text + end - stop->length, stop->data, stop->length) == 0) {
+                longest = stop->length;
+                out->stop_string = i;
+            }
+        }
+        if (longest > 0) {
+            out->text_bytes = params->include_stop_string ? end : end - longest;
+            return true;
+        }
+    }
+    return false;
+}
+
+struct byte_string {
+    unsigned char *data;
+    size_t length;
+};
+
+static void add_piece(const struct sampling_params *params, int32_t token,
+                      struct byte_string *bytes) {
+    struct text piece = tokenizer_piece(fake_tokenizer(), token);
+    if (token <= FAKE_SPECIAL && params->skip_special_tokens)
+        return;
+    memcpy(bytes->data + bytes->length, piece.data, piece.length);
+    bytes->length += piece.length;
+}
+
+/* Takes one more token into account. Returns false when it was the last. */
+static bool accept_token(const struct request *request, int32_t token, int32_t most,
+                         struct byte_string *bytes, struct oracle_choice *out) {
+    const struct sampling_params *params = &request->params;
+    bool may_end = out->num_tokens > params->min_tokens;
+    bool eos = may_end && !params->ignore_eos && token < FAKE_NUM_EOS;
+    bool stop = may_end && !eos && is_stop_token(params, token);
+    bool full = out->num_tokens == most;
+    if (!eos && (!stop || params->include_stop_string))
+        add_piece(params, token, bytes);
+    size_t before = out->text_bytes;
+    out->text_bytes = oracle_decode(bytes->data, bytes->length, eos || stop || full, out->text);
+    if (eos || stop) {
+        out->finish = FINISH_STOP;
+        out->stop_token = stop ? token : -1;
+    } else if (may_end && find_stop(params, out, before)) {
+        out->finish = FINISH_STOP;
+    } else if (full) {
+        out->finish = FINISH_LENGTH;
+    }
+    return out->finish == FINISH_NONE;
+}
+
+void oracle_run(const struct request *request, int32_t choice, int32_t max_model_len,
+                struct oracle_choice *out) {
+    const struct sampling_params *params = &request->params;
+    int32_t most = max_model_len - request->num_prompt_tokens;
+    most = params->max_tokens < most ? params->max_tokens : most;
+    size_t room = (size_t)most + 1;
+    struct byte_string bytes = {malloc(room * 8), 0};
+    *out = (struct oracle_choice){
+        .tokens = malloc(room * sizeof(int32_t)),
+        .histories = malloc(room * sizeof(uint64_t)),
+        .text = malloc(room * 24),
+        .finish = most == 0 ? FINISH_LENGTH : FINISH_NONE,
+        .stop_token = -1,
+        .stop_string = -1,
+    };
+    CHECK(bytes.data != NULL && out->tokens != NULL && out->histories != NULL && out->text != NULL);
+    uint64_t history = 0;
+    for (int32_t i = 0; i < request->num_prompt_tokens; i++)
+        history = fake_model_hash(history, request->prompt[i]);
+    bool goes_on = most > 0;
+    while (goes_on) {
+        struct token_count counts[FAKE_VOCAB_SIZE];
+        struct token_bias biases[FAKE_VOCAB_SIZE];
+        struct fake_draw draw = {
+            .seed = params->seed + (uint64_t)choice * UINT64_C(0x9e3779b97f4a7c15),
+            .position = (uint64_t)(request->num_prompt_tokens + out->num_tokens),
+            .counts = counts,
+            .num_counts = collect_counts(request, out->tokens, out->num_tokens, counts),
+            .biases = biases,
+            .num_biases = collect_biases(params, out->num_tokens, biases),
+        };
+        int32_t token = fake_model_draw(history, &draw);
+        out->histories[out->num_tokens] = history;
+        out->tokens[out->num_tokens++] = token;
+        history = fake_model_hash(history, token);
+        goes_on = accept_token(request, token, most, &bytes, out);
+    }
+    free(bytes.data);
+}
+
+void oracle_finish(struct oracle_choice *choice) {
+    free(choice->tokens);
+    free(choice->histories);
+    free(choice->text);
+    memset(choice, 0, sizeof(*choice));
+}

@@ -1,0 +1,115 @@
+#include "tests/sim/random_request.h"
+
+#include "config/check.h"
+#include "tests/sim/fake_tokenizer.h"
+
+#include <math.h>
+
+struct random random_from(uint64_t seed) {
+    struct random random = {seed * UINT64_C(0x9e3779b97f4a7c15) + UINT64_C(0x632be59bd9b4e019)};
+    random.state += random.state == 0;
+    for (int i = 0; i < 4; i++)
+        random_next(&random);
+    return random;
+}
+
+uint64_t random_next(struct random *random) {
+    uint64_t x = random->state;
+    x ^= x >> 12;
+    x ^= x << 25;
+    x ^= x >> 27;
+    random->state = x;
+    return x * UINT64_C(0x2545f4914f6cdd1d);
+}
+
+int32_t random_range(struct random *random, int32_t low, int32_t high) {
+    return low + (int32_t)((random_next(random) >> 16) % (uint64_t)(high - low + 1));
+}
+
+bool random_once_in(struct random *random, int32_t n) {
+    return random_range(random, 1, n) == 1;
+}
+
+static const struct stop_string stops[] = {
+    {"END", 3}, {"ab", 2}, {"aba", 3},     {"bab", 3},          {"\n\n", 2},
+    {"abc", 3}, {"€", 3},  {"aaaaaab", 7}, {"\xef\xbf\xbd", 3}, {"hellohello", 10},
+};
+#define NUM_STOPS ((int32_t)(sizeof(stops) / sizeof(stops[0])))
+
+static int32_t random_token(struct random *random) {
+    return random_range(random, 0, FAKE_VOCAB_SIZE - 1);
+}
+
+static void draw_ends(struct random *random, struct sampling_params *params,
+                      struct stop_string *stop_strings, int32_t *stop_tokens) {
+    params->ignore_eos = !random_once_in(random, 3);
+    params->skip_special_tokens = !random_once_in(random, 4);
+    params->include_stop_string = random_once_in(random, 4);
+    if (random_once_in(random, 3))
+        params->min_tokens = random_range(random, 0, params->max_tokens);
+    if (random_once_in(random, 2)) {
+        params->num_stop_strings = random_range(random, 1, 4);
+        int32_t first = random_range(random, 0, NUM_STOPS - 1);
+        for (int32_t i = 0; i < params->num_stop_strings; i++)
+            stop_strings[i] = stops[(first + i) % NUM_STOPS];
+    }
+    if (random_once_in(random, 4)) {
+        params->num_stop_tokens = random_range(random, 1, 3);
+        for (int32_t i = 0; i < params->num_stop_tokens; i++)
+            stop_tokens[i] = random_token(random);
+    }
+}
+
+static void draw_biases(struct random *random, struct sampling_params *params,
+                        struct token_bias *biases) {
+    if (!random_once_in(random, 4))
+        return;
+    params->num_biases = random_range(random, 1, 5);
+    int32_t first = random_token(random);
+    for (int32_t i = 0; i < params->num_biases; i++) {
+        float bias = random_once_in(random, 4) ? -INFINITY : 0.5f * (float)(i + 1);
+        biases[i] = (struct token_bias){(first + i * 3) % FAKE_VOCAB_SIZE, bias};
+    }
+}
+
+static void draw_penalties(struct random *random, struct sampling_params *params) {
+    params->repetition_penalty = random_once_in(random, 4) ? 1.25f : 1;
+    params->frequency_penalty = random_once_in(random, 4) ? 0.5f : 0;
+    params->presence_penalty = random_once_in(random, 4) ? 0.25f : 0;
+}
+
+static int32_t draw_logprobs(struct random *random, const struct request_shape *shape) {
+    return random_once_in(random, 3) ? random_range(random, 0, shape->max_logprobs)
+                                     : shape->min_logprobs;
+}
+
+struct request *random_request(struct random *random, const struct request_shape *shape) {
+    int32_t prompt[1024], stop_tokens[3];
+    struct stop_string stop_strings[4];
+    struct token_bias biases[5];
+    CHECK(shape->max_prompt_tokens <= 1024);
+    int32_t num_prompt_tokens = random_range(random, 1, shape->max_prompt_tokens);
+    for (int32_t i = 0; i < num_prompt_tokens; i++)
+        prompt[i] = random_token(random);
+    struct sampling_params params = {
+        .num_choices = random_once_in(random, 3) ? random_range(random, 1, shape->max_choices) : 1,
+        .max_tokens = random_once_in(random, 10)
+                          ? random_range(random, 0, 1)
+                          : random_range(random, 1, shape->max_output_tokens),
+        .temperature = 1,
+        .top_p = 1,
+        .seed = random_next(random),
+        .num_logprobs = draw_logprobs(random, shape),
+        .num_prompt_logprobs = draw_logprobs(random, shape),
+        .stop_strings = stop_strings,
+        .stop_tokens = stop_tokens,
+        .biases = biases,
+    };
+    draw_penalties(random, &params);
+    draw_ends(random, &params, stop_strings, stop_tokens);
+    draw_biases(random, &params, biases);
+    struct request *request = request_create(prompt, num_prompt_tokens, &params);
+    CHECK(request != NULL);
+    request->priority = random_once_in(random, 4) ? random_range(random, -2, 2) : 0;
+    return request;
+}

@@ -1,0 +1,130 @@
+#include "tests/sim/stream_checker.h"
+
+#include "tests/sim/fake_executor.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+void stream_checker_init(struct stream_checker *checker, struct request *request,
+                         int32_t max_model_len) {
+    memset(checker, 0, sizeof(*checker));
+    checker->request = request;
+    for (int32_t i = 0; i < request->params.num_choices; i++)
+        oracle_run(request, i, max_model_len, &checker->choices[i].oracle);
+}
+
+void stream_checker_finish(struct stream_checker *checker) {
+    for (int32_t i = 0; i < MAX_CHOICES; i++)
+        oracle_finish(&checker->choices[i].oracle);
+    token_buffer_finish(&checker->buffer);
+    request_unref(checker->request);
+}
+
+bool stream_checker_is_done(const struct stream_checker *checker) {
+    return checker->num_finished == checker->request->params.num_choices;
+}
+
+static void violate(struct stream_checker *checker, const struct token_event *event,
+                    const char *what) {
+    if (checker->violation[0] == '\0')
+        snprintf(checker->violation, sizeof(checker->violation),
+                 "choice %d: %s (event: %d tokens, %d generated, finish %d)", event->choice, what,
+                 event->num_tokens, event->num_generated, event->finish);
+}
+
+static bool record_matches(const struct token_event *event, int32_t index, int32_t token,
+                           uint64_t history, int32_t num_logprobs) {
+    const struct token_record *record = &event->tokens[index];
+    if (record->token != token)
+        return false;
+    if (num_logprobs < 0)
+        return isnan(record->logprob) && record->num_top == 0;
+    if (record->logprob != fake_model_logprob(history, token) || record->num_top != num_logprobs ||
+        record->first_top + record->num_top > event->num_top)
+        return false;
+    for (int i = 0; i < record->num_top; i++)
+        if (event->top[record->first_top + i].token != fake_model_top_token(history, i))
+            return false;
+    return true;
+}
+
+static void check_scores(struct stream_checker *checker, const struct token_event *event) {
+    const struct request *request = checker->request;
+    if (event->choice != 0 || checker->saw_text || request->params.num_prompt_logprobs < 0)
+        violate(checker, event, "prompt scores out of place");
+    if (event->num_tokens < 1 ||
+        checker->num_scored + event->num_tokens > request->num_prompt_tokens) {
+        violate(checker, event, "number of prompt scores");
+        return;
+    }
+    for (int32_t i = 0; i < event->num_tokens; i++) {
+        int32_t token = request->prompt[checker->num_scored];
+        int32_t num_logprobs = checker->num_scored == 0 ? -1 : request->params.num_prompt_logprobs;
+        if (!record_matches(event, i, token, checker->score_history, num_logprobs))
+            violate(checker, event, "prompt score");
+        checker->score_history = fake_model_hash(checker->score_history, token);
+        checker->num_scored++;
+    }
+}
+
+static void check_end(struct stream_checker *checker, struct choice_progress *choice,
+                      const struct token_event *event) {
+    const struct oracle_choice *oracle = &choice->oracle;
+    choice->finish = event->finish;
+    checker->num_finished++;
+    if (event->finish == FINISH_ABORT || event->finish == FINISH_ERROR)
+        return;
+    if (event->finish != oracle->finish || event->stop_token != oracle->stop_token ||
+        event->stop_string != oracle->stop_string)
+        violate(checker, event, "wrong end");
+    if (choice->num_tokens != oracle->num_tokens || choice->text_bytes != oracle->text_bytes)
+        violate(checker, event, "ended early");
+    if (checker->request->params.num_prompt_logprobs >= 0 &&
+        checker->num_scored != checker->request->num_prompt_tokens)
+        violate(checker, event, "prompt not scored to its end");
+}
+
+static void check_text(struct stream_checker *checker, const struct token_event *event) {
+    struct choice_progress *choice = &checker->choices[event->choice];
+    const struct oracle_choice *oracle = &choice->oracle;
+    int32_t num_logprobs = checker->request->params.num_logprobs;
+    checker->saw_text = true;
+    if (choice->finish != FINISH_NONE)
+        violate(checker, event, "event after the end");
+    if (choice->num_tokens + event->num_tokens > oracle->num_tokens) {
+        violate(checker, event, "more tokens than there should be");
+        return;
+    }
+    for (int32_t i = 0; i < event->num_tokens; i++) {
+        int32_t at = choice->num_tokens++;
+        if (!record_matches(event, i, oracle->tokens[at], oracle->histories[at], num_logprobs))
+            violate(checker, event, "wrong token");
+    }
+    if (event->num_generated != choice->num_tokens)
+        violate(checker, event, "num_generated");
+    /* what was held back when a choice was cut off is no prefix of the oracle's text */
+    bool cut_off = event->finish == FINISH_ABORT || event->finish == FINISH_ERROR;
+    if (!cut_off) {
+        if (choice->text_bytes + event->text_bytes > oracle->text_bytes ||
+            memcmp(oracle->text + choice->text_bytes, event->text, event->text_bytes) != 0)
+            violate(checker, event, "wrong text");
+        choice->text_bytes += event->text_bytes;
+    }
+    if (event->finish != FINISH_NONE)
+        check_end(checker, choice, event);
+}
+
+bool stream_checker_read(struct stream_checker *checker) {
+    struct token_event event;
+    token_stream_take(&checker->request->stream, &checker->buffer);
+    while (checker->violation[0] == '\0' && token_buffer_next(&checker->buffer, &event)) {
+        if (event.choice < 0 || event.choice >= checker->request->params.num_choices)
+            violate(checker, &event, "no such choice");
+        else if (event.kind == TOKEN_EVENT_PROMPT)
+            check_scores(checker, &event);
+        else
+            check_text(checker, &event);
+    }
+    return checker->violation[0] == '\0';
+}
