@@ -1,0 +1,170 @@
+/* Reads the text back line by line, as a scraper does. */
+#include "server/metrics.h"
+
+#include <ctype.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static char *format(const struct engine_stats *engine, const struct http_stats *http,
+                    const char *model) {
+    struct byte_buffer out = {0};
+    metrics_format("quire:", model, engine, http, &out);
+    byte_buffer_append(&out, "", 1);
+    assert_false(out.failed);
+    return out.data;
+}
+
+/* The value of the sample that the line's start names exactly; labels included. */
+static double sample(const char *text, const char *name) {
+    size_t length = strlen(name);
+    for (const char *line = text; *line != '\0'; line = strchr(line, '\n') + 1) {
+        if (strncmp(line, name, length) == 0 && line[length] == ' ')
+            return strtod(line + length, NULL);
+    }
+    fail_msg("no sample %s in\n%s", name, text);
+    return 0;
+}
+
+#define LABELS "{model_name=\"m\",engine=\"0\"}"
+#define LABELS_AND(more) "{model_name=\"m\",engine=\"0\"," more "}"
+
+static void counters_and_gauges_have_their_values(void **state) {
+    struct engine_stats engine;
+    engine_stats_init(&engine);
+    engine.num_running = 3;
+    engine.num_waiting = 4;
+    engine.num_blocks = 200;
+    engine.num_used_blocks = 50;
+    engine.num_held_tokens = 790;
+    engine.step = 12345678901;
+    engine.prompt_tokens = 11;
+    engine.generation_tokens = 22;
+    engine.preemptions = 5;
+    engine.finished[FINISH_STOP] = 6;
+    engine.finished[FINISH_LENGTH] = 7;
+    engine.finished[FINISH_ABORT] = 8;
+    engine.finished[FINISH_ERROR] = 9;
+    struct http_stats http = {
+        .requests_by_class = {0, 0, 100, 0, 10, 1}, .rejected = 2, .connections = 33};
+    char *text = format(&engine, &http, "m");
+    assert_true(sample(text, "quire:num_requests_running" LABELS) == 3);
+    assert_true(sample(text, "quire:num_requests_waiting" LABELS) == 4);
+    assert_true(sample(text, "quire:kv_cache_usage_perc" LABELS) == 0.25);
+    assert_true(sample(text, "quire:kv_blocks_total" LABELS) == 200);
+    assert_true(sample(text, "quire:kv_blocks_used" LABELS) == 50);
+    assert_true(sample(text, "quire:kv_tokens_held" LABELS) == 790);
+    assert_true(sample(text, "quire:engine_steps_total" LABELS) == 12345678901);
+    assert_true(sample(text, "quire:prompt_tokens_total" LABELS) == 11);
+    assert_true(sample(text, "quire:generation_tokens_total" LABELS) == 22);
+    assert_true(sample(text, "quire:num_preemptions_total" LABELS) == 5);
+    static const char *const reasons[] = {"stop", "length", "abort", "error"};
+    for (int i = 0; i < 4; i++) {
+        char name[128];
+        snprintf(name, sizeof(name), "quire:request_success_total" LABELS_AND("%s=\"%s\""),
+                 "finished_reason", reasons[i]);
+        assert_true(sample(text, name) == 6 + i);
+    }
+    assert_true(sample(text, "quire:http_requests_total" LABELS_AND("class=\"2xx\"")) == 100);
+    assert_true(sample(text, "quire:http_requests_total" LABELS_AND("class=\"4xx\"")) == 10);
+    assert_true(sample(text, "quire:http_requests_total" LABELS_AND("class=\"5xx\"")) == 1);
+    assert_true(sample(text, "quire:http_requests_rejected_total" LABELS) == 2);
+    assert_true(sample(text, "quire:http_connections" LABELS) == 33);
+    free(text);
+}
+
+static void histograms_are_cumulative(void **state) {
+    struct engine_stats engine;
+    struct http_stats http = {0};
+    engine_stats_init(&engine);
+    static const double seconds[] = {0.0005, 0.001, 0.003, 0.9, 1.0, 5000.0};
+    for (size_t i = 0; i < sizeof(seconds) / sizeof(seconds[0]); i++)
+        histogram_add(&engine.time_to_first_token, seconds[i]);
+    char *text = format(&engine, &http, "m");
+    const char *name = "quire:time_to_first_token_seconds";
+    static const struct {
+        const char *bound;
+        double count;
+    } expected[] = {{"0.001", 2}, {"0.005", 3},  {"0.75", 3},
+                    {"1.0", 5},   {"2560.0", 5}, {"+Inf", 6}};
+    for (size_t i = 0; i < sizeof(expected) / sizeof(expected[0]); i++) {
+        char line[160];
+        snprintf(line, sizeof(line), "%s_bucket" LABELS_AND("le=\"%s\""), name, expected[i].bound);
+        assert_true(sample(text, line) == expected[i].count);
+    }
+    assert_true(sample(text, "quire:time_to_first_token_seconds_count" LABELS) == 6);
+    assert_true(sample(text, "quire:time_to_first_token_seconds_sum" LABELS) > 5001.9);
+    free(text);
+}
+
+static bool is_name_char(char c) {
+    return isalnum((unsigned char)c) || c == '_' || c == ':';
+}
+
+/* Every line is HELP, TYPE or a sample of the metric they announced; every number is one. */
+static void text_follows_the_format(void **state) {
+    struct engine_stats engine;
+    struct http_stats http = {0};
+    engine_stats_init(&engine);
+    char *text = format(&engine, &http, "m"), announced[128] = "", *save;
+    int num_metrics = 0;
+    for (char *line = strtok_r(text, "\n", &save); line != NULL;
+         line = strtok_r(NULL, "\n", &save)) {
+        char name[128], type[32], *end;
+        if (sscanf(line, "# HELP %127s", name) == 1) {
+            num_metrics++;
+            strcpy(announced, name);
+        } else if (sscanf(line, "# TYPE %127s %31s", name, type) == 2) {
+            assert_string_equal(name, announced);
+            assert_true(strcmp(type, "gauge") == 0 || strcmp(type, "counter") == 0 ||
+                        strcmp(type, "histogram") == 0);
+        } else {
+            size_t length = 0;
+            while (is_name_char(line[length]))
+                length++;
+            assert_memory_equal(line, announced, strlen(announced));
+            assert_int_equal(line[length], '{');
+            char *value = strstr(line, "} ");
+            assert_non_null(value);
+            strtod(value + 2, &end);
+            assert_true(end > value + 2 && *end == '\0');
+        }
+    }
+    assert_int_equal(num_metrics, 27);
+    free(text);
+}
+
+static void label_values_are_escaped(void **state) {
+    struct engine_stats engine;
+    struct http_stats http = {0};
+    engine_stats_init(&engine);
+    char *text = format(&engine, &http, "a\"b\\c\nd");
+    assert_true(sample(text, "quire:num_requests_running{model_name=\"a\\\"b\\\\c\\nd\","
+                             "engine=\"0\"}") == 0);
+    free(text);
+}
+
+static void an_empty_pool_is_not_a_division_by_zero(void **state) {
+    struct engine_stats engine;
+    struct http_stats http = {0};
+    engine_stats_init(&engine);
+    char *text = format(&engine, &http, "m");
+    assert_true(sample(text, "quire:kv_cache_usage_perc" LABELS) == 0);
+    free(text);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(counters_and_gauges_have_their_values),
+        cmocka_unit_test(histograms_are_cumulative),
+        cmocka_unit_test(text_follows_the_format),
+        cmocka_unit_test(label_values_are_escaped),
+        cmocka_unit_test(an_empty_pool_is_not_a_division_by_zero),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
