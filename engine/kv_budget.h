@@ -1,0 +1,24 @@
+/* How many KV blocks a rank gets. Pure. */
+#ifndef QUIRE_ENGINE_KV_BUDGET_H
+#define QUIRE_ENGINE_KV_BUDGET_H
+
+#include "config/error.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct kv_budget {
+    size_t block_bytes; /* of all layers */
+    int32_t block_size; /* tokens */
+    int32_t max_model_len;
+    int32_t max_num_seqs;
+    size_t memory_bytes;    /* --kv-cache-memory-bytes; 0: chosen here */
+    size_t available_bytes; /* memory at hand */
+};
+
+/* When nothing is asked for: what max_num_seqs sequences of max_model_len tokens can need, but no
+ * more than a quarter of the memory at hand and no more than 4 GiB. Either way one such sequence
+ * must fit: ERROR_MEMORY says by how much it does not. */
+int kv_budget_blocks(const struct kv_budget *budget, int32_t *out_num_blocks, struct error *err);
+
+#endif
