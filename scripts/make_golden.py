@@ -4,6 +4,7 @@
 Run by hand after a deliberate change (needs torch, transformers, gguf):
 
     python scripts/make_golden.py tests/golden
+    python scripts/make_golden.py tests/golden MODEL.gguf tests/e2e/data/quires.txt
 
 Each model is a LLaMA decoder with seeded random weights and a small byte-level BPE vocabulary, written
 as GGUF in several element types. The golden file beside it holds a prompt, the logits Transformers
@@ -11,6 +12,9 @@ computes for every position of it in float32 on the weights as the file rounds t
 greedy continuation gives:
 
     int32 num_prompt, num_greedy, vocab_size; int32 prompt[]; int32 greedy[]; float32 logits[][]
+
+The second form takes a real model and writes MODEL.logprobs: the ids of the first tokens of a text, each
+with its log-probability after those before it (0 for the first), one a line.
 """
 import sys
 from collections import Counter
@@ -21,8 +25,9 @@ import gguf
 import numpy as np
 import torch
 from gguf import GGMLQuantizationType as Type
-from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
+from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
+NUM_SCORED = 320
 # The seed is one whose greedy choices are all clear (margin > 0.03) in the float files.
 NUM_PROMPT, NUM_GREEDY, SEED = 40, 32, 8
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
@@ -240,9 +245,20 @@ def check_against_loader(path, logits, prompt):
     assert error < 1e-3
 
 
-def main():
-    folder = Path(sys.argv[1])
-    torch.set_num_threads(1)
+def write_logprobs(folder, path, text_path):
+    source = {"pretrained_model_name_or_path": path.parent, "gguf_file": path.name}
+    tokenizer = AutoTokenizer.from_pretrained(**source)
+    model = AutoModelForCausalLM.from_pretrained(**source, dtype=torch.float32).eval()
+    tokens = tokenizer(text_path.read_text(), add_special_tokens=False).input_ids[:NUM_SCORED]
+    with torch.no_grad():
+        logprobs = model(torch.tensor([tokens])).logits[0, :-1].log_softmax(-1)
+    scores = logprobs.gather(1, torch.tensor(tokens[1:])[:, None])[:, 0].tolist()
+    lines = [f"{token} {score:.6f}" for token, score in zip(tokens, [0.0, *scores])]
+    (folder / f"{path.stem}.logprobs").write_text("\n".join(lines) + "\n")
+    print(f"perplexity of {len(tokens)} tokens: {np.exp(-np.mean(scores)):.4f}")
+
+
+def write_small_models(folder):
     for spec in SPECS:
         for dtype in spec.types:
             name = f"{spec.name}-{dtype.name.lower()}"
@@ -250,6 +266,15 @@ def main():
             write_model(folder / f"{name}.gguf", spec, model, dtype)
             logits, prompt = write_golden(folder / f"{name}.golden", model)
             check_against_loader(folder / f"{name}.gguf", logits, prompt)
+
+
+def main():
+    torch.set_num_threads(1)
+    folder, *real = map(Path, sys.argv[1:])
+    if real:
+        write_logprobs(folder, *real)
+    else:
+        write_small_models(folder)
 
 
 if __name__ == "__main__":
