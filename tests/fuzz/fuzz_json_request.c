@@ -1,0 +1,138 @@
+/* Any bytes as the body of /v1/completions, /tokenize and /detokenize. A body that is taken is
+ * answered with made-up engine events; whatever comes out must be valid JSON. */
+#include "server/api_response.h"
+#include "server/completion_call.h"
+#include "server/utf8.h"
+#include "tests/unit/server/fake_tokenizer.h"
+
+#include <cjson/cJSON.h>
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
+
+static char *const names[] = {"m"};
+static const struct api_context context = {
+    .model_names = names,
+    .num_model_names = 1,
+    .max_model_len = 128,
+    .max_prompts = 8,
+    .max_choices = 32,
+};
+
+static void require(bool condition) {
+    if (!condition)
+        abort();
+}
+
+/* cJSON, not json_scan: a token may be a NUL byte, and \u0000 is fit for output. */
+static void require_json(const char *data, size_t length) {
+    const char *end = NULL;
+    cJSON *json = cJSON_ParseWithLengthOpts(data, length, &end, false);
+    require(json != NULL && end == data + length && utf8_is_valid(data, length));
+    cJSON_Delete(json);
+}
+
+/* An error names no server fault and is itself well-formed. */
+static void check_error(const struct api_error *err) {
+    struct byte_buffer out = {0};
+    require(err->status == 400 || err->status == 404);
+    api_error_format(err, &out);
+    require_json(out.data, out.length);
+    byte_buffer_finish(&out);
+}
+
+static void check_frames(const struct byte_buffer *out) {
+    const char *at = out->data, *end = out->data + out->length;
+    while (at < end) {
+        const char *stop = memmem(at, (size_t)(end - at), "\n\n", 2);
+        require(stop != NULL && stop - at >= 6 && memcmp(at, "data: ", 6) == 0);
+        if (stop + 2 == end)
+            require(memcmp(at, "data: [DONE]", 12) == 0);
+        else
+            require_json(at + 6, (size_t)(stop - at) - 6);
+        at = stop + 2;
+    }
+}
+
+static void push(struct request *request, enum token_event_kind kind, int32_t choice,
+                 enum finish_reason finish) {
+    struct token_record record = {.token = request->prompt[0], .logprob = NAN, .num_top = 2};
+    struct top_logprob top[] = {{0xC3, -0.5f}, {FAKE_WORLD, -INFINITY}};
+    bool has_tokens = request->params.num_logprobs >= 0;
+    struct token_event event = {.kind = kind,
+                                .choice = choice,
+                                .text = "\xC3\xA9\"",
+                                .text_bytes = kind == TOKEN_EVENT_TEXT ? 3 : 0,
+                                .num_tokens = has_tokens,
+                                .tokens = &record,
+                                .top = top,
+                                .num_top = has_tokens ? 2 : 0,
+                                .finish = finish,
+                                .stop_token = -1,
+                                .stop_string = request->params.num_stop_strings - 1,
+                                .num_generated = 1};
+    require(token_stream_push(&request->stream, &event) == 0);
+}
+
+static void answer(struct completion_call *call) {
+    struct byte_buffer out = {0};
+    for (int i = 0; i < completion_call_num_requests(call); i++) {
+        struct request *request = completion_call_request(call, i);
+        require(request->num_prompt_tokens >= 1 && request->params.max_tokens >= 0);
+        require(request->num_prompt_tokens + request->params.max_tokens <= context.max_model_len);
+        if (request->params.num_prompt_logprobs >= 0)
+            push(request, TOKEN_EVENT_PROMPT, 0, FINISH_NONE);
+        for (int32_t choice = 0; choice < request->params.num_choices; choice++)
+            push(request, TOKEN_EVENT_TEXT, choice, FINISH_STOP);
+        completion_call_read(call, request, &out);
+    }
+    require(completion_call_is_done(call) && out.length > 0);
+    if (completion_call_is_stream(call))
+        check_frames(&out);
+    else
+        require_json(out.data, out.length);
+    byte_buffer_finish(&out);
+}
+
+static void check_ignored(const char *names_list) {
+    static const char allowed[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-,";
+    if (names_list != NULL)
+        require(strspn(names_list, allowed) == strlen(names_list) && strlen(names_list) <= 1024);
+}
+
+static void try_completion(const char *body, size_t length) {
+    struct completion_call *call;
+    struct api_error err;
+    if (completion_call_parse(&context, body, length, &call, &err) != 0) {
+        check_error(&err);
+        return;
+    }
+    check_ignored(completion_call_ignored_params(call));
+    answer(call);
+    completion_call_destroy(call);
+}
+
+static void try_endpoint(int (*endpoint)(const struct api_context *, const char *, size_t,
+                                         struct byte_buffer *, struct api_error *),
+                         const char *body, size_t length) {
+    struct byte_buffer out = {0};
+    struct api_error err;
+    if (endpoint(&context, body, length, &out, &err) == 0)
+        require_json(out.data, out.length);
+    else
+        check_error(&err);
+    byte_buffer_finish(&out);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
+    const char *body = (const char *)data;
+    try_completion(body, bytes);
+    try_endpoint(api_tokenize, body, bytes);
+    try_endpoint(api_detokenize, body, bytes);
+    return 0;
+}
