@@ -43,6 +43,7 @@ struct completion_call {
     struct choice *choices;           /* [num_prompts * num_choices] */
     struct token_buffer events;
     bool is_done, has_error;
+    bool has_sent; /* a stream's first frame */
     struct api_error error;
 };
 
@@ -217,7 +218,7 @@ bool completion_call_is_done(const struct completion_call *call) {
 }
 
 bool completion_call_error(const struct completion_call *call, struct api_error *err) {
-    if (!call->has_error || call->is_stream)
+    if (!call->has_error || call->has_sent)
         return false;
     *err = call->error;
     return true;
@@ -241,25 +242,23 @@ static void write_choice(const struct completion_call *call, int32_t index,
                              &choice->finish, out);
 }
 
-static void end_call(struct completion_call *call, struct byte_buffer *out) {
-    call->is_done = true;
-    if (call->is_stream)
-        byte_buffer_append_text(out, "data: [DONE]\n\n");
-}
+static const char done_frame[] = "data: [DONE]\n\n";
 
-/* The whole call ends with an error: as the stream's last event, or as its answer. */
+/* The whole call ends with an error: as the last event of a stream that has begun, or as its
+ * answer. */
 static void fail_call(struct completion_call *call, struct byte_buffer *out) {
+    call->is_done = true;
     call->has_error = true;
-    if (call->is_stream) {
-        byte_buffer_append_text(out, "data: ");
-        api_error_format(&call->error, out);
-        byte_buffer_append_text(out, "\n\n");
-    }
-    end_call(call, out);
+    if (!call->has_sent)
+        return;
+    byte_buffer_append_text(out, "data: ");
+    api_error_format(&call->error, out);
+    byte_buffer_append_text(out, "\n\n");
+    byte_buffer_append_text(out, done_frame);
 }
 
-static void write_chunk(const struct completion_call *call, int32_t index,
-                        struct byte_buffer *out) {
+static void write_chunk(struct completion_call *call, int32_t index, struct byte_buffer *out) {
+    call->has_sent = true;
     byte_buffer_append_text(out, "data: ");
     completion_format_begin(&call->head, out);
     write_choice(call, index, out);
@@ -300,11 +299,14 @@ static void send_choice(struct completion_call *call, int32_t index, struct byte
 }
 
 static void finish_call(struct completion_call *call, struct byte_buffer *out) {
-    if (!call->is_stream)
+    call->is_done = true;
+    if (!call->is_stream) {
         write_whole(call, out);
-    else if (call->include_usage)
+        return;
+    }
+    if (call->include_usage)
         write_usage_chunk(call, out);
-    end_call(call, out);
+    byte_buffer_append_text(out, done_frame);
 }
 
 /* Special tokens that were added around a text prompt are not part of its text. */

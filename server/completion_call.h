@@ -20,11 +20,11 @@ struct api_context {
     const struct tokenizer *tokenizer;
     char *const *model_names; /* served names; the first one is reported */
     int num_model_names;
-    int64_t created;          /* Unix seconds of the server's start, for /v1/models */
+    int64_t created; /* Unix seconds of the server's start, for /v1/models */
     int32_t max_model_len;
-    int32_t max_prompts;      /* prompts in one call */
-    int32_t max_choices;      /* n, and prompts * n */
-    uint64_t seed;            /* base of the seeds of requests that bring none */
+    int32_t max_prompts; /* prompts in one call */
+    int32_t max_choices; /* n, and prompts * n */
+    uint64_t seed;       /* base of the seeds of requests that bring none */
     const char *system_fingerprint;
 };
 
@@ -44,12 +44,14 @@ struct request *completion_call_request(struct completion_call *call, int index)
 
 /* Takes the request's new events. For a stream, appends finished SSE frames (the last of them
  * `data: [DONE]`) to *out; otherwise collects, and appends the whole response body once the last
- * choice has finished. A FINISH_ERROR choice ends a stream with an error event; without a stream
- * completion_call_error then says what to answer. */
+ * choice has finished. A choice that ends with FINISH_ERROR or FINISH_ABORT ends the call: a
+ * stream that has begun gets an error event, otherwise completion_call_error says what to answer.
+ * The caller cancels the requests that still run. */
 void completion_call_read(struct completion_call *call, struct request *request,
                           struct byte_buffer *out);
 bool completion_call_is_done(const struct completion_call *call);
-/* After done, without a stream: true and *err filled when the answer is an error. */
+/* After done: true and *err filled when the answer is an error with its own status: without a
+ * stream, or for a stream that failed before its first frame (nothing was appended then). */
 bool completion_call_error(const struct completion_call *call, struct api_error *err);
 
 #endif

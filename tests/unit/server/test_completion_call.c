@@ -348,6 +348,19 @@ static void engine_failures_become_errors(void **state) {
     }
 }
 
+static void a_stream_that_never_began_fails_with_a_status(void **state) {
+    struct completion_call *call = parse_ok("{\"prompt\":\"abc\",\"stream\":true}");
+    struct byte_buffer out = {0};
+    struct api_error err = {0};
+    push(call, 0, TEXT(.text = "", .token = -1, .finish = FINISH_ERROR));
+    read_request(call, 0, &out);
+    assert_true(completion_call_is_done(call));
+    assert_int_equal(out.length, 0);
+    assert_true(completion_call_error(call, &err));
+    assert_int_equal(err.status, 500);
+    completion_call_destroy(call);
+}
+
 /* Scores "abc" (with a bos in front): prompt records as the engine gives them, split at `split`. */
 static void push_prompt(struct completion_call *call, int split) {
     struct token_record records[4] = {
@@ -534,6 +547,7 @@ int main(void) {
         cmocka_unit_test(stream_without_usage_has_no_usage_key),
         cmocka_unit_test(streams_of_several_prompts_interleave),
         cmocka_unit_test(engine_failures_become_errors),
+        cmocka_unit_test(a_stream_that_never_began_fails_with_a_status),
         cmocka_unit_test(echo_with_no_output_scores_the_prompt),
         cmocka_unit_test(echo_puts_the_prompt_before_the_output),
         cmocka_unit_test(echo_repeats_the_prompt_in_every_choice),
