@@ -8,6 +8,7 @@ static const struct {
     const char *name;
     struct backend *(*open)(const struct backend_config *config, struct error *err);
 } backends[] = {
+    {"cpu", cpu_backend_open},
     {"cpu-ref", cpu_ref_open},
 };
 
@@ -16,7 +17,7 @@ struct backend *backend_open(const char *name, const struct backend_config *conf
     for (size_t i = 0; i < sizeof(backends) / sizeof(backends[0]); i++)
         if (strcmp(name, backends[i].name) == 0)
             return backends[i].open(config, err);
-    error_set(err, ERROR_CONFIG, "unknown device '%s': must be cpu-ref", name);
+    error_set(err, ERROR_CONFIG, "unknown device '%s': must be cpu or cpu-ref", name);
     return NULL;
 }
 

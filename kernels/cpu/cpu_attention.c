@@ -1,0 +1,259 @@
+/* Paged attention: the plan of a step and its hand-out to the threads.
+ *
+ * A tile is up to TILE_ROWS rows (query tokens x the query heads of one KV head) of one sequence. A
+ * tile goes over its context in chunks of ATTENTION_CHUNK tokens, each computed from nothing and
+ * merged into the tile's total in order. With plenty of tiles a thread takes a whole tile; with few
+ * (one long decode) the unit of work is a chunk, whose result waits in `partials` for the merge.
+ * Both ways do the same operations in the same order, so the plan never shows in the result. */
+#include "config/check.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/cpu_op_scratch.h"
+#include "kernels/cpu/cpu_ops.h"
+
+#include <math.h>
+#include <string.h>
+
+#define TILE_ROWS 24
+#define UNITS_PER_THREAD 6 /* with fewer tiles than that, chunks are dealt out */
+/* Row-tokens below which a hand-over costs more than it saves. */
+#define SMALL_WORK 512
+
+struct tile {
+    int32_t seq;
+    int32_t first_token; /* index in the step */
+    int32_t num_tokens;
+    int32_t first_length; /* tokens the first one sees */
+    int32_t num_chunks;
+    int64_t first_unit; /* of its first KV head; head h starts at + h * num_chunks */
+};
+
+struct plan {
+    const struct cpu_backend *backend;
+    const struct attention_args *args;
+    int32_t group;    /* query heads per KV head */
+    int32_t stride;   /* head_dim rounded up to 16 */
+    int32_t max_rows; /* of any tile */
+    int32_t num_tiles;
+    int64_t num_units;
+    int64_t num_row_tokens; /* a measure of the work */
+    struct tile *tiles;
+    float *partials;
+};
+
+static size_t state_floats(const struct plan *plan) {
+    return (size_t)plan->max_rows * ((size_t)plan->stride + 2);
+}
+
+static struct attention_state state_at(const struct plan *plan, float *memory) {
+    return (struct attention_state){.out = memory,
+                                    .max = memory + (size_t)plan->max_rows * (size_t)plan->stride,
+                                    .sum = memory +
+                                           (size_t)plan->max_rows * ((size_t)plan->stride + 1)};
+}
+
+static void add_tile(struct plan *plan, int32_t seq, int32_t token, int32_t num_tokens,
+                     int32_t first_length) {
+    const int32_t num_kv_heads = plan->args->cache->layout.num_kv_heads;
+    int32_t length = first_length + num_tokens - 1;
+    struct tile *tile = &plan->tiles[plan->num_tiles++];
+    *tile = (struct tile){.seq = seq,
+                          .first_token = token,
+                          .num_tokens = num_tokens,
+                          .first_length = first_length,
+                          .num_chunks = (length + ATTENTION_CHUNK - 1) / ATTENTION_CHUNK,
+                          .first_unit = plan->num_units};
+    plan->num_units += (int64_t)tile->num_chunks * num_kv_heads;
+    plan->num_row_tokens += (int64_t)length * num_tokens * plan->group * num_kv_heads;
+}
+
+static void plan_tiles(struct plan *plan) {
+    const struct step_inputs *step = &plan->backend->step;
+    int32_t tile_tokens = plan->group < TILE_ROWS ? TILE_ROWS / plan->group : 1;
+    plan->max_rows = tile_tokens * plan->group;
+    for (int32_t s = 0; s < step->num_seqs; s++) {
+        int32_t end = step->query_start[s + 1];
+        for (int32_t t = step->query_start[s]; t < end; t += tile_tokens) {
+            int32_t num_tokens = end - t < tile_tokens ? end - t : tile_tokens;
+            add_tile(plan, s, t, num_tokens, step->context_lens[s] - (end - 1 - t));
+        }
+    }
+}
+
+/* Scratch of one worker: q, scores, one chunk's state, the total's state. */
+struct workspace {
+    float *q;
+    float *scores;
+    struct attention_state chunk, total;
+};
+
+static size_t workspace_floats(const struct plan *plan) {
+    size_t rows = (size_t)plan->max_rows;
+    return rows * (size_t)plan->stride + rows * ATTENTION_STEP + 2 * state_floats(plan);
+}
+
+static struct workspace workspace_of(const struct plan *plan, int worker) {
+    float *memory = plan->backend->op_scratch->workers[worker].data;
+    size_t rows = (size_t)plan->max_rows;
+    float *scores = memory + rows * (size_t)plan->stride;
+    float *chunk = scores + rows * ATTENTION_STEP;
+    return (struct workspace){.q = memory,
+                              .scores = scores,
+                              .chunk = state_at(plan, chunk),
+                              .total = state_at(plan, chunk + state_floats(plan))};
+}
+
+static void load_queries(const struct plan *plan, const struct tile *tile, int32_t kv_head,
+                         float *q) {
+    const struct attention_args *args = plan->args;
+    const struct kv_layout *l = &args->cache->layout;
+    int64_t row_floats = (int64_t)(args->num_q_heads + 2 * l->num_kv_heads) * l->head_dim;
+    int32_t n = plan->group * l->head_dim;
+    for (int32_t t = 0; t < tile->num_tokens; t++) {
+        const float *src =
+            (const float *)args->qkv + (tile->first_token + t) * row_floats + (int64_t)kv_head * n;
+        for (int32_t i = 0; i < n; i++)
+            *q++ = src[i] * args->scale;
+    }
+}
+
+static void find_groups(const struct plan *plan, const struct tile *tile, int32_t kv_head,
+                        struct attention_tile *chunk) {
+    const struct kv_layout *l = &plan->args->cache->layout;
+    const struct step_inputs *step = &plan->backend->step;
+    const int32_t *table = step->block_tables + (int64_t)tile->seq * step->max_blocks_per_seq;
+    size_t row_bytes = (size_t)l->head_dim * dtype_block_bytes(l->dtype);
+    size_t plane_bytes = row_bytes * (size_t)l->block_size;
+    size_t k_plane = (size_t)plan->args->layer * 2 * (size_t)l->num_kv_heads + (size_t)kv_head;
+    int32_t end = tile->first_length + tile->num_tokens - 1;
+    for (int32_t g = 0; g < ATTENTION_CHUNK_GROUPS; g++) {
+        int32_t token = chunk->chunk_begin + g * KV_GROUP;
+        if (token >= end)
+            break;
+        const char *block = (const char *)plan->args->cache->buffer.data +
+                            (size_t)table[token / l->block_size] * kv_block_bytes(l);
+        const char *k = block + k_plane * plane_bytes + (size_t)(token % l->block_size) * row_bytes;
+        chunk->k[g] = k;
+        chunk->v[g] = k + (size_t)l->num_kv_heads * plane_bytes;
+    }
+}
+
+static void attend_chunk(const struct plan *plan, const struct tile *tile, int32_t kv_head,
+                         int32_t chunk_index, const struct workspace *work,
+                         struct attention_state state) {
+    struct attention_tile chunk = {.dtype = plan->args->cache->layout.dtype,
+                                   .head_dim = plan->args->cache->layout.head_dim,
+                                   .stride = plan->stride,
+                                   .num_heads = plan->group,
+                                   .num_tokens = tile->num_tokens,
+                                   .first_length = tile->first_length,
+                                   .chunk_begin = chunk_index * ATTENTION_CHUNK,
+                                   .q = work->q,
+                                   .scores = work->scores,
+                                   .state = state};
+    find_groups(plan, tile, kv_head, &chunk);
+    plan->backend->op->attend(&chunk);
+}
+
+static void total_begin(const struct plan *plan, int32_t num_rows, struct attention_state *total) {
+    for (int32_t r = 0; r < num_rows; r++) {
+        total->max[r] = -INFINITY;
+        total->sum[r] = 0;
+    }
+    memset(total->out, 0, (size_t)num_rows * (size_t)plan->stride * sizeof(float));
+}
+
+static void write_out(const struct plan *plan, const struct tile *tile, int32_t kv_head,
+                      const struct attention_state *total) {
+    int32_t dim = plan->args->cache->layout.head_dim;
+    for (int32_t r = 0; r < tile->num_tokens * plan->group; r++) {
+        int64_t token = tile->first_token + r / plan->group;
+        int64_t head = (int64_t)kv_head * plan->group + r % plan->group;
+        float *out = (float *)plan->args->out + (token * plan->args->num_q_heads + head) * dim;
+        const float *sums = total->out + (int64_t)r * plan->stride;
+        float factor = 1 / total->sum[r];
+        for (int32_t d = 0; d < dim; d++)
+            out[d] = sums[d] * factor;
+    }
+}
+
+/* Items are (tile, KV head): whole contexts. */
+static void attend_tiles(void *context, int64_t begin, int64_t end, int worker) {
+    const struct plan *plan = context;
+    struct workspace work = workspace_of(plan, worker);
+    int32_t num_kv_heads = plan->args->cache->layout.num_kv_heads;
+    for (int64_t item = begin; item < end; item++) {
+        const struct tile *tile = &plan->tiles[item / num_kv_heads];
+        int32_t kv_head = (int32_t)(item % num_kv_heads);
+        int32_t num_rows = tile->num_tokens * plan->group;
+        load_queries(plan, tile, kv_head, work.q);
+        total_begin(plan, num_rows, &work.total);
+        for (int32_t c = 0; c < tile->num_chunks; c++) {
+            attend_chunk(plan, tile, kv_head, c, &work, work.chunk);
+            plan->backend->op->attention_merge(num_rows, plan->stride, &work.chunk, &work.total);
+        }
+        write_out(plan, tile, kv_head, &work.total);
+    }
+}
+
+/* Items are (tile, KV head, chunk). */
+static void attend_units(void *context, int64_t begin, int64_t end, int worker) {
+    const struct plan *plan = context;
+    struct workspace work = workspace_of(plan, worker);
+    const struct tile *tile = plan->tiles;
+    for (int64_t unit = begin; unit < end; unit++) {
+        while (tile + 1 < plan->tiles + plan->num_tiles && tile[1].first_unit <= unit)
+            tile++;
+        int64_t index = unit - tile->first_unit;
+        int32_t kv_head = (int32_t)(index / tile->num_chunks);
+        float *memory = plan->partials + (size_t)unit * state_floats(plan);
+        load_queries(plan, tile, kv_head, work.q);
+        attend_chunk(plan, tile, kv_head, (int32_t)(index % tile->num_chunks), &work,
+                     state_at(plan, memory));
+    }
+}
+
+static void merge_tiles(void *context, int64_t begin, int64_t end, int worker) {
+    const struct plan *plan = context;
+    struct workspace work = workspace_of(plan, worker);
+    int32_t num_kv_heads = plan->args->cache->layout.num_kv_heads;
+    for (int64_t item = begin; item < end; item++) {
+        const struct tile *tile = &plan->tiles[item / num_kv_heads];
+        int32_t kv_head = (int32_t)(item % num_kv_heads);
+        int32_t num_rows = tile->num_tokens * plan->group;
+        int64_t unit = tile->first_unit + (int64_t)kv_head * tile->num_chunks;
+        total_begin(plan, num_rows, &work.total);
+        for (int32_t c = 0; c < tile->num_chunks; c++) {
+            struct attention_state part =
+                state_at(plan, plan->partials + (size_t)(unit + c) * state_floats(plan));
+            plan->backend->op->attention_merge(num_rows, plan->stride, &part, &work.total);
+        }
+        write_out(plan, tile, kv_head, &work.total);
+    }
+}
+
+void cpu_paged_attention(struct backend *base, const struct attention_args *args) {
+    struct cpu_backend *b = (struct cpu_backend *)base;
+    const struct kv_layout *l = &args->cache->layout;
+    CHECK(l->head_dim % 8 == 0 && l->head_dim <= MAX_HEAD_DIM && l->block_size % KV_GROUP == 0);
+    struct plan plan = {.backend = b,
+                        .args = args,
+                        .group = args->num_q_heads / l->num_kv_heads,
+                        .stride = (l->head_dim + 15) / 16 * 16};
+    plan.tiles = scratch_area_reserve(&b->op_scratch->plan,
+                                      (size_t)b->step.num_tokens * sizeof(*plan.tiles));
+    plan_tiles(&plan);
+    cpu_op_scratch_reserve_workers(b->op_scratch, workspace_floats(&plan) * sizeof(float));
+    int num_threads = thread_pool_size(b->pool);
+    int64_t num_items = (int64_t)plan.num_tiles * l->num_kv_heads;
+    if (plan.num_row_tokens < SMALL_WORK || num_threads == 1) {
+        attend_tiles(&plan, 0, num_items, 0);
+    } else if (num_items >= (int64_t)UNITS_PER_THREAD * num_threads ||
+               plan.num_units == num_items) {
+        thread_pool_for(b->pool, num_items, 1, attend_tiles, &plan);
+    } else {
+        plan.partials = scratch_area_reserve(
+            &b->op_scratch->partials, (size_t)plan.num_units * state_floats(&plan) * sizeof(float));
+        thread_pool_for(b->pool, plan.num_units, 1, attend_units, &plan);
+        merge_tiles(&plan, 0, num_items, 0);
+    }
+}

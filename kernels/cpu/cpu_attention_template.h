@@ -1,0 +1,219 @@
+/* Included once by each cpu_ops_LEVEL.c: attention of a tile of query rows over one chunk.
+ *
+ * Per step of 64 tokens: the scores of every row ([rows][64]), their softmax relative to the
+ * running maximum, and the weighted sum of V. Rows, columns and token groups are worked in register
+ * tiles of the level's VF_ sizes. Tiles do not change the bits: every score is one chain of fused
+ * multiply-adds over head_dim and every output one chain over the visible tokens, each in order.
+ * A step that not all rows see to its end is done token by token, each with its own length, so that
+ * nothing beyond a row's last token is ever read into its result. */
+#ifndef QUIRE_KERNELS_CPU_CPU_ATTENTION_TEMPLATE_H
+#define QUIRE_KERNELS_CPU_CPU_ATTENTION_TEMPLATE_H
+
+#include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/simd.h"
+
+#include <math.h>
+
+/* Element `index` on of a K or V group; `half`: 8 elements. The dtype is constant where inlined. */
+SIMD_INLINE struct vf kv_load(enum dtype dtype, const void *base, size_t index, bool half) {
+    if (dtype == DTYPE_F32)
+        return half ? vf_load_half((const float *)base + index)
+                    : vf_load((const float *)base + index);
+    const uint16_t *p = (const uint16_t *)base + index;
+    if (dtype == DTYPE_F16)
+        return half ? vf_load_f16_half(p) : vf_load_f16(p);
+    return half ? vf_load_bf16_half(p) : vf_load_bf16(p);
+}
+
+/* Scores of num_rows rows with num_groups groups of 16 tokens; the numbers are constants. */
+SIMD_INLINE void score_tile(enum dtype dtype, const struct attention_tile *tile, int32_t row,
+                            const int num_rows, const void *const *k, int32_t group,
+                            const int num_groups) {
+    struct vf acc[VF_ROW_TILE][VF_GROUP_TILE];
+    const float *q = tile->q + (size_t)row * (size_t)tile->head_dim;
+    SIMD_UNROLL for (int r = 0; r < num_rows; r++) SIMD_UNROLL for (int g = 0; g < num_groups; g++)
+        acc[r][g] = vf_set1(0);
+    for (int32_t d = 0; d < tile->head_dim; d++) {
+        struct vf keys[VF_GROUP_TILE];
+        SIMD_UNROLL for (int g = 0; g < num_groups; g++) keys[g] =
+            kv_load(dtype, k[group + g], (size_t)d * KV_GROUP, false);
+        SIMD_UNROLL for (int r = 0; r < num_rows; r++) {
+            struct vf query = vf_set1(q[r * tile->head_dim + d]);
+            SIMD_UNROLL for (int g = 0; g < num_groups; g++) acc[r][g] =
+                vf_fma(query, keys[g], acc[r][g]);
+        }
+    }
+    float *scores = tile->scores + (size_t)row * ATTENTION_STEP + group * KV_GROUP;
+    SIMD_UNROLL for (int r = 0; r < num_rows; r++) SIMD_UNROLL for (int g = 0; g < num_groups; g++)
+        vf_store(scores + r * ATTENTION_STEP + g * KV_GROUP, acc[r][g]);
+}
+
+SIMD_INLINE void score_rows(enum dtype dtype, const struct attention_tile *tile, int32_t row,
+                            const int num_rows, const void *const *k, int32_t num_groups) {
+    int32_t g = 0;
+    for (; g + VF_GROUP_TILE <= num_groups; g += VF_GROUP_TILE)
+        score_tile(dtype, tile, row, num_rows, k, g, VF_GROUP_TILE);
+    for (; g < num_groups; g++)
+        score_tile(dtype, tile, row, num_rows, k, g, 1);
+}
+
+/* Turns a row's first n scores into weights, and rescales what the row has so far. */
+SIMD_INLINE void soften_row(const struct attention_tile *tile, int32_t row, int32_t n) {
+    const struct vf nothing = vf_set1(-INFINITY);
+    float *scores = tile->scores + (size_t)row * ATTENTION_STEP;
+    float *out = tile->state.out + (size_t)row * (size_t)tile->stride;
+    struct vf largest = nothing, total = vf_set1(0);
+    for (int32_t i = 0; i < n; i += 16)
+        largest = vf_max(vf_first(n - i, vf_load(scores + i), nothing), largest);
+    float old_max = tile->state.max[row];
+    float max = fmaxf(vf_reduce_max(largest), old_max);
+    for (int32_t i = 0; i < n; i += 16) {
+        struct vf p = vf_exp(vf_sub(vf_load(scores + i), vf_set1(max)));
+        p = vf_first(n - i, p, vf_set1(0));
+        vf_store(scores + i, p);
+        total = vf_add(total, p);
+    }
+    float sum = vf_reduce_add(total);
+    if (max == old_max) {
+        tile->state.sum[row] += sum;
+        return;
+    }
+    struct vf decay = vf_exp(vf_set1(old_max - max));
+    for (int32_t d = 0; d < tile->stride; d += 16)
+        vf_store(out + d, vf_mul(vf_load(out + d), decay));
+    float first[16];
+    vf_store(first, decay);
+    tile->state.sum[row] = tile->state.sum[row] * first[0] + sum;
+    tile->state.max[row] = max;
+}
+
+/* out += weights x V over n tokens for num_rows rows and num_columns vectors from `column` on. */
+SIMD_INLINE void weigh_tile(enum dtype dtype, const struct attention_tile *tile, int32_t row,
+                            const int num_rows, const void *const *v, int32_t n, int32_t column,
+                            const int num_columns, const bool half) {
+    struct vf acc[VF_ROW_TILE][VF_COLUMN_TILE];
+    const float *weights = tile->scores + (size_t)row * ATTENTION_STEP;
+    float *out = tile->state.out + (size_t)row * (size_t)tile->stride + column;
+    SIMD_UNROLL for (int r = 0; r < num_rows; r++) SIMD_UNROLL for (int c = 0; c < num_columns; c++)
+        acc[r][c] = vf_load(out + r * tile->stride + 16 * c);
+    for (int32_t t = 0; t < n; t++) {
+        size_t index = (size_t)(t % KV_GROUP) * (size_t)tile->head_dim + (size_t)column;
+        struct vf values[VF_COLUMN_TILE];
+        SIMD_UNROLL for (int c = 0; c < num_columns; c++) values[c] =
+            kv_load(dtype, v[t / KV_GROUP], index + 16 * (size_t)c, half);
+        SIMD_UNROLL for (int r = 0; r < num_rows; r++) {
+            struct vf weight = vf_set1(weights[r * ATTENTION_STEP + t]);
+            SIMD_UNROLL for (int c = 0; c < num_columns; c++) acc[r][c] =
+                vf_fma(weight, values[c], acc[r][c]);
+        }
+    }
+    SIMD_UNROLL for (int r = 0; r < num_rows; r++) SIMD_UNROLL for (int c = 0; c < num_columns; c++)
+        vf_store(out + r * tile->stride + 16 * c, acc[r][c]);
+}
+
+SIMD_INLINE void weigh_rows(enum dtype dtype, const struct attention_tile *tile, int32_t row,
+                            const int num_rows, const void *const *v, int32_t n) {
+    int32_t c = 0;
+    for (; c + 16 * VF_COLUMN_TILE <= tile->head_dim; c += 16 * VF_COLUMN_TILE)
+        weigh_tile(dtype, tile, row, num_rows, v, n, c, VF_COLUMN_TILE, false);
+    for (; c + 16 <= tile->head_dim; c += 16)
+        weigh_tile(dtype, tile, row, num_rows, v, n, c, 1, false);
+    if (c < tile->head_dim)
+        weigh_tile(dtype, tile, row, num_rows, v, n, c, 1, true);
+}
+
+SIMD_INLINE void attend_row_tile(enum dtype dtype, const struct attention_tile *tile, int32_t row,
+                                 const int num_rows, int32_t first_group, int32_t n) {
+    score_rows(dtype, tile, row, num_rows, tile->k + first_group, (n + KV_GROUP - 1) / KV_GROUP);
+    for (int r = 0; r < num_rows; r++)
+        soften_row(tile, row + r, n);
+    weigh_rows(dtype, tile, row, num_rows, tile->v + first_group, n);
+}
+
+/* Rows row .. end-1 over n <= ATTENTION_STEP tokens from group first_group of the chunk on. */
+SIMD_INLINE void attend_rows(enum dtype dtype, const struct attention_tile *tile, int32_t row,
+                             int32_t end, int32_t first_group, int32_t n) {
+    for (; row + VF_ROW_TILE <= end; row += VF_ROW_TILE)
+        attend_row_tile(dtype, tile, row, VF_ROW_TILE, first_group, n);
+    if (VF_ROW_TILE > 3)
+        for (; row + 3 <= end; row += 3)
+            attend_row_tile(dtype, tile, row, 3, first_group, n);
+    if (VF_ROW_TILE > 2)
+        for (; row + 2 <= end; row += 2)
+            attend_row_tile(dtype, tile, row, 2, first_group, n);
+    for (; row < end; row++)
+        attend_row_tile(dtype, tile, row, 1, first_group, n);
+}
+
+SIMD_INLINE void attend_chunk(enum dtype dtype, const struct attention_tile *tile) {
+    int32_t end = tile->first_length + tile->num_tokens - 1;
+    if (end > tile->chunk_begin + ATTENTION_CHUNK)
+        end = tile->chunk_begin + ATTENTION_CHUNK;
+    for (int32_t begin = tile->chunk_begin; begin < end; begin += ATTENTION_STEP) {
+        int32_t group = (begin - tile->chunk_begin) / KV_GROUP;
+        if (begin + ATTENTION_STEP <= tile->first_length) {
+            attend_rows(dtype, tile, 0, tile->num_tokens * tile->num_heads, group, ATTENTION_STEP);
+            continue;
+        }
+        for (int32_t t = 0; t < tile->num_tokens; t++) {
+            int32_t n = tile->first_length + t - begin;
+            if (n > 0)
+                attend_rows(dtype, tile, t * tile->num_heads, (t + 1) * tile->num_heads, group,
+                            n < ATTENTION_STEP ? n : ATTENTION_STEP);
+        }
+    }
+}
+
+static void attend_f32(const struct attention_tile *tile) {
+    attend_chunk(DTYPE_F32, tile);
+}
+
+static void attend_f16(const struct attention_tile *tile) {
+    attend_chunk(DTYPE_F16, tile);
+}
+
+static void attend_bf16(const struct attention_tile *tile) {
+    attend_chunk(DTYPE_BF16, tile);
+}
+
+static void attend(const struct attention_tile *tile) {
+    int32_t num_rows = tile->num_tokens * tile->num_heads;
+    for (int32_t r = 0; r < num_rows; r++) {
+        tile->state.max[r] = -INFINITY;
+        tile->state.sum[r] = 0;
+    }
+    memset(tile->state.out, 0, (size_t)num_rows * (size_t)tile->stride * sizeof(float));
+    if (tile->dtype == DTYPE_F32)
+        attend_f32(tile);
+    else if (tile->dtype == DTYPE_F16)
+        attend_f16(tile);
+    else
+        attend_bf16(tile);
+}
+
+SIMD_INLINE float exp_scalar(float x) {
+    float lanes[16];
+    vf_store(lanes, vf_exp(vf_set1(x)));
+    return lanes[0];
+}
+
+static void attention_merge(int32_t num_rows, int32_t stride, const struct attention_state *part,
+                            struct attention_state *total) {
+    for (int32_t r = 0; r < num_rows; r++) {
+        float max = fmaxf(part->max[r], total->max[r]);
+        if (max == -INFINITY)
+            continue;
+        float part_scale = exp_scalar(part->max[r] - max);
+        float total_scale = exp_scalar(total->max[r] - max);
+        const float *source = part->out + (size_t)r * (size_t)stride;
+        float *target = total->out + (size_t)r * (size_t)stride;
+        for (int32_t d = 0; d < stride; d += 16) {
+            struct vf scaled = vf_mul(vf_load(source + d), vf_set1(part_scale));
+            vf_store(target + d, vf_fma(vf_load(target + d), vf_set1(total_scale), scaled));
+        }
+        total->sum[r] = total->sum[r] * total_scale + part->sum[r] * part_scale;
+        total->max[r] = max;
+    }
+}
+
+#endif

@@ -1,0 +1,170 @@
+/* The row-wise ops: rows are dealt to the threads in pieces large enough to be worth a hand-over,
+ * and a piece that is all there is runs on the caller. */
+#include "kernels/cpu/cpu_ops.h"
+
+#include "config/check.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/cpu_op_scratch.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Floats that make a piece; a few microseconds of work each. */
+#define NORM_PIECE 16384
+#define SILU_PIECE 8192
+#define COPY_PIECE 65536
+#define ROPE_PIECE 8192
+
+#define WORKER_BYTES ((size_t)256 << 10) /* to begin with: attention with 32 rows of any head */
+
+struct op_call {
+    const struct cpu_backend *backend;
+    const void *args;
+};
+
+static void for_rows(struct backend *base, const void *args, int64_t num_rows, int64_t row_floats,
+                     int64_t piece_floats,
+                     void (*body)(void *context, int64_t begin, int64_t end, int worker)) {
+    struct cpu_backend *b = (struct cpu_backend *)base;
+    struct op_call call = {.backend = b, .args = args};
+    thread_pool_for(b->pool, num_rows, piece_floats / row_floats + 1, body, &call);
+}
+
+static void rmsnorm_rows(void *context, int64_t begin, int64_t end, int worker) {
+    const struct op_call *call = context;
+    const struct rmsnorm_args *args = call->args;
+    for (int64_t r = begin; r < end; r++)
+        call->backend->op->rmsnorm((const float *)args->x + r * args->width, args->weight,
+                                   (float *)args->out + r * args->width, args->width,
+                                   args->epsilon);
+}
+
+void cpu_rmsnorm(struct backend *b, const struct rmsnorm_args *args) {
+    for_rows(b, args, args->num_rows, args->width, NORM_PIECE, rmsnorm_rows);
+}
+
+static void silu_mul_rows(void *context, int64_t begin, int64_t end, int worker) {
+    const struct op_call *call = context;
+    const struct silu_mul_args *args = call->args;
+    for (int64_t r = begin; r < end; r++) {
+        const float *gate = (const float *)args->gate_up + r * 2 * args->width;
+        call->backend->op->silu_mul(gate, gate + args->width, (float *)args->out + r * args->width,
+                                    args->width);
+    }
+}
+
+void cpu_silu_mul(struct backend *b, const struct silu_mul_args *args) {
+    for_rows(b, args, args->num_rows, args->width, SILU_PIECE, silu_mul_rows);
+}
+
+static void gather(void *context, int64_t begin, int64_t end, int worker) {
+    const struct gather_rows_args *args = ((const struct op_call *)context)->args;
+    for (int64_t r = begin; r < end; r++)
+        memcpy((float *)args->out + r * args->width,
+               (const float *)args->x + (int64_t)args->rows[r] * args->width,
+               (size_t)args->width * sizeof(float));
+}
+
+void cpu_gather_rows(struct backend *b, const struct gather_rows_args *args) {
+    for_rows(b, args, args->num_rows, args->width, COPY_PIECE, gather);
+}
+
+/* Spreads one token's K over its lane of the [head_dim][16] group. */
+static void scatter_k(enum dtype dtype, const void *row, void *group, size_t lane, size_t n) {
+    if (dtype == DTYPE_F32)
+        for (size_t d = 0; d < n; d++)
+            ((float *)group)[d * KV_GROUP + lane] = ((const float *)row)[d];
+    else
+        for (size_t d = 0; d < n; d++)
+            ((uint16_t *)group)[d * KV_GROUP + lane] = ((const uint16_t *)row)[d];
+}
+
+static void store_token(const struct cpu_op_kernels *op, const struct rope_store_args *args,
+                        const float *k, const float *v, int32_t slot) {
+    const struct kv_layout *l = &args->cache->layout;
+    size_t dim = (size_t)l->head_dim, row_bytes = dim * dtype_block_bytes(l->dtype);
+    size_t plane_bytes = row_bytes * (size_t)l->block_size;
+    size_t token = (size_t)(slot % l->block_size);
+    char *planes = (char *)args->cache->buffer.data +
+                   (size_t)(slot / l->block_size) * kv_block_bytes(l) +
+                   (size_t)args->layer * 2 * (size_t)l->num_kv_heads * plane_bytes;
+    for (size_t h = 0; h < (size_t)l->num_kv_heads; h++) {
+        float row[MAX_HEAD_DIM];
+        char *k_plane = planes + h * plane_bytes;
+        char *v_plane = k_plane + (size_t)l->num_kv_heads * plane_bytes;
+        op->store(l->dtype, k + h * dim, row, l->head_dim);
+        scatter_k(l->dtype, row, k_plane + token / KV_GROUP * KV_GROUP * row_bytes,
+                  token % KV_GROUP, dim);
+        op->store(l->dtype, v + h * dim, v_plane + token * row_bytes, l->head_dim);
+    }
+}
+
+static void rope_store_tokens(void *context, int64_t begin, int64_t end, int worker) {
+    const struct op_call *call = context;
+    const struct rope_store_args *args = call->args;
+    const struct cpu_op_kernels *op = call->backend->op;
+    const struct step_inputs *step = &call->backend->step;
+    const struct kv_layout *l = &args->cache->layout;
+    int64_t num_rotated = args->num_q_heads + l->num_kv_heads;
+    int64_t row_floats = (num_rotated + l->num_kv_heads) * l->head_dim;
+    int32_t num_pairs = args->rotary_dim / 2;
+    for (int64_t t = begin; t < end; t++) {
+        float *q = (float *)args->qkv + t * row_floats;
+        float *k = q + (int64_t)args->num_q_heads * l->head_dim;
+        float *v = k + (int64_t)l->num_kv_heads * l->head_dim;
+        const float *cosines = args->rope_table + (int64_t)step->positions[t] * args->rotary_dim;
+        for (int64_t h = 0; h < num_rotated; h++)
+            (args->interleaved ? op->rotate_pairs : op->rotate_halves)(
+                q + h * l->head_dim, cosines, cosines + num_pairs, num_pairs);
+        store_token(op, args, k, v, step->slot_mapping[t]);
+    }
+}
+
+void cpu_rope_store_kv(struct backend *b, const struct rope_store_args *args) {
+    const struct kv_layout *l = &args->cache->layout;
+    CHECK(l->head_dim % 8 == 0 && l->head_dim <= MAX_HEAD_DIM && l->block_size % KV_GROUP == 0);
+    int64_t row_floats = (int64_t)(args->num_q_heads + 2 * l->num_kv_heads) * l->head_dim;
+    int32_t num_tokens = ((struct cpu_backend *)b)->step.num_tokens;
+    for_rows(b, args, num_tokens, row_floats, ROPE_PIECE, rope_store_tokens);
+}
+
+void *scratch_area_reserve(struct scratch_area *area, size_t bytes) {
+    if (bytes > area->bytes) {
+        size_t padded = (bytes + bytes / 4 + 63) / 64 * 64;
+        free(area->data);
+        area->data = aligned_alloc(64, padded);
+        CHECK(area->data != NULL);
+        area->bytes = padded;
+    }
+    return area->data;
+}
+
+void cpu_op_scratch_reserve_workers(struct cpu_op_scratch *scratch, size_t bytes) {
+    for (int w = 0; w < scratch->num_workers; w++)
+        scratch_area_reserve(&scratch->workers[w], bytes);
+}
+
+int cpu_op_scratch_create(struct cpu_backend *b, struct error *err) {
+    int num_workers = thread_pool_size(b->pool);
+    struct cpu_op_scratch *scratch =
+        calloc(1, sizeof(*scratch) + (size_t)num_workers * sizeof(scratch->workers[0]));
+    if (!scratch)
+        return error_set(err, ERROR_MEMORY, "cannot allocate the scratch memory of %d threads",
+                         num_workers);
+    scratch->num_workers = num_workers;
+    cpu_op_scratch_reserve_workers(scratch, WORKER_BYTES);
+    b->op_scratch = scratch;
+    return 0;
+}
+
+void cpu_op_scratch_destroy(struct cpu_backend *b) {
+    struct cpu_op_scratch *scratch = b->op_scratch;
+    if (!scratch)
+        return;
+    for (int w = 0; w < scratch->num_workers; w++)
+        free(scratch->workers[w].data);
+    free(scratch->partials.data);
+    free(scratch->plan.data);
+    free(scratch);
+    b->op_scratch = NULL;
+}

@@ -1,0 +1,98 @@
+/* Private to kernels/cpu: the inner loops of every op but the matrix product, one table per
+ * instruction-set level (cpu_ops_LEVEL.c). All pointers are to the caller's memory; nothing here
+ * allocates or knows threads.
+ *
+ * The KV cache. A head's K in one block is kept transposed in groups of 16 tokens,
+ * [token / 16][head_dim][16], so that the scores of 16 tokens are one vector; V is
+ * [token][head_dim]. A group of either is KV_GROUP * head_dim elements and never crosses a block.
+ */
+#ifndef QUIRE_KERNELS_CPU_CPU_OPS_H
+#define QUIRE_KERNELS_CPU_CPU_OPS_H
+
+#include "kernels/dtype.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define KV_GROUP 16 /* tokens */
+/* Attention goes over a context in chunks of this many tokens that start at its multiples,
+ * and within a chunk in steps of ATTENTION_STEP: always, so that a row's result has the same bits
+ * in every batch. */
+#define ATTENTION_CHUNK 256
+#define ATTENTION_STEP 64
+#define ATTENTION_CHUNK_GROUPS (ATTENTION_CHUNK / KV_GROUP)
+#define MAX_HEAD_DIM 256
+
+/* Softmax over a part of a context, not yet divided: for each row the largest score, the sum of
+ * exp(score - largest) and the sum of those times V. A row of `out` is `stride` floats. */
+struct attention_state {
+    float *max;
+    float *sum;
+    float *out;
+};
+
+/* One chunk of one sequence's context for a tile of query tokens and the query heads of one KV
+ * head. Row r = token * num_heads + head; token t sees the first first_length + t tokens. */
+struct attention_tile {
+    enum dtype dtype;
+    int32_t head_dim; /* a multiple of 8, at most MAX_HEAD_DIM */
+    int32_t stride;   /* head_dim rounded up to 16 */
+    int32_t num_heads;
+    int32_t num_tokens;
+    int32_t first_length;
+    int32_t chunk_begin;
+    const void *k[ATTENTION_CHUNK_GROUPS]; /* the groups that hold visible tokens */
+    const void *v[ATTENTION_CHUNK_GROUPS];
+    const float *q; /* [rows][head_dim], scaled */
+    float *scores;  /* [rows][ATTENTION_STEP]: scratch */
+    struct attention_state state;
+};
+
+/* A token that a draw may still pick. */
+struct sample_candidate {
+    double weight; /* exp((logit - max) / temperature), a multiple of 2^-34 */
+    float logit;
+    int32_t token;
+};
+
+/* What the weights of a row are relative to. */
+struct sample_scale {
+    float max;
+    float temperature;
+};
+
+struct cpu_op_kernels {
+    /* One row. */
+    void (*rmsnorm)(const float *x, const float *weight, float *out, int32_t width, float epsilon);
+    void (*silu_mul)(const float *gate, const float *up, float *out, int32_t n);
+    /* Rotates the pairs of one head, num_pairs of them. */
+    void (*rotate_pairs)(float *head, const float *cosines, const float *sines, int32_t num_pairs);
+    void (*rotate_halves)(float *head, const float *cosines, const float *sines, int32_t num_pairs);
+    /* n elements to a plain type; n a multiple of 16, or 8 more. */
+    void (*store)(enum dtype dtype, const float *src, void *dst, int32_t n);
+
+    /* Fills tile->state for the tile's chunk from nothing. */
+    void (*attend)(const struct attention_tile *tile);
+    /* total += part; an all-new total has max = -INFINITY and zeros. */
+    void (*attention_merge)(int32_t num_rows, int32_t stride, const struct attention_state *part,
+                            struct attention_state *total);
+
+    /* Largest logit, NaN left out, at most FLT_MAX; -INFINITY when there is none. */
+    float (*max)(const float *logits, int32_t n);
+    /* First index >= from whose logit is above the limit; n if there is none. */
+    int32_t (*find_above)(const float *logits, int32_t from, int32_t n, float limit);
+    int32_t (*count_above)(const float *logits, int32_t n, float limit);
+    /* Sum of the weights: exact up to 2^18 tokens, so the same in any order. */
+    double (*sum_weights)(const float *logits, int32_t n, struct sample_scale scale);
+    /* Tokens first, first + 1, ... of `logits` with (logit - max) / temperature >= lowest, in id
+     * order; returns their number. */
+    int32_t (*collect)(const float *logits, int32_t first, int32_t n, struct sample_scale scale,
+                       float lowest, struct sample_candidate *out);
+};
+
+extern const struct cpu_op_kernels cpu_op_kernels_portable;
+extern const struct cpu_op_kernels cpu_op_kernels_avx2;
+extern const struct cpu_op_kernels cpu_op_kernels_avx512vnni;
+
+#endif

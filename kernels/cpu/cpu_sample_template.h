@@ -1,0 +1,93 @@
+/* Included once by each cpu_ops_LEVEL.c: passes over a row of logits. Weights come from the same
+ * unfused operations on every level, so a draw has the same bits everywhere. */
+#ifndef QUIRE_KERNELS_CPU_CPU_SAMPLE_TEMPLATE_H
+#define QUIRE_KERNELS_CPU_CPU_SAMPLE_TEMPLATE_H
+
+#include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/simd.h"
+
+#include <float.h>
+#include <math.h>
+
+/* Adding it to a number below 2^17 and taking it away rounds to multiples of 2^-34. */
+#define WEIGHT_ROUNDING 0x1.8p18
+/* Below e^-30 a weight is zero. */
+#define LOWEST_EXPONENT (-30.0f)
+
+/* The n < 16 logits at p, -INFINITY above. */
+SIMD_INLINE struct vf load_logits(const float *p, int32_t n) {
+    if (n >= 16)
+        return vf_load(p);
+    float padded[16];
+    for (int i = 0; i < 16; i++)
+        padded[i] = i < n ? p[i] : -INFINITY;
+    return vf_load(padded);
+}
+
+static float max_logit(const float *logits, int32_t n) {
+    struct vf m0 = vf_set1(-INFINITY), m1 = m0;
+    int32_t i = 0;
+    for (; i + 32 <= n; i += 32) {
+        m0 = vf_max(vf_load(logits + i), m0);
+        m1 = vf_max(vf_load(logits + i + 16), m1);
+    }
+    for (; i < n; i += 16)
+        m0 = vf_max(load_logits(logits + i, n - i), m0);
+    return fminf(vf_reduce_max(vf_max(m0, m1)), FLT_MAX);
+}
+
+static int32_t find_above(const float *logits, int32_t from, int32_t n, float limit) {
+    for (int32_t i = from; i < n; i += 16) {
+        unsigned mask = vf_mask_gt(load_logits(logits + i, n - i), vf_set1(limit));
+        if (mask)
+            return i + __builtin_ctz(mask);
+    }
+    return n;
+}
+
+static int32_t count_above(const float *logits, int32_t n, float limit) {
+    int32_t count = 0;
+    for (int32_t i = 0; i < n; i += 16)
+        count += __builtin_popcount(vf_mask_gt(load_logits(logits + i, n - i), vf_set1(limit)));
+    return count;
+}
+
+/* (logit - max) / temperature, at most 0; of a NaN and of anything very low a little under
+ * LOWEST_EXPONENT. */
+SIMD_INLINE struct vf exponents(struct vf logits, struct sample_scale scale) {
+    struct vf x = vf_div(vf_sub(logits, vf_set1(scale.max)), vf_set1(scale.temperature));
+    return vf_min(vf_max(x, vf_set1(LOWEST_EXPONENT - 1)), vf_set1(0));
+}
+
+static double sum_weights(const float *logits, int32_t n, struct sample_scale scale) {
+    struct vd sum = vd_zero();
+    for (int32_t i = 0; i < n; i += 16) {
+        struct vf weights = vf_exp(exponents(load_logits(logits + i, n - i), scale));
+        sum = vd_add_rounded(sum, weights, WEIGHT_ROUNDING);
+    }
+    return vd_reduce_add(sum);
+}
+
+static int32_t collect(const float *logits, int32_t first, int32_t n, struct sample_scale scale,
+                       float lowest, struct sample_candidate *out) {
+    int32_t count = 0;
+    if (lowest < LOWEST_EXPONENT)
+        lowest = LOWEST_EXPONENT;
+    for (int32_t i = 0; i < n; i += 16) {
+        struct vf x = exponents(load_logits(logits + i, n - i), scale);
+        unsigned mask = vf_mask_ge(x, vf_set1(lowest));
+        if (!mask)
+            continue;
+        float weights[16];
+        vf_store(weights, vf_exp(x));
+        for (; mask; mask &= mask - 1) {
+            int lane = __builtin_ctz(mask);
+            double weight = ((double)weights[lane] + WEIGHT_ROUNDING) - WEIGHT_ROUNDING;
+            out[count++] = (struct sample_candidate){
+                .weight = weight, .logit = logits[i + lane], .token = first + i + lane};
+        }
+    }
+    return count;
+}
+
+#endif

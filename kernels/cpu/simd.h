@@ -1,0 +1,37 @@
+/* Sixteen floats at a time, the same on every instruction set: `struct vf` and the vf_ functions,
+ * taken from the file that fits the compiler flags of the including unit. The kernel templates
+ * (*_template.h) are written against them. A vector has 16 lanes on every level, so that data
+ * layouts and the order of sums are the same everywhere. What is documented in simd_portable.h
+ * holds for all levels. */
+#ifndef QUIRE_KERNELS_CPU_SIMD_H
+#define QUIRE_KERNELS_CPU_SIMD_H
+
+#if defined(__AVX512F__) && defined(__AVX512DQ__) && defined(__AVX512BW__) && defined(__AVX512VL__)
+#include "kernels/cpu/simd_avx512.h"
+#elif defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
+#include "kernels/cpu/simd_avx2.h"
+#else
+#include "kernels/cpu/simd_portable.h"
+#endif
+
+/* e^x within 2 units in the last place, from products and sums only (no fused ones), so that the
+ * bits are the same on every level. Below -87 it stays at e^-87 (1.6e-38), above 88 at e^88; a NaN
+ * gives one of them. x = n ln 2 + r, e^r by its Taylor series to degree 7, |r| <= 0.347. */
+SIMD_INLINE struct vf vf_exp(struct vf x) {
+    const struct vf rounder = vf_set1(0x1.8p23f);
+    x = vf_min(vf_max(x, vf_set1(-87)), vf_set1(88));
+    struct vf shifted = vf_add(vf_mul(x, vf_set1(0x1.715476p0f)), rounder);
+    struct vf n = vf_sub(shifted, rounder);
+    struct vf r = vf_sub(x, vf_mul(n, vf_set1(0x1.62ep-1f))); /* 12 bits of ln 2: exact */
+    r = vf_sub(r, vf_mul(n, vf_set1(0x1.0bfbe8p-15f)));
+    struct vf p = vf_set1(1.0f / 5040);
+    p = vf_add(vf_mul(p, r), vf_set1(1.0f / 720));
+    p = vf_add(vf_mul(p, r), vf_set1(1.0f / 120));
+    p = vf_add(vf_mul(p, r), vf_set1(1.0f / 24));
+    p = vf_add(vf_mul(p, r), vf_set1(1.0f / 6));
+    p = vf_add(vf_mul(p, r), vf_set1(0.5f));
+    p = vf_add(vf_mul(p, vf_mul(r, r)), r);
+    return vf_add_exponent(vf_add(p, vf_set1(1)), shifted);
+}
+
+#endif

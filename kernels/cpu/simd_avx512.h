@@ -1,0 +1,168 @@
+/* struct vf in one 512-bit register. Contracts in simd_portable.h. */
+#ifndef QUIRE_KERNELS_CPU_SIMD_AVX512_H
+#define QUIRE_KERNELS_CPU_SIMD_AVX512_H
+
+#include "kernels/cpu/simd_base.h"
+
+#include <immintrin.h>
+
+struct vf {
+    __m512 v;
+};
+
+enum { VF_ROW_TILE = 6, VF_COLUMN_TILE = 4, VF_GROUP_TILE = 4 };
+
+SIMD_INLINE struct vf vf_of(__m512 v) {
+    return (struct vf){v};
+}
+
+SIMD_INLINE struct vf vf_set1(float x) {
+    return vf_of(_mm512_set1_ps(x));
+}
+
+SIMD_INLINE struct vf vf_load(const float *p) {
+    return vf_of(_mm512_loadu_ps(p));
+}
+
+SIMD_INLINE void vf_store(float *p, struct vf a) {
+    _mm512_storeu_ps(p, a.v);
+}
+
+SIMD_INLINE struct vf vf_add(struct vf a, struct vf b) {
+    return vf_of(_mm512_add_ps(a.v, b.v));
+}
+
+SIMD_INLINE struct vf vf_sub(struct vf a, struct vf b) {
+    return vf_of(_mm512_sub_ps(a.v, b.v));
+}
+
+SIMD_INLINE struct vf vf_mul(struct vf a, struct vf b) {
+    return vf_of(_mm512_mul_ps(a.v, b.v));
+}
+
+SIMD_INLINE struct vf vf_div(struct vf a, struct vf b) {
+    return vf_of(_mm512_div_ps(a.v, b.v));
+}
+
+SIMD_INLINE struct vf vf_fma(struct vf a, struct vf b, struct vf c) {
+    return vf_of(_mm512_fmadd_ps(a.v, b.v, c.v));
+}
+
+SIMD_INLINE struct vf vf_max(struct vf a, struct vf b) {
+    return vf_of(_mm512_max_ps(a.v, b.v));
+}
+
+SIMD_INLINE struct vf vf_min(struct vf a, struct vf b) {
+    return vf_of(_mm512_min_ps(a.v, b.v));
+}
+
+SIMD_INLINE struct vf vf_add_exponent(struct vf a, struct vf b) {
+    __m512i shifted = _mm512_slli_epi32(_mm512_castps_si512(b.v), 23);
+    return vf_of(_mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(a.v), shifted)));
+}
+
+SIMD_INLINE struct vf vf_first(int n, struct vf a, struct vf b) {
+    __mmask16 mask = (__mmask16)(n >= 16 ? 0xffffu : (1u << n) - 1);
+    return vf_of(_mm512_mask_mov_ps(b.v, mask, a.v));
+}
+
+SIMD_INLINE unsigned vf_mask_gt(struct vf a, struct vf b) {
+    return _mm512_cmp_ps_mask(a.v, b.v, _CMP_GT_OQ);
+}
+
+SIMD_INLINE unsigned vf_mask_ge(struct vf a, struct vf b) {
+    return _mm512_cmp_ps_mask(a.v, b.v, _CMP_GE_OQ);
+}
+
+SIMD_INLINE float vf_reduce_add(struct vf a) {
+    __m256 s8 = _mm256_add_ps(_mm512_castps512_ps256(a.v), _mm512_extractf32x8_ps(a.v, 1));
+    __m128 s4 = _mm_add_ps(_mm256_castps256_ps128(s8), _mm256_extractf128_ps(s8, 1));
+    __m128 s2 = _mm_add_ps(s4, _mm_movehl_ps(s4, s4));
+    return _mm_cvtss_f32(_mm_add_ss(s2, _mm_movehdup_ps(s2)));
+}
+
+SIMD_INLINE float vf_reduce_max(struct vf a) {
+    __m256 m8 = _mm256_max_ps(_mm512_castps512_ps256(a.v), _mm512_extractf32x8_ps(a.v, 1));
+    __m128 m4 = _mm_max_ps(_mm256_castps256_ps128(m8), _mm256_extractf128_ps(m8, 1));
+    __m128 m2 = _mm_max_ps(m4, _mm_movehl_ps(m4, m4));
+    return _mm_cvtss_f32(_mm_max_ss(m2, _mm_movehdup_ps(m2)));
+}
+
+SIMD_INLINE void vf_split_pairs(struct vf a, struct vf b, struct vf *evens, struct vf *odds) {
+    const __m512i even =
+        _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    const __m512i odd = _mm512_add_epi32(even, _mm512_set1_epi32(1));
+    evens->v = _mm512_permutex2var_ps(a.v, even, b.v);
+    odds->v = _mm512_permutex2var_ps(a.v, odd, b.v);
+}
+
+SIMD_INLINE void vf_join_pairs(struct vf evens, struct vf odds, struct vf *a, struct vf *b) {
+    const __m512i low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    const __m512i high = _mm512_add_epi32(low, _mm512_set1_epi32(8));
+    a->v = _mm512_permutex2var_ps(evens.v, low, odds.v);
+    b->v = _mm512_permutex2var_ps(evens.v, high, odds.v);
+}
+
+SIMD_INLINE struct vf vf_load_f16(const uint16_t *p) {
+    return vf_of(_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p)));
+}
+
+SIMD_INLINE struct vf vf_load_bf16(const uint16_t *p) {
+    __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p));
+    return vf_of(_mm512_castsi512_ps(_mm512_slli_epi32(wide, 16)));
+}
+
+SIMD_INLINE struct vf vf_load_half(const float *p) {
+    return vf_of(_mm512_zextps256_ps512(_mm256_loadu_ps(p)));
+}
+
+SIMD_INLINE struct vf vf_load_f16_half(const uint16_t *p) {
+    __m128i half = _mm_loadu_si128((const __m128i *)p);
+    return vf_of(_mm512_cvtph_ps(_mm256_zextsi128_si256(half)));
+}
+
+SIMD_INLINE struct vf vf_load_bf16_half(const uint16_t *p) {
+    __m128i half = _mm_loadu_si128((const __m128i *)p);
+    __m512i wide = _mm512_cvtepu16_epi32(_mm256_zextsi128_si256(half));
+    return vf_of(_mm512_castsi512_ps(_mm512_slli_epi32(wide, 16)));
+}
+
+SIMD_INLINE void vf_store_f16(uint16_t *p, struct vf a) {
+    _mm256_storeu_si256((__m256i *)p, _mm512_cvtps_ph(a.v, _MM_FROUND_TO_NEAREST_INT));
+}
+
+SIMD_INLINE void vf_store_bf16(uint16_t *p, struct vf a) {
+    __m512i bits = _mm512_castps_si512(a.v);
+    __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+    __m512i rounding = _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff));
+    __m512i rounded = _mm512_srli_epi32(_mm512_add_epi32(bits, rounding), 16);
+    __m512i quiet = _mm512_or_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(0x40));
+    __mmask16 nan = _mm512_cmp_ps_mask(a.v, a.v, _CMP_UNORD_Q);
+    __m512i result = _mm512_mask_mov_epi32(rounded, nan, quiet);
+    _mm256_storeu_si256((__m256i *)p, _mm512_cvtepi32_epi16(result));
+}
+
+struct vd {
+    __m512d low, high;
+};
+
+SIMD_INLINE struct vd vd_zero(void) {
+    return (struct vd){_mm512_setzero_pd(), _mm512_setzero_pd()};
+}
+
+SIMD_INLINE __m512d vd_round(__m256 a, double rounding) {
+    __m512d r = _mm512_set1_pd(rounding);
+    return _mm512_sub_pd(_mm512_add_pd(_mm512_cvtps_pd(a), r), r);
+}
+
+SIMD_INLINE struct vd vd_add_rounded(struct vd sum, struct vf a, double rounding) {
+    sum.low = _mm512_add_pd(sum.low, vd_round(_mm512_castps512_ps256(a.v), rounding));
+    sum.high = _mm512_add_pd(sum.high, vd_round(_mm512_extractf32x8_ps(a.v, 1), rounding));
+    return sum;
+}
+
+SIMD_INLINE double vd_reduce_add(struct vd a) {
+    return _mm512_reduce_add_pd(_mm512_add_pd(a.low, a.high));
+}
+
+#endif

@@ -1,0 +1,204 @@
+/* struct vf for any machine: GNU C vectors of four floats, no instruction beyond the base set. */
+#ifndef QUIRE_KERNELS_CPU_SIMD_PORTABLE_H
+#define QUIRE_KERNELS_CPU_SIMD_PORTABLE_H
+
+#include "kernels/cpu/simd_base.h"
+
+typedef float float4 __attribute__((vector_size(16)));
+typedef int32_t int4 __attribute__((vector_size(16)));
+typedef uint32_t uint4 __attribute__((vector_size(16)));
+
+struct vf {
+    float4 v[4];
+};
+
+/* Rows, columns (of 16) and token groups (of 16) of the attention tiles kept in registers. */
+enum { VF_ROW_TILE = 2, VF_COLUMN_TILE = 1, VF_GROUP_TILE = 1 };
+
+#define VF_EACH(expression)                                                                        \
+    struct vf r;                                                                                   \
+    SIMD_UNROLL for (int i = 0; i < 4; i++) r.v[i] = (expression);                                 \
+    return r
+
+SIMD_INLINE float4 float4_select(int4 mask, float4 yes, float4 no) {
+    return (float4)((mask & (int4)yes) | (~mask & (int4)no));
+}
+
+SIMD_INLINE struct vf vf_set1(float x) {
+    VF_EACH(((float4){x, x, x, x}));
+}
+
+SIMD_INLINE struct vf vf_load(const float *p) {
+    struct vf r;
+    memcpy(&r, p, sizeof(r));
+    return r;
+}
+
+SIMD_INLINE void vf_store(float *p, struct vf a) {
+    memcpy(p, &a, sizeof(a));
+}
+
+SIMD_INLINE struct vf vf_add(struct vf a, struct vf b) {
+    VF_EACH(a.v[i] + b.v[i]);
+}
+
+SIMD_INLINE struct vf vf_sub(struct vf a, struct vf b) {
+    VF_EACH(a.v[i] - b.v[i]);
+}
+
+SIMD_INLINE struct vf vf_mul(struct vf a, struct vf b) {
+    VF_EACH(a.v[i] * b.v[i]);
+}
+
+SIMD_INLINE struct vf vf_div(struct vf a, struct vf b) {
+    VF_EACH(a.v[i] / b.v[i]);
+}
+
+/* a * b + c, rounded once where the machine can. */
+SIMD_INLINE struct vf vf_fma(struct vf a, struct vf b, struct vf c) {
+    VF_EACH(a.v[i] * b.v[i] + c.v[i]);
+}
+
+/* Of a NaN in a and a number in b both give b. */
+SIMD_INLINE struct vf vf_max(struct vf a, struct vf b) {
+    VF_EACH(float4_select(a.v[i] > b.v[i], a.v[i], b.v[i]));
+}
+
+SIMD_INLINE struct vf vf_min(struct vf a, struct vf b) {
+    VF_EACH(float4_select(a.v[i] < b.v[i], a.v[i], b.v[i]));
+}
+
+/* The bits of a plus (the bits of b shifted left by 23): adds b's low bits to a's exponent. */
+SIMD_INLINE struct vf vf_add_exponent(struct vf a, struct vf b) {
+    VF_EACH((float4)((uint4)a.v[i] + ((uint4)b.v[i] << 23)));
+}
+
+/* Lanes below n from a, the others from b. */
+SIMD_INLINE struct vf vf_first(int n, struct vf a, struct vf b) {
+    struct vf r = b;
+    for (int i = 0; i < n && i < 16; i++)
+        r.v[i / 4][i % 4] = a.v[i / 4][i % 4];
+    return r;
+}
+
+/* Bit i: lane i of a > (>=) lane i of b. */
+SIMD_INLINE unsigned vf_mask_gt(struct vf a, struct vf b) {
+    unsigned mask = 0;
+    for (int i = 0; i < 16; i++)
+        mask |= (unsigned)(a.v[i / 4][i % 4] > b.v[i / 4][i % 4]) << i;
+    return mask;
+}
+
+SIMD_INLINE unsigned vf_mask_ge(struct vf a, struct vf b) {
+    unsigned mask = 0;
+    for (int i = 0; i < 16; i++)
+        mask |= (unsigned)(a.v[i / 4][i % 4] >= b.v[i / 4][i % 4]) << i;
+    return mask;
+}
+
+SIMD_INLINE float vf_reduce_add(struct vf a) {
+    float4 s = (a.v[0] + a.v[2]) + (a.v[1] + a.v[3]);
+    return (s[0] + s[2]) + (s[1] + s[3]);
+}
+
+SIMD_INLINE float vf_reduce_max(struct vf a) {
+    float max = a.v[0][0];
+    for (int i = 1; i < 16; i++)
+        max = max > a.v[i / 4][i % 4] ? max : a.v[i / 4][i % 4];
+    return max;
+}
+
+/* (a0 a1 ...) (b0 b1 ...) -> evens (a0 a2 .. b0 b2 ..), odds; and back. */
+SIMD_INLINE void vf_split_pairs(struct vf a, struct vf b, struct vf *evens, struct vf *odds) {
+    for (int i = 0; i < 16; i++) {
+        struct vf source = i < 8 ? a : b;
+        int e = 2 * (i % 8), o = e + 1;
+        evens->v[i / 4][i % 4] = source.v[e / 4][e % 4];
+        odds->v[i / 4][i % 4] = source.v[o / 4][o % 4];
+    }
+}
+
+SIMD_INLINE void vf_join_pairs(struct vf evens, struct vf odds, struct vf *a, struct vf *b) {
+    for (int i = 0; i < 16; i++) {
+        struct vf *target = i < 8 ? a : b;
+        int e = 2 * (i % 8), o = e + 1;
+        target->v[e / 4][e % 4] = evens.v[i / 4][i % 4];
+        target->v[o / 4][o % 4] = odds.v[i / 4][i % 4];
+    }
+}
+
+/* Half precision by bits: exponent and mantissa scaled by 2^112, which also normalises denormals;
+ * infinities and NaN get the exponent 255. */
+SIMD_INLINE float4 float4_from_f16(const uint16_t *p) {
+    uint4 h = {p[0], p[1], p[2], p[3]};
+    uint4 sign = (h & 0x8000u) << 16, rest = h & 0x7fffu;
+    uint4 number = (uint4)((float4)(rest << 13) * 0x1p112f);
+    uint4 special = (uint4)(rest >= 0x7c00u) & 0x7f800000u;
+    return (float4)(sign | number | special);
+}
+
+SIMD_INLINE float4 float4_from_bf16(const uint16_t *p) {
+    uint4 h = {p[0], p[1], p[2], p[3]};
+    return (float4)(h << 16);
+}
+
+SIMD_INLINE struct vf vf_load_f16(const uint16_t *p) {
+    VF_EACH(float4_from_f16(p + 4 * i));
+}
+
+SIMD_INLINE struct vf vf_load_bf16(const uint16_t *p) {
+    VF_EACH(float4_from_bf16(p + 4 * i));
+}
+
+/* Eight elements, zeros above. */
+SIMD_INLINE struct vf vf_load_half(const float *p) {
+    struct vf r = vf_set1(0);
+    memcpy(&r, p, 8 * sizeof(float));
+    return r;
+}
+
+SIMD_INLINE struct vf vf_load_f16_half(const uint16_t *p) {
+    float4 zero = {0, 0, 0, 0};
+    return (struct vf){{float4_from_f16(p), float4_from_f16(p + 4), zero, zero}};
+}
+
+SIMD_INLINE struct vf vf_load_bf16_half(const uint16_t *p) {
+    float4 zero = {0, 0, 0, 0};
+    return (struct vf){{float4_from_bf16(p), float4_from_bf16(p + 4), zero, zero}};
+}
+
+/* Round to nearest even. */
+SIMD_INLINE void vf_store_f16(uint16_t *p, struct vf a) {
+    for (int i = 0; i < 16; i++)
+        p[i] = f16_from_f32(a.v[i / 4][i % 4]);
+}
+
+SIMD_INLINE void vf_store_bf16(uint16_t *p, struct vf a) {
+    for (int i = 0; i < 16; i++)
+        p[i] = bf16_from_f32(a.v[i / 4][i % 4]);
+}
+
+/* A sum of sampling weights in double. Each is first rounded to a multiple of 2^-34 (by adding and
+ * taking away `rounding`), which makes the sum of up to 2^18 of them exact in any order. */
+struct vd {
+    double v[16];
+};
+
+SIMD_INLINE struct vd vd_zero(void) {
+    return (struct vd){{0}};
+}
+
+SIMD_INLINE struct vd vd_add_rounded(struct vd sum, struct vf a, double rounding) {
+    for (int i = 0; i < 16; i++)
+        sum.v[i] += ((double)a.v[i / 4][i % 4] + rounding) - rounding;
+    return sum;
+}
+
+SIMD_INLINE double vd_reduce_add(struct vd a) {
+    double sum = 0;
+    for (int i = 0; i < 16; i++)
+        sum += a.v[i];
+    return sum;
+}
+
+#endif
