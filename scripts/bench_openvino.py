@@ -49,12 +49,14 @@ def measure(pipeline, options):
     for concurrency in options.concurrency:
         rounds = []
         for number in range(options.rounds):
-            prompts = make_prompts(concurrency, options.prompt_tokens, options.seed, concurrency, number)
+            prompts = make_prompts(concurrency, options.prompt_tokens, options.seed, concurrency,
+                                   number)
             rounds.append(run_round(pipeline, prompts, options.max_tokens))
             print(f"{concurrency} streams, round {number + 1} of {options.rounds}: "
                   f"{rounds[-1]['tokens_per_second']:.1f} tok/s", file=sys.stderr, flush=True)
         median = {name: statistics.median(one[name] for one in rounds) for name in rounds[0]}
-        yield {"name": "openvino-genai", "concurrency": concurrency, "rounds": rounds, "median": median}
+        yield {"name": "openvino-genai", "concurrency": concurrency, "rounds": rounds,
+               "median": median}
 
 
 def parse_options():

@@ -6,7 +6,7 @@ one has ended). With several --url the rounds alternate between the servers, so 
 the machine hits all of them; the table shows medians over the rounds and ratios to the first URL.
 
   scripts/bench_serve.py --url http://127.0.0.1:8000 --concurrency 1,8,32 --json result.json
-  scripts/bench_serve.py --url quire=http://127.0.0.1:8000 --pid 123 --url other=http://127.0.0.1:8080 --pid 124
+  scripts/bench_serve.py --url a=http://127.0.0.1:8000 --pid 12 --url b=http://127.0.0.1:8080 --pid 34
 
 Needs Python 3.9 and aiohttp.
 """
@@ -57,8 +57,11 @@ def resident_mb(pid):
 
 
 async def find_model(session, target):
-    async with session.get(target.url + "/v1/models") as reply:
-        return (await reply.json())["data"][0]["id"]
+    try:
+        async with session.get(target.url + "/v1/models") as reply:
+            return (await reply.json())["data"][0]["id"]
+    except (aiohttp.ClientError, KeyError, IndexError) as error:
+        sys.exit(f"{target.url}/v1/models does not list a model: {error}")
 
 
 def take_chunk(stream, chunk, sent, previous):
@@ -137,8 +140,8 @@ def summarise(rounds):
 async def measure(targets, options, progress):
     results = []
     timeout = aiohttp.ClientTimeout(total=options.timeout)
-    async with aiohttp.ClientSession(timeout=timeout,
-                                     connector=aiohttp.TCPConnector(limit=0)) as session:
+    connector = aiohttp.TCPConnector(limit=0, force_close=True)
+    async with aiohttp.ClientSession(timeout=timeout, connector=connector) as session:
         for target in targets:
             target.model = options.model or await find_model(session, target)
             progress(f"warming up {target.name}")
@@ -188,7 +191,8 @@ def parse_options():
     parser.add_argument("--requests", type=int, default=1, help="per stream and round; default 1")
     parser.add_argument("--rounds", type=int, default=3, help="default 3")
     parser.add_argument("--seed", type=int, default=0, help="of the prompts; default 0")
-    parser.add_argument("--timeout", type=float, default=600, help="seconds per request; default 600")
+    parser.add_argument("--timeout", type=float, default=600,
+                        help="seconds per request; default 600")
     parser.add_argument("--json", metavar="PATH", help="write all figures there")
     return parser.parse_args()
 
