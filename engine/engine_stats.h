@@ -21,27 +21,27 @@ void histogram_add(struct histogram *histogram, double value);
 
 struct engine_stats {
     /* now */
-    int32_t num_running;          /* sequences */
-    int32_t num_waiting;          /* sequences, the inbox included */
-    int32_t num_blocks;           /* of the pool */
-    int32_t num_used_blocks;      /* held by at least one sequence */
-    int64_t num_held_tokens;      /* tokens whose keys and values those blocks hold */
-    uint64_t step;                /* steps done; progress for health checks */
-    int64_t last_step_ns;         /* CLOCK_MONOTONIC at the end of the last step */
+    int32_t num_running;     /* sequences */
+    int32_t num_waiting;     /* sequences, the inbox included */
+    int32_t num_blocks;      /* of the pool */
+    int32_t num_used_blocks; /* held by at least one sequence */
+    int64_t num_held_tokens; /* tokens whose keys and values those blocks hold */
+    uint64_t step;           /* steps done; progress for health checks */
+    int64_t last_step_ns;    /* CLOCK_MONOTONIC at the end of the last step */
 
     /* since start */
-    uint64_t prompt_tokens;       /* computed, recomputation after preemption not counted */
+    uint64_t prompt_tokens; /* computed, recomputation after preemption not counted */
     uint64_t generation_tokens;
     uint64_t preemptions;
-    uint64_t finished[FINISH_ERROR + 1]; /* sequences by finish reason */
-    struct histogram time_to_first_token;       /* seconds */
-    struct histogram inter_token_latency;       /* seconds */
-    struct histogram time_per_output_token;     /* seconds, per request */
-    struct histogram e2e_latency;               /* seconds */
-    struct histogram queue_time;                /* seconds */
-    struct histogram inference_time;            /* seconds, first scheduled to finished */
-    struct histogram prefill_time;              /* seconds, first scheduled to first token */
-    struct histogram decode_time;               /* seconds, first token to finished */
+    uint64_t finished[FINISH_ERROR + 1];    /* sequences by finish reason */
+    struct histogram time_to_first_token;   /* seconds */
+    struct histogram inter_token_latency;   /* seconds */
+    struct histogram time_per_output_token; /* seconds, per request */
+    struct histogram e2e_latency;           /* seconds */
+    struct histogram queue_time;            /* seconds */
+    struct histogram inference_time;        /* seconds, first scheduled to finished */
+    struct histogram prefill_time;          /* seconds, first scheduled to first token */
+    struct histogram decode_time;           /* seconds, first token to finished */
     struct histogram request_prompt_tokens;
     struct histogram request_generation_tokens;
     struct histogram request_max_tokens;

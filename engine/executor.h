@@ -1,7 +1,7 @@
 /* All ranks as one: takes a batch, returns sampled tokens. The engine thread is its only caller.
  *
- * An interface, so that tests drive the whole engine with scripted tokens and no model. The real one
- * is worker_executor_create (worker_executor.h): ranks as threads of this process. */
+ * An interface, so that tests drive the whole engine with scripted tokens and no model. The real
+ * one is worker_executor_create (worker_executor.h): ranks as threads of this process. */
 #ifndef QUIRE_ENGINE_EXECUTOR_H
 #define QUIRE_ENGINE_EXECUTOR_H
 

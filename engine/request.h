@@ -2,7 +2,8 @@
  * engine. Immutable once submitted, but for the cancel flag and the stream.
  *
  * Reference-counted: request_create gives the caller one reference, engine_submit takes one of its
- * own. The front end may drop its reference at any time (after request_cancel if it lost interest). */
+ * own. The front end may drop its reference at any time (after request_cancel if it lost interest).
+ */
 #ifndef QUIRE_ENGINE_REQUEST_H
 #define QUIRE_ENGINE_REQUEST_H
 
@@ -13,19 +14,19 @@
 #include <stdint.h>
 
 struct request {
-    uint64_t id;                 /* set by engine_submit, rising */
+    uint64_t id; /* set by engine_submit, rising */
     struct sampling_params params;
-    int32_t *prompt;             /* [num_prompt_tokens], at least 1 */
+    int32_t *prompt; /* [num_prompt_tokens], at least 1 */
     int32_t num_prompt_tokens;
-    int32_t priority;            /* lower runs first; ties by arrival */
-    int64_t arrival_ns;          /* CLOCK_MONOTONIC, set by engine_submit */
+    int32_t priority;   /* lower runs first; ties by arrival */
+    int64_t arrival_ns; /* CLOCK_MONOTONIC, set by engine_submit */
     struct token_stream stream;
-    void *user;                  /* the front end's handle; the engine never looks at it */
+    void *user; /* the front end's handle; the engine never looks at it */
 
     atomic_bool cancelled;
     atomic_int references;
-    atomic_bool ready_listed;    /* engine: already on the ready list */
-    struct request *next;        /* engine: link in the inbox */
+    atomic_bool ready_listed; /* engine: already on the ready list */
+    struct request *next;     /* engine: link in the inbox */
 };
 
 /* Copies the prompt and the arrays inside params. NULL when memory is short. */

@@ -22,22 +22,22 @@ struct stop_string {
 };
 
 struct sampling_params {
-    int32_t num_choices;       /* n, 1..MAX_CHOICES */
-    int32_t max_tokens;        /* 0: score the prompt only */
-    int32_t min_tokens;        /* end tokens and stop strings do not count before this many */
-    float temperature;         /* 0: greedy */
+    int32_t num_choices; /* n, 1..MAX_CHOICES */
+    int32_t max_tokens;  /* 0: score the prompt only */
+    int32_t min_tokens;  /* end tokens and stop strings do not count before this many */
+    float temperature;   /* 0: greedy */
     float top_p;
     float min_p;
-    int32_t top_k;             /* <= 0: all */
+    int32_t top_k; /* <= 0: all */
     float repetition_penalty;
     float frequency_penalty;
     float presence_penalty;
-    uint64_t seed;             /* always set: the front end draws one when the caller gave none */
-    int32_t num_logprobs;      /* of generated tokens: -1 none, 0..SAMPLE_MAX_LOGPROBS */
+    uint64_t seed;               /* always set: the front end draws one when the caller gave none */
+    int32_t num_logprobs;        /* of generated tokens: -1 none, 0..SAMPLE_MAX_LOGPROBS */
     int32_t num_prompt_logprobs; /* of prompt tokens: -1 none, else as above */
     bool ignore_eos;
-    bool include_stop_string;  /* keep the matched stop string in the text */
-    bool skip_special_tokens;  /* leave special tokens out of the text; default true */
+    bool include_stop_string; /* keep the matched stop string in the text */
+    bool skip_special_tokens; /* leave special tokens out of the text; default true */
     int32_t num_stop_strings;
     const struct stop_string *stop_strings;
     int32_t num_stop_tokens;

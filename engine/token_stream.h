@@ -1,9 +1,10 @@
 /* The outlet of one request: events from the engine thread to the front end.
  *
  * One writer (the engine thread), one reader. The writer never waits: events are appended to a
- * buffer under a short lock; the reader takes the whole buffer at once. A reader that lags makes the
- * buffer grow past TOKEN_STREAM_STALL_BYTES: the scheduler then leaves the request out of its steps
- * until it is read (or aborts it after a while), so the buffer stays bounded by that plus one step.
+ * buffer under a short lock; the reader takes the whole buffer at once. A reader that lags makes
+ * the buffer grow past TOKEN_STREAM_STALL_BYTES: the scheduler then leaves the request out of its
+ * steps until it is read (or aborts it after a while), so the buffer stays bounded by that plus one
+ * step.
  *
  * Text of an event is always whole UTF-8 characters. Text that may begin a stop string is held back
  * until that is decided, so text may come later than the token that produced it. */
@@ -40,24 +41,25 @@ struct top_logprob {
 
 enum token_event_kind {
     TOKEN_EVENT_PROMPT, /* scored prompt tokens, in order, in one or more events per choice 0;
-                           before any TEXT event of the request; only with num_prompt_logprobs >= 0 */
+                           before any TEXT event of the request; only with num_prompt_logprobs >= 0
+                         */
     TOKEN_EVENT_TEXT,   /* generated tokens and/or text, and the end of a choice */
 };
 
 /* Pointers are valid until the next token_stream_take or _finish of that buffer. */
 struct token_event {
     enum token_event_kind kind;
-    int32_t choice;     /* 0..num_choices-1 */
-    const char *text;   /* may be empty */
+    int32_t choice;   /* 0..num_choices-1 */
+    const char *text; /* may be empty */
     size_t text_bytes;
     int32_t num_tokens; /* tokens this event accounts for */
     const struct token_record *tokens;
     const struct top_logprob *top;
     int32_t num_top;
     enum finish_reason finish;
-    int32_t stop_token;        /* with FINISH_STOP: the stop_token_ids entry that matched, else -1 */
-    int32_t stop_string;       /* with FINISH_STOP: index of the stop string that matched, else -1 */
-    int32_t num_generated;     /* of this choice so far, the end token included */
+    int32_t stop_token;    /* with FINISH_STOP: the stop_token_ids entry that matched, else -1 */
+    int32_t stop_string;   /* with FINISH_STOP: index of the stop string that matched, else -1 */
+    int32_t num_generated; /* of this choice so far, the end token included */
     int32_t num_cached_tokens; /* prompt tokens found in the prefix cache */
 };
 

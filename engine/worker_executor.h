@@ -7,14 +7,14 @@
 #include "models/model.h"
 
 struct worker_config {
-    const char *backend;            /* "cpu", "cpu-ref" */
-    int32_t num_threads;            /* compute threads of the rank; 0: one per available core */
+    const char *backend; /* "cpu", "cpu-ref" */
+    int32_t num_threads; /* compute threads of the rank; 0: one per available core */
     int32_t max_model_len;
     int32_t max_num_seqs;
     int32_t max_num_batched_tokens;
     int32_t block_size;
     enum dtype kv_dtype;
-    size_t kv_memory_bytes;         /* 0: chosen from the memory at hand */
+    size_t kv_memory_bytes; /* 0: chosen from the memory at hand */
 };
 
 /* One line per part, for the memory table printed at start. */

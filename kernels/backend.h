@@ -4,8 +4,8 @@
  * only `download` and `synchronize` wait. (The CPU backend does the work at once.) Shapes are row
  * major, outermost first, and checked by the caller: an op never fails. Device memory comes from
  * `buffer_alloc`, at start only. Activations are `activation_dtype` (float on the CPU); logits are
- * always float. A row's result never depends on which other rows are in the call (batch invariance):
- * the CPU backend keeps this bit for bit.
+ * always float. A row's result never depends on which other rows are in the call (batch
+ * invariance): the CPU backend keeps this bit for bit.
  *
  * `step_begin` hands over the arrays of one step; the ops that need token ids, positions, slots or
  * block tables read them from there until the next `step_begin`.
@@ -70,15 +70,15 @@ size_t kv_block_bytes(const struct kv_layout *layout);
  * ones of its context_lens[s] tokens. Token ids are < vocab, slots and blocks < the pool (CHECKed
  * by the batch builder's tests, trusted here). */
 struct step_inputs {
-    int32_t num_tokens;           /* T */
-    int32_t num_seqs;             /* S */
-    int32_t max_blocks_per_seq;   /* row stride of block_tables */
-    const int32_t *token_ids;     /* [T] */
-    const int32_t *positions;     /* [T] */
-    const int32_t *slot_mapping;  /* [T] */
-    const int32_t *query_start;   /* [S + 1] */
-    const int32_t *context_lens;  /* [S] tokens in the cache after this step */
-    const int32_t *block_tables;  /* [S][max_blocks_per_seq] */
+    int32_t num_tokens;          /* T */
+    int32_t num_seqs;            /* S */
+    int32_t max_blocks_per_seq;  /* row stride of block_tables */
+    const int32_t *token_ids;    /* [T] */
+    const int32_t *positions;    /* [T] */
+    const int32_t *slot_mapping; /* [T] */
+    const int32_t *query_start;  /* [S + 1] */
+    const int32_t *context_lens; /* [S] tokens in the cache after this step */
+    const int32_t *block_tables; /* [S][max_blocks_per_seq] */
 };
 
 struct rmsnorm_args {
@@ -91,9 +91,9 @@ struct rmsnorm_args {
 };
 
 struct linear_args {
-    const void *x; /* [num_rows, cols] */
+    const void *x;               /* [num_rows, cols] */
     const struct matrix *weight; /* [rows, cols] */
-    void *out;       /* [num_rows, rows]; float when float_out, else activation_dtype */
+    void *out;                   /* [num_rows, rows]; float when float_out, else activation_dtype */
     int32_t num_rows;
     bool accumulate; /* out += x W^T (the residual) instead of out = x W^T */
     bool float_out;  /* the head: logits in float */
@@ -102,13 +102,15 @@ struct linear_args {
 /* Rotates q in place and k on its way into the cache; stores k and v in the step's slots.
  * A row of qkv is [q heads | k heads | v heads] x head_dim. */
 struct rope_store_args {
-    void *qkv;               /* [T, (num_q_heads + 2 * num_kv_heads) * head_dim] */
-    const float *rope_table; /* [max positions][rotary_dim]: cos of the rotary_dim/2 pairs, then sin */
+    void *qkv; /* [T, (num_q_heads + 2 * num_kv_heads) * head_dim] */
+    const float
+        *rope_table; /* [max positions][rotary_dim]: cos of the rotary_dim/2 pairs, then sin */
     struct kv_cache *cache;
     int32_t layer;
     int32_t num_q_heads;
     int32_t rotary_dim; /* first elements of each head that rotate; even, <= head_dim */
-    bool interleaved;   /* pairs are (2i, 2i+1), as GGUF llama files have them; else (i, i + rotary_dim/2) */
+    bool interleaved;   /* pairs are (2i, 2i+1), as GGUF llama files have them; else (i, i +
+                           rotary_dim/2) */
 };
 
 /* Causal attention of every query token over its sequence's cached tokens, through the block
@@ -187,7 +189,7 @@ struct backend {
 
 /* What the workspace of the ops may have to hold; fixed at start. */
 struct backend_config {
-    int num_threads;         /* CPU: compute threads including the caller; 0: one per available core */
+    int num_threads; /* CPU: compute threads including the caller; 0: one per available core */
     int32_t max_step_tokens; /* largest T */
     int32_t max_step_seqs;   /* largest S */
     const char *isa;         /* CPU: NULL or "auto": best available; else "portable", "avx2",

@@ -45,11 +45,11 @@ struct sample_row {
     float top_p;          /* (0, 1] */
     float min_p;          /* [0, 1] */
     int32_t top_k;        /* <= 0: all */
-    float repetition_penalty;           /* > 0; 1: none */
-    float frequency_penalty;            /* 0: none */
-    float presence_penalty;             /* 0: none */
-    int32_t first_count, num_counts;    /* range in sample_args.counts; distinct tokens */
-    int32_t first_bias, num_biases;     /* range in sample_args.biases; distinct tokens */
+    float repetition_penalty;        /* > 0; 1: none */
+    float frequency_penalty;         /* 0: none */
+    float presence_penalty;          /* 0: none */
+    int32_t first_count, num_counts; /* range in sample_args.counts; distinct tokens */
+    int32_t first_bias, num_biases;  /* range in sample_args.biases; distinct tokens */
 };
 
 /* Result of one row. Without num_logprobs >= 0 only `token` is meaningful. */

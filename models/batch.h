@@ -14,12 +14,12 @@ struct batch {
     /* Rows of the head: row r takes the hidden state of token logit_rows[r] and does what
      * sample_rows[r] says (draw the next token, or score a given one). */
     int32_t num_rows;
-    const int32_t *logit_rows;              /* [num_rows], each < inputs.num_tokens, rising */
-    const struct sample_row *sample_rows;   /* [num_rows] */
+    const int32_t *logit_rows;            /* [num_rows], each < inputs.num_tokens, rising */
+    const struct sample_row *sample_rows; /* [num_rows] */
     int32_t num_counts;
     const struct token_count *token_counts; /* [num_counts], see sample_row.first_count */
     int32_t num_biases;
-    const struct token_bias *token_biases;  /* [num_biases], see sample_row.first_bias */
+    const struct token_bias *token_biases; /* [num_biases], see sample_row.first_bias */
 };
 
 /* The only thing that comes back up. `rows` is the caller's, with room for batch->num_rows. */

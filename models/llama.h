@@ -1,5 +1,6 @@
 /* The one transformer of the LLaMA family, written against the op table. One per rank, used by the
- * rank's worker thread. Everything is allocated by llama_create; llama_forward allocates nothing. */
+ * rank's worker thread. Everything is allocated by llama_create; llama_forward allocates nothing.
+ */
 #ifndef QUIRE_MODELS_LLAMA_H
 #define QUIRE_MODELS_LLAMA_H
 
@@ -12,8 +13,8 @@ struct llama;
 
 struct llama_limits {
     int32_t max_step_tokens; /* largest inputs.num_tokens */
-    int32_t max_logit_rows;  /* logits are computed this many rows at a time; any number of rows in a
-                                batch works, in chunks of this workspace */
+    int32_t max_logit_rows; /* logits are computed this many rows at a time; any number of rows in a
+                               batch works, in chunks of this workspace */
 };
 
 /* Does not take ownership of its arguments; they outlive the llama. */

@@ -26,9 +26,9 @@ struct model_config {
     int32_t max_position; /* tokens the model was trained for */
     float rms_norm_eps;
     float rope_theta;
-    int32_t rotary_dim;      /* <= head_dim, even */
-    bool rope_interleaved;   /* see rope_store_args */
-    bool tied_embeddings;    /* no separate head */
+    int32_t rotary_dim;    /* <= head_dim, even */
+    bool rope_interleaved; /* see rope_store_args */
+    bool tied_embeddings;  /* no separate head */
 };
 
 struct model {

@@ -32,8 +32,8 @@ struct tensor_info {
 };
 
 enum metadata_type {
-    METADATA_UINT,   /* any unsigned integer or bool */
-    METADATA_INT,    /* any signed integer */
+    METADATA_UINT, /* any unsigned integer or bool */
+    METADATA_INT,  /* any signed integer */
     METADATA_FLOAT,
     METADATA_STRING,
     METADATA_ARRAY,
@@ -51,8 +51,8 @@ struct metadata {
         struct {
             enum metadata_type element_type; /* never ARRAY */
             uint64_t count;
-            const void *data;      /* raw, unaligned */
-            uint8_t element_bytes; /* of a number; 0 for strings */
+            const void *data;               /* raw, unaligned */
+            uint8_t element_bytes;          /* of a number; 0 for strings */
             const uint64_t *string_offsets; /* [count] byte offsets from data, for strings */
         } as_array;
     };

@@ -16,10 +16,10 @@ struct layer_weights {
 };
 
 struct weights {
-    struct matrix *embedding;     /* [vocab, hidden] */
-    struct matrix *head;          /* [vocab, hidden]; the same pointer as embedding when tied */
-    struct buffer output_norm;    /* float [hidden] */
-    struct buffer rope_table;     /* float [max_model_len][rotary_dim], see rope_store_args */
+    struct matrix *embedding;  /* [vocab, hidden] */
+    struct matrix *head;       /* [vocab, hidden]; the same pointer as embedding when tied */
+    struct buffer output_norm; /* float [hidden] */
+    struct buffer rope_table;  /* float [max_model_len][rotary_dim], see rope_store_args */
     int32_t num_layers;
     struct layer_weights *layers; /* [num_layers] */
     size_t bytes;                 /* device memory taken, for the memory table */

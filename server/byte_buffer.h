@@ -19,7 +19,7 @@ void byte_buffer_printf(struct byte_buffer *buffer, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 /* Drops the first length bytes. */
 void byte_buffer_consume(struct byte_buffer *buffer, size_t length);
-void byte_buffer_clear(struct byte_buffer *buffer); /* keeps the memory */
+void byte_buffer_clear(struct byte_buffer *buffer);  /* keeps the memory */
 void byte_buffer_finish(struct byte_buffer *buffer); /* frees; leaves it empty */
 
 #endif
