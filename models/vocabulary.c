@@ -94,7 +94,7 @@ struct text vocabulary_piece(const struct vocabulary *v, int32_t token) {
     CHECK(token >= 0 && token < v->size);
     uint8_t type = v->types[token];
     uint32_t length = vocabulary_length(v, token);
-    if (length == 0 || type == TOKEN_CONTROL || type == TOKEN_UNKNOWN || type == TOKEN_USER_DEFINED)
+    if (length == 0 || type == TOKEN_CONTROL || type == TOKEN_UNKNOWN)
         return vocabulary_raw(v, token);
     return (struct text){v->arena + v->offsets[token], length};
 }
@@ -168,11 +168,20 @@ static int allocate(struct vocabulary *v, size_t arena_bytes, struct error *err)
     return 0;
 }
 
+/* Added tokens are written as the text they match, the others in the byte-level alphabet. */
+static int64_t token_bytes(const struct vocabulary *v, int32_t token, char *out) {
+    struct text written = vocabulary_raw(v, token);
+    if (v->types[token] != TOKEN_USER_DEFINED)
+        return vocabulary_decode(written, out);
+    memcpy(out, written.data, written.length);
+    return (int64_t)written.length;
+}
+
 static void decode_tokens(struct vocabulary *v) {
     uint32_t used = 0;
     v->offsets[0] = 0;
     for (int32_t i = 0; i < v->size; i++) {
-        int64_t length = vocabulary_decode(vocabulary_raw(v, i), v->arena + used);
+        int64_t length = token_bytes(v, i, v->arena + used);
         const char *bytes = v->arena + used;
         used += length > 0 ? (uint32_t)length : 0;
         v->offsets[i + 1] = used;

@@ -2,7 +2,8 @@
  * `tokenizer.ggml.token_type` state them, with a hash from bytes to id.
  *
  * Byte-level vocabularies write each byte as one visible character (GPT-2's alphabet: printable
- * Latin-1 as itself, the other 68 bytes as U+0100 on). All tokens are decoded to raw bytes once, at
+ * Latin-1 as itself, the other 68 bytes as U+0100 on); tokens that users added are written as the
+ * text they match, as llama.cpp's converter does. All tokens are decoded to raw bytes once, at
  * init, into one arena; the written form stays in the file's mapping. Immutable after init.
  *
  * Duplicates: the last token with the same bytes is the one found, as when Hugging Face's loader
@@ -64,7 +65,7 @@ static inline uint32_t vocabulary_length(const struct vocabulary *vocabulary, in
     return vocabulary->offsets[token + 1] - vocabulary->offsets[token];
 }
 
-/* What the token stands for in the output: its decoded bytes, and for control and added tokens, or
+/* What the token stands for in the output: its decoded bytes; for control and unknown tokens, and
  * where the written form is not in the alphabet, the written form. */
 struct text vocabulary_piece(const struct vocabulary *vocabulary, int32_t token);
 /* The written form. */
