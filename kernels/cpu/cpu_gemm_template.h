@@ -62,6 +62,15 @@ static ALWAYS_INLINE void store_tile(const struct gemm_job *job, int32_t strip, 
     }
 }
 
+/* The panels lie in the order they are read, so what the next step of `num_strips` needs is as far
+ * ahead as this step is long. Without it a tile of many rows alternates between waiting for memory
+ * and computing. */
+static ALWAYS_INLINE void prefetch(const uint8_t *p, size_t bytes) {
+    UNROLL
+    for (size_t i = 0; i < bytes; i += 64)
+        __builtin_prefetch(p + i);
+}
+
 static ALWAYS_INLINE vint start_value(const struct gemm_block *block, enum dtype dtype) {
     if (dtype == DTYPE_Q4_1)
         return vint_zero();
@@ -102,6 +111,7 @@ static ALWAYS_INLINE void quantised_tile(enum dtype dtype, const struct gemm_job
     size_t num_blocks = (size_t)job->depth / GEMM_BLOCK;
     const struct gemm_block *blocks =
         (const struct gemm_block *)job->activations + (size_t)row * num_blocks;
+    size_t ahead = (size_t)num_strips * job->panel_bytes;
     const uint8_t *codes[MAX_STRIPS], *scales[MAX_STRIPS];
     vfloat sums[MAX_SUMS];
     UNROLL
@@ -115,9 +125,12 @@ static ALWAYS_INLINE void quantised_tile(enum dtype dtype, const struct gemm_job
         sums[i] = vfloat_zero();
     for (size_t b = 0; b < num_blocks; b++) {
         UNROLL
-        for (int s = 0; s < num_strips; s++)
+        for (int s = 0; s < num_strips; s++) {
+            prefetch(codes[s] + b * code_bytes + ahead, code_bytes);
+            prefetch(scales[s] + b * scale_bytes + ahead, scale_bytes);
             add_block(dtype, codes[s] + b * code_bytes, scales[s] + b * scale_bytes, blocks,
                       num_rows, sums + s, num_strips);
+        }
         blocks += num_rows;
     }
     store_tile(job, strip, row, sums, num_rows, num_strips);
@@ -134,6 +147,7 @@ static ALWAYS_INLINE void plain_tile(enum dtype dtype, const struct gemm_job *jo
     const size_t item_bytes = dtype == DTYPE_F32 ? 4 : 2;
     size_t depth = (size_t)job->depth;
     const float *x = (const float *)job->activations + (size_t)row * depth;
+    size_t ahead = (size_t)num_strips * job->panel_bytes;
     const uint8_t *weights[MAX_STRIPS];
     vfloat sums[MAX_SUMS];
     UNROLL
@@ -145,6 +159,7 @@ static ALWAYS_INLINE void plain_tile(enum dtype dtype, const struct gemm_job *jo
     for (size_t k = 0; k < depth; k++) {
         UNROLL
         for (int s = 0; s < num_strips; s++) {
+            prefetch(weights[s] + k * GEMM_PANEL_COLUMNS * item_bytes + ahead, item_bytes);
             vfloat w = load_plain(dtype, weights[s] + k * GEMM_PANEL_COLUMNS * item_bytes);
             UNROLL
             for (int r = 0; r < num_rows; r++)
