@@ -1,0 +1,165 @@
+/* Speed of the matrix product: 10^9 multiply-adds per second by element type, shape and number of
+ * rows, with the limits of the machine measured beside it.
+ *
+ *   bench_linear [ISA [THREADS]]     default: auto 1
+ *
+ * Each cell takes turns over copies of the matrix that together exceed the second cache many times,
+ * as the layers of a model do; the time includes quantising the activations. Best of several
+ * repeats, because other work on the machine only ever makes it slower. */
+#include "kernels/backend.h"
+#include "tests/kernels/machine_limits.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define COPIES_BYTES ((size_t)48 << 20)
+#define MAX_COPIES 64
+#define MAX_ROWS 128
+#define CELL_SECONDS 0.012
+#define REPEATS 5
+
+static const enum dtype dtypes[] = {DTYPE_Q4_0, DTYPE_Q4_1, DTYPE_Q8_0,
+                                    DTYPE_BF16, DTYPE_F16,  DTYPE_F32};
+static const struct { int32_t rows, cols; } shapes[] = {{1536, 576}, {576, 1536}, {49152, 576}};
+static const int32_t row_counts[] = {1, 2, 4, 8, 12, 16, 32, 64, 128};
+
+struct bench {
+    struct backend *backend;
+    int num_threads;
+    struct matrix *copies[MAX_COPIES];
+    int num_copies;
+    int32_t rows, cols;
+    size_t bytes; /* of one copy */
+    float *x;
+    float *out;
+};
+
+_Noreturn static void fail(const char *message) {
+    fprintf(stderr, "bench_linear: %s\n", message);
+    exit(1);
+}
+
+static void *allocate(size_t bytes) {
+    void *p = calloc(1, bytes);
+    if (p == NULL)
+        fail("out of memory");
+    return p;
+}
+
+/* Random bytes, with scales of about 0.01 where the type has them. */
+static void *random_weights(enum dtype dtype, int32_t rows, int32_t cols) {
+    size_t bytes = dtype_row_bytes(dtype, (size_t)cols) * (size_t)rows;
+    size_t block_bytes = dtype_block_bytes(dtype);
+    uint8_t *data = allocate(bytes);
+    uint32_t seed = 1;
+    for (size_t i = 0; i < bytes; i++) {
+        seed = seed * 1664525u + 1013904223u;
+        data[i] = (uint8_t)(seed >> 24);
+        bool scale = dtype_is_quantised(dtype) && i % block_bytes < (dtype == DTYPE_Q4_1 ? 4 : 2);
+        bool top_byte =
+            dtype_is_quantised(dtype) ? scale && i % 2 == 1 : i % block_bytes == block_bytes - 1;
+        if (top_byte)
+            data[i] = 0x20;
+    }
+    return data;
+}
+
+static void bench_open(struct bench *bench, enum dtype dtype, int32_t rows, int32_t cols) {
+    struct matrix_part part = {
+        .dtype = dtype, .rows = rows, .data = random_weights(dtype, rows, cols)};
+    struct error err;
+    bench->rows = rows;
+    bench->cols = cols;
+    bench->bytes = dtype_row_bytes(dtype, (size_t)cols) * (size_t)rows;
+    size_t copies = COPIES_BYTES / bench->bytes + 1;
+    bench->num_copies = copies < MAX_COPIES ? (int)copies : MAX_COPIES;
+    for (int i = 0; i < bench->num_copies; i++)
+        if (bench->backend->ops->matrix_create(bench->backend, &part, 1, cols, &bench->copies[i],
+                                               &err) != 0)
+            fail(err.message);
+    free((void *)part.data);
+    bench->x = allocate((size_t)MAX_ROWS * (size_t)cols * sizeof(float));
+    bench->out = allocate((size_t)MAX_ROWS * (size_t)rows * sizeof(float));
+    for (int i = 0; i < MAX_ROWS * cols; i++)
+        bench->x[i] = (float)(i * 37 % 201 - 100) / 100.0f;
+}
+
+static void bench_close(struct bench *bench) {
+    for (int i = 0; i < bench->num_copies; i++)
+        bench->backend->ops->matrix_destroy(bench->backend, bench->copies[i]);
+    free(bench->x);
+    free(bench->out);
+}
+
+/* One thread is timed by its own clock, several by the time of day. */
+static double now(const struct bench *bench) {
+    if (bench->num_threads == 1)
+        return machine_limits_thread_time();
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Seconds per call, best repeat. */
+static double time_rows(const struct bench *bench, int32_t num_rows) {
+    struct linear_args args = {
+        .x = bench->x, .out = bench->out, .num_rows = num_rows, .float_out = true};
+    double best = 1e9;
+    int copy = 0;
+    for (int repeat = 0; repeat < REPEATS; repeat++) {
+        double start = now(bench), seconds;
+        int calls = 0;
+        do {
+            args.weight = bench->copies[copy++ % bench->num_copies];
+            bench->backend->ops->linear(bench->backend, &args);
+            calls++;
+            seconds = now(bench) - start;
+        } while (seconds < CELL_SECONDS || calls < bench->num_copies);
+        best = seconds / calls < best ? seconds / calls : best;
+    }
+    return best;
+}
+
+static void print_limits(void) {
+    struct machine_limits limits;
+    machine_limits_probe(&limits);
+    printf("one thread at most (%s): int8 %.0f GMAC/s, float %.0f GMAC/s; read 1 MiB %.0f, "
+           "64 MiB %.1f, 512 MiB %.1f GB/s\n",
+           limits.vectors, limits.int8_gmacs, limits.float_gmacs, limits.read_1m_gbs,
+           limits.read_64m_gbs, limits.read_512m_gbs);
+}
+
+int main(int argc, char **argv) {
+    struct backend_config config = {.isa = argc > 1 ? argv[1] : "auto",
+                                    .num_threads = argc > 2 ? atoi(argv[2]) : 1,
+                                    .max_step_tokens = MAX_ROWS,
+                                    .max_step_seqs = 1};
+    struct error err;
+    struct bench bench = {.backend = backend_open("cpu", &config, &err),
+                          .num_threads = config.num_threads};
+    if (bench.backend == NULL)
+        fail(err.message);
+    print_limits();
+    printf("%s\nGMAC/s by rows; in brackets GB/s of weights read at 1 row\n",
+           bench.backend->description);
+    for (size_t t = 0; t < sizeof(dtypes) / sizeof(dtypes[0]); t++) {
+        for (size_t s = 0; s < sizeof(shapes) / sizeof(shapes[0]); s++) {
+            bench_open(&bench, dtypes[t], shapes[s].rows, shapes[s].cols);
+            printf("%-5s %5d x %4d:", dtype_name(dtypes[t]), bench.rows, bench.cols);
+            for (size_t m = 0; m < sizeof(row_counts) / sizeof(row_counts[0]); m++) {
+                double seconds = time_rows(&bench, row_counts[m]);
+                double macs = (double)row_counts[m] * bench.rows * bench.cols;
+                printf("  %d: %.0f", row_counts[m], macs / seconds / 1e9);
+                if (row_counts[m] == 1)
+                    printf(" (%.1f)", (double)bench.bytes / seconds / 1e9);
+            }
+            printf("\n");
+            fflush(stdout);
+            bench_close(&bench);
+        }
+    }
+    backend_close(bench.backend);
+    return 0;
+}
