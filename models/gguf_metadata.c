@@ -155,8 +155,8 @@ static int read_number_array(struct gguf_reader *r, struct metadata *out, uint32
 }
 
 static int read_array(struct gguf_reader *r, struct metadata *out) {
-    uint32_t type;
-    uint64_t count;
+    uint32_t type = 0;
+    uint64_t count = 0;
     if (read_type(r, out->key, &type) != 0)
         return -1;
     if (type == GGUF_ARRAY)
@@ -185,7 +185,7 @@ static int read_string_value(struct gguf_reader *r, struct metadata *out) {
  * frees what was not allocated. */
 static int read_entry(struct gguf_reader *r, uint64_t index, struct metadata *out) {
     char what[64];
-    uint32_t type;
+    uint32_t type = 0;
     snprintf(what, sizeof(what), "metadata key %" PRIu64, index);
     if (gguf_read_name(r, what, MAX_KEY_BYTES, &out->key) != 0)
         return -1;

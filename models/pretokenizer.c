@@ -201,7 +201,7 @@ static int split(const struct run *run, int depth, const char *span, size_t leng
     if (length == 0)
         return 0;
     const struct pretokenizer *p = run->pretokenizer;
-    if (depth == p->num_splits)
+    if (depth == MAX_SPLITS || depth == p->num_splits)
         return run->sink(run->context, span, length);
     pcre2_match_data *match = run->scratch->matches[depth];
     const size_t *range = pcre2_get_ovector_pointer(match);

@@ -144,7 +144,7 @@ int json_fields_read(const cJSON *object, const struct json_field *fields, int n
 int json_read_int(const cJSON *item, const char *path, int64_t min, int64_t max, int64_t *out,
                   struct api_error *err) {
     struct json_field field = {.kind = JSON_FIELD_INT, .min = (double)min, .max = (double)max};
-    double number;
+    double number = 0;
     if (read_number(item, &field, path, &number, err) != 0)
         return -1;
     *out = (int64_t)number;
