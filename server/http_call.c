@@ -191,14 +191,15 @@ void call_output_drained(struct connection *connection) {
     engine_resume_reading(connection->server->engine);
 }
 
-/* A call that is done needs no cancelling. */
+/* A request that has finished must not be cancelled. A call of several that is done may still have
+ * some that run: it is over when one of them fails. */
 static void cancel_all(struct http_server *server, struct completion_call *call) {
-    bool is_done = completion_call_is_done(call);
     int num_requests = completion_call_num_requests(call);
+    bool has_finished = completion_call_is_done(call) && num_requests == 1;
     for (int i = 0; i < num_requests; i++) {
         struct request *request = completion_call_request(call, i);
         request->user = NULL;
-        if (!is_done)
+        if (!has_finished)
             engine_cancel(server->engine, request);
     }
 }

@@ -1,0 +1,19 @@
+/* The subcommands of the program. Each takes the arguments behind its name and returns the exit
+ * status: 0, EX_USAGE (64), EX_SOFTWARE (70: the device failed), EX_OSERR (71: the system refused,
+ * for instance a port in use) or EX_CONFIG (78: configuration or model refused). */
+#ifndef QUIRE_SERVER_COMMAND_LINE_H
+#define QUIRE_SERVER_COMMAND_LINE_H
+
+#include "config/error.h"
+#include "models/model.h"
+
+int command_serve(int argc, char *const *argv);
+int command_inspect(int argc, char *const *argv);
+
+/* model_open; a file that cannot be read is refused (ERROR_MODEL) like one that is broken. */
+int command_open_model(const char *path, struct model **out, struct error *err);
+
+/* The exit status that stands for an error. */
+int command_exit_status(const struct error *err);
+
+#endif

@@ -1,0 +1,312 @@
+/* `quire serve`: the order of start and stop.
+ *
+ * The model and the device come first because they take longest and fail most; then the socket, so
+ * that clients can already wait in its backlog; then the engine and one token through it; only then
+ * is the service ready. Stopping is the same in reverse. SIGTERM and SIGINT are blocked from the
+ * start, before any thread exists, and looked at between the steps of loading. */
+#include "server/command_line.h"
+
+#include "config/log.h"
+#include "config/options.h"
+#include "engine/engine.h"
+#include "engine/worker_executor.h"
+#include "models/model.h"
+#include "server/http_server.h"
+#include "server/listen_socket.h"
+#include "server/self_test.h"
+#include "server/service.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sysexits.h>
+#include <time.h>
+#include <unistd.h>
+
+#define MAX_PROMPTS 1024
+#define STALL_TIMEOUT_MS 10000
+#define SELF_TEST_TIMEOUT_MS 120000
+#define LOAD_TIMEOUT_S 600
+
+struct serve {
+    struct timespec started;
+    struct options options;
+    struct model *model;
+    struct executor *executor;
+    struct worker_memory memory;
+    int32_t max_model_len;
+    int wake_fd;
+    struct listen_socket socket;
+    struct engine *engine;
+    struct auth *auth;
+    char model_name[256];   /* the file's stem */
+    char *default_names[1]; /* -> model_name */
+    char fingerprint[64];
+    struct api_context context;
+    struct http_server *http;
+};
+
+static double ms_since(const struct timespec *start) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)(now.tv_sec - start->tv_sec) * 1e3 +
+           (double)(now.tv_nsec - start->tv_nsec) / 1e6;
+}
+
+static void block_signals(sigset_t *out) {
+    sigemptyset(out);
+    sigaddset(out, SIGTERM);
+    sigaddset(out, SIGINT);
+    pthread_sigmask(SIG_BLOCK, out, NULL);
+}
+
+/* A signal that came while loading. */
+static bool is_stop_requested(const sigset_t *signals) {
+    return sigtimedwait(signals, NULL, &(struct timespec){0}) > 0;
+}
+
+static enum log_level parse_log_level(const char *name) {
+    static const char *const names[] = {"error", "warning", "info", "debug"};
+    int level = LOG_ERROR;
+    while (level < LOG_DEBUG && strcmp(names[level], name) != 0)
+        level++;
+    return (enum log_level)level;
+}
+
+static enum dtype kv_dtype(const char *name, const struct model *model) {
+    if (strcmp(name, "f32") == 0)
+        return DTYPE_F32;
+    if (strcmp(name, "f16") == 0)
+        return DTYPE_F16;
+    if (strcmp(name, "bf16") == 0)
+        return DTYPE_BF16;
+    return model_default_kv_dtype(model);
+}
+
+static int open_model(struct serve *serve, struct error *err) {
+    const struct options *options = &serve->options;
+    if (command_open_model(options->model, &serve->model, err) != 0)
+        return -1;
+    int32_t trained = serve->model->config.max_position;
+    if (options->max_model_len > trained)
+        return error_set(err, ERROR_CONFIG,
+                         "max-model-len: %lld; the model was trained for at most %d tokens",
+                         (long long)options->max_model_len, trained);
+    serve->max_model_len = options->max_model_len ? (int32_t)options->max_model_len : trained;
+    return 0;
+}
+
+static int open_executor(struct serve *serve, struct error *err) {
+    const struct options *options = &serve->options;
+    const struct worker_config config = {
+        .backend = "cpu",
+        .num_threads = (int32_t)options->threads,
+        .max_model_len = serve->max_model_len,
+        .max_num_seqs = (int32_t)options->max_num_seqs,
+        .max_num_batched_tokens = (int32_t)options->max_num_batched_tokens,
+        .block_size = (int32_t)options->block_size,
+        .kv_dtype = kv_dtype(options->kv_cache_dtype, serve->model),
+        .kv_memory_bytes = (size_t)options->kv_cache_memory_bytes,
+    };
+    return worker_executor_create(serve->model, &config, &serve->executor, &serve->memory, err);
+}
+
+/* A sequence can be no longer than the whole pool. */
+static void fit_model_len(struct serve *serve) {
+    int64_t pool_tokens = (int64_t)serve->memory.num_blocks * serve->options.block_size;
+    if (serve->max_model_len <= pool_tokens)
+        return;
+    log_warning("max-model-len: %d tokens do not fit the KV cache; using %lld",
+                serve->max_model_len, (long long)pool_tokens);
+    serve->max_model_len = (int32_t)pool_tokens;
+}
+
+static int open_socket(struct serve *serve, struct error *err) {
+    const struct options *options = &serve->options;
+    int fd;
+    int passed = service_listen_socket(&fd, err);
+    if (passed < 0)
+        return -1;
+    if (passed)
+        return listen_socket_adopt(fd, &serve->socket, err);
+    if (options->uds)
+        return listen_socket_open_unix(options->uds, &serve->socket, err);
+    return listen_socket_open_tcp(options->host, options->port, &serve->socket, err);
+}
+
+static void wake_http(void *context) {
+    const struct serve *serve = context;
+    const uint64_t one = 1;
+    if (write(serve->wake_fd, &one, sizeof(one)) < 0 && errno != EAGAIN)
+        log_error("cannot wake the I/O thread: %s", strerror(errno));
+}
+
+static int start_engine(struct serve *serve, struct error *err) {
+    const struct options *options = &serve->options;
+    const struct engine_config config = {
+        .max_num_seqs = (int32_t)options->max_num_seqs,
+        .max_num_batched_tokens = (int32_t)options->max_num_batched_tokens,
+        .max_model_len = serve->max_model_len,
+        .block_size = (int32_t)options->block_size,
+        .num_blocks = serve->memory.num_blocks,
+        .max_queued_requests = (int32_t)options->max_queued_requests,
+        .max_queued_tokens = options->max_queued_tokens,
+        .stall_timeout_ms = STALL_TIMEOUT_MS,
+        .wake = wake_http,
+        .wake_context = serve,
+    };
+    serve->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (serve->wake_fd < 0)
+        return error_set(err, ERROR_IO, "eventfd: %s", strerror(errno));
+    return engine_create(&config, serve->executor, serve->model->tokenizer, &serve->engine, err);
+}
+
+static int test_engine(struct serve *serve, struct error *err) {
+    int32_t bos = tokenizer_bos(serve->model->tokenizer);
+    return self_test_run(serve->engine, bos >= 0 ? bos : 0, serve->wake_fd, SELF_TEST_TIMEOUT_MS,
+                         err);
+}
+
+/* "/models/SmolLM2.Q4_1.gguf" -> "SmolLM2.Q4_1" */
+static void set_model_name(struct serve *serve) {
+    const char *slash = strrchr(serve->options.model, '/');
+    snprintf(serve->model_name, sizeof(serve->model_name), "%s",
+             slash ? slash + 1 : serve->options.model);
+    char *dot = strrchr(serve->model_name, '.');
+    if (dot && dot != serve->model_name)
+        *dot = '\0';
+    serve->default_names[0] = serve->model_name;
+}
+
+static void set_context(struct serve *serve) {
+    const struct options *options = &serve->options;
+    bool has_names = options->served_model_names.count > 0;
+    set_model_name(serve);
+    snprintf(serve->fingerprint, sizeof(serve->fingerprint), "quire-" QUIRE_VERSION "-%s",
+             dtype_name(model_main_dtype(serve->model)));
+    serve->context = (struct api_context){
+        .tokenizer = serve->model->tokenizer,
+        .model_names = has_names ? options->served_model_names.items : serve->default_names,
+        .num_model_names = has_names ? options->served_model_names.count : 1,
+        .created = time(NULL),
+        .max_model_len = serve->max_model_len,
+        .max_prompts = MAX_PROMPTS,
+        .max_choices = MAX_PROMPTS,
+        .seed = (uint64_t)options->seed,
+        .system_fingerprint = serve->fingerprint,
+    };
+}
+
+static struct http_server_config http_config(const struct serve *serve) {
+    const struct options *options = &serve->options;
+    return (struct http_server_config){
+        .listen_fd = serve->socket.fd,
+        .wake_fd = serve->wake_fd,
+        .max_connections = options->max_connections,
+        .max_calls = options->max_num_seqs + options->max_queued_requests,
+        .max_body_bytes = (size_t)options->max_body_bytes,
+        .shutdown_timeout_ms = options->shutdown_timeout * 1000,
+        .metrics_prefix = options->metrics_prefix,
+    };
+}
+
+static int start_http(struct serve *serve, struct error *err) {
+    const struct options *options = &serve->options;
+    const struct http_server_config config = http_config(serve);
+    if (auth_create(options->api_keys.items, options->api_keys.count, &serve->auth, err) != 0)
+        return -1;
+    return http_server_create(&config, serve->engine, &serve->context, serve->auth, &serve->http,
+                              err);
+}
+
+static void log_memory(const struct serve *serve) {
+    const struct worker_memory *memory = &serve->memory;
+    const struct http_server_config config = http_config(serve);
+    const double mib = 1 << 20;
+    long long block_size = (long long)serve->options.block_size;
+    log_info("device     %s", memory->backend);
+    log_info("weights    %8.1f MiB", (double)memory->weight_bytes / mib);
+    log_info("KV cache   %8.1f MiB = %d blocks of %lld = %lld tokens",
+             (double)memory->kv_bytes / mib, memory->num_blocks, block_size,
+             memory->num_blocks * block_size);
+    log_info("workspace  %8.1f MiB", (double)memory->workspace_bytes / mib);
+    log_info("HTTP       %8.1f MiB at most, %lld connections",
+             (double)http_server_memory_bytes(&config) / mib, (long long)config.max_connections);
+}
+
+/* The steps of starting, in order. */
+static int (*const steps[])(struct serve *serve, struct error *err) = {
+    open_model, open_executor, open_socket, start_engine, test_engine, start_http,
+};
+
+/* 1 when everything runs, 0 when a signal came first, -1 with err. */
+static int start(struct serve *serve, const sigset_t *signals, struct error *err) {
+    service_extend_timeout(LOAD_TIMEOUT_S);
+    for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
+        if (steps[i](serve, err) != 0)
+            return -1;
+        if (steps[i] == open_executor) {
+            fit_model_len(serve);
+            set_context(serve);
+        }
+        if (is_stop_requested(signals))
+            return 0;
+    }
+    log_memory(serve);
+    return 1;
+}
+
+static int run(struct serve *serve) {
+    service_ready();
+    log_info("listening on %s, model %s, ready after %.0f ms", serve->socket.name,
+             serve->context.model_names[0], ms_since(&serve->started));
+    enum http_stop stop = http_server_run(serve->http);
+    log_info("stopped");
+    return stop == HTTP_STOPPED ? EX_OK : EX_SOFTWARE;
+}
+
+static void finish(struct serve *serve) {
+    http_server_destroy(serve->http);
+    engine_destroy(serve->engine);
+    if (serve->executor)
+        serve->executor->ops->destroy(serve->executor);
+    listen_socket_close(&serve->socket);
+    auth_destroy(serve->auth);
+    if (serve->wake_fd >= 0)
+        close(serve->wake_fd);
+    model_close(serve->model);
+    options_finish(&serve->options);
+}
+
+static bool wants_help(int argc, char *const *argv) {
+    for (int i = 0; i < argc; i++)
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
+            return true;
+    return false;
+}
+
+int command_serve(int argc, char *const *argv) {
+    struct serve serve = {.wake_fd = -1, .socket = {.fd = -1}};
+    struct error err = {0};
+    sigset_t signals;
+    clock_gettime(CLOCK_MONOTONIC, &serve.started);
+    if (wants_help(argc, argv)) {
+        fputs(options_help(), stdout);
+        return EX_OK;
+    }
+    if (options_load(argc, argv, environ, &serve.options, &err) != 0) {
+        log_error("%s", err.message);
+        return command_exit_status(&err);
+    }
+    log_set_level(parse_log_level(serve.options.log_level));
+    block_signals(&signals);
+    int started = start(&serve, &signals, &err);
+    if (started < 0)
+        log_error("%s", err.message);
+    int status = started < 0 ? command_exit_status(&err) : started == 0 ? EX_OK : run(&serve);
+    finish(&serve);
+    return status;
+}

@@ -1,0 +1,50 @@
+#include "server/command_line.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sysexits.h>
+
+static const char usage[] =
+    "usage: quire serve [--name value ...]   serve a model over HTTP; --help lists the options\n"
+    "       quire inspect PATH               say what a model file is\n"
+    "       quire --version | --help\n";
+
+int command_exit_status(const struct error *err) {
+    switch (err->code) {
+    case ERROR_CONFIG:
+    case ERROR_MODEL:
+        return EX_CONFIG;
+    case ERROR_DEVICE:
+        return EX_SOFTWARE;
+    default:
+        return EX_OSERR;
+    }
+}
+
+int command_open_model(const char *path, struct model **out, struct error *err) {
+    if (model_open(path, out, err) == 0)
+        return 0;
+    if (err->code == ERROR_IO)
+        err->code = ERROR_MODEL;
+    return -1;
+}
+
+int main(int argc, char **argv) {
+    const char *command = argc > 1 ? argv[1] : "";
+    if (strcmp(command, "serve") == 0)
+        return command_serve(argc - 2, argv + 2);
+    if (strcmp(command, "inspect") == 0)
+        return command_inspect(argc - 2, argv + 2);
+    if (strcmp(command, "--version") == 0) {
+        puts("quire " QUIRE_VERSION);
+        return EX_OK;
+    }
+    if (strcmp(command, "--help") == 0 || strcmp(command, "-h") == 0) {
+        fputs(usage, stdout);
+        return EX_OK;
+    }
+    if (command[0])
+        fprintf(stderr, "quire: unknown command '%.64s'\n", command);
+    fputs(usage, stderr);
+    return EX_USAGE;
+}

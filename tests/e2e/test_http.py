@@ -1,0 +1,204 @@
+"""The HTTP layer against requests that are broken, too large, or aimed at the wrong thing. After
+each the server must serve the next one."""
+
+import json
+
+import pytest
+
+from quire_server import NAME
+from raw_http import (connect, exchange, open_stream, read_response, read_until, request_bytes,
+                      roundtrip, statuses)
+
+GOOD = {"model": NAME, "prompt": "The capital of France is", "max_tokens": 2, "temperature": 0}
+CALL = b"POST /v1/completions HTTP/1.1\r\nHost: test\r\n"
+
+
+@pytest.fixture(autouse=True)
+def next_request_is_served(server):
+    yield
+    assert roundtrip(server, request_bytes("/v1/completions", GOOD)).status == 200
+
+
+# Framing. The body of each first request hides a second request.
+
+SMUGGLED = b"0\r\n\r\nGET /version HTTP/1.1\r\nHost: test\r\n\r\n"
+
+
+@pytest.mark.parametrize("fields, status", [
+    (b"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n", 400),
+    (b"Transfer-Encoding: chunked\r\nContent-Length: 4\r\n", 400),
+    (b"Content-Length: 5\r\nContent-Length: 50\r\n", 400),
+    (b"Content-Length: 5\r\ncontent-length: 5\r\n", 400),
+    (b"Transfer-Encoding: xchunked\r\n", 501),
+    (b"Transfer-Encoding: gzip, chunked\r\n", 501),
+    (b"Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n", 501),
+    (b"X-Any: a\0b\r\nContent-Length: 5\r\n", 400),
+    (b"X-Any: a\nX-Other: b\r\nContent-Length: 5\r\n", 400),
+])
+def test_doubtful_framing_is_refused_and_closed(server, fields, status):
+    received = exchange(server, CALL + fields + b"\r\n" + SMUGGLED)
+    assert statuses(received) == [status]
+    assert b'"error"' in received
+
+
+@pytest.mark.parametrize("length", [b"-1", b"abc", b"1000000000000000000000000", b"5, 5", b""])
+def test_length_that_is_no_number_closes(server, length):
+    received = exchange(server, CALL + b"Content-Length: " + length + b"\r\n\r\n" + SMUGGLED)
+    assert statuses(received)[0] in (400, 413)
+    assert b"version" not in received
+
+
+@pytest.mark.parametrize("head", [
+    b"GET /version HTTP/1.1\r\n\r\n",
+    b"GET /version HTTP/1.1\r\nHost : test\r\n\r\n",
+    b"GET /version HTTP/1.1\r\nno colon\r\n\r\n",
+    b"GET\r\n\r\n",
+])
+def test_malformed_head_is_400(server, head):
+    received = exchange(server, head)
+    assert statuses(received)[:1] in ([400], [])
+    assert b"200 OK" not in received
+
+
+def test_bad_chunk_is_400(server):
+    received = exchange(server, CALL + b"Transfer-Encoding: chunked\r\n\r\nzz\r\nabc\r\n")
+    assert statuses(received) == [400]
+
+
+# Sizes.
+
+def test_large_header_is_431(server):
+    data = b"GET /version HTTP/1.1\r\nHost: test\r\nX-Big: " + b"a" * 65536 + b"\r\n\r\n"
+    assert statuses(exchange(server, data))[0] == 431
+
+
+def test_many_headers_are_431(server):
+    fields = b"".join(b"X-%d: a\r\n" % i for i in range(5000))
+    data = b"GET /version HTTP/1.1\r\nHost: test\r\n" + fields + b"\r\n"
+    assert statuses(exchange(server, data))[0] == 431
+
+
+def test_long_url_is_414(server):
+    data = b"GET /" + b"a" * 65536 + b" HTTP/1.1\r\nHost: test\r\n\r\n"
+    assert statuses(exchange(server, data))[0] == 414
+
+
+@pytest.mark.parametrize("expect", [b"", b"Expect: 100-continue\r\n"])
+def test_large_body_is_413_before_it_is_sent(server, expect):
+    received = exchange(server, CALL + expect + b"Content-Length: 17000000\r\n\r\n")
+    assert statuses(received) == [413]
+    assert b"16777216 bytes" in received
+
+
+def test_chunked_body_is_served(server):
+    data = json.dumps(GOOD).encode()
+    pieces = b"".join(b"%x\r\n%s\r\n" % (len(data[i:i + 7]), data[i:i + 7])
+                      for i in range(0, len(data), 7))
+    received = roundtrip(server, CALL + b"Transfer-Encoding: chunked\r\n\r\n" + pieces
+                         + b"0\r\n\r\n")
+    assert received.status == 200
+
+
+# Paths and methods.
+
+def test_unknown_path_is_404(server):
+    response = roundtrip(server, request_bytes("/v1/nothing"))
+    assert response.status == 404
+    assert response.json()["error"]["code"] == "not_found"
+    assert "/v1/nothing" in response.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("method, path, allowed", [
+    ("GET", "/v1/completions", "POST"), ("DELETE", "/v1/models", "GET, HEAD"),
+    ("POST", "/health", "GET, HEAD")])
+def test_wrong_method_is_405(server, method, path, allowed):
+    response = roundtrip(server, request_bytes(path, method=method))
+    assert response.status == 405
+    assert response.headers["allow"] == allowed
+
+
+def test_options_names_the_methods(server):
+    response = roundtrip(server, request_bytes("/v1/completions", method="OPTIONS"))
+    assert (response.status, response.headers["allow"]) == (204, "POST")
+    assert "access-control-allow-origin" not in response.headers
+
+
+def test_head_has_no_body(server):
+    with connect(server) as sock:
+        sock.sendall(request_bytes("/version", method="HEAD") + request_bytes("/health"))
+        head = read_until(sock, b"\r\n\r\n")
+        head, _, rest = head.partition(b"\r\n\r\n")
+        assert statuses(head) == [200]
+        assert read_response(sock, rest)[0].json() == {"status": "ok"}
+
+
+def test_small_answers(server):
+    assert set(roundtrip(server, request_bytes("/version")).json()) == {"version"}
+    assert roundtrip(server, request_bytes("/health")).json() == {"status": "ok"}
+    assert roundtrip(server, request_bytes("/")).body.startswith(b"quire ")
+    assert b"num_requests_running" in roundtrip(server, request_bytes("/metrics")).body
+    models = roundtrip(server, request_bytes("/v1/models")).json()
+    assert [model["id"] for model in models["data"]] == [NAME]
+    assert roundtrip(server, request_bytes("/v1/models/" + NAME)).json()["id"] == NAME
+    assert roundtrip(server, request_bytes("/v1/models/other")).status == 404
+
+
+# Connections and headers.
+
+def test_pipelined_requests_are_answered_in_order(server):
+    with connect(server) as sock:
+        sock.sendall(request_bytes("/v1/completions", GOOD) + request_bytes("/version")
+                     + request_bytes("/v1/completions", GOOD) + request_bytes("/health"))
+        rest, bodies = b"", []
+        for _ in range(4):
+            response, rest = read_response(sock, rest)
+            assert response.status == 200
+            bodies.append(response.json())
+    assert "choices" in bodies[0] and "version" in bodies[1]
+    assert bodies[2]["choices"] == bodies[0]["choices"] and bodies[3] == {"status": "ok"}
+
+
+def test_refusal_of_a_small_body_keeps_the_connection(server):
+    with connect(server) as sock:
+        head, _, body = request_bytes("/v1/nothing", GOOD).partition(b"\r\n\r\n")
+        sock.sendall(head + b"\r\n\r\n")
+        sock.sendall(body)
+        response, rest = read_response(sock)
+        assert response.status == 404
+        sock.sendall(request_bytes("/version"))
+        assert read_response(sock, rest)[0].status == 200
+
+
+def test_stream_leaves_the_connection_usable(server):
+    with open_stream(server, max_tokens=3) as sock:
+        received = read_until(sock, b"0\r\n\r\n")
+        assert b"data: [DONE]" in received
+        head = received.split(b"\r\n\r\n")[0].lower()
+        assert b"content-type: text/event-stream; charset=utf-8" in head
+        assert b"cache-control: no-cache" in head and b"x-accel-buffering: no" in head
+        sock.sendall(request_bytes("/version"))
+        assert read_response(sock)[0].status == 200
+
+
+def test_http_1_0_stream_ends_with_the_connection(server):
+    body = b'{"model":"%s","prompt":"Hi","max_tokens":3,"stream":true}' % NAME.encode()
+    received = exchange(server, b"POST /v1/completions HTTP/1.0\r\nContent-Length: %d\r\n\r\n%s"
+                        % (len(body), body))
+    assert b"chunked" not in received.lower()
+    assert received.endswith(b"data: [DONE]\n\n")
+
+
+@pytest.mark.parametrize("sent, is_echoed", [("abc-1.2:3_X", True), ("two words", False),
+                                             ("a" * 200, False)])
+def test_request_id(server, sent, is_echoed):
+    response = roundtrip(server, request_bytes("/version", headers=[("X-Request-Id", sent)]))
+    assert (response.headers["x-request-id"] == sent) == is_echoed
+    assert response.headers["x-request-id"]
+
+
+def test_ignored_fields_are_named(server):
+    body = {**GOOD, "no_such_field": 1, "another": {}}
+    response = roundtrip(server, request_bytes("/v1/completions", body))
+    assert response.status == 200
+    assert set(response.headers["x-ignored-params"].replace(" ", "").split(",")) == {
+        "no_such_field", "another"}

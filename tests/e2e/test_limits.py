@@ -1,0 +1,162 @@
+"""Limits: what a server refuses, drops or survives by the options it was started with."""
+
+import selectors
+import time
+
+from quire_server import NAME
+from raw_http import (connect, exchange, open_stream, read_response, read_until, read_until_close,
+                      request_bytes, roundtrip, statuses, wait_until)
+
+GOOD = {"model": NAME, "prompt": "The capital of France is", "max_tokens": 2, "temperature": 0}
+CALL = b"POST /v1/completions HTTP/1.1\r\nHost: test\r\n"
+
+
+def test_chunked_body_is_413_once_it_is_too_large(start_server):
+    server = start_server("--max-body-bytes", "64K")
+    with connect(server) as sock:
+        sock.sendall(CALL + b"Transfer-Encoding: chunked\r\n\r\n")
+        for _ in range(4):
+            sock.sendall(b"4000\r\n" + b" " * 0x4000 + b"\r\n")
+        sock.sendall(b"1\r\n \r\n")
+        response, _ = read_response(sock)
+        assert response.status == 413
+        assert response.json()["error"]["code"] == "body_too_large"
+        assert sock.recv(1) == b""
+
+
+def test_full_queue_is_429(start_server):
+    server = start_server("--max-num-seqs", 1, "--max-queued-requests", 2)
+    with open_stream(server, max_tokens=4000) as first:
+        read_until(first, b"data: ")
+        with open_stream(server, max_tokens=1), open_stream(server, max_tokens=1):
+            server.wait_for(lambda m: m["num_requests_waiting"] == 2)
+            began = time.monotonic()
+            response = roundtrip(server, request_bytes("/v1/completions", GOOD))
+            assert time.monotonic() - began < 0.5
+            assert response.status == 429
+            assert int(response.headers["retry-after"]) >= 1
+            assert int(response.headers["retry-after-ms"]) >= 1
+            assert response.json()["error"]["type"] == "rate_limit_error"
+            # Refused before the body is sent.
+            received = exchange(server, CALL + b"Content-Length: 1000000\r\n\r\n")
+            assert statuses(received) == [429]
+    server.wait_idle()
+    assert roundtrip(server, request_bytes("/v1/completions", GOOD)).status == 200
+
+
+def test_too_many_connections_are_503(start_server):
+    server = start_server("--max-connections", 10)
+    with connect(server) as first:
+        first.sendall(request_bytes("/version"))
+        read_response(first)
+        others = [connect(server) for _ in range(9)]
+        wait_until(lambda: count_open(server) >= 10)
+        assert roundtrip(server, request_bytes("/version")).status == 503
+        for sock in others:
+            sock.close()
+        wait_until(lambda: try_status(server) == 200)
+
+
+def count_open(server):
+    """Established connections of the server's port, from the server's side."""
+    port = f":{server.port:04X}"
+    rows = [line.split() for line in open("/proc/net/tcp")][1:]
+    return sum(row[1].endswith(port) and row[3] == "01" for row in rows)
+
+
+def try_status(server):
+    return roundtrip(server, request_bytes("/version")).status
+
+
+# Clients that go away.
+
+def test_hang_up_while_streaming_frees_the_blocks(start_server):
+    server = start_server()
+    sock = open_stream(server, max_tokens=4000, n=4)
+    read_until(sock, b"data: ")
+    server.wait_for(lambda m: m["num_requests_running"] == 4 and m["kv_blocks_used"] > 0)
+    sock.close()
+    server.wait_for(lambda m: m["num_requests_running"] == 0 and m["kv_blocks_used"] == 0, 2)
+
+
+def test_hang_up_before_the_first_token(start_server):
+    server = start_server("--max-num-seqs", 1)
+    with open_stream(server, max_tokens=4000) as first:
+        read_until(first, b"data: ")
+        for stream in (True, False):
+            queued = open_stream(server, max_tokens=4000, stream=stream)
+            server.wait_for(lambda m: m["num_requests_waiting"] == 1)
+            queued.close()
+            server.wait_for(lambda m: m["num_requests_waiting"] == 0, 2)
+        assert server.metrics()["num_requests_running"] == 1
+        received = read_until(first, b"data: ")
+        assert b"error" not in received
+
+
+def test_hang_up_in_the_body(start_server):
+    server = start_server()
+    sock = connect(server)
+    sock.sendall(CALL + b"Content-Length: 100000\r\n\r\n{")
+    sock.close()
+    assert roundtrip(server, request_bytes("/v1/completions", GOOD)).status == 200
+
+
+def test_stalled_reader_is_dropped_and_harms_nobody(start_server):
+    server = start_server()
+    stalled = open_stream(server, receive_buffer=4096, max_tokens=4000, n=16, logprobs=5)
+    read_until(stalled, b"data: ")
+    with open_stream(server, max_tokens=200) as reader:
+        assert b"data: [DONE]" in read_until(reader, b"[DONE]")
+    server.wait_for(lambda m: m["num_requests_running"] == 0 and m["kv_blocks_used"] == 0, 60)
+    received = read_until_close(stalled)
+    assert b"[DONE]" not in received
+
+
+# Slow clients.
+
+def test_slow_headers_and_bodies_are_cut_off(start_server):
+    server = start_server()
+    slow = [connect(server) for _ in range(200)]
+    for i, sock in enumerate(slow):
+        sock.setblocking(False)
+        sock.send(CALL if i % 2 else CALL + b"Content-Length: 100000\r\n\r\n{")
+    began = time.monotonic()
+    alive = set(slow)
+    while alive and time.monotonic() - began < 15:
+        for sock in list(alive):
+            try:
+                sock.send(b"X")
+                if sock.recv(1) == b"":
+                    raise ConnectionResetError
+            except BlockingIOError:
+                pass
+            except OSError:
+                alive.remove(sock)
+        assert roundtrip(server, request_bytes("/health")).status == 200
+        time.sleep(0.5)
+    assert not alive
+    assert 8 < time.monotonic() - began
+
+
+# Many streams.
+
+def test_a_thousand_streams_at_once(start_server):
+    server = start_server("--max-num-seqs", 64)
+    count = 1000
+    selector = selectors.DefaultSelector()
+    for i in range(count):
+        sock = open_stream(server, prompt=f"Number {i} is", max_tokens=2)
+        selector.register(sock, selectors.EVENT_READ, bytearray())
+    received, deadline = [], time.monotonic() + 180
+    while len(received) < count:
+        assert time.monotonic() < deadline, f"{len(received)} of {count} streams ended"
+        for key, _ in selector.select(1):
+            data = key.fileobj.recv(65536)
+            key.data.extend(data)
+            if not data or key.data.endswith(b"0\r\n\r\n"):
+                received.append(bytes(key.data))
+                selector.unregister(key.fileobj)
+                key.fileobj.close()
+    assert all(b"HTTP/1.1 200" in data and b"data: [DONE]" in data for data in received)
+    metrics = server.wait_idle()
+    assert metrics["kv_blocks_used"] == 0

@@ -1,0 +1,205 @@
+"""Start, stop and the service manager."""
+
+import os
+import signal
+import socket
+import stat
+import subprocess
+import time
+
+import pytest
+
+from quire_server import BINARY, MODEL, NAME, clean_environment, free_port
+from raw_http import (connect, open_stream, read_response, read_until, request_bytes, roundtrip,
+                      wait_until)
+
+
+@pytest.fixture
+def run(tmp_path):
+    """run(*arguments) -> a started `quire` whose output is in .log; killed after the test."""
+    processes = []
+
+    def start(*arguments, environment=None, **kwargs):
+        log = tmp_path / f"run{len(processes)}.log"
+        with open(log, "wb") as output:
+            process = subprocess.Popen([str(word) for word in (BINARY, *arguments)], stdout=output,
+                                       stderr=output, env=clean_environment(**(environment or {})),
+                                       **kwargs)
+        process.log = log
+        processes.append(process)
+        return process
+
+    yield start
+    for process in processes:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+
+
+def finish(process):
+    return process.wait(60), process.log.read_text()
+
+
+def is_ready(process):
+    assert process.poll() is None, process.log.read_text()
+    return "listening on" in process.log.read_text()
+
+
+def serve(*arguments):
+    return ("serve", "--model", MODEL, "--served-model-name", NAME, *arguments)
+
+
+# The program.
+
+def test_version_and_usage(run):
+    status, text = finish(run("--version"))
+    assert status == 0 and text.startswith("quire ")
+    for arguments in ((), ("dance",), ("inspect",), ("inspect", "a", "b")):
+        status, text = finish(run(*arguments))
+        assert status == 64 and "usage:" in text
+
+
+@pytest.mark.parametrize("arguments, said", [
+    (("serve", "--model", "/no/such/file.gguf"), "/no/such/file.gguf"),
+    (("serve", "--model", "/etc/passwd"), "/etc/passwd"),
+    (("inspect", "/etc/passwd"), "/etc/passwd"),
+    (("serve", "--port", "1000000"), "port"),
+    (serve("--max-model-len", "16777216"), "max-model-len"),
+    (serve("--host", "999.999.999.999"), "host"),
+])
+def test_refused_configuration_is_78_and_one_line(run, arguments, said):
+    status, text = finish(run(*arguments))
+    assert status == 78
+    assert len(text.splitlines()) == 1 and said in text
+
+
+def test_port_in_use_is_one_line_with_the_address(run):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        status, text = finish(run(*serve("--port", port)))
+    assert status not in (0, 78)
+    errors = [line for line in text.splitlines() if "ERROR" in line]
+    assert len(errors) == 1 and "127.0.0.1" in errors[0] and str(port) in errors[0]
+
+
+# Stopping.
+
+def test_sigterm_finishes_what_is_in_flight(start_server):
+    server = start_server("--shutdown-timeout", 60)
+    idle = connect(server)
+    idle.sendall(request_bytes("/version"))
+    read_response(idle)
+    streams = [open_stream(server, max_tokens=40, prompt=f"Number {i} is") for i in range(20)]
+    for sock in streams:
+        read_until(sock, b"data: ")
+    server.process.send_signal(signal.SIGTERM)
+    wait_until(lambda: "stopping" in server.read_log())
+    idle.sendall(request_bytes("/v1/completions", {"model": NAME, "prompt": "x"}))
+    refused, _ = read_response(idle)
+    assert refused.status == 503
+    assert int(refused.headers["retry-after"]) >= 1
+    assert refused.headers["connection"] == "close"
+    for sock in streams:
+        assert b"data: [DONE]" in read_until(sock, b"0\r\n\r\n")
+    assert server.process.wait(30) == 0
+    with pytest.raises(ConnectionRefusedError):
+        connect(server)
+
+
+def test_shutdown_timeout_cancels_the_rest(start_server):
+    server = start_server("--shutdown-timeout", 1)
+    with open_stream(server, max_tokens=4000, n=8) as sock:
+        read_until(sock, b"data: ")
+        began = time.monotonic()
+        assert server.terminate() == 0
+        assert 0.9 < time.monotonic() - began < 10
+
+
+def test_second_signal_is_fast(start_server):
+    server = start_server("--shutdown-timeout", 600)
+    with open_stream(server, max_tokens=4000, n=8) as sock:
+        read_until(sock, b"data: ")
+        server.process.send_signal(signal.SIGINT)
+        wait_until(lambda: "stopping" in server.read_log())
+        began = time.monotonic()
+        assert server.terminate() == 0
+        assert time.monotonic() - began < 10
+
+
+# UNIX sockets and the service manager.
+
+def get_over(path, target):
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.settimeout(30)
+        sock.connect(str(path))
+        sock.sendall(request_bytes(target))
+        return read_response(sock)[0].status
+
+
+def test_unix_socket(run, tmp_path):
+    path = tmp_path / "quire.sock"
+    with socket.socket(socket.AF_UNIX) as stale:
+        stale.bind(str(path))
+    process = run(*serve("--uds", path))
+    wait_until(lambda: is_ready(process))
+    assert stat.S_IMODE(path.stat().st_mode) == 0o660
+    assert get_over(path, "/v1/models") == 200
+    process.terminate()
+    assert process.wait(30) == 0
+    assert not path.exists()
+
+
+def test_service_manager_is_told(run, tmp_path):
+    notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    notify.settimeout(60)
+    notify.bind(str(tmp_path / "notify"))
+    environment = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "600000"}
+    process = run(*serve("--port", 0), environment=environment)
+
+    def wait_for(message):
+        text = ""
+        while message not in text:
+            text = notify.recv(4096).decode()
+        return text
+
+    wait_for("EXTEND_TIMEOUT_USEC=")
+    wait_for("READY=1")
+    assert "running 0" in wait_for("STATUS=")
+    wait_for("WATCHDOG=1")
+    wait_for("WATCHDOG=1")
+    process.terminate()
+    wait_for("STOPPING=1")
+    assert process.wait(30) == 0
+
+
+def test_socket_activation(run):
+    listener = socket.socket()
+    listener.bind(("127.0.0.1", 0))
+    listener.listen()
+    port = listener.getsockname()[1]
+    command = ["sh", "-c", 'LISTEN_FDS=1 LISTEN_PID=$$ exec "$@"', "sh", BINARY,
+               *serve("--port", free_port())]
+    process = subprocess.Popen([str(word) for word in command], env=clean_environment(),
+                               stderr=subprocess.DEVNULL, close_fds=False,
+                               preexec_fn=lambda: os.dup2(listener.fileno(), 3))
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=60) as sock:
+            sock.sendall(request_bytes("/version"))  # waits in the backlog while the server starts
+            assert read_response(sock)[0].status == 200
+        process.terminate()
+        assert process.wait(30) == 0
+        # The socket outlives the server: connections wait for the next one.
+        socket.create_connection(("127.0.0.1", port), timeout=5).close()
+    finally:
+        process.kill()
+        process.wait()
+        listener.close()
+
+
+def test_ready_log_line_names_address_and_time(start_server):
+    server = start_server()
+    assert roundtrip(server, request_bytes("/version")).status == 200
+    line = [line for line in server.read_log().splitlines() if "listening on" in line][0]
+    assert server.url in line and " ms" in line
