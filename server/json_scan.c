@@ -115,7 +115,7 @@ static int scan_hex4(struct scanner *s, unsigned *out) {
 /* s->at is behind "\u". Joins a surrogate pair. */
 static int scan_unicode_escape(struct scanner *s, unsigned *out) {
     size_t start = s->at - 2;
-    unsigned code, low;
+    unsigned code = 0, low = 0;
     if (scan_hex4(s, &code) != 0)
         return -1;
     if (code == 0)
