@@ -1,0 +1,53 @@
+#include "kernels/cpu/cpu_levels.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static void test_every_supported_level_is_found(void **state) {
+    int num_supported = 0;
+    for (int i = 0; i < num_cpu_levels; i++) {
+        struct error err = {0};
+        const struct cpu_level *level = cpu_levels_select(cpu_levels[i].name, &err);
+        if (cpu_levels[i].supported()) {
+            assert_ptr_equal(level, &cpu_levels[i]);
+            assert_non_null(level->gemm);
+            assert_non_null(level->op);
+            num_supported++;
+        } else {
+            assert_null(level);
+            assert_int_equal(err.code, ERROR_CONFIG);
+        }
+    }
+    assert_true(num_supported >= 1);
+}
+
+static void test_auto_is_the_best_one(void **state) {
+    const struct cpu_level *best = cpu_levels_select("auto", NULL);
+    assert_non_null(best);
+    assert_ptr_equal(cpu_levels_select(NULL, NULL), best);
+    for (const struct cpu_level *level = cpu_levels; level < best; level++)
+        assert_false(level->supported());
+}
+
+static void test_unknown_names_list_the_known(void **state) {
+    struct error err = {0};
+    assert_null(cpu_levels_select("AVX2", &err));
+    assert_int_equal(err.code, ERROR_CONFIG);
+    assert_non_null(strstr(err.message, "AVX2"));
+    assert_non_null(strstr(err.message, "auto"));
+    assert_non_null(strstr(err.message, "portable"));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_supported_level_is_found),
+        cmocka_unit_test(test_auto_is_the_best_one),
+        cmocka_unit_test(test_unknown_names_list_the_known),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
