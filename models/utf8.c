@@ -5,9 +5,12 @@
 
 #define HIGH_BITS 0x8080808080808080u
 
-/* Length of the valid character at the start of p[0..n), n > 0, or 0. Only the second byte's range
- * depends on the first: that is where overlong forms and surrogates show. */
-static size_t character_length(const unsigned char *p, size_t n) {
+/* Only the second byte's range depends on the first: that is where overlong forms and surrogates
+ * show. */
+size_t utf8_char_bytes(const char *text, size_t n) {
+    const unsigned char *p = (const unsigned char *)text;
+    if (n == 0)
+        return 0;
     unsigned char lead = p[0];
     if (lead < 0x80)
         return 1;
@@ -26,18 +29,17 @@ static size_t character_length(const unsigned char *p, size_t n) {
 }
 
 size_t utf8_valid_prefix(const char *text, size_t length) {
-    const unsigned char *p = (const unsigned char *)text;
     size_t i = 0;
     while (i < length) {
         uint64_t word;
         if (length - i >= sizeof(word)) {
-            memcpy(&word, p + i, sizeof(word));
+            memcpy(&word, text + i, sizeof(word));
             if ((word & HIGH_BITS) == 0) {
                 i += sizeof(word);
                 continue;
             }
         }
-        size_t n = character_length(p + i, length - i);
+        size_t n = utf8_char_bytes(text + i, length - i);
         if (n == 0)
             break;
         i += n;

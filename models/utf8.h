@@ -6,6 +6,10 @@
 
 #include <stddef.h>
 
+/* Bytes (1..4) of the valid character at the start of text[0..length); 0 when there is none: length
+ * is 0, the bytes are invalid, or the character is cut off. */
+size_t utf8_char_bytes(const char *text, size_t length);
+
 /* Bytes at the start of text[0..length) that are whole, valid characters. */
 size_t utf8_valid_prefix(const char *text, size_t length);
 

@@ -1,7 +1,7 @@
 #include "server/json_field.h"
 
+#include "models/utf8.h"
 #include "server/json_write.h"
-#include "server/utf8.h"
 
 #include <math.h>
 #include <stdio.h>

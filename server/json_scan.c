@@ -6,7 +6,7 @@
 #include "server/json_scan.h"
 
 #include "config/check.h"
-#include "server/utf8.h"
+#include "models/utf8.h"
 
 #include <math.h>
 #include <stdbool.h>

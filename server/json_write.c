@@ -1,6 +1,6 @@
 #include "server/json_write.h"
 
-#include "server/utf8.h"
+#include "models/utf8.h"
 
 #include <inttypes.h>
 #include <math.h>

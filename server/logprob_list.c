@@ -1,8 +1,8 @@
 #include "server/logprob_list.h"
 
 #include "kernels/sampling.h"
+#include "models/utf8.h"
 #include "server/json_write.h"
-#include "server/utf8.h"
 
 #include <math.h>
 #include <string.h>
@@ -18,7 +18,7 @@ static bool same_piece(struct text a, struct text b) {
 }
 
 static void write_piece(struct byte_buffer *out, struct text piece) {
-    if (utf8_is_valid(piece.data, piece.length)) {
+    if (utf8_valid_prefix(piece.data, piece.length) == piece.length) {
         json_write_string(out, piece.data, piece.length);
         return;
     }
@@ -26,6 +26,15 @@ static void write_piece(struct byte_buffer *out, struct text piece) {
     for (size_t i = 0; i < piece.length; i++)
         byte_buffer_printf(out, "\\\\x%02x", (unsigned char)piece.data[i]);
     byte_buffer_append(out, "\"", 1);
+}
+
+/* Characters that begin in the piece: every byte but the continuation bytes. Adds up over pieces
+ * that cut a character. */
+static int64_t count_characters(struct text piece) {
+    int64_t count = 0;
+    for (size_t i = 0; i < piece.length; i++)
+        count += ((unsigned char)piece.data[i] & 0xC0) != 0x80;
+    return count;
 }
 
 static void begin_item(struct byte_buffer *buffer) {
@@ -75,7 +84,7 @@ void logprob_list_add(struct logprob_list *list, const struct tokenizer *tokeniz
         write_top(&list->top_logprobs, tokenizer, record, top);
     }
     if (in_text)
-        list->offset += (int64_t)utf8_count_starts(piece.data, piece.length);
+        list->offset += count_characters(piece);
 }
 
 static void append_items(struct byte_buffer *to, const struct byte_buffer *from) {

@@ -1,8 +1,8 @@
 /* Any bytes as the body of /v1/completions, /tokenize and /detokenize. A body that is taken is
  * answered with made-up engine events; whatever comes out must be valid JSON. */
+#include "models/utf8.h"
 #include "server/api_response.h"
 #include "server/completion_call.h"
-#include "server/utf8.h"
 #include "tests/unit/server/fake_tokenizer.h"
 
 #include <cjson/cJSON.h>
@@ -32,7 +32,7 @@ static void require(bool condition) {
 static void require_json(const char *data, size_t length) {
     const char *end = NULL;
     cJSON *json = cJSON_ParseWithLengthOpts(data, length, &end, false);
-    require(json != NULL && end == data + length && utf8_is_valid(data, length));
+    require(json != NULL && end == data + length && utf8_valid_prefix(data, length) == length);
     cJSON_Delete(json);
 }
 
