@@ -2,8 +2,8 @@
  * Rows go in chunks of CHUNK_ROWS, which bounds the scratch and lets a chunk's activations stay in
  * the second cache while the weights stream by once.
  *
- * Threads share the product by panels, in dynamic portions, about four per thread; a few rows are
- * packed by the caller alone, which takes less time than a barrier. */
+ * Threads share the product by panels, in dynamic portions, a few per thread; a few rows are packed
+ * by the caller alone, which takes less time than a barrier. */
 #include "kernels/cpu/cpu_gemm.h"
 
 #include "config/checked.h"
@@ -14,8 +14,8 @@
 #include <stdlib.h>
 
 #define CHUNK_ROWS 192
-#define PORTIONS_PER_THREAD 4
-#define PORTION_PANELS 4        /* a portion is a multiple of this: what the kernels take at once */
+#define MIN_PORTIONS 2 /* per thread */
+#define MAX_PORTIONS 6
 #define PACK_ALONE_ITEMS 16384  /* activations that the caller packs by itself */
 #define PACK_PORTION_ITEMS 4096 /* else: per portion */
 
@@ -61,6 +61,10 @@ int cpu_gemm_scratch_reserve(struct cpu_backend *b, enum dtype dtype, int32_t co
         return grow(&b->gemm_scratch->quantised, depth / GEMM_BLOCK * sizeof(struct gemm_block),
                     err);
     return grow(&b->gemm_scratch->plain, depth * sizeof(float), err);
+}
+
+static int64_t ceil_div(int64_t a, int64_t b) {
+    return (a + b - 1) / b;
 }
 
 struct linear_job {
@@ -145,12 +149,19 @@ static void multiply_panels(void *context, int64_t begin, int64_t end, int worke
     }
 }
 
-static int64_t panels_per_portion(const struct cpu_backend *b, const struct matrix *matrix) {
-    int num_threads = thread_pool_size(b->pool);
-    if (num_threads == 1)
-        return matrix->num_panels;
-    int64_t portion = matrix->num_panels / (num_threads * PORTIONS_PER_THREAD);
-    return (portion / PORTION_PANELS + 1) * PORTION_PANELS;
+/* Of the portion sizes that give each thread MIN_PORTIONS to MAX_PORTIONS, the smallest with the
+ * least work for the busiest of equally fast threads. */
+static int64_t panels_per_portion(int64_t num_panels, int64_t num_threads) {
+    int64_t best = num_panels, best_load = num_panels;
+    for (int64_t portions = MIN_PORTIONS; portions <= MAX_PORTIONS; portions++) {
+        int64_t size = ceil_div(num_panels, num_threads * portions);
+        int64_t load = ceil_div(ceil_div(num_panels, size), num_threads) * size;
+        if (load <= best_load) {
+            best = size;
+            best_load = load;
+        }
+    }
+    return best;
 }
 
 static void run_chunk(struct cpu_backend *b, struct linear_job *job) {
@@ -158,7 +169,10 @@ static void run_chunk(struct cpu_backend *b, struct linear_job *job) {
     int64_t portion =
         job->num_rows * cols <= PACK_ALONE_ITEMS ? job->num_rows : PACK_PORTION_ITEMS / cols + 1;
     thread_pool_for(b->pool, job->num_rows, portion, pack_rows, job);
-    thread_pool_for(b->pool, job->matrix->num_panels, panels_per_portion(b, job->matrix),
+    int64_t num_panels = job->matrix->num_panels;
+    int num_threads = thread_pool_size(b->pool);
+    thread_pool_for(b->pool, num_panels,
+                    num_threads == 1 ? num_panels : panels_per_portion(num_panels, num_threads),
                     multiply_panels, job);
 }
 
