@@ -13,7 +13,7 @@ ROOMS = ["config", "kernels", "models", "engine", "server"]  # each may include 
 SOURCES = {".c", ".h", ".inc", ".cu", ".cuh"}
 
 # The wiring: it opens the model, builds the engine and starts the server, so it sees every room.
-WIRING = re.compile(r"server/(main|command_\w+)\.[ch]")
+WIRING = re.compile(r"server/(main|commands?_?\w*)\.[ch]")
 
 # What the rest of server/ may know of the rooms below the engine: text <-> tokens, and the value types
 # that engine/sampling_params.h and engine/token_stream.h are made of.

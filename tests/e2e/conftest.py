@@ -31,11 +31,12 @@ def server(shared_server, request):
 @pytest.fixture
 def start_server(tmp_path, request):
     """start_server(*arguments, environment=None) -> QuireServer, stopped after the test."""
-    servers = request.node.stash.setdefault(LOGS, [])
+    servers = []
 
     def start(*arguments, environment=None):
         log = tmp_path / f"server{len(servers)}.log"
         servers.append(QuireServer(log, *arguments, environment=environment))
+        request.node.stash.setdefault(LOGS, []).append(servers[-1])
         return servers[-1]
 
     yield start

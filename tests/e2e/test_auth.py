@@ -36,7 +36,7 @@ def test_wrong_key(guarded):
 
 
 @pytest.mark.parametrize("method,path", PATHS)
-@pytest.mark.parametrize("header", [None, "", "Bearer", "Bearer ", "Basic first-key", "first-key"])
+@pytest.mark.parametrize("header", [None, "", "Bearer", "Bearer x", "Basic first-key", "first-key"])
 def test_every_path_is_guarded(guarded, method, path, header):
     headers = {} if header is None else {"Authorization": header}
     reply = httpx.request(method, guarded.url + path, headers=headers)

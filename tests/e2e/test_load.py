@@ -126,4 +126,4 @@ def test_full_queue_is_refused_at_once(start_server):
 
     statuses = gather(server, lambda client: [status(client, i) for i in range(12)])
     assert set(statuses) == {200, 429}
-    assert statuses.count(200) >= 3
+    assert statuses.count(200) >= 2
