@@ -9,7 +9,8 @@ Run by hand after a deliberate change (needs torch, transformers, gguf):
 Each model is a LLaMA decoder with seeded random weights and a small byte-level BPE vocabulary, written
 as GGUF in several element types. The golden file beside it holds a prompt, the logits Transformers
 computes for every position of it in float32 on the weights as the file rounds them, and the tokens a
-greedy continuation gives:
+greedy continuation gives, up to the first that is not clear. For quantised files NAME.a8.golden holds
+the same with the input of every linear layer rounded to 8 bits, in groups of 32 with one scale each:
 
     int32 num_prompt, num_greedy, vocab_size; int32 prompt[]; int32 greedy[]; float32 logits[][]
 
@@ -27,7 +28,7 @@ import torch
 from gguf import GGMLQuantizationType as Type
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
-NUM_SCORED = 320
+NUM_SCORED, CLEAR_MARGIN = 320, 0.02
 # The seed is one whose greedy choices are all clear (margin > 0.03) in the float files.
 NUM_PROMPT, NUM_GREEDY, SEED = 40, 32, 8
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
@@ -215,22 +216,40 @@ def write_model(path, spec, model, dtype):
             weight.copy_(torch.from_numpy(np.ascontiguousarray(rounded[name])))
 
 
+def round_to_8_bits(x):
+    groups = x.reshape(-1, 32)
+    scale = groups.abs().amax(-1, keepdim=True) / 127
+    scale[scale == 0] = 1
+    return (torch.round(groups / scale) * scale).reshape(x.shape)
+
+
+def round_inputs(model):
+    """Every linear layer, the head too, then sees its input as the fast kernels do."""
+    for module in model.modules():
+        if isinstance(module, torch.nn.Linear):
+            module.register_forward_pre_hook(lambda _, inputs: (round_to_8_bits(inputs[0]),))
+
+
+def continue_greedily(model, prompt):
+    tokens = list(prompt)
+    while len(tokens) < NUM_PROMPT + NUM_GREEDY:
+        last = model(torch.tensor([tokens])).logits[0, -1].numpy()
+        best, second = np.sort(last)[::-1][:2]
+        if best - second < CLEAR_MARGIN:
+            break
+        tokens.append(int(last.argmax()))
+    return tokens[NUM_PROMPT:]
+
+
 def write_golden(path, model):
-    rng = np.random.default_rng(SEED + 1)
-    prompt = rng.integers(len(SPECIAL), VOCAB, NUM_PROMPT).tolist()
-    tokens, margins = list(prompt), []
+    prompt = np.random.default_rng(SEED + 1).integers(len(SPECIAL), VOCAB, NUM_PROMPT).tolist()
     with torch.no_grad():
         logits = model(torch.tensor([prompt])).logits[0].numpy()
-        for _ in range(NUM_GREEDY):
-            last = model(torch.tensor([tokens])).logits[0, -1].numpy()
-            best, second = np.sort(last)[::-1][:2]
-            margins.append(best - second)
-            tokens.append(int(last.argmax()))
+        greedy = continue_greedily(model, prompt)
     with open(path, "wb") as out:
-        np.array([NUM_PROMPT, NUM_GREEDY, VOCAB], np.int32).tofile(out)
-        np.array(tokens, np.int32).tofile(out)
+        np.array([NUM_PROMPT, len(greedy), VOCAB, *prompt, *greedy], np.int32).tofile(out)
         logits.astype(np.float32).tofile(out)
-    print(f"{path.name}: logits of std {logits.std():.2f}, smallest greedy margin {min(margins):.4f}")
+    print(f"{path.name}: logits of std {logits.std():.2f}, {len(greedy)} clear greedy tokens")
     return logits, prompt
 
 
@@ -266,6 +285,12 @@ def write_small_models(folder):
             write_model(folder / f"{name}.gguf", spec, model, dtype)
             logits, prompt = write_golden(folder / f"{name}.golden", model)
             check_against_loader(folder / f"{name}.gguf", logits, prompt)
+            if dtype.name.startswith("Q"):
+                round_inputs(model)
+                rounded, _ = write_golden(folder / f"{name}.a8.golden", model)
+                error = np.linalg.norm(rounded - logits, axis=1) / np.linalg.norm(logits, axis=1)
+                print(f"{name}: 8-bit inputs change a row by {error.mean():.3f}, at most "
+                      f"{error.max():.3f}")
 
 
 def main():
