@@ -249,7 +249,7 @@ static void report(const struct cpu_op_kernels *op, const struct sample_row *row
         scale.max == -INFINITY ? 0 : scale.max + log(op->sum_weights(logits, n, scale));
     float own = known(logits[out->token]);
     out->logprob = logprob_of(own, log_total);
-    out->rank = 1 + op->count_above(logits, n, own);
+    out->rank = 1 + op->count_above(logits, n, fmaxf(logits[out->token], -INFINITY));
     out->num_top = row->num_logprobs < n ? row->num_logprobs : n;
     find_top(op, logits, n, log_total, out);
 }

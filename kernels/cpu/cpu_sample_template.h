@@ -82,9 +82,10 @@ static int32_t collect(const float *logits, int32_t first, int32_t n, struct sam
         vf_store(weights, vf_exp(x));
         for (; mask; mask &= mask - 1) {
             int lane = __builtin_ctz(mask);
-            double weight = ((double)weights[lane] + WEIGHT_ROUNDING) - WEIGHT_ROUNDING;
             out[count++] = (struct sample_candidate){
-                .weight = weight, .logit = logits[i + lane], .token = first + i + lane};
+                .weight = ((double)weights[lane] + WEIGHT_ROUNDING) - WEIGHT_ROUNDING,
+                .logit = fminf(logits[i + lane], FLT_MAX),
+                .token = first + i + lane};
         }
     }
     return count;

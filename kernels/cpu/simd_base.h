@@ -9,10 +9,18 @@
 #include <stdint.h>
 #include <string.h>
 
+/* The kernels need everything inlined into loops with constant bounds. Under a sanitizer that would
+ * cost minutes of compilation, so there the choice is left to the compiler. */
+#ifdef SIMD_SMALL_CODE
+#define SIMD_INLINE static inline __attribute__((unused))
+#else
 #define SIMD_INLINE static inline __attribute__((always_inline, unused))
+#endif
 
 /* Before a loop of constant length whose arrays shall live in registers. */
-#ifdef __clang__
+#if defined(SIMD_SMALL_CODE)
+#define SIMD_UNROLL
+#elif defined(__clang__)
 #define SIMD_UNROLL _Pragma("clang loop unroll(full)")
 #else
 #define SIMD_UNROLL _Pragma("GCC unroll 16")

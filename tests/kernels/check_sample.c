@@ -1,0 +1,290 @@
+/* Sampling of the CPU backend: the oracle's tokens on every level and thread count, the
+ * distribution of the draws, each filter and edit, and the report of log probabilities. */
+#include "tests/kernels/kernel_fixture.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static const struct sample_row plain = {.target = SAMPLE_NO_TARGET,
+                                        .num_logprobs = -1,
+                                        .seed = 42,
+                                        .temperature = 1,
+                                        .top_p = 1,
+                                        .repetition_penalty = 1};
+
+/* Rows of one call; every row has its own copy of logits. */
+struct call {
+    int32_t num_rows, vocab_size;
+    const float *logits; /* [num_rows, vocab_size] */
+    struct sample_row *rows;
+    const struct token_count *counts;
+    const struct token_bias *biases;
+};
+
+static void run(struct backend *b, const struct call *call, struct sample_output *out) {
+    size_t n = (size_t)call->num_rows * (size_t)call->vocab_size;
+    float *logits = kernel_fixture_guarded(n);
+    memcpy(logits, call->logits, n * sizeof(float));
+    b->ops->sample(b, &(struct sample_args){.logits = logits,
+                                            .num_rows = call->num_rows,
+                                            .vocab_size = call->vocab_size,
+                                            .rows = call->rows,
+                                            .counts = call->counts,
+                                            .biases = call->biases,
+                                            .out = out});
+    b->ops->synchronize(b);
+    kernel_fixture_guarded_free(logits);
+}
+
+static void assert_near_logprob(float actual, float expected) {
+    if (expected == -INFINITY)
+        assert_true(actual == -INFINITY);
+    else
+        assert_float_equal(actual, expected, 2e-5 * (1 + fabsf(expected)));
+}
+
+static void assert_same_output(const struct sample_row *row, const struct sample_output *actual,
+                               const struct sample_output *expected) {
+    assert_int_equal(actual->token, expected->token);
+    if (row->num_logprobs < 0)
+        return;
+    assert_near_logprob(actual->logprob, expected->logprob);
+    assert_int_equal(actual->rank, expected->rank);
+    assert_int_equal(actual->num_top, expected->num_top);
+    for (int i = 0; i < expected->num_top; i++) {
+        assert_int_equal(actual->top_tokens[i], expected->top_tokens[i]);
+        assert_near_logprob(actual->top_logprobs[i], expected->top_logprobs[i]);
+    }
+}
+
+/* Every backend gives what the oracle gives, and all of them the same bytes. */
+static void check_call(const struct kernel_fixture *f, const struct call *call) {
+    size_t bytes = (size_t)call->num_rows * sizeof(struct sample_output);
+    struct sample_output *expected = malloc(bytes), *first = malloc(bytes), *out = malloc(bytes);
+    assert_true(expected && first && out);
+    run(f->oracle, call, expected);
+    for (int i = 0; i < f->num_backends; i++) {
+        run(f->backends[i], call, i ? out : first);
+        for (int32_t r = 0; r < call->num_rows; r++)
+            assert_same_output(&call->rows[r], i ? &out[r] : &first[r], &expected[r]);
+        if (i)
+            assert_memory_equal(out, first, bytes);
+    }
+    free(out);
+    free(first);
+    free(expected);
+}
+
+/* A row of random parameters; its edits are a slice of the call's arrays. */
+static struct sample_row random_row(uint64_t *seed, int32_t num_edits) {
+    static const float temperatures[] = {0, 0.01f, 0.3f, 0.7f, 1, 1.5f, 3, 100};
+    static const float top_ps[] = {1, 1, 1, 0.99f, 0.95f, 0.5f, 0.1f, 1e-6f};
+    static const float min_ps[] = {0, 0, 0, 0, 1, 0.1f, 0.02f, 1e-5f};
+    static const int32_t top_ks[] = {0, -1, 0, 1, 2, 40, 1000, 1 << 30};
+    struct sample_row row = plain;
+    row.seed = kernel_fixture_random(seed);
+    row.position = kernel_fixture_random(seed);
+    row.temperature = temperatures[kernel_fixture_random_in(seed, 0, 7)];
+    row.top_p = top_ps[kernel_fixture_random_in(seed, 0, 7)];
+    row.min_p = min_ps[kernel_fixture_random_in(seed, 0, 7)];
+    row.top_k = top_ks[kernel_fixture_random_in(seed, 0, 7)];
+    row.num_logprobs = kernel_fixture_random_in(seed, -5, SAMPLE_MAX_LOGPROBS);
+    if (row.num_logprobs < 0)
+        row.num_logprobs = -1;
+    if (kernel_fixture_random_in(seed, 0, 1)) {
+        row.repetition_penalty = kernel_fixture_random_in(seed, 0, 1) ? 1.3f : 1;
+        row.frequency_penalty = kernel_fixture_random_in(seed, 0, 1) ? 0.4f : 0;
+        row.presence_penalty = kernel_fixture_random_in(seed, 0, 1) ? -0.7f : 0;
+        row.num_counts = kernel_fixture_random_in(seed, 0, num_edits);
+        row.num_biases = kernel_fixture_random_in(seed, 0, num_edits);
+        row.first_bias = num_edits - row.num_biases;
+    }
+    return row;
+}
+
+static void check_random_calls(const struct kernel_fixture *f, int32_t vocab_size, float spread,
+                               int32_t num_rows, uint64_t seed) {
+    enum { EDITS = 20 };
+    int32_t num_edits = vocab_size < EDITS ? vocab_size : EDITS;
+    struct token_count counts[EDITS];
+    struct token_bias biases[EDITS];
+    struct sample_row *rows = malloc((size_t)num_rows * sizeof(*rows));
+    assert_non_null(rows);
+    float *logits = kernel_fixture_random_floats(&seed, (size_t)num_rows * (size_t)vocab_size);
+    for (int64_t i = 0; i < (int64_t)num_rows * vocab_size; i++)
+        logits[i] *= spread;
+    for (int32_t i = 0; i < num_edits; i++) {
+        int32_t token = (int32_t)((int64_t)i * vocab_size / num_edits);
+        counts[i] = (struct token_count){token, kernel_fixture_random_in(&seed, 0, 3)};
+        biases[i] = (struct token_bias){token, i % 3 ? -INFINITY : 5 * spread};
+    }
+    for (int32_t r = 0; r < num_rows; r++) {
+        rows[r] = random_row(&seed, num_edits);
+        if (kernel_fixture_random_in(&seed, 0, 9) == 0)
+            rows[r].target = kernel_fixture_random_in(&seed, 0, vocab_size - 1);
+    }
+    check_call(f, &(struct call){.num_rows = num_rows,
+                                 .vocab_size = vocab_size,
+                                 .logits = logits,
+                                 .rows = rows,
+                                 .counts = counts,
+                                 .biases = biases});
+    free(logits);
+    free(rows);
+}
+
+static void test_random_rows_equal_oracle(void **state) {
+    static const int32_t vocab_sizes[] = {1, 2, 15, 16, 17, 100, 1000, 4096, 4097, 10007};
+    for (uint64_t i = 0; i < sizeof(vocab_sizes) / sizeof(vocab_sizes[0]); i++) {
+        check_random_calls(*state, vocab_sizes[i], 1, 60, i);
+        check_random_calls(*state, vocab_sizes[i], 4, 60, i + 100);
+    }
+    check_random_calls(*state, 49152, 3, 8, 7);
+}
+
+/* Many equal logits: the cut between equals goes by token id. */
+static void test_ties(void **state) {
+    enum { VOCAB = 500, ROWS = 64 };
+    uint64_t seed = 3;
+    float *logits = malloc(sizeof(float) * VOCAB * ROWS);
+    assert_non_null(logits);
+    for (int i = 0; i < VOCAB * ROWS; i++)
+        logits[i] = (float)kernel_fixture_random_in(&seed, 0, i / VOCAB % 3);
+    struct sample_row rows[ROWS];
+    for (int r = 0; r < ROWS; r++) {
+        rows[r] = plain;
+        rows[r].position = (uint64_t)r;
+        rows[r].top_k = r % 2 ? 7 : 0;
+        rows[r].top_p = r % 4 < 2 ? 0.3f : 1;
+        rows[r].temperature = r % 8 ? 1 : 0;
+        rows[r].num_logprobs = r % 21;
+    }
+    check_call(*state, &(struct call){
+                           .num_rows = ROWS, .vocab_size = VOCAB, .logits = logits, .rows = rows});
+    free(logits);
+}
+
+/* Chi-square of 20000 draws with positions 0, 1, ... against known probabilities. 34.53 is the
+ * 99.9 % point for 13 degrees of freedom; with fixed seeds the test cannot flicker. */
+static void test_distribution(void **state) {
+    enum { VOCAB = 16, DRAWS = 20000, KEPT = 14 };
+    const struct kernel_fixture *f = *state;
+    struct backend *b = f->backends[f->num_backends - 1];
+    float logits[VOCAB];
+    double weight[VOCAB], total = 0;
+    for (int i = 0; i < VOCAB; i++) {
+        logits[i] = (float)((i * 5) % VOCAB) * 0.2f; /* all different */
+        bool kept = (i * 5) % VOCAB >= VOCAB - KEPT;
+        weight[i] = kept ? exp(logits[i] / 0.8) : 0;
+        total += weight[i];
+    }
+    int seen[VOCAB] = {0};
+    for (int draw = 0; draw < DRAWS; draw++) {
+        struct sample_row row = plain;
+        struct sample_output out;
+        row.position = (uint64_t)draw;
+        row.temperature = 0.8f;
+        row.top_k = KEPT;
+        run(b, &(struct call){.num_rows = 1, .vocab_size = VOCAB, .logits = logits, .rows = &row},
+            &out);
+        seen[out.token]++;
+    }
+    double chi_square = 0;
+    for (int i = 0; i < VOCAB; i++) {
+        double expected = DRAWS * weight[i] / total;
+        if (weight[i] > 0)
+            chi_square += (seen[i] - expected) * (seen[i] - expected) / expected;
+        else
+            assert_int_equal(seen[i], 0);
+    }
+    assert_true(chi_square < 34.53);
+    assert_true(chi_square > 1); /* nor too good to be random */
+}
+
+/* The draw depends on (seed, position) only, and on both. */
+static void test_draw_is_a_function_of_seed_and_position(void **state) {
+    enum { VOCAB = 3000, ROWS = 50 };
+    const struct kernel_fixture *f = *state;
+    struct backend *b = f->backends[f->num_backends - 1];
+    uint64_t seed = 9;
+    float *one = kernel_fixture_random_floats(&seed, VOCAB);
+    float *logits = malloc(sizeof(float) * VOCAB * ROWS);
+    assert_non_null(logits);
+    struct sample_row rows[ROWS];
+    struct sample_output out[ROWS], single;
+    for (int r = 0; r < ROWS; r++) {
+        memcpy(logits + r * VOCAB, one, VOCAB * sizeof(float));
+        rows[r] = plain;
+        rows[r].seed = r < 25 ? 5 : (uint64_t)r << 32;
+        rows[r].position = r < 25 ? (uint64_t)r << 33 : 5;
+    }
+    run(b, &(struct call){.num_rows = ROWS, .vocab_size = VOCAB, .logits = logits, .rows = rows},
+        out);
+    int num_repeats = 0;
+    for (int r = 0; r < ROWS; r++) {
+        run(b, &(struct call){.num_rows = 1, .vocab_size = VOCAB, .logits = one, .rows = &rows[r]},
+            &single);
+        assert_int_equal(single.token, out[r].token);
+        num_repeats += r > 0 && out[r].token == out[r - 1].token;
+    }
+    assert_true(num_repeats < 5);
+    free(logits);
+    free(one);
+}
+
+static void test_bans_and_odd_logits(void **state) {
+    enum { VOCAB = 40, ROWS = 6 };
+    float logits[ROWS][VOCAB];
+    struct token_bias bans[VOCAB];
+    for (int i = 0; i < VOCAB; i++) {
+        bans[i] = (struct token_bias){i, -INFINITY};
+        logits[0][i] = logits[1][i] = (float)(i % 7);
+        logits[2][i] = NAN;
+        logits[3][i] = i % 2 ? NAN : (float)i;
+        logits[4][i] = i == 11 ? INFINITY : 1;
+        logits[5][i] = i == 0 ? -1e30f : -INFINITY;
+    }
+    for (int variant = 0; variant < 4; variant++) {
+        struct sample_row rows[ROWS];
+        for (int r = 0; r < ROWS; r++) {
+            rows[r] = plain;
+            rows[r].position = (uint64_t)(r + variant);
+            rows[r].temperature = variant ? 1 : 0;
+            rows[r].top_p = variant == 2 ? 0.9f : 1;
+            rows[r].min_p = variant == 3 ? 0.5f : 0;
+            rows[r].num_logprobs = 5;
+        }
+        rows[0].num_biases = VOCAB - 1; /* all but the last */
+        rows[1].num_biases = VOCAB;     /* all */
+        struct call call = {.num_rows = ROWS,
+                            .vocab_size = VOCAB,
+                            .logits = logits[0],
+                            .rows = rows,
+                            .biases = bans};
+        check_call(*state, &call);
+        struct sample_output out[ROWS];
+        run(((struct kernel_fixture *)*state)->backends[0], &call, out);
+        assert_int_equal(out[0].token, VOCAB - 1);
+        assert_int_equal(out[1].token, 0);
+        assert_int_equal(out[2].token, 0);
+        assert_int_equal(out[3].token % 2, 0);
+        assert_int_equal(out[4].token, 11);
+        assert_int_equal(out[5].token, 0);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_random_rows_equal_oracle),
+        cmocka_unit_test(test_ties),
+        cmocka_unit_test(test_distribution),
+        cmocka_unit_test(test_draw_is_a_function_of_seed_and_position),
+        cmocka_unit_test(test_bans_and_odd_logits),
+    };
+    return cmocka_run_group_tests(tests, kernel_fixture_setup, kernel_fixture_teardown);
+}
