@@ -125,10 +125,13 @@ static void find_groups(const struct plan *plan, const struct tile *tile, int32_
     size_t plane_bytes = row_bytes * (size_t)l->block_size;
     size_t k_plane = (size_t)plan->args->layer * 2 * (size_t)l->num_kv_heads + (size_t)kv_head;
     int32_t end = tile->first_length + tile->num_tokens - 1;
-    for (int32_t g = 0; g < ATTENTION_CHUNK_GROUPS; g++) {
+    for (int32_t g = 0; g < ATTENTION_CHUNK_GROUPS + ATTENTION_STEP_GROUPS; g++) {
         int32_t token = chunk->chunk_begin + g * KV_GROUP;
-        if (token >= end)
-            break;
+        if (token >= end) {
+            chunk->k[g] = chunk->k[0];
+            chunk->v[g] = chunk->v[0];
+            continue;
+        }
         const char *block = (const char *)plan->args->cache->buffer.data +
                             (size_t)table[token / l->block_size] * kv_block_bytes(l);
         const char *k = block + k_plane * plane_bytes + (size_t)(token % l->block_size) * row_bytes;

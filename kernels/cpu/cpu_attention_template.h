@@ -25,16 +25,32 @@ SIMD_INLINE struct vf kv_load(enum dtype dtype, const void *base, size_t index, 
     return half ? vf_load_bf16_half(p) : vf_load_bf16(p);
 }
 
+/* Asks for what the next step reads while this one's K goes by: element `index` on of the groups
+ * one step ahead. Blocks are too short for the hardware to see a stream. */
+SIMD_INLINE void prefetch_step(enum dtype dtype, const void *const *k, const void *const *v,
+                               size_t index, const int num_groups) {
+    size_t offset = index * (dtype == DTYPE_F32 ? sizeof(float) : sizeof(uint16_t));
+    if (offset % 64 != 0)
+        return;
+    SIMD_UNROLL for (int g = 0; g < num_groups; g++) {
+        __builtin_prefetch((const char *)k[g] + offset, 0, 3);
+        __builtin_prefetch((const char *)v[g] + offset, 0, 3);
+    }
+}
+
 /* Scores of num_rows rows with num_groups groups of 16 tokens; the numbers are constants. */
 SIMD_INLINE void score_tile(enum dtype dtype, const struct attention_tile *tile, int32_t row,
-                            const int num_rows, const void *const *k, int32_t group,
-                            const int num_groups) {
+                            const int num_rows, const void *const *k, const void *const *v,
+                            int32_t group, const int num_groups) {
     struct vf acc[VF_ROW_TILE][VF_GROUP_TILE];
     const float *q = tile->q + (size_t)row * (size_t)tile->head_dim;
     SIMD_UNROLL for (int r = 0; r < num_rows; r++) SIMD_UNROLL for (int g = 0; g < num_groups; g++)
         acc[r][g] = vf_set1(0);
     for (int32_t d = 0; d < tile->head_dim; d++) {
         struct vf keys[VF_GROUP_TILE];
+        if (row == 0)
+            prefetch_step(dtype, k + group + ATTENTION_STEP_GROUPS,
+                          v + group + ATTENTION_STEP_GROUPS, (size_t)d * KV_GROUP, num_groups);
         SIMD_UNROLL for (int g = 0; g < num_groups; g++) keys[g] =
             kv_load(dtype, k[group + g], (size_t)d * KV_GROUP, false);
         SIMD_UNROLL for (int r = 0; r < num_rows; r++) {
@@ -49,12 +65,13 @@ SIMD_INLINE void score_tile(enum dtype dtype, const struct attention_tile *tile,
 }
 
 SIMD_INLINE void score_rows(enum dtype dtype, const struct attention_tile *tile, int32_t row,
-                            const int num_rows, const void *const *k, int32_t num_groups) {
+                            const int num_rows, const void *const *k, const void *const *v,
+                            int32_t num_groups) {
     int32_t g = 0;
     for (; g + VF_GROUP_TILE <= num_groups; g += VF_GROUP_TILE)
-        score_tile(dtype, tile, row, num_rows, k, g, VF_GROUP_TILE);
+        score_tile(dtype, tile, row, num_rows, k, v, g, VF_GROUP_TILE);
     for (; g < num_groups; g++)
-        score_tile(dtype, tile, row, num_rows, k, g, 1);
+        score_tile(dtype, tile, row, num_rows, k, v, g, 1);
 }
 
 /* Turns a row's first n scores into weights, and rescales what the row has so far. */
@@ -124,7 +141,8 @@ SIMD_INLINE void weigh_rows(enum dtype dtype, const struct attention_tile *tile,
 
 SIMD_INLINE void attend_row_tile(enum dtype dtype, const struct attention_tile *tile, int32_t row,
                                  const int num_rows, int32_t first_group, int32_t n) {
-    score_rows(dtype, tile, row, num_rows, tile->k + first_group, (n + KV_GROUP - 1) / KV_GROUP);
+    score_rows(dtype, tile, row, num_rows, tile->k + first_group, tile->v + first_group,
+               (n + KV_GROUP - 1) / KV_GROUP);
     for (int r = 0; r < num_rows; r++)
         soften_row(tile, row + r, n);
     weigh_rows(dtype, tile, row, num_rows, tile->v + first_group, n);

@@ -22,6 +22,7 @@
 #define ATTENTION_CHUNK 256
 #define ATTENTION_STEP 64
 #define ATTENTION_CHUNK_GROUPS (ATTENTION_CHUNK / KV_GROUP)
+#define ATTENTION_STEP_GROUPS (ATTENTION_STEP / KV_GROUP)
 #define MAX_HEAD_DIM 256
 
 /* Softmax over a part of a context, not yet divided: for each row the largest score, the sum of
@@ -42,8 +43,10 @@ struct attention_tile {
     int32_t num_tokens;
     int32_t first_length;
     int32_t chunk_begin;
-    const void *k[ATTENTION_CHUNK_GROUPS]; /* the groups that hold visible tokens */
-    const void *v[ATTENTION_CHUNK_GROUPS];
+    /* The chunk's groups and the step's after it. Those without visible tokens are only prefetched
+     * from: any readable address. */
+    const void *k[ATTENTION_CHUNK_GROUPS + ATTENTION_STEP_GROUPS];
+    const void *v[ATTENTION_CHUNK_GROUPS + ATTENTION_STEP_GROUPS];
     const float *q; /* [rows][head_dim], scaled */
     float *scores;  /* [rows][ATTENTION_STEP]: scratch */
     struct attention_state state;
