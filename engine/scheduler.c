@@ -95,6 +95,7 @@ static bool take_block(struct scheduler *scheduler, struct sequence *sequence) {
 
 /* Plans up to num_tokens more tokens of the sequence: as many as it gets blocks for. */
 static void grant(struct scheduler *scheduler, struct sequence *sequence, int32_t num_tokens) {
+    CHECK(sequence->status == SEQUENCE_RUNNING);
     int32_t begin = sequence->num_computed + sequence->num_planned;
     int32_t covered = sequence->table.num_blocks * scheduler->config.block_size - begin;
     while (covered < num_tokens && take_block(scheduler, sequence))
@@ -199,16 +200,24 @@ static void grant_pending(struct scheduler *scheduler, struct sequence *sequence
     grant(scheduler, sequence, wanted < most ? wanted : most);
 }
 
+/* Shortest first while budget lasts; none of a less urgent priority than `least`. */
+static void grant_down_the_line(struct scheduler *scheduler, int32_t least) {
+    while (budget_left(scheduler) > 0) {
+        struct sequence *s = shortest_in_line(scheduler);
+        if (s == NULL || s->group->request->priority > least)
+            return;
+        grant_pending(scheduler, s, budget_left(scheduler));
+    }
+}
+
 static void plan_prefills(struct scheduler *scheduler) {
     struct sequence *first = first_in_line(scheduler);
     if (first == NULL || budget_left(scheduler) == 0)
         return;
     grant_pending(scheduler, first, (budget_left(scheduler) + 1) / 2);
-    struct sequence *s;
-    while (budget_left(scheduler) > 0 && (s = shortest_in_line(scheduler)) != NULL)
-        grant_pending(scheduler, s, budget_left(scheduler));
-    if (first->status == SEQUENCE_RUNNING)
-        grant_pending(scheduler, first, budget_left(scheduler));
+    grant_down_the_line(scheduler, first->group->request->priority);
+    grant_pending(scheduler, first, budget_left(scheduler));
+    grant_down_the_line(scheduler, INT32_MAX);
 }
 
 static void list_entries(struct scheduler *scheduler) {

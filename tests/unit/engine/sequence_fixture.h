@@ -1,0 +1,40 @@
+/* A request and its group for the unit tests of this folder. */
+#ifndef QUIRE_TESTS_UNIT_ENGINE_SEQUENCE_FIXTURE_H
+#define QUIRE_TESTS_UNIT_ENGINE_SEQUENCE_FIXTURE_H
+
+#include "engine/sequence.h"
+#include "tests/sim/fake_tokenizer.h"
+
+#include <stdlib.h>
+
+static inline struct sampling_params fixture_params(int32_t max_tokens) {
+    return (struct sampling_params){
+        .num_choices = 1,
+        .max_tokens = max_tokens,
+        .top_p = 1,
+        .repetition_penalty = 1,
+        .seed = 42,
+        .num_logprobs = -1,
+        .num_prompt_logprobs = -1,
+        .skip_special_tokens = true,
+    };
+}
+
+/* The prompt is 3, 4, 5 ... */
+static inline struct sequence_group *fixture_group(uint64_t id, int32_t priority,
+                                                   int32_t num_prompt_tokens,
+                                                   const struct sampling_params *params,
+                                                   int32_t max_model_len, int32_t block_size) {
+    int32_t *prompt = malloc((size_t)num_prompt_tokens * sizeof(*prompt));
+    for (int32_t i = 0; i < num_prompt_tokens; i++)
+        prompt[i] = FAKE_FIRST_PLAIN + i % (FAKE_VOCAB_SIZE - FAKE_FIRST_PLAIN);
+    struct request *request = request_create(prompt, num_prompt_tokens, params);
+    free(prompt);
+    request->id = id;
+    request->priority = priority;
+    struct sequence_group *group = sequence_group_create(request, max_model_len, block_size);
+    request_unref(request);
+    return group;
+}
+
+#endif

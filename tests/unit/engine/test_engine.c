@@ -1,0 +1,361 @@
+/* The engine's thread and its front end, on the fake executor: submitted, read and cancelled from
+ * several threads. Every stream is compared with the oracle. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include "engine/engine.h"
+#include "tests/sim/fake_executor.h"
+#include "tests/sim/fake_tokenizer.h"
+#include "tests/sim/random_request.h"
+#include "tests/sim/stream_checker.h"
+
+#include <pthread.h>
+#include <semaphore.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define MAX_MODEL_LEN 96
+#define NUM_CLIENTS 3
+#define REQUESTS_PER_CLIENT 40
+
+struct fixture {
+    struct fake_executor executor;
+    struct engine *engine;
+    sem_t woken;
+};
+
+static void wake(void *context) {
+    sem_post(context);
+}
+
+static struct engine_config base_config(struct fixture *f) {
+    return (struct engine_config){
+        .max_num_seqs = 8,
+        .max_num_batched_tokens = 32,
+        .max_model_len = MAX_MODEL_LEN,
+        .block_size = 4,
+        .num_blocks = 40,
+        .max_queued_requests = 1000,
+        .max_queued_tokens = 100000,
+        .stall_timeout_ms = 60000,
+        .wake = wake,
+        .wake_context = &f->woken,
+    };
+}
+
+static void start(struct fixture *f, const struct engine_config *config, int32_t delay_us,
+                  uint64_t fail_at_call) {
+    struct error err = {0};
+    sem_init(&f->woken, 0, 0);
+    fake_executor_init(&f->executor, config->num_blocks, config->block_size,
+                       config->max_num_batched_tokens);
+    f->executor.delay_us = delay_us;
+    f->executor.fail_at_call = fail_at_call;
+    if (engine_create(config, &f->executor.base, fake_tokenizer(), &f->engine, &err) != 0)
+        fail_msg("%s", err.message);
+}
+
+static void stop(struct fixture *f) {
+    engine_destroy(f->engine);
+    assert_string_equal(f->executor.violation, "");
+    fake_executor_finish(&f->executor);
+    sem_destroy(&f->woken);
+}
+
+static struct request *plain_request(int32_t num_prompt_tokens, int32_t max_tokens) {
+    int32_t prompt[256];
+    assert_true(num_prompt_tokens <= 256);
+    for (int32_t i = 0; i < num_prompt_tokens; i++)
+        prompt[i] = FAKE_FIRST_PLAIN + i % 7;
+    struct sampling_params params = {
+        .num_choices = 1,
+        .max_tokens = max_tokens,
+        .top_p = 1,
+        .repetition_penalty = 1,
+        .seed = 5,
+        .num_logprobs = -1,
+        .num_prompt_logprobs = -1,
+        .ignore_eos = true,
+        .skip_special_tokens = true,
+    };
+    struct request *request = request_create(prompt, num_prompt_tokens, &params);
+    assert_non_null(request);
+    return request;
+}
+
+/* Reads whatever is ready; requests carry their checker in `user`. Returns how many have ended. */
+static int read_ready(struct fixture *f) {
+    struct request *ready[4];
+    int num_ready, num_done = 0;
+    do {
+        num_ready = engine_take_ready(f->engine, ready, 4);
+        for (int i = 0; i < num_ready; i++) {
+            struct stream_checker *checker = ready[i]->user;
+            bool was_done = stream_checker_is_done(checker);
+            if (!stream_checker_read(checker))
+                fail_msg("%s", checker->violation);
+            num_done += !was_done && stream_checker_is_done(checker);
+            request_unref(ready[i]);
+        }
+        engine_resume_reading(f->engine);
+    } while (num_ready == 4);
+    return num_done;
+}
+
+static void read_until_done(struct fixture *f, int count) {
+    while (count > 0) {
+        sem_wait(&f->woken);
+        count -= read_ready(f);
+    }
+}
+
+static void watch(struct stream_checker *checker, struct request *request) {
+    stream_checker_init(checker, request, MAX_MODEL_LEN);
+    request->user = checker;
+}
+
+/* is_idle turns true with the publication of the last step, which may follow the last event. */
+static struct engine_stats idle_stats(struct fixture *f) {
+    struct engine_stats stats;
+    while (!engine_is_idle(f->engine))
+        usleep(100);
+    engine_get_stats(f->engine, &stats);
+    assert_int_equal(stats.num_used_blocks, 0);
+    assert_int_equal(stats.num_running, 0);
+    assert_int_equal(stats.num_waiting, 0);
+    return stats;
+}
+
+struct client {
+    struct fixture *fixture;
+    struct stream_checker *checkers; /* [REQUESTS_PER_CLIENT] */
+    struct random random;
+};
+
+static void *run_client(void *argument) {
+    struct client *client = argument;
+    struct engine *engine = client->fixture->engine;
+    for (int i = 0; i < REQUESTS_PER_CLIENT; i++) {
+        struct request *request = client->checkers[i].request;
+        enum submit_result result = engine_submit(engine, request);
+        if (result != SUBMIT_OK)
+            abort();
+        if (random_once_in(&client->random, 4)) {
+            usleep((useconds_t)random_range(&client->random, 0, 300));
+            engine_cancel(engine, request);
+        }
+    }
+    return NULL;
+}
+
+static void test_many_threads(void **state) {
+    static struct stream_checker checkers[NUM_CLIENTS][REQUESTS_PER_CLIENT];
+    struct fixture f;
+    struct engine_config config = base_config(&f);
+    struct request_shape shape = {.max_prompt_tokens = 40,
+                                  .max_output_tokens = 40,
+                                  .max_choices = 4,
+                                  .min_logprobs = -1,
+                                  .max_logprobs = 3};
+    struct client clients[NUM_CLIENTS];
+    pthread_t threads[NUM_CLIENTS];
+    start(&f, &config, 0, 0);
+    for (int c = 0; c < NUM_CLIENTS; c++) {
+        clients[c] = (struct client){&f, checkers[c], random_from((uint64_t)c + 1)};
+        for (int i = 0; i < REQUESTS_PER_CLIENT; i++)
+            watch(&checkers[c][i], random_request(&clients[c].random, &shape));
+    }
+    for (int c = 0; c < NUM_CLIENTS; c++)
+        pthread_create(&threads[c], NULL, run_client, &clients[c]);
+    read_until_done(&f, NUM_CLIENTS * REQUESTS_PER_CLIENT);
+    for (int c = 0; c < NUM_CLIENTS; c++)
+        pthread_join(threads[c], NULL);
+    struct engine_stats stats = idle_stats(&f);
+    uint64_t finished = 0, choices = 0;
+    for (int reason = 0; reason <= FINISH_ERROR; reason++)
+        finished += stats.finished[reason];
+    stop(&f);
+    for (int c = 0; c < NUM_CLIENTS; c++) {
+        for (int i = 0; i < REQUESTS_PER_CLIENT; i++) {
+            choices += (uint64_t)checkers[c][i].request->params.num_choices;
+            stream_checker_finish(&checkers[c][i]);
+        }
+    }
+    assert_true(finished == choices);
+}
+
+static void test_destroy_with_work_in_flight(void **state) {
+    struct stream_checker checkers[20];
+    struct fixture f;
+    struct engine_config config = base_config(&f);
+    start(&f, &config, 200, 0);
+    for (int i = 0; i < 20; i++) {
+        watch(&checkers[i], plain_request(10 + i, 60));
+        assert_int_equal(engine_submit(f.engine, checkers[i].request), SUBMIT_OK);
+    }
+    sem_wait(&f.woken); /* some are running now, others wait */
+    stop(&f);
+    for (int i = 0; i < 20; i++) {
+        assert_true(stream_checker_read(&checkers[i]));
+        assert_true(stream_checker_is_done(&checkers[i]));
+        stream_checker_finish(&checkers[i]);
+    }
+}
+
+static void test_drain(void **state) {
+    struct stream_checker checkers[5];
+    struct fixture f;
+    struct engine_config config = base_config(&f);
+    start(&f, &config, 100, 0);
+    for (int i = 0; i < 5; i++) {
+        watch(&checkers[i], plain_request(10, 20));
+        assert_int_equal(engine_submit(f.engine, checkers[i].request), SUBMIT_OK);
+    }
+    assert_false(engine_is_idle(f.engine));
+    engine_stop_accepting(f.engine);
+    struct request *late = plain_request(3, 3);
+    assert_int_equal(engine_submit(f.engine, late), SUBMIT_STOPPING);
+    request_unref(late);
+    read_until_done(&f, 5);
+    assert_true(idle_stats(&f).finished[FINISH_LENGTH] == 5);
+    stop(&f);
+    for (int i = 0; i < 5; i++)
+        stream_checker_finish(&checkers[i]);
+}
+
+static void test_refusals(void **state) {
+    struct fixture f;
+    struct engine_config config = base_config(&f);
+    config.max_queued_requests = 3;
+    config.max_queued_tokens = 50;
+    config.num_blocks = 20; /* 80 tokens */
+    config.max_num_seqs = 1;
+    start(&f, &config, 2000, 0);
+    struct request *no_room_to_answer = plain_request(MAX_MODEL_LEN, 1);
+    struct request *over_pool = plain_request(70, 12);
+    struct request *fits_pool = plain_request(70, 11); /* the last token is never stored */
+    assert_int_equal(engine_submit(f.engine, no_room_to_answer), SUBMIT_TOO_LONG);
+    assert_int_equal(engine_submit(f.engine, over_pool), SUBMIT_TOO_LONG);
+    assert_int_equal(engine_submit(f.engine, fits_pool), SUBMIT_OK); /* alone, whatever its size */
+    sem_wait(&f.woken); /* it runs: the queue is empty */
+    struct request *queued[4];
+    for (int i = 0; i < 4; i++)
+        queued[i] = plain_request(20, 5);
+    assert_int_equal(engine_submit(f.engine, queued[0]), SUBMIT_OK);
+    assert_int_equal(engine_submit(f.engine, queued[1]), SUBMIT_OK);
+    assert_int_equal(engine_submit(f.engine, queued[2]), SUBMIT_QUEUE_FULL); /* tokens */
+    struct request *small = plain_request(1, 1);
+    assert_int_equal(engine_submit(f.engine, small), SUBMIT_OK);
+    assert_int_equal(engine_submit(f.engine, queued[3]), SUBMIT_QUEUE_FULL); /* requests */
+    stop(&f);
+    for (int i = 0; i < 4; i++)
+        request_unref(queued[i]);
+    request_unref(no_room_to_answer);
+    request_unref(over_pool);
+    request_unref(fits_pool);
+    request_unref(small);
+}
+
+static void test_device_failure(void **state) {
+    struct stream_checker checkers[6];
+    struct fixture f;
+    struct engine_config config = base_config(&f);
+    start(&f, &config, 100, 20);
+    for (int i = 0; i < 6; i++) {
+        watch(&checkers[i], plain_request(10, 80));
+        assert_int_equal(engine_submit(f.engine, checkers[i].request), SUBMIT_OK);
+    }
+    assert_false(engine_has_failed(f.engine));
+    read_until_done(&f, 6);
+    assert_true(engine_has_failed(f.engine));
+    struct request *late = plain_request(3, 3);
+    assert_int_equal(engine_submit(f.engine, late), SUBMIT_FAILED);
+    request_unref(late);
+    assert_true(idle_stats(&f).finished[FINISH_ERROR] == 6);
+    stop(&f);
+    for (int i = 0; i < 6; i++) {
+        assert_int_equal(checkers[i].choices[0].finish, FINISH_ERROR);
+        stream_checker_finish(&checkers[i]);
+    }
+}
+
+/* A reader that goes away for a while: its request stops, keeps what it has, and goes on when it is
+ * read. Only the reader's call wakes the engine, which sleeps by then. */
+static void test_stalled_reader_resumes(void **state) {
+    struct stream_checker checker;
+    struct fixture f;
+    struct engine_config config = base_config(&f);
+    config.max_num_batched_tokens = 128;
+    start(&f, &config, 0, 0);
+    struct random random = random_from(1);
+    struct request_shape shape = {1, 1, 1, SAMPLE_MAX_LOGPROBS, SAMPLE_MAX_LOGPROBS};
+    struct request *request = random_request(&random, &shape);
+    request->params.num_choices = 6; /* one stream of six choices soon holds too much */
+    request->params.max_tokens = 90;
+    request->params.num_logprobs = SAMPLE_MAX_LOGPROBS;
+    request->params.ignore_eos = true;
+    request->params.num_stop_strings = 0;
+    request->params.num_stop_tokens = 0;
+    watch(&checker, request);
+    assert_int_equal(engine_submit(f.engine, request), SUBMIT_OK);
+    struct engine_stats before, after;
+    while (token_stream_pending_bytes(&request->stream) <= TOKEN_STREAM_STALL_BYTES)
+        usleep(100);
+    do { /* until it stands still */
+        engine_get_stats(f.engine, &before);
+        usleep(5000);
+        engine_get_stats(f.engine, &after);
+    } while (before.step != after.step);
+    assert_false(engine_is_idle(f.engine));
+    read_until_done(&f, 1);
+    idle_stats(&f);
+    stop(&f);
+    stream_checker_finish(&checker);
+}
+
+static void test_cancel_frees_blocks(void **state) {
+    struct stream_checker checker;
+    struct fixture f;
+    struct engine_config config = base_config(&f);
+    start(&f, &config, 500, 0);
+    watch(&checker, plain_request(20, 70));
+    assert_int_equal(engine_submit(f.engine, checker.request), SUBMIT_OK);
+    sem_wait(&f.woken);
+    engine_cancel(f.engine, checker.request);
+    idle_stats(&f);
+    read_ready(&f);
+    assert_int_equal(checker.choices[0].finish, FINISH_ABORT);
+    stop(&f);
+    stream_checker_finish(&checker);
+}
+
+static void test_bad_config(void **state) {
+    struct fixture f;
+    struct engine_config config = base_config(&f);
+    struct engine *engine = NULL;
+    struct error err;
+    config.max_num_batched_tokens = 7;
+    assert_int_equal(engine_create(&config, NULL, fake_tokenizer(), &engine, &err), -1);
+    assert_int_equal(err.code, ERROR_CONFIG);
+    assert_non_null(strstr(err.message, "max-num-batched-tokens is 7"));
+    assert_null(engine);
+    engine_destroy(NULL);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_many_threads),
+        cmocka_unit_test(test_destroy_with_work_in_flight),
+        cmocka_unit_test(test_drain),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_device_failure),
+        cmocka_unit_test(test_stalled_reader_resumes),
+        cmocka_unit_test(test_cancel_frees_blocks),
+        cmocka_unit_test(test_bad_config),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
