@@ -3,13 +3,13 @@
  * tables. Engine thread only.
  *
  * Rules of a step, in this order:
- *  1. Every running sequence with one pending token gets it (decoding is never held up by a
- * prompt).
- *  2. Waiting sequences are seated by priority and arrival while there are seats, and blocks for
- * all they have pending on top of what those already seated were promised. Nobody overtakes.
- *  3. What is left of the budget goes to the longer pending runs: half of it at least to the first in
- *     order, so that it moves on whatever arrives; the rest to the shortest of the same priority
+ *   - Every running sequence with one pending token gets it: a prompt never holds up decoding.
+ *   - Waiting sequences are seated by priority and arrival while there are seats, and blocks for
+ *     all they have pending on top of what those already seated were promised. Nobody overtakes.
+ *   - What is left of the budget goes to the longer pending runs: half of it at least to the first
+ *     in order, so that it moves on whatever arrives; the rest to the shortest of the same priority
  *     first, so that a short prompt does not wait for long ones; then to less urgent priorities.
+ *
  * A sequence that needs a block when none is free takes it from the last one in order that runs
  * (stalled ones first): that one loses all blocks and waits to be recomputed. A sequence never
  * takes from one before it; the last in order just waits for its turn. So the first in order always
