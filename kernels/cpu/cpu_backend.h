@@ -7,6 +7,7 @@
 #define QUIRE_KERNELS_CPU_CPU_BACKEND_H
 
 #include "kernels/backend.h"
+#include "kernels/cpu/cpu_arena.h"
 #include "kernels/cpu/thread_pool.h"
 
 struct cpu_gemm_kernels; /* cpu_gemm.h */
@@ -18,6 +19,7 @@ struct cpu_backend {
     struct backend base;
     struct backend_config config;
     struct thread_pool *pool;
+    struct cpu_arena weights;
     const struct cpu_gemm_kernels *gemm;
     const struct cpu_op_kernels *op;
     struct cpu_gemm_scratch *gemm_scratch;

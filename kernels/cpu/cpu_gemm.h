@@ -23,6 +23,7 @@
 #define QUIRE_KERNELS_CPU_CPU_GEMM_H
 
 #include "kernels/backend.h"
+#include "kernels/cpu/cpu_arena.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -107,7 +108,7 @@ struct matrix {
     int32_t cols;
     int32_t num_panels;
     int num_segments;
-    struct buffer memory;
+    struct cpu_arena_span memory;
     struct matrix_segment segments[];
 };
 

@@ -5,7 +5,6 @@
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/cpu_gemm.h"
 #include "kernels/cpu/cpu_gemm_scratch.h"
-#include "kernels/cpu/cpu_memory.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -205,7 +204,7 @@ static int matrix_fill(struct cpu_backend *b, struct matrix *matrix,
     for (int i = 0; i < matrix->num_segments; i++)
         if (cpu_gemm_scratch_reserve(b, parts[i].dtype, matrix->cols, err) != 0)
             return -1;
-    if (cpu_memory_alloc(bytes, &matrix->memory, err) != 0)
+    if (cpu_arena_alloc(&b->weights, bytes, &matrix->memory, err) != 0)
         return -1;
     uint8_t *next = matrix->memory.data;
     for (int i = 0; i < matrix->num_segments; i++) {
@@ -238,7 +237,7 @@ int cpu_matrix_create(struct backend *base, const struct matrix_part *parts, int
 void cpu_matrix_destroy(struct backend *b, struct matrix *matrix) {
     if (matrix == NULL)
         return;
-    cpu_memory_free(&matrix->memory);
+    cpu_arena_free(&((struct cpu_backend *)b)->weights, &matrix->memory);
     free(matrix);
 }
 
