@@ -48,10 +48,13 @@ struct matrix_part {
  * [num_blocks][layer][K or V][kv_head][token][head_dim], so that a copy or swap of a block is one
  * copy. The order of (token, head_dim) within one K or V head is the backend's own affair.
  * slot = block id * block_size + offset in the block. */
+#define KV_MAX_HEAD_DIM 256
+#define KV_HEAD_DIM_STEP 8
+
 struct kv_layout {
     int32_t num_layers;
     int32_t num_kv_heads;
-    int32_t head_dim;
+    int32_t head_dim;   /* a multiple of KV_HEAD_DIM_STEP, at most KV_MAX_HEAD_DIM */
     int32_t block_size; /* tokens; a multiple of 16 */
     enum dtype dtype;   /* F32, F16 or BF16 */
 };

@@ -6,6 +6,7 @@
  * change what the model says. */
 #include "models/model_config.h"
 
+#include "kernels/backend.h"
 #include "models/tensor_table.h"
 
 #include <inttypes.h>
@@ -19,7 +20,6 @@ enum {
     MAX_INTERMEDIATE = 1 << 20,
     MAX_LAYERS = 1024,
     MAX_HEADS = 1024,
-    MAX_HEAD_DIM = 1024,
     MAX_CONTEXT = 1 << 24,
 };
 
@@ -251,24 +251,36 @@ static int read_head_dim(const struct source *s, struct model_config *out) {
     static const char key[] = "llama.attention.key_length";
     static const char value_key[] = "llama.attention.value_length";
     if (tensor_file_find_metadata(s->file, key) != NULL) {
-        if (read_int(s, key, 1, MAX_HEAD_DIM, &out->head_dim) != 0)
+        if (read_int(s, key, 1, KV_MAX_HEAD_DIM, &out->head_dim) != 0)
             return -1;
     } else {
         out->head_dim = out->hidden_size / out->num_heads;
-        if (out->hidden_size % out->num_heads != 0 || out->head_dim > MAX_HEAD_DIM)
+        if (out->hidden_size % out->num_heads != 0 || out->head_dim > KV_MAX_HEAD_DIM)
             return error_set(s->err, ERROR_MODEL,
                              "%s: llama.attention.head_count: %d does not divide "
                              "llama.embedding_length %d into heads of at most %d",
                              tensor_file_path(s->file), out->num_heads, out->hidden_size,
-                             MAX_HEAD_DIM);
+                             KV_MAX_HEAD_DIM);
     }
     int32_t value_length = out->head_dim;
-    if (read_optional_int(s, value_key, 1, MAX_HEAD_DIM, &value_length) != 0)
+    if (read_optional_int(s, value_key, 1, KV_MAX_HEAD_DIM, &value_length) != 0)
         return -1;
     if (value_length != out->head_dim)
         return error_set(s->err, ERROR_MODEL, "%s: %s: %d differs from the keys' %d",
                          tensor_file_path(s->file), value_key, value_length, out->head_dim);
     return 0;
+}
+
+/* The limits of every backend's attention. */
+static int check_head_dim(const struct source *s, const struct model_config *config) {
+    if (config->head_dim % KV_HEAD_DIM_STEP == 0)
+        return 0;
+    return error_set(s->err, ERROR_MODEL,
+                     "%s: llama.attention.key_length (or llama.embedding_length %d / "
+                     "llama.attention.head_count %d): heads of %d elements; must be a multiple "
+                     "of %d",
+                     tensor_file_path(s->file), config->hidden_size, config->num_heads,
+                     config->head_dim, KV_HEAD_DIM_STEP);
 }
 
 static int read_heads(const struct source *s, struct model_config *out) {
@@ -282,7 +294,7 @@ static int read_heads(const struct source *s, struct model_config *out) {
         return error_set(s->err, ERROR_MODEL,
                          "%s: %s: %d does not divide llama.attention.head_count %d",
                          tensor_file_path(s->file), key, out->num_kv_heads, out->num_heads);
-    return read_head_dim(s, out);
+    return read_head_dim(s, out) != 0 ? -1 : check_head_dim(s, out);
 }
 
 static int read_rope(const struct source *s, struct model_config *out) {

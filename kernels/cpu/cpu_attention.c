@@ -237,7 +237,8 @@ static void merge_tiles(void *context, int64_t begin, int64_t end, int worker) {
 void cpu_paged_attention(struct backend *base, const struct attention_args *args) {
     struct cpu_backend *b = (struct cpu_backend *)base;
     const struct kv_layout *l = &args->cache->layout;
-    CHECK(l->head_dim % 8 == 0 && l->head_dim <= MAX_HEAD_DIM && l->block_size % KV_GROUP == 0);
+    CHECK(l->head_dim % KV_HEAD_DIM_STEP == 0 && l->head_dim <= KV_MAX_HEAD_DIM);
+    CHECK(l->block_size % KV_GROUP == 0);
     struct plan plan = {.backend = b,
                         .args = args,
                         .group = args->num_q_heads / l->num_kv_heads,

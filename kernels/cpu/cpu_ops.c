@@ -89,7 +89,7 @@ static void store_token(const struct cpu_op_kernels *op, const struct rope_store
                    (size_t)(slot / l->block_size) * kv_block_bytes(l) +
                    (size_t)args->layer * 2 * (size_t)l->num_kv_heads * plane_bytes;
     for (size_t h = 0; h < (size_t)l->num_kv_heads; h++) {
-        float row[MAX_HEAD_DIM];
+        float row[KV_MAX_HEAD_DIM];
         char *k_plane = planes + h * plane_bytes;
         char *v_plane = k_plane + (size_t)l->num_kv_heads * plane_bytes;
         op->store(l->dtype, k + h * dim, row, l->head_dim);
@@ -122,7 +122,8 @@ static void rope_store_tokens(void *context, int64_t begin, int64_t end, int wor
 
 void cpu_rope_store_kv(struct backend *b, const struct rope_store_args *args) {
     const struct kv_layout *l = &args->cache->layout;
-    CHECK(l->head_dim % 8 == 0 && l->head_dim <= MAX_HEAD_DIM && l->block_size % KV_GROUP == 0);
+    CHECK(l->head_dim % KV_HEAD_DIM_STEP == 0 && l->head_dim <= KV_MAX_HEAD_DIM);
+    CHECK(l->block_size % KV_GROUP == 0);
     int64_t row_floats = (int64_t)(args->num_q_heads + 2 * l->num_kv_heads) * l->head_dim;
     int32_t num_tokens = ((struct cpu_backend *)b)->step.num_tokens;
     for_rows(b, args, num_tokens, row_floats, ROPE_PIECE, rope_store_tokens);

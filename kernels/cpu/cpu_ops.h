@@ -23,7 +23,6 @@
 #define ATTENTION_STEP 64
 #define ATTENTION_CHUNK_GROUPS (ATTENTION_CHUNK / KV_GROUP)
 #define ATTENTION_STEP_GROUPS (ATTENTION_STEP / KV_GROUP)
-#define MAX_HEAD_DIM 256
 
 /* Softmax over a part of a context, not yet divided: for each row the largest score, the sum of
  * exp(score - largest) and the sum of those times V. A row of `out` is `stride` floats. */
@@ -37,7 +36,7 @@ struct attention_state {
  * head. Row r = token * num_heads + head; token t sees the first first_length + t tokens. */
 struct attention_tile {
     enum dtype dtype;
-    int32_t head_dim; /* a multiple of 8, at most MAX_HEAD_DIM */
+    int32_t head_dim; /* a multiple of 8, at most KV_MAX_HEAD_DIM */
     int32_t stride;   /* head_dim rounded up to 16 */
     int32_t num_heads;
     int32_t num_tokens;

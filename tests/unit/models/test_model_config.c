@@ -154,6 +154,20 @@ static void test_key_length(void **state) {
     assert_refused(&change, NULL, "24 differs from the keys' 16");
 }
 
+/* What the attention of a backend cannot hold is refused here; there it would be a crash. */
+static void test_head_sizes_without_kernels(void **state) {
+    struct entry change = integer("llama.attention.key_length", 20);
+    assert_refused(&change, NULL, "heads of 20 elements; must be a multiple of 8");
+    change = integer("llama.attention.key_length", 256);
+    assert_int_equal(accepted(&change, NULL).head_dim, 256);
+    change = integer("llama.attention.key_length", 264);
+    assert_refused(&change, NULL, "264 (allowed: 1 to 256)");
+    change = integer("llama.embedding_length", 4 * 12);
+    assert_refused(&change, NULL, "heads of 12 elements; must be a multiple of 8");
+    change = integer("llama.embedding_length", 4 * 264);
+    assert_refused(&change, NULL, "into heads of at most 256");
+}
+
 static void test_missing_keys(void **state) {
     static const char *const required[] = {
         "general.architecture",
@@ -177,7 +191,7 @@ static void test_integers_out_of_range(void **state) {
         {"llama.block_count", 1024},          {"llama.context_length", 1 << 24},
         {"llama.embedding_length", 1 << 17},  {"llama.feed_forward_length", 1 << 20},
         {"llama.attention.head_count", 1024}, {"llama.attention.head_count_kv", 4},
-        {"llama.attention.key_length", 1024}, {"llama.attention.value_length", 1024},
+        {"llama.attention.key_length", 256},  {"llama.attention.value_length", 256},
         {"llama.rope.dimension_count", 16},   {"llama.vocab_size", 1 << 22},
     };
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
@@ -292,6 +306,7 @@ int main(void) {
         cmocka_unit_test(test_reads_every_field),
         cmocka_unit_test(test_defaults),
         cmocka_unit_test(test_key_length),
+        cmocka_unit_test(test_head_sizes_without_kernels),
         cmocka_unit_test(test_missing_keys),
         cmocka_unit_test(test_integers_out_of_range),
         cmocka_unit_test(test_reals_out_of_range),
