@@ -1,18 +1,10 @@
 #include "engine/sampler.h"
 
+#include "engine/sampling_params.h"
 #include "engine/sequence.h"
 
 #include <math.h>
 #include <string.h>
-
-bool sampler_counts_prompt(const struct sampling_params *params) {
-    return params->repetition_penalty != 1.0f;
-}
-
-bool sampler_counts_output(const struct sampling_params *params) {
-    return params->repetition_penalty != 1.0f || params->frequency_penalty != 0.0f ||
-           params->presence_penalty != 0.0f;
-}
 
 uint64_t sampler_choice_seed(uint64_t seed, int32_t choice) {
     return seed + (uint64_t)choice * UINT64_C(0x9e3779b97f4a7c15);

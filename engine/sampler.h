@@ -3,18 +3,12 @@
 #ifndef QUIRE_ENGINE_SAMPLER_H
 #define QUIRE_ENGINE_SAMPLER_H
 
-#include "engine/sampling_params.h"
 #include "kernels/sampling.h"
 #include "models/tokenizer.h"
 
-#include <stdbool.h>
 #include <stdint.h>
 
 struct sequence;
-
-/* Whether the penalties ask for the tokens of the prompt, and for the generated ones. */
-bool sampler_counts_prompt(const struct sampling_params *params);
-bool sampler_counts_output(const struct sampling_params *params);
 
 /* The seed of one choice. Choice 0 has the request's own, so that n = 1 draws what the first of
  * several choices draws. */

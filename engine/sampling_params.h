@@ -46,4 +46,8 @@ struct sampling_params {
     const struct token_bias *biases; /* distinct tokens */
 };
 
+/* Whether the penalties ask for the tokens of the prompt, and for the generated ones. */
+bool sampling_params_count_prompt(const struct sampling_params *params);
+bool sampling_params_count_output(const struct sampling_params *params);
+
 #endif

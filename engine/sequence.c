@@ -1,7 +1,6 @@
 #include "engine/sequence.h"
 
 #include "config/check.h"
-#include "engine/sampler.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +19,7 @@ int32_t sequence_kv_limit(const struct request *request, int32_t max_model_len) 
 
 static int count_prompt(struct sequence *sequence) {
     const struct request *request = sequence->group->request;
-    if (!sampler_counts_prompt(&request->params))
+    if (!sampling_params_count_prompt(&request->params))
         return 0;
     for (int32_t i = 0; i < request->num_prompt_tokens; i++)
         if (token_counts_add(&sequence->counts, request->prompt[i], 0) != 0)
@@ -128,7 +127,7 @@ int sequence_append(struct sequence *sequence, int32_t token) {
     int32_t num_generated = sequence_num_generated(sequence);
     if (reserve_output(sequence, num_generated + 1) != 0)
         return -1;
-    if (sampler_counts_output(sequence_params(sequence)) &&
+    if (sampling_params_count_output(sequence_params(sequence)) &&
         token_counts_add(&sequence->counts, token, 1) != 0)
         return -1;
     sequence->output[num_generated] = token;
