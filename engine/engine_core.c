@@ -142,7 +142,8 @@ static void end_group(struct engine_core *core, struct sequence_group *group,
     }
 }
 
-/* A request that never became a group: no memory is left to run it. */
+/* A request that never became a group, for instance because no memory is left to run it. Its stream
+ * has room for these events since request_create. */
 static void refuse(struct engine_core *core, struct request *request) {
     for (int32_t i = 0; i < request->params.num_choices; i++) {
         struct token_event event = {
@@ -152,7 +153,7 @@ static void refuse(struct engine_core *core, struct request *request) {
             .stop_token = -1,
             .stop_string = -1,
         };
-        token_stream_push(&request->stream, &event);
+        CHECK(token_stream_push(&request->stream, &event) == 0);
         core->stats.finished[FINISH_ERROR]++;
     }
     core->config.notify(core->config.context, request);
@@ -222,6 +223,15 @@ static void sweep_groups(struct engine_core *core, int64_t now_ns) {
     }
 }
 
+/* Memory is too short for the sequence to go on. While its siblings wait for the scores that choice
+ * 0 can no longer give, they end with it; none of them is in this step. */
+static void end_failed(struct engine_core *core, struct sequence *sequence) {
+    if (sequence->choice == 0 && sequence_group_is_scoring(sequence->group))
+        end_group(core, sequence->group, FINISH_ERROR);
+    else
+        end_sequence(core, sequence, FINISH_ERROR);
+}
+
 static void commit(struct engine_core *core, const struct planned_sequence *entry,
                    const struct sample_row *rows, const struct sample_output *outputs,
                    int32_t num_rows, int64_t now_ns) {
@@ -236,7 +246,7 @@ static void commit(struct engine_core *core, const struct planned_sequence *entr
     if (status == 0 && draws)
         status = step_output_token(&core->output, sequence, &outputs[num_rows - 1]);
     if (status != 0) {
-        end_sequence(core, sequence, FINISH_ERROR);
+        end_failed(core, sequence);
         return;
     }
     if (draws)

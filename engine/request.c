@@ -79,7 +79,8 @@ struct request *request_create(const int32_t *prompt, int32_t num_prompt_tokens,
     token_stream_init(&request->stream);
     void *tokens = NULL;
     bool ok = copy_params(request, params) &&
-              copy_items(prompt, num_prompt_tokens, sizeof(int32_t), &tokens);
+              copy_items(prompt, num_prompt_tokens, sizeof(int32_t), &tokens) &&
+              token_stream_reserve(&request->stream, params->num_choices) == 0;
     request->prompt = tokens;
     request->num_prompt_tokens = num_prompt_tokens;
     if (!ok) {

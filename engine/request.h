@@ -2,7 +2,7 @@
  * engine. Immutable once submitted, but for the cancel flag and the stream.
  *
  * Reference-counted: request_create gives the caller one reference, engine_submit takes one of its
- * own. The front end may drop its reference at any time (after request_cancel if it lost interest).
+ * own. The front end may drop its reference at any time (after engine_cancel if it lost interest).
  */
 #ifndef QUIRE_ENGINE_REQUEST_H
 #define QUIRE_ENGINE_REQUEST_H
@@ -29,7 +29,8 @@ struct request {
     struct request *next;     /* engine: link in the inbox */
 };
 
-/* Copies the prompt and the arrays inside params. NULL when memory is short. */
+/* Copies the prompt and the arrays inside params, and reserves what it takes to tell that the
+ * request was refused. NULL when memory is short. */
 struct request *request_create(const int32_t *prompt, int32_t num_prompt_tokens,
                                const struct sampling_params *params);
 struct request *request_ref(struct request *request);

@@ -98,6 +98,15 @@ static void pack(unsigned char *to, size_t bytes, const struct token_event *even
     append(to, event->text, event->text_bytes);
 }
 
+int token_stream_reserve(struct token_stream *stream, int32_t num_events) {
+    CHECK(num_events >= 0);
+    const struct token_event empty = {0};
+    size_t bytes;
+    if (!record_bytes(&empty, &bytes) || !checked_mul(bytes, (size_t)num_events, &bytes))
+        return -1;
+    return reserve(&stream->pending, bytes) ? 0 : -1;
+}
+
 int token_stream_push(struct token_stream *stream, const struct token_event *event) {
     CHECK(event->num_tokens >= 0 && event->num_top >= 0);
     size_t bytes;
@@ -124,10 +133,12 @@ void token_stream_take(struct token_stream *stream, struct token_buffer *buffer)
     buffer->bytes = 0;
     buffer->cursor = 0;
     pthread_mutex_lock(&stream->lock);
-    struct token_buffer taken = stream->pending;
-    stream->pending = *buffer;
+    if (stream->pending.bytes > 0) {
+        struct token_buffer taken = stream->pending;
+        stream->pending = *buffer;
+        *buffer = taken;
+    }
     pthread_mutex_unlock(&stream->lock);
-    *buffer = taken;
 }
 
 bool token_buffer_next(struct token_buffer *buffer, struct token_event *out) {

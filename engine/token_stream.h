@@ -78,12 +78,17 @@ void token_stream_init(struct token_stream *stream);
 void token_stream_finish(struct token_stream *stream);
 void token_buffer_finish(struct token_buffer *buffer);
 
+/* Before the stream is shared. Makes room for this many events without text or tokens; until
+ * something was pushed, they can be pushed whatever memory is left. Returns -1 when it is short. */
+int token_stream_reserve(struct token_stream *stream, int32_t num_events);
+
 /* Writer. Copies the event; returns -1 when memory is short (nothing was appended). */
 int token_stream_push(struct token_stream *stream, const struct token_event *event);
 /* Writer. Bytes not yet taken. */
 size_t token_stream_pending_bytes(struct token_stream *stream);
 
-/* Reader. Swaps the pending events into *buffer (whose old content is dropped, memory reused). */
+/* Reader. Swaps the pending events into *buffer (whose old content is dropped, memory reused).
+ * Leaves it empty when there are none. */
 void token_stream_take(struct token_stream *stream, struct token_buffer *buffer);
 /* Reader. Next event of a taken buffer; false at its end. */
 bool token_buffer_next(struct token_buffer *buffer, struct token_event *out);
