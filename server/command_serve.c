@@ -114,16 +114,6 @@ static int open_executor(struct serve *serve, struct error *err) {
     return worker_executor_create(serve->model, &config, &serve->executor, &serve->memory, err);
 }
 
-/* A sequence can be no longer than the whole pool. */
-static void fit_model_len(struct serve *serve) {
-    int64_t pool_tokens = (int64_t)serve->memory.num_blocks * serve->options.block_size;
-    if (serve->max_model_len <= pool_tokens)
-        return;
-    log_warning("max-model-len: %d tokens do not fit the KV cache; using %lld",
-                serve->max_model_len, (long long)pool_tokens);
-    serve->max_model_len = (int32_t)pool_tokens;
-}
-
 static int open_socket(struct serve *serve, struct error *err) {
     const struct options *options = &serve->options;
     int fd;
@@ -248,10 +238,8 @@ static int start(struct serve *serve, const sigset_t *signals, struct error *err
     for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
         if (steps[i](serve, err) != 0)
             return -1;
-        if (steps[i] == open_executor) {
-            fit_model_len(serve);
+        if (steps[i] == open_executor)
             set_context(serve);
-        }
         if (is_stop_requested(signals))
             return 0;
     }

@@ -9,26 +9,6 @@ static const char usage[] =
     "       quire inspect PATH               say what a model file is\n"
     "       quire --version | --help\n";
 
-int command_exit_status(const struct error *err) {
-    switch (err->code) {
-    case ERROR_CONFIG:
-    case ERROR_MODEL:
-        return EX_CONFIG;
-    case ERROR_DEVICE:
-        return EX_SOFTWARE;
-    default:
-        return EX_OSERR;
-    }
-}
-
-int command_open_model(const char *path, struct model **out, struct error *err) {
-    if (model_open(path, out, err) == 0)
-        return 0;
-    if (err->code == ERROR_IO)
-        err->code = ERROR_MODEL;
-    return -1;
-}
-
 int main(int argc, char **argv) {
     const char *command = argc > 1 ? argv[1] : "";
     if (strcmp(command, "serve") == 0)
