@@ -83,6 +83,7 @@ static int submit_all(struct connection *connection) {
         enum submit_result result = engine_submit(server->engine, request);
         if (result == SUBMIT_OK)
             continue;
+        const struct request *refused = request;
         request->user = NULL;
         while (i-- > 0) {
             request = completion_call_request(exchange->call, i);
@@ -91,8 +92,7 @@ static int submit_all(struct connection *connection) {
         }
         if (result != SUBMIT_TOO_LONG)
             server->stats.rejected++;
-        request = completion_call_request(exchange->call, 0);
-        return refuse_submit(result, connection, request, &exchange->error);
+        return refuse_submit(result, connection, refused, &exchange->error);
     }
     return 0;
 }
