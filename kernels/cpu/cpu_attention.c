@@ -4,7 +4,8 @@
  * tile goes over its context in chunks of ATTENTION_CHUNK tokens, each computed from nothing and
  * merged into the tile's total in order. With plenty of tiles a thread takes a whole tile; with few
  * (one long decode) the unit of work is a chunk, whose result waits in `partials` for the merge.
- * Both ways do the same operations in the same order, so the plan never shows in the result. */
+ * Both ways do the same operations in the same order, so the plan never shows in the result, and a
+ * lack of memory for `partials` only costs time. */
 #include "config/check.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/cpu_op_scratch.h"
@@ -39,6 +40,10 @@ struct plan {
     struct tile *tiles;
     float *partials;
 };
+
+size_t cpu_attention_plan_bytes(int32_t num_tokens) {
+    return (size_t)num_tokens * sizeof(struct tile);
+}
 
 static size_t state_floats(const struct plan *plan) {
     return (size_t)plan->max_rows * ((size_t)plan->stride + 2);
@@ -243,21 +248,24 @@ void cpu_paged_attention(struct backend *base, const struct attention_args *args
                         .args = args,
                         .group = args->num_q_heads / l->num_kv_heads,
                         .stride = (l->head_dim + 15) / 16 * 16};
-    plan.tiles = scratch_area_reserve(&b->op_scratch->plan,
-                                      (size_t)b->step.num_tokens * sizeof(*plan.tiles));
+    struct cpu_op_scratch *scratch = b->op_scratch;
+    plan.tiles = scratch_area_reserve(&scratch->plan, cpu_attention_plan_bytes(b->step.num_tokens));
+    CHECK(plan.tiles != NULL);
     plan_tiles(&plan);
-    cpu_op_scratch_reserve_workers(b->op_scratch, workspace_floats(&plan) * sizeof(float));
+    CHECK(cpu_op_scratch_reserve_workers(scratch, workspace_floats(&plan) * sizeof(float)) == 0);
     int num_threads = thread_pool_size(b->pool);
     int64_t num_items = (int64_t)plan.num_tiles * l->num_kv_heads;
     if (plan.num_row_tokens < SMALL_WORK || num_threads == 1) {
         attend_tiles(&plan, 0, num_items, 0);
-    } else if (num_items >= (int64_t)UNITS_PER_THREAD * num_threads ||
-               plan.num_units == num_items) {
-        thread_pool_for(b->pool, num_items, 1, attend_tiles, &plan);
-    } else {
+        return;
+    }
+    if (num_items < (int64_t)UNITS_PER_THREAD * num_threads && plan.num_units > num_items)
         plan.partials = scratch_area_reserve(
-            &b->op_scratch->partials, (size_t)plan.num_units * state_floats(&plan) * sizeof(float));
+            &scratch->partials, (size_t)plan.num_units * state_floats(&plan) * sizeof(float));
+    if (plan.partials != NULL) {
         thread_pool_for(b->pool, plan.num_units, 1, attend_units, &plan);
         merge_tiles(&plan, 0, num_items, 0);
+    } else {
+        thread_pool_for(b->pool, num_items, 1, attend_tiles, &plan);
     }
 }

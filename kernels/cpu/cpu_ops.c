@@ -134,27 +134,30 @@ void *scratch_area_reserve(struct scratch_area *area, size_t bytes) {
         size_t padded = (bytes + bytes / 4 + 63) / 64 * 64;
         free(area->data);
         area->data = aligned_alloc(64, padded);
-        CHECK(area->data != NULL);
-        area->bytes = padded;
+        area->bytes = area->data != NULL ? padded : 0;
     }
     return area->data;
 }
 
-void cpu_op_scratch_reserve_workers(struct cpu_op_scratch *scratch, size_t bytes) {
+int cpu_op_scratch_reserve_workers(struct cpu_op_scratch *scratch, size_t bytes) {
     for (int w = 0; w < scratch->num_workers; w++)
-        scratch_area_reserve(&scratch->workers[w], bytes);
+        if (scratch_area_reserve(&scratch->workers[w], bytes) == NULL)
+            return -1;
+    return 0;
 }
 
 int cpu_op_scratch_create(struct cpu_backend *b, struct error *err) {
     int num_workers = thread_pool_size(b->pool);
     struct cpu_op_scratch *scratch =
         calloc(1, sizeof(*scratch) + (size_t)num_workers * sizeof(scratch->workers[0]));
-    if (!scratch)
+    b->op_scratch = scratch;
+    if (scratch != NULL)
+        scratch->num_workers = num_workers;
+    size_t plan_bytes = cpu_attention_plan_bytes(b->config.max_step_tokens);
+    if (scratch == NULL || cpu_op_scratch_reserve_workers(scratch, WORKER_BYTES) != 0 ||
+        (plan_bytes > 0 && scratch_area_reserve(&scratch->plan, plan_bytes) == NULL))
         return error_set(err, ERROR_MEMORY, "cannot allocate the scratch memory of %d threads",
                          num_workers);
-    scratch->num_workers = num_workers;
-    cpu_op_scratch_reserve_workers(scratch, WORKER_BYTES);
-    b->op_scratch = scratch;
     return 0;
 }
 

@@ -5,6 +5,7 @@
  * the row, then one piece. With filters, tokens within e^-8 of the most probable are collected
  * first; only when top_k or top_p reach beyond them is everything collected. The cut is found by a
  * histogram over the logits and a heap of the bin it falls in. */
+#include "config/check.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/cpu_op_scratch.h"
 #include "kernels/cpu/cpu_ops.h"
@@ -296,6 +297,6 @@ static void sample_rows(void *context, int64_t begin, int64_t end, int worker) {
 void cpu_sample(struct backend *base, const struct sample_args *args) {
     struct cpu_backend *b = (struct cpu_backend *)base;
     struct sample_call call = {.backend = b, .args = args};
-    cpu_op_scratch_reserve_workers(b->op_scratch, worker_bytes(args->vocab_size));
+    CHECK(cpu_op_scratch_reserve_workers(b->op_scratch, worker_bytes(args->vocab_size)) == 0);
     thread_pool_for(b->pool, args->num_rows, 1, sample_rows, &call);
 }

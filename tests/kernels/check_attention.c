@@ -13,6 +13,18 @@
 
 #define MAX_SEQS 12
 
+/* The linker puts this in front of the C library's; only the backends use it. */
+void *__real_aligned_alloc(size_t alignment, size_t bytes);
+void *__wrap_aligned_alloc(size_t alignment, size_t bytes);
+
+static bool is_memory_short;
+static int num_refused;
+
+void *__wrap_aligned_alloc(size_t alignment, size_t bytes) {
+    num_refused += is_memory_short;
+    return is_memory_short ? NULL : __real_aligned_alloc(alignment, bytes);
+}
+
 struct shape {
     int32_t head_dim;
     int32_t num_kv_heads;
@@ -284,12 +296,45 @@ static void test_groups(void **state) {
     check_scene(*state, (struct shape){32, 1, 30, 16, DTYPE_F32}, 2, (const int32_t[]){40, 5});
 }
 
+/* No memory but what was allocated at start: as many tokens as there can be, then one that would
+ * have its context split among the threads. */
+static void test_without_memory(void **state) {
+    const struct kernel_fixture *f = *state;
+    const struct backend_config config = {
+        .num_threads = 2, .max_step_tokens = 699, .max_step_seqs = 1};
+    struct error err = {0};
+    struct backend *b = backend_open("cpu", &config, &err);
+    assert_non_null(b);
+    struct scene scene;
+    struct pool pool;
+    float *expected[1], *out[1];
+    int32_t length = 700, last = 699, first = 0;
+    scene_init(&scene, (struct shape){64, 1, 3, 32, DTYPE_F16}, 1, &length, 5);
+    alloc_outputs(&scene, expected);
+    alloc_outputs(&scene, out);
+    run_whole(&scene, f->oracle, 1, expected);
+    pool_init(&pool, &scene, b, 6);
+    num_refused = 0;
+    is_memory_short = true;
+    run_step(&scene, &pool, 1, (const int[]){0}, &first, &last, out);
+    assert_int_equal(num_refused, 0);
+    run_step(&scene, &pool, 1, (const int[]){0}, &last, &length, out);
+    is_memory_short = false;
+    assert_int_equal(num_refused, 1);
+    kernel_fixture_assert_near(out[0], expected[0], (size_t)length * (size_t)scene.out_floats,
+                               tolerance_of(DTYPE_F16));
+    pool_finish(&pool);
+    free_outputs(&scene, out);
+    free_outputs(&scene, expected);
+    scene_finish(&scene);
+    backend_close(b);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_lengths),
-        cmocka_unit_test(test_long_decode_alone),
-        cmocka_unit_test(test_head_dims),
-        cmocka_unit_test(test_groups),
+        cmocka_unit_test(test_lengths),        cmocka_unit_test(test_long_decode_alone),
+        cmocka_unit_test(test_head_dims),      cmocka_unit_test(test_groups),
+        cmocka_unit_test(test_without_memory),
     };
     return cmocka_run_group_tests(tests, kernel_fixture_setup, kernel_fixture_teardown);
 }
