@@ -26,7 +26,7 @@ int kv_budget_blocks(const struct kv_budget *budget, int32_t *out_num_blocks, st
     size_t blocks = smaller(bytes / budget->block_bytes, (size_t)(INT32_MAX / budget->block_size));
     if (blocks < per_seq)
         return error_set(
-            err, ERROR_MEMORY,
+            err, budget->memory_bytes > 0 ? ERROR_CONFIG : ERROR_MEMORY,
             "--kv-cache-memory-bytes: %zu bytes%s hold the keys and values of %zu "
             "tokens, but one sequence of --max-model-len %d needs %zu bytes; raise the "
             "former to that or lower the latter",

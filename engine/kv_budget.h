@@ -18,7 +18,8 @@ struct kv_budget {
 
 /* When nothing is asked for: what max_num_seqs sequences of max_model_len tokens can need, but no
  * more than a quarter of the memory at hand and no more than 4 GiB. Either way one such sequence
- * must fit: ERROR_MEMORY says by how much it does not. */
+ * must fit; ERROR_CONFIG, or ERROR_MEMORY when the bytes were chosen here, says by how much it does
+ * not. */
 int kv_budget_blocks(const struct kv_budget *budget, int32_t *out_num_blocks, struct error *err);
 
 #endif

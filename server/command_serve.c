@@ -96,6 +96,11 @@ static int open_model(struct serve *serve, struct error *err) {
                          "max-model-len: %lld; the model was trained for at most %d tokens",
                          (long long)options->max_model_len, trained);
     serve->max_model_len = options->max_model_len ? (int32_t)options->max_model_len : trained;
+    if (serve->max_model_len < 2)
+        return error_set(err, ERROR_CONFIG,
+                         "max-model-len: %d; must be at least 2, a token of prompt and one of "
+                         "output",
+                         serve->max_model_len);
     return 0;
 }
 

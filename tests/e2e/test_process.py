@@ -65,6 +65,9 @@ def test_version_and_usage(run):
     (("inspect", "/etc/passwd"), "/etc/passwd"),
     (("serve", "--port", "1000000"), "port"),
     (serve("--max-model-len", "16777216"), "max-model-len"),
+    (serve("--max-model-len", "1"), "max-model-len"),
+    (serve("--kv-cache-memory-bytes", "1"), "--kv-cache-memory-bytes"),
+    (serve("--max-num-seqs", "1024", "--max-num-batched-tokens", "16"), "max-num-batched-tokens"),
     (serve("--host", "999.999.999.999"), "host"),
 ])
 def test_refused_configuration_is_78_and_one_line(run, arguments, said):

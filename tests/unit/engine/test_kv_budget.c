@@ -63,11 +63,17 @@ static void test_too_small_names_both_flags(void **state) {
     int32_t blocks = -1;
     struct error err;
     assert_int_equal(kv_budget_blocks(&budget, &blocks, &err), -1);
-    assert_int_equal(err.code, ERROR_MEMORY);
+    assert_int_equal(err.code, ERROR_CONFIG);
     assert_non_null(strstr(err.message, "--kv-cache-memory-bytes"));
     assert_non_null(strstr(err.message, "--max-model-len 100"));
     assert_non_null(strstr(err.message, "7000 bytes"));
     assert_non_null(strstr(err.message, "96 tokens"));
+    assert_int_equal(blocks, -1);
+
+    budget.memory_bytes = 0;
+    budget.available_bytes = 4 * 6999;
+    assert_int_equal(kv_budget_blocks(&budget, &blocks, &err), -1);
+    assert_int_equal(err.code, ERROR_MEMORY);
     assert_int_equal(blocks, -1);
 }
 

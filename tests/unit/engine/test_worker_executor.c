@@ -173,7 +173,7 @@ static void test_too_little_memory(void **state) {
     struct worker_config config = small_config(1000);
     assert_int_equal(model_open(MODEL_PATH, &model, &err), 0);
     assert_int_equal(worker_executor_create(model, &config, &executor, &memory, &err), -1);
-    assert_int_equal(err.code, ERROR_MEMORY);
+    assert_int_equal(err.code, ERROR_CONFIG);
     assert_non_null(strstr(err.message, "--kv-cache-memory-bytes"));
     assert_null(executor);
     model_close(model);
