@@ -2,7 +2,8 @@
  *
  * Order of operations on a sampled row (the same as vLLM's, so that parameters mean the same):
  *   1. logprobs, when asked for, are the log-softmax of the raw logits;
- *   2. token_bias entries are added (-INFINITY bans a token: min_tokens, logit_bias of -100);
+ *   2. token_bias entries are added (-INFINITY bans a token, as min_tokens does with the ends;
+ *      -100 is a number like any other and bans only in effect);
  *   3. repetition penalty on every token of prompt or output: logit > 0 ? logit / r : logit * r;
  *      frequency: logit -= f * output_count; presence: logit -= p * (output_count > 0);
  *   4. temperature 0: argmax, ties to the lowest id; otherwise logits / temperature;

@@ -27,7 +27,9 @@
 #include <unistd.h>
 
 #define MAX_PROMPTS 1024
-#define STALL_TIMEOUT_MS 10000
+/* A client that takes nothing is dropped by the HTTP layer long before; this bounds how long one
+ * that takes a byte now and then keeps its KV blocks. */
+#define STALL_TIMEOUT_MS 120000
 #define SELF_TEST_TIMEOUT_MS 120000
 #define LOAD_TIMEOUT_S 600
 
@@ -188,8 +190,11 @@ static void set_context(struct serve *serve) {
         .num_model_names = has_names ? options->served_model_names.count : 1,
         .created = time(NULL),
         .max_model_len = serve->max_model_len,
-        .max_prompts = MAX_PROMPTS,
+        .max_prompts =
+            (int32_t)(options->max_queued_requests < MAX_PROMPTS ? options->max_queued_requests
+                                                                 : MAX_PROMPTS),
         .max_choices = MAX_PROMPTS,
+        .max_prompt_tokens = options->max_queued_tokens,
         .seed = (uint64_t)options->seed,
         .system_fingerprint = serve->fingerprint,
     };

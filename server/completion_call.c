@@ -15,6 +15,10 @@
 #include <sys/random.h>
 #include <time.h>
 
+/* Logprob entries one call may bring forth, of prompt and output; each is some 25 bytes of JSON
+ * that are held until the call ends. */
+#define MAX_LOGPROB_ENTRIES (8 << 20)
+
 struct choice {
     struct byte_buffer text;      /* not yet sent */
     struct logprob_list logprobs; /* not yet sent */
@@ -118,17 +122,49 @@ static int create_prompt(const struct api_context *context,
     return 0;
 }
 
+/* A call that could never be queued as a whole is told so at once, before more is encoded. */
+static int check_total(const struct api_context *context, const struct completion_call *call,
+                       int64_t num_tokens, struct api_error *err) {
+    if (call->num_prompts == 1 || num_tokens <= context->max_prompt_tokens)
+        return 0;
+    return api_error_set(err, 400, "invalid_request_error", "out_of_range", "prompt",
+                         "the prompts of one call may have %lld tokens together, and these have "
+                         "more; send them in several calls",
+                         (long long)context->max_prompt_tokens);
+}
+
+static int check_logprobs(const struct completion_request *request,
+                          const struct completion_call *call, struct api_error *err) {
+    int64_t num_tokens = 0;
+    for (int32_t i = 0; i < call->num_prompts; i++) {
+        const struct request *prompt = call->prompts[i].request;
+        num_tokens += prompt->params.max_tokens;
+        num_tokens += request->echo ? prompt->num_prompt_tokens : 0;
+    }
+    int64_t num_entries = num_tokens * request->n * (request->logprobs + 1);
+    if (num_entries <= MAX_LOGPROB_ENTRIES)
+        return 0;
+    return api_error_set(err, 400, "invalid_request_error", "out_of_range", "logprobs",
+                         "the call may bring forth %lld logprob entries: at most %d are allowed; "
+                         "ask for fewer logprobs, tokens, choices or prompts",
+                         (long long)num_entries, MAX_LOGPROB_ENTRIES);
+}
+
 static int create_prompts(const struct api_context *context,
                           const struct completion_request *request, struct completion_call *call,
                           struct api_error *err) {
     const cJSON *item = request->prompts.first;
+    int64_t num_tokens = 0;
     for (int32_t i = 0; i < call->num_prompts; i++, item = item->next) {
         char path[PROMPT_PATH_BYTES];
         prompt_list_path(&request->prompts, i, path);
         if (create_prompt(context, request, item, path, &call->prompts[i], err) != 0)
             return -1;
+        num_tokens += call->prompts[i].request->num_prompt_tokens;
+        if (check_total(context, call, num_tokens, err) != 0)
+            return -1;
     }
-    return 0;
+    return check_logprobs(request, call, err);
 }
 
 static int fill_call(const struct api_context *context, struct completion_request *request,

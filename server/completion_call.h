@@ -24,7 +24,9 @@ struct api_context {
     int32_t max_model_len;
     int32_t max_prompts; /* prompts in one call */
     int32_t max_choices; /* n, and prompts * n */
-    uint64_t seed;       /* base of the seeds of requests that bring none */
+    /* Of all prompts of a call that has several; a single one may be as long as the context. */
+    int64_t max_prompt_tokens;
+    uint64_t seed; /* base of the seeds of requests that bring none */
     const char *system_fingerprint;
 };
 

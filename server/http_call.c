@@ -32,7 +32,8 @@ int call_start(struct connection *connection) {
     exchange->body_reserved = 0;
     exchange->task = task;
     exchange->state = EXCHANGE_WAITING;
-    prep_workers_push(connection->server->prep, &task->job);
+    struct http_server *server = connection->server;
+    prep_workers_push(task->route->is_call ? server->prep : server->bulk, &task->job);
     return 0;
 }
 

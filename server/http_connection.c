@@ -4,15 +4,19 @@
  * a whole header or body (each byte restarts its timer), so those are ours too. */
 #include "server/http_state.h"
 
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #define SEND_BUFFER_BYTES (128 * 1024)
-#define UNACKED_TIMEOUT_MS 30000
+/* A silent peer is given up after this. Linux applies it to a closed window as well, also when the
+ * peer answers and takes a little now and then, so it leaves slow readers some room. */
+#define UNACKED_TIMEOUT_MS 60000
 
 /* Fails harmlessly on UNIX sockets. */
 static void set_socket_options(int fd) {
@@ -127,6 +131,20 @@ static bool is_body_too_slow(const struct exchange *exchange, int64_t now_ms) {
     return late_ms > 0 && exchange->body_received < (uint64_t)late_ms * BODY_MIN_RATE / 1000;
 }
 
+/* The kernel reports a socket writable only when a third of its buffer is free, so a client that
+ * takes little at a time lets long go by between two writes of ours. What it has acknowledged in
+ * between shows that it is alive. */
+static void note_acknowledged(struct connection *connection, int64_t now_ms) {
+    struct exchange *exchange = &connection->exchange;
+    int unacked_bytes;
+    if (exchange->out.length < OUTPUT_LIMIT_BYTES ||
+        ioctl(connection->fd, SIOCOUTQ, &unacked_bytes) != 0)
+        return;
+    if (unacked_bytes < exchange->unacked_bytes)
+        exchange->drain_ms = now_ms;
+    exchange->unacked_bytes = unacked_bytes;
+}
+
 static bool is_too_slow(const struct connection *connection, int64_t now_ms) {
     const struct exchange *exchange = &connection->exchange;
     switch (exchange->state) {
@@ -145,7 +163,10 @@ static bool is_too_slow(const struct connection *connection, int64_t now_ms) {
 }
 
 void connection_check_deadlines(struct connection *connection, int64_t now_ms) {
-    if (connection->is_closed || !is_too_slow(connection, now_ms))
+    if (connection->is_closed)
+        return;
+    note_acknowledged(connection, now_ms);
+    if (!is_too_slow(connection, now_ms))
         return;
     connection_hang_up(connection);
     shutdown(connection->fd, SHUT_RDWR);

@@ -23,6 +23,7 @@
 #include <unistd.h>
 
 #define NUM_PREP_WORKERS 2
+#define NUM_BULK_WORKERS 1
 #define MAX_EVENTS 256
 #define TICK_MS 250
 #define STATUS_MS 5000
@@ -106,7 +107,8 @@ static int open_parts(struct http_server *server, struct error *err) {
     server->signal_fd = open_signals();
     if (server->epoll_fd < 0 || server->signal_fd < 0)
         return error_set(err, ERROR_IO, "cannot set up the I/O loop: %s", strerror(errno));
-    if (prep_workers_create(NUM_PREP_WORKERS, &server->prep, err) != 0)
+    if (prep_workers_create(NUM_PREP_WORKERS, &server->prep, err) != 0 ||
+        prep_workers_create(NUM_BULK_WORKERS, &server->bulk, err) != 0)
         return -1;
     server->daemon = start_daemon(server);
     if (!server->daemon)
@@ -114,6 +116,7 @@ static int open_parts(struct http_server *server, struct error *err) {
     if (watch(server, daemon_epoll_fd(server), &server->daemon) != 0 ||
         watch(server, server->config.wake_fd, &server->engine) != 0 ||
         watch(server, prep_workers_fd(server->prep), &server->prep) != 0 ||
+        watch(server, prep_workers_fd(server->bulk), &server->bulk) != 0 ||
         watch(server, server->signal_fd, &server->signal_fd) != 0)
         return error_set(err, ERROR_IO, "cannot set up the I/O loop: %s", strerror(errno));
     return 0;
@@ -165,8 +168,8 @@ static void take_signals(struct http_server *server) {
     }
 }
 
-static void take_prepared(struct http_server *server) {
-    struct prep_job *job = prep_workers_take_done(server->prep);
+static void take_prepared(struct http_server *server, struct prep_workers *workers) {
+    struct prep_job *job = prep_workers_take_done(workers);
     while (job) {
         struct prep_job *next = job->next;
         call_prepared(server, (struct prep_task *)job);
@@ -187,7 +190,9 @@ static void handle_event(struct http_server *server, void *source) {
     if (source == &server->engine)
         take_engine_news(server);
     else if (source == &server->prep)
-        take_prepared(server);
+        take_prepared(server, server->prep);
+    else if (source == &server->bulk)
+        take_prepared(server, server->bulk);
     else if (source == &server->signal_fd)
         take_signals(server);
     else
@@ -342,6 +347,7 @@ void http_server_destroy(struct http_server *server) {
     if (server->daemon)
         stop_daemon(server);
     prep_workers_destroy(server->prep, call_drop_job);
+    prep_workers_destroy(server->bulk, call_drop_job);
     if (server->signal_fd >= 0)
         close(server->signal_fd);
     if (server->epoll_fd >= 0)

@@ -27,7 +27,7 @@
 #define IDLE_TIMEOUT_MS 75000               /* end of an exchange to the next complete header */
 #define BODY_GRACE_MS 10000                 /* after it a body must come at BODY_MIN_RATE */
 #define BODY_MIN_RATE 1024                  /* bytes per second */
-#define STREAM_STALL_MS 10000               /* full output buffer without a byte taken */
+#define STREAM_STALL_MS 10000               /* full output, and the client takes no byte */
 #define KEEP_ALIVE_MS 15000                 /* silence of a stream before a comment is sent */
 
 struct connection;
@@ -76,7 +76,8 @@ struct exchange {
     bool is_unread; /* the call has events left in the engine: output was full */
     struct byte_buffer out;
     int64_t output_ms; /* last time `out` grew */
-    int64_t drain_ms;  /* last time `out` shrank */
+    int64_t drain_ms;  /* last time `out` shrank or, while it is full, the client took bytes */
+    int unacked_bytes; /* in the kernel when last looked at */
 };
 
 struct connection {
@@ -96,7 +97,8 @@ struct http_server {
     struct engine *engine;
     const struct api_context *context;
     const struct auth *auth;
-    struct prep_workers *prep;
+    struct prep_workers *prep; /* of calls */
+    struct prep_workers *bulk; /* of the other routes: a long text to tokenize holds up no call */
     struct MHD_Daemon *daemon;
     int epoll_fd, signal_fd;
     struct connection *connections;

@@ -21,6 +21,7 @@ static const struct api_context context = {
     .max_model_len = 128,
     .max_prompts = 8,
     .max_choices = 32,
+    .max_prompt_tokens = 100,
 };
 
 static void require(bool condition) {

@@ -23,6 +23,7 @@ static const struct api_context context = {
     .max_model_len = 64,
     .max_prompts = 4,
     .max_choices = 32,
+    .max_prompt_tokens = 100,
     .seed = 99,
     .system_fingerprint = "fp",
 };
@@ -520,6 +521,54 @@ static void ids_differ_between_calls(void **state) {
     assert_string_not_equal(ids[0], ids[1]);
 }
 
+/* Body with num_prompts prompts of num_bytes letters each; the fake tokenizer makes each a token.
+ */
+static int parse_letters(const struct api_context *wide, int num_prompts, int num_bytes,
+                         const char *fields, struct api_error *err) {
+    struct byte_buffer body = {0};
+    byte_buffer_append_text(&body, "{\"prompt\":[");
+    for (int i = 0; i < num_prompts; i++)
+        byte_buffer_printf(&body, "%s\"%0*d\"", i > 0 ? "," : "", num_bytes, 0);
+    byte_buffer_printf(&body, "]%s}", fields);
+    struct completion_call *call = NULL;
+    int result = completion_call_parse(wide, body.data, body.length, &call, err);
+    byte_buffer_finish(&body);
+    completion_call_destroy(call);
+    return result;
+}
+
+static void prompts_that_could_never_be_queued_together_are_refused(void **state) {
+    (void)state;
+    struct api_error err = {0};
+    assert_int_equal(parse_letters(&context, 2, 40, "", &err), 0);
+    assert_int_equal(parse_letters(&context, 3, 40, "", &err), -1);
+    assert_int_equal(err.status, 400);
+    assert_string_equal(err.param, "prompt");
+    assert_non_null(strstr(err.message, "100 tokens"));
+    struct api_context narrow = context;
+    narrow.max_prompt_tokens = 10;
+    assert_int_equal(parse_letters(&narrow, 1, 40, "", &err), 0);
+}
+
+static void logprobs_of_one_call_are_bounded(void **state) {
+    (void)state;
+    struct api_error err = {0};
+    struct api_context wide = context;
+    wide.max_model_len = 32768;
+    wide.max_prompt_tokens = 100000;
+    const char *output = ",\"n\":16,\"max_tokens\":32000,\"logprobs\":20";
+    const char *echo = ",\"n\":16,\"max_tokens\":0,\"echo\":true,\"logprobs\":20";
+    assert_int_equal(parse_letters(&wide, 1, 1, ",\"n\":16,\"max_tokens\":32000", &err), 0);
+    assert_int_equal(
+        parse_letters(&wide, 1, 1, ",\"n\":16,\"max_tokens\":32000,\"logprobs\":5", &err), 0);
+    assert_int_equal(parse_letters(&wide, 1, 1, output, &err), -1);
+    assert_string_equal(err.param, "logprobs");
+    assert_int_equal(parse_letters(&wide, 1, 10000, echo, &err), 0);
+    assert_int_equal(parse_letters(&wide, 1, 30000, echo, &err), -1);
+    assert_string_equal(err.param, "logprobs");
+    assert_int_equal(err.status, 400);
+}
+
 static void failed_parse_leaves_nothing(void **state) {
     static const char *const bodies[] = {
         "{\"prompt\":[\"a\",[1,300]],\"foo\":1,\"echo\":true}",
@@ -555,6 +604,8 @@ int main(void) {
         cmocka_unit_test(ignored_params_are_named),
         cmocka_unit_test(seeds_are_kept_or_drawn),
         cmocka_unit_test(ids_differ_between_calls),
+        cmocka_unit_test(prompts_that_could_never_be_queued_together_are_refused),
+        cmocka_unit_test(logprobs_of_one_call_are_bounded),
         cmocka_unit_test(failed_parse_leaves_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

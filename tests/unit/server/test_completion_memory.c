@@ -49,6 +49,7 @@ static const struct api_context context = {
     .max_model_len = 64,
     .max_prompts = 4,
     .max_choices = 32,
+    .max_prompt_tokens = 100,
 };
 
 static const char body[] = "{\"prompt\":[\"ab\",[1,2]],\"echo\":true,\"logprobs\":1,\"n\":2,"

@@ -19,6 +19,7 @@ static const struct api_context context = {
     .max_model_len = 64,
     .max_prompts = 4,
     .max_choices = 32,
+    .max_prompt_tokens = 100,
 };
 
 static int parse(const char *body, struct completion_request *out, struct api_error *err) {
