@@ -46,16 +46,6 @@ def test_bad_configuration_file(tmp_path):
     assert_refused(run("serve", "--model", MODEL, "--config", path), "block-size", "line 2")
 
 
-def test_missing_model(tmp_path):
-    assert_refused(run("serve", "--model", tmp_path / "absent.gguf"), "absent.gguf")
-
-
-def test_port_in_use(server):
-    result = run("serve", "--model", MODEL, "--port", server.port)
-    assert result.returncode not in (0, -11, -6)
-    assert str(server.port) in result.stderr
-
-
 HEADER = MODEL.read_bytes()[:1 << 16] if MODEL.exists() else b""
 
 

@@ -1,4 +1,4 @@
-"""The small endpoints: models, tokenize, detokenize, health, metrics."""
+"""The small endpoints: models, tokenize, detokenize, metrics."""
 
 import httpx
 import pytest
@@ -40,10 +40,6 @@ def test_tokenize_llama_cpp_shape(server):
 def test_bad_tokens(server):
     for tokens in ([-1], [10 ** 9], ["a"], "a", None, [1.5]):
         assert server.post("/detokenize", {"tokens": tokens}).status_code == 400
-
-
-def test_health(server):
-    assert httpx.get(server.url + "/health").status_code == 200
 
 
 def test_metrics_parse_and_count(server):

@@ -1,5 +1,6 @@
 """Limits: what a server refuses, drops or survives by the options it was started with."""
 
+import select
 import selectors
 import time
 
@@ -42,6 +43,24 @@ def test_full_queue_is_429(start_server):
             assert statuses(received) == [429]
     server.wait_idle()
     assert roundtrip(server, request_bytes("/v1/completions", GOOD)).status == 200
+    # What could never be queued is told so: a 429 would be tried again for ever.
+    response = roundtrip(server, request_bytes("/v1/completions", {"prompt": ["a", "b", "c"]}))
+    assert (response.status, response.json()["error"]["param"]) == (400, "prompt")
+
+
+def test_long_texts_to_tokenize_hold_up_no_completion(server):
+    """Each takes half a second; the completion would be prepared after four of them."""
+    text = request_bytes("/tokenize", {"prompt": " " * (1 << 20)})
+    socks = [connect(server) for _ in range(5)]
+    for sock in socks:
+        sock.sendall(text)
+    wait_until(lambda: server.metrics()["http_connections"] > len(socks))
+    assert roundtrip(server, request_bytes("/v1/completions", GOOD)).status == 200
+    answered, _, _ = select.select(socks, [], [], 0)
+    for sock in socks:
+        assert read_response(sock)[0].status == 200
+        sock.close()
+    assert len(answered) < 4
 
 
 def test_too_many_connections_are_503(start_server):
@@ -91,6 +110,13 @@ def test_hang_up_before_the_first_token(start_server):
         assert server.metrics()["num_requests_running"] == 1
         received = read_until(first, b"data: ")
         assert b"error" not in received
+
+
+def test_hang_up_without_a_stream(server):
+    server.wait_idle()
+    with open_stream(server, max_tokens=4000, stream=False):
+        server.wait_for(lambda m: m["kv_blocks_used"] > 0)
+    server.wait_for(lambda m: m["kv_blocks_used"] == 0, 2)
 
 
 def test_hang_up_in_the_body(start_server):

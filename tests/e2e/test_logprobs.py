@@ -52,6 +52,17 @@ def test_pure_scoring(server):
     assert right > wrong + 2
 
 
+def test_end_of_text_has_an_entry(server):
+    """lm-evaluation-harness asks for one token and drops the last entry, whatever that token was."""
+    [end] = server.post("/tokenize", {"content": "<|im_end|>", "parse_special": True}).json()["tokens"]
+    choice = server.complete(PROMPT, max_tokens=1, echo=True, logprobs=1,
+                             logit_bias={str(end): 100}).choices[0]
+    assert choice.finish_reason == "stop"
+    assert choice.text == PROMPT
+    assert choice.logprobs.tokens == ["The", " capital", " of", " France", " is", "<|im_end|>"]
+    assert choice.logprobs.token_logprobs[-1] < -5  # raw, before the bias
+
+
 def test_scoring_does_not_depend_on_company(server):
     """lm-evaluation-harness sends batches; a prompt's score must not change with its neighbours."""
     prompts = [PROMPT + end for end in (" Paris", " London", " a", ", as everybody knows, Paris")]

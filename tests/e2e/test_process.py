@@ -10,8 +10,8 @@ import time
 import pytest
 
 from quire_server import BINARY, MODEL, NAME, clean_environment, free_port
-from raw_http import (connect, open_stream, read_response, read_until, request_bytes, roundtrip,
-                      wait_until)
+from raw_http import (connect, open_stream, read_response, read_until, read_until_close,
+                      request_bytes, roundtrip, wait_until)
 
 
 @pytest.fixture
@@ -114,10 +114,21 @@ def test_sigterm_finishes_what_is_in_flight(start_server):
 def test_shutdown_timeout_cancels_the_rest(start_server):
     server = start_server("--shutdown-timeout", 1)
     with open_stream(server, max_tokens=4000, n=8) as sock:
-        read_until(sock, b"data: ")
+        received = read_until(sock, b"data: ")
         began = time.monotonic()
         assert server.terminate() == 0
         assert 0.9 < time.monotonic() - began < 10
+        received += read_until_close(sock)
+    assert b'"finish_reason":"' not in received
+    assert b'"code":"request_aborted"' in received
+    assert received.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
+
+
+def test_idle_server_stops_at_once(start_server):
+    for number in (signal.SIGTERM, signal.SIGINT):
+        server = start_server("--shutdown-timeout", 600)
+        server.process.send_signal(number)
+        assert server.process.wait(10) == 0
 
 
 def test_second_signal_is_fast(start_server):
@@ -133,22 +144,24 @@ def test_second_signal_is_fast(start_server):
 
 # UNIX sockets and the service manager.
 
-def get_over(path, target):
+def roundtrip_over(path, target, body=None):
     with socket.socket(socket.AF_UNIX) as sock:
         sock.settimeout(30)
         sock.connect(str(path))
-        sock.sendall(request_bytes(target))
-        return read_response(sock)[0].status
+        sock.sendall(request_bytes(target, body))
+        return read_response(sock)[0].json()
 
 
-def test_unix_socket(run, tmp_path):
+def test_unix_socket_and_a_model_named_after_its_file(run, tmp_path):
     path = tmp_path / "quire.sock"
     with socket.socket(socket.AF_UNIX) as stale:
         stale.bind(str(path))
-    process = run(*serve("--uds", path))
+    process = run("serve", "--model", MODEL, "--uds", path)
     wait_until(lambda: is_ready(process))
     assert stat.S_IMODE(path.stat().st_mode) == 0o660
-    assert get_over(path, "/v1/models") == 200
+    assert roundtrip_over(path, "/v1/models")["data"][0]["id"] == MODEL.stem
+    completion = roundtrip_over(path, "/v1/completions", {"prompt": "a", "max_tokens": 1})
+    assert completion["model"] == MODEL.stem
     process.terminate()
     assert process.wait(30) == 0
     assert not path.exists()
