@@ -15,7 +15,7 @@
 #define SPECIAL_TOKEN_MAX_BYTES 1024
 
 struct special_token {
-    struct text text; /* in the file's mapping */
+    struct text text; /* the vocabulary's */
     int32_t id;
 };
 
@@ -25,7 +25,8 @@ struct special_tokens {
     size_t first[257]; /* tokens[first[b] .. first[b + 1]) start with byte b */
 };
 
-/* Collects the added tokens (type USER_DEFINED) and, if with_control, also CONTROL and UNKNOWN. */
+/* Collects the added tokens (type USER_DEFINED) and, if with_control, also CONTROL and UNKNOWN. The
+ * vocabulary outlives *out. */
 int special_tokens_init(const struct vocabulary *vocabulary, bool with_control,
                         struct special_tokens *out, struct error *err);
 /* Accepts a zeroed struct. */

@@ -25,8 +25,8 @@ enum tokenizer_flags {
 };
 
 /* Reads the vocabulary, merges and special tokens from a file's metadata. ERROR_MODEL names the key
- * that is missing or broken, and for an unknown kind lists those known. The file outlives the
- * tokenizer: the written forms of tokens stay in its mapping. */
+ * that is missing or broken, and for an unknown kind lists those known. Keeps nothing of the file.
+ */
 int tokenizer_open(const struct tensor_file *file, struct tokenizer **out, struct error *err);
 /* Accepts NULL. */
 void tokenizer_close(struct tokenizer *tokenizer);

@@ -87,7 +87,8 @@ int32_t vocabulary_find(const struct vocabulary *v, const char *bytes, size_t le
 
 struct text vocabulary_raw(const struct vocabulary *v, int32_t token) {
     CHECK(token >= 0 && token < v->size);
-    return metadata_array_string(v->tokens, (uint64_t)token);
+    uint32_t begin = v->written_offsets[token];
+    return (struct text){v->written + begin, v->written_offsets[token + 1] - begin};
 }
 
 struct text vocabulary_piece(const struct vocabulary *v, int32_t token) {
@@ -134,7 +135,7 @@ static int read_types(const struct tensor_file *file, struct vocabulary *v, stru
     return 0;
 }
 
-/* Bytes of all written forms, which bounds the arena. */
+/* Bytes of all written forms, which bounds the arena of the decoded ones. */
 static int sum_lengths(const struct metadata *tokens, size_t *out, struct error *err) {
     size_t sum = 0;
     for (uint64_t i = 0; i < tokens->as_array.count; i++) {
@@ -152,20 +153,34 @@ static int sum_lengths(const struct metadata *tokens, size_t *out, struct error 
     return 0;
 }
 
-static int allocate(struct vocabulary *v, size_t arena_bytes, struct error *err) {
+static int allocate(struct vocabulary *v, size_t written_bytes, struct error *err) {
     size_t size = (size_t)v->size;
     size_t num_slots = 64;
     while (num_slots * 3 / 4 < size)
         num_slots *= 2;
     v->types = malloc(size);
-    v->arena = malloc(arena_bytes + 1);
+    v->written = malloc(written_bytes + 1);
+    v->written_offsets = malloc((size + 1) * sizeof(*v->written_offsets));
+    v->arena = malloc(written_bytes + 1);
     v->offsets = malloc((size + 1) * sizeof(*v->offsets));
     v->slots = malloc(num_slots * sizeof(*v->slots));
-    if (v->types == NULL || v->arena == NULL || v->offsets == NULL || v->slots == NULL)
+    if (v->types == NULL || v->written == NULL || v->written_offsets == NULL || v->arena == NULL ||
+        v->offsets == NULL || v->slots == NULL)
         return error_set(err, ERROR_MEMORY, "no memory for a vocabulary of %d tokens", v->size);
     memset(v->slots, 0xff, num_slots * sizeof(*v->slots));
     v->slot_mask = (uint32_t)num_slots - 1;
     return 0;
+}
+
+static void copy_written(struct vocabulary *v, const struct metadata *tokens) {
+    uint32_t used = 0;
+    for (int32_t i = 0; i < v->size; i++) {
+        struct text text = metadata_array_string(tokens, (uint64_t)i);
+        v->written_offsets[i] = used;
+        memcpy(v->written + used, text.data, text.length);
+        used += (uint32_t)text.length;
+    }
+    v->written_offsets[v->size] = used;
 }
 
 /* Added tokens are written as the text they match, the others in the byte-level alphabet. */
@@ -196,14 +211,15 @@ static void decode_tokens(struct vocabulary *v) {
 
 int vocabulary_init(const struct tensor_file *file, struct vocabulary *out, struct error *err) {
     const struct metadata *tokens = tensor_file_find_metadata(file, "tokenizer.ggml.tokens");
-    size_t arena_bytes = 0;
-    if (check_tokens(tokens, err) != 0 || sum_lengths(tokens, &arena_bytes, err) != 0)
+    size_t written_bytes = 0;
+    if (check_tokens(tokens, err) != 0 || sum_lengths(tokens, &written_bytes, err) != 0)
         return -1;
-    struct vocabulary v = {.tokens = tokens, .size = (int32_t)tokens->as_array.count};
-    if (allocate(&v, arena_bytes, err) != 0 || read_types(file, &v, err) != 0) {
+    struct vocabulary v = {.size = (int32_t)tokens->as_array.count};
+    if (allocate(&v, written_bytes, err) != 0 || read_types(file, &v, err) != 0) {
         vocabulary_finish(&v);
         return -1;
     }
+    copy_written(&v, tokens);
     decode_tokens(&v);
     *out = v;
     return 0;
@@ -211,6 +227,8 @@ int vocabulary_init(const struct tensor_file *file, struct vocabulary *out, stru
 
 void vocabulary_finish(struct vocabulary *vocabulary) {
     free(vocabulary->types);
+    free(vocabulary->written);
+    free(vocabulary->written_offsets);
     free(vocabulary->arena);
     free(vocabulary->offsets);
     free(vocabulary->slots);

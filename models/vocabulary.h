@@ -4,7 +4,8 @@
  * Byte-level vocabularies write each byte as one visible character (GPT-2's alphabet: printable
  * Latin-1 as itself, the other 68 bytes as U+0100 on); tokens that users added are written as the
  * text they match, as llama.cpp's converter does. All tokens are decoded to raw bytes once, at
- * init, into one arena; the written form stays in the file's mapping. Immutable after init.
+ * init, into one arena; the written forms are copied into another, so that a file that is truncated
+ * or overwritten while it is served does no harm. Immutable after init.
  *
  * Duplicates: the last token with the same bytes is the one found, as when Hugging Face's loader
  * fills a map. The metadata is untrusted: counts, lengths and types are checked here. */
@@ -33,18 +34,19 @@ enum token_type {
 };
 
 struct vocabulary {
-    const struct metadata *tokens; /* written forms, in the file's mapping */
     int32_t size;
-    uint8_t *types;    /* [size] enum token_type */
-    char *arena;       /* decoded bytes of all tokens, in id order */
-    uint32_t *offsets; /* [size + 1] into arena; an empty range: not in the alphabet */
-    int32_t *slots;    /* [slot_mask + 1] open addressing, -1: free */
+    uint8_t *types;            /* [size] enum token_type */
+    char *written;             /* written forms of all tokens, in id order */
+    uint32_t *written_offsets; /* [size + 1] into written */
+    char *arena;               /* decoded bytes of all tokens, in id order */
+    uint32_t *offsets;         /* [size + 1] into arena; an empty range: not in the alphabet */
+    int32_t *slots;            /* [slot_mask + 1] open addressing, -1: free */
     uint32_t slot_mask;
     size_t max_length;        /* of the decoded tokens */
     int32_t byte_tokens[256]; /* -1: the vocabulary has no token for this byte */
 };
 
-/* Reads the vocabulary of file, which must outlive it. */
+/* Reads the vocabulary of file and keeps nothing of it. */
 int vocabulary_init(const struct tensor_file *file, struct vocabulary *out, struct error *err);
 /* Accepts a zeroed struct. */
 void vocabulary_finish(struct vocabulary *vocabulary);

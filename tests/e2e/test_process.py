@@ -1,6 +1,7 @@
 """Start, stop and the service manager."""
 
 import os
+import shutil
 import signal
 import socket
 import stat
@@ -85,6 +86,20 @@ def test_port_in_use_is_one_line_with_the_address(run):
     assert status not in (0, 78)
     errors = [line for line in text.splitlines() if "ERROR" in line]
     assert len(errors) == 1 and "127.0.0.1" in errors[0] and str(port) in errors[0]
+
+
+def test_the_file_may_change_while_it_is_served(tmp_path, start_server):
+    """As `cp` over it does: the mapping's pages are gone, which reading them would not survive."""
+    path = tmp_path / "model.gguf"
+    shutil.copyfile(MODEL, path)
+    server = start_server("--model", path)
+    asked = {"prompt": "<|im_start|>user\nA list of names:", "max_tokens": 24, "logprobs": 5,
+             "ignore_eos": True, "temperature": 0}
+    before = server.post("/v1/completions", asked).json()["choices"]
+    path.write_bytes(b"")
+    assert server.post("/v1/completions", asked).json()["choices"] == before
+    assert len(server.tokenize("<|im_end|> and more")) > 2
+    assert server.post("/detokenize", {"tokens": list(range(300))}).status_code == 200
 
 
 # Stopping.
