@@ -40,15 +40,6 @@ int engine_core_init(struct engine_core *core, const struct engine_core_config *
     return 0;
 }
 
-void engine_core_finish(struct engine_core *core) {
-    CHECK(core->first_group == NULL);
-    scheduler_finish(&core->scheduler);
-    batch_builder_finish(&core->builder);
-    step_output_finish(&core->output);
-    free(core->result.rows);
-    memset(core, 0, sizeof(*core));
-}
-
 bool engine_core_is_idle(const struct engine_core *core) {
     return core->first_group == NULL;
 }
@@ -76,6 +67,20 @@ static void link_group(struct engine_core *core, struct sequence_group *group) {
 static void unlink_group(struct engine_core *core, struct sequence_group *group) {
     *(group->previous != NULL ? &group->previous->next : &core->first_group) = group->next;
     *(group->next != NULL ? &group->next->previous : &core->last_group) = group->previous;
+}
+
+/* What engine_core_abort left had no memory for its last event; nobody reads it now. */
+void engine_core_finish(struct engine_core *core) {
+    struct sequence_group *group;
+    while ((group = core->first_group) != NULL) {
+        unlink_group(core, group);
+        sequence_group_destroy(group);
+    }
+    scheduler_finish(&core->scheduler);
+    batch_builder_finish(&core->builder);
+    step_output_finish(&core->output);
+    free(core->result.rows);
+    memset(core, 0, sizeof(*core));
 }
 
 static void leave_queue(struct engine_core *core, struct sequence_group *group) {

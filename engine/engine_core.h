@@ -42,7 +42,7 @@ struct engine_core {
 int engine_core_init(struct engine_core *core, const struct engine_core_config *config,
                      struct executor *executor, const struct tokenizer *tokenizer,
                      struct error *err);
-/* All requests must have ended: engine_core_abort first. Accepts a zeroed core. */
+/* engine_core_abort first, unless the core is idle. Accepts a zeroed core. */
 void engine_core_finish(struct engine_core *core);
 
 /* Whether the request could run if it were alone. Reads nothing that changes: any thread. */

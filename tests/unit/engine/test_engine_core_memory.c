@@ -190,11 +190,27 @@ static void test_no_memory_to_begin_with(void **state) {
     stop(&f);
 }
 
+/* Shutting down must not fail either: what cannot be told is freed all the same. */
+static void test_no_memory_to_end_with(void **state) {
+    struct fixture f;
+    start(&f);
+    engine_core_add(&f.core, f.request);
+    for (int i = 0; i < 30; i++)
+        engine_core_step(&f.core);
+    token_stream_take(&f.request->stream, &f.buffer);
+    set_failures(0, FOREVER);
+    engine_core_abort(&f.core, FINISH_ABORT);
+    assert_false(engine_core_is_idle(&f.core));
+    stop(&f);
+    num_failures = 0;
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_failed_allocation),
         cmocka_unit_test(test_memory_gone_until_the_end),
         cmocka_unit_test(test_no_memory_to_begin_with),
+        cmocka_unit_test(test_no_memory_to_end_with),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
