@@ -152,7 +152,7 @@ static void advance_whole(struct connection *connection) {
 static void read_request(struct connection *connection, struct request *request) {
     struct exchange *exchange = &connection->exchange;
     bool is_stream = completion_call_is_stream(exchange->call);
-    if (is_stream && exchange->out.length >= OUTPUT_LIMIT_BYTES) {
+    if (is_stream && exchange_pending(exchange) >= OUTPUT_LIMIT_BYTES) {
         exchange->is_unread = true;
         return;
     }
@@ -183,7 +183,7 @@ void call_take_ready(struct http_server *server) {
 
 void call_output_drained(struct connection *connection) {
     struct exchange *exchange = &connection->exchange;
-    if (!exchange->is_unread || exchange->out.length > OUTPUT_RESUME_BYTES)
+    if (!exchange->is_unread || exchange_pending(exchange) > OUTPUT_RESUME_BYTES)
         return;
     exchange->is_unread = false;
     int num_requests = completion_call_num_requests(exchange->call);

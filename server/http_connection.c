@@ -137,7 +137,7 @@ static bool is_body_too_slow(const struct exchange *exchange, int64_t now_ms) {
 static void note_acknowledged(struct connection *connection, int64_t now_ms) {
     struct exchange *exchange = &connection->exchange;
     int unacked_bytes;
-    if (exchange->out.length < OUTPUT_LIMIT_BYTES ||
+    if (exchange_pending(exchange) < OUTPUT_LIMIT_BYTES ||
         ioctl(connection->fd, SIOCOUTQ, &unacked_bytes) != 0)
         return;
     if (unacked_bytes < exchange->unacked_bytes)
@@ -155,7 +155,7 @@ static bool is_too_slow(const struct connection *connection, int64_t now_ms) {
     case EXCHANGE_DRAINING:
         return is_body_too_slow(exchange, now_ms);
     case EXCHANGE_ANSWERED:
-        return exchange->out.length >= OUTPUT_LIMIT_BYTES &&
+        return exchange_pending(exchange) >= OUTPUT_LIMIT_BYTES &&
                now_ms - exchange->drain_ms > STREAM_STALL_MS;
     default:
         return false;

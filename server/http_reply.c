@@ -85,6 +85,16 @@ enum MHD_Result reply_options(struct connection *connection) {
     return queue_buffer(connection, 204, &nothing, NULL);
 }
 
+/* The echo of a long prompt with logprobs is megabytes in one event: moving the rest to the front
+ * only once half is taken keeps the work proportional to the bytes. */
+static void take_output(struct exchange *exchange, size_t length) {
+    exchange->out_taken += length;
+    if (exchange->out_taken < exchange_pending(exchange))
+        return;
+    byte_buffer_consume(&exchange->out, exchange->out_taken);
+    exchange->out_taken = 0;
+}
+
 /* Copies what is there. With nothing there it must suspend: returning 0 otherwise makes
  * libmicrohttpd call again at once, for ever. */
 static ssize_t read_stream(void *context, uint64_t position, char *out, size_t capacity) {
@@ -92,15 +102,16 @@ static ssize_t read_stream(void *context, uint64_t position, char *out, size_t c
     struct exchange *exchange = &connection->exchange;
     if (connection->is_closed || exchange->out.failed)
         return MHD_CONTENT_READER_END_WITH_ERROR;
-    size_t length = exchange->out.length < capacity ? exchange->out.length : capacity;
+    size_t pending = exchange_pending(exchange);
+    size_t length = pending < capacity ? pending : capacity;
     if (length == 0) {
         if (completion_call_is_done(exchange->call))
             return MHD_CONTENT_READER_END_OF_STREAM;
         connection_suspend(connection);
         return 0;
     }
-    memcpy(out, exchange->out.data, length);
-    byte_buffer_consume(&exchange->out, length);
+    memcpy(out, exchange->out.data + exchange->out_taken, length);
+    take_output(exchange, length);
     exchange->drain_ms = http_now_ms();
     call_output_drained(connection);
     return (ssize_t)length;

@@ -75,10 +75,16 @@ struct exchange {
     struct completion_call *call;
     bool is_unread; /* the call has events left in the engine: output was full */
     struct byte_buffer out;
+    size_t out_taken;  /* bytes at the front of `out` that a stream's reader has had */
     int64_t output_ms; /* last time `out` grew */
     int64_t drain_ms;  /* last time `out` shrank or, while it is full, the client took bytes */
     int unacked_bytes; /* in the kernel when last looked at */
 };
+
+/* Output that waits to be taken. */
+static inline size_t exchange_pending(const struct exchange *exchange) {
+    return exchange->out.length - exchange->out_taken;
+}
 
 struct connection {
     struct http_server *server;
