@@ -96,9 +96,12 @@ def run_openvino(options, concurrency, number):
                        check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         result = json.load(report)
     one = result["results"][0]["median"]
-    return {"tokens_per_second": one["tokens_per_second"], "ttft_p50_ms": one["ttft_mean_ms"],
-            "itl_p50_ms": one["tpot_mean_ms"], "resident_mb": one["resident_mb"],
-            "failures": 0}, result["ready_seconds"]
+    # For a batch the pipeline reports times shared among its members, which nobody waited.
+    alone = concurrency == 1
+    return {"tokens_per_second": one["tokens_per_second"],
+            "ttft_p50_ms": one["ttft_mean_ms"] if alone else None,
+            "itl_p50_ms": one["tpot_mean_ms"] if alone else None,
+            "resident_mb": one["resident_mb"], "failures": 0}, result["ready_seconds"]
 
 
 async def run_rounds(options, targets, startup):
@@ -127,27 +130,37 @@ async def run_rounds(options, targets, startup):
 
 def summarise(rounds):
     keys = ("tokens_per_second", "ttft_p50_ms", "itl_p50_ms", "resident_mb")
-    summary = {key: statistics.median(one[key] for one in rounds) for key in keys}
+    summary = {key: None if rounds[0][key] is None else
+               statistics.median(one[key] for one in rounds) for key in keys}
     summary["failures"] = sum(one["failures"] for one in rounds)
     return summary
 
 
 def processor():
-    for line in open("/proc/cpuinfo"):
-        if line.startswith("model name"):
-            return f"{os.cpu_count()} cores of {line.split(':', 1)[1].strip()}"
-    return f"{os.cpu_count()} cores"
+    """Name, model number, and the instruction sets that matter here."""
+    with open("/proc/cpuinfo") as lines:
+        facts = dict(line.split(":", 1) for line in lines if ":" in line)
+    facts = {key.strip(): value.strip() for key, value in facts.items()}
+    sets = [name for name in ("avx2", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_int8")
+            if name in facts.get("flags", "").split()]
+    return (f"{os.cpu_count()} cores of {facts.get('model name', 'unknown')}, "
+            f"model {facts.get('model', 'unknown')}, {' '.join(sets)}")
+
+
+def milliseconds(value):
+    return "-" if value is None else f"{value:.1f} ms"
 
 
 def print_table(results, startup):
-    print(f"{'streams':>7} {'':18} {'tok/s':>7} {'Quire is':>9} {'TTFT':>8} {'per token':>10} "
+    print(f"{'streams':>7} {'':18} {'tok/s':>7} {'Quire is':>9} {'TTFT':>9} {'per token':>9} "
           f"{'RSS MB':>7} {'failed':>6}")
     base = {one["concurrency"]: one["tokens_per_second"] for one in results
             if one["name"] == "Quire"}
     for one in sorted(results, key=lambda one: one["concurrency"]):
         ratio = base[one["concurrency"]] / one["tokens_per_second"]
         print(f"{one['concurrency']:7} {one['name']:18} {one['tokens_per_second']:7.1f} "
-              f"{ratio:8.2f}x {one['ttft_p50_ms']:5.0f} ms {one['itl_p50_ms']:7.1f} ms "
+              f"{ratio:8.2f}x {milliseconds(one['ttft_p50_ms']):>9} "
+              f"{milliseconds(one['itl_p50_ms']):>9} "
               f"{one['resident_mb']:7.0f} {one['failures']:6}")
     for name, seconds in startup.items():
         what = "to ready" if name == OPENVINO else "to the first served token"
