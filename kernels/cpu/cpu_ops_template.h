@@ -114,4 +114,13 @@ static void store(enum dtype dtype, const float *src, void *dst, int32_t n) {
     }
 }
 
+/* The level's table; its file includes the attention and sampling templates too. */
+#define OP_KERNELS                                                                                 \
+    {                                                                                              \
+        .rmsnorm = rmsnorm, .silu_mul = silu_mul, .rotate_pairs = rotate_pairs,                    \
+        .rotate_halves = rotate_halves, .store = store, .attend = attend,                          \
+        .attention_merge = attention_merge, .max = max_logit, .find_above = find_above,            \
+        .count_above = count_above, .sum_weights = sum_weights, .collect = collect,                \
+    }
+
 #endif
