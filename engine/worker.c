@@ -18,7 +18,7 @@ enum worker_state {
     WORKER_STARTING,
     WORKER_IDLE,
     WORKER_RUNNING, /* a step was handed over */
-    WORKER_FAILED,  /* to start: `error` says why */
+    WORKER_FAILED,  /* to start */
     WORKER_QUITTING,
 };
 
@@ -33,7 +33,7 @@ struct worker {
     enum worker_state state;
     const struct batch *batch;
     struct step_result *result;
-    struct error error;
+    struct error error; /* of starting, then of the last step */
     struct worker_memory memory;
 
     /* the thread's own */
@@ -138,8 +138,10 @@ static void *worker_thread(void *argument) {
         if (worker->state != WORKER_RUNNING)
             break;
         pthread_mutex_unlock(&worker->lock);
-        llama_forward(worker->llama, &worker->cache, worker->batch, worker->result);
+        struct error err = {0};
+        llama_forward(worker->llama, &worker->cache, worker->batch, worker->result, &err);
         pthread_mutex_lock(&worker->lock);
+        worker->error = err;
         enter_locked(worker, WORKER_IDLE);
     }
     pthread_mutex_unlock(&worker->lock);
@@ -195,17 +197,21 @@ void worker_begin(struct worker *worker, const struct batch *batch, struct step_
     pthread_mutex_unlock(&worker->lock);
 }
 
-void worker_wait(struct worker *worker) {
+int worker_wait(struct worker *worker, struct error *err) {
     pthread_mutex_lock(&worker->lock);
     while (worker->state == WORKER_RUNNING)
         pthread_cond_wait(&worker->changed, &worker->lock);
+    struct error step = worker->error;
     pthread_mutex_unlock(&worker->lock);
+    if (step.code == ERROR_NONE)
+        return 0;
+    return error_set(err, step.code, "%s", step.message);
 }
 
 void worker_stop(struct worker *worker) {
     if (worker == NULL)
         return;
-    worker_wait(worker);
+    worker_wait(worker, NULL);
     pthread_mutex_lock(&worker->lock);
     enter_locked(worker, WORKER_QUITTING);
     pthread_mutex_unlock(&worker->lock);

@@ -16,8 +16,8 @@ int worker_start(const struct model *model, const struct worker_config *config, 
                  struct worker_memory *out_memory, struct error *err);
 /* Hands the step over and returns at once; batch and result stay valid until worker_wait. */
 void worker_begin(struct worker *worker, const struct batch *batch, struct step_result *result);
-/* Sleeps until the step's result is complete. */
-void worker_wait(struct worker *worker);
+/* Sleeps until the step's result is complete. 0, or -1 with ERROR_DEVICE: no further step works. */
+int worker_wait(struct worker *worker, struct error *err);
 /* Ends the thread and frees everything. Accepts NULL. */
 void worker_stop(struct worker *worker);
 

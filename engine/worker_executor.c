@@ -15,8 +15,7 @@ static int run(struct executor *executor, const struct batch *batch, struct step
                struct error *err) {
     struct worker *worker = ((struct worker_executor *)executor)->worker;
     worker_begin(worker, batch, result);
-    worker_wait(worker);
-    return 0;
+    return worker_wait(worker, err);
 }
 
 static void destroy(struct executor *executor) {

@@ -2,16 +2,18 @@
  *
  * A backend belongs to one rank and is called by that rank's worker thread only. Calls enqueue;
  * only `download` and `synchronize` wait. (The CPU backend does the work at once.) Shapes are row
- * major, outermost first, and checked by the caller: an op never fails. Device memory comes from
- * `buffer_alloc`, at start only. Activations are `activation_dtype` (float on the CPU); logits are
- * always float. A row's result never depends on which other rows are in the call (batch
- * invariance): the CPU backend keeps this bit for bit.
+ * major, outermost first, and checked by the caller: an op refuses nothing. When the device itself
+ * fails, the first failure is kept, further calls do nothing, and `synchronize` reports it, then
+ * and ever after. Device memory comes from `buffer_alloc`, at start only. Activations are
+ * `activation_dtype` (float on the CPU, bf16 or f16 on CUDA); logits are always float. A row's
+ * result never depends on which other rows are in the call (batch invariance): the CPU backend
+ * keeps this bit for bit, the CUDA backend does when it is opened with `batch_invariant`.
  *
  * `step_begin` hands over the arrays of one step; the ops that need token ids, positions, slots or
  * block tables read them from there until the next `step_begin`.
  *
  * Implementations: kernels/cpu (fast paths per instruction set, and "cpu-ref", the scalar oracle of
- * every op). A CUDA module is opened by backend_open under the name "cuda". */
+ * every op), and kernels/cuda, a shared module that backend_open opens at run time (module.h). */
 #ifndef QUIRE_KERNELS_BACKEND_H
 #define QUIRE_KERNELS_BACKEND_H
 
@@ -41,7 +43,9 @@ struct matrix;
 struct matrix_part {
     enum dtype dtype;
     int32_t rows;
-    const void *data; /* host memory; read during matrix_create only */
+    const void *data;  /* host memory; read during matrix_create only */
+    const float *bias; /* [rows] host memory, read during matrix_create only; NULL: none. `linear`
+                          adds it to every row of its result; `embed` does not */
 };
 
 /* The KV pool. Block-major: one block is contiguous over all layers,
@@ -126,6 +130,8 @@ struct attention_args {
     int32_t layer;
     int32_t num_q_heads;
     float scale;
+    int32_t window; /* a token sees itself and the window - 1 before it; 0: all before it */
+    float soft_cap; /* > 0: a scaled score x becomes soft_cap * tanh(x / soft_cap); 0: no cap */
 };
 
 struct silu_mul_args {
@@ -155,6 +161,28 @@ struct sample_args {
     struct sample_output *out; /* [num_rows] */
 };
 
+/* Blocks moved within one pool (copy-on-write), dst[i] = src[i]. No block is both a source and a
+ * destination of the call. */
+struct copy_blocks_args {
+    struct kv_cache *cache;
+    const int32_t *src; /* [num_blocks] host memory, valid until synchronize */
+    const int32_t *dst; /* [num_blocks] likewise */
+    int32_t num_blocks;
+};
+
+enum swap_direction { SWAP_OUT, SWAP_IN };
+
+/* Blocks moved between the pool and `host_pool`, memory of host_alloc laid out as the pool is:
+ * block i of it starts at i * kv_block_bytes. */
+struct swap_blocks_args {
+    struct kv_cache *cache;
+    void *host_pool;
+    enum swap_direction direction;
+    const int32_t *device_blocks; /* [num_blocks] host memory, valid until synchronize */
+    const int32_t *host_blocks;   /* [num_blocks] likewise */
+    int32_t num_blocks;
+};
+
 struct backend_ops {
     void (*destroy)(struct backend *b);
 
@@ -162,8 +190,13 @@ struct backend_ops {
     void (*buffer_free)(struct backend *b, struct buffer *buffer); /* accepts a zeroed buffer */
     void (*upload)(struct backend *b, void *dst, const void *src, size_t bytes);
     void (*download)(struct backend *b, void *dst, const void *src, size_t bytes);
+    /* Host memory that the device copies to and from at full speed (pinned where that exists). */
+    int (*host_alloc)(struct backend *b, size_t bytes, struct buffer *out, struct error *err);
+    void (*host_free)(struct backend *b, struct buffer *buffer); /* accepts a zeroed buffer */
     void (*memory_info)(struct backend *b, size_t *out_free, size_t *out_total);
-    void (*synchronize)(struct backend *b);
+    /* Waits until everything enqueued is done. 0, or -1 with ERROR_DEVICE when it, or anything
+     * before it, failed: the backend is then good for destroy only. */
+    int (*synchronize)(struct backend *b, struct error *err);
 
     /* cols must be a multiple of every part's block; a dtype or shape the backend cannot hold is an
      * ERROR_MODEL. */
@@ -180,26 +213,37 @@ struct backend_ops {
     void (*silu_mul)(struct backend *b, const struct silu_mul_args *args);
     void (*gather_rows)(struct backend *b, const struct gather_rows_args *args);
     void (*sample)(struct backend *b, const struct sample_args *args);
+    void (*copy_blocks)(struct backend *b, const struct copy_blocks_args *args);
+    void (*swap_blocks)(struct backend *b, const struct swap_blocks_args *args);
 };
 
 /* Every implementation's state starts with this. */
 struct backend {
     const struct backend_ops *ops;
     enum dtype activation_dtype;
-    const char *name;      /* "cpu", "cpu-ref" */
-    char description[128]; /* for people: instruction set, threads */
+    enum dtype kv_dtype;       /* the only KV cache type it takes; DTYPE_COUNT: F32, F16 and BF16 */
+    bool has_dedicated_memory; /* the device's memory is its own and meant to be filled */
+    const char *name;          /* "cpu", "cpu-ref", "cuda", "cuda-sim" */
+    char description[128];     /* for people: instruction set, threads; card */
 };
 
-/* What the workspace of the ops may have to hold; fixed at start. */
+/* What the workspace of the ops may have to hold, fixed at start, and how to compute. */
 struct backend_config {
     int num_threads; /* CPU: compute threads including the caller; 0: one per available core */
-    int32_t max_step_tokens; /* largest T */
-    int32_t max_step_seqs;   /* largest S */
-    const char *isa;         /* CPU: NULL or "auto": best available; else "portable", "avx2",
-                                "avx512vnni": that path (ERROR_CONFIG if the machine lacks it) */
+    int32_t max_step_tokens;     /* largest T */
+    int32_t max_step_seqs;       /* largest S */
+    int32_t max_blocks_per_seq;  /* CUDA: largest row stride of block_tables */
+    int32_t max_logit_rows;      /* CUDA: largest num_rows of sample */
+    int32_t vocab_size;          /* CUDA: largest vocab_size of sample */
+    int32_t head_dim;            /* CUDA: of the attention */
+    const char *isa;             /* CPU: NULL or "auto": best available; else "portable", "avx2",
+                                    "avx512vnni": that path (ERROR_CONFIG if the machine lacks it) */
+    enum dtype activation_dtype; /* CUDA: DTYPE_BF16 or DTYPE_F16; the CPU computes in float */
+    bool batch_invariant;        /* CUDA: results never depend on the batch; the CPU's never do */
 };
 
-/* name: "cpu" or "cpu-ref". NULL on failure. */
+/* name: "cpu", "cpu-ref", "cuda" or "cuda-sim"; "auto" takes "cuda" when its module and a card are
+ * there, else "cpu", and logs why. NULL on failure. */
 struct backend *backend_open(const char *name, const struct backend_config *config,
                              struct error *err);
 /* Accepts NULL. */

@@ -192,8 +192,8 @@ static void sample_chunk(struct llama *llama, const struct batch *batch, int32_t
                                             .out = out});
 }
 
-void llama_forward(struct llama *llama, struct kv_cache *cache, const struct batch *batch,
-                   struct step_result *result) {
+int llama_forward(struct llama *llama, struct kv_cache *cache, const struct batch *batch,
+                  struct step_result *result, struct error *err) {
     struct backend *b = llama->backend;
     int32_t num_tokens = batch->inputs.num_tokens;
     CHECK(num_tokens > 0 && num_tokens <= llama->limits.max_step_tokens);
@@ -208,6 +208,8 @@ void llama_forward(struct llama *llama, struct kv_cache *cache, const struct bat
         int32_t left = batch->num_rows - first;
         sample_chunk(llama, batch, first, left < chunk ? left : chunk, result->rows + first);
     }
-    b->ops->synchronize(b);
+    if (b->ops->synchronize(b, err) != 0)
+        return -1;
     result->num_rows = batch->num_rows;
+    return 0;
 }

@@ -25,8 +25,9 @@ void llama_destroy(struct llama *llama); /* accepts NULL */
 size_t llama_workspace_bytes(const struct llama *llama);
 
 /* Runs one step: writes the new tokens' keys and values into the cache and fills result->rows for
- * every row of the batch. Returns after the result is complete. */
-void llama_forward(struct llama *llama, struct kv_cache *cache, const struct batch *batch,
-                   struct step_result *result);
+ * every row of the batch. Returns after the result is complete: 0, or -1 with ERROR_DEVICE, after
+ * which nothing works any more. */
+int llama_forward(struct llama *llama, struct kv_cache *cache, const struct batch *batch,
+                  struct step_result *result, struct error *err);
 
 #endif

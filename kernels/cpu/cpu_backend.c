@@ -37,7 +37,8 @@ static void cpu_memory_info_op(struct backend *b, size_t *out_free, size_t *out_
 }
 
 /* Every op has done its work when it returns. */
-static void cpu_synchronize(struct backend *b) {
+static int cpu_synchronize(struct backend *b, struct error *err) {
+    return 0;
 }
 
 static void cpu_step_begin(struct backend *b, const struct step_inputs *inputs) {
@@ -89,8 +90,10 @@ struct backend *cpu_backend_open(const struct backend_config *config, struct err
         error_set(err, ERROR_MEMORY, "out of memory for the cpu device");
         return NULL;
     }
-    b->base =
-        (struct backend){.ops = &cpu_backend_ops, .activation_dtype = DTYPE_F32, .name = "cpu"};
+    b->base = (struct backend){.ops = &cpu_backend_ops,
+                               .activation_dtype = DTYPE_F32,
+                               .kv_dtype = DTYPE_COUNT,
+                               .name = "cpu"};
     b->config = *config;
     if (open_parts(b, err) != 0) {
         cpu_destroy(&b->base);

@@ -59,8 +59,8 @@ static void memory_info(struct backend *b, size_t *out_free, size_t *out_total) 
     *out_total = (size_t)sysconf(_SC_PHYS_PAGES) * page;
 }
 
-static void synchronize(struct backend *b) {
-    (void)b;
+static int synchronize(struct backend *b, struct error *err) {
+    return 0;
 }
 
 static int check_part(const struct matrix_part *part, int32_t cols, struct error *err) {
@@ -196,6 +196,7 @@ struct backend *cpu_ref_open(const struct backend_config *config, struct error *
     }
     ref->base.ops = &ops;
     ref->base.activation_dtype = DTYPE_F32;
+    ref->base.kv_dtype = DTYPE_COUNT;
     ref->base.name = "cpu-ref";
     snprintf(ref->base.description, sizeof(ref->base.description), "scalar oracle, 1 thread");
     return &ref->base;

@@ -132,7 +132,7 @@ static void forward(struct golden_run *run, const struct step *step, float *out_
     watched.original = run->original_ops;
     watched.out = out_logits;
     watched.rows_left = num_wanted;
-    llama_forward(run->llama, &run->cache, &batch, &result);
+    CHECK(llama_forward(run->llama, &run->cache, &batch, &result, NULL) == 0);
     CHECK(result.num_rows == step->num_tokens);
 }
 

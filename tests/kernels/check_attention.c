@@ -171,7 +171,7 @@ static void run_step(const struct scene *scene, struct pool *pool, int num_seqs,
                                                      .layer = 1,
                                                      .num_q_heads = num_q_heads,
                                                      .scale = 1 / sqrtf((float)shape->head_dim)});
-    b->ops->synchronize(b);
+    assert_int_equal(b->ops->synchronize(b, NULL), 0);
     for (int i = 0; i < num_seqs; i++)
         memcpy(out[seqs[i]] + (size_t)begin[i] * out_row, result + (size_t)start[i] * out_row,
                (size_t)(end[i] - begin[i]) * out_row * sizeof(float));

@@ -108,7 +108,7 @@ static float *product(struct backend *b, const struct matrix *matrix, const stru
                                .accumulate = initial != NULL,
                                .float_out = true};
     b->ops->linear(b, &args);
-    b->ops->synchronize(b);
+    assert_int_equal(b->ops->synchronize(b, NULL), 0);
     for (size_t i = 0; i < GUARD; i++)
         assert_true(guarded[i] == CANARY && guarded[GUARD + count + i] == CANARY);
     memcpy(out, guarded + GUARD, count * sizeof(float));

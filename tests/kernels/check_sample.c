@@ -37,7 +37,7 @@ static void run(struct backend *b, const struct call *call, struct sample_output
                                             .counts = call->counts,
                                             .biases = call->biases,
                                             .out = out});
-    b->ops->synchronize(b);
+    assert_int_equal(b->ops->synchronize(b, NULL), 0);
     kernel_fixture_guarded_free(logits);
 }
 

@@ -105,7 +105,8 @@ static int load(const struct tensor *change, const char *without, struct backend
 }
 
 static struct backend *open_backend(void) {
-    const struct backend_config config = {1, 8, 1, NULL};
+    const struct backend_config config = {
+        .num_threads = 1, .max_step_tokens = 8, .max_step_seqs = 1};
     struct error err;
     struct backend *backend = backend_open("cpu-ref", &config, &err);
     assert_non_null(backend);

@@ -1,0 +1,88 @@
+/* Private to kernels/cuda: state of the CUDA backend, and its ops by file.
+ *
+ * Host code is C and calls the CUDA runtime; kernels are in .cu files, each with a header
+ * NAME_launch.h of plain C launchers `cudaError_t launch_NAME(...)` that enqueue on a stream and
+ * return cudaGetLastError(). One stream carries everything, so ops are ordered as they are called.
+ *
+ * A failed call is kept in `failure` with file, line and operation (cuda_check.h); every op begins
+ * with CUDA_OK(b) or goes through CUDA_TRY and does nothing after a failure. */
+#ifndef QUIRE_KERNELS_CUDA_CUDA_BACKEND_H
+#define QUIRE_KERNELS_CUDA_CUDA_BACKEND_H
+
+#include "kernels/backend.h"
+
+#include <cuda_runtime_api.h>
+
+struct cuda_staging;   /* cuda_staging.h: pinned memory between host arrays and the device */
+struct cuda_gemm;      /* cuda_gemm.c: cuBLASLt handle, workspace, chosen algorithms */
+struct cuda_attention; /* cuda_attention.c: plan, partial results */
+struct cuda_sampler;   /* cuda_sample.c: edited logits, device copies of rows and results */
+
+/* The arrays of the step on the device, and the caller's on the host. */
+struct cuda_step {
+    struct step_inputs host;
+    int32_t *token_ids;    /* [T] */
+    int32_t *positions;    /* [T] */
+    int32_t *slot_mapping; /* [T] */
+    int32_t *query_start;  /* [S + 1] */
+    int32_t *context_lens; /* [S] */
+    int32_t *block_tables; /* [S][host.max_blocks_per_seq] */
+};
+
+struct cuda_backend {
+    struct backend base;
+    struct backend_config config;
+    cudaStream_t stream;
+    int num_multiprocessors;
+    size_t max_shared_bytes; /* of a block, opted in */
+    struct error failure;    /* code ERROR_NONE: none yet */
+    struct cuda_step step;
+    struct cuda_staging *staging;
+    struct cuda_gemm *gemm;
+    struct cuda_attention *attention;
+    struct cuda_sampler *sampler;
+};
+
+/* Parts: created in this order at open with all the memory they will ever need, destroyed in
+ * reverse; a destroyer accepts a part that was never created. */
+int cuda_staging_create(struct cuda_backend *b, struct error *err);
+void cuda_staging_destroy(struct cuda_backend *b);
+int cuda_gemm_create(struct cuda_backend *b, struct error *err);
+void cuda_gemm_destroy(struct cuda_backend *b);
+int cuda_attention_create(struct cuda_backend *b, struct error *err);
+void cuda_attention_destroy(struct cuda_backend *b);
+int cuda_sampler_create(struct cuda_backend *b, struct error *err);
+void cuda_sampler_destroy(struct cuda_backend *b);
+
+/* cuda_memory.c */
+int cuda_buffer_alloc(struct backend *b, size_t bytes, struct buffer *out, struct error *err);
+void cuda_buffer_free(struct backend *b, struct buffer *buffer);
+int cuda_host_alloc(struct backend *b, size_t bytes, struct buffer *out, struct error *err);
+void cuda_host_free(struct backend *b, struct buffer *buffer);
+void cuda_upload(struct backend *b, void *dst, const void *src, size_t bytes);
+void cuda_download(struct backend *b, void *dst, const void *src, size_t bytes);
+void cuda_memory_info(struct backend *b, size_t *out_free, size_t *out_total);
+
+/* cuda_ops.c */
+void cuda_step_begin(struct backend *b, const struct step_inputs *inputs);
+void cuda_rmsnorm(struct backend *b, const struct rmsnorm_args *args);
+void cuda_rope_store_kv(struct backend *b, const struct rope_store_args *args);
+void cuda_silu_mul(struct backend *b, const struct silu_mul_args *args);
+void cuda_gather_rows(struct backend *b, const struct gather_rows_args *args);
+void cuda_copy_blocks(struct backend *b, const struct copy_blocks_args *args);
+void cuda_swap_blocks(struct backend *b, const struct swap_blocks_args *args);
+
+/* cuda_matrix.c, cuda_gemm.c: weights are kept as activation_dtype, row major */
+int cuda_matrix_create(struct backend *b, const struct matrix_part *parts, int num_parts,
+                       int32_t cols, struct matrix **out, struct error *err);
+void cuda_matrix_destroy(struct backend *b, struct matrix *matrix);
+void cuda_embed(struct backend *b, const struct matrix *table, void *out);
+void cuda_linear(struct backend *b, const struct linear_args *args);
+
+/* cuda_attention.c */
+void cuda_paged_attention(struct backend *b, const struct attention_args *args);
+
+/* cuda_sample.c */
+void cuda_sample(struct backend *b, const struct sample_args *args);
+
+#endif

@@ -1,0 +1,19 @@
+/* Pinned memory between host arrays and the device. Copies are in stream order and never wait,
+ * except when a step moves more than the arena holds: then the stream is drained first. */
+#ifndef QUIRE_KERNELS_CUDA_CUDA_STAGING_H
+#define QUIRE_KERNELS_CUDA_CUDA_STAGING_H
+
+#include "kernels/cuda/cuda_backend.h"
+
+/* Copies to the device; `src` may be changed as soon as the call returns. Any size. */
+void cuda_staging_upload(struct cuda_backend *b, void *device_dst, const void *src, size_t bytes);
+
+/* Copies to the host; `dst` is filled by the next synchronize. At most CUDA_STAGING_DOWNLOAD_BYTES
+ * a call (CHECKed). */
+#define CUDA_STAGING_DOWNLOAD_BYTES ((size_t)1 << 20)
+void cuda_staging_download(struct cuda_backend *b, void *dst, const void *device_src, size_t bytes);
+
+/* Waits for the stream and fills what cuda_staging_download promised. A failure is kept. */
+void cuda_staging_drain(struct cuda_backend *b);
+
+#endif

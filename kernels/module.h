@@ -1,0 +1,22 @@
+/* A backend in a shared module, opened at run time, so that one binary serves machines with and
+ * without the device's libraries. The module `libquire-NAME.so` is looked for as the dynamic loader
+ * does: LD_LIBRARY_PATH, then the run path of the program (its build folder, or ../lib/quire of an
+ * installed one). It exports one symbol, QUIRE_MODULE_SYMBOL, a `struct backend_module`.
+ *
+ * Program and module are built together: a module of another interface is refused by its number,
+ * raised with every change of backend.h or sampling.h. A module is never unloaded. */
+#ifndef QUIRE_KERNELS_MODULE_H
+#define QUIRE_KERNELS_MODULE_H
+
+#include "kernels/backend.h"
+
+#define QUIRE_MODULE_INTERFACE 1
+#define QUIRE_MODULE_SYMBOL "quire_backend_module"
+
+struct backend_module {
+    int interface; /* QUIRE_MODULE_INTERFACE */
+    /* ERROR_DEVICE: there is no device, or none that can be used, and why. */
+    struct backend *(*open)(const struct backend_config *config, struct error *err);
+};
+
+#endif
