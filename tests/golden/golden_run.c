@@ -25,29 +25,48 @@ static void watch_sample(struct backend *b, const struct sample_args *args) {
 
 static int init_cache(struct golden_run *run, struct error *err) {
     const struct model_config *config = &run->model->config;
+    enum dtype dtype = run->backend->kv_dtype;
     run->cache.layout = (struct kv_layout){.num_layers = config->num_layers,
                                            .num_kv_heads = config->num_kv_heads,
                                            .head_dim = config->head_dim,
                                            .block_size = GOLDEN_BLOCK_SIZE,
-                                           .dtype = DTYPE_F32};
+                                           .dtype = dtype == DTYPE_COUNT ? DTYPE_F32 : dtype};
     run->cache.num_blocks = GOLDEN_NUM_BLOCKS;
     size_t bytes = GOLDEN_NUM_BLOCKS * kv_block_bytes(&run->cache.layout);
     return run->backend->ops->buffer_alloc(run->backend, bytes, &run->cache.buffer, err);
 }
 
-static int init_parts(struct golden_run *run, const char *model_path, const char *backend_name,
-                      const char *isa, struct error *err) {
-    const struct backend_config config = {
-        .num_threads = 2, .max_step_tokens = GOLDEN_MAX_TOKENS, .max_step_seqs = 2, .isa = isa};
-    /* Fewer logit rows than most steps ask for: chunks of the head are part of the test. */
-    const struct llama_limits limits = {.max_step_tokens = GOLDEN_MAX_TOKENS, .max_logit_rows = 12};
-    run->backend = backend_open(backend_name, &config, err);
-    if (run->backend == NULL || model_open(model_path, &run->model, err) != 0)
+/* Fewer logit rows than most steps ask for: chunks of the head are part of the test. */
+static const struct llama_limits limits = {.max_step_tokens = GOLDEN_MAX_TOKENS,
+                                           .max_logit_rows = 12};
+
+static int open_backend(struct golden_run *run, const struct golden_device *device,
+                        struct error *err) {
+    const struct model_config *model = &run->model->config;
+    const struct backend_config config = {.num_threads = 2,
+                                          .max_step_tokens = GOLDEN_MAX_TOKENS,
+                                          .max_step_seqs = 2,
+                                          .max_blocks_per_seq = GOLDEN_NUM_BLOCKS,
+                                          .max_logit_rows = limits.max_logit_rows,
+                                          .vocab_size = model->vocab_size,
+                                          .head_dim = model->head_dim,
+                                          .isa = device->isa,
+                                          .activation_dtype = device->dtype,
+                                          .batch_invariant = device->batch_invariant};
+    run->backend = backend_open(device->backend, &config, err);
+    if (run->backend == NULL)
         return -1;
     run->original_ops = run->backend->ops;
     run->ops = *run->backend->ops;
     run->ops.sample = watch_sample;
     run->backend->ops = &run->ops;
+    return 0;
+}
+
+static int init_parts(struct golden_run *run, const char *model_path,
+                      const struct golden_device *device, struct error *err) {
+    if (model_open(model_path, &run->model, err) != 0 || open_backend(run, device, err) != 0)
+        return -1;
     if (weights_load(run->backend, run->model, GOLDEN_MAX_TOKENS, &run->weights, err) != 0 ||
         llama_create(run->backend, &run->model->config, run->weights, &limits, &run->llama, err) !=
             0)
@@ -55,10 +74,10 @@ static int init_parts(struct golden_run *run, const char *model_path, const char
     return init_cache(run, err);
 }
 
-int golden_run_init(struct golden_run *run, const char *model_path, const char *backend_name,
-                    const char *isa, struct error *err) {
+int golden_run_init(struct golden_run *run, const char *model_path,
+                    const struct golden_device *device, struct error *err) {
     *run = (struct golden_run){0};
-    if (init_parts(run, model_path, backend_name, isa, err) == 0)
+    if (init_parts(run, model_path, device, err) == 0)
         return 0;
     golden_run_finish(run);
     return -1;
@@ -69,8 +88,7 @@ void golden_run_finish(struct golden_run *run) {
         run->backend->ops->buffer_free(run->backend, &run->cache.buffer);
         llama_destroy(run->llama);
         weights_free(run->backend, run->weights);
-        if (run->original_ops != NULL)
-            run->backend->ops = run->original_ops;
+        run->backend->ops = run->original_ops;
         backend_close(run->backend);
     }
     model_close(run->model);

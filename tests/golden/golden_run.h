@@ -7,6 +7,14 @@
 
 enum { GOLDEN_MAX_TOKENS = 512, GOLDEN_BLOCK_SIZE = 16, GOLDEN_NUM_BLOCKS = 80 };
 
+/* What a run computes on. */
+struct golden_device {
+    const char *backend;  /* as backend_open names it */
+    const char *isa;      /* of "cpu"; NULL: the best */
+    enum dtype dtype;     /* of "cuda" and "cuda-sim": activations, weights, keys and values */
+    bool batch_invariant; /* likewise */
+};
+
 struct golden_run {
     struct backend_ops ops; /* the backend's, with `sample` watched */
     struct backend *backend;
@@ -23,9 +31,10 @@ struct golden_sequence {
     int32_t block_table[GOLDEN_NUM_BLOCKS];
 };
 
-/* Returns 0, or -1 with the reason. A machine without `isa` is ERROR_CONFIG. */
-int golden_run_init(struct golden_run *run, const char *model_path, const char *backend_name,
-                    const char *isa, struct error *err);
+/* Keys and values are kept in float where the backend leaves a choice. Returns 0, or -1 with the
+ * reason. A machine without `isa` is ERROR_CONFIG, one without the device ERROR_DEVICE. */
+int golden_run_init(struct golden_run *run, const char *model_path,
+                    const struct golden_device *device, struct error *err);
 void golden_run_finish(struct golden_run *run); /* accepts a zeroed run */
 
 /* Appends tokens[0..count) to the sequence in one step. out_logits: [count][vocab] or NULL. Returns

@@ -78,12 +78,13 @@ static int compare(struct golden_run *run, const struct expected *expected, doub
 static int run_test(const char *model_path, char **argv) {
     static struct expected expected;
     struct golden_run run;
+    const struct golden_device device = {.backend = argv[3]};
     struct error err = {0};
     if (read_expected(argv[1], atoi(argv[4]), &expected) != 0) {
         fprintf(stderr, "%s: not %s lines of token and log-probability\n", argv[1], argv[4]);
         return 1;
     }
-    if (golden_run_init(&run, model_path, argv[3], NULL, &err) != 0) {
+    if (golden_run_init(&run, model_path, &device, &err) != 0) {
         fprintf(stderr, "%s\n", err.message);
         return 1;
     }
