@@ -56,14 +56,15 @@ void cpu_ref_rope_store_kv(struct backend *b, const struct rope_store_args *args
     }
 }
 
-/* One query head over `length` cached tokens of its sequence. `scores` [length], `row` [head_dim],
- * `sums` [head_dim] are scratch. */
+/* One query head over those of the first `length` cached tokens of its sequence that the window
+ * leaves. `scores` [length], `row` [head_dim], `sums` [head_dim] are scratch. */
 static void attend(const struct attention_args *args, const int32_t *block_table, int32_t kv_head,
                    int32_t length, const float *q, double *scores, float *row, double *sums,
                    float *out) {
     const struct kv_layout *l = &args->cache->layout;
+    int32_t first = args->window > 0 && length > args->window ? length - args->window : 0;
     double max = -INFINITY, total = 0;
-    for (int32_t t = 0; t < length; t++) {
+    for (int32_t t = first; t < length; t++) {
         int32_t slot = block_table[t / l->block_size] * l->block_size + t % l->block_size;
         dtype_to_f32(l->dtype, kv_row(args->cache, args->layer, PART_K, kv_head, slot), row,
                      (size_t)l->head_dim);
@@ -71,10 +72,12 @@ static void attend(const struct attention_args *args, const int32_t *block_table
         for (int32_t d = 0; d < l->head_dim; d++)
             dot += (double)q[d] * row[d];
         scores[t] = dot * args->scale;
+        if (args->soft_cap > 0)
+            scores[t] = args->soft_cap * tanh(scores[t] / args->soft_cap);
         max = fmax(max, scores[t]);
     }
     memset(sums, 0, (size_t)l->head_dim * sizeof(*sums));
-    for (int32_t t = 0; t < length; t++) {
+    for (int32_t t = first; t < length; t++) {
         int32_t slot = block_table[t / l->block_size] * l->block_size + t % l->block_size;
         dtype_to_f32(l->dtype, kv_row(args->cache, args->layer, PART_V, kv_head, slot), row,
                      (size_t)l->head_dim);

@@ -216,31 +216,52 @@ static void test_attention_through_scrambled_blocks(void **state) {
     }
 }
 
-/* Two tokens with scores 0 and ln 3 share the weight 1 : 3. */
-static void test_attention_weights(void **state) {
-    struct backend *b = *state;
+/* One head of one element: the result of a decode step over three tokens with K = 5, 0, 1 and
+ * V = 100, 4, 8. */
+static float attend_three(struct backend *b, struct attention_args args, float q) {
     struct kv_cache cache = {
         .layout = {.num_layers = 1, .num_kv_heads = 1, .head_dim = 1, .block_size = 16},
         .num_blocks = 1};
     assert_int_equal(b->ops->buffer_alloc(b, kv_block_bytes(&cache.layout), &cache.buffer, NULL),
                      0);
     float *kv = cache.buffer.data;
-    kv[1] = logf(3);            /* K of token 1 */
-    kv[16] = 4, kv[16 + 1] = 8; /* V */
-    const int32_t start[] = {0, 1}, length = 2, table = 0;
+    kv[0] = 5, kv[2] = 1;
+    kv[16] = 100, kv[16 + 1] = 4, kv[16 + 2] = 8;
+    const int32_t start[] = {0, 1}, length = 3, table = 0;
     b->ops->step_begin(b, &(struct step_inputs){.num_tokens = 1,
                                                 .num_seqs = 1,
                                                 .max_blocks_per_seq = 1,
                                                 .query_start = start,
                                                 .context_lens = &length,
                                                 .block_tables = &table});
-    const float qkv[3] = {2, 0, 0};
+    const float qkv[3] = {q, 0, 0};
     float out;
-    b->ops->paged_attention(
-        b, &(struct attention_args){
-               .qkv = qkv, .out = &out, .cache = &cache, .num_q_heads = 1, .scale = 0.5f});
-    assert_float_equal(out, 7, 1e-5);
+    args.qkv = qkv, args.out = &out, args.cache = &cache, args.num_q_heads = 1;
+    b->ops->paged_attention(b, &args);
     b->ops->buffer_free(b, &cache.buffer);
+    return out;
+}
+
+/* Scores 0 and ln 3 share the weight 1 : 3; the token before them is outside the window. */
+static void test_attention_weights_and_window(void **state) {
+    const float ln3 = logf(3);
+    struct attention_args args = {.scale = 0.5f, .window = 2};
+    assert_float_equal(attend_three(*state, args, 2 * ln3), 7, 1e-5);
+    args.window = 1;
+    assert_float_equal(attend_three(*state, args, 2 * ln3), 8, 1e-5);
+    args.window = 3;
+    assert_float_equal(attend_three(*state, args, 2 * ln3), (243 * 100 + 4 + 24) / 247.0, 1e-3);
+    args.window = 0;
+    assert_float_equal(attend_three(*state, args, 2 * ln3), (243 * 100 + 4 + 24) / 247.0, 1e-3);
+}
+
+/* The scaled score 2 atanh(ln 3 / 2) is capped to ln 3; one far beyond, to the cap. */
+static void test_attention_soft_cap(void **state) {
+    const float ln3 = logf(3);
+    struct attention_args args = {.scale = 0.5f, .window = 2, .soft_cap = 2};
+    assert_float_equal(attend_three(*state, args, 4 * atanhf(ln3 / 2)), 7, 1e-5);
+    args.soft_cap = ln3;
+    assert_float_equal(attend_three(*state, args, 1000), 7, 1e-5);
 }
 
 /* Known answers of the Random123 distribution (tests/kat_vectors, philox4x32 10). */
@@ -413,7 +434,8 @@ int main(void) {
         cmocka_unit_test(test_rope_interleaved),
         cmocka_unit_test(test_rope_halves),
         cmocka_unit_test(test_attention_through_scrambled_blocks),
-        cmocka_unit_test(test_attention_weights),
+        cmocka_unit_test(test_attention_weights_and_window),
+        cmocka_unit_test(test_attention_soft_cap),
         cmocka_unit_test(test_philox_known_answers),
         cmocka_unit_test(test_sample_greedy_and_edits),
         cmocka_unit_test(test_sample_filters),
