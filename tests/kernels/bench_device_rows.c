@@ -1,0 +1,64 @@
+/* The ops on rows of activations, all bound by memory. */
+#include "tests/kernels/bench_device.h"
+
+#include <stdio.h>
+
+struct context {
+    struct device_bench *bench;
+    int32_t num_rows, width;
+    struct buffer weight; /* float [width] */
+    struct device_bench_ring in, out;
+};
+
+static void call_rmsnorm(void *context, int64_t i) {
+    struct context *c = context;
+    struct backend *b = c->bench->backend;
+    b->ops->rmsnorm(b, &(struct rmsnorm_args){.x = device_bench_ring_at(&c->in, i),
+                                              .weight = c->weight.data,
+                                              .out = device_bench_ring_at(&c->out, i),
+                                              .num_rows = c->num_rows,
+                                              .width = c->width,
+                                              .epsilon = 1e-5F});
+}
+
+static void call_silu_mul(void *context, int64_t i) {
+    struct context *c = context;
+    struct backend *b = c->bench->backend;
+    b->ops->silu_mul(b, &(struct silu_mul_args){.gate_up = device_bench_ring_at(&c->in, i),
+                                                .out = device_bench_ring_at(&c->out, i),
+                                                .num_rows = c->num_rows,
+                                                .width = c->width});
+}
+
+/* `in_width` elements of a row are read for `width` written. */
+static void measure(struct device_bench *bench, const char *op, struct context *c, int32_t in_width,
+                    void (*call)(void *context, int64_t i)) {
+    enum dtype dtype = bench->backend->activation_dtype;
+    size_t rows = (size_t)c->num_rows;
+    device_bench_ring_init(bench, dtype, 1.0F, rows * (size_t)in_width, &c->in);
+    device_bench_ring_init(bench, dtype, 1.0F, rows * (size_t)c->width, &c->out);
+    const struct device_bench_job job = {.context = c, .call = call};
+    struct device_bench_time time = device_bench_run(bench, &job);
+    char shape[64];
+    snprintf(shape, sizeof(shape), "%d x %d", c->num_rows, c->width);
+    size_t moved = dtype_row_bytes(dtype, rows * (size_t)(in_width + c->width));
+    device_bench_print(op, shape, time, (struct device_bench_work){.bytes = (double)moved});
+    device_bench_ring_finish(bench, &c->in);
+    device_bench_ring_finish(bench, &c->out);
+}
+
+void bench_device_rows(struct device_bench *bench, const struct bench_shape *shape) {
+    static const int32_t row_counts[] = {1, 64, 2048, 8192};
+    struct context c = {.bench = bench};
+    c.weight = device_bench_buffer(bench, DTYPE_F32, 1.0F, (size_t)shape->hidden);
+    for (size_t i = 0; i < sizeof(row_counts) / sizeof(row_counts[0]); i++) {
+        if (row_counts[i] > shape->max_tokens)
+            break;
+        c.num_rows = row_counts[i];
+        c.width = shape->hidden;
+        measure(bench, "rmsnorm", &c, shape->hidden, call_rmsnorm);
+        c.width = shape->ffn;
+        measure(bench, "silu_mul", &c, 2 * shape->ffn, call_silu_mul);
+    }
+    bench->backend->ops->buffer_free(bench->backend, &c.weight);
+}
