@@ -223,6 +223,7 @@ struct backend {
     enum dtype activation_dtype;
     enum dtype kv_dtype;       /* the only KV cache type it takes; DTYPE_COUNT: F32, F16 and BF16 */
     bool has_dedicated_memory; /* the device's memory is its own and meant to be filled */
+    size_t workspace_bytes;    /* device memory taken at open for the ops; 0: not counted */
     const char *name;          /* "cpu", "cpu-ref", "cuda", "cuda-sim" */
     char description[128];     /* for people: instruction set, threads; card */
 };
