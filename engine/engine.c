@@ -48,7 +48,8 @@ struct engine {
     bool poked; /* look again: something was cancelled or read */
     bool accepting;
     bool failed;
-    bool busy; /* the core has requests, or is being given some */
+    struct error failure; /* why */
+    bool busy;            /* the core has requests, or is being given some */
     bool quitting;
 };
 
@@ -109,6 +110,8 @@ static void publish(struct engine *engine) {
     engine->num_queued_requests = core->num_queued_requests;
     engine->num_queued_tokens = core->num_queued_tokens;
     engine->failed = core->failed;
+    if (core->failed)
+        engine->failure = core->error;
     engine->busy = !engine_core_is_idle(core);
     bool was_empty = engine->ready.first == NULL;
     struct request *request;
@@ -327,6 +330,13 @@ bool engine_has_failed(struct engine *engine) {
     bool failed = engine->failed;
     pthread_mutex_unlock(&engine->lock);
     return failed;
+}
+
+struct error engine_failure(struct engine *engine) {
+    pthread_mutex_lock(&engine->lock);
+    struct error failure = engine->failure;
+    pthread_mutex_unlock(&engine->lock);
+    return failure;
 }
 
 void engine_stop_accepting(struct engine *engine) {

@@ -55,6 +55,8 @@ void engine_resume_reading(struct engine *engine);
 void engine_get_stats(struct engine *engine, struct engine_stats *out);
 /* True once a device failure stopped the engine: all requests ended with FINISH_ERROR. */
 bool engine_has_failed(struct engine *engine);
+/* What failed, once engine_has_failed; it never changes. */
+struct error engine_failure(struct engine *engine);
 
 /* Refuses new work from now on (SUBMIT_STOPPING); what is in flight goes on. */
 void engine_stop_accepting(struct engine *engine);

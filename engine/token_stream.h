@@ -23,7 +23,7 @@ enum finish_reason {
     FINISH_STOP,     /* end token, stop string or stop token */
     FINISH_LENGTH,   /* max_tokens or the context's end */
     FINISH_ABORT,    /* cancelled, or the server is stopping */
-    FINISH_ERROR,    /* the device or the engine failed */
+    FINISH_ERROR,    /* the device failed, or memory was short */
 };
 
 /* A token with its logprob and its share of the event's `top` array. */

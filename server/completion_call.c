@@ -392,7 +392,7 @@ static void add_to_choice(struct completion_call *call, const struct prompt *pro
 static bool is_fatal(struct completion_call *call, const struct prompt *prompt,
                      const struct choice *choice, const struct token_event *event) {
     if (event->finish == FINISH_ERROR)
-        api_error_set(&call->error, 500, "server_error", "engine_error", NULL,
+        api_error_set(&call->error, 503, "server_error", "engine_error", NULL,
                       "The engine failed while it generated the completion");
     else if (event->finish == FINISH_ABORT)
         api_error_set(&call->error, 503, "server_error", "request_aborted", NULL,

@@ -246,7 +246,8 @@ static void tick(struct http_server *server) {
     }
     if (!server->has_failed && engine_has_failed(server->engine)) {
         server->has_failed = true;
-        log_error("the device failed; answering what is in flight and stopping");
+        log_error("the device failed: %s; answering what is in flight and stopping",
+                  engine_failure(server->engine).message);
         if (!server->is_stopping)
             begin_stopping(server, CANCEL_MS);
     }

@@ -86,8 +86,12 @@ int self_test_run(struct engine *engine, int32_t prompt_token, int wake_fd, int 
         return error_set(err, ERROR_DEVICE, "self-test: the engine refused a request of 1 token");
     if (outcome.finish == FINISH_NONE)
         return error_set(err, ERROR_DEVICE, "self-test: no token within %d ms", timeout_ms);
+    if (engine_has_failed(engine))
+        return error_set(err, ERROR_DEVICE, "self-test: the device failed: %s",
+                         engine_failure(engine).message);
     if (outcome.finish != FINISH_LENGTH || outcome.num_tokens != 1)
-        return error_set(err, ERROR_DEVICE, "self-test: the device failed to compute a token");
+        return error_set(err, ERROR_DEVICE,
+                         "self-test: the request of 1 token did not end with it");
     if (!outcome.is_sound)
         return error_set(err, ERROR_DEVICE,
                          "self-test: the model computes values that are not numbers");

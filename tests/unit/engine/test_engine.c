@@ -272,6 +272,8 @@ static void test_device_failure(void **state) {
     assert_int_equal(engine_submit(f.engine, request), SUBMIT_OK);
     read_until_done(&f, 1);
     assert_true(engine_has_failed(f.engine));
+    assert_int_equal(engine_failure(f.engine).code, ERROR_DEVICE);
+    assert_non_null(strstr(engine_failure(f.engine).message, "scripted"));
     struct request *late = plain_request(3, 3);
     assert_int_equal(engine_submit(f.engine, late), SUBMIT_FAILED);
     request_unref(late);

@@ -317,7 +317,7 @@ static void engine_failures_become_errors(void **state) {
         enum finish_reason finish;
         int status;
         const char *code;
-    } cases[] = {{FINISH_ERROR, 500, "engine_error"}, {FINISH_ABORT, 503, "request_aborted"}};
+    } cases[] = {{FINISH_ERROR, 503, "engine_error"}, {FINISH_ABORT, 503, "request_aborted"}};
     for (size_t i = 0; i < 2; i++) {
         struct api_error err = {0};
         struct byte_buffer out = {0};
@@ -358,7 +358,7 @@ static void a_stream_that_never_began_fails_with_a_status(void **state) {
     assert_true(completion_call_is_done(call));
     assert_int_equal(out.length, 0);
     assert_true(completion_call_error(call, &err));
-    assert_int_equal(err.status, 500);
+    assert_int_equal(err.status, 503);
     completion_call_destroy(call);
 }
 
