@@ -1,0 +1,214 @@
+"""GGUF v3 files of LLaMA models, written and read with numpy alone.
+
+The file format is described in ggml/docs/gguf.md; the order of Q and K rows in llama files, in which the
+two halves of a rotated pair are neighbours, is that of ggml's convert_hf_to_gguf.py.
+"""
+
+import mmap
+import struct
+from dataclasses import dataclass
+
+import numpy as np
+
+ALIGNMENT = 32
+UINT32, FLOAT32, BOOL, STRING, ARRAY, INT32 = 4, 6, 7, 8, 9, 5
+SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+TYPE_IDS = {"f32": 0, "f16": 1, "bf16": 30}
+TYPE_BYTES = {"f32": 4, "f16": 2, "bf16": 2}
+
+
+@dataclass
+class Shape:
+    """Hyper-parameters, named as in struct model_config."""
+    hidden: int
+    ffn: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    vocab: int
+    theta: float
+    tied: bool
+    context: int = 131072
+    epsilon: float = 1e-5
+
+    def tensors(self):
+        """(name, rows, cols) in the file's order; cols 0: a vector."""
+        q_rows, kv_rows = self.heads * self.head_dim, self.kv_heads * self.head_dim
+        yield "token_embd", self.vocab, self.hidden
+        for i in range(self.layers):
+            block = f"blk.{i}."
+            yield block + "attn_norm", self.hidden, 0
+            yield block + "attn_q", q_rows, self.hidden
+            yield block + "attn_k", kv_rows, self.hidden
+            yield block + "attn_v", kv_rows, self.hidden
+            yield block + "attn_output", self.hidden, q_rows
+            yield block + "ffn_norm", self.hidden, 0
+            yield block + "ffn_gate", self.ffn, self.hidden
+            yield block + "ffn_up", self.ffn, self.hidden
+            yield block + "ffn_down", self.hidden, self.ffn
+        yield "output_norm", self.hidden, 0
+        if not self.tied:
+            yield "output", self.vocab, self.hidden
+
+
+# --- Writing -------------------------------------------------------------------------------------
+
+def pack_string(text):
+    data = text.encode()
+    return struct.pack("<Q", len(data)) + data
+
+
+def pack_value(kind, value):
+    if kind == STRING:
+        return struct.pack("<I", STRING) + pack_string(value)
+    return struct.pack("<I", kind) + struct.pack("<" + SCALARS[kind], value)
+
+
+def pack_array(kind, values):
+    if kind == STRING:
+        data = b"".join(map(pack_string, values))
+    else:
+        data = np.asarray(values, "<i4").tobytes()
+    return struct.pack("<IIQ", ARRAY, kind, len(values)) + data
+
+
+def byte_alphabet():
+    """GPT-2's mapping of bytes to printable characters."""
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    extra = iter(range(256, 512))
+    return [chr(byte if byte in plain else next(extra)) for byte in range(256)]
+
+
+def make_vocabulary(size):
+    """Three control tokens, the bytes, then strings of bytes that no merge leads to."""
+    special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+    alphabet = byte_alphabet()
+    tokens = special + alphabet
+    for i in range(size - len(tokens)):
+        text = alphabet[i % 256] + alphabet[i // 256 % 256]
+        tokens.append(text + alphabet[i // 65536] if i >= 65536 else text)
+    kinds = [3] * len(special) + [1] * (len(tokens) - len(special))
+    return tokens[:size], kinds[:size]
+
+
+def pack_metadata(name, shape):
+    tokens, kinds = make_vocabulary(shape.vocab)
+    entries = {
+        "general.architecture": pack_value(STRING, "llama"),
+        "general.name": pack_value(STRING, name),
+        "llama.context_length": pack_value(UINT32, shape.context),
+        "llama.embedding_length": pack_value(UINT32, shape.hidden),
+        "llama.block_count": pack_value(UINT32, shape.layers),
+        "llama.feed_forward_length": pack_value(UINT32, shape.ffn),
+        "llama.attention.head_count": pack_value(UINT32, shape.heads),
+        "llama.attention.head_count_kv": pack_value(UINT32, shape.kv_heads),
+        "llama.attention.key_length": pack_value(UINT32, shape.head_dim),
+        "llama.attention.value_length": pack_value(UINT32, shape.head_dim),
+        "llama.attention.layer_norm_rms_epsilon": pack_value(FLOAT32, shape.epsilon),
+        "llama.rope.freq_base": pack_value(FLOAT32, shape.theta),
+        "llama.rope.dimension_count": pack_value(UINT32, shape.head_dim),
+        "tokenizer.ggml.model": pack_value(STRING, "gpt2"),
+        "tokenizer.ggml.pre": pack_value(STRING, "smollm"),
+        "tokenizer.ggml.tokens": pack_array(STRING, tokens),
+        "tokenizer.ggml.token_type": pack_array(INT32, kinds),
+        "tokenizer.ggml.merges": pack_array(STRING, []),
+        "tokenizer.ggml.bos_token_id": pack_value(UINT32, 1),
+        "tokenizer.ggml.eos_token_id": pack_value(UINT32, 2),
+        "tokenizer.ggml.add_bos_token": pack_value(BOOL, False),
+    }
+    return len(entries), b"".join(pack_string(key) + value for key, value in entries.items())
+
+
+def padding(position):
+    return -position % ALIGNMENT
+
+
+def write_model(path, name, shape, dtype, make_data):
+    """make_data(tensor name, number of elements, cols, "f32" or dtype) yields the tensor's bytes in
+    pieces."""
+    num_entries, metadata = pack_metadata(name, shape)
+    infos, offset, tensors = [], 0, list(shape.tensors())
+    for tensor, rows, cols in tensors:
+        kind = dtype if cols else "f32"
+        dims = (cols, rows) if cols else (rows,)
+        infos.append(pack_string(tensor + ".weight") +
+                     struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims, TYPE_IDS[kind], offset))
+        size = rows * max(cols, 1) * TYPE_BYTES[kind]
+        offset += size + padding(size)
+    with open(path, "wb", buffering=0) as out:
+        head = b"GGUF" + struct.pack("<IQQ", 3, len(infos), num_entries) + metadata + b"".join(infos)
+        out.write(head + bytes(padding(len(head))))
+        for tensor, rows, cols in tensors:
+            kind = dtype if cols else "f32"
+            for piece in make_data(tensor, rows * max(cols, 1), cols, kind):
+                out.write(piece)
+            out.write(bytes(padding(rows * max(cols, 1) * TYPE_BYTES[kind])))
+
+
+# --- Reading -------------------------------------------------------------------------------------
+
+class Reader:
+    """A cursor over a mapped file."""
+
+    def __init__(self, path):
+        with open(path, "rb") as file:
+            self.data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        self.at = 0
+
+    def take(self, layout):
+        values = struct.unpack_from("<" + layout, self.data, self.at)
+        self.at += struct.calcsize("<" + layout)
+        return values[0] if len(values) == 1 else values
+
+    def string(self):
+        length = self.take("Q")
+        self.at += length
+        return self.data[self.at - length:self.at].decode()
+
+    def value(self, kind):
+        if kind == STRING:
+            return self.string()
+        if kind != ARRAY:
+            return self.take(SCALARS[kind])
+        element, count = self.take("IQ")
+        return [self.value(element) for _ in range(count)]
+
+
+def read_model(path):
+    """(metadata, {name: (dtype, numpy array on the mapping, 16-bit types as uint16)})"""
+    reader = Reader(path)
+    assert reader.data[:4] == b"GGUF", f"{path} is not a GGUF file"
+    reader.at = 4
+    version, num_tensors, num_entries = reader.take("IQQ")
+    assert version == 3, f"{path}: GGUF version {version}"
+    metadata = {}
+    for _ in range(num_entries):
+        key = reader.string()
+        metadata[key] = reader.value(reader.take("I"))
+    infos = []
+    for _ in range(num_tensors):
+        name = reader.string()
+        dims = [reader.take("Q") for _ in range(reader.take("I"))]
+        infos.append((name, dims[::-1], *reader.take("IQ")))
+    start = reader.at + padding(reader.at)
+    names = {number: name for name, number in TYPE_IDS.items()}
+    tensors = {}
+    for name, dims, kind, offset in infos:
+        dtype = names[kind]
+        layout = "<f4" if dtype == "f32" else "<u2"
+        tensors[name] = (dtype, np.frombuffer(reader.data, layout, int(np.prod(dims)),
+                                              start + offset).reshape(dims))
+    return metadata, tensors
+
+
+def read_shape(metadata, tensors):
+    def key(name):
+        return metadata["llama." + name]
+    heads = key("attention.head_count")
+    return Shape(hidden=key("embedding_length"), ffn=key("feed_forward_length"),
+                 layers=key("block_count"), heads=heads, kv_heads=key("attention.head_count_kv"),
+                 head_dim=metadata.get("llama.attention.key_length", key("embedding_length") // heads),
+                 vocab=len(metadata["tokenizer.ggml.tokens"]), theta=key("rope.freq_base"),
+                 tied="output.weight" not in tensors, context=key("context_length"),
+                 epsilon=key("attention.layer_norm_rms_epsilon"))
