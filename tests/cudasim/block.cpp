@@ -1,0 +1,130 @@
+#include "block.h"
+
+#include "fatal.h"
+#include "order.h"
+#include "shared_memory.h"
+
+#include <stdio.h>
+
+#include <vector>
+
+namespace cudasim {
+
+block_state *current_block;
+const char *running_kernel;
+
+static block_state *create_block() {
+    block_state *block = new block_state();
+    std::vector<fiber> stacks(MAX_BLOCK_THREADS);
+    fiber_allocate_stacks(stacks.data(), MAX_BLOCK_THREADS);
+    for (int i = 0; i < MAX_BLOCK_THREADS; i++)
+        block->threads[i].stack = stacks[(size_t)i];
+    return block;
+}
+
+static void report_stuck_threads(const block_state *block) {
+    const site *seen = nullptr;
+    for (int i = 0; i < block->num_threads; i++) {
+        const thread_state &thread = block->threads[i];
+        const site &where = thread.waits_at;
+        if (!(thread.warp->live >> thread.lane & 1) || where.operation == nullptr)
+            continue;
+        if (seen != nullptr && seen->line == where.line && seen->operation == where.operation)
+            continue;
+        const uint3 &t = thread.thread_index;
+        fprintf(stderr, "cudasim: thread (%u, %u, %u) waits at %s (%s:%d)\n", t.x, t.y, t.z,
+                where.operation, where.file, where.line);
+        seen = &where;
+    }
+    current_thread = nullptr;
+    fatal("the threads wait for one another and none can run");
+}
+
+void run_next_thread(bool ends) {
+    block_state *block = current_block;
+    thread_state *self = running_thread();
+    thread_state *next = choose_thread(block);
+    if (next == self)
+        return;
+    if (next == nullptr && block->num_live > 0)
+        report_stuck_threads(block);
+    current_thread = next;
+    fiber_switch(&self->stack, next == nullptr ? &block->scheduler : &next->stack, ends);
+}
+
+static void run_thread() {
+    fiber_entered();
+    (*current_block->body)();
+    leave_barriers(running_thread());
+    run_next_thread(true);
+}
+
+static uint3 index_in(const dim3 &dim, unsigned linear) {
+    return {linear % dim.x, linear / dim.x % dim.y, linear / dim.x / dim.y};
+}
+
+static void reset_warp(block_state *block, int w) {
+    warp_state *warp = &block->warps[w];
+    int num_lanes = block->num_threads - w * WARP_LANES;
+    warp->lanes = &block->threads[w * WARP_LANES];
+    warp->index = w;
+    warp->live = num_lanes >= WARP_LANES ? 0xffffffffu : (1u << num_lanes) - 1;
+    warp->ready = warp->live;
+    warp->round = warp->waiting = warp->waiting_for_block = 0;
+    warp->num_meetings = 0;
+}
+
+static void reset_thread(block_state *block, int i) {
+    thread_state *thread = &block->threads[i];
+    thread->thread_index = index_in(current_grid.block_dim, (unsigned)i);
+    thread->lane = i % WARP_LANES;
+    thread->warp = &block->warps[i / WARP_LANES];
+    thread->waits_at.operation = nullptr;
+    thread->copies.copies.clear();
+    thread->copies.next_group = 0;
+    fiber_prepare(&thread->stack, run_thread);
+}
+
+static void run_block(block_state *block) {
+    block->num_live = block->num_threads;
+    block->num_waiting = block->num_true = 0;
+    block->live_warps = block->num_warps == 32 ? 0xffffffffu : (1u << block->num_warps) - 1;
+    block->warp = nullptr;
+    for (int w = 0; w < block->num_warps; w++)
+        reset_warp(block, w);
+    for (int i = 0; i < block->num_threads; i++)
+        reset_thread(block, i);
+    poison_dynamic_shared();
+    thread_state *first = choose_thread(block);
+    current_thread = first;
+    fiber_switch(&block->scheduler, &first->stack, false);
+}
+
+/* Linear block indices in the chosen order. */
+static std::vector<unsigned> block_order(unsigned num_blocks) {
+    std::vector<unsigned> order(num_blocks);
+    for (unsigned i = 0; i < num_blocks; i++)
+        order[i] = current_order() == order_kind::reverse ? num_blocks - 1 - i : i;
+    if (current_order() == order_kind::random)
+        for (unsigned i = num_blocks; i > 1; i--)
+            std::swap(order[i - 1], order[random_below(i)]);
+    return order;
+}
+
+void run_grid(const launch_config &config, const std::function<void()> &body) {
+    static block_state *const block = create_block();
+    const dim3 &grid = config.grid_dim, &threads = config.block_dim;
+    block->num_threads = (int)(threads.x * threads.y * threads.z);
+    block->num_warps = (block->num_threads + WARP_LANES - 1) / WARP_LANES;
+    block->body = &body;
+    current_grid = {{}, threads, grid, begin_dynamic_shared(config.shared_bytes)};
+    current_block = block;
+    running_kernel = config.kernel_name;
+    for (unsigned linear : block_order(grid.x * grid.y * grid.z)) {
+        current_grid.block_index = index_in(grid, linear);
+        run_block(block);
+    }
+    running_kernel = nullptr;
+}
+
+} // namespace cudasim

@@ -1,0 +1,81 @@
+/* Runs a grid: blocks one after another, the threads of a block as fibers in the chosen order
+ * (order.h), warp by warp: a warp goes on until all its threads wait for the block or are done. */
+#ifndef CUDASIM_BLOCK_H
+#define CUDASIM_BLOCK_H
+
+#include "cudasim/launch.h"
+#include "cudasim/thread.h"
+
+#include "copy_async.h"
+#include "fiber.h"
+
+namespace cudasim {
+
+const int WARP_LANES = 32;
+const int MAX_BLOCK_THREADS = 1024;
+const int MAX_BLOCK_WARPS = MAX_BLOCK_THREADS / WARP_LANES;
+
+struct warp_state;
+
+struct thread_state : thread_place {
+    warp_state *warp;
+    fiber stack;
+    site waits_at; /* operation NULL: it does not wait */
+    pending_copies copies;
+};
+
+/* Lane masks: bit l is lane l. */
+struct warp_state {
+    thread_state *lanes;
+    int index;
+    uint32_t live;
+    uint32_t round;   /* those still to run before the rest of the warp runs again */
+    uint32_t ready;   /* those that run in the next round */
+    uint32_t waiting; /* at the warp barrier */
+    uint32_t waiting_for_block;
+    /* Two, used in turn: a lane that is past a meeting may prepare the next while others still read
+     * this one, but not the one after. */
+    warp_exchange exchanges[2];
+    uint32_t num_meetings;
+};
+
+struct block_state {
+    int num_threads;
+    int num_warps;
+    int num_live;
+    int num_waiting; /* at the block barrier */
+    int num_true;    /* of those, with a true predicate */
+    int vote_true;   /* of the last barrier that was passed */
+    int vote_all;
+    uint32_t live_warps;
+    warp_state *warp; /* which runs; NULL: to be chosen */
+    fiber scheduler;
+    const std::function<void()> *body;
+    warp_state warps[MAX_BLOCK_WARPS];
+    thread_state threads[MAX_BLOCK_THREADS];
+};
+
+/* The block that runs now. */
+extern block_state *current_block;
+/* NULL: none runs. */
+extern const char *running_kernel;
+
+static inline thread_state *running_thread() {
+    return static_cast<thread_state *>(current_thread);
+}
+
+void run_grid(const launch_config &config, const std::function<void()> &body);
+
+/* The running thread gives way to the next that can run, itself included; `ends`: for good. When
+ * there is none although threads live, the process ends with a message. */
+void run_next_thread(bool ends);
+
+/* The running thread is done: those that wait for it go on. barrier.cpp. */
+void leave_barriers(thread_state *thread);
+
+/* The thread that runs next, NULL when no live thread can. schedule.cpp. */
+thread_state *choose_thread(block_state *block);
+
+} // namespace cudasim
+
+#endif

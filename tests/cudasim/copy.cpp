@@ -1,0 +1,103 @@
+/* Copies and fills: checked at the call, done in stream order. */
+#include "device.h"
+
+#include <string.h>
+
+#include <vector>
+
+namespace cudasim {
+
+enum class place { device, pinned, pageable };
+
+static place place_of(const device &dev, const void *address) {
+    if (range_touches(dev.device_memory, address))
+        return place::device;
+    return range_touches(dev.pinned_memory, address) ? place::pinned : place::pageable;
+}
+
+static bool is_inside(const device &dev, place where, const void *start, size_t bytes) {
+    return where == place::pageable ||
+           range_within(where == place::device ? dev.device_memory : dev.pinned_memory, start,
+                        bytes);
+}
+
+static bool kind_fits(cudaMemcpyKind kind, place dst, place src) {
+    if (kind == cudaMemcpyDefault)
+        return true;
+    bool to_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
+    bool from_device = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
+    return to_device == (dst == place::device) && from_device == (src == place::device);
+}
+
+static cudaError_t check_copy(const device &dev, void *dst, const void *src, size_t bytes,
+                              cudaMemcpyKind kind) {
+    if (kind < cudaMemcpyHostToHost || kind > cudaMemcpyDefault)
+        return cudaErrorInvalidMemcpyDirection;
+    place to = place_of(dev, dst), from = place_of(dev, src);
+    bool valid = kind_fits(kind, to, from) && is_inside(dev, to, dst, bytes) &&
+                 is_inside(dev, from, src, bytes);
+    return valid ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+static void enqueue_copy(device &dev, work_queue &queue, void *dst, const void *src, size_t bytes) {
+    place from = place_of(dev, src);
+    if (from == place::pageable) {
+        const char *start = static_cast<const char *>(src);
+        std::vector<char> staged(start, start + bytes);
+        queue.push_back(
+            [dst, staged = std::move(staged)] { memcpy(dst, staged.data(), staged.size()); });
+    } else {
+        queue.push_back([dst, src, bytes] { memmove(dst, src, bytes); });
+    }
+    if (place_of(dev, dst) == place::pageable ||
+        (from != place::device && place_of(dev, dst) != place::device))
+        run_all(dev, queue);
+}
+
+} // namespace cudasim
+
+using namespace cudasim;
+
+static cudaError_t copy(api_call &call, void *dst, const void *src, size_t count,
+                        cudaMemcpyKind kind, cudaStream_t stream, bool waits) {
+    std::shared_ptr<work_queue> queue = queue_of(call.dev, stream);
+    if (queue == nullptr)
+        return call.end(cudaErrorInvalidResourceHandle);
+    if (call.dev.failed || count == 0)
+        return call.end(cudaSuccess);
+    cudaError_t error = check_copy(call.dev, dst, src, count, kind);
+    if (error != cudaSuccess)
+        return call.end(error);
+    enqueue_copy(call.dev, *queue, dst, src, count);
+    if (waits)
+        run_all(call.dev, *queue);
+    return call.end(cudaSuccess);
+}
+
+cudaError_t cudaMemcpy(void *dst, const void *src, size_t count, enum cudaMemcpyKind kind) {
+    api_call call;
+    return copy(call, dst, src, count, kind, nullptr, true);
+}
+
+cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t count, enum cudaMemcpyKind kind,
+                            cudaStream_t stream) {
+    api_call call;
+    return copy(call, dst, src, count, kind, stream, false);
+}
+
+cudaError_t cudaMemset(void *dev_ptr, int value, size_t count) {
+    return cudaMemsetAsync(dev_ptr, value, count, nullptr);
+}
+
+cudaError_t cudaMemsetAsync(void *dev_ptr, int value, size_t count, cudaStream_t stream) {
+    api_call call;
+    std::shared_ptr<work_queue> queue = queue_of(call.dev, stream);
+    if (queue == nullptr)
+        return call.end(cudaErrorInvalidResourceHandle);
+    if (count == 0)
+        return call.end(cudaSuccess);
+    if (!range_within(call.dev.device_memory, dev_ptr, count))
+        return call.end(cudaErrorInvalidValue);
+    queue->push_back([dev_ptr, value, count] { memset(dev_ptr, value, count); });
+    return call.end(cudaSuccess);
+}

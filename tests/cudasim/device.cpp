@@ -1,0 +1,207 @@
+#include "device.h"
+
+#include "fatal.h"
+#include "order.h"
+#include "shared_memory.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+namespace cudasim {
+
+static uint64_t number_from_environment(const char *name, uint64_t absent) {
+    const char *text = getenv(name);
+    if (text == nullptr)
+        return absent;
+    char *end;
+    unsigned long long value = strtoull(text, &end, 10);
+    if (*text < '0' || *text > '9' || *end != '\0')
+        fatal("%s is \"%s\": a number", name, text);
+    return value;
+}
+
+static device *create_device() {
+    device *dev = new device();
+    dev->fail_after = number_from_environment("QUIRE_CUDASIM_FAIL_AFTER", UINT64_MAX);
+    dev->memory_bytes = number_from_environment("QUIRE_CUDASIM_MEMORY", (uint64_t)8 << 30);
+    dev->num_multiprocessors = (int)number_from_environment("QUIRE_CUDASIM_SMS", 4);
+    dev->default_queue = std::make_shared<work_queue>();
+    read_order_from_environment();
+    return dev;
+}
+
+device &the_device() {
+    static device *const dev = create_device();
+    return *dev;
+}
+
+static thread_local cudaError_t last_error;
+
+cudaError_t api_call::end(cudaError_t result) {
+    if (dev.failed)
+        result = cudaErrorIllegalAddress;
+    if (result != cudaSuccess)
+        last_error = result;
+    return result;
+}
+
+} // namespace cudasim
+
+using cudasim::api_call;
+
+struct error_text {
+    cudaError_t error;
+    const char *name;
+    const char *text;
+};
+static const error_text ERROR_TEXTS[] = {
+    {cudaSuccess, "cudaSuccess", "no error"},
+    {cudaErrorInvalidValue, "cudaErrorInvalidValue", "invalid argument"},
+    {cudaErrorMemoryAllocation, "cudaErrorMemoryAllocation", "out of memory"},
+    {cudaErrorInitializationError, "cudaErrorInitializationError", "initialization error"},
+    {cudaErrorInvalidConfiguration, "cudaErrorInvalidConfiguration",
+     "invalid configuration argument"},
+    {cudaErrorInvalidDevicePointer, "cudaErrorInvalidDevicePointer", "invalid device pointer"},
+    {cudaErrorInvalidMemcpyDirection, "cudaErrorInvalidMemcpyDirection",
+     "invalid copy direction for memcpy"},
+    {cudaErrorInsufficientDriver, "cudaErrorInsufficientDriver",
+     "CUDA driver version is insufficient for CUDA runtime version"},
+    {cudaErrorInvalidDeviceFunction, "cudaErrorInvalidDeviceFunction", "invalid device function"},
+    {cudaErrorNoDevice, "cudaErrorNoDevice", "no CUDA-capable device is detected"},
+    {cudaErrorInvalidDevice, "cudaErrorInvalidDevice", "invalid device ordinal"},
+    {cudaErrorNoKernelImageForDevice, "cudaErrorNoKernelImageForDevice",
+     "no kernel image is available for execution on the device"},
+    {cudaErrorECCUncorrectable, "cudaErrorECCUncorrectable", "uncorrectable ECC error encountered"},
+    {cudaErrorInvalidResourceHandle, "cudaErrorInvalidResourceHandle", "invalid resource handle"},
+    {cudaErrorNotReady, "cudaErrorNotReady", "device not ready"},
+    {cudaErrorIllegalAddress, "cudaErrorIllegalAddress",
+     "an illegal memory access was encountered"},
+    {cudaErrorLaunchOutOfResources, "cudaErrorLaunchOutOfResources",
+     "too many resources requested for launch"},
+    {cudaErrorLaunchTimeout, "cudaErrorLaunchTimeout", "the launch timed out and was terminated"},
+    {cudaErrorAssert, "cudaErrorAssert", "device-side assert triggered"},
+    {cudaErrorMisalignedAddress, "cudaErrorMisalignedAddress", "misaligned address"},
+    {cudaErrorLaunchFailure, "cudaErrorLaunchFailure", "unspecified launch failure"},
+    {cudaErrorNotSupported, "cudaErrorNotSupported", "operation not supported"},
+    {cudaErrorUnknown, "cudaErrorUnknown", "unknown error"},
+};
+
+static const error_text *find_text(cudaError_t error) {
+    for (const error_text &entry : ERROR_TEXTS)
+        if (entry.error == error)
+            return &entry;
+    return nullptr;
+}
+
+const char *cudaGetErrorName(cudaError_t error) {
+    const error_text *entry = find_text(error);
+    return entry != nullptr ? entry->name : "unrecognized error code";
+}
+
+const char *cudaGetErrorString(cudaError_t error) {
+    const error_text *entry = find_text(error);
+    return entry != nullptr ? entry->text : "unrecognized error code";
+}
+
+cudaError_t cudaGetLastError(void) {
+    cudaError_t error = cudaPeekAtLastError();
+    cudasim::last_error = cudaSuccess;
+    return error;
+}
+
+cudaError_t cudaPeekAtLastError(void) {
+    api_call call;
+    return call.dev.failed ? cudaErrorIllegalAddress : cudasim::last_error;
+}
+
+cudaError_t cudaGetDeviceCount(int *count) {
+    api_call call;
+    *count = 1;
+    return call.end(cudaSuccess);
+}
+
+cudaError_t cudaSetDevice(int device) {
+    api_call call;
+    return call.end(device == 0 ? cudaSuccess : cudaErrorInvalidDevice);
+}
+
+cudaError_t cudaGetDevice(int *device) {
+    api_call call;
+    *device = 0;
+    return call.end(cudaSuccess);
+}
+
+cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device) {
+    api_call call;
+    if (device != 0)
+        return call.end(cudaErrorInvalidDevice);
+    cudaDeviceProp p = {};
+    snprintf(p.name, sizeof p.name, "Simulated CUDA device");
+    p.totalGlobalMem = call.dev.memory_bytes;
+    p.sharedMemPerBlock = cudasim::MAX_SHARED_BYTES;
+    p.sharedMemPerMultiprocessor = cudasim::MAX_SHARED_BYTES_OPTIN + 1024;
+    p.sharedMemPerBlockOptin = cudasim::MAX_SHARED_BYTES_OPTIN;
+    p.warpSize = 32;
+    p.maxThreadsPerBlock = 1024;
+    p.maxThreadsPerMultiProcessor = 1536;
+    p.major = 8;
+    p.minor = 9;
+    p.multiProcessorCount = call.dev.num_multiprocessors;
+    p.l2CacheSize = 4 << 20;
+    p.memoryBusWidth = 256;
+    *prop = p;
+    return call.end(cudaSuccess);
+}
+
+cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attr, int device) {
+    cudaDeviceProp p;
+    cudaError_t error = cudaGetDeviceProperties(&p, device);
+    if (error != cudaSuccess)
+        return error;
+    switch (attr) {
+    case cudaDevAttrMaxThreadsPerBlock:
+        *value = p.maxThreadsPerBlock;
+        break;
+    case cudaDevAttrMaxSharedMemoryPerBlock:
+        *value = (int)p.sharedMemPerBlock;
+        break;
+    case cudaDevAttrWarpSize:
+        *value = p.warpSize;
+        break;
+    case cudaDevAttrMultiProcessorCount:
+        *value = p.multiProcessorCount;
+        break;
+    case cudaDevAttrL2CacheSize:
+        *value = p.l2CacheSize;
+        break;
+    case cudaDevAttrMaxThreadsPerMultiProcessor:
+        *value = p.maxThreadsPerMultiProcessor;
+        break;
+    case cudaDevAttrComputeCapabilityMajor:
+        *value = p.major;
+        break;
+    case cudaDevAttrComputeCapabilityMinor:
+        *value = p.minor;
+        break;
+    case cudaDevAttrMaxSharedMemoryPerMultiprocessor:
+        *value = (int)p.sharedMemPerMultiprocessor;
+        break;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin:
+        *value = (int)p.sharedMemPerBlockOptin;
+        break;
+    default:
+        return api_call().end(cudaErrorInvalidValue);
+    }
+    return cudaSuccess;
+}
+
+cudaError_t cudaRuntimeGetVersion(int *version) {
+    api_call call;
+    *version = CUDART_VERSION;
+    return call.end(cudaSuccess);
+}
+
+cudaError_t cudaDriverGetVersion(int *version) {
+    return cudaRuntimeGetVersion(version);
+}

@@ -1,0 +1,70 @@
+/* State of the simulated device, and what every call of the runtime API does first and last. */
+#ifndef CUDASIM_DEVICE_H
+#define CUDASIM_DEVICE_H
+
+#include "cuda_runtime_api.h"
+
+#include <stdint.h>
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+
+namespace cudasim {
+
+typedef std::deque<std::function<void()>> work_queue;
+
+struct memory_range {
+    char *start;
+    size_t bytes;
+};
+
+struct device {
+    std::recursive_mutex lock;
+    bool failed;          /* every call returns cudaErrorIllegalAddress */
+    uint64_t num_kernels; /* that ran */
+    uint64_t fail_after;  /* QUIRE_CUDASIM_FAIL_AFTER */
+    size_t memory_bytes;  /* QUIRE_CUDASIM_MEMORY */
+    size_t allocated_bytes;
+    int num_multiprocessors;                         /* QUIRE_CUDASIM_SMS */
+    int num_running;                                 /* nested pieces of work */
+    std::shared_ptr<work_queue> default_queue;       /* of every stream that is not non-blocking */
+    std::map<uintptr_t, memory_range> device_memory; /* by start */
+    std::map<uintptr_t, memory_range> pinned_memory;
+    std::map<const void *, int> max_shared_bytes; /* by kernel, where set */
+    std::map<cudaStream_t, std::shared_ptr<work_queue>> streams;
+};
+
+/* Created by the first call, never destroyed. */
+device &the_device();
+
+/* Holds the device for one API call. */
+class api_call {
+  public:
+    device &dev;
+    api_call() : dev(the_device()), guard(dev.lock) {
+    }
+    /* What the call returns: the failure of the device before anything else. Keeps an error for
+     * cudaGetLastError. */
+    cudaError_t end(cudaError_t result);
+
+  private:
+    std::lock_guard<std::recursive_mutex> guard;
+};
+
+/* NULL: no such stream. */
+std::shared_ptr<work_queue> queue_of(device &dev, cudaStream_t stream);
+/* Runs the oldest piece of work; false when there is none. */
+bool run_one(device &dev, work_queue &queue);
+void run_all(device &dev, work_queue &queue);
+void run_all_streams(device &dev);
+
+/* Whether [start, start + bytes) lies in one allocation of `memory`. */
+bool range_within(const std::map<uintptr_t, memory_range> &memory, const void *start, size_t bytes);
+bool range_touches(const std::map<uintptr_t, memory_range> &memory, const void *address);
+
+} // namespace cudasim
+
+#endif

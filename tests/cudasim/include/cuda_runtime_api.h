@@ -1,0 +1,191 @@
+/* The part of the CUDA runtime API that the CUDA backend's host code uses, simulated: NVIDIA's
+ * names, signatures and values (CUDA 13.0), one device, no toolkit needed. Usable from C and C++.
+ *
+ * The device is adversarial. Work on a stream (kernels, memset, copies from and to pinned memory)
+ * is queued and runs only when the host waits for it: a synchronize, a blocking call, or a query,
+ * which runs one piece of work a call. A copy from pageable memory reads its source at the call; a
+ * copy to pageable memory waits for the stream first. Streams created with flags 0 are one queue
+ * with the default stream. Device memory can be touched by the device's work only: the host faults
+ * on it. New memory is filled with 0xff (NaN).
+ *
+ * Environment, read at the first call:
+ *   QUIRE_CUDASIM_MEMORY=BYTES      memory of the card (8 GiB)
+ *   QUIRE_CUDASIM_SMS=N             multiprocessors (4)
+ *   QUIRE_CUDASIM_FAIL_AFTER=N      the (N+1)th kernel fails: cudaErrorIllegalAddress from it on
+ *   QUIRE_CUDASIM_ORDER=...         order of threads and blocks, cudasim/order.h
+ *
+ * All calls may be made from any thread; the device does one thing at a time. */
+#ifndef CUDASIM_CUDA_RUNTIME_API_H
+#define CUDASIM_CUDA_RUNTIME_API_H
+
+#include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define CUDART_VERSION 13000
+
+enum cudaError {
+    cudaSuccess = 0,
+    cudaErrorInvalidValue = 1,
+    cudaErrorMemoryAllocation = 2,
+    cudaErrorInitializationError = 3,
+    cudaErrorInvalidConfiguration = 9,
+    cudaErrorInvalidDevicePointer = 17,
+    cudaErrorInvalidMemcpyDirection = 21,
+    cudaErrorInsufficientDriver = 35,
+    cudaErrorInvalidDeviceFunction = 98,
+    cudaErrorNoDevice = 100,
+    cudaErrorInvalidDevice = 101,
+    cudaErrorNoKernelImageForDevice = 209,
+    cudaErrorECCUncorrectable = 214,
+    cudaErrorInvalidResourceHandle = 400,
+    cudaErrorNotReady = 600,
+    cudaErrorIllegalAddress = 700,
+    cudaErrorLaunchOutOfResources = 701,
+    cudaErrorLaunchTimeout = 702,
+    cudaErrorAssert = 710,
+    cudaErrorMisalignedAddress = 716,
+    cudaErrorLaunchFailure = 719,
+    cudaErrorNotSupported = 801,
+    cudaErrorUnknown = 999,
+};
+typedef enum cudaError cudaError_t;
+
+const char *cudaGetErrorName(cudaError_t error);
+const char *cudaGetErrorString(cudaError_t error);
+/* The last error of a call by this host thread; Get forgets it, unless the device failed. */
+cudaError_t cudaGetLastError(void);
+cudaError_t cudaPeekAtLastError(void);
+
+/* Device. */
+
+enum cudaDeviceAttr {
+    cudaDevAttrMaxThreadsPerBlock = 1,
+    cudaDevAttrMaxSharedMemoryPerBlock = 8,
+    cudaDevAttrWarpSize = 10,
+    cudaDevAttrMultiProcessorCount = 16,
+    cudaDevAttrL2CacheSize = 38,
+    cudaDevAttrMaxThreadsPerMultiProcessor = 39,
+    cudaDevAttrComputeCapabilityMajor = 75,
+    cudaDevAttrComputeCapabilityMinor = 76,
+    cudaDevAttrMaxSharedMemoryPerMultiprocessor = 81,
+    cudaDevAttrMaxSharedMemoryPerBlockOptin = 97,
+};
+
+/* A subset of NVIDIA's fields, in another order. */
+struct cudaDeviceProp {
+    char name[256];
+    size_t totalGlobalMem;
+    size_t sharedMemPerBlock;
+    size_t sharedMemPerMultiprocessor;
+    size_t sharedMemPerBlockOptin;
+    int warpSize;
+    int maxThreadsPerBlock;
+    int maxThreadsPerMultiProcessor;
+    int major;
+    int minor;
+    int multiProcessorCount;
+    int l2CacheSize;
+    int memoryBusWidth;
+};
+
+cudaError_t cudaGetDeviceCount(int *count);
+cudaError_t cudaSetDevice(int device);
+cudaError_t cudaGetDevice(int *device);
+cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device);
+cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attr, int device);
+cudaError_t cudaDeviceSynchronize(void);
+cudaError_t cudaRuntimeGetVersion(int *version);
+cudaError_t cudaDriverGetVersion(int *version);
+
+/* Streams and events. */
+
+typedef struct CUstream_st *cudaStream_t;
+typedef struct CUevent_st *cudaEvent_t;
+
+#define cudaStreamDefault 0x00
+#define cudaStreamNonBlocking 0x01
+#define cudaEventDefault 0x00
+#define cudaEventBlockingSync 0x01
+#define cudaEventDisableTiming 0x02
+
+cudaError_t cudaStreamCreate(cudaStream_t *stream);
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned int flags);
+cudaError_t cudaStreamDestroy(cudaStream_t stream);
+cudaError_t cudaStreamSynchronize(cudaStream_t stream);
+cudaError_t cudaStreamQuery(cudaStream_t stream);
+cudaError_t cudaEventCreate(cudaEvent_t *event);
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned int flags);
+cudaError_t cudaEventDestroy(cudaEvent_t event);
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
+cudaError_t cudaEventSynchronize(cudaEvent_t event);
+cudaError_t cudaEventQuery(cudaEvent_t event);
+/* Host time between the two: it says nothing of a card. */
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t start, cudaEvent_t end);
+
+/* Memory. */
+
+enum cudaMemcpyKind {
+    cudaMemcpyHostToHost = 0,
+    cudaMemcpyHostToDevice = 1,
+    cudaMemcpyDeviceToHost = 2,
+    cudaMemcpyDeviceToDevice = 3,
+    cudaMemcpyDefault = 4,
+};
+
+#define cudaHostAllocDefault 0x00
+#define cudaHostAllocPortable 0x01
+#define cudaHostAllocMapped 0x02
+#define cudaHostAllocWriteCombined 0x04
+
+cudaError_t cudaMalloc(void **dev_ptr, size_t size);
+/* Waits for the device, as the real one does. */
+cudaError_t cudaFree(void *dev_ptr);
+cudaError_t cudaHostAlloc(void **host_ptr, size_t size, unsigned int flags);
+cudaError_t cudaMallocHost(void **host_ptr, size_t size);
+cudaError_t cudaFreeHost(void *host_ptr);
+cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes);
+cudaError_t cudaMemcpy(void *dst, const void *src, size_t count, enum cudaMemcpyKind kind);
+cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t count, enum cudaMemcpyKind kind,
+                            cudaStream_t stream);
+cudaError_t cudaMemset(void *dev_ptr, int value, size_t count);
+cudaError_t cudaMemsetAsync(void *dev_ptr, int value, size_t count, cudaStream_t stream);
+
+/* Kernels. */
+
+enum cudaFuncAttribute {
+    cudaFuncAttributeMaxDynamicSharedMemorySize = 8,
+    cudaFuncAttributePreferredSharedMemoryCarveout = 9,
+};
+
+cudaError_t cudaFuncSetAttribute(const void *func, enum cudaFuncAttribute attr, int value);
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *num_blocks, const void *func,
+                                                          int block_size,
+                                                          size_t dynamic_shared_bytes);
+
+#ifdef __cplusplus
+}
+
+template <class... P>
+cudaError_t cudaFuncSetAttribute(void (*kernel)(P...), cudaFuncAttribute attr, int value) {
+    return cudaFuncSetAttribute(reinterpret_cast<const void *>(kernel), attr, value);
+}
+template <class... P>
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *num_blocks, void (*kernel)(P...),
+                                                          int block_size,
+                                                          size_t dynamic_shared_bytes) {
+    return cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+        num_blocks, reinterpret_cast<const void *>(kernel), block_size, dynamic_shared_bytes);
+}
+/* As NVIDIA's C++ header: memory of any type. */
+template <class T> cudaError_t cudaMalloc(T **dev_ptr, size_t size) {
+    return cudaMalloc(reinterpret_cast<void **>(dev_ptr), size);
+}
+template <class T> cudaError_t cudaMallocHost(T **host_ptr, size_t size) {
+    return cudaMallocHost(reinterpret_cast<void **>(host_ptr), size);
+}
+#endif
+
+#endif

@@ -1,0 +1,44 @@
+/* LAUNCH for the host: the arguments are copied, the kernel runs when its stream is waited for. */
+#ifndef CUDASIM_LAUNCH_H
+#define CUDASIM_LAUNCH_H
+
+#include "cuda_runtime_api.h"
+#include "cudasim/vector_types.h"
+
+#include <functional>
+#include <tuple>
+
+namespace cudasim {
+
+struct launch_config {
+    const char *kernel_name;
+    const void *kernel;
+    dim3 grid_dim;
+    dim3 block_dim;
+    size_t shared_bytes;
+    cudaStream_t stream;
+};
+
+/* Checks the limits of a card, which cudaGetLastError tells, and queues the grid. `body` is run
+ * once by every thread. */
+void enqueue_grid(const launch_config &config, std::function<void()> body);
+
+/* Queues work of a library's own, such as a matrix product, behind what the stream has. It runs on
+ * the host as device work: it may touch device memory. */
+void enqueue_work(cudaStream_t stream, std::function<void()> work);
+
+template <class... P, class... A>
+void launch(const char *name, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared_bytes,
+            cudaStream_t stream, const A &...arguments) {
+    static_assert(sizeof...(P) == sizeof...(A), "a kernel takes all its arguments");
+    std::tuple<P...> copied(arguments...);
+    enqueue_grid({name, reinterpret_cast<const void *>(kernel), grid, block, shared_bytes, stream},
+                 [kernel, copied] { std::apply(kernel, copied); });
+}
+
+} // namespace cudasim
+
+#define LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                                     \
+    cudasim::launch(#kernel, kernel, grid, block, shared_bytes, stream, ##__VA_ARGS__)
+
+#endif

@@ -1,0 +1,34 @@
+/* The instructions of kernels/cuda/device_ptx.cuh, whose comments define them: tensor-core products
+ * and asynchronous copies. An address that would be a fault on a card, misaligned or not in the
+ * block's shared memory, ends the process with a message.
+ *
+ * copy_async_16 is as late as it may be: the destination becomes 0xff at the call, the bytes arrive
+ * in the copy_async_wait that waits for them. */
+#ifndef CUDASIM_MATRIX_H
+#define CUDASIM_MATRIX_H
+
+#include "cudasim/float16.h"
+
+#include <stdint.h>
+
+template <class T>
+void mma_m16n8k16(float (&acc)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]);
+template <>
+void mma_m16n8k16<__nv_bfloat16>(float (&acc)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]);
+template <>
+void mma_m16n8k16<__half>(float (&acc)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]);
+
+void ldmatrix_x4(uint32_t (&out)[4], const void *shared_row);
+void ldmatrix_x4_trans(uint32_t (&out)[4], const void *shared_row);
+
+namespace cudasim {
+void wait_for_copies(int unfinished_groups);
+}
+
+void copy_async_16(void *shared, const void *global, bool valid);
+void copy_async_commit();
+template <int N> void copy_async_wait() {
+    cudasim::wait_for_copies(N);
+}
+
+#endif

@@ -1,0 +1,22 @@
+/* In which order threads run between two barriers, warps between two barriers of the block, and
+ * blocks. A kernel without a race gives the same bits in every order; floating-point atomics aside.
+ *
+ * forward  by index; reverse  by falling index: of two threads that race, each comes first in one
+ * random:SEED  lanes, warps (after each step of a warp) and blocks at random
+ *
+ * From QUIRE_CUDASIM_ORDER at the start, with these spellings; a wrong one ends the process. */
+#ifndef CUDASIM_ORDER_H
+#define CUDASIM_ORDER_H
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* 0, or -1 for a spelling that is none of the above. Holds for kernels that run from now on. */
+int cudasim_set_order(const char *spelling);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

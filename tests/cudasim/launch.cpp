@@ -1,0 +1,78 @@
+#include "cudasim/launch.h"
+
+#include "block.h"
+#include "device.h"
+#include "shared_memory.h"
+
+namespace cudasim {
+
+static int allowed_shared_bytes(const device &dev, const void *kernel) {
+    auto found = dev.max_shared_bytes.find(kernel);
+    return found == dev.max_shared_bytes.end() ? (int)MAX_SHARED_BYTES : found->second;
+}
+
+static cudaError_t check_launch(const device &dev, const launch_config &config) {
+    const dim3 &grid = config.grid_dim, &block = config.block_dim;
+    uint64_t num_threads = (uint64_t)block.x * block.y * block.z;
+    if (num_threads == 0 || num_threads > (uint64_t)MAX_BLOCK_THREADS || block.z > 64)
+        return cudaErrorInvalidConfiguration;
+    if (grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.x > INT32_MAX || grid.y > 65535 ||
+        grid.z > 65535)
+        return cudaErrorInvalidConfiguration;
+    if (config.shared_bytes > (size_t)allowed_shared_bytes(dev, config.kernel))
+        return cudaErrorInvalidValue;
+    return cudaSuccess;
+}
+
+static void run_kernel(device &dev, const launch_config &config,
+                       const std::function<void()> &body) {
+    if (dev.num_kernels++ == dev.fail_after)
+        dev.failed = true;
+    else
+        run_grid(config, body);
+}
+
+void enqueue_grid(const launch_config &config, std::function<void()> body) {
+    api_call call;
+    std::shared_ptr<work_queue> queue = queue_of(call.dev, config.stream);
+    cudaError_t error =
+        queue == nullptr ? cudaErrorInvalidResourceHandle : check_launch(call.dev, config);
+    if (call.end(error) != cudaSuccess)
+        return;
+    device &dev = call.dev;
+    queue->push_back([&dev, config, body = std::move(body)] { run_kernel(dev, config, body); });
+}
+
+void enqueue_work(cudaStream_t stream, std::function<void()> work) {
+    api_call call;
+    std::shared_ptr<work_queue> queue = queue_of(call.dev, stream);
+    if (call.end(queue == nullptr ? cudaErrorInvalidResourceHandle : cudaSuccess) == cudaSuccess)
+        queue->push_back(std::move(work));
+}
+
+} // namespace cudasim
+
+using namespace cudasim;
+
+cudaError_t cudaFuncSetAttribute(const void *func, enum cudaFuncAttribute attr, int value) {
+    api_call call;
+    if (func == nullptr)
+        return call.end(cudaErrorInvalidDeviceFunction);
+    if (attr == cudaFuncAttributePreferredSharedMemoryCarveout)
+        return call.end(cudaSuccess);
+    if (attr != cudaFuncAttributeMaxDynamicSharedMemorySize || value < 0 ||
+        value > (int)MAX_SHARED_BYTES_OPTIN)
+        return call.end(cudaErrorInvalidValue);
+    call.dev.max_shared_bytes[func] = value;
+    return call.end(cudaSuccess);
+}
+
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *num_blocks, const void *func,
+                                                          int block_size,
+                                                          size_t dynamic_shared_bytes) {
+    api_call call;
+    if (func == nullptr || block_size <= 0 || block_size > MAX_BLOCK_THREADS)
+        return call.end(cudaErrorInvalidValue);
+    *num_blocks = dynamic_shared_bytes <= MAX_SHARED_BYTES ? 2 : 1;
+    return call.end(cudaSuccess);
+}
