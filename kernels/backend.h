@@ -236,7 +236,9 @@ struct backend_config {
     int32_t max_blocks_per_seq;  /* CUDA: largest row stride of block_tables */
     int32_t max_logit_rows;      /* CUDA: largest num_rows of sample */
     int32_t vocab_size;          /* CUDA: largest vocab_size of sample */
-    int32_t head_dim;            /* CUDA: of the attention */
+    int32_t head_dim;            /* CUDA: of the attention; 0: it is not used */
+    int32_t num_q_heads;         /* CUDA: largest of the attention */
+    int32_t num_kv_heads;        /* CUDA: likewise */
     const char *isa;             /* CPU: NULL or "auto": best available; else "portable", "avx2",
                                     "avx512vnni": that path (ERROR_CONFIG if the machine lacks it) */
     enum dtype activation_dtype; /* CUDA: DTYPE_BF16 or DTYPE_F16; the CPU computes in float */

@@ -50,6 +50,8 @@ static int open_backend(struct golden_run *run, const struct golden_device *devi
                                           .max_logit_rows = limits.max_logit_rows,
                                           .vocab_size = model->vocab_size,
                                           .head_dim = model->head_dim,
+                                          .num_q_heads = model->num_heads,
+                                          .num_kv_heads = model->num_kv_heads,
                                           .isa = device->isa,
                                           .activation_dtype = device->dtype,
                                           .batch_invariant = device->batch_invariant};

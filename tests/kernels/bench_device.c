@@ -123,6 +123,8 @@ int main(int argc, char **argv) {
                                           .max_logit_rows = shape->max_logits,
                                           .vocab_size = shape->vocab,
                                           .head_dim = shape->head_dim,
+                                          .num_q_heads = shape->heads,
+                                          .num_kv_heads = shape->kv_heads,
                                           .batch_invariant = s.batch_invariant != 0};
     device_bench_open(&bench, argc, argv, &config);
     bench.rotate_bytes = (size_t)s.rotate_mib << 20;
