@@ -2,7 +2,7 @@
  * vocabulary, probabilities in double. */
 #include "config/check.h"
 #include "kernels/cpu/cpu_ref.h"
-#include "kernels/cpu/sample_common.h"
+#include "kernels/sample_common.h"
 
 #include <float.h>
 #include <math.h>

@@ -9,7 +9,7 @@
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/cpu_op_scratch.h"
 #include "kernels/cpu/cpu_ops.h"
-#include "kernels/cpu/sample_common.h"
+#include "kernels/sample_common.h"
 
 #include <float.h>
 #include <math.h>

@@ -1,7 +1,7 @@
 /* The oracle against values worked out by hand. */
 #include "kernels/backend.h"
 #include "kernels/cpu/cpu_backend.h"
-#include "kernels/cpu/sample_common.h"
+#include "kernels/sample_common.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -1,0 +1,81 @@
+/* What every version of the sample op shares with the oracle, on the host and in kernels: the
+ * random number and the sparse edits of the logits. Both are fixed to the bit by sampling.h. */
+#ifndef QUIRE_KERNELS_SAMPLE_COMMON_H
+#define QUIRE_KERNELS_SAMPLE_COMMON_H
+
+#include "kernels/sampling.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#ifdef __CUDACC__
+#define SAMPLE_INLINE static __host__ __device__ __forceinline__
+#else
+#define SAMPLE_INLINE static inline
+#endif
+
+/* Philox 4x32-10: constants and round function of Salmon et al., SC'11, section 3.3 and the
+ * Random123 known-answer vectors. */
+SAMPLE_INLINE void philox_4x32_10(const uint32_t counter[4], const uint32_t key[2],
+                                  uint32_t out[4]) {
+    uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3];
+    uint32_t k0 = key[0], k1 = key[1];
+    for (int round = 0; round < 10; round++) {
+        uint64_t p0 = (uint64_t)0xD2511F53u * c0;
+        uint64_t p1 = (uint64_t)0xCD9E8D57u * c2;
+        uint32_t n0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0;
+        uint32_t n2 = (uint32_t)(p0 >> 32) ^ c3 ^ k1;
+        c0 = n0, c1 = (uint32_t)p1, c2 = n2, c3 = (uint32_t)p0;
+        k0 += 0x9E3779B9u, k1 += 0xBB67AE85u;
+    }
+    out[0] = c0, out[1] = c1, out[2] = c2, out[3] = c3;
+}
+
+/* The row's draw as a fraction of 2^53. */
+SAMPLE_INLINE uint64_t sample_draw(uint64_t seed, uint64_t position) {
+    uint32_t counter[4] = {(uint32_t)position, (uint32_t)(position >> 32), 0, 0};
+    uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
+    uint32_t random[4];
+    philox_4x32_10(counter, key, random);
+    return ((uint64_t)random[1] << 32 | random[0]) >> 11;
+}
+
+/* The row's draw, uniform in [0, 1): the top 53 of the first 64 random bits. */
+SAMPLE_INLINE double sample_uniform(uint64_t seed, uint64_t position) {
+    return (double)sample_draw(seed, position) / 9007199254740992.0;
+}
+
+SAMPLE_INLINE bool sample_has_penalties(const struct sample_row *row) {
+    return row->num_counts > 0 && (row->repetition_penalty != 1.0f ||
+                                   row->frequency_penalty != 0.0f || row->presence_penalty != 0.0f);
+}
+
+/* Whether sample_edit_logits would change anything. */
+SAMPLE_INLINE bool sample_has_edits(const struct sample_row *row) {
+    return row->num_biases > 0 || sample_has_penalties(row);
+}
+
+/* Step 3 of sampling.h for one token. Products go through double, where they are exact, so that no
+ * compiler fuses them with the subtraction that follows. */
+SAMPLE_INLINE float sample_penalised(const struct sample_row *row, float logit,
+                                     int32_t output_count) {
+    double count = output_count;
+    logit = logit > 0 ? logit / row->repetition_penalty
+                      : (float)((double)logit * row->repetition_penalty);
+    logit -= (float)(row->frequency_penalty * count);
+    return logit - (output_count > 0 ? row->presence_penalty : 0.0f);
+}
+
+/* Steps 2 and 3 of sampling.h, in place on logits [vocab_size]. */
+static inline void sample_edit_logits(const struct sample_row *row,
+                                      const struct token_count *counts,
+                                      const struct token_bias *biases, float *logits) {
+    for (int32_t i = row->first_bias; i < row->first_bias + row->num_biases; i++)
+        logits[biases[i].token] += biases[i].bias;
+    for (int32_t i = row->first_count; i < row->first_count + row->num_counts; i++) {
+        float *logit = &logits[counts[i].token];
+        *logit = sample_penalised(row, *logit, counts[i].output_count);
+    }
+}
+
+#endif
