@@ -1,0 +1,166 @@
+/* The sample op: rows and their sparse edits go to the device, tokens and the logprobs asked for
+ * come back. Biases and counted tokens are sent in pieces of fixed size, a launch each, so that any
+ * number of them fits: first every row's biases, then every row's penalties. */
+#include "config/check.h"
+#include "config/checked.h"
+#include "kernels/cuda/cuda_check.h"
+#include "kernels/cuda/cuda_staging.h"
+#include "kernels/cuda/sample_launch.h"
+
+#include <stdlib.h>
+
+#define EDITS_PER_PIECE 8192
+
+struct cuda_sampler {
+    struct buffer rows;    /* struct sample_row [max_logit_rows] */
+    struct buffer outputs; /* struct sample_output [max_logit_rows] */
+    struct buffer edited;  /* float [max_logit_rows, vocab_size] */
+    struct buffer edits;   /* struct sample_edit [EDITS_PER_PIECE] */
+    struct sample_edit piece[EDITS_PER_PIECE];
+    int32_t piece_length;
+};
+
+/* What a call needs done. */
+struct plan {
+    bool biases, penalties, copies, reports;
+};
+
+static struct cuda_backend *state_of(struct backend *b) {
+    return (struct cuda_backend *)b;
+}
+
+static int alloc_buffers(struct cuda_backend *b, struct error *err) {
+    struct cuda_sampler *s = b->sampler;
+    size_t num_rows = (size_t)b->config.max_logit_rows, vocab = (size_t)b->config.vocab_size;
+    size_t logits, logits_bytes, output_bytes;
+    if (!checked_mul(num_rows, vocab, &logits) ||
+        !checked_mul(logits, sizeof(float), &logits_bytes) ||
+        !checked_mul(num_rows, sizeof(struct sample_output), &output_bytes))
+        return error_set(err, ERROR_MEMORY, "%d rows of %d logits are too many",
+                         b->config.max_logit_rows, b->config.vocab_size);
+    if (cuda_buffer_alloc(&b->base, num_rows * sizeof(struct sample_row), &s->rows, err) != 0 ||
+        cuda_buffer_alloc(&b->base, output_bytes, &s->outputs, err) != 0 ||
+        cuda_buffer_alloc(&b->base, logits_bytes, &s->edited, err) != 0 ||
+        cuda_buffer_alloc(&b->base, sizeof(s->piece), &s->edits, err) != 0)
+        return -1;
+    return 0;
+}
+
+int cuda_sampler_create(struct cuda_backend *b, struct error *err) {
+    if (b->config.max_logit_rows < 0 || b->config.vocab_size < 0 ||
+        b->config.vocab_size > SAMPLE_MAX_VOCAB)
+        return error_set(err, ERROR_CONFIG,
+                         "cuda device: %d rows of logits, a vocabulary of %d; there must be >= 0 "
+                         "rows of 0 to %d",
+                         b->config.max_logit_rows, b->config.vocab_size, SAMPLE_MAX_VOCAB);
+    b->sampler = calloc(1, sizeof(*b->sampler));
+    if (b->sampler == NULL)
+        return error_set(err, ERROR_MEMORY, "out of memory for the cuda device");
+    return alloc_buffers(b, err);
+}
+
+void cuda_sampler_destroy(struct cuda_backend *b) {
+    if (b->sampler == NULL)
+        return;
+    cuda_buffer_free(&b->base, &b->sampler->rows);
+    cuda_buffer_free(&b->base, &b->sampler->outputs);
+    cuda_buffer_free(&b->base, &b->sampler->edited);
+    cuda_buffer_free(&b->base, &b->sampler->edits);
+    free(b->sampler);
+    b->sampler = NULL;
+}
+
+static struct plan plan_call(const struct sample_args *args) {
+    struct plan plan = {0};
+    for (int32_t r = 0; r < args->num_rows; r++) {
+        const struct sample_row *row = &args->rows[r];
+        plan.biases |= sample_is_edited(row) && row->num_biases > 0;
+        plan.penalties |= sample_is_edited(row) && sample_has_penalties(row);
+        plan.copies |= sample_is_copied(row);
+        plan.reports |= row->num_logprobs >= 0;
+    }
+    return plan;
+}
+
+static void send_piece(struct cuda_backend *b, const struct sample_tensors *tensors,
+                       enum sample_edit_kind kind) {
+    struct cuda_sampler *s = b->sampler;
+    if (s->piece_length == 0)
+        return;
+    cuda_staging_upload(b, s->edits.data, s->piece, (size_t)s->piece_length * sizeof(s->piece[0]));
+    CUDA_TRY(b, launch_sample_edit(b->stream, tensors, s->edits.data, s->piece_length, kind));
+    s->piece_length = 0;
+}
+
+static void add_edit(struct cuda_backend *b, const struct sample_tensors *tensors,
+                     enum sample_edit_kind kind, const struct sample_edit *edit) {
+    struct cuda_sampler *s = b->sampler;
+    s->piece[s->piece_length++] = *edit;
+    if (s->piece_length == EDITS_PER_PIECE)
+        send_piece(b, tensors, kind);
+}
+
+static void send_biases(struct cuda_backend *b, const struct sample_args *args,
+                        const struct sample_tensors *tensors) {
+    for (int32_t r = 0; r < args->num_rows; r++) {
+        const struct sample_row *row = &args->rows[r];
+        const struct token_bias *biases = args->biases + row->first_bias;
+        for (int32_t i = 0; sample_is_edited(row) && i < row->num_biases; i++)
+            add_edit(
+                b, tensors, SAMPLE_EDIT_BIAS,
+                &(struct sample_edit){.row = r, .token = biases[i].token, .bias = biases[i].bias});
+    }
+    send_piece(b, tensors, SAMPLE_EDIT_BIAS);
+}
+
+static void send_penalties(struct cuda_backend *b, const struct sample_args *args,
+                           const struct sample_tensors *tensors) {
+    for (int32_t r = 0; r < args->num_rows; r++) {
+        const struct sample_row *row = &args->rows[r];
+        if (!sample_is_edited(row) || !sample_has_penalties(row))
+            continue;
+        const struct token_count *counts = args->counts + row->first_count;
+        for (int32_t i = 0; i < row->num_counts; i++)
+            add_edit(b, tensors, SAMPLE_EDIT_PENALTY,
+                     &(struct sample_edit){.row = r,
+                                           .token = counts[i].token,
+                                           .output_count = counts[i].output_count});
+    }
+    send_piece(b, tensors, SAMPLE_EDIT_PENALTY);
+}
+
+static void fetch_outputs(struct cuda_backend *b, const struct sample_args *args) {
+    const struct sample_output *outputs = b->sampler->outputs.data;
+    int32_t most = (int32_t)(CUDA_STAGING_DOWNLOAD_BYTES / sizeof(outputs[0]));
+    for (int32_t first = 0; first < args->num_rows; first += most) {
+        int32_t n = args->num_rows - first < most ? args->num_rows - first : most;
+        cuda_staging_download(b, args->out + first, outputs + first,
+                              (size_t)n * sizeof(outputs[0]));
+    }
+}
+
+void cuda_sample(struct backend *base, const struct sample_args *args) {
+    struct cuda_backend *b = state_of(base);
+    struct cuda_sampler *s = b->sampler;
+    CHECK(args->num_rows <= b->config.max_logit_rows && args->vocab_size <= b->config.vocab_size);
+    if (args->num_rows == 0)
+        return;
+    struct plan plan = plan_call(args);
+    const struct sample_tensors tensors = {.rows = s->rows.data,
+                                           .logits = args->logits,
+                                           .edited = s->edited.data,
+                                           .out = s->outputs.data,
+                                           .num_rows = args->num_rows,
+                                           .vocab_size = args->vocab_size};
+    cuda_staging_upload(b, s->rows.data, args->rows, (size_t)args->num_rows * sizeof(*args->rows));
+    if (plan.copies)
+        CUDA_TRY(b, launch_sample_copy(b->stream, &tensors));
+    if (plan.biases)
+        send_biases(b, args, &tensors);
+    if (plan.penalties)
+        send_penalties(b, args, &tensors);
+    CUDA_TRY(b, launch_sample_choose(b->stream, &tensors));
+    if (plan.reports)
+        CUDA_TRY(b, launch_sample_report(b->stream, &tensors));
+    fetch_outputs(b, args);
+}
