@@ -83,8 +83,7 @@ def find_tool(name):
 def build_options(context):
     options = ["--buildtype", "release", "-Dwerror=false", "-Dserver=disabled"]
     if context.on_card:
-        arch = ask_card("compute_cap").replace(".", "")
-        options += ["-Dcuda=enabled", f"-Dcuda_arch={arch}"]
+        options += ["-Dcuda=enabled", "-Dgpu_arch=" + ask_card("compute_cap").replace(".", "")]
     return options
 
 
@@ -93,10 +92,8 @@ def configure(context):
         return
     if context.on_card and find_tool("nvcc") is None:
         raise NotRun("nvcc is neither on the path nor in /usr/local/cuda/bin")
-    nvcc = find_tool("nvcc")
-    path = os.environ["PATH"] + (f":{Path(nvcc).parent}" if nvcc else "")
     context.results.command("build/configure", ["meson", "setup", context.build, context.root,
-                                                *build_options(context)], env={"PATH": path})
+                                                *build_options(context)])
 
 
 def build(context):

@@ -31,6 +31,7 @@ struct fixture {
     const char *folder, *name;
     struct golden_device device;
     double tolerance; /* of a row, |ours - theirs| / |theirs| */
+    double row_error; /* the prompt's largest */
     bool exact;       /* bits do not depend on the batch */
     struct golden_run run;
     struct golden golden;
@@ -102,38 +103,6 @@ static bool is_absent(const struct fixture *f, const struct error *err) {
            (err->code == ERROR_DEVICE && strcmp(f->device.backend, "cuda") == 0);
 }
 
-static int setup(void **state) {
-    struct fixture *f = *state;
-    char path[4096];
-    struct error err = {0};
-    snprintf(path, sizeof(path), "%s/%s.gguf", f->folder, f->name);
-    if (golden_run_init(&f->run, path, &f->device, &err) != 0) {
-        print_error("%s\n", err.message);
-        if (is_absent(f, &err))
-            exit(77);
-        return -1;
-    }
-    f->tolerance = choose_tolerance(f);
-    f->exact = is_cpu(f) || f->device.batch_invariant;
-    const char *kind = rounds_activations(f) ? "a8.golden" : "golden";
-    snprintf(path, sizeof(path), "%s/%s.%s", f->folder, f->name, kind);
-    read_golden(path, &f->golden);
-    f->logits = malloc(logits_bytes(&f->golden));
-    struct golden_sequence sequence = straight;
-    run_prompt(f, &sequence, f->golden.num_prompt, f->logits);
-    return 0;
-}
-
-static int teardown(void **state) {
-    struct fixture *f = *state;
-    golden_run_finish(&f->run);
-    free(f->golden.prompt);
-    free(f->golden.greedy);
-    free(f->golden.logits);
-    free(f->logits);
-    return 0;
-}
-
 /* |a - b| / |b|, of whole rows. */
 static double row_error(const float *a, const float *b, int32_t count) {
     double difference = 0.0, norm = 0.0;
@@ -157,21 +126,54 @@ static double largest_row_error(const struct fixture *f, const float *logits,
     return worst;
 }
 
-static void test_logits_as_transformers(void **state) {
+static int setup(void **state) {
     struct fixture *f = *state;
-    double worst = largest_row_error(f, f->logits, f->golden.logits);
-    print_message("# %s on %s (%s): largest relative error of a row %.2e\n", f->name,
-                  f->device.backend, f->run.backend->description, worst);
-    assert_true(worst <= f->tolerance);
+    char path[4096];
+    struct error err = {0};
+    snprintf(path, sizeof(path), "%s/%s.gguf", f->folder, f->name);
+    if (golden_run_init(&f->run, path, &f->device, &err) != 0) {
+        print_error("%s\n", err.message);
+        if (is_absent(f, &err))
+            exit(77);
+        return -1;
+    }
+    f->tolerance = choose_tolerance(f);
+    f->exact = is_cpu(f) || f->device.batch_invariant;
+    const char *kind = rounds_activations(f) ? "a8.golden" : "golden";
+    snprintf(path, sizeof(path), "%s/%s.%s", f->folder, f->name, kind);
+    read_golden(path, &f->golden);
+    f->logits = malloc(logits_bytes(&f->golden));
+    struct golden_sequence sequence = straight;
+    run_prompt(f, &sequence, f->golden.num_prompt, f->logits);
+    f->row_error = largest_row_error(f, f->logits, f->golden.logits);
+    return 0;
 }
 
-/* How far two logits of a row may drift towards each other: each has a part of the row's error, and
- * 3 of its standard deviation is more than any of a few hundred elements has. */
+static int teardown(void **state) {
+    struct fixture *f = *state;
+    golden_run_finish(&f->run);
+    free(f->golden.prompt);
+    free(f->golden.greedy);
+    free(f->golden.logits);
+    free(f->logits);
+    return 0;
+}
+
+static void test_logits_as_transformers(void **state) {
+    struct fixture *f = *state;
+    print_message("# %s on %s (%s): largest relative error of a row %.2e\n", f->name,
+                  f->device.backend, f->run.backend->description, f->row_error);
+    assert_true(f->row_error <= f->tolerance);
+}
+
+/* How far two logits of a row may drift towards each other: each has its part of such an error as
+ * the prompt's rows have, and 3 standard deviations of that is more than nearly any of a few
+ * hundred elements has. */
 static double allowed_gap(const struct fixture *f, const float *row) {
     double norm = 0.0;
     for (int32_t i = 0; i < f->golden.vocab_size; i++)
         norm += (double)row[i] * (double)row[i];
-    return 2.0 * 3.0 * f->tolerance * sqrt(norm / f->golden.vocab_size);
+    return 2.0 * 3.0 * f->row_error * sqrt(norm / f->golden.vocab_size);
 }
 
 static void check_choice(const struct fixture *f, const float *row, int32_t token,
