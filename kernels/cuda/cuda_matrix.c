@@ -1,0 +1,208 @@
+/* Weights on the device: whatever the file holds becomes rows of activation_dtype. Parts are
+ * converted on the host, a bounded piece at a time, and copied while the next piece is converted;
+ * rows have no padding and blocks do not cross them, so a piece is any run of whole blocks. */
+#include "kernels/cuda/cuda_gemm.h"
+
+#include "config/check.h"
+#include "config/checked.h"
+#include "kernels/cuda/cuda_check.h"
+#include "kernels/cuda/cuda_staging.h"
+#include "kernels/cuda/elementwise_launch.h"
+
+#include <stdlib.h>
+
+#define PIECE_ELEMENTS 65536 /* a multiple of every type's block */
+#define ARRAY_ALIGNMENT 256  /* as cudaMalloc */
+#define F16_EXPONENT 0x7c00  /* all ones: infinite or not a number */
+
+struct piece {
+    float values[PIECE_ELEMENTS];
+    uint16_t halves[PIECE_ELEMENTS];
+};
+
+static int check_part(const struct matrix_part *part, int32_t cols, struct error *err) {
+    if ((unsigned)part->dtype >= DTYPE_COUNT)
+        return error_set(err, ERROR_MODEL, "matrix of unknown element type %d", (int)part->dtype);
+    if (part->rows <= 0 || cols <= 0)
+        return error_set(err, ERROR_MODEL, "%s matrix of %d x %d: must not be empty",
+                         dtype_name(part->dtype), part->rows, cols);
+    if (cols % dtype_block_elements(part->dtype) != 0)
+        return error_set(err, ERROR_MODEL, "%s matrix with rows of %d: must be a multiple of %d",
+                         dtype_name(part->dtype), cols, dtype_block_elements(part->dtype));
+    if (cols % CUDA_MATRIX_COLS_STEP != 0)
+        return error_set(err, ERROR_MODEL,
+                         "%s matrix with rows of %d: must be a multiple of %d on a CUDA device",
+                         dtype_name(part->dtype), cols, CUDA_MATRIX_COLS_STEP);
+    return 0;
+}
+
+static bool checked_align(size_t bytes, size_t *out) {
+    size_t padded;
+    if (!checked_add(bytes, ARRAY_ALIGNMENT - 1, &padded))
+        return false;
+    *out = padded - padded % ARRAY_ALIGNMENT;
+    return true;
+}
+
+/* Bytes of values and, with biases, of either of them, each padded to the alignment. */
+struct matrix_sizes {
+    size_t values, bias, float_bias, all;
+};
+
+static bool plan_sizes(int32_t rows, int32_t cols, bool biased, struct matrix_sizes *out) {
+    struct matrix_sizes sizes = {0};
+    size_t row_bytes = sizeof(uint16_t) * (size_t)cols;
+    if (!checked_mul(row_bytes, (size_t)rows, &sizes.values) ||
+        !checked_align(sizes.values, &sizes.values))
+        return false;
+    if (biased && (!checked_align(sizeof(uint16_t) * (size_t)rows, &sizes.bias) ||
+                   !checked_align(sizeof(float) * (size_t)rows, &sizes.float_bias)))
+        return false;
+    *out = sizes;
+    return checked_add(sizes.values, sizes.bias, &out->all) &&
+           checked_add(out->all, sizes.float_bias, &out->all);
+}
+
+static int plan(const struct matrix_part *parts, int num_parts, int32_t cols, int32_t *out_rows,
+                bool *out_biased, struct error *err) {
+    int64_t rows = 0;
+    bool biased = false;
+    for (int i = 0; i < num_parts; i++) {
+        if (check_part(&parts[i], cols, err) != 0)
+            return -1;
+        rows += parts[i].rows;
+        biased = biased || parts[i].bias != NULL;
+        if (rows > INT32_MAX)
+            return error_set(err, ERROR_MODEL, "%s matrix of %d x %d: too large",
+                             dtype_name(parts[i].dtype), parts[i].rows, cols);
+    }
+    *out_rows = (int32_t)rows;
+    *out_biased = biased;
+    return 0;
+}
+
+/* What was finite in the file must be so in f16, whose largest number is 65504. */
+static int check_halves(const struct cuda_backend *b, const struct piece *piece, size_t n,
+                        struct error *err) {
+    if (b->base.activation_dtype != DTYPE_F16)
+        return 0;
+    uint16_t largest = 0;
+    for (size_t i = 0; i < n; i++) {
+        uint16_t exponent = piece->halves[i] & F16_EXPONENT;
+        largest = exponent > largest ? exponent : largest;
+    }
+    if (largest < F16_EXPONENT)
+        return 0;
+    return error_set(err, ERROR_MODEL, "a weight of the model does not fit in f16: bf16 is needed");
+}
+
+/* Converts n elements, n bounded by the piece, and sends them to the device. */
+static int send(struct cuda_backend *b, struct piece *piece, enum dtype dtype, const void *src,
+                void *device_dst, size_t n, struct error *err) {
+    dtype_to_f32(dtype, src, piece->values, n);
+    dtype_from_f32(b->base.activation_dtype, piece->values, piece->halves, n);
+    if (check_halves(b, piece, n, err) != 0)
+        return -1;
+    cuda_staging_upload(b, device_dst, piece->halves, n * sizeof(uint16_t));
+    return 0;
+}
+
+static int send_array(struct cuda_backend *b, struct piece *piece, enum dtype dtype,
+                      const void *src, void *device_dst, size_t n, struct error *err) {
+    if (dtype == b->base.activation_dtype) {
+        cuda_staging_upload(b, device_dst, src, n * sizeof(uint16_t));
+        return 0;
+    }
+    const char *from = src;
+    uint16_t *to = device_dst;
+    for (size_t done = 0; done < n;) {
+        size_t count = n - done < PIECE_ELEMENTS ? n - done : PIECE_ELEMENTS;
+        if (send(b, piece, dtype, from, to + done, count, err) != 0)
+            return -1;
+        from += dtype_row_bytes(dtype, count);
+        done += count;
+    }
+    return 0;
+}
+
+static int send_part(struct cuda_backend *b, struct piece *piece, const struct matrix *matrix,
+                     const struct matrix_part *part, int32_t first_row, struct error *err) {
+    size_t rows = (size_t)part->rows, first = (size_t)first_row, cols = (size_t)matrix->cols;
+    if (send_array(b, piece, part->dtype, part->data, (uint16_t *)matrix->values + first * cols,
+                   rows * cols, err) != 0)
+        return -1;
+    if (part->bias == NULL)
+        return 0; /* of a biased matrix: buffer_alloc has zeroed it */
+    cuda_staging_upload(b, matrix->float_bias + first, part->bias, rows * sizeof(float));
+    return send_array(b, piece, DTYPE_F32, part->bias, (uint16_t *)matrix->bias + first, rows, err);
+}
+
+static int fill(struct cuda_backend *b, const struct matrix *matrix,
+                const struct matrix_part *parts, int num_parts, struct error *err) {
+    struct piece *piece = malloc(sizeof(*piece));
+    if (piece == NULL)
+        return error_set(err, ERROR_MEMORY, "out of memory to convert weights");
+    int status = 0;
+    int32_t first_row = 0;
+    for (int i = 0; i < num_parts && status == 0; i++) {
+        status = send_part(b, piece, matrix, &parts[i], first_row, err);
+        first_row += parts[i].rows;
+    }
+    free(piece);
+    if (status == 0 && !CUDA_OK(b))
+        status = error_set(err, b->failure.code, "%s", b->failure.message);
+    return status;
+}
+
+static int allocate(struct cuda_backend *b, struct matrix *matrix, bool biased, struct error *err) {
+    struct matrix_sizes sizes;
+    struct error reason = {0};
+    if (!plan_sizes(matrix->rows, matrix->cols, biased, &sizes))
+        return error_set(err, ERROR_MODEL, "matrix of %d x %d: too large", matrix->rows,
+                         matrix->cols);
+    if (cuda_buffer_alloc(&b->base, sizes.all, &matrix->memory, &reason) != 0)
+        return error_set(err, reason.code, "weights of %d x %d in %s: %s", matrix->rows,
+                         matrix->cols, dtype_name(b->base.activation_dtype), reason.message);
+    char *memory = matrix->memory.data;
+    matrix->values = memory;
+    if (biased) {
+        matrix->bias = memory + sizes.values;
+        matrix->float_bias = (float *)(memory + sizes.values + sizes.bias);
+    }
+    matrix->shape = cuda_gemm_shape(b, matrix->rows, matrix->cols, biased, err);
+    return matrix->shape != NULL ? 0 : -1;
+}
+
+int cuda_matrix_create(struct backend *base, const struct matrix_part *parts, int num_parts,
+                       int32_t cols, struct matrix **out, struct error *err) {
+    struct cuda_backend *b = (struct cuda_backend *)base;
+    CHECK(num_parts > 0);
+    int32_t rows = 0;
+    bool biased = false;
+    if (plan(parts, num_parts, cols, &rows, &biased, err) != 0)
+        return -1;
+    struct matrix *matrix = calloc(1, sizeof(*matrix));
+    if (matrix == NULL)
+        return error_set(err, ERROR_MEMORY, "out of memory for a matrix of %d parts", num_parts);
+    matrix->rows = rows;
+    matrix->cols = cols;
+    if (allocate(b, matrix, biased, err) != 0 || fill(b, matrix, parts, num_parts, err) != 0) {
+        cuda_matrix_destroy(base, matrix);
+        return -1;
+    }
+    *out = matrix;
+    return 0;
+}
+
+void cuda_matrix_destroy(struct backend *b, struct matrix *matrix) {
+    if (matrix == NULL)
+        return;
+    cuda_buffer_free(b, &matrix->memory);
+    free(matrix);
+}
+
+void cuda_embed(struct backend *base, const struct matrix *table, void *out) {
+    struct cuda_backend *b = (struct cuda_backend *)base;
+    CUDA_TRY(b, launch_gather_rows(b->stream, table->values, b->step.token_ids, out,
+                                   b->step.host.num_tokens, table->cols));
+}
