@@ -120,8 +120,6 @@ static void open_model(struct model_bench *m, int argc, char **argv, const struc
                                           .head_dim = m->model->config.head_dim,
                                           .num_q_heads = m->model->config.num_heads,
                                           .num_kv_heads = m->model->config.num_kv_heads,
-                                          .num_q_heads = m->model->config.num_heads,
-                                          .num_kv_heads = m->model->config.num_kv_heads,
                                           .batch_invariant = s->batch_invariant != 0};
     const struct llama_limits limits = {.max_step_tokens = tokens,
                                         .max_logit_rows = largest(&s->batches)};

@@ -52,8 +52,6 @@ static int open_backend(struct golden_run *run, const struct golden_device *devi
                                           .head_dim = model->head_dim,
                                           .num_q_heads = model->num_heads,
                                           .num_kv_heads = model->num_kv_heads,
-                                          .num_q_heads = model->num_heads,
-                                          .num_kv_heads = model->num_kv_heads,
                                           .isa = device->isa,
                                           .activation_dtype = device->dtype,
                                           .batch_invariant = device->batch_invariant};

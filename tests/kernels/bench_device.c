@@ -125,8 +125,6 @@ int main(int argc, char **argv) {
                                           .head_dim = shape->head_dim,
                                           .num_q_heads = shape->heads,
                                           .num_kv_heads = shape->kv_heads,
-                                          .num_q_heads = shape->heads,
-                                          .num_kv_heads = shape->kv_heads,
                                           .batch_invariant = s.batch_invariant != 0};
     device_bench_open(&bench, argc, argv, &config);
     bench.rotate_bytes = (size_t)s.rotate_mib << 20;
