@@ -2,6 +2,8 @@
 through its items; what an item needs and does not find is a reason for it not to run, or to fail."""
 
 import array
+import importlib.util
+import json
 import math
 import os
 import random
@@ -12,7 +14,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpu_results import Failed, NotRun, Results
+from gpu_results import PASSED, Failed, NotRun, Results
 
 TYPES = ("bf16", "f16")
 CHECKS = ("ops", "linear", "attention", "sample")
@@ -51,9 +53,11 @@ class Context:
 
     def program(self, name):
         path = self.build / "tests" / name
-        if not path.exists():
+        if path.exists():
+            return path
+        if self.results.status("build/compile") == PASSED:
             raise Failed(f"{path} is not built")
-        return path
+        raise NotRun(f"{path} is not built")
 
     def device_words(self, dtype, invariant=False):
         """What the test programs are told: the CPU has neither types nor a choice."""
@@ -78,6 +82,14 @@ def find_tool(name):
     return shutil.which(name, path=folders)
 
 
+def run_python(context, name, modules, script, *words):
+    """One of the scripts beside this, or NotRun when this Python lacks what it imports."""
+    for module in modules:
+        if importlib.util.find_spec(module) is None:
+            raise NotRun(f"{sys.executable} has no {module}")
+    return context.results.command(name, [sys.executable, context.root / "scripts" / script, *words])
+
+
 # --- build ---------------------------------------------------------------------------------------
 
 def build_options(context):
@@ -97,7 +109,7 @@ def configure(context):
 
 
 def build(context):
-    if context.results.status("build/compile") == "passed":
+    if context.results.status("build/compile") == PASSED:
         context.results.items.pop("build/compile")  # ninja knows best what is new
     context.results.item("build/configure", lambda: configure(context), 20)
 
@@ -166,8 +178,7 @@ def make_model(context, shape):
     if not path.exists():
         context.models.mkdir(parents=True, exist_ok=True)
         half = path.with_suffix(".half")
-        context.results.command(f"make {shape}", [
-            sys.executable, context.root / "scripts/make_random_model.py", shape, half])
+        run_python(context, f"make {shape}", ["numpy"], "make_random_model.py", shape, half)
         half.rename(path)
     return path
 
@@ -192,9 +203,8 @@ def compare_with_transformers(context, name, shape, dtype):
     tokens = write_tokens(context, MODELS[shape][NAMES.index("vocab")])
     ours = dump_logits(context, name, context.device, dtype, model, tokens)
     try:
-        return context.results.json_lines(name, [
-            sys.executable, context.root / "scripts/gpu_reference.py", model, tokens, ours,
-            "--device", "cuda", "--type", dtype])[0]
+        return json.loads(run_python(context, name, ["numpy", "torch", "transformers"],
+                                     "gpu_reference.py", model, tokens, ours, "--type", dtype))
     finally:
         ours.unlink()
 
@@ -238,8 +248,7 @@ def limits(context):
     def measure():
         if not context.on_card:
             raise NotRun("the limits are a card's")
-        return context.results.json_lines("limits", [
-            sys.executable, context.root / "scripts/gpu_limits.py"], 120)[0]
+        return json.loads(run_python(context, "limits", ["torch"], "gpu_limits.py"))
     context.results.item("limits", measure, 15)
 
 
