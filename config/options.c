@@ -14,7 +14,6 @@
 
 #define MAX_OPTIONS 64
 #define ENV_PREFIX "QUIRE_"
-#define ENV_TEST_PREFIX "QUIRE_TEST_" /* read by the project's tests, not options */
 
 struct loader {
     struct options options;
@@ -22,6 +21,9 @@ struct loader {
     struct option_origin origin;
     struct error *err;
 };
+
+/* Variables that are no options: of the project's tests, and of the simulated device. */
+static const char *const other_prefixes[] = {"QUIRE_TEST_", "QUIRE_CUDASIM_"};
 
 static int apply(struct loader *loader, int index, const char *text) {
     size_t count;
@@ -56,13 +58,19 @@ static int apply_file(struct loader *loader, const char *path) {
     return options_file_read(path, apply_file_value, loader, loader->err);
 }
 
+static bool is_option_variable(const char *variable) {
+    for (size_t i = 0; i < sizeof(other_prefixes) / sizeof(other_prefixes[0]); i++)
+        if (strncmp(variable, other_prefixes[i], strlen(other_prefixes[i])) == 0)
+            return false;
+    return strncmp(variable, ENV_PREFIX, strlen(ENV_PREFIX)) == 0;
+}
+
 /* Splits "QUIRE_NAME=value": the option's name in lower case into name. Returns the value, or NULL
  * for a variable that is not meant for us. */
 static const char *split_variable(const char *variable, char name[static OPTION_NAME_CAPACITY]) {
     const char *equals = strchr(variable, '=');
     size_t prefix = strlen(ENV_PREFIX);
-    if (equals == NULL || strncmp(variable, ENV_PREFIX, prefix) != 0 ||
-        strncmp(variable, ENV_TEST_PREFIX, strlen(ENV_TEST_PREFIX)) == 0)
+    if (equals == NULL || !is_option_variable(variable))
         return NULL;
     size_t length = 0;
     for (const char *c = variable + prefix; c < equals && length + 1 < OPTION_NAME_CAPACITY; c++)
@@ -149,11 +157,15 @@ static int next_flag(int argc, char *const *argv, int *position, const char **ou
         *out_value = end + 1;
         return index;
     }
+    size_t count;
+    const struct option_spec *spec = &options_table(&count)[index];
+    if (spec->type == OPTION_FLAG) {
+        *out_value = "true";
+        return index;
+    }
     if (*position == argc || strncmp(argv[*position], "--", 2) == 0) {
-        size_t count;
         struct option_origin origin = {.level = OPTION_LEVEL_FLAG};
-        return options_error(&options_table(&count)[index], NULL, &origin, err,
-                             "needs a value after it");
+        return options_error(spec, NULL, &origin, err, "needs a value after it");
     }
     *out_value = argv[*position];
     *position += 1;

@@ -34,14 +34,17 @@ struct options {
     char *metrics_prefix;
     char *log_level; /* error, warning, info, debug */
 
-    char *device;    /* auto, cpu */
-    int64_t threads; /* compute threads; 0: one per available core */
+    char *device; /* auto, cuda, cpu, cuda-sim */
+    char *dtype;  /* auto, bfloat16, float16: of a card's activations */
+    double gpu_memory_utilization;
+    bool batch_invariant; /* on CUDA; the CPU always is */
+    int64_t threads;      /* compute threads; 0: one per available core */
 
-    int64_t max_model_len; /* tokens; 0: what the model was trained for */
-    int64_t max_num_seqs;
-    int64_t max_num_batched_tokens; /* token budget of one step */
+    int64_t max_model_len;          /* tokens; 0: what the model was trained for */
+    int64_t max_num_seqs;           /* 0: by device */
+    int64_t max_num_batched_tokens; /* token budget of one step; 0: by device */
     int64_t block_size;             /* tokens per KV block */
-    int64_t kv_cache_memory_bytes;  /* 0: chosen from the memory at hand */
+    int64_t kv_cache_memory_bytes;  /* 0: chosen from the memory at hand; a card's is filled */
     char *kv_cache_dtype;           /* auto, f32, f16, bf16 */
     int64_t max_queued_requests;
     int64_t max_queued_tokens;

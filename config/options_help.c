@@ -16,6 +16,10 @@ static const char *placeholder(const struct option_spec *spec) {
         return "N";
     case OPTION_BYTES:
         return "BYTES";
+    case OPTION_FRACTION:
+        return "X";
+    case OPTION_FLAG:
+        return "";
     case OPTION_CHOICE:
         return "WORD";
     case OPTION_STRING:
@@ -32,6 +36,8 @@ static void format_range(const struct option_spec *spec, char out[static 80]) {
     if (spec->choices == NULL) {
         if (spec->type == OPTION_INTEGER || spec->type == OPTION_BYTES)
             snprintf(out, 80, "%" PRId64 " to %" PRId64, spec->minimum, spec->maximum);
+        if (spec->type == OPTION_FRACTION)
+            snprintf(out, 80, "%g to %g", (double)spec->minimum / 100, (double)spec->maximum / 100);
         return;
     }
     for (const char *c = spec->choices; *c != '\0' && length + 3 < 80; c++) {

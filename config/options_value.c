@@ -93,6 +93,37 @@ static int set_integer(const struct option_spec *spec, const char *text,
     return options_error(spec, text, origin, err, what);
 }
 
+/* Digits with at most one point between or before them. */
+static bool parse_fraction(const char *text, double *out) {
+    size_t whole = strspn(text, "0123456789");
+    size_t places = text[whole] == '.' ? strspn(text + whole + 1, "0123456789") : 0;
+    size_t length = whole + (text[whole] == '.' ? places + 1 : 0);
+    if (text[length] != '\0' || length > 32 || (places == 0 && length != whole) || length == 0)
+        return false;
+    *out = strtod(text, NULL);
+    return true;
+}
+
+static int set_fraction(const struct option_spec *spec, const char *text,
+                        const struct option_origin *origin, double *field, struct error *err) {
+    char what[80];
+    double value, least = (double)spec->minimum / 100, most = (double)spec->maximum / 100;
+    if (parse_fraction(text, &value) && value >= least && value <= most) {
+        *field = value;
+        return 0;
+    }
+    snprintf(what, sizeof(what), "must be a number from %g to %g", least, most);
+    return options_error(spec, text, origin, err, what);
+}
+
+static int set_flag(const struct option_spec *spec, const char *text,
+                    const struct option_origin *origin, bool *field, struct error *err) {
+    if (!is_choice("true false", text))
+        return options_error(spec, text, origin, err, "must be true or false");
+    *field = strcmp(text, "true") == 0;
+    return 0;
+}
+
 static bool is_metric_name(const char *text) {
     if (text[0] >= '0' && text[0] <= '9')
         return false;
@@ -157,6 +188,10 @@ int options_set(const struct option_spec *spec, const char *text,
     case OPTION_INTEGER:
     case OPTION_BYTES:
         return set_integer(spec, text, origin, field, err);
+    case OPTION_FRACTION:
+        return set_fraction(spec, text, origin, field, err);
+    case OPTION_FLAG:
+        return set_flag(spec, text, origin, field, err);
     case OPTION_CHOICE:
         if (is_choice(spec->choices, text))
             return set_string(text, field, err);

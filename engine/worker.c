@@ -1,18 +1,11 @@
 #include "engine/worker.h"
 
 #include "config/check.h"
-#include "engine/kv_budget.h"
-#include "kernels/backend.h"
-#include "models/llama.h"
-#include "models/weights.h"
+#include "engine/rank.h"
 
 #include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* The head runs over this many rows at a time. */
-#define MAX_LOGIT_ROWS 64
 
 enum worker_state {
     WORKER_STARTING,
@@ -34,81 +27,9 @@ struct worker {
     const struct batch *batch;
     struct step_result *result;
     struct error error; /* of starting, then of the last step */
-    struct worker_memory memory;
 
-    /* the thread's own */
-    struct backend *backend;
-    struct weights *weights;
-    struct kv_cache cache;
-    struct llama *llama;
+    struct rank rank; /* the thread's own; its `info` is read once it is IDLE */
 };
-
-static int create_cache(struct worker *worker, struct error *err) {
-    const struct model_config *model = &worker->model->config;
-    struct backend *backend = worker->backend;
-    struct kv_layout layout = {
-        .num_layers = model->num_layers,
-        .num_kv_heads = model->num_kv_heads,
-        .head_dim = model->head_dim,
-        .block_size = worker->config.block_size,
-        .dtype = worker->config.kv_dtype,
-    };
-    struct kv_budget budget = {
-        .block_bytes = kv_block_bytes(&layout),
-        .block_size = layout.block_size,
-        .max_model_len = worker->config.max_model_len,
-        .max_num_seqs = worker->config.max_num_seqs,
-        .memory_bytes = worker->config.kv_memory_bytes,
-    };
-    size_t total;
-    backend->ops->memory_info(backend, &budget.available_bytes, &total);
-    worker->cache.layout = layout;
-    if (kv_budget_blocks(&budget, &worker->cache.num_blocks, err) != 0)
-        return -1;
-    return backend->ops->buffer_alloc(
-        backend, (size_t)worker->cache.num_blocks * budget.block_bytes, &worker->cache.buffer, err);
-}
-
-static int load(struct worker *worker, struct error *err) {
-    const struct worker_config *config = &worker->config;
-    struct backend_config backend_config = {
-        .num_threads = config->num_threads,
-        .max_step_tokens = config->max_num_batched_tokens,
-        .max_step_seqs = config->max_num_seqs,
-    };
-    struct llama_limits limits = {
-        .max_step_tokens = config->max_num_batched_tokens,
-        .max_logit_rows =
-            config->max_num_seqs < MAX_LOGIT_ROWS ? config->max_num_seqs : MAX_LOGIT_ROWS,
-    };
-    worker->backend = backend_open(config->backend, &backend_config, err);
-    if (worker->backend == NULL)
-        return -1;
-    if (weights_load(worker->backend, worker->model, config->max_model_len, &worker->weights,
-                     err) != 0 ||
-        llama_create(worker->backend, &worker->model->config, worker->weights, &limits,
-                     &worker->llama, err) != 0)
-        return -1;
-    return create_cache(worker, err);
-}
-
-static void unload(struct worker *worker) {
-    llama_destroy(worker->llama);
-    if (worker->backend == NULL)
-        return;
-    worker->backend->ops->buffer_free(worker->backend, &worker->cache.buffer);
-    weights_free(worker->backend, worker->weights);
-    backend_close(worker->backend);
-}
-
-static void describe_memory(const struct worker *worker, struct worker_memory *out) {
-    out->weight_bytes = worker->weights->bytes;
-    out->workspace_bytes = llama_workspace_bytes(worker->llama);
-    out->kv_bytes = worker->cache.buffer.bytes;
-    out->num_blocks = worker->cache.num_blocks;
-    snprintf(out->backend, sizeof(out->backend), "%s (%s)", worker->backend->name,
-             worker->backend->description);
-}
 
 static void enter_locked(struct worker *worker, enum worker_state state) {
     worker->state = state;
@@ -117,13 +38,9 @@ static void enter_locked(struct worker *worker, enum worker_state state) {
 
 static void start_up(struct worker *worker) {
     struct error err = {0};
-    struct worker_memory memory = {0};
-    int status = load(worker, &err);
-    if (status == 0)
-        describe_memory(worker, &memory);
+    int status = rank_load(worker->model, &worker->config, &worker->rank, &err);
     pthread_mutex_lock(&worker->lock);
     worker->error = err;
-    worker->memory = memory;
     enter_locked(worker, status == 0 ? WORKER_IDLE : WORKER_FAILED);
     pthread_mutex_unlock(&worker->lock);
 }
@@ -139,13 +56,13 @@ static void *worker_thread(void *argument) {
             break;
         pthread_mutex_unlock(&worker->lock);
         struct error err = {0};
-        llama_forward(worker->llama, &worker->cache, worker->batch, worker->result, &err);
+        llama_forward(worker->rank.llama, &worker->rank.cache, worker->batch, worker->result, &err);
         pthread_mutex_lock(&worker->lock);
         worker->error = err;
         enter_locked(worker, WORKER_IDLE);
     }
     pthread_mutex_unlock(&worker->lock);
-    unload(worker);
+    rank_unload(&worker->rank);
     return NULL;
 }
 
@@ -171,7 +88,7 @@ static int start_thread(struct worker *worker, struct error *err) {
 }
 
 int worker_start(const struct model *model, const struct worker_config *config, struct worker **out,
-                 struct worker_memory *out_memory, struct error *err) {
+                 struct worker_info *out_info, struct error *err) {
     struct worker *worker = calloc(1, sizeof(*worker));
     if (worker == NULL)
         return error_set(err, ERROR_MEMORY, "no memory for a worker");
@@ -183,7 +100,7 @@ int worker_start(const struct model *model, const struct worker_config *config, 
         free_worker(worker);
         return -1;
     }
-    *out_memory = worker->memory;
+    *out_info = worker->rank.info;
     *out = worker;
     return 0;
 }

@@ -1,6 +1,5 @@
-/* One rank: a thread with its backend, its weights, its KV cache and the workspace of the forward
- * pass. Nothing of a rank is touched by any other thread, and everything it will ever need is
- * allocated before worker_start returns. */
+/* One rank (rank.h) and its thread. Nothing of a rank is touched by any other thread, and
+ * everything it will ever need is allocated before worker_start returns. */
 #ifndef QUIRE_ENGINE_WORKER_H
 #define QUIRE_ENGINE_WORKER_H
 
@@ -13,7 +12,7 @@ struct worker;
 
 /* Starts the thread and waits until it is ready. The model outlives the worker. */
 int worker_start(const struct model *model, const struct worker_config *config, struct worker **out,
-                 struct worker_memory *out_memory, struct error *err);
+                 struct worker_info *out_info, struct error *err);
 /* Hands the step over and returns at once; batch and result stay valid until worker_wait. */
 void worker_begin(struct worker *worker, const struct batch *batch, struct step_result *result);
 /* Sleeps until the step's result is complete. 0, or -1 with ERROR_DEVICE: no further step works. */

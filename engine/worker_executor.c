@@ -24,14 +24,13 @@ static void destroy(struct executor *executor) {
 }
 
 int worker_executor_create(const struct model *model, const struct worker_config *config,
-                           struct executor **out, struct worker_memory *out_memory,
-                           struct error *err) {
+                           struct executor **out, struct worker_info *out_info, struct error *err) {
     static const struct executor_ops ops = {.run = run, .destroy = destroy};
     struct worker_executor *executor = calloc(1, sizeof(*executor));
     if (executor == NULL)
         return error_set(err, ERROR_MEMORY, "no memory for the executor");
     executor->base.ops = &ops;
-    if (worker_start(model, config, &executor->worker, out_memory, err) != 0) {
+    if (worker_start(model, config, &executor->worker, out_info, err) != 0) {
         free(executor);
         return -1;
     }

@@ -6,30 +6,46 @@
 #include "engine/executor.h"
 #include "models/model.h"
 
+#include <stdbool.h>
+
 struct worker_config {
-    const char *backend; /* "cpu", "cpu-ref" */
-    int32_t num_threads; /* compute threads of the rank; 0: one per available core */
+    const char *device;            /* as backend_open names it; "auto": cuda, else cpu */
+    enum dtype dtype;              /* of a card's activations; DTYPE_COUNT: the model's */
+    bool batch_invariant;          /* of a card */
+    double gpu_memory_utilization; /* of a card */
+    int32_t num_threads;           /* of a CPU; 0: one per available core */
     int32_t max_model_len;
-    int32_t max_num_seqs;
-    int32_t max_num_batched_tokens;
+    int32_t max_num_seqs;           /* 0: by device */
+    int32_t max_num_batched_tokens; /* 0: by device */
     int32_t block_size;
-    enum dtype kv_dtype;
+    enum dtype kv_dtype;    /* DTYPE_COUNT: the model's, on a card its activations' */
     size_t kv_memory_bytes; /* 0: chosen from the memory at hand */
 };
 
-/* One line per part, for the memory table printed at start. */
-struct worker_memory {
-    size_t weight_bytes;
-    size_t workspace_bytes;
-    size_t kv_bytes;
+/* What a worker became: limits and formats that were left to it, and memory by part, for the table
+ * printed at start. */
+struct worker_info {
+    char device[32];       /* "cpu", "cuda" */
+    char description[128]; /* for people: instruction set, threads; card */
+    char why_cpu[512];     /* why "auto" is not cuda; empty otherwise */
+    bool is_card;          /* its memory is its own */
+    bool batch_invariant;
+    enum dtype activation_dtype;
+    enum dtype kv_dtype;
+    int32_t max_num_seqs;
+    int32_t max_num_batched_tokens;
     int32_t num_blocks;
-    char backend[160]; /* name and description */
+    size_t weight_bytes;
+    size_t workspace_bytes; /* of the forward pass and of the backend's operations */
+    size_t kv_bytes;
+    size_t overhead_bytes; /* of a card: driver, libraries and other processes */
+    size_t free_bytes;     /* of a card */
 };
 
 /* The model outlives the executor. Returns once every rank has loaded its weights and allocated all
- * it will ever need. */
+ * it will ever need. ERROR_CONFIG: the device is not there, or an option does not suit it;
+ * ERROR_MEMORY: which part does not fit, how much is missing and what helps. */
 int worker_executor_create(const struct model *model, const struct worker_config *config,
-                           struct executor **out, struct worker_memory *out_memory,
-                           struct error *err);
+                           struct executor **out, struct worker_info *out_info, struct error *err);
 
 #endif

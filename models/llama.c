@@ -21,7 +21,6 @@ struct llama {
     const struct model_config *config;
     const struct weights *weights;
     struct llama_limits limits;
-    int32_t q_width;         /* num_heads * head_dim */
     struct buffer hidden;    /* [max_step_tokens, hidden] */
     struct buffer narrow;    /* [max_step_tokens, max(hidden, q_width, intermediate)] */
     struct buffer wide;      /* [max_step_tokens, max(qkv width, 2 * intermediate)] */
@@ -33,29 +32,58 @@ static int32_t larger(int32_t a, int32_t b) {
     return a > b ? a : b;
 }
 
-static int alloc_rows(struct llama *llama, int32_t rows, int32_t width, enum dtype dtype,
-                      struct buffer *out, struct error *err) {
-    size_t bytes;
-    if (!checked_mul((size_t)rows, dtype_row_bytes(dtype, (size_t)width), &bytes))
-        return error_set(err, ERROR_MEMORY, "a workspace of %d x %d elements is too large", rows,
-                         width);
-    return llama->backend->ops->buffer_alloc(llama->backend, bytes, out, err);
+/* In elements; the first NUM_ACTIVATIONS are of the backend's activation type, the logits float. */
+enum workspace_part { HIDDEN, NARROW, WIDE, HEAD_ROWS, NUM_ACTIVATIONS, LOGITS = NUM_ACTIVATIONS };
+#define NUM_WORKSPACE_PARTS (NUM_ACTIVATIONS + 1)
+
+/* False when the sizes do not fit memory addresses. */
+static bool measure_workspace(const struct model_config *config, enum dtype activation_dtype,
+                              const struct llama_limits *limits,
+                              size_t out_bytes[static NUM_WORKSPACE_PARTS]) {
+    int32_t hidden = config->hidden_size, ffn = config->intermediate_size;
+    int32_t q_width = config->num_heads * config->head_dim;
+    int32_t qkv_width = q_width + 2 * config->num_kv_heads * config->head_dim;
+    const int32_t widths[NUM_WORKSPACE_PARTS] = {
+        [HIDDEN] = hidden,
+        [NARROW] = larger(larger(hidden, q_width), ffn),
+        [WIDE] = larger(qkv_width, 2 * ffn),
+        [HEAD_ROWS] = hidden,
+        [LOGITS] = config->vocab_size,
+    };
+    for (int i = 0; i < NUM_WORKSPACE_PARTS; i++) {
+        enum dtype dtype = i < NUM_ACTIVATIONS ? activation_dtype : DTYPE_F32;
+        int32_t rows = i < HEAD_ROWS ? limits->max_step_tokens : limits->max_logit_rows;
+        if (!checked_mul((size_t)rows, dtype_row_bytes(dtype, (size_t)widths[i]), &out_bytes[i]))
+            return false;
+    }
+    return true;
+}
+
+size_t llama_workspace_needed(const struct model_config *config, enum dtype activation_dtype,
+                              const struct llama_limits *limits) {
+    size_t bytes[NUM_WORKSPACE_PARTS], sum = 0;
+    if (!measure_workspace(config, activation_dtype, limits, bytes))
+        return SIZE_MAX;
+    for (int i = 0; i < NUM_WORKSPACE_PARTS; i++)
+        if (!checked_add(sum, bytes[i], &sum))
+            return SIZE_MAX;
+    return sum;
 }
 
 static int alloc_workspace(struct llama *llama, struct error *err) {
-    const struct model_config *config = llama->config;
-    enum dtype dtype = llama->backend->activation_dtype;
-    int32_t tokens = llama->limits.max_step_tokens, rows = llama->limits.max_logit_rows;
-    int32_t hidden = config->hidden_size, ffn = config->intermediate_size;
-    int32_t qkv_width = llama->q_width + 2 * config->num_kv_heads * config->head_dim;
-    int32_t narrow = larger(larger(hidden, llama->q_width), ffn);
-    int32_t wide = larger(qkv_width, 2 * ffn);
-    if (alloc_rows(llama, tokens, hidden, dtype, &llama->hidden, err) != 0 ||
-        alloc_rows(llama, tokens, narrow, dtype, &llama->narrow, err) != 0 ||
-        alloc_rows(llama, tokens, wide, dtype, &llama->wide, err) != 0 ||
-        alloc_rows(llama, rows, hidden, dtype, &llama->head_rows, err) != 0)
-        return -1;
-    return alloc_rows(llama, rows, config->vocab_size, DTYPE_F32, &llama->logits, err);
+    struct backend *b = llama->backend;
+    struct buffer *buffers[NUM_WORKSPACE_PARTS] = {
+        [HIDDEN] = &llama->hidden,       [NARROW] = &llama->narrow, [WIDE] = &llama->wide,
+        [HEAD_ROWS] = &llama->head_rows, [LOGITS] = &llama->logits,
+    };
+    size_t bytes[NUM_WORKSPACE_PARTS];
+    if (!measure_workspace(llama->config, b->activation_dtype, &llama->limits, bytes))
+        return error_set(err, ERROR_MEMORY, "the workspace of a step of %d tokens is too large",
+                         llama->limits.max_step_tokens);
+    for (int i = 0; i < NUM_WORKSPACE_PARTS; i++)
+        if (b->ops->buffer_alloc(b, bytes[i], buffers[i], err) != 0)
+            return -1;
+    return b->ops->synchronize(b, err);
 }
 
 int llama_create(struct backend *backend, const struct model_config *config,
@@ -69,7 +97,6 @@ int llama_create(struct backend *backend, const struct model_config *config,
     llama->config = config;
     llama->weights = weights;
     llama->limits = *limits;
-    llama->q_width = config->num_heads * config->head_dim;
     if (alloc_workspace(llama, err) != 0) {
         llama_destroy(llama);
         return -1;

@@ -17,11 +17,15 @@ struct llama_limits {
                                batch works, in chunks of this workspace */
 };
 
-/* Does not take ownership of its arguments; they outlive the llama. */
+/* Does not take ownership of its arguments; they outlive the llama. ERROR_MEMORY when the workspace
+ * does not fit, ERROR_DEVICE when the device failed. */
 int llama_create(struct backend *backend, const struct model_config *config,
                  const struct weights *weights, const struct llama_limits *limits,
                  struct llama **out, struct error *err);
 void llama_destroy(struct llama *llama); /* accepts NULL */
+/* What llama_create takes of the device's memory; SIZE_MAX when that cannot be. */
+size_t llama_workspace_needed(const struct model_config *config, enum dtype activation_dtype,
+                              const struct llama_limits *limits);
 size_t llama_workspace_bytes(const struct llama *llama);
 
 /* Runs one step: writes the new tokens' keys and values into the cache and fills result->rows for

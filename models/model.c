@@ -49,3 +49,7 @@ enum dtype model_default_kv_dtype(const struct model *model) {
     enum dtype main = model_main_dtype(model);
     return main == DTYPE_F32 || main == DTYPE_BF16 ? main : DTYPE_F16;
 }
+
+enum dtype model_default_activation_dtype(const struct model *model) {
+    return model_main_dtype(model) == DTYPE_F16 ? DTYPE_F16 : DTYPE_BF16;
+}

@@ -45,6 +45,8 @@ void model_close(struct model *model);
 enum dtype model_main_dtype(const struct model *model);
 /* KV element type for --kv-cache-dtype auto: F32 for F32 models, BF16 for BF16, else F16. */
 enum dtype model_default_kv_dtype(const struct model *model);
+/* 16-bit element type to compute with on a card for --dtype auto: F16 for F16 models, else BF16. */
+enum dtype model_default_activation_dtype(const struct model *model);
 
 /* `quire inspect`: what the file is, its sizes, tokenizer, and the KV bytes per token. */
 void model_print(const struct model *model, FILE *out);

@@ -235,6 +235,19 @@ static int load_all(struct loader *l, int32_t max_model_len) {
     return load_rope_table(l, max_model_len);
 }
 
+size_t weights_needed(const struct model *model, int32_t max_model_len, enum dtype dtype) {
+    const struct model_config *config = &model->config;
+    size_t bytes = (size_t)max_model_len * (size_t)config->rotary_dim * sizeof(float);
+    for (size_t i = 0; i < tensor_file_num_tensors(model->file); i++) {
+        const struct tensor_info *tensor = tensor_file_tensor(model->file, i);
+        size_t elements = 1;
+        for (int d = 0; d < tensor->num_dims; d++)
+            elements *= (size_t)tensor->shape[d];
+        bytes += dtype_row_bytes(tensor->num_dims > 1 ? dtype : DTYPE_F32, elements);
+    }
+    return bytes;
+}
+
 int weights_load(struct backend *backend, const struct model *model, int32_t max_model_len,
                  struct weights **out, struct error *err) {
     CHECK(max_model_len > 0);
@@ -247,6 +260,8 @@ int weights_load(struct backend *backend, const struct model *model, int32_t max
         status = error_set(err, ERROR_MEMORY, "no memory for %zu tensors", num_tensors);
     else
         status = load_all(&loader, max_model_len);
+    if (status == 0)
+        status = backend->ops->synchronize(backend, err);
     free(loader.bound);
     if (status != 0) {
         weights_free(backend, loader.weights);

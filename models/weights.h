@@ -25,7 +25,10 @@ struct weights {
     size_t bytes;                 /* device memory taken, for the memory table */
 };
 
-/* max_model_len bounds the rope table. */
+/* Device memory that the weights take on a device that holds every matrix as `dtype`. */
+size_t weights_needed(const struct model *model, int32_t max_model_len, enum dtype dtype);
+/* max_model_len bounds the rope table. Returns when the device holds everything: ERROR_MODEL,
+ * ERROR_MEMORY, or ERROR_DEVICE when the device failed. */
 int weights_load(struct backend *backend, const struct model *model, int32_t max_model_len,
                  struct weights **out, struct error *err);
 /* Accepts NULL. */

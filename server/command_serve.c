@@ -38,7 +38,7 @@ struct serve {
     struct options options;
     struct model *model;
     struct executor *executor;
-    struct worker_memory memory;
+    struct worker_info worker;
     int32_t max_model_len;
     int wake_fd;
     struct listen_socket socket;
@@ -46,7 +46,7 @@ struct serve {
     struct auth *auth;
     char model_name[256];   /* the file's stem */
     char *default_names[1]; /* -> model_name */
-    char fingerprint[64];
+    char fingerprint[128];
     struct api_context context;
     struct http_server *http;
 };
@@ -78,14 +78,20 @@ static enum log_level parse_log_level(const char *name) {
     return (enum log_level)level;
 }
 
-static enum dtype kv_dtype(const char *name, const struct model *model) {
-    if (strcmp(name, "f32") == 0)
-        return DTYPE_F32;
-    if (strcmp(name, "f16") == 0)
-        return DTYPE_F16;
-    if (strcmp(name, "bf16") == 0)
-        return DTYPE_BF16;
-    return model_default_kv_dtype(model);
+/* DTYPE_COUNT for "auto". */
+static enum dtype parse_dtype(const char *name) {
+    static const struct {
+        const char *name;
+        enum dtype dtype;
+    } names[] = {{"f32", DTYPE_F32},
+                 {"f16", DTYPE_F16},
+                 {"bf16", DTYPE_BF16},
+                 {"float16", DTYPE_F16},
+                 {"bfloat16", DTYPE_BF16}};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (strcmp(name, names[i].name) == 0)
+            return names[i].dtype;
+    return DTYPE_COUNT;
 }
 
 static int open_model(struct serve *serve, struct error *err) {
@@ -109,16 +115,23 @@ static int open_model(struct serve *serve, struct error *err) {
 static int open_executor(struct serve *serve, struct error *err) {
     const struct options *options = &serve->options;
     const struct worker_config config = {
-        .backend = "cpu",
+        .device = options->device,
+        .dtype = parse_dtype(options->dtype),
+        .batch_invariant = options->batch_invariant,
+        .gpu_memory_utilization = options->gpu_memory_utilization,
         .num_threads = (int32_t)options->threads,
         .max_model_len = serve->max_model_len,
         .max_num_seqs = (int32_t)options->max_num_seqs,
         .max_num_batched_tokens = (int32_t)options->max_num_batched_tokens,
         .block_size = (int32_t)options->block_size,
-        .kv_dtype = kv_dtype(options->kv_cache_dtype, serve->model),
+        .kv_dtype = parse_dtype(options->kv_cache_dtype),
         .kv_memory_bytes = (size_t)options->kv_cache_memory_bytes,
     };
-    return worker_executor_create(serve->model, &config, &serve->executor, &serve->memory, err);
+    if (worker_executor_create(serve->model, &config, &serve->executor, &serve->worker, err) != 0)
+        return -1;
+    if (config.dtype != DTYPE_COUNT && !serve->worker.is_card)
+        log_warning("dtype %s has no effect: the CPU computes in float", options->dtype);
+    return 0;
 }
 
 static int open_socket(struct serve *serve, struct error *err) {
@@ -144,11 +157,11 @@ static void wake_http(void *context) {
 static int start_engine(struct serve *serve, struct error *err) {
     const struct options *options = &serve->options;
     const struct engine_config config = {
-        .max_num_seqs = (int32_t)options->max_num_seqs,
-        .max_num_batched_tokens = (int32_t)options->max_num_batched_tokens,
+        .max_num_seqs = serve->worker.max_num_seqs,
+        .max_num_batched_tokens = serve->worker.max_num_batched_tokens,
         .max_model_len = serve->max_model_len,
         .block_size = (int32_t)options->block_size,
-        .num_blocks = serve->memory.num_blocks,
+        .num_blocks = serve->worker.num_blocks,
         .max_queued_requests = (int32_t)options->max_queued_requests,
         .max_queued_tokens = options->max_queued_tokens,
         .stall_timeout_ms = STALL_TIMEOUT_MS,
@@ -178,12 +191,21 @@ static void set_model_name(struct serve *serve) {
     serve->default_names[0] = serve->model_name;
 }
 
+/* Equal fingerprints promise equal bytes for equal seeds, so whatever changes the numbers is in it.
+ * Without batch invariance there is no such promise. */
+static void set_fingerprint(struct serve *serve) {
+    const struct worker_info *worker = &serve->worker;
+    snprintf(serve->fingerprint, sizeof(serve->fingerprint), "quire-%s-%s-%s-%s-%s%s",
+             QUIRE_VERSION, dtype_name(model_main_dtype(serve->model)), worker->device,
+             dtype_name(worker->activation_dtype), dtype_name(worker->kv_dtype),
+             worker->batch_invariant ? "" : "-variant");
+}
+
 static void set_context(struct serve *serve) {
     const struct options *options = &serve->options;
     bool has_names = options->served_model_names.count > 0;
     set_model_name(serve);
-    snprintf(serve->fingerprint, sizeof(serve->fingerprint), "quire-" QUIRE_VERSION "-%s",
-             dtype_name(model_main_dtype(serve->model)));
+    set_fingerprint(serve);
     serve->context = (struct api_context){
         .tokenizer = serve->model->tokenizer,
         .model_names = has_names ? options->served_model_names.items : serve->default_names,
@@ -206,7 +228,7 @@ static struct http_server_config http_config(const struct serve *serve) {
         .listen_fd = serve->socket.fd,
         .wake_fd = serve->wake_fd,
         .max_connections = options->max_connections,
-        .max_calls = options->max_num_seqs + options->max_queued_requests,
+        .max_calls = serve->worker.max_num_seqs + options->max_queued_requests,
         .max_body_bytes = (size_t)options->max_body_bytes,
         .shutdown_timeout_ms = options->shutdown_timeout * 1000,
         .metrics_prefix = options->metrics_prefix,
@@ -222,19 +244,33 @@ static int start_http(struct serve *serve, struct error *err) {
                               err);
 }
 
+static double mib(size_t bytes) {
+    return (double)bytes / (1 << 20);
+}
+
+/* One line per part. */
 static void log_memory(const struct serve *serve) {
-    const struct worker_memory *memory = &serve->memory;
+    const struct worker_info *worker = &serve->worker;
     const struct http_server_config config = http_config(serve);
-    const double mib = 1 << 20;
     long long block_size = (long long)serve->options.block_size;
-    log_info("device     %s", memory->backend);
-    log_info("weights    %8.1f MiB", (double)memory->weight_bytes / mib);
-    log_info("KV cache   %8.1f MiB = %d blocks of %lld = %lld tokens",
-             (double)memory->kv_bytes / mib, memory->num_blocks, block_size,
-             memory->num_blocks * block_size);
-    log_info("workspace  %8.1f MiB", (double)memory->workspace_bytes / mib);
+    log_info("device     %s (%s), %s%s", worker->device, worker->description,
+             dtype_name(worker->activation_dtype),
+             worker->is_card && worker->batch_invariant ? ", batch invariant" : "");
+    if (worker->why_cpu[0] != '\0')
+        log_info("           not cuda, because %s", worker->why_cpu);
+    log_info("weights    %8.1f MiB", mib(worker->weight_bytes));
+    log_info("workspace  %8.1f MiB for steps of %d tokens, %d sequences",
+             mib(worker->workspace_bytes), worker->max_num_batched_tokens, worker->max_num_seqs);
+    if (worker->is_card)
+        log_info("overhead   %8.1f MiB driver, libraries, other processes; after the largest step",
+                 mib(worker->overhead_bytes));
+    log_info("KV cache   %8.1f MiB = %d blocks of %lld = %lld tokens in %s", mib(worker->kv_bytes),
+             worker->num_blocks, block_size, worker->num_blocks * block_size,
+             dtype_name(worker->kv_dtype));
+    if (worker->is_card)
+        log_info("left free  %8.1f MiB", mib(worker->free_bytes));
     log_info("HTTP       %8.1f MiB at most, %lld connections",
-             (double)http_server_memory_bytes(&config) / mib, (long long)config.max_connections);
+             mib(http_server_memory_bytes(&config)), (long long)config.max_connections);
 }
 
 /* The steps of starting, in order. */

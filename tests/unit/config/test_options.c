@@ -88,8 +88,11 @@ static void test_defaults(void **state) {
     assert_string_equal(options.device, "auto");
     assert_int_equal(options.threads, 0);
     assert_int_equal(options.max_model_len, 0);
-    assert_int_equal(options.max_num_seqs, 64);
-    assert_int_equal(options.max_num_batched_tokens, 512);
+    assert_string_equal(options.dtype, "auto");
+    assert_true(options.gpu_memory_utilization == 0.9);
+    assert_false(options.batch_invariant);
+    assert_int_equal(options.max_num_seqs, 0);
+    assert_int_equal(options.max_num_batched_tokens, 0);
     assert_int_equal(options.block_size, 16);
     assert_int_equal(options.kv_cache_memory_bytes, 0);
     assert_string_equal(options.kv_cache_dtype, "auto");
@@ -148,6 +151,43 @@ static void test_sizes(void **state) {
                        WORDS("kv-cache-memory-bytes", "command line", "K, M, G"));
 }
 
+static void test_fractions(void **state) {
+    static const struct {
+        char *text;
+        double value;
+    } good[] = {{"0.1", 0.1}, {"1", 1}, {"1.0", 1}, {".5", 0.5}, {"0.875", 0.875}};
+    for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
+        struct options options;
+        assert_int_equal(
+            load(WORDS(MODEL, "--gpu-memory-utilization", good[i].text), NO_WORDS, &options, NULL),
+            0);
+        assert_true(options.gpu_memory_utilization == good[i].value);
+        options_finish(&options);
+    }
+    static char *const bad[] = {
+        "0",   "0.099", "1.01", "-0.5", "",
+        ".",   "1.",    "0x1",  "nan",  "5e-1",
+        "0,5", "90%",   " 1",   "0.5 ", "0.50000000000000000000000000000000000000"};
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+        assert_refused(WORDS(MODEL, "--gpu-memory-utilization", bad[i]), NO_WORDS,
+                       WORDS("gpu-memory-utilization", "0.1 to 1"));
+}
+
+static void test_flags_without_a_value(void **state) {
+    struct options options;
+    assert_int_equal(load(WORDS("--batch-invariant", MODEL), NO_WORDS, &options, NULL), 0);
+    assert_true(options.batch_invariant);
+    options_finish(&options);
+    assert_int_equal(load(WORDS(MODEL, "--batch-invariant=false"),
+                          WORDS("QUIRE_BATCH_INVARIANT=true"), &options, NULL),
+                     0);
+    assert_false(options.batch_invariant);
+    options_finish(&options);
+    assert_refused(WORDS(MODEL, "--batch-invariant=1"), NO_WORDS,
+                   WORDS("batch-invariant", "true or false"));
+    assert_refused(WORDS(MODEL, "--batch-invariant", "true"), NO_WORDS, WORDS("unexpected"));
+}
+
 static void test_precedence(void **state) {
     static const char yaml[] = "port: 1\nmax_num_seqs: 2\nhost: file\nlog-level: debug\n"
                                "api-key: [f1, f2]\nserved-model-name: one\n";
@@ -176,13 +216,13 @@ static void test_precedence(void **state) {
 
 static void test_bad_flags(void **state) {
     assert_refused(NO_WORDS, NO_WORDS, WORDS("model", "missing", "--model PATH"));
-    assert_refused(WORDS(MODEL, "--max-num-seqs", "0"), NO_WORDS,
-                   WORDS("option max-num-seqs", "\"0\"", "command line", "1 to 1024"));
+    assert_refused(WORDS(MODEL, "--max-connections", "0"), NO_WORDS,
+                   WORDS("option max-connections", "\"0\"", "command line", "1 to 65536"));
     assert_refused(WORDS(MODEL, "--port", "65536"), NO_WORDS, WORDS("port", "0 to 65535"));
     assert_refused(WORDS(MODEL, "--port", "80x"), NO_WORDS, WORDS("port", "\"80x\""));
     assert_refused(WORDS(MODEL, "--port", "1K"), NO_WORDS, WORDS("port", "whole number"));
     assert_refused(WORDS(MODEL, "--block-size", "24"), NO_WORDS, WORDS("16 32 64"));
-    assert_refused(WORDS(MODEL, "--device", "tpu"), NO_WORDS, WORDS("device", "auto cpu"));
+    assert_refused(WORDS(MODEL, "--device", "tpu"), NO_WORDS, WORDS("device", "auto cuda cpu"));
     assert_refused(WORDS(MODEL, "--device", "auto cpu"), NO_WORDS, WORDS("device"));
     assert_refused(WORDS(MODEL, "--port"), NO_WORDS, WORDS("port", "needs a value"));
     assert_refused(WORDS("--model", "--port", "1"), NO_WORDS, WORDS("model", "needs a value"));
@@ -243,16 +283,27 @@ static void test_bad_environment(void **state) {
     assert_refused(WORDS(MODEL), WORDS("QUIRE_PORT="), WORDS("port", "environment"));
 }
 
+static void test_variables_of_others(void **state) {
+    struct options options;
+    assert_int_equal(
+        load(WORDS(MODEL), WORDS("QUIRE_TEST_MODEL=x", "QUIRE_CUDASIM_MEMORY=1"), &options, NULL),
+        0);
+    options_finish(&options);
+    assert_refused(WORDS(MODEL), WORDS("QUIRE_CUDASIM=1"), WORDS("QUIRE_CUDASIM"));
+}
+
 static void test_yaml_forms(void **state) {
     static const char yaml[] =
         "# comment\nmax_body-bytes: 2M\nserved-model-name:\n  - a\n  - 'b c'\n"
-        "host: \"::1\"\n";
+        "host: \"::1\"\nbatch-invariant: true\ngpu-memory-utilization: 0.5\n";
     struct options options;
     assert_int_equal(load_yaml(yaml, strlen(yaml), &options, NULL), 0);
     assert_int_equal(options.max_body_bytes, 2 << 20);
     assert_int_equal(options.served_model_names.count, 2);
     assert_string_equal(options.served_model_names.items[1], "b c");
     assert_string_equal(options.host, "::1");
+    assert_true(options.batch_invariant);
+    assert_true(options.gpu_memory_utilization == 0.5);
     options_finish(&options);
     assert_int_equal(load_yaml("# nothing\n", 10, &options, NULL), 0);
     options_finish(&options);
@@ -336,6 +387,9 @@ static void test_sample_file_comments(void **state) {
     assert_int_equal(sample.max_queued_tokens, plain.max_queued_tokens);
     assert_int_equal(sample.max_num_batched_tokens, plain.max_num_batched_tokens);
     assert_int_equal(sample.max_num_seqs, plain.max_num_seqs);
+    assert_string_equal(sample.dtype, plain.dtype);
+    assert_true(sample.gpu_memory_utilization == plain.gpu_memory_utilization);
+    assert_true(sample.batch_invariant == plain.batch_invariant);
     options_finish(&sample);
     options_finish(&plain);
 }
@@ -343,7 +397,9 @@ static void test_sample_file_comments(void **state) {
 static void test_help(void **state) {
     const char *help = options_help();
     assert_non_null(strstr(help, "--max-num-seqs N"));
-    assert_non_null(strstr(help, "1 to 1024; default 64"));
+    assert_non_null(strstr(help, "0 to 1024; default 0"));
+    assert_non_null(strstr(help, "--gpu-memory-utilization X"));
+    assert_non_null(strstr(help, "0.1 to 1; default 0.9"));
     assert_non_null(strstr(help, "error, warning, info, debug; default info"));
     assert_ptr_equal(help, options_help());
 }
@@ -353,6 +409,8 @@ int main(void) {
         cmocka_unit_test(test_defaults),
         cmocka_unit_test(test_flag_forms),
         cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_fractions),
+        cmocka_unit_test(test_flags_without_a_value),
         cmocka_unit_test(test_precedence),
         cmocka_unit_test(test_bad_flags),
         cmocka_unit_test(test_overridden_value_is_checked_too),
@@ -360,6 +418,7 @@ int main(void) {
         cmocka_unit_test(test_long_value_is_cut),
         cmocka_unit_test(test_list_is_bounded),
         cmocka_unit_test(test_bad_environment),
+        cmocka_unit_test(test_variables_of_others),
         cmocka_unit_test(test_yaml_forms),
         cmocka_unit_test(test_bad_yaml),
         cmocka_unit_test(test_huge_file),

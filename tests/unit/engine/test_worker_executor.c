@@ -20,7 +20,7 @@
 struct fixture {
     struct model *model;
     struct executor *executor;
-    struct worker_memory memory;
+    struct worker_info info;
     struct engine *engine;
 };
 
@@ -29,7 +29,7 @@ static void wake(void *context) {
 
 static struct worker_config small_config(size_t kv_memory_bytes) {
     return (struct worker_config){
-        .backend = "cpu-ref",
+        .device = "cpu-ref",
         .num_threads = 1,
         .max_model_len = MAX_MODEL_LEN,
         .max_num_seqs = NUM_REQUESTS,
@@ -44,14 +44,14 @@ static void start(struct fixture *f, size_t kv_memory_bytes) {
     struct error err = {0};
     struct worker_config worker = small_config(kv_memory_bytes);
     if (model_open(MODEL_PATH, &f->model, &err) != 0 ||
-        worker_executor_create(f->model, &worker, &f->executor, &f->memory, &err) != 0)
+        worker_executor_create(f->model, &worker, &f->executor, &f->info, &err) != 0)
         fail_msg("%s", err.message);
     struct engine_config config = {
         .max_num_seqs = worker.max_num_seqs,
         .max_num_batched_tokens = worker.max_num_batched_tokens,
         .max_model_len = MAX_MODEL_LEN,
         .block_size = worker.block_size,
-        .num_blocks = f->memory.num_blocks,
+        .num_blocks = f->info.num_blocks,
         .max_queued_requests = 100,
         .max_queued_tokens = 10000,
         .wake = wake,
@@ -148,9 +148,9 @@ static uint64_t run(size_t kv_memory_bytes, int first, int count, struct answer 
 static size_t sequence_bytes(void) {
     struct fixture f;
     start(&f, 0);
-    size_t bytes = f.memory.kv_bytes / NUM_REQUESTS;
-    assert_int_equal(f.memory.num_blocks, NUM_REQUESTS * MAX_MODEL_LEN / 16);
-    assert_true(f.memory.weight_bytes > 0 && f.memory.workspace_bytes > 0);
+    size_t bytes = f.info.kv_bytes / NUM_REQUESTS;
+    assert_int_equal(f.info.num_blocks, NUM_REQUESTS * MAX_MODEL_LEN / 16);
+    assert_true(f.info.weight_bytes > 0 && f.info.workspace_bytes > 0);
     stop(&f);
     return bytes;
 }
@@ -168,11 +168,11 @@ static void test_alone_together_and_preempted(void **state) {
 static void test_too_little_memory(void **state) {
     struct model *model;
     struct executor *executor = NULL;
-    struct worker_memory memory;
+    struct worker_info info;
     struct error err = {0};
     struct worker_config config = small_config(1000);
     assert_int_equal(model_open(MODEL_PATH, &model, &err), 0);
-    assert_int_equal(worker_executor_create(model, &config, &executor, &memory, &err), -1);
+    assert_int_equal(worker_executor_create(model, &config, &executor, &info, &err), -1);
     assert_int_equal(err.code, ERROR_CONFIG);
     assert_non_null(strstr(err.message, "--kv-cache-memory-bytes"));
     assert_null(executor);

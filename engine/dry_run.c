@@ -1,0 +1,134 @@
+#include "engine/dry_run.h"
+
+#include "config/checked.h"
+#include "engine/block_table.h"
+
+#include <stdlib.h>
+
+/* Arrays of a step; zeros mean token 0, block 0. */
+struct arrays {
+    int32_t *token_ids;
+    int32_t *positions;
+    int32_t *slot_mapping;
+    int32_t *query_start;
+    int32_t *context_lens;
+    int32_t *block_tables;
+    int32_t *logit_rows;
+    struct sample_row *rows;
+    struct sample_output *outputs;
+};
+
+static void free_arrays(struct arrays *a) {
+    free(a->token_ids);
+    free(a->positions);
+    free(a->slot_mapping);
+    free(a->query_start);
+    free(a->context_lens);
+    free(a->block_tables);
+    free(a->logit_rows);
+    free(a->rows);
+    free(a->outputs);
+}
+
+static int alloc_arrays(struct arrays *a, const struct batch_limits *limits, size_t table_width,
+                        struct error *err) {
+    size_t tokens = (size_t)limits->max_num_batched_tokens, seqs = (size_t)limits->max_num_seqs;
+    size_t table_entries;
+    *a = (struct arrays){
+        .token_ids = calloc(tokens, sizeof(int32_t)),
+        .positions = calloc(tokens, sizeof(int32_t)),
+        .slot_mapping = calloc(tokens, sizeof(int32_t)),
+        .query_start = calloc(seqs + 1, sizeof(int32_t)),
+        .context_lens = calloc(seqs, sizeof(int32_t)),
+        .logit_rows = calloc(seqs, sizeof(int32_t)),
+        .rows = calloc(seqs, sizeof(struct sample_row)),
+        .outputs = calloc(seqs, sizeof(struct sample_output)),
+    };
+    if (checked_mul(seqs, table_width, &table_entries))
+        a->block_tables = calloc(table_entries, sizeof(int32_t));
+    if (a->token_ids != NULL && a->positions != NULL && a->slot_mapping != NULL &&
+        a->query_start != NULL && a->context_lens != NULL && a->block_tables != NULL &&
+        a->logit_rows != NULL && a->rows != NULL && a->outputs != NULL)
+        return 0;
+    free_arrays(a);
+    return error_set(err, ERROR_MEMORY, "no memory for the arrays of a step of %d tokens",
+                     limits->max_num_batched_tokens);
+}
+
+static const struct sample_row every_feature = {
+    .target = SAMPLE_NO_TARGET,
+    .num_logprobs = SAMPLE_MAX_LOGPROBS,
+    .temperature = 0.7F,
+    .top_p = 0.9F,
+    .min_p = 0.01F,
+    .top_k = 50,
+    .repetition_penalty = 1.1F,
+    .frequency_penalty = 0.1F,
+    .presence_penalty = 0.1F,
+    .num_counts = 1,
+    .num_biases = 1,
+};
+
+/* Shares num_tokens out as evenly as it goes. */
+static void fill(struct arrays *a, const struct batch_limits *limits, int32_t num_tokens) {
+    int32_t each = num_tokens / limits->max_num_seqs, more = num_tokens % limits->max_num_seqs;
+    int32_t token = 0;
+    for (int32_t s = 0; s < limits->max_num_seqs; s++) {
+        int32_t count = each + (s < more);
+        a->context_lens[s] = s == 0 ? limits->max_model_len : count;
+        for (int32_t i = 0; i < count; i++, token++) {
+            a->positions[token] = a->context_lens[s] - count + i;
+            a->slot_mapping[token] = a->positions[token] % limits->block_size;
+        }
+        a->query_start[s + 1] = token;
+        a->logit_rows[s] = token - 1;
+        a->rows[s] = every_feature;
+    }
+}
+
+static int run_step(struct llama *llama, struct kv_cache *cache, const struct batch_limits *limits,
+                    const struct arrays *a, int32_t num_tokens, struct error *err) {
+    static const struct token_count count = {.token = 0, .output_count = 1};
+    static const struct token_bias bias = {.token = 0, .bias = 1.0F};
+    const struct batch batch = {
+        .inputs = {.num_tokens = num_tokens,
+                   .num_seqs = limits->max_num_seqs,
+                   .max_blocks_per_seq =
+                       block_table_blocks_for(limits->max_model_len, limits->block_size),
+                   .token_ids = a->token_ids,
+                   .positions = a->positions,
+                   .slot_mapping = a->slot_mapping,
+                   .query_start = a->query_start,
+                   .context_lens = a->context_lens,
+                   .block_tables = a->block_tables},
+        .num_rows = limits->max_num_seqs,
+        .logit_rows = a->logit_rows,
+        .sample_rows = a->rows,
+        .num_counts = 1,
+        .token_counts = &count,
+        .num_biases = 1,
+        .token_biases = &bias,
+    };
+    struct step_result result = {.rows = a->outputs};
+    return llama_forward(llama, cache, &batch, &result, err);
+}
+
+int dry_run(struct llama *llama, struct kv_cache *cache, const struct batch_limits *limits,
+            struct error *err) {
+    int32_t table_width = block_table_blocks_for(limits->max_model_len, limits->block_size);
+    int64_t most = (int64_t)limits->max_num_seqs * limits->max_model_len;
+    int32_t largest = limits->max_num_batched_tokens;
+    if (largest > most)
+        largest = (int32_t)most;
+    struct arrays arrays;
+    if (alloc_arrays(&arrays, limits, (size_t)table_width, err) != 0)
+        return -1;
+    const int32_t steps[] = {largest, limits->max_num_seqs};
+    int status = 0;
+    for (int i = 0; i < 2 && status == 0; i++) {
+        fill(&arrays, limits, steps[i]);
+        status = run_step(llama, cache, limits, &arrays, steps[i], err);
+    }
+    free_arrays(&arrays);
+    return status;
+}
