@@ -9,6 +9,7 @@
  * The system's memory is given lazily and shared, so only a card's is accounted for. */
 #include "engine/rank.h"
 
+#include "config/check.h"
 #include "engine/block_table.h"
 #include "engine/dry_run.h"
 #include "engine/kv_budget.h"
@@ -56,9 +57,8 @@ static int open_device(struct rank *rank, const char *device, struct step_limits
     const struct worker_config *config = &rank->config;
     struct step_limits limits;
     struct error why = {0};
-    if (step_limits_choose(device, config->max_num_seqs, config->max_num_batched_tokens, &limits,
-                           err) != 0)
-        return -1;
+    CHECK(step_limits_choose(device, config->max_num_seqs, config->max_num_batched_tokens, &limits,
+                             NULL) == 0);
     const struct backend_config backend_config = {
         .num_threads = config->num_threads,
         .max_step_tokens = limits.max_num_batched_tokens,
@@ -97,9 +97,9 @@ static int open_named(struct rank *rank, struct step_limits *out_limits, struct 
     struct error why = {0};
     if (open_device(rank, rank->config.device, out_limits, &why) == 0)
         return 0;
-    if (why.code == ERROR_DEVICE)
-        return error_set(err, ERROR_CONFIG, "device %s: %s", rank->config.device, why.message);
-    return error_set(err, why.code, "%s", why.message);
+    if (why.code == ERROR_MEMORY)
+        return error_set(err, why.code, "%s", why.message);
+    return error_set(err, ERROR_CONFIG, "device %s: %s", rank->config.device, why.message);
 }
 
 static int choose_kv_dtype(struct rank *rank, struct error *err) {
@@ -117,8 +117,13 @@ static int choose_kv_dtype(struct rank *rank, struct error *err) {
 static int open_backend(struct rank *rank, struct step_limits *out_limits, struct error *err) {
     if (rank->config.dtype == DTYPE_COUNT)
         rank->config.dtype = model_default_activation_dtype(rank->model);
-    int status = strcmp(rank->config.device, "auto") == 0 ? open_auto(rank, out_limits, err)
-                                                          : open_named(rank, out_limits, err);
+    /* Options that contradict each other do so on every device. */
+    const char *device = rank->config.device;
+    if (step_limits_choose(device, rank->config.max_num_seqs, rank->config.max_num_batched_tokens,
+                           out_limits, err) != 0)
+        return -1;
+    int status = strcmp(device, "auto") == 0 ? open_auto(rank, out_limits, err)
+                                             : open_named(rank, out_limits, err);
     if (status != 0 || choose_kv_dtype(rank, err) != 0)
         return -1;
     rank->config.max_num_seqs = out_limits->max_num_seqs;
