@@ -130,6 +130,8 @@ static void multiply_segment(const struct linear_job *job, const struct matrix_s
         .num_rows = job->num_rows,
         .out = job->out + segment->first_row + first_column,
         .out_stride = (size_t)job->matrix->rows,
+        .bias = job->matrix->bias == NULL ? NULL
+                                          : job->matrix->bias + segment->first_row + first_column,
         .accumulate = job->accumulate,
     };
     job->kernels->multiply[segment->dtype](&product);

@@ -77,6 +77,7 @@ struct gemm_job {
     int32_t num_rows;
     float *out;        /* element [0, first column of the panels] */
     size_t out_stride; /* floats from row to row */
+    const float *bias; /* of the first column of the panels on; NULL: none */
     bool accumulate;
 };
 
@@ -108,6 +109,7 @@ struct matrix {
     int32_t cols;
     int32_t num_panels;
     int num_segments;
+    float *bias; /* [rows]; NULL: none */
     struct cpu_arena_span memory;
     struct matrix_segment segments[];
 };

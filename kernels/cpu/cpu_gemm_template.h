@@ -55,6 +55,8 @@ static ALWAYS_INLINE void store_tile(const struct gemm_job *job, int32_t strip, 
         for (int r = 0; r < num_rows; r++) {
             float *out = job->out + (size_t)(row + r) * job->out_stride + column;
             vfloat sum = sums[r * num_strips + s];
+            if (job->bias != NULL)
+                sum = vfloat_add(vfloat_load_part(job->bias + column, n), sum);
             if (job->accumulate)
                 sum = vfloat_add(vfloat_load_part(out, n), sum);
             vfloat_store_part(out, sum, n);

@@ -196,6 +196,25 @@ static int plan_segments(struct matrix *matrix, const struct matrix_part *parts,
     return 0;
 }
 
+static bool is_biased(const struct matrix_part *parts, int num_parts) {
+    for (int i = 0; i < num_parts; i++)
+        if (parts[i].bias != NULL)
+            return true;
+    return false;
+}
+
+static void fill_bias(const struct matrix *matrix, const struct matrix_part *parts) {
+    float *bias = matrix->bias;
+    for (int i = 0; i < matrix->num_segments; i++) {
+        size_t bytes = (size_t)parts[i].rows * sizeof(*bias);
+        if (parts[i].bias != NULL)
+            memcpy(bias, parts[i].bias, bytes);
+        else
+            memset(bias, 0, bytes);
+        bias += parts[i].rows;
+    }
+}
+
 static int matrix_fill(struct cpu_backend *b, struct matrix *matrix,
                        const struct matrix_part *parts, struct error *err) {
     size_t bytes = 0;
@@ -204,6 +223,10 @@ static int matrix_fill(struct cpu_backend *b, struct matrix *matrix,
     for (int i = 0; i < matrix->num_segments; i++)
         if (cpu_gemm_scratch_reserve(b, parts[i].dtype, matrix->cols, err) != 0)
             return -1;
+    bool biased = is_biased(parts, matrix->num_segments);
+    if (biased && !checked_add(bytes, (size_t)matrix->rows * sizeof(float), &bytes))
+        return error_set(err, ERROR_MODEL, "matrix of %d x %d: too large", matrix->rows,
+                         matrix->cols);
     if (cpu_arena_alloc(&b->weights, bytes, &matrix->memory, err) != 0)
         return -1;
     uint8_t *next = matrix->memory.data;
@@ -213,6 +236,10 @@ static int matrix_fill(struct cpu_backend *b, struct matrix *matrix,
         next += (size_t)segment->num_panels * segment->panel_bytes;
         struct pack_job job = {segment, parts[i].data, (size_t)matrix->cols};
         thread_pool_for(b->pool, segment->num_panels, PACK_PORTION_PANELS, pack_panels, &job);
+    }
+    if (biased) {
+        matrix->bias = (float *)(void *)next;
+        fill_bias(matrix, parts);
     }
     return 0;
 }

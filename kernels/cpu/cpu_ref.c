@@ -16,7 +16,8 @@
 struct matrix {
     int32_t rows;
     int32_t cols;
-    float data[]; /* [rows, cols] */
+    const float *bias; /* [rows], behind data */
+    float data[];      /* [rows, cols] */
 };
 
 static void destroy(struct backend *b) {
@@ -77,7 +78,7 @@ static int check_part(const struct matrix_part *part, int32_t cols, struct error
 
 static int matrix_create(struct backend *b, const struct matrix_part *parts, int num_parts,
                          int32_t cols, struct matrix **out, struct error *err) {
-    size_t num_rows = 0, bytes;
+    size_t num_rows = 0, bytes, bias_bytes;
     for (int p = 0; p < num_parts; p++) {
         if (check_part(&parts[p], cols, err))
             return -1;
@@ -88,19 +89,24 @@ static int matrix_create(struct backend *b, const struct matrix_part *parts, int
                          INT32_MAX);
     struct matrix *matrix = NULL;
     if (checked_mul(num_rows, (size_t)cols * sizeof(float), &bytes) &&
-        checked_add(bytes, sizeof(*matrix), &bytes))
-        matrix = malloc(bytes);
+        checked_mul(num_rows, sizeof(float), &bias_bytes) &&
+        checked_add(bytes, bias_bytes, &bytes) && checked_add(bytes, sizeof(*matrix), &bytes))
+        matrix = calloc(1, bytes);
     if (!matrix)
         return error_set(err, ERROR_MEMORY, "cannot allocate a matrix of %zu x %d floats", num_rows,
                          cols);
     matrix->rows = (int32_t)num_rows;
     matrix->cols = cols;
-    float *dst = matrix->data;
+    float *dst = matrix->data, *bias = dst + num_rows * (size_t)cols;
+    matrix->bias = bias;
     for (int p = 0; p < num_parts; p++) {
         const char *src = parts[p].data;
         size_t row_bytes = dtype_row_bytes(parts[p].dtype, (size_t)cols);
         for (int32_t r = 0; r < parts[p].rows; r++, dst += cols, src += row_bytes)
             dtype_to_f32(parts[p].dtype, src, dst, (size_t)cols);
+        if (parts[p].bias != NULL)
+            memcpy(bias, parts[p].bias, (size_t)parts[p].rows * sizeof(float));
+        bias += parts[p].rows;
     }
     *out = matrix;
     return 0;
@@ -142,7 +148,7 @@ static void linear(struct backend *b, const struct linear_args *args) {
         const float *x = (const float *)args->x + i * cols;
         float *out = (float *)args->out + i * rows;
         for (size_t r = 0; r < rows; r++) {
-            double sum = args->accumulate ? out[r] : 0;
+            double sum = weight->bias[r] + (args->accumulate ? out[r] : 0.0);
             for (size_t c = 0; c < cols; c++)
                 sum += (double)x[c] * weight->data[r * cols + c];
             out[r] = (float)sum;

@@ -50,6 +50,7 @@ struct weights {
     int32_t cols;
     void *data[MAX_PARTS];
     float *values;   /* [rows, cols] */
+    float *bias;     /* [rows] */
     bool *quantised; /* [rows] */
 };
 
@@ -59,6 +60,7 @@ static void weights_add_part(struct weights *w, enum dtype dtype, int32_t rows, 
     uint8_t *data = allocate(row_bytes * (size_t)rows);
     w->values = realloc(w->values, (size_t)(w->rows + rows) * (size_t)w->cols * sizeof(float));
     w->quantised = realloc(w->quantised, (size_t)(w->rows + rows) * sizeof(bool));
+    w->bias = realloc(w->bias, (size_t)(w->rows + rows) * sizeof(float));
     for (int32_t r = 0; r < rows; r++) {
         for (int32_t k = 0; k < w->cols; k++)
             row[k] = random_float(seed);
@@ -66,6 +68,7 @@ static void weights_add_part(struct weights *w, enum dtype dtype, int32_t rows, 
         dtype_to_f32(dtype, data + (size_t)r * row_bytes,
                      w->values + (size_t)(w->rows + r) * (size_t)w->cols, (size_t)w->cols);
         w->quantised[w->rows + r] = dtype_is_quantised(dtype);
+        w->bias[w->rows + r] = 0.0f;
     }
     free(row);
     w->parts[w->num_parts] = (struct matrix_part){.dtype = dtype, .rows = rows, .data = data};
@@ -73,10 +76,21 @@ static void weights_add_part(struct weights *w, enum dtype dtype, int32_t rows, 
     w->rows += rows;
 }
 
+/* Only now, because adding a part may move what a part points to. */
+static void weights_add_bias(struct weights *w, int part, uint32_t *seed) {
+    float *bias = w->bias;
+    for (int p = 0; p < part; p++)
+        bias += w->parts[p].rows;
+    for (int32_t r = 0; r < w->parts[part].rows; r++)
+        bias[r] = 4.0f * random_float(seed);
+    w->parts[part].bias = bias;
+}
+
 static void weights_finish(struct weights *w) {
     for (int i = 0; i < w->num_parts; i++)
         free(w->data[i]);
     free(w->values);
+    free(w->bias);
     free(w->quantised);
 }
 
@@ -143,7 +157,9 @@ static void check_against_definition(const struct weights *w, const float *x, in
             size_t at = (size_t)m * (size_t)w->rows + (size_t)n;
             const float *weight = w->values + (size_t)n * cols;
             const float *seen = w->quantised[n] ? rounded : row;
-            double sum = initial != NULL ? initial[at] : 0.0, magnitude = fabs(sum), bound = 0.0;
+            double sum = (initial != NULL ? initial[at] : 0.0) + w->bias[n], bound = 0.0;
+            double magnitude =
+                (initial != NULL ? fabs((double)initial[at]) : 0.0) + fabs((double)w->bias[n]);
             for (size_t k = 0; k < cols; k++) {
                 sum += (double)seen[k] * weight[k];
                 magnitude += fabs((double)row[k] * weight[k]);
@@ -231,6 +247,22 @@ static void test_mixed_parts(void **state) {
         for (int p = 0; p < num_parts; p++)
             weights_add_part(&w, (enum dtype)random_in(&seed, 0, DTYPE_COUNT - 1),
                              random_in(&seed, 1, 70), &seed);
+        run_random(*state, &w, random_in(&seed, 1, 33), repeat % 2 == 0, &seed);
+    }
+}
+
+/* Some parts have a bias, others none. */
+static void test_bias(void **state) {
+    uint32_t seed = 9;
+    for (int repeat = 0; repeat < 40; repeat++) {
+        struct weights w = {.cols = 32 * random_in(&seed, 1, 5)};
+        int num_parts = random_in(&seed, 1, MAX_PARTS);
+        for (int p = 0; p < num_parts; p++)
+            weights_add_part(&w, (enum dtype)random_in(&seed, 0, DTYPE_COUNT - 1),
+                             random_in(&seed, 1, 70), &seed);
+        weights_add_bias(&w, repeat % num_parts, &seed);
+        if (repeat % 4 == 3)
+            weights_add_bias(&w, 0, &seed);
         run_random(*state, &w, random_in(&seed, 1, 33), repeat % 2 == 0, &seed);
     }
 }
@@ -386,6 +418,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_dtype_and_row_count),
         cmocka_unit_test(test_mixed_parts),
+        cmocka_unit_test(test_bias),
         cmocka_unit_test(test_odd_depths),
         cmocka_unit_test(test_model_shapes),
         cmocka_unit_test(test_many_rows),
