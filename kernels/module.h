@@ -19,4 +19,9 @@ struct backend_module {
     struct backend *(*open)(const struct backend_config *config, struct error *err);
 };
 
+/* Opens the backend of libquire-NAME.so. ERROR_CONFIG: the module is not there, or a library that
+ * it needs is not, or it is of another build; otherwise what its `open` says. */
+struct backend *module_open(const char *name, const struct backend_config *config,
+                            struct error *err);
+
 #endif

@@ -26,7 +26,7 @@ def compile_alone(header, root, command):
 def main():
     root, compiler = Path(sys.argv[1]), sys.argv[2:]
     command = [*compiler, "-std=c17", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Wno-unused-function",
-               "-Wno-unused-parameter", "-Wno-psabi", "-Werror", "-I.", *library_flags(), "-fsyntax-only", "-xc", "-"]
+               "-Wno-unused-parameter", "-Wno-psabi", "-Werror", "-I.", "-Itests/cudasim/include", *library_flags(), "-fsyntax-only", "-xc", "-"]
     headers = sorted(str(path.relative_to(root)) for room in ROOMS
                      for path in (root / room).rglob("*.h")
                      if not path.name.endswith("_template.h"))

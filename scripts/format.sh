@@ -11,5 +11,6 @@ check) set -- --dry-run -Werror ;;
 fix) set -- -i ;;
 *) echo "usage: scripts/format.sh [check|fix]" >&2; exit 2 ;;
 esac
-find config kernels models engine server tests \( -name '*.c' -o -name '*.h' -o -name '*.inc' \) \
+find config kernels models engine server tests \( -name '*.c' -o -name '*.h' -o -name '*.inc' -o -name '*.cu' -o -name '*.cuh' \
+    -o -name '*.cpp' \) \
     -exec clang-format "$@" {} +

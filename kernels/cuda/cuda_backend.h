@@ -18,8 +18,11 @@ struct cuda_gemm;      /* cuda_gemm.c: cuBLASLt handle, workspace, chosen algori
 struct cuda_attention; /* cuda_attention.c: plan, partial results */
 struct cuda_sampler;   /* cuda_sample.c: edited logits, device copies of rows and results */
 
+#define CUDA_LIST_LENGTH 4096
+
 /* The arrays of the step on the device, and the caller's on the host. */
 struct cuda_step {
+    struct buffer memory; /* of all arrays at their largest */
     struct step_inputs host;
     int32_t *token_ids;    /* [T] */
     int32_t *positions;    /* [T] */
@@ -27,6 +30,7 @@ struct cuda_step {
     int32_t *query_start;  /* [S + 1] */
     int32_t *context_lens; /* [S] */
     int32_t *block_tables; /* [S][host.max_blocks_per_seq] */
+    int32_t *list;         /* [CUDA_LIST_LENGTH] what one op reads: rows, pairs of blocks */
 };
 
 struct cuda_backend {
@@ -45,6 +49,8 @@ struct cuda_backend {
 
 /* Parts: created in this order at open with all the memory they will ever need, destroyed in
  * reverse; a destroyer accepts a part that was never created. */
+int cuda_step_create(struct cuda_backend *b, struct error *err);
+void cuda_step_destroy(struct cuda_backend *b);
 int cuda_staging_create(struct cuda_backend *b, struct error *err);
 void cuda_staging_destroy(struct cuda_backend *b);
 int cuda_gemm_create(struct cuda_backend *b, struct error *err);
@@ -53,6 +59,9 @@ int cuda_attention_create(struct cuda_backend *b, struct error *err);
 void cuda_attention_destroy(struct cuda_backend *b);
 int cuda_sampler_create(struct cuda_backend *b, struct error *err);
 void cuda_sampler_destroy(struct cuda_backend *b);
+
+/* cuda_backend.c */
+struct backend *cuda_backend_open(const struct backend_config *config, struct error *err);
 
 /* cuda_memory.c */
 int cuda_buffer_alloc(struct backend *b, size_t bytes, struct buffer *out, struct error *err);
@@ -63,8 +72,10 @@ void cuda_upload(struct backend *b, void *dst, const void *src, size_t bytes);
 void cuda_download(struct backend *b, void *dst, const void *src, size_t bytes);
 void cuda_memory_info(struct backend *b, size_t *out_free, size_t *out_total);
 
-/* cuda_ops.c */
+/* cuda_step.c */
 void cuda_step_begin(struct backend *b, const struct step_inputs *inputs);
+
+/* cuda_ops.c */
 void cuda_rmsnorm(struct backend *b, const struct rmsnorm_args *args);
 void cuda_rope_store_kv(struct backend *b, const struct rope_store_args *args);
 void cuda_silu_mul(struct backend *b, const struct silu_mul_args *args);

@@ -10,7 +10,7 @@
 
 /* While running: evaluates `call` (a cudaError_t) unless something failed before, and keeps its
  * failure. True when it succeeded. */
-#define CUDA_TRY(b, call) (CUDA_OK(b) && cuda_check_keep(b, call, #call, __FILE__, __LINE__))
+#define CUDA_TRY(b, call) (CUDA_OK(b) ? cuda_check_keep(b, call, #call, __FILE__, __LINE__) : false)
 
 /* At start: evaluates `call`, 0 or -1 with err. Out of memory is ERROR_MEMORY, the rest
  * ERROR_DEVICE. */

@@ -8,6 +8,12 @@
 /* Copies to the device; `src` may be changed as soon as the call returns. Any size. */
 void cuda_staging_upload(struct cuda_backend *b, void *device_dst, const void *src, size_t bytes);
 
+/* The same without the copy on the host: pinned memory to be written by the caller, at most the
+ * largest step, then sent. NULL after a failure. */
+void *cuda_staging_reserve(struct cuda_backend *b, size_t bytes);
+void cuda_staging_send(struct cuda_backend *b, void *device_dst, const void *reserved,
+                       size_t bytes);
+
 /* Copies to the host; `dst` is filled by the next synchronize. At most CUDA_STAGING_DOWNLOAD_BYTES
  * a call (CHECKed). */
 #define CUDA_STAGING_DOWNLOAD_BYTES ((size_t)1 << 20)

@@ -20,7 +20,7 @@
 #ifdef __CUDACC__
 #include "kernels/cuda/device_ptx.cuh"
 #else
-#include "cudasim.h"
+#include <cudasim.h>
 #endif
 
 #define WARP_SIZE 32

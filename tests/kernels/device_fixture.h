@@ -32,6 +32,13 @@ void device_fixture_get(struct device_fixture *f, enum dtype dtype, const void *
                         size_t n);
 void device_fixture_free(struct device_fixture *f, void *array);
 
+/* Calls op(f, args), several times where that can show a race: on the simulator under each of three
+ * orders of threads, on a card twice. Fails unless `out` holds the same `bytes` each time. An op
+ * that changes its input, puts it back first. */
+void device_fixture_run(struct device_fixture *f,
+                        void (*op)(struct device_fixture *f, const void *args), const void *args,
+                        const void *out, size_t bytes);
+
 /* Fails unless ||actual - expected|| <= tolerance * ||expected|| and every single |difference| <=
  * 8 * tolerance * (largest |expected|); a NaN fails. */
 void device_fixture_assert_close(const float *actual, const float *expected, size_t n,

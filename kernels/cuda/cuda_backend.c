@@ -1,0 +1,124 @@
+/* The CUDA device: found and judged at open, then one stream that carries everything. */
+#include "kernels/cuda/cuda_backend.h"
+
+#include "kernels/cuda/cuda_check.h"
+#include "kernels/cuda/cuda_staging.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define MIN_COMPUTE_CAPABILITY_MAJOR 8 /* bf16 mma, cp.async */
+
+static struct cuda_backend *state_of(struct backend *b) {
+    return (struct cuda_backend *)b;
+}
+
+static void cuda_destroy(struct backend *base) {
+    struct cuda_backend *b = state_of(base);
+    cuda_staging_destroy(b);
+    cuda_step_destroy(b);
+    if (b->stream != NULL)
+        cudaStreamDestroy(b->stream);
+    free(b);
+}
+
+static int cuda_synchronize(struct backend *base, struct error *err) {
+    struct cuda_backend *b = state_of(base);
+    cuda_staging_drain(b);
+    if (CUDA_OK(b))
+        return 0;
+    return error_set(err, b->failure.code, "%s", b->failure.message);
+}
+
+static const struct backend_ops cuda_backend_ops = {
+    .destroy = cuda_destroy,
+    .buffer_alloc = cuda_buffer_alloc,
+    .buffer_free = cuda_buffer_free,
+    .upload = cuda_upload,
+    .download = cuda_download,
+    .host_alloc = cuda_host_alloc,
+    .host_free = cuda_host_free,
+    .memory_info = cuda_memory_info,
+    .synchronize = cuda_synchronize,
+    .step_begin = cuda_step_begin,
+    .rmsnorm = cuda_rmsnorm,
+    .rope_store_kv = cuda_rope_store_kv,
+    .silu_mul = cuda_silu_mul,
+    .gather_rows = cuda_gather_rows,
+    .copy_blocks = cuda_copy_blocks,
+    .swap_blocks = cuda_swap_blocks,
+};
+
+/* The runtime calls a missing driver and one that is too old by the same name. */
+static int check_driver(struct error *err) {
+    int driver = 0;
+    if (CUDA_START(cudaDriverGetVersion(&driver), err) != 0)
+        return -1;
+    if (driver == 0)
+        return error_set(err, ERROR_DEVICE, "no CUDA driver is loaded on this machine");
+    if (driver / 1000 < CUDART_VERSION / 1000)
+        return error_set(
+            err, ERROR_DEVICE, "the CUDA driver supports version %d.%d only; %d.%d is needed",
+            driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
+    return 0;
+}
+
+static int open_device(struct cuda_backend *b, struct error *err) {
+    int count = 0, shared_bytes = 0;
+    struct cudaDeviceProp prop;
+    if (check_driver(err) != 0)
+        return -1;
+    cudaError_t status = cudaGetDeviceCount(&count);
+    if (status == cudaErrorNoDevice || (status == cudaSuccess && count == 0))
+        return error_set(err, ERROR_DEVICE, "there is no CUDA card that this process may use");
+    if (CUDA_START(status, err) != 0 || CUDA_START(cudaSetDevice(0), err) != 0 ||
+        CUDA_START(cudaGetDeviceProperties(&prop, 0), err) != 0 ||
+        CUDA_START(
+            cudaDeviceGetAttribute(&shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0),
+            err) != 0)
+        return -1;
+    if (prop.major < MIN_COMPUTE_CAPABILITY_MAJOR)
+        return error_set(err, ERROR_DEVICE,
+                         "the card %s has compute capability %d.%d; %d.0 or later is needed",
+                         prop.name, prop.major, prop.minor, MIN_COMPUTE_CAPABILITY_MAJOR);
+    b->num_multiprocessors = prop.multiProcessorCount;
+    b->max_shared_bytes = (size_t)shared_bytes;
+    snprintf(b->base.description, sizeof(b->base.description),
+             "%.64s, sm_%d%d, %d multiprocessors, %s", prop.name, prop.major, prop.minor,
+             prop.multiProcessorCount, dtype_name(b->base.activation_dtype));
+    return CUDA_START(cudaStreamCreateWithFlags(&b->stream, cudaStreamNonBlocking), err);
+}
+
+static int create_parts(struct cuda_backend *b, struct error *err) {
+    size_t free_before, free_after, total;
+    cuda_memory_info(&b->base, &free_before, &total);
+    if (cuda_step_create(b, err) != 0 || cuda_staging_create(b, err) != 0)
+        return -1;
+    cuda_memory_info(&b->base, &free_after, &total);
+    b->base.workspace_bytes = free_before > free_after ? free_before - free_after : 0;
+    return cuda_synchronize(&b->base, err);
+}
+
+struct backend *cuda_backend_open(const struct backend_config *config, struct error *err) {
+    if (config->activation_dtype != DTYPE_BF16 && config->activation_dtype != DTYPE_F16) {
+        error_set(err, ERROR_CONFIG, "the device %s computes in bf16 or f16, not in %s",
+                  CUDA_DEVICE_NAME, dtype_name(config->activation_dtype));
+        return NULL;
+    }
+    struct cuda_backend *b = calloc(1, sizeof(*b));
+    if (b == NULL) {
+        error_set(err, ERROR_MEMORY, "out of memory for the device %s", CUDA_DEVICE_NAME);
+        return NULL;
+    }
+    b->base = (struct backend){.ops = &cuda_backend_ops,
+                               .activation_dtype = config->activation_dtype,
+                               .kv_dtype = config->activation_dtype,
+                               .has_dedicated_memory = true,
+                               .name = CUDA_DEVICE_NAME};
+    b->config = *config;
+    if (open_device(b, err) != 0 || create_parts(b, err) != 0) {
+        cuda_destroy(&b->base);
+        return NULL;
+    }
+    return &b->base;
+}

@@ -1,0 +1,81 @@
+/* Device and pinned host memory. Both are taken at start only; a failed allocation is an ordinary
+ * error then and leaves the device in order. */
+#include "kernels/cuda/cuda_check.h"
+#include "kernels/cuda/cuda_staging.h"
+
+#define MIB (1024.0 * 1024.0)
+
+static struct cuda_backend *state_of(struct backend *b) {
+    return (struct cuda_backend *)b;
+}
+
+void cuda_memory_info(struct backend *base, size_t *out_free, size_t *out_total) {
+    struct cuda_backend *b = state_of(base);
+    size_t free_bytes = 0, total_bytes = 0;
+    bool known = CUDA_TRY(b, cudaMemGetInfo(&free_bytes, &total_bytes));
+    *out_free = known ? free_bytes : 0;
+    *out_total = known ? total_bytes : 0;
+}
+
+/* The runtime keeps the last error until it is asked for; left there, it would be blamed on the
+ * next kernel. */
+static int out_of_memory(struct backend *b, size_t bytes, struct error *err) {
+    cudaGetLastError();
+    size_t free_bytes, total_bytes;
+    cuda_memory_info(b, &free_bytes, &total_bytes);
+    return error_set(err, ERROR_MEMORY,
+                     "cannot allocate %.1f MiB of device memory: %.1f MiB are free of %.1f MiB",
+                     (double)bytes / MIB, (double)free_bytes / MIB, (double)total_bytes / MIB);
+}
+
+int cuda_buffer_alloc(struct backend *base, size_t bytes, struct buffer *out, struct error *err) {
+    struct cuda_backend *b = state_of(base);
+    void *data;
+    cudaError_t status = cudaMalloc(&data, bytes > 0 ? bytes : 1);
+    if (status == cudaErrorMemoryAllocation)
+        return out_of_memory(base, bytes, err);
+    if (CUDA_START(status, err) != 0)
+        return -1;
+    if (CUDA_START(cudaMemsetAsync(data, 0, bytes, b->stream), err) != 0) {
+        cudaFree(data);
+        return -1;
+    }
+    *out = (struct buffer){.data = data, .bytes = bytes};
+    return 0;
+}
+
+/* cudaFree waits for the device. What it returns may be an earlier failure, which synchronize tells
+ * of. */
+void cuda_buffer_free(struct backend *b, struct buffer *buffer) {
+    cudaFree(buffer->data);
+    *buffer = (struct buffer){0};
+}
+
+int cuda_host_alloc(struct backend *b, size_t bytes, struct buffer *out, struct error *err) {
+    void *data;
+    cudaError_t status = cudaMallocHost(&data, bytes > 0 ? bytes : 1);
+    if (status == cudaErrorMemoryAllocation) {
+        cudaGetLastError();
+        return error_set(err, ERROR_MEMORY, "cannot allocate %.1f MiB of pinned host memory",
+                         (double)bytes / MIB);
+    }
+    if (CUDA_START(status, err) != 0)
+        return -1;
+    *out = (struct buffer){.data = data, .bytes = bytes};
+    return 0;
+}
+
+void cuda_host_free(struct backend *b, struct buffer *buffer) {
+    cudaFreeHost(buffer->data);
+    *buffer = (struct buffer){0};
+}
+
+void cuda_upload(struct backend *b, void *dst, const void *src, size_t bytes) {
+    cuda_staging_upload(state_of(b), dst, src, bytes);
+}
+
+void cuda_download(struct backend *base, void *dst, const void *src, size_t bytes) {
+    struct cuda_backend *b = state_of(base);
+    CUDA_TRY(b, cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDeviceToHost, b->stream));
+    cuda_staging_drain(b);
+}

@@ -1,0 +1,10 @@
+/* The one symbol that the module exports; everything else is hidden. */
+#include "kernels/cuda/cuda_backend.h"
+#include "kernels/module.h"
+
+__attribute__((visibility("default"))) extern const struct backend_module quire_backend_module;
+
+const struct backend_module quire_backend_module = {
+    .interface = QUIRE_MODULE_INTERFACE,
+    .open = cuda_backend_open,
+};

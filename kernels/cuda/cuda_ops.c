@@ -1,0 +1,111 @@
+/* The ops that are one kernel or copy each. An empty one enqueues nothing: a grid of no blocks is
+ * an error to CUDA. */
+#include "kernels/cuda/copy_blocks_launch.h"
+#include "kernels/cuda/cuda_check.h"
+#include "kernels/cuda/cuda_staging.h"
+#include "kernels/cuda/elementwise_launch.h"
+#include "kernels/cuda/rope_store_launch.h"
+
+static struct cuda_backend *state_of(struct backend *b) {
+    return (struct cuda_backend *)b;
+}
+
+static bool is_bf16(const struct cuda_backend *b) {
+    return b->base.activation_dtype == DTYPE_BF16;
+}
+
+void cuda_rmsnorm(struct backend *base, const struct rmsnorm_args *args) {
+    struct cuda_backend *b = state_of(base);
+    if (args->num_rows > 0)
+        CUDA_TRY(b, launch_rmsnorm(b->stream, is_bf16(b), args->x, args->weight, args->out,
+                                   args->num_rows, args->width, args->epsilon));
+}
+
+void cuda_silu_mul(struct backend *base, const struct silu_mul_args *args) {
+    struct cuda_backend *b = state_of(base);
+    if (args->num_rows > 0)
+        CUDA_TRY(b, launch_silu_mul(b->stream, is_bf16(b), args->gate_up, args->out, args->num_rows,
+                                    args->width));
+}
+
+static int32_t smaller(int32_t a, int32_t b) {
+    return a < b ? a : b;
+}
+
+void cuda_gather_rows(struct backend *base, const struct gather_rows_args *args) {
+    struct cuda_backend *b = state_of(base);
+    size_t row_bytes = dtype_row_bytes(base->activation_dtype, (size_t)args->width);
+    for (int32_t first = 0, count; first < args->num_rows && CUDA_OK(b); first += count) {
+        count = smaller(args->num_rows - first, CUDA_LIST_LENGTH);
+        cuda_staging_upload(b, b->step.list, args->rows + first, (size_t)count * sizeof(int32_t));
+        CUDA_TRY(b, launch_gather_rows(b->stream, args->x, b->step.list,
+                                       (char *)args->out + (size_t)first * row_bytes, count,
+                                       args->width));
+    }
+}
+
+void cuda_rope_store_kv(struct backend *base, const struct rope_store_args *args) {
+    struct cuda_backend *b = state_of(base);
+    const struct kv_layout *layout = &args->cache->layout;
+    if (b->step.host.num_tokens == 0)
+        return;
+    size_t block_bytes = kv_block_bytes(layout);
+    size_t layer_bytes = block_bytes / (size_t)layout->num_layers;
+    struct rope_store_launch launch = {
+        .qkv = args->qkv,
+        .rope_table = args->rope_table,
+        .positions = b->step.positions,
+        .slots = b->step.slot_mapping,
+        .cache = (char *)args->cache->buffer.data + (size_t)args->layer * layer_bytes,
+        .block_stride = (int64_t)(block_bytes / dtype_row_bytes(layout->dtype, 1)),
+        .num_tokens = b->step.host.num_tokens,
+        .num_q_heads = args->num_q_heads,
+        .num_kv_heads = layout->num_kv_heads,
+        .head_dim = layout->head_dim,
+        .block_size = layout->block_size,
+        .rotary_dim = args->rotary_dim,
+        .interleaved = args->interleaved,
+        .bf16 = is_bf16(b),
+    };
+    CUDA_TRY(b, launch_rope_store(b->stream, &launch));
+}
+
+/* The list on the device holds the sources, then the destinations. */
+void cuda_copy_blocks(struct backend *base, const struct copy_blocks_args *args) {
+    struct cuda_backend *b = state_of(base);
+    int32_t *src = b->step.list, *dst = b->step.list + CUDA_LIST_LENGTH / 2;
+    for (int32_t first = 0, count; first < args->num_blocks && CUDA_OK(b); first += count) {
+        count = smaller(args->num_blocks - first, CUDA_LIST_LENGTH / 2);
+        cuda_staging_upload(b, src, args->src + first, (size_t)count * sizeof(int32_t));
+        cuda_staging_upload(b, dst, args->dst + first, (size_t)count * sizeof(int32_t));
+        CUDA_TRY(b, launch_copy_blocks(b->stream, args->cache->buffer.data,
+                                       kv_block_bytes(&args->cache->layout), src, dst, count));
+    }
+}
+
+/* How many pairs from `first` on are neighbours on both sides, and so one copy. */
+static int32_t run_length(const struct swap_blocks_args *args, int32_t first) {
+    int32_t n = 1;
+    while (first + n < args->num_blocks &&
+           args->device_blocks[first + n] == args->device_blocks[first] + n &&
+           args->host_blocks[first + n] == args->host_blocks[first] + n)
+        n++;
+    return n;
+}
+
+void cuda_swap_blocks(struct backend *base, const struct swap_blocks_args *args) {
+    struct cuda_backend *b = state_of(base);
+    size_t block_bytes = kv_block_bytes(&args->cache->layout);
+    for (int32_t i = 0, n; i < args->num_blocks && CUDA_OK(b); i += n) {
+        n = run_length(args, i);
+        char *device =
+            (char *)args->cache->buffer.data + (size_t)args->device_blocks[i] * block_bytes;
+        char *host = (char *)args->host_pool + (size_t)args->host_blocks[i] * block_bytes;
+        if (args->direction == SWAP_OUT)
+            CUDA_TRY(b, cudaMemcpyAsync(host, device, (size_t)n * block_bytes,
+                                        cudaMemcpyDeviceToHost, b->stream));
+        else
+            CUDA_TRY(b, cudaMemcpyAsync(device, host, (size_t)n * block_bytes,
+                                        cudaMemcpyHostToDevice, b->stream));
+    }
+}

@@ -1,0 +1,37 @@
+/* Rotates q in place, and k on its way into the cache; stores k and v in the tokens' slots. */
+#ifndef QUIRE_KERNELS_CUDA_ROPE_STORE_LAUNCH_H
+#define QUIRE_KERNELS_CUDA_ROPE_STORE_LAUNCH_H
+
+#include <cuda_runtime_api.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* As `struct rope_store_args` of kernels/backend.h, spread out; pointers are to device memory. */
+struct rope_store_launch {
+    void *qkv;               /* [num_tokens, (num_q_heads + 2 * num_kv_heads) * head_dim] */
+    const float *rope_table; /* [positions, rotary_dim]: cosines, then sines */
+    const int32_t *positions;
+    const int32_t *slots;
+    void *cache;          /* of this layer: K of block 0 */
+    int64_t block_stride; /* elements from a block to the next */
+    int32_t num_tokens;
+    int32_t num_q_heads;
+    int32_t num_kv_heads;
+    int32_t head_dim; /* a multiple of 8 */
+    int32_t block_size;
+    int32_t rotary_dim;
+    bool interleaved;
+    bool bf16;
+};
+
+cudaError_t launch_rope_store(cudaStream_t stream, const struct rope_store_launch *args);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
