@@ -1,0 +1,151 @@
+/* A device that fails while it works, which only the simulator does on demand: the first failure is
+ * kept, later calls do nothing and come back, and synchronize says each time what failed and where.
+ */
+#include "kernels/backend.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { WIDTH = 64, ROWS = 3, BLOCKS = 2 };
+
+static struct backend *open_failing(const char *kernels_before) {
+    assert_int_equal(setenv("QUIRE_CUDASIM_FAIL_AFTER", kernels_before, 1), 0);
+    struct backend_config config = {.max_step_tokens = 8,
+                                    .max_step_seqs = 2,
+                                    .max_blocks_per_seq = BLOCKS,
+                                    .max_logit_rows = 2,
+                                    .vocab_size = 100,
+                                    .head_dim = 64,
+                                    .num_q_heads = 1,
+                                    .num_kv_heads = 1,
+                                    .activation_dtype = DTYPE_BF16};
+    struct error err = {0};
+    struct backend *b = backend_open("cuda-sim", &config, &err);
+    if (b == NULL)
+        fail_msg("%s", err.message);
+    return b;
+}
+
+static void assert_failed(struct backend *b) {
+    struct error err = {0};
+    assert_int_equal(b->ops->synchronize(b, &err), -1);
+    assert_int_equal(err.code, ERROR_DEVICE);
+    assert_non_null(strstr(err.message, "cudaStreamSynchronize failed at kernels/cuda/cuda_"));
+    assert_non_null(strstr(err.message, ".c:"));
+    assert_non_null(strstr(err.message, "cudaErrorIllegalAddress"));
+}
+
+/* What an op may be given; memory that exists before the failure. */
+struct things {
+    struct buffer a, b, weight, host;
+    struct kv_cache cache;
+};
+
+static void take(struct backend *b, size_t bytes, struct buffer *out) {
+    struct error err = {0};
+    if (b->ops->buffer_alloc(b, bytes, out, &err) != 0)
+        fail_msg("%s", err.message);
+}
+
+static void things_init(struct backend *b, struct things *t) {
+    t->cache = (struct kv_cache){.layout = {.num_layers = 1,
+                                            .num_kv_heads = 1,
+                                            .head_dim = WIDTH,
+                                            .block_size = 16,
+                                            .dtype = DTYPE_BF16},
+                                 .num_blocks = BLOCKS};
+    size_t pool_bytes = BLOCKS * kv_block_bytes(&t->cache.layout);
+    take(b, 4096, &t->a);
+    take(b, 4096, &t->b);
+    take(b, 4096, &t->weight);
+    take(b, pool_bytes, &t->cache.buffer);
+    assert_int_equal(b->ops->host_alloc(b, pool_bytes, &t->host, NULL), 0);
+}
+
+static void things_finish(struct backend *b, struct things *t) {
+    b->ops->host_free(b, &t->host);
+    b->ops->buffer_free(b, &t->cache.buffer);
+    b->ops->buffer_free(b, &t->weight);
+    b->ops->buffer_free(b, &t->b);
+    b->ops->buffer_free(b, &t->a);
+}
+
+static void call_rmsnorm(struct backend *b, const struct things *t) {
+    b->ops->rmsnorm(b, &(struct rmsnorm_args){.x = t->a.data,
+                                              .weight = t->weight.data,
+                                              .out = t->b.data,
+                                              .num_rows = ROWS,
+                                              .width = WIDTH,
+                                              .epsilon = 1e-5f});
+}
+
+static void call_ops(struct backend *b, struct things *t) {
+    static const int32_t one[2] = {0, 1}, other[2] = {1, 0};
+    struct step_inputs step = {.num_tokens = 1,
+                               .num_seqs = 1,
+                               .max_blocks_per_seq = 1,
+                               .token_ids = one,
+                               .positions = one,
+                               .slot_mapping = one,
+                               .query_start = one,
+                               .context_lens = one + 1,
+                               .block_tables = one};
+    b->ops->step_begin(b, &step);
+    call_rmsnorm(b, t);
+    b->ops->rope_store_kv(b, &(struct rope_store_args){.qkv = t->a.data,
+                                                       .rope_table = t->weight.data,
+                                                       .cache = &t->cache,
+                                                       .num_q_heads = 1,
+                                                       .rotary_dim = WIDTH});
+    b->ops->silu_mul(b, &(struct silu_mul_args){
+                            .gate_up = t->a.data, .out = t->b.data, .num_rows = 1, .width = WIDTH});
+    b->ops->gather_rows(
+        b, &(struct gather_rows_args){
+               .x = t->a.data, .rows = other, .out = t->b.data, .num_rows = 2, .width = WIDTH});
+    b->ops->copy_blocks(b, &(struct copy_blocks_args){
+                               .cache = &t->cache, .src = one, .dst = other, .num_blocks = 1});
+    b->ops->swap_blocks(b, &(struct swap_blocks_args){.cache = &t->cache,
+                                                      .host_pool = t->host.data,
+                                                      .device_blocks = one,
+                                                      .host_blocks = other,
+                                                      .num_blocks = 2});
+}
+
+static void test_failure_stays(void **state) {
+    struct backend *b = open_failing("2");
+    struct things t;
+    things_init(b, &t);
+    call_rmsnorm(b, &t);
+    call_rmsnorm(b, &t);
+    assert_int_equal(b->ops->synchronize(b, NULL), 0);
+    call_rmsnorm(b, &t);
+    assert_failed(b);
+    for (int i = 0; i < 2; i++) {
+        call_ops(b, &t);
+        char bytes[64] = {0};
+        b->ops->upload(b, t.a.data, bytes, sizeof(bytes));
+        b->ops->download(b, bytes, t.a.data, sizeof(bytes));
+        assert_failed(b);
+    }
+    size_t free_bytes = 1, total_bytes = 1;
+    b->ops->memory_info(b, &free_bytes, &total_bytes);
+    assert_int_equal(free_bytes, 0);
+    struct buffer none = {0};
+    struct error err = {0};
+    assert_int_equal(b->ops->buffer_alloc(b, 16, &none, &err), -1);
+    assert_int_equal(err.code, ERROR_DEVICE);
+    assert_null(none.data);
+    things_finish(b, &t);
+    backend_close(b);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_failure_stays)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

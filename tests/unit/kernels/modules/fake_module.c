@@ -1,0 +1,19 @@
+/* A module whose device fails to open with the code that backend_config.head_dim carries; 0: it
+ * opens. */
+#include "kernels/module.h"
+
+extern const struct backend_module quire_backend_module;
+
+static void destroy(struct backend *b) {
+}
+
+static struct backend *open_fake(const struct backend_config *config, struct error *err) {
+    static const struct backend_ops ops = {.destroy = destroy};
+    static struct backend backend = {.ops = &ops, .name = "fake"};
+    if (config->head_dim == ERROR_NONE)
+        return &backend;
+    error_set(err, (enum error_code)config->head_dim, "the fake card has trouble");
+    return NULL;
+}
+
+const struct backend_module quire_backend_module = {.interface = INTERFACE, .open = open_fake};
