@@ -7,9 +7,12 @@ namespace cudasim {
 thread_place *current_thread;
 grid_place current_grid;
 
+static bool same_text(const char *a, const char *b) {
+    return a == b || strcmp(a, b) == 0;
+}
+
 static bool same_site(const site &a, const site &b) {
-    return a.line == b.line && strcmp(a.operation, b.operation) == 0 &&
-           (a.file == b.file || strcmp(a.file, b.file) == 0);
+    return a.line == b.line && same_text(a.operation, b.operation) && same_text(a.file, b.file);
 }
 
 /* `other` waits at the barrier that the running thread arrives at. */

@@ -94,7 +94,7 @@ static void run_block(block_state *block) {
         reset_warp(block, w);
     for (int i = 0; i < block->num_threads; i++)
         reset_thread(block, i);
-    poison_dynamic_shared();
+    poison_shared_memory();
     thread_state *first = choose_thread(block);
     current_thread = first;
     fiber_switch(&block->scheduler, &first->stack, false);
@@ -117,7 +117,7 @@ void run_grid(const launch_config &config, const std::function<void()> &body) {
     block->num_threads = (int)(threads.x * threads.y * threads.z);
     block->num_warps = (block->num_threads + WARP_LANES - 1) / WARP_LANES;
     block->body = &body;
-    current_grid = {{}, threads, grid, begin_dynamic_shared(config.shared_bytes)};
+    current_grid = {{}, threads, grid, begin_shared_memory(config.kernel, config.shared_bytes)};
     current_block = block;
     running_kernel = config.kernel_name;
     for (unsigned linear : block_order(grid.x * grid.y * grid.z)) {

@@ -39,8 +39,10 @@ static cudaError_t check_copy(const device &dev, void *dst, const void *src, siz
     return valid ? cudaSuccess : cudaErrorInvalidValue;
 }
 
+/* With pageable memory the host takes part: it reads the source at the call, or waits until the
+ * destination is filled. Copies within the host wait too. */
 static void enqueue_copy(device &dev, work_queue &queue, void *dst, const void *src, size_t bytes) {
-    place from = place_of(dev, src);
+    place to = place_of(dev, dst), from = place_of(dev, src);
     if (from == place::pageable) {
         const char *start = static_cast<const char *>(src);
         std::vector<char> staged(start, start + bytes);
@@ -49,8 +51,7 @@ static void enqueue_copy(device &dev, work_queue &queue, void *dst, const void *
     } else {
         queue.push_back([dst, src, bytes] { memmove(dst, src, bytes); });
     }
-    if (place_of(dev, dst) == place::pageable ||
-        (from != place::device && place_of(dev, dst) != place::device))
+    if (to == place::pageable || (to == place::pinned && from != place::device))
         run_all(dev, queue);
 }
 

@@ -29,11 +29,12 @@ void wait_for_copies(int unfinished_groups) {
 
 } // namespace cudasim
 
-void copy_async_16(void *shared, const void *global, bool valid) {
+void copy_async_16(void *shared, const void *global, bool valid, const char *file, int line) {
     using namespace cudasim;
-    check_shared_address("copy_async_16", shared);
+    check_shared_address({"copy_async_16", file, line}, shared);
     if (reinterpret_cast<uintptr_t>(global) % 16 != 0)
-        fatal("copy_async_16: global address %p is not 16-byte aligned", global);
+        fatal("copy_async_16 (%s:%d): global address %p is not 16-byte aligned", file, line,
+              global);
     if (valid) {
         /* A bad address is reported here, where it was given, not at the wait. */
         unsigned char probe[16];

@@ -4,6 +4,8 @@
 
 #include "cuda_runtime_api.h"
 
+#include "memory_range.h"
+
 #include <stdint.h>
 
 #include <deque>
@@ -15,11 +17,6 @@
 namespace cudasim {
 
 typedef std::deque<std::function<void()>> work_queue;
-
-struct memory_range {
-    char *start;
-    size_t bytes;
-};
 
 struct device {
     std::recursive_mutex lock;

@@ -1,36 +1,19 @@
 #include "fiber.h"
 
 #include "fatal.h"
+#include "sanitizer.h"
 
 #include <sys/mman.h>
 #include <unistd.h>
 
-#if defined(__SANITIZE_ADDRESS__)
-#define WITH_ASAN 1
-#elif defined(__has_feature)
-#define WITH_ASAN __has_feature(address_sanitizer)
-#else
-#define WITH_ASAN 0
-#endif
-
-#if WITH_ASAN
-#include <sanitizer/common_interface_defs.h>
-static const size_t STACK_BYTES = 256 << 10; /* redzones make frames several times larger */
-static void announce_start(void **save, const void *bottom, size_t bytes) {
-    __sanitizer_start_switch_fiber(save, bottom, bytes);
-}
-static void announce_finish(void *saved, const void **bottom, size_t *bytes) {
-    __sanitizer_finish_switch_fiber(saved, bottom, bytes);
-}
-#else
-static const size_t STACK_BYTES = 64 << 10;
-static void announce_start(void **, const void *, size_t) {
-}
-static void announce_finish(void *, const void **, size_t *) {
-}
-#endif
-
 namespace cudasim {
+
+/* AddressSanitizer's redzones make frames several times larger. */
+static const size_t STACK_BYTES = CUDASIM_ASAN ? 256 << 10 : 64 << 10;
+/* Stacks begin at different places of their pages, or the same few lines of the first-level cache
+ * would hold the frames of all. */
+static const size_t COLOR_BYTES = 128;
+static const int NUM_COLORS = 32;
 
 /* The fiber that is being left, for the one that is entered: a stack's bounds are not known to us
  * when it is the OS thread's. */
@@ -47,7 +30,8 @@ void fiber_allocate_stacks(fiber *fibers, int count) {
         char *stack = static_cast<char *>(memory) + stride * (size_t)i + page;
         if (mprotect(stack, STACK_BYTES, PROT_READ | PROT_WRITE) != 0)
             fatal("no memory for %d stacks", count);
-        fibers[i] = {nullptr, stack, stack, STACK_BYTES, nullptr};
+        size_t color_bytes = (size_t)(i % NUM_COLORS) * COLOR_BYTES;
+        fibers[i] = {nullptr, stack, stack, STACK_BYTES - color_bytes, nullptr};
     }
 }
 
@@ -58,13 +42,14 @@ void fiber_prepare(fiber *f, void (*entry)()) {
 
 void fiber_switch(fiber *from, fiber *to, bool from_ends) {
     left = from;
-    announce_start(from_ends ? nullptr : &from->fake_stack, to->stack_bottom, to->stack_bytes);
+    __sanitizer_start_switch_fiber(from_ends ? nullptr : &from->fake_stack, to->stack_bottom,
+                                   to->stack_bytes);
     fiber_machine_switch(from, to);
-    announce_finish(from->fake_stack, &left->stack_bottom, &left->stack_bytes);
+    __sanitizer_finish_switch_fiber(from->fake_stack, &left->stack_bottom, &left->stack_bytes);
 }
 
 void fiber_entered() {
-    announce_finish(nullptr, &left->stack_bottom, &left->stack_bytes);
+    __sanitizer_finish_switch_fiber(nullptr, &left->stack_bottom, &left->stack_bytes);
 }
 
 } // namespace cudasim

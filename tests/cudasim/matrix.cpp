@@ -2,7 +2,7 @@
  * computes for the whole warp. */
 #include "cudasim/matrix.h"
 
-#include "cudasim/thread.h"
+#include "fatal.h"
 #include "shared_memory.h"
 
 #include <string.h>
@@ -50,52 +50,69 @@ template <class T> static void multiply(warp_exchange &meeting) {
     }
 }
 
+static const uint32_t ALL_LANES = 0xffffffffu;
+
+/* These instructions are undefined unless the whole warp executes them. */
+static const warp_exchange &exchange_all(const site &where, const void *input, size_t bytes,
+                                         void (*finish)(warp_exchange &)) {
+    const warp_exchange &meeting = exchange(where, ALL_LANES, input, bytes, finish);
+    if (meeting.participants != ALL_LANES)
+        fatal("%s (%s:%d) by lanes 0x%08x only", where.operation, where.file, where.line,
+              meeting.participants);
+    return meeting;
+}
+
 template <class T>
-static void mma(float (&acc)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+static void mma(const site &where, float (&acc)[4], const uint32_t (&a)[4],
+                const uint32_t (&b)[2]) {
     uint32_t operands[6] = {a[0], a[1], a[2], a[3], b[0], b[1]};
-    const warp_exchange &done = exchange({"mma_m16n8k16", "kernel", 0}, 0xffffffffu, operands,
-                                         sizeof operands, multiply<T>);
+    const warp_exchange &done = exchange_all(where, operands, sizeof operands, multiply<T>);
     float product[4];
     memcpy(product, done.box[current_thread->lane], sizeof product);
     for (int i = 0; i < 4; i++)
         acc[i] += product[i];
 }
 
-static const warp_exchange &exchange_rows(const char *operation, const void *shared_row) {
-    check_shared_address(operation, shared_row);
-    return exchange({operation, "kernel", 0}, 0xffffffffu, &shared_row, sizeof shared_row);
+/* The addresses of all rows: of row r of tile t that of lane 8 t + r. */
+static const warp_exchange &exchange_rows(const site &where, const void *shared_row) {
+    check_shared_address(where, shared_row);
+    return exchange_all(where, &shared_row, sizeof shared_row, nullptr);
+}
+
+static uint16_t element(const warp_exchange &rows, int tile, int row, int col) {
+    const char *address = read_lane<const char *>(rows, tile * 8 + row);
+    uint16_t value;
+    memcpy(&value, address + col * 2, sizeof value);
+    return value;
 }
 
 } // namespace cudasim
 
+using namespace cudasim;
+
 template <>
-void mma_m16n8k16<__nv_bfloat16>(float (&acc)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
-    cudasim::mma<__nv_bfloat16>(acc, a, b);
+void mma_m16n8k16<__nv_bfloat16>(float (&acc)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
+                                 const char *file, int line) {
+    mma<__nv_bfloat16>({"mma_m16n8k16", file, line}, acc, a, b);
 }
 template <>
-void mma_m16n8k16<__half>(float (&acc)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
-    cudasim::mma<__half>(acc, a, b);
+void mma_m16n8k16<__half>(float (&acc)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
+                          const char *file, int line) {
+    mma<__half>({"mma_m16n8k16", file, line}, acc, a, b);
 }
 
-void ldmatrix_x4(uint32_t (&out)[4], const void *shared_row) {
-    const cudasim::warp_exchange &rows = cudasim::exchange_rows("ldmatrix_x4", shared_row);
-    int lane = cudasim::current_thread->lane;
-    for (int tile = 0; tile < 4; tile++) {
-        const char *row = cudasim::read_lane<const char *>(rows, tile * 8 + lane / 4);
-        memcpy(&out[tile], row + lane % 4 * 4, 4);
-    }
+void ldmatrix_x4(uint32_t (&out)[4], const void *shared_row, const char *file, int line) {
+    const warp_exchange &rows = exchange_rows({"ldmatrix_x4", file, line}, shared_row);
+    int row = current_thread->lane / 4, col = current_thread->lane % 4 * 2;
+    for (int tile = 0; tile < 4; tile++)
+        out[tile] = element(rows, tile, row, col) | (uint32_t)element(rows, tile, row, col + 1)
+                                                        << 16;
 }
 
-void ldmatrix_x4_trans(uint32_t (&out)[4], const void *shared_row) {
-    const cudasim::warp_exchange &rows = cudasim::exchange_rows("ldmatrix_x4_trans", shared_row);
-    int lane = cudasim::current_thread->lane;
-    for (int tile = 0; tile < 4; tile++) {
-        uint16_t pair[2];
-        for (int i = 0; i < 2; i++) {
-            int source = tile * 8 + lane % 4 * 2 + i;
-            const char *row = cudasim::read_lane<const char *>(rows, source);
-            memcpy(&pair[i], row + lane / 4 * 2, 2);
-        }
-        memcpy(&out[tile], pair, 4);
-    }
+void ldmatrix_x4_trans(uint32_t (&out)[4], const void *shared_row, const char *file, int line) {
+    const warp_exchange &rows = exchange_rows({"ldmatrix_x4_trans", file, line}, shared_row);
+    int row = current_thread->lane % 4 * 2, col = current_thread->lane / 4;
+    for (int tile = 0; tile < 4; tile++)
+        out[tile] = element(rows, tile, row, col) | (uint32_t)element(rows, tile, row + 1, col)
+                                                        << 16;
 }

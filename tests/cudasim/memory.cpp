@@ -1,4 +1,5 @@
 #include "device.h"
+#include "device_memory.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -26,13 +27,16 @@ bool range_within(const std::map<uintptr_t, memory_range> &memory, const void *s
            bytes <= found->second.bytes - (reinterpret_cast<uintptr_t>(start) - found->first);
 }
 
-static void *allocate(std::map<uintptr_t, memory_range> &memory, size_t bytes) {
-    char *start = static_cast<char *>(aligned_alloc(256, (bytes + 255) / 256 * 256));
-    if (start == nullptr)
+static uintptr_t key_of(const void *start) {
+    return reinterpret_cast<uintptr_t>(start);
+}
+
+static char *allocate_pinned(size_t bytes) {
+    void *start;
+    if (posix_memalign(&start, 256, bytes) != 0)
         return nullptr;
     memset(start, 0xff, bytes);
-    memory[reinterpret_cast<uintptr_t>(start)] = {start, bytes};
-    return start;
+    return static_cast<char *>(start);
 }
 
 } // namespace cudasim
@@ -49,10 +53,12 @@ cudaError_t cudaMalloc(void **dev_ptr, size_t size) {
         return call.end(cudaSuccess);
     if (size > dev.memory_bytes - dev.allocated_bytes)
         return call.end(cudaErrorMemoryAllocation);
-    *dev_ptr = allocate(dev.device_memory, size);
-    if (*dev_ptr == nullptr)
+    char *start = map_device_memory(size);
+    if (start == nullptr)
         return call.end(cudaErrorMemoryAllocation);
+    dev.device_memory[key_of(start)] = {start, size};
     dev.allocated_bytes += size;
+    *dev_ptr = start;
     return call.end(cudaSuccess);
 }
 
@@ -61,12 +67,12 @@ cudaError_t cudaFree(void *dev_ptr) {
     run_all_streams(call.dev);
     if (call.dev.failed || dev_ptr == nullptr)
         return call.end(cudaSuccess);
-    auto found = call.dev.device_memory.find(reinterpret_cast<uintptr_t>(dev_ptr));
+    auto found = call.dev.device_memory.find(key_of(dev_ptr));
     if (found == call.dev.device_memory.end())
         return call.end(cudaErrorInvalidValue);
+    unmap_device_memory(found->second.start, found->second.bytes);
     call.dev.allocated_bytes -= found->second.bytes;
     call.dev.device_memory.erase(found);
-    free(dev_ptr);
     return call.end(cudaSuccess);
 }
 
@@ -79,8 +85,12 @@ cudaError_t cudaHostAlloc(void **host_ptr, size_t size, unsigned int flags) {
     *host_ptr = nullptr;
     if (size == 0)
         return call.end(cudaSuccess);
-    *host_ptr = allocate(call.dev.pinned_memory, size);
-    return call.end(*host_ptr != nullptr ? cudaSuccess : cudaErrorMemoryAllocation);
+    char *start = allocate_pinned(size);
+    if (start == nullptr)
+        return call.end(cudaErrorMemoryAllocation);
+    call.dev.pinned_memory[key_of(start)] = {start, size};
+    *host_ptr = start;
+    return call.end(cudaSuccess);
 }
 
 cudaError_t cudaMallocHost(void **host_ptr, size_t size) {
@@ -92,7 +102,7 @@ cudaError_t cudaFreeHost(void *host_ptr) {
     run_all_streams(call.dev);
     if (call.dev.failed || host_ptr == nullptr)
         return call.end(cudaSuccess);
-    if (call.dev.pinned_memory.erase(reinterpret_cast<uintptr_t>(host_ptr)) == 0)
+    if (call.dev.pinned_memory.erase(key_of(host_ptr)) == 0)
         return call.end(cudaErrorInvalidValue);
     free(host_ptr);
     return call.end(cudaSuccess);

@@ -1,6 +1,8 @@
 #include "shared_memory.h"
 
 #include "fatal.h"
+#include "sanitizer.h"
+#include "static_shared.h"
 
 #include <stdint.h>
 #include <string.h>
@@ -13,6 +15,7 @@ static char *arena; /* MAX_SHARED_BYTES_OPTIN up to a guard page */
 static size_t arena_bytes;
 static char *dynamic_start;
 static size_t dynamic_bytes;
+static const std::vector<memory_range> *statics;
 
 static void map_arena() {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -25,22 +28,52 @@ static void map_arena() {
     mprotect(arena + arena_bytes, page, PROT_NONE);
 }
 
-void *begin_dynamic_shared(size_t bytes) {
+void *begin_shared_memory(const void *kernel, size_t bytes) {
     if (arena == nullptr)
         map_arena();
+    statics = &static_shared_of(kernel);
     dynamic_bytes = bytes;
     dynamic_start = arena + arena_bytes - (bytes + 15) / 16 * 16;
+    ASAN_POISON_MEMORY_REGION(arena, arena_bytes);
+    ASAN_UNPOISON_MEMORY_REGION(dynamic_start, bytes);
     return dynamic_start;
 }
 
-void poison_dynamic_shared() {
-    memset(dynamic_start, 0xff, dynamic_bytes);
+/* A redzone that lies within is written too, so AddressSanitizer must not look. */
+__attribute__((no_sanitize_address)) static void poison_static(const memory_range &range) {
+    volatile char *bytes = range.start;
+    for (size_t i = 0; i < range.bytes; i++)
+        bytes[i] = (char)0xff;
 }
 
-void check_shared_address(const char *operation, const void *address) {
+void poison_shared_memory() {
+    memset(dynamic_start, 0xff, dynamic_bytes);
+    for (const memory_range &range : *statics)
+        poison_static(range);
+}
+
+static bool range_holds(const char *start, size_t range_bytes, const void *address) {
+    uintptr_t from = reinterpret_cast<uintptr_t>(start);
     uintptr_t at = reinterpret_cast<uintptr_t>(address);
-    if (at % 16 != 0)
-        fatal("%s: shared address %p is not 16-byte aligned", operation, address);
+    return at >= from && range_bytes >= 16 && at - from <= range_bytes - 16;
+}
+
+static bool is_shared(const void *address) {
+    if (range_holds(dynamic_start, dynamic_bytes, address))
+        return true;
+    for (const memory_range &range : *statics)
+        if (range_holds(range.start, range.bytes, address))
+            return true;
+    return false;
+}
+
+void check_shared_address(const site &where, const void *address) {
+    if (reinterpret_cast<uintptr_t>(address) % 16 != 0)
+        fatal("%s (%s:%d): shared address %p is not 16-byte aligned", where.operation, where.file,
+              where.line, address);
+    if (!is_shared(address))
+        fatal("%s (%s:%d): no 16 bytes of shared memory at %p", where.operation, where.file,
+              where.line, address);
 }
 
 } // namespace cudasim

@@ -2,6 +2,8 @@
 #ifndef CUDASIM_SHARED_MEMORY_H
 #define CUDASIM_SHARED_MEMORY_H
 
+#include "cudasim/thread.h"
+
 #include <stddef.h>
 
 namespace cudasim {
@@ -9,13 +11,14 @@ namespace cudasim {
 const size_t MAX_SHARED_BYTES = 48 << 10; /* dynamic, unless cudaFuncSetAttribute raised it */
 const size_t MAX_SHARED_BYTES_OPTIN = 99 << 10;
 
-/* Dynamic memory for the blocks of a grid, 16-byte aligned, ends at an unmapped page. */
-void *begin_dynamic_shared(size_t bytes);
+/* For the blocks of a grid: `bytes` of dynamic memory, 16-byte aligned, that end at an unmapped
+ * page and beside poisoned bytes, and the static memory of the kernel's module. */
+void *begin_shared_memory(const void *kernel, size_t bytes);
 /* 0xff in every byte, before each block. */
-void poison_dynamic_shared();
+void poison_shared_memory();
 
-/* Ends the process unless 16 bytes may be accessed at `address`, aligned. */
-void check_shared_address(const char *operation, const void *address);
+/* Ends the process unless `address` is 16-byte aligned and 16 bytes there are shared memory. */
+void check_shared_address(const site &where, const void *address);
 
 } // namespace cudasim
 

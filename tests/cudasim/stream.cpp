@@ -1,6 +1,7 @@
 /* Streams and events. A stream is a queue that only a wait empties; all streams that synchronise
  * with the default stream share its queue, which is one of the orders a card may choose. */
 #include "device.h"
+#include "device_memory.h"
 
 #include <chrono>
 
@@ -33,12 +34,17 @@ bool run_one(device &dev, work_queue &queue) {
         return false;
     std::function<void()> work = std::move(queue.front());
     queue.pop_front();
-    if (!dev.failed)
+    if (!dev.failed) {
+        device_at_work at_work(dev);
         work();
+    }
     return true;
 }
 
 void run_all(device &dev, work_queue &queue) {
+    if (queue.empty())
+        return;
+    device_at_work at_work(dev);
     while (run_one(dev, queue))
         continue;
 }

@@ -17,7 +17,9 @@
 #define __device__
 #define __host__
 #define __constant__ static
-#define __shared__ static
+/* Static memory: the device runs one block at a time. Its bytes are found by the tag in its name
+ * (static_shared.h). */
+#define __shared__ static __attribute__((used, abi_tag("cudasim_shared")))
 #define __forceinline__ inline __attribute__((always_inline))
 #define __launch_bounds__(...)
 #define __grid_constant__

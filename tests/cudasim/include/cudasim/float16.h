@@ -20,10 +20,6 @@ struct __half {
 struct alignas(4) __half2 {
     __half x, y;
 };
-typedef __nv_bfloat16 nv_bfloat16;
-typedef __nv_bfloat162 nv_bfloat162;
-typedef __half half;
-typedef __half2 half2;
 
 __nv_bfloat16 __float2bfloat16_rn(float x);
 __half __float2half_rn(float x);

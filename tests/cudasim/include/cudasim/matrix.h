@@ -8,25 +8,27 @@
 #define CUDASIM_MATRIX_H
 
 #include "cudasim/float16.h"
+#include "cudasim/thread.h"
 
 #include <stdint.h>
 
 template <class T>
-void mma_m16n8k16(float (&acc)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]);
+void mma_m16n8k16(float (&acc)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], CUDASIM_CALLER);
 template <>
-void mma_m16n8k16<__nv_bfloat16>(float (&acc)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]);
+void mma_m16n8k16<__nv_bfloat16>(float (&acc)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
+                                 const char *file, int line);
 template <>
-void mma_m16n8k16<__half>(float (&acc)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]);
+void mma_m16n8k16<__half>(float (&acc)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
+                          const char *file, int line);
 
-void ldmatrix_x4(uint32_t (&out)[4], const void *shared_row);
-void ldmatrix_x4_trans(uint32_t (&out)[4], const void *shared_row);
+void ldmatrix_x4(uint32_t (&out)[4], const void *shared_row, CUDASIM_CALLER);
+void ldmatrix_x4_trans(uint32_t (&out)[4], const void *shared_row, CUDASIM_CALLER);
 
+void copy_async_16(void *shared, const void *global, bool valid, CUDASIM_CALLER);
+void copy_async_commit();
 namespace cudasim {
 void wait_for_copies(int unfinished_groups);
 }
-
-void copy_async_16(void *shared, const void *global, bool valid);
-void copy_async_commit();
 template <int N> void copy_async_wait() {
     cudasim::wait_for_copies(N);
 }

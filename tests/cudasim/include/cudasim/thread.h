@@ -33,8 +33,8 @@ struct grid_place {
     void *dynamic_shared;
 };
 /* Of the thread that runs now: the device runs one at a time. */
-extern thread_place *current_thread;
-extern grid_place current_grid;
+extern __attribute__((visibility("hidden"))) thread_place *current_thread;
+extern __attribute__((visibility("hidden"))) grid_place current_grid;
 
 enum class vote { none, any, all, count };
 
@@ -80,7 +80,7 @@ ballot take_ballot(const site &where, unsigned mask, bool predicate);
 #define blockIdx (cudasim::current_grid.block_index)
 #define blockDim (cudasim::current_grid.block_dim)
 #define gridDim (cudasim::current_grid.grid_dim)
-#define warpSize 32
+static const int warpSize = 32;
 
 #define CUDASIM_CALLER const char *file = __builtin_FILE(), int line = __builtin_LINE()
 

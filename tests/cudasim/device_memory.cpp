@@ -1,0 +1,110 @@
+/* An allocation ends at an unmapped page, but for what its alignment leaves, which AddressSanitizer
+ * guards. Large ones begin as copy-on-write views of one stretch of 0xff, so that a card of several
+ * gigabytes costs the host only what is written. */
+#include "device_memory.h"
+
+#include "fatal.h"
+#include "sanitizer.h"
+
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+namespace cudasim {
+
+static const size_t PATTERN_BYTES = (size_t)16 << 20;
+static const size_t ALIGNMENT = 256;
+
+static size_t page_bytes() {
+    return (size_t)sysconf(_SC_PAGESIZE);
+}
+
+static size_t round_up(size_t bytes, size_t unit) {
+    return (bytes + unit - 1) / unit * unit;
+}
+
+static int create_pattern() {
+    int file = memfd_create("cudasim_pattern", MFD_CLOEXEC);
+    if (file < 0 || ftruncate(file, (off_t)PATTERN_BYTES) != 0)
+        fatal("no memory for a pattern of %zu bytes", PATTERN_BYTES);
+    void *pattern = mmap(nullptr, PATTERN_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (pattern == MAP_FAILED)
+        fatal("no memory for a pattern of %zu bytes", PATTERN_BYTES);
+    memset(pattern, 0xff, PATTERN_BYTES);
+    munmap(pattern, PATTERN_BYTES);
+    return file;
+}
+
+static bool map_pattern(char *start, size_t bytes) {
+    static const int file = create_pattern();
+    for (size_t done = 0; done < bytes; done += PATTERN_BYTES) {
+        size_t part = bytes - done < PATTERN_BYTES ? bytes - done : PATTERN_BYTES;
+        if (mmap(start + done, part, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, file, 0) ==
+            MAP_FAILED)
+            return false;
+    }
+    return true;
+}
+
+static bool fill_pages(char *pages, size_t bytes) {
+    if (bytes > PATTERN_BYTES)
+        return map_pattern(pages, bytes);
+    if (mprotect(pages, bytes, PROT_READ | PROT_WRITE) != 0)
+        return false;
+    memset(pages, 0xff, bytes);
+    return true;
+}
+
+/* The pages of an allocation, by its start. */
+static memory_range pages_of(char *start, size_t bytes) {
+    size_t page = page_bytes();
+    size_t used = round_up(bytes, ALIGNMENT), mapped = round_up(used, page);
+    return {start - (mapped - used), mapped};
+}
+
+static void set_access(const memory_range &allocation, int protection) {
+    memory_range pages = pages_of(allocation.start, allocation.bytes);
+    if (mprotect(pages.start, pages.bytes, protection) != 0)
+        fatal("cannot change the access to device memory");
+}
+
+char *map_device_memory(size_t bytes) {
+    size_t page = page_bytes();
+    size_t used = round_up(bytes, ALIGNMENT), mapped = round_up(used, page);
+    void *reserved = mmap(nullptr, mapped + 2 * page, PROT_NONE,
+                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (reserved == MAP_FAILED)
+        return nullptr;
+    char *pages = static_cast<char *>(reserved) + page;
+    if (!fill_pages(pages, mapped)) {
+        munmap(reserved, mapped + 2 * page);
+        return nullptr;
+    }
+    char *start = pages + mapped - used;
+    ASAN_POISON_MEMORY_REGION(pages, mapped);
+    ASAN_UNPOISON_MEMORY_REGION(start, bytes);
+    set_access({start, bytes}, PROT_NONE);
+    return start;
+}
+
+void unmap_device_memory(char *start, size_t bytes) {
+    memory_range pages = pages_of(start, bytes);
+    ASAN_POISON_MEMORY_REGION(pages.start, pages.bytes);
+    if (mmap(pages.start, pages.bytes, PROT_NONE,
+             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED)
+        fatal("cannot unmap device memory");
+}
+
+device_at_work::device_at_work(device &worker) : dev(worker) {
+    if (dev.num_running++ == 0)
+        for (const auto &entry : dev.device_memory)
+            set_access(entry.second, PROT_READ | PROT_WRITE);
+}
+
+device_at_work::~device_at_work() {
+    if (--dev.num_running == 0)
+        for (const auto &entry : dev.device_memory)
+            set_access(entry.second, PROT_NONE);
+}
+
+} // namespace cudasim

@@ -1,0 +1,77 @@
+/* A __shared__ variable is a function's static one, which a compiler may place anywhere and g++
+ * does not let into a section of its own in a template. But its name can carry a tag, so the symbol
+ * table of the file that the kernel was loaded from tells where all of them are. */
+#include "static_shared.h"
+
+#include "fatal.h"
+
+#include <dlfcn.h>
+#include <link.h>
+#include <string.h>
+
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <string>
+
+namespace cudasim {
+
+static const char TAG[] = "cudasim_shared";
+
+typedef std::vector<char> file_bytes;
+
+static file_bytes read_file(const char *path) {
+    std::ifstream file(path, std::ios::binary);
+    return file_bytes(std::istreambuf_iterator<char>(file), {});
+}
+
+/* `count` elements at `offset` of the file; ends the process when it is shorter. */
+template <class T> static const T *at(const file_bytes &file, size_t offset, size_t count) {
+    if (offset > file.size() || count > (file.size() - offset) / sizeof(T))
+        fatal("the symbol table of the kernel's file is out of its bounds");
+    return reinterpret_cast<const T *>(file.data() + offset);
+}
+
+static void add_tagged(const file_bytes &file, const ElfW(Shdr) & symbols,
+                       const ElfW(Shdr) & strings, uintptr_t load_address,
+                       std::vector<memory_range> *out) {
+    size_t count = symbols.sh_size / sizeof(ElfW(Sym));
+    const ElfW(Sym) *symbol = at<ElfW(Sym)>(file, symbols.sh_offset, count);
+    const char *names = at<char>(file, strings.sh_offset, strings.sh_size);
+    for (size_t i = 0; i < count; i++, symbol++) {
+        /* the low bits: STT_OBJECT in both classes */
+        bool is_variable = ELF64_ST_TYPE(symbol->st_info) == STT_OBJECT && symbol->st_value != 0;
+        if (is_variable && symbol->st_name < strings.sh_size &&
+            strstr(names + symbol->st_name, TAG) != nullptr)
+            out->push_back({reinterpret_cast<char *>(load_address + symbol->st_value),
+                            (size_t)symbol->st_size});
+    }
+}
+
+static std::vector<memory_range> find_tagged(const char *path, uintptr_t load_address) {
+    std::vector<memory_range> found;
+    file_bytes file = read_file(path);
+    const ElfW(Ehdr) *header = at<ElfW(Ehdr)>(file, 0, 1);
+    const ElfW(Shdr) *sections = at<ElfW(Shdr)>(file, header->e_shoff, header->e_shnum);
+    for (int i = 0; i < header->e_shnum; i++)
+        if (sections[i].sh_type == SHT_SYMTAB && sections[i].sh_link < header->e_shnum)
+            add_tagged(file, sections[i], sections[sections[i].sh_link], load_address, &found);
+    return found;
+}
+
+const std::vector<memory_range> &static_shared_of(const void *kernel) {
+    static auto *const by_module = new std::map<const void *, std::vector<memory_range>>;
+    Dl_info info;
+    void *extra;
+    if (dladdr1(kernel, &info, &extra, RTLD_DL_LINKMAP) == 0)
+        fatal("the kernel's file is not found");
+    const link_map *module = static_cast<const link_map *>(extra);
+    auto found = by_module->find(module);
+    if (found == by_module->end()) {
+        const char *path = *module->l_name == '\0' ? "/proc/self/exe" : module->l_name;
+        found = by_module->emplace(module, find_tagged(path, module->l_addr)).first;
+    }
+    return found->second;
+}
+
+} // namespace cudasim

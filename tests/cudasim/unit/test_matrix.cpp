@@ -1,0 +1,140 @@
+/* Tensor-core instructions and asynchronous copies against their definitions in the PTX ISA. */
+#include "sim_test.h"
+
+#include <math.h>
+
+/* Small integers and quarters: sums of their products are exact in float. */
+static float entry(int i, int salt) {
+    return (float)((i * 37 + salt * 11) % 33 - 16) / 4.0f;
+}
+
+static float decode(__nv_bfloat16 x) {
+    return __bfloat162float(x);
+}
+static float decode(__half x) {
+    return __half2float(x);
+}
+static void encode(float value, __nv_bfloat16 *out) {
+    *out = __float2bfloat16_rn(value);
+}
+static void encode(float value, __half *out) {
+    *out = __float2half_rn(value);
+}
+
+/* a [16][16], b [8][16] (column major), c [16][8]; the fragments are gathered by hand. */
+template <class T> __global__ static void multiply(const T *a, const T *b, float *c) {
+    int lane = (int)threadIdx.x, group = lane / 4, pair = lane % 4 * 2;
+    uint32_t af[4], bf[2];
+    float acc[4];
+    for (int i = 0; i < 4; i++)
+        memcpy(&af[i], &a[(group + i % 2 * 8) * 16 + pair + i / 2 * 8], 4);
+    for (int i = 0; i < 2; i++)
+        memcpy(&bf[i], &b[group * 16 + pair + i * 8], 4);
+    for (int i = 0; i < 4; i++)
+        acc[i] = c[(group + i / 2 * 8) * 8 + pair + i % 2];
+    mma_m16n8k16<T>(acc, af, bf);
+    for (int i = 0; i < 4; i++)
+        c[(group + i / 2 * 8) * 8 + pair + i % 2] = acc[i];
+}
+
+template <class T> static void check_multiply() {
+    std::vector<T> a(256), b(128);
+    std::vector<float> c(128);
+    for (int i = 0; i < 256; i++)
+        encode(entry(i, 1), &a[(size_t)i]);
+    for (int i = 0; i < 128; i++) {
+        encode(entry(i, 2), &b[(size_t)i]);
+        c[(size_t)i] = entry(i, 3);
+    }
+    device_array<T> device_a(a), device_b(b);
+    device_array<float> device_c(c);
+    LAUNCH(multiply<T>, 1, 32, 0, nullptr, device_a.get(), device_b.get(), device_c.get());
+    std::vector<float> got = device_c.download();
+    for (size_t row = 0; row < 16; row++)
+        for (size_t col = 0; col < 8; col++) {
+            float expected = c[row * 8 + col];
+            for (size_t k = 0; k < 16; k++)
+                expected += decode(a[row * 16 + k]) * decode(b[col * 16 + k]);
+            assert_true(got[row * 8 + col] == expected);
+        }
+}
+
+static void test_mma(void **) {
+    in_every_order([] {
+        check_multiply<__nv_bfloat16>();
+        check_multiply<__half>();
+    });
+}
+
+/* Element e of row r of tile t is 1000 t + 10 r + e; rows are 16 bytes, 48 apart. */
+__global__ static void load_tiles(uint32_t (*out)[4], uint32_t (*transposed)[4]) {
+    DYNAMIC_SHARED(uint16_t, tiles);
+    int lane = (int)threadIdx.x;
+    uint16_t *row = tiles + lane * 24;
+    for (int e = 0; e < 8; e++)
+        row[e] = (uint16_t)(1000 * (lane / 8) + 10 * (lane % 8) + e);
+    __syncwarp();
+    ldmatrix_x4(out[lane], row);
+    ldmatrix_x4_trans(transposed[lane], row);
+}
+
+static void test_ldmatrix(void **) {
+    in_every_order([] {
+        uint32_t(*plain)[4], (*transposed)[4];
+        device_array<uint32_t> out(2 * 128);
+        plain = reinterpret_cast<uint32_t(*)[4]>(out.get());
+        transposed = plain + 32;
+        LAUNCH(load_tiles, 1, 32, 32 * 48, nullptr, plain, transposed);
+        std::vector<uint32_t> got = out.download();
+        for (unsigned lane = 0; lane < 32; lane++)
+            for (unsigned t = 0; t < 4; t++) {
+                unsigned a = lane / 4, b = lane % 4 * 2;
+                unsigned low = 1000 * t + 10 * a + b, low_trans = 1000 * t + 10 * b + a;
+                assert_int_equal(got[lane * 4 + t], low | (low + 1) << 16);
+                assert_int_equal(got[128 + lane * 4 + t], low_trans | (low_trans + 10) << 16);
+            }
+    });
+}
+
+/* Three groups of one copy each, the last of zeros; what is in shared memory after each wait. */
+__global__ static void copy_groups(const uint4 *source, uint4 *seen) {
+    DYNAMIC_SHARED(uint4, stage);
+    for (int i = 0; i < 3; i++) {
+        copy_async_16(&stage[i], i < 2 ? &source[i] : nullptr, i < 2);
+        copy_async_commit();
+    }
+    copy_async_wait<2>();
+    for (int i = 0; i < 3; i++)
+        seen[i] = stage[i];
+    copy_async_wait<1>();
+    for (int i = 0; i < 3; i++)
+        seen[3 + i] = stage[i];
+    copy_async_16(&stage[3], &source[1], true);
+    copy_async_wait<0>();
+    for (int i = 0; i < 4; i++)
+        seen[6 + i] = stage[i];
+    copy_async_commit();
+    copy_async_wait<0>();
+    seen[10] = stage[3];
+}
+
+static void test_copy_groups(void **) {
+    device_array<uint4> source(std::vector<uint4>{{1, 2, 3, 4}, {5, 6, 7, 8}}), seen(11);
+    LAUNCH(copy_groups, 1, 1, 64, nullptr, source.get(), seen.get());
+    const unsigned absent = 0xffffffffu;
+    const unsigned expected[] = {1, absent, absent, 1, 5, absent, 1, 5, 0, absent, 5};
+    std::vector<uint4> got = seen.download();
+    for (size_t i = 0; i < got.size(); i++)
+        assert_int_equal(got[i].x, expected[i]);
+    assert_int_equal(got[7].w, 8);
+    assert_int_equal(got[8].w, 0);
+}
+
+int main() {
+    const CMUnitTest tests[] = {
+        cmocka_unit_test(test_mma),
+        cmocka_unit_test(test_ldmatrix),
+        cmocka_unit_test(test_copy_groups),
+    };
+    return cmocka_run_group_tests(tests, nullptr, nullptr);
+}

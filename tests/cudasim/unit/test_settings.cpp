@@ -1,0 +1,81 @@
+/* The environment variables, which hold from the first call of a process on. */
+#include "sim_test.h"
+
+#include <stdlib.h>
+
+__global__ static void count(int *counter) {
+    atomicAdd(counter, 1);
+}
+
+static void test_memory_and_multiprocessors(void **) {
+    size_t left, total;
+    ASSERT_CUDA(cudaMemGetInfo(&left, &total));
+    assert_int_equal(total, 1 << 20);
+    int value;
+    ASSERT_CUDA(cudaDeviceGetAttribute(&value, cudaDevAttrMultiProcessorCount, 0));
+    assert_int_equal(value, 3);
+    char *most, *more;
+    ASSERT_CUDA(cudaMalloc(&most, 1 << 20));
+    assert_int_equal(cudaMalloc(&more, 1), cudaErrorMemoryAllocation);
+    assert_int_equal(cudaGetLastError(), cudaErrorMemoryAllocation);
+    ASSERT_CUDA(cudaFree(most));
+}
+
+static void test_device_fails(void **) {
+    int *counter, *pinned, value;
+    ASSERT_CUDA(cudaMalloc(&counter, sizeof *counter));
+    ASSERT_CUDA(cudaMallocHost(&pinned, sizeof *pinned));
+    ASSERT_CUDA(cudaMemset(counter, 0, sizeof *counter));
+    for (int i = 0; i < 2; i++)
+        LAUNCH(count, 1, 1, 0, nullptr, counter);
+    ASSERT_CUDA(cudaMemcpy(&value, counter, sizeof value, cudaMemcpyDeviceToHost));
+    assert_int_equal(value, 2);
+    LAUNCH(count, 1, 1, 0, nullptr, counter);
+    assert_int_equal(cudaGetLastError(), cudaSuccess);
+    assert_int_equal(cudaDeviceSynchronize(), cudaErrorIllegalAddress);
+    assert_int_equal(cudaGetLastError(), cudaErrorIllegalAddress);
+    assert_int_equal(cudaGetLastError(), cudaErrorIllegalAddress);
+    assert_int_equal(cudaMalloc(&counter, 4), cudaErrorIllegalAddress);
+    assert_int_equal(cudaMemcpy(&value, counter, 4, cudaMemcpyDeviceToHost),
+                     cudaErrorIllegalAddress);
+    assert_int_equal(cudaFreeHost(pinned), cudaErrorIllegalAddress);
+    cudaStream_t stream;
+    assert_int_equal(cudaStreamCreate(&stream), cudaErrorIllegalAddress);
+}
+
+static void test_order(void **) {
+    for (const char *wrong : {"", "backward", "random", "random:", "random:x", "random:1x"})
+        assert_int_equal(cudasim_set_order(wrong), -1);
+    for (const char *right : {"random:0", "random:123", "reverse", "forward"})
+        assert_int_equal(cudasim_set_order(right), 0);
+}
+
+static void check_wrong_setting(const char *name, const char *value) {
+    assert_dies(
+        [name, value] {
+            setenv(name, value, 1);
+            cudaDeviceSynchronize();
+        },
+        {name});
+}
+
+/* Before the first call of this process: the children make theirs. */
+static void test_wrong_settings(void **) {
+    check_wrong_setting("QUIRE_CUDASIM_ORDER", "sideways");
+    check_wrong_setting("QUIRE_CUDASIM_MEMORY", "lots");
+    check_wrong_setting("QUIRE_CUDASIM_SMS", "-1");
+    check_wrong_setting("QUIRE_CUDASIM_FAIL_AFTER", "");
+}
+
+int main() {
+    setenv("QUIRE_CUDASIM_MEMORY", "1048576", 1);
+    setenv("QUIRE_CUDASIM_SMS", "3", 1);
+    setenv("QUIRE_CUDASIM_FAIL_AFTER", "2", 1);
+    const CMUnitTest tests[] = {
+        cmocka_unit_test(test_wrong_settings),
+        cmocka_unit_test(test_memory_and_multiprocessors),
+        cmocka_unit_test(test_order),
+        cmocka_unit_test(test_device_fails),
+    };
+    return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
