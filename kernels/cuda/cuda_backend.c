@@ -15,6 +15,7 @@ static struct cuda_backend *state_of(struct backend *b) {
 
 static void cuda_destroy(struct backend *base) {
     struct cuda_backend *b = state_of(base);
+    cuda_sampler_destroy(b);
     cuda_staging_destroy(b);
     cuda_step_destroy(b);
     if (b->stream != NULL)
@@ -45,6 +46,7 @@ static const struct backend_ops cuda_backend_ops = {
     .rope_store_kv = cuda_rope_store_kv,
     .silu_mul = cuda_silu_mul,
     .gather_rows = cuda_gather_rows,
+    .sample = cuda_sample,
     .copy_blocks = cuda_copy_blocks,
     .swap_blocks = cuda_swap_blocks,
 };
@@ -92,7 +94,8 @@ static int open_device(struct cuda_backend *b, struct error *err) {
 static int create_parts(struct cuda_backend *b, struct error *err) {
     size_t free_before, free_after, total;
     cuda_memory_info(&b->base, &free_before, &total);
-    if (cuda_step_create(b, err) != 0 || cuda_staging_create(b, err) != 0)
+    if (cuda_step_create(b, err) != 0 || cuda_staging_create(b, err) != 0 ||
+        cuda_sampler_create(b, err) != 0)
         return -1;
     cuda_memory_info(&b->base, &free_after, &total);
     b->base.workspace_bytes = free_before > free_after ? free_before - free_after : 0;

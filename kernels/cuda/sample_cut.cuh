@@ -62,6 +62,8 @@ struct cut {
 
 /* Weights below e^-29 are less than one unit. */
 #define SAMPLE_LOWEST_EXPONENT (-29.0f)
+/* Logits further below the largest share the last bin of the coarse table. */
+#define SAMPLE_COARSE_SPAN 64.0f
 
 /* `bound`: no logit below it is of interest. */
 __device__ __forceinline__ struct weighing weighing_of(float max, float temperature, float bound) {
@@ -69,7 +71,7 @@ __device__ __forceinline__ struct weighing weighing_of(float max, float temperat
     w.max = fmaxf(max, -FLT_MAX);
     w.lowest = fmaxf(w.max + SAMPLE_LOWEST_EXPONENT * temperature, bound);
     w.log2_factor = fminf(1.44269504f / temperature, FLT_MAX);
-    w.bins_per_one = fminf(SAMPLE_BINS / (w.max - w.lowest), FLT_MAX);
+    w.bins_per_one = fminf(SAMPLE_BINS / fminf(w.max - w.lowest, SAMPLE_COARSE_SPAN), FLT_MAX);
     return w;
 }
 
@@ -101,11 +103,11 @@ __device__ __forceinline__ void add_to_bin(struct bin_table *table, uint32_t bin
         atomicAdd(&table->mass_high[slot], high);
 }
 
-/* bin_of gives the bin of a logit, or SAMPLE_BINS for none. Without use_mass only counts. */
+/* bin_of gives the bin of a logit, or SAMPLE_BINS for none. Without use_mass only counts. The
+ * last reader of the table has passed a barrier since, that of find_boundary. */
 template <class BinOf>
 __device__ __forceinline__ void fill_table(const struct logit_row &row, const struct weighing &w,
                                            bool use_mass, struct bin_table *table, BinOf bin_of) {
-    __syncthreads();
     for (int i = threadIdx.x; i < SAMPLE_BINS; i += SAMPLE_THREADS)
         table->count[i] = table->mass_low[i] = table->mass_high[i] = 0;
     __syncthreads();
