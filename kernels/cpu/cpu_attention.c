@@ -2,10 +2,11 @@
  *
  * A tile is up to TILE_ROWS rows (query tokens x the query heads of one KV head) of one sequence. A
  * tile goes over its context in chunks of ATTENTION_CHUNK tokens, each computed from nothing and
- * merged into the tile's total in order. With plenty of tiles a thread takes a whole tile; with few
- * (one long decode) the unit of work is a chunk, whose result waits in `partials` for the merge.
- * Both ways do the same operations in the same order, so the plan never shows in the result, and a
- * lack of memory for `partials` only costs time. */
+ * merged into the tile's total in order; chunks before every row's window are left out. With plenty
+ * of tiles a thread takes a whole tile; with few (one long decode) the unit of work is a chunk,
+ * whose result waits in `partials` for the merge. Both ways do the same operations in the same
+ * order, so the plan never shows in the result, and a lack of memory for `partials` only costs
+ * time. */
 #include "config/check.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/cpu_op_scratch.h"
@@ -24,13 +25,15 @@ struct tile {
     int32_t first_token; /* index in the step */
     int32_t num_tokens;
     int32_t first_length; /* tokens the first one sees */
-    int32_t num_chunks;
-    int64_t first_unit; /* of its first KV head; head h starts at + h * num_chunks */
+    int32_t first_chunk;  /* the first that any of them sees */
+    int32_t num_chunks;   /* from there on */
+    int64_t first_unit;   /* of its first KV head; head h starts at + h * num_chunks */
 };
 
 struct plan {
     const struct cpu_backend *backend;
     const struct attention_args *args;
+    int32_t window;   /* INT32_MAX: no limit */
     int32_t group;    /* query heads per KV head */
     int32_t stride;   /* head_dim rounded up to 16 */
     int32_t max_rows; /* of any tile */
@@ -60,15 +63,20 @@ static void add_tile(struct plan *plan, int32_t seq, int32_t token, int32_t num_
                      int32_t first_length) {
     const int32_t num_kv_heads = plan->args->cache->layout.num_kv_heads;
     int32_t length = first_length + num_tokens - 1;
+    int32_t first_seen = first_length > plan->window ? first_length - plan->window : 0;
+    int32_t first_chunk = first_seen / ATTENTION_CHUNK;
     struct tile *tile = &plan->tiles[plan->num_tiles++];
-    *tile = (struct tile){.seq = seq,
-                          .first_token = token,
-                          .num_tokens = num_tokens,
-                          .first_length = first_length,
-                          .num_chunks = (length + ATTENTION_CHUNK - 1) / ATTENTION_CHUNK,
-                          .first_unit = plan->num_units};
+    *tile =
+        (struct tile){.seq = seq,
+                      .first_token = token,
+                      .num_tokens = num_tokens,
+                      .first_length = first_length,
+                      .first_chunk = first_chunk,
+                      .num_chunks = (length + ATTENTION_CHUNK - 1) / ATTENTION_CHUNK - first_chunk,
+                      .first_unit = plan->num_units};
     plan->num_units += (int64_t)tile->num_chunks * num_kv_heads;
-    plan->num_row_tokens += (int64_t)length * num_tokens * plan->group * num_kv_heads;
+    plan->num_row_tokens +=
+        (int64_t)(length - first_seen) * num_tokens * plan->group * num_kv_heads;
 }
 
 static void plan_tiles(struct plan *plan) {
@@ -154,7 +162,10 @@ static void attend_chunk(const struct plan *plan, const struct tile *tile, int32
                                    .num_heads = plan->group,
                                    .num_tokens = tile->num_tokens,
                                    .first_length = tile->first_length,
-                                   .chunk_begin = chunk_index * ATTENTION_CHUNK,
+                                   .window = plan->window,
+                                   .chunk_begin =
+                                       (tile->first_chunk + chunk_index) * ATTENTION_CHUNK,
+                                   .soft_cap = plan->args->soft_cap,
                                    .q = work->q,
                                    .scores = work->scores,
                                    .state = state};
@@ -246,6 +257,7 @@ void cpu_paged_attention(struct backend *base, const struct attention_args *args
     CHECK(l->block_size % KV_GROUP == 0);
     struct plan plan = {.backend = b,
                         .args = args,
+                        .window = args->window > 0 ? args->window : INT32_MAX,
                         .group = args->num_q_heads / l->num_kv_heads,
                         .stride = (l->head_dim + 15) / 16 * 16};
     struct cpu_op_scratch *scratch = b->op_scratch;

@@ -4,8 +4,8 @@
  * running maximum, and the weighted sum of V. Rows, columns and token groups are worked in register
  * tiles of the level's VF_ sizes. Tiles do not change the bits: every score is one chain of fused
  * multiply-adds over head_dim and every output one chain over the visible tokens, each in order.
- * A step that not all rows see to its end is done token by token, each with its own length, so that
- * nothing beyond a row's last token is ever read into its result. */
+ * A step that not all rows see from end to end is done token by token, each with its own bounds, so
+ * that nothing outside a row's visible tokens is ever read into its result. */
 #ifndef QUIRE_KERNELS_CPU_CPU_ATTENTION_TEMPLATE_H
 #define QUIRE_KERNELS_CPU_CPU_ATTENTION_TEMPLATE_H
 
@@ -66,27 +66,40 @@ SIMD_INLINE void score_tile(enum dtype dtype, const struct attention_tile *tile,
 
 SIMD_INLINE void score_rows(enum dtype dtype, const struct attention_tile *tile, int32_t row,
                             const int num_rows, const void *const *k, const void *const *v,
-                            int32_t num_groups) {
-    int32_t g = 0;
+                            int32_t g, int32_t num_groups) {
     for (; g + VF_GROUP_TILE <= num_groups; g += VF_GROUP_TILE)
         score_tile(dtype, tile, row, num_rows, k, v, g, VF_GROUP_TILE);
     for (; g < num_groups; g++)
         score_tile(dtype, tile, row, num_rows, k, v, g, 1);
 }
 
-/* Turns a row's first n scores into weights, and rescales what the row has so far. */
-SIMD_INLINE void soften_row(const struct attention_tile *tile, int32_t row, int32_t n) {
+/* The lanes of scores i .. i+15 that are of tokens first .. n-1 from x, the others from `other`. */
+SIMD_INLINE struct vf visible(int32_t first, int32_t n, int32_t i, struct vf x, struct vf other) {
+    struct vf up_to_n = vf_first(n - i, x, other);
+    return i < first ? vf_first(first - i, other, up_to_n) : up_to_n;
+}
+
+SIMD_INLINE void cap_row(const struct attention_tile *tile, int32_t row, int32_t first, int32_t n) {
+    struct vf cap = vf_set1(tile->soft_cap);
+    float *scores = tile->scores + (size_t)row * ATTENTION_STEP;
+    for (int32_t i = first / 16 * 16; i < n; i += 16)
+        vf_store(scores + i, vf_mul(vf_tanh(vf_div(vf_load(scores + i), cap)), cap));
+}
+
+/* Turns a row's scores first .. n-1 into weights, and rescales what the row has so far. */
+SIMD_INLINE void soften_row(const struct attention_tile *tile, int32_t row, int32_t first,
+                            int32_t n) {
     const struct vf nothing = vf_set1(-INFINITY);
     float *scores = tile->scores + (size_t)row * ATTENTION_STEP;
     float *out = tile->state.out + (size_t)row * (size_t)tile->stride;
     struct vf largest = nothing, total = vf_set1(0);
-    for (int32_t i = 0; i < n; i += 16)
-        largest = vf_max(vf_first(n - i, vf_load(scores + i), nothing), largest);
+    for (int32_t i = first / 16 * 16; i < n; i += 16)
+        largest = vf_max(visible(first, n, i, vf_load(scores + i), nothing), largest);
     float old_max = tile->state.max[row];
     float max = fmaxf(vf_reduce_max(largest), old_max);
-    for (int32_t i = 0; i < n; i += 16) {
+    for (int32_t i = first / 16 * 16; i < n; i += 16) {
         struct vf p = vf_exp(vf_sub(vf_load(scores + i), vf_set1(max)));
-        p = vf_first(n - i, p, vf_set1(0));
+        p = visible(first, n, i, p, vf_set1(0));
         vf_store(scores + i, p);
         total = vf_add(total, p);
     }
@@ -98,22 +111,23 @@ SIMD_INLINE void soften_row(const struct attention_tile *tile, int32_t row, int3
     struct vf decay = vf_exp(vf_set1(old_max - max));
     for (int32_t d = 0; d < tile->stride; d += 16)
         vf_store(out + d, vf_mul(vf_load(out + d), decay));
-    float first[16];
-    vf_store(first, decay);
-    tile->state.sum[row] = tile->state.sum[row] * first[0] + sum;
+    float lanes[16];
+    vf_store(lanes, decay);
+    tile->state.sum[row] = tile->state.sum[row] * lanes[0] + sum;
     tile->state.max[row] = max;
 }
 
-/* out += weights x V over n tokens for num_rows rows and num_columns vectors from `column` on. */
+/* out += weights x V over tokens first .. n-1 for num_rows rows and num_columns vectors from
+ * `column` on. */
 SIMD_INLINE void weigh_tile(enum dtype dtype, const struct attention_tile *tile, int32_t row,
-                            const int num_rows, const void *const *v, int32_t n, int32_t column,
-                            const int num_columns, const bool half) {
+                            const int num_rows, const void *const *v, int32_t first, int32_t n,
+                            int32_t column, const int num_columns, const bool half) {
     struct vf acc[VF_ROW_TILE][VF_COLUMN_TILE];
     const float *weights = tile->scores + (size_t)row * ATTENTION_STEP;
     float *out = tile->state.out + (size_t)row * (size_t)tile->stride + column;
     SIMD_UNROLL for (int r = 0; r < num_rows; r++) SIMD_UNROLL for (int c = 0; c < num_columns; c++)
         acc[r][c] = vf_load(out + r * tile->stride + 16 * c);
-    for (int32_t t = 0; t < n; t++) {
+    for (int32_t t = first; t < n; t++) {
         size_t index = (size_t)(t % KV_GROUP) * (size_t)tile->head_dim + (size_t)column;
         struct vf values[VF_COLUMN_TILE];
         SIMD_UNROLL for (int c = 0; c < num_columns; c++) values[c] =
@@ -129,56 +143,68 @@ SIMD_INLINE void weigh_tile(enum dtype dtype, const struct attention_tile *tile,
 }
 
 SIMD_INLINE void weigh_rows(enum dtype dtype, const struct attention_tile *tile, int32_t row,
-                            const int num_rows, const void *const *v, int32_t n) {
+                            const int num_rows, const void *const *v, int32_t first, int32_t n) {
     int32_t c = 0;
     for (; c + 16 * VF_COLUMN_TILE <= tile->head_dim; c += 16 * VF_COLUMN_TILE)
-        weigh_tile(dtype, tile, row, num_rows, v, n, c, VF_COLUMN_TILE, false);
+        weigh_tile(dtype, tile, row, num_rows, v, first, n, c, VF_COLUMN_TILE, false);
     for (; c + 16 <= tile->head_dim; c += 16)
-        weigh_tile(dtype, tile, row, num_rows, v, n, c, 1, false);
+        weigh_tile(dtype, tile, row, num_rows, v, first, n, c, 1, false);
     if (c < tile->head_dim)
-        weigh_tile(dtype, tile, row, num_rows, v, n, c, 1, true);
+        weigh_tile(dtype, tile, row, num_rows, v, first, n, c, 1, true);
 }
 
 SIMD_INLINE void attend_row_tile(enum dtype dtype, const struct attention_tile *tile, int32_t row,
-                                 const int num_rows, int32_t first_group, int32_t n) {
+                                 const int num_rows, int32_t first_group, int32_t first,
+                                 int32_t n) {
     score_rows(dtype, tile, row, num_rows, tile->k + first_group, tile->v + first_group,
-               (n + KV_GROUP - 1) / KV_GROUP);
+               first / KV_GROUP, (n + KV_GROUP - 1) / KV_GROUP);
+    if (tile->soft_cap > 0)
+        for (int r = 0; r < num_rows; r++)
+            cap_row(tile, row + r, first, n);
     for (int r = 0; r < num_rows; r++)
-        soften_row(tile, row + r, n);
-    weigh_rows(dtype, tile, row, num_rows, tile->v + first_group, n);
+        soften_row(tile, row + r, first, n);
+    weigh_rows(dtype, tile, row, num_rows, tile->v + first_group, first, n);
 }
 
-/* Rows row .. end-1 over n <= ATTENTION_STEP tokens from group first_group of the chunk on. */
+/* Rows row .. end-1 over the tokens first .. n-1, n <= ATTENTION_STEP, counted from group
+ * first_group of the chunk. */
 SIMD_INLINE void attend_rows(enum dtype dtype, const struct attention_tile *tile, int32_t row,
-                             int32_t end, int32_t first_group, int32_t n) {
+                             int32_t end, int32_t first_group, int32_t first, int32_t n) {
     for (; row + VF_ROW_TILE <= end; row += VF_ROW_TILE)
-        attend_row_tile(dtype, tile, row, VF_ROW_TILE, first_group, n);
+        attend_row_tile(dtype, tile, row, VF_ROW_TILE, first_group, first, n);
     if (VF_ROW_TILE > 3)
         for (; row + 3 <= end; row += 3)
-            attend_row_tile(dtype, tile, row, 3, first_group, n);
+            attend_row_tile(dtype, tile, row, 3, first_group, first, n);
     if (VF_ROW_TILE > 2)
         for (; row + 2 <= end; row += 2)
-            attend_row_tile(dtype, tile, row, 2, first_group, n);
+            attend_row_tile(dtype, tile, row, 2, first_group, first, n);
     for (; row < end; row++)
-        attend_row_tile(dtype, tile, row, 1, first_group, n);
+        attend_row_tile(dtype, tile, row, 1, first_group, first, n);
+}
+
+/* Rows of each token on their own, over what it sees of the step that starts at `begin`. */
+SIMD_INLINE void attend_edge(enum dtype dtype, const struct attention_tile *tile, int32_t begin,
+                             int32_t first_group) {
+    for (int32_t t = 0; t < tile->num_tokens; t++) {
+        int32_t n = tile->first_length + t - begin;
+        int32_t first = n > tile->window ? n - tile->window : 0;
+        if (n > 0 && first < ATTENTION_STEP)
+            attend_rows(dtype, tile, t * tile->num_heads, (t + 1) * tile->num_heads, first_group,
+                        first, n < ATTENTION_STEP ? n : ATTENTION_STEP);
+    }
 }
 
 SIMD_INLINE void attend_chunk(enum dtype dtype, const struct attention_tile *tile) {
-    int32_t end = tile->first_length + tile->num_tokens - 1;
+    int32_t last_length = tile->first_length + tile->num_tokens - 1, end = last_length;
     if (end > tile->chunk_begin + ATTENTION_CHUNK)
         end = tile->chunk_begin + ATTENTION_CHUNK;
     for (int32_t begin = tile->chunk_begin; begin < end; begin += ATTENTION_STEP) {
         int32_t group = (begin - tile->chunk_begin) / KV_GROUP;
-        if (begin + ATTENTION_STEP <= tile->first_length) {
-            attend_rows(dtype, tile, 0, tile->num_tokens * tile->num_heads, group, ATTENTION_STEP);
-            continue;
-        }
-        for (int32_t t = 0; t < tile->num_tokens; t++) {
-            int32_t n = tile->first_length + t - begin;
-            if (n > 0)
-                attend_rows(dtype, tile, t * tile->num_heads, (t + 1) * tile->num_heads, group,
-                            n < ATTENTION_STEP ? n : ATTENTION_STEP);
-        }
+        if (begin + ATTENTION_STEP <= tile->first_length && last_length - begin <= tile->window)
+            attend_rows(dtype, tile, 0, tile->num_tokens * tile->num_heads, group, 0,
+                        ATTENTION_STEP);
+        else
+            attend_edge(dtype, tile, begin, group);
     }
 }
 

@@ -33,7 +33,8 @@ struct attention_state {
 };
 
 /* One chunk of one sequence's context for a tile of query tokens and the query heads of one KV
- * head. Row r = token * num_heads + head; token t sees the first first_length + t tokens. */
+ * head. Row r = token * num_heads + head; token t sees the last `window` of the first
+ * first_length + t tokens. */
 struct attention_tile {
     enum dtype dtype;
     int32_t head_dim; /* a multiple of 8, at most KV_MAX_HEAD_DIM */
@@ -41,7 +42,9 @@ struct attention_tile {
     int32_t num_heads;
     int32_t num_tokens;
     int32_t first_length;
+    int32_t window; /* INT32_MAX: no limit */
     int32_t chunk_begin;
+    float soft_cap; /* of the scaled scores; 0: none */
     /* The chunk's groups and the step's after it. Those without visible tokens are only prefetched
      * from: any readable address. */
     const void *k[ATTENTION_CHUNK_GROUPS + ATTENTION_STEP_GROUPS];

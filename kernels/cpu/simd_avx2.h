@@ -71,6 +71,12 @@ SIMD_INLINE struct vf vf_first(int n, struct vf a, struct vf b) {
                        _mm256_blendv_ps(b.high, a.high, _mm256_castsi256_ps(high))};
 }
 
+SIMD_INLINE struct vf vf_select_gt(struct vf a, struct vf b, struct vf yes, struct vf no) {
+    return (struct vf){
+        _mm256_blendv_ps(no.low, yes.low, _mm256_cmp_ps(a.low, b.low, _CMP_GT_OQ)),
+        _mm256_blendv_ps(no.high, yes.high, _mm256_cmp_ps(a.high, b.high, _CMP_GT_OQ))};
+}
+
 SIMD_INLINE unsigned m256_masks(__m256 low, __m256 high) {
     return (unsigned)_mm256_movemask_ps(low) | (unsigned)_mm256_movemask_ps(high) << 8;
 }

@@ -66,6 +66,10 @@ SIMD_INLINE struct vf vf_first(int n, struct vf a, struct vf b) {
     return vf_of(_mm512_mask_mov_ps(b.v, mask, a.v));
 }
 
+SIMD_INLINE struct vf vf_select_gt(struct vf a, struct vf b, struct vf yes, struct vf no) {
+    return vf_of(_mm512_mask_mov_ps(no.v, _mm512_cmp_ps_mask(a.v, b.v, _CMP_GT_OQ), yes.v));
+}
+
 SIMD_INLINE unsigned vf_mask_gt(struct vf a, struct vf b) {
     return _mm512_cmp_ps_mask(a.v, b.v, _CMP_GT_OQ);
 }

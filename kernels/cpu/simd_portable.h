@@ -81,6 +81,11 @@ SIMD_INLINE struct vf vf_first(int n, struct vf a, struct vf b) {
     return r;
 }
 
+/* Lanes where a > b from `yes`, the others from `no`. */
+SIMD_INLINE struct vf vf_select_gt(struct vf a, struct vf b, struct vf yes, struct vf no) {
+    VF_EACH(float4_select(a.v[i] > b.v[i], yes.v[i], no.v[i]));
+}
+
 /* Bit i: lane i of a > (>=) lane i of b. */
 SIMD_INLINE unsigned vf_mask_gt(struct vf a, struct vf b) {
     unsigned mask = 0;

@@ -31,6 +31,8 @@ struct shape {
     int32_t group; /* query heads per KV head */
     int32_t block_size;
     enum dtype dtype;
+    int32_t window;
+    float soft_cap;
 };
 
 /* A set of sequences with all their tokens' q, k, v, before any rotation. */
@@ -77,7 +79,8 @@ struct pool {
     struct backend *backend;
     struct kv_cache cache;
     int32_t max_blocks;
-    int32_t *tables; /* [num_seqs][max_blocks] */
+    int32_t *tables;   /* [num_seqs][max_blocks] */
+    int32_t nan_block; /* nothing is ever stored in it */
 };
 
 /* Blocks are dealt in an order that depends on the seed. */
@@ -113,12 +116,21 @@ static void pool_init(struct pool *pool, const struct scene *scene, struct backe
     for (int s = 0; s < scene->num_seqs; s++)
         for (int32_t i = 0; i * shape->block_size < scene->lengths[s]; i++)
             pool->tables[s * max_blocks + i] = ids[next++];
+    pool->nan_block = ids[next];
     free(ids);
 }
 
 static void pool_finish(struct pool *pool) {
     pool->backend->ops->buffer_free(pool->backend, &pool->cache.buffer);
     free(pool->tables);
+}
+
+/* Blocks that no token from `begin` on sees any more may have become another sequence's. */
+static void leave_window(const struct shape *shape, const struct pool *pool, int32_t begin,
+                         int32_t *table) {
+    int32_t first_seen = shape->window > 0 ? begin + 1 - shape->window : 0;
+    for (int32_t i = 0; (i + 1) * shape->block_size <= first_seen; i++)
+        table[i] = pool->nan_block;
 }
 
 /* One step: of sequence seqs[i] the tokens begin[i] .. end[i]-1. Results go to the same rows of
@@ -139,6 +151,7 @@ static void run_step(const struct scene *scene, struct pool *pool, int num_seqs,
     for (int i = 0, t = 0; i < num_seqs; i++) {
         const int32_t *table = pool->tables + seqs[i] * pool->max_blocks;
         memcpy(tables + i * pool->max_blocks, table, (size_t)pool->max_blocks * sizeof(int32_t));
+        leave_window(shape, pool, begin[i], tables + i * pool->max_blocks);
         memcpy(qkv + (size_t)t * row, scene->qkv[seqs[i]] + (size_t)begin[i] * row,
                (size_t)(end[i] - begin[i]) * row * sizeof(float));
         lens[i] = end[i];
@@ -164,13 +177,14 @@ static void run_step(const struct scene *scene, struct pool *pool, int num_seqs,
                                                        .num_q_heads = num_q_heads,
                                                        .rotary_dim = shape->head_dim,
                                                        .interleaved = shape->group % 2 == 0});
-    b->ops->paged_attention(b,
-                            &(struct attention_args){.qkv = qkv,
-                                                     .out = result,
-                                                     .cache = &pool->cache,
-                                                     .layer = 1,
-                                                     .num_q_heads = num_q_heads,
-                                                     .scale = 1 / sqrtf((float)shape->head_dim)});
+    b->ops->paged_attention(b, &(struct attention_args){.qkv = qkv,
+                                                        .out = result,
+                                                        .cache = &pool->cache,
+                                                        .layer = 1,
+                                                        .num_q_heads = num_q_heads,
+                                                        .scale = 1 / sqrtf((float)shape->head_dim),
+                                                        .window = shape->window,
+                                                        .soft_cap = shape->soft_cap});
     assert_int_equal(b->ops->synchronize(b, NULL), 0);
     for (int i = 0; i < num_seqs; i++)
         memcpy(out[seqs[i]] + (size_t)begin[i] * out_row, result + (size_t)start[i] * out_row,
@@ -296,6 +310,50 @@ static void test_groups(void **state) {
     check_scene(*state, (struct shape){32, 1, 30, 16, DTYPE_F32}, 2, (const int32_t[]){40, 5});
 }
 
+static void test_windows(void **state) {
+    static const int32_t windows[] = {1, 7, 16, 100, 300, 5000, INT32_MAX};
+    static const int32_t lengths[] = {1, 6, 7, 8, 17, 64, 101, 130, 257, 600};
+    for (size_t i = 0; i < sizeof(windows) / sizeof(windows[0]); i++)
+        check_scene(
+            *state,
+            (struct shape){64, 1, 3, 16, i % 2 ? DTYPE_F16 : DTYPE_F32, .window = windows[i]}, 10,
+            lengths);
+    check_scene(*state, (struct shape){64, 1, 1, 32, DTYPE_BF16, .window = 300}, 1,
+                (const int32_t[]){1500});
+}
+
+/* A cap that scores hardly reach, and one that bends most of them. */
+static void test_soft_caps(void **state) {
+    static const int32_t lengths[] = {1, 17, 64, 130, 300};
+    for (int32_t window = 0; window <= 100; window += 50) {
+        const struct shape shape = {72, 2, 2, 16, DTYPE_F32, window, .soft_cap = 30};
+        check_scene(*state, shape, 5, lengths);
+        check_scene(*state, (struct shape){64, 1, 4, 16, DTYPE_BF16, window, .soft_cap = 1}, 5,
+                    lengths);
+    }
+}
+
+/* The bits of no window at all. */
+static void test_window_beyond_context(void **state) {
+    const struct kernel_fixture *f = *state;
+    const struct shape shape = {64, 1, 3, 16, DTYPE_F16};
+    struct scene scene;
+    float *without[1], *with[1];
+    scene_init(&scene, shape, 1, (const int32_t[]){300}, 3);
+    for (int i = 0; i < f->num_backends; i++) {
+        alloc_outputs(&scene, without);
+        alloc_outputs(&scene, with);
+        scene.shape.window = 0;
+        run_whole(&scene, f->backends[i], 1, without);
+        scene.shape.window = 300;
+        run_whole(&scene, f->backends[i], 2, with);
+        assert_same(&scene, without, with);
+        free_outputs(&scene, with);
+        free_outputs(&scene, without);
+    }
+    scene_finish(&scene);
+}
+
 /* No memory but what was allocated at start: as many tokens as there can be, then one that would
  * have its context split among the threads. */
 static void test_without_memory(void **state) {
@@ -332,8 +390,13 @@ static void test_without_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_lengths),        cmocka_unit_test(test_long_decode_alone),
-        cmocka_unit_test(test_head_dims),      cmocka_unit_test(test_groups),
+        cmocka_unit_test(test_lengths),
+        cmocka_unit_test(test_long_decode_alone),
+        cmocka_unit_test(test_head_dims),
+        cmocka_unit_test(test_groups),
+        cmocka_unit_test(test_windows),
+        cmocka_unit_test(test_soft_caps),
+        cmocka_unit_test(test_window_beyond_context),
         cmocka_unit_test(test_without_memory),
     };
     return cmocka_run_group_tests(tests, kernel_fixture_setup, kernel_fixture_teardown);
