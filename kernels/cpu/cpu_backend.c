@@ -51,6 +51,8 @@ static const struct backend_ops cpu_backend_ops = {
     .buffer_free = cpu_buffer_free,
     .upload = cpu_copy,
     .download = cpu_copy,
+    .host_alloc = cpu_buffer_alloc,
+    .host_free = cpu_buffer_free,
     .memory_info = cpu_memory_info_op,
     .synchronize = cpu_synchronize,
     .matrix_create = cpu_matrix_create,
@@ -64,6 +66,8 @@ static const struct backend_ops cpu_backend_ops = {
     .silu_mul = cpu_silu_mul,
     .gather_rows = cpu_gather_rows,
     .sample = cpu_sample,
+    .copy_blocks = cpu_copy_blocks,
+    .swap_blocks = cpu_swap_blocks,
 };
 
 static int open_parts(struct cpu_backend *b, struct error *err) {

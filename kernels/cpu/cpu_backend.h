@@ -46,6 +46,10 @@ void cpu_silu_mul(struct backend *b, const struct silu_mul_args *args);
 void cpu_gather_rows(struct backend *b, const struct gather_rows_args *args);
 void cpu_sample(struct backend *b, const struct sample_args *args);
 
+/* cpu_blocks.c: of both CPU backends */
+void cpu_copy_blocks(struct backend *b, const struct copy_blocks_args *args);
+void cpu_swap_blocks(struct backend *b, const struct swap_blocks_args *args);
+
 /* cpu_ref.c: the oracle; plain scalar loops, float kept in double where it sums. Matrices are kept
  * as float. NULL on failure. */
 struct backend *cpu_ref_open(const struct backend_config *config, struct error *err);

@@ -179,6 +179,8 @@ static const struct backend_ops ops = {
     .buffer_free = buffer_free,
     .upload = copy,
     .download = copy,
+    .host_alloc = buffer_alloc,
+    .host_free = buffer_free,
     .memory_info = memory_info,
     .synchronize = synchronize,
     .matrix_create = matrix_create,
@@ -192,6 +194,8 @@ static const struct backend_ops ops = {
     .silu_mul = silu_mul,
     .gather_rows = gather_rows,
     .sample = cpu_ref_sample,
+    .copy_blocks = cpu_copy_blocks,
+    .swap_blocks = cpu_swap_blocks,
 };
 
 struct backend *cpu_ref_open(const struct backend_config *config, struct error *err) {
