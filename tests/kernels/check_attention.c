@@ -311,24 +311,24 @@ static void test_groups(void **state) {
 }
 
 static void test_windows(void **state) {
-    static const int32_t windows[] = {1, 7, 16, 100, 300, 5000, INT32_MAX};
-    static const int32_t lengths[] = {1, 6, 7, 8, 17, 64, 101, 130, 257, 600};
+    static const int32_t windows[] = {1, 7, 16, 100, INT32_MAX};
+    static const int32_t lengths[] = {1, 7, 8, 17, 101, 370};
     for (size_t i = 0; i < sizeof(windows) / sizeof(windows[0]); i++)
         check_scene(
             *state,
             (struct shape){64, 1, 3, 16, i % 2 ? DTYPE_F16 : DTYPE_F32, .window = windows[i]}, 10,
             lengths);
     check_scene(*state, (struct shape){64, 1, 1, 32, DTYPE_BF16, .window = 300}, 1,
-                (const int32_t[]){1500});
+                (const int32_t[]){700});
 }
 
 /* A cap that scores hardly reach, and one that bends most of them. */
 static void test_soft_caps(void **state) {
-    static const int32_t lengths[] = {1, 17, 64, 130, 300};
+    static const int32_t lengths[] = {1, 17, 130};
     for (int32_t window = 0; window <= 100; window += 50) {
         const struct shape shape = {72, 2, 2, 16, DTYPE_F32, window, .soft_cap = 30};
-        check_scene(*state, shape, 5, lengths);
-        check_scene(*state, (struct shape){64, 1, 4, 16, DTYPE_BF16, window, .soft_cap = 1}, 5,
+        check_scene(*state, shape, 3, lengths);
+        check_scene(*state, (struct shape){64, 1, 4, 16, DTYPE_BF16, window, .soft_cap = 1}, 3,
                     lengths);
     }
 }
