@@ -316,7 +316,7 @@ static void test_windows(void **state) {
     for (size_t i = 0; i < sizeof(windows) / sizeof(windows[0]); i++)
         check_scene(
             *state,
-            (struct shape){64, 1, 3, 16, i % 2 ? DTYPE_F16 : DTYPE_F32, .window = windows[i]}, 10,
+            (struct shape){64, 1, 3, 16, i % 2 ? DTYPE_F16 : DTYPE_F32, .window = windows[i]}, 6,
             lengths);
     check_scene(*state, (struct shape){64, 1, 1, 32, DTYPE_BF16, .window = 300}, 1,
                 (const int32_t[]){700});
