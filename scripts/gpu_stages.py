@@ -287,7 +287,7 @@ def measure_model(context, name, shape, invariant):
         model = make_model(context, shape)
         few = context.quick or invariant
         words = ["batches", "1,64" if few else "1,8,32,64,128,256",
-                 "contexts", "1024" if few else "128,1024,4096,8192",
+                 "contexts", "128,1024" if few else "128,1024,4096,8192",
                  "prompts", "2048" if few else "512,1024,2048,4096,8192",
                  "pool-mib", pool_mib(context, WEIGHT_MIB[shape], 96 * GIB)]
     program = context.program("golden/bench_model")
