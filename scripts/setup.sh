@@ -50,7 +50,7 @@ build() {
     if [ ! -f "$folder/build.ninja" ]; then
         say "configuring $folder"
         rm -rf "$folder"
-        meson setup "$folder" "$@"
+        meson setup "$folder" -Dserver=enabled "$@"
     fi
     ninja -C "$folder" "$target"
 }
