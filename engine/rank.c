@@ -135,7 +135,9 @@ static int load_weights(struct rank *rank, struct error *err) {
     struct backend *b = rank->backend;
     int32_t max_model_len = rank->config.max_model_len;
     if (check_room(rank, "weights", weights_needed(rank->model, max_model_len, b->activation_dtype),
-                   "serve a smaller model, or stop what else uses the card", err) != 0)
+                   "serve a smaller model, stop what else uses the card, or lower "
+                   "--max-num-batched-tokens or --max-num-seqs",
+                   err) != 0)
         return -1;
     size_t before = free_bytes(rank);
     if (weights_load(b, rank->model, max_model_len, &rank->weights, err) != 0)

@@ -253,8 +253,7 @@ static void log_memory(const struct serve *serve) {
     const struct worker_info *worker = &serve->worker;
     const struct http_server_config config = http_config(serve);
     long long block_size = (long long)serve->options.block_size;
-    log_info("device     %s (%s), %s%s", worker->device, worker->description,
-             dtype_name(worker->activation_dtype),
+    log_info("device     %s (%s)%s", worker->device, worker->description,
              worker->is_card && worker->batch_invariant ? ", batch invariant" : "");
     if (worker->why_cpu[0] != '\0')
         log_info("           not cuda, because %s", worker->why_cpu);
