@@ -23,9 +23,10 @@ struct loader {
     struct error *err;
 };
 
-/* One tensor of a matrix: its name and rows. */
+/* One tensor of a matrix: its name and rows, and the name of its bias. */
 struct wanted_part {
     char name[NAME_BYTES];
+    char bias[NAME_BYTES]; /* empty: none */
     int32_t rows;
 };
 
@@ -82,21 +83,59 @@ static const struct tensor_info *find(struct loader *l, const char *name, int32_
     return tensor;
 }
 
-static int load_matrix(struct loader *l, const struct wanted_part *wanted, int num_parts,
-                       int32_t cols, struct matrix **out) {
-    const struct tensor_info *tensors[MAX_PARTS];
-    struct matrix_part parts[MAX_PARTS];
+/* A vector as float, whatever float type the file stores; the caller frees. NULL on failure. */
+static float *read_vector(struct loader *l, const char *name, int32_t width) {
+    const struct tensor_info *tensor = find(l, name, 0, width);
+    if (tensor == NULL)
+        return NULL;
+    if (dtype_is_quantised(tensor->dtype)) {
+        error_set(l->err, ERROR_MODEL, "%s: tensor '%s': type %s, expected f32, f16 or bf16",
+                  tensor_file_path(l->model->file), name, dtype_name(tensor->dtype));
+        return NULL;
+    }
+    float *values = malloc((size_t)width * sizeof(float));
+    if (values == NULL) {
+        error_set(l->err, ERROR_MEMORY, "no memory for a vector of %d elements", width);
+        return NULL;
+    }
+    dtype_to_f32(tensor->dtype, tensor->data, values, (size_t)width);
+    return values;
+}
+
+/* Fills in the parts of a matrix; the caller frees the biases, also after a failure. */
+static int find_parts(struct loader *l, const struct wanted_part *wanted, int num_parts,
+                      int32_t cols, const struct tensor_info **tensors, float **biases,
+                      struct matrix_part *parts) {
     for (int i = 0; i < num_parts; i++) {
         tensors[i] = find(l, wanted[i].name, wanted[i].rows, cols);
         if (tensors[i] == NULL)
             return -1;
-        parts[i] = (struct matrix_part){tensors[i]->dtype, wanted[i].rows, tensors[i]->data};
+        if (wanted[i].bias[0] != '\0') {
+            biases[i] = read_vector(l, wanted[i].bias, wanted[i].rows);
+            if (biases[i] == NULL)
+                return -1;
+        }
+        parts[i] =
+            (struct matrix_part){tensors[i]->dtype, wanted[i].rows, tensors[i]->data, biases[i]};
     }
+    return 0;
+}
+
+static int load_matrix(struct loader *l, const struct wanted_part *wanted, int num_parts,
+                       int32_t cols, struct matrix **out) {
+    const struct tensor_info *tensors[MAX_PARTS];
+    struct matrix_part parts[MAX_PARTS];
+    float *biases[MAX_PARTS] = {NULL};
     struct error why = {0};
     struct backend *b = l->backend;
-    if (b->ops->matrix_create(b, parts, num_parts, cols, out, &why) != 0)
-        return error_set(l->err, why.code, "%s: tensor '%s': %s", tensor_file_path(l->model->file),
-                         wanted[0].name, why.message);
+    int status = find_parts(l, wanted, num_parts, cols, tensors, biases, parts);
+    if (status == 0 && b->ops->matrix_create(b, parts, num_parts, cols, out, &why) != 0)
+        status = error_set(l->err, why.code, "%s: tensor '%s': %s",
+                           tensor_file_path(l->model->file), wanted[0].name, why.message);
+    for (int i = 0; i < num_parts; i++)
+        free(biases[i]);
+    if (status != 0)
+        return -1;
     for (int i = 0; i < num_parts; i++) {
         l->weights->bytes += tensors[i]->bytes;
         tensor_file_release(l->model->file, tensors[i]);
@@ -114,22 +153,27 @@ static int alloc_buffer(struct loader *l, size_t bytes, struct buffer *out) {
 /* Norm weights are kept as float whatever the file stores. */
 static int load_norm(struct loader *l, struct wanted_part wanted, struct buffer *out) {
     int32_t width = l->model->config.hidden_size;
-    const struct tensor_info *tensor = find(l, wanted.name, 0, width);
-    if (tensor == NULL)
-        return -1;
-    if (dtype_is_quantised(tensor->dtype))
-        return error_set(l->err, ERROR_MODEL, "%s: tensor '%s': type %s, expected f32, f16 or bf16",
-                         tensor_file_path(l->model->file), wanted.name, dtype_name(tensor->dtype));
     size_t bytes = (size_t)width * sizeof(float);
-    if (alloc_buffer(l, bytes, out) != 0)
-        return -1;
-    float *values = malloc(bytes);
+    float *values = read_vector(l, wanted.name, width);
     if (values == NULL)
-        return error_set(l->err, ERROR_MEMORY, "no memory for a norm of %d elements", width);
-    dtype_to_f32(tensor->dtype, tensor->data, values, (size_t)width);
-    l->backend->ops->upload(l->backend, out->data, values, bytes);
+        return -1;
+    int status = alloc_buffer(l, bytes, out);
+    if (status == 0)
+        l->backend->ops->upload(l->backend, out->data, values, bytes);
     free(values);
-    return 0;
+    return status;
+}
+
+/* q, k and v have a bias each, or none of them has. */
+static void want_biases(const struct loader *l, int32_t layer, struct wanted_part qkv[3]) {
+    static const char *const names[3] = {"attn_q", "attn_k", "attn_v"};
+    bool present = false;
+    for (int i = 0; i < 3; i++) {
+        snprintf(qkv[i].bias, sizeof(qkv[i].bias), "blk.%d.%s.bias", layer, names[i]);
+        present = present || tensor_file_find(l->model->file, qkv[i].bias) != NULL;
+    }
+    for (int i = 0; i < 3 && !present; i++)
+        qkv[i].bias[0] = '\0';
 }
 
 static int load_layer(struct loader *l, int32_t layer) {
@@ -138,9 +182,10 @@ static int load_layer(struct loader *l, int32_t layer) {
     int32_t hidden = config->hidden_size, ffn = config->intermediate_size;
     int32_t q_rows = config->num_heads * config->head_dim;
     int32_t kv_rows = config->num_kv_heads * config->head_dim;
-    const struct wanted_part qkv[3] = {layer_part(layer, "attn_q", q_rows),
-                                       layer_part(layer, "attn_k", kv_rows),
-                                       layer_part(layer, "attn_v", kv_rows)};
+    struct wanted_part qkv[3] = {layer_part(layer, "attn_q", q_rows),
+                                 layer_part(layer, "attn_k", kv_rows),
+                                 layer_part(layer, "attn_v", kv_rows)};
+    want_biases(l, layer, qkv);
     const struct wanted_part gate_up[2] = {layer_part(layer, "ffn_gate", ffn),
                                            layer_part(layer, "ffn_up", ffn)};
     const struct wanted_part attention_out = layer_part(layer, "attn_output", hidden);
@@ -204,8 +249,8 @@ static int load_rope_table(struct loader *l, int32_t num_positions) {
     return 0;
 }
 
-/* A tensor nobody asked for (a bias, rope frequency factors) means the model computes something
- * this code does not. */
+/* A tensor nobody asked for (another bias, rope frequency factors) means the model computes
+ * something this code does not. */
 static int check_all_bound(const struct loader *l) {
     const struct tensor_file *file = l->model->file;
     for (size_t i = 0; i < tensor_file_num_tensors(file); i++) {

@@ -38,7 +38,18 @@ static const struct tensor tensors[] = {
     {"blk.0.ffn_down.weight", 2, {FFN, HIDDEN}},
 };
 
-enum { NUM_TENSORS = sizeof(tensors) / sizeof(tensors[0]) };
+/* Of a model that has them; their elements are 1, 2, 3, ... up to QKV_ROWS. */
+static const struct tensor biases[] = {
+    {"blk.0.attn_q.bias", 1, {HEADS * HEAD_DIM}},
+    {"blk.0.attn_k.bias", 1, {KV_HEADS * HEAD_DIM}},
+    {"blk.0.attn_v.bias", 1, {KV_HEADS * HEAD_DIM}},
+};
+
+enum {
+    NUM_TENSORS = sizeof(tensors) / sizeof(tensors[0]),
+    NUM_BIASES = sizeof(biases) / sizeof(biases[0]),
+    QKV_ROWS = (HEADS + 2 * KV_HEADS) * HEAD_DIM,
+};
 
 static void put_config(struct gguf_writer *w) {
     gguf_put_key_string(w, "general.architecture", "llama");
@@ -66,18 +77,42 @@ static uint64_t put_entry(struct gguf_writer *w, const struct tensor *tensor, ui
     return (offset + tensor_bytes(tensor) + 31) & ~(uint64_t)31;
 }
 
-/* change replaces the tensor of its name or joins the others; `without` is left out. */
-static struct gguf_writer make_image(const struct tensor *change, const char *without) {
+/* `change` replaces the tensor of its name or joins the others; `without` is left out. */
+struct variant {
+    bool biased;
+    const struct tensor *change;
+    const char *without;
+};
+
+static bool is_kept(const struct variant *variant, const struct tensor *tensor) {
+    const struct tensor *change = variant->change;
+    return !(change != NULL && strcmp(change->name, tensor->name) == 0) &&
+           !(variant->without != NULL && strcmp(variant->without, tensor->name) == 0);
+}
+
+static void put_data(struct gguf_writer *w, uint64_t bytes) {
+    float values[QKV_ROWS];
+    for (int i = 0; i < QKV_ROWS; i++)
+        values[i] = (float)(i + 1);
+    gguf_put(w, values, sizeof(values));
+    gguf_put_zeros(w, bytes - sizeof(values));
+}
+
+/* Biases come first, where put_data has its numbers. */
+static struct gguf_writer make_image(const struct variant *variant) {
     struct gguf_writer w = {0}, entries = {0};
+    const struct tensor *change = variant->change;
     uint64_t count = 0, offset = 0;
-    for (size_t i = 0; i < NUM_TENSORS; i++) {
-        if (change != NULL && strcmp(change->name, tensors[i].name) == 0)
-            continue;
-        if (without != NULL && strcmp(without, tensors[i].name) == 0)
-            continue;
-        offset = put_entry(&entries, &tensors[i], offset);
-        count++;
-    }
+    for (size_t i = 0; i < NUM_BIASES && variant->biased; i++)
+        if (is_kept(variant, &biases[i])) {
+            offset = put_entry(&entries, &biases[i], offset);
+            count++;
+        }
+    for (size_t i = 0; i < NUM_TENSORS; i++)
+        if (is_kept(variant, &tensors[i])) {
+            offset = put_entry(&entries, &tensors[i], offset);
+            count++;
+        }
     if (change != NULL) {
         offset = put_entry(&entries, change, offset);
         count++;
@@ -86,15 +121,15 @@ static struct gguf_writer make_image(const struct tensor *change, const char *wi
     put_config(&w);
     gguf_put(&w, entries.data, entries.bytes);
     gguf_pad(&w, 32);
-    gguf_put_zeros(&w, offset);
+    put_data(&w, offset);
     gguf_finish(&entries);
     return w;
 }
 
 /* weights_load reads the file and the configuration only; there is no tokenizer here. */
-static int load(const struct tensor *change, const char *without, struct backend *backend,
-                struct weights **out, struct error *err) {
-    struct gguf_writer w = make_image(change, without);
+static int load_variant(const struct variant *variant, struct backend *backend,
+                        struct weights **out, struct error *err) {
+    struct gguf_writer w = make_image(variant);
     struct model model = {0};
     assert_int_equal(tensor_file_open_memory(w.data, w.bytes, "m.gguf", &model.file, err), 0);
     assert_int_equal(model_config_read(model.file, &model.config, err), 0);
@@ -102,6 +137,12 @@ static int load(const struct tensor *change, const char *without, struct backend
     tensor_file_close(model.file);
     gguf_finish(&w);
     return status;
+}
+
+static int load(const struct tensor *change, const char *without, struct backend *backend,
+                struct weights **out, struct error *err) {
+    const struct variant variant = {.change = change, .without = without};
+    return load_variant(&variant, backend, out, err);
 }
 
 static struct backend *open_backend(void) {
@@ -113,11 +154,11 @@ static struct backend *open_backend(void) {
     return backend;
 }
 
-static void assert_refused(const struct tensor *change, const char *without, const char *reason) {
+static void assert_variant_refused(const struct variant *variant, const char *reason) {
     struct backend *backend = open_backend();
     struct weights *weights = NULL;
     struct error err = {0};
-    assert_int_equal(load(change, without, backend, &weights, &err), -1);
+    assert_int_equal(load_variant(variant, backend, &weights, &err), -1);
     assert_null(weights);
     assert_int_equal(err.code, ERROR_MODEL);
     assert_int_equal(strncmp(err.message, "m.gguf: ", 8), 0);
@@ -126,7 +167,47 @@ static void assert_refused(const struct tensor *change, const char *without, con
     backend_close(backend);
 }
 
+static void assert_refused(const struct tensor *change, const char *without, const char *reason) {
+    const struct variant variant = {.change = change, .without = without};
+    assert_variant_refused(&variant, reason);
+}
+
 /* ---------------------------------------------------------------------------------------------- */
+
+/* The product with zeros is the bias alone. */
+static void test_loads_biases_of_the_attention(void **state) {
+    const struct variant variant = {.biased = true};
+    struct backend *backend = open_backend();
+    struct weights *weights;
+    struct error err;
+    float x[HIDDEN] = {0}, out[QKV_ROWS];
+    assert_int_equal(load_variant(&variant, backend, &weights, &err), 0);
+    backend->ops->linear(backend, &(struct linear_args){.x = x,
+                                                        .weight = weights->layers[0].qkv,
+                                                        .out = out,
+                                                        .num_rows = 1,
+                                                        .float_out = true});
+    for (int i = 0; i < QKV_ROWS; i++)
+        assert_true(out[i] == (float)(i + 1));
+    weights_free(backend, weights);
+    backend_close(backend);
+}
+
+static void test_biases_that_do_not_fit(void **state) {
+    for (size_t i = 0; i < NUM_BIASES; i++) {
+        char reason[96];
+        struct variant variant = {.biased = true, .without = biases[i].name};
+        snprintf(reason, sizeof(reason), "tensor '%s' is missing", biases[i].name);
+        assert_variant_refused(&variant, reason);
+        struct tensor change = biases[i];
+        change.dims[0] += 32;
+        variant = (struct variant){.biased = true, .change = &change};
+        assert_variant_refused(&variant, biases[i].name);
+        change = biases[i];
+        change.type = GGUF_TENSOR_Q8_0;
+        assert_variant_refused(&variant, "type q8_0, expected f32, f16 or bf16");
+    }
+}
 
 static void test_loads_tied(void **state) {
     struct backend *backend = open_backend();
@@ -199,8 +280,8 @@ static void test_quantised_norm(void **state) {
 }
 
 static void test_tensors_nobody_asked_for(void **state) {
-    const struct tensor bias = {"blk.0.attn_q.bias", 1, {HEADS * HEAD_DIM}};
-    assert_refused(&bias, NULL, "tensor 'blk.0.attn_q.bias' is not part of a llama model");
+    const struct tensor bias = {"blk.0.attn_output.bias", 1, {HIDDEN}};
+    assert_refused(&bias, NULL, "tensor 'blk.0.attn_output.bias' is not part of a llama model");
     const struct tensor factors = {"rope_freqs.weight", 1, {HEAD_DIM / 2}};
     assert_refused(&factors, NULL, "tensor 'rope_freqs.weight' is not part of a llama model");
     const struct tensor layer = {"blk.1.attn_norm.weight", 1, {HIDDEN}};
@@ -211,6 +292,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_loads_tied),
         cmocka_unit_test(test_loads_head_of_its_own),
+        cmocka_unit_test(test_loads_biases_of_the_attention),
+        cmocka_unit_test(test_biases_that_do_not_fit),
         cmocka_unit_test(test_rope_table),
         cmocka_unit_test(test_missing_tensors),
         cmocka_unit_test(test_shapes_that_do_not_fit),
