@@ -204,9 +204,9 @@ __device__ __forceinline__ uint32_t lowest_key(const struct weighing &w, uint32_
     return low;
 }
 
-/* Where `limit` is reached in the row whose coarse table is filled; false when it is not. limit is
- * a count or a mass, at least 1; the tables hold masses if use_mass. `out_total` is what the coarse
- * table holds. */
+/* Where `limit`, a count or a mass of at least 1, is reached in the row whose coarse table is
+ * filled; false when it is not, and of `out` only the mass, that of the whole table, is set. The
+ * tables hold masses if use_mass. */
 __device__ __forceinline__ bool find_cut(const struct logit_row &row, const struct weighing &w,
                                          bool use_mass, struct tally limit,
                                          struct cut_memory *memory, struct cut *out) {
