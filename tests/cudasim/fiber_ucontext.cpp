@@ -1,4 +1,4 @@
-/* The switch for machines without one of their own: POSIX contexts, about ten times slower since
+/* The switch for machines without one of their own: POSIX contexts, about thirty times slower since
  * each switch also asks the kernel for the signal mask. */
 #include "fiber.h"
 

@@ -256,7 +256,7 @@ __global__ static void load_vector(const float *array, float *out) {
 }
 
 static void test_misaligned_vector(void **) {
-    if (!WITH_UBSAN)
+    if (!SEES_ALIGNMENT)
         return;
     bool survived;
     std::string text = run_child(

@@ -33,8 +33,7 @@ static void test_device(void **) {
     assert_int_equal(value, prop.multiProcessorCount);
     ASSERT_CUDA(cudaDeviceGetAttribute(&value, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0));
     assert_int_equal(value, prop.sharedMemPerBlockOptin);
-    assert_int_equal(cudaDeviceGetAttribute(&value, (cudaDeviceAttr)9999, 0),
-                     cudaErrorInvalidValue);
+    assert_int_equal(cudaDeviceGetAttribute(&value, (cudaDeviceAttr)100, 0), cudaErrorInvalidValue);
     ASSERT_CUDA(cudaRuntimeGetVersion(&value));
     assert_int_equal(value, CUDART_VERSION);
     cudaGetLastError();

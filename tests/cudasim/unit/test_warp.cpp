@@ -28,6 +28,33 @@ static void test_every_thread_runs_once(void **) {
     });
 }
 
+__global__ static void take_turn(int *counter, int *turns) {
+    turns[blockIdx.x * blockDim.x + threadIdx.x] = atomicAdd(counter, 1);
+}
+
+static std::vector<int> turns_in(const char *order) {
+    assert_int_equal(cudasim_set_order(order), 0);
+    device_array<int> counter(std::vector<int>{0}), turns(5 * 80);
+    LAUNCH(take_turn, 5, 80, 0, nullptr, counter.get(), turns.get());
+    std::vector<int> got = turns.download();
+    assert_int_equal(cudasim_set_order("forward"), 0);
+    return got;
+}
+
+static void test_orders(void **) {
+    std::vector<int> forward = turns_in("forward"), reverse = turns_in("reverse");
+    std::vector<int> first = turns_in("random:1"), second = turns_in("random:2");
+    for (int i = 0; i < 400; i++) {
+        assert_int_equal(forward[(size_t)i], i);
+        assert_int_equal(reverse[(size_t)i], 399 - i);
+    }
+    assert_true(first != forward && first != second && first == turns_in("random:1"));
+    std::vector<bool> taken(400);
+    for (int turn : first)
+        taken[(size_t)turn] = true;
+    assert_true(taken == std::vector<bool>(400, true));
+}
+
 struct shuffles {
     int direct, exchanged, up, down;
 };
@@ -209,6 +236,7 @@ static void test_last_block_merges(void **) {
 int main() {
     const CMUnitTest tests[] = {
         cmocka_unit_test(test_every_thread_runs_once),
+        cmocka_unit_test(test_orders),
         cmocka_unit_test(test_shuffles),
         cmocka_unit_test(test_meetings_in_a_row),
         cmocka_unit_test(test_votes),
