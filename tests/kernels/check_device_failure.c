@@ -44,6 +44,7 @@ static void assert_failed(struct backend *b) {
 /* What an op may be given; memory that exists before the failure. */
 struct things {
     struct buffer a, b, weight, host;
+    struct matrix *matrix; /* [WIDTH, WIDTH] */
     struct kv_cache cache;
 };
 
@@ -51,6 +52,12 @@ static void take(struct backend *b, size_t bytes, struct buffer *out) {
     struct error err = {0};
     if (b->ops->buffer_alloc(b, bytes, out, &err) != 0)
         fail_msg("%s", err.message);
+}
+
+static int create_matrix(struct backend *b, struct matrix **out, struct error *err) {
+    static const float values[WIDTH * WIDTH];
+    struct matrix_part part = {.dtype = DTYPE_F32, .rows = WIDTH, .data = values};
+    return b->ops->matrix_create(b, &part, 1, WIDTH, out, err);
 }
 
 static void things_init(struct backend *b, struct things *t) {
@@ -66,9 +73,11 @@ static void things_init(struct backend *b, struct things *t) {
     take(b, 4096, &t->weight);
     take(b, pool_bytes, &t->cache.buffer);
     assert_int_equal(b->ops->host_alloc(b, pool_bytes, &t->host, NULL), 0);
+    assert_int_equal(create_matrix(b, &t->matrix, NULL), 0);
 }
 
 static void things_finish(struct backend *b, struct things *t) {
+    b->ops->matrix_destroy(b, t->matrix);
     b->ops->host_free(b, &t->host);
     b->ops->buffer_free(b, &t->cache.buffer);
     b->ops->buffer_free(b, &t->weight);
@@ -85,6 +94,20 @@ static void call_rmsnorm(struct backend *b, const struct things *t) {
                                               .epsilon = 1e-5f});
 }
 
+static void call_sample(struct backend *b, const struct things *t) {
+    struct sample_row row = {.target = SAMPLE_NO_TARGET,
+                             .num_logprobs = 1,
+                             .temperature = 1,
+                             .top_p = 1,
+                             .repetition_penalty = 1};
+    struct sample_output out = {.token = -7};
+    b->ops->sample(
+        b, &(struct sample_args){
+               .logits = t->a.data, .num_rows = 1, .vocab_size = 100, .rows = &row, .out = &out});
+    assert_failed(b);
+    assert_int_equal(out.token, -7);
+}
+
 static void call_ops(struct backend *b, struct things *t) {
     static const int32_t one[2] = {0, 1}, other[2] = {1, 0};
     struct step_inputs step = {.num_tokens = 1,
@@ -97,7 +120,10 @@ static void call_ops(struct backend *b, struct things *t) {
                                .context_lens = one + 1,
                                .block_tables = one};
     b->ops->step_begin(b, &step);
+    b->ops->embed(b, t->matrix, t->a.data);
     call_rmsnorm(b, t);
+    b->ops->linear(b, &(struct linear_args){
+                          .x = t->a.data, .weight = t->matrix, .out = t->b.data, .num_rows = 1});
     b->ops->rope_store_kv(b, &(struct rope_store_args){.qkv = t->a.data,
                                                        .rope_table = t->weight.data,
                                                        .cache = &t->cache,
@@ -115,6 +141,7 @@ static void call_ops(struct backend *b, struct things *t) {
                                                       .device_blocks = one,
                                                       .host_blocks = other,
                                                       .num_blocks = 2});
+    call_sample(b, t);
 }
 
 static void test_failure_stays(void **state) {
@@ -141,6 +168,9 @@ static void test_failure_stays(void **state) {
     assert_int_equal(b->ops->buffer_alloc(b, 16, &none, &err), -1);
     assert_int_equal(err.code, ERROR_DEVICE);
     assert_null(none.data);
+    struct matrix *matrix = NULL;
+    assert_int_equal(create_matrix(b, &matrix, &err), -1);
+    assert_null(matrix);
     things_finish(b, &t);
     backend_close(b);
 }
