@@ -108,6 +108,16 @@ def configure(context):
                                                 *build_options(context)])
 
 
+def targets(context):
+    """What the stages run, and no more."""
+    programs = [f"tests/golden/{name}" for name in ("test_golden", "dump_logits", "bench_model")]
+    programs.append("tests/kernels/bench_device")
+    if context.device == "cpu":
+        return programs
+    return programs + [f"tests/kernels/check_device_{op}" for op in CHECKS] + [
+        f"kernels/cuda/libquire-{context.device}.so"]
+
+
 def build(context):
     if context.results.status("build/compile") == PASSED:
         context.results.items.pop("build/compile")  # ninja knows best what is new
@@ -116,7 +126,7 @@ def build(context):
     def compile_all():
         if not (context.build / "build.ninja").exists():
             raise NotRun("it is not configured")
-        context.results.command("build/compile", ["ninja", "-C", context.build])
+        context.results.command("build/compile", ["ninja", "-C", context.build, *targets(context)])
     context.results.item("build/compile", compile_all, 60)
 
 

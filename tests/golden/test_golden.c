@@ -91,10 +91,12 @@ static bool rounds_activations(const struct fixture *f) {
            strcmp(f->device.backend, "cpu") == 0;
 }
 
+/* These models are made to be sensitive: Transformers itself, computing in the 16-bit type, is up
+ * to 4.5e-2 (bf16) and 6.2e-3 (f16) away from what it computes in float. */
 static double choose_tolerance(const struct fixture *f) {
     if (is_cpu(f))
         return rounds_activations(f) ? 5e-3 : 1e-4;
-    return f->device.dtype == DTYPE_BF16 ? 1e-2 : 2e-3;
+    return f->device.dtype == DTYPE_BF16 ? 4.5e-2 : 6e-3;
 }
 
 /* Whether a failed start means that the machine has no such thing. The simulator is everywhere. */
