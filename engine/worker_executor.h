@@ -9,9 +9,9 @@
 #include <stdbool.h>
 
 struct worker_config {
-    const char *device;            /* as backend_open names it; "auto": cuda, else cpu */
-    enum dtype dtype;              /* of a card's activations; DTYPE_COUNT: the model's */
-    bool batch_invariant;          /* of a card */
+    const char *device;   /* as backend_open names it; "auto": cuda if it can be used, else cpu */
+    enum dtype dtype;     /* of a card's activations; DTYPE_COUNT: the model's */
+    bool batch_invariant; /* of a card */
     double gpu_memory_utilization; /* of a card */
     int32_t num_threads;           /* of a CPU; 0: one per available core */
     int32_t max_model_len;

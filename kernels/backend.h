@@ -245,8 +245,8 @@ struct backend_config {
     bool batch_invariant;        /* CUDA: results never depend on the batch; the CPU's never do */
 };
 
-/* name: "cpu", "cpu-ref", "cuda" or "cuda-sim"; "auto" takes "cuda" when its module and a card are
- * there, else "cpu", and logs why. NULL on failure. */
+/* name: "cpu", "cpu-ref", "cuda" or "cuda-sim". NULL on failure: ERROR_MEMORY when the workspace
+ * does not fit, ERROR_CONFIG or ERROR_DEVICE when there is no such device here, and why. */
 struct backend *backend_open(const char *name, const struct backend_config *config,
                              struct error *err);
 /* Accepts NULL. */

@@ -1,6 +1,5 @@
-/* Devices in modules: what is said of a module that is missing, incomplete or of another build, and
- * what "auto" makes of it. The modules are those of modules/, among them one that takes the place
- * of CUDA's. */
+/* Devices in modules, and what is said of one that is missing, incomplete or of another build. The
+ * modules are those of modules/, among them one that takes the place of CUDA's. */
 #include "kernels/module.h"
 
 #include <setjmp.h>
@@ -55,32 +54,11 @@ static void test_module_device(void **state) {
     assert_string_equal(err.message, "the fake card has trouble");
 }
 
-static void assert_auto_is(enum error_code trouble, const char *name) {
-    struct backend_config config = {
-        .num_threads = 1, .max_step_tokens = 8, .max_step_seqs = 2, .head_dim = (int32_t)trouble};
-    struct backend *b = backend_open("auto", &config, NULL);
-    assert_non_null(b);
-    assert_string_equal(b->name, name);
-    backend_close(b);
-}
-
-static void test_auto(void **state) {
-    assert_auto_is(ERROR_NONE, "fake");
-    assert_auto_is(ERROR_DEVICE, "cpu");
-
-    /* A card that is there and full is not passed over in silence. */
-    struct backend_config config = {.num_threads = 1, .head_dim = ERROR_MEMORY};
-    struct error err = {0};
-    assert_null(backend_open("auto", &config, &err));
-    assert_int_equal(err.code, ERROR_MEMORY);
-    assert_string_equal(err.message, "the fake card has trouble");
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_missing_module), cmocka_unit_test(test_missing_library),
         cmocka_unit_test(test_not_a_module),   cmocka_unit_test(test_other_build),
-        cmocka_unit_test(test_module_device),  cmocka_unit_test(test_auto),
+        cmocka_unit_test(test_module_device),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
