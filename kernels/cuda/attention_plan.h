@@ -1,0 +1,57 @@
+/* The plan of a step's attention: which tile of query rows goes over which part of its context, and
+ * which block of the grid does it. Plain C, no device: made once per step from the host's arrays
+ * and used by every layer.
+ *
+ * A sequence with more packed rows (attention_launch.h) than ATTENTION_NARROW_ROWS is cut into wide
+ * tiles, one with fewer is a single narrow tile. A tile's range leaves out the tokens that none of
+ * its rows sees. Where the tiles are too few or too unequal to keep every block busy, long ranges
+ * are split. Items go to blocks longest first, each to the block with the least to do. */
+#ifndef QUIRE_KERNELS_CUDA_ATTENTION_PLAN_H
+#define QUIRE_KERNELS_CUDA_ATTENTION_PLAN_H
+
+#include "kernels/backend.h"
+#include "kernels/cuda/attention_launch.h"
+
+/* A range is split into pieces of at most so many tokens, or more when there is more to do; none
+ * is shorter than half. */
+#define ATTENTION_MIN_PIECE 256
+
+struct attention_plan_shape {
+    int32_t num_kv_heads;
+    int32_t group; /* query heads per KV head */
+    int32_t window;
+    bool batch_invariant; /* wide tiles only, never split: a row's bits depend on its own sequence
+                             and position alone */
+};
+
+struct attention_plan {
+    int32_t num_items;
+    int32_t num_parts;            /* slots of partial results used, <= attention_plan_max_parts */
+    struct attention_item *items; /* [num_items], block by block */
+    int32_t *block_items;         /* [num_blocks + 1] first item of each block; the last: all */
+    /* Private: */
+    int32_t num_blocks;
+    int32_t max_items;
+    struct attention_item *found;     /* [max_items] in order of sequences */
+    int32_t *order;                   /* [max_items] of `found`, longest first */
+    int32_t *block_of;                /* [max_items] of `order` */
+    struct attention_plan_load *heap; /* [num_blocks] */
+    int32_t *cost_starts;             /* counts of the sort by cost */
+};
+
+/* Slots that no plan for a grid of num_blocks exceeds. */
+static inline int32_t attention_plan_max_parts(int32_t num_blocks) {
+    return 2 * num_blocks;
+}
+
+/* For steps of the config's tokens, sequences and heads at most; never allocates again. num_blocks
+ * > 0. ERROR_CONFIG when the config's sizes make a plan too large, or ERROR_MEMORY. */
+int attention_plan_init(struct attention_plan *plan, const struct backend_config *config,
+                        int32_t num_blocks, struct error *err);
+/* Accepts a zeroed plan. */
+void attention_plan_finish(struct attention_plan *plan);
+
+void attention_plan_make(struct attention_plan *plan, const struct step_inputs *step,
+                         const struct attention_plan_shape *shape);
+
+#endif
