@@ -16,6 +16,7 @@ static struct cuda_backend *state_of(struct backend *b) {
 static void cuda_destroy(struct backend *base) {
     struct cuda_backend *b = state_of(base);
     cuda_sampler_destroy(b);
+    cuda_attention_destroy(b);
     cuda_gemm_destroy(b);
     cuda_staging_destroy(b);
     cuda_step_destroy(b);
@@ -49,6 +50,7 @@ static const struct backend_ops cuda_backend_ops = {
     .rmsnorm = cuda_rmsnorm,
     .linear = cuda_linear,
     .rope_store_kv = cuda_rope_store_kv,
+    .paged_attention = cuda_paged_attention,
     .silu_mul = cuda_silu_mul,
     .gather_rows = cuda_gather_rows,
     .sample = cuda_sample,
@@ -100,7 +102,8 @@ static int create_parts(struct cuda_backend *b, struct error *err) {
     size_t free_before, free_after, total;
     cuda_memory_info(&b->base, &free_before, &total);
     if (cuda_step_create(b, err) != 0 || cuda_staging_create(b, err) != 0 ||
-        cuda_gemm_create(b, err) != 0 || cuda_sampler_create(b, err) != 0)
+        cuda_gemm_create(b, err) != 0 || cuda_attention_create(b, err) != 0 ||
+        cuda_sampler_create(b, err) != 0)
         return -1;
     cuda_memory_info(&b->base, &free_after, &total);
     b->base.workspace_bytes = free_before > free_after ? free_before - free_after : 0;

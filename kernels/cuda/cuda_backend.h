@@ -24,6 +24,7 @@ struct cuda_sampler;   /* cuda_sample.c: edited logits, device copies of rows an
 struct cuda_step {
     struct buffer memory; /* of all arrays at their largest */
     struct step_inputs host;
+    uint64_t number;       /* of steps begun; 0: none yet */
     int32_t *token_ids;    /* [T] */
     int32_t *positions;    /* [T] */
     int32_t *slot_mapping; /* [T] */

@@ -56,6 +56,7 @@ void cuda_step_begin(struct backend *base, const struct step_inputs *inputs) {
     CHECK(inputs->num_seqs <= b->config.max_step_seqs);
     CHECK(inputs->max_blocks_per_seq <= b->config.max_blocks_per_seq);
     step->host = *inputs;
+    step->number++;
     size_t num_tokens = (size_t)inputs->num_tokens, num_seqs = (size_t)inputs->num_seqs;
     const struct {
         const int32_t *host;

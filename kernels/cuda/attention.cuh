@@ -1,0 +1,557 @@
+/* The attention kernel, for one type T and one head_dim D that rows are padded to with zeros;
+ * attention_D.cu holds the two types of one D.
+ *
+ * A block of 4 warps takes one item after the other. K and V pass through shared memory in tiles of
+ * 64 tokens, of which warp w always fetches the 16 tokens from 16 w on: a group that lies within
+ * one block of the cache, found by one look-up. What a warp computes depends on the item:
+ *   wide    64 query rows: warp w has rows 16 w .. 16 w + 15 and sees all tokens of the tile
+ *   narrow  16 query rows: every warp has them all and sees its own 16 tokens only, so that warps
+ *           do not wait for one another; their results are merged at the end, in warp order
+ * K of the next tile is fetched as soon as the scores are done, V as soon as it was used, so both
+ * are under way most of the time. Scores and sums are in float, computed by mma; weights are
+ * rounded to T for the second product, as they are in its operand's registers already.
+ *
+ * Softmax is in base 2 and online. A row's scores are kept as `raw` with one factor for all:
+ * weight = 2^((raw - maximum) factor). A tile that a row does not see changes none of its bits:
+ * its weights are 0 and its correction 2^0 = 1. Tokens behind the range's end are zeros in shared
+ * memory: what the cache holds there may be NaN, and 0 x NaN is NaN.
+ *
+ * Shared memory: Q, K and V tile of 64 rows each; the merge of a narrow tile overlays them. Rows
+ * are read by ldmatrix, 8 at a time at the same 16-byte column, which must fall on 8 different
+ * groups of banks: columns are exchanged by the row's last three bits where D / 8 is a power of
+ * two, else (D = 96) rows are padded to an odd number of columns. Without padding two blocks of D =
+ * 128 fit into the 100 KiB of sm_86 and sm_89. */
+#ifndef QUIRE_KERNELS_CUDA_ATTENTION_CUH
+#define QUIRE_KERNELS_CUDA_ATTENTION_CUH
+
+#include "kernels/cuda/attention_launch.h"
+#include "kernels/cuda/device.cuh"
+
+namespace attention {
+
+constexpr int num_warps = 4;
+constexpr int num_threads = num_warps * WARP_SIZE;
+constexpr int kv_group = 16; /* tokens a warp fetches */
+constexpr float log2_e = 1.4426950408889634f;
+
+static_assert(num_warps * kv_group == ATTENTION_KV_TILE, "each warp fetches one group of a tile");
+static_assert(num_warps * 16 == ATTENTION_WIDE_ROWS, "each warp has 16 rows of a wide tile");
+
+template <int D> struct shared_tile {
+    static constexpr int chunks = D / 8; /* of 16 bytes, in a row */
+    static constexpr bool exchanged = (chunks & (chunks - 1)) == 0;
+    static constexpr int stride = exchanged ? chunks : chunks + 1; /* in chunks */
+    static constexpr int rows = 64;
+    static constexpr int elements = rows * stride * 8;
+
+    static __device__ __forceinline__ int offset(int row, int chunk) {
+        return (row * stride + (exchanged ? chunk ^ (row & 7) : chunk)) * 8;
+    }
+    /* offset(first_row + row, chunk + 1 bit) for a multiple of 8, a row below 16, and an even
+     * chunk; the last two parts are the same for all chunks that differ by 8. */
+    static __device__ __forceinline__ int matrix_offset(int first_row, int row, int chunk,
+                                                        int bit) {
+        int column = exchanged ? (chunk & 7) ^ (bit ^ (row & 7)) : (chunk & 7) + bit;
+        return (first_row * stride + (chunk & ~7)) * 8 + (row * stride + column) * 8;
+    }
+};
+
+/* A narrow tile's results of each warp, while they are merged. */
+template <int D> struct warp_results {
+    static constexpr int stride = D + 8; /* floats; rows start 8 banks apart */
+    static constexpr int floats = num_warps * ATTENTION_NARROW_ROWS * stride;
+    static constexpr int total_floats = floats + num_warps * ATTENTION_NARROW_ROWS * 2;
+};
+
+template <int D> constexpr size_t shared_bytes() {
+    static_assert(warp_results<D>::total_floats * sizeof(float) <= 3 * shared_tile<D>::elements * 2,
+                  "the merge overlays the tiles");
+    return 3 * (size_t)shared_tile<D>::elements * 2;
+}
+
+/* What all threads know of the item that is worked on. Registers are short in the loop over the
+ * context: what only its beginning and end need is read again from memory. */
+template <class T, int D> struct tile_context {
+    const attention_launch &a;
+    const attention_item *item;
+    T *shared;
+    int num_rows;       /* of the tile, <= tile_rows */
+    int first_position; /* of the sequence's first token in this step */
+
+    __device__ __forceinline__ T *q() const {
+        return shared;
+    }
+    __device__ __forceinline__ T *k() const {
+        return shared + shared_tile<D>::elements;
+    }
+    __device__ __forceinline__ T *v() const {
+        return shared + 2 * shared_tile<D>::elements;
+    }
+    /* Position of the tile's row r; rows behind the last are taken as the last. */
+    __device__ __forceinline__ int position(int r) const {
+        return first_position + (item->first_row + min(r, num_rows - 1)) / a.group;
+    }
+    /* First element of the tile's row r in [T, heads * head_dim] whose rows have `stride`. */
+    __device__ __forceinline__ int64_t row_offset(int r, int64_t stride) const {
+        int row = item->first_row + r;
+        return (a.query_start[item->sequence] + row / a.group) * stride +
+               (int64_t)(item->kv_head * a.group + row % a.group) * a.head_dim;
+    }
+    __device__ __forceinline__ T *out_row(int r) const {
+        return static_cast<T *>(a.out) + row_offset(r, (int64_t)a.num_q_heads * a.head_dim);
+    }
+    __device__ __forceinline__ float *part_out(int part, int r) const {
+        return a.part_out + ((int64_t)part * ATTENTION_WIDE_ROWS + r) * D;
+    }
+    __device__ __forceinline__ float *part_state(int part, int r) const {
+        return a.part_state + ((int64_t)part * ATTENTION_WIDE_ROWS + r) * 2;
+    }
+};
+
+__device__ __forceinline__ int warp_index() {
+    return (int)threadIdx.x / WARP_SIZE;
+}
+__device__ __forceinline__ int lane_index() {
+    return (int)threadIdx.x % WARP_SIZE;
+}
+
+/* A thread's share of 16 rows: rows lane / 4 and lane / 4 + 8, and of D the columns
+ * 8 i + 2 (lane % 4) and the next, as mma leaves them. */
+template <int D> struct row_state {
+    float out[D / 8][4];
+    float max[2]; /* raw; -infinity: nothing seen */
+    float sum[2]; /* of this thread's tokens until sum_quads */
+};
+
+template <class T, int D, int ROWS>
+__device__ __forceinline__ void fetch_queries(const tile_context<T, D> &c) {
+    constexpr int chunks = shared_tile<D>::chunks;
+    int64_t stride = (int64_t)(c.a.num_q_heads + 2 * c.a.num_kv_heads) * c.a.head_dim;
+    const T *qkv = static_cast<const T *>(c.a.qkv);
+#pragma unroll 1
+    for (int i = (int)threadIdx.x; i < ROWS * chunks; i += num_threads) {
+        int row = i / chunks, chunk = i % chunks;
+        bool valid = row < c.num_rows && chunk * 8 < c.a.head_dim;
+        const T *from = valid ? qkv + c.row_offset(row, stride) + chunk * 8 : qkv;
+        copy_async_16(c.q() + shared_tile<D>::offset(row, chunk), from, valid);
+    }
+}
+
+/* The cache's block that holds this warp's group, whose first token is `token`; any behind the
+ * range. */
+template <class T, int D>
+__device__ __forceinline__ int32_t find_block(const tile_context<T, D> &c, int sequence, int token,
+                                              int kv_end) {
+    if (token >= kv_end)
+        return 0;
+    return __ldg(c.a.block_tables + (int64_t)sequence * c.a.max_blocks_per_seq +
+                 token / c.a.block_size);
+}
+
+/* This warp's group, from `token` on, into its 16 rows of a tile in shared memory; zeros behind the
+ * range and behind head_dim. K, or V with `value`. */
+template <class T, int D>
+__device__ __forceinline__ void fetch_group(const tile_context<T, D> &c, int kv_head, bool value,
+                                            int32_t block, int token, int kv_end) {
+    constexpr int chunks = shared_tile<D>::chunks;
+    const int head = value ? c.a.num_kv_heads + kv_head : kv_head;
+    const T *from = static_cast<const T *>(c.a.cache) + block * c.a.block_stride +
+                    ((int64_t)head * c.a.block_size + token % c.a.block_size) * c.a.head_dim;
+    T *rows = value ? c.v() : c.k();
+#pragma unroll 1
+    for (int i = lane_index(); i < kv_group * chunks; i += WARP_SIZE) {
+        int row = i / chunks, chunk = i % chunks;
+        bool valid = token + row < kv_end && chunk * 8 < c.a.head_dim;
+        copy_async_16(rows + shared_tile<D>::offset(warp_index() * kv_group + row, chunk),
+                      valid ? from + row * c.a.head_dim + chunk * 8 : from, valid);
+    }
+}
+
+/* Those who fetched a tile together with those who read it. */
+template <bool WIDE> __device__ __forceinline__ void sync_tile() {
+    if (WIDE)
+        __syncthreads();
+    else
+        __syncwarp();
+}
+
+/* scores[n] of 16 rows with the tokens first_token + 8 n .. 8 n + 7 of the tile. */
+template <class T, int D, int N>
+__device__ __forceinline__ void score(const tile_context<T, D> &c, int first_row, int first_token,
+                                      float (&scores)[N][4]) {
+    using tile = shared_tile<D>;
+#pragma unroll
+    for (int n = 0; n < N; n++)
+        scores[n][0] = scores[n][1] = scores[n][2] = scores[n][3] = 0;
+#pragma unroll 4
+    for (int d = 0; d < D / 16; d++) {
+        uint32_t q[4];
+        ldmatrix_x4(
+            q, c.q() + tile::matrix_offset(first_row, lane_index() & 15, 2 * d, lane_index() >> 4));
+#pragma unroll
+        for (int n = 0; n < N; n += 2) {
+            uint32_t k[4];
+            ldmatrix_x4(k, c.k() + tile::matrix_offset(first_token + 8 * n,
+                                                       (lane_index() >> 4) * 8 + (lane_index() & 7),
+                                                       2 * d, lane_index() >> 3 & 1));
+            uint32_t low[2] = {k[0], k[1]}, high[2] = {k[2], k[3]};
+            mma_m16n8k16<T>(scores[n], q, low);
+            mma_m16n8k16<T>(scores[n + 1], q, high);
+        }
+    }
+}
+
+/* From products to raw scores: tanh where there is a cap, -infinity where the row does not see the
+ * token. tanh(x) = 1 - 2 / (e^2x + 1), to 1e-6; a division
+ * would cost registers. */
+template <int N>
+__device__ __forceinline__ void cap_scores(float (&scores)[N][4], float scale_over_cap) {
+    float factor = 2 * log2_e * scale_over_cap;
+#pragma unroll
+    for (int n = 0; n < N; n++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            float root = rsqrtf(exp2_fast(scores[n][i] * factor) + 1);
+            scores[n][i] = 1 - 2 * root * root;
+        }
+}
+template <int N>
+__device__ __forceinline__ void mask_scores(float (&scores)[N][4], int token, int kv_end,
+                                            int position_low, int position_high, int window) {
+#pragma unroll
+    for (int n = 0; n < N; n++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            int t = token + 8 * n + (i & 1), position = i < 2 ? position_low : position_high;
+            if (t >= kv_end || t > position || t <= position - window)
+                scores[n][i] = -INFINITY;
+        }
+}
+
+__device__ __forceinline__ float max_of_quad(float x) {
+    x = fmaxf(x, __shfl_xor_sync(FULL_MASK, x, 1));
+    return fmaxf(x, __shfl_xor_sync(FULL_MASK, x, 2));
+}
+__device__ __forceinline__ float sum_of_quad(float x) {
+    x += __shfl_xor_sync(FULL_MASK, x, 1);
+    return x + __shfl_xor_sync(FULL_MASK, x, 2);
+}
+
+/* What 2^((raw - max) factor) subtracts from: 0 as long as nothing was seen, since infinity minus
+ * infinity is no number. */
+__device__ __forceinline__ float reference_of(float max) {
+    return max == -INFINITY ? 0.0f : max;
+}
+
+/* Raw scores become weights; what was summed so far is brought to the new maximum. */
+template <int D, int N>
+__device__ __forceinline__ void weigh(float (&scores)[N][4], row_state<D> &state, float factor) {
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        float max = state.max[r];
+#pragma unroll
+        for (int n = 0; n < N; n++)
+            max = fmaxf(max, fmaxf(scores[n][2 * r], scores[n][2 * r + 1]));
+        max = max_of_quad(max);
+        float reference = reference_of(max);
+        float correction = exp2_fast((state.max[r] - reference) * factor);
+        state.max[r] = max;
+        state.sum[r] *= correction;
+#pragma unroll
+        for (int d = 0; d < D / 8; d++) {
+            state.out[d][2 * r] *= correction;
+            state.out[d][2 * r + 1] *= correction;
+        }
+#pragma unroll
+        for (int n = 0; n < N; n++)
+#pragma unroll
+            for (int i = 2 * r; i < 2 * r + 2; i++) {
+                scores[n][i] = exp2_fast((scores[n][i] - reference) * factor);
+                state.sum[r] += scores[n][i];
+            }
+    }
+}
+
+/* state.out += weights x V, tokens first_token .. first_token + 8 N - 1 of the tile. */
+template <class T, int D, int N>
+__device__ __forceinline__ void accumulate(const tile_context<T, D> &c, int first_token,
+                                           const float (&weights)[N][4], row_state<D> &state) {
+    using tile = shared_tile<D>;
+#pragma unroll
+    for (int n = 0; n < N; n += 2) {
+        uint32_t p[4] = {pack2<T>(weights[n][0], weights[n][1]),
+                         pack2<T>(weights[n][2], weights[n][3]),
+                         pack2<T>(weights[n + 1][0], weights[n + 1][1]),
+                         pack2<T>(weights[n + 1][2], weights[n + 1][3])};
+#pragma unroll
+        for (int d = 0; d < D / 8; d += 2) {
+            uint32_t v[4];
+            ldmatrix_x4_trans(v, c.v() + tile::matrix_offset(first_token + 8 * n, lane_index() & 15,
+                                                             d, lane_index() >> 4));
+            uint32_t low[2] = {v[0], v[1]}, high[2] = {v[2], v[3]};
+            mma_m16n8k16<T>(state.out[d], p, low);
+            mma_m16n8k16<T>(state.out[d + 1], p, high);
+        }
+    }
+}
+
+/* All of the item's range for this warp's 16 rows, or its tokens of it. */
+template <class T, int D, bool WIDE>
+__device__ __forceinline__ void attend(const tile_context<T, D> &c, row_state<D> &state) {
+    constexpr int num_tokens = WIDE ? ATTENTION_KV_TILE : kv_group; /* seen of a tile */
+    const int first_row = WIDE ? warp_index() * 16 : 0;
+    const int first_token = WIDE ? 0 : warp_index() * kv_group; /* likewise */
+    const int sequence = c.item->sequence, kv_head = c.item->kv_head, kv_end = c.item->kv_end;
+    const int window = c.a.window > 0 ? c.a.window : INT32_MAX;
+    const int position_low = c.position(first_row + (lane_index() >> 2));
+    const int position_high = c.position(first_row + (lane_index() >> 2) + 8);
+    /* Of this warp's rows; a warp without rows sees nothing. */
+    const int first_position = c.position(first_row);
+    const int last_position = first_row < c.num_rows ? c.position(first_row + 15) : -1;
+#pragma unroll
+    for (int d = 0; d < D / 8; d++)
+        state.out[d][0] = state.out[d][1] = state.out[d][2] = state.out[d][3] = 0;
+    state.max[0] = state.max[1] = -INFINITY;
+    state.sum[0] = state.sum[1] = 0;
+
+    int tile = c.item->kv_begin;
+    int group = tile + warp_index() * kv_group; /* the first of the tokens this warp fetches */
+    int32_t block = find_block(c, sequence, group, kv_end);
+    fetch_group(c, kv_head, false, block, group, kv_end);
+    copy_async_commit();
+    fetch_group(c, kv_head, true, block, group, kv_end);
+    copy_async_commit();
+    copy_async_wait<1>();
+    __syncthreads(); /* the queries, which all warps fetched */
+    for (; tile < kv_end; tile += ATTENTION_KV_TILE) {
+        const int begin = tile + first_token, end = min(begin + num_tokens, kv_end);
+        const bool sees =
+            begin < end && begin <= last_position && end > first_position - window + 1;
+        float scores[num_tokens / 8][4];
+        group += ATTENTION_KV_TILE;
+        block = find_block(c, sequence, group, kv_end);
+        copy_async_wait<1>();
+        sync_tile<WIDE>();
+        if (sees)
+            score<T, D>(c, first_row, first_token, scores);
+        sync_tile<WIDE>();
+        if (tile + ATTENTION_KV_TILE < kv_end)
+            fetch_group(c, kv_head, false, block, group, kv_end);
+        copy_async_commit();
+        if (sees) {
+            if (c.a.soft_cap > 0)
+                cap_scores(scores, c.a.scale / c.a.soft_cap);
+            if (end > first_position + 1 || end < begin + num_tokens ||
+                begin <= last_position - window)
+                mask_scores(scores, begin + 2 * (lane_index() & 3), kv_end, position_low,
+                            position_high, window);
+            weigh(scores, state, c.a.factor);
+        }
+        copy_async_wait<1>();
+        sync_tile<WIDE>();
+        if (sees)
+            accumulate<T, D>(c, first_token, scores, state);
+        sync_tile<WIDE>();
+        if (tile + ATTENTION_KV_TILE < kv_end)
+            fetch_group(c, kv_head, true, block, group, kv_end);
+        copy_async_commit();
+    }
+    copy_async_wait<0>();
+#pragma unroll
+    for (int r = 0; r < 2; r++)
+        state.sum[r] = sum_of_quad(state.sum[r]);
+}
+
+/* Results of a wide tile: each warp has its rows complete. */
+template <class T, int D>
+__device__ __forceinline__ void store_wide(const tile_context<T, D> &c, const row_state<D> &state) {
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        int row = warp_index() * 16 + (lane_index() >> 2) + 8 * r;
+        if (row >= c.num_rows)
+            continue;
+        int column = 2 * (lane_index() & 3);
+        if (c.item->num_parts == 1) {
+            T *out = c.out_row(row);
+            float norm = 1 / state.sum[r];
+#pragma unroll
+            for (int d = 0; d < D / 8; d++)
+                if (8 * d < c.a.head_dim)
+                    *reinterpret_cast<uint32_t *>(out + 8 * d + column) =
+                        pack2<T>(state.out[d][2 * r] * norm, state.out[d][2 * r + 1] * norm);
+        } else {
+            float *out = c.part_out(c.item->part, row);
+#pragma unroll
+            for (int d = 0; d < D / 8; d++)
+                *reinterpret_cast<float2 *>(out + 8 * d + column) =
+                    make_float2(state.out[d][2 * r], state.out[d][2 * r + 1]);
+            if ((lane_index() & 3) == 0)
+                *reinterpret_cast<float2 *>(c.part_state(c.item->part, row)) =
+                    make_float2(state.max[r], state.sum[r]);
+        }
+    }
+}
+
+/* Adds up the results of one row from several sources, in order, each brought to the common
+ * maximum. state_of(i) points at source i's maximum and sum, out_of(i) at its row. One thread has
+ * four columns, from `column` on. */
+template <class StateOf, class OutOf>
+__device__ __forceinline__ float4 merge_row(int num_sources, float factor, int column,
+                                            StateOf state_of, OutOf out_of, float *max,
+                                            float *sum) {
+    *max = -INFINITY;
+    for (int i = 0; i < num_sources; i++)
+        *max = fmaxf(*max, state_of(i)[0]);
+    float reference = reference_of(*max);
+    float4 total = make_float4(0, 0, 0, 0);
+    *sum = 0;
+    for (int i = 0; i < num_sources; i++) {
+        float weight = exp2_fast((state_of(i)[0] - reference) * factor);
+        float4 x = *reinterpret_cast<const float4 *>(out_of(i) + column);
+        *sum += state_of(i)[1] * weight;
+        total.x += x.x * weight;
+        total.y += x.y * weight;
+        total.z += x.z * weight;
+        total.w += x.w * weight;
+    }
+    return total;
+}
+
+template <class T> __device__ __forceinline__ void store_4(T *out, float4 x, float norm) {
+    *reinterpret_cast<uint2 *>(out) =
+        make_uint2(pack2<T>(x.x * norm, x.y * norm), pack2<T>(x.z * norm, x.w * norm));
+}
+
+/* Results of a narrow tile: those of the four warps, merged through shared memory. */
+template <class T, int D>
+__device__ __forceinline__ void store_narrow(const tile_context<T, D> &c,
+                                             const row_state<D> &state) {
+    using results = warp_results<D>;
+    constexpr int rows = ATTENTION_NARROW_ROWS;
+    float *outs = reinterpret_cast<float *>(c.shared), *states = outs + results::floats;
+    __syncthreads(); /* nobody reads a tile any more */
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        int row = warp_index() * rows + (lane_index() >> 2) + 8 * r;
+#pragma unroll
+        for (int d = 0; d < D / 8; d++)
+            *reinterpret_cast<float2 *>(outs + row * results::stride + 8 * d +
+                                        2 * (lane_index() & 3)) =
+                make_float2(state.out[d][2 * r], state.out[d][2 * r + 1]);
+        if ((lane_index() & 3) == 0)
+            *reinterpret_cast<float2 *>(states + 2 * row) = make_float2(state.max[r], state.sum[r]);
+    }
+    __syncthreads();
+    int row = (int)threadIdx.x / 8;
+    if (row >= c.num_rows)
+        return;
+    for (int column = (int)threadIdx.x % 8 * 4; column < c.a.head_dim; column += 32) {
+        float max, sum;
+        float4 x = merge_row(
+            num_warps, c.a.factor, column, [&](int w) { return states + 2 * (w * rows + row); },
+            [&](int w) { return outs + (w * rows + row) * results::stride; }, &max, &sum);
+        if (c.item->num_parts == 1) {
+            store_4(c.out_row(row) + column, x, 1 / sum);
+            continue;
+        }
+        *reinterpret_cast<float4 *>(c.part_out(c.item->part, row) + column) = x;
+        if (column == 0)
+            *reinterpret_cast<float2 *>(c.part_state(c.item->part, row)) = make_float2(max, sum);
+    }
+}
+
+/* Of the blocks that had parts of one tile, the last to come here merges them. */
+template <class T, int D> __device__ __forceinline__ void finish_part(const tile_context<T, D> &c) {
+    int32_t *count = c.a.part_counts + c.item->first_part;
+    int32_t *shared_count = reinterpret_cast<int32_t *>(c.shared);
+    __threadfence(); /* this thread's results are visible before the count is */
+    __syncthreads();
+    if (threadIdx.x == 0)
+        *shared_count = atomicAdd(count, 1);
+    __syncthreads();
+    if (*shared_count + 1 < c.item->num_parts)
+        return;
+    __threadfence();
+    for (int row = (int)threadIdx.x / 8; row < c.num_rows; row += num_threads / 8)
+        for (int column = (int)threadIdx.x % 8 * 4; column < c.a.head_dim; column += 32) {
+            float max, sum;
+            float4 x = merge_row(
+                c.item->num_parts, c.a.factor, column,
+                [&](int p) { return c.part_state(c.item->first_part + p, row); },
+                [&](int p) { return c.part_out(c.item->first_part + p, row); }, &max, &sum);
+            store_4(c.out_row(row) + column, x, 1 / sum);
+        }
+    if (threadIdx.x == 0)
+        *count = 0; /* for the next launch */
+}
+
+template <class T, int D, bool WIDE>
+__device__ __forceinline__ void do_item(const tile_context<T, D> &c) {
+    row_state<D> state;
+    fetch_queries<T, D, WIDE ? ATTENTION_WIDE_ROWS : ATTENTION_NARROW_ROWS>(c);
+    attend<T, D, WIDE>(c, state);
+    if (WIDE)
+        store_wide(c, state);
+    else
+        store_narrow(c, state);
+    if (c.item->num_parts > 1) {
+        __syncthreads(); /* nobody reads a tile any more */
+        finish_part(c);
+    }
+}
+
+template <class T, int D, int BLOCKS>
+__global__ void __launch_bounds__(num_threads, BLOCKS)
+    attention_kernel(const __grid_constant__ attention_launch a) {
+    DYNAMIC_SHARED(T, shared);
+    const int end = a.block_items[blockIdx.x + 1];
+    for (int i = a.block_items[blockIdx.x]; i < end; i++) {
+        const attention_item *item = a.items + i;
+        const int num_tokens = a.query_start[item->sequence + 1] - a.query_start[item->sequence];
+        const tile_context<T, D> c = {
+            a,
+            item,
+            shared,
+            min((int)item->tile_rows, num_tokens * a.group - item->first_row),
+            a.context_lens[item->sequence] - num_tokens,
+        };
+        __syncthreads(); /* the item before is done with shared memory */
+        if (item->tile_rows == ATTENTION_WIDE_ROWS)
+            do_item<T, D, true>(c);
+        else
+            do_item<T, D, false>(c);
+    }
+}
+
+template <class T, int D, int BLOCKS> static cudaError_t prepare(int *out_blocks) {
+    cudaError_t status =
+        cudaFuncSetAttribute(attention_kernel<T, D, BLOCKS>,
+                             cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared_bytes<D>());
+    if (status != cudaSuccess)
+        return status;
+    return cudaOccupancyMaxActiveBlocksPerMultiprocessor(out_blocks, attention_kernel<T, D, BLOCKS>,
+                                                         num_threads, shared_bytes<D>());
+}
+
+template <class T, int D, int BLOCKS>
+static cudaError_t launch(cudaStream_t stream, const attention_launch &args) {
+    LAUNCH((attention_kernel<T, D, BLOCKS>), (unsigned)args.num_blocks, num_threads,
+           shared_bytes<D>(), stream, args);
+    return cudaGetLastError();
+}
+
+} // namespace attention
+
+/* The launchers of one padded head_dim, whose kernel's registers leave room for `blocks` blocks. */
+#define ATTENTION_DEFINE(head_dim, blocks)                                                         \
+    cudaError_t launch_attention_##head_dim##_prepare(bool bf16, int *out_blocks) {                \
+        return bf16 ? attention::prepare<__nv_bfloat16, head_dim, blocks>(out_blocks)              \
+                    : attention::prepare<__half, head_dim, blocks>(out_blocks);                    \
+    }                                                                                              \
+    cudaError_t launch_attention_##head_dim(cudaStream_t stream, bool bf16,                        \
+                                            const struct attention_launch *args) {                 \
+        return bf16 ? attention::launch<__nv_bfloat16, head_dim, blocks>(stream, *args)            \
+                    : attention::launch<__half, head_dim, blocks>(stream, *args);                  \
+    }
+
+#endif

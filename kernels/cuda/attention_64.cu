@@ -1,0 +1,3 @@
+#include "kernels/cuda/attention.cuh"
+
+ATTENTION_DEFINE(64, 3)

@@ -1,0 +1,203 @@
+/* The attention op: the step's plan is made when its first layer asks, sent to the device, and used
+ * by the layers that follow. Layers that differ in their window have a plan each; NUM_PLANS are
+ * kept, which is enough for models that alternate between two. */
+#include "config/check.h"
+#include "kernels/cuda/attention_plan.h"
+#include "kernels/cuda/cuda_check.h"
+#include "kernels/cuda/cuda_staging.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#define NUM_PLANS 2
+
+/* A plan on the device. */
+struct sent_plan {
+    uint64_t step; /* it was made for; 0: none */
+    struct attention_plan_shape shape;
+    struct attention_item *items; /* [plan.max_items] */
+    int32_t *block_items;         /* [num_blocks + 1] */
+};
+
+struct cuda_attention {
+    int32_t num_blocks; /* of the grid: as many as the card holds at once */
+    struct attention_plan plan;
+    struct sent_plan sent[NUM_PLANS];
+    int32_t next_sent; /* is overwritten next */
+    struct buffer plans;
+    struct buffer part_out, part_state, part_counts;
+};
+
+struct kernel {
+    int32_t head_dim;
+    cudaError_t (*prepare)(bool bf16, int *out_blocks);
+    cudaError_t (*launch)(cudaStream_t stream, bool bf16, const struct attention_launch *args);
+};
+
+static const struct kernel kernels[] = {
+    {64, launch_attention_64_prepare, launch_attention_64},
+    {96, launch_attention_96_prepare, launch_attention_96},
+    {128, launch_attention_128_prepare, launch_attention_128},
+    {256, launch_attention_256_prepare, launch_attention_256},
+};
+
+static const struct kernel *find_kernel(int32_t head_dim) {
+    const struct kernel *kernel = kernels;
+    while (kernel->head_dim < head_dim)
+        kernel++;
+    return kernel;
+}
+
+static struct cuda_backend *state_of(struct backend *b) {
+    return (struct cuda_backend *)b;
+}
+
+static bool is_bf16(const struct cuda_backend *b) {
+    return b->base.activation_dtype == DTYPE_BF16;
+}
+
+/* Also those for smaller heads. The grid is made for the config's. */
+static int prepare_kernels(struct cuda_backend *b, struct error *err) {
+    const struct kernel *last = find_kernel(b->config.head_dim);
+    int num_blocks = 0;
+    for (const struct kernel *kernel = kernels; kernel <= last; kernel++)
+        if (CUDA_START(kernel->prepare(is_bf16(b), &num_blocks), err) != 0)
+            return -1;
+    if (num_blocks <= 0)
+        return error_set(err, ERROR_DEVICE,
+                         "the card's %zu bytes of shared memory are too few for attention of "
+                         "head_dim %d",
+                         b->max_shared_bytes, b->config.head_dim);
+    b->attention->num_blocks = num_blocks * b->num_multiprocessors;
+    return 0;
+}
+
+/* Both plans' items, then both lists of blocks. */
+static int alloc_plans(struct cuda_backend *b, struct error *err) {
+    struct cuda_attention *attention = b->attention;
+    size_t max_items = (size_t)attention->plan.max_items;
+    size_t num_starts = (size_t)attention->num_blocks + 1;
+    size_t items_bytes = max_items * sizeof(struct attention_item);
+    if (cuda_buffer_alloc(&b->base, NUM_PLANS * (items_bytes + num_starts * sizeof(int32_t)),
+                          &attention->plans, err) != 0)
+        return -1;
+    struct attention_item *items = attention->plans.data;
+    int32_t *starts = (int32_t *)(items + NUM_PLANS * max_items);
+    for (size_t i = 0; i < NUM_PLANS; i++) {
+        attention->sent[i].items = items + i * max_items;
+        attention->sent[i].block_items = starts + i * num_starts;
+    }
+    return 0;
+}
+
+/* Counts start at 0, as buffers do. */
+static int alloc_parts(struct cuda_backend *b, struct error *err) {
+    struct cuda_attention *attention = b->attention;
+    size_t num_slots = (size_t)attention_plan_max_parts(attention->num_blocks);
+    size_t num_rows = num_slots * ATTENTION_WIDE_ROWS;
+    size_t row_bytes = (size_t)find_kernel(b->config.head_dim)->head_dim * sizeof(float);
+    if (cuda_buffer_alloc(&b->base, num_rows * row_bytes, &attention->part_out, err) != 0 ||
+        cuda_buffer_alloc(&b->base, num_rows * 2 * sizeof(float), &attention->part_state, err) != 0)
+        return -1;
+    return cuda_buffer_alloc(&b->base, num_slots * sizeof(int32_t), &attention->part_counts, err);
+}
+
+int cuda_attention_create(struct cuda_backend *b, struct error *err) {
+    int32_t head_dim = b->config.head_dim;
+    if (head_dim == 0)
+        return 0;
+    if (head_dim < 0 || head_dim > KV_MAX_HEAD_DIM || head_dim % KV_HEAD_DIM_STEP != 0)
+        return error_set(err, ERROR_CONFIG,
+                         "cuda device: head_dim %d; it must be a multiple of %d up to %d", head_dim,
+                         KV_HEAD_DIM_STEP, KV_MAX_HEAD_DIM);
+    b->attention = calloc(1, sizeof(*b->attention));
+    if (b->attention == NULL)
+        return error_set(err, ERROR_MEMORY, "out of memory for the cuda device");
+    if (prepare_kernels(b, err) != 0 ||
+        attention_plan_init(&b->attention->plan, &b->config, b->attention->num_blocks, err) != 0 ||
+        alloc_plans(b, err) != 0)
+        return -1;
+    return alloc_parts(b, err);
+}
+
+void cuda_attention_destroy(struct cuda_backend *b) {
+    struct cuda_attention *attention = b->attention;
+    if (attention == NULL)
+        return;
+    cuda_buffer_free(&b->base, &attention->part_counts);
+    cuda_buffer_free(&b->base, &attention->part_state);
+    cuda_buffer_free(&b->base, &attention->part_out);
+    cuda_buffer_free(&b->base, &attention->plans);
+    attention_plan_finish(&attention->plan);
+    free(attention);
+    b->attention = NULL;
+}
+
+static bool is_same_shape(const struct attention_plan_shape *a,
+                          const struct attention_plan_shape *b) {
+    return a->num_kv_heads == b->num_kv_heads && a->group == b->group && a->window == b->window;
+}
+
+/* The plan of this step for such layers, on the device. */
+static const struct sent_plan *plan_for(struct cuda_backend *b,
+                                        const struct attention_plan_shape *shape) {
+    struct cuda_attention *attention = b->attention;
+    for (int32_t i = 0; i < NUM_PLANS; i++)
+        if (attention->sent[i].step == b->step.number &&
+            is_same_shape(&attention->sent[i].shape, shape))
+            return &attention->sent[i];
+    struct sent_plan *sent = &attention->sent[attention->next_sent];
+    attention->next_sent = (attention->next_sent + 1) % NUM_PLANS;
+    struct attention_plan *plan = &attention->plan;
+    attention_plan_make(plan, &b->step.host, shape);
+    sent->step = b->step.number;
+    sent->shape = *shape;
+    cuda_staging_upload(b, sent->items, plan->items,
+                        (size_t)plan->num_items * sizeof(*plan->items));
+    cuda_staging_upload(b, sent->block_items, plan->block_items,
+                        ((size_t)attention->num_blocks + 1) * sizeof(int32_t));
+    return sent;
+}
+
+void cuda_paged_attention(struct backend *base, const struct attention_args *args) {
+    struct cuda_backend *b = state_of(base);
+    struct cuda_attention *attention = b->attention;
+    const struct kv_layout *layout = &args->cache->layout;
+    CHECK(attention != NULL && layout->head_dim <= find_kernel(b->config.head_dim)->head_dim);
+    CHECK(layout->head_dim % KV_HEAD_DIM_STEP == 0 && layout->block_size % 16 == 0);
+    if (!CUDA_OK(b) || b->step.host.num_tokens == 0)
+        return;
+    const struct attention_plan_shape shape = {.num_kv_heads = layout->num_kv_heads,
+                                               .group = args->num_q_heads / layout->num_kv_heads,
+                                               .window = args->window,
+                                               .batch_invariant = b->config.batch_invariant};
+    const struct sent_plan *plan = plan_for(b, &shape);
+    size_t block_bytes = kv_block_bytes(layout);
+    size_t layer_bytes = block_bytes / (size_t)layout->num_layers;
+    const struct attention_launch launch = {
+        .qkv = args->qkv,
+        .out = args->out,
+        .cache = (const char *)args->cache->buffer.data + (size_t)args->layer * layer_bytes,
+        .block_stride = (int64_t)(block_bytes / sizeof(uint16_t)),
+        .query_start = b->step.query_start,
+        .context_lens = b->step.context_lens,
+        .block_tables = b->step.block_tables,
+        .items = plan->items,
+        .block_items = plan->block_items,
+        .part_out = attention->part_out.data,
+        .part_state = attention->part_state.data,
+        .part_counts = attention->part_counts.data,
+        .num_blocks = attention->num_blocks,
+        .max_blocks_per_seq = b->step.host.max_blocks_per_seq,
+        .num_q_heads = args->num_q_heads,
+        .num_kv_heads = layout->num_kv_heads,
+        .group = shape.group,
+        .head_dim = layout->head_dim,
+        .block_size = layout->block_size,
+        .window = args->window,
+        .scale = args->scale,
+        .soft_cap = args->soft_cap,
+        .factor = (args->soft_cap > 0 ? args->soft_cap : args->scale) * (float)M_LOG2E,
+    };
+    CUDA_TRY(b, find_kernel(layout->head_dim)->launch(b->stream, is_bf16(b), &launch));
+}
