@@ -327,6 +327,7 @@ int main(int argc, char **argv) {
         .vocab_size = 64,
         .head_dim = 64,
         .num_q_heads = 1,
+        .num_kv_heads = 1,
     };
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_dtype_and_row_count),

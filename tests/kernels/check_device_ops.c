@@ -464,7 +464,9 @@ int main(int argc, char **argv) {
                                     .max_blocks_per_seq = BLOCKS,
                                     .max_logit_rows = 8,
                                     .vocab_size = 100,
-                                    .head_dim = 64};
+                                    .head_dim = 64,
+                                    .num_q_heads = 1,
+                                    .num_kv_heads = 1};
     device_fixture_open(&fixture, argc, argv, &config);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rmsnorm),          cmocka_unit_test(test_silu_mul),

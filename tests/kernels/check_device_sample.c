@@ -414,7 +414,9 @@ int main(int argc, char **argv) {
                                                  .max_blocks_per_seq = 4,
                                                  .max_logit_rows = MAX_ROWS,
                                                  .vocab_size = MAX_VOCAB,
-                                                 .head_dim = 64};
+                                                 .head_dim = 64,
+                                                 .num_q_heads = 1,
+                                                 .num_kv_heads = 1};
     struct device_fixture f;
     device_fixture_open(&f, argc, argv, &config);
     const struct CMUnitTest tests[] = {
