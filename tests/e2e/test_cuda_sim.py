@@ -1,0 +1,267 @@
+"""The CUDA backend behind the real server, on the simulated card: a tiny model through block
+tables, attention, sampling and all. Speed means nothing here."""
+
+import json
+import math
+import re
+import subprocess
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from quire_server import BINARY, NAME, ROOT, clean_environment, free_port
+from raw_http import connect, read_response, read_until, request_bytes
+
+MODULE = BINARY.parents[1] / "kernels/cuda/libquire-cuda-sim.so"
+TINY = ROOT / "tests/golden/tiny-bf16.gguf"
+MIB = 1 << 20
+MEMORY = 96 * MIB
+SMALL = ("--model", TINY, "--max-model-len", 128, "--max-num-seqs", 4,
+         "--max-num-batched-tokens", 32)
+CARD = ("--device", "cuda-sim", *SMALL)
+PROMPTS = ["Once upon a time", "The capital of", "abc", "0 1 2 3 4 5 6 7 8 9"]
+
+pytestmark = pytest.mark.skipif(not MODULE.exists(), reason="the simulated device is not built")
+
+
+def simulated(**variables):
+    """The environment in which the simulated card is found."""
+    variables = {"MEMORY": MEMORY, **variables}
+    return {"LD_LIBRARY_PATH": str(MODULE.parent),
+            **{f"QUIRE_CUDASIM_{name}": str(value) for name, value in variables.items()}}
+
+
+@pytest.fixture
+def start_card(start_server):
+    """start_card(*arguments, FAIL_AFTER=...) -> QuireServer on a simulated card."""
+    def start(*arguments, **variables):
+        return start_server(*CARD, *arguments, environment=simulated(**variables))
+    return start
+
+
+def refuse(*arguments, environment=None):
+    """Runs `quire serve` to its end; returns its status and the lines it wrote."""
+    command = [BINARY, "serve", "--port", free_port(), *arguments]
+    result = subprocess.run([str(word) for word in command], capture_output=True, text=True,
+                            timeout=60, env=clean_environment(**(environment or {})))
+    return result.returncode, result.stderr.splitlines()
+
+
+def at_once(calls):
+    with ThreadPoolExecutor(len(calls)) as pool:
+        return [future.result() for future in [pool.submit(call) for call in calls]]
+
+
+def ask(server, prompt, **fields):
+    fields = {"max_tokens": 12, "extra_body": {"ignore_eos": True}, **fields}
+    return server.complete(prompt, **fields)
+
+
+def tokens_of(completion):
+    return completion.choices[0].logprobs.tokens
+
+
+# What it computes.
+
+def test_greedy_tokens_are_those_of_the_cpu(start_card, start_server):
+    """Up to the first choice that 8 bits of mantissa may decide either way."""
+    card, cpu = start_card(), start_server("--device", "cpu", *SMALL)
+    prompts = [f"{prompt} {number}" for prompt in PROMPTS for number in range(4)]
+    wanted, got = (at_once([lambda prompt=prompt: ask(server, prompt, logprobs=2, max_tokens=8)
+                            for prompt in prompts]) for server in (cpu, card))
+    compared = 0
+    for a, b in zip((c.choices[0].logprobs for c in wanted), (c.choices[0].logprobs for c in got)):
+        for i, token in enumerate(a.tokens):
+            best, second = sorted(a.top_logprobs[i].values(), reverse=True)[:2]
+            if best - second < 0.1:
+                break
+            assert b.tokens[i] == token
+            assert abs(b.token_logprobs[i] - a.token_logprobs[i]) < 0.1
+            compared += 1
+    assert compared >= 20
+
+
+def test_prompt_logprobs_are_those_of_the_cpu(start_card, start_server):
+    card, cpu = start_card(), start_server("--device", "cpu", *SMALL)
+    wanted, got = (ask(server, PROMPTS[3] * 4, max_tokens=0, echo=True,
+                       logprobs=3).choices[0].logprobs
+                   for server in (cpu, card))
+    assert got.tokens == wanted.tokens and len(got.tokens) > 32  # more than one step
+    for a, b in zip(got.token_logprobs[1:], wanted.token_logprobs[1:]):
+        assert abs(a - b) < 0.2
+
+
+def test_streams_curl_and_sampling(start_card):
+    card = start_card()
+    whole = ask(card, PROMPTS[0]).choices[0].text
+    stream = card.client().completions.create(model=NAME, prompt=PROMPTS[0], max_tokens=12,
+                                              temperature=0, stream=True,
+                                              extra_body={"ignore_eos": True})
+    assert "".join(chunk.choices[0].text for chunk in stream if chunk.choices) == whole
+    body = json.dumps({"model": NAME, "prompt": PROMPTS[0], "max_tokens": 12, "temperature": 0,
+                       "ignore_eos": True})
+    curl = subprocess.run(["curl", "-sS", card.url + "/v1/completions", "-d", body],
+                          capture_output=True, check=True, timeout=60)
+    assert json.loads(curl.stdout)["choices"][0]["text"] == whole
+
+    hot = {"temperature": 1.3, "top_p": 0.95, "frequency_penalty": 0.4, "presence_penalty": 0.2,
+           "logprobs": 5, "extra_body": {"ignore_eos": True, "top_k": 60, "min_p": 0.001,
+                                         "repetition_penalty": 1.1}}
+    once, again, other = (tokens_of(ask(card, "abc", seed=seed, **hot)) for seed in (7, 7, 8))
+    assert once == again != other
+    biased = ask(card, "abc", logprobs=0, logit_bias={"65": 100})
+    assert set(tokens_of(biased)) == {card.post("/detokenize", {"tokens": [65]}).json()["prompt"]}
+    several = card.client().completions.create(model=NAME, prompt="abc", n=3, max_tokens=8, seed=1,
+                                               temperature=1, extra_body={"ignore_eos": True})
+    assert len({choice.text for choice in several.choices}) > 1
+
+
+def test_logprobs(start_card):
+    logprobs = ask(start_card(), "abc", logprobs=20).choices[0].logprobs
+    for token, logprob, top in zip(logprobs.tokens, logprobs.token_logprobs, logprobs.top_logprobs):
+        assert logprob == max(top.values()) == top[token]
+        assert sum(map(math.exp, top.values())) <= 1.001
+
+
+# Who shares the step does not matter, when that is asked for.
+
+def answers(server, together):
+    calls = [lambda i=i: ask(server, PROMPTS[i % 4] + str(i), logprobs=2, max_tokens=20, seed=i,
+                             temperature=i % 2).choices[0].model_dump() for i in range(7)]
+    return at_once(calls) if together else [call() for call in calls]
+
+
+def test_batch_invariance_and_preemption(start_card):
+    roomy = start_card("--batch-invariant")
+    alone = answers(roomy, together=False)
+    assert answers(roomy, together=True) == alone
+    assert roomy.metrics()["num_preemptions_total"] == 0
+    # 256 bytes a token: one full sequence and a little more.
+    tight = start_card("--batch-invariant", "--max-model-len", 64,
+                       "--kv-cache-memory-bytes", 5 * 4096)
+    assert answers(tight, together=True) == alone
+    assert tight.metrics()["num_preemptions_total"] > 0
+
+
+def test_fingerprints_differ(start_card, start_server):
+    servers = [start_card(), start_card("--batch-invariant"), start_card("--dtype", "float16"),
+               start_server("--device", "cpu", *SMALL)]
+    prints = {ask(server, "a", max_tokens=1).model_dump()["system_fingerprint"]
+              for server in servers}
+    assert len(prints) == 4 and all(text.startswith("quire-") for text in prints)
+
+
+# Which device.
+
+def test_devices_that_are_not_there(tmp_path, start_server):
+    nowhere = {"LD_LIBRARY_PATH": str(tmp_path), "CUDA_VISIBLE_DEVICES": ""}
+    status, lines = refuse("--device", "cuda", *SMALL, environment=nowhere)
+    assert status == 78 and len(lines) == 1 and "device cuda: " in lines[0]
+    server = start_server("--device", "auto", *SMALL, environment=nowhere)
+    log = server.read_log()
+    assert "device     cpu" in log and "not cuda, because" in log
+
+
+def test_options_that_do_not_suit(start_server):
+    status, lines = refuse(*CARD, "--kv-cache-dtype", "f32", environment=simulated())
+    assert status == 78 and len(lines) == 1
+    assert "kv-cache-dtype: f32" in lines[0] and "auto or bf16" in lines[0]
+    server = start_server("--device", "cpu", *SMALL, "--dtype", "float16")
+    assert "dtype float16 has no effect" in server.read_log()
+
+
+# Memory.
+
+def parts(server):
+    """Part -> MiB, of the table printed at start."""
+    return {name: float(mib) for name, mib in
+            re.findall(r"INFO +(\S[a-zA-Z ]*?) +([0-9.]+) MiB", server.read_log())}
+
+
+def test_memory_is_filled_and_told(start_card):
+    for utilization in (0.5, 0.9):
+        table = parts(start_card("--gpu-memory-utilization", utilization))
+        used = sum(table[part] for part in ("weights", "workspace", "overhead", "KV cache"))
+        assert utilization * 96 - 0.3 < used < utilization * 96 + 0.3
+        assert abs(table["left free"] + used - 96) < 0.3
+
+
+def test_out_of_memory_says_what_and_how_much(start_card):
+    table = parts(start_card())
+    used = (table["weights"] + table["workspace"] + table["overhead"]) * MIB
+    for memory, arguments, said in [
+        (MIB // 64, (), ("device's operations", "--max-num-batched-tokens")),
+        (int(used / 0.9), (),
+         ("for the KV cache", "--gpu-memory-utilization 0.9", "--max-model-len")),
+        (MEMORY, ("--kv-cache-memory-bytes", "1G"), ("--kv-cache-memory-bytes: 1024.0 MiB",)),
+        (MEMORY // 2, ("--max-num-batched-tokens", 65536),
+         ("for the workspace", "MiB missing", "--max-num-batched-tokens")),
+    ]:
+        status, lines = refuse(*CARD, *arguments, environment=simulated(MEMORY=memory))
+        assert status == (78 if arguments[:1] == ("--kv-cache-memory-bytes",) else 71), lines
+        assert len(lines) == 1 and all(word in lines[0] for word in said), lines
+
+
+# A card that fails.
+
+def start_failing(start_card, slack):
+    """A server whose card fails `slack` kernels after the start, or a few more. How many a start has
+    is found by trying; a try that was too low fails while loading."""
+    fail_after = 16
+    while True:
+        try:
+            start_card(FAIL_AFTER=fail_after).kill()
+            return start_card(FAIL_AFTER=fail_after + slack)
+        except RuntimeError as refused:
+            assert str(refused).startswith("exit status 70: "), refused
+            assert is_device_error(str(refused))
+        fail_after = fail_after * 5 // 4
+
+
+def is_device_error(log):
+    """One line that names the call that failed, and where."""
+    errors = [line for line in log.splitlines() if "ERROR" in line]
+    return len(errors) == 1 and re.search(r"kernels/cuda/\w+\.c:\d+", errors[0]) is not None
+
+
+def send(sock, **fields):
+    sock.sendall(request_bytes("/v1/completions", {
+        "model": NAME, "prompt": "abc", "max_tokens": 100, "ignore_eos": True, **fields}))
+
+
+def plain_until_refused(server):
+    """One completion after the other. Returns the status of the first that is not 200, and when."""
+    while True:
+        with connect(server) as sock:
+            send(sock)
+            response = read_response(sock)[0]
+        if response.status != 200:
+            assert "retry-after" in response.headers
+            return response.status, time.monotonic()
+
+
+def stream_until_refused(server):
+    """Likewise; "event" for a stream that had begun."""
+    while True:
+        with connect(server) as sock:
+            send(sock, stream=True)
+            received = read_until(sock, b"\r\n\r\n")
+            if not received.startswith(b"HTTP/1.1 200 "):
+                return int(received.split()[1]), time.monotonic()
+            received = read_until(sock, b"0\r\n\r\n", received)
+        if b'"code":"engine_error"' in received:
+            assert received.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
+            return "event", time.monotonic()
+
+
+def test_a_failing_card_ends_everything_at_once(start_card):
+    server = start_failing(start_card, slack=1200)
+    outcomes = at_once([lambda: plain_until_refused(server)] * 2 +
+                       [lambda: stream_until_refused(server)] * 2)
+    assert server.process.wait(10) == 70
+    ends = [when for _, when in outcomes]
+    assert max(ends) - min(ends) < 1
+    assert [outcome for outcome, _ in outcomes] == [503, 503, "event", "event"]
+    log = server.read_log()
+    assert is_device_error(log) and "the device failed" in log
