@@ -7,9 +7,7 @@
 static int open_parts(struct model *model, const char *path, struct error *err) {
     if (tensor_file_open(path, &model->file, err) != 0)
         return -1;
-    if (model_config_read(model->file, &model->config, err) != 0)
-        return -1;
-    return tokenizer_open(model->file, &model->tokenizer, err);
+    return model_config_read(model->file, &model->config, err);
 }
 
 int model_open(const char *path, struct model **out, struct error *err) {
@@ -27,7 +25,6 @@ int model_open(const char *path, struct model **out, struct error *err) {
 void model_close(struct model *model) {
     if (model == NULL)
         return;
-    tokenizer_close(model->tokenizer);
     tensor_file_close(model->file);
     free(model);
 }

@@ -1,11 +1,11 @@
-/* A loaded model: its file, hyper-parameters and tokenizer. Immutable after model_open, shared by
- * all threads. Weights on a device are apart (weights.h), one set per rank. */
+/* A loaded model: its file and hyper-parameters. Immutable after model_open, shared by all threads.
+ * Weights on a device are apart (weights.h), one set per rank; so is the tokenizer (tokenizer.h),
+ * which opens from the same file. */
 #ifndef QUIRE_MODELS_MODEL_H
 #define QUIRE_MODELS_MODEL_H
 
 #include "config/error.h"
 #include "models/tensor_file.h"
-#include "models/tokenizer.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -34,7 +34,6 @@ struct model_config {
 struct model {
     struct tensor_file *file;
     struct model_config config;
-    struct tokenizer *tokenizer;
 };
 
 int model_open(const char *path, struct model **out, struct error *err);
@@ -48,7 +47,7 @@ enum dtype model_default_kv_dtype(const struct model *model);
 /* 16-bit element type to compute with on a card for --dtype auto: F16 for F16 models, else BF16. */
 enum dtype model_default_activation_dtype(const struct model *model);
 
-/* `quire inspect`: what the file is, its sizes, tokenizer, and the KV bytes per token. */
+/* `quire inspect`: what the file is, its sizes, and the KV bytes per token. */
 void model_print(const struct model *model, FILE *out);
 
 #endif

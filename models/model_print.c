@@ -1,4 +1,4 @@
-/* `quire inspect`: one label and value a line, so that people and grep can both read it. */
+/* For `quire inspect`: one label and value a line, so that people and grep can both read it. */
 #include "models/model.h"
 
 #include <inttypes.h>
@@ -38,6 +38,7 @@ static void print_config(const struct model_config *config, FILE *out) {
             config->rotary_dim, config->head_dim);
     fprintf(out, "%-24s%g\n", "norm epsilon", (double)config->rms_norm_eps);
     fprintf(out, "%-24s%s\n", "output head", config->tied_embeddings ? "the embedding" : "its own");
+    fprintf(out, "%-24s%d tokens\n", "vocabulary", config->vocab_size);
     fprintf(out, "%-24s%d tokens\n", "context length", config->max_position);
 }
 
@@ -61,11 +62,6 @@ static void print_tensors(const struct model *model, FILE *out) {
     }
 }
 
-static void print_tokenizer(const struct model *model, FILE *out) {
-    fprintf(out, "%-24s%s\n", "tokenizer", tokenizer_description(model->tokenizer));
-    fprintf(out, "%-24s%d tokens\n", "vocabulary", tokenizer_vocab_size(model->tokenizer));
-}
-
 static void print_kv(const struct model_config *config, FILE *out) {
     double elements = 2.0 * config->num_layers * config->num_kv_heads * config->head_dim;
     print_bytes(out, "KV per token, f16", elements * 2.0);
@@ -77,6 +73,5 @@ void model_print(const struct model *model, FILE *out) {
     print_file(model, out);
     print_config(&model->config, out);
     print_tensors(model, out);
-    print_tokenizer(model, out);
     print_kv(&model->config, out);
 }

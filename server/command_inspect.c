@@ -15,12 +15,15 @@ int command_inspect(int argc, char *const *argv) {
         return EX_USAGE;
     }
     struct model *model;
+    struct tokenizer *tokenizer;
     struct error err;
-    if (command_open_model(argv[0], &model, &err) != 0) {
+    if (command_open_model(argv[0], &model, &tokenizer, &err) != 0) {
         fprintf(stderr, "quire: %s\n", err.message);
         return command_exit_status(&err);
     }
     model_print(model, stdout);
+    printf("%-24s%s\n", "tokenizer", tokenizer_description(tokenizer));
+    tokenizer_close(tokenizer);
     model_close(model);
     return EX_OK;
 }

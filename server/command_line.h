@@ -6,12 +6,15 @@
 
 #include "config/error.h"
 #include "models/model.h"
+#include "models/tokenizer.h"
 
 int command_serve(int argc, char *const *argv);
 int command_inspect(int argc, char *const *argv);
 
-/* model_open; a file that cannot be read is refused (ERROR_MODEL) like one that is broken. */
-int command_open_model(const char *path, struct model **out, struct error *err);
+/* Opens the model and its tokenizer; a file that cannot be read is refused (ERROR_MODEL) like one
+ * that is broken. */
+int command_open_model(const char *path, struct model **out_model, struct tokenizer **out_tokenizer,
+                       struct error *err);
 
 /* The exit status that stands for an error. */
 int command_exit_status(const struct error *err);

@@ -37,6 +37,7 @@ struct serve {
     struct timespec started;
     struct options options;
     struct model *model;
+    struct tokenizer *tokenizer;
     struct executor *executor;
     struct worker_info worker;
     int32_t max_model_len;
@@ -96,7 +97,7 @@ static enum dtype parse_dtype(const char *name) {
 
 static int open_model(struct serve *serve, struct error *err) {
     const struct options *options = &serve->options;
-    if (command_open_model(options->model, &serve->model, err) != 0)
+    if (command_open_model(options->model, &serve->model, &serve->tokenizer, err) != 0)
         return -1;
     int32_t trained = serve->model->config.max_position;
     if (options->max_model_len > trained)
@@ -171,11 +172,11 @@ static int start_engine(struct serve *serve, struct error *err) {
     serve->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (serve->wake_fd < 0)
         return error_set(err, ERROR_IO, "eventfd: %s", strerror(errno));
-    return engine_create(&config, serve->executor, serve->model->tokenizer, &serve->engine, err);
+    return engine_create(&config, serve->executor, serve->tokenizer, &serve->engine, err);
 }
 
 static int test_engine(struct serve *serve, struct error *err) {
-    int32_t bos = tokenizer_bos(serve->model->tokenizer);
+    int32_t bos = tokenizer_bos(serve->tokenizer);
     return self_test_run(serve->engine, bos >= 0 ? bos : 0, serve->wake_fd, SELF_TEST_TIMEOUT_MS,
                          err);
 }
@@ -207,7 +208,7 @@ static void set_context(struct serve *serve) {
     set_model_name(serve);
     set_fingerprint(serve);
     serve->context = (struct api_context){
-        .tokenizer = serve->model->tokenizer,
+        .tokenizer = serve->tokenizer,
         .model_names = has_names ? options->served_model_names.items : serve->default_names,
         .num_model_names = has_names ? options->served_model_names.count : 1,
         .created = time(NULL),
@@ -310,6 +311,7 @@ static void finish(struct serve *serve) {
     auth_destroy(serve->auth);
     if (serve->wake_fd >= 0)
         close(serve->wake_fd);
+    tokenizer_close(serve->tokenizer);
     model_close(serve->model);
     options_finish(&serve->options);
 }

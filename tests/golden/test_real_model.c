@@ -3,6 +3,7 @@
  * float32: the same ids, a mean |difference| of the log-probabilities below ERROR nats, the
  * perplexity within 1 %. Exit status 77 when the variable is not set. */
 #include "config/check.h"
+#include "models/tokenizer.h"
 #include "tests/golden/golden_run.h"
 
 #include <math.h>
@@ -47,7 +48,11 @@ static int check_tokens(const struct model *model, const char *path,
         return -1;
     size_t length = fread(text, 1, sizeof(text), stream);
     fclose(stream);
-    int64_t count = tokenizer_encode(model->tokenizer, text, length, 0, tokens, GOLDEN_MAX_TOKENS);
+    struct tokenizer *tokenizer;
+    if (tokenizer_open(model->file, &tokenizer, NULL) != 0)
+        return -1;
+    int64_t count = tokenizer_encode(tokenizer, text, length, 0, tokens, GOLDEN_MAX_TOKENS);
+    tokenizer_close(tokenizer);
     if (count < expected->num_tokens)
         return -1;
     return memcmp(tokens, expected->tokens, (size_t)expected->num_tokens * sizeof(int32_t));

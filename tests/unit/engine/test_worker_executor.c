@@ -19,6 +19,7 @@
 
 struct fixture {
     struct model *model;
+    struct tokenizer *tokenizer;
     struct executor *executor;
     struct worker_info info;
     struct engine *engine;
@@ -44,6 +45,7 @@ static void start(struct fixture *f, size_t kv_memory_bytes) {
     struct error err = {0};
     struct worker_config worker = small_config(kv_memory_bytes);
     if (model_open(MODEL_PATH, &f->model, &err) != 0 ||
+        tokenizer_open(f->model->file, &f->tokenizer, &err) != 0 ||
         worker_executor_create(f->model, &worker, &f->executor, &f->info, &err) != 0)
         fail_msg("%s", err.message);
     struct engine_config config = {
@@ -56,13 +58,14 @@ static void start(struct fixture *f, size_t kv_memory_bytes) {
         .max_queued_tokens = 10000,
         .wake = wake,
     };
-    if (engine_create(&config, f->executor, f->model->tokenizer, &f->engine, &err) != 0)
+    if (engine_create(&config, f->executor, f->tokenizer, &f->engine, &err) != 0)
         fail_msg("%s", err.message);
 }
 
 static void stop(struct fixture *f) {
     engine_destroy(f->engine);
     f->executor->ops->destroy(f->executor);
+    tokenizer_close(f->tokenizer);
     model_close(f->model);
 }
 
