@@ -43,14 +43,30 @@ install_packages() {
     as_root env DEBIAN_FRONTEND=noninteractive apt-get install -yq --no-install-recommends "${missing[@]}"
 }
 
-# build FOLDER TARGET [MESON_OPTION...]: configures the folder once; TARGET all builds everything.
+# has_options FOLDER -DNAME=VALUE...: whether the folder was configured with these, by Meson's record.
+has_options() {
+    local record=$1/meson-private/cmd_line.txt option
+    shift
+    for option in "${@#-D}"; do
+        grep -qxF "${option%%=*} = ${option#*=}" "$record" || return 1
+    done
+}
+
+# build FOLDER TARGET [-DNAME=VALUE...]: configures the folder when it has not got these options yet;
+# TARGET all builds everything. The server is always among what is built, so that a missing library
+# is an error and never fewer tests.
 build() {
-    local folder=$1 target=$2
+    local folder=$1 target=$2 again=()
     shift 2
+    set -- -Dserver=enabled "$@"
     if [ ! -f "$folder/build.ninja" ]; then
-        say "configuring $folder"
         rm -rf "$folder"
-        meson setup "$folder" -Dserver=enabled "$@"
+    else
+        again=(--reconfigure)
+    fi
+    if [ ${#again[@]} = 0 ] || ! has_options "$folder" "$@"; then
+        say "configuring $folder"
+        meson setup "${again[@]}" "$folder" "$@" || return 1
     fi
     ninja -C "$folder" "$target"
 }
