@@ -7,8 +7,10 @@
  *
  * The algorithm is the first one the heuristic names for a shape, asked once per power of two and
  * one and a half powers of two of M, at the upper end, and kept with the shape; M itself is passed
- * as it is. Parts of K may be summed apart, in float only: reductions in the output's 16 bits are
- * excluded. Descriptors are initialised on the stack, which takes no allocation.
+ * as it is. The library may refuse an algorithm for an M it did not name it for; then the one it
+ * names for that M takes its place. Parts of K may be summed apart, in float only: reductions in
+ * the output's 16 bits are excluded. Descriptors are initialised on the stack, which takes no
+ * allocation.
  *
  * Batch invariance: every M uses the algorithm chosen for the largest step, one that sums each dot
  * product in one sequence. Split K is excluded by its reduction schemes and checked for in the
@@ -211,15 +213,14 @@ static int bucket_of(int32_t num_rows, int32_t *out_size) {
 }
 
 /* NULL after a failure. */
-static const cublasLtMatmulAlgo_t *algorithm_for(struct cuda_backend *b,
-                                                 const struct linear_args *args) {
+static struct choice *choice_for(struct cuda_backend *b, const struct linear_args *args) {
     int32_t size = b->config.max_step_tokens;
     int bucket = b->config.batch_invariant ? 0 : bucket_of(args->num_rows, &size);
     int kind = (args->accumulate ? 1 : 0) + (args->float_out ? 2 : 0);
     struct choice *choice = &args->weight->shape->choices[kind][bucket];
     if (!choice->made)
         choose(b, args, size, choice);
-    return choice->made ? &choice->algorithm : NULL;
+    return choice->made ? choice : NULL;
 }
 
 /* For this very number of rows. */
@@ -239,18 +240,37 @@ static bool is_taken(struct cuda_backend *b, struct product *product,
     return false;
 }
 
+static cublasStatus_t multiply(struct cuda_backend *b, struct product *product,
+                               const struct linear_args *args,
+                               const cublasLtMatmulAlgo_t *algorithm) {
+    float alpha = 1.0F, beta = args->accumulate ? 1.0F : 0.0F;
+    return cublasLtMatmul(b->gemm->handle, &product->operation, &alpha, args->weight->values,
+                          &product->weights, args->x, &product->x, &beta, args->out, &product->out,
+                          args->out, &product->out, algorithm, b->gemm->workspace.data,
+                          b->gemm->workspace.bytes, b->stream);
+}
+
+/* Nothing was enqueued then. */
+static bool is_refusal(cublasStatus_t status) {
+    return status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE;
+}
+
 void cuda_linear(struct backend *base, const struct linear_args *args) {
     struct cuda_backend *b = (struct cuda_backend *)base;
-    const struct matrix *matrix = args->weight;
     struct product product;
     if (!init_product(b, &product, args, args->num_rows))
         return;
-    const cublasLtMatmulAlgo_t *algorithm = algorithm_for(b, args);
-    if (algorithm == NULL || (b->config.batch_invariant && !is_taken(b, &product, args, algorithm)))
+    struct choice *choice = choice_for(b, args);
+    if (choice == NULL ||
+        (b->config.batch_invariant && !is_taken(b, &product, args, &choice->algorithm)))
         return;
-    float alpha = 1.0F, beta = args->accumulate ? 1.0F : 0.0F;
-    CUBLAS_TRY(b, cublasLtMatmul, b->gemm->handle, &product.operation, &alpha, matrix->values,
-               &product.weights, args->x, &product.x, &beta, args->out, &product.out, args->out,
-               &product.out, algorithm, b->gemm->workspace.data, b->gemm->workspace.bytes,
-               b->stream);
+    cublasStatus_t status = multiply(b, &product, args, &choice->algorithm);
+    if (is_refusal(status) && !b->config.batch_invariant) {
+        choice->made = false;
+        choose(b, args, args->num_rows, choice);
+        if (!choice->made)
+            return;
+        status = multiply(b, &product, args, &choice->algorithm);
+    }
+    cublas_check_keep(b, status, "cublasLtMatmul", __FILE__, __LINE__);
 }

@@ -2,10 +2,13 @@
  *
  * An algorithm sums a dot product in chunks of K: each chunk from zero, the chunks one after the
  * other, all in float; a split of K sums its parts alike and then the parts. The result is scaled,
- * C and the bias are added, and it is rounded once to the type of D. */
+ * C and the bias are added, and it is rounded once to the type of D. Some algorithms that split
+ * take only multiples of a number of columns, as some of a card's do. */
 #include "cublasLt.h"
 
 #include "cudasim.h"
+#include "device.h"
+#include "fatal.h"
 
 #include <cstring>
 #include <vector>
@@ -51,6 +54,7 @@ struct algorithm {
     uint16_t chunk;
     int32_t splits;
     uint16_t alignment[4];
+    uint16_t columns_step; /* N must be a multiple */
 };
 
 /* Our form of an opaque struct, copied out and back in: NVIDIA's may lie anywhere. */
@@ -139,6 +143,7 @@ algorithm candidate(const problem &p, const preference &wish, int index) {
     algo.splits = may_split ? 1 + (order + 1) % MAX_SPLITS : 1;
     algo.reduction =
         algo.splits > 1 ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE : CUBLASLT_REDUCTION_SCHEME_NONE;
+    algo.columns_step = may_split && order % 3 == 1 && p.n % 4 == 0 ? 4 : 1;
     const layout *layouts[] = {&p.a, &p.b, &p.d, &p.d};
     for (int i = 0; i < 4; i++)
         algo.alignment[i] = usable_alignment(*layouts[i], wish.alignment[i]);
@@ -154,6 +159,8 @@ cublasStatus_t check(const algorithm &algo, const problem &p) {
         algo.trans_b != p.desc.trans_b ||
         algo.biased != (p.desc.epilogue == CUBLASLT_EPILOGUE_BIAS))
         return CUBLAS_STATUS_INVALID_VALUE;
+    if (p.n % algo.columns_step != 0)
+        return CUBLAS_STATUS_NOT_SUPPORTED;
     const layout *layouts[] = {&p.a, &p.b, &p.d, &p.d};
     for (int i = 0; i < 4; i++)
         if (usable_alignment(*layouts[i], algo.alignment[i]) < algo.alignment[i])
@@ -163,6 +170,18 @@ cublasStatus_t check(const algorithm &algo, const problem &p) {
 
 bool is_aligned(const void *p, size_t alignment) {
     return reinterpret_cast<uintptr_t>(p) % alignment == 0;
+}
+
+size_t array_bytes(const layout &l) {
+    return ((static_cast<size_t>(l.cols) - 1) * static_cast<size_t>(l.ld) + l.rows) *
+           type_bytes(l.type);
+}
+
+/* A card reads whatever the address is, and fails for good where it is not its own. */
+void check_array(const char *name, const void *array, size_t bytes) {
+    cudasim::api_call call;
+    if (!cudasim::range_within(call.dev.device_memory, array, bytes))
+        cudasim::fatal("cublasLtMatmul: %s is not %zu bytes of device memory", name, bytes);
 }
 
 /* Device work. */
@@ -505,6 +524,15 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
         !is_aligned(workspace, WORKSPACE_ALIGNMENT) || (c == nullptr && o.beta != 0) ||
         (algo.biased && !is_aligned(p.desc.bias, BIAS_ALIGNMENT)))
         return CUBLAS_STATUS_INVALID_VALUE;
+    check_array("A", a, array_bytes(p.a));
+    check_array("B", b, array_bytes(p.b));
+    check_array("D", d, array_bytes(p.d));
+    if (c != nullptr)
+        check_array("C", c, array_bytes(p.d));
+    if (algo.biased)
+        check_array("the bias", p.desc.bias, p.m * type_bytes(p.d.type));
+    if (needed > 0)
+        check_array("the workspace", workspace, needed);
     cudasim::enqueue_work(stream, [p, algo, o] { multiply(p, algo, o); });
     return CUBLAS_STATUS_SUCCESS;
 }
