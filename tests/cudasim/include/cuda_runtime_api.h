@@ -9,7 +9,7 @@
  * on it. New memory is filled with 0xff (NaN).
  *
  * Environment, read at the first call:
- *   QUIRE_CUDASIM_MEMORY=BYTES      memory of the card (8 GiB)
+ *   QUIRE_CUDASIM_MEMORY=BYTES      memory of the card (1 GiB)
  *   QUIRE_CUDASIM_SMS=N             multiprocessors (4)
  *   QUIRE_CUDASIM_FAIL_AFTER=N      the (N+1)th kernel fails: cudaErrorIllegalAddress from it on
  *   QUIRE_CUDASIM_ORDER=...         order of threads and blocks, cudasim/order.h
