@@ -12,8 +12,10 @@
 extern "C" {
 #endif
 
-/* 0, or -1 for a spelling that is none of the above. Holds for kernels that run from now on. */
-int cudasim_set_order(const char *spelling);
+/* 0, or -1 for a spelling that is none of the above. Holds for kernels that run from now on.
+ * Each program or module that is linked with the simulator has an order of its own; a module
+ * exports this function. */
+__attribute__((visibility("default"))) int cudasim_set_order(const char *spelling);
 
 #ifdef __cplusplus
 }
