@@ -2,6 +2,7 @@
 
 #include "block.h"
 #include "device.h"
+#include "fatal.h"
 #include "shared_memory.h"
 
 namespace cudasim {
@@ -22,6 +23,20 @@ static cudaError_t check_launch(const device &dev, const launch_config &config) 
     if (config.shared_bytes > (size_t)allowed_shared_bytes(dev, config.kernel))
         return cudaErrorInvalidValue;
     return cudaSuccess;
+}
+
+static bool is_for_kernels(const device &dev, const void *pointer) {
+    const char *at = static_cast<const char *>(pointer);
+    for (const char *p : {at, at - 1})
+        if (range_touches(dev.device_memory, p) || range_touches(dev.pinned_memory, p))
+            return true;
+    return false;
+}
+
+void check_pointer(const char *kernel_name, const void *pointer) {
+    api_call call;
+    if (pointer != nullptr && !is_for_kernels(call.dev, pointer))
+        fatal("%s is launched with %p, neither device nor pinned memory", kernel_name, pointer);
 }
 
 static void run_kernel(device &dev, const launch_config &config,

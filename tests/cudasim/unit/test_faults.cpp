@@ -250,6 +250,17 @@ static void test_host_touches_device_memory(void **) {
         {});
 }
 
+static void test_host_memory_as_argument(void **) {
+    static float host[4];
+    assert_dies([] { LAUNCH(write_at, 1, 1, 0, nullptr, &host[0], 1l); },
+                {"write_at is launched with"});
+    float *pinned;
+    ASSERT_CUDA(cudaMallocHost(&pinned, 2 * sizeof *pinned));
+    LAUNCH(write_at, 1, 1, 0, nullptr, pinned, 1l);
+    finish();
+    ASSERT_CUDA(cudaFreeHost(pinned));
+}
+
 __global__ static void load_vector(const float *array, float *out) {
     float4 v = *reinterpret_cast<const float4 *>(array);
     *out = v.x + v.w;
@@ -389,6 +400,7 @@ int main() {
         cmocka_unit_test(test_near_out_of_bounds),
         cmocka_unit_test(test_dynamic_shared_out_of_bounds),
         cmocka_unit_test(test_host_touches_device_memory),
+        cmocka_unit_test(test_host_memory_as_argument),
         cmocka_unit_test(test_misaligned_vector),
         cmocka_unit_test(test_misused_addresses),
         cmocka_unit_test(test_divergence),

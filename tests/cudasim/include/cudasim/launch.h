@@ -7,6 +7,7 @@
 
 #include <functional>
 #include <tuple>
+#include <type_traits>
 
 namespace cudasim {
 
@@ -23,6 +24,14 @@ struct launch_config {
  * once by every thread. */
 void enqueue_grid(const launch_config &config, std::function<void()> body);
 
+/* Ends the program when a pointer is of no use to a card. It may point to the end of an array. */
+void check_pointer(const char *kernel_name, const void *pointer);
+
+template <class P> void check_argument(const char *kernel_name, const P &argument) {
+    if constexpr (std::is_pointer_v<P>)
+        check_pointer(kernel_name, argument);
+}
+
 /* Queues work of a library's own, such as a matrix product, behind what the stream has. It runs on
  * the host as device work: it may touch device memory. */
 void enqueue_work(cudaStream_t stream, std::function<void()> work);
@@ -32,6 +41,7 @@ void launch(const char *name, void (*kernel)(P...), dim3 grid, dim3 block, size_
             cudaStream_t stream, const A &...arguments) {
     static_assert(sizeof...(P) == sizeof...(A), "a kernel takes all its arguments");
     std::tuple<P...> copied(arguments...);
+    std::apply([name](const P &...p) { (check_argument(name, p), ...); }, copied);
     enqueue_grid({name, reinterpret_cast<const void *>(kernel), grid, block, shared_bytes, stream},
                  [kernel, copied] { std::apply(kernel, copied); });
 }
