@@ -41,7 +41,7 @@ void launch(const char *name, void (*kernel)(P...), dim3 grid, dim3 block, size_
             cudaStream_t stream, const A &...arguments) {
     static_assert(sizeof...(P) == sizeof...(A), "a kernel takes all its arguments");
     std::tuple<P...> copied(arguments...);
-    std::apply([name](const P &...p) { (check_argument(name, p), ...); }, copied);
+    std::apply([&](const P &...p) { (check_argument(name, p), ...); }, copied);
     enqueue_grid({name, reinterpret_cast<const void *>(kernel), grid, block, shared_bytes, stream},
                  [kernel, copied] { std::apply(kernel, copied); });
 }
