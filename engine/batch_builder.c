@@ -69,11 +69,21 @@ void batch_builder_finish(struct batch_builder *builder) {
     memset(builder, 0, sizeof(*builder));
 }
 
-static void clear(struct batch_builder *builder) {
+/* Rows of block tables are as long as this step needs: a device is sent them whole. */
+static int32_t longest_table(const struct step_plan *plan) {
+    int32_t longest = 0;
+    for (int32_t i = 0; i < plan->num_entries; i++)
+        if (plan->entries[i].sequence->table.num_blocks > longest)
+            longest = plan->entries[i].sequence->table.num_blocks;
+    return longest;
+}
+
+static void clear(struct batch_builder *builder, int32_t table_width) {
+    CHECK(table_width <= max_blocks_per_seq(&builder->limits));
     builder->batch = (struct batch){
         .inputs =
             {
-                .max_blocks_per_seq = max_blocks_per_seq(&builder->limits),
+                .max_blocks_per_seq = table_width,
                 .token_ids = builder->token_ids,
                 .positions = builder->positions,
                 .slot_mapping = builder->slot_mapping,
@@ -158,7 +168,7 @@ static void add_sequence(struct batch_builder *builder, const struct planned_seq
 
 const struct batch *batch_builder_build(struct batch_builder *builder,
                                         const struct step_plan *plan) {
-    clear(builder);
+    clear(builder, longest_table(plan));
     for (int32_t i = 0; i < plan->num_entries; i++)
         add_sequence(builder, &plan->entries[i]);
     return &builder->batch;

@@ -70,10 +70,11 @@ static const struct sample_row every_feature = {
 };
 
 /* Shares num_tokens out as evenly as it goes. */
-static void fill(struct arrays *a, const struct batch_limits *limits, int32_t num_tokens) {
-    int32_t each = num_tokens / limits->max_num_seqs, more = num_tokens % limits->max_num_seqs;
+static void fill(struct arrays *a, const struct batch_limits *limits, int32_t num_tokens,
+                 int32_t num_seqs) {
+    int32_t each = num_tokens / num_seqs, more = num_tokens % num_seqs;
     int32_t token = 0;
-    for (int32_t s = 0; s < limits->max_num_seqs; s++) {
+    for (int32_t s = 0; s < num_seqs; s++) {
         int32_t count = each + (s < more);
         a->context_lens[s] = s == 0 ? limits->max_model_len : count;
         for (int32_t i = 0; i < count; i++, token++) {
@@ -87,12 +88,14 @@ static void fill(struct arrays *a, const struct batch_limits *limits, int32_t nu
 }
 
 static int run_step(struct llama *llama, struct kv_cache *cache, const struct batch_limits *limits,
-                    const struct arrays *a, int32_t num_tokens, struct error *err) {
+                    struct arrays *a, int32_t num_tokens, struct error *err) {
+    int32_t num_seqs = num_tokens < limits->max_num_seqs ? num_tokens : limits->max_num_seqs;
+    fill(a, limits, num_tokens, num_seqs);
     static const struct token_count count = {.token = 0, .output_count = 1};
     static const struct token_bias bias = {.token = 0, .bias = 1.0F};
     const struct batch batch = {
         .inputs = {.num_tokens = num_tokens,
-                   .num_seqs = limits->max_num_seqs,
+                   .num_seqs = num_seqs,
                    .max_blocks_per_seq =
                        block_table_blocks_for(limits->max_model_len, limits->block_size),
                    .token_ids = a->token_ids,
@@ -101,7 +104,7 @@ static int run_step(struct llama *llama, struct kv_cache *cache, const struct ba
                    .query_start = a->query_start,
                    .context_lens = a->context_lens,
                    .block_tables = a->block_tables},
-        .num_rows = limits->max_num_seqs,
+        .num_rows = num_seqs,
         .logit_rows = a->logit_rows,
         .sample_rows = a->rows,
         .num_counts = 1,
@@ -111,6 +114,17 @@ static int run_step(struct llama *llama, struct kv_cache *cache, const struct ba
     };
     struct step_result result = {.rows = a->outputs};
     return llama_forward(llama, cache, &batch, &result, err);
+}
+
+/* Of 1, 2, 3, 4, 6, 8, 12, ... the next below n: sizes at which a library of matrix products may
+ * take another of its kernels, which are loaded on first use. */
+static int32_t next_smaller(int32_t n) {
+    int32_t power = 1;
+    while (power * 2 < n)
+        power *= 2;
+    if (n <= 2)
+        return n - 1;
+    return power + power / 2 < n ? power + power / 2 : power;
 }
 
 int dry_run(struct llama *llama, struct kv_cache *cache, const struct batch_limits *limits,
@@ -123,12 +137,9 @@ int dry_run(struct llama *llama, struct kv_cache *cache, const struct batch_limi
     struct arrays arrays;
     if (alloc_arrays(&arrays, limits, (size_t)table_width, err) != 0)
         return -1;
-    const int32_t steps[] = {largest, limits->max_num_seqs};
     int status = 0;
-    for (int i = 0; i < 2 && status == 0; i++) {
-        fill(&arrays, limits, steps[i]);
-        status = run_step(llama, cache, limits, &arrays, steps[i], err);
-    }
+    for (int32_t n = largest; n > 0 && status == 0; n = next_smaller(n))
+        status = run_step(llama, cache, limits, &arrays, n, err);
     free_arrays(&arrays);
     return status;
 }

@@ -464,14 +464,15 @@ __device__ __forceinline__ void store_narrow(const tile_context<T, D> &c,
 template <class T, int D> __device__ __forceinline__ void finish_part(const tile_context<T, D> &c) {
     int32_t *count = c.a.part_counts + c.item->first_part;
     int32_t *shared_count = reinterpret_cast<int32_t *>(c.shared);
-    __threadfence(); /* this thread's results are visible before the count is */
     __syncthreads();
-    if (threadIdx.x == 0)
+    if (threadIdx.x == 0) {
+        __threadfence(); /* the block's results are visible before the count is */
         *shared_count = atomicAdd(count, 1);
+        __threadfence(); /* and the others' to this block, if it is the last */
+    }
     __syncthreads();
     if (*shared_count + 1 < c.item->num_parts)
         return;
-    __threadfence();
     for (int row = (int)threadIdx.x / 8; row < c.num_rows; row += num_threads / 8)
         for (int column = (int)threadIdx.x % 8 * 4; column < c.a.head_dim; column += 32) {
             float max, sum;

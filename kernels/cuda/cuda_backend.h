@@ -69,12 +69,14 @@ int cuda_buffer_alloc(struct backend *b, size_t bytes, struct buffer *out, struc
 void cuda_buffer_free(struct backend *b, struct buffer *buffer);
 int cuda_host_alloc(struct backend *b, size_t bytes, struct buffer *out, struct error *err);
 void cuda_host_free(struct backend *b, struct buffer *buffer);
-void cuda_upload(struct backend *b, void *dst, const void *src, size_t bytes);
-void cuda_download(struct backend *b, void *dst, const void *src, size_t bytes);
 void cuda_memory_info(struct backend *b, size_t *out_free, size_t *out_total);
 
 /* cuda_step.c */
 void cuda_step_begin(struct backend *b, const struct step_inputs *inputs);
+
+/* cuda_staging.c */
+void cuda_upload(struct backend *b, void *dst, const void *src, size_t bytes);
+void cuda_download(struct backend *b, void *dst, const void *src, size_t bytes);
 
 /* cuda_ops.c */
 void cuda_rmsnorm(struct backend *b, const struct rmsnorm_args *args);

@@ -1,7 +1,6 @@
 /* Device and pinned host memory. Both are taken at start only; a failed allocation is an ordinary
  * error then and leaves the device in order. */
 #include "kernels/cuda/cuda_check.h"
-#include "kernels/cuda/cuda_staging.h"
 
 #define MIB (1024.0 * 1024.0)
 
@@ -68,14 +67,4 @@ int cuda_host_alloc(struct backend *b, size_t bytes, struct buffer *out, struct 
 void cuda_host_free(struct backend *b, struct buffer *buffer) {
     cudaFreeHost(buffer->data);
     *buffer = (struct buffer){0};
-}
-
-void cuda_upload(struct backend *b, void *dst, const void *src, size_t bytes) {
-    cuda_staging_upload(state_of(b), dst, src, bytes);
-}
-
-void cuda_download(struct backend *base, void *dst, const void *src, size_t bytes) {
-    struct cuda_backend *b = state_of(base);
-    CUDA_TRY(b, cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDeviceToHost, b->stream));
-    cuda_staging_drain(b);
 }

@@ -117,3 +117,13 @@ void cuda_staging_drain(struct cuda_backend *b) {
     staging->up.used = 0;
     staging->down.used = 0;
 }
+
+void cuda_upload(struct backend *b, void *dst, const void *src, size_t bytes) {
+    cuda_staging_upload((struct cuda_backend *)b, dst, src, bytes);
+}
+
+void cuda_download(struct backend *base, void *dst, const void *src, size_t bytes) {
+    struct cuda_backend *b = (struct cuda_backend *)base;
+    CUDA_TRY(b, cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDeviceToHost, b->stream));
+    cuda_staging_drain(b);
+}

@@ -71,7 +71,7 @@ static void test_prompt_and_decode_in_one_batch(void **state) {
     const struct step_inputs *in = &batch->inputs;
     assert_int_equal(in->num_seqs, 2);
     assert_int_equal(in->num_tokens, 4);
-    assert_int_equal(in->max_blocks_per_seq, 8);
+    assert_int_equal(in->max_blocks_per_seq, 2);
     static const int32_t token_ids[] = {9, 3, 4, 5}, positions[] = {5, 0, 1, 2};
     static const int32_t slots[] = {5, 8, 9, 10}, query_start[] = {0, 1, 4};
     static const int32_t context_lens[] = {6, 3}, logit_rows[] = {0, 3};
@@ -82,7 +82,7 @@ static void test_prompt_and_decode_in_one_batch(void **state) {
     assert_memory_equal(in->context_lens, context_lens, sizeof(context_lens));
     assert_int_equal(in->block_tables[0], 0);
     assert_int_equal(in->block_tables[1], 1);
-    assert_int_equal(in->block_tables[8], 2);
+    assert_int_equal(in->block_tables[2], 2);
     assert_int_equal(batch->num_rows, 2);
     assert_memory_equal(batch->logit_rows, logit_rows, sizeof(logit_rows));
     assert_true(batch->sample_rows[0].position == 6 && batch->sample_rows[1].position == 3);

@@ -17,6 +17,8 @@
 #define OPEN_BYTES (100 * KIB) /* the card's own workspace, taken at open */
 #define STEP_BYTES (50 * KIB)  /* what its libraries take in the first step */
 
+#define MAX_STEPS 64
+
 static struct {
     bool is_absent;
     size_t total_bytes;
@@ -24,6 +26,7 @@ static struct {
     int fail_at_synchronize; /* the n-th and all after it fail; 0: none */
     int num_synchronized;
     int num_steps;
+    int32_t step_tokens[MAX_STEPS];
     int32_t most_tokens, most_seqs, most_rows;
     struct backend_config config;
     const struct backend_ops *scalar;
@@ -65,8 +68,10 @@ static int card_synchronize(struct backend *b, struct error *err) {
 }
 
 static void card_step_begin(struct backend *b, const struct step_inputs *inputs) {
-    if (card.num_steps++ == 0)
+    if (card.num_steps == 0)
         card.used_bytes += STEP_BYTES;
+    assert_in_range(card.num_steps, 0, MAX_STEPS - 1);
+    card.step_tokens[card.num_steps++] = inputs->num_tokens;
     card.most_tokens =
         inputs->num_tokens > card.most_tokens ? inputs->num_tokens : card.most_tokens;
     card.most_seqs = inputs->num_seqs > card.most_seqs ? inputs->num_seqs : card.most_seqs;
@@ -162,7 +167,9 @@ static void test_a_card_is_filled(void **state) {
     struct worker_config config = config_for("cuda");
     struct rank rank;
     assert_int_equal(rank_load(*state, &config, &rank, NULL), 0);
-    assert_int_equal(card.num_steps, 2);
+    static const int32_t sizes[] = {40, 32, 24, 16, 12, 8, 6, 4, 3, 2, 1};
+    assert_int_equal(card.num_steps, sizeof(sizes) / sizeof(sizes[0]));
+    assert_memory_equal(card.step_tokens, sizes, sizeof(sizes));
     assert_int_equal(card.most_tokens, 40);
     assert_int_equal(card.most_seqs, 3);
     assert_int_equal(card.most_rows, 3);
@@ -255,7 +262,7 @@ static void test_the_device_fails_while_loading(void **state) {
     struct rank rank;
     assert_int_equal(rank_load(*state, &config, &rank, NULL), 0);
     int num_synchronized = card.num_synchronized;
-    assert_true(num_synchronized >= 5); /* weights, workspace, two steps, cache */
+    assert_true(num_synchronized >= 3 + card.num_steps); /* weights, workspace, cache */
     rank_unload(&rank);
     for (int i = 1; i <= num_synchronized; i++) {
         insert_card(state);
