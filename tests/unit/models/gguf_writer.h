@@ -115,9 +115,11 @@ static inline void gguf_put_tensor(struct gguf_writer *w, const char *name, uint
 }
 
 static inline void gguf_put_zeros(struct gguf_writer *w, size_t count) {
-    static const uint8_t zero;
-    for (size_t i = 0; i < count; i++)
-        gguf_put(w, &zero, 1);
+    uint8_t *zeros = calloc(1, count + 1);
+    if (zeros == NULL)
+        abort();
+    gguf_put(w, zeros, count);
+    free(zeros);
 }
 
 static inline void gguf_pad(struct gguf_writer *w, size_t alignment) {
