@@ -5,6 +5,7 @@
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/cpu_gemm.h"
 #include "kernels/cpu/cpu_gemm_scratch.h"
+#include "kernels/matrix_part.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -160,18 +161,6 @@ static bool segment_init(struct matrix_segment *segment, const struct matrix_par
            checked_add(*bytes, all_panels_bytes, bytes);
 }
 
-static int check_part(const struct matrix_part *part, int32_t cols, struct error *err) {
-    if ((unsigned)part->dtype >= DTYPE_COUNT)
-        return error_set(err, ERROR_MODEL, "matrix of unknown element type %d", (int)part->dtype);
-    if (part->rows <= 0 || cols <= 0)
-        return error_set(err, ERROR_MODEL, "%s matrix of %d x %d: must not be empty",
-                         dtype_name(part->dtype), part->rows, cols);
-    if (cols % dtype_block_elements(part->dtype) != 0)
-        return error_set(err, ERROR_MODEL, "%s matrix with rows of %d: must be a multiple of %d",
-                         dtype_name(part->dtype), cols, dtype_block_elements(part->dtype));
-    return 0;
-}
-
 /* Fills in everything but the panels' addresses. */
 static int plan_segments(struct matrix *matrix, const struct matrix_part *parts, size_t *out_bytes,
                          struct error *err) {
@@ -179,7 +168,7 @@ static int plan_segments(struct matrix *matrix, const struct matrix_part *parts,
     size_t bytes = 0;
     for (int i = 0; i < matrix->num_segments; i++) {
         struct matrix_segment *segment = &matrix->segments[i];
-        if (check_part(&parts[i], matrix->cols, err) != 0)
+        if (matrix_part_check(&parts[i], matrix->cols, err) != 0)
             return -1;
         if (!segment_init(segment, &parts[i], (size_t)matrix->cols, &bytes) ||
             rows + segment->num_rows > INT32_MAX)
@@ -194,13 +183,6 @@ static int plan_segments(struct matrix *matrix, const struct matrix_part *parts,
     matrix->num_panels = (int32_t)panels;
     *out_bytes = bytes;
     return 0;
-}
-
-static bool is_biased(const struct matrix_part *parts, int num_parts) {
-    for (int i = 0; i < num_parts; i++)
-        if (parts[i].bias != NULL)
-            return true;
-    return false;
 }
 
 static void fill_bias(const struct matrix *matrix, const struct matrix_part *parts) {
@@ -223,7 +205,7 @@ static int matrix_fill(struct cpu_backend *b, struct matrix *matrix,
     for (int i = 0; i < matrix->num_segments; i++)
         if (cpu_gemm_scratch_reserve(b, parts[i].dtype, matrix->cols, err) != 0)
             return -1;
-    bool biased = is_biased(parts, matrix->num_segments);
+    bool biased = matrix_part_any_biased(parts, matrix->num_segments);
     if (biased && !checked_add(bytes, (size_t)matrix->rows * sizeof(float), &bytes))
         return error_set(err, ERROR_MODEL, "matrix of %d x %d: too large", matrix->rows,
                          matrix->cols);

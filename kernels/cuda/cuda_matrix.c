@@ -8,6 +8,7 @@
 #include "kernels/cuda/cuda_check.h"
 #include "kernels/cuda/cuda_staging.h"
 #include "kernels/cuda/elementwise_launch.h"
+#include "kernels/matrix_part.h"
 
 #include <stdlib.h>
 
@@ -21,14 +22,8 @@ struct piece {
 };
 
 static int check_part(const struct matrix_part *part, int32_t cols, struct error *err) {
-    if ((unsigned)part->dtype >= DTYPE_COUNT)
-        return error_set(err, ERROR_MODEL, "matrix of unknown element type %d", (int)part->dtype);
-    if (part->rows <= 0 || cols <= 0)
-        return error_set(err, ERROR_MODEL, "%s matrix of %d x %d: must not be empty",
-                         dtype_name(part->dtype), part->rows, cols);
-    if (cols % dtype_block_elements(part->dtype) != 0)
-        return error_set(err, ERROR_MODEL, "%s matrix with rows of %d: must be a multiple of %d",
-                         dtype_name(part->dtype), cols, dtype_block_elements(part->dtype));
+    if (matrix_part_check(part, cols, err) != 0)
+        return -1;
     if (cols % CUDA_MATRIX_COLS_STEP != 0)
         return error_set(err, ERROR_MODEL,
                          "%s matrix with rows of %d: must be a multiple of %d on a CUDA device",
@@ -64,20 +59,17 @@ static bool plan_sizes(int32_t rows, int32_t cols, bool biased, struct matrix_si
 }
 
 static int plan(const struct matrix_part *parts, int num_parts, int32_t cols, int32_t *out_rows,
-                bool *out_biased, struct error *err) {
+                struct error *err) {
     int64_t rows = 0;
-    bool biased = false;
     for (int i = 0; i < num_parts; i++) {
         if (check_part(&parts[i], cols, err) != 0)
             return -1;
         rows += parts[i].rows;
-        biased = biased || parts[i].bias != NULL;
         if (rows > INT32_MAX)
             return error_set(err, ERROR_MODEL, "%s matrix of %d x %d: too large",
                              dtype_name(parts[i].dtype), parts[i].rows, cols);
     }
     *out_rows = (int32_t)rows;
-    *out_biased = biased;
     return 0;
 }
 
@@ -178,9 +170,9 @@ int cuda_matrix_create(struct backend *base, const struct matrix_part *parts, in
     struct cuda_backend *b = (struct cuda_backend *)base;
     CHECK(num_parts > 0);
     int32_t rows = 0;
-    bool biased = false;
-    if (plan(parts, num_parts, cols, &rows, &biased, err) != 0)
+    if (plan(parts, num_parts, cols, &rows, err) != 0)
         return -1;
+    bool biased = matrix_part_any_biased(parts, num_parts);
     struct matrix *matrix = calloc(1, sizeof(*matrix));
     if (matrix == NULL)
         return error_set(err, ERROR_MEMORY, "out of memory for a matrix of %d parts", num_parts);

@@ -1,6 +1,7 @@
 /* Sampling on a device against the oracle: tokens, log probabilities, ranks and lists, for every
  * combination of parameters; long lists of edits; the distribution of the draws. */
 #include "tests/kernels/device_fixture.h"
+#include "tests/kernels/sample_fixture.h"
 
 #include <float.h>
 #include <math.h>
@@ -13,61 +14,33 @@
 
 enum { MAX_ROWS = 64, MAX_VOCAB = 40009 };
 
-static const struct sample_row plain = {.target = SAMPLE_NO_TARGET,
-                                        .num_logprobs = -1,
-                                        .seed = 42,
-                                        .temperature = 1,
-                                        .top_p = 1,
-                                        .repetition_penalty = 1};
-
-/* Rows of one op; every run has its own copy of the logits. */
-struct call {
-    int32_t num_rows, vocab_size;
-    float *logits; /* [num_rows, vocab_size] */
-    struct sample_row *rows;
-    const struct token_count *counts;
-    const struct token_bias *biases;
-};
-
 static void *allocate(size_t n, size_t bytes) {
     void *memory = calloc(n, bytes);
     assert_non_null(memory);
     return memory;
 }
 
-static void run(struct backend *b, const struct call *call, float *logits,
-                struct sample_output *out) {
-    b->ops->sample(b, &(struct sample_args){.logits = logits,
-                                            .num_rows = call->num_rows,
-                                            .vocab_size = call->vocab_size,
-                                            .rows = call->rows,
-                                            .counts = call->counts,
-                                            .biases = call->biases,
-                                            .out = out});
-    assert_int_equal(b->ops->synchronize(b, NULL), 0);
-}
-
-static size_t num_logits(const struct call *call) {
+static size_t num_logits(const struct sample_call *call) {
     return (size_t)call->num_rows * (size_t)call->vocab_size;
 }
 
-static void run_oracle(struct device_fixture *f, const struct call *call,
+static void run_oracle(struct device_fixture *f, const struct sample_call *call,
                        struct sample_output *out) {
     float *logits = kernel_fixture_guarded(num_logits(call));
     memcpy(logits, call->logits, num_logits(call) * sizeof(float));
-    run(f->oracle, call, logits, out);
+    sample_fixture_run(f->oracle, call, logits, out);
     kernel_fixture_guarded_free(logits);
 }
 
-static void run_device(struct device_fixture *f, const struct call *call,
+static void run_device(struct device_fixture *f, const struct sample_call *call,
                        struct sample_output *out) {
     void *logits = device_fixture_put(f, DTYPE_F32, call->logits, num_logits(call));
-    run(f->device, call, logits, out);
+    sample_fixture_run(f->device, call, logits, out);
     device_fixture_free(f, logits);
 }
 
 /* What is not asked for is left out, so that outputs can be compared as bytes. */
-static void keep_meaningful(const struct call *call, struct sample_output *outputs) {
+static void keep_meaningful(const struct sample_call *call, struct sample_output *outputs) {
     for (int32_t r = 0; r < call->num_rows; r++) {
         const struct sample_output full = outputs[r];
         memset(&outputs[r], 0, sizeof(full));
@@ -86,7 +59,7 @@ static void keep_meaningful(const struct call *call, struct sample_output *outpu
 
 /* For device_fixture_run, which compares arrays of the device. */
 struct compared {
-    const struct call *call;
+    const struct sample_call *call;
     struct sample_output *out;
     void *device_out; /* struct sample_output [num_rows] */
 };
@@ -100,7 +73,7 @@ static void run_compared(struct device_fixture *f, const void *args) {
 }
 
 /* The same bits in every order of threads. */
-static void run_in_all_orders(struct device_fixture *f, const struct call *call,
+static void run_in_all_orders(struct device_fixture *f, const struct sample_call *call,
                               struct sample_output *out) {
     size_t bytes = (size_t)call->num_rows * sizeof(*out);
     void *device_out = device_fixture_put(f, DTYPE_F32, NULL, bytes / sizeof(float));
@@ -109,8 +82,9 @@ static void run_in_all_orders(struct device_fixture *f, const struct call *call,
     device_fixture_free(f, device_out);
 }
 
-static struct call one_row(const struct call *call, int32_t r, struct sample_row *row) {
-    struct call one = *call;
+static struct sample_call one_row(const struct sample_call *call, int32_t r,
+                                  struct sample_row *row) {
+    struct sample_call one = *call;
     *row = call->rows[r];
     one.num_rows = 1;
     one.logits = call->logits + (size_t)r * (size_t)call->vocab_size;
@@ -118,21 +92,14 @@ static struct call one_row(const struct call *call, int32_t r, struct sample_row
     return one;
 }
 
-static void assert_near_logprob(float actual, float expected) {
-    if (expected == -INFINITY)
-        assert_true(actual == -INFINITY);
-    else
-        assert_float_equal(actual, expected, 2e-5 * (1 + fabsf(expected)));
-}
-
 /* Whether a small change of a parameter makes the oracle choose `token`: the device rounds its
  * weights otherwise, so a draw or a cut may fall on the other side of a limit it nearly hits. */
-static bool is_nearly_chosen(struct device_fixture *f, const struct call *call, int32_t r,
+static bool is_nearly_chosen(struct device_fixture *f, const struct sample_call *call, int32_t r,
                              int32_t token) {
     for (int change = -3; change <= 3; change++) {
         struct sample_row row;
         struct sample_output out;
-        struct call one = one_row(call, r, &row);
+        struct sample_call one = one_row(call, r, &row);
         float factor = change < 0 ? 1 - 4e-6f : 1 + 4e-6f;
         row.num_logprobs = -1;
         row.temperature *= abs(change) == 1 ? factor : 1;
@@ -148,18 +115,14 @@ static bool is_nearly_chosen(struct device_fixture *f, const struct call *call, 
 static void assert_same_report(const struct sample_row *row, const struct sample_output *actual,
                                const struct sample_output *expected) {
     if (actual->token == expected->token) {
-        assert_near_logprob(actual->logprob, expected->logprob);
+        sample_fixture_assert_logprob(actual->logprob, expected->logprob);
         assert_int_equal(actual->rank, expected->rank);
     }
-    assert_int_equal(actual->num_top, expected->num_top);
-    for (int i = 0; i < expected->num_top; i++) {
-        assert_int_equal(actual->top_tokens[i], expected->top_tokens[i]);
-        assert_near_logprob(actual->top_logprobs[i], expected->top_logprobs[i]);
-    }
+    sample_fixture_assert_top(actual, expected);
 }
 
 /* The device gives what the oracle gives; returns how many tokens are only nearly the oracle's. */
-static int check_call(struct device_fixture *f, const struct call *call,
+static int check_call(struct device_fixture *f, const struct sample_call *call,
                       struct sample_output *out) {
     struct sample_output *expected = allocate((size_t)call->num_rows, sizeof(*expected));
     int num_near = 0;
@@ -179,12 +142,12 @@ static int check_call(struct device_fixture *f, const struct call *call,
 }
 
 /* Each row by itself gives the bits it gives in company. */
-static void check_rows_alone(struct device_fixture *f, const struct call *call,
+static void check_rows_alone(struct device_fixture *f, const struct sample_call *call,
                              struct sample_output *together) {
     for (int32_t r = 0; r < call->num_rows; r++) {
         struct sample_row row;
         struct sample_output alone;
-        struct call one = one_row(call, r, &row);
+        struct sample_call one = one_row(call, r, &row);
         run_device(f, &one, &alone);
         keep_meaningful(&one, &alone);
         assert_memory_equal(&alone, &together[r], sizeof(alone));
@@ -200,7 +163,7 @@ static struct sample_row random_row(uint64_t *seed, int32_t vocab_size, int32_t 
     static const float top_ps[] = {1, 1, 1, 0.99f, 0.95f, 0.5f, 0.1f, 1e-6f, 1e-30f};
     static const float min_ps[] = {0, 0, 0, 0, 1, 0.1f, 0.02f, 1e-5f, 1e-30f};
     const int32_t top_ks[] = {0, -1, 0, 1, 2, 40, 1000, vocab_size - 1, vocab_size, 1 << 30};
-    struct sample_row row = plain;
+    struct sample_row row = sample_fixture_plain;
     row.seed = kernel_fixture_random(seed);
     row.position = kernel_fixture_random(seed);
     row.temperature = PICK(seed, temperatures);
@@ -232,11 +195,11 @@ static int check_random_rows(struct device_fixture *f, int32_t vocab_size, float
     struct token_bias biases[EDITS];
     struct sample_row rows[MAX_ROWS];
     struct sample_output out[MAX_ROWS];
-    struct call call = {.num_rows = num_rows,
-                        .vocab_size = vocab_size,
-                        .rows = rows,
-                        .counts = counts,
-                        .biases = biases};
+    struct sample_call call = {.num_rows = num_rows,
+                               .vocab_size = vocab_size,
+                               .rows = rows,
+                               .counts = counts,
+                               .biases = biases};
     call.logits = kernel_fixture_random_floats(&seed, num_logits(&call));
     for (size_t i = 0; i < num_logits(&call); i++)
         call.logits[i] *= spread;
@@ -278,14 +241,15 @@ static void test_ties(void **state) {
             logits[i] = -0.0f;
     }
     for (int r = 0; r < ROWS; r++) {
-        rows[r] = plain;
+        rows[r] = sample_fixture_plain;
         rows[r].position = (uint64_t)r;
         rows[r].top_k = r % 2 ? 7 + r : 0;
         rows[r].top_p = r % 4 < 2 ? 0.3f : 1;
         rows[r].temperature = r % 8 ? 1 : 0;
         rows[r].num_logprobs = r % 21;
     }
-    struct call call = {.num_rows = ROWS, .vocab_size = VOCAB, .logits = logits, .rows = rows};
+    struct sample_call call = {
+        .num_rows = ROWS, .vocab_size = VOCAB, .logits = logits, .rows = rows};
     assert_int_equal(check_call(*state, &call, out), 0);
     free(logits);
 }
@@ -298,18 +262,18 @@ static void test_long_edit_lists(void **state) {
     struct token_bias biases[VOCAB];
     struct sample_row rows[ROWS];
     struct sample_output out[ROWS];
-    struct call call = {.num_rows = ROWS,
-                        .vocab_size = VOCAB,
-                        .logits = kernel_fixture_random_floats(&seed, VOCAB * ROWS),
-                        .rows = rows,
-                        .counts = counts,
-                        .biases = biases};
+    struct sample_call call = {.num_rows = ROWS,
+                               .vocab_size = VOCAB,
+                               .logits = kernel_fixture_random_floats(&seed, VOCAB * ROWS),
+                               .rows = rows,
+                               .counts = counts,
+                               .biases = biases};
     for (int i = 0; i < VOCAB; i++) {
         counts[i] = (struct token_count){i, kernel_fixture_random_in(&seed, 0, 5)};
         biases[i] = (struct token_bias){i, (float)kernel_fixture_random_in(&seed, -100, 100)};
     }
     for (int r = 0; r < ROWS; r++) {
-        rows[r] = plain;
+        rows[r] = sample_fixture_plain;
         rows[r].position = (uint64_t)r;
         rows[r].temperature = r == 4 ? 0 : 2;
         rows[r].num_logprobs = r % 2 ? 20 : -1;
@@ -322,46 +286,27 @@ static void test_long_edit_lists(void **state) {
     free(call.logits);
 }
 
-/* Chi-square of draws with positions 0, 1, ... against known probabilities. 34.53 is the 99.9 %
- * point for 13 degrees of freedom; with fixed seeds the test cannot flicker. */
 static void test_distribution(void **state) {
-    enum { VOCAB = 16, CALLS = 32, DRAWS = CALLS * MAX_ROWS, KEPT = 14 };
-    float logits[MAX_ROWS][VOCAB];
-    double weight[VOCAB], total = 0, chi_square = 0;
-    int seen[VOCAB] = {0};
-    for (int i = 0; i < VOCAB; i++) {
-        float logit = (float)((i * 5) % VOCAB) * 0.2f; /* all different */
-        for (int r = 0; r < MAX_ROWS; r++)
-            logits[r][i] = logit;
-        weight[i] = (i * 5) % VOCAB >= VOCAB - KEPT ? exp(logit / 0.8) : 0;
-        total += weight[i];
-    }
+    enum { CALLS = 32 };
+    float logits[MAX_ROWS][SAMPLE_FIXTURE_VOCAB];
+    int seen[SAMPLE_FIXTURE_VOCAB] = {0};
+    for (int r = 0; r < MAX_ROWS; r++)
+        sample_fixture_distribution_logits(logits[r]);
     for (int c = 0; c < CALLS; c++) {
         struct sample_row rows[MAX_ROWS];
         struct sample_output out[MAX_ROWS];
-        for (int r = 0; r < MAX_ROWS; r++) {
-            rows[r] = plain;
-            rows[r].position = (uint64_t)(c * MAX_ROWS + r);
-            rows[r].temperature = 0.8f;
-            rows[r].top_k = KEPT;
-        }
-        run_device(
-            *state,
-            &(struct call){
-                .num_rows = MAX_ROWS, .vocab_size = VOCAB, .logits = logits[0], .rows = rows},
-            out);
+        for (int r = 0; r < MAX_ROWS; r++)
+            rows[r] = sample_fixture_distribution_row((uint64_t)(c * MAX_ROWS + r));
+        run_device(*state,
+                   &(struct sample_call){.num_rows = MAX_ROWS,
+                                         .vocab_size = SAMPLE_FIXTURE_VOCAB,
+                                         .logits = logits[0],
+                                         .rows = rows},
+                   out);
         for (int r = 0; r < MAX_ROWS; r++)
             seen[out[r].token]++;
     }
-    for (int i = 0; i < VOCAB; i++) {
-        double expected = DRAWS * weight[i] / total;
-        if (weight[i] > 0)
-            chi_square += (seen[i] - expected) * (seen[i] - expected) / expected;
-        else
-            assert_int_equal(seen[i], 0);
-    }
-    assert_true(chi_square < 34.53);
-    assert_true(chi_square > 1); /* nor too good to be random */
+    sample_fixture_assert_distribution(seen, CALLS * MAX_ROWS);
 }
 
 static void test_bans_and_odd_logits(void **state) {
@@ -383,7 +328,7 @@ static void test_bans_and_odd_logits(void **state) {
         struct sample_row rows[ROWS];
         struct sample_output out[ROWS];
         for (int r = 0; r < ROWS; r++) {
-            rows[r] = plain;
+            rows[r] = sample_fixture_plain;
             rows[r].position = (uint64_t)(r + variant);
             rows[r].temperature = variant ? 1 : 0;
             rows[r].top_p = variant == 2 ? 0.9f : 1;
@@ -393,11 +338,11 @@ static void test_bans_and_odd_logits(void **state) {
         }
         rows[0].num_biases = VOCAB - 1; /* all but the last */
         rows[1].num_biases = VOCAB;     /* all */
-        struct call call = {.num_rows = ROWS,
-                            .vocab_size = VOCAB,
-                            .logits = logits[0],
-                            .rows = rows,
-                            .biases = bans};
+        struct sample_call call = {.num_rows = ROWS,
+                                   .vocab_size = VOCAB,
+                                   .logits = logits[0],
+                                   .rows = rows,
+                                   .biases = bans};
         assert_int_equal(check_call(*state, &call, out), 0);
         assert_int_equal(out[0].token, VOCAB - 1);
         assert_int_equal(out[1].token, 0);

@@ -1,6 +1,7 @@
 /* Sampling of the CPU backend: the oracle's tokens on every level and thread count, the
  * distribution of the draws, each filter and edit, and the report of log probabilities. */
 #include "tests/kernels/kernel_fixture.h"
+#include "tests/kernels/sample_fixture.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -10,42 +11,12 @@
 
 #include <cmocka.h>
 
-static const struct sample_row plain = {.target = SAMPLE_NO_TARGET,
-                                        .num_logprobs = -1,
-                                        .seed = 42,
-                                        .temperature = 1,
-                                        .top_p = 1,
-                                        .repetition_penalty = 1};
-
-/* Rows of one call; every row has its own copy of logits. */
-struct call {
-    int32_t num_rows, vocab_size;
-    const float *logits; /* [num_rows, vocab_size] */
-    struct sample_row *rows;
-    const struct token_count *counts;
-    const struct token_bias *biases;
-};
-
-static void run(struct backend *b, const struct call *call, struct sample_output *out) {
+static void run(struct backend *b, const struct sample_call *call, struct sample_output *out) {
     size_t n = (size_t)call->num_rows * (size_t)call->vocab_size;
     float *logits = kernel_fixture_guarded(n);
     memcpy(logits, call->logits, n * sizeof(float));
-    b->ops->sample(b, &(struct sample_args){.logits = logits,
-                                            .num_rows = call->num_rows,
-                                            .vocab_size = call->vocab_size,
-                                            .rows = call->rows,
-                                            .counts = call->counts,
-                                            .biases = call->biases,
-                                            .out = out});
-    assert_int_equal(b->ops->synchronize(b, NULL), 0);
+    sample_fixture_run(b, call, logits, out);
     kernel_fixture_guarded_free(logits);
-}
-
-static void assert_near_logprob(float actual, float expected) {
-    if (expected == -INFINITY)
-        assert_true(actual == -INFINITY);
-    else
-        assert_float_equal(actual, expected, 2e-5 * (1 + fabsf(expected)));
 }
 
 static void assert_same_output(const struct sample_row *row, const struct sample_output *actual,
@@ -53,17 +24,13 @@ static void assert_same_output(const struct sample_row *row, const struct sample
     assert_int_equal(actual->token, expected->token);
     if (row->num_logprobs < 0)
         return;
-    assert_near_logprob(actual->logprob, expected->logprob);
+    sample_fixture_assert_logprob(actual->logprob, expected->logprob);
     assert_int_equal(actual->rank, expected->rank);
-    assert_int_equal(actual->num_top, expected->num_top);
-    for (int i = 0; i < expected->num_top; i++) {
-        assert_int_equal(actual->top_tokens[i], expected->top_tokens[i]);
-        assert_near_logprob(actual->top_logprobs[i], expected->top_logprobs[i]);
-    }
+    sample_fixture_assert_top(actual, expected);
 }
 
 /* Every backend gives what the oracle gives, and all of them the same bytes. */
-static void check_call(const struct kernel_fixture *f, const struct call *call) {
+static void check_call(const struct kernel_fixture *f, const struct sample_call *call) {
     size_t bytes = (size_t)call->num_rows * sizeof(struct sample_output);
     struct sample_output *expected = malloc(bytes), *first = malloc(bytes), *out = malloc(bytes);
     assert_true(expected && first && out);
@@ -86,7 +53,7 @@ static struct sample_row random_row(uint64_t *seed, int32_t num_edits) {
     static const float top_ps[] = {1, 1, 1, 0.99f, 0.95f, 0.5f, 0.1f, 1e-6f};
     static const float min_ps[] = {0, 0, 0, 0, 1, 0.1f, 0.02f, 1e-5f};
     static const int32_t top_ks[] = {0, -1, 0, 1, 2, 40, 1000, 1 << 30};
-    struct sample_row row = plain;
+    struct sample_row row = sample_fixture_plain;
     row.seed = kernel_fixture_random(seed);
     row.position = kernel_fixture_random(seed);
     row.temperature = temperatures[kernel_fixture_random_in(seed, 0, 7)];
@@ -128,12 +95,12 @@ static void check_random_calls(const struct kernel_fixture *f, int32_t vocab_siz
         if (kernel_fixture_random_in(&seed, 0, 9) == 0)
             rows[r].target = kernel_fixture_random_in(&seed, 0, vocab_size - 1);
     }
-    check_call(f, &(struct call){.num_rows = num_rows,
-                                 .vocab_size = vocab_size,
-                                 .logits = logits,
-                                 .rows = rows,
-                                 .counts = counts,
-                                 .biases = biases});
+    check_call(f, &(struct sample_call){.num_rows = num_rows,
+                                        .vocab_size = vocab_size,
+                                        .logits = logits,
+                                        .rows = rows,
+                                        .counts = counts,
+                                        .biases = biases});
     free(logits);
     free(rows);
 }
@@ -157,53 +124,35 @@ static void test_ties(void **state) {
         logits[i] = (float)kernel_fixture_random_in(&seed, 0, i / VOCAB % 3);
     struct sample_row rows[ROWS];
     for (int r = 0; r < ROWS; r++) {
-        rows[r] = plain;
+        rows[r] = sample_fixture_plain;
         rows[r].position = (uint64_t)r;
         rows[r].top_k = r % 2 ? 7 : 0;
         rows[r].top_p = r % 4 < 2 ? 0.3f : 1;
         rows[r].temperature = r % 8 ? 1 : 0;
         rows[r].num_logprobs = r % 21;
     }
-    check_call(*state, &(struct call){
+    check_call(*state, &(struct sample_call){
                            .num_rows = ROWS, .vocab_size = VOCAB, .logits = logits, .rows = rows});
     free(logits);
 }
 
-/* Chi-square of 20000 draws with positions 0, 1, ... against known probabilities. 34.53 is the
- * 99.9 % point for 13 degrees of freedom; with fixed seeds the test cannot flicker. */
 static void test_distribution(void **state) {
-    enum { VOCAB = 16, DRAWS = 20000, KEPT = 14 };
+    enum { DRAWS = 20000 };
     const struct kernel_fixture *f = *state;
     struct backend *b = f->backends[f->num_backends - 1];
-    float logits[VOCAB];
-    double weight[VOCAB], total = 0;
-    for (int i = 0; i < VOCAB; i++) {
-        logits[i] = (float)((i * 5) % VOCAB) * 0.2f; /* all different */
-        bool kept = (i * 5) % VOCAB >= VOCAB - KEPT;
-        weight[i] = kept ? exp(logits[i] / 0.8) : 0;
-        total += weight[i];
-    }
-    int seen[VOCAB] = {0};
+    float logits[SAMPLE_FIXTURE_VOCAB];
+    int seen[SAMPLE_FIXTURE_VOCAB] = {0};
+    sample_fixture_distribution_logits(logits);
     for (int draw = 0; draw < DRAWS; draw++) {
-        struct sample_row row = plain;
+        struct sample_row row = sample_fixture_distribution_row((uint64_t)draw);
         struct sample_output out;
-        row.position = (uint64_t)draw;
-        row.temperature = 0.8f;
-        row.top_k = KEPT;
-        run(b, &(struct call){.num_rows = 1, .vocab_size = VOCAB, .logits = logits, .rows = &row},
+        run(b,
+            &(struct sample_call){
+                .num_rows = 1, .vocab_size = SAMPLE_FIXTURE_VOCAB, .logits = logits, .rows = &row},
             &out);
         seen[out.token]++;
     }
-    double chi_square = 0;
-    for (int i = 0; i < VOCAB; i++) {
-        double expected = DRAWS * weight[i] / total;
-        if (weight[i] > 0)
-            chi_square += (seen[i] - expected) * (seen[i] - expected) / expected;
-        else
-            assert_int_equal(seen[i], 0);
-    }
-    assert_true(chi_square < 34.53);
-    assert_true(chi_square > 1); /* nor too good to be random */
+    sample_fixture_assert_distribution(seen, DRAWS);
 }
 
 /* The draw depends on (seed, position) only, and on both. */
@@ -219,15 +168,19 @@ static void test_draw_is_a_function_of_seed_and_position(void **state) {
     struct sample_output out[ROWS], single;
     for (int r = 0; r < ROWS; r++) {
         memcpy(logits + r * VOCAB, one, VOCAB * sizeof(float));
-        rows[r] = plain;
+        rows[r] = sample_fixture_plain;
         rows[r].seed = r < 25 ? 5 : (uint64_t)r << 32;
         rows[r].position = r < 25 ? (uint64_t)r << 33 : 5;
     }
-    run(b, &(struct call){.num_rows = ROWS, .vocab_size = VOCAB, .logits = logits, .rows = rows},
+    run(b,
+        &(struct sample_call){
+            .num_rows = ROWS, .vocab_size = VOCAB, .logits = logits, .rows = rows},
         out);
     int num_repeats = 0;
     for (int r = 0; r < ROWS; r++) {
-        run(b, &(struct call){.num_rows = 1, .vocab_size = VOCAB, .logits = one, .rows = &rows[r]},
+        run(b,
+            &(struct sample_call){
+                .num_rows = 1, .vocab_size = VOCAB, .logits = one, .rows = &rows[r]},
             &single);
         assert_int_equal(single.token, out[r].token);
         num_repeats += r > 0 && out[r].token == out[r - 1].token;
@@ -252,7 +205,7 @@ static void test_bans_and_odd_logits(void **state) {
     for (int variant = 0; variant < 4; variant++) {
         struct sample_row rows[ROWS];
         for (int r = 0; r < ROWS; r++) {
-            rows[r] = plain;
+            rows[r] = sample_fixture_plain;
             rows[r].position = (uint64_t)(r + variant);
             rows[r].temperature = variant ? 1 : 0;
             rows[r].top_p = variant == 2 ? 0.9f : 1;
@@ -261,11 +214,11 @@ static void test_bans_and_odd_logits(void **state) {
         }
         rows[0].num_biases = VOCAB - 1; /* all but the last */
         rows[1].num_biases = VOCAB;     /* all */
-        struct call call = {.num_rows = ROWS,
-                            .vocab_size = VOCAB,
-                            .logits = logits[0],
-                            .rows = rows,
-                            .biases = bans};
+        struct sample_call call = {.num_rows = ROWS,
+                                   .vocab_size = VOCAB,
+                                   .logits = logits[0],
+                                   .rows = rows,
+                                   .biases = bans};
         check_call(*state, &call);
         struct sample_output out[ROWS];
         run(((struct kernel_fixture *)*state)->backends[0], &call, out);

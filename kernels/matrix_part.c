@@ -1,0 +1,20 @@
+#include "kernels/matrix_part.h"
+
+int matrix_part_check(const struct matrix_part *part, int32_t cols, struct error *err) {
+    if ((unsigned)part->dtype >= DTYPE_COUNT)
+        return error_set(err, ERROR_MODEL, "matrix of unknown element type %d", (int)part->dtype);
+    if (part->rows <= 0 || cols <= 0)
+        return error_set(err, ERROR_MODEL, "%s matrix of %d x %d: must not be empty",
+                         dtype_name(part->dtype), part->rows, cols);
+    if (cols % dtype_block_elements(part->dtype) != 0)
+        return error_set(err, ERROR_MODEL, "%s matrix with rows of %d: must be a multiple of %d",
+                         dtype_name(part->dtype), cols, dtype_block_elements(part->dtype));
+    return 0;
+}
+
+bool matrix_part_any_biased(const struct matrix_part *parts, int num_parts) {
+    for (int i = 0; i < num_parts; i++)
+        if (parts[i].bias != NULL)
+            return true;
+    return false;
+}

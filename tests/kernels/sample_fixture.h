@@ -1,0 +1,37 @@
+/* What the checks of sampling share, on the CPU and on a device. */
+#ifndef QUIRE_TESTS_KERNELS_SAMPLE_FIXTURE_H
+#define QUIRE_TESTS_KERNELS_SAMPLE_FIXTURE_H
+
+#include "kernels/backend.h"
+
+/* Draws from all tokens at temperature 1, reports nothing. */
+extern const struct sample_row sample_fixture_plain;
+
+/* Rows of one op. */
+struct sample_call {
+    int32_t num_rows, vocab_size;
+    float *logits; /* [num_rows, vocab_size]; read only, each run has its own copy */
+    struct sample_row *rows;
+    const struct token_count *counts;
+    const struct token_bias *biases;
+};
+
+/* `logits` is the backend's copy of the call's, which the op may overwrite. */
+void sample_fixture_run(struct backend *b, const struct sample_call *call, float *logits,
+                        struct sample_output *out);
+
+void sample_fixture_assert_logprob(float actual, float expected);
+/* The lists of most probable tokens. */
+void sample_fixture_assert_top(const struct sample_output *actual,
+                               const struct sample_output *expected);
+
+/* A test of the draws' distribution: rows of these logits, at positions 0, 1, ..., count what
+ * they draw in `seen`. */
+enum { SAMPLE_FIXTURE_VOCAB = 16, SAMPLE_FIXTURE_KEPT = 14 };
+
+void sample_fixture_distribution_logits(float logits[SAMPLE_FIXTURE_VOCAB]);
+struct sample_row sample_fixture_distribution_row(uint64_t position);
+/* Chi-square against the known probabilities; with fixed seeds it cannot flicker. */
+void sample_fixture_assert_distribution(const int seen[SAMPLE_FIXTURE_VOCAB], int num_draws);
+
+#endif
