@@ -134,6 +134,10 @@ struct attention_args {
     float soft_cap; /* > 0: a scaled score x becomes soft_cap * tanh(x / soft_cap); 0: no cap */
 };
 
+/* gelu_tanh(x) = x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), (Hendrycks, Gimpel,
+ * "Gaussian Error Linear Units", 2016); silu(x) = x / (1 + exp(-x)). */
+enum activation { ACTIVATION_SILU, ACTIVATION_GELU_TANH };
+
 struct silu_mul_args {
     const void *gate_up; /* [num_rows, 2 * width]: gate, then up */
     void *out;           /* [num_rows, width] = silu(gate) * up */

@@ -130,7 +130,7 @@ static void normalise(struct llama *llama, const struct buffer *weight, int32_t 
                                               .out = llama->narrow.data,
                                               .num_rows = num_tokens,
                                               .width = llama->config->hidden_size,
-                                              .epsilon = llama->config->rms_norm_eps});
+                                              .epsilon = llama->config->norm_eps});
 }
 
 /* wide = narrow W^T */
@@ -204,7 +204,7 @@ static void sample_chunk(struct llama *llama, const struct batch *batch, int32_t
                                               .out = llama->head_rows.data,
                                               .num_rows = count,
                                               .width = config->hidden_size,
-                                              .epsilon = config->rms_norm_eps});
+                                              .epsilon = config->norm_eps});
     b->ops->linear(b, &(struct linear_args){.x = llama->head_rows.data,
                                             .weight = llama->weights->head,
                                             .out = llama->logits.data,

@@ -18,7 +18,6 @@ enum {
     MAX_VOCAB = 1 << 22,
     MAX_HIDDEN = 1 << 17,
     MAX_INTERMEDIATE = 1 << 20,
-    MAX_LAYERS = 1024,
     MAX_HEADS = 1024,
     MAX_CONTEXT = 1 << 24,
 };
@@ -239,7 +238,7 @@ static int read_vocab_size(const struct source *s, struct model_config *out) {
 }
 
 static int read_sizes(const struct source *s, struct model_config *out) {
-    if (read_int(s, "llama.block_count", 1, MAX_LAYERS, &out->num_layers) != 0 ||
+    if (read_int(s, "llama.block_count", 1, MODEL_MAX_LAYERS, &out->num_layers) != 0 ||
         read_int(s, "llama.context_length", 1, MAX_CONTEXT, &out->max_position) != 0 ||
         read_int(s, "llama.embedding_length", 1, MAX_HIDDEN, &out->hidden_size) != 0 ||
         read_int(s, "llama.feed_forward_length", 1, MAX_INTERMEDIATE, &out->intermediate_size) != 0)
@@ -300,7 +299,8 @@ static int read_heads(const struct source *s, struct model_config *out) {
 static int read_rope(const struct source *s, struct model_config *out) {
     static const char key[] = "llama.rope.dimension_count", base[] = "llama.rope.freq_base";
     out->rotary_dim = out->head_dim;
-    out->rope_theta = 10000.0F;
+    out->num_ropes = 1;
+    out->ropes[0] = (struct rope_config){.theta = 10000.0F, .attention_factor = 1.0F};
     out->rope_interleaved = true; /* llama files have their Q and K rows permuted for it */
     if (read_optional_int(s, key, 2, out->head_dim, &out->rotary_dim) != 0)
         return -1;
@@ -308,7 +308,7 @@ static int read_rope(const struct source *s, struct model_config *out) {
         return error_set(s->err, ERROR_MODEL, "%s: %s: %d is odd", tensor_file_path(s->file), key,
                          out->rotary_dim);
     if (tensor_file_find_metadata(s->file, base) != NULL &&
-        read_float(s, base, 1.0, 1e12, &out->rope_theta) != 0)
+        read_float(s, base, 1.0, 1e12, &out->ropes[0].theta) != 0)
         return -1;
     return check_rope_scaling(s);
 }
@@ -318,9 +318,11 @@ static int read_fields(const struct source *s, struct model_config *out) {
         return -1;
     if (read_sizes(s, out) != 0 || read_heads(s, out) != 0 || read_rope(s, out) != 0)
         return -1;
-    if (read_float(s, "llama.attention.layer_norm_rms_epsilon", 1e-12, 1.0, &out->rms_norm_eps) !=
-        0)
+    if (read_float(s, "llama.attention.layer_norm_rms_epsilon", 1e-12, 1.0, &out->norm_eps) != 0)
         return -1;
+    out->pre_norm = true;
+    out->attention_scale = 1.0F / sqrtf((float)out->head_dim);
+    out->embedding_scale = out->residual_scale = out->logit_scale = 1.0F;
     out->tied_embeddings = tensor_file_find(s->file, "output.weight") == NULL;
     return 0;
 }

@@ -34,9 +34,9 @@ static void print_config(const struct model_config *config, FILE *out) {
     fprintf(out, "%-24s%d\n", "feed-forward size", config->intermediate_size);
     fprintf(out, "%-24s%d x %d, %d for keys and values\n", "attention heads", config->num_heads,
             config->head_dim, config->num_kv_heads);
-    fprintf(out, "%-24stheta %g, %d of %d dimensions\n", "rope", (double)config->rope_theta,
+    fprintf(out, "%-24stheta %g, %d of %d dimensions\n", "rope", (double)config->ropes[0].theta,
             config->rotary_dim, config->head_dim);
-    fprintf(out, "%-24s%g\n", "norm epsilon", (double)config->rms_norm_eps);
+    fprintf(out, "%-24s%g\n", "norm epsilon", (double)config->norm_eps);
     fprintf(out, "%-24s%s\n", "output head", config->tied_embeddings ? "the embedding" : "its own");
     fprintf(out, "%-24s%d tokens\n", "vocabulary", config->vocab_size);
     fprintf(out, "%-24s%d tokens\n", "context length", config->max_position);

@@ -221,7 +221,7 @@ static void fill_rope_table(const struct model_config *config, int32_t num_posit
     int32_t half = config->rotary_dim / 2;
     for (int32_t i = 0; i < half; i++) {
         float exponent = (float)(2 * i) / (float)config->rotary_dim;
-        float inv_freq = 1.0F / powf(config->rope_theta, exponent);
+        float inv_freq = 1.0F / powf(config->ropes[0].theta, exponent);
         for (int32_t position = 0; position < num_positions; position++) {
             float angle = (float)position * inv_freq;
             float *row = out + (size_t)position * (size_t)config->rotary_dim;

@@ -131,8 +131,8 @@ static void test_reads_every_field(void **state) {
     assert_int_equal(config.num_kv_heads, 2);
     assert_int_equal(config.head_dim, 16);
     assert_int_equal(config.max_position, 256);
-    assert_true(config.rms_norm_eps == 0x1p-16F);
-    assert_true(config.rope_theta == 500000.0F);
+    assert_true(config.norm_eps == 0x1p-16F);
+    assert_true(config.ropes[0].theta == 500000.0F);
     assert_int_equal(config.rotary_dim, 8);
     assert_true(config.rope_interleaved);
     assert_true(config.tied_embeddings);
@@ -141,7 +141,7 @@ static void test_reads_every_field(void **state) {
 static void test_defaults(void **state) {
     assert_int_equal(accepted(NULL, "llama.attention.head_count_kv").num_kv_heads, 4);
     assert_int_equal(accepted(NULL, "llama.rope.dimension_count").rotary_dim, 16);
-    assert_true(accepted(NULL, "llama.rope.freq_base").rope_theta == 10000.0F);
+    assert_true(accepted(NULL, "llama.rope.freq_base").ropes[0].theta == 10000.0F);
     assert_int_equal(accepted(NULL, "llama.vocab_size").vocab_size, 3);
     assert_string_equal(accepted(NULL, "general.name").name, "");
 }

@@ -1,0 +1,143 @@
+/* Private to models/: everything a tokenizer is made of, in one neutral form. A front end reads it
+ * from a file (tokenizer_gguf.c, tokenizer_json.c), the engine (tokenizer.c) is built from it and
+ * keeps nothing of it. All texts and arrays are owned by the spec's arena or point into memory that
+ * outlives the call; the front end checks what its format says, the engine what concerns both
+ * (counts, ids in range, merges that fit the vocabulary).
+ *
+ * Encoding, as Hugging Face's tokenizers: added tokens are cut out of the text; what is between is
+ * normalised, split by the pre-tokenizer steps, and each piece merged (BPE); the template's tokens
+ * go around it all. */
+#ifndef QUIRE_MODELS_TOKENIZER_SPEC_H
+#define QUIRE_MODELS_TOKENIZER_SPEC_H
+
+#include "config/error.h"
+#include "models/tensor_file.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define TOKENIZER_MAX_STEPS 16
+#define TOKENIZER_MAX_TEMPLATE 8
+
+/* What the vocabulary's texts are made of. */
+enum vocabulary_alphabet {
+    ALPHABET_BYTES,      /* one visible character a byte (GPT-2's table) */
+    ALPHABET_CHARACTERS, /* plain text; U+2581 for a space where the normaliser puts it */
+};
+
+/* Tokens matched in the text itself. */
+struct added_token {
+    int32_t id;
+    bool special;     /* a control token: matched with TOKENIZER_PARSE_SPECIAL only */
+    bool lstrip;      /* swallows white space before it */
+    bool rstrip;      /* and after it */
+    bool single_word; /* only between characters that are no letters, digits or underscore */
+    bool normalized;  /* matched in the normalised text */
+};
+
+struct merge_pair {
+    int32_t left;
+    int32_t right;
+};
+
+enum normalizer_kind {
+    NORMALIZER_NFC,
+    NORMALIZER_NFKC,
+    NORMALIZER_LOWERCASE,
+    NORMALIZER_PREPEND, /* content, unless the text is empty */
+    NORMALIZER_REPLACE, /* every `pattern` by `content` */
+    NORMALIZER_STRIP,   /* white space, at the left, the right or both */
+};
+
+struct normalizer_step {
+    enum normalizer_kind kind;
+    struct text pattern; /* REPLACE: a plain string */
+    struct text content; /* PREPEND, REPLACE */
+    bool left, right;    /* STRIP */
+};
+
+/* What becomes of a match of a split: it stays a piece, vanishes, or joins a neighbour. */
+enum split_behaviour {
+    SPLIT_ISOLATED,
+    SPLIT_REMOVED,
+    SPLIT_MERGED_WITH_PREVIOUS,
+    SPLIT_MERGED_WITH_NEXT,
+    SPLIT_CONTIGUOUS,
+};
+
+enum pretokenizer_kind {
+    PRETOKENIZER_SPLIT,       /* by a regex or a string */
+    PRETOKENIZER_DIGITS,      /* runs of digits apart, or each on its own */
+    PRETOKENIZER_PUNCTUATION, /* each character on its own */
+    PRETOKENIZER_BYTE_LEVEL,  /* GPT-2's regex, where use_regex */
+    PRETOKENIZER_METASPACE,   /* spaces become `replacement`, one is put in front, split there */
+};
+
+enum prepend_scheme { PREPEND_NEVER, PREPEND_FIRST, PREPEND_ALWAYS };
+
+struct pretokenizer_step {
+    enum pretokenizer_kind kind;
+    struct text pattern; /* SPLIT: a regex, or a plain string */
+    bool pattern_is_regex;
+    bool invert;                    /* SPLIT: the pattern matches pieces, not what is between */
+    bool individual;                /* DIGITS */
+    bool add_prefix_space;          /* BYTE_LEVEL */
+    bool use_regex;                 /* BYTE_LEVEL */
+    enum split_behaviour behaviour; /* SPLIT, PUNCTUATION */
+    struct text replacement;        /* METASPACE */
+    enum prepend_scheme prepend;
+    bool split; /* METASPACE */
+};
+
+struct tokenizer_spec {
+    const char *pretokenizer_name; /* for people: "llama-bpe", "tokenizer.json" */
+    enum vocabulary_alphabet alphabet;
+    int32_t num_tokens;
+    struct text *tokens; /* [num_tokens] as the file writes them; length 0: no such id */
+    uint8_t *types;      /* [num_tokens] enum token_type (vocabulary.h) */
+    size_t num_merges;
+    struct merge_pair *merges; /* by rank: the first is merged first */
+    bool ignore_merges;        /* a piece that is a token becomes it */
+    bool byte_fallback;        /* a character without a token becomes its bytes' tokens "<0x0A>" */
+    bool fuse_unknown;         /* neighbouring unknown characters become one */
+    int32_t unknown;           /* -1: a character without a token is left out */
+
+    size_t num_added;
+    struct added_token *added;
+    int num_normalizers;
+    struct normalizer_step normalizers[TOKENIZER_MAX_STEPS];
+    int num_pretokenizers;
+    struct pretokenizer_step pretokenizers[TOKENIZER_MAX_STEPS];
+
+    int num_prefix; /* tokens around a prompt, for TOKENIZER_ADD_SPECIAL */
+    int32_t prefix[TOKENIZER_MAX_TEMPLATE];
+    int num_suffix;
+    int32_t suffix[TOKENIZER_MAX_TEMPLATE];
+    int32_t bos; /* -1: none */
+    int num_eos;
+    int32_t eos[TOKENIZER_MAX_TEMPLATE];
+
+    /* Decoding of ALPHABET_CHARACTERS: U+2581 becomes a space; this many are taken off the front of
+     * a text decoded as a whole (tokens of a continuation keep theirs). */
+    int strip_leading_spaces;
+    bool space_replacement; /* U+2581 stands for a space */
+
+    struct spec_arena *arena; /* owns what the front end had to copy */
+};
+
+/* `bytes` of zeroed memory that lives as long as the spec; NULL when memory is short. */
+void *tokenizer_spec_alloc(struct tokenizer_spec *spec, size_t bytes);
+/* Accepts a zeroed spec and a half-filled one. */
+void tokenizer_spec_finish(struct tokenizer_spec *spec);
+
+struct model;
+
+/* From a GGUF file's metadata; from the tokenizer.json (and tokenizer_config.json) of a Hugging
+ * Face folder. ERROR_MODEL names file, field and value. *out is finished by the caller only after
+ * success. */
+int tokenizer_spec_read_gguf(const struct tensor_file *file, struct tokenizer_spec *out,
+                             struct error *err);
+int tokenizer_spec_read_json(const char *folder, struct tokenizer_spec *out, struct error *err);
+
+#endif
