@@ -13,7 +13,7 @@
  * patterns in the tokenizer.json files of SmolLM2, Llama 3 and Qwen2. */
 #include "models/pretokenizer.h"
 
-#include "models/utf8.h"
+#include "config/utf8.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>

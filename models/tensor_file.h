@@ -8,6 +8,7 @@
 #define QUIRE_MODELS_TENSOR_FILE_H
 
 #include "config/error.h"
+#include "config/text.h"
 #include "kernels/dtype.h"
 
 #include <stdbool.h>
@@ -15,12 +16,6 @@
 #include <stdint.h>
 
 #define TENSOR_MAX_DIMS 4
-
-/* A string inside the mapping: not NUL-terminated. */
-struct text {
-    const char *data;
-    size_t length;
-};
 
 struct tensor_info {
     struct text name;

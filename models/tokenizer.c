@@ -11,7 +11,7 @@
 #include "models/pretokenizer.h"
 #include "models/special_tokens.h"
 #include "models/tokenizer_bpe.h"
-#include "models/utf8.h"
+#include "config/utf8.h"
 #include "models/vocabulary.h"
 
 #include <limits.h>

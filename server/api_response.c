@@ -1,7 +1,7 @@
 #include "server/api_response.h"
 
 #include "server/json_field.h"
-#include "server/json_scan.h"
+#include "server/json_parse.h"
 #include "server/json_write.h"
 #include "server/model_name.h"
 

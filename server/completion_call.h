@@ -32,7 +32,7 @@ struct api_context {
 
 struct completion_call;
 
-/* Strict JSON (see json_scan.h), every field ranged. On failure returns -1 and fills *err. */
+/* Strict JSON (see json_parse.h), every field ranged. On failure returns -1 and fills *err. */
 int completion_call_parse(const struct api_context *context, const char *body, size_t length,
                           struct completion_call **out, struct api_error *err);
 void completion_call_destroy(struct completion_call *call); /* drops the requests; accepts NULL */

@@ -1,6 +1,6 @@
 #include "server/completion_request.h"
 
-#include "server/json_scan.h"
+#include "server/json_parse.h"
 #include "server/model_name.h"
 
 #include <stddef.h>

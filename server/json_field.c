@@ -1,6 +1,6 @@
 #include "server/json_field.h"
 
-#include "models/utf8.h"
+#include "config/utf8.h"
 #include "server/json_write.h"
 
 #include <math.h>

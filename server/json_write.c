@@ -1,6 +1,6 @@
 #include "server/json_write.h"
 
-#include "models/utf8.h"
+#include "config/utf8.h"
 
 #include <inttypes.h>
 #include <math.h>

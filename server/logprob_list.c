@@ -1,7 +1,7 @@
 #include "server/logprob_list.h"
 
 #include "kernels/sampling.h"
-#include "models/utf8.h"
+#include "config/utf8.h"
 #include "server/json_write.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-#include "models/utf8.h"
+#include "config/utf8.h"
 #include "server/json_write.h"
 
 #include <math.h>

@@ -1,12 +1,13 @@
 /* A loop over five states with an explicit stack of open containers, so that depth costs no C
  * stack. The keys of the open objects lie on one key stack; when an object closes, its keys are
  * sorted and equal neighbours are duplicates. A key with escapes is compared in its unescaped form,
- * kept in an arena that the body's own length bounds (an escape is never shorter than its bytes).
+ * kept in an arena that the document's own length bounds (an escape is never shorter than its
+ * bytes).
  */
-#include "server/json_scan.h"
+#include "config/json_scan.h"
 
 #include "config/check.h"
-#include "models/utf8.h"
+#include "config/utf8.h"
 
 #include <math.h>
 #include <stdbool.h>
@@ -44,33 +45,26 @@ struct scanner {
     size_t num_keys, keys_capacity;
     char *arena; /* [length], allocated with the first key that has escapes */
     size_t arena_used;
-    struct api_error *err;
+    struct error *err;
 };
 
 static int fail_at(struct scanner *s, size_t offset, const char *what) {
-    return api_error_set(s->err, 400, "invalid_request_error", "invalid_json", NULL,
-                         "The body is not valid JSON: %s at byte %zu", what, offset);
+    return error_set(s->err, ERROR_SYNTAX, "%s at byte %zu", what, offset);
 }
 
 static int fail_memory(struct scanner *s) {
-    return api_error_set(s->err, 500, "server_error", NULL, NULL,
-                         "Not enough memory to read the body");
+    return error_set(s->err, ERROR_MEMORY, "no memory to check %zu bytes of JSON", s->length);
 }
 
 static int fail_unexpected(struct scanner *s, const char *expected) {
-    if (s->at >= s->length)
-        return api_error_set(s->err, 400, "invalid_request_error", "invalid_json", NULL,
-                             "The body is not valid JSON: it ends at byte %zu where %s is expected",
-                             s->at, expected);
+    if (s->at == s->length)
+        return error_set(s->err, ERROR_SYNTAX, "it ends at byte %zu where %s is expected", s->at,
+                         expected);
     unsigned char byte = (unsigned char)s->data[s->at];
-    const char *format =
-        byte > 0x20 && byte < 0x7F
-            ? "The body is not valid JSON: unexpected '%c' at byte %zu where %s is "
-              "expected"
-            : "The body is not valid JSON: unexpected byte 0x%02x at byte %zu "
-              "where %s is expected";
-    return api_error_set(s->err, 400, "invalid_request_error", "invalid_json", NULL, format, byte,
-                         s->at, expected);
+    const char *format = byte > 0x20 && byte < 0x7F
+                             ? "unexpected '%c' at byte %zu where %s is expected"
+                             : "unexpected byte 0x%02x at byte %zu where %s is expected";
+    return error_set(s->err, ERROR_SYNTAX, format, byte, s->at, expected);
 }
 
 /* The next byte, or -1 at the end. */
@@ -320,10 +314,9 @@ static int scan_literal(struct scanner *s) {
 
 static int open_container(struct scanner *s, bool is_object, enum state *state) {
     if (s->depth == s->limits->max_depth)
-        return api_error_set(
-            s->err, 400, "invalid_request_error", "invalid_json", NULL,
-            "The JSON body is nested too deeply at byte %zu: %d levels are allowed", s->at,
-            s->limits->max_depth);
+        return error_set(s->err, ERROR_SYNTAX,
+                         "nested too deeply at byte %zu: %d levels are allowed", s->at,
+                         s->limits->max_depth);
     s->levels[s->depth++] = (struct level){.is_object = is_object, .first_key = s->num_keys};
     s->at++;
     *state = is_object ? STATE_KEY_OR_END : STATE_ITEM_OR_END;
@@ -359,9 +352,8 @@ static int close_container(struct scanner *s) {
 
 static int scan_value(struct scanner *s, enum state *state) {
     if (++s->num_nodes > s->limits->max_nodes)
-        return api_error_set(s->err, 400, "invalid_request_error", "invalid_json", NULL,
-                             "The JSON body has too many values at byte %zu: %d are allowed", s->at,
-                             s->limits->max_nodes);
+        return error_set(s->err, ERROR_SYNTAX, "too many values at byte %zu: %d are allowed", s->at,
+                         s->limits->max_nodes);
     int c = peek(s);
     bool escaped;
     *state = STATE_AFTER_VALUE;
@@ -426,21 +418,11 @@ static int scan_document(struct scanner *s) {
 }
 
 int json_scan(const char *data, size_t length, const struct json_limits *limits,
-              struct api_error *err) {
+              struct error *err) {
     CHECK(limits->max_depth >= 1 && limits->max_depth <= JSON_MAX_DEPTH);
     struct scanner s = {.data = data, .length = length, .limits = limits, .err = err};
     int result = scan_document(&s);
     free(s.keys);
     free(s.arena);
     return result;
-}
-
-cJSON *json_parse(const char *data, size_t length, struct api_error *err) {
-    static const struct json_limits limits = {JSON_MAX_DEPTH, JSON_MAX_NODES};
-    if (json_scan(data, length, &limits, err) != 0)
-        return NULL;
-    cJSON *json = cJSON_ParseWithLengthOpts(data, length, NULL, false);
-    if (json == NULL)
-        api_error_set(err, 500, "server_error", NULL, NULL, "Not enough memory to read the body");
-    return json;
 }

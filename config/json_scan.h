@@ -1,19 +1,17 @@
-/* Strict JSON in front of cJSON.
+/* Strict JSON, checked without building anything: what stands in front of cJSON.
  *
  * cJSON 1.7.15 cuts strings at \u0000, takes raw control bytes, invalid UTF-8, numbers such as 01,
  * 1. and 1e400, bytes after the value, and duplicate keys, and needs some 40 bytes of heap per byte
  * of [1,1,...]. json_scan checks the bytes against RFC 8259 and the limits first, in O(n log n)
  * time and without a tree; only what passes is given to cJSON. */
-#ifndef QUIRE_SERVER_JSON_SCAN_H
-#define QUIRE_SERVER_JSON_SCAN_H
+#ifndef QUIRE_CONFIG_JSON_SCAN_H
+#define QUIRE_CONFIG_JSON_SCAN_H
 
-#include "server/api_error.h"
+#include "config/error.h"
 
-#include <cjson/cJSON.h>
 #include <stddef.h>
 
 #define JSON_MAX_DEPTH 64
-#define JSON_MAX_NODES 1000000
 /* cJSON reads at most this many characters of a number. */
 #define JSON_MAX_NUMBER_CHARS 63
 
@@ -24,14 +22,9 @@ struct json_limits {
 
 /* 0 when data[0..length) is one JSON object and nothing else but white space: valid UTF-8, no
  * \u0000, surrogates paired, every number finite as a double, no key twice in one object (compared
- * after unescaping), within the limits. Otherwise -1 and *err: status 400, code "invalid_json", and
- * a message with the byte's offset. Status 500 when memory is short. */
-int json_scan(const char *data, size_t length, const struct json_limits *limits,
-              struct api_error *err);
-
-/* json_scan with the default limits, then cJSON's parser. The caller frees with cJSON_Delete. NULL
- * and *err on failure. Use only cJSON_GetObjectItemCaseSensitive, cJSON_ArrayForEach and
- * valuedouble on the result: the others are case-insensitive, quadratic, or saturate. */
-cJSON *json_parse(const char *data, size_t length, struct api_error *err);
+ * after unescaping), within the limits. Otherwise -1 and *err: ERROR_SYNTAX and what is wrong at
+ * which byte, without a subject ("unexpected '}' at byte 4 where ':' is expected"), or
+ * ERROR_MEMORY. */
+int json_scan(const char *data, size_t length, const struct json_limits *limits, struct error *err);
 
 #endif

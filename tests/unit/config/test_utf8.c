@@ -1,4 +1,4 @@
-#include "models/utf8.h"
+#include "config/utf8.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,8 +1,8 @@
 /* UTF-8 as RFC 3629 defines it: no overlong forms, no surrogates, nothing above U+10FFFF. */
-#ifndef QUIRE_MODELS_UTF8_H
-#define QUIRE_MODELS_UTF8_H
+#ifndef QUIRE_CONFIG_UTF8_H
+#define QUIRE_CONFIG_UTF8_H
 
-#include "models/tensor_file.h"
+#include "config/text.h"
 
 #include <stddef.h>
 
