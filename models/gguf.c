@@ -228,6 +228,7 @@ static int place_tensor(const struct gguf_reader *r, struct tensor_info *tensor,
                          r->image->name, text_print_length(tensor->name), tensor->name.data, end,
                          r->image->bytes);
     tensor->data = r->image->data + begin;
+    tensor->offset = begin;
     return 0;
 }
 

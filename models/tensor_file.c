@@ -4,20 +4,20 @@
 
 #include "config/check.h"
 #include "models/gguf.h"
+#include "models/input_file.h"
 #include "models/tensor_table.h"
 
 #include <errno.h>
-#include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 struct tensor_file {
     char *path;
+    struct input_file input; /* zeroed: the image is in memory that is not ours */
     struct file_image image;
-    bool mapped; /* by us, with mmap */
     struct tensor_table table;
     const struct tensor_info **tensors_by_name;
     const struct metadata **metadata_by_key;
@@ -136,51 +136,17 @@ int tensor_file_open_memory(const void *data, size_t bytes, const char *name,
     return 0;
 }
 
-/* O_NONBLOCK: opening a FIFO nobody writes to must not hang; it means nothing for a regular file.
- */
-static int open_for_reading(const char *path) {
-    int fd;
-    do {
-        fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    } while (fd < 0 && errno == EINTR);
-    return fd;
-}
-
-static int check_regular(const char *path, const struct stat *st, struct error *err) {
-    if (S_ISDIR(st->st_mode))
-        return error_set(err, ERROR_MODEL, "%s: is a directory; a GGUF file is expected", path);
-    if (!S_ISREG(st->st_mode))
-        return error_set(err, ERROR_MODEL, "%s: is not a regular file; a GGUF file is expected",
-                         path);
-    if (st->st_size == 0)
-        return error_set(err, ERROR_MODEL, "%s: is empty", path);
-    return 0;
-}
-
-static int map_descriptor(struct tensor_file *file, int fd, struct error *err) {
-    struct stat st;
-    if (fstat(fd, &st) != 0)
-        return error_set(err, ERROR_IO, "%s: cannot stat: %s", file->path, strerror(errno));
-    if (check_regular(file->path, &st, err) != 0)
+static int map_file(struct tensor_file *file, struct error *err) {
+    if (input_file_open(file->path, &file->input, err) != 0)
         return -1;
-    size_t bytes = (size_t)st.st_size;
-    void *data = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, fd, 0);
+    size_t bytes = (size_t)file->input.bytes;
+    void *data = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, file->input.fd, 0);
     if (data == MAP_FAILED)
         return error_set(err, ERROR_IO, "%s: cannot map %zu bytes: %s", file->path, bytes,
                          strerror(errno));
     file->image.data = data;
     file->image.bytes = bytes;
-    file->mapped = true;
     return 0;
-}
-
-static int map_file(struct tensor_file *file, struct error *err) {
-    int fd = open_for_reading(file->path);
-    if (fd < 0)
-        return error_set(err, ERROR_IO, "%s: cannot open: %s", file->path, strerror(errno));
-    int status = map_descriptor(file, fd, err);
-    close(fd);
-    return status;
 }
 
 int tensor_file_open(const char *path, struct tensor_file **out, struct error *err) {
@@ -201,8 +167,9 @@ void tensor_file_close(struct tensor_file *file) {
     tensor_table_finish(&file->table);
     free(file->tensors_by_name);
     free(file->metadata_by_key);
-    if (file->mapped)
+    if (file->input.path != NULL && file->image.data != NULL)
         munmap((void *)file->image.data, file->image.bytes);
+    input_file_finish(&file->input);
     free(file->path);
     free(file);
 }
@@ -236,9 +203,22 @@ const struct tensor_info *tensor_file_find(const struct tensor_file *file, const
     return found != NULL ? *found : NULL;
 }
 
+int tensor_read(const struct tensor_file *file, const struct tensor_info *tensor, size_t offset,
+                size_t bytes, void *dst, struct error *err) {
+    CHECK(offset <= tensor->bytes && bytes <= tensor->bytes - offset);
+    char what[160];
+    if (file->input.path == NULL) {
+        memcpy(dst, file->image.data + tensor->offset + offset, bytes);
+        return 0;
+    }
+    snprintf(what, sizeof(what), "tensor '%.*s'", text_print_length(tensor->name),
+             tensor->name.data);
+    return input_file_read(&file->input, tensor->offset + offset, bytes, dst, what, err);
+}
+
 /* Whole pages around the tensor: neighbours that lose one fault it in again. */
 void tensor_file_release(const struct tensor_file *file, const struct tensor_info *tensor) {
-    if (!file->mapped)
+    if (file->input.path == NULL)
         return;
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
     uintptr_t begin = (uintptr_t)tensor->data & ~(page - 1);

@@ -23,6 +23,8 @@ struct tensor_info {
     int num_dims;
     int64_t shape[TENSOR_MAX_DIMS]; /* outermost first: [rows, cols] of a matrix */
     const void *data;
+    uint64_t offset; /* of its first byte, in its file */
+    int part;        /* which of the files the model is split into */
     size_t bytes;
 };
 
@@ -72,6 +74,12 @@ size_t tensor_file_num_tensors(const struct tensor_file *file);
 const struct tensor_info *tensor_file_tensor(const struct tensor_file *file, size_t index);
 /* NULL if absent; O(1) or O(log n). */
 const struct tensor_info *tensor_file_find(const struct tensor_file *file, const char *name);
+
+/* Copies the bytes [offset, offset + bytes) of the tensor, which lie inside it (CHECKed), to dst.
+ * Safe from any thread. ERROR_MODEL when the file has become shorter since it was opened, ERROR_IO
+ * when the system cannot read it. */
+int tensor_read(const struct tensor_file *file, const struct tensor_info *tensor, size_t offset,
+                size_t bytes, void *dst, struct error *err);
 
 /* Gives the tensor's resident pages back to the system, once a backend holds its own copy. The data
  * stays readable (it is read from the file again). */

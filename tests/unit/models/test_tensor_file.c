@@ -1,6 +1,7 @@
 #include "models/tensor_file.h"
 
 #include "tests/unit/models/gguf_writer.h"
+#include "tests/unit/models/temporary_files.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,22 +13,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* A fresh path in the directory for temporary files; the caller frees it. */
-static char *temporary_path(void) {
-    char *path = NULL;
-    const char *directory = getenv("TMPDIR");
-    assert_true(asprintf(&path, "%s/quire-test-XXXXXX", directory ? directory : "/tmp") > 0);
-    int fd = mkstemp(path);
-    assert_true(fd >= 0);
-    close(fd);
-    return path;
+static int make_folder(void **state) {
+    *state = calloc(1, sizeof(struct temporary_folder));
+    temporary_folder_make(*state);
+    return 0;
 }
 
-static void write_file(const char *path, const void *data, size_t bytes) {
-    FILE *stream = fopen(path, "wb");
-    assert_non_null(stream);
-    assert_int_equal(fwrite(data, 1, bytes, stream), bytes);
-    assert_int_equal(fclose(stream), 0);
+static int remove_folder(void **state) {
+    temporary_folder_remove(*state);
+    free(*state);
+    return 0;
 }
 
 static void assert_not_opened(const char *path, enum error_code code, const char *reason) {
@@ -41,44 +36,87 @@ static void assert_not_opened(const char *path, enum error_code code, const char
         fail_msg("expected '%s' in '%s'", reason, err.message);
 }
 
-static void test_maps_a_file(void **state) {
-    const uint64_t dims[1] = {8};
+/* One float tensor, "t" = 0, 1, ... 2047. */
+static struct gguf_writer counting_image(void) {
+    const uint64_t dims[1] = {2048};
     struct gguf_writer w = {0};
-    struct tensor_file *file;
-    struct error err;
-    char *path = temporary_path();
     gguf_put_header(&w, 3, 1, 1);
     gguf_put_key_string(&w, "general.name", "tiny");
     gguf_put_tensor(&w, "t", 1, dims, GGUF_TENSOR_F32, 0);
     gguf_pad(&w, 32);
-    gguf_put_zeros(&w, 32);
-    write_file(path, w.data, w.bytes);
+    for (int i = 0; i < 2048; i++)
+        gguf_put(&w, &(float){(float)i}, 4);
+    return w;
+}
+
+static void assert_reads(const struct tensor_file *file) {
+    const struct tensor_info *tensor = tensor_file_find(file, "t");
+    struct error err = {0};
+    float all[2048], some[3];
+    assert_int_equal(tensor->bytes, sizeof(all));
+    assert_int_equal(tensor_read(file, tensor, 0, sizeof(all), all, &err), 0);
+    assert_true(all[0] == 0.0F && all[2047] == 2047.0F);
+    assert_int_equal(tensor_read(file, tensor, 2045 * 4, sizeof(some), some, &err), 0);
+    assert_true(some[0] == 2045.0F && some[2] == 2047.0F);
+    assert_int_equal(tensor_read(file, tensor, sizeof(all), 0, some, &err), 0);
+}
+
+static void test_reads_a_file(void **state) {
+    struct gguf_writer w = counting_image();
+    struct tensor_file *file;
+    struct error err;
+    const char *path = temporary_write(*state, "m.gguf", w.data, w.bytes);
     assert_int_equal(tensor_file_open(path, &file, &err), 0);
     assert_string_equal(tensor_file_path(file), path);
     assert_int_equal(tensor_file_bytes(file), w.bytes);
-    assert_int_equal(tensor_file_find(file, "t")->bytes, 32);
+    assert_reads(file);
     tensor_file_close(file);
-    unlink(path);
-    free(path);
+    assert_int_equal(tensor_file_open_memory(w.data, w.bytes, "m.gguf", &file, &err), 0);
+    assert_reads(file);
+    tensor_file_close(file);
+    gguf_finish(&w);
+}
+
+/* Reading a mapping of such a file would end in SIGBUS. */
+static void test_a_file_cut_while_it_is_open(void **state) {
+    struct gguf_writer w = counting_image();
+    struct tensor_file *file;
+    struct error err = {0};
+    float values[2048];
+    const char *path = temporary_write(*state, "m.gguf", w.data, w.bytes);
+    assert_int_equal(tensor_file_open(path, &file, &err), 0);
+    const struct tensor_info *tensor = tensor_file_find(file, "t");
+    assert_int_equal(truncate(path, 4096), 0);
+    assert_int_equal(tensor_read(file, tensor, 0, 1024, values, &err), 0);
+    assert_int_equal(tensor_read(file, tensor, 0, sizeof(values), values, &err), -1);
+    assert_int_equal(err.code, ERROR_MODEL);
+    assert_int_equal(strncmp(err.message, path, strlen(path)), 0);
+    assert_non_null(strstr(err.message, "tensor 't': the file ended at byte 4096"));
+    tensor_file_close(file);
+    gguf_finish(&w);
+}
+
+/* No prefix of the file is a model; each is as long as its name says when it is opened. */
+static void test_a_file_cut_before_it_is_opened(void **state) {
+    struct gguf_writer w = counting_image();
+    for (size_t bytes = 4096; bytes < w.bytes; bytes += 4096)
+        assert_not_opened(temporary_write(*state, "m.gguf", w.data, bytes), ERROR_MODEL,
+                          "tensor 't': data ends at byte");
+    for (size_t bytes = 4; bytes < 160; bytes++)
+        assert_not_opened(temporary_write(*state, "m.gguf", w.data, bytes), ERROR_MODEL, "");
     gguf_finish(&w);
 }
 
 static void test_paths_that_are_no_model(void **state) {
-    char *path = temporary_path();
-    assert_not_opened(path, ERROR_MODEL, "is empty");
-    write_file(path, "GGU", 3);
-    assert_not_opened(path, ERROR_MODEL, "magic");
-    write_file(path, "GGUF", 4);
-    assert_not_opened(path, ERROR_MODEL, "the file ends at byte 4");
-    unlink(path);
-    assert_not_opened(path, ERROR_IO, "No such file");
-    assert_int_equal(mkfifo(path, 0600), 0);
-    assert_not_opened(path, ERROR_MODEL, "not a regular file");
-    unlink(path);
-    assert_int_equal(mkdir(path, 0700), 0);
-    assert_not_opened(path, ERROR_MODEL, "is a directory");
-    rmdir(path);
-    free(path);
+    assert_not_opened(temporary_write(*state, "m", "", 0), ERROR_MODEL, "is empty");
+    assert_not_opened(temporary_write(*state, "m", "GGU", 3), ERROR_MODEL, "magic");
+    assert_not_opened(temporary_write(*state, "m", "GGUF", 4), ERROR_MODEL,
+                      "the file ends at byte 4");
+    assert_not_opened(temporary_file(*state, "none"), ERROR_IO, "No such file");
+    const char *fifo = temporary_file(*state, "fifo");
+    assert_int_equal(mkfifo(fifo, 0600), 0);
+    assert_not_opened(fifo, ERROR_MODEL, "not a regular file");
+    assert_not_opened(((struct temporary_folder *)*state)->path, ERROR_MODEL, "is a directory");
     assert_not_opened("/dev/zero", ERROR_MODEL, "not a regular file");
     assert_not_opened("", ERROR_IO, "cannot open");
 }
@@ -87,10 +125,14 @@ static void test_close_accepts_null(void **state) {
     tensor_file_close(NULL);
 }
 
+#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_maps_a_file),
-        cmocka_unit_test(test_paths_that_are_no_model),
+        IN_FOLDER(test_reads_a_file),
+        IN_FOLDER(test_a_file_cut_while_it_is_open),
+        IN_FOLDER(test_a_file_cut_before_it_is_opened),
+        IN_FOLDER(test_paths_that_are_no_model),
         cmocka_unit_test(test_close_accepts_null),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
