@@ -36,9 +36,11 @@ struct added_token {
     bool normalized;  /* matched in the normalised text */
 };
 
-struct merge_pair {
-    int32_t left;
-    int32_t right;
+/* Two tokens as the file writes them; with what they make, their concatenation, they are looked up
+ * in the vocabulary by the engine. */
+struct merge_texts {
+    struct text left;
+    struct text right;
 };
 
 enum normalizer_kind {
@@ -97,11 +99,13 @@ struct tokenizer_spec {
     struct text *tokens; /* [num_tokens] as the file writes them; length 0: no such id */
     uint8_t *types;      /* [num_tokens] enum token_type (vocabulary.h) */
     size_t num_merges;
-    struct merge_pair *merges; /* by rank: the first is merged first */
-    bool ignore_merges;        /* a piece that is a token becomes it */
-    bool byte_fallback;        /* a character without a token becomes its bytes' tokens "<0x0A>" */
-    bool fuse_unknown;         /* neighbouring unknown characters become one */
-    int32_t unknown;           /* -1: a character without a token is left out */
+    struct merge_texts *merges; /* by rank: the first is merged first */
+    float *scores; /* [num_tokens], SentencePiece's; NULL: there are merges. Else merges follow from
+                    * them: every pair of tokens that makes a token, the highest score first */
+    bool ignore_merges; /* a piece that is a token becomes it */
+    bool byte_fallback; /* a character without a token becomes its bytes' tokens "<0x0A>" */
+    bool fuse_unknown;  /* neighbouring unknown characters become one */
+    int32_t unknown;    /* -1: a character without a token is left out */
 
     size_t num_added;
     struct added_token *added;
