@@ -5,10 +5,10 @@
 
 #include "config/check.h"
 #include "config/checked.h"
+#include "models/rope.h"
 #include "models/tensor_table.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -215,22 +215,6 @@ static int load_ends(struct loader *l) {
     return load_norm(l, global_part("output_norm", 0), &w->output_norm);
 }
 
-/* In float throughout, in the order Transformers computes it: inv_freq, then position * inv_freq,
- * then cos and sin. Computing it in double would be a different (if closer) table. */
-static void fill_rope_table(const struct model_config *config, int32_t num_positions, float *out) {
-    int32_t half = config->rotary_dim / 2;
-    for (int32_t i = 0; i < half; i++) {
-        float exponent = (float)(2 * i) / (float)config->rotary_dim;
-        float inv_freq = 1.0F / powf(config->ropes[0].theta, exponent);
-        for (int32_t position = 0; position < num_positions; position++) {
-            float angle = (float)position * inv_freq;
-            float *row = out + (size_t)position * (size_t)config->rotary_dim;
-            row[i] = cosf(angle);
-            row[half + i] = sinf(angle);
-        }
-    }
-}
-
 static int load_rope_table(struct loader *l, int32_t num_positions) {
     const struct model_config *config = &l->model->config;
     size_t bytes;
@@ -243,7 +227,7 @@ static int load_rope_table(struct loader *l, int32_t num_positions) {
     if (table == NULL)
         return error_set(l->err, ERROR_MEMORY, "no memory for a rope table of %d positions",
                          num_positions);
-    fill_rope_table(config, num_positions, table);
+    rope_fill_table(&config->ropes[0], config->rotary_dim, num_positions, table);
     l->backend->ops->upload(l->backend, l->weights->rope_table.data, table, bytes);
     free(table);
     return 0;
