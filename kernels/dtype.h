@@ -1,12 +1,39 @@
 /* Element types of tensors as files store them, and their conversion to and from float.
  *
- * Quantised types are blocks of 32 consecutive elements of one row, laid out as in GGUF v3 / ggml:
- *   Q4_0  f16 d; 16 bytes: element i in the low nibble of byte i, element i+16 in the high nibble;
- *         value = d * (code - 8)
- *   Q4_1  f16 d; f16 m; 16 bytes of codes as in Q4_0;  value = d * code + m
- *   Q8_0  f16 d; 32 signed bytes;                      value = d * code
- * (Source: GGUF specification, ggml/docs/gguf.md, and ggml's quantisation block definitions.)
- * Further types join by one row in the table of dtype.c and one pair of conversions. */
+ * Quantised types are blocks of consecutive elements of one row, laid out as in GGUF v3 / ggml.
+ * Fields follow each other without padding; numbers are little-endian; "element i of 32" and the
+ * like count from 0. Blocks of 32 elements:
+ *   Q4_0    f16 d; 16 bytes: element i in the low nibble of byte i, element i+16 in the high one;
+ *           value = d * (code - 8)
+ *   Q4_1    f16 d; f16 m; 16 bytes of codes as in Q4_0;  value = d * code + m
+ *   Q5_0    f16 d; u32 high: bit i is bit 4 of code i; 16 bytes of low nibbles as in Q4_0;
+ *           value = d * (code - 16)
+ *   Q5_1    f16 d; f16 m; u32 high; 16 bytes;            value = d * code + m
+ *   Q8_0    f16 d; 32 signed bytes;                      value = d * code
+ *   IQ4_NL  f16 d; 16 bytes of codes as in Q4_0;         value = d * levels[code], where levels is
+ *           a table of 16 signed bytes (quant_block.c)
+ * Blocks of 256 elements, whose groups of 16 or 32 have a small integer scale s and minimum n each:
+ *   Q2_K    16 bytes: s of group i in the low, n in the high nibble of byte i; 64 bytes of 2-bit
+ *           codes; f16 d; f16 m;     value = d * s * code - m * n, groups of 16
+ *   Q3_K    32 bytes: bit j of byte i is bit 2 of code 32 j + i; 64 bytes with bits 0 and 1 as in
+ *           Q2_K; 12 bytes of 6-bit s (below); f16 d;
+ *                                    value = d * (s - 32) * (code - 4), groups of 16
+ *   Q4_K    f16 d; f16 m; 12 bytes of 6-bit s and n (below); 128 bytes of 4-bit codes;
+ *                                    value = d * s * code - m * n, groups of 32
+ *   Q5_K    f16 d; f16 m; 12 bytes as in Q4_K; 32 bytes: bit j of byte i is bit 4 of code 32 j + i;
+ *           128 bytes with bits 0 to 3 as in Q4_K; values as in Q4_K
+ *   Q6_K    128 bytes with bits 0 to 3: byte 64 h + i has codes 128 h + i (low nibble) and
+ *           128 h + 64 + i (high), i < 64; 64 bytes with bits 4 and 5 laid out as in Q2_K; 16
+ * signed bytes s; f16 d;          value = d * s * (code - 32), groups of 16 2-bit codes: bits 2j
+ * and 2j+1 of byte 32 h + i are code 128 h + 32 j + i (h < 2, j < 4, i < 32). 4-bit codes of Q4_K
+ * and Q5_K: byte 32 p + i has codes 64 p + i (low) and 64 p + 32 + i (high). 6-bit scales of Q3_K:
+ * s of group i has bits 0 to 3 in byte i % 8 (low nibble for i < 8, else high) and bits 4 and 5 in
+ * bits 2 (i / 4) of byte 8 + i % 4. 6-bit scales of Q4_K: for i < 4, s in bits 0 to 5 of byte i and
+ * n in those of byte i + 4; for i >= 4, bits 0 to 3 of s and n in the low and the high nibble of
+ * byte i + 4, their bits 4 and 5 in the two top bits of bytes i - 4 and i. (Source: GGUF
+ * specification, ggml/docs/gguf.md, and ggml's quantisation block definitions.) Products are taken
+ * from left to right, each rounded to float. A further type joins by a row in the tables of dtype.c
+ * and quant_form.h and a function in quant_block.c. */
 #ifndef QUIRE_KERNELS_DTYPE_H
 #define QUIRE_KERNELS_DTYPE_H
 
@@ -14,7 +41,26 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum dtype { DTYPE_F32, DTYPE_F16, DTYPE_BF16, DTYPE_Q4_0, DTYPE_Q4_1, DTYPE_Q8_0, DTYPE_COUNT };
+enum dtype {
+    DTYPE_F32,
+    DTYPE_F16,
+    DTYPE_BF16,
+    DTYPE_Q4_0,
+    DTYPE_Q4_1,
+    DTYPE_Q8_0,
+    DTYPE_Q5_0,
+    DTYPE_Q5_1,
+    DTYPE_IQ4_NL,
+    DTYPE_Q2_K,
+    DTYPE_Q3_K,
+    DTYPE_Q4_K,
+    DTYPE_Q5_K,
+    DTYPE_Q6_K,
+    DTYPE_COUNT
+};
+
+/* No block of any type has more elements, and every block's elements divide it. */
+#define DTYPE_MAX_BLOCK_ELEMENTS 256
 
 /* Lower-case name as in "q4_1"; never NULL for a valid dtype. */
 const char *dtype_name(enum dtype dtype);
@@ -28,7 +74,8 @@ size_t dtype_row_bytes(enum dtype dtype, size_t n);
 
 /* Converts one row of n elements; src needs no alignment. */
 void dtype_to_f32(enum dtype dtype, const void *src, float *dst, size_t n);
-/* Converts with round-to-nearest-even (plain types) or the reference quantisation (quantised). */
+/* Converts with round-to-nearest-even (plain types) or the reference quantisation (Q4_0, Q4_1 and
+ * Q8_0). The other quantised types are read only (CHECKed). */
 void dtype_from_f32(enum dtype dtype, const float *src, void *dst, size_t n);
 
 float f16_to_f32(uint16_t bits);

@@ -28,17 +28,38 @@ struct tensor_type {
 };
 
 static const struct tensor_type tensor_types[] = {
-    [0] = {"f32", DTYPE_F32},   [1] = {"f16", DTYPE_F16},    [2] = {"q4_0", DTYPE_Q4_0},
-    [3] = {"q4_1", DTYPE_Q4_1}, [6] = {"q5_0", -1},          [7] = {"q5_1", -1},
-    [8] = {"q8_0", DTYPE_Q8_0}, [9] = {"q8_1", -1},          [10] = {"q2_k", -1},
-    [11] = {"q3_k", -1},        [12] = {"q4_k", -1},         [13] = {"q5_k", -1},
-    [14] = {"q6_k", -1},        [15] = {"q8_k", -1},         [16] = {"iq2_xxs", -1},
-    [17] = {"iq2_xs", -1},      [18] = {"iq3_xxs", -1},      [19] = {"iq1_s", -1},
-    [20] = {"iq4_nl", -1},      [21] = {"iq3_s", -1},        [22] = {"iq2_s", -1},
-    [23] = {"iq4_xs", -1},      [24] = {"i8", -1},           [25] = {"i16", -1},
-    [26] = {"i32", -1},         [27] = {"i64", -1},          [28] = {"f64", -1},
-    [29] = {"iq1_m", -1},       [30] = {"bf16", DTYPE_BF16}, [34] = {"tq1_0", -1},
-    [35] = {"tq2_0", -1},       [39] = {"mxfp4", -1},
+    [0] = {"f32", DTYPE_F32},
+    [1] = {"f16", DTYPE_F16},
+    [2] = {"q4_0", DTYPE_Q4_0},
+    [3] = {"q4_1", DTYPE_Q4_1},
+    [6] = {"q5_0", DTYPE_Q5_0},
+    [7] = {"q5_1", DTYPE_Q5_1},
+    [8] = {"q8_0", DTYPE_Q8_0},
+    [9] = {"q8_1", -1},
+    [10] = {"q2_k", DTYPE_Q2_K},
+    [11] = {"q3_k", DTYPE_Q3_K},
+    [12] = {"q4_k", DTYPE_Q4_K},
+    [13] = {"q5_k", DTYPE_Q5_K},
+    [14] = {"q6_k", DTYPE_Q6_K},
+    [15] = {"q8_k", -1},
+    [16] = {"iq2_xxs", -1},
+    [17] = {"iq2_xs", -1},
+    [18] = {"iq3_xxs", -1},
+    [19] = {"iq1_s", -1},
+    [20] = {"iq4_nl", DTYPE_IQ4_NL},
+    [21] = {"iq3_s", -1},
+    [22] = {"iq2_s", -1},
+    [23] = {"iq4_xs", -1},
+    [24] = {"i8", -1},
+    [25] = {"i16", -1},
+    [26] = {"i32", -1},
+    [27] = {"i64", -1},
+    [28] = {"f64", -1},
+    [29] = {"iq1_m", -1},
+    [30] = {"bf16", DTYPE_BF16},
+    [34] = {"tq1_0", -1},
+    [35] = {"tq2_0", -1},
+    [39] = {"mxfp4", -1},
 };
 
 enum { NUM_TENSOR_TYPES = sizeof(tensor_types) / sizeof(tensor_types[0]) };
@@ -119,11 +140,12 @@ static int read_tensor_type(struct gguf_reader *r, struct tensor_info *tensor) {
         tensor->dtype = (enum dtype)tensor_types[type].dtype;
         return 0;
     }
-    return error_set(r->err, ERROR_MODEL,
-                     "%s: tensor '%.*s': type %" PRIu32 " (%s) is not supported (supported: f32, "
-                     "f16, bf16, q4_0, q4_1, q8_0)",
-                     r->image->name, text_print_length(tensor->name), tensor->name.data, type,
-                     name != NULL ? name : "unknown");
+    return error_set(
+        r->err, ERROR_MODEL,
+        "%s: tensor '%.*s': type %" PRIu32 " (%s) is not supported (supported: f32, "
+        "f16, bf16, q4_0, q4_1, q8_0, q5_0, q5_1, iq4_nl, q2_k, q3_k, q4_k, q5_k, q6_k)",
+        r->image->name, text_print_length(tensor->name), tensor->name.data, type,
+        name != NULL ? name : "unknown");
 }
 
 /* The file lists the innermost dimension first, struct tensor_info the outermost. */

@@ -162,14 +162,17 @@ static bool segment_init(struct matrix_segment *segment, const struct matrix_par
 }
 
 /* Fills in everything but the panels' addresses. */
-static int plan_segments(struct matrix *matrix, const struct matrix_part *parts, size_t *out_bytes,
-                         struct error *err) {
+static int plan_segments(const struct cpu_gemm_kernels *kernels, struct matrix *matrix,
+                         const struct matrix_part *parts, size_t *out_bytes, struct error *err) {
     int64_t rows = 0, panels = 0;
     size_t bytes = 0;
     for (int i = 0; i < matrix->num_segments; i++) {
         struct matrix_segment *segment = &matrix->segments[i];
         if (matrix_part_check(&parts[i], matrix->cols, err) != 0)
             return -1;
+        if (kernels->multiply[parts[i].dtype] == NULL)
+            return error_set(err, ERROR_MODEL, "%s matrix of %d x %d: the CPU has no kernel for it",
+                             dtype_name(parts[i].dtype), parts[i].rows, matrix->cols);
         if (!segment_init(segment, &parts[i], (size_t)matrix->cols, &bytes) ||
             rows + segment->num_rows > INT32_MAX)
             return error_set(err, ERROR_MODEL, "%s matrix of %d x %d: too large",
@@ -200,7 +203,7 @@ static void fill_bias(const struct matrix *matrix, const struct matrix_part *par
 static int matrix_fill(struct cpu_backend *b, struct matrix *matrix,
                        const struct matrix_part *parts, struct error *err) {
     size_t bytes = 0;
-    if (plan_segments(matrix, parts, &bytes, err) != 0)
+    if (plan_segments(b->gemm, matrix, parts, &bytes, err) != 0)
         return -1;
     for (int i = 0; i < matrix->num_segments; i++)
         if (cpu_gemm_scratch_reserve(b, parts[i].dtype, matrix->cols, err) != 0)

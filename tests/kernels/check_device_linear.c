@@ -47,10 +47,10 @@ static void weights_add_part(struct weights *w, enum dtype dtype, int32_t rows, 
                              uint64_t *seed) {
     size_t n = (size_t)rows * (size_t)w->cols;
     int p = w->num_parts++;
-    w->values[p] = kernel_fixture_random_floats(seed, n);
+    w->values[p] = allocate(n * sizeof(float));
     w->data[p] = allocate(dtype_row_bytes(dtype, n));
     w->biases[p] = biased ? kernel_fixture_random_floats(seed, (size_t)rows) : NULL;
-    dtype_from_f32(dtype, w->values[p], w->data[p], n);
+    kernel_fixture_random_weights(seed, dtype, w->data[p], n);
     dtype_to_f32(dtype, w->data[p], w->values[p], n);
     device_fixture_round(&fixture, w->values[p], n);
     w->device_parts[p] = (struct matrix_part){dtype, rows, w->data[p], w->biases[p]};
@@ -146,11 +146,18 @@ static void check_product(const struct weights *w, int32_t num_rows, bool accumu
     free(x);
 }
 
+/* A few blocks, at most max_steps of 32 elements unless one has more. */
+static int32_t random_cols(enum dtype dtype, int max_steps, uint64_t *seed) {
+    int32_t step = dtype_block_elements(dtype) > 32 ? dtype_block_elements(dtype) : 32;
+    int most = 32 * max_steps / step;
+    return step * kernel_fixture_random_in(seed, 1, most > 1 ? most : 1);
+}
+
 static void test_every_dtype_and_row_count(void **state) {
     uint64_t seed = 1;
     for (int dtype = 0; dtype < DTYPE_COUNT; dtype++)
         for (size_t i = 0; i < NUM_ROW_COUNTS; i++) {
-            struct weights w = {.cols = 32 * kernel_fixture_random_in(&seed, 1, 5)};
+            struct weights w = {.cols = random_cols((enum dtype)dtype, 5, &seed)};
             weights_add_part(&w, (enum dtype)dtype, kernel_fixture_random_in(&seed, 1, 90), false,
                              &seed);
             check_product(&w, row_counts[i], i % 3 == 0, i % 2 == 0, &seed);
@@ -161,10 +168,10 @@ static void test_every_dtype_and_row_count(void **state) {
 static void test_parts_and_biases(void **state) {
     uint64_t seed = 2;
     for (int variant = 0; variant < 32; variant++) {
-        struct weights w = {.cols = 32 * kernel_fixture_random_in(&seed, 1, 8)};
+        struct weights w = {.cols = variant % 4 ? 32 * kernel_fixture_random_in(&seed, 1, 8) : 512};
         int num_parts = 1 + variant % MAX_PARTS;
         for (int p = 0; p < num_parts; p++)
-            weights_add_part(&w, (enum dtype)kernel_fixture_random_in(&seed, 0, DTYPE_COUNT - 1),
+            weights_add_part(&w, kernel_fixture_random_dtype(&seed, w.cols),
                              kernel_fixture_random_in(&seed, 1, 70), (variant + p) % 3 != 0, &seed);
         check_product(&w, kernel_fixture_random_in(&seed, 1, MAX_STEP_TOKENS), variant & 1,
                       variant & 2, &seed);
@@ -187,7 +194,8 @@ static void test_short_depths(void **state) {
 static void test_large_matrices(void **state) {
     uint64_t seed = 4;
     for (int dtype = 0; dtype < DTYPE_COUNT; dtype++) {
-        struct weights w = {.cols = 1056};
+        bool large_block = dtype_block_elements((enum dtype)dtype) > 32;
+        struct weights w = {.cols = large_block ? 1280 : 1056};
         weights_add_part(&w, (enum dtype)dtype, 131, dtype % 2 == 0, &seed);
         check_product(&w, 2, false, true, &seed);
         weights_finish(&w);
@@ -264,7 +272,7 @@ static void check_embed(const struct weights *w, const int32_t *tokens, int32_t 
 static void test_embed(void **state) {
     uint64_t seed = 6;
     for (int dtype = 0; dtype < DTYPE_COUNT; dtype++) {
-        struct weights w = {.cols = 32 * kernel_fixture_random_in(&seed, 1, 20)};
+        struct weights w = {.cols = random_cols((enum dtype)dtype, 20, &seed)};
         int32_t tokens[MAX_STEP_TOKENS];
         int32_t num_tokens = kernel_fixture_random_in(&seed, 1, MAX_STEP_TOKENS);
         weights_add_part(&w, (enum dtype)dtype, 61, true, &seed);

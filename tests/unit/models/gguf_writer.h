@@ -27,7 +27,7 @@ enum gguf_tensor_type {
     GGUF_TENSOR_F32 = 0,
     GGUF_TENSOR_Q4_0 = 2,
     GGUF_TENSOR_Q8_0 = 8,
-    GGUF_TENSOR_Q6_K = 14,
+    GGUF_TENSOR_IQ4_XS = 23,
 };
 
 struct gguf_writer {

@@ -398,11 +398,36 @@ static void test_tensor_shapes_refused(void **state) {
     assert_refused(&w, "rows of 33 elements are not a multiple of the 32 of a q4_0 block");
 }
 
+/* The type numbers of the format (ggml/docs/gguf.md, enum ggml_type). */
+static void test_tensor_types(void **state) {
+    static const struct {
+        uint32_t number;
+        enum dtype dtype;
+    } types[] = {{0, DTYPE_F32},     {1, DTYPE_F16},   {2, DTYPE_Q4_0},  {3, DTYPE_Q4_1},
+                 {6, DTYPE_Q5_0},    {7, DTYPE_Q5_1},  {8, DTYPE_Q8_0},  {10, DTYPE_Q2_K},
+                 {11, DTYPE_Q3_K},   {12, DTYPE_Q4_K}, {13, DTYPE_Q5_K}, {14, DTYPE_Q6_K},
+                 {20, DTYPE_IQ4_NL}, {30, DTYPE_BF16}};
+    static const uint64_t dims[2] = {256, 3};
+    for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
+        struct gguf_writer w = one_tensor(2, dims, types[i].number, 0, 3 * 256 * sizeof(float));
+        struct tensor_file *file = NULL;
+        struct error err = {0};
+        assert_int_equal(open_image(&w, &file, &err), 0);
+        const struct tensor_info *tensor = tensor_file_tensor(file, 0);
+        assert_int_equal(tensor->dtype, types[i].dtype);
+        assert_int_equal(tensor->bytes, 3 * dtype_row_bytes(types[i].dtype, 256));
+        tensor_file_close(file);
+        gguf_finish(&w);
+    }
+}
+
 static void test_tensor_types_refused(void **state) {
     static const uint32_t types[] = {4, 5, 31, 40, UINT32_MAX};
-    struct gguf_writer w = one_tensor(2, dims_small, GGUF_TENSOR_Q6_K, 0, 512);
-    assert_refused(&w, "tensor 'blk.3.attn_q.weight': type 14 (q6_k) is not supported (supported: "
-                       "f32, f16, bf16, q4_0, q4_1, q8_0)");
+    struct gguf_writer w = one_tensor(2, dims_small, GGUF_TENSOR_IQ4_XS, 0, 512);
+    assert_refused(&w,
+                   "tensor 'blk.3.attn_q.weight': type 23 (iq4_xs) is not supported (supported: "
+                   "f32, f16, bf16, q4_0, q4_1, q8_0, q5_0, q5_1, iq4_nl, q2_k, q3_k, q4_k, "
+                   "q5_k, q6_k)");
     for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
         w = one_tensor(2, dims_small, types[i], 0, 512);
         assert_refused(&w, "(unknown) is not supported");
@@ -453,6 +478,7 @@ int main(void) {
         cmocka_unit_test(test_alignment_refused),
         cmocka_unit_test(test_tensor_names_refused),
         cmocka_unit_test(test_tensor_shapes_refused),
+        cmocka_unit_test(test_tensor_types),
         cmocka_unit_test(test_tensor_types_refused),
         cmocka_unit_test(test_tensor_data_refused),
         cmocka_unit_test(test_sizes_that_wrap_refused),

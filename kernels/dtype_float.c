@@ -1,0 +1,100 @@
+/* The plain types. Sources are read through memcpy, so a row may start anywhere in a file. */
+#include "kernels/dtype.h"
+#include "kernels/dtype_convert.h"
+
+#include <string.h>
+
+static float float_from_bits(uint32_t bits) {
+    float value;
+    memcpy(&value, &bits, sizeof(value));
+    return value;
+}
+
+static uint32_t float_bits(float value) {
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof(bits));
+    return bits;
+}
+
+static uint16_t load_u16(const uint8_t *src) {
+    uint16_t bits;
+    memcpy(&bits, src, sizeof(bits));
+    return bits;
+}
+
+static void store_u16(uint8_t *dst, uint16_t bits) {
+    memcpy(dst, &bits, sizeof(bits));
+}
+
+float f16_to_f32(uint16_t bits) {
+    uint32_t sign = (uint32_t)(bits & 0x8000) << 16;
+    uint32_t exponent = (bits >> 10) & 0x1f;
+    uint32_t mantissa = bits & 0x3ff;
+    uint32_t magnitude;
+    if (exponent == 0)
+        magnitude = float_bits((float)mantissa * 0x1p-24f);
+    else if (exponent < 31)
+        magnitude = (exponent + 112) << 23 | mantissa << 13;
+    else if (mantissa == 0)
+        magnitude = 0x7f800000;
+    else
+        magnitude = 0x7fc00000 | mantissa << 13;
+    return float_from_bits(sign | magnitude);
+}
+
+uint16_t f16_from_f32(float value) {
+    uint32_t bits = float_bits(value);
+    uint32_t sign = (bits >> 16) & 0x8000;
+    uint32_t magnitude = bits & 0x7fffffff;
+    if (magnitude > 0x7f800000)
+        return (uint16_t)(sign | 0x7e00 | ((magnitude >> 13) & 0x3ff));
+    if (magnitude >= 0x477ff000) /* 65520: halfway from the largest f16 to the next power of two */
+        return (uint16_t)(sign | 0x7c00);
+    if (magnitude < 0x38800000) {
+        /* Subnormal: the spacing of floats in [0.5, 1) is that of f16 subnormals, so this addition
+         * rounds to the nearest even one. */
+        float shifted = float_from_bits(magnitude) + 0.5f;
+        return (uint16_t)(sign | (float_bits(shifted) - float_bits(0.5f)));
+    }
+    uint32_t rounded = magnitude + 0xfff + ((magnitude >> 13) & 1);
+    return (uint16_t)(sign | ((rounded - (112u << 23)) >> 13));
+}
+
+float bf16_to_f32(uint16_t bits) {
+    return float_from_bits((uint32_t)bits << 16);
+}
+
+uint16_t bf16_from_f32(float value) {
+    uint32_t bits = float_bits(value);
+    if ((bits & 0x7fffffff) > 0x7f800000)
+        return (uint16_t)(bits >> 16 | 0x40);
+    return (uint16_t)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+}
+
+void dtype_convert_f32_to_f32(const uint8_t *src, float *dst, size_t n) {
+    memcpy(dst, src, n * sizeof(float));
+}
+
+void dtype_convert_f32_from_f32(const float *src, uint8_t *dst, size_t n) {
+    memcpy(dst, src, n * sizeof(float));
+}
+
+void dtype_convert_f16_to_f32(const uint8_t *src, float *dst, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        dst[i] = f16_to_f32(load_u16(src + 2 * i));
+}
+
+void dtype_convert_f16_from_f32(const float *src, uint8_t *dst, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        store_u16(dst + 2 * i, f16_from_f32(src[i]));
+}
+
+void dtype_convert_bf16_to_f32(const uint8_t *src, float *dst, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        dst[i] = bf16_to_f32(load_u16(src + 2 * i));
+}
+
+void dtype_convert_bf16_from_f32(const float *src, uint8_t *dst, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        store_u16(dst + 2 * i, bf16_from_f32(src[i]));
+}

@@ -1,0 +1,194 @@
+/* dtype.h describes the layouts read here. Minima that a type subtracts become added ones by the
+ * sign of m, which changes no value. Loops are of constant length, for the compiler to vectorise.
+ */
+#include "kernels/quant_block.h"
+
+#include "config/check.h"
+
+#include <string.h>
+
+#define F16_SIGN 0x8000
+
+const int8_t quant_levels[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                 1,    13,   25,  38,  53,  69,  89,  113};
+
+static uint16_t load_u16(const uint8_t *src) {
+    return (uint16_t)(src[0] | src[1] << 8);
+}
+
+/* Bytes of 2 * n codes: the first n in the low nibbles, the others in the high ones. */
+static inline void unpack_nibbles(const uint8_t *src, uint8_t *codes, int n) {
+    for (int i = 0; i < n; i++) {
+        codes[i] = src[i] & 15;
+        codes[n + i] = src[i] >> 4;
+    }
+}
+
+/* The 256 2-bit codes that Q2_K, Q3_K and Q6_K have in 64 bytes. */
+static void unpack_pairs(const uint8_t *src, uint8_t *codes) {
+    for (int h = 0; h < 2; h++)
+        for (int j = 0; j < 4; j++)
+            for (int i = 0; i < 32; i++)
+                codes[128 * h + 32 * j + i] = (src[32 * h + i] >> 2 * j) & 3;
+}
+
+/* Adds to 256 codes the bit of value 1 << shift that Q3_K and Q5_K keep apart in 32 bytes. */
+static void add_high_bits(const uint8_t *src, uint8_t *codes, int shift) {
+    for (int j = 0; j < 8; j++)
+        for (int i = 0; i < 32; i++)
+            codes[32 * j + i] |= (uint8_t)(((src[i] >> j) & 1) << shift);
+}
+
+/* The same for Q5_0 and Q5_1, in 32 bits. */
+static void add_fifth_bits(const uint8_t *src, uint8_t *codes) {
+    for (int j = 0; j < 4; j++)
+        for (int i = 0; i < 8; i++)
+            codes[8 * j + i] |= (uint8_t)(((src[j] >> i) & 1) << 4);
+}
+
+static void set_ones(struct quant_block *out) {
+    out->scales[0] = 1;
+    out->mins[0] = 1;
+}
+
+/* Q4_0, IQ4_NL */
+static void unpack_q4_0(const uint8_t *src, struct quant_block *out) {
+    out->d = load_u16(src);
+    set_ones(out);
+    unpack_nibbles(src + 2, out->codes, 16);
+}
+
+static void unpack_q4_1(const uint8_t *src, struct quant_block *out) {
+    out->d = load_u16(src);
+    out->m = load_u16(src + 2);
+    set_ones(out);
+    unpack_nibbles(src + 4, out->codes, 16);
+}
+
+static void unpack_q5_0(const uint8_t *src, struct quant_block *out) {
+    out->d = load_u16(src);
+    set_ones(out);
+    unpack_nibbles(src + 6, out->codes, 16);
+    add_fifth_bits(src + 2, out->codes);
+}
+
+static void unpack_q5_1(const uint8_t *src, struct quant_block *out) {
+    out->d = load_u16(src);
+    out->m = load_u16(src + 2);
+    set_ones(out);
+    unpack_nibbles(src + 8, out->codes, 16);
+    add_fifth_bits(src + 4, out->codes);
+}
+
+/* Signed codes become unsigned ones with a zero point of 128. */
+static void unpack_q8_0(const uint8_t *src, struct quant_block *out) {
+    out->d = load_u16(src);
+    set_ones(out);
+    for (int i = 0; i < 32; i++)
+        out->codes[i] = src[2 + i] ^ 0x80;
+}
+
+static void unpack_q2_k(const uint8_t *src, struct quant_block *out) {
+    for (int g = 0; g < 16; g++) {
+        out->scales[g] = (int8_t)(src[g] & 15);
+        out->mins[g] = src[g] >> 4;
+    }
+    unpack_pairs(src + 16, out->codes);
+    out->d = load_u16(src + 80);
+    out->m = load_u16(src + 82) ^ F16_SIGN;
+}
+
+static void unpack_q3_k(const uint8_t *src, struct quant_block *out) {
+    const uint8_t *scales = src + 96;
+    unpack_pairs(src + 32, out->codes);
+    add_high_bits(src, out->codes, 2);
+    for (int g = 0; g < 16; g++) {
+        int low = (scales[g % 8] >> (g < 8 ? 0 : 4)) & 15;
+        int high = (scales[8 + g % 4] >> 2 * (g / 4)) & 3;
+        out->scales[g] = (int8_t)((low | high << 4) - 32);
+    }
+    out->d = load_u16(src + 108);
+}
+
+/* What Q4_K and Q5_K begin with. */
+static void unpack_k_header(const uint8_t *src, struct quant_block *out) {
+    const uint8_t *packed = src + 4;
+    out->d = load_u16(src);
+    out->m = load_u16(src + 2) ^ F16_SIGN;
+    for (int g = 0; g < 4; g++) {
+        out->scales[g] = (int8_t)(packed[g] & 63);
+        out->mins[g] = packed[g + 4] & 63;
+        out->scales[g + 4] = (int8_t)((packed[g + 8] & 15) | (packed[g] >> 6) << 4);
+        out->mins[g + 4] = (uint8_t)(packed[g + 8] >> 4 | (packed[g + 4] >> 6) << 4);
+    }
+}
+
+static void unpack_q4_k(const uint8_t *src, struct quant_block *out) {
+    unpack_k_header(src, out);
+    for (int p = 0; p < 4; p++)
+        unpack_nibbles(src + 16 + 32 * p, out->codes + 64 * p, 32);
+}
+
+static void unpack_q5_k(const uint8_t *src, struct quant_block *out) {
+    unpack_k_header(src, out);
+    for (int p = 0; p < 4; p++)
+        unpack_nibbles(src + 48 + 32 * p, out->codes + 64 * p, 32);
+    add_high_bits(src + 16, out->codes, 4);
+}
+
+static void unpack_q6_k(const uint8_t *src, struct quant_block *out) {
+    uint8_t low[DTYPE_MAX_BLOCK_ELEMENTS];
+    unpack_pairs(src + 128, out->codes);
+    for (int h = 0; h < 2; h++)
+        unpack_nibbles(src + 64 * h, low + 128 * h, 64);
+    for (int i = 0; i < DTYPE_MAX_BLOCK_ELEMENTS; i++)
+        out->codes[i] = (uint8_t)(out->codes[i] << 4 | low[i]);
+    memcpy(out->scales, src + 192, 16);
+    out->d = load_u16(src + 208);
+}
+
+typedef void unpack_function(const uint8_t *src, struct quant_block *out);
+
+static unpack_function *const unpack_functions[DTYPE_COUNT] = {
+    [DTYPE_Q4_0] = unpack_q4_0, [DTYPE_Q4_1] = unpack_q4_1, [DTYPE_Q8_0] = unpack_q8_0,
+    [DTYPE_Q5_0] = unpack_q5_0, [DTYPE_Q5_1] = unpack_q5_1, [DTYPE_IQ4_NL] = unpack_q4_0,
+    [DTYPE_Q2_K] = unpack_q2_k, [DTYPE_Q3_K] = unpack_q3_k, [DTYPE_Q4_K] = unpack_q4_k,
+    [DTYPE_Q5_K] = unpack_q5_k, [DTYPE_Q6_K] = unpack_q6_k,
+};
+
+void quant_block_unpack(enum dtype dtype, const uint8_t *src, struct quant_block *out) {
+    CHECK((unsigned)dtype < DTYPE_COUNT && unpack_functions[dtype] != NULL);
+    unpack_functions[dtype](src, out);
+}
+
+static void levels_to_f32(const uint8_t *codes, float d, float *out, int n) {
+    for (int i = 0; i < n; i++)
+        out[i] = d * (float)quant_levels[codes[i]];
+}
+
+/* 16 elements, the smallest group. Without a minimum nothing is added: the sign of a zero stays. */
+static void group_to_f32(const uint8_t *codes, int zero, float d, float *out) {
+    for (int i = 0; i < 16; i++)
+        out[i] = d * (float)(codes[i] - zero);
+}
+
+static void add_min(float m, float *out) {
+    for (int i = 0; i < 16; i++)
+        out[i] += m;
+}
+
+void quant_block_to_f32(enum dtype dtype, const struct quant_block *block, float *out) {
+    CHECK((unsigned)dtype < DTYPE_COUNT && quant_forms[dtype].block_elements > 0);
+    const struct quant_form *form = &quant_forms[dtype];
+    float d = f16_to_f32(block->d);
+    if (form->has_levels) {
+        levels_to_f32(block->codes, d, out, form->block_elements);
+        return;
+    }
+    for (int i = 0; i < form->block_elements; i += 16) {
+        int g = i / form->group_elements;
+        group_to_f32(block->codes + i, form->zero, d * (float)block->scales[g], out + i);
+        if (form->has_min)
+            add_min(f16_to_f32(block->m) * (float)block->mins[g], out + i);
+    }
+}
