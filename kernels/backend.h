@@ -43,7 +43,8 @@ struct matrix;
 struct matrix_part {
     enum dtype dtype;
     int32_t rows;
-    const void *data;  /* host memory; read during matrix_create only */
+    const void *data;  /* host memory, read during matrix_create only; NULL: matrix_fill brings the
+                          rows, all of them before the matrix is used */
     const float *bias; /* [rows] host memory, read during matrix_create only; NULL: none. `linear`
                           adds it to every row of its result; `embed` does not */
 };
@@ -88,13 +89,27 @@ struct step_inputs {
     const int32_t *block_tables; /* [S][max_blocks_per_seq] */
 };
 
-struct rmsnorm_args {
-    const void *x;       /* [num_rows, width] */
-    const float *weight; /* [width] device memory */
-    void *out;           /* [num_rows, width]; may equal x */
+struct embed_args {
+    const struct matrix *table; /* [vocab, width] */
+    void *out;                  /* [T, width] = scale * row of each token */
+    float scale;
+};
+
+/* Each of num_rows * num_groups groups of `width` elements is normalised on its own: divided by the
+ * root of its mean square plus epsilon, and multiplied by the weight. Group g of row r starts at
+ * x + r * row_stride + g * width, and its result likewise in out. One group of row_stride elements
+ * is a plain norm; the heads of q within rows of qkv are a norm per head. */
+struct norm_args {
+    const void *x;
+    const float *weight; /* [width] device memory, the same for every group */
+    void *out;           /* may equal x */
     int32_t num_rows;
+    int32_t row_stride; /* elements, of x and of out; >= num_groups * width */
+    int32_t num_groups;
     int32_t width;
     float epsilon;
+    bool center;     /* subtract the group's mean first (LayerNorm without bias) */
+    bool accumulate; /* out += the result (a residual after a post-norm); out is not x then */
 };
 
 struct linear_args {
@@ -102,16 +117,17 @@ struct linear_args {
     const struct matrix *weight; /* [rows, cols] */
     void *out;                   /* [num_rows, rows]; float when float_out, else activation_dtype */
     int32_t num_rows;
-    bool accumulate; /* out += x W^T (the residual) instead of out = x W^T */
+    float scale;     /* out = scale * (x W^T) + bias; 1 changes no bit */
+    bool accumulate; /* out += that (the residual) */
     bool float_out;  /* the head: logits in float */
 };
 
 /* Rotates q in place and k on its way into the cache; stores k and v in the step's slots.
  * A row of qkv is [q heads | k heads | v heads] x head_dim. */
 struct rope_store_args {
-    void *qkv; /* [T, (num_q_heads + 2 * num_kv_heads) * head_dim] */
-    const float
-        *rope_table; /* [max positions][rotary_dim]: cos of the rotary_dim/2 pairs, then sin */
+    void *qkv;               /* [T, (num_q_heads + 2 * num_kv_heads) * head_dim] */
+    const float *rope_table; /* [max positions][rotary_dim]: cos of the rotary_dim/2 pairs, then
+                                sin; NULL: nothing rotates, k and v are stored as they are */
     struct kv_cache *cache;
     int32_t layer;
     int32_t num_q_heads;
@@ -134,15 +150,24 @@ struct attention_args {
     float soft_cap; /* > 0: a scaled score x becomes soft_cap * tanh(x / soft_cap); 0: no cap */
 };
 
-/* gelu_tanh(x) = x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), (Hendrycks, Gimpel,
- * "Gaussian Error Linear Units", 2016); silu(x) = x / (1 + exp(-x)). */
+/* silu(x) = x / (1 + exp(-x)); gelu_tanh(x) = x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))
+ * (Hendrycks, Gimpel, "Gaussian Error Linear Units", 2016). */
 enum activation { ACTIVATION_SILU, ACTIVATION_GELU_TANH };
 
-struct silu_mul_args {
+struct act_mul_args {
     const void *gate_up; /* [num_rows, 2 * width]: gate, then up */
-    void *out;           /* [num_rows, width] = silu(gate) * up */
+    void *out;           /* [num_rows, width] = activation(gate) * up */
     int32_t num_rows;
     int32_t width;
+    enum activation activation;
+};
+
+/* x = cap * tanh(x / cap), in place. */
+struct soft_cap_args {
+    float *x; /* [num_rows, width] device memory: logits */
+    int32_t num_rows;
+    int32_t width;
+    float cap; /* > 0 */
 };
 
 struct gather_rows_args {
@@ -206,15 +231,22 @@ struct backend_ops {
      * ERROR_MODEL. */
     int (*matrix_create)(struct backend *b, const struct matrix_part *parts, int num_parts,
                          int32_t cols, struct matrix **out, struct error *err);
+    /* Rows first_row to first_row + num_rows - 1 of a part created without data, as the file stores
+     * them; rows are counted over all parts, and each is brought once, in any order. `data` is host
+     * memory, read during the call only. ERROR_MODEL for a value that the device's type cannot
+     * hold, ERROR_DEVICE, ERROR_MEMORY. */
+    int (*matrix_fill)(struct backend *b, struct matrix *matrix, int32_t first_row,
+                       int32_t num_rows, const void *data, struct error *err);
     void (*matrix_destroy)(struct backend *b, struct matrix *matrix); /* accepts NULL */
 
     void (*step_begin)(struct backend *b, const struct step_inputs *inputs);
-    void (*embed)(struct backend *b, const struct matrix *table, void *out); /* out [T, cols] */
-    void (*rmsnorm)(struct backend *b, const struct rmsnorm_args *args);
+    void (*embed)(struct backend *b, const struct embed_args *args);
+    void (*norm)(struct backend *b, const struct norm_args *args);
     void (*linear)(struct backend *b, const struct linear_args *args);
     void (*rope_store_kv)(struct backend *b, const struct rope_store_args *args);
     void (*paged_attention)(struct backend *b, const struct attention_args *args);
-    void (*silu_mul)(struct backend *b, const struct silu_mul_args *args);
+    void (*act_mul)(struct backend *b, const struct act_mul_args *args);
+    void (*soft_cap)(struct backend *b, const struct soft_cap_args *args);
     void (*gather_rows)(struct backend *b, const struct gather_rows_args *args);
     void (*sample)(struct backend *b, const struct sample_args *args);
     void (*copy_blocks)(struct backend *b, const struct copy_blocks_args *args);

@@ -1,5 +1,7 @@
 #include "kernels/matrix_part.h"
 
+#include "config/check.h"
+
 int matrix_part_check(const struct matrix_part *part, int32_t cols, struct error *err) {
     if ((unsigned)part->dtype >= DTYPE_COUNT)
         return error_set(err, ERROR_MODEL, "matrix of unknown element type %d", (int)part->dtype);
@@ -17,4 +19,16 @@ bool matrix_part_any_biased(const struct matrix_part *parts, int num_parts) {
         if (parts[i].bias != NULL)
             return true;
     return false;
+}
+
+const struct matrix_part *matrix_part_of_rows(const struct matrix_part *parts, int num_parts,
+                                              int32_t first_row, int32_t num_rows) {
+    int64_t first = first_row;
+    CHECK(first_row >= 0 && num_rows > 0);
+    for (int i = 0; i < num_parts; first -= parts[i++].rows)
+        if (first < parts[i].rows) {
+            CHECK(first + num_rows <= parts[i].rows);
+            return &parts[i];
+        }
+    CHECK(!"rows past the end of a matrix");
 }

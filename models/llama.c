@@ -125,12 +125,14 @@ size_t llama_workspace_bytes(const struct llama *llama) {
 /* narrow = norm(hidden) */
 static void normalise(struct llama *llama, const struct buffer *weight, int32_t num_tokens) {
     struct backend *b = llama->backend;
-    b->ops->rmsnorm(b, &(struct rmsnorm_args){.x = llama->hidden.data,
-                                              .weight = weight->data,
-                                              .out = llama->narrow.data,
-                                              .num_rows = num_tokens,
-                                              .width = llama->config->hidden_size,
-                                              .epsilon = llama->config->norm_eps});
+    b->ops->norm(b, &(struct norm_args){.x = llama->hidden.data,
+                                        .weight = weight->data,
+                                        .out = llama->narrow.data,
+                                        .num_rows = num_tokens,
+                                        .row_stride = llama->config->hidden_size,
+                                        .num_groups = 1,
+                                        .width = llama->config->hidden_size,
+                                        .epsilon = llama->config->norm_eps});
 }
 
 /* wide = narrow W^T */
@@ -139,7 +141,8 @@ static void project_wide(struct llama *llama, const struct matrix *weight, int32
     b->ops->linear(b, &(struct linear_args){.x = llama->narrow.data,
                                             .weight = weight,
                                             .out = llama->wide.data,
-                                            .num_rows = num_tokens});
+                                            .num_rows = num_tokens,
+                                            .scale = 1.0F});
 }
 
 /* hidden += narrow W^T */
@@ -149,6 +152,7 @@ static void add_to_hidden(struct llama *llama, const struct matrix *weight, int3
                                             .weight = weight,
                                             .out = llama->hidden.data,
                                             .num_rows = num_tokens,
+                                            .scale = 1.0F,
                                             .accumulate = true});
 }
 
@@ -182,10 +186,11 @@ static void ffn_block(struct llama *llama, int32_t layer, int32_t num_tokens) {
     const struct layer_weights *w = &llama->weights->layers[layer];
     normalise(llama, &w->ffn_norm, num_tokens);
     project_wide(llama, w->gate_up, num_tokens);
-    b->ops->silu_mul(b, &(struct silu_mul_args){.gate_up = llama->wide.data,
-                                                .out = llama->narrow.data,
-                                                .num_rows = num_tokens,
-                                                .width = llama->config->intermediate_size});
+    b->ops->act_mul(b, &(struct act_mul_args){.gate_up = llama->wide.data,
+                                              .out = llama->narrow.data,
+                                              .num_rows = num_tokens,
+                                              .width = llama->config->intermediate_size,
+                                              .activation = ACTIVATION_SILU});
     add_to_hidden(llama, w->down, num_tokens);
 }
 
@@ -199,16 +204,19 @@ static void sample_chunk(struct llama *llama, const struct batch *batch, int32_t
                                                       .out = llama->head_rows.data,
                                                       .num_rows = count,
                                                       .width = config->hidden_size});
-    b->ops->rmsnorm(b, &(struct rmsnorm_args){.x = llama->head_rows.data,
-                                              .weight = llama->weights->output_norm.data,
-                                              .out = llama->head_rows.data,
-                                              .num_rows = count,
-                                              .width = config->hidden_size,
-                                              .epsilon = config->norm_eps});
+    b->ops->norm(b, &(struct norm_args){.x = llama->head_rows.data,
+                                        .weight = llama->weights->output_norm.data,
+                                        .out = llama->head_rows.data,
+                                        .num_rows = count,
+                                        .row_stride = config->hidden_size,
+                                        .num_groups = 1,
+                                        .width = config->hidden_size,
+                                        .epsilon = config->norm_eps});
     b->ops->linear(b, &(struct linear_args){.x = llama->head_rows.data,
                                             .weight = llama->weights->head,
                                             .out = llama->logits.data,
                                             .num_rows = count,
+                                            .scale = 1.0F,
                                             .float_out = true});
     b->ops->sample(b, &(struct sample_args){.logits = llama->logits.data,
                                             .num_rows = count,
@@ -225,7 +233,9 @@ int llama_forward(struct llama *llama, struct kv_cache *cache, const struct batc
     int32_t num_tokens = batch->inputs.num_tokens;
     CHECK(num_tokens > 0 && num_tokens <= llama->limits.max_step_tokens);
     b->ops->step_begin(b, &batch->inputs);
-    b->ops->embed(b, llama->weights->embedding, llama->hidden.data);
+    b->ops->embed(b, &(struct embed_args){.table = llama->weights->embedding,
+                                          .out = llama->hidden.data,
+                                          .scale = 1.0F});
     for (int32_t layer = 0; layer < llama->config->num_layers; layer++) {
         attention_block(llama, cache, layer, num_tokens);
         ffn_block(llama, layer, num_tokens);

@@ -12,7 +12,7 @@ import time
 from gpu_results import FAILED, NOT_RUN, PASSED
 from gpu_stages import ATTENTION_ONLY, MODELS
 
-COPYING = {"rmsnorm", "silu_mul", "rope_store_kv", "copy_blocks"}  # as much written as read, about
+COPYING = {"norm", "act_mul", "rope_store_kv", "copy_blocks"}  # as much written as read, about
 OFF_CARD = {"swap_out", "swap_in"}  # bound by the way to the host, whose limit is not measured
 
 # What is aimed at: (what, item, op, shape, kind, floor, stretch). The floors are what good systems were

@@ -32,17 +32,20 @@ int cpu_gemm_scratch_create(struct cpu_backend *b, struct error *err);
 void cpu_gemm_scratch_destroy(struct cpu_backend *b);
 int cpu_matrix_create(struct backend *b, const struct matrix_part *parts, int num_parts,
                       int32_t cols, struct matrix **out, struct error *err);
+int cpu_matrix_fill(struct backend *b, struct matrix *matrix, int32_t first_row, int32_t num_rows,
+                    const void *data, struct error *err);
 void cpu_matrix_destroy(struct backend *b, struct matrix *matrix);
-void cpu_embed(struct backend *b, const struct matrix *table, void *out);
+void cpu_embed(struct backend *b, const struct embed_args *args);
 void cpu_linear(struct backend *b, const struct linear_args *args);
 
 /* cpu_ops.c, cpu_attention.c, cpu_sample.c */
 int cpu_op_scratch_create(struct cpu_backend *b, struct error *err);
 void cpu_op_scratch_destroy(struct cpu_backend *b);
-void cpu_rmsnorm(struct backend *b, const struct rmsnorm_args *args);
+void cpu_norm(struct backend *b, const struct norm_args *args);
 void cpu_rope_store_kv(struct backend *b, const struct rope_store_args *args);
 void cpu_paged_attention(struct backend *b, const struct attention_args *args);
-void cpu_silu_mul(struct backend *b, const struct silu_mul_args *args);
+void cpu_act_mul(struct backend *b, const struct act_mul_args *args);
+void cpu_soft_cap(struct backend *b, const struct soft_cap_args *args);
 void cpu_gather_rows(struct backend *b, const struct gather_rows_args *args);
 void cpu_sample(struct backend *b, const struct sample_args *args);
 

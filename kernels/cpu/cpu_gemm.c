@@ -73,6 +73,7 @@ struct linear_job {
     const float *x; /* this chunk's rows */
     float *out;
     int32_t num_rows;
+    float scale;
     bool accumulate;
     struct gemm_block *quantised; /* NULL when the matrix has no such part */
     float *plain;
@@ -132,6 +133,7 @@ static void multiply_segment(const struct linear_job *job, const struct matrix_s
         .out_stride = (size_t)job->matrix->rows,
         .bias = job->matrix->bias == NULL ? NULL
                                           : job->matrix->bias + segment->first_row + first_column,
+        .scale = job->scale,
         .accumulate = job->accumulate,
     };
     job->kernels->multiply[segment->dtype](&product);
@@ -181,7 +183,8 @@ static void run_chunk(struct cpu_backend *b, struct linear_job *job) {
 void cpu_linear(struct backend *base, const struct linear_args *args) {
     struct cpu_backend *b = (struct cpu_backend *)base;
     const struct matrix *matrix = args->weight;
-    struct linear_job job = {.kernels = b->gemm, .matrix = matrix, .accumulate = args->accumulate};
+    struct linear_job job = {
+        .kernels = b->gemm, .matrix = matrix, .scale = args->scale, .accumulate = args->accumulate};
     for (int i = 0; i < matrix->num_segments; i++) {
         if (dtype_is_quantised(matrix->segments[i].dtype))
             job.quantised = b->gemm_scratch->quantised.data;

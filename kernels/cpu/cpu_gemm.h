@@ -78,6 +78,7 @@ struct gemm_job {
     float *out;        /* element [0, first column of the panels] */
     size_t out_stride; /* floats from row to row */
     const float *bias; /* of the first column of the panels on; NULL: none */
+    float scale;       /* of the product, before the bias */
     bool accumulate;
 };
 
@@ -103,7 +104,7 @@ struct matrix_segment {
     uint8_t *panels; /* aligned to 64 bytes */
 };
 
-/* Never changed after creation. */
+/* Never changed once its rows are filled in. */
 struct matrix {
     int32_t rows;
     int32_t cols;

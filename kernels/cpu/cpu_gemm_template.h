@@ -54,7 +54,7 @@ static ALWAYS_INLINE void store_tile(const struct gemm_job *job, int32_t strip, 
         UNROLL
         for (int r = 0; r < num_rows; r++) {
             float *out = job->out + (size_t)(row + r) * job->out_stride + column;
-            vfloat sum = sums[r * num_strips + s];
+            vfloat sum = vfloat_mul(sums[r * num_strips + s], vfloat_set1(job->scale));
             if (job->bias != NULL)
                 sum = vfloat_add(vfloat_load_part(job->bias + column, n), sum);
             if (job->accumulate)

@@ -120,23 +120,28 @@ static void embed_plain(const struct matrix_segment *segment, const uint8_t *pan
                      out + k, 1);
 }
 
+/* Rows first_row..last_row-1 of a segment, which may begin and end within a panel. */
 struct pack_job {
     const struct matrix_segment *segment;
-    const uint8_t *data;
+    int64_t first_row, last_row;
+    const uint8_t *data; /* of first_row */
     size_t cols;
 };
 
+/* Panels are counted from the one that first_row is in. */
 static void pack_panels(void *context, int64_t begin, int64_t end, int worker) {
     const struct pack_job *job = context;
     const struct matrix_segment *segment = job->segment;
     size_t row_bytes = dtype_row_bytes(segment->dtype, job->cols);
-    int64_t last_row = end * GEMM_PANEL_COLUMNS;
-    if (last_row > segment->num_rows)
-        last_row = segment->num_rows;
-    for (int64_t row = begin * GEMM_PANEL_COLUMNS; row < last_row; row++) {
+    int64_t first_panel = job->first_row / GEMM_PANEL_COLUMNS;
+    int64_t row = (first_panel + begin) * GEMM_PANEL_COLUMNS;
+    int64_t last_row = (first_panel + end) * GEMM_PANEL_COLUMNS;
+    row = row > job->first_row ? row : job->first_row;
+    last_row = last_row < job->last_row ? last_row : job->last_row;
+    for (; row < last_row; row++) {
         uint8_t *panel =
             segment->panels + (size_t)(row / GEMM_PANEL_COLUMNS) * segment->panel_bytes;
-        const uint8_t *src = job->data + (size_t)row * row_bytes;
+        const uint8_t *src = job->data + (size_t)(row - job->first_row) * row_bytes;
         size_t column = (size_t)row % GEMM_PANEL_COLUMNS;
         if (dtype_is_quantised(segment->dtype))
             pack_quantised_column(segment->dtype, src, job->cols / GEMM_BLOCK, panel, column);
@@ -200,7 +205,38 @@ static void fill_bias(const struct matrix *matrix, const struct matrix_part *par
     }
 }
 
-static int matrix_fill(struct cpu_backend *b, struct matrix *matrix,
+static const struct matrix_segment *segment_of(const struct matrix *matrix, int32_t row) {
+    const struct matrix_segment *segment = matrix->segments;
+    while (row >= segment->first_row + segment->num_rows)
+        segment++;
+    return segment;
+}
+
+int cpu_matrix_fill(struct backend *b, struct matrix *matrix, int32_t first_row, int32_t num_rows,
+                    const void *data, struct error *err) {
+    CHECK(num_rows > 0 && first_row >= 0 && first_row < matrix->rows);
+    const struct matrix_segment *segment = segment_of(matrix, first_row);
+    int64_t first = first_row - segment->first_row, last = first + num_rows;
+    CHECK(last <= segment->num_rows);
+    struct pack_job job = {segment, first, last, data, (size_t)matrix->cols};
+    int64_t num_panels = (last - 1) / GEMM_PANEL_COLUMNS - first / GEMM_PANEL_COLUMNS + 1;
+    thread_pool_for(((struct cpu_backend *)b)->pool, num_panels, PACK_PORTION_PANELS, pack_panels,
+                    &job);
+    return 0;
+}
+
+static int fill_segments(struct cpu_backend *b, struct matrix *matrix,
+                         const struct matrix_part *parts, struct error *err) {
+    for (int i = 0; i < matrix->num_segments; i++)
+        if (parts[i].data != NULL &&
+            cpu_matrix_fill(&b->base, matrix, matrix->segments[i].first_row, parts[i].rows,
+                            parts[i].data, err) != 0)
+            return -1;
+    return 0;
+}
+
+/* Memory for all segments, and what is known of them. */
+static int matrix_init(struct cpu_backend *b, struct matrix *matrix,
                        const struct matrix_part *parts, struct error *err) {
     size_t bytes = 0;
     if (plan_segments(b->gemm, matrix, parts, &bytes, err) != 0)
@@ -219,8 +255,6 @@ static int matrix_fill(struct cpu_backend *b, struct matrix *matrix,
         struct matrix_segment *segment = &matrix->segments[i];
         segment->panels = next;
         next += (size_t)segment->num_panels * segment->panel_bytes;
-        struct pack_job job = {segment, parts[i].data, (size_t)matrix->cols};
-        thread_pool_for(b->pool, segment->num_panels, PACK_PORTION_PANELS, pack_panels, &job);
     }
     if (biased) {
         matrix->bias = (float *)(void *)next;
@@ -238,7 +272,8 @@ int cpu_matrix_create(struct backend *base, const struct matrix_part *parts, int
         return error_set(err, ERROR_MEMORY, "out of memory for a matrix of %d parts", num_parts);
     matrix->cols = cols;
     matrix->num_segments = num_parts;
-    if (matrix_fill((struct cpu_backend *)base, matrix, parts, err) != 0) {
+    struct cpu_backend *b = (struct cpu_backend *)base;
+    if (matrix_init(b, matrix, parts, err) != 0 || fill_segments(b, matrix, parts, err) != 0) {
         cpu_matrix_destroy(base, matrix);
         return -1;
     }
@@ -251,13 +286,6 @@ void cpu_matrix_destroy(struct backend *b, struct matrix *matrix) {
         return;
     cpu_arena_free(&((struct cpu_backend *)b)->weights, &matrix->memory);
     free(matrix);
-}
-
-static const struct matrix_segment *segment_of(const struct matrix *matrix, int32_t row) {
-    const struct matrix_segment *segment = matrix->segments;
-    while (row >= segment->first_row + segment->num_rows)
-        segment++;
-    return segment;
 }
 
 static void embed_row(const struct matrix *matrix, int32_t row, float *out) {
@@ -275,16 +303,22 @@ struct embed_job {
     const struct matrix *table;
     const int32_t *token_ids;
     float *out;
+    float scale;
 };
 
 static void embed_tokens(void *context, int64_t begin, int64_t end, int worker) {
     const struct embed_job *job = context;
-    for (int64_t t = begin; t < end; t++)
-        embed_row(job->table, job->token_ids[t], job->out + (size_t)t * (size_t)job->table->cols);
+    size_t cols = (size_t)job->table->cols;
+    for (int64_t t = begin; t < end; t++) {
+        float *out = job->out + (size_t)t * cols;
+        embed_row(job->table, job->token_ids[t], out);
+        for (size_t i = 0; i < cols; i++)
+            out[i] *= job->scale;
+    }
 }
 
-void cpu_embed(struct backend *base, const struct matrix *table, void *out) {
+void cpu_embed(struct backend *base, const struct embed_args *args) {
     struct cpu_backend *b = (struct cpu_backend *)base;
-    struct embed_job job = {table, b->step.token_ids, out};
+    struct embed_job job = {args->table, b->step.token_ids, args->out, args->scale};
     thread_pool_for(b->pool, b->step.num_tokens, EMBED_PORTION_TOKENS, embed_tokens, &job);
 }

@@ -11,7 +11,8 @@
 
 /* Floats that make a piece; a few microseconds of work each. */
 #define NORM_PIECE 16384
-#define SILU_PIECE 8192
+#define ACT_PIECE 8192
+#define CAP_PIECE 8192
 #define COPY_PIECE 65536
 #define ROPE_PIECE 8192
 
@@ -30,31 +31,44 @@ static void for_rows(struct backend *base, const void *args, int64_t num_rows, i
     thread_pool_for(b->pool, num_rows, piece_floats / row_floats + 1, body, &call);
 }
 
-static void rmsnorm_rows(void *context, int64_t begin, int64_t end, int worker) {
+static void norm_rows(void *context, int64_t begin, int64_t end, int worker) {
     const struct op_call *call = context;
-    const struct rmsnorm_args *args = call->args;
+    const struct norm_args *args = call->args;
     for (int64_t r = begin; r < end; r++)
-        call->backend->op->rmsnorm((const float *)args->x + r * args->width, args->weight,
-                                   (float *)args->out + r * args->width, args->width,
-                                   args->epsilon);
+        for (int64_t g = 0; g < args->num_groups; g++) {
+            int64_t at = r * args->row_stride + g * args->width;
+            call->backend->op->norm(args, (const float *)args->x + at, (float *)args->out + at);
+        }
 }
 
-void cpu_rmsnorm(struct backend *b, const struct rmsnorm_args *args) {
-    for_rows(b, args, args->num_rows, args->width, NORM_PIECE, rmsnorm_rows);
+void cpu_norm(struct backend *b, const struct norm_args *args) {
+    for_rows(b, args, args->num_rows, (int64_t)args->num_groups * args->width, NORM_PIECE,
+             norm_rows);
 }
 
-static void silu_mul_rows(void *context, int64_t begin, int64_t end, int worker) {
+static void act_mul_rows(void *context, int64_t begin, int64_t end, int worker) {
     const struct op_call *call = context;
-    const struct silu_mul_args *args = call->args;
+    const struct act_mul_args *args = call->args;
     for (int64_t r = begin; r < end; r++) {
         const float *gate = (const float *)args->gate_up + r * 2 * args->width;
-        call->backend->op->silu_mul(gate, gate + args->width, (float *)args->out + r * args->width,
-                                    args->width);
+        call->backend->op->act_mul(args->activation, gate, gate + args->width,
+                                   (float *)args->out + r * args->width, args->width);
     }
 }
 
-void cpu_silu_mul(struct backend *b, const struct silu_mul_args *args) {
-    for_rows(b, args, args->num_rows, args->width, SILU_PIECE, silu_mul_rows);
+void cpu_act_mul(struct backend *b, const struct act_mul_args *args) {
+    for_rows(b, args, args->num_rows, args->width, ACT_PIECE, act_mul_rows);
+}
+
+/* By elements: a row of logits alone is worth several threads. */
+static void soft_cap_elements(void *context, int64_t begin, int64_t end, int worker) {
+    const struct op_call *call = context;
+    const struct soft_cap_args *args = call->args;
+    call->backend->op->soft_cap(args->x + begin, end - begin, args->cap);
+}
+
+void cpu_soft_cap(struct backend *b, const struct soft_cap_args *args) {
+    for_rows(b, args, (int64_t)args->num_rows * args->width, 1, CAP_PIECE, soft_cap_elements);
 }
 
 static void gather(void *context, int64_t begin, int64_t end, int worker) {
@@ -99,6 +113,15 @@ static void store_token(const struct cpu_op_kernels *op, const struct rope_store
     }
 }
 
+static void rotate_heads(const struct cpu_op_kernels *op, const struct rope_store_args *args,
+                         float *heads, int64_t num_heads, int32_t position) {
+    const float *cosines = args->rope_table + (int64_t)position * args->rotary_dim;
+    int32_t num_pairs = args->rotary_dim / 2;
+    for (int64_t h = 0; h < num_heads; h++)
+        (args->interleaved ? op->rotate_pairs : op->rotate_halves)(
+            heads + h * args->cache->layout.head_dim, cosines, cosines + num_pairs, num_pairs);
+}
+
 static void rope_store_tokens(void *context, int64_t begin, int64_t end, int worker) {
     const struct op_call *call = context;
     const struct rope_store_args *args = call->args;
@@ -107,15 +130,12 @@ static void rope_store_tokens(void *context, int64_t begin, int64_t end, int wor
     const struct kv_layout *l = &args->cache->layout;
     int64_t num_rotated = args->num_q_heads + l->num_kv_heads;
     int64_t row_floats = (num_rotated + l->num_kv_heads) * l->head_dim;
-    int32_t num_pairs = args->rotary_dim / 2;
     for (int64_t t = begin; t < end; t++) {
         float *q = (float *)args->qkv + t * row_floats;
         float *k = q + (int64_t)args->num_q_heads * l->head_dim;
         float *v = k + (int64_t)l->num_kv_heads * l->head_dim;
-        const float *cosines = args->rope_table + (int64_t)step->positions[t] * args->rotary_dim;
-        for (int64_t h = 0; h < num_rotated; h++)
-            (args->interleaved ? op->rotate_pairs : op->rotate_halves)(
-                q + h * l->head_dim, cosines, cosines + num_pairs, num_pairs);
+        if (args->rope_table != NULL)
+            rotate_heads(op, args, q, num_rotated, step->positions[t]);
         store_token(op, args, k, v, step->slot_mapping[t]);
     }
 }

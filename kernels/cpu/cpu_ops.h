@@ -9,7 +9,7 @@
 #ifndef QUIRE_KERNELS_CPU_CPU_OPS_H
 #define QUIRE_KERNELS_CPU_CPU_OPS_H
 
-#include "kernels/dtype.h"
+#include "kernels/backend.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -68,9 +68,12 @@ struct sample_scale {
 };
 
 struct cpu_op_kernels {
+    /* One group of args->x, and its place in args->out. */
+    void (*norm)(const struct norm_args *args, const float *x, float *out);
     /* One row. */
-    void (*rmsnorm)(const float *x, const float *weight, float *out, int32_t width, float epsilon);
-    void (*silu_mul)(const float *gate, const float *up, float *out, int32_t n);
+    void (*act_mul)(enum activation activation, const float *gate, const float *up, float *out,
+                    int32_t n);
+    void (*soft_cap)(float *x, int64_t n, float cap);
     /* Rotates the pairs of one head, num_pairs of them. */
     void (*rotate_pairs)(float *head, const float *cosines, const float *sines, int32_t num_pairs);
     void (*rotate_halves)(float *head, const float *cosines, const float *sines, int32_t num_pairs);

@@ -21,39 +21,114 @@ SIMD_INLINE void store_tail(float *p, struct vf a, int32_t n) {
     memcpy(p, padded, (size_t)n * sizeof(float));
 }
 
-static void rmsnorm(const float *x, const float *weight, float *out, int32_t width, float epsilon) {
-    struct vf sum0 = vf_set1(0), sum1 = vf_set1(0);
+SIMD_INLINE float mean_of(const float *x, int32_t width) {
+    struct vf sum = vf_set1(0);
     int32_t i = 0;
+    for (; i + 16 <= width; i += 16)
+        sum = vf_add(sum, vf_load(x + i));
+    if (i < width)
+        sum = vf_add(sum, load_tail(x + i, width - i));
+    return vf_reduce_add(sum) / (float)width;
+}
+
+/* The first n elements at p less the mean, zeros above. */
+SIMD_INLINE struct vf load_centered(const float *p, int32_t n, bool center, struct vf mean) {
+    struct vf a = n >= 16 ? vf_load(p) : load_tail(p, n);
+    if (!center)
+        return a;
+    return vf_first(n, vf_sub(a, mean), vf_set1(0));
+}
+
+/* Written for constant `center` and `accumulate`. */
+SIMD_INLINE void norm_group(const struct norm_args *args, const float *x, float *out, bool center,
+                            bool accumulate) {
+    const float *weight = args->weight;
+    int32_t width = args->width, i = 0;
+    float mean = center ? mean_of(x, width) : 0;
+    struct vf means = vf_set1(mean), sum0 = vf_set1(0), sum1 = vf_set1(0);
     for (; i + 32 <= width; i += 32) {
-        struct vf a = vf_load(x + i), b = vf_load(x + i + 16);
+        struct vf a = load_centered(x + i, 16, center, means);
+        struct vf b = load_centered(x + i + 16, 16, center, means);
         sum0 = vf_fma(a, a, sum0);
         sum1 = vf_fma(b, b, sum1);
     }
     for (; i < width; i += 16) {
-        struct vf a = i + 16 <= width ? vf_load(x + i) : load_tail(x + i, width - i);
+        struct vf a = load_centered(x + i, width - i, center, means);
         sum0 = vf_fma(a, a, sum0);
     }
-    float mean = vf_reduce_add(vf_add(sum0, sum1)) / (float)width;
-    struct vf scale = vf_set1(1 / sqrtf(mean + epsilon));
-    for (i = 0; i + 16 <= width; i += 16)
-        vf_store(out + i, vf_mul(vf_mul(vf_load(x + i), scale), vf_load(weight + i)));
-    for (float factor = 1 / sqrtf(mean + epsilon); i < width; i++)
-        out[i] = x[i] * factor * weight[i];
+    float mean_square = vf_reduce_add(vf_add(sum0, sum1)) / (float)width;
+    float factor = 1 / sqrtf(mean_square + args->epsilon);
+    struct vf scale = vf_set1(factor);
+    for (i = 0; i + 16 <= width; i += 16) {
+        struct vf a = load_centered(x + i, 16, center, means);
+        a = vf_mul(vf_mul(a, scale), vf_load(weight + i));
+        vf_store(out + i, accumulate ? vf_add(vf_load(out + i), a) : a);
+    }
+    for (; i < width; i++) {
+        float a = (center ? x[i] - mean : x[i]) * factor * weight[i];
+        out[i] = accumulate ? out[i] + a : a;
+    }
 }
 
-SIMD_INLINE struct vf silu_mul_vector(struct vf gate, struct vf up) {
-    struct vf one = vf_set1(1);
-    struct vf denominator = vf_add(one, vf_exp(vf_sub(vf_set1(0), gate)));
-    return vf_mul(vf_div(gate, denominator), up);
+static void norm(const struct norm_args *args, const float *x, float *out) {
+    if (!args->center && !args->accumulate)
+        norm_group(args, x, out, false, false);
+    else if (!args->center)
+        norm_group(args, x, out, false, true);
+    else
+        norm_group(args, x, out, true, args->accumulate);
 }
 
-static void silu_mul(const float *gate, const float *up, float *out, int32_t n) {
+SIMD_INLINE struct vf silu(struct vf x) {
+    return vf_div(x, vf_add(vf_set1(1), vf_exp(vf_sub(vf_set1(0), x))));
+}
+
+/* x/2 (1 + tanh u) = x / (1 + e^-2u), which loses nothing where tanh u is near -1. Below -10 it is
+ * less than 1e-36 and kept there, where the exponential still goes. A NaN stays one. */
+SIMD_INLINE struct vf gelu_tanh(struct vf x) {
+    x = vf_max(vf_set1(-10), x);
+    struct vf cube = vf_mul(vf_mul(x, x), x);
+    struct vf u = vf_add(x, vf_mul(cube, vf_set1(0.044715f)));
+    struct vf e = vf_exp(vf_mul(u, vf_set1(-1.5957691216f))); /* -2 sqrt(2 / pi) */
+    return vf_div(x, vf_add(vf_set1(1), e));
+}
+
+SIMD_INLINE struct vf act_mul_vector(enum activation activation, struct vf gate, struct vf up) {
+    return vf_mul(activation == ACTIVATION_SILU ? silu(gate) : gelu_tanh(gate), up);
+}
+
+SIMD_INLINE void act_mul_row(enum activation activation, const float *gate, const float *up,
+                             float *out, int32_t n) {
     int32_t i = 0;
     for (; i + 16 <= n; i += 16)
-        vf_store(out + i, silu_mul_vector(vf_load(gate + i), vf_load(up + i)));
-    if (i < n)
-        store_tail(out + i, silu_mul_vector(load_tail(gate + i, n - i), load_tail(up + i, n - i)),
-                   n - i);
+        vf_store(out + i, act_mul_vector(activation, vf_load(gate + i), vf_load(up + i)));
+    if (i < n) {
+        struct vf a = load_tail(gate + i, n - i), b = load_tail(up + i, n - i);
+        store_tail(out + i, act_mul_vector(activation, a, b), n - i);
+    }
+}
+
+static void act_mul(enum activation activation, const float *gate, const float *up, float *out,
+                    int32_t n) {
+    if (activation == ACTIVATION_SILU)
+        act_mul_row(ACTIVATION_SILU, gate, up, out, n);
+    else
+        act_mul_row(ACTIVATION_GELU_TANH, gate, up, out, n);
+}
+
+SIMD_INLINE struct vf soft_cap_vector(struct vf x, struct vf cap) {
+    return vf_mul(vf_tanh(vf_div(x, cap)), cap);
+}
+
+static void soft_cap(float *x, int64_t n, float cap) {
+    struct vf caps = vf_set1(cap);
+    int64_t i = 0;
+    for (; i + 16 <= n; i += 16)
+        vf_store(x + i, soft_cap_vector(vf_load(x + i), caps));
+    if (i < n) {
+        int32_t left = (int32_t)(n - i);
+        store_tail(x + i, soft_cap_vector(load_tail(x + i, left), caps), left);
+    }
 }
 
 SIMD_INLINE void rotate_vectors(struct vf *a, struct vf *b, const float *cosines,
@@ -117,7 +192,7 @@ static void store(enum dtype dtype, const float *src, void *dst, int32_t n) {
 /* The level's table; its file includes the attention and sampling templates too. */
 #define OP_KERNELS                                                                                 \
     {                                                                                              \
-        .rmsnorm = rmsnorm, .silu_mul = silu_mul, .rotate_pairs = rotate_pairs,                    \
+        .norm = norm, .act_mul = act_mul, .soft_cap = soft_cap, .rotate_pairs = rotate_pairs,      \
         .rotate_halves = rotate_halves, .store = store, .attend = attend,                          \
         .attention_merge = attention_merge, .max = max_logit, .find_above = find_above,            \
         .count_above = count_above, .sum_weights = sum_weights, .collect = collect,                \

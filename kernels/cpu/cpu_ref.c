@@ -4,6 +4,7 @@
 #include "config/checked.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/cpu_ref.h"
+#include "kernels/matrix_part.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -16,8 +17,10 @@
 struct matrix {
     int32_t rows;
     int32_t cols;
-    const float *bias; /* [rows], behind data */
-    float data[];      /* [rows, cols] */
+    int num_parts;
+    struct matrix_part *parts; /* without data and bias */
+    const float *bias;         /* [rows], behind data */
+    float data[];              /* [rows, cols] */
 };
 
 static void destroy(struct backend *b) {
@@ -64,81 +67,106 @@ static int synchronize(struct backend *b, struct error *err) {
     return 0;
 }
 
-static int check_part(const struct matrix_part *part, int32_t cols, struct error *err) {
-    if ((unsigned)part->dtype >= DTYPE_COUNT)
-        return error_set(err, ERROR_MODEL, "matrix of unknown element type %d", (int)part->dtype);
-    if (part->rows <= 0 || cols <= 0)
-        return error_set(err, ERROR_MODEL, "matrix of %d rows and %d columns; both must be > 0",
-                         part->rows, cols);
-    if (cols % dtype_block_elements(part->dtype) != 0)
-        return error_set(err, ERROR_MODEL, "matrix of %d columns; %s needs a multiple of %d", cols,
-                         dtype_name(part->dtype), dtype_block_elements(part->dtype));
+static void matrix_destroy(struct backend *b, struct matrix *matrix) {
+    if (matrix)
+        free(matrix->parts);
+    free(matrix);
+}
+
+/* Zeroed; NULL when memory is short. */
+static struct matrix *allocate_matrix(size_t num_rows, int32_t cols, int num_parts) {
+    struct matrix *matrix = NULL;
+    size_t bytes, bias_bytes;
+    if (checked_mul(num_rows, (size_t)cols * sizeof(float), &bytes) &&
+        checked_mul(num_rows, sizeof(float), &bias_bytes) &&
+        checked_add(bytes, bias_bytes, &bytes) && checked_add(bytes, sizeof(*matrix), &bytes))
+        matrix = calloc(1, bytes);
+    if (!matrix)
+        return NULL;
+    matrix->rows = (int32_t)num_rows;
+    matrix->cols = cols;
+    matrix->bias = matrix->data + num_rows * (size_t)cols;
+    matrix->num_parts = num_parts;
+    matrix->parts = calloc((size_t)num_parts, sizeof(*matrix->parts));
+    if (matrix->parts)
+        return matrix;
+    free(matrix);
+    return NULL;
+}
+
+static int matrix_fill(struct backend *b, struct matrix *matrix, int32_t first_row,
+                       int32_t num_rows, const void *data, struct error *err) {
+    enum dtype dtype =
+        matrix_part_of_rows(matrix->parts, matrix->num_parts, first_row, num_rows)->dtype;
+    size_t cols = (size_t)matrix->cols;
+    for (size_t r = 0; r < (size_t)num_rows; r++)
+        dtype_to_f32(dtype, (const char *)data + r * dtype_row_bytes(dtype, cols),
+                     matrix->data + ((size_t)first_row + r) * cols, cols);
     return 0;
 }
 
 static int matrix_create(struct backend *b, const struct matrix_part *parts, int num_parts,
                          int32_t cols, struct matrix **out, struct error *err) {
-    size_t num_rows = 0, bytes, bias_bytes;
+    size_t num_rows = 0;
     for (int p = 0; p < num_parts; p++) {
-        if (check_part(&parts[p], cols, err))
+        if (matrix_part_check(&parts[p], cols, err))
             return -1;
         num_rows += (size_t)parts[p].rows;
     }
     if (num_rows == 0 || num_rows > INT32_MAX)
         return error_set(err, ERROR_MODEL, "matrix of %zu rows; allowed are 1 to %d", num_rows,
                          INT32_MAX);
-    struct matrix *matrix = NULL;
-    if (checked_mul(num_rows, (size_t)cols * sizeof(float), &bytes) &&
-        checked_mul(num_rows, sizeof(float), &bias_bytes) &&
-        checked_add(bytes, bias_bytes, &bytes) && checked_add(bytes, sizeof(*matrix), &bytes))
-        matrix = calloc(1, bytes);
+    struct matrix *matrix = allocate_matrix(num_rows, cols, num_parts);
     if (!matrix)
         return error_set(err, ERROR_MEMORY, "cannot allocate a matrix of %zu x %d floats", num_rows,
                          cols);
-    matrix->rows = (int32_t)num_rows;
-    matrix->cols = cols;
-    float *dst = matrix->data, *bias = dst + num_rows * (size_t)cols;
-    matrix->bias = bias;
-    for (int p = 0; p < num_parts; p++) {
-        const char *src = parts[p].data;
-        size_t row_bytes = dtype_row_bytes(parts[p].dtype, (size_t)cols);
-        for (int32_t r = 0; r < parts[p].rows; r++, dst += cols, src += row_bytes)
-            dtype_to_f32(parts[p].dtype, src, dst, (size_t)cols);
+    float *bias = matrix->data + num_rows * (size_t)cols;
+    int32_t first_row = 0;
+    for (int p = 0; p < num_parts; first_row += parts[p++].rows) {
+        matrix->parts[p] = (struct matrix_part){.dtype = parts[p].dtype, .rows = parts[p].rows};
         if (parts[p].bias != NULL)
-            memcpy(bias, parts[p].bias, (size_t)parts[p].rows * sizeof(float));
-        bias += parts[p].rows;
+            memcpy(bias + first_row, parts[p].bias, (size_t)parts[p].rows * sizeof(float));
     }
+    first_row = 0;
+    for (int p = 0; p < num_parts; first_row += parts[p++].rows)
+        if (parts[p].data != NULL)
+            matrix_fill(b, matrix, first_row, parts[p].rows, parts[p].data, err);
     *out = matrix;
     return 0;
-}
-
-static void matrix_destroy(struct backend *b, struct matrix *matrix) {
-    free(matrix);
 }
 
 static void step_begin(struct backend *b, const struct step_inputs *inputs) {
     ((struct cpu_ref *)b)->step = *inputs;
 }
 
-static void embed(struct backend *b, const struct matrix *table, void *out) {
+static void embed(struct backend *b, const struct embed_args *args) {
     const struct step_inputs *step = &((struct cpu_ref *)b)->step;
-    size_t cols = (size_t)table->cols;
-    for (int32_t t = 0; t < step->num_tokens; t++)
-        memcpy((float *)out + (size_t)t * cols, table->data + (size_t)step->token_ids[t] * cols,
-               cols * sizeof(float));
+    size_t cols = (size_t)args->table->cols;
+    for (size_t t = 0; t < (size_t)step->num_tokens; t++) {
+        const float *row = args->table->data + (size_t)step->token_ids[t] * cols;
+        for (size_t i = 0; i < cols; i++)
+            ((float *)args->out)[t * cols + i] = args->scale * row[i];
+    }
 }
 
-static void rmsnorm(struct backend *b, const struct rmsnorm_args *args) {
-    for (int32_t r = 0; r < args->num_rows; r++) {
-        const float *x = (const float *)args->x + (size_t)r * (size_t)args->width;
-        float *out = (float *)args->out + (size_t)r * (size_t)args->width;
-        double sum = 0;
-        for (int32_t i = 0; i < args->width; i++)
-            sum += (double)x[i] * x[i];
-        double scale = 1 / sqrt(sum / args->width + args->epsilon);
-        for (int32_t i = 0; i < args->width; i++)
-            out[i] = (float)(x[i] * scale * args->weight[i]);
-    }
+static void norm_group(const struct norm_args *args, const float *x, float *out) {
+    double mean = 0, sum = 0;
+    for (int32_t i = 0; args->center && i < args->width; i++)
+        mean += (double)x[i] / args->width;
+    for (int32_t i = 0; i < args->width; i++)
+        sum += (x[i] - mean) * (x[i] - mean);
+    double scale = 1 / sqrt(sum / args->width + args->epsilon);
+    for (int32_t i = 0; i < args->width; i++)
+        out[i] =
+            (float)((args->accumulate ? out[i] : 0.0) + (x[i] - mean) * scale * args->weight[i]);
+}
+
+static void norm(struct backend *b, const struct norm_args *args) {
+    for (size_t r = 0; r < (size_t)args->num_rows; r++)
+        for (size_t g = 0; g < (size_t)args->num_groups; g++) {
+            size_t at = r * (size_t)args->row_stride + g * (size_t)args->width;
+            norm_group(args, (const float *)args->x + at, (float *)args->out + at);
+        }
 }
 
 static void linear(struct backend *b, const struct linear_args *args) {
@@ -148,22 +176,34 @@ static void linear(struct backend *b, const struct linear_args *args) {
         const float *x = (const float *)args->x + i * cols;
         float *out = (float *)args->out + i * rows;
         for (size_t r = 0; r < rows; r++) {
-            double sum = weight->bias[r] + (args->accumulate ? out[r] : 0.0);
+            double sum = 0;
             for (size_t c = 0; c < cols; c++)
                 sum += (double)x[c] * weight->data[r * cols + c];
-            out[r] = (float)sum;
+            out[r] =
+                (float)(args->scale * sum + weight->bias[r] + (args->accumulate ? out[r] : 0.0));
         }
     }
 }
 
-static void silu_mul(struct backend *b, const struct silu_mul_args *args) {
+static double activate(enum activation activation, double x) {
+    if (activation == ACTIVATION_SILU)
+        return x / (1 + exp(-x));
+    return x / 2 * (1 + tanh(sqrt(M_2_PI) * (x + 0.044715 * x * x * x)));
+}
+
+static void act_mul(struct backend *b, const struct act_mul_args *args) {
     for (int32_t r = 0; r < args->num_rows; r++) {
         const float *gate = (const float *)args->gate_up + (size_t)r * 2 * (size_t)args->width;
         const float *up = gate + args->width;
         float *out = (float *)args->out + (size_t)r * (size_t)args->width;
         for (int32_t i = 0; i < args->width; i++)
-            out[i] = (float)(gate[i] / (1 + exp(-(double)gate[i])) * up[i]);
+            out[i] = (float)(activate(args->activation, gate[i]) * up[i]);
     }
+}
+
+static void soft_cap(struct backend *b, const struct soft_cap_args *args) {
+    for (size_t i = 0; i < (size_t)args->num_rows * (size_t)args->width; i++)
+        args->x[i] = (float)(args->cap * tanh((double)args->x[i] / args->cap));
 }
 
 static void gather_rows(struct backend *b, const struct gather_rows_args *args) {
@@ -184,14 +224,16 @@ static const struct backend_ops ops = {
     .memory_info = memory_info,
     .synchronize = synchronize,
     .matrix_create = matrix_create,
+    .matrix_fill = matrix_fill,
     .matrix_destroy = matrix_destroy,
     .step_begin = step_begin,
     .embed = embed,
-    .rmsnorm = rmsnorm,
+    .norm = norm,
     .linear = linear,
     .rope_store_kv = cpu_ref_rope_store_kv,
     .paged_attention = cpu_ref_paged_attention,
-    .silu_mul = silu_mul,
+    .act_mul = act_mul,
+    .soft_cap = soft_cap,
     .gather_rows = gather_rows,
     .sample = cpu_ref_sample,
     .copy_blocks = cpu_copy_blocks,

@@ -42,11 +42,10 @@ void cpu_ref_rope_store_kv(struct backend *b, const struct rope_store_args *args
         float *q = (float *)args->qkv + (size_t)t * (size_t)num_heads * dim;
         float *k = q + (size_t)args->num_q_heads * dim;
         float *v = k + (size_t)l->num_kv_heads * dim;
-        const float *table_row =
-            args->rope_table + (size_t)step->positions[t] * (size_t)args->rotary_dim;
         int32_t slot = step->slot_mapping[t];
-        for (int32_t h = 0; h < args->num_q_heads + l->num_kv_heads; h++)
-            rotate(q + (size_t)h * dim, table_row, args);
+        for (int32_t h = 0; args->rope_table && h < args->num_q_heads + l->num_kv_heads; h++)
+            rotate(q + (size_t)h * dim,
+                   args->rope_table + (size_t)step->positions[t] * (size_t)args->rotary_dim, args);
         for (int32_t h = 0; h < l->num_kv_heads; h++) {
             dtype_from_f32(l->dtype, k + (size_t)h * dim,
                            kv_row(args->cache, args->layer, PART_K, h, slot), dim);

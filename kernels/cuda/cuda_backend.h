@@ -79,9 +79,10 @@ void cuda_upload(struct backend *b, void *dst, const void *src, size_t bytes);
 void cuda_download(struct backend *b, void *dst, const void *src, size_t bytes);
 
 /* cuda_ops.c */
-void cuda_rmsnorm(struct backend *b, const struct rmsnorm_args *args);
+void cuda_norm(struct backend *b, const struct norm_args *args);
 void cuda_rope_store_kv(struct backend *b, const struct rope_store_args *args);
-void cuda_silu_mul(struct backend *b, const struct silu_mul_args *args);
+void cuda_act_mul(struct backend *b, const struct act_mul_args *args);
+void cuda_soft_cap(struct backend *b, const struct soft_cap_args *args);
 void cuda_gather_rows(struct backend *b, const struct gather_rows_args *args);
 void cuda_copy_blocks(struct backend *b, const struct copy_blocks_args *args);
 void cuda_swap_blocks(struct backend *b, const struct swap_blocks_args *args);
@@ -89,8 +90,10 @@ void cuda_swap_blocks(struct backend *b, const struct swap_blocks_args *args);
 /* cuda_matrix.c, cuda_gemm.c: weights are kept as activation_dtype, row major */
 int cuda_matrix_create(struct backend *b, const struct matrix_part *parts, int num_parts,
                        int32_t cols, struct matrix **out, struct error *err);
+int cuda_matrix_fill(struct backend *b, struct matrix *matrix, int32_t first_row, int32_t num_rows,
+                     const void *data, struct error *err);
 void cuda_matrix_destroy(struct backend *b, struct matrix *matrix);
-void cuda_embed(struct backend *b, const struct matrix *table, void *out);
+void cuda_embed(struct backend *b, const struct embed_args *args);
 void cuda_linear(struct backend *b, const struct linear_args *args);
 
 /* cuda_attention.c */

@@ -3,7 +3,8 @@
  *
  *   out^T [N, M] = op_T(W^T [K, N]) x^T [K, M]     M rows of x, W [N, K]; ld: K, K, N
  *
- * in float, with the residual as beta = 1 in place and the bias in the epilogue.
+ * in float, with the scale as alpha, the residual as beta = 1 in place and the bias in the
+ * epilogue.
  *
  * The algorithm is the first one the heuristic names for a shape, asked once per power of two and
  * one and a half powers of two of M, at the upper end, and kept with the shape; M itself is passed
@@ -243,7 +244,7 @@ static bool is_taken(struct cuda_backend *b, struct product *product,
 static cublasStatus_t multiply(struct cuda_backend *b, struct product *product,
                                const struct linear_args *args,
                                const cublasLtMatmulAlgo_t *algorithm) {
-    float alpha = 1.0F, beta = args->accumulate ? 1.0F : 0.0F;
+    float alpha = args->scale, beta = args->accumulate ? 1.0F : 0.0F;
     return cublasLtMatmul(b->gemm->handle, &product->operation, &alpha, args->weight->values,
                           &product->weights, args->x, &product->x, &beta, args->out, &product->out,
                           args->out, &product->out, algorithm, b->gemm->workspace.data,

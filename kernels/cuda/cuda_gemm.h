@@ -19,6 +19,8 @@ struct matrix {
     void *bias; /* activation_dtype */
     float *float_bias;
     struct gemm_shape *shape;
+    int num_parts;
+    struct matrix_part parts[]; /* without data and bias: what matrix_fill gets rows of */
 };
 
 /* 16 bytes of 16-bit elements: rows then start where the fast kernels of cuBLASLt and the 16-byte

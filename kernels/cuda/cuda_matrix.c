@@ -1,4 +1,4 @@
-/* Weights on the device: whatever the file holds becomes rows of activation_dtype. Parts are
+/* Weights on the device: whatever the file holds becomes rows of activation_dtype. Rows are
  * converted on the host, a bounded piece at a time, and copied while the next piece is converted;
  * rows have no padding and blocks do not cross them, so a piece is any run of whole blocks. */
 #include "kernels/cuda/cuda_gemm.h"
@@ -117,33 +117,48 @@ static int send_array(struct cuda_backend *b, struct piece *piece, enum dtype dt
     return 0;
 }
 
-static int send_part(struct cuda_backend *b, struct piece *piece, const struct matrix *matrix,
-                     const struct matrix_part *part, int32_t first_row, struct error *err) {
-    size_t rows = (size_t)part->rows, first = (size_t)first_row, cols = (size_t)matrix->cols;
-    if (send_array(b, piece, part->dtype, part->data, (uint16_t *)matrix->values + first * cols,
-                   rows * cols, err) != 0)
-        return -1;
-    if (part->bias == NULL)
-        return 0; /* of a biased matrix: buffer_alloc has zeroed it */
-    cuda_staging_upload(b, matrix->float_bias + first, part->bias, rows * sizeof(float));
-    return send_array(b, piece, DTYPE_F32, part->bias, (uint16_t *)matrix->bias + first, rows, err);
-}
-
-static int fill(struct cuda_backend *b, const struct matrix *matrix,
-                const struct matrix_part *parts, int num_parts, struct error *err) {
+/* n numbers of dtype, as activation_dtype. */
+static int convert(struct cuda_backend *b, enum dtype dtype, const void *src, void *device_dst,
+                   size_t n, struct error *err) {
     struct piece *piece = malloc(sizeof(*piece));
     if (piece == NULL)
         return error_set(err, ERROR_MEMORY, "out of memory to convert weights");
-    int status = 0;
-    int32_t first_row = 0;
-    for (int i = 0; i < num_parts && status == 0; i++) {
-        status = send_part(b, piece, matrix, &parts[i], first_row, err);
-        first_row += parts[i].rows;
-    }
+    int status = send_array(b, piece, dtype, src, device_dst, n, err);
     free(piece);
     if (status == 0 && !CUDA_OK(b))
         status = error_set(err, b->failure.code, "%s", b->failure.message);
     return status;
+}
+
+int cuda_matrix_fill(struct backend *b, struct matrix *matrix, int32_t first_row, int32_t num_rows,
+                     const void *data, struct error *err) {
+    enum dtype dtype =
+        matrix_part_of_rows(matrix->parts, matrix->num_parts, first_row, num_rows)->dtype;
+    size_t cols = (size_t)matrix->cols;
+    return convert((struct cuda_backend *)b, dtype, data,
+                   (uint16_t *)matrix->values + (size_t)first_row * cols, (size_t)num_rows * cols,
+                   err);
+}
+
+static int fill_part(struct cuda_backend *b, struct matrix *matrix, const struct matrix_part *part,
+                     int32_t first_row, struct error *err) {
+    size_t rows = (size_t)part->rows, first = (size_t)first_row;
+    if (part->data != NULL &&
+        cuda_matrix_fill(&b->base, matrix, first_row, part->rows, part->data, err) != 0)
+        return -1;
+    if (part->bias == NULL)
+        return 0; /* of a biased matrix: buffer_alloc has zeroed it */
+    cuda_staging_upload(b, matrix->float_bias + first, part->bias, rows * sizeof(float));
+    return convert(b, DTYPE_F32, part->bias, (uint16_t *)matrix->bias + first, rows, err);
+}
+
+static int fill(struct cuda_backend *b, struct matrix *matrix, const struct matrix_part *parts,
+                struct error *err) {
+    int32_t first_row = 0;
+    for (int i = 0; i < matrix->num_parts; first_row += parts[i++].rows)
+        if (fill_part(b, matrix, &parts[i], first_row, err) != 0)
+            return -1;
+    return 0;
 }
 
 static int allocate(struct cuda_backend *b, struct matrix *matrix, bool biased, struct error *err) {
@@ -173,12 +188,16 @@ int cuda_matrix_create(struct backend *base, const struct matrix_part *parts, in
     if (plan(parts, num_parts, cols, &rows, err) != 0)
         return -1;
     bool biased = matrix_part_any_biased(parts, num_parts);
-    struct matrix *matrix = calloc(1, sizeof(*matrix));
+    struct matrix *matrix =
+        calloc(1, sizeof(*matrix) + (size_t)num_parts * sizeof(matrix->parts[0]));
     if (matrix == NULL)
         return error_set(err, ERROR_MEMORY, "out of memory for a matrix of %d parts", num_parts);
     matrix->rows = rows;
     matrix->cols = cols;
-    if (allocate(b, matrix, biased, err) != 0 || fill(b, matrix, parts, num_parts, err) != 0) {
+    matrix->num_parts = num_parts;
+    for (int i = 0; i < num_parts; i++)
+        matrix->parts[i] = (struct matrix_part){.dtype = parts[i].dtype, .rows = parts[i].rows};
+    if (allocate(b, matrix, biased, err) != 0 || fill(b, matrix, parts, err) != 0) {
         cuda_matrix_destroy(base, matrix);
         return -1;
     }
@@ -193,8 +212,9 @@ void cuda_matrix_destroy(struct backend *b, struct matrix *matrix) {
     free(matrix);
 }
 
-void cuda_embed(struct backend *base, const struct matrix *table, void *out) {
+void cuda_embed(struct backend *base, const struct embed_args *args) {
     struct cuda_backend *b = (struct cuda_backend *)base;
-    CUDA_TRY(b, launch_gather_rows(b->stream, table->values, b->step.token_ids, out,
-                                   b->step.host.num_tokens, table->cols));
+    CUDA_TRY(b, launch_embed(b->stream, base->activation_dtype == DTYPE_BF16, args->table->values,
+                             b->step.token_ids, args->out, b->step.host.num_tokens,
+                             args->table->cols, args->scale));
 }

@@ -14,18 +14,37 @@ static bool is_bf16(const struct cuda_backend *b) {
     return b->base.activation_dtype == DTYPE_BF16;
 }
 
-void cuda_rmsnorm(struct backend *base, const struct rmsnorm_args *args) {
+void cuda_norm(struct backend *base, const struct norm_args *args) {
     struct cuda_backend *b = state_of(base);
-    if (args->num_rows > 0)
-        CUDA_TRY(b, launch_rmsnorm(b->stream, is_bf16(b), args->x, args->weight, args->out,
-                                   args->num_rows, args->width, args->epsilon));
+    struct norm_launch launch = {
+        .x = args->x,
+        .weight = args->weight,
+        .out = args->out,
+        .num_groups = (int64_t)args->num_rows * args->num_groups,
+        .row_groups = args->num_groups,
+        .row_stride = args->row_stride,
+        .width = args->width,
+        .epsilon = args->epsilon,
+        .center = args->center,
+        .accumulate = args->accumulate,
+        .bf16 = is_bf16(b),
+    };
+    if (launch.num_groups > 0)
+        CUDA_TRY(b, launch_norm(b->stream, &launch));
 }
 
-void cuda_silu_mul(struct backend *base, const struct silu_mul_args *args) {
+void cuda_act_mul(struct backend *base, const struct act_mul_args *args) {
     struct cuda_backend *b = state_of(base);
     if (args->num_rows > 0)
-        CUDA_TRY(b, launch_silu_mul(b->stream, is_bf16(b), args->gate_up, args->out, args->num_rows,
-                                    args->width));
+        CUDA_TRY(b, launch_act_mul(b->stream, is_bf16(b), args->activation == ACTIVATION_GELU_TANH,
+                                   args->gate_up, args->out, args->num_rows, args->width));
+}
+
+void cuda_soft_cap(struct backend *base, const struct soft_cap_args *args) {
+    struct cuda_backend *b = state_of(base);
+    if (args->num_rows > 0)
+        CUDA_TRY(b, launch_soft_cap(b->stream, args->x, (int64_t)args->num_rows * args->width,
+                                    args->cap));
 }
 
 static int32_t smaller(int32_t a, int32_t b) {
@@ -63,7 +82,7 @@ void cuda_rope_store_kv(struct backend *base, const struct rope_store_args *args
         .num_kv_heads = layout->num_kv_heads,
         .head_dim = layout->head_dim,
         .block_size = layout->block_size,
-        .rotary_dim = args->rotary_dim,
+        .rotary_dim = args->rope_table != NULL ? args->rotary_dim : 0,
         .interleaved = args->interleaved,
         .bf16 = is_bf16(b),
     };

@@ -1,89 +1,129 @@
-/* One block per row (rmsnorm), or blocks side by side along a row (the others). All are bound by
- * memory: what counts is 16-byte accesses and enough of them in flight. */
+/* One block or one warp per group (norm), or blocks side by side along a row (the others). All are
+ * bound by memory: what counts is 16-byte accesses and enough of them in flight. */
 #include "kernels/cuda/elementwise_launch.h"
 #include "kernels/cuda/vector_access.cuh"
 
 #define MAX_WARPS 32
 #define ROW_BLOCK 256
+#define MAX_WARP_WIDTH 256 /* of a group that one warp normalises: 16 bytes a lane */
+#define WARP_BLOCK 128
+
+__device__ __forceinline__ float warp_sum(float value) {
+#pragma unroll
+    for (int d = WARP_SIZE / 2; d > 0; d /= 2)
+        value += __shfl_xor_sync(FULL_MASK, value, d);
+    return value;
+}
 
 /* The sum over all threads of the block, to each of them. */
 __device__ float block_sum(float value) {
     __shared__ float partial[MAX_WARPS];
     int lane = threadIdx.x % WARP_SIZE, warp = threadIdx.x / WARP_SIZE;
     int num_warps = blockDim.x / WARP_SIZE;
-#pragma unroll
-    for (int d = WARP_SIZE / 2; d > 0; d /= 2)
-        value += __shfl_xor_sync(FULL_MASK, value, d);
+    value = warp_sum(value);
     if (lane == 0)
         partial[warp] = value;
     __syncthreads();
-    float sum = lane < num_warps ? partial[lane] : 0.0f;
-#pragma unroll
-    for (int d = WARP_SIZE / 2; d > 0; d /= 2)
-        sum += __shfl_xor_sync(FULL_MASK, sum, d);
-    return sum;
+    return warp_sum(lane < num_warps ? partial[lane] : 0.0f);
 }
 
-template <class T, int N>
-__global__ void __launch_bounds__(1024)
-    rmsnorm_kernel(const T *x, const float *weight, T *out, int32_t width, float epsilon) {
-    const T *row = x + (size_t)blockIdx.x * width;
-    T *out_row = out + (size_t)blockIdx.x * width;
-    int32_t step = (int32_t)blockDim.x * N, first = (int32_t)threadIdx.x * N;
+template <bool ONE_WARP> __device__ __forceinline__ float group_sum(float value) {
+    return ONE_WARP ? warp_sum(value) : block_sum(value);
+}
+
+/* The mean of this thread's group, of which it reads the elements `first` and `step` apart. */
+template <bool ONE_WARP, int N, class T>
+__device__ float group_mean(const T *x, int32_t width, int32_t first, int32_t step) {
+    float sum = 0.0f;
+    for (int32_t i = first; i < width; i += step) {
+        float v[N];
+        load_floats(v, x + i);
+#pragma unroll
+        for (int k = 0; k < N; k++)
+            sum += v[k];
+    }
+    float mean = group_sum<ONE_WARP>(sum) / (float)width;
+    if (!ONE_WARP)
+        __syncthreads(); /* before the next sum of the block */
+    return mean;
+}
+
+template <bool ONE_WARP, class T, int N>
+__global__ void __launch_bounds__(1024) norm_kernel(const norm_launch a) {
+    int32_t threads = ONE_WARP ? WARP_SIZE : (int32_t)blockDim.x;
+    int32_t thread = (int32_t)threadIdx.x % threads;
+    int64_t group =
+        (int64_t)blockIdx.x * ((int32_t)blockDim.x / threads) + (int32_t)threadIdx.x / threads;
+    if (group >= a.num_groups)
+        return;
+    size_t at =
+        (size_t)(group / a.row_groups) * a.row_stride + (size_t)(group % a.row_groups) * a.width;
+    const T *x = static_cast<const T *>(a.x) + at;
+    T *out = static_cast<T *>(a.out) + at;
+    int32_t step = threads * N, first = thread * N;
+    float mean = a.center ? group_mean<ONE_WARP, N>(x, a.width, first, step) : 0.0f;
     float squares = 0.0f;
-    for (int32_t i = first; i < width; i += step) {
+    for (int32_t i = first; i < a.width; i += step) {
         float v[N];
-        load_floats(v, row + i);
+        load_floats(v, x + i);
 #pragma unroll
         for (int k = 0; k < N; k++)
-            squares += v[k] * v[k];
+            squares += (v[k] - mean) * (v[k] - mean);
     }
-    float scale = rsqrtf(block_sum(squares) / (float)width + epsilon);
-    for (int32_t i = first; i < width; i += step) {
-        float v[N];
-        load_floats(v, row + i);
+    float scale = rsqrtf(group_sum<ONE_WARP>(squares) / (float)a.width + a.epsilon);
+    for (int32_t i = first; i < a.width; i += step) {
+        float v[N], before[N];
+        load_floats(v, x + i);
+        if (a.accumulate)
+            load_floats(before, out + i);
 #pragma unroll
-        for (int k = 0; k < N; k++)
-            v[k] = v[k] * scale * weight[i + k];
-        store_floats(out_row + i, v);
+        for (int k = 0; k < N; k++) {
+            v[k] = (v[k] - mean) * scale * a.weight[i + k];
+            if (a.accumulate)
+                v[k] += before[k];
+        }
+        store_floats(out + i, v);
     }
 }
 
-template <class T, int N>
-static void rmsnorm(cudaStream_t stream, const T *x, const float *weight, T *out, int32_t num_rows,
-                    int32_t width, float epsilon) {
-    int32_t warps = (width / N + WARP_SIZE - 1) / WARP_SIZE;
-    int32_t block = (warps < 1 ? 1 : warps > MAX_WARPS ? MAX_WARPS : warps) * WARP_SIZE;
-    LAUNCH((rmsnorm_kernel<T, N>), num_rows, block, 0, stream, x, weight, out, width, epsilon);
+/* The shape of the grid follows from the width alone, so a group's bits do not depend on others. */
+template <class T, int N> static void norm_groups(cudaStream_t stream, const norm_launch &a) {
+    if (a.width <= MAX_WARP_WIDTH) {
+        int64_t blocks = (a.num_groups + WARP_BLOCK / WARP_SIZE - 1) / (WARP_BLOCK / WARP_SIZE);
+        LAUNCH((norm_kernel<true, T, N>), (unsigned)blocks, WARP_BLOCK, 0, stream, a);
+        return;
+    }
+    int32_t warps = (a.width / N + WARP_SIZE - 1) / WARP_SIZE;
+    int32_t block = (warps > MAX_WARPS ? MAX_WARPS : warps) * WARP_SIZE;
+    LAUNCH((norm_kernel<false, T, N>), (unsigned)a.num_groups, block, 0, stream, a);
 }
 
-template <class T>
-static void rmsnorm_rows(cudaStream_t stream, const void *x, const float *weight, void *out,
-                         int32_t num_rows, int32_t width, float epsilon) {
-    const T *from = static_cast<const T *>(x);
-    T *to = static_cast<T *>(out);
-    if (width % 8 == 0 && is_aligned_16(x) && is_aligned_16(out))
-        rmsnorm<T, 8>(stream, from, weight, to, num_rows, width, epsilon);
+template <class T> static void norm(cudaStream_t stream, const norm_launch &a) {
+    if (a.width % 8 == 0 && a.row_stride % 8 == 0 && is_aligned_16(a.x) && is_aligned_16(a.out))
+        norm_groups<T, 8>(stream, a);
     else
-        rmsnorm<T, 1>(stream, from, weight, to, num_rows, width, epsilon);
+        norm_groups<T, 1>(stream, a);
 }
 
-cudaError_t launch_rmsnorm(cudaStream_t stream, bool bf16, const void *x, const float *weight,
-                           void *out, int32_t num_rows, int32_t width, float epsilon) {
-    if (bf16)
-        rmsnorm_rows<__nv_bfloat16>(stream, x, weight, out, num_rows, width, epsilon);
+cudaError_t launch_norm(cudaStream_t stream, const struct norm_launch *args) {
+    if (args->bf16)
+        norm<__nv_bfloat16>(stream, *args);
     else
-        rmsnorm_rows<__half>(stream, x, weight, out, num_rows, width, epsilon);
+        norm<__half>(stream, *args);
     return cudaGetLastError();
 }
 
 #define LOG2_E 1.4426950408889634f
+#define TWO_SQRT_2_OVER_PI 1.5957691216057308f
 
-__device__ __forceinline__ float silu(float x) {
-    return x / (1.0f + exp2_fast(-LOG2_E * x));
+/* x/2 (1 + tanh u) = x sigmoid(2u). */
+template <bool GELU> __device__ __forceinline__ float activate(float x) {
+    float u = GELU ? TWO_SQRT_2_OVER_PI * (x + 0.044715f * x * x * x) : x;
+    return x / (1.0f + exp2_fast(-LOG2_E * u));
 }
 
-template <class T, int N> __global__ void silu_mul_kernel(const T *gate_up, T *out, int32_t width) {
+template <bool GELU, class T, int N>
+__global__ void act_mul_kernel(const T *gate_up, T *out, int32_t width) {
     int32_t i = (int32_t)(blockIdx.y * blockDim.x + threadIdx.x) * N;
     if (i >= width)
         return;
@@ -93,7 +133,7 @@ template <class T, int N> __global__ void silu_mul_kernel(const T *gate_up, T *o
     load_floats(up, gate_row + width + i);
 #pragma unroll
     for (int k = 0; k < N; k++)
-        gate[k] = silu(gate[k]) * up[k];
+        gate[k] = activate<GELU>(gate[k]) * up[k];
     store_floats(out + (size_t)blockIdx.x * width + i, gate);
 }
 
@@ -102,25 +142,92 @@ static dim3 row_grid(int32_t num_rows, int32_t width, int n) {
     return dim3((unsigned)num_rows, (unsigned)((width / n + ROW_BLOCK - 1) / ROW_BLOCK));
 }
 
-template <class T>
-static void silu_mul_rows(cudaStream_t stream, const void *gate_up, void *out, int32_t num_rows,
-                          int32_t width) {
+template <bool GELU, class T>
+static void act_mul_rows(cudaStream_t stream, const void *gate_up, void *out, int32_t num_rows,
+                         int32_t width) {
     const T *from = static_cast<const T *>(gate_up);
     T *to = static_cast<T *>(out);
     if (width % 8 == 0 && is_aligned_16(gate_up) && is_aligned_16(out))
-        LAUNCH((silu_mul_kernel<T, 8>), row_grid(num_rows, width, 8), ROW_BLOCK, 0, stream, from,
-               to, width);
+        LAUNCH((act_mul_kernel<GELU, T, 8>), row_grid(num_rows, width, 8), ROW_BLOCK, 0, stream,
+               from, to, width);
     else
-        LAUNCH((silu_mul_kernel<T, 1>), row_grid(num_rows, width, 1), ROW_BLOCK, 0, stream, from,
-               to, width);
+        LAUNCH((act_mul_kernel<GELU, T, 1>), row_grid(num_rows, width, 1), ROW_BLOCK, 0, stream,
+               from, to, width);
 }
 
-cudaError_t launch_silu_mul(cudaStream_t stream, bool bf16, const void *gate_up, void *out,
-                            int32_t num_rows, int32_t width) {
-    if (bf16)
-        silu_mul_rows<__nv_bfloat16>(stream, gate_up, out, num_rows, width);
+template <class T>
+static void act_mul(cudaStream_t stream, bool gelu, const void *gate_up, void *out,
+                    int32_t num_rows, int32_t width) {
+    if (gelu)
+        act_mul_rows<true, T>(stream, gate_up, out, num_rows, width);
     else
-        silu_mul_rows<__half>(stream, gate_up, out, num_rows, width);
+        act_mul_rows<false, T>(stream, gate_up, out, num_rows, width);
+}
+
+cudaError_t launch_act_mul(cudaStream_t stream, bool bf16, bool gelu, const void *gate_up,
+                           void *out, int32_t num_rows, int32_t width) {
+    if (bf16)
+        act_mul<__nv_bfloat16>(stream, gelu, gate_up, out, num_rows, width);
+    else
+        act_mul<__half>(stream, gelu, gate_up, out, num_rows, width);
+    return cudaGetLastError();
+}
+
+template <int N> __global__ void soft_cap_kernel(float *x, int64_t n, float cap) {
+    int64_t i = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * N;
+    if (i >= n)
+        return;
+    float v[N];
+    load_floats(v, x + i);
+#pragma unroll
+    for (int k = 0; k < N; k++)
+        v[k] = cap * tanhf(v[k] / cap);
+    store_floats(x + i, v);
+}
+
+cudaError_t launch_soft_cap(cudaStream_t stream, float *x, int64_t n, float cap) {
+    if (n % 4 == 0 && is_aligned_16(x))
+        LAUNCH(soft_cap_kernel<4>, (unsigned)((n / 4 + ROW_BLOCK - 1) / ROW_BLOCK), ROW_BLOCK, 0,
+               stream, x, n, cap);
+    else
+        LAUNCH(soft_cap_kernel<1>, (unsigned)((n + ROW_BLOCK - 1) / ROW_BLOCK), ROW_BLOCK, 0,
+               stream, x, n, cap);
+    return cudaGetLastError();
+}
+
+template <class T, int N>
+__global__ void embed_kernel(const T *table, const int32_t *rows, T *out, int32_t width,
+                             float scale) {
+    int32_t i = (int32_t)(blockIdx.y * blockDim.x + threadIdx.x) * N;
+    if (i >= width)
+        return;
+    float v[N];
+    load_floats(v, table + (size_t)rows[blockIdx.x] * width + i);
+#pragma unroll
+    for (int k = 0; k < N; k++)
+        v[k] *= scale;
+    store_floats(out + (size_t)blockIdx.x * width + i, v);
+}
+
+template <class T>
+static void embed(cudaStream_t stream, const void *table, const int32_t *rows, void *out,
+                  int32_t num_rows, int32_t width, float scale) {
+    const T *from = static_cast<const T *>(table);
+    T *to = static_cast<T *>(out);
+    if (width % 8 == 0 && is_aligned_16(table) && is_aligned_16(out))
+        LAUNCH((embed_kernel<T, 8>), row_grid(num_rows, width, 8), ROW_BLOCK, 0, stream, from, rows,
+               to, width, scale);
+    else
+        LAUNCH((embed_kernel<T, 1>), row_grid(num_rows, width, 1), ROW_BLOCK, 0, stream, from, rows,
+               to, width, scale);
+}
+
+cudaError_t launch_embed(cudaStream_t stream, bool bf16, const void *table, const int32_t *rows,
+                         void *out, int32_t num_rows, int32_t width, float scale) {
+    if (bf16)
+        embed<__nv_bfloat16>(stream, table, rows, out, num_rows, width, scale);
+    else
+        embed<__half>(stream, table, rows, out, num_rows, width, scale);
     return cudaGetLastError();
 }
 

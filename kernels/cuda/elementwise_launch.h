@@ -11,12 +11,32 @@
 extern "C" {
 #endif
 
-/* x and out [num_rows, width], weight [width]; out may be x. The sum of squares is in float. */
-cudaError_t launch_rmsnorm(cudaStream_t stream, bool bf16, const void *x, const float *weight,
-                           void *out, int32_t num_rows, int32_t width, float epsilon);
-/* gate_up [num_rows, 2 * width], out [num_rows, width]; computed in float. */
-cudaError_t launch_silu_mul(cudaStream_t stream, bool bf16, const void *gate_up, void *out,
-                            int32_t num_rows, int32_t width);
+/* As `struct norm_args` of kernels/backend.h; group i is group i % row_groups of row i /
+ * row_groups. The sums are in float. */
+struct norm_launch {
+    const void *x;
+    const float *weight; /* [width] */
+    void *out;           /* may be x */
+    int64_t num_groups;  /* of all rows */
+    int32_t row_groups;
+    int32_t row_stride; /* elements */
+    int32_t width;
+    float epsilon;
+    bool center;
+    bool accumulate;
+    bool bf16;
+};
+
+cudaError_t launch_norm(cudaStream_t stream, const struct norm_launch *args);
+/* gate_up [num_rows, 2 * width], out [num_rows, width] = activation(gate) * up; the activation is
+ * GELU-tanh or else SiLU. Computed in float. */
+cudaError_t launch_act_mul(cudaStream_t stream, bool bf16, bool gelu, const void *gate_up,
+                           void *out, int32_t num_rows, int32_t width);
+/* out[r] = scale * table[rows[r]]; with a scale of 1 a copy. */
+cudaError_t launch_embed(cudaStream_t stream, bool bf16, const void *table, const int32_t *rows,
+                         void *out, int32_t num_rows, int32_t width, float scale);
+/* x = cap * tanh(x / cap) for n floats. */
+cudaError_t launch_soft_cap(cudaStream_t stream, float *x, int64_t n, float cap);
 /* out[r] = x[rows[r]], rows of `width` 16-bit elements of whatever type. */
 cudaError_t launch_gather_rows(cudaStream_t stream, const void *x, const int32_t *rows, void *out,
                                int32_t num_rows, int32_t width);

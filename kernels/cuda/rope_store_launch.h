@@ -23,7 +23,7 @@ struct rope_store_launch {
     int32_t num_kv_heads;
     int32_t head_dim; /* a multiple of 8 */
     int32_t block_size;
-    int32_t rotary_dim;
+    int32_t rotary_dim; /* 0: nothing rotates, and rope_table is not read */
     bool interleaved;
     bool bf16;
 };

@@ -33,6 +33,7 @@ static void call_linear(void *context, int64_t i) {
                                             .weight = c->copies[i % c->num_copies],
                                             .out = device_bench_ring_at(&c->out, i),
                                             .num_rows = c->num_rows,
+                                            .scale = 1.0F,
                                             .accumulate = c->product->accumulate,
                                             .float_out = c->product->float_out});
 }

@@ -10,24 +10,26 @@ struct context {
     struct device_bench_ring in, out;
 };
 
-static void call_rmsnorm(void *context, int64_t i) {
+static void call_norm(void *context, int64_t i) {
     struct context *c = context;
     struct backend *b = c->bench->backend;
-    b->ops->rmsnorm(b, &(struct rmsnorm_args){.x = device_bench_ring_at(&c->in, i),
-                                              .weight = c->weight.data,
-                                              .out = device_bench_ring_at(&c->out, i),
-                                              .num_rows = c->num_rows,
-                                              .width = c->width,
-                                              .epsilon = 1e-5F});
+    b->ops->norm(b, &(struct norm_args){.x = device_bench_ring_at(&c->in, i),
+                                        .weight = c->weight.data,
+                                        .out = device_bench_ring_at(&c->out, i),
+                                        .num_rows = c->num_rows,
+                                        .width = c->width,
+                                        .row_stride = c->width,
+                                        .num_groups = 1,
+                                        .epsilon = 1e-5F});
 }
 
-static void call_silu_mul(void *context, int64_t i) {
+static void call_act_mul(void *context, int64_t i) {
     struct context *c = context;
     struct backend *b = c->bench->backend;
-    b->ops->silu_mul(b, &(struct silu_mul_args){.gate_up = device_bench_ring_at(&c->in, i),
-                                                .out = device_bench_ring_at(&c->out, i),
-                                                .num_rows = c->num_rows,
-                                                .width = c->width});
+    b->ops->act_mul(b, &(struct act_mul_args){.gate_up = device_bench_ring_at(&c->in, i),
+                                              .out = device_bench_ring_at(&c->out, i),
+                                              .num_rows = c->num_rows,
+                                              .width = c->width});
 }
 
 /* `in_width` elements of a row are read for `width` written. */
@@ -56,9 +58,9 @@ void bench_device_rows(struct device_bench *bench, const struct bench_shape *sha
             break;
         c.num_rows = row_counts[i];
         c.width = shape->hidden;
-        measure(bench, "rmsnorm", &c, shape->hidden, call_rmsnorm);
+        measure(bench, "norm", &c, shape->hidden, call_norm);
         c.width = shape->ffn;
-        measure(bench, "silu_mul", &c, 2 * shape->ffn, call_silu_mul);
+        measure(bench, "act_mul", &c, 2 * shape->ffn, call_act_mul);
     }
     bench->backend->ops->buffer_free(bench->backend, &c.weight);
 }

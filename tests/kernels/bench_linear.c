@@ -105,7 +105,7 @@ static double now(const struct bench *bench) {
 /* Seconds per call, best repeat. */
 static double time_rows(const struct bench *bench, int32_t num_rows) {
     struct linear_args args = {
-        .x = bench->x, .out = bench->out, .num_rows = num_rows, .float_out = true};
+        .x = bench->x, .out = bench->out, .num_rows = num_rows, .scale = 1.0F, .float_out = true};
     double best = 1e9;
     int copy = 0;
     for (int repeat = 0; repeat < REPEATS; repeat++) {

@@ -85,13 +85,15 @@ static void things_finish(struct backend *b, struct things *t) {
     b->ops->buffer_free(b, &t->a);
 }
 
-static void call_rmsnorm(struct backend *b, const struct things *t) {
-    b->ops->rmsnorm(b, &(struct rmsnorm_args){.x = t->a.data,
-                                              .weight = t->weight.data,
-                                              .out = t->b.data,
-                                              .num_rows = ROWS,
-                                              .width = WIDTH,
-                                              .epsilon = 1e-5f});
+static void call_norm(struct backend *b, const struct things *t) {
+    b->ops->norm(b, &(struct norm_args){.x = t->a.data,
+                                        .weight = t->weight.data,
+                                        .out = t->b.data,
+                                        .num_rows = ROWS,
+                                        .row_stride = WIDTH,
+                                        .num_groups = 1,
+                                        .width = WIDTH,
+                                        .epsilon = 1e-5f});
 }
 
 static void call_sample(struct backend *b, const struct things *t) {
@@ -120,17 +122,18 @@ static void call_ops(struct backend *b, struct things *t) {
                                .context_lens = one + 1,
                                .block_tables = one};
     b->ops->step_begin(b, &step);
-    b->ops->embed(b, t->matrix, t->a.data);
-    call_rmsnorm(b, t);
-    b->ops->linear(b, &(struct linear_args){
-                          .x = t->a.data, .weight = t->matrix, .out = t->b.data, .num_rows = 1});
+    b->ops->embed(b, &(struct embed_args){.table = t->matrix, .out = t->a.data, .scale = 1});
+    call_norm(b, t);
+    b->ops->linear(
+        b, &(struct linear_args){
+               .x = t->a.data, .weight = t->matrix, .out = t->b.data, .num_rows = 1, .scale = 1});
     b->ops->rope_store_kv(b, &(struct rope_store_args){.qkv = t->a.data,
                                                        .rope_table = t->weight.data,
                                                        .cache = &t->cache,
                                                        .num_q_heads = 1,
                                                        .rotary_dim = WIDTH});
-    b->ops->silu_mul(b, &(struct silu_mul_args){
-                            .gate_up = t->a.data, .out = t->b.data, .num_rows = 1, .width = WIDTH});
+    b->ops->act_mul(b, &(struct act_mul_args){
+                           .gate_up = t->a.data, .out = t->b.data, .num_rows = 1, .width = WIDTH});
     b->ops->gather_rows(
         b, &(struct gather_rows_args){
                .x = t->a.data, .rows = other, .out = t->b.data, .num_rows = 2, .width = WIDTH});
@@ -148,10 +151,10 @@ static void test_failure_stays(void **state) {
     struct backend *b = open_failing("2");
     struct things t;
     things_init(b, &t);
-    call_rmsnorm(b, &t);
-    call_rmsnorm(b, &t);
+    call_norm(b, &t);
+    call_norm(b, &t);
     assert_int_equal(b->ops->synchronize(b, NULL), 0);
-    call_rmsnorm(b, &t);
+    call_norm(b, &t);
     assert_failed(b);
     for (int i = 0; i < 2; i++) {
         call_ops(b, &t);

@@ -88,6 +88,7 @@ static void multiply(const struct matrix *matrix, const struct weights *w, const
                                                             .weight = matrix,
                                                             .out = device_out,
                                                             .num_rows = num_rows,
+                                                            .scale = 1.0F,
                                                             .accumulate = initial != NULL,
                                                             .float_out = float_out});
     synchronize();
@@ -130,6 +131,7 @@ static void check_product(const struct weights *w, int32_t num_rows, bool accumu
                                                             .weight = oracle,
                                                             .out = expected,
                                                             .num_rows = num_rows,
+                                                            .scale = 1.0F,
                                                             .accumulate = accumulate,
                                                             .float_out = float_out});
     multiply(matrix, w, x, num_rows, initial, float_out, actual);
@@ -217,7 +219,8 @@ static void test_one_matrix_many_times(void **state) {
         device_fixture_round(f, x, num_in);
         f->oracle->ops->linear(
             f->oracle,
-            &(struct linear_args){.x = x, .weight = oracle, .out = expected, .num_rows = num_rows});
+            &(struct linear_args){
+                .x = x, .weight = oracle, .out = expected, .num_rows = num_rows, .scale = 1.0F});
         multiply(matrix, &w, x, num_rows, NULL, num_rows % 2, actual);
         device_fixture_assert_close(actual, expected, n, f->tolerance, "linear");
         kernel_fixture_guarded_free(actual);
@@ -229,14 +232,8 @@ static void test_one_matrix_many_times(void **state) {
     weights_finish(&w);
 }
 
-struct embed_args {
-    const struct matrix *table;
-    void *out;
-};
-
 static void run_embed(struct device_fixture *f, const void *args) {
-    const struct embed_args *embed = args;
-    f->device->ops->embed(f->device, embed->table, embed->out);
+    f->device->ops->embed(f->device, args);
 }
 
 static void check_embed(const struct weights *w, const int32_t *tokens, int32_t num_tokens) {
@@ -255,9 +252,10 @@ static void check_embed(const struct weights *w, const int32_t *tokens, int32_t 
     float *expected = kernel_fixture_guarded(n), *actual = kernel_fixture_guarded(n);
     struct matrix *oracle = create(f->oracle, w->oracle_parts, w->num_parts, w->cols);
     f->oracle->ops->step_begin(f->oracle, &step);
-    f->oracle->ops->embed(f->oracle, oracle, expected);
+    f->oracle->ops->embed(f->oracle,
+                          &(struct embed_args){.table = oracle, .out = expected, .scale = 1.0F});
     struct matrix *table = create(f->device, w->device_parts, w->num_parts, w->cols);
-    struct embed_args args = {table, device_fixture_put(f, f->dtype, NULL, n)};
+    struct embed_args args = {table, device_fixture_put(f, f->dtype, NULL, n), 1.0F};
     f->device->ops->step_begin(f->device, &step);
     device_fixture_run(f, run_embed, &args, args.out, dtype_row_bytes(f->dtype, n));
     device_fixture_get(f, f->dtype, args.out, actual, n);

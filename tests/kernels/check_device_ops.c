@@ -29,32 +29,34 @@ static void synchronize(struct device_fixture *f) {
         fail_msg("%s", err.message);
 }
 
-static void run_rmsnorm(struct device_fixture *f, const void *args) {
-    f->device->ops->rmsnorm(f->device, args);
+static void run_norm(struct device_fixture *f, const void *args) {
+    f->device->ops->norm(f->device, args);
 }
 
-static void check_rmsnorm(struct device_fixture *f, int32_t num_rows, int32_t width) {
+static void check_norm(struct device_fixture *f, int32_t num_rows, int32_t width) {
     uint64_t seed = (uint64_t)width;
     size_t n = (size_t)num_rows * (size_t)width, bytes = dtype_row_bytes(f->dtype, n);
     float *x = rounded_floats(&seed, n);
     float *weight = kernel_fixture_random_floats(&seed, (size_t)width);
     float *expected = kernel_fixture_guarded(n), *actual = kernel_fixture_guarded(n);
-    struct rmsnorm_args args = {.x = x,
-                                .weight = weight,
-                                .out = expected,
-                                .num_rows = num_rows,
-                                .width = width,
-                                .epsilon = 1e-5f};
-    f->oracle->ops->rmsnorm(f->oracle, &args);
+    struct norm_args args = {.x = x,
+                             .weight = weight,
+                             .out = expected,
+                             .num_rows = num_rows,
+                             .row_stride = width,
+                             .num_groups = 1,
+                             .width = width,
+                             .epsilon = 1e-5f};
+    f->oracle->ops->norm(f->oracle, &args);
     void *device_x = device_fixture_put(f, f->dtype, x, n);
     void *device_weight = device_fixture_put(f, DTYPE_F32, weight, (size_t)width);
     void *out = device_fixture_put(f, f->dtype, NULL, n);
     args.x = device_x, args.weight = device_weight, args.out = out;
-    device_fixture_run(f, run_rmsnorm, &args, out, bytes);
+    device_fixture_run(f, run_norm, &args, out, bytes);
     device_fixture_get(f, f->dtype, out, actual, n);
-    device_fixture_assert_close(actual, expected, n, f->tolerance, "rmsnorm");
+    device_fixture_assert_close(actual, expected, n, f->tolerance, "norm");
     args.out = device_x; /* in place */
-    run_rmsnorm(f, &args);
+    run_norm(f, &args);
     device_fixture_get(f, f->dtype, device_x, expected, n);
     assert_memory_equal(actual, expected, n * sizeof(float));
     device_fixture_free(f, device_x);
@@ -66,18 +68,18 @@ static void check_rmsnorm(struct device_fixture *f, int32_t num_rows, int32_t wi
     free(x);
 }
 
-static void test_rmsnorm(void **state) {
+static void test_norm(void **state) {
     for (size_t w = 0; w < NUM_WIDTHS; w++) {
-        check_rmsnorm(&fixture, 1, widths[w]);
-        check_rmsnorm(&fixture, 5, widths[w]);
+        check_norm(&fixture, 1, widths[w]);
+        check_norm(&fixture, 5, widths[w]);
     }
 }
 
-static void run_silu_mul(struct device_fixture *f, const void *args) {
-    f->device->ops->silu_mul(f->device, args);
+static void run_act_mul(struct device_fixture *f, const void *args) {
+    f->device->ops->act_mul(f->device, args);
 }
 
-static void check_silu_mul(struct device_fixture *f, int32_t num_rows, int32_t width) {
+static void check_act_mul(struct device_fixture *f, int32_t num_rows, int32_t width) {
     uint64_t seed = (uint64_t)width;
     size_t n = (size_t)num_rows * (size_t)width;
     float *x = kernel_fixture_random_floats(&seed, 2 * n);
@@ -86,15 +88,15 @@ static void check_silu_mul(struct device_fixture *f, int32_t num_rows, int32_t w
         x[1] = 90;
     device_fixture_round(f, x, 2 * n);
     float *expected = kernel_fixture_guarded(n), *actual = kernel_fixture_guarded(n);
-    struct silu_mul_args args = {
+    struct act_mul_args args = {
         .gate_up = x, .out = expected, .num_rows = num_rows, .width = width};
-    f->oracle->ops->silu_mul(f->oracle, &args);
+    f->oracle->ops->act_mul(f->oracle, &args);
     void *gate_up = device_fixture_put(f, f->dtype, x, 2 * n);
     void *out = device_fixture_put(f, f->dtype, NULL, n);
     args.gate_up = gate_up, args.out = out;
-    device_fixture_run(f, run_silu_mul, &args, out, dtype_row_bytes(f->dtype, n));
+    device_fixture_run(f, run_act_mul, &args, out, dtype_row_bytes(f->dtype, n));
     device_fixture_get(f, f->dtype, out, actual, n);
-    device_fixture_assert_close(actual, expected, n, f->tolerance, "silu_mul");
+    device_fixture_assert_close(actual, expected, n, f->tolerance, "act_mul");
     device_fixture_free(f, gate_up);
     device_fixture_free(f, out);
     kernel_fixture_guarded_free(actual);
@@ -102,10 +104,10 @@ static void check_silu_mul(struct device_fixture *f, int32_t num_rows, int32_t w
     free(x);
 }
 
-static void test_silu_mul(void **state) {
+static void test_act_mul(void **state) {
     for (size_t w = 0; w < NUM_WIDTHS; w++) {
-        check_silu_mul(&fixture, 1, widths[w]);
-        check_silu_mul(&fixture, 5, widths[w]);
+        check_act_mul(&fixture, 1, widths[w]);
+        check_act_mul(&fixture, 5, widths[w]);
     }
 }
 
@@ -147,8 +149,8 @@ static void test_gather_rows(void **state) {
 
 static void test_nothing_to_do(void **state) {
     struct backend *b = fixture.device;
-    b->ops->rmsnorm(b, &(struct rmsnorm_args){.width = 8});
-    b->ops->silu_mul(b, &(struct silu_mul_args){.width = 8});
+    b->ops->norm(b, &(struct norm_args){.width = 8});
+    b->ops->act_mul(b, &(struct act_mul_args){.width = 8});
     b->ops->gather_rows(b, &(struct gather_rows_args){.width = 8});
     synchronize(&fixture);
 }
@@ -455,7 +457,7 @@ static void test_out_of_memory(void **state) {
     assert_non_null(strstr(err.message, "1073741824.0 MiB"));
     assert_non_null(strstr(err.message, "free"));
     assert_null(buffer.data);
-    check_rmsnorm(&fixture, 1, 8); /* the device goes on */
+    check_norm(&fixture, 1, 8); /* the device goes on */
 }
 
 int main(int argc, char **argv) {
@@ -469,11 +471,16 @@ int main(int argc, char **argv) {
                                     .num_kv_heads = 1};
     device_fixture_open(&fixture, argc, argv, &config);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rmsnorm),          cmocka_unit_test(test_silu_mul),
-        cmocka_unit_test(test_gather_rows),      cmocka_unit_test(test_nothing_to_do),
-        cmocka_unit_test(test_rope_store_kv),    cmocka_unit_test(test_copy_blocks),
-        cmocka_unit_test(test_copy_many_blocks), cmocka_unit_test(test_swap_blocks),
-        cmocka_unit_test(test_large_transfer),   cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_norm),
+        cmocka_unit_test(test_act_mul),
+        cmocka_unit_test(test_gather_rows),
+        cmocka_unit_test(test_nothing_to_do),
+        cmocka_unit_test(test_rope_store_kv),
+        cmocka_unit_test(test_copy_blocks),
+        cmocka_unit_test(test_copy_many_blocks),
+        cmocka_unit_test(test_swap_blocks),
+        cmocka_unit_test(test_large_transfer),
+        cmocka_unit_test(test_out_of_memory),
     };
     int status = cmocka_run_group_tests(tests, NULL, NULL);
     device_fixture_close(&fixture);

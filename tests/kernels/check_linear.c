@@ -120,6 +120,7 @@ static float *product(struct backend *b, const struct matrix *matrix, const stru
                                .weight = matrix,
                                .out = guarded + GUARD,
                                .num_rows = num_rows,
+                               .scale = 1.0F,
                                .accumulate = initial != NULL,
                                .float_out = true};
     b->ops->linear(b, &args);
@@ -381,7 +382,7 @@ static void test_embed(void **state) {
             struct backend *b = f->backends[i];
             struct matrix *matrix = create(b, &w);
             b->ops->step_begin(b, &step);
-            b->ops->embed(b, matrix, out);
+            b->ops->embed(b, &(struct embed_args){.table = matrix, .out = out, .scale = 1.0F});
             for (int t = 0; t < num_tokens; t++)
                 assert_memory_equal(out + (size_t)t * (size_t)w.cols,
                                     w.values + (size_t)tokens[t] * (size_t)w.cols, row_bytes);

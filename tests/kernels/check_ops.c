@@ -13,29 +13,31 @@
 static const int32_t widths[] = {1, 7, 8, 15, 16, 17, 33, 64, 100, 576, 1536, 2049};
 #define NUM_WIDTHS (sizeof(widths) / sizeof(widths[0]))
 
-static void check_rmsnorm(const struct kernel_fixture *f, int32_t rows, int32_t width) {
+static void check_norm(const struct kernel_fixture *f, int32_t rows, int32_t width) {
     uint64_t seed = (uint64_t)width;
     size_t n = (size_t)rows * (size_t)width;
     float *x = kernel_fixture_random_floats(&seed, n);
     float *weight = kernel_fixture_random_floats(&seed, (size_t)width);
     float *expected = kernel_fixture_guarded(n);
-    struct rmsnorm_args args = {.x = x,
-                                .weight = weight,
-                                .out = expected,
-                                .num_rows = rows,
-                                .width = width,
-                                .epsilon = 1e-5f};
-    f->oracle->ops->rmsnorm(f->oracle, &args);
+    struct norm_args args = {.x = x,
+                             .weight = weight,
+                             .out = expected,
+                             .num_rows = rows,
+                             .row_stride = width,
+                             .num_groups = 1,
+                             .width = width,
+                             .epsilon = 1e-5f};
+    f->oracle->ops->norm(f->oracle, &args);
     for (int i = 0; i < f->num_backends; i++) {
         struct backend *b = f->backends[i];
         float *out = kernel_fixture_guarded(n), *single = kernel_fixture_guarded((size_t)width);
         args.out = out;
-        b->ops->rmsnorm(b, &args);
+        b->ops->norm(b, &args);
         kernel_fixture_assert_near(out, expected, n, 2e-6);
         memcpy(single, x + n - width, (size_t)width * sizeof(float));
-        struct rmsnorm_args last = args;
+        struct norm_args last = args;
         last.x = last.out = single, last.num_rows = 1;
-        b->ops->rmsnorm(b, &last); /* alone and in place */
+        b->ops->norm(b, &last); /* alone and in place */
         assert_memory_equal(single, out + n - width, (size_t)width * sizeof(float));
         kernel_fixture_guarded_free(out);
         kernel_fixture_guarded_free(single);
@@ -45,15 +47,15 @@ static void check_rmsnorm(const struct kernel_fixture *f, int32_t rows, int32_t 
     free(x);
 }
 
-static void test_rmsnorm(void **state) {
+static void test_norm(void **state) {
     for (size_t w = 0; w < NUM_WIDTHS; w++) {
-        check_rmsnorm(*state, 1, widths[w]);
-        check_rmsnorm(*state, 37, widths[w]);
+        check_norm(*state, 1, widths[w]);
+        check_norm(*state, 37, widths[w]);
     }
-    check_rmsnorm(*state, 300, 576);
+    check_norm(*state, 300, 576);
 }
 
-static void check_silu_mul(const struct kernel_fixture *f, int32_t rows, int32_t width) {
+static void check_act_mul(const struct kernel_fixture *f, int32_t rows, int32_t width) {
     uint64_t seed = (uint64_t)width;
     size_t n = (size_t)rows * (size_t)width;
     float *x = kernel_fixture_random_floats(&seed, 2 * n);
@@ -61,17 +63,17 @@ static void check_silu_mul(const struct kernel_fixture *f, int32_t rows, int32_t
         x[i] *= 20;
     x[0] = -200, x[1] = 200;
     float *expected = kernel_fixture_guarded(n);
-    struct silu_mul_args args = {.gate_up = x, .out = expected, .num_rows = rows, .width = width};
-    f->oracle->ops->silu_mul(f->oracle, &args);
+    struct act_mul_args args = {.gate_up = x, .out = expected, .num_rows = rows, .width = width};
+    f->oracle->ops->act_mul(f->oracle, &args);
     for (int i = 0; i < f->num_backends; i++) {
         struct backend *b = f->backends[i];
         float *out = kernel_fixture_guarded(n), *single = kernel_fixture_guarded((size_t)width);
         args.out = out;
-        b->ops->silu_mul(b, &args);
+        b->ops->act_mul(b, &args);
         kernel_fixture_assert_near(out, expected, n, 1e-6);
-        struct silu_mul_args last = args;
+        struct act_mul_args last = args;
         last.gate_up = x + 2 * (n - (size_t)width), last.out = single, last.num_rows = 1;
-        b->ops->silu_mul(b, &last);
+        b->ops->act_mul(b, &last);
         assert_memory_equal(single, out + n - width, (size_t)width * sizeof(float));
         kernel_fixture_guarded_free(out);
         kernel_fixture_guarded_free(single);
@@ -80,10 +82,10 @@ static void check_silu_mul(const struct kernel_fixture *f, int32_t rows, int32_t
     free(x);
 }
 
-static void test_silu_mul(void **state) {
+static void test_act_mul(void **state) {
     for (size_t w = 0; w < NUM_WIDTHS; w++) {
-        check_silu_mul(*state, 1, widths[w]);
-        check_silu_mul(*state, 37, widths[w]);
+        check_act_mul(*state, 1, widths[w]);
+        check_act_mul(*state, 37, widths[w]);
     }
 }
 
@@ -178,8 +180,8 @@ static void test_rope(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rmsnorm),
-        cmocka_unit_test(test_silu_mul),
+        cmocka_unit_test(test_norm),
+        cmocka_unit_test(test_act_mul),
         cmocka_unit_test(test_gather_rows),
         cmocka_unit_test(test_rope),
     };

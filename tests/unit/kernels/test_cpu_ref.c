@@ -51,16 +51,19 @@ static void test_matrix_parts_stack_and_multiply(void **state) {
     assert_int_equal(b->ops->matrix_create(b, parts, 2, 2, &matrix, NULL), 0);
     const float x[2][2] = {{1, 10}, {-1, 0.5f}};
     float out[2][3];
-    b->ops->linear(b, &(struct linear_args){.x = x, .weight = matrix, .out = out, .num_rows = 2});
+    b->ops->linear(
+        b, &(struct linear_args){.x = x, .weight = matrix, .out = out, .num_rows = 2, .scale = 1});
     assert_floats(out[0], (const float[]){21, 43, -19, 0, -1, -2}, 6);
-    b->ops->linear(b, &(struct linear_args){
-                          .x = x, .weight = matrix, .out = out, .num_rows = 2, .accumulate = true});
+    b->ops->linear(
+        b,
+        &(struct linear_args){
+            .x = x, .weight = matrix, .out = out, .num_rows = 2, .scale = 1, .accumulate = true});
     assert_floats(out[0], (const float[]){42, 86, -38, 0, -2, -4}, 6);
 
     const int32_t ids[] = {2, 0};
     float embedded[2][2];
     b->ops->step_begin(b, &(struct step_inputs){.num_tokens = 2, .token_ids = ids});
-    b->ops->embed(b, matrix, embedded);
+    b->ops->embed(b, &(struct embed_args){.table = matrix, .out = embedded, .scale = 1});
     assert_floats(embedded[0], (const float[]){1, -2, 1, 2}, 4);
     b->ops->matrix_destroy(b, matrix);
     b->ops->matrix_destroy(b, NULL);
@@ -83,27 +86,36 @@ static void test_matrix_create_refuses(void **state) {
     assert_null(matrix);
 }
 
-static void test_rmsnorm(void **state) {
+static void test_norm(void **state) {
     struct backend *b = *state;
     float x[2][4] = {{1, 1, 1, 1}, {0, 0, 6, 8}}; /* root mean squares 1 and 5 */
     const float weight[4] = {1, 2, 3, 4};
-    b->ops->rmsnorm(
-        b, &(struct rmsnorm_args){.x = x, .weight = weight, .out = x, .num_rows = 2, .width = 4});
+    b->ops->norm(b, &(struct norm_args){.x = x,
+                                        .weight = weight,
+                                        .out = x,
+                                        .num_rows = 2,
+                                        .row_stride = 4,
+                                        .num_groups = 1,
+                                        .width = 4});
     assert_floats(x[0], (const float[]){1, 2, 3, 4, 0, 0, 3.6f, 6.4f}, 8);
     float zero[2] = {0, 0};
-    b->ops->rmsnorm(
-        b,
-        &(struct rmsnorm_args){
-            .x = zero, .weight = weight, .out = zero, .num_rows = 1, .width = 2, .epsilon = 1e-5f});
+    b->ops->norm(b, &(struct norm_args){.x = zero,
+                                        .weight = weight,
+                                        .out = zero,
+                                        .num_rows = 1,
+                                        .row_stride = 2,
+                                        .num_groups = 1,
+                                        .width = 2,
+                                        .epsilon = 1e-5f});
     assert_floats(zero, (const float[]){0, 0}, 2);
 }
 
-static void test_silu_mul_and_gather(void **state) {
+static void test_act_mul_and_gather(void **state) {
     struct backend *b = *state;
     const float gate_up[2][4] = {{0, 1, 5, 2}, {-1, 100, 3, 0.5f}};
     float out[2][2];
-    b->ops->silu_mul(
-        b, &(struct silu_mul_args){.gate_up = gate_up, .out = out, .num_rows = 2, .width = 2});
+    b->ops->act_mul(
+        b, &(struct act_mul_args){.gate_up = gate_up, .out = out, .num_rows = 2, .width = 2});
     assert_floats(out[0], (const float[]){0, 1.4621172f, -0.8068243f, 50}, 4);
     const int32_t rows[] = {1, 1, 0};
     float gathered[3][2];
@@ -429,8 +441,8 @@ int main(void) {
         cmocka_unit_test(test_buffers_are_aligned_and_zeroed),
         cmocka_unit_test(test_matrix_parts_stack_and_multiply),
         cmocka_unit_test(test_matrix_create_refuses),
-        cmocka_unit_test(test_rmsnorm),
-        cmocka_unit_test(test_silu_mul_and_gather),
+        cmocka_unit_test(test_norm),
+        cmocka_unit_test(test_act_mul_and_gather),
         cmocka_unit_test(test_rope_interleaved),
         cmocka_unit_test(test_rope_halves),
         cmocka_unit_test(test_attention_through_scrambled_blocks),

@@ -186,6 +186,7 @@ static void test_loads_biases_of_the_attention(void **state) {
                                                         .weight = weights->layers[0].qkv,
                                                         .out = out,
                                                         .num_rows = 1,
+                                                        .scale = 1.0F,
                                                         .float_out = true});
     for (int i = 0; i < QKV_ROWS; i++)
         assert_true(out[i] == (float)(i + 1));
