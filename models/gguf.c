@@ -1,4 +1,4 @@
-/* GGUF v3: header, tensor table, and the checks that make every tensor's data safe to touch. */
+/* GGUF v3: header, tensor table, and the checks that put every tensor's data inside the file. */
 #include "models/gguf.h"
 
 #include "config/checked.h"
@@ -64,13 +64,21 @@ static const struct tensor_type tensor_types[] = {
 
 enum { NUM_TENSOR_TYPES = sizeof(tensor_types) / sizeof(tensor_types[0]) };
 
+int gguf_take(struct gguf_reader *r, size_t bytes) {
+    if (file_image_require(r->image, r->position + bytes, r->err) != 0)
+        return -1;
+    r->position += bytes;
+    return 0;
+}
+
 static int read_bytes(struct gguf_reader *r, const char *what, void *out, size_t bytes) {
     if (bytes > gguf_bytes_left(r))
         return error_set(r->err, ERROR_MODEL,
                          "%s: %s: the file ends at byte %zu, inside the value at byte %zu",
                          r->image->name, what, r->image->bytes, r->position);
-    memcpy(out, r->image->data + r->position, bytes);
-    r->position += bytes;
+    if (gguf_take(r, bytes) != 0)
+        return -1;
+    memcpy(out, r->image->data + r->position - bytes, bytes);
     return 0;
 }
 
@@ -91,27 +99,22 @@ int gguf_read_string(struct gguf_reader *r, const char *what, struct text *out) 
                          "%s: %s: string of %" PRIu64 " bytes at byte %zu, but the file has %zu",
                          r->image->name, what, length, r->position, r->image->bytes);
     *out = (struct text){(const char *)r->image->data + r->position, (size_t)length};
-    r->position += (size_t)length;
-    return 0;
+    return gguf_take(r, (size_t)length);
 }
 
 int gguf_read_name(struct gguf_reader *r, const char *what, size_t max_bytes, struct text *out) {
     struct text name;
     if (gguf_read_string(r, what, &name) != 0)
         return -1;
-    if (name.length == 0 || name.length > max_bytes)
-        return error_set(r->err, ERROR_MODEL, "%s: %s: name of %zu bytes (allowed: 1 to %zu)",
-                         r->image->name, what, name.length, max_bytes);
-    for (size_t i = 0; i < name.length; i++)
-        if ((unsigned char)name.data[i] < 0x20 || name.data[i] == 0x7f)
-            return error_set(r->err, ERROR_MODEL, "%s: %s: the name holds a control character",
-                             r->image->name, what);
+    if (tensor_table_check_name(r->image->name, what, name, max_bytes, r->err) != 0)
+        return -1;
     *out = name;
     return 0;
 }
 
-bool gguf_matches(const struct file_image *image) {
+bool gguf_matches(struct file_image *image) {
     return image->bytes >= sizeof(gguf_magic) &&
+           file_image_require(image, sizeof(gguf_magic), NULL) == 0 &&
            memcmp(image->data, gguf_magic, sizeof(gguf_magic)) == 0;
 }
 
@@ -170,78 +173,55 @@ static int read_shape(struct gguf_reader *r, struct tensor_info *tensor) {
     return 0;
 }
 
-static int compute_bytes(const struct gguf_reader *r, struct tensor_info *tensor) {
-    size_t cols = (size_t)tensor->shape[tensor->num_dims - 1];
-    size_t block = (size_t)dtype_block_elements(tensor->dtype);
-    if (cols % block != 0)
-        return error_set(r->err, ERROR_MODEL,
-                         "%s: tensor '%.*s': rows of %zu elements are not a multiple of the %zu of "
-                         "a %s block",
-                         r->image->name, text_print_length(tensor->name), tensor->name.data, cols,
-                         block, dtype_name(tensor->dtype));
-    size_t bytes, elements = cols;
-    bool fits = checked_mul(cols / block, dtype_block_bytes(tensor->dtype), &bytes);
-    for (int i = 0; fits && i < tensor->num_dims - 1; i++)
-        fits = checked_mul(bytes, (size_t)tensor->shape[i], &bytes) &&
-               checked_mul(elements, (size_t)tensor->shape[i], &elements);
-    if (!fits || elements > INT64_MAX || bytes > INT64_MAX)
-        return refuse_tensor(r, tensor->name, "its size is beyond 2^63-1");
-    tensor->bytes = bytes;
-    return 0;
-}
-
-/* tensor->data is set by place_tensors: where the data begins is known after the last entry. */
-static int read_tensor(struct gguf_reader *r, uint64_t index, struct tensor_info *tensor,
-                       uint64_t *out_offset) {
+/* tensor->offset counts from where the data begins, which is known after the last entry:
+ * place_tensors adds it. */
+static int read_tensor(struct gguf_reader *r, uint64_t index, struct tensor_info *tensor) {
     char what[64];
     snprintf(what, sizeof(what), "tensor %" PRIu64, index);
     if (gguf_read_name(r, what, MAX_NAME_BYTES, &tensor->name) != 0)
         return -1;
     if (read_shape(r, tensor) != 0 || read_tensor_type(r, tensor) != 0)
         return -1;
-    if (gguf_read_u64(r, "offset of a tensor", out_offset) != 0)
+    if (gguf_read_u64(r, "offset of a tensor", &tensor->offset) != 0)
         return -1;
-    return compute_bytes(r, tensor);
+    return tensor_table_size(r->image->name, tensor, r->err);
 }
 
-static int read_tensors(struct gguf_reader *r, uint64_t count, struct tensor_table *table,
-                        uint64_t *offsets) {
+static int read_tensors(struct gguf_reader *r, uint64_t count, struct tensor_table *table) {
     for (uint64_t i = 0; i < count; i++)
-        if (read_tensor(r, i, &table->tensors[i], &offsets[i]) != 0)
+        if (read_tensor(r, i, &table->tensors[i]) != 0)
             return -1;
     return 0;
 }
 
 static int find_alignment(const struct gguf_reader *r, const struct tensor_table *table,
                           size_t *out) {
-    static const struct text key = {"general.alignment", sizeof("general.alignment") - 1};
+    const struct metadata *entry = tensor_table_find_metadata(table, "general.alignment");
     *out = DEFAULT_ALIGNMENT;
-    for (size_t i = 0; i < table->num_metadata; i++) {
-        const struct metadata *entry = &table->metadata[i];
-        if (text_compare(entry->key, key) != 0)
-            continue;
-        if (entry->type != METADATA_UINT)
-            return error_set(r->err, ERROR_MODEL,
-                             "%s: general.alignment: is not an unsigned number", r->image->name);
-        uint64_t value = entry->as_uint;
-        if (value < MIN_ALIGNMENT || value > UINT32_MAX || (value & (value - 1)) != 0)
-            return error_set(r->err, ERROR_MODEL,
-                             "%s: general.alignment: %" PRIu64
-                             " (allowed: a power of two from %d to 2^31)",
-                             r->image->name, value, MIN_ALIGNMENT);
-        *out = (size_t)value;
-    }
+    if (entry == NULL)
+        return 0;
+    if (entry->type != METADATA_UINT)
+        return error_set(r->err, ERROR_MODEL, "%s: general.alignment: is not an unsigned number",
+                         r->image->name);
+    uint64_t value = entry->as_uint;
+    if (value < MIN_ALIGNMENT || value > UINT32_MAX || (value & (value - 1)) != 0)
+        return error_set(r->err, ERROR_MODEL,
+                         "%s: general.alignment: %" PRIu64
+                         " (allowed: a power of two from %d to 2^31)",
+                         r->image->name, value, MIN_ALIGNMENT);
+    *out = (size_t)value;
     return 0;
 }
 
 static int place_tensor(const struct gguf_reader *r, struct tensor_info *tensor, size_t data_start,
-                        uint64_t offset, size_t alignment) {
+                        size_t alignment) {
     size_t begin, end;
-    if (offset % alignment != 0)
-        return error_set(
-            r->err, ERROR_MODEL, "%s: tensor '%.*s': offset %" PRIu64 " is not a multiple of %zu",
-            r->image->name, text_print_length(tensor->name), tensor->name.data, offset, alignment);
-    if (!checked_add(data_start, (size_t)offset, &begin) ||
+    if (tensor->offset % alignment != 0)
+        return error_set(r->err, ERROR_MODEL,
+                         "%s: tensor '%.*s': offset %" PRIu64 " is not a multiple of %zu",
+                         r->image->name, text_print_length(tensor->name), tensor->name.data,
+                         tensor->offset, alignment);
+    if (!checked_add(data_start, (size_t)tensor->offset, &begin) ||
         !checked_add(begin, tensor->bytes, &end))
         return refuse_tensor(r, tensor->name, "its offset is beyond 2^64-1");
     if (end > r->image->bytes)
@@ -249,13 +229,11 @@ static int place_tensor(const struct gguf_reader *r, struct tensor_info *tensor,
                          "%s: tensor '%.*s': data ends at byte %zu but the file has %zu",
                          r->image->name, text_print_length(tensor->name), tensor->name.data, end,
                          r->image->bytes);
-    tensor->data = r->image->data + begin;
     tensor->offset = begin;
     return 0;
 }
 
-static int place_tensors(const struct gguf_reader *r, struct tensor_table *table,
-                         const uint64_t *offsets) {
+static int place_tensors(const struct gguf_reader *r, struct tensor_table *table) {
     size_t alignment, data_start;
     if (find_alignment(r, table, &alignment) != 0)
         return -1;
@@ -263,22 +241,16 @@ static int place_tensors(const struct gguf_reader *r, struct tensor_table *table
         return error_set(r->err, ERROR_MODEL, "%s: general.alignment: too large", r->image->name);
     data_start &= ~(alignment - 1);
     for (size_t i = 0; i < table->num_tensors; i++)
-        if (place_tensor(r, &table->tensors[i], data_start, offsets[i], alignment) != 0)
+        if (place_tensor(r, &table->tensors[i], data_start, alignment) != 0)
             return -1;
     return 0;
-}
-
-static int compare_positions(const void *a, const void *b) {
-    const struct tensor_info *const *x = a, *const *y = b;
-    uintptr_t at_x = (uintptr_t)(*x)->data, at_y = (uintptr_t)(*y)->data;
-    return (at_x > at_y) - (at_x < at_y);
 }
 
 static int check_neighbours(const struct gguf_reader *r, const struct tensor_info **sorted,
                             size_t count) {
     for (size_t i = 1; i < count; i++) {
         const struct tensor_info *first = sorted[i - 1], *second = sorted[i];
-        if ((const uint8_t *)second->data < (const uint8_t *)first->data + first->bytes)
+        if (second->offset < first->offset + first->bytes)
             return error_set(r->err, ERROR_MODEL, "%s: tensors '%.*s' and '%.*s' overlap",
                              r->image->name, text_print_length(first->name), first->name.data,
                              text_print_length(second->name), second->name.data);
@@ -287,37 +259,28 @@ static int check_neighbours(const struct gguf_reader *r, const struct tensor_inf
 }
 
 static int check_overlap(const struct gguf_reader *r, const struct tensor_table *table) {
-    const struct tensor_info **sorted = calloc(table->num_tensors + 1, sizeof(*sorted));
+    const struct tensor_info **sorted = tensor_table_by_offset(table);
     if (sorted == NULL)
         return error_set(r->err, ERROR_MEMORY, "%s: no memory for %zu tensors", r->image->name,
                          table->num_tensors);
-    for (size_t i = 0; i < table->num_tensors; i++)
-        sorted[i] = &table->tensors[i];
-    qsort(sorted, table->num_tensors, sizeof(*sorted), compare_positions);
     int status = check_neighbours(r, sorted, table->num_tensors);
     free(sorted);
     return status;
 }
 
 static int parse_tensors(struct gguf_reader *r, uint64_t count, struct tensor_table *table) {
-    if (count > gguf_bytes_left(r) / MIN_TENSOR_BYTES)
+    if (count > gguf_header_left(r) / MIN_TENSOR_BYTES)
         return error_set(r->err, ERROR_MODEL,
                          "%s: header: %" PRIu64 " tensors, but only %zu bytes are left for them",
-                         r->image->name, count, gguf_bytes_left(r));
+                         r->image->name, count, gguf_header_left(r));
     table->tensors = calloc((size_t)count + 1, sizeof(*table->tensors));
-    uint64_t *offsets = calloc((size_t)count + 1, sizeof(*offsets));
-    int status;
-    if (table->tensors == NULL || offsets == NULL) {
-        status = error_set(r->err, ERROR_MEMORY, "%s: no memory for %" PRIu64 " tensors",
-                           r->image->name, count);
-    } else {
-        table->num_tensors = (size_t)count;
-        status = read_tensors(r, count, table, offsets);
-        if (status == 0)
-            status = place_tensors(r, table, offsets);
-    }
-    free(offsets);
-    return status == 0 ? check_overlap(r, table) : -1;
+    if (table->tensors == NULL)
+        return error_set(r->err, ERROR_MEMORY, "%s: no memory for %" PRIu64 " tensors",
+                         r->image->name, count);
+    table->num_tensors = (size_t)count;
+    if (read_tensors(r, count, table) != 0 || place_tensors(r, table) != 0)
+        return -1;
+    return check_overlap(r, table);
 }
 
 static int parse_sections(struct gguf_reader *r, struct tensor_table *table) {
@@ -337,14 +300,13 @@ static int parse_sections(struct gguf_reader *r, struct tensor_table *table) {
     return parse_tensors(r, num_tensors, table);
 }
 
-int gguf_parse(const struct file_image *image, struct tensor_table *out, struct error *err) {
+int gguf_parse(struct file_image *image, struct tensor_table *out, struct error *err) {
     struct gguf_reader reader = {.image = image, .err = err};
     struct tensor_table table = {0};
     if (parse_sections(&reader, &table) != 0) {
         tensor_table_finish(&table);
         return -1;
     }
-    snprintf(table.format, sizeof(table.format), "GGUF v%d", GGUF_VERSION);
     *out = table;
     return 0;
 }

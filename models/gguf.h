@@ -18,9 +18,10 @@
 
 #include <stdbool.h>
 
-bool gguf_matches(const struct file_image *image);
+/* Whether the bytes begin with the magic. Reads them. */
+bool gguf_matches(struct file_image *image);
 
 /* On success the table points into the image and is released with tensor_table_finish. */
-int gguf_parse(const struct file_image *image, struct tensor_table *out, struct error *err);
+int gguf_parse(struct file_image *image, struct tensor_table *out, struct error *err);
 
 #endif

@@ -59,7 +59,7 @@ static int read_type(struct gguf_reader *r, struct text key, uint32_t *out) {
     return 0;
 }
 
-/* Bytes of `count` elements, or -1 when the file does not hold that many. */
+/* Moves behind `count` elements, now in memory; -1 when the file does not hold that many. */
 static int take_elements(struct gguf_reader *r, struct text key, uint64_t count, size_t each) {
     size_t bytes;
     if (!checked_mul((size_t)count, each, &bytes) || bytes > gguf_bytes_left(r))
@@ -68,8 +68,7 @@ static int take_elements(struct gguf_reader *r, struct text key, uint64_t count,
                          " elements of %zu bytes, but only %zu bytes are left in the file",
                          r->image->name, text_print_length(key), key.data, count, each,
                          gguf_bytes_left(r));
-    r->position += bytes;
-    return 0;
+    return gguf_take(r, bytes);
 }
 
 static int check_bools(const struct gguf_reader *r, struct text key, const uint8_t *data,
@@ -116,21 +115,23 @@ static int index_strings(struct gguf_reader *r, struct text key, uint64_t count,
         offsets[i] = r->position - start;
         if (gguf_bytes_left(r) < sizeof(length))
             return refuse(r, key, "the file ends inside the array");
-        memcpy(&length, r->image->data + r->position, sizeof(length));
-        r->position += sizeof(length);
+        if (gguf_take(r, sizeof(length)) != 0)
+            return -1;
+        memcpy(&length, r->image->data + r->position - sizeof(length), sizeof(length));
         if (length > gguf_bytes_left(r))
             return refuse(r, key, "a string of the array ends beyond the file");
-        r->position += (size_t)length;
+        if (gguf_take(r, (size_t)length) != 0)
+            return -1;
     }
     return 0;
 }
 
 static int read_string_array(struct gguf_reader *r, struct metadata *out, uint64_t count) {
-    if (count > gguf_bytes_left(r) / MIN_STRING_BYTES)
+    if (count > gguf_header_left(r) / MIN_STRING_BYTES)
         return error_set(
             r->err, ERROR_MODEL,
             "%s: metadata '%.*s': %" PRIu64 " strings, but only %zu bytes are left in the file",
-            r->image->name, text_print_length(out->key), out->key.data, count, gguf_bytes_left(r));
+            r->image->name, text_print_length(out->key), out->key.data, count, gguf_header_left(r));
     uint64_t *offsets = calloc((size_t)count + 1, sizeof(*offsets));
     if (offsets == NULL)
         return error_set(r->err, ERROR_MEMORY, "%s: no memory to index %" PRIu64 " strings",
@@ -198,7 +199,7 @@ static int read_entry(struct gguf_reader *r, uint64_t index, struct metadata *ou
 }
 
 int gguf_read_metadata(struct gguf_reader *r, uint64_t count, struct tensor_table *table) {
-    if (count > MAX_METADATA || count > gguf_bytes_left(r) / MIN_ENTRY_BYTES)
+    if (count > MAX_METADATA || count > gguf_header_left(r) / MIN_ENTRY_BYTES)
         return error_set(r->err, ERROR_MODEL,
                          "%s: header: %" PRIu64 " metadata entries do not fit into %zu bytes "
                          "(at most %d)",

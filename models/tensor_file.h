@@ -1,9 +1,12 @@
-/* A model file mapped read-only: named tensors and metadata, whatever the format.
+/* The files of a model: named tensors and metadata, whatever the format.
  *
- * Opened once at start and immutable afterwards, so any thread may read it. Every tensor's bounds
- * have been checked against the file's size when tensor_file_open returns: touching `data` of any
- * tensor is safe as long as nobody truncates the file. Formats are told apart by their magic;
- * GGUF (gguf.c) is the first, safetensors folders join beside it. */
+ * A path is a GGUF file (gguf.c), the first of several it is split into (gguf_split.c), or a folder
+ * with safetensors (safetensors.c), whose metadata is empty. Files are read, never mapped: one that
+ * is cut while it is open makes a call fail and does not end the process. Names and metadata are
+ * copies in memory of ours.
+ *
+ * Opened once at start and immutable afterwards, so any thread may use it. Every tensor's place has
+ * been checked against the size of its file when tensor_file_open returns. */
 #ifndef QUIRE_MODELS_TENSOR_FILE_H
 #define QUIRE_MODELS_TENSOR_FILE_H
 
@@ -57,18 +60,18 @@ struct metadata {
 
 struct tensor_file;
 
-/* Maps and parses path. Fails with ERROR_MODEL (the reason names the file and the field) or
- * ERROR_IO. */
+/* Opens and parses path; the files stay open. Fails with ERROR_MODEL (the reason names the file and
+ * the field), ERROR_IO or ERROR_MEMORY. */
 int tensor_file_open(const char *path, struct tensor_file **out, struct error *err);
-/* Parses an image in memory that outlives the tensor_file; for tests and fuzzing. */
+/* Parses one whole file in memory that outlives the tensor_file; for tests and fuzzing. */
 int tensor_file_open_memory(const void *data, size_t bytes, const char *name,
                             struct tensor_file **out, struct error *err);
 /* Accepts NULL. */
 void tensor_file_close(struct tensor_file *file);
 
 const char *tensor_file_path(const struct tensor_file *file);
-const char *tensor_file_format(const struct tensor_file *file); /* "GGUF v3" */
-size_t tensor_file_bytes(const struct tensor_file *file);
+const char *tensor_file_format(const struct tensor_file *file); /* "GGUF v3, 3 files" */
+size_t tensor_file_bytes(const struct tensor_file *file);       /* of all its files */
 
 size_t tensor_file_num_tensors(const struct tensor_file *file);
 const struct tensor_info *tensor_file_tensor(const struct tensor_file *file, size_t index);
@@ -89,7 +92,8 @@ size_t tensor_file_num_metadata(const struct tensor_file *file);
 const struct metadata *tensor_file_metadata(const struct tensor_file *file, size_t index);
 const struct metadata *tensor_file_find_metadata(const struct tensor_file *file, const char *key);
 
-/* Element i of an array (i < count, CHECKed); numbers convert, strings point into the mapping. */
+/* Element i of an array (i < count, CHECKed); numbers convert, strings live as long as the file is
+ * open. */
 double metadata_array_number(const struct metadata *array, uint64_t i);
 struct text metadata_array_string(const struct metadata *array, uint64_t i);
 

@@ -92,6 +92,10 @@ static void test_a_file_cut_while_it_is_open(void **state) {
     assert_int_equal(err.code, ERROR_MODEL);
     assert_int_equal(strncmp(err.message, path, strlen(path)), 0);
     assert_non_null(strstr(err.message, "tensor 't': the file ended at byte 4096"));
+    assert_int_equal(truncate(path, 0), 0);
+    assert_int_equal(tensor_read(file, tensor, 0, 1, values, &err), -1);
+    const struct metadata *name = tensor_file_find_metadata(file, "general.name");
+    assert_memory_equal(name->as_string.data, "tiny", 4);
     tensor_file_close(file);
     gguf_finish(&w);
 }

@@ -1,0 +1,214 @@
+/* Which files of a Hugging Face folder hold the weights. The index names every tensor and its
+ * shard; names come from outside, so a shard is a plain file name inside the folder, never a path.
+ */
+#include "models/safetensors.h"
+
+#include "models/json_file.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define SINGLE_NAME "model.safetensors"
+#define INDEX_NAME "model.safetensors.index.json"
+#define MAX_INDEX_BYTES ((size_t)32 << 20)
+
+/* One folder being opened. */
+struct folder {
+    struct tensor_file *file;
+    char *index_path;
+    const cJSON *weight_map;
+    const char **shards; /* [num_shards], sorted: shard i is part i */
+    int num_shards;
+    struct error *err;
+};
+
+static char *path_in(const struct tensor_file *file, const char *name, struct error *err) {
+    size_t length = strlen(file->path);
+    while (length > 1 && file->path[length - 1] == '/')
+        length--;
+    char *path = tensor_parts_path(file->path, length, name);
+    if (path == NULL)
+        error_set(err, ERROR_MEMORY, "%s: no memory to open it", file->path);
+    return path;
+}
+
+static bool exists(const struct tensor_file *file, const char *name) {
+    char *path = path_in(file, name, NULL);
+    bool found = path != NULL && access(path, F_OK) == 0;
+    free(path);
+    return found;
+}
+
+static int open_part(struct tensor_file *file, const char *name, struct error *err) {
+    char *path = path_in(file, name, err);
+    if (path == NULL)
+        return -1;
+    int status = tensor_parts_open(file, path, safetensors_parse, err);
+    free(path);
+    return status;
+}
+
+static bool ends_with(const char *text, const char *end) {
+    size_t length = strlen(text), end_length = strlen(end);
+    return length >= end_length && strcmp(text + length - end_length, end) == 0;
+}
+
+static bool is_shard_name(const char *name) {
+    for (const char *at = name; *at != '\0'; at++)
+        if ((unsigned char)*at < 0x20 || *at == 0x7f || *at == '/')
+            return false;
+    return name[0] != '.' && strlen(name) <= 255 && ends_with(name, ".safetensors");
+}
+
+static int check_map(const struct folder *f) {
+    const cJSON *item;
+    if (!cJSON_IsObject(f->weight_map) || f->weight_map->child == NULL)
+        return error_set(f->err, ERROR_MODEL, "%s: weight_map: is missing, empty or no object",
+                         f->index_path);
+    cJSON_ArrayForEach(item, f->weight_map) {
+        if (!cJSON_IsString(item) || !is_shard_name(item->valuestring))
+            return error_set(f->err, ERROR_MODEL,
+                             "%s: weight_map: '%.100s': the shard is not a plain file name that "
+                             "ends in .safetensors",
+                             f->index_path, item->string);
+    }
+    return 0;
+}
+
+static int compare_names(const void *a, const void *b) {
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* The distinct names of the map, sorted. */
+static int list_shards(struct folder *f) {
+    size_t count = (size_t)cJSON_GetArraySize(f->weight_map), num_shards = 0;
+    f->shards = calloc(count + 1, sizeof(*f->shards));
+    if (f->shards == NULL)
+        return error_set(f->err, ERROR_MEMORY, "%s: no memory for %zu tensors", f->index_path,
+                         count);
+    const cJSON *item;
+    size_t i = 0;
+    cJSON_ArrayForEach(item, f->weight_map) f->shards[i++] = item->valuestring;
+    qsort(f->shards, count, sizeof(*f->shards), compare_names);
+    for (i = 0; i < count; i++)
+        if (i == 0 || strcmp(f->shards[num_shards - 1], f->shards[i]) != 0)
+            f->shards[num_shards++] = f->shards[i];
+    if (num_shards > TENSOR_MAX_PARTS)
+        return error_set(f->err, ERROR_MODEL, "%s: weight_map: %zu shards (at most %d)",
+                         f->index_path, num_shards, TENSOR_MAX_PARTS);
+    f->num_shards = (int)num_shards;
+    return 0;
+}
+
+static int open_shards(struct folder *f) {
+    for (int i = 0; i < f->num_shards; i++)
+        if (open_part(f->file, f->shards[i], f->err) != 0)
+            return -1;
+    return tensor_parts_join(f->file, f->err);
+}
+
+static int check_entry(const struct folder *f, const cJSON *item, bool *listed) {
+    const struct tensor_info *tensor = tensor_file_find(f->file, item->string);
+    if (tensor == NULL || strcmp(f->shards[tensor->part], item->valuestring) != 0)
+        return error_set(f->err, ERROR_MODEL,
+                         "%s: weight_map: tensor '%.100s' is not in the shard %.100s that the map "
+                         "names",
+                         f->index_path, item->string, item->valuestring);
+    listed[tensor - f->file->tensors] = true;
+    return 0;
+}
+
+static int check_entries(const struct folder *f, bool *listed) {
+    const cJSON *item;
+    cJSON_ArrayForEach(item, f->weight_map) {
+        if (check_entry(f, item, listed) != 0)
+            return -1;
+    }
+    for (size_t i = 0; i < f->file->num_tensors; i++) {
+        const struct tensor_info *tensor = &f->file->tensors[i];
+        if (!listed[i])
+            return error_set(f->err, ERROR_MODEL,
+                             "%s: weight_map: tensor '%.*s' of the shard %.100s is not in the map",
+                             f->index_path, text_print_length(tensor->name), tensor->name.data,
+                             f->shards[tensor->part]);
+    }
+    return 0;
+}
+
+static int compare_with_map(const struct folder *f) {
+    bool *listed = calloc(f->file->num_tensors + 1, sizeof(*listed));
+    if (listed == NULL)
+        return error_set(f->err, ERROR_MEMORY, "%s: no memory for %zu tensors", f->index_path,
+                         f->file->num_tensors);
+    int status = check_entries(f, listed);
+    free(listed);
+    return status;
+}
+
+static int open_mapped(struct folder *f) {
+    if (check_map(f) != 0 || list_shards(f) != 0)
+        return -1;
+    if (open_shards(f) != 0)
+        return -1;
+    snprintf(f->file->format, sizeof(f->file->format), "safetensors, %d files", f->num_shards);
+    return compare_with_map(f);
+}
+
+static int open_index(struct tensor_file *file, struct error *err) {
+    struct folder folder = {.file = file, .err = err};
+    folder.index_path = path_in(file, INDEX_NAME, err);
+    if (folder.index_path == NULL)
+        return -1;
+    cJSON *json = json_file_read(folder.index_path, MAX_INDEX_BYTES, err);
+    int status = -1;
+    if (json != NULL) {
+        folder.weight_map = cJSON_GetObjectItemCaseSensitive(json, "weight_map");
+        status = open_mapped(&folder);
+    }
+    free(folder.shards);
+    free(folder.index_path);
+    cJSON_Delete(json);
+    return status;
+}
+
+static bool is_pickle(const char *name) {
+    return ends_with(name, ".bin") || ends_with(name, ".pth") || ends_with(name, ".pt");
+}
+
+/* What lies in the folder decides what to advise. */
+static int refuse_folder(const struct tensor_file *file, struct error *err) {
+    char pickle[64] = "", gguf[64] = "";
+    DIR *dir = opendir(file->path);
+    for (struct dirent *entry; dir != NULL && (entry = readdir(dir)) != NULL;) {
+        if (is_pickle(entry->d_name))
+            snprintf(pickle, sizeof(pickle), "%.63s", entry->d_name);
+        if (ends_with(entry->d_name, ".gguf"))
+            snprintf(gguf, sizeof(gguf), "%.63s", entry->d_name);
+    }
+    if (dir != NULL)
+        closedir(dir);
+    if (pickle[0] != '\0')
+        return error_set(err, ERROR_MODEL,
+                         "%s: holds its weights as %s: pickle files can run code and are never "
+                         "read; " SINGLE_NAME " is needed",
+                         file->path, pickle);
+    if (gguf[0] != '\0')
+        return error_set(err, ERROR_MODEL,
+                         "%s: is a folder without " SINGLE_NAME "; name the GGUF file in it (%s)",
+                         file->path, gguf);
+    return error_set(err, ERROR_MODEL,
+                     "%s: is a directory with neither " SINGLE_NAME " nor " INDEX_NAME, file->path);
+}
+
+int safetensors_open_folder(struct tensor_file *file, struct error *err) {
+    if (exists(file, SINGLE_NAME)) {
+        snprintf(file->format, sizeof(file->format), "safetensors");
+        if (open_part(file, SINGLE_NAME, err) != 0)
+            return -1;
+        return tensor_parts_join(file, err);
+    }
+    return exists(file, INDEX_NAME) ? open_index(file, err) : refuse_folder(file, err);
+}
