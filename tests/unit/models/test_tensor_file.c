@@ -77,6 +77,46 @@ static void test_reads_a_file(void **state) {
     gguf_finish(&w);
 }
 
+/* A header is read a step at a time: 20000 tokens and a long text reach over several. */
+static void test_reads_a_long_header(void **state) {
+    const uint64_t dims[1] = {4};
+    struct gguf_writer w = {0};
+    struct tensor_file *file;
+    struct error err;
+    char token[32];
+    float values[4];
+    gguf_put_header(&w, 3, 1, 3);
+    gguf_put_key_array(&w, "tokens", GGUF_STRING, 20000);
+    for (int i = 0; i < 20000; i++) {
+        snprintf(token, sizeof(token), "a token of number %d", i);
+        gguf_put_string(&w, token);
+    }
+    gguf_put_key(&w, "text", GGUF_STRING), gguf_put_u64(&w, 1 << 20), gguf_put_zeros(&w, 1 << 20);
+    gguf_put_key_array(&w, "scores", GGUF_UINT16, 100000), gguf_put_zeros(&w, 200000);
+    gguf_put_tensor(&w, "t", 1, dims, GGUF_TENSOR_F32, 0);
+    gguf_pad(&w, 32);
+    for (int i = 0; i < 4; i++)
+        gguf_put(&w, &(float){(float)i}, 4);
+    const char *path = temporary_write(*state, "m.gguf", w.data, w.bytes);
+    assert_int_equal(tensor_file_open(path, &file, &err), 0);
+    const struct metadata *tokens = tensor_file_find_metadata(file, "tokens");
+    for (int i = 0; i < 20000; i++) {
+        snprintf(token, sizeof(token), "a token of number %d", i);
+        struct text text = metadata_array_string(tokens, (uint64_t)i);
+        assert_int_equal(text.length, strlen(token));
+        assert_memory_equal(text.data, token, text.length);
+    }
+    const struct metadata *scores = tensor_file_find_metadata(file, "scores");
+    assert_true(metadata_array_number(scores, 99999) == 0.0);
+    assert_int_equal(tensor_file_find_metadata(file, "text")->as_string.length, 1 << 20);
+    assert_int_equal(tensor_read(file, tensor_file_find(file, "t"), 0, 16, values, &err), 0);
+    assert_true(values[3] == 3.0F);
+    tensor_file_close(file);
+    for (size_t bytes = 65536; bytes < w.bytes; bytes += 65536)
+        assert_not_opened(temporary_write(*state, "m.gguf", w.data, bytes), ERROR_MODEL, "");
+    gguf_finish(&w);
+}
+
 /* Reading a mapping of such a file would end in SIGBUS. */
 static void test_a_file_cut_while_it_is_open(void **state) {
     struct gguf_writer w = counting_image();
@@ -134,6 +174,7 @@ static void test_close_accepts_null(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         IN_FOLDER(test_reads_a_file),
+        IN_FOLDER(test_reads_a_long_header),
         IN_FOLDER(test_a_file_cut_while_it_is_open),
         IN_FOLDER(test_a_file_cut_before_it_is_opened),
         IN_FOLDER(test_paths_that_are_no_model),
