@@ -127,7 +127,7 @@ struct tokenizer_spec {
     int strip_leading_spaces;
     bool space_replacement; /* U+2581 stands for a space */
 
-    struct spec_arena *arena; /* owns what the front end had to copy */
+    struct spec_block *blocks; /* what tokenizer_spec_alloc gave */
 };
 
 /* `bytes` of zeroed memory that lives as long as the spec; NULL when memory is short. */

@@ -22,7 +22,8 @@ SERVER_SEES = {"models/tokenizer.h", "models/utf8.h", "kernels/sampling.h"}
 # Who may include which header that is not ours.
 THIRD_PARTY = [
     (re.compile(r"microhttpd\.h"), re.compile(r"server/(http|sse)\w*\.[ch]")),
-    (re.compile(r"(cjson/)?cJSON\.h"), re.compile(r"server/((api|json|completion)_\w+|\w+_fields?)\.[ch]")),
+    (re.compile(r"(cjson/)?cJSON\.h"),
+     re.compile(r"server/((api|json|completion)_\w+|\w+_fields?)\.[ch]|models/(json_file|tokenizer_json\w*)\.[ch]")),
     (re.compile(r"pcre2\w*\.h"), re.compile(r"models/(pre)?tokenizer\w*\.[ch]")),
     (re.compile(r"yaml\.h"), re.compile(r"config/options\w*\.c")),
     (re.compile(r"gnutls/.*"), re.compile(r"server/auth\.c")),

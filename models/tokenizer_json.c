@@ -1,0 +1,76 @@
+#include "models/tokenizer_json.h"
+
+#include "models/json_file.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <malloc.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* The largest in use, Gemma 3's, has 33 MB. */
+#define TOKENIZER_MAX_FILE_BYTES ((size_t)128 << 20)
+#define CONFIG_MAX_FILE_BYTES ((size_t)16 << 20)
+
+static int join_path(const char *folder, const char *name, char out[PATH_MAX], struct error *err) {
+    int length = snprintf(out, PATH_MAX, "%s/%s", folder, name);
+    if (length < 0 || length >= PATH_MAX)
+        return error_set(err, ERROR_MODEL, "%.64s...: the path is too long", folder);
+    return 0;
+}
+
+static int read_sections(struct tokenizer_json *json, const cJSON *root, const cJSON *config,
+                         const char *config_path) {
+    if (tokenizer_json_model(json, root) != 0 ||
+        tokenizer_json_added(json, json_field(root, "added_tokens"), config) != 0 ||
+        tokenizer_json_normalizer(json, json_field(root, "normalizer")) != 0 ||
+        tokenizer_json_pretokenizer(json, json_field(root, "pre_tokenizer")) != 0 ||
+        tokenizer_json_template(json, json_field(root, "post_processor")) != 0 ||
+        tokenizer_json_decoder(json, json_field(root, "decoder")) != 0)
+        return -1;
+    json->path = config_path;
+    return tokenizer_json_config(json, config);
+}
+
+int tokenizer_spec_from_json(const char *path, const cJSON *root, const char *config_path,
+                             const cJSON *config, struct tokenizer_spec *out, struct error *err) {
+    struct tokenizer_spec spec = {.pretokenizer_name = "tokenizer.json", .unknown = -1, .bos = -1};
+    struct tokenizer_json json = {.path = path, .spec = &spec, .err = err};
+    int status = read_sections(&json, root, config, config_path);
+    free(json.index.slots);
+    if (status == 0)
+        *out = spec;
+    else
+        tokenizer_spec_finish(&spec);
+    return status;
+}
+
+/* *out is NULL where the folder has no such file. */
+static int read_config(const char *path, cJSON **out, struct error *err) {
+    *out = NULL;
+    if (access(path, F_OK) != 0 && errno == ENOENT)
+        return 0;
+    *out = json_file_read(path, CONFIG_MAX_FILE_BYTES, err);
+    return *out != NULL ? 0 : -1;
+}
+
+int tokenizer_spec_read_json(const char *folder, struct tokenizer_spec *out, struct error *err) {
+    char path[PATH_MAX], config_path[PATH_MAX];
+    cJSON *config;
+    if (join_path(folder, "tokenizer.json", path, err) != 0 ||
+        join_path(folder, "tokenizer_config.json", config_path, err) != 0 ||
+        read_config(config_path, &config, err) != 0)
+        return -1;
+    int status = -1;
+    cJSON *root = json_file_read(path, TOKENIZER_MAX_FILE_BYTES, err);
+    if (root != NULL)
+        status = tokenizer_spec_from_json(path, root, config_path, config, out, err);
+    cJSON_Delete(root);
+    cJSON_Delete(config);
+    /* The trees' millions of small blocks lie among what stays: without this the process keeps
+     * them. */
+    malloc_trim(0);
+    return status;
+}
