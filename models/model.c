@@ -7,7 +7,7 @@
 static int open_parts(struct model *model, const char *path, struct error *err) {
     if (tensor_file_open(path, &model->file, err) != 0)
         return -1;
-    return model_config_read(model->file, &model->config, err);
+    return config_gguf_read(model->file, &model->config, err);
 }
 
 int model_open(const char *path, struct model **out, struct error *err) {

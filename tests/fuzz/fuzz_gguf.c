@@ -40,7 +40,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
         return 0;
     }
     touch_everything(file);
-    if (model_config_read(file, &config, &err) == 0)
+    if (config_gguf_read(file, &config, &err) == 0)
         sink += (uint64_t)(config.num_heads / config.num_kv_heads);
     tensor_file_close(file);
     return 0;
