@@ -197,7 +197,8 @@ static int refuse_folder(const struct tensor_file *file, struct error *err) {
                          file->path, pickle);
     if (gguf[0] != '\0')
         return error_set(err, ERROR_MODEL,
-                         "%s: is a folder without " SINGLE_NAME "; name the GGUF file in it (%s)",
+                         "%s: is a directory without " SINGLE_NAME
+                         "; name the GGUF file in it (%s)",
                          file->path, gguf);
     return error_set(err, ERROR_MODEL,
                      "%s: is a directory with neither " SINGLE_NAME " nor " INDEX_NAME, file->path);
