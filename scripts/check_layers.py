@@ -17,7 +17,7 @@ WIRING = re.compile(r"server/(main|commands?_?\w*)\.[ch]")
 
 # What the rest of server/ may know of the rooms below the engine: text <-> tokens, and the value types
 # that engine/sampling_params.h and engine/token_stream.h are made of.
-SERVER_SEES = {"models/tokenizer.h", "models/utf8.h", "kernels/sampling.h"}
+SERVER_SEES = {"models/tokenizer.h", "kernels/sampling.h"}
 
 # Who may include which header that is not ours.
 THIRD_PARTY = [
