@@ -133,14 +133,15 @@ static int open_backend(struct rank *rank, struct step_limits *out_limits, struc
 
 static int load_weights(struct rank *rank, struct error *err) {
     struct backend *b = rank->backend;
-    int32_t max_model_len = rank->config.max_model_len;
-    if (check_room(rank, "weights", weights_needed(rank->model, max_model_len, b->activation_dtype),
+    const struct weights_options options = {.max_model_len = rank->config.max_model_len,
+                                            .quantization = DTYPE_COUNT};
+    if (check_room(rank, "weights", weights_needed(rank->model, &options, b->activation_dtype),
                    "serve a smaller model, stop what else uses the card, or lower "
                    "--max-num-batched-tokens or --max-num-seqs",
                    err) != 0)
         return -1;
     size_t before = free_bytes(rank);
-    if (weights_load(b, rank->model, max_model_len, &rank->weights, err) != 0)
+    if (weights_load(b, rank->model, &options, &rank->weights, err) != 0)
         return -1;
     size_t after = free_bytes(rank);
     rank->info.weight_bytes = rank->weights->bytes;

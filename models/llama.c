@@ -1,19 +1,27 @@
-/* The forward pass:
+/* The forward pass, and which of the switches of struct model_config changes what:
  *
- *   hidden = embed(token ids)
- *   per layer:  qkv    = norm(hidden) Wqkv;  rotate q and k, store k and v in the cache
- *               hidden += attention(q, cache) Wo
- *               hidden += (silu(gate) * up) Wdown,  gate | up = norm(hidden) Wgate_up
- *   per chunk of wanted rows:  logits = norm(hidden[rows]) Whead;  sample
+ *   hidden = embed(token ids)                                           embedding_scale
+ *   per layer:
+ *     qkv     = pre(hidden) Wqkv                                        pre_norm, biases
+ *     q, k    = norm(q), norm(k)                                        qk_norm
+ *     rotate q and k, store k and v in the cache                        layers[].rope
+ *     hidden += post(attention(q, cache) Wo)                            layers[].window,
+ * attention_scale, attention_soft_cap hidden += post((act(gate) * up) Wdown),  gate | up =
+ * pre(hidden) Wgate_up     activation per chunk of wanted rows: logits = cap(norm(hidden[rows])
+ * Whead);  sample                   logit_scale, final_soft_cap
  *
- * Three activations are enough: `hidden` lives through the step, `wide` holds qkv and then gate_up,
- * `narrow` holds in turn what each matrix product reads. */
+ * `pre` is a norm or nothing; `post` is a norm (post_norm) or a factor (residual_scale). With
+ * parallel_residual both branches read the same norm of hidden, taken before either is added.
+ *
+ * Three activations are enough for most models: `hidden` lives through the step, `wide` holds qkv
+ * and then gate_up, `narrow` holds in turn what each matrix product reads. `branch` is there for
+ * what cannot go to `hidden` at once: a branch whose norm is still to come, or the attention's
+ * result while `narrow` still serves the FFN. */
 #include "models/llama.h"
 
 #include "config/check.h"
 #include "config/checked.h"
 
-#include <math.h>
 #include <stdlib.h>
 
 struct llama {
@@ -24,6 +32,7 @@ struct llama {
     struct buffer hidden;    /* [max_step_tokens, hidden] */
     struct buffer narrow;    /* [max_step_tokens, max(hidden, q_width, intermediate)] */
     struct buffer wide;      /* [max_step_tokens, max(qkv width, 2 * intermediate)] */
+    struct buffer branch;    /* [max_step_tokens, max(hidden, q_width)]; empty if not needed */
     struct buffer head_rows; /* [max_logit_rows, hidden] */
     struct buffer logits;    /* float [max_logit_rows, vocab] */
 };
@@ -33,7 +42,15 @@ static int32_t larger(int32_t a, int32_t b) {
 }
 
 /* In elements; the first NUM_ACTIVATIONS are of the backend's activation type, the logits float. */
-enum workspace_part { HIDDEN, NARROW, WIDE, HEAD_ROWS, NUM_ACTIVATIONS, LOGITS = NUM_ACTIVATIONS };
+enum workspace_part {
+    HIDDEN,
+    NARROW,
+    WIDE,
+    BRANCH,
+    HEAD_ROWS,
+    NUM_ACTIVATIONS,
+    LOGITS = NUM_ACTIVATIONS
+};
 #define NUM_WORKSPACE_PARTS (NUM_ACTIVATIONS + 1)
 
 /* False when the sizes do not fit memory addresses. */
@@ -43,10 +60,12 @@ static bool measure_workspace(const struct model_config *config, enum dtype acti
     int32_t hidden = config->hidden_size, ffn = config->intermediate_size;
     int32_t q_width = config->num_heads * config->head_dim;
     int32_t qkv_width = q_width + 2 * config->num_kv_heads * config->head_dim;
+    bool needs_branch = config->post_norm || config->parallel_residual;
     const int32_t widths[NUM_WORKSPACE_PARTS] = {
         [HIDDEN] = hidden,
         [NARROW] = larger(larger(hidden, q_width), ffn),
         [WIDE] = larger(qkv_width, 2 * ffn),
+        [BRANCH] = needs_branch ? larger(hidden, q_width) : 0,
         [HEAD_ROWS] = hidden,
         [LOGITS] = config->vocab_size,
     };
@@ -73,15 +92,15 @@ size_t llama_workspace_needed(const struct model_config *config, enum dtype acti
 static int alloc_workspace(struct llama *llama, struct error *err) {
     struct backend *b = llama->backend;
     struct buffer *buffers[NUM_WORKSPACE_PARTS] = {
-        [HIDDEN] = &llama->hidden,       [NARROW] = &llama->narrow, [WIDE] = &llama->wide,
-        [HEAD_ROWS] = &llama->head_rows, [LOGITS] = &llama->logits,
+        [HIDDEN] = &llama->hidden, [NARROW] = &llama->narrow,       [WIDE] = &llama->wide,
+        [BRANCH] = &llama->branch, [HEAD_ROWS] = &llama->head_rows, [LOGITS] = &llama->logits,
     };
     size_t bytes[NUM_WORKSPACE_PARTS];
     if (!measure_workspace(llama->config, b->activation_dtype, &llama->limits, bytes))
         return error_set(err, ERROR_MEMORY, "the workspace of a step of %d tokens is too large",
                          llama->limits.max_step_tokens);
     for (int i = 0; i < NUM_WORKSPACE_PARTS; i++)
-        if (b->ops->buffer_alloc(b, bytes[i], buffers[i], err) != 0)
+        if (bytes[i] > 0 && b->ops->buffer_alloc(b, bytes[i], buffers[i], err) != 0)
             return -1;
     return b->ops->synchronize(b, err);
 }
@@ -90,6 +109,7 @@ int llama_create(struct backend *backend, const struct model_config *config,
                  const struct weights *weights, const struct llama_limits *limits,
                  struct llama **out, struct error *err) {
     CHECK(limits->max_step_tokens > 0 && limits->max_logit_rows > 0);
+    CHECK(!(config->parallel_residual && config->post_norm));
     struct llama *llama = calloc(1, sizeof(*llama));
     if (llama == NULL)
         return error_set(err, ERROR_MEMORY, "no memory for the forward pass");
@@ -112,87 +132,164 @@ void llama_destroy(struct llama *llama) {
     ops->buffer_free(llama->backend, &llama->hidden);
     ops->buffer_free(llama->backend, &llama->narrow);
     ops->buffer_free(llama->backend, &llama->wide);
+    ops->buffer_free(llama->backend, &llama->branch);
     ops->buffer_free(llama->backend, &llama->head_rows);
     ops->buffer_free(llama->backend, &llama->logits);
     free(llama);
 }
 
 size_t llama_workspace_bytes(const struct llama *llama) {
-    return llama->hidden.bytes + llama->narrow.bytes + llama->wide.bytes + llama->head_rows.bytes +
-           llama->logits.bytes;
+    return llama->hidden.bytes + llama->narrow.bytes + llama->wide.bytes + llama->branch.bytes +
+           llama->head_rows.bytes + llama->logits.bytes;
 }
 
-/* narrow = norm(hidden) */
-static void normalise(struct llama *llama, const struct buffer *weight, int32_t num_tokens) {
+/* --- The parts of a layer ----------------------------------------------------------------------
+ */
+
+/* narrow = norm(hidden), which the branches read; without a norm before them they read hidden. */
+static const struct buffer *branch_input(struct llama *llama, const struct buffer *norm,
+                                         int32_t num_tokens) {
     struct backend *b = llama->backend;
+    const struct model_config *config = llama->config;
+    if (!config->pre_norm)
+        return &llama->hidden;
     b->ops->norm(b, &(struct norm_args){.x = llama->hidden.data,
-                                        .weight = weight->data,
+                                        .weight = norm->data,
                                         .out = llama->narrow.data,
                                         .num_rows = num_tokens,
-                                        .row_stride = llama->config->hidden_size,
+                                        .row_stride = config->hidden_size,
                                         .num_groups = 1,
-                                        .width = llama->config->hidden_size,
-                                        .epsilon = llama->config->norm_eps});
+                                        .width = config->hidden_size,
+                                        .epsilon = config->norm_eps,
+                                        .center = config->norm == NORM_LAYER});
+    return &llama->narrow;
 }
 
-/* wide = narrow W^T */
-static void project_wide(struct llama *llama, const struct matrix *weight, int32_t num_tokens) {
+/* wide = x W^T */
+static void project_wide(struct llama *llama, const struct buffer *x, const struct matrix *weight,
+                         int32_t num_tokens) {
     struct backend *b = llama->backend;
-    b->ops->linear(b, &(struct linear_args){.x = llama->narrow.data,
+    b->ops->linear(b, &(struct linear_args){.x = x->data,
                                             .weight = weight,
                                             .out = llama->wide.data,
                                             .num_rows = num_tokens,
                                             .scale = 1.0F});
 }
 
-/* hidden += narrow W^T */
-static void add_to_hidden(struct llama *llama, const struct matrix *weight, int32_t num_tokens) {
+/* hidden += residual_scale * x W^T, or hidden += norm(x W^T) by way of `branch`. */
+static void add_branch(struct llama *llama, const struct buffer *x, const struct matrix *weight,
+                       const struct buffer *post_norm, int32_t num_tokens) {
     struct backend *b = llama->backend;
-    b->ops->linear(b, &(struct linear_args){.x = llama->narrow.data,
+    const struct model_config *config = llama->config;
+    bool post = config->post_norm;
+    b->ops->linear(b, &(struct linear_args){.x = x->data,
                                             .weight = weight,
-                                            .out = llama->hidden.data,
+                                            .out = post ? llama->branch.data : llama->hidden.data,
                                             .num_rows = num_tokens,
-                                            .scale = 1.0F,
-                                            .accumulate = true});
+                                            .scale = post ? 1.0F : config->residual_scale,
+                                            .accumulate = !post});
+    if (!post)
+        return;
+    b->ops->norm(b, &(struct norm_args){.x = llama->branch.data,
+                                        .weight = post_norm->data,
+                                        .out = llama->hidden.data,
+                                        .num_rows = num_tokens,
+                                        .row_stride = config->hidden_size,
+                                        .num_groups = 1,
+                                        .width = config->hidden_size,
+                                        .epsilon = config->norm_eps,
+                                        .center = config->norm == NORM_LAYER,
+                                        .accumulate = true});
 }
 
-static void attention_block(struct llama *llama, struct kv_cache *cache, int32_t layer,
-                            int32_t num_tokens) {
+/* The heads [first_head, first_head + num_heads) within the rows of qkv, each or all as one. */
+static void normalise_heads(struct llama *llama, const struct buffer *norm, int32_t first_head,
+                            int32_t num_heads, int32_t num_tokens) {
+    struct backend *b = llama->backend;
+    const struct model_config *config = llama->config;
+    bool full = config->qk_norm == QK_NORM_FULL;
+    size_t first = (size_t)first_head * (size_t)config->head_dim;
+    char *heads = (char *)llama->wide.data + first * dtype_block_bytes(b->activation_dtype);
+    b->ops->norm(
+        b, &(struct norm_args){.x = heads,
+                               .weight = norm->data,
+                               .out = heads,
+                               .num_rows = num_tokens,
+                               .row_stride = (config->num_heads + 2 * config->num_kv_heads) *
+                                             config->head_dim,
+                               .num_groups = full ? 1 : num_heads,
+                               .width = full ? num_heads * config->head_dim : config->head_dim,
+                               .epsilon = config->norm_eps,
+                               .center = config->norm == NORM_LAYER});
+}
+
+/* out = attention of the rows of qkv in `wide`, whose keys and values join the cache. */
+static void attend(struct llama *llama, struct kv_cache *cache, int32_t layer,
+                   const struct buffer *out, int32_t num_tokens) {
     struct backend *b = llama->backend;
     const struct model_config *config = llama->config;
     const struct layer_weights *w = &llama->weights->layers[layer];
-    normalise(llama, &w->attention_norm, num_tokens);
-    project_wide(llama, w->qkv, num_tokens);
-    b->ops->rope_store_kv(b,
-                          &(struct rope_store_args){.qkv = llama->wide.data,
-                                                    .rope_table = llama->weights->rope_table.data,
-                                                    .cache = cache,
-                                                    .layer = layer,
-                                                    .num_q_heads = config->num_heads,
-                                                    .rotary_dim = config->rotary_dim,
-                                                    .interleaved = config->rope_interleaved});
-    b->ops->paged_attention(
-        b, &(struct attention_args){.qkv = llama->wide.data,
-                                    .out = llama->narrow.data,
-                                    .cache = cache,
-                                    .layer = layer,
-                                    .num_q_heads = config->num_heads,
-                                    .scale = 1.0F / sqrtf((float)config->head_dim)});
-    add_to_hidden(llama, w->attention_out, num_tokens);
+    int32_t rope = config->layers[layer].rope;
+    if (config->qk_norm != QK_NORM_NONE) {
+        normalise_heads(llama, &w->q_norm, 0, config->num_heads, num_tokens);
+        normalise_heads(llama, &w->k_norm, config->num_heads, config->num_kv_heads, num_tokens);
+    }
+    b->ops->rope_store_kv(
+        b, &(struct rope_store_args){.qkv = llama->wide.data,
+                                     .rope_table =
+                                         rope < 0 ? NULL : llama->weights->rope_tables[rope].data,
+                                     .cache = cache,
+                                     .layer = layer,
+                                     .num_q_heads = config->num_heads,
+                                     .rotary_dim = config->rotary_dim,
+                                     .interleaved = config->rope_interleaved});
+    b->ops->paged_attention(b, &(struct attention_args){.qkv = llama->wide.data,
+                                                        .out = out->data,
+                                                        .cache = cache,
+                                                        .layer = layer,
+                                                        .num_q_heads = config->num_heads,
+                                                        .scale = config->attention_scale,
+                                                        .window = config->layers[layer].window,
+                                                        .soft_cap = config->attention_soft_cap});
 }
 
-static void ffn_block(struct llama *llama, int32_t layer, int32_t num_tokens) {
+/* narrow = act(gate) * up, of `wide`. */
+static void activate(struct llama *llama, int32_t num_tokens) {
     struct backend *b = llama->backend;
-    const struct layer_weights *w = &llama->weights->layers[layer];
-    normalise(llama, &w->ffn_norm, num_tokens);
-    project_wide(llama, w->gate_up, num_tokens);
     b->ops->act_mul(b, &(struct act_mul_args){.gate_up = llama->wide.data,
                                               .out = llama->narrow.data,
                                               .num_rows = num_tokens,
                                               .width = llama->config->intermediate_size,
-                                              .activation = ACTIVATION_SILU});
-    add_to_hidden(llama, w->down, num_tokens);
+                                              .activation = llama->config->activation});
 }
+
+static void run_layer(struct llama *llama, struct kv_cache *cache, int32_t layer,
+                      int32_t num_tokens) {
+    const struct layer_weights *w = &llama->weights->layers[layer];
+    const struct buffer *x = branch_input(llama, &w->attention_norm, num_tokens);
+    project_wide(llama, x, w->qkv, num_tokens);
+    attend(llama, cache, layer, &llama->narrow, num_tokens);
+    add_branch(llama, &llama->narrow, w->attention_out, &w->attention_post_norm, num_tokens);
+    x = branch_input(llama, &w->ffn_norm, num_tokens);
+    project_wide(llama, x, w->gate_up, num_tokens);
+    activate(llama, num_tokens);
+    add_branch(llama, &llama->narrow, w->down, &w->ffn_post_norm, num_tokens);
+}
+
+static void run_parallel_layer(struct llama *llama, struct kv_cache *cache, int32_t layer,
+                               int32_t num_tokens) {
+    const struct layer_weights *w = &llama->weights->layers[layer];
+    const struct buffer *x = branch_input(llama, &w->attention_norm, num_tokens);
+    project_wide(llama, x, w->qkv, num_tokens);
+    attend(llama, cache, layer, &llama->branch, num_tokens);
+    project_wide(llama, x, w->gate_up, num_tokens);
+    add_branch(llama, &llama->branch, w->attention_out, NULL, num_tokens);
+    activate(llama, num_tokens);
+    add_branch(llama, &llama->narrow, w->down, NULL, num_tokens);
+}
+
+/* --- The head ----------------------------------------------------------------------------------
+ */
 
 /* Rows [first, first + count) of the batch; count <= max_logit_rows. */
 static void sample_chunk(struct llama *llama, const struct batch *batch, int32_t first,
@@ -211,13 +308,19 @@ static void sample_chunk(struct llama *llama, const struct batch *batch, int32_t
                                         .row_stride = config->hidden_size,
                                         .num_groups = 1,
                                         .width = config->hidden_size,
-                                        .epsilon = config->norm_eps});
+                                        .epsilon = config->norm_eps,
+                                        .center = config->norm == NORM_LAYER});
     b->ops->linear(b, &(struct linear_args){.x = llama->head_rows.data,
                                             .weight = llama->weights->head,
                                             .out = llama->logits.data,
                                             .num_rows = count,
-                                            .scale = 1.0F,
+                                            .scale = config->logit_scale,
                                             .float_out = true});
+    if (config->final_soft_cap > 0.0F)
+        b->ops->soft_cap(b, &(struct soft_cap_args){.x = llama->logits.data,
+                                                    .num_rows = count,
+                                                    .width = config->vocab_size,
+                                                    .cap = config->final_soft_cap});
     b->ops->sample(b, &(struct sample_args){.logits = llama->logits.data,
                                             .num_rows = count,
                                             .vocab_size = config->vocab_size,
@@ -235,11 +338,12 @@ int llama_forward(struct llama *llama, struct kv_cache *cache, const struct batc
     b->ops->step_begin(b, &batch->inputs);
     b->ops->embed(b, &(struct embed_args){.table = llama->weights->embedding,
                                           .out = llama->hidden.data,
-                                          .scale = 1.0F});
-    for (int32_t layer = 0; layer < llama->config->num_layers; layer++) {
-        attention_block(llama, cache, layer, num_tokens);
-        ffn_block(llama, layer, num_tokens);
-    }
+                                          .scale = llama->config->embedding_scale});
+    for (int32_t layer = 0; layer < llama->config->num_layers; layer++)
+        if (llama->config->parallel_residual)
+            run_parallel_layer(llama, cache, layer, num_tokens);
+        else
+            run_layer(llama, cache, layer, num_tokens);
     int32_t chunk = llama->limits.max_logit_rows;
     for (int32_t first = 0; first < batch->num_rows; first += chunk) {
         int32_t left = batch->num_rows - first;

@@ -1,254 +1,199 @@
-/* Weights are bound by the names of GGUF llama files. Each tensor is checked against the shape the
- * configuration asks for before the backend reads it, and its pages of the mapping are given back
- * to the system afterwards: what stays resident is the backend's repacked copy. */
+/* Which tensors make up a model: the roles of tensor_names.h, those norms that the configuration
+ * has, and what the file decides by having it. Biases and fused matrices are looked for in layer 0
+ * and expected, or not, in all. */
 #include "models/weights.h"
 
 #include "config/check.h"
 #include "config/checked.h"
 #include "models/rope.h"
-#include "models/tensor_table.h"
+#include "models/weights_loader.h"
 
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-enum { MAX_PARTS = 3, NAME_BYTES = 64 };
+/* --- Norms -------------------------------------------------------------------------------------
+ */
 
-struct loader {
-    struct backend *backend;
-    const struct model *model;
-    struct weights *weights;
-    bool *bound; /* [number of tensors in the file] */
-    struct error *err;
-};
-
-/* One tensor of a matrix: its name and rows, and the name of its bias. */
-struct wanted_part {
-    char name[NAME_BYTES];
-    char bias[NAME_BYTES]; /* empty: none */
-    int32_t rows;
-};
-
-static struct wanted_part global_part(const char *name, int32_t rows) {
-    struct wanted_part part = {.rows = rows};
-    snprintf(part.name, sizeof(part.name), "%s.weight", name);
-    return part;
-}
-
-static struct wanted_part layer_part(int32_t layer, const char *name, int32_t rows) {
-    struct wanted_part part = {.rows = rows};
-    snprintf(part.name, sizeof(part.name), "blk.%d.%s.weight", layer, name);
-    return part;
-}
-
-static void print_shape(char *out, size_t capacity, const struct tensor_info *tensor) {
-    size_t used = 0;
-    out[0] = '\0';
-    for (int i = 0; i < tensor->num_dims && used < capacity; i++)
-        used += (size_t)snprintf(out + used, capacity - used, "%s%" PRId64, i > 0 ? ", " : "",
-                                 tensor->shape[i]);
-}
-
-/* rows 0: a vector of cols elements. */
-static int check_shape(const struct loader *l, const struct tensor_info *tensor, int32_t rows,
-                       int32_t cols) {
-    bool matches =
-        rows == 0 ? tensor->num_dims == 1 && tensor->shape[0] == cols
-                  : tensor->num_dims == 2 && tensor->shape[0] == rows && tensor->shape[1] == cols;
-    if (matches)
-        return 0;
-    char found[96], expected[32];
-    print_shape(found, sizeof(found), tensor);
-    if (rows == 0)
-        snprintf(expected, sizeof(expected), "%d", cols);
-    else
-        snprintf(expected, sizeof(expected), "%d, %d", rows, cols);
-    return error_set(l->err, ERROR_MODEL, "%s: tensor '%.*s': shape [%s], expected [%s]",
-                     tensor_file_path(l->model->file), text_print_length(tensor->name),
-                     tensor->name.data, found, expected);
-}
-
-static const struct tensor_info *find(struct loader *l, const char *name, int32_t rows,
-                                      int32_t cols) {
-    const struct tensor_file *file = l->model->file;
-    const struct tensor_info *tensor = tensor_file_find(file, name);
-    if (tensor == NULL) {
-        error_set(l->err, ERROR_MODEL, "%s: tensor '%s' is missing", tensor_file_path(file), name);
-        return NULL;
-    }
-    if (check_shape(l, tensor, rows, cols) != 0)
-        return NULL;
-    l->bound[tensor - tensor_file_tensor(file, 0)] = true;
-    return tensor;
-}
-
-/* A vector as float, whatever float type the file stores; the caller frees. NULL on failure. */
-static float *read_vector(struct loader *l, const char *name, int32_t width) {
-    const struct tensor_info *tensor = find(l, name, 0, width);
-    if (tensor == NULL)
-        return NULL;
-    if (dtype_is_quantised(tensor->dtype)) {
-        error_set(l->err, ERROR_MODEL, "%s: tensor '%s': type %s, expected f32, f16 or bf16",
-                  tensor_file_path(l->model->file), name, dtype_name(tensor->dtype));
-        return NULL;
-    }
-    float *values = malloc((size_t)width * sizeof(float));
-    if (values == NULL) {
-        error_set(l->err, ERROR_MEMORY, "no memory for a vector of %d elements", width);
-        return NULL;
-    }
-    dtype_to_f32(tensor->dtype, tensor->data, values, (size_t)width);
-    return values;
-}
-
-/* Fills in the parts of a matrix; the caller frees the biases, also after a failure. */
-static int find_parts(struct loader *l, const struct wanted_part *wanted, int num_parts,
-                      int32_t cols, const struct tensor_info **tensors, float **biases,
-                      struct matrix_part *parts) {
-    for (int i = 0; i < num_parts; i++) {
-        tensors[i] = find(l, wanted[i].name, wanted[i].rows, cols);
-        if (tensors[i] == NULL)
-            return -1;
-        if (wanted[i].bias[0] != '\0') {
-            biases[i] = read_vector(l, wanted[i].bias, wanted[i].rows);
-            if (biases[i] == NULL)
-                return -1;
-        }
-        parts[i] =
-            (struct matrix_part){tensors[i]->dtype, wanted[i].rows, tensors[i]->data, biases[i]};
-    }
-    return 0;
-}
-
-static int load_matrix(struct loader *l, const struct wanted_part *wanted, int num_parts,
-                       int32_t cols, struct matrix **out) {
-    const struct tensor_info *tensors[MAX_PARTS];
-    struct matrix_part parts[MAX_PARTS];
-    float *biases[MAX_PARTS] = {NULL};
-    struct error why = {0};
-    struct backend *b = l->backend;
-    int status = find_parts(l, wanted, num_parts, cols, tensors, biases, parts);
-    if (status == 0 && b->ops->matrix_create(b, parts, num_parts, cols, out, &why) != 0)
-        status = error_set(l->err, why.code, "%s: tensor '%s': %s",
-                           tensor_file_path(l->model->file), wanted[0].name, why.message);
-    for (int i = 0; i < num_parts; i++)
-        free(biases[i]);
-    if (status != 0)
-        return -1;
-    for (int i = 0; i < num_parts; i++) {
-        l->weights->bytes += tensors[i]->bytes;
-        tensor_file_release(l->model->file, tensors[i]);
-    }
-    return 0;
-}
-
-static int alloc_buffer(struct loader *l, size_t bytes, struct buffer *out) {
-    if (l->backend->ops->buffer_alloc(l->backend, bytes, out, l->err) != 0)
-        return -1;
-    l->weights->bytes += bytes;
-    return 0;
-}
-
-/* Norm weights are kept as float whatever the file stores. */
-static int load_norm(struct loader *l, struct wanted_part wanted, struct buffer *out) {
-    int32_t width = l->model->config.hidden_size;
+/* Kept as float whatever the file stores, and ready to multiply with. */
+static int load_norm(struct weights_loader *l, struct tensor_place place, int32_t width,
+                     float scale, struct buffer *out) {
     size_t bytes = (size_t)width * sizeof(float);
-    float *values = read_vector(l, wanted.name, width);
+    float *values = weights_loader_read_vector(l, place, "weight", width);
     if (values == NULL)
         return -1;
-    int status = alloc_buffer(l, bytes, out);
+    float added = l->model->config.norm_plus_one ? 1.0F : 0.0F;
+    for (int32_t i = 0; i < width; i++)
+        values[i] = (values[i] + added) * scale;
+    int status = weights_loader_alloc(l, bytes, out);
     if (status == 0)
         l->backend->ops->upload(l->backend, out->data, values, bytes);
     free(values);
     return status;
 }
 
-/* q, k and v have a bias each, or none of them has. */
-static void want_biases(const struct loader *l, int32_t layer, struct wanted_part qkv[3]) {
-    static const char *const names[3] = {"attn_q", "attn_k", "attn_v"};
-    bool present = false;
-    for (int i = 0; i < 3; i++) {
-        snprintf(qkv[i].bias, sizeof(qkv[i].bias), "blk.%d.%s.bias", layer, names[i]);
-        present = present || tensor_file_find(l->model->file, qkv[i].bias) != NULL;
-    }
-    for (int i = 0; i < 3 && !present; i++)
-        qkv[i].bias[0] = '\0';
+static int load_pre_norms(struct weights_loader *l, int32_t layer) {
+    const struct model_config *config = &l->model->config;
+    struct layer_weights *w = &l->weights->layers[layer];
+    int32_t hidden = config->hidden_size;
+    struct tensor_place attention = {TENSOR_ATTENTION_NORM, layer}, ffn = {TENSOR_FFN_NORM, layer};
+    if (!config->pre_norm)
+        return 0;
+    if (load_norm(l, attention, hidden, 1.0F, &w->attention_norm) != 0)
+        return -1;
+    if (config->parallel_residual)
+        return 0;
+    return load_norm(l, ffn, hidden, 1.0F, &w->ffn_norm);
 }
 
-static int load_layer(struct loader *l, int32_t layer) {
+static int load_post_norms(struct weights_loader *l, int32_t layer) {
+    const struct model_config *config = &l->model->config;
+    struct layer_weights *w = &l->weights->layers[layer];
+    int32_t hidden = config->hidden_size;
+    float scale = config->residual_scale;
+    struct tensor_place attention = {TENSOR_ATTENTION_POST_NORM, layer};
+    struct tensor_place ffn = {TENSOR_FFN_POST_NORM, layer};
+    if (!config->post_norm)
+        return 0;
+    if (load_norm(l, attention, hidden, scale, &w->attention_post_norm) != 0)
+        return -1;
+    return load_norm(l, ffn, hidden, scale, &w->ffn_post_norm);
+}
+
+static int load_qk_norms(struct weights_loader *l, int32_t layer) {
+    const struct model_config *config = &l->model->config;
+    struct layer_weights *w = &l->weights->layers[layer];
+    bool full = config->qk_norm == QK_NORM_FULL;
+    int32_t q_width = config->head_dim * (full ? config->num_heads : 1);
+    int32_t k_width = config->head_dim * (full ? config->num_kv_heads : 1);
+    struct tensor_place q = {TENSOR_Q_NORM, layer}, k = {TENSOR_K_NORM, layer};
+    if (config->qk_norm == QK_NORM_NONE)
+        return 0;
+    if (load_norm(l, q, q_width, 1.0F, &w->q_norm) != 0)
+        return -1;
+    return load_norm(l, k, k_width, 1.0F, &w->k_norm);
+}
+
+/* --- Matrices ----------------------------------------------------------------------------------
+ */
+
+/* If one of the roles has a bias in layer 0 then all of them have, in every layer. */
+static bool is_biased(const struct weights_loader *l, const enum tensor_role *roles,
+                      int num_roles) {
+    for (int i = 0; i < num_roles; i++)
+        if (weights_loader_has_bias(l, (struct tensor_place){roles[i], 0}))
+            return true;
+    return false;
+}
+
+/* Several matrices below one another, which the file has one by one or in one. */
+struct stacked {
+    enum tensor_role roles[3];
+    int32_t rows[3];
+    int num_roles;
+    enum tensor_role fused;
+};
+
+/* By the number of rows: GGUF files have one name for the fused matrix and its lower part. */
+static bool is_fused(const struct weights_loader *l, const struct stacked *stacked, int32_t rows) {
+    return weights_loader_num_rows(l, (struct tensor_place){stacked->roles[0], 0}) == 0 &&
+           weights_loader_num_rows(l, (struct tensor_place){stacked->fused, 0}) == rows;
+}
+
+static int load_stacked(struct weights_loader *l, int32_t layer, const struct stacked *stacked,
+                        int32_t cols, struct matrix **out) {
+    struct weights_part parts[3];
+    bool biased = is_biased(l, stacked->roles, stacked->num_roles);
+    int32_t rows = 0;
+    for (int i = 0; i < stacked->num_roles; i++) {
+        parts[i] = (struct weights_part){{stacked->roles[i], layer}, stacked->rows[i], biased};
+        rows += stacked->rows[i];
+    }
+    if (!is_fused(l, stacked, rows))
+        return weights_matrix_load(l, parts, stacked->num_roles, cols, 1.0F, out);
+    biased = is_biased(l, &stacked->fused, 1);
+    const struct weights_part fused = {{stacked->fused, layer}, rows, biased};
+    return weights_matrix_load(l, &fused, 1, cols, 1.0F, out);
+}
+
+/* What is added to the hidden states. residual_scale multiplies the bias too, unless a norm
+ * follows, which then carries it. */
+static int load_branch_end(struct weights_loader *l, struct tensor_place place, int32_t cols,
+                           struct matrix **out) {
+    const struct model_config *config = &l->model->config;
+    const struct weights_part part = {place, config->hidden_size, is_biased(l, &place.role, 1)};
+    float bias_scale = config->post_norm ? 1.0F : config->residual_scale;
+    return weights_matrix_load(l, &part, 1, cols, bias_scale, out);
+}
+
+static int load_layer(struct weights_loader *l, int32_t layer) {
     const struct model_config *config = &l->model->config;
     struct layer_weights *w = &l->weights->layers[layer];
     int32_t hidden = config->hidden_size, ffn = config->intermediate_size;
     int32_t q_rows = config->num_heads * config->head_dim;
     int32_t kv_rows = config->num_kv_heads * config->head_dim;
-    struct wanted_part qkv[3] = {layer_part(layer, "attn_q", q_rows),
-                                 layer_part(layer, "attn_k", kv_rows),
-                                 layer_part(layer, "attn_v", kv_rows)};
-    want_biases(l, layer, qkv);
-    const struct wanted_part gate_up[2] = {layer_part(layer, "ffn_gate", ffn),
-                                           layer_part(layer, "ffn_up", ffn)};
-    const struct wanted_part attention_out = layer_part(layer, "attn_output", hidden);
-    const struct wanted_part down = layer_part(layer, "ffn_down", hidden);
-    if (load_norm(l, layer_part(layer, "attn_norm", 0), &w->attention_norm) != 0 ||
-        load_norm(l, layer_part(layer, "ffn_norm", 0), &w->ffn_norm) != 0)
+    const struct stacked qkv = {
+        {TENSOR_Q, TENSOR_K, TENSOR_V}, {q_rows, kv_rows, kv_rows}, 3, TENSOR_QKV};
+    const struct stacked gate_up = {{TENSOR_GATE, TENSOR_UP}, {ffn, ffn}, 2, TENSOR_GATE_UP};
+    const struct tensor_place attention_out = {TENSOR_ATTENTION_OUT, layer};
+    const struct tensor_place down = {TENSOR_DOWN, layer};
+    if (load_pre_norms(l, layer) != 0 || load_post_norms(l, layer) != 0 ||
+        load_qk_norms(l, layer) != 0)
         return -1;
-    if (load_matrix(l, qkv, 3, hidden, &w->qkv) != 0 ||
-        load_matrix(l, &attention_out, 1, q_rows, &w->attention_out) != 0)
+    if (load_stacked(l, layer, &qkv, hidden, &w->qkv) != 0 ||
+        load_branch_end(l, attention_out, q_rows, &w->attention_out) != 0)
         return -1;
-    if (load_matrix(l, gate_up, 2, hidden, &w->gate_up) != 0)
+    if (load_stacked(l, layer, &gate_up, hidden, &w->gate_up) != 0)
         return -1;
-    return load_matrix(l, &down, 1, ffn, &w->down);
+    return load_branch_end(l, down, ffn, &w->down);
 }
 
-static int load_ends(struct loader *l) {
+static int load_ends(struct weights_loader *l) {
     const struct model_config *config = &l->model->config;
     struct weights *w = l->weights;
-    const struct wanted_part embedding = global_part("token_embd", config->vocab_size);
-    const struct wanted_part head = global_part("output", config->vocab_size);
-    if (load_matrix(l, &embedding, 1, config->hidden_size, &w->embedding) != 0)
+    const struct tensor_place norm = {TENSOR_OUTPUT_NORM, 0};
+    const struct weights_part embedding = {{TENSOR_EMBEDDING, 0}, config->vocab_size, false};
+    const struct weights_part head = {{TENSOR_HEAD, 0}, config->vocab_size, false};
+    if (weights_matrix_load(l, &embedding, 1, config->hidden_size, 1.0F, &w->embedding) != 0)
         return -1;
     if (config->tied_embeddings)
         w->head = w->embedding;
-    else if (load_matrix(l, &head, 1, config->hidden_size, &w->head) != 0)
+    else if (weights_matrix_load(l, &head, 1, config->hidden_size, 1.0F, &w->head) != 0)
         return -1;
-    return load_norm(l, global_part("output_norm", 0), &w->output_norm);
+    return load_norm(l, norm, config->hidden_size, 1.0F, &w->output_norm);
 }
 
-static int load_rope_table(struct loader *l, int32_t num_positions) {
+/* --- Rope tables -------------------------------------------------------------------------------
+ */
+
+static bool rope_table_bytes(const struct model_config *config,
+                             const struct weights_options *options, size_t *out) {
+    return checked_mul((size_t)options->max_model_len, (size_t)config->rotary_dim * sizeof(float),
+                       out);
+}
+
+static int load_rope_table(struct weights_loader *l, int32_t rope) {
     const struct model_config *config = &l->model->config;
+    struct buffer *out = &l->weights->rope_tables[rope];
+    int32_t num_positions = l->options->max_model_len;
     size_t bytes;
-    if (!checked_mul((size_t)num_positions, (size_t)config->rotary_dim * sizeof(float), &bytes))
+    if (!rope_table_bytes(config, l->options, &bytes))
         return error_set(l->err, ERROR_MEMORY, "a rope table of %d positions is too large",
                          num_positions);
-    if (alloc_buffer(l, bytes, &l->weights->rope_table) != 0)
+    if (weights_loader_alloc(l, bytes, out) != 0)
         return -1;
     float *table = malloc(bytes);
     if (table == NULL)
         return error_set(l->err, ERROR_MEMORY, "no memory for a rope table of %d positions",
                          num_positions);
-    rope_fill_table(&config->ropes[0], config->rotary_dim, num_positions, table);
-    l->backend->ops->upload(l->backend, l->weights->rope_table.data, table, bytes);
+    rope_fill_table(&config->ropes[rope], config->rotary_dim, num_positions, table);
+    l->backend->ops->upload(l->backend, out->data, table, bytes);
     free(table);
     return 0;
 }
 
-/* A tensor nobody asked for (another bias, rope frequency factors) means the model computes
- * something this code does not. */
-static int check_all_bound(const struct loader *l) {
-    const struct tensor_file *file = l->model->file;
-    for (size_t i = 0; i < tensor_file_num_tensors(file); i++) {
-        const struct tensor_info *tensor = tensor_file_tensor(file, i);
-        if (!l->bound[i])
-            return error_set(l->err, ERROR_MODEL,
-                             "%s: tensor '%.*s' is not part of a %s model as supported here",
-                             tensor_file_path(file), text_print_length(tensor->name),
-                             tensor->name.data, l->model->config.architecture);
-    }
-    return 0;
-}
+/* --- All ---------------------------------------------------------------------------------------
+ */
 
-static int load_all(struct loader *l, int32_t max_model_len) {
+static int load_all(struct weights_loader *l) {
     const struct model_config *config = &l->model->config;
     l->weights->layers = calloc((size_t)config->num_layers, sizeof(*l->weights->layers));
     if (l->weights->layers == NULL)
@@ -259,39 +204,23 @@ static int load_all(struct loader *l, int32_t max_model_len) {
     for (int32_t layer = 0; layer < config->num_layers; layer++)
         if (load_layer(l, layer) != 0)
             return -1;
-    if (check_all_bound(l) != 0)
+    if (weights_loader_check_all_bound(l) != 0)
         return -1;
-    return load_rope_table(l, max_model_len);
+    for (int32_t rope = 0; rope < config->num_ropes; rope++)
+        if (load_rope_table(l, rope) != 0)
+            return -1;
+    return l->backend->ops->synchronize(l->backend, l->err);
 }
 
-size_t weights_needed(const struct model *model, int32_t max_model_len, enum dtype dtype) {
-    const struct model_config *config = &model->config;
-    size_t bytes = (size_t)max_model_len * (size_t)config->rotary_dim * sizeof(float);
-    for (size_t i = 0; i < tensor_file_num_tensors(model->file); i++) {
-        const struct tensor_info *tensor = tensor_file_tensor(model->file, i);
-        size_t elements = 1;
-        for (int d = 0; d < tensor->num_dims; d++)
-            elements *= (size_t)tensor->shape[d];
-        bytes += dtype_row_bytes(tensor->num_dims > 1 ? dtype : DTYPE_F32, elements);
-    }
-    return bytes;
-}
-
-int weights_load(struct backend *backend, const struct model *model, int32_t max_model_len,
-                 struct weights **out, struct error *err) {
-    CHECK(max_model_len > 0);
-    size_t num_tensors = tensor_file_num_tensors(model->file);
-    struct loader loader = {.backend = backend, .model = model, .err = err};
-    loader.weights = calloc(1, sizeof(*loader.weights));
-    loader.bound = calloc(num_tensors + 1, sizeof(*loader.bound));
-    int status;
-    if (loader.weights == NULL || loader.bound == NULL)
-        status = error_set(err, ERROR_MEMORY, "no memory for %zu tensors", num_tensors);
-    else
-        status = load_all(&loader, max_model_len);
+int weights_load(struct backend *backend, const struct model *model,
+                 const struct weights_options *options, struct weights **out, struct error *err) {
+    CHECK(options->max_model_len > 0);
+    struct weights_loader loader = {
+        .backend = backend, .model = model, .options = options, .err = err};
+    int status = weights_loader_init(&loader);
     if (status == 0)
-        status = backend->ops->synchronize(backend, err);
-    free(loader.bound);
+        status = load_all(&loader);
+    weights_loader_finish(&loader);
     if (status != 0) {
         weights_free(backend, loader.weights);
         return -1;
@@ -300,10 +229,38 @@ int weights_load(struct backend *backend, const struct model *model, int32_t max
     return 0;
 }
 
+size_t weights_needed(const struct model *model, const struct weights_options *options,
+                      enum dtype held) {
+    const struct model_config *config = &model->config;
+    size_t bytes, table_bytes;
+    if (!rope_table_bytes(config, options, &table_bytes) ||
+        !checked_mul(table_bytes, (size_t)config->num_ropes, &bytes))
+        return SIZE_MAX;
+    for (size_t i = 0; i < tensor_file_num_tensors(model->file); i++) {
+        const struct tensor_info *tensor = tensor_file_tensor(model->file, i);
+        enum dtype dtype = DTYPE_F32;
+        size_t elements = 1;
+        for (int d = 0; d < tensor->num_dims; d++)
+            elements *= (size_t)tensor->shape[d];
+        if (tensor->num_dims > 1)
+            dtype = held != DTYPE_COUNT ? held
+                                        : weights_matrix_dtype(options, tensor->dtype,
+                                                               tensor->shape[tensor->num_dims - 1]);
+        if (!tensor_names_is_spare(config, tensor->name) &&
+            !checked_add(bytes, dtype_row_bytes(dtype, elements), &bytes))
+            return SIZE_MAX;
+    }
+    return bytes;
+}
+
 static void free_layer(struct backend *backend, struct layer_weights *w) {
     const struct backend_ops *ops = backend->ops;
     ops->buffer_free(backend, &w->attention_norm);
+    ops->buffer_free(backend, &w->attention_post_norm);
+    ops->buffer_free(backend, &w->q_norm);
+    ops->buffer_free(backend, &w->k_norm);
     ops->buffer_free(backend, &w->ffn_norm);
+    ops->buffer_free(backend, &w->ffn_post_norm);
     ops->matrix_destroy(backend, w->qkv);
     ops->matrix_destroy(backend, w->attention_out);
     ops->matrix_destroy(backend, w->gate_up);
@@ -321,6 +278,7 @@ void weights_free(struct backend *backend, struct weights *weights) {
         ops->matrix_destroy(backend, weights->head);
     ops->matrix_destroy(backend, weights->embedding);
     ops->buffer_free(backend, &weights->output_norm);
-    ops->buffer_free(backend, &weights->rope_table);
+    for (int rope = 0; rope < MODEL_MAX_ROPES; rope++)
+        ops->buffer_free(backend, &weights->rope_tables[rope]);
     free(weights);
 }

@@ -127,7 +127,8 @@ static void open_model(struct model_bench *m, int argc, char **argv, const struc
     m->bench.batch_seconds = 1e-6 * (double)s->batch_us;
     m->bench.num_batches = 5;
     struct backend *b = m->bench.backend;
-    if (weights_load(b, m->model, length, &m->weights, &err) != 0 ||
+    const struct weights_options options = {.max_model_len = length, .quantization = DTYPE_COUNT};
+    if (weights_load(b, m->model, &options, &m->weights, &err) != 0 ||
         llama_create(b, &m->model->config, m->weights, &limits, &m->llama, &err) != 0)
         device_bench_fail("%s", err.message);
     open_cache(m, (size_t)s->pool_mib << 20);

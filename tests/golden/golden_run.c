@@ -69,7 +69,9 @@ static int init_parts(struct golden_run *run, const char *model_path,
                       const struct golden_device *device, struct error *err) {
     if (model_open(model_path, &run->model, err) != 0 || open_backend(run, device, err) != 0)
         return -1;
-    if (weights_load(run->backend, run->model, GOLDEN_MAX_TOKENS, &run->weights, err) != 0 ||
+    const struct weights_options options = {.max_model_len = GOLDEN_MAX_TOKENS,
+                                            .quantization = DTYPE_COUNT};
+    if (weights_load(run->backend, run->model, &options, &run->weights, err) != 0 ||
         llama_create(run->backend, &run->model->config, run->weights, &limits, &run->llama, err) !=
             0)
         return -1;
