@@ -109,8 +109,9 @@ static int load_rows(struct weights_loader *l, const struct matrix_source *sourc
         if (stream_part(l, source, i, first_row, matrix) != 0)
             return -1;
         first_row += part->rows;
-        l->weights->bytes +=
-            (size_t)part->rows * dtype_row_bytes(part->dtype, (size_t)source->cols);
+        size_t row_bytes = dtype_row_bytes(part->dtype, (size_t)source->cols);
+        row_bytes += part->bias != NULL ? sizeof(*part->bias) : 0;
+        l->weights->bytes += (size_t)part->rows * row_bytes;
     }
     return 0;
 }
