@@ -1,0 +1,195 @@
+#include "tests/unit/models/reference_forward.h"
+
+#include <math.h>
+
+enum { MAX_WIDTH = 256 };
+
+/* [tokens][width], the values of all tokens at one place of the pass. */
+struct rows {
+    double at[REFERENCE_MAX_TOKENS][MAX_WIDTH];
+};
+
+struct reference {
+    const struct model_image *image;
+    const struct model_config *config;
+    int count;
+};
+
+/* y = x W^T + b */
+static void multiply(const struct reference *r, enum tensor_role role, int32_t layer,
+                     const struct rows *x, struct rows *y) {
+    const struct image_tensor *tensor = model_image_find(r->image, role, layer, "weight");
+    const struct image_tensor *bias = model_image_find(r->image, role, layer, "bias");
+    float *w = model_image_values(tensor), *b = bias != NULL ? model_image_values(bias) : NULL;
+    for (int t = 0; t < r->count; t++)
+        for (int32_t row = 0; row < tensor->rows; row++) {
+            double sum = b != NULL ? (double)b[row] : 0.0;
+            for (int32_t i = 0; i < tensor->cols; i++)
+                sum += x->at[t][i] * (double)w[row * tensor->cols + i];
+            y->at[t][row] = sum;
+        }
+    free(w);
+    free(b);
+}
+
+/* Elements [first, first + width) of every row. */
+static void normalise(const struct reference *r, const float *weight, int32_t first, int32_t width,
+                      struct rows *x) {
+    for (int t = 0; t < r->count; t++) {
+        double *values = x->at[t] + first, mean = 0.0, squares = 0.0;
+        for (int32_t i = 0; i < width && r->config->norm == NORM_LAYER; i++)
+            mean += values[i] / width;
+        for (int32_t i = 0; i < width; i++)
+            squares += (values[i] - mean) * (values[i] - mean) / width;
+        for (int32_t i = 0; i < width; i++)
+            values[i] = (values[i] - mean) / sqrt(squares + (double)r->config->norm_eps) *
+                        ((double)weight[i] + (r->config->norm_plus_one ? 1.0 : 0.0));
+    }
+}
+
+static void normalise_all(const struct reference *r, enum tensor_role role, int32_t layer,
+                          struct rows *x) {
+    float *weight = model_image_values(model_image_find(r->image, role, layer, "weight"));
+    normalise(r, weight, 0, r->config->hidden_size, x);
+    free(weight);
+}
+
+static void normalise_heads(const struct reference *r, enum tensor_role role, int32_t layer,
+                            int32_t num_heads, struct rows *x) {
+    int32_t dim = r->config->head_dim;
+    if (r->config->qk_norm == QK_NORM_NONE)
+        return;
+    float *weight = model_image_values(model_image_find(r->image, role, layer, "weight"));
+    if (r->config->qk_norm == QK_NORM_FULL)
+        normalise(r, weight, 0, num_heads * dim, x);
+    for (int32_t head = 0; head < num_heads && r->config->qk_norm == QK_NORM_HEAD; head++)
+        normalise(r, weight, head * dim, dim, x);
+    free(weight);
+}
+
+static void rotate(const struct reference *r, int32_t layer, int32_t num_heads, struct rows *x) {
+    const struct model_config *config = r->config;
+    int32_t rope = config->layers[layer].rope, half = config->rotary_dim / 2;
+    if (rope < 0)
+        return;
+    for (int t = 0; t < r->count; t++)
+        for (int32_t head = 0; head < num_heads; head++)
+            for (int32_t i = 0; i < half; i++) {
+                double *values = x->at[t] + head * config->head_dim;
+                double angle =
+                    t * pow((double)config->ropes[rope].theta, -2.0 * i / config->rotary_dim);
+                double *a = values + (config->rope_interleaved ? 2 * i : i);
+                double *b = config->rope_interleaved ? a + 1 : a + half;
+                double turned = *a * cos(angle) - *b * sin(angle);
+                *b = *a * sin(angle) + *b * cos(angle);
+                *a = turned;
+            }
+}
+
+static double cap(double x, float limit) {
+    return limit > 0.0F ? (double)limit * tanh(x / (double)limit) : x;
+}
+
+/* One head's result for one token. */
+static void attend_one(const struct reference *r, int32_t layer, int32_t head, int token,
+                       const struct rows *q, const struct rows *k, const struct rows *v,
+                       double *out) {
+    const struct model_config *config = r->config;
+    int32_t dim = config->head_dim, window = config->layers[layer].window;
+    int32_t kv = head / (config->num_heads / config->num_kv_heads) * dim;
+    int first = window > 0 && token - window + 1 > 0 ? token - window + 1 : 0;
+    double weights[REFERENCE_MAX_TOKENS], sum = 0.0;
+    for (int t = first; t <= token; t++) {
+        double score = 0.0;
+        for (int32_t i = 0; i < dim; i++)
+            score += q->at[token][head * dim + i] * k->at[t][kv + i];
+        weights[t] = exp(cap(score * (double)config->attention_scale, config->attention_soft_cap));
+        sum += weights[t];
+    }
+    for (int32_t i = 0; i < dim; i++) {
+        out[head * dim + i] = 0.0;
+        for (int t = first; t <= token; t++)
+            out[head * dim + i] += weights[t] / sum * v->at[t][kv + i];
+    }
+}
+
+static void attention(const struct reference *r, int32_t layer, const struct rows *x,
+                      struct rows *y) {
+    static struct rows q, k, v, mixed;
+    multiply(r, TENSOR_Q, layer, x, &q);
+    multiply(r, TENSOR_K, layer, x, &k);
+    multiply(r, TENSOR_V, layer, x, &v);
+    normalise_heads(r, TENSOR_Q_NORM, layer, r->config->num_heads, &q);
+    normalise_heads(r, TENSOR_K_NORM, layer, r->config->num_kv_heads, &k);
+    rotate(r, layer, r->config->num_heads, &q);
+    rotate(r, layer, r->config->num_kv_heads, &k);
+    for (int t = 0; t < r->count; t++)
+        for (int32_t head = 0; head < r->config->num_heads; head++)
+            attend_one(r, layer, head, t, &q, &k, &v, mixed.at[t]);
+    multiply(r, TENSOR_ATTENTION_OUT, layer, &mixed, y);
+}
+
+static double activate(enum activation activation, double x) {
+    if (activation == ACTIVATION_SILU)
+        return x / (1.0 + exp(-x));
+    return 0.5 * x * (1.0 + tanh(sqrt(2.0 / acos(-1.0)) * (x + 0.044715 * x * x * x)));
+}
+
+static void ffn(const struct reference *r, int32_t layer, const struct rows *x, struct rows *y) {
+    static struct rows gate, up;
+    multiply(r, TENSOR_GATE, layer, x, &gate);
+    multiply(r, TENSOR_UP, layer, x, &up);
+    for (int t = 0; t < r->count; t++)
+        for (int32_t i = 0; i < r->config->intermediate_size; i++)
+            up.at[t][i] *= activate(r->config->activation, gate.at[t][i]);
+    multiply(r, TENSOR_DOWN, layer, &up, y);
+}
+
+static void add(const struct reference *r, enum tensor_role post_norm, int32_t layer,
+                struct rows *branch, struct rows *hidden) {
+    if (r->config->post_norm)
+        normalise_all(r, post_norm, layer, branch);
+    for (int t = 0; t < r->count; t++)
+        for (int32_t i = 0; i < r->config->hidden_size; i++)
+            hidden->at[t][i] += (double)r->config->residual_scale * branch->at[t][i];
+}
+
+static void run_layer(const struct reference *r, int32_t layer, struct rows *hidden) {
+    static struct rows x, from_attention, from_ffn;
+    x = *hidden;
+    if (r->config->pre_norm)
+        normalise_all(r, TENSOR_ATTENTION_NORM, layer, &x);
+    attention(r, layer, &x, &from_attention);
+    add(r, TENSOR_ATTENTION_POST_NORM, layer, &from_attention, hidden);
+    if (!r->config->parallel_residual) {
+        x = *hidden;
+        if (r->config->pre_norm)
+            normalise_all(r, TENSOR_FFN_NORM, layer, &x);
+    }
+    ffn(r, layer, &x, &from_ffn);
+    add(r, TENSOR_FFN_POST_NORM, layer, &from_ffn, hidden);
+}
+
+static void embed(const struct reference *r, const int32_t *tokens, struct rows *hidden) {
+    int32_t width = r->config->hidden_size;
+    float *table = model_image_values(model_image_find(r->image, TENSOR_EMBEDDING, 0, "weight"));
+    for (int t = 0; t < r->count; t++)
+        for (int32_t i = 0; i < width; i++)
+            hidden->at[t][i] =
+                (double)r->config->embedding_scale * (double)table[tokens[t] * width + i];
+    free(table);
+}
+
+void reference_forward(const struct model_image *image, const int32_t *tokens, int count,
+                       double *out) {
+    static struct rows hidden, logits;
+    const struct reference r = {image, &image->model.config, count};
+    embed(&r, tokens, &hidden);
+    for (int32_t layer = 0; layer < r.config->num_layers; layer++)
+        run_layer(&r, layer, &hidden);
+    normalise_all(&r, TENSOR_OUTPUT_NORM, 0, &hidden);
+    multiply(&r, r.config->tied_embeddings ? TENSOR_EMBEDDING : TENSOR_HEAD, 0, &hidden, &logits);
+    for (int t = 0; t < count; t++)
+        for (int32_t i = 0; i < r.config->vocab_size; i++)
+            *out++ = cap((double)r.config->logit_scale * logits.at[t][i], r.config->final_soft_cap);
+}

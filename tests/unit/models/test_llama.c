@@ -1,0 +1,318 @@
+/* Every switch of the forward pass, alone and with others, on every path of the CPU, against
+ * reference_forward. */
+#include "models/llama.h"
+
+#include "tests/unit/models/reference_forward.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+
+enum { NUM_TOKENS = 20, PREFILL = 13, BLOCK_SIZE = 16, NUM_BLOCKS = 2, VOCAB = 40, LOGIT_ROWS = 3 };
+
+static const int32_t tokens[NUM_TOKENS] = {3,  17, 0, 39, 8, 8,  21, 5, 30, 1,
+                                           12, 9,  2, 33, 8, 14, 27, 6, 0,  3};
+static const int32_t block_table[NUM_BLOCKS] = {1, 0};
+
+/* --- Running the product -----------------------------------------------------------------------
+ */
+
+struct run {
+    struct backend *backend;
+    const struct backend_ops *original;
+    struct backend_ops ops; /* with `sample` watched */
+    struct weights *weights;
+    struct llama *llama;
+    struct kv_cache cache;
+};
+
+static float *next_logits; /* where the next rows that are sampled go */
+
+static void watch_sample(struct backend *b, const struct sample_args *args) {
+    size_t count = (size_t)args->num_rows * (size_t)args->vocab_size;
+    b->ops->download(b, next_logits, args->logits, count * sizeof(float));
+    next_logits += count;
+}
+
+/* False if the machine lacks the instruction set. */
+static bool open_run(struct run *run, const struct model_image *image, const char *name,
+                     const char *isa) {
+    const struct model_config *config = &image->model.config;
+    const struct backend_config backend_config = {
+        .num_threads = 2, .max_step_tokens = NUM_TOKENS, .max_step_seqs = 1, .isa = isa};
+    const struct weights_options options = {.max_model_len = NUM_TOKENS,
+                                            .quantization = DTYPE_COUNT};
+    const struct llama_limits limits = {.max_step_tokens = NUM_TOKENS,
+                                        .max_logit_rows = LOGIT_ROWS};
+    struct error err = {0};
+    *run = (struct run){.backend = backend_open(name, &backend_config, &err)};
+    if (run->backend == NULL)
+        return false;
+    run->original = run->backend->ops;
+    run->ops = *run->original;
+    run->ops.sample = watch_sample;
+    run->backend->ops = &run->ops;
+    run->cache.layout = (struct kv_layout){.num_layers = config->num_layers,
+                                           .num_kv_heads = config->num_kv_heads,
+                                           .head_dim = config->head_dim,
+                                           .block_size = BLOCK_SIZE,
+                                           .dtype = DTYPE_F32};
+    run->cache.num_blocks = NUM_BLOCKS;
+    size_t cache_bytes = NUM_BLOCKS * kv_block_bytes(&run->cache.layout);
+    if (weights_load(run->backend, &image->model, &options, &run->weights, &err) != 0 ||
+        llama_create(run->backend, config, run->weights, &limits, &run->llama, &err) != 0 ||
+        run->ops.buffer_alloc(run->backend, cache_bytes, &run->cache.buffer, &err) != 0)
+        fail_msg("%s", err.message);
+    return true;
+}
+
+static void close_run(struct run *run) {
+    run->ops.buffer_free(run->backend, &run->cache.buffer);
+    llama_destroy(run->llama);
+    weights_free(run->backend, run->weights);
+    run->backend->ops = run->original;
+    backend_close(run->backend);
+}
+
+static void run_step(struct run *run, int32_t first, int32_t count) {
+    int32_t positions[NUM_TOKENS], slots[NUM_TOKENS], rows[NUM_TOKENS];
+    struct sample_row sample_rows[NUM_TOKENS] = {0};
+    struct sample_output outputs[NUM_TOKENS];
+    const int32_t query_start[2] = {0, count}, context_len = first + count;
+    for (int32_t i = 0; i < count; i++) {
+        int32_t position = first + i;
+        positions[i] = position;
+        slots[i] = block_table[position / BLOCK_SIZE] * BLOCK_SIZE + position % BLOCK_SIZE;
+        rows[i] = i;
+    }
+    const struct batch batch = {
+        .inputs = {.num_tokens = count,
+                   .num_seqs = 1,
+                   .max_blocks_per_seq = NUM_BLOCKS,
+                   .token_ids = tokens + first,
+                   .positions = positions,
+                   .slot_mapping = slots,
+                   .query_start = query_start,
+                   .context_lens = &context_len,
+                   .block_tables = block_table},
+        .num_rows = count,
+        .logit_rows = rows,
+        .sample_rows = sample_rows,
+    };
+    struct step_result result = {.rows = outputs};
+    assert_int_equal(llama_forward(run->llama, &run->cache, &batch, &result, NULL), 0);
+    assert_int_equal(result.num_rows, count);
+}
+
+/* --- Comparing ---------------------------------------------------------------------------------
+ */
+
+/* A prompt in one step, then a token at a time. */
+static void check_path(const struct model_image *image, const double *wanted, const char *label,
+                       const char *name, const char *isa) {
+    struct run run;
+    float logits[NUM_TOKENS * VOCAB];
+    if (!open_run(&run, image, name, isa))
+        return;
+    next_logits = logits;
+    run_step(&run, 0, PREFILL);
+    for (int32_t position = PREFILL; position < NUM_TOKENS; position++)
+        run_step(&run, position, 1);
+    for (int t = 0; t < NUM_TOKENS; t++) {
+        double largest = 0.0, error = 0.0;
+        for (int i = t * VOCAB; i < (t + 1) * VOCAB; i++) {
+            largest = fmax(largest, fabs(wanted[i]));
+            error = fmax(error, fabs((double)logits[i] - wanted[i]));
+        }
+        if (!(error <= 1e-4 * largest))
+            fail_msg("%s on %s %s: token %d: logits of up to %g differ by %g", label, name,
+                     isa != NULL ? isa : "", t, largest, error);
+    }
+    assert_int_equal(llama_workspace_bytes(run.llama),
+                     llama_workspace_needed(&image->model.config, run.backend->activation_dtype,
+                                            &(struct llama_limits){NUM_TOKENS, LOGIT_ROWS}));
+    close_run(&run);
+}
+
+/* Leaves the logits of the reference in out [NUM_TOKENS][VOCAB]. */
+static void check(const char *label, const struct model_config *config, bool biased, double *out) {
+    static const char *const isas[] = {"portable", "avx2", "avx512vnni"};
+    struct model_image image;
+    model_image_init(&image, config, (struct image_form){.biased = biased, .dtype = DTYPE_F32});
+    model_image_open(&image);
+    reference_forward(&image, tokens, NUM_TOKENS, out);
+    check_path(&image, out, label, "cpu-ref", NULL);
+    for (size_t i = 0; i < sizeof(isas) / sizeof(isas[0]); i++)
+        check_path(&image, out, label, "cpu", isas[i]);
+    model_image_finish(&image);
+}
+
+/* --- Switches ----------------------------------------------------------------------------------
+ */
+
+static void set_post_norm_only(struct model_config *c) {
+    c->pre_norm = false;
+    c->post_norm = true;
+}
+
+static void set_both_norms(struct model_config *c) {
+    c->post_norm = true;
+}
+
+static void set_norm_plus_one(struct model_config *c) {
+    c->norm_plus_one = true;
+}
+
+static void set_layer_norm(struct model_config *c) {
+    c->norm = NORM_LAYER;
+}
+
+static void set_parallel(struct model_config *c) {
+    c->parallel_residual = true;
+}
+
+static void set_qk_norm_of_heads(struct model_config *c) {
+    c->qk_norm = QK_NORM_HEAD;
+}
+
+static void set_qk_norm_of_all(struct model_config *c) {
+    c->qk_norm = QK_NORM_FULL;
+}
+
+static void set_gelu(struct model_config *c) {
+    c->activation = ACTIVATION_GELU_TANH;
+}
+
+static void set_partial_rotation(struct model_config *c) {
+    c->rotary_dim = 8;
+}
+
+static void set_interleaved(struct model_config *c) {
+    c->rope_interleaved = true;
+}
+
+static void set_two_ropes(struct model_config *c) {
+    c->num_ropes = 2;
+    c->ropes[1] = (struct rope_config){.theta = 20.0F, .attention_factor = 1.0F};
+    c->layers[1].rope = 1;
+}
+
+static void set_a_layer_without_rope(struct model_config *c) {
+    c->layers[0].rope = -1;
+}
+
+static void set_window(struct model_config *c) {
+    c->layers[1].window = 3;
+}
+
+static void set_attention_scale(struct model_config *c) {
+    c->attention_scale = 0.125F;
+}
+
+static void set_attention_soft_cap(struct model_config *c) {
+    c->attention_soft_cap = 0.5F;
+}
+
+static void set_final_soft_cap(struct model_config *c) {
+    c->final_soft_cap = 1.0F;
+}
+
+static void set_embedding_scale(struct model_config *c) {
+    c->embedding_scale = 8.0F;
+}
+
+static void set_residual_scale(struct model_config *c) {
+    c->residual_scale = 0.25F;
+}
+
+static void set_logit_scale(struct model_config *c) {
+    c->logit_scale = 0.0625F;
+}
+
+static void set_tied(struct model_config *c) {
+    c->tied_embeddings = true;
+}
+
+static void set_folder_names(struct model_config *c) {
+    c->naming = TENSOR_NAMING_HF;
+}
+
+static const struct {
+    const char *label;
+    void (*set)(struct model_config *config);
+} switches[] = {
+    {"post-norm alone", set_post_norm_only},
+    {"norms on both sides", set_both_norms},
+    {"norm weights plus one", set_norm_plus_one},
+    {"LayerNorm", set_layer_norm},
+    {"parallel residual", set_parallel},
+    {"norm of each head", set_qk_norm_of_heads},
+    {"norm of all heads", set_qk_norm_of_all},
+    {"GELU", set_gelu},
+    {"partial rotation", set_partial_rotation},
+    {"interleaved rotation", set_interleaved},
+    {"two ropes", set_two_ropes},
+    {"a layer without rope", set_a_layer_without_rope},
+    {"window", set_window},
+    {"attention scale", set_attention_scale},
+    {"attention soft cap", set_attention_soft_cap},
+    {"final soft cap", set_final_soft_cap},
+    {"embedding scale", set_embedding_scale},
+    {"residual scale", set_residual_scale},
+    {"logit scale", set_logit_scale},
+    {"tied embeddings", set_tied},
+    {"names of folders", set_folder_names},
+};
+
+enum { NUM_SWITCHES = sizeof(switches) / sizeof(switches[0]) };
+
+/* A switch that changed nothing would be tested by nothing. */
+static void test_each_switch(void **state) {
+    double plain[NUM_TOKENS * VOCAB], logits[NUM_TOKENS * VOCAB];
+    struct model_config config = model_image_config();
+    check("plain", &config, false, plain);
+    check("biases", &config, true, logits);
+    assert_memory_not_equal(plain, logits, sizeof(plain));
+    for (int i = 0; i < NUM_SWITCHES; i++) {
+        config = model_image_config();
+        switches[i].set(&config);
+        check(switches[i].label, &config, false, logits);
+        assert_memory_not_equal(plain, logits, sizeof(plain));
+    }
+}
+
+static void test_switches_together(void **state) {
+    double logits[NUM_TOKENS * VOCAB];
+    uint32_t seed = 1;
+    for (int repeat = 0; repeat < 60; repeat++) {
+        struct model_config config = model_image_config();
+        char label[64];
+        uint32_t chosen = 0;
+        for (int i = 0; i < NUM_SWITCHES; i++) {
+            seed = seed * 1664525U + 1013904223U;
+            if (seed >> 31 == 0)
+                continue;
+            switches[i].set(&config);
+            chosen |= 1U << i;
+        }
+        if (config.parallel_residual) {
+            config.pre_norm = true;
+            config.post_norm = false;
+        }
+        snprintf(label, sizeof(label), "switches %#x, biased %d", chosen, repeat % 2);
+        check(label, &config, repeat % 2 == 1, logits);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_each_switch),
+        cmocka_unit_test(test_switches_together),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
