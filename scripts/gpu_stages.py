@@ -17,7 +17,7 @@ from pathlib import Path
 from gpu_results import PASSED, Failed, NotRun, Results
 
 TYPES = ("bf16", "f16")
-CHECKS = ("ops", "linear", "attention", "sample")
+CHECKS = ("ops", "memory", "matrix", "linear", "attention", "sample")
 GOLDEN = ("tiny-f32", "tiny-f16", "tiny-bf16", "tiny-q8_0", "tiny-q4_0", "tiny-q4_1", "wide-f16",
           "wide-q4_0")
 NUM_TOKENS, FIRST_STEP = 96, 64  # of a sequence that is compared with Transformers

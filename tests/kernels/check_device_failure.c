@@ -134,6 +134,8 @@ static void call_ops(struct backend *b, struct things *t) {
                                                        .rotary_dim = WIDTH});
     b->ops->act_mul(b, &(struct act_mul_args){
                            .gate_up = t->a.data, .out = t->b.data, .num_rows = 1, .width = WIDTH});
+    b->ops->soft_cap(
+        b, &(struct soft_cap_args){.x = t->weight.data, .num_rows = 1, .width = 8, .cap = 30});
     b->ops->gather_rows(
         b, &(struct gather_rows_args){
                .x = t->a.data, .rows = other, .out = t->b.data, .num_rows = 2, .width = WIDTH});
@@ -174,6 +176,9 @@ static void test_failure_stays(void **state) {
     struct matrix *matrix = NULL;
     assert_int_equal(create_matrix(b, &matrix, &err), -1);
     assert_null(matrix);
+    static const float row[WIDTH];
+    assert_int_equal(b->ops->matrix_fill(b, t.matrix, 1, 1, row, &err), -1);
+    assert_int_equal(err.code, ERROR_DEVICE);
     things_finish(b, &t);
     backend_close(b);
 }

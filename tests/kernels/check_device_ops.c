@@ -1,5 +1,5 @@
-/* The small ops of a device against the oracle: ragged widths, odd numbers of rows, guarded arrays;
- * blocks copied within the pool and swapped with the host. */
+/* The small ops of a device against the oracle: ragged widths, odd numbers of rows, guarded arrays.
+ */
 #include "tests/kernels/device_fixture.h"
 
 #include <math.h>
@@ -29,74 +29,150 @@ static void synchronize(struct device_fixture *f) {
         fail_msg("%s", err.message);
 }
 
-static void run_norm(struct device_fixture *f, const void *args) {
-    f->device->ops->norm(f->device, args);
+struct norm_case {
+    int32_t rows, groups, width;
+    int32_t gap; /* between the groups of a row and the next row */
+    bool center, accumulate;
+};
+
+/* The op with `out` put back to what it was, for device_fixture_run. */
+struct norm_run {
+    struct norm_args args;
+    const void *before;
+    size_t bytes;
+};
+
+static void run_norm(struct device_fixture *f, const void *context) {
+    const struct norm_run *run = context;
+    f->device->ops->upload(f->device, run->args.out, run->before, run->bytes);
+    f->device->ops->norm(f->device, &run->args);
 }
 
-static void check_norm(struct device_fixture *f, int32_t num_rows, int32_t width) {
-    uint64_t seed = (uint64_t)width;
-    size_t n = (size_t)num_rows * (size_t)width, bytes = dtype_row_bytes(f->dtype, n);
-    float *x = rounded_floats(&seed, n);
-    float *weight = kernel_fixture_random_floats(&seed, (size_t)width);
+static void *to_device_type(const struct device_fixture *f, const float *values, size_t n) {
+    void *bytes = malloc(dtype_row_bytes(f->dtype, n));
+    assert_non_null(bytes);
+    dtype_from_f32(f->dtype, values, bytes, n);
+    return bytes;
+}
+
+/* The groups are close to the oracle's; what is between them is as it was. */
+static void assert_groups(const struct device_fixture *f, const struct norm_args *args,
+                          const float *actual, const float *expected, const float *before) {
+    size_t used = (size_t)args->num_groups * (size_t)args->width;
+    for (size_t r = 0; r < (size_t)args->num_rows; r++) {
+        size_t first = r * (size_t)args->row_stride, end = first + (size_t)args->row_stride;
+        device_fixture_assert_close(actual + first, expected + first, used, f->tolerance, "norm");
+        for (size_t i = first + used; i < end; i++)
+            assert_true(actual[i] == before[i]);
+    }
+}
+
+/* In place, the groups have the same bits. */
+static void check_norm_in_place(struct device_fixture *f, struct norm_args args, void *x,
+                                const float *expected, size_t n) {
+    float *actual = kernel_fixture_guarded(n);
+    args.x = args.out = x;
+    f->device->ops->norm(f->device, &args);
+    device_fixture_get(f, f->dtype, x, actual, n);
+    for (size_t r = 0; r < (size_t)args.num_rows; r++)
+        assert_memory_equal(actual + r * (size_t)args.row_stride,
+                            expected + r * (size_t)args.row_stride,
+                            (size_t)args.num_groups * (size_t)args.width * sizeof(float));
+    kernel_fixture_guarded_free(actual);
+}
+
+static void check_norm(struct device_fixture *f, const struct norm_case *c) {
+    uint64_t seed = (uint64_t)c->width;
+    struct norm_args args = {.num_rows = c->rows,
+                             .row_stride = c->groups * c->width + c->gap,
+                             .num_groups = c->groups,
+                             .width = c->width,
+                             .epsilon = 1e-5f,
+                             .center = c->center,
+                             .accumulate = c->accumulate};
+    size_t n = (size_t)c->rows * (size_t)args.row_stride;
+    float *x = kernel_fixture_random_floats(&seed, n), *before = rounded_floats(&seed, n);
+    for (size_t i = 0; i < n; i++) /* a mean that counts */
+        x[i] += 1;
+    device_fixture_round(f, x, n);
+    float *weight = kernel_fixture_random_floats(&seed, (size_t)c->width);
     float *expected = kernel_fixture_guarded(n), *actual = kernel_fixture_guarded(n);
-    struct norm_args args = {.x = x,
-                             .weight = weight,
-                             .out = expected,
-                             .num_rows = num_rows,
-                             .row_stride = width,
-                             .num_groups = 1,
-                             .width = width,
-                             .epsilon = 1e-5f};
+    memcpy(expected, before, n * sizeof(float));
+    args.x = x, args.weight = weight, args.out = expected;
     f->oracle->ops->norm(f->oracle, &args);
-    void *device_x = device_fixture_put(f, f->dtype, x, n);
-    void *device_weight = device_fixture_put(f, DTYPE_F32, weight, (size_t)width);
+    void *device_x = device_fixture_put(f, f->dtype, x, n), *bytes = to_device_type(f, before, n);
+    void *device_weight = device_fixture_put(f, DTYPE_F32, weight, (size_t)c->width);
     void *out = device_fixture_put(f, f->dtype, NULL, n);
     args.x = device_x, args.weight = device_weight, args.out = out;
-    device_fixture_run(f, run_norm, &args, out, bytes);
+    struct norm_run run = {args, bytes, dtype_row_bytes(f->dtype, n)};
+    device_fixture_run(f, run_norm, &run, out, run.bytes);
     device_fixture_get(f, f->dtype, out, actual, n);
-    device_fixture_assert_close(actual, expected, n, f->tolerance, "norm");
-    args.out = device_x; /* in place */
-    run_norm(f, &args);
-    device_fixture_get(f, f->dtype, device_x, expected, n);
-    assert_memory_equal(actual, expected, n * sizeof(float));
+    assert_groups(f, &args, actual, expected, before);
+    if (!c->accumulate)
+        check_norm_in_place(f, args, device_x, actual, n);
     device_fixture_free(f, device_x);
     device_fixture_free(f, device_weight);
     device_fixture_free(f, out);
     kernel_fixture_guarded_free(actual);
     kernel_fixture_guarded_free(expected);
+    free(bytes);
     free(weight);
+    free(before);
     free(x);
 }
 
 static void test_norm(void **state) {
     for (size_t w = 0; w < NUM_WIDTHS; w++) {
-        check_norm(&fixture, 1, widths[w]);
-        check_norm(&fixture, 5, widths[w]);
+        check_norm(&fixture, &(struct norm_case){1, 1, widths[w], 0, false, false});
+        check_norm(&fixture, &(struct norm_case){5, 1, widths[w], 0, false, false});
     }
+}
+
+/* Groups of a warp each and of a block each; rows, groups and gaps that let 16-byte accesses be and
+ * that do not; a mean of nothing and a mean to take away; added and not. */
+static void test_norm_of_groups(void **state) {
+    static const struct norm_case shapes[] = {
+        {1, 1, 576, 0, false, false},  {3, 9, 64, 384, false, false}, {2, 3, 128, 8, false, false},
+        {5, 2, 256, 0, false, false},  {2, 3, 257, 1, false, false},  {4, 2, 264, 3, false, false},
+        {3, 5, 24, 9, false, false},   {2, 7, 33, 0, false, false},   {3, 4, 8, 40, false, false},
+        {2, 1, 2056, 8, false, false},
+    };
+    for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++)
+        for (int variant = 0; variant < 4; variant++) {
+            struct norm_case c = shapes[i];
+            c.center = variant & 1, c.accumulate = variant & 2;
+            check_norm(&fixture, &c);
+        }
 }
 
 static void run_act_mul(struct device_fixture *f, const void *args) {
     f->device->ops->act_mul(f->device, args);
 }
 
-static void check_act_mul(struct device_fixture *f, int32_t num_rows, int32_t width) {
+static void check_act_mul(struct device_fixture *f, enum activation activation, int32_t num_rows,
+                          int32_t width) {
+    static const float ends[] = {-200, 90, -3e4f, 3e4f, -10.5f, -5, 1e-4f, 0};
     uint64_t seed = (uint64_t)width;
     size_t n = (size_t)num_rows * (size_t)width;
     float *x = kernel_fixture_random_floats(&seed, 2 * n);
-    x[0] = -200;
-    if (n > 1)
-        x[1] = 90;
+    for (size_t i = 0; i < 8 && i < (size_t)width; i++)
+        x[i] = ends[i], x[(size_t)width + i] = 1e-3f;
     device_fixture_round(f, x, 2 * n);
     float *expected = kernel_fixture_guarded(n), *actual = kernel_fixture_guarded(n);
-    struct act_mul_args args = {
-        .gate_up = x, .out = expected, .num_rows = num_rows, .width = width};
+    struct act_mul_args args = {.gate_up = x,
+                                .out = expected,
+                                .num_rows = num_rows,
+                                .width = width,
+                                .activation = activation};
     f->oracle->ops->act_mul(f->oracle, &args);
     void *gate_up = device_fixture_put(f, f->dtype, x, 2 * n);
     void *out = device_fixture_put(f, f->dtype, NULL, n);
     args.gate_up = gate_up, args.out = out;
     device_fixture_run(f, run_act_mul, &args, out, dtype_row_bytes(f->dtype, n));
     device_fixture_get(f, f->dtype, out, actual, n);
-    device_fixture_assert_close(actual, expected, n, f->tolerance, "act_mul");
+    for (size_t i = 0; i < n; i++) /* each by itself: the largest shall not hide the small */
+        if (!(fabs((double)actual[i] - expected[i]) <= 2 * f->tolerance * fabs(expected[i]) + 1e-7))
+            fail_msg("element %zu of act_mul is %.9g, expected %.9g", i, actual[i], expected[i]);
     device_fixture_free(f, gate_up);
     device_fixture_free(f, out);
     kernel_fixture_guarded_free(actual);
@@ -105,9 +181,72 @@ static void check_act_mul(struct device_fixture *f, int32_t num_rows, int32_t wi
 }
 
 static void test_act_mul(void **state) {
+    for (size_t w = 0; w < NUM_WIDTHS; w++)
+        for (int activation = ACTIVATION_SILU; activation <= ACTIVATION_GELU_TANH; activation++) {
+            check_act_mul(&fixture, (enum activation)activation, 1, widths[w]);
+            check_act_mul(&fixture, (enum activation)activation, 5, widths[w]);
+        }
+}
+
+/* Where the powers in it overflow, and NaN. */
+static void test_gelu_at_its_ends(void **state) {
+    struct device_fixture *f = &fixture;
+    float largest = f->dtype == DTYPE_BF16 ? 0x1.fep127f : 65504, out[8] = {0};
+    const float gate_up[16] = {
+        -largest, largest, -largest / 64, largest / 64, -1e-4f, -20, NAN, 0, 1, 1, 1, 1, 1, 1,
+        1,        1};
+    void *device_in = device_fixture_put(f, f->dtype, gate_up, 16);
+    void *device_out = device_fixture_put(f, f->dtype, NULL, 8);
+    f->device->ops->act_mul(f->device, &(struct act_mul_args){.gate_up = device_in,
+                                                              .out = device_out,
+                                                              .num_rows = 1,
+                                                              .width = 8,
+                                                              .activation = ACTIVATION_GELU_TANH});
+    device_fixture_get(f, f->dtype, device_out, out, 8);
+    assert_true(out[0] == 0 && out[1] == largest && out[2] == 0 && out[3] == largest / 64);
+    assert_true(fabsf(out[4] + 5e-5f) <= 1e-6f && fabsf(out[5]) < 1e-20f);
+    assert_true(isnan(out[6]) && out[7] == 0);
+    device_fixture_free(f, device_in);
+    device_fixture_free(f, device_out);
+}
+
+struct cap_run {
+    struct soft_cap_args args;
+    const float *before;
+    size_t bytes;
+};
+
+static void run_soft_cap(struct device_fixture *f, const void *context) {
+    const struct cap_run *run = context;
+    f->device->ops->upload(f->device, run->args.x, run->before, run->bytes);
+    f->device->ops->soft_cap(f->device, &run->args);
+}
+
+static void check_soft_cap(struct device_fixture *f, int32_t num_rows, int32_t width, float cap) {
+    uint64_t seed = (uint64_t)width;
+    size_t n = (size_t)num_rows * (size_t)width;
+    float *x = kernel_fixture_random_floats(&seed, n);
+    for (size_t i = 0; i < n; i++)
+        x[i] *= i % 5 == 0 ? 1e4f : i % 5 == 1 ? 1e-4f : cap;
+    float *expected = kernel_fixture_guarded(n), *actual = kernel_fixture_guarded(n);
+    memcpy(expected, x, n * sizeof(float));
+    struct soft_cap_args args = {.x = expected, .num_rows = num_rows, .width = width, .cap = cap};
+    f->oracle->ops->soft_cap(f->oracle, &args);
+    args.x = device_fixture_put(f, DTYPE_F32, x, n);
+    struct cap_run run = {args, x, n * sizeof(float)};
+    device_fixture_run(f, run_soft_cap, &run, args.x, run.bytes);
+    device_fixture_get(f, DTYPE_F32, args.x, actual, n);
+    kernel_fixture_assert_near(actual, expected, n, 1e-6);
+    device_fixture_free(f, args.x);
+    kernel_fixture_guarded_free(actual);
+    kernel_fixture_guarded_free(expected);
+    free(x);
+}
+
+static void test_soft_cap(void **state) {
     for (size_t w = 0; w < NUM_WIDTHS; w++) {
-        check_act_mul(&fixture, 1, widths[w]);
-        check_act_mul(&fixture, 5, widths[w]);
+        check_soft_cap(&fixture, 1, widths[w], 30);
+        check_soft_cap(&fixture, 3, widths[w], 2.5f);
     }
 }
 
@@ -149,8 +288,9 @@ static void test_gather_rows(void **state) {
 
 static void test_nothing_to_do(void **state) {
     struct backend *b = fixture.device;
-    b->ops->norm(b, &(struct norm_args){.width = 8});
+    b->ops->norm(b, &(struct norm_args){.width = 8, .row_stride = 8, .num_groups = 1});
     b->ops->act_mul(b, &(struct act_mul_args){.width = 8});
+    b->ops->soft_cap(b, &(struct soft_cap_args){.width = 8, .cap = 1});
     b->ops->gather_rows(b, &(struct gather_rows_args){.width = 8});
     synchronize(&fixture);
 }
@@ -161,6 +301,7 @@ enum { TOKENS = 21, POSITIONS = 50, BLOCKS = 4, LAYERS = 3, LAYER = 1, BLOCK_SIZ
 struct rope_case {
     int32_t num_q_heads, num_kv_heads, head_dim, rotary_dim;
     bool interleaved;
+    bool no_table; /* nothing rotates, whatever rotary_dim says */
 };
 
 struct rope_run {
@@ -192,7 +333,7 @@ static void rotate_head(const struct rope_case *c, const float *table, const flo
                         double *out) {
     for (int32_t i = 0; i < c->head_dim; i++)
         out[i] = head[i];
-    for (int32_t p = 0; p < c->rotary_dim / 2; p++) {
+    for (int32_t p = 0; !c->no_table && p < c->rotary_dim / 2; p++) {
         int32_t i = c->interleaved ? 2 * p : p;
         int32_t j = c->interleaved ? 2 * p + 1 : p + c->rotary_dim / 2;
         double cosine = table[p], sine = table[p + c->rotary_dim / 2];
@@ -268,7 +409,7 @@ static void check_rope(struct device_fixture *f, const struct rope_case *c) {
         device_fixture_put(f, DTYPE_F32, table, (size_t)POSITIONS * (size_t)c->rotary_dim);
     cache.buffer = (struct buffer){.data = device_pool, .bytes = pool_bytes};
     struct rope_run run = {.args = {.qkv = device_qkv,
-                                    .rope_table = device_table,
+                                    .rope_table = c->no_table ? NULL : device_table,
                                     .cache = &cache,
                                     .layer = LAYER,
                                     .num_q_heads = c->num_q_heads,
@@ -302,162 +443,14 @@ static void check_rope(struct device_fixture *f, const struct rope_case *c) {
 
 static void test_rope_store_kv(void **state) {
     static const struct rope_case cases[] = {
-        {3, 1, 64, 64, false}, {4, 2, 64, 64, true}, {2, 2, 80, 80, false},
-        {3, 1, 96, 48, false}, {2, 1, 96, 40, true}, {7, 1, 128, 128, false},
-        {1, 1, 256, 64, true}, {2, 1, 8, 8, false},  {2, 2, 8, 6, true},
-        {3, 2, 24, 10, false}, {2, 1, 16, 2, false},
+        {3, 1, 64, 64, false, false}, {4, 2, 64, 64, true, false}, {2, 2, 80, 80, false, false},
+        {3, 1, 96, 48, false, false}, {2, 1, 96, 40, true, false}, {7, 1, 128, 128, false, false},
+        {1, 1, 256, 64, true, false}, {2, 1, 8, 8, false, false},  {2, 2, 8, 6, true, false},
+        {3, 2, 24, 10, false, false}, {2, 1, 16, 2, false, false}, {3, 2, 64, 64, false, true},
+        {2, 1, 24, 10, true, true},   {1, 1, 8, 2, false, true},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
         check_rope(&fixture, &cases[i]);
-}
-
-/* A pool whose blocks can be told apart, on the device and as it should become. */
-struct pool {
-    struct kv_cache cache;
-    size_t block_bytes;
-    unsigned char *expected;
-};
-
-static void pool_init(struct device_fixture *f, struct pool *pool, int32_t num_blocks,
-                      uint64_t seed) {
-    *pool = (struct pool){.cache = {.layout = {.num_layers = 2,
-                                               .num_kv_heads = 3,
-                                               .head_dim = 24,
-                                               .block_size = 16,
-                                               .dtype = f->dtype},
-                                    .num_blocks = num_blocks}};
-    pool->block_bytes = kv_block_bytes(&pool->cache.layout);
-    size_t bytes = (size_t)num_blocks * pool->block_bytes;
-    pool->expected = malloc(bytes);
-    assert_non_null(pool->expected);
-    for (size_t i = 0; i < bytes; i++)
-        pool->expected[i] = (unsigned char)kernel_fixture_random(&seed);
-    void *data = device_fixture_put(f, f->dtype, NULL, bytes / 2);
-    pool->cache.buffer = (struct buffer){.data = data, .bytes = bytes};
-    f->device->ops->upload(f->device, data, pool->expected, bytes);
-}
-
-static void pool_finish(struct device_fixture *f, struct pool *pool) {
-    size_t bytes = pool->cache.buffer.bytes;
-    unsigned char *actual = malloc(bytes);
-    assert_non_null(actual);
-    f->device->ops->download(f->device, actual, pool->cache.buffer.data, bytes);
-    synchronize(f);
-    for (int32_t i = 0; i < pool->cache.num_blocks; i++)
-        if (memcmp(actual + (size_t)i * pool->block_bytes,
-                   pool->expected + (size_t)i * pool->block_bytes, pool->block_bytes) != 0)
-            fail_msg("block %d of the pool is wrong", (int)i);
-    device_fixture_free(f, pool->cache.buffer.data);
-    free(actual);
-    free(pool->expected);
-}
-
-static void run_copy_blocks(struct device_fixture *f, const void *args) {
-    f->device->ops->copy_blocks(f->device, args);
-}
-
-static void test_copy_blocks(void **state) {
-    struct pool pool;
-    pool_init(&fixture, &pool, 12, 1);
-    /* Neighbours, and one source for two. */
-    const int32_t src[] = {0, 1, 2, 9, 9, 11}, dst[] = {3, 4, 5, 8, 7, 6};
-    struct copy_blocks_args args = {.cache = &pool.cache, .src = src, .dst = dst, .num_blocks = 6};
-    for (int i = 0; i < 6; i++)
-        memcpy(pool.expected + (size_t)dst[i] * pool.block_bytes,
-               pool.expected + (size_t)src[i] * pool.block_bytes, pool.block_bytes);
-    device_fixture_run(&fixture, run_copy_blocks, &args, pool.cache.buffer.data,
-                       pool.cache.buffer.bytes);
-    args.num_blocks = 0;
-    run_copy_blocks(&fixture, &args);
-    pool_finish(&fixture, &pool);
-}
-
-/* More pairs than go to the device at a time: block 0 to 2100 others. */
-static void test_copy_many_blocks(void **state) {
-    enum { COPIES = 2100 };
-    struct pool pool;
-    pool_init(&fixture, &pool, COPIES + 1, 2);
-    int32_t src[COPIES] = {0}, dst[COPIES];
-    for (int i = 0; i < COPIES; i++) {
-        dst[i] = COPIES - i;
-        memcpy(pool.expected + (size_t)dst[i] * pool.block_bytes, pool.expected, pool.block_bytes);
-    }
-    run_copy_blocks(&fixture,
-                    &(struct copy_blocks_args){
-                        .cache = &pool.cache, .src = src, .dst = dst, .num_blocks = COPIES});
-    pool_finish(&fixture, &pool);
-}
-
-/* Out with neighbours on both sides, on one side and on none, one block to two places; then back
- * elsewhere. */
-static void test_swap_blocks(void **state) {
-    enum { HOST_BLOCKS = 8, PAIRS = 7 };
-    struct backend *b = fixture.device;
-    struct pool pool;
-    pool_init(&fixture, &pool, 12, 3);
-    struct buffer host;
-    assert_int_equal(b->ops->host_alloc(b, HOST_BLOCKS * pool.block_bytes, &host, NULL), 0);
-    memset(host.data, 0x77, host.bytes);
-    const int32_t out[PAIRS] = {4, 5, 6, 7, 2, 2, 0}, to[PAIRS] = {1, 2, 3, 5, 6, 7, 0};
-    struct swap_blocks_args args = {.cache = &pool.cache,
-                                    .host_pool = host.data,
-                                    .direction = SWAP_OUT,
-                                    .device_blocks = out,
-                                    .host_blocks = to,
-                                    .num_blocks = PAIRS};
-    b->ops->swap_blocks(b, &args);
-    synchronize(&fixture);
-    for (int i = 0; i < PAIRS; i++)
-        assert_memory_equal((char *)host.data + (size_t)to[i] * pool.block_bytes,
-                            pool.expected + (size_t)out[i] * pool.block_bytes, pool.block_bytes);
-    for (size_t i = 0; i < pool.block_bytes; i++)
-        assert_int_equal(((unsigned char *)host.data)[4 * pool.block_bytes + i], 0x77);
-
-    const int32_t in[PAIRS] = {8, 9, 10, 11, 3, 2, 1}, from[PAIRS] = {1, 2, 3, 0, 7, 5, 1};
-    args.direction = SWAP_IN, args.device_blocks = in, args.host_blocks = from;
-    for (int i = 0; i < PAIRS; i++)
-        memcpy(pool.expected + (size_t)in[i] * pool.block_bytes,
-               (char *)host.data + (size_t)from[i] * pool.block_bytes, pool.block_bytes);
-    b->ops->swap_blocks(b, &args);
-    pool_finish(&fixture, &pool);
-    b->ops->host_free(b, &host);
-    b->ops->host_free(b, &host); /* zeroed by the first */
-}
-
-/* Larger than what goes to the device at a time, and than the staging memory. */
-static void test_large_transfer(void **state) {
-    enum { BYTES = (18 << 20) + 12345 };
-    struct backend *b = fixture.device;
-    struct buffer buffer;
-    assert_int_equal(b->ops->buffer_alloc(b, BYTES, &buffer, NULL), 0);
-    unsigned char *sent = malloc(BYTES), *back = malloc(BYTES);
-    assert_true(sent != NULL && back != NULL);
-    b->ops->download(b, back, buffer.data, BYTES);
-    for (size_t i = 0; i < BYTES; i++)
-        if (back[i] != 0)
-            fail_msg("byte %zu of a new buffer is not zero", i);
-    for (size_t i = 0; i < BYTES; i++)
-        sent[i] = (unsigned char)(i * 31 + i / 4093);
-    b->ops->upload(b, buffer.data, sent, BYTES);
-    b->ops->download(b, back, buffer.data, BYTES);
-    synchronize(&fixture);
-    assert_memory_equal(back, sent, BYTES);
-    free(back);
-    free(sent);
-    b->ops->buffer_free(b, &buffer);
-}
-
-/* A device is never this large. */
-static void test_out_of_memory(void **state) {
-    struct backend *b = fixture.device;
-    struct buffer buffer = {0};
-    struct error err = {0};
-    assert_int_equal(b->ops->buffer_alloc(b, (size_t)1 << 50, &buffer, &err), -1);
-    assert_int_equal(err.code, ERROR_MEMORY);
-    assert_non_null(strstr(err.message, "1073741824.0 MiB"));
-    assert_non_null(strstr(err.message, "free"));
-    assert_null(buffer.data);
-    check_norm(&fixture, 1, 8); /* the device goes on */
 }
 
 int main(int argc, char **argv) {
@@ -471,16 +464,11 @@ int main(int argc, char **argv) {
                                     .num_kv_heads = 1};
     device_fixture_open(&fixture, argc, argv, &config);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_norm),
-        cmocka_unit_test(test_act_mul),
-        cmocka_unit_test(test_gather_rows),
-        cmocka_unit_test(test_nothing_to_do),
-        cmocka_unit_test(test_rope_store_kv),
-        cmocka_unit_test(test_copy_blocks),
-        cmocka_unit_test(test_copy_many_blocks),
-        cmocka_unit_test(test_swap_blocks),
-        cmocka_unit_test(test_large_transfer),
-        cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_norm),          cmocka_unit_test(test_norm_of_groups),
+        cmocka_unit_test(test_act_mul),       cmocka_unit_test(test_gelu_at_its_ends),
+        cmocka_unit_test(test_soft_cap),      cmocka_unit_test(test_gather_rows),
+        cmocka_unit_test(test_nothing_to_do), cmocka_unit_test(test_rope_store_kv),
+
     };
     int status = cmocka_run_group_tests(tests, NULL, NULL);
     device_fixture_close(&fixture);
