@@ -1,148 +1,114 @@
-/* The regexes run on PCRE2 with its JIT; where no executable memory may be had, PCRE2 interprets
- * them with the same result. They are ours, not a file's, and linear: each either consumes what it
- * scans or gives it back once. So PCRE2's match limit, which guards against exponential regexes, is
- * lifted: a run of millions of blanks would reach it. If a match fails all the same, what is left
- * of the span becomes one piece.
- *
- * Two things make them mean what they mean in the engine they were written for (Oniguruma):
- *  - \s there is the White_Space property; PCRE2 adds U+180E. It is written out here.
- *  - \p{L} and \p{N} follow the Unicode version of the library: 14.0 in PCRE2 10.42. What 15.0 to
- *    16.0 added is written out, so that ids do not depend on the PCRE2 at hand.
- *
- * Sources: the GPT-2 regex is ByteLevel's in huggingface/tokenizers; the others are the Split
- * patterns in the tokenizer.json files of SmolLM2, Llama 3 and Qwen2. */
+/* A split walks through what matches and what is between, in order. A match stays a piece, vanishes
+ * or joins a neighbour, so one range is held back until the next is known. */
 #include "models/pretokenizer.h"
 
-#include "config/utf8.h"
+#include "models/pretokenizer_presets.h"
+#include "models/pretokenizer_regex.h"
+#include "models/text_buffer.h"
+#include "models/unicode_classes.h"
 
-#define PCRE2_CODE_UNIT_WIDTH 8
-#include <pcre2.h>
-
-#include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_SPLITS 2
-#define MAX_NAMES 4
+/* For a file's own patterns: 5 s, and 1 s for each megabyte. */
+#define BUDGET_NS 5000000000
+#define BUDGET_NS_PER_BYTE 1000
 
-/* Members of a character class. Ranges: letters and numbers of Unicode 15.0, 15.1 and 16.0
- * (DerivedGeneralCategory.txt of the Unicode Character Database). */
-#define SPACE                                                                                      \
-    "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}"    \
-    "\\x{205f}\\x{3000}"
-#define LETTER "\\p{L}" NEW_LETTERS
-#define NUMBER "\\p{N}" NEW_NUMBERS
-#define NEW_LETTERS                                                                                \
-    "\\x{1c89}-\\x{1c8a}\\x{a7cb}-\\x{a7cd}\\x{a7da}-\\x{a7dc}\\x{105c0}-\\x{105f3}"               \
-    "\\x{10d4a}-\\x{10d65}\\x{10d6f}-\\x{10d85}\\x{10ec2}-\\x{10ec4}\\x{1123f}-\\x{11240}"         \
-    "\\x{11380}-\\x{11389}\\x{1138b}\\x{1138e}\\x{11390}-\\x{113b5}\\x{113b7}\\x{113d1}"           \
-    "\\x{113d3}\\x{11bc0}-\\x{11be0}\\x{11f02}\\x{11f04}-\\x{11f10}\\x{11f12}-\\x{11f33}"          \
-    "\\x{1342f}\\x{13441}-\\x{13446}\\x{13460}-\\x{143fa}\\x{16100}-\\x{1611d}"                    \
-    "\\x{16d40}-\\x{16d6c}\\x{18cff}\\x{1b132}\\x{1b155}\\x{1df25}-\\x{1df2a}"                     \
-    "\\x{1e030}-\\x{1e06d}\\x{1e4d0}-\\x{1e4eb}\\x{1e5d0}-\\x{1e5ed}\\x{1e5f0}\\x{2b739}"          \
-    "\\x{2ebf0}-\\x{2ee5d}\\x{31350}-\\x{323af}"
-#define NEW_NUMBERS                                                                                \
-    "\\x{10d40}-\\x{10d49}\\x{116d0}-\\x{116e3}\\x{11bf0}-\\x{11bf9}\\x{11f50}-\\x{11f59}"         \
-    "\\x{16130}-\\x{16139}\\x{16d70}-\\x{16d79}\\x{1ccf0}-\\x{1ccf9}\\x{1d2c0}-\\x{1d2d3}"         \
-    "\\x{1e4f0}-\\x{1e4f9}\\x{1e5f1}-\\x{1e5fa}"
+#define GPT2 "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
 /* Hugging Face's Digits follows Rust's tables, here of Unicode 17.0. */
-#define DIGITS "[" NUMBER "\\x{11de0}-\\x{11de9}\\x{16ff4}-\\x{16ff6}]"
+#define DIGIT "[\\p{N}\\x{11de0}-\\x{11de9}\\x{16ff4}-\\x{16ff6}]"
+#define PUNCTUATION "[!-/:-@\\[-`{-~" PUNCTUATION_ODD "]|(?![" PUNCTUATION_LATER "])\\p{P}"
 
-#define OTHER "[^" SPACE LETTER NUMBER "]"
-#define SPACES "[" SPACE "]+(?![^" SPACE "])|[" SPACE "]+"
-
-#define GPT2 "'s|'t|'re|'ve|'m|'ll|'d| ?[" LETTER "]+| ?[" NUMBER "]+| ?" OTHER "+|" SPACES
-#define CL100K(numbers)                                                                            \
-    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n" LETTER NUMBER "]?[" LETTER "]+|[" NUMBER "]" numbers   \
-    "| ?" OTHER "+[\\r\\n]*|[" SPACE "]*[\\r\\n]+|" SPACES
-
-struct pretokenizer_kind {
-    const char *names[MAX_NAMES];
-    const char *splits[MAX_SPLITS];
-    bool ignores_merges;
-    bool adds_bos;
-};
-
-static const struct pretokenizer_kind kinds[] = {
-    {.names = {"gpt-2", "gpt2", "default"}, .splits = {GPT2}},
-    {.names = {"smollm", "starcoder", "refact"}, .splits = {DIGITS, GPT2}},
-    {.names = {"llama-bpe", "llama3", "llama-v3"},
-     .splits = {CL100K("{1,3}")},
-     .ignores_merges = true,
-     .adds_bos = true},
-    {.names = {"qwen2", "deepseek-r1-qwen"}, .splits = {CL100K("")}},
+struct step {
+    struct pretokenizer_step spec;  /* its texts are copies */
+    enum split_behaviour behaviour; /* of what the step splits by */
+    struct split_regex *regex;      /* NULL: by spec.pattern or not at all */
+    struct text separator;          /* a plain string to split by; length 0: none */
 };
 
 struct pretokenizer {
-    const struct pretokenizer_kind *kind;
-    int num_splits;
-    pcre2_code *splits[MAX_SPLITS];
-    pcre2_match_context *limits;
+    int num_steps;
+    struct step steps[TOKENIZER_MAX_STEPS];
+    char *texts;
 };
 
 struct pretokenizer_scratch {
-    pcre2_match_data *matches[MAX_SPLITS];
+    int num_steps;
+    struct split_matcher *matchers[TOKENIZER_MAX_STEPS];
+    struct text_buffer texts[TOKENIZER_MAX_STEPS]; /* what a step makes of a piece */
+    int64_t deadline_ns;
 };
 
-static const struct pretokenizer_kind *find_kind(struct text name) {
-    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
-        for (int k = 0; k < MAX_NAMES && kinds[i].names[k] != NULL; k++) {
-            const char *known = kinds[i].names[k];
-            if (strlen(known) == name.length && memcmp(known, name.data, name.length) == 0)
-                return &kinds[i];
-        }
-    }
-    return NULL;
+/* --- Opening ---------------------------------------------------------------------------------- */
+
+static struct text literal(const char *text) {
+    return (struct text){text, strlen(text)};
 }
 
-static int refuse_name(struct text name, struct error *err) {
-    char shown[UTF8_PRINTABLE_BYTES];
-    char known[256] = "";
-    size_t used = 0;
-    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
-        for (int k = 0; k < MAX_NAMES && kinds[i].names[k] != NULL && used < sizeof(known); k++)
-            used += (size_t)snprintf(known + used, sizeof(known) - used, "%s%s",
-                                     used > 0 ? ", " : "", kinds[i].names[k]);
-    }
-    utf8_printable(name, shown);
-    return error_set(err, ERROR_MODEL, "tokenizer.ggml.pre is \"%s\", known are %s", shown, known);
+static int open_regex(struct step *step, struct text pattern, bool trusted,
+                      enum split_behaviour behaviour, struct error *err) {
+    step->behaviour = behaviour;
+    return split_regex_create(pattern, trusted, &step->regex, err);
 }
 
-static int compile(struct pretokenizer *p, struct error *err) {
-    for (int i = 0; i < MAX_SPLITS && p->kind->splits[i] != NULL; i++) {
-        int code;
-        size_t offset;
-        p->splits[i] = pcre2_compile((PCRE2_SPTR)p->kind->splits[i], PCRE2_ZERO_TERMINATED,
-                                     PCRE2_UTF | PCRE2_UCP, &code, &offset, NULL);
-        if (p->splits[i] == NULL)
-            return error_set(err, ERROR_MEMORY,
-                             "PCRE2 does not compile pre-tokenizer %s: error %d at %zu",
-                             p->kind->names[0], code, offset);
-        /* Failure is no matter: see above. */
-        pcre2_jit_compile(p->splits[i], PCRE2_JIT_COMPLETE);
-        p->num_splits = i + 1;
+static int open_step(struct step *step, struct error *err) {
+    const struct pretokenizer_step *spec = &step->spec;
+    switch (spec->kind) {
+    case PRETOKENIZER_SPLIT:
+        step->behaviour = spec->behaviour;
+        if (spec->pattern_is_regex)
+            return open_regex(step, spec->pattern, pretokenizer_presets_have(spec->pattern),
+                              spec->behaviour, err);
+        step->separator = spec->pattern;
+        return 0;
+    case PRETOKENIZER_DIGITS:
+        return open_regex(step, literal(spec->individual ? DIGIT : DIGIT "+"), true, SPLIT_ISOLATED,
+                          err);
+    case PRETOKENIZER_PUNCTUATION:
+        return open_regex(step, literal(PUNCTUATION), true, spec->behaviour, err);
+    case PRETOKENIZER_BYTE_LEVEL:
+        return spec->use_regex ? open_regex(step, literal(GPT2), true, SPLIT_ISOLATED, err) : 0;
+    case PRETOKENIZER_METASPACE:
+        step->behaviour = SPLIT_MERGED_WITH_NEXT;
+        step->separator = spec->split ? spec->replacement : (struct text){0};
+        return 0;
     }
     return 0;
 }
 
-int pretokenizer_create(struct text name, struct pretokenizer **out, struct error *err) {
-    const struct pretokenizer_kind *kind = find_kind(name);
-    if (kind == NULL)
-        return refuse_name(name, err);
+static void copy_text(struct text *text, char **to) {
+    if (text->length > 0)
+        memcpy(*to, text->data, text->length);
+    text->data = *to;
+    *to += text->length;
+}
+
+int pretokenizer_create(const struct tokenizer_spec *spec, struct pretokenizer **out,
+                        struct error *err) {
+    size_t bytes = 0;
+    if (spec->num_pretokenizers < 0 || spec->num_pretokenizers > TOKENIZER_MAX_STEPS)
+        return error_set(err, ERROR_MODEL, "the tokenizer has %d pre-tokenizers, allowed are %d",
+                         spec->num_pretokenizers, TOKENIZER_MAX_STEPS);
+    for (int i = 0; i < spec->num_pretokenizers; i++)
+        bytes += spec->pretokenizers[i].pattern.length + spec->pretokenizers[i].replacement.length;
     struct pretokenizer *p = calloc(1, sizeof(*p));
-    if (p == NULL)
-        return error_set(err, ERROR_MEMORY, "no memory for pre-tokenizer %s", kind->names[0]);
-    p->kind = kind;
-    p->limits = pcre2_match_context_create(NULL);
-    int status = p->limits != NULL ? compile(p, err)
-                                   : error_set(err, ERROR_MEMORY, "no memory for pre-tokenizer %s",
-                                               kind->names[0]);
+    char *next = p == NULL ? NULL : malloc(bytes + 1);
+    int status = 0;
+    if (next == NULL)
+        status = error_set(err, ERROR_MEMORY, "no memory for a pre-tokenizer");
+    else
+        p->texts = next;
+    for (int i = 0; status == 0 && i < spec->num_pretokenizers; i++) {
+        struct step *step = &p->steps[p->num_steps++];
+        step->spec = spec->pretokenizers[i];
+        copy_text(&step->spec.pattern, &next);
+        copy_text(&step->spec.replacement, &next);
+        status = open_step(step, err);
+    }
     if (status != 0) {
         pretokenizer_destroy(p);
         return -1;
     }
-    pcre2_set_match_limit(p->limits, UINT32_MAX);
     *out = p;
     return 0;
 }
@@ -150,29 +116,25 @@ int pretokenizer_create(struct text name, struct pretokenizer **out, struct erro
 void pretokenizer_destroy(struct pretokenizer *pretokenizer) {
     if (pretokenizer == NULL)
         return;
-    for (int i = 0; i < MAX_SPLITS; i++)
-        pcre2_code_free(pretokenizer->splits[i]);
-    pcre2_match_context_free(pretokenizer->limits);
+    for (int i = 0; i < pretokenizer->num_steps; i++)
+        split_regex_destroy(pretokenizer->steps[i].regex);
+    free(pretokenizer->texts);
     free(pretokenizer);
 }
 
-const char *pretokenizer_name(const struct pretokenizer *pretokenizer) {
-    return pretokenizer->kind->names[0];
-}
-
-bool pretokenizer_ignores_merges(const struct pretokenizer *pretokenizer) {
-    return pretokenizer->kind->ignores_merges;
-}
-
-bool pretokenizer_adds_bos(const struct pretokenizer *pretokenizer) {
-    return pretokenizer->kind->adds_bos;
-}
-
-struct pretokenizer_scratch *pretokenizer_scratch_create(const struct pretokenizer *pretokenizer) {
+struct pretokenizer_scratch *pretokenizer_scratch_create(const struct pretokenizer *pretokenizer,
+                                                         size_t length) {
     struct pretokenizer_scratch *scratch = calloc(1, sizeof(*scratch));
-    for (int i = 0; scratch != NULL && i < pretokenizer->num_splits; i++) {
-        scratch->matches[i] = pcre2_match_data_create(1, NULL);
-        if (scratch->matches[i] == NULL) {
+    if (scratch == NULL)
+        return NULL;
+    scratch->num_steps = pretokenizer->num_steps;
+    int64_t bytes = length < INT32_MAX ? (int64_t)length : INT32_MAX;
+    scratch->deadline_ns = split_matcher_now_ns() + BUDGET_NS + bytes * BUDGET_NS_PER_BYTE;
+    for (int i = 0; i < pretokenizer->num_steps; i++) {
+        if (pretokenizer->steps[i].regex == NULL)
+            continue;
+        scratch->matchers[i] = split_matcher_create(pretokenizer->steps[i].regex);
+        if (scratch->matchers[i] == NULL) {
             pretokenizer_scratch_destroy(scratch);
             return NULL;
         }
@@ -183,10 +145,14 @@ struct pretokenizer_scratch *pretokenizer_scratch_create(const struct pretokeniz
 void pretokenizer_scratch_destroy(struct pretokenizer_scratch *scratch) {
     if (scratch == NULL)
         return;
-    for (int i = 0; i < MAX_SPLITS; i++)
-        pcre2_match_data_free(scratch->matches[i]);
+    for (int i = 0; i < scratch->num_steps; i++) {
+        split_matcher_destroy(scratch->matchers[i]);
+        text_buffer_finish(&scratch->texts[i]);
+    }
     free(scratch);
 }
+
+/* --- Splitting -------------------------------------------------------------------------------- */
 
 struct run {
     const struct pretokenizer *pretokenizer;
@@ -195,33 +161,178 @@ struct run {
     void *context;
 };
 
-/* Splits the span with regex number `depth` and hands the parts to the next one. A span is a
- * subject of its own: look-ahead ends where it ends. */
-static int split(const struct run *run, int depth, const char *span, size_t length) {
-    if (length == 0)
+static int run_step(const struct run *run, int depth, struct text piece,
+                    enum pretokenizer_place place);
+
+/* One step's way through one piece. */
+struct split {
+    const struct run *run;
+    int depth;
+    struct text piece;
+    enum pretokenizer_place place;
+    enum split_behaviour behaviour;
+    bool holds; /* a range is held back */
+    bool held_is_match;
+    size_t held_start, held_end;
+};
+
+static int emit(const struct split *split, size_t start, size_t end) {
+    struct text part = {split->piece.data + start, end - start};
+    if (part.length == 0)
         return 0;
-    const struct pretokenizer *p = run->pretokenizer;
-    if (depth == MAX_SPLITS || depth == p->num_splits)
-        return run->sink(run->context, span, length);
-    pcre2_match_data *match = run->scratch->matches[depth];
-    const size_t *range = pcre2_get_ovector_pointer(match);
-    for (size_t position = 0; position < length;) {
-        int found = pcre2_match(p->splits[depth], (PCRE2_SPTR)span, length, position,
-                                PCRE2_NO_UTF_CHECK, match, p->limits);
-        size_t start = found > 0 && range[1] > range[0] ? range[0] : length;
-        size_t end = start < length ? range[1] : length;
-        int status = split(run, depth + 1, span + position, start - position);
-        if (status == 0)
-            status = split(run, depth + 1, span + start, end - start);
-        if (status != 0)
-            return status;
-        position = end;
+    return run_step(split->run, split->depth + 1, part,
+                    start == 0 ? split->place : PRETOKENIZER_INSIDE);
+}
+
+static int hold(struct split *split, size_t start, size_t end, bool is_match) {
+    int status = split->holds ? emit(split, split->held_start, split->held_end) : 0;
+    split->holds = true;
+    split->held_is_match = is_match;
+    split->held_start = start;
+    split->held_end = end;
+    return status;
+}
+
+/* The next range: a match, or what is before one. */
+static int put_range(struct split *split, size_t start, size_t end, bool is_match) {
+    switch (split->behaviour) {
+    case SPLIT_ISOLATED:
+        return emit(split, start, end);
+    case SPLIT_REMOVED:
+        return is_match ? 0 : emit(split, start, end);
+    case SPLIT_CONTIGUOUS:
+        if (!split->holds || is_match != split->held_is_match)
+            return hold(split, start, end, is_match);
+        split->held_end = end;
+        return 0;
+    case SPLIT_MERGED_WITH_PREVIOUS:
+        if (!split->holds || !is_match || split->held_is_match)
+            return hold(split, start, end, is_match);
+        split->held_end = end;
+        split->held_is_match = true;
+        return 0;
+    case SPLIT_MERGED_WITH_NEXT:
+        if (!split->holds || !split->held_is_match || is_match)
+            return hold(split, start, end, is_match);
+        split->held_end = end;
+        split->held_is_match = false;
+        return 0;
     }
     return 0;
 }
 
+/* As split_matcher_find. */
+static int find(const struct split *split, size_t from, size_t range[2]) {
+    const struct step *step = &split->run->pretokenizer->steps[split->depth];
+    struct pretokenizer_scratch *scratch = split->run->scratch;
+    struct text piece = split->piece;
+    if (step->regex != NULL)
+        return split_matcher_find(scratch->matchers[split->depth], piece.data, piece.length, from,
+                                  scratch->deadline_ns, range);
+    const char *found = memmem(piece.data + from, piece.length - from, step->separator.data,
+                               step->separator.length);
+    if (found == NULL)
+        return 0;
+    range[0] = (size_t)(found - piece.data);
+    range[1] = range[0] + step->separator.length;
+    return 1;
+}
+
+static size_t next_character(struct text piece, size_t at) {
+    do
+        at++;
+    while (at < piece.length && ((unsigned char)piece.data[at] & 0xc0) == 0x80);
+    return at;
+}
+
+/* An empty match counts unless it touches the match before, as in Oniguruma's bindings. */
+static int split_piece(struct split *split, bool invert) {
+    size_t range[2], previous = 0, length = split->piece.length;
+    bool any = false;
+    int status = 0, found;
+    for (size_t from = 0; from <= length;) {
+        found = find(split, from, range);
+        if (found < 0)
+            return -1;
+        if (found == 0)
+            break;
+        if (range[0] == range[1] && any && range[1] == previous) {
+            from = next_character(split->piece, from);
+            continue;
+        }
+        if (range[0] > previous)
+            status = put_range(split, previous, range[0], invert);
+        if (status == 0)
+            status = put_range(split, range[0], range[1], !invert);
+        if (status != 0)
+            return status;
+        from = previous = range[1];
+        any = true;
+    }
+    if (previous < length)
+        status = put_range(split, previous, length, invert);
+    if (status == 0 && split->holds)
+        status = emit(split, split->held_start, split->held_end);
+    return status;
+}
+
+/* Spaces become the replacement, and one is put in front. */
+static void put_metaspaces(const struct pretokenizer_step *spec, struct text piece,
+                           enum pretokenizer_place place, struct text_buffer *out) {
+    struct text space = spec->replacement;
+    bool has_one = piece.data[0] == ' ' || (piece.length >= space.length &&
+                                            memcmp(piece.data, space.data, space.length) == 0);
+    bool wants_one = spec->prepend == PREPEND_ALWAYS
+                         ? place != PRETOKENIZER_CONTINUES
+                         : spec->prepend == PREPEND_FIRST && place == PRETOKENIZER_BEGINS;
+    if (wants_one && !has_one)
+        text_buffer_append(out, space.data, space.length);
+    for (size_t i = 0; i < piece.length;) {
+        const char *found = memchr(piece.data + i, ' ', piece.length - i);
+        size_t end = found == NULL ? piece.length : (size_t)(found - piece.data);
+        text_buffer_append(out, piece.data + i, end - i);
+        if (found != NULL)
+            text_buffer_append(out, space.data, space.length);
+        i = end + 1;
+    }
+}
+
+/* What the step makes of the piece before it splits; -1 when memory is short. */
+static int change_piece(const struct step *step, enum pretokenizer_place place,
+                        struct text_buffer *buffer, struct text *piece) {
+    bool is_metaspace = step->spec.kind == PRETOKENIZER_METASPACE;
+    bool wants_space = step->spec.kind == PRETOKENIZER_BYTE_LEVEL && step->spec.add_prefix_space &&
+                       place != PRETOKENIZER_CONTINUES && piece->data[0] != ' ';
+    if (!is_metaspace && !wants_space)
+        return 0;
+    text_buffer_clear(buffer);
+    if (is_metaspace) {
+        put_metaspaces(&step->spec, *piece, place, buffer);
+    } else {
+        text_buffer_append(buffer, " ", 1);
+        text_buffer_append(buffer, piece->data, piece->length);
+    }
+    *piece = (struct text){buffer->data, buffer->length};
+    return buffer->failed ? -1 : 0;
+}
+
+static int run_step(const struct run *run, int depth, struct text piece,
+                    enum pretokenizer_place place) {
+    if (depth == run->pretokenizer->num_steps)
+        return run->sink(run->context, piece.data, piece.length);
+    const struct step *step = &run->pretokenizer->steps[depth];
+    if (change_piece(step, place, &run->scratch->texts[depth], &piece) != 0)
+        return -1;
+    if (step->regex == NULL && step->separator.length == 0)
+        return run_step(run, depth + 1, piece, place);
+    struct split split = {
+        .run = run, .depth = depth, .piece = piece, .place = place, .behaviour = step->behaviour};
+    return split_piece(&split, step->spec.kind == PRETOKENIZER_SPLIT && step->spec.invert);
+}
+
 int pretokenizer_run(const struct pretokenizer *pretokenizer, struct pretokenizer_scratch *scratch,
-                     const char *text, size_t length, pretokenizer_sink sink, void *context) {
+                     const char *text, size_t length, enum pretokenizer_place place,
+                     pretokenizer_sink sink, void *context) {
     const struct run run = {pretokenizer, scratch, sink, context};
-    return split(&run, 0, text, length);
+    return length == 0 ? 0 : run_step(&run, 0, (struct text){text, length}, place);
 }

@@ -1,175 +1,183 @@
-/* Opening reads the metadata into a vocabulary (vocabulary.c), merges (tokenizer_bpe.c), the tokens
- * matched in text (special_tokens.c) and a pre-tokenizer (pretokenizer.c). Encoding runs a text
- * through them:
+/* Encoding runs a text through the parts:
  *
- *     text -> special tokens and spans between -> in a span, runs of valid UTF-8 and single bytes
- *          -> in a run, pieces -> in a piece, merges
+ *     text -> added tokens and spans between -> in a span, runs of valid UTF-8 and single bytes
+ *          -> a run, normalised -> added tokens of normalised text and spans between
+ *          -> in a span, pieces -> in a piece, merges
  */
 #include "models/tokenizer.h"
 
 #include "config/check.h"
-#include "models/pretokenizer.h"
-#include "models/special_tokens.h"
-#include "models/tokenizer_bpe.h"
 #include "config/utf8.h"
+#include "models/added_tokens.h"
+#include "models/model.h"
+#include "models/normalizer.h"
+#include "models/pretokenizer.h"
+#include "models/tokenizer_bpe.h"
+#include "models/tokenizer_spec.h"
 #include "models/vocabulary.h"
 
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_EOS_TOKENS 16
+#define MAX_EOS_TOKENS (TOKENIZER_MAX_EOS + MODEL_MAX_EOS_TOKENS)
 
 struct tokenizer {
     struct vocabulary vocabulary;
     struct bpe bpe;
+    struct normalizer normalizer;
     struct pretokenizer *pretokenizer;
-    struct special_tokens added;    /* matched in every text */
-    struct special_tokens specials; /* these and control tokens, for TOKENIZER_PARSE_SPECIAL */
-    int32_t bos;                    /* -1: none */
-    bool add_bos;
+    struct added_tokens added;            /* matched in the text as it came */
+    struct added_tokens added_normalized; /* and in the normalised text */
+    int num_prefix, num_suffix;
+    int32_t prefix[TOKENIZER_MAX_TEMPLATE], suffix[TOKENIZER_MAX_TEMPLATE];
+    int32_t bos; /* -1: none */
     int num_eos;
     int32_t eos[MAX_EOS_TOKENS];
+    int strip_leading_spaces;
     char description[160];
 };
 
-/* Ends of turn or text in the vocabularies of known chat models; see tokenizer.h. */
-static const char *const eos_names[] = {
-    "<|im_end|>", "<|endoftext|>", "<|eot_id|>",      "<|eom_id|>", "<|end_of_text|>",
-    "<|end|>",    "<|eot|>",       "<|end_of_turn|>", "<EOT>",      "<end_of_turn>",
-};
-
-/* --- Metadata --------------------------------------------------------------------------------- */
-
-static int read_string(const struct tensor_file *file, const char *key, struct text *out,
-                       struct error *err) {
-    const struct metadata *value = tensor_file_find_metadata(file, key);
-    if (value == NULL)
-        return 0;
-    if (value->type != METADATA_STRING)
-        return error_set(err, ERROR_MODEL, "%s is not a string", key);
-    *out = value->as_string;
-    return 0;
-}
-
-/* An integer 0..max; *out is left as it is when the key is missing. */
-static int read_number(const struct tensor_file *file, const char *key, int32_t max, int32_t *out,
-                       struct error *err) {
-    const struct metadata *value = tensor_file_find_metadata(file, key);
-    if (value == NULL)
-        return 0;
-    if (value->type == METADATA_INT && value->as_int < 0)
-        return error_set(err, ERROR_MODEL, "%s is %lld, allowed 0 to %d", key,
-                         (long long)value->as_int, max);
-    if (value->type != METADATA_UINT && value->type != METADATA_INT)
-        return error_set(err, ERROR_MODEL, "%s is not an integer", key);
-    uint64_t number = value->type == METADATA_INT ? (uint64_t)value->as_int : value->as_uint;
-    if (number > (uint64_t)max)
-        return error_set(err, ERROR_MODEL, "%s is %llu, allowed 0 to %d", key,
-                         (unsigned long long)number, max);
-    *out = (int32_t)number;
-    return 0;
-}
-
-static int check_kind(const struct tensor_file *file, struct error *err) {
-    struct text kind = {0};
-    char shown[UTF8_PRINTABLE_BYTES];
-    if (read_string(file, "tokenizer.ggml.model", &kind, err) != 0)
-        return -1;
-    if (kind.data == NULL)
-        return error_set(err, ERROR_MODEL, "tokenizer.ggml.model is missing");
-    if (kind.length == 4 && memcmp(kind.data, "gpt2", 4) == 0)
-        return 0;
-    utf8_printable(kind, shown);
-    return error_set(err, ERROR_MODEL, "tokenizer.ggml.model is \"%s\", known is gpt2", shown);
-}
-
 /* --- Opening ---------------------------------------------------------------------------------- */
 
-static int open_bos(struct tokenizer *t, const struct tensor_file *file, struct error *err) {
-    int32_t add_bos = pretokenizer_adds_bos(t->pretokenizer);
-    int32_t max = t->vocabulary.size - 1;
-    t->bos = -1;
-    if (read_number(file, "tokenizer.ggml.bos_token_id", max, &t->bos, err) != 0 ||
-        read_number(file, "tokenizer.ggml.add_bos_token", 1, &add_bos, err) != 0)
-        return -1;
-    if (add_bos && t->bos < 0)
-        return error_set(err, ERROR_MODEL,
-                         "tokenizer.ggml.bos_token_id is missing, but prompts start with it");
-    t->add_bos = add_bos;
-    return 0;
+static int check_id(const struct tokenizer *t, int32_t token, const char *what, struct error *err) {
+    if (token >= 0 && token < t->vocabulary.size)
+        return 0;
+    return error_set(err, ERROR_MODEL, "the %s token is %d, allowed 0 to %d", what, token,
+                     t->vocabulary.size - 1);
 }
 
-static void add_eos(struct tokenizer *t, int32_t token) {
-    if (token < 0 || tokenizer_is_eos(t, token))
-        return;
+static int add_eos(struct tokenizer *t, int32_t token, struct error *err) {
+    if (check_id(t, token, "end-of-sequence", err) != 0)
+        return -1;
+    if (tokenizer_is_eos(t, token))
+        return 0;
     CHECK(t->num_eos < MAX_EOS_TOKENS);
     t->eos[t->num_eos++] = token;
-}
-
-static int open_eos(struct tokenizer *t, const struct tensor_file *file, struct error *err) {
-    static const char *const keys[] = {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
-                                       "tokenizer.ggml.eom_token_id"};
-    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
-        int32_t token = -1;
-        if (read_number(file, keys[i], t->vocabulary.size - 1, &token, err) != 0)
-            return -1;
-        add_eos(t, token);
-    }
-    for (size_t i = 0; i < sizeof(eos_names) / sizeof(eos_names[0]); i++) {
-        int32_t token = vocabulary_find_any(&t->vocabulary, eos_names[i], strlen(eos_names[i]));
-        if (token >= 0 && t->vocabulary.types[token] == TOKEN_CONTROL)
-            add_eos(t, token);
-    }
     return 0;
 }
 
-static void describe(struct tokenizer *t) {
+static int open_ids(struct tokenizer *t, const struct tokenizer_spec *spec, struct error *err) {
+    CHECK(spec->num_prefix <= TOKENIZER_MAX_TEMPLATE &&
+          spec->num_suffix <= TOKENIZER_MAX_TEMPLATE && spec->num_eos <= TOKENIZER_MAX_EOS);
+    int status = 0;
+    for (int i = 0; status == 0 && i < spec->num_prefix; i++)
+        status = check_id(t, t->prefix[i] = spec->prefix[i], "template's", err);
+    for (int i = 0; status == 0 && i < spec->num_suffix; i++)
+        status = check_id(t, t->suffix[i] = spec->suffix[i], "template's", err);
+    for (int i = 0; status == 0 && i < spec->num_eos; i++)
+        status = add_eos(t, spec->eos[i], err);
+    if (status == 0 && spec->bos >= 0)
+        status = check_id(t, spec->bos, "beginning-of-sequence", err);
+    if (status == 0 && spec->unknown >= 0)
+        status = check_id(t, spec->unknown, "unknown", err);
+    t->num_prefix = spec->num_prefix;
+    t->num_suffix = spec->num_suffix;
+    t->bos = spec->bos;
+    t->strip_leading_spaces = spec->strip_leading_spaces;
+    return status;
+}
+
+static void describe(struct tokenizer *t, const struct tokenizer_spec *spec) {
+    bool bytes = spec->alphabet == ALPHABET_BYTES;
     int missing = 0;
     for (int byte = 0; byte < 256; byte++)
         missing += t->vocabulary.byte_tokens[byte] < 0;
-    int used = snprintf(t->description, sizeof(t->description), "byte-level BPE, pre-tokenizer %s",
-                        pretokenizer_name(t->pretokenizer));
-    if (missing > 0)
+    int used = snprintf(t->description, sizeof(t->description), "%s, pre-tokenizer %.64s",
+                        bytes ? "byte-level BPE" : "BPE over characters",
+                        spec->pretokenizer_name != NULL ? spec->pretokenizer_name : "none");
+    if (missing > 0 && (bytes || spec->byte_fallback))
         snprintf(t->description + used, sizeof(t->description) - (size_t)used,
                  ", %d of 256 bytes without a token", missing);
 }
 
-static int open_parts(struct tokenizer *t, const struct tensor_file *file, struct error *err) {
-    struct text pre = {"default", strlen("default")};
-    if (check_kind(file, err) != 0 || read_string(file, "tokenizer.ggml.pre", &pre, err) != 0 ||
-        pretokenizer_create(pre, &t->pretokenizer, err) != 0 ||
-        vocabulary_init(file, &t->vocabulary, err) != 0 ||
-        bpe_init(file, &t->vocabulary, pretokenizer_ignores_merges(t->pretokenizer), &t->bpe,
-                 err) != 0 ||
-        special_tokens_init(&t->vocabulary, false, &t->added, err) != 0 ||
-        special_tokens_init(&t->vocabulary, true, &t->specials, err) != 0 ||
-        open_bos(t, file, err) != 0 || open_eos(t, file, err) != 0)
+static int open_parts(struct tokenizer *t, const struct tokenizer_spec *spec, struct error *err) {
+    if (vocabulary_init(spec, &t->vocabulary, err) != 0 || open_ids(t, spec, err) != 0 ||
+        bpe_init(spec, &t->vocabulary, &t->bpe, err) != 0 ||
+        normalizer_init(spec, &t->normalizer, err) != 0 ||
+        pretokenizer_create(spec, &t->pretokenizer, err) != 0 ||
+        added_tokens_init(spec, &t->vocabulary, false, &t->normalizer, &t->added, err) != 0 ||
+        added_tokens_init(spec, &t->vocabulary, true, &t->normalizer, &t->added_normalized, err) !=
+            0)
         return -1;
-    describe(t);
+    describe(t, spec);
     return 0;
 }
 
-int tokenizer_open(const struct tensor_file *file, struct tokenizer **out, struct error *err) {
-    struct error reason = {0};
+int tokenizer_create(const struct tokenizer_spec *spec, struct tokenizer **out, struct error *err) {
     struct tokenizer *t = calloc(1, sizeof(*t));
     if (t == NULL)
         return error_set(err, ERROR_MEMORY, "no memory for a tokenizer");
-    if (open_parts(t, file, &reason) != 0) {
+    if (open_parts(t, spec, err) != 0) {
         tokenizer_close(t);
-        return error_set(err, reason.code, "%s: %s", tensor_file_path(file), reason.message);
+        return -1;
     }
     *out = t;
+    return 0;
+}
+
+/* A model may have more rows of logits than its tokenizer has tokens: they get tokens that no text
+ * becomes and that stand for nothing. */
+static int fill_up(struct tokenizer_spec *spec, int32_t vocab_size, struct error *err) {
+    if (spec->num_tokens >= vocab_size)
+        return 0;
+    size_t size = (size_t)vocab_size, used = (size_t)spec->num_tokens;
+    struct text *tokens = tokenizer_spec_alloc(spec, size * sizeof(*tokens));
+    uint8_t *types = tokenizer_spec_alloc(spec, size);
+    float *scores = tokenizer_spec_alloc(spec, spec->scores != NULL ? size * sizeof(*scores) : 0);
+    if (tokens == NULL || types == NULL || scores == NULL)
+        return error_set(err, ERROR_MEMORY, "no memory for a vocabulary of %d tokens", vocab_size);
+    memcpy(tokens, spec->tokens, used * sizeof(*tokens));
+    memset(types, TOKEN_UNUSED, size);
+    memcpy(types, spec->types, used);
+    if (spec->scores != NULL)
+        memcpy(scores, spec->scores, used * sizeof(*scores));
+    spec->scores = spec->scores != NULL ? scores : NULL;
+    spec->tokens = tokens;
+    spec->types = types;
+    spec->num_tokens = vocab_size;
+    return 0;
+}
+
+/* Everything but reading the spec. */
+static int open_spec(struct tokenizer_spec *spec, const struct model *model, struct tokenizer **out,
+                     struct error *err) {
+    struct tokenizer *t = NULL;
+    if (fill_up(spec, model->config.vocab_size, err) != 0 || tokenizer_create(spec, &t, err) != 0)
+        return -1;
+    for (int i = 0; i < model->num_eos_tokens; i++) {
+        if (add_eos(t, model->eos_tokens[i], err) != 0) {
+            tokenizer_close(t);
+            return -1;
+        }
+    }
+    *out = t;
+    return 0;
+}
+
+int tokenizer_open(const struct model *model, struct tokenizer **out, struct error *err) {
+    struct tokenizer_spec spec = {0};
+    struct error reason = {0};
+    bool is_folder = model->folder != NULL;
+    if (is_folder && tokenizer_spec_read_json(model->folder, &spec, err) != 0)
+        return -1;
+    int status = is_folder ? 0 : tokenizer_spec_read_gguf(model->file, &spec, &reason);
+    if (status == 0)
+        status = open_spec(&spec, model, out, &reason);
+    tokenizer_spec_finish(&spec);
+    if (status != 0)
+        return error_set(err, reason.code, "%s: %s",
+                         is_folder ? model->folder : tensor_file_path(model->file), reason.message);
     return 0;
 }
 
 void tokenizer_close(struct tokenizer *tokenizer) {
     if (tokenizer == NULL)
         return;
-    special_tokens_finish(&tokenizer->specials);
-    special_tokens_finish(&tokenizer->added);
+    added_tokens_finish(&tokenizer->added);
+    added_tokens_finish(&tokenizer->added_normalized);
     bpe_finish(&tokenizer->bpe);
+    normalizer_finish(&tokenizer->normalizer);
     vocabulary_finish(&tokenizer->vocabulary);
     pretokenizer_destroy(tokenizer->pretokenizer);
     free(tokenizer);
@@ -179,7 +187,9 @@ void tokenizer_close(struct tokenizer *tokenizer) {
 
 struct encoding {
     const struct tokenizer *tokenizer;
-    struct pretokenizer_scratch *scratch;
+    bool parse_special;
+    struct pretokenizer_scratch *pretokenizer_scratch;
+    struct normalizer_scratch normalizer_scratch;
     struct bpe_scratch bpe_scratch;
     struct token_sink sink;
 };
@@ -189,51 +199,82 @@ static int encode_piece(void *context, const char *piece, size_t length) {
     return bpe_encode(&e->tokenizer->bpe, piece, length, &e->bpe_scratch, &e->sink);
 }
 
-/* A span without special tokens. */
-static int encode_span(struct encoding *e, const char *span, size_t length) {
-    while (length > 0) {
-        size_t valid = utf8_valid_prefix(span, length);
-        if (valid > 0 && pretokenizer_run(e->tokenizer->pretokenizer, e->scratch, span, valid,
-                                          encode_piece, e) != 0)
+/* Text between added tokens, and where it stands. */
+typedef int (*encode_span)(struct encoding *e, const char *text, size_t length,
+                           enum pretokenizer_place place);
+
+static int encode_plain(struct encoding *e, const char *text, size_t length,
+                        enum pretokenizer_place place) {
+    return pretokenizer_run(e->tokenizer->pretokenizer, e->pretokenizer_scratch, text, length,
+                            place, encode_piece, e);
+}
+
+/* Cuts the added tokens out of text and hands what is between to `encode`. */
+static int encode_around(struct encoding *e, const struct added_tokens *added, const char *text,
+                         size_t length, enum pretokenizer_place place, encode_span encode) {
+    struct added_match match = {0};
+    for (size_t used = 0; match.token >= 0; used = match.end) {
+        match = added_tokens_find(added, text, length, match.next, used, e->parse_special);
+        if (match.start > used && encode(e, text + used, match.start - used,
+                                         used == 0 ? place : PRETOKENIZER_INSIDE) != 0)
             return -1;
-        span += valid;
+        if (match.token >= 0)
+            token_sink_push(&e->sink, match.token);
+    }
+    return 0;
+}
+
+static int encode_run(struct encoding *e, struct text run, enum pretokenizer_place place) {
+    const struct tokenizer *t = e->tokenizer;
+    struct text text = {0};
+    if (normalizer_run(&t->normalizer, &e->normalizer_scratch, run, place == PRETOKENIZER_CONTINUES,
+                       &text) != 0)
+        return -1;
+    return encode_around(e, &t->added_normalized, text.data, text.length, place, encode_plain);
+}
+
+/* Text as it came. */
+static int encode_raw(struct encoding *e, const char *text, size_t length,
+                      enum pretokenizer_place place) {
+    while (length > 0) {
+        size_t valid = utf8_valid_prefix(text, length);
+        if (valid > 0 && encode_run(e, (struct text){text, valid}, place) != 0)
+            return -1;
+        text += valid;
         length -= valid;
+        place = PRETOKENIZER_CONTINUES;
         if (length > 0) {
-            encode_piece(e, span, 1);
-            span++;
+            if (encode_piece(e, text, 1) != 0)
+                return -1;
+            text++;
             length--;
         }
     }
     return 0;
 }
 
-static int encode_text(struct encoding *e, const struct special_tokens *specials, const char *text,
-                       size_t length) {
-    const struct special_token *special = NULL;
-    for (size_t position = 0; position < length;) {
-        size_t found = special_tokens_find(specials, text, length, position, &special);
-        if (encode_span(e, text + position, found - position) != 0)
-            return -1;
-        position = found;
-        if (found < length) {
-            token_sink_push(&e->sink, special->id);
-            position += special->text.length;
-        }
-    }
-    return 0;
+static void push_all(struct token_sink *sink, const int32_t *tokens, int count) {
+    for (int i = 0; i < count; i++)
+        token_sink_push(sink, tokens[i]);
 }
 
 int64_t tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t length,
                          unsigned flags, int32_t *out, size_t capacity) {
-    struct encoding e = {.tokenizer = tokenizer, .sink = {.out = out, .capacity = capacity}};
-    e.scratch = pretokenizer_scratch_create(tokenizer->pretokenizer);
-    if (e.scratch == NULL)
+    struct encoding e = {
+        .tokenizer = tokenizer,
+        .parse_special = (flags & TOKENIZER_PARSE_SPECIAL) != 0,
+        .sink = {.out = out, .capacity = capacity},
+    };
+    bool add_special = (flags & TOKENIZER_ADD_SPECIAL) != 0;
+    e.pretokenizer_scratch = pretokenizer_scratch_create(tokenizer->pretokenizer, length);
+    if (e.pretokenizer_scratch == NULL)
         return -1;
-    if ((flags & TOKENIZER_ADD_SPECIAL) != 0 && tokenizer->add_bos)
-        token_sink_push(&e.sink, tokenizer->bos);
-    bool parse = (flags & TOKENIZER_PARSE_SPECIAL) != 0;
-    int status = encode_text(&e, parse ? &tokenizer->specials : &tokenizer->added, text, length);
-    pretokenizer_scratch_destroy(e.scratch);
+    push_all(&e.sink, tokenizer->prefix, add_special ? tokenizer->num_prefix : 0);
+    int status =
+        encode_around(&e, &tokenizer->added, text, length, PRETOKENIZER_BEGINS, encode_raw);
+    push_all(&e.sink, tokenizer->suffix, add_special ? tokenizer->num_suffix : 0);
+    pretokenizer_scratch_destroy(e.pretokenizer_scratch);
+    normalizer_scratch_finish(&e.normalizer_scratch);
     bpe_scratch_finish(&e.bpe_scratch);
     return status == 0 ? (int64_t)e.sink.count : -1;
 }
@@ -246,6 +287,27 @@ struct text tokenizer_piece(const struct tokenizer *tokenizer, int32_t token) {
 
 struct text tokenizer_raw_piece(const struct tokenizer *tokenizer, int32_t token) {
     return vocabulary_raw(&tokenizer->vocabulary, token);
+}
+
+size_t tokenizer_decode(const struct tokenizer *tokenizer, const int32_t *tokens, size_t count,
+                        bool skip_special, char *out, size_t capacity) {
+    size_t used = 0;
+    int strip = tokenizer->strip_leading_spaces;
+    for (size_t i = 0; i < count; i++) {
+        if (skip_special && tokenizer_is_special(tokenizer, tokens[i]))
+            continue;
+        struct text piece = tokenizer_piece(tokenizer, tokens[i]);
+        for (; strip > 0 && piece.length > 0 && piece.data[0] == ' '; strip--) {
+            piece.data++;
+            piece.length--;
+        }
+        strip = piece.length > 0 ? 0 : strip;
+        size_t room = used < capacity ? capacity - used : 0;
+        if (piece.length > 0 && room > 0)
+            memcpy(out + used, piece.data, piece.length < room ? piece.length : room);
+        used += piece.length;
+    }
+    return used;
 }
 
 int32_t tokenizer_vocab_size(const struct tokenizer *tokenizer) {

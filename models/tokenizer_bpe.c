@@ -5,17 +5,19 @@
  *  - long: a heap of candidate pairs, so that a run of millions of equal characters, which is one
  *    piece, takes O(n log n).
  *
- * The long way keeps one cell of 4 bytes for each byte of the piece instead of a linked list:
+ * The long way keeps one cell of 4 bytes for each symbol of the piece instead of a linked list:
  *
- *     token "hel"       token "l"   token "o w"
- *     [id  DEAD  -3]    [id]        [id  DEAD  -3]
+ *     token "hel"      token "l"   token "he"   token "o wo"
+ *     [id  -3  -3]     [id]        [id  -2]     [id  -4  <0  -4]
  *
- * The first cell of a token holds its id, the last one minus its length; cells between are
- * negative. The next token starts `length of this one` cells on, the previous one is found from the
- * cell just before. A heap entry is rank << 32 | position, so entries compare as the rule says.
- * Entries are not removed when their pair goes away: one is valid when the tokens at its position
- * have a merge of just that rank. */
+ * The first cell of a token holds its id, the second and the last one minus its length; all cells
+ * but the first are negative. So the next token and the previous one are found from the cells just
+ * after and before a token's first. A heap entry is rank << 32 | position, so entries compare as
+ * the rule says. Entries are not removed when their pair goes away: one is valid when the tokens at
+ * its position have a merge of just that rank. */
 #include "models/tokenizer_bpe.h"
+
+#include "config/utf8.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -25,21 +27,6 @@
 #define DEAD INT32_MIN
 
 enum bpe_whole { BPE_WHOLE_UNKNOWN, BPE_WHOLE_YES, BPE_WHOLE_NO };
-
-static size_t hash_pair(int32_t left, int32_t right) {
-    uint64_t key = (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
-    key *= 0x9e3779b97f4a7c15u;
-    return (size_t)(key ^ key >> 32);
-}
-
-/* The slot of the pair, or the free one where it belongs. */
-static struct bpe_merge *find_slot(const struct bpe *bpe, int32_t left, int32_t right) {
-    size_t slot = hash_pair(left, right) & bpe->mask;
-    while (bpe->merges[slot].left >= 0 &&
-           (bpe->merges[slot].left != left || bpe->merges[slot].right != right))
-        slot = (slot + 1) & bpe->mask;
-    return &bpe->merges[slot];
-}
 
 void bpe_scratch_finish(struct bpe_scratch *scratch) {
     free(scratch->cells);
@@ -79,7 +66,7 @@ static size_t bytes_to_tokens(const struct bpe *bpe, const char *piece, size_t l
 /* Candidate merge of tokens[i] and tokens[i + 1]. */
 static void rate_pair(const struct bpe *bpe, const int32_t *tokens, size_t i, uint32_t *ranks,
                       int32_t *merged) {
-    const struct bpe_merge *merge = find_slot(bpe, tokens[i], tokens[i + 1]);
+    const struct bpe_merge *merge = bpe_find_slot(bpe, tokens[i], tokens[i + 1]);
     ranks[i] = merge->left >= 0 ? merge->rank : NO_RANK;
     merged[i] = merge->merged;
 }
@@ -153,7 +140,7 @@ static uint64_t pop(uint64_t *heap, size_t *size) {
 static size_t make_heap(const struct bpe *bpe, const int32_t *cells, size_t n, uint64_t *heap) {
     size_t size = 0;
     for (size_t i = 0; i + 1 < n; i++) {
-        const struct bpe_merge *merge = find_slot(bpe, cells[i], cells[i + 1]);
+        const struct bpe_merge *merge = bpe_find_slot(bpe, cells[i], cells[i + 1]);
         if (merge->left >= 0)
             heap[size++] = (uint64_t)merge->rank << 32 | i;
     }
@@ -164,33 +151,37 @@ static size_t make_heap(const struct bpe *bpe, const int32_t *cells, size_t n, u
     return size;
 }
 
+/* Symbols of the token that starts at `left`. */
+static size_t cell_length(const int32_t *cells, size_t left, size_t n) {
+    return left + 1 < n && cells[left + 1] < 0 ? (size_t)-cells[left + 1] : 1;
+}
+
 /* The tokens at left and right, neighbours: pushes their merge, if they have one. */
 static void push_pair(const struct bpe *bpe, const int32_t *cells, size_t left, size_t right,
                       uint64_t *heap, size_t *size) {
-    const struct bpe_merge *merge = find_slot(bpe, cells[left], cells[right]);
+    const struct bpe_merge *merge = bpe_find_slot(bpe, cells[left], cells[right]);
     if (merge->left >= 0)
         push(heap, size, (uint64_t)merge->rank << 32 | left);
 }
 
 /* Merges cells[0..n), one token each at first; afterwards they are as drawn above. */
 static void merge_long(const struct bpe *bpe, int32_t *cells, size_t n, uint64_t *heap) {
-    const struct vocabulary *vocabulary = bpe->vocabulary;
     size_t size = make_heap(bpe, cells, n, heap);
     while (size > 0) {
         uint64_t key = pop(heap, &size);
         size_t left = (uint32_t)key;
         if (cells[left] < 0)
             continue;
-        size_t right = left + vocabulary_length(vocabulary, cells[left]);
+        size_t right = left + cell_length(cells, left, n);
         if (right >= n)
             continue;
-        const struct bpe_merge *merge = find_slot(bpe, cells[left], cells[right]);
+        const struct bpe_merge *merge = bpe_find_slot(bpe, cells[left], cells[right]);
         if (merge->left < 0 || merge->rank != key >> 32)
             continue;
-        size_t end = left + vocabulary_length(vocabulary, merge->merged);
+        size_t end = right + cell_length(cells, right, n);
         cells[right] = DEAD;
         cells[left] = merge->merged;
-        cells[end - 1] = -(int32_t)(end - left);
+        cells[left + 1] = cells[end - 1] = -(int32_t)(end - left);
         if (end < n)
             push_pair(bpe, cells, left, end, heap, &size);
         if (left > 0) {
@@ -201,142 +192,164 @@ static void merge_long(const struct bpe *bpe, int32_t *cells, size_t n, uint64_t
     }
 }
 
-static int encode_long(const struct bpe *bpe, const char *piece, size_t length,
-                       struct bpe_scratch *scratch, struct token_sink *sink) {
-    if (reserve(scratch, length) != 0)
-        return -1;
-    int32_t *cells = scratch->cells;
-    size_t n = bytes_to_tokens(bpe, piece, length, cells);
-    merge_long(bpe, cells, n, scratch->heap);
-    for (size_t i = 0; i < n; i += vocabulary_length(bpe->vocabulary, cells[i]))
+static void encode_long(const struct bpe *bpe, int32_t *cells, size_t n, uint64_t *heap,
+                        struct token_sink *sink) {
+    merge_long(bpe, cells, n, heap);
+    for (size_t i = 0; i < n; i += cell_length(cells, i, n))
         token_sink_push(sink, cells[i]);
-    return 0;
 }
 
-static size_t encode_short(const struct bpe *bpe, const char *piece, size_t length,
-                           struct token_sink *sink) {
-    int32_t tokens[SHORT_PIECE];
-    size_t n = merge_short(bpe, tokens, bytes_to_tokens(bpe, piece, length, tokens));
+/* What is known about the text of a token: see bpe->whole. */
+static uint8_t look_up_whole(const struct bpe *bpe, int32_t token) {
+    return token < 0 ? BPE_WHOLE_NO
+                     : atomic_load_explicit(&bpe->whole[token], memory_order_relaxed);
+}
+
+/* Merges symbols[0..n), n <= SHORT_PIECE, the text of `token` (-1: of none). */
+static void encode_short(const struct bpe *bpe, int32_t *symbols, size_t n, int32_t token,
+                         struct token_sink *sink) {
+    n = merge_short(bpe, symbols, n);
     for (size_t i = 0; i < n; i++)
-        token_sink_push(sink, tokens[i]);
-    return n;
+        token_sink_push(sink, symbols[i]);
+    if (token >= 0)
+        atomic_store_explicit(&bpe->whole[token],
+                              n == 1 && symbols[0] == token ? BPE_WHOLE_YES : BPE_WHOLE_NO,
+                              memory_order_relaxed);
 }
 
-static int encode_slice(const struct bpe *bpe, const char *piece, size_t length,
+/* --- Over bytes ------------------------------------------------------------------------------- */
+
+static int encode_bytes(const struct bpe *bpe, const char *piece, size_t length,
                         struct bpe_scratch *scratch, struct token_sink *sink) {
     int32_t token = vocabulary_find(bpe->vocabulary, piece, length);
-    uint8_t whole = BPE_WHOLE_NO;
-    if (token >= 0)
-        whole = bpe->ignore_merges ? BPE_WHOLE_YES
-                                   : atomic_load_explicit(&bpe->whole[token], memory_order_relaxed);
-    if (whole == BPE_WHOLE_YES) {
+    int32_t symbols[SHORT_PIECE];
+    if ((token >= 0 && bpe->ignore_merges) || look_up_whole(bpe, token) == BPE_WHOLE_YES) {
         token_sink_push(sink, token);
         return 0;
     }
-    if (length > SHORT_PIECE)
-        return encode_long(bpe, piece, length, scratch, sink);
-    size_t n = encode_short(bpe, piece, length, sink);
-    if (whole == BPE_WHOLE_UNKNOWN)
-        atomic_store_explicit(&bpe->whole[token], n == 1 ? BPE_WHOLE_YES : BPE_WHOLE_NO,
-                              memory_order_relaxed);
+    if (length <= SHORT_PIECE) {
+        encode_short(bpe, symbols, bytes_to_tokens(bpe, piece, length, symbols), token, sink);
+        return 0;
+    }
+    if (reserve(scratch, length) != 0)
+        return -1;
+    size_t n = bytes_to_tokens(bpe, piece, length, scratch->cells);
+    encode_long(bpe, scratch->cells, n, scratch->heap, sink);
+    return 0;
+}
+
+/* --- Over characters -------------------------------------------------------------------------- */
+
+/* A part of a piece on its way into symbols: text[0..length) has become cells[0..n). */
+struct part {
+    const struct bpe *bpe;
+    struct bpe_scratch *scratch;
+    struct token_sink *sink;
+    const char *text;
+    size_t length;
+    size_t n;
+    bool unknown; /* an unknown character is still to be written */
+};
+
+/* Hands out the tokens of the part and starts the next one behind it. */
+static void flush(struct part *part) {
+    const struct bpe *bpe = part->bpe;
+    int32_t *cells = part->scratch->cells;
+    if (part->n == 1) {
+        token_sink_push(part->sink, cells[0]);
+    } else if (part->n > 1) {
+        int32_t token = vocabulary_find(bpe->vocabulary, part->text, part->length);
+        if (look_up_whole(bpe, token) == BPE_WHOLE_YES)
+            token_sink_push(part->sink, token);
+        else if (part->n <= SHORT_PIECE)
+            encode_short(bpe, cells, part->n, token, part->sink);
+        else
+            encode_long(bpe, cells, part->n, part->scratch->heap, part->sink);
+    }
+    part->text += part->length;
+    part->length = part->n = 0;
+}
+
+static void add_symbol(struct part *part, int32_t symbol) {
+    int32_t *cells = part->scratch->cells;
+    if (part->n > 0) {
+        size_t bit = bpe_hash_pair(cells[part->n - 1], symbol) & part->bpe->joints_mask;
+        if ((part->bpe->joints[bit / 64] >> bit % 64 & 1) == 0)
+            flush(part);
+    }
+    cells[part->n++] = symbol;
+}
+
+/* Writes the unknown characters before this place. */
+static void end_unknown(struct part *part) {
+    if (part->unknown)
+        token_sink_push(part->sink, part->bpe->unknown);
+    part->unknown = false;
+}
+
+/* A character without a token, or a byte that is none. No merge knows what it becomes. */
+static void add_fallback(struct part *part, const char *character, size_t length) {
+    const struct bpe *bpe = part->bpe;
+    const int32_t *byte_tokens = bpe->vocabulary->byte_tokens;
+    bool has_bytes = true;
+    for (size_t i = 0; i < length; i++)
+        has_bytes &= byte_tokens[(unsigned char)character[i]] >= 0;
+    if (!has_bytes && bpe->unknown < 0) {
+        part->length += length;
+        return;
+    }
+    flush(part);
+    part->text += length;
+    for (size_t i = 0; has_bytes && i < length; i++)
+        token_sink_push(part->sink, byte_tokens[(unsigned char)character[i]]);
+    if (!has_bytes && !bpe->fuse_unknown)
+        end_unknown(part);
+    part->unknown |= !has_bytes;
+}
+
+static void add_character(struct part *part, const char *character, size_t length) {
+    unsigned char first = (unsigned char)character[0];
+    int32_t symbol = first < 128 ? part->bpe->characters[first]
+                                 : vocabulary_find(part->bpe->vocabulary, character, length);
+    if (symbol < 0) {
+        add_fallback(part, character, length);
+        return;
+    }
+    end_unknown(part);
+    add_symbol(part, symbol);
+    part->length += length;
+}
+
+static int encode_characters(const struct bpe *bpe, const char *piece, size_t length,
+                             struct bpe_scratch *scratch, struct token_sink *sink) {
+    int32_t token = bpe->ignore_merges ? vocabulary_find(bpe->vocabulary, piece, length) : -1;
+    if (token >= 0) {
+        token_sink_push(sink, token);
+        return 0;
+    }
+    if (reserve(scratch, length) != 0)
+        return -1;
+    struct part part = {.bpe = bpe, .scratch = scratch, .sink = sink, .text = piece};
+    for (size_t i = 0; i < length;) {
+        size_t n = utf8_char_bytes(piece + i, length - i);
+        n = n > 0 ? n : 1;
+        add_character(&part, piece + i, n);
+        i += n;
+    }
+    flush(&part);
+    end_unknown(&part);
     return 0;
 }
 
 int bpe_encode(const struct bpe *bpe, const char *piece, size_t length, struct bpe_scratch *scratch,
                struct token_sink *sink) {
+    bool bytes = bpe->vocabulary->alphabet == ALPHABET_BYTES;
     while (length > 0) {
         size_t n = length < BPE_MAX_PIECE ? length : BPE_MAX_PIECE;
-        if (encode_slice(bpe, piece, n, scratch, sink) != 0)
+        if ((bytes ? encode_bytes : encode_characters)(bpe, piece, n, scratch, sink) != 0)
             return -1;
         piece += n;
         length -= n;
     }
     return 0;
-}
-
-static int check_merges(const struct metadata *merges, struct error *err) {
-    const char *key = "tokenizer.ggml.merges";
-    if (merges == NULL)
-        return error_set(err, ERROR_MODEL, "%s is missing", key);
-    if (merges->type != METADATA_ARRAY ||
-        (merges->as_array.element_type != METADATA_STRING && merges->as_array.count > 0))
-        return error_set(err, ERROR_MODEL, "%s is not an array of strings", key);
-    if (merges->as_array.count > BPE_MAX_MERGES)
-        return error_set(err, ERROR_MODEL, "%s has %llu elements, allowed are %d", key,
-                         (unsigned long long)merges->as_array.count, BPE_MAX_MERGES);
-    return 0;
-}
-
-/* Adds merge number `rank`. `buffer` has room for two tokens. */
-static int add_merge(struct bpe *bpe, struct text text, uint32_t rank, char *buffer,
-                     struct error *err) {
-    const struct vocabulary *v = bpe->vocabulary;
-    const char *space = text.length == 0 ? NULL : memchr(text.data, ' ', text.length);
-    size_t left_length = space == NULL ? 0 : (size_t)(space - text.data);
-    size_t right_length = space == NULL ? 0 : text.length - left_length - 1;
-    if (left_length == 0 || right_length == 0 || memchr(space + 1, ' ', right_length) != NULL)
-        return error_set(err, ERROR_MODEL,
-                         "tokenizer.ggml.merges[%u] is not two tokens with a space between", rank);
-    if (text.length > 2 * VOCABULARY_MAX_TOKEN_BYTES)
-        return error_set(err, ERROR_MODEL,
-                         "tokenizer.ggml.merges[%u] has %zu bytes, allowed are %d", rank,
-                         text.length, 2 * VOCABULARY_MAX_TOKEN_BYTES);
-    int64_t a = vocabulary_decode((struct text){text.data, left_length}, buffer);
-    int64_t b = a < 0 ? -1 : vocabulary_decode((struct text){space + 1, right_length}, buffer + a);
-    int32_t left = b < 0 ? -1 : vocabulary_find_any(v, buffer, (size_t)a);
-    int32_t right = b < 0 ? -1 : vocabulary_find_any(v, buffer + a, (size_t)b);
-    int32_t merged = b < 0 ? -1 : vocabulary_find_any(v, buffer, (size_t)(a + b));
-    if (left < 0 || right < 0 || merged < 0)
-        return error_set(err, ERROR_MODEL,
-                         "tokenizer.ggml.merges[%u]: its %s is not in tokenizer.ggml.tokens", rank,
-                         left < 0    ? "left token"
-                         : right < 0 ? "right token"
-                                     : "result");
-    if (vocabulary_is_text(v, left) && vocabulary_is_text(v, right) &&
-        vocabulary_is_text(v, merged))
-        *find_slot(bpe, left, right) = (struct bpe_merge){left, right, rank, merged};
-    return 0;
-}
-
-static int add_merges(struct bpe *bpe, const struct metadata *merges, struct error *err) {
-    char *buffer = malloc(2 * VOCABULARY_MAX_TOKEN_BYTES);
-    if (buffer == NULL)
-        return error_set(err, ERROR_MEMORY, "no memory for the merges of a tokenizer");
-    int status = 0;
-    for (uint64_t i = 0; status == 0 && i < merges->as_array.count; i++)
-        status = add_merge(bpe, metadata_array_string(merges, i), (uint32_t)i, buffer, err);
-    free(buffer);
-    return status;
-}
-
-int bpe_init(const struct tensor_file *file, const struct vocabulary *vocabulary,
-             bool ignore_merges, struct bpe *out, struct error *err) {
-    const struct metadata *merges = tensor_file_find_metadata(file, "tokenizer.ggml.merges");
-    if (check_merges(merges, err) != 0)
-        return -1;
-    size_t num_slots = 64;
-    while (num_slots * 3 / 4 < merges->as_array.count)
-        num_slots *= 2;
-    struct bpe bpe = {.vocabulary = vocabulary, .mask = num_slots - 1};
-    bpe.ignore_merges = ignore_merges;
-    bpe.merges = malloc(num_slots * sizeof(*bpe.merges));
-    bpe.whole = calloc((size_t)vocabulary->size, sizeof(*bpe.whole));
-    int status = 0;
-    if (bpe.merges == NULL || bpe.whole == NULL)
-        status = error_set(err, ERROR_MEMORY, "no memory for %llu merges",
-                           (unsigned long long)merges->as_array.count);
-    for (size_t i = 0; status == 0 && i < num_slots; i++)
-        bpe.merges[i] = (struct bpe_merge){.left = -1};
-    if (status != 0 || add_merges(&bpe, merges, err) != 0) {
-        bpe_finish(&bpe);
-        return -1;
-    }
-    *out = bpe;
-    return 0;
-}
-
-void bpe_finish(struct bpe *bpe) {
-    free(bpe->merges);
-    free((void *)bpe->whole);
-    *bpe = (struct bpe){0};
 }

@@ -1,8 +1,8 @@
 /* Private to models/: everything a tokenizer is made of, in one neutral form. A front end reads it
  * from a file (tokenizer_gguf.c, tokenizer_json.c), the engine (tokenizer.c) is built from it and
- * keeps nothing of it. All texts and arrays are owned by the spec's arena or point into memory that
- * outlives the call; the front end checks what its format says, the engine what concerns both
- * (counts, ids in range, merges that fit the vocabulary).
+ * keeps nothing of it. All texts and arrays are owned by the spec (tokenizer_spec_alloc) or point
+ * into memory that outlives the call; the front end checks what its format says, the engine what
+ * concerns both (counts, ids in range, merges that fit the vocabulary).
  *
  * Encoding, as Hugging Face's tokenizers: added tokens are cut out of the text; what is between is
  * normalised, split by the pre-tokenizer steps, and each piece merged (BPE); the template's tokens
@@ -19,6 +19,7 @@
 
 #define TOKENIZER_MAX_STEPS 16
 #define TOKENIZER_MAX_TEMPLATE 8
+#define TOKENIZER_MAX_EOS 16
 
 /* What the vocabulary's texts are made of. */
 enum vocabulary_alphabet {
@@ -120,7 +121,7 @@ struct tokenizer_spec {
     int32_t suffix[TOKENIZER_MAX_TEMPLATE];
     int32_t bos; /* -1: none */
     int num_eos;
-    int32_t eos[TOKENIZER_MAX_TEMPLATE];
+    int32_t eos[TOKENIZER_MAX_EOS];
 
     /* Decoding of ALPHABET_CHARACTERS: U+2581 becomes a space; this many are taken off the front of
      * a text decoded as a whole (tokens of a continuation keep theirs). */

@@ -62,26 +62,26 @@ static uint32_t hash_bytes(const char *bytes, size_t length) {
     return (uint32_t)(hash * multiplier >> 32);
 }
 
-/* The slot where these bytes are, or the free one where they belong. */
-static uint32_t find_slot(const struct vocabulary *v, const char *bytes, size_t length) {
-    uint32_t slot = hash_bytes(bytes, length) & v->slot_mask;
+/* The slot where the token with this key is, or the free one where it belongs. */
+static uint32_t find_slot(const struct vocabulary *v, const char *key, size_t length) {
+    uint32_t slot = hash_bytes(key, length) & v->slot_mask;
     for (; v->slots[slot] >= 0; slot = (slot + 1) & v->slot_mask) {
-        int32_t token = v->slots[slot];
-        if (vocabulary_length(v, token) == length &&
-            memcmp(v->arena + v->offsets[token], bytes, length) == 0)
+        uint32_t begin = v->key_offsets[v->slots[slot]];
+        if (v->key_offsets[v->slots[slot] + 1] - begin == length &&
+            memcmp(v->keys + begin, key, length) == 0)
             break;
     }
     return slot;
 }
 
-int32_t vocabulary_find_any(const struct vocabulary *v, const char *bytes, size_t length) {
+int32_t vocabulary_find_any(const struct vocabulary *v, const char *key, size_t length) {
     if (length == 0 || length > v->max_length)
         return -1;
-    return v->slots[find_slot(v, bytes, length)];
+    return v->slots[find_slot(v, key, length)];
 }
 
-int32_t vocabulary_find(const struct vocabulary *v, const char *bytes, size_t length) {
-    int32_t token = vocabulary_find_any(v, bytes, length);
+int32_t vocabulary_find(const struct vocabulary *v, const char *key, size_t length) {
+    int32_t token = vocabulary_find_any(v, key, length);
     return token >= 0 && vocabulary_is_text(v, token) ? token : -1;
 }
 
@@ -94,61 +94,27 @@ struct text vocabulary_raw(const struct vocabulary *v, int32_t token) {
 struct text vocabulary_piece(const struct vocabulary *v, int32_t token) {
     CHECK(token >= 0 && token < v->size);
     uint8_t type = v->types[token];
-    uint32_t length = vocabulary_length(v, token);
+    uint32_t length = v->offsets[token + 1] - v->offsets[token];
     if (length == 0 || type == TOKEN_CONTROL || type == TOKEN_UNKNOWN)
         return vocabulary_raw(v, token);
     return (struct text){v->arena + v->offsets[token], length};
 }
 
-static int check_tokens(const struct metadata *tokens, struct error *err) {
-    const char *key = "tokenizer.ggml.tokens";
-    if (tokens == NULL)
-        return error_set(err, ERROR_MODEL, "%s is missing", key);
-    if (tokens->type != METADATA_ARRAY || tokens->as_array.element_type != METADATA_STRING)
-        return error_set(err, ERROR_MODEL, "%s is not an array of strings", key);
-    if (tokens->as_array.count < 1 || tokens->as_array.count > VOCABULARY_MAX_TOKENS)
-        return error_set(err, ERROR_MODEL, "%s has %llu elements, allowed 1 to %d", key,
-                         (unsigned long long)tokens->as_array.count, VOCABULARY_MAX_TOKENS);
-    return 0;
-}
-
-/* A file without types has normal tokens only. */
-static int read_types(const struct tensor_file *file, struct vocabulary *v, struct error *err) {
-    const char *key = "tokenizer.ggml.token_type";
-    const struct metadata *types = tensor_file_find_metadata(file, key);
-    memset(v->types, TOKEN_NORMAL, (size_t)v->size);
-    if (types == NULL)
-        return 0;
-    if (types->type != METADATA_ARRAY || (types->as_array.element_type != METADATA_INT &&
-                                          types->as_array.element_type != METADATA_UINT))
-        return error_set(err, ERROR_MODEL, "%s is not an array of integers", key);
-    if (types->as_array.count != (uint64_t)v->size)
-        return error_set(err, ERROR_MODEL, "%s has %llu elements, tokenizer.ggml.tokens has %d",
-                         key, (unsigned long long)types->as_array.count, v->size);
-    for (int32_t i = 0; i < v->size; i++) {
-        double type = metadata_array_number(types, (uint64_t)i);
-        if (!(type >= TOKEN_NORMAL && type <= TOKEN_BYTE))
-            return error_set(err, ERROR_MODEL, "%s[%d] is %.0f, allowed %d to %d", key, i, type,
-                             TOKEN_NORMAL, TOKEN_BYTE);
-        v->types[i] = (uint8_t)type;
-    }
-    return 0;
-}
-
 /* Bytes of all written forms, which bounds the arena of the decoded ones. */
-static int sum_lengths(const struct metadata *tokens, size_t *out, struct error *err) {
+static int sum_lengths(const struct tokenizer_spec *spec, size_t *out, struct error *err) {
     size_t sum = 0;
-    for (uint64_t i = 0; i < tokens->as_array.count; i++) {
-        size_t length = metadata_array_string(tokens, i).length;
-        if (length > VOCABULARY_MAX_TOKEN_BYTES)
-            return error_set(err, ERROR_MODEL,
-                             "tokenizer.ggml.tokens[%llu] has %zu bytes, allowed are %d",
-                             (unsigned long long)i, length, VOCABULARY_MAX_TOKEN_BYTES);
-        sum += length;
+    if (spec->num_tokens < 1 || spec->num_tokens > VOCABULARY_MAX_TOKENS)
+        return error_set(err, ERROR_MODEL, "the vocabulary has %d tokens, allowed 1 to %d",
+                         spec->num_tokens, VOCABULARY_MAX_TOKENS);
+    for (int32_t i = 0; i < spec->num_tokens; i++) {
+        if (spec->tokens[i].length > VOCABULARY_MAX_TOKEN_BYTES)
+            return error_set(err, ERROR_MODEL, "token %d has %zu bytes, allowed are %d", i,
+                             spec->tokens[i].length, VOCABULARY_MAX_TOKEN_BYTES);
+        sum += spec->tokens[i].length;
     }
     if (sum > UINT32_MAX)
-        return error_set(err, ERROR_MODEL, "tokenizer.ggml.tokens has %zu bytes, allowed are %u",
-                         sum, UINT32_MAX);
+        return error_set(err, ERROR_MODEL, "the tokens have %zu bytes, allowed are %u", sum,
+                         UINT32_MAX);
     *out = sum;
     return 0;
 }
@@ -172,55 +138,111 @@ static int allocate(struct vocabulary *v, size_t written_bytes, struct error *er
     return 0;
 }
 
-static void copy_written(struct vocabulary *v, const struct metadata *tokens) {
+static int hex_digit(char c) {
+    return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+/* The byte of "<0x0A>", or -1. */
+static int byte_of_name(struct text written) {
+    if (written.length != 6 || memcmp(written.data, "<0x", 3) != 0 || written.data[5] != '>')
+        return -1;
+    int high = hex_digit(written.data[3]), low = hex_digit(written.data[4]);
+    return high < 0 || low < 0 ? -1 : high * 16 + low;
+}
+
+static void copy_written(struct vocabulary *v, const struct tokenizer_spec *spec) {
     uint32_t used = 0;
     for (int32_t i = 0; i < v->size; i++) {
-        struct text text = metadata_array_string(tokens, (uint64_t)i);
+        struct text text = spec->tokens[i];
+        bool is_byte =
+            spec->byte_fallback && spec->types[i] != TOKEN_CONTROL && byte_of_name(text) >= 0;
+        v->types[i] = is_byte ? TOKEN_BYTE : spec->types[i];
         v->written_offsets[i] = used;
-        memcpy(v->written + used, text.data, text.length);
+        if (text.length > 0)
+            memcpy(v->written + used, text.data, text.length);
         used += (uint32_t)text.length;
     }
     v->written_offsets[v->size] = used;
 }
 
-/* Added tokens are written as the text they match, the others in the byte-level alphabet. */
-static int64_t token_bytes(const struct vocabulary *v, int32_t token, char *out) {
+/* Plain text; each `space`, U+2581, is one blank. Returns the number of bytes. */
+static size_t decode_characters(struct text written, bool has_spaces, char *out) {
+    static const char space[] = "\xe2\x96\x81";
+    size_t count = 0;
+    for (size_t i = 0; i < written.length;) {
+        bool is_space =
+            has_spaces && written.length - i >= 3 && memcmp(written.data + i, space, 3) == 0;
+        out[count++] = is_space ? ' ' : written.data[i];
+        i += is_space ? 3 : 1;
+    }
+    return count;
+}
+
+/* The bytes a token stands for, or -1. */
+static int64_t token_bytes(const struct vocabulary *v, bool has_spaces, int32_t token, char *out) {
     struct text written = vocabulary_raw(v, token);
+    if (v->alphabet == ALPHABET_CHARACTERS) {
+        int byte = v->types[token] == TOKEN_BYTE ? byte_of_name(written) : -1;
+        if (byte < 0)
+            return (int64_t)decode_characters(written, has_spaces, out);
+        out[0] = (char)byte;
+        return 1;
+    }
+    /* Added tokens are written as the text they match. */
     if (v->types[token] != TOKEN_USER_DEFINED)
         return vocabulary_decode(written, out);
     memcpy(out, written.data, written.length);
     return (int64_t)written.length;
 }
 
-static void decode_tokens(struct vocabulary *v) {
+static void decode_tokens(struct vocabulary *v, bool has_spaces) {
     uint32_t used = 0;
     v->offsets[0] = 0;
     for (int32_t i = 0; i < v->size; i++) {
-        int64_t length = token_bytes(v, i, v->arena + used);
-        const char *bytes = v->arena + used;
+        int64_t length = token_bytes(v, has_spaces, i, v->arena + used);
         used += length > 0 ? (uint32_t)length : 0;
         v->offsets[i + 1] = used;
-        if (length <= 0)
-            continue;
-        v->slots[find_slot(v, bytes, (size_t)length)] = i;
-        v->max_length = (size_t)length > v->max_length ? (size_t)length : v->max_length;
     }
-    for (int byte = 0; byte < 256; byte++)
-        v->byte_tokens[byte] = vocabulary_find(v, &(char){(char)byte}, 1);
 }
 
-int vocabulary_init(const struct tensor_file *file, struct vocabulary *out, struct error *err) {
-    const struct metadata *tokens = tensor_file_find_metadata(file, "tokenizer.ggml.tokens");
+static void index_tokens(struct vocabulary *v) {
+    bool bytes = v->alphabet == ALPHABET_BYTES;
+    v->keys = bytes ? v->arena : v->written;
+    v->key_offsets = bytes ? v->offsets : v->written_offsets;
+    for (int32_t i = 0; i < v->size; i++) {
+        uint32_t begin = v->key_offsets[i];
+        size_t length = v->key_offsets[i + 1] - begin;
+        if (length == 0)
+            continue;
+        v->slots[find_slot(v, v->keys + begin, length)] = i;
+        v->max_length = length > v->max_length ? length : v->max_length;
+    }
+}
+
+static void find_bytes(struct vocabulary *v) {
+    for (int byte = 0; byte < 256; byte++)
+        v->byte_tokens[byte] =
+            v->alphabet == ALPHABET_BYTES ? vocabulary_find(v, &(char){(char)byte}, 1) : -1;
+    for (int32_t i = 0; v->alphabet == ALPHABET_CHARACTERS && i < v->size; i++) {
+        int byte = v->types[i] == TOKEN_BYTE ? byte_of_name(vocabulary_raw(v, i)) : -1;
+        if (byte >= 0)
+            v->byte_tokens[byte] = i;
+    }
+}
+
+int vocabulary_init(const struct tokenizer_spec *spec, struct vocabulary *out, struct error *err) {
     size_t written_bytes = 0;
-    if (check_tokens(tokens, err) != 0 || sum_lengths(tokens, &written_bytes, err) != 0)
+    if (sum_lengths(spec, &written_bytes, err) != 0)
         return -1;
-    struct vocabulary v = {.size = (int32_t)tokens->as_array.count};
-    if (allocate(&v, written_bytes, err) != 0 || read_types(file, &v, err) != 0) {
+    struct vocabulary v = {.size = spec->num_tokens, .alphabet = spec->alphabet};
+    if (allocate(&v, written_bytes, err) != 0) {
         vocabulary_finish(&v);
         return -1;
     }
-    copy_written(&v, tokens);
-    decode_tokens(&v);
+    copy_written(&v, spec);
+    decode_tokens(&v, spec->space_replacement);
+    index_tokens(&v);
+    find_bytes(&v);
     *out = v;
     return 0;
 }

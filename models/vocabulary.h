@@ -1,19 +1,20 @@
-/* The tokens of a byte-level vocabulary, as a GGUF file's `tokenizer.ggml.tokens` and
- * `tokenizer.ggml.token_type` state them, with a hash from bytes to id.
+/* The tokens of a model with a hash from text to id.
  *
- * Byte-level vocabularies write each byte as one visible character (GPT-2's alphabet: printable
- * Latin-1 as itself, the other 68 bytes as U+0100 on); tokens that users added are written as the
- * text they match, as llama.cpp's converter does. All tokens are decoded to raw bytes once, at
- * init, into one arena; the written forms are copied into another, so that a file that is truncated
- * or overwritten while it is served does no harm. Immutable after init.
+ * Byte-level vocabularies (ALPHABET_BYTES) write each byte as one visible character (GPT-2's
+ * alphabet: printable Latin-1 as itself, the other 68 bytes as U+0100 on); tokens that users added
+ * are written as the text they match. SentencePiece's (ALPHABET_CHARACTERS) are plain text, but for
+ * U+2581 in place of a space, and tokens "<0x0A>" that stand for a byte. All tokens are decoded to
+ * the bytes they stand for once, at init, into one arena; the written forms are copied into
+ * another, so that a file that is truncated or overwritten while it is served does no harm.
+ * Immutable after init.
  *
- * Duplicates: the last token with the same bytes is the one found, as when Hugging Face's loader
- * fills a map. The metadata is untrusted: counts, lengths and types are checked here. */
+ * Tokens are found by their bytes in a byte-level vocabulary, by their written form in the other.
+ * Duplicates: the last one is found, as when Hugging Face's loader fills a map. */
 #ifndef QUIRE_MODELS_VOCABULARY_H
 #define QUIRE_MODELS_VOCABULARY_H
 
 #include "config/error.h"
-#include "models/tensor_file.h"
+#include "models/tokenizer_spec.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -35,36 +36,36 @@ enum token_type {
 
 struct vocabulary {
     int32_t size;
+    enum vocabulary_alphabet alphabet;
     uint8_t *types;            /* [size] enum token_type */
     char *written;             /* written forms of all tokens, in id order */
     uint32_t *written_offsets; /* [size + 1] into written */
     char *arena;               /* decoded bytes of all tokens, in id order */
     uint32_t *offsets;         /* [size + 1] into arena; an empty range: not in the alphabet */
-    int32_t *slots;            /* [slot_mask + 1] open addressing, -1: free */
+    const char *keys;          /* arena or written: what tokens are found by */
+    const uint32_t *key_offsets;
+    int32_t *slots; /* [slot_mask + 1] open addressing, -1: free */
     uint32_t slot_mask;
-    size_t max_length;        /* of the decoded tokens */
+    size_t max_length;        /* of the keys */
     int32_t byte_tokens[256]; /* -1: the vocabulary has no token for this byte */
 };
 
-/* Reads the vocabulary of file and keeps nothing of it. */
-int vocabulary_init(const struct tensor_file *file, struct vocabulary *out, struct error *err);
+/* Reads the tokens and types of spec and keeps nothing of it. */
+int vocabulary_init(const struct tokenizer_spec *spec, struct vocabulary *out, struct error *err);
 /* Accepts a zeroed struct. */
 void vocabulary_finish(struct vocabulary *vocabulary);
 
-/* The token of these bytes, whatever its type, or -1. */
-int32_t vocabulary_find_any(const struct vocabulary *vocabulary, const char *bytes, size_t length);
-/* The same, for tokens that plain text may become: control, unknown and unused ones are not. */
-int32_t vocabulary_find(const struct vocabulary *vocabulary, const char *bytes, size_t length);
+/* The token with this key, whatever its type, or -1. */
+int32_t vocabulary_find_any(const struct vocabulary *vocabulary, const char *key, size_t length);
+/* The same, for tokens that plain text may become: control, unknown and unused ones are not, nor
+ * those that stand for a byte where others are characters. */
+int32_t vocabulary_find(const struct vocabulary *vocabulary, const char *key, size_t length);
 
 /* Whether plain text may become this token. */
 static inline bool vocabulary_is_text(const struct vocabulary *vocabulary, int32_t token) {
     uint8_t type = vocabulary->types[token];
-    return type == TOKEN_NORMAL || type == TOKEN_USER_DEFINED || type == TOKEN_BYTE;
-}
-
-/* Bytes the token decodes to; 0 if its written form is not in the byte-level alphabet. */
-static inline uint32_t vocabulary_length(const struct vocabulary *vocabulary, int32_t token) {
-    return vocabulary->offsets[token + 1] - vocabulary->offsets[token];
+    return type == TOKEN_NORMAL || type == TOKEN_USER_DEFINED ||
+           (type == TOKEN_BYTE && vocabulary->alphabet == ALPHABET_BYTES);
 }
 
 /* What the token stands for in the output: its decoded bytes; for control and unknown tokens, and
@@ -73,8 +74,8 @@ struct text vocabulary_piece(const struct vocabulary *vocabulary, int32_t token)
 /* The written form. */
 struct text vocabulary_raw(const struct vocabulary *vocabulary, int32_t token);
 
-/* Decodes a written form to bytes; out has room for `written.length`. Returns the number of bytes,
- * or -1 if a character is not in the byte-level alphabet. */
+/* Decodes a written form of a byte-level vocabulary to bytes; out has room for `written.length`.
+ * Returns the number of bytes, or -1 if a character is not in the byte-level alphabet. */
 int64_t vocabulary_decode(struct text written, char *out);
 
 #endif

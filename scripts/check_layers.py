@@ -25,6 +25,7 @@ THIRD_PARTY = [
     (re.compile(r"(cjson/)?cJSON\.h"),
      re.compile(r"server/((api|json|completion)_\w+|\w+_fields?)\.[ch]|models/(json_file|tokenizer_json\w*)\.[ch]")),
     (re.compile(r"pcre2\w*\.h"), re.compile(r"models/(pre)?tokenizer\w*\.[ch]")),
+    (re.compile(r"utf8proc\.h"), re.compile(r"models/(characters|normalizer|unicode_form)\.c")),
     (re.compile(r"yaml\.h"), re.compile(r"config/options\w*\.c")),
     (re.compile(r"gnutls/.*"), re.compile(r"server/auth\.c")),
     (re.compile(r"systemd/.*"), re.compile(r"server/service\.c")),

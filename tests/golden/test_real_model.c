@@ -49,7 +49,7 @@ static int check_tokens(const struct model *model, const char *path,
     size_t length = fread(text, 1, sizeof(text), stream);
     fclose(stream);
     struct tokenizer *tokenizer;
-    if (tokenizer_open(model->file, &tokenizer, NULL) != 0)
+    if (tokenizer_open(model, &tokenizer, NULL) != 0)
         return -1;
     int64_t count = tokenizer_encode(tokenizer, text, length, 0, tokens, GOLDEN_MAX_TOKENS);
     tokenizer_close(tokenizer);

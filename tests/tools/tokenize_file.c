@@ -4,6 +4,7 @@
  *
  * Input: each text as its length (uint32, little-endian) and its bytes. Output: a line of ids for
  * each. Stderr: processor time and heap it took. --special parses special tokens in the texts. */
+#include "models/model.h"
 #include "models/tensor_file.h"
 #include "models/tokenizer.h"
 
@@ -70,7 +71,8 @@ int main(int argc, char **argv) {
     }
     size_t heap = mallinfo2().uordblks;
     double start = now();
-    int status = tokenizer_open(file, &tokenizer, &err);
+    const struct model model = {.file = file};
+    int status = tokenizer_open(&model, &tokenizer, &err);
     double open_ms = (now() - start) * 1e3;
     if (status == 0) {
         heap = mallinfo2().uordblks + mallinfo2().hblkhd - heap;

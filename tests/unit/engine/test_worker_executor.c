@@ -45,7 +45,7 @@ static void start(struct fixture *f, size_t kv_memory_bytes) {
     struct error err = {0};
     struct worker_config worker = small_config(kv_memory_bytes);
     if (model_open(MODEL_PATH, &f->model, &err) != 0 ||
-        tokenizer_open(f->model->file, &f->tokenizer, &err) != 0 ||
+        tokenizer_open(f->model, &f->tokenizer, &err) != 0 ||
         worker_executor_create(f->model, &worker, &f->executor, &f->info, &err) != 0)
         fail_msg("%s", err.message);
     struct engine_config config = {

@@ -1,4 +1,5 @@
 #include "models/pretokenizer.h"
+#include "models/pretokenizer_presets.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -23,10 +24,21 @@ static int append(void *context, const char *piece, size_t length) {
     return 0;
 }
 
+static const struct pretokenizer_preset *find_preset(const char *name) {
+    const struct pretokenizer_preset *preset = NULL;
+    struct error err = {0};
+    if (pretokenizer_preset_find((struct text){name, strlen(name)}, &preset, &err) != 0)
+        fail_msg("%s", err.message);
+    return preset;
+}
+
 static struct pretokenizer *create(const char *name) {
+    const struct pretokenizer_preset *preset = find_preset(name);
+    struct tokenizer_spec spec = {.num_pretokenizers = preset->num_steps};
     struct pretokenizer *pretokenizer = NULL;
     struct error err = {0};
-    if (pretokenizer_create((struct text){name, strlen(name)}, &pretokenizer, &err) != 0)
+    memcpy(spec.pretokenizers, preset->steps, sizeof(preset->steps));
+    if (pretokenizer_create(&spec, &pretokenizer, &err) != 0)
         fail_msg("%s", err.message);
     return pretokenizer;
 }
@@ -34,9 +46,10 @@ static struct pretokenizer *create(const char *name) {
 /* `expected`: the pieces, each followed by a bar. */
 static void assert_pieces(const char *name, const char *text, const char *expected) {
     struct pretokenizer *pretokenizer = create(name);
-    struct pretokenizer_scratch *scratch = pretokenizer_scratch_create(pretokenizer);
+    struct pretokenizer_scratch *scratch = pretokenizer_scratch_create(pretokenizer, 100);
     struct pieces pieces = {0};
-    assert_int_equal(pretokenizer_run(pretokenizer, scratch, text, strlen(text), append, &pieces),
+    assert_int_equal(pretokenizer_run(pretokenizer, scratch, text, strlen(text),
+                                      PRETOKENIZER_BEGINS, append, &pieces),
                      0);
     assert_string_equal(pieces.joined, expected);
     pretokenizer_scratch_destroy(scratch);
@@ -95,9 +108,10 @@ static int stop_at_second(void *context, const char *piece, size_t length) {
 
 static void test_the_sink_can_stop(void **state) {
     struct pretokenizer *pretokenizer = create("smollm");
-    struct pretokenizer_scratch *scratch = pretokenizer_scratch_create(pretokenizer);
+    struct pretokenizer_scratch *scratch = pretokenizer_scratch_create(pretokenizer, 100);
     int calls = 0;
-    assert_int_equal(pretokenizer_run(pretokenizer, scratch, "a 1 b", 5, stop_at_second, &calls),
+    assert_int_equal(pretokenizer_run(pretokenizer, scratch, "a 1 b", 5, PRETOKENIZER_BEGINS,
+                                      stop_at_second, &calls),
                      7);
     assert_int_equal(calls, 2);
     pretokenizer_scratch_destroy(scratch);
@@ -105,11 +119,10 @@ static void test_the_sink_can_stop(void **state) {
 }
 
 static void assert_means(const char *name, const char *first, bool ignores_merges, bool adds_bos) {
-    struct pretokenizer *pretokenizer = create(name);
-    assert_string_equal(pretokenizer_name(pretokenizer), first);
-    assert_int_equal(pretokenizer_ignores_merges(pretokenizer), ignores_merges);
-    assert_int_equal(pretokenizer_adds_bos(pretokenizer), adds_bos);
-    pretokenizer_destroy(pretokenizer);
+    const struct pretokenizer_preset *preset = find_preset(name);
+    assert_string_equal(preset->names[0], first);
+    assert_int_equal(preset->ignore_merges, ignores_merges);
+    assert_int_equal(preset->adds_bos, adds_bos);
 }
 
 static void test_names(void **state) {

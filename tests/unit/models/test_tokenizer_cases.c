@@ -5,6 +5,7 @@
  *   merge LEFT RIGHT             the merges, in rank order
  *   case PRE SPECIAL HEX ID...   text in hexadecimal ("-": empty) and its ids; SPECIAL 1: parsed
  */
+#include "models/model.h"
 #include "models/tokenizer.h"
 
 #include "tests/unit/models/gguf_writer.h"
@@ -96,7 +97,8 @@ static void check_pretokenizer(const char *pre) {
     size_t checked = 0;
     write_vocabulary(pre, &image);
     assert_int_equal(tensor_file_open_memory(image.data, image.bytes, "cases", &file, &err), 0);
-    if (tokenizer_open(file, &tokenizer, &err) != 0)
+    const struct model model = {.file = file};
+    if (tokenizer_open(&model, &tokenizer, &err) != 0)
         fail_msg("%s", err.message);
     for (size_t i = 0; i < cases.count; i++) {
         const char *line = line_of("case ", i);

@@ -103,7 +103,8 @@ static void test_good_keys(void **state) {
 }
 
 static void test_unknown_kinds_are_named(void **state) {
-    ASSERT_REFUSED("tokenizer.ggml.model is \"llama\", known is gpt2", changed.model = "llama");
+    ASSERT_REFUSED("tokenizer.ggml.model is \"bert\", known are gpt2, llama",
+                   changed.model = "bert");
     ASSERT_REFUSED("tokenizer.ggml.model is missing", changed.model = NULL);
     ASSERT_REFUSED("tokenizer.ggml.pre is \"tek?ken\", known are gpt-2, gpt2, default, smollm",
                    changed.pre = "tek\nken");
@@ -239,7 +240,7 @@ static void test_a_special_token_has_a_limit(void **state) {
     const struct fixture_token long_token[] = {{text, 3}};
     const struct fixture_spec spec = {.num_tokens = 1, .tokens = long_token};
     assert_int_equal(fixture_open(&spec, &fixture, &err), -1);
-    assert_non_null(strstr(err.message, "tokens[256], a special token, has 1025 bytes"));
+    assert_non_null(strstr(err.message, "token 256, an added token, has 1025 bytes"));
     fixture_close(&fixture);
     text[1024] = '\0';
     assert_int_equal(fixture_open(&spec, &fixture, &err), 0);

@@ -3,6 +3,7 @@
 #ifndef QUIRE_TESTS_TOKENIZER_FIXTURE_H
 #define QUIRE_TESTS_TOKENIZER_FIXTURE_H
 
+#include "models/model.h"
 #include "models/tokenizer.h"
 
 #include "tests/unit/models/gguf_writer.h"
@@ -97,7 +98,8 @@ static inline int fixture_open_image(struct fixture *fixture, struct error *err)
     if (tensor_file_open_memory(fixture->image.data, fixture->image.bytes, "t.gguf", &fixture->file,
                                 err) != 0)
         return -2;
-    return tokenizer_open(fixture->file, &fixture->tokenizer, err);
+    const struct model model = {.file = fixture->file};
+    return tokenizer_open(&model, &fixture->tokenizer, err);
 }
 
 static inline int fixture_open(const struct fixture_spec *spec, struct fixture *fixture,

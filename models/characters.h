@@ -1,0 +1,25 @@
+/* Private to models/: what a character is, as far as tokenizers ask, and how texts are walked. */
+#ifndef QUIRE_MODELS_CHARACTERS_H
+#define QUIRE_MODELS_CHARACTERS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* The character that starts at text[0], `bytes` of it (1..4), which are valid UTF-8. */
+int32_t character_decode(const char *text, size_t bytes);
+/* The character at the start, or the end, of text[0..length); -1 if there is none, or the bytes are
+ * not UTF-8. *out_bytes is its length, 0 for -1. */
+int32_t character_first(const char *text, size_t length, size_t *out_bytes);
+int32_t character_last(const char *text, size_t length, size_t *out_bytes);
+
+/* Unicode's White_Space. */
+bool character_is_space(int32_t c);
+/* What \w means in Rust's regexes: letters, marks, decimal digits, connectors. */
+bool character_is_word(int32_t c);
+
+/* Bytes of white space at the start, or the end, of text[0..length). */
+size_t characters_leading_space(const char *text, size_t length);
+size_t characters_trailing_space(const char *text, size_t length);
+
+#endif

@@ -1,0 +1,33 @@
+/* Private to models/: puts a text into the form a tokenizer splits, step by step, as the
+ * `normalizer` of a tokenizer.json does. Immutable after init. */
+#ifndef QUIRE_MODELS_NORMALIZER_H
+#define QUIRE_MODELS_NORMALIZER_H
+
+#include "config/error.h"
+#include "models/text_buffer.h"
+#include "models/tokenizer_spec.h"
+
+struct normalizer {
+    int num_steps;
+    struct normalizer_step steps[TOKENIZER_MAX_STEPS]; /* texts are copies */
+    char *texts;
+    uint8_t *inert; /* see unicode_form.h; NULL: no step needs it */
+};
+
+int normalizer_init(const struct tokenizer_spec *spec, struct normalizer *out, struct error *err);
+/* Accepts a zeroed struct. */
+void normalizer_finish(struct normalizer *normalizer);
+
+/* Two texts that steps write in turn. Start zeroed. */
+struct normalizer_scratch {
+    struct text_buffer buffers[2];
+};
+void normalizer_scratch_finish(struct normalizer_scratch *scratch);
+
+/* What becomes of text[0..length), valid UTF-8: *out, valid until the next call, or the text itself
+ * where nothing changes. `continues`: the text goes on behind bytes that are not UTF-8, so nothing
+ * is put in front. Returns -1 when memory is short. Time is linear. */
+int normalizer_run(const struct normalizer *normalizer, struct normalizer_scratch *scratch,
+                   struct text text, bool continues, struct text *out);
+
+#endif

@@ -1,0 +1,44 @@
+/* Private to models/: regexes as tokenizer.json files write them, on PCRE2.
+ *
+ * They were written for Oniguruma (Ruby's syntax, UTF-8), and its meaning is kept: \s \w \d \h and
+ * \p{..} of general categories are rewritten so that they hold the characters of Unicode 16.0
+ * whatever PCRE2's own tables hold, (?m) becomes PCRE2's (?s), ^ and $ match at every line. Set
+ * operations in a class ([a&&b], a class within a class), \P{..} of a category within a class that
+ * newer Unicode extends, and a + behind {n,m} mean different things there and are refused.
+ *
+ * A pattern that is not one of ours may take exponential time. It runs with limits: where a match
+ * exceeds PCRE2's, it counts as none for the rest of the text; where all matches in a text take
+ * longer than its budget, the search fails. */
+#ifndef QUIRE_MODELS_PRETOKENIZER_REGEX_H
+#define QUIRE_MODELS_PRETOKENIZER_REGEX_H
+
+#include "config/error.h"
+#include "models/tensor_file.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Immutable; shared by all threads. */
+struct split_regex;
+
+/* trusted: the pattern is ours and known to take linear time. ERROR_MODEL names the pattern. */
+int split_regex_create(struct text pattern, bool trusted, struct split_regex **out,
+                       struct error *err);
+/* Accepts NULL. */
+void split_regex_destroy(struct split_regex *regex);
+
+/* Scratch of one thread for one regex. */
+struct split_matcher;
+/* NULL when memory is short. */
+struct split_matcher *split_matcher_create(const struct split_regex *regex);
+/* Accepts NULL. */
+void split_matcher_destroy(struct split_matcher *matcher);
+
+/* The first match in text[0..length), valid UTF-8, at or after `from`. Returns 1 with the match in
+ * range[0..1], 0 if there is none, -1 if the clock says `deadline_ns` (CLOCK_MONOTONIC) is over. */
+int split_matcher_find(struct split_matcher *matcher, const char *text, size_t length, size_t from,
+                       int64_t deadline_ns, size_t range[2]);
+int64_t split_matcher_now_ns(void);
+
+#endif
