@@ -10,9 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 static struct tensor_file *create(const char *path, struct error *err) {
     struct tensor_file *file = calloc(1, sizeof(*file));
@@ -28,8 +26,6 @@ void tensor_file_close(struct tensor_file *file) {
     if (file == NULL)
         return;
     for (int i = 0; i < file->num_parts; i++) {
-        if (file->parts[i]->input.path != NULL && file->parts[i]->mapping != NULL)
-            munmap((void *)file->parts[i]->mapping, file->parts[i]->image.bytes);
         tensor_table_finish(&file->parts[i]->table);
         file_image_finish(&file->parts[i]->image);
         input_file_finish(&file->parts[i]->input);
@@ -158,16 +154,6 @@ int tensor_read(const struct tensor_file *file, const struct tensor_info *tensor
     snprintf(what, sizeof(what), "tensor '%.*s'", text_print_length(tensor->name),
              tensor->name.data);
     return input_file_read(&part->input, tensor->offset + offset, bytes, dst, what, err);
-}
-
-/* Whole pages around the tensor: neighbours that lose one fault it in again. */
-void tensor_file_release(const struct tensor_file *file, const struct tensor_info *tensor) {
-    if (file->parts[tensor->part]->input.path == NULL)
-        return;
-    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
-    uintptr_t begin = (uintptr_t)tensor->data & ~(page - 1);
-    uintptr_t end = (uintptr_t)tensor->data + tensor->bytes;
-    madvise((void *)begin, end - begin, MADV_DONTNEED);
 }
 
 size_t tensor_file_num_metadata(const struct tensor_file *file) {

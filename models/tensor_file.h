@@ -25,9 +25,8 @@ struct tensor_info {
     enum dtype dtype;
     int num_dims;
     int64_t shape[TENSOR_MAX_DIMS]; /* outermost first: [rows, cols] of a matrix */
-    const void *data;
-    uint64_t offset; /* of its first byte, in its file */
-    int part;        /* which of the files the model is split into */
+    uint64_t offset;                /* of its first byte, in its file */
+    int part;                       /* which of the files the model is split into */
     size_t bytes;
 };
 
@@ -83,10 +82,6 @@ const struct tensor_info *tensor_file_find(const struct tensor_file *file, const
  * when the system cannot read it. */
 int tensor_read(const struct tensor_file *file, const struct tensor_info *tensor, size_t offset,
                 size_t bytes, void *dst, struct error *err);
-
-/* Gives the tensor's resident pages back to the system, once a backend holds its own copy. The data
- * stays readable (it is read from the file again). */
-void tensor_file_release(const struct tensor_file *file, const struct tensor_info *tensor);
 
 size_t tensor_file_num_metadata(const struct tensor_file *file);
 const struct metadata *tensor_file_metadata(const struct tensor_file *file, size_t index);

@@ -2,11 +2,9 @@
  * sorted once, so that look-ups are binary searches and duplicates show up as neighbours. */
 #include "models/tensor_parts.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 static struct tensor_part *add_part(struct tensor_file *file, struct error *err) {
     size_t count = (size_t)file->num_parts;
@@ -60,24 +58,6 @@ static int refuse_duplicate(const struct tensor_file *file, const char *what, st
                      text_print_length(name), name.data);
 }
 
-static int map_parts(struct tensor_file *file, struct error *err) {
-    for (int i = 0; i < file->num_parts; i++) {
-        struct tensor_part *part = file->parts[i];
-        part->mapping = part->image.data;
-        if (part->input.path != NULL) {
-            void *data = mmap(NULL, part->image.bytes, PROT_READ, MAP_PRIVATE, part->input.fd, 0);
-            part->mapping = data == MAP_FAILED ? NULL : data;
-            if (data == MAP_FAILED)
-                return error_set(err, ERROR_IO, "%s: cannot map %zu bytes: %s", file->path,
-                                 part->image.bytes, strerror(errno));
-        }
-    }
-    for (size_t i = 0; i < file->num_tensors; i++)
-        file->tensors[i].data =
-            file->parts[file->tensors[i].part]->mapping + file->tensors[i].offset;
-    return 0;
-}
-
 static int join_tensors(struct tensor_file *file, struct error *err) {
     size_t count = 0;
     for (int i = 0; i < file->num_parts; i++)
@@ -126,8 +106,6 @@ static int index_metadata(struct tensor_file *file, struct error *err) {
 
 int tensor_parts_join(struct tensor_file *file, struct error *err) {
     if (join_tensors(file, err) != 0 || index_tensors(file, err) != 0)
-        return -1;
-    if (map_parts(file, err) != 0)
         return -1;
     return index_metadata(file, err);
 }

@@ -12,7 +12,6 @@ struct tensor_part {
     struct input_file input; /* zeroed: the image is in memory of the caller */
     struct file_image image;
     struct tensor_table table;
-    const uint8_t *mapping;
 };
 
 struct tensor_file {
