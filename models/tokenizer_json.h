@@ -50,7 +50,7 @@ const char *tokenizer_json_named(const cJSON *config, const char *key);
 int tokenizer_spec_from_json(const char *path, const cJSON *root, const char *config_path,
                              const cJSON *config, struct tokenizer_spec *out, struct error *err);
 
-/* Sets json->err to "PATH: " and the message; returns -1. */
+/* Sets json->err to "PATH: " and the message, printable ASCII with '?' for the rest; returns -1. */
 int tokenizer_json_refuse(struct tokenizer_json *json, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 int tokenizer_json_no_memory(struct tokenizer_json *json);

@@ -23,8 +23,7 @@ static int read_replace(struct tokenizer_json *json, const cJSON *object) {
     const cJSON *to = json_field(object, "content");
     if (!cJSON_IsString(from) || !cJSON_IsString(to) ||
         strcmp(from->valuestring, LOWER_ONE_EIGHTH_BLOCK) != 0 || strcmp(to->valuestring, " ") != 0)
-        return tokenizer_json_refuse(json, "decoder: Replace is not of \"%s\" by \" \"",
-                                     LOWER_ONE_EIGHTH_BLOCK);
+        return tokenizer_json_refuse(json, "decoder: Replace is not of U+2581 by \" \"");
     json->spec->space_replacement = true;
     return 0;
 }
@@ -50,8 +49,8 @@ static int read_metaspace(struct tokenizer_json *json, const cJSON *object) {
     if (json_field_text(json, object, "decoder", "replacement", &replacement) != 0)
         return -1;
     if (strcmp(replacement, LOWER_ONE_EIGHTH_BLOCK) != 0)
-        return tokenizer_json_refuse(json, "decoder.replacement is \"%.16s\", supported is \"%s\"",
-                                     replacement, LOWER_ONE_EIGHTH_BLOCK);
+        return tokenizer_json_refuse(json, "decoder.replacement is \"%.16s\", supported is U+2581",
+                                     replacement);
     json->spec->space_replacement = true;
     if (!cJSON_IsFalse(prefix) &&
         !(cJSON_IsString(scheme) && strcmp(scheme->valuestring, "never") == 0))

@@ -10,6 +10,8 @@ int tokenizer_json_refuse(struct tokenizer_json *json, const char *format, ...) 
     va_start(arguments, format);
     vsnprintf(message, sizeof(message), format, arguments);
     va_end(arguments);
+    for (char *c = message; *c != '\0'; c++) /* texts of the file: one line of ASCII */
+        *c = *c >= 0x20 && *c < 0x7f ? *c : '?';
     return error_set(json->err, ERROR_MODEL, "%s: %s", json->path, message);
 }
 

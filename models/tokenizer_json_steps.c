@@ -160,8 +160,8 @@ static int read_metaspace(struct tokenizer_json *json, const cJSON *object,
         json_field_choice(json, object, where, "prepend_scheme", schemes, 3, &scheme) != 0)
         return -1;
     if (strcmp(step->replacement.data, LOWER_ONE_EIGHTH_BLOCK) != 0)
-        return tokenizer_json_refuse(json, "%s.replacement is \"%.16s\", supported is \"%s\"",
-                                     where, step->replacement.data, LOWER_ONE_EIGHTH_BLOCK);
+        return tokenizer_json_refuse(json, "%s.replacement is \"%.16s\", supported is U+2581",
+                                     where, step->replacement.data);
     if (!prefix && scheme != PREPEND_NEVER)
         return tokenizer_json_refuse(
             json, "%s: add_prefix_space is false and prepend_scheme not \"never\"", where);

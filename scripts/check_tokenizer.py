@@ -2,14 +2,18 @@
 """Compares our tokenizer with Hugging Face's `tokenizers` on texts made up here.
 
     check_tokenizer.py BUILD/tests/tools/tokenize_file MODEL.gguf      a model file
+    check_tokenizer.py BUILD/tests/tools/tokenize_file FOLDER...       tokenizer.json in a folder
     check_tokenizer.py BUILD/tests/tools/tokenize_file --train         a small vocabulary for each
                                                                        known pre-tokenizer
     check_tokenizer.py --write-cases tests/unit/models/tokenizer_cases.txt
 
-The Hugging Face tokenizer is built from the file's own vocabulary and merges, with the pre-tokenizer
-that the model's tokenizer.json has. Compared are: 1 MB of texts with and without special tokens
-parsed, and every code point of Unicode, assigned or not; all must be equal. Invalid UTF-8 has no
-counterpart there: the tokens' bytes must give back the text, less the bytes that have no token.
+For a model file the Hugging Face tokenizer is built from the file's own vocabulary and merges, with
+the pre-tokenizer that the model's tokenizer.json has; for a folder it is the tokenizer.json, with the
+template that tokenizer_config.json asks for (make_tokenizers.load). Compared are: 1 MB of texts with
+and without special tokens parsed, and every code point of Unicode, assigned or not; for a folder also
+the tokens around a prompt, what the tokens decode to, and texts with each added token at every kind of
+place; all must be equal. Invalid UTF-8 has no counterpart there: the tokens' bytes must give back the
+text, less the bytes that have no token.
 
 Needs the packages tokenizers (0.2x, with Oniguruma: Unicode 16) and gguf."""
 
@@ -24,6 +28,7 @@ from pathlib import Path
 import gguf
 from tokenizers import AddedToken, Regex, Tokenizer, models, pre_tokenizers, trainers
 
+import make_tokenizers
 import tokenizer_corpus
 
 LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
@@ -107,10 +112,14 @@ def write_model(path, pre, tokens, types, merges):
     writer.close()
 
 
-def ours(program, model, texts, *flags):
+def run(program, model, texts, *flags):
     data = b"".join(struct.pack("<I", len(t)) + t for t in texts)
     result = subprocess.run([program, model, *flags], input=data, stdout=subprocess.PIPE, check=True)
-    return [[int(i) for i in line.split()] for line in result.stdout.decode().split("\n")[:-1]]
+    return result.stdout.decode().split("\n")[:-1]
+
+
+def ours(program, model, texts, *flags):
+    return [[int(i) for i in line.split()] for line in run(program, model, texts, *flags)]
 
 
 def compare(name, texts, expected, got):
@@ -151,6 +160,32 @@ def check(program, path, pre, tokens, types, merges, size):
     wrong = check_valid(program, path, hf, tokenizer_corpus.valid_texts(size), "texts")
     wrong += check_valid(program, path, hf, tokenizer_corpus.all_code_points(), "code points")
     return wrong + check_invalid(program, path, tokens, types, size)
+
+
+def added_texts(tokenizer, limit=200):
+    """Texts around the added tokens, of which large lists of reserved ones are cut."""
+    tokens = [t["content"] for t in tokenizer["added_tokens"]]
+    tokens = tokens if len(tokens) <= limit else tokens[:limit // 2] + tokens[-limit // 2:]
+    return [text for token in tokens for text in make_tokenizers.around_added(token)]
+
+
+def check_folder(program, folder, size):
+    read = lambda name: json.loads(name.read_text(encoding="utf-8")) if name.exists() else None
+    tokenizer, config = read(Path(folder) / "tokenizer.json"), read(Path(folder) / "tokenizer_config.json")
+    hf, wrong = make_tokenizers.load(tokenizer, config), 0
+    for name, texts in (("texts", tokenizer_corpus.valid_texts(size)), ("added tokens", added_texts(tokenizer)),
+                        ("code points", tokenizer_corpus.all_code_points())):
+        wrong += check_valid(program, folder, hf, texts, name)
+        hf.encode_special_tokens = False
+        lines = run(program, folder, [t.encode() for t in texts], "--special", "--around", "--decode")
+        expected = [hf.encode(t).ids for t in texts]
+        wrong += compare(f"{name} --around", texts, expected, [[int(i) for i in line.split()] for line in lines[::2]])
+        decoded = [hf.decode(ids, skip_special_tokens=False).encode() for ids in expected]
+        different = [i for i in range(len(texts)) if decoded[i] != bytes.fromhex(lines[2 * i + 1])]
+        print(f"  {name}: {len(different)} texts decoded otherwise",
+              *(f"({decoded[i][:40]} {bytes.fromhex(lines[2 * i + 1])[:40]})" for i in different[:2]))
+        wrong += len(different)
+    return wrong
 
 
 def check_trained(program, size):
@@ -194,7 +229,10 @@ def main():
     wrong = check_trained(args.program, args.bytes) if args.train else 0
     for path in args.model:
         print(path)
-        wrong += check(args.program, path, *read_model(path), args.bytes)
+        one = (check_folder(args.program, path, args.bytes) if Path(path).is_dir() else
+               check(args.program, path, *read_model(path), args.bytes))
+        print(f"{path}: {one} differences", flush=True)
+        wrong += one
     return 1 if wrong else 0
 
 
