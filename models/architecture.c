@@ -1,5 +1,7 @@
 #include "models/architecture.h"
 
+#include "config/utf8.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -214,23 +216,15 @@ static void append_names(const name_list names, char *out, size_t capacity) {
     }
 }
 
-/* Long names are cut, and bytes that are no printable ASCII do not reach a terminal. */
-static void copy_name(const char *name, size_t length, char *out, size_t capacity) {
-    size_t count = length < capacity - 1 ? length : capacity - 1;
-    for (size_t i = 0; i < count; i++)
-        out[i] = name[i] >= 0x20 && name[i] < 0x7f ? name[i] : '?';
-    out[count] = '\0';
-}
-
 const struct architecture *architecture_find_gguf(struct text name, const char *path,
                                                   struct error *err) {
-    char known[320] = "", shown[48];
+    char known[320] = "", shown[UTF8_PRINTABLE_BYTES];
     for (int i = 0; i < NUM_ARCHITECTURES; i++) {
         if (list_has(table[i].gguf_names, name.data, name.length))
             return &table[i];
         append_names(table[i].gguf_names, known, sizeof(known));
     }
-    copy_name(name.data, name.length, shown, sizeof(shown));
+    utf8_printable(name, shown);
     error_set(err, ERROR_MODEL, "%s: general.architecture: '%s' is not supported (known: %s)", path,
               shown, known);
     return NULL;
@@ -238,10 +232,10 @@ const struct architecture *architecture_find_gguf(struct text name, const char *
 
 static const struct architecture *refuse_class(const char *key, const char *name, const char *path,
                                                struct error *err) {
-    char known[400] = "", shown[48];
+    char known[400] = "", shown[UTF8_PRINTABLE_BYTES];
     for (int i = 0; i < NUM_ARCHITECTURES; i++)
         append_names(table[i].classes, known, sizeof(known));
-    copy_name(name, strlen(name), shown, sizeof(shown));
+    utf8_printable((struct text){name, strlen(name)}, shown);
     error_set(err, ERROR_MODEL, "%s: %s: '%s' is not supported (known: %s)", path, key, shown,
               known);
     return NULL;
@@ -272,8 +266,8 @@ const struct architecture *architecture_find_hf(const char *class_name, const ch
         return refuse_class("architectures", class_name, path, err);
     if (model_type == NULL || list_has(found->model_types, model_type, strlen(model_type)))
         return found;
-    char shown[48];
-    copy_name(model_type, strlen(model_type), shown, sizeof(shown));
+    char shown[UTF8_PRINTABLE_BYTES];
+    utf8_printable((struct text){model_type, strlen(model_type)}, shown);
     error_set(err, ERROR_MODEL, "%s: model_type: '%s' does not go with %s (expected: %s)", path,
               shown, class_name, found->model_types[0]);
     return NULL;

@@ -160,6 +160,8 @@ int config_gguf_read_ropes(const struct metadata_source *s, const struct archite
                              &rope->theta) != 0 ||
         read_scaling(s, out, rope) != 0)
         return -1;
+    if (out->num_ropes == 1)
+        return 0;
     *local = (struct rope_config){.theta = architecture->local_theta, .attention_factor = 1.0F};
     if (architecture->local_theta == 0.0F)
         local->theta = rope->theta;

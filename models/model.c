@@ -1,13 +1,24 @@
 #include "models/model.h"
 
-#include "models/model_config.h"
+#include "config/utf8.h"
+#include "models/model_parts.h"
 
+#include <math.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static bool is_folder(const char *path) {
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
 
 static int open_parts(struct model *model, const char *path, struct error *err) {
-    if (tensor_file_open(path, &model->file, err) != 0)
-        return -1;
-    return config_gguf_read(model->file, &model->config, err);
+    model->generation =
+        (struct generation_defaults){.temperature = NAN, .top_p = NAN, .min_p = NAN, .top_k = -1};
+    model->generation.repetition_penalty = NAN;
+    return is_folder(path) ? model_folder_read(model, path, err)
+                           : model_gguf_read(model, path, err);
 }
 
 int model_open(const char *path, struct model **out, struct error *err) {
@@ -26,7 +37,28 @@ void model_close(struct model *model) {
     if (model == NULL)
         return;
     tensor_file_close(model->file);
+    free(model->chat_template);
+    free(model->folder);
     free(model);
+}
+
+int model_set_chat_template(struct model *model, struct text source, const char *where,
+                            struct error *err) {
+    if (source.length > MODEL_MAX_TEMPLATE_BYTES)
+        return error_set(err, ERROR_MODEL, "%s: a template of %zu bytes (allowed: at most %zu)",
+                         where, source.length, MODEL_MAX_TEMPLATE_BYTES);
+    size_t valid = utf8_valid_prefix(source.data, source.length);
+    if (valid != source.length || memchr(source.data, '\0', source.length) != NULL)
+        return error_set(err, ERROR_MODEL, "%s: the template is no UTF-8 text", where);
+    char *copy = malloc(source.length + 1);
+    if (copy == NULL)
+        return error_set(err, ERROR_MEMORY, "%s: no memory for the template", where);
+    if (source.length > 0)
+        memcpy(copy, source.data, source.length);
+    copy[source.length] = '\0';
+    free(model->chat_template);
+    model->chat_template = copy;
+    return 0;
 }
 
 enum dtype model_main_dtype(const struct model *model) {

@@ -35,7 +35,7 @@ static void test_refuses(void **state) {
     assert_int_equal(model_open(*state, &model, &err), -1);
     assert_null(model);
     assert_int_equal(err.code, ERROR_MODEL);
-    assert_non_null(strstr(err.message, "is a directory"));
+    assert_non_null(strstr(err.message, "is a folder"));
 }
 
 static void test_dtypes(void **state) {
