@@ -11,7 +11,7 @@
  *   Q5_1    f16 d; f16 m; u32 high; 16 bytes;            value = d * code + m
  *   Q8_0    f16 d; 32 signed bytes;                      value = d * code
  *   IQ4_NL  f16 d; 16 bytes of codes as in Q4_0;         value = d * levels[code], where levels is
- *           a table of 16 signed bytes (quant_block.c)
+ *           a table of 16 signed bytes (quant_form.h)
  * Blocks of 256 elements, whose groups of 16 or 32 have a small integer scale s and minimum n each:
  *   Q2_K    16 bytes: s of group i in the low, n in the high nibble of byte i; 64 bytes of 2-bit
  *           codes; f16 d; f16 m;     value = d * s * code - m * n, groups of 16

@@ -9,9 +9,6 @@
 
 #define F16_SIGN 0x8000
 
-const int8_t quant_levels[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
-                                 1,    13,   25,  38,  53,  69,  89,  113};
-
 static uint16_t load_u16(const uint8_t *src) {
     return (uint16_t)(src[0] | src[1] << 8);
 }

@@ -16,9 +16,6 @@ struct quant_block {
     uint8_t mins[QUANT_MAX_GROUPS];
 };
 
-/* The values of IQ4_NL's codes, ascending. */
-extern const int8_t quant_levels[16];
-
 /* From the bytes of one block in a file, aligned to nothing. `dtype` is quantised (CHECKed). */
 void quant_block_unpack(enum dtype dtype, const uint8_t *src, struct quant_block *out);
 /* The values of the block's elements, exactly those that dtype_to_f32 gives. */

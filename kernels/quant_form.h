@@ -8,7 +8,7 @@
 
 /* Value of an element with code c in group g of its block, d and m being the block's factors:
  *   d * scale[g] * (c - zero)  [+ m * min[g] where has_min]
- * and levels[c] in the place of c - zero where has_levels. */
+ * and quant_levels[c] in the place of c - zero where has_levels. */
 struct quant_form {
     int block_elements; /* 0: not a quantised type */
     int group_elements; /* that share a scale and a min; 32, or 16 */
@@ -33,5 +33,9 @@ static const struct quant_form quant_forms[DTYPE_COUNT] = {
     [DTYPE_Q5_K] = {256, 32, 5, 0, 8, true, false},
     [DTYPE_Q6_K] = {256, 16, 6, 32, 8, false, false},
 };
+
+/* The values of IQ4_NL's codes. */
+static const int8_t quant_levels[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                        1,    13,   25,  38,  53,  69,  89,  113};
 
 #endif

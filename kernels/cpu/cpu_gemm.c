@@ -58,7 +58,7 @@ int cpu_gemm_scratch_reserve(struct cpu_backend *b, enum dtype dtype, int32_t co
                              struct error *err) {
     size_t depth = (size_t)cols;
     if (dtype_is_quantised(dtype))
-        return grow(&b->gemm_scratch->quantised, depth / GEMM_BLOCK * sizeof(struct gemm_block),
+        return grow(&b->gemm_scratch->quantised, depth / PANEL_BLOCK * sizeof(struct gemm_block),
                     err);
     return grow(&b->gemm_scratch->plain, depth * sizeof(float), err);
 }
@@ -105,7 +105,7 @@ static void pack_rows(void *context, int64_t begin, int64_t end, int worker) {
         if (job->quantised != NULL)
             job->kernels->quantise_row(
                 x, (int32_t)depth,
-                job->quantised + (size_t)tile_begin * (depth / GEMM_BLOCK) + offset, tile_rows);
+                job->quantised + (size_t)tile_begin * (depth / PANEL_BLOCK) + offset, tile_rows);
         if (job->plain != NULL) {
             float *out = job->plain + (size_t)tile_begin * depth + offset;
             for (size_t k = 0; k < depth; k++)
@@ -117,8 +117,8 @@ static void pack_rows(void *context, int64_t begin, int64_t end, int worker) {
 static void multiply_segment(const struct linear_job *job, const struct matrix_segment *segment,
                              int32_t begin, int32_t end) {
     bool quantised = dtype_is_quantised(segment->dtype);
-    int32_t first_column = begin * GEMM_PANEL_COLUMNS;
-    int32_t last_column = end * GEMM_PANEL_COLUMNS;
+    int32_t first_column = begin * PANEL_COLUMNS;
+    int32_t last_column = end * PANEL_COLUMNS;
     if (last_column > segment->num_rows)
         last_column = segment->num_rows;
     struct gemm_job product = {

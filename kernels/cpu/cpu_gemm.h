@@ -3,43 +3,41 @@
  *
  * Weights. A matrix is a list of segments, one per part; a segment is a list of PANELS of 16
  * output columns (rows of the file's tensor), so that one 512-bit register holds one 32-bit item
- * per column. Columns that pad the last panel are zero. A panel of K inputs holds plain types
- * [K][16] elements, as the file has them (2 or 4 bytes) Q4_0, Q4_1   [K/32][4][16][4] bytes of
- * codes: byte t of column j in group g holds element 8g+t in the low and 8g+4+t in the high nibble
- *   Q8_0         [K/32][8][16][4] bytes: element 4g+t, plus 128
- * and then, for the quantised ones, [K/32][s][16] f16: d (s = 1), or d and m (Q4_1, s = 2). All
- * codes are unsigned because the integer dot product of x86 multiplies unsigned by signed bytes;
- * what that adds, zero point * sum of the activation codes, is in the accumulator's start value.
+ * per column. cpu_panel.h describes a panel. Columns that pad the last panel are zero. What the
+ * zero point of unsigned codes adds, zero * sum of the activation codes, is in the accumulator's
+ * start value.
  *
  * Activations. Rows are grouped in tiles of the sizes in `tile_rows` (largest first, as many as
  * fit); tile after tile in memory, so row r of a tile that starts at row t lies for plain weights
- * float [K][rows of the tile] for quantised weights  struct gemm_block [K/32][rows of the tile] and
- * the tile starts at t times the bytes of one row. Each block is quantised on its own.
+ * float [K][rows of the tile], for quantised weights struct gemm_block [K/32][rows of the tile],
+ * and the tile starts at t times the bytes of one row. Each block is quantised on its own.
  *
  * Every output element is summed in one fixed order (K ascending, one fused multiply-add per step;
- * per 32-block for quantised weights), whatever the tile, the level or the thread. So results are
- * the same bit for bit in any batch, for any number of threads and on every level. */
+ * for quantised weights per group of 32 or 16 that shares a scale, and one more for its minimum),
+ * whatever the tile, the level or the thread. So results are the same bit for bit in any batch, for
+ * any number of threads and on every level. */
 #ifndef QUIRE_KERNELS_CPU_CPU_GEMM_H
 #define QUIRE_KERNELS_CPU_CPU_GEMM_H
 
 #include "kernels/backend.h"
 #include "kernels/cpu/cpu_arena.h"
+#include "kernels/cpu/cpu_panel.h"
 
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
-#define GEMM_PANEL_COLUMNS 16
-#define GEMM_BLOCK 32
 #define GEMM_MAX_TILES 8
 
-/* 32 activations of one row: value = scale * code. */
+/* 32 activations of one row: value = scale * code. One cache line. */
 struct gemm_block {
-    int32_t codes[GEMM_BLOCK / 4]; /* four signed bytes each, in memory order; -127..127 */
+    int32_t codes[PANEL_BLOCK / 4]; /* four signed bytes each, in memory order; -127..127 */
     float scale;
-    float scaled_sum; /* scale * sum of codes */
-    int32_t start_8;  /* -8 * sum of codes */
-    int32_t start_128;
+    float scaled_sum;  /* scale * sum of codes */
+    int32_t start_8;   /* -8 * sum of codes */
+    int32_t start_128; /* -128 * sum of codes */
+    float half_scaled_sums[2];
+    int32_t half_starts_32[2]; /* -32 * sum of 16 codes */
 };
 
 struct gemm_scale {
@@ -57,13 +55,23 @@ static inline struct gemm_scale gemm_scale_of(uint32_t amax_bits) {
     return (struct gemm_scale){amax / 127.0f, 127.0f / amax};
 }
 
-/* Fills in what follows from the codes' sum. */
-static inline void gemm_block_finish(struct gemm_block *block, float scale, int32_t sum) {
+/* Wraps only where the scale is infinite or NaN. */
+static inline int32_t gemm_start(uint32_t zero, int32_t sum) {
+    return (int32_t)(0u - zero * (uint32_t)sum);
+}
+
+/* Fills in what follows from the sums of the first and the last 16 codes. */
+static inline void gemm_block_finish(struct gemm_block *block, float scale, int32_t first,
+                                     int32_t last) {
+    int32_t sum = (int32_t)((uint32_t)first + (uint32_t)last);
     block->scale = scale;
     block->scaled_sum = scale * (float)sum;
-    /* Wraps only where the scale is infinite or NaN. */
-    block->start_8 = (int32_t)(0u - 8u * (uint32_t)sum);
-    block->start_128 = (int32_t)(0u - 128u * (uint32_t)sum);
+    block->start_8 = gemm_start(8, sum);
+    block->start_128 = gemm_start(128, sum);
+    block->half_scaled_sums[0] = scale * (float)first;
+    block->half_scaled_sums[1] = scale * (float)last;
+    block->half_starts_32[0] = gemm_start(32, first);
+    block->half_starts_32[1] = gemm_start(32, last);
 }
 
 /* Product of all rows with consecutive panels of one segment. */

@@ -1,12 +1,14 @@
 /* Strips of 8 columns: half a panel. maddubs adds two products of an unsigned and a signed byte in
- * 16 bits with saturation, so codes are multiplied as nibbles only: 16 products of at most 15 * 127
- * are 30480, and the sums of a whole 32-block still fit. Bytes are split into two nibbles. (An
- * activation of infinity becomes code -128, and still fits.) */
+ * 16 bits with saturation. With codes of n <= 6 bits, 128 >> n words of a 32-block are added up in
+ * 16 bits before they are widened: 2 * (128 >> n) products of at most (2^n - 1) * 128 are less than
+ * 32768. (An activation of infinity becomes code -128.) Bytes are split into two nibbles. */
 #include "kernels/cpu/cpu_gemm_inline.h"
 
 #include <immintrin.h>
 #include <stdint.h>
 #include <string.h>
+
+#include "kernels/quant_form.h"
 
 #define LANES 8
 typedef __m256 vfloat;
@@ -55,59 +57,79 @@ static ALWAYS_INLINE vint vint_zero(void) {
 static ALWAYS_INLINE vint vint_set1(int32_t x) {
     return _mm256_set1_epi32(x);
 }
+static ALWAYS_INLINE vint vint_load(const void *p) {
+    return _mm256_loadu_si256(p);
+}
+static ALWAYS_INLINE vint vint_load_bytes(const void *p) {
+    return _mm256_cvtepi8_epi32(_mm_loadl_epi64(p));
+}
+static ALWAYS_INLINE vint vint_and(vint a, vint b) {
+    return _mm256_and_si256(a, b);
+}
+static ALWAYS_INLINE vint vint_or(vint a, vint b) {
+    return _mm256_or_si256(a, b);
+}
+static ALWAYS_INLINE vint vint_shl(vint v, int n) {
+    return _mm256_slli_epi32(v, n);
+}
+static ALWAYS_INLINE vint vint_shr(vint v, int n) {
+    return _mm256_srli_epi32(v, n);
+}
+static ALWAYS_INLINE vint vint_levels(vint v) {
+    __m128i table = _mm_loadu_si128((const void *)quant_levels);
+    table = _mm_xor_si128(table, _mm_set1_epi8(-128));
+    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(table), v);
+}
 
-#include "kernels/cpu/cpu_gemm.h"
+#include "kernels/cpu/cpu_gemm_codes_template.h"
 
 #define MAX_DOT_ROWS 4
 
-static ALWAYS_INLINE vint nibble_products(vint nibbles, const struct gemm_block *block, int group) {
-    return _mm256_maddubs_epi16(nibbles, _mm256_set1_epi32(block->codes[group]));
+static ALWAYS_INLINE vint products(vint codes, const struct gemm_block *block, int word) {
+    return _mm256_maddubs_epi16(codes, _mm256_set1_epi32(block->codes[word]));
 }
 
 static ALWAYS_INLINE vint widen_scaled(vint sums, int16_t factor) {
     return _mm256_madd_epi16(sums, _mm256_set1_epi16(factor));
 }
 
-static ALWAYS_INLINE void dot_nibbles(const uint8_t *codes, const struct gemm_block *blocks,
-                                      int num_rows, vint *sums) {
-    const vint low_mask = _mm256_set1_epi8(15);
-    vint products[MAX_DOT_ROWS];
+/* `count` words of at most 6 bits, no more than fit into 16-bit sums. */
+static ALWAYS_INLINE void dot_few(const struct quant_form *form, const uint8_t *codes, int first,
+                                  int count, const struct gemm_block *blocks, int num_rows,
+                                  vint *sums) {
+    vint sums16[MAX_DOT_ROWS];
     UNROLL
     for (int r = 0; r < num_rows; r++)
-        products[r] = vint_zero();
+        sums16[r] = vint_zero();
     UNROLL
-    for (int g = 0; g < 4; g++) {
-        vint both = _mm256_loadu_si256((const void *)(codes + 64 * g));
-        vint low = _mm256_and_si256(both, low_mask);
-        vint high = _mm256_and_si256(_mm256_srli_epi16(both, 4), low_mask);
+    for (int i = first; i < first + count; i++) {
+        vint word = word_codes(form, codes, i);
         UNROLL
-        for (int r = 0; r < num_rows; r++) {
-            products[r] = _mm256_add_epi16(products[r], nibble_products(low, &blocks[r], 2 * g));
-            products[r] =
-                _mm256_add_epi16(products[r], nibble_products(high, &blocks[r], 2 * g + 1));
-        }
+        for (int r = 0; r < num_rows; r++)
+            sums16[r] = _mm256_add_epi16(sums16[r], products(word, &blocks[r], i));
     }
     UNROLL
     for (int r = 0; r < num_rows; r++)
-        sums[r] = _mm256_add_epi32(sums[r], widen_scaled(products[r], 1));
+        sums[r] = _mm256_add_epi32(sums[r], widen_scaled(sums16[r], 1));
 }
 
-static ALWAYS_INLINE void dot_bytes(const uint8_t *codes, const struct gemm_block *blocks,
-                                    int num_rows, vint *sums) {
+static ALWAYS_INLINE void dot_bytes(const struct quant_form *form, const uint8_t *codes, int first,
+                                    int count, const struct gemm_block *blocks, int num_rows,
+                                    vint *sums) {
     const vint low_mask = _mm256_set1_epi8(15);
     vint lows[MAX_DOT_ROWS], highs[MAX_DOT_ROWS];
     UNROLL
     for (int r = 0; r < num_rows; r++)
         lows[r] = highs[r] = vint_zero();
     UNROLL
-    for (int g = 0; g < 8; g++) {
-        vint both = _mm256_loadu_si256((const void *)(codes + 64 * g));
-        vint low = _mm256_and_si256(both, low_mask);
-        vint high = _mm256_and_si256(_mm256_srli_epi16(both, 4), low_mask);
+    for (int i = first; i < first + count; i++) {
+        vint word = word_codes(form, codes, i);
+        vint low = _mm256_and_si256(word, low_mask);
+        vint high = _mm256_and_si256(_mm256_srli_epi16(word, 4), low_mask);
         UNROLL
         for (int r = 0; r < num_rows; r++) {
-            lows[r] = _mm256_add_epi16(lows[r], nibble_products(low, &blocks[r], g));
-            highs[r] = _mm256_add_epi16(highs[r], nibble_products(high, &blocks[r], g));
+            lows[r] = _mm256_add_epi16(lows[r], products(low, &blocks[r], i));
+            highs[r] = _mm256_add_epi16(highs[r], products(high, &blocks[r], i));
         }
     }
     UNROLL
@@ -115,6 +137,19 @@ static ALWAYS_INLINE void dot_bytes(const uint8_t *codes, const struct gemm_bloc
         vint sum = _mm256_add_epi32(widen_scaled(lows[r], 1), widen_scaled(highs[r], 16));
         sums[r] = _mm256_add_epi32(sums[r], sum);
     }
+}
+
+static ALWAYS_INLINE void dot_words(const struct quant_form *form, const uint8_t *codes, int first,
+                                    int count, const struct gemm_block *blocks, int num_rows,
+                                    vint *sums) {
+    if (form->code_bits == 8 || form->has_levels) {
+        dot_bytes(form, codes, first, count, blocks, num_rows, sums);
+        return;
+    }
+    const int most = 128 >> form->code_bits, step = most < count ? most : count;
+    UNROLL
+    for (int i = 0; i < count; i += step)
+        dot_few(form, codes, first + i, step, blocks, num_rows, sums);
 }
 
 static ALWAYS_INLINE uint32_t reduce_max(vint v) {
@@ -132,7 +167,7 @@ static ALWAYS_INLINE int32_t reduce_add(vint v) {
 
 static void quantise_row(const float *x, int32_t depth, struct gemm_block *out, int32_t stride) {
     const vint no_sign = _mm256_set1_epi32(0x7fffffff);
-    for (int32_t k = 0; k < depth; k += GEMM_BLOCK, out += stride) {
+    for (int32_t k = 0; k < depth; k += PANEL_BLOCK, out += stride) {
         vfloat v[4];
         vint amax = vint_zero();
         UNROLL
@@ -145,14 +180,13 @@ static void quantise_row(const float *x, int32_t depth, struct gemm_block *out, 
         UNROLL
         for (int i = 0; i < 4; i++)
             codes[i] = _mm256_cvtps_epi32(_mm256_mul_ps(v[i], _mm256_set1_ps(scale.inverse)));
-        vint sum = _mm256_add_epi32(_mm256_add_epi32(codes[0], codes[1]),
-                                    _mm256_add_epi32(codes[2], codes[3]));
         /* Packing works within 128-bit halves; the permutation puts groups of four in order. */
         vint packed = _mm256_packs_epi16(_mm256_packs_epi32(codes[0], codes[1]),
                                          _mm256_packs_epi32(codes[2], codes[3]));
         packed = _mm256_permutevar8x32_epi32(packed, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
         _mm256_storeu_si256((void *)out->codes, packed);
-        gemm_block_finish(out, scale.scale, reduce_add(sum));
+        gemm_block_finish(out, scale.scale, reduce_add(_mm256_add_epi32(codes[0], codes[1])),
+                          reduce_add(_mm256_add_epi32(codes[2], codes[3])));
     }
 }
 

@@ -4,6 +4,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "kernels/quant_form.h"
+
 #define LANES 16
 typedef __m512 vfloat;
 typedef __m512i vint;
@@ -51,38 +53,46 @@ static ALWAYS_INLINE vint vint_zero(void) {
 static ALWAYS_INLINE vint vint_set1(int32_t x) {
     return _mm512_set1_epi32(x);
 }
-
-#include "kernels/cpu/cpu_gemm.h"
-
-static ALWAYS_INLINE void dot_group(vint codes, const struct gemm_block *blocks, int group,
-                                    int num_rows, vint *sums) {
-    UNROLL
-    for (int r = 0; r < num_rows; r++)
-        sums[r] = _mm512_dpbusd_epi32(sums[r], codes, _mm512_set1_epi32(blocks[r].codes[group]));
+static ALWAYS_INLINE vint vint_load(const void *p) {
+    return _mm512_loadu_si512(p);
+}
+static ALWAYS_INLINE vint vint_load_bytes(const void *p) {
+    return _mm512_cvtepi8_epi32(_mm_loadu_si128(p));
+}
+static ALWAYS_INLINE vint vint_and(vint a, vint b) {
+    return _mm512_and_si512(a, b);
+}
+static ALWAYS_INLINE vint vint_or(vint a, vint b) {
+    return _mm512_or_si512(a, b);
+}
+static ALWAYS_INLINE vint vint_shl(vint v, int n) {
+    return _mm512_slli_epi32(v, (unsigned)n);
+}
+static ALWAYS_INLINE vint vint_shr(vint v, int n) {
+    return _mm512_srli_epi32(v, (unsigned)n);
+}
+static ALWAYS_INLINE vint vint_levels(vint v) {
+    __m128i table = _mm_loadu_si128((const void *)quant_levels);
+    table = _mm_xor_si128(table, _mm_set1_epi8(-128));
+    return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(table), v);
 }
 
-static ALWAYS_INLINE void dot_nibbles(const uint8_t *codes, const struct gemm_block *blocks,
-                                      int num_rows, vint *sums) {
-    const vint low_mask = _mm512_set1_epi8(15);
+#include "kernels/cpu/cpu_gemm_codes_template.h"
+
+static ALWAYS_INLINE void dot_words(const struct quant_form *form, const uint8_t *codes, int first,
+                                    int count, const struct gemm_block *blocks, int num_rows,
+                                    vint *sums) {
     UNROLL
-    for (int g = 0; g < 4; g++) {
-        vint both = _mm512_loadu_si512(codes + 64 * g);
-        vint low = _mm512_and_si512(both, low_mask);
-        vint high = _mm512_and_si512(_mm512_srli_epi16(both, 4), low_mask);
-        dot_group(low, blocks, 2 * g, num_rows, sums);
-        dot_group(high, blocks, 2 * g + 1, num_rows, sums);
+    for (int i = first; i < first + count; i++) {
+        vint word = word_codes(form, codes, i);
+        UNROLL
+        for (int r = 0; r < num_rows; r++)
+            sums[r] = _mm512_dpbusd_epi32(sums[r], word, _mm512_set1_epi32(blocks[r].codes[i]));
     }
 }
 
-static ALWAYS_INLINE void dot_bytes(const uint8_t *codes, const struct gemm_block *blocks,
-                                    int num_rows, vint *sums) {
-    UNROLL
-    for (int g = 0; g < 8; g++)
-        dot_group(_mm512_loadu_si512(codes + 64 * g), blocks, g, num_rows, sums);
-}
-
 static void quantise_row(const float *x, int32_t depth, struct gemm_block *out, int32_t stride) {
-    for (int32_t k = 0; k < depth; k += GEMM_BLOCK, out += stride) {
+    for (int32_t k = 0; k < depth; k += PANEL_BLOCK, out += stride) {
         __m512 a = _mm512_loadu_ps(x + k), b = _mm512_loadu_ps(x + k + 16);
         __m512i magnitudes = _mm512_max_epu32(_mm512_castps_si512(_mm512_abs_ps(a)),
                                               _mm512_castps_si512(_mm512_abs_ps(b)));
@@ -92,7 +102,8 @@ static void quantise_row(const float *x, int32_t depth, struct gemm_block *out, 
         __m512i high = _mm512_cvtps_epi32(_mm512_mul_ps(b, inverse));
         _mm_storeu_si128((void *)&out->codes[0], _mm512_cvtsepi32_epi8(low));
         _mm_storeu_si128((void *)&out->codes[4], _mm512_cvtsepi32_epi8(high));
-        gemm_block_finish(out, scale.scale, _mm512_reduce_add_epi32(_mm512_add_epi32(low, high)));
+        gemm_block_finish(out, scale.scale, _mm512_reduce_add_epi32(low),
+                          _mm512_reduce_add_epi32(high));
     }
 }
 

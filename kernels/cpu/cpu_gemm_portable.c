@@ -2,7 +2,7 @@
  * the levels that have the instruction. */
 #include "kernels/cpu/cpu_gemm_inline.h"
 
-#include "kernels/dtype.h"
+#include "kernels/quant_form.h"
 
 #include <math.h>
 #include <stdint.h>
@@ -79,35 +79,64 @@ static ALWAYS_INLINE vint vint_zero(void) {
     return vint_set1(0);
 }
 
-#include "kernels/cpu/cpu_gemm.h"
-
-static ALWAYS_INLINE void block_codes(const struct gemm_block *block, int8_t *out) {
-    memcpy(out, block->codes, GEMM_BLOCK);
+static ALWAYS_INLINE vint vint_load(const void *p) {
+    vint out;
+    memcpy(&out, p, sizeof(out));
+    return out;
+}
+static ALWAYS_INLINE vint vint_load_bytes(const void *p) {
+    int8_t bytes[LANES];
+    vint out;
+    memcpy(bytes, p, sizeof(bytes));
+    for (int i = 0; i < LANES; i++)
+        out.v[i] = bytes[i];
+    return out;
+}
+static ALWAYS_INLINE vint vint_and(vint a, vint b) {
+    for (int i = 0; i < LANES; i++)
+        a.v[i] &= b.v[i];
+    return a;
+}
+static ALWAYS_INLINE vint vint_or(vint a, vint b) {
+    for (int i = 0; i < LANES; i++)
+        a.v[i] |= b.v[i];
+    return a;
+}
+static ALWAYS_INLINE vint vint_shl(vint a, int n) {
+    for (int i = 0; i < LANES; i++)
+        a.v[i] = (int32_t)((uint32_t)a.v[i] << n);
+    return a;
+}
+static ALWAYS_INLINE vint vint_shr(vint a, int n) {
+    for (int i = 0; i < LANES; i++)
+        a.v[i] = (int32_t)((uint32_t)a.v[i] >> n);
+    return a;
+}
+static ALWAYS_INLINE vint vint_levels(vint a) {
+    uint8_t bytes[sizeof(a)];
+    memcpy(bytes, &a, sizeof(a));
+    for (size_t i = 0; i < sizeof(a); i++)
+        bytes[i] = (uint8_t)(quant_levels[bytes[i]] + 128);
+    memcpy(&a, bytes, sizeof(a));
+    return a;
 }
 
-static ALWAYS_INLINE void dot_nibbles(const uint8_t *codes, const struct gemm_block *blocks,
-                                      int num_rows, vint *sums) {
-    for (int r = 0; r < num_rows; r++) {
-        int8_t x[GEMM_BLOCK];
-        block_codes(&blocks[r], x);
-        for (int g = 0; g < 4; g++)
-            for (int i = 0; i < LANES; i++)
-                for (int t = 0; t < 4; t++) {
-                    uint8_t both = codes[64 * g + 4 * i + t];
-                    sums[r].v[i] += (both & 15) * x[8 * g + t] + (both >> 4) * x[8 * g + 4 + t];
-                }
-    }
-}
+#include "kernels/cpu/cpu_gemm_codes_template.h"
 
-static ALWAYS_INLINE void dot_bytes(const uint8_t *codes, const struct gemm_block *blocks,
-                                    int num_rows, vint *sums) {
-    for (int r = 0; r < num_rows; r++) {
-        int8_t x[GEMM_BLOCK];
-        block_codes(&blocks[r], x);
-        for (int g = 0; g < 8; g++)
+static ALWAYS_INLINE void dot_words(const struct quant_form *form, const uint8_t *codes, int first,
+                                    int count, const struct gemm_block *blocks, int num_rows,
+                                    vint *sums) {
+    for (int w = first; w < first + count; w++) {
+        vint word = word_codes(form, codes, w);
+        uint8_t bytes[4 * LANES];
+        memcpy(bytes, &word, sizeof(bytes));
+        for (int r = 0; r < num_rows; r++) {
+            int8_t x[4];
+            memcpy(x, &blocks[r].codes[w], sizeof(x));
             for (int i = 0; i < LANES; i++)
                 for (int t = 0; t < 4; t++)
-                    sums[r].v[i] += codes[64 * g + 4 * i + t] * x[4 * g + t];
+                    sums[r].v[i] += bytes[4 * i + t] * x[t];
+        }
     }
 }
 
@@ -125,21 +154,21 @@ static uint32_t magnitude_bits(float x) {
 }
 
 static void quantise_row(const float *x, int32_t depth, struct gemm_block *out, int32_t stride) {
-    for (int32_t k = 0; k < depth; k += GEMM_BLOCK, out += stride) {
+    for (int32_t k = 0; k < depth; k += PANEL_BLOCK, out += stride) {
         uint32_t amax = 0;
-        for (int i = 0; i < GEMM_BLOCK; i++) {
+        for (int i = 0; i < PANEL_BLOCK; i++) {
             uint32_t magnitude = magnitude_bits(x[k + i]);
             amax = magnitude > amax ? magnitude : amax;
         }
         struct gemm_scale scale = gemm_scale_of(amax);
-        int8_t codes[GEMM_BLOCK];
-        int32_t sum = 0;
-        for (int i = 0; i < GEMM_BLOCK; i++) {
+        int8_t codes[PANEL_BLOCK];
+        int32_t sums[2] = {0, 0};
+        for (int i = 0; i < PANEL_BLOCK; i++) {
             codes[i] = code_of(x[k + i] * scale.inverse);
-            sum += codes[i];
+            sums[i / 16] += codes[i];
         }
         memcpy(out->codes, codes, sizeof(codes));
-        gemm_block_finish(out, scale.scale, sum);
+        gemm_block_finish(out, scale.scale, sums[0], sums[1]);
     }
 }
 

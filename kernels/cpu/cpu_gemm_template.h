@@ -5,12 +5,12 @@
  *   vfloat_zero, vfloat_set1, vfloat_load_f32, vfloat_load_f16, vfloat_load_bf16 (any alignment),
  *   vfloat_from_int, vfloat_add, vfloat_mul, vfloat_fma(a, b, c): a * b + c rounded once,
  *   vfloat_load_part(p, n), vfloat_store_part(p, v, n): the first n (1 <= n <= LANES) only
- *   vint_zero, vint_set1
- *   dot_nibbles, dot_bytes(codes, blocks, num_rows, sums): add to sums[r], for every row r, the dot
- *                           product of one 32-block; codes points to the strip's bytes of group 0
- *   quantise_row            see struct cpu_gemm_kernels
- *   TILE_ROWS               initialiser of tile_rows
- *   FOR_QUANTISED_TILES(X, type), FOR_PLAIN_TILES(X, type): X(type, rows, strips) for each of them
+ *   vint_zero, vint_set1, vint_and, vint_shl, vint_shr, vint_load_bytes(p): LANES signed bytes
+ * widened dot_words(form, codes, first, count, blocks, num_rows, sums): adds to sums[r], for every
+ * row r, the dot product of words first..first+count-1 of one 32-block; codes points to the strip's
+ * part of the block quantise_row            see struct cpu_gemm_kernels TILE_ROWS initialiser of
+ * tile_rows FOR_QUANTISED_TILES(X, type), FOR_PLAIN_TILES(X, type): X(type, rows, strips) for each
+ * of them
  *
  * A tile keeps rows * strips accumulators in registers over all of K. Small row counts take several
  * strips at once, so that enough independent sums hide the latency of a fused multiply-add.
@@ -20,7 +20,7 @@
 
 #include <string.h>
 
-#define STRIPS_PER_PANEL (GEMM_PANEL_COLUMNS / LANES)
+#define STRIPS_PER_PANEL (PANEL_COLUMNS / LANES)
 #define MAX_ROWS 12
 #define MAX_STRIPS (4 * STRIPS_PER_PANEL)
 #define MAX_SUMS 16
@@ -73,67 +73,142 @@ static ALWAYS_INLINE void prefetch(const uint8_t *p, size_t bytes) {
         __builtin_prefetch(p + i);
 }
 
-static ALWAYS_INLINE vint start_value(const struct gemm_block *block, enum dtype dtype) {
-    if (dtype == DTYPE_Q4_1)
+/* -zero * sum of the activation codes of group h of a 32-block. */
+static ALWAYS_INLINE vint start_value(const struct quant_form *form, const struct gemm_block *block,
+                                      int h) {
+    if (form->has_levels)
+        return vint_set1(block->start_128);
+    switch (form->zero) {
+    case 0:
         return vint_zero();
-    return vint_set1(dtype == DTYPE_Q4_0 ? block->start_8 : block->start_128);
+    case 4:
+        return vint_set1(block->half_starts_32[h] >> 3);
+    case 8:
+        return vint_set1(block->start_8);
+    case 16:
+        return vint_shl(vint_set1(block->start_8), 1);
+    case 32:
+        return vint_set1(block->half_starts_32[h]);
+    default:
+        return vint_set1(block->start_128);
+    }
 }
 
-/* One 32-block of one strip into sums[0, step, 2 step ..]. */
-static ALWAYS_INLINE void add_block(enum dtype dtype, const uint8_t *codes, const uint8_t *scales,
-                                    const struct gemm_block *blocks, int num_rows, vfloat *sums,
-                                    int step) {
+/* Of LANES columns: what multiplies a code, and what is added to the product. */
+struct factors {
+    vfloat d, m;
+};
+
+static ALWAYS_INLINE struct factors block_factors(const struct quant_form *form,
+                                                  const uint8_t *record) {
+    struct factors f = {vfloat_load_f16(record), vfloat_zero()};
+    if (form->has_min)
+        f.m = vfloat_load_f16(record + sizeof(uint16_t) * PANEL_COLUMNS);
+    return f;
+}
+
+/* Exact: 11 bits times 8. */
+static ALWAYS_INLINE vfloat times_int(vfloat a, vint b) {
+    return vfloat_mul(a, vfloat_from_int(b));
+}
+
+static ALWAYS_INLINE struct factors group_factors(const struct quant_form *form, struct factors f,
+                                                  const uint8_t *scales) {
+    if (form->scale_bits == 0)
+        return f;
+    vint first = vint_load_bytes(scales);
+    if (form->scale_bits == 4)
+        return (struct factors){
+            times_int(f.d, vint_and(first, vint_set1(15))),
+            times_int(f.m, vint_and(vint_shr(first, 4), vint_set1(15))),
+        };
+    f.d = times_int(f.d, first);
+    if (form->has_min)
+        f.m = times_int(f.m, vint_load_bytes(scales + PANEL_COLUMNS));
+    return f;
+}
+
+/* Group h of a 32-block of one strip into sums[0, step, 2 step ..]. */
+static ALWAYS_INLINE void add_group(const struct quant_form *form, const uint8_t *codes,
+                                    struct factors f, const struct gemm_block *blocks, int h,
+                                    int num_rows, vfloat *sums, int step) {
+    const int num_words = form->group_elements / 4;
     vint dots[MAX_ROWS];
     UNROLL
     for (int r = 0; r < num_rows; r++)
-        dots[r] = start_value(&blocks[r], dtype);
-    if (dtype == DTYPE_Q8_0)
-        dot_bytes(codes, blocks, num_rows, dots);
-    else
-        dot_nibbles(codes, blocks, num_rows, dots);
-
-    vfloat d = vfloat_load_f16(scales);
+        dots[r] = start_value(form, &blocks[r], h);
+    dot_words(form, codes, h * num_words, num_words, blocks, num_rows, dots);
     UNROLL
     for (int r = 0; r < num_rows; r++) {
-        vfloat scale = vfloat_mul(d, vfloat_set1(blocks[r].scale));
+        vfloat scale = vfloat_mul(f.d, vfloat_set1(blocks[r].scale));
         sums[r * step] = vfloat_fma(scale, vfloat_from_int(dots[r]), sums[r * step]);
     }
-    if (dtype != DTYPE_Q4_1)
+    if (!form->has_min)
         return;
-    vfloat m = vfloat_load_f16(scales + 2 * GEMM_PANEL_COLUMNS);
     UNROLL
-    for (int r = 0; r < num_rows; r++)
-        sums[r * step] = vfloat_fma(m, vfloat_set1(blocks[r].scaled_sum), sums[r * step]);
+    for (int r = 0; r < num_rows; r++) {
+        const struct gemm_block *b = &blocks[r];
+        vfloat sum =
+            vfloat_set1(num_words == PANEL_BLOCK / 4 ? b->scaled_sum : b->half_scaled_sums[h]);
+        sums[r * step] = vfloat_fma(f.m, sum, sums[r * step]);
+    }
+}
+
+static ALWAYS_INLINE void add_block(const struct quant_form *form, const uint8_t *codes,
+                                    struct factors f, const uint8_t *scales,
+                                    const struct gemm_block *blocks, int num_rows, vfloat *sums,
+                                    int step) {
+    UNROLL
+    for (int h = 0; h < PANEL_BLOCK / form->group_elements; h++) {
+        struct factors group =
+            group_factors(form, f, scales + (size_t)h * cpu_panel_group_bytes(form));
+        add_group(form, codes, group, blocks, h, num_rows, sums, step);
+    }
 }
 
 static ALWAYS_INLINE void quantised_tile(enum dtype dtype, const struct gemm_job *job,
                                          int32_t strip, int32_t row, int num_rows, int num_strips) {
-    const size_t code_bytes = dtype == DTYPE_Q8_0 ? 512 : 256;
-    const size_t scale_bytes = dtype == DTYPE_Q4_1 ? 64 : 32;
-    size_t num_blocks = (size_t)job->depth / GEMM_BLOCK;
+    const struct quant_form *form = &quant_forms[dtype];
+    const size_t code_bytes = cpu_panel_code_bytes(form);
+    const size_t scale_bytes =
+        (size_t)(PANEL_BLOCK / form->group_elements) * cpu_panel_group_bytes(form);
+    const size_t factor_bytes = cpu_panel_factor_bytes(form);
+    const int blocks_per_record = form->block_elements / PANEL_BLOCK;
+    size_t num_blocks = (size_t)job->depth / PANEL_BLOCK;
     const struct gemm_block *blocks =
         (const struct gemm_block *)job->activations + (size_t)row * num_blocks;
     size_t ahead = (size_t)num_strips * job->panel_bytes;
-    const uint8_t *codes[MAX_STRIPS], *scales[MAX_STRIPS];
+    const uint8_t *codes[MAX_STRIPS], *record[MAX_STRIPS];
     vfloat sums[MAX_SUMS];
     UNROLL
     for (int s = 0; s < num_strips; s++) {
         const uint8_t *panel = panel_of(job, strip + s);
         codes[s] = panel + first_lane(strip + s) * 4;
-        scales[s] = panel + num_blocks * code_bytes + first_lane(strip + s) * 2;
+        record[s] = panel + num_blocks * code_bytes;
     }
     UNROLL
     for (int i = 0; i < num_rows * num_strips; i++)
         sums[i] = vfloat_zero();
-    for (size_t b = 0; b < num_blocks; b++) {
+    for (size_t b = 0; b < num_blocks; b += blocks_per_record) {
+        struct factors f[MAX_STRIPS];
         UNROLL
         for (int s = 0; s < num_strips; s++) {
-            prefetch(codes[s] + b * code_bytes + ahead, code_bytes);
-            prefetch(scales[s] + b * scale_bytes + ahead, scale_bytes);
-            add_block(dtype, codes[s] + b * code_bytes, scales[s] + b * scale_bytes, blocks,
-                      num_rows, sums + s, num_strips);
+            prefetch(record[s] + ahead, factor_bytes);
+            f[s] = block_factors(form, record[s] + first_lane(strip + s) * 2);
+            record[s] += factor_bytes;
         }
-        blocks += num_rows;
+        for (int i = 0; i < blocks_per_record; i++) {
+            UNROLL
+            for (int s = 0; s < num_strips; s++) {
+                prefetch(codes[s] + ahead, code_bytes);
+                prefetch(record[s] + ahead, scale_bytes);
+                add_block(form, codes[s], f[s], record[s] + first_lane(strip + s), blocks, num_rows,
+                          sums + s, num_strips);
+                codes[s] += code_bytes;
+                record[s] += scale_bytes;
+            }
+            blocks += num_rows;
+        }
     }
     store_tile(job, strip, row, sums, num_rows, num_strips);
 }
@@ -161,8 +236,8 @@ static ALWAYS_INLINE void plain_tile(enum dtype dtype, const struct gemm_job *jo
     for (size_t k = 0; k < depth; k++) {
         UNROLL
         for (int s = 0; s < num_strips; s++) {
-            prefetch(weights[s] + k * GEMM_PANEL_COLUMNS * item_bytes + ahead, item_bytes);
-            vfloat w = load_plain(dtype, weights[s] + k * GEMM_PANEL_COLUMNS * item_bytes);
+            prefetch(weights[s] + k * PANEL_COLUMNS * item_bytes + ahead, item_bytes);
+            vfloat w = load_plain(dtype, weights[s] + k * PANEL_COLUMNS * item_bytes);
             UNROLL
             for (int r = 0; r < num_rows; r++)
                 sums[r * num_strips + s] =
@@ -195,15 +270,20 @@ static void multiply(const struct gemm_job *job, const struct gemm_tile *tiles) 
 }
 
 #define DEFINE_TILE(family, type, rows, strips)                                                    \
-    static void type##_##rows##_wide(const struct gemm_job *job, int32_t strip, int32_t row) {     \
+    static void type##_##rows##_by_##strips(const struct gemm_job *job, int32_t strip,             \
+                                            int32_t row) {                                         \
         family##_tile(DTYPE_##type, job, strip, row, rows, strips);                                \
-    }                                                                                              \
-    static void type##_##rows##_single(const struct gemm_job *job, int32_t strip, int32_t row) {   \
-        family##_tile(DTYPE_##type, job, strip, row, rows, 1);                                     \
     }
-#define DEFINE_QUANTISED_TILE(type, rows, strips) DEFINE_TILE(quantised, type, rows, strips)
-#define DEFINE_PLAIN_TILE(type, rows, strips) DEFINE_TILE(plain, type, rows, strips)
-#define TILE_ENTRY(type, rows, strips) {rows, strips, type##_##rows##_wide, type##_##rows##_single},
+#define DEFINE_MORE_1(family, type, rows)
+#define DEFINE_MORE_2(family, type, rows) DEFINE_TILE(family, type, rows, 2)
+#define DEFINE_MORE_4(family, type, rows) DEFINE_TILE(family, type, rows, 4)
+#define DEFINE_MORE_8(family, type, rows) DEFINE_TILE(family, type, rows, 8)
+#define DEFINE_QUANTISED_TILE(type, rows, strips)                                                  \
+    DEFINE_TILE(quantised, type, rows, 1) DEFINE_MORE_##strips(quantised, type, rows)
+#define DEFINE_PLAIN_TILE(type, rows, strips)                                                      \
+    DEFINE_TILE(plain, type, rows, 1) DEFINE_MORE_##strips(plain, type, rows)
+#define TILE_ENTRY(type, rows, strips)                                                             \
+    {rows, strips, type##_##rows##_by_##strips, type##_##rows##_by_1},
 
 #define DEFINE_TYPE(type, DEFINE, FOR_TILES)                                                       \
     FOR_TILES(DEFINE, type)                                                                        \
@@ -218,13 +298,25 @@ DEFINE_TYPE(BF16, DEFINE_PLAIN_TILE, FOR_PLAIN_TILES)
 DEFINE_TYPE(Q4_0, DEFINE_QUANTISED_TILE, FOR_QUANTISED_TILES)
 DEFINE_TYPE(Q4_1, DEFINE_QUANTISED_TILE, FOR_QUANTISED_TILES)
 DEFINE_TYPE(Q8_0, DEFINE_QUANTISED_TILE, FOR_QUANTISED_TILES)
+DEFINE_TYPE(Q5_0, DEFINE_QUANTISED_TILE, FOR_QUANTISED_TILES)
+DEFINE_TYPE(Q5_1, DEFINE_QUANTISED_TILE, FOR_QUANTISED_TILES)
+DEFINE_TYPE(IQ4_NL, DEFINE_QUANTISED_TILE, FOR_QUANTISED_TILES)
+DEFINE_TYPE(Q2_K, DEFINE_QUANTISED_TILE, FOR_QUANTISED_TILES)
+DEFINE_TYPE(Q3_K, DEFINE_QUANTISED_TILE, FOR_QUANTISED_TILES)
+DEFINE_TYPE(Q4_K, DEFINE_QUANTISED_TILE, FOR_QUANTISED_TILES)
+DEFINE_TYPE(Q5_K, DEFINE_QUANTISED_TILE, FOR_QUANTISED_TILES)
+DEFINE_TYPE(Q6_K, DEFINE_QUANTISED_TILE, FOR_QUANTISED_TILES)
 
 #define GEMM_KERNELS                                                                               \
     {                                                                                              \
         .tile_rows = TILE_ROWS, .quantise_row = quantise_row,                                      \
         .multiply = {                                                                              \
-            [DTYPE_F32] = multiply_F32,   [DTYPE_F16] = multiply_F16,                              \
-            [DTYPE_BF16] = multiply_BF16, [DTYPE_Q4_0] = multiply_Q4_0,                            \
-            [DTYPE_Q4_1] = multiply_Q4_1, [DTYPE_Q8_0] = multiply_Q8_0,                            \
+            [DTYPE_F32] = multiply_F32,       [DTYPE_F16] = multiply_F16,                          \
+            [DTYPE_BF16] = multiply_BF16,     [DTYPE_Q4_0] = multiply_Q4_0,                        \
+            [DTYPE_Q4_1] = multiply_Q4_1,     [DTYPE_Q8_0] = multiply_Q8_0,                        \
+            [DTYPE_Q5_0] = multiply_Q5_0,     [DTYPE_Q5_1] = multiply_Q5_1,                        \
+            [DTYPE_IQ4_NL] = multiply_IQ4_NL, [DTYPE_Q2_K] = multiply_Q2_K,                        \
+            [DTYPE_Q3_K] = multiply_Q3_K,     [DTYPE_Q4_K] = multiply_Q4_K,                        \
+            [DTYPE_Q5_K] = multiply_Q5_K,     [DTYPE_Q6_K] = multiply_Q6_K,                        \
         },                                                                                         \
     }

@@ -1,13 +1,14 @@
 /* Speed of the matrix product: 10^9 multiply-adds per second by element type, shape and number of
  * rows, with the limits of the machine measured beside it.
  *
- *   bench_linear [ISA [THREADS]]     default: auto 1
+ *   bench_linear [ISA [THREADS [TYPE..]]]     default: auto 1, every type
  *
  * Each cell takes turns over copies of the matrix that together exceed the second cache many times,
  * as the layers of a model do; the time includes quantising the activations. Best of several
  * repeats, because other work on the machine only ever makes it slower. */
 #include "kernels/backend.h"
 #include "tests/kernels/machine_limits.h"
+#include "tests/kernels/random_weights.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,9 +21,10 @@
 #define CELL_SECONDS 0.012
 #define REPEATS 5
 
-static const enum dtype dtypes[] = {DTYPE_Q4_0, DTYPE_Q4_1, DTYPE_Q8_0,
-                                    DTYPE_BF16, DTYPE_F16,  DTYPE_F32};
-static const struct { int32_t rows, cols; } shapes[] = {{1536, 576}, {576, 1536}, {49152, 576}};
+/* Those whose rows are not whole blocks of a type are left out. */
+static const struct {
+    int32_t rows, cols;
+} shapes[] = {{1536, 576}, {576, 1536}, {49152, 576}, {2048, 2048}};
 static const int32_t row_counts[] = {1, 2, 4, 8, 12, 16, 32, 64, 128};
 
 struct bench {
@@ -48,27 +50,18 @@ static void *allocate(size_t bytes) {
     return p;
 }
 
-/* Random bytes, with scales of about 0.01 where the type has them. */
-static void *random_weights(enum dtype dtype, int32_t rows, int32_t cols) {
-    size_t bytes = dtype_row_bytes(dtype, (size_t)cols) * (size_t)rows;
-    size_t block_bytes = dtype_block_bytes(dtype);
-    uint8_t *data = allocate(bytes);
-    uint32_t seed = 1;
-    for (size_t i = 0; i < bytes; i++) {
-        seed = seed * 1664525u + 1013904223u;
-        data[i] = (uint8_t)(seed >> 24);
-        bool scale = dtype_is_quantised(dtype) && i % block_bytes < (dtype == DTYPE_Q4_1 ? 4 : 2);
-        bool top_byte =
-            dtype_is_quantised(dtype) ? scale && i % 2 == 1 : i % block_bytes == block_bytes - 1;
-        if (top_byte)
-            data[i] = 0x20;
-    }
+static void *random_matrix(enum dtype dtype, int32_t rows, int32_t cols) {
+    size_t row_bytes = dtype_row_bytes(dtype, (size_t)cols);
+    uint8_t *data = allocate(row_bytes * (size_t)rows);
+    uint64_t seed = 1;
+    for (int32_t r = 0; r < rows; r++)
+        random_weights_row(&seed, dtype, data + (size_t)r * row_bytes, (size_t)cols);
     return data;
 }
 
 static void bench_open(struct bench *bench, enum dtype dtype, int32_t rows, int32_t cols) {
     struct matrix_part part = {
-        .dtype = dtype, .rows = rows, .data = random_weights(dtype, rows, cols)};
+        .dtype = dtype, .rows = rows, .data = random_matrix(dtype, rows, cols)};
     struct error err;
     bench->rows = rows;
     bench->cols = cols;
@@ -131,6 +124,28 @@ static void print_limits(void) {
            limits.read_64m_gbs, limits.read_512m_gbs);
 }
 
+static void bench_matrix(struct bench *bench, enum dtype dtype, int32_t rows, int32_t cols) {
+    bench_open(bench, dtype, rows, cols);
+    printf("%-6s %5d x %4d:", dtype_name(dtype), rows, cols);
+    for (size_t m = 0; m < sizeof(row_counts) / sizeof(row_counts[0]); m++) {
+        double seconds = time_rows(bench, row_counts[m]);
+        double macs = (double)row_counts[m] * rows * cols;
+        printf("  %d: %.0f", row_counts[m], macs / seconds / 1e9);
+        if (row_counts[m] == 1)
+            printf(" (%.1f)", (double)bench->bytes / seconds / 1e9);
+    }
+    printf("\n");
+    fflush(stdout);
+    bench_close(bench);
+}
+
+static bool is_named(enum dtype dtype, int num_names, char **names) {
+    for (int i = 0; i < num_names; i++)
+        if (strcmp(names[i], dtype_name(dtype)) == 0)
+            return true;
+    return num_names == 0;
+}
+
 int main(int argc, char **argv) {
     struct backend_config config = {.isa = argc > 1 ? argv[1] : "auto",
                                     .num_threads = argc > 2 ? atoi(argv[2]) : 1,
@@ -144,22 +159,11 @@ int main(int argc, char **argv) {
     print_limits();
     printf("%s\nGMAC/s by rows; in brackets GB/s of weights read at 1 row\n",
            bench.backend->description);
-    for (size_t t = 0; t < sizeof(dtypes) / sizeof(dtypes[0]); t++) {
-        for (size_t s = 0; s < sizeof(shapes) / sizeof(shapes[0]); s++) {
-            bench_open(&bench, dtypes[t], shapes[s].rows, shapes[s].cols);
-            printf("%-5s %5d x %4d:", dtype_name(dtypes[t]), bench.rows, bench.cols);
-            for (size_t m = 0; m < sizeof(row_counts) / sizeof(row_counts[0]); m++) {
-                double seconds = time_rows(&bench, row_counts[m]);
-                double macs = (double)row_counts[m] * bench.rows * bench.cols;
-                printf("  %d: %.0f", row_counts[m], macs / seconds / 1e9);
-                if (row_counts[m] == 1)
-                    printf(" (%.1f)", (double)bench.bytes / seconds / 1e9);
-            }
-            printf("\n");
-            fflush(stdout);
-            bench_close(&bench);
-        }
-    }
+    for (int dtype = 0; dtype < DTYPE_COUNT; dtype++)
+        for (size_t s = 0; s < sizeof(shapes) / sizeof(shapes[0]); s++)
+            if (shapes[s].cols % dtype_block_elements((enum dtype)dtype) == 0 &&
+                is_named((enum dtype)dtype, argc > 3 ? argc - 3 : 0, argv + 3))
+                bench_matrix(&bench, (enum dtype)dtype, shapes[s].rows, shapes[s].cols);
     backend_close(bench.backend);
     return 0;
 }

@@ -3,6 +3,7 @@
  * several parts, biases, products added in place, float results. Opened as batch-invariant, a row
  * has the same bits alone and in company. */
 #include "tests/kernels/device_fixture.h"
+#include "tests/kernels/random_weights.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -50,7 +51,7 @@ static void weights_add_part(struct weights *w, enum dtype dtype, int32_t rows, 
     w->values[p] = allocate(n * sizeof(float));
     w->data[p] = allocate(dtype_row_bytes(dtype, n));
     w->biases[p] = biased ? kernel_fixture_random_floats(seed, (size_t)rows) : NULL;
-    kernel_fixture_random_weights(seed, dtype, w->data[p], n);
+    random_weights_row(seed, dtype, w->data[p], n);
     dtype_to_f32(dtype, w->data[p], w->values[p], n);
     device_fixture_round(&fixture, w->values[p], n);
     w->device_parts[p] = (struct matrix_part){dtype, rows, w->data[p], w->biases[p]};
@@ -173,7 +174,7 @@ static void test_parts_and_biases(void **state) {
         struct weights w = {.cols = variant % 4 ? 32 * kernel_fixture_random_in(&seed, 1, 8) : 512};
         int num_parts = 1 + variant % MAX_PARTS;
         for (int p = 0; p < num_parts; p++)
-            weights_add_part(&w, kernel_fixture_random_dtype(&seed, w.cols),
+            weights_add_part(&w, random_weights_dtype(&seed, w.cols),
                              kernel_fixture_random_in(&seed, 1, 70), (variant + p) % 3 != 0, &seed);
         check_product(&w, kernel_fixture_random_in(&seed, 1, MAX_STEP_TOKENS), variant & 1,
                       variant & 2, &seed);

@@ -7,6 +7,7 @@
  *   - nothing written outside the output. */
 #include "kernels/backend.h"
 #include "tests/kernels/kernel_fixture.h"
+#include "tests/kernels/random_weights.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -20,7 +21,6 @@
 #include <cmocka.h>
 
 #define BLOCK 32
-#define NUM_TYPES (DTYPE_Q8_0 + 1) /* those the CPU has kernels for */
 #define MAX_PARTS 3
 #define GUARD 64
 #define CANARY 12345.0f
@@ -57,21 +57,18 @@ struct weights {
 
 static void weights_add_part(struct weights *w, enum dtype dtype, int32_t rows, uint32_t *seed) {
     size_t row_bytes = dtype_row_bytes(dtype, (size_t)w->cols);
-    float *row = allocate((size_t)w->cols * sizeof(float));
+    uint64_t row_seed = next_random(seed);
     uint8_t *data = allocate(row_bytes * (size_t)rows);
     w->values = realloc(w->values, (size_t)(w->rows + rows) * (size_t)w->cols * sizeof(float));
     w->quantised = realloc(w->quantised, (size_t)(w->rows + rows) * sizeof(bool));
     w->bias = realloc(w->bias, (size_t)(w->rows + rows) * sizeof(float));
     for (int32_t r = 0; r < rows; r++) {
-        for (int32_t k = 0; k < w->cols; k++)
-            row[k] = random_float(seed);
-        dtype_from_f32(dtype, row, data + (size_t)r * row_bytes, (size_t)w->cols);
+        random_weights_row(&row_seed, dtype, data + (size_t)r * row_bytes, (size_t)w->cols);
         dtype_to_f32(dtype, data + (size_t)r * row_bytes,
                      w->values + (size_t)(w->rows + r) * (size_t)w->cols, (size_t)w->cols);
         w->quantised[w->rows + r] = dtype_is_quantised(dtype);
         w->bias[w->rows + r] = 0.0f;
     }
-    free(row);
     w->parts[w->num_parts] = (struct matrix_part){.dtype = dtype, .rows = rows, .data = data};
     w->data[w->num_parts++] = data;
     w->rows += rows;
@@ -229,12 +226,23 @@ static void run_random(const struct kernel_fixture *f, struct weights *w, int32_
     weights_finish(w);
 }
 
+/* A few blocks, at most max_steps of 32 elements unless one has more. */
+static int32_t random_cols(enum dtype dtype, int max_steps, uint32_t *seed) {
+    int step = dtype_block_elements(dtype) > BLOCK ? dtype_block_elements(dtype) : BLOCK;
+    return step * random_in(seed, 1, step > BLOCK ? 2 : max_steps);
+}
+
+static enum dtype random_dtype(int32_t cols, uint32_t *seed) {
+    uint64_t dtype_seed = next_random(seed);
+    return random_weights_dtype(&dtype_seed, cols);
+}
+
 /* Every row count up to 33 meets every dtype. */
 static void test_every_dtype_and_row_count(void **state) {
     uint32_t seed = 1;
-    for (int dtype = 0; dtype < NUM_TYPES; dtype++) {
+    for (int dtype = 0; dtype < DTYPE_COUNT; dtype++) {
         for (int32_t num_rows = 1; num_rows <= 33; num_rows++) {
-            struct weights w = {.cols = 32 * random_in(&seed, 1, 5)};
+            struct weights w = {.cols = random_cols((enum dtype)dtype, 5, &seed)};
             weights_add_part(&w, (enum dtype)dtype, random_in(&seed, 1, 90), &seed);
             run_random(*state, &w, num_rows, num_rows % 3 == 0, &seed);
         }
@@ -244,11 +252,10 @@ static void test_every_dtype_and_row_count(void **state) {
 static void test_mixed_parts(void **state) {
     uint32_t seed = 2;
     for (int repeat = 0; repeat < 40; repeat++) {
-        struct weights w = {.cols = 32 * random_in(&seed, 1, 8)};
+        struct weights w = {.cols = repeat % 2 ? 256 : 32 * random_in(&seed, 1, 8)};
         int num_parts = random_in(&seed, 2, MAX_PARTS);
         for (int p = 0; p < num_parts; p++)
-            weights_add_part(&w, (enum dtype)random_in(&seed, 0, NUM_TYPES - 1),
-                             random_in(&seed, 1, 70), &seed);
+            weights_add_part(&w, random_dtype(w.cols, &seed), random_in(&seed, 1, 70), &seed);
         run_random(*state, &w, random_in(&seed, 1, 33), repeat % 2 == 0, &seed);
     }
 }
@@ -257,11 +264,10 @@ static void test_mixed_parts(void **state) {
 static void test_bias(void **state) {
     uint32_t seed = 9;
     for (int repeat = 0; repeat < 40; repeat++) {
-        struct weights w = {.cols = 32 * random_in(&seed, 1, 5)};
+        struct weights w = {.cols = repeat % 2 ? 512 : 32 * random_in(&seed, 1, 5)};
         int num_parts = random_in(&seed, 1, MAX_PARTS);
         for (int p = 0; p < num_parts; p++)
-            weights_add_part(&w, (enum dtype)random_in(&seed, 0, NUM_TYPES - 1),
-                             random_in(&seed, 1, 70), &seed);
+            weights_add_part(&w, random_dtype(w.cols, &seed), random_in(&seed, 1, 70), &seed);
         weights_add_bias(&w, repeat % num_parts, &seed);
         if (repeat % 4 == 3)
             weights_add_bias(&w, 0, &seed);
@@ -286,7 +292,8 @@ static void test_model_shapes(void **state) {
         int32_t rows, cols, num_rows;
     } shapes[] = {
         {DTYPE_Q4_1, 576, 1536, 13}, {DTYPE_Q8_0, 192, 576, 33}, {DTYPE_Q4_0, 960, 576, 7},
-        {DTYPE_BF16, 96, 1536, 9},   {DTYPE_F32, 64, 1536, 5},
+        {DTYPE_BF16, 96, 1536, 9},   {DTYPE_F32, 64, 1536, 5},   {DTYPE_Q4_K, 320, 2048, 14},
+        {DTYPE_Q6_K, 96, 8192, 5},   {DTYPE_Q3_K, 64, 4096, 12}, {DTYPE_IQ4_NL, 96, 576, 11},
     };
     uint32_t seed = 4;
     for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
@@ -308,43 +315,57 @@ static void test_many_rows(void **state) {
     }
 }
 
-/* Every code and every activation at its end of the range, where 16-bit sums would overflow. */
+/* Every byte of a block but its factors alike, among them those with every code, scale and minimum
+ * at an end of its range, and every activation at an end of its own: where 16-bit sums would
+ * overflow. `d` is the first factor's f16; the second, where there is one, keeps its random value.
+ */
+static void check_extreme(const struct kernel_fixture *f, enum dtype dtype, uint8_t pattern,
+                          uint16_t d) {
+    uint32_t seed = 6;
+    struct weights w = {.cols = 512};
+    weights_add_part(&w, dtype, 17, &seed);
+    size_t block_bytes = dtype_block_bytes(dtype);
+    size_t num_blocks = dtype_row_bytes(dtype, 17 * 512) / block_bytes;
+    uint8_t *data = w.data[0];
+    for (size_t b = 0; b < num_blocks; b++)
+        random_weights_fill_block(dtype, data + b * block_bytes, pattern, d);
+    dtype_to_f32(dtype, data, w.values, 17 * 512);
+    float x[5 * 512];
+    for (int i = 0; i < 5 * 512; i++)
+        x[i] = i / 512 % 2 ? -2.5f : 2.5f;
+    check_case(f, &w, x, 5, NULL);
+    weights_finish(&w);
+}
+
 static void test_extreme_codes(void **state) {
     static const uint8_t patterns[] = {0x00, 0xff, 0x80, 0x7f};
-    for (int dtype = DTYPE_Q4_0; dtype < NUM_TYPES; dtype++) {
-        for (int p = 0; p < 4; p++) {
-            uint32_t seed = 6;
-            struct weights w = {.cols = 64};
-            weights_add_part(&w, (enum dtype)dtype, 17, &seed);
-            size_t block_bytes = dtype_block_bytes((enum dtype)dtype);
-            size_t header_bytes = dtype == DTYPE_Q4_1 ? 4 : 2;
-            uint8_t *data = w.data[0];
-            for (int b = 0; b < 17 * 2; b++)
-                memset(data + (size_t)b * block_bytes + header_bytes, patterns[p],
-                       block_bytes - header_bytes);
-            dtype_to_f32((enum dtype)dtype, data, w.values, 17 * 64);
-            float x[5 * 64];
-            for (int i = 0; i < 5 * 64; i++)
-                x[i] = i / 64 % 2 ? -2.5f : 2.5f;
-            check_case(*state, &w, x, 5, NULL);
-            weights_finish(&w);
-        }
-    }
+    for (int dtype = DTYPE_Q4_0; dtype < DTYPE_COUNT; dtype++)
+        for (int p = 0; p < 4; p++)
+            check_extreme(*state, (enum dtype)dtype, patterns[p], f16_from_f32(0.01f));
+}
+
+/* Factors that are zero, subnormal in f16, negative or the largest. */
+static void test_extreme_factors(void **state) {
+    static const uint16_t factors[] = {0x0000, 0x8000, 0x0001, 0x83ff, 0x0400, 0x7bff, 0xfbff};
+    for (int dtype = DTYPE_Q4_0; dtype < DTYPE_COUNT; dtype++)
+        for (size_t i = 0; i < sizeof(factors) / sizeof(factors[0]); i++)
+            check_extreme(*state, (enum dtype)dtype, 0x5a, factors[i]);
 }
 
 /* Zero and tiny rows give (nearly) zero; a NaN spoils its own row only. */
 static void test_special_activations(void **state) {
     const struct kernel_fixture *f = *state;
-    for (int dtype = 0; dtype < NUM_TYPES; dtype++) {
+    for (int dtype = 0; dtype < DTYPE_COUNT; dtype++) {
         uint32_t seed = 7;
-        struct weights w = {.cols = 96};
+        struct weights w = {.cols = dtype_block_elements((enum dtype)dtype) > BLOCK ? 512 : 96};
+        int cols = w.cols;
         weights_add_part(&w, (enum dtype)dtype, 21, &seed);
-        float *x = random_floats(4 * 96, 1.0f, &seed);
-        for (int k = 0; k < 96; k++) {
+        float *x = random_floats((size_t)(4 * cols), 1.0f, &seed);
+        for (int k = 0; k < cols; k++) {
             x[k] = 0.0f;
-            x[96 + k] = 1e-39f;
+            x[cols + k] = 1e-39f;
         }
-        x[2 * 96 + 40] = NAN;
+        x[2 * cols + 40] = NAN;
         for (int i = 0; i < f->num_backends; i++) {
             struct backend *b = f->backends[i];
             struct matrix *matrix = create(b, &w);
@@ -366,11 +387,10 @@ static void test_special_activations(void **state) {
 static void test_embed(void **state) {
     const struct kernel_fixture *f = *state;
     uint32_t seed = 8;
-    for (int repeat = 0; repeat < 24; repeat++) {
-        struct weights w = {.cols = 32 * random_in(&seed, 1, 20)};
-        weights_add_part(&w, (enum dtype)(repeat % NUM_TYPES), random_in(&seed, 1, 60), &seed);
-        weights_add_part(&w, (enum dtype)random_in(&seed, 0, NUM_TYPES - 1),
-                         random_in(&seed, 1, 60), &seed);
+    for (int repeat = 0; repeat < 3 * DTYPE_COUNT; repeat++) {
+        struct weights w = {.cols = random_cols((enum dtype)(repeat % DTYPE_COUNT), 20, &seed)};
+        weights_add_part(&w, (enum dtype)(repeat % DTYPE_COUNT), random_in(&seed, 1, 60), &seed);
+        weights_add_part(&w, random_dtype(w.cols, &seed), random_in(&seed, 1, 60), &seed);
         int32_t tokens[50];
         int num_tokens = random_in(&seed, 1, 50);
         for (int t = 0; t < num_tokens; t++)
@@ -398,11 +418,8 @@ static void test_bad_matrices_are_refused(void **state) {
     static const struct {
         enum dtype dtype;
         int32_t rows, cols;
-    } bad[] = {{DTYPE_Q4_0, 16, 48},
-               {DTYPE_Q8_0, 16, 0},
-               {DTYPE_F32, 0, 32},
-               {DTYPE_F32, -5, 32},
-               {DTYPE_COUNT, 16, 32}};
+    } bad[] = {{DTYPE_Q4_0, 16, 48}, {DTYPE_Q4_K, 16, 128}, {DTYPE_Q8_0, 16, 0},
+               {DTYPE_F32, 0, 32},   {DTYPE_F32, -5, 32},   {DTYPE_COUNT, 16, 32}};
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         struct matrix_part part = {.dtype = bad[i].dtype, .rows = bad[i].rows, .data = ""};
         for (int j = 0; j < f->num_backends; j++) {
@@ -425,6 +442,7 @@ int main(void) {
         cmocka_unit_test(test_model_shapes),
         cmocka_unit_test(test_many_rows),
         cmocka_unit_test(test_extreme_codes),
+        cmocka_unit_test(test_extreme_factors),
         cmocka_unit_test(test_special_activations),
         cmocka_unit_test(test_embed),
         cmocka_unit_test(test_bad_matrices_are_refused),

@@ -92,52 +92,6 @@ float *kernel_fixture_random_floats(uint64_t *seed, size_t n) {
     return data;
 }
 
-/* Where a block has its f16 factors, -1: no second one; and what they are to be about. */
-static const struct {
-    int d, m;
-    float size;
-} block_factors[DTYPE_COUNT] = {
-    [DTYPE_Q4_0] = {0, -1, 0.1f},      [DTYPE_Q4_1] = {0, 2, 0.05f},
-    [DTYPE_Q8_0] = {0, -1, 0.008f},    [DTYPE_Q5_0] = {0, -1, 0.06f},
-    [DTYPE_Q5_1] = {0, 2, 0.03f},      [DTYPE_IQ4_NL] = {0, -1, 0.008f},
-    [DTYPE_Q2_K] = {80, 82, 0.02f},    [DTYPE_Q3_K] = {108, -1, 0.008f},
-    [DTYPE_Q4_K] = {0, 2, 1e-3f},      [DTYPE_Q5_K] = {0, 2, 5e-4f},
-    [DTYPE_Q6_K] = {208, -1, 2.5e-4f},
-};
-
-static void put_factor(uint64_t *seed, uint8_t *dst, float size) {
-    uint16_t bits = f16_from_f32(size * (1.25f + kernel_fixture_uniform(seed)));
-    memcpy(dst, &bits, sizeof(bits));
-}
-
-static void random_block(uint64_t *seed, enum dtype dtype, uint8_t *dst) {
-    for (size_t i = 0; i < dtype_block_bytes(dtype); i++)
-        dst[i] = (uint8_t)kernel_fixture_random(seed);
-    put_factor(seed, dst + block_factors[dtype].d, block_factors[dtype].size);
-    if (block_factors[dtype].m >= 0)
-        put_factor(seed, dst + block_factors[dtype].m, -block_factors[dtype].size);
-}
-
-void kernel_fixture_random_weights(uint64_t *seed, enum dtype dtype, void *out, size_t n) {
-    uint8_t *dst = out;
-    for (size_t i = 0; i < n; i += (size_t)dtype_block_elements(dtype)) {
-        float value = kernel_fixture_uniform(seed);
-        if (dtype_is_quantised(dtype))
-            random_block(seed, dtype, dst);
-        else
-            dtype_from_f32(dtype, &value, dst, 1);
-        dst += dtype_block_bytes(dtype);
-    }
-}
-
-enum dtype kernel_fixture_random_dtype(uint64_t *seed, int32_t cols) {
-    for (;;) {
-        enum dtype dtype = (enum dtype)kernel_fixture_random_in(seed, 0, DTYPE_COUNT - 1);
-        if (cols % dtype_block_elements(dtype) == 0)
-            return dtype;
-    }
-}
-
 void kernel_fixture_assert_near(const float *actual, const float *expected, size_t n,
                                 double tolerance) {
     for (size_t i = 0; i < n; i++)

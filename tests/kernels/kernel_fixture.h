@@ -33,12 +33,6 @@ void kernel_fixture_guarded_free(float *data);
 
 float *kernel_fixture_random_floats(uint64_t *seed, size_t n); /* free() */
 
-/* A row of n elements as a file may hold it: numbers in [-1, 1) for a plain type, else blocks of
- * random bytes whose factors give values of about that size. */
-void kernel_fixture_random_weights(uint64_t *seed, enum dtype dtype, void *out, size_t n);
-/* An element type that takes rows of `cols`. */
-enum dtype kernel_fixture_random_dtype(uint64_t *seed, int32_t cols);
-
 /* Fails unless every |actual - expected| <= tolerance * (1 + |expected|). */
 void kernel_fixture_assert_near(const float *actual, const float *expected, size_t n,
                                 double tolerance);

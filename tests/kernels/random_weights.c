@@ -1,0 +1,74 @@
+#include "tests/kernels/random_weights.h"
+
+#include <string.h>
+
+/* Where a block has its f16 factors, -1: no second one; and what they are to be about. */
+static const struct {
+    int d, m;
+    float size;
+} block_factors[DTYPE_COUNT] = {
+    [DTYPE_Q4_0] = {0, -1, 0.1f},      [DTYPE_Q4_1] = {0, 2, 0.05f},
+    [DTYPE_Q8_0] = {0, -1, 0.008f},    [DTYPE_Q5_0] = {0, -1, 0.06f},
+    [DTYPE_Q5_1] = {0, 2, 0.03f},      [DTYPE_IQ4_NL] = {0, -1, 0.008f},
+    [DTYPE_Q2_K] = {80, 82, 0.02f},    [DTYPE_Q3_K] = {108, -1, 0.008f},
+    [DTYPE_Q4_K] = {0, 2, 1e-3f},      [DTYPE_Q5_K] = {0, 2, 5e-4f},
+    [DTYPE_Q6_K] = {208, -1, 2.5e-4f},
+};
+
+/* splitmix64 (Steele, Lea, Flood, OOPSLA 2014). */
+static uint32_t next(uint64_t *seed) {
+    uint64_t z = *seed += 0x9e3779b97f4a7c15u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return (uint32_t)((z ^ (z >> 31)) >> 32);
+}
+
+/* In [-1, 1). */
+static float uniform(uint64_t *seed) {
+    return (float)(next(seed) >> 8) * 0x1p-23f - 1;
+}
+
+static void put_factor(uint64_t *seed, uint8_t *dst, float size) {
+    uint16_t bits = f16_from_f32(size * (1.25f + uniform(seed)));
+    memcpy(dst, &bits, sizeof(bits));
+}
+
+static void random_block(uint64_t *seed, enum dtype dtype, uint8_t *dst) {
+    for (size_t i = 0; i < dtype_block_bytes(dtype); i++)
+        dst[i] = (uint8_t)next(seed);
+    put_factor(seed, dst + block_factors[dtype].d, block_factors[dtype].size);
+    if (block_factors[dtype].m >= 0)
+        put_factor(seed, dst + block_factors[dtype].m, block_factors[dtype].size);
+}
+
+void random_weights_row(uint64_t *seed, enum dtype dtype, void *out, size_t n) {
+    uint8_t *dst = out;
+    for (size_t i = 0; i < n; i += (size_t)dtype_block_elements(dtype)) {
+        float value = uniform(seed);
+        if (dtype_is_quantised(dtype))
+            random_block(seed, dtype, dst);
+        else
+            dtype_from_f32(dtype, &value, dst, 1);
+        dst += dtype_block_bytes(dtype);
+    }
+}
+
+void random_weights_fill_block(enum dtype dtype, void *block, uint8_t pattern, uint16_t d) {
+    uint8_t *bytes = block;
+    int m_at = block_factors[dtype].m;
+    uint16_t m = 0;
+    if (m_at >= 0)
+        memcpy(&m, bytes + m_at, sizeof(m));
+    memset(bytes, pattern, dtype_block_bytes(dtype));
+    if (m_at >= 0)
+        memcpy(bytes + m_at, &m, sizeof(m));
+    memcpy(bytes + block_factors[dtype].d, &d, sizeof(d));
+}
+
+enum dtype random_weights_dtype(uint64_t *seed, int32_t cols) {
+    for (;;) {
+        enum dtype dtype = (enum dtype)(next(seed) % DTYPE_COUNT);
+        if (cols % dtype_block_elements(dtype) == 0)
+            return dtype;
+    }
+}
