@@ -6,7 +6,9 @@
 struct context {
     struct device_bench *bench;
     int32_t num_rows, width;
-    struct buffer weight; /* float [width] */
+    int32_t num_groups; /* of a row, normalised each by itself */
+    enum activation activation;
+    struct buffer weight; /* float [the widest group] */
     struct device_bench_ring in, out;
 };
 
@@ -17,9 +19,9 @@ static void call_norm(void *context, int64_t i) {
                                         .weight = c->weight.data,
                                         .out = device_bench_ring_at(&c->out, i),
                                         .num_rows = c->num_rows,
-                                        .width = c->width,
                                         .row_stride = c->width,
-                                        .num_groups = 1,
+                                        .num_groups = c->num_groups,
+                                        .width = c->width / c->num_groups,
                                         .epsilon = 1e-5F});
 }
 
@@ -29,12 +31,13 @@ static void call_act_mul(void *context, int64_t i) {
     b->ops->act_mul(b, &(struct act_mul_args){.gate_up = device_bench_ring_at(&c->in, i),
                                               .out = device_bench_ring_at(&c->out, i),
                                               .num_rows = c->num_rows,
-                                              .width = c->width});
+                                              .width = c->width,
+                                              .activation = c->activation});
 }
 
 /* `in_width` elements of a row are read for `width` written. */
-static void measure(struct device_bench *bench, const char *op, struct context *c, int32_t in_width,
-                    void (*call)(void *context, int64_t i)) {
+static void measure(struct device_bench *bench, const char *op, const char *variant,
+                    struct context *c, int32_t in_width, void (*call)(void *context, int64_t i)) {
     enum dtype dtype = bench->backend->activation_dtype;
     size_t rows = (size_t)c->num_rows;
     device_bench_ring_init(bench, dtype, 1.0F, rows * (size_t)in_width, &c->in);
@@ -42,25 +45,40 @@ static void measure(struct device_bench *bench, const char *op, struct context *
     const struct device_bench_job job = {.context = c, .call = call};
     struct device_bench_time time = device_bench_run(bench, &job);
     char shape[64];
-    snprintf(shape, sizeof(shape), "%d x %d", c->num_rows, c->width);
+    snprintf(shape, sizeof(shape), "%s%d x %d", variant, c->num_rows, c->width);
     size_t moved = dtype_row_bytes(dtype, rows * (size_t)(in_width + c->width));
     device_bench_print(op, shape, time, (struct device_bench_work){.bytes = (double)moved});
     device_bench_ring_finish(bench, &c->in);
     device_bench_ring_finish(bench, &c->out);
 }
 
+static void measure_norms(struct device_bench *bench, const struct bench_shape *shape,
+                          struct context *c) {
+    c->width = shape->hidden, c->num_groups = 1;
+    measure(bench, "norm", "", c, c->width, call_norm);
+    c->width = shape->heads * shape->head_dim, c->num_groups = shape->heads;
+    measure(bench, "norm", "heads ", c, c->width, call_norm);
+}
+
+static void measure_activations(struct device_bench *bench, const struct bench_shape *shape,
+                                struct context *c) {
+    c->width = shape->ffn, c->activation = ACTIVATION_SILU;
+    measure(bench, "act_mul", "", c, 2 * c->width, call_act_mul);
+    c->activation = ACTIVATION_GELU_TANH;
+    measure(bench, "act_mul", "gelu ", c, 2 * c->width, call_act_mul);
+}
+
 void bench_device_rows(struct device_bench *bench, const struct bench_shape *shape) {
     static const int32_t row_counts[] = {1, 64, 2048, 8192};
     struct context c = {.bench = bench};
-    c.weight = device_bench_buffer(bench, DTYPE_F32, 1.0F, (size_t)shape->hidden);
+    int32_t widest = shape->hidden > shape->head_dim ? shape->hidden : shape->head_dim;
+    c.weight = device_bench_buffer(bench, DTYPE_F32, 1.0F, (size_t)widest);
     for (size_t i = 0; i < sizeof(row_counts) / sizeof(row_counts[0]); i++) {
         if (row_counts[i] > shape->max_tokens)
             break;
         c.num_rows = row_counts[i];
-        c.width = shape->hidden;
-        measure(bench, "norm", &c, shape->hidden, call_norm);
-        c.width = shape->ffn;
-        measure(bench, "act_mul", &c, 2 * shape->ffn, call_act_mul);
+        measure_norms(bench, shape, &c);
+        measure_activations(bench, shape, &c);
     }
     bench->backend->ops->buffer_free(bench->backend, &c.weight);
 }

@@ -1,5 +1,5 @@
-/* Speed of decode attention (10^9 bytes of cached K and V read per second) and of sampling
- * (microseconds per row), with the machine's read bandwidth beside it.
+/* Speed of decode attention (10^9 bytes of cached K and V read per second), of the row-wise ops and
+ * of sampling (microseconds per row), with the machine's read bandwidth beside it.
  *
  *   bench_ops [ISA [THREADS]]     default: auto 1
  *
@@ -21,6 +21,10 @@
 #define CONTEXT 1024
 #define LAYERS 16
 #define VOCAB 49152
+#define ROWS 32 /* of the row-wise ops; what they touch stays in the second cache */
+#define HIDDEN 576
+#define FFN 1536
+#define ROW_CALLS 50 /* per repeat */
 
 _Noreturn static void fail(const char *message) {
     fprintf(stderr, "bench_ops: %s\n", message);
@@ -107,6 +111,68 @@ static void bench_attention(struct backend *b, int num_threads, int32_t num_seqs
     b->ops->buffer_free(b, &cache.buffer);
 }
 
+struct row_op {
+    const char *name;
+    int32_t width;
+    void (*call)(struct backend *b, const struct row_op *op, float *x, float *out);
+    int32_t num_groups; /* of a norm */
+    bool center, accumulate;
+    enum activation activation;
+};
+
+static void call_norm(struct backend *b, const struct row_op *op, float *x, float *out) {
+    b->ops->norm(b, &(struct norm_args){.x = x,
+                                        .weight = x,
+                                        .out = out,
+                                        .num_rows = ROWS,
+                                        .row_stride = op->width,
+                                        .num_groups = op->num_groups,
+                                        .width = op->width / op->num_groups,
+                                        .epsilon = 1e-5f,
+                                        .center = op->center,
+                                        .accumulate = op->accumulate});
+}
+
+static void call_act_mul(struct backend *b, const struct row_op *op, float *x, float *out) {
+    b->ops->act_mul(b, &(struct act_mul_args){.gate_up = x,
+                                              .out = out,
+                                              .num_rows = ROWS,
+                                              .width = op->width,
+                                              .activation = op->activation});
+}
+
+static void call_soft_cap(struct backend *b, const struct row_op *op, float *x, float *out) {
+    b->ops->soft_cap(
+        b, &(struct soft_cap_args){.x = x, .num_rows = ROWS, .width = op->width, .cap = 30});
+}
+
+static void bench_rows(struct backend *b, int num_threads) {
+    static const struct row_op ops[] = {
+        {"norm", HIDDEN, call_norm, 1},
+        {"norm, added", HIDDEN, call_norm, 1, .accumulate = true},
+        {"norm, centered", HIDDEN, call_norm, 1, .center = true},
+        {"norm of heads", Q_HEADS * HEAD_DIM, call_norm, Q_HEADS},
+        {"silu", FFN, call_act_mul, .activation = ACTIVATION_SILU},
+        {"gelu", FFN, call_act_mul, .activation = ACTIVATION_GELU_TANH},
+        {"soft cap", FFN, call_soft_cap},
+    };
+    float *x = allocate(2 * ROWS * FFN * sizeof(float)), *out = allocate(ROWS * FFN * sizeof(*out));
+    for (size_t i = 0; i < sizeof(ops) / sizeof(ops[0]); i++) {
+        double best = 1e9;
+        fill_logits(x, 2 * ROWS * FFN);
+        for (int repeat = 0; repeat < REPEATS; repeat++) {
+            double begin = now(num_threads);
+            for (int call = 0; call < ROW_CALLS; call++)
+                ops[i].call(b, &ops[i], x, out);
+            best = fmin(best, now(num_threads) - begin);
+        }
+        printf("%-16s %d rows of %4d: %7.3f us per row\n", ops[i].name, ROWS, ops[i].width,
+               best / ROW_CALLS / ROWS * 1e6);
+    }
+    free(out);
+    free(x);
+}
+
 static void bench_sampling(struct backend *b, int num_threads, const char *name,
                            struct sample_row row, int32_t num_rows) {
     size_t n = (size_t)num_rows;
@@ -150,6 +216,7 @@ int main(int argc, char **argv) {
            limits.read_64m_gbs, limits.read_512m_gbs);
     bench_attention(b, config.num_threads, 32);
     bench_attention(b, config.num_threads, 1);
+    bench_rows(b, config.num_threads);
     struct sample_row greedy = {.target = SAMPLE_NO_TARGET,
                                 .num_logprobs = -1,
                                 .seed = 7,
