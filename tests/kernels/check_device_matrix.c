@@ -1,6 +1,7 @@
 /* Matrices of a device whose rows are brought in pieces: the bits of one created at once. And the
  * scales of `embed` and `linear`, against the oracle. */
 #include "tests/kernels/device_fixture.h"
+#include "tests/kernels/random_weights.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -39,7 +40,7 @@ static void weights_add_part(struct weights *w, enum dtype dtype, int32_t rows, 
     w->values[p] = allocate(n * sizeof(float));
     w->data[p] = allocate(dtype_row_bytes(dtype, n));
     w->biases[p] = biased ? kernel_fixture_random_floats(seed, (size_t)rows) : NULL;
-    kernel_fixture_random_weights(seed, dtype, w->data[p], n);
+    random_weights_row(seed, dtype, w->data[p], n);
     dtype_to_f32(dtype, w->data[p], w->values[p], n);
     device_fixture_round(&fixture, w->values[p], n);
     w->device_parts[p] = (struct matrix_part){dtype, rows, w->data[p], w->biases[p]};

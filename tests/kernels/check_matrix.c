@@ -2,6 +2,7 @@
  * of the CPU backend and on the oracle, bit for bit what the matrix created at once and the
  * unscaled op give. */
 #include "tests/kernels/kernel_fixture.h"
+#include "tests/kernels/random_weights.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -15,10 +16,6 @@
 #define MAX_PART_ROWS 70
 #define MAX_PIECE_ROWS 21
 #define NUM_X 7 /* rows of x */
-
-static const enum dtype dtypes[] = {DTYPE_F32,  DTYPE_F16,  DTYPE_BF16,
-                                    DTYPE_Q4_0, DTYPE_Q4_1, DTYPE_Q8_0};
-#define NUM_DTYPES (sizeof(dtypes) / sizeof(dtypes[0]))
 
 static void *allocate(size_t bytes) {
     void *p = malloc(bytes);
@@ -35,15 +32,18 @@ struct weights {
     float *bias; /* [rows] */
 };
 
-static void weights_init(struct weights *w, int32_t cols, uint64_t *seed) {
+/* Half of them with rows that every type can have. */
+static void weights_init(struct weights *w, uint64_t *seed) {
+    bool any = kernel_fixture_random_in(seed, 0, 1);
+    int32_t cols = any ? 256 : 32 * kernel_fixture_random_in(seed, 1, 4);
     *w = (struct weights){.cols = cols, .num_parts = kernel_fixture_random_in(seed, 1, MAX_PARTS)};
     w->bias = kernel_fixture_random_floats(seed, MAX_PARTS * MAX_PART_ROWS);
     for (int p = 0; p < w->num_parts; p++) {
-        enum dtype dtype = dtypes[kernel_fixture_random_in(seed, 0, NUM_DTYPES - 1)];
+        enum dtype dtype = random_weights_dtype(seed, cols);
         int32_t rows = kernel_fixture_random_in(seed, 1, MAX_PART_ROWS);
         size_t n = (size_t)rows * (size_t)cols;
         w->data[p] = allocate(dtype_row_bytes(dtype, n));
-        kernel_fixture_random_weights(seed, dtype, w->data[p], n);
+        random_weights_row(seed, dtype, w->data[p], n);
         w->parts[p] = (struct matrix_part){dtype, rows, w->data[p], NULL};
         w->rows += rows;
     }
@@ -165,7 +165,7 @@ static void test_fill_in_pieces(void **state) {
     uint64_t seed = 1;
     for (int repeat = 0; repeat < 30; repeat++) {
         struct weights w;
-        weights_init(&w, 32 * kernel_fixture_random_in(&seed, 1, 4), &seed);
+        weights_init(&w, &seed);
         if (repeat % 3 == 0)
             w.parts[0].bias = w.bias;
         float *x = kernel_fixture_random_floats(&seed, NUM_X * (size_t)w.cols);
@@ -216,7 +216,7 @@ static void test_linear_scale(void **state) {
     uint64_t seed = 2;
     for (int repeat = 0; repeat < 30; repeat++) {
         struct weights w;
-        weights_init(&w, 32 * kernel_fixture_random_in(&seed, 1, 4), &seed);
+        weights_init(&w, &seed);
         float *x = kernel_fixture_random_floats(&seed, NUM_X * (size_t)w.cols);
         float *initial = kernel_fixture_random_floats(&seed, NUM_X * (size_t)w.rows);
         check_linear_scale(*state, &w, x, scales[repeat % 5], repeat % 2 ? initial : NULL);
@@ -241,7 +241,7 @@ static void test_embed_scale(void **state) {
     uint64_t seed = 3;
     for (int repeat = 0; repeat < 6; repeat++) {
         struct weights w;
-        weights_init(&w, 32 * kernel_fixture_random_in(&seed, 1, 4), &seed);
+        weights_init(&w, &seed);
         for (int i = 0; i < f->num_backends; i++)
             check_embed_scale(f->backends[i], &w, 33.9411f);
         check_embed_scale(f->oracle, &w, 33.9411f);
