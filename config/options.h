@@ -21,8 +21,10 @@ struct option_list {
 
 struct options {
     char *config;                          /* path of the YAML file, or NULL */
-    char *model;                           /* path of a GGUF file; required */
-    struct option_list served_model_names; /* empty: the file's stem */
+    char *model;                           /* GGUF file or Hugging Face folder; required */
+    struct option_list served_model_names; /* empty: the file's or folder's name */
+    char *generation_config; /* auto: sampling defaults the model's makers recommend; none */
+    char *quantization;      /* none; int8: float weights become Q8_0 while they are loaded */
 
     char *host; /* address to bind, default 127.0.0.1 */
     int64_t port;

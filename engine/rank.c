@@ -131,14 +131,39 @@ static int open_backend(struct rank *rank, struct step_limits *out_limits, struc
     return 0;
 }
 
+static struct weights_options weights_options_of(const struct rank *rank) {
+    return (struct weights_options){.max_model_len = rank->config.max_model_len,
+                                    .quantization = rank->config.quantization};
+}
+
+static int check_quantization(const struct rank *rank, struct error *err) {
+    const struct backend *b = rank->backend;
+    if (rank->config.quantization == DTYPE_COUNT || !b->has_dedicated_memory)
+        return 0;
+    return error_set(err, ERROR_CONFIG,
+                     "quantization: int8 is for the CPU; on %s every weight is held in %s: must be "
+                     "none",
+                     b->name, dtype_name(b->activation_dtype));
+}
+
+/* Notes what the weights will take, and that there is room for them. */
+static int plan_weights(struct rank *rank, struct error *err) {
+    const struct backend *b = rank->backend;
+    const struct weights_options options = weights_options_of(rank);
+    if (check_quantization(rank, err) != 0)
+        return -1;
+    rank->info.weight_bytes = weights_needed(
+        rank->model, &options, b->has_dedicated_memory ? b->activation_dtype : DTYPE_COUNT);
+    return check_room(rank, "weights", rank->info.weight_bytes,
+                      "serve a smaller model, stop what else uses the card, or lower "
+                      "--max-num-batched-tokens or --max-num-seqs",
+                      err);
+}
+
 static int load_weights(struct rank *rank, struct error *err) {
     struct backend *b = rank->backend;
-    const struct weights_options options = {.max_model_len = rank->config.max_model_len,
-                                            .quantization = DTYPE_COUNT};
-    if (check_room(rank, "weights", weights_needed(rank->model, &options, b->activation_dtype),
-                   "serve a smaller model, stop what else uses the card, or lower "
-                   "--max-num-batched-tokens or --max-num-seqs",
-                   err) != 0)
+    const struct weights_options options = weights_options_of(rank);
+    if (plan_weights(rank, err) != 0)
         return -1;
     size_t before = free_bytes(rank);
     if (weights_load(b, rank->model, &options, &rank->weights, err) != 0)
@@ -150,14 +175,31 @@ static int load_weights(struct rank *rank, struct error *err) {
     return 0;
 }
 
+static struct llama_limits llama_limits_of(const struct step_limits *steps) {
+    return (struct llama_limits){.max_step_tokens = steps->max_num_batched_tokens,
+                                 .max_logit_rows = steps->max_logit_rows};
+}
+
+/* As plan_weights; *out_bytes: what is still to be taken. */
+static int plan_workspace(struct rank *rank, const struct step_limits *steps, size_t *out_bytes,
+                          struct error *err) {
+    const struct llama_limits limits = llama_limits_of(steps);
+    size_t bytes =
+        llama_workspace_needed(&rank->model->config, rank->backend->activation_dtype, &limits);
+    if (check_room(rank, "workspace", bytes, "lower --max-num-batched-tokens or --max-num-seqs",
+                   err) != 0)
+        return -1;
+    rank->info.workspace_bytes = bytes + rank->backend->workspace_bytes;
+    *out_bytes = bytes;
+    return 0;
+}
+
 static int create_llama(struct rank *rank, const struct step_limits *steps, struct error *err) {
-    const struct model_config *model = &rank->model->config;
-    const struct llama_limits limits = {.max_step_tokens = steps->max_num_batched_tokens,
-                                        .max_logit_rows = steps->max_logit_rows};
-    if (check_room(rank, "workspace",
-                   llama_workspace_needed(model, rank->backend->activation_dtype, &limits),
-                   "lower --max-num-batched-tokens or --max-num-seqs", err) != 0 ||
-        llama_create(rank->backend, model, rank->weights, &limits, &rank->llama, err) != 0)
+    const struct llama_limits limits = llama_limits_of(steps);
+    size_t bytes;
+    if (plan_workspace(rank, steps, &bytes, err) != 0 ||
+        llama_create(rank->backend, &rank->model->config, rank->weights, &limits, &rank->llama,
+                     err) != 0)
         return -1;
     rank->info.workspace_bytes =
         llama_workspace_bytes(rank->llama) + rank->backend->workspace_bytes;
@@ -187,7 +229,9 @@ static int run_dry(struct rank *rank, struct error *err) {
     return 0;
 }
 
-static int create_cache(struct rank *rank, struct error *err) {
+/* planned_bytes: what is known to be needed and not yet taken. */
+static int choose_blocks(struct rank *rank, size_t planned_bytes, int32_t *out_num_blocks,
+                         struct error *err) {
     const struct worker_config *config = &rank->config;
     struct backend *b = rank->backend;
     struct kv_budget budget = {
@@ -198,19 +242,28 @@ static int create_cache(struct rank *rank, struct error *err) {
         .memory_bytes = config->kv_memory_bytes,
         .utilization = config->gpu_memory_utilization,
     };
-    size_t total;
-    int32_t num_blocks;
-    b->ops->memory_info(b, &budget.free_bytes, &total);
+    size_t free, total;
+    b->ops->memory_info(b, &free, &total);
+    budget.free_bytes = free > planned_bytes ? free - planned_bytes : 0;
     budget.total_bytes = b->has_dedicated_memory ? total : 0;
     size_t used = total - budget.free_bytes;
     size_t known = rank->info.weight_bytes + rank->info.workspace_bytes;
     rank->info.overhead_bytes = used > known ? used - known : 0;
-    if (kv_budget_blocks(&budget, &num_blocks, err) != 0)
+    return kv_budget_blocks(&budget, out_num_blocks, err);
+}
+
+static int create_cache(struct rank *rank, struct error *err) {
+    struct backend *b = rank->backend;
+    int32_t num_blocks;
+    if (choose_blocks(rank, 0, &num_blocks, err) != 0)
         return -1;
     struct error why = {0};
     if (alloc_blocks(rank, num_blocks, &why) != 0 || b->ops->synchronize(b, &why) != 0)
         return explain(&why, "KV cache",
                        "lower --gpu-memory-utilization or --kv-cache-memory-bytes", err);
+    rank->info.num_blocks = num_blocks;
+    rank->info.kv_bytes = rank->cache.buffer.bytes;
+    rank->info.free_bytes = free_bytes(rank);
     return 0;
 }
 
@@ -225,17 +278,10 @@ static void describe(struct rank *rank) {
     info->kv_dtype = rank->config.kv_dtype;
     info->max_num_seqs = rank->config.max_num_seqs;
     info->max_num_batched_tokens = rank->config.max_num_batched_tokens;
-    info->num_blocks = rank->cache.num_blocks;
-    info->kv_bytes = rank->cache.buffer.bytes;
-    info->free_bytes = free_bytes(rank);
 }
 
-static int load(struct rank *rank, struct error *err) {
+static void set_layout(struct rank *rank) {
     const struct model_config *model = &rank->model->config;
-    struct step_limits limits;
-    if (open_backend(rank, &limits, err) != 0 || load_weights(rank, err) != 0 ||
-        create_llama(rank, &limits, err) != 0)
-        return -1;
     rank->cache.layout = (struct kv_layout){
         .num_layers = model->num_layers,
         .num_kv_heads = model->num_kv_heads,
@@ -243,6 +289,14 @@ static int load(struct rank *rank, struct error *err) {
         .block_size = rank->config.block_size,
         .dtype = rank->config.kv_dtype,
     };
+}
+
+static int load(struct rank *rank, struct error *err) {
+    struct step_limits limits;
+    if (open_backend(rank, &limits, err) != 0 || load_weights(rank, err) != 0 ||
+        create_llama(rank, &limits, err) != 0)
+        return -1;
+    set_layout(rank);
     if (rank->backend->has_dedicated_memory && run_dry(rank, err) != 0)
         return -1;
     return create_cache(rank, err);
@@ -257,6 +311,35 @@ int rank_load(const struct model *model, const struct worker_config *config, str
     }
     describe(out);
     return 0;
+}
+
+static int plan(struct rank *rank, struct error *err) {
+    struct worker_info *info = &rank->info;
+    struct step_limits limits;
+    size_t workspace_bytes;
+    if (open_backend(rank, &limits, err) != 0 || plan_weights(rank, err) != 0 ||
+        plan_workspace(rank, &limits, &workspace_bytes, err) != 0)
+        return -1;
+    set_layout(rank);
+    size_t planned = info->weight_bytes + workspace_bytes;
+    if (choose_blocks(rank, planned, &info->num_blocks, err) != 0)
+        return -1;
+    info->kv_bytes = (size_t)info->num_blocks * kv_block_bytes(&rank->cache.layout);
+    size_t free = free_bytes(rank), taken = planned + info->kv_bytes;
+    info->free_bytes = free > taken ? free - taken : 0;
+    return 0;
+}
+
+int rank_plan(const struct model *model, const struct worker_config *config,
+              struct worker_info *out, struct error *err) {
+    struct rank rank = {.model = model, .config = *config};
+    int status = plan(&rank, err);
+    if (status == 0) {
+        describe(&rank);
+        *out = rank.info;
+    }
+    rank_unload(&rank);
+    return status;
 }
 
 void rank_unload(struct rank *rank) {

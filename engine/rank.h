@@ -21,4 +21,8 @@ int rank_load(const struct model *model, const struct worker_config *config, str
               struct error *err);
 void rank_unload(struct rank *rank);
 
+/* See worker_executor_plan. */
+int rank_plan(const struct model *model, const struct worker_config *config,
+              struct worker_info *out, struct error *err);
+
 #endif

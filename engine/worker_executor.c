@@ -2,6 +2,7 @@
  * waited for. */
 #include "engine/worker_executor.h"
 
+#include "engine/rank.h"
 #include "engine/worker.h"
 
 #include <stdlib.h>
@@ -36,4 +37,9 @@ int worker_executor_create(const struct model *model, const struct worker_config
     }
     *out = &executor->base;
     return 0;
+}
+
+int worker_executor_plan(const struct model *model, const struct worker_config *config,
+                         struct worker_info *out_info, struct error *err) {
+    return rank_plan(model, config, out_info, err);
 }

@@ -9,8 +9,10 @@
 #include <stdbool.h>
 
 struct worker_config {
-    const char *device;   /* as backend_open names it; "auto": cuda if it can be used, else cpu */
-    enum dtype dtype;     /* of a card's activations; DTYPE_COUNT: the model's */
+    const char *device; /* as backend_open names it; "auto": cuda if it can be used, else cpu */
+    enum dtype dtype;   /* of a card's activations; DTYPE_COUNT: the model's */
+    enum dtype
+        quantization;     /* Q8_0: float weights become that on a CPU; DTYPE_COUNT: as they are */
     bool batch_invariant; /* of a card */
     double gpu_memory_utilization; /* of a card */
     int32_t num_threads;           /* of a CPU; 0: one per available core */
@@ -47,5 +49,11 @@ struct worker_info {
  * ERROR_MEMORY: which part does not fit, how much is missing and what helps. */
 int worker_executor_create(const struct model *model, const struct worker_config *config,
                            struct executor **out, struct worker_info *out_info, struct error *err);
+
+/* What worker_executor_create would report, from the file's headers alone: the device is opened,
+ * but nothing is loaded. A card's overhead is what is in use now; its libraries take more. Errors
+ * as there. */
+int worker_executor_plan(const struct model *model, const struct worker_config *config,
+                         struct worker_info *out_info, struct error *err);
 
 #endif

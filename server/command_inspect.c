@@ -1,29 +1,89 @@
+/* `quire inspect`: what a model is, and with --plan what serving it would take. */
 #include "server/command_line.h"
 
+#include "config/options.h"
+#include "engine/worker_executor.h"
+#include "server/memory_table.h"
+#include "server/worker_options.h"
+
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sysexits.h>
+#include <unistd.h>
+
+static const char usage[] =
+    "usage: quire inspect PATH [--plan [--name value ...]]\n"
+    "  PATH    GGUF file or Hugging Face folder\n"
+    "  --plan  the memory that `quire serve` would take with these options of its\n";
+
+static void print_line(void *context, const char *line) {
+    puts(line);
+}
+
+static int plan(const struct model *model, const struct options *options, struct error *err) {
+    struct worker_config config;
+    struct worker_info info = {0};
+    if (worker_options_read(options, model, &config, err) != 0 ||
+        worker_executor_plan(model, &config, &info, err) != 0)
+        return -1;
+    putchar('\n');
+    memory_table_write(&info, &config, print_line, NULL);
+    return 0;
+}
+
+/* The options of `quire serve` behind --plan, for this model. */
+static int load_options(char *path, int argc, char *const *argv, struct options *out,
+                        struct error *err) {
+    static char model_flag[] = "--model";
+    char **words = calloc((size_t)argc + 2, sizeof(*words));
+    if (words == NULL)
+        return error_set(err, ERROR_MEMORY, "no memory for %d options", argc);
+    memcpy(words, argv, (size_t)argc * sizeof(*words));
+    words[argc] = model_flag;
+    words[argc + 1] = path;
+    int status = options_load(argc + 2, words, environ, out, err);
+    free(words);
+    return status;
+}
+
+static int plan_with_options(const struct model *model, char *path, int argc, char *const *argv,
+                             struct error *err) {
+    struct options options;
+    if (load_options(path, argc, argv, &options, err) != 0)
+        return -1;
+    int status = plan(model, &options, err);
+    options_finish(&options);
+    return status;
+}
+
+static int inspect(char *path, bool with_plan, int argc, char *const *argv, struct error *err) {
+    struct model *model;
+    struct tokenizer *tokenizer;
+    if (command_open_model(path, &model, &tokenizer, err) != 0)
+        return -1;
+    model_print(model, stdout);
+    printf("%-24s%s\n", "tokenizer", tokenizer_description(tokenizer));
+    int status = with_plan ? plan_with_options(model, path, argc, argv, err) : 0;
+    tokenizer_close(tokenizer);
+    model_close(model);
+    return status;
+}
 
 int command_inspect(int argc, char *const *argv) {
-    static const char usage[] = "usage: quire inspect PATH\n";
+    struct error err = {0};
     if (argc == 1 && strcmp(argv[0], "--help") == 0) {
         fputs(usage, stdout);
         return EX_OK;
     }
-    if (argc != 1) {
+    bool with_plan = argc > 1 && strcmp(argv[1], "--plan") == 0;
+    if (argc < 1 || (argc > 1 && !with_plan)) {
         fputs(usage, stderr);
         return EX_USAGE;
     }
-    struct model *model;
-    struct tokenizer *tokenizer;
-    struct error err;
-    if (command_open_model(argv[0], &model, &tokenizer, &err) != 0) {
-        fprintf(stderr, "quire: %s\n", err.message);
-        return command_exit_status(&err);
-    }
-    model_print(model, stdout);
-    printf("%-24s%s\n", "tokenizer", tokenizer_description(tokenizer));
-    tokenizer_close(tokenizer);
-    model_close(model);
-    return EX_OK;
+    if (inspect(argv[0], with_plan, argc - 1 - with_plan, argv + 1 + with_plan, &err) == 0)
+        return EX_OK;
+    fflush(stdout);
+    fprintf(stderr, "quire: %s\n", err.message);
+    return command_exit_status(&err);
 }

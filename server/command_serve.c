@@ -13,8 +13,11 @@
 #include "models/model.h"
 #include "server/http_server.h"
 #include "server/listen_socket.h"
+#include "server/memory_table.h"
+#include "server/model_name.h"
 #include "server/self_test.h"
 #include "server/service.h"
+#include "server/worker_options.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -39,13 +42,13 @@ struct serve {
     struct model *model;
     struct tokenizer *tokenizer;
     struct executor *executor;
+    struct worker_config worker_config;
     struct worker_info worker;
-    int32_t max_model_len;
     int wake_fd;
     struct listen_socket socket;
     struct engine *engine;
     struct auth *auth;
-    char model_name[256];   /* the file's stem */
+    char model_name[256];
     char *default_names[1]; /* -> model_name */
     char fingerprint[128];
     struct api_context context;
@@ -79,59 +82,19 @@ static enum log_level parse_log_level(const char *name) {
     return (enum log_level)level;
 }
 
-/* DTYPE_COUNT for "auto". */
-static enum dtype parse_dtype(const char *name) {
-    static const struct {
-        const char *name;
-        enum dtype dtype;
-    } names[] = {{"f32", DTYPE_F32},
-                 {"f16", DTYPE_F16},
-                 {"bf16", DTYPE_BF16},
-                 {"float16", DTYPE_F16},
-                 {"bfloat16", DTYPE_BF16}};
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-        if (strcmp(name, names[i].name) == 0)
-            return names[i].dtype;
-    return DTYPE_COUNT;
-}
-
 static int open_model(struct serve *serve, struct error *err) {
     const struct options *options = &serve->options;
     if (command_open_model(options->model, &serve->model, &serve->tokenizer, err) != 0)
         return -1;
-    int32_t trained = serve->model->config.max_position;
-    if (options->max_model_len > trained)
-        return error_set(err, ERROR_CONFIG,
-                         "max-model-len: %lld; the model was trained for at most %d tokens",
-                         (long long)options->max_model_len, trained);
-    serve->max_model_len = options->max_model_len ? (int32_t)options->max_model_len : trained;
-    if (serve->max_model_len < 2)
-        return error_set(err, ERROR_CONFIG,
-                         "max-model-len: %d; must be at least 2, a token of prompt and one of "
-                         "output",
-                         serve->max_model_len);
-    return 0;
+    return worker_options_read(options, serve->model, &serve->worker_config, err);
 }
 
 static int open_executor(struct serve *serve, struct error *err) {
-    const struct options *options = &serve->options;
-    const struct worker_config config = {
-        .device = options->device,
-        .dtype = parse_dtype(options->dtype),
-        .batch_invariant = options->batch_invariant,
-        .gpu_memory_utilization = options->gpu_memory_utilization,
-        .num_threads = (int32_t)options->threads,
-        .max_model_len = serve->max_model_len,
-        .max_num_seqs = (int32_t)options->max_num_seqs,
-        .max_num_batched_tokens = (int32_t)options->max_num_batched_tokens,
-        .block_size = (int32_t)options->block_size,
-        .kv_dtype = parse_dtype(options->kv_cache_dtype),
-        .kv_memory_bytes = (size_t)options->kv_cache_memory_bytes,
-    };
-    if (worker_executor_create(serve->model, &config, &serve->executor, &serve->worker, err) != 0)
+    const struct worker_config *config = &serve->worker_config;
+    if (worker_executor_create(serve->model, config, &serve->executor, &serve->worker, err) != 0)
         return -1;
-    if (config.dtype != DTYPE_COUNT && !serve->worker.is_card)
-        log_warning("dtype %s has no effect: the CPU computes in float", options->dtype);
+    if (config->dtype != DTYPE_COUNT && !serve->worker.is_card)
+        log_warning("dtype %s has no effect: the CPU computes in float", serve->options.dtype);
     return 0;
 }
 
@@ -160,7 +123,7 @@ static int start_engine(struct serve *serve, struct error *err) {
     const struct engine_config config = {
         .max_num_seqs = serve->worker.max_num_seqs,
         .max_num_batched_tokens = serve->worker.max_num_batched_tokens,
-        .max_model_len = serve->max_model_len,
+        .max_model_len = serve->worker_config.max_model_len,
         .block_size = (int32_t)options->block_size,
         .num_blocks = serve->worker.num_blocks,
         .max_queued_requests = (int32_t)options->max_queued_requests,
@@ -181,14 +144,8 @@ static int test_engine(struct serve *serve, struct error *err) {
                          err);
 }
 
-/* "/models/SmolLM2.Q4_1.gguf" -> "SmolLM2.Q4_1" */
 static void set_model_name(struct serve *serve) {
-    const char *slash = strrchr(serve->options.model, '/');
-    snprintf(serve->model_name, sizeof(serve->model_name), "%s",
-             slash ? slash + 1 : serve->options.model);
-    char *dot = strrchr(serve->model_name, '.');
-    if (dot && dot != serve->model_name)
-        *dot = '\0';
+    model_name_of_path(serve->options.model, serve->model_name, sizeof(serve->model_name));
     serve->default_names[0] = serve->model_name;
 }
 
@@ -212,12 +169,14 @@ static void set_context(struct serve *serve) {
         .model_names = has_names ? options->served_model_names.items : serve->default_names,
         .num_model_names = has_names ? options->served_model_names.count : 1,
         .created = time(NULL),
-        .max_model_len = serve->max_model_len,
+        .max_model_len = serve->worker_config.max_model_len,
         .max_prompts =
             (int32_t)(options->max_queued_requests < MAX_PROMPTS ? options->max_queued_requests
                                                                  : MAX_PROMPTS),
         .max_choices = MAX_PROMPTS,
         .max_prompt_tokens = options->max_queued_tokens,
+        .generation =
+            strcmp(options->generation_config, "auto") == 0 ? &serve->model->generation : NULL,
         .seed = (uint64_t)options->seed,
         .system_fingerprint = serve->fingerprint,
     };
@@ -245,32 +204,16 @@ static int start_http(struct serve *serve, struct error *err) {
                               err);
 }
 
-static double mib(size_t bytes) {
-    return (double)bytes / (1 << 20);
+static void log_line(void *context, const char *line) {
+    log_info("%s", line);
 }
 
-/* One line per part. */
 static void log_memory(const struct serve *serve) {
-    const struct worker_info *worker = &serve->worker;
     const struct http_server_config config = http_config(serve);
-    long long block_size = (long long)serve->options.block_size;
-    log_info("device     %s (%s)%s", worker->device, worker->description,
-             worker->is_card && worker->batch_invariant ? ", batch invariant" : "");
-    if (worker->why_cpu[0] != '\0')
-        log_info("           not cuda, because %s", worker->why_cpu);
-    log_info("weights    %8.1f MiB", mib(worker->weight_bytes));
-    log_info("workspace  %8.1f MiB for steps of %d tokens, %d sequences",
-             mib(worker->workspace_bytes), worker->max_num_batched_tokens, worker->max_num_seqs);
-    if (worker->is_card)
-        log_info("overhead   %8.1f MiB driver, libraries, other processes; after the largest step",
-                 mib(worker->overhead_bytes));
-    log_info("KV cache   %8.1f MiB = %d blocks of %lld = %lld tokens in %s", mib(worker->kv_bytes),
-             worker->num_blocks, block_size, worker->num_blocks * block_size,
-             dtype_name(worker->kv_dtype));
-    if (worker->is_card)
-        log_info("left free  %8.1f MiB", mib(worker->free_bytes));
+    memory_table_write(&serve->worker, &serve->worker_config, log_line, NULL);
     log_info("HTTP       %8.1f MiB at most, %lld connections",
-             mib(http_server_memory_bytes(&config)), (long long)config.max_connections);
+             (double)http_server_memory_bytes(&config) / (1 << 20),
+             (long long)config.max_connections);
 }
 
 /* The steps of starting, in order. */

@@ -26,6 +26,8 @@ struct api_context {
     int32_t max_choices; /* n, and prompts * n */
     /* Of all prompts of a call that has several; a single one may be as long as the context. */
     int64_t max_prompt_tokens;
+    /* Sampling defaults the model's makers recommend; NULL: OpenAI's hold. */
+    const struct generation_defaults *generation;
     uint64_t seed; /* base of the seeds of requests that bring none */
     const char *system_fingerprint;
 };

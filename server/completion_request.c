@@ -1,8 +1,10 @@
 #include "server/completion_request.h"
 
+#include "models/model.h"
 #include "server/json_parse.h"
 #include "server/model_name.h"
 
+#include <math.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -73,6 +75,24 @@ static const struct completion_request defaults = {
     .skip_special_tokens = true,
     .add_special_tokens = true,
 };
+
+static void use_recommended(float recommended, double *out) {
+    if (!isnan(recommended))
+        *out = (double)recommended;
+}
+
+static struct completion_request defaults_of(const struct generation_defaults *generation) {
+    struct completion_request request = defaults;
+    if (generation == NULL)
+        return request;
+    use_recommended(generation->temperature, &request.temperature);
+    use_recommended(generation->top_p, &request.top_p);
+    use_recommended(generation->min_p, &request.min_p);
+    use_recommended(generation->repetition_penalty, &request.repetition_penalty);
+    if (generation->top_k >= 0)
+        request.top_k = generation->top_k;
+    return request;
+}
 
 const struct json_field *completion_request_fields(int *out_count) {
     *out_count = COUNT(fields);
@@ -147,7 +167,7 @@ static int read_all(const struct api_context *context, struct completion_request
 
 int completion_request_parse(const struct api_context *context, const char *body, size_t length,
                              struct completion_request *out, struct api_error *err) {
-    struct completion_request request = defaults;
+    struct completion_request request = defaults_of(context->generation);
     request.json = json_parse(body, length, err);
     if (request.json == NULL)
         return -1;

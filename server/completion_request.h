@@ -8,7 +8,8 @@
 
 #define COMPLETION_NO_SEED INT64_MIN
 
-/* Absent fields hold OpenAI's default, or vLLM's for its extensions. */
+/* Absent fields hold what the model's makers recommend, else OpenAI's default, or vLLM's for its
+ * extensions. */
 struct completion_request {
     cJSON *json; /* owns every string and the prompts below */
     struct prompt_list prompts;

@@ -6,7 +6,7 @@
 
 static const char usage[] =
     "usage: quire serve [--name value ...]   serve a model over HTTP; --help lists the options\n"
-    "       quire inspect PATH               say what a model file is\n"
+    "       quire inspect PATH [--plan ...]  say what a model is, and what serving it takes\n"
     "       quire --version | --help\n";
 
 int main(int argc, char **argv) {

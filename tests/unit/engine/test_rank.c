@@ -139,6 +139,7 @@ static struct worker_config config_for(const char *device) {
     return (struct worker_config){
         .device = device,
         .dtype = DTYPE_COUNT,
+        .quantization = DTYPE_COUNT,
         .gpu_memory_utilization = 0.75,
         .num_threads = 1,
         .max_model_len = 256,
@@ -257,6 +258,70 @@ static void test_each_part_may_not_fit(void **state) {
                           "--max-model-len 256"));
 }
 
+static void assert_same_parts(const struct worker_info *a, const struct worker_info *b) {
+    assert_string_equal(a->device, b->device);
+    assert_string_equal(a->why_cpu, b->why_cpu);
+    assert_int_equal(a->max_num_seqs, b->max_num_seqs);
+    assert_int_equal(a->max_num_batched_tokens, b->max_num_batched_tokens);
+    assert_int_equal(a->kv_dtype, b->kv_dtype);
+    assert_int_equal(a->weight_bytes, b->weight_bytes);
+    assert_int_equal(a->workspace_bytes, b->workspace_bytes);
+    assert_int_equal(a->num_blocks, b->num_blocks);
+    assert_int_equal(a->kv_bytes, b->kv_bytes);
+}
+
+static void test_a_plan_is_what_loading_becomes(void **state) {
+    struct worker_config config = config_for("auto");
+    struct worker_info planned = {0};
+    struct rank rank;
+    config.kv_memory_bytes = MIB;
+    for (int absent = 0; absent < 2; absent++) {
+        card.is_absent = absent;
+        assert_int_equal(rank_plan(*state, &config, &planned, NULL), 0);
+        assert_int_equal(card.num_steps, 0);
+        assert_int_equal(rank_load(*state, &config, &rank, NULL), 0);
+        assert_same_parts(&planned, &rank.info);
+        if (!absent)
+            assert_int_equal(planned.free_bytes, rank.info.free_bytes + STEP_BYTES);
+        rank_unload(&rank);
+        card.num_steps = 0;
+    }
+}
+
+/* What the card is filled to is known but for what its first step takes. */
+static void test_a_plan_fills_the_card(void **state) {
+    struct worker_config config = config_for("cuda");
+    struct worker_info planned = {0};
+    struct rank rank;
+    struct error err = {0};
+    assert_int_equal(rank_plan(*state, &config, &planned, NULL), 0);
+    assert_int_equal(rank_load(*state, &config, &rank, NULL), 0);
+    assert_in_range(planned.num_blocks - rank.info.num_blocks, STEP_BYTES / 8192,
+                    STEP_BYTES / 8192 + 1);
+    rank_unload(&rank);
+    card.total_bytes = OPEN_BYTES + 100 * KIB;
+    assert_int_equal(rank_plan(*state, &config, &planned, &err), -1);
+    assert_int_equal(err.code, ERROR_MEMORY);
+    assert_non_null(strstr(err.message, "for the weights: 0.4 MiB needed"));
+}
+
+static void test_quantising_is_for_the_cpu(void **state) {
+    struct worker_config config = config_for("auto");
+    struct worker_info plain = {0}, planned = {0};
+    struct rank rank;
+    card.is_absent = true;
+    assert_int_equal(rank_plan(*state, &config, &plain, NULL), 0);
+    config.quantization = DTYPE_Q8_0;
+    assert_int_equal(rank_plan(*state, &config, &planned, NULL), 0);
+    assert_true(planned.weight_bytes < plain.weight_bytes * 3 / 4);
+    assert_int_equal(rank_load(*state, &config, &rank, NULL), 0);
+    assert_same_parts(&planned, &rank.info);
+    rank_unload(&rank);
+    card.is_absent = false;
+    assert_refused(state, &config, ERROR_CONFIG,
+                   PIECES("quantization: int8", "on cuda", "must be none"));
+}
+
 static void test_the_device_fails_while_loading(void **state) {
     struct worker_config config = config_for("cuda");
     struct rank rank;
@@ -295,6 +360,9 @@ int main(void) {
         cmocka_unit_test_setup(test_each_part_may_not_fit, insert_card),
         cmocka_unit_test_setup(test_the_device_fails_while_loading, insert_card),
         cmocka_unit_test_setup(test_what_does_not_suit_a_card, insert_card),
+        cmocka_unit_test_setup(test_a_plan_is_what_loading_becomes, insert_card),
+        cmocka_unit_test_setup(test_a_plan_fills_the_card, insert_card),
+        cmocka_unit_test_setup(test_quantising_is_for_the_cpu, insert_card),
     };
     return cmocka_run_group_tests(tests, open_model, close_model);
 }

@@ -31,6 +31,7 @@ static void wake(void *context) {
 static struct worker_config small_config(size_t kv_memory_bytes) {
     return (struct worker_config){
         .device = "cpu-ref",
+        .quantization = DTYPE_COUNT,
         .num_threads = 1,
         .max_model_len = MAX_MODEL_LEN,
         .max_num_seqs = NUM_REQUESTS,

@@ -1,6 +1,7 @@
 #include "server/completion_request.h"
 
 #include "fake_tokenizer.h"
+#include "models/model.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -251,6 +252,32 @@ static struct completion_request parse_ok(const char *body) {
     return request;
 }
 
+static void makers_of_a_model_may_recommend_others(void **state) {
+    const struct generation_defaults some = {
+        .temperature = 0.5F, .top_p = NAN, .min_p = 0.25F, .repetition_penalty = NAN, .top_k = -1};
+    const struct generation_defaults rest = {
+        .temperature = NAN, .top_p = 0.75F, .min_p = NAN, .repetition_penalty = 1.25F, .top_k = 20};
+    struct api_context advised = context;
+    struct completion_request request;
+    struct api_error err;
+    advised.generation = &some;
+    assert_int_equal(completion_request_parse(&advised, "{\"prompt\":\"x\"}", 14, &request, &err),
+                     0);
+    assert_true(request.temperature == 0.5 && request.top_p == 1 && request.min_p == 0.25);
+    assert_true(request.repetition_penalty == 1 && request.top_k == -1);
+    completion_request_finish(&request);
+    advised.generation = &rest;
+    assert_int_equal(completion_request_parse(&advised, "{\"prompt\":\"x\"}", 14, &request, &err),
+                     0);
+    assert_true(request.temperature == 1 && request.top_p == 0.75 && request.min_p == 0);
+    assert_true(request.repetition_penalty == 1.25 && request.top_k == 20);
+    completion_request_finish(&request);
+    static const char body[] = "{\"prompt\":\"x\",\"top_k\":-1,\"top_p\":1}";
+    assert_int_equal(completion_request_parse(&advised, body, strlen(body), &request, &err), 0);
+    assert_true(request.top_p == 1 && request.top_k == -1);
+    completion_request_finish(&request);
+}
+
 static void defaults_are_openais(void **state) {
     struct completion_request request = parse_ok("{\"prompt\":\"x\"}");
     struct sampling_params params = completion_request_params(&request, &context, 1, 7);
@@ -451,6 +478,7 @@ int main(void) {
         cmocka_unit_test(every_scalar_field_is_ranged),
         cmocka_unit_test(refusals_name_field_value_and_rule),
         cmocka_unit_test(defaults_are_openais),
+        cmocka_unit_test(makers_of_a_model_may_recommend_others),
         cmocka_unit_test(all_fields_reach_the_engine),
         cmocka_unit_test(output_is_cut_to_the_context),
         cmocka_unit_test(tiny_temperatures_stay_usable),
