@@ -1,7 +1,10 @@
 /* For `quire inspect`: one label and value a line, so that people and grep can both read it. */
 #include "models/model.h"
+#include "models/tensor_names.h"
 
 #include <inttypes.h>
+#include <math.h>
+#include <string.h>
 
 static void print_bytes(FILE *out, const char *label, double bytes) {
     static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
@@ -26,7 +29,108 @@ static void print_file(const struct model *model, FILE *out) {
     fprintf(out, "%-24s%s\n", "format", tensor_file_format(model->file));
 }
 
-static void print_config(const struct model_config *config, FILE *out) {
+/* --- Ropes and layers --------------------------------------------------------------------------
+ */
+
+/* Whether short contexts are turned otherwise than long ones. */
+static bool begins_somewhere(const struct rope_config *rope) {
+    if (rope->scaling == ROPE_SCALING_LONGROPE)
+        return memcmp(rope->short_factors, rope->long_factors, sizeof(rope->short_factors)) != 0;
+    return rope->scaling != ROPE_SCALING_LINEAR;
+}
+
+static void print_scaling(const struct rope_config *rope, const char *label, FILE *out) {
+    static const char *const names[] = {
+        [ROPE_SCALING_NONE] = "none",       [ROPE_SCALING_LINEAR] = "linear",
+        [ROPE_SCALING_DYNAMIC] = "dynamic", [ROPE_SCALING_YARN] = "yarn",
+        [ROPE_SCALING_LLAMA3] = "llama3",   [ROPE_SCALING_LONGROPE] = "divisor per frequency",
+    };
+    if (rope->scaling == ROPE_SCALING_NONE)
+        return;
+    fprintf(out, "%-24s%s", label, names[rope->scaling]);
+    if (rope->scaling != ROPE_SCALING_LONGROPE)
+        fprintf(out, ", factor %g", (double)rope->factor);
+    if (begins_somewhere(rope))
+        fprintf(out, ", from %d tokens", rope->original_max_position);
+    if (rope->attention_factor != 1.0F)
+        fprintf(out, ", attention factor %g", (double)rope->attention_factor);
+    fputc('\n', out);
+}
+
+static void print_ropes(const struct model_config *config, FILE *out) {
+    fprintf(out, "%-24stheta %g, %d of %d dimensions%s\n", "rope", (double)config->ropes[0].theta,
+            config->rotary_dim, config->head_dim,
+            config->rope_interleaved ? ", neighbours in pairs" : "");
+    print_scaling(&config->ropes[0], "rope scaling", out);
+    if (config->num_ropes < 2)
+        return;
+    fprintf(out, "%-24stheta %g\n", "rope within windows", (double)config->ropes[1].theta);
+    print_scaling(&config->ropes[1], "  scaling", out);
+}
+
+static void print_layers(const struct model_config *config, FILE *out) {
+    int32_t num_windowed = 0, num_still = 0, window = 0;
+    for (int32_t i = 0; i < config->num_layers; i++) {
+        num_windowed += config->layers[i].window > 0;
+        num_still += config->layers[i].rope < 0;
+        if (config->layers[i].window > 0)
+            window = config->layers[i].window;
+    }
+    if (num_windowed > 0)
+        fprintf(out, "%-24s%d of %d layers see %d tokens\n", "windows", num_windowed,
+                config->num_layers, window);
+    if (num_still > 0)
+        fprintf(out, "%-24s%d of %d layers\n", "no rotation in", num_still, config->num_layers);
+}
+
+/* --- Switches that are not as in a Llama -------------------------------------------------------
+ */
+
+static void print_factor(const char *label, float value, float neutral, FILE *out) {
+    if (value != neutral)
+        fprintf(out, "%-24s%g\n", label, (double)value);
+}
+
+static void print_norms(const struct model_config *config, FILE *out) {
+    if (config->norm == NORM_LAYER)
+        fprintf(out, "%-24sLayerNorm\n", "norm");
+    if (config->post_norm)
+        fprintf(out, "%-24s%s attention and feed-forward\n", "norms are",
+                config->pre_norm ? "before and after" : "after");
+    if (config->norm_plus_one)
+        fprintf(out, "%-24sstored less 1\n", "norm weights");
+    if (config->qk_norm != QK_NORM_NONE)
+        fprintf(out, "%-24s%s\n", "norm of q and k",
+                config->qk_norm == QK_NORM_HEAD ? "each head" : "all heads together");
+}
+
+/* Biases are no setting; the tensors tell. */
+static bool has_bias(const struct model *model, enum tensor_role role) {
+    char name[TENSOR_NAME_BYTES];
+    tensor_names_write(&model->config, role, 0, "bias", name);
+    return tensor_file_find(model->file, name) != NULL;
+}
+
+static void print_switches(const struct model *model, FILE *out) {
+    const struct model_config *config = &model->config;
+    print_norms(config, out);
+    if (has_bias(model, TENSOR_Q) || has_bias(model, TENSOR_QKV))
+        fprintf(out, "%-24sq, k and v\n", "bias of");
+    if (config->parallel_residual)
+        fprintf(out, "%-24sbeside each other\n", "attention, feed-forward");
+    if (config->activation == ACTIVATION_GELU_TANH)
+        fprintf(out, "%-24sGELU (tanh)\n", "activation");
+    float scale = (float)(1.0 / sqrt(config->head_dim));
+    print_factor("attention scale", config->attention_scale, scale, out);
+    print_factor("attention soft cap", config->attention_soft_cap, 0.0F, out);
+    print_factor("final soft cap", config->final_soft_cap, 0.0F, out);
+    print_factor("embedding scale", config->embedding_scale, 1.0F, out);
+    print_factor("residual scale", config->residual_scale, 1.0F, out);
+    print_factor("logit scale", config->logit_scale, 1.0F, out);
+}
+
+static void print_config(const struct model *model, FILE *out) {
+    const struct model_config *config = &model->config;
     fprintf(out, "%-24s%s\n", "name", config->name[0] != '\0' ? config->name : "-");
     fprintf(out, "%-24s%s\n", "architecture", config->architecture);
     fprintf(out, "%-24s%d\n", "layers", config->num_layers);
@@ -34,13 +138,52 @@ static void print_config(const struct model_config *config, FILE *out) {
     fprintf(out, "%-24s%d\n", "feed-forward size", config->intermediate_size);
     fprintf(out, "%-24s%d x %d, %d for keys and values\n", "attention heads", config->num_heads,
             config->head_dim, config->num_kv_heads);
-    fprintf(out, "%-24stheta %g, %d of %d dimensions\n", "rope", (double)config->ropes[0].theta,
-            config->rotary_dim, config->head_dim);
+    print_ropes(config, out);
+    print_layers(config, out);
     fprintf(out, "%-24s%g\n", "norm epsilon", (double)config->norm_eps);
+    print_switches(model, out);
     fprintf(out, "%-24s%s\n", "output head", config->tied_embeddings ? "the embedding" : "its own");
     fprintf(out, "%-24s%d tokens\n", "vocabulary", config->vocab_size);
     fprintf(out, "%-24s%d tokens\n", "context length", config->max_position);
 }
+
+/* --- Text --------------------------------------------------------------------------------------
+ */
+
+static void print_default(const char *name, double value, const char **separator, FILE *out) {
+    if (isnan(value))
+        return;
+    fprintf(out, "%s%s %g", *separator, name, value);
+    *separator = ", ";
+}
+
+static void print_generation(const struct generation_defaults *defaults, FILE *out) {
+    const char *separator = "";
+    fprintf(out, "%-24s", "sampling defaults");
+    print_default("temperature", (double)defaults->temperature, &separator, out);
+    print_default("top_p", (double)defaults->top_p, &separator, out);
+    print_default("top_k", defaults->top_k < 0 ? (double)NAN : defaults->top_k, &separator, out);
+    print_default("min_p", (double)defaults->min_p, &separator, out);
+    print_default("repetition_penalty", (double)defaults->repetition_penalty, &separator, out);
+    fputs(separator[0] == '\0' ? "-\n" : "\n", out);
+}
+
+static void print_text(const struct model *model, FILE *out) {
+    if (model->chat_template != NULL)
+        fprintf(out, "%-24s%zu bytes\n", "chat template", strlen(model->chat_template));
+    else
+        fprintf(out, "%-24s-\n", "chat template");
+    if (model->num_eos_tokens > 0) {
+        fprintf(out, "%-24s", "ids that end a text");
+        for (int i = 0; i < model->num_eos_tokens; i++)
+            fprintf(out, "%s%d", i > 0 ? ", " : "", model->eos_tokens[i]);
+        fputc('\n', out);
+    }
+    print_generation(&model->generation, out);
+}
+
+/* --- Sizes -------------------------------------------------------------------------------------
+ */
 
 static void print_tensors(const struct model *model, FILE *out) {
     uint64_t parameters = 0, counts[DTYPE_COUNT] = {0};
@@ -71,7 +214,8 @@ static void print_kv(const struct model_config *config, FILE *out) {
 
 void model_print(const struct model *model, FILE *out) {
     print_file(model, out);
-    print_config(&model->config, out);
+    print_config(model, out);
+    print_text(model, out);
     print_tensors(model, out);
     print_kv(&model->config, out);
 }

@@ -261,6 +261,87 @@ static void test_bad_chat_template(void **state) {
     free(large);
 }
 
+/* --- quire inspect -----------------------------------------------------------------------------
+ */
+
+static void assert_printed(void **state, const char *config, const char *const *lines,
+                           size_t num_lines) {
+    char *text = NULL;
+    size_t bytes;
+    write_text(state, "config.json", config);
+    struct model *model = open_model(state);
+    FILE *stream = open_memstream(&text, &bytes);
+    assert_non_null(stream);
+    model_print(model, stream);
+    assert_int_equal(fclose(stream), 0);
+    for (size_t i = 0; i < num_lines; i++)
+        if (strstr(text, lines[i]) == NULL)
+            fail_msg("expected '%s' in '%s'", lines[i], text);
+    free(text);
+    model_close(model);
+}
+
+#define SIZES                                                                                      \
+    "\"vocab_size\":4,\"hidden_size\":16,\"intermediate_size\":8,\"num_hidden_layers\":6,"         \
+    "\"num_attention_heads\":2,\"num_key_value_heads\":1,\"head_dim\":8,"                          \
+    "\"max_position_embeddings\":2048,"
+
+static void test_print_switches(void **state) {
+    static const char *const gemma3[] = {
+        "\narchitecture            Gemma3ForCausalLM\n",
+        "\nattention heads         2 x 8, 1 for keys and values\n",
+        "\nrope                    theta 1e+06, 8 of 8 dimensions\n",
+        "\nrope scaling            linear, factor 8\n",
+        "\nrope within windows     theta 10000\n",
+        "\nwindows                 5 of 6 layers see 512 tokens\n",
+        "\nnorms are               before and after attention and feed-forward\n",
+        "\nnorm weights            stored less 1\n",
+        "\nnorm of q and k         each head\n",
+        "\nactivation              GELU (tanh)\n",
+        "\nattention scale         0.0625\n",
+        "\nembedding scale         4\n",
+        "\nfinal soft cap          30\n",
+        "\nchat template           7 bytes\n",
+        "\nids that end a text     1, 3\n",
+        "\nsampling defaults       temperature 0.6, top_k 20\n",
+    };
+    write_tensors(state, "model.", NULL, false);
+    write_text(state, "chat_template.jinja", "{{ b }}");
+    write_text(state, "generation_config.json", "{\"temperature\": 0.6, \"top_k\": 20}");
+    assert_printed(state,
+                   "{\"architectures\":[\"Gemma3ForCausalLM\"]," SIZES
+                   "\"sliding_window\":512,\"final_logit_softcapping\":30,\"eos_token_id\":[1,3],"
+                   "\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":8}}",
+                   gemma3, sizeof(gemma3) / sizeof(gemma3[0]));
+}
+
+static void test_print_other_switches(void **state) {
+    static const char *const cohere2[] = {
+        "\nrope                    theta 10000, 8 of 8 dimensions, neighbours in pairs\n",
+        "\nwindows                 5 of 6 layers see 512 tokens\n",
+        "\nno rotation in          1 of 6 layers\n",
+        "\nnorm                    LayerNorm\n",
+        "\nattention, feed-forward beside each other\n",
+        "\nlogit scale             0.25\n",
+        "\nchat template           -\n",
+        "\nsampling defaults       -\n",
+    };
+    static const char *const yarn[] = {
+        "\nrope scaling            yarn, factor 4, from 1024 tokens, attention factor 1.13863\n",
+        "\ncontext length          4096 tokens\n",
+    };
+    write_tensors(state, "model.", NULL, false);
+    assert_printed(state,
+                   "{\"architectures\":[\"Cohere2ForCausalLM\"]," SIZES
+                   "\"sliding_window\":512,\"sliding_window_pattern\":6,\"logit_scale\":0.25}",
+                   cohere2, sizeof(cohere2) / sizeof(cohere2[0]));
+    assert_printed(state,
+                   "{\"architectures\":[\"LlamaForCausalLM\"]," SIZES
+                   "\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4,"
+                   "\"original_max_position_embeddings\":1024}}",
+                   yarn, sizeof(yarn) / sizeof(yarn[0]));
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make_folder, remove_folder)
 
 int main(void) {
@@ -274,6 +355,8 @@ int main(void) {
         TEST(test_too_many_eos),
         TEST(test_chat_template),
         TEST(test_bad_chat_template),
+        TEST(test_print_switches),
+        TEST(test_print_other_switches),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
