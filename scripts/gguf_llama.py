@@ -13,8 +13,11 @@ import numpy as np
 ALIGNMENT = 32
 UINT32, FLOAT32, BOOL, STRING, ARRAY, INT32 = 4, 6, 7, 8, 9, 5
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
-TYPE_IDS = {"f32": 0, "f16": 1, "bf16": 30}
-TYPE_BYTES = {"f32": 4, "f16": 2, "bf16": 2}
+TYPE_IDS = {"f32": 0, "f16": 1, "q4_0": 2, "q8_0": 8, "q4_k": 12, "q6_k": 14, "bf16": 30}
+BLOCKS = {  # elements and bytes of a block
+    "f32": (1, 4), "f16": (1, 2), "bf16": (1, 2), "q4_0": (32, 18), "q8_0": (32, 34),
+    "q4_k": (256, 144), "q6_k": (256, 210),
+}
 
 
 @dataclass
@@ -120,30 +123,37 @@ def pack_metadata(name, shape):
     return len(entries), b"".join(pack_string(key) + value for key, value in entries.items())
 
 
+def type_bytes(dtype, count):
+    elements, size = BLOCKS[dtype]
+    return count // elements * size
+
+
 def padding(position):
     return -position % ALIGNMENT
 
 
-def write_model(path, name, shape, dtype, make_data):
-    """make_data(tensor name, number of elements, cols, "f32" or dtype) yields the tensor's bytes in
-    pieces."""
+def write_model(path, name, shape, type_of, make_data):
+    """type_of(tensor name) is the element type of a matrix; vectors are f32. make_data(tensor name,
+    number of elements, cols, type) yields the tensor's bytes in pieces."""
     num_entries, metadata = pack_metadata(name, shape)
-    infos, offset, tensors = [], 0, list(shape.tensors())
-    for tensor, rows, cols in tensors:
-        kind = dtype if cols else "f32"
+    tensors = [(tensor, rows, cols, type_of(tensor) if cols else "f32")
+               for tensor, rows, cols in shape.tensors()]
+    infos, offset = [], 0
+    for tensor, rows, cols, kind in tensors:
+        if cols % BLOCKS[kind][0] != 0:
+            raise ValueError(f"{tensor}: rows of {cols} are not whole blocks of {kind}")
         dims = (cols, rows) if cols else (rows,)
         infos.append(pack_string(tensor + ".weight") +
                      struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims, TYPE_IDS[kind], offset))
-        size = rows * max(cols, 1) * TYPE_BYTES[kind]
+        size = type_bytes(kind, rows * max(cols, 1))
         offset += size + padding(size)
     with open(path, "wb", buffering=0) as out:
         head = b"GGUF" + struct.pack("<IQQ", 3, len(infos), num_entries) + metadata + b"".join(infos)
         out.write(head + bytes(padding(len(head))))
-        for tensor, rows, cols in tensors:
-            kind = dtype if cols else "f32"
+        for tensor, rows, cols, kind in tensors:
             for piece in make_data(tensor, rows * max(cols, 1), cols, kind):
                 out.write(piece)
-            out.write(bytes(padding(rows * max(cols, 1) * TYPE_BYTES[kind])))
+            out.write(bytes(padding(type_bytes(kind, rows * max(cols, 1)))))
 
 
 # --- Reading -------------------------------------------------------------------------------------
@@ -192,7 +202,7 @@ def read_model(path):
         dims = [reader.take("Q") for _ in range(reader.take("I"))]
         infos.append((name, dims[::-1], *reader.take("IQ")))
     start = reader.at + padding(reader.at)
-    names = {number: name for name, number in TYPE_IDS.items()}
+    names = {TYPE_IDS[name]: name for name in ("f32", "f16", "bf16")}
     tensors = {}
     for name, dims, kind, offset in infos:
         dtype = names[kind]
