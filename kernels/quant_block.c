@@ -14,7 +14,7 @@ static uint16_t load_u16(const uint8_t *src) {
 }
 
 /* Bytes of 2 * n codes: the first n in the low nibbles, the others in the high ones. */
-static inline void unpack_nibbles(const uint8_t *src, uint8_t *codes, int n) {
+static inline void unpack_nibbles(const uint8_t *restrict src, uint8_t *restrict codes, int n) {
     for (int i = 0; i < n; i++) {
         codes[i] = src[i] & 15;
         codes[n + i] = src[i] >> 4;
@@ -22,7 +22,7 @@ static inline void unpack_nibbles(const uint8_t *src, uint8_t *codes, int n) {
 }
 
 /* The 256 2-bit codes that Q2_K, Q3_K and Q6_K have in 64 bytes. */
-static void unpack_pairs(const uint8_t *src, uint8_t *codes) {
+static void unpack_pairs(const uint8_t *restrict src, uint8_t *restrict codes) {
     for (int h = 0; h < 2; h++)
         for (int j = 0; j < 4; j++)
             for (int i = 0; i < 32; i++)
@@ -30,17 +30,20 @@ static void unpack_pairs(const uint8_t *src, uint8_t *codes) {
 }
 
 /* Adds to 256 codes the bit of value 1 << shift that Q3_K and Q5_K keep apart in 32 bytes. */
-static void add_high_bits(const uint8_t *src, uint8_t *codes, int shift) {
+static inline void add_high_bits(const uint8_t *restrict src, uint8_t *restrict codes, int shift) {
     for (int j = 0; j < 8; j++)
         for (int i = 0; i < 32; i++)
             codes[32 * j + i] |= (uint8_t)(((src[i] >> j) & 1) << shift);
 }
 
-/* The same for Q5_0 and Q5_1, in 32 bits. */
+/* The same for Q5_0 and Q5_1, in 32 bits: the product has bit i of four where byte i has bit 0. */
 static void add_fifth_bits(const uint8_t *src, uint8_t *codes) {
-    for (int j = 0; j < 4; j++)
-        for (int i = 0; i < 8; i++)
-            codes[8 * j + i] |= (uint8_t)(((src[j] >> i) & 1) << 4);
+    for (int i = 0; i < 8; i++) {
+        uint32_t four = src[i / 2] >> 4 * (i % 2) & 15, word;
+        memcpy(&word, codes + 4 * i, sizeof(word));
+        word |= (four * 0x00204081 & 0x01010101) << 4;
+        memcpy(codes + 4 * i, &word, sizeof(word));
+    }
 }
 
 static void set_ones(struct quant_block *out) {
@@ -81,8 +84,9 @@ static void unpack_q5_1(const uint8_t *src, struct quant_block *out) {
 static void unpack_q8_0(const uint8_t *src, struct quant_block *out) {
     out->d = load_u16(src);
     set_ones(out);
+    memcpy(out->codes, src + 2, 32);
     for (int i = 0; i < 32; i++)
-        out->codes[i] = src[2 + i] ^ 0x80;
+        out->codes[i] ^= 0x80;
 }
 
 static void unpack_q2_k(const uint8_t *src, struct quant_block *out) {
@@ -139,7 +143,8 @@ static void unpack_q6_k(const uint8_t *src, struct quant_block *out) {
     for (int h = 0; h < 2; h++)
         unpack_nibbles(src + 64 * h, low + 128 * h, 64);
     for (int i = 0; i < DTYPE_MAX_BLOCK_ELEMENTS; i++)
-        out->codes[i] = (uint8_t)(out->codes[i] << 4 | low[i]);
+        low[i] |= (uint8_t)(out->codes[i] << 4);
+    memcpy(out->codes, low, sizeof(low));
     memcpy(out->scales, src + 192, 16);
     out->d = load_u16(src + 208);
 }
@@ -158,13 +163,13 @@ void quant_block_unpack(enum dtype dtype, const uint8_t *src, struct quant_block
     unpack_functions[dtype](src, out);
 }
 
-static void levels_to_f32(const uint8_t *codes, float d, float *out, int n) {
+static void levels_to_f32(const uint8_t *restrict codes, float d, float *restrict out, int n) {
     for (int i = 0; i < n; i++)
         out[i] = d * (float)quant_levels[codes[i]];
 }
 
 /* 16 elements, the smallest group. Without a minimum nothing is added: the sign of a zero stays. */
-static void group_to_f32(const uint8_t *codes, int zero, float d, float *out) {
+static void group_to_f32(const uint8_t *restrict codes, int zero, float d, float *restrict out) {
     for (int i = 0; i < 16; i++)
         out[i] = d * (float)(codes[i] - zero);
 }

@@ -2,6 +2,7 @@
  * what is written stays in the first cache. */
 #include "kernels/cpu/cpu_panel.h"
 
+#include "kernels/cpu/cpu_gemm_inline.h"
 #include "kernels/quant_block.h"
 
 #include <string.h>
@@ -26,26 +27,31 @@ static uint32_t load_word(const uint8_t *src) {
 static void pack_codes(int code_bits, const uint8_t *codes, uint8_t *dst) {
     uint32_t w[WORDS];
     memcpy(w, codes, sizeof(w));
-    if (code_bits == 8)
-        for (int i = 0; i < WORDS; i++, dst += ROW_BYTES)
-            store_word(dst, w[i]);
-    if (cpu_panel_has_nibbles(code_bits))
+    if (code_bits == 8) {
+        UNROLL
+        for (int i = 0; i < WORDS; i++)
+            store_word(dst + i * ROW_BYTES, w[i]);
+        return;
+    }
+    if (cpu_panel_has_nibbles(code_bits)) {
+        UNROLL
         for (int i = 0; i < WORDS; i += 2, dst += ROW_BYTES)
             store_word(dst, (w[i] & NIBBLES) | (w[i + 1] & NIBBLES) << 4);
+    }
     if (cpu_panel_has_pairs(code_bits)) {
         int shift = cpu_panel_pairs_shift(code_bits);
-        for (int i = 0; i < WORDS; i += 4, dst += ROW_BYTES) {
-            uint32_t row = 0;
-            for (int j = 0; j < 4; j++)
-                row |= (w[i + j] >> shift & PAIRS) << 2 * j;
-            store_word(dst, row);
-        }
+        UNROLL
+        for (int i = 0; i < WORDS; i += 4, dst += ROW_BYTES)
+            store_word(dst, (w[i] >> shift & PAIRS) | (w[i + 1] >> shift & PAIRS) << 2 |
+                                (w[i + 2] >> shift & PAIRS) << 4 |
+                                (w[i + 3] >> shift & PAIRS) << 6);
     }
     if (cpu_panel_has_singles(code_bits)) {
         int shift = cpu_panel_singles_shift(code_bits);
         uint32_t row = 0;
-        for (int j = 0; j < WORDS; j++)
-            row |= (w[j] >> shift & SINGLES) << j;
+        UNROLL
+        for (int i = 0; i < WORDS; i++)
+            row |= (w[i] >> shift & SINGLES) << i;
         store_word(dst, row);
     }
 }
