@@ -118,6 +118,21 @@ static void a_large_document_is_read(void **state) {
     free(text);
 }
 
+static void the_number_of_values_is_bounded(void **state) {
+    size_t length = 6;
+    char *text = malloc(2 * (JSON_FILE_MAX_NODES + 8));
+    struct error err;
+    assert_non_null(text);
+    memcpy(text, "{\"a\":[", length);
+    for (int i = 0; i < JSON_FILE_MAX_NODES; i++, length += 2)
+        memcpy(text + length, "1,", 2);
+    memcpy(text + length, "1]}", 3);
+    assert_null(json_memory_read(text, length + 3, "large", &err));
+    assert_int_equal(err.code, ERROR_MODEL);
+    assert_non_null(strstr(err.message, "too many values"));
+    free(text);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_file_becomes_a_tree, make_folder, remove_folder),
@@ -128,6 +143,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(a_file_cut_after_opening_is_an_error, make_folder,
                                         remove_folder),
         cmocka_unit_test(a_large_document_is_read),
+        cmocka_unit_test(the_number_of_values_is_bounded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
