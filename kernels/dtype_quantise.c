@@ -59,15 +59,33 @@ void dtype_convert_q4_1_from_f32(const float *src, uint8_t *dst, size_t num_bloc
     }
 }
 
+/* Largest magnitude of a block. By bits, as those of non-negative floats are ordered like integers,
+ * of which compilers find the largest many at a time. */
+static float largest_magnitude(const float *src) {
+    int32_t largest = 0;
+    for (int i = 0; i < BLOCK_ELEMENTS; i++) {
+        int32_t bits;
+        memcpy(&bits, &src[i], sizeof(bits));
+        bits &= INT32_MAX;
+        largest = bits > largest ? bits : largest;
+    }
+    float magnitude;
+    memcpy(&magnitude, &largest, sizeof(magnitude));
+    return magnitude;
+}
+
+/* What roundf gives, halves away from zero, without a call: adding the float below 0.5 and
+ * truncating. Right for magnitudes below 2^22. */
+static int8_t round_to_int8(float x) {
+    return (int8_t)(int32_t)(x + copysignf(0.49999997f, x));
+}
+
 void dtype_convert_q8_0_from_f32(const float *src, uint8_t *dst, size_t num_blocks) {
     for (size_t b = 0; b < num_blocks; b++, src += BLOCK_ELEMENTS, dst += 34) {
-        float amax = 0.0f;
-        for (int i = 0; i < BLOCK_ELEMENTS; i++)
-            amax = fmaxf(amax, fabsf(src[i]));
-        float d = amax / 127.0f;
+        float d = largest_magnitude(src) / 127.0f;
         float inverse = inverse_or_zero(d);
         store_u16(dst, f16_from_f32(d));
         for (int i = 0; i < BLOCK_ELEMENTS; i++)
-            dst[2 + i] = (uint8_t)(int8_t)roundf(src[i] * inverse);
+            dst[2 + i] = (uint8_t)round_to_int8(src[i] * inverse);
     }
 }
