@@ -13,6 +13,20 @@
 /* The longest compatibility decomposition has 18 characters. */
 #define MAX_DECOMPOSED 32
 
+/* Characters of Unicode 12 to 16 that have a compatibility decomposition: the tables behind Hugging
+ * Face's tokenizers are of Unicode 11 and leave them as they are. */
+static bool is_after_unicode_11(int32_t c) {
+    static const int32_t ranges[][2] = {
+        {0x32ff, 0x32ff},   {0xa7f1, 0xa7f4},   {0xab69, 0xab69},   {0x10781, 0x107ba},
+        {0x1ccd6, 0x1ccf9}, {0x1e030, 0x1e06d}, {0x1f16c, 0x1f16c}, {0x1fbf0, 0x1fbf9},
+    };
+    for (size_t i = 0; i < sizeof(ranges) / sizeof(*ranges); i++) {
+        if (c >= ranges[i][0] && c <= ranges[i][1])
+            return true;
+    }
+    return false;
+}
+
 static utf8proc_option_t decompose_options(enum unicode_form form) {
     return form == UNICODE_FORM_KC ? UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT
                                    : UTF8PROC_STABLE | UTF8PROC_DECOMPOSE;
@@ -20,6 +34,8 @@ static utf8proc_option_t decompose_options(enum unicode_form form) {
 
 static utf8proc_ssize_t decompose(int32_t c, enum unicode_form form, int32_t *out, size_t room) {
     int unused = 0;
+    if (form == UNICODE_FORM_KC && is_after_unicode_11(c))
+        form = UNICODE_FORM_C;
     return utf8proc_decompose_char(c, out, (utf8proc_ssize_t)room, decompose_options(form),
                                    &unused);
 }

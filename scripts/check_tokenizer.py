@@ -134,9 +134,9 @@ def compare(name, texts, expected, got):
     return len(different) + abs(len(texts) - len(got))
 
 
-def check_valid(program, model, hf, texts, name):
+def check_valid(program, model, hf, texts, name, ways=(((), True), (("--special",), False))):
     data, wrong = [t.encode() for t in texts], 0
-    for flags, encode_special in (((), True), (("--special",), False)):
+    for flags, encode_special in ways:
         hf.encode_special_tokens = encode_special
         expected = [hf.encode(t, add_special_tokens=False).ids for t in texts]
         wrong += compare(f"{name} {' '.join(flags)}", texts, expected, ours(program, model, data, *flags))
@@ -184,7 +184,7 @@ def check_against_json(program, path, folder, size, code_points):
     for name, texts in (("texts", tokenizer_corpus.valid_texts(size)), ("added tokens", added_texts(tokenizer)),
                         ("code points", tokenizer_corpus.all_code_points() if code_points else [])):
         if name != "code points":
-            wrong += check_valid(program, path, hf, texts, name)
+            wrong += check_valid(program, path, hf, texts, name, ways=(((), True),))
         hf.encode_special_tokens = False
         lines = run(program, path, [t.encode() for t in texts], "--special", "--around", "--decode")
         expected = [hf.encode(t).ids for t in texts]

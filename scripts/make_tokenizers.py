@@ -63,10 +63,11 @@ def hexadecimal(text):
     return text.encode().hex() or "-"
 
 
-def cases(tokenizer, config):
+def cases(name, tokenizer, config):
     hf = load(tokenizer, config)
     lines = []
     plain = [t for t in tokenizer_corpus.valid_texts(3_000, seed=11) if len(t) < 400]
+    plain += tokenizer_families.FAMILIES[name].get("texts", [])
     special = [t for token in tokenizer["added_tokens"] for t in around_added(token["content"])]
     for flags, texts in (("-", plain + special), ("s", special), ("a", plain[:8] + [""]), ("sa", special[:14])):
         hf.encode_special_tokens = "s" not in flags
@@ -115,7 +116,7 @@ def main():
         folder = args.folder / name
         tokenizer, config = write_folder(folder, name, texts, args.size or 600)
         if args.size is None:
-            (folder / "cases.txt").write_text("\n".join(cases(tokenizer, config)) + "\n", encoding="utf-8")
+            (folder / "cases.txt").write_text("\n".join(cases(name, tokenizer, config)) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

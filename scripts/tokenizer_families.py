@@ -5,6 +5,7 @@ make_tokenizers.py and check_tokenizer.py.
 
 The pipelines are facts of the published tokenizer.json files; the vocabularies are trained here."""
 
+import collections
 import functools
 import json
 
@@ -85,7 +86,8 @@ LLAMA_CONFIG = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "
 CHATML = [added("<|endoftext|>"), added("<|im_start|>"), added("<|im_end|>")]
 PREPEND = sequence("normalizers", {"type": "Prepend", "prepend": BLOCK}, replace(" ", BLOCK))
 
-# name: first: tokens with the lowest ids; added: tokens with ids after the vocabulary, or of it.
+# name: first: tokens with the lowest ids; added: tokens with ids after the vocabulary, or of it; texts:
+# what only this pipeline needs to be shown.
 FAMILIES = {
     "llama2": dict(  # Llama 1 and 2, Mistral 0.1, TinyLlama: the pipeline of SentencePiece in full
         first=[added("<unk>"), added("<s>"), added("</s>")], model=SENTENCEPIECE, normalizer=PREPEND,
@@ -173,7 +175,8 @@ FAMILIES = {
                 "eos_token": "<｜end▁of▁sentence｜>", "add_bos_token": True,
                 "add_eos_token": False}),
     "nfkc": dict(normalizer={"type": "NFKC"}, pre_tokenizer=byte_level(True), first=[added("<EOT>")],
-                 config={"eos_token": "<EOT>"}),
+                 config={"eos_token": "<EOT>"},
+                 texts=["\u32fe\u32ff\ua7f2 \uab69\U00010781\U0001f16c \U0001fbf5", "\ufb01\u2460\uff21\u2167"]),
     # Every other step that a file may have, in no family's order.
     "steps-bytes": dict(
         normalizer=sequence("normalizers", {"type": "Strip", "strip_left": True, "strip_right": False},
@@ -208,9 +211,12 @@ def learn(characters, texts, size):
     tokenizer.pre_tokenizer = (pre_tokenizers.Metaspace() if characters else
                                pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=False),
                                                         pre_tokenizers.ByteLevel(add_prefix_space=False)]))
-    trainer = trainers.BpeTrainer(
-        vocab_size=size, show_progress=False, limit_alphabet=200 if characters else 256,
-        initial_alphabet=[] if characters else pre_tokenizers.ByteLevel.alphabet())
+    # The trainer's own choice of characters differs from run to run.
+    common = collections.Counter("".join(texts).replace(" ", BLOCK))
+    alphabet = (sorted(common, key=lambda c: (-common[c], c))[:200] if characters else
+                sorted(pre_tokenizers.ByteLevel.alphabet()))
+    trainer = trainers.BpeTrainer(vocab_size=size, show_progress=False, limit_alphabet=len(alphabet),
+                                  initial_alphabet=alphabet)
     tokenizer.train_from_iterator(texts, trainer)
     vocab = tokenizer.get_vocab()
     return sorted(vocab, key=vocab.get), json.loads(tokenizer.to_str())["model"]["merges"]
