@@ -23,7 +23,7 @@ SERVER_SEES = {"models/tokenizer.h", "kernels/sampling.h"}
 THIRD_PARTY = [
     (re.compile(r"microhttpd\.h"), re.compile(r"server/(http|sse)\w*\.[ch]")),
     (re.compile(r"(cjson/)?cJSON\.h"),
-     re.compile(r"server/((api|json|completion)_\w+|\w+_fields?)\.[ch]|models/(json_file|tokenizer_json\w*)\.[ch]")),
+     re.compile(r"server/((api|json|completion)_\w+|\w+_fields?)\.[ch]|models/(json_file|config_field|tokenizer_json\w*)\.[ch]")),
     (re.compile(r"pcre2\w*\.h"), re.compile(r"models/(pre)?tokenizer\w*\.[ch]")),
     (re.compile(r"utf8proc\.h"), re.compile(r"models/(characters|normalizer|unicode_form)\.c")),
     (re.compile(r"yaml\.h"), re.compile(r"config/options\w*\.c")),

@@ -20,6 +20,7 @@
 #include "server/worker_options.h"
 
 #include <errno.h>
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -159,6 +160,25 @@ static void set_fingerprint(struct serve *serve) {
              worker->batch_invariant ? "" : "-variant");
 }
 
+static double recommended(float by_makers, double otherwise) {
+    return isnan(by_makers) ? otherwise : (double)by_makers;
+}
+
+static struct sampling_defaults sampling_defaults_of(const struct serve *serve) {
+    const struct generation_defaults *makers = &serve->model->generation;
+    struct sampling_defaults defaults = SAMPLING_DEFAULTS_OPENAI;
+    if (strcmp(serve->options.generation_config, "none") == 0)
+        return defaults;
+    defaults.temperature = recommended(makers->temperature, defaults.temperature);
+    defaults.top_p = recommended(makers->top_p, defaults.top_p);
+    defaults.min_p = recommended(makers->min_p, defaults.min_p);
+    defaults.repetition_penalty =
+        recommended(makers->repetition_penalty, defaults.repetition_penalty);
+    if (makers->top_k >= 0)
+        defaults.top_k = makers->top_k;
+    return defaults;
+}
+
 static void set_context(struct serve *serve) {
     const struct options *options = &serve->options;
     bool has_names = options->served_model_names.count > 0;
@@ -175,8 +195,7 @@ static void set_context(struct serve *serve) {
                                                                  : MAX_PROMPTS),
         .max_choices = MAX_PROMPTS,
         .max_prompt_tokens = options->max_queued_tokens,
-        .generation =
-            strcmp(options->generation_config, "auto") == 0 ? &serve->model->generation : NULL,
+        .sampling = sampling_defaults_of(serve),
         .seed = (uint64_t)options->seed,
         .system_fingerprint = serve->fingerprint,
     };

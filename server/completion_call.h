@@ -16,6 +16,16 @@
 #include <stdint.h>
 
 /* What parsing needs to know of the server; const, shared. */
+/* What holds where a request says nothing: OpenAI's and vLLM's values, or what the model's makers
+ * recommend. */
+struct sampling_defaults {
+    double temperature, top_p, min_p, repetition_penalty;
+    int64_t top_k; /* -1: all */
+};
+
+#define SAMPLING_DEFAULTS_OPENAI                                                                   \
+    { .temperature = 1, .top_p = 1, .repetition_penalty = 1, .top_k = -1 }
+
 struct api_context {
     const struct tokenizer *tokenizer;
     char *const *model_names; /* served names; the first one is reported */
@@ -26,8 +36,7 @@ struct api_context {
     int32_t max_choices; /* n, and prompts * n */
     /* Of all prompts of a call that has several; a single one may be as long as the context. */
     int64_t max_prompt_tokens;
-    /* Sampling defaults the model's makers recommend; NULL: OpenAI's hold. */
-    const struct generation_defaults *generation;
+    struct sampling_defaults sampling;
     uint64_t seed; /* base of the seeds of requests that bring none */
     const char *system_fingerprint;
 };

@@ -1,10 +1,8 @@
 #include "server/completion_request.h"
 
-#include "models/model.h"
 #include "server/json_parse.h"
 #include "server/model_name.h"
 
-#include <math.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -66,31 +64,19 @@ static const struct json_field stream_option_fields[] = {BOOL(include_usage)};
 static const struct completion_request defaults = {
     .n = 1,
     .max_tokens = 16,
-    .top_k = -1,
     .logprobs = -1,
     .seed = COMPLETION_NO_SEED,
-    .temperature = 1,
-    .top_p = 1,
-    .repetition_penalty = 1,
     .skip_special_tokens = true,
     .add_special_tokens = true,
 };
 
-static void use_recommended(float recommended, double *out) {
-    if (!isnan(recommended))
-        *out = (double)recommended;
-}
-
-static struct completion_request defaults_of(const struct generation_defaults *generation) {
+static struct completion_request defaults_of(const struct sampling_defaults *sampling) {
     struct completion_request request = defaults;
-    if (generation == NULL)
-        return request;
-    use_recommended(generation->temperature, &request.temperature);
-    use_recommended(generation->top_p, &request.top_p);
-    use_recommended(generation->min_p, &request.min_p);
-    use_recommended(generation->repetition_penalty, &request.repetition_penalty);
-    if (generation->top_k >= 0)
-        request.top_k = generation->top_k;
+    request.temperature = sampling->temperature;
+    request.top_p = sampling->top_p;
+    request.min_p = sampling->min_p;
+    request.repetition_penalty = sampling->repetition_penalty;
+    request.top_k = sampling->top_k;
     return request;
 }
 
@@ -167,7 +153,7 @@ static int read_all(const struct api_context *context, struct completion_request
 
 int completion_request_parse(const struct api_context *context, const char *body, size_t length,
                              struct completion_request *out, struct api_error *err) {
-    struct completion_request request = defaults_of(context->generation);
+    struct completion_request request = defaults_of(&context->sampling);
     request.json = json_parse(body, length, err);
     if (request.json == NULL)
         return -1;

@@ -16,6 +16,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 
 static char *const names[] = {"m"};
 static const struct api_context context = {
+    .sampling = SAMPLING_DEFAULTS_OPENAI,
     .model_names = names,
     .num_model_names = 1,
     .max_model_len = 128,

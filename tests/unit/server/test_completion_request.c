@@ -1,7 +1,6 @@
 #include "server/completion_request.h"
 
 #include "fake_tokenizer.h"
-#include "models/model.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -21,6 +20,7 @@ static const struct api_context context = {
     .max_prompts = 4,
     .max_choices = 32,
     .max_prompt_tokens = 100,
+    .sampling = SAMPLING_DEFAULTS_OPENAI,
 };
 
 static int parse(const char *body, struct completion_request *out, struct api_error *err) {
@@ -252,29 +252,21 @@ static struct completion_request parse_ok(const char *body) {
     return request;
 }
 
-static void makers_of_a_model_may_recommend_others(void **state) {
-    const struct generation_defaults some = {
-        .temperature = 0.5F, .top_p = NAN, .min_p = 0.25F, .repetition_penalty = NAN, .top_k = -1};
-    const struct generation_defaults rest = {
-        .temperature = NAN, .top_p = 0.75F, .min_p = NAN, .repetition_penalty = 1.25F, .top_k = 20};
+static void a_server_may_have_other_defaults(void **state) {
     struct api_context advised = context;
     struct completion_request request;
     struct api_error err;
-    advised.generation = &some;
-    assert_int_equal(completion_request_parse(&advised, "{\"prompt\":\"x\"}", 14, &request, &err),
-                     0);
-    assert_true(request.temperature == 0.5 && request.top_p == 1 && request.min_p == 0.25);
-    assert_true(request.repetition_penalty == 1 && request.top_k == -1);
-    completion_request_finish(&request);
-    advised.generation = &rest;
-    assert_int_equal(completion_request_parse(&advised, "{\"prompt\":\"x\"}", 14, &request, &err),
-                     0);
-    assert_true(request.temperature == 1 && request.top_p == 0.75 && request.min_p == 0);
+    advised.sampling = (struct sampling_defaults){
+        .temperature = 0.5, .top_p = 0.75, .min_p = 0.25, .repetition_penalty = 1.25, .top_k = 20};
+    static const char silent[] = "{\"prompt\":\"x\",\"top_p\":null}";
+    assert_int_equal(completion_request_parse(&advised, silent, strlen(silent), &request, &err), 0);
+    assert_true(request.temperature == 0.5 && request.top_p == 0.75 && request.min_p == 0.25);
     assert_true(request.repetition_penalty == 1.25 && request.top_k == 20);
     completion_request_finish(&request);
-    static const char body[] = "{\"prompt\":\"x\",\"top_k\":-1,\"top_p\":1}";
-    assert_int_equal(completion_request_parse(&advised, body, strlen(body), &request, &err), 0);
-    assert_true(request.top_p == 1 && request.top_k == -1);
+    static const char spoken[] = "{\"prompt\":\"x\",\"top_k\":-1,\"top_p\":1,\"temperature\":0}";
+    assert_int_equal(completion_request_parse(&advised, spoken, strlen(spoken), &request, &err), 0);
+    assert_true(request.temperature == 0 && request.top_p == 1 && request.top_k == -1);
+    assert_true(request.min_p == 0.25);
     completion_request_finish(&request);
 }
 
@@ -478,7 +470,7 @@ int main(void) {
         cmocka_unit_test(every_scalar_field_is_ranged),
         cmocka_unit_test(refusals_name_field_value_and_rule),
         cmocka_unit_test(defaults_are_openais),
-        cmocka_unit_test(makers_of_a_model_may_recommend_others),
+        cmocka_unit_test(a_server_may_have_other_defaults),
         cmocka_unit_test(all_fields_reach_the_engine),
         cmocka_unit_test(output_is_cut_to_the_context),
         cmocka_unit_test(tiny_temperatures_stay_usable),
