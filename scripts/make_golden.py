@@ -79,14 +79,14 @@ def byte_alphabet():
     return table
 
 
-def train_merges(alphabet):
+def train_merges(alphabet, num_merges):
     """Plain BPE on TEXT: the most frequent pair first, ties by the pair itself."""
     words = Counter(
         tuple(alphabet[b] for b in (" " * (i > 0) + word).encode())
         for i, word in enumerate(TEXT.split())
     )
     merges = []
-    while len(merges) < NUM_MERGES:
+    while len(merges) < num_merges:
         pairs = Counter()
         for word, count in words.items():
             for pair in zip(word, word[1:]):
@@ -105,9 +105,9 @@ def train_merges(alphabet):
     return merges
 
 
-def add_tokenizer(writer):
+def add_tokenizer(writer, num_merges=NUM_MERGES):
     alphabet = byte_alphabet()
-    merges = train_merges(alphabet)
+    merges = train_merges(alphabet, num_merges)
     tokens = SPECIAL + list(alphabet.values()) + ["".join(pair) for pair in merges]
     kinds = [gguf.TokenType.CONTROL] * len(SPECIAL)
     kinds += [gguf.TokenType.NORMAL] * (len(tokens) - len(SPECIAL))
@@ -241,14 +241,18 @@ def continue_greedily(model, prompt):
     return tokens[NUM_PROMPT:]
 
 
+def save_golden(path, prompt, greedy, logits):
+    with open(path, "wb") as out:
+        np.array([len(prompt), len(greedy), logits.shape[1], *prompt, *greedy], np.int32).tofile(out)
+        logits.astype(np.float32).tofile(out)
+
+
 def write_golden(path, model):
     prompt = np.random.default_rng(SEED + 1).integers(len(SPECIAL), VOCAB, NUM_PROMPT).tolist()
     with torch.no_grad():
         logits = model(torch.tensor([prompt])).logits[0].numpy()
         greedy = continue_greedily(model, prompt)
-    with open(path, "wb") as out:
-        np.array([NUM_PROMPT, len(greedy), VOCAB, *prompt, *greedy], np.int32).tofile(out)
-        logits.astype(np.float32).tofile(out)
+    save_golden(path, prompt, greedy, logits)
     print(f"{path.name}: logits of std {logits.std():.2f}, {len(greedy)} clear greedy tokens")
     return logits, prompt
 
