@@ -93,10 +93,15 @@ static bool rounds_activations(const struct fixture *f) {
 }
 
 /* These models are made to be sensitive: Transformers itself, computing in the 16-bit type, is up
- * to 4.5e-2 (bf16) and 6.2e-3 (f16) away from what it computes in float. */
+ * to 4.5e-2 (bf16) and 6.2e-3 (f16) away from what it computes in float. Where it rounds
+ * activations to 8 bits, in float and in double some roundings of the widest model fall the other
+ * way, and its rows are up to 1.3e-2 apart. */
 static double choose_tolerance(const struct fixture *f) {
+    bool is_widest = f->run.model->config.hidden_size >= 256;
+    if (rounds_activations(f))
+        return is_widest ? 2e-2 : 5e-3;
     if (is_cpu(f))
-        return rounds_activations(f) ? 5e-3 : 1e-4;
+        return 1e-4;
     return f->device.dtype == DTYPE_BF16 ? 4.5e-2 : 6e-3;
 }
 
