@@ -3,8 +3,8 @@
  * Transformers 5 builds the tokenizers of some classes anew from the vocabulary and passes over
  * what else is in the file: LlamaTokenizer puts no space before a text that starts with one, and
  * none after a special token in the text unless "legacy" is set; GPT2Tokenizer drops steps before
- * ByteLevel, such as SmolLM 2's Digits. Here the file is followed, as by the `tokenizers` library,
- * Transformers 4 and the models' training. Of tokenizer_config.json counts what Transformers 5
+ * ByteLevel, such as SmolLM 2's Digits. Here the file is followed, as by the `tokenizers` library
+ * and Transformers 4. Of tokenizer_config.json counts what Transformers 5
  * takes from there for every class: flags of added tokens, special tokens, add_bos_token and
  * add_eos_token. Left aside are "truncation" and "padding", which are for batches, and
  * clean_up_tokenization_spaces, which would change a text after it was streamed. */
