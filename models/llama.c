@@ -1,14 +1,17 @@
-/* The forward pass, and which of the switches of struct model_config changes what:
+/* The forward pass, and on the right what of struct model_config changes a line:
  *
- *   hidden = embed(token ids)                                           embedding_scale
+ *   hidden = embed(token ids)                           embedding_scale
  *   per layer:
- *     qkv     = pre(hidden) Wqkv                                        pre_norm, biases
- *     q, k    = norm(q), norm(k)                                        qk_norm
- *     rotate q and k, store k and v in the cache                        layers[].rope
- *     hidden += post(attention(q, cache) Wo)                            layers[].window,
- * attention_scale, attention_soft_cap hidden += post((act(gate) * up) Wdown),  gate | up =
- * pre(hidden) Wgate_up     activation per chunk of wanted rows: logits = cap(norm(hidden[rows])
- * Whead);  sample                   logit_scale, final_soft_cap
+ *     qkv = pre(hidden) Wqkv                            pre_norm, norm
+ *     q, k = norm(q), norm(k)                           qk_norm
+ *     rotate q and k, store k and v in the cache        layers[].rope, rope_interleaved
+ *     x = attention(q, cache) Wo                        layers[].window, attention_scale,
+ *                                                       attention_soft_cap
+ *     hidden += post(x)                                 post_norm, residual_scale
+ *     gate | up = pre(hidden) Wgate_up
+ *     hidden += post((act(gate) * up) Wdown)            activation
+ *   per chunk of wanted rows:
+ *     logits = cap(norm(hidden[rows]) Whead); sample    logit_scale, final_soft_cap
  *
  * `pre` is a norm or nothing; `post` is a norm (post_norm) or a factor (residual_scale). With
  * parallel_residual both branches read the same norm of hidden, taken before either is added.

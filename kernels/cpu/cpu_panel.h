@@ -2,19 +2,32 @@
  *
  * Plain types: [K][16] elements, as the file has them (2 or 4 bytes).
  *
- * Quantised types: codes, then records. Codes are [K/32] blocks of 32 elements, each of as many
- * bits as a code has, split into planes that follow each other: code bits   4 bits [4][16][4]   2
- * bits [2][16][4]   1 bit [1][16][4]   8 bits [8][16][4] 2                               bits 0 and
- * 1 3                               bits 0 and 1        bit 2 4         bits 0 to 3 5         bits
- * 0 to 3                               bit 4 6         bits 0 to 3           bits 4 and 5 8 bits 0
- * to 7 A 32-block is 8 words of four elements; four consecutive bytes of a plane hold part of one
- * word or, in ascending bits, of 2, 4 or 8 consecutive ones: in the nibble plane byte t of column j
- * in row p has element 8p+t in its low and 8p+4+t in its high nibble. Records are [K/B], B being
- * the elements of the file's block: [16] f16 d, [16] f16 m where there is a minimum, and then, if
- * groups have integer scales, for every group in order of K scales of 8 bits   [16] signed bytes,
- * [16] bytes of minima where there are scales of 4 bits   [16] bytes, scale in the low and minimum
- * in the high nibble So a panel is as large as the file's 16 rows but for Q3_K, Q4_K and Q5_K,
- * whose 6-bit scales take 8 bits: 3.6, 2.8 and 2.3 % more.
+ * Quantised types: codes, then records.
+ *
+ * Codes are [K/32] blocks of 32 elements, each of as many bits as a code has, split into planes
+ * that follow each other:
+ *
+ *   bits of a code   planes: 8 bits      4 bits       2 bits        1 bit
+ *                            [8][16][4]  [4][16][4]   [2][16][4]    [1][16][4]
+ *   2                                                 bits 0, 1
+ *   3                                                 bits 0, 1     bit 2
+ *   4                                    bits 0 to 3
+ *   5                                    bits 0 to 3                bit 4
+ *   6                                    bits 0 to 3  bits 4, 5
+ *   8                        bits 0 to 7
+ *
+ * A 32-block is 8 words of four elements; four consecutive bytes of a plane hold part of one word
+ * or, in ascending bits, of 2, 4 or 8 consecutive ones: in the nibble plane byte t of column j in
+ * row p has element 8p+t in its low and 8p+4+t in its high nibble.
+ *
+ * Records are [K/B], B being the elements of the file's block: [16] f16 d, [16] f16 m where there
+ * is a minimum, and then, if groups have integer scales, for every group in order of K:
+ *
+ *   scales of 8 bits   [16] signed bytes, [16] bytes of minima where there are
+ *   scales of 4 bits   [16] bytes, scale in the low and minimum in the high nibble
+ *
+ * So a panel is as large as the file's 16 rows but for Q3_K, Q4_K and Q5_K, whose 6-bit scales
+ * take 8 bits: 3.6, 2.8 and 2.3 % more.
  *
  * Codes stay unsigned, as the integer dot product of x86 multiplies unsigned by signed bytes. */
 #ifndef QUIRE_KERNELS_CPU_CPU_PANEL_H
