@@ -24,6 +24,7 @@ struct step {
     enum split_behaviour behaviour; /* of what the step splits by */
     struct split_regex *regex;      /* NULL: by spec.pattern or not at all */
     struct text separator;          /* a plain string to split by; length 0: none */
+    bool is_simple;                 /* a regex of ours, whose matches stay pieces */
 };
 
 struct pretokenizer {
@@ -48,6 +49,7 @@ static struct text literal(const char *text) {
 static int open_regex(struct step *step, struct text pattern, bool trusted,
                       enum split_behaviour behaviour, struct error *err) {
     step->behaviour = behaviour;
+    step->is_simple = trusted && behaviour == SPLIT_ISOLATED;
     return split_regex_create(pattern, trusted, &step->regex, err);
 }
 
@@ -238,6 +240,34 @@ static int find(const struct split *split, size_t from, size_t range[2]) {
     return 1;
 }
 
+/* The next place a digit may be at. */
+static size_t skip_ascii_letters(struct text piece, size_t at) {
+    while (at < piece.length && (signed char)piece.data[at] >= 0 &&
+           (piece.data[at] < '0' || piece.data[at] > '9'))
+        at++;
+    return at;
+}
+
+/* The usual case, all in one loop: what matches and what is between are pieces. The regex is ours,
+ * and none of those matches nothing. */
+static int split_isolated(const struct split *split) {
+    struct split_matcher *matcher = split->run->scratch->matchers[split->depth];
+    bool digits = split->run->pretokenizer->steps[split->depth].spec.kind == PRETOKENIZER_DIGITS;
+    size_t range[2], length = split->piece.length;
+    for (size_t position = 0; position < length; position = range[1]) {
+        size_t from = digits ? skip_ascii_letters(split->piece, position) : position;
+        if (from == length ||
+            split_matcher_find(matcher, split->piece.data, length, from, 0, range) == 0)
+            return emit(split, position, length);
+        int status = range[0] > position ? emit(split, position, range[0]) : 0;
+        if (status == 0)
+            status = emit(split, range[0], range[1]);
+        if (status != 0)
+            return status;
+    }
+    return 0;
+}
+
 static size_t next_character(struct text piece, size_t at) {
     do
         at++;
@@ -327,6 +357,8 @@ static int run_step(const struct run *run, int depth, struct text piece,
         return run_step(run, depth + 1, piece, place);
     struct split split = {
         .run = run, .depth = depth, .piece = piece, .place = place, .behaviour = step->behaviour};
+    if (step->is_simple)
+        return split_isolated(&split);
     return split_piece(&split, step->spec.kind == PRETOKENIZER_SPLIT && step->spec.invert);
 }
 

@@ -6,11 +6,6 @@
 #include <stdio.h>
 
 /* Members of classes: PCRE2's own, and what newer Unicode added. */
-#define NEW_L NEW_LU NEW_LL NEW_LM NEW_LO
-#define NEW_M NEW_MN NEW_MC
-#define NEW_N NEW_ND NEW_NO
-#define NEW_P NEW_PD NEW_PO
-#define NEW_S NEW_SM NEW_SO
 #define SPACE                                                                                      \
     "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}"    \
     "\\x{205f}\\x{3000}"
