@@ -10,9 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* For a file's own patterns: 5 s, and 1 s for each megabyte. */
-#define BUDGET_NS 5000000000
-#define BUDGET_NS_PER_BYTE 1000
+/* For a file's own patterns: 2 s, and 0.2 s for each megabyte. */
+#define BUDGET_NS 2000000000
+#define BUDGET_NS_PER_BYTE 200
 
 #define GPT2 "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
 /* Hugging Face's Digits follows Rust's tables, here of Unicode 17.0. */
@@ -37,7 +37,7 @@ struct pretokenizer_scratch {
     int num_steps;
     struct split_matcher *matchers[TOKENIZER_MAX_STEPS];
     struct text_buffer texts[TOKENIZER_MAX_STEPS]; /* what a step makes of a piece */
-    int64_t deadline_ns;
+    struct split_deadline deadline;
 };
 
 /* --- Opening ---------------------------------------------------------------------------------- */
@@ -131,7 +131,7 @@ struct pretokenizer_scratch *pretokenizer_scratch_create(const struct pretokeniz
         return NULL;
     scratch->num_steps = pretokenizer->num_steps;
     int64_t bytes = length < INT32_MAX ? (int64_t)length : INT32_MAX;
-    scratch->deadline_ns = split_matcher_now_ns() + BUDGET_NS + bytes * BUDGET_NS_PER_BYTE;
+    scratch->deadline = split_deadline_after(BUDGET_NS + bytes * BUDGET_NS_PER_BYTE);
     for (int i = 0; i < pretokenizer->num_steps; i++) {
         if (pretokenizer->steps[i].regex == NULL)
             continue;
@@ -230,7 +230,7 @@ static int find(const struct split *split, size_t from, size_t range[2]) {
     struct text piece = split->piece;
     if (step->regex != NULL)
         return split_matcher_find(scratch->matchers[split->depth], piece.data, piece.length, from,
-                                  scratch->deadline_ns, range);
+                                  &scratch->deadline, range);
     const char *found = memmem(piece.data + from, piece.length - from, step->separator.data,
                                step->separator.length);
     if (found == NULL)
@@ -257,7 +257,7 @@ static int split_isolated(const struct split *split) {
     for (size_t position = 0; position < length; position = range[1]) {
         size_t from = digits ? skip_ascii_letters(split->piece, position) : position;
         if (from == length ||
-            split_matcher_find(matcher, split->piece.data, length, from, 0, range) == 0)
+            split_matcher_find(matcher, split->piece.data, length, from, NULL, range) == 0)
             return emit(split, position, length);
         int status = range[0] > position ? emit(split, position, range[0]) : 0;
         if (status == 0)

@@ -116,10 +116,22 @@ void split_matcher_destroy(struct split_matcher *matcher) {
     free(matcher);
 }
 
-int64_t split_matcher_now_ns(void) {
+static int64_t read_clock(clockid_t clock) {
     struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
+    clock_gettime(clock, &now);
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+struct split_deadline split_deadline_after(int64_t budget_ns) {
+    return (struct split_deadline){
+        .clock_ns = read_clock(CLOCK_MONOTONIC) + budget_ns,
+        .processor_ns = read_clock(CLOCK_THREAD_CPUTIME_ID) + budget_ns,
+    };
+}
+
+static bool is_over(const struct split_deadline *deadline) {
+    return read_clock(CLOCK_MONOTONIC) > deadline->clock_ns &&
+           read_clock(CLOCK_THREAD_CPUTIME_ID) > deadline->processor_ns;
 }
 
 static int match(struct split_matcher *m, const char *text, size_t length, size_t from) {
@@ -132,13 +144,13 @@ static int match(struct split_matcher *m, const char *text, size_t length, size_
 }
 
 int split_matcher_find(struct split_matcher *matcher, const char *text, size_t length, size_t from,
-                       int64_t deadline_ns, size_t range[2]) {
+                       const struct split_deadline *deadline, size_t range[2]) {
     int found = PCRE2_ERROR_NOMATCH;
     if (matcher->regex->trusted)
         found = match(matcher, text, length, from);
     for (size_t at = from; !matcher->regex->trusted && at <= length;) {
         size_t last = length - at < WINDOW ? length : at + WINDOW;
-        if (split_matcher_now_ns() > deadline_ns)
+        if (is_over(deadline))
             return -1;
         pcre2_set_offset_limit(matcher->context, last);
         found = match(matcher, text, length, at);

@@ -27,7 +27,7 @@ import tempfile
 from pathlib import Path
 
 import gguf
-from tokenizers import AddedToken, Regex, Tokenizer, models, pre_tokenizers, trainers
+from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 import make_tokenizers
 import tokenizer_corpus
@@ -35,6 +35,16 @@ import tokenizer_corpus
 LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
           r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
 QWEN2 = LLAMA3.replace("{1,3}", "")
+QWEN35 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}"
+          r"| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+TEKKEN = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
+          r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}"
+          r"| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+GPT_4O = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+          r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+          r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+DEEPSEEK_V3 = ("[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+"
+               "| ?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+")
 CONTROL, USER_DEFINED = 3, 4
 
 
@@ -42,17 +52,29 @@ def byte_level(use_regex):
     return pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=use_regex)
 
 
-def split(regex):
-    return pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(regex), "isolated"), byte_level(False)])
+def split(*regexes, digits=False):
+    steps = [pre_tokenizers.Split(Regex(regex), "isolated") for regex in regexes]
+    steps += [pre_tokenizers.Digits(individual_digits=True)] if digits else []
+    return pre_tokenizers.Sequence([*steps, byte_level(False)])
 
 
+# The names our table has, one for each meaning; those in NFC_NAMES put texts into normal form C.
 PRE_TOKENIZERS = {
     "gpt-2": lambda: byte_level(True),
     "smollm": lambda: pre_tokenizers.Sequence(
         [pre_tokenizers.Digits(individual_digits=True), byte_level(True)]),
     "llama-bpe": lambda: split(LLAMA3),
     "qwen2": lambda: split(QWEN2),
+    "qwen35": lambda: split(QWEN35),
+    "olmo": lambda: byte_level(True),
+    "command-r": lambda: PRE_TOKENIZERS["smollm"](),
+    "dbrx": lambda: split(LLAMA3),
+    "tekken": lambda: split(TEKKEN),
+    "gpt-4o": lambda: split(GPT_4O),
+    "deepseek-coder": lambda: split("[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", "[一-龥ࠀ-一가-퟿]+", digits=True),
+    "deepseek-v3": lambda: split(r"\p{N}{1,3}", "[一-龥぀-ゟ゠-ヿ]+", DEEPSEEK_V3),
 }
+NFC_NAMES = {"qwen2", "qwen35", "olmo", "command-r"}
 SPECIALS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|im"]
 
 
@@ -70,9 +92,11 @@ def byte_alphabet():
 
 def build(pre, tokens, types, merges):
     model = models.BPE(vocab={t: i for i, t in enumerate(tokens)}, merges=[tuple(m.split(" ")) for m in merges],
-                       ignore_merges=pre == "llama-bpe")
+                       ignore_merges=pre in ("llama-bpe", "tekken"))
     tokenizer = Tokenizer(model)
     tokenizer.pre_tokenizer = PRE_TOKENIZERS[pre]()
+    if pre in NFC_NAMES:
+        tokenizer.normalizer = normalizers.NFC()
     tokenizer.add_special_tokens([AddedToken(t, special=True, normalized=False)
                                   for t, kind in zip(tokens, types) if kind == CONTROL])
     tokenizer.add_tokens([AddedToken(t, normalized=False)

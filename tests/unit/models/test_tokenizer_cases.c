@@ -18,7 +18,7 @@
 
 #include <stdio.h>
 
-#define MAX_LINES 4096
+#define MAX_LINES 8192
 #define MAX_IDS 4096
 
 static struct {
@@ -129,6 +129,38 @@ static void test_qwen2(void **state) {
     check_pretokenizer("qwen2");
 }
 
+static void test_qwen35(void **state) {
+    check_pretokenizer("qwen35");
+}
+
+static void test_olmo(void **state) {
+    check_pretokenizer("olmo");
+}
+
+static void test_command_r(void **state) {
+    check_pretokenizer("command-r");
+}
+
+static void test_dbrx(void **state) {
+    check_pretokenizer("dbrx");
+}
+
+static void test_tekken(void **state) {
+    check_pretokenizer("tekken");
+}
+
+static void test_gpt_4o(void **state) {
+    check_pretokenizer("gpt-4o");
+}
+
+static void test_deepseek_coder(void **state) {
+    check_pretokenizer("deepseek-coder");
+}
+
+static void test_deepseek_v3(void **state) {
+    check_pretokenizer("deepseek-v3");
+}
+
 static int read_cases(const char *path) {
     FILE *file = fopen(path, "r");
     char *line = NULL;
@@ -147,10 +179,12 @@ static int read_cases(const char *path) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gpt2),
-        cmocka_unit_test(test_smollm),
-        cmocka_unit_test(test_llama_bpe),
-        cmocka_unit_test(test_qwen2),
+        cmocka_unit_test(test_gpt2),           cmocka_unit_test(test_smollm),
+        cmocka_unit_test(test_llama_bpe),      cmocka_unit_test(test_qwen2),
+        cmocka_unit_test(test_qwen35),         cmocka_unit_test(test_olmo),
+        cmocka_unit_test(test_command_r),      cmocka_unit_test(test_dbrx),
+        cmocka_unit_test(test_tekken),         cmocka_unit_test(test_gpt_4o),
+        cmocka_unit_test(test_deepseek_coder), cmocka_unit_test(test_deepseek_v3),
     };
     if (argc != 2 || read_cases(argv[1]) != 0) {
         fprintf(stderr, "usage: test_tokenizer_cases tokenizer_cases.txt\n");

@@ -106,7 +106,7 @@ static void test_unknown_kinds_are_named(void **state) {
     ASSERT_REFUSED("tokenizer.ggml.model is \"bert\", known are gpt2, llama",
                    changed.model = "bert");
     ASSERT_REFUSED("tokenizer.ggml.model is missing", changed.model = NULL);
-    ASSERT_REFUSED("tokenizer.ggml.pre is \"tek?ken\", known are gpt-2, gpt2, default, smollm",
+    ASSERT_REFUSED("tokenizer.ggml.pre is \"tek?ken\", known are gpt-2, gpt2, default, phi-2",
                    changed.pre = "tek\nken");
     ASSERT_REFUSED("tokenizer.ggml.pre is \"\"", changed.pre = "");
 }
