@@ -56,7 +56,7 @@ static void touch_vocabulary(const struct tokenizer *tokenizer) {
 
 /* `parts` is cut up. */
 static void check(char *parts[3], size_t text_bytes, uint8_t choices) {
-    static const char *const names[] = {"gpt-2", "smollm", "qwen2", "llama-bpe"};
+    static const char *const names[] = {"gpt-2", "smollm", "deepseek-v3", "llama-bpe"};
     struct fixture_token tokens[MAX_LINES];
     char *lines[MAX_LINES], *merges[MAX_LINES];
     struct fixture fixture;
