@@ -60,8 +60,14 @@ uint16_t f16_from_f32(float value) {
     return (uint16_t)(sign | ((rounded - (112u << 23)) >> 13));
 }
 
-float bf16_to_f32(uint16_t bits) {
+/* Inlined into the conversion of a row, which position-independent code would not do with a
+ * function that others see. */
+static float widen_bf16(uint16_t bits) {
     return float_from_bits((uint32_t)bits << 16);
+}
+
+float bf16_to_f32(uint16_t bits) {
+    return widen_bf16(bits);
 }
 
 uint16_t bf16_from_f32(float value) {
@@ -91,7 +97,7 @@ void dtype_convert_f16_from_f32(const float *src, uint8_t *dst, size_t n) {
 
 void dtype_convert_bf16_to_f32(const uint8_t *src, float *dst, size_t n) {
     for (size_t i = 0; i < n; i++)
-        dst[i] = bf16_to_f32(load_u16(src + 2 * i));
+        dst[i] = widen_bf16(load_u16(src + 2 * i));
 }
 
 void dtype_convert_bf16_from_f32(const float *src, uint8_t *dst, size_t n) {
