@@ -154,8 +154,10 @@ static void set_model_name(struct serve *serve) {
  * Without batch invariance there is no such promise. */
 static void set_fingerprint(struct serve *serve) {
     const struct worker_info *worker = &serve->worker;
+    enum dtype quantised = serve->worker_config.quantization;
+    enum dtype weights = quantised != DTYPE_COUNT ? quantised : model_main_dtype(serve->model);
     snprintf(serve->fingerprint, sizeof(serve->fingerprint), "quire-%s-%s-%s-%s-%s%s",
-             QUIRE_VERSION, dtype_name(model_main_dtype(serve->model)), worker->device,
+             QUIRE_VERSION, dtype_name(weights), worker->device,
              dtype_name(worker->activation_dtype), dtype_name(worker->kv_dtype),
              worker->batch_invariant ? "" : "-variant");
 }
