@@ -4,8 +4,11 @@
 
 #define ALWAYS_INLINE __attribute__((always_inline)) inline
 
-/* Before a loop with a constant count over vectors that must end up in registers. */
-#if defined(__clang__)
+/* Before a loop with a constant count over vectors that must end up in registers. Under a sanitizer
+ * it would cost minutes of compilation. */
+#if defined(SIMD_SMALL_CODE)
+#define UNROLL
+#elif defined(__clang__)
 #define UNROLL _Pragma("clang loop unroll(full)")
 #else
 #define UNROLL _Pragma("GCC unroll 16")

@@ -158,8 +158,9 @@ static ALWAYS_INLINE void add_block(const struct quant_form *form, const uint8_t
                                     struct factors f, const uint8_t *scales,
                                     const struct gemm_block *blocks, int num_rows, vfloat *sums,
                                     int step) {
+    const int num_groups = PANEL_BLOCK / form->group_elements;
     UNROLL
-    for (int h = 0; h < PANEL_BLOCK / form->group_elements; h++) {
+    for (int h = 0; h < num_groups; h++) {
         struct factors group =
             group_factors(form, f, scales + (size_t)h * cpu_panel_group_bytes(form));
         add_group(form, codes, group, blocks, h, num_rows, sums, step);
