@@ -190,25 +190,49 @@ int api_tokenize(const struct api_context *context, const char *body, size_t len
     return result;
 }
 
-static int join_pieces(const struct api_context *context, const cJSON *tokens,
-                       struct byte_buffer *text, struct api_error *err) {
-    int32_t vocab_size = tokenizer_vocab_size(context->tokenizer);
+static int read_ids(const cJSON *array, int32_t vocab_size, int32_t *out, struct api_error *err) {
     int index = 0;
     const cJSON *item;
-    cJSON_ArrayForEach(item, tokens) {
+    cJSON_ArrayForEach(item, array) {
         char path[32];
         int64_t token;
-        snprintf(path, sizeof(path), "tokens[%d]", index++);
+        snprintf(path, sizeof(path), "tokens[%d]", index);
         if (json_read_int(item, path, 0, vocab_size - 1, &token, err) != 0)
             return -1;
-        struct text piece = tokenizer_piece(context->tokenizer, (int32_t)token);
-        byte_buffer_append(text, piece.data, piece.length);
-        if (text->length > MAX_DETOKENIZED_BYTES)
-            return api_error_set(err, 400, "invalid_request_error", "out_of_range", "tokens",
-                                 "tokens stand for more than %d bytes of text, the most allowed",
-                                 MAX_DETOKENIZED_BYTES);
+        out[index++] = (int32_t)token;
     }
+    return 0;
+}
+
+static int decode(const struct tokenizer *tokenizer, const int32_t *tokens, size_t count,
+                  struct byte_buffer *text, struct api_error *err) {
+    size_t length = tokenizer_decode(tokenizer, tokens, count, false, NULL, 0);
+    if (length > MAX_DETOKENIZED_BYTES)
+        return api_error_set(err, 400, "invalid_request_error", "out_of_range", "tokens",
+                             "tokens stand for more than %d bytes of text, the most allowed",
+                             MAX_DETOKENIZED_BYTES);
+    char *bytes = malloc(length + 1);
+    if (bytes == NULL)
+        return fail_memory(err);
+    tokenizer_decode(tokenizer, tokens, count, false, bytes, length);
+    byte_buffer_append(text, bytes, length);
+    free(bytes);
     return text->failed ? fail_memory(err) : 0;
+}
+
+static int decode_ids(const struct tokenizer *tokenizer, const cJSON *array,
+                      struct byte_buffer *text, struct api_error *err) {
+    size_t count = 0;
+    const cJSON *item;
+    cJSON_ArrayForEach(item, array) count++;
+    int32_t *tokens = calloc(count + 1, sizeof(*tokens));
+    if (tokens == NULL)
+        return fail_memory(err);
+    int status = read_ids(array, tokenizer_vocab_size(tokenizer), tokens, err);
+    if (status == 0)
+        status = decode(tokenizer, tokens, count, text, err);
+    free(tokens);
+    return status;
 }
 
 static int detokenize_parsed(const struct api_context *context, const cJSON *json,
@@ -220,7 +244,7 @@ static int detokenize_parsed(const struct api_context *context, const cJSON *jso
     const cJSON *tokens = cJSON_GetObjectItemCaseSensitive(json, "tokens");
     if (!cJSON_IsArray(tokens))
         return json_refuse(tokens, "tokens", "an array of token ids", err);
-    return join_pieces(context, tokens, text, err);
+    return decode_ids(context->tokenizer, tokens, text, err);
 }
 
 int api_detokenize(const struct api_context *context, const char *body, size_t length,

@@ -43,3 +43,15 @@ int32_t tokenizer_vocab_size(const struct tokenizer *tokenizer) {
 bool tokenizer_is_special(const struct tokenizer *tokenizer, int32_t token) {
     return token == FAKE_BOS || token == FAKE_EOS;
 }
+
+size_t tokenizer_decode(const struct tokenizer *tokenizer, const int32_t *tokens, size_t count,
+                        bool skip_special, char *out, size_t capacity) {
+    size_t length = 0;
+    for (size_t i = 0; i < count; i++) {
+        struct text piece = tokenizer_piece(tokenizer, tokens[i]);
+        for (size_t k = 0; k < piece.length; k++, length++)
+            if (length < capacity)
+                out[length] = piece.data[k];
+    }
+    return length;
+}
