@@ -503,18 +503,9 @@ static void test_integers_out_of_range(void **state) {
 
 /* One key of root, or of the object `inner` in it, at values no honest file has. */
 static int vary_key(const cJSON *root, const char *inner, const char *key) {
-    static const char *const values[] = {"0",
-                                         "1",
-                                         "-1",
-                                         "9223372036854775808",
-                                         "1e300",
-                                         "1.5",
-                                         "\"x\"",
-                                         "true",
-                                         "null",
-                                         "[1, 0]",
-                                         "[\"full_attention\"]",
-                                         "{}"};
+    static const char *const values[] = {
+        "0",    "1",    "-1",     "9223372036854775808",  "1e300", "1.5", "\"x\"",
+        "true", "null", "[1, 0]", "[\"full_attention\"]", "{}"};
     int num_refused = 0;
     for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++) {
         struct model_config config = {.num_layers = 77};
