@@ -98,8 +98,12 @@ static void quantise_row(const float *x, int32_t depth, struct gemm_block *out, 
                                               _mm512_castps_si512(_mm512_abs_ps(b)));
         struct gemm_scale scale = gemm_scale_of(_mm512_reduce_max_epu32(magnitudes));
         __m512 inverse = _mm512_set1_ps(scale.inverse);
+        /* A NaN becomes the lowest integer; its sums shall not overflow. */
+        const __m512i lowest = _mm512_set1_epi32(-128);
         __m512i low = _mm512_cvtps_epi32(_mm512_mul_ps(a, inverse));
         __m512i high = _mm512_cvtps_epi32(_mm512_mul_ps(b, inverse));
+        low = _mm512_max_epi32(low, lowest);
+        high = _mm512_max_epi32(high, lowest);
         _mm_storeu_si128((void *)&out->codes[0], _mm512_cvtsepi32_epi8(low));
         _mm_storeu_si128((void *)&out->codes[4], _mm512_cvtsepi32_epi8(high));
         gemm_block_finish(out, scale.scale, _mm512_reduce_add_epi32(low),
