@@ -116,34 +116,12 @@ int tokenizer_create(const struct tokenizer_spec *spec, struct tokenizer **out, 
     return 0;
 }
 
-/* A model may have more rows of logits than its tokenizer has tokens: they get tokens that no text
- * becomes and that stand for nothing. */
-static int fill_up(struct tokenizer_spec *spec, int32_t vocab_size, struct error *err) {
-    if (spec->num_tokens >= vocab_size)
-        return 0;
-    size_t size = (size_t)vocab_size, used = (size_t)spec->num_tokens;
-    struct text *tokens = tokenizer_spec_alloc(spec, size * sizeof(*tokens));
-    uint8_t *types = tokenizer_spec_alloc(spec, size);
-    float *scores = tokenizer_spec_alloc(spec, spec->scores != NULL ? size * sizeof(*scores) : 0);
-    if (tokens == NULL || types == NULL || scores == NULL)
-        return error_set(err, ERROR_MEMORY, "no memory for a vocabulary of %d tokens", vocab_size);
-    memcpy(tokens, spec->tokens, used * sizeof(*tokens));
-    memset(types, TOKEN_UNUSED, size);
-    memcpy(types, spec->types, used);
-    if (spec->scores != NULL)
-        memcpy(scores, spec->scores, used * sizeof(*scores));
-    spec->scores = spec->scores != NULL ? scores : NULL;
-    spec->tokens = tokens;
-    spec->types = types;
-    spec->num_tokens = vocab_size;
-    return 0;
-}
-
 /* Everything but reading the spec. */
 static int open_spec(struct tokenizer_spec *spec, const struct model *model, struct tokenizer **out,
                      struct error *err) {
     struct tokenizer *t = NULL;
-    if (fill_up(spec, model->config.vocab_size, err) != 0 || tokenizer_create(spec, &t, err) != 0)
+    if (tokenizer_spec_fit(spec, model->config.vocab_size, err) != 0 ||
+        tokenizer_create(spec, &t, err) != 0)
         return -1;
     for (int i = 0; i < model->num_eos_tokens; i++) {
         if (add_eos(t, model->eos_tokens[i], err) != 0) {

@@ -28,7 +28,7 @@ static int check_id(struct tokenizer_json *json, const cJSON *item, int32_t *out
 static int put_named(struct tokenizer_json *json, const cJSON *section, const char *name,
                      int32_t *list, int *count) {
     const cJSON *entry = json_field(json_field(section, "special_tokens"), name), *ids, *item;
-    int32_t id;
+    int32_t id = -1;
     if (entry == NULL)
         return tokenizer_json_refuse(json, "post_processor.special_tokens has no \"%.64s\"", name);
     if (json_field_array(json, entry, "post_processor.special_tokens", "ids", &ids) != 0)

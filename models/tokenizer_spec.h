@@ -133,6 +133,11 @@ struct tokenizer_spec {
 
 /* `bytes` of zeroed memory that lives as long as the spec; NULL when memory is short. */
 void *tokenizer_spec_alloc(struct tokenizer_spec *spec, size_t bytes);
+/* Makes the spec's tokens as many as the model has rows of logits, so that no text and no caller
+ * can name an id the model lacks. Rows beyond the spec's tokens get tokens that no text becomes and
+ * that stand for nothing. Added tokens beyond the rows, which a family's shared tokenizer may have
+ * for its larger models, are dropped; an ordinary token there is an ERROR_MODEL. */
+int tokenizer_spec_fit(struct tokenizer_spec *spec, int32_t vocab_size, struct error *err);
 /* Accepts a zeroed spec and a half-filled one. */
 void tokenizer_spec_finish(struct tokenizer_spec *spec);
 

@@ -224,8 +224,7 @@ int main(void) {
         cmocka_unit_test(test_characters),          cmocka_unit_test(test_byte_level),
         cmocka_unit_test(test_metaspace),           cmocka_unit_test(test_steps_follow_each_other),
         cmocka_unit_test(test_meaning_of_patterns), cmocka_unit_test(test_what_is_refused_is_named),
-        cmocka_unit_test(test_hostile_patterns),
-        cmocka_unit_test(test_time_runs_out),
+        cmocka_unit_test(test_hostile_patterns),    cmocka_unit_test(test_time_runs_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,6 +5,7 @@
  *   FLAGS TEXT DECODED ID...   FLAGS: s special tokens are parsed, a the template's are added;
  *                              texts in hexadecimal, "-" where empty, "=" the same as TEXT
  */
+#include "models/model.h"
 #include "models/tokenizer.h"
 #include "models/tokenizer_spec.h"
 
@@ -85,6 +86,37 @@ static void check_case(const struct tokenizer *tokenizer, const char *name, char
     }
 }
 
+/* The last token of "gemma" is an added one, 864, that any text may become. */
+static void test_a_model_with_fewer_tokens(void **state) {
+    char path[PATH_MAX];
+    struct model model = {.folder = path};
+    struct tokenizer *tokenizer = NULL;
+    struct error err = {0};
+    int32_t ids[16];
+    snprintf(path, sizeof(path), "%s/gemma", folder);
+    model.config.vocab_size = 865;
+    assert_int_equal(tokenizer_open(&model, &tokenizer, &err), 0);
+    assert_int_equal(tokenizer_encode(tokenizer, "<h1>", 4, 0, ids, 16), 1);
+    assert_int_equal(ids[0], 864);
+    tokenizer_close(tokenizer);
+
+    model.config.vocab_size = 864;
+    model.eos_tokens[0] = 3;
+    model.num_eos_tokens = 1;
+    assert_int_equal(tokenizer_open(&model, &tokenizer, &err), 0);
+    assert_int_equal(tokenizer_vocab_size(tokenizer), 864);
+    int64_t count = tokenizer_encode(tokenizer, "<h1>", 4, TOKENIZER_PARSE_SPECIAL, ids, 16);
+    assert_in_range(count, 2, 16);
+    for (int64_t i = 0; i < count; i++)
+        assert_in_range(ids[i], 0, 863);
+    tokenizer_close(tokenizer);
+
+    model.config.vocab_size = 600;
+    assert_int_equal(tokenizer_open(&model, &tokenizer, &err), -1);
+    assert_int_equal(err.code, ERROR_MODEL);
+    assert_non_null(strstr(err.message, "token 600 is beyond the model's vocabulary of 600"));
+}
+
 static struct tokenizer *open_folder(const char *name) {
     char path[PATH_MAX];
     struct tokenizer_spec spec;
@@ -121,6 +153,7 @@ static void test_cases(void **state) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_model_with_fewer_tokens),
         CASES("llama2"),
         CASES("llama2-metaspace"),
         CASES("mistral-v3"),
