@@ -74,7 +74,7 @@ static int read_single(struct tokenizer_json *json, const cJSON *section, struct
 static int put_pair(struct tokenizer_json *json, const cJSON *section, const char *key,
                     int32_t *list, int *count) {
     const cJSON *pair;
-    int32_t id;
+    int32_t id = -1;
     if (json_field_array(json, section, "post_processor", key, &pair) != 0)
         return -1;
     if (cJSON_GetArraySize(pair) != 2)
