@@ -1,4 +1,5 @@
-/* GGUF v3: header, tensor table, and the checks that put every tensor's data inside the file. */
+/* GGUF v2 and v3: header, tensor table, and the checks that put every tensor's data inside the
+ * file. */
 #include "models/gguf.h"
 
 #include "config/checked.h"
@@ -10,7 +11,8 @@
 #include <string.h>
 
 enum {
-    GGUF_VERSION = 3,
+    MIN_VERSION = 2, /* as 3, which adds big-endian files; 1 has 32-bit counts */
+    MAX_VERSION = 3,
     DEFAULT_ALIGNMENT = 32,
     MIN_ALIGNMENT = 8,
     MAX_NAME_BYTES = 64,   /* the specification's limit */
@@ -118,15 +120,21 @@ bool gguf_matches(struct file_image *image) {
            memcmp(image->data, gguf_magic, sizeof(gguf_magic)) == 0;
 }
 
+int gguf_version(const struct file_image *image) {
+    uint32_t version;
+    memcpy(&version, image->data + sizeof(gguf_magic), sizeof(version));
+    return (int)version;
+}
+
 static int check_version(const struct gguf_reader *r, uint32_t version) {
-    if (version == GGUF_VERSION)
+    if (version >= MIN_VERSION && version <= MAX_VERSION)
         return 0;
     if (__builtin_bswap32(version) <= 0xffff && version > 0xffff)
         return error_set(r->err, ERROR_MODEL,
                          "%s: is a big-endian GGUF file; only little-endian ones are supported",
                          r->image->name);
-    return error_set(r->err, ERROR_MODEL, "%s: GGUF version %" PRIu32 " (supported: %d)",
-                     r->image->name, version, GGUF_VERSION);
+    return error_set(r->err, ERROR_MODEL, "%s: GGUF version %" PRIu32 " (supported: %d, %d)",
+                     r->image->name, version, MIN_VERSION, MAX_VERSION);
 }
 
 static int refuse_tensor(const struct gguf_reader *r, struct text name, const char *reason) {

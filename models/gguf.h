@@ -1,4 +1,4 @@
-/* Private to models/: the GGUF v3 parser (little-endian files).
+/* Private to models/: the parser of GGUF v2 and v3 (little-endian files, which are alike).
  *
  *   "GGUF" | u32 version | u64 num_tensors | u64 num_metadata
  *   num_metadata x { string key | u32 type | value }
@@ -20,6 +20,9 @@
 
 /* Whether the bytes begin with the magic. Reads them. */
 bool gguf_matches(struct file_image *image);
+
+/* Of an image that gguf_parse has accepted. */
+int gguf_version(const struct file_image *image);
 
 /* On success the table points into the image and is released with tensor_table_finish. */
 int gguf_parse(struct file_image *image, struct tensor_table *out, struct error *err);

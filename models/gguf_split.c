@@ -35,9 +35,9 @@ static int read_split(const struct tensor_part *part, struct split *out, struct 
         read_number(part, "split.count", &split.count, err) != 0 ||
         read_number(part, "split.tensors.count", &split.num_tensors, err) != 0)
         return -1;
-    if (split.count < 1 || split.count > TENSOR_MAX_PARTS)
+    if (split.count > TENSOR_MAX_PARTS)
         return error_set(err, ERROR_MODEL,
-                         "%s: metadata 'split.count': %" PRIu64 " (allowed: 1 to %d)",
+                         "%s: metadata 'split.count': %" PRIu64 " (allowed: 0 to %d)",
                          part->image.name, split.count, TENSOR_MAX_PARTS);
     *out = split;
     return 0;
@@ -92,19 +92,24 @@ static int open_parts(struct tensor_file *file, const struct split *first, struc
         if (open_part(file, i, count, err) != 0 ||
             check_part(file->parts[i], first, (uint64_t)i, err) != 0)
             return -1;
-    snprintf(file->format, sizeof(file->format), "GGUF v3, %d files", count);
+    snprintf(file->format, sizeof(file->format), "GGUF v%d, %d files",
+             gguf_version(&file->parts[0]->image), count);
     return 0;
+}
+
+/* Parts that were merged again keep the keys: a count of 0, and any number of tensors. */
+static bool is_split(const struct tensor_part *part) {
+    const struct metadata *count = tensor_table_find_metadata(&part->table, "split.count");
+    return count != NULL && !(count->type <= METADATA_INT && count->as_uint <= 1);
 }
 
 int gguf_split_open_rest(struct tensor_file *file, struct error *err) {
     const struct tensor_part *part = file->parts[0];
     struct split first;
-    snprintf(file->format, sizeof(file->format), "GGUF v3");
-    if (tensor_table_find_metadata(&part->table, "split.count") == NULL)
+    snprintf(file->format, sizeof(file->format), "GGUF v%d", gguf_version(&part->image));
+    if (!is_split(part))
         return tensor_parts_join(file, err);
-    if (read_split(part, &first, err) != 0)
-        return -1;
-    if (first.count > 1 && open_parts(file, &first, err) != 0)
+    if (read_split(part, &first, err) != 0 || open_parts(file, &first, err) != 0)
         return -1;
     if (tensor_parts_join(file, err) != 0)
         return -1;

@@ -2,7 +2,8 @@
  *
  * Parts are named NAME-00001-of-00003.gguf and so on, and lie beside each other. Each is a GGUF
  * file of its own with the keys split.no (from 0), split.count and split.tensors.count (of all
- * parts together); the first holds the model's metadata. (Source: llama.cpp, tools/gguf-split.) */
+ * parts together); the first holds the model's metadata. A file with a count of 0, which parts
+ * merged again have, or 1 is whole. (Source: llama.cpp, tools/gguf-split.) */
 #ifndef QUIRE_MODELS_GGUF_SPLIT_H
 #define QUIRE_MODELS_GGUF_SPLIT_H
 

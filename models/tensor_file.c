@@ -100,8 +100,11 @@ int tensor_file_open_memory(const void *data, size_t bytes, const char *name,
         tensor_file_close(file);
         return -1;
     }
-    snprintf(file->format, sizeof(file->format), "%s",
-             gguf_matches(&file->parts[0]->image) ? "GGUF v3" : "safetensors");
+    struct file_image *image = &file->parts[0]->image;
+    if (gguf_matches(image))
+        snprintf(file->format, sizeof(file->format), "GGUF v%d", gguf_version(image));
+    else
+        snprintf(file->format, sizeof(file->format), "safetensors");
     *out = file;
     return 0;
 }

@@ -228,6 +228,18 @@ static void test_any_byte_changed(void **state) {
 
 /* --- Header ----------------------------------------------------------------------------------- */
 
+/* Little-endian files of version 2 are laid out as those of version 3. */
+static void test_version_2_is_read(void **state) {
+    struct gguf_writer w = good_image();
+    struct tensor_file *file;
+    struct error err;
+    w.data[4] = 2;
+    assert_int_equal(tensor_file_open_memory(w.data, w.bytes, "m.gguf", &file, &err), 0);
+    assert_string_equal(tensor_file_format(file), "GGUF v2");
+    tensor_file_close(file);
+    gguf_finish(&w);
+}
+
 static void test_header_refused(void **state) {
     struct gguf_writer w = {0};
     gguf_put_string(&w, "not a model at all");
@@ -236,7 +248,7 @@ static void test_header_refused(void **state) {
         uint32_t version;
         const char *reason;
     } versions[] = {{0, "version 0"},           {1, "version 1"},
-                    {2, "version 2"},           {4, "version 4"},
+                    {4, "version 4"},           {0x02000000, "big-endian"},
                     {0x03000000, "big-endian"}, {0xffffffff, "version 4294967295"}};
     for (size_t i = 0; i < sizeof(versions) / sizeof(versions[0]); i++) {
         gguf_put_header(&w, versions[i].version, 0, 0);
@@ -473,6 +485,7 @@ int main(void) {
         cmocka_unit_test(test_truncated_at_every_byte),
         cmocka_unit_test(test_truncated_at_every_page),
         cmocka_unit_test(test_any_byte_changed),
+        cmocka_unit_test(test_version_2_is_read),
         cmocka_unit_test(test_header_refused),
         cmocka_unit_test(test_keys_refused),
         cmocka_unit_test(test_values_refused),

@@ -90,8 +90,20 @@ static void test_one_part_may_have_any_name(void **state) {
     assert_int_equal(tensor_file_open(temporary_file(*state, "m.gguf"), &file, &err), 0);
     assert_string_equal(tensor_file_format(file), "GGUF v3");
     tensor_file_close(file);
-    write_part(state, "m.gguf", (struct part){0, 1, 2, "x"});
-    assert_refused(state, "m.gguf", "'split.tensors.count': 2, but the parts hold 1 tensors");
+}
+
+static void test_merged_parts_are_one_file(void **state) {
+    static const struct part parts[] = {{0, 0, 1, "x"}, {0, 0, 2, "x"}, {0, 1, 2, "x"}};
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+        struct tensor_file *file;
+        struct error err = {0};
+        write_part(state, "m.gguf", parts[i]);
+        if (tensor_file_open(temporary_file(*state, "m.gguf"), &file, &err) != 0)
+            fail_msg("%s", err.message);
+        assert_string_equal(tensor_file_format(file), "GGUF v3");
+        assert_int_equal(tensor_file_num_tensors(file), 1);
+        tensor_file_close(file);
+    }
 }
 
 static void test_other_paths_are_refused(void **state) {
@@ -122,8 +134,8 @@ static void test_odd_parts_are_refused(void **state) {
         {{2, 3, 2, "y"}, "00002-of-00003.gguf: metadata 'split.no': 2, expected 1"},
         {{1, 4, 2, "y"}, "00002-of-00003.gguf: metadata 'split.count': 4, expected 3"},
         {{1, 3, 3, "y"}, "00002-of-00003.gguf: metadata 'split.tensors.count': 3, expected 2"},
-        {{1, 0, 2, "y"}, "'split.count': 0 (allowed: 1 to 512)"},
-        {{1, 65535, 2, "y"}, "'split.count': 65535 (allowed: 1 to 512)"},
+        {{1, 0, 2, "y"}, "'split.count': 0, expected 3"},
+        {{1, 65535, 2, "y"}, "'split.count': 65535 (allowed: 0 to 512)"},
         {{1, 3, -1, "y"}, "'split.tensors.count': is not a number from 0"},
         {{1, 3, 2, "x"}, "tensor 'x' occurs more than once"},
         {{1, 3, 2, NULL}, "'split.tensors.count': 2, but the parts hold 1 tensors"},
@@ -144,7 +156,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         IN_FOLDER(test_parts_are_one_model),     IN_FOLDER(test_one_part_may_have_any_name),
         IN_FOLDER(test_other_paths_are_refused), IN_FOLDER(test_a_missing_part_is_named),
-        IN_FOLDER(test_odd_parts_are_refused),
+        IN_FOLDER(test_odd_parts_are_refused),   IN_FOLDER(test_merged_parts_are_one_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
