@@ -10,7 +10,8 @@
  * the rest of the file to its last byte.
  *
  * A folder holds model.safetensors, or model.safetensors.index.json, whose weight_map says which
- * tensor is in which shard. Map and shards must name the same tensors. */
+ * tensor is in which shard. A shard may hold tensors that the map does not name and lack some that
+ * it names, but none may be in another shard than the map says. */
 #ifndef QUIRE_MODELS_SAFETENSORS_H
 #define QUIRE_MODELS_SAFETENSORS_H
 
