@@ -59,6 +59,7 @@ static const struct architecture table[] = {
         .pre_norm = true,
         .flags = ARCHITECTURE_PARTIAL_ROTARY | ARCHITECTURE_LONGROPE_ONLY,
         .window_rule = WINDOW_ALL_LAYERS,
+        .gguf_window_4k = 2047,
         .defaults =
             {.max_position = 4096, .original_max_position = 4096, .norm_eps = 1e-5F, .theta = 1e4F},
     },
@@ -84,7 +85,8 @@ static const struct architecture table[] = {
         .post_norm = true,
         .activation = ACTIVATION_GELU_TANH,
         .flags = ARCHITECTURE_PLUS_ONE | ARCHITECTURE_SCALED_EMBEDDING | ARCHITECTURE_QUERY_SCALAR |
-                 ARCHITECTURE_SOFT_CAPS | ARCHITECTURE_HIDDEN_ACTIVATION,
+                 ARCHITECTURE_SOFT_CAPS | ARCHITECTURE_HIDDEN_ACTIVATION |
+                 ARCHITECTURE_OVERFLOWS_F16,
         .window_rule = WINDOW_PERIODIC,
         .window_period = 2,
         .attention_soft_cap = 50.0F,
@@ -107,7 +109,8 @@ static const struct architecture table[] = {
         .qk_norm = QK_NORM_HEAD,
         .activation = ACTIVATION_GELU_TANH,
         .flags = ARCHITECTURE_PLUS_ONE | ARCHITECTURE_SCALED_EMBEDDING | ARCHITECTURE_QUERY_SCALAR |
-                 ARCHITECTURE_SOFT_CAPS | ARCHITECTURE_LOCAL_ROPE | ARCHITECTURE_HIDDEN_ACTIVATION,
+                 ARCHITECTURE_SOFT_CAPS | ARCHITECTURE_LOCAL_ROPE | ARCHITECTURE_HIDDEN_ACTIVATION |
+                 ARCHITECTURE_OVERFLOWS_F16,
         .window_rule = WINDOW_PERIODIC,
         .window_period = 6,
         .local_theta = 1e4F,
@@ -141,7 +144,7 @@ static const struct architecture table[] = {
         .model_types = {"olmo2", "olmo3"},
         .post_norm = true,
         .qk_norm = QK_NORM_FULL,
-        .flags = ARCHITECTURE_LOCAL_ROPE,
+        .flags = ARCHITECTURE_LOCAL_ROPE | ARCHITECTURE_WHOLE_ATTENTION_FACTOR,
         .window_rule = WINDOW_PERIODIC,
         .window_period = 4,
         .defaults = {.max_position = 2048, .norm_eps = 1e-5F, .theta = 1e4F},

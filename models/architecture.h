@@ -52,9 +52,11 @@ enum architecture_flags {
     ARCHITECTURE_PARTIAL_ROTARY = 1 << 7, /* partial_rotary_factor counts */
     ARCHITECTURE_LONGROPE_ONLY = 1 << 8,  /* "su" and "yarn" mean longrope, as does a file of
                                              rope_factors */
-    ARCHITECTURE_HIDDEN_ACTIVATION = 1 << 9,  /* the key hidden_activation, not hidden_act */
-    ARCHITECTURE_GELU_IS_TANH = 1 << 10,      /* hidden_act "gelu" stands for the tanh form */
-    ARCHITECTURE_ROPE_NEEDS_WINDOW = 1 << 11, /* layers without a window do not rotate */
+    ARCHITECTURE_HIDDEN_ACTIVATION = 1 << 9,       /* the key hidden_activation, not hidden_act */
+    ARCHITECTURE_GELU_IS_TANH = 1 << 10,           /* hidden_act "gelu" stands for the tanh form */
+    ARCHITECTURE_ROPE_NEEDS_WINDOW = 1 << 11,      /* layers without a window do not rotate */
+    ARCHITECTURE_WHOLE_ATTENTION_FACTOR = 1 << 12, /* a GGUF file's attn_factor includes yarn's */
+    ARCHITECTURE_OVERFLOWS_F16 = 1 << 13,          /* activations exceed 65504 */
 };
 
 struct architecture {
@@ -80,6 +82,7 @@ struct architecture {
     /* The size of this many layers scales attention by 1 / sqrt(hidden_size / num_heads), which a
      * GGUF file does not say; 0: no such size. */
     int32_t gguf_query_scalar_layers;
+    int32_t gguf_window_4k; /* ALL_LAYERS: of 4k models' files that state none; 0: none */
 
     struct architecture_defaults defaults;
 };

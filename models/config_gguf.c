@@ -56,6 +56,9 @@ static const struct {
     {".residual_scale", ARCHITECTURE_MULTIPLIERS},
     {".logit_scale", ARCHITECTURE_MULTIPLIERS | ARCHITECTURE_LOGIT_SCALE},
     {".tensor_data_layout", 0}, /* says of the conversion only */
+    /* Old converters wrote it for everything; it means something to architectures that are not in
+     * the table (llama.cpp reads it for gptneox only). */
+    {".use_parallel_residual", 0},
 };
 
 /* Features that are off at this value and not supported at any other. */
@@ -69,7 +72,6 @@ static const struct {
     {".attention.clamp_kqv", 0.0},
     {".attention.max_alibi_bias", 0.0},
     {".attention.causal", 1.0},
-    {".use_parallel_residual", 0.0},
     {".rope.scaling.yarn_log_multiplier", 0.0},
     {".rope.scaling.yarn_ext_factor", 1.0},
     {".rope.scaling.yarn_attn_factor", 1.0},
@@ -104,6 +106,18 @@ static bool is_read(struct text suffix, const struct architecture *architecture)
     return false;
 }
 
+/* Of the other parts of a model whose language model is one of several. Tensors of theirs in the
+ * same file are refused when the weights are bound. */
+static bool is_of_other_parts(struct text suffix) {
+    static const char *const parts[] = {".vision.", ".mm."};
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+        size_t length = strlen(parts[i]);
+        if (suffix.length > length && memcmp(suffix.data, parts[i], length) == 0)
+            return true;
+    }
+    return false;
+}
+
 static bool is_neutral(const struct metadata *entry, struct text suffix) {
     double value;
     for (size_t i = 0; i < sizeof(neutral_keys) / sizeof(neutral_keys[0]); i++)
@@ -121,7 +135,7 @@ static int check_keys(const struct metadata_source *s, const struct architecture
             memcmp(key.data, s->architecture, prefix) != 0)
             continue;
         struct text suffix = {key.data + prefix, key.length - prefix};
-        if (is_read(suffix, architecture) || is_neutral(entry, suffix))
+        if (is_read(suffix, architecture) || is_neutral(entry, suffix) || is_of_other_parts(suffix))
             continue;
         return error_set(s->err, ERROR_MODEL,
                          "%s: %.*s: this setting is not supported, and ignoring it could change "
@@ -284,6 +298,12 @@ static int read_window_pattern(const struct metadata_source *s, struct architect
     return 0;
 }
 
+/* By these sizes llama.cpp knows the 4k models of Phi-3, mini and medium, whose first files do not
+ * state the window. (Source: pull request 8931 of ggml-org/llama.cpp.) */
+static bool is_4k(const struct model_config *config) {
+    return config->max_position == 4096 && (config->num_layers == 32 || config->num_layers == 40);
+}
+
 static int read_layers(const struct metadata_source *s, const struct architecture *architecture,
                        struct model_config *out) {
     struct architecture pattern = *architecture;
@@ -291,7 +311,7 @@ static int read_layers(const struct metadata_source *s, const struct architectur
     int32_t window = architecture->defaults.window;
     /* Files of all-windowed models that need no window say so by leaving it out. */
     if (architecture->window_rule == WINDOW_ALL_LAYERS)
-        window = 0;
+        window = is_4k(out) ? architecture->gguf_window_4k : 0;
     if (metadata_field_int(s, ".attention.sliding_window", 0, INT32_MAX, &window) != 0 ||
         read_window_pattern(s, &pattern, out, window) != 0)
         return -1;

@@ -58,12 +58,17 @@ static int read_factor(const struct metadata_source *s, struct rope_config *rope
                                 &rope->factor);
 }
 
-/* llama.cpp multiplies the file's factor by yarn's own. */
-static int read_yarn(const struct metadata_source *s, struct rope_config *rope) {
+/* llama.cpp multiplies the file's factor by yarn's own; its converter of OLMo 3 has written the
+ * product already. */
+static int read_yarn(const struct metadata_source *s, const struct architecture *architecture,
+                     struct rope_config *rope) {
+    bool whole = (architecture->flags & ARCHITECTURE_WHOLE_ATTENTION_FACTOR) != 0 &&
+                 metadata_field_find(s, ".rope.scaling.attn_factor") != NULL;
     rope->beta_fast = 32.0F;
     rope->beta_slow = 1.0F;
     rope->truncate = true;
-    rope->attention_factor *= 1.0F + 0.1F * logf(rope->factor);
+    if (!whole)
+        rope->attention_factor *= 1.0F + 0.1F * logf(rope->factor);
     if (metadata_field_float(s, ".rope.scaling.yarn_beta_fast", 1e-3, 1e6, &rope->beta_fast) != 0)
         return -1;
     return metadata_field_float(s, ".rope.scaling.yarn_beta_slow", 1e-3, 1e6, &rope->beta_slow);
@@ -115,8 +120,8 @@ static int read_tensors(const struct metadata_source *s, int32_t count, struct r
 /* --- All together ------------------------------------------------------------------------------
  */
 
-static int read_scaling(const struct metadata_source *s, struct model_config *out,
-                        struct rope_config *rope) {
+static int read_scaling(const struct metadata_source *s, const struct architecture *architecture,
+                        struct model_config *out, struct rope_config *rope) {
     static const char original_key[] = ".rope.scaling.original_context_length";
     static const char attention_key[] = ".rope.scaling.attn_factor";
     bool found;
@@ -142,7 +147,7 @@ static int read_scaling(const struct metadata_source *s, struct model_config *ou
         if (metadata_field_find(s, original_key) != NULL)
             out->max_position =
                 model_config_stretch(rope, out->max_position, rope->original_max_position);
-        return read_yarn(s, rope);
+        return read_yarn(s, architecture, rope);
     }
     if (rope->scaling == ROPE_SCALING_LINEAR && rope->factor == 1.0F)
         rope->scaling = ROPE_SCALING_NONE;
@@ -158,7 +163,7 @@ int config_gguf_read_ropes(const struct metadata_source *s, const struct archite
     if (read_rotary_dim(s, out) != 0 ||
         metadata_field_float(s, ".rope.freq_base", MODEL_MIN_THETA, MODEL_MAX_THETA,
                              &rope->theta) != 0 ||
-        read_scaling(s, out, rope) != 0)
+        read_scaling(s, architecture, out, rope) != 0)
         return -1;
     if (out->num_ropes == 1)
         return 0;

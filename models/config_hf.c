@@ -17,15 +17,16 @@
 /* --- What is not supported ---------------------------------------------------------------------
  */
 
-/* Off when null, false, 0 or empty. */
+/* Off when null, false, 0, the other number or empty. */
 static const struct {
     const char *key, *feature;
+    double also_off; /* 0: no other number */
 } refused[] = {
     {"quantization_config", "a quantised checkpoint"},
-    {"num_experts", "a mixture of experts"},
-    {"num_local_experts", "a mixture of experts"},
+    {"num_experts", "a mixture of experts", 1.0},
+    {"num_local_experts", "a mixture of experts", 1.0},
     {"n_routed_experts", "a mixture of experts"},
-    {"moe_num_experts", "a mixture of experts"},
+    {"moe_num_experts", "a mixture of experts", 1.0},
     {"clip_qkv", "clipping of q, k and v"},
     {"use_qk_norm", "LayerNorm of q and k"},
     {"cross_attention_layers", "cross attention"},
@@ -39,9 +40,9 @@ static const struct {
     {"hidden_size_per_layer_input", "embeddings of every layer"},
 };
 
-static bool is_off(const cJSON *item) {
+static bool is_off(const cJSON *item, double also_off) {
     return item == NULL || cJSON_IsFalse(item) ||
-           (cJSON_IsNumber(item) && item->valuedouble == 0.0) ||
+           (cJSON_IsNumber(item) && (item->valuedouble == 0.0 || item->valuedouble == also_off)) ||
            (cJSON_IsString(item) && item->valuestring[0] == '\0') ||
            ((cJSON_IsArray(item) || cJSON_IsObject(item)) && item->child == NULL);
 }
@@ -62,7 +63,7 @@ static int refuse_quantised(const struct config_object *o) {
 
 static int check_refused(const struct config_object *o) {
     for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
-        if (is_off(config_field_find(o, refused[i].key)))
+        if (is_off(config_field_find(o, refused[i].key), refused[i].also_off))
             continue;
         if (i == 0)
             return refuse_quantised(o);

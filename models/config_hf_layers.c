@@ -15,7 +15,7 @@ static int read_window(const struct config_object *o, const struct architecture 
     bool used = rule != WINDOW_FROM_LAYER && rule != WINDOW_WITHOUT_ROPE;
     *out = config_field_is_null(o, key) ? 0 : architecture->defaults.window;
     if (config_field_bool(o, "use_sliding_window", &used) != 0 ||
-        config_field_int(o, key, 1, INT32_MAX, out) != 0)
+        config_field_int(o, key, 0, INT32_MAX, out) != 0)
         return -1;
     if (!used)
         *out = 0;

@@ -21,7 +21,7 @@ static const char *const known_keys[] = {
     "beta_fast",       "beta_slow",
     "mscale",          "mscale_all_dim",
     "truncate",        "attention_factor",
-    "finetuned",
+    "finetuned",       "attn_factor", /* Transformers reads neither */
 };
 
 static int check_keys(const struct config_object *o) {

@@ -1,5 +1,6 @@
 #include "models/model.h"
 
+#include "config/log.h"
 #include "config/utf8.h"
 #include "models/model_parts.h"
 
@@ -61,6 +62,11 @@ int model_set_chat_template(struct model *model, struct text source, const char 
     return 0;
 }
 
+void model_check_default(int status, const struct error *err) {
+    if (status != 0)
+        log_warning("%s; this sampling default is ignored", err->message);
+}
+
 enum dtype model_main_dtype(const struct model *model) {
     size_t bytes[DTYPE_COUNT] = {0};
     for (size_t i = 0; i < tensor_file_num_tensors(model->file); i++) {
@@ -80,5 +86,6 @@ enum dtype model_default_kv_dtype(const struct model *model) {
 }
 
 enum dtype model_default_activation_dtype(const struct model *model) {
-    return model_main_dtype(model) == DTYPE_F16 ? DTYPE_F16 : DTYPE_BF16;
+    bool half = model_main_dtype(model) == DTYPE_F16 && !model->config.overflows_f16;
+    return half ? DTYPE_F16 : DTYPE_BF16;
 }

@@ -75,6 +75,7 @@ struct model_config {
     bool parallel_residual; /* x + attention(norm(x)) + ffn(norm(x)), one norm */
     enum qk_norm qk_norm;
     enum activation activation;
+    bool overflows_f16; /* activations exceed what half precision holds */
 
     int32_t rotary_dim;    /* <= head_dim, even */
     bool rope_interleaved; /* see rope_store_args */
@@ -121,7 +122,8 @@ void model_close(struct model *model);
 enum dtype model_main_dtype(const struct model *model);
 /* KV element type for --kv-cache-dtype auto: F32 for F32 models, BF16 for BF16, else F16. */
 enum dtype model_default_kv_dtype(const struct model *model);
-/* 16-bit element type to compute with on a card for --dtype auto: F16 for F16 models, else BF16. */
+/* 16-bit element type to compute with on a card for --dtype auto: F16 for F16 models unless they
+ * overflow it, else BF16. */
 enum dtype model_default_activation_dtype(const struct model *model);
 
 /* `quire inspect`: what the file is, its sizes, and the KV bytes per token. */

@@ -12,6 +12,7 @@ void model_config_init(struct model_config *config, const struct architecture *a
         .parallel_residual = architecture->parallel_residual,
         .qk_norm = architecture->qk_norm,
         .activation = architecture->activation,
+        .overflows_f16 = (architecture->flags & ARCHITECTURE_OVERFLOWS_F16) != 0,
         .attention_soft_cap = architecture->attention_soft_cap,
         .final_soft_cap = architecture->final_soft_cap,
         .embedding_scale = 1.0F,

@@ -42,9 +42,11 @@ static bool is_missing(const char *path) {
 /* An id the vocabulary does not have is never sampled: real files name the defaults of a class. */
 static int add_eos(struct model *model, const struct config_object *o, const cJSON *item) {
     static const char key[] = "eos_token_id";
-    if (!config_field_is_int(item, 0, INT32_MAX))
+    if (!config_field_is_int(item, -1, INT32_MAX))
         return config_field_refuse(o, key, "is no token id");
     int32_t token = (int32_t)item->valuedouble;
+    if (token == -1) /* none */
+        return 0;
     for (int i = 0; i < model->num_eos_tokens; i++)
         if (model->eos_tokens[i] == token)
             return 0;
@@ -162,14 +164,20 @@ static int check_tied(const struct tensor_file *file, struct model_config *confi
 
 static int read_generation_tree(struct model *model, const struct config_object *o) {
     struct generation_defaults *out = &model->generation;
-    if (config_field_float(o, "temperature", 0.0, GENERATION_MAX_TEMPERATURE, &out->temperature) !=
-            0 ||
-        config_field_int(o, "top_k", -1, INT32_MAX, &out->top_k) != 0 ||
-        config_field_float(o, "top_p", GENERATION_MIN_TOP_P, 1.0, &out->top_p) != 0 ||
-        config_field_float(o, "min_p", 0.0, 1.0, &out->min_p) != 0 ||
-        config_field_float(o, "repetition_penalty", GENERATION_MIN_REPETITION,
-                           GENERATION_MAX_REPETITION, &out->repetition_penalty) != 0)
-        return -1;
+    struct error err = {0};
+    struct config_object defaults = *o;
+    defaults.err = &err;
+    model_check_default(config_field_float(&defaults, "temperature", 0.0,
+                                           GENERATION_MAX_TEMPERATURE, &out->temperature),
+                        &err);
+    model_check_default(config_field_int(&defaults, "top_k", -1, INT32_MAX, &out->top_k), &err);
+    model_check_default(
+        config_field_float(&defaults, "top_p", GENERATION_MIN_TOP_P, 1.0, &out->top_p), &err);
+    model_check_default(config_field_float(&defaults, "min_p", 0.0, 1.0, &out->min_p), &err);
+    model_check_default(config_field_float(&defaults, "repetition_penalty",
+                                           GENERATION_MIN_REPETITION, GENERATION_MAX_REPETITION,
+                                           &out->repetition_penalty),
+                        &err);
     return read_eos(model, o);
 }
 

@@ -7,16 +7,23 @@
 #include <stdio.h>
 
 /* Converters copy generation_config.json to these keys. */
-static int read_generation(const struct metadata_source *s, struct generation_defaults *out) {
-    if (metadata_field_float(s, "general.sampling.temp", 0.0, GENERATION_MAX_TEMPERATURE,
-                             &out->temperature) != 0 ||
-        metadata_field_int(s, "general.sampling.top_k", -1, INT32_MAX, &out->top_k) != 0 ||
-        metadata_field_float(s, "general.sampling.top_p", GENERATION_MIN_TOP_P, 1.0, &out->top_p) !=
-            0 ||
-        metadata_field_float(s, "general.sampling.min_p", 0.0, 1.0, &out->min_p) != 0)
-        return -1;
-    return metadata_field_float(s, "general.sampling.penalty_repeat", GENERATION_MIN_REPETITION,
-                                GENERATION_MAX_REPETITION, &out->repetition_penalty);
+static void read_generation(const struct tensor_file *file, struct generation_defaults *out) {
+    struct error err = {0};
+    const struct metadata_source s = {.file = file, .err = &err};
+    model_check_default(metadata_field_float(&s, "general.sampling.temp", 0.0,
+                                             GENERATION_MAX_TEMPERATURE, &out->temperature),
+                        &err);
+    model_check_default(
+        metadata_field_int(&s, "general.sampling.top_k", -1, INT32_MAX, &out->top_k), &err);
+    model_check_default(
+        metadata_field_float(&s, "general.sampling.top_p", GENERATION_MIN_TOP_P, 1.0, &out->top_p),
+        &err);
+    model_check_default(metadata_field_float(&s, "general.sampling.min_p", 0.0, 1.0, &out->min_p),
+                        &err);
+    model_check_default(metadata_field_float(&s, "general.sampling.penalty_repeat",
+                                             GENERATION_MIN_REPETITION, GENERATION_MAX_REPETITION,
+                                             &out->repetition_penalty),
+                        &err);
 }
 
 static int read_template(const struct metadata_source *s, struct model *model) {
@@ -36,7 +43,6 @@ int model_gguf_read(struct model *model, const char *path, struct error *err) {
         config_gguf_read(model->file, &model->config, err) != 0)
         return -1;
     const struct metadata_source source = {.file = model->file, .err = err};
-    if (read_generation(&source, &model->generation) != 0)
-        return -1;
+    read_generation(model->file, &model->generation);
     return read_template(&source, model);
 }

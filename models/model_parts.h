@@ -23,4 +23,8 @@ int model_folder_read(struct model *model, const char *path, struct error *err);
 int model_set_chat_template(struct model *model, struct text source, const char *where,
                             struct error *err);
 
+/* After the read of a sampling default: one that cannot be used is logged and stays unset, because
+ * a request can do without. `err` is what the read left. */
+void model_check_default(int status, const struct error *err);
+
 #endif

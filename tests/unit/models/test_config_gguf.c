@@ -369,6 +369,9 @@ static void test_settings_that_are_off(void **state) {
     accepted(&change, NULL);
     change = string("llama.tensor_data_layout", "Meta AI original pth");
     accepted(&change, NULL);
+    /* Written for every architecture once, and read for others only. */
+    change = (struct entry){"llama.use_parallel_residual", GGUF_UINT64, 1};
+    accepted(&change, NULL);
     change = integer("other.expert_count", 8);
     accepted(&change, NULL);
     change = integer("llama2.expert_count", 8);
@@ -549,6 +552,54 @@ static void test_gemma3(void **state) {
     assert_int_equal(config.num_ropes, 1);
 }
 
+/* A language model's file may keep settings of the model's other parts. */
+static void test_settings_of_other_parts(void **state) {
+    const struct entry changes[] = {
+        integer("llama.mm.tokens_per_image", 256),
+        integer("llama.vision.block_count", 27),
+        real("llama.vision.attention.layer_norm_epsilon", 1e-6),
+    };
+    struct variant v = {"gemma3", changes, 3};
+    accepted_variant(&v);
+    const struct entry other = integer("llama.visions", 1);
+    v.changes = &other;
+    v.num_changes = 1;
+    assert_variant_refused(&v, "gemma3.visions: this setting is not supported");
+}
+
+static void test_half_precision(void **state) {
+    assert_true(accepted_variant(&(struct variant){"gemma2"}).overflows_f16);
+    assert_true(accepted_variant(&(struct variant){"gemma3"}).overflows_f16);
+    assert_false(accepted_variant(&(struct variant){"gemma"}).overflows_f16);
+    assert_false(accepted_variant(&(struct variant){"qwen3"}).overflows_f16);
+}
+
+/* The first files of the 4k models state no window. */
+static void test_phi3_window(void **state) {
+    struct entry changes[] = {
+        integer("llama.block_count", 32),
+        integer("llama.context_length", 4096),
+        integer("llama.attention.sliding_window", 1000),
+    };
+    struct variant v = {"phi3", changes, 2};
+    struct model_config config = accepted_variant(&v);
+    for (int32_t i = 0; i < 32; i++)
+        assert_int_equal(config.layers[i].window, 2047);
+    changes[0].number = 40;
+    assert_int_equal(accepted_variant(&v).layers[39].window, 2047);
+    v.num_changes = 3;
+    assert_int_equal(accepted_variant(&v).layers[0].window, 1000);
+    v.num_changes = 2;
+    changes[0].number = 31;
+    assert_int_equal(accepted_variant(&v).layers[0].window, 0);
+    changes[0].number = 32;
+    changes[1].number = 131072;
+    assert_int_equal(accepted_variant(&v).layers[0].window, 0);
+    v.architecture = "llama";
+    changes[1].number = 4096;
+    assert_int_equal(accepted_variant(&v).layers[0].window, 0);
+}
+
 static void test_granite(void **state) {
     struct entry changes[] = {
         real("llama.embedding_scale", 12.0), real("llama.residual_scale", 0.25),
@@ -574,7 +625,8 @@ static void test_granite(void **state) {
 static void test_olmo(void **state) {
     struct entry changes[] = {
         integer("llama.block_count", 4), integer("llama.attention.sliding_window", 32),
-        real("llama.rope.scaling.factor", 8.0), string("llama.rope.scaling.type", "yarn")};
+        real("llama.rope.scaling.factor", 8.0), string("llama.rope.scaling.type", "yarn"),
+        real("llama.rope.scaling.attn_factor", 1.2079441541679836)};
     struct variant v = {"olmo2", changes, 1};
     struct model_config config = accepted_variant(&v);
     assert_true(!config.pre_norm && config.post_norm);
@@ -586,6 +638,10 @@ static void test_olmo(void **state) {
     assert_int_equal(config.ropes[0].scaling, ROPE_SCALING_YARN);
     assert_int_equal(config.ropes[1].scaling, ROPE_SCALING_NONE);
     assert_true(config.ropes[1].theta == 500000.0F);
+    assert_true(fabs((double)config.ropes[0].attention_factor - 1.2079441541679836) < 1e-6);
+    v.num_changes = 5; /* as a whole, not to be multiplied again */
+    config = accepted_variant(&v);
+    assert_true(fabs((double)config.ropes[0].attention_factor - 1.2079441541679836) < 1e-6);
 }
 
 static void test_smollm3(void **state) {
@@ -711,6 +767,9 @@ int main(void) {
         cmocka_unit_test(test_gemma),
         cmocka_unit_test(test_gemma2),
         cmocka_unit_test(test_gemma3),
+        cmocka_unit_test(test_settings_of_other_parts),
+        cmocka_unit_test(test_half_precision),
+        cmocka_unit_test(test_phi3_window),
         cmocka_unit_test(test_granite),
         cmocka_unit_test(test_olmo),
         cmocka_unit_test(test_smollm3),

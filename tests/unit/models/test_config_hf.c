@@ -378,6 +378,22 @@ static void test_bad_ropes(void **state) {
                    "only 1 is supported for this architecture");
 }
 
+/* Values that say "none". */
+static void test_values_without_effect(void **state) {
+    struct model_config config = ACCEPTED("mistral-7b-v0.1", {"sliding_window", "0"});
+    assert_layers(&config, 0, 0, 0, 0, 0);
+    ACCEPTED("llama-2-7b", {"sliding_window", "0"});
+    ACCEPTED("qwen2.5-0.5b", {"sliding_window", "0"});
+    config = ACCEPTED("gemma-2-2b", {"sliding_window", "0"});
+    assert_layers(&config, 0, 0, 0, 0, 0);
+    assert_refused(*state, "mistral-7b-v0.1", "sliding_window", "-1",
+                   "sliding_window: -1 (allowed: 0 to ");
+    ACCEPTED("llama-2-7b", {"num_local_experts", "1"});
+    ACCEPTED("llama-2-7b", {"num_experts", "1"});
+    config = ACCEPTED("qwen2.5-7b-yarn", {"rope_scaling.attn_factor", "3"});
+    assert_near(config.ropes[0].attention_factor, 1.138629436);
+}
+
 static void test_layer_lists(void **state) {
     const char *folder = *state;
     struct model_config config =
@@ -486,8 +502,7 @@ static void test_integers_out_of_range(void **state) {
                                        "num_attention_heads",
                                        "num_key_value_heads",
                                        "max_position_embeddings",
-                                       "head_dim",
-                                       "sliding_window"};
+                                       "head_dim"};
     static const char *const bad[] = {"0", "-1", "9223372036854775808", "1e300", "4294967297"};
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
         char reason[96];
@@ -558,6 +573,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test_prestate(test_class_defaults, argv[1]),
         cmocka_unit_test_prestate(test_styles_of_ropes, argv[1]),
         cmocka_unit_test_prestate(test_rope_scalings, argv[1]),
+        cmocka_unit_test_prestate(test_values_without_effect, argv[1]),
         cmocka_unit_test_prestate(test_bad_ropes, argv[1]),
         cmocka_unit_test_prestate(test_layer_lists, argv[1]),
         cmocka_unit_test_prestate(test_architectures, argv[1]),

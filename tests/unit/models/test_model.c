@@ -51,6 +51,10 @@ static void test_dtypes(void **state) {
         struct model *model = open_model(*state, models[i].name);
         assert_int_equal(model_main_dtype(model), models[i].main);
         assert_int_equal(model_default_kv_dtype(model), models[i].kv);
+        assert_int_equal(model_default_activation_dtype(model),
+                         models[i].main == DTYPE_F16 ? DTYPE_F16 : DTYPE_BF16);
+        model->config.overflows_f16 = true;
+        assert_int_equal(model_default_activation_dtype(model), DTYPE_BF16);
         model_close(model);
     }
 }

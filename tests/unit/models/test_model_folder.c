@@ -177,15 +177,7 @@ static void test_bad_generation_config(void **state) {
         const char *text, *reason;
     } cases[] = {
         {"[1]", "generation_config.json: "},
-        {"{\"temperature\": -1}", "generation_config.json: temperature: -1 (allowed: 0 to 2)"},
-        {"{\"temperature\": \"hot\"}", "temperature: is not a number"},
-        {"{\"top_p\": 0}", "top_p: 0 (allowed: 1e-06 to 1)"},
-        {"{\"top_p\": 1.5}", "top_p: 1.5 (allowed: "},
-        {"{\"top_k\": -2}", "top_k: -2 (allowed: -1 to 2147483647)"},
-        {"{\"top_k\": 1.5}", "top_k: is not an integer"},
-        {"{\"min_p\": 2}", "min_p: 2 (allowed: 0 to 1)"},
-        {"{\"repetition_penalty\": 0}", "repetition_penalty: 0 (allowed: 0.01 to 10)"},
-        {"{\"eos_token_id\": -1}", "eos_token_id: is no token id"},
+        {"{\"eos_token_id\": -2}", "eos_token_id: is no token id"},
         {"{\"eos_token_id\": [\"a\"]}", "eos_token_id: is no token id"},
         {"{\"eos_token_id\": 9223372036854775808}", "eos_token_id: is no token id"},
     };
@@ -194,6 +186,32 @@ static void test_bad_generation_config(void **state) {
         write_text(state, "generation_config.json", cases[i].text);
         assert_refused(state, cases[i].reason);
     }
+}
+
+/* Only defaults: what cannot be used is dropped, the others stay. */
+static void test_unusable_generation_defaults(void **state) {
+    static const char *const texts[] = {
+        "\"temperature\": -1", "\"temperature\": 3", "\"temperature\": \"hot\"",
+        "\"top_p\": 0",        "\"top_p\": 1.5",     "\"top_k\": -2",
+        "\"top_k\": 1.5",      "\"min_p\": 2",       "\"repetition_penalty\": 0",
+    };
+    write_model(state);
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        char text[128];
+        snprintf(text, sizeof(text), "{%s, \"eos_token_id\": [-1, 3]}", texts[i]);
+        write_text(state, "generation_config.json", text);
+        struct model *model = open_model(state);
+        assert_true(isnan(model->generation.temperature) && isnan(model->generation.top_p));
+        assert_true(isnan(model->generation.min_p) && isnan(model->generation.repetition_penalty));
+        assert_int_equal(model->generation.top_k, -1);
+        assert_int_equal(model->num_eos_tokens, 2); /* -1: none */
+        assert_int_equal(model->eos_tokens[1], 3);
+        model_close(model);
+    }
+    write_text(state, "generation_config.json", "{\"top_p\": 0, \"temperature\": 0.5}");
+    struct model *model = open_model(state);
+    assert_true(isnan(model->generation.top_p) && model->generation.temperature == 0.5F);
+    model_close(model);
 }
 
 static void test_too_many_eos(void **state) {
@@ -352,6 +370,7 @@ int main(void) {
         TEST(test_head_beside_tied_embedding),
         TEST(test_generation_config),
         TEST(test_bad_generation_config),
+        TEST(test_unusable_generation_defaults),
         TEST(test_too_many_eos),
         TEST(test_chat_template),
         TEST(test_bad_chat_template),
