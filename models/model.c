@@ -71,7 +71,8 @@ enum dtype model_main_dtype(const struct model *model) {
     size_t bytes[DTYPE_COUNT] = {0};
     for (size_t i = 0; i < tensor_file_num_tensors(model->file); i++) {
         const struct tensor_info *tensor = tensor_file_tensor(model->file, i);
-        bytes[tensor->dtype] += tensor->bytes;
+        if (tensor->foreign == NULL)
+            bytes[tensor->dtype] += tensor->bytes;
     }
     int best = 0;
     for (int i = 1; i < DTYPE_COUNT; i++)

@@ -23,6 +23,13 @@ static const struct {
     enum dtype dtype;
 } types[] = {{"F32", DTYPE_F32}, {"F16", DTYPE_F16}, {"BF16", DTYPE_BF16}};
 
+/* Masks, positions and counters are stored beside the weights; a spare one is no reason to refuse a
+ * model. Types of less than a byte are left out: only weights have them. */
+static const struct foreign_type foreign_types[] = {
+    {"BOOL", 1}, {"U8", 1},  {"I8", 1},  {"F8_E4M3", 1}, {"F8_E5M2", 1}, {"I16", 2}, {"F8_E8M0", 1},
+    {"U16", 2},  {"I32", 4}, {"U32", 4}, {"I64", 8},     {"U64", 8},     {"F64", 8}, {"C64", 8},
+};
+
 bool safetensors_matches(struct file_image *image) {
     if (image->bytes <= LENGTH_BYTES || file_image_require(image, LENGTH_BYTES + 1, NULL) != 0)
         return false;
@@ -52,6 +59,13 @@ static int read_type(const struct header *h, const cJSON *item, struct tensor_in
             return 0;
         }
     }
+    for (size_t i = 0; i < sizeof(foreign_types) / sizeof(foreign_types[0]); i++) {
+        if (strcmp(item->valuestring, foreign_types[i].name) == 0) {
+            tensor->dtype = DTYPE_COUNT;
+            tensor->foreign = &foreign_types[i];
+            return 0;
+        }
+    }
     return error_set(
         h->err, ERROR_MODEL,
         "%s: tensor '%.*s': dtype '%.32s' is not supported (supported: F32, F16, BF16)", h->file,
@@ -71,7 +85,7 @@ static int read_shape(const struct header *h, const cJSON *shape, struct tensor_
             return refuse(h, name, "shape: a dimension is not a whole number from 1 to 2^53-1");
         tensor->shape[tensor->num_dims++] = (int64_t)dim;
     }
-    return tensor->num_dims > 0 ? 0 : refuse(h, name, "shape: no dimension (allowed: 1 to 4)");
+    return 0;
 }
 
 /* Whether the data lies inside the file is seen when all tensors are in order. */

@@ -52,8 +52,14 @@ int tensor_table_check_name(const char *file, const char *what, struct text name
 
 int tensor_table_size(const char *file, struct tensor_info *tensor, struct error *err) {
     int name_length = text_print_length(tensor->name);
-    size_t cols = (size_t)tensor->shape[tensor->num_dims - 1];
-    size_t block = (size_t)dtype_block_elements(tensor->dtype);
+    size_t cols = tensor->num_dims > 0 ? (size_t)tensor->shape[tensor->num_dims - 1] : 1;
+    size_t block = 1, block_bytes = 0;
+    if (tensor->foreign != NULL) {
+        block_bytes = tensor->foreign->bytes;
+    } else {
+        block = (size_t)dtype_block_elements(tensor->dtype);
+        block_bytes = dtype_block_bytes(tensor->dtype);
+    }
     if (cols % block != 0)
         return error_set(err, ERROR_MODEL,
                          "%s: tensor '%.*s': rows of %zu elements are not a multiple of the %zu of "
@@ -61,7 +67,7 @@ int tensor_table_size(const char *file, struct tensor_info *tensor, struct error
                          file, name_length, tensor->name.data, cols, block,
                          dtype_name(tensor->dtype));
     size_t bytes, elements = cols;
-    bool fits = checked_mul(cols / block, dtype_block_bytes(tensor->dtype), &bytes);
+    bool fits = checked_mul(cols / block, block_bytes, &bytes);
     for (int i = 0; fits && i < tensor->num_dims - 1; i++)
         fits = checked_mul(bytes, (size_t)tensor->shape[i], &bytes) &&
                checked_mul(elements, (size_t)tensor->shape[i], &elements);

@@ -242,7 +242,7 @@ size_t weights_needed(const struct model *model, const struct weights_options *o
         size_t elements = 1;
         for (int d = 0; d < tensor->num_dims; d++)
             elements *= (size_t)tensor->shape[d];
-        if (tensor->num_dims > 1)
+        if (tensor->num_dims > 1 && tensor->foreign == NULL)
             dtype = held != DTYPE_COUNT ? held
                                         : weights_matrix_dtype(options, tensor->dtype,
                                                                tensor->shape[tensor->num_dims - 1]);

@@ -67,6 +67,15 @@ static int check_shape(const struct weights_loader *l, const struct tensor_info 
                      tensor->name.data, found, expected);
 }
 
+static int check_type(const struct weights_loader *l, const struct tensor_info *tensor) {
+    if (tensor->foreign == NULL)
+        return 0;
+    return error_set(l->err, ERROR_MODEL,
+                     "%s: tensor '%.*s': type %s is not supported (supported: F32, F16, BF16)",
+                     tensor_file_path(l->model->file), text_print_length(tensor->name),
+                     tensor->name.data, tensor->foreign->name);
+}
+
 const struct tensor_info *weights_loader_find(struct weights_loader *l, struct tensor_place place,
                                               const char *suffix, int32_t rows, int32_t cols) {
     const struct tensor_file *file = l->model->file;
@@ -77,7 +86,7 @@ const struct tensor_info *weights_loader_find(struct weights_loader *l, struct t
         error_set(l->err, ERROR_MODEL, "%s: tensor '%s' is missing", tensor_file_path(file), name);
         return NULL;
     }
-    if (check_shape(l, tensor, rows, cols) != 0)
+    if (check_type(l, tensor) != 0 || check_shape(l, tensor, rows, cols) != 0)
         return NULL;
     l->bound[tensor - tensor_file_tensor(file, 0)] = true;
     return tensor;

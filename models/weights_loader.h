@@ -34,7 +34,8 @@ void weights_loader_finish(struct weights_loader *loader);
 bool weights_loader_has_bias(const struct weights_loader *loader, struct tensor_place place);
 /* Rows of the weight if the file has it, else 0. */
 int64_t weights_loader_num_rows(const struct weights_loader *loader, struct tensor_place place);
-/* A tensor of this shape; rows 0: a vector of cols elements. NULL with the error set otherwise. */
+/* A tensor of this shape and a known type; rows 0: a vector of cols elements. NULL with the error
+ * set otherwise. */
 const struct tensor_info *weights_loader_find(struct weights_loader *loader,
                                               struct tensor_place place, const char *suffix,
                                               int32_t rows, int32_t cols);

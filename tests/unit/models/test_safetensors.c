@@ -1,4 +1,4 @@
-#include "models/tensor_file.h"
+#include "models/weights.h"
 
 #include "tests/unit/models/temporary_files.h"
 
@@ -133,6 +133,73 @@ static void good_files_are_read(void **state) {
     free(half.data);
 }
 
+/* --- Types that nothing here computes with ----------------------------------------------------
+ */
+
+static void foreign_types_are_listed(void **state) {
+    struct image image =
+        make_image("{\"p\":{\"dtype\":\"I64\",\"shape\":[1,3],\"data_offsets\":[0,24]},"
+                   "\"m\":{\"dtype\":\"BOOL\",\"shape\":[3],\"data_offsets\":[24,27]},"
+                   "\"n\":{\"dtype\":\"U16\",\"shape\":[],\"data_offsets\":[27,29]},"
+                   "\"s\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[29,33]}}",
+                   33, 0);
+    struct tensor_file *file;
+    struct error err = {0};
+    if (tensor_file_open_memory(image.data, image.bytes, "m", &file, &err) != 0)
+        fail_msg("%s", err.message);
+    const struct tensor_info *p = tensor_file_find(file, "p"), *s = tensor_file_find(file, "s");
+    assert_string_equal(p->foreign->name, "I64");
+    assert_int_equal(p->dtype, DTYPE_COUNT);
+    assert_int_equal(p->bytes, 24);
+    assert_int_equal(tensor_file_find(file, "m")->bytes, 3);
+    assert_int_equal(tensor_file_find(file, "n")->bytes, 2);
+    assert_null(s->foreign);
+    assert_int_equal(s->num_dims, 0);
+    assert_int_equal(s->bytes, 4);
+    tensor_file_close(file);
+    free(image.data);
+}
+
+static struct model one_tensor_model(const struct image *image) {
+    struct model model = {.config = {.naming = TENSOR_NAMING_HF,
+                                     .tensor_prefix = "model.",
+                                     .vocab_size = 2,
+                                     .hidden_size = 3,
+                                     .num_layers = 1}};
+    struct error err = {0};
+    if (tensor_file_open_memory(image->data, image->bytes, "m", &model.file, &err) != 0)
+        fail_msg("%s", err.message);
+    return model;
+}
+
+static void a_foreign_type_is_refused_where_it_is_needed(void **state) {
+    const struct weights_options options = {.max_model_len = 8, .quantization = DTYPE_COUNT};
+    const struct backend_config config = {
+        .num_threads = 1, .max_step_tokens = 8, .max_step_seqs = 1};
+    struct weights *weights = NULL;
+    struct backend *backend;
+    struct error err = {0};
+    struct image image = make_image("{\"model.embed_tokens.weight\":{\"dtype\":\"I16\","
+                                    "\"shape\":[2,3],\"data_offsets\":[0,12]}}",
+                                    12, 0);
+    struct model model = one_tensor_model(&image);
+    assert_non_null(backend = backend_open("cpu-ref", &config, &err));
+    assert_int_equal(weights_load(backend, &model, &options, &weights, &err), -1);
+    assert_null(weights);
+    assert_message(&err, "m: tensor 'model.embed_tokens.weight': type I16 is not supported");
+    assert_true(weights_needed(&model, &options, DTYPE_COUNT) < 1000);
+    assert_true(model_main_dtype(&model) < DTYPE_COUNT);
+    FILE *out = tmpfile();
+    assert_non_null(out);
+    model_print(&model, out);
+    assert_int_equal(fclose(out), 0);
+    backend_close(backend);
+    tensor_file_close(model.file);
+    free(image.data);
+}
+
+/* --- What is refused -------------------------------------------------------------------------- */
+
 #define A(rest) "{\"a\":{\"dtype\":\"F32\"," rest "}}"
 #define TWO(a, b)                                                                                  \
     "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":" a "},"                             \
@@ -165,15 +232,16 @@ static const struct {
     {A("\"shape\":[2],\"data_offsets\":{\"a\":0,\"b\":8}"), 8, "data_offsets: is not an array"},
     {A("\"shape\":[2]"), 8, "data_offsets: is not an array"},
     {A("\"data_offsets\":[0,8]"), 8, "shape: is missing"},
-    {A("\"shape\":[],\"data_offsets\":[0,4]"), 4, "no dimension"},
+    {A("\"shape\":[],\"data_offsets\":[0,0]"), 0, "take 4 bytes"},
     {A("\"shape\":[0],\"data_offsets\":[0,0]"), 0, "a dimension is not a whole number from 1"},
     {A("\"shape\":[-2],\"data_offsets\":[0,8]"), 8, "a dimension is not"},
     {A("\"shape\":[\"2\"],\"data_offsets\":[0,8]"), 8, "a dimension is not"},
     {A("\"shape\":[1,1,1,1,2],\"data_offsets\":[0,8]"), 8, "more than 4 dimensions"},
     {A("\"shape\":[2],\"data_offsets\":[0,8],\"x\":1"), 8, "an unknown field"},
     {"{\"a\":{\"shape\":[2],\"data_offsets\":[0,8]}}", 8, "dtype: is missing"},
-    {"{\"a\":{\"dtype\":\"I64\",\"shape\":[1],\"data_offsets\":[0,8]}}", 8,
-     "tensor 'a': dtype 'I64' is not supported (supported: F32, F16, BF16)"},
+    {"{\"a\":{\"dtype\":\"F4\",\"shape\":[1],\"data_offsets\":[0,8]}}", 8,
+     "tensor 'a': dtype 'F4' is not supported (supported: F32, F16, BF16)"},
+    {"{\"a\":{\"dtype\":\"I64\",\"shape\":[2],\"data_offsets\":[0,8]}}", 8, "take 16 bytes"},
     {"{\"a\":[]}", 8, "tensor 'a': is not an object"},
     {"{\"\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 8, "name of 0 bytes"},
     {"{\"a\\n\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 8,
@@ -364,6 +432,8 @@ static void a_file_cut_while_it_is_open(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(good_files_are_read),
+        cmocka_unit_test(foreign_types_are_listed),
+        cmocka_unit_test(a_foreign_type_is_refused_where_it_is_needed),
         cmocka_unit_test(bad_headers_are_refused),
         cmocka_unit_test(bad_header_lengths_are_refused),
         IN_FOLDER(a_folder_with_one_file_is_opened),
