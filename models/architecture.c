@@ -8,12 +8,24 @@
 static const struct architecture table[] = {
     {
         /* GGUF files of both, Llama and Mistral, are called llama. */
-        .gguf_names = {"llama", "mistral3"},
+        .gguf_names = {"llama"},
         .classes = {"MistralForCausalLM", "Mistral3ForConditionalGeneration"},
         .model_types = {"mistral"},
         .pre_norm = true,
         .gguf_interleaved = true,
         .window_rule = WINDOW_ALL_LAYERS,
+        .defaults = {.num_kv_heads = 8,
+                     .max_position = 131072,
+                     .window = 4096,
+                     .norm_eps = 1e-6F,
+                     .theta = 1e4F},
+    },
+    {
+        /* The 8B of October 2024. */
+        .classes = {"MinistralForCausalLM"},
+        .model_types = {"ministral"},
+        .pre_norm = true,
+        .window_rule = WINDOW_LISTED_LAYERS,
         .defaults = {.num_kv_heads = 8,
                      .max_position = 131072,
                      .window = 4096,

@@ -32,12 +32,13 @@ struct architecture_defaults {
 
 /* Which layers see only a window of the context, where the file does not list them. */
 enum window_rule {
-    WINDOW_NEVER,        /* the family has no windows; a folder's setting is ignored, as by
-                            Transformers */
-    WINDOW_ALL_LAYERS,   /* every layer */
-    WINDOW_PERIODIC,     /* every layer but each window_period-th */
-    WINDOW_FROM_LAYER,   /* from max_window_layers on, if use_sliding_window */
-    WINDOW_WITHOUT_ROPE, /* the layers nothing rotates in, if use_sliding_window */
+    WINDOW_NEVER,         /* the family has no windows; a folder's setting is ignored, as by
+                             Transformers */
+    WINDOW_ALL_LAYERS,    /* every layer, and a folder's list of layers is ignored */
+    WINDOW_LISTED_LAYERS, /* every layer, or those a folder lists */
+    WINDOW_PERIODIC,      /* every layer but each window_period-th */
+    WINDOW_FROM_LAYER,    /* from max_window_layers on, if use_sliding_window */
+    WINDOW_WITHOUT_ROPE,  /* the layers nothing rotates in, if use_sliding_window */
 };
 
 /* Settings only some families have, by the keys that carry them. */

@@ -98,16 +98,20 @@ static int read_list(const struct config_object *o, const cJSON *list, int32_t n
     return 0;
 }
 
-/* Families whose classes in Transformers know no list of layers would be served otherwise there. */
+/* The classes of some families in Transformers know no list of layers. It is not followed here
+ * either, and must make no difference: to contexts within the window there is none. */
 static int check_list(const struct config_object *o, const struct architecture *architecture,
-                      int32_t num_layers, const bool *windowed) {
-    if (architecture->window_rule != WINDOW_NEVER && architecture->window_rule != WINDOW_ALL_LAYERS)
+                      const struct model_config *config, int32_t window, bool *windowed) {
+    bool all = architecture->window_rule == WINDOW_ALL_LAYERS;
+    if ((!all && architecture->window_rule != WINDOW_NEVER) || window == 0)
         return 0;
-    for (int32_t i = 0; i < num_layers; i++)
-        if (windowed[i] != (architecture->window_rule == WINDOW_ALL_LAYERS))
+    for (int32_t i = 0; i < config->num_layers; i++) {
+        if (windowed[i] != all && window < config->max_position)
             return config_field_refuse(o, "layer_types",
                                        "layers of different kinds are not supported for this "
                                        "architecture");
+        windowed[i] = all;
+    }
     return 0;
 }
 
@@ -124,7 +128,7 @@ int config_hf_read_layers(const struct config_object *o, const struct architectu
         if (apply_rule(o, architecture, out->num_layers, rotates, windowed) != 0)
             return -1;
     } else if (read_list(o, list, out->num_layers, windowed) != 0 ||
-               (window > 0 && check_list(o, architecture, out->num_layers, windowed) != 0)) {
+               check_list(o, architecture, out, window, windowed) != 0) {
         return -1;
     }
     for (int32_t i = 0; i < out->num_layers; i++)

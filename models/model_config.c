@@ -50,7 +50,8 @@ int model_config_check_heads(struct model_config *config, const struct model_con
 }
 
 bool model_config_is_windowed(const struct architecture *architecture, int32_t layer) {
-    if (architecture->window_rule == WINDOW_ALL_LAYERS)
+    if (architecture->window_rule == WINDOW_ALL_LAYERS ||
+        architecture->window_rule == WINDOW_LISTED_LAYERS)
         return true;
     return architecture->window_rule == WINDOW_PERIODIC &&
            (layer + 1) % architecture->window_period != 0;

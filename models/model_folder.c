@@ -3,7 +3,8 @@
  *   config.json               switches and sizes (config_hf.c), ids that end a text
  *   model*.safetensors        the tensors (safetensors.c)
  *   generation_config.json    optional: what to sample with, and more such ids
- *   chat_template.jinja       optional; else chat_template in tokenizer_config.json
+ *   chat_template.jinja       optional; else chat_template in tokenizer_config.json, or in
+ *                             chat_template.json
  *
  * The tokenizer is opened apart, from the same folder. */
 #include "models/config_field.h"
@@ -226,6 +227,21 @@ static int read_template_field(struct model *model, const struct config_object *
     return 0;
 }
 
+static int read_template_json(struct model *model, const char *name, struct error *err) {
+    char path[PATH_MAX];
+    if (join(model->folder, name, path, err) != 0)
+        return -1;
+    if (is_missing(path))
+        return 0;
+    cJSON *root = json_file_read(path, MAX_TOKENIZER_CONFIG_BYTES, err);
+    if (root == NULL)
+        return -1;
+    const struct config_object object = {.json = root, .file = path, .err = err};
+    int status = read_template_field(model, &object);
+    cJSON_Delete(root);
+    return status;
+}
+
 static int read_template(struct model *model, struct error *err) {
     char path[PATH_MAX];
     if (join(model->folder, "chat_template.jinja", path, err) != 0)
@@ -240,17 +256,9 @@ static int read_template(struct model *model, struct error *err) {
         free(data);
         return status;
     }
-    if (join(model->folder, "tokenizer_config.json", path, err) != 0)
+    if (read_template_json(model, "tokenizer_config.json", err) != 0)
         return -1;
-    if (is_missing(path))
-        return 0;
-    cJSON *root = json_file_read(path, MAX_TOKENIZER_CONFIG_BYTES, err);
-    if (root == NULL)
-        return -1;
-    const struct config_object object = {.json = root, .file = path, .err = err};
-    int status = read_template_field(model, &object);
-    cJSON_Delete(root);
-    return status;
+    return model->chat_template != NULL ? 0 : read_template_json(model, "chat_template.json", err);
 }
 
 int model_folder_read(struct model *model, const char *path, struct error *err) {

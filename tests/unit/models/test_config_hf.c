@@ -416,6 +416,25 @@ static void test_layer_lists(void **state) {
     assert_refused(folder, "gemma-3-270m", "layer_types", "[1]", "'' is not supported");
     assert_refused(folder, "mistral-7b-v0.1", "layer_types", "[\"full_attention\"]",
                    "layer_types: has 1 elements");
+    const char *two = "[\"full_attention\", \"sliding_attention\"]";
+    config =
+        ACCEPTED("mistral-7b-v0.1", {"architectures", "[\"MinistralForCausalLM\"]"},
+                 {"model_type", "\"ministral\""}, {"num_hidden_layers", "2"}, {"layer_types", two});
+    assert_int_equal(config.layers[0].window, 0);
+    assert_int_equal(config.layers[1].window, 4096);
+    config = ACCEPTED("mistral-7b-v0.1", {"architectures", "[\"MinistralForCausalLM\"]"},
+                      {"model_type", "\"ministral\""});
+    assert_layers(&config, 0, 4096, 0, 0, 0);
+    /* A class that knows no list: no difference as long as the window holds every context. */
+    config = ACCEPTED("mistral-7b-v0.1", {"sliding_window", "32768"}, {"num_hidden_layers", "2"},
+                      {"layer_types", two});
+    assert_layers(&config, 0, 32768, 0, 0, 0);
+    cJSON *root =
+        varied(folder, "mistral-7b-v0.1",
+               (const struct change[MAX_CHANGES]){
+                   {"sliding_window", "32767"}, {"num_hidden_layers", "2"}, {"layer_types", two}});
+    assert_tree_refused(root, "layer_types: layers of different kinds are not supported");
+    cJSON_Delete(root);
     assert_refused(folder, "smollm3-3b", "no_rope_layers", "[1, 0]", "has 2 elements");
     assert_refused(folder, "smollm3-3b", "no_rope_layers", "[2]", "element 0 is neither 0 nor 1");
     assert_refused(folder, "llama-2-7b", "no_rope_layers", "[1]", "is not supported for this");
@@ -425,8 +444,9 @@ static void test_layer_lists(void **state) {
 
 static void test_architectures(void **state) {
     static const char known[] =
-        "(known: MistralForCausalLM, Mistral3ForConditionalGeneration, LlamaForCausalLM, "
-        "Qwen2ForCausalLM, Qwen3ForCausalLM, Phi3ForCausalLM, GemmaForCausalLM, Gemma2ForCausalLM, "
+        "(known: MistralForCausalLM, Mistral3ForConditionalGeneration, "
+        "MinistralForCausalLM, LlamaForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, "
+        "Phi3ForCausalLM, GemmaForCausalLM, Gemma2ForCausalLM, "
         "Gemma3ForCausalLM, Gemma3ForConditionalGeneration, GraniteForCausalLM, Olmo2ForCausalLM, "
         "Olmo3ForCausalLM, SmolLM3ForCausalLM, CohereForCausalLM, Cohere2ForCausalLM)";
     const char *folder = *state;

@@ -250,6 +250,10 @@ static void test_chat_template(void **state) {
     write_text(state, "tokenizer_config.json",
                "{\"chat_template\": [{\"name\": \"rag\", \"template\": \"r\"}]}");
     assert_template(state, NULL);
+    write_text(state, "chat_template.json", "{\"chat_template\": \"{{ c }}\"}"); /* goes last */
+    assert_template(state, "{{ c }}");
+    write_text(state, "tokenizer_config.json", "{\"chat_template\": \"{{ a }}\"}");
+    assert_template(state, "{{ a }}");
     write_text(state, "chat_template.jinja", "{{ b }}"); /* goes first */
     assert_template(state, "{{ b }}");
 }
@@ -262,6 +266,9 @@ static void test_bad_chat_template(void **state) {
     assert_refused(state, "an entry of the list has no name or no template");
     write_text(state, "tokenizer_config.json", "{");
     assert_refused(state, "tokenizer_config.json: ");
+    write_text(state, "tokenizer_config.json", "{}");
+    write_text(state, "chat_template.json", "{\"chat_template\": 3}");
+    assert_refused(state, "chat_template.json: chat_template: is neither a string nor a list");
     temporary_write(*state, "chat_template.jinja", "a\0b", 3);
     assert_refused(state, "chat_template.jinja: the template is no UTF-8 text");
     temporary_write(*state, "chat_template.jinja", "\xff", 1);
