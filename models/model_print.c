@@ -57,11 +57,24 @@ static void print_scaling(const struct rope_config *rope, const char *label, FIL
     fputc('\n', out);
 }
 
+/* Which form contexts get that are shorter than what the model is good for, see rope.h. */
+static void print_long_form(const struct model_config *config, FILE *out) {
+    const struct rope_config *rope = &config->ropes[0];
+    bool dynamic = rope->scaling == ROPE_SCALING_DYNAMIC;
+    if ((!dynamic && rope->scaling != ROPE_SCALING_LONGROPE) || !begins_somewhere(rope) ||
+        rope->original_max_position >= config->max_position)
+        return;
+    fprintf(out, "%-24sall contexts use the %s unless --max-model-len is at most %d\n",
+            dynamic ? "  dynamic" : "  longrope", dynamic ? "stretched theta" : "long factors",
+            rope->original_max_position);
+}
+
 static void print_ropes(const struct model_config *config, FILE *out) {
     fprintf(out, "%-24stheta %g, %d of %d dimensions%s\n", "rope", (double)config->ropes[0].theta,
             config->rotary_dim, config->head_dim,
             config->rope_interleaved ? ", neighbours in pairs" : "");
     print_scaling(&config->ropes[0], "rope scaling", out);
+    print_long_form(config, out);
     if (config->num_ropes < 2)
         return;
     fprintf(out, "%-24stheta %g\n", "rope within windows", (double)config->ropes[1].theta);
@@ -111,11 +124,31 @@ static bool has_bias(const struct model *model, enum tensor_role role) {
     return tensor_file_find(model->file, name) != NULL;
 }
 
+static void print_biases(const struct model *model, FILE *out) {
+    static const struct {
+        enum tensor_role roles[2]; /* either */
+        const char *name;
+    } parts[] = {
+        {{TENSOR_Q, TENSOR_QKV}, "q, k and v"},
+        {{TENSOR_ATTENTION_OUT, TENSOR_ATTENTION_OUT}, "attention's result"},
+        {{TENSOR_UP, TENSOR_GATE_UP}, "gate and up"},
+        {{TENSOR_DOWN, TENSOR_DOWN}, "down"},
+    };
+    const char *separator = "bias of                 ";
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+        if (!has_bias(model, parts[i].roles[0]) && !has_bias(model, parts[i].roles[1]))
+            continue;
+        fprintf(out, "%s%s", separator, parts[i].name);
+        separator = "; ";
+    }
+    if (separator[0] == ';')
+        fputc('\n', out);
+}
+
 static void print_switches(const struct model *model, FILE *out) {
     const struct model_config *config = &model->config;
     print_norms(config, out);
-    if (has_bias(model, TENSOR_Q) || has_bias(model, TENSOR_QKV))
-        fprintf(out, "%-24sq, k and v\n", "bias of");
+    print_biases(model, out);
     if (config->parallel_residual)
         fprintf(out, "%-24sbeside each other\n", "attention, feed-forward");
     if (config->activation == ACTIVATION_GELU_TANH)

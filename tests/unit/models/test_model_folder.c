@@ -367,6 +367,48 @@ static void test_print_other_switches(void **state) {
                    yarn, sizeof(yarn) / sizeof(yarn[0]));
 }
 
+/* One line for what the tensors alone tell. */
+static void test_print_biases(void **state) {
+    static const struct {
+        const char *tensor, *line;
+    } cases[] = {
+        {"model.layers.0.self_attn.q_proj.bias", "\nbias of                 q, k and v\n"},
+        {"model.layers.0.self_attn.qkv_proj.bias", "\nbias of                 q, k and v\n"},
+        {"model.layers.0.self_attn.o_proj.bias", "\nbias of                 attention's result\n"},
+        {"model.layers.0.mlp.up_proj.bias", "\nbias of                 gate and up\n"},
+        {"model.layers.0.mlp.gate_up_proj.bias", "\nbias of                 gate and up\n"},
+        {"model.layers.0.mlp.down_proj.bias", "\nbias of                 down\n"},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        write_tensors(state, "model.", cases[i].tensor, false);
+        assert_printed(state, CONFIG, &cases[i].line, 1);
+    }
+}
+
+/* Short contexts are served otherwise than by Transformers, so it is said. */
+static void test_print_long_form(void **state) {
+    static const char *const dynamic[] = {
+        "\n  dynamic               all contexts use the stretched theta unless --max-model-len is "
+        "at "
+        "most 2048\n",
+    };
+    static const char *const longrope[] = {
+        "\n  longrope              all contexts use the long factors unless --max-model-len is at "
+        "most 1024\n",
+    };
+    write_tensors(state, "model.", NULL, false);
+    assert_printed(state,
+                   "{\"architectures\":[\"LlamaForCausalLM\"]," SIZES
+                   "\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":4}}",
+                   dynamic, 1);
+    assert_printed(state,
+                   "{\"architectures\":[\"Phi3ForCausalLM\"]," SIZES
+                   "\"original_max_position_embeddings\":1024,\"sliding_window\":null,"
+                   "\"rope_scaling\":{\"type\":\"longrope\",\"short_factor\":[1,1,1,1],"
+                   "\"long_factor\":[1,2,3,4]}}",
+                   longrope, 1);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make_folder, remove_folder)
 
 int main(void) {
@@ -383,6 +425,8 @@ int main(void) {
         TEST(test_bad_chat_template),
         TEST(test_print_switches),
         TEST(test_print_other_switches),
+        TEST(test_print_biases),
+        TEST(test_print_long_form),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
