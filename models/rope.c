@@ -92,15 +92,16 @@ static void fill_frequencies(const struct rope_config *rope, int32_t rotary_dim,
 }
 
 void rope_fill_table(const struct rope_config *rope, int32_t rotary_dim, int32_t max_model_len,
-                     float *out) {
+                     int32_t first, int32_t count, float *out) {
     CHECK(rotary_dim <= KV_MAX_HEAD_DIM && rotary_dim % 2 == 0);
+    CHECK(first >= 0 && count >= 0 && count <= max_model_len - first);
     float frequencies[KV_MAX_HEAD_DIM / 2];
     int32_t half = rotary_dim / 2;
     fill_frequencies(rope, rotary_dim, max_model_len, frequencies);
-    for (int32_t position = 0; position < max_model_len; position++) {
-        float *row = out + (size_t)position * (size_t)rotary_dim;
+    for (int32_t r = 0; r < count; r++) {
+        float *row = out + (size_t)r * (size_t)rotary_dim;
         for (int32_t i = 0; i < half; i++) {
-            float angle = (float)position * frequencies[i];
+            float angle = (float)(first + r) * frequencies[i];
             row[i] = cosf(angle) * rope->attention_factor;
             row[half + i] = sinf(angle) * rope->attention_factor;
         }

@@ -18,8 +18,9 @@
 
 #include "models/model.h"
 
-/* out [max_model_len][rotary_dim]: cosines of the rotary_dim / 2 pairs, then sines. */
+/* Rows [first, first + count) of a table of max_model_len rows. out [count][rotary_dim]: cosines of
+ * the rotary_dim / 2 pairs, then sines. */
 void rope_fill_table(const struct rope_config *rope, int32_t rotary_dim, int32_t max_model_len,
-                     float *out);
+                     int32_t first, int32_t count, float *out);
 
 #endif

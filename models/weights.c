@@ -180,13 +180,16 @@ static int load_rope_table(struct weights_loader *l, int32_t rope) {
                          num_positions);
     if (weights_loader_alloc(l, bytes, out) != 0)
         return -1;
-    float *table = malloc(bytes);
-    if (table == NULL)
-        return error_set(l->err, ERROR_MEMORY, "no memory for a rope table of %d positions",
-                         num_positions);
-    rope_fill_table(&config->ropes[rope], config->rotary_dim, num_positions, table);
-    l->backend->ops->upload(l->backend, out->data, table, bytes);
-    free(table);
+    size_t row_bytes = (size_t)config->rotary_dim * sizeof(float);
+    int32_t rows_per_piece = (int32_t)(WEIGHTS_PIECE_BYTES / row_bytes);
+    for (int32_t first = 0, count; first < num_positions; first += count) {
+        count = num_positions - first;
+        count = count < rows_per_piece ? count : rows_per_piece;
+        rope_fill_table(&config->ropes[rope], config->rotary_dim, num_positions, first, count,
+                        l->piece);
+        l->backend->ops->upload(l->backend, (char *)out->data + (size_t)first * row_bytes, l->piece,
+                                (size_t)count * row_bytes);
+    }
     return 0;
 }
 

@@ -76,7 +76,7 @@ static void check_case(const struct rope_case *c) {
     size_t dim = (size_t)c->rotary_dim;
     float *table = malloc((size_t)c->max_model_len * dim * sizeof(float));
     assert_non_null(table);
-    rope_fill_table(&c->rope, c->rotary_dim, c->max_model_len, table);
+    rope_fill_table(&c->rope, c->rotary_dim, c->max_model_len, 0, c->max_model_len, table);
     for (int r = 0; r < NUM_ROWS; r++) {
         for (size_t i = 0; i < dim; i++) {
             size_t position = (size_t)c->positions[r];
@@ -109,17 +109,31 @@ static void test_against_transformers(void **state) {
 static void test_position_0_does_not_turn(void **state) {
     float table[8 * 3];
     const struct rope_config rope = {.theta = 10000.0F, .attention_factor = 1.5F};
-    rope_fill_table(&rope, 8, 3, table);
+    rope_fill_table(&rope, 8, 3, 0, 3, table);
     for (int i = 0; i < 4; i++) {
         assert_true(table[i] == 1.5F);
         assert_true(table[4 + i] == 0.0F);
     }
 }
 
+/* Piece by piece it is the same table, though the frequencies depend on its length. */
+static void test_a_piece_of_a_table(void **state) {
+    const struct rope_config rope = {.theta = 10000.0F,
+                                     .attention_factor = 1.0F,
+                                     .scaling = ROPE_SCALING_DYNAMIC,
+                                     .factor = 2.0F,
+                                     .original_max_position = 5};
+    float whole[20 * 8], piece[6 * 8];
+    rope_fill_table(&rope, 8, 20, 0, 20, whole);
+    rope_fill_table(&rope, 8, 20, 14, 6, piece);
+    assert_memory_equal(piece, whole + 14 * 8, sizeof(piece));
+}
+
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_against_transformers),
         cmocka_unit_test(test_position_0_does_not_turn),
+        cmocka_unit_test(test_a_piece_of_a_table),
     };
     if (argc < 2)
         return 1;

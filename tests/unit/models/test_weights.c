@@ -1,3 +1,4 @@
+#include "models/rope.h"
 #include "models/weights.h"
 
 #include "tests/unit/models/model_image.h"
@@ -255,6 +256,41 @@ static void test_rope_tables(void **state) {
     unload(&l);
 }
 
+static struct backend_ops counting_ops;
+static size_t largest_upload;
+static void (*real_upload)(struct backend *, void *, const void *, size_t);
+
+static void count_upload(struct backend *b, void *dst, const void *src, size_t bytes) {
+    largest_upload = bytes > largest_upload ? bytes : largest_upload;
+    real_upload(b, dst, src, bytes);
+}
+
+/* Three pieces, the last one shorter: no second copy of a long table is held. */
+static void test_a_rope_table_of_many_pieces(void **state) {
+    enum { DIM = 16, POSITIONS = 600001 };
+    struct model_config config = model_image_config();
+    struct loaded l = {.backend = open_backend()};
+    const struct weights_options options = {.max_model_len = POSITIONS,
+                                            .quantization = DTYPE_COUNT};
+    struct error err = {0};
+    float row[DIM];
+    model_image_init(&l.image, &config, (struct image_form){.dtype = DTYPE_F32});
+    model_image_open(&l.image);
+    counting_ops = *l.backend->ops;
+    real_upload = counting_ops.upload;
+    counting_ops.upload = count_upload;
+    l.backend->ops = &counting_ops;
+    if (weights_load(l.backend, &l.image.model, &options, &l.weights, &err) != 0)
+        fail_msg("%s", err.message);
+    assert_int_equal(largest_upload, (size_t)16 << 20);
+    const float *table = l.weights->rope_tables[0].data;
+    for (int32_t at = 0; at < POSITIONS; at += 7) {
+        rope_fill_table(&config.ropes[0], DIM, POSITIONS, at, 1, row);
+        assert_memory_equal(table + (size_t)at * DIM, row, sizeof(row));
+    }
+    unload(&l);
+}
+
 /* More than one piece, the last one shorter. */
 static void test_a_matrix_of_many_pieces(void **state) {
     struct model_config config = model_image_config();
@@ -439,6 +475,7 @@ int main(void) {
         cmocka_unit_test(test_post_norm),
         cmocka_unit_test(test_parallel_residual),
         cmocka_unit_test(test_rope_tables),
+        cmocka_unit_test(test_a_rope_table_of_many_pieces),
         cmocka_unit_test(test_a_matrix_of_many_pieces),
         cmocka_unit_test(test_int8),
         cmocka_unit_test(test_int8_leaves_alone),
