@@ -2,6 +2,7 @@
 #include "kernels/dtype.h"
 #include "kernels/dtype_convert.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -80,11 +81,17 @@ static int8_t round_to_int8(float x) {
     return (int8_t)(int32_t)(x + copysignf(0.49999997f, x));
 }
 
+/* A block whose scale has no inverse has codes 0: without normal numbers it reads as zeros, as its
+ * scale is 0 in float16; with a NaN or an infinity, which is the scale then, it reads as NaN. */
 void dtype_convert_q8_0_from_f32(const float *src, uint8_t *dst, size_t num_blocks) {
     for (size_t b = 0; b < num_blocks; b++, src += BLOCK_ELEMENTS, dst += 34) {
         float d = largest_magnitude(src) / 127.0f;
-        float inverse = inverse_or_zero(d);
         store_u16(dst, f16_from_f32(d));
+        if (!(d >= FLT_MIN && d <= FLT_MAX)) {
+            memset(dst + 2, 0, BLOCK_ELEMENTS);
+            continue;
+        }
+        float inverse = 1.0f / d;
         for (int i = 0; i < BLOCK_ELEMENTS; i++)
             dst[2 + i] = (uint8_t)round_to_int8(src[i] * inverse);
     }

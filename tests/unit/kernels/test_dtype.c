@@ -189,6 +189,24 @@ static void test_quantise_zeros(void **state) {
     }
 }
 
+/* What has no scale to divide by: the sanitizer for conversions of float judges, too. */
+static void test_quantise_extremes(void **state) {
+    static const struct {
+        float value;
+        bool is_number;
+    } cases[] = {{NAN, false},   {-NAN, false},   {INFINITY, false},
+                 {1e-40f, true}, {-1e-38f, true}, {2e-36f, true}};
+    for (size_t c = 0; c < sizeof(cases) / sizeof(cases[0]); c++) {
+        float x[32] = {[0] = 1e-41f, [7] = cases[c].value}, y[32];
+        uint8_t packed[34];
+        memset(packed, 0xff, sizeof(packed));
+        dtype_from_f32(DTYPE_Q8_0, x, packed, 32);
+        dtype_to_f32(DTYPE_Q8_0, packed, y, 32);
+        for (int i = 0; i < 32; i++)
+            assert_true(cases[c].is_number ? y[i] == 0.0f : isnan(y[i]));
+    }
+}
+
 static void test_plain_rows(void **state) {
     static const enum dtype dtypes[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16};
     float x[5] = {0.0f, -1.0f, 0.5f, 1024.0f, -0.03125f}, y[5];
@@ -210,6 +228,7 @@ int main(void) {
         cmocka_unit_test(test_quantised_layout),
         cmocka_unit_test(test_quantise_round_trip),
         cmocka_unit_test(test_quantise_zeros),
+        cmocka_unit_test(test_quantise_extremes),
         cmocka_unit_test(test_plain_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
