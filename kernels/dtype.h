@@ -23,17 +23,26 @@
  *   Q5_K    f16 d; f16 m; 12 bytes as in Q4_K; 32 bytes: bit j of byte i is bit 4 of code 32 j + i;
  *           128 bytes with bits 0 to 3 as in Q4_K; values as in Q4_K
  *   Q6_K    128 bytes with bits 0 to 3: byte 64 h + i has codes 128 h + i (low nibble) and
- *           128 h + 64 + i (high), i < 64; 64 bytes with bits 4 and 5 laid out as in Q2_K; 16
- * signed bytes s; f16 d;          value = d * s * (code - 32), groups of 16 2-bit codes: bits 2j
- * and 2j+1 of byte 32 h + i are code 128 h + 32 j + i (h < 2, j < 4, i < 32). 4-bit codes of Q4_K
- * and Q5_K: byte 32 p + i has codes 64 p + i (low) and 64 p + 32 + i (high). 6-bit scales of Q3_K:
- * s of group i has bits 0 to 3 in byte i % 8 (low nibble for i < 8, else high) and bits 4 and 5 in
- * bits 2 (i / 4) of byte 8 + i % 4. 6-bit scales of Q4_K: for i < 4, s in bits 0 to 5 of byte i and
- * n in those of byte i + 4; for i >= 4, bits 0 to 3 of s and n in the low and the high nibble of
- * byte i + 4, their bits 4 and 5 in the two top bits of bytes i - 4 and i. (Source: GGUF
- * specification, ggml/docs/gguf.md, and ggml's quantisation block definitions.) Products are taken
- * from left to right, each rounded to float. A further type joins by a row in the tables of dtype.c
- * and quant_form.h and a function in quant_block.c. */
+ *           128 h + 64 + i (high), i < 64; 64 bytes with bits 4 and 5 laid out as in Q2_K;
+ *           16 signed bytes s; f16 d;
+ *                                    value = d * s * (code - 32), groups of 16
+ *
+ * 2-bit codes: bits 2j and 2j+1 of byte 32 h + i are code 128 h + 32 j + i (h < 2, j < 4, i < 32).
+ *
+ * 4-bit codes of Q4_K and Q5_K: byte 32 p + i has codes 64 p + i (low) and 64 p + 32 + i (high).
+ *
+ * 6-bit scales of Q3_K: s of group i has bits 0 to 3 in byte i % 8 (low nibble for i < 8, else
+ * high) and bits 4 and 5 in bits 2 (i / 4) of byte 8 + i % 4.
+ *
+ * 6-bit scales of Q4_K: for i < 4, s in bits 0 to 5 of byte i and n in those of byte i + 4; for
+ * i >= 4, bits 0 to 3 of s and n in the low and the high nibble of byte i + 4, their bits 4 and 5
+ * in the two top bits of bytes i - 4 and i.
+ *
+ * Products are taken from left to right, each rounded to float. (Source: GGUF specification,
+ * ggml/docs/gguf.md, and ggml's quantisation block definitions.)
+ *
+ * A further type joins by a row in the tables of dtype.c and quant_form.h and a function in
+ * quant_block.c. */
 #ifndef QUIRE_KERNELS_DTYPE_H
 #define QUIRE_KERNELS_DTYPE_H
 
