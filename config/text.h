@@ -3,11 +3,18 @@
 #ifndef QUIRE_CONFIG_TEXT_H
 #define QUIRE_CONFIG_TEXT_H
 
+#include <stdbool.h>
 #include <stddef.h>
+#include <string.h>
 
 struct text {
     const char *data;
     size_t length;
 };
+
+static inline bool text_ends_with(struct text text, const char *end) {
+    size_t length = strlen(end);
+    return text.length >= length && memcmp(text.data + (text.length - length), end, length) == 0;
+}
 
 #endif

@@ -2,24 +2,19 @@
 
 #include "config/log.h"
 #include "config/utf8.h"
+#include "models/file_path.h"
 #include "models/model_parts.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-
-static bool is_folder(const char *path) {
-    struct stat st;
-    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
-}
 
 static int open_parts(struct model *model, const char *path, struct error *err) {
     model->generation =
         (struct generation_defaults){.temperature = NAN, .top_p = NAN, .min_p = NAN, .top_k = -1};
     model->generation.repetition_penalty = NAN;
-    return is_folder(path) ? model_folder_read(model, path, err)
-                           : model_gguf_read(model, path, err);
+    return file_path_is_folder(path) ? model_folder_read(model, path, err)
+                                     : model_gguf_read(model, path, err);
 }
 
 int model_open(const char *path, struct model **out, struct error *err) {

@@ -9,33 +9,21 @@
  * The tokenizer is opened apart, from the same folder. */
 #include "models/config_field.h"
 #include "models/config_hf.h"
+#include "models/file_path.h"
 #include "models/input_file.h"
 #include "models/json_file.h"
 #include "models/model_parts.h"
 #include "models/tensor_names.h"
 
-#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define MAX_CONFIG_BYTES ((size_t)4 << 20)
 #define MAX_TOKENIZER_CONFIG_BYTES ((size_t)16 << 20)
 
 enum { COMPARED_BYTES = 64 * 1024 };
-
-static int join(const char *folder, const char *name, char out[PATH_MAX], struct error *err) {
-    int length = snprintf(out, PATH_MAX, "%s/%s", folder, name);
-    if (length < 0 || length >= PATH_MAX)
-        return error_set(err, ERROR_MODEL, "%.64s...: the path is too long", folder);
-    return 0;
-}
-
-static bool is_missing(const char *path) {
-    return access(path, F_OK) != 0 && errno == ENOENT;
-}
 
 /* --- Ids that end a text -----------------------------------------------------------------------
  */
@@ -99,9 +87,9 @@ static void name_model(struct model_config *config, const char *folder) {
 
 static int read_config(struct model *model, struct error *err) {
     char path[PATH_MAX];
-    if (join(model->folder, "config.json", path, err) != 0)
+    if (file_path_join(model->folder, "config.json", path, err) != 0)
         return -1;
-    if (is_missing(path))
+    if (file_path_is_missing(path))
         return error_set(err, ERROR_MODEL,
                          "%s: is a folder without config.json; name a Hugging Face folder, or the "
                          "GGUF file in it",
@@ -184,9 +172,9 @@ static int read_generation_tree(struct model *model, const struct config_object 
 
 static int read_generation(struct model *model, struct error *err) {
     char path[PATH_MAX];
-    if (join(model->folder, "generation_config.json", path, err) != 0)
+    if (file_path_join(model->folder, "generation_config.json", path, err) != 0)
         return -1;
-    if (is_missing(path))
+    if (file_path_is_missing(path))
         return 0;
     cJSON *root = json_file_read(path, MAX_CONFIG_BYTES, err);
     if (root == NULL)
@@ -229,9 +217,9 @@ static int read_template_field(struct model *model, const struct config_object *
 
 static int read_template_json(struct model *model, const char *name, struct error *err) {
     char path[PATH_MAX];
-    if (join(model->folder, name, path, err) != 0)
+    if (file_path_join(model->folder, name, path, err) != 0)
         return -1;
-    if (is_missing(path))
+    if (file_path_is_missing(path))
         return 0;
     cJSON *root = json_file_read(path, MAX_TOKENIZER_CONFIG_BYTES, err);
     if (root == NULL)
@@ -244,9 +232,9 @@ static int read_template_json(struct model *model, const char *name, struct erro
 
 static int read_template(struct model *model, struct error *err) {
     char path[PATH_MAX];
-    if (join(model->folder, "chat_template.jinja", path, err) != 0)
+    if (file_path_join(model->folder, "chat_template.jinja", path, err) != 0)
         return -1;
-    if (!is_missing(path)) {
+    if (!file_path_is_missing(path)) {
         struct text source = {0};
         char *data = input_file_read_all(path, MODEL_MAX_TEMPLATE_BYTES, &source.length, err);
         if (data == NULL)

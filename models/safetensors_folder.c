@@ -3,13 +3,13 @@
  */
 #include "models/safetensors.h"
 
+#include "models/file_path.h"
 #include "models/json_file.h"
 
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define SINGLE_NAME "model.safetensors"
 #define INDEX_NAME "model.safetensors.index.json"
@@ -18,49 +18,29 @@
 /* One folder being opened. */
 struct folder {
     struct tensor_file *file;
-    char *index_path;
+    char index_path[PATH_MAX];
     const cJSON *weight_map;
     const char **shards; /* [num_shards], sorted: shard i is part i */
     int num_shards;
     struct error *err;
 };
 
-static char *path_in(const struct tensor_file *file, const char *name, struct error *err) {
-    size_t length = strlen(file->path);
-    while (length > 1 && file->path[length - 1] == '/')
-        length--;
-    char *path = tensor_parts_path(file->path, length, name);
-    if (path == NULL)
-        error_set(err, ERROR_MEMORY, "%s: no memory to open it", file->path);
-    return path;
-}
-
-static bool exists(const struct tensor_file *file, const char *name) {
-    char *path = path_in(file, name, NULL);
-    bool found = path != NULL && access(path, F_OK) == 0;
-    free(path);
-    return found;
-}
-
 static int open_part(struct tensor_file *file, const char *name, struct error *err) {
-    char *path = path_in(file, name, err);
-    if (path == NULL)
+    char path[PATH_MAX];
+    if (file_path_join(file->path, name, path, err) != 0)
         return -1;
-    int status = tensor_parts_open(file, path, safetensors_parse, err);
-    free(path);
-    return status;
+    return tensor_parts_open(file, path, safetensors_parse, err);
 }
 
-static bool ends_with(const char *text, const char *end) {
-    size_t length = strlen(text), end_length = strlen(end);
-    return length >= end_length && strcmp(text + length - end_length, end) == 0;
+static bool name_ends_with(const char *name, const char *end) {
+    return text_ends_with((struct text){name, strlen(name)}, end);
 }
 
 static bool is_shard_name(const char *name) {
     for (const char *at = name; *at != '\0'; at++)
         if ((unsigned char)*at < 0x20 || *at == 0x7f || *at == '/')
             return false;
-    return name[0] != '.' && strlen(name) <= 255 && ends_with(name, ".safetensors");
+    return name[0] != '.' && strlen(name) <= 255 && name_ends_with(name, ".safetensors");
 }
 
 static int check_map(const struct folder *f) {
@@ -142,8 +122,7 @@ static int open_mapped(struct folder *f) {
 
 static int open_index(struct tensor_file *file, struct error *err) {
     struct folder folder = {.file = file, .err = err};
-    folder.index_path = path_in(file, INDEX_NAME, err);
-    if (folder.index_path == NULL)
+    if (file_path_join(file->path, INDEX_NAME, folder.index_path, err) != 0)
         return -1;
     cJSON *json = json_file_read(folder.index_path, MAX_INDEX_BYTES, err);
     int status = -1;
@@ -152,13 +131,13 @@ static int open_index(struct tensor_file *file, struct error *err) {
         status = open_mapped(&folder);
     }
     free(folder.shards);
-    free(folder.index_path);
     cJSON_Delete(json);
     return status;
 }
 
 static bool is_pickle(const char *name) {
-    return ends_with(name, ".bin") || ends_with(name, ".pth") || ends_with(name, ".pt");
+    return name_ends_with(name, ".bin") || name_ends_with(name, ".pth") ||
+           name_ends_with(name, ".pt");
 }
 
 /* What lies in the folder decides what to advise. */
@@ -168,7 +147,7 @@ static int refuse_folder(const struct tensor_file *file, struct error *err) {
     for (struct dirent *entry; dir != NULL && (entry = readdir(dir)) != NULL;) {
         if (is_pickle(entry->d_name))
             snprintf(pickle, sizeof(pickle), "%.63s", entry->d_name);
-        if (ends_with(entry->d_name, ".gguf"))
+        if (name_ends_with(entry->d_name, ".gguf"))
             snprintf(gguf, sizeof(gguf), "%.63s", entry->d_name);
     }
     if (dir != NULL)
@@ -187,12 +166,17 @@ static int refuse_folder(const struct tensor_file *file, struct error *err) {
                      "%s: is a directory with neither " SINGLE_NAME " nor " INDEX_NAME, file->path);
 }
 
+static bool has(const char *folder, const char *name) {
+    char path[PATH_MAX];
+    return file_path_join(folder, name, path, NULL) == 0 && !file_path_is_missing(path);
+}
+
 int safetensors_open_folder(struct tensor_file *file, struct error *err) {
-    if (exists(file, SINGLE_NAME)) {
+    if (has(file->path, SINGLE_NAME)) {
         snprintf(file->format, sizeof(file->format), "safetensors");
         if (open_part(file, SINGLE_NAME, err) != 0)
             return -1;
         return tensor_parts_join(file, err);
     }
-    return exists(file, INDEX_NAME) ? open_index(file, err) : refuse_folder(file, err);
+    return has(file->path, INDEX_NAME) ? open_index(file, err) : refuse_folder(file, err);
 }

@@ -3,6 +3,7 @@
 #include "models/tensor_file.h"
 
 #include "config/check.h"
+#include "models/file_path.h"
 #include "models/gguf.h"
 #include "models/gguf_split.h"
 #include "models/safetensors.h"
@@ -10,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 static struct tensor_file *create(const char *path, struct error *err) {
     struct tensor_file *file = calloc(1, sizeof(*file));
@@ -65,13 +65,8 @@ static int parse_memory(struct file_image *image, struct tensor_table *out, stru
                                       : refuse_format(image, err);
 }
 
-static bool is_folder(const char *path) {
-    struct stat st;
-    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
-}
-
 static int open_parts(struct tensor_file *file, struct error *err) {
-    if (is_folder(file->path))
+    if (file_path_is_folder(file->path))
         return safetensors_open_folder(file, err);
     if (tensor_parts_open(file, file->path, parse_file, err) != 0)
         return -1;

@@ -29,11 +29,6 @@ static const struct {
     [TENSOR_DOWN] = {"ffn_down", "mlp.down_proj"},
 };
 
-static bool ends_with(const char *text, size_t length, const char *end) {
-    size_t end_length = strlen(end);
-    return length >= end_length && memcmp(text + length - end_length, end, end_length) == 0;
-}
-
 static bool starts_with(struct text text, const char *start) {
     return text.length >= strlen(start) && memcmp(text.data, start, strlen(start)) == 0;
 }
@@ -46,7 +41,7 @@ static bool text_is(struct text text, const char *wanted) {
  * "language_model.". */
 static int head_prefix_length(const char *prefix) {
     size_t length = strlen(prefix);
-    bool inside = ends_with(prefix, length, ".model.");
+    bool inside = text_ends_with((struct text){prefix, length}, ".model.");
     return inside ? (int)(length - strlen("model.")) : 0;
 }
 
@@ -91,5 +86,5 @@ bool tensor_names_is_spare(const struct model_config *config, struct text name) 
     bool is_part = strstr(config->tensor_prefix, "language_model.") != NULL;
     if (is_part && !starts_with(name, config->tensor_prefix))
         return true;
-    return ends_with(name.data, name.length, "rotary_emb.inv_freq");
+    return text_ends_with(name, "rotary_emb.inv_freq");
 }

@@ -109,10 +109,3 @@ int tensor_parts_join(struct tensor_file *file, struct error *err) {
         return -1;
     return index_metadata(file, err);
 }
-
-char *tensor_parts_path(const char *directory, size_t directory_length, const char *name) {
-    char *path = NULL;
-    if (asprintf(&path, "%.*s/%s", (int)directory_length, directory, name) < 0)
-        return NULL;
-    return path;
-}

@@ -35,7 +35,4 @@ int tensor_parts_open_memory(struct tensor_file *file, const void *data, size_t 
 /* When all parts are there: joins their tables, sorts the names, refuses those that occur twice. */
 int tensor_parts_join(struct tensor_file *file, struct error *err);
 
-/* "DIRECTORY/NAME" for a file beside another or in a folder; the caller frees. NULL: no memory. */
-char *tensor_parts_path(const char *directory, size_t directory_length, const char *name);
-
 #endif

@@ -10,26 +10,18 @@
  * clean_up_tokenization_spaces, which would change a text after it was streamed. */
 #include "models/tokenizer_json.h"
 
+#include "models/file_path.h"
 #include "models/json_file.h"
 
-#include <errno.h>
 #include <limits.h>
 #include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* The largest in use, Gemma 3's, has 33 MB. */
 #define TOKENIZER_MAX_FILE_BYTES ((size_t)128 << 20)
 #define CONFIG_MAX_FILE_BYTES ((size_t)16 << 20)
-
-static int join_path(const char *folder, const char *name, char out[PATH_MAX], struct error *err) {
-    int length = snprintf(out, PATH_MAX, "%s/%s", folder, name);
-    if (length < 0 || length >= PATH_MAX)
-        return error_set(err, ERROR_MODEL, "%.64s...: the path is too long", folder);
-    return 0;
-}
 
 static int read_sections(struct tokenizer_json *json, const cJSON *root, const cJSON *config,
                          const char *config_path) {
@@ -60,7 +52,7 @@ int tokenizer_spec_from_json(const char *path, const cJSON *root, const char *co
 /* *out is NULL where the folder has no such file. */
 static int read_config(const char *path, cJSON **out, struct error *err) {
     *out = NULL;
-    if (access(path, F_OK) != 0 && errno == ENOENT)
+    if (file_path_is_missing(path))
         return 0;
     *out = json_file_read(path, CONFIG_MAX_FILE_BYTES, err);
     return *out != NULL ? 0 : -1;
@@ -69,8 +61,8 @@ static int read_config(const char *path, cJSON **out, struct error *err) {
 int tokenizer_spec_read_json(const char *folder, struct tokenizer_spec *out, struct error *err) {
     char path[PATH_MAX], config_path[PATH_MAX];
     cJSON *config;
-    if (join_path(folder, "tokenizer.json", path, err) != 0 ||
-        join_path(folder, "tokenizer_config.json", config_path, err) != 0 ||
+    if (file_path_join(folder, "tokenizer.json", path, err) != 0 ||
+        file_path_join(folder, "tokenizer_config.json", config_path, err) != 0 ||
         read_config(config_path, &config, err) != 0)
         return -1;
     int status = -1;
