@@ -136,7 +136,8 @@ void *tokenizer_spec_alloc(struct tokenizer_spec *spec, size_t bytes);
 /* Makes the spec's tokens as many as the model has rows of logits, so that no text and no caller
  * can name an id the model lacks. Rows beyond the spec's tokens get tokens that no text becomes and
  * that stand for nothing. Added tokens beyond the rows, which a family's shared tokenizer may have
- * for its larger models, are dropped; an ordinary token there is an ERROR_MODEL. */
+ * for its larger models, are dropped; an ordinary token there is an ERROR_MODEL. A
+ * vocab_size of 0, of a model that is a tokenizer only, changes nothing. */
 int tokenizer_spec_fit(struct tokenizer_spec *spec, int32_t vocab_size, struct error *err);
 /* Accepts a zeroed spec and a half-filled one. */
 void tokenizer_spec_finish(struct tokenizer_spec *spec);
