@@ -32,7 +32,8 @@ struct tokenizer_json {
  * "PATH: SECTION ..." in json->err. `root` is the whole document. */
 int tokenizer_json_model(struct tokenizer_json *json, const cJSON *root);
 /* `list` is tokenizer.json's, `config` all of tokenizer_config.json or NULL: the flags in its
- * added_tokens_decoder prevail, and the tokens it names (bos_token and so on) are special. */
+ * added_tokens_decoder prevail, and the tokens it names (bos_token and so on) are special. A
+ * token that is one character of model.vocab stays plain text besides. */
 int tokenizer_json_added(struct tokenizer_json *json, const cJSON *list, const cJSON *config);
 int tokenizer_json_normalizer(struct tokenizer_json *json, const cJSON *section);
 int tokenizer_json_pretokenizer(struct tokenizer_json *json, const cJSON *section);

@@ -4,6 +4,8 @@
  * A named token that is not in the vocabulary is passed over (Transformers would give it an id for
  * which the model has no embedding). */
 #include "models/tokenizer_json.h"
+
+#include "config/utf8.h"
 #include "models/vocabulary.h"
 
 #include <stdio.h>
@@ -99,6 +101,16 @@ static int grow_vocabulary(struct tokenizer_json *json, const struct added_list 
     return 0;
 }
 
+/* Whether merges start from this token of the model's own vocabulary: one character, which stands
+ * for a byte where the alphabet is of bytes. */
+static bool is_symbol(const struct tokenizer_spec *spec, int32_t id) {
+    struct text text = spec->tokens[id];
+    return spec->types[id] == TOKEN_NORMAL && text.length > 0 &&
+           utf8_char_bytes(text.data, text.length) == text.length;
+}
+
+/* A symbol stays plain text whatever else it is, such as the "!" that some models pad with: every
+ * text that has it would lose it otherwise. */
 static void set_added(struct tokenizer_json *json, struct added_list *list,
                       const struct added_token *token) {
     struct tokenizer_spec *spec = json->spec;
@@ -106,7 +118,8 @@ static void set_added(struct tokenizer_json *json, struct added_list *list,
     if (*slot < 0)
         *slot = (int32_t)spec->num_added++;
     spec->added[*slot] = *token;
-    spec->types[token->id] = token->special ? TOKEN_CONTROL : TOKEN_USER_DEFINED;
+    if (!is_symbol(spec, token->id))
+        spec->types[token->id] = token->special ? TOKEN_CONTROL : TOKEN_USER_DEFINED;
 }
 
 /* Puts an entry's text where its id says, where it may stand already. */

@@ -6,6 +6,10 @@
 
 #include <string.h>
 
+/* Each piece looks its name up in the list of the others. In use are a handful of both. */
+#define MAX_PIECES 64
+#define MAX_NAMES 4096
+
 static int put_around(struct tokenizer_json *json, int32_t *list, int *count, int32_t id) {
     if (*count == TOKENIZER_MAX_TEMPLATE)
         return tokenizer_json_refuse(json, "post_processor puts more than %d tokens at one side",
@@ -52,6 +56,11 @@ static int read_single(struct tokenizer_json *json, const cJSON *section, struct
     bool seen = false;
     if (json_field_array(json, section, "post_processor", "single", &single) != 0)
         return -1;
+    if (cJSON_GetArraySize(single) > MAX_PIECES)
+        return tokenizer_json_refuse(json, "%s has more than %d pieces", where, MAX_PIECES);
+    if (cJSON_GetArraySize(json_field(section, "special_tokens")) > MAX_NAMES)
+        return tokenizer_json_refuse(json, "post_processor.special_tokens has more than %d entries",
+                                     MAX_NAMES);
     cJSON_ArrayForEach(piece, single) {
         const cJSON *token = json_field(piece, "SpecialToken");
         const cJSON *sequence = json_field(piece, "Sequence");

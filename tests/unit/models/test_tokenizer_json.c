@@ -2,6 +2,7 @@
  * Each test changes one place of a small good file. That the tokens are right is shown by
  * test_tokenizer_folders. */
 #include "models/json_file.h"
+#include "models/tokenizer.h"
 #include "models/tokenizer_json.h"
 #include "models/vocabulary.h"
 
@@ -332,6 +333,21 @@ static void test_template(void **state) {
     refuse("\"single\"", "\"s\"", "post_processor.single is missing");
 }
 
+static void test_long_templates(void **state) {
+    static const char piece[] = "{\"SpecialToken\":{\"id\":\"e\"}},";
+    char *many = calloc(64 * 1024, 1);
+    assert_non_null(many);
+    strcpy(many, "\"single\":[");
+    for (int i = 0; i < 63; i++)
+        strcat(many, piece);
+    refuse("\"single\":[", many, "post_processor.single has more than 64 pieces");
+    size_t used = (size_t)sprintf(many, "\"special_tokens\":{");
+    for (int i = 0; i < 4096; i++)
+        used += (size_t)sprintf(many + used, "\"%x\":[],", (unsigned)i);
+    refuse("\"special_tokens\":{", many, "special_tokens has more than 4096 entries");
+    free(many);
+}
+
 static void test_decoder(void **state) {
     static const char decoder[] = "\"decoder\":{\"type\":\"ByteLevel\"";
     static const struct {
@@ -364,8 +380,10 @@ static void test_config(void **state) {
     assert_int_equal(spec.num_prefix, 0);
     assert_int_equal(spec.num_suffix, 1);
     assert_int_equal(spec.suffix[0], 2);
-    assert_int_equal(spec.types[2], TOKEN_CONTROL);
     assert_int_equal(spec.num_added, 3);
+    tokenizer_spec_finish(&spec);
+    accept(good, "{\"pad_token\":\"ab\"}", &spec);
+    assert_int_equal(spec.types[3], TOKEN_CONTROL);
     tokenizer_spec_finish(&spec);
     accept(good, "{\"bos_token\":null,\"pad_token\":\"not there\"}", &spec);
     assert_int_equal(spec.bos, -1);
@@ -387,6 +405,31 @@ static void test_config(void **state) {
     refuse_text(good, "{\"added_tokens_decoder\":{\"x\":{\"content\":\"<x>\"}}}", "no id of 0 to");
     refuse_text(good, "{\"added_tokens_decoder\":{\"3\":{\"content\":\"<x>\"}}}",
                 "id 3 of \"<x>\" is that of token \"ab\"");
+}
+
+/* A byte of the vocabulary that is named as a special token stays one that text is made of. */
+static void test_special_symbols_stay_text(void **state) {
+    static const char as_added[] =
+        "\"added_tokens\":[{\"id\":2,\"content\":\"b\",\"special\":true},";
+    char *listed = changed(good, "\"added_tokens\":[", as_added);
+    const char *const files[] = {good, listed};
+    for (size_t i = 0; i < 2; i++) {
+        struct tokenizer_spec spec;
+        struct tokenizer *tokenizer = NULL;
+        struct error err = {0};
+        int32_t ids[8];
+        accept(files[i], "{\"pad_token\":\"b\"}", &spec);
+        assert_int_equal(spec.num_added, 3);
+        assert_int_equal(tokenizer_create(&spec, &tokenizer, &err), 0);
+        assert_int_equal(tokenizer_encode(tokenizer, "bab", 3, 0, ids, 8), 3);
+        assert_int_equal(ids[0], 2);
+        assert_int_equal(ids[2], 2);
+        assert_int_equal(tokenizer_encode(tokenizer, "b", 1, TOKENIZER_PARSE_SPECIAL, ids, 8), 1);
+        assert_int_equal(ids[0], 2);
+        tokenizer_close(tokenizer);
+        tokenizer_spec_finish(&spec);
+    }
+    free(listed);
 }
 
 static void write_file(const char *folder, const char *name, const char *text) {
@@ -436,8 +479,10 @@ int main(void) {
         cmocka_unit_test(test_too_many_steps),
         cmocka_unit_test(test_metaspace),
         cmocka_unit_test(test_template),
+        cmocka_unit_test(test_long_templates),
         cmocka_unit_test(test_decoder),
         cmocka_unit_test(test_config),
+        cmocka_unit_test(test_special_symbols_stay_text),
         cmocka_unit_test(test_folder),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
