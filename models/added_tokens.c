@@ -64,7 +64,10 @@ static int normalize(const struct normalizer *normalizer, struct added_tokens *a
     struct normalizer_scratch scratch = {0};
     struct text_buffer texts = {0};
     int status = 0;
-    size_t kept = 0;
+    size_t kept = 0, bytes = 0;
+    for (size_t i = 0; i < added->count; i++)
+        bytes += added->entries[i].text.length;
+    scratch.budget_bytes = normalizer_budget(bytes);
     for (size_t i = 0; status == 0 && i < added->count; i++) {
         struct text text = added->entries[i].text;
         bool valid = utf8_valid_prefix(text.data, text.length) == text.length;
@@ -95,8 +98,13 @@ int added_tokens_init(const struct tokenizer_spec *spec, const struct vocabulary
     added.entries = malloc((spec->num_added + 1) * sizeof(*added.entries));
     int status = added.entries == NULL ? error_set(err, ERROR_MEMORY, "no memory for added tokens")
                                        : collect(spec, vocabulary, normalized, &added, err);
-    if (status == 0 && normalized && normalize(normalizer, &added) != 0)
-        status = error_set(err, ERROR_MEMORY, "no memory for added tokens");
+    if (status == 0 && normalized) {
+        status = normalize(normalizer, &added);
+        if (status == TEXT_TOO_COSTLY)
+            error_set(err, ERROR_MODEL, "the normalizer makes too much of the added tokens");
+        else if (status != 0)
+            error_set(err, ERROR_MEMORY, "no memory for added tokens");
+    }
     if (status != 0) {
         added_tokens_finish(&added);
         return -1;

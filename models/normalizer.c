@@ -6,6 +6,16 @@
 
 #include <utf8proc.h>
 
+/* NFKC makes 18 times the bytes of a character; a step that copies takes as many as there are. */
+#define BUDGET_FACTOR 64
+#define BUDGET_BYTES ((size_t)1 << 20)
+
+size_t normalizer_budget(size_t text_bytes) {
+    return text_bytes > (SIZE_MAX - BUDGET_BYTES) / BUDGET_FACTOR
+               ? SIZE_MAX
+               : text_bytes * BUDGET_FACTOR + BUDGET_BYTES;
+}
+
 static size_t texts_bytes(const struct tokenizer_spec *spec) {
     size_t bytes = 0;
     for (int i = 0; i < spec->num_normalizers; i++)
@@ -63,7 +73,7 @@ static bool is_ascii(struct text text) {
 
 /* Each character's lower case, as Unicode's SpecialCasing.txt has it where no language is asked. */
 static void lowercase(struct text text, struct text_buffer *out) {
-    for (size_t i = 0; i < text.length;) {
+    for (size_t i = 0; i < text.length && !out->failed;) {
         size_t bytes = utf8_char_bytes(text.data + i, text.length - i);
         int32_t c = character_decode(text.data + i, bytes);
         utf8proc_uint8_t lower[4];
@@ -78,10 +88,11 @@ static void lowercase(struct text text, struct text_buffer *out) {
     }
 }
 
-static void replace(struct text text, struct text pattern, struct text content,
+/* Stops where it has made more than `limit` bytes. */
+static void replace(struct text text, struct text pattern, struct text content, size_t limit,
                     struct text_buffer *out) {
     const char *end = text.data + text.length;
-    for (const char *from = text.data; from < end;) {
+    for (const char *from = text.data; from < end && out->length <= limit && !out->failed;) {
         const char *found = memmem(from, (size_t)(end - from), pattern.data, pattern.length);
         text_buffer_append(out, from, (size_t)((found != NULL ? found : end) - from));
         if (found == NULL)
@@ -115,7 +126,7 @@ static bool changes_nothing(const struct normalizer_step *step, struct text text
 }
 
 static int run_step(const struct normalizer *n, const struct normalizer_step *step,
-                    struct text text, struct text_buffer *out) {
+                    struct text text, size_t limit, struct text_buffer *out) {
     switch (step->kind) {
     case NORMALIZER_NFC:
         return unicode_form_append(n->inert, UNICODE_FORM_C, text, out);
@@ -129,7 +140,7 @@ static int run_step(const struct normalizer *n, const struct normalizer_step *st
         text_buffer_append(out, text.data, text.length);
         break;
     default:
-        replace(text, step->pattern, step->content, out);
+        replace(text, step->pattern, step->content, limit, out);
         break;
     }
     return out->failed ? -1 : 0;
@@ -145,8 +156,11 @@ int normalizer_run(const struct normalizer *normalizer, struct normalizer_scratc
         } else if (!changes_nothing(step, text, continues)) {
             struct text_buffer *buffer = &scratch->buffers[next];
             text_buffer_clear(buffer);
-            if (run_step(normalizer, step, text, buffer) != 0)
+            if (run_step(normalizer, step, text, scratch->budget_bytes, buffer) != 0)
                 return -1;
+            if (buffer->length > scratch->budget_bytes)
+                return TEXT_TOO_COSTLY;
+            scratch->budget_bytes -= buffer->length;
             text = (struct text){buffer->data, buffer->length};
             next = 1 - next;
         }

@@ -18,15 +18,20 @@ int normalizer_init(const struct tokenizer_spec *spec, struct normalizer *out, s
 /* Accepts a zeroed struct. */
 void normalizer_finish(struct normalizer *normalizer);
 
-/* Two texts that steps write in turn. Start zeroed. */
+/* Two texts that steps write in turn. Start zeroed but for the bytes that all steps may write until
+ * the budget is set anew: steps that replace a character by many grow a text without bound. */
 struct normalizer_scratch {
     struct text_buffer buffers[2];
+    size_t budget_bytes;
 };
+/* Enough for texts of so many bytes in all. */
+size_t normalizer_budget(size_t text_bytes);
 void normalizer_scratch_finish(struct normalizer_scratch *scratch);
 
 /* What becomes of text[0..length), valid UTF-8: *out, valid until the next call, or the text itself
  * where nothing changes. `continues`: the text goes on behind bytes that are not UTF-8, so nothing
- * is put in front. Returns -1 when memory is short. Time is linear. */
+ * is put in front. Returns -1 when memory is short, TEXT_TOO_COSTLY when the budget is spent. Time
+ * is linear. */
 int normalizer_run(const struct normalizer *normalizer, struct normalizer_scratch *scratch,
                    struct text text, bool continues, struct text *out);
 

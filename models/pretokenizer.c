@@ -283,7 +283,7 @@ static int split_piece(struct split *split, bool invert) {
     for (size_t from = 0; from <= length;) {
         found = find(split, from, range);
         if (found < 0)
-            return -1;
+            return TEXT_TOO_COSTLY;
         if (found == 0)
             break;
         if (range[0] == range[1] && any && range[1] == previous) {

@@ -4,7 +4,8 @@
  * linear it is lifted.
  *
  * It counts anew from every place a match may start at. So a pattern that is not trusted is asked
- * for a match that starts in the next few places only, and the clock is read in between. */
+ * for a match that starts in the next few places only, and the clock is read in between: at one
+ * place first, then at more while that takes next to no time, fewer the longer the text is. */
 #include "models/pretokenizer_regex.h"
 
 #include "config/utf8.h"
@@ -19,8 +20,11 @@
 #define MATCH_LIMIT 1000000
 #define HEAP_LIMIT_KIB (64 * 1024)
 #define JIT_STACK_BYTES (512 * 1024)
-/* Places where one search may start. */
-#define WINDOW 256
+/* Places where one search may start, at most; places times the bytes that each may look at; and
+ * what a search may take for the next one to have twice the places. */
+#define MAX_WINDOW 256
+#define MAX_WINDOW_WORK ((size_t)1 << 24)
+#define CHEAP_NS 20000
 
 struct split_regex {
     pcre2_code *code;
@@ -129,8 +133,8 @@ struct split_deadline split_deadline_after(int64_t budget_ns) {
     };
 }
 
-static bool is_over(const struct split_deadline *deadline) {
-    return read_clock(CLOCK_MONOTONIC) > deadline->clock_ns &&
+static bool is_over(const struct split_deadline *deadline, int64_t now_ns) {
+    return now_ns > deadline->clock_ns &&
            read_clock(CLOCK_THREAD_CPUTIME_ID) > deadline->processor_ns;
 }
 
@@ -143,24 +147,45 @@ static int match(struct split_matcher *m, const char *text, size_t length, size_
     return found;
 }
 
+/* The places of the next search, behind one of `window` places that took so long. */
+static size_t next_window(size_t window, int64_t took_ns, size_t length) {
+    size_t most = MAX_WINDOW_WORK / (length + 1);
+    most = most > MAX_WINDOW ? MAX_WINDOW : most;
+    window = took_ns < CHEAP_NS ? 2 * window : 1;
+    return window < most ? window : most > 0 ? most : 1;
+}
+
+/* A search that is not trusted, as `match`. Returns -1 if the deadline is over. */
+static int match_within(struct split_matcher *m, const char *text, size_t length, size_t from,
+                        const struct split_deadline *deadline, int *out_found) {
+    int64_t now_ns = read_clock(CLOCK_MONOTONIC), before_ns;
+    size_t window = 1;
+    for (size_t at = from; at <= length;) {
+        size_t last = length - at < window ? length : at + window - 1;
+        if (is_over(deadline, now_ns))
+            return -1;
+        pcre2_set_offset_limit(m->context, last);
+        *out_found = match(m, text, length, at);
+        if (*out_found != PCRE2_ERROR_NOMATCH)
+            return 0;
+        at = last + 1;
+        while (at < length && ((unsigned char)text[at] & 0xc0) == 0x80)
+            at++;
+        before_ns = now_ns;
+        now_ns = read_clock(CLOCK_MONOTONIC);
+        window = next_window(window, now_ns - before_ns, length - last);
+    }
+    return 0;
+}
+
 int split_matcher_find(struct split_matcher *matcher, const char *text, size_t length, size_t from,
                        const struct split_deadline *deadline, size_t range[2]) {
     int found = PCRE2_ERROR_NOMATCH;
     if (matcher->regex->trusted)
         found = match(matcher, text, length, from);
-    for (size_t at = from; !matcher->regex->trusted && at <= length;) {
-        size_t last = length - at < WINDOW ? length : at + WINDOW;
-        if (is_over(deadline))
-            return -1;
-        pcre2_set_offset_limit(matcher->context, last);
-        found = match(matcher, text, length, at);
-        if (found != PCRE2_ERROR_NOMATCH)
-            break;
-        at = last + 1;
-        while (at < length && ((unsigned char)text[at] & 0xc0) == 0x80)
-            at++;
-    }
-    if (found <= 0)
+    else if (match_within(matcher, text, length, from, deadline, &found) != 0)
+        return -1;
+    if (found < 0)
         return 0;
     const size_t *ovector = pcre2_get_ovector_pointer(matcher->data);
     range[0] = ovector[0];

@@ -8,6 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Returned where the rules of a model's own make more of a text than its budget. */
+#define TEXT_TOO_COSTLY (-2)
+
 struct text_buffer {
     char *data;
     size_t length, capacity;

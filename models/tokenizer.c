@@ -193,9 +193,11 @@ static int encode_around(struct encoding *e, const struct added_tokens *added, c
     struct added_match match = {0};
     for (size_t used = 0; match.token >= 0; used = match.end) {
         match = added_tokens_find(added, text, length, match.next, used, e->parse_special);
-        if (match.start > used && encode(e, text + used, match.start - used,
-                                         used == 0 ? place : PRETOKENIZER_INSIDE) != 0)
-            return -1;
+        int status = match.start > used ? encode(e, text + used, match.start - used,
+                                                 used == 0 ? place : PRETOKENIZER_INSIDE)
+                                        : 0;
+        if (status != 0)
+            return status;
         if (match.token >= 0)
             token_sink_push(&e->sink, match.token);
     }
@@ -205,9 +207,10 @@ static int encode_around(struct encoding *e, const struct added_tokens *added, c
 static int encode_run(struct encoding *e, struct text run, enum pretokenizer_place place) {
     const struct tokenizer *t = e->tokenizer;
     struct text text = {0};
-    if (normalizer_run(&t->normalizer, &e->normalizer_scratch, run, place == PRETOKENIZER_CONTINUES,
-                       &text) != 0)
-        return -1;
+    int status = normalizer_run(&t->normalizer, &e->normalizer_scratch, run,
+                                place == PRETOKENIZER_CONTINUES, &text);
+    if (status != 0)
+        return status;
     return encode_around(e, &t->added_normalized, text.data, text.length, place, encode_plain);
 }
 
@@ -216,8 +219,9 @@ static int encode_raw(struct encoding *e, const char *text, size_t length,
                       enum pretokenizer_place place) {
     while (length > 0) {
         size_t valid = utf8_valid_prefix(text, length);
-        if (valid > 0 && encode_run(e, (struct text){text, valid}, place) != 0)
-            return -1;
+        int status = valid > 0 ? encode_run(e, (struct text){text, valid}, place) : 0;
+        if (status != 0)
+            return status;
         text += valid;
         length -= valid;
         place = PRETOKENIZER_CONTINUES;
@@ -236,17 +240,20 @@ static void push_all(struct token_sink *sink, const int32_t *tokens, int count) 
         token_sink_push(sink, tokens[i]);
 }
 
+_Static_assert(TOKENIZER_TOO_COSTLY == TEXT_TOO_COSTLY, "the parts' codes are handed on");
+
 int64_t tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t length,
                          unsigned flags, int32_t *out, size_t capacity) {
     struct encoding e = {
         .tokenizer = tokenizer,
         .parse_special = (flags & TOKENIZER_PARSE_SPECIAL) != 0,
+        .normalizer_scratch = {.budget_bytes = normalizer_budget(length)},
         .sink = {.out = out, .capacity = capacity},
     };
     bool add_special = (flags & TOKENIZER_ADD_SPECIAL) != 0;
     e.pretokenizer_scratch = pretokenizer_scratch_create(tokenizer->pretokenizer, length);
     if (e.pretokenizer_scratch == NULL)
-        return -1;
+        return TOKENIZER_NO_MEMORY;
     push_all(&e.sink, tokenizer->prefix, add_special ? tokenizer->num_prefix : 0);
     int status =
         encode_around(&e, &tokenizer->added, text, length, PRETOKENIZER_BEGINS, encode_raw);
@@ -254,7 +261,7 @@ int64_t tokenizer_encode(const struct tokenizer *tokenizer, const char *text, si
     pretokenizer_scratch_destroy(e.pretokenizer_scratch);
     normalizer_scratch_finish(&e.normalizer_scratch);
     bpe_scratch_finish(&e.bpe_scratch);
-    return status == 0 ? (int64_t)e.sink.count : -1;
+    return status == 0 ? (int64_t)e.sink.count : status;
 }
 
 /* --- Tokens ----------------------------------------------------------------------------------- */

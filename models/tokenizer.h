@@ -36,11 +36,15 @@ int tokenizer_create(const struct tokenizer_spec *spec, struct tokenizer **out, 
 /* Accepts NULL. */
 void tokenizer_close(struct tokenizer *tokenizer);
 
+#define TOKENIZER_NO_MEMORY (-1)
+#define TOKENIZER_TOO_COSTLY (-2)
+
 /* Encodes text[0..length). Returns the number of tokens, which may exceed capacity: then only the
- * first `capacity` were written. Returns -1 when memory is short, or when a regex of the model's
- * own takes too long. Any bytes are allowed; bytes that are not UTF-8 become the tokens of those
- * bytes. A byte for which the vocabulary has no token (tokenizer_description says how many there
- * are) becomes the unknown token or is left out. Time is O(n log n). */
+ * first `capacity` were written. Returns TOKENIZER_NO_MEMORY, or TOKENIZER_TOO_COSTLY when a
+ * regex of the model's own takes too long or its normalizer makes too much of the text. Any bytes
+ * are allowed; bytes that are not UTF-8 become the tokens of those bytes. A byte for which the
+ * vocabulary has no token (tokenizer_description says how many there are) becomes the unknown token
+ * or is left out. Time is O(n log n). */
 int64_t tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t length,
                          unsigned flags, int32_t *out, size_t capacity);
 

@@ -1,5 +1,6 @@
 #include "server/api_error.h"
 
+#include "models/tokenizer.h"
 #include "server/json_write.h"
 
 #include <stdarg.h>
@@ -16,6 +17,14 @@ int api_error_set(struct api_error *err, int status, const char *type, const cha
     vsnprintf(err->message, sizeof(err->message), format, args);
     va_end(args);
     return -1;
+}
+
+int api_error_encode(int code, const char *path, struct api_error *err) {
+    if (code == TOKENIZER_TOO_COSTLY)
+        return api_error_set(err, 400, "invalid_request_error", "text_too_costly", path,
+                             "The text takes the model's tokenizer too long");
+    return api_error_set(err, 500, "server_error", NULL, NULL,
+                         "Not enough memory to encode the text");
 }
 
 void api_error_format(const struct api_error *err, struct byte_buffer *out) {

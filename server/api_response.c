@@ -89,7 +89,7 @@ static int encode_all(const struct tokenizer *tokenizer, const char *text, unsig
         }
         free(tokens);
         if (count < 0)
-            return fail_memory(err);
+            return api_error_encode((int)count, NULL, err);
         capacity = (size_t)count;
     }
 }

@@ -96,8 +96,7 @@ static int encode(const struct api_context *context, const char *text, const cha
         tokenizer_encode(context->tokenizer, text, length, add_special ? TOKENIZER_ADD_SPECIAL : 0,
                          tokens->ids, (size_t)limit);
     if (count < 0)
-        return api_error_set(err, 500, "server_error", NULL, NULL,
-                             "Not enough memory to encode the prompt");
+        return api_error_encode((int)count, path, err);
     if (count == 0)
         return refuse_empty(path, err);
     if (count > limit)

@@ -11,7 +11,7 @@
 static void run(const struct tokenizer_spec *spec, struct text text, bool continues,
                 struct text_buffer *out) {
     struct normalizer normalizer;
-    struct normalizer_scratch scratch = {0};
+    struct normalizer_scratch scratch = {.budget_bytes = normalizer_budget(text.length)};
     struct error err = {0};
     struct text result;
     if (normalizer_init(spec, &normalizer, &err) != 0)
@@ -104,12 +104,33 @@ static void test_prepend(void **state) {
     assert_becomes(&spec, "a b", true, "a_b");
 }
 
+/* Each step makes 256 of every byte, eight steps in a row 2^64. */
+static void test_growth_is_bounded(void **state) {
+    char many[256];
+    struct tokenizer_spec spec = {.num_normalizers = 8};
+    struct normalizer normalizer;
+    struct normalizer_scratch scratch = {.budget_bytes = normalizer_budget(1)};
+    struct error err = {0};
+    struct text out = {"x", 1};
+    memset(many, 'a', sizeof(many));
+    for (int i = 0; i < 8; i++)
+        spec.normalizers[i] = (struct normalizer_step){
+            .kind = NORMALIZER_REPLACE, .pattern = {"a", 1}, .content = {many, sizeof(many)}};
+    assert_int_equal(normalizer_init(&spec, &normalizer, &err), 0);
+    assert_int_equal(normalizer_run(&normalizer, &scratch, (struct text){"a", 1}, false, &out),
+                     TEXT_TOO_COSTLY);
+    assert_int_equal(out.length, 1);
+    assert_true(scratch.buffers[0].capacity + scratch.buffers[1].capacity < 4 << 20);
+    normalizer_scratch_finish(&scratch);
+    normalizer_finish(&normalizer);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_form_c),     cmocka_unit_test(test_form_kc),
         cmocka_unit_test(test_many_marks), cmocka_unit_test(test_lowercase),
         cmocka_unit_test(test_strip),      cmocka_unit_test(test_replace),
-        cmocka_unit_test(test_prepend),
+        cmocka_unit_test(test_prepend),    cmocka_unit_test(test_growth_is_bounded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

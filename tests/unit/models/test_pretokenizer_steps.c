@@ -218,13 +218,35 @@ static void test_time_runs_out(void **state) {
     split_regex_destroy(regex);
 }
 
+/* Each place takes 100,000 steps and more, which PCRE2's limit allows: time is up long before the
+ * search has been at all 200. */
+static void test_time_runs_out_within_a_search(void **state) {
+    struct split_regex *regex = NULL;
+    size_t range[2] = {7, 7};
+    char text[200];
+    memset(text, 'a', sizeof(text));
+    assert_int_equal(split_regex_create((struct text){"(?:a|a){17}[bc]", 15}, false, &regex, NULL),
+                     0);
+    struct split_matcher *matcher = split_matcher_create(regex);
+    const struct split_deadline soon = split_deadline_after(1000000);
+    assert_int_equal(split_matcher_find(matcher, text, sizeof(text), 0, &soon, range), -1);
+    split_matcher_destroy(matcher);
+    split_regex_destroy(regex);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_behaviours),          cmocka_unit_test(test_empty_matches),
-        cmocka_unit_test(test_characters),          cmocka_unit_test(test_byte_level),
-        cmocka_unit_test(test_metaspace),           cmocka_unit_test(test_steps_follow_each_other),
-        cmocka_unit_test(test_meaning_of_patterns), cmocka_unit_test(test_what_is_refused_is_named),
-        cmocka_unit_test(test_hostile_patterns),    cmocka_unit_test(test_time_runs_out),
+        cmocka_unit_test(test_behaviours),
+        cmocka_unit_test(test_empty_matches),
+        cmocka_unit_test(test_characters),
+        cmocka_unit_test(test_byte_level),
+        cmocka_unit_test(test_metaspace),
+        cmocka_unit_test(test_steps_follow_each_other),
+        cmocka_unit_test(test_meaning_of_patterns),
+        cmocka_unit_test(test_what_is_refused_is_named),
+        cmocka_unit_test(test_hostile_patterns),
+        cmocka_unit_test(test_time_runs_out),
+        cmocka_unit_test(test_time_runs_out_within_a_search),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

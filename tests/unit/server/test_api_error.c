@@ -1,3 +1,4 @@
+#include "models/tokenizer.h"
 #include "server/api_error.h"
 
 #include <setjmp.h>
@@ -60,10 +61,22 @@ static void long_and_broken_text_stays_valid(void **state) {
     cJSON_Delete(json);
 }
 
+static void encoding_names_what_ran_out(void **state) {
+    struct api_error err;
+    assert_int_equal(api_error_encode(TOKENIZER_TOO_COSTLY, "prompt[1]", &err), -1);
+    assert_int_equal(err.status, 400);
+    assert_string_equal(err.code, "text_too_costly");
+    assert_string_equal(err.param, "prompt[1]");
+    assert_int_equal(api_error_encode(TOKENIZER_NO_MEMORY, "prompt", &err), -1);
+    assert_int_equal(err.status, 500);
+    assert_non_null(strstr(err.message, "memory"));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_fields_are_written),
         cmocka_unit_test(absent_param_and_code_are_null),
+        cmocka_unit_test(encoding_names_what_ran_out),
         cmocka_unit_test(long_and_broken_text_stays_valid),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
