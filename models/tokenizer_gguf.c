@@ -7,6 +7,7 @@
  * add_space_prefix is false, bytes for unknown characters. */
 #include "models/tokenizer_spec.h"
 
+#include "config/log.h"
 #include "config/utf8.h"
 #include "models/pretokenizer_presets.h"
 #include "models/vocabulary.h"
@@ -51,6 +52,21 @@ static int read_number(const struct tensor_file *file, const char *key, int32_t 
         return error_set(err, ERROR_MODEL, "%s is %llu, allowed 0 to %d", key,
                          (unsigned long long)number, max);
     *out = (int32_t)number;
+    return 0;
+}
+
+/* A token's id, which counts as missing where the vocabulary has no such token, as in llama.cpp. */
+static int read_id(const struct tensor_file *file, const char *key,
+                   const struct tokenizer_spec *spec, int32_t *out, struct error *err) {
+    const struct metadata *value = tensor_file_find_metadata(file, key);
+    int64_t size = spec->num_tokens;
+    bool is_token =
+        value == NULL || (value->type == METADATA_INT
+                              ? value->as_int >= 0 && value->as_int < size
+                              : value->type != METADATA_UINT || value->as_uint < (uint64_t)size);
+    if (is_token)
+        return read_number(file, key, spec->num_tokens - 1, out, err);
+    log_warning("%s is no id of 0 to %d and counts as missing", key, spec->num_tokens - 1);
     return 0;
 }
 
@@ -105,6 +121,8 @@ static int read_types(const struct tensor_file *file, struct tokenizer_spec *spe
         return -1;
     for (int32_t i = 0; i < spec->num_tokens; i++) {
         double type = types == NULL ? TOKEN_NORMAL : metadata_array_number(types, (uint64_t)i);
+        if (type == 0) /* "undefined", which llama.cpp takes for normal */
+            type = TOKEN_NORMAL;
         if (!(type >= TOKEN_NORMAL && type <= TOKEN_BYTE))
             return error_set(err, ERROR_MODEL, KEY("token_type") "[%d] is %.0f, allowed %d to %d",
                              i, type, TOKEN_NORMAL, TOKEN_BYTE);
@@ -180,22 +198,16 @@ static int list_added(struct tokenizer_spec *spec, struct error *err) {
 
 static int read_template(const struct tensor_file *file, bool adds_bos, struct tokenizer_spec *spec,
                          struct error *err) {
-    int32_t add_bos = adds_bos, add_eos = 0, max = spec->num_tokens - 1, eos = -1;
+    int32_t add_bos = adds_bos, add_eos = 0, eos = -1;
     spec->bos = -1;
-    if (read_number(file, KEY("bos_token_id"), max, &spec->bos, err) != 0 ||
-        read_number(file, KEY("eos_token_id"), max, &eos, err) != 0 ||
+    if (read_id(file, KEY("bos_token_id"), spec, &spec->bos, err) != 0 ||
+        read_id(file, KEY("eos_token_id"), spec, &eos, err) != 0 ||
         read_number(file, KEY("add_bos_token"), 1, &add_bos, err) != 0 ||
         read_number(file, KEY("add_eos_token"), 1, &add_eos, err) != 0)
         return -1;
-    if (add_bos && spec->bos < 0)
-        return error_set(err, ERROR_MODEL,
-                         KEY("bos_token_id") " is missing, but prompts start with it");
-    if (add_eos && eos < 0)
-        return error_set(err, ERROR_MODEL,
-                         KEY("eos_token_id") " is missing, but prompts end with it");
-    if (add_bos)
+    if (add_bos && spec->bos >= 0)
         spec->prefix[spec->num_prefix++] = spec->bos;
-    if (add_eos)
+    if (add_eos && eos >= 0)
         spec->suffix[spec->num_suffix++] = eos;
     return 0;
 }
@@ -225,7 +237,7 @@ static int read_eos(const struct tensor_file *file, struct tokenizer_spec *spec,
                                        KEY("eom_token_id")};
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
         int32_t token = -1;
-        if (read_number(file, keys[i], spec->num_tokens - 1, &token, err) != 0)
+        if (read_id(file, keys[i], spec, &token, err) != 0)
             return -1;
         add_eos(spec, token);
     }
@@ -260,7 +272,7 @@ static int read_unknown(const struct tensor_file *file, struct tokenizer_spec *s
     spec->unknown = -1;
     for (int32_t i = spec->num_tokens; i-- > 0;)
         spec->unknown = spec->types[i] == TOKEN_UNKNOWN ? i : spec->unknown;
-    return read_number(file, KEY("unknown_token_id"), spec->num_tokens - 1, &spec->unknown, err);
+    return read_id(file, KEY("unknown_token_id"), spec, &spec->unknown, err);
 }
 
 static int read_characters_kind(const struct tensor_file *file, struct tokenizer_spec *spec,

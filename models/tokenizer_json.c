@@ -23,8 +23,7 @@
 #define TOKENIZER_MAX_FILE_BYTES ((size_t)128 << 20)
 #define CONFIG_MAX_FILE_BYTES ((size_t)16 << 20)
 
-static int read_sections(struct tokenizer_json *json, const cJSON *root, const cJSON *config,
-                         const char *config_path) {
+static int read_sections(struct tokenizer_json *json, const cJSON *root, const cJSON *config) {
     if (tokenizer_json_model(json, root) != 0 ||
         tokenizer_json_added(json, json_field(root, "added_tokens"), config) != 0 ||
         tokenizer_json_normalizer(json, json_field(root, "normalizer")) != 0 ||
@@ -32,15 +31,16 @@ static int read_sections(struct tokenizer_json *json, const cJSON *root, const c
         tokenizer_json_template(json, json_field(root, "post_processor")) != 0 ||
         tokenizer_json_decoder(json, json_field(root, "decoder")) != 0)
         return -1;
-    json->path = config_path;
+    json->path = json->config_path;
     return tokenizer_json_config(json, config);
 }
 
 int tokenizer_spec_from_json(const char *path, const cJSON *root, const char *config_path,
                              const cJSON *config, struct tokenizer_spec *out, struct error *err) {
     struct tokenizer_spec spec = {.pretokenizer_name = "tokenizer.json", .unknown = -1, .bos = -1};
-    struct tokenizer_json json = {.path = path, .spec = &spec, .err = err};
-    int status = read_sections(&json, root, config, config_path);
+    struct tokenizer_json json = {
+        .path = path, .config_path = config_path, .spec = &spec, .err = err};
+    int status = read_sections(&json, root, config);
     free(json.index.slots);
     if (status == 0)
         *out = spec;

@@ -22,7 +22,8 @@ struct token_index {
 
 /* What the sections share; the spec fills as they run, in the order of the declarations below. */
 struct tokenizer_json {
-    const char *path; /* of the file in hand, for messages */
+    const char *path;        /* of the file in hand, for messages */
+    const char *config_path; /* of tokenizer_config.json */
     struct tokenizer_spec *spec;
     struct token_index index;
     struct error *err;
@@ -39,8 +40,8 @@ int tokenizer_json_normalizer(struct tokenizer_json *json, const cJSON *section)
 int tokenizer_json_pretokenizer(struct tokenizer_json *json, const cJSON *section);
 int tokenizer_json_template(struct tokenizer_json *json, const cJSON *section);
 int tokenizer_json_decoder(struct tokenizer_json *json, const cJSON *section);
-/* bos and eos of tokenizer_config.json (NULL: no such file), and what is put around a prompt where
- * it says so. */
+/* bos and eos of tokenizer_config.json (NULL: no such file; one that is no token counts as none),
+ * and what is put around a prompt where it says so. */
 int tokenizer_json_config(struct tokenizer_json *json, const cJSON *config);
 /* The text of a token named in tokenizer_config.json, a string or an object's "content"; NULL where
  * there is none. */

@@ -15,7 +15,8 @@
 #define MAX_WHERE 48
 
 struct added_entry {
-    char where[MAX_WHERE]; /* for messages */
+    const char *path; /* this and the next for messages */
+    char where[MAX_WHERE];
     const char *content;
     struct added_token token;
 };
@@ -46,6 +47,7 @@ static int read_list(struct tokenizer_json *json, const cJSON *list, struct adde
     const cJSON *item;
     cJSON_ArrayForEach(item, list) {
         struct added_entry *entry = &out->entries[out->count];
+        entry->path = json->path;
         snprintf(entry->where, MAX_WHERE, "added_tokens[%zu]", out->count);
         if (read_flags(json, item, entry) != 0 ||
             json_field_index(json, item, entry->where, "id", VOCABULARY_MAX_TOKENS,
@@ -64,6 +66,7 @@ static int read_by_id(struct tokenizer_json *json, const cJSON *by_id, struct ad
         struct added_entry *entry = &out->entries[out->count];
         char *end;
         unsigned long id = strtoul(item->string, &end, 10);
+        entry->path = json->path;
         snprintf(entry->where, MAX_WHERE, "added_tokens_decoder[\"%.16s\"]", item->string);
         if (item->string[0] < '0' || item->string[0] > '9' || *end != '\0' ||
             id >= VOCABULARY_MAX_TOKENS)
@@ -83,6 +86,7 @@ static int grow_vocabulary(struct tokenizer_json *json, const struct added_list 
     size_t old = (size_t)spec->num_tokens, count = old;
     for (size_t i = 0; i < list->count; i++) {
         size_t id = (size_t)list->entries[i].token.id;
+        json->path = list->entries[i].path;
         if (id >= old + 2 * list->count + TOKENIZER_JSON_MAX_HOLES)
             return tokenizer_json_refuse(json, "%s: id %zu is too large for %zu tokens",
                                          list->entries[i].where, id, old);
@@ -127,6 +131,7 @@ static int place_entry(struct tokenizer_json *json, struct added_list *list, siz
     const struct added_entry *entry = &list->entries[i];
     int32_t id = entry->token.id;
     struct text *token = &json->spec->tokens[id];
+    json->path = entry->path;
     if (token->length == 0) {
         if (!tokenizer_json_copy(json, entry->content, token))
             return tokenizer_json_no_memory(json);
@@ -152,6 +157,7 @@ static int place_entries(struct tokenizer_json *json, struct added_list *list) {
         const struct added_entry *entry = &list->entries[i];
         int32_t id =
             token_index_find(&json->index, json->spec, entry->content, strlen(entry->content));
+        json->path = entry->path;
         if (id != entry->token.id)
             return tokenizer_json_refuse(json, "%s: token \"%.64s\" has id %d, elsewhere %d",
                                          entry->where, entry->content, entry->token.id, id);
@@ -219,20 +225,25 @@ static int add_tokens(struct tokenizer_json *json, struct added_list *list, cons
 
 int tokenizer_json_added(struct tokenizer_json *json, const cJSON *added, const cJSON *config) {
     const cJSON *by_id = json_field(config, "added_tokens_decoder");
+    const char *path = json->path;
     struct added_list list = {0};
     if (added != NULL && !cJSON_IsArray(added))
         return tokenizer_json_refuse(json, "added_tokens is not a list");
-    if (by_id != NULL && !cJSON_IsObject(by_id))
+    if (by_id != NULL && !cJSON_IsObject(by_id)) {
+        json->path = json->config_path;
         return tokenizer_json_refuse(json, "added_tokens_decoder is not an object");
+    }
     size_t capacity = (size_t)cJSON_GetArraySize(added) + (size_t)cJSON_GetArraySize(by_id);
     list.entries = calloc(capacity + 1, sizeof(*list.entries));
     int status = list.entries != NULL ? 0 : tokenizer_json_no_memory(json);
     if (status == 0)
         status = read_list(json, added, &list);
+    json->path = json->config_path;
     if (status == 0)
         status = read_by_id(json, by_id, &list);
     if (status == 0)
         status = add_tokens(json, &list, config);
+    json->path = path;
     free(list.entries);
     free(list.slots);
     return status;

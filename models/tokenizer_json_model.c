@@ -130,12 +130,19 @@ static bool split_merge(const cJSON *item, struct text *left, struct text *right
     return true;
 }
 
+/* The heading "#version: 0.2" of an old list, which is no merge. */
+static bool is_heading(const cJSON *item) {
+    return cJSON_IsString(item) && strncmp(item->valuestring, "#version", 8) == 0;
+}
+
 static int measure_merges(struct tokenizer_json *json, const cJSON *merges, size_t *out_count,
                           size_t *out_bytes) {
     size_t count = 0, bytes = 0;
     const cJSON *item;
     struct text left, right;
     cJSON_ArrayForEach(item, merges) {
+        if (is_heading(item))
+            continue;
         if (!split_merge(item, &left, &right))
             return tokenizer_json_refuse(
                 json, "model.merges: merge %zu is neither \"left right\" nor [\"left\", \"right\"]",
@@ -168,6 +175,8 @@ static int read_merges(struct tokenizer_json *json, const cJSON *model) {
         return tokenizer_json_no_memory(json);
     cJSON_ArrayForEach(item, merges) {
         struct text left, right;
+        if (is_heading(item))
+            continue;
         split_merge(item, &left, &right);
         spec->merges[spec->num_merges].left = append_text(&texts, left);
         spec->merges[spec->num_merges].right = append_text(&texts, right);

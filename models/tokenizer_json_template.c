@@ -2,6 +2,8 @@
  * matters here, or tokenizer_config.json's add_bos_token and add_eos_token. As in Transformers 5, a
  * tokenizer_config.json that has one of the two keys (whatever its value) replaces the section. */
 #include "models/tokenizer_json.h"
+
+#include "config/log.h"
 #include "models/vocabulary.h"
 
 #include <string.h>
@@ -160,9 +162,9 @@ static int read_named(struct tokenizer_json *json, const cJSON *config, const ch
         return tokenizer_json_refuse(json, "%s is neither a string nor an object with \"content\"",
                                      key);
     *out = token_index_find(&json->index, json->spec, text, strlen(text));
-    return *out >= 0
-               ? 0
-               : tokenizer_json_refuse(json, "%s \"%.64s\" is not in the vocabulary", key, text);
+    if (*out < 0)
+        log_warning("%s: %s is no token of the vocabulary and counts as none", json->path, key);
+    return 0;
 }
 
 int tokenizer_json_config(struct tokenizer_json *json, const cJSON *config) {

@@ -27,15 +27,18 @@ static void put_merge(struct bpe *bpe, struct bpe_merge merge) {
         *bpe_find_slot(bpe, merge.left, merge.right) = merge;
 }
 
-/* Adds merge number `rank`. `buffer` has room for two tokens. */
+/* Adds merge number `rank`; one of characters that stand for no byte never happens and is passed
+ * over. `buffer` has room for two tokens. */
 static int add_merge(struct bpe *bpe, const struct merge_texts *texts, uint32_t rank, char *buffer,
                      struct error *err) {
     const struct vocabulary *v = bpe->vocabulary;
     int64_t a = write_key(v, texts->left, buffer);
     int64_t b = a < 0 ? -1 : write_key(v, texts->right, buffer + a);
-    int32_t left = b < 0 ? -1 : vocabulary_find_any(v, buffer, (size_t)a);
-    int32_t right = b < 0 ? -1 : vocabulary_find_any(v, buffer + a, (size_t)b);
-    int32_t merged = b < 0 ? -1 : vocabulary_find_any(v, buffer, (size_t)(a + b));
+    if (b < 0)
+        return 0;
+    int32_t left = vocabulary_find_any(v, buffer, (size_t)a);
+    int32_t right = vocabulary_find_any(v, buffer + a, (size_t)b);
+    int32_t merged = vocabulary_find_any(v, buffer, (size_t)(a + b));
     if (left < 0 || right < 0 || merged < 0)
         return error_set(err, ERROR_MODEL, "merges[%u]: its %s is not in the vocabulary", rank,
                          left < 0    ? "left token"

@@ -206,6 +206,9 @@ static void test_merges(void **state) {
     accept_change("[[\"a\",\"b\"]]", "[\"a b\"]", &spec);
     assert_true(is_text(spec.merges[0].left, "a") && is_text(spec.merges[0].right, "b"));
     tokenizer_spec_finish(&spec);
+    accept_change("[[\"a\",\"b\"]]", "[\"#version: 0.2\",\"a b\"]", &spec);
+    assert_int_equal(spec.num_merges, 1);
+    tokenizer_spec_finish(&spec);
     accept_change("[[\"a\",\"b\"]]", "[]", &spec);
     assert_int_equal(spec.num_merges, 0);
     tokenizer_spec_finish(&spec);
@@ -399,12 +402,17 @@ static void test_config(void **state) {
     assert_true(spec.added[2].special && spec.added[2].rstrip);
     tokenizer_spec_finish(&spec);
     refuse_text(good, "{\"bos_token\":7}", "c.json: bos_token is neither a string nor an object");
-    refuse_text(good, "{\"eos_token\":\"e\"}", "c.json: eos_token \"e\" is not in the vocabulary");
+    accept(good, "{\"bos_token\":\"\",\"eos_token\":\"e\",\"add_eos_token\":true}", &spec);
+    assert_int_equal(spec.bos, -1);
+    assert_int_equal(spec.num_eos + spec.num_suffix, 0);
+    tokenizer_spec_finish(&spec);
     refuse_text(good, "{\"add_bos_token\":1}", "add_bos_token is neither true nor false");
-    refuse_text(good, "{\"added_tokens_decoder\":[]}", "added_tokens_decoder is not an object");
-    refuse_text(good, "{\"added_tokens_decoder\":{\"x\":{\"content\":\"<x>\"}}}", "no id of 0 to");
+    refuse_text(good, "{\"added_tokens_decoder\":[]}",
+                "c.json: added_tokens_decoder is not an object");
+    refuse_text(good, "{\"added_tokens_decoder\":{\"x\":{\"content\":\"<x>\"}}}",
+                "c.json: added_tokens_decoder[\"x\"]: the key is no id");
     refuse_text(good, "{\"added_tokens_decoder\":{\"3\":{\"content\":\"<x>\"}}}",
-                "id 3 of \"<x>\" is that of token \"ab\"");
+                "c.json: added_tokens_decoder[\"3\"]: id 3 of \"<x>\" is that of token \"ab\"");
 }
 
 /* A byte of the vocabulary that is named as a special token stays one that text is made of. */
