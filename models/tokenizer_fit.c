@@ -62,8 +62,6 @@ static int cut_down(struct tokenizer_spec *spec, int32_t vocab_size, struct erro
 int tokenizer_spec_fit(struct tokenizer_spec *spec, int32_t vocab_size, struct error *err) {
     if (vocab_size == 0)
         return 0;
-    if (vocab_size == 0)
-        return 0;
     if (spec->num_tokens < vocab_size)
         return fill_up(spec, vocab_size, err);
     return spec->num_tokens > vocab_size ? cut_down(spec, vocab_size, err) : 0;
