@@ -16,6 +16,7 @@ import signal
 import statistics
 import subprocess
 import sys
+import threading
 import time
 
 PIECE = 1 << 22
@@ -50,7 +51,9 @@ def load(quire, model, arguments):
     """Starts a server until it is ready. Returns seconds, peak bytes, and bytes by part."""
     command = [quire, "serve", "--model", model, "--port", "0", *arguments]
     process = subprocess.Popen([str(word) for word in command], stderr=subprocess.PIPE, text=True)
-    deadline, log, seconds = time.monotonic() + READY_TIMEOUT, [], None
+    watchdog = threading.Timer(READY_TIMEOUT, process.kill)
+    watchdog.start()
+    log, seconds = [], None
     try:
         for line in process.stderr:
             log.append(line)
@@ -58,12 +61,11 @@ def load(quire, model, arguments):
             if ready:
                 seconds = int(ready[1]) / 1e3
                 break
-            if time.monotonic() > deadline:
-                break
         if seconds is None:
             sys.exit("".join(log))
         peak = status_bytes(process.pid, "VmHWM")
     finally:
+        watchdog.cancel()
         process.send_signal(signal.SIGTERM)
         process.wait(60)
         process.stderr.close()

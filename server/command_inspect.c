@@ -15,7 +15,7 @@
 static const char usage[] =
     "usage: quire inspect PATH [--plan [--name value ...]]\n"
     "  PATH    GGUF file or Hugging Face folder\n"
-    "  --plan  the memory that `quire serve` would take with these options of its\n";
+    "  --plan  the memory that `quire serve` would take with these options\n";
 
 static void print_line(void *context, const char *line) {
     puts(line);
@@ -72,7 +72,7 @@ static int inspect(char *path, bool with_plan, int argc, char *const *argv, stru
 
 int command_inspect(int argc, char *const *argv) {
     struct error err = {0};
-    if (argc == 1 && strcmp(argv[0], "--help") == 0) {
+    if (argc == 1 && (strcmp(argv[0], "--help") == 0 || strcmp(argv[0], "-h") == 0)) {
         fputs(usage, stdout);
         return EX_OK;
     }
