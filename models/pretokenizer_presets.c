@@ -99,7 +99,14 @@ int pretokenizer_preset_find(struct text name, const struct pretokenizer_preset 
     return refuse(name, err);
 }
 
+/* OLMo 2's tokenizer.json; CL100K's sequences but for newlines. */
+static const char olmo2[] = "'(?i:[sdmt]|ll|ve|re)|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}+|\\p{N}{1,3}| "
+                            "?[^\\s\\p{L}\\p{N}]++[\\r\\n]*"
+                            "|\\s*[\\r\\n]|\\s+(?!\\S)|\\s+";
+
 bool pretokenizer_presets_have(struct text pattern) {
+    if (is_text(olmo2, pattern))
+        return true;
     for (size_t i = 0; i < NUM_PRESETS; i++) {
         for (int k = 0; k < presets[i].num_steps; k++) {
             struct text known = presets[i].steps[k].pattern;

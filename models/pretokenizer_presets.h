@@ -22,7 +22,8 @@ struct pretokenizer_preset {
 int pretokenizer_preset_find(struct text name, const struct pretokenizer_preset **out,
                              struct error *err);
 
-/* Whether a regex is one of these, which are known to take linear time. */
+/* Whether a regex is one of these, or another of a known model, which are known to take linear time
+ * and not to match nothing. */
 bool pretokenizer_presets_have(struct text pattern);
 
 #endif

@@ -180,16 +180,34 @@ static int read_merges(const struct tensor_file *file, struct tokenizer_spec *sp
     return 0;
 }
 
+/* Phi-3's added tokens take the blanks behind them, which a GGUF file cannot say: the rule is that
+ * of llama.cpp's llama-vocab.cpp. */
+static bool takes_blanks(struct text token, bool special) {
+    static const char *const others[] = {"<unk>", "<s>", "<|endoftext|>"};
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+        if (token.length == strlen(others[i]) && memcmp(token.data, others[i], token.length) == 0)
+            return false;
+    return special || (token.length == 4 && memcmp(token.data, "</s>", 4) == 0);
+}
+
 /* Control tokens match where special tokens are parsed, those that users added in every text. */
-static int list_added(struct tokenizer_spec *spec, struct error *err) {
+static int list_added(const struct tensor_file *file, struct tokenizer_spec *spec,
+                      struct error *err) {
     spec->added = tokenizer_spec_alloc(spec, (size_t)spec->num_tokens * sizeof(*spec->added));
     if (spec->added == NULL)
         return error_set(err, ERROR_MEMORY, "no memory for added tokens");
+    struct text architecture = {"", 0};
+    if (read_string(file, "general.architecture", &architecture, err) != 0)
+        return -1;
+    bool is_phi3 = architecture.length == 4 && memcmp(architecture.data, "phi3", 4) == 0;
     for (int32_t i = 0; i < spec->num_tokens; i++) {
         uint8_t type = spec->types[i];
         bool special = type == TOKEN_CONTROL || type == TOKEN_UNKNOWN;
         if (special || type == TOKEN_USER_DEFINED)
-            spec->added[spec->num_added++] = (struct added_token){.id = i, .special = special};
+            spec->added[spec->num_added++] =
+                (struct added_token){.id = i,
+                                     .special = special,
+                                     .rstrip = is_phi3 && takes_blanks(spec->tokens[i], special)};
     }
     return 0;
 }
@@ -310,7 +328,7 @@ static int read_kind(const struct tensor_file *file, struct tokenizer_spec *spec
     if (!bytes && !characters)
         return error_set(err, ERROR_MODEL, KEY("model") " is \"%s\", known are gpt2, llama", shown);
     if (read_tokens(file, spec, err) != 0 || read_types(file, spec, err) != 0 ||
-        list_added(spec, err) != 0)
+        list_added(file, spec, err) != 0)
         return -1;
     return (bytes ? read_bytes_kind : read_characters_kind)(file, spec, err);
 }

@@ -133,6 +133,15 @@ static void test_names(void **state) {
     assert_means("deepseek-r1-qwen", "qwen2", false, false);
 }
 
+static void test_known_patterns(void **state) {
+    static const char olmo2[] =
+        "'(?i:[sdmt]|ll|ve|re)|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]++"
+        "[\\r\\n]*|\\s*[\\r\\n]|\\s+(?!\\S)|\\s+";
+    assert_true(pretokenizer_presets_have((struct text){olmo2, sizeof(olmo2) - 1}));
+    assert_false(pretokenizer_presets_have((struct text){olmo2, sizeof(olmo2) - 2}));
+    assert_false(pretokenizer_presets_have((struct text){"", 0}));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_contractions),
@@ -144,6 +153,7 @@ int main(void) {
         cmocka_unit_test(test_nothing),
         cmocka_unit_test(test_the_sink_can_stop),
         cmocka_unit_test(test_names),
+        cmocka_unit_test(test_known_patterns),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -202,6 +202,18 @@ static void test_bos(void **state) {
     assert_int_equal(encode(&spec, "h", TOKENIZER_ADD_SPECIAL, out), 2);
 }
 
+/* Blanks behind an added token of Phi-3 belong to it, but not behind <s>. */
+static void test_blanks_of_phi3(void **state) {
+    int32_t out[16];
+    struct fixture_spec spec = {.num_tokens = 4, .tokens = tokens};
+    assert_int_equal(encode(&spec, "<e> h", TOKENIZER_PARSE_SPECIAL, out), 3);
+    spec.architecture = "phi3";
+    assert_int_equal(encode(&spec, "<e> h", TOKENIZER_PARSE_SPECIAL, out), 2);
+    assert_int_equal(out[0], 259);
+    assert_int_equal(out[1], 'h');
+    assert_int_equal(encode(&spec, "<s> h", TOKENIZER_PARSE_SPECIAL, out), 3);
+}
+
 /* Llama 3's tokenizer takes a piece that is a token without asking the merges. */
 static void test_ignore_merges(void **state) {
     int32_t out[16];
@@ -284,6 +296,7 @@ int main(void) {
         cmocka_unit_test(test_merges),
         cmocka_unit_test(test_ids),
         cmocka_unit_test(test_harmless_values),
+        cmocka_unit_test(test_blanks_of_phi3),
         cmocka_unit_test(test_bos),
         cmocka_unit_test(test_ignore_merges),
         cmocka_unit_test(test_duplicates_the_last_counts),

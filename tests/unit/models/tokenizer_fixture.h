@@ -17,6 +17,7 @@ struct fixture_token {
 struct fixture_spec {
     const char *pre;
     const char *model; /* NULL: gpt2 */
+    const char *architecture;
     int64_t bos;
     int64_t eos;
     bool add_bos;
@@ -66,11 +67,14 @@ static inline void fixture_put_tokens(struct gguf_writer *w, const struct fixtur
 }
 
 static inline void fixture_write(const struct fixture_spec *spec, struct gguf_writer *w) {
-    uint64_t num_keys = 4 + (spec->pre != NULL) + (spec->bos > 0) + (spec->eos > 0) + spec->add_bos;
+    uint64_t num_keys = 4 + (spec->pre != NULL) + (spec->architecture != NULL) + (spec->bos > 0) +
+                        (spec->eos > 0) + spec->add_bos;
     gguf_put_header(w, 3, 0, num_keys);
     gguf_put_key_string(w, "tokenizer.ggml.model", spec->model != NULL ? spec->model : "gpt2");
     if (spec->pre != NULL)
         gguf_put_key_string(w, "tokenizer.ggml.pre", spec->pre);
+    if (spec->architecture != NULL)
+        gguf_put_key_string(w, "general.architecture", spec->architecture);
     if (spec->bos > 0)
         gguf_put_key_u32(w, "tokenizer.ggml.bos_token_id", (uint32_t)spec->bos);
     if (spec->eos > 0)
