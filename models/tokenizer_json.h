@@ -18,6 +18,7 @@
 struct token_index {
     int32_t *slots; /* [mask + 1], -1: free */
     uint32_t mask;
+    uint32_t seed;
 };
 
 /* What the sections share; the spec fills as they run, in the order of the declarations below. */

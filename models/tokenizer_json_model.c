@@ -8,8 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static uint32_t hash_text(const char *text, size_t length) {
-    uint32_t hash = 2166136261u; /* FNV-1a */
+/* FNV-1a, from the seed. */
+static uint32_t hash_text(uint32_t seed, const char *text, size_t length) {
+    uint32_t hash = 2166136261u ^ seed;
     for (size_t i = 0; i < length; i++)
         hash = (hash ^ (unsigned char)text[i]) * 16777619u;
     return hash ^ hash >> 15;
@@ -21,7 +22,8 @@ static bool same_text(struct text a, const char *text, size_t length) {
 
 int32_t token_index_find(const struct token_index *index, const struct tokenizer_spec *spec,
                          const char *text, size_t length) {
-    for (uint32_t slot = hash_text(text, length) & index->mask;; slot = (slot + 1) & index->mask) {
+    for (uint32_t slot = hash_text(index->seed, text, length) & index->mask;;
+         slot = (slot + 1) & index->mask) {
         int32_t id = index->slots[slot];
         if (id == -1 || same_text(spec->tokens[id], text, length))
             return id;
@@ -37,12 +39,12 @@ bool token_index_build(struct token_index *index, const struct tokenizer_spec *s
         return false;
     memset(slots, 0xff, size * sizeof(*slots));
     free(index->slots);
-    *index = (struct token_index){slots, size - 1};
+    *index = (struct token_index){slots, size - 1, (uint32_t)tokenizer_spec_seed()};
     for (int32_t id = 0; id < spec->num_tokens; id++) {
         struct text token = spec->tokens[id];
         if (token.length == 0)
             continue;
-        uint32_t slot = hash_text(token.data, token.length) & index->mask;
+        uint32_t slot = hash_text(index->seed, token.data, token.length) & index->mask;
         while (slots[slot] != -1)
             slot = (slot + 1) & index->mask;
         slots[slot] = id;

@@ -1,6 +1,7 @@
 #include "models/tokenizer_spec.h"
 
 #include <stdlib.h>
+#include <sys/random.h>
 
 struct spec_block {
     struct spec_block *next;
@@ -24,4 +25,9 @@ void tokenizer_spec_finish(struct tokenizer_spec *spec) {
         free(block);
     }
     *spec = (struct tokenizer_spec){0};
+}
+
+uint64_t tokenizer_spec_seed(void) {
+    uint64_t seed = 0;
+    return getrandom(&seed, sizeof(seed), GRND_NONBLOCK) == sizeof(seed) ? seed : 0;
 }

@@ -133,6 +133,9 @@ struct tokenizer_spec {
 
 /* `bytes` of zeroed memory that lives as long as the spec; NULL when memory is short. */
 void *tokenizer_spec_alloc(struct tokenizer_spec *spec, size_t bytes);
+/* A number that nobody can foretell, for hashes of texts that a file brings: a vocabulary made to
+ * collide would take n squared. */
+uint64_t tokenizer_spec_seed(void);
 /* Makes the spec's tokens as many as the model has rows of logits, so that no text and no caller
  * can name an id the model lacks. Rows beyond the spec's tokens get tokens that no text becomes and
  * that stand for nothing. Added tokens beyond the rows, which a family's shared tokenizer may have

@@ -47,9 +47,9 @@ int64_t vocabulary_decode(struct text written, char *out) {
     return (int64_t)count;
 }
 
-static uint32_t hash_bytes(const char *bytes, size_t length) {
+static uint32_t hash_bytes(uint64_t seed, const char *bytes, size_t length) {
     const uint64_t multiplier = 0x9e3779b97f4a7c15u;
-    uint64_t hash = length;
+    uint64_t hash = seed + length;
     while (length > 0) {
         uint64_t word = 0;
         size_t n = length < sizeof(word) ? length : sizeof(word);
@@ -64,7 +64,7 @@ static uint32_t hash_bytes(const char *bytes, size_t length) {
 
 /* The slot where the token with this key is, or the free one where it belongs. */
 static uint32_t find_slot(const struct vocabulary *v, const char *key, size_t length) {
-    uint32_t slot = hash_bytes(key, length) & v->slot_mask;
+    uint32_t slot = hash_bytes(v->seed, key, length) & v->slot_mask;
     for (; v->slots[slot] >= 0; slot = (slot + 1) & v->slot_mask) {
         uint32_t begin = v->key_offsets[v->slots[slot]];
         if (v->key_offsets[v->slots[slot] + 1] - begin == length &&
@@ -135,6 +135,7 @@ static int allocate(struct vocabulary *v, size_t written_bytes, struct error *er
         return error_set(err, ERROR_MEMORY, "no memory for a vocabulary of %d tokens", v->size);
     memset(v->slots, 0xff, num_slots * sizeof(*v->slots));
     v->slot_mask = (uint32_t)num_slots - 1;
+    v->seed = tokenizer_spec_seed();
     return 0;
 }
 

@@ -46,6 +46,7 @@ struct vocabulary {
     const uint32_t *key_offsets;
     int32_t *slots; /* [slot_mask + 1] open addressing, -1: free */
     uint32_t slot_mask;
+    uint64_t seed;            /* of the hash */
     size_t max_length;        /* of the keys */
     int32_t byte_tokens[256]; /* -1: the vocabulary has no token for this byte */
 };

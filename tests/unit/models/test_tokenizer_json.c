@@ -201,6 +201,21 @@ static void test_vocabulary(void **state) {
     refuse("\"ab\":3", "\"ab\":3,\"ab\":4", "is not valid JSON");
 }
 
+/* Whoever makes a vocabulary cannot know which of its tokens collide. */
+static void test_hashes_differ(void **state) {
+    struct tokenizer_spec spec;
+    struct token_index a = {0}, b = {0};
+    accept(good, NULL, &spec);
+    assert_true(token_index_build(&a, &spec));
+    assert_true(token_index_build(&b, &spec));
+    assert_int_not_equal(a.seed, b.seed);
+    assert_int_equal(token_index_find(&a, &spec, "ab", 2), 3);
+    assert_int_equal(token_index_find(&b, &spec, "ab", 2), 3);
+    free(a.slots);
+    free(b.slots);
+    tokenizer_spec_finish(&spec);
+}
+
 static void test_merges(void **state) {
     struct tokenizer_spec spec;
     accept_change("[[\"a\",\"b\"]]", "[\"a b\"]", &spec);
@@ -481,6 +496,7 @@ int main(void) {
         cmocka_unit_test(test_unknown_types_are_named),
         cmocka_unit_test(test_model_flags),
         cmocka_unit_test(test_vocabulary),
+        cmocka_unit_test(test_hashes_differ),
         cmocka_unit_test(test_merges),
         cmocka_unit_test(test_added_tokens),
         cmocka_unit_test(test_steps),
