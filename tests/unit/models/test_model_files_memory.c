@@ -2,6 +2,7 @@
  * more: each run opens them or says ERROR_MEMORY, and frees what it took. */
 #include "models/tensor_file.h"
 
+#include "tests/unit/failing_allocations.h"
 #include "tests/unit/models/gguf_writer.h"
 #include "tests/unit/models/temporary_files.h"
 
@@ -13,37 +14,6 @@
 
 #include <cjson/cJSON.h>
 #include <cmocka.h>
-
-/* The linker sends the program's own allocations here (--wrap); cJSON's come through its hooks. */
-void *__real_malloc(size_t bytes);
-void *__real_calloc(size_t count, size_t bytes);
-void *__real_realloc(void *data, size_t bytes);
-void *__wrap_malloc(size_t bytes);
-void *__wrap_calloc(size_t count, size_t bytes);
-void *__wrap_realloc(void *data, size_t bytes);
-
-static long allocations_left = -1; /* -1: no limit */
-
-static bool allocation_fails(void) {
-    if (allocations_left < 0)
-        return false;
-    if (allocations_left == 0)
-        return true;
-    allocations_left--;
-    return false;
-}
-
-void *__wrap_malloc(size_t bytes) {
-    return allocation_fails() ? NULL : __real_malloc(bytes);
-}
-
-void *__wrap_calloc(size_t count, size_t bytes) {
-    return allocation_fails() ? NULL : __real_calloc(count, bytes);
-}
-
-void *__wrap_realloc(void *data, size_t bytes) {
-    return allocation_fails() ? NULL : __real_realloc(data, bytes);
-}
 
 static int make_folder(void **state) {
     static struct temporary_folder folder;

@@ -5,6 +5,8 @@
 #include "models/tokenizer.h"
 #include "models/tokenizer_json.h"
 
+#include "tests/unit/failing_allocations.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -17,38 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The linker sends the program's own allocations here (--wrap). */
-void *__real_malloc(size_t bytes);
-void *__real_calloc(size_t count, size_t bytes);
-void *__real_realloc(void *data, size_t bytes);
-void *__wrap_malloc(size_t bytes);
-void *__wrap_calloc(size_t count, size_t bytes);
-void *__wrap_realloc(void *data, size_t bytes);
-
 static const char *folder;
-static long allocations_left = -1; /* -1: no limit */
-
-static bool allocation_fails(void) {
-    if (allocations_left < 0)
-        return false;
-    if (allocations_left == 0)
-        return true;
-    allocations_left--;
-    return false;
-}
-
-void *__wrap_malloc(size_t bytes) {
-    return allocation_fails() ? NULL : __real_malloc(bytes);
-}
-
-void *__wrap_calloc(size_t count, size_t bytes) {
-    return allocation_fails() ? NULL : __real_calloc(count, bytes);
-}
-
-void *__wrap_realloc(void *data, size_t bytes) {
-    return allocation_fails() ? NULL : __real_realloc(data, bytes);
-}
-
 static int make_tokenizer(const cJSON *root, const cJSON *config, struct tokenizer **out,
                           struct error *err) {
     struct tokenizer_spec spec;

@@ -2,6 +2,8 @@
  * run answers in full or with status 500, and frees what it took. */
 #include "server/completion_call.h"
 
+#include "tests/unit/failing_allocations.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -10,37 +12,6 @@
 
 #include <cjson/cJSON.h>
 #include <cmocka.h>
-
-/* The linker sends the program's own allocations here (--wrap); cJSON's come through its hooks. */
-void *__real_malloc(size_t bytes);
-void *__real_calloc(size_t count, size_t bytes);
-void *__real_realloc(void *data, size_t bytes);
-void *__wrap_malloc(size_t bytes);
-void *__wrap_calloc(size_t count, size_t bytes);
-void *__wrap_realloc(void *data, size_t bytes);
-
-static long allocations_left = -1; /* -1: no limit */
-
-static bool allocation_fails(void) {
-    if (allocations_left < 0)
-        return false;
-    if (allocations_left == 0)
-        return true;
-    allocations_left--;
-    return false;
-}
-
-void *__wrap_malloc(size_t bytes) {
-    return allocation_fails() ? NULL : __real_malloc(bytes);
-}
-
-void *__wrap_calloc(size_t count, size_t bytes) {
-    return allocation_fails() ? NULL : __real_calloc(count, bytes);
-}
-
-void *__wrap_realloc(void *data, size_t bytes) {
-    return allocation_fails() ? NULL : __real_realloc(data, bytes);
-}
 
 static char *const names[] = {"m"};
 static const struct api_context context = {
