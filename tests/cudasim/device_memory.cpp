@@ -62,6 +62,9 @@ static memory_range pages_of(char *start, size_t bytes) {
     return {start - (mapped - used), mapped};
 }
 
+/* On either side: an index that is wrong by thousands meets nobody else's memory. */
+static const size_t GUARD_PAGES = 16;
+
 static void set_access(const memory_range &allocation, int protection) {
     memory_range pages = pages_of(allocation.start, allocation.bytes);
     if (mprotect(pages.start, pages.bytes, protection) != 0)
@@ -71,13 +74,14 @@ static void set_access(const memory_range &allocation, int protection) {
 char *map_device_memory(size_t bytes) {
     size_t page = page_bytes();
     size_t used = round_up(bytes, ALIGNMENT), mapped = round_up(used, page);
-    void *reserved = mmap(nullptr, mapped + 2 * page, PROT_NONE,
+    size_t guard = GUARD_PAGES * page;
+    void *reserved = mmap(nullptr, mapped + 2 * guard, PROT_NONE,
                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (reserved == MAP_FAILED)
         return nullptr;
-    char *pages = static_cast<char *>(reserved) + page;
+    char *pages = static_cast<char *>(reserved) + guard;
     if (!fill_pages(pages, mapped)) {
-        munmap(reserved, mapped + 2 * page);
+        munmap(reserved, mapped + 2 * guard);
         return nullptr;
     }
     char *start = pages + mapped - used;
