@@ -17,4 +17,13 @@ static inline bool text_ends_with(struct text text, const char *end) {
     return text.length >= length && memcmp(text.data + (text.length - length), end, length) == 0;
 }
 
+/* Copies the bytes to *to, which moves behind them; the result points to the copy. */
+static inline struct text text_copy(struct text text, char **to) {
+    struct text copy = {*to, text.length};
+    if (text.length > 0)
+        memcpy(*to, text.data, text.length);
+    *to += text.length;
+    return copy;
+}
+
 #endif

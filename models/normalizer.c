@@ -23,13 +23,6 @@ static size_t texts_bytes(const struct tokenizer_spec *spec) {
     return bytes;
 }
 
-static void copy_text(struct text *text, char **to) {
-    if (text->length > 0)
-        memcpy(*to, text->data, text->length);
-    text->data = *to;
-    *to += text->length;
-}
-
 int normalizer_init(const struct tokenizer_spec *spec, struct normalizer *out, struct error *err) {
     struct normalizer n = {.num_steps = spec->num_normalizers};
     bool has_form = false;
@@ -40,8 +33,8 @@ int normalizer_init(const struct tokenizer_spec *spec, struct normalizer *out, s
     char *next = n.texts;
     for (int i = 0; n.texts != NULL && i < n.num_steps; i++) {
         n.steps[i] = spec->normalizers[i];
-        copy_text(&n.steps[i].pattern, &next);
-        copy_text(&n.steps[i].content, &next);
+        n.steps[i].pattern = text_copy(n.steps[i].pattern, &next);
+        n.steps[i].content = text_copy(n.steps[i].content, &next);
         has_form |= n.steps[i].kind == NORMALIZER_NFC || n.steps[i].kind == NORMALIZER_NFKC;
     }
     n.inert = has_form ? unicode_form_table() : NULL;

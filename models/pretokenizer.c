@@ -78,13 +78,6 @@ static int open_step(struct step *step, struct error *err) {
     return 0;
 }
 
-static void copy_text(struct text *text, char **to) {
-    if (text->length > 0)
-        memcpy(*to, text->data, text->length);
-    text->data = *to;
-    *to += text->length;
-}
-
 int pretokenizer_create(const struct tokenizer_spec *spec, struct pretokenizer **out,
                         struct error *err) {
     size_t bytes = 0;
@@ -103,8 +96,8 @@ int pretokenizer_create(const struct tokenizer_spec *spec, struct pretokenizer *
     for (int i = 0; status == 0 && i < spec->num_pretokenizers; i++) {
         struct step *step = &p->steps[p->num_steps++];
         step->spec = spec->pretokenizers[i];
-        copy_text(&step->spec.pattern, &next);
-        copy_text(&step->spec.replacement, &next);
+        step->spec.pattern = text_copy(step->spec.pattern, &next);
+        step->spec.replacement = text_copy(step->spec.replacement, &next);
         status = open_step(step, err);
     }
     if (status != 0) {

@@ -295,7 +295,7 @@ static int read_unknown(const struct tensor_file *file, struct tokenizer_spec *s
 
 static int read_characters_kind(const struct tensor_file *file, struct tokenizer_spec *spec,
                                 struct error *err) {
-    const struct text blank = {" ", 1}, space = {"\xe2\x96\x81", 3};
+    const struct text blank = {" ", 1}, space = {TOKENIZER_SPACE, strlen(TOKENIZER_SPACE)};
     int32_t add_space_prefix = 1;
     if (read_number(file, KEY("add_space_prefix"), 1, &add_space_prefix, err) != 0)
         return -1;

@@ -5,8 +5,6 @@
 
 #include <string.h>
 
-#define LOWER_ONE_EIGHTH_BLOCK "\xe2\x96\x81" /* U+2581 */
-
 enum { SEQUENCE, BYTE_LEVEL, REPLACE, BYTE_FALLBACK, FUSE, STRIP, METASPACE, NUM_DECODERS };
 static const char *const decoders[NUM_DECODERS] = {
     "Sequence", "ByteLevel", "Replace", "ByteFallback", "Fuse", "Strip", "Metaspace"};
@@ -22,7 +20,7 @@ static int read_replace(struct tokenizer_json *json, const cJSON *object) {
     const cJSON *from = json_field(json_field(object, "pattern"), "String");
     const cJSON *to = json_field(object, "content");
     if (!cJSON_IsString(from) || !cJSON_IsString(to) ||
-        strcmp(from->valuestring, LOWER_ONE_EIGHTH_BLOCK) != 0 || strcmp(to->valuestring, " ") != 0)
+        strcmp(from->valuestring, TOKENIZER_SPACE) != 0 || strcmp(to->valuestring, " ") != 0)
         return tokenizer_json_refuse(json, "decoder: Replace is not of U+2581 by \" \"");
     json->spec->space_replacement = true;
     return 0;
@@ -48,7 +46,7 @@ static int read_metaspace(struct tokenizer_json *json, const cJSON *object) {
     const char *replacement;
     if (json_field_text(json, object, "decoder", "replacement", &replacement) != 0)
         return -1;
-    if (strcmp(replacement, LOWER_ONE_EIGHTH_BLOCK) != 0)
+    if (strcmp(replacement, TOKENIZER_SPACE) != 0)
         return tokenizer_json_refuse(json, "decoder.replacement is \"%.16s\", supported is U+2581",
                                      replacement);
     json->spec->space_replacement = true;

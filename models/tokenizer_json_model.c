@@ -157,13 +157,6 @@ static int measure_merges(struct tokenizer_json *json, const cJSON *merges, size
     return 0;
 }
 
-static struct text append_text(char **texts, struct text text) {
-    struct text copy = {*texts, text.length};
-    memcpy(*texts, text.data, text.length);
-    *texts += text.length;
-    return copy;
-}
-
 static int read_merges(struct tokenizer_json *json, const cJSON *model) {
     struct tokenizer_spec *spec = json->spec;
     const cJSON *merges, *item;
@@ -180,8 +173,8 @@ static int read_merges(struct tokenizer_json *json, const cJSON *model) {
         if (is_heading(item))
             continue;
         split_merge(item, &left, &right);
-        spec->merges[spec->num_merges].left = append_text(&texts, left);
-        spec->merges[spec->num_merges].right = append_text(&texts, right);
+        spec->merges[spec->num_merges].left = text_copy(left, &texts);
+        spec->merges[spec->num_merges].right = text_copy(right, &texts);
         spec->num_merges++;
     }
     return 0;

@@ -4,8 +4,6 @@
 
 #include <string.h>
 
-#define LOWER_ONE_EIGHTH_BLOCK "\xe2\x96\x81" /* U+2581, which stands for a space */
-
 static int copy_field(struct tokenizer_json *json, const cJSON *object, const char *where,
                       const char *key, struct text *out) {
     const char *text;
@@ -159,7 +157,7 @@ static int read_metaspace(struct tokenizer_json *json, const cJSON *object,
     if (json_field(object, "prepend_scheme") != NULL &&
         json_field_choice(json, object, where, "prepend_scheme", schemes, 3, &scheme) != 0)
         return -1;
-    if (strcmp(step->replacement.data, LOWER_ONE_EIGHTH_BLOCK) != 0)
+    if (strcmp(step->replacement.data, TOKENIZER_SPACE) != 0)
         return tokenizer_json_refuse(json, "%s.replacement is \"%.16s\", supported is U+2581",
                                      where, step->replacement.data);
     if (!prefix && scheme != PREPEND_NEVER)

@@ -17,6 +17,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* U+2581, which stands for a space in vocabularies of characters. */
+#define TOKENIZER_SPACE "\xe2\x96\x81"
+
 #define TOKENIZER_MAX_STEPS 16
 #define TOKENIZER_MAX_TEMPLATE 8
 #define TOKENIZER_MAX_EOS 16

@@ -168,7 +168,7 @@ static void copy_written(struct vocabulary *v, const struct tokenizer_spec *spec
 
 /* Plain text; each `space`, U+2581, is one blank. Returns the number of bytes. */
 static size_t decode_characters(struct text written, bool has_spaces, char *out) {
-    static const char space[] = "\xe2\x96\x81";
+    static const char space[] = TOKENIZER_SPACE;
     size_t count = 0;
     for (size_t i = 0; i < written.length;) {
         bool is_space =
