@@ -5,7 +5,7 @@
 
 #include "engine/step_plan.h"
 #include "models/batch.h"
-#include "models/tokenizer.h"
+#include "models/tokenizer/tokenizer.h"
 
 struct batch_limits {
     int32_t max_num_seqs;

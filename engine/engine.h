@@ -9,7 +9,7 @@
 #include "engine/engine_stats.h"
 #include "engine/executor.h"
 #include "engine/request.h"
-#include "models/tokenizer.h"
+#include "models/tokenizer/tokenizer.h"
 
 struct engine;
 

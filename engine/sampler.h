@@ -4,7 +4,7 @@
 #define QUIRE_ENGINE_SAMPLER_H
 
 #include "kernels/sampling.h"
-#include "models/tokenizer.h"
+#include "models/tokenizer/tokenizer.h"
 
 #include <stdint.h>
 

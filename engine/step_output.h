@@ -8,7 +8,7 @@
 
 #include "engine/sequence.h"
 #include "models/batch.h"
-#include "models/tokenizer.h"
+#include "models/tokenizer/tokenizer.h"
 
 struct step_output {
     const struct tokenizer *tokenizer;

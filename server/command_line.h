@@ -6,7 +6,7 @@
 
 #include "config/error.h"
 #include "models/model.h"
-#include "models/tokenizer.h"
+#include "models/tokenizer/tokenizer.h"
 
 int command_serve(int argc, char *const *argv);
 int command_inspect(int argc, char *const *argv);

@@ -1,8 +1,8 @@
 /* Any bytes as the body of /v1/completions, /tokenize and /detokenize. A body that is taken is
  * answered with made-up engine events; whatever comes out must be valid JSON. */
 #include "config/utf8.h"
-#include "server/api_response.h"
-#include "server/completion_call.h"
+#include "server/api/api_response.h"
+#include "server/api/completion_call.h"
 #include "tests/unit/server/fake_tokenizer.h"
 
 #include <cjson/cJSON.h>

@@ -1,7 +1,7 @@
 /* A vocabulary, merges and a text made of any bytes. The input is a byte of choices and three parts
  * that end with NUL: tokens, one a line, the first byte giving the type; merges, one a line; text.
  * Whatever opens must encode, and the tokens' pieces must add up to the text. */
-#include "models/tokenizer.h"
+#include "models/tokenizer/tokenizer.h"
 
 #include "tests/unit/models/tokenizer_fixture.h"
 

@@ -3,7 +3,7 @@
  * float32: the same ids, a mean |difference| of the log-probabilities below ERROR nats, the
  * perplexity within 1 %. Exit status 77 when the variable is not set. */
 #include "config/check.h"
-#include "models/tokenizer.h"
+#include "models/tokenizer/tokenizer.h"
 #include "tests/golden/golden_run.h"
 
 #include <math.h>

@@ -8,8 +8,8 @@
  * the texts, --around adds those around a prompt. */
 #include "models/model.h"
 #include "models/tensor_file.h"
-#include "models/tokenizer.h"
-#include "models/tokenizer_spec.h"
+#include "models/tokenizer/tokenizer.h"
+#include "models/tokenizer/tokenizer_spec.h"
 
 #include <malloc.h>
 #include <stdio.h>

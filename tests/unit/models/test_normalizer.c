@@ -1,4 +1,4 @@
-#include "models/normalizer.h"
+#include "models/tokenizer/normalizer.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
-#include "models/pretokenizer.h"
-#include "models/pretokenizer_presets.h"
+#include "models/tokenizer/pretokenizer.h"
+#include "models/tokenizer/pretokenizer_presets.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

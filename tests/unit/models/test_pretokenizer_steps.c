@@ -1,7 +1,7 @@
 /* Every kind of step by itself, regexes that mean something else in PCRE2, and hostile ones. What
  * is expected is what Hugging Face's tokenizers 0.23 give. */
-#include "models/pretokenizer.h"
-#include "models/pretokenizer_regex.h"
+#include "models/tokenizer/pretokenizer.h"
+#include "models/tokenizer/pretokenizer_regex.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

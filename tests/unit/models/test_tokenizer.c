@@ -1,4 +1,4 @@
-#include "models/tokenizer.h"
+#include "models/tokenizer/tokenizer.h"
 
 #include "tests/unit/models/tokenizer_fixture.h"
 

@@ -6,7 +6,7 @@
  *   case PRE SPECIAL HEX ID...   text in hexadecimal ("-": empty) and its ids; SPECIAL 1: parsed
  */
 #include "models/model.h"
-#include "models/tokenizer.h"
+#include "models/tokenizer/tokenizer.h"
 
 #include "tests/unit/models/gguf_writer.h"
 

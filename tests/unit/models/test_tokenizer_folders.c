@@ -6,8 +6,8 @@
  *                              texts in hexadecimal, "-" where empty, "=" the same as TEXT
  */
 #include "models/model.h"
-#include "models/tokenizer.h"
-#include "models/tokenizer_spec.h"
+#include "models/tokenizer/tokenizer.h"
+#include "models/tokenizer/tokenizer_spec.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -2,9 +2,9 @@
  * Each test changes one place of a small good file. That the tokens are right is shown by
  * test_tokenizer_folders. */
 #include "models/json_file.h"
-#include "models/tokenizer.h"
-#include "models/tokenizer_json.h"
-#include "models/vocabulary.h"
+#include "models/tokenizer/tokenizer.h"
+#include "models/tokenizer/tokenizer_json.h"
+#include "models/tokenizer/vocabulary.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

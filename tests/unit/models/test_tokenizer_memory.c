@@ -2,8 +2,8 @@
  * one run needs no more: each run makes it or says ERROR_MEMORY, and frees what it took. The files
  * are the fuzz target's: tokenizer.json, NUL, tokenizer_config.json. */
 #include "models/json_file.h"
-#include "models/tokenizer.h"
-#include "models/tokenizer_json.h"
+#include "models/tokenizer/tokenizer.h"
+#include "models/tokenizer/tokenizer_json.h"
 
 #include "tests/unit/failing_allocations.h"
 

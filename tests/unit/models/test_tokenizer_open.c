@@ -1,5 +1,5 @@
 /* What a file may and may not say about its tokenizer. */
-#include "models/tokenizer.h"
+#include "models/tokenizer/tokenizer.h"
 
 #include "tests/unit/models/tokenizer_fixture.h"
 

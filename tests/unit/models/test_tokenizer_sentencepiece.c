@@ -2,9 +2,9 @@
  * sentencepiece_cases.txt (scripts/check_sentencepiece.py --write-cases explains its lines), then
  * what such a vocabulary may lack, and decoding. */
 #include "models/model.h"
-#include "models/tokenizer.h"
-#include "models/tokenizer_spec.h"
-#include "models/vocabulary.h"
+#include "models/tokenizer/tokenizer.h"
+#include "models/tokenizer/tokenizer_spec.h"
+#include "models/tokenizer/vocabulary.h"
 
 #include "tests/unit/models/gguf_writer.h"
 

@@ -4,7 +4,7 @@
 #define QUIRE_TESTS_TOKENIZER_FIXTURE_H
 
 #include "models/model.h"
-#include "models/tokenizer.h"
+#include "models/tokenizer/tokenizer.h"
 
 #include "tests/unit/models/gguf_writer.h"
 

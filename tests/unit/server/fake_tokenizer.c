@@ -1,5 +1,5 @@
-/* A tokenizer for tests, in place of models/tokenizer.c: ids 0..255 are single bytes, then come the
- * few tokens that fake_tokenizer.h names. Encoding is byte by byte. */
+/* A tokenizer for tests, in place of models/tokenizer/tokenizer.c: ids 0..255 are single bytes,
+ * then come the few tokens that fake_tokenizer.h names. Encoding is byte by byte. */
 #include "fake_tokenizer.h"
 
 #include <string.h>

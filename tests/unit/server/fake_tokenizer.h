@@ -2,7 +2,7 @@
 #ifndef QUIRE_TESTS_FAKE_TOKENIZER_H
 #define QUIRE_TESTS_FAKE_TOKENIZER_H
 
-#include "models/tokenizer.h"
+#include "models/tokenizer/tokenizer.h"
 
 #define FAKE_BOS 256
 #define FAKE_EOS 257

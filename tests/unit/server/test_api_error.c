@@ -1,5 +1,5 @@
-#include "models/tokenizer.h"
-#include "server/api_error.h"
+#include "models/tokenizer/tokenizer.h"
+#include "server/api/api_error.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-#include "server/api_response.h"
+#include "server/api/api_response.h"
 
 #include "fake_tokenizer.h"
 

@@ -1,5 +1,5 @@
 /* Drives calls with hand-written engine events and reads the bytes back as a client would. */
-#include "server/completion_call.h"
+#include "server/api/completion_call.h"
 
 #include "fake_tokenizer.h"
 

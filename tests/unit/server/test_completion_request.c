@@ -1,4 +1,4 @@
-#include "server/completion_request.h"
+#include "server/api/completion_request.h"
 
 #include "fake_tokenizer.h"
 

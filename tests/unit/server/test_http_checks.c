@@ -1,4 +1,4 @@
-#include "server/http_checks.h"
+#include "server/http/http_checks.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-#include "server/json_parse.h"
+#include "server/json/json_parse.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 #include "config/utf8.h"
-#include "server/json_write.h"
+#include "server/json/json_write.h"
 
 #include <math.h>
 #include <setjmp.h>

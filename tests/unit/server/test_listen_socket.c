@@ -1,4 +1,4 @@
-#include "server/listen_socket.h"
+#include "server/http/listen_socket.h"
 
 #include <fcntl.h>
 #include <setjmp.h>

@@ -1,4 +1,4 @@
-#include "server/logprob_list.h"
+#include "server/api/logprob_list.h"
 
 #include "fake_tokenizer.h"
 

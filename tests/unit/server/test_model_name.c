@@ -1,4 +1,4 @@
-#include "server/model_name.h"
+#include "server/api/model_name.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

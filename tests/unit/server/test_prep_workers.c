@@ -1,4 +1,4 @@
-#include "server/prep_workers.h"
+#include "server/http/prep_workers.h"
 
 #include <poll.h>
 #include <setjmp.h>

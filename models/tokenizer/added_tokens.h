@@ -1,0 +1,54 @@
+/* Finds the tokens that are matched in the text itself: leftmost first and of those that start at
+ * one place the longest, as the added tokens of Hugging Face's tokenizers. One set holds those
+ * matched in the text as it came, another those matched in the normalised text. Immutable after
+ * init. */
+#ifndef QUIRE_MODELS_ADDED_TOKENS_H
+#define QUIRE_MODELS_ADDED_TOKENS_H
+
+#include "config/error.h"
+#include "models/tokenizer/tokenizer_spec.h"
+#include "models/tokenizer/vocabulary.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Keeps a search linear: a longer one in a file is refused. */
+#define ADDED_TOKEN_MAX_BYTES 1024
+
+struct added_entry {
+    struct text text;
+    struct added_token token;
+};
+
+struct added_tokens {
+    struct added_entry *entries; /* sorted by text */
+    size_t count;
+    size_t first[257]; /* entries[first[b] .. first[b + 1]) start with byte b */
+    char *texts;       /* where the texts are the set's own */
+};
+
+struct normalizer;
+
+/* Collects the added tokens of spec that are `normalized` or are not. The texts of the first are
+ * themselves normalised, as there. */
+int added_tokens_init(const struct tokenizer_spec *spec, const struct vocabulary *vocabulary,
+                      bool normalized, const struct normalizer *normalizer,
+                      struct added_tokens *out, struct error *err);
+/* Accepts a zeroed struct. */
+void added_tokens_finish(struct added_tokens *added);
+
+/* A match, or the end of the text with token -1. */
+struct added_match {
+    size_t start, end; /* with the white space it swallows */
+    size_t next;       /* where the search goes on */
+    int32_t token;
+};
+
+/* The first match in text[0..length) at or after `from`; text before `used` belongs to the match
+ * before. Special tokens are passed over unless `parse_special`; what they are written with, and
+ * where a single_word stands inside a word, is plain text as a whole. */
+struct added_match added_tokens_find(const struct added_tokens *added, const char *text,
+                                     size_t length, size_t from, size_t used, bool parse_special);
+
+#endif

@@ -1,0 +1,119 @@
+#include "models/tokenizer/pretokenizer_presets.h"
+
+#include "config/utf8.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define SPLIT(regex)                                                                               \
+    { .kind = PRETOKENIZER_SPLIT, .pattern = {regex, sizeof(regex) - 1}, .pattern_is_regex = true }
+#define DIGITS                                                                                     \
+    { .kind = PRETOKENIZER_DIGITS, .individual = true }
+#define GPT2                                                                                       \
+    { .kind = PRETOKENIZER_BYTE_LEVEL, .use_regex = true }
+
+#define CL100K(numbers)                                                                            \
+    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}" numbers                    \
+    "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+#define QWEN35                                                                                     \
+    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}"                    \
+    "| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+
+/* Words of capital letters and then small ones; `ending` follows a word, `numbers` a digit. */
+#define UPPER "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
+#define LOWER "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
+#define CASED(ending, numbers)                                                                     \
+    "[^\\r\\n\\p{L}\\p{N}]?" UPPER "*" LOWER "+" ending "|[^\\r\\n\\p{L}\\p{N}]?" UPPER "+" LOWER  \
+    "*" ending "|\\p{N}" numbers "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+
+#define DEEPSEEK_V3                                                                                \
+    "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\r\n\\p{L}\\p{P}\\p{S}]?"             \
+    "[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+"
+
+/* Sources: the models' tokenizer.json files and, for qwen2, qwen35, command-r and GPT-NeoX (olmo,
+ * mpt), the tokenizers that Transformers 5 builds for them. Which names mean the same: llama.cpp's
+ * llama-vocab.cpp. */
+static const struct pretokenizer_preset presets[] = {
+    {.names = {"gpt-2", "gpt2", "default", "phi-2"}, .num_steps = 1, .steps = {GPT2}},
+    {.names = {"olmo", "mpt"}, .num_steps = 1, .steps = {GPT2}, .nfc = true},
+    {.names = {"smollm", "starcoder", "refact"}, .num_steps = 2, .steps = {DIGITS, GPT2}},
+    {.names = {"command-r"}, .num_steps = 2, .steps = {DIGITS, GPT2}, .nfc = true},
+    {.names = {"llama-bpe", "llama3", "llama-v3"},
+     .num_steps = 1,
+     .steps = {SPLIT(CL100K("{1,3}"))},
+     .ignore_merges = true,
+     .adds_bos = true},
+    {.names = {"dbrx", "smaug-bpe"}, .num_steps = 1, .steps = {SPLIT(CL100K("{1,3}"))}},
+    {.names = {"qwen2", "deepseek-r1-qwen"},
+     .num_steps = 1,
+     .steps = {SPLIT(CL100K(""))},
+     .nfc = true},
+    {.names = {"qwen35"}, .num_steps = 1, .steps = {SPLIT(QWEN35)}, .nfc = true},
+    {.names = {"tekken"},
+     .num_steps = 1,
+     .steps = {SPLIT(CASED("", ""))},
+     .ignore_merges = true,
+     .adds_bos = true},
+    {.names = {"gpt-4o"},
+     .num_steps = 1,
+     .steps = {SPLIT(CASED("(?i:'s|'t|'re|'ve|'m|'ll|'d)?", "{1,3}"))}},
+    {.names = {"deepseek-coder"},
+     .num_steps = 5,
+     .steps = {SPLIT("[\r\n]"), SPLIT("\\s?\\p{L}+"), SPLIT("\\s?\\p{P}+"),
+               SPLIT("[一-龥ࠀ-一가-퟿]+"), DIGITS}},
+    {.names = {"deepseek-v3"},
+     .num_steps = 3,
+     .steps = {SPLIT("\\p{N}{1,3}"), SPLIT("[一-龥぀-ゟ゠-ヿ]+"), SPLIT(DEEPSEEK_V3)}},
+};
+
+#define NUM_PRESETS (sizeof(presets) / sizeof(presets[0]))
+
+static bool is_text(const char *known, struct text text) {
+    return strlen(known) == text.length && memcmp(known, text.data, text.length) == 0;
+}
+
+static int refuse(struct text name, struct error *err) {
+    char shown[UTF8_PRINTABLE_BYTES], known[512] = "";
+    size_t used = 0;
+    for (size_t i = 0; i < NUM_PRESETS; i++) {
+        for (int k = 0; k < PRETOKENIZER_MAX_NAMES && presets[i].names[k] != NULL; k++) {
+            if (used < sizeof(known))
+                used += (size_t)snprintf(known + used, sizeof(known) - used, "%s%s",
+                                         used > 0 ? ", " : "", presets[i].names[k]);
+        }
+    }
+    utf8_printable(name, shown);
+    return error_set(err, ERROR_MODEL, "tokenizer.ggml.pre is \"%s\", known are %s", shown, known);
+}
+
+int pretokenizer_preset_find(struct text name, const struct pretokenizer_preset **out,
+                             struct error *err) {
+    for (size_t i = 0; i < NUM_PRESETS; i++) {
+        for (int k = 0; k < PRETOKENIZER_MAX_NAMES && presets[i].names[k] != NULL; k++) {
+            if (is_text(presets[i].names[k], name)) {
+                *out = &presets[i];
+                return 0;
+            }
+        }
+    }
+    return refuse(name, err);
+}
+
+/* OLMo 2's tokenizer.json; CL100K's sequences but for newlines. */
+static const char olmo2[] = "'(?i:[sdmt]|ll|ve|re)|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}+|\\p{N}{1,3}| "
+                            "?[^\\s\\p{L}\\p{N}]++[\\r\\n]*"
+                            "|\\s*[\\r\\n]|\\s+(?!\\S)|\\s+";
+
+bool pretokenizer_presets_have(struct text pattern) {
+    if (is_text(olmo2, pattern))
+        return true;
+    for (size_t i = 0; i < NUM_PRESETS; i++) {
+        for (int k = 0; k < presets[i].num_steps; k++) {
+            struct text known = presets[i].steps[k].pattern;
+            if (known.length > 0 && known.length == pattern.length &&
+                memcmp(known.data, pattern.data, pattern.length) == 0)
+                return true;
+        }
+    }
+    return false;
+}

@@ -1,0 +1,15 @@
+/* Private to models/: rewrites a regex in Oniguruma's syntax for PCRE2, see pretokenizer_regex.h.
+ */
+#ifndef QUIRE_MODELS_PRETOKENIZER_SYNTAX_H
+#define QUIRE_MODELS_PRETOKENIZER_SYNTAX_H
+
+#include "config/error.h"
+#include "models/tensor_file.h"
+#include "models/tokenizer/text_buffer.h"
+
+#define PRETOKENIZER_MAX_PATTERN 4096
+
+/* Appends the rewritten pattern. ERROR_MODEL names the pattern and what is not known of it. */
+int pretokenizer_syntax_rewrite(struct text pattern, struct text_buffer *out, struct error *err);
+
+#endif

@@ -1,0 +1,327 @@
+/* Encoding runs a text through the parts:
+ *
+ *     text -> added tokens and spans between -> in a span, runs of valid UTF-8 and single bytes
+ *          -> a run, normalised -> added tokens of normalised text and spans between
+ *          -> in a span, pieces -> in a piece, merges
+ */
+#include "models/tokenizer/tokenizer.h"
+
+#include "config/check.h"
+#include "config/utf8.h"
+#include "models/tokenizer/added_tokens.h"
+#include "models/model.h"
+#include "models/tokenizer/normalizer.h"
+#include "models/tokenizer/pretokenizer.h"
+#include "models/tokenizer/tokenizer_bpe.h"
+#include "models/tokenizer/tokenizer_spec.h"
+#include "models/tokenizer/vocabulary.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_EOS_TOKENS (TOKENIZER_MAX_EOS + MODEL_MAX_EOS_TOKENS)
+
+struct tokenizer {
+    struct vocabulary vocabulary;
+    struct bpe bpe;
+    struct normalizer normalizer;
+    struct pretokenizer *pretokenizer;
+    struct added_tokens added;            /* matched in the text as it came */
+    struct added_tokens added_normalized; /* and in the normalised text */
+    int num_prefix, num_suffix;
+    int32_t prefix[TOKENIZER_MAX_TEMPLATE], suffix[TOKENIZER_MAX_TEMPLATE];
+    int32_t bos; /* -1: none */
+    int num_eos;
+    int32_t eos[MAX_EOS_TOKENS];
+    int strip_leading_spaces;
+    char description[160];
+};
+
+/* --- Opening ---------------------------------------------------------------------------------- */
+
+static int check_id(const struct tokenizer *t, int32_t token, const char *what, struct error *err) {
+    if (token >= 0 && token < t->vocabulary.size)
+        return 0;
+    return error_set(err, ERROR_MODEL, "the %s token is %d, allowed 0 to %d", what, token,
+                     t->vocabulary.size - 1);
+}
+
+static int add_eos(struct tokenizer *t, int32_t token, struct error *err) {
+    if (check_id(t, token, "end-of-sequence", err) != 0)
+        return -1;
+    if (tokenizer_is_eos(t, token))
+        return 0;
+    CHECK(t->num_eos < MAX_EOS_TOKENS);
+    t->eos[t->num_eos++] = token;
+    return 0;
+}
+
+static int open_ids(struct tokenizer *t, const struct tokenizer_spec *spec, struct error *err) {
+    CHECK(spec->num_prefix <= TOKENIZER_MAX_TEMPLATE &&
+          spec->num_suffix <= TOKENIZER_MAX_TEMPLATE && spec->num_eos <= TOKENIZER_MAX_EOS);
+    int status = 0;
+    for (int i = 0; status == 0 && i < spec->num_prefix; i++)
+        status = check_id(t, t->prefix[i] = spec->prefix[i], "template's", err);
+    for (int i = 0; status == 0 && i < spec->num_suffix; i++)
+        status = check_id(t, t->suffix[i] = spec->suffix[i], "template's", err);
+    for (int i = 0; status == 0 && i < spec->num_eos; i++)
+        status = add_eos(t, spec->eos[i], err);
+    if (status == 0 && spec->bos >= 0)
+        status = check_id(t, spec->bos, "beginning-of-sequence", err);
+    if (status == 0 && spec->unknown >= 0)
+        status = check_id(t, spec->unknown, "unknown", err);
+    t->num_prefix = spec->num_prefix;
+    t->num_suffix = spec->num_suffix;
+    t->bos = spec->bos;
+    t->strip_leading_spaces = spec->strip_leading_spaces;
+    return status;
+}
+
+static void describe(struct tokenizer *t, const struct tokenizer_spec *spec) {
+    bool bytes = spec->alphabet == ALPHABET_BYTES;
+    int missing = 0;
+    for (int byte = 0; byte < 256; byte++)
+        missing += t->vocabulary.byte_tokens[byte] < 0;
+    int used = snprintf(t->description, sizeof(t->description), "%s, pre-tokenizer %.64s",
+                        bytes ? "byte-level BPE" : "BPE over characters",
+                        spec->pretokenizer_name != NULL ? spec->pretokenizer_name : "none");
+    if (missing > 0 && (bytes || spec->byte_fallback))
+        snprintf(t->description + used, sizeof(t->description) - (size_t)used,
+                 ", %d of 256 bytes without a token", missing);
+}
+
+static int open_parts(struct tokenizer *t, const struct tokenizer_spec *spec, struct error *err) {
+    if (vocabulary_init(spec, &t->vocabulary, err) != 0 || open_ids(t, spec, err) != 0 ||
+        bpe_init(spec, &t->vocabulary, &t->bpe, err) != 0 ||
+        normalizer_init(spec, &t->normalizer, err) != 0 ||
+        pretokenizer_create(spec, &t->pretokenizer, err) != 0 ||
+        added_tokens_init(spec, &t->vocabulary, false, &t->normalizer, &t->added, err) != 0 ||
+        added_tokens_init(spec, &t->vocabulary, true, &t->normalizer, &t->added_normalized, err) !=
+            0)
+        return -1;
+    describe(t, spec);
+    return 0;
+}
+
+int tokenizer_create(const struct tokenizer_spec *spec, struct tokenizer **out, struct error *err) {
+    struct tokenizer *t = calloc(1, sizeof(*t));
+    if (t == NULL)
+        return error_set(err, ERROR_MEMORY, "no memory for a tokenizer");
+    if (open_parts(t, spec, err) != 0) {
+        tokenizer_close(t);
+        return -1;
+    }
+    *out = t;
+    return 0;
+}
+
+/* Everything but reading the spec. */
+static int open_spec(struct tokenizer_spec *spec, const struct model *model, struct tokenizer **out,
+                     struct error *err) {
+    struct tokenizer *t = NULL;
+    if (tokenizer_spec_fit(spec, model->config.vocab_size, err) != 0 ||
+        tokenizer_create(spec, &t, err) != 0)
+        return -1;
+    for (int i = 0; i < model->num_eos_tokens; i++) {
+        if (add_eos(t, model->eos_tokens[i], err) != 0) {
+            tokenizer_close(t);
+            return -1;
+        }
+    }
+    *out = t;
+    return 0;
+}
+
+int tokenizer_open(const struct model *model, struct tokenizer **out, struct error *err) {
+    struct tokenizer_spec spec = {0};
+    struct error reason = {0};
+    bool is_folder = model->folder != NULL;
+    if (is_folder && tokenizer_spec_read_json(model->folder, &spec, err) != 0)
+        return -1;
+    int status = is_folder ? 0 : tokenizer_spec_read_gguf(model->file, &spec, &reason);
+    if (status == 0)
+        status = open_spec(&spec, model, out, &reason);
+    tokenizer_spec_finish(&spec);
+    if (status != 0)
+        return error_set(err, reason.code, "%s: %s",
+                         is_folder ? model->folder : tensor_file_path(model->file), reason.message);
+    return 0;
+}
+
+void tokenizer_close(struct tokenizer *tokenizer) {
+    if (tokenizer == NULL)
+        return;
+    added_tokens_finish(&tokenizer->added);
+    added_tokens_finish(&tokenizer->added_normalized);
+    bpe_finish(&tokenizer->bpe);
+    normalizer_finish(&tokenizer->normalizer);
+    vocabulary_finish(&tokenizer->vocabulary);
+    pretokenizer_destroy(tokenizer->pretokenizer);
+    free(tokenizer);
+}
+
+/* --- Encoding --------------------------------------------------------------------------------- */
+
+struct encoding {
+    const struct tokenizer *tokenizer;
+    bool parse_special;
+    struct pretokenizer_scratch *pretokenizer_scratch;
+    struct normalizer_scratch normalizer_scratch;
+    struct bpe_scratch bpe_scratch;
+    struct token_sink sink;
+};
+
+static int encode_piece(void *context, const char *piece, size_t length) {
+    struct encoding *e = context;
+    return bpe_encode(&e->tokenizer->bpe, piece, length, &e->bpe_scratch, &e->sink);
+}
+
+/* Text between added tokens, and where it stands. */
+typedef int (*encode_span)(struct encoding *e, const char *text, size_t length,
+                           enum pretokenizer_place place);
+
+static int encode_plain(struct encoding *e, const char *text, size_t length,
+                        enum pretokenizer_place place) {
+    return pretokenizer_run(e->tokenizer->pretokenizer, e->pretokenizer_scratch, text, length,
+                            place, encode_piece, e);
+}
+
+/* Cuts the added tokens out of text and hands what is between to `encode`. */
+static int encode_around(struct encoding *e, const struct added_tokens *added, const char *text,
+                         size_t length, enum pretokenizer_place place, encode_span encode) {
+    struct added_match match = {0};
+    for (size_t used = 0; match.token >= 0; used = match.end) {
+        match = added_tokens_find(added, text, length, match.next, used, e->parse_special);
+        int status = match.start > used ? encode(e, text + used, match.start - used,
+                                                 used == 0 ? place : PRETOKENIZER_INSIDE)
+                                        : 0;
+        if (status != 0)
+            return status;
+        if (match.token >= 0)
+            token_sink_push(&e->sink, match.token);
+    }
+    return 0;
+}
+
+static int encode_run(struct encoding *e, struct text run, enum pretokenizer_place place) {
+    const struct tokenizer *t = e->tokenizer;
+    struct text text = {0};
+    int status = normalizer_run(&t->normalizer, &e->normalizer_scratch, run,
+                                place == PRETOKENIZER_CONTINUES, &text);
+    if (status != 0)
+        return status;
+    return encode_around(e, &t->added_normalized, text.data, text.length, place, encode_plain);
+}
+
+/* Text as it came. */
+static int encode_raw(struct encoding *e, const char *text, size_t length,
+                      enum pretokenizer_place place) {
+    while (length > 0) {
+        size_t valid = utf8_valid_prefix(text, length);
+        int status = valid > 0 ? encode_run(e, (struct text){text, valid}, place) : 0;
+        if (status != 0)
+            return status;
+        text += valid;
+        length -= valid;
+        place = PRETOKENIZER_CONTINUES;
+        if (length > 0) {
+            if (encode_piece(e, text, 1) != 0)
+                return -1;
+            text++;
+            length--;
+        }
+    }
+    return 0;
+}
+
+static void push_all(struct token_sink *sink, const int32_t *tokens, int count) {
+    for (int i = 0; i < count; i++)
+        token_sink_push(sink, tokens[i]);
+}
+
+_Static_assert(TOKENIZER_TOO_COSTLY == TEXT_TOO_COSTLY, "the parts' codes are handed on");
+
+int64_t tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t length,
+                         unsigned flags, int32_t *out, size_t capacity) {
+    struct encoding e = {
+        .tokenizer = tokenizer,
+        .parse_special = (flags & TOKENIZER_PARSE_SPECIAL) != 0,
+        .normalizer_scratch = {.budget_bytes = normalizer_budget(length)},
+        .sink = {.out = out, .capacity = capacity},
+    };
+    bool add_special = (flags & TOKENIZER_ADD_SPECIAL) != 0;
+    e.pretokenizer_scratch = pretokenizer_scratch_create(tokenizer->pretokenizer, length);
+    if (e.pretokenizer_scratch == NULL)
+        return TOKENIZER_NO_MEMORY;
+    push_all(&e.sink, tokenizer->prefix, add_special ? tokenizer->num_prefix : 0);
+    int status =
+        encode_around(&e, &tokenizer->added, text, length, PRETOKENIZER_BEGINS, encode_raw);
+    push_all(&e.sink, tokenizer->suffix, add_special ? tokenizer->num_suffix : 0);
+    pretokenizer_scratch_destroy(e.pretokenizer_scratch);
+    normalizer_scratch_finish(&e.normalizer_scratch);
+    bpe_scratch_finish(&e.bpe_scratch);
+    return status == 0 ? (int64_t)e.sink.count : status;
+}
+
+/* --- Tokens ----------------------------------------------------------------------------------- */
+
+struct text tokenizer_piece(const struct tokenizer *tokenizer, int32_t token) {
+    return vocabulary_piece(&tokenizer->vocabulary, token);
+}
+
+struct text tokenizer_raw_piece(const struct tokenizer *tokenizer, int32_t token) {
+    return vocabulary_raw(&tokenizer->vocabulary, token);
+}
+
+size_t tokenizer_decode(const struct tokenizer *tokenizer, const int32_t *tokens, size_t count,
+                        bool skip_special, char *out, size_t capacity) {
+    size_t used = 0;
+    int strip = tokenizer->strip_leading_spaces;
+    for (size_t i = 0; i < count; i++) {
+        if (skip_special && tokenizer_is_special(tokenizer, tokens[i]))
+            continue;
+        struct text piece = tokenizer_piece(tokenizer, tokens[i]);
+        for (; strip > 0 && piece.length > 0 && piece.data[0] == ' '; strip--) {
+            piece.data++;
+            piece.length--;
+        }
+        strip = piece.length > 0 ? 0 : strip;
+        size_t room = used < capacity ? capacity - used : 0;
+        if (piece.length > 0 && room > 0)
+            memcpy(out + used, piece.data, piece.length < room ? piece.length : room);
+        used += piece.length;
+    }
+    return used;
+}
+
+int32_t tokenizer_vocab_size(const struct tokenizer *tokenizer) {
+    return tokenizer->vocabulary.size;
+}
+
+bool tokenizer_is_special(const struct tokenizer *tokenizer, int32_t token) {
+    CHECK(token >= 0 && token < tokenizer->vocabulary.size);
+    uint8_t type = tokenizer->vocabulary.types[token];
+    return type == TOKEN_CONTROL || type == TOKEN_UNKNOWN;
+}
+
+int32_t tokenizer_bos(const struct tokenizer *tokenizer) {
+    return tokenizer->bos;
+}
+
+bool tokenizer_is_eos(const struct tokenizer *tokenizer, int32_t token) {
+    for (int i = 0; i < tokenizer->num_eos; i++) {
+        if (tokenizer->eos[i] == token)
+            return true;
+    }
+    return false;
+}
+
+const int32_t *tokenizer_eos_tokens(const struct tokenizer *tokenizer, int *out_count) {
+    *out_count = tokenizer->num_eos;
+    return tokenizer->eos;
+}
+
+const char *tokenizer_description(const struct tokenizer *tokenizer) {
+    return tokenizer->description;
+}

@@ -1,0 +1,88 @@
+/* Private to the reader of tokenizer.json (tokenizer_json*.c): its sections, one function each, and
+ * how they read fields.
+ *
+ * The format is what Hugging Face's `tokenizers` 0.23 writes and reads (its serialisation is the
+ * specification). Nothing that changes tokens is passed over: a "type" not known here is refused by
+ * name with the known ones listed. Keys not known here are passed over, as there. */
+#ifndef QUIRE_MODELS_TOKENIZER_JSON_H
+#define QUIRE_MODELS_TOKENIZER_JSON_H
+
+#include "models/tokenizer/tokenizer_spec.h"
+
+#include <cjson/cJSON.h>
+
+/* Ids that a file may leave out, beyond one for each that it has. */
+#define TOKENIZER_JSON_MAX_HOLES 65536
+
+/* Token texts to ids while a file is read: open addressing over spec->tokens. */
+struct token_index {
+    int32_t *slots; /* [mask + 1], -1: free */
+    uint32_t mask;
+    uint32_t seed;
+};
+
+/* What the sections share; the spec fills as they run, in the order of the declarations below. */
+struct tokenizer_json {
+    const char *path;        /* of the file in hand, for messages */
+    const char *config_path; /* of tokenizer_config.json */
+    struct tokenizer_spec *spec;
+    struct token_index index;
+    struct error *err;
+};
+
+/* Each takes the value of its section, NULL where the file has none, and returns 0, or -1 with
+ * "PATH: SECTION ..." in json->err. `root` is the whole document. */
+int tokenizer_json_model(struct tokenizer_json *json, const cJSON *root);
+/* `list` is tokenizer.json's, `config` all of tokenizer_config.json or NULL: the flags in its
+ * added_tokens_decoder prevail, and the tokens it names (bos_token and so on) are special. A
+ * token that is one character of model.vocab stays plain text besides. */
+int tokenizer_json_added(struct tokenizer_json *json, const cJSON *list, const cJSON *config);
+int tokenizer_json_normalizer(struct tokenizer_json *json, const cJSON *section);
+int tokenizer_json_pretokenizer(struct tokenizer_json *json, const cJSON *section);
+int tokenizer_json_template(struct tokenizer_json *json, const cJSON *section);
+int tokenizer_json_decoder(struct tokenizer_json *json, const cJSON *section);
+/* bos and eos of tokenizer_config.json (NULL: no such file; one that is no token counts as none),
+ * and what is put around a prompt where it says so. */
+int tokenizer_json_config(struct tokenizer_json *json, const cJSON *config);
+/* The text of a token named in tokenizer_config.json, a string or an object's "content"; NULL where
+ * there is none. */
+const char *tokenizer_json_named(const cJSON *config, const char *key);
+
+/* A tokenizer.json (`path` names it in messages) and its tokenizer_config.json, NULL: none. Keeps
+ * nothing of the trees. *out is set on success only. */
+int tokenizer_spec_from_json(const char *path, const cJSON *root, const char *config_path,
+                             const cJSON *config, struct tokenizer_spec *out, struct error *err);
+
+/* Sets json->err to "PATH: " and the message, printable ASCII with '?' for the rest; returns -1. */
+int tokenizer_json_refuse(struct tokenizer_json *json, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+int tokenizer_json_no_memory(struct tokenizer_json *json);
+
+/* Copies a text of the file for the spec. False when memory is short. */
+bool tokenizer_json_copy(struct tokenizer_json *json, const char *text, struct text *out);
+
+/* The id of a token's text, or -1. */
+int32_t token_index_find(const struct token_index *index, const struct tokenizer_spec *spec,
+                         const char *text, size_t length);
+/* Builds the index of spec->tokens anew and frees an old one; of equal texts the lower id is found.
+ * False when memory is short. */
+bool token_index_build(struct token_index *index, const struct tokenizer_spec *spec);
+
+/* NULL where the key is missing or null. */
+const cJSON *json_field(const cJSON *object, const char *key);
+/* Typed fields of the object that `where` names in messages: 0, or -1 with json->err. A missing
+ * bool is `otherwise`; the others must be there. */
+int json_field_bool(struct tokenizer_json *json, const cJSON *object, const char *where,
+                    const char *key, bool otherwise, bool *out);
+int json_field_text(struct tokenizer_json *json, const cJSON *object, const char *where,
+                    const char *key, const char **out);
+/* An integer in [0, limit). */
+int json_field_index(struct tokenizer_json *json, const cJSON *object, const char *where,
+                     const char *key, int32_t limit, int32_t *out);
+/* The place of the string `key` in names[0..count), which the message lists. */
+int json_field_choice(struct tokenizer_json *json, const cJSON *object, const char *where,
+                      const char *key, const char *const *names, int count, int *out);
+int json_field_array(struct tokenizer_json *json, const cJSON *object, const char *where,
+                     const char *key, const cJSON **out);
+
+#endif

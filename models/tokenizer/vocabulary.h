@@ -1,0 +1,82 @@
+/* The tokens of a model with a hash from text to id.
+ *
+ * Byte-level vocabularies (ALPHABET_BYTES) write each byte as one visible character (GPT-2's
+ * alphabet: printable Latin-1 as itself, the other 68 bytes as U+0100 on); tokens that users added
+ * are written as the text they match. SentencePiece's (ALPHABET_CHARACTERS) are plain text, but for
+ * U+2581 in place of a space, and tokens "<0x0A>" that stand for a byte. All tokens are decoded to
+ * the bytes they stand for once, at init, into one arena; the written forms are copied into
+ * another, so that a file that is truncated or overwritten while it is served does no harm.
+ * Immutable after init.
+ *
+ * Tokens are found by their bytes in a byte-level vocabulary, by their written form in the other.
+ * Duplicates: the last one is found, as when Hugging Face's loader fills a map. */
+#ifndef QUIRE_MODELS_VOCABULARY_H
+#define QUIRE_MODELS_VOCABULARY_H
+
+#include "config/error.h"
+#include "models/tokenizer/tokenizer_spec.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Limits on what a file may state. The largest vocabularies in use have 262,144 tokens. */
+#define VOCABULARY_MAX_TOKENS (1 << 22)
+#define VOCABULARY_MAX_TOKEN_BYTES 65535
+
+/* Values of `tokenizer.ggml.token_type` (GGUF specification, ggml-org/ggml docs/gguf.md). */
+enum token_type {
+    TOKEN_NORMAL = 1,
+    TOKEN_UNKNOWN = 2,
+    TOKEN_CONTROL = 3,
+    TOKEN_USER_DEFINED = 4,
+    TOKEN_UNUSED = 5,
+    TOKEN_BYTE = 6,
+};
+
+struct vocabulary {
+    int32_t size;
+    enum vocabulary_alphabet alphabet;
+    uint8_t *types;            /* [size] enum token_type */
+    char *written;             /* written forms of all tokens, in id order */
+    uint32_t *written_offsets; /* [size + 1] into written */
+    char *arena;               /* decoded bytes of all tokens, in id order */
+    uint32_t *offsets;         /* [size + 1] into arena; an empty range: not in the alphabet */
+    const char *keys;          /* arena or written: what tokens are found by */
+    const uint32_t *key_offsets;
+    int32_t *slots; /* [slot_mask + 1] open addressing, -1: free */
+    uint32_t slot_mask;
+    uint64_t seed;            /* of the hash */
+    size_t max_length;        /* of the keys */
+    int32_t byte_tokens[256]; /* -1: the vocabulary has no token for this byte */
+};
+
+/* Reads the tokens and types of spec and keeps nothing of it. */
+int vocabulary_init(const struct tokenizer_spec *spec, struct vocabulary *out, struct error *err);
+/* Accepts a zeroed struct. */
+void vocabulary_finish(struct vocabulary *vocabulary);
+
+/* The token with this key, whatever its type, or -1. */
+int32_t vocabulary_find_any(const struct vocabulary *vocabulary, const char *key, size_t length);
+/* The same, for tokens that plain text may become: control, unknown and unused ones are not, nor
+ * those that stand for a byte where others are characters. */
+int32_t vocabulary_find(const struct vocabulary *vocabulary, const char *key, size_t length);
+
+/* Whether plain text may become this token. */
+static inline bool vocabulary_is_text(const struct vocabulary *vocabulary, int32_t token) {
+    uint8_t type = vocabulary->types[token];
+    return type == TOKEN_NORMAL || type == TOKEN_USER_DEFINED ||
+           (type == TOKEN_BYTE && vocabulary->alphabet == ALPHABET_BYTES);
+}
+
+/* What the token stands for in the output: its decoded bytes; for control and unknown tokens, and
+ * where the written form is not in the alphabet, the written form. */
+struct text vocabulary_piece(const struct vocabulary *vocabulary, int32_t token);
+/* The written form. */
+struct text vocabulary_raw(const struct vocabulary *vocabulary, int32_t token);
+
+/* Decodes a written form of a byte-level vocabulary to bytes; out has room for `written.length`.
+ * Returns the number of bytes, or -1 if a character is not in the byte-level alphabet. */
+int64_t vocabulary_decode(struct text written, char *out);
+
+#endif

@@ -1,0 +1,40 @@
+#include "server/api/api_error.h"
+
+#include "models/tokenizer/tokenizer.h"
+#include "server/json/json_write.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+int api_error_set(struct api_error *err, int status, const char *type, const char *code,
+                  const char *param, const char *format, ...) {
+    err->status = status;
+    err->type = type;
+    err->code = code;
+    snprintf(err->param, sizeof(err->param), "%s", param != NULL ? param : "");
+    va_list args;
+    va_start(args, format);
+    vsnprintf(err->message, sizeof(err->message), format, args);
+    va_end(args);
+    return -1;
+}
+
+int api_error_encode(int code, const char *path, struct api_error *err) {
+    if (code == TOKENIZER_TOO_COSTLY)
+        return api_error_set(err, 400, "invalid_request_error", "text_too_costly", path,
+                             "The text takes the model's tokenizer too long");
+    return api_error_set(err, 500, "server_error", NULL, NULL,
+                         "Not enough memory to encode the text");
+}
+
+void api_error_format(const struct api_error *err, struct byte_buffer *out) {
+    byte_buffer_append_text(out, "{\"error\":{\"message\":");
+    json_write_text(out, err->message);
+    byte_buffer_append_text(out, ",\"type\":");
+    json_write_text(out, err->type);
+    byte_buffer_append_text(out, ",\"param\":");
+    json_write_text(out, err->param[0] != '\0' ? err->param : NULL);
+    byte_buffer_append_text(out, ",\"code\":");
+    json_write_text(out, err->code);
+    byte_buffer_append_text(out, "}}");
+}

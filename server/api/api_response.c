@@ -1,0 +1,265 @@
+#include "server/api/api_response.h"
+
+#include "server/json/json_field.h"
+#include "server/json/json_parse.h"
+#include "server/json/json_write.h"
+#include "server/api/model_name.h"
+
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A long token can stand for a hundred bytes, so the text of a small body needs its own bound. */
+#define MAX_DETOKENIZED_BYTES (16 << 20)
+
+#define COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
+
+static void format_model(const struct api_context *context, const char *name,
+                         struct byte_buffer *out) {
+    byte_buffer_append_text(out, "{\"id\":");
+    json_write_text(out, name);
+    byte_buffer_append_text(out, ",\"object\":\"model\",\"created\":");
+    json_write_int(out, context->created);
+    byte_buffer_append_text(out, ",\"owned_by\":\"quire\",\"root\":");
+    json_write_text(out, context->model_names[0]);
+    byte_buffer_append_text(out, ",\"parent\":null,\"max_model_len\":");
+    json_write_int(out, context->max_model_len);
+    byte_buffer_append_text(out, ",\"permission\":[]}");
+}
+
+void api_format_models(const struct api_context *context, struct byte_buffer *out) {
+    byte_buffer_append_text(out, "{\"object\":\"list\",\"data\":[");
+    for (int i = 0; i < context->num_model_names; i++) {
+        if (i > 0)
+            byte_buffer_append(out, ",", 1);
+        format_model(context, context->model_names[i], out);
+    }
+    byte_buffer_append_text(out, "]}");
+}
+
+int api_format_model(const struct api_context *context, const char *id, struct byte_buffer *out,
+                     struct api_error *err) {
+    if (model_name_check(context, id, err) != 0)
+        return -1;
+    format_model(context, id, out);
+    return 0;
+}
+
+/* vLLM's fields, then llama.cpp's for its own form {"content": ...}. */
+struct tokenize_request {
+    const char *model;
+    const char *prompt;
+    bool add_special_tokens, return_token_strs;
+    const char *content;
+    bool add_special, parse_special, with_pieces;
+};
+
+#define FIELD(name, kind)                                                                          \
+    { #name, kind, .offset = offsetof(struct tokenize_request, name) }
+
+static const struct json_field tokenize_fields[] = {
+    FIELD(model, JSON_FIELD_TEXT),
+    FIELD(prompt, JSON_FIELD_TEXT),
+    FIELD(add_special_tokens, JSON_FIELD_BOOL),
+    FIELD(return_token_strs, JSON_FIELD_BOOL),
+    FIELD(content, JSON_FIELD_TEXT),
+    FIELD(add_special, JSON_FIELD_BOOL),
+    FIELD(parse_special, JSON_FIELD_BOOL),
+    FIELD(with_pieces, JSON_FIELD_BOOL),
+};
+
+static int fail_memory(struct api_error *err) {
+    return api_error_set(err, 500, "server_error", NULL, NULL, "Not enough memory");
+}
+
+/* Encodes into a new array of just the size needed. */
+static int encode_all(const struct tokenizer *tokenizer, const char *text, unsigned flags,
+                      int32_t **out, size_t *out_count, struct api_error *err) {
+    size_t length = strlen(text), capacity = length / 2 + 16;
+    for (;;) {
+        int32_t *tokens = malloc(capacity * sizeof(*tokens));
+        if (tokens == NULL)
+            return fail_memory(err);
+        int64_t count = tokenizer_encode(tokenizer, text, length, flags, tokens, capacity);
+        if (count >= 0 && (size_t)count <= capacity) {
+            *out = tokens;
+            *out_count = (size_t)count;
+            return 0;
+        }
+        free(tokens);
+        if (count < 0)
+            return api_error_encode((int)count, NULL, err);
+        capacity = (size_t)count;
+    }
+}
+
+static void write_ids(const int32_t *tokens, size_t count, struct byte_buffer *out) {
+    byte_buffer_append(out, "[", 1);
+    for (size_t i = 0; i < count; i++) {
+        if (i > 0)
+            byte_buffer_append(out, ",", 1);
+        json_write_int(out, tokens[i]);
+    }
+    byte_buffer_append(out, "]", 1);
+}
+
+static void write_token_strings(const struct tokenizer *tokenizer, const int32_t *tokens,
+                                size_t count, struct byte_buffer *out) {
+    byte_buffer_append(out, "[", 1);
+    for (size_t i = 0; i < count; i++) {
+        struct text piece = tokenizer_raw_piece(tokenizer, tokens[i]);
+        if (i > 0)
+            byte_buffer_append(out, ",", 1);
+        json_write_string(out, piece.data, piece.length);
+    }
+    byte_buffer_append(out, "]", 1);
+}
+
+static void write_pieces(const struct tokenizer *tokenizer, const int32_t *tokens, size_t count,
+                         struct byte_buffer *out) {
+    byte_buffer_append(out, "[", 1);
+    for (size_t i = 0; i < count; i++) {
+        struct text piece = tokenizer_piece(tokenizer, tokens[i]);
+        byte_buffer_append_text(out, i > 0 ? ",{\"id\":" : "{\"id\":");
+        json_write_int(out, tokens[i]);
+        byte_buffer_append_text(out, ",\"piece\":");
+        json_write_string(out, piece.data, piece.length);
+        byte_buffer_append(out, "}", 1);
+    }
+    byte_buffer_append(out, "]", 1);
+}
+
+static void write_tokenized(const struct api_context *context,
+                            const struct tokenize_request *request, const int32_t *tokens,
+                            size_t count, struct byte_buffer *out) {
+    if (request->prompt == NULL) {
+        byte_buffer_append_text(out, "{\"tokens\":");
+        if (request->with_pieces)
+            write_pieces(context->tokenizer, tokens, count, out);
+        else
+            write_ids(tokens, count, out);
+        byte_buffer_append(out, "}", 1);
+        return;
+    }
+    byte_buffer_printf(out, "{\"count\":%zu,\"max_model_len\":%d,\"tokens\":", count,
+                       (int)context->max_model_len);
+    write_ids(tokens, count, out);
+    byte_buffer_append_text(out, ",\"token_strs\":");
+    if (request->return_token_strs)
+        write_token_strings(context->tokenizer, tokens, count, out);
+    else
+        byte_buffer_append_text(out, "null");
+    byte_buffer_append(out, "}", 1);
+}
+
+static int tokenize_parsed(const struct api_context *context, const cJSON *json,
+                           struct byte_buffer *out, struct api_error *err) {
+    struct tokenize_request request = {.add_special_tokens = true};
+    const cJSON *messages = cJSON_GetObjectItemCaseSensitive(json, "messages");
+    if (messages != NULL && !cJSON_IsNull(messages))
+        return api_error_set(err, 400, "invalid_request_error", "unsupported_value", "messages",
+                             "messages is not supported yet: give a prompt");
+    if (json_fields_read(json, tokenize_fields, COUNT(tokenize_fields), &request, err) != 0 ||
+        (request.model != NULL && model_name_check(context, request.model, err) != 0))
+        return -1;
+    const char *text = request.prompt != NULL ? request.prompt : request.content;
+    unsigned flags = request.add_special_tokens ? TOKENIZER_ADD_SPECIAL : 0;
+    if (text == NULL)
+        return api_error_set(err, 400, "invalid_request_error", "missing_required_parameter",
+                             "prompt", "prompt is missing: it must be a string");
+    if (request.prompt == NULL)
+        flags = (request.add_special ? TOKENIZER_ADD_SPECIAL : 0) |
+                (request.parse_special ? TOKENIZER_PARSE_SPECIAL : 0);
+    int32_t *tokens = NULL;
+    size_t count = 0;
+    if (encode_all(context->tokenizer, text, flags, &tokens, &count, err) != 0)
+        return -1;
+    write_tokenized(context, &request, tokens, count, out);
+    free(tokens);
+    return 0;
+}
+
+int api_tokenize(const struct api_context *context, const char *body, size_t length,
+                 struct byte_buffer *out, struct api_error *err) {
+    cJSON *json = json_parse(body, length, err);
+    if (json == NULL)
+        return -1;
+    int result = tokenize_parsed(context, json, out, err);
+    cJSON_Delete(json);
+    return result;
+}
+
+static int read_ids(const cJSON *array, int32_t vocab_size, int32_t *out, struct api_error *err) {
+    int index = 0;
+    const cJSON *item;
+    cJSON_ArrayForEach(item, array) {
+        char path[32];
+        int64_t token;
+        snprintf(path, sizeof(path), "tokens[%d]", index);
+        if (json_read_int(item, path, 0, vocab_size - 1, &token, err) != 0)
+            return -1;
+        out[index++] = (int32_t)token;
+    }
+    return 0;
+}
+
+static int decode(const struct tokenizer *tokenizer, const int32_t *tokens, size_t count,
+                  struct byte_buffer *text, struct api_error *err) {
+    size_t length = tokenizer_decode(tokenizer, tokens, count, false, NULL, 0);
+    if (length > MAX_DETOKENIZED_BYTES)
+        return api_error_set(err, 400, "invalid_request_error", "out_of_range", "tokens",
+                             "tokens stand for more than %d bytes of text, the most allowed",
+                             MAX_DETOKENIZED_BYTES);
+    char *bytes = malloc(length + 1);
+    if (bytes == NULL)
+        return fail_memory(err);
+    tokenizer_decode(tokenizer, tokens, count, false, bytes, length);
+    byte_buffer_append(text, bytes, length);
+    free(bytes);
+    return text->failed ? fail_memory(err) : 0;
+}
+
+static int decode_ids(const struct tokenizer *tokenizer, const cJSON *array,
+                      struct byte_buffer *text, struct api_error *err) {
+    size_t count = 0;
+    const cJSON *item;
+    cJSON_ArrayForEach(item, array) count++;
+    int32_t *tokens = calloc(count + 1, sizeof(*tokens));
+    if (tokens == NULL)
+        return fail_memory(err);
+    int status = read_ids(array, tokenizer_vocab_size(tokenizer), tokens, err);
+    if (status == 0)
+        status = decode(tokenizer, tokens, count, text, err);
+    free(tokens);
+    return status;
+}
+
+static int detokenize_parsed(const struct api_context *context, const cJSON *json,
+                             struct byte_buffer *text, struct api_error *err) {
+    struct tokenize_request request = {0};
+    if (json_fields_read(json, tokenize_fields, 1, &request, err) != 0 ||
+        (request.model != NULL && model_name_check(context, request.model, err) != 0))
+        return -1;
+    const cJSON *tokens = cJSON_GetObjectItemCaseSensitive(json, "tokens");
+    if (!cJSON_IsArray(tokens))
+        return json_refuse(tokens, "tokens", "an array of token ids", err);
+    return decode_ids(context->tokenizer, tokens, text, err);
+}
+
+int api_detokenize(const struct api_context *context, const char *body, size_t length,
+                   struct byte_buffer *out, struct api_error *err) {
+    cJSON *json = json_parse(body, length, err);
+    if (json == NULL)
+        return -1;
+    struct byte_buffer text = {0};
+    int result = detokenize_parsed(context, json, &text, err);
+    cJSON_Delete(json);
+    if (result == 0) {
+        byte_buffer_append_text(out, "{\"prompt\":");
+        json_write_string(out, text.data, text.length);
+        byte_buffer_append(out, "}", 1);
+    }
+    byte_buffer_finish(&text);
+    return result;
+}

@@ -1,0 +1,21 @@
+/* The small endpoints' bodies, native values to JSON and back. Each function is pure and may run on
+ * any thread. */
+#ifndef QUIRE_SERVER_API_RESPONSE_H
+#define QUIRE_SERVER_API_RESPONSE_H
+
+#include "server/api/api_error.h"
+#include "server/byte_buffer.h"
+#include "server/api/completion_call.h"
+
+/* GET /v1/models and /v1/models/{id}; the latter -1 with 404 for an unknown id. */
+void api_format_models(const struct api_context *context, struct byte_buffer *out);
+int api_format_model(const struct api_context *context, const char *id, struct byte_buffer *out,
+                     struct api_error *err);
+
+/* POST /tokenize and /detokenize in vLLM's shape: body in, body out. */
+int api_tokenize(const struct api_context *context, const char *body, size_t length,
+                 struct byte_buffer *out, struct api_error *err);
+int api_detokenize(const struct api_context *context, const char *body, size_t length,
+                   struct byte_buffer *out, struct api_error *err);
+
+#endif

@@ -1,0 +1,140 @@
+#include "server/api/logprob_list.h"
+
+#include "kernels/sampling.h"
+#include "config/utf8.h"
+#include "server/json/json_write.h"
+
+#include <math.h>
+#include <string.h>
+
+static struct text piece_of(const struct tokenizer *tokenizer, int32_t token) {
+    if (token < 0 || token >= tokenizer_vocab_size(tokenizer))
+        return (struct text){.data = ""};
+    return tokenizer_piece(tokenizer, token);
+}
+
+static bool same_piece(struct text a, struct text b) {
+    return a.length == b.length && memcmp(a.data, b.data, a.length) == 0;
+}
+
+static void write_piece(struct byte_buffer *out, struct text piece) {
+    if (utf8_valid_prefix(piece.data, piece.length) == piece.length) {
+        json_write_string(out, piece.data, piece.length);
+        return;
+    }
+    byte_buffer_append_text(out, "\"bytes:");
+    for (size_t i = 0; i < piece.length; i++)
+        byte_buffer_printf(out, "\\\\x%02x", (unsigned char)piece.data[i]);
+    byte_buffer_append(out, "\"", 1);
+}
+
+/* Characters that begin in the piece: every byte but the continuation bytes. Adds up over pieces
+ * that cut a character. */
+static int64_t count_characters(struct text piece) {
+    int64_t count = 0;
+    for (size_t i = 0; i < piece.length; i++)
+        count += ((unsigned char)piece.data[i] & 0xC0) != 0x80;
+    return count;
+}
+
+static void begin_item(struct byte_buffer *buffer) {
+    if (buffer->length > 0)
+        byte_buffer_append(buffer, ",", 1);
+}
+
+/* top plus the token itself, by falling logprob, each display form once. */
+static void write_top(struct byte_buffer *out, const struct tokenizer *tokenizer,
+                      const struct token_record *record, const struct top_logprob *top) {
+    struct text shown[SAMPLE_MAX_LOGPROBS + 1];
+    int num_shown = 0;
+    byte_buffer_append(out, "{", 1);
+    for (int i = 0; i <= record->num_top && num_shown <= SAMPLE_MAX_LOGPROBS; i++) {
+        bool is_own = i == record->num_top;
+        struct text piece = piece_of(tokenizer, is_own ? record->token : top[i].token);
+        bool repeated = false;
+        for (int j = 0; j < num_shown && !repeated; j++)
+            repeated = same_piece(piece, shown[j]);
+        if (repeated)
+            continue;
+        if (num_shown > 0)
+            byte_buffer_append(out, ",", 1);
+        shown[num_shown++] = piece;
+        write_piece(out, piece);
+        byte_buffer_append(out, ":", 1);
+        json_write_float(out, is_own ? record->logprob : top[i].logprob);
+    }
+    byte_buffer_append(out, "}", 1);
+}
+
+void logprob_list_add(struct logprob_list *list, const struct tokenizer *tokenizer,
+                      const struct token_record *record, const struct top_logprob *top,
+                      bool in_text) {
+    struct text piece = piece_of(tokenizer, record->token);
+    begin_item(&list->text_offset);
+    begin_item(&list->token_logprobs);
+    begin_item(&list->tokens);
+    begin_item(&list->top_logprobs);
+    json_write_int(&list->text_offset, list->offset);
+    write_piece(&list->tokens, piece);
+    if (isnan(record->logprob)) {
+        byte_buffer_append_text(&list->token_logprobs, "null");
+        byte_buffer_append_text(&list->top_logprobs, "null");
+    } else {
+        json_write_float(&list->token_logprobs, record->logprob);
+        write_top(&list->top_logprobs, tokenizer, record, top);
+    }
+    if (in_text)
+        list->offset += count_characters(piece);
+}
+
+static void append_items(struct byte_buffer *to, const struct byte_buffer *from) {
+    if (from->length == 0)
+        return;
+    begin_item(to);
+    byte_buffer_append(to, from->data, from->length);
+}
+
+void logprob_list_append(struct logprob_list *list, const struct logprob_list *other) {
+    append_items(&list->text_offset, &other->text_offset);
+    append_items(&list->token_logprobs, &other->token_logprobs);
+    append_items(&list->tokens, &other->tokens);
+    append_items(&list->top_logprobs, &other->top_logprobs);
+    list->offset = other->offset;
+}
+
+static void format_array(const char *name, const struct byte_buffer *items,
+                         struct byte_buffer *out) {
+    byte_buffer_append_text(out, name);
+    byte_buffer_append(out, items->data, items->length);
+}
+
+void logprob_list_format(const struct logprob_list *list, struct byte_buffer *out) {
+    format_array("{\"text_offset\":[", &list->text_offset, out);
+    format_array("],\"token_logprobs\":[", &list->token_logprobs, out);
+    format_array("],\"tokens\":[", &list->tokens, out);
+    format_array("],\"top_logprobs\":[", &list->top_logprobs, out);
+    byte_buffer_append_text(out, "]}");
+}
+
+bool logprob_list_is_empty(const struct logprob_list *list) {
+    return list->tokens.length == 0;
+}
+
+bool logprob_list_has_failed(const struct logprob_list *list) {
+    return list->text_offset.failed || list->token_logprobs.failed || list->tokens.failed ||
+           list->top_logprobs.failed;
+}
+
+void logprob_list_clear(struct logprob_list *list) {
+    byte_buffer_clear(&list->text_offset);
+    byte_buffer_clear(&list->token_logprobs);
+    byte_buffer_clear(&list->tokens);
+    byte_buffer_clear(&list->top_logprobs);
+}
+
+void logprob_list_finish(struct logprob_list *list) {
+    byte_buffer_finish(&list->text_offset);
+    byte_buffer_finish(&list->token_logprobs);
+    byte_buffer_finish(&list->tokens);
+    byte_buffer_finish(&list->top_logprobs);
+}

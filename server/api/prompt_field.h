@@ -1,0 +1,40 @@
+/* The prompt field of a completion: one prompt or a list, each as text or as token ids. */
+#ifndef QUIRE_SERVER_PROMPT_FIELD_H
+#define QUIRE_SERVER_PROMPT_FIELD_H
+
+#include "server/api/api_error.h"
+#include "server/api/completion_call.h"
+
+#include <cjson/cJSON.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#define PROMPT_PATH_BYTES 48
+
+/* Which prompts a request holds; a view of the cJSON tree. Walk: item = first, then item->next,
+ * num_prompts in all. */
+struct prompt_list {
+    const cJSON *first; /* a string or an array of numbers */
+    bool is_list;       /* paths are "prompt[i]", else "prompt" */
+    int32_t num_prompts;
+};
+
+struct prompt_tokens {
+    int32_t *ids; /* owned; free() */
+    int32_t count;
+};
+
+/* Checks the shape: a string, an array of strings, an array of ids, or an array of arrays of ids;
+ * nothing empty (code empty_prompt); at most context->max_prompts. */
+int prompt_list_read(const struct api_context *context, const cJSON *prompt,
+                     struct prompt_list *out, struct api_error *err);
+/* Writes the path of prompt number index for messages. */
+void prompt_list_path(const struct prompt_list *list, int32_t index, char out[PROMPT_PATH_BYTES]);
+
+/* Encodes one prompt, or checks its ids against the vocabulary. With max_tokens > 0 the prompt must
+ * leave room for one token of output (code context_length_exceeded). */
+int prompt_read_tokens(const struct api_context *context, const cJSON *item, const char *path,
+                       bool add_special, int64_t max_tokens, struct prompt_tokens *out,
+                       struct api_error *err);
+
+#endif

@@ -1,0 +1,219 @@
+/* From a body to an answer, by way of a prep worker and the engine.
+ *
+ * A response is queued only when the first output or an error exists, so that the status tells the
+ * truth. request->user points to the connection while it wants news of the request and is NULL
+ * afterwards; only the I/O thread looks at it, so a request may come back from the engine long
+ * after its connection is gone. */
+#include "server/http/http_state.h"
+
+#include "config/log.h"
+
+#include <stdlib.h>
+
+#define READY_BATCH 64
+
+static void run_task(struct prep_job *job) {
+    struct prep_task *task = (struct prep_task *)job; /* job is its first member */
+    task->failed = task->route->prepare(task) != 0;
+}
+
+int call_start(struct connection *connection) {
+    struct exchange *exchange = &connection->exchange;
+    struct prep_task *task = calloc(1, sizeof(*task));
+    if (!task)
+        return -1;
+    task->job.run = run_task;
+    task->owner = connection;
+    task->route = exchange->route;
+    task->context = connection->server->context;
+    task->body = exchange->body;
+    task->body_reserved = exchange->body_reserved;
+    exchange->body = (struct byte_buffer){0};
+    exchange->body_reserved = 0;
+    exchange->task = task;
+    exchange->state = EXCHANGE_WAITING;
+    struct http_server *server = connection->server;
+    prep_workers_push(task->route->is_call ? server->prep : server->bulk, &task->job);
+    return 0;
+}
+
+static void task_destroy(struct prep_task *task) {
+    byte_buffer_finish(&task->body);
+    byte_buffer_finish(&task->out);
+    completion_call_destroy(task->call);
+    free(task);
+}
+
+void call_drop_job(struct prep_job *job) {
+    task_destroy((struct prep_task *)job);
+}
+
+static void become_ready(struct connection *connection, enum exchange_state state) {
+    connection->exchange.state = state;
+    connection_wake(connection);
+}
+
+static int refuse_submit(enum submit_result result, const struct connection *connection,
+                         const struct request *request, struct api_error *err) {
+    switch (result) {
+    case SUBMIT_QUEUE_FULL:
+        return api_error_set(err, 429, "rate_limit_error", "queue_full", NULL,
+                             "the queue is full; try again");
+    case SUBMIT_TOO_LONG:
+        return api_error_set(err, 400, "invalid_request_error", "context_length_exceeded", "prompt",
+                             "a prompt of %d tokens does not fit; the model's maximum context "
+                             "length is %d tokens",
+                             request->num_prompt_tokens,
+                             connection->server->context->max_model_len);
+    case SUBMIT_STOPPING:
+        return api_error_set(err, 503, "server_error", "shutting_down", NULL,
+                             "the server is shutting down");
+    default:
+        return api_error_set(err, 503, "server_error", "engine_failed", NULL, "the device failed");
+    }
+}
+
+/* All requests of the call or none. */
+static int submit_all(struct connection *connection) {
+    struct http_server *server = connection->server;
+    struct exchange *exchange = &connection->exchange;
+    int num_requests = completion_call_num_requests(exchange->call);
+    for (int i = 0; i < num_requests; i++) {
+        struct request *request = completion_call_request(exchange->call, i);
+        request->user = connection;
+        enum submit_result result = engine_submit(server->engine, request);
+        if (result == SUBMIT_OK)
+            continue;
+        const struct request *refused = request;
+        request->user = NULL;
+        while (i-- > 0) {
+            request = completion_call_request(exchange->call, i);
+            request->user = NULL;
+            engine_cancel(server->engine, request);
+        }
+        if (result != SUBMIT_TOO_LONG)
+            server->stats.rejected++;
+        return refuse_submit(result, connection, refused, &exchange->error);
+    }
+    return 0;
+}
+
+/* Takes the task's results over. */
+static void accept_task(struct connection *connection, struct prep_task *task) {
+    struct exchange *exchange = &connection->exchange;
+    exchange->task = NULL;
+    if (task->failed) {
+        exchange->error = task->error;
+        become_ready(connection, EXCHANGE_READY_ERROR);
+    } else if (!task->call) {
+        exchange->out = task->out;
+        task->out = (struct byte_buffer){0};
+        become_ready(connection, EXCHANGE_READY_BODY);
+    } else {
+        exchange->call = task->call;
+        task->call = NULL;
+        if (submit_all(connection) != 0) {
+            completion_call_destroy(exchange->call);
+            exchange->call = NULL;
+            become_ready(connection, EXCHANGE_READY_ERROR);
+        }
+    }
+}
+
+void call_prepared(struct http_server *server, struct prep_task *task) {
+    server->body_bytes -= task->body_reserved;
+    if (task->owner)
+        accept_task(task->owner, task);
+    task_destroy(task);
+}
+
+/* A stream that broke before its first frame can still be told with a status. */
+static void advance_stream(struct connection *connection) {
+    struct exchange *exchange = &connection->exchange;
+    bool is_done = completion_call_is_done(exchange->call);
+    if (exchange->state == EXCHANGE_WAITING) {
+        if (is_done && completion_call_error(exchange->call, &exchange->error))
+            become_ready(connection, EXCHANGE_READY_ERROR);
+        else if (exchange->out.length > 0 || exchange->out.failed || is_done)
+            become_ready(connection, EXCHANGE_READY_STREAM);
+    } else if (exchange->out.length > 0 || exchange->out.failed || is_done) {
+        connection_wake(connection);
+    }
+}
+
+static void advance_whole(struct connection *connection) {
+    struct exchange *exchange = &connection->exchange;
+    if (exchange->state != EXCHANGE_WAITING || !completion_call_is_done(exchange->call))
+        return;
+    bool is_error = completion_call_error(exchange->call, &exchange->error);
+    become_ready(connection, is_error ? EXCHANGE_READY_ERROR : EXCHANGE_READY_BODY);
+}
+
+static void read_request(struct connection *connection, struct request *request) {
+    struct exchange *exchange = &connection->exchange;
+    bool is_stream = completion_call_is_stream(exchange->call);
+    if (is_stream && exchange_pending(exchange) >= OUTPUT_LIMIT_BYTES) {
+        exchange->is_unread = true;
+        return;
+    }
+    size_t before = exchange->out.length;
+    completion_call_read(exchange->call, request, &exchange->out);
+    if (exchange->out.length > before)
+        exchange->output_ms = http_now_ms();
+    if (is_stream)
+        advance_stream(connection);
+    else
+        advance_whole(connection);
+}
+
+void call_take_ready(struct http_server *server) {
+    struct request *ready[READY_BATCH];
+    int count;
+    do {
+        count = engine_take_ready(server->engine, ready, READY_BATCH);
+        for (int i = 0; i < count; i++) {
+            struct connection *connection = ready[i]->user;
+            if (connection)
+                read_request(connection, ready[i]);
+            request_unref(ready[i]);
+        }
+    } while (count == READY_BATCH);
+    engine_resume_reading(server->engine);
+}
+
+void call_output_drained(struct connection *connection) {
+    struct exchange *exchange = &connection->exchange;
+    if (!exchange->is_unread || exchange_pending(exchange) > OUTPUT_RESUME_BYTES)
+        return;
+    exchange->is_unread = false;
+    int num_requests = completion_call_num_requests(exchange->call);
+    for (int i = 0; i < num_requests; i++)
+        read_request(connection, completion_call_request(exchange->call, i));
+    engine_resume_reading(connection->server->engine);
+}
+
+/* A request that has finished must not be cancelled. A call of several that is done may still have
+ * some that run: it is over when one of them fails. */
+static void cancel_all(struct http_server *server, struct completion_call *call) {
+    int num_requests = completion_call_num_requests(call);
+    bool has_finished = completion_call_is_done(call) && num_requests == 1;
+    for (int i = 0; i < num_requests; i++) {
+        struct request *request = completion_call_request(call, i);
+        request->user = NULL;
+        if (!has_finished)
+            engine_cancel(server->engine, request);
+    }
+}
+
+void call_abandon(struct connection *connection) {
+    struct exchange *exchange = &connection->exchange;
+    if (exchange->task) {
+        exchange->task->owner = NULL;
+        exchange->task = NULL;
+    }
+    if (exchange->call) {
+        cancel_all(connection->server, exchange->call);
+        completion_call_destroy(exchange->call);
+        exchange->call = NULL;
+    }
+}

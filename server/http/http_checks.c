@@ -1,0 +1,72 @@
+#include "server/http/http_checks.h"
+
+#include "config/check.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/random.h>
+
+/* Digits only, as RFC 9110 section 8.6 has it; UINT64_MAX when it is anything else. */
+static uint64_t parse_length(const char *text) {
+    uint64_t value = 0;
+    if (!*text)
+        return UINT64_MAX;
+    for (; *text; text++) {
+        if (*text < '0' || *text > '9' || __builtin_mul_overflow(value, 10u, &value) ||
+            __builtin_add_overflow(value, (uint64_t)(*text - '0'), &value))
+            return UINT64_MAX;
+    }
+    return value;
+}
+
+void http_framing_add(struct http_framing *framing, const char *name, const char *value,
+                      size_t value_length) {
+    if (!value)
+        return;
+    if (strlen(value) != value_length)
+        framing->has_nul = true;
+    if (strcasecmp(name, "Content-Length") == 0) {
+        framing->num_lengths++;
+        framing->length = parse_length(value);
+    } else if (strcasecmp(name, "Transfer-Encoding") == 0) {
+        framing->num_codings++;
+        framing->is_chunked = strcasecmp(value, "chunked") == 0;
+    }
+}
+
+static int refuse(struct api_error *err, int status, const char *message) {
+    return api_error_set(err, status, "invalid_request_error", "bad_framing", NULL, "%s", message);
+}
+
+int http_framing_check(const struct http_framing *framing, struct api_error *err) {
+    if (framing->has_nul)
+        return refuse(err, 400, "a header field holds a NUL byte or does not end in CRLF");
+    if (framing->num_lengths > 1)
+        return refuse(err, 400, "more than one Content-Length header; allowed is one");
+    if (framing->num_lengths && framing->num_codings)
+        return refuse(err, 400, "Content-Length and Transfer-Encoding together; allowed is one");
+    if (framing->num_lengths && framing->length == UINT64_MAX)
+        return refuse(err, 400, "Content-Length is not a number of bytes");
+    if (framing->num_codings > 1 || (framing->num_codings && !framing->is_chunked))
+        return refuse(err, 501, "Transfer-Encoding is not supported; allowed is 'chunked'");
+    return 0;
+}
+
+static bool is_sane_id(const char *id) {
+    static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+                                  "._:-";
+    size_t length = strlen(id);
+    return length >= 1 && length < REQUEST_ID_BYTES && strspn(id, allowed) == length;
+}
+
+void http_request_id(const char *candidate, char out[REQUEST_ID_BYTES]) {
+    if (candidate && is_sane_id(candidate)) {
+        memcpy(out, candidate, strlen(candidate) + 1);
+        return;
+    }
+    uint64_t bits[2];
+    CHECK(getrandom(bits, sizeof(bits), 0) == sizeof(bits));
+    snprintf(out, REQUEST_ID_BYTES, "req-%016" PRIx64 "%016" PRIx64, bits[0], bits[1]);
+}

@@ -1,0 +1,113 @@
+#include "server/http/http_state.h"
+
+#include "server/api/api_response.h"
+
+#include <string.h>
+
+#define JSON_TYPE "application/json"
+#define TEXT_TYPE "text/plain; charset=utf-8"
+#define METRICS_TYPE "text/plain; version=0.0.4; charset=utf-8"
+
+static int answer_index(struct connection *connection) {
+    byte_buffer_append_text(&connection->exchange.out,
+                            "quire " QUIRE_VERSION "\n"
+                            "POST /v1/completions\nGET  /v1/models\nPOST /tokenize\n"
+                            "POST /detokenize\nGET  /health\nGET  /metrics\nGET  /version\n");
+    return 0;
+}
+
+static int answer_version(struct connection *connection) {
+    byte_buffer_append_text(&connection->exchange.out, "{\"version\":\"" QUIRE_VERSION "\"}");
+    return 0;
+}
+
+static int answer_health(struct connection *connection) {
+    struct http_server *server = connection->server;
+    struct exchange *exchange = &connection->exchange;
+    const char *trouble = NULL;
+    if (server->has_failed || engine_has_failed(server->engine))
+        trouble = "the device failed";
+    else if (server->is_stopping)
+        trouble = "the server is shutting down";
+    else if (!engine_monitor_is_alive(&server->monitor, http_now_ms()))
+        trouble = "the engine has work but makes no progress";
+    if (trouble)
+        return api_error_set(&exchange->error, 503, "server_error", "unhealthy", NULL, "%s",
+                             trouble);
+    byte_buffer_append_text(&exchange->out, "{\"status\":\"ok\"}");
+    return 0;
+}
+
+static int answer_metrics(struct connection *connection) {
+    struct http_server *server = connection->server;
+    struct engine_stats stats;
+    engine_get_stats(server->engine, &stats);
+    metrics_format(server->config.metrics_prefix, server->context->model_names[0], &stats,
+                   &server->stats, &connection->exchange.out);
+    return 0;
+}
+
+static int answer_models(struct connection *connection) {
+    api_format_models(connection->server->context, &connection->exchange.out);
+    return 0;
+}
+
+static int answer_model(struct connection *connection) {
+    struct exchange *exchange = &connection->exchange;
+    return api_format_model(connection->server->context, exchange->argument, &exchange->out,
+                            &exchange->error);
+}
+
+static int prepare_completion(struct prep_task *task) {
+    return completion_call_parse(task->context, task->body.data, task->body.length, &task->call,
+                                 &task->error);
+}
+
+static int prepare_tokenize(struct prep_task *task) {
+    return api_tokenize(task->context, task->body.data, task->body.length, &task->out,
+                        &task->error);
+}
+
+static int prepare_detokenize(struct prep_task *task) {
+    return api_detokenize(task->context, task->body.data, task->body.length, &task->out,
+                          &task->error);
+}
+
+#define GET "GET, HEAD"
+#define POST "POST"
+
+static const struct route routes[] = {
+    {"/v1/completions", .methods = POST, .is_call = true, .prepare = prepare_completion,
+     .content_type = JSON_TYPE},
+    {"/v1/models", .methods = GET, .answer = answer_models, .content_type = JSON_TYPE},
+    {"/v1/models/", .is_prefix = true, .methods = GET, .answer = answer_model,
+     .content_type = JSON_TYPE},
+    {"/health", .is_open = true, .methods = GET, .answer = answer_health,
+     .content_type = JSON_TYPE},
+    {"/metrics", .methods = GET, .answer = answer_metrics, .content_type = METRICS_TYPE},
+    {"/tokenize", .methods = POST, .prepare = prepare_tokenize, .content_type = JSON_TYPE},
+    {"/detokenize", .methods = POST, .prepare = prepare_detokenize, .content_type = JSON_TYPE},
+    {"/version", .methods = GET, .answer = answer_version, .content_type = JSON_TYPE},
+    {"/", .methods = GET, .answer = answer_index, .content_type = TEXT_TYPE},
+};
+
+const struct route *route_find(const char *path, const char **out_argument) {
+    for (size_t i = 0; i < sizeof(routes) / sizeof(routes[0]); i++) {
+        const struct route *route = &routes[i];
+        size_t length = strlen(route->path);
+        bool is_match = route->is_prefix
+                            ? strncmp(path, route->path, length) == 0 && path[length] != '\0'
+                            : strcmp(path, route->path) == 0;
+        if (is_match) {
+            *out_argument = path + length;
+            return route;
+        }
+    }
+    return NULL;
+}
+
+bool route_has_method(const struct route *route, const char *method) {
+    if (strcmp(route->methods, POST) == 0)
+        return strcmp(method, "POST") == 0;
+    return strcmp(method, "GET") == 0 || strcmp(method, "HEAD") == 0;
+}

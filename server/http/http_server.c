@@ -1,0 +1,357 @@
+/* The I/O loop. libmicrohttpd runs on its own epoll set without a thread of its own; that set, the
+ * engine's eventfd, the prep workers' eventfd, the signals and every client socket (for hang-ups)
+ * sit in an outer set. Each turn first handles what concerns us, which only marks connections for
+ * resuming, and then runs libmicrohttpd once: it walks all suspended connections per run, so one
+ * run per turn is what it should cost. Connections are freed inside that run only, hence never
+ * between an event and its handling. */
+#include "server/http/http_state.h"
+
+#include "config/check.h"
+#include "config/log.h"
+#include "server/service.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#define NUM_PREP_WORKERS 2
+#define NUM_BULK_WORKERS 1
+#define MAX_EVENTS 256
+#define TICK_MS 250
+#define STATUS_MS 5000
+#define SPARE_CONNECTIONS 64 /* above max_connections, so that they can be told 503 */
+#define SPARE_FILES 64       /* files, eventfds, and a reserve for accept */
+#define CANCEL_MS 5000       /* for cancelled calls to end and their answers to go out */
+#define CLOSE_MS 2000        /* for connections to close after that */
+
+int64_t http_now_ms(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+size_t http_server_memory_bytes(const struct http_server_config *config) {
+    size_t per_connection = HEADER_POOL_BYTES + OUTPUT_LIMIT_BYTES + sizeof(struct connection);
+    return (size_t)config->max_connections * per_connection + BODY_POOL_BYTES;
+}
+
+/* As many open files as the connections need; fewer connections when the system allows less. */
+static void fit_connections_to_files(struct http_server_config *config) {
+    struct rlimit limit;
+    rlim_t reserve = SPARE_CONNECTIONS + SPARE_FILES;
+    rlim_t needed = (rlim_t)config->max_connections + reserve;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed)
+        return;
+    limit.rlim_cur = limit.rlim_max < needed ? limit.rlim_max : needed;
+    setrlimit(RLIMIT_NOFILE, &limit);
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed)
+        return;
+    int64_t possible =
+        limit.rlim_cur > 2 * reserve ? (int64_t)(limit.rlim_cur - reserve) : SPARE_FILES;
+    if (possible >= config->max_connections)
+        return;
+    log_warning("max-connections: %lld need more open files than this system's limit of %lld; "
+                "using %lld",
+                (long long)config->max_connections, (long long)limit.rlim_max, (long long)possible);
+    config->max_connections = possible;
+}
+
+static void log_library(void *context, const char *format, va_list args) {
+    char text[256];
+    vsnprintf(text, sizeof(text), format, args);
+    text[strcspn(text, "\n")] = '\0';
+    log_debug("libmicrohttpd: %s", text);
+}
+
+static struct MHD_Daemon *start_daemon(struct http_server *server) {
+    const struct http_server_config *config = &server->config;
+    return MHD_start_daemon(
+        MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL, NULL, handler_handle,
+        server, MHD_OPTION_EXTERNAL_LOGGER, log_library, NULL, MHD_OPTION_LISTEN_SOCKET,
+        config->listen_fd, MHD_OPTION_CONNECTION_LIMIT,
+        (unsigned)(config->max_connections + SPARE_CONNECTIONS), MHD_OPTION_CONNECTION_TIMEOUT,
+        (unsigned)(IDLE_TIMEOUT_MS / 1000 + 5), MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+        (size_t)HEADER_POOL_BYTES, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_NOTIFY_CONNECTION,
+        connection_notify, server, MHD_OPTION_NOTIFY_COMPLETED, connection_completed, server,
+        MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, MHD_OPTION_END);
+}
+
+/* The event's data is the address of a member that names the source, or a connection. */
+static int watch(struct http_server *server, int fd, void *source) {
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = source};
+    return fd < 0 ? -1 : epoll_ctl(server->epoll_fd, EPOLL_CTL_ADD, fd, &event);
+}
+
+static int open_signals(void) {
+    sigset_t signals;
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGTERM);
+    sigaddset(&signals, SIGINT);
+    return signalfd(-1, &signals, SFD_NONBLOCK | SFD_CLOEXEC);
+}
+
+static int daemon_epoll_fd(const struct http_server *server) {
+    return MHD_get_daemon_info(server->daemon, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd;
+}
+
+static int open_parts(struct http_server *server, struct error *err) {
+    server->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    server->signal_fd = open_signals();
+    if (server->epoll_fd < 0 || server->signal_fd < 0)
+        return error_set(err, ERROR_IO, "cannot set up the I/O loop: %s", strerror(errno));
+    if (prep_workers_create(NUM_PREP_WORKERS, &server->prep, err) != 0 ||
+        prep_workers_create(NUM_BULK_WORKERS, &server->bulk, err) != 0)
+        return -1;
+    server->daemon = start_daemon(server);
+    if (!server->daemon)
+        return error_set(err, ERROR_IO, "libmicrohttpd %s does not start", MHD_get_version());
+    if (watch(server, daemon_epoll_fd(server), &server->daemon) != 0 ||
+        watch(server, server->config.wake_fd, &server->engine) != 0 ||
+        watch(server, prep_workers_fd(server->prep), &server->prep) != 0 ||
+        watch(server, prep_workers_fd(server->bulk), &server->bulk) != 0 ||
+        watch(server, server->signal_fd, &server->signal_fd) != 0)
+        return error_set(err, ERROR_IO, "cannot set up the I/O loop: %s", strerror(errno));
+    return 0;
+}
+
+int http_server_create(const struct http_server_config *config, struct engine *engine,
+                       const struct api_context *context, const struct auth *auth,
+                       struct http_server **out, struct error *err) {
+    struct http_server *server = calloc(1, sizeof(*server));
+    if (!server)
+        return error_set(err, ERROR_MEMORY, "no memory for the HTTP server");
+    server->config = *config;
+    server->engine = engine;
+    server->context = context;
+    server->auth = auth;
+    server->epoll_fd = server->signal_fd = -1;
+    server->checks_line_ends = strncmp(MHD_get_version(), "0.9.", 4) == 0;
+    server->watchdog_ms = service_watchdog_ms() / 3;
+    fit_connections_to_files(&server->config);
+    signal(SIGPIPE, SIG_IGN);
+    if (open_parts(server, err) != 0) {
+        http_server_destroy(server);
+        return -1;
+    }
+    *out = server;
+    return 0;
+}
+
+static void begin_stopping(struct http_server *server, int64_t grace_ms) {
+    server->is_stopping = true;
+    server->stop_deadline_ms = http_now_ms() + grace_ms;
+    engine_stop_accepting(server->engine);
+    MHD_quiesce_daemon(server->daemon);
+    service_stopping();
+    service_extend_timeout((int)((grace_ms + CANCEL_MS + CLOSE_MS) / 1000) + 5);
+    log_info("stopping: %lld requests in flight, at most %lld ms for them",
+             (long long)server->num_exchanges, (long long)grace_ms);
+}
+
+static void take_signals(struct http_server *server) {
+    struct signalfd_siginfo info;
+    while (read(server->signal_fd, &info, sizeof(info)) == sizeof(info)) {
+        if (!server->is_stopping) {
+            begin_stopping(server, server->config.shutdown_timeout_ms);
+        } else {
+            log_info("second signal: cancelling what is in flight");
+            server->stop_deadline_ms = http_now_ms();
+        }
+    }
+}
+
+static void take_prepared(struct http_server *server, struct prep_workers *workers) {
+    struct prep_job *job = prep_workers_take_done(workers);
+    while (job) {
+        struct prep_job *next = job->next;
+        call_prepared(server, (struct prep_task *)job);
+        job = next;
+    }
+}
+
+static void take_engine_news(struct http_server *server) {
+    uint64_t count;
+    if (read(server->config.wake_fd, &count, sizeof(count)) < 0)
+        CHECK(errno == EAGAIN);
+    call_take_ready(server);
+}
+
+static void handle_event(struct http_server *server, void *source) {
+    if (source == &server->daemon)
+        return; /* every turn runs the daemon */
+    if (source == &server->engine)
+        take_engine_news(server);
+    else if (source == &server->prep)
+        take_prepared(server, server->prep);
+    else if (source == &server->bulk)
+        take_prepared(server, server->bulk);
+    else if (source == &server->signal_fd)
+        take_signals(server);
+    else
+        connection_hang_up(source);
+}
+
+/* Proxies and clients close a stream that is silent for long, so a comment line is sent. */
+static void keep_alive(struct connection *connection, int64_t now_ms) {
+    struct exchange *exchange = &connection->exchange;
+    bool is_silent = exchange->state == EXCHANGE_ANSWERED && exchange->call &&
+                     connection->is_suspended && now_ms - exchange->output_ms > KEEP_ALIVE_MS;
+    if (!is_silent)
+        return;
+    byte_buffer_append_text(&exchange->out, ": keep-alive\n\n");
+    exchange->output_ms = now_ms;
+    connection_wake(connection);
+}
+
+static void report_status(struct http_server *server, const struct engine_stats *stats,
+                          int64_t now_ms) {
+    if (now_ms < server->status_ms)
+        return;
+    server->status_ms = now_ms + STATUS_MS;
+    service_status("%srunning %d, waiting %d, blocks %.0f %%",
+                   server->is_stopping ? "stopping: " : "", stats->num_running, stats->num_waiting,
+                   100.0 * stats->num_used_blocks / (stats->num_blocks ? stats->num_blocks : 1));
+}
+
+static void feed_watchdog(struct http_server *server, int64_t now_ms) {
+    if (server->watchdog_ms == 0 || now_ms < server->watchdog_due_ms)
+        return;
+    if (!engine_monitor_is_alive(&server->monitor, now_ms))
+        return;
+    server->watchdog_due_ms = now_ms + server->watchdog_ms;
+    service_watchdog();
+}
+
+static void tick(struct http_server *server) {
+    int64_t now_ms = http_now_ms();
+    if (now_ms < server->tick_ms)
+        return;
+    server->tick_ms = now_ms + TICK_MS;
+    struct engine_stats stats;
+    engine_get_stats(server->engine, &stats);
+    engine_monitor_update(&server->monitor, &stats, now_ms);
+    report_status(server, &stats, now_ms);
+    feed_watchdog(server, now_ms);
+    for (struct connection *c = server->connections; c; c = c->next) {
+        connection_check_deadlines(c, now_ms);
+        keep_alive(c, now_ms);
+    }
+    if (!server->has_failed && engine_has_failed(server->engine)) {
+        server->has_failed = true;
+        log_error("the device failed: %s; answering what is in flight and stopping",
+                  engine_failure(server->engine).message);
+        if (!server->is_stopping)
+            begin_stopping(server, CANCEL_MS);
+    }
+}
+
+static int wait_ms(const struct http_server *server) {
+    int64_t wait = server->tick_ms - http_now_ms();
+    MHD_UNSIGNED_LONG_LONG library_ms;
+    if (wait < 0)
+        wait = 0;
+    if (MHD_get_timeout(server->daemon, &library_ms) == MHD_YES &&
+        library_ms < (MHD_UNSIGNED_LONG_LONG)wait)
+        wait = (int64_t)library_ms;
+    return (int)wait;
+}
+
+static int turn(struct http_server *server) {
+    struct epoll_event events[MAX_EVENTS];
+    int count = epoll_wait(server->epoll_fd, events, MAX_EVENTS, wait_ms(server));
+    if (count < 0 && errno != EINTR) {
+        log_error("epoll_wait: %s", strerror(errno));
+        return -1;
+    }
+    for (int i = 0; i < count; i++)
+        handle_event(server, events[i].data.ptr);
+    tick(server);
+    if (MHD_run(server->daemon) == MHD_NO) {
+        log_error("libmicrohttpd stopped running");
+        return -1;
+    }
+    return 0;
+}
+
+/* Turns until nothing is counted by *remaining or the time is up. */
+static int turn_until_none(struct http_server *server, const int64_t *remaining,
+                           const int64_t *deadline_ms) {
+    while (*remaining > 0 && http_now_ms() < *deadline_ms) {
+        if (turn(server) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* Each request then ends with FINISH_ABORT, which makes its answer complete. */
+static void cancel_everything(struct http_server *server) {
+    for (struct connection *c = server->connections; c; c = c->next) {
+        struct completion_call *call = c->exchange.call;
+        if (!call || completion_call_is_done(call))
+            continue;
+        for (int i = 0; i < completion_call_num_requests(call); i++)
+            engine_cancel(server->engine, completion_call_request(call, i));
+    }
+}
+
+static void close_everything(struct http_server *server) {
+    for (struct connection *c = server->connections; c; c = c->next) {
+        connection_hang_up(c);
+        shutdown(c->fd, SHUT_RDWR);
+    }
+}
+
+/* What is in flight gets the grace time, then a cancellation, then a closed socket. */
+static int wind_down(struct http_server *server) {
+    if (turn_until_none(server, &server->num_exchanges, &server->stop_deadline_ms) != 0)
+        return -1;
+    int64_t deadline_ms = http_now_ms() + CANCEL_MS;
+    cancel_everything(server);
+    if (turn_until_none(server, &server->num_exchanges, &deadline_ms) != 0)
+        return -1;
+    deadline_ms = http_now_ms() + CLOSE_MS;
+    close_everything(server);
+    return turn_until_none(server, &server->stats.connections, &deadline_ms);
+}
+
+enum http_stop http_server_run(struct http_server *server) {
+    while (!server->is_stopping) {
+        if (turn(server) != 0)
+            return HTTP_LOOP_FAILED;
+    }
+    if (wind_down(server) != 0)
+        return HTTP_LOOP_FAILED;
+    return server->has_failed ? HTTP_ENGINE_FAILED : HTTP_STOPPED;
+}
+
+/* libmicrohttpd aborts the process when it is stopped with suspended connections, so everything is
+ * resumed and closed before. */
+static void stop_daemon(struct http_server *server) {
+    close_everything(server);
+    for (int i = 0; i < 3 && server->connections; i++)
+        MHD_run(server->daemon);
+    MHD_quiesce_daemon(server->daemon);
+    MHD_stop_daemon(server->daemon);
+}
+
+void http_server_destroy(struct http_server *server) {
+    if (!server)
+        return;
+    if (server->daemon)
+        stop_daemon(server);
+    prep_workers_destroy(server->prep, call_drop_job);
+    prep_workers_destroy(server->bulk, call_drop_job);
+    if (server->signal_fd >= 0)
+        close(server->signal_fd);
+    if (server->epoll_fd >= 0)
+        close(server->epoll_fd);
+    free(server);
+}

@@ -1,0 +1,48 @@
+/* The HTTP front end: one I/O thread (the caller of http_server_run) owns every connection.
+ *
+ * Order of life: http_server_create -> http_server_run, which returns when the server has stopped
+ * -> http_server_destroy. SIGTERM and SIGINT must be blocked in every thread before the first one
+ * is created; the loop takes them through a signalfd. */
+#ifndef QUIRE_SERVER_HTTP_SERVER_H
+#define QUIRE_SERVER_HTTP_SERVER_H
+
+#include "config/error.h"
+#include "engine/engine.h"
+#include "server/auth.h"
+#include "server/api/completion_call.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct http_server;
+
+struct http_server_config {
+    int listen_fd;               /* listening, non-blocking; stays the caller's */
+    int wake_fd;                 /* eventfd the engine's wake callback writes; stays the caller's */
+    int64_t max_connections;     /* beyond: 503 and close */
+    int64_t max_calls;           /* POST calls in flight, queued or running; beyond: 429 */
+    size_t max_body_bytes;       /* beyond: 413 */
+    int64_t shutdown_timeout_ms; /* after the first signal, for what is in flight */
+    const char *metrics_prefix;
+};
+
+enum http_stop {
+    HTTP_STOPPED,       /* by a signal; everything in flight was answered or cancelled */
+    HTTP_ENGINE_FAILED, /* the device failed; everything in flight was told */
+    HTTP_LOOP_FAILED,   /* the operating system refused to go on */
+};
+
+/* All pointers outlive the server. Raises the limit of open files as far as max_connections needs
+ * and the system allows. */
+int http_server_create(const struct http_server_config *config, struct engine *engine,
+                       const struct api_context *context, const struct auth *auth,
+                       struct http_server **out, struct error *err);
+enum http_stop http_server_run(struct http_server *server);
+/* Before run or after it returned. Accepts NULL. */
+void http_server_destroy(struct http_server *server);
+
+/* Bytes the front end may hold at most: header pools, output buffers and bodies, for the memory
+ * table printed at start. */
+size_t http_server_memory_bytes(const struct http_server_config *config);
+
+#endif

@@ -1,0 +1,184 @@
+/* State shared by the http_*.c files; nobody else includes this. Everything here belongs to the I/O
+ * thread, but for a prep_task while a worker has it.
+ *
+ * A TCP connection carries exchanges (request and answer) one after the other. An exchange that
+ * needs tokens is suspended inside libmicrohttpd while it waits:
+ *
+ *   READING -> WAITING (prep worker, then engine) -> READY_* -> ANSWERED
+ *      \-----> READY_* directly, for answers that need no waiting
+ */
+#ifndef QUIRE_SERVER_HTTP_STATE_H
+#define QUIRE_SERVER_HTTP_STATE_H
+
+#include "server/engine_monitor.h"
+#include "server/http/http_checks.h"
+#include "server/http/http_server.h"
+#include "server/metrics.h"
+#include "server/http/prep_workers.h"
+
+#include <microhttpd.h>
+
+#define HEADER_POOL_BYTES (32 * 1024)   /* per connection; longer headers: 431, longer URL: 414 */
+#define OUTPUT_LIMIT_BYTES (64 * 1024)  /* unread output of a stream before we stop reading it */
+#define OUTPUT_RESUME_BYTES (16 * 1024) /* ... and at which we read on */
+#define BODY_POOL_BYTES (256 * 1024 * 1024) /* request bodies held at once; beyond: 503 */
+#define DRAIN_BYTES (64 * 1024)             /* bodies of refused requests up to this are read */
+#define HEADER_TIMEOUT_MS 10000             /* accept to complete header */
+#define IDLE_TIMEOUT_MS 75000               /* end of an exchange to the next complete header */
+#define BODY_GRACE_MS 10000                 /* after it a body must come at BODY_MIN_RATE */
+#define BODY_MIN_RATE 1024                  /* bytes per second */
+#define STREAM_STALL_MS 10000               /* full output, and the client takes no byte */
+#define KEEP_ALIVE_MS 15000                 /* silence of a stream before a comment is sent */
+
+struct connection;
+
+enum exchange_state {
+    EXCHANGE_NONE,         /* between exchanges */
+    EXCHANGE_READING,      /* the body comes in */
+    EXCHANGE_DRAINING,     /* the body comes in and is dropped; `error` says what to answer */
+    EXCHANGE_WAITING,      /* suspended: with a prep worker, or no output yet */
+    EXCHANGE_READY_ERROR,  /* `error` is the answer */
+    EXCHANGE_READY_BODY,   /* `out` is the answer */
+    EXCHANGE_READY_STREAM, /* the first frames are in `out` */
+    EXCHANGE_ANSWERED,     /* a response is queued; for a stream, more comes through `out` */
+};
+
+/* What a worker does for an exchange. `owner` is NULL once the connection is gone. */
+struct prep_task {
+    struct prep_job job;
+    struct connection *owner; /* the worker never looks at it */
+    const struct route *route;
+    const struct api_context *context;
+    struct byte_buffer body;
+    size_t body_reserved; /* counted in http_server.body_bytes */
+    /* results */
+    bool failed;
+    struct api_error error;
+    struct byte_buffer out;
+    struct completion_call *call;
+};
+
+struct exchange {
+    enum exchange_state state;
+    const struct route *route;
+    const char *argument; /* the path behind a prefix route; valid during the exchange */
+    char request_id[REQUEST_ID_BYTES];
+    struct api_error error;
+    const char *allow; /* methods for a 405 or OPTIONS */
+    bool must_close;
+    bool is_admitted; /* counted in http_server.num_calls */
+    int64_t start_ms;
+    uint64_t body_received;
+    size_t body_reserved;
+    struct byte_buffer body;
+    struct prep_task *task; /* while a worker has it */
+    struct completion_call *call;
+    bool is_unread; /* the call has events left in the engine: output was full */
+    struct byte_buffer out;
+    size_t out_taken;  /* bytes at the front of `out` that a stream's reader has had */
+    int64_t output_ms; /* last time `out` grew */
+    int64_t drain_ms;  /* last time `out` shrank or, while it is full, the client took bytes */
+    int unacked_bytes; /* in the kernel when last looked at */
+};
+
+/* Output that waits to be taken. */
+static inline size_t exchange_pending(const struct exchange *exchange) {
+    return exchange->out.length - exchange->out_taken;
+}
+
+struct connection {
+    struct http_server *server;
+    struct connection *prev, *next; /* in server->connections */
+    struct MHD_Connection *mhd;
+    int fd;
+    int64_t since_ms; /* accept, or the end of the last exchange */
+    bool is_first;    /* no exchange has begun yet */
+    bool is_closed;   /* the client hung up, or we gave up on it */
+    bool is_suspended;
+    struct exchange exchange;
+};
+
+struct http_server {
+    struct http_server_config config;
+    struct engine *engine;
+    const struct api_context *context;
+    const struct auth *auth;
+    struct prep_workers *prep; /* of calls */
+    struct prep_workers *bulk; /* of the other routes: a long text to tokenize holds up no call */
+    struct MHD_Daemon *daemon;
+    int epoll_fd, signal_fd;
+    struct connection *connections;
+    int64_t num_exchanges; /* begun and not completed */
+    int64_t num_calls;
+    size_t body_bytes;
+    struct http_stats stats;
+    struct engine_monitor monitor;
+    int64_t tick_ms, status_ms, watchdog_ms, watchdog_due_ms;
+    bool checks_line_ends; /* see line_is_cut in http_handler.c */
+    bool is_stopping, has_failed;
+    int64_t stop_deadline_ms;
+};
+
+int64_t http_now_ms(void);
+
+/* http_connection.c */
+void connection_notify(void *context, struct MHD_Connection *mhd, void **socket_context,
+                       enum MHD_ConnectionNotificationCode code);
+void connection_completed(void *context, struct MHD_Connection *mhd, void **request_context,
+                          enum MHD_RequestTerminationCode code);
+/* From a handler or content reader only. */
+void connection_suspend(struct connection *connection);
+/* Lets a suspended connection go on with the next MHD_run. */
+void connection_wake(struct connection *connection);
+/* The client is gone or given up: cancels its requests at once, closes the socket. */
+void connection_hang_up(struct connection *connection);
+/* Closes the connection if its client takes too long for something. */
+void connection_check_deadlines(struct connection *connection, int64_t now_ms);
+
+/* http_handler.c: the access handler. */
+enum MHD_Result handler_handle(void *context, struct MHD_Connection *mhd, const char *url,
+                               const char *method, const char *version, const char *upload_data,
+                               size_t *upload_size, void **request_context);
+
+/* http_reply.c: queue the answer; for an exchange in READY_*. */
+enum MHD_Result reply_error(struct connection *connection);
+enum MHD_Result reply_body(struct connection *connection, const char *content_type);
+enum MHD_Result reply_stream(struct connection *connection);
+enum MHD_Result reply_options(struct connection *connection);
+/* Writes the error (413 or 503) straight to the socket: libmicrohttpd takes no answer in the
+ * middle of a body. The handler then returns MHD_NO. */
+void reply_error_now(struct connection *connection);
+void reply_set_too_large(struct connection *connection);
+
+/* http_routes.c */
+struct route {
+    const char *path;
+    bool is_prefix;      /* matches what begins with path and goes on */
+    bool is_open;        /* needs no API key */
+    bool is_call;        /* makes engine requests: subject to admission */
+    const char *methods; /* "GET, HEAD" or "POST" */
+    /* Exactly one of the two is set. Fills exchange.out; returns -1 with exchange.error. */
+    int (*answer)(struct connection *connection);
+    int (*prepare)(struct prep_task *task); /* on a worker; -1 with task->error */
+    const char *content_type;
+};
+
+/* NULL when there is none. *out_argument: the path behind a prefix. */
+const struct route *route_find(const char *path, const char **out_argument);
+bool route_has_method(const struct route *route, const char *method);
+
+/* http_call.c */
+/* Hands the body to a worker; the exchange is then WAITING. -1: no memory. */
+int call_start(struct connection *connection);
+/* A job came back from the workers. */
+void call_prepared(struct http_server *server, struct prep_task *task);
+/* The engine has news. */
+void call_take_ready(struct http_server *server);
+/* Output was taken: goes on reading a call whose output was full. */
+void call_output_drained(struct connection *connection);
+/* Cancels what is unfinished and forgets the call. */
+void call_abandon(struct connection *connection);
+/* A worker's job that never came back to its exchange. */
+void call_drop_job(struct prep_job *job);
+
+#endif

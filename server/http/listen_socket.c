@@ -1,0 +1,143 @@
+#include "server/http/listen_socket.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define BACKLOG 4096
+#define SOCKET_FLAGS (SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC)
+
+/* One object seen as each kind of address, as the socket calls want it. */
+union address {
+    struct sockaddr any;
+    struct sockaddr_un local;
+    struct sockaddr_storage storage;
+};
+
+/* Writes "http://HOST:PORT" or "unix:PATH" of a bound socket. */
+static void name_socket(int fd, char out[LISTEN_NAME_BYTES]) {
+    union address address;
+    socklen_t length = sizeof(address);
+    char host[64], port[8];
+    if (getsockname(fd, &address.any, &length) != 0) {
+        snprintf(out, LISTEN_NAME_BYTES, "descriptor %d", fd);
+        return;
+    }
+    if (address.any.sa_family == AF_UNIX) {
+        snprintf(out, LISTEN_NAME_BYTES, "unix:%.107s", address.local.sun_path);
+        return;
+    }
+    if (getnameinfo(&address.any, length, host, sizeof(host), port, sizeof(port),
+                    NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
+        snprintf(out, LISTEN_NAME_BYTES, "descriptor %d", fd);
+        return;
+    }
+    snprintf(out, LISTEN_NAME_BYTES,
+             address.any.sa_family == AF_INET6 ? "http://[%s]:%s" : "http://%s:%s", host, port);
+}
+
+static int bind_address(const struct addrinfo *address, int *out_fd) {
+    int fd = socket(address->ai_family, SOCKET_FLAGS, 0);
+    if (fd < 0)
+        return -1;
+    const int on = 1;
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    if (bind(fd, address->ai_addr, address->ai_addrlen) != 0 || listen(fd, BACKLOG) != 0) {
+        int saved = errno;
+        close(fd);
+        errno = saved;
+        return -1;
+    }
+    *out_fd = fd;
+    return 0;
+}
+
+int listen_socket_open_tcp(const char *host, int64_t port, struct listen_socket *out,
+                           struct error *err) {
+    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
+                                   .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
+    struct addrinfo *addresses;
+    char service[24];
+    snprintf(service, sizeof(service), "%lld", (long long)port);
+    int rc = getaddrinfo(host, service, &hints, &addresses);
+    if (rc != 0)
+        return error_set(err, ERROR_CONFIG, "host: cannot resolve '%.200s': %s", host,
+                         gai_strerror(rc));
+    int fd;
+    rc = bind_address(addresses, &fd);
+    int reason = errno;
+    freeaddrinfo(addresses);
+    if (rc != 0)
+        return error_set(err, ERROR_IO, "cannot listen on %.200s port %lld: %s", host,
+                         (long long)port, strerror(reason));
+    *out = (struct listen_socket){.fd = fd};
+    name_socket(fd, out->name);
+    return 0;
+}
+
+/* True when someone answers at the address. */
+static bool is_alive(const union address *address) {
+    int fd = socket(AF_UNIX, SOCKET_FLAGS, 0);
+    if (fd < 0)
+        return false;
+    bool alive = connect(fd, &address->any, sizeof(address->local)) == 0 || errno == EAGAIN;
+    close(fd);
+    return alive;
+}
+
+/* Removes a socket file left by a process that is gone; anything else stays and makes bind fail. */
+static void remove_stale(const union address *address) {
+    struct stat info;
+    if (lstat(address->local.sun_path, &info) == 0 && S_ISSOCK(info.st_mode) && !is_alive(address))
+        unlink(address->local.sun_path);
+}
+
+int listen_socket_open_unix(const char *path, struct listen_socket *out, struct error *err) {
+    union address address = {.local = {.sun_family = AF_UNIX}};
+    size_t length = strlen(path);
+    if (length == 0 || length >= sizeof(address.local.sun_path))
+        return error_set(err, ERROR_CONFIG, "uds: path of %zu bytes; allowed are 1 to %zu", length,
+                         sizeof(address.local.sun_path) - 1);
+    memcpy(address.local.sun_path, path, length + 1);
+    remove_stale(&address);
+    int fd = socket(AF_UNIX, SOCKET_FLAGS, 0);
+    /* Before listen nobody can connect, so the mode is right from the first connection on. */
+    if (fd < 0 || bind(fd, &address.any, sizeof(address.local)) != 0 || chmod(path, 0660) != 0 ||
+        listen(fd, BACKLOG) != 0) {
+        int reason = errno;
+        if (fd >= 0)
+            close(fd);
+        return error_set(err, ERROR_IO, "cannot listen on UNIX socket %s: %s", path,
+                         strerror(reason));
+    }
+    *out = (struct listen_socket){.fd = fd};
+    memcpy(out->path, path, length + 1);
+    name_socket(fd, out->name);
+    return 0;
+}
+
+int listen_socket_adopt(int fd, struct listen_socket *out, struct error *err) {
+    int flags = fcntl(fd, F_GETFL);
+    if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0)
+        return error_set(err, ERROR_IO, "socket activation: descriptor %d: %s", fd,
+                         strerror(errno));
+    *out = (struct listen_socket){.fd = fd};
+    name_socket(fd, out->name);
+    return 0;
+}
+
+void listen_socket_close(struct listen_socket *socket) {
+    if (socket->fd < 0)
+        return;
+    close(socket->fd);
+    if (socket->path[0])
+        unlink(socket->path);
+    socket->fd = -1;
+}

@@ -1,0 +1,184 @@
+#include "server/json/json_field.h"
+
+#include "config/utf8.h"
+#include "server/json/json_write.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_SHOWN_BYTES 40
+#define MAX_NAME_BYTES 64
+#define MAX_LIST_BYTES 1024
+
+static void describe_text(const char *text, char *out, size_t capacity) {
+    size_t length = strlen(text), shown = 0, step;
+    while (shown < length && (step = utf8_char_bytes(text + shown, length - shown)) > 0 &&
+           shown + step <= MAX_SHOWN_BYTES)
+        shown += step;
+    struct byte_buffer buffer = {0};
+    json_write_string(&buffer, text, shown);
+    snprintf(out, capacity, "%.*s%s", (int)buffer.length, buffer.data, shown < length ? "..." : "");
+    byte_buffer_finish(&buffer);
+}
+
+static void describe_number(double value, char *out, size_t capacity) {
+    for (int digits = 6; digits <= 17; digits++) {
+        snprintf(out, capacity, "%.*g", digits, value);
+        if (strtod(out, NULL) == value)
+            return;
+    }
+}
+
+static void describe_value(const cJSON *item, char *out, size_t capacity) {
+    if (item == NULL)
+        snprintf(out, capacity, "missing");
+    else if (cJSON_IsString(item))
+        describe_text(item->valuestring, out, capacity);
+    else if (cJSON_IsNumber(item))
+        describe_number(item->valuedouble, out, capacity);
+    else if (cJSON_IsArray(item))
+        snprintf(out, capacity, "an array");
+    else if (cJSON_IsObject(item))
+        snprintf(out, capacity, "an object");
+    else if (cJSON_IsBool(item))
+        snprintf(out, capacity, cJSON_IsTrue(item) ? "true" : "false");
+    else
+        snprintf(out, capacity, "null");
+}
+
+static int refuse(const cJSON *item, const char *path, const char *code, const char *allowed,
+                  struct api_error *err) {
+    char value[6 * MAX_SHOWN_BYTES + 8]; /* every byte may be escaped */
+    describe_value(item, value, sizeof(value));
+    return api_error_set(err, 400, "invalid_request_error", code, path, "%s must be %s, not %s",
+                         path, allowed, value);
+}
+
+int json_refuse(const cJSON *item, const char *path, const char *allowed, struct api_error *err) {
+    return refuse(item, path, "invalid_type", allowed, err);
+}
+
+static int refuse_number(const cJSON *item, const struct json_field *field, const char *path,
+                         struct api_error *err) {
+    char allowed[128];
+    bool is_int = field->kind == JSON_FIELD_INT;
+    snprintf(allowed, sizeof(allowed), "%s %s %.17g %s %.17g", is_int ? "an integer" : "a number",
+             field->above_min ? "above" : "from", field->min,
+             field->above_min ? "and at most" : "to", field->max);
+    bool whole = cJSON_IsNumber(item) && (!is_int || item->valuedouble == floor(item->valuedouble));
+    return refuse(item, path, whole ? "out_of_range" : "invalid_type", allowed, err);
+}
+
+/* The value must also hold its bounds as the float it becomes: 1e-50 is not above 0 then. */
+static bool number_is_allowed(const cJSON *item, const struct json_field *field) {
+    if (!cJSON_IsNumber(item))
+        return false;
+    double value = item->valuedouble;
+    if (field->kind == JSON_FIELD_INT)
+        return value == floor(value) && value >= field->min && value <= field->max;
+    if (value < field->min || value > field->max)
+        return false;
+    return !field->above_min || (float)value > (float)field->min;
+}
+
+static int read_number(const cJSON *item, const struct json_field *field, const char *path,
+                       double *out, struct api_error *err) {
+    if (!number_is_allowed(item, field))
+        return refuse_number(item, field, path, err);
+    *out = item->valuedouble;
+    return 0;
+}
+
+static int read_field(const cJSON *item, const struct json_field *field, void *target,
+                      struct api_error *err) {
+    char *place = (char *)target + field->offset;
+    double number;
+    switch (field->kind) {
+    case JSON_FIELD_BOOL:
+        if (!cJSON_IsBool(item))
+            return json_refuse(item, field->name, "true or false", err);
+        *(bool *)place = cJSON_IsTrue(item);
+        return 0;
+    case JSON_FIELD_INT:
+        if (read_number(item, field, field->name, &number, err) != 0)
+            return -1;
+        *(int64_t *)place = (int64_t)number;
+        return 0;
+    case JSON_FIELD_NUMBER:
+        return read_number(item, field, field->name, (double *)place, err);
+    case JSON_FIELD_TEXT:
+        if (!cJSON_IsString(item))
+            return json_refuse(item, field->name, "a string", err);
+        *(const char **)place = item->valuestring;
+        return 0;
+    case JSON_FIELD_OTHER:
+        return 0;
+    }
+    return 0;
+}
+
+static const struct json_field *find_field(const struct json_field *fields, int num_fields,
+                                           const char *name) {
+    for (int i = 0; i < num_fields; i++) {
+        if (strcmp(fields[i].name, name) == 0)
+            return &fields[i];
+    }
+    return NULL;
+}
+
+int json_fields_read(const cJSON *object, const struct json_field *fields, int num_fields,
+                     void *target, struct api_error *err) {
+    const cJSON *item;
+    cJSON_ArrayForEach(item, object) {
+        const struct json_field *field = find_field(fields, num_fields, item->string);
+        if (field == NULL || cJSON_IsNull(item))
+            continue;
+        if (read_field(item, field, target, err) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+int json_read_int(const cJSON *item, const char *path, int64_t min, int64_t max, int64_t *out,
+                  struct api_error *err) {
+    struct json_field field = {.kind = JSON_FIELD_INT, .min = (double)min, .max = (double)max};
+    double number = 0;
+    if (read_number(item, &field, path, &number, err) != 0)
+        return -1;
+    *out = (int64_t)number;
+    return 0;
+}
+
+int json_read_number(const cJSON *item, const char *path, double min, double max, double *out,
+                     struct api_error *err) {
+    struct json_field field = {.kind = JSON_FIELD_NUMBER, .min = min, .max = max};
+    return read_number(item, &field, path, out, err);
+}
+
+static bool is_header_safe(char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+           c == '.' || c == '-';
+}
+
+void json_fields_list_unknown(const cJSON *object, const struct json_field *fields, int num_fields,
+                              const char *prefix, struct byte_buffer *out) {
+    const cJSON *item;
+    cJSON_ArrayForEach(item, object) {
+        if (find_field(fields, num_fields, item->string) != NULL)
+            continue;
+        char name[MAX_NAME_BYTES];
+        size_t length = 0;
+        for (; length < sizeof(name) && item->string[length] != '\0'; length++)
+            name[length] = is_header_safe(item->string[length]) ? item->string[length] : '_';
+        if (out->length > 0)
+            byte_buffer_append(out, ",", 1);
+        if (out->length + strlen(prefix) + length > MAX_LIST_BYTES - 4) {
+            byte_buffer_append_text(out, "...");
+            return;
+        }
+        byte_buffer_append_text(out, prefix);
+        byte_buffer_append(out, name, length);
+    }
+}

@@ -1,0 +1,55 @@
+/* Typed, ranged reading of an object's fields from a table. Every number that comes from outside
+ * passes here: no other code reads a cJSON number. A field that is absent or null keeps the value
+ * its target had before (the default). */
+#ifndef QUIRE_SERVER_JSON_FIELD_H
+#define QUIRE_SERVER_JSON_FIELD_H
+
+#include "server/api/api_error.h"
+#include "server/byte_buffer.h"
+
+#include <cjson/cJSON.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Integers up to here are exact in JSON's doubles and their neighbours do not round to them. */
+#define JSON_MAX_INT 9007199254740991 /* 2^53 - 1 */
+
+enum json_field_kind {
+    JSON_FIELD_BOOL,   /* target: bool */
+    JSON_FIELD_INT,    /* target: int64_t in [min, max] */
+    JSON_FIELD_NUMBER, /* target: double in [min, max], or (min, max] with above_min */
+    JSON_FIELD_TEXT,   /* target: const char *, owned by the cJSON tree */
+    JSON_FIELD_OTHER,  /* known, read by hand; no target */
+};
+
+struct json_field {
+    const char *name;
+    enum json_field_kind kind;
+    size_t offset;   /* of the target in the struct that is filled */
+    double min, max; /* JSON_FIELD_INT: whole numbers within +-JSON_MAX_INT */
+    bool above_min;
+};
+
+/* Reads all fields of the table into *target. On failure -1 and *err, status 400, param the field's
+ * name, a message with the field, its value and what is allowed. */
+int json_fields_read(const cJSON *object, const struct json_field *fields, int num_fields,
+                     void *target, struct api_error *err);
+
+/* The same for one number outside a table; path names it in messages ("prompt[3]"). */
+int json_read_int(const cJSON *item, const char *path, int64_t min, int64_t max, int64_t *out,
+                  struct api_error *err);
+int json_read_number(const cJSON *item, const char *path, double min, double max, double *out,
+                     struct api_error *err);
+
+/* Appends the names of the object's keys that are not in the table, comma-separated, each behind
+ * prefix. Fit for an HTTP header: bytes other than [A-Za-z0-9_.-] become '_', a name is cut at 64
+ * bytes, and a list that would pass 1024 bytes ends in "...". */
+void json_fields_list_unknown(const cJSON *object, const struct json_field *fields, int num_fields,
+                              const char *prefix, struct byte_buffer *out);
+
+/* -1 and *err: "PATH must be ALLOWED, not VALUE", the value cut short; item may be NULL (missing).
+ */
+int json_refuse(const cJSON *item, const char *path, const char *allowed, struct api_error *err);
+
+#endif

@@ -1,0 +1,22 @@
+#include "server/json/json_parse.h"
+
+#include "config/json_scan.h"
+
+static cJSON *fail_memory(struct api_error *err) {
+    api_error_set(err, 500, "server_error", NULL, NULL, "Not enough memory to read the body");
+    return NULL;
+}
+
+cJSON *json_parse(const char *data, size_t length, struct api_error *err) {
+    static const struct json_limits limits = {JSON_MAX_DEPTH, JSON_PARSE_MAX_NODES};
+    struct error why;
+    if (json_scan(data, length, &limits, &why) != 0) {
+        if (why.code == ERROR_MEMORY)
+            return fail_memory(err);
+        api_error_set(err, 400, "invalid_request_error", "invalid_json", NULL,
+                      "The body is not valid JSON: %s", why.message);
+        return NULL;
+    }
+    cJSON *json = cJSON_ParseWithLengthOpts(data, length, NULL, false);
+    return json != NULL ? json : fail_memory(err);
+}

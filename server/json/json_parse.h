@@ -1,0 +1,18 @@
+/* A request's body as a cJSON tree, strictly checked (config/json_scan.h) before it is built. */
+#ifndef QUIRE_SERVER_JSON_PARSE_H
+#define QUIRE_SERVER_JSON_PARSE_H
+
+#include "server/api/api_error.h"
+
+#include <cjson/cJSON.h>
+#include <stddef.h>
+
+#define JSON_PARSE_MAX_NODES 1000000
+
+/* The caller frees with cJSON_Delete. NULL and *err on failure: status 400, code "invalid_json" and
+ * a message with the byte's offset, or status 500 when memory is short. Use only
+ * cJSON_GetObjectItemCaseSensitive, cJSON_ArrayForEach and valuedouble on the result: the others
+ * are case-insensitive, quadratic, or saturate. */
+cJSON *json_parse(const char *data, size_t length, struct api_error *err);
+
+#endif
