@@ -12,6 +12,11 @@ struct text {
     size_t length;
 };
 
+/* Bytes begin <= i < end of some text. */
+struct text_span {
+    size_t begin, end;
+};
+
 static inline bool text_ends_with(struct text text, const char *end) {
     size_t length = strlen(end);
     return text.length >= length && memcmp(text.data + (text.length - length), end, length) == 0;

@@ -48,6 +48,13 @@ void tokenizer_close(struct tokenizer *tokenizer);
 int64_t tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t length,
                          unsigned flags, int32_t *out, size_t capacity);
 
+/* The same for text of which parts come from a client: with TOKENIZER_PARSE_SPECIAL a control token
+ * is matched only where none of its bytes lies in one of the spans (rising, apart). Everything else
+ * is as if there were none, so that a client's text without control tokens is encoded the same. */
+int64_t tokenizer_encode_spans(const struct tokenizer *tokenizer, const char *text, size_t length,
+                               const struct text_span *client_spans, size_t num_client_spans,
+                               unsigned flags, int32_t *out, size_t capacity);
+
 /* The bytes a token stands for (may be part of a UTF-8 character), never NULL for a valid id;
  * not NUL-terminated. For a special token: its written form. */
 struct text tokenizer_piece(const struct tokenizer *tokenizer, int32_t token);

@@ -1,0 +1,90 @@
+/* Constrained decoding: a context-free grammar over bytes that what a sequence generates must
+ * match, and the set of tokens that may come next.
+ *
+ * A grammar is built from rules, then frozen: immutable, reference-counted, shared by the choices
+ * of a request and safe on all threads. What a sequence has matched so far is a grammar_state of
+ * its own (engine thread). Neither knows JSON or any notation: front ends (JSON schema, forms of
+ * tool calls) call the builder. */
+#ifndef QUIRE_ENGINE_GRAMMAR_GRAMMAR_H
+#define QUIRE_ENGINE_GRAMMAR_GRAMMAR_H
+
+#include "config/error.h"
+#include "models/tokenizer/tokenizer.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Bounds of what may be built; beyond them the builder fails with ERROR_SYNTAX. */
+#define GRAMMAR_MAX_NODES 65536
+#define GRAMMAR_MAX_REPEAT 1024
+#define GRAMMAR_MAX_DEPTH 256 /* nested rules at a byte of the text */
+
+/* --- Building (any one thread) --- */
+
+struct grammar_builder;
+
+/* A node of the grammar under construction; a node may be used in several places. */
+typedef int32_t grammar_node;
+#define GRAMMAR_FAILED (-1) /* memory was short or a bound was met: every later node is too */
+
+struct grammar_builder *grammar_builder_create(void);          /* NULL when memory is short */
+void grammar_builder_destroy(struct grammar_builder *builder); /* accepts NULL */
+
+grammar_node grammar_literal(struct grammar_builder *builder, const char *bytes, size_t length);
+/* One Unicode character of the ranges, or with `negated` one outside of them. */
+struct character_range {
+    uint32_t first, last;
+};
+grammar_node grammar_characters(struct grammar_builder *builder,
+                                const struct character_range *ranges, int num_ranges, bool negated);
+grammar_node grammar_sequence(struct grammar_builder *builder, const grammar_node *items,
+                              int count);
+grammar_node grammar_alternatives(struct grammar_builder *builder, const grammar_node *items,
+                                  int count);
+/* max < 0: no end. */
+grammar_node grammar_repeat(struct grammar_builder *builder, grammar_node item, int min, int max);
+/* A rule that may be used before it is defined, which makes recursion possible. Left recursion is
+ * refused by grammar_build. */
+grammar_node grammar_rule(struct grammar_builder *builder);
+void grammar_define(struct grammar_builder *builder, grammar_node rule, grammar_node body);
+
+/* --- A grammar --- */
+
+struct grammar;
+
+/* Freezes the builder's nodes below root. ERROR_SYNTAX when the grammar is left-recursive, has an
+ * undefined rule or met a bound. */
+int grammar_build(struct grammar_builder *builder, grammar_node root, struct grammar **out,
+                  struct error *err);
+struct grammar *grammar_ref(struct grammar *grammar);
+void grammar_unref(struct grammar *grammar); /* accepts NULL */
+
+/* --- The vocabulary, prepared once per server: a prefix tree of the tokens' bytes --- */
+
+struct grammar_vocabulary;
+
+int grammar_vocabulary_create(const struct tokenizer *tokenizer, struct grammar_vocabulary **out,
+                              struct error *err);
+void grammar_vocabulary_destroy(struct grammar_vocabulary *vocabulary); /* accepts NULL */
+
+/* --- Where a sequence stands --- */
+
+struct grammar_state;
+
+/* At the start of the text. Takes a reference. NULL when memory is short. */
+struct grammar_state *grammar_state_create(struct grammar *grammar,
+                                           const struct grammar_vocabulary *vocabulary);
+void grammar_state_destroy(struct grammar_state *state); /* accepts NULL */
+struct grammar_state *grammar_state_clone(const struct grammar_state *state);
+/* Writes the bits of the tokens that may come next: bit t % 32 of mask[t / 32], set when allowed;
+ * [(vocab_size + 31) / 32] words. End tokens are allowed exactly where the text is complete; other
+ * control tokens never. At least one token is always allowed. Returns -1 when memory is short. */
+int grammar_state_mask(struct grammar_state *state, uint32_t *mask);
+/* Moves on by a token that the mask allowed (an end token changes nothing). -1: it was not allowed,
+ * or memory was short; the state is unchanged. */
+int grammar_state_accept(struct grammar_state *state, int32_t token);
+/* Nothing but an end can follow: the sequence is finished. */
+bool grammar_state_is_final(const struct grammar_state *state);
+
+#endif

@@ -1,0 +1,45 @@
+/* A model's chat template: messages in, the prompt's text out. Executes the part of Jinja2 that
+ * published templates use, as Hugging Face Transformers sets Jinja2 up for them
+ * (ImmutableSandboxedEnvironment with trim_blocks, lstrip_blocks and loop controls; the functions
+ * raise_exception and strftime_now; the filter tojson without HTML escapes; the block
+ * `generation`, which changes nothing).
+ *
+ * Immutable after it was created, shared by all threads. A rendering runs code of the model's
+ * makers on data of a client, so it is bounded: CHAT_TEMPLATE_MAX_STEPS evaluated nodes, the
+ * arena's bytes for values and output, CHAT_TEMPLATE_MAX_DEPTH nested calls. */
+#ifndef QUIRE_MODELS_CHAT_TEMPLATE_CHAT_TEMPLATE_H
+#define QUIRE_MODELS_CHAT_TEMPLATE_CHAT_TEMPLATE_H
+
+#include "config/error.h"
+#include "models/chat_template/template_value.h"
+
+#define CHAT_TEMPLATE_MAX_BYTES (1 << 20) /* of the source */
+#define CHAT_TEMPLATE_MAX_STEPS 2000000
+#define CHAT_TEMPLATE_MAX_DEPTH 64
+
+struct chat_template;
+
+/* Parses the source. ERROR_SYNTAX names the line and what is not understood. */
+int chat_template_create(const char *source, size_t length, struct chat_template **out,
+                         struct error *err);
+void chat_template_destroy(struct chat_template *chat); /* accepts NULL */
+
+/* A prompt's text, in the arena of its rendering. */
+struct chat_text {
+    const char *data; /* valid UTF-8 if all strings put in were; not NUL-terminated */
+    size_t length;
+    /* The parts of it that are text of a client: rising, apart, not empty. */
+    const struct text_span *client_spans;
+    size_t num_client_spans;
+};
+
+/* `variables` is a map: messages, tools, add_generation_prompt, bos_token, eos_token, and the
+ * request's own. `now` is the time strftime_now writes, in seconds since 1970, local time.
+ * ERROR_SYNTAX, with the template's line where one is known, when the template itself refuses
+ * (raise_exception: its message), meets a value it cannot use, or exceeds a bound; ERROR_MEMORY
+ * when memory was short. */
+int chat_template_render(const struct chat_template *chat, struct template_arena *arena,
+                         const struct template_value *variables, int64_t now, struct chat_text *out,
+                         struct error *err);
+
+#endif

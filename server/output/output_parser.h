@@ -1,0 +1,84 @@
+/* Splits the text of one choice, as it comes, into reasoning, content and tool calls.
+ *
+ * What has been given out after k bytes is a function of those k bytes alone: however the text is
+ * cut into pushes, the same reasoning, content, names and arguments come out at the same byte.
+ * Text that may still turn out to be a marker is held back until that is decided. The text is a
+ * model's, so it is not trusted: whatever it is, it comes out as one of the kinds, and nothing of
+ * it is lost but markers and white space around them.
+ *
+ * One parser per choice; one thread at a time. */
+#ifndef QUIRE_SERVER_OUTPUT_OUTPUT_PARSER_H
+#define QUIRE_SERVER_OUTPUT_OUTPUT_PARSER_H
+
+#include "server/byte_buffer.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define OUTPUT_MAX_TOOL_CALLS 128     /* of one choice; what would be a further one is content */
+#define OUTPUT_MAX_TOOL_NAME_BYTES 64 /* OpenAI's bound */
+
+/* How a family of models writes tool calls. */
+enum tool_call_format {
+    TOOL_CALL_FORMAT_NONE,
+    TOOL_CALL_FORMAT_HERMES,      /* <tool_call>{"name":...,"arguments":{...}}</tool_call>: Hermes,
+                                     Qwen 2.5, Qwen 3 */
+    TOOL_CALL_FORMAT_LLAMA3_JSON, /* [<|python_tag|>]{"name":...,"parameters":{...}}, more after ";"
+                                   */
+    TOOL_CALL_FORMAT_MISTRAL,     /* [TOOL_CALLS][{"name":...,"arguments":{...}}, ...] and the newer
+                                     [TOOL_CALLS]name[ARGS]{...} */
+};
+
+/* How it writes what it thinks before it answers. */
+enum reasoning_format {
+    REASONING_FORMAT_NONE,
+    REASONING_FORMAT_THINK, /* <think>...</think>; also where the prompt's end has opened it */
+};
+
+/* The names --tool-call-parser and --reasoning-parser take; false when there is none of the name.
+ */
+bool tool_call_format_find(const char *name, enum tool_call_format *out);
+bool reasoning_format_find(const char *name, enum reasoning_format *out);
+/* What a chat template tells of its model's habits. */
+enum tool_call_format tool_call_format_of_template(const char *chat_template);
+enum reasoning_format reasoning_format_of_template(const char *chat_template);
+/* Whether the format's markers are control tokens, which must then be left in the text. */
+bool tool_call_format_needs_special(enum tool_call_format format);
+
+struct output_parser_config {
+    enum tool_call_format tools; /* NONE when the request has none, or forbids them */
+    enum reasoning_format reasoning;
+    bool begins_in_reasoning; /* the prompt ended inside <think> */
+};
+
+/* One step of what a choice says. Strings live until the parser's next call. */
+enum output_part_kind {
+    OUTPUT_PART_REASONING,      /* text: more of it */
+    OUTPUT_PART_CONTENT,        /* text: more of it */
+    OUTPUT_PART_TOOL_CALL,      /* text: the name of call number tool_index, which begins */
+    OUTPUT_PART_TOOL_ARGUMENTS, /* text: more of the arguments of call number tool_index: the JSON
+                                   as the model writes it */
+};
+
+struct output_part {
+    enum output_part_kind kind;
+    int32_t tool_index;
+    const char *text;
+    size_t length;
+};
+
+struct output_parser;
+
+/* NULL when memory is short. */
+struct output_parser *output_parser_create(const struct output_parser_config *config);
+void output_parser_destroy(struct output_parser *parser); /* accepts NULL */
+/* Adds text (whole UTF-8 characters; may be empty); is_end: nothing follows, release what is held.
+ * Returns -1 when memory is short: the choice cannot go on. */
+int output_parser_push(struct output_parser *parser, const char *text, size_t length, bool is_end);
+/* Takes the parts the last push released, in order; false when there is no more. */
+bool output_parser_next(struct output_parser *parser, struct output_part *out);
+/* Tool calls begun so far. */
+int32_t output_parser_num_tool_calls(const struct output_parser *parser);
+
+#endif
