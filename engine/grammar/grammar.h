@@ -32,6 +32,8 @@ struct grammar_builder *grammar_builder_create(void);          /* NULL when memo
 void grammar_builder_destroy(struct grammar_builder *builder); /* accepts NULL */
 
 grammar_node grammar_literal(struct grammar_builder *builder, const char *bytes, size_t length);
+/* Exactly this token, a control token for instance. */
+grammar_node grammar_token(struct grammar_builder *builder, int32_t token);
 /* One Unicode character of the ranges, or with `negated` one outside of them. */
 struct character_range {
     uint32_t first, last;
@@ -79,7 +81,8 @@ void grammar_state_destroy(struct grammar_state *state); /* accepts NULL */
 struct grammar_state *grammar_state_clone(const struct grammar_state *state);
 /* Writes the bits of the tokens that may come next: bit t % 32 of mask[t / 32], set when allowed;
  * [(vocab_size + 31) / 32] words. End tokens are allowed exactly where the text is complete; other
- * control tokens never. At least one token is always allowed. Returns -1 when memory is short. */
+ * control tokens only where grammar_token names them. At least one token is always allowed. Returns
+ * -1 when memory is short. */
 int grammar_state_mask(struct grammar_state *state, uint32_t *mask);
 /* Moves on by a token that the mask allowed (an end token changes nothing). -1: it was not allowed,
  * or memory was short; the state is unchanged. */
