@@ -161,21 +161,43 @@ static bool is_single_word(const char *text, size_t length, size_t start, size_t
            !character_is_word(character_first(text + end, length - end, &bytes));
 }
 
+/* The entry at text[at], special only if it ends before the next byte of a client. NULL: none, and
+ * the search goes on at *out_next. */
+static const struct added_entry *match_allowed(const struct added_tokens *added, const char *text,
+                                               size_t length, size_t at,
+                                               const struct client_spans *clients,
+                                               size_t *out_next) {
+    const struct added_entry *entry = match_at(added, text + at, length - at);
+    *out_next = at + 1;
+    if (entry == NULL || !entry->token.special)
+        return entry;
+    size_t end = at + entry->text.length;
+    struct text_span client = client_spans_from(clients, at);
+    if (end <= client.begin)
+        return entry;
+    if (at < client.begin)
+        return match_at(added, text + at, client.begin - at);
+    *out_next = end < client.end ? end : client.end;
+    return NULL;
+}
+
 struct added_match added_tokens_find(const struct added_tokens *added, const char *text,
-                                     size_t length, size_t from, size_t used, bool parse_special) {
+                                     size_t length, size_t from, size_t used,
+                                     const struct client_spans *client) {
     for (size_t i = from; added->count > 0 && i < length;) {
         unsigned char byte = (unsigned char)text[i];
-        const struct added_entry *entry = added->first[byte] == added->first[byte + 1]
-                                              ? NULL
-                                              : match_at(added, text + i, length - i);
+        size_t next = i + 1;
+        const struct added_entry *entry =
+            added->first[byte] == added->first[byte + 1]
+                ? NULL
+                : match_allowed(added, text, length, i, client, &next);
         if (entry == NULL) {
-            i++;
+            i = next;
             continue;
         }
         const struct added_token *token = &entry->token;
         size_t end = i + entry->text.length;
-        if ((token->special && !parse_special) ||
-            (token->single_word && !is_single_word(text, length, i, end))) {
+        if (token->single_word && !is_single_word(text, length, i, end)) {
             i = end;
             continue;
         }

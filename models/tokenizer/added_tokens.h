@@ -6,6 +6,7 @@
 #define QUIRE_MODELS_ADDED_TOKENS_H
 
 #include "config/error.h"
+#include "models/tokenizer/client_spans.h"
 #include "models/tokenizer/tokenizer_spec.h"
 #include "models/tokenizer/vocabulary.h"
 
@@ -46,9 +47,11 @@ struct added_match {
 };
 
 /* The first match in text[0..length) at or after `from`; text before `used` belongs to the match
- * before. Special tokens are passed over unless `parse_special`; what they are written with, and
- * where a single_word stands inside a word, is plain text as a whole. */
+ * before. A special token is matched only where none of its bytes is a client's. What a client
+ * writes one with, and where a single_word stands inside a word, is plain text as a whole; but such
+ * text ends where the client's ends, so that no client hides a token that follows. */
 struct added_match added_tokens_find(const struct added_tokens *added, const char *text,
-                                     size_t length, size_t from, size_t used, bool parse_special);
+                                     size_t length, size_t from, size_t used,
+                                     const struct client_spans *client);
 
 #endif

@@ -9,6 +9,7 @@
 #include "config/check.h"
 #include "config/utf8.h"
 #include "models/tokenizer/added_tokens.h"
+#include "models/tokenizer/client_spans.h"
 #include "models/model.h"
 #include "models/tokenizer/normalizer.h"
 #include "models/tokenizer/pretokenizer.h"
@@ -165,9 +166,11 @@ void tokenizer_close(struct tokenizer *tokenizer) {
 
 struct encoding {
     const struct tokenizer *tokenizer;
-    bool parse_special;
+    const char *text; /* as it came */
+    struct client_spans client;
+    struct text_span *mapped; /* [client.count] those of a normalised run */
     struct pretokenizer_scratch *pretokenizer_scratch;
-    struct normalizer_scratch normalizer_scratch;
+    struct normalizer_scratch normalizer_scratch, part_scratch;
     struct bpe_scratch bpe_scratch;
     struct token_sink sink;
 };
@@ -188,12 +191,13 @@ static int encode_plain(struct encoding *e, const char *text, size_t length,
 }
 
 /* Cuts the added tokens out of text and hands what is between to `encode`. */
-static int encode_around(struct encoding *e, const struct added_tokens *added, const char *text,
-                         size_t length, enum pretokenizer_place place, encode_span encode) {
+static int encode_around(struct encoding *e, const struct added_tokens *added, struct text text,
+                         const struct client_spans *client, enum pretokenizer_place place,
+                         encode_span encode) {
     struct added_match match = {0};
     for (size_t used = 0; match.token >= 0; used = match.end) {
-        match = added_tokens_find(added, text, length, match.next, used, e->parse_special);
-        int status = match.start > used ? encode(e, text + used, match.start - used,
+        match = added_tokens_find(added, text.data, text.length, match.next, used, client);
+        int status = match.start > used ? encode(e, text.data + used, match.start - used,
                                                  used == 0 ? place : PRETOKENIZER_INSIDE)
                                         : 0;
         if (status != 0)
@@ -204,14 +208,75 @@ static int encode_around(struct encoding *e, const struct added_tokens *added, c
     return 0;
 }
 
-static int encode_run(struct encoding *e, struct text run, enum pretokenizer_place place) {
-    const struct tokenizer *t = e->tokenizer;
-    struct text text = {0};
-    int status = normalizer_run(&t->normalizer, &e->normalizer_scratch, run,
-                                place == PRETOKENIZER_CONTINUES, &text);
+static bool is_valid_utf8(struct text text) {
+    return utf8_valid_prefix(text.data, text.length) == text.length;
+}
+
+static const struct text_span whole = {0, SIZE_MAX};
+
+/* Where the part of text[at..end) ends that is all a client's, or all not: *out_client. */
+static size_t part_end(const struct encoding *e, size_t at, size_t end, bool *out_client) {
+    struct text_span span = client_spans_from(&e->client, at);
+    *out_client = span.begin <= at;
+    size_t part = *out_client ? span.end : span.begin;
+    return part < end ? part : end;
+}
+
+/* Normalises the next part, which must be what stands at form.data[*used]. Returns 1 if it is. */
+static int match_part(struct encoding *e, struct text part, bool continues, struct text form,
+                      size_t *used) {
+    if (!is_valid_utf8(part))
+        return 0;
+    int status =
+        normalizer_run(&e->tokenizer->normalizer, &e->part_scratch, part, continues, &part);
     if (status != 0)
         return status;
-    return encode_around(e, &t->added_normalized, text.data, text.length, place, encode_plain);
+    if (part.length > form.length - *used ||
+        (part.length > 0 && memcmp(form.data + *used, part.data, part.length) != 0))
+        return 0;
+    *used += part.length;
+    return 1;
+}
+
+/* Where the client's parts of a run are in its normalised form. The parts are normalised one by
+ * one: if what they become is, in a row, the form of the whole, each is where it stands in it. If
+ * it is not, as where a mark in one changes a letter in the other, all of the run counts as the
+ * client's. */
+static int find_client(struct encoding *e, struct text run, bool continues, struct text form,
+                       struct client_spans *out) {
+    size_t begin = (size_t)(run.data - e->text), end = begin + run.length, used = 0;
+    struct client_spans found = {e->mapped, 0};
+    int status = 1;
+    *out = (struct client_spans){&whole, 1};
+    for (size_t at = begin, next; status == 1 && at < end; at = next) {
+        bool is_client;
+        next = part_end(e, at, end, &is_client);
+        if (at == begin && next == end) {
+            out->count = is_client;
+            return 0;
+        }
+        size_t from = used;
+        status = match_part(e, (struct text){e->text + at, next - at}, continues || at > begin,
+                            form, &used);
+        if (is_client)
+            e->mapped[found.count++] = (struct text_span){from, used};
+    }
+    if (status == 1 && used == form.length)
+        *out = found;
+    return status < 0 ? status : 0;
+}
+
+static int encode_run(struct encoding *e, struct text run, enum pretokenizer_place place) {
+    const struct tokenizer *t = e->tokenizer;
+    bool continues = place == PRETOKENIZER_CONTINUES;
+    struct text form = {0};
+    struct client_spans client = {0};
+    int status = normalizer_run(&t->normalizer, &e->normalizer_scratch, run, continues, &form);
+    if (status == 0 && t->added_normalized.count > 0)
+        status = find_client(e, run, continues, form, &client);
+    if (status != 0)
+        return status;
+    return encode_around(e, &t->added_normalized, form, &client, place, encode_plain);
 }
 
 /* Text as it came. */
@@ -242,26 +307,49 @@ static void push_all(struct token_sink *sink, const int32_t *tokens, int count) 
 
 _Static_assert(TOKENIZER_TOO_COSTLY == TEXT_TOO_COSTLY, "the parts' codes are handed on");
 
-int64_t tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t length,
-                         unsigned flags, int32_t *out, size_t capacity) {
+static int64_t encode_with(struct encoding *e, size_t length, unsigned flags) {
+    const struct tokenizer *t = e->tokenizer;
+    bool add_special = (flags & TOKENIZER_ADD_SPECIAL) != 0;
+    push_all(&e->sink, t->prefix, add_special ? t->num_prefix : 0);
+    int status = encode_around(e, &t->added, (struct text){e->text, length}, &e->client,
+                               PRETOKENIZER_BEGINS, encode_raw);
+    push_all(&e->sink, t->suffix, add_special ? t->num_suffix : 0);
+    return status == 0 ? (int64_t)e->sink.count : status;
+}
+
+int64_t tokenizer_encode_spans(const struct tokenizer *tokenizer, const char *text, size_t length,
+                               const struct text_span *client_spans, size_t num_client_spans,
+                               unsigned flags, int32_t *out, size_t capacity) {
+    size_t budget = normalizer_budget(length);
     struct encoding e = {
         .tokenizer = tokenizer,
-        .parse_special = (flags & TOKENIZER_PARSE_SPECIAL) != 0,
-        .normalizer_scratch = {.budget_bytes = normalizer_budget(length)},
+        .text = text,
+        .client = {client_spans, num_client_spans},
+        .part_scratch = {.budget_bytes = budget},
+        .normalizer_scratch = {.budget_bytes = budget},
         .sink = {.out = out, .capacity = capacity},
     };
-    bool add_special = (flags & TOKENIZER_ADD_SPECIAL) != 0;
+    /* Where none is asked for, no control token is matched anywhere. */
+    if ((flags & TOKENIZER_PARSE_SPECIAL) == 0)
+        e.client = (struct client_spans){&whole, 1};
+    e.mapped = e.client.count < SIZE_MAX / sizeof(*e.mapped)
+                   ? malloc((e.client.count + 1) * sizeof(*e.mapped))
+                   : NULL;
     e.pretokenizer_scratch = pretokenizer_scratch_create(tokenizer->pretokenizer, length);
-    if (e.pretokenizer_scratch == NULL)
-        return TOKENIZER_NO_MEMORY;
-    push_all(&e.sink, tokenizer->prefix, add_special ? tokenizer->num_prefix : 0);
-    int status =
-        encode_around(&e, &tokenizer->added, text, length, PRETOKENIZER_BEGINS, encode_raw);
-    push_all(&e.sink, tokenizer->suffix, add_special ? tokenizer->num_suffix : 0);
+    int64_t count = e.mapped != NULL && e.pretokenizer_scratch != NULL
+                        ? encode_with(&e, length, flags)
+                        : TOKENIZER_NO_MEMORY;
+    free(e.mapped);
     pretokenizer_scratch_destroy(e.pretokenizer_scratch);
     normalizer_scratch_finish(&e.normalizer_scratch);
+    normalizer_scratch_finish(&e.part_scratch);
     bpe_scratch_finish(&e.bpe_scratch);
-    return status == 0 ? (int64_t)e.sink.count : status;
+    return count;
+}
+
+int64_t tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t length,
+                         unsigned flags, int32_t *out, size_t capacity) {
+    return tokenizer_encode_spans(tokenizer, text, length, NULL, 0, flags, out, capacity);
 }
 
 /* --- Tokens ----------------------------------------------------------------------------------- */

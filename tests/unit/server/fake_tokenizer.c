@@ -1,5 +1,6 @@
 /* A tokenizer for tests, in place of models/tokenizer/tokenizer.c: ids 0..255 are single bytes,
- * then come the few tokens that fake_tokenizer.h names. Encoding is byte by byte. */
+ * then come the few tokens that fake_tokenizer.h names. Encoding is byte by byte, but for the
+ * control tokens where they are parsed. */
 #include "fake_tokenizer.h"
 
 #include <string.h>
@@ -21,19 +22,44 @@ struct text tokenizer_raw_piece(const struct tokenizer *tokenizer, int32_t token
                         : tokenizer_piece(tokenizer, token);
 }
 
-int64_t tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t length,
-                         unsigned flags, int32_t *out, size_t capacity) {
+/* The token written at the start of text[0..length), or the byte there. */
+static int32_t first_token(const char *text, size_t length, bool parse_special) {
+    for (int32_t token = FAKE_BOS; parse_special && token <= FAKE_EOS; token++) {
+        struct text piece = tokenizer_piece(NULL, token);
+        if (length >= piece.length && memcmp(text, piece.data, piece.length) == 0)
+            return token;
+    }
+    return (unsigned char)text[0];
+}
+
+/* Control tokens are told apart from a client's text by their first byte only. */
+int64_t tokenizer_encode_spans(const struct tokenizer *tokenizer, const char *text, size_t length,
+                               const struct text_span *client_spans, size_t num_client_spans,
+                               unsigned flags, int32_t *out, size_t capacity) {
     size_t count = 0;
+    bool parse_special = (flags & TOKENIZER_PARSE_SPECIAL) != 0;
     if (flags & TOKENIZER_ADD_SPECIAL) {
         if (count < capacity)
             out[count] = FAKE_BOS;
         count++;
     }
-    for (size_t i = 0; i < length; i++, count++) {
+    for (size_t i = 0; i < length; count++) {
+        while (num_client_spans > 0 && client_spans[0].end <= i) {
+            client_spans++;
+            num_client_spans--;
+        }
+        bool is_client = num_client_spans > 0 && client_spans[0].begin <= i;
+        int32_t token = first_token(text + i, length - i, parse_special && !is_client);
         if (count < capacity)
-            out[count] = (unsigned char)text[i];
+            out[count] = token;
+        i += tokenizer_piece(tokenizer, token).length;
     }
     return (int64_t)count;
+}
+
+int64_t tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t length,
+                         unsigned flags, int32_t *out, size_t capacity) {
+    return tokenizer_encode_spans(tokenizer, text, length, NULL, 0, flags, out, capacity);
 }
 
 int32_t tokenizer_vocab_size(const struct tokenizer *tokenizer) {
