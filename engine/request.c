@@ -48,18 +48,49 @@ static bool copy_stop_strings(const struct sampling_params *params,
     return true;
 }
 
+/* One allocation: the array, then the tokens of all runs. */
+static bool copy_bad_runs(const struct sampling_params *params, const struct token_run **out) {
+    int count = params->num_bad_runs;
+    if (count <= 0) {
+        *out = NULL;
+        return true;
+    }
+    size_t bytes = (size_t)count * sizeof(struct token_run);
+    for (int i = 0; i < count; i++)
+        if (!checked_add(bytes, (size_t)params->bad_runs[i].count * sizeof(int32_t), &bytes))
+            return false;
+    struct token_run *copy = malloc(bytes);
+    if (copy == NULL)
+        return false;
+    int32_t *tokens = (int32_t *)(copy + count);
+    for (int i = 0; i < count; i++) {
+        int32_t length = params->bad_runs[i].count;
+        memcpy(tokens, params->bad_runs[i].tokens, (size_t)length * sizeof(int32_t));
+        copy[i] = (struct token_run){.tokens = tokens, .count = length};
+        tokens += length;
+    }
+    *out = copy;
+    return true;
+}
+
 static bool copy_params(struct request *request, const struct sampling_params *params) {
     request->params = *params;
     request->params.stop_strings = NULL;
     request->params.stop_tokens = NULL;
     request->params.biases = NULL;
-    void *stop_tokens = NULL, *biases = NULL;
-    bool ok = copy_stop_strings(params, &request->params.stop_strings);
+    request->params.allowed_tokens = NULL;
+    request->params.bad_runs = NULL;
+    void *stop_tokens = NULL, *biases = NULL, *allowed = NULL;
+    bool ok = copy_stop_strings(params, &request->params.stop_strings) &&
+              copy_bad_runs(params, &request->params.bad_runs);
     ok = ok &&
          copy_items(params->stop_tokens, params->num_stop_tokens, sizeof(int32_t), &stop_tokens);
     request->params.stop_tokens = stop_tokens;
     ok = ok && copy_items(params->biases, params->num_biases, sizeof(struct token_bias), &biases);
     request->params.biases = biases;
+    ok = ok &&
+         copy_items(params->allowed_tokens, params->num_allowed_tokens, sizeof(int32_t), &allowed);
+    request->params.allowed_tokens = allowed;
     return ok;
 }
 
@@ -69,7 +100,9 @@ struct request *request_create(const int32_t *prompt, int32_t num_prompt_tokens,
     CHECK(params->num_choices >= 1 && params->num_choices <= MAX_CHOICES);
     CHECK(params->max_tokens >= 0 && params->num_biases <= MAX_LOGIT_BIASES);
     CHECK(params->num_stop_strings <= MAX_STOP_STRINGS);
-    CHECK(params->num_stop_tokens <= MAX_STOP_TOKENS);
+    CHECK(params->num_stop_tokens <= MAX_STOP_TOKENS && params->num_bad_runs <= MAX_BAD_RUNS);
+    for (int32_t i = 0; i < params->num_bad_runs; i++)
+        CHECK(params->bad_runs[i].count >= 1 && params->bad_runs[i].count <= MAX_BAD_RUN_TOKENS);
     struct request *request = calloc(1, sizeof(*request));
     if (request == NULL)
         return NULL;
@@ -106,6 +139,8 @@ void request_unref(struct request *request) {
     free((void *)request->params.stop_strings);
     free((void *)request->params.stop_tokens);
     free((void *)request->params.biases);
+    free((void *)request->params.allowed_tokens);
+    free((void *)request->params.bad_runs);
     free(request->prompt);
     free(request);
 }

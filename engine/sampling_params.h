@@ -9,16 +9,25 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Bounds the front end enforces; the first three of them size arrays. */
+struct grammar;
+
+/* Bounds the front end enforces; all but the last two size arrays. */
 #define MAX_STOP_STRINGS 16
 #define MAX_STOP_TOKENS 64
 #define MAX_LOGIT_BIASES 1024
+#define MAX_BAD_RUNS 128 /* a word of text may need two: with and without a space before it */
+#define MAX_BAD_RUN_TOKENS 32
 #define MAX_STOP_STRING_BYTES 256
 #define MAX_CHOICES 16
 
 struct stop_string {
     const char *data; /* not empty, valid UTF-8, not NUL-terminated */
     size_t length;
+};
+
+struct token_run {
+    const int32_t *tokens; /* 1..MAX_BAD_RUN_TOKENS, of the vocabulary */
+    int32_t count;
 };
 
 struct sampling_params {
@@ -44,6 +53,13 @@ struct sampling_params {
     const int32_t *stop_tokens;
     int32_t num_biases;
     const struct token_bias *biases; /* distinct tokens */
+    int32_t num_allowed_tokens;      /* 0: all may be drawn, else only these */
+    const int32_t *allowed_tokens;   /* of the vocabulary, any number; repeated ones do no harm */
+    int32_t num_bad_runs;
+    const struct token_run *bad_runs; /* never generated; a run may begin no earlier than the
+                                         output */
+    struct grammar *grammar; /* what the output must match; NULL: anything. request_create takes a
+                                reference of its own */
 };
 
 /* Whether the penalties ask for the tokens of the prompt, and for the generated ones. */

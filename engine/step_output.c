@@ -42,6 +42,7 @@ static void add_record(struct step_output *output, struct token_event *event,
     *record = (struct token_record){
         .token = row->token,
         .logprob = with_logprob ? row->logprob : NAN,
+        .rank = with_logprob ? row->rank : 0,
         .first_top = event->num_top,
         .num_top = with_logprob ? row->num_top : 0,
     };

@@ -30,6 +30,7 @@ enum finish_reason {
 struct token_record {
     int32_t token;
     float logprob;     /* NaN: not asked for, or the first prompt token */
+    int32_t rank;      /* with a logprob: among all tokens, 1 = most probable; else 0 */
     int32_t first_top; /* index into event.top */
     int32_t num_top;
 };

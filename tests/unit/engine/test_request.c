@@ -47,6 +47,31 @@ static void test_copies_prompt_and_arrays(void **state) {
     request_unref(request);
 }
 
+static void test_copies_allowed_tokens_and_bad_runs(void **state) {
+    int32_t prompt[] = {5}, allowed[] = {4, 9, 4}, one[] = {7}, three[] = {1, 2, 3};
+    struct token_run runs[] = {{three, 3}, {one, 1}};
+    struct sampling_params params = basic_params();
+    params.num_allowed_tokens = 3;
+    params.allowed_tokens = allowed;
+    params.num_bad_runs = 2;
+    params.bad_runs = runs;
+
+    struct request *request = request_create(prompt, 1, &params);
+    assert_non_null(request);
+    memset(allowed, 0, sizeof(allowed));
+    memset(one, 0, sizeof(one));
+    memset(three, 0, sizeof(three));
+    memset(runs, 0, sizeof(runs));
+
+    static const int32_t three_tokens[] = {1, 2, 3};
+    assert_int_equal(request->params.allowed_tokens[1], 9);
+    assert_int_equal(request->params.bad_runs[0].count, 3);
+    assert_memory_equal(request->params.bad_runs[0].tokens, three_tokens, sizeof(three_tokens));
+    assert_int_equal(request->params.bad_runs[1].count, 1);
+    assert_int_equal(request->params.bad_runs[1].tokens[0], 7);
+    request_unref(request);
+}
+
 static void test_last_reference_frees(void **state) {
     int32_t prompt[] = {1};
     struct sampling_params params = basic_params();
@@ -62,6 +87,7 @@ static void test_last_reference_frees(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_copies_prompt_and_arrays),
+        cmocka_unit_test(test_copies_allowed_tokens_and_bad_runs),
         cmocka_unit_test(test_last_reference_frees),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

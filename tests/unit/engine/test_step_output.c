@@ -40,7 +40,8 @@ static struct token_event next(struct fixture *f) {
 }
 
 static struct token_event draw(struct fixture *f, int32_t token) {
-    struct sample_output row = {.token = token, .logprob = -1, .num_top = 1, .top_tokens = {7}};
+    struct sample_output row = {
+        .token = token, .logprob = -1, .rank = 5, .num_top = 1, .top_tokens = {7}};
     struct sequence *sequence = &f->group->sequences[0];
     assert_int_equal(step_output_token(&f->output, sequence, &row), 0);
     struct token_event event = next(f);
@@ -64,6 +65,7 @@ static void test_text_until_length(void **state) {
     struct token_event event = draw(&f, A);
     expect(&event, "a", FINISH_NONE);
     assert_true(isnan(event.tokens[0].logprob)); /* not asked for */
+    assert_int_equal(event.tokens[0].rank, 0);
     assert_int_equal(event.num_top, 0);
     event = draw(&f, TOOL);
     expect(&event, "", FINISH_NONE); /* special */
@@ -100,6 +102,7 @@ static void test_end_token(void **state) {
     assert_int_equal(event.stop_string, -1);
     assert_int_equal(event.num_generated, 4);
     assert_true(event.tokens[0].logprob == -1);
+    assert_int_equal(event.tokens[0].rank, 5);
     assert_int_equal(event.tokens[0].num_top, 1);
     assert_int_equal(event.top[0].token, 7);
     stop(&f);
@@ -169,8 +172,9 @@ static void test_scores(void **state) {
     params.num_prompt_logprobs = 1;
     start(&f, &params, 100);
     struct sequence *sequence = &f.group->sequences[0];
-    struct sample_output rows[2] = {{.token = 4, .logprob = -2, .num_top = 1, .top_tokens = {8}},
-                                    {.token = 5, .logprob = -3, .num_top = 1, .top_tokens = {9}}};
+    struct sample_output rows[2] = {
+        {.token = 4, .logprob = -2, .num_top = 1, .top_tokens = {8}},
+        {.token = 5, .logprob = -3, .rank = 17, .num_top = 1, .top_tokens = {9}}};
     assert_int_equal(step_output_scores(&f.output, sequence, rows, 2), 0);
     struct token_event event = next(&f);
     assert_int_equal(event.kind, TOKEN_EVENT_PROMPT);
@@ -178,6 +182,8 @@ static void test_scores(void **state) {
     assert_int_equal(event.tokens[0].token, 3);
     assert_true(isnan(event.tokens[0].logprob));
     assert_true(event.tokens[2].logprob == -3);
+    assert_int_equal(event.tokens[0].rank, 0);
+    assert_int_equal(event.tokens[2].rank, 17);
     assert_int_equal(event.top[event.tokens[2].first_top].token, 9);
     assert_int_equal(f.group->num_scored, 3);
     assert_true(sequence_group_is_scoring(f.group));

@@ -13,7 +13,7 @@ static void test_event_survives_the_trip(void **state) {
     struct token_stream stream;
     struct token_buffer buffer = {0};
     token_stream_init(&stream);
-    struct token_record tokens[] = {{5, -0.5f, 0, 2}, {6, -1.5f, 2, 1}};
+    struct token_record tokens[] = {{5, -0.5f, 3, 0, 2}, {6, -1.5f, 1, 2, 1}};
     struct top_logprob top[] = {{5, -0.5f}, {9, -2.0f}, {6, -1.5f}};
     char text[] = "hällo";
     struct token_event event = {
