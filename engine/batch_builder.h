@@ -13,6 +13,7 @@ struct batch_limits {
     int32_t max_model_len;
     int32_t block_size;
     int32_t num_blocks;
+    int32_t hidden_size; /* of the model: elements of a pool */
 };
 
 struct batch_builder {

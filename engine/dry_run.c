@@ -16,6 +16,9 @@ struct arrays {
     int32_t *logit_rows;
     struct sample_row *rows;
     struct sample_output *outputs;
+    struct row_span *pool_spans;
+    float *pool_sums; /* zeros */
+    float *pooled;
 };
 
 static void free_arrays(struct arrays *a) {
@@ -28,12 +31,15 @@ static void free_arrays(struct arrays *a) {
     free(a->logit_rows);
     free(a->rows);
     free(a->outputs);
+    free(a->pool_spans);
+    free(a->pool_sums);
+    free(a->pooled);
 }
 
 static int alloc_arrays(struct arrays *a, const struct batch_limits *limits, size_t table_width,
                         struct error *err) {
     size_t tokens = (size_t)limits->max_num_batched_tokens, seqs = (size_t)limits->max_num_seqs;
-    size_t table_entries;
+    size_t table_entries, num_sums;
     *a = (struct arrays){
         .token_ids = calloc(tokens, sizeof(int32_t)),
         .positions = calloc(tokens, sizeof(int32_t)),
@@ -43,12 +49,18 @@ static int alloc_arrays(struct arrays *a, const struct batch_limits *limits, siz
         .logit_rows = calloc(seqs, sizeof(int32_t)),
         .rows = calloc(seqs, sizeof(struct sample_row)),
         .outputs = calloc(seqs, sizeof(struct sample_output)),
+        .pool_spans = calloc(seqs, sizeof(struct row_span)),
     };
     if (checked_mul(seqs, table_width, &table_entries))
         a->block_tables = calloc(table_entries, sizeof(int32_t));
+    if (checked_mul(seqs, (size_t)limits->hidden_size, &num_sums)) {
+        a->pool_sums = calloc(num_sums, sizeof(float));
+        a->pooled = calloc(num_sums, sizeof(float));
+    }
     if (a->token_ids != NULL && a->positions != NULL && a->slot_mapping != NULL &&
         a->query_start != NULL && a->context_lens != NULL && a->block_tables != NULL &&
-        a->logit_rows != NULL && a->rows != NULL && a->outputs != NULL)
+        a->logit_rows != NULL && a->rows != NULL && a->outputs != NULL && a->pool_spans != NULL &&
+        a->pool_sums != NULL && a->pooled != NULL)
         return 0;
     free_arrays(a);
     return error_set(err, ERROR_MEMORY, "no memory for the arrays of a step of %d tokens",
@@ -81,6 +93,7 @@ static void fill(struct arrays *a, const struct batch_limits *limits, int32_t nu
             a->positions[token] = a->context_lens[s] - count + i;
             a->slot_mapping[token] = a->positions[token] % limits->block_size;
         }
+        a->pool_spans[s] = (struct row_span){a->query_start[s], count};
         a->query_start[s + 1] = token;
         a->logit_rows[s] = token - 1;
         a->rows[s] = every_feature;
@@ -111,8 +124,11 @@ static int run_step(struct llama *llama, struct kv_cache *cache, const struct ba
         .token_counts = &count,
         .num_biases = 1,
         .token_biases = &bias,
+        .num_pools = num_seqs,
+        .pool_spans = a->pool_spans,
+        .pool_sums = a->pool_sums,
     };
-    struct step_result result = {.rows = a->outputs};
+    struct step_result result = {.rows = a->outputs, .pool_sums = a->pooled};
     return llama_forward(llama, cache, &batch, &result, err);
 }
 

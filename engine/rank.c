@@ -177,7 +177,8 @@ static int load_weights(struct rank *rank, struct error *err) {
 
 static struct llama_limits llama_limits_of(const struct step_limits *steps) {
     return (struct llama_limits){.max_step_tokens = steps->max_num_batched_tokens,
-                                 .max_logit_rows = steps->max_logit_rows};
+                                 .max_logit_rows = steps->max_logit_rows,
+                                 .max_pools = steps->max_num_seqs};
 }
 
 /* As plan_weights; *out_bytes: what is still to be taken. */
@@ -220,6 +221,7 @@ static int run_dry(struct rank *rank, struct error *err) {
         .max_num_batched_tokens = config->max_num_batched_tokens,
         .max_model_len = config->max_model_len,
         .block_size = config->block_size,
+        .hidden_size = rank->model->config.hidden_size,
     };
     struct error why = {0};
     if (alloc_blocks(rank, 1, &why) != 0 || dry_run(rank->llama, &rank->cache, &limits, &why) != 0)

@@ -178,6 +178,22 @@ struct gather_rows_args {
     int32_t width;
 };
 
+/* Consecutive rows of a matrix. */
+struct row_span {
+    int32_t first_row;
+    int32_t num_rows; /* may be 0 */
+};
+
+/* Row p of sums += each row of span p, one after the other in float, each element on its own: a
+ * span cut anywhere, and summed in as many calls, gives the same bits. */
+struct add_rows_args {
+    const void *x;                /* [any, width] */
+    const struct row_span *spans; /* [num_spans] host memory, valid until synchronize */
+    float *sums;                  /* [num_spans, width] device memory */
+    int32_t num_spans;
+    int32_t width;
+};
+
 /* `rows`, `counts` and `biases` are host memory; `out` is host memory, filled by the next
  * synchronize. The op may overwrite `logits`. */
 struct sample_args {
@@ -248,6 +264,7 @@ struct backend_ops {
     void (*act_mul)(struct backend *b, const struct act_mul_args *args);
     void (*soft_cap)(struct backend *b, const struct soft_cap_args *args);
     void (*gather_rows)(struct backend *b, const struct gather_rows_args *args);
+    void (*add_rows)(struct backend *b, const struct add_rows_args *args);
     void (*sample)(struct backend *b, const struct sample_args *args);
     void (*copy_blocks)(struct backend *b, const struct copy_blocks_args *args);
     void (*swap_blocks)(struct backend *b, const struct swap_blocks_args *args);

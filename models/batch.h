@@ -20,12 +20,20 @@ struct batch {
     const struct token_count *token_counts; /* [num_counts], see sample_row.first_count */
     int32_t num_biases;
     const struct token_bias *token_biases; /* [num_biases], see sample_row.first_bias */
+    /* Sums of hidden states after the output norm, for embeddings. Sum p starts from row p of
+     * pool_sums, which is what an earlier step left or zeros, and adds the tokens of its span in
+     * their order: how a prompt is cut into steps changes no bit. */
+    int32_t num_pools;
+    const struct row_span *pool_spans; /* [num_pools], within inputs.num_tokens, rising */
+    const float *pool_sums;            /* [num_pools, hidden_size] */
 };
 
-/* The only thing that comes back up. `rows` is the caller's, with room for batch->num_rows. */
+/* The only thing that comes back up. The arrays are the caller's, with room for batch->num_rows
+ * rows and batch->num_pools sums. */
 struct step_result {
     int32_t num_rows;
     struct sample_output *rows;
+    float *pool_sums; /* [num_pools, hidden_size]; NULL while no batch has pools */
 };
 
 #endif

@@ -12,6 +12,7 @@
  *     hidden += post((act(gate) * up) Wdown)            activation
  *   per chunk of wanted rows:
  *     logits = cap(norm(hidden[rows]) Whead); sample    logit_scale, final_soft_cap
+ *   sums of pools += norm(hidden[tokens])
  *
  * `pre` is a norm or nothing; `post` is a norm (post_norm) or a factor (residual_scale). With
  * parallel_residual both branches read the same norm of hidden, taken before either is added.
@@ -38,13 +39,14 @@ struct llama {
     struct buffer branch;    /* [max_step_tokens, max(hidden, q_width)]; empty if not needed */
     struct buffer head_rows; /* [max_logit_rows, hidden] */
     struct buffer logits;    /* float [max_logit_rows, vocab] */
+    struct buffer pool_sums; /* float [max_pools, hidden]; empty if there are none */
 };
 
 static int32_t larger(int32_t a, int32_t b) {
     return a > b ? a : b;
 }
 
-/* In elements; the first NUM_ACTIVATIONS are of the backend's activation type, the logits float. */
+/* In elements; the first NUM_ACTIVATIONS are of the backend's activation type, the others float. */
 enum workspace_part {
     HIDDEN,
     NARROW,
@@ -52,9 +54,10 @@ enum workspace_part {
     BRANCH,
     HEAD_ROWS,
     NUM_ACTIVATIONS,
-    LOGITS = NUM_ACTIVATIONS
+    LOGITS = NUM_ACTIVATIONS,
+    POOL_SUMS,
+    NUM_WORKSPACE_PARTS
 };
-#define NUM_WORKSPACE_PARTS (NUM_ACTIVATIONS + 1)
 
 /* False when the sizes do not fit memory addresses. */
 static bool measure_workspace(const struct model_config *config, enum dtype activation_dtype,
@@ -71,11 +74,17 @@ static bool measure_workspace(const struct model_config *config, enum dtype acti
         [BRANCH] = needs_branch ? larger(hidden, q_width) : 0,
         [HEAD_ROWS] = hidden,
         [LOGITS] = config->vocab_size,
+        [POOL_SUMS] = hidden,
+    };
+    const int32_t rows[NUM_WORKSPACE_PARTS] = {
+        [HIDDEN] = limits->max_step_tokens,   [NARROW] = limits->max_step_tokens,
+        [WIDE] = limits->max_step_tokens,     [BRANCH] = limits->max_step_tokens,
+        [HEAD_ROWS] = limits->max_logit_rows, [LOGITS] = limits->max_logit_rows,
+        [POOL_SUMS] = limits->max_pools,
     };
     for (int i = 0; i < NUM_WORKSPACE_PARTS; i++) {
         enum dtype dtype = i < NUM_ACTIVATIONS ? activation_dtype : DTYPE_F32;
-        int32_t rows = i < HEAD_ROWS ? limits->max_step_tokens : limits->max_logit_rows;
-        if (!checked_mul((size_t)rows, dtype_row_bytes(dtype, (size_t)widths[i]), &out_bytes[i]))
+        if (!checked_mul((size_t)rows[i], dtype_row_bytes(dtype, (size_t)widths[i]), &out_bytes[i]))
             return false;
     }
     return true;
@@ -95,8 +104,9 @@ size_t llama_workspace_needed(const struct model_config *config, enum dtype acti
 static int alloc_workspace(struct llama *llama, struct error *err) {
     struct backend *b = llama->backend;
     struct buffer *buffers[NUM_WORKSPACE_PARTS] = {
-        [HIDDEN] = &llama->hidden, [NARROW] = &llama->narrow,       [WIDE] = &llama->wide,
-        [BRANCH] = &llama->branch, [HEAD_ROWS] = &llama->head_rows, [LOGITS] = &llama->logits,
+        [HIDDEN] = &llama->hidden,       [NARROW] = &llama->narrow,       [WIDE] = &llama->wide,
+        [BRANCH] = &llama->branch,       [HEAD_ROWS] = &llama->head_rows, [LOGITS] = &llama->logits,
+        [POOL_SUMS] = &llama->pool_sums,
     };
     size_t bytes[NUM_WORKSPACE_PARTS];
     if (!measure_workspace(llama->config, b->activation_dtype, &llama->limits, bytes))
@@ -111,7 +121,7 @@ static int alloc_workspace(struct llama *llama, struct error *err) {
 int llama_create(struct backend *backend, const struct model_config *config,
                  const struct weights *weights, const struct llama_limits *limits,
                  struct llama **out, struct error *err) {
-    CHECK(limits->max_step_tokens > 0 && limits->max_logit_rows > 0);
+    CHECK(limits->max_step_tokens > 0 && limits->max_logit_rows > 0 && limits->max_pools >= 0);
     CHECK(!(config->parallel_residual && config->post_norm));
     struct llama *llama = calloc(1, sizeof(*llama));
     if (llama == NULL)
@@ -138,12 +148,13 @@ void llama_destroy(struct llama *llama) {
     ops->buffer_free(llama->backend, &llama->branch);
     ops->buffer_free(llama->backend, &llama->head_rows);
     ops->buffer_free(llama->backend, &llama->logits);
+    ops->buffer_free(llama->backend, &llama->pool_sums);
     free(llama);
 }
 
 size_t llama_workspace_bytes(const struct llama *llama) {
     return llama->hidden.bytes + llama->narrow.bytes + llama->wide.bytes + llama->branch.bytes +
-           llama->head_rows.bytes + llama->logits.bytes;
+           llama->head_rows.bytes + llama->logits.bytes + llama->pool_sums.bytes;
 }
 
 /* --- The parts of a layer ----------------------------------------------------------------------
@@ -294,6 +305,21 @@ static void run_parallel_layer(struct llama *llama, struct kv_cache *cache, int3
 /* --- The head ----------------------------------------------------------------------------------
  */
 
+/* out = norm(x), row by row. */
+static void normalise_output(struct llama *llama, const void *x, void *out, int32_t num_rows) {
+    struct backend *b = llama->backend;
+    const struct model_config *config = llama->config;
+    b->ops->norm(b, &(struct norm_args){.x = x,
+                                        .weight = llama->weights->output_norm.data,
+                                        .out = out,
+                                        .num_rows = num_rows,
+                                        .row_stride = config->hidden_size,
+                                        .num_groups = 1,
+                                        .width = config->hidden_size,
+                                        .epsilon = config->norm_eps,
+                                        .center = config->norm == NORM_LAYER});
+}
+
 /* Rows [first, first + count) of the batch; count <= max_logit_rows. */
 static void sample_chunk(struct llama *llama, const struct batch *batch, int32_t first,
                          int32_t count, struct sample_output *out) {
@@ -304,15 +330,7 @@ static void sample_chunk(struct llama *llama, const struct batch *batch, int32_t
                                                       .out = llama->head_rows.data,
                                                       .num_rows = count,
                                                       .width = config->hidden_size});
-    b->ops->norm(b, &(struct norm_args){.x = llama->head_rows.data,
-                                        .weight = llama->weights->output_norm.data,
-                                        .out = llama->head_rows.data,
-                                        .num_rows = count,
-                                        .row_stride = config->hidden_size,
-                                        .num_groups = 1,
-                                        .width = config->hidden_size,
-                                        .epsilon = config->norm_eps,
-                                        .center = config->norm == NORM_LAYER});
+    normalise_output(llama, llama->head_rows.data, llama->head_rows.data, count);
     b->ops->linear(b, &(struct linear_args){.x = llama->head_rows.data,
                                             .weight = llama->weights->head,
                                             .out = llama->logits.data,
@@ -331,6 +349,27 @@ static void sample_chunk(struct llama *llama, const struct batch *batch, int32_t
                                             .counts = batch->token_counts,
                                             .biases = batch->token_biases,
                                             .out = out});
+}
+
+/* The rows of all pools, and what lies between, are normalised into `narrow` at once. */
+static void add_to_pools(struct llama *llama, const struct batch *batch, float *out_sums) {
+    struct backend *b = llama->backend;
+    const struct row_span *spans = batch->pool_spans, *last = &spans[batch->num_pools - 1];
+    size_t width = (size_t)llama->config->hidden_size;
+    size_t row_bytes = width * dtype_block_bytes(b->activation_dtype);
+    size_t sums_bytes = (size_t)batch->num_pools * width * sizeof(float);
+    size_t offset = (size_t)spans->first_row * row_bytes;
+    CHECK(batch->num_pools <= llama->limits.max_pools);
+    normalise_output(llama, (const char *)llama->hidden.data + offset,
+                     (char *)llama->narrow.data + offset,
+                     last->first_row + last->num_rows - spans->first_row);
+    b->ops->upload(b, llama->pool_sums.data, batch->pool_sums, sums_bytes);
+    b->ops->add_rows(b, &(struct add_rows_args){.x = llama->narrow.data,
+                                                .spans = spans,
+                                                .sums = llama->pool_sums.data,
+                                                .num_spans = batch->num_pools,
+                                                .width = llama->config->hidden_size});
+    b->ops->download(b, out_sums, llama->pool_sums.data, sums_bytes);
 }
 
 int llama_forward(struct llama *llama, struct kv_cache *cache, const struct batch *batch,
@@ -352,6 +391,8 @@ int llama_forward(struct llama *llama, struct kv_cache *cache, const struct batc
         int32_t left = batch->num_rows - first;
         sample_chunk(llama, batch, first, left < chunk ? left : chunk, result->rows + first);
     }
+    if (batch->num_pools > 0)
+        add_to_pools(llama, batch, result->pool_sums);
     if (b->ops->synchronize(b, err) != 0)
         return -1;
     result->num_rows = batch->num_rows;

@@ -15,6 +15,7 @@ struct llama_limits {
     int32_t max_step_tokens; /* largest inputs.num_tokens */
     int32_t max_logit_rows; /* logits are computed this many rows at a time; any number of rows in a
                                batch works, in chunks of this workspace */
+    int32_t max_pools;      /* largest num_pools; 0: none */
 };
 
 /* Does not take ownership of its arguments; they outlive the llama. ERROR_MEMORY when the workspace
@@ -29,8 +30,8 @@ size_t llama_workspace_needed(const struct model_config *config, enum dtype acti
 size_t llama_workspace_bytes(const struct llama *llama);
 
 /* Runs one step: writes the new tokens' keys and values into the cache and fills result->rows for
- * every row of the batch. Returns after the result is complete: 0, or -1 with ERROR_DEVICE, after
- * which nothing works any more. */
+ * every row of the batch, result->pool_sums for every pool. Returns after the result is complete:
+ * 0, or -1 with ERROR_DEVICE, after which nothing works any more. */
 int llama_forward(struct llama *llama, struct kv_cache *cache, const struct batch *batch,
                   struct step_result *result, struct error *err);
 

@@ -67,6 +67,7 @@ static const struct backend_ops cpu_backend_ops = {
     .act_mul = cpu_act_mul,
     .soft_cap = cpu_soft_cap,
     .gather_rows = cpu_gather_rows,
+    .add_rows = cpu_add_rows,
     .sample = cpu_sample,
     .copy_blocks = cpu_copy_blocks,
     .swap_blocks = cpu_swap_blocks,

@@ -15,6 +15,7 @@
 #define CAP_PIECE 8192
 #define COPY_PIECE 65536
 #define ROPE_PIECE 8192
+#define SUM_SLICE 256 /* columns */
 
 #define WORKER_BYTES ((size_t)256 << 10) /* to begin with: attention with 32 rows of any head */
 
@@ -81,6 +82,29 @@ static void gather(void *context, int64_t begin, int64_t end, int worker) {
 
 void cpu_gather_rows(struct backend *b, const struct gather_rows_args *args) {
     for_rows(b, args, args->num_rows, args->width, COPY_PIECE, gather);
+}
+
+/* An item is a slice of a span's columns, so that one long span is work for every thread. */
+static void add_slices(void *context, int64_t begin, int64_t end, int worker) {
+    const struct add_rows_args *args = ((const struct op_call *)context)->args;
+    int64_t num_slices = (args->width + SUM_SLICE - 1) / SUM_SLICE;
+    for (int64_t item = begin; item < end; item++) {
+        const struct row_span *span = &args->spans[item / num_slices];
+        int64_t first = item % num_slices * SUM_SLICE;
+        int64_t left = args->width - first, count = left < SUM_SLICE ? left : SUM_SLICE;
+        float *sum = args->sums + item / num_slices * args->width + first;
+        const float *row = (const float *)args->x + (int64_t)span->first_row * args->width + first;
+        for (int32_t r = 0; r < span->num_rows; r++, row += args->width)
+            for (int64_t i = 0; i < count; i++)
+                sum[i] += row[i];
+    }
+}
+
+void cpu_add_rows(struct backend *base, const struct add_rows_args *args) {
+    struct op_call call = {.args = args};
+    int64_t num_slices = (args->width + SUM_SLICE - 1) / SUM_SLICE;
+    thread_pool_for(((struct cpu_backend *)base)->pool, args->num_spans * num_slices, 1, add_slices,
+                    &call);
 }
 
 /* Spreads one token's K over its lane of the [head_dim][16] group. */

@@ -213,6 +213,18 @@ static void gather_rows(struct backend *b, const struct gather_rows_args *args) 
                (const float *)args->x + (size_t)args->rows[r] * width, width * sizeof(float));
 }
 
+/* In float: the definition says so. */
+static void add_rows(struct backend *b, const struct add_rows_args *args) {
+    size_t width = (size_t)args->width;
+    for (size_t s = 0; s < (size_t)args->num_spans; s++)
+        for (size_t r = 0; r < (size_t)args->spans[s].num_rows; r++) {
+            const float *row =
+                (const float *)args->x + ((size_t)args->spans[s].first_row + r) * width;
+            for (size_t i = 0; i < width; i++)
+                args->sums[s * width + i] += row[i];
+        }
+}
+
 static const struct backend_ops ops = {
     .destroy = destroy,
     .buffer_alloc = buffer_alloc,
@@ -235,6 +247,7 @@ static const struct backend_ops ops = {
     .act_mul = act_mul,
     .soft_cap = soft_cap,
     .gather_rows = gather_rows,
+    .add_rows = add_rows,
     .sample = cpu_ref_sample,
     .copy_blocks = cpu_copy_blocks,
     .swap_blocks = cpu_swap_blocks,

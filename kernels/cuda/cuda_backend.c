@@ -55,6 +55,7 @@ static const struct backend_ops cuda_backend_ops = {
     .act_mul = cuda_act_mul,
     .soft_cap = cuda_soft_cap,
     .gather_rows = cuda_gather_rows,
+    .add_rows = cuda_add_rows,
     .sample = cuda_sample,
     .copy_blocks = cuda_copy_blocks,
     .swap_blocks = cuda_swap_blocks,

@@ -31,7 +31,7 @@ struct cuda_step {
     int32_t *query_start;  /* [S + 1] */
     int32_t *context_lens; /* [S] */
     int32_t *block_tables; /* [S][host.max_blocks_per_seq] */
-    int32_t *list;         /* [CUDA_LIST_LENGTH] what one op reads: rows, pairs of blocks */
+    int32_t *list;         /* [CUDA_LIST_LENGTH] what one op reads: rows, spans, pairs of blocks */
 };
 
 struct cuda_backend {
@@ -84,6 +84,7 @@ void cuda_rope_store_kv(struct backend *b, const struct rope_store_args *args);
 void cuda_act_mul(struct backend *b, const struct act_mul_args *args);
 void cuda_soft_cap(struct backend *b, const struct soft_cap_args *args);
 void cuda_gather_rows(struct backend *b, const struct gather_rows_args *args);
+void cuda_add_rows(struct backend *b, const struct add_rows_args *args);
 void cuda_copy_blocks(struct backend *b, const struct copy_blocks_args *args);
 void cuda_swap_blocks(struct backend *b, const struct swap_blocks_args *args);
 

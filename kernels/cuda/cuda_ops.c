@@ -63,6 +63,20 @@ void cuda_gather_rows(struct backend *base, const struct gather_rows_args *args)
     }
 }
 
+_Static_assert(sizeof(struct row_span) == 2 * sizeof(int32_t), "a span is a pair in the list");
+
+void cuda_add_rows(struct backend *base, const struct add_rows_args *args) {
+    struct cuda_backend *b = state_of(base);
+    for (int32_t first = 0, count; first < args->num_spans && CUDA_OK(b); first += count) {
+        count = smaller(args->num_spans - first, CUDA_LIST_LENGTH / 2);
+        cuda_staging_upload(b, b->step.list, args->spans + first,
+                            (size_t)count * sizeof(*args->spans));
+        CUDA_TRY(b, launch_add_rows(b->stream, is_bf16(b), args->x, b->step.list,
+                                    args->sums + (size_t)first * (size_t)args->width, count,
+                                    args->width));
+    }
+}
+
 void cuda_rope_store_kv(struct backend *base, const struct rope_store_args *args) {
     struct cuda_backend *b = state_of(base);
     const struct kv_layout *layout = &args->cache->layout;

@@ -252,3 +252,36 @@ cudaError_t launch_gather_rows(cudaStream_t stream, const void *x, const int32_t
                rows, to, width);
     return cudaGetLastError();
 }
+
+/* A thread has one column: its additions are in the order of the rows, and neighbours read side by
+ * side. */
+template <class T>
+__global__ void add_rows_kernel(const T *x, const int32_t *spans, float *sums, int32_t width) {
+    int32_t i = (int32_t)(blockIdx.y * blockDim.x + threadIdx.x);
+    if (i >= width)
+        return;
+    const T *column = x + (size_t)spans[2 * blockIdx.x] * width + i;
+    int32_t num_rows = spans[2 * blockIdx.x + 1];
+    float *at = sums + (size_t)blockIdx.x * width + i;
+    float sum = *at;
+#pragma unroll 8
+    for (int32_t r = 0; r < num_rows; r++)
+        sum += to_float(column[(size_t)r * width]);
+    *at = sum;
+}
+
+template <class T>
+static void add_rows(cudaStream_t stream, const void *x, const int32_t *spans, float *sums,
+                     int32_t num_spans, int32_t width) {
+    LAUNCH(add_rows_kernel<T>, row_grid(num_spans, width, 1), ROW_BLOCK, 0, stream,
+           static_cast<const T *>(x), spans, sums, width);
+}
+
+cudaError_t launch_add_rows(cudaStream_t stream, bool bf16, const void *x, const int32_t *spans,
+                            float *sums, int32_t num_spans, int32_t width) {
+    if (bf16)
+        add_rows<__nv_bfloat16>(stream, x, spans, sums, num_spans, width);
+    else
+        add_rows<__half>(stream, x, spans, sums, num_spans, width);
+    return cudaGetLastError();
+}

@@ -139,6 +139,11 @@ static void call_ops(struct backend *b, struct things *t) {
     b->ops->gather_rows(
         b, &(struct gather_rows_args){
                .x = t->a.data, .rows = other, .out = t->b.data, .num_rows = 2, .width = WIDTH});
+    b->ops->add_rows(b, &(struct add_rows_args){.x = t->a.data,
+                                                .spans = &(struct row_span){0, 1},
+                                                .sums = t->weight.data,
+                                                .num_spans = 1,
+                                                .width = 8});
     b->ops->copy_blocks(b, &(struct copy_blocks_args){
                                .cache = &t->cache, .src = one, .dst = other, .num_blocks = 1});
     b->ops->swap_blocks(b, &(struct swap_blocks_args){.cache = &t->cache,

@@ -286,12 +286,68 @@ static void test_gather_rows(void **state) {
     check_gather_rows(&fixture, 4099, 3); /* more than one list to the device holds */
 }
 
+/* The op with the sums put back to what they were, for device_fixture_run. */
+struct add_rows_run {
+    struct add_rows_args args;
+    const float *before;
+    size_t bytes;
+};
+
+static void run_add_rows(struct device_fixture *f, const void *context) {
+    const struct add_rows_run *run = context;
+    f->device->ops->upload(f->device, run->args.sums, run->before, run->bytes);
+    f->device->ops->add_rows(f->device, &run->args);
+}
+
+/* Sums are in float, and every addition has its place: the oracle's bits. Spans of 0 to 12 rows. */
+static void check_add_rows(struct device_fixture *f, int32_t num_spans, int32_t width) {
+    enum { ROWS = 40, LONGEST = 12 };
+    uint64_t seed = (uint64_t)width;
+    size_t n = (size_t)num_spans * (size_t)width;
+    float *x = rounded_floats(&seed, (size_t)ROWS * (size_t)width);
+    float *before = kernel_fixture_random_floats(&seed, n);
+    float *expected = kernel_fixture_guarded(n), *actual = kernel_fixture_guarded(n);
+    struct row_span *spans = malloc((size_t)num_spans * sizeof(*spans));
+    assert_non_null(spans);
+    for (int32_t s = 0; s < num_spans; s++)
+        spans[s] = (struct row_span){kernel_fixture_random_in(&seed, 0, ROWS - LONGEST),
+                                     kernel_fixture_random_in(&seed, 0, LONGEST)};
+    struct add_rows_run run = {
+        .args = {.x = x, .spans = spans, .sums = expected, .num_spans = num_spans, .width = width},
+        .before = before,
+        .bytes = n * sizeof(float)};
+    memcpy(expected, before, run.bytes);
+    f->oracle->ops->add_rows(f->oracle, &run.args);
+    void *device_x = device_fixture_put(f, f->dtype, x, (size_t)ROWS * (size_t)width);
+    run.args.x = device_x;
+    run.args.sums = device_fixture_put(f, DTYPE_F32, NULL, n);
+    device_fixture_run(f, run_add_rows, &run, run.args.sums, run.bytes);
+    device_fixture_get(f, DTYPE_F32, run.args.sums, actual, n);
+    assert_memory_equal(actual, expected, run.bytes);
+    device_fixture_free(f, run.args.sums);
+    device_fixture_free(f, device_x);
+    kernel_fixture_guarded_free(actual);
+    kernel_fixture_guarded_free(expected);
+    free(spans);
+    free(before);
+    free(x);
+}
+
+static void test_add_rows(void **state) {
+    for (size_t w = 0; w < NUM_WIDTHS; w++) {
+        check_add_rows(&fixture, 1, widths[w]);
+        check_add_rows(&fixture, 7, widths[w]);
+    }
+    check_add_rows(&fixture, 2051, 3); /* more than one list to the device holds */
+}
+
 static void test_nothing_to_do(void **state) {
     struct backend *b = fixture.device;
     b->ops->norm(b, &(struct norm_args){.width = 8, .row_stride = 8, .num_groups = 1});
     b->ops->act_mul(b, &(struct act_mul_args){.width = 8});
     b->ops->soft_cap(b, &(struct soft_cap_args){.width = 8, .cap = 1});
     b->ops->gather_rows(b, &(struct gather_rows_args){.width = 8});
+    b->ops->add_rows(b, &(struct add_rows_args){.width = 8});
     synchronize(&fixture);
 }
 
@@ -467,8 +523,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_norm),          cmocka_unit_test(test_norm_of_groups),
         cmocka_unit_test(test_act_mul),       cmocka_unit_test(test_gelu_at_its_ends),
         cmocka_unit_test(test_soft_cap),      cmocka_unit_test(test_gather_rows),
-        cmocka_unit_test(test_nothing_to_do), cmocka_unit_test(test_rope_store_kv),
-
+        cmocka_unit_test(test_add_rows),      cmocka_unit_test(test_nothing_to_do),
+        cmocka_unit_test(test_rope_store_kv),
     };
     int status = cmocka_run_group_tests(tests, NULL, NULL);
     device_fixture_close(&fixture);

@@ -238,6 +238,53 @@ static void test_gather_rows(void **state) {
     free(x);
 }
 
+/* The same bits as the oracle, in one call or in two that cut every span, and nothing beside the
+ * sums is touched. */
+static void check_add_rows(const struct kernel_fixture *f, const struct row_span *spans,
+                           int32_t num_spans, int32_t num_rows, int32_t width) {
+    uint64_t seed = (uint64_t)width;
+    size_t n = (size_t)num_spans * (size_t)width;
+    float *x = kernel_fixture_random_floats(&seed, (size_t)num_rows * (size_t)width);
+    float *before = kernel_fixture_random_floats(&seed, n);
+    float *expected = kernel_fixture_guarded(n);
+    struct row_span halves[2][8];
+    assert_in_range(num_spans, 1, 8);
+    for (int32_t s = 0; s < num_spans; s++) {
+        int32_t cut = spans[s].num_rows / 3;
+        halves[0][s] = (struct row_span){spans[s].first_row, cut};
+        halves[1][s] = (struct row_span){spans[s].first_row + cut, spans[s].num_rows - cut};
+    }
+    struct add_rows_args args = {
+        .x = x, .spans = spans, .sums = expected, .num_spans = num_spans, .width = width};
+    memcpy(expected, before, n * sizeof(float));
+    f->oracle->ops->add_rows(f->oracle, &args);
+    for (int i = 0; i < f->num_backends; i++)
+        for (int num_calls = 1; num_calls <= 2; num_calls++) {
+            struct backend *b = f->backends[i];
+            args.sums = kernel_fixture_guarded(n);
+            memcpy(args.sums, before, n * sizeof(float));
+            for (int call = 0; call < num_calls; call++) {
+                args.spans = num_calls == 1 ? spans : halves[call];
+                b->ops->add_rows(b, &args);
+            }
+            assert_memory_equal(args.sums, expected, n * sizeof(float));
+            kernel_fixture_guarded_free(args.sums);
+        }
+    kernel_fixture_guarded_free(expected);
+    free(before);
+    free(x);
+}
+
+static void test_add_rows(void **state) {
+    static const struct row_span one[] = {{0, 1}}, long_one[] = {{3, 296}};
+    static const struct row_span several[] = {{0, 1}, {1, 0}, {1, 30}, {31, 2}, {40, 260}};
+    for (size_t w = 0; w < NUM_WIDTHS; w++) {
+        check_add_rows(*state, one, 1, 1, widths[w]);
+        check_add_rows(*state, long_one, 1, 300, widths[w]);
+        check_add_rows(*state, several, 5, 300, widths[w]);
+    }
+}
+
 /* The rotation of q; k and v are seen through attention in check_attention. */
 static void check_rope(const struct kernel_fixture *f, int32_t head_dim, int32_t rotary_dim,
                        bool interleaved) {
@@ -365,6 +412,7 @@ int main(void) {
         cmocka_unit_test(test_gelu_at_its_ends),
         cmocka_unit_test(test_soft_cap),
         cmocka_unit_test(test_gather_rows),
+        cmocka_unit_test(test_add_rows),
         cmocka_unit_test(test_rope),
         cmocka_unit_test(test_no_rope),
     };

@@ -181,13 +181,16 @@ static void embed(const struct reference *r, const int32_t *tokens, struct rows 
 }
 
 void reference_forward(const struct model_image *image, const int32_t *tokens, int count,
-                       double *out) {
+                       double *out, double *out_states) {
     static struct rows hidden, logits;
     const struct reference r = {image, &image->model.config, count};
     embed(&r, tokens, &hidden);
     for (int32_t layer = 0; layer < r.config->num_layers; layer++)
         run_layer(&r, layer, &hidden);
     normalise_all(&r, TENSOR_OUTPUT_NORM, 0, &hidden);
+    for (int t = 0; t < count; t++)
+        for (int32_t i = 0; i < r.config->hidden_size; i++)
+            *out_states++ = hidden.at[t][i];
     multiply(&r, r.config->tied_embeddings ? TENSOR_EMBEDDING : TENSOR_HEAD, 0, &hidden, &logits);
     for (int t = 0; t < count; t++)
         for (int32_t i = 0; i < r.config->vocab_size; i++)

@@ -8,8 +8,9 @@
 
 enum { REFERENCE_MAX_TOKENS = 20 };
 
-/* The image has unfused tensors, and ropes that are not scaled. out: [count][vocab_size]. */
+/* The image has unfused tensors, and ropes that are not scaled. out: [count][vocab_size];
+ * out_states: [count][hidden_size] what the head reads. */
 void reference_forward(const struct model_image *image, const int32_t *tokens, int count,
-                       double *out);
+                       double *out, double *out_states);
 
 #endif

@@ -12,8 +12,10 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 enum { NUM_TOKENS = 20, PREFILL = 13, BLOCK_SIZE = 16, NUM_BLOCKS = 2, VOCAB = 40, LOGIT_ROWS = 3 };
+enum { HIDDEN = 64 };
 
 static const int32_t tokens[NUM_TOKENS] = {3,  17, 0, 39, 8, 8,  21, 5, 30, 1,
                                            12, 9,  2, 33, 8, 14, 27, 6, 0,  3};
@@ -21,6 +23,9 @@ static const int32_t block_table[NUM_BLOCKS] = {1, 0};
 
 /* --- Running the product -----------------------------------------------------------------------
  */
+
+static const struct llama_limits limits = {
+    .max_step_tokens = NUM_TOKENS, .max_logit_rows = LOGIT_ROWS, .max_pools = 2};
 
 struct run {
     struct backend *backend;
@@ -47,8 +52,6 @@ static bool open_run(struct run *run, const struct model_image *image, const cha
         .num_threads = 2, .max_step_tokens = NUM_TOKENS, .max_step_seqs = 1, .isa = isa};
     const struct weights_options options = {.max_model_len = NUM_TOKENS,
                                             .quantization = DTYPE_COUNT};
-    const struct llama_limits limits = {.max_step_tokens = NUM_TOKENS,
-                                        .max_logit_rows = LOGIT_ROWS};
     struct error err = {0};
     *run = (struct run){.backend = backend_open(name, &backend_config, &err)};
     if (run->backend == NULL)
@@ -79,10 +82,14 @@ static void close_run(struct run *run) {
     backend_close(run->backend);
 }
 
-static void run_step(struct run *run, int32_t first, int32_t count) {
+/* Two pools, which are read and left in sums: of all tokens so far, and of the step's last. */
+static void run_step(struct run *run, int32_t first, int32_t count, float sums[2 * HIDDEN]) {
     int32_t positions[NUM_TOKENS], slots[NUM_TOKENS], rows[NUM_TOKENS];
     struct sample_row sample_rows[NUM_TOKENS] = {0};
     struct sample_output outputs[NUM_TOKENS];
+    const struct row_span spans[2] = {{0, count}, {count - 1, 1}};
+    float before[2 * HIDDEN] = {0};
+    memcpy(before, sums, HIDDEN * sizeof(float));
     const int32_t query_start[2] = {0, count}, context_len = first + count;
     for (int32_t i = 0; i < count; i++) {
         int32_t position = first + i;
@@ -103,8 +110,11 @@ static void run_step(struct run *run, int32_t first, int32_t count) {
         .num_rows = count,
         .logit_rows = rows,
         .sample_rows = sample_rows,
+        .num_pools = 2,
+        .pool_spans = spans,
+        .pool_sums = before,
     };
-    struct step_result result = {.rows = outputs};
+    struct step_result result = {.rows = outputs, .pool_sums = sums};
     assert_int_equal(llama_forward(run->llama, &run->cache, &batch, &result, NULL), 0);
     assert_int_equal(result.num_rows, count);
 }
@@ -112,17 +122,40 @@ static void run_step(struct run *run, int32_t first, int32_t count) {
 /* --- Comparing ---------------------------------------------------------------------------------
  */
 
+struct expected {
+    double logits[NUM_TOKENS * VOCAB];
+    double states[NUM_TOKENS * HIDDEN];
+};
+
+/* The pools after the last token; steps of another size leave the same bits in the first. */
+static void check_pools(struct run *run, const double *states, const float sums[2 * HIDDEN]) {
+    float again[2 * HIDDEN] = {0}, logits[NUM_TOKENS * VOCAB];
+    for (int i = 0; i < HIDDEN; i++) {
+        double sum = 0.0, last = states[(NUM_TOKENS - 1) * HIDDEN + i];
+        for (int t = 0; t < NUM_TOKENS; t++)
+            sum += states[t * HIDDEN + i];
+        assert_true(fabs((double)sums[i] - sum) <= 1e-3 * fmax(1.0, fabs(sum)));
+        assert_true(fabs((double)sums[HIDDEN + i] - last) <= 1e-4 * fmax(1.0, fabs(last)));
+    }
+    next_logits = logits;
+    run_step(run, 0, 1, again);
+    run_step(run, 1, NUM_TOKENS - 1, again);
+    assert_memory_equal(again, sums, sizeof(again));
+}
+
 /* A prompt in one step, then a token at a time. */
-static void check_path(const struct model_image *image, const double *wanted, const char *label,
-                       const char *name, const char *isa) {
+static void check_path(const struct model_image *image, const struct expected *expected,
+                       const char *label, const char *name, const char *isa) {
     struct run run;
-    float logits[NUM_TOKENS * VOCAB];
+    const double *wanted = expected->logits;
+    float logits[NUM_TOKENS * VOCAB], sums[2 * HIDDEN] = {0};
     if (!open_run(&run, image, name, isa))
         return;
     next_logits = logits;
-    run_step(&run, 0, PREFILL);
+    run_step(&run, 0, PREFILL, sums);
     for (int32_t position = PREFILL; position < NUM_TOKENS; position++)
-        run_step(&run, position, 1);
+        run_step(&run, position, 1, sums);
+    check_pools(&run, expected->states, sums);
     for (int t = 0; t < NUM_TOKENS; t++) {
         double largest = 0.0, error = 0.0;
         for (int i = t * VOCAB; i < (t + 1) * VOCAB; i++) {
@@ -133,9 +166,9 @@ static void check_path(const struct model_image *image, const double *wanted, co
             fail_msg("%s on %s %s: token %d: logits of up to %g differ by %g", label, name,
                      isa != NULL ? isa : "", t, largest, error);
     }
-    assert_int_equal(llama_workspace_bytes(run.llama),
-                     llama_workspace_needed(&image->model.config, run.backend->activation_dtype,
-                                            &(struct llama_limits){NUM_TOKENS, LOGIT_ROWS}));
+    assert_int_equal(
+        llama_workspace_bytes(run.llama),
+        llama_workspace_needed(&image->model.config, run.backend->activation_dtype, &limits));
     close_run(&run);
 }
 
@@ -143,12 +176,15 @@ static void check_path(const struct model_image *image, const double *wanted, co
 static void check(const char *label, const struct model_config *config, bool biased, double *out) {
     static const char *const isas[] = {"portable", "avx2", "avx512vnni"};
     struct model_image image;
+    struct expected expected;
     model_image_init(&image, config, (struct image_form){.biased = biased, .dtype = DTYPE_F32});
     model_image_open(&image);
-    reference_forward(&image, tokens, NUM_TOKENS, out);
-    check_path(&image, out, label, "cpu-ref", NULL);
+    assert_int_equal(config->hidden_size, HIDDEN);
+    reference_forward(&image, tokens, NUM_TOKENS, expected.logits, expected.states);
+    memcpy(out, expected.logits, sizeof(expected.logits));
+    check_path(&image, &expected, label, "cpu-ref", NULL);
     for (size_t i = 0; i < sizeof(isas) / sizeof(isas[0]); i++)
-        check_path(&image, out, label, "cpu", isas[i]);
+        check_path(&image, &expected, label, "cpu", isas[i]);
     model_image_finish(&image);
 }
 
