@@ -1,0 +1,174 @@
+#include "server/api/tool_fields.h"
+
+#include "server/json/json_field.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define MAX_NAME_BYTES 64
+#define PATH_BYTES 64
+
+static const cJSON *member(const cJSON *object, const char *name) {
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, name);
+    return cJSON_IsNull(item) ? NULL : item;
+}
+
+const char *tool_fields_name(const cJSON *tool) {
+    return member(member(tool, "function"), "name")->valuestring;
+}
+
+static bool is_name(const char *text) {
+    static const char allowed[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-";
+    size_t length = strspn(text, allowed);
+    return length > 0 && length <= MAX_NAME_BYTES && text[length] == '\0';
+}
+
+static bool is_text(const cJSON *item, const char *value) {
+    return cJSON_IsString(item) && strcmp(item->valuestring, value) == 0;
+}
+
+static int check_name(const cJSON *name, const char *path, struct api_error *err) {
+    if (cJSON_IsString(name) && is_name(name->valuestring))
+        return 0;
+    return json_refuse(name, path, "1 to 64 of the characters a-z, A-Z, 0-9, _ and -", err);
+}
+
+static int check_function(const cJSON *function, int index, struct api_error *err) {
+    char path[PATH_BYTES];
+    snprintf(path, sizeof(path), "tools[%d].function", index);
+    if (!cJSON_IsObject(function))
+        return json_refuse(function, path, "an object", err);
+    snprintf(path, sizeof(path), "tools[%d].function.name", index);
+    if (check_name(member(function, "name"), path, err) != 0)
+        return -1;
+    const cJSON *description = member(function, "description");
+    snprintf(path, sizeof(path), "tools[%d].function.description", index);
+    if (description != NULL && !cJSON_IsString(description))
+        return json_refuse(description, path, "a string", err);
+    const cJSON *parameters = member(function, "parameters");
+    snprintf(path, sizeof(path), "tools[%d].function.parameters", index);
+    if (parameters != NULL && !cJSON_IsObject(parameters))
+        return json_refuse(parameters, path, "an object, a JSON schema", err);
+    const cJSON *strict = member(function, "strict");
+    snprintf(path, sizeof(path), "tools[%d].function.strict", index);
+    if (strict != NULL && !cJSON_IsBool(strict))
+        return json_refuse(strict, path, "true or false", err);
+    return 0;
+}
+
+static int check_tool(const cJSON *tool, int index, struct api_error *err) {
+    char path[PATH_BYTES];
+    snprintf(path, sizeof(path), "tools[%d]", index);
+    if (!cJSON_IsObject(tool))
+        return json_refuse(tool, path, "an object", err);
+    const cJSON *type = member(tool, "type");
+    snprintf(path, sizeof(path), "tools[%d].type", index);
+    if (!is_text(type, "function"))
+        return json_refuse(type, path, "\"function\", the one kind of tool there is", err);
+    return check_function(member(tool, "function"), index, err);
+}
+
+/* The tool of that name among the first `count`. */
+static const cJSON *find_tool(const cJSON *tools, int32_t count, const char *name) {
+    const cJSON *tool = tools->child;
+    for (int32_t i = 0; i < count; i++, tool = tool->next)
+        if (strcmp(tool_fields_name(tool), name) == 0)
+            return tool;
+    return NULL;
+}
+
+static int read_tools(const cJSON *tools, struct tool_fields *fields, struct api_error *err) {
+    if (tools == NULL)
+        return 0;
+    if (!cJSON_IsArray(tools))
+        return json_refuse(tools, "tools", "an array", err);
+    const cJSON *tool;
+    cJSON_ArrayForEach(tool, tools) {
+        if (fields->num_tools == TOOL_FIELDS_MAX_TOOLS)
+            return api_error_set(err, 400, "invalid_request_error", "array_above_max_length",
+                                 "tools", "tools has too many entries: at most %d are allowed",
+                                 TOOL_FIELDS_MAX_TOOLS);
+        if (check_tool(tool, fields->num_tools, err) != 0)
+            return -1;
+        const char *name = tool_fields_name(tool);
+        if (find_tool(tools, fields->num_tools, name) != NULL) {
+            char path[PATH_BYTES];
+            snprintf(path, sizeof(path), "tools[%d].function.name", (int)fields->num_tools);
+            return api_error_set(err, 400, "invalid_request_error", "duplicate_name", path,
+                                 "%s is \"%s\" as another tool's: names must be distinct", path,
+                                 name);
+        }
+        fields->num_tools++;
+    }
+    fields->tools = fields->num_tools > 0 ? tools : NULL;
+    return 0;
+}
+
+static int read_named(const cJSON *choice, struct tool_fields *fields, struct api_error *err) {
+    const cJSON *type = member(choice, "type"), *function = member(choice, "function");
+    if (!is_text(type, "function"))
+        return json_refuse(type, "tool_choice.type", "\"function\"", err);
+    if (!cJSON_IsObject(function))
+        return json_refuse(function, "tool_choice.function", "an object", err);
+    const cJSON *name = member(function, "name");
+    if (check_name(name, "tool_choice.function.name", err) != 0)
+        return -1;
+    const cJSON *tool = find_tool(fields->tools, fields->num_tools, name->valuestring);
+    if (tool == NULL)
+        return api_error_set(
+            err, 400, "invalid_request_error", "unknown_tool", "tool_choice.function.name",
+            "tool_choice.function.name is \"%s\", which is not in tools", name->valuestring);
+    fields->choice = TOOL_CHOICE_NAMED;
+    fields->named = member(tool, "function");
+    return 0;
+}
+
+static int read_choice(const cJSON *choice, struct tool_fields *fields, struct api_error *err) {
+    fields->choice = fields->tools != NULL ? TOOL_CHOICE_AUTO : TOOL_CHOICE_NONE;
+    if (choice == NULL)
+        return 0;
+    if (is_text(choice, "none")) {
+        fields->choice = TOOL_CHOICE_NONE;
+        return 0;
+    }
+    bool is_auto = is_text(choice, "auto"), is_required = is_text(choice, "required");
+    if (!is_auto && !is_required && !cJSON_IsObject(choice))
+        return json_refuse(choice, "tool_choice",
+                           "\"none\", \"auto\", \"required\" or an object that names a function",
+                           err);
+    if (fields->tools == NULL)
+        return api_error_set(err, 400, "invalid_request_error", "missing_required_parameter",
+                             "tools", "tool_choice needs tools, and there are none");
+    if (cJSON_IsObject(choice))
+        return read_named(choice, fields, err);
+    fields->choice = is_auto ? TOOL_CHOICE_AUTO : TOOL_CHOICE_REQUIRED;
+    return 0;
+}
+
+static int read_parallel(const cJSON *parallel, struct tool_fields *fields, struct api_error *err) {
+    fields->allows_parallel = !cJSON_IsFalse(parallel);
+    if (parallel != NULL && !cJSON_IsBool(parallel))
+        return json_refuse(parallel, "parallel_tool_calls", "true or false", err);
+    return 0;
+}
+
+static int refuse_replaced(const cJSON *body, const char *name, const char *by,
+                           struct api_error *err) {
+    if (member(body, name) == NULL)
+        return 0;
+    return api_error_set(err, 400, "invalid_request_error", "unsupported_parameter", name,
+                         "%s is not supported: use %s", name, by);
+}
+
+int tool_fields_read(const cJSON *body, struct tool_fields *out, struct api_error *err) {
+    struct tool_fields fields = {.allows_parallel = true};
+    if (refuse_replaced(body, "functions", "tools", err) != 0 ||
+        refuse_replaced(body, "function_call", "tool_choice", err) != 0 ||
+        read_tools(member(body, "tools"), &fields, err) != 0 ||
+        read_choice(member(body, "tool_choice"), &fields, err) != 0 ||
+        read_parallel(member(body, "parallel_tool_calls"), &fields, err) != 0)
+        return -1;
+    *out = fields;
+    return 0;
+}
