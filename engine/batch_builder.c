@@ -41,12 +41,16 @@ int batch_builder_init(struct batch_builder *builder, const struct batch_limits 
         .sample_rows = alloc_array(num_tokens, sizeof(struct sample_row)),
         .token_counts = alloc_array(max_counts(limits), sizeof(struct token_count)),
         .token_biases = alloc_array(max_biases, sizeof(struct token_bias)),
+        .pool_spans = alloc_array(num_seqs, sizeof(struct row_span)),
+        .pool_sums = alloc_array(num_seqs, ((size_t)limits->hidden_size + 1) * sizeof(float)),
         .row_start = alloc_array(num_seqs + 1, sizeof(int32_t)),
+        .pool_start = alloc_array(num_seqs + 1, sizeof(int32_t)),
     };
     if (made.token_ids == NULL || made.positions == NULL || made.slot_mapping == NULL ||
         made.query_start == NULL || made.context_lens == NULL || made.block_tables == NULL ||
         made.logit_rows == NULL || made.sample_rows == NULL || made.token_counts == NULL ||
-        made.token_biases == NULL || made.row_start == NULL) {
+        made.token_biases == NULL || made.pool_spans == NULL || made.pool_sums == NULL ||
+        made.row_start == NULL || made.pool_start == NULL) {
         batch_builder_finish(&made);
         return -1;
     }
@@ -65,7 +69,10 @@ void batch_builder_finish(struct batch_builder *builder) {
     free(builder->sample_rows);
     free(builder->token_counts);
     free(builder->token_biases);
+    free(builder->pool_spans);
+    free(builder->pool_sums);
     free(builder->row_start);
+    free(builder->pool_start);
     memset(builder, 0, sizeof(*builder));
 }
 
@@ -95,9 +102,12 @@ static void clear(struct batch_builder *builder, int32_t table_width) {
         .sample_rows = builder->sample_rows,
         .token_counts = builder->token_counts,
         .token_biases = builder->token_biases,
+        .pool_spans = builder->pool_spans,
+        .pool_sums = builder->pool_sums,
     };
     builder->query_start[0] = 0;
     builder->row_start[0] = 0;
+    builder->pool_start[0] = 0;
 }
 
 /* The row belongs to the token added last. */
@@ -150,6 +160,25 @@ static void add_token(struct batch_builder *builder, const struct sequence *sequ
     add_rows_at(builder, sequence, position);
 }
 
+/* The entry's tokens were added last. A preempted sequence begins again with zeros. */
+static void add_pool(struct batch_builder *builder, const struct planned_sequence *entry) {
+    const struct sequence *sequence = entry->sequence;
+    struct batch *batch = &builder->batch;
+    enum pooling pooling = sequence_params(sequence)->pooling;
+    bool is_complete = sequence->num_computed + entry->num_tokens == sequence->num_tokens;
+    if (pooling == POOLING_NONE || (pooling == POOLING_LAST && !is_complete))
+        return;
+    int32_t num_rows = pooling == POOLING_LAST ? 1 : entry->num_tokens;
+    size_t width = (size_t)builder->limits.hidden_size;
+    float *sum = builder->pool_sums + (size_t)batch->num_pools * width;
+    if (pooling == POOLING_MEAN && sequence->num_computed > 0)
+        memcpy(sum, sequence->pool, width * sizeof(*sum));
+    else
+        memset(sum, 0, width * sizeof(*sum));
+    builder->pool_spans[batch->num_pools++] =
+        (struct row_span){batch->inputs.num_tokens - num_rows, num_rows};
+}
+
 static void add_sequence(struct batch_builder *builder, const struct planned_sequence *entry) {
     const struct sequence *sequence = entry->sequence;
     struct step_inputs *inputs = &builder->batch.inputs;
@@ -161,6 +190,8 @@ static void add_sequence(struct batch_builder *builder, const struct planned_seq
         add_token(builder, sequence, position);
     builder->query_start[index + 1] = inputs->num_tokens;
     builder->row_start[index + 1] = builder->batch.num_rows;
+    add_pool(builder, entry);
+    builder->pool_start[index + 1] = builder->batch.num_pools;
     builder->context_lens[index] = end;
     memcpy(builder->block_tables + (size_t)index * (size_t)inputs->max_blocks_per_seq,
            sequence->table.blocks, (size_t)sequence->table.num_blocks * sizeof(int32_t));

@@ -26,7 +26,10 @@ struct batch_builder {
     struct sample_row *sample_rows;
     struct token_count *token_counts;
     struct token_bias *token_biases;
-    int32_t *row_start; /* [max_num_seqs + 1]: entry i of the plan has the rows row_start[i] .. */
+    struct row_span *pool_spans;
+    float *pool_sums;
+    int32_t *row_start;  /* [max_num_seqs + 1]: entry i of the plan has the rows row_start[i] .. */
+    int32_t *pool_start; /* [max_num_seqs + 1]: and the pool pool_start[i], or none */
 };
 
 /* The tokenizer outlives the builder. Returns -1 when memory is short. */
@@ -35,7 +38,8 @@ int batch_builder_init(struct batch_builder *builder, const struct batch_limits 
 void batch_builder_finish(struct batch_builder *builder); /* accepts a zeroed one */
 
 /* The batch is valid until the next call. Rows: one for each prompt token that is scored, and one
- * at the last token of a sequence that draws its next one. */
+ * at the last token of a sequence that draws its next one. A sequence with POOLING_MEAN is a pool
+ * in every step, one with POOLING_LAST in that of its last token. */
 const struct batch *batch_builder_build(struct batch_builder *builder,
                                         const struct step_plan *plan);
 

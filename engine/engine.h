@@ -19,6 +19,7 @@ struct engine_config {
     int32_t max_model_len;          /* tokens of prompt plus output */
     int32_t block_size;             /* tokens */
     int32_t num_blocks;             /* of the KV pool */
+    int32_t hidden_size;            /* of the model: dimensions of an embedding */
     int32_t max_queued_requests;    /* requests not yet running */
     int64_t max_queued_tokens;      /* prompt tokens not yet running */
     int32_t stall_timeout_ms;       /* unread stream: abort after this long; default 10 000 */

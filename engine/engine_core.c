@@ -27,8 +27,10 @@ int engine_core_init(struct engine_core *core, const struct engine_core_config *
     core->executor = executor;
     core->tokenizer = tokenizer;
     core->result.rows = calloc((size_t)limits->max_num_batched_tokens, sizeof(*core->result.rows));
+    core->result.pool_sums =
+        calloc((size_t)limits->max_num_seqs, ((size_t)limits->hidden_size + 1) * sizeof(float));
     engine_stats_init(&core->stats);
-    if (core->result.rows == NULL ||
+    if (core->result.rows == NULL || core->result.pool_sums == NULL ||
         scheduler_init(&core->scheduler, &scheduler_config, limits->num_blocks) != 0 ||
         batch_builder_init(&core->builder, limits, tokenizer) != 0 ||
         step_output_init(&core->output, tokenizer, limits->max_num_batched_tokens) != 0) {
@@ -80,6 +82,7 @@ void engine_core_finish(struct engine_core *core) {
     batch_builder_finish(&core->builder);
     step_output_finish(&core->output);
     free(core->result.rows);
+    free(core->result.pool_sums);
     memset(core, 0, sizeof(*core));
 }
 
@@ -167,6 +170,7 @@ static void refuse(struct engine_core *core, struct request *request) {
 void engine_core_add(struct engine_core *core, struct request *request) {
     const struct batch_limits *limits = &core->config.limits;
     CHECK(engine_core_fits(limits, request));
+    CHECK(request->params.pooling == POOLING_NONE || limits->hidden_size > 0);
     CHECK(core->last_group == NULL || core->last_group->request->id < request->id);
     struct sequence_group *group =
         core->failed ? NULL
@@ -266,6 +270,35 @@ static void commit(struct engine_core *core, const struct planned_sequence *entr
     }
 }
 
+/* Of a sequence that is pooled; `sum` is NULL in the steps that have nothing to add. */
+static void commit_pool(struct engine_core *core, const struct planned_sequence *entry,
+                        float *sum) {
+    struct sequence *sequence = entry->sequence;
+    int32_t hidden_size = core->config.limits.hidden_size;
+    core_stats_computed(&core->stats, entry);
+    scheduler_commit(&core->scheduler, entry);
+    bool is_complete = sequence_num_pending(sequence) == 0;
+    int status = 0;
+    if (is_complete)
+        status = step_output_embedding(&core->output, sequence, sum, hidden_size);
+    else if (sum != NULL)
+        status = sequence_keep_pool(sequence, sum, hidden_size);
+    if (status != 0) {
+        end_failed(core, sequence);
+    } else if (is_complete) {
+        notify(core, sequence->group);
+        retire(core, sequence);
+        close_sequence(core, sequence);
+    }
+}
+
+/* What the step left of the entry's pool; NULL: it has none. */
+static float *pool_sum(const struct engine_core *core, int32_t entry) {
+    const int32_t *start = core->builder.pool_start + entry;
+    size_t offset = (size_t)start[0] * (size_t)core->config.limits.hidden_size;
+    return start[1] > start[0] ? core->result.pool_sums + offset : NULL;
+}
+
 /* Entries of one group follow each other in any order; a group is freed with its last sequence, and
  * none of its entries can come after that. */
 static void commit_all(struct engine_core *core, const struct step_plan *plan,
@@ -274,9 +307,14 @@ static void commit_all(struct engine_core *core, const struct step_plan *plan,
     const int32_t *row_start = core->builder.row_start;
     CHECK(core->result.num_rows == batch->num_rows);
     core_stats_step(&core->stats, &core->scheduler, now_ns);
-    for (int32_t i = 0; i < plan->num_entries; i++)
-        commit(core, &plan->entries[i], batch->sample_rows + row_start[i],
-               core->result.rows + row_start[i], row_start[i + 1] - row_start[i], now_ns);
+    for (int32_t i = 0; i < plan->num_entries; i++) {
+        const struct planned_sequence *entry = &plan->entries[i];
+        if (sequence_params(entry->sequence)->pooling != POOLING_NONE)
+            commit_pool(core, entry, pool_sum(core, i));
+        else
+            commit(core, entry, batch->sample_rows + row_start[i], core->result.rows + row_start[i],
+                   row_start[i + 1] - row_start[i], now_ns);
+    }
 }
 
 static void begin_step(struct engine_core *core, const struct step_plan *plan, int64_t now_ns) {

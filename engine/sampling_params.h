@@ -30,11 +30,20 @@ struct token_run {
     int32_t count;
 };
 
+/* What a request wants instead of tokens: the hidden states of its prompt after the output norm, as
+ * one vector. */
+enum pooling {
+    POOLING_NONE = 0, /* tokens */
+    POOLING_MEAN,     /* the mean of all tokens' states */
+    POOLING_LAST,     /* the last token's state */
+};
+
 struct sampling_params {
-    int32_t num_choices; /* n, 1..MAX_CHOICES */
-    int32_t max_tokens;  /* 0: score the prompt only */
-    int32_t min_tokens;  /* end tokens and stop strings do not count before this many */
-    float temperature;   /* 0: greedy */
+    enum pooling pooling; /* not NONE: num_choices is 1, max_tokens 0, num_prompt_logprobs -1 */
+    int32_t num_choices;  /* n, 1..MAX_CHOICES */
+    int32_t max_tokens;   /* 0: score the prompt only */
+    int32_t min_tokens;   /* end tokens and stop strings do not count before this many */
+    float temperature;    /* 0: greedy */
     float top_p;
     float min_p;
     int32_t top_k; /* <= 0: all */

@@ -71,6 +71,7 @@ void sequence_group_destroy(struct sequence_group *group) {
         detokenizer_finish(&sequence->detokenizer);
         token_counts_finish(&sequence->counts);
         free(sequence->output);
+        free(sequence->pool);
     }
     free(group->sequences);
     request_unref(group->request);
@@ -132,6 +133,16 @@ int sequence_append(struct sequence *sequence, int32_t token) {
         return -1;
     sequence->output[num_generated] = token;
     sequence->num_tokens++;
+    return 0;
+}
+
+int sequence_keep_pool(struct sequence *sequence, const float *sum, int32_t hidden_size) {
+    size_t bytes = (size_t)hidden_size * sizeof(*sum);
+    if (sequence->pool == NULL)
+        sequence->pool = malloc(bytes);
+    if (sequence->pool == NULL)
+        return -1;
+    memcpy(sequence->pool, sum, bytes);
     return 0;
 }
 

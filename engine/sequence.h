@@ -39,6 +39,7 @@ struct sequence {
     struct block_table table;
     struct detokenizer detokenizer;
     struct token_counts counts; /* empty unless there is a penalty */
+    float *pool;                /* POOLING_MEAN, num_computed > 0: the sum of their states */
 
     enum finish_reason finish;
     bool end_pushed; /* the last event is in the stream */
@@ -84,6 +85,10 @@ bool sequence_group_is_scoring(const struct sequence_group *group);
 bool sequence_can_run(const struct sequence *sequence);
 /* Appends a generated token. Returns -1 when memory is short. */
 int sequence_append(struct sequence *sequence, int32_t token);
+
+/* Keeps the sum of the computed tokens' states for the step that goes on with it. Returns -1 when
+ * memory is short. */
+int sequence_keep_pool(struct sequence *sequence, const float *sum, int32_t hidden_size);
 
 /* True if a is served before b: lower priority value, then arrival, then choice. A total order. */
 bool sequence_before(const struct sequence *a, const struct sequence *b);

@@ -149,6 +149,22 @@ int step_output_token(struct step_output *output, struct sequence *sequence,
     return 0;
 }
 
+int step_output_embedding(struct step_output *output, struct sequence *sequence, float *sum,
+                          int32_t hidden_size) {
+    struct token_event event = begin_event(output, sequence, TOKEN_EVENT_EMBEDDING);
+    if (sequence_params(sequence)->pooling == POOLING_MEAN)
+        for (int32_t i = 0; i < hidden_size; i++)
+            sum[i] /= (float)sequence->num_tokens;
+    event.embedding = sum;
+    event.num_dimensions = hidden_size;
+    event.finish = FINISH_STOP;
+    if (token_stream_push(&sequence->group->request->stream, &event) != 0)
+        return -1;
+    sequence->finish = event.finish;
+    sequence->end_pushed = true;
+    return 0;
+}
+
 int step_output_end(struct step_output *output, struct sequence *sequence) {
     CHECK(sequence->finish != FINISH_NONE && !sequence->end_pushed);
     struct token_event event = begin_event(output, sequence, TOKEN_EVENT_TEXT);

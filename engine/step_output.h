@@ -31,6 +31,11 @@ int step_output_scores(struct step_output *output, struct sequence *sequence,
 int step_output_token(struct step_output *output, struct sequence *sequence,
                       const struct sample_output *row);
 
+/* Pushes the embedding of a sequence whose prompt is computed: *sum, which becomes a mean where
+ * that was asked for. Sets sequence->finish. Returns -1 when memory is short. */
+int step_output_embedding(struct step_output *output, struct sequence *sequence, float *sum,
+                          int32_t hidden_size);
+
 /* Pushes the last event of a sequence that ends without a new token, for sequence->finish. Returns
  * -1 when memory is short: to be tried again. */
 int step_output_end(struct step_output *output, struct sequence *sequence);

@@ -1,6 +1,7 @@
 /* An event in a buffer is one record, padded to 8 bytes:
  *
- *   struct packed_event | token_record[num_tokens] | top_logprob[num_top] | text
+ *   struct packed_event | token_record[num_tokens] | top_logprob[num_top] |
+ *   float[num_dimensions] | text
  *
  * All parts but the text are multiples of 4 bytes, so every pointer handed out is aligned. */
 #include "engine/token_stream.h"
@@ -21,6 +22,7 @@ struct packed_event {
     int32_t choice;
     int32_t num_tokens;
     int32_t num_top;
+    int32_t num_dimensions;
     enum finish_reason finish;
     int32_t stop_token;
     int32_t stop_string;
@@ -44,11 +46,13 @@ void token_buffer_finish(struct token_buffer *buffer) {
 }
 
 static bool record_bytes(const struct token_event *event, size_t *out) {
-    size_t tokens, top, sum;
+    size_t tokens, top, floats, sum;
     if (!checked_mul((size_t)event->num_tokens, sizeof(struct token_record), &tokens) ||
         !checked_mul((size_t)event->num_top, sizeof(struct top_logprob), &top) ||
+        !checked_mul((size_t)event->num_dimensions, sizeof(float), &floats) ||
         !checked_add(sizeof(struct packed_event), tokens, &sum) || !checked_add(sum, top, &sum) ||
-        !checked_add(sum, event->text_bytes, &sum) || !checked_add(sum, RECORD_ALIGNMENT - 1, &sum))
+        !checked_add(sum, floats, &sum) || !checked_add(sum, event->text_bytes, &sum) ||
+        !checked_add(sum, RECORD_ALIGNMENT - 1, &sum))
         return false;
     *out = sum & ~(size_t)(RECORD_ALIGNMENT - 1);
     return true;
@@ -86,6 +90,7 @@ static void pack(unsigned char *to, size_t bytes, const struct token_event *even
         .choice = event->choice,
         .num_tokens = event->num_tokens,
         .num_top = event->num_top,
+        .num_dimensions = event->num_dimensions,
         .finish = event->finish,
         .stop_token = event->stop_token,
         .stop_string = event->stop_string,
@@ -95,6 +100,7 @@ static void pack(unsigned char *to, size_t bytes, const struct token_event *even
     to = append(to, &packed, sizeof(packed));
     to = append(to, event->tokens, (size_t)event->num_tokens * sizeof(*event->tokens));
     to = append(to, event->top, (size_t)event->num_top * sizeof(*event->top));
+    to = append(to, event->embedding, (size_t)event->num_dimensions * sizeof(float));
     append(to, event->text, event->text_bytes);
 }
 
@@ -108,7 +114,7 @@ int token_stream_reserve(struct token_stream *stream, int32_t num_events) {
 }
 
 int token_stream_push(struct token_stream *stream, const struct token_event *event) {
-    CHECK(event->num_tokens >= 0 && event->num_top >= 0);
+    CHECK(event->num_tokens >= 0 && event->num_top >= 0 && event->num_dimensions >= 0);
     size_t bytes;
     if (!record_bytes(event, &bytes))
         return -1;
@@ -149,7 +155,8 @@ bool token_buffer_next(struct token_buffer *buffer, struct token_event *out) {
     memcpy(&packed, at, sizeof(packed));
     at += sizeof(packed);
     const unsigned char *top = at + (size_t)packed.num_tokens * sizeof(struct token_record);
-    const unsigned char *text = top + (size_t)packed.num_top * sizeof(struct top_logprob);
+    const unsigned char *floats = top + (size_t)packed.num_top * sizeof(struct top_logprob);
+    const unsigned char *text = floats + (size_t)packed.num_dimensions * sizeof(float);
     *out = (struct token_event){
         .kind = packed.kind,
         .choice = packed.choice,
@@ -159,6 +166,8 @@ bool token_buffer_next(struct token_buffer *buffer, struct token_event *out) {
         .tokens = (const struct token_record *)at,
         .top = (const struct top_logprob *)top,
         .num_top = packed.num_top,
+        .embedding = packed.num_dimensions > 0 ? (const float *)floats : NULL,
+        .num_dimensions = packed.num_dimensions,
         .finish = packed.finish,
         .stop_token = packed.stop_token,
         .stop_string = packed.stop_string,

@@ -20,7 +20,7 @@
 
 enum finish_reason {
     FINISH_NONE = 0, /* not finished */
-    FINISH_STOP,     /* end token, stop string or stop token */
+    FINISH_STOP,     /* end token, stop string or stop token; an embedding is there */
     FINISH_LENGTH,   /* max_tokens or the context's end */
     FINISH_ABORT,    /* cancelled, or the server is stopping */
     FINISH_ERROR,    /* the device failed, or memory was short */
@@ -41,10 +41,11 @@ struct top_logprob {
 };
 
 enum token_event_kind {
-    TOKEN_EVENT_PROMPT, /* scored prompt tokens, in order, in one or more events per choice 0;
-                           before any TEXT event of the request; only with num_prompt_logprobs >= 0
-                         */
-    TOKEN_EVENT_TEXT,   /* generated tokens and/or text, and the end of a choice */
+    TOKEN_EVENT_PROMPT,    /* scored prompt tokens, in order, in one or more events per choice 0;
+                              before any TEXT event of the request; only with num_prompt_logprobs >= 0
+                            */
+    TOKEN_EVENT_TEXT,      /* generated tokens and/or text, and the end of a choice */
+    TOKEN_EVENT_EMBEDDING, /* what pooling asked for, with FINISH_STOP: the only event */
 };
 
 /* Pointers are valid until the next token_stream_take or _finish of that buffer. */
@@ -57,6 +58,8 @@ struct token_event {
     const struct token_record *tokens;
     const struct top_logprob *top;
     int32_t num_top;
+    const float *embedding; /* [num_dimensions] not normalised; only of TOKEN_EVENT_EMBEDDING */
+    int32_t num_dimensions;
     enum finish_reason finish;
     int32_t stop_token;    /* with FINISH_STOP: the stop_token_ids entry that matched, else -1 */
     int32_t stop_string;   /* with FINISH_STOP: index of the stop string that matched, else -1 */

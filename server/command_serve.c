@@ -127,6 +127,7 @@ static int start_engine(struct serve *serve, struct error *err) {
         .max_model_len = serve->worker_config.max_model_len,
         .block_size = (int32_t)options->block_size,
         .num_blocks = serve->worker.num_blocks,
+        .hidden_size = serve->model->config.hidden_size,
         .max_queued_requests = (int32_t)options->max_queued_requests,
         .max_queued_tokens = options->max_queued_tokens,
         .stall_timeout_ms = STALL_TIMEOUT_MS,

@@ -53,6 +53,10 @@ int32_t fake_model_top_token(uint64_t history, int index) {
     return (int32_t)(mix(history - 1 - (uint64_t)index) % FAKE_VOCAB_SIZE);
 }
 
+float fake_model_state(uint64_t history, int dimension) {
+    return (float)(mix(history ^ (uint64_t)(dimension + 1)) % 1000) - 500;
+}
+
 static int violate(struct fake_executor *fake, const char *what, int64_t a, int64_t b) {
     if (fake->violation[0] == '\0')
         snprintf(fake->violation, sizeof(fake->violation), "call %llu: %s (%lld, %lld)",
@@ -115,6 +119,18 @@ static int fill_row(struct fake_executor *fake, const struct batch *batch, int32
     return 0;
 }
 
+/* Adds the token's state to the pools it belongs to. */
+static void add_to_pools(const struct batch *batch, int32_t token, uint64_t history,
+                         struct step_result *result) {
+    for (int32_t p = 0; p < batch->num_pools; p++) {
+        const struct row_span *span = &batch->pool_spans[p];
+        if (token < span->first_row || token >= span->first_row + span->num_rows)
+            continue;
+        for (int d = 0; d < FAKE_HIDDEN_SIZE; d++)
+            result->pool_sums[p * FAKE_HIDDEN_SIZE + d] += fake_model_state(history, d);
+    }
+}
+
 /* Reads the history of one sequence; answers its rows, which start at *row, on the way. */
 static int run_sequence(struct fake_executor *fake, const struct batch *batch, int32_t seq,
                         struct step_result *result, int32_t *row) {
@@ -127,6 +143,8 @@ static int run_sequence(struct fake_executor *fake, const struct batch *batch, i
             return violate(fake, "attention reads a slot of another position", slot, position);
         history = fake_model_hash(history, fake->slots[slot].token);
         int32_t token = query_end - (context - position);
+        if (token >= in->query_start[seq])
+            add_to_pools(batch, token, history, result);
         if (*row < batch->num_rows && batch->logit_rows[*row] == token) {
             if (fill_row(fake, batch, *row, history, &result->rows[*row]) != 0)
                 return -1;
@@ -145,6 +163,8 @@ static int check_batch(struct fake_executor *fake, const struct batch *batch,
         return violate(fake, "query_start does not cover the tokens", in->num_seqs, in->num_tokens);
     if (batch->num_rows > in->num_tokens || result->num_rows != batch->num_rows)
         return violate(fake, "number of rows", batch->num_rows, result->num_rows);
+    if (batch->num_pools > in->num_seqs)
+        return violate(fake, "number of pools", batch->num_pools, in->num_seqs);
     return 0;
 }
 
@@ -159,6 +179,9 @@ static int run(struct executor *executor, const struct batch *batch, struct step
     int status = check_batch(fake, batch, result);
     for (int32_t seq = 0; seq < batch->inputs.num_seqs && status == 0; seq++)
         status = write_tokens(fake, &batch->inputs, seq);
+    if (batch->num_pools > 0)
+        memcpy(result->pool_sums, batch->pool_sums,
+               (size_t)batch->num_pools * FAKE_HIDDEN_SIZE * sizeof(float));
     int32_t row = 0;
     for (int32_t seq = 0; seq < batch->inputs.num_seqs && status == 0; seq++)
         status = run_sequence(fake, batch, seq, result, &row);

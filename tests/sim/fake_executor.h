@@ -1,8 +1,9 @@
 /* An executor without a model. It keeps a shadow of the KV cache, one (token, position) per slot,
  * writes the batch's tokens where slot_mapping says, and reads each sequence's history back through
  * its block table, as attention would. The next token is a hash of that history, the seed, the
- * position, the penalties' counts and the biases: a wrong slot, a stale or shared block, or any
- * input lost on the way shows either as a violation here or as a wrong token. */
+ * position, the penalties' counts and the biases, a hidden state one of the history: a wrong slot,
+ * a stale or shared block, or any input lost on the way shows either as a violation here or as a
+ * wrong token. */
 #ifndef QUIRE_TESTS_SIM_FAKE_EXECUTOR_H
 #define QUIRE_TESTS_SIM_FAKE_EXECUTOR_H
 
@@ -10,6 +11,8 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+
+#define FAKE_HIDDEN_SIZE 3
 
 struct shadow_slot {
     int32_t token;
@@ -47,5 +50,7 @@ struct fake_draw {
 int32_t fake_model_draw(uint64_t history, const struct fake_draw *draw);
 float fake_model_logprob(uint64_t history, int32_t token);
 int32_t fake_model_top_token(uint64_t history, int index);
+/* A small whole number: sums of them are exact in any order. */
+float fake_model_state(uint64_t history, int dimension);
 
 #endif

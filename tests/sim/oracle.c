@@ -160,6 +160,24 @@ static bool accept_token(const struct request *request, int32_t token, int32_t m
     return out->finish == FINISH_NONE;
 }
 
+/* The embedding, and what else a request without output has. */
+static void pool_prompt(const struct request *request, struct oracle_choice *out) {
+    uint64_t history = 0;
+    float sum[FAKE_HIDDEN_SIZE] = {0};
+    out->finish = FINISH_STOP;
+    for (int32_t i = 0; i < request->num_prompt_tokens; i++) {
+        history = fake_model_hash(history, request->prompt[i]);
+        for (int d = 0; d < FAKE_HIDDEN_SIZE; d++) {
+            float state = fake_model_state(history, d);
+            sum[d] = request->params.pooling == POOLING_MEAN ? sum[d] + state : state;
+        }
+    }
+    for (int d = 0; d < FAKE_HIDDEN_SIZE; d++)
+        out->embedding[d] = request->params.pooling == POOLING_MEAN
+                                ? sum[d] / (float)request->num_prompt_tokens
+                                : sum[d];
+}
+
 void oracle_run(const struct request *request, int32_t choice, int32_t max_model_len,
                 struct oracle_choice *out) {
     const struct sampling_params *params = &request->params;
@@ -179,6 +197,8 @@ void oracle_run(const struct request *request, int32_t choice, int32_t max_model
     uint64_t history = 0;
     for (int32_t i = 0; i < request->num_prompt_tokens; i++)
         history = fake_model_hash(history, request->prompt[i]);
+    if (params->pooling != POOLING_NONE)
+        pool_prompt(request, out);
     bool goes_on = most > 0;
     while (goes_on) {
         struct token_count counts[FAKE_VOCAB_SIZE];

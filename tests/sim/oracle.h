@@ -4,6 +4,7 @@
 #define QUIRE_TESTS_SIM_ORACLE_H
 
 #include "engine/request.h"
+#include "tests/sim/fake_executor.h"
 
 struct oracle_choice {
     int32_t *tokens;     /* [num_tokens] generated */
@@ -14,6 +15,7 @@ struct oracle_choice {
     int32_t stop_string;
     char *text;
     size_t text_bytes;
+    float embedding[FAKE_HIDDEN_SIZE]; /* of a pooled request */
 };
 
 void oracle_run(const struct request *request, int32_t choice, int32_t max_model_len,

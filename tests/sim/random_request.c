@@ -83,6 +83,15 @@ static int32_t draw_logprobs(struct random *random, const struct request_shape *
                                      : shape->min_logprobs;
 }
 
+static void draw_pooling(struct random *random, struct sampling_params *params) {
+    if (!random_once_in(random, 6))
+        return;
+    params->pooling = random_once_in(random, 3) ? POOLING_LAST : POOLING_MEAN;
+    params->num_choices = 1;
+    params->max_tokens = 0;
+    params->num_prompt_logprobs = -1;
+}
+
 struct request *random_request(struct random *random, const struct request_shape *shape) {
     int32_t prompt[1024], stop_tokens[3];
     struct stop_string stop_strings[4];
@@ -105,6 +114,7 @@ struct request *random_request(struct random *random, const struct request_shape
         .stop_tokens = stop_tokens,
         .biases = biases,
     };
+    draw_pooling(random, &params);
     draw_penalties(random, &params);
     draw_ends(random, &params, stop_strings, stop_tokens);
     draw_biases(random, &params, biases);

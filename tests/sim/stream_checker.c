@@ -83,6 +83,9 @@ static void check_end(struct stream_checker *checker, struct choice_progress *ch
     if (checker->request->params.num_prompt_logprobs >= 0 &&
         checker->num_scored != checker->request->num_prompt_tokens)
         violate(checker, event, "prompt not scored to its end");
+    bool pooled = checker->request->params.pooling != POOLING_NONE;
+    if (pooled != (event->kind == TOKEN_EVENT_EMBEDDING))
+        violate(checker, event, "end without embedding");
 }
 
 static void check_text(struct stream_checker *checker, const struct token_event *event) {
@@ -115,6 +118,17 @@ static void check_text(struct stream_checker *checker, const struct token_event 
         check_end(checker, choice, event);
 }
 
+static void check_embedding(struct stream_checker *checker, const struct token_event *event) {
+    const struct oracle_choice *oracle = &checker->choices[0].oracle;
+    if (checker->request->params.pooling == POOLING_NONE || event->num_tokens > 0 ||
+        event->text_bytes > 0 || event->finish != FINISH_STOP)
+        violate(checker, event, "embedding out of place");
+    if (event->num_dimensions != FAKE_HIDDEN_SIZE ||
+        memcmp(event->embedding, oracle->embedding, sizeof(oracle->embedding)) != 0)
+        violate(checker, event, "wrong embedding");
+    check_text(checker, event);
+}
+
 bool stream_checker_read(struct stream_checker *checker) {
     struct token_event event;
     token_stream_take(&checker->request->stream, &checker->buffer);
@@ -123,6 +137,8 @@ bool stream_checker_read(struct stream_checker *checker) {
             violate(checker, &event, "no such choice");
         else if (event.kind == TOKEN_EVENT_PROMPT)
             check_scores(checker, &event);
+        else if (event.kind == TOKEN_EVENT_EMBEDDING)
+            check_embedding(checker, &event);
         else
             check_text(checker, &event);
     }

@@ -79,6 +79,7 @@ static void draw_server(struct simulation *sim) {
     limits->max_num_batched_tokens =
         limits->max_num_seqs + random_range(random, 0, random_once_in(random, 2) ? 8 : 100);
     limits->max_model_len = random_range(random, 20, 160);
+    limits->hidden_size = FAKE_HIDDEN_SIZE;
     int32_t one = block_table_blocks_for(limits->max_model_len, limits->block_size);
     limits->num_blocks = one + random_range(random, 0, one * (random_once_in(random, 3) ? 6 : 1));
     sim->config.stall_timeout_ns = TICKS_TO_STALL_OUT;

@@ -37,6 +37,7 @@ static struct engine_config base_config(struct fixture *f) {
         .max_num_seqs = 8,
         .max_num_batched_tokens = 32,
         .max_model_len = MAX_MODEL_LEN,
+        .hidden_size = FAKE_HIDDEN_SIZE,
         .block_size = 4,
         .num_blocks = 40,
         .max_queued_requests = 1000,

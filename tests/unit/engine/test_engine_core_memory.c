@@ -71,7 +71,7 @@ static void on_news(void *context, struct request *request) {
     ((struct fixture *)context)->num_news++;
 }
 
-static struct request *make_request(void) {
+static struct request *make_request(enum pooling pooling) {
     int32_t prompt[NUM_PROMPT_TOKENS];
     for (int32_t i = 0; i < NUM_PROMPT_TOKENS; i++)
         prompt[i] = FAKE_FIRST_PLAIN + i % (FAKE_VOCAB_SIZE - FAKE_FIRST_PLAIN);
@@ -86,6 +86,12 @@ static struct request *make_request(void) {
         .ignore_eos = true,
         .skip_special_tokens = true,
     };
+    if (pooling != POOLING_NONE) {
+        params.pooling = pooling;
+        params.num_choices = 1;
+        params.max_tokens = 0;
+        params.num_prompt_logprobs = -1;
+    }
     struct request *request = request_create(prompt, NUM_PROMPT_TOKENS, &params);
     assert_non_null(request);
     request->id = 1;
@@ -93,14 +99,15 @@ static struct request *make_request(void) {
 }
 
 /* A pool that makes the choices preempt each other. */
-static void start(struct fixture *f) {
+static void start(struct fixture *f, enum pooling pooling) {
     memset(f, 0, sizeof(*f));
     const struct engine_core_config config = {
         .limits = {.max_num_seqs = 4,
                    .max_num_batched_tokens = 16,
                    .max_model_len = 160,
                    .block_size = 4,
-                   .num_blocks = 60},
+                   .num_blocks = 60,
+                   .hidden_size = FAKE_HIDDEN_SIZE},
         .stall_timeout_ns = INT64_MAX / 4,
         .clock = read_clock,
         .notify = on_news,
@@ -111,7 +118,7 @@ static void start(struct fixture *f) {
                        config.limits.max_num_batched_tokens);
     assert_int_equal(engine_core_init(&f->core, &config, &f->executor.base, fake_tokenizer(), &err),
                      0);
-    f->request = make_request();
+    f->request = make_request(pooling);
 }
 
 static void read_stream(struct fixture *f) {
@@ -135,9 +142,9 @@ static void stop(struct fixture *f) {
 
 /* Runs the request with `count` failed allocations from the one numbered `first` on. Returns how
  * many choices ended with an error. */
-static int run(long first, long count) {
+static int run(enum pooling pooling, long first, long count) {
     struct fixture f;
-    start(&f);
+    start(&f, pooling);
     set_failures(first, count);
     engine_core_add(&f.core, f.request);
     for (int i = 0; i < MAX_STEPS && !engine_core_is_idle(&f.core); i++) {
@@ -151,35 +158,41 @@ static int run(long first, long count) {
     assert_true(engine_core_is_idle(&f.core));
     assert_true(f.num_news > 0);
     read_stream(&f);
-    for (int choice = 0; choice < NUM_CHOICES; choice++)
+    for (int choice = 0; choice < f.request->params.num_choices; choice++)
         assert_int_equal(f.num_ends[choice], 1);
     int num_errors = f.num_errors;
     stop(&f);
     return num_errors;
 }
 
-static long allocations_of_a_run(void) {
-    assert_int_equal(run(FOREVER, 0), 0);
+static long allocations_of_a_run(enum pooling pooling) {
+    assert_int_equal(run(pooling, FOREVER, 0), 0);
     return num_allocations;
 }
 
 static void test_every_failed_allocation(void **state) {
-    long total = allocations_of_a_run();
+    long total = allocations_of_a_run(POOLING_NONE);
     assert_true(total > 10);
     for (long first = 0; first < total; first++)
-        assert_in_range(run(first, 1), 0, NUM_CHOICES);
+        assert_in_range(run(POOLING_NONE, first, 1), 0, NUM_CHOICES);
+    total = allocations_of_a_run(POOLING_MEAN);
+    assert_true(total >= 3); /* of the group, and of the sum between steps */
+    for (long first = 0; first < total; first++)
+        assert_in_range(run(POOLING_MEAN, first, 1), 0, 1);
 }
 
 static void test_memory_gone_until_the_end(void **state) {
-    long total = allocations_of_a_run();
-    for (long first = 0; first < total; first++)
-        run(first, FOREVER);
+    for (int pooling = POOLING_NONE; pooling <= POOLING_MEAN; pooling++) {
+        long total = allocations_of_a_run((enum pooling)pooling);
+        for (long first = 0; first < total; first++)
+            run((enum pooling)pooling, first, FOREVER);
+    }
 }
 
 /* Told with what was reserved when the request was made. */
 static void test_no_memory_to_begin_with(void **state) {
     struct fixture f;
-    start(&f);
+    start(&f, POOLING_NONE);
     set_failures(0, FOREVER);
     engine_core_add(&f.core, f.request);
     num_failures = 0;
@@ -193,7 +206,7 @@ static void test_no_memory_to_begin_with(void **state) {
 /* Shutting down must not fail either: what cannot be told is freed all the same. */
 static void test_no_memory_to_end_with(void **state) {
     struct fixture f;
-    start(&f);
+    start(&f, POOLING_NONE);
     engine_core_add(&f.core, f.request);
     for (int i = 0; i < 30; i++)
         engine_core_step(&f.core);

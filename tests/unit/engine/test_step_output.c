@@ -211,6 +211,30 @@ static void test_end_from_outside_releases_held_text(void **state) {
     stop(&f);
 }
 
+static void check_embedding(enum pooling pooling, const float expected[3]) {
+    struct fixture f;
+    struct sampling_params params = fixture_params(0);
+    params.pooling = pooling;
+    start(&f, &params, 100);
+    struct sequence *sequence = &f.group->sequences[0]; /* of 4 tokens */
+    float sum[3] = {1, -6, 0.5f};
+    assert_int_equal(step_output_embedding(&f.output, sequence, sum, 3), 0);
+    assert_int_equal(sequence->finish, FINISH_STOP);
+    assert_true(sequence->end_pushed);
+    struct token_event event = next(&f);
+    assert_int_equal(event.kind, TOKEN_EVENT_EMBEDDING);
+    assert_int_equal(event.finish, FINISH_STOP);
+    assert_int_equal(event.num_tokens, 0);
+    assert_int_equal(event.num_dimensions, 3);
+    assert_memory_equal(event.embedding, expected, 3 * sizeof(float));
+    stop(&f);
+}
+
+static void test_embedding(void **state) {
+    check_embedding(POOLING_MEAN, (const float[]){0.25f, -1.5f, 0.125f});
+    check_embedding(POOLING_LAST, (const float[]){1, -6, 0.5f});
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_text_until_length),
@@ -222,6 +246,7 @@ int main(void) {
         cmocka_unit_test(test_a_stop_string_beats_the_length),
         cmocka_unit_test(test_scores),
         cmocka_unit_test(test_end_from_outside_releases_held_text),
+        cmocka_unit_test(test_embedding),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

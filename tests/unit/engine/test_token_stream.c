@@ -59,6 +59,42 @@ static void test_event_survives_the_trip(void **state) {
     token_stream_finish(&stream);
 }
 
+/* Between arrays of other lengths, so that its place in the record counts. */
+static void test_embedding_survives_the_trip(void **state) {
+    struct token_stream stream;
+    struct token_buffer buffer = {0};
+    token_stream_init(&stream);
+    struct token_record token = {.token = 5};
+    float embedding[] = {0.25f, -1, 1e-30f, 3e38f, 7};
+    struct token_event event = {
+        .kind = TOKEN_EVENT_EMBEDDING,
+        .text = "text",
+        .text_bytes = 4,
+        .num_tokens = 1,
+        .tokens = &token,
+        .embedding = embedding,
+        .num_dimensions = 5,
+        .finish = FINISH_STOP,
+    };
+    assert_int_equal(token_stream_push(&stream, &event), 0);
+    event.num_dimensions = 0;
+    assert_int_equal(token_stream_push(&stream, &event), 0);
+    token_stream_take(&stream, &buffer);
+    struct token_event out;
+    assert_true(token_buffer_next(&buffer, &out));
+    assert_int_equal(out.kind, TOKEN_EVENT_EMBEDDING);
+    assert_int_equal(out.num_dimensions, 5);
+    assert_memory_equal(out.embedding, embedding, sizeof(embedding));
+    assert_int_equal(out.tokens[0].token, 5);
+    assert_memory_equal(out.text, "text", 4);
+    assert_true(token_buffer_next(&buffer, &out));
+    assert_int_equal(out.num_dimensions, 0);
+    assert_null(out.embedding);
+    assert_memory_equal(out.text, "text", 4);
+    token_buffer_finish(&buffer);
+    token_stream_finish(&stream);
+}
+
 static void push_numbered(struct token_stream *stream, int number) {
     char text[16];
     int length = snprintf(text, sizeof(text), "%d", number);
@@ -113,6 +149,7 @@ static void test_pending_bytes_show_a_lagging_reader(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_event_survives_the_trip),
+        cmocka_unit_test(test_embedding_survives_the_trip),
         cmocka_unit_test(test_order_over_takes),
         cmocka_unit_test(test_pending_bytes_show_a_lagging_reader),
     };

@@ -14,8 +14,10 @@
 
 #define MODEL_PATH GOLDEN_DIR "/tiny-f32.gguf"
 #define MAX_MODEL_LEN 64
-#define NUM_REQUESTS 6
+#define NUM_REQUESTS 8
+#define FIRST_POOLED (NUM_REQUESTS - 2) /* a mean and a last state, at the end of the queue */
 #define NUM_TOKENS 30
+#define HIDDEN_SIZE 64
 
 struct fixture {
     struct model *model;
@@ -55,6 +57,7 @@ static void start(struct fixture *f, size_t kv_memory_bytes) {
         .max_model_len = MAX_MODEL_LEN,
         .block_size = worker.block_size,
         .num_blocks = f->info.num_blocks,
+        .hidden_size = f->model->config.hidden_size,
         .max_queued_requests = 100,
         .max_queued_tokens = 10000,
         .wake = wake,
@@ -86,6 +89,11 @@ static struct request *make_request(const struct fixture *f, int index) {
         .num_prompt_logprobs = 1,
         .ignore_eos = true,
     };
+    if (index >= FIRST_POOLED) {
+        params.pooling = index == FIRST_POOLED ? POOLING_MEAN : POOLING_LAST;
+        params.max_tokens = 0;
+        params.num_prompt_logprobs = -1;
+    }
     struct request *request = request_create(prompt, num_prompt_tokens, &params);
     assert_non_null(request);
     return request;
@@ -96,9 +104,16 @@ struct answer {
     float logprobs[NUM_TOKENS];
     int32_t num_tokens;
     double prompt_logprob; /* sum over the prompt */
+    float embedding[HIDDEN_SIZE];
+    int32_t num_dimensions;
 };
 
 static void read_event(const struct token_event *event, struct answer *answer) {
+    if (event->kind == TOKEN_EVENT_EMBEDDING) {
+        assert_int_equal(event->num_dimensions, HIDDEN_SIZE);
+        answer->num_dimensions = event->num_dimensions;
+        memcpy(answer->embedding, event->embedding, sizeof(answer->embedding));
+    }
     for (int32_t i = 0; i < event->num_tokens; i++) {
         const struct token_record *record = &event->tokens[i];
         if (event->kind == TOKEN_EVENT_PROMPT) {
@@ -121,8 +136,10 @@ static void read_to_end(struct request *request, struct answer *answer) {
         while (token_buffer_next(&buffer, &event))
             read_event(&event, answer);
     }
-    assert_int_equal(event.finish, FINISH_LENGTH);
-    assert_int_equal(answer->num_tokens, NUM_TOKENS);
+    bool pooled = request->params.pooling != POOLING_NONE;
+    assert_int_equal(event.finish, pooled ? FINISH_STOP : FINISH_LENGTH);
+    assert_int_equal(answer->num_tokens, pooled ? 0 : NUM_TOKENS);
+    assert_int_equal(answer->num_dimensions, pooled ? HIDDEN_SIZE : 0);
     token_buffer_finish(&buffer);
 }
 
