@@ -17,6 +17,8 @@ static const struct option_spec table[] = {
      "GGUF file or Hugging Face folder to serve; required"},
     {"served-model-name", OPTION_LIST, 0, FIELD(served_model_names), NULL, 1, 255, NULL,
      "name clients use; repeatable, the first is reported; default: the model's file or folder"},
+    {"unknown-params", OPTION_CHOICE, 0, FIELD(unknown_params), "ignore", 0, 0, "ignore reject",
+     "fields of a request that are not known: name them in X-Ignored-Params, or answer 400"},
     {"generation-config", OPTION_CHOICE, 0, FIELD(generation_config), "auto", 0, 0, "auto none",
      "sampling defaults of a folder's generation_config.json; none: OpenAI's"},
     {"quantization", OPTION_CHOICE, 0, FIELD(quantization), "none", 0, 0, "none int8",

@@ -201,6 +201,7 @@ static void set_context(struct serve *serve) {
         .sampling = sampling_defaults_of(serve),
         .seed = (uint64_t)options->seed,
         .system_fingerprint = serve->fingerprint,
+        .rejects_unknown_params = strcmp(options->unknown_params, "reject") == 0,
     };
 }
 

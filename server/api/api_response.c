@@ -13,8 +13,6 @@
 /* A long token can stand for a hundred bytes, so the text of a small body needs its own bound. */
 #define MAX_DETOKENIZED_BYTES (16 << 20)
 
-#define COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
-
 static void format_model(const struct api_context *context, const char *name,
                          struct byte_buffer *out) {
     byte_buffer_append_text(out, "{\"id\":");
@@ -55,18 +53,15 @@ struct tokenize_request {
     bool add_special, parse_special, with_pieces;
 };
 
-#define FIELD(name, kind)                                                                          \
-    { #name, kind, .offset = offsetof(struct tokenize_request, name) }
-
 static const struct json_field tokenize_fields[] = {
-    FIELD(model, JSON_FIELD_TEXT),
-    FIELD(prompt, JSON_FIELD_TEXT),
-    FIELD(add_special_tokens, JSON_FIELD_BOOL),
-    FIELD(return_token_strs, JSON_FIELD_BOOL),
-    FIELD(content, JSON_FIELD_TEXT),
-    FIELD(add_special, JSON_FIELD_BOOL),
-    FIELD(parse_special, JSON_FIELD_BOOL),
-    FIELD(with_pieces, JSON_FIELD_BOOL),
+    JSON_TEXT(struct tokenize_request, model),
+    JSON_TEXT(struct tokenize_request, prompt),
+    JSON_BOOL(struct tokenize_request, add_special_tokens),
+    JSON_BOOL(struct tokenize_request, return_token_strs),
+    JSON_TEXT(struct tokenize_request, content),
+    JSON_BOOL(struct tokenize_request, add_special),
+    JSON_BOOL(struct tokenize_request, parse_special),
+    JSON_BOOL(struct tokenize_request, with_pieces),
 };
 
 static int fail_memory(struct api_error *err) {
@@ -160,7 +155,7 @@ static int tokenize_parsed(const struct api_context *context, const cJSON *json,
     if (messages != NULL && !cJSON_IsNull(messages))
         return api_error_set(err, 400, "invalid_request_error", "unsupported_value", "messages",
                              "messages is not supported yet: give a prompt");
-    if (json_fields_read(json, tokenize_fields, COUNT(tokenize_fields), &request, err) != 0 ||
+    if (json_fields_read(json, JSON_TABLE(tokenize_fields), &request, err) != 0 ||
         (request.model != NULL && model_name_check(context, request.model, err) != 0))
         return -1;
     const char *text = request.prompt != NULL ? request.prompt : request.content;
@@ -238,7 +233,7 @@ static int decode_ids(const struct tokenizer *tokenizer, const cJSON *array,
 static int detokenize_parsed(const struct api_context *context, const cJSON *json,
                              struct byte_buffer *text, struct api_error *err) {
     struct tokenize_request request = {0};
-    if (json_fields_read(json, tokenize_fields, 1, &request, err) != 0 ||
+    if (json_fields_read(json, (struct json_table){tokenize_fields, 1}, &request, err) != 0 ||
         (request.model != NULL && model_name_check(context, request.model, err) != 0))
         return -1;
     const cJSON *tokens = cJSON_GetObjectItemCaseSensitive(json, "tokens");

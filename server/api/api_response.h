@@ -5,7 +5,7 @@
 
 #include "server/api/api_error.h"
 #include "server/byte_buffer.h"
-#include "server/api/completion_call.h"
+#include "server/api/api_context.h"
 
 /* GET /v1/models and /v1/models/{id}; the latter -1 with 404 for an unknown id. */
 void api_format_models(const struct api_context *context, struct byte_buffer *out);

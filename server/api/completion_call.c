@@ -1,129 +1,94 @@
-/* A call is P prompts, each one engine request with n choices; choice i of prompt p answers as
- * index p * n + i. Every event of a request adds to one choice's text and logprobs. A stream sends
- * what has been added after each event and empties it; otherwise it grows until the last choice has
- * finished and is then written whole. */
+/* Adds to a call what completions have: echoed prompts, logprobs in the legacy shape, and the best
+ * of several choices. */
 #include "server/api/completion_call.h"
 
-#include "config/check.h"
+#include "server/api/call_format.h"
 #include "server/api/completion_format.h"
 #include "server/api/completion_request.h"
+#include "server/api/prompt_logprobs.h"
 
-#include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/random.h>
-#include <time.h>
 
 /* Logprob entries one call may bring forth, of prompt and output; each is some 25 bytes of JSON
  * that are held until the call ends. */
 #define MAX_LOGPROB_ENTRIES (8 << 20)
 
-struct choice {
-    struct byte_buffer text;      /* not yet sent */
-    struct logprob_list logprobs; /* not yet sent */
-    struct completion_finish finish;
-    bool is_finished;
+/* What is not yet sent. */
+struct choice_output {
+    struct byte_buffer text;
+    struct logprob_list logprobs;
+    struct byte_buffer token_ids;
     bool has_started; /* the prompt's echo, if any, was added */
-    int32_t num_generated;
+    bool has_sent;
 };
 
-struct prompt {
-    struct request *request;
+struct prompt_output {
     struct byte_buffer text;      /* echo only */
     struct logprob_list logprobs; /* echo with logprobs only */
+    struct byte_buffer scores;    /* prompt_logprobs only */
+    struct byte_buffer ids;       /* return_token_ids only */
     bool is_text;                 /* given as text: special tokens were added around it */
-    int32_t num_cached_tokens;
 };
 
 struct completion_call {
-    const struct tokenizer *tokenizer;
-    struct completion_head head;
-    struct byte_buffer ignored; /* NUL-terminated; empty: none */
-    bool is_stream, include_usage, echo, has_logprobs, skip_special_tokens;
-    int32_t num_prompts, num_choices; /* num_choices: per prompt */
-    int32_t num_unfinished;           /* choices, of all prompts */
-    struct prompt *prompts;           /* [num_prompts] */
-    struct choice *choices;           /* [num_prompts * num_choices] */
-    struct token_buffer events;
-    bool is_done, has_error;
-    bool has_sent; /* a stream's first frame */
-    struct api_error error;
+    struct call base; /* first: see call_type.h */
+    bool include_usage, continuous_usage, echo, skip_special_tokens, return_token_ids;
+    int32_t num_logprobs, num_prompt_logprobs; /* as the fields ask; -1: none */
+    int32_t num_answered;                      /* n: choices of a prompt that are answered */
+    struct prompt_output *prompts;             /* [num_prompts] */
+    struct choice_output *choices;             /* [num_prompts * num_choices] */
 };
 
-static int fail_memory(struct api_error *err) {
-    return api_error_set(err, 500, "server_error", NULL, NULL,
-                         "Not enough memory to take the request");
-}
-
-/* SplitMix64's output function (Steele, Lea, Flood, "Fast splittable pseudorandom number
- * generators", OOPSLA 2014): neighbouring counters become unrelated seeds. */
-static uint64_t mix(uint64_t x) {
-    x += 0x9E3779B97F4A7C15u;
-    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
-    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
-    return x ^ (x >> 31);
-}
-
-/* A given seed is used as it is for every prompt of the call, so that a prompt draws the same
- * tokens alone and in a list. Without one each prompt gets its own. */
-static uint64_t choose_seed(const struct api_context *context,
-                            const struct completion_request *request) {
-    static atomic_uint_fast64_t num_drawn;
-    if (request->seed != COMPLETION_NO_SEED)
-        return (uint64_t)request->seed;
-    return mix(context->seed ^ mix(atomic_fetch_add(&num_drawn, 1)));
-}
-
-static int fill_head(const struct api_context *context, struct completion_head *head,
-                     struct api_error *err) {
-    unsigned char random[16];
-    if (getrandom(random, sizeof(random), 0) != (ssize_t)sizeof(random))
-        return api_error_set(err, 500, "server_error", NULL, NULL, "No random bytes for an id");
-    int length = snprintf(head->id, sizeof(head->id), "cmpl-");
-    for (size_t i = 0; i < sizeof(random); i++)
-        length += snprintf(head->id + length, sizeof(head->id) - (size_t)length, "%02x", random[i]);
-    head->created = (int64_t)time(NULL);
-    head->model = context->model_names[0];
-    head->system_fingerprint = context->system_fingerprint;
-    return 0;
-}
+/* --- From a body to requests --- */
 
 /* The echoed text: as it was given, or the written form of every given token. */
 static void fill_prompt_text(const struct tokenizer *tokenizer, const cJSON *item,
-                             const struct prompt_tokens *tokens, struct prompt *prompt) {
+                             const struct request *request, struct prompt_output *prompt) {
     if (prompt->is_text) {
         byte_buffer_append_text(&prompt->text, item->valuestring);
         return;
     }
-    for (int32_t i = 0; i < tokens->count; i++) {
-        struct text piece = tokenizer_piece(tokenizer, tokens->ids[i]);
+    for (int32_t i = 0; i < request->num_prompt_tokens; i++) {
+        struct text piece = tokenizer_piece(tokenizer, request->prompt[i]);
         byte_buffer_append(&prompt->text, piece.data, piece.length);
     }
 }
 
 static int create_prompt(const struct api_context *context,
                          const struct completion_request *request, const cJSON *item,
-                         const char *path, struct prompt *prompt, struct api_error *err) {
+                         const char *path, struct request **out, struct api_error *err) {
     struct prompt_tokens tokens;
-    if (prompt_read_tokens(context, item, path, request->add_special_tokens, request->max_tokens,
-                           &tokens, err) != 0)
+    if (prompt_read_tokens(context, item, path, request->add_special_tokens,
+                           request->sampling.max_tokens, &tokens, err) != 0)
         return -1;
-    struct sampling_params params =
-        completion_request_params(request, context, tokens.count, choose_seed(context, request));
-    prompt->is_text = cJSON_IsString(item);
-    if (request->echo)
-        fill_prompt_text(context->tokenizer, item, &tokens, prompt);
-    prompt->request = request_create(tokens.ids, tokens.count, &params);
+    struct sampling_params params = completion_request_params(
+        request, context, tokens.count, sampling_request_seed(context, &request->sampling));
+    *out = request_create(tokens.ids, tokens.count, &params);
     free(tokens.ids);
-    if (prompt->request == NULL || prompt->text.failed)
-        return fail_memory(err);
-    prompt->request->priority = (int32_t)request->priority;
+    if (*out == NULL)
+        return call_fail_memory(err);
+    (*out)->priority = (int32_t)request->sampling.priority;
     return 0;
 }
 
+static int add_prompt(const struct api_context *context, const struct completion_request *request,
+                      const cJSON *item, int32_t index, struct completion_call *call,
+                      struct api_error *err) {
+    char path[PROMPT_PATH_BYTES];
+    struct prompt_output *prompt = &call->prompts[index];
+    prompt_list_path(&request->prompts, index, path);
+    prompt->is_text = cJSON_IsString(item);
+    if (create_prompt(context, request, item, path, &call->base.prompts[index].request, err) != 0)
+        return -1;
+    if (request->echo)
+        fill_prompt_text(context->tokenizer, item, call->base.prompts[index].request, prompt);
+    if (request->sampling.return_token_ids)
+        call_add_prompt_ids(call->base.prompts[index].request, &prompt->ids);
+    return prompt->text.failed || prompt->ids.failed ? call_fail_memory(err) : 0;
+}
+
 /* A call that could never be queued as a whole is told so at once, before more is encoded. */
-static int check_total(const struct api_context *context, const struct completion_call *call,
+static int check_total(const struct api_context *context, const struct call *call,
                        int64_t num_tokens, struct api_error *err) {
     if (call->num_prompts == 1 || num_tokens <= context->max_prompt_tokens)
         return 0;
@@ -133,316 +98,242 @@ static int check_total(const struct api_context *context, const struct completio
                          (long long)context->max_prompt_tokens);
 }
 
-static int check_logprobs(const struct completion_request *request,
-                          const struct completion_call *call, struct api_error *err) {
-    int64_t num_tokens = 0;
-    for (int32_t i = 0; i < call->num_prompts; i++) {
-        const struct request *prompt = call->prompts[i].request;
-        num_tokens += prompt->params.max_tokens;
-        num_tokens += request->echo ? prompt->num_prompt_tokens : 0;
+static int check_logprobs(const struct completion_call *call, struct api_error *err) {
+    int64_t num_entries = 0;
+    for (int32_t i = 0; i < call->base.num_prompts; i++) {
+        const struct request *prompt = call->base.prompts[i].request;
+        int64_t echoed = call->echo ? prompt->num_prompt_tokens : 0;
+        num_entries += (prompt->params.max_tokens + echoed) * call->base.num_choices *
+                       (call->num_logprobs + 1);
+        num_entries += (int64_t)prompt->num_prompt_tokens * (call->num_prompt_logprobs + 1) *
+                       call->num_answered;
     }
-    int64_t num_entries = num_tokens * request->n * (request->logprobs + 1);
     if (num_entries <= MAX_LOGPROB_ENTRIES)
         return 0;
-    return api_error_set(err, 400, "invalid_request_error", "out_of_range", "logprobs",
+    const char *field = call->num_logprobs >= 0 ? "logprobs" : "prompt_logprobs";
+    return api_error_set(err, 400, "invalid_request_error", "out_of_range", field,
                          "the call may bring forth %lld logprob entries: at most %d are allowed; "
                          "ask for fewer logprobs, tokens, choices or prompts",
                          (long long)num_entries, MAX_LOGPROB_ENTRIES);
 }
 
-static int create_prompts(const struct api_context *context,
-                          const struct completion_request *request, struct completion_call *call,
-                          struct api_error *err) {
+static int add_prompts(const struct api_context *context, const struct completion_request *request,
+                       struct completion_call *call, struct api_error *err) {
     const cJSON *item = request->prompts.first;
     int64_t num_tokens = 0;
-    for (int32_t i = 0; i < call->num_prompts; i++, item = item->next) {
-        char path[PROMPT_PATH_BYTES];
-        prompt_list_path(&request->prompts, i, path);
-        if (create_prompt(context, request, item, path, &call->prompts[i], err) != 0)
+    for (int32_t i = 0; i < call->base.num_prompts; i++, item = item->next) {
+        if (add_prompt(context, request, item, i, call, err) != 0)
             return -1;
-        num_tokens += call->prompts[i].request->num_prompt_tokens;
-        if (check_total(context, call, num_tokens, err) != 0)
+        num_tokens += call->base.prompts[i].request->num_prompt_tokens;
+        if (check_total(context, &call->base, num_tokens, err) != 0)
             return -1;
     }
-    return check_logprobs(request, call, err);
+    return check_logprobs(call, err);
 }
+
+static void set_fields(const struct completion_request *request, struct completion_call *call) {
+    const struct sampling_request *sampling = &request->sampling;
+    call->base.is_stream = sampling->stream;
+    call->include_usage = sampling->include_usage;
+    call->continuous_usage = sampling->continuous_usage_stats;
+    call->return_token_ids = sampling->return_token_ids;
+    call->skip_special_tokens = sampling->skip_special_tokens;
+    call->echo = request->echo;
+    call->num_logprobs = (int32_t)request->logprobs;
+    call->num_prompt_logprobs = (int32_t)sampling->prompt_logprobs;
+    call->num_answered = (int32_t)sampling->n;
+}
+
+static const struct call_operations operations;
 
 static int fill_call(const struct api_context *context, struct completion_request *request,
                      struct completion_call *call, struct api_error *err) {
-    call->tokenizer = context->tokenizer;
-    call->is_stream = request->stream;
-    call->include_usage = request->include_usage;
-    call->echo = request->echo;
-    call->has_logprobs = request->logprobs >= 0;
-    call->skip_special_tokens = request->skip_special_tokens;
-    call->num_prompts = request->prompts.num_prompts;
-    call->num_choices = (int32_t)request->n;
-    call->num_unfinished = call->num_prompts * call->num_choices;
-    call->prompts = calloc((size_t)call->num_prompts, sizeof(*call->prompts));
-    call->choices = calloc((size_t)call->num_unfinished, sizeof(*call->choices));
-    if (request->ignored.length > 0)
-        byte_buffer_append(&request->ignored, "", 1);
-    call->ignored = request->ignored;
-    request->ignored = (struct byte_buffer){0};
-    if (call->prompts == NULL || call->choices == NULL || call->ignored.failed)
-        return fail_memory(err);
-    if (fill_head(context, &call->head, err) != 0)
+    const struct sampling_request *sampling = &request->sampling;
+    int32_t num_choices = (int32_t)(sampling->best_of != 0 ? sampling->best_of : sampling->n);
+    int32_t num_prompts = request->prompts.num_prompts;
+    call_take_ignored(&call->base, &request->ignored);
+    set_fields(request, call);
+    if (call_init(&call->base, &operations, context, "cmpl-", err) != 0 ||
+        call_set_size(&call->base, num_prompts, num_choices, err) != 0)
         return -1;
-    return create_prompts(context, request, call, err);
+    call->prompts = calloc((size_t)num_prompts, sizeof(*call->prompts));
+    call->choices = calloc((size_t)num_prompts * (size_t)num_choices, sizeof(*call->choices));
+    if (call->prompts == NULL || call->choices == NULL || call->base.ignored.failed)
+        return call_fail_memory(err);
+    return add_prompts(context, request, call, err);
 }
 
 int completion_call_parse(const struct api_context *context, const char *body, size_t length,
-                          struct completion_call **out, struct api_error *err) {
+                          struct call **out, struct api_error *err) {
     struct completion_request request;
     if (completion_request_parse(context, body, length, &request, err) != 0)
         return -1;
     struct completion_call *call = calloc(1, sizeof(*call));
-    int result = call != NULL ? fill_call(context, &request, call, err) : fail_memory(err);
-    completion_request_finish(&request);
-    if (result != 0) {
-        completion_call_destroy(call);
-        return -1;
+    if (call == NULL) {
+        completion_request_finish(&request);
+        return call_fail_memory(err);
     }
-    *out = call;
-    return 0;
+    int result = fill_call(context, &request, call, err);
+    completion_request_finish(&request);
+    if (result != 0)
+        call_destroy(&call->base);
+    else
+        *out = &call->base;
+    return result;
 }
 
-static void finish_prompt(struct prompt *prompt) {
-    request_unref(prompt->request);
-    byte_buffer_finish(&prompt->text);
-    logprob_list_finish(&prompt->logprobs);
-}
-
-static void finish_choice(struct choice *choice) {
-    byte_buffer_finish(&choice->text);
-    logprob_list_finish(&choice->logprobs);
-}
-
-void completion_call_destroy(struct completion_call *call) {
-    if (call == NULL)
-        return;
-    for (int32_t i = 0; call->prompts != NULL && i < call->num_prompts; i++)
-        finish_prompt(&call->prompts[i]);
-    for (int32_t i = 0; call->choices != NULL && i < call->num_prompts * call->num_choices; i++)
-        finish_choice(&call->choices[i]);
+static void finish(struct call *base) {
+    struct completion_call *call = (struct completion_call *)base;
+    for (int32_t i = 0; call->prompts != NULL && i < base->num_prompts; i++) {
+        byte_buffer_finish(&call->prompts[i].text);
+        logprob_list_finish(&call->prompts[i].logprobs);
+        byte_buffer_finish(&call->prompts[i].scores);
+        byte_buffer_finish(&call->prompts[i].ids);
+    }
+    for (int32_t i = 0; call->choices != NULL && i < base->num_prompts * base->num_choices; i++) {
+        byte_buffer_finish(&call->choices[i].text);
+        logprob_list_finish(&call->choices[i].logprobs);
+        byte_buffer_finish(&call->choices[i].token_ids);
+    }
     free(call->prompts);
     free(call->choices);
-    byte_buffer_finish(&call->ignored);
-    token_buffer_finish(&call->events);
-    free(call);
 }
 
-bool completion_call_is_stream(const struct completion_call *call) {
-    return call->is_stream;
-}
-
-const char *completion_call_ignored_params(const struct completion_call *call) {
-    return call->ignored.data;
-}
-
-int completion_call_num_requests(const struct completion_call *call) {
-    return call->num_prompts;
-}
-
-struct request *completion_call_request(struct completion_call *call, int index) {
-    CHECK(index >= 0 && index < call->num_prompts);
-    return call->prompts[index].request;
-}
-
-bool completion_call_is_done(const struct completion_call *call) {
-    return call->is_done;
-}
-
-bool completion_call_error(const struct completion_call *call, struct api_error *err) {
-    if (!call->has_error || call->has_sent)
-        return false;
-    *err = call->error;
-    return true;
-}
-
-static struct completion_usage total_usage(const struct completion_call *call) {
-    struct completion_usage usage = {0};
-    for (int32_t i = 0; i < call->num_prompts; i++) {
-        usage.prompt_tokens += call->prompts[i].request->num_prompt_tokens;
-        usage.cached_tokens += call->prompts[i].num_cached_tokens;
-    }
-    for (int32_t i = 0; i < call->num_prompts * call->num_choices; i++)
-        usage.completion_tokens += call->choices[i].num_generated;
-    return usage;
-}
-
-static void write_choice(const struct completion_call *call, int32_t index,
-                         struct byte_buffer *out) {
-    const struct choice *choice = &call->choices[index];
-    completion_format_choice(index, &choice->text, call->has_logprobs ? &choice->logprobs : NULL,
-                             &choice->finish, out);
-}
-
-static const char done_frame[] = "data: [DONE]\n\n";
-
-/* The whole call ends with an error: as the last event of a stream that has begun, or as its
- * answer. */
-static void fail_call(struct completion_call *call, struct byte_buffer *out) {
-    call->is_done = true;
-    call->has_error = true;
-    if (!call->has_sent)
-        return;
-    byte_buffer_append_text(out, "data: ");
-    api_error_format(&call->error, out);
-    byte_buffer_append_text(out, "\n\n");
-    byte_buffer_append_text(out, done_frame);
-}
-
-static void write_chunk(struct completion_call *call, int32_t index, struct byte_buffer *out) {
-    call->has_sent = true;
-    byte_buffer_append_text(out, "data: ");
-    completion_format_begin(&call->head, out);
-    write_choice(call, index, out);
-    if (call->include_usage)
-        completion_format_end_null_usage(&call->head, out);
-    else
-        completion_format_end_no_usage(&call->head, out);
-    byte_buffer_append_text(out, "\n\n");
-}
-
-static void write_usage_chunk(const struct completion_call *call, struct byte_buffer *out) {
-    struct completion_usage usage = total_usage(call);
-    byte_buffer_append_text(out, "data: ");
-    completion_format_begin(&call->head, out);
-    completion_format_end(&call->head, &usage, out);
-    byte_buffer_append_text(out, "\n\n");
-}
-
-static void write_whole(const struct completion_call *call, struct byte_buffer *out) {
-    struct completion_usage usage = total_usage(call);
-    completion_format_begin(&call->head, out);
-    for (int32_t i = 0; i < call->num_prompts * call->num_choices; i++) {
-        if (i > 0)
-            byte_buffer_append(out, ",", 1);
-        write_choice(call, i, out);
-    }
-    completion_format_end(&call->head, &usage, out);
-}
-
-static void send_choice(struct completion_call *call, int32_t index, struct byte_buffer *out) {
-    struct choice *choice = &call->choices[index];
-    if (choice->text.length == 0 && logprob_list_is_empty(&choice->logprobs) &&
-        !choice->is_finished)
-        return;
-    write_chunk(call, index, out);
-    byte_buffer_clear(&choice->text);
-    logprob_list_clear(&choice->logprobs);
-}
-
-static void finish_call(struct completion_call *call, struct byte_buffer *out) {
-    call->is_done = true;
-    if (!call->is_stream) {
-        write_whole(call, out);
-        return;
-    }
-    if (call->include_usage)
-        write_usage_chunk(call, out);
-    byte_buffer_append_text(out, done_frame);
-}
+/* --- From events to what is answered --- */
 
 /* Special tokens that were added around a text prompt are not part of its text. */
-static void add_prompt_logprobs(struct completion_call *call, struct prompt *prompt,
-                                const struct token_event *event) {
-    if (!call->echo || !call->has_logprobs)
-        return;
-    for (int32_t i = 0; i < event->num_tokens; i++) {
-        const struct token_record *record = &event->tokens[i];
-        bool in_text = !prompt->is_text || !tokenizer_is_special(call->tokenizer, record->token);
-        logprob_list_add(&prompt->logprobs, call->tokenizer, record, event->top + record->first_top,
+static int add_scores(struct call *base, int32_t index, const struct token_event *event) {
+    struct completion_call *call = (struct completion_call *)base;
+    struct prompt_output *prompt = &call->prompts[index];
+    if (call->num_prompt_logprobs >= 0)
+        prompt_logprobs_add(base->tokenizer, event, call->num_prompt_logprobs, &prompt->scores);
+    for (int32_t i = 0; i < event->num_tokens && call->echo && call->num_logprobs >= 0; i++) {
+        struct token_record record = event->tokens[i];
+        bool in_text = !prompt->is_text || !tokenizer_is_special(base->tokenizer, record.token);
+        if (record.num_top > call->num_logprobs)
+            record.num_top = call->num_logprobs;
+        logprob_list_add(&prompt->logprobs, base->tokenizer, &record, event->top + record.first_top,
                          in_text);
     }
+    return prompt->scores.failed || logprob_list_has_failed(&prompt->logprobs) ? -1 : 0;
 }
 
-static void set_finish(const struct request *request, const struct token_event *event,
-                       struct completion_finish *finish) {
-    finish->reason = event->finish;
-    finish->stop_token = event->stop_token;
-    if (event->stop_string >= 0 && event->stop_string < request->params.num_stop_strings) {
-        const struct stop_string *stop = &request->params.stop_strings[event->stop_string];
-        finish->stop_string = (struct text){.data = stop->data, .length = stop->length};
-    }
+static void start_choice(const struct prompt_output *prompt, struct choice_output *choice) {
+    choice->has_started = true;
+    byte_buffer_append(&choice->text, prompt->text.data, prompt->text.length);
+    logprob_list_append(&choice->logprobs, &prompt->logprobs);
 }
 
-static void add_to_choice(struct completion_call *call, const struct prompt *prompt,
-                          const struct token_event *event, struct choice *choice) {
-    if (!choice->has_started) {
-        choice->has_started = true;
-        byte_buffer_append(&choice->text, prompt->text.data, prompt->text.length);
-        logprob_list_append(&choice->logprobs, &prompt->logprobs);
-    }
+static int add_text(struct call *base, int32_t index, const struct token_event *event) {
+    struct completion_call *call = (struct completion_call *)base;
+    struct choice_output *choice = &call->choices[index];
+    if (!choice->has_started)
+        start_choice(&call->prompts[index / base->num_choices], choice);
     byte_buffer_append(&choice->text, event->text, event->text_bytes);
-    choice->num_generated = event->num_generated;
-    if (!call->has_logprobs)
-        return;
-    for (int32_t i = 0; i < event->num_tokens; i++) {
+    if (call->return_token_ids)
+        call_add_token_ids(event->tokens, event->num_tokens, &choice->token_ids);
+    for (int32_t i = 0; i < event->num_tokens && call->num_logprobs >= 0; i++) {
         const struct token_record *record = &event->tokens[i];
         bool in_text =
-            !call->skip_special_tokens || !tokenizer_is_special(call->tokenizer, record->token);
-        logprob_list_add(&choice->logprobs, call->tokenizer, record, event->top + record->first_top,
+            !call->skip_special_tokens || !tokenizer_is_special(base->tokenizer, record->token);
+        logprob_list_add(&choice->logprobs, base->tokenizer, record, event->top + record->first_top,
                          in_text);
     }
+    bool failed = choice->text.failed || choice->token_ids.failed ||
+                  logprob_list_has_failed(&choice->logprobs);
+    return failed ? -1 : 0;
 }
 
-/* Fills call->error for an event after which the call cannot go on. */
-static bool is_fatal(struct completion_call *call, const struct prompt *prompt,
-                     const struct choice *choice, const struct token_event *event) {
-    if (event->finish == FINISH_ERROR)
-        api_error_set(&call->error, 503, "server_error", "engine_error", NULL,
-                      "The engine failed while it generated the completion");
-    else if (event->finish == FINISH_ABORT)
-        api_error_set(&call->error, 503, "server_error", "request_aborted", NULL,
-                      "The request was aborted before it finished");
-    else if (choice->text.failed || logprob_list_has_failed(&choice->logprobs) ||
-             logprob_list_has_failed(&prompt->logprobs))
-        api_error_set(&call->error, 500, "server_error", NULL, NULL,
-                      "Not enough memory for the completion");
+/* --- From there to bytes --- */
+
+/* Choice number `index` as number `shown` of the answer. */
+static void write_choice(const struct completion_call *call, int32_t index, int32_t shown,
+                         bool with_prompt, struct byte_buffer *out) {
+    const struct choice_output *choice = &call->choices[index];
+    const struct prompt_output *prompt = &call->prompts[index / call->base.num_choices];
+    bool with_ids = call->return_token_ids;
+    const struct completion_choice view = {
+        .index = shown,
+        .text = &choice->text,
+        .logprobs = call->num_logprobs >= 0 ? &choice->logprobs : NULL,
+        .finish = &call->base.choices[index].finish,
+        .prompt_logprobs = with_prompt && call->num_prompt_logprobs >= 0 ? &prompt->scores : NULL,
+        .token_ids = with_ids ? &choice->token_ids : NULL,
+        .prompt_token_ids = with_prompt && with_ids ? &prompt->ids : NULL,
+    };
+    completion_format_choice(&view, out);
+}
+
+static bool has_news(const struct completion_call *call, int32_t index) {
+    const struct choice_output *choice = &call->choices[index];
+    return choice->text.length > 0 || !logprob_list_is_empty(&choice->logprobs) ||
+           choice->token_ids.length > 0 || call->base.choices[index].is_finished;
+}
+
+static void write_update(struct call *base, int32_t index, struct byte_buffer *out) {
+    struct completion_call *call = (struct completion_call *)base;
+    struct choice_output *choice = &call->choices[index];
+    if (!has_news(call, index))
+        return;
+    bool is_first = !choice->has_sent;
+    choice->has_sent = true;
+    struct call_usage usage = call_total_usage(base);
+    call_begin_frame(base, out);
+    completion_format_begin(&base->head, out);
+    write_choice(call, index, index, is_first, out);
+    if (call->include_usage)
+        completion_format_end_usage(&base->head, call->continuous_usage ? &usage : NULL, out);
     else
-        return false;
-    return true;
+        completion_format_end(&base->head, out);
+    call_end_frame(out);
+    byte_buffer_clear(&choice->text);
+    logprob_list_clear(&choice->logprobs);
+    byte_buffer_clear(&choice->token_ids);
 }
 
-static void read_event(struct completion_call *call, int32_t prompt_index,
-                       const struct token_event *event, struct byte_buffer *out) {
-    struct prompt *prompt = &call->prompts[prompt_index];
-    CHECK(event->choice >= 0 && event->choice < call->num_choices);
-    int32_t index = prompt_index * call->num_choices + event->choice;
-    struct choice *choice = &call->choices[index];
-    prompt->num_cached_tokens = event->num_cached_tokens;
-    if (event->kind == TOKEN_EVENT_PROMPT) {
-        add_prompt_logprobs(call, prompt, event);
-        return;
+static void write_end(struct call *base, struct byte_buffer *out) {
+    const struct completion_call *call = (const struct completion_call *)base;
+    if (call->include_usage) {
+        struct call_usage usage = call_total_usage(base);
+        call_begin_frame(base, out);
+        completion_format_begin(&base->head, out);
+        completion_format_end_usage(&base->head, &usage, out);
+        call_end_frame(out);
     }
-    if (choice->is_finished)
-        return;
-    add_to_choice(call, prompt, event, choice);
-    if (is_fatal(call, prompt, choice, event)) {
-        fail_call(call, out);
-        return;
-    }
-    if (event->finish != FINISH_NONE) {
-        choice->is_finished = true;
-        set_finish(prompt->request, event, &choice->finish);
-        call->num_unfinished--;
-    }
-    if (call->is_stream)
-        send_choice(call, index, out);
-    if (call->num_unfinished == 0)
-        finish_call(call, out);
+    call_write_done(out);
 }
 
-void completion_call_read(struct completion_call *call, struct request *request,
-                          struct byte_buffer *out) {
-    int32_t prompt_index = 0;
-    while (prompt_index < call->num_prompts && call->prompts[prompt_index].request != request)
-        prompt_index++;
-    CHECK(prompt_index < call->num_prompts);
-    token_stream_take(&request->stream, &call->events);
-    struct token_event event;
-    while (!call->is_done && token_buffer_next(&call->events, &event))
-        read_event(call, prompt_index, &event, out);
+/* With best_of the best come first; else all as they are. */
+static void write_prompt(const struct completion_call *call, int32_t prompt,
+                         struct byte_buffer *out) {
+    int32_t order[MAX_CHOICES];
+    bool selects = call->num_answered < call->base.num_choices;
+    if (selects)
+        call_rank_choices(&call->base, prompt, order);
+    for (int32_t i = 0; i < call->num_answered; i++) {
+        int32_t shown = prompt * call->num_answered + i;
+        if (shown > 0)
+            byte_buffer_append(out, ",", 1);
+        write_choice(call, prompt * call->base.num_choices + (selects ? order[i] : i), shown, true,
+                     out);
+    }
 }
+
+static void write_whole(struct call *base, struct byte_buffer *out) {
+    const struct completion_call *call = (const struct completion_call *)base;
+    struct call_usage usage = call_total_usage(base);
+    completion_format_begin(&base->head, out);
+    for (int32_t i = 0; i < base->num_prompts; i++)
+        write_prompt(call, i, out);
+    completion_format_end_usage(&base->head, &usage, out);
+}
+
+static const struct call_operations operations = {
+    .add_prompt = add_scores,
+    .add = add_text,
+    .write_update = write_update,
+    .write_end = write_end,
+    .write_error = call_write_error,
+    .write_whole = write_whole,
+    .finish = finish,
+};

@@ -3,7 +3,7 @@
 #define QUIRE_SERVER_MODEL_NAME_H
 
 #include "server/api/api_error.h"
-#include "server/api/completion_call.h"
+#include "server/api/api_context.h"
 
 /* 0 when name is served; else -1 and *err: 404, code model_not_found, param model. */
 int model_name_check(const struct api_context *context, const char *name, struct api_error *err);

@@ -3,7 +3,7 @@
 #define QUIRE_SERVER_PROMPT_FIELD_H
 
 #include "server/api/api_error.h"
-#include "server/api/completion_call.h"
+#include "server/api/api_context.h"
 
 #include <cjson/cJSON.h>
 #include <stdbool.h>

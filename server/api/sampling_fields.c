@@ -3,6 +3,7 @@
 #include "server/json/json_field.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define MAX_BIAS 100.0
@@ -111,13 +112,114 @@ static int read_biases(const cJSON *map, int32_t vocab_size, struct sampling_lis
     return 0;
 }
 
-int sampling_lists_read(const cJSON *object, int32_t vocab_size, struct sampling_lists *out,
+static int fail_memory(struct api_error *err) {
+    return api_error_set(err, 500, "server_error", NULL, NULL,
+                         "Not enough memory to take the request");
+}
+
+static int read_allowed(const cJSON *tokens, int32_t vocab_size, struct sampling_lists *lists,
                         struct api_error *err) {
-    out->num_stop_strings = out->num_stop_tokens = out->num_biases = 0;
+    if (tokens == NULL || cJSON_IsNull(tokens))
+        return 0;
+    if (!cJSON_IsArray(tokens) || tokens->child == NULL)
+        return json_refuse(tokens, "allowed_token_ids", "an array of one or more token ids", err);
+    int count = cJSON_GetArraySize(tokens);
+    if (count > vocab_size)
+        return refuse_count("allowed_token_ids", vocab_size, err);
+    lists->allowed_tokens = calloc((size_t)count, sizeof(*lists->allowed_tokens));
+    if (lists->allowed_tokens == NULL)
+        return fail_memory(err);
+    const cJSON *item;
+    cJSON_ArrayForEach(item, tokens) {
+        char path[MAX_PATH];
+        int64_t token;
+        snprintf(path, sizeof(path), "allowed_token_ids[%d]", (int)lists->num_allowed_tokens);
+        if (json_read_int(item, path, 0, vocab_size - 1, &token, err) != 0)
+            return -1;
+        lists->allowed_tokens[lists->num_allowed_tokens++] = (int32_t)token;
+    }
+    return 0;
+}
+
+/* Encodes the word and adds its run. */
+static int add_bad_run(const struct tokenizer *tokenizer, const char *word, const char *path,
+                       struct sampling_lists *lists, struct api_error *err) {
+    int32_t *tokens = lists->bad_tokens + lists->num_bad_runs * MAX_BAD_RUN_TOKENS;
+    int64_t count = tokenizer_encode(tokenizer, word, strlen(word), 0, tokens, MAX_BAD_RUN_TOKENS);
+    if (count < 0)
+        return api_error_encode((int)count, path, err);
+    if (count == 0 || count > MAX_BAD_RUN_TOKENS)
+        return api_error_set(err, 400, "invalid_request_error", "out_of_range", path,
+                             "%s is %lld tokens: a word of 1 to %d tokens is allowed", path,
+                             (long long)count, MAX_BAD_RUN_TOKENS);
+    lists->bad_runs[lists->num_bad_runs++] =
+        (struct token_run){.tokens = tokens, .count = (int32_t)count};
+    return 0;
+}
+
+static int read_bad_word(const cJSON *item, const struct tokenizer *tokenizer, const char *path,
+                         struct sampling_lists *lists, struct api_error *err) {
+    if (!cJSON_IsString(item))
+        return json_refuse(item, path, "a string", err);
+    size_t length = strlen(item->valuestring);
+    if (length == 0 || length > MAX_BAD_WORD_BYTES)
+        return api_error_set(err, 400, "invalid_request_error", "out_of_range", path,
+                             "%s has %zu bytes: a word of 1 to %d bytes is allowed", path, length,
+                             MAX_BAD_WORD_BYTES);
+    char behind_space[MAX_BAD_WORD_BYTES + 2];
+    snprintf(behind_space, sizeof(behind_space), " %s", item->valuestring);
+    if (add_bad_run(tokenizer, item->valuestring, path, lists, err) != 0)
+        return -1;
+    return add_bad_run(tokenizer, behind_space, path, lists, err);
+}
+
+static int read_bad_words(const cJSON *words, const struct tokenizer *tokenizer,
+                          struct sampling_lists *lists, struct api_error *err) {
+    if (words == NULL || cJSON_IsNull(words))
+        return 0;
+    if (!cJSON_IsArray(words))
+        return json_refuse(words, "bad_words", "an array of strings", err);
+    lists->bad_tokens = calloc(MAX_BAD_RUNS * MAX_BAD_RUN_TOKENS, sizeof(*lists->bad_tokens));
+    if (lists->bad_tokens == NULL)
+        return fail_memory(err);
+    int index = 0;
+    const cJSON *item;
+    cJSON_ArrayForEach(item, words) {
+        char path[MAX_PATH];
+        if (index == MAX_BAD_WORDS)
+            return refuse_count("bad_words", MAX_BAD_WORDS, err);
+        snprintf(path, sizeof(path), "bad_words[%d]", index++);
+        if (read_bad_word(item, tokenizer, path, lists, err) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int read_lists(const cJSON *object, const struct tokenizer *tokenizer,
+                      struct sampling_lists *out, struct api_error *err) {
+    int32_t vocab_size = tokenizer_vocab_size(tokenizer);
     if (read_stop(cJSON_GetObjectItemCaseSensitive(object, "stop"), out, err) != 0 ||
         read_stop_tokens(cJSON_GetObjectItemCaseSensitive(object, "stop_token_ids"), vocab_size,
-                         out, err) != 0)
+                         out, err) != 0 ||
+        read_biases(cJSON_GetObjectItemCaseSensitive(object, "logit_bias"), vocab_size, out, err) !=
+            0 ||
+        read_allowed(cJSON_GetObjectItemCaseSensitive(object, "allowed_token_ids"), vocab_size, out,
+                     err) != 0)
         return -1;
-    return read_biases(cJSON_GetObjectItemCaseSensitive(object, "logit_bias"), vocab_size, out,
-                       err);
+    return read_bad_words(cJSON_GetObjectItemCaseSensitive(object, "bad_words"), tokenizer, out,
+                          err);
+}
+
+int sampling_lists_read(const cJSON *object, const struct tokenizer *tokenizer,
+                        struct sampling_lists *out, struct api_error *err) {
+    if (read_lists(object, tokenizer, out, err) == 0)
+        return 0;
+    sampling_lists_finish(out);
+    return -1;
+}
+
+void sampling_lists_finish(struct sampling_lists *lists) {
+    free(lists->allowed_tokens);
+    free(lists->bad_tokens);
+    *lists = (struct sampling_lists){0};
 }

@@ -1,13 +1,18 @@
-/* The list-shaped sampling fields of a request: stop, stop_token_ids, logit_bias. */
+/* The list-shaped sampling fields of a request: stop, stop_token_ids, logit_bias,
+ * allowed_token_ids, bad_words. */
 #ifndef QUIRE_SERVER_SAMPLING_FIELDS_H
 #define QUIRE_SERVER_SAMPLING_FIELDS_H
 
 #include "engine/sampling_params.h"
+#include "models/tokenizer/tokenizer.h"
 #include "server/api/api_error.h"
 
 #include <cjson/cJSON.h>
 
-/* A value; the stop strings point into the cJSON tree. */
+#define MAX_BAD_WORDS (MAX_BAD_RUNS / 2)
+#define MAX_BAD_WORD_BYTES 256
+
+/* The stop strings point into the cJSON tree. */
 struct sampling_lists {
     int32_t num_stop_strings;
     struct stop_string stop_strings[MAX_STOP_STRINGS];
@@ -15,12 +20,19 @@ struct sampling_lists {
     int32_t stop_tokens[MAX_STOP_TOKENS];
     int32_t num_biases;
     struct token_bias biases[MAX_LOGIT_BIASES];
+    int32_t num_allowed_tokens;
+    int32_t *allowed_tokens; /* owned */
+    /* Each word as it is encoded at the start of a text, and behind a space. */
+    int32_t num_bad_runs;
+    struct token_run bad_runs[MAX_BAD_RUNS]; /* in bad_tokens */
+    int32_t *bad_tokens;                     /* owned */
 };
 
-/* Reads the three fields of object; absent and null ones leave their list empty. -1 and *err (400,
- * param the field or element) for a wrong type, a token that the vocabulary lacks, or a list,
- * string or value beyond its bound. */
-int sampling_lists_read(const cJSON *object, int32_t vocab_size, struct sampling_lists *out,
-                        struct api_error *err);
+/* Reads the fields of object into a zeroed *out; absent and null ones leave their list empty. -1
+ * and *err (400, param the field or element) for a wrong type, a token that the vocabulary lacks,
+ * or a list, string or value beyond its bound; then nothing is to be freed. */
+int sampling_lists_read(const cJSON *object, const struct tokenizer *tokenizer,
+                        struct sampling_lists *out, struct api_error *err);
+void sampling_lists_finish(struct sampling_lists *lists); /* accepts a zeroed one */
 
 #endif

@@ -14,10 +14,16 @@
 
 static void run_task(struct prep_job *job) {
     struct prep_task *task = (struct prep_task *)job; /* job is its first member */
-    task->failed = task->route->prepare(task) != 0;
+    const struct byte_buffer *body = &task->body;
+    int status =
+        task->route->parse != NULL
+            ? task->route->parse(task->context, body->data, body->length, &task->call, &task->error)
+            : task->route->transform(task->context, body->data, body->length, &task->out,
+                                     &task->error);
+    task->failed = status != 0;
 }
 
-int call_start(struct connection *connection) {
+int http_call_start(struct connection *connection) {
     struct exchange *exchange = &connection->exchange;
     struct prep_task *task = calloc(1, sizeof(*task));
     if (!task)
@@ -33,18 +39,18 @@ int call_start(struct connection *connection) {
     exchange->task = task;
     exchange->state = EXCHANGE_WAITING;
     struct http_server *server = connection->server;
-    prep_workers_push(task->route->is_call ? server->prep : server->bulk, &task->job);
+    prep_workers_push(task->route->parse != NULL ? server->prep : server->bulk, &task->job);
     return 0;
 }
 
 static void task_destroy(struct prep_task *task) {
     byte_buffer_finish(&task->body);
     byte_buffer_finish(&task->out);
-    completion_call_destroy(task->call);
+    call_destroy(task->call);
     free(task);
 }
 
-void call_drop_job(struct prep_job *job) {
+void http_call_drop_job(struct prep_job *job) {
     task_destroy((struct prep_task *)job);
 }
 
@@ -77,9 +83,9 @@ static int refuse_submit(enum submit_result result, const struct connection *con
 static int submit_all(struct connection *connection) {
     struct http_server *server = connection->server;
     struct exchange *exchange = &connection->exchange;
-    int num_requests = completion_call_num_requests(exchange->call);
+    int num_requests = call_num_requests(exchange->call);
     for (int i = 0; i < num_requests; i++) {
-        struct request *request = completion_call_request(exchange->call, i);
+        struct request *request = call_request(exchange->call, i);
         request->user = connection;
         enum submit_result result = engine_submit(server->engine, request);
         if (result == SUBMIT_OK)
@@ -87,7 +93,7 @@ static int submit_all(struct connection *connection) {
         const struct request *refused = request;
         request->user = NULL;
         while (i-- > 0) {
-            request = completion_call_request(exchange->call, i);
+            request = call_request(exchange->call, i);
             request->user = NULL;
             engine_cancel(server->engine, request);
         }
@@ -113,14 +119,14 @@ static void accept_task(struct connection *connection, struct prep_task *task) {
         exchange->call = task->call;
         task->call = NULL;
         if (submit_all(connection) != 0) {
-            completion_call_destroy(exchange->call);
+            call_destroy(exchange->call);
             exchange->call = NULL;
             become_ready(connection, EXCHANGE_READY_ERROR);
         }
     }
 }
 
-void call_prepared(struct http_server *server, struct prep_task *task) {
+void http_call_prepared(struct http_server *server, struct prep_task *task) {
     server->body_bytes -= task->body_reserved;
     if (task->owner)
         accept_task(task->owner, task);
@@ -130,9 +136,9 @@ void call_prepared(struct http_server *server, struct prep_task *task) {
 /* A stream that broke before its first frame can still be told with a status. */
 static void advance_stream(struct connection *connection) {
     struct exchange *exchange = &connection->exchange;
-    bool is_done = completion_call_is_done(exchange->call);
+    bool is_done = call_is_done(exchange->call);
     if (exchange->state == EXCHANGE_WAITING) {
-        if (is_done && completion_call_error(exchange->call, &exchange->error))
+        if (is_done && call_error(exchange->call, &exchange->error))
             become_ready(connection, EXCHANGE_READY_ERROR);
         else if (exchange->out.length > 0 || exchange->out.failed || is_done)
             become_ready(connection, EXCHANGE_READY_STREAM);
@@ -143,21 +149,21 @@ static void advance_stream(struct connection *connection) {
 
 static void advance_whole(struct connection *connection) {
     struct exchange *exchange = &connection->exchange;
-    if (exchange->state != EXCHANGE_WAITING || !completion_call_is_done(exchange->call))
+    if (exchange->state != EXCHANGE_WAITING || !call_is_done(exchange->call))
         return;
-    bool is_error = completion_call_error(exchange->call, &exchange->error);
+    bool is_error = call_error(exchange->call, &exchange->error);
     become_ready(connection, is_error ? EXCHANGE_READY_ERROR : EXCHANGE_READY_BODY);
 }
 
 static void read_request(struct connection *connection, struct request *request) {
     struct exchange *exchange = &connection->exchange;
-    bool is_stream = completion_call_is_stream(exchange->call);
+    bool is_stream = call_is_stream(exchange->call);
     if (is_stream && exchange_pending(exchange) >= OUTPUT_LIMIT_BYTES) {
         exchange->is_unread = true;
         return;
     }
     size_t before = exchange->out.length;
-    completion_call_read(exchange->call, request, &exchange->out);
+    call_read(exchange->call, request, &exchange->out);
     if (exchange->out.length > before)
         exchange->output_ms = http_now_ms();
     if (is_stream)
@@ -166,7 +172,7 @@ static void read_request(struct connection *connection, struct request *request)
         advance_whole(connection);
 }
 
-void call_take_ready(struct http_server *server) {
+void http_call_take_ready(struct http_server *server) {
     struct request *ready[READY_BATCH];
     int count;
     do {
@@ -181,31 +187,31 @@ void call_take_ready(struct http_server *server) {
     engine_resume_reading(server->engine);
 }
 
-void call_output_drained(struct connection *connection) {
+void http_call_output_drained(struct connection *connection) {
     struct exchange *exchange = &connection->exchange;
     if (!exchange->is_unread || exchange_pending(exchange) > OUTPUT_RESUME_BYTES)
         return;
     exchange->is_unread = false;
-    int num_requests = completion_call_num_requests(exchange->call);
+    int num_requests = call_num_requests(exchange->call);
     for (int i = 0; i < num_requests; i++)
-        read_request(connection, completion_call_request(exchange->call, i));
+        read_request(connection, call_request(exchange->call, i));
     engine_resume_reading(connection->server->engine);
 }
 
 /* A request that has finished must not be cancelled. A call of several that is done may still have
  * some that run: it is over when one of them fails. */
-static void cancel_all(struct http_server *server, struct completion_call *call) {
-    int num_requests = completion_call_num_requests(call);
-    bool has_finished = completion_call_is_done(call) && num_requests == 1;
+static void cancel_all(struct http_server *server, struct call *call) {
+    int num_requests = call_num_requests(call);
+    bool has_finished = call_is_done(call) && num_requests == 1;
     for (int i = 0; i < num_requests; i++) {
-        struct request *request = completion_call_request(call, i);
+        struct request *request = call_request(call, i);
         request->user = NULL;
         if (!has_finished)
             engine_cancel(server->engine, request);
     }
 }
 
-void call_abandon(struct connection *connection) {
+void http_call_abandon(struct connection *connection) {
     struct exchange *exchange = &connection->exchange;
     if (exchange->task) {
         exchange->task->owner = NULL;
@@ -213,7 +219,7 @@ void call_abandon(struct connection *connection) {
     }
     if (exchange->call) {
         cancel_all(connection->server, exchange->call);
-        completion_call_destroy(exchange->call);
+        call_destroy(exchange->call);
         exchange->call = NULL;
     }
 }

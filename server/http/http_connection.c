@@ -89,7 +89,7 @@ void connection_completed(void *context, struct MHD_Connection *mhd, void **requ
         return;
     struct http_server *server = connection->server;
     struct exchange *exchange = &connection->exchange;
-    call_abandon(connection);
+    http_call_abandon(connection);
     if (exchange->is_admitted)
         server->num_calls--;
     server->body_bytes -= exchange->body_reserved;
@@ -120,7 +120,7 @@ void connection_hang_up(struct connection *connection) {
     connection->is_closed = true;
     enum exchange_state state = connection->exchange.state;
     if (state == EXCHANGE_WAITING || connection->exchange.call) {
-        call_abandon(connection);
+        http_call_abandon(connection);
         shutdown(connection->fd, SHUT_RDWR);
     }
     connection_wake(connection);

@@ -77,7 +77,7 @@ static int check_route(struct connection *connection, const char *url, const cha
 static int check_admission(struct connection *connection) {
     struct http_server *server = connection->server;
     struct exchange *exchange = &connection->exchange;
-    if (!exchange->route->is_call)
+    if (exchange->route->parse == NULL)
         return 0;
     if (server->is_stopping || server->has_failed) {
         server->stats.rejected++;
@@ -170,8 +170,8 @@ static enum MHD_Result dispatch(struct connection *connection, const char *metho
     struct exchange *exchange = &connection->exchange;
     if (strcmp(method, "OPTIONS") == 0)
         return reply_options(connection);
-    if (exchange->route->prepare) {
-        if (connection->is_closed || call_start(connection) != 0)
+    if (!exchange->route->answer) {
+        if (connection->is_closed || http_call_start(connection) != 0)
             return MHD_NO;
         connection_suspend(connection);
         return MHD_YES;

@@ -29,7 +29,7 @@ static void add_headers(struct connection *connection, int status, struct MHD_Re
     const struct exchange *exchange = &connection->exchange;
     add_header(response, "X-Request-Id", exchange->request_id);
     if (exchange->call)
-        add_header(response, "X-Ignored-Params", completion_call_ignored_params(exchange->call));
+        add_header(response, "X-Ignored-Params", call_ignored_params(exchange->call));
     if (exchange->must_close || connection->server->is_stopping)
         add_header(response, "Connection", "close");
     if (status == 401)
@@ -105,7 +105,7 @@ static ssize_t read_stream(void *context, uint64_t position, char *out, size_t c
     size_t pending = exchange_pending(exchange);
     size_t length = pending < capacity ? pending : capacity;
     if (length == 0) {
-        if (completion_call_is_done(exchange->call))
+        if (call_is_done(exchange->call))
             return MHD_CONTENT_READER_END_OF_STREAM;
         connection_suspend(connection);
         return 0;
@@ -113,7 +113,7 @@ static ssize_t read_stream(void *context, uint64_t position, char *out, size_t c
     memcpy(out, exchange->out.data + exchange->out_taken, length);
     take_output(exchange, length);
     exchange->drain_ms = http_now_ms();
-    call_output_drained(connection);
+    http_call_output_drained(connection);
     return (ssize_t)length;
 }
 

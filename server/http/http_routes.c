@@ -1,6 +1,7 @@
 #include "server/http/http_state.h"
 
 #include "server/api/api_response.h"
+#include "server/api/completion_call.h"
 
 #include <string.h>
 
@@ -58,35 +59,19 @@ static int answer_model(struct connection *connection) {
                             &exchange->error);
 }
 
-static int prepare_completion(struct prep_task *task) {
-    return completion_call_parse(task->context, task->body.data, task->body.length, &task->call,
-                                 &task->error);
-}
-
-static int prepare_tokenize(struct prep_task *task) {
-    return api_tokenize(task->context, task->body.data, task->body.length, &task->out,
-                        &task->error);
-}
-
-static int prepare_detokenize(struct prep_task *task) {
-    return api_detokenize(task->context, task->body.data, task->body.length, &task->out,
-                          &task->error);
-}
-
 #define GET "GET, HEAD"
 #define POST "POST"
 
 static const struct route routes[] = {
-    {"/v1/completions", .methods = POST, .is_call = true, .prepare = prepare_completion,
-     .content_type = JSON_TYPE},
+    {"/v1/completions", .methods = POST, .parse = completion_call_parse, .content_type = JSON_TYPE},
     {"/v1/models", .methods = GET, .answer = answer_models, .content_type = JSON_TYPE},
     {"/v1/models/", .is_prefix = true, .methods = GET, .answer = answer_model,
      .content_type = JSON_TYPE},
     {"/health", .is_open = true, .methods = GET, .answer = answer_health,
      .content_type = JSON_TYPE},
     {"/metrics", .methods = GET, .answer = answer_metrics, .content_type = METRICS_TYPE},
-    {"/tokenize", .methods = POST, .prepare = prepare_tokenize, .content_type = JSON_TYPE},
-    {"/detokenize", .methods = POST, .prepare = prepare_detokenize, .content_type = JSON_TYPE},
+    {"/tokenize", .methods = POST, .transform = api_tokenize, .content_type = JSON_TYPE},
+    {"/detokenize", .methods = POST, .transform = api_detokenize, .content_type = JSON_TYPE},
     {"/version", .methods = GET, .answer = answer_version, .content_type = JSON_TYPE},
     {"/", .methods = GET, .answer = answer_index, .content_type = TEXT_TYPE},
 };

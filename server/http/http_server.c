@@ -172,7 +172,7 @@ static void take_prepared(struct http_server *server, struct prep_workers *worke
     struct prep_job *job = prep_workers_take_done(workers);
     while (job) {
         struct prep_job *next = job->next;
-        call_prepared(server, (struct prep_task *)job);
+        http_call_prepared(server, (struct prep_task *)job);
         job = next;
     }
 }
@@ -181,7 +181,7 @@ static void take_engine_news(struct http_server *server) {
     uint64_t count;
     if (read(server->config.wake_fd, &count, sizeof(count)) < 0)
         CHECK(errno == EAGAIN);
-    call_take_ready(server);
+    http_call_take_ready(server);
 }
 
 static void handle_event(struct http_server *server, void *source) {
@@ -294,11 +294,11 @@ static int turn_until_none(struct http_server *server, const int64_t *remaining,
 /* Each request then ends with FINISH_ABORT, which makes its answer complete. */
 static void cancel_everything(struct http_server *server) {
     for (struct connection *c = server->connections; c; c = c->next) {
-        struct completion_call *call = c->exchange.call;
-        if (!call || completion_call_is_done(call))
+        struct call *call = c->exchange.call;
+        if (!call || call_is_done(call))
             continue;
-        for (int i = 0; i < completion_call_num_requests(call); i++)
-            engine_cancel(server->engine, completion_call_request(call, i));
+        for (int i = 0; i < call_num_requests(call); i++)
+            engine_cancel(server->engine, call_request(call, i));
     }
 }
 
@@ -347,8 +347,8 @@ void http_server_destroy(struct http_server *server) {
         return;
     if (server->daemon)
         stop_daemon(server);
-    prep_workers_destroy(server->prep, call_drop_job);
-    prep_workers_destroy(server->bulk, call_drop_job);
+    prep_workers_destroy(server->prep, http_call_drop_job);
+    prep_workers_destroy(server->bulk, http_call_drop_job);
     if (server->signal_fd >= 0)
         close(server->signal_fd);
     if (server->epoll_fd >= 0)

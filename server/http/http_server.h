@@ -9,7 +9,7 @@
 #include "config/error.h"
 #include "engine/engine.h"
 #include "server/auth.h"
-#include "server/api/completion_call.h"
+#include "server/api/call.h"
 
 #include <stddef.h>
 #include <stdint.h>

@@ -55,7 +55,7 @@ struct prep_task {
     bool failed;
     struct api_error error;
     struct byte_buffer out;
-    struct completion_call *call;
+    struct call *call;
 };
 
 struct exchange {
@@ -72,7 +72,7 @@ struct exchange {
     size_t body_reserved;
     struct byte_buffer body;
     struct prep_task *task; /* while a worker has it */
-    struct completion_call *call;
+    struct call *call;
     bool is_unread; /* the call has events left in the engine: output was full */
     struct byte_buffer out;
     size_t out_taken;  /* bytes at the front of `out` that a stream's reader has had */
@@ -155,11 +155,13 @@ struct route {
     const char *path;
     bool is_prefix;      /* matches what begins with path and goes on */
     bool is_open;        /* needs no API key */
-    bool is_call;        /* makes engine requests: subject to admission */
     const char *methods; /* "GET, HEAD" or "POST" */
-    /* Exactly one of the two is set. Fills exchange.out; returns -1 with exchange.error. */
+    /* Exactly one of the three is set. Fills exchange.out; returns -1 with exchange.error. */
     int (*answer)(struct connection *connection);
-    int (*prepare)(struct prep_task *task); /* on a worker; -1 with task->error */
+    /* On a worker, from body to body. */
+    int (*transform)(const struct api_context *context, const char *body, size_t length,
+                     struct byte_buffer *out, struct api_error *err);
+    call_parse *parse; /* on a worker; makes engine requests: subject to admission */
     const char *content_type;
 };
 
@@ -169,16 +171,16 @@ bool route_has_method(const struct route *route, const char *method);
 
 /* http_call.c */
 /* Hands the body to a worker; the exchange is then WAITING. -1: no memory. */
-int call_start(struct connection *connection);
+int http_call_start(struct connection *connection);
 /* A job came back from the workers. */
-void call_prepared(struct http_server *server, struct prep_task *task);
+void http_call_prepared(struct http_server *server, struct prep_task *task);
 /* The engine has news. */
-void call_take_ready(struct http_server *server);
+void http_call_take_ready(struct http_server *server);
 /* Output was taken: goes on reading a call whose output was full. */
-void call_output_drained(struct connection *connection);
+void http_call_output_drained(struct connection *connection);
 /* Cancels what is unfinished and forgets the call. */
-void call_abandon(struct connection *connection);
+void http_call_abandon(struct connection *connection);
 /* A worker's job that never came back to its exchange. */
-void call_drop_job(struct prep_job *job);
+void http_call_drop_job(struct prep_job *job);
 
 #endif

@@ -119,20 +119,19 @@ static int read_field(const cJSON *item, const struct json_field *field, void *t
     return 0;
 }
 
-static const struct json_field *find_field(const struct json_field *fields, int num_fields,
-                                           const char *name) {
-    for (int i = 0; i < num_fields; i++) {
-        if (strcmp(fields[i].name, name) == 0)
-            return &fields[i];
+static const struct json_field *find_field(struct json_table table, const char *name) {
+    for (int i = 0; i < table.num_fields; i++) {
+        if (strcmp(table.fields[i].name, name) == 0)
+            return &table.fields[i];
     }
     return NULL;
 }
 
-int json_fields_read(const cJSON *object, const struct json_field *fields, int num_fields,
-                     void *target, struct api_error *err) {
+int json_fields_read(const cJSON *object, struct json_table table, void *target,
+                     struct api_error *err) {
     const cJSON *item;
     cJSON_ArrayForEach(item, object) {
-        const struct json_field *field = find_field(fields, num_fields, item->string);
+        const struct json_field *field = find_field(table, item->string);
         if (field == NULL || cJSON_IsNull(item))
             continue;
         if (read_field(item, field, target, err) != 0)
@@ -162,11 +161,19 @@ static bool is_header_safe(char c) {
            c == '.' || c == '-';
 }
 
-void json_fields_list_unknown(const cJSON *object, const struct json_field *fields, int num_fields,
+static bool is_known(const struct json_table *tables, int num_tables, const char *name) {
+    for (int i = 0; i < num_tables; i++) {
+        if (find_field(tables[i], name) != NULL)
+            return true;
+    }
+    return false;
+}
+
+void json_fields_list_unknown(const cJSON *object, const struct json_table *tables, int num_tables,
                               const char *prefix, struct byte_buffer *out) {
     const cJSON *item;
     cJSON_ArrayForEach(item, object) {
-        if (find_field(fields, num_fields, item->string) != NULL)
+        if (is_known(tables, num_tables, item->string))
             continue;
         char name[MAX_NAME_BYTES];
         size_t length = 0;

@@ -31,10 +31,37 @@ struct json_field {
     bool above_min;
 };
 
+/* Lines of a table: the field is called as the struct's member is. */
+#define JSON_BOOL(type, member)                                                                    \
+    { #member, JSON_FIELD_BOOL, .offset = offsetof(type, member) }
+#define JSON_INT(type, member, low, high)                                                          \
+    { #member, JSON_FIELD_INT, .offset = offsetof(type, member), .min = (low), .max = (high) }
+#define JSON_NUMBER(type, member, low, high)                                                       \
+    { #member, JSON_FIELD_NUMBER, .offset = offsetof(type, member), .min = (low), .max = (high) }
+#define JSON_NUMBER_ABOVE(type, member, low, high)                                                 \
+    {                                                                                              \
+#member, JSON_FIELD_NUMBER, .offset = offsetof(type, member), .min = (low), .max = (high), \
+                                    .above_min = true                                              \
+    }
+#define JSON_TEXT(type, member)                                                                    \
+    { #member, JSON_FIELD_TEXT, .offset = offsetof(type, member) }
+#define JSON_OTHER(field)                                                                          \
+    { #field, JSON_FIELD_OTHER }
+
+struct json_table {
+    const struct json_field *fields;
+    int num_fields;
+};
+
+#define JSON_TABLE(array)                                                                          \
+    (struct json_table) {                                                                          \
+        array, (int)(sizeof(array) / sizeof((array)[0]))                                           \
+    }
+
 /* Reads all fields of the table into *target. On failure -1 and *err, status 400, param the field's
  * name, a message with the field, its value and what is allowed. */
-int json_fields_read(const cJSON *object, const struct json_field *fields, int num_fields,
-                     void *target, struct api_error *err);
+int json_fields_read(const cJSON *object, struct json_table table, void *target,
+                     struct api_error *err);
 
 /* The same for one number outside a table; path names it in messages ("prompt[3]"). */
 int json_read_int(const cJSON *item, const char *path, int64_t min, int64_t max, int64_t *out,
@@ -42,10 +69,10 @@ int json_read_int(const cJSON *item, const char *path, int64_t min, int64_t max,
 int json_read_number(const cJSON *item, const char *path, double min, double max, double *out,
                      struct api_error *err);
 
-/* Appends the names of the object's keys that are not in the table, comma-separated, each behind
- * prefix. Fit for an HTTP header: bytes other than [A-Za-z0-9_.-] become '_', a name is cut at 64
- * bytes, and a list that would pass 1024 bytes ends in "...". */
-void json_fields_list_unknown(const cJSON *object, const struct json_field *fields, int num_fields,
+/* Appends the names of the object's keys that are in none of the tables, comma-separated, each
+ * behind prefix. Fit for an HTTP header: bytes other than [A-Za-z0-9_.-] become '_', a name is cut
+ * at 64 bytes, and a list that would pass 1024 bytes ends in "...". */
+void json_fields_list_unknown(const cJSON *object, const struct json_table *tables, int num_tables,
                               const char *prefix, struct byte_buffer *out);
 
 /* -1 and *err: "PATH must be ALLOWED, not VALUE", the value cut short; item may be NULL (missing).

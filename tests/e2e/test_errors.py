@@ -31,7 +31,7 @@ BAD_FIELDS = [
     ({"n": 1000000}, 400, "n"),
     ({"n": "3"}, 400, "n"),
     ({"best_of": 1000000}, 400, "best_of"),
-    ({"best_of": 3}, 400, "best_of"),
+    ({"n": 3, "best_of": 2}, 400, "best_of"),
     ({"suffix": "end"}, 400, "suffix"),
     ({"temperature": -1}, 400, "temperature"),
     ({"temperature": 3}, 400, "temperature"),

@@ -80,20 +80,20 @@ static void push(struct request *request, enum token_event_kind kind, int32_t ch
     require(token_stream_push(&request->stream, &event) == 0);
 }
 
-static void answer(struct completion_call *call) {
+static void answer(struct call *call) {
     struct byte_buffer out = {0};
-    for (int i = 0; i < completion_call_num_requests(call); i++) {
-        struct request *request = completion_call_request(call, i);
+    for (int i = 0; i < call_num_requests(call); i++) {
+        struct request *request = call_request(call, i);
         require(request->num_prompt_tokens >= 1 && request->params.max_tokens >= 0);
         require(request->num_prompt_tokens + request->params.max_tokens <= context.max_model_len);
         if (request->params.num_prompt_logprobs >= 0)
             push(request, TOKEN_EVENT_PROMPT, 0, FINISH_NONE);
         for (int32_t choice = 0; choice < request->params.num_choices; choice++)
             push(request, TOKEN_EVENT_TEXT, choice, FINISH_STOP);
-        completion_call_read(call, request, &out);
+        call_read(call, request, &out);
     }
-    require(completion_call_is_done(call) && out.length > 0);
-    if (completion_call_is_stream(call))
+    require(call_is_done(call) && out.length > 0);
+    if (call_is_stream(call))
         check_frames(&out);
     else
         require_json(out.data, out.length);
@@ -108,15 +108,15 @@ static void check_ignored(const char *names_list) {
 }
 
 static void try_completion(const char *body, size_t length) {
-    struct completion_call *call;
+    struct call *call;
     struct api_error err;
     if (completion_call_parse(&context, body, length, &call, &err) != 0) {
         check_error(&err);
         return;
     }
-    check_ignored(completion_call_ignored_params(call));
+    check_ignored(call_ignored_params(call));
     answer(call);
-    completion_call_destroy(call);
+    call_destroy(call);
 }
 
 static void try_endpoint(int (*endpoint)(const struct api_context *, const char *, size_t,

@@ -29,8 +29,8 @@ static const struct api_context context = {
     .system_fingerprint = "fp",
 };
 
-static struct completion_call *parse_ok(const char *body) {
-    struct completion_call *call = NULL;
+static struct call *parse_ok(const char *body) {
+    struct call *call = NULL;
     struct api_error err = {0};
     if (completion_call_parse(&context, body, strlen(body), &call, &err) != 0)
         fail_msg("%s: %s", body, err.message);
@@ -47,7 +47,7 @@ struct reply {
     int32_t stop_token, stop_string;
 };
 
-static void push(struct completion_call *call, int index, struct reply reply) {
+static void push(struct call *call, int index, struct reply reply) {
     struct token_record record = {.token = reply.token, .logprob = -0.5f, .num_top = 1};
     struct top_logprob top = {.token = reply.token, .logprob = -0.5f};
     struct token_event event = {
@@ -65,14 +65,14 @@ static void push(struct completion_call *call, int index, struct reply reply) {
         .num_generated = reply.num_generated,
         .num_cached_tokens = 1,
     };
-    struct request *request = completion_call_request(call, index);
+    struct request *request = call_request(call, index);
     assert_int_equal(token_stream_push(&request->stream, &event), 0);
 }
 
 #define TEXT(...) ((struct reply){.stop_token = -1, .stop_string = -1, __VA_ARGS__})
 
-static void read_request(struct completion_call *call, int index, struct byte_buffer *out) {
-    completion_call_read(call, completion_call_request(call, index), out);
+static void read_request(struct call *call, int index, struct byte_buffer *out) {
+    call_read(call, call_request(call, index), out);
 }
 
 static cJSON *parse_json(const char *data, size_t length) {
@@ -84,14 +84,14 @@ static cJSON *parse_json(const char *data, size_t length) {
 }
 
 /* What the call's whole answer says, then the call is freed. */
-static cJSON *take_answer(struct completion_call *call, struct byte_buffer *out) {
+static cJSON *take_answer(struct call *call, struct byte_buffer *out) {
     struct api_error err;
-    assert_true(completion_call_is_done(call));
-    assert_false(completion_call_error(call, &err));
+    assert_true(call_is_done(call));
+    assert_false(call_error(call, &err));
     assert_false(out->failed);
     cJSON *json = parse_json(out->data, out->length);
     byte_buffer_finish(out);
-    completion_call_destroy(call);
+    call_destroy(call);
     return json;
 }
 
@@ -133,16 +133,16 @@ static void assert_head(const cJSON *json) {
 }
 
 static void whole_answer_has_openais_shape(void **state) {
-    struct completion_call *call =
+    struct call *call =
         parse_ok("{\"model\":\"alias\",\"prompt\":\"abc\",\"stop\":[\"no\",\"\xC3\xA9nd\"]}");
-    assert_int_equal(completion_call_num_requests(call), 1);
-    assert_int_equal(completion_call_request(call, 0)->num_prompt_tokens, 4); /* with bos */
-    assert_null(completion_call_ignored_params(call));
+    assert_int_equal(call_num_requests(call), 1);
+    assert_int_equal(call_request(call, 0)->num_prompt_tokens, 4); /* with bos */
+    assert_null(call_ignored_params(call));
     struct byte_buffer out = {0};
     push(call, 0, TEXT(.text = " \"hi\"\n", .token = 'h', .num_generated = 1));
     read_request(call, 0, &out);
     assert_int_equal(out.length, 0);
-    assert_false(completion_call_is_done(call));
+    assert_false(call_is_done(call));
     struct reply last =
         TEXT(.text = "\xE2\x82\xAC", .token = 'x', .num_generated = 3, .finish = FINISH_STOP);
     last.stop_string = 1;
@@ -171,7 +171,7 @@ static void stop_reason_tells_the_cause(void **state) {
         {{.finish = FINISH_LENGTH, .stop_token = -1, .stop_string = -1}, "\"length\"", "null"},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        struct completion_call *call = parse_ok("{\"prompt\":\"abc\",\"stop\":\"s\"}");
+        struct call *call = parse_ok("{\"prompt\":\"abc\",\"stop\":\"s\"}");
         struct byte_buffer out = {0};
         struct reply reply = cases[i].reply;
         reply.text = "x";
@@ -186,9 +186,9 @@ static void stop_reason_tells_the_cause(void **state) {
 }
 
 static void choices_are_numbered_prompt_by_prompt(void **state) {
-    struct completion_call *call = parse_ok("{\"prompt\":[\"ab\",[1,2,3]],\"n\":2}");
+    struct call *call = parse_ok("{\"prompt\":[\"ab\",[1,2,3]],\"n\":2}");
     struct byte_buffer out = {0};
-    assert_int_equal(completion_call_num_requests(call), 2);
+    assert_int_equal(call_num_requests(call), 2);
     push(call, 1,
          TEXT(.choice = 1, .text = "D", .token = 'D', .num_generated = 1, .finish = FINISH_LENGTH));
     push(call, 1,
@@ -209,6 +209,68 @@ static void choices_are_numbered_prompt_by_prompt(void **state) {
     assert_number(get(json, "usage"), "prompt_tokens", 6);
     assert_number(get(json, "usage"), "completion_tokens", 10);
     assert_number(get(get(json, "usage"), "prompt_tokens_details"), "cached_tokens", 2);
+    cJSON_Delete(json);
+}
+
+static void best_of_answers_the_most_probable(void **state) {
+    struct call *call = parse_ok("{\"prompt\":\"ab\",\"n\":2,\"best_of\":3}");
+    struct byte_buffer out = {0};
+    static const float logprobs[] = {-0.5f, -2.0f, -0.25f};
+    static const char *const texts[] = {"A", "B", "C"};
+    assert_int_equal(call_request(call, 0)->params.num_choices, 3);
+    assert_int_equal(call_request(call, 0)->params.num_logprobs, 0);
+    for (int32_t i = 0; i < 3; i++) {
+        struct token_record record = {.token = 'A' + i, .logprob = logprobs[i]};
+        struct token_event event = {.kind = TOKEN_EVENT_TEXT,
+                                    .choice = i,
+                                    .text = texts[i],
+                                    .text_bytes = 1,
+                                    .num_tokens = 1,
+                                    .tokens = &record,
+                                    .finish = FINISH_LENGTH,
+                                    .stop_token = -1,
+                                    .stop_string = -1,
+                                    .num_generated = 1};
+        assert_int_equal(token_stream_push(&call_request(call, 0)->stream, &event), 0);
+    }
+    read_request(call, 0, &out);
+    cJSON *json = take_answer(call, &out);
+    assert_int_equal(cJSON_GetArraySize(get(json, "choices")), 2);
+    assert_text(choice_at(json, 0), "text", "C");
+    assert_number(choice_at(json, 0), "index", 0);
+    assert_json(get(choice_at(json, 0), "logprobs"), "null");
+    assert_text(choice_at(json, 1), "text", "A");
+    assert_number(choice_at(json, 1), "index", 1);
+    assert_number(get(json, "usage"), "completion_tokens", 3);
+    cJSON_Delete(json);
+}
+
+static void tokens_and_prompt_scores_come_when_asked_for(void **state) {
+    struct call *call =
+        parse_ok("{\"prompt\":[97,98],\"prompt_logprobs\":1,\"return_token_ids\":true}");
+    struct byte_buffer out = {0};
+    assert_int_equal(call_request(call, 0)->params.num_prompt_logprobs, 1);
+    struct token_record records[] = {
+        {.token = 'a', .logprob = NAN},
+        {.token = 'b', .logprob = -2.0f, .rank = 3, .num_top = 1},
+    };
+    struct top_logprob top = {.token = 'e', .logprob = -0.5f};
+    struct token_event event = {.kind = TOKEN_EVENT_PROMPT,
+                                .num_tokens = 2,
+                                .tokens = records,
+                                .top = &top,
+                                .num_top = 1,
+                                .stop_token = -1,
+                                .stop_string = -1};
+    assert_int_equal(token_stream_push(&call_request(call, 0)->stream, &event), 0);
+    push(call, 0, TEXT(.text = "c", .token = 'c', .num_generated = 1, .finish = FINISH_LENGTH));
+    read_request(call, 0, &out);
+    cJSON *json = take_answer(call, &out);
+    assert_json(get(choice_at(json, 0), "prompt_logprobs"),
+                "[null,{\"98\":{\"logprob\":-2,\"rank\":3,\"decoded_token\":\"b\"},"
+                "\"101\":{\"logprob\":-0.5,\"rank\":1,\"decoded_token\":\"e\"}}]");
+    assert_json(get(choice_at(json, 0), "token_ids"), "[99]");
+    assert_json(get(choice_at(json, 0), "prompt_token_ids"), "[97,98]");
     cJSON_Delete(json);
 }
 
@@ -241,10 +303,10 @@ static void delete_frames(struct frames *frames) {
 }
 
 static void stream_sends_deltas_finish_usage_and_done(void **state) {
-    struct completion_call *call = parse_ok("{\"prompt\":\"abc\",\"stream\":true,"
-                                            "\"stream_options\":{\"include_usage\":true}}");
+    struct call *call = parse_ok("{\"prompt\":\"abc\",\"stream\":true,"
+                                 "\"stream_options\":{\"include_usage\":true}}");
     struct byte_buffer out = {0};
-    assert_true(completion_call_is_stream(call));
+    assert_true(call_is_stream(call));
     push(call, 0, TEXT(.text = "Hel", .token = 'H', .num_generated = 1));
     push(call, 0, TEXT(.text = "", .token = 'x', .num_generated = 2)); /* held back: no chunk */
     read_request(call, 0, &out);
@@ -252,7 +314,7 @@ static void stream_sends_deltas_finish_usage_and_done(void **state) {
     read_request(call, 0, &out);
     push(call, 0, TEXT(.text = "", .token = -1, .num_generated = 4, .finish = FINISH_STOP));
     read_request(call, 0, &out);
-    assert_true(completion_call_is_done(call));
+    assert_true(call_is_done(call));
     struct frames frames = split_frames(&out);
     assert_int_equal(frames.count, 5);
     assert_text(choice_at(frames.json[0], 0), "text", "Hel");
@@ -271,11 +333,11 @@ static void stream_sends_deltas_finish_usage_and_done(void **state) {
     assert_number(get(frames.json[3], "usage"), "total_tokens", 8);
     assert_null(frames.json[4]);
     delete_frames(&frames);
-    completion_call_destroy(call);
+    call_destroy(call);
 }
 
 static void stream_without_usage_has_no_usage_key(void **state) {
-    struct completion_call *call = parse_ok("{\"prompt\":\"abc\",\"stream\":true}");
+    struct call *call = parse_ok("{\"prompt\":\"abc\",\"stream\":true}");
     struct byte_buffer out = {0};
     push(call, 0, TEXT(.text = "x", .token = 'x', .num_generated = 1, .finish = FINISH_LENGTH));
     read_request(call, 0, &out);
@@ -286,21 +348,20 @@ static void stream_without_usage_has_no_usage_key(void **state) {
     assert_text(choice_at(frames.json[0], 0), "finish_reason", "length");
     assert_null(frames.json[1]);
     delete_frames(&frames);
-    completion_call_destroy(call);
+    call_destroy(call);
 }
 
 static void streams_of_several_prompts_interleave(void **state) {
-    struct completion_call *call =
-        parse_ok("{\"prompt\":[\"a\",\"b\"],\"stream\":true,\"echo\":true}");
+    struct call *call = parse_ok("{\"prompt\":[\"a\",\"b\"],\"stream\":true,\"echo\":true}");
     struct byte_buffer out = {0};
     push(call, 1, TEXT(.text = "1", .token = '1', .num_generated = 1));
     read_request(call, 1, &out);
     push(call, 0, TEXT(.text = "0", .token = '0', .num_generated = 1, .finish = FINISH_STOP));
     read_request(call, 0, &out);
-    assert_false(completion_call_is_done(call));
+    assert_false(call_is_done(call));
     push(call, 1, TEXT(.text = "2", .token = '2', .num_generated = 2, .finish = FINISH_LENGTH));
     read_request(call, 1, &out);
-    assert_true(completion_call_is_done(call));
+    assert_true(call_is_done(call));
     struct frames frames = split_frames(&out);
     assert_int_equal(frames.count, 4);
     static const int indexes[] = {1, 0, 1};
@@ -310,7 +371,7 @@ static void streams_of_several_prompts_interleave(void **state) {
         assert_text(choice_at(frames.json[i], 0), "text", texts[i]);
     }
     delete_frames(&frames);
-    completion_call_destroy(call);
+    call_destroy(call);
 }
 
 static void engine_failures_become_errors(void **state) {
@@ -322,16 +383,16 @@ static void engine_failures_become_errors(void **state) {
     for (size_t i = 0; i < 2; i++) {
         struct api_error err = {0};
         struct byte_buffer out = {0};
-        struct completion_call *call = parse_ok("{\"prompt\":\"abc\",\"n\":2}");
+        struct call *call = parse_ok("{\"prompt\":\"abc\",\"n\":2}");
         push(call, 0, TEXT(.text = "x", .token = 'x', .num_generated = 1));
         push(call, 0, TEXT(.text = "", .token = -1, .finish = cases[i].finish));
         push(call, 0, TEXT(.choice = 1, .text = "y", .token = 'y', .finish = FINISH_STOP));
         read_request(call, 0, &out);
-        assert_true(completion_call_is_done(call));
-        assert_true(completion_call_error(call, &err));
+        assert_true(call_is_done(call));
+        assert_true(call_error(call, &err));
         assert_int_equal(err.status, cases[i].status);
         assert_int_equal(out.length, 0);
-        completion_call_destroy(call);
+        call_destroy(call);
 
         call = parse_ok("{\"prompt\":\"abc\",\"n\":2,\"stream\":true}");
         push(call, 0, TEXT(.text = "x", .token = 'x', .num_generated = 1));
@@ -339,32 +400,32 @@ static void engine_failures_become_errors(void **state) {
         push(call, 0, TEXT(.choice = 1, .text = "y", .token = 'y', .finish = FINISH_STOP));
         read_request(call, 0, &out);
         read_request(call, 0, &out);
-        assert_true(completion_call_is_done(call));
-        assert_false(completion_call_error(call, &err));
+        assert_true(call_is_done(call));
+        assert_false(call_error(call, &err));
         struct frames frames = split_frames(&out);
         assert_int_equal(frames.count, 3);
         assert_text(get(frames.json[1], "error"), "code", cases[i].code);
         assert_null(frames.json[2]);
         delete_frames(&frames);
-        completion_call_destroy(call);
+        call_destroy(call);
     }
 }
 
 static void a_stream_that_never_began_fails_with_a_status(void **state) {
-    struct completion_call *call = parse_ok("{\"prompt\":\"abc\",\"stream\":true}");
+    struct call *call = parse_ok("{\"prompt\":\"abc\",\"stream\":true}");
     struct byte_buffer out = {0};
     struct api_error err = {0};
     push(call, 0, TEXT(.text = "", .token = -1, .finish = FINISH_ERROR));
     read_request(call, 0, &out);
-    assert_true(completion_call_is_done(call));
+    assert_true(call_is_done(call));
     assert_int_equal(out.length, 0);
-    assert_true(completion_call_error(call, &err));
+    assert_true(call_error(call, &err));
     assert_int_equal(err.status, 503);
-    completion_call_destroy(call);
+    call_destroy(call);
 }
 
 /* Scores "abc" (with a bos in front): prompt records as the engine gives them, split at `split`. */
-static void push_prompt(struct completion_call *call, int split) {
+static void push_prompt(struct call *call, int split) {
     struct token_record records[4] = {
         {.token = FAKE_BOS, .logprob = NAN},
         {.token = 'a', .logprob = -0.25f, .first_top = 0, .num_top = 2},
@@ -388,7 +449,7 @@ static void push_prompt(struct completion_call *call, int split) {
     second.tokens = records + split;
     second.top = top + first_top;
     second.num_top = 6 - first_top;
-    struct request *request = completion_call_request(call, 0);
+    struct request *request = call_request(call, 0);
     if (split > 0)
         assert_int_equal(token_stream_push(&request->stream, &first), 0);
     if (split < 4)
@@ -403,9 +464,9 @@ static void push_prompt(struct completion_call *call, int split) {
 
 static void echo_with_no_output_scores_the_prompt(void **state) {
     for (int split = 0; split <= 4; split++) {
-        struct completion_call *call =
+        struct call *call =
             parse_ok("{\"prompt\":\"abc\",\"echo\":true,\"max_tokens\":0,\"logprobs\":2}");
-        struct request *request = completion_call_request(call, 0);
+        struct request *request = call_request(call, 0);
         assert_int_equal(request->params.max_tokens, 0);
         assert_int_equal(request->params.num_prompt_logprobs, 2);
         struct byte_buffer out = {0};
@@ -425,7 +486,7 @@ static void echo_with_no_output_scores_the_prompt(void **state) {
 
 /* lm-evaluation-harness: token ids, one token of output, which it drops. */
 static void echo_puts_the_prompt_before_the_output(void **state) {
-    struct completion_call *call =
+    struct call *call =
         parse_ok("{\"model\":\"m\",\"prompt\":[256,97,98,99],\"temperature\":0,\"max_tokens\":1,"
                  "\"logprobs\":2,\"seed\":1234,\"echo\":true}");
     struct byte_buffer out = {0};
@@ -444,8 +505,7 @@ static void echo_puts_the_prompt_before_the_output(void **state) {
 }
 
 static void echo_repeats_the_prompt_in_every_choice(void **state) {
-    struct completion_call *call =
-        parse_ok("{\"prompt\":\"abc\",\"echo\":true,\"n\":2,\"logprobs\":2}");
+    struct call *call = parse_ok("{\"prompt\":\"abc\",\"echo\":true,\"n\":2,\"logprobs\":2}");
     struct byte_buffer out = {0};
     push_prompt(call, 2);
     push(call, 0, TEXT(.choice = 1, .text = "Z", .token = 'Z', .finish = FINISH_LENGTH));
@@ -461,7 +521,7 @@ static void echo_repeats_the_prompt_in_every_choice(void **state) {
 }
 
 static void streamed_echo_and_logprobs_add_up(void **state) {
-    struct completion_call *call =
+    struct call *call =
         parse_ok("{\"prompt\":\"abc\",\"echo\":true,\"stream\":true,\"logprobs\":2}");
     struct byte_buffer out = {0};
     push_prompt(call, 3);
@@ -484,19 +544,19 @@ static void streamed_echo_and_logprobs_add_up(void **state) {
                 "\"top_logprobs\":[{\" world\":-0.5}]}");
     assert_json(get(get(choice_at(frames.json[2], 0), "logprobs"), "text_offset"), "[14]");
     delete_frames(&frames);
-    completion_call_destroy(call);
+    call_destroy(call);
 }
 
 static void ignored_params_are_named(void **state) {
-    struct completion_call *call = parse_ok("{\"prompt\":\"a\",\"foo\":1,\"guided_json\":{}}");
-    assert_string_equal(completion_call_ignored_params(call), "foo,guided_json");
-    completion_call_destroy(call);
+    struct call *call = parse_ok("{\"prompt\":\"a\",\"foo\":1,\"guided_json\":{}}");
+    assert_string_equal(call_ignored_params(call), "foo,guided_json");
+    call_destroy(call);
 }
 
 static uint64_t seed_of(const char *body, int index) {
-    struct completion_call *call = parse_ok(body);
-    uint64_t seed = completion_call_request(call, index)->params.seed;
-    completion_call_destroy(call);
+    struct call *call = parse_ok(body);
+    uint64_t seed = call_request(call, index)->params.seed;
+    call_destroy(call);
     return seed;
 }
 
@@ -511,7 +571,7 @@ static void seeds_are_kept_or_drawn(void **state) {
 static void ids_differ_between_calls(void **state) {
     char ids[2][64];
     for (int i = 0; i < 2; i++) {
-        struct completion_call *call = parse_ok("{\"prompt\":\"a\"}");
+        struct call *call = parse_ok("{\"prompt\":\"a\"}");
         struct byte_buffer out = {0};
         push(call, 0, TEXT(.text = "", .token = -1, .finish = FINISH_STOP));
         read_request(call, 0, &out);
@@ -531,10 +591,10 @@ static int parse_letters(const struct api_context *wide, int num_prompts, int nu
     for (int i = 0; i < num_prompts; i++)
         byte_buffer_printf(&body, "%s\"%0*d\"", i > 0 ? "," : "", num_bytes, 0);
     byte_buffer_printf(&body, "]%s}", fields);
-    struct completion_call *call = NULL;
+    struct call *call = NULL;
     int result = completion_call_parse(wide, body.data, body.length, &call, err);
     byte_buffer_finish(&body);
-    completion_call_destroy(call);
+    call_destroy(call);
     return result;
 }
 
@@ -578,14 +638,14 @@ static void failed_parse_leaves_nothing(void **state) {
         "",
     };
     for (size_t i = 0; i < sizeof(bodies) / sizeof(bodies[0]); i++) {
-        struct completion_call *call = NULL;
+        struct call *call = NULL;
         struct api_error err = {0};
         assert_int_equal(completion_call_parse(&context, bodies[i], strlen(bodies[i]), &call, &err),
                          -1);
         assert_null(call);
         assert_int_equal(err.status, 400);
     }
-    completion_call_destroy(NULL);
+    call_destroy(NULL);
 }
 
 int main(void) {
@@ -593,6 +653,8 @@ int main(void) {
         cmocka_unit_test(whole_answer_has_openais_shape),
         cmocka_unit_test(stop_reason_tells_the_cause),
         cmocka_unit_test(choices_are_numbered_prompt_by_prompt),
+        cmocka_unit_test(best_of_answers_the_most_probable),
+        cmocka_unit_test(tokens_and_prompt_scores_come_when_asked_for),
         cmocka_unit_test(stream_sends_deltas_finish_usage_and_done),
         cmocka_unit_test(stream_without_usage_has_no_usage_key),
         cmocka_unit_test(streams_of_several_prompts_interleave),

@@ -28,7 +28,7 @@ static const char body[] = "{\"prompt\":[\"ab\",[1,2]],\"echo\":true,\"logprobs\
                            "\"stop\":[\"x\"],\"logit_bias\":{\"5\":1},\"f\\u006fo\":1}";
 
 /* Events are pushed with memory at hand: they are the engine's. */
-static void push(struct completion_call *call, int index, int32_t choice) {
+static void push(struct call *call, int index, int32_t choice) {
     struct token_record record = {.token = 'a', .logprob = -1.0f};
     struct token_event event = {.kind = TOKEN_EVENT_TEXT,
                                 .choice = choice,
@@ -41,19 +41,19 @@ static void push(struct completion_call *call, int index, int32_t choice) {
                                 .stop_string = -1};
     long left = allocations_left;
     allocations_left = -1;
-    assert_int_equal(token_stream_push(&completion_call_request(call, index)->stream, &event), 0);
+    assert_int_equal(token_stream_push(&call_request(call, index)->stream, &event), 0);
     allocations_left = left;
 }
 
 /* True when the call was answered in full. */
-static bool answer(struct completion_call *call, struct byte_buffer *out) {
+static bool answer(struct call *call, struct byte_buffer *out) {
     struct api_error err = {0};
-    for (int i = 0; i < 4 && !completion_call_is_done(call); i++) {
+    for (int i = 0; i < 4 && !call_is_done(call); i++) {
         push(call, i / 2, i % 2);
-        completion_call_read(call, completion_call_request(call, i / 2), out);
+        call_read(call, call_request(call, i / 2), out);
     }
-    assert_true(completion_call_is_done(call));
-    if (completion_call_error(call, &err)) {
+    assert_true(call_is_done(call));
+    if (call_error(call, &err)) {
         assert_int_equal(err.status, 500);
         assert_int_equal(out->length, 0);
         return false;
@@ -62,7 +62,7 @@ static bool answer(struct completion_call *call, struct byte_buffer *out) {
 }
 
 static bool run_call(long num_allocations) {
-    struct completion_call *call = NULL;
+    struct call *call = NULL;
     struct api_error err = {0};
     struct byte_buffer out = {0};
     allocations_left = num_allocations;
@@ -78,7 +78,7 @@ static bool run_call(long num_allocations) {
         cJSON_Delete(json);
     }
     byte_buffer_finish(&out);
-    completion_call_destroy(call);
+    call_destroy(call);
     return is_whole;
 }
 

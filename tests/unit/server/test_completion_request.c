@@ -74,8 +74,8 @@ static bool is_allowed(const struct json_field *field, const struct value *value
 static void companion(const struct json_field *field, const struct value *value, char *out,
                       size_t capacity) {
     out[0] = '\0';
-    if (strcmp(field->name, "best_of") == 0 && is_allowed(field, value) && !value->is_null)
-        snprintf(out, capacity, ",\"n\":%s", value->text);
+    if (strcmp(field->name, "n") == 0 && is_allowed(field, value) && !value->is_null)
+        snprintf(out, capacity, ",\"best_of\":%s", value->text);
     if (strcmp(field->name, "max_tokens") == 0)
         snprintf(out, capacity, ",\"echo\":true");
     if (strcmp(field->name, "min_tokens") == 0)
@@ -115,7 +115,7 @@ static bool is_numeric(const struct json_field *field) {
     return field->kind == JSON_FIELD_INT || field->kind == JSON_FIELD_NUMBER;
 }
 
-static void every_scalar_field_is_ranged(void **state) {
+static int try_table(struct json_table table) {
     static const double fixed[] = {2147483647.0,
                                    2147483648.0,
                                    -2147483648.0,
@@ -136,11 +136,9 @@ static void every_scalar_field_is_ranged(void **state) {
                                    1e6};
     static const char *const others[] = {"\"3\"", "\"m\"", "null", "true", "false",
                                          "[]",    "[1]",   "{}",   "\"\""};
-    int count;
-    const struct json_field *fields = completion_request_fields(&count);
     int num_tried = 0;
-    for (int f = 0; f < count; f++) {
-        const struct json_field *field = &fields[f];
+    for (int f = 0; f < table.num_fields; f++) {
+        const struct json_field *field = &table.fields[f];
         if (field->kind == JSON_FIELD_OTHER)
             continue;
         num_tried++;
@@ -166,6 +164,11 @@ static void every_scalar_field_is_ranged(void **state) {
         try_value(field, number_value(field->max));
         try_value(field, number_value(field->max + step));
     }
+    return num_tried;
+}
+
+static void every_scalar_field_is_ranged(void **state) {
+    int num_tried = try_table(completion_request_table()) + try_table(sampling_request_table());
     assert_true(num_tried >= 20);
 }
 
@@ -193,8 +196,23 @@ static const struct refusal refusals[] = {
     {"{\"prompt\":\"a\",\"model\":\"gpt\"}", "model", "model_not_found", "\"gpt\"", 404},
     {"{\"prompt\":\"a\",\"suffix\":\"b\"}", "suffix", NULL, "not supported", 400},
     {"{\"prompt\":\"a\",\"suffix\":1}", "suffix", NULL, "not supported", 400},
-    {"{\"prompt\":\"a\",\"best_of\":2}", "best_of", NULL, "not supported", 400},
-    {"{\"prompt\":\"a\",\"n\":2,\"best_of\":1}", "best_of", NULL, "not supported", 400},
+    {"{\"prompt\":\"a\",\"n\":2,\"best_of\":1}", "best_of", NULL, "at least n (2), not 1", 400},
+    {"{\"prompt\":\"a\",\"best_of\":2,\"stream\":true}", "best_of", NULL, "stream", 400},
+    {"{\"prompt\":[\"a\",\"b\",\"c\"],\"best_of\":16}", "best_of", "out_of_range", "32, not 48",
+     400},
+    {"{\"prompt\":\"a\",\"prompt_logprobs\":1,\"stream\":true}", "prompt_logprobs", NULL, "stream",
+     400},
+    {"{\"prompt\":\"a\",\"allowed_token_ids\":[]}", "allowed_token_ids", NULL, "one or more", 400},
+    {"{\"prompt\":\"a\",\"allowed_token_ids\":5}", "allowed_token_ids", NULL, "array", 400},
+    {"{\"prompt\":\"a\",\"allowed_token_ids\":[1,300]}", "allowed_token_ids[1]", NULL,
+     "299, not 300", 400},
+    {"{\"prompt\":\"a\",\"bad_words\":\"x\"}", "bad_words", NULL, "array of strings", 400},
+    {"{\"prompt\":\"a\",\"bad_words\":[\"x\",\"\"]}", "bad_words[1]", NULL, "0 bytes", 400},
+    {"{\"prompt\":\"a\",\"bad_words\":[1]}", "bad_words[0]", NULL, "a string", 400},
+    {"{\"prompt\":\"a\",\"bad_words\":[\"0123456789012345678901234567890123456789\"]}",
+     "bad_words[0]", NULL, "tokens", 400},
+    {"{\"prompt\":\"a\",\"stream\":true,\"stream_options\":{\"continuous_usage_stats\":1}}",
+     "stream_options.continuous_usage_stats", NULL, "true or false", 400},
     {"{\"prompt\":\"a\",\"max_tokens\":0}", "max_tokens", NULL, "echo", 400},
     {"{\"prompt\":\"a\",\"min_tokens\":17}", "min_tokens", NULL, "(16), not 17", 400},
     {"{\"prompt\":\"a\",\"stream_options\":{}}", "stream_options", NULL, "stream", 400},
@@ -260,13 +278,15 @@ static void a_server_may_have_other_defaults(void **state) {
         .temperature = 0.5, .top_p = 0.75, .min_p = 0.25, .repetition_penalty = 1.25, .top_k = 20};
     static const char silent[] = "{\"prompt\":\"x\",\"top_p\":null}";
     assert_int_equal(completion_request_parse(&advised, silent, strlen(silent), &request, &err), 0);
-    assert_true(request.temperature == 0.5 && request.top_p == 0.75 && request.min_p == 0.25);
-    assert_true(request.repetition_penalty == 1.25 && request.top_k == 20);
+    assert_true(request.sampling.temperature == 0.5 && request.sampling.top_p == 0.75 &&
+                request.sampling.min_p == 0.25);
+    assert_true(request.sampling.repetition_penalty == 1.25 && request.sampling.top_k == 20);
     completion_request_finish(&request);
     static const char spoken[] = "{\"prompt\":\"x\",\"top_k\":-1,\"top_p\":1,\"temperature\":0}";
     assert_int_equal(completion_request_parse(&advised, spoken, strlen(spoken), &request, &err), 0);
-    assert_true(request.temperature == 0 && request.top_p == 1 && request.top_k == -1);
-    assert_true(request.min_p == 0.25);
+    assert_true(request.sampling.temperature == 0 && request.sampling.top_p == 1 &&
+                request.sampling.top_k == -1);
+    assert_true(request.sampling.min_p == 0.25);
     completion_request_finish(&request);
 }
 
@@ -287,8 +307,8 @@ static void defaults_are_openais(void **state) {
     assert_false(params.ignore_eos || params.include_stop_string);
     assert_int_equal(params.num_stop_strings + params.num_stop_tokens + params.num_biases, 0);
     assert_true(request.add_special_tokens);
-    assert_false(request.stream || request.echo || request.include_usage);
-    assert_int_equal(request.seed, COMPLETION_NO_SEED);
+    assert_false(request.sampling.stream || request.echo || request.sampling.include_usage);
+    assert_int_equal(request.sampling.seed, SAMPLING_NO_SEED);
     completion_request_finish(&request);
 }
 
@@ -296,6 +316,7 @@ static void all_fields_reach_the_engine(void **state) {
     struct completion_request request = parse_ok(
         "{\"model\":\"alias\",\"prompt\":\"x\",\"max_tokens\":9,\"min_tokens\":3,"
         "\"temperature\":0.5,\"top_p\":0.25,\"top_k\":40,\"min_p\":0.125,\"n\":2,\"best_of\":2,"
+        "\"allowed_token_ids\":[7,299,7],\"bad_words\":[\"ab\"],"
         "\"presence_penalty\":-2,\"frequency_penalty\":2,\"repetition_penalty\":1.5,"
         "\"logit_bias\":{\"0\":-100,\"299\":100},\"seed\":-5,\"stop\":[\"ab\",\"c\"],"
         "\"stop_token_ids\":[257,0],\"ignore_eos\":true,\"include_stop_str_in_output\":true,"
@@ -313,6 +334,11 @@ static void all_fields_reach_the_engine(void **state) {
     assert_int_equal(params.num_biases, 2);
     assert_int_equal(params.biases[1].token, 299);
     assert_true(params.biases[0].bias == -100 && params.biases[1].bias == 100);
+    assert_int_equal(params.num_allowed_tokens, 3);
+    assert_int_equal(params.allowed_tokens[1], 299);
+    assert_int_equal(params.num_bad_runs, 2);
+    assert_int_equal(params.bad_runs[0].tokens[0], 'a');
+    assert_int_equal(params.bad_runs[1].tokens[0], ' ');
     assert_int_equal(params.num_stop_strings, 2);
     assert_int_equal(params.stop_strings[0].length, 2);
     assert_memory_equal(params.stop_strings[0].data, "ab", 2);
@@ -321,9 +347,9 @@ static void all_fields_reach_the_engine(void **state) {
     assert_true(params.ignore_eos && params.include_stop_string && !params.skip_special_tokens);
     assert_int_equal(params.num_logprobs, 5);
     assert_int_equal(params.num_prompt_logprobs, 5);
-    assert_int_equal(request.seed, -5);
-    assert_int_equal(request.priority, -3);
-    assert_true(request.stream && request.include_usage && request.echo);
+    assert_int_equal(request.sampling.seed, -5);
+    assert_int_equal(request.sampling.priority, -3);
+    assert_true(request.sampling.stream && request.sampling.include_usage && request.echo);
     assert_false(request.add_special_tokens);
     assert_int_equal(request.ignored.length, 0);
     completion_request_finish(&request);
@@ -394,8 +420,8 @@ static struct api_error prompt_error(const char *prompt, int max_tokens) {
     struct completion_request request = parse_ok(body);
     struct prompt_tokens tokens;
     struct api_error err = {0};
-    if (prompt_read_tokens(&context, request.prompts.first, "prompt", false, request.max_tokens,
-                           &tokens, &err) == 0)
+    if (prompt_read_tokens(&context, request.prompts.first, "prompt", false,
+                           request.sampling.max_tokens, &tokens, &err) == 0)
         free(tokens.ids);
     completion_request_finish(&request);
     return err;
@@ -444,12 +470,28 @@ static void token_ids_are_in_the_vocabulary(void **state) {
 static void unknown_fields_are_listed_safely(void **state) {
     struct completion_request request =
         parse_ok("{\"prompt\":\"x\",\"foo\":1,\"MODEL\":2,\"a\\r\\nSet-Cookie: b\":3,"
-                 "\"stream\":true,\"stream_options\":{\"continuous_usage_stats\":true},"
+                 "\"stream\":true,\"stream_options\":{\"include_all\":true},"
                  "\"\xC3\xA9\":null}");
     byte_buffer_append(&request.ignored, "", 1);
     assert_string_equal(request.ignored.data, "foo,MODEL,a__Set-Cookie__b,__,"
-                                              "stream_options.continuous_usage_stats");
+                                              "stream_options.include_all");
     completion_request_finish(&request);
+}
+
+static void a_server_may_refuse_unknown_fields(void **state) {
+    struct api_context strict = context;
+    strict.rejects_unknown_params = true;
+    static const char known[] = "{\"prompt\":\"x\",\"user\":\"u\"}";
+    static const char unknown[] = "{\"prompt\":\"x\",\"foo\":1,\"bar\":2}";
+    struct completion_request request;
+    struct api_error err;
+    assert_int_equal(completion_request_parse(&strict, known, strlen(known), &request, &err), 0);
+    completion_request_finish(&request);
+    assert_int_equal(completion_request_parse(&strict, unknown, strlen(unknown), &request, &err),
+                     -1);
+    assert_int_equal(err.status, 400);
+    assert_string_equal(err.code, "unknown_parameter");
+    assert_non_null(strstr(err.message, "foo,bar"));
 }
 
 static void list_of_unknown_fields_is_bounded(void **state) {
@@ -479,6 +521,7 @@ int main(void) {
         cmocka_unit_test(long_text_is_refused_before_it_is_encoded),
         cmocka_unit_test(token_ids_are_in_the_vocabulary),
         cmocka_unit_test(unknown_fields_are_listed_safely),
+        cmocka_unit_test(a_server_may_refuse_unknown_fields),
         cmocka_unit_test(list_of_unknown_fields_is_bounded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,36 @@
+/* What the API's functions need to know of the server: const, shared by all threads. */
+#ifndef QUIRE_SERVER_API_CONTEXT_H
+#define QUIRE_SERVER_API_CONTEXT_H
+
+#include "models/tokenizer/tokenizer.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* What holds where a request says nothing: OpenAI's and vLLM's values, or what the model's makers
+ * recommend. */
+struct sampling_defaults {
+    double temperature, top_p, min_p, repetition_penalty;
+    int64_t top_k; /* -1: all */
+};
+
+#define SAMPLING_DEFAULTS_OPENAI                                                                   \
+    { .temperature = 1, .top_p = 1, .repetition_penalty = 1, .top_k = -1 }
+
+struct api_context {
+    const struct tokenizer *tokenizer;
+    char *const *model_names; /* served names; the first one is reported */
+    int num_model_names;
+    int64_t created; /* Unix seconds of the server's start, for /v1/models */
+    int32_t max_model_len;
+    int32_t max_prompts; /* prompts in one call */
+    int32_t max_choices; /* n, and prompts * n */
+    /* Of all prompts of a call that has several; a single one may be as long as the context. */
+    int64_t max_prompt_tokens;
+    struct sampling_defaults sampling;
+    uint64_t seed; /* base of the seeds of requests that bring none */
+    const char *system_fingerprint;
+    bool rejects_unknown_params; /* a field that is not known is a 400, not a header */
+};
+
+#endif

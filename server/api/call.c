@@ -1,0 +1,238 @@
+#include "server/api/call_type.h"
+
+#include "config/check.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/random.h>
+#include <time.h>
+
+int call_fail_memory(struct api_error *err) {
+    return api_error_set(err, 500, "server_error", NULL, NULL,
+                         "Not enough memory to take the request");
+}
+
+int call_random_id(const char *prefix, char *out, size_t capacity, struct api_error *err) {
+    unsigned char random[16];
+    if (getrandom(random, sizeof(random), 0) != (ssize_t)sizeof(random))
+        return api_error_set(err, 500, "server_error", NULL, NULL, "No random bytes for an id");
+    size_t length = (size_t)snprintf(out, capacity, "%s", prefix);
+    for (size_t i = 0; i < sizeof(random) && length < capacity; i++)
+        length += (size_t)snprintf(out + length, capacity - length, "%02x", random[i]);
+    return 0;
+}
+
+int call_init(struct call *call, const struct call_operations *operations,
+              const struct api_context *context, const char *id_prefix, struct api_error *err) {
+    call->operations = operations;
+    call->tokenizer = context->tokenizer;
+    call->head.created = (int64_t)time(NULL);
+    call->head.model = context->model_names[0];
+    call->head.system_fingerprint = context->system_fingerprint;
+    return call_random_id(id_prefix, call->head.id, sizeof(call->head.id), err);
+}
+
+int call_set_size(struct call *call, int32_t num_prompts, int32_t num_choices,
+                  struct api_error *err) {
+    call->num_prompts = num_prompts;
+    call->num_choices = num_choices;
+    call->num_unfinished = num_prompts * num_choices;
+    call->prompts = calloc((size_t)num_prompts, sizeof(*call->prompts));
+    call->choices = calloc((size_t)call->num_unfinished, sizeof(*call->choices));
+    return call->prompts != NULL && call->choices != NULL ? 0 : call_fail_memory(err);
+}
+
+void call_take_ignored(struct call *call, struct byte_buffer *names) {
+    if (names->length > 0)
+        byte_buffer_append(names, "", 1);
+    call->ignored = *names;
+    *names = (struct byte_buffer){0};
+}
+
+void call_destroy(struct call *call) {
+    if (call == NULL)
+        return;
+    call->operations->finish(call);
+    for (int32_t i = 0; call->prompts != NULL && i < call->num_prompts; i++)
+        request_unref(call->prompts[i].request);
+    free(call->prompts);
+    free(call->choices);
+    byte_buffer_finish(&call->ignored);
+    token_buffer_finish(&call->events);
+    free(call);
+}
+
+bool call_is_stream(const struct call *call) {
+    return call->is_stream;
+}
+
+const char *call_ignored_params(const struct call *call) {
+    return call->ignored.data;
+}
+
+int call_num_requests(const struct call *call) {
+    return call->num_prompts;
+}
+
+struct request *call_request(struct call *call, int index) {
+    CHECK(index >= 0 && index < call->num_prompts);
+    return call->prompts[index].request;
+}
+
+bool call_is_done(const struct call *call) {
+    return call->is_done;
+}
+
+bool call_error(const struct call *call, struct api_error *err) {
+    if (!call->has_error || call->has_sent)
+        return false;
+    *err = call->error;
+    return true;
+}
+
+struct call_usage call_total_usage(const struct call *call) {
+    struct call_usage usage = {0};
+    for (int32_t i = 0; i < call->num_prompts; i++) {
+        usage.prompt_tokens += call->prompts[i].request->num_prompt_tokens;
+        usage.cached_tokens += call->prompts[i].num_cached_tokens;
+    }
+    for (int32_t i = 0; i < call->num_prompts * call->num_choices; i++)
+        usage.completion_tokens += call->choices[i].num_generated;
+    return usage;
+}
+
+static double mean_logprob(const struct call_choice *choice) {
+    return choice->num_generated > 0 ? choice->sum_logprobs / choice->num_generated : 0.0;
+}
+
+void call_rank_choices(const struct call *call, int32_t prompt, int32_t *out) {
+    const struct call_choice *choices = call->choices + prompt * call->num_choices;
+    for (int32_t i = 0; i < call->num_choices; i++) {
+        int32_t place = i;
+        for (; place > 0 && mean_logprob(&choices[out[place - 1]]) < mean_logprob(&choices[i]);
+             place--)
+            out[place] = out[place - 1];
+        out[place] = i;
+    }
+}
+
+void call_begin_frame(struct call *call, struct byte_buffer *out) {
+    call->has_sent = true;
+    byte_buffer_append_text(out, "data: ");
+}
+
+void call_end_frame(struct byte_buffer *out) {
+    byte_buffer_append_text(out, "\n\n");
+}
+
+void call_write_done(struct byte_buffer *out) {
+    byte_buffer_append_text(out, "data: [DONE]\n\n");
+}
+
+void call_write_error(struct call *call, struct byte_buffer *out) {
+    call_begin_frame(call, out);
+    api_error_format(&call->error, out);
+    call_end_frame(out);
+    call_write_done(out);
+}
+
+/* The whole call ends with an error: as the last event of a stream that has begun, or as its
+ * answer. */
+static void fail_call(struct call *call, struct byte_buffer *out) {
+    call->is_done = true;
+    call->has_error = true;
+    if (call->has_sent)
+        call->operations->write_error(call, out);
+}
+
+static void finish_call(struct call *call, struct byte_buffer *out) {
+    call->is_done = true;
+    if (call->is_stream)
+        call->operations->write_end(call, out);
+    else
+        call->operations->write_whole(call, out);
+}
+
+static void set_finish(const struct request *request, const struct token_event *event,
+                       struct call_finish *finish) {
+    finish->reason = event->finish;
+    finish->stop_token = event->stop_token;
+    if (event->stop_string >= 0 && event->stop_string < request->params.num_stop_strings) {
+        const struct stop_string *stop = &request->params.stop_strings[event->stop_string];
+        finish->stop_string = (struct text){.data = stop->data, .length = stop->length};
+    }
+}
+
+static void update_choice(struct call *call, const struct request *request,
+                          const struct token_event *event, struct call_choice *choice) {
+    choice->num_generated = event->num_generated;
+    for (int32_t i = 0; i < event->num_tokens && request->params.num_logprobs >= 0; i++)
+        choice->sum_logprobs += (double)event->tokens[i].logprob;
+    if (event->finish != FINISH_NONE) {
+        choice->is_finished = true;
+        set_finish(request, event, &choice->finish);
+        call->num_unfinished--;
+    }
+}
+
+/* Whether the event is one after which the call cannot go on; fills call->error. */
+static bool is_fatal(struct call *call, const struct token_event *event) {
+    if (event->finish == FINISH_ERROR)
+        api_error_set(&call->error, 503, "server_error", "engine_error", NULL,
+                      "The engine failed while it generated the completion");
+    else if (event->finish == FINISH_ABORT)
+        api_error_set(&call->error, 503, "server_error", "request_aborted", NULL,
+                      "The request was aborted before it finished");
+    else
+        return false;
+    return true;
+}
+
+static void fail_call_memory(struct call *call, struct byte_buffer *out) {
+    api_error_set(&call->error, 500, "server_error", NULL, NULL,
+                  "Not enough memory for the completion");
+    fail_call(call, out);
+}
+
+static void read_choice(struct call *call, int32_t prompt, const struct token_event *event,
+                        struct byte_buffer *out) {
+    int32_t index = prompt * call->num_choices + event->choice;
+    struct call_choice *choice = &call->choices[index];
+    if (choice->is_finished)
+        return;
+    if (is_fatal(call, event)) {
+        fail_call(call, out);
+        return;
+    }
+    update_choice(call, call->prompts[prompt].request, event, choice);
+    if (call->operations->add(call, index, event) != 0) {
+        fail_call_memory(call, out);
+        return;
+    }
+    if (call->is_stream)
+        call->operations->write_update(call, index, out);
+    if (call->num_unfinished == 0)
+        finish_call(call, out);
+}
+
+static void read_event(struct call *call, int32_t prompt, const struct token_event *event,
+                       struct byte_buffer *out) {
+    CHECK(event->choice >= 0 && event->choice < call->num_choices);
+    call->prompts[prompt].num_cached_tokens = event->num_cached_tokens;
+    if (event->kind != TOKEN_EVENT_PROMPT)
+        read_choice(call, prompt, event, out);
+    else if (call->operations->add_prompt != NULL &&
+             call->operations->add_prompt(call, prompt, event) != 0)
+        fail_call_memory(call, out);
+}
+
+void call_read(struct call *call, struct request *request, struct byte_buffer *out) {
+    int32_t prompt = 0;
+    while (prompt < call->num_prompts && call->prompts[prompt].request != request)
+        prompt++;
+    CHECK(prompt < call->num_prompts);
+    token_stream_take(&request->stream, &call->events);
+    struct token_event event;
+    while (!call->is_done && token_buffer_next(&call->events, &event))
+        read_event(call, prompt, &event, out);
+}

@@ -1,0 +1,45 @@
+/* One POST that makes engine requests, whatever its endpoint: from the body's bytes to requests,
+ * and from their events back to bytes. Knows JSON, not sockets: server/http owns the connection and
+ * calls this.
+ *
+ * Life: an endpoint's parse function (a prep worker) -> the caller submits every request to the
+ * engine -> call_read whenever a request has news, and take the output (the I/O thread) ->
+ * call_destroy. One thread at a time; never two at once. */
+#ifndef QUIRE_SERVER_CALL_H
+#define QUIRE_SERVER_CALL_H
+
+#include "engine/request.h"
+#include "server/api/api_context.h"
+#include "server/api/api_error.h"
+#include "server/byte_buffer.h"
+
+#include <stdbool.h>
+
+struct call;
+
+/* An endpoint's parse function: strict JSON (json_parse.h), every field ranged. On failure returns
+ * -1 and fills *err. */
+typedef int call_parse(const struct api_context *context, const char *body, size_t length,
+                       struct call **out, struct api_error *err);
+
+void call_destroy(struct call *call); /* drops the requests; accepts NULL */
+
+bool call_is_stream(const struct call *call);
+/* Comma-separated names of fields that were ignored, for X-Ignored-Params; NULL when none. */
+const char *call_ignored_params(const struct call *call);
+/* request->user is set by the caller. */
+int call_num_requests(const struct call *call);
+struct request *call_request(struct call *call, int index);
+
+/* Takes the request's new events. For a stream, appends finished SSE frames to *out; otherwise
+ * collects, and appends the whole response body once the last choice has finished. A choice that
+ * ends with FINISH_ERROR or FINISH_ABORT ends the call: a stream that has begun gets an error
+ * event, otherwise call_error says what to answer. The caller cancels the requests that still run.
+ */
+void call_read(struct call *call, struct request *request, struct byte_buffer *out);
+bool call_is_done(const struct call *call);
+/* After done: true and *err filled when the answer is an error with its own status: without a
+ * stream, or for a stream that failed before its first frame (nothing was appended then). */
+bool call_error(const struct call *call, struct api_error *err);
+
+#endif

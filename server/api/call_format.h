@@ -1,0 +1,25 @@
+/* Pieces of JSON that the answers of completions and chat have in common. */
+#ifndef QUIRE_SERVER_CALL_FORMAT_H
+#define QUIRE_SERVER_CALL_FORMAT_H
+
+#include "server/api/call_type.h"
+
+/* {"id":...,"object":...,"created":...,"model":... */
+void call_format_head(const struct call_head *head, const char *object, struct byte_buffer *out);
+/* ,"finish_reason":...,"stop_reason":... in OpenAI's and vLLM's words. reason: what to say instead
+ * of "stop", or NULL ("tool_calls"). */
+void call_format_finish(const struct call_finish *finish, const char *reason,
+                        struct byte_buffer *out);
+/* ,"system_fingerprint":... */
+void call_format_fingerprint(const struct call_head *head, struct byte_buffer *out);
+/* The usage object; NULL: null. */
+void call_format_usage(const struct call_usage *usage, struct byte_buffer *out);
+/* ,"NAME":[...] of comma-separated entries; nothing for NULL. */
+void call_format_list(const char *name, const struct byte_buffer *entries, struct byte_buffer *out);
+
+/* Appends token ids to such entries. */
+void call_add_token_ids(const struct token_record *tokens, int32_t num_tokens,
+                        struct byte_buffer *entries);
+void call_add_prompt_ids(const struct request *request, struct byte_buffer *entries);
+
+#endif

@@ -1,0 +1,110 @@
+/* What an endpoint adds to a call (call.h): its choices' outputs and how they are written. Only the
+ * endpoints' own files include this.
+ *
+ * A call is P prompts, each one engine request with n choices; choice i of prompt p is number
+ * p * n + i. Every event of a request adds to one choice. A stream writes what has been added after
+ * each event; otherwise it grows until the last choice has finished and is then written whole. */
+#ifndef QUIRE_SERVER_CALL_TYPE_H
+#define QUIRE_SERVER_CALL_TYPE_H
+
+#include "config/text.h"
+#include "server/api/call.h"
+
+#include <stdint.h>
+
+/* The same in every chunk of one call. */
+struct call_head {
+    char id[48]; /* a prefix and hexadecimal digits */
+    int64_t created;
+    const char *model;
+    const char *system_fingerprint; /* NULL: null */
+};
+
+struct call_usage {
+    int64_t prompt_tokens, completion_tokens, cached_tokens;
+};
+
+/* Why a choice ended; reason FINISH_NONE: it has not. */
+struct call_finish {
+    enum finish_reason reason; /* NONE, STOP or LENGTH: clients type the field as OpenAI's enum */
+    int32_t stop_token;        /* -1: none */
+    struct text stop_string;   /* data NULL: none */
+};
+
+struct call_prompt {
+    struct request *request;
+    int32_t num_cached_tokens;
+};
+
+struct call_choice {
+    struct call_finish finish;
+    bool is_finished;
+    int32_t num_generated;
+    double sum_logprobs; /* of the generated tokens, where they were asked for */
+};
+
+/* Every operation but destroy may leave out.failed set; an `add` that runs out of memory returns
+ * -1. */
+struct call_operations {
+    /* Scored tokens of a prompt; NULL: never asked for. */
+    int (*add_prompt)(struct call *call, int32_t prompt, const struct token_event *event);
+    /* Any other event. call_choice is up to date already. */
+    int (*add)(struct call *call, int32_t index, const struct token_event *event);
+    /* Streams: frames for what was added to the choice, which is then forgotten; may write none. */
+    void (*write_update)(struct call *call, int32_t index, struct byte_buffer *out);
+    /* Streams: what follows the last update. */
+    void (*write_end)(struct call *call, struct byte_buffer *out);
+    /* Streams that have begun: call->error, and the end. */
+    void (*write_error)(struct call *call, struct byte_buffer *out);
+    /* The response's body. */
+    void (*write_whole)(struct call *call, struct byte_buffer *out);
+    /* Frees what the endpoint has added, not the call. */
+    void (*finish)(struct call *call);
+};
+
+/* The first member of an endpoint's own struct, which call_destroy frees with free(). */
+struct call {
+    const struct call_operations *operations;
+    const struct tokenizer *tokenizer;
+    struct call_head head;
+    struct byte_buffer ignored; /* NUL-terminated; empty: none */
+    bool is_stream;
+    int32_t num_prompts, num_choices; /* num_choices: per prompt, as the engine has them */
+    int32_t num_unfinished;           /* choices, of all prompts */
+    struct call_prompt *prompts;      /* [num_prompts] */
+    struct call_choice *choices;      /* [num_prompts * num_choices] */
+    struct token_buffer events;
+    bool is_done, has_error;
+    bool has_sent; /* a stream's first frame */
+    struct api_error error;
+};
+
+/* Fills a zeroed call; the endpoint then sets prompts[i].request. After a failure call_destroy
+ * still works. */
+int call_init(struct call *call, const struct call_operations *operations,
+              const struct api_context *context, const char *id_prefix, struct api_error *err);
+/* Room for the prompts and choices. */
+int call_set_size(struct call *call, int32_t num_prompts, int32_t num_choices,
+                  struct api_error *err);
+/* Takes the buffer's names over (fields_unknown.h). */
+void call_take_ignored(struct call *call, struct byte_buffer *names);
+/* "chatcmpl-" and 32 random hexadecimal digits; capacity holds them. */
+int call_random_id(const char *prefix, char *out, size_t capacity, struct api_error *err);
+
+struct call_usage call_total_usage(const struct call *call);
+/* The choices of a prompt by falling mean log probability of their tokens, for best_of: writes
+ * num_choices numbers below num_choices. */
+void call_rank_choices(const struct call *call, int32_t prompt, int32_t *out);
+
+/* "data: " and the frame's end, around what is written between; the first marks the call as begun.
+ */
+void call_begin_frame(struct call *call, struct byte_buffer *out);
+void call_end_frame(struct byte_buffer *out);
+/* `data: [DONE]` */
+void call_write_done(struct byte_buffer *out);
+/* The error of most endpoints: its object as a frame, then `data: [DONE]`. */
+void call_write_error(struct call *call, struct byte_buffer *out);
+
+int call_fail_memory(struct api_error *err);
+
+#endif

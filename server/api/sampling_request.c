@@ -1,0 +1,212 @@
+#include "server/api/sampling_request.h"
+
+#include "server/api/model_name.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Temperatures below the first are taken as greedy, those up to the second as the second: smaller
+ * divisors overflow float logits. The same bounds as vLLM's. */
+#define GREEDY_TEMPERATURE 1e-5
+#define MIN_TEMPERATURE 1e-2
+
+#define MEMBER struct sampling_request
+
+static const struct json_field fields[] = {
+    JSON_TEXT(MEMBER, model),
+    JSON_TEXT(MEMBER, user),
+    JSON_INT(MEMBER, max_tokens, 0, INT32_MAX),
+    JSON_INT(MEMBER, min_tokens, 0, INT32_MAX),
+    JSON_NUMBER(MEMBER, temperature, 0, 2),
+    JSON_NUMBER_ABOVE(MEMBER, top_p, 0, 1),
+    JSON_INT(MEMBER, top_k, -1, INT32_MAX),
+    JSON_NUMBER(MEMBER, min_p, 0, 1),
+    JSON_INT(MEMBER, n, 1, MAX_CHOICES),
+    JSON_INT(MEMBER, best_of, 1, MAX_CHOICES),
+    JSON_NUMBER(MEMBER, presence_penalty, -2, 2),
+    JSON_NUMBER(MEMBER, frequency_penalty, -2, 2),
+    JSON_NUMBER(MEMBER, repetition_penalty, 0.01, 10),
+    JSON_INT(MEMBER, seed, -JSON_MAX_INT, JSON_MAX_INT),
+    JSON_INT(MEMBER, priority, INT32_MIN, INT32_MAX),
+    JSON_INT(MEMBER, prompt_logprobs, 0, SAMPLE_MAX_LOGPROBS),
+    JSON_BOOL(MEMBER, ignore_eos),
+    JSON_BOOL(MEMBER, include_stop_str_in_output),
+    JSON_BOOL(MEMBER, skip_special_tokens),
+    JSON_BOOL(MEMBER, return_token_ids),
+    JSON_BOOL(MEMBER, stream),
+    JSON_OTHER(stream_options),
+    JSON_OTHER(stop),
+    JSON_OTHER(stop_token_ids),
+    JSON_OTHER(logit_bias),
+    JSON_OTHER(allowed_token_ids),
+    JSON_OTHER(bad_words),
+};
+
+static const struct json_field stream_option_fields[] = {
+    JSON_BOOL(MEMBER, include_usage),
+    JSON_BOOL(MEMBER, continuous_usage_stats),
+};
+
+struct sampling_request sampling_request_defaults(const struct api_context *context,
+                                                  int64_t max_tokens) {
+    const struct sampling_defaults *sampling = &context->sampling;
+    return (struct sampling_request){
+        .n = 1,
+        .max_tokens = max_tokens,
+        .temperature = sampling->temperature,
+        .top_p = sampling->top_p,
+        .min_p = sampling->min_p,
+        .top_k = sampling->top_k,
+        .repetition_penalty = sampling->repetition_penalty,
+        .prompt_logprobs = -1,
+        .seed = SAMPLING_NO_SEED,
+        .skip_special_tokens = true,
+    };
+}
+
+struct json_table sampling_request_table(void) {
+    return JSON_TABLE(fields);
+}
+
+static int refuse(struct api_error *err, const char *param, const char *message) {
+    return api_error_set(err, 400, "invalid_request_error", "unsupported_value", param, "%s",
+                         message);
+}
+
+static int read_stream_options(const cJSON *json, struct sampling_request *request,
+                               struct api_error *err) {
+    const cJSON *options = cJSON_GetObjectItemCaseSensitive(json, "stream_options");
+    if (options == NULL || cJSON_IsNull(options))
+        return 0;
+    if (!cJSON_IsObject(options))
+        return json_refuse(options, "stream_options", "an object", err);
+    if (!request->stream)
+        return refuse(err, "stream_options", "stream_options is only allowed with stream: true");
+    if (json_fields_read(options, JSON_TABLE(stream_option_fields), request, err) != 0) {
+        char name[sizeof(err->param)];
+        snprintf(name, sizeof(name), "%s", err->param);
+        snprintf(err->param, sizeof(err->param), "stream_options.%.40s", name);
+        return -1;
+    }
+    return 0;
+}
+
+/* What the table cannot say: fields that depend on others. */
+static int check_combinations(const struct sampling_request *request, struct api_error *err) {
+    if (request->best_of != 0 && request->best_of < request->n)
+        return api_error_set(err, 400, "invalid_request_error", "out_of_range", "best_of",
+                             "best_of must be at least n (%lld), not %lld", (long long)request->n,
+                             (long long)request->best_of);
+    if (sampling_request_selects(request) && request->stream)
+        return refuse(err, "best_of",
+                      "best_of above n is not allowed with stream: true: the best are known only "
+                      "at the end");
+    if (request->prompt_logprobs > 0 && request->stream)
+        return refuse(err, "prompt_logprobs",
+                      "prompt_logprobs above 0 is not allowed with stream: true");
+    if (request->max_tokens != SAMPLING_TO_THE_END && request->min_tokens > request->max_tokens)
+        return api_error_set(err, 400, "invalid_request_error", "out_of_range", "min_tokens",
+                             "min_tokens must be at most max_tokens (%lld), not %lld",
+                             (long long)request->max_tokens, (long long)request->min_tokens);
+    return 0;
+}
+
+int sampling_request_read(const struct api_context *context, const cJSON *json,
+                          struct sampling_request *request, struct api_error *err) {
+    if (json_fields_read(json, JSON_TABLE(fields), request, err) != 0 ||
+        (request->model != NULL && model_name_check(context, request->model, err) != 0) ||
+        read_stream_options(json, request, err) != 0 || check_combinations(request, err) != 0)
+        return -1;
+    return sampling_lists_read(json, context->tokenizer, &request->lists, err);
+}
+
+void sampling_request_finish(struct sampling_request *request) {
+    sampling_lists_finish(&request->lists);
+}
+
+int sampling_request_unknown(const struct api_context *context, const cJSON *json,
+                             struct json_table own, struct byte_buffer *out,
+                             struct api_error *err) {
+    const struct json_table tables[] = {JSON_TABLE(fields), own};
+    const struct json_table option_tables[] = {JSON_TABLE(stream_option_fields)};
+    const cJSON *options = cJSON_GetObjectItemCaseSensitive(json, "stream_options");
+    json_fields_list_unknown(json, tables, 2, "", out);
+    json_fields_list_unknown(options, option_tables, 1, "stream_options.", out);
+    if (out->length == 0 || !context->rejects_unknown_params)
+        return 0;
+    return api_error_set(err, 400, "invalid_request_error", "unknown_parameter", NULL,
+                         "this server refuses fields it does not know: %.*s",
+                         out->length < 300 ? (int)out->length : 300, out->data);
+}
+
+bool sampling_request_selects(const struct sampling_request *request) {
+    return request->best_of > request->n;
+}
+
+/* SplitMix64's output function (Steele, Lea, Flood, "Fast splittable pseudorandom number
+ * generators", OOPSLA 2014): neighbouring counters become unrelated seeds. */
+static uint64_t mix(uint64_t x) {
+    x += 0x9E3779B97F4A7C15u;
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
+    return x ^ (x >> 31);
+}
+
+uint64_t sampling_request_seed(const struct api_context *context,
+                               const struct sampling_request *request) {
+    static atomic_uint_fast64_t num_drawn;
+    if (request->seed != SAMPLING_NO_SEED)
+        return (uint64_t)request->seed;
+    return mix(context->seed ^ mix(atomic_fetch_add(&num_drawn, 1)));
+}
+
+static float usable_temperature(double temperature) {
+    if (temperature < GREEDY_TEMPERATURE)
+        return 0.0f;
+    return (float)(temperature < MIN_TEMPERATURE ? MIN_TEMPERATURE : temperature);
+}
+
+/* best_of compares log probabilities. */
+static int32_t needed_logprobs(const struct sampling_request *request, int32_t num_logprobs) {
+    return num_logprobs < 0 && sampling_request_selects(request) ? 0 : num_logprobs;
+}
+
+struct sampling_params sampling_request_params(const struct sampling_request *request,
+                                               const struct api_context *context,
+                                               int32_t num_prompt_tokens, int32_t num_logprobs,
+                                               uint64_t seed) {
+    const struct sampling_lists *lists = &request->lists;
+    int64_t room = context->max_model_len - num_prompt_tokens;
+    bool is_open = request->max_tokens == SAMPLING_TO_THE_END || request->max_tokens > room;
+    int64_t max_tokens = is_open ? room : request->max_tokens;
+    int64_t min_tokens = request->min_tokens < max_tokens ? request->min_tokens : max_tokens;
+    return (struct sampling_params){
+        .num_choices = (int32_t)(request->best_of != 0 ? request->best_of : request->n),
+        .max_tokens = (int32_t)max_tokens,
+        .min_tokens = (int32_t)min_tokens,
+        .temperature = usable_temperature(request->temperature),
+        .top_p = (float)request->top_p,
+        .min_p = (float)request->min_p,
+        .top_k = (int32_t)request->top_k,
+        .repetition_penalty = (float)request->repetition_penalty,
+        .frequency_penalty = (float)request->frequency_penalty,
+        .presence_penalty = (float)request->presence_penalty,
+        .seed = seed,
+        .num_logprobs = needed_logprobs(request, num_logprobs),
+        .num_prompt_logprobs = (int32_t)request->prompt_logprobs,
+        .ignore_eos = request->ignore_eos,
+        .include_stop_string = request->include_stop_str_in_output,
+        .skip_special_tokens = request->skip_special_tokens,
+        .num_stop_strings = lists->num_stop_strings,
+        .stop_strings = lists->stop_strings,
+        .num_stop_tokens = lists->num_stop_tokens,
+        .stop_tokens = lists->stop_tokens,
+        .num_biases = lists->num_biases,
+        .biases = lists->biases,
+        .num_allowed_tokens = lists->num_allowed_tokens,
+        .allowed_tokens = lists->allowed_tokens,
+        .num_bad_runs = lists->num_bad_runs,
+        .bad_runs = lists->bad_runs,
+    };
+}

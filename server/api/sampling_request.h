@@ -1,0 +1,65 @@
+/* The fields of a body that completions, chat and responses share: how tokens are drawn, when a
+ * choice ends, and how the answer comes. */
+#ifndef QUIRE_SERVER_SAMPLING_REQUEST_H
+#define QUIRE_SERVER_SAMPLING_REQUEST_H
+
+#include "server/api/api_context.h"
+#include "server/api/sampling_fields.h"
+#include "server/json/json_field.h"
+
+#define SAMPLING_NO_SEED INT64_MIN
+#define SAMPLING_TO_THE_END (-1) /* max_tokens: as many as the context holds */
+
+struct sampling_request {
+    struct sampling_lists lists;
+
+    /* read by the field table */
+    const char *model; /* NULL: not given */
+    const char *user;
+    int64_t n;
+    int64_t best_of;    /* 0: not given */
+    int64_t max_tokens; /* or SAMPLING_TO_THE_END */
+    int64_t min_tokens;
+    int64_t top_k;
+    int64_t prompt_logprobs; /* -1: none */
+    int64_t seed;            /* SAMPLING_NO_SEED: not given */
+    int64_t priority;
+    double temperature, top_p, min_p;
+    double presence_penalty, frequency_penalty, repetition_penalty;
+    bool stream, include_usage, continuous_usage_stats;
+    bool ignore_eos, include_stop_str_in_output, skip_special_tokens, return_token_ids;
+};
+
+/* What the model's makers recommend, else OpenAI's defaults, or vLLM's for its extensions;
+ * max_tokens is the endpoint's. */
+struct sampling_request sampling_request_defaults(const struct api_context *context,
+                                                  int64_t max_tokens);
+/* Reads and checks all of them, stream_options too; strings point into the tree. On failure -1,
+ * *err, and nothing to free. */
+int sampling_request_read(const struct api_context *context, const cJSON *json,
+                          struct sampling_request *request, struct api_error *err);
+void sampling_request_finish(struct sampling_request *request);
+
+/* The table of these fields; static. */
+struct json_table sampling_request_table(void);
+/* The names of the body's fields that are neither among these nor in `own`, stream_options' too, as
+ * json_fields_list_unknown writes them; -1 and a 400 when there are any and the server refuses
+ * them. */
+int sampling_request_unknown(const struct api_context *context, const cJSON *json,
+                             struct json_table own, struct byte_buffer *out, struct api_error *err);
+
+/* Whether best_of asks for more choices than are answered. */
+bool sampling_request_selects(const struct sampling_request *request);
+/* A given seed is used as it is for every prompt of the call, so that a prompt draws the same
+ * tokens alone and in a list. Without one each call of this draws another. */
+uint64_t sampling_request_seed(const struct api_context *context,
+                               const struct sampling_request *request);
+/* The engine's parameters for a prompt of that many tokens; max_tokens is cut to what the context
+ * has left. num_logprobs: of generated tokens, as the endpoint's own field asks, -1 for none. The
+ * arrays point into request. */
+struct sampling_params sampling_request_params(const struct sampling_request *request,
+                                               const struct api_context *context,
+                                               int32_t num_prompt_tokens, int32_t num_logprobs,
+                                               uint64_t seed);
+
+#endif
