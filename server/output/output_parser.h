@@ -4,7 +4,7 @@
  * cut into pushes, the same reasoning, content, names and arguments come out at the same byte.
  * Text that may still turn out to be a marker is held back until that is decided. The text is a
  * model's, so it is not trusted: whatever it is, it comes out as one of the kinds, and nothing of
- * it is lost but markers and white space around them.
+ * it is lost but markers, white space around them and what a call has besides name and arguments.
  *
  * One parser per choice; one thread at a time. */
 #ifndef QUIRE_SERVER_OUTPUT_OUTPUT_PARSER_H

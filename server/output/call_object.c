@@ -1,0 +1,175 @@
+#include "server/output/call_object.h"
+
+#include "server/output/text_marker.h"
+
+#include <string.h>
+
+void call_object_begin(struct call_object *object, struct call_sink *sink, bool needs_arguments) {
+    object->sink = sink;
+    object->needs_arguments = needs_arguments;
+    object->is_bare = false;
+    object->state = CALL_OBJECT_OPEN;
+    object->name_length = 0;
+    object->has_arguments = false;
+    byte_buffer_clear(&object->waiting);
+}
+
+void call_object_begin_named(struct call_object *object, struct call_sink *sink, const char *name,
+                             size_t length) {
+    call_object_begin(object, sink, true);
+    object->is_bare = true;
+    object->state = CALL_OBJECT_IN_ARGUMENTS;
+    memcpy(object->name, name, length);
+    object->name_length = length;
+    call_arguments_init(&object->arguments);
+}
+
+void call_object_finish(struct call_object *object) {
+    byte_buffer_finish(&object->waiting);
+}
+
+static enum call_step go(struct call_object *object, enum call_object_state state) {
+    object->state = state;
+    return CALL_MORE;
+}
+
+/* Gives out what can be: the call itself once both sides of it are there. */
+static enum call_step release(struct call_object *object) {
+    if (object->name_length == 0 || !object->has_arguments)
+        return CALL_MORE;
+    if (!object->sink->is_open)
+        call_sink_begin(object->sink, object->name, object->name_length);
+    if (object->waiting.failed)
+        return CALL_BAD;
+    call_sink_arguments(object->sink, object->waiting.data, object->waiting.length);
+    byte_buffer_clear(&object->waiting);
+    return CALL_MORE;
+}
+
+static enum call_step end_object(struct call_object *object) {
+    if (object->name_length == 0 || (object->needs_arguments && !object->has_arguments))
+        return CALL_BAD;
+    if (!object->sink->is_open)
+        call_sink_begin(object->sink, object->name, object->name_length);
+    call_sink_end(object->sink);
+    return CALL_DONE;
+}
+
+static enum call_step begin_word(struct call_object *object, enum call_object_state state) {
+    json_stream_init(&object->json);
+    json_stream_push(&object->json, '"');
+    object->word_length = 0;
+    return go(object, state);
+}
+
+/* A word too long to be of interest is cut, at more than a name may have. */
+static enum json_stream_step push_word(struct call_object *object, char byte) {
+    enum json_stream_step step = json_stream_push(&object->json, byte);
+    if (step == JSON_STREAM_MORE && object->word_length < sizeof(object->word))
+        object->word[object->word_length++] = byte;
+    return step;
+}
+
+static bool word_is(const struct call_object *object, const char *word) {
+    return object->word_length == strlen(word) &&
+           memcmp(object->word, word, object->word_length) == 0;
+}
+
+static enum call_step push_key(struct call_object *object, char byte) {
+    enum json_stream_step step = push_word(object, byte);
+    if (step == JSON_STREAM_MORE)
+        return CALL_MORE;
+    return step == JSON_STREAM_DONE ? go(object, CALL_OBJECT_COLON) : CALL_BAD;
+}
+
+/* Of a key that comes twice the first counts. */
+static enum call_step begin_value(struct call_object *object) {
+    json_stream_init(&object->json);
+    if (word_is(object, "name") && object->name_length == 0)
+        return go(object, CALL_OBJECT_NAME);
+    bool is_arguments = word_is(object, "arguments") || word_is(object, "parameters");
+    if (!is_arguments || object->has_arguments)
+        return go(object, CALL_OBJECT_IN_OTHER);
+    call_arguments_init(&object->arguments);
+    return go(object, CALL_OBJECT_IN_ARGUMENTS);
+}
+
+static enum call_step end_name(struct call_object *object) {
+    if (!call_name_is_valid(object->word, object->word_length))
+        return CALL_BAD;
+    memcpy(object->name, object->word, object->word_length);
+    object->name_length = object->word_length;
+    object->state = CALL_OBJECT_AFTER_VALUE;
+    return release(object);
+}
+
+static enum call_step push_name(struct call_object *object, char byte) {
+    enum json_stream_step step = push_word(object, byte);
+    if (step == JSON_STREAM_MORE)
+        return CALL_MORE;
+    return step == JSON_STREAM_DONE ? end_name(object) : CALL_BAD;
+}
+
+static enum call_step push_arguments(struct call_object *object, char byte) {
+    enum json_stream_step step = call_arguments_push(&object->arguments, byte, &object->waiting);
+    if (step == JSON_STREAM_BAD)
+        return CALL_BAD;
+    bool is_done = step == JSON_STREAM_DONE;
+    object->has_arguments = is_done || call_arguments_has_begun(&object->arguments);
+    if (is_done)
+        object->state = CALL_OBJECT_AFTER_VALUE;
+    enum call_step released = release(object);
+    return released == CALL_MORE && is_done && object->is_bare ? end_object(object) : released;
+}
+
+static enum call_step push_structure(struct call_object *object, char byte);
+
+static enum call_step push_other(struct call_object *object, char byte) {
+    switch (json_stream_push(&object->json, byte)) {
+    case JSON_STREAM_MORE:
+        return CALL_MORE;
+    case JSON_STREAM_DONE:
+        return go(object, CALL_OBJECT_AFTER_VALUE);
+    case JSON_STREAM_DONE_BEFORE:
+        object->state = CALL_OBJECT_AFTER_VALUE;
+        return push_structure(object, byte);
+    case JSON_STREAM_BAD:
+        break;
+    }
+    return CALL_BAD;
+}
+
+/* Between the words and values, where white space may stand. */
+static enum call_step push_structure(struct call_object *object, char byte) {
+    if (text_is_space(byte))
+        return CALL_MORE;
+    switch (object->state) {
+    case CALL_OBJECT_OPEN:
+        return byte == '{' ? go(object, CALL_OBJECT_KEY) : CALL_BAD;
+    case CALL_OBJECT_KEY: /* also of the first: an empty object is no call */
+        return byte == '"' ? begin_word(object, CALL_OBJECT_IN_KEY) : CALL_BAD;
+    case CALL_OBJECT_COLON:
+        return byte == ':' ? begin_value(object) : CALL_BAD;
+    case CALL_OBJECT_NAME:
+        return byte == '"' ? begin_word(object, CALL_OBJECT_IN_NAME) : CALL_BAD;
+    default: /* behind a value */
+        if (byte == '}')
+            return end_object(object);
+        return byte == ',' ? go(object, CALL_OBJECT_KEY) : CALL_BAD;
+    }
+}
+
+enum call_step call_object_push(struct call_object *object, char byte) {
+    switch (object->state) {
+    case CALL_OBJECT_IN_KEY:
+        return push_key(object, byte);
+    case CALL_OBJECT_IN_NAME:
+        return push_name(object, byte);
+    case CALL_OBJECT_IN_ARGUMENTS:
+        return push_arguments(object, byte);
+    case CALL_OBJECT_IN_OTHER:
+        return push_other(object, byte);
+    default:
+        return push_structure(object, byte);
+    }
+}

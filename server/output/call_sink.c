@@ -1,0 +1,35 @@
+#include "server/output/call_sink.h"
+
+#include <string.h>
+
+bool call_name_is_valid(const char *name, size_t length) {
+    static const char allowed[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.:/";
+    if (length == 0 || length > OUTPUT_MAX_TOOL_NAME_BYTES)
+        return false;
+    for (size_t i = 0; i < length; i++)
+        if (name[i] == '\0' || strchr(allowed, name[i]) == NULL)
+            return false;
+    return true;
+}
+
+bool call_sink_has_room(const struct call_sink *sink) {
+    return sink->num_calls < OUTPUT_MAX_TOOL_CALLS;
+}
+
+void call_sink_begin(struct call_sink *sink, const char *name, size_t length) {
+    output_parts_add(sink->parts, OUTPUT_PART_TOOL_CALL, sink->num_calls++, name, length);
+    sink->is_open = true;
+    sink->has_arguments = false;
+}
+
+void call_sink_arguments(struct call_sink *sink, const char *text, size_t length) {
+    output_parts_add(sink->parts, OUTPUT_PART_TOOL_ARGUMENTS, sink->num_calls - 1, text, length);
+    sink->has_arguments = sink->has_arguments || length > 0;
+}
+
+void call_sink_end(struct call_sink *sink) {
+    if (!sink->has_arguments)
+        call_sink_arguments(sink, "{}", 2);
+    sink->is_open = false;
+}

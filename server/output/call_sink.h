@@ -1,0 +1,27 @@
+/* Where the parsers of tool calls write calls to: counts them and keeps names to what a tool can be
+ * called. */
+#ifndef QUIRE_SERVER_OUTPUT_CALL_SINK_H
+#define QUIRE_SERVER_OUTPUT_CALL_SINK_H
+
+#include "server/output/output_parts.h"
+
+struct call_sink {
+    struct output_parts *parts; /* borrowed */
+    int32_t num_calls;
+    bool is_open;       /* a call's name is out and its end has not come */
+    bool has_arguments; /* something of the open call's arguments is out */
+};
+
+/* Letters, digits, '_', '-', '.', ':' and '/': OpenAI's and those that tools of other origins
+ * have. */
+bool call_name_is_valid(const char *name, size_t length);
+/* Whether there may be one more. */
+bool call_sink_has_room(const struct call_sink *sink);
+/* The name is valid, there is room and no call is open. */
+void call_sink_begin(struct call_sink *sink, const char *name, size_t length);
+/* More of the open call's arguments. */
+void call_sink_arguments(struct call_sink *sink, const char *text, size_t length);
+/* The open call is complete; without arguments it has "{}". */
+void call_sink_end(struct call_sink *sink);
+
+#endif

@@ -1,0 +1,26 @@
+/* The text of a JSON string that comes byte by byte: its escapes undone, a surrogate pair joined,
+ * half a pair replaced by U+FFFD. A zeroed struct is at a string's start. */
+#ifndef QUIRE_SERVER_OUTPUT_JSON_UNESCAPE_H
+#define QUIRE_SERVER_OUTPUT_JSON_UNESCAPE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define JSON_UNESCAPE_MAX_BYTES 8 /* that one byte can release */
+
+struct json_unescape {
+    bool in_escape; /* behind a backslash */
+    int num_hex;    /* digits of \uXXXX still to come */
+    uint32_t code;  /* of the digits so far */
+    uint32_t high;  /* the first half of a pair, whose second may follow; 0: none */
+};
+
+/* Adds a byte from between the quotes that a json_stream has taken for good. Writes what is decided
+ * now and returns its length. */
+size_t json_unescape_push(struct json_unescape *string, char byte,
+                          char out[static JSON_UNESCAPE_MAX_BYTES]);
+/* The string has ended. */
+size_t json_unescape_end(struct json_unescape *string, char out[static JSON_UNESCAPE_MAX_BYTES]);
+
+#endif

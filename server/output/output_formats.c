@@ -1,0 +1,77 @@
+/* Which formats there are: their names, and how a chat template shows that its model has them. */
+#include "server/output/output_parser.h"
+
+#include <string.h>
+
+struct format_name {
+    const char *name;
+    int format;
+};
+
+/* "none" is a name too; the further names of thinking are vLLM's for the same form. */
+static const struct format_name tool_names[] = {
+    {"none", TOOL_CALL_FORMAT_NONE},
+    {"hermes", TOOL_CALL_FORMAT_HERMES},
+    {"llama3_json", TOOL_CALL_FORMAT_LLAMA3_JSON},
+    {"mistral", TOOL_CALL_FORMAT_MISTRAL},
+};
+static const struct format_name reasoning_names[] = {
+    {"none", REASONING_FORMAT_NONE},
+    {"think", REASONING_FORMAT_THINK},
+    {"deepseek_r1", REASONING_FORMAT_THINK},
+    {"qwen3", REASONING_FORMAT_THINK},
+};
+
+static const struct format_name *find(const struct format_name *names, size_t count,
+                                      const char *name) {
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(names[i].name, name) == 0)
+            return &names[i];
+    return NULL;
+}
+
+bool tool_call_format_find(const char *name, enum tool_call_format *out) {
+    const struct format_name *found =
+        find(tool_names, sizeof(tool_names) / sizeof(tool_names[0]), name);
+    if (found != NULL)
+        *out = (enum tool_call_format)found->format;
+    return found != NULL;
+}
+
+bool reasoning_format_find(const char *name, enum reasoning_format *out) {
+    const struct format_name *found =
+        find(reasoning_names, sizeof(reasoning_names) / sizeof(reasoning_names[0]), name);
+    if (found != NULL)
+        *out = (enum reasoning_format)found->format;
+    return found != NULL;
+}
+
+static bool has(const char *text, const char *part) {
+    return strstr(text, part) != NULL;
+}
+
+/* Qwen3-Coder and GLM write something else than JSON between the same markers. */
+static bool is_hermes(const char *text) {
+    return has(text, "<tool_call>") && !has(text, "<function=") && !has(text, "<arg_key>");
+}
+
+static bool is_llama3(const char *text) {
+    return has(text, "\"parameters\"") && (has(text, "<|python_tag|>") || has(text, "ipython"));
+}
+
+enum tool_call_format tool_call_format_of_template(const char *chat_template) {
+    if (has(chat_template, "[TOOL_CALLS]"))
+        return TOOL_CALL_FORMAT_MISTRAL;
+    if (is_hermes(chat_template))
+        return TOOL_CALL_FORMAT_HERMES;
+    return is_llama3(chat_template) ? TOOL_CALL_FORMAT_LLAMA3_JSON : TOOL_CALL_FORMAT_NONE;
+}
+
+enum reasoning_format reasoning_format_of_template(const char *chat_template) {
+    bool thinks = has(chat_template, "<think>") || has(chat_template, "</think>");
+    return thinks ? REASONING_FORMAT_THINK : REASONING_FORMAT_NONE;
+}
+
+bool tool_call_format_needs_special(enum tool_call_format format) {
+    return format == TOOL_CALL_FORMAT_LLAMA3_JSON || format == TOOL_CALL_FORMAT_MISTRAL;
+}

@@ -1,0 +1,66 @@
+/* A pipeline that takes the text byte by byte: the reasoning splitter writes reasoning and passes
+ * the rest to the tool parser, which writes content and calls. As no stage sees where a push ends,
+ * how the text is cut cannot matter. */
+#include "server/output/output_parser.h"
+
+#include "server/output/reasoning_splitter.h"
+
+#include <stdlib.h>
+
+struct output_parser {
+    struct output_parts parts;
+    struct reasoning_splitter reasoning;
+    struct tool_parser content;
+};
+
+static const struct tool_format *format_of(enum tool_call_format format) {
+    switch (format) {
+    case TOOL_CALL_FORMAT_HERMES:
+        return &tool_hermes_format;
+    case TOOL_CALL_FORMAT_LLAMA3_JSON:
+        return &tool_llama3_format;
+    case TOOL_CALL_FORMAT_MISTRAL:
+        return &tool_mistral_format;
+    case TOOL_CALL_FORMAT_NONE:
+        break;
+    }
+    return NULL;
+}
+
+struct output_parser *output_parser_create(const struct output_parser_config *config) {
+    struct output_parser *parser = calloc(1, sizeof(*parser));
+    if (parser == NULL)
+        return NULL;
+    tool_parser_init(&parser->content, format_of(config->tools), &parser->parts);
+    reasoning_splitter_init(&parser->reasoning, config, &parser->parts, &parser->content);
+    return parser;
+}
+
+void output_parser_destroy(struct output_parser *parser) {
+    if (parser == NULL)
+        return;
+    reasoning_splitter_finish(&parser->reasoning);
+    tool_parser_finish(&parser->content);
+    output_parts_finish(&parser->parts);
+    free(parser);
+}
+
+static bool has_failed(const struct output_parser *parser) {
+    return parser->content.failed || output_parts_failed(&parser->parts);
+}
+
+int output_parser_push(struct output_parser *parser, const char *text, size_t length, bool is_end) {
+    for (size_t i = 0; i < length && !has_failed(parser); i++)
+        reasoning_splitter_push(&parser->reasoning, text[i]);
+    if (is_end && !has_failed(parser))
+        reasoning_splitter_end(&parser->reasoning);
+    return has_failed(parser) ? -1 : 0;
+}
+
+bool output_parser_next(struct output_parser *parser, struct output_part *out) {
+    return output_parts_take(&parser->parts, out);
+}
+
+int32_t output_parser_num_tool_calls(const struct output_parser *parser) {
+    return parser->content.sink.num_calls;
+}

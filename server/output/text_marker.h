@@ -1,0 +1,33 @@
+/* Finds a marker in text that comes byte by byte, and the white space before it, which goes with
+ * it. Only what may still be either is held back. */
+#ifndef QUIRE_SERVER_OUTPUT_TEXT_MARKER_H
+#define QUIRE_SERVER_OUTPUT_TEXT_MARKER_H
+
+#include "server/byte_buffer.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* More than this is held back nowhere in a parser: it is text then. */
+#define TEXT_MARKER_MAX_HELD_BYTES 65536
+
+struct text_marker {
+    const char *marker; /* ASCII without white space, outlives the matcher */
+    size_t length;
+    size_t matched;          /* the marker's bytes at the end of held */
+    struct byte_buffer held; /* white space and matched bytes; owned */
+};
+
+/* JSON's white space. */
+bool text_is_space(char byte);
+
+void text_marker_init(struct text_marker *matcher, const char *marker);
+void text_marker_finish(struct text_marker *matcher);
+/* Adds a byte to held. True: held ends with the whole marker, with only white space before it, and
+ * *out_num_text is 0. Otherwise the first *out_num_text bytes of held are no part of a marker; the
+ * caller takes them out before the next push. */
+bool text_marker_push(struct text_marker *matcher, char byte, size_t *out_num_text);
+/* Nothing is held any more. */
+void text_marker_reset(struct text_marker *matcher);
+
+#endif

@@ -1,0 +1,60 @@
+/* <tool_call>
+ * {"name": "f", "arguments": {"a": 1}}
+ * </tool_call>
+ *
+ * The form that the chat templates of Hermes 2 Pro and of Qwen 2.5 and 3 ask for. The end marker
+ * may be missing: some models leave it out before the next call and at the end. */
+#include "server/output/tool_parser.h"
+
+#define END_MARKER "</tool_call>"
+
+enum hermes_state {
+    HERMES_START, /* behind the marker */
+    HERMES_OBJECT,
+    HERMES_CLOSE, /* in front of the end marker */
+    HERMES_IN_CLOSE,
+};
+
+static void begin(struct tool_parser *parser) {
+    parser->state = HERMES_START;
+}
+
+static enum tool_step push_object(struct tool_parser *parser, char byte) {
+    enum call_step step = call_object_push(&parser->object, byte);
+    if (step == CALL_DONE) {
+        parser->state = HERMES_CLOSE;
+        parser->between_calls = true;
+    }
+    return step == CALL_BAD ? TOOL_BAD : TOOL_MORE;
+}
+
+static enum tool_step push_close(struct tool_parser *parser, char byte) {
+    if (byte != *parser->expected)
+        return TOOL_END_BEFORE;
+    parser->state = HERMES_IN_CLOSE;
+    return *++parser->expected == '\0' ? TOOL_END : TOOL_MORE;
+}
+
+static enum tool_step push(struct tool_parser *parser, char byte) {
+    switch ((enum hermes_state)parser->state) {
+    case HERMES_START:
+        if (text_is_space(byte))
+            return TOOL_MORE;
+        call_object_begin(&parser->object, &parser->sink, false);
+        parser->state = HERMES_OBJECT;
+        return push_object(parser, byte);
+    case HERMES_OBJECT:
+        return push_object(parser, byte);
+    case HERMES_CLOSE:
+        if (text_is_space(byte))
+            return TOOL_MORE;
+        parser->expected = END_MARKER;
+        return push_close(parser, byte);
+    case HERMES_IN_CLOSE:
+        break;
+    }
+    return push_close(parser, byte);
+}
+
+const struct tool_format tool_hermes_format = {
+    .marker = "<tool_call>", .begin = begin, .push = push};

@@ -1,0 +1,149 @@
+/* [TOOL_CALLS][{"name": "f", "arguments": {"a": 1}}, ...]
+ * [TOOL_CALLS]f[ARGS]{"a": 1}[TOOL_CALLS]g[CALL_ID]Abc123xyz[ARGS]{}
+ *
+ * The forms of Mistral's instruct tokenizers up to version 7 and from version 11 on
+ * (mistral-common, tokens/tokenizers/instruct.py). Taken as well: one object without the list, and
+ * a name with the arguments right behind it, which is what is left where [ARGS] is not shown. */
+#include "server/output/tool_parser.h"
+
+enum mistral_state {
+    MISTRAL_START,
+    MISTRAL_OBJECT,     /* without a list */
+    MISTRAL_ITEM,       /* in front of an object of the list */
+    MISTRAL_IN_ITEM,    /* in the object */
+    MISTRAL_AFTER_ITEM, /* behind it */
+    MISTRAL_NAME,
+    MISTRAL_BRACKET,   /* behind the name's '[' */
+    MISTRAL_ID_MARKER, /* in the rest of [CALL_ID] */
+    MISTRAL_ID,
+    MISTRAL_ARGS_MARKER, /* in the rest of [ARGS] */
+    MISTRAL_ARGUMENTS,
+};
+
+static void begin(struct tool_parser *parser) {
+    parser->state = MISTRAL_START;
+    parser->name_length = 0;
+}
+
+static enum tool_step go(struct tool_parser *parser, enum mistral_state state) {
+    parser->state = (int)state;
+    return TOOL_MORE;
+}
+
+static enum tool_step expect(struct tool_parser *parser, enum mistral_state state,
+                             const char *rest) {
+    parser->expected = rest;
+    return go(parser, state);
+}
+
+static enum tool_step push_call(struct tool_parser *parser, char byte) {
+    switch (call_object_push(&parser->object, byte)) {
+    case CALL_MORE:
+        return TOOL_MORE;
+    case CALL_DONE:
+        if (parser->state != MISTRAL_IN_ITEM)
+            return TOOL_END;
+        parser->between_calls = true;
+        return go(parser, MISTRAL_AFTER_ITEM);
+    case CALL_BAD:
+        break;
+    }
+    return TOOL_BAD;
+}
+
+static enum tool_step begin_object(struct tool_parser *parser, char byte,
+                                   enum mistral_state state) {
+    if (byte != '{' || !call_sink_has_room(&parser->sink))
+        return TOOL_BAD;
+    call_object_begin(&parser->object, &parser->sink, false);
+    parser->between_calls = false;
+    parser->state = (int)state;
+    return push_call(parser, byte);
+}
+
+static enum tool_step begin_arguments(struct tool_parser *parser) {
+    call_object_begin_named(&parser->object, &parser->sink, parser->name, parser->name_length);
+    return go(parser, MISTRAL_ARGUMENTS);
+}
+
+static enum tool_step push_name(struct tool_parser *parser, char byte) {
+    if (byte == '[' && parser->name_length > 0)
+        return go(parser, MISTRAL_BRACKET);
+    if (byte == '{' && parser->name_length > 0) {
+        begin_arguments(parser);
+        return push_call(parser, byte);
+    }
+    if (!call_name_is_valid(&byte, 1) || parser->name_length == sizeof(parser->name))
+        return TOOL_BAD;
+    parser->name[parser->name_length++] = byte;
+    return go(parser, MISTRAL_NAME);
+}
+
+static enum tool_step push_start(struct tool_parser *parser, char byte) {
+    if (text_is_space(byte))
+        return TOOL_MORE;
+    if (byte == '[')
+        return go(parser, MISTRAL_ITEM);
+    return byte == '{' ? begin_object(parser, byte, MISTRAL_OBJECT) : push_name(parser, byte);
+}
+
+static enum tool_step push_bracket(struct tool_parser *parser, char byte) {
+    if (byte == 'A')
+        return expect(parser, MISTRAL_ARGS_MARKER, "RGS]");
+    return byte == 'C' ? expect(parser, MISTRAL_ID_MARKER, "ALL_ID]") : TOOL_BAD;
+}
+
+static enum tool_step push_id_marker(struct tool_parser *parser, char byte) {
+    if (byte != *parser->expected)
+        return TOOL_BAD;
+    return *++parser->expected == '\0' ? go(parser, MISTRAL_ID) : TOOL_MORE;
+}
+
+static enum tool_step push_args_marker(struct tool_parser *parser, char byte) {
+    if (byte != *parser->expected)
+        return TOOL_BAD;
+    return *++parser->expected == '\0' ? begin_arguments(parser) : TOOL_MORE;
+}
+
+static enum tool_step push_id(struct tool_parser *parser, char byte) {
+    if (byte == '[')
+        return expect(parser, MISTRAL_ARGS_MARKER, "ARGS]");
+    return call_name_is_valid(&byte, 1) ? TOOL_MORE : TOOL_BAD;
+}
+
+static enum tool_step push_after_item(struct tool_parser *parser, char byte) {
+    if (text_is_space(byte))
+        return TOOL_MORE;
+    if (byte == ',')
+        return go(parser, MISTRAL_ITEM);
+    return byte == ']' ? TOOL_END : TOOL_END_BEFORE;
+}
+
+static enum tool_step push(struct tool_parser *parser, char byte) {
+    switch ((enum mistral_state)parser->state) {
+    case MISTRAL_START:
+        return push_start(parser, byte);
+    case MISTRAL_ITEM:
+        return text_is_space(byte) ? TOOL_MORE : begin_object(parser, byte, MISTRAL_IN_ITEM);
+    case MISTRAL_AFTER_ITEM:
+        return push_after_item(parser, byte);
+    case MISTRAL_NAME:
+        return push_name(parser, byte);
+    case MISTRAL_BRACKET:
+        return push_bracket(parser, byte);
+    case MISTRAL_ID_MARKER:
+        return push_id_marker(parser, byte);
+    case MISTRAL_ID:
+        return push_id(parser, byte);
+    case MISTRAL_ARGS_MARKER:
+        return push_args_marker(parser, byte);
+    case MISTRAL_OBJECT:
+    case MISTRAL_IN_ITEM:
+    case MISTRAL_ARGUMENTS:
+        break;
+    }
+    return push_call(parser, byte);
+}
+
+const struct tool_format tool_mistral_format = {
+    .marker = "[TOOL_CALLS]", .begin = begin, .push = push};

@@ -1,0 +1,58 @@
+/* Content with tool calls in it, byte by byte: what all formats of calls have in common.
+ *
+ * In content the format's marker is looked for. Behind it the format reads, and what it reads is
+ * held until it proves to be a call; if it does not, all of it is content. White space around
+ * calls belongs to them. */
+#ifndef QUIRE_SERVER_OUTPUT_TOOL_PARSER_H
+#define QUIRE_SERVER_OUTPUT_TOOL_PARSER_H
+
+#include "server/output/call_object.h"
+#include "server/output/text_marker.h"
+
+/* What the format's push says of a byte. */
+enum tool_step {
+    TOOL_MORE,
+    TOOL_END,        /* the byte is the last of the calls: content follows */
+    TOOL_END_BEFORE, /* the calls are over; what followed them, this byte included, is content anew
+                      */
+    TOOL_BAD,        /* no call: what is held is content, the byte is content anew */
+};
+
+struct tool_parser;
+
+struct tool_format {
+    const char *marker; /* opens calls anywhere in the content */
+    bool opens_bare;    /* so does a '{' that the content begins with */
+    /* Follows the marker; a bare '{' is the first byte it gets. */
+    void (*begin)(struct tool_parser *parser);
+    enum tool_step (*push)(struct tool_parser *parser, char byte);
+};
+
+extern const struct tool_format tool_hermes_format, tool_llama3_format, tool_mistral_format;
+
+struct tool_parser {
+    const struct tool_format *format; /* NULL: all is content */
+    struct call_sink sink;
+    bool in_calls;             /* the format reads */
+    bool between_calls;        /* set by the format: what is held is of no call */
+    bool skips_space;          /* nothing but white space since a call, or since the reasoning */
+    bool has_content;          /* something but white space has been content */
+    bool failed;               /* memory was short */
+    struct text_marker marker; /* unused without a format */
+    struct byte_buffer held;   /* since the marker's beginning or the last call's end */
+
+    /* The formats': */
+    int state;
+    struct call_object object;
+    const char *expected; /* what is left of a literal */
+    char name[OUTPUT_MAX_TOOL_NAME_BYTES];
+    size_t name_length;
+};
+
+void tool_parser_init(struct tool_parser *parser, const struct tool_format *format,
+                      struct output_parts *parts);
+void tool_parser_finish(struct tool_parser *parser);
+void tool_parser_push(struct tool_parser *parser, char byte);
+/* Nothing follows. */
+void tool_parser_end(struct tool_parser *parser);
+#endif

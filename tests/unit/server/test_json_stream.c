@@ -1,0 +1,90 @@
+#include "server/output/json_stream.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* Pushes text until the value is over; *out_at is where. */
+static enum json_stream_step scan(const char *text, size_t *out_at) {
+    struct json_stream json;
+    json_stream_init(&json);
+    for (size_t i = 0; text[i] != '\0'; i++) {
+        enum json_stream_step step = json_stream_push(&json, text[i]);
+        *out_at = i;
+        if (step != JSON_STREAM_MORE)
+            return step;
+    }
+    return JSON_STREAM_MORE;
+}
+
+/* Each is followed by a '|'. */
+static void values_end_at_their_last_byte(void **state) {
+    static const char *const values[] = {
+        "{}|",
+        " \n{\"a\" : [ ] , \"b\":{}}|",
+        "[[],{},\"\",0,true , null]|",
+        "\"\"|",
+        "\"a\\\"b\"|",
+        "\"\\u00eF\\n\\/\"|",
+        "[1,-0.5e+10,2E3 ,0]|",
+        "true|",
+        "false|",
+        "null|",
+        "\"raw\ncontrol\"|",
+    };
+    for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++) {
+        size_t at = 0;
+        assert_int_equal(scan(values[i], &at), JSON_STREAM_DONE);
+        assert_int_equal(at, strlen(values[i]) - 2);
+    }
+}
+
+static void numbers_end_before_what_follows(void **state) {
+    static const char *const numbers[] = {"0|", "-12|", "0.50|", "1e9|", "7E-01|", "00"};
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
+        size_t at = 0;
+        assert_int_equal(scan(numbers[i], &at), JSON_STREAM_DONE_BEFORE);
+        assert_int_equal(at, strlen(numbers[i]) - 1);
+    }
+}
+
+/* Bad at the last byte. */
+static void what_is_no_json_is_bad(void **state) {
+    static const char *const texts[] = {
+        "}",        "[,",       "[1,]",       "[1}",     "{]",      "{a",    "{1",
+        "{\"a\",",  "{\"a\":}", "{\"a\":1,}", "[01",     "-a",      "[1.]",  "[1.e",
+        "[1e]",     "[1e+-",    "[+",         "tru_",    "fals ",   "nul\"", "\"\\x",
+        "\"\\u00g", "['",       "[1 2",       "[\"\"\"", "{\"a\"}", "[.",
+    };
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        size_t at = 0;
+        assert_int_equal(scan(texts[i], &at), JSON_STREAM_BAD);
+        assert_int_equal(at, strlen(texts[i]) - 1);
+    }
+}
+
+static void depth_is_bounded(void **state) {
+    struct json_stream json;
+    json_stream_init(&json);
+    for (int i = 0; i < JSON_STREAM_MAX_DEPTH; i++)
+        assert_int_equal(json_stream_push(&json, '['), JSON_STREAM_MORE);
+    struct json_stream deeper = json;
+    assert_int_equal(json_stream_push(&deeper, '{'), JSON_STREAM_BAD);
+    for (int i = 1; i < JSON_STREAM_MAX_DEPTH; i++)
+        assert_int_equal(json_stream_push(&json, ']'), JSON_STREAM_MORE);
+    assert_int_equal(json_stream_push(&json, ']'), JSON_STREAM_DONE);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(values_end_at_their_last_byte),
+        cmocka_unit_test(numbers_end_before_what_follows),
+        cmocka_unit_test(what_is_no_json_is_bad),
+        cmocka_unit_test(depth_is_bounded),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
