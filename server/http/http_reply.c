@@ -28,6 +28,8 @@ static void add_retry_headers(struct MHD_Response *response) {
 static void add_headers(struct connection *connection, int status, struct MHD_Response *response) {
     const struct exchange *exchange = &connection->exchange;
     add_header(response, "X-Request-Id", exchange->request_id);
+    for (const struct header_field *field = exchange->fields; field && field->name; field++)
+        add_header(response, field->name, field->value);
     if (exchange->call)
         add_header(response, "X-Ignored-Params", call_ignored_params(exchange->call));
     if (exchange->must_close || connection->server->is_stopping)
@@ -77,7 +79,9 @@ enum MHD_Result reply_error(struct connection *connection) {
 }
 
 enum MHD_Result reply_body(struct connection *connection, const char *content_type) {
-    return queue_buffer(connection, 200, &connection->exchange.out, content_type);
+    struct exchange *exchange = &connection->exchange;
+    int status = exchange->status ? exchange->status : 200;
+    return queue_buffer(connection, status, &exchange->out, content_type);
 }
 
 enum MHD_Result reply_options(struct connection *connection) {

@@ -6,16 +6,7 @@
 #include <string.h>
 
 #define JSON_TYPE "application/json"
-#define TEXT_TYPE "text/plain; charset=utf-8"
 #define METRICS_TYPE "text/plain; version=0.0.4; charset=utf-8"
-
-static int answer_index(struct connection *connection) {
-    byte_buffer_append_text(&connection->exchange.out,
-                            "quire " QUIRE_VERSION "\n"
-                            "POST /v1/completions\nGET  /v1/models\nPOST /tokenize\n"
-                            "POST /detokenize\nGET  /health\nGET  /metrics\nGET  /version\n");
-    return 0;
-}
 
 static int answer_version(struct connection *connection) {
     byte_buffer_append_text(&connection->exchange.out, "{\"version\":\"" QUIRE_VERSION "\"}");
@@ -61,6 +52,7 @@ static int answer_model(struct connection *connection) {
 
 #define GET "GET, HEAD"
 #define POST "POST"
+#define GET_OR_POST "GET, HEAD, POST"
 
 static const struct route routes[] = {
     {"/v1/completions", .methods = POST, .parse = completion_call_parse, .content_type = JSON_TYPE},
@@ -69,11 +61,13 @@ static const struct route routes[] = {
      .content_type = JSON_TYPE},
     {"/health", .is_open = true, .methods = GET, .answer = answer_health,
      .content_type = JSON_TYPE},
+    {"/ping", .is_open = true, .methods = GET_OR_POST, .answer = answer_health,
+     .content_type = JSON_TYPE},
     {"/metrics", .methods = GET, .answer = answer_metrics, .content_type = METRICS_TYPE},
     {"/tokenize", .methods = POST, .transform = api_tokenize, .content_type = JSON_TYPE},
     {"/detokenize", .methods = POST, .transform = api_detokenize, .content_type = JSON_TYPE},
     {"/version", .methods = GET, .answer = answer_version, .content_type = JSON_TYPE},
-    {"/", .methods = GET, .answer = answer_index, .content_type = TEXT_TYPE},
+    {"/", .is_open = true, .methods = GET, .answer = index_answer},
 };
 
 const struct route *route_find(const char *path, const char **out_argument) {
@@ -92,7 +86,8 @@ const struct route *route_find(const char *path, const char **out_argument) {
 }
 
 bool route_has_method(const struct route *route, const char *method) {
-    if (strcmp(route->methods, POST) == 0)
-        return strcmp(method, "POST") == 0;
-    return strcmp(method, "GET") == 0 || strcmp(method, "HEAD") == 0;
+    size_t length = strlen(method);
+    const char *found = strstr(route->methods, method);
+    return length > 0 && found && (found == route->methods || found[-1] == ' ') &&
+           (found[length] == ',' || found[length] == '\0');
 }

@@ -58,13 +58,20 @@ struct prep_task {
     struct call *call;
 };
 
+/* A header field of an answer; a list of them ends with a NULL name. */
+struct header_field {
+    const char *name, *value;
+};
+
 struct exchange {
     enum exchange_state state;
     const struct route *route;
     const char *argument; /* the path behind a prefix route; valid during the exchange */
     char request_id[REQUEST_ID_BYTES];
     struct api_error error;
-    const char *allow; /* methods for a 405 or OPTIONS */
+    const char *allow;                 /* methods for a 405 or OPTIONS */
+    int status;                        /* of an answer that is no error; 0: 200 */
+    const struct header_field *fields; /* of this answer alone; NULL: none */
     bool must_close;
     bool is_admitted; /* counted in http_server.num_calls */
     int64_t start_ms;
@@ -155,19 +162,22 @@ struct route {
     const char *path;
     bool is_prefix;      /* matches what begins with path and goes on */
     bool is_open;        /* needs no API key */
-    const char *methods; /* "GET, HEAD" or "POST" */
+    const char *methods; /* "GET, HEAD": separated by ", ", as Allow has them */
     /* Exactly one of the three is set. Fills exchange.out; returns -1 with exchange.error. */
     int (*answer)(struct connection *connection);
     /* On a worker, from body to body. */
     int (*transform)(const struct api_context *context, const char *body, size_t length,
                      struct byte_buffer *out, struct api_error *err);
-    call_parse *parse; /* on a worker; makes engine requests: subject to admission */
-    const char *content_type;
+    call_parse *parse;        /* on a worker; makes engine requests: subject to admission */
+    const char *content_type; /* NULL: the answer's own fields say it */
 };
 
 /* NULL when there is none. *out_argument: the path behind a prefix. */
 const struct route *route_find(const char *path, const char **out_argument);
 bool route_has_method(const struct route *route, const char *method);
+
+/* http_index.c: GET /, the chat page for browsers and a list of the routes for everyone else. */
+int index_answer(struct connection *connection);
 
 /* http_call.c */
 /* Hands the body to a worker; the exchange is then WAITING. -1: no memory. */

@@ -1,4 +1,4 @@
-"""--api-key: every path but /health needs one of the keys, before anything else is looked at."""
+"""--api-key: every path but /health, /ping and the page needs one of the keys, before anything else is looked at."""
 
 import httpx
 import openai
@@ -44,8 +44,9 @@ def test_every_path_is_guarded(guarded, method, path, header):
     assert reply.json()["error"]["code"] == "invalid_api_key"
 
 
-def test_health_is_open(guarded):
-    assert httpx.get(guarded.url + "/health").status_code == 200
+@pytest.mark.parametrize("path", ["/health", "/ping", "/"])
+def test_open_paths(guarded, path):
+    assert httpx.get(guarded.url + path).status_code == 200
 
 
 def test_keys_are_not_logged(guarded):

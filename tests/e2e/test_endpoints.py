@@ -19,6 +19,35 @@ def test_models(server):
     assert model.max_model_len == 8192
 
 
+def test_head_options_and_wrong_methods(server):
+    """HEAD is GET without the body, OPTIONS names the methods, any other method is a 405 that does too."""
+    for path, methods in [("/v1/models", "GET, HEAD"), (f"/v1/models/{NAME}", "GET, HEAD"), ("/version", "GET, HEAD"),
+                          ("/health", "GET, HEAD"), ("/ping", "GET, HEAD, POST"), ("/tokenize", "POST")]:
+        options = httpx.options(server.url + path)
+        assert (options.status_code, options.headers["allow"], options.content) == (204, methods, b"")
+        for method in ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "ET"]:
+            reply = httpx.request(method, server.url + path)
+            assert (reply.status_code == 405) == (method not in methods.split(", ")), (method, path)
+            if reply.status_code == 405:
+                assert reply.headers["allow"] == methods
+        if "GET" in methods:
+            get, head = httpx.get(server.url + path), httpx.head(server.url + path)
+            assert head.content == b"" and head.headers["content-length"] == str(len(get.content))
+
+
+def test_unknown_model(server):
+    for method in ["GET", "HEAD"]:
+        assert httpx.request(method, server.url + "/v1/models/nobody").status_code == 404
+    error = httpx.get(server.url + "/v1/models/nobody").json()["error"]
+    assert error["code"] == "model_not_found" and "nobody" in error["message"]
+
+
+def test_ping(server):
+    for reply in [httpx.get(server.url + "/ping"), server.post("/ping", {"any": "thing"}),
+                  httpx.post(server.url + "/ping")]:
+        assert reply.status_code == 200 and reply.json() == {"status": "ok"}
+
+
 @pytest.mark.parametrize("text", TEXTS, ids=lambda text: ascii(text[:12]))
 def test_tokenize_round_trip(server, text):
     reply = server.post("/tokenize", {"model": NAME, "prompt": text, "return_token_strs": True}).json()

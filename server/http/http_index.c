@@ -1,0 +1,50 @@
+/* GET /: browsers ask for text/html and get the chat page; curl and the like accept anything and
+ * get a list of the routes. Neither needs a key: they hold nothing of this server's. */
+#include "server/http/http_state.h"
+
+#include "server/page/page.h"
+
+#include <string.h>
+
+static const struct header_field text_fields[] = {
+    {"Content-Type", "text/plain; charset=utf-8"},
+    {"Vary", "Accept"},
+    {NULL, NULL},
+};
+
+/* The page may be kept, but is asked for again each time: a new server may bring a new one. */
+static const struct header_field page_fields[] = {
+    {"Content-Type", "text/html; charset=utf-8"},
+    {"Content-Security-Policy", page_chat_policy},
+    {"X-Content-Type-Options", "nosniff"},
+    {"Referrer-Policy", "no-referrer"},
+    {"Cache-Control", "no-cache"},
+    {"ETag", page_chat_etag},
+    {"Vary", "Accept"},
+    {NULL, NULL},
+};
+
+static bool header_names(const struct connection *connection, const char *field,
+                         const char *value) {
+    const char *text = MHD_lookup_connection_value(connection->mhd, MHD_HEADER_KIND, field);
+    return text && strcasestr(text, value) != NULL;
+}
+
+int index_answer(struct connection *connection) {
+    struct exchange *exchange = &connection->exchange;
+    if (!header_names(connection, "Accept", "text/html")) {
+        exchange->fields = text_fields;
+        byte_buffer_append_text(&exchange->out,
+                                "quire\n"
+                                "POST /v1/completions\nGET  /v1/models\nPOST /tokenize\n"
+                                "POST /detokenize\nGET  /health\nGET  /ping\nGET  /metrics\n"
+                                "GET  /version\n");
+        return 0;
+    }
+    exchange->fields = page_fields;
+    if (header_names(connection, "If-None-Match", page_chat_etag))
+        exchange->status = 304;
+    else
+        byte_buffer_append(&exchange->out, (const char *)page_chat, page_chat_bytes);
+    return 0;
+}

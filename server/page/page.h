@@ -1,0 +1,19 @@
+/* The chat page, compiled in: chat.html in this folder as bytes, written to a C source by
+ * embed_page.py while building. Constants; nothing here is ever freed. */
+#ifndef QUIRE_SERVER_PAGE_H
+#define QUIRE_SERVER_PAGE_H
+
+#include <stddef.h>
+
+/* UTF-8, with no NUL behind it. */
+extern const unsigned char page_chat[];
+extern const size_t page_chat_bytes;
+
+/* A strong entity tag in its quotes: a hash of the bytes. */
+extern const char page_chat_etag[];
+
+/* The Content-Security-Policy it must be served with: it names the hashes of the page's own style
+ * and script and forbids all else. */
+extern const char page_chat_policy[];
+
+#endif
