@@ -46,6 +46,29 @@ static void check_text(const struct tokenizer *tokenizer, const char *text, size
     free(ids);
 }
 
+/* A client's part of the text, between two quarters: no control token has a byte of it. */
+static void check_span(const struct tokenizer *tokenizer, const char *text, size_t length,
+                       uint8_t choices) {
+    struct text_span span = {length * (choices >> 3 & 3) / 4, 0};
+    span.end = span.begin + (length - span.begin) * (choices >> 5 & 3) / 3;
+    size_t capacity = length + 1, position = 0;
+    int32_t *ids = malloc(capacity * sizeof(*ids));
+    if (ids == NULL)
+        abort();
+    int64_t count = tokenizer_encode_spans(tokenizer, text, length, &span, span.begin < span.end,
+                                           TOKENIZER_PARSE_SPECIAL, ids, capacity);
+    if (count < 0 || (size_t)count > length)
+        abort();
+    bool whole = strstr(tokenizer_description(tokenizer), "without a token") == NULL;
+    for (int64_t i = 0; i < count && whole; i++) {
+        size_t end = position + tokenizer_piece(tokenizer, ids[i]).length;
+        if (tokenizer_is_special(tokenizer, ids[i]) && position < span.end && end > span.begin)
+            abort();
+        position = end;
+    }
+    free(ids);
+}
+
 static void touch_vocabulary(const struct tokenizer *tokenizer) {
     for (int32_t i = 0; i < tokenizer_vocab_size(tokenizer); i++) {
         struct text raw = tokenizer_raw_piece(tokenizer, i);
@@ -79,6 +102,7 @@ static void check(char *parts[3], size_t text_bytes, uint8_t choices) {
         touch_vocabulary(fixture.tokenizer);
         check_text(fixture.tokenizer, parts[2], text_bytes,
                    choices & 4 ? TOKENIZER_PARSE_SPECIAL : 0);
+        check_span(fixture.tokenizer, parts[2], text_bytes, choices);
     }
     fixture_close(&fixture);
 }
