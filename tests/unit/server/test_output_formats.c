@@ -3,8 +3,12 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
 
 #include <cmocka.h>
+
+#define MAX_TEMPLATE_BYTES (1 << 20)
 
 static void names_are_found(void **state) {
     enum tool_call_format tools = TOOL_CALL_FORMAT_NONE;
@@ -33,34 +37,57 @@ static void an_unknown_name_leaves_the_output(void **state) {
     assert_int_equal(reasoning, REASONING_FORMAT_THINK);
 }
 
-/* With sentences of the models' own templates. */
-static void templates_tell_the_format_of_calls(void **state) {
-    static const struct {
-        const char *text;
-        enum tool_call_format format;
-    } templates[] = {
-        {"within <tool_call></tool_call> XML tags:\\n<tool_call>\\n{\\\"name\\\": <function-name>",
-         TOOL_CALL_FORMAT_HERMES},
-        {"Environment: ipython ... {\"name\": function name, \"parameters\": dictionary of",
-         TOOL_CALL_FORMAT_LLAMA3_JSON},
-        {"\"<|python_tag|>\" + tool_call.name ... '\"parameters\": '",
-         TOOL_CALL_FORMAT_LLAMA3_JSON},
-        {"{{- \"[TOOL_CALLS] [\" }}", TOOL_CALL_FORMAT_MISTRAL},
-        {"<tool_call>\\n<function=example_function_name>\\n<parameter=", TOOL_CALL_FORMAT_NONE},
-        {"<tool_call>{function-name}\\n<arg_key>{arg-key-1}</arg_key>", TOOL_CALL_FORMAT_NONE},
-        {"{{'<|im_start|>' + message['role'] + '\\n' + message['content']", TOOL_CALL_FORMAT_NONE},
-        {"", TOOL_CALL_FORMAT_NONE},
-    };
-    for (size_t i = 0; i < sizeof(templates) / sizeof(templates[0]); i++)
-        assert_int_equal(tool_call_format_of_template(templates[i].text), templates[i].format);
+/* The published templates of tests/golden/chat_templates, whose folder is the program's argument.
+ */
+static const struct {
+    const char *name;
+    enum tool_call_format tools;
+    enum reasoning_format reasoning;
+} templates[] = {
+    {"qwen2.5", TOOL_CALL_FORMAT_HERMES, REASONING_FORMAT_NONE},
+    {"qwen3", TOOL_CALL_FORMAT_HERMES, REASONING_FORMAT_THINK},
+    {"qwen3-instruct-2507", TOOL_CALL_FORMAT_HERMES, REASONING_FORMAT_NONE},
+    {"qwq", TOOL_CALL_FORMAT_HERMES, REASONING_FORMAT_THINK},
+    {"hermes-2-pro", TOOL_CALL_FORMAT_HERMES, REASONING_FORMAT_NONE},
+    {"granite-4.0", TOOL_CALL_FORMAT_HERMES, REASONING_FORMAT_NONE},
+    {"llama-3.1", TOOL_CALL_FORMAT_LLAMA3_JSON, REASONING_FORMAT_NONE},
+    {"llama-3.2", TOOL_CALL_FORMAT_LLAMA3_JSON, REASONING_FORMAT_NONE},
+    {"mistral-nemo", TOOL_CALL_FORMAT_MISTRAL, REASONING_FORMAT_NONE},
+    {"mistral-large-2407", TOOL_CALL_FORMAT_MISTRAL, REASONING_FORMAT_NONE},
+    {"mistral-small-3.2", TOOL_CALL_FORMAT_MISTRAL, REASONING_FORMAT_NONE},
+    {"deepseek-r1-distill-qwen", TOOL_CALL_FORMAT_NONE, REASONING_FORMAT_THINK},
+    /* Something else than JSON between Hermes' markers. */
+    {"qwen3-coder", TOOL_CALL_FORMAT_NONE, REASONING_FORMAT_NONE},
+    {"glm-4.5", TOOL_CALL_FORMAT_NONE, REASONING_FORMAT_THINK},
+    /* Calls written as Python, or none. */
+    {"llama-3.2-pythonic", TOOL_CALL_FORMAT_NONE, REASONING_FORMAT_NONE},
+    {"llama-3", TOOL_CALL_FORMAT_NONE, REASONING_FORMAT_NONE},
+    {"mistral-7b-v0.2-old", TOOL_CALL_FORMAT_NONE, REASONING_FORMAT_NONE},
+    {"smollm2", TOOL_CALL_FORMAT_NONE, REASONING_FORMAT_NONE},
+    {"gemma-3", TOOL_CALL_FORMAT_NONE, REASONING_FORMAT_NONE},
+};
+
+static char *read_template(const char *folder, const char *name) {
+    char path[4096];
+    char *text = calloc(1, MAX_TEMPLATE_BYTES + 1);
+    snprintf(path, sizeof(path), "%s/%s.jinja", folder, name);
+    FILE *stream = fopen(path, "rb");
+    assert_non_null(stream);
+    assert_non_null(text);
+    assert_in_range(fread(text, 1, MAX_TEMPLATE_BYTES, stream), 1, MAX_TEMPLATE_BYTES - 1);
+    fclose(stream);
+    return text;
 }
 
-static void templates_tell_whether_the_model_thinks(void **state) {
-    assert_int_equal(reasoning_format_of_template("{{- '<think>\\n\\n</think>\\n\\n' }}"),
-                     REASONING_FORMAT_THINK);
-    assert_int_equal(reasoning_format_of_template("content.split('</think>')[-1]"),
-                     REASONING_FORMAT_THINK);
-    assert_int_equal(reasoning_format_of_template("{{ thinking }}"), REASONING_FORMAT_NONE);
+static void templates_tell_the_formats(void **state) {
+    for (size_t i = 0; i < sizeof(templates) / sizeof(templates[0]); i++) {
+        char *text = read_template(*state, templates[i].name);
+        enum tool_call_format tools = tool_call_format_of_template(text);
+        enum reasoning_format reasoning = reasoning_format_of_template(text);
+        if (tools != templates[i].tools || reasoning != templates[i].reasoning)
+            fail_msg("%s: tools %d, reasoning %d", templates[i].name, (int)tools, (int)reasoning);
+        free(text);
+    }
 }
 
 static void formats_with_control_tokens_need_them(void **state) {
@@ -70,12 +97,11 @@ static void formats_with_control_tokens_need_them(void **state) {
     assert_true(tool_call_format_needs_special(TOOL_CALL_FORMAT_MISTRAL));
 }
 
-int main(void) {
+int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_are_found),
         cmocka_unit_test(an_unknown_name_leaves_the_output),
-        cmocka_unit_test(templates_tell_the_format_of_calls),
-        cmocka_unit_test(templates_tell_whether_the_model_thinks),
+        cmocka_unit_test_prestate(templates_tell_the_formats, argv[argc - 1]),
         cmocka_unit_test(formats_with_control_tokens_need_them),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
