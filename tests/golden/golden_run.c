@@ -37,8 +37,8 @@ static int init_cache(struct golden_run *run, struct error *err) {
 }
 
 /* Fewer logit rows than most steps ask for: chunks of the head are part of the test. */
-static const struct llama_limits limits = {.max_step_tokens = GOLDEN_MAX_TOKENS,
-                                           .max_logit_rows = 12};
+static const struct llama_limits limits = {
+    .max_step_tokens = GOLDEN_MAX_TOKENS, .max_logit_rows = 12, .max_pools = 2};
 
 static int open_backend(struct golden_run *run, const struct golden_device *device,
                         struct error *err) {
@@ -134,9 +134,8 @@ static void append(struct step *step, struct golden_sequence *sequence, const in
     step->query_start[step->num_seqs] = step->num_tokens;
 }
 
-static void forward(struct golden_run *run, const struct step *step, float *out_logits,
-                    int32_t num_wanted, struct sample_output *out) {
-    const struct batch batch = {
+static struct batch batch_of(const struct step *step) {
+    return (struct batch){
         .inputs = {.num_tokens = step->num_tokens,
                    .num_seqs = step->num_seqs,
                    .max_blocks_per_seq = GOLDEN_NUM_BLOCKS,
@@ -150,6 +149,11 @@ static void forward(struct golden_run *run, const struct step *step, float *out_
         .logit_rows = step->logit_rows,
         .sample_rows = step->sample_rows,
     };
+}
+
+static void forward(struct golden_run *run, const struct step *step, float *out_logits,
+                    int32_t num_wanted, struct sample_output *out) {
+    const struct batch batch = batch_of(step);
     struct step_result result = {.rows = out};
     watched.original = run->original_ops;
     watched.out = out_logits;
@@ -175,4 +179,27 @@ void golden_run_step_pair(struct golden_run *run, struct golden_sequence *const 
     append(&step, sequences[0], tokens[0], counts[0]);
     append(&step, sequences[1], tokens[1], counts[1]);
     forward(run, &step, out_logits, counts[0], out);
+}
+
+void golden_run_pool(struct golden_run *run, struct golden_sequence *sequence,
+                     const int32_t *tokens, int32_t count, struct golden_sequence *company,
+                     int32_t num_company, float *sum, float *last) {
+    const size_t width = (size_t)run->model->config.hidden_size;
+    const struct row_span spans[2] = {{0, count}, {count - 1, 1}};
+    float before[2 * GOLDEN_MAX_HIDDEN] = {0}, after[2 * GOLDEN_MAX_HIDDEN];
+    struct step step = {0};
+    CHECK(width <= GOLDEN_MAX_HIDDEN);
+    memcpy(before, sum, width * sizeof(float));
+    append(&step, sequence, tokens, count);
+    if (company != NULL)
+        append(&step, company, tokens, num_company);
+    struct batch batch = batch_of(&step);
+    batch.num_rows = 0;
+    batch.num_pools = 2;
+    batch.pool_spans = spans;
+    batch.pool_sums = before;
+    struct step_result result = {.pool_sums = after};
+    CHECK(llama_forward(run->llama, &run->cache, &batch, &result, NULL) == 0);
+    memcpy(sum, after, width * sizeof(float));
+    memcpy(last, after + width, width * sizeof(float));
 }

@@ -5,7 +5,12 @@
 
 #include "models/llama.h"
 
-enum { GOLDEN_MAX_TOKENS = 512, GOLDEN_BLOCK_SIZE = 16, GOLDEN_NUM_BLOCKS = 80 };
+enum {
+    GOLDEN_MAX_TOKENS = 512,
+    GOLDEN_BLOCK_SIZE = 16,
+    GOLDEN_NUM_BLOCKS = 80,
+    GOLDEN_MAX_HIDDEN = 1024
+};
 
 /* What a run computes on. */
 struct golden_device {
@@ -46,5 +51,12 @@ int32_t golden_run_step(struct golden_run *run, struct golden_sequence *sequence
 void golden_run_step_pair(struct golden_run *run, struct golden_sequence *const sequences[2],
                           const int32_t *const tokens[2], const int32_t counts[2],
                           float *out_logits);
+
+/* Appends tokens[0..count) to the first sequence, and `company` tokens to the second in the same
+ * step if it is not NULL. Adds the states of the first one's tokens to sum [hidden_size], and
+ * leaves its last token's state in last [hidden_size]. */
+void golden_run_pool(struct golden_run *run, struct golden_sequence *sequence,
+                     const int32_t *tokens, int32_t count, struct golden_sequence *company,
+                     int32_t num_company, float *sum, float *last);
 
 #endif
