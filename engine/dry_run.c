@@ -4,8 +4,9 @@
 #include "engine/block_table.h"
 
 #include <stdlib.h>
+#include <string.h>
 
-/* Arrays of a step; zeros mean token 0, block 0. */
+/* Arrays of a step; zeros mean token 0, block 0. The mask allows every token. */
 struct arrays {
     int32_t *token_ids;
     int32_t *positions;
@@ -15,6 +16,7 @@ struct arrays {
     int32_t *block_tables;
     int32_t *logit_rows;
     struct sample_row *rows;
+    uint32_t *mask;
     struct sample_output *outputs;
     struct row_span *pool_spans;
     float *pool_sums; /* zeros */
@@ -30,6 +32,7 @@ static void free_arrays(struct arrays *a) {
     free(a->block_tables);
     free(a->logit_rows);
     free(a->rows);
+    free(a->mask);
     free(a->outputs);
     free(a->pool_spans);
     free(a->pool_sums);
@@ -37,7 +40,7 @@ static void free_arrays(struct arrays *a) {
 }
 
 static int alloc_arrays(struct arrays *a, const struct batch_limits *limits, size_t table_width,
-                        struct error *err) {
+                        size_t mask_words, struct error *err) {
     size_t tokens = (size_t)limits->max_num_batched_tokens, seqs = (size_t)limits->max_num_seqs;
     size_t table_entries, num_sums;
     *a = (struct arrays){
@@ -48,6 +51,7 @@ static int alloc_arrays(struct arrays *a, const struct batch_limits *limits, siz
         .context_lens = calloc(seqs, sizeof(int32_t)),
         .logit_rows = calloc(seqs, sizeof(int32_t)),
         .rows = calloc(seqs, sizeof(struct sample_row)),
+        .mask = calloc(mask_words, sizeof(uint32_t)),
         .outputs = calloc(seqs, sizeof(struct sample_output)),
         .pool_spans = calloc(seqs, sizeof(struct row_span)),
     };
@@ -59,8 +63,8 @@ static int alloc_arrays(struct arrays *a, const struct batch_limits *limits, siz
     }
     if (a->token_ids != NULL && a->positions != NULL && a->slot_mapping != NULL &&
         a->query_start != NULL && a->context_lens != NULL && a->block_tables != NULL &&
-        a->logit_rows != NULL && a->rows != NULL && a->outputs != NULL && a->pool_spans != NULL &&
-        a->pool_sums != NULL && a->pooled != NULL)
+        a->logit_rows != NULL && a->rows != NULL && a->mask != NULL && a->outputs != NULL &&
+        a->pool_spans != NULL && a->pool_sums != NULL && a->pooled != NULL)
         return 0;
     free_arrays(a);
     return error_set(err, ERROR_MEMORY, "no memory for the arrays of a step of %d tokens",
@@ -79,6 +83,7 @@ static const struct sample_row every_feature = {
     .presence_penalty = 0.1F,
     .num_counts = 1,
     .num_biases = 1,
+    .mask = 0,
 };
 
 /* Shares num_tokens out as evenly as it goes. */
@@ -127,6 +132,8 @@ static int run_step(struct llama *llama, struct kv_cache *cache, const struct ba
         .num_pools = num_seqs,
         .pool_spans = a->pool_spans,
         .pool_sums = a->pool_sums,
+        .num_masks = 1,
+        .token_masks = a->mask,
     };
     struct step_result result = {.rows = a->outputs, .pool_sums = a->pooled};
     return llama_forward(llama, cache, &batch, &result, err);
@@ -144,15 +151,17 @@ static int32_t next_smaller(int32_t n) {
 }
 
 int dry_run(struct llama *llama, struct kv_cache *cache, const struct batch_limits *limits,
-            struct error *err) {
+            int32_t vocab_size, struct error *err) {
     int32_t table_width = block_table_blocks_for(limits->max_model_len, limits->block_size);
     int64_t most = (int64_t)limits->max_num_seqs * limits->max_model_len;
     int32_t largest = limits->max_num_batched_tokens;
     if (largest > most)
         largest = (int32_t)most;
     struct arrays arrays;
-    if (alloc_arrays(&arrays, limits, (size_t)table_width, err) != 0)
+    size_t mask_words = (size_t)SAMPLE_MASK_WORDS(vocab_size);
+    if (alloc_arrays(&arrays, limits, (size_t)table_width, mask_words, err) != 0)
         return -1;
+    memset(arrays.mask, 0xff, mask_words * sizeof(uint32_t));
     int status = 0;
     for (int32_t n = largest; n > 0 && status == 0; n = next_smaller(n))
         status = run_step(llama, cache, limits, &arrays, n, err);

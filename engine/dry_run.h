@@ -13,6 +13,6 @@
  * in block 0 of the cache, which may be its only one: what is computed means nothing.
  * limits->num_blocks is not read. */
 int dry_run(struct llama *llama, struct kv_cache *cache, const struct batch_limits *limits,
-            struct error *err);
+            int32_t vocab_size, struct error *err);
 
 #endif

@@ -224,7 +224,8 @@ static int run_dry(struct rank *rank, struct error *err) {
         .hidden_size = rank->model->config.hidden_size,
     };
     struct error why = {0};
-    if (alloc_blocks(rank, 1, &why) != 0 || dry_run(rank->llama, &rank->cache, &limits, &why) != 0)
+    if (alloc_blocks(rank, 1, &why) != 0 ||
+        dry_run(rank->llama, &rank->cache, &limits, rank->model->config.vocab_size, &why) != 0)
         return explain(&why, "largest step", "lower --max-num-batched-tokens or --max-num-seqs",
                        err);
     rank->backend->ops->buffer_free(rank->backend, &rank->cache.buffer);

@@ -24,6 +24,7 @@ struct sample_row sampler_draw_row(const struct sequence *sequence) {
         .repetition_penalty = params->repetition_penalty,
         .frequency_penalty = params->frequency_penalty,
         .presence_penalty = params->presence_penalty,
+        .mask = SAMPLE_NO_MASK,
     };
 }
 
@@ -33,6 +34,7 @@ struct sample_row sampler_score_row(const struct sequence *sequence, int32_t tar
         .num_logprobs = sequence_params(sequence)->num_prompt_logprobs,
         .top_p = 1,
         .repetition_penalty = 1,
+        .mask = SAMPLE_NO_MASK,
     };
 }
 

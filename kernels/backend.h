@@ -194,7 +194,7 @@ struct add_rows_args {
     int32_t width;
 };
 
-/* `rows`, `counts` and `biases` are host memory; `out` is host memory, filled by the next
+/* `rows`, `counts`, `biases` and `masks` are host memory; `out` is host memory, filled by the next
  * synchronize. The op may overwrite `logits`. */
 struct sample_args {
     float *logits; /* [num_rows, vocab_size] device memory */
@@ -203,6 +203,8 @@ struct sample_args {
     const struct sample_row *rows;
     const struct token_count *counts;
     const struct token_bias *biases;
+    const uint32_t *masks;     /* [..][SAMPLE_MASK_WORDS(vocab_size)]; the largest number that a row
+                                  names is less than the smallest plus num_rows */
     struct sample_output *out; /* [num_rows] */
 };
 

@@ -1,5 +1,5 @@
 /* What every version of the sample op shares with the oracle, on the host and in kernels: the
- * random number and the sparse edits of the logits. Both are fixed to the bit by sampling.h. */
+ * random number and what an edit makes of a logit. Both are fixed to the bit by sampling.h. */
 #ifndef QUIRE_KERNELS_SAMPLE_COMMON_H
 #define QUIRE_KERNELS_SAMPLE_COMMON_H
 
@@ -52,7 +52,11 @@ SAMPLE_INLINE bool sample_has_penalties(const struct sample_row *row) {
 
 /* Whether sample_edit_logits would change anything. */
 SAMPLE_INLINE bool sample_has_edits(const struct sample_row *row) {
-    return row->num_biases > 0 || sample_has_penalties(row);
+    return row->mask != SAMPLE_NO_MASK || row->num_biases > 0 || sample_has_penalties(row);
+}
+
+SAMPLE_INLINE bool sample_allows(const uint32_t *mask, int32_t token) {
+    return mask[token / 32] >> (token % 32) & 1;
 }
 
 /* Step 3 of sampling.h for one token. Products go through double, where they are exact, so that no
@@ -64,18 +68,6 @@ SAMPLE_INLINE float sample_penalised(const struct sample_row *row, float logit,
                       : (float)((double)logit * row->repetition_penalty);
     logit -= (float)(row->frequency_penalty * count);
     return logit - (output_count > 0 ? row->presence_penalty : 0.0f);
-}
-
-/* Steps 2 and 3 of sampling.h, in place on logits [vocab_size]. */
-static inline void sample_edit_logits(const struct sample_row *row,
-                                      const struct token_count *counts,
-                                      const struct token_bias *biases, float *logits) {
-    for (int32_t i = row->first_bias; i < row->first_bias + row->num_biases; i++)
-        logits[biases[i].token] += biases[i].bias;
-    for (int32_t i = row->first_count; i < row->first_count + row->num_counts; i++) {
-        float *logit = &logits[counts[i].token];
-        *logit = sample_penalised(row, *logit, counts[i].output_count);
-    }
 }
 
 #endif

@@ -3,7 +3,8 @@
  * Order of operations on a sampled row (the same as vLLM's, so that parameters mean the same):
  *   1. logprobs, when asked for, are the log-softmax of the raw logits;
  *   2. token_bias entries are added (-INFINITY bans a token, as min_tokens does with the ends;
- *      -100 is a number like any other and bans only in effect);
+ *      -100 is a number like any other and bans only in effect), and tokens that the row's mask
+ *      does not allow are banned;
  *   3. repetition penalty on every token of prompt or output: logit > 0 ? logit / r : logit * r;
  *      frequency: logit -= f * output_count; presence: logit -= p * (output_count > 0);
  *   4. temperature 0: argmax, ties to the lowest id; otherwise logits / temperature;
@@ -25,6 +26,7 @@
 
 #define SAMPLE_MAX_LOGPROBS 20
 #define SAMPLE_NO_TARGET (-1)
+#define SAMPLE_NO_MASK (-1)
 
 /* A token that occurred in the row's sequence. */
 struct token_count {
@@ -51,7 +53,11 @@ struct sample_row {
     float presence_penalty;          /* 0: none */
     int32_t first_count, num_counts; /* range in sample_args.counts; distinct tokens */
     int32_t first_bias, num_biases;  /* range in sample_args.biases; distinct tokens */
+    int32_t mask; /* number of a mask in sample_args.masks; SAMPLE_NO_MASK: none */
 };
+
+/* Words of one mask of allowed tokens: token t is bit t % 32 of word t / 32. */
+#define SAMPLE_MASK_WORDS(vocab_size) (((vocab_size) + 31) / 32)
 
 /* Result of one row. Without num_logprobs >= 0 only `token` is meaningful. */
 struct sample_output {

@@ -26,6 +26,9 @@ struct batch {
     int32_t num_pools;
     const struct row_span *pool_spans; /* [num_pools], within inputs.num_tokens, rising */
     const float *pool_sums;            /* [num_pools, hidden_size] */
+    int32_t num_masks;
+    const uint32_t *token_masks; /* [num_masks][SAMPLE_MASK_WORDS(vocab_size)], see sample_row.mask;
+                                    rows name them in order, none left out */
 };
 
 /* The only thing that comes back up. The arrays are the caller's, with room for batch->num_rows

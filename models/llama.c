@@ -348,6 +348,7 @@ static void sample_chunk(struct llama *llama, const struct batch *batch, int32_t
                                             .rows = batch->sample_rows + first,
                                             .counts = batch->token_counts,
                                             .biases = batch->token_biases,
+                                            .masks = batch->token_masks,
                                             .out = out});
 }
 

@@ -2,7 +2,7 @@
  * vocabulary, probabilities in double. */
 #include "config/check.h"
 #include "kernels/cpu/cpu_ref.h"
-#include "kernels/sample_common.h"
+#include "kernels/sample_edit.h"
 
 #include <float.h>
 #include <math.h>
@@ -110,7 +110,7 @@ void cpu_ref_sample(struct backend *b, const struct sample_args *args) {
         tame(logits, n);
         if (row->target == SAMPLE_NO_TARGET) {
             memcpy(edited, logits, (size_t)n * sizeof(*edited));
-            sample_edit_logits(row, args->counts, args->biases, edited);
+            sample_edit_logits(args, row, edited);
             tame(edited, n);
             sort_candidates(edited, n, c);
             args->out[r].token = choose(row, c, n);

@@ -9,7 +9,7 @@
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/cpu_op_scratch.h"
 #include "kernels/cpu/cpu_ops.h"
-#include "kernels/sample_common.h"
+#include "kernels/sample_edit.h"
 
 #include <float.h>
 #include <math.h>
@@ -273,7 +273,7 @@ static void sample_one(const struct sample_call *call, int64_t r, void *memory) 
         if (row->num_logprobs >= 0 && sample_has_edits(row))
             raw = memcpy(candidates + 2 * (size_t)n, logits, (size_t)n * sizeof(float));
         if (sample_has_edits(row))
-            sample_edit_logits(row, args->counts, args->biases, logits);
+            sample_edit_logits(args, row, logits);
         struct sampler s = {.op = op,
                             .row = row,
                             .scale = {op->max(logits, n), row->temperature},

@@ -1,6 +1,6 @@
-/* The sample op: rows and their sparse edits go to the device, tokens and the logprobs asked for
- * come back. Biases and counted tokens are sent in pieces of fixed size, a launch each, so that any
- * number of them fits: first every row's biases, then every row's penalties. */
+/* The sample op: rows, their masks and their sparse edits go to the device, tokens and the logprobs
+ * asked for come back. Biases and counted tokens are sent in pieces of fixed size, a launch each,
+ * so that any number of them fits: first every row's biases, then every row's penalties. */
 #include "config/check.h"
 #include "config/checked.h"
 #include "kernels/cuda/cuda_check.h"
@@ -15,6 +15,7 @@ struct cuda_sampler {
     struct buffer rows;    /* struct sample_row [max_logit_rows] */
     struct buffer outputs; /* struct sample_output [max_logit_rows] */
     struct buffer edited;  /* float [max_logit_rows, vocab_size] */
+    struct buffer masks;   /* uint32_t [max_logit_rows][SAMPLE_MASK_WORDS(vocab_size)] */
     struct buffer edits;   /* struct sample_edit [EDITS_PER_PIECE] */
     struct sample_edit piece[EDITS_PER_PIECE];
     int32_t piece_length;
@@ -23,6 +24,7 @@ struct cuda_sampler {
 /* What a call needs done. */
 struct plan {
     bool biases, penalties, copies, reports;
+    int32_t first_mask, end_mask; /* the masks that rows name; equal: none */
 };
 
 static struct cuda_backend *state_of(struct backend *b) {
@@ -32,15 +34,17 @@ static struct cuda_backend *state_of(struct backend *b) {
 static int alloc_buffers(struct cuda_backend *b, struct error *err) {
     struct cuda_sampler *s = b->sampler;
     size_t num_rows = (size_t)b->config.max_logit_rows, vocab = (size_t)b->config.vocab_size;
-    size_t logits, logits_bytes, output_bytes;
+    size_t words = SAMPLE_MASK_WORDS(vocab), logits, logits_bytes, mask_bytes, output_bytes;
     if (!checked_mul(num_rows, vocab, &logits) ||
         !checked_mul(logits, sizeof(float), &logits_bytes) ||
+        !checked_mul(num_rows, words * sizeof(uint32_t), &mask_bytes) ||
         !checked_mul(num_rows, sizeof(struct sample_output), &output_bytes))
         return error_set(err, ERROR_MEMORY, "%d rows of %d logits are too many",
                          b->config.max_logit_rows, b->config.vocab_size);
     if (cuda_buffer_alloc(&b->base, num_rows * sizeof(struct sample_row), &s->rows, err) != 0 ||
         cuda_buffer_alloc(&b->base, output_bytes, &s->outputs, err) != 0 ||
         cuda_buffer_alloc(&b->base, logits_bytes, &s->edited, err) != 0 ||
+        cuda_buffer_alloc(&b->base, mask_bytes, &s->masks, err) != 0 ||
         cuda_buffer_alloc(&b->base, sizeof(s->piece), &s->edits, err) != 0)
         return -1;
     return 0;
@@ -65,9 +69,16 @@ void cuda_sampler_destroy(struct cuda_backend *b) {
     cuda_buffer_free(&b->base, &b->sampler->rows);
     cuda_buffer_free(&b->base, &b->sampler->outputs);
     cuda_buffer_free(&b->base, &b->sampler->edited);
+    cuda_buffer_free(&b->base, &b->sampler->masks);
     cuda_buffer_free(&b->base, &b->sampler->edits);
     free(b->sampler);
     b->sampler = NULL;
+}
+
+static void plan_mask(struct plan *plan, int32_t mask) {
+    bool is_first = plan->first_mask == plan->end_mask;
+    plan->first_mask = is_first || mask < plan->first_mask ? mask : plan->first_mask;
+    plan->end_mask = is_first || mask >= plan->end_mask ? mask + 1 : plan->end_mask;
 }
 
 static struct plan plan_call(const struct sample_args *args) {
@@ -78,8 +89,21 @@ static struct plan plan_call(const struct sample_args *args) {
         plan.penalties |= sample_is_edited(row) && sample_has_penalties(row);
         plan.copies |= sample_is_copied(row);
         plan.reports |= row->num_logprobs >= 0;
+        if (sample_is_masked(row))
+            plan_mask(&plan, row->mask);
     }
     return plan;
+}
+
+static void send_masks(struct cuda_backend *b, const struct sample_args *args,
+                       const struct plan *plan) {
+    size_t words = (size_t)SAMPLE_MASK_WORDS(args->vocab_size);
+    size_t count = (size_t)(plan->end_mask - plan->first_mask);
+    CHECK(count * words * sizeof(uint32_t) <= b->sampler->masks.bytes);
+    if (count > 0)
+        cuda_staging_upload(b, b->sampler->masks.data,
+                            args->masks + (size_t)plan->first_mask * words,
+                            count * words * sizeof(uint32_t));
 }
 
 static void send_piece(struct cuda_backend *b, const struct sample_tensors *tensors,
@@ -149,12 +173,15 @@ void cuda_sample(struct backend *base, const struct sample_args *args) {
     const struct sample_tensors tensors = {.rows = s->rows.data,
                                            .logits = args->logits,
                                            .edited = s->edited.data,
+                                           .masks = s->masks.data,
                                            .out = s->outputs.data,
                                            .num_rows = args->num_rows,
-                                           .vocab_size = args->vocab_size};
+                                           .vocab_size = args->vocab_size,
+                                           .first_mask = plan.first_mask};
     cuda_staging_upload(b, s->rows.data, args->rows, (size_t)args->num_rows * sizeof(*args->rows));
-    if (plan.copies)
-        CUDA_TRY(b, launch_sample_copy(b->stream, &tensors));
+    send_masks(b, args, &plan);
+    if (plan.copies || plan.first_mask < plan.end_mask)
+        CUDA_TRY(b, launch_sample_mask(b->stream, &tensors));
     if (plan.biases)
         send_biases(b, args, &tensors);
     if (plan.penalties)

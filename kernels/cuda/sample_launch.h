@@ -17,9 +17,11 @@ struct sample_tensors {
     const struct sample_row *rows; /* [num_rows] */
     float *logits;                 /* [num_rows, vocab_size]; edited in place where nobody looks */
     float *edited;                 /* [num_rows, vocab_size]; rows with edits and logprobs */
+    const uint32_t *masks;         /* [..][SAMPLE_MASK_WORDS(vocab_size)], from first_mask on */
     struct sample_output *out;     /* [num_rows] */
     int32_t num_rows;
     int32_t vocab_size;
+    int32_t first_mask;
 };
 
 /* One bias, or one token that a penalty hits. No two of one launch are of the same row and token.
@@ -43,12 +45,17 @@ SAMPLE_INLINE bool sample_is_copied(const struct sample_row *row) {
     return sample_is_edited(row) && row->num_logprobs >= 0;
 }
 
+/* Whether a mask says what may be drawn. */
+SAMPLE_INLINE bool sample_is_masked(const struct sample_row *row) {
+    return row->target == SAMPLE_NO_TARGET && row->mask != SAMPLE_NO_MASK;
+}
+
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* Fills `edited` where sample_is_copied. */
-cudaError_t launch_sample_copy(cudaStream_t stream, const struct sample_tensors *tensors);
+/* Fills `edited` where sample_is_copied, and bans what masks do not allow; before other edits. */
+cudaError_t launch_sample_mask(cudaStream_t stream, const struct sample_tensors *tensors);
 /* Changes the logits the rows are sampled from; biases go before penalties. */
 cudaError_t launch_sample_edit(cudaStream_t stream, const struct sample_tensors *tensors,
                                const struct sample_edit *edits, int32_t num_edits,

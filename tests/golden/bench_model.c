@@ -181,7 +181,8 @@ static void build_batch(struct model_bench *m, const struct step *step) {
         rows[seq] = (struct sample_row){.target = SAMPLE_NO_TARGET,
                                         .num_logprobs = -1,
                                         .top_p = 1.0F,
-                                        .repetition_penalty = 1.0F};
+                                        .repetition_penalty = 1.0F,
+                                        .mask = SAMPLE_NO_MASK};
     }
     m->batch = (struct batch){.inputs = {.num_tokens = tokens,
                                          .num_seqs = seqs,

@@ -126,7 +126,8 @@ static void append(struct step *step, struct golden_sequence *sequence, const in
         step->sample_rows[at] = (struct sample_row){.target = SAMPLE_NO_TARGET,
                                                     .num_logprobs = -1,
                                                     .top_p = 1.0F,
-                                                    .repetition_penalty = 1.0F};
+                                                    .repetition_penalty = 1.0F,
+                                                    .mask = SAMPLE_NO_MASK};
     }
     memcpy(step->block_tables + (ptrdiff_t)step->num_seqs * GOLDEN_NUM_BLOCKS,
            sequence->block_table, sizeof(sequence->block_table));

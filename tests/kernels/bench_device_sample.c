@@ -47,8 +47,11 @@ static void measure(struct context *c, const char *name, const struct sample_row
 
 void bench_device_sample(struct device_bench *bench, const struct bench_shape *shape) {
     static const int32_t row_counts[] = {1, 4, 16, 64, 256};
-    const struct sample_row greedy = {
-        .target = SAMPLE_NO_TARGET, .num_logprobs = -1, .top_p = 1.0F, .repetition_penalty = 1.0F};
+    const struct sample_row greedy = {.target = SAMPLE_NO_TARGET,
+                                      .num_logprobs = -1,
+                                      .top_p = 1.0F,
+                                      .repetition_penalty = 1.0F,
+                                      .mask = SAMPLE_NO_MASK};
     struct sample_row all = greedy, top_p = greedy, top_k = greedy, logprobs = greedy;
     all.temperature = top_p.temperature = top_k.temperature = 1.0F;
     top_p.top_p = 0.9F;

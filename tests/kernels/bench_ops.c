@@ -221,7 +221,8 @@ int main(int argc, char **argv) {
                                 .num_logprobs = -1,
                                 .seed = 7,
                                 .top_p = 1,
-                                .repetition_penalty = 1};
+                                .repetition_penalty = 1,
+                                .mask = SAMPLE_NO_MASK};
     struct sample_row all = greedy, top_p = greedy, top_k = greedy, logprobs = greedy;
     all.temperature = top_p.temperature = top_k.temperature = 1;
     top_p.top_p = 0.9f;

@@ -101,7 +101,8 @@ static void call_sample(struct backend *b, const struct things *t) {
                              .num_logprobs = 1,
                              .temperature = 1,
                              .top_p = 1,
-                             .repetition_penalty = 1};
+                             .repetition_penalty = 1,
+                             .mask = SAMPLE_NO_MASK};
     struct sample_output out = {.token = -7};
     b->ops->sample(
         b, &(struct sample_args){

@@ -183,6 +183,8 @@ static struct sample_row random_row(uint64_t *seed, int32_t vocab_size, int32_t 
     }
     if (kernel_fixture_random_in(seed, 0, 9) == 0)
         row.target = kernel_fixture_random_in(seed, 0, vocab_size - 1);
+    if (kernel_fixture_random_in(seed, 0, 2) == 0)
+        row.mask = kernel_fixture_random_in(seed, 0, SAMPLE_FIXTURE_NUM_MASKS - 1);
     return row;
 }
 
@@ -210,9 +212,12 @@ static int check_random_rows(struct device_fixture *f, int32_t vocab_size, float
     }
     for (int32_t r = 0; r < num_rows; r++)
         rows[r] = random_row(&seed, vocab_size, num_edits);
+    uint32_t *masks = sample_fixture_masks(&seed, vocab_size);
+    call.masks = masks;
     int num_near = check_call(f, &call, out);
     if (vocab_size <= 1000)
         check_rows_alone(f, &call, out);
+    free(masks);
     free(call.logits);
     return num_near;
 }
@@ -353,6 +358,37 @@ static void test_bans_and_odd_logits(void **state) {
     }
 }
 
+/* Greedy and drawn, with a report and without, under each mask in turn; the numbers of the masks
+ * begin beyond what the device has room for. */
+static void test_masks(void **state) {
+    enum { VOCAB = 1003, MASKS = SAMPLE_FIXTURE_NUM_MASKS, ROWS = 4 * MASKS };
+    uint64_t seed = 23;
+    float *logits = kernel_fixture_random_floats(&seed, VOCAB * ROWS);
+    uint32_t *masks = sample_fixture_masks(&seed, VOCAB);
+    uint32_t *shifted = allocate((MAX_ROWS + MASKS) * SAMPLE_MASK_WORDS(VOCAB), sizeof(*shifted));
+    memcpy(shifted + (ptrdiff_t)MAX_ROWS * SAMPLE_MASK_WORDS(VOCAB), masks,
+           sizeof(*masks) * MASKS * SAMPLE_MASK_WORDS(VOCAB));
+    struct sample_row rows[ROWS];
+    struct sample_output out[ROWS];
+    for (int r = 0; r < ROWS; r++) {
+        rows[r] = sample_fixture_plain;
+        rows[r].position = (uint64_t)r;
+        rows[r].temperature = r % 2 ? 0 : 1;
+        rows[r].num_logprobs = r % 4 < 2 ? -1 : 3;
+        rows[r].mask = MAX_ROWS + r / 4;
+    }
+    struct sample_call call = {
+        .num_rows = ROWS, .vocab_size = VOCAB, .logits = logits, .rows = rows, .masks = shifted};
+    assert_int_equal(check_call(*state, &call, out), 0);
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(out[4 * SAMPLE_FIXTURE_NONE + i].token, 0);
+        assert_int_equal(out[4 * SAMPLE_FIXTURE_ONE + i].token, VOCAB / 2);
+    }
+    free(shifted);
+    free(masks);
+    free(logits);
+}
+
 int main(int argc, char **argv) {
     static const struct backend_config config = {.max_step_tokens = 16,
                                                  .max_step_seqs = 4,
@@ -370,6 +406,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test_prestate(test_long_edit_lists, &f),
         cmocka_unit_test_prestate(test_distribution, &f),
         cmocka_unit_test_prestate(test_bans_and_odd_logits, &f),
+        cmocka_unit_test_prestate(test_masks, &f),
     };
     int num_failed = cmocka_run_group_tests(tests, NULL, NULL);
     device_fixture_close(&f);

@@ -71,6 +71,8 @@ static struct sample_row random_row(uint64_t *seed, int32_t num_edits) {
         row.num_biases = kernel_fixture_random_in(seed, 0, num_edits);
         row.first_bias = num_edits - row.num_biases;
     }
+    if (kernel_fixture_random_in(seed, 0, 2) == 0)
+        row.mask = kernel_fixture_random_in(seed, 0, SAMPLE_FIXTURE_NUM_MASKS - 1);
     return row;
 }
 
@@ -95,12 +97,15 @@ static void check_random_calls(const struct kernel_fixture *f, int32_t vocab_siz
         if (kernel_fixture_random_in(&seed, 0, 9) == 0)
             rows[r].target = kernel_fixture_random_in(&seed, 0, vocab_size - 1);
     }
+    uint32_t *masks = sample_fixture_masks(&seed, vocab_size);
     check_call(f, &(struct sample_call){.num_rows = num_rows,
                                         .vocab_size = vocab_size,
                                         .logits = logits,
                                         .rows = rows,
                                         .counts = counts,
-                                        .biases = biases});
+                                        .biases = biases,
+                                        .masks = masks});
+    free(masks);
     free(logits);
     free(rows);
 }
@@ -231,6 +236,65 @@ static void test_bans_and_odd_logits(void **state) {
     }
 }
 
+/* Rows of one kind under each mask in turn. */
+static void check_masked(const struct kernel_fixture *f, const struct sample_row *kind,
+                         const struct token_count *counts) {
+    enum { VOCAB = 1003, ROWS = SAMPLE_FIXTURE_NUM_MASKS };
+    uint64_t seed = 17;
+    float *one = kernel_fixture_random_floats(&seed, VOCAB);
+    float logits[ROWS * VOCAB];
+    struct sample_row rows[ROWS], plain = *kind;
+    struct sample_output out[ROWS], unmasked;
+    uint32_t *masks = sample_fixture_masks(&seed, VOCAB);
+    for (int r = 0; r < ROWS; r++) {
+        memcpy(logits + (ptrdiff_t)r * VOCAB, one, VOCAB * sizeof(float));
+        rows[r] = *kind;
+        rows[r].mask = r;
+    }
+    struct sample_call call = {.num_rows = ROWS,
+                               .vocab_size = VOCAB,
+                               .logits = logits,
+                               .rows = rows,
+                               .counts = counts,
+                               .masks = masks};
+    check_call(f, &call);
+    run(f->backends[0], &call, out);
+    call.num_rows = 1;
+    call.rows = &plain;
+    run(f->backends[0], &call, &unmasked);
+    assert_memory_equal(&out[SAMPLE_FIXTURE_ALL], &unmasked, sizeof(unmasked));
+    assert_int_equal(out[SAMPLE_FIXTURE_NONE].token, 0);
+    assert_int_equal(out[SAMPLE_FIXTURE_ONE].token, VOCAB / 2);
+    for (int r = SAMPLE_FIXTURE_FEW; r < ROWS; r++)
+        assert_true(masks[r * SAMPLE_MASK_WORDS(VOCAB) + out[r].token / 32] >> out[r].token % 32 &
+                    1);
+    /* What is reported is about the raw logits. */
+    for (int r = 0; r < ROWS && kind->num_logprobs > 0; r++)
+        assert_memory_equal(out[r].top_logprobs, unmasked.top_logprobs,
+                            sizeof(unmasked.top_logprobs));
+    free(masks);
+    free(one);
+}
+
+static void test_masks(void **state) {
+    const struct token_count counts[] = {{1, 2}, {501, 40}, {777, 0}};
+    struct sample_row row = sample_fixture_plain;
+    check_masked(*state, &row, NULL);
+    row.num_logprobs = 4;
+    check_masked(*state, &row, NULL);
+    row.top_k = 9;
+    row.top_p = 0.8f;
+    row.min_p = 0.01f;
+    row.num_counts = 3;
+    row.repetition_penalty = 1.5f;
+    row.frequency_penalty = 1;
+    check_masked(*state, &row, counts);
+    row.temperature = 0;
+    check_masked(*state, &row, counts);
+    row.num_logprobs = -1;
+    check_masked(*state, &row, counts);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_random_rows_equal_oracle),
@@ -238,6 +302,7 @@ int main(void) {
         cmocka_unit_test(test_distribution),
         cmocka_unit_test(test_draw_is_a_function_of_seed_and_position),
         cmocka_unit_test(test_bans_and_odd_logits),
+        cmocka_unit_test(test_masks),
     };
     return cmocka_run_group_tests(tests, kernel_fixture_setup, kernel_fixture_teardown);
 }

@@ -1,5 +1,7 @@
 #include "tests/kernels/sample_fixture.h"
 
+#include "tests/kernels/kernel_fixture.h"
+
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,7 +16,8 @@ const struct sample_row sample_fixture_plain = {.target = SAMPLE_NO_TARGET,
                                                 .seed = 42,
                                                 .temperature = 1,
                                                 .top_p = 1,
-                                                .repetition_penalty = 1};
+                                                .repetition_penalty = 1,
+                                                .mask = SAMPLE_NO_MASK};
 
 void sample_fixture_run(struct backend *b, const struct sample_call *call, float *logits,
                         struct sample_output *out) {
@@ -24,8 +27,43 @@ void sample_fixture_run(struct backend *b, const struct sample_call *call, float
                                             .rows = call->rows,
                                             .counts = call->counts,
                                             .biases = call->biases,
+                                            .masks = call->masks,
                                             .out = out});
     assert_int_equal(b->ops->synchronize(b, NULL), 0);
+}
+
+static uint32_t mask_word(uint64_t *seed, int kind, int32_t index) {
+    uint32_t half = kernel_fixture_random(seed), other = kernel_fixture_random(seed),
+             third = kernel_fixture_random(seed);
+    switch (kind) {
+    case SAMPLE_FIXTURE_FEW:
+        return half & other & third & kernel_fixture_random(seed);
+    case SAMPLE_FIXTURE_HALF:
+        return half;
+    case SAMPLE_FIXTURE_MOST:
+        return half | other | third;
+    case SAMPLE_FIXTURE_WORDS:
+        return index % 2 ? 0 : UINT32_MAX;
+    default:
+        return kind == SAMPLE_FIXTURE_ALL ? UINT32_MAX : 0;
+    }
+}
+
+uint32_t *sample_fixture_masks(uint64_t *seed, int32_t vocab_size) {
+    int32_t num_words = SAMPLE_MASK_WORDS(vocab_size);
+    uint32_t *masks =
+        malloc((size_t)SAMPLE_FIXTURE_NUM_MASKS * (size_t)num_words * sizeof(uint32_t));
+    assert_non_null(masks);
+    for (int kind = 0; kind < SAMPLE_FIXTURE_NUM_MASKS; kind++) {
+        uint32_t *mask = masks + (int64_t)kind * num_words;
+        for (int32_t w = 0; w < num_words; w++)
+            mask[w] = mask_word(seed, kind, w);
+        if (kind == SAMPLE_FIXTURE_ONE)
+            mask[vocab_size / 2 / 32] = UINT32_C(1) << vocab_size / 2 % 32;
+        if (vocab_size % 32 > 0)
+            mask[num_words - 1] ^= kernel_fixture_random(seed) << vocab_size % 32;
+    }
+    return masks;
 }
 
 void sample_fixture_assert_logprob(float actual, float expected) {

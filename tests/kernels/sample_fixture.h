@@ -14,11 +14,26 @@ struct sample_call {
     struct sample_row *rows;
     const struct token_count *counts;
     const struct token_bias *biases;
+    const uint32_t *masks;
 };
 
 /* `logits` is the backend's copy of the call's, which the op may overwrite. */
 void sample_fixture_run(struct backend *b, const struct sample_call *call, float *logits,
                         struct sample_output *out);
+
+/* Masks of every density; bits beyond the vocabulary are set at random. */
+enum {
+    SAMPLE_FIXTURE_ALL,
+    SAMPLE_FIXTURE_NONE,
+    SAMPLE_FIXTURE_ONE, /* the middle token */
+    SAMPLE_FIXTURE_FEW,
+    SAMPLE_FIXTURE_HALF,
+    SAMPLE_FIXTURE_MOST,
+    SAMPLE_FIXTURE_WORDS, /* every other word */
+    SAMPLE_FIXTURE_NUM_MASKS,
+};
+/* [SAMPLE_FIXTURE_NUM_MASKS][SAMPLE_MASK_WORDS(vocab_size)], to be freed. */
+uint32_t *sample_fixture_masks(uint64_t *seed, int32_t vocab_size);
 
 void sample_fixture_assert_logprob(float actual, float expected);
 /* The lists of most probable tokens. */

@@ -295,8 +295,11 @@ static void test_philox_known_answers(void **state) {
     assert_float_equal(sample_uniform(0, 0), 0xe169c58d / 4294967296.0, 1e-9);
 }
 
-static const struct sample_row greedy = {
-    .target = SAMPLE_NO_TARGET, .num_logprobs = -1, .top_p = 1, .repetition_penalty = 1};
+static const struct sample_row greedy = {.target = SAMPLE_NO_TARGET,
+                                         .num_logprobs = -1,
+                                         .top_p = 1,
+                                         .repetition_penalty = 1,
+                                         .mask = SAMPLE_NO_MASK};
 
 /* Samples one row of logits given as their probabilities' logarithms. */
 static struct sample_output sample(struct backend *b, struct sample_row row, int n,

@@ -85,7 +85,7 @@ static void close_run(struct run *run) {
 /* Two pools, which are read and left in sums: of all tokens so far, and of the step's last. */
 static void run_step(struct run *run, int32_t first, int32_t count, float sums[2 * HIDDEN]) {
     int32_t positions[NUM_TOKENS], slots[NUM_TOKENS], rows[NUM_TOKENS];
-    struct sample_row sample_rows[NUM_TOKENS] = {0};
+    struct sample_row sample_rows[NUM_TOKENS];
     struct sample_output outputs[NUM_TOKENS];
     const struct row_span spans[2] = {{0, count}, {count - 1, 1}};
     float before[2 * HIDDEN] = {0};
@@ -96,6 +96,7 @@ static void run_step(struct run *run, int32_t first, int32_t count, float sums[2
         positions[i] = position;
         slots[i] = block_table[position / BLOCK_SIZE] * BLOCK_SIZE + position % BLOCK_SIZE;
         rows[i] = i;
+        sample_rows[i] = (struct sample_row){.mask = SAMPLE_NO_MASK};
     }
     const struct batch batch = {
         .inputs = {.num_tokens = count,
