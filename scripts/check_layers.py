@@ -23,7 +23,7 @@ SERVER_SEES = {"models/tokenizer/tokenizer.h", "kernels/sampling.h"}
 THIRD_PARTY = [
     (re.compile(r"microhttpd\.h"), re.compile(r"server/http/\w+\.[ch]")),
     (re.compile(r"(cjson/)?cJSON\.h"),
-     re.compile(r"server/(api|json)/\w+\.[ch]|models/(json_file|config_field|tokenizer/tokenizer_json\w*)\.[ch]")),
+     re.compile(r"server/(api|json|page)/\w+\.[ch]|models/(json_file|config_field|tokenizer/tokenizer_json\w*)\.[ch]")),
     (re.compile(r"pcre2\w*\.h"), re.compile(r"models/tokenizer/(pre)?tokenizer\w*\.[ch]")),
     (re.compile(r"utf8proc\.h"), re.compile(r"models/tokenizer/(characters|normalizer|unicode_form)\.c")),
     (re.compile(r"yaml\.h"), re.compile(r"config/options\w*\.c")),

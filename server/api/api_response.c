@@ -64,6 +64,10 @@ static const struct json_field tokenize_fields[] = {
     JSON_BOOL(struct tokenize_request, with_pieces),
 };
 
+struct json_table api_tokenize_table(void) {
+    return JSON_TABLE(tokenize_fields);
+}
+
 static int fail_memory(struct api_error *err) {
     return api_error_set(err, 500, "server_error", NULL, NULL, "Not enough memory");
 }

@@ -6,6 +6,7 @@
 #include "server/api/api_error.h"
 #include "server/byte_buffer.h"
 #include "server/api/api_context.h"
+#include "server/json/json_field.h"
 
 /* GET /v1/models and /v1/models/{id}; the latter -1 with 404 for an unknown id. */
 void api_format_models(const struct api_context *context, struct byte_buffer *out);
@@ -17,5 +18,8 @@ int api_tokenize(const struct api_context *context, const char *body, size_t len
                  struct byte_buffer *out, struct api_error *err);
 int api_detokenize(const struct api_context *context, const char *body, size_t length,
                    struct byte_buffer *out, struct api_error *err);
+
+/* The table of /tokenize's fields; static. */
+struct json_table api_tokenize_table(void);
 
 #endif

@@ -30,15 +30,20 @@ static bool header_names(const struct connection *connection, const char *field,
     return text && strcasestr(text, value) != NULL;
 }
 
+static void write_routes(struct byte_buffer *out) {
+    size_t num_routes;
+    const struct route *routes = route_list(&num_routes);
+    byte_buffer_append_text(out, "quire\n");
+    for (size_t i = 0; i < num_routes; i++)
+        byte_buffer_printf(out, "%s %s%s\n", routes[i].methods, routes[i].path,
+                           routes[i].is_prefix ? "..." : "");
+}
+
 int index_answer(struct connection *connection) {
     struct exchange *exchange = &connection->exchange;
     if (!header_names(connection, "Accept", "text/html")) {
         exchange->fields = text_fields;
-        byte_buffer_append_text(&exchange->out,
-                                "quire\n"
-                                "POST /v1/completions\nGET  /v1/models\nPOST /tokenize\n"
-                                "POST /detokenize\nGET  /health\nGET  /ping\nGET  /metrics\n"
-                                "GET  /version\n");
+        write_routes(&exchange->out);
         return 0;
     }
     exchange->fields = page_fields;

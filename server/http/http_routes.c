@@ -13,6 +13,12 @@ static int answer_version(struct connection *connection) {
     return 0;
 }
 
+static int answer_openapi(struct connection *connection) {
+    const struct byte_buffer *openapi = &connection->server->openapi;
+    byte_buffer_append(&connection->exchange.out, openapi->data, openapi->length);
+    return 0;
+}
+
 static int answer_health(struct connection *connection) {
     struct http_server *server = connection->server;
     struct exchange *exchange = &connection->exchange;
@@ -67,8 +73,15 @@ static const struct route routes[] = {
     {"/tokenize", .methods = POST, .transform = api_tokenize, .content_type = JSON_TYPE},
     {"/detokenize", .methods = POST, .transform = api_detokenize, .content_type = JSON_TYPE},
     {"/version", .methods = GET, .answer = answer_version, .content_type = JSON_TYPE},
+    {"/openapi.json", .is_open = true, .methods = GET, .answer = answer_openapi,
+     .content_type = JSON_TYPE},
     {"/", .is_open = true, .methods = GET, .answer = index_answer},
 };
+
+const struct route *route_list(size_t *out_count) {
+    *out_count = sizeof(routes) / sizeof(routes[0]);
+    return routes;
+}
 
 const struct route *route_find(const char *path, const char **out_argument) {
     for (size_t i = 0; i < sizeof(routes) / sizeof(routes[0]); i++) {

@@ -8,6 +8,7 @@
 
 #include "config/check.h"
 #include "config/log.h"
+#include "server/page/openapi.h"
 #include "server/service.h"
 
 #include <errno.h>
@@ -107,6 +108,8 @@ static int open_parts(struct http_server *server, struct error *err) {
     server->signal_fd = open_signals();
     if (server->epoll_fd < 0 || server->signal_fd < 0)
         return error_set(err, ERROR_IO, "cannot set up the I/O loop: %s", strerror(errno));
+    if (openapi_write(&server->openapi) != 0)
+        return error_set(err, ERROR_MEMORY, "no memory for the API's description");
     if (prep_workers_create(NUM_PREP_WORKERS, &server->prep, err) != 0 ||
         prep_workers_create(NUM_BULK_WORKERS, &server->bulk, err) != 0)
         return -1;
@@ -353,5 +356,6 @@ void http_server_destroy(struct http_server *server) {
         close(server->signal_fd);
     if (server->epoll_fd >= 0)
         close(server->epoll_fd);
+    byte_buffer_finish(&server->openapi);
     free(server);
 }

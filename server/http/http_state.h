@@ -118,6 +118,7 @@ struct http_server {
     int64_t num_exchanges; /* begun and not completed */
     int64_t num_calls;
     size_t body_bytes;
+    struct byte_buffer openapi; /* the answer to /openapi.json */
     struct http_stats stats;
     struct engine_monitor monitor;
     int64_t tick_ms, status_ms, watchdog_ms, watchdog_due_ms;
@@ -172,6 +173,8 @@ struct route {
     const char *content_type; /* NULL: the answer's own fields say it */
 };
 
+/* All of them; static. */
+const struct route *route_list(size_t *out_count);
 /* NULL when there is none. *out_argument: the path behind a prefix. */
 const struct route *route_find(const char *path, const char **out_argument);
 bool route_has_method(const struct route *route, const char *method);

@@ -7,6 +7,7 @@ these two by their hashes and forbids all else. Usage: embed_page.py chat.html O
 
 import base64
 import hashlib
+import json
 import re
 import sys
 from pathlib import Path
@@ -28,19 +29,61 @@ def content_policy(page):
     return "; ".join(f"{name} {value}" for name, value in rules.items())
 
 
-def c_source(page):
+# Status -> the response's name under components. What any route may answer, what one with a body may,
+# and what one that needs a key may.
+ANY = {"400": "Refused", "405": "WrongMethod", "413": "TooLarge", "414": "LongUrl", "431": "LongHeader",
+       "501": "NoCoding", "503": "Unavailable"}
+WITH_BODY = {"500": "Failed"}
+GUARDED = {"401": "NoKey"}
+BY_LIBRARY = {"LongUrl", "LongHeader"}  # answered by libmicrohttpd itself
+
+
+def add_answers(operation):
+    names = dict(ANY)
+    if "requestBody" in operation:
+        names.update(WITH_BODY)
+    if operation.get("security") != []:
+        names.update(GUARDED)
+    for status, name in names.items():
+        operation["responses"].setdefault(status, {"$ref": f"#/components/responses/{name}"})
+
+
+def add_request_id(response):
+    headers = response.setdefault("headers", {})
+    headers["X-Request-Id"] = {"$ref": "#/components/headers/X-Request-Id"}
+
+
+def whole_description(description):
+    for path in description["paths"].values():
+        for method in path.keys() - {"parameters"}:
+            add_answers(path[method])
+            for response in path[method]["responses"].values():
+                if "$ref" not in response:
+                    add_request_id(response)
+    for name, response in description["components"]["responses"].items():
+        if name not in BY_LIBRARY:
+            add_request_id(response)
+    return description
+
+
+def c_bytes(name, data):
+    yield f"const unsigned char {name}[] = {{"
+    for at in range(0, len(data), 24):
+        yield f"    {', '.join(map(str, data[at:at + 24]))},"
+    yield f"}};\nconst size_t {name}_bytes = sizeof({name});"
+
+
+def c_source(page, description):
     yield '#include "server/page/page.h"\n'
-    yield "const unsigned char page_chat[] = {"
-    for at in range(0, len(page), 24):
-        yield f"    {', '.join(map(str, page[at:at + 24]))},"
-    yield "};\nconst size_t page_chat_bytes = sizeof(page_chat);"
+    yield from c_bytes("page_chat", page)
     yield f'const char page_chat_etag[] = "\\"{hashlib.sha256(page).hexdigest()[:32]}\\"";'
     yield f'const char page_chat_policy[] = "{content_policy(page)}";'
+    yield from c_bytes("page_openapi", json.dumps(whole_description(description)).encode())
 
 
 def main():
-    page = Path(sys.argv[1]).read_bytes()
-    Path(sys.argv[2]).write_text("\n".join(c_source(page)) + "\n")
+    page, description = Path(sys.argv[1]).read_bytes(), json.loads(Path(sys.argv[2]).read_text())
+    Path(sys.argv[3]).write_text("\n".join(c_source(page, description)) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-/* The chat page, compiled in: chat.html in this folder as bytes, written to a C source by
- * embed_page.py while building. Constants; nothing here is ever freed. */
+/* The chat page and the API's description, compiled in: files of this folder as bytes, written to a
+ * C source by embed_page.py while building. Constants; nothing here is ever freed. */
 #ifndef QUIRE_SERVER_PAGE_H
 #define QUIRE_SERVER_PAGE_H
 
@@ -15,5 +15,10 @@ extern const char page_chat_etag[];
 /* The Content-Security-Policy it must be served with: it names the hashes of the page's own style
  * and script and forbids all else. */
 extern const char page_chat_policy[];
+
+/* openapi.json, with what embed_page.py adds. JSON, with no NUL behind it; without the fields of
+ * the server's tables: see openapi.h. */
+extern const unsigned char page_openapi[];
+extern const size_t page_openapi_bytes;
 
 #endif

@@ -1,0 +1,107 @@
+#include "server/page/openapi.h"
+
+#include "server/api/api_response.h"
+#include "server/api/completion_request.h"
+#include "server/api/sampling_request.h"
+#include "server/page/page.h"
+
+#include <stdio.h>
+
+/* The schemas under components, and the table each gets its fields from. */
+static const struct table_schema {
+    const char *name;
+    struct json_table (*table)(void);
+} table_schemas[] = {
+    {"SamplingFields", sampling_request_table},
+    {"CompletionFields", completion_request_table},
+    {"TokenizeRequest", api_tokenize_table},
+};
+
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+static const char *type_name(enum json_field_kind kind) {
+    switch (kind) {
+    case JSON_FIELD_BOOL:
+        return "boolean";
+    case JSON_FIELD_INT:
+        return "integer";
+    case JSON_FIELD_NUMBER:
+        return "number";
+    default:
+        return "string";
+    }
+}
+
+/* The object's member of that name, made if it is not there; NULL without memory. */
+static cJSON *member(cJSON *object, const char *name) {
+    cJSON *found = cJSON_GetObjectItemCaseSensitive(object, name);
+    return found != NULL ? found : cJSON_AddObjectToObject(object, name);
+}
+
+/* "type" says what the field is, or null: that counts as absent everywhere. */
+static int add_type(cJSON *schema, enum json_field_kind kind) {
+    const char *names[] = {type_name(kind), "null"};
+    cJSON *types = cJSON_CreateStringArray(names, COUNT(names));
+    if (types != NULL && cJSON_AddItemToObject(schema, "type", types))
+        return 0;
+    cJSON_Delete(types);
+    return -1;
+}
+
+/* In all its digits: cJSON itself would write 2^53 - 1 in fifteen. */
+static int add_bound(cJSON *schema, const char *name, double bound) {
+    char text[32];
+    snprintf(text, sizeof(text), "%.17g", bound);
+    return cJSON_AddRawToObject(schema, name, text) != NULL ? 0 : -1;
+}
+
+static int add_field(cJSON *properties, const struct json_field *field) {
+    cJSON *schema = member(properties, field->name);
+    if (schema == NULL)
+        return -1;
+    if (field->kind == JSON_FIELD_OTHER)
+        return 0;
+    if (add_type(schema, field->kind) != 0)
+        return -1;
+    if (field->kind != JSON_FIELD_INT && field->kind != JSON_FIELD_NUMBER)
+        return 0;
+    const char *least = field->above_min ? "exclusiveMinimum" : "minimum";
+    if (add_bound(schema, least, field->min) != 0)
+        return -1;
+    return add_bound(schema, "maximum", field->max);
+}
+
+static int add_fields(cJSON *schema, struct json_table table) {
+    cJSON *properties = member(schema, "properties");
+    for (int i = 0; i < table.num_fields; i++) {
+        if (properties == NULL || add_field(properties, &table.fields[i]) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int complete(cJSON *description) {
+    cJSON *schemas = member(member(description, "components"), "schemas");
+    cJSON *info = member(description, "info");
+    if (schemas == NULL || cJSON_AddStringToObject(info, "version", QUIRE_VERSION) == NULL)
+        return -1;
+    for (size_t i = 0; i < COUNT(table_schemas); i++) {
+        cJSON *schema = member(schemas, table_schemas[i].name);
+        if (schema == NULL || add_fields(schema, table_schemas[i].table()) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+int openapi_write(struct byte_buffer *out) {
+    cJSON *description = cJSON_ParseWithLength((const char *)page_openapi, page_openapi_bytes);
+    char *text = NULL;
+    if (description != NULL && complete(description) == 0)
+        text = cJSON_PrintUnformatted(description);
+    cJSON_Delete(description);
+    if (text == NULL)
+        return -1;
+    byte_buffer_append_text(out, text);
+    cJSON_free(text);
+    return out->failed ? -1 : 0;
+}

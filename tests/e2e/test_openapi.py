@@ -1,0 +1,64 @@
+"""/openapi.json, and what schemathesis finds when it drives every operation of it with data that the
+description allows and data that it forbids.
+
+Schemathesis looks at each answer: no 5xx, only statuses, content types, header fields and bodies that the
+description has for the operation, and no success for data that it forbids. What it may not ask for is
+long work: generation is kept to a few tokens."""
+
+import httpx
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from schemathesis.generation import GenerationMode
+from schemathesis.specs.openapi.checks import positive_data_acceptance
+
+from quire_server import NAME
+
+# What makes work, and how much of it is enough.
+BOUNDS = {"max_tokens": 4, "max_completion_tokens": 4, "max_output_tokens": 4, "min_tokens": 2, "n": 2, "best_of": 3}
+
+
+def keep_small(body):
+    """Smaller numbers where they are in range, and the right model where any text stands."""
+    if not isinstance(body, dict):
+        return
+    for name, most in BOUNDS.items():
+        if type(body.get(name)) is int and body[name] > most and body[name] < 2 ** 31:
+            body[name] = most
+    if isinstance(body.get("model"), str):
+        body["model"] = NAME
+
+
+def drive(operation, mode):
+    """The statuses that came."""
+    statuses = set()
+
+    @settings(max_examples=30, derandomize=True, deadline=None, database=None,
+              suppress_health_check=list(HealthCheck))
+    @given(case=operation.as_strategy(generation_mode=mode))
+    def check(case):
+        keep_small(case.body)
+        response = case.call_and_validate(excluded_checks=[positive_data_acceptance])
+        statuses.add(response.status_code)
+
+    check()
+    return statuses
+
+
+@pytest.mark.parametrize("mode", list(GenerationMode), ids=lambda mode: mode.value)
+def test_every_operation(server, subtests, mode):
+    description = schemathesis.openapi.from_url(server.url + "/openapi.json")
+    for operation in description.get_all_operations():
+        operation = operation.ok()
+        if mode is GenerationMode.NEGATIVE and not operation.body:
+            continue
+        with subtests.test(operation.label):
+            statuses = drive(operation, mode)
+            assert mode is GenerationMode.NEGATIVE or operation.path_parameters or 200 in statuses
+
+
+def test_document(server):
+    document = httpx.get(server.url + "/openapi.json")
+    assert document.headers["content-type"] == "application/json"
+    assert document.json()["openapi"] == "3.1.0"
+    assert document.json()["info"]["version"] == httpx.get(server.url + "/version").json()["version"]
