@@ -17,8 +17,14 @@
 
 /* Bounds of what may be built; beyond them the builder fails with ERROR_SYNTAX. */
 #define GRAMMAR_MAX_NODES 65536
-#define GRAMMAR_MAX_REPEAT 1024
-#define GRAMMAR_MAX_DEPTH 256 /* nested rules at a byte of the text */
+#define GRAMMAR_MAX_CONTENT (1 << 20) /* bytes of literals; items of nodes; ranges */
+#define GRAMMAR_MAX_REPEAT 65536
+/* Nested rules (and repetitions with a count, and parts that are used in several places) at a byte
+ * of the text. Deeper nesting is never begun, so that what is begun can always be ended. */
+#define GRAMMAR_MAX_DEPTH 256
+/* Ways to read the text so far that are followed at once; of more, those of the alternatives that
+ * come first are. */
+#define GRAMMAR_MAX_READINGS 512
 
 /* --- Building (any one thread) --- */
 

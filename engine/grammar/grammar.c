@@ -1,0 +1,40 @@
+#include "engine/grammar/grammar_machine.h"
+
+#include <stdlib.h>
+
+static void destroy(struct grammar *grammar) {
+    grammar_machine_destroy(grammar->machine);
+    free(grammar->ops);
+    free(grammar->needs);
+    free(grammar);
+}
+
+int grammar_build(struct grammar_builder *builder, grammar_node root, struct grammar **out,
+                  struct error *err) {
+    if (builder->failure != ERROR_NONE)
+        return error_set(err, builder->failure, "%s", builder->reason);
+    if (root < 0 || root >= builder->num_nodes)
+        return error_set(err, ERROR_SYNTAX, "an item of the grammar does not exist");
+    struct grammar *grammar = calloc(1, sizeof(*grammar));
+    if (grammar == NULL)
+        return error_set(err, ERROR_MEMORY, "memory is short");
+    atomic_init(&grammar->num_refs, 1);
+    grammar->cache_bytes = GRAMMAR_CACHE_BYTES;
+    if (grammar_compile(builder, root, grammar, err) != 0 || grammar_check(grammar, err) != 0) {
+        destroy(grammar);
+        return -1;
+    }
+    *out = grammar;
+    return 0;
+}
+
+struct grammar *grammar_ref(struct grammar *grammar) {
+    atomic_fetch_add_explicit(&grammar->num_refs, 1, memory_order_relaxed);
+    return grammar;
+}
+
+void grammar_unref(struct grammar *grammar) {
+    if (grammar != NULL &&
+        atomic_fetch_sub_explicit(&grammar->num_refs, 1, memory_order_acq_rel) == 1)
+        destroy(grammar);
+}

@@ -1,0 +1,161 @@
+#include "engine/grammar/grammar_nodes.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define FIRST_CAPACITY 64
+#define LAST_CHARACTER 0x10ffff
+
+struct grammar_builder *grammar_builder_create(void) {
+    return calloc(1, sizeof(struct grammar_builder));
+}
+
+void grammar_builder_destroy(struct grammar_builder *builder) {
+    if (builder == NULL)
+        return;
+    free(builder->nodes);
+    free(builder->bytes);
+    free(builder->items);
+    free(builder->ranges);
+    free(builder);
+}
+
+/* Remembers the first failure. */
+static grammar_node fail(struct grammar_builder *builder, enum error_code code,
+                         const char *reason) {
+    if (builder->failure == ERROR_NONE) {
+        builder->failure = code;
+        builder->reason = reason;
+    }
+    return GRAMMAR_FAILED;
+}
+
+/* Makes room for `more` entries of item_bytes each behind the first `count`; no array grows beyond
+ * GRAMMAR_MAX_CONTENT. */
+static bool reserve(struct grammar_builder *builder, void **data, int32_t count, size_t more,
+                    int32_t *capacity, size_t item_bytes) {
+    if (more > (size_t)(GRAMMAR_MAX_CONTENT - count)) {
+        fail(builder, ERROR_SYNTAX, "the grammar is too large");
+        return false;
+    }
+    int32_t needed = count + (int32_t)more, size = *capacity > 0 ? *capacity : FIRST_CAPACITY;
+    while (size < needed)
+        size *= 2;
+    if (size == *capacity)
+        return true;
+    void *grown = realloc(*data, (size_t)size * item_bytes);
+    if (grown == NULL) {
+        fail(builder, ERROR_MEMORY, "memory is short");
+        return false;
+    }
+    *data = grown;
+    *capacity = size;
+    return true;
+}
+
+static grammar_node add_node(struct grammar_builder *builder, struct node node) {
+    if (builder->num_nodes == GRAMMAR_MAX_NODES)
+        return fail(builder, ERROR_SYNTAX, "the grammar is too large");
+    void *nodes = builder->nodes;
+    if (!reserve(builder, &nodes, builder->num_nodes, 1, &builder->nodes_capacity, sizeof(node)))
+        return GRAMMAR_FAILED;
+    builder->nodes = nodes;
+    builder->nodes[builder->num_nodes] = node;
+    return builder->num_nodes++;
+}
+
+static bool is_node(const struct grammar_builder *builder, grammar_node node) {
+    return node >= 0 && node < builder->num_nodes;
+}
+
+grammar_node grammar_literal(struct grammar_builder *builder, const char *bytes, size_t length) {
+    void *data = builder->bytes;
+    if (builder->failure != ERROR_NONE ||
+        !reserve(builder, &data, builder->num_bytes, length, &builder->bytes_capacity, 1))
+        return GRAMMAR_FAILED;
+    builder->bytes = data;
+    struct node node = {NODE_LITERAL, .first = builder->num_bytes, .count = (int32_t)length};
+    if (length > 0)
+        memcpy(builder->bytes + builder->num_bytes, bytes, length);
+    builder->num_bytes += (int32_t)length;
+    return add_node(builder, node);
+}
+
+grammar_node grammar_token(struct grammar_builder *builder, int32_t token) {
+    if (builder->failure != ERROR_NONE)
+        return GRAMMAR_FAILED;
+    return add_node(builder, (struct node){NODE_TOKEN, .first = token});
+}
+
+grammar_node grammar_characters(struct grammar_builder *builder,
+                                const struct character_range *ranges, int num_ranges,
+                                bool negated) {
+    void *data = builder->ranges;
+    if (builder->failure != ERROR_NONE)
+        return GRAMMAR_FAILED;
+    for (int i = 0; i < num_ranges; i++)
+        if (ranges[i].first > ranges[i].last || ranges[i].last > LAST_CHARACTER)
+            return fail(builder, ERROR_SYNTAX, "a range of characters is empty or above U+10FFFF");
+    if (!reserve(builder, &data, builder->num_ranges, (size_t)num_ranges, &builder->ranges_capacity,
+                 sizeof(*ranges)))
+        return GRAMMAR_FAILED;
+    builder->ranges = data;
+    struct node node = {NODE_CHARACTERS, negated, builder->num_ranges, num_ranges};
+    if (num_ranges > 0)
+        memcpy(builder->ranges + builder->num_ranges, ranges, (size_t)num_ranges * sizeof(*ranges));
+    builder->num_ranges += num_ranges;
+    return add_node(builder, node);
+}
+
+static grammar_node add_list(struct grammar_builder *builder, struct node node,
+                             const grammar_node *items, int count) {
+    void *data = builder->items;
+    if (builder->failure != ERROR_NONE)
+        return GRAMMAR_FAILED;
+    for (int i = 0; i < count; i++)
+        if (!is_node(builder, items[i]))
+            return fail(builder, ERROR_SYNTAX, "an item of the grammar does not exist");
+    if (!reserve(builder, &data, builder->num_items, (size_t)count, &builder->items_capacity,
+                 sizeof(*items)))
+        return GRAMMAR_FAILED;
+    builder->items = data;
+    node.first = builder->num_items;
+    node.count = count;
+    if (count > 0)
+        memcpy(builder->items + builder->num_items, items, (size_t)count * sizeof(*items));
+    builder->num_items += count;
+    return add_node(builder, node);
+}
+
+grammar_node grammar_sequence(struct grammar_builder *builder, const grammar_node *items,
+                              int count) {
+    return add_list(builder, (struct node){NODE_SEQUENCE}, items, count);
+}
+
+grammar_node grammar_alternatives(struct grammar_builder *builder, const grammar_node *items,
+                                  int count) {
+    return add_list(builder, (struct node){NODE_ALTERNATIVES}, items, count);
+}
+
+grammar_node grammar_repeat(struct grammar_builder *builder, grammar_node item, int min, int max) {
+    if (min < 0 || min > GRAMMAR_MAX_REPEAT || max > GRAMMAR_MAX_REPEAT || (max >= 0 && max < min))
+        return fail(builder, ERROR_SYNTAX,
+                    "a repetition's bounds are not 0 <= min <= max <= 65536");
+    return add_list(builder, (struct node){NODE_REPEAT, .min = min, .max = max}, &item, 1);
+}
+
+grammar_node grammar_rule(struct grammar_builder *builder) {
+    if (builder->failure != ERROR_NONE)
+        return GRAMMAR_FAILED;
+    return add_node(builder, (struct node){NODE_RULE, .first = -1});
+}
+
+void grammar_define(struct grammar_builder *builder, grammar_node rule, grammar_node body) {
+    if (builder->failure != ERROR_NONE)
+        return;
+    if (!is_node(builder, rule) || !is_node(builder, body) ||
+        builder->nodes[rule].kind != NODE_RULE || builder->nodes[rule].first >= 0)
+        fail(builder, ERROR_SYNTAX, "a rule is defined twice, or is no rule");
+    else
+        builder->nodes[rule].first = body;
+}

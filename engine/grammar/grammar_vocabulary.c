@@ -1,0 +1,120 @@
+#include "engine/grammar/grammar_vocabulary.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct entry {
+    struct text piece;
+    int32_t token;
+};
+
+bool grammar_vocabulary_has_text(const struct tokenizer *tokenizer, int32_t token) {
+    if (tokenizer_is_special(tokenizer, token) || tokenizer_is_eos(tokenizer, token))
+        return false;
+    size_t length = tokenizer_piece(tokenizer, token).length;
+    return length > 0 && length <= GRAMMAR_MAX_TOKEN_BYTES;
+}
+
+static int compare_entries(const void *a, const void *b) {
+    const struct entry *x = a, *y = b;
+    size_t common = x->piece.length < y->piece.length ? x->piece.length : y->piece.length;
+    int order = memcmp(x->piece.data, y->piece.data, common);
+    if (order == 0)
+        order = (x->piece.length > y->piece.length) - (x->piece.length < y->piece.length);
+    return order != 0 ? order : (x->token > y->token) - (x->token < y->token);
+}
+
+static size_t common_bytes(struct text a, struct text b) {
+    size_t end = a.length < b.length ? a.length : b.length, i = 0;
+    while (i < end && a.data[i] == b.data[i])
+        i++;
+    return i;
+}
+
+/* The tokens with text, sorted by their bytes. */
+static int32_t sort_tokens(const struct tokenizer *tokenizer, int32_t vocab_size,
+                           struct entry *out) {
+    int32_t count = 0;
+    for (int32_t token = 0; token < vocab_size; token++)
+        if (grammar_vocabulary_has_text(tokenizer, token))
+            out[count++] = (struct entry){tokenizer_piece(tokenizer, token), token};
+    qsort(out, (size_t)count, sizeof(*out), compare_entries);
+    return count;
+}
+
+/* Sorted entries make the tree in the order of its walk: each adds the bytes in which it goes
+ * beyond the one before it. */
+static void build_tree(struct grammar_vocabulary *v, const struct entry *entries, int32_t count) {
+    int32_t open[GRAMMAR_MAX_TOKEN_BYTES]; /* the nodes of the last entry's bytes */
+    size_t depth = 0;
+    for (int32_t i = 0; i < count; i++) {
+        struct text piece = entries[i].piece;
+        size_t common = i > 0 ? common_bytes(entries[i - 1].piece, piece) : 0;
+        while (depth > common)
+            v->nodes[open[--depth]].end = v->num_nodes;
+        for (; depth < piece.length; depth++) {
+            open[depth] = v->num_nodes;
+            v->nodes[v->num_nodes++] = (struct vocabulary_node){
+                .first_token = i, .depth = (uint16_t)depth, .byte = (uint8_t)piece.data[depth]};
+        }
+        v->tokens[i] = entries[i].token;
+        struct vocabulary_node *node = &v->nodes[open[depth - 1]];
+        if (node->num_tokens == 0)
+            node->first_token = i;
+        if (node->num_tokens < UINT16_MAX)
+            node->num_tokens++;
+        v->max_token_bytes =
+            (int)piece.length > v->max_token_bytes ? (int)piece.length : v->max_token_bytes;
+    }
+    while (depth > 0)
+        v->nodes[open[--depth]].end = v->num_nodes;
+}
+
+static size_t count_nodes(const struct entry *entries, int32_t count) {
+    size_t num_nodes = 0;
+    for (int32_t i = 0; i < count; i++)
+        num_nodes += entries[i].piece.length -
+                     (i > 0 ? common_bytes(entries[i - 1].piece, entries[i].piece) : 0);
+    return num_nodes;
+}
+
+static struct grammar_vocabulary *create(const struct tokenizer *tokenizer, struct entry *entries) {
+    struct grammar_vocabulary *v = calloc(1, sizeof(*v));
+    if (v == NULL)
+        return NULL;
+    v->tokenizer = tokenizer;
+    v->vocab_size = tokenizer_vocab_size(tokenizer);
+    int32_t count = sort_tokens(tokenizer, v->vocab_size, entries);
+    size_t num_nodes = count_nodes(entries, count);
+    if (num_nodes < INT32_MAX) {
+        v->nodes = malloc((num_nodes + 1) * sizeof(*v->nodes));
+        v->tokens = malloc(((size_t)count + 1) * sizeof(*v->tokens));
+    }
+    if (v->nodes == NULL || v->tokens == NULL) {
+        grammar_vocabulary_destroy(v);
+        return NULL;
+    }
+    build_tree(v, entries, count);
+    return v;
+}
+
+int grammar_vocabulary_create(const struct tokenizer *tokenizer, struct grammar_vocabulary **out,
+                              struct error *err) {
+    size_t vocab_size = (size_t)tokenizer_vocab_size(tokenizer);
+    struct entry *entries = malloc((vocab_size + 1) * sizeof(*entries));
+    struct grammar_vocabulary *vocabulary = entries != NULL ? create(tokenizer, entries) : NULL;
+    free(entries);
+    if (vocabulary == NULL)
+        return error_set(err, ERROR_MEMORY, "memory is short for the prefix tree of %zu tokens",
+                         vocab_size);
+    *out = vocabulary;
+    return 0;
+}
+
+void grammar_vocabulary_destroy(struct grammar_vocabulary *vocabulary) {
+    if (vocabulary == NULL)
+        return;
+    free(vocabulary->nodes);
+    free(vocabulary->tokens);
+    free(vocabulary);
+}
