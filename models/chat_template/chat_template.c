@@ -1,0 +1,91 @@
+#include "models/chat_template/chat_template.h"
+
+#include "config/utf8.h"
+#include "models/chat_template/template_parser.h"
+#include "models/chat_template/template_run.h"
+
+#include <stdlib.h>
+
+/* Of the nodes: some twice as much as the largest source makes. */
+#define MAX_NODE_BYTES ((size_t)256 << 20)
+
+struct chat_template {
+    struct template_arena *arena;
+    struct template_names names;
+    struct template_node *body;
+};
+
+int chat_template_create(const char *source, size_t length, struct chat_template **out,
+                         struct error *err) {
+    if (length > CHAT_TEMPLATE_MAX_BYTES)
+        return error_set(err, ERROR_SYNTAX, "the chat template has %zu bytes, more than %d", length,
+                         CHAT_TEMPLATE_MAX_BYTES);
+    if (utf8_valid_prefix(source, length) != length)
+        return error_set(err, ERROR_SYNTAX, "the chat template is no UTF-8 text");
+    struct chat_template *chat = calloc(1, sizeof(*chat));
+    if (chat == NULL || (chat->arena = template_arena_create(MAX_NODE_BYTES)) == NULL) {
+        chat_template_destroy(chat);
+        return error_set(err, ERROR_MEMORY, "no memory for a chat template");
+    }
+    if (template_parser_run(chat->arena, (struct text){source, length}, &chat->names, &chat->body,
+                            err) != 0) {
+        chat_template_destroy(chat);
+        return -1;
+    }
+    *out = chat;
+    return 0;
+}
+
+void chat_template_destroy(struct chat_template *chat) {
+    if (chat == NULL)
+        return;
+    template_arena_destroy(chat->arena);
+    free(chat);
+}
+
+/* The parts of the text that are marked as the client's. */
+static int find_spans(struct template_run *run, const struct template_value *text,
+                      struct chat_text *out) {
+    const uint8_t *marks = text->string.marks;
+    size_t length = text->string.length, num = 0;
+    for (size_t i = 0; marks != NULL && i < length; i++)
+        num += marks[i] == TEMPLATE_ORIGIN_CLIENT && (i == 0 || marks[i - 1] != marks[i]);
+    if (marks == NULL)
+        num = length > 0 && text->origin == TEMPLATE_ORIGIN_CLIENT;
+    struct text_span *spans = template_arena_alloc_items(run->arena, num, sizeof(*spans));
+    if (spans == NULL)
+        return template_run_fail_memory(run);
+    if (marks == NULL && num == 1)
+        spans[0] = (struct text_span){0, length};
+    for (size_t i = 0, span = 0; marks != NULL && i < length; i++) {
+        if (marks[i] != TEMPLATE_ORIGIN_CLIENT)
+            continue;
+        spans[span].begin = i;
+        while (i < length && marks[i] == TEMPLATE_ORIGIN_CLIENT)
+            i++;
+        spans[span++].end = i;
+    }
+    *out = (struct chat_text){text->string.data, length, spans, num};
+    return 0;
+}
+
+int chat_template_render(const struct chat_template *chat, struct template_arena *arena,
+                         const struct template_value *variables, int64_t now, struct chat_text *out,
+                         struct error *err) {
+    struct template_run run = {.arena = arena,
+                               .variables = variables,
+                               .names = &chat->names,
+                               .now = now,
+                               .err = err,
+                               .steps = CHAT_TEMPLATE_MAX_STEPS,
+                               .line = 1};
+    struct template_scope scope = {0};
+    struct template_value text;
+    if (variables == NULL || variables->kind != TEMPLATE_MAP)
+        return template_arena_failed(arena)
+                   ? template_run_fail_memory(&run)
+                   : error_set(err, ERROR_SYNTAX, "the chat template's variables are no map");
+    if (template_statement_capture(&run, chat->body, &scope, &text) != 0)
+        return -1;
+    return find_spans(&run, &text, out);
+}

@@ -1,0 +1,214 @@
+/* Numbers are Python's, but for the size of integers: a result beyond 64 bits is an error. */
+#include "models/chat_template/template_run.h"
+
+#include "models/chat_template/template_format.h"
+#include "models/chat_template/template_lexer.h"
+
+#include <math.h>
+
+static const char *operator_text(int op) {
+    static const char *const names[] = {
+        ['+'] = "+", ['-'] = "-", ['*'] = "*", ['/'] = "/", ['%'] = "%"};
+    return op == OPERATOR_FLOOR_DIVIDE ? "//" : op == OPERATOR_POWER ? "**" : names[op];
+}
+
+static int fail_overflow(struct template_run *run) {
+    return template_run_fail(run, "a number exceeds 64 bits");
+}
+
+static int integer_power(struct template_run *run, int64_t base, int64_t exponent, int64_t *out) {
+    int64_t result = 1;
+    for (; exponent > 0; exponent >>= 1) {
+        if ((exponent & 1) != 0 && __builtin_mul_overflow(result, base, &result))
+            return fail_overflow(run);
+        if (exponent > 1 && __builtin_mul_overflow(base, base, &base))
+            return fail_overflow(run);
+    }
+    *out = result;
+    return 0;
+}
+
+/* Rounds down, where C rounds towards zero. The divisor is not 0. */
+static int floor_divide(struct template_run *run, int64_t a, int64_t b, int64_t *out) {
+    if (b == -1)
+        return __builtin_sub_overflow((int64_t)0, a, out) ? fail_overflow(run) : 0;
+    *out = a / b - (a % b != 0 && (a < 0) != (b < 0));
+    return 0;
+}
+
+static int64_t modulo(int64_t a, int64_t b) {
+    if (b == -1)
+        return 0;
+    int64_t rest = a % b;
+    return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
+}
+
+static int apply_integers(struct template_run *run, int op, int64_t a, int64_t b, int64_t *out) {
+    switch (op) {
+    case '+':
+        return __builtin_add_overflow(a, b, out) ? fail_overflow(run) : 0;
+    case '-':
+        return __builtin_sub_overflow(a, b, out) ? fail_overflow(run) : 0;
+    case '*':
+        return __builtin_mul_overflow(a, b, out) ? fail_overflow(run) : 0;
+    case OPERATOR_FLOOR_DIVIDE:
+        return floor_divide(run, a, b, out);
+    case OPERATOR_POWER:
+        return integer_power(run, a, b, out);
+    default:
+        *out = modulo(a, b);
+        return 0;
+    }
+}
+
+static double apply_floats(int op, double a, double b) {
+    double rest;
+    switch (op) {
+    case '+':
+        return a + b;
+    case '-':
+        return a - b;
+    case '*':
+        return a * b;
+    case '/':
+        return a / b;
+    case OPERATOR_FLOOR_DIVIDE:
+        return floor(a / b);
+    case OPERATOR_POWER:
+        return pow(a, b);
+    default:
+        rest = fmod(a, b);
+        return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
+    }
+}
+
+static int apply_numbers(struct template_run *run, int op, const struct template_value *a,
+                         const struct template_value *b, double x, double y,
+                         struct template_value *out) {
+    int64_t i, j, integer = 0;
+    if (y == 0 && (op == '/' || op == '%' || op == OPERATOR_FLOOR_DIVIDE))
+        return template_run_fail(run, "division by zero");
+    if (op != '/' && template_truth_int(a, &i) && template_truth_int(b, &j) &&
+        (op != OPERATOR_POWER || j >= 0)) {
+        if (apply_integers(run, op, i, j, &integer) != 0)
+            return -1;
+        *out = template_data_int(integer);
+        return 0;
+    }
+    *out = template_data_float(apply_floats(op, x, y));
+    return 0;
+}
+
+/* In place where nothing lies behind a yet: a text that grows in a loop is not copied each time. */
+static int add_strings(struct template_run *run, const struct template_value *a,
+                       const struct template_value *b, struct template_value *out) {
+    size_t length = a->string.length;
+    if (length > 0 && a->string.marks == NULL && b->string.marks == NULL &&
+        a->origin == b->origin &&
+        template_arena_extend_text(run->arena, a->string.data + length, b->string.length)) {
+        memcpy((char *)a->string.data + length, b->string.data, b->string.length);
+        size_t both = length + b->string.length;
+        *out = *a;
+        out->string.length = both;
+        return 0;
+    }
+    struct template_builder builder = {.arena = run->arena};
+    template_builder_add_string(&builder, a);
+    template_builder_add_string(&builder, b);
+    return template_run_finish(run, &builder, out);
+}
+
+static int add_lists(struct template_run *run, const struct template_value *a,
+                     const struct template_value *b, struct template_value *out) {
+    struct template_value made;
+    size_t num = a->sequence->length + b->sequence->length;
+    if (template_run_charge(run, num / 8) != 0)
+        return -1;
+    if (!template_data_sequence(run->arena, a->kind, &made) ||
+        !template_data_reserve(run->arena, made.sequence, num))
+        return template_run_fail_memory(run);
+    for (size_t i = 0; i < a->sequence->length; i++)
+        made.sequence->items[i] = a->sequence->items[i];
+    for (size_t i = 0; i < b->sequence->length; i++)
+        made.sequence->items[a->sequence->length + i] = b->sequence->items[i];
+    made.sequence->length = num;
+    *out = made;
+    return 0;
+}
+
+static int repeat(struct template_run *run, const struct template_value *value, int64_t times,
+                  struct template_value *out) {
+    size_t num = times > 0 ? (size_t)times : 0;
+    if (value->kind == TEMPLATE_STRING) {
+        struct template_builder builder = {.arena = run->arena};
+        size_t bytes;
+        if (__builtin_mul_overflow(num, value->string.length, &bytes))
+            bytes = SIZE_MAX;
+        if (bytes < template_arena_max_bytes(run->arena) &&
+            template_run_charge(run, bytes / 8) != 0)
+            return -1;
+        template_builder_add_repeated(&builder, value, num);
+        return template_run_finish(run, &builder, out);
+    }
+    struct template_value made;
+    size_t length = value->sequence->length, total;
+    if (__builtin_mul_overflow(num, length, &total))
+        total = SIZE_MAX;
+    if (template_run_charge(run, total) != 0)
+        return -1;
+    if (!template_data_sequence(run->arena, value->kind, &made) ||
+        !template_data_reserve(run->arena, made.sequence, total))
+        return template_run_fail_memory(run);
+    for (size_t i = 0; i < total; i++)
+        made.sequence->items[i] = value->sequence->items[i % length];
+    made.sequence->length = total;
+    *out = made;
+    return 0;
+}
+
+static bool is_list(const struct template_value *value) {
+    return value->kind == TEMPLATE_LIST || value->kind == TEMPLATE_TUPLE;
+}
+
+int template_arithmetic_apply(struct template_run *run, int op, const struct template_value *a,
+                              const struct template_value *b, struct template_value *out) {
+    double x, y;
+    int64_t times;
+    if (op == '%' && a->kind == TEMPLATE_STRING)
+        return template_format_percent(run, a, b, out);
+    if (template_truth_check_defined(run, a) != 0 || template_truth_check_defined(run, b) != 0)
+        return -1;
+    if (template_truth_number(a, &x) && template_truth_number(b, &y))
+        return apply_numbers(run, op, a, b, x, y, out);
+    if (op == '+' && a->kind == TEMPLATE_STRING && b->kind == TEMPLATE_STRING)
+        return add_strings(run, a, b, out);
+    if (op == '+' && is_list(a) && a->kind == b->kind)
+        return add_lists(run, a, b, out);
+    if (op == '*' && (is_list(a) || a->kind == TEMPLATE_STRING) && template_truth_int(b, &times))
+        return repeat(run, a, times, out);
+    if (op == '*' && (is_list(b) || b->kind == TEMPLATE_STRING) && template_truth_int(a, &times))
+        return repeat(run, b, times, out);
+    if (op == '+' && a->kind == TEMPLATE_STRING)
+        return template_run_fail(run, "can only concatenate str (not \"%s\") to str",
+                                 template_truth_type(b));
+    return template_run_fail(run, "unsupported operand type(s) for %s: '%s' and '%s'",
+                             operator_text(op), template_truth_type(a), template_truth_type(b));
+}
+
+int template_arithmetic_sign(struct template_run *run, bool negative,
+                             const struct template_value *value, struct template_value *out) {
+    int64_t integer;
+    if (template_truth_check_defined(run, value) != 0)
+        return -1;
+    if (value->kind == TEMPLATE_FLOAT) {
+        *out = template_data_float(negative ? -value->real : value->real);
+        return 0;
+    }
+    if (!template_truth_int(value, &integer))
+        return template_run_fail(run, "bad operand type for unary %c: '%s'", negative ? '-' : '+',
+                                 template_truth_type(value));
+    if (negative && __builtin_sub_overflow((int64_t)0, integer, &integer))
+        return fail_overflow(run);
+    *out = template_data_int(integer);
+    return 0;
+}

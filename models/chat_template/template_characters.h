@@ -1,0 +1,40 @@
+/* Private to chat_template/: characters as Python's str sees them. Strings are UTF-8. */
+#ifndef QUIRE_MODELS_CHAT_TEMPLATE_TEMPLATE_CHARACTERS_H
+#define QUIRE_MODELS_CHAT_TEMPLATE_TEMPLATE_CHARACTERS_H
+
+#include "config/text.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define TEMPLATE_MAX_CHARACTER_BYTES 4
+
+/* Decodes the character at *at and moves there behind it. Bytes that are no UTF-8 come one by one,
+ * as U+DC80 to U+DCFF. */
+int32_t template_characters_next(struct text text, size_t *at);
+/* Writes it as UTF-8; returns its bytes. */
+size_t template_characters_encode(int32_t character, char out[TEMPLATE_MAX_CHARACTER_BYTES]);
+
+size_t template_characters_count(struct text text);
+/* The byte at which the character of that index begins; the text's length beyond its end. */
+size_t template_characters_offset(struct text text, size_t index);
+/* The byte at which the last character of text[0..end) begins; end > 0. */
+size_t template_characters_before(struct text text, size_t end);
+
+bool template_characters_is_space(int32_t character);
+bool template_characters_is_alpha(int32_t character);
+bool template_characters_is_decimal(int32_t character);
+bool template_characters_is_numeric(int32_t character);
+bool template_characters_is_lower(int32_t character);
+bool template_characters_is_upper(int32_t character);
+bool template_characters_is_title(int32_t character);
+/* What repr() writes as itself. */
+bool template_characters_is_printable(int32_t character);
+
+/* Upper, lower or title case: at most TEMPLATE_MAX_CASE_BYTES bytes of UTF-8, returns how many. */
+#define TEMPLATE_MAX_CASE_BYTES 12
+enum template_case { TEMPLATE_CASE_UPPER, TEMPLATE_CASE_LOWER, TEMPLATE_CASE_TITLE };
+size_t template_characters_map(int32_t character, enum template_case to,
+                               char out[TEMPLATE_MAX_CASE_BYTES]);
+
+#endif

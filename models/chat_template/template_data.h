@@ -1,0 +1,126 @@
+/* Private to chat_template/: what values are made of.
+ *
+ * A struct template_value is passed and stored by value; what is larger than it lies in the arena,
+ * and copies of the value share it. */
+#ifndef QUIRE_MODELS_CHAT_TEMPLATE_TEMPLATE_DATA_H
+#define QUIRE_MODELS_CHAT_TEMPLATE_TEMPLATE_DATA_H
+
+#include "models/chat_template/template_arena.h"
+
+enum template_kind {
+    TEMPLATE_MISSING, /* no value: an argument that is not given */
+    TEMPLATE_UNDEFINED,
+    TEMPLATE_NONE,
+    TEMPLATE_BOOL,
+    TEMPLATE_INT,
+    TEMPLATE_FLOAT,
+    TEMPLATE_STRING,
+    TEMPLATE_LIST,
+    TEMPLATE_TUPLE,
+    TEMPLATE_RANGE,
+    TEMPLATE_VIEW,     /* keys, values or items of a map */
+    TEMPLATE_ITERATOR, /* Python's generators: neither length nor index, walked once */
+    TEMPLATE_MAP,
+    TEMPLATE_NAMESPACE,
+    TEMPLATE_LOOP,
+    TEMPLATE_FUNCTION,
+    TEMPLATE_METHOD, /* of a value: `name.strip` */
+    TEMPLATE_MACRO,
+    TEMPLATE_CYCLER,
+    TEMPLATE_JOINER,
+};
+
+struct template_sequence {
+    struct template_value *items;
+    size_t length, capacity;
+    size_t taken; /* items of a TEMPLATE_ITERATOR that were walked */
+};
+
+struct template_value {
+    uint8_t kind; /* enum template_kind */
+    /* Of a string: enum template_origin of all its bytes, if it has no marks. Of an undefined
+     * value: enum template_kind of the value whose attribute is missing, TEMPLATE_MISSING for a
+     * variable. */
+    uint8_t origin;
+    bool is_unsafe; /* of an undefined value: the attribute is there, but not for templates */
+    union {
+        bool boolean;
+        int64_t integer;
+        double real;
+        struct {
+            const char *data;
+            size_t length;
+            const uint8_t *marks; /* enum template_origin of each byte; NULL: all alike */
+        } string;                 /* also the name of what is undefined */
+        struct template_sequence
+            *sequence;                    /* LIST to ITERATOR; taken is the position of a CYCLER */
+        struct template_mapping *mapping; /* MAP, NAMESPACE */
+        struct template_joiner *joiner;
+        struct template_loop *loop;
+        const struct template_function *function;
+        struct template_method *method;
+        const struct template_macro *macro;
+    };
+};
+
+static inline struct template_value template_data_none(void) {
+    return (struct template_value){.kind = TEMPLATE_NONE};
+}
+
+static inline struct template_value template_data_bool(bool value) {
+    return (struct template_value){.kind = TEMPLATE_BOOL, .boolean = value};
+}
+
+static inline struct template_value template_data_int(int64_t value) {
+    return (struct template_value){.kind = TEMPLATE_INT, .integer = value};
+}
+
+static inline struct template_value template_data_float(double value) {
+    return (struct template_value){.kind = TEMPLATE_FLOAT, .real = value};
+}
+
+/* The bytes stay where they are. */
+static inline struct template_value template_data_text(struct text text,
+                                                       enum template_origin origin) {
+    return (struct template_value){.kind = TEMPLATE_STRING,
+                                   .origin = (uint8_t)origin,
+                                   .string = {text.data, text.length, NULL}};
+}
+
+static inline struct template_value template_data_server(const char *literal) {
+    return template_data_text((struct text){literal, strlen(literal)}, TEMPLATE_ORIGIN_SERVER);
+}
+
+/* Bytes begin <= i < end of a string, where they are. */
+static inline struct template_value template_data_part(struct template_value string, size_t begin,
+                                                       size_t end) {
+    string.string.data += begin;
+    string.string.length = end - begin;
+    if (string.string.marks != NULL)
+        string.string.marks += begin;
+    return string;
+}
+
+static inline bool template_data_is_string(const struct template_value *value) {
+    return value->kind == TEMPLATE_STRING;
+}
+
+/* Whether it has a struct template_sequence. */
+static inline bool template_data_is_sequence(const struct template_value *value) {
+    return value->kind >= TEMPLATE_LIST && value->kind <= TEMPLATE_ITERATOR;
+}
+
+/* An empty one of that kind; false without memory, as of all functions here. */
+bool template_data_sequence(struct template_arena *arena, enum template_kind kind,
+                            struct template_value *out);
+/* The room for so many items. */
+bool template_data_reserve(struct template_arena *arena, struct template_sequence *sequence,
+                           size_t capacity);
+bool template_data_append(struct template_arena *arena, struct template_sequence *sequence,
+                          struct template_value item);
+/* A list, tuple or range's `num` items, copied. */
+bool template_data_items(struct template_arena *arena, enum template_kind kind,
+                         const struct template_value *items, size_t num,
+                         struct template_value *out);
+
+#endif

@@ -1,0 +1,283 @@
+#include "models/chat_template/template_call.h"
+#include "models/chat_template/template_lexer.h"
+
+static int eval_sequence(struct template_run *run, const struct template_node *node,
+                         struct template_value *out) {
+    struct template_value made, item;
+    if (!template_data_sequence(run->arena,
+                                node->kind == NODE_LIST ? TEMPLATE_LIST : TEMPLATE_TUPLE, &made))
+        return template_run_fail_memory(run);
+    for (const struct template_node *next = node->items; next != NULL; next = next->next) {
+        if (template_eval(run, next, &item) != 0)
+            return -1;
+        if (!template_data_append(run->arena, made.sequence, item))
+            return template_run_fail_memory(run);
+    }
+    *out = made;
+    return 0;
+}
+
+static int eval_dict(struct template_run *run, const struct template_node *node,
+                     struct template_value *out) {
+    struct template_value made, key, item;
+    if (!template_mapping_create(run->arena, TEMPLATE_MAP, &made))
+        return template_run_fail_memory(run);
+    for (const struct template_node *next = node->items; next != NULL; next = next->next->next) {
+        if (template_eval(run, next, &key) != 0 || template_eval(run, next->next, &item) != 0)
+            return -1;
+        if (!template_mapping_is_key(&key))
+            return template_run_fail(run, "unhashable type: '%s'", template_truth_type(&key));
+        if (!template_mapping_set(run->arena, made.mapping, &key, item))
+            return template_run_fail_memory(run);
+    }
+    *out = made;
+    return 0;
+}
+
+static int eval_arithmetic(struct template_run *run, const struct template_node *node,
+                           struct template_value *out) {
+    struct template_value left, right;
+    if (template_eval(run, node->left, &left) != 0)
+        return -1;
+    for (const struct template_node *next = node->items; next != NULL; next = next->next) {
+        if (template_eval(run, next->left, &right) != 0)
+            return -1;
+        run->line = next->line;
+        if (template_arithmetic_apply(run, next->op, &left, &right, &left) != 0)
+            return -1;
+    }
+    *out = left;
+    return 0;
+}
+
+static int compare(struct template_run *run, int op, const struct template_value *a,
+                   const struct template_value *b, bool *out) {
+    int order;
+    switch (op) {
+    case OPERATOR_EQUAL:
+        return template_truth_equal(run, a, b, out);
+    case OPERATOR_NOT_EQUAL:
+        if (template_truth_equal(run, a, b, out) != 0)
+            return -1;
+        *out = !*out;
+        return 0;
+    case OPERATOR_IN:
+        return template_truth_contains(run, b, a, out);
+    case OPERATOR_NOT_IN:
+        if (template_truth_contains(run, b, a, out) != 0)
+            return -1;
+        *out = !*out;
+        return 0;
+    default:
+        break;
+    }
+    const char *name = op == '<' ? "<" : op == '>' ? ">" : op == OPERATOR_LESS_EQUAL ? "<=" : ">=";
+    if (template_truth_order(run, a, b, name, &order) != 0)
+        return -1;
+    *out = op == '<'                   ? order < 0
+           : op == '>'                 ? order > 0
+           : op == OPERATOR_LESS_EQUAL ? order <= 0
+                                       : order >= 0;
+    return 0;
+}
+
+/* a < b < c: as a < b and b < c. */
+static int eval_compare(struct template_run *run, const struct template_node *node,
+                        struct template_value *out) {
+    struct template_value left, right;
+    bool holds = true;
+    if (template_eval(run, node->left, &left) != 0)
+        return -1;
+    for (const struct template_node *next = node->items; holds && next != NULL; next = next->next) {
+        if (template_eval(run, next->left, &right) != 0)
+            return -1;
+        run->line = next->line;
+        if (compare(run, next->op, &left, &right, &holds) != 0)
+            return -1;
+        left = right;
+    }
+    *out = template_data_bool(holds);
+    return 0;
+}
+
+static int eval_concat(struct template_run *run, const struct template_node *node,
+                       struct template_value *out) {
+    struct template_builder builder = {.arena = run->arena};
+    struct template_value part;
+    if (template_eval(run, node->left, &part) != 0 || template_repr_str(run, &part, &builder) != 0)
+        return -1;
+    for (const struct template_node *next = node->items; next != NULL; next = next->next)
+        if (template_eval(run, next->left, &part) != 0 ||
+            template_repr_str(run, &part, &builder) != 0)
+            return -1;
+    return template_run_finish(run, &builder, out);
+}
+
+/* The last value that was looked at, as Python's `and` and `or` have it. */
+static int eval_logical(struct template_run *run, const struct template_node *node, bool goes_on,
+                        struct template_value *out) {
+    struct template_value value = template_data_none();
+    for (const struct template_node *next = node->items; next != NULL; next = next->next) {
+        if (template_eval(run, next, &value) != 0)
+            return -1;
+        if (template_truth_is_true(&value) != goes_on)
+            break;
+    }
+    *out = value;
+    return 0;
+}
+
+static int eval_condition(struct template_run *run, const struct template_node *node,
+                          struct template_value *out) {
+    static const char missing[] = "the inline if-expression";
+    struct template_value condition;
+    if (template_eval(run, node->right, &condition) != 0)
+        return -1;
+    if (template_truth_is_true(&condition))
+        return template_eval(run, node->left, out);
+    if (node->other != NULL)
+        return template_eval(run, node->other, out);
+    *out = template_scope_undefined((struct text){missing, strlen(missing)});
+    return 0;
+}
+
+static int eval_slice(struct template_run *run, const struct template_node *node,
+                      struct template_value *out) {
+    const struct template_node *bounds[3] = {node->right, node->other, node->step};
+    struct template_value value, given[3];
+    if (template_eval(run, node->left, &value) != 0)
+        return -1;
+    for (int i = 0; i < 3; i++) {
+        given[i] = template_data_none();
+        if (bounds[i] != NULL && template_eval(run, bounds[i], &given[i]) != 0)
+            return -1;
+    }
+    run->line = node->line;
+    return template_attribute_slice(run, &value, given, out);
+}
+
+static int eval_item(struct template_run *run, const struct template_node *node,
+                     struct template_value *out) {
+    struct template_value value, key;
+    if (template_eval(run, node->left, &value) != 0 || template_eval(run, node->right, &key) != 0)
+        return -1;
+    run->line = node->line;
+    return template_attribute_item(run, &value, &key, out);
+}
+
+static int eval_attribute(struct template_run *run, const struct template_node *node,
+                          struct template_value *out) {
+    struct template_value value;
+    if (template_eval(run, node->left, &value) != 0)
+        return -1;
+    run->line = node->line;
+    return template_attribute_get(run, &value, node->name, out);
+}
+
+static int eval_call(struct template_run *run, const struct template_node *node,
+                     struct template_value *out) {
+    struct template_value callee;
+    struct template_arguments arguments;
+    if (template_eval(run, node->left, &callee) != 0 ||
+        template_call_arguments(run, node->items, &arguments) != 0)
+        return -1;
+    run->line = node->line;
+    return template_call_value(run, &callee, &arguments, out);
+}
+
+static int eval_filter(struct template_run *run, const struct template_node *node,
+                       struct template_value *out) {
+    struct template_value value;
+    struct template_arguments arguments;
+    if (template_eval(run, node->left, &value) != 0 ||
+        template_call_arguments(run, node->items, &arguments) != 0)
+        return -1;
+    run->line = node->line;
+    return template_call_filter(run, node->name, &value, &arguments, out);
+}
+
+static int eval_test(struct template_run *run, const struct template_node *node,
+                     struct template_value *out) {
+    struct template_value value;
+    struct template_arguments arguments;
+    bool holds;
+    if (template_eval(run, node->left, &value) != 0 ||
+        template_call_arguments(run, node->items, &arguments) != 0)
+        return -1;
+    run->line = node->line;
+    if (template_call_test(run, node->name, &value, &arguments, &holds) != 0)
+        return -1;
+    *out = template_data_bool(holds);
+    return 0;
+}
+
+static int eval_unary(struct template_run *run, const struct template_node *node,
+                      struct template_value *out) {
+    struct template_value value;
+    if (template_eval(run, node->left, &value) != 0)
+        return -1;
+    if (node->kind != NODE_NOT) {
+        run->line = node->line;
+        return template_arithmetic_sign(run, node->kind == NODE_NEGATIVE, &value, out);
+    }
+    *out = template_data_bool(!template_truth_is_true(&value));
+    return 0;
+}
+
+static int eval_node(struct template_run *run, const struct template_node *node,
+                     struct template_value *out) {
+    switch (node->kind) {
+    case NODE_CONSTANT:
+        *out = node->value;
+        return 0;
+    case NODE_NAME:
+        return template_scope_find(run, node->name, out);
+    case NODE_LIST:
+    case NODE_TUPLE:
+        return eval_sequence(run, node, out);
+    case NODE_DICT:
+        return eval_dict(run, node, out);
+    case NODE_ARITHMETIC:
+        return eval_arithmetic(run, node, out);
+    case NODE_COMPARE:
+        return eval_compare(run, node, out);
+    case NODE_CONCAT:
+        return eval_concat(run, node, out);
+    case NODE_AND:
+    case NODE_OR:
+        return eval_logical(run, node, node->kind == NODE_AND, out);
+    case NODE_NOT:
+    case NODE_NEGATIVE:
+    case NODE_POSITIVE:
+        return eval_unary(run, node, out);
+    case NODE_CONDITION:
+        return eval_condition(run, node, out);
+    case NODE_ATTRIBUTE:
+        return eval_attribute(run, node, out);
+    case NODE_ITEM:
+        return eval_item(run, node, out);
+    case NODE_SLICE:
+        return eval_slice(run, node, out);
+    case NODE_CALL:
+        return eval_call(run, node, out);
+    case NODE_FILTER:
+        return eval_filter(run, node, out);
+    case NODE_TEST:
+        return eval_test(run, node, out);
+    default: /* NODE_CAPTURED */
+        *out = run->captured;
+        return 0;
+    }
+}
+
+int template_eval(struct template_run *run, const struct template_node *node,
+                  struct template_value *out) {
+    if (template_run_charge(run, 1) != 0)
+        return -1;
+    if (run->num_evaluations >= TEMPLATE_MAX_EVALUATIONS)
+        return template_run_fail(run, "expressions and calls nest too deep");
+    run->num_evaluations++;
+    int status = eval_node(run, node, out);
+    run->num_evaluations--;
+    return status;
+}

@@ -1,0 +1,157 @@
+/* The functions every template sees: Jinja's own, and those Transformers adds. */
+#include "models/chat_template/template_call.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+/* Jinja's sandbox allows no more either. */
+enum { MAX_RANGE = 100000, MAX_TIME_BYTES = 4096 };
+
+static int make_range(struct template_run *run, const struct template_call *call,
+                      struct template_value *out) {
+    int64_t start, stop, step;
+    struct template_value made;
+    if (template_call_get_int(run, call, 0, 0, &start) != 0 ||
+        template_call_get_int(run, call, 1, 0, &stop) != 0 ||
+        template_call_get_int(run, call, 2, 1, &step) != 0)
+        return -1;
+    if (call->given[1].kind == TEMPLATE_MISSING) {
+        stop = start;
+        start = 0;
+    }
+    if (step == 0)
+        return template_run_fail(run, "range() arg 3 must not be zero");
+    __int128 distance = step > 0 ? (__int128)stop - start : (__int128)start - stop;
+    __int128 size = step > 0 ? (__int128)step : -(__int128)step;
+    __int128 num = distance > 0 ? (distance + size - 1) / size : 0;
+    if (num > MAX_RANGE)
+        return template_run_fail(run, "a range has at most %d items", MAX_RANGE);
+    if (template_run_charge(run, (size_t)num / 4) != 0)
+        return -1;
+    if (!template_data_sequence(run->arena, TEMPLATE_RANGE, &made) ||
+        !template_data_reserve(run->arena, made.sequence, (size_t)num))
+        return template_run_fail_memory(run);
+    for (int64_t i = 0; i < (int64_t)num; i++)
+        made.sequence->items[i] = template_data_int(start + i * step);
+    made.sequence->length = (size_t)num;
+    *out = made;
+    return 0;
+}
+
+/* One pair of key and value. */
+static int add_pair(struct template_run *run, struct template_mapping *map,
+                    const struct template_value *pair) {
+    struct template_sequence two;
+    if (template_truth_items(run, pair, &two) != 0)
+        return -1;
+    if (two.length != 2 || !template_mapping_is_key(&two.items[0]))
+        return template_run_fail(run, "dict(): an item is no pair of a key and a value");
+    return template_mapping_set(run->arena, map, &two.items[0], two.items[1])
+               ? 0
+               : template_run_fail_memory(run);
+}
+
+static int fill_map(struct template_run *run, const struct template_value *from,
+                    struct template_mapping *map) {
+    struct template_sequence pairs;
+    if (from->kind == TEMPLATE_MAP || from->kind == TEMPLATE_NAMESPACE)
+        return template_mapping_update(run->arena, map, from->mapping)
+                   ? 0
+                   : template_run_fail_memory(run);
+    if (template_truth_check_defined(run, from) != 0 ||
+        template_truth_items(run, from, &pairs) != 0)
+        return -1;
+    for (size_t i = 0; i < pairs.length; i++)
+        if (template_run_charge(run, 1) != 0 || add_pair(run, map, &pairs.items[i]) != 0)
+            return -1;
+    return 0;
+}
+
+static int make_map(struct template_run *run, const struct template_call *call,
+                    enum template_kind kind, struct template_value *out) {
+    struct template_value made;
+    if (call->arguments->num > 1)
+        return template_run_fail(run, "a dict is made of at most 1 argument");
+    if (!template_mapping_create(run->arena, kind, &made))
+        return template_run_fail_memory(run);
+    if (call->arguments->num == 1 && fill_map(run, &call->arguments->items[0], made.mapping) != 0)
+        return -1;
+    if (call->arguments->keywords != NULL &&
+        !template_mapping_update(run->arena, made.mapping, call->arguments->keywords))
+        return template_run_fail_memory(run);
+    *out = made;
+    return 0;
+}
+
+static int make_dict(struct template_run *run, const struct template_call *call,
+                     struct template_value *out) {
+    return make_map(run, call, TEMPLATE_MAP, out);
+}
+
+static int make_namespace(struct template_run *run, const struct template_call *call,
+                          struct template_value *out) {
+    return make_map(run, call, TEMPLATE_NAMESPACE, out);
+}
+
+static int make_joiner(struct template_run *run, const struct template_call *call,
+                       struct template_value *out) {
+    struct template_value separator;
+    struct template_joiner *joiner = template_arena_alloc(run->arena, sizeof(*joiner));
+    if (joiner == NULL)
+        return template_run_fail_memory(run);
+    if (template_call_get_string(run, call, 0, ", ", &separator) != 0)
+        return -1;
+    *joiner = (struct template_joiner){separator, false};
+    *out = (struct template_value){.kind = TEMPLATE_JOINER, .joiner = joiner};
+    return 0;
+}
+
+static int make_cycler(struct template_run *run, const struct template_call *call,
+                       struct template_value *out) {
+    if (call->arguments->num == 0)
+        return template_run_fail(run, "at least one item has to be provided");
+    return template_data_items(run->arena, TEMPLATE_CYCLER, call->arguments->items,
+                               call->arguments->num, out)
+               ? 0
+               : template_run_fail_memory(run);
+}
+
+static int raise_exception(struct template_run *run, const struct template_call *call,
+                           struct template_value *out) {
+    struct template_value message;
+    if (template_repr_string(run, &call->given[0], &message) != 0)
+        return -1;
+    int length = message.string.length < 400 ? (int)message.string.length : 400;
+    return template_run_fail(run, "%.*s", length, message.string.data);
+}
+
+static int strftime_now(struct template_run *run, const struct template_call *call,
+                        struct template_value *out) {
+    char format[256], text[MAX_TIME_BYTES];
+    struct template_value given;
+    struct tm local;
+    time_t now = (time_t)run->now;
+    if (template_call_get_string(run, call, 0, "", &given) != 0)
+        return -1;
+    if (given.string.length >= sizeof(format) || localtime_r(&now, &local) == NULL)
+        return template_run_fail(run, "strftime_now: the format has more than %zu bytes",
+                                 sizeof(format) - 1);
+    memcpy(format, given.string.data, given.string.length);
+    format[given.string.length] = '\0';
+    size_t length = strftime(text, sizeof(text), format, &local);
+    return template_run_copy(run, (struct text){text, length}, out);
+}
+
+const struct template_function *template_functions_find(struct text name) {
+    static const struct template_function functions[] = {
+        {"range", make_range, "start stop step", 1},
+        {"dict", make_dict, NULL, 0},
+        {"namespace", make_namespace, NULL, 0},
+        {"joiner", make_joiner, "sep", 0},
+        {"cycler", make_cycler, NULL, 0},
+        {"raise_exception", raise_exception, "message", 1},
+        {"strftime_now", strftime_now, "format", 1},
+        {NULL, NULL, NULL, 0},
+    };
+    return template_call_find(functions, name);
+}

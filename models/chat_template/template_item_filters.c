@@ -1,0 +1,464 @@
+/* Filters over lists and other values with items. What is a generator in Jinja is a
+ * TEMPLATE_ITERATOR here: it was filled at once, but is walked once. */
+#include "models/chat_template/template_filters.h"
+#include "models/chat_template/template_sort.h"
+#include "models/chat_template/template_strings.h"
+
+#define FILTER(name)                                                                               \
+    static int name(struct template_run *run, const struct template_call *call,                    \
+                    struct template_value *out)
+
+static int take_items(struct template_run *run, const struct template_value *value,
+                      struct template_sequence *out) {
+    return template_truth_items(run, value, out) != 0 ? -1 : template_run_charge(run, out->length);
+}
+
+static int give_items(struct template_run *run, enum template_kind kind,
+                      const struct template_value *items, size_t num, struct template_value *out) {
+    return template_data_items(run->arena, kind, items, num, out) ? 0
+                                                                  : template_run_fail_memory(run);
+}
+
+static int add_item(struct template_run *run, struct template_sequence *to,
+                    struct template_value item) {
+    return template_data_append(run->arena, to, item) ? 0 : template_run_fail_memory(run);
+}
+
+static bool is_given(const struct template_value *value) {
+    return value->kind != TEMPLATE_MISSING && value->kind != TEMPLATE_NONE;
+}
+
+/* --- One of the items --------------------------------------------------------------------------
+ */
+
+FILTER(first) {
+    static const char missing[] = "No first item, sequence was empty";
+    struct template_value self = *call->self;
+    struct template_sequence items;
+    size_t taken = self.kind == TEMPLATE_ITERATOR ? self.sequence->taken : 0;
+    if (template_truth_items(run, &self, &items) != 0)
+        return -1;
+    if (self.kind == TEMPLATE_ITERATOR && items.length > 0)
+        self.sequence->taken = taken + 1;
+    *out = items.length > 0 ? items.items[0]
+                            : template_scope_undefined((struct text){missing, strlen(missing)});
+    return 0;
+}
+
+FILTER(last) {
+    static const char missing[] = "No last item, sequence was empty";
+    struct template_sequence items;
+    if (call->self->kind == TEMPLATE_ITERATOR)
+        return template_run_fail(run, "'generator' object is not reversible");
+    if (template_truth_items(run, call->self, &items) != 0)
+        return -1;
+    *out = items.length > 0 ? items.items[items.length - 1]
+                            : template_scope_undefined((struct text){missing, strlen(missing)});
+    return 0;
+}
+
+/* What items are compared by: an attribute or themselves, with the case of letters or without. */
+static int key_of(struct template_run *run, const struct template_value *item,
+                  const struct template_value *attribute, bool case_sensitive,
+                  struct template_value *out) {
+    *out = *item;
+    if (is_given(attribute) && template_attribute_path(run, item, attribute, out) != 0)
+        return -1;
+    return case_sensitive ? 0 : template_sort_fold(run, out);
+}
+
+static int extreme(struct template_run *run, const struct template_call *call, bool largest,
+                   struct template_value *out) {
+    static const char missing[] = "No aggregated item, sequence was empty";
+    struct template_sequence items;
+    struct template_value best, key;
+    bool case_sensitive = template_call_get_flag(call, 0, false);
+    int order;
+    *out = template_scope_undefined((struct text){missing, strlen(missing)});
+    if (take_items(run, call->self, &items) != 0)
+        return -1;
+    for (size_t i = 0; i < items.length; i++) {
+        if (key_of(run, &items.items[i], &call->given[1], case_sensitive, &key) != 0 ||
+            (i > 0 && template_truth_order(run, &key, &best, largest ? ">" : "<", &order) != 0))
+            return -1;
+        if (i > 0 && (largest ? order <= 0 : order >= 0))
+            continue;
+        best = key;
+        *out = items.items[i];
+    }
+    return 0;
+}
+
+FILTER(min) {
+    return extreme(run, call, false, out);
+}
+
+FILTER(max) {
+    return extreme(run, call, true, out);
+}
+
+FILTER(sum) {
+    struct template_sequence items;
+    struct template_value total = template_data_int(0), item;
+    if (call->given[1].kind != TEMPLATE_MISSING)
+        total = call->given[1];
+    if (take_items(run, call->self, &items) != 0)
+        return -1;
+    for (size_t i = 0; i < items.length; i++) {
+        item = items.items[i];
+        if (is_given(&call->given[0]) &&
+            template_attribute_path(run, &items.items[i], &call->given[0], &item) != 0)
+            return -1;
+        if (template_arithmetic_apply(run, '+', &total, &item, &total) != 0)
+            return -1;
+    }
+    *out = total;
+    return 0;
+}
+
+FILTER(join) {
+    struct template_sequence items;
+    struct template_value separator = template_data_server("");
+    if ((call->given[0].kind != TEMPLATE_MISSING &&
+         template_repr_string(run, &call->given[0], &separator) != 0) ||
+        template_truth_items(run, call->self, &items) != 0)
+        return -1;
+    if (!is_given(&call->given[1]))
+        return template_strings_join(run, &separator, &items, out);
+    struct template_sequence picked = {0};
+    for (size_t i = 0; i < items.length; i++) {
+        struct template_value item;
+        if (template_attribute_path(run, &items.items[i], &call->given[1], &item) != 0 ||
+            add_item(run, &picked, item) != 0)
+            return -1;
+    }
+    return template_strings_join(run, &separator, &picked, out);
+}
+
+/* --- All of the items --------------------------------------------------------------------------
+ */
+
+FILTER(list) {
+    struct template_sequence items;
+    return take_items(run, call->self, &items) != 0
+               ? -1
+               : give_items(run, TEMPLATE_LIST, items.items, items.length, out);
+}
+
+FILTER(reverse) {
+    struct template_sequence items, turned = {0};
+    const struct template_value step[3] = {template_data_none(), template_data_none(),
+                                           template_data_int(-1)};
+    if (call->self->kind == TEMPLATE_STRING)
+        return template_attribute_slice(run, call->self, step, out);
+    if (take_items(run, call->self, &items) != 0)
+        return -1;
+    for (size_t i = items.length; i > 0; i--)
+        if (add_item(run, &turned, items.items[i - 1]) != 0)
+            return -1;
+    return give_items(run, TEMPLATE_ITERATOR, turned.items, turned.length, out);
+}
+
+/* Pairs of key and value. */
+static int pairs_of(struct template_run *run, const struct template_mapping *map,
+                    struct template_sequence *out) {
+    *out = (struct template_sequence){0};
+    for (size_t i = 0; i < map->length; i++) {
+        struct template_value pair[2] = {map->entries[i].key, map->entries[i].item}, tuple;
+        if (template_run_charge(run, 1) != 0 ||
+            give_items(run, TEMPLATE_TUPLE, pair, 2, &tuple) != 0 || add_item(run, out, tuple) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+FILTER(items) {
+    struct template_sequence pairs = {0};
+    if (call->self->kind != TEMPLATE_MAP && call->self->kind != TEMPLATE_UNDEFINED)
+        return template_run_fail(run, "Can only get item pairs from a mapping.");
+    if (call->self->kind == TEMPLATE_MAP && pairs_of(run, call->self->mapping, &pairs) != 0)
+        return -1;
+    return give_items(run, TEMPLATE_ITERATOR, pairs.items, pairs.length, out);
+}
+
+FILTER(dictsort) {
+    struct template_sequence pairs, keys = {0};
+    struct template_value by;
+    bool case_sensitive = template_call_get_flag(call, 0, false);
+    bool reversed = template_call_get_flag(call, 2, false);
+    if (call->self->kind != TEMPLATE_MAP)
+        return template_run_fail(run, "dictsort: '%s' is no mapping",
+                                 template_truth_type(call->self));
+    if (template_call_get_string(run, call, 1, "key", &by) != 0 ||
+        pairs_of(run, call->self->mapping, &pairs) != 0)
+        return -1;
+    size_t index = by.string.length == 5 && memcmp(by.string.data, "value", 5) == 0;
+    for (size_t i = 0; i < pairs.length; i++) {
+        struct template_value key = pairs.items[i].sequence->items[index];
+        if ((!case_sensitive && template_sort_fold(run, &key) != 0) ||
+            add_item(run, &keys, key) != 0)
+            return -1;
+    }
+    return template_sort_items(run, pairs.items, keys.items, pairs.length, reversed) != 0
+               ? -1
+               : give_items(run, TEMPLATE_LIST, pairs.items, pairs.length, out);
+}
+
+/* The items in the order of their attribute, whose values are the keys. */
+static int sorted(struct template_run *run, const struct template_value *value,
+                  const struct template_value *attribute, bool case_sensitive, bool reversed,
+                  struct template_sequence *out_items, struct template_sequence *out_keys) {
+    struct template_sequence items, copies = {0}, keys = {0};
+    if (take_items(run, value, &items) != 0)
+        return -1;
+    for (size_t i = 0; i < items.length; i++) {
+        struct template_value key;
+        if (key_of(run, &items.items[i], attribute, case_sensitive, &key) != 0 ||
+            add_item(run, &keys, key) != 0 || add_item(run, &copies, items.items[i]) != 0)
+            return -1;
+    }
+    *out_items = copies;
+    *out_keys = keys;
+    return template_sort_items(run, copies.items, keys.items, copies.length, reversed);
+}
+
+FILTER(sort) {
+    struct template_sequence items, keys;
+    if (sorted(run, call->self, &call->given[2], template_call_get_flag(call, 1, false),
+               template_call_get_flag(call, 0, false), &items, &keys) != 0)
+        return -1;
+    return give_items(run, TEMPLATE_LIST, items.items, items.length, out);
+}
+
+/* Lists of (key, items with that key). */
+FILTER(groupby) {
+    struct template_sequence items, keys, groups = {0};
+    bool case_sensitive = template_call_get_flag(call, 2, false);
+    if (sorted(run, call->self, &call->given[0], case_sensitive, false, &items, &keys) != 0)
+        return -1;
+    for (size_t begin = 0, end; begin < items.length; begin = end) {
+        struct template_value pair[2], group;
+        bool same = true;
+        for (end = begin + 1; end < items.length; end++)
+            if (template_truth_equal(run, &keys.items[begin], &keys.items[end], &same) != 0 ||
+                !same)
+                break;
+        if (key_of(run, &items.items[begin], &call->given[0], true, &pair[0]) != 0 ||
+            give_items(run, TEMPLATE_LIST, items.items + begin, end - begin, &pair[1]) != 0 ||
+            give_items(run, TEMPLATE_TUPLE, pair, 2, &group) != 0 ||
+            add_item(run, &groups, group) != 0)
+            return -1;
+    }
+    return give_items(run, TEMPLATE_LIST, groups.items, groups.length, out);
+}
+
+FILTER(unique) {
+    struct template_sequence items, kept = {0};
+    struct template_value seen, key;
+    bool case_sensitive = template_call_get_flag(call, 0, false);
+    if (take_items(run, call->self, &items) != 0)
+        return -1;
+    if (!template_mapping_create(run->arena, TEMPLATE_MAP, &seen))
+        return template_run_fail_memory(run);
+    for (size_t i = 0; i < items.length; i++) {
+        if (key_of(run, &items.items[i], &call->given[1], case_sensitive, &key) != 0)
+            return -1;
+        if (!template_mapping_is_key(&key))
+            return template_run_fail(run, "unhashable type: '%s'", template_truth_type(&key));
+        if (template_mapping_find(run->arena, seen.mapping, &key) != NULL)
+            continue;
+        if (!template_mapping_set(run->arena, seen.mapping, &key, key))
+            return template_run_fail_memory(run);
+        if (add_item(run, &kept, items.items[i]) != 0)
+            return -1;
+    }
+    return give_items(run, TEMPLATE_ITERATOR, kept.items, kept.length, out);
+}
+
+FILTER(batch) {
+    struct template_sequence items, rows = {0};
+    int64_t size;
+    if (template_call_get_int(run, call, 0, 0, &size) != 0 ||
+        take_items(run, call->self, &items) != 0)
+        return -1;
+    if (size <= 0)
+        return template_run_fail(run, "batch: the size must be above 0");
+    for (size_t begin = 0; begin < items.length; begin += (size_t)size) {
+        size_t left = items.length - begin, num = left < (size_t)size ? left : (size_t)size;
+        struct template_value row;
+        if (give_items(run, TEMPLATE_LIST, items.items + begin, num, &row) != 0)
+            return -1;
+        while (is_given(&call->given[1]) && row.sequence->length < (size_t)size)
+            if (template_run_charge(run, 1) != 0 ||
+                add_item(run, row.sequence, call->given[1]) != 0)
+                return -1;
+        if (add_item(run, &rows, row) != 0)
+            return -1;
+        if (left <= (size_t)size)
+            break;
+    }
+    return give_items(run, TEMPLATE_ITERATOR, rows.items, rows.length, out);
+}
+
+/* So many columns, the first ones an item longer if need be. */
+FILTER(slice) {
+    struct template_sequence items, columns = {0};
+    int64_t num;
+    if (template_call_get_int(run, call, 0, 0, &num) != 0 ||
+        take_items(run, call->self, &items) != 0)
+        return -1;
+    if (num <= 0)
+        return template_run_fail(run, "slice: the number must be above 0");
+    size_t each = items.length / (size_t)num, longer = items.length % (size_t)num, at = 0;
+    for (size_t i = 0; i < (size_t)num; i++) {
+        size_t length = each + (i < longer);
+        struct template_value column;
+        if (template_run_charge(run, 1) != 0 ||
+            give_items(run, TEMPLATE_LIST, items.items + at, length, &column) != 0)
+            return -1;
+        at += length;
+        if (is_given(&call->given[1]) && i >= longer &&
+            add_item(run, column.sequence, call->given[1]) != 0)
+            return -1;
+        if (add_item(run, &columns, column) != 0)
+            return -1;
+    }
+    return give_items(run, TEMPLATE_ITERATOR, columns.items, columns.length, out);
+}
+
+/* --- Items put through something ---------------------------------------------------------------
+ */
+
+static const struct template_value *keyword(struct template_run *run,
+                                            const struct template_call *call, const char *name) {
+    const struct template_mapping *keywords = call->arguments->keywords;
+    return keywords == NULL ? NULL
+                            : template_mapping_find_text(run->arena, keywords,
+                                                         (struct text){name, strlen(name)});
+}
+
+/* Jinja's map, select and reject take whatever is false for no items, none above all. */
+static int take_items_if_true(struct template_run *run, const struct template_value *value,
+                              struct template_sequence *out) {
+    *out = (struct template_sequence){0};
+    return template_truth_is_true(value) ? take_items(run, value, out) : 0;
+}
+
+/* The name among the arguments at `index`, and those behind it. */
+static int name_and_rest(struct template_run *run, const struct template_call *call, size_t index,
+                         struct text *out_name, struct template_arguments *out_rest) {
+    const struct template_arguments *all = call->arguments;
+    if (all->num <= index || all->items[index].kind != TEMPLATE_STRING)
+        return template_run_fail(run, "a filter's or test's name is expected");
+    *out_name = template_string_text(&all->items[index]);
+    *out_rest =
+        (struct template_arguments){all->items + index + 1, all->num - index - 1, all->keywords};
+    return 0;
+}
+
+static int map_item(struct template_run *run, const struct template_call *call,
+                    const struct template_value *item, struct template_value *out) {
+    const struct template_value *attribute = keyword(run, call, "attribute");
+    struct template_arguments rest;
+    struct text name;
+    if (attribute == NULL || call->arguments->num > 0)
+        return name_and_rest(run, call, 0, &name, &rest) != 0
+                   ? -1
+                   : template_call_filter(run, name, item, &rest, out);
+    if (template_attribute_path(run, item, attribute, out) != 0)
+        return -1;
+    const struct template_value *fallback = keyword(run, call, "default");
+    if (out->kind == TEMPLATE_UNDEFINED && fallback != NULL)
+        *out = *fallback;
+    return 0;
+}
+
+FILTER(map) {
+    struct template_sequence items, mapped = {0};
+    if (take_items_if_true(run, call->self, &items) != 0)
+        return -1;
+    for (size_t i = 0; i < items.length; i++) {
+        struct template_value item;
+        if (map_item(run, call, &items.items[i], &item) != 0 || add_item(run, &mapped, item) != 0)
+            return -1;
+    }
+    return give_items(run, TEMPLATE_ITERATOR, mapped.items, mapped.length, out);
+}
+
+/* Whether the item, or its attribute that the first argument names, passes the test. */
+static int passes(struct template_run *run, const struct template_call *call, bool by_attribute,
+                  const struct template_value *item, bool *out) {
+    struct template_value value = *item;
+    struct template_arguments rest;
+    struct text name;
+    size_t first = by_attribute;
+    if (by_attribute &&
+        (call->arguments->num == 0 ||
+         template_attribute_path(run, item, &call->arguments->items[0], &value) != 0))
+        return call->arguments->num == 0 ? template_run_fail(run, "Missing parameter for attribute")
+                                         : -1;
+    if (call->arguments->num == first) {
+        *out = template_truth_is_true(&value);
+        return 0;
+    }
+    return name_and_rest(run, call, first, &name, &rest) != 0
+               ? -1
+               : template_call_test(run, name, &value, &rest, out);
+}
+
+static int filter_items(struct template_run *run, const struct template_call *call,
+                        bool by_attribute, bool wanted, struct template_value *out) {
+    struct template_sequence items, kept = {0};
+    if (take_items_if_true(run, call->self, &items) != 0)
+        return -1;
+    for (size_t i = 0; i < items.length; i++) {
+        bool holds;
+        if (passes(run, call, by_attribute, &items.items[i], &holds) != 0 ||
+            (holds == wanted && add_item(run, &kept, items.items[i]) != 0))
+            return -1;
+    }
+    return give_items(run, TEMPLATE_ITERATOR, kept.items, kept.length, out);
+}
+
+FILTER(select_items) {
+    return filter_items(run, call, false, true, out);
+}
+
+FILTER(reject) {
+    return filter_items(run, call, false, false, out);
+}
+
+FILTER(selectattr) {
+    return filter_items(run, call, true, true, out);
+}
+
+FILTER(rejectattr) {
+    return filter_items(run, call, true, false, out);
+}
+
+const struct template_function *template_item_filters_find(struct text name) {
+    static const struct template_function filters[] = {
+        {"first", first, "", 0},
+        {"last", last, "", 0},
+        {"min", min, "case_sensitive attribute", 0},
+        {"max", max, "case_sensitive attribute", 0},
+        {"sum", sum, "attribute start", 0},
+        {"join", join, "d attribute", 0},
+        {"list", list, "", 0},
+        {"reverse", reverse, "", 0},
+        {"items", items, "", 0},
+        {"dictsort", dictsort, "case_sensitive by reverse", 0},
+        {"sort", sort, "reverse case_sensitive attribute", 0},
+        {"groupby", groupby, "attribute default case_sensitive", 1},
+        {"unique", unique, "case_sensitive attribute", 0},
+        {"batch", batch, "linecount fill_with", 1},
+        {"slice", slice, "slices fill_with", 1},
+        {"map", map, NULL, 0},
+        {"select", select_items, NULL, 0},
+        {"reject", reject, NULL, 0},
+        {"selectattr", selectattr, NULL, 0},
+        {"rejectattr", rejectattr, NULL, 0},
+        {NULL, NULL, NULL, 0},
+    };
+    return template_call_find(filters, name);
+}

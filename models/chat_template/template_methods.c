@@ -1,0 +1,166 @@
+/* Methods of maps, lists and cyclers. Those that would change their value are refused, as Jinja's
+ * immutable sandbox does. */
+#include "models/chat_template/template_methods.h"
+
+/* --- Maps --------------------------------------------------------------------------------------
+ */
+
+static int get(struct template_run *run, const struct template_call *call,
+               struct template_value *out) {
+    const struct template_value *item = NULL;
+    if (template_mapping_is_key(&call->given[0]))
+        item = template_mapping_find(run->arena, call->self->mapping, &call->given[0]);
+    else if (call->given[0].kind != TEMPLATE_UNDEFINED)
+        return template_run_fail(run, "unhashable type: '%s'",
+                                 template_truth_type(&call->given[0]));
+    if (item != NULL)
+        *out = *item;
+    else
+        *out = call->given[1].kind == TEMPLATE_MISSING ? template_data_none() : call->given[1];
+    return 0;
+}
+
+enum view { VIEW_KEYS, VIEW_VALUES, VIEW_ITEMS }; /* as template_repr.c names them */
+
+static int make_view(struct template_run *run, const struct template_call *call, enum view view,
+                     struct template_value *out) {
+    const struct template_mapping *map = call->self->mapping;
+    struct template_value made;
+    if (template_run_charge(run, map->length / 4) != 0)
+        return -1;
+    if (!template_data_sequence(run->arena, TEMPLATE_VIEW, &made) ||
+        !template_data_reserve(run->arena, made.sequence, map->length))
+        return template_run_fail_memory(run);
+    for (size_t i = 0; i < map->length; i++) {
+        struct template_value pair[2] = {map->entries[i].key, map->entries[i].item};
+        struct template_value *item = &made.sequence->items[i];
+        if (view != VIEW_ITEMS)
+            *item = pair[view == VIEW_VALUES];
+        else if (!template_data_items(run->arena, TEMPLATE_TUPLE, pair, 2, item))
+            return template_run_fail_memory(run);
+    }
+    made.sequence->length = map->length;
+    made.origin = (uint8_t)view;
+    *out = made;
+    return 0;
+}
+
+static int keys(struct template_run *run, const struct template_call *call,
+                struct template_value *out) {
+    return make_view(run, call, VIEW_KEYS, out);
+}
+
+static int values(struct template_run *run, const struct template_call *call,
+                  struct template_value *out) {
+    return make_view(run, call, VIEW_VALUES, out);
+}
+
+static int items(struct template_run *run, const struct template_call *call,
+                 struct template_value *out) {
+    return make_view(run, call, VIEW_ITEMS, out);
+}
+
+/* Values do not change, so a copy is the value itself. */
+static int copy(struct template_run *run, const struct template_call *call,
+                struct template_value *out) {
+    *out = *call->self;
+    return 0;
+}
+
+/* --- Lists and cyclers -------------------------------------------------------------------------
+ */
+
+static int index_of(struct template_run *run, const struct template_call *call,
+                    struct template_value *out) {
+    const struct template_sequence *list = call->self->sequence;
+    for (size_t i = 0; i < list->length; i++) {
+        bool same;
+        if (template_truth_equal(run, &list->items[i], &call->given[0], &same) != 0)
+            return -1;
+        if (same) {
+            *out = template_data_int((int64_t)i);
+            return 0;
+        }
+    }
+    return template_run_fail(run, "the value is not in the list");
+}
+
+static int count(struct template_run *run, const struct template_call *call,
+                 struct template_value *out) {
+    const struct template_sequence *list = call->self->sequence;
+    int64_t num = 0;
+    for (size_t i = 0; i < list->length; i++) {
+        bool same;
+        if (template_truth_equal(run, &list->items[i], &call->given[0], &same) != 0)
+            return -1;
+        num += same;
+    }
+    *out = template_data_int(num);
+    return 0;
+}
+
+static int next(struct template_run *run, const struct template_call *call,
+                struct template_value *out) {
+    struct template_sequence *cycler = call->self->sequence;
+    *out = cycler->items[cycler->taken];
+    cycler->taken = (cycler->taken + 1) % cycler->length;
+    return 0;
+}
+
+static int reset(struct template_run *run, const struct template_call *call,
+                 struct template_value *out) {
+    call->self->sequence->taken = 0;
+    *out = template_data_none();
+    return 0;
+}
+
+/* --- Tables ------------------------------------------------------------------------------------
+ */
+
+static const struct template_function map_methods[] = {
+    {"get", get, "key default", 1}, {"keys", keys, "", 0}, {"values", values, "", 0},
+    {"items", items, "", 0},        {"copy", copy, "", 0}, {NULL, NULL, NULL, 0},
+};
+
+static const struct template_function list_methods[] = {
+    {"index", index_of, "value", 1},
+    {"count", count, "value", 1},
+    {"copy", copy, "", 0},
+    {NULL, NULL, NULL, 0},
+};
+
+static const struct template_function cycler_methods[] = {
+    {"next", next, "", 0},
+    {"reset", reset, "", 0},
+    {NULL, NULL, NULL, 0},
+};
+
+const struct template_function *template_methods_find(enum template_kind kind, struct text name) {
+    switch (kind) {
+    case TEMPLATE_STRING:
+        return template_string_methods_find(name);
+    case TEMPLATE_MAP:
+        return template_call_find(map_methods, name);
+    case TEMPLATE_LIST:
+    case TEMPLATE_TUPLE:
+    case TEMPLATE_RANGE:
+        return template_call_find(list_methods, name);
+    case TEMPLATE_CYCLER:
+        return template_call_find(cycler_methods, name);
+    default:
+        return NULL;
+    }
+}
+
+bool template_methods_is_forbidden(enum template_kind kind, struct text name) {
+    static const char *const of_maps[] = {"clear", "pop", "popitem", "setdefault", "update", NULL};
+    static const char *const of_lists[] = {"append", "clear",  "pop",    "reverse", "insert",
+                                           "sort",   "extend", "remove", NULL};
+    const char *const *names = kind == TEMPLATE_MAP    ? of_maps
+                               : kind == TEMPLATE_LIST ? of_lists
+                                                       : NULL;
+    for (; names != NULL && *names != NULL; names++)
+        if (strlen(*names) == name.length && memcmp(*names, name.data, name.length) == 0)
+            return true;
+    return false;
+}

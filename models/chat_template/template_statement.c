@@ -1,0 +1,235 @@
+#include "models/chat_template/template_call.h"
+
+/* --- Assignment --------------------------------------------------------------------------------
+ */
+
+static int assign_member(struct template_run *run, const struct template_node *target,
+                         struct template_value value) {
+    struct template_value space, key = template_data_text(target->member, TEMPLATE_ORIGIN_SERVER);
+    if (template_scope_find(run, target->name, &space) != 0)
+        return -1;
+    run->line = target->line;
+    if (space.kind != TEMPLATE_NAMESPACE)
+        return template_run_fail(run, "cannot assign attribute on non-namespace object");
+    if (target->member.data[0] == '_')
+        return template_run_fail(run, "a namespace cannot have the attribute '%.*s'",
+                                 target->member.length < 80 ? (int)target->member.length : 80,
+                                 target->member.data);
+    return template_mapping_set(run->arena, space.mapping, &key, value)
+               ? 0
+               : template_run_fail_memory(run);
+}
+
+static int assign_tuple(struct template_run *run, const struct template_node *target,
+                        const struct template_value *value) {
+    struct template_sequence items;
+    size_t i = 0;
+    run->line = target->line;
+    if (template_truth_items(run, value, &items) != 0)
+        return -1;
+    for (const struct template_node *name = target->items; name != NULL; name = name->next, i++) {
+        if (i == items.length)
+            return template_run_fail(run, "not enough values to unpack (got %zu)", items.length);
+        if (template_statement_assign(run, name, items.items[i]) != 0)
+            return -1;
+    }
+    if (i < items.length)
+        return template_run_fail(run, "too many values to unpack (expected %zu)", i);
+    return 0;
+}
+
+int template_statement_assign(struct template_run *run, const struct template_node *target,
+                              struct template_value value) {
+    if (target->kind == NODE_NAME)
+        return template_scope_set(run, run->scope, target->name, value);
+    if (target->kind == NODE_MEMBER)
+        return assign_member(run, target, value);
+    return assign_tuple(run, target, &value);
+}
+
+/* --- Statements --------------------------------------------------------------------------------
+ */
+
+int template_statement_capture(struct template_run *run, const struct template_node *body,
+                               struct template_scope *scope, struct template_value *out) {
+    struct template_builder builder = {.arena = run->arena}, *outer_output = run->output;
+    struct template_scope *outer_scope = run->scope;
+    enum template_flow flow;
+    run->output = &builder;
+    run->scope = scope;
+    int status = template_statement_run(run, body, &flow);
+    run->output = outer_output;
+    run->scope = outer_scope;
+    return status != 0 ? -1 : template_run_finish(run, &builder, out);
+}
+
+/* What the body writes, put through the filters of the node. */
+static int run_filtered(struct template_run *run, const struct template_node *node,
+                        struct template_value *out) {
+    struct template_scope *scope = template_scope_create(run, run->scope);
+    struct template_value captured, outer = run->captured;
+    if (scope == NULL || template_statement_capture(run, node->body, scope, &captured) != 0)
+        return -1;
+    run->captured = captured;
+    int status = template_eval(run, node->right, out);
+    run->captured = outer;
+    return status;
+}
+
+static int run_output(struct template_run *run, const struct template_node *node) {
+    struct template_value value;
+    if (template_eval(run, node->left, &value) != 0)
+        return -1;
+    run->line = node->line;
+    return template_repr_str(run, &value, run->output);
+}
+
+static int run_set(struct template_run *run, const struct template_node *node) {
+    struct template_value value;
+    int status = node->kind == NODE_SET ? template_eval(run, node->right, &value)
+                                        : run_filtered(run, node, &value);
+    return status != 0 ? -1 : template_statement_assign(run, node->left, value);
+}
+
+static int run_filter_block(struct template_run *run, const struct template_node *node) {
+    struct template_value value;
+    return run_filtered(run, node, &value) != 0 ? -1 : template_repr_str(run, &value, run->output);
+}
+
+static int run_scope(struct template_run *run, const struct template_node *body,
+                     struct template_scope *scope, enum template_flow *out) {
+    struct template_scope *outer = run->scope;
+    run->scope = scope;
+    int status = template_statement_run(run, body, out);
+    run->scope = outer;
+    return status;
+}
+
+/* The values are those of the scope around it. */
+static int run_with(struct template_run *run, const struct template_node *node,
+                    enum template_flow *out) {
+    struct template_scope *scope = template_scope_create(run, run->scope), *outer = run->scope;
+    if (scope == NULL)
+        return -1;
+    for (const struct template_node *set = node->items; set != NULL; set = set->next) {
+        struct template_value value;
+        if (template_eval(run, set->right, &value) != 0)
+            return -1;
+        run->scope = scope;
+        int status = template_statement_assign(run, set->left, value);
+        run->scope = outer;
+        if (status != 0)
+            return -1;
+    }
+    return run_scope(run, node->body, scope, out);
+}
+
+static int run_if(struct template_run *run, const struct template_node *node,
+                  enum template_flow *out) {
+    for (const struct template_node *branch = node->items; branch != NULL; branch = branch->next) {
+        struct template_value condition = template_data_bool(true);
+        if (branch->left != NULL && template_eval(run, branch->left, &condition) != 0)
+            return -1;
+        if (template_truth_is_true(&condition))
+            return template_statement_run(run, branch->body, out);
+    }
+    return 0;
+}
+
+static int make_macro(struct template_run *run, const struct template_node *node,
+                      struct template_value *out) {
+    struct template_macro *macro = template_arena_alloc(run->arena, sizeof(*macro));
+    if (macro == NULL)
+        return template_run_fail_memory(run);
+    *macro = (struct template_macro){node, run->scope};
+    *out = (struct template_value){.kind = TEMPLATE_MACRO, .macro = macro};
+    return 0;
+}
+
+static int run_macro(struct template_run *run, const struct template_node *node) {
+    struct template_value macro;
+    return make_macro(run, node, &macro) != 0
+               ? -1
+               : template_scope_set(run, run->scope, node->name, macro);
+}
+
+static int call_with_caller(struct template_run *run, const struct template_node *call,
+                            const struct template_value *caller, struct template_value *out) {
+    struct template_value callee, keywords;
+    struct template_value name = template_data_text(run->names->caller, TEMPLATE_ORIGIN_SERVER);
+    struct template_arguments arguments;
+    if (template_eval(run, call->left, &callee) != 0 ||
+        template_call_arguments(run, call->items, &arguments) != 0)
+        return -1;
+    if (arguments.keywords == NULL) {
+        if (!template_mapping_create(run->arena, TEMPLATE_MAP, &keywords))
+            return template_run_fail_memory(run);
+        arguments.keywords = keywords.mapping;
+    }
+    if (!template_mapping_set(run->arena, arguments.keywords, &name, *caller))
+        return template_run_fail_memory(run);
+    run->line = call->line;
+    return template_call_value(run, &callee, &arguments, out);
+}
+
+static int run_call_block(struct template_run *run, const struct template_node *node) {
+    struct template_value caller, value;
+    if (make_macro(run, node, &caller) != 0 ||
+        call_with_caller(run, node->right, &caller, &value) != 0)
+        return -1;
+    return template_repr_str(run, &value, run->output);
+}
+
+static int run_statement(struct template_run *run, const struct template_node *node,
+                         enum template_flow *out) {
+    struct template_scope *scope;
+    switch (node->kind) {
+    case NODE_TEXT:
+        template_builder_add_string(run->output, &node->value);
+        return template_run_charge_text(run, node->value.string.length);
+    case NODE_OUTPUT:
+        return run_output(run, node);
+    case NODE_IF:
+        return run_if(run, node, out);
+    case NODE_FOR:
+        return template_loop_run(run, node);
+    case NODE_SET:
+    case NODE_SET_BLOCK:
+        return run_set(run, node);
+    case NODE_WITH:
+        return run_with(run, node, out);
+    case NODE_FILTER_BLOCK:
+        return run_filter_block(run, node);
+    case NODE_MACRO:
+        return run_macro(run, node);
+    case NODE_CALL_BLOCK:
+        return run_call_block(run, node);
+    case NODE_SCOPE:
+        scope = template_scope_create(run, run->scope);
+        return scope == NULL ? -1 : run_scope(run, node->body, scope, out);
+    case NODE_BREAK:
+        *out = TEMPLATE_FLOW_BREAK;
+        return 0;
+    default: /* NODE_CONTINUE */
+        *out = TEMPLATE_FLOW_CONTINUE;
+        return 0;
+    }
+}
+
+int template_statement_run(struct template_run *run, const struct template_node *body,
+                           enum template_flow *out) {
+    int status = 0;
+    *out = TEMPLATE_FLOW_END;
+    if (run->num_evaluations >= TEMPLATE_MAX_EVALUATIONS)
+        return template_run_fail(run, "expressions and calls nest too deep");
+    run->num_evaluations++;
+    for (const struct template_node *node = body;
+         status == 0 && *out == TEMPLATE_FLOW_END && node != NULL; node = node->next) {
+        run->line = node->line;
+        status = template_run_charge(run, 1);
+        if (status == 0)
+            status = run_statement(run, node, out);
+    }
+    run->num_evaluations--;
+    return status;
+}

@@ -1,0 +1,128 @@
+#include "models/chat_template/template_strings.h"
+
+#include "models/chat_template/template_characters.h"
+
+static bool is_stripped(struct text character, const struct text *chars, int32_t c) {
+    if (chars == NULL)
+        return template_characters_is_space(c);
+    return memmem(chars->data, chars->length, character.data, character.length) != NULL;
+}
+
+int template_strings_strip(struct template_run *run, const struct template_value *string,
+                           const struct text *chars, enum template_strip sides,
+                           struct template_value *out) {
+    struct text text = template_string_text(string);
+    size_t begin = 0, end = text.length;
+    while ((sides & TEMPLATE_STRIP_LEFT) != 0 && begin < end) {
+        size_t next = begin;
+        int32_t c = template_characters_next(text, &next);
+        if (!is_stripped((struct text){text.data + begin, next - begin}, chars, c))
+            break;
+        begin = next;
+    }
+    while ((sides & TEMPLATE_STRIP_RIGHT) != 0 && end > begin) {
+        size_t before = template_characters_before(text, end), next = before;
+        int32_t c = template_characters_next(text, &next);
+        if (!is_stripped((struct text){text.data + before, end - before}, chars, c))
+            break;
+        end = before;
+    }
+    *out = template_data_part(*string, begin, end);
+    size_t looked = (text.length - (end - begin)) * (chars != NULL ? chars->length : 1);
+    return template_run_charge_text(run, looked);
+}
+
+int template_strings_replace(struct template_run *run, const struct template_value *string,
+                             struct text old, const struct template_value *by, int64_t most,
+                             struct template_value *out) {
+    struct template_builder builder = {.arena = run->arena};
+    struct text text = template_string_text(string);
+    size_t begin = 0, at = 0;
+    for (int64_t count = 0; most < 0 || count < most; count++) {
+        if (template_run_charge_text(run, 16 + by->string.length) != 0)
+            return -1;
+        if (old.length == 0) { /* before each character, and at the end */
+            size_t next = at;
+            if (count > 0 && at == text.length)
+                break;
+            if (count > 0)
+                template_characters_next(text, &next);
+            at = next;
+        } else {
+            const char *found = memmem(text.data + at, text.length - at, old.data, old.length);
+            if (found == NULL)
+                break;
+            at = (size_t)(found - text.data);
+        }
+        template_builder_add_part(&builder, string, begin, at);
+        template_builder_add_string(&builder, by);
+        at += old.length;
+        begin = at;
+    }
+    template_builder_add_part(&builder, string, begin, text.length);
+    return template_run_finish(run, &builder, out);
+}
+
+int template_strings_join(struct template_run *run, const struct template_value *separator,
+                          const struct template_sequence *items, struct template_value *out) {
+    struct template_builder builder = {.arena = run->arena};
+    for (size_t i = 0; i < items->length; i++) {
+        if (i > 0)
+            template_builder_add_string(&builder, separator);
+        if (template_run_charge(run, 1) != 0 ||
+            template_repr_str(run, &items->items[i], &builder) != 0)
+            return -1;
+    }
+    return template_run_finish(run, &builder, out);
+}
+
+static bool ends_line(int32_t c) {
+    return (c >= 0x0a && c <= 0x0d) || (c >= 0x1c && c <= 0x1e) || c == 0x85 || c == 0x2028 ||
+           c == 0x2029;
+}
+
+int template_strings_lines(struct template_run *run, const struct template_value *string,
+                           bool keep_ends, struct template_value *out) {
+    struct text text = template_string_text(string);
+    struct template_value made, from = *string;
+    if (!template_data_sequence(run->arena, TEMPLATE_LIST, &made))
+        return template_run_fail_memory(run);
+    for (size_t begin = 0, at = 0; at < text.length; begin = at) {
+        size_t end = text.length;
+        while (at < text.length && end == text.length) {
+            size_t before = at;
+            int32_t c = template_characters_next(text, &at);
+            if (!ends_line(c))
+                continue;
+            end = before;
+            at += c == '\r' && at < text.length && text.data[at] == '\n';
+            break;
+        }
+        if (!template_data_append(run->arena, made.sequence,
+                                  template_data_part(from, begin, keep_ends ? at : end)))
+            return template_run_fail_memory(run);
+    }
+    *out = made;
+    return template_run_charge(run, made.sequence->length);
+}
+
+int template_strings_pad(struct template_run *run, const struct template_value *string,
+                         int64_t width, const struct template_value *fill, char align,
+                         struct template_value *out) {
+    struct template_builder builder = {.arena = run->arena};
+    int64_t length = template_truth_length(string);
+    size_t missing = width > length ? (size_t)(width - length) : 0;
+    /* As str.center: of an odd number the smaller half goes before, unless the width is odd. */
+    size_t before = align == '<'   ? 0
+                    : align == '>' ? missing
+                                   : missing / 2 + (missing & (size_t)width & 1);
+    if (template_truth_length(fill) != 1)
+        return template_run_fail(run, "The fill character must be exactly one character long");
+    if (missing < template_arena_max_bytes(run->arena) &&
+        template_run_charge(run, missing / 8) != 0)
+        return -1;
+    template_builder_add_repeated(&builder, fill, before);
+    template_builder_add_string(&builder, string);
+    template_builder_add_repeated(&builder, fill, missing - before);
+    return template_run_finish(run, &builder, out);
+}

@@ -1,0 +1,28 @@
+/* Private to chat_template/: what filters and methods of strings have in common. */
+#ifndef QUIRE_MODELS_CHAT_TEMPLATE_TEMPLATE_STRINGS_H
+#define QUIRE_MODELS_CHAT_TEMPLATE_TEMPLATE_STRINGS_H
+
+#include "models/chat_template/template_call.h"
+
+enum template_strip { TEMPLATE_STRIP_LEFT = 1, TEMPLATE_STRIP_RIGHT = 2, TEMPLATE_STRIP_BOTH = 3 };
+
+/* Without the characters of `chars` at its ends; chars NULL: without white space. */
+int template_strings_strip(struct template_run *run, const struct template_value *string,
+                           const struct text *chars, enum template_strip sides,
+                           struct template_value *out);
+/* At most `most` times; -1: all. */
+int template_strings_replace(struct template_run *run, const struct template_value *string,
+                             struct text old, const struct template_value *by, int64_t most,
+                             struct template_value *out);
+/* Strings, with the separator between them; values that are no strings are written as str(). */
+int template_strings_join(struct template_run *run, const struct template_value *separator,
+                          const struct template_sequence *items, struct template_value *out);
+/* The lines, without their ends unless they are to be kept. */
+int template_strings_lines(struct template_run *run, const struct template_value *string,
+                           bool keep_ends, struct template_value *out);
+/* Spaces, or another character, before and behind up to the width. */
+int template_strings_pad(struct template_run *run, const struct template_value *string,
+                         int64_t width, const struct template_value *fill, char align,
+                         struct template_value *out);
+
+#endif

@@ -1,0 +1,214 @@
+/* What may follow `is`. */
+#include "models/chat_template/template_call.h"
+#include "models/chat_template/template_characters.h"
+
+static int answer(bool holds, struct template_value *out) {
+    *out = template_data_bool(holds);
+    return 0;
+}
+
+#define TEST_OF_KIND(name, holds)                                                                  \
+    static int name(struct template_run *run, const struct template_call *call,                    \
+                    struct template_value *out) {                                                  \
+        const struct template_value *value = call->self;                                           \
+        return answer(holds, out);                                                                 \
+    }
+
+TEST_OF_KIND(is_defined, value->kind != TEMPLATE_UNDEFINED)
+TEST_OF_KIND(is_undefined, value->kind == TEMPLATE_UNDEFINED)
+TEST_OF_KIND(is_none, value->kind == TEMPLATE_NONE)
+TEST_OF_KIND(is_boolean, value->kind == TEMPLATE_BOOL)
+TEST_OF_KIND(is_true, value->kind == TEMPLATE_BOOL && value->boolean)
+TEST_OF_KIND(is_false, value->kind == TEMPLATE_BOOL && !value->boolean)
+TEST_OF_KIND(is_integer, value->kind == TEMPLATE_INT)
+TEST_OF_KIND(is_float, value->kind == TEMPLATE_FLOAT)
+TEST_OF_KIND(is_number, value->kind == TEMPLATE_INT || value->kind == TEMPLATE_FLOAT ||
+                            value->kind == TEMPLATE_BOOL)
+TEST_OF_KIND(is_string, value->kind == TEMPLATE_STRING)
+TEST_OF_KIND(is_mapping, value->kind == TEMPLATE_MAP)
+TEST_OF_KIND(is_sequence, value->kind == TEMPLATE_STRING || value->kind == TEMPLATE_MAP ||
+                              value->kind == TEMPLATE_UNDEFINED ||
+                              (value->kind >= TEMPLATE_LIST && value->kind <= TEMPLATE_RANGE))
+TEST_OF_KIND(is_iterable, value->kind == TEMPLATE_STRING || value->kind == TEMPLATE_MAP ||
+                              value->kind == TEMPLATE_UNDEFINED || value->kind == TEMPLATE_LOOP ||
+                              template_data_is_sequence(value))
+TEST_OF_KIND(is_callable, value->kind == TEMPLATE_UNDEFINED || value->kind == TEMPLATE_LOOP ||
+                              (value->kind >= TEMPLATE_FUNCTION && value->kind <= TEMPLATE_MACRO) ||
+                              value->kind == TEMPLATE_JOINER)
+TEST_OF_KIND(is_escaped, value->kind == TEMPLATE_MISSING)
+
+static int has_remainder(struct template_run *run, const struct template_value *value, int64_t by,
+                         int64_t remainder, struct template_value *out) {
+    struct template_value divisor = template_data_int(by), rest, wanted;
+    bool same;
+    if (template_arithmetic_apply(run, '%', value, &divisor, &rest) != 0)
+        return -1;
+    wanted = template_data_int(remainder);
+    return template_truth_equal(run, &rest, &wanted, &same) != 0 ? -1 : answer(same, out);
+}
+
+static int is_odd(struct template_run *run, const struct template_call *call,
+                  struct template_value *out) {
+    return has_remainder(run, call->self, 2, 1, out);
+}
+
+static int is_even(struct template_run *run, const struct template_call *call,
+                   struct template_value *out) {
+    return has_remainder(run, call->self, 2, 0, out);
+}
+
+static int is_divisible(struct template_run *run, const struct template_call *call,
+                        struct template_value *out) {
+    int64_t by;
+    return template_call_get_int(run, call, 0, 1, &by) != 0
+               ? -1
+               : has_remainder(run, call->self, by, 0, out);
+}
+
+static int is_equal(struct template_run *run, const struct template_call *call,
+                    struct template_value *out) {
+    bool same;
+    return template_truth_equal(run, call->self, &call->given[0], &same) != 0 ? -1
+                                                                              : answer(same, out);
+}
+
+static int is_unequal(struct template_run *run, const struct template_call *call,
+                      struct template_value *out) {
+    bool same;
+    return template_truth_equal(run, call->self, &call->given[0], &same) != 0 ? -1
+                                                                              : answer(!same, out);
+}
+
+static int is_less(struct template_run *run, const struct template_call *call,
+                   struct template_value *out) {
+    int order;
+    return template_truth_order(run, call->self, &call->given[0], "<", &order) != 0
+               ? -1
+               : answer(order < 0, out);
+}
+
+static int is_less_or_equal(struct template_run *run, const struct template_call *call,
+                            struct template_value *out) {
+    int order;
+    return template_truth_order(run, call->self, &call->given[0], "<=", &order) != 0
+               ? -1
+               : answer(order <= 0, out);
+}
+
+static int is_greater(struct template_run *run, const struct template_call *call,
+                      struct template_value *out) {
+    int order;
+    return template_truth_order(run, call->self, &call->given[0], ">", &order) != 0
+               ? -1
+               : answer(order > 0, out);
+}
+
+static int is_greater_or_equal(struct template_run *run, const struct template_call *call,
+                               struct template_value *out) {
+    int order;
+    return template_truth_order(run, call->self, &call->given[0], ">=", &order) != 0
+               ? -1
+               : answer(order >= 0, out);
+}
+
+static int is_in(struct template_run *run, const struct template_call *call,
+                 struct template_value *out) {
+    bool holds;
+    return template_truth_contains(run, &call->given[0], call->self, &holds) != 0
+               ? -1
+               : answer(holds, out);
+}
+
+/* The same object, in Python: the same value of the same type will do. */
+static int is_same(struct template_run *run, const struct template_call *call,
+                   struct template_value *out) {
+    const struct template_value *a = call->self, *b = &call->given[0];
+    if (a->kind != b->kind)
+        return answer(false, out);
+    if (a->kind > TEMPLATE_STRING)
+        return answer(a->mapping == b->mapping, out);
+    return is_equal(run, call, out);
+}
+
+/* Whether it has letters of one case, and none of the other. */
+static int has_case(struct template_run *run, const struct template_value *value, bool upper,
+                    struct template_value *out) {
+    struct template_value string;
+    bool found = false, other = false;
+    if (template_repr_string(run, value, &string) != 0)
+        return -1;
+    struct text text = {string.string.data, string.string.length};
+    for (size_t at = 0; at < text.length;) {
+        int32_t c = template_characters_next(text, &at);
+        bool is_upper = template_characters_is_upper(c), is_lower = template_characters_is_lower(c);
+        found |= upper ? is_upper : is_lower;
+        other |= (upper ? is_lower : is_upper) || template_characters_is_title(c);
+    }
+    return answer(found && !other, out);
+}
+
+static int is_lower(struct template_run *run, const struct template_call *call,
+                    struct template_value *out) {
+    return has_case(run, call->self, false, out);
+}
+
+static int is_upper(struct template_run *run, const struct template_call *call,
+                    struct template_value *out) {
+    return has_case(run, call->self, true, out);
+}
+
+static int is_filter(struct template_run *run, const struct template_call *call,
+                     struct template_value *out) {
+    return answer(template_filters_find(template_string_text(call->self)) != NULL, out);
+}
+
+static int is_test(struct template_run *run, const struct template_call *call,
+                   struct template_value *out) {
+    return answer(template_tests_find(template_string_text(call->self)) != NULL, out);
+}
+
+const struct template_function *template_tests_find(struct text name) {
+    static const struct template_function tests[] = {
+        {"defined", is_defined, "", 0},
+        {"undefined", is_undefined, "", 0},
+        {"none", is_none, "", 0},
+        {"boolean", is_boolean, "", 0},
+        {"true", is_true, "", 0},
+        {"false", is_false, "", 0},
+        {"integer", is_integer, "", 0},
+        {"float", is_float, "", 0},
+        {"number", is_number, "", 0},
+        {"string", is_string, "", 0},
+        {"mapping", is_mapping, "", 0},
+        {"sequence", is_sequence, "", 0},
+        {"iterable", is_iterable, "", 0},
+        {"callable", is_callable, "", 0},
+        {"escaped", is_escaped, "", 0},
+        {"odd", is_odd, "", 0},
+        {"even", is_even, "", 0},
+        {"divisibleby", is_divisible, "num", 1},
+        {"equalto", is_equal, "other", 1},
+        {"eq", is_equal, "other", 1},
+        {"==", is_equal, "other", 1},
+        {"ne", is_unequal, "other", 1},
+        {"!=", is_unequal, "other", 1},
+        {"lt", is_less, "other", 1},
+        {"<", is_less, "other", 1},
+        {"lessthan", is_less, "other", 1},
+        {"le", is_less_or_equal, "other", 1},
+        {"<=", is_less_or_equal, "other", 1},
+        {"gt", is_greater, "other", 1},
+        {">", is_greater, "other", 1},
+        {"greaterthan", is_greater, "other", 1},
+        {"ge", is_greater_or_equal, "other", 1},
+        {">=", is_greater_or_equal, "other", 1},
+        {"in", is_in, "seq", 1},
+        {"sameas", is_same, "other", 1},
+        {"lower", is_lower, "", 0},
+        {"upper", is_upper, "", 0},
+        {"filter", is_filter, "", 0},
+        {"test", is_test, "", 0},
+        {NULL, NULL, NULL, 0},
+    };
+    return template_call_find(tests, name);
+}

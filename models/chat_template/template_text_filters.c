@@ -1,0 +1,350 @@
+#include "models/chat_template/template_case.h"
+#include "models/chat_template/template_characters.h"
+#include "models/chat_template/template_filters.h"
+#include "models/chat_template/template_format.h"
+#include "models/chat_template/template_strings.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define FILTER(name)                                                                               \
+    static int name(struct template_run *run, const struct template_call *call,                    \
+                    struct template_value *out)
+
+/* --- Strings -----------------------------------------------------------------------------------
+ */
+
+static int change_case(struct template_run *run, const struct template_call *call,
+                       int (*change)(struct template_run *, const struct template_value *,
+                                     struct template_value *),
+                       struct template_value *out) {
+    struct template_value string;
+    return template_repr_string(run, call->self, &string) != 0 ? -1 : change(run, &string, out);
+}
+
+FILTER(upper) {
+    return change_case(run, call, template_case_upper, out);
+}
+
+FILTER(lower) {
+    return change_case(run, call, template_case_lower, out);
+}
+
+FILTER(capitalize) {
+    return change_case(run, call, template_case_capitalize, out);
+}
+
+FILTER(title) {
+    return change_case(run, call, template_case_title_words, out);
+}
+
+FILTER(trim) {
+    struct template_value string, chars;
+    if (template_repr_string(run, call->self, &string) != 0)
+        return -1;
+    if (call->given[0].kind == TEMPLATE_MISSING || call->given[0].kind == TEMPLATE_NONE)
+        return template_strings_strip(run, &string, NULL, TEMPLATE_STRIP_BOTH, out);
+    if (template_call_get_string(run, call, 0, "", &chars) != 0)
+        return -1;
+    struct text text = template_string_text(&chars);
+    return template_strings_strip(run, &string, &text, TEMPLATE_STRIP_BOTH, out);
+}
+
+FILTER(replace) {
+    struct template_value string, old, by;
+    int64_t most = -1;
+    if (template_repr_string(run, call->self, &string) != 0 ||
+        template_repr_string(run, &call->given[0], &old) != 0 ||
+        template_repr_string(run, &call->given[1], &by) != 0 ||
+        (call->given[2].kind != TEMPLATE_NONE &&
+         template_call_get_int(run, call, 2, -1, &most) != 0))
+        return -1;
+    return template_strings_replace(run, &string, template_string_text(&old), &by, most, out);
+}
+
+static int read_indention(struct template_run *run, const struct template_call *call,
+                          struct template_value *out) {
+    struct template_value space = template_data_server(" ");
+    struct template_builder builder = {.arena = run->arena};
+    int64_t width;
+    if (call->given[0].kind == TEMPLATE_STRING) {
+        *out = call->given[0];
+        return 0;
+    }
+    if (template_call_get_int(run, call, 0, 4, &width) != 0)
+        return -1;
+    template_builder_add_repeated(&builder, &space, width > 0 ? (size_t)width : 0);
+    return template_run_finish(run, &builder, out);
+}
+
+/* A newline is put behind the text first, so that an empty last line counts. */
+static int lines_to_indent(struct template_run *run, const struct template_value *value,
+                           struct template_value *out) {
+    struct template_builder builder = {.arena = run->arena};
+    struct template_value text;
+    if (template_repr_str(run, value, &builder) != 0)
+        return -1;
+    template_builder_add_server(&builder, "\n");
+    return template_run_finish(run, &builder, &text) != 0
+               ? -1
+               : template_strings_lines(run, &text, false, out);
+}
+
+FILTER(indent) {
+    struct template_builder builder = {.arena = run->arena};
+    struct template_value indention, lines;
+    bool first = template_call_get_flag(call, 1, false);
+    bool blank = template_call_get_flag(call, 2, false);
+    if (read_indention(run, call, &indention) != 0 || lines_to_indent(run, call->self, &lines) != 0)
+        return -1;
+    for (size_t i = 0; i < lines.sequence->length; i++) {
+        const struct template_value *line = &lines.sequence->items[i];
+        if (i > 0)
+            template_builder_add_server(&builder, "\n");
+        if (i == 0 ? first : blank || line->string.length > 0)
+            template_builder_add_string(&builder, &indention);
+        template_builder_add_string(&builder, line);
+    }
+    return template_run_finish(run, &builder, out);
+}
+
+FILTER(escape) {
+    static const struct {
+        char character;
+        const char *escape;
+    } escapes[] = {{'&', "&amp;"}, {'<', "&lt;"}, {'>', "&gt;"}, {'\'', "&#39;"}, {'"', "&#34;"}};
+    struct template_builder builder = {.arena = run->arena};
+    struct template_value string;
+    size_t begin = 0;
+    if (template_repr_string(run, call->self, &string) != 0)
+        return -1;
+    for (size_t at = 0; at < string.string.length; at++)
+        for (size_t i = 0; i < sizeof(escapes) / sizeof(escapes[0]); i++) {
+            if (string.string.data[at] != escapes[i].character)
+                continue;
+            template_builder_add_part(&builder, &string, begin, at);
+            template_builder_add_server(&builder, escapes[i].escape);
+            begin = at + 1;
+        }
+    template_builder_add_part(&builder, &string, begin, string.string.length);
+    return template_run_finish(run, &builder, out);
+}
+
+FILTER(urlencode) {
+    static const char kept[] = "-._~/";
+    struct template_builder builder = {.arena = run->arena};
+    struct template_value string;
+    if (template_repr_string(run, call->self, &string) != 0)
+        return -1;
+    for (size_t at = 0; at < string.string.length; at++) {
+        unsigned char c = (unsigned char)string.string.data[at];
+        char escape[4];
+        bool is_kept = (c >= '0' && c <= '9') || ((c | 0x20) >= 'a' && (c | 0x20) <= 'z') ||
+                       (c != '\0' && strchr(kept, c) != NULL);
+        if (is_kept) {
+            template_builder_add_part(&builder, &string, at, at + 1);
+            continue;
+        }
+        snprintf(escape, sizeof(escape), "%%%02X", c);
+        template_builder_add_server(&builder, escape);
+    }
+    return template_run_finish(run, &builder, out);
+}
+
+FILTER(wordcount) {
+    struct template_value string;
+    int64_t num = 0;
+    bool in_word = false;
+    if (template_repr_string(run, call->self, &string) != 0)
+        return -1;
+    struct text text = template_string_text(&string);
+    for (size_t at = 0; at < text.length;) {
+        int32_t c = template_characters_next(text, &at);
+        bool is_word =
+            c == '_' || template_characters_is_alpha(c) || template_characters_is_numeric(c);
+        num += is_word && !in_word;
+        in_word = is_word;
+    }
+    *out = template_data_int(num);
+    return 0;
+}
+
+FILTER(center) {
+    struct template_value string, space = template_data_server(" ");
+    int64_t width;
+    if (template_repr_string(run, call->self, &string) != 0 ||
+        template_call_get_int(run, call, 0, 80, &width) != 0)
+        return -1;
+    return template_strings_pad(run, &string, width, &space, '^', out);
+}
+
+FILTER(format) {
+    struct template_value string, values;
+    if (template_repr_string(run, call->self, &string) != 0)
+        return -1;
+    if (call->arguments->keywords != NULL)
+        values =
+            (struct template_value){.kind = TEMPLATE_MAP, .mapping = call->arguments->keywords};
+    else if (!template_data_items(run->arena, TEMPLATE_TUPLE, call->arguments->items,
+                                  call->arguments->num, &values))
+        return template_run_fail_memory(run);
+    return template_format_percent(run, &string, &values, out);
+}
+
+/* --- Numbers -----------------------------------------------------------------------------------
+ */
+
+/* A string's digits without underscores between them and white space around them. */
+static bool copy_digits(const struct template_value *string, char out[64]) {
+    struct text text = template_string_text(string);
+    size_t length = 0;
+    for (size_t at = 0; at < text.length; at++) {
+        char c = text.data[at];
+        bool between = at > 0 && at + 1 < text.length;
+        if (c == '\0' || length == 63)
+            return false;
+        if (c != '_' || !between)
+            out[length++] = c;
+    }
+    out[length] = '\0';
+    return true;
+}
+
+static bool parse_integer(const struct template_value *string, int64_t base, int64_t *out) {
+    char digits[64], *end;
+    if (base < 0 || base > 36 || base == 1 || !copy_digits(string, digits))
+        return false;
+    errno = 0;
+    long long value = strtoll(digits, &end, (int)base);
+    end += strspn(end, " \t\n\r\f\v");
+    if (end == digits || *end != '\0' || errno == ERANGE)
+        return false;
+    *out = value;
+    return true;
+}
+
+static bool parse_float(const struct template_value *string, double *out) {
+    char digits[64], *end;
+    if (!copy_digits(string, digits) || strpbrk(digits, "xX(") != NULL)
+        return false;
+    double value = strtod(digits, &end);
+    end += strspn(end, " \t\n\r\f\v");
+    if (end == digits || *end != '\0')
+        return false;
+    *out = value;
+    return true;
+}
+
+static struct template_value fallback_or(const struct template_call *call,
+                                         struct template_value usual) {
+    return call->given[0].kind == TEMPLATE_MISSING ? usual : call->given[0];
+}
+
+FILTER(to_int) {
+    const struct template_value *value = call->self;
+    int64_t integer, base;
+    double number = NAN;
+    if (template_call_get_int(run, call, 1, 10, &base) != 0)
+        return -1;
+    if (template_truth_int(value, &integer) ||
+        (value->kind == TEMPLATE_STRING && parse_integer(value, base, &integer))) {
+        *out = template_data_int(integer);
+        return 0;
+    }
+    if (value->kind == TEMPLATE_FLOAT)
+        number = value->real;
+    else if (value->kind == TEMPLATE_STRING && !parse_float(value, &number))
+        number = NAN;
+    if (number > -9.2e18 && number < 9.2e18)
+        *out = template_data_int((int64_t)number);
+    else
+        *out = fallback_or(call, template_data_int(0));
+    return value->kind == TEMPLATE_UNDEFINED ? template_truth_check_defined(run, value) : 0;
+}
+
+FILTER(to_float) {
+    double number;
+    if (template_truth_number(call->self, &number) ||
+        (call->self->kind == TEMPLATE_STRING && parse_float(call->self, &number)))
+        *out = template_data_float(number);
+    else
+        *out = fallback_or(call, template_data_float(0.0));
+    return call->self->kind == TEMPLATE_UNDEFINED ? template_truth_check_defined(run, call->self)
+                                                  : 0;
+}
+
+FILTER(absolute) {
+    double number;
+    if (template_truth_check_defined(run, call->self) != 0)
+        return -1;
+    if (!template_truth_number(call->self, &number))
+        return template_run_fail(run, "bad operand type for abs(): '%s'",
+                                 template_truth_type(call->self));
+    return template_arithmetic_sign(run, signbit(number) != 0, call->self, out);
+}
+
+/* To so many decimal places: the digits as printf rounds them are those of Python's round(). */
+static double round_common(double number, int64_t places) {
+    char digits[400];
+    if (!isfinite(number) || places > 300)
+        return number;
+    if (places < 0) {
+        double unit = pow(10, (double)-places);
+        return nearbyint(number / unit) * unit;
+    }
+    snprintf(digits, sizeof(digits), "%.*f", (int)places, number);
+    return places > 30 ? number : strtod(digits, NULL);
+}
+
+FILTER(round_number) {
+    int64_t places, integer;
+    struct template_value method;
+    double number;
+    if (template_call_get_int(run, call, 0, 0, &places) != 0 ||
+        template_call_get_string(run, call, 1, "common", &method) != 0 ||
+        template_truth_check_defined(run, call->self) != 0)
+        return -1;
+    struct text name = template_string_text(&method);
+    bool up = name.length == 4 && memcmp(name.data, "ceil", 4) == 0;
+    bool down = name.length == 5 && memcmp(name.data, "floor", 5) == 0;
+    if (!up && !down && (name.length != 6 || memcmp(name.data, "common", 6) != 0))
+        return template_run_fail(run, "round: method must be common, ceil or floor");
+    if (!template_truth_number(call->self, &number))
+        return template_run_fail(run, "type %s doesn't define __round__ method",
+                                 template_truth_type(call->self));
+    double unit = pow(10, (double)places);
+    if (up || down)
+        *out = template_data_float((up ? ceil(number * unit) : floor(number * unit)) / unit);
+    else if (template_truth_int(call->self, &integer) && places >= 0)
+        *out = template_data_int(integer);
+    else
+        *out = template_data_float(round_common(number, places));
+    return 0;
+}
+
+const struct template_function *template_text_filters_find(struct text name) {
+    static const struct template_function filters[] = {
+        {"upper", upper, "", 0},
+        {"lower", lower, "", 0},
+        {"capitalize", capitalize, "", 0},
+        {"title", title, "", 0},
+        {"trim", trim, "chars", 0},
+        {"replace", replace, "old new count", 2},
+        {"indent", indent, "width first blank", 0},
+        {"escape", escape, "", 0},
+        {"e", escape, "", 0},
+        {"forceescape", escape, "", 0},
+        {"urlencode", urlencode, "", 0},
+        {"wordcount", wordcount, "", 0},
+        {"center", center, "width", 0},
+        {"format", format, NULL, 0},
+        {"int", to_int, "default base", 0},
+        {"float", to_float, "default", 0},
+        {"abs", absolute, "", 0},
+        {"round", round_number, "precision method", 0},
+        {NULL, NULL, NULL, 0},
+    };
+    return template_call_find(filters, name);
+}

@@ -1,0 +1,329 @@
+/* Whose words a rendering's bytes are, its bounds, and its errors. What the language means is
+ * compared with Jinja2's own results (tests/golden/chat_templates). */
+#include "tests/unit/models/chat_template_fixture.h"
+
+#include <stdlib.h>
+
+/* --- Whose words -------------------------------------------------------------------------------
+ */
+
+static void test_client_text_keeps_its_mark(void **state) {
+    assert_renders("<{{ client }}>", "<«Client»>");
+    assert_renders("{{ ours }}", "Server");
+    assert_renders("{{ client ~ ours ~ client }}", "«Client»Server«Client»");
+    assert_renders("{{ client + '<|end|>' }}", "«Client»<|end|>");
+    assert_renders("{{ '<' + client + '>' }}", "<«Client»>");
+    assert_renders("{{ client }}{{ client }}", "«ClientClient»");
+    assert_renders("{{ client * 2 }}", "«ClientClient»");
+    assert_renders("{% for c in client %}{{ c }}-{% endfor %}", "«C»-«l»-«i»-«e»-«n»-«t»-");
+}
+
+static void test_what_is_made_of_client_text_is_marked(void **state) {
+    assert_renders("{{ client | upper }}{{ client[1:3] }}{{ client[0] }}{{ client[::-1] }}",
+                   "«CLIENTliCtneilC»");
+    assert_renders("{{ client.replace('i', '#') }}", "«Cl»#«ent»");
+    assert_renders("{{ 'a b'.replace(' ', client) }}", "a«Client»b");
+    assert_renders("{{ mixed | join(', ') }}", "«Client», Server");
+    assert_renders("{{ '-'.join(client.split('i')) }}", "«Cl»-«ent»");
+    assert_renders("{{ (' ' ~ client ~ ' ') | trim }}", "«Client»");
+    assert_renders("{{ client | title | capitalize | lower }}", "«client»");
+    assert_renders("{{ client | indent(2, true) }}", "  «Client»");
+    assert_renders("{{ '[%s|%8s]' % (client, client) }}", "[«Client»|  «Client»]");
+    assert_renders("{{ '{}{:>8}'.format(ours, client) }}", "Server  «Client»");
+    assert_renders("{{ client.center(8) }}", " «Client» ");
+    assert_renders("{{ client | reverse }}", "«tneilC»");
+    assert_renders("{{ client | e }}", "«Client»");
+    assert_renders("{{ client | string | list | first }}", "«C»");
+}
+
+static void test_what_is_written_of_values_is_marked(void **state) {
+    assert_renders("{{ tool | tojson }}", "{\"«name»\": \"«f»\", \"«n»\": 1}");
+    assert_renders("{{ tool }}", "{'«name»': '«f»', '«n»': 1}");
+    assert_renders("{{ mixed }}", "['«Client»', 'Server']");
+    assert_renders("{{ (client ~ '\\n') | tojson }}", "\"«Client»\\n\"");
+    assert_renders("{% for k, v in tool.items() %}{{ k }}={{ v }};{% endfor %}",
+                   "«name»=«f»;«n»=1;");
+}
+
+static void test_captured_text_keeps_its_marks(void **state) {
+    assert_renders("{% macro m(x) %}<{{ x }}>{% endmacro %}{{ m(client) }}{{ m(ours) }}",
+                   "<«Client»><Server>");
+    assert_renders("{% set x %}a{{ client }}b{% endset %}{{ x }}", "a«Client»b");
+    assert_renders("{% filter upper %}a{{ client }}b{% endfilter %}", "A«CLIENT»B");
+    assert_renders("{% set ns = namespace(s='') %}{% for i in range(3) %}"
+                   "{% set ns.s = ns.s ~ i ~ client %}{% endfor %}{{ ns.s }}",
+                   "0«Client»1«Client»2«Client»");
+    assert_renders("{% generation %}{{ client }}{% endgeneration %}!", "«Client»!");
+}
+
+static void test_marks_do_not_matter_to_comparisons(void **state) {
+    assert_renders("{{ client == 'Client' }} {{ 'lie' in client }} {{ client < 'D' }} "
+                   "{{ {'Client': 1}[client] }} {{ tool['name'] == 'f' }}",
+                   "True True True 1 True");
+}
+
+/* --- Bounds ------------------------------------------------------------------------------------
+ */
+
+static void test_large_results_are_refused(void **state) {
+    assert_fails("{% for i in range(10**9) %}{% endfor %}", "line 1: a range has at most 100000");
+    assert_fails("{{ 'a' * 10**9 }}", "line 1: the template's values and output need more than");
+    assert_fails("{{ 'a' * 10**18 }}", "line 1: the template's values and output need more than");
+    assert_fails("{{ [1] * 10**18 }}", "line 1: the template takes more steps");
+    assert_fails("{{ 10**10**9 }}", "line 1: a number exceeds 64 bits");
+    assert_fails("{{ '%1000000000d' % 1 }}", "line 1: a format's width");
+    assert_fails("{{ 'a'.center(10**15) }}", "line 1: the template's values and output need");
+    assert_fails("{{ 'a' | indent(10**15, true) }}", "line 1: the template's values and output");
+    assert_fails("{{ [1] | slice(10**15) | list }}", "line 1: the template's values and output");
+    assert_fails("{{ [1] | batch(10**15, 0) | list }}", "line 1: the template's values and output");
+    assert_fails("{{ 1 | round(10**15) | tojson(indent=10**15) }}", "line 1: tojson: indent");
+}
+
+static void test_doubling_ends(void **state) {
+    assert_fails("{% set ns = namespace(s='abcdefgh') %}{% for i in range(64) %}"
+                 "{% set ns.s = ns.s + ns.s %}{% endfor %}",
+                 "line 1: the template's values and output need more than 16777216 bytes");
+    assert_fails("{% set ns = namespace(s=[1]) %}{% for i in range(64) %}"
+                 "{% set ns.s = ns.s + ns.s %}{% endfor %}",
+                 "line 1: the template");
+    assert_fails("{% set ns = namespace(s=[1]) %}{% for i in range(64) %}"
+                 "{% set ns.s = [ns.s, ns.s] %}{% endfor %}{{ ns.s }}",
+                 "line 1: the template");
+}
+
+static void test_steps_are_counted(void **state) {
+    assert_fails(
+        "{% set r = range(10000) %}{% for i in r %}\n{% for j in r %}{% endfor %}{% endfor %}",
+        "line 2: the template takes more steps than are allowed");
+    assert_fails("{% set s = 'ab' * 1000000 %}{% for i in range(10000) %}"
+                 "{{ 'b' if 'x' in s }}{% endfor %}",
+                 "line 1: the template takes more steps than are allowed");
+}
+
+static void test_recursion_ends(void **state) {
+    assert_fails("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
+                 "line 1: more than 64 calls within another");
+    assert_fails("{% for i in [1] recursive %}{{ loop([1]) }}{% endfor %}",
+                 "line 1: more than 64 calls within another");
+    assert_fails("{% set ns = namespace(s=1) %}{% for i in range(1000) %}"
+                 "{% set ns.s = [ns.s] %}{% endfor %}{{ ns.s }}",
+                 "line 1: values nest too deep to write them");
+    assert_fails("{% set ns = namespace(s=1, t=1) %}{% for i in range(1000) %}"
+                 "{% set ns.s = [ns.s] %}{% set ns.t = [ns.t] %}{% endfor %}{{ ns.s == ns.t }}",
+                 "line 1: values nest too deep to compare them");
+    assert_fails("{% set ns = namespace(s={}) %}{% for i in range(1000) %}"
+                 "{% set ns.s = {'a': ns.s} %}{% endfor %}{{ ns.s | tojson }}",
+                 "line 1: values nest too deep to write them as JSON");
+}
+
+/* `times` times `part`, and then `middle` and `times` times `end`. */
+static char *repeated(const char *part, const char *middle, const char *end, size_t times) {
+    size_t bytes = (strlen(part) + strlen(end)) * times + strlen(middle) + 1;
+    char *text = malloc(bytes), *at = text;
+    assert_non_null(text);
+    for (size_t i = 0; i < times; i++)
+        at = stpcpy(at, part);
+    at = stpcpy(at, middle);
+    for (size_t i = 0; i < times; i++)
+        at = stpcpy(at, end);
+    return text;
+}
+
+static void assert_repeated_fails(const char *part, const char *middle, const char *end,
+                                  size_t times) {
+    char *source = repeated(part, middle, end, times), got[4096];
+    if (fixture_render(source, got, sizeof(got)) == 0)
+        fail_msg("%s is rendered %zu times", part, times);
+    free(source);
+}
+
+static void test_deep_sources_are_refused(void **state) {
+    assert_repeated_fails("{% if 1 %}", "", "{% endif %}", 50000);
+    assert_repeated_fails("{% for x in y %}", "", "{% endfor %}", 30000);
+    assert_repeated_fails("{{ ", "", "", 100000);
+    assert_repeated_fails("{% macro m() %}", "", "{% endmacro %}", 30000);
+    char *nested[] = {repeated("(", "1", ")", 100000),    repeated("[", "1", "]", 100000),
+                      repeated("{1:", "1", "}", 100000),  repeated("-", "1", "", 100000),
+                      repeated("f(", "1", ")", 100000),   repeated("1 if 1 else ", "1", "", 50000),
+                      repeated("a[", "1", "]", 100000),   repeated("", "a", ".a", 100000),
+                      repeated("", "a", "|list", 100000), repeated("", "a", "()", 100000)};
+    for (size_t i = 0; i < sizeof(nested) / sizeof(nested[0]); i++) {
+        size_t bytes = strlen(nested[i]) + 16;
+        char *source = malloc(bytes), got[4096];
+        snprintf(source, bytes, "{{ %s }}", nested[i]);
+        assert_int_equal(fixture_render(source, got, sizeof(got)), -1);
+        free(source);
+        free(nested[i]);
+    }
+}
+
+static void test_long_sources_are_not_deep(void **state) {
+    char *sum = repeated("1+", "1", "", 20000), *words = repeated("true and ", "1", "", 20000);
+    char *nots = repeated("not ", "1", "", 20000), *tilde = repeated("''~", "1", "", 20000);
+    const struct {
+        char *expression;
+        const char *expected;
+    } cases[] = {{sum, "20001"}, {words, "1"}, {nots, "True"}, {tilde, "1"}};
+    for (size_t i = 0; i < 4; i++) {
+        size_t bytes = strlen(cases[i].expression) + 16;
+        char *source = malloc(bytes);
+        snprintf(source, bytes, "{{ %s }}", cases[i].expression);
+        assert_renders(source, cases[i].expected);
+        free(source);
+        free(cases[i].expression);
+    }
+    char *branches = repeated("{% elif 0 %}x", "{% else %}y{% endif %}", "", 20000);
+    char *source = malloc(strlen(branches) + 16);
+    sprintf(source, "{%% if 0 %%}%s", branches);
+    assert_renders(source, "y");
+    free(source);
+    free(branches);
+}
+
+static void test_source_is_bounded(void **state) {
+    char got[4096], *source = repeated("a", "", "", CHAT_TEMPLATE_MAX_BYTES + 1);
+    assert_int_equal(fixture_render_source(source, CHAT_TEMPLATE_MAX_BYTES + 1, got, sizeof(got)),
+                     -1);
+    assert_string_equal(got, "the chat template has 1048577 bytes, more than 1048576");
+    free(source);
+    assert_fails("\xff", "the chat template is no UTF-8 text");
+}
+
+/* --- Errors ------------------------------------------------------------------------------------
+ */
+
+static void test_syntax_errors_name_the_line(void **state) {
+    assert_fails("\n\n{{ 1 + }}", "line 3: expected an expression, got the end of the tag");
+    assert_fails("{% if 1 %}\n", "line 1: the template ends where 'elif' is expected");
+    assert_fails("\n{% frobnicate %}", "line 2: unknown or misplaced tag 'frobnicate'");
+    assert_fails("{% endif %}", "line 1: unknown or misplaced tag 'endif'");
+    assert_fails("{{ (1] }}", "line 1: unexpected ']', expected ')'");
+    assert_fails("{{ 'a }}", "line 1: a string has no end");
+    assert_fails("{{ 1", "line 1: expected the end of the output, got the end of the template");
+    assert_fails("{# a", "line 1: missing end of comment");
+    assert_fails("{% raw %} a", "line 1: missing end of raw block");
+    assert_fails("{% set 1 = 2 %}", "line 1: expected a name to assign to");
+    assert_fails("{{ 9999999999999999999 }}", "line 1: the number 9999999999999999999 is too");
+    assert_fails("{{ '\\ud800' }}", "line 1: a string's escape is not understood");
+    assert_fails("{{ a is b is c }}", "line 1: tests with 'is' cannot be chained");
+}
+
+static void test_rendering_errors_name_the_line(void **state) {
+    assert_fails("a\nb\n{{ raise_exception('Roles must ' ~ 'alternate') }}",
+                 "line 3: Roles must alternate");
+    assert_fails("\n{{ missing.field }}", "line 2: 'missing' is undefined");
+    assert_fails("{{ tool.args.x }}", "line 1: 'dict object' has no attribute 'args'");
+    assert_fails("{{ missing() }}", "line 1: 'missing' is undefined");
+    assert_fails("{{ [].append(1) }}", "line 1: access to attribute 'append' of 'list' object");
+    assert_fails("{{ 1 + 'a' }}", "line 1: unsupported operand type(s) for +: 'int' and 'str'");
+    assert_fails("{{ client | nothing }}", "line 1: no filter named 'nothing'");
+    assert_fails("{{ client is nothing }}", "line 1: no test named 'nothing'");
+    assert_fails("{{ 1 // 0 }}", "line 1: division by zero");
+    assert_fails("{% set tool.name = 1 %}", "line 1: cannot assign attribute on non-namespace");
+    assert_fails("{% macro m(a) %}{% endmacro %}{{ m(1, 2) }}",
+                 "line 1: macro 'm' takes not more than 1 argument(s)");
+}
+
+static void test_a_cut_message_is_still_text(void **state) {
+    char got[4096];
+    assert_int_equal(fixture_render("{{ raise_exception('\xc3\xa4' * 1000) }}", got, sizeof(got)),
+                     -1);
+    assert_true(strlen(got) > 100 && strlen(got) < sizeof(((struct error *)0)->message));
+    assert_int_equal(got[strlen(got) - 1], '\xa4');
+}
+
+static void test_time(void **state) {
+    assert_renders("{{ strftime_now('%Y-%m-%d %H:%M') }}", "1970-01-01 00:00");
+}
+
+/* --- Values ------------------------------------------------------------------------------------
+ */
+
+static void test_maps_keep_their_order(void **state) {
+    struct template_arena *arena = template_arena_create(FIXTURE_ARENA_BYTES);
+    struct template_value *map = template_map(arena);
+    char key[16];
+    for (int i = 0; i < 1000; i++) {
+        snprintf(key, sizeof(key), "k%d", (i * 7) % 500);
+        fixture_set(arena, map, key, template_int(arena, i));
+    }
+    assert_non_null(template_map_get(map, "k499"));
+    assert_null(template_map_get(map, "k500"));
+    assert_null(template_map_get(template_none(arena), "k"));
+    struct chat_template *chat;
+    struct chat_text text;
+    struct error err = {0};
+    static const char source[] = "{% for k in m %}{{ k if loop.index < 4 }}{% endfor %}"
+                                 "{{ m|length }} {{ m.k3 }} {{ m['k499'] }} {{ m.k500 }}";
+    struct template_value *variables = template_map(arena);
+    fixture_set(arena, variables, "m", map);
+    assert_int_equal(chat_template_create(source, strlen(source), &chat, &err), 0);
+    assert_int_equal(chat_template_render(chat, arena, variables, 0, &text, &err), 0);
+    static const char expected[] = "k0k7k14500 929 857 ";
+    assert_int_equal(text.length, strlen(expected));
+    assert_memory_equal(text.data, expected, text.length);
+    chat_template_destroy(chat);
+    template_arena_destroy(arena);
+}
+
+static void test_a_tree_is_checked_at_its_end(void **state) {
+    struct template_arena *arena = template_arena_create(1 << 16);
+    struct template_value *list = template_list(arena);
+    for (int i = 0; i < 10000; i++)
+        list = template_list_append(arena, list, template_int(arena, i));
+    assert_null(list);
+    assert_true(template_arena_is_full(arena));
+    assert_null(template_none(arena));
+    assert_null(template_list_append(arena, NULL, NULL));
+    assert_null(template_map_set(arena, NULL, (struct text){"", 0}, 0, NULL));
+    struct chat_template *chat;
+    struct chat_text text;
+    struct error err = {0};
+    assert_int_equal(chat_template_create("a", 1, &chat, &err), 0);
+    assert_int_equal(chat_template_render(chat, arena, NULL, 0, &text, &err), -1);
+    assert_int_equal(err.code, ERROR_SYNTAX);
+    chat_template_destroy(chat);
+    template_arena_destroy(arena);
+}
+
+static void test_readers_accept_anything(void **state) {
+    struct template_arena *arena = template_arena_create(FIXTURE_ARENA_BYTES);
+    struct template_value *list = template_list(arena), *text = template_string(arena, "ab", 2, 0);
+    template_list_append(arena, list, text);
+    assert_int_equal(template_list_length(list), 1);
+    assert_int_equal(template_string_text(template_list_item(list, 0)).length, 2);
+    assert_null(template_list_item(list, 1));
+    assert_int_equal(template_list_length(text), 0);
+    assert_null(template_string_text(list).data);
+    assert_null(template_string_text(NULL).data);
+    assert_int_equal(template_list_length(NULL), 0);
+    template_arena_destroy(arena);
+    template_arena_destroy(NULL);
+    chat_template_destroy(NULL);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_client_text_keeps_its_mark),
+        cmocka_unit_test(test_what_is_made_of_client_text_is_marked),
+        cmocka_unit_test(test_what_is_written_of_values_is_marked),
+        cmocka_unit_test(test_captured_text_keeps_its_marks),
+        cmocka_unit_test(test_marks_do_not_matter_to_comparisons),
+        cmocka_unit_test(test_large_results_are_refused),
+        cmocka_unit_test(test_doubling_ends),
+        cmocka_unit_test(test_steps_are_counted),
+        cmocka_unit_test(test_recursion_ends),
+        cmocka_unit_test(test_deep_sources_are_refused),
+        cmocka_unit_test(test_long_sources_are_not_deep),
+        cmocka_unit_test(test_source_is_bounded),
+        cmocka_unit_test(test_syntax_errors_name_the_line),
+        cmocka_unit_test(test_rendering_errors_name_the_line),
+        cmocka_unit_test(test_a_cut_message_is_still_text),
+        cmocka_unit_test(test_time),
+        cmocka_unit_test(test_maps_keep_their_order),
+        cmocka_unit_test(test_a_tree_is_checked_at_its_end),
+        cmocka_unit_test(test_readers_accept_anything),
+    };
+    setenv("TZ", "UTC", 1);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
