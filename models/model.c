@@ -34,11 +34,12 @@ void model_close(struct model *model) {
         return;
     tensor_file_close(model->file);
     free(model->chat_template);
+    free(model->tool_chat_template);
     free(model->folder);
     free(model);
 }
 
-int model_set_chat_template(struct model *model, struct text source, const char *where,
+int model_set_chat_template(char **chat_template, struct text source, const char *where,
                             struct error *err) {
     if (source.length > MODEL_MAX_TEMPLATE_BYTES)
         return error_set(err, ERROR_MODEL, "%s: a template of %zu bytes (allowed: at most %zu)",
@@ -52,8 +53,8 @@ int model_set_chat_template(struct model *model, struct text source, const char 
     if (source.length > 0)
         memcpy(copy, source.data, source.length);
     copy[source.length] = '\0';
-    free(model->chat_template);
-    model->chat_template = copy;
+    free(*chat_template);
+    *chat_template = copy;
     return 0;
 }
 

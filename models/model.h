@@ -110,7 +110,9 @@ struct model {
     int32_t eos_tokens[MODEL_MAX_EOS_TOKENS]; /* stated apart from the tokenizer */
     int num_eos_tokens;
     char *chat_template; /* Jinja source, NUL-terminated; NULL: none */
-    char *folder;        /* of a Hugging Face folder; NULL: one GGUF */
+    /* Another for conversations with tools, where the makers have two ("tool_use"); NULL: none. */
+    char *tool_chat_template;
+    char *folder; /* of a Hugging Face folder; NULL: one GGUF */
 };
 
 /* path: a GGUF file (the first of a split one), or a Hugging Face folder. */

@@ -3,7 +3,9 @@
  *   config.json               switches and sizes (config_hf.c), ids that end a text
  *   model*.safetensors        the tensors (safetensors.c)
  *   generation_config.json    optional: what to sample with, and more such ids
- *   chat_template.jinja       optional; else chat_template in tokenizer_config.json, or in
+ *   chat_template.jinja       optional; beside it, that for conversations with tools in
+ *                             additional_chat_templates/tool_use.jinja
+ *                             else chat_template in tokenizer_config.json, or in
  *                             chat_template.json
  *
  * The tokenizer is opened apart, from the same folder. */
@@ -188,7 +190,23 @@ static int read_generation(struct model *model, struct error *err) {
 /* --- The chat template -------------------------------------------------------------------------
  */
 
-/* A string, or a list of { name, template }, of which "default" is taken. */
+/* One of a list: { name, template }, of which "default" and "tool_use" are taken. */
+static int read_named_template(struct model *model, const struct config_object *o,
+                               const cJSON *item, const char *where) {
+    const cJSON *name = cJSON_GetObjectItemCaseSensitive(item, "name");
+    const cJSON *source = cJSON_GetObjectItemCaseSensitive(item, "template");
+    if (!cJSON_IsString(name) || !cJSON_IsString(source))
+        return config_field_refuse(o, "chat_template",
+                                   "an entry of the list has no name or no template");
+    struct text text = {source->valuestring, strlen(source->valuestring)};
+    if (strcmp(name->valuestring, "default") == 0)
+        return model_set_chat_template(&model->chat_template, text, where, o->err);
+    if (strcmp(name->valuestring, "tool_use") == 0)
+        return model_set_chat_template(&model->tool_chat_template, text, where, o->err);
+    return 0;
+}
+
+/* A string, or a list. */
 static int read_template_field(struct model *model, const struct config_object *o) {
     static const char key[] = "chat_template";
     const cJSON *value = config_field_find(o, key), *item;
@@ -198,19 +216,13 @@ static int read_template_field(struct model *model, const struct config_object *
         return 0;
     if (cJSON_IsString(value)) {
         struct text source = {value->valuestring, strlen(value->valuestring)};
-        return model_set_chat_template(model, source, where, o->err);
+        return model_set_chat_template(&model->chat_template, source, where, o->err);
     }
     if (!cJSON_IsArray(value))
         return config_field_refuse(o, key, "is neither a string nor a list of templates");
     cJSON_ArrayForEach(item, value) {
-        const cJSON *name = cJSON_GetObjectItemCaseSensitive(item, "name");
-        const cJSON *source = cJSON_GetObjectItemCaseSensitive(item, "template");
-        if (!cJSON_IsString(name) || !cJSON_IsString(source))
-            return config_field_refuse(o, key, "an entry of the list has no name or no template");
-        if (strcmp(name->valuestring, "default") != 0)
-            continue;
-        struct text text = {source->valuestring, strlen(source->valuestring)};
-        return model_set_chat_template(model, text, where, o->err);
+        if (read_named_template(model, o, item, where) != 0)
+            return -1;
     }
     return 0;
 }
@@ -230,20 +242,29 @@ static int read_template_json(struct model *model, const char *name, struct erro
     return status;
 }
 
-static int read_template(struct model *model, struct error *err) {
+static int read_template_file(struct model *model, const char *name, char **out,
+                              struct error *err) {
     char path[PATH_MAX];
-    if (file_path_join(model->folder, "chat_template.jinja", path, err) != 0)
+    struct text source = {0};
+    if (file_path_join(model->folder, name, path, err) != 0)
         return -1;
-    if (!file_path_is_missing(path)) {
-        struct text source = {0};
-        char *data = input_file_read_all(path, MODEL_MAX_TEMPLATE_BYTES, &source.length, err);
-        if (data == NULL)
-            return -1;
-        source.data = data;
-        int status = model_set_chat_template(model, source, path, err);
-        free(data);
-        return status;
-    }
+    if (file_path_is_missing(path))
+        return 0;
+    char *data = input_file_read_all(path, MODEL_MAX_TEMPLATE_BYTES, &source.length, err);
+    if (data == NULL)
+        return -1;
+    source.data = data;
+    int status = model_set_chat_template(out, source, path, err);
+    free(data);
+    return status;
+}
+
+static int read_templates(struct model *model, struct error *err) {
+    if (read_template_file(model, "chat_template.jinja", &model->chat_template, err) != 0)
+        return -1;
+    if (model->chat_template != NULL)
+        return read_template_file(model, "additional_chat_templates/tool_use.jinja",
+                                  &model->tool_chat_template, err);
     if (read_template_json(model, "tokenizer_config.json", err) != 0)
         return -1;
     return model->chat_template != NULL ? 0 : read_template_json(model, "chat_template.json", err);
@@ -258,5 +279,5 @@ int model_folder_read(struct model *model, const char *path, struct error *err) 
     find_prefix(model->file, &model->config);
     if (check_tied(model->file, &model->config, err) != 0 || read_generation(model, err) != 0)
         return -1;
-    return read_template(model, err);
+    return read_templates(model, err);
 }

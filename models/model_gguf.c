@@ -26,8 +26,7 @@ static void read_generation(const struct tensor_file *file, struct generation_de
                         &err);
 }
 
-static int read_template(const struct metadata_source *s, struct model *model) {
-    static const char key[] = "tokenizer.chat_template";
+static int read_template(const struct metadata_source *s, const char *key, char **out) {
     char where[256];
     const struct metadata *entry = metadata_field_find(s, key);
     if (entry == NULL)
@@ -35,7 +34,7 @@ static int read_template(const struct metadata_source *s, struct model *model) {
     if (entry->type != METADATA_STRING)
         return metadata_field_refuse(s, key, "is not a string");
     snprintf(where, sizeof(where), "%.200s: %s", tensor_file_path(s->file), key);
-    return model_set_chat_template(model, entry->as_string, where, s->err);
+    return model_set_chat_template(out, entry->as_string, where, s->err);
 }
 
 int model_gguf_read(struct model *model, const char *path, struct error *err) {
@@ -44,5 +43,8 @@ int model_gguf_read(struct model *model, const char *path, struct error *err) {
         return -1;
     const struct metadata_source source = {.file = model->file, .err = err};
     read_generation(model->file, &model->generation);
-    return read_template(&source, model);
+    return read_template(&source, "tokenizer.chat_template", &model->chat_template) != 0
+               ? -1
+               : read_template(&source, "tokenizer.chat_template.tool_use",
+                               &model->tool_chat_template);
 }

@@ -13,14 +13,15 @@
 #define GENERATION_MIN_REPETITION 0.01
 #define GENERATION_MAX_REPETITION 10.0
 
-/* Whatever path holds, but file, config, generation, eos_tokens, chat_template and folder. `model`
- * comes with generation set to "says nothing"; on failure model_close releases what was filled. */
+/* Whatever path holds, but file, config, generation, eos_tokens, the chat templates and folder.
+ * `model` comes with generation set to "says nothing"; on failure model_close releases what was
+ * filled. */
 int model_gguf_read(struct model *model, const char *path, struct error *err);
 int model_folder_read(struct model *model, const char *path, struct error *err);
 
-/* Takes over a copy of the template after checking its size and that it is UTF-8 without NUL.
- * `where` begins messages: "FILE: KEY". */
-int model_set_chat_template(struct model *model, struct text source, const char *where,
+/* Puts a copy of the template in *chat_template, and frees what was there, after checking its size
+ * and that it is UTF-8 without NUL. `where` begins messages: "FILE: KEY". */
+int model_set_chat_template(char **chat_template, struct text source, const char *where,
                             struct error *err);
 
 /* After the read of a sampling default: one that cannot be used is logged and stays unset, because

@@ -206,6 +206,9 @@ static void print_text(const struct model *model, FILE *out) {
         fprintf(out, "%-24s%zu bytes\n", "chat template", strlen(model->chat_template));
     else
         fprintf(out, "%-24s-\n", "chat template");
+    if (model->tool_chat_template != NULL)
+        fprintf(out, "%-24s%zu bytes\n", "chat template for tools",
+                strlen(model->tool_chat_template));
     if (model->num_eos_tokens > 0) {
         fprintf(out, "%-24s", "ids that end a text");
         for (int i = 0; i < model->num_eos_tokens; i++)

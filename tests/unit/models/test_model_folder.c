@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 /* --- A folder whose files may be replaced or left out -------------------------------------------
  */
@@ -258,6 +259,36 @@ static void test_chat_template(void **state) {
     assert_template(state, "{{ b }}");
 }
 
+static void assert_tool_template(void **state, const char *expected) {
+    struct model *model = open_model(state);
+    assert_non_null(model->chat_template);
+    if (expected == NULL)
+        assert_null(model->tool_chat_template);
+    else
+        assert_string_equal(model->tool_chat_template, expected);
+    model_close(model);
+}
+
+static void test_tool_chat_template(void **state) {
+    write_model(state);
+    write_text(state, "tokenizer_config.json", "{\"chat_template\": \"a\"}");
+    assert_tool_template(state, NULL);
+    write_text(state, "tokenizer_config.json",
+               "{\"chat_template\": [{\"name\": \"tool_use\", \"template\": \"t\"},"
+               "{\"name\": \"default\", \"template\": \"d\"}]}");
+    assert_tool_template(state, "t");
+    assert_template(state, "d");
+    write_text(state, "chat_template.jinja", "{{ b }}");
+    assert_tool_template(state, NULL);
+    char path[512];
+    snprintf(path, sizeof(path), "%s", temporary_file(*state, "additional_chat_templates"));
+    assert_int_equal(mkdir(path, 0700), 0);
+    write_text(state, "additional_chat_templates/tool_use.jinja", "{{ t }}");
+    assert_tool_template(state, "{{ t }}");
+    assert_int_equal(unlink(temporary_file(*state, "additional_chat_templates/tool_use.jinja")), 0);
+    assert_int_equal(rmdir(path), 0);
+}
+
 static void test_bad_chat_template(void **state) {
     write_model(state);
     write_text(state, "tokenizer_config.json", "{\"chat_template\": 3}");
@@ -422,6 +453,7 @@ int main(void) {
         TEST(test_unusable_generation_defaults),
         TEST(test_too_many_eos),
         TEST(test_chat_template),
+        TEST(test_tool_chat_template),
         TEST(test_bad_chat_template),
         TEST(test_print_switches),
         TEST(test_print_other_switches),

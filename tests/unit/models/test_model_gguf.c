@@ -73,6 +73,11 @@ static void test_chat_template(void **state) {
     static const char key[] = "tokenizer.chat_template";
     struct model *model = accepted(key, GGUF_STRING, "{{ x }}", 7);
     assert_string_equal(model->chat_template, "{{ x }}");
+    assert_null(model->tool_chat_template);
+    model_close(model);
+    model = accepted("tokenizer.chat_template.tool_use", GGUF_STRING, "{{ t }}", 7);
+    assert_string_equal(model->tool_chat_template, "{{ t }}");
+    assert_null(model->chat_template);
     model_close(model);
     assert_refused(key, GGUF_UINT32, &(uint32_t){1}, 4, "is not a string");
     assert_refused(key, GGUF_STRING, "a\0b", 3, "the template is no UTF-8 text");
