@@ -24,6 +24,7 @@ struct options {
     char *model;                           /* GGUF file or Hugging Face folder; required */
     struct option_list served_model_names; /* empty: the file's or folder's name */
     char *unknown_params;                  /* ignore; reject */
+    char *pooling;                         /* last; mean */
     char *generation_config; /* auto: sampling defaults the model's makers recommend; none */
     char *quantization;      /* none; int8: float weights become Q8_0 while they are loaded */
 

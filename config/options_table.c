@@ -19,6 +19,8 @@ static const struct option_spec table[] = {
      "name clients use; repeatable, the first is reported; default: the model's file or folder"},
     {"unknown-params", OPTION_CHOICE, 0, FIELD(unknown_params), "ignore", 0, 0, "ignore reject",
      "fields of a request that are not known: name them in X-Ignored-Params, or answer 400"},
+    {"pooling", OPTION_CHOICE, 0, FIELD(pooling), "last", 0, 0, "last mean",
+     "embeddings whose request does not say: the last token's state, or the mean of all"},
     {"generation-config", OPTION_CHOICE, 0, FIELD(generation_config), "auto", 0, 0, "auto none",
      "sampling defaults of a folder's generation_config.json; none: OpenAI's"},
     {"quantization", OPTION_CHOICE, 0, FIELD(quantization), "none", 0, 0, "none int8",

@@ -201,6 +201,8 @@ static void set_context(struct serve *serve) {
         .sampling = sampling_defaults_of(serve),
         .seed = (uint64_t)options->seed,
         .system_fingerprint = serve->fingerprint,
+        .hidden_size = serve->model->config.hidden_size,
+        .pooling = strcmp(options->pooling, "mean") == 0 ? POOLING_MEAN : POOLING_LAST,
         .rejects_unknown_params = strcmp(options->unknown_params, "reject") == 0,
     };
 }

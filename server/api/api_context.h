@@ -2,6 +2,7 @@
 #ifndef QUIRE_SERVER_API_CONTEXT_H
 #define QUIRE_SERVER_API_CONTEXT_H
 
+#include "engine/sampling_params.h"
 #include "models/tokenizer/tokenizer.h"
 
 #include <stdbool.h>
@@ -30,6 +31,8 @@ struct api_context {
     struct sampling_defaults sampling;
     uint64_t seed; /* base of the seeds of requests that bring none */
     const char *system_fingerprint;
+    int32_t hidden_size;         /* dimensions of an embedding */
+    enum pooling pooling;        /* of embeddings whose request does not say */
     bool rejects_unknown_params; /* a field that is not known is a 400, not a header */
 };
 

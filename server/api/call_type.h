@@ -86,7 +86,7 @@ int call_init(struct call *call, const struct call_operations *operations,
 /* Room for the prompts and choices. */
 int call_set_size(struct call *call, int32_t num_prompts, int32_t num_choices,
                   struct api_error *err);
-/* Takes the buffer's names over (fields_unknown.h). */
+/* Takes the buffer's names over (json_fields_list_unknown). */
 void call_take_ignored(struct call *call, struct byte_buffer *names);
 /* "chatcmpl-" and 32 random hexadecimal digits; capacity holds them. */
 int call_random_id(const char *prefix, char *out, size_t capacity, struct api_error *err);

@@ -87,17 +87,6 @@ static int add_prompt(const struct api_context *context, const struct completion
     return prompt->text.failed || prompt->ids.failed ? call_fail_memory(err) : 0;
 }
 
-/* A call that could never be queued as a whole is told so at once, before more is encoded. */
-static int check_total(const struct api_context *context, const struct call *call,
-                       int64_t num_tokens, struct api_error *err) {
-    if (call->num_prompts == 1 || num_tokens <= context->max_prompt_tokens)
-        return 0;
-    return api_error_set(err, 400, "invalid_request_error", "out_of_range", "prompt",
-                         "the prompts of one call may have %lld tokens together, and these have "
-                         "more; send them in several calls",
-                         (long long)context->max_prompt_tokens);
-}
-
 static int check_logprobs(const struct completion_call *call, struct api_error *err) {
     int64_t num_entries = 0;
     for (int32_t i = 0; i < call->base.num_prompts; i++) {
@@ -125,7 +114,7 @@ static int add_prompts(const struct api_context *context, const struct completio
         if (add_prompt(context, request, item, i, call, err) != 0)
             return -1;
         num_tokens += call->base.prompts[i].request->num_prompt_tokens;
-        if (check_total(context, &call->base, num_tokens, err) != 0)
+        if (prompt_list_check_total(context, &request->prompts, num_tokens, err) != 0)
             return -1;
     }
     return check_logprobs(call, err);

@@ -36,8 +36,7 @@ static int check_combinations(const struct completion_request *request, struct a
 static int read_prompts(const struct api_context *context, struct completion_request *request,
                         struct api_error *err) {
     const struct sampling_request *sampling = &request->sampling;
-    const cJSON *prompt = cJSON_GetObjectItemCaseSensitive(request->json, "prompt");
-    if (prompt_list_read(context, prompt, &request->prompts, err) != 0)
+    if (prompt_list_read(context, request->json, "prompt", &request->prompts, err) != 0)
         return -1;
     bool has_best_of = sampling->best_of != 0;
     int64_t num_choices =

@@ -16,11 +16,13 @@ static int refuse_empty(const char *path, struct api_error *err) {
 
 static int refuse_length(const struct api_context *context, const char *path, const char *about,
                          int64_t num_tokens, int64_t max_tokens, struct api_error *err) {
+    char output[48] = "";
+    if (max_tokens > 0)
+        snprintf(output, sizeof(output), " and max_tokens is %lld", (long long)max_tokens);
     return api_error_set(err, 400, "invalid_request_error", "context_length_exceeded", path,
                          "This model's maximum context length is %d tokens, but %s has %s%lld "
-                         "tokens and max_tokens is %lld",
-                         (int)context->max_model_len, path, about, (long long)num_tokens,
-                         (long long)max_tokens);
+                         "tokens%s",
+                         (int)context->max_model_len, path, about, (long long)num_tokens, output);
 }
 
 static int check_prompt(const cJSON *item, const char *path, struct api_error *err) {
@@ -33,27 +35,28 @@ static int check_prompt(const cJSON *item, const char *path, struct api_error *e
 
 void prompt_list_path(const struct prompt_list *list, int32_t index, char out[PROMPT_PATH_BYTES]) {
     if (list->is_list)
-        snprintf(out, PROMPT_PATH_BYTES, "prompt[%d]", (int)index);
+        snprintf(out, PROMPT_PATH_BYTES, "%s[%d]", list->name, (int)index);
     else
-        snprintf(out, PROMPT_PATH_BYTES, "prompt");
+        snprintf(out, PROMPT_PATH_BYTES, "%s", list->name);
 }
 
-int prompt_list_read(const struct api_context *context, const cJSON *prompt,
+int prompt_list_read(const struct api_context *context, const cJSON *body, const char *name,
                      struct prompt_list *out, struct api_error *err) {
+    const cJSON *prompt = cJSON_GetObjectItemCaseSensitive(body, name);
     if (prompt == NULL)
-        return api_error_set(err, 400, "invalid_request_error", "missing_required_parameter",
-                             "prompt", "prompt is missing: it must be %s", allowed_shapes);
-    if (check_prompt(prompt, "prompt", err) != 0)
+        return api_error_set(err, 400, "invalid_request_error", "missing_required_parameter", name,
+                             "%s is missing: it must be %s", name, allowed_shapes);
+    if (check_prompt(prompt, name, err) != 0)
         return -1;
-    struct prompt_list list = {.first = prompt, .num_prompts = 1};
+    struct prompt_list list = {.name = name, .first = prompt, .num_prompts = 1};
     if (cJSON_IsArray(prompt) && !cJSON_IsNumber(prompt->child)) {
-        list = (struct prompt_list){.first = prompt->child, .is_list = true};
+        list = (struct prompt_list){.name = name, .first = prompt->child, .is_list = true};
         const cJSON *item;
         cJSON_ArrayForEach(item, prompt) {
             char path[PROMPT_PATH_BYTES];
             if (list.num_prompts == context->max_prompts)
                 return api_error_set(err, 400, "invalid_request_error", "array_above_max_length",
-                                     "prompt", "prompt has more than %d entries, the most allowed",
+                                     name, "%s has more than %d entries, the most allowed", name,
                                      (int)context->max_prompts);
             prompt_list_path(&list, list.num_prompts, path);
             if (check_prompt(item, path, err) != 0)
@@ -142,4 +145,14 @@ int prompt_read_tokens(const struct api_context *context, const cJSON *item, con
     }
     *out = tokens;
     return 0;
+}
+
+int prompt_list_check_total(const struct api_context *context, const struct prompt_list *list,
+                            int64_t num_tokens, struct api_error *err) {
+    if (list->num_prompts == 1 || num_tokens <= context->max_prompt_tokens)
+        return 0;
+    return api_error_set(err, 400, "invalid_request_error", "out_of_range", list->name,
+                         "the prompts of one call may have %lld tokens together, and these have "
+                         "more; send them in several calls",
+                         (long long)context->max_prompt_tokens);
 }

@@ -1,4 +1,5 @@
-/* The prompt field of a completion: one prompt or a list, each as text or as token ids. */
+/* The prompt field of a completion, and the input field of embeddings: one prompt or a list, each
+ * as text or as token ids. */
 #ifndef QUIRE_SERVER_PROMPT_FIELD_H
 #define QUIRE_SERVER_PROMPT_FIELD_H
 
@@ -14,8 +15,9 @@
 /* Which prompts a request holds; a view of the cJSON tree. Walk: item = first, then item->next,
  * num_prompts in all. */
 struct prompt_list {
+    const char *name;   /* of the field; static */
     const cJSON *first; /* a string or an array of numbers */
-    bool is_list;       /* paths are "prompt[i]", else "prompt" */
+    bool is_list;       /* paths are "NAME[i]", else "NAME" */
     int32_t num_prompts;
 };
 
@@ -24,9 +26,9 @@ struct prompt_tokens {
     int32_t count;
 };
 
-/* Checks the shape: a string, an array of strings, an array of ids, or an array of arrays of ids;
- * nothing empty (code empty_prompt); at most context->max_prompts. */
-int prompt_list_read(const struct api_context *context, const cJSON *prompt,
+/* Checks the shape of the body's field: a string, an array of strings, an array of ids, or an array
+ * of arrays of ids; nothing empty (code empty_prompt); at most context->max_prompts. */
+int prompt_list_read(const struct api_context *context, const cJSON *body, const char *name,
                      struct prompt_list *out, struct api_error *err);
 /* Writes the path of prompt number index for messages. */
 void prompt_list_path(const struct prompt_list *list, int32_t index, char out[PROMPT_PATH_BYTES]);
@@ -36,5 +38,10 @@ void prompt_list_path(const struct prompt_list *list, int32_t index, char out[PR
 int prompt_read_tokens(const struct api_context *context, const cJSON *item, const char *path,
                        bool add_special, int64_t max_tokens, struct prompt_tokens *out,
                        struct api_error *err);
+
+/* A call that could never be queued as a whole is told so at once, before more is encoded:
+ * num_tokens of several prompts are above context->max_prompt_tokens. */
+int prompt_list_check_total(const struct api_context *context, const struct prompt_list *list,
+                            int64_t num_tokens, struct api_error *err);
 
 #endif

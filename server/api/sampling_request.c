@@ -1,6 +1,7 @@
 #include "server/api/sampling_request.h"
 
 #include "server/api/model_name.h"
+#include "server/api/unknown_fields.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
@@ -133,11 +134,7 @@ int sampling_request_unknown(const struct api_context *context, const cJSON *jso
     const cJSON *options = cJSON_GetObjectItemCaseSensitive(json, "stream_options");
     json_fields_list_unknown(json, tables, 2, "", out);
     json_fields_list_unknown(options, option_tables, 1, "stream_options.", out);
-    if (out->length == 0 || !context->rejects_unknown_params)
-        return 0;
-    return api_error_set(err, 400, "invalid_request_error", "unknown_parameter", NULL,
-                         "this server refuses fields it does not know: %.*s",
-                         out->length < 300 ? (int)out->length : 300, out->data);
+    return unknown_fields_check(context, out, err);
 }
 
 bool sampling_request_selects(const struct sampling_request *request) {

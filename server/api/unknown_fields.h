@@ -1,0 +1,14 @@
+/* What happens to fields of a body that nobody knows. */
+#ifndef QUIRE_SERVER_UNKNOWN_FIELDS_H
+#define QUIRE_SERVER_UNKNOWN_FIELDS_H
+
+#include "server/api/api_context.h"
+#include "server/api/api_error.h"
+#include "server/byte_buffer.h"
+
+/* names: as json_fields_list_unknown writes them. -1 and a 400 when there are any and the server
+ * refuses them. */
+int unknown_fields_check(const struct api_context *context, const struct byte_buffer *names,
+                         struct api_error *err);
+
+#endif
