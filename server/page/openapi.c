@@ -2,6 +2,7 @@
 
 #include "server/api/api_response.h"
 #include "server/api/completion_request.h"
+#include "server/api/embedding_request.h"
 #include "server/api/sampling_request.h"
 #include "server/page/page.h"
 
@@ -14,6 +15,7 @@ static const struct table_schema {
 } table_schemas[] = {
     {"SamplingFields", sampling_request_table},
     {"CompletionFields", completion_request_table},
+    {"EmbeddingRequest", embedding_request_table},
     {"TokenizeRequest", api_tokenize_table},
 };
 

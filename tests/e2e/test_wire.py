@@ -2,7 +2,9 @@
 These are facts of the API, from OpenAI's API reference, the types of the official Python SDK and the answers
 of vLLM's server; where the two differ the tests say which it is."""
 
+import base64
 import re
+import struct
 import time
 
 import httpx
@@ -163,6 +165,34 @@ def test_defaults(server):
     for fields in [{}, {"max_tokens": None, "n": None, "stop": None, "logprobs": None, "stream": None}]:
         answer = check(complete(server, ignore_eos=True, **fields), COMPLETION)
         assert answer["usage"]["completion_tokens"] == 16 and len(answer["choices"]) == 1
+
+
+# ---- embeddings ----
+
+EMBEDDINGS = {"object": "list", "data": [{"object": "embedding", "index": int, "embedding": [float]}], "model": NAME,
+              "usage": {"prompt_tokens": int, "total_tokens": int}}
+
+
+def embed(server, given, **fields):
+    reply = server.post("/v1/embeddings", {"model": NAME, "input": given, **fields})
+    assert reply.status_code == 200, reply.text
+    return reply.json()
+
+
+def test_embeddings(server):
+    answer = check(embed(server, [PROMPT, UNICODE]), EMBEDDINGS)
+    assert [item["index"] for item in answer["data"]] == [0, 1]
+    assert answer["usage"]["prompt_tokens"] == answer["usage"]["total_tokens"]
+    assert len(answer["data"][0]["embedding"]) == len(answer["data"][1]["embedding"])
+
+
+def test_embeddings_in_base64(server):
+    """Little-endian float32, which the official SDK asks for unless told otherwise."""
+    numbers = embed(server, PROMPT)["data"][0]["embedding"]
+    coded = embed(server, PROMPT, encoding_format="base64")["data"][0]
+    check(coded, {"object": "embedding", "index": 0, "embedding": str})
+    data = base64.b64decode(coded["embedding"], validate=True)
+    assert struct.unpack(f"<{len(numbers)}f", data) == pytest.approx(numbers, rel=1e-6)
 
 
 # ---- models, tokenize, detokenize ----

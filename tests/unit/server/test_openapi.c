@@ -3,6 +3,7 @@
 
 #include "server/api/api_response.h"
 #include "server/api/completion_request.h"
+#include "server/api/embedding_request.h"
 #include "server/api/sampling_request.h"
 #include "server/http/http_state.h"
 
@@ -19,6 +20,7 @@ static const struct {
 } tables[] = {
     {"SamplingFields", sampling_request_table},
     {"CompletionFields", completion_request_table},
+    {"EmbeddingRequest", embedding_request_table},
     {"TokenizeRequest", api_tokenize_table},
 };
 
