@@ -3,6 +3,7 @@
 #include "config/check.h"
 #include "config/checked.h"
 #include "engine/sampler.h"
+#include "engine/token_mask.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -24,13 +25,17 @@ static size_t max_counts(const struct batch_limits *limits) {
 }
 
 int batch_builder_init(struct batch_builder *builder, const struct batch_limits *limits,
-                       const struct tokenizer *tokenizer) {
+                       const struct tokenizer *tokenizer,
+                       const struct grammar_vocabulary *vocabulary) {
+    int32_t vocab_size = tokenizer_vocab_size(tokenizer);
     size_t num_tokens = (size_t)limits->max_num_batched_tokens;
     size_t num_seqs = (size_t)limits->max_num_seqs;
     size_t max_biases = num_seqs * (size_t)sampler_max_biases(tokenizer);
     struct batch_builder made = {
         .limits = *limits,
         .tokenizer = tokenizer,
+        .vocabulary = vocabulary,
+        .vocab_size = vocab_size,
         .token_ids = alloc_array(num_tokens, sizeof(int32_t)),
         .positions = alloc_array(num_tokens, sizeof(int32_t)),
         .slot_mapping = alloc_array(num_tokens, sizeof(int32_t)),
@@ -41,6 +46,8 @@ int batch_builder_init(struct batch_builder *builder, const struct batch_limits 
         .sample_rows = alloc_array(num_tokens, sizeof(struct sample_row)),
         .token_counts = alloc_array(max_counts(limits), sizeof(struct token_count)),
         .token_biases = alloc_array(max_biases, sizeof(struct token_bias)),
+        .token_masks = alloc_array(num_seqs + 1, (size_t)SAMPLE_MASK_WORDS(vocab_size) *
+                                                     sizeof(*made.token_masks)),
         .pool_spans = alloc_array(num_seqs, sizeof(struct row_span)),
         .pool_sums = alloc_array(num_seqs, ((size_t)limits->hidden_size + 1) * sizeof(float)),
         .row_start = alloc_array(num_seqs + 1, sizeof(int32_t)),
@@ -49,8 +56,8 @@ int batch_builder_init(struct batch_builder *builder, const struct batch_limits 
     if (made.token_ids == NULL || made.positions == NULL || made.slot_mapping == NULL ||
         made.query_start == NULL || made.context_lens == NULL || made.block_tables == NULL ||
         made.logit_rows == NULL || made.sample_rows == NULL || made.token_counts == NULL ||
-        made.token_biases == NULL || made.pool_spans == NULL || made.pool_sums == NULL ||
-        made.row_start == NULL || made.pool_start == NULL) {
+        made.token_biases == NULL || made.token_masks == NULL || made.pool_spans == NULL ||
+        made.pool_sums == NULL || made.row_start == NULL || made.pool_start == NULL) {
         batch_builder_finish(&made);
         return -1;
     }
@@ -69,6 +76,7 @@ void batch_builder_finish(struct batch_builder *builder) {
     free(builder->sample_rows);
     free(builder->token_counts);
     free(builder->token_biases);
+    free(builder->token_masks);
     free(builder->pool_spans);
     free(builder->pool_sums);
     free(builder->row_start);
@@ -102,6 +110,7 @@ static void clear(struct batch_builder *builder, int32_t table_width) {
         .sample_rows = builder->sample_rows,
         .token_counts = builder->token_counts,
         .token_biases = builder->token_biases,
+        .token_masks = builder->token_masks,
         .pool_spans = builder->pool_spans,
         .pool_sums = builder->pool_sums,
     };
@@ -117,7 +126,25 @@ static void add_row(struct batch_builder *builder, const struct sample_row *row)
     builder->sample_rows[batch->num_rows++] = *row;
 }
 
-static void add_draw_row(struct batch_builder *builder, const struct sequence *sequence) {
+static uint32_t *mask_at(const struct batch_builder *builder, int32_t index) {
+    return builder->token_masks + (size_t)index * (size_t)SAMPLE_MASK_WORDS(builder->vocab_size);
+}
+
+/* The row's biases were added last. */
+static void add_mask(struct batch_builder *builder, struct sequence *sequence,
+                     struct sample_row *row) {
+    struct batch *batch = &builder->batch;
+    uint32_t *mask = mask_at(builder, batch->num_masks);
+    uint32_t *scratch = mask_at(builder, builder->limits.max_num_seqs);
+    if (!token_mask_fill(sequence, builder->vocabulary, builder->vocab_size, scratch, mask))
+        return;
+    row->mask = batch->num_masks++;
+    row->num_biases = token_mask_drop_bans(
+        mask, builder->vocab_size, builder->token_biases + row->first_bias, row->num_biases);
+    batch->num_biases = row->first_bias + row->num_biases;
+}
+
+static void add_draw_row(struct batch_builder *builder, struct sequence *sequence) {
     struct batch *batch = &builder->batch;
     struct sample_row row = sampler_draw_row(sequence);
     const struct token_counts *counts = &sequence->counts;
@@ -131,11 +158,12 @@ static void add_draw_row(struct batch_builder *builder, const struct sequence *s
     row.num_biases = sampler_fill_biases(sequence, builder->tokenizer,
                                          builder->token_biases + batch->num_biases);
     batch->num_biases += row.num_biases;
+    add_mask(builder, sequence, &row);
     add_row(builder, &row);
 }
 
 /* The logits at a position are about the token after it. */
-static void add_rows_at(struct batch_builder *builder, const struct sequence *sequence,
+static void add_rows_at(struct batch_builder *builder, struct sequence *sequence,
                         int32_t position) {
     const struct sequence_group *group = sequence->group;
     int32_t next = position + 1;
@@ -149,8 +177,7 @@ static void add_rows_at(struct batch_builder *builder, const struct sequence *se
     }
 }
 
-static void add_token(struct batch_builder *builder, const struct sequence *sequence,
-                      int32_t position) {
+static void add_token(struct batch_builder *builder, struct sequence *sequence, int32_t position) {
     struct step_inputs *inputs = &builder->batch.inputs;
     int32_t i = inputs->num_tokens++;
     builder->token_ids[i] = sequence_token(sequence, position);
@@ -180,7 +207,7 @@ static void add_pool(struct batch_builder *builder, const struct planned_sequenc
 }
 
 static void add_sequence(struct batch_builder *builder, const struct planned_sequence *entry) {
-    const struct sequence *sequence = entry->sequence;
+    struct sequence *sequence = entry->sequence;
     struct step_inputs *inputs = &builder->batch.inputs;
     int32_t index = inputs->num_seqs++;
     CHECK(index < builder->limits.max_num_seqs);

@@ -7,6 +7,8 @@
 #include "models/batch.h"
 #include "models/tokenizer/tokenizer.h"
 
+struct grammar_vocabulary;
+
 struct batch_limits {
     int32_t max_num_seqs;
     int32_t max_num_batched_tokens;
@@ -19,6 +21,8 @@ struct batch_limits {
 struct batch_builder {
     struct batch_limits limits;
     const struct tokenizer *tokenizer;
+    const struct grammar_vocabulary *vocabulary;
+    int32_t vocab_size;
     struct batch batch; /* its arrays are those below */
     int32_t *token_ids, *positions, *slot_mapping;
     int32_t *query_start, *context_lens, *block_tables;
@@ -26,15 +30,19 @@ struct batch_builder {
     struct sample_row *sample_rows;
     struct token_count *token_counts;
     struct token_bias *token_biases;
+    uint32_t *token_masks; /* [max_num_seqs + 1][SAMPLE_MASK_WORDS(vocab_size)]; the last one is
+                              scratch */
     struct row_span *pool_spans;
     float *pool_sums;
     int32_t *row_start;  /* [max_num_seqs + 1]: entry i of the plan has the rows row_start[i] .. */
     int32_t *pool_start; /* [max_num_seqs + 1]: and the pool pool_start[i], or none */
 };
 
-/* The tokenizer outlives the builder. Returns -1 when memory is short. */
+/* The tokenizer and the vocabulary outlive the builder; without one no request has a grammar.
+ * Returns -1 when memory is short. */
 int batch_builder_init(struct batch_builder *builder, const struct batch_limits *limits,
-                       const struct tokenizer *tokenizer);
+                       const struct tokenizer *tokenizer,
+                       const struct grammar_vocabulary *vocabulary);
 void batch_builder_finish(struct batch_builder *builder); /* accepts a zeroed one */
 
 /* The batch is valid until the next call. Rows: one for each prompt token that is scored, and one

@@ -12,19 +12,22 @@
 #include "models/tokenizer/tokenizer.h"
 
 struct engine;
+struct grammar_vocabulary;
 
 struct engine_config {
-    int32_t max_num_seqs;           /* sequences running at once */
-    int32_t max_num_batched_tokens; /* token budget of one step */
-    int32_t max_model_len;          /* tokens of prompt plus output */
-    int32_t block_size;             /* tokens */
-    int32_t num_blocks;             /* of the KV pool */
-    int32_t hidden_size;            /* of the model: dimensions of an embedding */
-    int32_t max_queued_requests;    /* requests not yet running */
-    int64_t max_queued_tokens;      /* prompt tokens not yet running */
-    int32_t stall_timeout_ms;       /* unread stream: abort after this long; default 10 000 */
-    void (*wake)(void *context);    /* called by the engine thread at most once per step, when the
-                                       ready list turned non-empty; must not block */
+    int32_t max_num_seqs;                        /* sequences running at once */
+    int32_t max_num_batched_tokens;              /* token budget of one step */
+    int32_t max_model_len;                       /* tokens of prompt plus output */
+    int32_t block_size;                          /* tokens */
+    int32_t num_blocks;                          /* of the KV pool */
+    int32_t hidden_size;                         /* of the model: dimensions of an embedding */
+    int32_t max_queued_requests;                 /* requests not yet running */
+    int64_t max_queued_tokens;                   /* prompt tokens not yet running */
+    const struct grammar_vocabulary *vocabulary; /* outlives the engine; NULL: no request has a
+                                                    grammar */
+    int32_t stall_timeout_ms;    /* unread stream: abort after this long; default 10 000 */
+    void (*wake)(void *context); /* called by the engine thread at most once per step, when the
+                                    ready list turned non-empty; must not block */
     void *wake_context;
 };
 

@@ -32,7 +32,7 @@ int engine_core_init(struct engine_core *core, const struct engine_core_config *
     engine_stats_init(&core->stats);
     if (core->result.rows == NULL || core->result.pool_sums == NULL ||
         scheduler_init(&core->scheduler, &scheduler_config, limits->num_blocks) != 0 ||
-        batch_builder_init(&core->builder, limits, tokenizer) != 0 ||
+        batch_builder_init(&core->builder, limits, tokenizer, config->vocabulary) != 0 ||
         step_output_init(&core->output, tokenizer, limits->max_num_batched_tokens) != 0) {
         engine_core_finish(core);
         return error_set(err, ERROR_MEMORY, "no memory for the arrays of a step of %d tokens",
@@ -170,6 +170,7 @@ static void refuse(struct engine_core *core, struct request *request) {
 void engine_core_add(struct engine_core *core, struct request *request) {
     const struct batch_limits *limits = &core->config.limits;
     CHECK(engine_core_fits(limits, request));
+    CHECK(request->params.grammar == NULL || core->config.vocabulary != NULL);
     CHECK(request->params.pooling == POOLING_NONE || limits->hidden_size > 0);
     CHECK(core->last_group == NULL || core->last_group->request->id < request->id);
     struct sequence_group *group =

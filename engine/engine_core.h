@@ -13,6 +13,8 @@
 
 struct engine_core_config {
     struct batch_limits limits;
+    const struct grammar_vocabulary *vocabulary; /* outlives the core; NULL: no request has a
+                                                    grammar */
     int64_t stall_timeout_ns;
     int64_t (*clock)(void *context); /* nanoseconds, never 0, never falling */
     /* The request has events to read; called for each push. */

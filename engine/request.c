@@ -2,6 +2,7 @@
 
 #include "config/check.h"
 #include "config/checked.h"
+#include "engine/grammar/grammar.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -80,6 +81,8 @@ static bool copy_params(struct request *request, const struct sampling_params *p
     request->params.biases = NULL;
     request->params.allowed_tokens = NULL;
     request->params.bad_runs = NULL;
+    if (params->grammar != NULL)
+        grammar_ref(params->grammar);
     void *stop_tokens = NULL, *biases = NULL, *allowed = NULL;
     bool ok = copy_stop_strings(params, &request->params.stop_strings) &&
               copy_bad_runs(params, &request->params.bad_runs);
@@ -143,6 +146,7 @@ void request_unref(struct request *request) {
     free((void *)request->params.biases);
     free((void *)request->params.allowed_tokens);
     free((void *)request->params.bad_runs);
+    grammar_unref(request->params.grammar);
     free(request->prompt);
     free(request);
 }

@@ -21,8 +21,9 @@ struct sample_row sampler_score_row(const struct sequence *sequence, int32_t tar
 
 /* Most entries sampler_fill_biases writes. */
 int32_t sampler_max_biases(const struct tokenizer *tokenizer);
-/* logit_bias, and a ban on every end token while fewer than min_tokens were generated. Returns the
- * number of entries, all of distinct tokens. */
+/* logit_bias, and bans: of every end token while fewer than min_tokens were generated, and of the
+ * last token of a bad run whose others are what was generated last. Returns the number of entries,
+ * all of distinct tokens. */
 int32_t sampler_fill_biases(const struct sequence *sequence, const struct tokenizer *tokenizer,
                             struct token_bias *out);
 

@@ -1,6 +1,7 @@
 #include "engine/sequence.h"
 
 #include "config/check.h"
+#include "engine/grammar/grammar.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -70,6 +71,7 @@ void sequence_group_destroy(struct sequence_group *group) {
         block_table_finish(&sequence->table);
         detokenizer_finish(&sequence->detokenizer);
         token_counts_finish(&sequence->counts);
+        grammar_state_destroy(sequence->grammar);
         free(sequence->output);
         free(sequence->pool);
     }
@@ -123,10 +125,15 @@ static int reserve_output(struct sequence *sequence, int32_t count) {
     return 0;
 }
 
+static bool accepts(struct sequence *sequence, int32_t token) {
+    return sequence_params(sequence)->grammar == NULL ||
+           (sequence->grammar != NULL && grammar_state_accept(sequence->grammar, token) == 0);
+}
+
 int sequence_append(struct sequence *sequence, int32_t token) {
     CHECK(sequence->num_tokens < sequence->max_tokens);
     int32_t num_generated = sequence_num_generated(sequence);
-    if (reserve_output(sequence, num_generated + 1) != 0)
+    if (reserve_output(sequence, num_generated + 1) != 0 || !accepts(sequence, token))
         return -1;
     if (sampling_params_count_output(sequence_params(sequence)) &&
         token_counts_add(&sequence->counts, token, 1) != 0)
@@ -144,6 +151,10 @@ int sequence_keep_pool(struct sequence *sequence, const float *sum, int32_t hidd
         return -1;
     memcpy(sequence->pool, sum, bytes);
     return 0;
+}
+
+bool sequence_is_complete(const struct sequence *sequence) {
+    return sequence->grammar != NULL && grammar_state_is_final(sequence->grammar);
 }
 
 bool sequence_before(const struct sequence *a, const struct sequence *b) {

@@ -38,8 +38,9 @@ struct sequence {
     int32_t output_capacity;
     struct block_table table;
     struct detokenizer detokenizer;
-    struct token_counts counts; /* empty unless there is a penalty */
-    float *pool;                /* POOLING_MEAN, num_computed > 0: the sum of their states */
+    struct token_counts counts;    /* empty unless there is a penalty */
+    struct grammar_state *grammar; /* NULL before the first draw, or without a grammar */
+    float *pool;                   /* POOLING_MEAN, num_computed > 0: the sum of their states */
 
     enum finish_reason finish;
     bool end_pushed; /* the last event is in the stream */
@@ -83,8 +84,11 @@ int32_t sequence_num_pending(const struct sequence *sequence);
 bool sequence_group_is_scoring(const struct sequence_group *group);
 /* May take part in a step: not stalled, and not ahead of the scores its siblings must wait for. */
 bool sequence_can_run(const struct sequence *sequence);
-/* Appends a generated token. Returns -1 when memory is short. */
+/* Appends a generated token. Returns -1 when memory is short, or when the request's grammar does
+ * not take the token. */
 int sequence_append(struct sequence *sequence, int32_t token);
+/* The request's grammar leaves nothing to add to the output. */
+bool sequence_is_complete(const struct sequence *sequence);
 
 /* Keeps the sum of the computed tokens' states for the step that goes on with it. Returns -1 when
  * memory is short. */

@@ -1,7 +1,7 @@
 /* Ends, in the order in which they are looked at: an end token of the model, a stop token of the
- * request, a stop string, the length. As in vLLM, the first min_tokens tokens can neither be an end
- * nor complete a stop string, and an end token's text is left out (a stop token's is kept with
- * include_stop_string). */
+ * request, a grammar with nothing to follow, a stop string, the length. As in vLLM, the first
+ * min_tokens tokens can neither be an end nor complete a stop string, and an end token's text is
+ * left out (a stop token's is kept with include_stop_string). */
 #include "engine/step_output.h"
 
 #include "config/check.h"
@@ -102,9 +102,8 @@ static bool is_end_token(const struct step_output *output, const struct sequence
 }
 
 static struct text visible_text(const struct step_output *output, const struct sequence *sequence,
-                                int32_t token, const struct token_event *event) {
+                                int32_t token, bool ends, const struct token_event *event) {
     const struct sampling_params *params = sequence_params(sequence);
-    bool ends = event->finish == FINISH_STOP;
     bool keeps_end = event->stop_token >= 0 && params->include_stop_string;
     bool hidden = params->skip_special_tokens && tokenizer_is_special(output->tokenizer, token);
     if ((ends && !keeps_end) || hidden)
@@ -112,12 +111,11 @@ static struct text visible_text(const struct step_output *output, const struct s
     return tokenizer_piece(output->tokenizer, token);
 }
 
-static int add_text(struct step_output *output, struct sequence *sequence, int32_t token,
+static int add_text(struct step_output *output, struct sequence *sequence, int32_t token, bool ends,
                     struct token_event *event) {
-    struct text text = visible_text(output, sequence, token, event);
+    struct text text = visible_text(output, sequence, token, ends, event);
     unsigned flags = event->finish != FINISH_NONE ? DETOKENIZER_FINAL : 0;
-    if (event->finish != FINISH_STOP &&
-        sequence_num_generated(sequence) > sequence_params(sequence)->min_tokens)
+    if (!ends && sequence_num_generated(sequence) > sequence_params(sequence)->min_tokens)
         flags |= DETOKENIZER_MATCH_STOPS;
     struct detokenized released;
     if (detokenizer_push(&sequence->detokenizer, text.data, text.length, flags, &released) != 0)
@@ -137,11 +135,12 @@ int step_output_token(struct step_output *output, struct sequence *sequence,
         return -1;
     struct token_event event = begin_event(output, sequence, TOKEN_EVENT_TEXT);
     add_record(output, &event, row, sequence_params(sequence)->num_logprobs >= 0);
-    if (is_end_token(output, sequence, row->token, &event.stop_token))
+    bool ends = is_end_token(output, sequence, row->token, &event.stop_token);
+    if (ends || sequence_is_complete(sequence))
         event.finish = FINISH_STOP;
     else if (sequence->num_tokens >= sequence->max_tokens)
         event.finish = FINISH_LENGTH;
-    if (add_text(output, sequence, row->token, &event) != 0 ||
+    if (add_text(output, sequence, row->token, ends, &event) != 0 ||
         token_stream_push(&sequence->group->request->stream, &event) != 0)
         return -1;
     sequence->finish = event.finish;

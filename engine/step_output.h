@@ -27,7 +27,7 @@ int step_output_scores(struct step_output *output, struct sequence *sequence,
                        const struct sample_output *rows, int32_t num_rows);
 
 /* Appends the drawn token and pushes its event, whose finish becomes sequence->finish. Returns -1
- * when memory is short: the sequence cannot go on. */
+ * when sequence_append does, or memory is short: the sequence cannot go on. */
 int step_output_token(struct step_output *output, struct sequence *sequence,
                       const struct sample_output *row);
 

@@ -23,6 +23,8 @@ uint64_t fake_model_hash(uint64_t hash, int32_t token) {
 }
 
 static bool is_banned(const struct fake_draw *draw, int32_t token) {
+    if (draw->mask != NULL && (draw->mask[token / 32] >> (token % 32) & 1) == 0)
+        return true;
     for (int32_t i = 0; i < draw->num_biases; i++)
         if (draw->biases[i].token == token && isinf(draw->biases[i].bias))
             return true;
@@ -104,7 +106,12 @@ static int fill_row(struct fake_executor *fake, const struct batch *batch, int32
         .num_counts = in->num_counts,
         .biases = batch->token_biases + in->first_bias,
         .num_biases = in->num_biases,
+        .mask = in->mask == SAMPLE_NO_MASK
+                    ? NULL
+                    : batch->token_masks + in->mask * SAMPLE_MASK_WORDS(FAKE_VOCAB_SIZE),
     };
+    if (in->mask != SAMPLE_NO_MASK && in->mask != fake->next_mask++)
+        return violate(fake, "masks out of order", row, in->mask);
     if (in->first_count + in->num_counts > batch->num_counts ||
         in->first_bias + in->num_biases > batch->num_biases)
         return violate(fake, "counts or biases out of range", row, in->num_counts);
@@ -183,10 +190,13 @@ static int run(struct executor *executor, const struct batch *batch, struct step
         memcpy(result->pool_sums, batch->pool_sums,
                (size_t)batch->num_pools * FAKE_HIDDEN_SIZE * sizeof(float));
     int32_t row = 0;
+    fake->next_mask = 0;
     for (int32_t seq = 0; seq < batch->inputs.num_seqs && status == 0; seq++)
         status = run_sequence(fake, batch, seq, result, &row);
     if (status == 0 && row != batch->num_rows)
         status = violate(fake, "rows out of order", row, batch->num_rows);
+    if (status == 0 && fake->next_mask != batch->num_masks)
+        status = violate(fake, "masks left over", fake->next_mask, batch->num_masks);
     return status == 0 ? 0 : error_set(err, ERROR_DEVICE, "%s", fake->violation);
 }
 

@@ -1,9 +1,9 @@
 /* An executor without a model. It keeps a shadow of the KV cache, one (token, position) per slot,
  * writes the batch's tokens where slot_mapping says, and reads each sequence's history back through
  * its block table, as attention would. The next token is a hash of that history, the seed, the
- * position, the penalties' counts and the biases, a hidden state one of the history: a wrong slot,
- * a stale or shared block, or any input lost on the way shows either as a violation here or as a
- * wrong token. */
+ * position, the penalties' counts, the biases and the mask, a hidden state one of the history: a
+ * wrong slot, a stale or shared block, or any input lost on the way shows either as a violation
+ * here or as a wrong token. */
 #ifndef QUIRE_TESTS_SIM_FAKE_EXECUTOR_H
 #define QUIRE_TESTS_SIM_FAKE_EXECUTOR_H
 
@@ -27,6 +27,7 @@ struct fake_executor {
     int32_t max_num_batched_tokens;
     struct shadow_slot *slots; /* [num_blocks * block_size] */
     uint64_t num_calls;
+    int32_t next_mask;     /* of the running call */
     uint64_t fail_at_call; /* this call and all after it fail; 0: never */
     int32_t delay_us;      /* of each call, so that threads meet */
     char violation[256];   /* the first thing wrong with a batch; empty: none */
@@ -46,6 +47,7 @@ struct fake_draw {
     int32_t num_counts;
     const struct token_bias *biases;
     int32_t num_biases;
+    const uint32_t *mask; /* NULL: none */
 };
 int32_t fake_model_draw(uint64_t history, const struct fake_draw *draw);
 float fake_model_logprob(uint64_t history, int32_t token);

@@ -64,14 +64,57 @@ static bool is_stop_token(const struct sampling_params *params, int32_t token) {
     return false;
 }
 
-static int32_t collect_biases(const struct sampling_params *params, int32_t num_generated,
-                              struct token_bias *out) {
+/* Whether the token would be the end of a bad run. */
+static bool completes_bad_run(const struct sampling_params *params, int32_t token,
+                              const struct oracle_choice *so_far) {
+    for (int32_t i = 0; i < params->num_bad_runs; i++) {
+        const struct token_run *run = &params->bad_runs[i];
+        int32_t matched = run->tokens[run->count - 1] == token;
+        for (int32_t back = 1; back < run->count && back <= so_far->num_tokens; back++)
+            matched +=
+                run->tokens[run->count - 1 - back] == so_far->tokens[so_far->num_tokens - back];
+        if (matched == run->count)
+            return true;
+    }
+    return false;
+}
+
+/* What may be drawn by the grammar and the allowed tokens; false: everything. */
+static bool find_mask(const struct sampling_params *params, struct grammar_state *grammar,
+                      uint32_t *out) {
+    uint32_t allowed = 0;
+    for (int32_t i = 0; i < params->num_allowed_tokens; i++)
+        allowed |= UINT32_C(1) << params->allowed_tokens[i];
+    *out = allowed;
+    if (grammar != NULL) {
+        CHECK(grammar_state_mask(grammar, out) == 0);
+        if (params->num_allowed_tokens > 0 && (*out & allowed) != 0)
+            *out &= allowed;
+    }
+    return grammar != NULL || params->num_allowed_tokens > 0;
+}
+
+/* Bans that leave nothing of the mask are not for its tokens. */
+static int32_t forgive(const uint32_t *mask, struct token_bias *biases, int32_t count) {
+    uint32_t banned = 0;
+    int32_t kept = 0;
+    for (int32_t i = 0; i < count; i++)
+        if (isinf(biases[i].bias))
+            banned |= UINT32_C(1) << biases[i].token;
+    for (int32_t i = 0; i < count; i++)
+        if ((*mask & ~banned) != 0 || ((banned & *mask) >> biases[i].token) % 2 == 0)
+            biases[kept++] = biases[i];
+    return kept;
+}
+
+static int32_t collect_biases(const struct sampling_params *params,
+                              const struct oracle_choice *so_far, struct token_bias *out) {
     int32_t count = 0;
-    bool bans = num_generated < params->min_tokens;
+    bool bans = so_far->num_tokens < params->min_tokens;
     for (int32_t token = 0; token < FAKE_VOCAB_SIZE; token++) {
         bool ends = (token < FAKE_NUM_EOS && !params->ignore_eos) || is_stop_token(params, token);
-        float bias = bans && ends ? -INFINITY : 0;
-        bool listed = bans && ends;
+        bool listed = (bans && ends) || completes_bad_run(params, token, so_far);
+        float bias = listed ? -INFINITY : 0;
         for (int32_t i = 0; i < params->num_biases && !listed; i++) {
             if (params->biases[i].token == token) {
                 bias = params->biases[i].bias;
@@ -138,7 +181,7 @@ static void add_piece(const struct sampling_params *params, int32_t token,
 }
 
 /* Takes one more token into account. Returns false when it was the last. */
-static bool accept_token(const struct request *request, int32_t token, int32_t most,
+static bool accept_token(const struct request *request, int32_t token, int32_t most, bool complete,
                          struct byte_string *bytes, struct oracle_choice *out) {
     const struct sampling_params *params = &request->params;
     bool may_end = out->num_tokens > params->min_tokens;
@@ -148,11 +191,14 @@ static bool accept_token(const struct request *request, int32_t token, int32_t m
     if (!eos && (!stop || params->include_stop_string))
         add_piece(params, token, bytes);
     size_t before = out->text_bytes;
-    out->text_bytes = oracle_decode(bytes->data, bytes->length, eos || stop || full, out->text);
+    out->text_bytes =
+        oracle_decode(bytes->data, bytes->length, eos || stop || full || complete, out->text);
     if (eos || stop) {
         out->finish = FINISH_STOP;
         out->stop_token = stop ? token : -1;
     } else if (may_end && find_stop(params, out, before)) {
+        out->finish = FINISH_STOP;
+    } else if (complete) {
         out->finish = FINISH_STOP;
     } else if (full) {
         out->finish = FINISH_LENGTH;
@@ -179,7 +225,7 @@ static void pool_prompt(const struct request *request, struct oracle_choice *out
 }
 
 void oracle_run(const struct request *request, int32_t choice, int32_t max_model_len,
-                struct oracle_choice *out) {
+                const struct grammar_vocabulary *vocabulary, struct oracle_choice *out) {
     const struct sampling_params *params = &request->params;
     int32_t most = max_model_len - request->num_prompt_tokens;
     most = params->max_tokens < most ? params->max_tokens : most;
@@ -199,24 +245,33 @@ void oracle_run(const struct request *request, int32_t choice, int32_t max_model
         history = fake_model_hash(history, request->prompt[i]);
     if (params->pooling != POOLING_NONE)
         pool_prompt(request, out);
+    struct grammar_state *grammar =
+        params->grammar != NULL ? grammar_state_create(params->grammar, vocabulary) : NULL;
     bool goes_on = most > 0;
     while (goes_on) {
         struct token_count counts[FAKE_VOCAB_SIZE];
         struct token_bias biases[FAKE_VOCAB_SIZE];
+        uint32_t mask;
+        int32_t num_biases = collect_biases(params, out, biases);
+        bool is_masked = find_mask(params, grammar, &mask);
         struct fake_draw draw = {
             .seed = params->seed + (uint64_t)choice * UINT64_C(0x9e3779b97f4a7c15),
             .position = (uint64_t)(request->num_prompt_tokens + out->num_tokens),
             .counts = counts,
             .num_counts = collect_counts(request, out->tokens, out->num_tokens, counts),
             .biases = biases,
-            .num_biases = collect_biases(params, out->num_tokens, biases),
+            .num_biases = is_masked ? forgive(&mask, biases, num_biases) : num_biases,
+            .mask = is_masked ? &mask : NULL,
         };
         int32_t token = fake_model_draw(history, &draw);
         out->histories[out->num_tokens] = history;
         out->tokens[out->num_tokens++] = token;
         history = fake_model_hash(history, token);
-        goes_on = accept_token(request, token, most, &bytes, out);
+        CHECK(grammar == NULL || grammar_state_accept(grammar, token) == 0);
+        bool complete = grammar != NULL && grammar_state_is_final(grammar);
+        goes_on = accept_token(request, token, most, complete, &bytes, out);
     }
+    grammar_state_destroy(grammar);
     free(bytes.data);
 }
 

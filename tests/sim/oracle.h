@@ -3,6 +3,7 @@
 #ifndef QUIRE_TESTS_SIM_ORACLE_H
 #define QUIRE_TESTS_SIM_ORACLE_H
 
+#include "engine/grammar/grammar.h"
 #include "engine/request.h"
 #include "tests/sim/fake_executor.h"
 
@@ -18,8 +19,10 @@ struct oracle_choice {
     float embedding[FAKE_HIDDEN_SIZE]; /* of a pooled request */
 };
 
+/* The vocabulary is for requests with a grammar, whose state is taken from a sequence that nothing
+ * interrupts. */
 void oracle_run(const struct request *request, int32_t choice, int32_t max_model_len,
-                struct oracle_choice *out);
+                const struct grammar_vocabulary *vocabulary, struct oracle_choice *out);
 void oracle_finish(struct oracle_choice *choice);
 
 /* bytes as UTF-8 with U+FFFD for what is none; unless `final`, an unfinished character at the end

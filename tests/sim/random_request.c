@@ -1,6 +1,7 @@
 #include "tests/sim/random_request.h"
 
 #include "config/check.h"
+#include "engine/grammar/grammar.h"
 #include "tests/sim/fake_tokenizer.h"
 
 #include <math.h>
@@ -72,6 +73,55 @@ static void draw_biases(struct random *random, struct sampling_params *params,
     }
 }
 
+enum { MAX_ALLOWED = 6, MAX_RUNS = 3, MAX_RUN = 3 };
+
+struct drawn_constraints {
+    int32_t allowed[MAX_ALLOWED];
+    struct token_run runs[MAX_RUNS];
+    int32_t run_tokens[MAX_RUNS][MAX_RUN];
+};
+
+static void draw_constraints(struct random *random, struct sampling_params *params,
+                             struct drawn_constraints *drawn) {
+    params->allowed_tokens = drawn->allowed;
+    params->bad_runs = drawn->runs;
+    if (random_once_in(random, 10))
+        params->num_allowed_tokens = random_range(random, 1, MAX_ALLOWED);
+    for (int32_t i = 0; i < params->num_allowed_tokens; i++)
+        drawn->allowed[i] = random_token(random);
+    if (random_once_in(random, 3))
+        params->num_bad_runs = random_range(random, 1, MAX_RUNS);
+    for (int32_t i = 0; i < params->num_bad_runs; i++) {
+        drawn->runs[i] = (struct token_run){drawn->run_tokens[i], random_range(random, 1, MAX_RUN)};
+        for (int32_t t = 0; t < drawn->runs[i].count; t++)
+            drawn->run_tokens[i][t] = params->num_allowed_tokens > 0
+                                          ? drawn->allowed[t % params->num_allowed_tokens]
+                                          : random_token(random);
+    }
+}
+
+/* Of letters without an end, of some letters and "END", or of a text known but for its length. */
+static struct grammar *draw_grammar(struct random *random) {
+    static const struct character_range letters = {'a', 'c'};
+    struct grammar_builder *builder = grammar_builder_create();
+    CHECK(builder != NULL);
+    int kind = random_range(random, 0, 2);
+    grammar_node letter = grammar_characters(builder, &letters, 1, false);
+    grammar_node space = grammar_literal(builder, " ", 1);
+    grammar_node item = kind < 2 ? letter : space;
+    int max = kind == 0 ? -1 : random_range(random, 2, 8);
+    grammar_node parts[] = {
+        grammar_literal(builder, "hello", kind == 2 ? 5 : 0),
+        grammar_repeat(builder, item, random_range(random, 0, 2), max),
+        grammar_literal(builder, "END", kind == 1 ? 3 : 0),
+    };
+    struct grammar *grammar;
+    struct error err;
+    CHECK(grammar_build(builder, grammar_sequence(builder, parts, 3), &grammar, &err) == 0);
+    grammar_builder_destroy(builder);
+    return grammar;
+}
+
 static void draw_penalties(struct random *random, struct sampling_params *params) {
     params->repetition_penalty = random_once_in(random, 4) ? 1.25f : 1;
     params->frequency_penalty = random_once_in(random, 4) ? 0.5f : 0;
@@ -96,6 +146,7 @@ struct request *random_request(struct random *random, const struct request_shape
     int32_t prompt[1024], stop_tokens[3];
     struct stop_string stop_strings[4];
     struct token_bias biases[5];
+    struct drawn_constraints constraints;
     CHECK(shape->max_prompt_tokens <= 1024);
     int32_t num_prompt_tokens = random_range(random, 1, shape->max_prompt_tokens);
     for (int32_t i = 0; i < num_prompt_tokens; i++)
@@ -118,8 +169,12 @@ struct request *random_request(struct random *random, const struct request_shape
     draw_penalties(random, &params);
     draw_ends(random, &params, stop_strings, stop_tokens);
     draw_biases(random, &params, biases);
+    draw_constraints(random, &params, &constraints);
+    if (shape->grammars && random_once_in(random, 8))
+        params.grammar = draw_grammar(random);
     struct request *request = request_create(prompt, num_prompt_tokens, &params);
     CHECK(request != NULL);
+    grammar_unref(params.grammar);
     request->priority = random_once_in(random, 4) ? random_range(random, -2, 2) : 0;
     return request;
 }

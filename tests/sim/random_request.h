@@ -22,6 +22,7 @@ struct request_shape {
     int32_t max_output_tokens;
     int32_t max_choices;
     int32_t min_logprobs, max_logprobs; /* -1: none */
+    bool grammars;                      /* some requests have one */
 };
 
 struct request *random_request(struct random *random, const struct request_shape *shape);

@@ -7,11 +7,11 @@
 #include <string.h>
 
 void stream_checker_init(struct stream_checker *checker, struct request *request,
-                         int32_t max_model_len) {
+                         int32_t max_model_len, const struct grammar_vocabulary *vocabulary) {
     memset(checker, 0, sizeof(*checker));
     checker->request = request;
     for (int32_t i = 0; i < request->params.num_choices; i++)
-        oracle_run(request, i, max_model_len, &checker->choices[i].oracle);
+        oracle_run(request, i, max_model_len, vocabulary, &checker->choices[i].oracle);
 }
 
 void stream_checker_finish(struct stream_checker *checker) {

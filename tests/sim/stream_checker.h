@@ -26,7 +26,7 @@ struct stream_checker {
 
 /* Takes over the caller's reference. */
 void stream_checker_init(struct stream_checker *checker, struct request *request,
-                         int32_t max_model_len);
+                         int32_t max_model_len, const struct grammar_vocabulary *vocabulary);
 void stream_checker_finish(struct stream_checker *checker);
 
 /* Reads what is there. False once something was wrong. */

@@ -9,6 +9,7 @@
  * A failure prints the seed and the step; the same seed replays it. */
 #include "config/check.h"
 #include "engine/engine_core.h"
+#include "engine/grammar/grammar.h"
 #include "tests/sim/fake_executor.h"
 #include "tests/sim/fake_tokenizer.h"
 #include "tests/sim/random_request.h"
@@ -43,6 +44,7 @@ struct simulation {
     struct engine_core_config config;
     struct engine_core core;
     struct fake_executor executor;
+    struct grammar_vocabulary *vocabulary;
     struct simulated_request requests[MAX_REQUESTS];
     int32_t num_requests;
     uint64_t next_id;
@@ -98,12 +100,14 @@ static void draw_requests(struct simulation *sim) {
         .max_choices = heavy ? 8 : 4,
         .min_logprobs = heavy ? SAMPLE_MAX_LOGPROBS : -1,
         .max_logprobs = heavy ? SAMPLE_MAX_LOGPROBS : 5,
+        .grammars = true,
     };
     sim->num_requests = random_range(random, 1, heavy ? 6 : MAX_REQUESTS);
     int32_t spread = random_range(random, 0, 200);
     for (int32_t i = 0; i < sim->num_requests; i++) {
         struct simulated_request *request = &sim->requests[i];
-        stream_checker_init(&request->checker, random_request(random, &shape), max_model_len);
+        stream_checker_init(&request->checker, random_request(random, &shape), max_model_len,
+                            sim->vocabulary);
         request->arrival = random_range(random, 0, spread);
         request->cancel_at =
             random_once_in(random, 5) ? request->arrival + random_range(random, 0, 60) : -1;
@@ -118,6 +122,9 @@ static void begin(struct simulation *sim, uint64_t seed) {
     memset(sim, 0, sizeof(*sim));
     sim->seed = seed;
     sim->random = random_from(seed);
+    struct error err;
+    CHECK(grammar_vocabulary_create(fake_tokenizer(), &sim->vocabulary, &err) == 0);
+    sim->config.vocabulary = sim->vocabulary;
     draw_server(sim);
     draw_requests(sim);
     const struct batch_limits *limits = &sim->config.limits;
@@ -125,7 +132,6 @@ static void begin(struct simulation *sim, uint64_t seed) {
                        limits->max_num_batched_tokens);
     if (random_once_in(&sim->random, 12))
         sim->executor.fail_at_call = (uint64_t)random_range(&sim->random, 1, 100);
-    struct error err;
     CHECK(engine_core_init(&sim->core, &sim->config, &sim->executor.base, fake_tokenizer(), &err) ==
           0);
 }
@@ -344,6 +350,7 @@ static bool run_seed(uint64_t seed, struct totals *totals) {
     fake_executor_finish(&sim.executor);
     for (int32_t i = 0; i < sim.num_requests; i++)
         stream_checker_finish(&sim.requests[i].checker);
+    grammar_vocabulary_destroy(sim.vocabulary);
     return !sim.broken;
 }
 

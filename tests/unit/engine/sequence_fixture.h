@@ -2,10 +2,12 @@
 #ifndef QUIRE_TESTS_UNIT_ENGINE_SEQUENCE_FIXTURE_H
 #define QUIRE_TESTS_UNIT_ENGINE_SEQUENCE_FIXTURE_H
 
+#include "engine/grammar/grammar.h"
 #include "engine/sequence.h"
 #include "tests/sim/fake_tokenizer.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static inline struct sampling_params fixture_params(int32_t max_tokens) {
     return (struct sampling_params){
@@ -35,6 +37,23 @@ static inline struct sequence_group *fixture_group(uint64_t id, int32_t priority
     struct sequence_group *group = sequence_group_create(request, max_model_len, block_size);
     request_unref(request);
     return group;
+}
+
+/* Matches this text and nothing else. */
+static inline struct grammar *fixture_grammar(const char *text) {
+    struct grammar_builder *builder = grammar_builder_create();
+    struct grammar *grammar = NULL;
+    struct error err;
+    grammar_build(builder, grammar_literal(builder, text, strlen(text)), &grammar, &err);
+    grammar_builder_destroy(builder);
+    return grammar;
+}
+
+static inline struct grammar_vocabulary *fixture_vocabulary(void) {
+    struct grammar_vocabulary *vocabulary = NULL;
+    struct error err;
+    grammar_vocabulary_create(fake_tokenizer(), &vocabulary, &err);
+    return vocabulary;
 }
 
 #endif

@@ -27,7 +27,7 @@ static void start(struct fixture *f, int32_t budget) {
     struct scheduler_config config = {4, budget, 4};
     memset(f, 0, sizeof(*f));
     assert_int_equal(scheduler_init(&f->scheduler, &config, 32), 0);
-    assert_int_equal(batch_builder_init(&f->builder, &limits, fake_tokenizer()), 0);
+    assert_int_equal(batch_builder_init(&f->builder, &limits, fake_tokenizer(), NULL), 0);
 }
 
 static struct sequence *add(struct fixture *f, int32_t num_prompt_tokens,
@@ -220,6 +220,33 @@ static void test_pool_after_preemption(void **state) {
     stop(&f);
 }
 
+static void test_masks_by_row(void **state) {
+    static const int32_t allowed[] = {7, 30}, end[] = {FAKE_EOS};
+    struct fixture f;
+    struct sampling_params plain = fixture_params(10), some = fixture_params(10), only = some;
+    some.num_allowed_tokens = 2;
+    some.allowed_tokens = allowed;
+    only.num_allowed_tokens = 1;
+    only.allowed_tokens = end;
+    only.min_tokens = 3; /* would ban all that is allowed */
+    start(&f, 16);
+    add(&f, 2, &some);
+    add(&f, 2, &plain);
+    add(&f, 2, &only);
+    const struct batch *batch = build(&f);
+    assert_int_equal(batch->num_rows, 3);
+    assert_int_equal(batch->num_masks, 2);
+    assert_int_equal(batch->sample_rows[0].mask, 0);
+    assert_int_equal(batch->sample_rows[1].mask, SAMPLE_NO_MASK);
+    assert_int_equal(batch->sample_rows[2].mask, 1);
+    assert_int_equal(batch->token_masks[0], 1U << 7 | 1U << 30);
+    assert_int_equal(batch->token_masks[1], 1U << FAKE_EOS);
+    assert_int_equal(batch->sample_rows[2].num_biases, 1); /* the other end token's ban */
+    assert_int_equal(batch->num_biases, 1);
+    assert_int_equal(batch->token_biases[0].token, 1);
+    stop(&f);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_prompt_and_decode_in_one_batch),
@@ -227,6 +254,7 @@ int main(void) {
         cmocka_unit_test(test_scoring_rows),
         cmocka_unit_test(test_scores_only_has_no_draw),
         cmocka_unit_test(test_counts_and_biases_by_row),
+        cmocka_unit_test(test_masks_by_row),
         cmocka_unit_test(test_pools),
         cmocka_unit_test(test_pool_after_preemption),
     };

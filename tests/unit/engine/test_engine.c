@@ -115,7 +115,7 @@ static void read_until_done(struct fixture *f, int count) {
 }
 
 static void watch(struct stream_checker *checker, struct request *request) {
-    stream_checker_init(checker, request, MAX_MODEL_LEN);
+    stream_checker_init(checker, request, MAX_MODEL_LEN, NULL);
     request->user = checker;
 }
 

@@ -78,11 +78,48 @@ static void test_min_tokens_bans_every_end(void **state) {
     sequence_group_destroy(group);
 }
 
+static int32_t fill(const struct sequence *sequence, struct token_bias *out) {
+    return sampler_fill_biases(sequence, fake_tokenizer(), out);
+}
+
+static void test_bad_runs_ban_their_last_token(void **state) {
+    static const int32_t one[] = {9}, three[] = {5, 6, 7}, from_prompt[] = {6, 11},
+                         same[] = {4, 4, 9};
+    const struct token_run runs[] = {{one, 1}, {three, 3}, {from_prompt, 2}, {same, 3}};
+    struct token_bias given[] = {{7, 2.0f}};
+    struct sampling_params params = fixture_params(10);
+    params.num_bad_runs = 4;
+    params.bad_runs = runs;
+    params.num_biases = 1;
+    params.biases = given;
+    struct sequence_group *group = fixture_group(1, 0, 4, &params, 100, 4); /* 3, 4, 5, 6 */
+    struct sequence *s = &group->sequences[0];
+    struct token_bias *biases =
+        malloc((size_t)sampler_max_biases(fake_tokenizer()) * sizeof(*biases));
+    int32_t count = fill(s, biases);
+    assert_int_equal(count, 2); /* the prompt's 5, 6 begin no run */
+    assert_true(isinf(bias_of(biases, count, 9)) && bias_of(biases, count, 7) == 2.0f);
+    assert_int_equal(sequence_append(s, 5), 0);
+    assert_int_equal(fill(s, biases), 2);
+    assert_int_equal(sequence_append(s, 6), 0);
+    count = fill(s, biases);
+    assert_int_equal(count, 3);
+    assert_true(isinf(bias_of(biases, count, 7)) && isinf(bias_of(biases, count, 11)));
+    assert_int_equal(sequence_append(s, 4), 0);
+    assert_int_equal(sequence_append(s, 4), 0);
+    count = fill(s, biases);
+    assert_int_equal(count, 2); /* 9 for two reasons */
+    assert_true(bias_of(biases, count, 7) == 2.0f);
+    free(biases);
+    sequence_group_destroy(group);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_draw_row),
         cmocka_unit_test(test_score_row_is_neutral),
         cmocka_unit_test(test_min_tokens_bans_every_end),
+        cmocka_unit_test(test_bad_runs_ban_their_last_token),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,6 +5,7 @@
 #include <cmocka.h>
 
 #include "engine/step_output.h"
+#include "engine/token_mask.h"
 #include "tests/unit/engine/sequence_fixture.h"
 
 #include <math.h>
@@ -235,6 +236,29 @@ static void test_embedding(void **state) {
     check_embedding(POOLING_LAST, (const float[]){1, -6, 0.5f});
 }
 
+/* The text of the token that completes the grammar's is kept; what does not match is refused. */
+static void test_a_complete_grammar_ends(void **state) {
+    struct fixture f;
+    struct sampling_params params = fixture_params(2);
+    struct grammar_vocabulary *vocabulary = fixture_vocabulary();
+    uint32_t mask, scratch;
+    params.grammar = fixture_grammar("ab");
+    params.min_tokens = 2;
+    start(&f, &params, 100);
+    grammar_unref(params.grammar);
+    struct sequence *sequence = &f.group->sequences[0];
+    assert_true(token_mask_fill(sequence, vocabulary, FAKE_VOCAB_SIZE, &scratch, &mask));
+    struct sample_output wrong = {.token = B};
+    assert_int_equal(step_output_token(&f.output, sequence, &wrong), -1);
+    struct token_event event = draw(&f, A);
+    expect(&event, "a", FINISH_NONE);
+    event = draw(&f, B);
+    expect(&event, "b", FINISH_STOP); /* and not for its length */
+    assert_int_equal(event.stop_token, -1);
+    stop(&f);
+    grammar_vocabulary_destroy(vocabulary);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_text_until_length),
@@ -244,6 +268,7 @@ int main(void) {
         cmocka_unit_test(test_stop_token),
         cmocka_unit_test(test_min_tokens_holds_back_ends),
         cmocka_unit_test(test_a_stop_string_beats_the_length),
+        cmocka_unit_test(test_a_complete_grammar_ends),
         cmocka_unit_test(test_scores),
         cmocka_unit_test(test_end_from_outside_releases_held_text),
         cmocka_unit_test(test_embedding),
