@@ -17,6 +17,7 @@
 #include "server/api/model_name.h"
 #include "server/self_test.h"
 #include "server/service.h"
+#include "server/vocabulary_loader.h"
 #include "server/worker_options.h"
 
 #include <errno.h>
@@ -42,6 +43,7 @@ struct serve {
     struct options options;
     struct model *model;
     struct tokenizer *tokenizer;
+    struct vocabulary_loader vocabulary;
     struct executor *executor;
     struct worker_config worker_config;
     struct worker_info worker;
@@ -90,6 +92,14 @@ static int open_model(struct serve *serve, struct error *err) {
     return worker_options_read(options, serve->model, &serve->worker_config, err);
 }
 
+static int start_vocabulary(struct serve *serve, struct error *err) {
+    return vocabulary_loader_start(&serve->vocabulary, serve->tokenizer, err);
+}
+
+static int await_vocabulary(struct serve *serve, struct error *err) {
+    return vocabulary_loader_wait(&serve->vocabulary, err);
+}
+
 static int open_executor(struct serve *serve, struct error *err) {
     const struct worker_config *config = &serve->worker_config;
     if (worker_executor_create(serve->model, config, &serve->executor, &serve->worker, err) != 0)
@@ -130,6 +140,7 @@ static int start_engine(struct serve *serve, struct error *err) {
         .hidden_size = serve->model->config.hidden_size,
         .max_queued_requests = (int32_t)options->max_queued_requests,
         .max_queued_tokens = options->max_queued_tokens,
+        .vocabulary = serve->vocabulary.vocabulary,
         .stall_timeout_ms = STALL_TIMEOUT_MS,
         .wake = wake_http,
         .wake_context = serve,
@@ -243,7 +254,8 @@ static void log_memory(const struct serve *serve) {
 
 /* The steps of starting, in order. */
 static int (*const steps[])(struct serve *serve, struct error *err) = {
-    open_model, open_executor, open_socket, start_engine, test_engine, start_http,
+    open_model,       start_vocabulary, open_executor, open_socket,
+    await_vocabulary, start_engine,     test_engine,   start_http,
 };
 
 /* 1 when everything runs, 0 when a signal came first, -1 with err. */
@@ -279,6 +291,7 @@ static void finish(struct serve *serve) {
     auth_destroy(serve->auth);
     if (serve->wake_fd >= 0)
         close(serve->wake_fd);
+    vocabulary_loader_finish(&serve->vocabulary);
     tokenizer_close(serve->tokenizer);
     model_close(serve->model);
     options_finish(&serve->options);
