@@ -1,8 +1,9 @@
-/* Any bytes as the body of /v1/completions, /tokenize and /detokenize. A body that is taken is
- * answered with made-up engine events; whatever comes out must be valid JSON. */
+/* Any bytes as the body of /v1/completions, /v1/embeddings, /tokenize and /detokenize. A body that
+ * is taken is answered with made-up engine events; whatever comes out must be valid JSON. */
 #include "config/utf8.h"
 #include "server/api/api_response.h"
 #include "server/api/completion_call.h"
+#include "server/api/embedding_call.h"
 #include "tests/unit/server/fake_tokenizer.h"
 
 #include <cjson/cJSON.h>
@@ -23,6 +24,8 @@ static const struct api_context context = {
     .max_prompts = 8,
     .max_choices = 32,
     .max_prompt_tokens = 100,
+    .hidden_size = 2,
+    .pooling = POOLING_LAST,
 };
 
 static void require(bool condition) {
@@ -80,6 +83,17 @@ static void push(struct request *request, enum token_event_kind kind, int32_t ch
     require(token_stream_push(&request->stream, &event) == 0);
 }
 
+static void push_embedding(struct request *request) {
+    static const float vector[2] = {0.1f, -INFINITY};
+    const struct token_event event = {.kind = TOKEN_EVENT_EMBEDDING,
+                                      .embedding = vector,
+                                      .num_dimensions = 2,
+                                      .finish = FINISH_STOP,
+                                      .stop_token = -1,
+                                      .stop_string = -1};
+    require(token_stream_push(&request->stream, &event) == 0);
+}
+
 static void answer(struct call *call) {
     struct byte_buffer out = {0};
     for (int i = 0; i < call_num_requests(call); i++) {
@@ -88,7 +102,10 @@ static void answer(struct call *call) {
         require(request->num_prompt_tokens + request->params.max_tokens <= context.max_model_len);
         if (request->params.num_prompt_logprobs >= 0)
             push(request, TOKEN_EVENT_PROMPT, 0, FINISH_NONE);
-        for (int32_t choice = 0; choice < request->params.num_choices; choice++)
+        bool is_pooled = request->params.pooling != POOLING_NONE;
+        if (is_pooled)
+            push_embedding(request);
+        for (int32_t choice = 0; choice < request->params.num_choices && !is_pooled; choice++)
             push(request, TOKEN_EVENT_TEXT, choice, FINISH_STOP);
         call_read(call, request, &out);
     }
@@ -107,10 +124,10 @@ static void check_ignored(const char *names_list) {
         require(strspn(names_list, allowed) == strlen(names_list) && strlen(names_list) <= 1024);
 }
 
-static void try_completion(const char *body, size_t length) {
+static void try_call(call_parse *parse, const char *body, size_t length) {
     struct call *call;
     struct api_error err;
-    if (completion_call_parse(&context, body, length, &call, &err) != 0) {
+    if (parse(&context, body, length, &call, &err) != 0) {
         check_error(&err);
         return;
     }
@@ -133,7 +150,8 @@ static void try_endpoint(int (*endpoint)(const struct api_context *, const char 
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     const char *body = (const char *)data;
-    try_completion(body, bytes);
+    try_call(completion_call_parse, body, bytes);
+    try_call(embedding_call_parse, body, bytes);
     try_endpoint(api_tokenize, body, bytes);
     try_endpoint(api_detokenize, body, bytes);
     return 0;
