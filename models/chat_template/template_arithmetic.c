@@ -3,6 +3,7 @@
 
 #include "models/chat_template/template_format.h"
 #include "models/chat_template/template_lexer.h"
+#include "models/chat_template/template_strings.h"
 
 #include <math.h>
 
@@ -99,10 +100,27 @@ static int apply_numbers(struct template_run *run, int op, const struct template
     return 0;
 }
 
+/* If one of both is Markup, the other is escaped. */
+static int add_markup(struct template_run *run, const struct template_value *a,
+                      const struct template_value *b, struct template_value *out) {
+    struct template_builder builder = {.arena = run->arena};
+    struct template_value left, right;
+    if (template_strings_escape(run, a, &left) != 0 || template_strings_escape(run, b, &right) != 0)
+        return -1;
+    template_builder_add_string(&builder, &left);
+    template_builder_add_string(&builder, &right);
+    if (template_run_finish(run, &builder, out) != 0)
+        return -1;
+    out->is_markup = true;
+    return 0;
+}
+
 /* In place where nothing lies behind a yet: a text that grows in a loop is not copied each time. */
 static int add_strings(struct template_run *run, const struct template_value *a,
                        const struct template_value *b, struct template_value *out) {
     size_t length = a->string.length;
+    if (a->is_markup || b->is_markup)
+        return add_markup(run, a, b, out);
     if (length > 0 && a->string.marks == NULL && b->string.marks == NULL &&
         a->origin == b->origin &&
         template_arena_extend_text(run->arena, a->string.data + length, b->string.length)) {
@@ -148,7 +166,11 @@ static int repeat(struct template_run *run, const struct template_value *value, 
             template_run_charge(run, bytes / 8) != 0)
             return -1;
         template_builder_add_repeated(&builder, value, num);
-        return template_run_finish(run, &builder, out);
+        bool is_markup = value->is_markup;
+        if (template_run_finish(run, &builder, out) != 0)
+            return -1;
+        out->is_markup = is_markup;
+        return 0;
     }
     struct template_value made;
     size_t length = value->sequence->length, total;

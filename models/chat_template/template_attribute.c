@@ -35,6 +35,24 @@ static int find_method(struct template_run *run, const struct template_value *va
     return 1;
 }
 
+static int macro_attribute(struct template_run *run, const struct template_macro *macro,
+                           struct text name, struct template_value *out) {
+    struct template_value names;
+    *out = undefined_of(&(struct template_value){.kind = TEMPLATE_MACRO}, name);
+    if (name.length == 4 && memcmp(name.data, "name", 4) == 0)
+        *out = template_data_text(macro->node->name, TEMPLATE_ORIGIN_SERVER);
+    if (name.length != 9 || memcmp(name.data, "arguments", 9) != 0)
+        return 0;
+    if (!template_data_sequence(run->arena, TEMPLATE_TUPLE, &names))
+        return template_run_fail_memory(run);
+    for (const struct template_node *node = macro->node->items; node != NULL; node = node->next)
+        if (!template_data_append(run->arena, names.sequence,
+                                  template_data_text(node->name, TEMPLATE_ORIGIN_SERVER)))
+            return template_run_fail_memory(run);
+    *out = names;
+    return 0;
+}
+
 int template_attribute_get(struct template_run *run, const struct template_value *value,
                            struct text name, struct template_value *out) {
     struct template_value from = *value;
@@ -42,6 +60,8 @@ int template_attribute_get(struct template_run *run, const struct template_value
         return -1;
     if (from.kind == TEMPLATE_LOOP)
         return template_loop_attribute(run, from.loop, name, out);
+    if (from.kind == TEMPLATE_MACRO)
+        return macro_attribute(run, from.macro, name, out);
     int found = find_method(run, &from, name, out);
     if (found != 0)
         return found < 0 ? -1 : 0;
@@ -223,7 +243,10 @@ static int slice_string(struct template_run *run, const struct template_value *s
         return -1;
     for (int64_t i = 0; i < range.num; i++)
         template_builder_add_string(&builder, &characters.items[range.start + i * range.step]);
-    return template_run_finish(run, &builder, out);
+    if (template_run_finish(run, &builder, out) != 0)
+        return -1;
+    out->is_markup = value.is_markup;
+    return 0;
 }
 
 static int slice_sequence(struct template_run *run, const struct template_value *value,
@@ -252,6 +275,5 @@ int template_attribute_slice(struct template_run *run, const struct template_val
         return slice_string(run, value, bounds, out);
     if (is_indexed(value))
         return slice_sequence(run, value, bounds, out);
-    *out = undefined_of(value, (struct text){"slice", strlen("slice")});
-    return 0;
+    return template_run_fail(run, "'%s' object cannot be sliced", template_truth_type(value));
 }

@@ -3,7 +3,7 @@
 #include "models/chat_template/template_characters.h"
 
 /* The case of a character, given the one before it; -1 before the first. */
-typedef enum template_case (*choose_case)(int32_t before);
+typedef enum template_case (*choose_case)(int32_t before, int32_t character);
 
 static int map(struct template_run *run, const struct template_value *string, choose_case choose,
                struct template_value *out) {
@@ -16,23 +16,27 @@ static int map(struct template_run *run, const struct template_value *string, ch
     for (size_t at = 0, next = 0; at < text.length; at = next) {
         char mapped[TEMPLATE_MAX_CASE_BYTES];
         int32_t c = template_characters_next(text, &next);
-        size_t bytes = template_characters_map(c, choose(before), mapped);
+        size_t bytes = template_characters_map(c, choose(before, c), mapped);
         template_builder_add(&builder, (struct text){mapped, bytes},
                              marks != NULL ? marks[at] : string->origin);
         before = c;
     }
-    return template_run_finish(run, &builder, out);
+    bool is_markup = string->is_markup;
+    if (template_run_finish(run, &builder, out) != 0)
+        return -1;
+    out->is_markup = is_markup;
+    return 0;
 }
 
-static enum template_case choose_upper(int32_t before) {
+static enum template_case choose_upper(int32_t before, int32_t character) {
     return TEMPLATE_CASE_UPPER;
 }
 
-static enum template_case choose_lower(int32_t before) {
+static enum template_case choose_lower(int32_t before, int32_t character) {
     return TEMPLATE_CASE_LOWER;
 }
 
-static enum template_case choose_first(int32_t before) {
+static enum template_case choose_first(int32_t before, int32_t character) {
     return before < 0 ? TEMPLATE_CASE_TITLE : TEMPLATE_CASE_LOWER;
 }
 
@@ -41,11 +45,19 @@ static bool has_case(int32_t c) {
                       template_characters_is_title(c));
 }
 
-static enum template_case choose_title(int32_t before) {
+static enum template_case choose_title(int32_t before, int32_t character) {
     return has_case(before) ? TEMPLATE_CASE_LOWER : TEMPLATE_CASE_TITLE;
 }
 
-static enum template_case choose_word(int32_t before) {
+static enum template_case choose_other(int32_t before, int32_t character) {
+    return template_characters_is_upper(character) ? TEMPLATE_CASE_LOWER : TEMPLATE_CASE_UPPER;
+}
+
+static enum template_case choose_fold(int32_t before, int32_t character) {
+    return TEMPLATE_CASE_FOLD;
+}
+
+static enum template_case choose_word(int32_t before, int32_t character) {
     bool begins = before < 0 || template_characters_is_space(before) || before == '-' ||
                   before == '(' || before == '{' || before == '[' || before == '<';
     return begins ? TEMPLATE_CASE_UPPER : TEMPLATE_CASE_LOWER;
@@ -61,6 +73,16 @@ int template_case_lower(struct template_run *run, const struct template_value *s
     return map(run, string, choose_lower, out);
 }
 
+int template_case_swap(struct template_run *run, const struct template_value *string,
+                       struct template_value *out) {
+    return map(run, string, choose_other, out);
+}
+
+int template_case_fold(struct template_run *run, const struct template_value *string,
+                       struct template_value *out) {
+    return map(run, string, choose_fold, out);
+}
+
 int template_case_capitalize(struct template_run *run, const struct template_value *string,
                              struct template_value *out) {
     return map(run, string, choose_first, out);
@@ -73,5 +95,8 @@ int template_case_title(struct template_run *run, const struct template_value *s
 
 int template_case_title_words(struct template_run *run, const struct template_value *string,
                               struct template_value *out) {
-    return map(run, string, choose_word, out);
+    if (map(run, string, choose_word, out) != 0)
+        return -1;
+    out->is_markup = false; /* Jinja puts it together anew */
+    return 0;
 }

@@ -74,6 +74,14 @@ bool template_characters_is_decimal(int32_t c) {
     return utf8proc_category(c) == UTF8PROC_CATEGORY_ND;
 }
 
+/* Python's Numeric_Type Digit: superscripts, subscripts, circled digits and the like. */
+bool template_characters_is_digit(int32_t c) {
+    return template_characters_is_decimal(c) || c == 0xb2 || c == 0xb3 || c == 0xb9 ||
+           c == 0x2070 || (c >= 0x2074 && c <= 0x2079) || (c >= 0x2080 && c <= 0x2089) ||
+           (c >= 0x2460 && c <= 0x2468) || (c >= 0x2474 && c <= 0x247c) ||
+           (c >= 0x2488 && c <= 0x2490) || (c >= 0x2776 && c <= 0x277e);
+}
+
 bool template_characters_is_numeric(int32_t c) {
     utf8proc_category_t category = utf8proc_category(c);
     return category >= UTF8PROC_CATEGORY_ND && category <= UTF8PROC_CATEGORY_NO;
@@ -109,29 +117,30 @@ bool template_characters_is_printable(int32_t c) {
     }
 }
 
-/* Letters that become several, of those that are in use (Unicode's SpecialCasing.txt). */
+/* Letters that become several, of those that are in use (Unicode's SpecialCasing.txt and
+ * CaseFolding.txt). */
 static const struct {
     int32_t character;
-    const char *upper, *lower, *title; /* NULL: as utf8proc has it */
+    const char *texts[4]; /* by enum template_case; NULL: as utf8proc has it */
 } several[] = {
-    {0xdf, "SS", NULL, "Ss"},
-    {0x130, NULL, "i\xcc\x87", NULL},
-    {0x149, "\xca\xbcN", NULL, "\xca\xbcN"},
-    {0xfb00, "FF", NULL, "Ff"},
-    {0xfb01, "FI", NULL, "Fi"},
-    {0xfb02, "FL", NULL, "Fl"},
-    {0xfb03, "FFI", NULL, "Ffi"},
-    {0xfb04, "FFL", NULL, "Ffl"},
-    {0xfb05, "ST", NULL, "St"},
-    {0xfb06, "ST", NULL, "St"},
+    {0xdf, {"SS", NULL, "Ss", "ss"}},
+    {0x130, {NULL, "i\xcc\x87", NULL, "i\xcc\x87"}},
+    {0x149, {"\xca\xbcN", NULL, "\xca\xbcN", "\xca\xbcn"}},
+    {0x3c2, {NULL, NULL, NULL, "\xcf\x83"}},
+    {0x1e9e, {NULL, NULL, NULL, "ss"}},
+    {0xfb00, {"FF", NULL, "Ff", "ff"}},
+    {0xfb01, {"FI", NULL, "Fi", "fi"}},
+    {0xfb02, {"FL", NULL, "Fl", "fl"}},
+    {0xfb03, {"FFI", NULL, "Ffi", "ffi"}},
+    {0xfb04, {"FFL", NULL, "Ffl", "ffl"}},
+    {0xfb05, {"ST", NULL, "St", "st"}},
+    {0xfb06, {"ST", NULL, "St", "st"}},
 };
 
 size_t template_characters_map(int32_t c, enum template_case to,
                                char out[TEMPLATE_MAX_CASE_BYTES]) {
     for (size_t i = 0; c >= 0x80 && i < sizeof(several) / sizeof(several[0]); i++) {
-        const char *text = to == TEMPLATE_CASE_UPPER   ? several[i].upper
-                           : to == TEMPLATE_CASE_LOWER ? several[i].lower
-                                                       : several[i].title;
+        const char *text = several[i].texts[to];
         if (several[i].character == c && text != NULL) {
             memcpy(out, text, strlen(text));
             return strlen(text);
@@ -139,8 +148,12 @@ size_t template_characters_map(int32_t c, enum template_case to,
     }
     if (c >= UNDECODED && c < UNDECODED + 0x100)
         return template_characters_encode(c, out);
-    int32_t mapped = to == TEMPLATE_CASE_UPPER   ? utf8proc_toupper(c)
-                     : to == TEMPLATE_CASE_LOWER ? utf8proc_tolower(c)
-                                                 : utf8proc_totitle(c);
-    return template_characters_encode(mapped, out);
+    switch (to) {
+    case TEMPLATE_CASE_UPPER:
+        return template_characters_encode(utf8proc_toupper(c), out);
+    case TEMPLATE_CASE_TITLE:
+        return template_characters_encode(utf8proc_totitle(c), out);
+    default:
+        return template_characters_encode(utf8proc_tolower(c), out);
+    }
 }

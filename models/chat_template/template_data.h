@@ -42,7 +42,11 @@ struct template_value {
      * value: enum template_kind of the value whose attribute is missing, TEMPLATE_MISSING for a
      * variable. */
     uint8_t origin;
-    bool is_unsafe; /* of an undefined value: the attribute is there, but not for templates */
+    /* Of an undefined value: the attribute is there, but not for templates. */
+    bool is_unsafe;
+    /* Of a string: Jinja's Markup, the result of the filters safe and escape. What is added to it
+     * is escaped for HTML first. */
+    bool is_markup;
     union {
         bool boolean;
         int64_t integer;

@@ -30,16 +30,23 @@ FILTER(string) {
     return template_repr_string(run, call->self, out);
 }
 
-FILTER(same) {
-    *out = *call->self;
+FILTER(safe) {
+    if (template_repr_string(run, call->self, out) != 0)
+        return -1;
+    out->is_markup = true;
     return 0;
 }
 
+/* Attributes alone: no keys of maps. */
 FILTER(attribute) {
-    struct template_value name;
+    struct template_value name, self = *call->self;
     if (template_call_get_string(run, call, 0, "", &name) != 0)
         return -1;
-    return template_attribute_get(run, call->self, template_string_text(&name), out);
+    if (template_attribute_get(run, &self, template_string_text(&name), out) != 0)
+        return -1;
+    if (self.kind == TEMPLATE_MAP && out->kind != TEMPLATE_METHOD)
+        *out = template_scope_undefined(template_string_text(&name));
+    return 0;
 }
 
 const struct template_function *template_filters_find(struct text name) {
@@ -50,7 +57,7 @@ const struct template_function *template_filters_find(struct text name) {
         {"length", length, "", 0},
         {"count", length, "", 0},
         {"string", string, "", 0},
-        {"safe", same, "", 0},
+        {"safe", safe, "", 0},
         {"attr", attribute, "name", 1},
         {NULL, NULL, NULL, 0},
     };

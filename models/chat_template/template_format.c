@@ -1,6 +1,7 @@
 #include "models/chat_template/template_format.h"
 
 #include "models/chat_template/template_characters.h"
+#include "models/chat_template/template_strings.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -305,6 +306,9 @@ static int convert(struct template_run *run, struct percent *p, struct template_
         format.zero = false;
         format.align = format.align != 0 ? format.align : '>';
     }
+    if (p->format->is_markup && value.kind == TEMPLATE_STRING &&
+        template_strings_escape(run, &value, &value) != 0)
+        return -1;
     return template_format_value(run, &value, &format, builder);
 }
 
@@ -325,7 +329,11 @@ int template_format_percent(struct template_run *run, const struct template_valu
         return template_run_fail(run, "not all arguments converted during string formatting");
     if (p.num_used < given && values->kind == TEMPLATE_TUPLE)
         return template_run_fail(run, "not all arguments converted during string formatting");
-    return template_run_finish(run, &builder, out);
+    bool is_markup = format->is_markup;
+    if (template_run_finish(run, &builder, out) != 0)
+        return -1;
+    out->is_markup = is_markup;
+    return 0;
 }
 
 /* --- format.format(...) ------------------------------------------------------------------------
@@ -425,6 +433,9 @@ static int replace_field(struct template_run *run, struct braces *b,
     if (find_field(run, b, (struct text){b->text.data + begin, b->at - begin}, &value) != 0 ||
         read_path(run, b, &value) != 0)
         return -1;
+    if (b->format->is_markup && value.kind == TEMPLATE_STRING &&
+        template_strings_escape(run, &value, &value) != 0)
+        return -1;
     if (byte_at(b->text, b->at) == '!') {
         conversion = byte_at(b->text, b->at + 1);
         b->at += 2;
@@ -469,5 +480,9 @@ int template_format_braces(struct template_run *run, const struct template_value
             return -1;
         }
     }
-    return template_run_finish(run, &builder, out);
+    bool is_markup = format->is_markup;
+    if (template_run_finish(run, &builder, out) != 0)
+        return -1;
+    out->is_markup = is_markup;
+    return 0;
 }

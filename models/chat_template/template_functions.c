@@ -88,9 +88,20 @@ static int make_dict(struct template_run *run, const struct template_call *call,
     return make_map(run, call, TEMPLATE_MAP, out);
 }
 
+/* Transformers refuses names that begin with an underscore. */
 static int make_namespace(struct template_run *run, const struct template_call *call,
                           struct template_value *out) {
-    return make_map(run, call, TEMPLATE_NAMESPACE, out);
+    struct template_value made;
+    if (make_map(run, call, TEMPLATE_NAMESPACE, &made) != 0)
+        return -1;
+    for (size_t i = 0; i < made.mapping->length; i++) {
+        struct text name = template_string_text(&made.mapping->entries[i].key);
+        if (name.length > 0 && name.data[0] == '_')
+            return template_run_fail(run, "a namespace cannot have the attribute '%.*s'",
+                                     name.length < 80 ? (int)name.length : 80, name.data);
+    }
+    *out = made;
+    return 0;
 }
 
 static int make_joiner(struct template_run *run, const struct template_call *call,

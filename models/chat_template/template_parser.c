@@ -178,6 +178,12 @@ static int parse_for(struct template_parser *parser, struct template_node *node)
     node->kind = NODE_FOR;
     if (template_expression_parse_target(parser, TUPLE_END_IN, false, &node->left) != 0)
         return -1;
+    for (const struct template_node *name = node->left->kind == NODE_TUPLE ? node->left->items
+                                                                           : node->left;
+         name != NULL; name = name->next)
+        if (name->name.length == 4 && memcmp(name->name.data, "loop", 4) == 0)
+            return template_lexer_fail(&parser->lexer, name->line,
+                                       "cannot assign to the loop variable 'loop'");
     if (!template_parser_is_name(&parser->token, "in"))
         return template_parser_fail_expected(parser, "'in'");
     if (template_parser_advance(parser) != 0 ||
@@ -299,6 +305,18 @@ static int parse_generation(struct template_parser *parser, struct template_node
     return parse_whole_block(parser, "endgeneration", &node->body);
 }
 
+/* Without templates that extend others, a block is what is in it. */
+static int parse_named_block(struct template_parser *parser, struct template_node *node) {
+    static const char *const words[] = {"endblock", NULL};
+    node->kind = NODE_SCOPE;
+    if (template_parser_take_name(parser, &node->name) != 0 ||
+        template_parser_skip_name(parser, "scoped") < 0 ||
+        template_parser_skip_name(parser, "required") < 0 ||
+        parse_block(parser, words, &node->body) != 0 || template_parser_advance(parser) != 0)
+        return -1;
+    return parser->token.kind == TOKEN_NAME ? template_parser_advance(parser) : 0;
+}
+
 static int parse_print(struct template_parser *parser, struct template_node *node) {
     node->kind = NODE_OUTPUT;
     return template_expression_parse(parser, true, &node->left);
@@ -320,10 +338,18 @@ static int parse_statement(struct template_parser *parser, struct template_node 
         const char *word;
         int (*parse)(struct template_parser *parser, struct template_node *node);
     } statements[] = {
-        {"if", parse_if},       {"for", parse_for},           {"set", parse_set},
-        {"macro", parse_macro}, {"call", parse_call_block},   {"filter", parse_filter_block},
-        {"with", parse_with},   {"print", parse_print},       {"generation", parse_generation},
-        {"break", parse_break}, {"continue", parse_continue},
+        {"if", parse_if},
+        {"for", parse_for},
+        {"set", parse_set},
+        {"macro", parse_macro},
+        {"call", parse_call_block},
+        {"filter", parse_filter_block},
+        {"with", parse_with},
+        {"print", parse_print},
+        {"block", parse_named_block},
+        {"generation", parse_generation},
+        {"break", parse_break},
+        {"continue", parse_continue},
     };
     char word[UTF8_PRINTABLE_BYTES];
     struct template_node *node = template_parser_node(parser, NODE_TEXT, parser->token.line);

@@ -173,7 +173,9 @@ static int repr(struct template_run *run, const struct template_value *value, in
         template_builder_add_server(builder, "Undefined");
         return 0;
     case TEMPLATE_STRING:
+        template_builder_add_server(builder, value->is_markup ? "Markup(" : "");
         repr_string(value, builder);
+        template_builder_add_server(builder, value->is_markup ? ")" : "");
         return template_run_charge_text(run, value->string.length);
     case TEMPLATE_LIST:
         return repr_items(run, value->sequence, "[", "]", depth + 1, builder);
@@ -213,7 +215,7 @@ int template_repr_str(struct template_run *run, const struct template_value *val
         return template_run_charge_text(run, value->string.length);
     }
     if (value->kind == TEMPLATE_UNDEFINED)
-        return value->is_unsafe ? template_truth_check_defined(run, value) : 0;
+        return 0;
     return repr(run, value, 0, builder);
 }
 

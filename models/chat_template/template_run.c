@@ -5,7 +5,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-/* A cut message must not end within a character. */
+/* A cut message must not end within a character, and one of a template may have several lines. */
 int template_run_fail(struct template_run *run, const char *format, ...) {
     char text[sizeof(run->err->message) - 32];
     va_list arguments;
@@ -13,6 +13,8 @@ int template_run_fail(struct template_run *run, const char *format, ...) {
     vsnprintf(text, sizeof(text), format, arguments);
     va_end(arguments);
     int length = (int)utf8_valid_prefix(text, strlen(text));
+    for (int i = 0; i < length; i++)
+        text[i] = text[i] == '\n' ? ' ' : text[i];
     return error_set(run->err, ERROR_SYNTAX, "line %d: %.*s", run->line, length, text);
 }
 

@@ -32,6 +32,14 @@ METHOD(title) {
     return template_case_title(run, call->self, out);
 }
 
+METHOD(swapcase) {
+    return template_case_swap(run, call->self, out);
+}
+
+METHOD(casefold) {
+    return template_case_fold(run, call->self, out);
+}
+
 METHOD(capitalize) {
     return template_case_capitalize(run, call->self, out);
 }
@@ -58,8 +66,12 @@ METHOD(test_alnum) {
     return all_are(call, is_alnum, out);
 }
 
-METHOD(test_digit) {
+METHOD(test_decimal) {
     return all_are(call, template_characters_is_decimal, out);
+}
+
+METHOD(test_digit) {
+    return all_are(call, template_characters_is_digit, out);
 }
 
 METHOD(test_numeric) {
@@ -82,6 +94,33 @@ static int answer_test(struct template_run *run, const struct template_call *cal
     struct text name = {test, strlen(test)};
     return template_call_test(run, name, call->self, &none, &holds) != 0 ? -1
                                                                          : give_bool(holds, out);
+}
+
+/* Whether words begin in upper case and go on in lower case, and there are any. */
+METHOD(test_title) {
+    struct text text = self_text(call);
+    bool in_word = false, fits = true, any = false;
+    for (size_t at = 0; fits && at < text.length;) {
+        int32_t c = template_characters_next(text, &at);
+        bool begins = template_characters_is_upper(c) || template_characters_is_title(c);
+        bool goes_on = template_characters_is_lower(c);
+        fits = !(begins && in_word) && !(goes_on && !in_word);
+        in_word = begins || goes_on;
+        any |= in_word;
+    }
+    return give_bool(fits && any, out);
+}
+
+METHOD(test_identifier) {
+    struct text text = self_text(call);
+    bool fits = text.length > 0;
+    for (size_t at = 0; fits && at < text.length;) {
+        bool is_first = at == 0;
+        int32_t c = template_characters_next(text, &at);
+        fits = c == '_' || template_characters_is_alpha(c) ||
+               (!is_first && template_characters_is_decimal(c));
+    }
+    return give_bool(fits, out);
 }
 
 METHOD(test_lower) {
@@ -424,6 +463,24 @@ METHOD(rpartition) {
 /* --- Putting together --------------------------------------------------------------------------
  */
 
+/* What is no Markup is escaped. */
+static int join_markup(struct template_run *run, const struct template_value *separator,
+                       const struct template_sequence *items, struct template_value *out) {
+    struct template_builder builder = {.arena = run->arena};
+    for (size_t i = 0; i < items->length; i++) {
+        struct template_value item;
+        if (template_strings_escape(run, &items->items[i], &item) != 0)
+            return -1;
+        if (i > 0)
+            template_builder_add_string(&builder, separator);
+        template_builder_add_string(&builder, &item);
+    }
+    if (template_run_finish(run, &builder, out) != 0)
+        return -1;
+    out->is_markup = true;
+    return 0;
+}
+
 METHOD(join) {
     struct template_sequence items;
     if (template_truth_items(run, &call->given[0], &items) != 0)
@@ -432,7 +489,8 @@ METHOD(join) {
         if (items.items[i].kind != TEMPLATE_STRING)
             return template_run_fail(run, "sequence item %zu: expected str instance, %s found", i,
                                      template_truth_type(&items.items[i]));
-    return template_strings_join(run, call->self, &items, out);
+    return call->self->is_markup ? join_markup(run, call->self, &items, out)
+                                 : template_strings_join(run, call->self, &items, out);
 }
 
 METHOD(format) {
@@ -461,6 +519,31 @@ METHOD(rjust) {
     return pad(run, call, '>', out);
 }
 
+/* Spaces up to the next column that is a multiple of the size, of which each line begins anew. */
+METHOD(expandtabs) {
+    struct template_value self = *call->self, space = template_data_server(" ");
+    struct template_builder builder = {.arena = run->arena};
+    struct text text = self_text(call);
+    int64_t size, column = 0;
+    size_t begin = 0;
+    if (template_call_get_int(run, call, 0, 8, &size) != 0)
+        return -1;
+    for (size_t at = 0, next = 0; at < text.length; at = next, column++) {
+        int32_t c = template_characters_next(text, &next);
+        if (c == '\n' || c == '\r')
+            column = -1;
+        if (c != '\t')
+            continue;
+        int64_t spaces = size > 0 ? size - column % size : 0;
+        template_builder_add_part(&builder, &self, begin, at);
+        template_builder_add_repeated(&builder, &space, (size_t)spaces);
+        begin = next;
+        column += spaces - 1;
+    }
+    template_builder_add_part(&builder, &self, begin, text.length);
+    return template_run_finish(run, &builder, out);
+}
+
 METHOD(zfill) {
     struct template_value zero = template_data_server("0"), self = *call->self, sign, digits;
     struct template_builder builder = {.arena = run->arena};
@@ -482,16 +565,19 @@ const struct template_function *template_string_methods_find(struct text name) {
     static const struct template_function methods[] = {
         {"upper", upper, "", 0},
         {"lower", lower, "", 0},
-        {"casefold", lower, "", 0},
+        {"casefold", casefold, "", 0},
+        {"swapcase", swapcase, "", 0},
         {"title", title, "", 0},
         {"capitalize", capitalize, "", 0},
         {"isalpha", test_alpha, "", 0},
         {"isalnum", test_alnum, "", 0},
         {"isdigit", test_digit, "", 0},
-        {"isdecimal", test_digit, "", 0},
+        {"isdecimal", test_decimal, "", 0},
         {"isnumeric", test_numeric, "", 0},
         {"isspace", test_space, "", 0},
         {"isprintable", test_printable, "", 0},
+        {"istitle", test_title, "", 0},
+        {"isidentifier", test_identifier, "", 0},
         {"islower", test_lower, "", 0},
         {"isupper", test_upper, "", 0},
         {"strip", strip, "chars", 0},
@@ -517,6 +603,7 @@ const struct template_function *template_string_methods_find(struct text name) {
         {"center", center, "width fillchar", 1},
         {"ljust", ljust, "width fillchar", 1},
         {"rjust", rjust, "width fillchar", 1},
+        {"expandtabs", expandtabs, "tabsize", 0},
         {"zfill", zfill, "width", 1},
         {NULL, NULL, NULL, 0},
     };

@@ -37,7 +37,13 @@ int template_strings_replace(struct template_run *run, const struct template_val
                              struct template_value *out) {
     struct template_builder builder = {.arena = run->arena};
     struct text text = template_string_text(string);
+    struct template_value escaped;
     size_t begin = 0, at = 0;
+    if (string->is_markup) {
+        if (template_strings_escape(run, by, &escaped) != 0)
+            return -1;
+        by = &escaped;
+    }
     for (int64_t count = 0; most < 0 || count < most; count++) {
         if (template_run_charge_text(run, 16 + by->string.length) != 0)
             return -1;
@@ -60,7 +66,11 @@ int template_strings_replace(struct template_run *run, const struct template_val
         begin = at;
     }
     template_builder_add_part(&builder, string, begin, text.length);
-    return template_run_finish(run, &builder, out);
+    bool is_markup = string->is_markup;
+    if (template_run_finish(run, &builder, out) != 0)
+        return -1;
+    out->is_markup = is_markup;
+    return 0;
 }
 
 int template_strings_join(struct template_run *run, const struct template_value *separator,
@@ -106,6 +116,29 @@ int template_strings_lines(struct template_run *run, const struct template_value
     return template_run_charge(run, made.sequence->length);
 }
 
+int template_strings_escape(struct template_run *run, const struct template_value *string,
+                            struct template_value *out) {
+    static const char special[] = "&<>'\"";
+    static const char *const escapes[] = {"&amp;", "&lt;", "&gt;", "&#39;", "&#34;"};
+    struct template_builder builder = {.arena = run->arena};
+    struct template_value from = *string;
+    size_t begin = 0;
+    for (size_t at = 0; !from.is_markup && at < from.string.length; at++) {
+        char c = from.string.data[at];
+        const char *found = c != '\0' ? strchr(special, c) : NULL;
+        if (found == NULL)
+            continue;
+        template_builder_add_part(&builder, &from, begin, at);
+        template_builder_add_server(&builder, escapes[found - special]);
+        begin = at + 1;
+    }
+    template_builder_add_part(&builder, &from, begin, from.string.length);
+    if (template_run_finish(run, &builder, out) != 0)
+        return -1;
+    out->is_markup = true;
+    return template_run_charge_text(run, from.string.length);
+}
+
 int template_strings_pad(struct template_run *run, const struct template_value *string,
                          int64_t width, const struct template_value *fill, char align,
                          struct template_value *out) {
@@ -124,5 +157,9 @@ int template_strings_pad(struct template_run *run, const struct template_value *
     template_builder_add_repeated(&builder, fill, before);
     template_builder_add_string(&builder, string);
     template_builder_add_repeated(&builder, fill, missing - before);
-    return template_run_finish(run, &builder, out);
+    bool is_markup = string->is_markup;
+    if (template_run_finish(run, &builder, out) != 0)
+        return -1;
+    out->is_markup = is_markup;
+    return 0;
 }

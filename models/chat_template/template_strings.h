@@ -20,6 +20,9 @@ int template_strings_join(struct template_run *run, const struct template_value 
 /* The lines, without their ends unless they are to be kept. */
 int template_strings_lines(struct template_run *run, const struct template_value *string,
                            bool keep_ends, struct template_value *out);
+/* With &, <, >, ' and " as HTML writes them; Markup stays as it is. The result is Markup. */
+int template_strings_escape(struct template_run *run, const struct template_value *string,
+                            struct template_value *out);
 /* Spaces, or another character, before and behind up to the width. */
 int template_strings_pad(struct template_run *run, const struct template_value *string,
                          int64_t width, const struct template_value *fill, char align,

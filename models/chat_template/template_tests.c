@@ -35,7 +35,7 @@ TEST_OF_KIND(is_iterable, value->kind == TEMPLATE_STRING || value->kind == TEMPL
 TEST_OF_KIND(is_callable, value->kind == TEMPLATE_UNDEFINED || value->kind == TEMPLATE_LOOP ||
                               (value->kind >= TEMPLATE_FUNCTION && value->kind <= TEMPLATE_MACRO) ||
                               value->kind == TEMPLATE_JOINER)
-TEST_OF_KIND(is_escaped, value->kind == TEMPLATE_MISSING)
+TEST_OF_KIND(is_escaped, value->kind == TEMPLATE_STRING && value->is_markup)
 
 static int has_remainder(struct template_run *run, const struct template_value *value, int64_t by,
                          int64_t remainder, struct template_value *out) {

@@ -61,6 +61,7 @@ FILTER(replace) {
         (call->given[2].kind != TEMPLATE_NONE &&
          template_call_get_int(run, call, 2, -1, &most) != 0))
         return -1;
+    string.is_markup = false; /* Jinja takes str() of it */
     return template_strings_replace(run, &string, template_string_text(&old), &by, most, out);
 }
 
@@ -107,29 +108,25 @@ FILTER(indent) {
             template_builder_add_string(&builder, &indention);
         template_builder_add_string(&builder, line);
     }
-    return template_run_finish(run, &builder, out);
+    if (template_run_finish(run, &builder, out) != 0)
+        return -1;
+    out->is_markup = call->self->kind == TEMPLATE_STRING && call->self->is_markup;
+    return 0;
 }
 
 FILTER(escape) {
-    static const struct {
-        char character;
-        const char *escape;
-    } escapes[] = {{'&', "&amp;"}, {'<', "&lt;"}, {'>', "&gt;"}, {'\'', "&#39;"}, {'"', "&#34;"}};
-    struct template_builder builder = {.arena = run->arena};
     struct template_value string;
-    size_t begin = 0;
+    return template_repr_string(run, call->self, &string) != 0
+               ? -1
+               : template_strings_escape(run, &string, out);
+}
+
+FILTER(escape_again) {
+    struct template_value string;
     if (template_repr_string(run, call->self, &string) != 0)
         return -1;
-    for (size_t at = 0; at < string.string.length; at++)
-        for (size_t i = 0; i < sizeof(escapes) / sizeof(escapes[0]); i++) {
-            if (string.string.data[at] != escapes[i].character)
-                continue;
-            template_builder_add_part(&builder, &string, begin, at);
-            template_builder_add_server(&builder, escapes[i].escape);
-            begin = at + 1;
-        }
-    template_builder_add_part(&builder, &string, begin, string.string.length);
-    return template_run_finish(run, &builder, out);
+    string.is_markup = false;
+    return template_strings_escape(run, &string, out);
 }
 
 FILTER(urlencode) {
@@ -178,6 +175,32 @@ FILTER(center) {
         template_call_get_int(run, call, 0, 80, &width) != 0)
         return -1;
     return template_strings_pad(run, &string, width, &space, '^', out);
+}
+
+/* Cut after so many characters, at a space unless words may be cut, if it is longer by `leeway`. */
+FILTER(truncate_text) {
+    struct template_value string, end;
+    int64_t most, leeway;
+    bool cuts_words = template_call_get_flag(call, 1, false);
+    if (template_repr_string(run, call->self, &string) != 0 ||
+        template_call_get_int(run, call, 0, 255, &most) != 0 ||
+        template_call_get_string(run, call, 2, "...", &end) != 0 ||
+        template_call_get_int(run, call, 3, 5, &leeway) != 0)
+        return -1;
+    int64_t end_length = template_truth_length(&end);
+    if (most < end_length || leeway < 0)
+        return template_run_fail(run, "truncate: the length must be above that of the end");
+    *out = string;
+    if (template_truth_length(&string) - leeway <= most)
+        return 0;
+    struct template_builder builder = {.arena = run->arena};
+    struct text text = template_string_text(&string);
+    size_t bytes = template_characters_offset(text, (size_t)(most - end_length));
+    const char *space = cuts_words ? NULL : memrchr(text.data, ' ', bytes);
+    template_builder_add_part(&builder, &string, 0,
+                              space != NULL ? (size_t)(space - text.data) : bytes);
+    template_builder_add_string(&builder, &end);
+    return template_run_finish(run, &builder, out);
 }
 
 FILTER(format) {
@@ -335,10 +358,11 @@ const struct template_function *template_text_filters_find(struct text name) {
         {"indent", indent, "width first blank", 0},
         {"escape", escape, "", 0},
         {"e", escape, "", 0},
-        {"forceescape", escape, "", 0},
+        {"forceescape", escape_again, "", 0},
         {"urlencode", urlencode, "", 0},
         {"wordcount", wordcount, "", 0},
         {"center", center, "width", 0},
+        {"truncate", truncate_text, "length killwords end leeway", 0},
         {"format", format, NULL, 0},
         {"int", to_int, "default base", 0},
         {"float", to_float, "default", 0},

@@ -256,7 +256,9 @@ static int characters(struct template_run *run, const struct template_value *str
         return template_run_fail_memory(run);
     for (size_t begin = 0, end = 0; end < text.length; begin = end) {
         template_characters_next(text, &end);
-        if (!template_data_append(run->arena, out, template_data_part(*string, begin, end)))
+        struct template_value character = template_data_part(*string, begin, end);
+        character.is_markup = false;
+        if (!template_data_append(run->arena, out, character))
             return template_run_fail_memory(run);
     }
     return 0;
@@ -279,8 +281,6 @@ int template_truth_items(struct template_run *run, const struct template_value *
                          struct template_sequence *out) {
     switch (value->kind) {
     case TEMPLATE_UNDEFINED:
-        if (value->is_unsafe)
-            return template_truth_check_defined(run, value);
         *out = (struct template_sequence){0};
         return 0;
     case TEMPLATE_STRING:
@@ -308,7 +308,7 @@ int template_truth_items(struct template_run *run, const struct template_value *
 int64_t template_truth_length(const struct template_value *value) {
     switch (value->kind) {
     case TEMPLATE_UNDEFINED:
-        return value->is_unsafe ? -1 : 0;
+        return 0;
     case TEMPLATE_STRING:
         return (int64_t)template_characters_count(
             (struct text){value->string.data, value->string.length});

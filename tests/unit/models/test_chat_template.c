@@ -62,6 +62,20 @@ static void test_marks_do_not_matter_to_comparisons(void **state) {
                    "True True True 1 True");
 }
 
+/* The filters safe and escape make Markup, which escapes what is added to it; `~` does not. */
+static void test_markup_escapes_what_is_added(void **state) {
+    assert_renders("{{ '\"a\"'|safe + '\"' + client }}", "\"a\"&#34;«Client»");
+    assert_renders("{{ '<' + ('a'|safe) * 2 }}{{ ('a'|safe) ~ '<' }}", "&lt;aaa<");
+    assert_renders("{% set m = 'a b'|safe %}{{ m.split()[1] + '<' }}{{ m[0] + '<' }}"
+                   "{{ m|upper + '<' }}{{ m|title + '<' }}{{ m|list|first + '<' }}",
+                   "b&lt;a&lt;A B&lt;A B<a<");
+    assert_renders("{{ ('%s'|safe) % '<' }}{{ ('<'|safe).join(['>', 'a']) }}{{ '<'|e|e }}"
+                   "{{ '<'|e|forceescape }}",
+                   "&lt;&gt;<a&lt;&amp;lt;");
+    assert_renders("{{ ('a'|safe) == 'a' }}{{ 'a'|safe is escaped }}{{ ['a'|safe] }}",
+                   "TrueTrue[Markup('a')]");
+}
+
 /* --- Bounds ------------------------------------------------------------------------------------
  */
 
@@ -309,6 +323,7 @@ int main(void) {
         cmocka_unit_test(test_what_is_written_of_values_is_marked),
         cmocka_unit_test(test_captured_text_keeps_its_marks),
         cmocka_unit_test(test_marks_do_not_matter_to_comparisons),
+        cmocka_unit_test(test_markup_escapes_what_is_added),
         cmocka_unit_test(test_large_results_are_refused),
         cmocka_unit_test(test_doubling_ends),
         cmocka_unit_test(test_steps_are_counted),
