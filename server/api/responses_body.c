@@ -1,0 +1,282 @@
+#include "server/api/responses_body.h"
+
+#include "server/api/call_type.h"
+#include "server/api/responses_input.h"
+#include "server/json/json_field.h"
+#include "server/json/json_write.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_TOOLS 128
+
+struct translation {
+    const cJSON *body;
+    cJSON *chat;
+    struct api_error *err;
+};
+
+static const cJSON *get(const cJSON *object, const char *name) {
+    return cJSON_GetObjectItemCaseSensitive(object, name);
+}
+
+static bool is_given(const cJSON *item) {
+    return item != NULL && !cJSON_IsNull(item);
+}
+
+static int add(struct translation *t, cJSON *object, const char *name, cJSON *member) {
+    if (member != NULL && cJSON_AddItemToObject(object, name, member))
+        return 0;
+    cJSON_Delete(member);
+    return call_fail_memory(t->err);
+}
+
+/* A member that stays the body's. */
+static int refer(struct translation *t, cJSON *object, const char *name, const cJSON *member) {
+    if (!is_given(member))
+        return 0;
+    return cJSON_AddItemReferenceToObject(object, name, (cJSON *)member) ? 0
+                                                                         : call_fail_memory(t->err);
+}
+
+static int refuse(struct translation *t, const char *param, const char *message) {
+    return api_error_set(t->err, 400, "invalid_request_error", "unsupported_value", param, "%s",
+                         message);
+}
+
+static int check_object(struct translation *t, const char *name) {
+    const cJSON *item = get(t->body, name);
+    return !is_given(item) || cJSON_IsObject(item) ? 0
+                                                   : json_refuse(item, name, "an object", t->err);
+}
+
+/* --- What this server does not have --- */
+
+static int check_stateless(struct translation *t) {
+    static const char *const stored[] = {"previous_response_id", "conversation", "prompt"};
+    for (size_t i = 0; i < sizeof(stored) / sizeof(stored[0]); i++)
+        if (is_given(get(t->body, stored[i])))
+            return api_error_set(t->err, 400, "invalid_request_error", "unsupported_value",
+                                 stored[i],
+                                 "%s is not supported: this server stores nothing between "
+                                 "requests; send the whole input",
+                                 stored[i]);
+    if (cJSON_IsTrue(get(t->body, "background")))
+        return refuse(t, "background", "background must be false: nothing is stored to be fetched");
+    return 0;
+}
+
+/* --- Messages --- */
+
+static int translate_messages(struct translation *t) {
+    const cJSON *instructions = get(t->body, "instructions");
+    cJSON *messages = cJSON_AddArrayToObject(t->chat, "messages");
+    if (messages == NULL)
+        return call_fail_memory(t->err);
+    if (is_given(instructions)) {
+        if (!cJSON_IsString(instructions))
+            return json_refuse(instructions, "instructions", "a string", t->err);
+        cJSON *message = cJSON_CreateObject();
+        if (message == NULL || !cJSON_AddItemToArray(messages, message))
+            return call_fail_memory(t->err);
+        if (add(t, message, "role", cJSON_CreateStringReference("system")) != 0 ||
+            refer(t, message, "content", instructions) != 0)
+            return -1;
+    }
+    return responses_input_read(get(t->body, "input"), messages, t->err);
+}
+
+/* --- Tools --- */
+
+static int translate_tool(struct translation *t, const cJSON *tool, const char *path,
+                          cJSON *tools) {
+    static const char *const members[] = {"name", "description", "parameters", "strict"};
+    char inner[48];
+    const cJSON *type = get(tool, "type");
+    snprintf(inner, sizeof(inner), "%s.type", path);
+    if (!cJSON_IsObject(tool))
+        return json_refuse(tool, path, "an object", t->err);
+    if (!cJSON_IsString(type) || strcmp(type->valuestring, "function") != 0)
+        return json_refuse(type, inner, "\"function\", the only kind of tool here", t->err);
+    cJSON *made = cJSON_CreateObject();
+    if (made == NULL || !cJSON_AddItemToArray(tools, made))
+        return call_fail_memory(t->err);
+    if (add(t, made, "type", cJSON_CreateStringReference("function")) != 0)
+        return -1;
+    cJSON *function = cJSON_AddObjectToObject(made, "function");
+    if (function == NULL)
+        return call_fail_memory(t->err);
+    for (size_t i = 0; i < sizeof(members) / sizeof(members[0]); i++)
+        if (refer(t, function, members[i], get(tool, members[i])) != 0)
+            return -1;
+    return 0;
+}
+
+static int translate_tools(struct translation *t) {
+    const cJSON *given = get(t->body, "tools"), *tool;
+    if (!is_given(given))
+        return 0;
+    if (!cJSON_IsArray(given) || cJSON_GetArraySize(given) > MAX_TOOLS)
+        return json_refuse(given, "tools", "an array of at most 128 tools", t->err);
+    cJSON *tools = cJSON_AddArrayToObject(t->chat, "tools");
+    if (tools == NULL)
+        return call_fail_memory(t->err);
+    int index = 0;
+    cJSON_ArrayForEach(tool, given) {
+        char path[32];
+        snprintf(path, sizeof(path), "tools[%d]", index++);
+        if (translate_tool(t, tool, path, tools) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int translate_tool_choice(struct translation *t) {
+    const cJSON *choice = get(t->body, "tool_choice");
+    if (!cJSON_IsObject(choice))
+        return refer(t, t->chat, "tool_choice", choice);
+    const cJSON *type = get(choice, "type");
+    if (!cJSON_IsString(type) || strcmp(type->valuestring, "function") != 0)
+        return json_refuse(type, "tool_choice.type", "\"function\"", t->err);
+    cJSON *made = cJSON_AddObjectToObject(t->chat, "tool_choice");
+    if (made == NULL)
+        return call_fail_memory(t->err);
+    if (add(t, made, "type", cJSON_CreateStringReference("function")) != 0)
+        return -1;
+    cJSON *function = cJSON_AddObjectToObject(made, "function");
+    if (function == NULL)
+        return call_fail_memory(t->err);
+    return refer(t, function, "name", get(choice, "name"));
+}
+
+/* --- text, reasoning, include --- */
+
+static int translate_format(struct translation *t) {
+    static const char *const members[] = {"name", "description", "schema", "strict"};
+    const cJSON *format = get(get(t->body, "text"), "format"), *type = get(format, "type");
+    if (!is_given(format))
+        return 0;
+    if (!cJSON_IsObject(format))
+        return json_refuse(format, "text.format", "an object", t->err);
+    if (!cJSON_IsString(type) || strcmp(type->valuestring, "json_schema") != 0)
+        return refer(t, t->chat, "response_format", format);
+    cJSON *made = cJSON_AddObjectToObject(t->chat, "response_format");
+    if (made == NULL)
+        return call_fail_memory(t->err);
+    if (refer(t, made, "type", type) != 0)
+        return -1;
+    cJSON *schema = cJSON_AddObjectToObject(made, "json_schema");
+    if (schema == NULL)
+        return call_fail_memory(t->err);
+    for (size_t i = 0; i < sizeof(members) / sizeof(members[0]); i++)
+        if (refer(t, schema, members[i], get(format, members[i])) != 0)
+            return -1;
+    return 0;
+}
+
+static bool includes_logprobs(const cJSON *body) {
+    const cJSON *item;
+    cJSON_ArrayForEach(item, get(body, "include")) {
+        if (cJSON_IsString(item) && strcmp(item->valuestring, "message.output_text.logprobs") == 0)
+            return true;
+    }
+    return false;
+}
+
+static int translate_settings(struct translation *t) {
+    if (check_object(t, "text") != 0 || check_object(t, "reasoning") != 0 ||
+        check_object(t, "metadata") != 0)
+        return -1;
+    if (includes_logprobs(t->body) && add(t, t->chat, "logprobs", cJSON_CreateTrue()) != 0)
+        return -1;
+    if (refer(t, t->chat, "reasoning_effort", get(get(t->body, "reasoning"), "effort")) != 0 ||
+        refer(t, t->chat, "max_completion_tokens", get(t->body, "max_output_tokens")) != 0)
+        return -1;
+    return translate_format(t);
+}
+
+/* --- The rest --- */
+
+static bool is_one_of(const char *name, const char *const *names, size_t count) {
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(name, names[i]) == 0)
+            return true;
+    return false;
+}
+
+#define IS_ONE_OF(name, names) is_one_of(name, names, sizeof(names) / sizeof((names)[0]))
+
+/* Fields with a place of their own above, or whose value the answer tells. */
+static const char *const taken[] = {
+    "input",      "instructions",         "tools",        "tool_choice", "text",
+    "reasoning",  "max_output_tokens",    "include",      "metadata",    "store",
+    "background", "previous_response_id", "conversation", "prompt",
+};
+
+/* Fields of the chat that would mean something here without being part of this endpoint. */
+static const char *const foreign[] = {
+    "messages",  "n",         "best_of",       "max_tokens",      "max_completion_tokens",
+    "functions", "logprobs",  "function_call", "response_format", "reasoning_effort",
+    "echo",      "documents",
+};
+
+static int translate_others(struct translation *t) {
+    const cJSON *item;
+    cJSON_ArrayForEach(item, t->body) {
+        if (IS_ONE_OF(item->string, taken))
+            continue;
+        if (IS_ONE_OF(item->string, foreign) && is_given(item))
+            return api_error_set(t->err, 400, "invalid_request_error", "unknown_parameter",
+                                 item->string, "%s is a field of /v1/chat/completions, not of this",
+                                 item->string);
+        if (refer(t, t->chat, item->string, item) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+cJSON *responses_body_to_chat(const cJSON *body, struct api_error *err) {
+    struct translation t = {.body = body, .chat = cJSON_CreateObject(), .err = err};
+    if (t.chat == NULL) {
+        call_fail_memory(err);
+        return NULL;
+    }
+    if (check_stateless(&t) == 0 && translate_messages(&t) == 0 && translate_tools(&t) == 0 &&
+        translate_tool_choice(&t) == 0 && translate_settings(&t) == 0 && translate_others(&t) == 0)
+        return t.chat;
+    cJSON_Delete(t.chat);
+    return NULL;
+}
+
+/* --- What the answer repeats --- */
+
+static void echo(const cJSON *item, const char *name, const char *otherwise,
+                 struct byte_buffer *out) {
+    char *text = is_given(item) ? cJSON_PrintUnformatted(item) : NULL;
+    byte_buffer_printf(out, ",\"%s\":", name);
+    if (is_given(item) && text == NULL)
+        out->failed = true;
+    byte_buffer_append_text(out, text != NULL ? text : otherwise);
+    cJSON_free(text);
+}
+
+void responses_body_echo(const cJSON *body, double temperature, double top_p,
+                         struct byte_buffer *out) {
+    echo(get(body, "instructions"), "instructions", "null", out);
+    echo(get(body, "max_output_tokens"), "max_output_tokens", "null", out);
+    echo(get(body, "metadata"), "metadata", "{}", out);
+    echo(get(body, "parallel_tool_calls"), "parallel_tool_calls", "true", out);
+    echo(get(body, "tool_choice"), "tool_choice", "\"auto\"", out);
+    echo(get(body, "tools"), "tools", "[]", out);
+    echo(get(body, "text"), "text", "{\"format\":{\"type\":\"text\"}}", out);
+    echo(get(body, "reasoning"), "reasoning", "{\"effort\":null,\"summary\":null}", out);
+    echo(get(body, "top_logprobs"), "top_logprobs", "0", out);
+    echo(get(body, "user"), "user", "null", out);
+    byte_buffer_append_text(out, ",\"temperature\":");
+    json_write_float(out, (float)temperature);
+    byte_buffer_append_text(out, ",\"top_p\":");
+    json_write_float(out, (float)top_p);
+    byte_buffer_append_text(out, ",\"background\":false,\"previous_response_id\":null,"
+                                 "\"store\":false,\"truncation\":\"disabled\"");
+}
