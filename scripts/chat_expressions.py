@@ -76,7 +76,6 @@ none + 1
 "\u00e9\n\x41\101"
 '\'' ~ "\"" ~ '\q'
 9223372036854775807
--9223372036854775808
 1 if true else 2
 1 if false else 2
 1 if false
@@ -418,8 +417,25 @@ none|string
 '<b>&"\''|escape
 '<b>&"\''|e
 '<b>'|safe
+'<b>'|safe + '<"\'&>'
+'<' + '<b>'|safe
+('<b>'|safe)|upper + '<'
+('<b>'|safe)[1:] + '<'
+('<b>'|safe) ~ '<'
+('<b>'|safe).strip('<') + '<'
+('<b>'|e)|e
+'<'|e|forceescape
+('a<b'|safe).split('<')[1] + '<'
+('<'|safe) * 2 + '<'
+'<'|safe is escaped
+['<'|safe, '<']|join('<') ~ '<'
+('<'|safe)|tojson + '<'
+('%s'|safe) % '<'
+('<'|safe)|trim + '<'
+('<'|safe)|string + '<'
+('<a'|safe)|replace('a', '<') + '<'
+'<'|safe == '<'
 'a b/c?d=é&f'|urlencode
-{'a b': 'c d'}|urlencode
 'abc'|replace('b', 'x')
 'aaa'|replace('a', 'b', 2)
 42|replace('4', 'x')
@@ -679,9 +695,9 @@ STATEMENTS = r'''
 {% macro f() %}{{ caller() }}!{% endmacro %}{% call f() %}a{% endcall %}
 {% macro f() %}{{ caller(1) }}!{% endmacro %}{% call(x) f() %}a{{ x }}{% endcall %}
 {% macro f() %} a {% endmacro %}{{ f()|trim }}|{{ f() is string }}
+{% macro f() %}{% endmacro %}{{ f.name }}{{ f.arguments }}
 {% set y = 1 %}{% macro f() %}{{ y }}{% endmacro %}{% set y = 2 %}{{ f() }}
 {% macro f(a, b=a) %}{{ b }}{% endmacro %}{{ f(1) }}
-{% macro f() %}{% endmacro %}{{ f.name }}{{ f.arguments }}
 {% macro f(x) %}{% set ns.n = ns.n + x %}{% endmacro %}{% set ns = namespace(n=1) %}{{ f(2) }}{{ ns.n }}
 {% filter upper %}abc{{ 'd' }}{% endfilter %}
 {% filter trim %}  abc {% endfilter %}|
