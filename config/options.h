@@ -25,6 +25,9 @@ struct options {
     struct option_list served_model_names; /* empty: the file's or folder's name */
     char *unknown_params;                  /* ignore; reject */
     char *pooling;                         /* last; mean */
+    char *chat_template;     /* file of a Jinja template that replaces the model's, or NULL */
+    char *tool_call_parser;  /* auto, none, or a form of tool calls */
+    char *reasoning_parser;  /* auto, none, or a form of thinking */
     char *generation_config; /* auto: sampling defaults the model's makers recommend; none */
     char *quantization;      /* none; int8: float weights become Q8_0 while they are loaded */
 

@@ -80,6 +80,9 @@ static void test_defaults(void **state) {
     assert_null(options.config);
     assert_int_equal(options.api_keys.count, 0);
     assert_int_equal(options.served_model_names.count, 0);
+    assert_null(options.chat_template);
+    assert_string_equal(options.tool_call_parser, "auto");
+    assert_string_equal(options.reasoning_parser, "auto");
     assert_int_equal(options.max_connections, 4096);
     assert_int_equal(options.max_body_bytes, 16 << 20);
     assert_int_equal(options.shutdown_timeout, 30);
