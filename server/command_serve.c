@@ -10,7 +10,10 @@
 #include "config/options.h"
 #include "engine/engine.h"
 #include "engine/worker_executor.h"
+#include "models/input_file.h"
 #include "models/model.h"
+#include "models/model_parts.h"
+#include "server/api/chat_model.h"
 #include "server/http/http_server.h"
 #include "server/http/listen_socket.h"
 #include "server/memory_table.h"
@@ -44,6 +47,7 @@ struct serve {
     struct model *model;
     struct tokenizer *tokenizer;
     struct vocabulary_loader vocabulary;
+    struct chat_model *chat;
     struct executor *executor;
     struct worker_config worker_config;
     struct worker_info worker;
@@ -98,6 +102,37 @@ static int start_vocabulary(struct serve *serve, struct error *err) {
 
 static int await_vocabulary(struct serve *serve, struct error *err) {
     return vocabulary_loader_wait(&serve->vocabulary, err);
+}
+
+/* A file's template takes the place of the model's. */
+static int read_chat_template(struct serve *serve, struct error *err) {
+    const char *path = serve->options.chat_template;
+    struct text source = {0};
+    char *data = input_file_read_all(path, CHAT_TEMPLATE_MAX_BYTES, &source.length, err);
+    if (data == NULL)
+        return -1;
+    source.data = data;
+    int status = model_set_chat_template(&serve->model->chat_template, source, path, err);
+    free(data);
+    return status;
+}
+
+/* A template that cannot be used is no reason not to serve completions. */
+static int open_chat(struct serve *serve, struct error *err) {
+    bool is_given = serve->options.chat_template != NULL;
+    if (is_given && read_chat_template(serve, err) != 0)
+        return -1;
+    const struct chat_model_config config = {
+        .chat_template = serve->model->chat_template,
+        .tool_template = is_given ? NULL : serve->model->tool_chat_template,
+        .tool_call_parser = serve->options.tool_call_parser,
+        .reasoning_parser = serve->options.reasoning_parser,
+    };
+    if (chat_model_create(serve->tokenizer, &config, &serve->chat, err) != 0)
+        return -1;
+    if (serve->chat->problem[0] != '\0')
+        log_warning("%s; --chat-template gives another one", serve->chat->problem);
+    return 0;
 }
 
 static int open_executor(struct serve *serve, struct error *err) {
@@ -200,6 +235,7 @@ static void set_context(struct serve *serve) {
     set_fingerprint(serve);
     serve->context = (struct api_context){
         .tokenizer = serve->tokenizer,
+        .chat = serve->chat,
         .model_names = has_names ? options->served_model_names.items : serve->default_names,
         .num_model_names = has_names ? options->served_model_names.count : 1,
         .created = time(NULL),
@@ -254,8 +290,8 @@ static void log_memory(const struct serve *serve) {
 
 /* The steps of starting, in order. */
 static int (*const steps[])(struct serve *serve, struct error *err) = {
-    open_model,       start_vocabulary, open_executor, open_socket,
-    await_vocabulary, start_engine,     test_engine,   start_http,
+    open_model,       open_chat,    start_vocabulary, open_executor, open_socket,
+    await_vocabulary, start_engine, test_engine,      start_http,
 };
 
 /* 1 when everything runs, 0 when a signal came first, -1 with err. */
@@ -292,6 +328,7 @@ static void finish(struct serve *serve) {
     if (serve->wake_fd >= 0)
         close(serve->wake_fd);
     vocabulary_loader_finish(&serve->vocabulary);
+    chat_model_destroy(serve->chat);
     tokenizer_close(serve->tokenizer);
     model_close(serve->model);
     options_finish(&serve->options);

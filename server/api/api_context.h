@@ -18,9 +18,12 @@ struct sampling_defaults {
 #define SAMPLING_DEFAULTS_OPENAI                                                                   \
     { .temperature = 1, .top_p = 1, .repetition_penalty = 1, .top_k = -1 }
 
+struct chat_model;
+
 struct api_context {
     const struct tokenizer *tokenizer;
-    char *const *model_names; /* served names; the first one is reported */
+    const struct chat_model *chat; /* NULL: chats are refused */
+    char *const *model_names;      /* served names; the first one is reported */
     int num_model_names;
     int64_t created; /* Unix seconds of the server's start, for /v1/models */
     int32_t max_model_len;

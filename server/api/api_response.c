@@ -1,9 +1,12 @@
 #include "server/api/api_response.h"
 
+#include "server/api/chat_prompt.h"
+#include "server/api/model_name.h"
+#include "server/api/prompt_field.h"
+#include "server/api/tool_fields.h"
 #include "server/json/json_field.h"
 #include "server/json/json_parse.h"
 #include "server/json/json_write.h"
-#include "server/api/model_name.h"
 
 #include <stddef.h>
 #include <stdio.h>
@@ -48,6 +51,7 @@ int api_format_model(const struct api_context *context, const char *id, struct b
 struct tokenize_request {
     const char *model;
     const char *prompt;
+    const cJSON *messages; /* NULL: not a chat */
     bool add_special_tokens, return_token_strs;
     const char *content;
     bool add_special, parse_special, with_pieces;
@@ -56,6 +60,11 @@ struct tokenize_request {
 static const struct json_field tokenize_fields[] = {
     JSON_TEXT(struct tokenize_request, model),
     JSON_TEXT(struct tokenize_request, prompt),
+    JSON_OTHER(messages),
+    JSON_OTHER(tools),
+    JSON_OTHER(add_generation_prompt),
+    JSON_OTHER(continue_final_message),
+    JSON_OTHER(chat_template_kwargs),
     JSON_BOOL(struct tokenize_request, add_special_tokens),
     JSON_BOOL(struct tokenize_request, return_token_strs),
     JSON_TEXT(struct tokenize_request, content),
@@ -73,14 +82,16 @@ static int fail_memory(struct api_error *err) {
 }
 
 /* Encodes into a new array of just the size needed. */
-static int encode_all(const struct tokenizer *tokenizer, const char *text, unsigned flags,
+static int encode_all(const struct tokenizer *tokenizer, const struct prompt_text *text,
                       int32_t **out, size_t *out_count, struct api_error *err) {
-    size_t length = strlen(text), capacity = length / 2 + 16;
+    size_t capacity = text->length / 2 + 16;
     for (;;) {
         int32_t *tokens = malloc(capacity * sizeof(*tokens));
         if (tokens == NULL)
             return fail_memory(err);
-        int64_t count = tokenizer_encode(tokenizer, text, length, flags, tokens, capacity);
+        int64_t count =
+            tokenizer_encode_spans(tokenizer, text->data, text->length, text->client_spans,
+                                   text->num_client_spans, text->flags, tokens, capacity);
         if (count >= 0 && (size_t)count <= capacity) {
             *out = tokens;
             *out_count = (size_t)count;
@@ -132,7 +143,7 @@ static void write_pieces(const struct tokenizer *tokenizer, const int32_t *token
 static void write_tokenized(const struct api_context *context,
                             const struct tokenize_request *request, const int32_t *tokens,
                             size_t count, struct byte_buffer *out) {
-    if (request->prompt == NULL) {
+    if (request->prompt == NULL && request->messages == NULL) {
         byte_buffer_append_text(out, "{\"tokens\":");
         if (request->with_pieces)
             write_pieces(context->tokenizer, tokens, count, out);
@@ -152,31 +163,60 @@ static void write_tokenized(const struct api_context *context,
     byte_buffer_append(out, "}", 1);
 }
 
+static int tokenize_text(const struct api_context *context, const struct tokenize_request *request,
+                         const struct prompt_text *text, struct byte_buffer *out,
+                         struct api_error *err) {
+    int32_t *tokens = NULL;
+    size_t count = 0;
+    if (encode_all(context->tokenizer, text, &tokens, &count, err) != 0)
+        return -1;
+    write_tokenized(context, request, tokens, count, out);
+    free(tokens);
+    return 0;
+}
+
+/* What a chat of these messages would give the model. */
+static int tokenize_chat(const struct api_context *context, const cJSON *json,
+                         const struct tokenize_request *request, struct byte_buffer *out,
+                         struct api_error *err) {
+    struct tool_fields tools;
+    struct chat_prompt_fields fields = {
+        .messages = request->messages,
+        .template_kwargs = cJSON_GetObjectItemCaseSensitive(json, "chat_template_kwargs"),
+        .add_special_tokens = request->add_special_tokens,
+    };
+    if (tool_fields_read(json, &tools, err) != 0 || chat_prompt_read_end(json, &fields, err) != 0)
+        return -1;
+    fields.tools = tools.tools;
+    struct chat_rendering rendering;
+    if (chat_prompt_render(context, &fields, &rendering, err) != 0)
+        return -1;
+    int result = tokenize_text(context, request, &rendering.text, out, err);
+    chat_prompt_finish(&rendering);
+    return result;
+}
+
 static int tokenize_parsed(const struct api_context *context, const cJSON *json,
                            struct byte_buffer *out, struct api_error *err) {
-    struct tokenize_request request = {.add_special_tokens = true};
     const cJSON *messages = cJSON_GetObjectItemCaseSensitive(json, "messages");
-    if (messages != NULL && !cJSON_IsNull(messages))
-        return api_error_set(err, 400, "invalid_request_error", "unsupported_value", "messages",
-                             "messages is not supported yet: give a prompt");
+    bool is_chat = messages != NULL && !cJSON_IsNull(messages);
+    struct tokenize_request request = {.messages = is_chat ? messages : NULL,
+                                       .add_special_tokens = !is_chat};
     if (json_fields_read(json, JSON_TABLE(tokenize_fields), &request, err) != 0 ||
         (request.model != NULL && model_name_check(context, request.model, err) != 0))
         return -1;
-    const char *text = request.prompt != NULL ? request.prompt : request.content;
-    unsigned flags = request.add_special_tokens ? TOKENIZER_ADD_SPECIAL : 0;
-    if (text == NULL)
+    if (is_chat)
+        return tokenize_chat(context, json, &request, out, err);
+    struct prompt_text text = {.data = request.prompt != NULL ? request.prompt : request.content};
+    if (text.data == NULL)
         return api_error_set(err, 400, "invalid_request_error", "missing_required_parameter",
                              "prompt", "prompt is missing: it must be a string");
+    text.length = strlen(text.data);
+    text.flags = request.add_special_tokens ? TOKENIZER_ADD_SPECIAL : 0;
     if (request.prompt == NULL)
-        flags = (request.add_special ? TOKENIZER_ADD_SPECIAL : 0) |
-                (request.parse_special ? TOKENIZER_PARSE_SPECIAL : 0);
-    int32_t *tokens = NULL;
-    size_t count = 0;
-    if (encode_all(context->tokenizer, text, flags, &tokens, &count, err) != 0)
-        return -1;
-    write_tokenized(context, &request, tokens, count, out);
-    free(tokens);
-    return 0;
+        text.flags = (request.add_special ? (unsigned)TOKENIZER_ADD_SPECIAL : 0) |
+                     (request.parse_special ? (unsigned)TOKENIZER_PARSE_SPECIAL : 0);
+    return tokenize_text(context, &request, &text, out, err);
 }
 
 int api_tokenize(const struct api_context *context, const char *body, size_t length,

@@ -13,7 +13,8 @@ void api_format_models(const struct api_context *context, struct byte_buffer *ou
 int api_format_model(const struct api_context *context, const char *id, struct byte_buffer *out,
                      struct api_error *err);
 
-/* POST /tokenize and /detokenize in vLLM's shape: body in, body out. */
+/* POST /tokenize and /detokenize in vLLM's shape: body in, body out. /tokenize takes a prompt, or
+ * the messages of a chat with what else makes its prompt. */
 int api_tokenize(const struct api_context *context, const char *body, size_t length,
                  struct byte_buffer *out, struct api_error *err);
 int api_detokenize(const struct api_context *context, const char *body, size_t length,

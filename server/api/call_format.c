@@ -55,7 +55,13 @@ void call_format_usage(const struct call_usage *usage, struct byte_buffer *out) 
     json_write_int(out, usage->prompt_tokens + usage->completion_tokens);
     byte_buffer_append_text(out, ",\"prompt_tokens_details\":{\"cached_tokens\":");
     json_write_int(out, usage->cached_tokens);
-    byte_buffer_append_text(out, "}}");
+    byte_buffer_append(out, "}", 1);
+    if (usage->reasoning_tokens > 0) {
+        byte_buffer_append_text(out, ",\"completion_tokens_details\":{\"reasoning_tokens\":");
+        json_write_int(out, usage->reasoning_tokens);
+        byte_buffer_append(out, "}", 1);
+    }
+    byte_buffer_append(out, "}", 1);
 }
 
 void call_format_list(const char *name, const struct byte_buffer *entries,

@@ -22,6 +22,7 @@ struct call_head {
 
 struct call_usage {
     int64_t prompt_tokens, completion_tokens, cached_tokens;
+    int64_t reasoning_tokens; /* of the completion; 0: none, or not known */
 };
 
 /* Why a choice ended; reason FINISH_NONE: it has not. */

@@ -89,15 +89,14 @@ static int check_bytes(const struct api_context *context, size_t length, const c
     return refuse_length(context, path, "at least ", (int64_t)least, max_tokens, err);
 }
 
-static int encode(const struct api_context *context, const char *text, const char *path,
-                  bool add_special, int32_t limit, int64_t max_tokens, struct prompt_tokens *tokens,
+static int encode(const struct api_context *context, const struct prompt_text *text,
+                  const char *path, int32_t limit, int64_t max_tokens, struct prompt_tokens *tokens,
                   struct api_error *err) {
-    size_t length = strlen(text);
-    if (check_bytes(context, length, path, limit, max_tokens, err) != 0)
+    if (check_bytes(context, text->length, path, limit, max_tokens, err) != 0)
         return -1;
     int64_t count =
-        tokenizer_encode(context->tokenizer, text, length, add_special ? TOKENIZER_ADD_SPECIAL : 0,
-                         tokens->ids, (size_t)limit);
+        tokenizer_encode_spans(context->tokenizer, text->data, text->length, text->client_spans,
+                               text->num_client_spans, text->flags, tokens->ids, (size_t)limit);
     if (count < 0)
         return api_error_encode((int)count, path, err);
     if (count == 0)
@@ -127,19 +126,46 @@ static int read_ids(const struct api_context *context, const cJSON *array, const
     return 0;
 }
 
+/* At most `limit` tokens, to be encoded or read; -1 when memory is short. */
+static int create_tokens(const struct api_context *context, int64_t max_tokens, int32_t *out_limit,
+                         struct prompt_tokens *out, struct api_error *err) {
+    *out_limit = context->max_model_len - (max_tokens != 0 ? 1 : 0);
+    *out = (struct prompt_tokens){.ids = calloc((size_t)*out_limit + 1, sizeof(int32_t))};
+    if (out->ids != NULL)
+        return 0;
+    return api_error_set(err, 500, "server_error", NULL, NULL,
+                         "Not enough memory to read the prompt");
+}
+
+int prompt_text_tokens(const struct api_context *context, const struct prompt_text *text,
+                       const char *path, int64_t max_tokens, struct prompt_tokens *out,
+                       struct api_error *err) {
+    int32_t limit;
+    struct prompt_tokens tokens;
+    if (create_tokens(context, max_tokens, &limit, &tokens, err) != 0)
+        return -1;
+    if (encode(context, text, path, limit, max_tokens, &tokens, err) != 0) {
+        free(tokens.ids);
+        return -1;
+    }
+    *out = tokens;
+    return 0;
+}
+
 int prompt_read_tokens(const struct api_context *context, const cJSON *item, const char *path,
                        bool add_special, int64_t max_tokens, struct prompt_tokens *out,
                        struct api_error *err) {
-    int32_t limit = context->max_model_len - (max_tokens > 0 ? 1 : 0);
-    struct prompt_tokens tokens = {.ids = calloc((size_t)limit + 1, sizeof(int32_t))};
-    if (tokens.ids == NULL)
-        return api_error_set(err, 500, "server_error", NULL, NULL,
-                             "Not enough memory to read the prompt");
-    int result =
-        cJSON_IsString(item)
-            ? encode(context, item->valuestring, path, add_special, limit, max_tokens, &tokens, err)
-            : read_ids(context, item, path, limit, max_tokens, &tokens, err);
-    if (result != 0) {
+    int32_t limit;
+    struct prompt_tokens tokens;
+    if (cJSON_IsString(item)) {
+        const struct prompt_text text = {.data = item->valuestring,
+                                         .length = strlen(item->valuestring),
+                                         .flags = add_special ? TOKENIZER_ADD_SPECIAL : 0};
+        return prompt_text_tokens(context, &text, path, max_tokens, out, err);
+    }
+    if (create_tokens(context, max_tokens, &limit, &tokens, err) != 0)
+        return -1;
+    if (read_ids(context, item, path, limit, max_tokens, &tokens, err) != 0) {
         free(tokens.ids);
         return -1;
     }

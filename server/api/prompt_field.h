@@ -33,6 +33,20 @@ int prompt_list_read(const struct api_context *context, const cJSON *body, const
 /* Writes the path of prompt number index for messages. */
 void prompt_list_path(const struct prompt_list *list, int32_t index, char out[PROMPT_PATH_BYTES]);
 
+/* A text of which parts come from a client (tokenizer_encode_spans). */
+struct prompt_text {
+    const char *data;
+    size_t length;
+    const struct text_span *client_spans;
+    size_t num_client_spans;
+    unsigned flags; /* enum tokenizer_flags */
+};
+
+/* Encodes a text that must leave room for output as below; max_tokens -1: it is not given. */
+int prompt_text_tokens(const struct api_context *context, const struct prompt_text *text,
+                       const char *path, int64_t max_tokens, struct prompt_tokens *out,
+                       struct api_error *err);
+
 /* Encodes one prompt, or checks its ids against the vocabulary. With max_tokens > 0 the prompt must
  * leave room for one token of output (code context_length_exceeded). */
 int prompt_read_tokens(const struct api_context *context, const cJSON *item, const char *path,

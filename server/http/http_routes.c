@@ -1,6 +1,7 @@
 #include "server/http/http_state.h"
 
 #include "server/api/api_response.h"
+#include "server/api/chat_call.h"
 #include "server/api/completion_call.h"
 #include "server/api/embedding_call.h"
 
@@ -64,6 +65,7 @@ static int answer_model(struct connection *connection) {
 static const struct route routes[] = {
     {"/v1/completions", .methods = POST, .parse = completion_call_parse, .content_type = JSON_TYPE},
     {"/v1/embeddings", .methods = POST, .parse = embedding_call_parse, .content_type = JSON_TYPE},
+    {"/v1/chat/completions", .methods = POST, .parse = chat_call_parse, .content_type = JSON_TYPE},
     {"/v1/models", .methods = GET, .answer = answer_models, .content_type = JSON_TYPE},
     {"/v1/models/", .is_prefix = true, .methods = GET, .answer = answer_model,
      .content_type = JSON_TYPE},

@@ -81,3 +81,13 @@ size_t tokenizer_decode(const struct tokenizer *tokenizer, const int32_t *tokens
     }
     return length;
 }
+
+int32_t tokenizer_bos(const struct tokenizer *tokenizer) {
+    return FAKE_BOS;
+}
+
+const int32_t *tokenizer_eos_tokens(const struct tokenizer *tokenizer, int *out_count) {
+    static const int32_t eos[] = {FAKE_EOS};
+    *out_count = 1;
+    return eos;
+}

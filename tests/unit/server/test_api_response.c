@@ -1,5 +1,6 @@
 #include "server/api/api_response.h"
 
+#include "chat_fixture.h"
 #include "fake_tokenizer.h"
 
 #include <setjmp.h>
@@ -109,7 +110,7 @@ static void tokenize_refuses_what_it_cannot_do(void **state) {
     expect_error(api_tokenize, "{\"prompt\":[\"a\"]}", 400, "prompt");
     expect_error(api_tokenize, "{\"prompt\":\"a\",\"add_special_tokens\":1}", 400,
                  "add_special_tokens");
-    expect_error(api_tokenize, "{\"messages\":[]}", 400, "messages");
+    expect_error(api_tokenize, "{\"messages\":[]}", 400, ""); /* no chat template */
     expect_error(api_tokenize, "{\"prompt\":\"a\",\"model\":\"x\"}", 404, "model");
     expect_error(api_tokenize, "[\"a\"]", 400, "");
 }
@@ -131,8 +132,36 @@ static void detokenize_refuses_bad_ids(void **state) {
     expect_error(api_detokenize, "{\"tokens\":[1],\"model\":\"x\"}", 404, "model");
 }
 
+#define HI "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]"
+#define TOKENS(count, ids)                                                                         \
+    "{\"count\":" count ",\"max_model_len\":8,\"tokens\":[" ids "],\"token_strs\":null}"
+#define SAID "256,117,115,101,114,58,104,105,257"
+
+/* Also where they are longer than the context. */
+static void messages_are_tokenized_as_a_chat_has_them(void **state) {
+    static const char *const cases[][2] = {
+        {HI ",\"add_generation_prompt\":false}", TOKENS("9", SAID)},
+        {HI ",\"continue_final_message\":true}", TOKENS("8", "256,117,115,101,114,58,104,105")},
+        {HI ",\"add_generation_prompt\":false,\"add_special_tokens\":true}",
+         TOKENS("10", "256," SAID)},
+    };
+    struct api_context chat;
+    chat_fixture_init(&chat, 8);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct byte_buffer out = {0};
+        struct api_error err = {0};
+        if (api_tokenize(&chat, cases[i][0], strlen(cases[i][0]), &out, &err) != 0)
+            fail_msg("%s", err.message);
+        byte_buffer_append(&out, "", 1);
+        assert_string_equal(out.data, cases[i][1]);
+        byte_buffer_finish(&out);
+    }
+    chat_fixture_finish(&chat);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(messages_are_tokenized_as_a_chat_has_them),
         cmocka_unit_test(models_are_listed),
         cmocka_unit_test(one_model_is_found_by_id),
         cmocka_unit_test(tokenize_answers_in_vllms_shape),

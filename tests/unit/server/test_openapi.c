@@ -2,6 +2,7 @@
 #include "server/page/openapi.h"
 
 #include "server/api/api_response.h"
+#include "server/api/chat_request.h"
 #include "server/api/completion_request.h"
 #include "server/api/embedding_request.h"
 #include "server/api/sampling_request.h"
@@ -18,9 +19,8 @@ static const struct {
     const char *schema;
     struct json_table (*table)(void);
 } tables[] = {
-    {"SamplingFields", sampling_request_table},
-    {"CompletionFields", completion_request_table},
-    {"EmbeddingRequest", embedding_request_table},
+    {"SamplingFields", sampling_request_table},    {"CompletionFields", completion_request_table},
+    {"EmbeddingRequest", embedding_request_table}, {"ChatFields", chat_request_table},
     {"TokenizeRequest", api_tokenize_table},
 };
 

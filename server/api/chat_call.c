@@ -1,0 +1,327 @@
+/* Adds to a call what chats have: one prompt, rendered by the model's template, whose choices are
+ * taken apart into reasoning, content and tool calls. */
+#include "server/api/chat_call.h"
+
+#include "server/api/call_format.h"
+#include "server/api/call_type.h"
+#include "server/api/chat_choice.h"
+#include "server/api/chat_format.h"
+#include "server/api/chat_logprobs.h"
+#include "server/api/chat_model.h"
+#include "server/api/chat_request.h"
+#include "server/api/prompt_logprobs.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Logprob entries one call may bring forth, of prompt and output; each is some 50 bytes of JSON
+ * that are held until the call ends. */
+#define MAX_LOGPROB_ENTRIES (4 << 20)
+
+struct chat_call {
+    struct call base; /* first: see call_type.h */
+    bool include_usage, continuous_usage, return_token_ids;
+    int32_t num_logprobs, num_prompt_logprobs; /* as the fields ask; -1: none */
+    int32_t num_answered;                      /* n: choices that are answered */
+    enum tool_choice tool_choice;
+    struct byte_buffer prompt_scores; /* prompt_logprobs only */
+    struct byte_buffer prompt_ids;    /* return_token_ids only */
+    bool has_prompt_sent;             /* a stream's chunk with the prompt's own fields */
+    struct chat_choice *choices;      /* [num_choices] */
+};
+
+/* --- From a body to a request --- */
+
+static enum tool_call_format used_tools(const struct chat_model *model,
+                                        const struct tool_fields *tools) {
+    return tools->choice == TOOL_CHOICE_NONE ? TOOL_CALL_FORMAT_NONE : model->tools;
+}
+
+static struct sampling_params make_params(const struct api_context *context,
+                                          const struct chat_request *request,
+                                          int32_t num_prompt_tokens) {
+    const struct chat_model *model = context->chat;
+    const struct sampling_request *sampling = &request->sampling;
+    struct sampling_params params = sampling_request_params(
+        sampling, context, num_prompt_tokens, chat_request_num_logprobs(request),
+        sampling_request_seed(context, sampling));
+    bool has_tools = used_tools(model, &request->tools) != TOOL_CALL_FORMAT_NONE;
+    if ((has_tools && model->tools_need_special) || model->reasoning_needs_special)
+        params.skip_special_tokens = false;
+    return params;
+}
+
+static int create_request(const struct api_context *context, const struct chat_request *request,
+                          const struct prompt_tokens *tokens, struct chat_call *call,
+                          struct api_error *err) {
+    struct sampling_params params = make_params(context, request, tokens->count);
+    struct request *made = request_create(tokens->ids, tokens->count, &params);
+    if (made == NULL)
+        return call_fail_memory(err);
+    made->priority = (int32_t)request->sampling.priority;
+    call->base.prompts[0].request = made;
+    if (call->return_token_ids)
+        call_add_prompt_ids(made, &call->prompt_ids);
+    return call->prompt_ids.failed ? call_fail_memory(err) : 0;
+}
+
+/* The text a choice begins with under echo: what the last message said, when it goes on with it. */
+static void echo_final(const struct chat_request *request, struct chat_choice *choice) {
+    const cJSON *messages = request->prompt.messages, *last = messages->child;
+    while (last->next != NULL)
+        last = last->next;
+    const cJSON *role = cJSON_GetObjectItemCaseSensitive(last, "role");
+    const cJSON *content = cJSON_GetObjectItemCaseSensitive(last, "content");
+    if (request->echo && strcmp(role->valuestring, "assistant") == 0 && cJSON_IsString(content))
+        byte_buffer_append_text(&choice->content, content->valuestring);
+}
+
+static int init_choices(const struct api_context *context, const struct chat_request *request,
+                        bool begins_in_reasoning, struct chat_call *call, struct api_error *err) {
+    const struct chat_choice_config config = {
+        .parser = {.tools = used_tools(context->chat, &request->tools),
+                   .reasoning = context->chat->reasoning,
+                   .begins_in_reasoning = begins_in_reasoning},
+        .hides_reasoning = !request->include_reasoning,
+        .allows_parallel = request->tools.allows_parallel,
+    };
+    for (int32_t i = 0; i < call->base.num_choices; i++) {
+        if (chat_choice_init(&call->choices[i], &config) != 0)
+            return call_fail_memory(err);
+        echo_final(request, &call->choices[i]);
+        if (call->choices[i].content.failed)
+            return call_fail_memory(err);
+    }
+    return 0;
+}
+
+static int check_logprobs(const struct chat_call *call, struct api_error *err) {
+    const struct request *prompt = call->base.prompts[0].request;
+    int64_t num_entries =
+        (int64_t)prompt->params.max_tokens * call->base.num_choices * (call->num_logprobs + 1) +
+        (int64_t)prompt->num_prompt_tokens * (call->num_prompt_logprobs + 1);
+    if (num_entries <= MAX_LOGPROB_ENTRIES)
+        return 0;
+    const char *field = call->num_logprobs >= 0 ? "top_logprobs" : "prompt_logprobs";
+    return api_error_set(err, 400, "invalid_request_error", "out_of_range", field,
+                         "the call may bring forth %lld logprob entries: at most %d are allowed; "
+                         "ask for fewer logprobs, tokens or choices",
+                         (long long)num_entries, MAX_LOGPROB_ENTRIES);
+}
+
+static int add_prompt(const struct api_context *context, const struct chat_request *request,
+                      struct chat_call *call, struct api_error *err) {
+    struct chat_prompt prompt;
+    if (chat_prompt_create(context, &request->prompt, request->sampling.max_tokens, &prompt, err) !=
+        0)
+        return -1;
+    int result = create_request(context, request, &prompt.tokens, call, err);
+    free(prompt.tokens.ids);
+    if (result != 0 || check_logprobs(call, err) != 0)
+        return -1;
+    return init_choices(context, request, prompt.begins_in_reasoning, call, err);
+}
+
+static void set_fields(const struct chat_request *request, struct chat_call *call) {
+    const struct sampling_request *sampling = &request->sampling;
+    call->base.is_stream = sampling->stream;
+    call->include_usage = sampling->include_usage;
+    call->continuous_usage = sampling->continuous_usage_stats;
+    call->return_token_ids = sampling->return_token_ids;
+    call->num_logprobs = chat_request_num_logprobs(request);
+    call->num_prompt_logprobs = (int32_t)sampling->prompt_logprobs;
+    call->num_answered = (int32_t)sampling->n;
+    call->tool_choice = request->tools.choice;
+}
+
+static const struct call_operations operations;
+
+static int fill_call(const struct api_context *context, struct chat_request *request,
+                     struct chat_call *call, struct api_error *err) {
+    const struct sampling_request *sampling = &request->sampling;
+    int32_t num_choices = (int32_t)(sampling->best_of != 0 ? sampling->best_of : sampling->n);
+    call_take_ignored(&call->base, &request->ignored);
+    set_fields(request, call);
+    if (call_init(&call->base, &operations, context, "chatcmpl-", err) != 0 ||
+        call_set_size(&call->base, 1, num_choices, err) != 0)
+        return -1;
+    call->choices = calloc((size_t)num_choices, sizeof(*call->choices));
+    if (call->choices == NULL || call->base.ignored.failed)
+        return call_fail_memory(err);
+    return add_prompt(context, request, call, err);
+}
+
+int chat_call_parse(const struct api_context *context, const char *body, size_t length,
+                    struct call **out, struct api_error *err) {
+    struct chat_request request;
+    if (chat_request_parse(context, body, length, &request, err) != 0)
+        return -1;
+    struct chat_call *call = calloc(1, sizeof(*call));
+    if (call == NULL) {
+        chat_request_finish(&request);
+        return call_fail_memory(err);
+    }
+    int result = fill_call(context, &request, call, err);
+    chat_request_finish(&request);
+    if (result != 0)
+        call_destroy(&call->base);
+    else
+        *out = &call->base;
+    return result;
+}
+
+static void finish(struct call *base) {
+    struct chat_call *call = (struct chat_call *)base;
+    for (int32_t i = 0; call->choices != NULL && i < base->num_choices; i++)
+        chat_choice_finish(&call->choices[i]);
+    byte_buffer_finish(&call->prompt_scores);
+    byte_buffer_finish(&call->prompt_ids);
+    free(call->choices);
+}
+
+/* --- From events to what is answered --- */
+
+static int add_scores(struct call *base, int32_t index, const struct token_event *event) {
+    struct chat_call *call = (struct chat_call *)base;
+    (void)index;
+    if (call->num_prompt_logprobs >= 0)
+        prompt_logprobs_add(base->tokenizer, event, call->num_prompt_logprobs,
+                            &call->prompt_scores);
+    return call->prompt_scores.failed ? -1 : 0;
+}
+
+static int add_text(struct call *base, int32_t index, const struct token_event *event) {
+    struct chat_call *call = (struct chat_call *)base;
+    struct chat_choice *choice = &call->choices[index];
+    if (call->return_token_ids)
+        call_add_token_ids(event->tokens, event->num_tokens, &choice->token_ids);
+    if (call->num_logprobs >= 0)
+        chat_logprobs_add(base->tokenizer, event, call->num_logprobs, &choice->logprobs);
+    if (choice->token_ids.failed || choice->logprobs.failed)
+        return -1;
+    return chat_choice_add(choice, event);
+}
+
+/* --- From there to bytes --- */
+
+static struct call_usage total_usage(const struct chat_call *call) {
+    struct call_usage usage = call_total_usage(&call->base);
+    for (int32_t i = 0; i < call->base.num_choices; i++)
+        usage.reasoning_tokens += call->choices[i].num_reasoning_tokens;
+    return usage;
+}
+
+/* Choice number `index` as number `shown` of the answer. As OpenAI has it, a call that was named in
+ * the request is no reason to end. */
+static struct chat_choice_view view_of(const struct chat_call *call, int32_t index, int32_t shown) {
+    const struct chat_choice *choice = &call->choices[index];
+    bool has_calls = choice->num_calls > 0 && call->tool_choice != TOOL_CHOICE_NAMED;
+    return (struct chat_choice_view){
+        .index = shown,
+        .choice = choice,
+        .finish = &call->base.choices[index].finish,
+        .finish_reason = has_calls ? "tool_calls" : NULL,
+        .has_logprobs = call->num_logprobs >= 0,
+        .has_token_ids = call->return_token_ids,
+    };
+}
+
+static void begin(const struct chat_call *call, const char *object, struct byte_buffer *out) {
+    call_format_head(&call->base.head, object, out);
+    byte_buffer_append_text(out, ",\"choices\":[");
+}
+
+static void begin_chunk(struct chat_call *call, struct byte_buffer *out) {
+    call_begin_frame(&call->base, out);
+    begin(call, "chat.completion.chunk", out);
+}
+
+/* The fields of the prompt, which are no choice's. */
+static void write_prompt(const struct chat_call *call, struct byte_buffer *out) {
+    call_format_list("prompt_logprobs",
+                     call->num_prompt_logprobs >= 0 ? &call->prompt_scores : NULL, out);
+    call_format_list("prompt_token_ids", call->return_token_ids ? &call->prompt_ids : NULL, out);
+}
+
+static void end_chunk(struct chat_call *call, struct byte_buffer *out) {
+    byte_buffer_append(out, "]", 1);
+    call_format_fingerprint(&call->base.head, out);
+    if (!call->has_prompt_sent)
+        write_prompt(call, out);
+    call->has_prompt_sent = true;
+    if (call->include_usage) {
+        struct call_usage usage = total_usage(call);
+        byte_buffer_append_text(out, ",\"usage\":");
+        call_format_usage(call->continuous_usage ? &usage : NULL, out);
+    }
+    byte_buffer_append(out, "}", 1);
+    call_end_frame(out);
+}
+
+/* The role comes in a chunk of its own, when there is something to say: what fails before is told
+ * with a status. */
+static void write_update(struct call *base, int32_t index, struct byte_buffer *out) {
+    struct chat_call *call = (struct chat_call *)base;
+    struct chat_choice *choice = &call->choices[index];
+    if (!choice->has_role) {
+        choice->has_role = true;
+        begin_chunk(call, out);
+        chat_format_role(index, out);
+        end_chunk(call, out);
+    }
+    if (!chat_choice_has_news(choice) && !base->choices[index].is_finished)
+        return;
+    struct chat_choice_view view = view_of(call, index, index);
+    begin_chunk(call, out);
+    chat_format_delta(&view, out);
+    end_chunk(call, out);
+    chat_choice_clear(choice);
+}
+
+static void write_end(struct call *base, struct byte_buffer *out) {
+    struct chat_call *call = (struct chat_call *)base;
+    if (call->include_usage) {
+        struct call_usage usage = total_usage(call);
+        begin_chunk(call, out);
+        byte_buffer_append(out, "]", 1);
+        call_format_fingerprint(&base->head, out);
+        byte_buffer_append_text(out, ",\"usage\":");
+        call_format_usage(&usage, out);
+        byte_buffer_append(out, "}", 1);
+        call_end_frame(out);
+    }
+    call_write_done(out);
+}
+
+/* With best_of the best come first; else all as they are. */
+static void write_whole(struct call *base, struct byte_buffer *out) {
+    struct chat_call *call = (struct chat_call *)base;
+    int32_t order[MAX_CHOICES];
+    struct call_usage usage = total_usage(call);
+    bool selects = call->num_answered < base->num_choices;
+    if (selects)
+        call_rank_choices(base, 0, order);
+    begin(call, "chat.completion", out);
+    for (int32_t i = 0; i < call->num_answered; i++) {
+        struct chat_choice_view view = view_of(call, selects ? order[i] : i, i);
+        if (i > 0)
+            byte_buffer_append(out, ",", 1);
+        chat_format_choice(&view, out);
+    }
+    byte_buffer_append(out, "]", 1);
+    call_format_fingerprint(&base->head, out);
+    write_prompt(call, out);
+    byte_buffer_append_text(out, ",\"usage\":");
+    call_format_usage(&usage, out);
+    byte_buffer_append(out, "}", 1);
+}
+
+static const struct call_operations operations = {
+    .add_prompt = add_scores,
+    .add = add_text,
+    .write_update = write_update,
+    .write_end = write_end,
+    .write_error = call_write_error,
+    .write_whole = write_whole,
+    .finish = finish,
+};

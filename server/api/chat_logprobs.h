@@ -1,0 +1,18 @@
+/* The logprobs of a chat's choice in OpenAI's shape: entries
+ * {"token","logprob","bytes","top_logprobs":[{"token","logprob","bytes"}]}. */
+#ifndef QUIRE_SERVER_CHAT_LOGPROBS_H
+#define QUIRE_SERVER_CHAT_LOGPROBS_H
+
+#include "engine/token_stream.h"
+#include "models/tokenizer/tokenizer.h"
+#include "server/byte_buffer.h"
+
+#include <stdint.h>
+
+/* Appends an event's entries, comma-separated, each with at most num_top of the most probable
+ * tokens. A token that is not whole UTF-8 characters is shown with U+FFFD; `bytes` has it exactly.
+ */
+void chat_logprobs_add(const struct tokenizer *tokenizer, const struct token_event *event,
+                       int32_t num_top, struct byte_buffer *entries);
+
+#endif

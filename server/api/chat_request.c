@@ -1,0 +1,131 @@
+#include "server/api/chat_request.h"
+
+#include "server/json/json_parse.h"
+
+#include <string.h>
+
+#define MEMBER struct chat_request
+#define MAX_TOP_LOGPROBS SAMPLE_MAX_LOGPROBS
+
+static const struct json_field fields[] = {
+    JSON_OTHER(messages),
+    JSON_INT(MEMBER, max_completion_tokens, 1, INT32_MAX),
+    JSON_BOOL(MEMBER, logprobs),
+    JSON_INT(MEMBER, top_logprobs, 0, MAX_TOP_LOGPROBS),
+    JSON_OTHER(tools),
+    JSON_OTHER(tool_choice),
+    JSON_OTHER(parallel_tool_calls),
+    JSON_OTHER(functions),
+    JSON_OTHER(function_call),
+    JSON_OTHER(response_format),
+    JSON_TEXT(MEMBER, reasoning_effort),
+    JSON_BOOL(MEMBER, include_reasoning),
+    JSON_BOOL(MEMBER, echo),
+    JSON_OTHER(add_generation_prompt),
+    JSON_OTHER(continue_final_message),
+    JSON_BOOL(MEMBER, add_special_tokens),
+    JSON_OTHER(chat_template_kwargs),
+    JSON_OTHER(documents),
+};
+
+struct json_table chat_request_table(void) {
+    return JSON_TABLE(fields);
+}
+
+int32_t chat_request_num_logprobs(const struct chat_request *request) {
+    return request->logprobs ? (int32_t)request->top_logprobs : -1;
+}
+
+static int refuse(struct api_error *err, const char *param, const char *message) {
+    return api_error_set(err, 400, "invalid_request_error", "unsupported_value", param, "%s",
+                         message);
+}
+
+static const cJSON *member(const struct chat_request *request, const char *name) {
+    return cJSON_GetObjectItemCaseSensitive(request->json, name);
+}
+
+static int read_max_tokens(struct chat_request *request, struct api_error *err) {
+    struct sampling_request *sampling = &request->sampling;
+    if (request->max_completion_tokens != 0)
+        sampling->max_tokens = request->max_completion_tokens;
+    if (sampling->max_tokens == 0)
+        return refuse(err, "max_tokens", "max_tokens must be at least 1, not 0");
+    if (sampling->max_tokens == SAMPLING_TO_THE_END || sampling->min_tokens <= sampling->max_tokens)
+        return 0;
+    return api_error_set(err, 400, "invalid_request_error", "out_of_range", "min_tokens",
+                         "min_tokens must be at most max_completion_tokens (%lld), not %lld",
+                         (long long)sampling->max_tokens, (long long)sampling->min_tokens);
+}
+
+static int check_response_format(const struct chat_request *request, struct api_error *err) {
+    const cJSON *format = member(request, "response_format");
+    if (format == NULL || cJSON_IsNull(format))
+        return 0;
+    if (!cJSON_IsObject(format))
+        return json_refuse(format, "response_format", "an object", err);
+    const cJSON *type = cJSON_GetObjectItemCaseSensitive(format, "type");
+    if (cJSON_IsString(type) && strcmp(type->valuestring, "text") == 0)
+        return 0;
+    return json_refuse(type, "response_format.type", "\"text\"", err);
+}
+
+static int check_combinations(const struct api_context *context, const struct chat_request *request,
+                              struct api_error *err) {
+    if (request->top_logprobs > 0 && !request->logprobs)
+        return refuse(err, "top_logprobs", "top_logprobs is only allowed with logprobs: true");
+    int64_t num_choices =
+        request->sampling.best_of != 0 ? request->sampling.best_of : request->sampling.n;
+    if (num_choices > context->max_choices)
+        return api_error_set(err, 400, "invalid_request_error", "out_of_range", "n",
+                             "n must be at most %d, not %lld", (int)context->max_choices,
+                             (long long)num_choices);
+    return check_response_format(request, err);
+}
+
+static int read_prompt(struct chat_request *request, struct api_error *err) {
+    struct chat_prompt_fields *prompt = &request->prompt;
+    prompt->messages = member(request, "messages");
+    prompt->tools = request->tools.choice != TOOL_CHOICE_NONE ? request->tools.tools : NULL;
+    prompt->documents = member(request, "documents");
+    prompt->template_kwargs = member(request, "chat_template_kwargs");
+    prompt->reasoning_effort = request->reasoning_effort;
+    prompt->add_special_tokens = request->add_special_tokens;
+    return chat_prompt_read_end(request->json, prompt, err);
+}
+
+static int read_all(const struct api_context *context, struct chat_request *request,
+                    struct api_error *err) {
+    if (json_fields_read(request->json, JSON_TABLE(fields), request, err) != 0 ||
+        sampling_request_read(context, request->json, &request->sampling, err) != 0 ||
+        sampling_request_unknown(context, request->json, JSON_TABLE(fields), &request->ignored,
+                                 err) != 0 ||
+        read_max_tokens(request, err) != 0 || check_combinations(context, request, err) != 0 ||
+        tool_fields_read(request->json, &request->tools, err) != 0)
+        return -1;
+    return read_prompt(request, err);
+}
+
+int chat_request_parse(const struct api_context *context, const char *body, size_t length,
+                       struct chat_request *out, struct api_error *err) {
+    struct chat_request request = {
+        .sampling = sampling_request_defaults(context, SAMPLING_TO_THE_END),
+        .include_reasoning = true,
+    };
+    request.json = json_parse(body, length, err);
+    if (request.json == NULL)
+        return -1;
+    if (read_all(context, &request, err) != 0) {
+        chat_request_finish(&request);
+        return -1;
+    }
+    *out = request;
+    return 0;
+}
+
+void chat_request_finish(struct chat_request *request) {
+    sampling_request_finish(&request->sampling);
+    cJSON_Delete(request->json);
+    request->json = NULL;
+    byte_buffer_finish(&request->ignored);
+}

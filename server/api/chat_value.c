@@ -1,0 +1,61 @@
+#include "server/api/chat_value.h"
+
+#include "server/json/json_field.h"
+
+#include <math.h>
+#include <string.h>
+
+struct template_value *chat_value_text(struct template_arena *arena, const char *text) {
+    if (text == NULL)
+        return NULL;
+    return template_string(arena, text, strlen(text), TEMPLATE_ORIGIN_CLIENT);
+}
+
+void chat_value_set(struct template_arena *arena, struct template_value **map, const char *key,
+                    struct template_value *value) {
+    struct text name = {.data = key, .length = strlen(key)};
+    *map = template_map_set(arena, *map, name, TEMPLATE_ORIGIN_SERVER, value);
+}
+
+static struct template_value *number_value(struct template_arena *arena, double number) {
+    bool is_whole = number == floor(number) && fabs(number) <= (double)JSON_MAX_INT;
+    return is_whole ? template_int(arena, (int64_t)number) : template_float(arena, number);
+}
+
+static struct template_value *list_value(struct template_arena *arena, const cJSON *array) {
+    struct template_value *list = template_list(arena);
+    const cJSON *item;
+    cJSON_ArrayForEach(item, array) {
+        if (list == NULL)
+            return NULL;
+        list = template_list_append(arena, list, chat_value_of(arena, item));
+    }
+    return list;
+}
+
+static struct template_value *map_value(struct template_arena *arena, const cJSON *object) {
+    struct template_value *map = template_map(arena);
+    const cJSON *item;
+    cJSON_ArrayForEach(item, object) {
+        if (map == NULL)
+            return NULL;
+        struct text key = {.data = item->string, .length = strlen(item->string)};
+        map = template_map_set(arena, map, key, TEMPLATE_ORIGIN_CLIENT, chat_value_of(arena, item));
+    }
+    return map;
+}
+
+/* As deep as json_parse lets a body be. */
+struct template_value *chat_value_of(struct template_arena *arena, const cJSON *json) {
+    if (cJSON_IsObject(json))
+        return map_value(arena, json);
+    if (cJSON_IsArray(json))
+        return list_value(arena, json);
+    if (cJSON_IsString(json))
+        return chat_value_text(arena, json->valuestring);
+    if (cJSON_IsNumber(json))
+        return number_value(arena, json->valuedouble);
+    if (cJSON_IsBool(json))
+        return template_bool(arena, cJSON_IsTrue(json));
+    return template_none(arena);
+}

@@ -1,0 +1,112 @@
+"""Tools through the official SDK. The model is small: it writes a call because it is shown one."""
+
+import json
+
+import pytest
+
+from quire_server import NAME, ROOT, QuireServer
+
+TEMPLATE = ROOT / "tests/golden/chat_templates/qwen2.5.jinja"  # hermes calls, ChatML as the model's own
+WEATHER = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "description": "The weather of a city",
+        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+    },
+}
+
+
+def question(city):
+    return {"role": "user", "content": f"What is the weather in {city}?"}
+
+
+def call(city):
+    function = {"name": "get_weather", "arguments": json.dumps({"city": city})}
+    return {"role": "assistant", "content": None,
+            "tool_calls": [{"id": "call_" + city, "type": "function", "function": function}]}
+
+
+SHOWN = [question("Rome"), call("Rome"), question("Oslo"), call("Oslo"), question("Paris")]
+
+
+@pytest.fixture(scope="module")
+def tool_server(tmp_path_factory):
+    server = QuireServer(tmp_path_factory.mktemp("tools") / "server.log", "--chat-template", TEMPLATE,
+                         "--kv-cache-memory-bytes", "256M")
+    yield server
+    server.kill()
+
+
+def ask(server, messages=SHOWN, **fields):
+    fields = {"temperature": 0, "max_tokens": 60, "tools": [WEATHER], **fields}
+    return server.client().chat.completions.create(model=NAME, messages=messages, **fields)
+
+
+def check_call(choice):
+    assert choice.finish_reason == "tool_calls"
+    assert not choice.message.content
+    [made] = choice.message.tool_calls
+    assert made.type == "function"
+    assert made.id.startswith("call_") and len(made.id) == 29
+    assert made.function.name == "get_weather"
+    assert json.loads(made.function.arguments) == {"city": "Paris"}
+    return made
+
+
+def test_a_round_trip(tool_server):
+    """A call, its result in the next turn, and an answer."""
+    message = ask(tool_server).choices[0].message
+    made = check_call(ask(tool_server).choices[0])
+    result = {"role": "tool", "tool_call_id": made.id, "content": "sunny"}
+    messages = [*SHOWN, message, result]
+    prompt = tool_server.post("/tokenize", {"messages": [m if isinstance(m, dict) else m.model_dump() for m in messages],
+                                            "tools": [WEATHER]}).json()
+    text = tool_server.post("/detokenize", {"tokens": prompt["tokens"]}).json()["prompt"]
+    assert text.count('{"name": "get_weather", "arguments": {"city": "Paris"}}') == 1
+    assert "<tool_response>\nsunny\n</tool_response>" in text
+    answer = ask(tool_server, messages, tool_choice="none")
+    assert answer.choices[0].message.tool_calls is None
+    assert answer.choices[0].message.content
+
+
+def test_a_streamed_call(tool_server):
+    chunks = list(ask(tool_server, stream=True))
+    deltas = [part for chunk in chunks for choice in chunk.choices for part in choice.delta.tool_calls or []]
+    assert len([part for part in deltas if part.id]) == 1
+    assert [part.function.name for part in deltas if part.function.name] == ["get_weather"]
+    assert deltas[0].id and deltas[0].function.name
+    assert json.loads("".join(part.function.arguments or "" for part in deltas)) == {"city": "Paris"}
+    assert chunks[-1].choices[0].finish_reason == "tool_calls"
+    assert not any(choice.delta.content for chunk in chunks for choice in chunk.choices)
+
+
+def test_the_stream_helper_adds_a_call_up(tool_server):
+    with tool_server.client().chat.completions.stream(model=NAME, messages=SHOWN, tools=[WEATHER],
+                                                      temperature=0) as stream:
+        done = [event for event in stream if event.type == "tool_calls.function.arguments.done"]
+        check_call(stream.get_final_completion().choices[0])
+    assert [event.name for event in done] == ["get_weather"]
+
+
+def test_choice_none_shows_no_tools(tool_server):
+    forbidden = ask(tool_server, tool_choice="none")
+    assert forbidden.choices[0].message.tool_calls is None
+    assert forbidden.usage.prompt_tokens < ask(tool_server).usage.prompt_tokens
+
+
+def test_one_call_unless_parallel(tool_server):
+    check_call(ask(tool_server, parallel_tool_calls=False).choices[0])
+
+
+@pytest.mark.parametrize("fields, param", [
+    ({"tools": [{"type": "custom"}]}, "tools[0].type"),
+    ({"tools": [WEATHER, WEATHER]}, "tools[1].function.name"),
+    ({"tool_choice": {"type": "function", "function": {"name": "other"}}}, "tool_choice.function.name"),
+    ({"tool_choice": "any"}, "tool_choice"),
+])
+def test_bad_tools_name_the_field(tool_server, fields, param):
+    body = {"model": NAME, "messages": SHOWN, "tools": [WEATHER], **fields}
+    reply = tool_server.post("/v1/chat/completions", body)
+    assert reply.status_code == 400
+    assert reply.json()["error"]["param"] == param

@@ -1,0 +1,49 @@
+#include "chat_fixture.h"
+
+#include "server/api/chat_model.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+static char *const names[] = {"m"};
+
+static const char source[] =
+    "{%- if tools %}[TOOLS]{% endif %}"
+    "{%- if thinking is defined %}[thinking={{ thinking }}]{% endif %}"
+    "{%- for message in messages %}"
+    "{%- if message.content == 'refuse me' %}{{ raise_exception('no such words') }}{% endif %}"
+    "{{- bos_token + message.role + ':' + message.content + eos_token }}"
+    "{%- endfor %}"
+    "{%- if add_generation_prompt %}{{ bos_token + 'assistant:' }}"
+    "{%- if thinking is defined and thinking %}{{ '<think>' }}{% endif %}{% endif %}";
+
+void chat_fixture_init(struct api_context *out, int32_t max_model_len) {
+    const struct chat_model_config config = {
+        .chat_template = source, .tool_call_parser = "hermes", .reasoning_parser = "think"};
+    struct chat_model *model;
+    struct error err = {0};
+    if (chat_model_create(NULL, &config, &model, &err) != 0)
+        fail_msg("%s", err.message);
+    if (model->chat_template == NULL)
+        fail_msg("%s", model->problem);
+    *out = (struct api_context){
+        .chat = model,
+        .sampling = SAMPLING_DEFAULTS_OPENAI,
+        .model_names = names,
+        .num_model_names = 1,
+        .max_model_len = max_model_len,
+        .max_prompts = 4,
+        .max_choices = 32,
+        .max_prompt_tokens = 1000,
+        .system_fingerprint = "fp",
+    };
+}
+
+void chat_fixture_finish(struct api_context *context) {
+    chat_model_destroy((struct chat_model *)context->chat);
+    context->chat = NULL;
+}

@@ -1,0 +1,125 @@
+#include "server/api/chat_request.h"
+
+#include "fake_tokenizer.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static char *const names[] = {"m"};
+static const struct api_context context = {
+    .sampling = SAMPLING_DEFAULTS_OPENAI,
+    .model_names = names,
+    .num_model_names = 1,
+    .max_model_len = 64,
+    .max_choices = 8,
+};
+
+#define MESSAGES "\"messages\":[]"
+
+static struct chat_request read(const char *body) {
+    struct chat_request request;
+    struct api_error err = {0};
+    if (chat_request_parse(&context, body, strlen(body), &request, &err) != 0)
+        fail_msg("%s: %s", body, err.message);
+    return request;
+}
+
+static void expect_error(const char *fields, const char *param) {
+    struct chat_request request;
+    struct api_error err = {0};
+    char body[512];
+    snprintf(body, sizeof(body), "{" MESSAGES ",%s}", fields);
+    if (chat_request_parse(&context, body, strlen(body), &request, &err) == 0)
+        fail_msg("accepted %s", body);
+    assert_int_equal(err.status, 400);
+    assert_string_equal(err.param, param);
+}
+
+static void defaults_are_those_of_chats(void **state) {
+    struct chat_request request = read("{" MESSAGES "}");
+    assert_int_equal(request.sampling.max_tokens, SAMPLING_TO_THE_END);
+    assert_int_equal(chat_request_num_logprobs(&request), -1);
+    assert_true(request.include_reasoning);
+    assert_true(request.prompt.add_generation_prompt);
+    assert_false(request.prompt.add_special_tokens);
+    assert_false(request.prompt.continue_final_message);
+    assert_int_equal(request.tools.choice, TOOL_CHOICE_NONE);
+    assert_int_equal(request.ignored.length, 0);
+    chat_request_finish(&request);
+}
+
+static void the_newer_limit_of_tokens_wins(void **state) {
+    struct chat_request request =
+        read("{" MESSAGES ",\"max_tokens\":3,\"max_completion_tokens\":5}");
+    assert_int_equal(request.sampling.max_tokens, 5);
+    chat_request_finish(&request);
+    request = read("{" MESSAGES ",\"max_tokens\":3,\"max_completion_tokens\":null}");
+    assert_int_equal(request.sampling.max_tokens, 3);
+    chat_request_finish(&request);
+    expect_error("\"max_tokens\":0", "max_tokens");
+    expect_error("\"max_completion_tokens\":0", "max_completion_tokens");
+    expect_error("\"max_completion_tokens\":2,\"min_tokens\":3", "min_tokens");
+}
+
+static void logprobs_are_asked_for_by_two_fields(void **state) {
+    struct chat_request request = read("{" MESSAGES ",\"logprobs\":true}");
+    assert_int_equal(chat_request_num_logprobs(&request), 0);
+    chat_request_finish(&request);
+    request = read("{" MESSAGES ",\"logprobs\":true,\"top_logprobs\":20}");
+    assert_int_equal(chat_request_num_logprobs(&request), 20);
+    chat_request_finish(&request);
+    request = read("{" MESSAGES ",\"logprobs\":false,\"top_logprobs\":0}");
+    assert_int_equal(chat_request_num_logprobs(&request), -1);
+    chat_request_finish(&request);
+    expect_error("\"top_logprobs\":1", "top_logprobs");
+    expect_error("\"logprobs\":true,\"top_logprobs\":21", "top_logprobs");
+    expect_error("\"logprobs\":5", "logprobs");
+}
+
+#define TOOL "{\"type\":\"function\",\"function\":{\"name\":\"f\"}}"
+
+static void forbidden_tools_are_not_shown(void **state) {
+    struct chat_request request = read("{" MESSAGES ",\"tools\":[" TOOL "]}");
+    assert_non_null(request.prompt.tools);
+    chat_request_finish(&request);
+    request = read("{" MESSAGES ",\"tools\":[" TOOL "],\"tool_choice\":\"none\"}");
+    assert_null(request.prompt.tools);
+    chat_request_finish(&request);
+}
+
+static void what_is_not_known_is_named(void **state) {
+    struct chat_request request = read("{" MESSAGES ",\"metadata\":{},\"top_k\":3,\"foo\":1}");
+    byte_buffer_append(&request.ignored, "", 1);
+    assert_string_equal(request.ignored.data, "metadata,foo");
+    chat_request_finish(&request);
+}
+
+static void wrong_fields_are_refused(void **state) {
+    expect_error("\"tools\":1", "tools");
+    expect_error("\"functions\":[]", "functions");
+    expect_error("\"n\":9", "n");
+    expect_error("\"n\":0", "n");
+    expect_error("\"temperature\":3", "temperature");
+    expect_error("\"reasoning_effort\":1", "reasoning_effort");
+    expect_error("\"response_format\":1", "response_format");
+    expect_error("\"response_format\":{\"type\":\"pig\"}", "response_format.type");
+    expect_error("\"model\":\"m\",\"stream_options\":{}", "stream_options");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(defaults_are_those_of_chats),
+        cmocka_unit_test(the_newer_limit_of_tokens_wins),
+        cmocka_unit_test(logprobs_are_asked_for_by_two_fields),
+        cmocka_unit_test(forbidden_tools_are_not_shown),
+        cmocka_unit_test(what_is_not_known_is_named),
+        cmocka_unit_test(wrong_fields_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
