@@ -1,0 +1,492 @@
+#include "engine/grammar/grammar_regex.h"
+
+#include "config/utf8.h"
+#include "engine/grammar/grammar_nodes.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define LAST_CHARACTER 0x10ffff
+#define MAX_RANGES 256
+#define MAX_BRANCH 4096 /* items in a row, alternatives side by side */
+
+struct range_set {
+    struct character_range ranges[MAX_RANGES];
+    int count;
+};
+
+/* Nodes of a sequence or of alternatives as they are read. */
+struct node_list {
+    grammar_node *items;
+    int count, capacity;
+};
+
+struct parser {
+    struct grammar_builder *builder;
+    const char *pattern, *at;
+    enum regex_mode mode;
+    int depth;
+    struct error *err;
+};
+
+static int refuse(const struct parser *p, const char *what) {
+    return error_set(p->err, ERROR_SYNTAX, "%s at byte %zu", what, (size_t)(p->at - p->pattern));
+}
+
+static int list_add(struct parser *p, struct node_list *list, grammar_node node) {
+    if (list->count == MAX_BRANCH)
+        return refuse(p, "too many parts");
+    if (list->count == list->capacity) {
+        int capacity = list->capacity > 0 ? list->capacity * 2 : 16;
+        grammar_node *grown = realloc(list->items, (size_t)capacity * sizeof(*grown));
+        if (grown == NULL) {
+            p->builder->failure = ERROR_MEMORY;
+            p->builder->reason = "memory is short";
+            return error_set(p->err, ERROR_MEMORY, "memory is short");
+        }
+        list->items = grown;
+        list->capacity = capacity;
+    }
+    list->items[list->count++] = node;
+    return 0;
+}
+
+/* --- Sets of characters --- */
+
+static int add_range(struct parser *p, struct range_set *set, uint32_t first, uint32_t last) {
+    if (set->count == MAX_RANGES)
+        return refuse(p, "too many ranges in a class");
+    set->ranges[set->count++] = (struct character_range){first, last};
+    return 0;
+}
+
+static int compare_ranges(const void *a, const void *b) {
+    const struct character_range *x = a, *y = b;
+    return (x->first > y->first) - (x->first < y->first);
+}
+
+/* All characters that are not in the set. */
+static int complement(struct parser *p, struct range_set *set) {
+    struct range_set out = {.count = 0};
+    uint32_t outside = 0;
+    qsort(set->ranges, (size_t)set->count, sizeof(set->ranges[0]), compare_ranges);
+    for (int i = 0; i < set->count; i++) {
+        struct character_range range = set->ranges[i];
+        if (range.first > outside && add_range(p, &out, outside, range.first - 1) != 0)
+            return -1;
+        outside = range.last + 1 > outside ? range.last + 1 : outside;
+    }
+    if (outside <= LAST_CHARACTER && add_range(p, &out, outside, LAST_CHARACTER) != 0)
+        return -1;
+    *set = out;
+    return 0;
+}
+
+static bool has_character(const struct range_set *set, uint32_t character) {
+    for (int i = 0; i < set->count; i++)
+        if (character >= set->ranges[i].first && character <= set->ranges[i].last)
+            return true;
+    return false;
+}
+
+/* Characters that JSON writes with a backslash, and what follows it. */
+static const struct {
+    uint32_t character;
+    char written[3];
+} json_escapes[] = {{'"', "\\\""}, {'\\', "\\\\"}, {'\b', "\\b"}, {'\f', "\\f"},
+                    {'\n', "\\n"}, {'\r', "\\r"},  {'\t', "\\t"}};
+
+#define NUM_ESCAPES ((int)(sizeof(json_escapes) / sizeof(json_escapes[0])))
+
+/* Takes out what a JSON string cannot hold as it is. */
+static int keep_plain(struct parser *p, struct range_set *set) {
+    if (complement(p, set) != 0 || add_range(p, set, 0, 0x1f) != 0 ||
+        add_range(p, set, '"', '"') != 0 || add_range(p, set, '\\', '\\') != 0)
+        return -1;
+    return complement(p, set);
+}
+
+static int json_set_node(struct parser *p, struct range_set *set, grammar_node *out) {
+    grammar_node items[NUM_ESCAPES + 1];
+    int count = 0;
+    for (int i = 0; i < NUM_ESCAPES; i++)
+        if (has_character(set, json_escapes[i].character))
+            items[count++] = grammar_literal(p->builder, json_escapes[i].written, 2);
+    if (keep_plain(p, set) != 0)
+        return -1;
+    if (set->count > 0)
+        items[count++] = grammar_characters(p->builder, set->ranges, set->count, false);
+    if (count == 0)
+        return refuse(p, "a class that no character of a JSON string is in");
+    *out = count == 1 ? items[0] : grammar_alternatives(p->builder, items, count);
+    return 0;
+}
+
+static int set_node(struct parser *p, struct range_set *set, grammar_node *out) {
+    if (p->mode == REGEX_JSON_STRING)
+        return json_set_node(p, set, out);
+    if (set->count == 0)
+        return refuse(p, "a class without characters");
+    *out = grammar_characters(p->builder, set->ranges, set->count, false);
+    return 0;
+}
+
+/* --- Characters and classes --- */
+
+static int read_hex(struct parser *p, int digits, uint32_t *out) {
+    uint32_t value = 0;
+    for (int i = 0; i < digits; i++, p->at++) {
+        char c = *p->at;
+        int digit = c >= '0' && c <= '9'   ? c - '0'
+                    : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                    : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                           : -1;
+        if (digit < 0)
+            return refuse(p, "a hexadecimal digit is missing");
+        value = value * 16 + (uint32_t)digit;
+    }
+    *out = value;
+    return 0;
+}
+
+static int add_named_class(struct parser *p, struct range_set *set, char name) {
+    struct range_set named = {.count = 0};
+    int failed = 0;
+    switch (name | 0x20) {
+    case 'd':
+        failed = add_range(p, &named, '0', '9');
+        break;
+    case 'w':
+        failed = add_range(p, &named, '0', '9') | add_range(p, &named, 'A', 'Z') |
+                 add_range(p, &named, '_', '_') | add_range(p, &named, 'a', 'z');
+        break;
+    default:
+        failed = add_range(p, &named, '\t', '\r') | add_range(p, &named, ' ', ' ');
+        break;
+    }
+    if (failed != 0 || ((name & 0x20) == 0 && complement(p, &named) != 0))
+        return -1;
+    for (int i = 0; i < named.count; i++)
+        if (add_range(p, set, named.ranges[i].first, named.ranges[i].last) != 0)
+            return -1;
+    return 0;
+}
+
+/* Behind a backslash. A class such as \d goes into *set and *out_is_class is set; else the
+ * character into *out. */
+static int read_escape(struct parser *p, struct range_set *set, bool *out_is_class, uint32_t *out) {
+    static const char controls[] = "nrtfv0", values[] = "\n\r\t\f\v";
+    char c = *p->at;
+    *out_is_class = false;
+    if (c == '\0')
+        return refuse(p, "a backslash without a character");
+    const char *control = strchr(controls, c);
+    p->at++;
+    if (strchr("dwsDWS", c) != NULL) {
+        *out_is_class = true;
+        return add_named_class(p, set, c);
+    }
+    if (control != NULL) {
+        *out = (uint8_t)values[control - controls];
+        return 0;
+    }
+    if (c == 'x' || c == 'u')
+        return read_hex(p, c == 'x' ? 2 : 4, out);
+    p->at--;
+    if ((c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c & 0x80))
+        return refuse(p, "an escape that is not supported");
+    p->at++;
+    *out = (uint8_t)c;
+    return 0;
+}
+
+static int read_character(struct parser *p, uint32_t *out) {
+    static const uint8_t masks[] = {0, 0x7f, 0x1f, 0x0f, 0x07};
+    size_t length = utf8_char_bytes(p->at, strlen(p->at));
+    if (length == 0)
+        return refuse(p, "bytes that are not UTF-8");
+    uint32_t character = (uint8_t)p->at[0] & masks[length];
+    for (size_t i = 1; i < length; i++)
+        character = character << 6 | ((uint8_t)p->at[i] & 0x3f);
+    p->at += length;
+    *out = character;
+    return 0;
+}
+
+/* A character of a class, or a class in it. */
+static int read_class_item(struct parser *p, struct range_set *set, bool *out_is_class,
+                           uint32_t *out) {
+    *out_is_class = false;
+    if (*p->at == '\\') {
+        p->at++;
+        if (*p->at == 'b') { /* in a class a backspace */
+            p->at++;
+            *out = '\b';
+            return 0;
+        }
+        return read_escape(p, set, out_is_class, out);
+    }
+    if (*p->at == '\0')
+        return refuse(p, "a class without its ']'");
+    return read_character(p, out);
+}
+
+/* Behind the '['. */
+static int read_class(struct parser *p, grammar_node *out) {
+    struct range_set set = {.count = 0};
+    bool negated = *p->at == '^';
+    p->at += negated;
+    for (bool is_first = true; is_first || *p->at != ']'; is_first = false) {
+        if (is_first && *p->at == ']')
+            return refuse(p, "an empty class");
+        uint32_t first, last;
+        bool is_class;
+        if (read_class_item(p, &set, &is_class, &first) != 0)
+            return -1;
+        if (is_class)
+            continue;
+        last = first;
+        if (p->at[0] == '-' && p->at[1] != ']') {
+            p->at++;
+            if (read_class_item(p, &set, &is_class, &last) != 0)
+                return -1;
+            if (is_class || last < first)
+                return refuse(p, "a range of characters that is none");
+        }
+        if (add_range(p, &set, first, last) != 0)
+            return -1;
+    }
+    p->at++;
+    if (negated && complement(p, &set) != 0)
+        return -1;
+    return set_node(p, &set, out);
+}
+
+static int one_character(struct parser *p, uint32_t character, grammar_node *out) {
+    struct range_set set = {.ranges = {{character, character}}, .count = 1};
+    return set_node(p, &set, out);
+}
+
+static int read_alternatives(struct parser *p, grammar_node *out);
+
+/* Behind the '('. */
+static int read_group(struct parser *p, grammar_node *out) {
+    if (*p->at == '?') {
+        p->at++;
+        p->at += *p->at == 'P';
+        if (p->at[0] == '<' && p->at[1] != '=' && p->at[1] != '!') {
+            const char *end = strchr(p->at, '>');
+            if (end == NULL)
+                return refuse(p, "a group's name without its '>'");
+            p->at = end;
+        } else if (*p->at != ':') {
+            return refuse(p, "a kind of group that is not supported");
+        }
+        p->at++;
+    }
+    if (++p->depth > GRAMMAR_REGEX_MAX_DEPTH)
+        return refuse(p, "groups nested deeper than 64");
+    if (read_alternatives(p, out) != 0)
+        return -1;
+    p->depth--;
+    if (*p->at != ')')
+        return refuse(p, "a group without its ')'");
+    p->at++;
+    return 0;
+}
+
+static int read_atom(struct parser *p, grammar_node *out) {
+    struct range_set set = {.ranges = {{'\n', '\n'}}, .count = 1};
+    uint32_t character;
+    bool is_class;
+    switch (*p->at) {
+    case '(':
+        p->at++;
+        return read_group(p, out);
+    case '[':
+        p->at++;
+        return read_class(p, out);
+    case '.':
+        p->at++;
+        return complement(p, &set) != 0 ? -1 : set_node(p, &set, out);
+    case '\\':
+        p->at++;
+        set.count = 0;
+        if (read_escape(p, &set, &is_class, &character) != 0)
+            return -1;
+        return is_class ? set_node(p, &set, out) : one_character(p, character, out);
+    case '*':
+    case '+':
+    case '?':
+    case '{':
+        return refuse(p, "nothing to repeat");
+    case '^':
+    case '$':
+        return refuse(p, "an anchor that is not at an end of the pattern");
+    }
+    return read_character(p, &character) != 0 ? -1 : one_character(p, character, out);
+}
+
+/* --- Repetitions, sequences, alternatives --- */
+
+static int read_count(struct parser *p, int *out) {
+    int count = 0;
+    if (*p->at < '0' || *p->at > '9')
+        return refuse(p, "a number is missing");
+    for (; *p->at >= '0' && *p->at <= '9'; p->at++) {
+        count = count * 10 + (*p->at - '0');
+        if (count > GRAMMAR_MAX_REPEAT)
+            return refuse(p, "a repetition of more than 65536");
+    }
+    *out = count;
+    return 0;
+}
+
+/* Behind the '{'. */
+static int read_bounds(struct parser *p, int *out_min, int *out_max) {
+    if (read_count(p, out_min) != 0)
+        return -1;
+    *out_max = *out_min;
+    if (*p->at == ',') {
+        p->at++;
+        *out_max = -1;
+        if (*p->at != '}' && read_count(p, out_max) != 0)
+            return -1;
+    }
+    if (*p->at != '}')
+        return refuse(p, "a repetition without its '}'");
+    if (*out_max >= 0 && *out_max < *out_min)
+        return refuse(p, "a repetition whose maximum is below its minimum");
+    p->at++;
+    return 0;
+}
+
+static int read_repetition(struct parser *p, grammar_node *node) {
+    int min = 0, max = -1;
+    switch (*p->at) {
+    case '*':
+        break;
+    case '+':
+        min = 1;
+        break;
+    case '?':
+        max = 1;
+        break;
+    case '{':
+        break;
+    default:
+        return 0;
+    }
+    if (*p->at++ == '{' && read_bounds(p, &min, &max) != 0)
+        return -1;
+    p->at += *p->at == '?';
+    if (*p->at != '\0' && strchr("*+?{", *p->at) != NULL)
+        return refuse(p, "a repetition of a repetition");
+    *node = grammar_repeat(p->builder, *node, min, max);
+    return 0;
+}
+
+/* What a JSON string may hold before and behind the part that matches. */
+static grammar_node anything(struct parser *p) {
+    return grammar_repeat(p->builder, grammar_regex_json_character(p->builder), 0, -1);
+}
+
+static bool ends_branch(const struct parser *p) {
+    return *p->at == '\0' || *p->at == '|' || *p->at == ')';
+}
+
+static int read_items(struct parser *p, struct node_list *list) {
+    bool outermost = p->depth == 0, searches = outermost && p->mode == REGEX_JSON_STRING;
+    if (outermost && *p->at == '^')
+        p->at++;
+    else if (searches && list_add(p, list, anything(p)) != 0)
+        return -1;
+    while (!ends_branch(p)) {
+        if (outermost && *p->at == '$') {
+            p->at++;
+            searches = false;
+            if (!ends_branch(p))
+                return refuse(p, "an anchor that is not at an end of the pattern");
+            break;
+        }
+        grammar_node node;
+        if (read_atom(p, &node) != 0 || read_repetition(p, &node) != 0 ||
+            list_add(p, list, node) != 0)
+            return -1;
+    }
+    return searches ? list_add(p, list, anything(p)) : 0;
+}
+
+static int read_branch(struct parser *p, grammar_node *out) {
+    struct node_list list = {0};
+    int result = read_items(p, &list);
+    if (result == 0)
+        *out = grammar_sequence(p->builder, list.items, list.count);
+    free(list.items);
+    return result;
+}
+
+static int read_alternatives(struct parser *p, grammar_node *out) {
+    struct node_list list = {0};
+    int result = 0;
+    for (bool goes_on = true; goes_on && result == 0;) {
+        grammar_node branch;
+        result = read_branch(p, &branch);
+        if (result == 0)
+            result = list_add(p, &list, branch);
+        goes_on = *p->at == '|';
+        p->at += goes_on && result == 0;
+    }
+    if (result == 0)
+        *out = list.count == 1 ? list.items[0]
+                               : grammar_alternatives(p->builder, list.items, list.count);
+    free(list.items);
+    return result;
+}
+
+int grammar_regex(struct grammar_builder *builder, const char *pattern, enum regex_mode mode,
+                  grammar_node *out, struct error *err) {
+    struct parser p = {builder, pattern, pattern, mode, .err = err};
+    grammar_node node;
+    if (read_alternatives(&p, &node) != 0)
+        return -1;
+    if (*p.at != '\0')
+        return refuse(&p, "a ')' without its '('");
+    *out = node;
+    return 0;
+}
+
+grammar_node grammar_regex_json_character(struct grammar_builder *b) {
+    static const struct character_range escaped[] = {{0, 0x1f}, {'"', '"'}, {'\\', '\\'}};
+    static const struct character_range short_escapes[] = {{'"', '"'}, {'/', '/'}, {'\\', '\\'},
+                                                           {'b', 'b'}, {'f', 'f'}, {'n', 'n'},
+                                                           {'r', 'r'}, {'t', 't'}};
+    static const struct character_range hex[] = {{'0', '9'}, {'A', 'F'}, {'a', 'f'}};
+    static const struct character_range not_d[] = {
+        {'0', '9'}, {'A', 'C'}, {'E', 'F'}, {'a', 'c'}, {'e', 'f'}};
+    static const struct character_range d[] = {{'D', 'D'}, {'d', 'd'}};
+    static const struct character_range high[] = {{'8', '9'}, {'A', 'B'}, {'a', 'b'}};
+    static const struct character_range low[] = {{'C', 'F'}, {'c', 'f'}};
+    grammar_node digit = grammar_characters(b, hex, 3, false);
+    grammar_node any_d = grammar_characters(b, d, 2, false);
+    grammar_node below_surrogates[] = {
+        any_d, grammar_characters(b, &(struct character_range){'0', '7'}, 1, false),
+        grammar_repeat(b, digit, 2, 2)};
+    grammar_node others[] = {grammar_characters(b, not_d, 5, false),
+                             grammar_repeat(b, digit, 3, 3)};
+    grammar_node pair[] = {any_d,
+                           grammar_characters(b, high, 3, false),
+                           grammar_repeat(b, digit, 2, 2),
+                           grammar_literal(b, "\\u", 2),
+                           any_d,
+                           grammar_characters(b, low, 2, false),
+                           grammar_repeat(b, digit, 2, 2)};
+    grammar_node four[] = {grammar_sequence(b, others, 2), grammar_sequence(b, below_surrogates, 3),
+                           grammar_sequence(b, pair, 7)};
+    grammar_node unicode[] = {grammar_literal(b, "u", 1), grammar_alternatives(b, four, 3)};
+    grammar_node behind[] = {grammar_characters(b, short_escapes, 8, false),
+                             grammar_sequence(b, unicode, 2)};
+    grammar_node escape[] = {grammar_literal(b, "\\", 1), grammar_alternatives(b, behind, 2)};
+    grammar_node all[] = {grammar_characters(b, escaped, 3, true), grammar_sequence(b, escape, 2)};
+    return grammar_alternatives(b, all, 2);
+}
