@@ -141,3 +141,9 @@ bool template_arena_extend_text(struct template_arena *arena, const char *end, s
     chunk->used += bytes;
     return true;
 }
+
+void template_arena_shrink_text(struct template_arena *arena, const char *end, size_t bytes) {
+    struct chunk *chunk = arena->chunks;
+    if (chunk != NULL && end == chunk->data + chunk->used)
+        chunk->used -= bytes;
+}

@@ -136,20 +136,28 @@ static int add_strings(struct template_run *run, const struct template_value *a,
     return template_run_finish(run, &builder, out);
 }
 
+/* In the memory of a, where no other list goes on behind it yet: a list that grows in a loop is not
+ * copied each time. */
 static int add_lists(struct template_run *run, const struct template_value *a,
                      const struct template_value *b, struct template_value *out) {
+    const struct template_sequence *left = a->sequence, *right = b->sequence;
     struct template_value made;
-    size_t num = a->sequence->length + b->sequence->length;
-    if (template_run_charge(run, num / 8) != 0)
+    size_t num = left->length + right->length;
+    bool in_place = left->used != NULL && *left->used == left->length && num <= left->capacity;
+    if (template_run_charge(run, (in_place ? right->length : num) / 8) != 0)
         return -1;
-    if (!template_data_sequence(run->arena, a->kind, &made) ||
-        !template_data_reserve(run->arena, made.sequence, num))
+    if (!template_data_sequence(run->arena, a->kind, &made))
         return template_run_fail_memory(run);
-    for (size_t i = 0; i < a->sequence->length; i++)
-        made.sequence->items[i] = a->sequence->items[i];
-    for (size_t i = 0; i < b->sequence->length; i++)
-        made.sequence->items[a->sequence->length + i] = b->sequence->items[i];
+    if (in_place)
+        *made.sequence = *left;
+    else if (!template_data_reserve(run->arena, made.sequence, num * 2))
+        return template_run_fail_memory(run);
+    for (size_t i = in_place ? left->length : 0; i < num; i++)
+        made.sequence->items[i] =
+            i < left->length ? left->items[i] : right->items[i - left->length];
     made.sequence->length = num;
+    if (num > 0)
+        *made.sequence->used = num;
     *out = made;
     return 0;
 }

@@ -6,35 +6,28 @@
 
 enum { MIN_CAPACITY = 64 };
 
-static bool add_marks(struct template_builder *builder) {
-    uint8_t *marks = (uint8_t *)template_arena_alloc_text(builder->arena, builder->capacity);
-    if (marks == NULL)
-        return false;
-    memset(marks, builder->origin, builder->length);
-    builder->marks = marks;
-    return true;
-}
-
-static bool grow(struct template_builder *builder, size_t capacity) {
-    size_t more = capacity - builder->capacity;
-    if (builder->marks == NULL && builder->data != NULL &&
-        template_arena_extend_text(builder->arena, builder->data + builder->capacity, more)) {
-        builder->capacity = capacity;
-        return true;
+/* Bytes and marks lie in one piece, [capacity] each, which grows where it is while it is the
+ * arena's last. */
+static bool resize(struct template_builder *builder, size_t capacity, bool has_marks) {
+    size_t width = has_marks ? 2 : 1, bytes, had = builder->capacity;
+    had *= builder->marks != NULL ? 2 : 1;
+    if (!checked_mul(capacity, width, &bytes))
+        bytes = SIZE_MAX;
+    char *data = builder->data;
+    if (data == NULL || !template_arena_extend_text(builder->arena, data + had, bytes - had)) {
+        data = template_arena_alloc_text(builder->arena, bytes);
+        if (data == NULL)
+            return false;
+        if (builder->length > 0)
+            memcpy(data, builder->data, builder->length);
     }
-    char *data = template_arena_alloc_text(builder->arena, capacity);
-    if (data == NULL)
-        return false;
-    if (builder->length > 0)
-        memcpy(data, builder->data, builder->length);
+    if (builder->marks != NULL)
+        memmove(data + capacity, builder->marks, builder->length);
+    else if (has_marks)
+        memset(data + capacity, builder->origin, builder->length);
     builder->data = data;
     builder->capacity = capacity;
-    const uint8_t *marks = builder->marks;
-    if (marks == NULL)
-        return true;
-    if (!add_marks(builder))
-        return false;
-    memcpy(builder->marks, marks, builder->length);
+    builder->marks = has_marks ? (uint8_t *)data + capacity : NULL;
     return true;
 }
 
@@ -44,7 +37,7 @@ static bool reserve(struct template_builder *builder, size_t bytes) {
         needed = SIZE_MAX;
     if (needed <= builder->capacity)
         return true;
-    return grow(builder, needed > doubled ? needed : doubled);
+    return resize(builder, needed > doubled ? needed : doubled, builder->marks != NULL);
 }
 
 void template_builder_add(struct template_builder *builder, struct text text,
@@ -53,7 +46,8 @@ void template_builder_add(struct template_builder *builder, struct text text,
         return;
     if (builder->length == 0 && builder->marks == NULL)
         builder->origin = origin;
-    if (origin != builder->origin && builder->marks == NULL && !add_marks(builder))
+    if (origin != builder->origin && builder->marks == NULL &&
+        !resize(builder, builder->capacity, true))
         return;
     memcpy(builder->data + builder->length, text.data, text.length);
     if (builder->marks != NULL)
@@ -99,9 +93,18 @@ void template_builder_add_repeated(struct template_builder *builder,
         template_builder_add_string(builder, string);
 }
 
-bool template_builder_finish(const struct template_builder *builder, struct template_value *out) {
+bool template_builder_finish(struct template_builder *builder, struct template_value *out) {
     if (template_arena_failed(builder->arena))
         return false;
+    size_t unused = builder->capacity - builder->length;
+    if (builder->marks != NULL) {
+        char *end = (char *)builder->marks + builder->capacity;
+        builder->marks = memmove(builder->data + builder->length, builder->marks, builder->length);
+        template_arena_shrink_text(builder->arena, end, unused * 2);
+    } else if (builder->data != NULL) {
+        template_arena_shrink_text(builder->arena, builder->data + builder->capacity, unused);
+    }
+    builder->capacity = builder->length;
     *out = (struct template_value){
         .kind = TEMPLATE_STRING,
         .origin = (uint8_t)builder->origin,

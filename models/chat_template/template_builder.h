@@ -25,6 +25,6 @@ void template_builder_add_part(struct template_builder *builder,
 void template_builder_add_repeated(struct template_builder *builder,
                                    const struct template_value *string, size_t times);
 /* The string so far. False: something was lost. */
-bool template_builder_finish(const struct template_builder *builder, struct template_value *out);
+bool template_builder_finish(struct template_builder *builder, struct template_value *out);
 
 #endif

@@ -30,9 +30,11 @@ enum template_kind {
     TEMPLATE_JOINER,
 };
 
+/* Sequences may share their items' memory: one begins as the other, and goes on where that ends. */
 struct template_sequence {
     struct template_value *items;
     size_t length, capacity;
+    size_t *used; /* items of that memory that some sequence has; NULL while there is none */
     size_t taken; /* items of a TEMPLATE_ITERATOR that were walked */
 };
 

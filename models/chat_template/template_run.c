@@ -39,7 +39,7 @@ int template_run_charge_text(struct template_run *run, size_t bytes) {
     return template_run_charge(run, bytes / BYTES_PER_STEP);
 }
 
-int template_run_finish(struct template_run *run, const struct template_builder *builder,
+int template_run_finish(struct template_run *run, struct template_builder *builder,
                         struct template_value *out) {
     return template_builder_finish(builder, out) ? 0 : template_run_fail_memory(run);
 }

@@ -47,7 +47,7 @@ int template_run_fail_memory(struct template_run *run);
 int template_run_charge(struct template_run *run, size_t units);
 int template_run_charge_text(struct template_run *run, size_t bytes);
 /* What a builder holds. */
-int template_run_finish(struct template_run *run, const struct template_builder *builder,
+int template_run_finish(struct template_run *run, struct template_builder *builder,
                         struct template_value *out);
 /* A copy of text the server's own code made. */
 int template_run_copy(struct template_run *run, struct text text, struct template_value *out);

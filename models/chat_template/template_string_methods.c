@@ -184,7 +184,7 @@ static int match_end(struct template_run *run, const struct template_call *call,
                      bool (*matches)(struct text, struct text), struct template_value *out) {
     const struct template_value *given = &call->given[0];
     struct template_value part, single;
-    struct template_sequence choices = {&single, 1, 1, 0};
+    struct template_sequence choices = {.items = &single, .length = 1};
     bool found = false;
     if (bounded_part(run, call, 1, &part) != 0)
         return -1;

@@ -23,12 +23,15 @@ bool template_data_reserve(struct template_arena *arena, struct template_sequenc
     if (capacity <= sequence->capacity)
         return true;
     struct template_value *items = template_arena_alloc_items(arena, capacity, sizeof(*items));
-    if (items == NULL)
+    size_t *used = template_arena_alloc(arena, sizeof(*used));
+    if (items == NULL || used == NULL)
         return false;
     if (sequence->length > 0)
         memcpy(items, sequence->items, sequence->length * sizeof(*items));
+    *used = sequence->length;
     sequence->items = items;
     sequence->capacity = capacity;
+    sequence->used = used;
     return true;
 }
 
@@ -39,6 +42,7 @@ bool template_data_append(struct template_arena *arena, struct template_sequence
                                sequence->capacity == 0 ? MIN_CAPACITY : sequence->capacity * 2))
         return false;
     sequence->items[sequence->length++] = item;
+    *sequence->used = sequence->length;
     return true;
 }
 
