@@ -132,7 +132,7 @@ int template_attribute_item(struct template_run *run, const struct template_valu
     }
     if (template_truth_int(key, &index)) {
         if (from.kind == TEMPLATE_STRING) {
-            if (template_run_charge_text(run, from.string.length) != 0)
+            if (template_run_charge(run, from.string.length / 16) != 0)
                 return -1;
             if (character_at(&from, index, out))
                 return 0;

@@ -5,22 +5,40 @@
 /* The case of a character, given the one before it; -1 before the first. */
 typedef enum template_case (*choose_case)(int32_t before, int32_t character);
 
+/* Characters in their other case, until they are many or of another origin. */
+struct run_of_characters {
+    char bytes[256];
+    size_t length;
+    enum template_origin origin;
+};
+
+static void flush(struct run_of_characters *characters, struct template_builder *builder) {
+    template_builder_add(builder, (struct text){characters->bytes, characters->length},
+                         characters->origin);
+    characters->length = 0;
+}
+
 static int map(struct template_run *run, const struct template_value *string, choose_case choose,
                struct template_value *out) {
     struct template_builder builder = {.arena = run->arena};
+    struct run_of_characters characters = {.origin = string->origin};
     struct text text = {string->string.data, string->string.length};
     const uint8_t *marks = string->string.marks;
     int32_t before = -1;
-    if (template_run_charge(run, text.length / 16) != 0)
+    if (template_run_charge(run, text.length / 8) != 0)
         return -1;
     for (size_t at = 0, next = 0; at < text.length; at = next) {
-        char mapped[TEMPLATE_MAX_CASE_BYTES];
+        enum template_origin origin = marks != NULL ? marks[at] : string->origin;
+        if (origin != characters.origin ||
+            characters.length + TEMPLATE_MAX_CASE_BYTES > sizeof(characters.bytes))
+            flush(&characters, &builder);
         int32_t c = template_characters_next(text, &next);
-        size_t bytes = template_characters_map(c, choose(before, c), mapped);
-        template_builder_add(&builder, (struct text){mapped, bytes},
-                             marks != NULL ? marks[at] : string->origin);
+        characters.length +=
+            template_characters_map(c, choose(before, c), characters.bytes + characters.length);
+        characters.origin = origin;
         before = c;
     }
+    flush(&characters, &builder);
     bool is_markup = string->is_markup;
     if (template_run_finish(run, &builder, out) != 0)
         return -1;

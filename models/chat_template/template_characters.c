@@ -9,6 +9,10 @@
 int32_t template_characters_next(struct text text, size_t *at) {
     static const unsigned char lead_mask[5] = {0, 0x7f, 0x1f, 0x0f, 0x07};
     const char *data = text.data + *at;
+    if ((unsigned char)data[0] < 0x80) {
+        *at += 1;
+        return data[0];
+    }
     size_t bytes = utf8_char_bytes(data, text.length - *at);
     if (bytes == 0) {
         *at += 1;
@@ -33,15 +37,23 @@ static bool continues(char byte) {
     return ((unsigned char)byte & 0xc0) == 0x80;
 }
 
+/* A byte continues a character if its highest bit is set and the next is not. */
 size_t template_characters_count(struct text text) {
-    size_t count = 0;
-    for (size_t i = 0; i < text.length; i++)
-        count += !continues(text.data[i]);
-    return count;
+    size_t num_continuing = 0, i = 0;
+    for (uint64_t word; text.length - i >= sizeof(word); i += sizeof(word)) {
+        memcpy(&word, text.data + i, sizeof(word));
+        num_continuing +=
+            (size_t)__builtin_popcountll(word >> 7 & ~word >> 6 & 0x0101010101010101u);
+    }
+    for (; i < text.length; i++)
+        num_continuing += continues(text.data[i]);
+    return text.length - num_continuing;
 }
 
 size_t template_characters_offset(struct text text, size_t index) {
     size_t at = 0;
+    if (index >= text.length)
+        return text.length;
     while (at < text.length) {
         if (!continues(text.data[at]) && index-- == 0)
             break;
@@ -139,7 +151,14 @@ static const struct {
 
 size_t template_characters_map(int32_t c, enum template_case to,
                                char out[TEMPLATE_MAX_CASE_BYTES]) {
-    for (size_t i = 0; c >= 0x80 && i < sizeof(several) / sizeof(several[0]); i++) {
+    if (c < 0x80) {
+        bool changes = to == TEMPLATE_CASE_UPPER || to == TEMPLATE_CASE_TITLE
+                           ? c >= 'a' && c <= 'z'
+                           : c >= 'A' && c <= 'Z';
+        out[0] = (char)(changes ? c ^ 0x20 : c);
+        return 1;
+    }
+    for (size_t i = 0; i < sizeof(several) / sizeof(several[0]); i++) {
         const char *text = several[i].texts[to];
         if (several[i].character == c && text != NULL) {
             memcpy(out, text, strlen(text));

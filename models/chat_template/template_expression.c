@@ -1,6 +1,7 @@
 /* A function for each level of precedence, the loosest first. What may come many times over at one
  * level becomes a list within one node, so that neither parsing nor evaluating a long chain nests.
  */
+#include "models/chat_template/template_builder.h"
 #include "models/chat_template/template_parser.h"
 
 #include <string.h>
@@ -18,26 +19,25 @@ static struct template_node *make(struct template_parser *parser, enum template_
 /* --- Literals ----------------------------------------------------------------------------------
  */
 
+/* Strings that follow each other are one. */
 static int parse_string(struct template_parser *parser, struct template_node **out) {
     struct template_node *node = make(parser, NODE_CONSTANT);
-    struct text text = parser->token.text;
+    struct template_builder builder = {.arena = parser->arena};
+    struct text first = parser->token.text;
     if (node == NULL || template_parser_advance(parser) != 0)
         return -1;
+    node->value = template_data_text(first, TEMPLATE_ORIGIN_SERVER);
+    *out = node;
+    if (parser->token.kind != TOKEN_STRING)
+        return 0;
+    template_builder_add(&builder, first, TEMPLATE_ORIGIN_SERVER);
     while (parser->token.kind == TOKEN_STRING) {
-        struct text more = parser->token.text;
-        char *both = template_arena_alloc_text(parser->arena, text.length + more.length);
-        if (both == NULL)
-            return template_parser_fail_memory(parser);
-        char *to = both;
-        text_copy(text, &to);
-        text_copy(more, &to);
-        text = (struct text){both, text.length + more.length};
+        template_builder_add(&builder, parser->token.text, TEMPLATE_ORIGIN_SERVER);
         if (template_parser_advance(parser) != 0)
             return -1;
     }
-    node->value = template_data_text(text, TEMPLATE_ORIGIN_SERVER);
-    *out = node;
-    return 0;
+    return template_builder_finish(&builder, &node->value) ? 0
+                                                           : template_parser_fail_memory(parser);
 }
 
 static int parse_number(struct template_parser *parser, struct template_node **out) {

@@ -49,42 +49,44 @@ static bool is_alnum(int32_t c) {
 }
 
 /* Whether there are characters, and all are such. */
-static int all_are(const struct template_call *call, bool (*is_such)(int32_t),
-                   struct template_value *out) {
+static int all_are(struct template_run *run, const struct template_call *call,
+                   bool (*is_such)(int32_t), struct template_value *out) {
     struct text text = self_text(call);
     bool all = text.length > 0;
+    if (template_run_charge(run, text.length / 16) != 0)
+        return -1;
     for (size_t at = 0; all && at < text.length;)
         all = is_such(template_characters_next(text, &at));
     return give_bool(all, out);
 }
 
 METHOD(test_alpha) {
-    return all_are(call, template_characters_is_alpha, out);
+    return all_are(run, call, template_characters_is_alpha, out);
 }
 
 METHOD(test_alnum) {
-    return all_are(call, is_alnum, out);
+    return all_are(run, call, is_alnum, out);
 }
 
 METHOD(test_decimal) {
-    return all_are(call, template_characters_is_decimal, out);
+    return all_are(run, call, template_characters_is_decimal, out);
 }
 
 METHOD(test_digit) {
-    return all_are(call, template_characters_is_digit, out);
+    return all_are(run, call, template_characters_is_digit, out);
 }
 
 METHOD(test_numeric) {
-    return all_are(call, template_characters_is_numeric, out);
+    return all_are(run, call, template_characters_is_numeric, out);
 }
 
 METHOD(test_space) {
-    return all_are(call, template_characters_is_space, out);
+    return all_are(run, call, template_characters_is_space, out);
 }
 
 METHOD(test_printable) {
     return self_text(call).length == 0 ? give_bool(true, out)
-                                       : all_are(call, template_characters_is_printable, out);
+                                       : all_are(run, call, template_characters_is_printable, out);
 }
 
 static int answer_test(struct template_run *run, const struct template_call *call, const char *test,

@@ -45,7 +45,8 @@ int template_strings_replace(struct template_run *run, const struct template_val
         by = &escaped;
     }
     for (int64_t count = 0; most < 0 || count < most; count++) {
-        if (template_run_charge_text(run, 16 + by->string.length) != 0)
+        if (template_run_charge(run, 1) != 0 ||
+            template_run_charge_text(run, by->string.length) != 0)
             return -1;
         if (old.length == 0) { /* before each character, and at the end */
             size_t next = at;

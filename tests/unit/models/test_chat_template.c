@@ -76,6 +76,26 @@ static void test_markup_escapes_what_is_added(void **state) {
                    "TrueTrue[Markup('a')]");
 }
 
+static void test_strings_are_characters(void **state) {
+    assert_renders("{% set s = 'ä€😀a' * 10 %}{{ s|length }}{{ s[-2] }}{{ s[17] }}{{ s[38:] }}"
+                   "{{ s[::-9] }}{{ s.find('a', 5) }}{{ s.rindex('€') }}{{ s|upper|length }}",
+                   "40😀€😀aa😀€äa73740");
+    assert_renders("{{ 'a' 'b'\n'ä' \"c\" }}", "abäc");
+}
+
+/* A list or text that goes on where another ends shares its memory; both stay what they are. */
+static void test_what_grows_in_place_changes_nothing(void **state) {
+    assert_renders("{% set a = [1] + [2] %}{% set b = a + [3] %}{% set c = a + [4] %}"
+                   "{% set d = b + b %}{{ a }}{{ b }}{{ c }}{{ d }}{{ [] + [] }}{{ [] + a }}",
+                   "[1, 2][1, 2, 3][1, 2, 4][1, 2, 3, 1, 2, 3][][1, 2]");
+    assert_renders("{% set a = 'a' ~ 1 %}{% set b = a + 'b' %}{% set c = a + 'c' %}"
+                   "{% set d = b + b %}{{ a }} {{ b }} {{ c }} {{ d }}",
+                   "a1 a1b a1c a1ba1b");
+    assert_renders("{% set a = client ~ 'x' %}{% set b = a ~ 'y' %}{% set c = a + client %}"
+                   "{{ a }} {{ b }} {{ c }}",
+                   "«Client»x «Client»xy «Client»x«Client»");
+}
+
 /* --- Bounds ------------------------------------------------------------------------------------
  */
 
@@ -324,6 +344,8 @@ int main(void) {
         cmocka_unit_test(test_captured_text_keeps_its_marks),
         cmocka_unit_test(test_marks_do_not_matter_to_comparisons),
         cmocka_unit_test(test_markup_escapes_what_is_added),
+        cmocka_unit_test(test_strings_are_characters),
+        cmocka_unit_test(test_what_grows_in_place_changes_nothing),
         cmocka_unit_test(test_large_results_are_refused),
         cmocka_unit_test(test_doubling_ends),
         cmocka_unit_test(test_steps_are_counted),
