@@ -17,7 +17,6 @@ static const struct json_field fields[] = {
     JSON_OTHER(parallel_tool_calls),
     JSON_OTHER(functions),
     JSON_OTHER(function_call),
-    JSON_OTHER(response_format),
     JSON_TEXT(MEMBER, reasoning_effort),
     JSON_BOOL(MEMBER, include_reasoning),
     JSON_BOOL(MEMBER, echo),
@@ -58,18 +57,6 @@ static int read_max_tokens(struct chat_request *request, struct api_error *err) 
                          (long long)sampling->max_tokens, (long long)sampling->min_tokens);
 }
 
-static int check_response_format(const struct chat_request *request, struct api_error *err) {
-    const cJSON *format = member(request, "response_format");
-    if (format == NULL || cJSON_IsNull(format))
-        return 0;
-    if (!cJSON_IsObject(format))
-        return json_refuse(format, "response_format", "an object", err);
-    const cJSON *type = cJSON_GetObjectItemCaseSensitive(format, "type");
-    if (cJSON_IsString(type) && strcmp(type->valuestring, "text") == 0)
-        return 0;
-    return json_refuse(type, "response_format.type", "\"text\"", err);
-}
-
 static int check_combinations(const struct api_context *context, const struct chat_request *request,
                               struct api_error *err) {
     if (request->top_logprobs > 0 && !request->logprobs)
@@ -80,7 +67,7 @@ static int check_combinations(const struct api_context *context, const struct ch
         return api_error_set(err, 400, "invalid_request_error", "out_of_range", "n",
                              "n must be at most %d, not %lld", (int)context->max_choices,
                              (long long)num_choices);
-    return check_response_format(request, err);
+    return 0;
 }
 
 static int read_prompt(struct chat_request *request, struct api_error *err) {

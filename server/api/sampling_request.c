@@ -1,6 +1,7 @@
 #include "server/api/sampling_request.h"
 
 #include "server/api/model_name.h"
+#include "server/api/response_format.h"
 #include "server/api/unknown_fields.h"
 
 #include <stdatomic.h>
@@ -42,6 +43,12 @@ static const struct json_field fields[] = {
     JSON_OTHER(logit_bias),
     JSON_OTHER(allowed_token_ids),
     JSON_OTHER(bad_words),
+    JSON_OTHER(response_format),
+    JSON_OTHER(structured_outputs),
+    JSON_OTHER(guided_json),
+    JSON_OTHER(guided_regex),
+    JSON_OTHER(guided_choice),
+    JSON_OTHER(guided_grammar),
 };
 
 static const struct json_field stream_option_fields[] = {
@@ -119,11 +126,18 @@ int sampling_request_read(const struct api_context *context, const cJSON *json,
         (request->model != NULL && model_name_check(context, request->model, err) != 0) ||
         read_stream_options(json, request, err) != 0 || check_combinations(request, err) != 0)
         return -1;
-    return sampling_lists_read(json, context->tokenizer, &request->lists, err);
+    if (sampling_lists_read(json, context->tokenizer, &request->lists, err) != 0)
+        return -1;
+    if (response_format_read(json, &request->grammar, err) == 0)
+        return 0;
+    sampling_lists_finish(&request->lists);
+    return -1;
 }
 
 void sampling_request_finish(struct sampling_request *request) {
     sampling_lists_finish(&request->lists);
+    grammar_unref(request->grammar);
+    request->grammar = NULL;
 }
 
 int sampling_request_unknown(const struct api_context *context, const cJSON *json,
@@ -205,5 +219,6 @@ struct sampling_params sampling_request_params(const struct sampling_request *re
         .allowed_tokens = lists->allowed_tokens,
         .num_bad_runs = lists->num_bad_runs,
         .bad_runs = lists->bad_runs,
+        .grammar = request->grammar,
     };
 }

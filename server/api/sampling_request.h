@@ -3,6 +3,7 @@
 #ifndef QUIRE_SERVER_SAMPLING_REQUEST_H
 #define QUIRE_SERVER_SAMPLING_REQUEST_H
 
+#include "engine/grammar/grammar.h"
 #include "server/api/api_context.h"
 #include "server/api/sampling_fields.h"
 #include "server/json/json_field.h"
@@ -12,6 +13,7 @@
 
 struct sampling_request {
     struct sampling_lists lists;
+    struct grammar *grammar; /* a reference: what the output must match; NULL: anything */
 
     /* read by the field table */
     const char *model; /* NULL: not given */
@@ -35,7 +37,8 @@ struct sampling_request {
 struct sampling_request sampling_request_defaults(const struct api_context *context,
                                                   int64_t max_tokens);
 /* Reads and checks all of them, stream_options too; strings point into the tree. On failure -1,
- * *err, and nothing to free. */
+ * *err, and nothing to free. The grammar is that of response_format.h; an endpoint that forces a
+ * form of its own puts it there. */
 int sampling_request_read(const struct api_context *context, const cJSON *json,
                           struct sampling_request *request, struct api_error *err);
 void sampling_request_finish(struct sampling_request *request);

@@ -1,0 +1,25 @@
+/* The form that a body asks its output to have: OpenAI's response_format (text, json_object,
+ * json_schema), vLLM's structured_outputs (json, regex, choice) and its older guided_json,
+ * guided_regex and guided_choice. */
+#ifndef QUIRE_SERVER_RESPONSE_FORMAT_H
+#define QUIRE_SERVER_RESPONSE_FORMAT_H
+
+#include "engine/grammar/grammar.h"
+#include "server/api/api_error.h"
+
+#include <cjson/cJSON.h>
+#include <stdbool.h>
+
+#define RESPONSE_FORMAT_MAX_CHOICES 5000
+
+/* The caller unrefs *out; NULL: any text. -1 and *err: 400 (param the path) for a wrong form, one
+ * that is not supported, and more than one; 500 when memory is short. */
+int response_format_read(const cJSON *body, struct grammar **out, struct api_error *err);
+
+/* One format: {"type": "text"}, {"type": "json_object"}, {"type": "json_schema", "schema": ...,
+ * "strict": ...}, with these two inside of "json_schema" where `nested` (chat and completions; not
+ * in responses). `path` names it in messages. */
+int response_format_read_one(const cJSON *format, bool nested, const char *path,
+                             struct grammar **out, struct api_error *err);
+
+#endif
