@@ -1,9 +1,12 @@
-/* Any bytes as the body of /v1/completions, /v1/embeddings, /tokenize and /detokenize. A body that
- * is taken is answered with made-up engine events; whatever comes out must be valid JSON. */
+/* Any bytes as the body of /v1/completions, /v1/chat/completions, /v1/embeddings, /tokenize and
+ * /detokenize. A body that is taken is answered with made-up engine events; whatever comes out must
+ * be valid JSON. */
 #include "config/utf8.h"
 #include "server/api/api_response.h"
+#include "server/api/chat_call.h"
 #include "server/api/completion_call.h"
 #include "server/api/embedding_call.h"
+#include "tests/unit/server/chat_fixture.h"
 #include "tests/unit/server/fake_tokenizer.h"
 
 #include <cjson/cJSON.h>
@@ -15,18 +18,18 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 
-static char *const names[] = {"m"};
-static const struct api_context context = {
-    .sampling = SAMPLING_DEFAULTS_OPENAI,
-    .model_names = names,
-    .num_model_names = 1,
-    .max_model_len = 128,
-    .max_prompts = 8,
-    .max_choices = 32,
-    .max_prompt_tokens = 100,
-    .hidden_size = 2,
-    .pooling = POOLING_LAST,
-};
+static struct api_context context;
+
+/* Once; the model stays until the process ends. */
+static void fill_context(void) {
+    if (context.chat != NULL)
+        return;
+    chat_fixture_init(&context, 128);
+    context.max_prompts = 8;
+    context.max_prompt_tokens = 100;
+    context.hidden_size = 2;
+    context.pooling = POOLING_LAST;
+}
 
 static void require(bool condition) {
     if (!condition)
@@ -150,7 +153,9 @@ static void try_endpoint(int (*endpoint)(const struct api_context *, const char 
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     const char *body = (const char *)data;
+    fill_context();
     try_call(completion_call_parse, body, bytes);
+    try_call(chat_call_parse, body, bytes);
     try_call(embedding_call_parse, body, bytes);
     try_endpoint(api_tokenize, body, bytes);
     try_endpoint(api_detokenize, body, bytes);

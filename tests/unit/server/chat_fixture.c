@@ -1,13 +1,7 @@
 #include "chat_fixture.h"
 
+#include "config/check.h"
 #include "server/api/chat_model.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdlib.h>
-
-#include <cmocka.h>
 
 static char *const names[] = {"m"};
 
@@ -24,12 +18,9 @@ static const char source[] =
 void chat_fixture_init(struct api_context *out, int32_t max_model_len) {
     const struct chat_model_config config = {
         .chat_template = source, .tool_call_parser = "hermes", .reasoning_parser = "think"};
-    struct chat_model *model;
+    struct chat_model *model = NULL;
     struct error err = {0};
-    if (chat_model_create(NULL, &config, &model, &err) != 0)
-        fail_msg("%s", err.message);
-    if (model->chat_template == NULL)
-        fail_msg("%s", model->problem);
+    CHECK(chat_model_create(NULL, &config, &model, &err) == 0 && model->chat_template != NULL);
     *out = (struct api_context){
         .chat = model,
         .sampling = SAMPLING_DEFAULTS_OPENAI,

@@ -91,3 +91,7 @@ const int32_t *tokenizer_eos_tokens(const struct tokenizer *tokenizer, int *out_
     *out_count = 1;
     return eos;
 }
+
+bool tokenizer_is_eos(const struct tokenizer *tokenizer, int32_t token) {
+    return token == FAKE_EOS;
+}
