@@ -10,6 +10,7 @@
 #include "server/api/chat_model.h"
 #include "server/api/chat_request.h"
 #include "server/api/prompt_logprobs.h"
+#include "server/api/tool_form.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -32,9 +33,35 @@ struct chat_call {
 
 /* --- From a body to a request --- */
 
+static bool must_call(const struct tool_fields *tools) {
+    return tools->choice == TOOL_CHOICE_REQUIRED || tools->choice == TOOL_CHOICE_NAMED;
+}
+
 static enum tool_call_format used_tools(const struct chat_model *model,
                                         const struct tool_fields *tools) {
+    if (must_call(tools))
+        return tool_form_format(model->tools);
     return tools->choice == TOOL_CHOICE_NONE ? TOOL_CALL_FORMAT_NONE : model->tools;
+}
+
+static struct output_parser_config parser_config(const struct chat_model *model,
+                                                 const struct chat_request *request,
+                                                 bool begins_in_reasoning) {
+    return (struct output_parser_config){.tools = used_tools(model, &request->tools),
+                                         .reasoning = model->reasoning,
+                                         .begins_in_reasoning = begins_in_reasoning};
+}
+
+/* The form of forced calls, which goes before any other; *out is NULL where none are. */
+static int force_calls(const struct api_context *context, const struct chat_request *request,
+                       bool begins_in_reasoning, struct grammar **out, struct api_error *err) {
+    const struct tool_form_config config = {
+        .fields = &request->tools,
+        .model = parser_config(context->chat, request, begins_in_reasoning),
+        .tokenizer = context->tokenizer,
+    };
+    *out = NULL;
+    return must_call(&request->tools) ? tool_form_build(&config, out, err) : 0;
 }
 
 static struct sampling_params make_params(const struct api_context *context,
@@ -52,10 +79,17 @@ static struct sampling_params make_params(const struct api_context *context,
 }
 
 static int create_request(const struct api_context *context, const struct chat_request *request,
-                          const struct prompt_tokens *tokens, struct chat_call *call,
+                          const struct chat_prompt *prompt, struct chat_call *call,
                           struct api_error *err) {
+    const struct prompt_tokens *tokens = &prompt->tokens;
     struct sampling_params params = make_params(context, request, tokens->count);
+    struct grammar *calls;
+    if (force_calls(context, request, prompt->begins_in_reasoning, &calls, err) != 0)
+        return -1;
+    if (calls != NULL)
+        params.grammar = calls;
     struct request *made = request_create(tokens->ids, tokens->count, &params);
+    grammar_unref(calls);
     if (made == NULL)
         return call_fail_memory(err);
     made->priority = (int32_t)request->sampling.priority;
@@ -79,11 +113,10 @@ static void echo_final(const struct chat_request *request, struct chat_choice *c
 static int init_choices(const struct api_context *context, const struct chat_request *request,
                         bool begins_in_reasoning, struct chat_call *call, struct api_error *err) {
     const struct chat_choice_config config = {
-        .parser = {.tools = used_tools(context->chat, &request->tools),
-                   .reasoning = context->chat->reasoning,
-                   .begins_in_reasoning = begins_in_reasoning},
+        .parser = parser_config(context->chat, request, begins_in_reasoning),
         .hides_reasoning = !request->include_reasoning,
         .allows_parallel = request->tools.allows_parallel,
+        .must_call = must_call(&request->tools),
     };
     for (int32_t i = 0; i < call->base.num_choices; i++) {
         if (chat_choice_init(&call->choices[i], &config) != 0)
@@ -115,7 +148,7 @@ static int add_prompt(const struct api_context *context, const struct chat_reque
     if (chat_prompt_create(context, &request->prompt, request->sampling.max_tokens, &prompt, err) !=
         0)
         return -1;
-    int result = create_request(context, request, &prompt.tokens, call, err);
+    int result = create_request(context, request, &prompt, call, err);
     free(prompt.tokens.ids);
     if (result != 0 || check_logprobs(call, err) != 0)
         return -1;

@@ -10,6 +10,7 @@ int chat_choice_init(struct chat_choice *choice, const struct chat_choice_config
     bool is_plain = config->parser.tools == TOOL_CALL_FORMAT_NONE &&
                     config->parser.reasoning == REASONING_FORMAT_NONE;
     choice->hides_reasoning = config->hides_reasoning;
+    choice->hides_content = config->must_call;
     choice->max_calls = config->allows_parallel ? OUTPUT_MAX_TOOL_CALLS : 1;
     if (is_plain)
         return 0;
@@ -71,7 +72,8 @@ static int add_part(struct chat_choice *choice, const struct output_part *part) 
             byte_buffer_append(&choice->reasoning, part->text, part->length);
         return 0;
     case OUTPUT_PART_CONTENT:
-        byte_buffer_append(&choice->content, part->text, part->length);
+        if (!choice->hides_content)
+            byte_buffer_append(&choice->content, part->text, part->length);
         return 0;
     case OUTPUT_PART_TOOL_CALL:
         return part->tool_index < choice->max_calls ? begin_call(choice, part) : 0;

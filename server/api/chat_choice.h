@@ -24,7 +24,7 @@ struct chat_tool_call {
 
 struct chat_choice {
     struct output_parser *parser; /* owned; NULL: everything is content */
-    bool hides_reasoning;
+    bool hides_reasoning, hides_content;
     int32_t max_calls; /* further ones are left out */
     struct byte_buffer content, reasoning;
     struct chat_tool_call *calls; /* [num_calls], owned */
@@ -37,6 +37,7 @@ struct chat_choice {
 struct chat_choice_config {
     struct output_parser_config parser;
     bool hides_reasoning, allows_parallel;
+    bool must_call; /* the answer's form is forced: content is a call that was cut off, left out */
 };
 
 /* Fills a zeroed choice; -1 when memory is short. chat_choice_finish works either way. */

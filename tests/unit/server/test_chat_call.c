@@ -17,6 +17,7 @@
 #define MAX_FRAMES 32
 #define HELLO "\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]"
 #define TOOLS "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]"
+#define NAMED_F "{\"type\":\"function\",\"function\":{\"name\":\"f\"}}"
 #define CALL "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>"
 
 static struct api_context context;
@@ -167,6 +168,28 @@ static void calls_are_taken_out_of_the_text(void **state) {
     expect_text(at(call, "function"), "arguments", "{}");
     expect_text(choice, "finish_reason", "tool_calls");
     cJSON_Delete(json);
+}
+
+/* The grammar is the engine's to keep; what the answer has besides calls was cut off. */
+static void a_forced_call_has_a_form(void **state) {
+    static const char *const choices[] = {"\"required\"", NAMED_F};
+    static const char *const reasons[] = {"tool_calls", "stop"};
+    for (int i = 0; i < 2; i++) {
+        char fields[512];
+        snprintf(fields, sizeof(fields), HELLO "," TOOLS ",\"tool_choice\":%s", choices[i]);
+        struct call *call = begin(fields);
+        assert_non_null(call_request(call, 0)->params.grammar);
+        call_destroy(call);
+        cJSON *json = answer(fields, CALL "\n<tool_call>\n{\"na");
+        const cJSON *choice = item_at(at(json, "choices"), 0), *message = at(choice, "message");
+        assert_true(cJSON_IsNull(at(message, "content")));
+        assert_int_equal(cJSON_GetArraySize(at(message, "tool_calls")), 1);
+        expect_text(choice, "finish_reason", reasons[i]);
+        cJSON_Delete(json);
+    }
+    struct call *call = begin(HELLO "," TOOLS);
+    assert_null(call_request(call, 0)->params.grammar);
+    call_destroy(call);
 }
 
 static void without_tools_calls_are_text(void **state) {
@@ -326,6 +349,7 @@ int main(void) {
         cmocka_unit_test(a_whole_answer_is_a_chat_completion),
         cmocka_unit_test(without_a_limit_the_answer_may_fill_the_context),
         cmocka_unit_test(calls_are_taken_out_of_the_text),
+        cmocka_unit_test(a_forced_call_has_a_form),
         cmocka_unit_test(without_tools_calls_are_text),
         cmocka_unit_test(reasoning_is_counted),
         cmocka_unit_test(echo_begins_with_the_final_message),

@@ -16,13 +16,19 @@
 
 static struct api_context context;
 
-static const char body[] =
+#define MESSAGES "\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]"
+#define SCHEMA "{\"properties\":{\"a\":{\"type\":\"integer\"}},\"required\":[\"a\"]}"
+
+static const char full_body[] =
     "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"hi\"}]},"
     "{\"role\":\"assistant\",\"tool_calls\":[{\"id\":\"c\",\"function\":{\"name\":\"f\","
     "\"arguments\":\"{\\\"a\\\":[1]}\"}}]},{\"role\":\"tool\",\"content\":\"4\"}],"
     "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}],\"logprobs\":true,"
     "\"return_token_ids\":true,\"n\":2,\"chat_template_kwargs\":{\"thinking\":true},"
     "\"stop\":[\"x\"],\"f\\u006fo\":1}";
+static const char forced_body[] =
+    "{" MESSAGES ",\"n\":2,\"tool_choice\":\"required\",\"tools\":[{\"type\":\"function\","
+    "\"function\":{\"name\":\"f\",\"parameters\":" SCHEMA "}}]}";
 static const char text[] = "so</think>Well <tool_call>{\"name\":\"f\",\"arguments\":{\"a\":1}}"
                            "</tool_call><tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>"
                            "<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>";
@@ -61,7 +67,7 @@ static bool answer(struct call *call, struct byte_buffer *out) {
     return !out->failed;
 }
 
-static bool run_call(long num_allocations) {
+static bool run_call(const char *body, long num_allocations) {
     struct call *call = NULL;
     struct api_error err = {0};
     struct byte_buffer out = {0};
@@ -82,14 +88,19 @@ static bool run_call(long num_allocations) {
     return is_whole;
 }
 
+static void try_call(const char *body) {
+    long count = 0;
+    while (!run_call(body, count))
+        assert_true(++count < 10000);
+    assert_true(count > 30);
+}
+
 static void every_failed_allocation_is_survived(void **state) {
     cJSON_Hooks hooks = {.malloc_fn = __wrap_malloc, .free_fn = free};
     chat_fixture_init(&context, 1024);
     cJSON_InitHooks(&hooks);
-    long count = 0;
-    while (!run_call(count))
-        assert_true(++count < 10000);
-    assert_true(count > 30);
+    try_call(full_body);
+    try_call(forced_body);
     cJSON_InitHooks(NULL);
     chat_fixture_finish(&context);
 }

@@ -1,0 +1,29 @@
+/* The form of an answer that must call tools (tool_choice "required" or a named function), as a
+ * grammar that what is generated has to match. */
+#ifndef QUIRE_SERVER_TOOL_FORM_H
+#define QUIRE_SERVER_TOOL_FORM_H
+
+#include "engine/grammar/grammar.h"
+#include "server/api/api_error.h"
+#include "server/api/tool_fields.h"
+#include "server/output/output_parser.h"
+
+struct tool_form_config {
+    const struct tool_fields *fields;  /* choice REQUIRED or NAMED */
+    struct output_parser_config model; /* how the model writes calls, and reasoning before them */
+    const struct tokenizer *tokenizer;
+};
+
+/* The format forced calls have: the model's, or hermes where it has none of its own. The answer is
+ * to be parsed as that. */
+enum tool_call_format tool_form_format(enum tool_call_format format);
+
+/* One call, or with REQUIRED and parallel calls allowed one to 16, and nothing else; reasoning
+ * may come first where the model reasons. The arguments match the function's parameters, a JSON
+ * schema of an object (json_schema.h; what that ignores, a strict function is refused for); a
+ * function without parameters has the arguments {}. On failure -1 and *err, 400 naming the place in
+ * the schema, or 500; the grammar is the caller's to unref. */
+int tool_form_build(const struct tool_form_config *config, struct grammar **out,
+                    struct api_error *err);
+
+#endif

@@ -1,0 +1,151 @@
+"""Forced tool calls: a small model that knows no tools calls them as their schemas say."""
+
+import json
+
+import pytest
+
+from quire_server import NAME
+
+WEATHER = {
+    "type": "object",
+    "properties": {
+        "city": {"type": "string", "maxLength": 20},
+        "days": {"type": "integer"},
+        "unit": {"enum": ["celsius", "fahrenheit"]},
+    },
+    "required": ["city", "days", "unit"],
+    "additionalProperties": False,
+}
+SUM = {
+    "type": "object",
+    "properties": {"numbers": {"type": "array", "items": {"type": "integer"}, "maxItems": 4}},
+    "required": ["numbers"],
+    "additionalProperties": False,
+}
+TOOLS = [
+    {"type": "function", "function": {"name": "get_weather", "parameters": WEATHER}},
+    {"type": "function", "function": {"name": "add", "parameters": SUM, "strict": True}},
+    {"type": "function", "function": {"name": "now", "description": "the time"}},
+]
+ASK = [{"role": "user", "content": "What is the weather in Oslo?"}]
+ONE_TOOL = {"type": "function", "function": {"name": "get_weather"}}
+
+
+def chat(server, **fields):
+    fields = {"messages": ASK, "tools": TOOLS, "temperature": 0, "max_tokens": 200, **fields}
+    return server.client().chat.completions.create(model=NAME, **fields)
+
+
+def check_arguments(name, arguments):
+    values = json.loads(arguments)
+    if name == "get_weather":
+        assert set(values) == {"city", "days", "unit"}
+        assert isinstance(values["city"], str) and isinstance(values["days"], int)
+        assert values["unit"] in ("celsius", "fahrenheit")
+    elif name == "add":
+        assert set(values) == {"numbers"} and len(values["numbers"]) <= 4
+        assert all(isinstance(number, int) for number in values["numbers"])
+    else:
+        assert name == "now" and values == {}
+
+
+def check_calls(calls, at_most=None):
+    assert len(calls) >= 1
+    assert at_most is None or len(calls) <= at_most
+    assert len({call["id"] for call in calls}) == len(calls)
+    for call in calls:
+        assert call["id"].startswith("call_") and call["type"] == "function"
+        check_arguments(call["function"]["name"], call["function"]["arguments"])
+
+
+def collect(stream):
+    """The calls and the finish reason of a stream, put together as the SDK's accumulator does."""
+    calls, reason, content = [], None, ""
+    for chunk in stream:
+        for choice in chunk.choices:
+            content += choice.delta.content or ""
+            reason = choice.finish_reason or reason
+            for delta in choice.delta.tool_calls or []:
+                if delta.index == len(calls):
+                    assert delta.id and delta.type == "function" and delta.function.name
+                    calls.append({"id": delta.id, "type": delta.type,
+                                  "function": {"name": delta.function.name, "arguments": ""}})
+                else:
+                    assert delta.id is None and delta.function.name is None
+                calls[delta.index]["function"]["arguments"] += delta.function.arguments or ""
+    return calls, reason, content
+
+
+def test_required_gives_one_call(server):
+    answer = chat(server, tool_choice="required", parallel_tool_calls=False)
+    choice = answer.choices[0]
+    assert choice.finish_reason == "tool_calls" and not choice.message.content
+    check_calls([call.model_dump() for call in choice.message.tool_calls], at_most=1)
+
+
+def test_a_stream_has_the_same_calls(server):
+    plain = chat(server, tool_choice="required", parallel_tool_calls=False)
+    calls, reason, content = collect(
+        chat(server, tool_choice="required", parallel_tool_calls=False, stream=True))
+    assert reason == "tool_calls" and content == ""
+    check_calls(calls, at_most=1)
+    assert [call["function"] for call in calls] == [
+        {"name": call.function.name, "arguments": call.function.arguments}
+        for call in plain.choices[0].message.tool_calls]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_calls_match_their_schemas(server, seed):
+    answer = chat(server, tool_choice="required", parallel_tool_calls=False, temperature=1.5,
+                  seed=seed, n=4)
+    for choice in answer.choices:
+        assert choice.finish_reason in ("tool_calls", "length")
+        if choice.finish_reason == "tool_calls":
+            check_calls([call.model_dump() for call in choice.message.tool_calls], at_most=1)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_named_function_is_called(server, stream):
+    answer = chat(server, tool_choice=ONE_TOOL, stream=stream)
+    if stream:
+        calls, reason, content = collect(answer)
+        assert content == ""
+    else:
+        choice = answer.choices[0]
+        calls, reason = [call.model_dump() for call in choice.message.tool_calls], choice.finish_reason
+    assert reason in ("stop", "tool_calls")
+    check_calls(calls, at_most=1)
+    assert calls[0]["function"]["name"] == "get_weather"
+
+
+def test_a_function_without_parameters(server):
+    answer = chat(server, tools=[TOOLS[2]], tool_choice="required", parallel_tool_calls=False)
+    call = answer.choices[0].message.tool_calls[0].function
+    assert (call.name, call.arguments) == ("now", "{}")
+
+
+def test_parallel_calls_are_all_valid(server):
+    calls, reason, content = collect(chat(server, tool_choice="required", stream=True))
+    assert reason in ("tool_calls", "length") and content == ""
+    assert len(calls) <= 16
+    for call in calls if reason == "tool_calls" else calls[:-1]:
+        check_arguments(call["function"]["name"], call["function"]["arguments"])
+
+
+def test_a_call_cut_off_is_no_content(server):
+    choice = chat(server, tool_choice=ONE_TOOL, max_tokens=6).choices[0]
+    assert choice.finish_reason == "length"
+    assert not choice.message.content and not choice.message.tool_calls
+
+
+def test_what_cannot_be_forced_is_refused_for_strict_functions(server):
+    parameters = {"type": "object", "properties": {"a": {"not": {"type": "null"}}}}
+    tool = {"type": "function",
+            "function": {"name": "f", "parameters": parameters, "strict": True}}
+    fields = {"model": NAME, "messages": ASK, "tools": [tool], "tool_choice": "required"}
+    refused = server.post("/v1/chat/completions", fields)
+    assert refused.status_code == 400
+    assert refused.json()["error"]["param"].startswith("tools[0].function.parameters")
+    tool["function"]["strict"] = False
+    answer = server.post("/v1/chat/completions", {**fields, "max_tokens": 40})
+    assert answer.status_code == 200
