@@ -47,6 +47,13 @@ static int check_token(const struct added_token *token, const struct vocabulary 
     return 0;
 }
 
+static bool is_marker(struct text text) {
+    static const char wide_bar[] = "\xef\xbd\x9c";
+    bool is_wide = text.length >= 4 && memcmp(text.data + 1, wide_bar, 3) == 0;
+    return text.length >= 4 && text.data[0] == '<' && (is_wide || text.data[1] == '|') &&
+           text_ends_with(text, is_wide ? "\xef\xbd\x9c>" : "|>");
+}
+
 static int collect(const struct tokenizer_spec *spec, const struct vocabulary *vocabulary,
                    bool normalized, struct added_tokens *added, struct error *err) {
     for (size_t i = 0; i < spec->num_added; i++) {
@@ -54,7 +61,8 @@ static int collect(const struct tokenizer_spec *spec, const struct vocabulary *v
             return -1;
         struct text text = vocabulary_raw(vocabulary, spec->added[i].id);
         if (spec->added[i].normalized == normalized && text.length > 0)
-            added->entries[added->count++] = (struct added_entry){text, spec->added[i]};
+            added->entries[added->count++] =
+                (struct added_entry){text, spec->added[i], is_marker(text)};
     }
     return 0;
 }
@@ -161,15 +169,19 @@ static bool is_single_word(const char *text, size_t length, size_t start, size_t
            !character_is_word(character_first(text + end, length - end, &bytes));
 }
 
-/* The entry at text[at], special only if it ends before the next byte of a client. NULL: none, and
- * the search goes on at *out_next. */
+static bool is_for_clients(const struct added_entry *entry, const struct client_spans *clients) {
+    return !entry->token.special && (!entry->is_marker || clients->markers_match);
+}
+
+/* The entry at text[at], which unless it is for clients ends before the next byte of one. NULL:
+ * none, and the search goes on at *out_next. */
 static const struct added_entry *match_allowed(const struct added_tokens *added, const char *text,
                                                size_t length, size_t at,
                                                const struct client_spans *clients,
                                                size_t *out_next) {
     const struct added_entry *entry = match_at(added, text + at, length - at);
     *out_next = at + 1;
-    if (entry == NULL || !entry->token.special)
+    if (entry == NULL || is_for_clients(entry, clients))
         return entry;
     size_t end = at + entry->text.length;
     struct text_span client = client_spans_from(clients, at);

@@ -20,6 +20,9 @@
 struct added_entry {
     struct text text;
     struct added_token token;
+    /* Written as "<|user|>" or DeepSeek's "<｜User｜>": divides a prompt, even where its model does
+     * not call it special, as DeepSeek's do not. */
+    bool is_marker;
 };
 
 struct added_tokens {
@@ -47,9 +50,9 @@ struct added_match {
 };
 
 /* The first match in text[0..length) at or after `from`; text before `used` belongs to the match
- * before. A special token is matched only where none of its bytes is a client's. What a client
- * writes one with, and where a single_word stands inside a word, is plain text as a whole; but such
- * text ends where the client's ends, so that no client hides a token that follows. */
+ * before. A special token or marker is matched only where none of its bytes is a client's. What a
+ * client writes one with, and where a single_word stands inside a word, is plain text as a whole;
+ * but such text ends where the client's ends, so that no client hides a token that follows. */
 struct added_match added_tokens_find(const struct added_tokens *added, const char *text,
                                      size_t length, size_t from, size_t used,
                                      const struct client_spans *client);

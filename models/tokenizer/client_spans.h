@@ -5,11 +5,13 @@
 
 #include "config/text.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct client_spans {
     const struct text_span *spans; /* rising, apart */
     size_t count;
+    bool markers_match; /* as other added tokens that are not special (added_tokens.h) */
 };
 
 /* The first span that ends behind byte `at`, which either holds it or is the next one; behind the

@@ -245,9 +245,9 @@ static int match_part(struct encoding *e, struct text part, bool continues, stru
 static int find_client(struct encoding *e, struct text run, bool continues, struct text form,
                        struct client_spans *out) {
     size_t begin = (size_t)(run.data - e->text), end = begin + run.length, used = 0;
-    struct client_spans found = {e->mapped, 0};
+    struct client_spans found = {e->mapped, 0, e->client.markers_match};
     int status = 1;
-    *out = (struct client_spans){&whole, 1};
+    *out = (struct client_spans){&whole, 1, e->client.markers_match};
     for (size_t at = begin, next; status == 1 && at < end; at = next) {
         bool is_client;
         next = part_end(e, at, end, &is_client);
@@ -324,14 +324,14 @@ int64_t tokenizer_encode_spans(const struct tokenizer *tokenizer, const char *te
     struct encoding e = {
         .tokenizer = tokenizer,
         .text = text,
-        .client = {client_spans, num_client_spans},
+        .client = {client_spans, num_client_spans, false},
         .part_scratch = {.budget_bytes = budget},
         .normalizer_scratch = {.budget_bytes = budget},
         .sink = {.out = out, .capacity = capacity},
     };
     /* Where none is asked for, no control token is matched anywhere. */
     if ((flags & TOKENIZER_PARSE_SPECIAL) == 0)
-        e.client = (struct client_spans){&whole, 1};
+        e.client = (struct client_spans){&whole, 1, true};
     e.mapped = e.client.count < SIZE_MAX / sizeof(*e.mapped)
                    ? malloc((e.client.count + 1) * sizeof(*e.mapped))
                    : NULL;

@@ -49,12 +49,14 @@ int64_t tokenizer_encode(const struct tokenizer *tokenizer, const char *text, si
                          unsigned flags, int32_t *out, size_t capacity);
 
 /* The same for text of which parts come from a client: with TOKENIZER_PARSE_SPECIAL a control token
- * is matched only where none of its bytes lies in one of the spans (rising, apart). Everything else
- * is as if there were none, so that a client's text without control tokens is encoded the same:
- * text merges across the edge of a span, and a control token that swallows white space does so
- * there. A client's part of a control token does not keep one that the rest of the text has beside
- * it from being matched. Control tokens that a model matches in its normalised text are not matched
- * at all in a run whose normalised form is not that of its parts in a row (an accent at an edge).
+ * is matched only where none of its bytes lies in one of the spans (rising, apart); so is a token
+ * of type 4 that is written as <|...|> or <｜...｜>, as DeepSeek's that begin a turn. Everything
+ * else is as if there were none, so that a client's text without control tokens is encoded the
+ * same: text merges across the edge of a span, and a control token that swallows white space does
+ * so there. A client's part of a control token does not keep one that the rest of the text has
+ * beside it from being matched. Control tokens that a model matches in its normalised text are not
+ * matched at all in a run whose normalised form is not that of its parts in a row (an accent at an
+ * edge).
  */
 int64_t tokenizer_encode_spans(const struct tokenizer *tokenizer, const char *text, size_t length,
                                const struct text_span *client_spans, size_t num_client_spans,

@@ -25,6 +25,8 @@ enum {
     TOOL,      /* a user's token */
     STRIP,     /* a control token that swallows the white space around it */
     WORD,      /* a control token that stands alone */
+    MARKER,    /* a user's token that divides a prompt */
+    WIDE,      /* another */
     LETTER,    /* U+00E9 */
     NUM_TOKENS
 };
@@ -34,6 +36,8 @@ static const struct added_token added[] = {
     {.id = START, .special = true},
     {.id = START_END, .special = true},
     {.id = TOOL},
+    {.id = MARKER},
+    {.id = WIDE},
     {.id = STRIP, .special = true, .lstrip = true, .rstrip = true},
     {.id = WORD, .special = true, .single_word = true},
 };
@@ -53,9 +57,10 @@ static struct text literal(const char *text) {
 
 static void fill_tokens(struct text tokens[NUM_TOKENS], uint8_t types[NUM_TOKENS],
                         char names[256][8]) {
-    static const char *const named[] = {"he",      "ehe",          "<end>",
-                                        "<start>", "<start><end>", "<tool end>",
-                                        "<strip>", "<word>",       "\xc3\xa9"};
+    static const char *const named[] = {
+        "he",         "ehe",     "<end>",  "<start>", "<start><end>",
+        "<tool end>", "<strip>", "<word>", "<|m|>",   "<\xef\xbd\x9cm\xef\xbd\x9c>",
+        "\xc3\xa9"};
     for (int byte = 0; byte < 256; byte++) {
         bool plain = byte >= ' ' && byte < 0x7f;
         snprintf(names[byte], 8, plain ? "%c" : "<0x%02X>", byte);
@@ -202,6 +207,22 @@ static void test_text_merges_across_an_edge(void **state) {
 static void test_a_users_token_matches_everywhere(void **state) {
     assert_tokens(tokenizers.raw, "{<tool end>}", "<tool end>");
     assert_tokens(tokenizers.raw, "<tool{ end>}", "<tool end>");
+}
+
+/* But not one that begins a turn: DeepSeek's are no control tokens. */
+static void test_a_client_writes_no_marker(void **state) {
+    static const char wide[] = "<\xef\xbd\x9cm\xef\xbd\x9c>";
+    const struct tokenizer *t = tokenizers.raw;
+    const struct text_span span = {0, 9};
+    int32_t id = -1;
+    assert_tokens(t, "<|m|>{<|m|>}<|m|>", "<|m|>|<|||m|||>|<|m|>");
+    assert_tokens(tokenizers.normalized, "{<|m|>}", "<|||m|||>");
+    assert_tokens(t, wide, wide);
+    assert_int_equal(tokenizer_encode_spans(t, wide, 9, &span, 1, TOKENIZER_PARSE_SPECIAL, NULL, 0),
+                     9);
+    /* It is an ordinary added token elsewhere. */
+    assert_int_equal(tokenizer_encode(t, "<|m|>", 5, 0, &id, 1), 1);
+    assert_int_equal(id, MARKER);
 }
 
 /* The white space that a token swallows is not the token. */
@@ -353,6 +374,7 @@ int main(void) {
         cmocka_unit_test(test_a_client_hides_no_control_token),
         cmocka_unit_test(test_text_merges_across_an_edge),
         cmocka_unit_test(test_a_users_token_matches_everywhere),
+        cmocka_unit_test(test_a_client_writes_no_marker),
         cmocka_unit_test(test_white_space_is_swallowed),
         cmocka_unit_test(test_single_words),
         cmocka_unit_test(test_normalised_text),
