@@ -74,7 +74,7 @@ def word_of(result, errors):
 def compiles(source):
     try:
         chat_template_utils._compile_jinja_template(source)
-    except jinja2.TemplateSyntaxError:
+    except (jinja2.TemplateSyntaxError, SyntaxError):
         return False
     return True
 
