@@ -7,6 +7,7 @@
 #include "server/byte_buffer.h"
 #include "server/json/json_field.h"
 #include "server/json/json_parse.h"
+#include "server/json/json_write.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -17,6 +18,7 @@
 struct reader {
     struct template_arena *arena;
     const struct chat_message_form *form;
+    const char *tool_text; /* not placed yet; NULL: nothing to place */
     struct api_error *err;
 };
 
@@ -39,6 +41,8 @@ static bool is_one_of(const char *text, const char *const *names, size_t count) 
             return true;
     return false;
 }
+
+static const char *const system_roles[] = {"system", "developer"};
 
 #define IS_ONE_OF(text, names) is_one_of(text, names, sizeof(names) / sizeof((names)[0]))
 
@@ -100,24 +104,71 @@ static int join_parts(const struct reader *reader, const cJSON *parts, const cha
 }
 
 static int join_content(const struct reader *reader, const cJSON *content, const char *path,
-                        const char *suffix, struct byte_buffer *out) {
-    if (cJSON_IsString(content))
-        byte_buffer_append_text(out, content->valuestring);
-    else if (cJSON_IsArray(content)) {
-        if (join_parts(reader, content, path, out) != 0)
-            return -1;
-    } else
+                        struct byte_buffer *out) {
+    if (cJSON_IsArray(content))
+        return join_parts(reader, content, path, out);
+    if (!cJSON_IsString(content))
         return json_refuse(content, path, "a string or an array of text parts", reader->err);
-    byte_buffer_append_text(out, suffix);
+    byte_buffer_append_text(out, content->valuestring);
+    return 0;
+}
+
+/* What a message is to the template, beside what it says. */
+struct turn {
+    const char *role;                        /* the template is told */
+    const char *suffix;                      /* of the last one; else empty */
+    bool is_assistant;                       /* its content may be null */
+    const cJSON *calls;                      /* to be written as text; NULL: none */
+    bool is_result;                          /* of a tool, as a user's text */
+    const char *tools_before, *tools_behind; /* the tools' description, or NULL */
+};
+
+/* As Qwen's templates write them; the calls were checked. */
+static void write_calls(const cJSON *calls, struct byte_buffer *out) {
+    const cJSON *call;
+    cJSON_ArrayForEach(call, calls) {
+        const cJSON *function = member(call, "function");
+        const cJSON *arguments = member(function, "arguments");
+        const char *text = cJSON_GetStringValue(arguments);
+        char *printed = cJSON_IsObject(arguments) ? cJSON_PrintUnformatted(arguments) : NULL;
+        const char *shown = printed != NULL ? printed : text;
+        byte_buffer_append_text(out, out->length > 0 ? "\n" : "");
+        byte_buffer_append_text(out, "<tool_call>\n{\"name\": ");
+        json_write_text(out, member(function, "name")->valuestring);
+        byte_buffer_append_text(out, ", \"arguments\": ");
+        byte_buffer_append_text(out, shown != NULL && shown[0] != '\0' ? shown : "{}");
+        byte_buffer_append_text(out, "}\n</tool_call>");
+        out->failed = out->failed || (cJSON_IsObject(arguments) && printed == NULL);
+        cJSON_free(printed);
+    }
+}
+
+static int write_content(const struct reader *reader, const cJSON *content, const char *path,
+                         const struct turn *turn, struct byte_buffer *out) {
+    bool is_left_out = content == NULL && turn->calls != NULL;
+    if (turn->tools_before != NULL) {
+        byte_buffer_append_text(out, turn->tools_before);
+        byte_buffer_append_text(out, "\n\n");
+    }
+    byte_buffer_append_text(out, turn->is_result ? "<tool_response>\n" : "");
+    if (!is_left_out && join_content(reader, content, path, out) != 0)
+        return -1;
+    write_calls(turn->calls, out);
+    byte_buffer_append_text(out, turn->is_result ? "\n</tool_response>" : "");
+    if (turn->tools_behind != NULL) {
+        byte_buffer_append_text(out, "\n\n");
+        byte_buffer_append_text(out, turn->tools_behind);
+    }
+    byte_buffer_append_text(out, turn->suffix);
     return out->failed ? chat_messages_fail_arena(reader->arena, reader->err) : 0;
 }
 
-/* content of the message that is at path; suffix: for the last one, else empty. */
 static int set_content(const struct reader *reader, const cJSON *message, const char *path,
-                       bool may_be_null, const char *suffix, struct template_value **map) {
+                       const struct turn *turn, struct template_value **map) {
     const cJSON *content = member(message, "content");
     struct template_arena *arena = reader->arena;
-    if (content == NULL && may_be_null && suffix[0] == '\0') {
+    bool is_null = content == NULL && turn->is_assistant && turn->calls == NULL;
+    if (is_null && turn->suffix[0] == '\0') {
         chat_value_set(arena, map, "content",
                        reader->form->has_null_content ? template_none(arena)
                                                       : chat_value_text(arena, ""));
@@ -126,7 +177,7 @@ static int set_content(const struct reader *reader, const cJSON *message, const 
     char at[PATH_BYTES];
     struct byte_buffer text = {0};
     snprintf(at, sizeof(at), "%.40s.content", path);
-    int result = join_content(reader, content, at, suffix, &text);
+    int result = write_content(reader, content, at, turn, &text);
     if (result == 0)
         chat_value_set(arena, map, "content",
                        template_string(arena, text.length > 0 ? text.data : "", text.length,
@@ -272,40 +323,87 @@ static int set_assistant(const struct reader *reader, const cJSON *message, cons
     return set_tool_calls(reader, message, path, map);
 }
 
-/* The role a template is told; NULL with *err. */
+/* The role of a message; NULL with *err. */
 static const char *read_role(const struct reader *reader, const cJSON *message, const char *path) {
     static const char *const roles[] = {"system", "developer", "user", "assistant", "tool"};
     const cJSON *role = member(message, "role");
     char at[PATH_BYTES];
     snprintf(at, sizeof(at), "%.40s.role", path);
-    if (!cJSON_IsString(role) || !IS_ONE_OF(role->valuestring, roles)) {
-        bool is_function = cJSON_IsString(role) && strcmp(role->valuestring, "function") == 0;
-        json_refuse(role, at,
-                    is_function ? "\"tool\" for what a function answered"
-                                : "one of system, developer, user, assistant and tool",
-                    reader->err);
-        return NULL;
-    }
-    bool is_developer = strcmp(role->valuestring, "developer") == 0;
-    return is_developer && !reader->form->has_developer ? "system" : role->valuestring;
+    if (cJSON_IsString(role) && IS_ONE_OF(role->valuestring, roles))
+        return role->valuestring;
+    bool is_function = cJSON_IsString(role) && strcmp(role->valuestring, "function") == 0;
+    json_refuse(role, at,
+                is_function ? "\"tool\" for what a function answered"
+                            : "one of system, developer, user, assistant and tool",
+                reader->err);
+    return NULL;
 }
 
-static int read_message(const struct reader *reader, const cJSON *message, const char *path,
-                        const char *suffix, struct template_value **out) {
+/* Where the tools are described: in the first message if it is the system's, else in the first of a
+ * user. */
+static void place_tools(struct reader *reader, bool is_first, struct turn *turn) {
+    const char *text = reader->tool_text;
+    if (text == NULL)
+        return;
+    if (is_first && IS_ONE_OF(turn->role, system_roles))
+        turn->tools_behind = text;
+    else if (strcmp(turn->role, "user") == 0)
+        turn->tools_before = text;
+    else
+        return;
+    reader->tool_text = NULL;
+}
+
+static void make_turn(struct reader *reader, const cJSON *message, const char *role, bool is_first,
+                      struct turn *out) {
+    const struct chat_message_form *form = reader->form;
+    bool is_tool = strcmp(role, "tool") == 0, is_developer = strcmp(role, "developer") == 0;
+    *out =
+        (struct turn){.role = role, .suffix = "", .is_assistant = strcmp(role, "assistant") == 0};
+    if (is_developer && !form->has_developer)
+        out->role = "system";
+    if (message->next == NULL && form->final_suffix != NULL)
+        out->suffix = form->final_suffix;
+    place_tools(reader, is_first, out);
+    if (!form->writes_tools)
+        return;
+    const cJSON *calls = member(message, "tool_calls");
+    if (out->is_assistant && calls != NULL && calls->child != NULL)
+        out->calls = calls;
+    out->is_result = is_tool;
+    if (is_tool)
+        out->role = "user";
+}
+
+/* The members beside role and content. */
+static int set_rest(const struct reader *reader, const cJSON *message, const char *path,
+                    const char *role, struct template_value **map) {
+    if (set_text(reader, message, path, "name", "name", map) != 0)
+        return -1;
+    if (strcmp(role, "assistant") == 0)
+        return set_assistant(reader, message, path, map);
+    if (strcmp(role, "tool") == 0)
+        return set_text(reader, message, path, "tool_call_id", "tool_call_id", map);
+    return 0;
+}
+
+static int read_message(struct reader *reader, const cJSON *message, const char *path,
+                        bool is_first, struct template_value **out) {
+    struct turn turn;
     if (!cJSON_IsObject(message))
         return json_refuse(message, path, "an object with role and content", reader->err);
     const char *role = read_role(reader, message, path);
     if (role == NULL)
         return -1;
+    make_turn(reader, message, role, is_first, &turn);
     struct template_value *map = template_map(reader->arena);
-    bool is_assistant = strcmp(role, "assistant") == 0;
-    chat_value_set(reader->arena, &map, "role",
-                   template_string(reader->arena, role, strlen(role), TEMPLATE_ORIGIN_SERVER));
-    if (set_content(reader, message, path, is_assistant, suffix, &map) != 0 ||
-        set_text(reader, message, path, "name", "name", &map) != 0 ||
-        (is_assistant && set_assistant(reader, message, path, &map) != 0) ||
-        (strcmp(role, "tool") == 0 &&
-         set_text(reader, message, path, "tool_call_id", "tool_call_id", &map) != 0))
+    chat_value_set(
+        reader->arena, &map, "role",
+        template_string(reader->arena, turn.role, strlen(turn.role), TEMPLATE_ORIGIN_SERVER));
+    /* calls are checked before they are written as text */
+    if ((turn.calls != NULL && set_rest(reader, message, path, role, &map) != 0) ||
+        set_content(reader, message, path, &turn, &map) != 0 ||
+        (turn.calls == NULL && set_rest(reader, message, path, role, &map) != 0))
         return -1;
     *out = map;
     return map != NULL ? 0 : chat_messages_fail_arena(reader->arena, reader->err);
@@ -314,7 +412,7 @@ static int read_message(const struct reader *reader, const cJSON *message, const
 int chat_messages_read(const cJSON *messages, const struct chat_message_form *form,
                        struct template_arena *arena, struct template_value **out,
                        struct api_error *err) {
-    const struct reader reader = {.arena = arena, .form = form, .err = err};
+    struct reader reader = {.arena = arena, .form = form, .tool_text = form->tool_text, .err = err};
     if (!cJSON_IsArray(messages) || messages->child == NULL)
         return json_refuse(messages, "messages", "an array of one message or more", err);
     struct template_value *list = template_list(arena);
@@ -327,9 +425,8 @@ int chat_messages_read(const cJSON *messages, const struct chat_message_form *fo
                 "messages has too many entries: at most %d are allowed", CHAT_MESSAGES_MAX);
         struct template_value *value = NULL;
         char path[PATH_BYTES];
-        bool is_last = message->next == NULL && form->final_suffix != NULL;
-        snprintf(path, sizeof(path), "messages[%d]", index++);
-        if (read_message(&reader, message, path, is_last ? form->final_suffix : "", &value) != 0)
+        snprintf(path, sizeof(path), "messages[%d]", index);
+        if (read_message(&reader, message, path, index++ == 0, &value) != 0)
             return -1;
         list = template_list_append(arena, list, value);
     }

@@ -15,6 +15,12 @@ struct chat_message_form {
     bool has_developer;       /* it knows the role developer; otherwise that becomes system */
     bool has_null_content;    /* it tells null content from empty; otherwise null becomes empty */
     const char *final_suffix; /* appended to the content of the last message; NULL: nothing */
+    /* It knows no tools: calls become text of the assistant in hermes' form, and what a tool
+     * answered becomes a user's. */
+    bool writes_tools;
+    /* With writes_tools: put behind the system message that comes first, or else before the first
+     * thing a user says; NULL: nothing. */
+    const char *tool_text;
 };
 
 /* A list of maps, as Transformers and vLLM hand them to templates: role; content, the text of its

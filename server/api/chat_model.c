@@ -51,6 +51,11 @@ static int read_formats(const struct chat_model_config *config, struct chat_mode
     else if (!tool_call_format_find(config->tool_call_parser, &model->tools))
         return error_set(err, ERROR_CONFIG, "there is no tool call parser \"%.64s\"",
                          config->tool_call_parser);
+    bool may_write =
+        strcmp(config->tool_call_parser, "auto") == 0 || model->tools == TOOL_CALL_FORMAT_HERMES;
+    model->writes_tools = source != NULL && strstr(source, "tool") == NULL && may_write;
+    if (model->writes_tools)
+        model->tools = TOOL_CALL_FORMAT_HERMES;
     if (strcmp(config->reasoning_parser, "auto") == 0)
         model->reasoning = config->chat_template != NULL
                                ? reasoning_format_of_template(config->chat_template)

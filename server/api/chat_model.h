@@ -20,6 +20,7 @@ struct chat_model {
     bool has_null_content;               /* it tells null content from empty */
     enum tool_call_format tools;
     bool tools_need_special; /* markers of tool calls are control tokens */
+    bool writes_tools;       /* the template knows no tools: chat_prompt.h describes them in text */
     enum reasoning_format reasoning;
     bool reasoning_needs_special;
 };

@@ -106,16 +106,48 @@ static int set_kwargs(struct template_arena *arena, const cJSON *kwargs,
     return 0;
 }
 
-static int make_variables(const struct chat_model *model, const struct chat_prompt_fields *fields,
-                          struct template_arena *arena, struct template_value **out,
-                          struct api_error *err) {
+/* For a template that knows no tools. */
+static void describe_tools(const cJSON *tools, struct byte_buffer *out) {
+    byte_buffer_append_text(out, "# Tools\n\nYou can call these functions. Each line is the JSON "
+                                 "description of one:");
+    const cJSON *tool;
+    cJSON_ArrayForEach(tool, tools) {
+        char *text = cJSON_PrintUnformatted(tool);
+        byte_buffer_append(out, "\n", 1);
+        byte_buffer_append_text(out, text != NULL ? text : "");
+        out->failed = out->failed || text == NULL;
+        cJSON_free(text);
+    }
+    byte_buffer_append_text(out, "\n\nTo call a function, answer with its name and its arguments "
+                                 "in this form:\n<tool_call>\n{\"name\": \"NAME\", "
+                                 "\"arguments\": {...}}\n</tool_call>");
+    byte_buffer_append(out, "", 1);
+}
+
+static int read_messages(const struct chat_model *model, const struct chat_prompt_fields *fields,
+                         struct template_arena *arena, struct template_value **out,
+                         struct api_error *err) {
+    struct byte_buffer tools = {0};
+    if (model->writes_tools && fields->tools != NULL)
+        describe_tools(fields->tools, &tools);
     const struct chat_message_form form = {
         .has_developer = model->has_developer,
         .has_null_content = model->has_null_content,
         .final_suffix = fields->continue_final_message ? CONTINUE_MARK " " : NULL,
+        .writes_tools = model->writes_tools,
+        .tool_text = tools.data,
     };
+    int result = tools.failed ? chat_messages_fail_arena(arena, err)
+                              : chat_messages_read(fields->messages, &form, arena, out, err);
+    byte_buffer_finish(&tools);
+    return result;
+}
+
+static int make_variables(const struct chat_model *model, const struct chat_prompt_fields *fields,
+                          struct template_arena *arena, struct template_value **out,
+                          struct api_error *err) {
     struct template_value *messages = NULL, *map = template_map(arena);
-    if (chat_messages_read(fields->messages, &form, arena, &messages, err) != 0)
+    if (read_messages(model, fields, arena, &messages, err) != 0)
         return -1;
     chat_value_set(arena, &map, "messages", messages);
     chat_value_set(arena, &map, "tools",

@@ -1,5 +1,6 @@
 /* The prompt of a chat: the model's template renders the messages, and the tokenizer encodes what
- * comes out. */
+ * comes out. Where the template knows no tools, they are described in the system message, or else
+ * in the first one of a user, and called in hermes' form. */
 #ifndef QUIRE_SERVER_CHAT_PROMPT_H
 #define QUIRE_SERVER_CHAT_PROMPT_H
 

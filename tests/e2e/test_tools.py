@@ -99,6 +99,15 @@ def test_one_call_unless_parallel(tool_server):
     check_call(ask(tool_server, parallel_tool_calls=False).choices[0])
 
 
+def test_a_template_without_tools(server):
+    """The model's own: the tools are described in text, calls have hermes' form."""
+    ids = server.post("/tokenize", {"messages": SHOWN, "tools": [WEATHER]}).json()["tokens"]
+    text = server.post("/detokenize", {"tokens": ids}).json()["prompt"]
+    assert WEATHER["function"]["description"] in text
+    assert text.count("<tool_call>") == 3  # how to, and two that were made
+    check_call(ask(server).choices[0])
+
+
 @pytest.mark.parametrize("fields, param", [
     ({"tools": [{"type": "custom"}]}, "tools[0].type"),
     ({"tools": [WEATHER, WEATHER]}, "tools[1].function.name"),

@@ -146,6 +146,32 @@ static void an_answer_goes_back_as_it_came(void **state) {
            "[{\"role\": \"assistant\", \"content\": \"x\"}]");
 }
 
+#define USER_SAYS(text) "{\"role\":\"user\",\"content\":\"" text "\"}"
+#define USER_SEEN(text) "{\"role\": \"user\", \"content\": \"" text "\"}"
+
+static void for_a_template_without_tools_calls_are_text(void **state) {
+    static const struct chat_message_form form = {.writes_tools = true};
+    expect_form(
+        &form,
+        "{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"function\":{\"name\":"
+        "\"f\",\"arguments\":\"{}\"}},{\"function\":{\"name\":\"g\",\"arguments\":{\"a\":1}}}"
+        "]},{\"role\":\"tool\",\"content\":\"4\"}",
+        "[{\"role\": \"assistant\", \"tool_calls\": [{\"type\": \"function\", \"function\": "
+        "{\"name\": \"f\", \"arguments\": {}}}, {\"type\": \"function\", \"function\": {\"name\":"
+        " \"g\", \"arguments\": {\"a\": 1}}}], \"content\": \"<tool_call>\\n{\\\"name\\\": "
+        "\\\"f\\\", \\\"arguments\\\": {}}\\n</tool_call>\\n<tool_call>\\n{\\\"name\\\": "
+        "\\\"g\\\", \\\"arguments\\\": {\\\"a\\\":1}}\\n</tool_call>\"}, "
+        "{\"role\": \"user\", \"content\": \"<tool_response>\\n4\\n</tool_response>\"}]");
+}
+
+static void for_a_template_without_tools_they_are_described(void **state) {
+    static const struct chat_message_form form = {.writes_tools = true, .tool_text = "TOOLS"};
+    expect_form(&form, USER_SAYS("a") "," USER_SAYS("b"),
+                "[" USER_SEEN("TOOLS\\n\\na") ", " USER_SEEN("b") "]");
+    expect_form(&form, "{\"role\":\"developer\",\"content\":\"x\"}," USER_SAYS("a"),
+                "[{\"role\": \"system\", \"content\": \"x\\n\\nTOOLS\"}, " USER_SEEN("a") "]");
+}
+
 static void the_last_content_gets_the_suffix(void **state) {
     static const struct chat_message_form form = {.final_suffix = "|END"};
     expect_form(&form,
@@ -269,6 +295,8 @@ int main(void) {
         cmocka_unit_test(tool_results_name_their_call),
         cmocka_unit_test(reasoning_goes_by_both_names),
         cmocka_unit_test(an_answer_goes_back_as_it_came),
+        cmocka_unit_test(for_a_template_without_tools_calls_are_text),
+        cmocka_unit_test(for_a_template_without_tools_they_are_described),
         cmocka_unit_test(the_last_content_gets_the_suffix),
         cmocka_unit_test(roles_are_the_servers_words_and_contents_the_clients),
         cmocka_unit_test(what_is_no_message_is_refused),

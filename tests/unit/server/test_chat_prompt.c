@@ -171,6 +171,38 @@ static void unknown_parsers_are_refused(void **state) {
     assert_int_equal(err.code, ERROR_CONFIG);
 }
 
+static void a_template_without_tools_gets_them_described(void **state) {
+    static const char *const sources[] = {"{{ messages[0].content }}", "{{ tools }}"};
+    static const char *const parsers[] = {"auto", "hermes", "none", "mistral"};
+    for (int i = 0; i < 8; i++) {
+        const struct chat_model_config config = {.chat_template = sources[i / 4],
+                                                 .tool_call_parser = parsers[i % 4],
+                                                 .reasoning_parser = "auto"};
+        struct chat_model *model;
+        struct error err = {0};
+        assert_int_equal(chat_model_create(NULL, &config, &model, &err), 0);
+        assert_int_equal(model->writes_tools, i < 2);
+        if (i < 2)
+            assert_int_equal(model->tools, TOOL_CALL_FORMAT_HERMES);
+        chat_model_destroy(model);
+    }
+    const struct chat_model *kept = context.chat;
+    const struct chat_model_config config = {
+        .chat_template = sources[0], .tool_call_parser = "auto", .reasoning_parser = "auto"};
+    struct chat_model *model;
+    struct error err = {0};
+    assert_int_equal(chat_model_create(NULL, &config, &model, &err), 0);
+    context.chat = model;
+    expect("{\"messages\":[" USER("hi") "],\"tools\":[{\"name\":\"f\"},{\"name\":\"g\"}]}",
+           "# Tools\n\nYou can call these functions. Each line is the JSON description of one:\n"
+           "{\"name\":\"f\"}\n{\"name\":\"g\"}\n\nTo call a function, answer with its name and its "
+           "arguments in this form:\n<tool_call>\n{\"name\": \"NAME\", \"arguments\": {...}}\n"
+           "</tool_call>\n\nhi",
+           false);
+    context.chat = kept;
+    chat_model_destroy(model);
+}
+
 /* Ids of the first prompt of the body. */
 static struct chat_prompt create(const char *body) {
     struct chat_prompt_fields fields;
@@ -249,6 +281,7 @@ int main(void) {
         cmocka_unit_test(what_the_template_refuses_is_the_clients_fault),
         cmocka_unit_test(without_a_template_chats_are_refused),
         cmocka_unit_test(unknown_parsers_are_refused),
+        cmocka_unit_test(a_template_without_tools_gets_them_described),
         cmocka_unit_test(a_client_writes_no_control_tokens),
         cmocka_unit_test(a_long_chat_exceeds_the_context),
         cmocka_unit_test(a_model_knows_what_its_template_mentions),
