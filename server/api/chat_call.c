@@ -5,6 +5,7 @@
 #include "server/api/call_format.h"
 #include "server/api/call_type.h"
 #include "server/api/chat_choice.h"
+#include "server/api/chat_form.h"
 #include "server/api/chat_format.h"
 #include "server/api/chat_logprobs.h"
 #include "server/api/chat_model.h"
@@ -33,13 +34,9 @@ struct chat_call {
 
 /* --- From a body to a request --- */
 
-static bool must_call(const struct tool_fields *tools) {
-    return tools->choice == TOOL_CHOICE_REQUIRED || tools->choice == TOOL_CHOICE_NAMED;
-}
-
 static enum tool_call_format used_tools(const struct chat_model *model,
                                         const struct tool_fields *tools) {
-    if (must_call(tools))
+    if (tool_form_is_forced(tools))
         return tool_form_format(model->tools);
     return tools->choice == TOOL_CHOICE_NONE ? TOOL_CALL_FORMAT_NONE : model->tools;
 }
@@ -50,18 +47,6 @@ static struct output_parser_config parser_config(const struct chat_model *model,
     return (struct output_parser_config){.tools = used_tools(model, &request->tools),
                                          .reasoning = model->reasoning,
                                          .begins_in_reasoning = begins_in_reasoning};
-}
-
-/* The form of forced calls, which goes before any other; *out is NULL where none are. */
-static int force_calls(const struct api_context *context, const struct chat_request *request,
-                       bool begins_in_reasoning, struct grammar **out, struct api_error *err) {
-    const struct tool_form_config config = {
-        .fields = &request->tools,
-        .model = parser_config(context->chat, request, begins_in_reasoning),
-        .tokenizer = context->tokenizer,
-    };
-    *out = NULL;
-    return must_call(&request->tools) ? tool_form_build(&config, out, err) : 0;
 }
 
 static struct sampling_params make_params(const struct api_context *context,
@@ -83,13 +68,12 @@ static int create_request(const struct api_context *context, const struct chat_r
                           struct api_error *err) {
     const struct prompt_tokens *tokens = &prompt->tokens;
     struct sampling_params params = make_params(context, request, tokens->count);
-    struct grammar *calls;
-    if (force_calls(context, request, prompt->begins_in_reasoning, &calls, err) != 0)
+    struct output_parser_config parser =
+        parser_config(context->chat, request, prompt->begins_in_reasoning);
+    if (chat_form_build(context, request, &parser, &params.grammar, err) != 0)
         return -1;
-    if (calls != NULL)
-        params.grammar = calls;
     struct request *made = request_create(tokens->ids, tokens->count, &params);
-    grammar_unref(calls);
+    grammar_unref(params.grammar);
     if (made == NULL)
         return call_fail_memory(err);
     made->priority = (int32_t)request->sampling.priority;
@@ -116,7 +100,7 @@ static int init_choices(const struct api_context *context, const struct chat_req
         .parser = parser_config(context->chat, request, begins_in_reasoning),
         .hides_reasoning = !request->include_reasoning,
         .allows_parallel = request->tools.allows_parallel,
-        .must_call = must_call(&request->tools),
+        .must_call = tool_form_is_forced(&request->tools),
     };
     for (int32_t i = 0; i < call->base.num_choices; i++) {
         if (chat_choice_init(&call->choices[i], &config) != 0)

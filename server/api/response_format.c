@@ -12,8 +12,8 @@
 #define MAX_PATH 64
 
 /* Makes a grammar of a field's value. */
-typedef int (*form_reader)(const cJSON *value, const char *path, struct grammar **out,
-                           struct api_error *err);
+typedef int (*form_reader)(const cJSON *value, const char *path, const struct response_frame *frame,
+                           struct grammar **out, struct api_error *err);
 
 static int no_memory(struct api_error *err) {
     return api_error_set(err, 500, "server_error", NULL, NULL,
@@ -29,9 +29,18 @@ static bool is_given(const cJSON *item) {
     return item != NULL && !cJSON_IsNull(item);
 }
 
+/* Puts the form into its frame. */
+static int finish(struct grammar_builder *builder, grammar_node form, const char *path,
+                  const struct response_frame *frame, struct grammar **out, struct api_error *err) {
+    if (frame != NULL && frame->put(frame->context, builder, form, &form, err) != 0)
+        return -1;
+    return json_schema_build(builder, form, path, out, err);
+}
+
 /* --- Forms --- */
 
-static int read_schema(const cJSON *schema, const char *path, bool strict, struct grammar **out,
+static int read_schema(const cJSON *schema, const char *path, bool strict,
+                       const struct response_frame *frame, struct grammar **out,
                        struct api_error *err) {
     struct grammar_builder *builder = grammar_builder_create();
     grammar_node node = GRAMMAR_FAILED;
@@ -39,37 +48,38 @@ static int read_schema(const cJSON *schema, const char *path, bool strict, struc
         return no_memory(err);
     int result = json_schema_node(builder, schema, path, strict, &node, err);
     if (result == 0)
-        result = json_schema_build(builder, node, path, out, err);
+        result = finish(builder, node, path, frame, out, err);
     grammar_builder_destroy(builder);
     return result;
 }
 
-static int read_any_object(const char *path, struct grammar **out, struct api_error *err) {
+static int read_any_object(const char *path, const struct response_frame *frame,
+                           struct grammar **out, struct api_error *err) {
     struct grammar_builder *builder = grammar_builder_create();
     if (builder == NULL)
         return no_memory(err);
-    int result = json_schema_build(builder, json_schema_any_object(builder), path, out, err);
+    int result = finish(builder, json_schema_any_object(builder), path, frame, out, err);
     grammar_builder_destroy(builder);
     return result;
 }
 
 /* A schema, or the text of one. */
-static int read_json(const cJSON *value, const char *path, struct grammar **out,
-                     struct api_error *err) {
+static int read_json(const cJSON *value, const char *path, const struct response_frame *frame,
+                     struct grammar **out, struct api_error *err) {
     if (!cJSON_IsString(value))
-        return read_schema(value, path, false, out, err);
+        return read_schema(value, path, false, frame, out, err);
     cJSON *schema = json_parse(value->valuestring, strlen(value->valuestring), err);
     if (schema == NULL) {
         snprintf(err->param, sizeof(err->param), "%s", err->status == 400 ? path : "");
         return -1;
     }
-    int result = read_schema(schema, path, false, out, err);
+    int result = read_schema(schema, path, false, frame, out, err);
     cJSON_Delete(schema);
     return result;
 }
 
-static int read_regex(const cJSON *value, const char *path, struct grammar **out,
-                      struct api_error *err) {
+static int read_regex(const cJSON *value, const char *path, const struct response_frame *frame,
+                      struct grammar **out, struct api_error *err) {
     struct error error = {0};
     grammar_node node = GRAMMAR_FAILED;
     if (!cJSON_IsString(value))
@@ -79,7 +89,7 @@ static int read_regex(const cJSON *value, const char *path, struct grammar **out
         return no_memory(err);
     int result = grammar_regex(builder, value->valuestring, REGEX_TEXT, &node, &error);
     if (result == 0)
-        result = json_schema_build(builder, node, path, out, err);
+        result = finish(builder, node, path, frame, out, err);
     else if (error.code == ERROR_MEMORY)
         no_memory(err);
     else
@@ -108,8 +118,8 @@ static int add_choices(struct grammar_builder *builder, const cJSON *choices, co
     return 0;
 }
 
-static int read_choice(const cJSON *value, const char *path, struct grammar **out,
-                       struct api_error *err) {
+static int read_choice(const cJSON *value, const char *path, const struct response_frame *frame,
+                       struct grammar **out, struct api_error *err) {
     grammar_node node = GRAMMAR_FAILED;
     if (!cJSON_IsArray(value) || value->child == NULL)
         return json_refuse(value, path, "an array of strings that is not empty", err);
@@ -121,26 +131,28 @@ static int read_choice(const cJSON *value, const char *path, struct grammar **ou
         return no_memory(err);
     int result = add_choices(builder, value, path, &node, err);
     if (result == 0)
-        result = json_schema_build(builder, node, path, out, err);
+        result = finish(builder, node, path, frame, out, err);
     grammar_builder_destroy(builder);
     return result;
 }
 
-static int read_object_flag(const cJSON *value, const char *path, struct grammar **out,
+static int read_object_flag(const cJSON *value, const char *path,
+                            const struct response_frame *frame, struct grammar **out,
                             struct api_error *err) {
     if (!cJSON_IsTrue(value))
         return json_refuse(value, path, "true, or left out", err);
-    return read_any_object(path, out, err);
+    return read_any_object(path, frame, out, err);
 }
 
-static int refuse_form(const cJSON *value, const char *path, struct grammar **out,
-                       struct api_error *err) {
+static int refuse_form(const cJSON *value, const char *path, const struct response_frame *frame,
+                       struct grammar **out, struct api_error *err) {
     return unsupported(path, err);
 }
 
 /* --- OpenAI's response_format --- */
 
-static int read_json_schema(const cJSON *format, const char *path, struct grammar **out,
+static int read_json_schema(const cJSON *format, const char *path,
+                            const struct response_frame *frame, struct grammar **out,
                             struct api_error *err) {
     char schema_path[MAX_PATH], field_path[MAX_PATH];
     const cJSON *schema = cJSON_GetObjectItemCaseSensitive(format, "schema");
@@ -157,11 +169,12 @@ static int read_json_schema(const cJSON *format, const char *path, struct gramma
     snprintf(schema_path, sizeof(schema_path), "%.50s.schema", path);
     if (!is_given(schema))
         return json_refuse(schema, schema_path, "a JSON schema", err);
-    return read_schema(schema, schema_path, cJSON_IsTrue(strict), out, err);
+    return read_schema(schema, schema_path, cJSON_IsTrue(strict), frame, out, err);
 }
 
 int response_format_read_one(const cJSON *format, bool nested, const char *path,
-                             struct grammar **out, struct api_error *err) {
+                             const struct response_frame *frame, struct grammar **out,
+                             struct api_error *err) {
     static const char allowed[] = "\"text\", \"json_object\" or \"json_schema\"";
     char type_path[MAX_PATH], nested_path[MAX_PATH];
     if (!cJSON_IsObject(format))
@@ -174,11 +187,11 @@ int response_format_read_one(const cJSON *format, bool nested, const char *path,
     }
     if (strcmp(name, "json_object") == 0) {
         const cJSON *schema = cJSON_GetObjectItemCaseSensitive(format, "schema");
-        return is_given(schema) ? read_json_schema(format, path, out, err)
-                                : read_any_object(path, out, err);
+        return is_given(schema) ? read_json_schema(format, path, frame, out, err)
+                                : read_any_object(path, frame, out, err);
     }
     if (strcmp(name, "json_schema") == 0 && !nested)
-        return read_json_schema(format, path, out, err);
+        return read_json_schema(format, path, frame, out, err);
     snprintf(type_path, sizeof(type_path), "%.50s.type", path);
     if (strcmp(name, "json_schema") != 0)
         return json_refuse(type, type_path, allowed, err);
@@ -186,12 +199,13 @@ int response_format_read_one(const cJSON *format, bool nested, const char *path,
     snprintf(nested_path, sizeof(nested_path), "%.45s.json_schema", path);
     if (!cJSON_IsObject(inner))
         return json_refuse(inner, nested_path, "an object", err);
-    return read_json_schema(inner, nested_path, out, err);
+    return read_json_schema(inner, nested_path, frame, out, err);
 }
 
-static int read_response_format(const cJSON *value, const char *path, struct grammar **out,
+static int read_response_format(const cJSON *value, const char *path,
+                                const struct response_frame *frame, struct grammar **out,
                                 struct api_error *err) {
-    return response_format_read_one(value, true, path, out, err);
+    return response_format_read_one(value, true, path, frame, out, err);
 }
 
 /* --- All of them --- */
@@ -203,8 +217,8 @@ struct form {
 
 /* The one of the forms that is given. */
 static int read_only_one(const cJSON *object, const struct form *forms, int num_forms,
-                         const char *prefix, int *inout_count, struct grammar **out,
-                         struct api_error *err) {
+                         const char *prefix, int *inout_count, const struct response_frame *frame,
+                         struct grammar **out, struct api_error *err) {
     for (int i = 0; i < num_forms; i++) {
         const cJSON *value = cJSON_GetObjectItemCaseSensitive(object, forms[i].name);
         char path[MAX_PATH];
@@ -212,7 +226,7 @@ static int read_only_one(const cJSON *object, const struct form *forms, int num_
         if (!is_given(value))
             continue;
         snprintf(path, sizeof(path), "%s%s", prefix, forms[i].name);
-        if (forms[i].read(value, path, &grammar, err) != 0)
+        if (forms[i].read(value, path, frame, &grammar, err) != 0)
             return -1;
         if (grammar == NULL)
             continue;
@@ -226,8 +240,8 @@ static int read_only_one(const cJSON *object, const struct form *forms, int num_
     return 0;
 }
 
-static int read_structured(const cJSON *body, int *inout_count, struct grammar **out,
-                           struct api_error *err) {
+static int read_structured(const cJSON *body, int *inout_count, const struct response_frame *frame,
+                           struct grammar **out, struct api_error *err) {
     static const struct form forms[] = {
         {"json", read_json},      {"regex", read_regex},
         {"choice", read_choice},  {"json_object", read_object_flag},
@@ -240,7 +254,7 @@ static int read_structured(const cJSON *body, int *inout_count, struct grammar *
         return json_refuse(object, "structured_outputs", "an object", err);
     int before = *inout_count;
     if (read_only_one(object, forms, (int)(sizeof(forms) / sizeof(forms[0])), "structured_outputs.",
-                      inout_count, out, err) != 0)
+                      inout_count, frame, out, err) != 0)
         return -1;
     if (*inout_count == before)
         return json_refuse(object, "structured_outputs", "an object with json, regex or choice",
@@ -248,7 +262,8 @@ static int read_structured(const cJSON *body, int *inout_count, struct grammar *
     return 0;
 }
 
-int response_format_read(const cJSON *body, struct grammar **out, struct api_error *err) {
+int response_format_read(const cJSON *body, const struct response_frame *frame,
+                         struct grammar **out, struct api_error *err) {
     static const struct form forms[] = {
         {"response_format", read_response_format},
         {"guided_json", read_json},
@@ -258,9 +273,9 @@ int response_format_read(const cJSON *body, struct grammar **out, struct api_err
     };
     struct grammar *grammar = NULL;
     int count = 0;
-    if (read_only_one(body, forms, (int)(sizeof(forms) / sizeof(forms[0])), "", &count, &grammar,
-                      err) != 0 ||
-        read_structured(body, &count, &grammar, err) != 0) {
+    if (read_only_one(body, forms, (int)(sizeof(forms) / sizeof(forms[0])), "", &count, frame,
+                      &grammar, err) != 0 ||
+        read_structured(body, &count, frame, &grammar, err) != 0) {
         grammar_unref(grammar);
         return -1;
     }

@@ -12,14 +12,25 @@
 
 #define RESPONSE_FORMAT_MAX_CHOICES 5000
 
-/* The caller unrefs *out; NULL: any text. -1 and *err: 400 (param the path) for a wrong form, one
- * that is not supported, and more than one; 500 when memory is short. */
-int response_format_read(const cJSON *body, struct grammar **out, struct api_error *err);
+/* What may stand around the form in the output: *out is that with the form in it. -1 and *err as
+ * below. */
+struct response_frame {
+    int (*put)(const void *context, struct grammar_builder *builder, grammar_node form,
+               grammar_node *out, struct api_error *err);
+    const void *context;
+};
+
+/* frame NULL: the output is nothing but the form. The caller unrefs *out; NULL: any text. -1 and
+ * *err: 400 (param the path) for a wrong form, one that is not supported, and more than one; 500
+ * when memory is short. */
+int response_format_read(const cJSON *body, const struct response_frame *frame,
+                         struct grammar **out, struct api_error *err);
 
 /* One format: {"type": "text"}, {"type": "json_object"}, {"type": "json_schema", "schema": ...,
  * "strict": ...}, with these two inside of "json_schema" where `nested` (chat and completions; not
  * in responses). `path` names it in messages. */
 int response_format_read_one(const cJSON *format, bool nested, const char *path,
-                             struct grammar **out, struct api_error *err);
+                             const struct response_frame *frame, struct grammar **out,
+                             struct api_error *err);
 
 #endif

@@ -128,7 +128,7 @@ int sampling_request_read(const struct api_context *context, const cJSON *json,
         return -1;
     if (sampling_lists_read(json, context->tokenizer, &request->lists, err) != 0)
         return -1;
-    if (response_format_read(json, &request->grammar, err) == 0)
+    if (response_format_read(json, NULL, &request->grammar, err) == 0)
         return 0;
     sampling_lists_finish(&request->lists);
     return -1;

@@ -157,7 +157,7 @@ static int one_call(const struct form *form, grammar_node *out) {
     const cJSON *tool;
     cJSON_ArrayForEach(tool, fields->tools) {
         bool is_wanted =
-            fields->choice == TOOL_CHOICE_REQUIRED || member(tool, "function") == fields->named;
+            fields->choice != TOOL_CHOICE_NAMED || member(tool, "function") == fields->named;
         if (is_wanted && function_call(form, tool, index, &calls[count++]) != 0)
             return -1;
         index++;
@@ -177,26 +177,36 @@ static grammar_node row_of_calls(const struct form *form, grammar_node one) {
     return grammar_sequence(form->builder, items, 2);
 }
 
-static int build(const struct form *form, struct grammar **out) {
+bool tool_form_is_forced(const struct tool_fields *fields) {
+    return fields->choice == TOOL_CHOICE_REQUIRED || fields->choice == TOOL_CHOICE_NAMED;
+}
+
+int tool_form_calls(const struct tool_form_config *config, struct grammar_builder *builder,
+                    grammar_node *out, struct api_error *err) {
+    struct form form = {.config = config,
+                        .builder = builder,
+                        .format = tool_form_format(config->model.tools),
+                        .err = err};
     grammar_node one;
-    if (one_call(form, &one) != 0)
+    form.has_args_token = form.format == TOOL_CALL_FORMAT_MISTRAL &&
+                          find_control_token(config->tokenizer, "[ARGS]") >= 0;
+    if (one_call(&form, &one) != 0)
         return -1;
-    grammar_node root = reasoning_form_before(form->builder, &form->config->model,
-                                              answer(form, row_of_calls(form, one)));
-    return json_schema_build(form->builder, root, "tools", out, form->err);
+    *out = answer(&form, row_of_calls(&form, one));
+    return 0;
 }
 
 int tool_form_build(const struct tool_form_config *config, struct grammar **out,
                     struct api_error *err) {
-    struct form form = {.config = config,
-                        .builder = grammar_builder_create(),
-                        .format = tool_form_format(config->model.tools),
-                        .err = err};
-    if (form.builder == NULL)
+    struct grammar_builder *builder = grammar_builder_create();
+    grammar_node calls;
+    if (builder == NULL)
         return call_fail_memory(err);
-    form.has_args_token = form.format == TOOL_CALL_FORMAT_MISTRAL &&
-                          find_control_token(config->tokenizer, "[ARGS]") >= 0;
-    int status = build(&form, out);
-    grammar_builder_destroy(form.builder);
+    int status = tool_form_calls(config, builder, &calls, err);
+    if (status == 0) {
+        calls = reasoning_form_before(builder, &config->model, calls);
+        status = json_schema_build(builder, calls, "tools", out, err);
+    }
+    grammar_builder_destroy(builder);
     return status;
 }

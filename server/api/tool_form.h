@@ -1,5 +1,5 @@
-/* The form of an answer that must call tools (tool_choice "required" or a named function), as a
- * grammar that what is generated has to match. */
+/* The form of an answer that calls tools, as a grammar that what is generated has to match: where
+ * it must (tool_choice "required" or a named function), or may instead of another form. */
 #ifndef QUIRE_SERVER_TOOL_FORM_H
 #define QUIRE_SERVER_TOOL_FORM_H
 
@@ -9,7 +9,7 @@
 #include "server/output/output_parser.h"
 
 struct tool_form_config {
-    const struct tool_fields *fields;  /* choice REQUIRED or NAMED */
+    const struct tool_fields *fields;
     struct output_parser_config model; /* how the model writes calls, and reasoning before them */
     const struct tokenizer *tokenizer;
 };
@@ -18,12 +18,18 @@ struct tool_form_config {
  * to be parsed as that. */
 enum tool_call_format tool_form_format(enum tool_call_format format);
 
-/* One call, or with REQUIRED and parallel calls allowed one to 16, and nothing else; reasoning
- * may come first where the model reasons. The arguments match the function's parameters, a JSON
- * schema of an object (json_schema.h; what that ignores, a strict function is refused for); a
- * function without parameters has the arguments {}. On failure -1 and *err, 400 naming the place in
- * the schema, or 500; the grammar is the caller's to unref. */
+/* Whether the answer must be calls. */
+bool tool_form_is_forced(const struct tool_fields *fields);
+
+/* One call, or unless one is NAMED and where parallel ones are allowed up to 16, and nothing else;
+ * reasoning may come first where the model reasons. The arguments match the function's parameters,
+ * a JSON schema of an object (json_schema.h; what that ignores, a strict function is refused for);
+ * a function without parameters has the arguments {}. On failure -1 and *err, 400 naming the place
+ * in the schema, or 500; the grammar is the caller's to unref. */
 int tool_form_build(const struct tool_form_config *config, struct grammar **out,
                     struct api_error *err);
+/* The calls alone, as a node of a larger grammar. */
+int tool_form_calls(const struct tool_form_config *config, struct grammar_builder *builder,
+                    grammar_node *out, struct api_error *err);
 
 #endif

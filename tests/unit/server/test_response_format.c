@@ -29,7 +29,7 @@ static int read_form(const char *body, struct grammar **out, struct api_error *e
     cJSON *json = cJSON_Parse(body);
     if (json == NULL)
         fail_msg("the test's body is no JSON: %s", body);
-    int result = response_format_read(json, out, err);
+    int result = response_format_read(json, NULL, out, err);
     cJSON_Delete(json);
     return result;
 }

@@ -1,5 +1,7 @@
-/* What the forms of forced calls take and refuse, byte by byte, and that the output parser reads
- * what they take as calls alone. */
+/* What the forms of chats' answers take and refuse, byte by byte, and that the output parser reads
+ * what they take as it is meant. */
+#include "server/api/chat_form.h"
+#include "server/api/response_format.h"
 #include "server/api/tool_form.h"
 #include "tests/unit/engine/grammar_fixture.h"
 #include "tests/unit/server/output_render.h"
@@ -28,14 +30,15 @@ static int set_up(void **state) {
 
 static int build(const char *body, const struct output_parser_config *model, struct grammar **out,
                  struct api_error *err) {
-    cJSON *json = cJSON_Parse(body);
-    struct tool_fields fields;
-    assert_non_null(json);
-    if (tool_fields_read(json, &fields, err) != 0)
+    const struct api_context context = {.tokenizer = &tokenizer};
+    struct chat_request request = {.json = cJSON_Parse(body)};
+    assert_non_null(request.json);
+    if (tool_fields_read(request.json, &request.tools, err) != 0 ||
+        response_format_read(request.json, NULL, &request.sampling.grammar, err) != 0)
         fail_msg("%s", err->message);
-    const struct tool_form_config config = {&fields, *model, &tokenizer};
-    int status = tool_form_build(&config, out, err);
-    cJSON_Delete(json);
+    int status = chat_form_build(&context, &request, model, out, err);
+    grammar_unref(request.sampling.grammar);
+    cJSON_Delete(request.json);
     return status;
 }
 
@@ -61,6 +64,7 @@ static size_t num_taken(struct grammar *grammar, const char *text, bool *out_end
     return taken;
 }
 
+/* A model without a format calls as hermes. */
 static void expect_render(const struct output_parser_config *model, const char *text,
                           const char *expected) {
     struct output_parser_config config = *model;
@@ -231,6 +235,37 @@ static void arguments_are_an_object(void **state) {
     expect_error(WITH("false", "{\"type\":\"string\"}"), "tools[0].function.parameters.type");
 }
 
+#define JSON_FORM                                                                                  \
+    "\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"a\",\"schema\":"    \
+    "{\"enum\":[true]}}}"
+
+static void an_answer_of_a_form_may_be_reasoned_about(void **state) {
+    struct output_parser_config model = {.reasoning = REASONING_FORMAT_THINK};
+    expect_taken("{" JSON_FORM "}", &model, "true", "|content:true");
+    expect_refused("{" JSON_FORM "}", &model, "I");
+    expect_taken("{" JSON_FORM "}", &model, "<think>Yes?</think>\ntrue",
+                 "|reasoning:Yes?|content:true");
+    model.begins_in_reasoning = true;
+    expect_taken("{" JSON_FORM "}", &model, "Yes?</think>true", "|reasoning:Yes?|content:true");
+    expect_open("{" JSON_FORM "}", &model, "true");
+    expect_refused("{" JSON_FORM "}", &model, "Yes?</think>I");
+}
+
+static void tools_may_be_called_instead(void **state) {
+    expect_taken("{" JSON_FORM ",\"tools\":[" TOOL_F "]}", &hermes, "true", "|content:true");
+    expect_taken("{" JSON_FORM ",\"tools\":[" TOOL_F "]}", &hermes, CALL_F,
+                 "|call 0:f|arguments 0:{}");
+    expect_refused("{" JSON_FORM ",\"tools\":[" TOOL_F "]}", &hermes, "I");
+    expect_refused("{" JSON_FORM ",\"tools\":[" TOOL_F "]}", &none, "<");
+}
+
+static void without_a_form_any_text_may_come(void **state) {
+    struct grammar *grammar = NULL;
+    struct api_error err = {0};
+    assert_int_equal(build("{\"tools\":[" TOOL_F "]}", &hermes, &grammar, &err), 0);
+    assert_null(grammar);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(hermes_calls_are_forced),
@@ -242,6 +277,9 @@ int main(void) {
         cmocka_unit_test(reasoning_may_come_first),
         cmocka_unit_test(what_a_schema_has_beyond_the_form_is_refused_if_strict),
         cmocka_unit_test(arguments_are_an_object),
+        cmocka_unit_test(an_answer_of_a_form_may_be_reasoned_about),
+        cmocka_unit_test(tools_may_be_called_instead),
+        cmocka_unit_test(without_a_form_any_text_may_come),
     };
     return cmocka_run_group_tests(tests, set_up, NULL);
 }
