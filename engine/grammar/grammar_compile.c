@@ -135,7 +135,7 @@ static int32_t add_sequences(struct compiler *c, const struct utf8_sequence *seq
                 sequences[begin - 1].last[at] != last->last[at])
                 break;
         int32_t rest = next;
-        if (at + 1 < last->num_bytes)
+        if (at + 1 < UTF8_MAX_BYTES && at + 1 < last->num_bytes)
             rest = add_sequences(c, sequences + begin, end - begin, at + 1, next);
         if (rest < 0)
             return FAILED;

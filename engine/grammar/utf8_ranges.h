@@ -9,10 +9,12 @@
 
 #include "engine/grammar/grammar.h"
 
+#define UTF8_MAX_BYTES 4
+
 /* All characters whose i-th byte lies in first[i]..last[i]. */
 struct utf8_sequence {
     int num_bytes;
-    uint8_t first[4], last[4];
+    uint8_t first[UTF8_MAX_BYTES], last[UTF8_MAX_BYTES];
 };
 
 /* The characters in the ranges (any order, overlaps allowed, all <= U+10FFFF), or with `negated`
