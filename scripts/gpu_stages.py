@@ -110,7 +110,7 @@ def configure(context):
 
 def targets(context):
     """What the stages run, and no more."""
-    programs = [f"tests/golden/{name}" for name in ("test_golden", "dump_logits", "bench_model")]
+    programs = [f"tests/golden/{name}" for name in ("test_golden", "test_embedding", "dump_logits", "bench_model")]
     programs.append("tests/kernels/bench_device")
     if context.device == "cpu":
         return programs
@@ -143,6 +143,14 @@ def check_golden(context, name, model, words):
     context.results.command(name, [program, context.root / "tests/golden", model, *words], 300)
 
 
+def check_embedding(context, name, dtype):
+    if context.device == "cpu":
+        raise NotRun("the test suite has it for every family")
+    families = context.root / "tests/golden/families"
+    context.results.command(name, [context.program("golden/test_embedding"), families / "llama.embedding",
+                                   families / "llama.gguf", context.device, dtype, "4.5e-2"], 300)
+
+
 def check(context):
     """Every check on a card; in a rehearsal one of each kind, since the test suites run them all."""
     for op in CHECKS if context.on_card else CHECKS[:1]:
@@ -157,6 +165,9 @@ def check(context):
                 words = context.device_words(dtype, invariant)
                 name = " ".join([f"check/golden {model}", *words])
                 context.results.item(name, lambda: check_golden(context, name, model, words), 10)
+    for dtype in TYPES if context.on_card else TYPES[:1]:
+        name = f"check/embedding {context.device} {dtype}"
+        context.results.item(name, lambda: check_embedding(context, name, dtype), 10)
 
 
 # --- sanitize ------------------------------------------------------------------------------------
