@@ -425,3 +425,22 @@ def test_key_is_asked_for(browser, start_server):
     assert page.run("Object.entries(localStorage).flat().includes('secret')") is False
     assert page.run("sessionStorage.getItem('quire-key')") == "secret"
     page.close()
+
+
+@needs_browser
+def test_with_the_real_model(browser, server):
+    page = Page(browser)
+    page.open(server.url + "/")
+    page.wait_for("document.querySelector('#model').value")
+    page.click("#open-settings")
+    for field, text in [("temperature", "0"), ("max-tokens", "24")]:
+        page.click("#" + field)
+        page.type(text)
+    page.click("#close-settings")
+    say(page, "Say hello.")
+    wait_for_end(page)
+    assert "Hello" in page.text(".assistant .text")
+    used, size = map(int, page.text("#context").split(" / "))
+    assert 24 < used < 100 and size == 8192
+    assert page.problems == []
+    page.close()
