@@ -169,6 +169,7 @@ static int load_weights(struct rank *rank, struct error *err) {
     if (weights_load(b, rank->model, &options, &rank->weights, err) != 0)
         return -1;
     size_t after = free_bytes(rank);
+    memcpy(rank->info.model_digest, rank->weights->digest, sizeof(rank->info.model_digest));
     rank->info.weight_bytes = rank->weights->bytes;
     if (b->has_dedicated_memory && before > after)
         rank->info.weight_bytes = before - after;
@@ -275,6 +276,7 @@ static void describe(struct rank *rank) {
     const struct backend *b = rank->backend;
     snprintf(info->device, sizeof(info->device), "%s", b->name);
     snprintf(info->description, sizeof(info->description), "%s", b->description);
+    snprintf(info->numerics, sizeof(info->numerics), "%s", b->numerics);
     info->is_card = b->has_dedicated_memory;
     info->batch_invariant = !info->is_card || rank->config.batch_invariant;
     info->activation_dtype = b->activation_dtype;

@@ -4,6 +4,7 @@
 #define QUIRE_ENGINE_WORKER_EXECUTOR_H
 
 #include "engine/executor.h"
+#include "models/content_hash.h"
 #include "models/model.h"
 
 #include <stdbool.h>
@@ -32,6 +33,8 @@ struct worker_info {
     char why_cpu[512];     /* why "auto" is not cuda; empty otherwise */
     bool is_card;          /* its memory is its own */
     bool batch_invariant;
+    char numerics[192];                       /* of the backend */
+    uint8_t model_digest[CONTENT_HASH_BYTES]; /* see weights.h; zeros of what is only planned */
     enum dtype activation_dtype;
     enum dtype kv_dtype;
     int32_t max_num_seqs;

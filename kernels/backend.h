@@ -281,6 +281,9 @@ struct backend {
     size_t workspace_bytes;    /* device memory taken at open for the ops; 0: not counted */
     const char *name;          /* "cpu", "cpu-ref", "cuda", "cuda-sim" */
     char description[128];     /* for people: instruction set, threads; card */
+    char numerics[192];        /* what of this machine and build decides the bits of results; equal
+                                  for two backends of equal configuration: equal bits, unless the
+                                  batch decides too */
 };
 
 /* What the workspace of the ops may have to hold, fixed at start, and how to compute. */

@@ -10,7 +10,7 @@
 
 #include "kernels/backend.h"
 
-#define QUIRE_MODULE_INTERFACE 4
+#define QUIRE_MODULE_INTERFACE 5
 #define QUIRE_MODULE_SYMBOL "quire_backend_module"
 
 struct backend_module {

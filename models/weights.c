@@ -5,6 +5,7 @@
 
 #include "config/check.h"
 #include "config/checked.h"
+#include "models/model_digest.h"
 #include "models/rope.h"
 #include "models/weights_loader.h"
 
@@ -202,6 +203,8 @@ static int load_all(struct weights_loader *l) {
     if (l->weights->layers == NULL)
         return error_set(l->err, ERROR_MEMORY, "no memory for %d layers", config->num_layers);
     l->weights->num_layers = config->num_layers;
+    if (model_digest_add_settings(l->hash, l->model, l->piece, WEIGHTS_PIECE_BYTES, l->err) != 0)
+        return -1;
     if (load_ends(l) != 0)
         return -1;
     for (int32_t layer = 0; layer < config->num_layers; layer++)
@@ -209,6 +212,7 @@ static int load_all(struct weights_loader *l) {
             return -1;
     if (weights_loader_check_all_bound(l) != 0)
         return -1;
+    content_hash_digest(l->hash, l->weights->digest);
     for (int32_t rope = 0; rope < config->num_ropes; rope++)
         if (load_rope_table(l, rope) != 0)
             return -1;

@@ -5,6 +5,7 @@
 #define QUIRE_MODELS_WEIGHTS_H
 
 #include "kernels/backend.h"
+#include "models/content_hash.h"
 #include "models/model.h"
 
 struct weights_options {
@@ -39,6 +40,9 @@ struct weights {
     int32_t num_layers;
     struct layer_weights *layers; /* [num_layers] */
     size_t bytes;                 /* device memory taken, for the memory table */
+    /* Of the model's settings and of name, type, shape and bytes of every tensor loaded: equal for
+     * models that are the same in everything that could change an answer. */
+    uint8_t digest[CONTENT_HASH_BYTES];
 };
 
 /* Device memory that the weights take on a device that holds every matrix as `held`, or with

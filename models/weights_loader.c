@@ -1,5 +1,6 @@
 #include "models/weights_loader.h"
 
+#include "models/model_digest.h"
 #include "models/tensor_table.h"
 
 #include <inttypes.h>
@@ -13,7 +14,9 @@ int weights_loader_init(struct weights_loader *loader) {
     loader->piece = malloc(WEIGHTS_PIECE_BYTES);
     if (loader->options->quantization != DTYPE_COUNT)
         loader->requantised = malloc(WEIGHTS_PIECE_BYTES);
+    loader->hash = content_hash_create();
     if (loader->weights != NULL && loader->bound != NULL && loader->piece != NULL &&
+        loader->hash != NULL &&
         (loader->requantised != NULL || loader->options->quantization == DTYPE_COUNT))
         return 0;
     return error_set(loader->err, ERROR_MEMORY, "no memory to read %zu tensors", num_tensors);
@@ -23,6 +26,7 @@ void weights_loader_finish(struct weights_loader *loader) {
     free(loader->bound);
     free(loader->piece);
     free(loader->requantised);
+    content_hash_destroy(loader->hash);
 }
 
 static const struct tensor_info *look_up(const struct weights_loader *l, struct tensor_place place,
@@ -89,7 +93,16 @@ const struct tensor_info *weights_loader_find(struct weights_loader *l, struct t
     if (check_type(l, tensor) != 0 || check_shape(l, tensor, rows, cols) != 0)
         return NULL;
     l->bound[tensor - tensor_file_tensor(file, 0)] = true;
+    model_digest_add_tensor(l->hash, tensor);
     return tensor;
+}
+
+int weights_loader_read(struct weights_loader *l, const struct tensor_info *tensor, size_t offset,
+                        size_t bytes) {
+    if (tensor_read(l->model->file, tensor, offset, bytes, l->piece, l->err) != 0)
+        return -1;
+    content_hash_add(l->hash, l->piece, bytes);
+    return 0;
 }
 
 float *weights_loader_read_vector(struct weights_loader *l, struct tensor_place place,
@@ -103,7 +116,7 @@ float *weights_loader_read_vector(struct weights_loader *l, struct tensor_place 
                   tensor->name.data, dtype_name(tensor->dtype));
         return NULL;
     }
-    if (tensor_read(l->model->file, tensor, 0, tensor->bytes, l->piece, l->err) != 0)
+    if (weights_loader_read(l, tensor, 0, tensor->bytes) != 0)
         return NULL;
     float *values = malloc((size_t)width * sizeof(float));
     if (values == NULL)

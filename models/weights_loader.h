@@ -18,6 +18,7 @@ struct weights_loader {
     bool *bound;             /* [tensors of the file]: it was asked for */
     void *piece;             /* [WEIGHTS_PIECE_BYTES] */
     void *requantised;       /* [WEIGHTS_PIECE_BYTES]: the piece in another type */
+    struct content_hash *hash;
     struct error *err;
 };
 
@@ -39,6 +40,9 @@ int64_t weights_loader_num_rows(const struct weights_loader *loader, struct tens
 const struct tensor_info *weights_loader_find(struct weights_loader *loader,
                                               struct tensor_place place, const char *suffix,
                                               int32_t rows, int32_t cols);
+/* Bytes of a tensor that was found, into the piece; each is read once, in order. */
+int weights_loader_read(struct weights_loader *loader, const struct tensor_info *tensor,
+                        size_t offset, size_t bytes);
 /* A vector as float, whatever float type the file stores; the caller frees. NULL on failure. */
 float *weights_loader_read_vector(struct weights_loader *loader, struct tensor_place place,
                                   const char *suffix, int32_t width);

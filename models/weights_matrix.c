@@ -91,8 +91,7 @@ static int stream_part(struct weights_loader *l, const struct matrix_source *sou
     for (int32_t row = 0, count; row < source->parts[part].rows; row += count) {
         count = source->parts[part].rows - row;
         count = count < rows_per_piece ? count : rows_per_piece;
-        if (tensor_read(l->model->file, tensor, (size_t)row * row_bytes, (size_t)count * row_bytes,
-                        l->piece, l->err) != 0)
+        if (weights_loader_read(l, tensor, (size_t)row * row_bytes, (size_t)count * row_bytes) != 0)
             return -1;
         const void *data = convert(l, tensor->dtype, held, count, source->cols);
         if (b->ops->matrix_fill(b, matrix, first_row + row, count, data, &why) != 0)

@@ -10,7 +10,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-LIBRARIES = ["libmicrohttpd", "libcjson", "yaml-0.1", "libpcre2-8", "libutf8proc"]
+LIBRARIES = ["libmicrohttpd", "libcjson", "yaml-0.1", "libpcre2-8", "libutf8proc", "libxxhash"]
 
 
 def library_flags():

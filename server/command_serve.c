@@ -6,6 +6,7 @@
  * start, before any thread exists, and looked at between the steps of loading. */
 #include "server/command_line.h"
 
+#include "config/build_hash.h"
 #include "config/log.h"
 #include "config/options.h"
 #include "engine/engine.h"
@@ -14,6 +15,7 @@
 #include "models/model.h"
 #include "models/model_parts.h"
 #include "server/api/chat_model.h"
+#include "server/command_fingerprint.h"
 #include "server/http/http_server.h"
 #include "server/http/listen_socket.h"
 #include "server/memory_table.h"
@@ -57,7 +59,7 @@ struct serve {
     struct auth *auth;
     char model_name[256];
     char *default_names[1]; /* -> model_name */
-    char fingerprint[128];
+    char fingerprint[FINGERPRINT_BYTES];
     struct api_context context;
     struct http_server *http;
 };
@@ -141,7 +143,7 @@ static int open_executor(struct serve *serve, struct error *err) {
         return -1;
     if (config->dtype != DTYPE_COUNT && !serve->worker.is_card)
         log_warning("dtype %s has no effect: the CPU computes in float", serve->options.dtype);
-    return 0;
+    return command_fingerprint(config, &serve->worker, build_hash(), serve->fingerprint, err);
 }
 
 static int open_socket(struct serve *serve, struct error *err) {
@@ -197,18 +199,6 @@ static void set_model_name(struct serve *serve) {
     serve->default_names[0] = serve->model_name;
 }
 
-/* Equal fingerprints promise equal bytes for equal seeds, so whatever changes the numbers is in it.
- * Without batch invariance there is no such promise. */
-static void set_fingerprint(struct serve *serve) {
-    const struct worker_info *worker = &serve->worker;
-    enum dtype quantised = serve->worker_config.quantization;
-    enum dtype weights = quantised != DTYPE_COUNT ? quantised : model_main_dtype(serve->model);
-    snprintf(serve->fingerprint, sizeof(serve->fingerprint), "quire-%s-%s-%s-%s-%s%s",
-             QUIRE_VERSION, dtype_name(weights), worker->device,
-             dtype_name(worker->activation_dtype), dtype_name(worker->kv_dtype),
-             worker->batch_invariant ? "" : "-variant");
-}
-
 static double recommended(float by_makers, double otherwise) {
     return isnan(by_makers) ? otherwise : (double)by_makers;
 }
@@ -232,7 +222,6 @@ static void set_context(struct serve *serve) {
     const struct options *options = &serve->options;
     bool has_names = options->served_model_names.count > 0;
     set_model_name(serve);
-    set_fingerprint(serve);
     serve->context = (struct api_context){
         .tokenizer = serve->tokenizer,
         .chat = serve->chat,

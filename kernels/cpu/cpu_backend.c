@@ -86,6 +86,9 @@ static int open_parts(struct cpu_backend *b, struct error *err) {
     b->config.isa = level->name;
     snprintf(b->base.description, sizeof(b->base.description), "%s, %d thread%s", level->label,
              b->config.num_threads, b->config.num_threads == 1 ? "" : "s");
+    /* The system's libm has paths of its own, by what the machine can do. */
+    snprintf(b->base.numerics, sizeof(b->base.numerics), "%s on %s", level->name,
+             cpu_levels_select(NULL, err)->name);
     if (cpu_gemm_scratch_create(b, err) != 0)
         return -1;
     return cpu_op_scratch_create(b, err);

@@ -3,6 +3,7 @@
  * cleverness that could hide an error. */
 #include "config/checked.h"
 #include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/cpu_levels.h"
 #include "kernels/cpu/cpu_ref.h"
 #include "kernels/matrix_part.h"
 
@@ -263,6 +264,8 @@ struct backend *cpu_ref_open(const struct backend_config *config, struct error *
     ref->base.activation_dtype = DTYPE_F32;
     ref->base.kv_dtype = DTYPE_COUNT;
     ref->base.name = "cpu-ref";
+    snprintf(ref->base.numerics, sizeof(ref->base.numerics), "scalar on %s",
+             cpu_levels_select(NULL, err)->name);
     snprintf(ref->base.description, sizeof(ref->base.description), "scalar oracle, 1 thread");
     return &ref->base;
 }

@@ -1,10 +1,12 @@
 /* The CUDA device: found and judged at open, then one stream that carries everything. */
 #include "kernels/cuda/cuda_backend.h"
 
+#include "config/build_hash.h"
 #include "kernels/cuda/cuda_check.h"
 #include "kernels/cuda/cuda_staging.h"
 
 #include <stdio.h>
+#include <cublasLt.h>
 #include <stdlib.h>
 
 #define MIN_COMPUTE_CAPABILITY_MAJOR 8 /* bf16 mma, cp.async */
@@ -62,10 +64,7 @@ static const struct backend_ops cuda_backend_ops = {
 };
 
 /* The runtime calls a missing driver and one that is too old by the same name. */
-static int check_driver(struct error *err) {
-    int driver = 0;
-    if (CUDA_START(cudaDriverGetVersion(&driver), err) != 0)
-        return -1;
+static int check_driver(int driver, struct error *err) {
     if (driver == 0)
         return error_set(err, ERROR_DEVICE, "no CUDA driver is loaded on this machine");
     if (driver / 1000 < CUDART_VERSION / 1000)
@@ -76,9 +75,9 @@ static int check_driver(struct error *err) {
 }
 
 static int open_device(struct cuda_backend *b, struct error *err) {
-    int count = 0, shared_bytes = 0;
+    int driver = 0, count = 0, shared_bytes = 0;
     struct cudaDeviceProp prop;
-    if (check_driver(err) != 0)
+    if (CUDA_START(cudaDriverGetVersion(&driver), err) != 0 || check_driver(driver, err) != 0)
         return -1;
     cudaError_t status = cudaGetDeviceCount(&count);
     if (status == cudaErrorNoDevice || (status == cudaSuccess && count == 0))
@@ -98,6 +97,10 @@ static int open_device(struct cuda_backend *b, struct error *err) {
     snprintf(b->base.description, sizeof(b->base.description),
              "%.64s, sm_%d%d, %d multiprocessors, %s", prop.name, prop.major, prop.minor,
              prop.multiProcessorCount, dtype_name(b->base.activation_dtype));
+    snprintf(b->base.numerics, sizeof(b->base.numerics),
+             "%.64s, sm_%d%d, %d multiprocessors, driver %d, toolkit %d, cublasLt %zu, build %s",
+             prop.name, prop.major, prop.minor, prop.multiProcessorCount, driver, CUDART_VERSION,
+             cublasLtGetVersion(), build_hash());
     return CUDA_START(cudaStreamCreateWithFlags(&b->stream, cudaStreamNonBlocking), err);
 }
 

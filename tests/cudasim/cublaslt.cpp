@@ -310,6 +310,10 @@ const char *cublasLtGetStatusString(cublasStatus_t status) {
     return "unknown";
 }
 
+size_t cublasLtGetVersion() {
+    return 130000;
+}
+
 cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle) {
     if (handle == nullptr)
         return CUBLAS_STATUS_INVALID_VALUE;

@@ -58,6 +58,18 @@ def test_quantised_while_loading(start):
     assert abs(got[0].token_logprobs[0] - got[1].token_logprobs[0]) < 0.2
 
 
+def test_fingerprint(start, tmp_path):
+    model, other = ROOT / "tests/golden/tiny-f32.gguf", tmp_path / "tiny-f32.gguf"
+    content = bytearray(model.read_bytes())
+    content[-4] ^= 1  # the least bit of the last weight
+    other.write_bytes(content)
+    servers = [start(model), start(model), start(other), start(model, "--kv-cache-dtype", "f16")]
+    prints = [server.complete("a", max_tokens=1).model_dump()["system_fingerprint"]
+              for server in servers]
+    assert re.fullmatch("quire-[0-9a-f]{16}", prints[0])
+    assert prints[0] == prints[1] and len(set(prints)) == len(prints) - 1
+
+
 # What the makers of a model recommend.
 
 def recommend(folder, **fields):

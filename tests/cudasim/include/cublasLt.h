@@ -46,6 +46,7 @@ const char *cublasLtGetStatusString(cublasStatus_t status);
 
 typedef struct cublasLtContext *cublasLtHandle_t;
 
+size_t cublasLtGetVersion(void);
 cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle);
 cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle);
 

@@ -373,6 +373,49 @@ static void test_spare_tensors(void **state) {
     unload(&l);
 }
 
+struct digest {
+    uint8_t bytes[CONTENT_HASH_BYTES];
+};
+
+/* Of a model whose file has one byte changed, unless it is 0. */
+static struct digest digest_of(struct model_image image, const struct weights_options *options,
+                               size_t changed_from_end) {
+    struct loaded l = {.image = image};
+    struct error err = {0};
+    struct digest digest;
+    model_image_open(&l.image);
+    l.backend = open_backend();
+    l.image.writer.data[l.image.writer.bytes - 1 - changed_from_end] ^= changed_from_end > 0;
+    if (weights_load(l.backend, &l.image.model, options, &l.weights, &err) != 0)
+        fail_msg("%s", err.message);
+    memcpy(digest.bytes, l.weights->digest, sizeof(digest.bytes));
+    unload(&l);
+    return digest;
+}
+
+static struct model_image plain_image(enum dtype dtype) {
+    struct model_config config = hf_config();
+    struct model_image image;
+    model_image_init(&image, &config, (struct image_form){.dtype = dtype});
+    return image;
+}
+
+static void test_digest(void **state) {
+    static const struct digest without_library;
+    struct digest usual = digest_of(plain_image(DTYPE_F16), &as_stored, 0), other;
+    if (memcmp(&usual, &without_library, sizeof(usual)) == 0)
+        skip();
+    other = digest_of(plain_image(DTYPE_F16), &as_stored, 0);
+    assert_memory_equal(&usual, &other, sizeof(usual));
+    other = digest_of(plain_image(DTYPE_F16), &as_stored, 2048); /* a byte of the last tensors */
+    assert_memory_not_equal(&usual, &other, sizeof(usual));
+    other = digest_of(plain_image(DTYPE_BF16), &as_stored, 0);
+    assert_memory_not_equal(&usual, &other, sizeof(usual));
+    /* It is about what the files say, not what is made of it. */
+    other = digest_of(plain_image(DTYPE_F16), &int8, 0);
+    assert_memory_equal(&usual, &other, sizeof(usual));
+}
+
 /* --- What does not -----------------------------------------------------------------------------
  */
 
@@ -481,6 +524,7 @@ int main(void) {
         cmocka_unit_test(test_int8_leaves_alone),
         cmocka_unit_test(test_room_needed_on_a_card),
         cmocka_unit_test(test_spare_tensors),
+        cmocka_unit_test(test_digest),
         cmocka_unit_test(test_missing_tensors),
         cmocka_unit_test(test_shapes_that_do_not_fit),
         cmocka_unit_test(test_quantised_vectors),

@@ -1,0 +1,45 @@
+#include "server/command_fingerprint.h"
+
+#include "models/content_hash.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static void add_text(struct content_hash *hash, const char *text) {
+    content_hash_add_sized(hash, text, strlen(text));
+}
+
+/* The tables of rotary embeddings and more come from the system's libm. */
+static void add_system(struct content_hash *hash) {
+    char version[64] = "";
+    confstr(_CS_GNU_LIBC_VERSION, version, sizeof(version));
+    add_text(hash, version);
+}
+
+int command_fingerprint(const struct worker_config *config, const struct worker_info *worker,
+                        const char *build, char out[static FINGERPRINT_BYTES], struct error *err) {
+    const int32_t settings[] = {
+        (int32_t)config->quantization, config->max_model_len,     config->block_size,
+        worker->batch_invariant,       (int32_t)worker->kv_dtype, (int32_t)worker->activation_dtype,
+    };
+    uint8_t digest[CONTENT_HASH_BYTES];
+    uint64_t number = 0;
+    struct content_hash *hash = content_hash_create();
+    if (hash == NULL)
+        return error_set(err, ERROR_MEMORY, "no memory for the fingerprint");
+    content_hash_add(hash, worker->model_digest, sizeof(worker->model_digest));
+    content_hash_add(hash, settings, sizeof(settings));
+    add_text(hash, build);
+    add_text(hash, worker->device);
+    add_text(hash, worker->numerics);
+    add_system(hash);
+    content_hash_digest(hash, digest);
+    content_hash_destroy(hash);
+    for (int i = 0; i < 8; i++)
+        number = number << 8 | digest[i];
+    snprintf(out, FINGERPRINT_BYTES, "quire-%016" PRIx64 "%s", number,
+             worker->batch_invariant ? "" : "-variant");
+    return 0;
+}

@@ -1,0 +1,17 @@
+/* What `system_fingerprint` of answers says. */
+#ifndef QUIRE_SERVER_COMMAND_FINGERPRINT_H
+#define QUIRE_SERVER_COMMAND_FINGERPRINT_H
+
+#include "config/error.h"
+#include "engine/worker_executor.h"
+
+#define FINGERPRINT_BYTES 32 /* "quire-", 16 digits, "-variant" */
+
+/* Equal fingerprints promise equal bytes for equal requests with equal seeds: `build` (build_hash),
+ * the model's digest, what of the machine decides the bits, and how it was told to compute. One
+ * that ends in "-variant" promises nothing, because which requests run together decides too.
+ * ERROR_MEMORY. */
+int command_fingerprint(const struct worker_config *config, const struct worker_info *worker,
+                        const char *build, char out[static FINGERPRINT_BYTES], struct error *err);
+
+#endif
