@@ -1,24 +1,30 @@
 /* Chunks in a list, the newest first; what does not fit into the rest of the newest opens another.
- * A large piece gets a chunk of its own size, behind the newest, whose rest stays in use. */
+ * A large piece gets a chunk of its own size, in a list of its own, and a large text can be resized
+ * there: realloc takes and gives back memory without the copies that an arena would keep. */
 #include "models/chat_template/template_arena.h"
 
 #include "config/checked.h"
 
 #include <stdalign.h>
+#include <stddef.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/random.h>
 
 #define MIN_CHUNK_BYTES ((size_t)16 << 10)
 #define MAX_CHUNK_BYTES ((size_t)1 << 20)
 
+/* From here on a piece has a chunk of its own. */
+#define LARGE_BYTES ((size_t)128 << 10)
+
 struct chunk {
-    struct chunk *next;
-    size_t used, bytes; /* of data */
+    struct chunk *next, *previous; /* the second in the list of the large ones only */
+    size_t used, bytes;            /* of data */
     alignas(max_align_t) char data[];
 };
 
 struct template_arena {
-    struct chunk *chunks;
+    struct chunk *chunks, *large;
     size_t max_bytes, bytes; /* of all chunks */
     uint64_t seed;
     bool is_full, failed;
@@ -34,13 +40,19 @@ struct template_arena *template_arena_create(size_t max_bytes) {
     return arena;
 }
 
+static void free_chunks(struct chunk *chunk) {
+    while (chunk != NULL) {
+        struct chunk *next = chunk->next;
+        free(chunk);
+        chunk = next;
+    }
+}
+
 void template_arena_destroy(struct template_arena *arena) {
     if (arena == NULL)
         return;
-    for (struct chunk *chunk = arena->chunks, *next; chunk != NULL; chunk = next) {
-        next = chunk->next;
-        free(chunk);
-    }
+    free_chunks(arena->chunks);
+    free_chunks(arena->large);
     free(arena);
 }
 
@@ -60,39 +72,55 @@ uint64_t template_arena_seed(const struct template_arena *arena) {
     return arena->seed;
 }
 
-static struct chunk *make_chunk(struct template_arena *arena, size_t bytes) {
-    size_t left = arena->max_bytes - arena->bytes;
-    if (bytes > left) {
-        arena->is_full = true;
+/* A new chunk, or `old` with another size: NULL without memory, and `old` stays as it is then. */
+static struct chunk *resize_chunk(struct template_arena *arena, struct chunk *old, size_t bytes) {
+    size_t had = old != NULL ? old->bytes : 0;
+    if (bytes > arena->max_bytes - (arena->bytes - had)) {
+        arena->is_full = arena->failed = true;
         return NULL;
     }
-    struct chunk *chunk = malloc(sizeof(*chunk) + bytes);
-    if (chunk == NULL)
+    struct chunk *chunk = realloc(old, sizeof(*chunk) + bytes);
+    if (chunk == NULL) {
+        arena->failed = true;
         return NULL;
-    arena->bytes += bytes;
-    chunk->used = 0;
+    }
+    arena->bytes += bytes - had;
     chunk->bytes = bytes;
     return chunk;
 }
 
+/* The first of the large ones, or one among them that may have moved. */
+static void link_large(struct template_arena *arena, struct chunk *chunk) {
+    if (chunk->previous != NULL)
+        chunk->previous->next = chunk;
+    else
+        arena->large = chunk;
+    if (chunk->next != NULL)
+        chunk->next->previous = chunk;
+}
+
+static char *alloc_large(struct template_arena *arena, size_t bytes) {
+    struct chunk *chunk = resize_chunk(arena, NULL, bytes);
+    if (chunk == NULL)
+        return NULL;
+    chunk->next = arena->large;
+    chunk->previous = NULL;
+    link_large(arena, chunk);
+    return chunk->data;
+}
+
 static struct chunk *add_chunk(struct template_arena *arena, size_t bytes) {
     struct chunk *newest = arena->chunks;
-    if (newest != NULL && bytes > MAX_CHUNK_BYTES / 4) {
-        struct chunk *chunk = make_chunk(arena, bytes);
-        if (chunk == NULL)
-            return NULL;
-        chunk->next = newest->next;
-        newest->next = chunk;
-        return chunk;
-    }
+    size_t left = arena->max_bytes - arena->bytes;
     size_t usual = newest == NULL ? MIN_CHUNK_BYTES : newest->bytes * 2;
     if (usual > MAX_CHUNK_BYTES)
         usual = MAX_CHUNK_BYTES;
-    if (usual > arena->max_bytes - arena->bytes)
-        usual = arena->max_bytes - arena->bytes;
-    struct chunk *chunk = make_chunk(arena, bytes > usual ? bytes : usual);
+    if (usual > left)
+        usual = left;
+    struct chunk *chunk = resize_chunk(arena, NULL, bytes > usual ? bytes : usual);
     if (chunk == NULL)
         return NULL;
+    chunk->used = 0;
     chunk->next = newest;
     arena->chunks = chunk;
     return chunk;
@@ -102,12 +130,13 @@ static void *alloc_aligned(struct template_arena *arena, size_t bytes, size_t al
     struct chunk *chunk = arena->chunks;
     if (arena->failed)
         return NULL;
+    if (bytes > LARGE_BYTES)
+        return alloc_large(arena, bytes);
     size_t skipped = chunk == NULL ? 0 : -chunk->used & (alignment - 1);
     if (chunk == NULL || skipped > chunk->bytes - chunk->used ||
         bytes > chunk->bytes - chunk->used - skipped) {
         chunk = add_chunk(arena, bytes);
         skipped = 0;
-        arena->failed = chunk == NULL;
         if (chunk == NULL)
             return NULL;
     }
@@ -142,8 +171,32 @@ bool template_arena_extend_text(struct template_arena *arena, const char *end, s
     return true;
 }
 
-void template_arena_shrink_text(struct template_arena *arena, const char *end, size_t bytes) {
-    struct chunk *chunk = arena->chunks;
-    if (chunk != NULL && end == chunk->data + chunk->used)
-        chunk->used -= bytes;
+static char *resize_large(struct template_arena *arena, char *data, size_t bytes) {
+    struct chunk *old = (struct chunk *)(data - offsetof(struct chunk, data));
+    struct chunk *chunk = resize_chunk(arena, old, bytes);
+    if (chunk == NULL)
+        return NULL;
+    link_large(arena, chunk);
+    return chunk->data;
+}
+
+char *template_arena_resize_text(struct template_arena *arena, char *data, size_t had,
+                                 size_t bytes) {
+    struct chunk *newest = arena->chunks;
+    if (arena->failed)
+        return NULL;
+    if (had > LARGE_BYTES)
+        return resize_large(arena, data, bytes > LARGE_BYTES ? bytes : LARGE_BYTES + 1);
+    bool is_last = had > 0 && newest != NULL && data + had == newest->data + newest->used;
+    if (bytes <= had) {
+        newest->used -= is_last ? had - bytes : 0;
+        return data;
+    }
+    if (is_last && bytes <= LARGE_BYTES &&
+        template_arena_extend_text(arena, data + had, bytes - had))
+        return data;
+    char *moved = template_arena_alloc_text(arena, bytes);
+    if (moved != NULL && had > 0)
+        memcpy(moved, data, had);
+    return moved;
 }

@@ -13,8 +13,11 @@ void *template_arena_alloc_items(struct template_arena *arena, size_t num, size_
 char *template_arena_alloc_text(struct template_arena *arena, size_t bytes);
 /* Makes the text that ends at `end` longer where it is; false when something lies behind it. */
 bool template_arena_extend_text(struct template_arena *arena, const char *end, size_t bytes);
-/* Gives back the last bytes of the text that ends at `end`, if nothing lies behind it. */
-void template_arena_shrink_text(struct template_arena *arena, const char *end, size_t bytes);
+/* The text of `had` bytes with another size: it may move, so that nothing else may point into it.
+ * What was asked for here once is resized here only. data is NULL for had 0; NULL without memory.
+ */
+char *template_arena_resize_text(struct template_arena *arena, char *data, size_t had,
+                                 size_t bytes);
 /* Whether an allocation failed, for want of memory or because the arena is full. */
 bool template_arena_failed(const struct template_arena *arena);
 size_t template_arena_max_bytes(const struct template_arena *arena);

@@ -131,6 +131,7 @@ static int add_strings(struct template_run *run, const struct template_value *a,
         return 0;
     }
     struct template_builder builder = {.arena = run->arena};
+    template_builder_reserve(&builder, length + b->string.length);
     template_builder_add_string(&builder, a);
     template_builder_add_string(&builder, b);
     return template_run_finish(run, &builder, out);

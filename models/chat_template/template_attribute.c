@@ -249,19 +249,25 @@ static int slice_string(struct template_run *run, const struct template_value *s
     return 0;
 }
 
+/* Without a step the items stay where they are. */
 static int slice_sequence(struct template_run *run, const struct template_value *value,
                           const struct template_value bounds[3], struct template_value *out) {
     struct template_value made;
     struct range range;
-    const struct template_value *items = value->sequence->items;
-    if (make_range(run, bounds, (int64_t)value->sequence->length, &range) != 0 ||
-        template_run_charge(run, (size_t)range.num / 8) != 0)
+    struct template_value *items = value->sequence->items;
+    if (make_range(run, bounds, (int64_t)value->sequence->length, &range) != 0)
+        return -1;
+    bool copies = range.step != 1 && range.num > 0;
+    if (template_run_charge(run, copies ? (size_t)range.num / 8 : 0) != 0)
         return -1;
     if (!template_data_sequence(run->arena, value->kind, &made) ||
-        !template_data_reserve(run->arena, made.sequence, (size_t)range.num))
+        (copies && !template_data_reserve(run->arena, made.sequence, (size_t)range.num)))
         return template_run_fail_memory(run);
-    for (int64_t i = 0; i < range.num; i++)
+    for (int64_t i = 0; copies && i < range.num; i++)
         made.sequence->items[i] = items[range.start + i * range.step];
+    if (!copies && range.num > 0)
+        *made.sequence =
+            (struct template_sequence){.items = items + range.start, .capacity = (size_t)range.num};
     made.sequence->length = (size_t)range.num;
     *out = made;
     return 0;

@@ -4,26 +4,23 @@
 
 #include <string.h>
 
-enum { MIN_CAPACITY = 64 };
+enum { MIN_CAPACITY = 64, LARGE_CAPACITY = 1 << 18 };
 
-/* Bytes and marks lie in one piece, [capacity] each, which grows where it is while it is the
- * arena's last. */
+/* Bytes and marks lie in one piece, [capacity] each. */
 static bool resize(struct template_builder *builder, size_t capacity, bool has_marks) {
-    size_t width = has_marks ? 2 : 1, bytes, had = builder->capacity;
-    had *= builder->marks != NULL ? 2 : 1;
-    if (!checked_mul(capacity, width, &bytes))
+    size_t had = builder->capacity, least = had < capacity ? had : capacity, bytes;
+    bool had_marks = builder->marks != NULL;
+    if (!checked_mul(capacity, has_marks ? 2 : 1, &bytes))
         bytes = SIZE_MAX;
-    char *data = builder->data;
-    if (data == NULL || !template_arena_extend_text(builder->arena, data + had, bytes - had)) {
-        data = template_arena_alloc_text(builder->arena, bytes);
-        if (data == NULL)
-            return false;
-        if (builder->length > 0)
-            memcpy(data, builder->data, builder->length);
-    }
-    if (builder->marks != NULL)
-        memmove(data + capacity, builder->marks, builder->length);
-    else if (has_marks)
+    if (had_marks && capacity < had)
+        memmove(builder->data + capacity, builder->marks, least);
+    char *data =
+        template_arena_resize_text(builder->arena, builder->data, had_marks ? had * 2 : had, bytes);
+    if (data == NULL)
+        return false;
+    if (had_marks && capacity > had)
+        memmove(data + capacity, data + had, builder->length);
+    else if (!had_marks && has_marks)
         memset(data + capacity, builder->origin, builder->length);
     builder->data = data;
     builder->capacity = capacity;
@@ -32,12 +29,18 @@ static bool resize(struct template_builder *builder, size_t capacity, bool has_m
 }
 
 static bool reserve(struct template_builder *builder, size_t bytes) {
-    size_t needed, doubled = builder->capacity == 0 ? MIN_CAPACITY : builder->capacity * 2;
+    size_t needed, had = builder->capacity;
+    size_t usual = had < MIN_CAPACITY ? MIN_CAPACITY : had < LARGE_CAPACITY ? had * 2 : had / 4 * 5;
     if (!checked_add(builder->length, bytes, &needed))
         needed = SIZE_MAX;
     if (needed <= builder->capacity)
         return true;
-    return resize(builder, needed > doubled ? needed : doubled, builder->marks != NULL);
+    return resize(builder, needed > usual ? needed : usual, builder->marks != NULL);
+}
+
+void template_builder_reserve(struct template_builder *builder, size_t bytes) {
+    if (!template_arena_failed(builder->arena))
+        reserve(builder, bytes);
 }
 
 void template_builder_add(struct template_builder *builder, struct text text,
@@ -67,11 +70,13 @@ void template_builder_add_string(struct template_builder *builder,
         template_builder_add(builder, text, string->origin);
         return;
     }
-    for (size_t begin = 0, end; begin < text.length; begin = end) {
-        for (end = begin + 1; end < text.length && marks[end] == marks[begin];)
-            end++;
-        template_builder_add(builder, (struct text){text.data + begin, end - begin}, marks[begin]);
-    }
+    if (text.length == 0 || template_arena_failed(builder->arena) || !reserve(builder, text.length))
+        return;
+    if (builder->marks == NULL && !resize(builder, builder->capacity, true))
+        return;
+    memcpy(builder->data + builder->length, text.data, text.length);
+    memcpy(builder->marks + builder->length, marks, text.length);
+    builder->length += text.length;
 }
 
 void template_builder_add_part(struct template_builder *builder,
@@ -96,15 +101,8 @@ void template_builder_add_repeated(struct template_builder *builder,
 bool template_builder_finish(struct template_builder *builder, struct template_value *out) {
     if (template_arena_failed(builder->arena))
         return false;
-    size_t unused = builder->capacity - builder->length;
-    if (builder->marks != NULL) {
-        char *end = (char *)builder->marks + builder->capacity;
-        builder->marks = memmove(builder->data + builder->length, builder->marks, builder->length);
-        template_arena_shrink_text(builder->arena, end, unused * 2);
-    } else if (builder->data != NULL) {
-        template_arena_shrink_text(builder->arena, builder->data + builder->capacity, unused);
-    }
-    builder->capacity = builder->length;
+    if (builder->data != NULL && !resize(builder, builder->length, builder->marks != NULL))
+        return false;
     *out = (struct template_value){
         .kind = TEMPLATE_STRING,
         .origin = (uint8_t)builder->origin,

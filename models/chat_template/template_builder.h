@@ -24,6 +24,8 @@ void template_builder_add_part(struct template_builder *builder,
                                const struct template_value *string, size_t begin, size_t end);
 void template_builder_add_repeated(struct template_builder *builder,
                                    const struct template_value *string, size_t times);
+/* Makes room, so that what is known to come is not copied. */
+void template_builder_reserve(struct template_builder *builder, size_t bytes);
 /* The string so far. False: something was lost. */
 bool template_builder_finish(struct template_builder *builder, struct template_value *out);
 

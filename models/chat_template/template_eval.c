@@ -34,19 +34,59 @@ static int eval_dict(struct template_run *run, const struct template_node *node,
     return 0;
 }
 
+/* A sum of strings, from left to right: put together once, not anew with each of them. */
+struct sum {
+    struct template_value left;      /* what the operands so far make, but for those in `text` */
+    struct template_builder builder; /* the strings of a run of additions, if is_text */
+    bool is_text;
+};
+
+static bool is_plain_string(const struct template_value *value) {
+    return value->kind == TEMPLATE_STRING && !value->is_markup;
+}
+
+static int end_text(struct template_run *run, struct sum *sum) {
+    if (!sum->is_text)
+        return 0;
+    sum->is_text = false;
+    return template_run_finish(run, &sum->builder, &sum->left);
+}
+
+static int add_operand(struct template_run *run, int op, const struct template_value *right,
+                       struct sum *sum) {
+    bool joins = op == '+' && is_plain_string(right) && is_plain_string(&sum->left);
+    if (!joins)
+        return end_text(run, sum) != 0
+                   ? -1
+                   : template_arithmetic_apply(run, op, &sum->left, right, &sum->left);
+    if (!sum->is_text) {
+        sum->builder = (struct template_builder){.arena = run->arena};
+        template_builder_add_string(&sum->builder, &sum->left);
+        sum->is_text = true;
+    }
+    template_builder_add_string(&sum->builder, right);
+    return template_run_charge_text(run, right->string.length);
+}
+
 static int eval_arithmetic(struct template_run *run, const struct template_node *node,
                            struct template_value *out) {
-    struct template_value left, right;
-    if (template_eval(run, node->left, &left) != 0)
+    struct sum sum = {.is_text = false};
+    struct template_value right;
+    if (template_eval(run, node->left, &sum.left) != 0)
         return -1;
     for (const struct template_node *next = node->items; next != NULL; next = next->next) {
         if (template_eval(run, next->left, &right) != 0)
             return -1;
         run->line = next->line;
-        if (template_arithmetic_apply(run, next->op, &left, &right, &left) != 0)
+        /* One addition alone may go on where its left string ends. */
+        bool is_single = next == node->items && next->next == NULL;
+        if ((is_single ? template_arithmetic_apply(run, next->op, &sum.left, &right, &sum.left)
+                       : add_operand(run, next->op, &right, &sum)) != 0)
             return -1;
     }
-    *out = left;
+    if (end_text(run, &sum) != 0)
+        return -1;
+    *out = sum.left;
     return 0;
 }
 

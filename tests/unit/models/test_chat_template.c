@@ -76,6 +76,18 @@ static void test_markup_escapes_what_is_added(void **state) {
                    "TrueTrue[Markup('a')]");
 }
 
+/* Texts that have memory of their own in the arena, and grow there. */
+static void test_large_texts(void **state) {
+    assert_renders("{% set ns = namespace(s='') %}{% for i in range(20) %}"
+                   "{% set ns.s = ns.s ~ client * 2000 ~ 'x' %}{% endfor %}"
+                   "{{ ns.s|length }}{{ ns.s[-3:] }}{{ ns.s[:1] }}{{ ns.s.count('x') }}",
+                   "240020«nt»x«C»20");
+    assert_renders(
+        "{% set s %}{% for i in range(40) %}{{ 'ab' * 5000 }}{% endfor %}{% endset %}"
+        "{{ s|length }}{{ s[-1] }}{% set t %}{{ s }}{{ client }}{% endset %}{{ t[-7:] }}",
+        "400000bb«Client»");
+}
+
 static void test_strings_are_characters(void **state) {
     assert_renders("{% set s = 'ä€😀a' * 10 %}{{ s|length }}{{ s[-2] }}{{ s[17] }}{{ s[38:] }}"
                    "{{ s[::-9] }}{{ s.find('a', 5) }}{{ s.rindex('€') }}{{ s|upper|length }}",
@@ -88,6 +100,13 @@ static void test_what_grows_in_place_changes_nothing(void **state) {
     assert_renders("{% set a = [1] + [2] %}{% set b = a + [3] %}{% set c = a + [4] %}"
                    "{% set d = b + b %}{{ a }}{{ b }}{{ c }}{{ d }}{{ [] + [] }}{{ [] + a }}",
                    "[1, 2][1, 2, 3][1, 2, 4][1, 2, 3, 1, 2, 3][][1, 2]");
+    assert_renders("{% set a = [1, 2, 3, 4] %}{% set b = a[1:3] %}{% set c = b + [5] %}"
+                   "{% set d = a[:0] + [6] %}{{ a }}{{ b }}{{ c }}{{ d }}{{ a[5:] + b[1:] }}",
+                   "[1, 2, 3, 4][2, 3][2, 3, 5][6][3]");
+    assert_renders("{{ ours + client + 1|string + '' + 'x' }}{{ 1 + 2 - 3 + 0.5 }}"
+                   "{{ [1] + [2] + [3] }}{{ 'a' + 'b' + ('<'|safe) + '<' }}",
+                   "Server«Client»1x0.5[1, 2, 3]ab<&lt;");
+    assert_fails("{{ client + 'a' + 1 }}", "line 1: can only concatenate str (not \"int\") to str");
     assert_renders("{% set a = 'a' ~ 1 %}{% set b = a + 'b' %}{% set c = a + 'c' %}"
                    "{% set d = b + b %}{{ a }} {{ b }} {{ c }} {{ d }}",
                    "a1 a1b a1c a1ba1b");
@@ -344,6 +363,7 @@ int main(void) {
         cmocka_unit_test(test_captured_text_keeps_its_marks),
         cmocka_unit_test(test_marks_do_not_matter_to_comparisons),
         cmocka_unit_test(test_markup_escapes_what_is_added),
+        cmocka_unit_test(test_large_texts),
         cmocka_unit_test(test_strings_are_characters),
         cmocka_unit_test(test_what_grows_in_place_changes_nothing),
         cmocka_unit_test(test_large_results_are_refused),
