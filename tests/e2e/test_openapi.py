@@ -6,6 +6,7 @@ description has for the operation, and no success for data that it forbids. What
 long work: generation is kept to a few tokens."""
 
 import httpx
+import jsonschema_rs
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, given, settings
@@ -13,6 +14,7 @@ from schemathesis.generation import GenerationMode
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from quire_server import NAME
+from wire_shape import read_events
 
 # What makes work, and how much of it is enough.
 BOUNDS = {"max_tokens": 4, "max_completion_tokens": 4, "max_output_tokens": 4, "min_tokens": 2, "n": 2, "best_of": 3}
@@ -69,3 +71,29 @@ def test_document(server):
     assert document.headers["content-type"] == "application/json"
     assert document.json()["openapi"] == "3.1.0"
     assert document.json()["info"]["version"] == httpx.get(server.url + "/version").json()["version"]
+
+
+# What schemathesis takes for a text: the events of streams.
+TOOL = {"type": "function", "function": {"name": "look_up", "parameters": {"type": "object", "properties": {"key": {"enum": ["a", "b"]}}}}}
+MESSAGES = [{"role": "user", "content": "Look it up."}]
+STREAMS = [
+    ("/v1/completions", "CompletionChunk", {"prompt": "One two"}),
+    ("/v1/completions", "CompletionChunk", {"prompt": ["One", "Two"], "n": 2, "logprobs": 2, "echo": True,
+                                            "return_token_ids": True, "prompt_logprobs": 0,
+                                            "stream_options": {"include_usage": True}}),
+    ("/v1/chat/completions", "ChatCompletionChunk", {"messages": MESSAGES}),
+    ("/v1/chat/completions", "ChatCompletionChunk", {"messages": MESSAGES, "n": 2, "logprobs": True, "top_logprobs": 2,
+                                                     "return_token_ids": True, "prompt_logprobs": 0,
+                                                     "stream_options": {"include_usage": True,
+                                                                        "continuous_usage_stats": True}}),
+    ("/v1/chat/completions", "ChatCompletionChunk", {"messages": MESSAGES, "tools": [TOOL], "tool_choice": "required",
+                                                     "max_tokens": 120}),
+]
+
+
+@pytest.mark.parametrize("path,name,fields", STREAMS)
+def test_events_of_streams(server, path, name, fields):
+    document = httpx.get(server.url + "/openapi.json").json()
+    validator = jsonschema_rs.validator_for({"$ref": f"#/components/schemas/{name}", "components": document["components"]})
+    for event in read_events(server, path, {"max_tokens": 8, "stream": True, **fields}):
+        validator.validate(event)
