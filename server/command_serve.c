@@ -110,13 +110,17 @@ static int await_vocabulary(struct serve *serve, struct error *err) {
 static int read_chat_template(struct serve *serve, struct error *err) {
     const char *path = serve->options.chat_template;
     struct text source = {0};
-    char *data = input_file_read_all(path, CHAT_TEMPLATE_MAX_BYTES, &source.length, err);
-    if (data == NULL)
-        return -1;
+    struct error why = {0};
+    int status = -1;
+    char *data = input_file_read_all(path, CHAT_TEMPLATE_MAX_BYTES, &source.length, &why);
     source.data = data;
-    int status = model_set_chat_template(&serve->model->chat_template, source, path, err);
+    if (data != NULL)
+        status = model_set_chat_template(&serve->model->chat_template, source, path, &why);
     free(data);
-    return status;
+    if (status == 0)
+        return 0;
+    return error_set(err, why.code == ERROR_MEMORY ? ERROR_MEMORY : ERROR_CONFIG,
+                     "chat-template: %.480s", why.message);
 }
 
 /* A template that cannot be used is no reason not to serve completions. */
@@ -269,6 +273,15 @@ static void log_line(void *context, const char *line) {
     log_info("%s", line);
 }
 
+static void log_chat(const struct serve *serve) {
+    const struct chat_model *chat = serve->chat;
+    if (chat->chat_template != NULL)
+        log_info("chat       template of %zu bytes, tool calls %s%s, reasoning %s",
+                 strlen(serve->model->chat_template), tool_call_format_name(chat->tools),
+                 chat->writes_tools ? " (described in text)" : "",
+                 reasoning_format_name(chat->reasoning));
+}
+
 static void log_memory(const struct serve *serve) {
     const struct http_server_config config = http_config(serve);
     memory_table_write(&serve->worker, &serve->worker_config, log_line, NULL);
@@ -295,6 +308,7 @@ static int start(struct serve *serve, const sigset_t *signals, struct error *err
             return 0;
     }
     log_memory(serve);
+    log_chat(serve);
     return 1;
 }
 

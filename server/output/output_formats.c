@@ -46,6 +46,21 @@ bool reasoning_format_find(const char *name, enum reasoning_format *out) {
     return found != NULL;
 }
 
+/* The first of a format's names. */
+static const char *name_of(const struct format_name *names, int format) {
+    while (names->format != format)
+        names++;
+    return names->name;
+}
+
+const char *tool_call_format_name(enum tool_call_format format) {
+    return name_of(tool_names, (int)format);
+}
+
+const char *reasoning_format_name(enum reasoning_format format) {
+    return name_of(reasoning_names, (int)format);
+}
+
 static bool has(const char *text, const char *part) {
     return strstr(text, part) != NULL;
 }

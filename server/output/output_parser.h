@@ -40,6 +40,8 @@ enum reasoning_format {
  */
 bool tool_call_format_find(const char *name, enum tool_call_format *out);
 bool reasoning_format_find(const char *name, enum reasoning_format *out);
+const char *tool_call_format_name(enum tool_call_format format);
+const char *reasoning_format_name(enum reasoning_format format);
 /* What a chat template tells of its model's habits. */
 enum tool_call_format tool_call_format_of_template(const char *chat_template);
 enum reasoning_format reasoning_format_of_template(const char *chat_template);

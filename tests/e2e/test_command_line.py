@@ -40,6 +40,11 @@ def test_bad_options():
                    "environment")
 
 
+def test_no_such_chat_template(tmp_path):
+    assert_refused(run("serve", "--model", MODEL, "--chat-template", tmp_path / "none.jinja"),
+                   "chat-template", "none.jinja")
+
+
 def test_bad_configuration_file(tmp_path):
     path = tmp_path / "quire.yaml"
     path.write_text("port: 8000\nblock-size: 17\n")

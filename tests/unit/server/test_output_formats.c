@@ -27,6 +27,15 @@ static void names_are_found(void **state) {
     assert_int_equal(reasoning, REASONING_FORMAT_NONE);
 }
 
+static void formats_have_names(void **state) {
+    assert_string_equal(tool_call_format_name(TOOL_CALL_FORMAT_NONE), "none");
+    assert_string_equal(tool_call_format_name(TOOL_CALL_FORMAT_HERMES), "hermes");
+    assert_string_equal(tool_call_format_name(TOOL_CALL_FORMAT_LLAMA3_JSON), "llama3_json");
+    assert_string_equal(tool_call_format_name(TOOL_CALL_FORMAT_MISTRAL), "mistral");
+    assert_string_equal(reasoning_format_name(REASONING_FORMAT_NONE), "none");
+    assert_string_equal(reasoning_format_name(REASONING_FORMAT_THINK), "think");
+}
+
 static void an_unknown_name_leaves_the_output(void **state) {
     enum tool_call_format tools = TOOL_CALL_FORMAT_MISTRAL;
     enum reasoning_format reasoning = REASONING_FORMAT_THINK;
@@ -100,6 +109,7 @@ static void formats_with_control_tokens_need_them(void **state) {
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_are_found),
+        cmocka_unit_test(formats_have_names),
         cmocka_unit_test(an_unknown_name_leaves_the_output),
         cmocka_unit_test_prestate(templates_tell_the_formats, argv[argc - 1]),
         cmocka_unit_test(formats_with_control_tokens_need_them),
