@@ -4,7 +4,9 @@
 
 #include "models/chat_template/template_call.h"
 
-/* Of a string (template_string_methods.c). NULL: there is none. */
+/* Of a string. NULL: there is none. */
 const struct template_function *template_string_methods_find(struct text name);
+/* Those of them that take it apart. */
+const struct template_function *template_string_parts_find(struct text name);
 
 #endif

@@ -109,6 +109,16 @@ struct template_node *template_parser_node(struct template_parser *parser,
     return node;
 }
 
+struct template_node *template_parser_make(struct template_parser *parser,
+                                           enum template_node_kind kind) {
+    return template_parser_node(parser, kind, parser->token.line);
+}
+
+void template_parser_append(struct template_node ***end, struct template_node *node) {
+    **end = node;
+    *end = &node->next;
+}
+
 /* --- Statements --------------------------------------------------------------------------------
  */
 
@@ -150,8 +160,7 @@ static int parse_if(struct template_parser *parser, struct template_node *node) 
     struct template_node **end = &node->items;
     node->kind = NODE_IF;
     for (;;) {
-        struct template_node *branch =
-            template_parser_node(parser, NODE_BRANCH, parser->token.line);
+        struct template_node *branch = template_parser_make(parser, NODE_BRANCH);
         if (branch == NULL ||
             template_expression_parse_tuple(parser, false, TUPLE_END_NONE, &branch->left) != 0 ||
             parse_block(parser, words, &branch->body) != 0)
@@ -169,7 +178,7 @@ static int parse_if(struct template_parser *parser, struct template_node *node) 
         return -1;
     if (!has_else)
         return 0;
-    *end = template_parser_node(parser, NODE_BRANCH, parser->token.line);
+    *end = template_parser_make(parser, NODE_BRANCH);
     return *end == NULL ? -1 : parse_whole_block(parser, "endif", &(*end)->body);
 }
 
@@ -204,11 +213,9 @@ static int parse_for(struct template_parser *parser, struct template_node *node)
 
 static int parse_filters_over_body(struct template_parser *parser, bool bare,
                                    struct template_node *node) {
-    struct template_node *captured =
-        template_parser_node(parser, NODE_CAPTURED, parser->token.line);
-    return captured == NULL
-               ? -1
-               : template_expression_parse_filters(parser, captured, bare, &node->right);
+    struct template_node *captured = template_parser_make(parser, NODE_CAPTURED);
+    return captured == NULL ? -1
+                            : template_operand_parse_filters(parser, captured, bare, &node->right);
 }
 
 static int parse_set(struct template_parser *parser, struct template_node *node) {
@@ -237,7 +244,7 @@ static int parse_with(struct template_parser *parser, struct template_node *node
     struct template_node **end = &node->items;
     node->kind = NODE_WITH;
     while (parser->token.kind != TOKEN_BLOCK_END) {
-        struct template_node *set = template_parser_node(parser, NODE_SET, parser->token.line);
+        struct template_node *set = template_parser_make(parser, NODE_SET);
         if (set == NULL ||
             (node->items != NULL && template_parser_expect_operator(parser, ',') != 0) ||
             template_expression_parse_target(parser, TUPLE_END_NONE, false, &set->left) != 0 ||
@@ -256,8 +263,7 @@ static int parse_parameters(struct template_parser *parser, struct template_node
     if (template_parser_expect_operator(parser, '(') != 0)
         return -1;
     while (!template_parser_is_operator(parser, ')')) {
-        struct template_node *parameter =
-            template_parser_node(parser, NODE_PARAMETER, parser->token.line);
+        struct template_node *parameter = template_parser_make(parser, NODE_PARAMETER);
         if (parameter == NULL ||
             (node->items != NULL && template_parser_expect_operator(parser, ',') != 0) ||
             template_parser_take_name(parser, &parameter->name) != 0)
@@ -352,7 +358,7 @@ static int parse_statement(struct template_parser *parser, struct template_node 
         {"continue", parse_continue},
     };
     char word[UTF8_PRINTABLE_BYTES];
-    struct template_node *node = template_parser_node(parser, NODE_TEXT, parser->token.line);
+    struct template_node *node = template_parser_make(parser, NODE_TEXT);
     if (node == NULL)
         return -1;
     for (size_t i = 0; i < sizeof(statements) / sizeof(statements[0]); i++) {
@@ -369,7 +375,7 @@ static int parse_statement(struct template_parser *parser, struct template_node 
 }
 
 static int parse_output(struct template_parser *parser, struct template_node **out) {
-    struct template_node *node = template_parser_node(parser, NODE_OUTPUT, parser->token.line);
+    struct template_node *node = template_parser_make(parser, NODE_OUTPUT);
     if (node == NULL || template_parser_advance(parser) != 0 ||
         template_expression_parse_tuple(parser, true, TUPLE_END_NONE, &node->left) != 0)
         return -1;
@@ -383,7 +389,7 @@ static int parse_data(struct template_parser *parser, struct template_node **out
     struct text text = parser->token.text;
     *out = NULL;
     if (text.length > 0) {
-        *out = template_parser_node(parser, NODE_TEXT, parser->token.line);
+        *out = template_parser_make(parser, NODE_TEXT);
         if (*out == NULL)
             return -1;
         (*out)->value = template_data_text(text, TEMPLATE_ORIGIN_SERVER);

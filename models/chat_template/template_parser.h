@@ -23,7 +23,7 @@ int template_parser_run(struct template_arena *arena, struct text source,
                         struct template_names *out_names, struct template_node **out,
                         struct error *err);
 
-/* --- Between template_parser.c and template_expression.c --- */
+/* --- Between template_parser.c, template_expression.c and template_operand.c --- */
 
 int template_parser_fail_memory(struct template_parser *parser);
 /* "expected WHAT, got the current token". Returns -1. */
@@ -42,6 +42,11 @@ int template_parser_expect_operator(struct template_parser *parser, int op);
 int template_parser_take_name(struct template_parser *parser, struct text *out);
 struct template_node *template_parser_node(struct template_parser *parser,
                                            enum template_node_kind kind, int line);
+/* The same at the current token's line. */
+struct template_node *template_parser_make(struct template_parser *parser,
+                                           enum template_node_kind kind);
+/* Puts a node at the end of a list, *end, which moves behind it. */
+void template_parser_append(struct template_node ***end, struct template_node *node);
 
 /* What ends a tuple without brackets, besides a closing bracket and the tag's end. */
 enum template_tuple_end { TUPLE_END_NONE, TUPLE_END_IN, TUPLE_END_RECURSIVE };
@@ -54,8 +59,14 @@ int template_expression_parse_tuple(struct template_parser *parser, bool with_co
 /* A name, names with commas, or a namespace's member. */
 int template_expression_parse_target(struct template_parser *parser, enum template_tuple_end end,
                                      bool with_member, struct template_node **out);
+/* A name, literal or expression in brackets with its attributes, items and calls, a sign before it,
+ * and with_filters its filters and tests. */
+int template_operand_parse(struct template_parser *parser, bool with_filters,
+                           struct template_node **out);
 /* Filters with a bar before each, but the first if `bare`, over `node`. */
-int template_expression_parse_filters(struct template_parser *parser, struct template_node *node,
-                                      bool bare, struct template_node **out);
+int template_operand_parse_filters(struct template_parser *parser, struct template_node *node,
+                                   bool bare, struct template_node **out);
+/* true, false, none: its value. */
+bool template_operand_is_constant(struct text name, struct template_value *out);
 
 #endif

@@ -234,22 +234,6 @@ METHOD(removesuffix) {
 /* --- Search ------------------------------------------------------------------------------------
  */
 
-static const char *find_last(struct text text, struct text part) {
-    for (size_t at = text.length; part.length <= text.length && at-- > 0;)
-        if (text.length - at >= part.length && memcmp(text.data + at, part.data, part.length) == 0)
-            return text.data + at;
-    return NULL;
-}
-
-/* The byte at which it is found, or -1. */
-static int64_t find_bytes(struct text text, struct text part, bool from_end) {
-    if (part.length == 0)
-        return from_end ? (int64_t)text.length : 0;
-    const char *found =
-        from_end ? find_last(text, part) : memmem(text.data, text.length, part.data, part.length);
-    return found == NULL ? -1 : found - text.data;
-}
-
 static int find_index(struct template_run *run, const struct template_call *call, bool from_end,
                       bool must, struct template_value *out) {
     struct template_value wanted, part;
@@ -257,7 +241,8 @@ static int find_index(struct template_run *run, const struct template_call *call
         bounded_part(run, call, 1, &part) != 0 ||
         template_run_charge_text(run, from_end ? part.string.length * 8 : 0) != 0)
         return -1;
-    int64_t at = find_bytes(template_string_text(&part), template_string_text(&wanted), from_end);
+    int64_t at =
+        template_strings_find(template_string_text(&part), template_string_text(&wanted), from_end);
     if (at < 0 && must)
         return template_run_fail(run, "substring not found");
     struct text before = {call->self->string.data,
@@ -291,7 +276,8 @@ METHOD(count) {
     struct text rest = template_string_text(&part), needle = template_string_text(&wanted);
     if (needle.length == 0)
         num = template_truth_length(&part) + 1;
-    for (int64_t at; needle.length > 0 && (at = find_bytes(rest, needle, false)) >= 0; num++) {
+    for (int64_t at; needle.length > 0 && (at = template_strings_find(rest, needle, false)) >= 0;
+         num++) {
         size_t taken = (size_t)at + needle.length;
         rest = (struct text){rest.data + taken, rest.length - taken};
     }
@@ -310,156 +296,6 @@ METHOD(replace) {
         template_call_get_int(run, call, 2, -1, &most) != 0)
         return -1;
     return template_strings_replace(run, call->self, template_string_text(&old), &by, most, out);
-}
-
-/* The parts of a split, in the order they are found. */
-struct split {
-    struct template_run *run;
-    struct template_value string;
-    struct text text;
-    int64_t most; /* splits that may still be made; -1: any number */
-    struct template_sequence *parts;
-};
-
-static int add_part(struct split *s, size_t begin, size_t end) {
-    if (!template_data_append(s->run->arena, s->parts, template_data_part(s->string, begin, end)))
-        return template_run_fail_memory(s->run);
-    return template_run_charge(s->run, 1);
-}
-
-static int split_at(struct split *s, struct text separator) {
-    size_t begin = 0;
-    for (; s->most != 0; s->most--) {
-        struct text rest = {s->text.data + begin, s->text.length - begin};
-        int64_t at = find_bytes(rest, separator, false);
-        if (at < 0)
-            break;
-        if (add_part(s, begin, begin + (size_t)at) != 0)
-            return -1;
-        begin += (size_t)at + separator.length;
-    }
-    return add_part(s, begin, s->text.length);
-}
-
-static int rsplit_at(struct split *s, struct text separator) {
-    size_t end = s->text.length;
-    for (; s->most != 0; s->most--) {
-        int64_t at = find_bytes((struct text){s->text.data, end}, separator, true);
-        if (at < 0)
-            break;
-        if (add_part(s, (size_t)at + separator.length, end) != 0)
-            return -1;
-        end = (size_t)at;
-    }
-    return add_part(s, 0, end);
-}
-
-static size_t skip(struct text text, size_t at, bool space) {
-    for (size_t next = at; at < text.length; at = next)
-        if (template_characters_is_space(template_characters_next(text, &next)) != space)
-            break;
-    return at;
-}
-
-static size_t skip_back(struct text text, size_t end, bool space) {
-    while (end > 0) {
-        size_t before = template_characters_before(text, end), next = before;
-        if (template_characters_is_space(template_characters_next(text, &next)) != space)
-            break;
-        end = before;
-    }
-    return end;
-}
-
-static int split_space(struct split *s) {
-    size_t begin = skip(s->text, 0, true);
-    for (; begin < s->text.length && s->most != 0; s->most--) {
-        size_t end = skip(s->text, begin, false);
-        if (add_part(s, begin, end) != 0)
-            return -1;
-        begin = skip(s->text, end, true);
-    }
-    return begin < s->text.length ? add_part(s, begin, s->text.length) : 0;
-}
-
-static int rsplit_space(struct split *s) {
-    size_t end = skip_back(s->text, s->text.length, true);
-    for (; end > 0 && s->most != 0; s->most--) {
-        size_t begin = skip_back(s->text, end, false);
-        if (add_part(s, begin, end) != 0)
-            return -1;
-        end = skip_back(s->text, begin, true);
-    }
-    return end > 0 ? add_part(s, 0, end) : 0;
-}
-
-static void reverse(struct template_sequence *parts) {
-    for (size_t i = 0, j = parts->length; i + 1 < j; i++) {
-        struct template_value swapped = parts->items[i];
-        parts->items[i] = parts->items[--j];
-        parts->items[j] = swapped;
-    }
-}
-
-static int split_either(struct template_run *run, const struct template_call *call, bool from_end,
-                        struct template_value *out) {
-    struct split s = {run, *call->self, self_text(call), -1, NULL};
-    struct template_value made, separator = template_data_none();
-    bool by_space = call->given[0].kind == TEMPLATE_MISSING || call->given[0].kind == TEMPLATE_NONE;
-    if ((!by_space && template_call_get_string(run, call, 0, "", &separator) != 0) ||
-        template_call_get_int(run, call, 1, -1, &s.most) != 0)
-        return -1;
-    if (!by_space && separator.string.length == 0)
-        return template_run_fail(run, "empty separator");
-    if (!template_data_sequence(run->arena, TEMPLATE_LIST, &made))
-        return template_run_fail_memory(run);
-    s.parts = made.sequence;
-    struct text text = template_string_text(&separator);
-    int status = by_space ? (from_end ? rsplit_space(&s) : split_space(&s))
-                          : (from_end ? rsplit_at(&s, text) : split_at(&s, text));
-    if (from_end)
-        reverse(made.sequence);
-    *out = made;
-    return status;
-}
-
-METHOD(split) {
-    return split_either(run, call, false, out);
-}
-
-METHOD(rsplit) {
-    return split_either(run, call, true, out);
-}
-
-METHOD(splitlines) {
-    return template_strings_lines(run, call->self, template_call_get_flag(call, 0, false), out);
-}
-
-static int partition_either(struct template_run *run, const struct template_call *call,
-                            bool from_end, struct template_value *out) {
-    struct template_value separator, self = *call->self, parts[3];
-    if (template_call_get_string(run, call, 0, "", &separator) != 0)
-        return -1;
-    if (separator.string.length == 0)
-        return template_run_fail(run, "empty separator");
-    size_t length = self.string.length;
-    int64_t at = find_bytes(self_text(call), template_string_text(&separator), from_end);
-    size_t begin = at >= 0 ? (size_t)at : from_end ? 0 : length;
-    size_t end = at >= 0 ? begin + separator.string.length : begin;
-    parts[0] = template_data_part(self, 0, begin);
-    parts[1] = template_data_part(self, begin, end);
-    parts[2] = template_data_part(self, end, length);
-    return template_data_items(run->arena, TEMPLATE_TUPLE, parts, 3, out)
-               ? 0
-               : template_run_fail_memory(run);
-}
-
-METHOD(partition) {
-    return partition_either(run, call, false, out);
-}
-
-METHOD(rpartition) {
-    return partition_either(run, call, true, out);
 }
 
 /* --- Putting together --------------------------------------------------------------------------
@@ -595,11 +431,6 @@ const struct template_function *template_string_methods_find(struct text name) {
         {"rindex", last_index_of, "sub start end", 1},
         {"count", count, "sub start end", 1},
         {"replace", replace, "old new count", 2},
-        {"split", split, "sep maxsplit", 0},
-        {"rsplit", rsplit, "sep maxsplit", 0},
-        {"splitlines", splitlines, "keepends", 0},
-        {"partition", partition, "sep", 1},
-        {"rpartition", rpartition, "sep", 1},
         {"join", join, "iterable", 1},
         {"format", format, NULL, 0},
         {"center", center, "width fillchar", 1},
@@ -609,5 +440,6 @@ const struct template_function *template_string_methods_find(struct text name) {
         {"zfill", zfill, "width", 1},
         {NULL, NULL, NULL, 0},
     };
-    return template_call_find(methods, name);
+    const struct template_function *method = template_call_find(methods, name);
+    return method != NULL ? method : template_string_parts_find(name);
 }

@@ -32,6 +32,21 @@ int template_strings_strip(struct template_run *run, const struct template_value
     return template_run_charge_text(run, looked);
 }
 
+static const char *find_last(struct text text, struct text part) {
+    for (size_t at = text.length; part.length <= text.length && at-- > 0;)
+        if (text.length - at >= part.length && memcmp(text.data + at, part.data, part.length) == 0)
+            return text.data + at;
+    return NULL;
+}
+
+int64_t template_strings_find(struct text text, struct text part, bool from_end) {
+    if (part.length == 0)
+        return from_end ? (int64_t)text.length : 0;
+    const char *found =
+        from_end ? find_last(text, part) : memmem(text.data, text.length, part.data, part.length);
+    return found == NULL ? -1 : found - text.data;
+}
+
 int template_strings_replace(struct template_run *run, const struct template_value *string,
                              struct text old, const struct template_value *by, int64_t most,
                              struct template_value *out) {

@@ -10,6 +10,8 @@ enum template_strip { TEMPLATE_STRIP_LEFT = 1, TEMPLATE_STRIP_RIGHT = 2, TEMPLAT
 int template_strings_strip(struct template_run *run, const struct template_value *string,
                            const struct text *chars, enum template_strip sides,
                            struct template_value *out);
+/* The byte at which the part begins, the first or the last time, or -1. */
+int64_t template_strings_find(struct text text, struct text part, bool from_end);
 /* At most `most` times; -1: all. */
 int template_strings_replace(struct template_run *run, const struct template_value *string,
                              struct text old, const struct template_value *by, int64_t most,
