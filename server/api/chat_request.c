@@ -25,6 +25,8 @@ static const struct json_field fields[] = {
     JSON_BOOL(MEMBER, add_special_tokens),
     JSON_OTHER(chat_template_kwargs),
     JSON_OTHER(documents),
+    JSON_OTHER(chat_template),
+    JSON_OTHER(modalities),
 };
 
 struct json_table chat_request_table(void) {
@@ -57,6 +59,23 @@ static int read_max_tokens(struct chat_request *request, struct api_error *err) 
                          (long long)sampling->max_tokens, (long long)sampling->min_tokens);
 }
 
+/* What would change the answer's meaning if it was left aside. */
+static int check_unsupported(const struct chat_request *request, struct api_error *err) {
+    const cJSON *template = member(request, "chat_template");
+    const cJSON *modalities = member(request, "modalities"), *modality;
+    if (template != NULL && !cJSON_IsNull(template))
+        return refuse(err, "chat_template",
+                      "a request brings no chat_template: the server has the model's, or that of "
+                      "--chat-template");
+    if (modalities != NULL && !cJSON_IsNull(modalities) && !cJSON_IsArray(modalities))
+        return json_refuse(modalities, "modalities", "[\"text\"]", err);
+    cJSON_ArrayForEach(modality, modalities) {
+        if (!cJSON_IsString(modality) || strcmp(modality->valuestring, "text") != 0)
+            return json_refuse(modality, "modalities", "[\"text\"]", err);
+    }
+    return 0;
+}
+
 static int check_combinations(const struct api_context *context, const struct chat_request *request,
                               struct api_error *err) {
     if (request->top_logprobs > 0 && !request->logprobs)
@@ -87,7 +106,8 @@ static int read_all(const struct api_context *context, struct chat_request *requ
         sampling_request_read(context, request->json, &request->sampling, err) != 0 ||
         sampling_request_unknown(context, request->json, JSON_TABLE(fields), &request->ignored,
                                  err) != 0 ||
-        read_max_tokens(request, err) != 0 || check_combinations(context, request, err) != 0 ||
+        check_unsupported(request, err) != 0 || read_max_tokens(request, err) != 0 ||
+        check_combinations(context, request, err) != 0 ||
         tool_fields_read(request->json, &request->tools, err) != 0)
         return -1;
     return read_prompt(request, err);

@@ -42,7 +42,8 @@ static void expect_error(const char *fields, const char *param) {
 }
 
 static void defaults_are_those_of_chats(void **state) {
-    struct chat_request request = read("{" MESSAGES "}");
+    struct chat_request request =
+        read("{" MESSAGES ",\"chat_template\":null,\"modalities\":[\"text\"]}");
     assert_int_equal(request.sampling.max_tokens, SAMPLING_TO_THE_END);
     assert_int_equal(chat_request_num_logprobs(&request), -1);
     assert_true(request.include_reasoning);
@@ -102,6 +103,9 @@ static void what_is_not_known_is_named(void **state) {
 
 static void wrong_fields_are_refused(void **state) {
     expect_error("\"tools\":1", "tools");
+    expect_error("\"chat_template\":\"{{ 1 }}\"", "chat_template");
+    expect_error("\"modalities\":[\"text\",\"audio\"]", "modalities");
+    expect_error("\"modalities\":\"text\"", "modalities");
     expect_error("\"functions\":[]", "functions");
     expect_error("\"n\":9", "n");
     expect_error("\"n\":0", "n");
