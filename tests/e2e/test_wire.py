@@ -88,8 +88,7 @@ def test_chunks(server):
 def test_usage_comes_last_and_alone(server):
     chunks = stream(server, stream_options={"include_usage": True})
     check(chunks[:-1], [{**CHUNK, "usage": None}])
-    check(chunks[-1], {**CHUNK, "choices": [None], "usage": USAGE})
-    assert chunks[-1]["choices"] == []
+    check(chunks[-1], {**CHUNK, "choices": [], "usage": USAGE})
     assert chunks[-1]["usage"]["completion_tokens"] == 6
 
 
@@ -203,8 +202,7 @@ MODEL = {"id": NAME, "object": "model", "created": int, "owned_by": "quire", "ro
 
 def test_models(server):
     models = httpx.get(server.url + "/v1/models").json()
-    permission = {**MODEL, "permission": list}
-    assert check(models, {"object": "list", "data": [permission]})["data"][0]["permission"] == []
+    check(models, {"object": "list", "data": [MODEL]})
     assert httpx.get(server.url + f"/v1/models/{NAME}").json() == models["data"][0]
 
 

@@ -1,5 +1,5 @@
 """What a JSON value must look like, written as a value of the same form: a dict has exactly these keys
-("key?" may be missing), a list has items of this one shape, a tuple is a choice of shapes, a type is that
+("key?" may be missing), a list has items of its one shape (or none), a tuple is a choice of shapes, a type is that
 type (float takes whole numbers too), a pattern matches the whole string, anything else is equal."""
 
 import json
@@ -17,7 +17,7 @@ def fits(value, shape):
     if isinstance(shape, dict):
         return fits_object(value, shape)
     if isinstance(shape, list):
-        return fits_list(value, shape[0])
+        return fits_list(value, shape)
     if isinstance(shape, tuple):
         reasons = [fits(value, one) for one in shape]
         return None if None in reasons else " and ".join(reasons)
@@ -46,8 +46,10 @@ def fits_object(value, shape):
 def fits_list(value, shape):
     if not isinstance(value, list):
         return f" is {value!r}, no list"
+    if value and not shape:
+        return f" is {value!r}, not empty"
     for index, one in enumerate(value):
-        if reason := fits(one, shape):
+        if reason := fits(one, shape[0]):
             return f"[{index}]{reason}"
     return None
 
