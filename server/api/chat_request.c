@@ -113,21 +113,25 @@ static int read_all(const struct api_context *context, struct chat_request *requ
     return read_prompt(request, err);
 }
 
-int chat_request_parse(const struct api_context *context, const char *body, size_t length,
-                       struct chat_request *out, struct api_error *err) {
+int chat_request_read(const struct api_context *context, cJSON *json, struct chat_request *out,
+                      struct api_error *err) {
     struct chat_request request = {
+        .json = json,
         .sampling = sampling_request_defaults(context, SAMPLING_TO_THE_END),
         .include_reasoning = true,
     };
-    request.json = json_parse(body, length, err);
-    if (request.json == NULL)
-        return -1;
     if (read_all(context, &request, err) != 0) {
         chat_request_finish(&request);
         return -1;
     }
     *out = request;
     return 0;
+}
+
+int chat_request_parse(const struct api_context *context, const char *body, size_t length,
+                       struct chat_request *out, struct api_error *err) {
+    cJSON *json = json_parse(body, length, err);
+    return json != NULL ? chat_request_read(context, json, out, err) : -1;
 }
 
 void chat_request_finish(struct chat_request *request) {

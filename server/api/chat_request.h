@@ -24,6 +24,9 @@ struct chat_request {
 /* On failure -1 and *err, nothing to free. */
 int chat_request_parse(const struct api_context *context, const char *body, size_t length,
                        struct chat_request *out, struct api_error *err);
+/* The same of a tree, which is taken over, also on failure. */
+int chat_request_read(const struct api_context *context, cJSON *json, struct chat_request *out,
+                      struct api_error *err);
 void chat_request_finish(struct chat_request *request);
 
 /* Logprobs per token: -1 none, else that many of the most probable ones. */
