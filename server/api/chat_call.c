@@ -4,21 +4,13 @@
 
 #include "server/api/call_format.h"
 #include "server/api/call_type.h"
-#include "server/api/chat_choice.h"
-#include "server/api/chat_form.h"
 #include "server/api/chat_format.h"
+#include "server/api/chat_generation.h"
 #include "server/api/chat_logprobs.h"
-#include "server/api/chat_model.h"
-#include "server/api/chat_request.h"
 #include "server/api/prompt_logprobs.h"
-#include "server/api/tool_form.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-/* Logprob entries one call may bring forth, of prompt and output; each is some 50 bytes of JSON
- * that are held until the call ends. */
-#define MAX_LOGPROB_ENTRIES (4 << 20)
 
 struct chat_call {
     struct call base; /* first: see call_type.h */
@@ -34,55 +26,6 @@ struct chat_call {
 
 /* --- From a body to a request --- */
 
-static enum tool_call_format used_tools(const struct chat_model *model,
-                                        const struct tool_fields *tools) {
-    if (tool_form_is_forced(tools))
-        return tool_form_format(model->tools);
-    return tools->choice == TOOL_CHOICE_NONE ? TOOL_CALL_FORMAT_NONE : model->tools;
-}
-
-static struct output_parser_config parser_config(const struct chat_model *model,
-                                                 const struct chat_request *request,
-                                                 bool begins_in_reasoning) {
-    return (struct output_parser_config){.tools = used_tools(model, &request->tools),
-                                         .reasoning = model->reasoning,
-                                         .begins_in_reasoning = begins_in_reasoning};
-}
-
-static struct sampling_params make_params(const struct api_context *context,
-                                          const struct chat_request *request,
-                                          int32_t num_prompt_tokens) {
-    const struct chat_model *model = context->chat;
-    const struct sampling_request *sampling = &request->sampling;
-    struct sampling_params params = sampling_request_params(
-        sampling, context, num_prompt_tokens, chat_request_num_logprobs(request),
-        sampling_request_seed(context, sampling));
-    bool has_tools = used_tools(model, &request->tools) != TOOL_CALL_FORMAT_NONE;
-    if ((has_tools && model->tools_need_special) || model->reasoning_needs_special)
-        params.skip_special_tokens = false;
-    return params;
-}
-
-static int create_request(const struct api_context *context, const struct chat_request *request,
-                          const struct chat_prompt *prompt, struct chat_call *call,
-                          struct api_error *err) {
-    const struct prompt_tokens *tokens = &prompt->tokens;
-    struct sampling_params params = make_params(context, request, tokens->count);
-    struct output_parser_config parser =
-        parser_config(context->chat, request, prompt->begins_in_reasoning);
-    if (chat_form_build(context, request, &parser, &params.grammar, err) != 0)
-        return -1;
-    struct request *made = request_create(tokens->ids, tokens->count, &params);
-    grammar_unref(params.grammar);
-    if (made == NULL)
-        return call_fail_memory(err);
-    made->priority = (int32_t)request->sampling.priority;
-    call->base.prompts[0].request = made;
-    if (call->return_token_ids)
-        call_add_prompt_ids(made, &call->prompt_ids);
-    return call->prompt_ids.failed ? call_fail_memory(err) : 0;
-}
-
 /* The text a choice begins with under echo: what the last message said, when it goes on with it. */
 static void echo_final(const struct chat_request *request, struct chat_choice *choice) {
     const cJSON *messages = request->prompt.messages, *last = messages->child;
@@ -94,16 +37,10 @@ static void echo_final(const struct chat_request *request, struct chat_choice *c
         byte_buffer_append_text(&choice->content, content->valuestring);
 }
 
-static int init_choices(const struct api_context *context, const struct chat_request *request,
-                        bool begins_in_reasoning, struct chat_call *call, struct api_error *err) {
-    const struct chat_choice_config config = {
-        .parser = parser_config(context->chat, request, begins_in_reasoning),
-        .hides_reasoning = !request->include_reasoning,
-        .allows_parallel = request->tools.allows_parallel,
-        .must_call = tool_form_is_forced(&request->tools),
-    };
+static int init_choices(const struct chat_request *request, const struct chat_choice_config *config,
+                        struct chat_call *call, struct api_error *err) {
     for (int32_t i = 0; i < call->base.num_choices; i++) {
-        if (chat_choice_init(&call->choices[i], &config) != 0)
+        if (chat_choice_init(&call->choices[i], config) != 0)
             return call_fail_memory(err);
         echo_final(request, &call->choices[i]);
         if (call->choices[i].content.failed)
@@ -112,31 +49,17 @@ static int init_choices(const struct api_context *context, const struct chat_req
     return 0;
 }
 
-static int check_logprobs(const struct chat_call *call, struct api_error *err) {
-    const struct request *prompt = call->base.prompts[0].request;
-    int64_t num_entries =
-        (int64_t)prompt->params.max_tokens * call->base.num_choices * (call->num_logprobs + 1) +
-        (int64_t)prompt->num_prompt_tokens * (call->num_prompt_logprobs + 1);
-    if (num_entries <= MAX_LOGPROB_ENTRIES)
-        return 0;
-    const char *field = call->num_logprobs >= 0 ? "top_logprobs" : "prompt_logprobs";
-    return api_error_set(err, 400, "invalid_request_error", "out_of_range", field,
-                         "the call may bring forth %lld logprob entries: at most %d are allowed; "
-                         "ask for fewer logprobs, tokens or choices",
-                         (long long)num_entries, MAX_LOGPROB_ENTRIES);
-}
-
-static int add_prompt(const struct api_context *context, const struct chat_request *request,
-                      struct chat_call *call, struct api_error *err) {
-    struct chat_prompt prompt;
-    if (chat_prompt_create(context, &request->prompt, request->sampling.max_tokens, &prompt, err) !=
-        0)
+static int add_request(const struct api_context *context, const struct chat_request *request,
+                       struct chat_call *call, struct api_error *err) {
+    struct chat_generation generation;
+    if (chat_generation_create(context, request, &generation, err) != 0)
         return -1;
-    int result = create_request(context, request, &prompt, call, err);
-    free(prompt.tokens.ids);
-    if (result != 0 || check_logprobs(call, err) != 0)
-        return -1;
-    return init_choices(context, request, prompt.begins_in_reasoning, call, err);
+    call->base.prompts[0].request = generation.request;
+    if (call->return_token_ids)
+        call_add_prompt_ids(generation.request, &call->prompt_ids);
+    if (call->prompt_ids.failed)
+        return call_fail_memory(err);
+    return init_choices(request, &generation.config, call, err);
 }
 
 static void set_fields(const struct chat_request *request, struct chat_call *call) {
@@ -165,7 +88,7 @@ static int fill_call(const struct api_context *context, struct chat_request *req
     call->choices = calloc((size_t)num_choices, sizeof(*call->choices));
     if (call->choices == NULL || call->base.ignored.failed)
         return call_fail_memory(err);
-    return add_prompt(context, request, call, err);
+    return add_request(context, request, call, err);
 }
 
 int chat_call_parse(const struct api_context *context, const char *body, size_t length,

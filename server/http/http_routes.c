@@ -4,6 +4,7 @@
 #include "server/api/chat_call.h"
 #include "server/api/completion_call.h"
 #include "server/api/embedding_call.h"
+#include "server/api/responses_call.h"
 
 #include <string.h>
 
@@ -64,6 +65,7 @@ static int answer_model(struct connection *connection) {
 
 static const struct route routes[] = {
     {"/v1/completions", .methods = POST, .parse = completion_call_parse, .content_type = JSON_TYPE},
+    {"/v1/responses", .methods = POST, .parse = responses_call_parse, .content_type = JSON_TYPE},
     {"/v1/embeddings", .methods = POST, .parse = embedding_call_parse, .content_type = JSON_TYPE},
     {"/v1/chat/completions", .methods = POST, .parse = chat_call_parse, .content_type = JSON_TYPE},
     {"/v1/models", .methods = GET, .answer = answer_models, .content_type = JSON_TYPE},

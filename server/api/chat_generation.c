@@ -1,0 +1,98 @@
+#include "server/api/chat_generation.h"
+
+#include "server/api/call_type.h"
+#include "server/api/chat_form.h"
+#include "server/api/chat_model.h"
+#include "server/api/tool_form.h"
+
+#include <stdlib.h>
+
+/* Logprob entries one call may bring forth, of prompt and output; each is some 50 bytes of JSON
+ * that are held until the call ends. */
+#define MAX_LOGPROB_ENTRIES (4 << 20)
+
+static enum tool_call_format used_tools(const struct chat_model *model,
+                                        const struct tool_fields *tools) {
+    if (tool_form_is_forced(tools))
+        return tool_form_format(model->tools);
+    return tools->choice == TOOL_CHOICE_NONE ? TOOL_CALL_FORMAT_NONE : model->tools;
+}
+
+static struct chat_choice_config choice_config(const struct chat_model *model,
+                                               const struct chat_request *request,
+                                               bool begins_in_reasoning) {
+    return (struct chat_choice_config){
+        .parser = {.tools = used_tools(model, &request->tools),
+                   .reasoning = model->reasoning,
+                   .begins_in_reasoning = begins_in_reasoning},
+        .hides_reasoning = !request->include_reasoning,
+        .allows_parallel = request->tools.allows_parallel,
+        .must_call = tool_form_is_forced(&request->tools),
+    };
+}
+
+static struct sampling_params make_params(const struct api_context *context,
+                                          const struct chat_request *request,
+                                          int32_t num_prompt_tokens) {
+    const struct chat_model *model = context->chat;
+    const struct sampling_request *sampling = &request->sampling;
+    struct sampling_params params = sampling_request_params(
+        sampling, context, num_prompt_tokens, chat_request_num_logprobs(request),
+        sampling_request_seed(context, sampling));
+    bool has_tools = used_tools(model, &request->tools) != TOOL_CALL_FORMAT_NONE;
+    if ((has_tools && model->tools_need_special) || model->reasoning_needs_special)
+        params.skip_special_tokens = false;
+    return params;
+}
+
+static int create_request(const struct api_context *context, const struct chat_request *request,
+                          const struct prompt_tokens *tokens,
+                          const struct chat_choice_config *config, struct request **out,
+                          struct api_error *err) {
+    struct sampling_params params = make_params(context, request, tokens->count);
+    if (chat_form_build(context, request, &config->parser, &params.grammar, err) != 0)
+        return -1;
+    struct request *made = request_create(tokens->ids, tokens->count, &params);
+    grammar_unref(params.grammar);
+    if (made == NULL)
+        return call_fail_memory(err);
+    made->priority = (int32_t)request->sampling.priority;
+    *out = made;
+    return 0;
+}
+
+static int check_logprobs(const struct chat_request *request, const struct request *made,
+                          struct api_error *err) {
+    int32_t num_logprobs = chat_request_num_logprobs(request);
+    int64_t num_entries =
+        (int64_t)made->params.max_tokens * made->params.num_choices * (num_logprobs + 1) +
+        (int64_t)made->num_prompt_tokens * (request->sampling.prompt_logprobs + 1);
+    if (num_entries <= MAX_LOGPROB_ENTRIES)
+        return 0;
+    return api_error_set(err, 400, "invalid_request_error", "out_of_range",
+                         num_logprobs >= 0 ? "top_logprobs" : "prompt_logprobs",
+                         "the call may bring forth %lld logprob entries: at most %d are allowed; "
+                         "ask for fewer logprobs, tokens or choices",
+                         (long long)num_entries, MAX_LOGPROB_ENTRIES);
+}
+
+int chat_generation_create(const struct api_context *context, const struct chat_request *request,
+                           struct chat_generation *out, struct api_error *err) {
+    struct chat_prompt prompt;
+    struct request *made = NULL;
+    if (chat_prompt_create(context, &request->prompt, request->sampling.max_tokens, &prompt, err) !=
+        0)
+        return -1;
+    struct chat_choice_config config =
+        choice_config(context->chat, request, prompt.begins_in_reasoning);
+    int result = create_request(context, request, &prompt.tokens, &config, &made, err);
+    free(prompt.tokens.ids);
+    if (result != 0)
+        return -1;
+    if (check_logprobs(request, made, err) != 0) {
+        request_unref(made);
+        return -1;
+    }
+    *out = (struct chat_generation){.request = made, .config = config};
+    return 0;
+}
