@@ -89,6 +89,8 @@ const struct output_case output_cases[] = {
      "<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":1},\"arguments\":{\"b\":2},\"name\":\"g\"}</"
      "tool_call>",
      "|call 0:f|arguments 0:{\"a\":1}"},
+    {HERMES, "a <to \n<tool_call>{\"name\":\"f\"}</tool_call>",
+     "|content:a <to|call 0:f|arguments 0:{}"},
     /* The end marker is missing. */
     {HERMES, "<tool_call>{\"name\":\"f\"}\n<tool_call>{\"name\":\"g\"}",
      "|call 0:f|arguments 0:{}|call 1:g|arguments 1:{}"},
@@ -188,6 +190,7 @@ const struct output_case output_cases[] = {
     {MISTRAL, "[TOOL_CALLS]f[ARGS]{\"a\": \"]\"}[TOOL_CALLS]g.h-1[CALL_ID]Abc123xyz[ARGS] {}",
      "|call 0:f|arguments 0:{\"a\": \"]\"}|call 1:g.h-1|arguments 1:{}"},
     {MISTRAL, "[TOOL_CALLS]f{\"a\": 1}\nmore", "|call 0:f|arguments 0:{\"a\": 1}|content:more"},
+    {MISTRAL, "[TOOL_CALLS]f{}, x", "|call 0:f|arguments 0:{}|content:, x"},
     {MISTRAL, "[TOOL_CALLS][{\"name\":\"f\",\"arguments\":{}}", "|call 0:f|arguments 0:{}"},
     {MISTRAL, "[TOOL_CALLS][{\"name\":\"f\",\"arguments\":{}},", "|call 0:f|arguments 0:{}"},
     {MISTRAL, "[TOOL_CALLS][{\"name\":\"f\",\"arguments\":{}}, {\"nam",
