@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "engine/engine_core.h"
+#include "engine/grammar/grammar.h"
 #include "tests/sim/fake_executor.h"
 #include "tests/sim/fake_tokenizer.h"
 
@@ -52,7 +53,12 @@ static void set_failures(long first, long count) {
     num_failures = count;
 }
 
+/* What is asked for: text, text that matches a grammar, or an embedding. */
+enum kind { TEXT, LETTERS, POOLED };
+
 struct fixture {
+    enum kind kind;
+    struct grammar_vocabulary *vocabulary;
     struct fake_executor executor;
     struct engine_core core;
     struct request *request;
@@ -71,7 +77,20 @@ static void on_news(void *context, struct request *request) {
     ((struct fixture *)context)->num_news++;
 }
 
-static struct request *make_request(enum pooling pooling) {
+/* Any number of a, b and c. */
+static struct grammar *letters(void) {
+    static const struct character_range range = {'a', 'c'};
+    struct grammar_builder *builder = grammar_builder_create();
+    struct grammar *grammar = NULL;
+    struct error err;
+    grammar_node letter = grammar_characters(builder, &range, 1, false);
+    grammar_node root = grammar_repeat(builder, letter, 0, -1);
+    assert_int_equal(grammar_build(builder, root, &grammar, &err), 0);
+    grammar_builder_destroy(builder);
+    return grammar;
+}
+
+static struct request *make_request(enum kind kind) {
     int32_t prompt[NUM_PROMPT_TOKENS];
     for (int32_t i = 0; i < NUM_PROMPT_TOKENS; i++)
         prompt[i] = FAKE_FIRST_PLAIN + i % (FAKE_VOCAB_SIZE - FAKE_FIRST_PLAIN);
@@ -86,21 +105,27 @@ static struct request *make_request(enum pooling pooling) {
         .ignore_eos = true,
         .skip_special_tokens = true,
     };
-    if (pooling != POOLING_NONE) {
-        params.pooling = pooling;
+    if (kind == LETTERS)
+        params.grammar = letters();
+    if (kind == POOLED) {
+        params.pooling = POOLING_MEAN;
         params.num_choices = 1;
         params.max_tokens = 0;
         params.num_prompt_logprobs = -1;
     }
     struct request *request = request_create(prompt, NUM_PROMPT_TOKENS, &params);
     assert_non_null(request);
+    grammar_unref(params.grammar);
     request->id = 1;
     return request;
 }
 
 /* A pool that makes the choices preempt each other. */
-static void start(struct fixture *f, enum pooling pooling) {
+static void start(struct fixture *f, enum kind kind) {
+    struct error err = {0};
     memset(f, 0, sizeof(*f));
+    f->kind = kind;
+    assert_int_equal(grammar_vocabulary_create(fake_tokenizer(), &f->vocabulary, &err), 0);
     const struct engine_core_config config = {
         .limits = {.max_num_seqs = 4,
                    .max_num_batched_tokens = 16,
@@ -108,17 +133,27 @@ static void start(struct fixture *f, enum pooling pooling) {
                    .block_size = 4,
                    .num_blocks = 60,
                    .hidden_size = FAKE_HIDDEN_SIZE},
+        .vocabulary = f->vocabulary,
         .stall_timeout_ns = INT64_MAX / 4,
         .clock = read_clock,
         .notify = on_news,
         .context = f,
     };
-    struct error err = {0};
     fake_executor_init(&f->executor, config.limits.num_blocks, config.limits.block_size,
                        config.limits.max_num_batched_tokens);
     assert_int_equal(engine_core_init(&f->core, &config, &f->executor.base, fake_tokenizer(), &err),
                      0);
-    f->request = make_request(pooling);
+    f->request = make_request(kind);
+}
+
+/* Whatever failed, what came out matches. */
+static void assert_letters(const struct token_event *event) {
+    for (int32_t i = 0; event->kind == TOKEN_EVENT_TEXT && i < event->num_tokens; i++) {
+        int32_t token = event->tokens[i].token;
+        struct text piece = tokenizer_piece(fake_tokenizer(), token);
+        for (size_t c = 0; c < piece.length && !tokenizer_is_eos(fake_tokenizer(), token); c++)
+            assert_in_range(piece.data[c], 'a', 'c');
+    }
 }
 
 static void read_stream(struct fixture *f) {
@@ -128,6 +163,8 @@ static void read_stream(struct fixture *f) {
         assert_int_equal(f->num_ends[event.choice], 0);
         f->num_ends[event.choice] += event.finish != FINISH_NONE;
         f->num_errors += event.finish == FINISH_ERROR;
+        if (f->kind == LETTERS)
+            assert_letters(&event);
     }
 }
 
@@ -137,14 +174,15 @@ static void stop(struct fixture *f) {
     token_buffer_finish(&f->buffer);
     request_unref(f->request);
     engine_core_finish(&f->core);
+    grammar_vocabulary_destroy(f->vocabulary);
     fake_executor_finish(&f->executor);
 }
 
 /* Runs the request with `count` failed allocations from the one numbered `first` on. Returns how
  * many choices ended with an error. */
-static int run(enum pooling pooling, long first, long count) {
+static int run(enum kind kind, long first, long count) {
     struct fixture f;
-    start(&f, pooling);
+    start(&f, kind);
     set_failures(first, count);
     engine_core_add(&f.core, f.request);
     for (int i = 0; i < MAX_STEPS && !engine_core_is_idle(&f.core); i++) {
@@ -165,34 +203,36 @@ static int run(enum pooling pooling, long first, long count) {
     return num_errors;
 }
 
-static long allocations_of_a_run(enum pooling pooling) {
-    assert_int_equal(run(pooling, FOREVER, 0), 0);
+static long allocations_of_a_run(enum kind kind) {
+    assert_int_equal(run(kind, FOREVER, 0), 0);
     return num_allocations;
 }
 
 static void test_every_failed_allocation(void **state) {
-    long total = allocations_of_a_run(POOLING_NONE);
-    assert_true(total > 10);
-    for (long first = 0; first < total; first++)
-        assert_in_range(run(POOLING_NONE, first, 1), 0, NUM_CHOICES);
-    total = allocations_of_a_run(POOLING_MEAN);
-    assert_true(total >= 3); /* of the group, and of the sum between steps */
-    for (long first = 0; first < total; first++)
-        assert_in_range(run(POOLING_MEAN, first, 1), 0, 1);
+    static const struct {
+        long fewest; /* of POOLED: of the group, and of the sum between steps */
+        int num_choices;
+    } expected[] = {{10, NUM_CHOICES}, {10, NUM_CHOICES}, {3, 1}};
+    for (int kind = TEXT; kind <= POOLED; kind++) {
+        long total = allocations_of_a_run((enum kind)kind);
+        assert_true(total >= expected[kind].fewest);
+        for (long first = 0; first < total; first++)
+            assert_in_range(run((enum kind)kind, first, 1), 0, expected[kind].num_choices);
+    }
 }
 
 static void test_memory_gone_until_the_end(void **state) {
-    for (int pooling = POOLING_NONE; pooling <= POOLING_MEAN; pooling++) {
-        long total = allocations_of_a_run((enum pooling)pooling);
+    for (int kind = TEXT; kind <= POOLED; kind++) {
+        long total = allocations_of_a_run((enum kind)kind);
         for (long first = 0; first < total; first++)
-            run((enum pooling)pooling, first, FOREVER);
+            run((enum kind)kind, first, FOREVER);
     }
 }
 
 /* Told with what was reserved when the request was made. */
 static void test_no_memory_to_begin_with(void **state) {
     struct fixture f;
-    start(&f, POOLING_NONE);
+    start(&f, TEXT);
     set_failures(0, FOREVER);
     engine_core_add(&f.core, f.request);
     num_failures = 0;
@@ -206,7 +246,7 @@ static void test_no_memory_to_begin_with(void **state) {
 /* Shutting down must not fail either: what cannot be told is freed all the same. */
 static void test_no_memory_to_end_with(void **state) {
     struct fixture f;
-    start(&f, POOLING_NONE);
+    start(&f, TEXT);
     engine_core_add(&f.core, f.request);
     for (int i = 0; i < 30; i++)
         engine_core_step(&f.core);
