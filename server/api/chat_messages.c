@@ -297,11 +297,13 @@ static int set_text(const struct reader *reader, const cJSON *message, const cha
     return 0;
 }
 
-/* Templates call it reasoning_content; answers, which come back as messages, have both. */
+/* Templates call it reasoning_content or, gpt-oss's, thinking: Transformers fills both. Answers,
+ * which come back as messages, have it as reasoning too. */
 static int set_reasoning(const struct reader *reader, const cJSON *message, const char *path,
                          struct template_value **map) {
     const char *name = member(message, "reasoning") != NULL ? "reasoning" : "reasoning_content";
-    if (set_text(reader, message, path, name, "reasoning_content", map) != 0)
+    if (set_text(reader, message, path, name, "reasoning_content", map) != 0 ||
+        set_text(reader, message, path, name, "thinking", map) != 0)
         return -1;
     return set_text(reader, message, path, name, "reasoning", map);
 }

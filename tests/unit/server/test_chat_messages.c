@@ -131,9 +131,10 @@ static void tool_results_name_their_call(void **state) {
            "[{\"role\": \"tool\", \"content\": \"4\", \"name\": \"f\", \"tool_call_id\": \"c1\"}]");
 }
 
-static void reasoning_goes_by_both_names(void **state) {
-    static const char seen[] = "[{\"role\": \"assistant\", \"content\": \"x\", "
-                               "\"reasoning_content\": \"so\", \"reasoning\": \"so\"}]";
+static void reasoning_goes_by_all_its_names(void **state) {
+    static const char seen[] =
+        "[{\"role\": \"assistant\", \"content\": \"x\", \"reasoning_content\": \"so\", "
+        "\"thinking\": \"so\", \"reasoning\": \"so\"}]";
     expect("{\"role\":\"assistant\",\"content\":\"x\",\"reasoning\":\"so\"}", seen);
     expect("{\"role\":\"assistant\",\"content\":\"x\",\"reasoning_content\":\"so\"}", seen);
 }
@@ -293,7 +294,7 @@ int main(void) {
         cmocka_unit_test(arguments_that_are_no_object_stay_text),
         cmocka_unit_test(null_content_is_kept_where_it_means_something),
         cmocka_unit_test(tool_results_name_their_call),
-        cmocka_unit_test(reasoning_goes_by_both_names),
+        cmocka_unit_test(reasoning_goes_by_all_its_names),
         cmocka_unit_test(an_answer_goes_back_as_it_came),
         cmocka_unit_test(for_a_template_without_tools_calls_are_text),
         cmocka_unit_test(for_a_template_without_tools_they_are_described),
