@@ -1,0 +1,230 @@
+"""Output of a form that the request sets: JSON schemas, JSON objects, choices and regular expressions,
+through the official SDK, checked by pydantic and jsonschema."""
+
+import json
+import re
+from typing import Annotated, List, Literal, Optional, Union
+
+import jsonschema
+import openai
+import pytest
+from pydantic import BaseModel, Field
+
+from quire_server import NAME
+
+Short = Annotated[str, Field(max_length=12)]
+
+
+class Address(BaseModel):
+    street: Short
+    number: int = Field(ge=1, le=999)
+
+
+class Person(BaseModel):
+    name: Short
+    age: int = Field(ge=0, le=130)
+    kind: Literal["friend", "stranger"]
+    tags: List[Short] = Field(max_length=3)
+    address: Optional[Address] = None
+    score: Union[Annotated[float, Field(ge=0, le=1)], None] = None
+
+
+ASK = [{"role": "user", "content": "Bob is 42 years old, a friend, and likes cars. Describe him in JSON."}]
+
+# Each but the tree ends by itself, whatever the model writes.
+SCHEMAS = [
+    {"type": "integer"},
+    {"type": ["boolean", "null"]},
+    {"enum": ["red", "green", 3, None, {"a": [1]}]},
+    {"type": "string", "minLength": 3, "maxLength": 8},
+    {"type": "string", "pattern": "^[A-Z][a-z]{1,5}-\\d{2}$"},
+    {"type": "string", "format": "date-time"},
+    {"type": "number", "minimum": -1.5, "exclusiveMaximum": 2},
+    {"type": "array", "items": {"type": "integer", "minimum": 0, "maximum": 9}, "minItems": 2, "maxItems": 4},
+    {"type": "array", "prefixItems": [{"type": "boolean"}, {"const": "x"}], "items": False, "minItems": 2},
+    {"type": "object", "properties": {"a": {"type": "boolean"}, "b": {"type": "null"}, "c": {"const": 1}},
+     "required": ["b"]},
+    {"type": "object", "additionalProperties": False, "properties": {
+        "tree": {"$ref": "#/$defs/tree"}}, "required": ["tree"],
+     "$defs": {"tree": {"type": "object", "properties": {
+         "leaf": {"type": "boolean"},
+         "child": {"anyOf": [{"type": "null"}, {"$ref": "#/$defs/tree"}]}}, "required": ["leaf"]}}},
+    {"allOf": [{"$ref": "#/$defs/named"}, {"properties": {"n": {"type": "integer"}}, "required": ["n"]}],
+     "$defs": {"named": {"type": "object", "properties": {"name": {"type": "string", "maxLength": 5}},
+                         "required": ["name"]}}},
+    {"oneOf": [{"type": "object", "properties": {"kind": {"const": k}, "v": {"type": "boolean"}},
+                "required": ["kind", "v"]} for k in ("x", "y")]},
+]
+
+
+def json_schema(schema, **fields):
+    return {"type": "json_schema", "json_schema": {"name": "form", "schema": schema, **fields}}
+
+
+def chat(server, **fields):
+    fields = {"messages": ASK, "max_tokens": 200, "temperature": 0, **fields}
+    return server.client().chat.completions.create(model=NAME, **fields)
+
+
+@pytest.mark.parametrize("temperature", [0, 0.7, 1.5])
+def test_parse(server, temperature):
+    for seed in range(2):
+        completion = server.client().chat.completions.parse(
+            model=NAME, messages=ASK, response_format=Person, temperature=temperature, seed=seed,
+            max_tokens=300)
+        [choice] = completion.choices
+        assert choice.finish_reason == "stop"
+        assert isinstance(choice.message.parsed, Person)
+        assert choice.message.parsed == Person.model_validate_json(choice.message.content)
+
+
+def test_parse_streamed(server):
+    with server.client().chat.completions.stream(
+            model=NAME, messages=ASK, response_format=Person, temperature=1, seed=3,
+            max_tokens=300) as stream:
+        deltas = "".join(event.delta for event in stream if event.type == "content.delta")
+        completion = stream.get_final_completion()
+    [choice] = completion.choices
+    assert choice.finish_reason == "stop"
+    assert isinstance(choice.message.parsed, Person)
+    assert deltas == choice.message.content
+
+
+def test_streamed_as_whole(server):
+    fields = {"response_format": json_schema(Person.model_json_schema()), "temperature": 0.8, "seed": 5}
+    whole = chat(server, **fields).choices[0]
+    pieces = list(chat(server, stream=True, **fields))
+    assert "".join(piece.choices[0].delta.content or "" for piece in pieces) == whole.message.content
+    assert [piece.choices[0].finish_reason for piece in pieces][-1] == whole.finish_reason == "stop"
+
+
+def test_several_choices(server):
+    completion = chat(server, response_format=json_schema(Person.model_json_schema()), n=4,
+                      temperature=1.2, seed=1)
+    assert len(completion.choices) == 4
+    for choice in completion.choices:
+        assert choice.finish_reason == "stop"
+        Person.model_validate_json(choice.message.content)
+    assert len({choice.message.content for choice in completion.choices}) > 1
+
+
+@pytest.mark.parametrize("schema", SCHEMAS, ids=lambda schema: str(list(schema.values())[0])[:24])
+def test_schemas(server, schema):
+    jsonschema.Draft202012Validator.check_schema(schema)
+    for temperature, seed in ((0, 0), (1.5, 1)):
+        fields = {"temperature": temperature, "seed": seed, "max_tokens": 120}
+        [choice] = chat(server, response_format=json_schema(schema), **fields).choices
+        answers = [(choice.message.content, choice.finish_reason)]
+        [choice] = server.complete("The answer in JSON: ", **fields,
+                                   extra_body={"response_format": json_schema(schema)}).choices
+        answers.append((choice.text, choice.finish_reason))
+        for text, reason in answers:
+            if reason == "length" and "$defs" in schema:  # a tree may grow for ever
+                continue
+            assert reason == "stop"
+            jsonschema.validate(json.loads(text), schema, cls=jsonschema.Draft202012Validator)
+
+
+def test_strict(server):
+    """Strict schemas as the SDK makes them are answered; what would be ignored is refused."""
+    schema = {"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"],
+              "additionalProperties": False}
+    answer = chat(server, response_format=json_schema(schema, strict=True)).choices[0].message.content
+    assert json.loads(answer)["a"] in (True, False)
+    loose = {**schema, "minProperties": 1}
+    chat(server, response_format=json_schema(loose))
+    with pytest.raises(openai.BadRequestError, match="minProperties"):
+        chat(server, response_format=json_schema(loose, strict=True))
+
+
+def test_json_object(server):
+    """Whatever is drawn, a choice that ended is a JSON object, and one that was cut began as one."""
+    completion = chat(server, response_format={"type": "json_object"}, n=8, temperature=1, seed=7,
+                      max_tokens=120)
+    for choice in completion.choices:
+        assert choice.message.content.startswith("{")
+        if choice.finish_reason == "stop":
+            assert isinstance(json.loads(choice.message.content), dict)
+        else:
+            assert choice.finish_reason == "length"
+    assert isinstance(json.loads(chat(server, response_format={"type": "json_object"},
+                                      messages=[{"role": "user", "content": "An empty JSON object: {}"}],
+                                      logit_bias={server.tokenize("{}")[0]: 100}).choices[0].message.content), dict)
+
+
+def test_text_is_free(server):
+    assert chat(server, response_format={"type": "text"}, max_tokens=10).choices[0].message.content == \
+        chat(server, max_tokens=10).choices[0].message.content
+
+
+@pytest.mark.parametrize("fields", [{"structured_outputs": {"choice": ["Paris", "London", "Par"]}},
+                                    {"guided_choice": ["Paris", "London", "Par"]}])
+def test_choice(server, fields):
+    for seed in range(4):
+        [choice] = server.complete("The capital of France is", temperature=2, seed=seed,
+                                   extra_body=fields).choices
+        assert choice.text in ("Paris", "London", "Par")
+        assert choice.finish_reason == "stop"
+
+
+@pytest.mark.parametrize("regex", ["\\d{1,3}(\\.\\d{1,3}){3}", "(?:yes|no)!?", "[^a-z\\s]{2,5}é?", "a+?b*c"])
+def test_regex(server, regex):
+    for name, value in (("guided_regex", regex), ("structured_outputs", {"regex": regex})):
+        for seed in range(3):
+            [choice] = server.complete("My address is", temperature=1.5, seed=seed, max_tokens=300,
+                                       extra_body={name: value}).choices
+            if choice.finish_reason == "stop":
+                assert re.fullmatch(regex, choice.text)
+
+
+def test_guided_json(server):
+    for schema in (SCHEMAS[0], json.dumps(SCHEMAS[0])):
+        text = server.complete("One: ", max_tokens=40, extra_body={"guided_json": schema}).choices[0].text
+        assert isinstance(json.loads(text), int)
+
+
+def nested(depth):
+    schema = {}
+    for _ in range(depth):
+        schema = {"items": schema}
+    return schema
+
+
+WRONG = [
+    {"type": "int"}, {"type": []}, {"type": 3}, {"pattern": "("}, {"type": "string", "pattern": "(?=a)"},
+    {"type": "string", "pattern": "a{2,1}"}, {"type": "string", "pattern": "((a{999})*)*"},
+    {"$ref": "#"}, {"$ref": "http://127.0.0.1/schema"}, {"$ref": "#/$defs/x"},
+    {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}},
+    {"allOf": [{"$ref": "#"}]}, {"enum": []}, {"anyOf": []}, {"properties": 1}, {"required": "a"},
+    {"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]},
+    {"minLength": -1}, {"maxLength": 1e300}, {"minItems": 3, "maxItems": 2}, {"minimum": "1"},
+    {"oneOf": [{"const": i} for i in range(10000)]}, {"enum": list(range(10000))},
+    nested(80), False, [], 3, "x",
+]
+
+
+@pytest.mark.parametrize("schema", WRONG, ids=lambda schema: json.dumps(schema)[:32])
+def test_wrong_schemas(server, schema):
+    body = {"model": NAME, "max_tokens": 4, "response_format": json_schema(schema)}
+    for path, prompt in (("/v1/completions", {"prompt": "x"}), ("/v1/chat/completions", {"messages": ASK})):
+        response = server.post(path, {**body, **prompt})
+        assert response.status_code == 400
+        error = response.json()["error"]
+        assert error["type"] == "invalid_request_error"
+        assert error["message"]
+    assert server.complete("x", max_tokens=1).choices[0].finish_reason == "length"
+
+
+@pytest.mark.parametrize("fields, param", [
+    ({"response_format": {"type": "xml"}}, "response_format.type"),
+    ({"response_format": "json_object"}, "response_format"),
+    ({"response_format": {"type": "json_schema"}}, "response_format.json_schema"),
+    ({"structured_outputs": {"grammar": "root ::= root"}}, "structured_outputs.grammar"),
+    ({"structured_outputs": {"regex": "(a+"}}, "structured_outputs.regex"),
+    ({"structured_outputs": {"choice": []}}, "structured_outputs.choice"),
+    ({"guided_json": {}, "guided_choice": ["a"]}, "guided_choice"),
+])
+def test_wrong_fields(server, fields, param):
+    response = server.post("/v1/completions", {"model": NAME, "prompt": "x", **fields})
+    assert response.status_code == 400
+    assert response.json()["error"]["param"] == param
