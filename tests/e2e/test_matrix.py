@@ -7,6 +7,7 @@ import asyncio
 import itertools
 import json
 import random
+import re
 
 import aiohttp
 import httpx
@@ -36,6 +37,7 @@ OTHERS = [None, True, False, "", "3", "x" * 300, "auto", "none", "required", "\u
 
 # Answers whatever is said of one field by the others' leave.
 STATUSES = {200, 400, 404}
+POINTER = re.compile("0x[0-9a-f]{6,}")
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +91,7 @@ def check_answer(path, body, status, text):
         return
     error = json.loads(text)["error"]
     assert error["message"] and error["type"] == "invalid_request_error", shown
-    assert "0x" not in error["message"], shown
+    assert not POINTER.search(error["message"]), shown
 
 
 async def try_all(server, path, bodies):
