@@ -75,17 +75,17 @@ static int add_part(struct reader *reader, const cJSON *part, const char *path, 
 
 /* A string, or parts in the chat's form; NULL on failure. */
 static cJSON *make_content(struct reader *reader, const cJSON *content, const char *path) {
-    if (cJSON_IsString(content))
-        return cJSON_CreateStringReference(content->valuestring);
-    if (!cJSON_IsArray(content)) {
+    bool is_text = cJSON_IsString(content);
+    if (!is_text && !cJSON_IsArray(content)) {
         json_refuse(content, path, "a string or an array of parts", reader->err);
         return NULL;
     }
-    cJSON *parts = cJSON_CreateArray();
-    if (parts == NULL) {
+    cJSON *parts =
+        is_text ? cJSON_CreateStringReference(content->valuestring) : cJSON_CreateArray();
+    if (parts == NULL)
         call_fail_memory(reader->err);
-        return NULL;
-    }
+    if (is_text || parts == NULL)
+        return parts;
     int index = 0;
     const cJSON *part;
     cJSON_ArrayForEach(part, content) {

@@ -1,11 +1,12 @@
-/* Any bytes as the body of /v1/completions, /v1/chat/completions, /v1/embeddings, /tokenize and
- * /detokenize. A body that is taken is answered with made-up engine events; whatever comes out must
- * be valid JSON. */
+/* Any bytes as the body of /v1/completions, /v1/chat/completions, /v1/responses, /v1/embeddings,
+ * /tokenize and /detokenize. A body that is taken is answered with made-up engine events; whatever
+ * comes out must be valid JSON. */
 #include "config/utf8.h"
 #include "server/api/api_response.h"
 #include "server/api/chat_call.h"
 #include "server/api/completion_call.h"
 #include "server/api/embedding_call.h"
+#include "server/api/responses_call.h"
 #include "tests/unit/server/chat_fixture.h"
 #include "tests/unit/server/fake_tokenizer.h"
 
@@ -53,12 +54,20 @@ static void check_error(const struct api_error *err) {
     byte_buffer_finish(&out);
 }
 
+/* Frames may have a line with the event's name before the data; the streams of responses do, and
+ * they have no [DONE]. */
 static void check_frames(const struct byte_buffer *out) {
     const char *at = out->data, *end = out->data + out->length;
+    bool is_named = memcmp(at, "event: ", 7) == 0;
     while (at < end) {
+        if (is_named) {
+            at = memchr(at, '\n', (size_t)(end - at));
+            require(at != NULL);
+            at++;
+        }
         const char *stop = memmem(at, (size_t)(end - at), "\n\n", 2);
         require(stop != NULL && stop - at >= 6 && memcmp(at, "data: ", 6) == 0);
-        if (stop + 2 == end)
+        if (stop + 2 == end && !is_named)
             require(memcmp(at, "data: [DONE]", 12) == 0);
         else
             require_json(at + 6, (size_t)(stop - at) - 6);
@@ -156,6 +165,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     fill_context();
     try_call(completion_call_parse, body, bytes);
     try_call(chat_call_parse, body, bytes);
+    try_call(responses_call_parse, body, bytes);
     try_call(embedding_call_parse, body, bytes);
     try_endpoint(api_tokenize, body, bytes);
     try_endpoint(api_detokenize, body, bytes);

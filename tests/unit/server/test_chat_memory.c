@@ -1,6 +1,8 @@
-/* Fails the first, second, third ... allocation of a whole chat until one run needs no more: each
- * run answers in full or with status 500, and frees what it took. */
+/* Fails the first, second, third ... allocation of a whole chat, as one of /v1/chat/completions and
+ * of /v1/responses, until one run needs no more: each run answers in full or with status 500, and
+ * frees what it took. */
 #include "server/api/chat_call.h"
+#include "server/api/responses_call.h"
 
 #include "chat_fixture.h"
 #include "tests/unit/failing_allocations.h"
@@ -29,6 +31,14 @@ static const char full_body[] =
 static const char forced_body[] =
     "{" MESSAGES ",\"n\":2,\"tool_choice\":\"required\",\"tools\":[{\"type\":\"function\","
     "\"function\":{\"name\":\"f\",\"parameters\":" SCHEMA "}}]}";
+static const char responses_body[] =
+    "{\"instructions\":\"i\",\"input\":[{\"role\":\"user\",\"content\":[{\"type\":\"input_text\","
+    "\"text\":\"hi\"}]},{\"type\":\"reasoning\",\"summary\":[{\"type\":\"summary_text\","
+    "\"text\":\"s\"}]},{\"type\":\"function_call\",\"call_id\":\"c\",\"name\":\"f\","
+    "\"arguments\":\"{}\"},{\"type\":\"function_call_output\",\"call_id\":\"c\",\"output\":\"1\"}],"
+    "\"tools\":[{\"type\":\"function\",\"name\":\"f\"}],\"text\":{\"format\":{\"type\":"
+    "\"json_schema\",\"name\":\"n\",\"schema\":" SCHEMA "}},\"metadata\":{\"k\":\"v\"},"
+    "\"include\":[\"message.output_text.logprobs\"],\"f\\u006fo\":1}";
 static const char text[] = "so</think>Well <tool_call>{\"name\":\"f\",\"arguments\":{\"a\":1}}"
                            "</tool_call><tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>"
                            "<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>";
@@ -54,7 +64,7 @@ static void push(struct call *call, int32_t choice) {
 /* True when the call was answered in full. */
 static bool answer(struct call *call, struct byte_buffer *out) {
     struct api_error err = {0};
-    for (int i = 0; i < 2 && !call_is_done(call); i++) {
+    for (int i = 0; i < call_request(call, 0)->params.num_choices && !call_is_done(call); i++) {
         push(call, i);
         call_read(call, call_request(call, 0), out);
     }
@@ -67,20 +77,23 @@ static bool answer(struct call *call, struct byte_buffer *out) {
     return !out->failed;
 }
 
-static bool run_call(const char *body, long num_allocations) {
+static bool run_call(call_parse *parse, const char *body, long num_allocations) {
     struct call *call = NULL;
     struct api_error err = {0};
     struct byte_buffer out = {0};
     allocations_left = num_allocations;
     bool is_whole = false;
-    if (chat_call_parse(&context, body, strlen(body), &call, &err) != 0)
+    if (parse(&context, body, strlen(body), &call, &err) != 0)
         assert_int_equal(err.status, 500);
     else
         is_whole = answer(call, &out);
     allocations_left = -1;
     if (is_whole) {
         cJSON *json = cJSON_ParseWithLength(out.data, out.length);
-        assert_int_equal(cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(json, "choices")), 2);
+        bool is_chat = parse == chat_call_parse;
+        const char *list = is_chat ? "choices" : "output";
+        if (cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(json, list)) < 2)
+            fail_msg("%.*s", (int)out.length, out.data);
         cJSON_Delete(json);
     }
     byte_buffer_finish(&out);
@@ -88,9 +101,9 @@ static bool run_call(const char *body, long num_allocations) {
     return is_whole;
 }
 
-static void try_call(const char *body) {
+static void try_call(call_parse *parse, const char *body) {
     long count = 0;
-    while (!run_call(body, count))
+    while (!run_call(parse, body, count))
         assert_true(++count < 10000);
     assert_true(count > 30);
 }
@@ -99,8 +112,9 @@ static void every_failed_allocation_is_survived(void **state) {
     cJSON_Hooks hooks = {.malloc_fn = __wrap_malloc, .free_fn = free};
     chat_fixture_init(&context, 1024);
     cJSON_InitHooks(&hooks);
-    try_call(full_body);
-    try_call(forced_body);
+    try_call(chat_call_parse, full_body);
+    try_call(chat_call_parse, forced_body);
+    try_call(responses_call_parse, responses_body);
     cJSON_InitHooks(NULL);
     chat_fixture_finish(&context);
 }
