@@ -111,8 +111,9 @@ int responses_call_parse(const struct api_context *context, const char *body, si
     if (json == NULL)
         return -1;
     cJSON *chat = responses_body_to_chat(json, err);
-    int result = chat != NULL ? create_call(context, json, chat, out, err) : -1;
-    if (result != 0)
+    bool is_chat = chat != NULL;
+    int result = is_chat ? create_call(context, json, chat, out, err) : -1;
+    if (is_chat && result != 0)
         rename_field(err);
     cJSON_Delete(json);
     return result;
