@@ -62,8 +62,26 @@ static int apply_integers(struct template_run *run, int op, int64_t a, int64_t b
     }
 }
 
+/* Of the sign of the divisor, as Python has it. */
+static double float_modulo(double a, double b) {
+    double rest = fmod(a, b);
+    if (rest == 0)
+        return copysign(0.0, b);
+    return (rest < 0) != (b < 0) ? rest + b : rest;
+}
+
+/* What is left after the rest was taken off is a whole number, but for rounding. */
+static double float_floor_divide(double a, double b) {
+    double rest = fmod(a, b), quotient = (a - rest) / b;
+    if (rest != 0 && (rest < 0) != (b < 0))
+        quotient -= 1;
+    if (quotient == 0)
+        return copysign(0.0, a / b);
+    double whole = floor(quotient);
+    return quotient - whole > 0.5 ? whole + 1 : whole;
+}
+
 static double apply_floats(int op, double a, double b) {
-    double rest;
     switch (op) {
     case '+':
         return a + b;
@@ -74,12 +92,11 @@ static double apply_floats(int op, double a, double b) {
     case '/':
         return a / b;
     case OPERATOR_FLOOR_DIVIDE:
-        return floor(a / b);
+        return float_floor_divide(a, b);
     case OPERATOR_POWER:
         return pow(a, b);
     default:
-        rest = fmod(a, b);
-        return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
+        return float_modulo(a, b);
     }
 }
 

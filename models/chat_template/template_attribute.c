@@ -231,11 +231,12 @@ static int slice_string(struct template_run *run, const struct template_value *s
         make_range(run, bounds, template_truth_length(string), &range) != 0)
         return -1;
     if (range.step == 1 || range.num == 0) {
-        size_t begin = template_characters_offset(text, (size_t)range.start);
+        size_t begin = range.num == 0 && range.step != 1
+                           ? 0
+                           : template_characters_offset(text, (size_t)range.start);
         struct text behind = {text.data + begin, text.length - begin};
         size_t bytes = template_characters_offset(behind, (size_t)range.num);
-        *out = template_data_part(value, range.num == 0 ? 0 : begin,
-                                  range.num == 0 ? 0 : begin + bytes);
+        *out = template_data_part(value, begin, begin + bytes);
         return 0;
     }
     struct template_builder builder = {.arena = run->arena};

@@ -84,7 +84,8 @@ static int format_integer(struct template_run *run, const struct template_value 
                           const struct template_format *format, struct template_builder *builder) {
     char digits[NUMBER_BYTES];
     int64_t integer;
-    if (value->kind == TEMPLATE_FLOAT && value->real >= -9e18 && value->real <= 9e18)
+    bool takes_float = format->type == 'd' || format->type == 'i' || format->type == 'u';
+    if (takes_float && value->kind == TEMPLATE_FLOAT && fabs(value->real) <= 9e18)
         integer = (int64_t)value->real;
     else if (!template_truth_int(value, &integer))
         return template_run_fail(run, "%%%c format: a real number is required, not %s",
@@ -421,6 +422,44 @@ static void read_specification(struct braces *b, struct template_format *format)
         format->type = b->text.data[b->at++];
 }
 
+/* !r and !s: what is formatted then is a string. */
+static int convert_first(struct template_run *run, char conversion, struct template_value *value) {
+    struct template_builder builder = {.arena = run->arena};
+    if (conversion != 'r' && conversion != 's')
+        return template_run_fail(run, "format(): an unknown conversion");
+    if ((conversion == 'r' ? template_repr_repr(run, value, &builder)
+                           : template_repr_str(run, value, &builder)) != 0)
+        return -1;
+    return template_run_finish(run, &builder, value);
+}
+
+/* What Python takes for the type that is not given, and which types it allows. */
+static int complete_format(struct template_run *run, const struct template_value *value,
+                           struct template_format *format) {
+    bool is_integer = value->kind == TEMPLATE_INT || value->kind == TEMPLATE_BOOL;
+    if (value->kind != TEMPLATE_STRING && value->kind != TEMPLATE_FLOAT && !is_integer)
+        return template_run_fail(run, "unsupported format string passed to %s.__format__",
+                                 template_truth_type(value));
+    if (format->type == 'n')
+        format->type = is_integer ? 'd' : 'g';
+    if (format->zero && format->align != 0 && format->fill.length == 0)
+        format->fill = (struct text){"0", 1};
+    bool is_whole = format->type != 0 && strchr("dxXoc", format->type) != NULL;
+    bool fits = value->kind == TEMPLATE_STRING ? format->type == 0 || format->type == 's'
+                : format->type == 's'          ? false
+                                               : is_integer || !is_whole;
+    if (!fits || (is_integer && format->precision >= 0 && (is_whole || format->type == 0)))
+        return template_run_fail(run, "a format does not fit a value of type '%s'",
+                                 template_truth_type(value));
+    if (format->type == 0 && is_integer)
+        format->type = 'd';
+    else if (format->type == 0 && value->kind == TEMPLATE_FLOAT && format->precision >= 0)
+        format->type = 'g';
+    else if (format->type == 0 && value->kind == TEMPLATE_FLOAT && format->align == 0)
+        format->align = '>';
+    return 0;
+}
+
 /* One field, behind its opening brace. */
 static int replace_field(struct template_run *run, struct braces *b,
                          struct template_builder *builder) {
@@ -440,6 +479,7 @@ static int replace_field(struct template_run *run, struct braces *b,
         conversion = byte_at(b->text, b->at + 1);
         b->at += 2;
     }
+    size_t specification = b->at + 1;
     if (byte_at(b->text, b->at) == ':') {
         b->at++;
         read_specification(b, &format);
@@ -447,14 +487,10 @@ static int replace_field(struct template_run *run, struct braces *b,
     if (byte_at(b->text, b->at) != '}')
         return template_run_fail(run, "format(): a field is not understood");
     b->at++;
-    if (conversion == 'r' || conversion == 's')
-        format.type = conversion;
-    else if (format.type == 0 && value.kind == TEMPLATE_INT)
-        format.type = 'd';
-    else if (format.type == 0 && value.kind == TEMPLATE_FLOAT && format.precision >= 0)
-        format.type = 'g';
-    else if (format.type == 0 && value.kind == TEMPLATE_FLOAT && format.align == 0)
-        format.align = '>';
+    if (conversion != 0 && convert_first(run, conversion, &value) != 0)
+        return -1;
+    if (b->at - 1 > specification && complete_format(run, &value, &format) != 0)
+        return -1;
     return template_format_value(run, &value, &format, builder);
 }
 

@@ -263,6 +263,8 @@ FILTER(unique) {
     for (size_t i = 0; i < items.length; i++) {
         if (key_of(run, &items.items[i], &call->given[1], case_sensitive, &key) != 0)
             return -1;
+        if (key.kind == TEMPLATE_UNDEFINED)
+            key = template_data_none();
         if (!template_mapping_is_key(&key))
             return template_run_fail(run, "unhashable type: '%s'", template_truth_type(&key));
         if (template_mapping_find(run->arena, seen.mapping, &key) != NULL)

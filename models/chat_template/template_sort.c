@@ -7,12 +7,17 @@ struct pair {
     struct template_value key, item;
 };
 
+/* Jinja compares lists of keys, in which values without an order may be equal. */
+static bool are_undefined(const struct template_value *a, const struct template_value *b) {
+    return a->kind == TEMPLATE_UNDEFINED && b->kind == TEMPLATE_UNDEFINED;
+}
+
 static int merge(struct template_run *run, const struct pair *from, size_t begin, size_t middle,
                  size_t end, bool reverse, struct pair *to) {
     size_t left = begin, right = middle;
     for (size_t i = begin; i < end; i++) {
         int order = 0;
-        if (left < middle && right < end &&
+        if (left < middle && right < end && !are_undefined(&from[left].key, &from[right].key) &&
             template_truth_order(run, &from[right].key, &from[left].key, "<", &order) != 0)
             return -1;
         bool takes_right = left == middle || (right < end && (reverse ? order > 0 : order < 0));

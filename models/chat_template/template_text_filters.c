@@ -321,6 +321,20 @@ static double round_common(double number, int64_t places) {
     return places > 30 ? number : strtod(digits, NULL);
 }
 
+/* To a multiple of 10 to the power of places, a half to the even one. */
+static int64_t round_integer(int64_t number, int64_t places) {
+    int64_t unit = 1;
+    for (; places > 0 && unit <= INT64_MAX / 10; places--)
+        unit *= 10;
+    if (places > 0)
+        return 0;
+    int64_t rest = number % unit, whole = number - rest;
+    int64_t size = rest < 0 ? -rest : rest, other = unit - size;
+    if (size < other || (size == other && whole / unit % 2 == 0))
+        return whole;
+    return number < 0 ? whole - unit : whole + unit;
+}
+
 FILTER(round_number) {
     int64_t places, integer;
     struct template_value method;
@@ -340,8 +354,8 @@ FILTER(round_number) {
     double unit = pow(10, (double)places);
     if (up || down)
         *out = template_data_float((up ? ceil(number * unit) : floor(number * unit)) / unit);
-    else if (template_truth_int(call->self, &integer) && places >= 0)
-        *out = template_data_int(integer);
+    else if (template_truth_int(call->self, &integer))
+        *out = template_data_int(places < 0 ? round_integer(integer, -places) : integer);
     else
         *out = template_data_float(round_common(number, places));
     return 0;

@@ -115,6 +115,40 @@ static void test_what_grows_in_place_changes_nothing(void **state) {
                    "«Client»x «Client»xy «Client»x«Client»");
 }
 
+/* What Python 3.11 makes of them. */
+static void test_formats(void **state) {
+    assert_renders("{{ '%05d|%-5d|%+d|% d|%x|%#X|%.3d' % (42, 42, 42, 42, 255, 255, 7) }}",
+                   "00042|42   |+42| 42|ff|0XFF|007");
+    assert_renders("{{ '%8.3f|%-8.1f|%e|%.2E|%g|%G|%5s|%.2s|%c%%' % "
+                   "(3.14159, -0.5, 42, 1e-7, 1e20, 1e-7, 'abc', 'abc', 'x') }}",
+                   "   3.142|-0.5    |4.200000e+01|1.00E-07|1e+20|1E-07|  abc|ab|x%");
+    assert_renders("{{ '%(a)s %(b)05.1f' % {'a': client, 'b': 2.25} }}{{ '%*d' % (4, 7) }}",
+                   "«Client» 002.2   7");
+    assert_renders("{{ '{:>5}|{:<5}|{:^7}|{:*^9}|{:05d}|{:+d}|{:,}|{:<08}'.format("
+                   "1, 2, 'a', 'b', 42, 7, 1234567, 42) }}",
+                   "    1|2    |   a   |****b****|00042|+7|1,234,567|42000000");
+    assert_renders("{{ '{:.2f}|{:8.3f}|{:e}|{:.1%}|{:#x}|{!r}|{:.2}|{:5}|{:5}|'.format("
+                   "3.14159, 3.14159, 42, 0.5, 255, 'a', 'abc', true, 'é') }}",
+                   "3.14|   3.142|4.200000e+01|50.0%|0xff|'a'|ab|    1|é    |");
+    assert_renders("{{ '{0}{1}{0} {x[name]} {x.n} {{}}'.format(1, 2, x=tool) }}", "121 «f» 1 {}");
+    assert_fails("{{ '{:d}'.format(1.5) }}", "line 1: a format does not fit a value of type");
+    assert_fails("{{ '{:5}'.format(none) }}", "line 1: unsupported format string passed to");
+    assert_fails("{{ '{} {}'.format(1) }}", "line 1: format(): index 1 out of range");
+    assert_fails("{{ '%d' % 'a' }}", "line 1: %d format: a real number is required, not str");
+    assert_fails("{{ '%s %s' % 1 }}", "line 1: not enough arguments for format string");
+    assert_fails("{{ '%s' % (1, 2) }}", "line 1: not all arguments converted");
+}
+
+static void test_numbers(void **state) {
+    assert_renders("{{ 7 // -2 }} {{ -7 % 3 }} {{ 7.5 // -2 }} {{ 7 % -0.5 }} {{ 1 // 0.1 }} "
+                   "{{ 2 ** -1 }} {{ 2 ** 10 }} {{ 1e16 }} {{ 1e15 }} {{ 0.0001 }} {{ 1e-5 }}",
+                   "-4 2 -4.0 -0.0 9.0 0.5 1024 1e+16 1000000000000000.0 0.0001 1e-05");
+    assert_renders("{{ 2.5|round }} {{ 1250|round(-2) }} {{ 1350|round(-2) }} {{ 2.675|round(2) }} "
+                   "{{ 2.1|round(0, 'ceil') }} {{ '12x'|int(7) }} {{ ' 1_0 '|int }} {{ 'ff'|int(0, "
+                   "16) }} {{ '3.9'|int }} {{ 'a'|float(1.5) }}",
+                   "2.0 1200 1400 2.67 3.0 7 10 255 3 1.5");
+}
+
 /* --- Bounds ------------------------------------------------------------------------------------
  */
 
@@ -366,6 +400,8 @@ int main(void) {
         cmocka_unit_test(test_large_texts),
         cmocka_unit_test(test_strings_are_characters),
         cmocka_unit_test(test_what_grows_in_place_changes_nothing),
+        cmocka_unit_test(test_formats),
+        cmocka_unit_test(test_numbers),
         cmocka_unit_test(test_large_results_are_refused),
         cmocka_unit_test(test_doubling_ends),
         cmocka_unit_test(test_steps_are_counted),
