@@ -8,9 +8,6 @@
 #include <string.h>
 #include <time.h>
 
-/* Values, the template's own work and the text, of one rendering: a few times the largest body. */
-#define ARENA_BYTES ((size_t)96 << 20)
-
 #define MAX_KWARGS 64
 #define MAX_DOCUMENTS 1024
 
@@ -246,7 +243,7 @@ int chat_prompt_render(const struct api_context *context, const struct chat_prom
         return api_error_set(err, 400, "invalid_request_error", "no_chat_template", NULL,
                              "%s: give the server one with --chat-template",
                              model != NULL ? model->problem : "there is no chat template");
-    struct template_arena *arena = template_arena_create(ARENA_BYTES);
+    struct template_arena *arena = template_arena_create(CHAT_PROMPT_ARENA_BYTES);
     struct chat_text text = {0};
     if (arena == NULL)
         return api_error_set(err, 500, "server_error", NULL, NULL,

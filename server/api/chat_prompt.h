@@ -12,6 +12,9 @@
 #include <cjson/cJSON.h>
 #include <stdbool.h>
 
+/* Values, the template's own work and the text, of one rendering: a few times the largest body. */
+#define CHAT_PROMPT_ARENA_BYTES ((size_t)96 << 20)
+
 /* Parts of a body; what is NULL or null in it is not there. */
 struct chat_prompt_fields {
     const cJSON *messages;

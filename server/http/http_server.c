@@ -8,6 +8,8 @@
 
 #include "config/check.h"
 #include "config/log.h"
+#include "server/api/chat_prompt.h"
+#include "server/json/json_parse.h"
 #include "server/page/openapi.h"
 #include "server/service.h"
 
@@ -25,6 +27,7 @@
 
 #define NUM_PREP_WORKERS 2
 #define NUM_BULK_WORKERS 1
+#define JSON_TREE_BYTES (JSON_PARSE_MAX_NODES * (size_t)80) /* a cJSON node and its malloc */
 #define MAX_EVENTS 256
 #define TICK_MS 250
 #define STATUS_MS 5000
@@ -41,7 +44,9 @@ int64_t http_now_ms(void) {
 
 size_t http_server_memory_bytes(const struct http_server_config *config) {
     size_t per_connection = HEADER_POOL_BYTES + OUTPUT_LIMIT_BYTES + sizeof(struct connection);
-    return (size_t)config->max_connections * per_connection + BODY_POOL_BYTES;
+    size_t per_worker = CHAT_PROMPT_ARENA_BYTES + JSON_TREE_BYTES;
+    return (size_t)config->max_connections * per_connection + BODY_POOL_BYTES +
+           (NUM_PREP_WORKERS + NUM_BULK_WORKERS) * per_worker;
 }
 
 /* As many open files as the connections need; fewer connections when the system allows less. */

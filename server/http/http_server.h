@@ -41,8 +41,8 @@ enum http_stop http_server_run(struct http_server *server);
 /* Before run or after it returned. Accepts NULL. */
 void http_server_destroy(struct http_server *server);
 
-/* Bytes the front end may hold at most: header pools, output buffers and bodies, for the memory
- * table printed at start. */
+/* Bytes the front end may hold at most: header pools, output buffers, bodies, and what the workers
+ * make of them, for the memory table printed at start. */
 size_t http_server_memory_bytes(const struct http_server_config *config);
 
 #endif
