@@ -89,7 +89,7 @@ install_python() {
     make_venv "$folder"
     ! cmp -s "$wanted" "$stamp" || return 0
     say "installing $wanted into $folder"
-    "$folder/bin/pip" install -q --disable-pip-version-check "$@" -r "$wanted"
+    "$folder/bin/pip" install -q --no-compile --disable-pip-version-check "$@" -r "$wanted"
     cp "$wanted" "$stamp"
 }
 
