@@ -34,6 +34,8 @@ static int refuse(const struct parser *p, const char *what) {
 }
 
 static int list_add(struct parser *p, struct node_list *list, grammar_node node) {
+    if (node < 0) /* to read on would be work for nothing */
+        return error_set(p->err, p->builder->failure, "%s", p->builder->reason);
     if (list->count == MAX_BRANCH)
         return refuse(p, "too many parts");
     if (list->count == list->capacity) {
@@ -202,7 +204,7 @@ static int read_escape(struct parser *p, struct range_set *set, bool *out_is_cla
 
 static int read_character(struct parser *p, uint32_t *out) {
     static const uint8_t masks[] = {0, 0x7f, 0x1f, 0x0f, 0x07};
-    size_t length = utf8_char_bytes(p->at, strlen(p->at));
+    size_t length = utf8_char_bytes(p->at, strnlen(p->at, 4));
     if (length == 0)
         return refuse(p, "bytes that are not UTF-8");
     uint32_t character = (uint8_t)p->at[0] & masks[length];

@@ -18,8 +18,8 @@ enum regex_mode {
                         * matches; characters that JSON escapes are written escaped */
 };
 
-/* *out is GRAMMAR_FAILED when the builder failed. ERROR_SYNTAX says what is wrong with the pattern
- * or not supported, at which byte, without a subject. */
+/* ERROR_SYNTAX says what is wrong with the pattern or not supported, at which byte, without a
+ * subject; also when the grammar is too large. ERROR_MEMORY. */
 int grammar_regex(struct grammar_builder *builder, const char *pattern, enum regex_mode mode,
                   grammar_node *out, struct error *err);
 

@@ -24,6 +24,13 @@ int schema_unsupported(struct schema_context *c, const char *key, const char *wh
     return schema_refuse(c, "%s is not supported%s%s", key, why[0] != '\0' ? " " : "", why);
 }
 
+int schema_add_steps(struct schema_context *c, size_t steps) {
+    c->num_steps += steps;
+    if (c->num_steps > SCHEMA_MAX_STEPS)
+        return schema_refuse(c, "too many names must be looked up in the schema");
+    return 0;
+}
+
 int schema_number(struct schema_context *c, const cJSON *schema, const char *key, bool *out_has,
                   double *out) {
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(schema, key);

@@ -31,13 +31,26 @@ static bool read_part(const char **at, char *out, size_t capacity) {
     return true;
 }
 
-static const cJSON *step_into(const cJSON *from, const char *part) {
+/* *out is NULL when there is no such member. -1: too many steps. */
+static int find_member(struct schema_context *c, const cJSON *object, const char *name,
+                       cJSON **out) {
+    size_t steps = 1;
+    cJSON *item = cJSON_IsObject(object) ? object->child : NULL;
+    for (; item != NULL && strcmp(item->string, name) != 0; item = item->next)
+        steps++;
+    *out = item;
+    return schema_add_steps(c, steps);
+}
+
+static int step_into(struct schema_context *c, const cJSON *from, const char *part, cJSON **out) {
     if (!cJSON_IsArray(from))
-        return cJSON_GetObjectItemCaseSensitive(from, part);
-    const cJSON *item = from->child;
-    for (long index = strtol(part, NULL, 10); item != NULL && index > 0; index--)
+        return find_member(c, from, part, out);
+    size_t steps = 1;
+    cJSON *item = part[0] >= '0' && part[0] <= '9' ? from->child : NULL;
+    for (long index = strtol(part, NULL, 10); item != NULL && index > 0; index--, steps++)
         item = item->next;
-    return part[0] >= '0' && part[0] <= '9' ? item : NULL;
+    *out = item;
+    return schema_add_steps(c, steps);
 }
 
 const cJSON *schema_resolve(struct schema_context *c, const char *reference) {
@@ -49,8 +62,11 @@ const cJSON *schema_resolve(struct schema_context *c, const char *reference) {
         return NULL;
     }
     while (target != NULL && *at == '/') {
+        cJSON *next = NULL;
         at++;
-        target = read_part(&at, part, sizeof(part)) ? step_into(target, part) : NULL;
+        if (read_part(&at, part, sizeof(part)) && step_into(c, target, part, &next) != 0)
+            return NULL;
+        target = next;
     }
     if (target == NULL)
         schema_refuse(c, "$ref names nothing that is in the schema");
@@ -101,11 +117,14 @@ static cJSON *copy_value(struct schema_context *c, const cJSON *value) {
     return copy;
 }
 
-/* Takes the value. A NULL value is a failure that was told. */
-static int put(struct schema_context *c, cJSON *object, const char *key, cJSON *value) {
+/* Takes the value, in the place of `there` when that is not NULL. A NULL value is a failure that
+ * was told. */
+static int put(struct schema_context *c, cJSON *object, cJSON *there, const char *key,
+               cJSON *value) {
     if (value == NULL)
         return -1;
-    cJSON_DeleteItemFromObjectCaseSensitive(object, key);
+    if (there != NULL)
+        cJSON_Delete(cJSON_DetachItemViaPointer(object, there));
     if (cJSON_AddItemToObject(object, key, value))
         return 0;
     cJSON_Delete(value);
@@ -136,9 +155,11 @@ static cJSON *both(struct schema_context *c, const cJSON *a, const cJSON *b) {
 static int unite_properties(struct schema_context *c, cJSON *into, const cJSON *from) {
     const cJSON *item;
     cJSON_ArrayForEach(item, from) {
-        const cJSON *there = cJSON_GetObjectItemCaseSensitive(into, item->string);
+        cJSON *there;
+        if (find_member(c, into, item->string, &there) != 0)
+            return -1;
         cJSON *value = there != NULL ? both(c, there, item) : copy_value(c, item);
-        if (put(c, into, item->string, value) != 0)
+        if (put(c, into, there, item->string, value) != 0)
             return -1;
     }
     return 0;
@@ -147,6 +168,8 @@ static int unite_properties(struct schema_context *c, cJSON *into, const cJSON *
 static int unite_names(struct schema_context *c, cJSON *into, const cJSON *from) {
     const cJSON *item;
     cJSON_ArrayForEach(item, from) {
+        if (schema_add_steps(c, (size_t)cJSON_GetArraySize(into)) != 0)
+            return -1;
         if (cJSON_IsString(item) && !has_text(into, item->valuestring) &&
             append(c, into, copy_value(c, item)) != 0)
             return -1;
@@ -155,7 +178,9 @@ static int unite_names(struct schema_context *c, cJSON *into, const cJSON *from)
 }
 
 static int merge_keyword(struct schema_context *c, cJSON *into, const cJSON *item) {
-    cJSON *there = cJSON_GetObjectItemCaseSensitive(into, item->string);
+    cJSON *there;
+    if (find_member(c, into, item->string, &there) != 0)
+        return -1;
     if (strcmp(item->string, "properties") == 0 && cJSON_IsObject(there) && cJSON_IsObject(item))
         return unite_properties(c, there, item);
     if (strcmp(item->string, "required") == 0 && cJSON_IsArray(there) && cJSON_IsArray(item))
@@ -165,7 +190,7 @@ static int merge_keyword(struct schema_context *c, cJSON *into, const cJSON *ite
     if (there != NULL && combines)
         return schema_refuse(c, "%s in several schemas that are merged is not supported",
                              item->string);
-    return put(c, into, item->string, copy_value(c, item));
+    return put(c, into, there, item->string, copy_value(c, item));
 }
 
 static int merge(struct schema_context *c, cJSON *into, const cJSON *from, const char *without) {

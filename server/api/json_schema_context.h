@@ -10,6 +10,7 @@
 
 #define SCHEMA_MAX_REFS 512
 #define SCHEMA_MAX_PATH 384
+#define SCHEMA_MAX_STEPS 2000000 /* over names, for those that are looked up: some 50 ms */
 
 /* What a $ref names becomes a rule, compiled after everything that refers to it. */
 struct schema_ref {
@@ -32,6 +33,7 @@ struct schema_context {
     bool strict;
     struct api_error *err;
     int depth, num_schemas, num_copied;
+    size_t num_steps;
     char path[SCHEMA_MAX_PATH]; /* of the schema at hand */
     struct json_pieces pieces;
     struct schema_ref *refs;
@@ -47,6 +49,8 @@ int schema_refuse(struct schema_context *c, const char *format, ...)
 /* The schema that stands in the one at hand under a label: "items", "properties.name". */
 int schema_child(struct schema_context *c, const cJSON *schema, const char *label,
                  grammar_node *out);
+/* Counts names that a search passed; 400 when there were too many. */
+int schema_add_steps(struct schema_context *c, size_t steps);
 /* A whole number of 0..max; the default where it is absent. */
 int schema_count(struct schema_context *c, const cJSON *schema, const char *key, int missing,
                  int max, int *out);

@@ -118,21 +118,30 @@ struct object {
     grammar_node any_member; /* a name of its own, colon, value */
 };
 
-static int find_property(const struct object *object, const char *name) {
-    for (int i = 0; i < object->num_properties; i++)
+/* Looks from `first` on, and then before it: names mostly come in the order of the properties. *out
+ * is -1 when there is no such property. */
+static int find_property(struct schema_context *c, const struct object *object, const char *name,
+                         int first, int *out) {
+    int count = object->num_properties, steps = 0;
+    *out = -1;
+    while (*out < 0 && steps < count) {
+        int i = (first + steps++) % count;
         if (strcmp(object->properties[i].name, name) == 0)
-            return i;
-    return -1;
+            *out = i;
+    }
+    return schema_add_steps(c, (size_t)steps);
 }
 
 static int mark_required(struct schema_context *c, const cJSON *required, struct object *object) {
     const cJSON *item;
+    int i = -1;
     if (required != NULL && !cJSON_IsArray(required))
         return schema_refuse(c, "required must be an array of strings");
     cJSON_ArrayForEach(item, required) {
         if (!cJSON_IsString(item))
             return schema_refuse(c, "required must be an array of strings");
-        int i = find_property(object, item->valuestring);
+        if (find_property(c, object, item->valuestring, i + 1, &i) != 0)
+            return -1;
         if (i < 0 && !object->has_additional)
             return schema_refuse(c, "required names a property that properties does not have");
         if (i < 0) {
@@ -206,7 +215,7 @@ static int compare_names(const void *a, const void *b) {
 /* Whether a name can be kept apart byte by byte: JSON writes it as it is. */
 static bool is_plain(const char *name) {
     for (; *name != '\0'; name++)
-        if (*name < ' ' || *name == '"' || *name == '\\' || *name == 0x7f)
+        if (*name < ' ' || *name > '~' || *name == '"' || *name == '\\')
             return false;
     return true;
 }

@@ -399,6 +399,19 @@ static void test_bounds(void **unused) {
         "");
 }
 
+/* What would take a worker minutes. */
+static void test_work(void **unused) {
+    char *refs = repeated("},\"properties\":{", "\"p%d\":{\"$ref\":\"#/$defs/d29999\"}", 100, "}}");
+    char *a_thousand = repeated("", "a", 1000, "|"); /* "a,a,a..." */
+    char *pattern = repeated("{\"type\":\"string\",\"pattern\":\"", a_thousand, 100, ")\"}");
+    refuse_large(repeated("{\"$defs\":{", "\"d%d\":{}", 30000, refs), "looked up");
+    refuse_large(repeated("{\"required\":[", "\"p%d\"", 4000, "]}"), "looked up");
+    refuse_large(repeated("{\"allOf\":[{", "\"k%d\":0", 4000, "}]}"), "looked up");
+    refuse_large(pattern, "too large"); /* and the ')' behind it is not come to */
+    free(a_thousand);
+    free(refs);
+}
+
 /* Large, but within the bounds. */
 static void test_large(void **unused) {
     char *schema =
@@ -443,7 +456,8 @@ int main(void) {
         cmocka_unit_test(test_cases),       cmocka_unit_test(test_integer_ranges),
         cmocka_unit_test(test_real_ranges), cmocka_unit_test(test_refused),
         cmocka_unit_test(test_strict),      cmocka_unit_test(test_bounds),
-        cmocka_unit_test(test_large),       cmocka_unit_test(test_any_object),
+        cmocka_unit_test(test_work),        cmocka_unit_test(test_large),
+        cmocka_unit_test(test_any_object),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
