@@ -4,6 +4,7 @@
 #include "server/api/model_name.h"
 #include "server/api/prompt_field.h"
 #include "server/api/tool_fields.h"
+#include "server/api/unknown_fields.h"
 #include "server/json/json_field.h"
 #include "server/json/json_parse.h"
 #include "server/json/json_write.h"
@@ -73,8 +74,23 @@ static const struct json_field tokenize_fields[] = {
     JSON_BOOL(struct tokenize_request, with_pieces),
 };
 
+static const struct json_field detokenize_fields[] = {
+    JSON_TEXT(struct tokenize_request, model),
+    JSON_OTHER(tokens),
+};
+
 struct json_table api_tokenize_table(void) {
     return JSON_TABLE(tokenize_fields);
+}
+
+static int read_fields(const struct api_context *context, const cJSON *json,
+                       struct json_table table, struct tokenize_request *request,
+                       struct byte_buffer *ignored, struct api_error *err) {
+    if (json_fields_read(json, table, request, err) != 0 ||
+        (request->model != NULL && model_name_check(context, request->model, err) != 0))
+        return -1;
+    json_fields_list_unknown(json, &table, 1, "", ignored);
+    return unknown_fields_check(context, ignored, err);
 }
 
 static int fail_memory(struct api_error *err) {
@@ -197,13 +213,13 @@ static int tokenize_chat(const struct api_context *context, const cJSON *json,
 }
 
 static int tokenize_parsed(const struct api_context *context, const cJSON *json,
-                           struct byte_buffer *out, struct api_error *err) {
+                           struct byte_buffer *out, struct byte_buffer *ignored,
+                           struct api_error *err) {
     const cJSON *messages = cJSON_GetObjectItemCaseSensitive(json, "messages");
     bool is_chat = messages != NULL && !cJSON_IsNull(messages);
     struct tokenize_request request = {.messages = is_chat ? messages : NULL,
                                        .add_special_tokens = !is_chat};
-    if (json_fields_read(json, JSON_TABLE(tokenize_fields), &request, err) != 0 ||
-        (request.model != NULL && model_name_check(context, request.model, err) != 0))
+    if (read_fields(context, json, JSON_TABLE(tokenize_fields), &request, ignored, err) != 0)
         return -1;
     if (is_chat)
         return tokenize_chat(context, json, &request, out, err);
@@ -220,11 +236,11 @@ static int tokenize_parsed(const struct api_context *context, const cJSON *json,
 }
 
 int api_tokenize(const struct api_context *context, const char *body, size_t length,
-                 struct byte_buffer *out, struct api_error *err) {
+                 struct byte_buffer *out, struct byte_buffer *ignored, struct api_error *err) {
     cJSON *json = json_parse(body, length, err);
     if (json == NULL)
         return -1;
-    int result = tokenize_parsed(context, json, out, err);
+    int result = tokenize_parsed(context, json, out, ignored, err);
     cJSON_Delete(json);
     return result;
 }
@@ -275,10 +291,10 @@ static int decode_ids(const struct tokenizer *tokenizer, const cJSON *array,
 }
 
 static int detokenize_parsed(const struct api_context *context, const cJSON *json,
-                             struct byte_buffer *text, struct api_error *err) {
+                             struct byte_buffer *text, struct byte_buffer *ignored,
+                             struct api_error *err) {
     struct tokenize_request request = {0};
-    if (json_fields_read(json, (struct json_table){tokenize_fields, 1}, &request, err) != 0 ||
-        (request.model != NULL && model_name_check(context, request.model, err) != 0))
+    if (read_fields(context, json, JSON_TABLE(detokenize_fields), &request, ignored, err) != 0)
         return -1;
     const cJSON *tokens = cJSON_GetObjectItemCaseSensitive(json, "tokens");
     if (!cJSON_IsArray(tokens))
@@ -287,12 +303,12 @@ static int detokenize_parsed(const struct api_context *context, const cJSON *jso
 }
 
 int api_detokenize(const struct api_context *context, const char *body, size_t length,
-                   struct byte_buffer *out, struct api_error *err) {
+                   struct byte_buffer *out, struct byte_buffer *ignored, struct api_error *err) {
     cJSON *json = json_parse(body, length, err);
     if (json == NULL)
         return -1;
     struct byte_buffer text = {0};
-    int result = detokenize_parsed(context, json, &text, err);
+    int result = detokenize_parsed(context, json, &text, ignored, err);
     cJSON_Delete(json);
     if (result == 0) {
         byte_buffer_append_text(out, "{\"prompt\":");

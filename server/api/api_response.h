@@ -14,11 +14,12 @@ int api_format_model(const struct api_context *context, const char *id, struct b
                      struct api_error *err);
 
 /* POST /tokenize and /detokenize in vLLM's shape: body in, body out. /tokenize takes a prompt, or
- * the messages of a chat with what else makes its prompt. */
+ * the messages of a chat with what else makes its prompt. `ignored` takes the names of unknown
+ * fields, as json_fields_list_unknown writes them. */
 int api_tokenize(const struct api_context *context, const char *body, size_t length,
-                 struct byte_buffer *out, struct api_error *err);
+                 struct byte_buffer *out, struct byte_buffer *ignored, struct api_error *err);
 int api_detokenize(const struct api_context *context, const char *body, size_t length,
-                   struct byte_buffer *out, struct api_error *err);
+                   struct byte_buffer *out, struct byte_buffer *ignored, struct api_error *err);
 
 /* The table of /tokenize's fields; static. */
 struct json_table api_tokenize_table(void);

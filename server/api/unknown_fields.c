@@ -1,12 +1,19 @@
 #include "server/api/unknown_fields.h"
 
+#include <stdio.h>
+
 #define MAX_SHOWN_BYTES 300
 
 int unknown_fields_check(const struct api_context *context, const struct byte_buffer *names,
                          struct api_error *err) {
     if (names->length == 0 || !context->rejects_unknown_params)
         return 0;
-    return api_error_set(err, 400, "invalid_request_error", "unknown_parameter", NULL,
+    size_t first = 0;
+    while (first < names->length && names->data[first] != ',')
+        first++;
+    char param[sizeof(err->param)];
+    snprintf(param, sizeof(param), "%.*s", (int)first, names->data);
+    return api_error_set(err, 400, "invalid_request_error", "unknown_parameter", param,
                          "this server refuses fields it does not know: %.*s",
                          names->length < MAX_SHOWN_BYTES ? (int)names->length : MAX_SHOWN_BYTES,
                          names->data);

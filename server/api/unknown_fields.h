@@ -6,8 +6,8 @@
 #include "server/api/api_error.h"
 #include "server/byte_buffer.h"
 
-/* names: as json_fields_list_unknown writes them. -1 and a 400 when there are any and the server
- * refuses them. */
+/* names: as json_fields_list_unknown writes them. -1 and a 400, whose param is the first
+ * one's, when there are any and the server refuses them. */
 int unknown_fields_check(const struct api_context *context, const struct byte_buffer *names,
                          struct api_error *err);
 

@@ -19,7 +19,9 @@ static void run_task(struct prep_job *job) {
         task->route->parse != NULL
             ? task->route->parse(task->context, body->data, body->length, &task->call, &task->error)
             : task->route->transform(task->context, body->data, body->length, &task->out,
-                                     &task->error);
+                                     &task->ignored, &task->error);
+    if (task->ignored.length > 0)
+        byte_buffer_append(&task->ignored, "", 1);
     task->failed = status != 0;
 }
 
@@ -46,6 +48,7 @@ int http_call_start(struct connection *connection) {
 static void task_destroy(struct prep_task *task) {
     byte_buffer_finish(&task->body);
     byte_buffer_finish(&task->out);
+    byte_buffer_finish(&task->ignored);
     call_destroy(task->call);
     free(task);
 }
@@ -114,6 +117,8 @@ static void accept_task(struct connection *connection, struct prep_task *task) {
     } else if (!task->call) {
         exchange->out = task->out;
         task->out = (struct byte_buffer){0};
+        exchange->ignored = task->ignored;
+        task->ignored = (struct byte_buffer){0};
         become_ready(connection, EXCHANGE_READY_BODY);
     } else {
         exchange->call = task->call;

@@ -96,6 +96,7 @@ void connection_completed(void *context, struct MHD_Connection *mhd, void **requ
     server->num_exchanges--;
     byte_buffer_finish(&exchange->body);
     byte_buffer_finish(&exchange->out);
+    byte_buffer_finish(&exchange->ignored);
     memset(exchange, 0, sizeof(*exchange));
     connection->since_ms = http_now_ms();
     *request_context = NULL;

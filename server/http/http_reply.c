@@ -30,8 +30,8 @@ static void add_headers(struct connection *connection, int status, struct MHD_Re
     add_header(response, "X-Request-Id", exchange->request_id);
     for (const struct header_field *field = exchange->fields; field && field->name; field++)
         add_header(response, field->name, field->value);
-    if (exchange->call)
-        add_header(response, "X-Ignored-Params", call_ignored_params(exchange->call));
+    add_header(response, "X-Ignored-Params",
+               exchange->call ? call_ignored_params(exchange->call) : exchange->ignored.data);
     if (exchange->must_close || connection->server->is_stopping)
         add_header(response, "Connection", "close");
     if (status == 401)

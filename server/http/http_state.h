@@ -55,6 +55,7 @@ struct prep_task {
     bool failed;
     struct api_error error;
     struct byte_buffer out;
+    struct byte_buffer ignored; /* a transform's; with its NUL, or empty */
     struct call *call;
 };
 
@@ -80,7 +81,8 @@ struct exchange {
     struct byte_buffer body;
     struct prep_task *task; /* while a worker has it */
     struct call *call;
-    bool is_unread; /* the call has events left in the engine: output was full */
+    bool is_unread;             /* the call has events left in the engine: output was full */
+    struct byte_buffer ignored; /* where there is no call: names for X-Ignored-Params */
     struct byte_buffer out;
     size_t out_taken;  /* bytes at the front of `out` that a stream's reader has had */
     int64_t output_ms; /* last time `out` grew */
@@ -166,9 +168,9 @@ struct route {
     const char *methods; /* "GET, HEAD": separated by ", ", as Allow has them */
     /* Exactly one of the three is set. Fills exchange.out; returns -1 with exchange.error. */
     int (*answer)(struct connection *connection);
-    /* On a worker, from body to body. */
+    /* On a worker, from body to body; `ignored` takes the names for X-Ignored-Params. */
     int (*transform)(const struct api_context *context, const char *body, size_t length,
-                     struct byte_buffer *out, struct api_error *err);
+                     struct byte_buffer *out, struct byte_buffer *ignored, struct api_error *err);
     call_parse *parse;        /* on a worker; makes engine requests: subject to admission */
     const char *content_type; /* NULL: the answer's own fields say it */
 };

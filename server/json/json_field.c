@@ -173,7 +173,7 @@ void json_fields_list_unknown(const cJSON *object, const struct json_table *tabl
                               const char *prefix, struct byte_buffer *out) {
     const cJSON *item;
     cJSON_ArrayForEach(item, object) {
-        if (is_known(tables, num_tables, item->string))
+        if (cJSON_IsNull(item) || is_known(tables, num_tables, item->string))
             continue;
         char name[MAX_NAME_BYTES];
         size_t length = 0;

@@ -285,6 +285,8 @@ def test_busy(start_server):
 
 
 def test_ignored_fields(server):
+    for path, body in (("/tokenize", {"prompt": "a"}), ("/detokenize", {"tokens": [1]})):
+        assert server.post(path, {**body, "unheard_of": 1, "absent": None}).headers["x-ignored-params"] == "unheard_of"
     reply = server.post("/v1/completions", {"prompt": "a", "max_tokens": 1, "unheard_of": 1, "x y": 2})
     assert reply.status_code == 200 and reply.headers["x-ignored-params"] == "unheard_of,x_y"
     assert "x-ignored-params" not in server.post("/v1/completions", {"prompt": "a", "max_tokens": 1}).headers

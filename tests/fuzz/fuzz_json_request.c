@@ -149,15 +149,17 @@ static void try_call(call_parse *parse, const char *body, size_t length) {
 }
 
 static void try_endpoint(int (*endpoint)(const struct api_context *, const char *, size_t,
-                                         struct byte_buffer *, struct api_error *),
+                                         struct byte_buffer *, struct byte_buffer *,
+                                         struct api_error *),
                          const char *body, size_t length) {
-    struct byte_buffer out = {0};
+    struct byte_buffer out = {0}, ignored = {0};
     struct api_error err;
-    if (endpoint(&context, body, length, &out, &err) == 0)
+    if (endpoint(&context, body, length, &out, &ignored, &err) == 0)
         require_json(out.data, out.length);
     else
         check_error(&err);
     byte_buffer_finish(&out);
+    byte_buffer_finish(&ignored);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {

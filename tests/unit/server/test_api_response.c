@@ -22,22 +22,24 @@ static const struct api_context context = {
 };
 
 typedef int (*endpoint)(const struct api_context *context, const char *body, size_t length,
-                        struct byte_buffer *out, struct api_error *err);
+                        struct byte_buffer *out, struct byte_buffer *ignored,
+                        struct api_error *err);
 
 static void expect_reply(endpoint call, const char *body, const char *expected) {
-    struct byte_buffer out = {0};
+    struct byte_buffer out = {0}, ignored = {0};
     struct api_error err = {0};
-    if (call(&context, body, strlen(body), &out, &err) != 0)
+    if (call(&context, body, strlen(body), &out, &ignored, &err) != 0)
         fail_msg("%s: %s", body, err.message);
+    assert_int_equal(ignored.length, 0);
     byte_buffer_append(&out, "", 1);
     assert_string_equal(out.data, expected);
     byte_buffer_finish(&out);
 }
 
 static void expect_error(endpoint call, const char *body, int status, const char *param) {
-    struct byte_buffer out = {0};
+    struct byte_buffer out = {0}, ignored = {0};
     struct api_error err = {0};
-    if (call(&context, body, strlen(body), &out, &err) == 0)
+    if (call(&context, body, strlen(body), &out, &ignored, &err) == 0)
         fail_msg("accepted %s", body);
     assert_int_equal(err.status, status);
     assert_string_equal(err.param, param);
@@ -92,13 +94,13 @@ static void tokenize_answers_in_llama_cpps_shape(void **state) {
 }
 
 static void tokenize_takes_texts_beyond_the_context(void **state) {
-    struct byte_buffer body = {0}, out = {0};
+    struct byte_buffer body = {0}, out = {0}, ignored = {0};
     struct api_error err;
     byte_buffer_append_text(&body, "{\"prompt\":\"");
     for (int i = 0; i < 10000; i++)
         byte_buffer_append_text(&body, "x");
     byte_buffer_append_text(&body, "\"}");
-    assert_int_equal(api_tokenize(&context, body.data, body.length, &out, &err), 0);
+    assert_int_equal(api_tokenize(&context, body.data, body.length, &out, &ignored, &err), 0);
     assert_memory_equal(out.data, "{\"count\":10001,", 15);
     byte_buffer_finish(&body);
     byte_buffer_finish(&out);
@@ -148,15 +150,40 @@ static void messages_are_tokenized_as_a_chat_has_them(void **state) {
     struct api_context chat;
     chat_fixture_init(&chat, 8);
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        struct byte_buffer out = {0};
+        struct byte_buffer out = {0}, ignored = {0};
         struct api_error err = {0};
-        if (api_tokenize(&chat, cases[i][0], strlen(cases[i][0]), &out, &err) != 0)
+        if (api_tokenize(&chat, cases[i][0], strlen(cases[i][0]), &out, &ignored, &err) != 0)
             fail_msg("%s", err.message);
         byte_buffer_append(&out, "", 1);
         assert_string_equal(out.data, cases[i][1]);
         byte_buffer_finish(&out);
     }
     chat_fixture_finish(&chat);
+}
+
+static void expect_unknown(endpoint call, const char *body, const char *expected) {
+    struct api_context strict = context;
+    strict.rejects_unknown_params = true;
+    struct byte_buffer out = {0}, ignored = {0};
+    struct api_error err = {0};
+    assert_int_equal(call(&context, body, strlen(body), &out, &ignored, &err), 0);
+    byte_buffer_append(&ignored, "", 1);
+    assert_string_equal(ignored.data, expected);
+    byte_buffer_clear(&out);
+    byte_buffer_clear(&ignored);
+    assert_int_equal(call(&strict, body, strlen(body), &out, &ignored, &err), -1);
+    assert_int_equal(err.status, 400);
+    assert_string_equal(err.code, "unknown_parameter");
+    assert_int_equal(strncmp(err.param, expected, strlen(err.param)), 0);
+    assert_int_equal(out.length, 0);
+    byte_buffer_finish(&out);
+    byte_buffer_finish(&ignored);
+}
+
+static void unknown_fields_are_named_or_refused(void **state) {
+    expect_unknown(api_tokenize, "{\"prompt\":\"a\",\"foo\":1,\"bar\":2}", "foo,bar");
+    expect_unknown(api_detokenize, "{\"tokens\":[],\"prompt\":\"a\"}", "prompt");
+    expect_reply(api_detokenize, "{\"tokens\":[],\"foo\":null}", "{\"prompt\":\"\"}");
 }
 
 int main(void) {
@@ -170,6 +197,7 @@ int main(void) {
         cmocka_unit_test(tokenize_refuses_what_it_cannot_do),
         cmocka_unit_test(detokenize_joins_pieces),
         cmocka_unit_test(detokenize_refuses_bad_ids),
+        cmocka_unit_test(unknown_fields_are_named_or_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

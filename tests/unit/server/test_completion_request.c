@@ -471,7 +471,7 @@ static void unknown_fields_are_listed_safely(void **state) {
     struct completion_request request =
         parse_ok("{\"prompt\":\"x\",\"foo\":1,\"MODEL\":2,\"a\\r\\nSet-Cookie: b\":3,"
                  "\"stream\":true,\"stream_options\":{\"include_all\":true},"
-                 "\"\xC3\xA9\":null}");
+                 "\"\xC3\xA9\":false,\"absent\":null}");
     byte_buffer_append(&request.ignored, "", 1);
     assert_string_equal(request.ignored.data, "foo,MODEL,a__Set-Cookie__b,__,"
                                               "stream_options.include_all");
@@ -491,6 +491,7 @@ static void a_server_may_refuse_unknown_fields(void **state) {
                      -1);
     assert_int_equal(err.status, 400);
     assert_string_equal(err.code, "unknown_parameter");
+    assert_string_equal(err.param, "foo");
     assert_non_null(strstr(err.message, "foo,bar"));
 }
 
