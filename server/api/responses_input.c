@@ -176,7 +176,7 @@ static cJSON *tool_calls_of(struct reader *reader) {
 }
 
 static int read_function_call(struct reader *reader, const cJSON *item, const char *path) {
-    const char *id, *name, *arguments;
+    const char *id = NULL, *name = NULL, *arguments = NULL;
     if (check_text(reader, item, path, "call_id", &id) != 0 ||
         check_text(reader, item, path, "name", &name) != 0 ||
         check_text(reader, item, path, "arguments", &arguments) != 0)
@@ -194,7 +194,7 @@ static int read_function_call(struct reader *reader, const cJSON *item, const ch
 }
 
 static int read_function_output(struct reader *reader, const cJSON *item, const char *path) {
-    const char *id;
+    const char *id = NULL;
     char inner[MAX_PATH];
     if (check_text(reader, item, path, "call_id", &id) != 0)
         return -1;
