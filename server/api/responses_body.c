@@ -67,6 +67,17 @@ static int check_stateless(struct translation *t) {
     return 0;
 }
 
+/* "disabled" is what happens; "auto" is passed on, so that it is named as ignored. */
+static int translate_truncation(struct translation *t) {
+    const cJSON *item = get(t->body, "truncation");
+    bool is_text = cJSON_IsString(item);
+    if (!is_given(item) || (is_text && strcmp(item->valuestring, "disabled") == 0))
+        return 0;
+    if (!is_text || strcmp(item->valuestring, "auto") != 0)
+        return json_refuse(item, "truncation", "\"auto\" or \"disabled\"", t->err);
+    return refer(t, t->chat, "truncation", item);
+}
+
 /* --- Messages --- */
 
 static int translate_messages(struct translation *t) {
@@ -211,7 +222,7 @@ static bool is_one_of(const char *name, const char *const *names, size_t count) 
 static const char *const taken[] = {
     "input",      "instructions",         "tools",        "tool_choice", "text",
     "reasoning",  "max_output_tokens",    "include",      "metadata",    "store",
-    "background", "previous_response_id", "conversation", "prompt",
+    "background", "previous_response_id", "conversation", "prompt",      "truncation",
 };
 
 /* Fields of the chat that would mean something here without being part of this endpoint. */
@@ -243,7 +254,8 @@ cJSON *responses_body_to_chat(const cJSON *body, struct api_error *err) {
         return NULL;
     }
     if (check_stateless(&t) == 0 && translate_messages(&t) == 0 && translate_tools(&t) == 0 &&
-        translate_tool_choice(&t) == 0 && translate_settings(&t) == 0 && translate_others(&t) == 0)
+        translate_tool_choice(&t) == 0 && translate_settings(&t) == 0 &&
+        translate_truncation(&t) == 0 && translate_others(&t) == 0)
         return t.chat;
     cJSON_Delete(t.chat);
     return NULL;
@@ -251,14 +263,27 @@ cJSON *responses_body_to_chat(const cJSON *body, struct api_error *err) {
 
 /* --- What the answer repeats --- */
 
-static void echo(const cJSON *item, const char *name, const char *otherwise,
-                 struct byte_buffer *out) {
+static void echo_value(const cJSON *item, const char *otherwise, struct byte_buffer *out) {
     char *text = is_given(item) ? cJSON_PrintUnformatted(item) : NULL;
-    byte_buffer_printf(out, ",\"%s\":", name);
     if (is_given(item) && text == NULL)
         out->failed = true;
     byte_buffer_append_text(out, text != NULL ? text : otherwise);
     cJSON_free(text);
+}
+
+static void echo(const cJSON *item, const char *name, const char *otherwise,
+                 struct byte_buffer *out) {
+    byte_buffer_printf(out, ",\"%s\":", name);
+    echo_value(item, otherwise, out);
+}
+
+static void echo_text(const cJSON *text, struct byte_buffer *out) {
+    const cJSON *verbosity = get(text, "verbosity");
+    byte_buffer_append_text(out, ",\"text\":{\"format\":");
+    echo_value(get(text, "format"), "{\"type\":\"text\"}", out);
+    if (is_given(verbosity))
+        echo(verbosity, "verbosity", "null", out);
+    byte_buffer_append(out, "}", 1);
 }
 
 void responses_body_echo(const cJSON *body, double temperature, double top_p,
@@ -269,7 +294,7 @@ void responses_body_echo(const cJSON *body, double temperature, double top_p,
     echo(get(body, "parallel_tool_calls"), "parallel_tool_calls", "true", out);
     echo(get(body, "tool_choice"), "tool_choice", "\"auto\"", out);
     echo(get(body, "tools"), "tools", "[]", out);
-    echo(get(body, "text"), "text", "{\"format\":{\"type\":\"text\"}}", out);
+    echo_text(get(body, "text"), out);
     echo(get(body, "reasoning"), "reasoning", "{\"effort\":null,\"summary\":null}", out);
     echo(get(body, "top_logprobs"), "top_logprobs", "0", out);
     echo(get(body, "user"), "user", "null", out);

@@ -60,6 +60,19 @@ static int fill_call(const struct api_context *context, const cJSON *body,
     return fill_generation(context, chat, call, err);
 }
 
+/* Tools and the choice of one have their members without the object `function` around them. */
+static void drop_function(struct api_error *err) {
+    static const char inner[] = ".function";
+    char *found = strncmp(err->param, "tool", 4) == 0 ? strstr(err->param, ".function.") : NULL;
+    if (found == NULL)
+        return;
+    if (strncmp(err->message, err->param, strlen(err->param)) == 0) {
+        char *rest = err->message + (found - err->param);
+        memmove(rest, rest + strlen(inner), strlen(rest + strlen(inner)) + 1);
+    }
+    memmove(found, found + strlen(inner), strlen(found + strlen(inner)) + 1);
+}
+
 /* Errors of the chat's fields, in this endpoint's words. */
 static void rename_field(struct api_error *err) {
     static const struct {
@@ -71,6 +84,7 @@ static void rename_field(struct api_error *err) {
         {"reasoning_effort", "reasoning.effort"},
         {"messages", "input"},
     };
+    drop_function(err);
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         size_t length = strlen(names[i].chat);
         if (strncmp(err->param, names[i].chat, length) != 0)

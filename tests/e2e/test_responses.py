@@ -132,6 +132,9 @@ def test_logprobs_when_included(server):
     ({"input": QUESTION, "max_output_tokens": -1}, "max_output_tokens"),
     ({"input": QUESTION, "temperature": 3}, "temperature"),
     ({"input": QUESTION, "tools": [{"type": "web_search"}]}, "tools[0].type"),
+    ({"input": QUESTION, "tools": [{"type": "function"}]}, "tools[0].name"),
+    ({"input": QUESTION, "tools": [TOOL], "tool_choice": {"type": "function", "name": "none"}}, "tool_choice.name"),
+    ({"input": QUESTION, "truncation": "some"}, "truncation"),
     ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "http://localhost/"}]}]},
      "input[0].content[0].type"),
 ])

@@ -46,6 +46,9 @@ static const struct {
      "{'messages':[{'role':'user','content':'x'}],'tools':[{'type':'function','function':"
      "{'name':'f','description':'d','parameters':{},'strict':true}}],"
      "'tool_choice':{'type':'function','function':{'name':'f'}},'parallel_tool_calls':false}"},
+    {"{'input':'x','truncation':'disabled'}", "{'messages':[{'role':'user','content':'x'}]}"},
+    {"{'input':'x','truncation':'auto'}",
+     "{'messages':[{'role':'user','content':'x'}],'truncation':'auto'}"},
     {"{'input':'x','tool_choice':'required','max_output_tokens':5,'reasoning':{'effort':'low'},"
      "'include':['message.output_text.logprobs'],'top_logprobs':2,'store':true,'metadata':{},"
      "'previous_response_id':null}",
@@ -92,6 +95,7 @@ static const struct {
     {"{'input':'x','messages':[]}", "messages", "unknown_parameter"},
     {"{'input':'x','n':2}", "n", "unknown_parameter"},
     {"{'input':'x','max_tokens':2}", "max_tokens", "unknown_parameter"},
+    {"{'input':'x','truncation':'some'}", "truncation", "invalid_type"},
 };
 
 static cJSON *parse(const char *single_quoted) {
@@ -141,7 +145,8 @@ static void what_cannot_be_is_refused_by_its_path(void **state) {
 static void the_answer_repeats_what_was_asked(void **state) {
     struct byte_buffer out = {0};
     cJSON *body = parse("{'input':'x','instructions':'i','tools':[{'type':'function','name':'f'}],"
-                        "'store':true,'metadata':{'k':'v'},'truncation':'auto'}");
+                        "'store':true,'metadata':{'k':'v'},'truncation':'auto',"
+                        "'text':{'verbosity':'low'}}");
     byte_buffer_append_text(&out, "{\"a\":1");
     responses_body_echo(body, 0.5, 1, &out);
     byte_buffer_append(&out, "}", 2);
@@ -156,6 +161,9 @@ static void the_answer_repeats_what_was_asked(void **state) {
     assert_string_equal(
         cJSON_GetObjectItem(cJSON_GetObjectItem(json, "metadata"), "k")->valuestring, "v");
     assert_true(cJSON_IsNull(cJSON_GetObjectItem(json, "previous_response_id")));
+    char *text = cJSON_PrintUnformatted(cJSON_GetObjectItem(json, "text"));
+    assert_string_equal(text, "{\"format\":{\"type\":\"text\"},\"verbosity\":\"low\"}");
+    cJSON_free(text);
     cJSON_Delete(json);
     cJSON_Delete(body);
     byte_buffer_finish(&out);
