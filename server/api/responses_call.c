@@ -15,6 +15,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Of the request, kept until its end and sent three times in a stream. */
+#define MAX_ECHO_BYTES (1 << 20)
+
 struct responses_call {
     struct call base; /* first: see call_type.h */
     struct output_parser *parser;
@@ -57,6 +60,11 @@ static int fill_call(const struct api_context *context, const cJSON *body,
     responses_body_echo(body, chat->sampling.temperature, chat->sampling.top_p, &call->echo);
     if (call->echo.failed || call->base.ignored.failed)
         return call_fail_memory(err);
+    if (call->echo.length > MAX_ECHO_BYTES)
+        return api_error_set(err, 400, "invalid_request_error", "out_of_range", NULL,
+                             "tools, text, metadata and what else the answer repeats have %zu "
+                             "bytes as JSON: at most %d are allowed",
+                             call->echo.length, MAX_ECHO_BYTES);
     return fill_generation(context, chat, call, err);
 }
 

@@ -145,6 +145,12 @@ def test_refusals_name_the_field(server, fields, param):
     assert refused.value.body["message"]
 
 
+def test_what_the_answer_repeats_is_bounded(server):
+    with pytest.raises(openai.BadRequestError, match="at most 1048576 are allowed"):
+        respond(server, max_output_tokens=1, metadata={"k": "x" * 1048576})
+    assert respond(server, max_output_tokens=1, metadata={"k": "x" * 1000000}).metadata["k"] == "x" * 1000000
+
+
 def test_nothing_is_stored(server):
     with pytest.raises(openai.NotFoundError):
         server.client().responses.retrieve("resp_1")
