@@ -20,11 +20,11 @@ static enum tool_call_format used_tools(const struct chat_model *model,
 
 static struct chat_choice_config choice_config(const struct chat_model *model,
                                                const struct chat_request *request,
-                                               bool begins_in_reasoning) {
+                                               const struct chat_prompt *prompt) {
     return (struct chat_choice_config){
         .parser = {.tools = used_tools(model, &request->tools),
-                   .reasoning = model->reasoning,
-                   .begins_in_reasoning = begins_in_reasoning},
+                   .reasoning = prompt->has_reasoned ? REASONING_FORMAT_NONE : model->reasoning,
+                   .begins_in_reasoning = prompt->begins_in_reasoning},
         .hides_reasoning = !request->include_reasoning,
         .allows_parallel = request->tools.allows_parallel,
         .must_call = tool_form_is_forced(&request->tools),
@@ -83,8 +83,7 @@ int chat_generation_create(const struct api_context *context, const struct chat_
     if (chat_prompt_create(context, &request->prompt, request->sampling.max_tokens, &prompt, err) !=
         0)
         return -1;
-    struct chat_choice_config config =
-        choice_config(context->chat, request, prompt.begins_in_reasoning);
+    struct chat_choice_config config = choice_config(context->chat, request, &prompt);
     int result = create_request(context, request, &prompt.tokens, &config, &made, err);
     free(prompt.tokens.ids);
     if (result != 0)

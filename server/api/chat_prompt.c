@@ -204,15 +204,31 @@ static size_t count_spans(const struct chat_text *text) {
     return count;
 }
 
-static bool opens_reasoning(const struct chat_text *text, bool continues) {
+static bool is_blank(struct text text) {
+    size_t i = 0;
+    while (i < text.length && is_space(text.data[i]))
+        i++;
+    return i == text.length;
+}
+
+/* What the prompt's end, which the model goes on with, says of its reasoning. */
+static void find_reasoning(const struct chat_text *text, bool continues,
+                           struct chat_rendering *out) {
+    static const char marker[] = "</think>";
     size_t count = count_spans(text), from = 0;
     if (count > 0) {
         const struct text_span *last = &text->client_spans[count - 1];
         from = continues || last->end > text->length ? last->begin : last->end;
     }
     struct text tail = {.data = text->data + from, .length = text->length - from};
-    size_t open = find_last(tail, "<think>"), closed = find_last(tail, "</think>");
-    return open < tail.length && (closed == tail.length || closed < open);
+    size_t open = find_last(tail, "<think>"), closed = find_last(tail, marker);
+    bool is_closed = closed < tail.length && (open == tail.length || open < closed);
+    out->begins_in_reasoning = open < tail.length && !is_closed;
+    if (is_closed) {
+        size_t behind = closed + strlen(marker);
+        struct text rest = {.data = tail.data + behind, .length = tail.length - behind};
+        out->has_reasoned = continues || is_blank(rest);
+    }
 }
 
 static int refuse_template(const struct template_arena *arena, const struct error *why,
@@ -260,9 +276,9 @@ int chat_prompt_render(const struct api_context *context, const struct chat_prom
                  .client_spans = text.client_spans,
                  .num_client_spans = count_spans(&text),
                  .flags = fields->add_special_tokens ? flags | TOKENIZER_ADD_SPECIAL : flags},
-        .begins_in_reasoning = model->reasoning != REASONING_FORMAT_NONE &&
-                               opens_reasoning(&text, fields->continue_final_message),
     };
+    if (model->reasoning != REASONING_FORMAT_NONE)
+        find_reasoning(&text, fields->continue_final_message, out);
     return 0;
 }
 
@@ -280,6 +296,7 @@ int chat_prompt_create(const struct api_context *context, const struct chat_prom
     int result =
         prompt_text_tokens(context, &rendering.text, "messages", max_tokens, &prompt.tokens, err);
     prompt.begins_in_reasoning = rendering.begins_in_reasoning;
+    prompt.has_reasoned = rendering.has_reasoned;
     chat_prompt_finish(&rendering);
     if (result == 0)
         *out = prompt;

@@ -37,6 +37,7 @@ struct chat_rendering {
     struct template_arena *arena; /* owned */
     struct prompt_text text;      /* in the arena */
     bool begins_in_reasoning;     /* it ends inside <think> */
+    bool has_reasoned;            /* it has gone past </think>: the answer does not reason again */
 };
 
 /* Control tokens come from the template alone: a client's text is to be encoded as the characters
@@ -47,8 +48,8 @@ int chat_prompt_render(const struct api_context *context, const struct chat_prom
 void chat_prompt_finish(struct chat_rendering *rendering);
 
 struct chat_prompt {
-    struct prompt_tokens tokens; /* owned: free(tokens.ids) */
-    bool begins_in_reasoning;
+    struct prompt_tokens tokens;            /* owned: free(tokens.ids) */
+    bool begins_in_reasoning, has_reasoned; /* as in chat_rendering */
 };
 
 /* Renders and encodes. max_tokens as for prompt_read_tokens, or -1: not given. Further errors: 400

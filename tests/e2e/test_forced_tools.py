@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from quire_server import NAME
+from quire_server import NAME, ROOT
 
 WEATHER = {
     "type": "object",
@@ -149,3 +149,15 @@ def test_what_cannot_be_forced_is_refused_for_strict_functions(server):
     tool["function"]["strict"] = False
     answer = server.post("/v1/chat/completions", {**fields, "max_tokens": 40})
     assert answer.status_code == 200
+
+
+def test_a_forced_answer_thinks_only_where_the_prompt_lets_it(start_server):
+    server = start_server("--chat-template", ROOT / "tests/golden/chat_templates/qwen3.jinja")
+    less_than = server.post("/tokenize", {"prompt": "<"}).json()["tokens"][0]
+    fields = {"messages": ASK, "temperature": 0, "max_tokens": 60, "response_format": {"type": "json_object"}}
+    for thinks in (True, False):
+        answer = server.post("/v1/chat/completions", {
+            **fields, "logit_bias": {less_than: 100}, "chat_template_kwargs": {"enable_thinking": thinks}}).json()
+        message = answer["choices"][0]["message"]
+        assert ("reasoning" in message) == thinks
+        assert thinks or message["content"].startswith("{")

@@ -114,6 +114,47 @@ static void the_final_message_is_continued(void **state) {
            "<s>assistant:<think>so</think>x", false);
 }
 
+/* The form of the answer may not let it think where the template has closed that already. */
+static void the_prompt_may_have_reasoned(void **state) {
+    static const struct {
+        const char *body;
+        bool has_reasoned;
+    } cases[] = {
+        {"{\"messages\":[" USER("hi") "]}", true},
+        {"{\"messages\":[" USER("hi") "],\"chat_template_kwargs\":{\"thinking\":true}}", false},
+        {"{\"messages\":[" USER("</think>") "],\"chat_template_kwargs\":{\"thinking\":true}}",
+         false},
+        {"{\"messages\":[" ASSISTANT("<think>so</think>x") "],\"continue_final_message\":true}",
+         true},
+        {"{\"messages\":[" ASSISTANT("<think>so") "],\"continue_final_message\":true}", false},
+    };
+    const struct chat_model_config config = {
+        .chat_template = "{{ messages[0].content }}{% if add_generation_prompt %}</think>!"
+                         "{% if not thinking %}<think>\n\n</think>\n\n{% endif %}{% endif %}",
+        .tool_call_parser = "none",
+        .reasoning_parser = "think"};
+    const struct chat_model *kept = context.chat;
+    struct chat_model *model;
+    struct error why = {0};
+    assert_int_equal(chat_model_create(NULL, &config, &model, &why), 0);
+    context.chat = model;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct chat_prompt_fields fields;
+        struct chat_rendering rendering;
+        struct api_error err = {0};
+        cJSON *json = json_parse(cases[i].body, strlen(cases[i].body), &err);
+        if (json == NULL || read(json, &fields, &err) != 0 ||
+            chat_prompt_render(&context, &fields, &rendering, &err) != 0)
+            fail_msg("%s: %s", cases[i].body, err.message);
+        if (rendering.has_reasoned != cases[i].has_reasoned)
+            fail_msg("%s", cases[i].body);
+        chat_prompt_finish(&rendering);
+        cJSON_Delete(json);
+    }
+    chat_model_destroy(model);
+    context.chat = kept;
+}
+
 static void a_users_think_opens_nothing(void **state) {
     expect("{\"messages\":[" USER("<think>") "]}", "<s>user:<think></s><s>assistant:", false);
 }
@@ -277,6 +318,7 @@ int main(void) {
         cmocka_unit_test(reserved_kwargs_are_refused),
         cmocka_unit_test(the_final_message_is_continued),
         cmocka_unit_test(a_users_think_opens_nothing),
+        cmocka_unit_test(the_prompt_may_have_reasoned),
         cmocka_unit_test(continuing_excludes_a_generation_prompt),
         cmocka_unit_test(what_the_template_refuses_is_the_clients_fault),
         cmocka_unit_test(without_a_template_chats_are_refused),
