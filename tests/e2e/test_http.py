@@ -145,7 +145,7 @@ def test_head_has_no_body(server):
 def test_small_answers(server):
     assert set(roundtrip(server, request_bytes("/version")).json()) == {"version"}
     assert roundtrip(server, request_bytes("/health")).json() == {"status": "ok"}
-    assert roundtrip(server, request_bytes("/")).body.startswith(b"quire ")
+    assert roundtrip(server, request_bytes("/")).body.startswith(b"quire\n")
     assert b"num_requests_running" in roundtrip(server, request_bytes("/metrics")).body
     models = roundtrip(server, request_bytes("/v1/models")).json()
     assert [model["id"] for model in models["data"]] == [NAME]

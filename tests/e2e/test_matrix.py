@@ -117,7 +117,7 @@ def test_every_field_at_its_bounds(small_server, path):
     assert len(fields) >= 2
     bodies = [{**BASE[path], name: value} for name, values in fields.items() for value in values]
     if path.startswith("/v1/") and path != "/v1/embeddings":
-        bodies += [{**body, "stream": True} for body in bodies if "stream" not in body]
+        bodies += [{**body, "stream": True} for body in bodies[::4] if "stream" not in body]
     statuses = run(small_server, path, bodies)
     assert 200 in statuses and 400 in statuses
 
