@@ -145,6 +145,8 @@ static int translate_tools(struct translation *t) {
 
 static int translate_tool_choice(struct translation *t) {
     const cJSON *choice = get(t->body, "tool_choice");
+    if (cJSON_IsString(choice) && strcmp(choice->valuestring, "auto") == 0)
+        return 0; /* the default, also where there are no tools */
     if (!cJSON_IsObject(choice))
         return refer(t, t->chat, "tool_choice", choice);
     const cJSON *type = get(choice, "type");

@@ -124,7 +124,8 @@ static int read_named(const cJSON *choice, struct tool_fields *fields, struct ap
     return 0;
 }
 
-static int read_choice(const cJSON *choice, struct tool_fields *fields, struct api_error *err) {
+static int read_choice(const cJSON *body, struct tool_fields *fields, struct api_error *err) {
+    const cJSON *choice = member(body, "tool_choice");
     fields->choice = fields->tools != NULL ? TOOL_CHOICE_AUTO : TOOL_CHOICE_NONE;
     if (choice == NULL)
         return 0;
@@ -137,6 +138,8 @@ static int read_choice(const cJSON *choice, struct tool_fields *fields, struct a
         return json_refuse(choice, "tool_choice",
                            "\"none\", \"auto\", \"required\" or an object that names a function",
                            err);
+    if (is_auto && fields->tools == NULL && member(body, "tools") != NULL)
+        return 0; /* none of no tools */
     if (fields->tools == NULL)
         return api_error_set(err, 400, "invalid_request_error", "missing_required_parameter",
                              "tools", "tool_choice needs tools, and there are none");
@@ -166,7 +169,7 @@ int tool_fields_read(const cJSON *body, struct tool_fields *out, struct api_erro
     if (refuse_replaced(body, "functions", "tools", err) != 0 ||
         refuse_replaced(body, "function_call", "tool_choice", err) != 0 ||
         read_tools(member(body, "tools"), &fields, err) != 0 ||
-        read_choice(member(body, "tool_choice"), &fields, err) != 0 ||
+        read_choice(body, &fields, err) != 0 ||
         read_parallel(member(body, "parallel_tool_calls"), &fields, err) != 0)
         return -1;
     *out = fields;

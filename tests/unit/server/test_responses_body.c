@@ -46,6 +46,8 @@ static const struct {
      "{'messages':[{'role':'user','content':'x'}],'tools':[{'type':'function','function':"
      "{'name':'f','description':'d','parameters':{},'strict':true}}],"
      "'tool_choice':{'type':'function','function':{'name':'f'}},'parallel_tool_calls':false}"},
+    {"{'input':'x','tool_choice':'auto','tools':[]}",
+     "{'messages':[{'role':'user','content':'x'}],'tools':[]}"},
     {"{'input':'x','truncation':'disabled'}", "{'messages':[{'role':'user','content':'x'}]}"},
     {"{'input':'x','truncation':'auto'}",
      "{'messages':[{'role':'user','content':'x'}],'truncation':'auto'}"},

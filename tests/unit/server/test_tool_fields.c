@@ -130,6 +130,7 @@ static void a_choice_needs_tools(void **state) {
     expect_error("{\"tool_choice\":\"required\",\"tools\":[]}", "tools",
                  "missing_required_parameter");
     expect_error("{\"tool_choice\":" TOOL("a") "}", "tools", "missing_required_parameter");
+    expect_choice("{\"tool_choice\":\"auto\",\"tools\":[]}", TOOL_CHOICE_NONE, 0);
 }
 
 static void replaced_fields_name_their_successors(void **state) {
