@@ -123,7 +123,8 @@ static int read_chat_template(struct serve *serve, struct error *err) {
                      "chat-template: %.480s", why.message);
 }
 
-/* A template that cannot be used is no reason not to serve completions. */
+/* The model's own template that cannot be used is no reason not to serve completions; one that was
+ * asked for is. */
 static int open_chat(struct serve *serve, struct error *err) {
     bool is_given = serve->options.chat_template != NULL;
     if (is_given && read_chat_template(serve, err) != 0)
@@ -136,6 +137,9 @@ static int open_chat(struct serve *serve, struct error *err) {
     };
     if (chat_model_create(serve->tokenizer, &config, &serve->chat, err) != 0)
         return -1;
+    if (is_given && serve->chat->chat_template == NULL)
+        return error_set(err, ERROR_CONFIG, "chat-template: %.200s: %s",
+                         serve->options.chat_template, serve->chat->problem);
     if (serve->chat->problem[0] != '\0')
         log_warning("%s; --chat-template gives another one", serve->chat->problem);
     return 0;

@@ -45,6 +45,12 @@ def test_no_such_chat_template(tmp_path):
                    "chat-template", "none.jinja")
 
 
+def test_broken_chat_template(tmp_path):
+    path = tmp_path / "chat.jinja"
+    path.write_text("{% if %}")
+    assert_refused(run("serve", "--model", MODEL, "--chat-template", path), "chat-template", "chat.jinja", "line 1")
+
+
 def test_bad_configuration_file(tmp_path):
     path = tmp_path / "quire.yaml"
     path.write_text("port: 8000\nblock-size: 17\n")
