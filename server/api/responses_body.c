@@ -32,12 +32,22 @@ static int add(struct translation *t, cJSON *object, const char *name, cJSON *me
     return call_fail_memory(t->err);
 }
 
+/* cJSON_AddItemReferenceToObject loses the reference when memory for the name is short (1.7.15). */
+static cJSON *reference_to(const cJSON *item) {
+    if (cJSON_IsString(item))
+        return cJSON_CreateStringReference(item->valuestring);
+    if (cJSON_IsObject(item))
+        return cJSON_CreateObjectReference(item->child);
+    if (cJSON_IsArray(item))
+        return cJSON_CreateArrayReference(item->child);
+    if (cJSON_IsNumber(item))
+        return cJSON_CreateNumber(item->valuedouble);
+    return cJSON_CreateBool(cJSON_IsTrue(item));
+}
+
 /* A member that stays the body's. */
 static int refer(struct translation *t, cJSON *object, const char *name, const cJSON *member) {
-    if (!is_given(member))
-        return 0;
-    return cJSON_AddItemReferenceToObject(object, name, (cJSON *)member) ? 0
-                                                                         : call_fail_memory(t->err);
+    return is_given(member) ? add(t, object, name, reference_to(member)) : 0;
 }
 
 static int refuse(struct translation *t, const char *param, const char *message) {
