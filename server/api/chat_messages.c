@@ -30,11 +30,6 @@ int chat_messages_fail_arena(const struct template_arena *arena, struct api_erro
                          "Not enough memory to read the messages");
 }
 
-static const cJSON *member(const cJSON *object, const char *name) {
-    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, name);
-    return cJSON_IsNull(item) ? NULL : item;
-}
-
 static bool is_one_of(const char *text, const char *const *names, size_t count) {
     for (size_t i = 0; i < count; i++)
         if (strcmp(text, names[i]) == 0)
@@ -65,7 +60,7 @@ static const char *part_text(const struct reader *reader, const cJSON *part, con
         json_refuse(part, path, "an object with type and text", reader->err);
         return NULL;
     }
-    const cJSON *type = member(part, "type");
+    const cJSON *type = json_given_member(part, "type");
     snprintf(at, sizeof(at), "%.40s.type", path);
     if (!cJSON_IsString(type)) {
         json_refuse(type, at, "\"text\"", reader->err);
@@ -77,7 +72,7 @@ static const char *part_text(const struct reader *reader, const cJSON *part, con
         return NULL;
     }
     const char *name = is_refusal ? "refusal" : "text";
-    const cJSON *text = member(part, name);
+    const cJSON *text = json_given_member(part, name);
     snprintf(at, sizeof(at), "%.40s.%s", path, name);
     if (!cJSON_IsString(text)) {
         json_refuse(text, at, "a string", reader->err);
@@ -127,14 +122,14 @@ struct turn {
 static void write_calls(const cJSON *calls, struct byte_buffer *out) {
     const cJSON *call;
     cJSON_ArrayForEach(call, calls) {
-        const cJSON *function = member(call, "function");
-        const cJSON *arguments = member(function, "arguments");
+        const cJSON *function = json_given_member(call, "function");
+        const cJSON *arguments = json_given_member(function, "arguments");
         const char *text = cJSON_GetStringValue(arguments);
         char *printed = cJSON_IsObject(arguments) ? cJSON_PrintUnformatted(arguments) : NULL;
         const char *shown = printed != NULL ? printed : text;
         byte_buffer_append_text(out, out->length > 0 ? "\n" : "");
         byte_buffer_append_text(out, "<tool_call>\n{\"name\": ");
-        json_write_text(out, member(function, "name")->valuestring);
+        json_write_text(out, json_given_member(function, "name")->valuestring);
         byte_buffer_append_text(out, ", \"arguments\": ");
         byte_buffer_append_text(out, shown != NULL && shown[0] != '\0' ? shown : "{}");
         byte_buffer_append_text(out, "}\n</tool_call>");
@@ -165,7 +160,7 @@ static int write_content(const struct reader *reader, const cJSON *content, cons
 
 static int set_content(const struct reader *reader, const cJSON *message, const char *path,
                        const struct turn *turn, struct template_value **map) {
-    const cJSON *content = member(message, "content");
+    const cJSON *content = json_given_member(message, "content");
     struct template_arena *arena = reader->arena;
     bool is_null = content == NULL && turn->is_assistant && turn->calls == NULL;
     if (is_null && turn->suffix[0] == '\0') {
@@ -209,7 +204,8 @@ static struct template_value *arguments_value(const struct reader *reader, const
 static int read_function(const struct reader *reader, const cJSON *function, const char *path,
                          struct template_value **out) {
     char at[PATH_BYTES];
-    const cJSON *name = member(function, "name"), *arguments = member(function, "arguments");
+    const cJSON *name = json_given_member(function, "name"),
+                *arguments = json_given_member(function, "arguments");
     if (!cJSON_IsObject(function))
         return json_refuse(function, path, "an object", reader->err);
     snprintf(at, sizeof(at), "%.40s.name", path);
@@ -228,7 +224,7 @@ static int read_function(const struct reader *reader, const cJSON *function, con
 static int read_tool_call(const struct reader *reader, const cJSON *call, const char *path,
                           struct template_value **out) {
     char at[PATH_BYTES];
-    const cJSON *id = member(call, "id"), *type = member(call, "type");
+    const cJSON *id = json_given_member(call, "id"), *type = json_given_member(call, "type");
     if (!cJSON_IsObject(call))
         return json_refuse(call, path, "an object", reader->err);
     snprintf(at, sizeof(at), "%.40s.id", path);
@@ -239,7 +235,7 @@ static int read_tool_call(const struct reader *reader, const cJSON *call, const 
         return json_refuse(type, at, "\"function\"", reader->err);
     snprintf(at, sizeof(at), "%.40s.function", path);
     struct template_value *function = NULL, *map = template_map(reader->arena);
-    if (read_function(reader, member(call, "function"), at, &function) != 0)
+    if (read_function(reader, json_given_member(call, "function"), at, &function) != 0)
         return -1;
     if (id != NULL)
         chat_value_set(reader->arena, &map, "id", chat_value_text(reader->arena, id->valuestring));
@@ -254,7 +250,7 @@ static int read_tool_call(const struct reader *reader, const cJSON *call, const 
 /* An empty list is left out: templates take its presence for a call. */
 static int set_tool_calls(const struct reader *reader, const cJSON *message, const char *path,
                           struct template_value **map) {
-    const cJSON *calls = member(message, "tool_calls");
+    const cJSON *calls = json_given_member(message, "tool_calls");
     char at[PATH_BYTES];
     snprintf(at, sizeof(at), "%.40s.tool_calls", path);
     if (calls == NULL)
@@ -286,7 +282,7 @@ static int set_tool_calls(const struct reader *reader, const cJSON *message, con
 /* A member that is a string where it is there. */
 static int set_text(const struct reader *reader, const cJSON *message, const char *path,
                     const char *name, const char *key, struct template_value **map) {
-    const cJSON *text = member(message, name);
+    const cJSON *text = json_given_member(message, name);
     char at[PATH_BYTES];
     snprintf(at, sizeof(at), "%.40s.%s", path, name);
     if (text == NULL)
@@ -301,7 +297,8 @@ static int set_text(const struct reader *reader, const cJSON *message, const cha
  * which come back as messages, have it as reasoning too. */
 static int set_reasoning(const struct reader *reader, const cJSON *message, const char *path,
                          struct template_value **map) {
-    const char *name = member(message, "reasoning") != NULL ? "reasoning" : "reasoning_content";
+    const char *name =
+        json_given_member(message, "reasoning") != NULL ? "reasoning" : "reasoning_content";
     if (set_text(reader, message, path, name, "reasoning_content", map) != 0 ||
         set_text(reader, message, path, name, "thinking", map) != 0)
         return -1;
@@ -313,11 +310,11 @@ static int set_assistant(const struct reader *reader, const cJSON *message, cons
                          struct template_value **map) {
     char at[PATH_BYTES];
     snprintf(at, sizeof(at), "%.40s.function_call", path);
-    if (member(message, "function_call") != NULL)
+    if (json_given_member(message, "function_call") != NULL)
         return api_error_set(reader->err, 400, "invalid_request_error", "unsupported_parameter", at,
                              "%s is not supported: use tool_calls", at);
     snprintf(at, sizeof(at), "%.40s.audio", path);
-    if (member(message, "audio") != NULL)
+    if (json_given_member(message, "audio") != NULL)
         return api_error_set(reader->err, 400, "invalid_request_error", "unsupported_content", at,
                              "%s: this server takes text only", at);
     if (set_reasoning(reader, message, path, map) != 0)
@@ -328,7 +325,7 @@ static int set_assistant(const struct reader *reader, const cJSON *message, cons
 /* The role of a message; NULL with *err. */
 static const char *read_role(const struct reader *reader, const cJSON *message, const char *path) {
     static const char *const roles[] = {"system", "developer", "user", "assistant", "tool"};
-    const cJSON *role = member(message, "role");
+    const cJSON *role = json_given_member(message, "role");
     char at[PATH_BYTES];
     snprintf(at, sizeof(at), "%.40s.role", path);
     if (cJSON_IsString(role) && IS_ONE_OF(role->valuestring, roles))
@@ -369,7 +366,7 @@ static void make_turn(struct reader *reader, const cJSON *message, const char *r
     place_tools(reader, is_first, out);
     if (!form->writes_tools)
         return;
-    const cJSON *calls = member(message, "tool_calls");
+    const cJSON *calls = json_given_member(message, "tool_calls");
     if (out->is_assistant && calls != NULL && calls->child != NULL)
         out->calls = calls;
     out->is_result = is_tool;

@@ -15,17 +15,13 @@
  * space at its end tells whether the template trims contents. */
 #define CONTINUE_MARK "CONTINUE_FINAL_MESSAGE_TAG"
 
-static bool is_given(const cJSON *item) {
-    return item != NULL && !cJSON_IsNull(item);
-}
-
 int chat_prompt_read_end(const cJSON *body, struct chat_prompt_fields *fields,
                          struct api_error *err) {
     const cJSON *add = cJSON_GetObjectItemCaseSensitive(body, "add_generation_prompt");
     const cJSON *go_on = cJSON_GetObjectItemCaseSensitive(body, "continue_final_message");
-    if (is_given(add) && !cJSON_IsBool(add))
+    if (json_is_given(add) && !cJSON_IsBool(add))
         return json_refuse(add, "add_generation_prompt", "true or false", err);
-    if (is_given(go_on) && !cJSON_IsBool(go_on))
+    if (json_is_given(go_on) && !cJSON_IsBool(go_on))
         return json_refuse(go_on, "continue_final_message", "true or false", err);
     if (cJSON_IsTrue(add) && cJSON_IsTrue(go_on))
         return api_error_set(err, 400, "invalid_request_error", "unsupported_value",
@@ -48,7 +44,7 @@ static void set_token(struct template_arena *arena, struct template_value **map,
 
 static int set_documents(struct template_arena *arena, const cJSON *documents,
                          struct template_value **map, struct api_error *err) {
-    if (!is_given(documents)) {
+    if (!json_is_given(documents)) {
         chat_value_set(arena, map, "documents", template_none(arena));
         return 0;
     }
@@ -87,7 +83,7 @@ static bool is_reserved(const char *name) {
 static int set_kwargs(struct template_arena *arena, const cJSON *kwargs,
                       struct template_value **map, struct api_error *err) {
     static const char field[] = "chat_template_kwargs";
-    if (!is_given(kwargs))
+    if (!json_is_given(kwargs))
         return 0;
     if (!cJSON_IsObject(kwargs) || cJSON_GetArraySize(kwargs) > MAX_KWARGS)
         return json_refuse(kwargs, field, "an object with at most 64 members", err);

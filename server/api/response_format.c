@@ -25,10 +25,6 @@ static int unsupported(const char *path, struct api_error *err) {
                          "%s is not supported: json, regex and choice are", path);
 }
 
-static bool is_given(const cJSON *item) {
-    return item != NULL && !cJSON_IsNull(item);
-}
-
 /* Puts the form into its frame. */
 static int finish(struct grammar_builder *builder, grammar_node form, const char *path,
                   const struct response_frame *frame, struct grammar **out, struct api_error *err) {
@@ -158,16 +154,16 @@ static int read_json_schema(const cJSON *format, const char *path,
     const cJSON *schema = cJSON_GetObjectItemCaseSensitive(format, "schema");
     const cJSON *strict = cJSON_GetObjectItemCaseSensitive(format, "strict");
     const cJSON *name = cJSON_GetObjectItemCaseSensitive(format, "name");
-    if (is_given(strict) && !cJSON_IsBool(strict)) {
+    if (json_is_given(strict) && !cJSON_IsBool(strict)) {
         snprintf(field_path, sizeof(field_path), "%.50s.strict", path);
         return json_refuse(strict, field_path, "true or false", err);
     }
-    if (is_given(name) && !cJSON_IsString(name)) {
+    if (json_is_given(name) && !cJSON_IsString(name)) {
         snprintf(field_path, sizeof(field_path), "%.50s.name", path);
         return json_refuse(name, field_path, "a string", err);
     }
     snprintf(schema_path, sizeof(schema_path), "%.50s.schema", path);
-    if (!is_given(schema))
+    if (!json_is_given(schema))
         return json_refuse(schema, schema_path, "a JSON schema", err);
     return read_schema(schema, schema_path, cJSON_IsTrue(strict), frame, out, err);
 }
@@ -187,8 +183,8 @@ int response_format_read_one(const cJSON *format, bool nested, const char *path,
     }
     if (strcmp(name, "json_object") == 0) {
         const cJSON *schema = cJSON_GetObjectItemCaseSensitive(format, "schema");
-        return is_given(schema) ? read_json_schema(format, path, frame, out, err)
-                                : read_any_object(path, frame, out, err);
+        return json_is_given(schema) ? read_json_schema(format, path, frame, out, err)
+                                     : read_any_object(path, frame, out, err);
     }
     if (strcmp(name, "json_schema") == 0 && !nested)
         return read_json_schema(format, path, frame, out, err);
@@ -223,7 +219,7 @@ static int read_only_one(const cJSON *object, const struct form *forms, int num_
         const cJSON *value = cJSON_GetObjectItemCaseSensitive(object, forms[i].name);
         char path[MAX_PATH];
         struct grammar *grammar = NULL;
-        if (!is_given(value))
+        if (!json_is_given(value))
             continue;
         snprintf(path, sizeof(path), "%s%s", prefix, forms[i].name);
         if (forms[i].read(value, path, frame, &grammar, err) != 0)
@@ -248,7 +244,7 @@ static int read_structured(const cJSON *body, int *inout_count, const struct res
         {"grammar", refuse_form}, {"structural_tag", refuse_form},
     };
     const cJSON *object = cJSON_GetObjectItemCaseSensitive(body, "structured_outputs");
-    if (!is_given(object))
+    if (!json_is_given(object))
         return 0;
     if (!cJSON_IsObject(object))
         return json_refuse(object, "structured_outputs", "an object", err);

@@ -17,14 +17,6 @@ struct translation {
     struct api_error *err;
 };
 
-static const cJSON *get(const cJSON *object, const char *name) {
-    return cJSON_GetObjectItemCaseSensitive(object, name);
-}
-
-static bool is_given(const cJSON *item) {
-    return item != NULL && !cJSON_IsNull(item);
-}
-
 static int add(struct translation *t, cJSON *object, const char *name, cJSON *member) {
     if (member != NULL && cJSON_AddItemToObject(object, name, member))
         return 0;
@@ -47,7 +39,7 @@ static cJSON *reference_to(const cJSON *item) {
 
 /* A member that stays the body's. */
 static int refer(struct translation *t, cJSON *object, const char *name, const cJSON *member) {
-    return is_given(member) ? add(t, object, name, reference_to(member)) : 0;
+    return json_is_given(member) ? add(t, object, name, reference_to(member)) : 0;
 }
 
 static int refuse(struct translation *t, const char *param, const char *message) {
@@ -56,9 +48,10 @@ static int refuse(struct translation *t, const char *param, const char *message)
 }
 
 static int check_object(struct translation *t, const char *name) {
-    const cJSON *item = get(t->body, name);
-    return !is_given(item) || cJSON_IsObject(item) ? 0
-                                                   : json_refuse(item, name, "an object", t->err);
+    const cJSON *item = json_member(t->body, name);
+    return !json_is_given(item) || cJSON_IsObject(item)
+               ? 0
+               : json_refuse(item, name, "an object", t->err);
 }
 
 /* --- What this server does not have --- */
@@ -66,22 +59,22 @@ static int check_object(struct translation *t, const char *name) {
 static int check_stateless(struct translation *t) {
     static const char *const stored[] = {"previous_response_id", "conversation", "prompt"};
     for (size_t i = 0; i < sizeof(stored) / sizeof(stored[0]); i++)
-        if (is_given(get(t->body, stored[i])))
+        if (json_is_given(json_member(t->body, stored[i])))
             return api_error_set(t->err, 400, "invalid_request_error", "unsupported_value",
                                  stored[i],
                                  "%s is not supported: this server stores nothing between "
                                  "requests; send the whole input",
                                  stored[i]);
-    if (cJSON_IsTrue(get(t->body, "background")))
+    if (cJSON_IsTrue(json_member(t->body, "background")))
         return refuse(t, "background", "background must be false: nothing is stored to be fetched");
     return 0;
 }
 
 /* "disabled" is what happens; "auto" is passed on, so that it is named as ignored. */
 static int translate_truncation(struct translation *t) {
-    const cJSON *item = get(t->body, "truncation");
+    const cJSON *item = json_member(t->body, "truncation");
     bool is_text = cJSON_IsString(item);
-    if (!is_given(item) || (is_text && strcmp(item->valuestring, "disabled") == 0))
+    if (!json_is_given(item) || (is_text && strcmp(item->valuestring, "disabled") == 0))
         return 0;
     if (!is_text || strcmp(item->valuestring, "auto") != 0)
         return json_refuse(item, "truncation", "\"auto\" or \"disabled\"", t->err);
@@ -91,11 +84,11 @@ static int translate_truncation(struct translation *t) {
 /* --- Messages --- */
 
 static int translate_messages(struct translation *t) {
-    const cJSON *instructions = get(t->body, "instructions");
+    const cJSON *instructions = json_member(t->body, "instructions");
     cJSON *messages = cJSON_AddArrayToObject(t->chat, "messages");
     if (messages == NULL)
         return call_fail_memory(t->err);
-    if (is_given(instructions)) {
+    if (json_is_given(instructions)) {
         if (!cJSON_IsString(instructions))
             return json_refuse(instructions, "instructions", "a string", t->err);
         cJSON *message = cJSON_CreateObject();
@@ -105,7 +98,7 @@ static int translate_messages(struct translation *t) {
             refer(t, message, "content", instructions) != 0)
             return -1;
     }
-    return responses_input_read(get(t->body, "input"), messages, t->err);
+    return responses_input_read(json_member(t->body, "input"), messages, t->err);
 }
 
 /* --- Tools --- */
@@ -114,7 +107,7 @@ static int translate_tool(struct translation *t, const cJSON *tool, const char *
                           cJSON *tools) {
     static const char *const members[] = {"name", "description", "parameters", "strict"};
     char inner[48];
-    const cJSON *type = get(tool, "type");
+    const cJSON *type = json_member(tool, "type");
     snprintf(inner, sizeof(inner), "%s.type", path);
     if (!cJSON_IsObject(tool))
         return json_refuse(tool, path, "an object", t->err);
@@ -129,14 +122,14 @@ static int translate_tool(struct translation *t, const cJSON *tool, const char *
     if (function == NULL)
         return call_fail_memory(t->err);
     for (size_t i = 0; i < sizeof(members) / sizeof(members[0]); i++)
-        if (refer(t, function, members[i], get(tool, members[i])) != 0)
+        if (refer(t, function, members[i], json_member(tool, members[i])) != 0)
             return -1;
     return 0;
 }
 
 static int translate_tools(struct translation *t) {
-    const cJSON *given = get(t->body, "tools"), *tool;
-    if (!is_given(given))
+    const cJSON *given = json_member(t->body, "tools"), *tool;
+    if (!json_is_given(given))
         return 0;
     if (!cJSON_IsArray(given) || cJSON_GetArraySize(given) > MAX_TOOLS)
         return json_refuse(given, "tools", "an array of at most 128 tools", t->err);
@@ -154,12 +147,12 @@ static int translate_tools(struct translation *t) {
 }
 
 static int translate_tool_choice(struct translation *t) {
-    const cJSON *choice = get(t->body, "tool_choice");
+    const cJSON *choice = json_member(t->body, "tool_choice");
     if (cJSON_IsString(choice) && strcmp(choice->valuestring, "auto") == 0)
         return 0; /* the default, also where there are no tools */
     if (!cJSON_IsObject(choice))
         return refer(t, t->chat, "tool_choice", choice);
-    const cJSON *type = get(choice, "type");
+    const cJSON *type = json_member(choice, "type");
     if (!cJSON_IsString(type) || strcmp(type->valuestring, "function") != 0)
         return json_refuse(type, "tool_choice.type", "\"function\"", t->err);
     cJSON *made = cJSON_AddObjectToObject(t->chat, "tool_choice");
@@ -170,15 +163,16 @@ static int translate_tool_choice(struct translation *t) {
     cJSON *function = cJSON_AddObjectToObject(made, "function");
     if (function == NULL)
         return call_fail_memory(t->err);
-    return refer(t, function, "name", get(choice, "name"));
+    return refer(t, function, "name", json_member(choice, "name"));
 }
 
 /* --- text, reasoning, include --- */
 
 static int translate_format(struct translation *t) {
     static const char *const members[] = {"name", "description", "schema", "strict"};
-    const cJSON *format = get(get(t->body, "text"), "format"), *type = get(format, "type");
-    if (!is_given(format))
+    const cJSON *format = json_member(json_member(t->body, "text"), "format"),
+                *type = json_member(format, "type");
+    if (!json_is_given(format))
         return 0;
     if (!cJSON_IsObject(format))
         return json_refuse(format, "text.format", "an object", t->err);
@@ -193,14 +187,14 @@ static int translate_format(struct translation *t) {
     if (schema == NULL)
         return call_fail_memory(t->err);
     for (size_t i = 0; i < sizeof(members) / sizeof(members[0]); i++)
-        if (refer(t, schema, members[i], get(format, members[i])) != 0)
+        if (refer(t, schema, members[i], json_member(format, members[i])) != 0)
             return -1;
     return 0;
 }
 
 static bool includes_logprobs(const cJSON *body) {
     const cJSON *item;
-    cJSON_ArrayForEach(item, get(body, "include")) {
+    cJSON_ArrayForEach(item, json_member(body, "include")) {
         if (cJSON_IsString(item) && strcmp(item->valuestring, "message.output_text.logprobs") == 0)
             return true;
     }
@@ -213,8 +207,9 @@ static int translate_settings(struct translation *t) {
         return -1;
     if (includes_logprobs(t->body) && add(t, t->chat, "logprobs", cJSON_CreateTrue()) != 0)
         return -1;
-    if (refer(t, t->chat, "reasoning_effort", get(get(t->body, "reasoning"), "effort")) != 0 ||
-        refer(t, t->chat, "max_completion_tokens", get(t->body, "max_output_tokens")) != 0)
+    if (refer(t, t->chat, "reasoning_effort",
+              json_member(json_member(t->body, "reasoning"), "effort")) != 0 ||
+        refer(t, t->chat, "max_completion_tokens", json_member(t->body, "max_output_tokens")) != 0)
         return -1;
     return translate_format(t);
 }
@@ -249,7 +244,7 @@ static int translate_others(struct translation *t) {
     cJSON_ArrayForEach(item, t->body) {
         if (IS_ONE_OF(item->string, taken))
             continue;
-        if (IS_ONE_OF(item->string, foreign) && is_given(item))
+        if (IS_ONE_OF(item->string, foreign) && json_is_given(item))
             return api_error_set(t->err, 400, "invalid_request_error", "unknown_parameter",
                                  item->string, "%s is a field of /v1/chat/completions, not of this",
                                  item->string);
@@ -276,8 +271,8 @@ cJSON *responses_body_to_chat(const cJSON *body, struct api_error *err) {
 /* --- What the answer repeats --- */
 
 static void echo_value(const cJSON *item, const char *otherwise, struct byte_buffer *out) {
-    char *text = is_given(item) ? cJSON_PrintUnformatted(item) : NULL;
-    if (is_given(item) && text == NULL)
+    char *text = json_is_given(item) ? cJSON_PrintUnformatted(item) : NULL;
+    if (json_is_given(item) && text == NULL)
         out->failed = true;
     byte_buffer_append_text(out, text != NULL ? text : otherwise);
     cJSON_free(text);
@@ -290,26 +285,26 @@ static void echo(const cJSON *item, const char *name, const char *otherwise,
 }
 
 static void echo_text(const cJSON *text, struct byte_buffer *out) {
-    const cJSON *verbosity = get(text, "verbosity");
+    const cJSON *verbosity = json_member(text, "verbosity");
     byte_buffer_append_text(out, ",\"text\":{\"format\":");
-    echo_value(get(text, "format"), "{\"type\":\"text\"}", out);
-    if (is_given(verbosity))
+    echo_value(json_member(text, "format"), "{\"type\":\"text\"}", out);
+    if (json_is_given(verbosity))
         echo(verbosity, "verbosity", "null", out);
     byte_buffer_append(out, "}", 1);
 }
 
 void responses_body_echo(const cJSON *body, double temperature, double top_p,
                          struct byte_buffer *out) {
-    echo(get(body, "instructions"), "instructions", "null", out);
-    echo(get(body, "max_output_tokens"), "max_output_tokens", "null", out);
-    echo(get(body, "metadata"), "metadata", "{}", out);
-    echo(get(body, "parallel_tool_calls"), "parallel_tool_calls", "true", out);
-    echo(get(body, "tool_choice"), "tool_choice", "\"auto\"", out);
-    echo(get(body, "tools"), "tools", "[]", out);
-    echo_text(get(body, "text"), out);
-    echo(get(body, "reasoning"), "reasoning", "{\"effort\":null,\"summary\":null}", out);
-    echo(get(body, "top_logprobs"), "top_logprobs", "0", out);
-    echo(get(body, "user"), "user", "null", out);
+    echo(json_member(body, "instructions"), "instructions", "null", out);
+    echo(json_member(body, "max_output_tokens"), "max_output_tokens", "null", out);
+    echo(json_member(body, "metadata"), "metadata", "{}", out);
+    echo(json_member(body, "parallel_tool_calls"), "parallel_tool_calls", "true", out);
+    echo(json_member(body, "tool_choice"), "tool_choice", "\"auto\"", out);
+    echo(json_member(body, "tools"), "tools", "[]", out);
+    echo_text(json_member(body, "text"), out);
+    echo(json_member(body, "reasoning"), "reasoning", "{\"effort\":null,\"summary\":null}", out);
+    echo(json_member(body, "top_logprobs"), "top_logprobs", "0", out);
+    echo(json_member(body, "user"), "user", "null", out);
     byte_buffer_append_text(out, ",\"temperature\":");
     json_write_float(out, (float)temperature);
     byte_buffer_append_text(out, ",\"top_p\":");

@@ -15,14 +15,6 @@ struct reader {
     struct api_error *err;
 };
 
-static const cJSON *get(const cJSON *object, const char *name) {
-    return cJSON_GetObjectItemCaseSensitive(object, name);
-}
-
-static bool is_given(const cJSON *item) {
-    return item != NULL && !cJSON_IsNull(item);
-}
-
 static int refuse_content(struct reader *reader, const char *path, const char *type) {
     return api_error_set(reader->err, 400, "invalid_request_error", "unsupported_content", path,
                          "%s is \"%.32s\": this server takes text only", path, type);
@@ -54,14 +46,14 @@ static bool is_text_part(const char *type) {
 
 static int add_part(struct reader *reader, const cJSON *part, const char *path, cJSON *parts) {
     char inner[MAX_PATH + 16];
-    const cJSON *type = get(part, "type"), *text = get(part, "text");
+    const cJSON *type = json_member(part, "type"), *text = json_member(part, "text");
     snprintf(inner, sizeof(inner), "%s.type", path);
     if (!cJSON_IsObject(part))
         return json_refuse(part, path, "an object", reader->err);
     if (!cJSON_IsString(type))
         return json_refuse(type, inner, "\"input_text\" or \"output_text\"", reader->err);
     if (strcmp(type->valuestring, "refusal") == 0)
-        text = get(part, "refusal");
+        text = json_member(part, "refusal");
     else if (!is_text_part(type->valuestring))
         return refuse_content(reader, inner, type->valuestring);
     snprintf(inner, sizeof(inner), "%s.text", path);
@@ -113,7 +105,7 @@ static cJSON *last_message(const struct reader *reader) {
 }
 
 static bool is_assistant(const cJSON *message) {
-    const cJSON *role = get(message, "role");
+    const cJSON *role = json_member(message, "role");
     return cJSON_IsString(role) && strcmp(role->valuestring, "assistant") == 0;
 }
 
@@ -133,7 +125,7 @@ static cJSON *begin_message(struct reader *reader, const char *role) {
 static int read_message(struct reader *reader, const cJSON *item, const char *path) {
     static const char *const roles[] = {"user", "assistant", "system", "developer"};
     char inner[MAX_PATH];
-    const cJSON *role = get(item, "role");
+    const cJSON *role = json_member(item, "role");
     snprintf(inner, sizeof(inner), "%s.role", path);
     for (size_t i = 0; cJSON_IsString(role) && i < sizeof(roles) / sizeof(roles[0]); i++) {
         if (strcmp(role->valuestring, roles[i]) != 0)
@@ -141,7 +133,7 @@ static int read_message(struct reader *reader, const cJSON *item, const char *pa
         cJSON *message = begin_message(reader, roles[i]);
         snprintf(inner, sizeof(inner), "%s.content", path);
         return message != NULL
-                   ? add_content(reader, message, "content", get(item, "content"), inner)
+                   ? add_content(reader, message, "content", json_member(item, "content"), inner)
                    : -1;
     }
     return json_refuse(role, inner, "\"user\", \"assistant\", \"system\" or \"developer\"",
@@ -151,7 +143,7 @@ static int read_message(struct reader *reader, const cJSON *item, const char *pa
 static int check_text(struct reader *reader, const cJSON *item, const char *path, const char *name,
                       const char **out) {
     char inner[MAX_PATH];
-    const cJSON *text = get(item, name);
+    const cJSON *text = json_member(item, name);
     snprintf(inner, sizeof(inner), "%s.%s", path, name);
     if (!cJSON_IsString(text))
         return json_refuse(text, inner, "a string", reader->err);
@@ -203,7 +195,7 @@ static int read_function_output(struct reader *reader, const cJSON *item, const 
         add(reader, message, "tool_call_id", cJSON_CreateStringReference(id)) != 0)
         return -1;
     snprintf(inner, sizeof(inner), "%s.output", path);
-    return add_content(reader, message, "content", get(item, "output"), inner);
+    return add_content(reader, message, "content", json_member(item, "output"), inner);
 }
 
 /* One string of what make_content made; NULL when memory is short. */
@@ -215,7 +207,7 @@ static cJSON *join_parts(const cJSON *content) {
     cJSON_ArrayForEach(part, content) {
         if (text.length > 0)
             byte_buffer_append(&text, "\n", 1);
-        byte_buffer_append_text(&text, get(part, "text")->valuestring);
+        byte_buffer_append_text(&text, json_member(part, "text")->valuestring);
     }
     byte_buffer_append(&text, "", 1);
     cJSON *joined = text.failed ? NULL : cJSON_CreateString(text.data);
@@ -225,10 +217,10 @@ static cJSON *join_parts(const cJSON *content) {
 
 /* The text of its content, or else of its summary; encrypted reasoning is nobody's here. */
 static int read_reasoning(struct reader *reader, const cJSON *item, const char *path) {
-    const cJSON *content = get(item, "content"), *summary = get(item, "summary");
-    bool has_content = is_given(content);
+    const cJSON *content = json_member(item, "content"), *summary = json_member(item, "summary");
+    bool has_content = json_is_given(content);
     char inner[MAX_PATH];
-    if (!has_content && !is_given(summary))
+    if (!has_content && !json_is_given(summary))
         return 0;
     snprintf(inner, sizeof(inner), "%s.%s", path, has_content ? "content" : "summary");
     cJSON *parts = make_content(reader, has_content ? content : summary, inner);
@@ -242,11 +234,11 @@ static int read_reasoning(struct reader *reader, const cJSON *item, const char *
 
 static int read_item(struct reader *reader, const cJSON *item, const char *path) {
     char inner[MAX_PATH];
-    const cJSON *type = get(item, "type");
+    const cJSON *type = json_member(item, "type");
     snprintf(inner, sizeof(inner), "%s.type", path);
     if (!cJSON_IsObject(item))
         return json_refuse(item, path, "an object", reader->err);
-    if (!is_given(type))
+    if (!json_is_given(type))
         return read_message(reader, item, path);
     if (!cJSON_IsString(type))
         return json_refuse(type, inner, "a string", reader->err);

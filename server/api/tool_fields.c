@@ -8,13 +8,8 @@
 #define MAX_NAME_BYTES 64
 #define PATH_BYTES 64
 
-static const cJSON *member(const cJSON *object, const char *name) {
-    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, name);
-    return cJSON_IsNull(item) ? NULL : item;
-}
-
 const char *tool_fields_name(const cJSON *tool) {
-    return member(member(tool, "function"), "name")->valuestring;
+    return json_given_member(json_given_member(tool, "function"), "name")->valuestring;
 }
 
 static bool is_name(const char *text) {
@@ -40,17 +35,17 @@ static int check_function(const cJSON *function, int index, struct api_error *er
     if (!cJSON_IsObject(function))
         return json_refuse(function, path, "an object", err);
     snprintf(path, sizeof(path), "tools[%d].function.name", index);
-    if (check_name(member(function, "name"), path, err) != 0)
+    if (check_name(json_given_member(function, "name"), path, err) != 0)
         return -1;
-    const cJSON *description = member(function, "description");
+    const cJSON *description = json_given_member(function, "description");
     snprintf(path, sizeof(path), "tools[%d].function.description", index);
     if (description != NULL && !cJSON_IsString(description))
         return json_refuse(description, path, "a string", err);
-    const cJSON *parameters = member(function, "parameters");
+    const cJSON *parameters = json_given_member(function, "parameters");
     snprintf(path, sizeof(path), "tools[%d].function.parameters", index);
     if (parameters != NULL && !cJSON_IsObject(parameters))
         return json_refuse(parameters, path, "an object, a JSON schema", err);
-    const cJSON *strict = member(function, "strict");
+    const cJSON *strict = json_given_member(function, "strict");
     snprintf(path, sizeof(path), "tools[%d].function.strict", index);
     if (strict != NULL && !cJSON_IsBool(strict))
         return json_refuse(strict, path, "true or false", err);
@@ -62,11 +57,11 @@ static int check_tool(const cJSON *tool, int index, struct api_error *err) {
     snprintf(path, sizeof(path), "tools[%d]", index);
     if (!cJSON_IsObject(tool))
         return json_refuse(tool, path, "an object", err);
-    const cJSON *type = member(tool, "type");
+    const cJSON *type = json_given_member(tool, "type");
     snprintf(path, sizeof(path), "tools[%d].type", index);
     if (!is_text(type, "function"))
         return json_refuse(type, path, "\"function\", the one kind of tool there is", err);
-    return check_function(member(tool, "function"), index, err);
+    return check_function(json_given_member(tool, "function"), index, err);
 }
 
 /* The tool of that name among the first `count`. */
@@ -106,12 +101,13 @@ static int read_tools(const cJSON *tools, struct tool_fields *fields, struct api
 }
 
 static int read_named(const cJSON *choice, struct tool_fields *fields, struct api_error *err) {
-    const cJSON *type = member(choice, "type"), *function = member(choice, "function");
+    const cJSON *type = json_given_member(choice, "type"),
+                *function = json_given_member(choice, "function");
     if (!is_text(type, "function"))
         return json_refuse(type, "tool_choice.type", "\"function\"", err);
     if (!cJSON_IsObject(function))
         return json_refuse(function, "tool_choice.function", "an object", err);
-    const cJSON *name = member(function, "name");
+    const cJSON *name = json_given_member(function, "name");
     if (check_name(name, "tool_choice.function.name", err) != 0)
         return -1;
     const cJSON *tool = find_tool(fields->tools, fields->num_tools, name->valuestring);
@@ -120,12 +116,12 @@ static int read_named(const cJSON *choice, struct tool_fields *fields, struct ap
             err, 400, "invalid_request_error", "unknown_tool", "tool_choice.function.name",
             "tool_choice.function.name is \"%s\", which is not in tools", name->valuestring);
     fields->choice = TOOL_CHOICE_NAMED;
-    fields->named = member(tool, "function");
+    fields->named = json_given_member(tool, "function");
     return 0;
 }
 
 static int read_choice(const cJSON *body, struct tool_fields *fields, struct api_error *err) {
-    const cJSON *choice = member(body, "tool_choice");
+    const cJSON *choice = json_given_member(body, "tool_choice");
     fields->choice = fields->tools != NULL ? TOOL_CHOICE_AUTO : TOOL_CHOICE_NONE;
     if (choice == NULL)
         return 0;
@@ -138,7 +134,7 @@ static int read_choice(const cJSON *body, struct tool_fields *fields, struct api
         return json_refuse(choice, "tool_choice",
                            "\"none\", \"auto\", \"required\" or an object that names a function",
                            err);
-    if (is_auto && fields->tools == NULL && member(body, "tools") != NULL)
+    if (is_auto && fields->tools == NULL && json_given_member(body, "tools") != NULL)
         return 0; /* none of no tools */
     if (fields->tools == NULL)
         return api_error_set(err, 400, "invalid_request_error", "missing_required_parameter",
@@ -158,7 +154,7 @@ static int read_parallel(const cJSON *parallel, struct tool_fields *fields, stru
 
 static int refuse_replaced(const cJSON *body, const char *name, const char *by,
                            struct api_error *err) {
-    if (member(body, name) == NULL)
+    if (json_given_member(body, name) == NULL)
         return 0;
     return api_error_set(err, 400, "invalid_request_error", "unsupported_parameter", name,
                          "%s is not supported: use %s", name, by);
@@ -168,9 +164,9 @@ int tool_fields_read(const cJSON *body, struct tool_fields *out, struct api_erro
     struct tool_fields fields = {.allows_parallel = true};
     if (refuse_replaced(body, "functions", "tools", err) != 0 ||
         refuse_replaced(body, "function_call", "tool_choice", err) != 0 ||
-        read_tools(member(body, "tools"), &fields, err) != 0 ||
+        read_tools(json_given_member(body, "tools"), &fields, err) != 0 ||
         read_choice(body, &fields, err) != 0 ||
-        read_parallel(member(body, "parallel_tool_calls"), &fields, err) != 0)
+        read_parallel(json_given_member(body, "parallel_tool_calls"), &fields, err) != 0)
         return -1;
     *out = fields;
     return 0;

@@ -97,15 +97,10 @@ static grammar_node answer(const struct form *form, grammar_node calls) {
     return grammar_sequence(form->builder, items, 5);
 }
 
-static const cJSON *member(const cJSON *object, const char *name) {
-    const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, name);
-    return cJSON_IsNull(item) ? NULL : item;
-}
-
 /* Arguments are an object: a schema that names no type gets that one. *out is to be deleted. */
 static int object_schema(const struct form *form, const cJSON *parameters, const char *path,
                          cJSON **out) {
-    const cJSON *type = member(parameters, "type");
+    const cJSON *type = json_given_member(parameters, "type");
     if (type != NULL && (!cJSON_IsString(type) || strcmp(type->valuestring, "object") != 0)) {
         char type_path[PATH_BYTES + 8];
         snprintf(type_path, sizeof(type_path), "%s.type", path);
@@ -125,8 +120,8 @@ static int object_schema(const struct form *form, const cJSON *parameters, const
 
 static int arguments(const struct form *form, const cJSON *function, const char *path,
                      grammar_node *out) {
-    const cJSON *parameters = member(function, "parameters");
-    bool is_strict = cJSON_IsTrue(member(function, "strict"));
+    const cJSON *parameters = json_given_member(function, "parameters");
+    bool is_strict = cJSON_IsTrue(json_given_member(function, "strict"));
     if (parameters == NULL) {
         *out = literal(form, "{}");
         return 0;
@@ -143,7 +138,7 @@ static int function_call(const struct form *form, const cJSON *tool, int index, 
     char path[PATH_BYTES];
     grammar_node node;
     snprintf(path, sizeof(path), "tools[%d].function.parameters", index);
-    if (arguments(form, member(tool, "function"), path, &node) != 0)
+    if (arguments(form, json_given_member(tool, "function"), path, &node) != 0)
         return -1;
     *out = call(form, tool_fields_name(tool), node);
     return 0;
@@ -156,8 +151,8 @@ static int one_call(const struct form *form, grammar_node *out) {
     int count = 0, index = 0;
     const cJSON *tool;
     cJSON_ArrayForEach(tool, fields->tools) {
-        bool is_wanted =
-            fields->choice != TOOL_CHOICE_NAMED || member(tool, "function") == fields->named;
+        bool is_wanted = fields->choice != TOOL_CHOICE_NAMED ||
+                         json_given_member(tool, "function") == fields->named;
         if (is_wanted && function_call(form, tool, index, &calls[count++]) != 0)
             return -1;
         index++;

@@ -76,6 +76,21 @@ int json_read_number(const cJSON *item, const char *path, double min, double max
 void json_fields_list_unknown(const cJSON *object, const struct json_table *tables, int num_tables,
                               const char *prefix, struct byte_buffer *out);
 
+/* A member of an object; NULL: it has none of that name, or is no object. */
+static inline const cJSON *json_member(const cJSON *object, const char *name) {
+    return cJSON_GetObjectItemCaseSensitive(object, name);
+}
+
+/* null counts as absent. */
+static inline bool json_is_given(const cJSON *item) {
+    return item != NULL && !cJSON_IsNull(item);
+}
+
+static inline const cJSON *json_given_member(const cJSON *object, const char *name) {
+    const cJSON *item = json_member(object, name);
+    return json_is_given(item) ? item : NULL;
+}
+
 /* -1 and *err: "PATH must be ALLOWED, not VALUE", the value cut short; item may be NULL (missing).
  */
 int json_refuse(const cJSON *item, const char *path, const char *allowed, struct api_error *err);
