@@ -1,7 +1,7 @@
 #include "engine/dry_run.h"
 
 #include "config/checked.h"
-#include "engine/block_table.h"
+#include "engine/kv/block_table.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -15,11 +15,16 @@ struct engine;
 struct grammar_vocabulary;
 
 struct engine_config {
-    int32_t max_num_seqs;                        /* sequences running at once */
-    int32_t max_num_batched_tokens;              /* token budget of one step */
-    int32_t max_model_len;                       /* tokens of prompt plus output */
-    int32_t block_size;                          /* tokens */
-    int32_t num_blocks;                          /* of the KV pool */
+    int32_t max_num_seqs;           /* sequences running at once */
+    int32_t max_num_batched_tokens; /* token budget of one step */
+    int32_t max_model_len;          /* tokens of prompt plus output */
+    int32_t block_size;             /* tokens */
+    int32_t num_blocks;             /* of the KV pool */
+    int32_t num_host_blocks;        /* of the pool blocks are swapped out to; may be 0 */
+    int64_t swap_block_ns;          /* to move one block there */
+    int32_t num_tenants;            /* whose prefixes are kept apart; 0 means 1 */
+    bool prefix_caching;
+    int32_t window; /* every layer of the model sees only so many tokens back; 0: some see all */
     int32_t hidden_size;                         /* of the model: dimensions of an embedding */
     int32_t max_queued_requests;                 /* requests not yet running */
     int64_t max_queued_tokens;                   /* prompt tokens not yet running */

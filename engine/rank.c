@@ -10,9 +10,9 @@
 #include "engine/rank.h"
 
 #include "config/check.h"
-#include "engine/block_table.h"
+#include "engine/kv/block_table.h"
 #include "engine/dry_run.h"
-#include "engine/kv_budget.h"
+#include "engine/kv/kv_budget.h"
 #include "engine/step_limits.h"
 #include "models/weights.h"
 

@@ -128,6 +128,23 @@ struct request *request_create(const int32_t *prompt, int32_t num_prompt_tokens,
     return request;
 }
 
+int request_set_cache_scope(struct request *request, int32_t tenant, const char *salt,
+                            size_t salt_bytes) {
+    char *copy = NULL;
+    CHECK(tenant >= 0);
+    if (salt_bytes > 0) {
+        copy = malloc(salt_bytes);
+        if (copy == NULL)
+            return -1;
+        memcpy(copy, salt, salt_bytes);
+    }
+    free(request->cache_salt);
+    request->tenant = tenant;
+    request->cache_salt = copy;
+    request->cache_salt_bytes = salt_bytes;
+    return 0;
+}
+
 struct request *request_ref(struct request *request) {
     atomic_fetch_add_explicit(&request->references, 1, memory_order_relaxed);
     return request;
@@ -147,6 +164,7 @@ void request_unref(struct request *request) {
     free((void *)request->params.allowed_tokens);
     free((void *)request->params.bad_runs);
     grammar_unref(request->params.grammar);
+    free(request->cache_salt);
     free(request->prompt);
     free(request);
 }

@@ -11,6 +11,7 @@
 #include "engine/token_stream.h"
 
 #include <stdatomic.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct request {
@@ -18,7 +19,10 @@ struct request {
     struct sampling_params params;
     int32_t *prompt; /* [num_prompt_tokens], at least 1 */
     int32_t num_prompt_tokens;
-    int32_t priority;   /* lower runs first; ties by arrival */
+    int32_t priority; /* lower runs first; ties by arrival */
+    int32_t tenant;   /* whose prefixes it may share: 0..the engine's num_tenants - 1 */
+    char *cache_salt; /* divides the tenant's prefixes further; NULL: none */
+    size_t cache_salt_bytes;
     int64_t arrival_ns; /* CLOCK_MONOTONIC, set by engine_submit */
     struct token_stream stream;
     void *user; /* the front end's handle; the engine never looks at it */
@@ -33,6 +37,10 @@ struct request {
  * request was refused. NULL when memory is short. */
 struct request *request_create(const int32_t *prompt, int32_t num_prompt_tokens,
                                const struct sampling_params *params);
+/* Before it is submitted: whose cached prefixes the request may use and add to. The salt is any
+ * bytes and is copied. Returns -1 when memory is short. */
+int request_set_cache_scope(struct request *request, int32_t tenant, const char *salt,
+                            size_t salt_bytes);
 struct request *request_ref(struct request *request);
 void request_unref(struct request *request); /* accepts NULL */
 

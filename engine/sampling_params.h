@@ -3,6 +3,7 @@
 #ifndef QUIRE_ENGINE_SAMPLING_PARAMS_H
 #define QUIRE_ENGINE_SAMPLING_PARAMS_H
 
+#include "engine/beam_search.h"
 #include "kernels/sampling.h"
 
 #include <stdbool.h>
@@ -41,9 +42,17 @@ enum pooling {
 struct sampling_params {
     enum pooling pooling; /* not NONE: num_choices is 1, max_tokens 0, num_prompt_logprobs -1 */
     int32_t num_choices;  /* n, 1..MAX_CHOICES */
-    int32_t max_tokens;   /* 0: score the prompt only */
-    int32_t min_tokens;   /* end tokens and stop strings do not count before this many */
-    float temperature;    /* 0: greedy */
+    /* Beam search instead of drawing (0: draw): so many beams, num_choices..MAX_CHOICES of them,
+     * the best num_choices become the choices, in order. Then the temperature is 0, there is no
+     * penalty, bias, mask, bad run, grammar or stop string, num_prompt_logprobs is -1, and
+     * beam_width plus the number of end tokens (the model's unless ignore_eos, and stop_tokens) is
+     * at most SAMPLE_MAX_LOGPROBS. */
+    int32_t beam_width;
+    double length_penalty; /* of beam search */
+    enum early_stopping early_stopping;
+    int32_t max_tokens; /* 0: score the prompt only */
+    int32_t min_tokens; /* end tokens and stop strings do not count before this many */
+    float temperature;  /* 0: greedy */
     float top_p;
     float min_p;
     int32_t top_k; /* <= 0: all */

@@ -18,7 +18,7 @@
 #ifndef QUIRE_ENGINE_SCHEDULER_H
 #define QUIRE_ENGINE_SCHEDULER_H
 
-#include "engine/block_pool.h"
+#include "engine/kv/block_pool.h"
 #include "engine/step_plan.h"
 
 struct scheduler_config {

@@ -10,7 +10,7 @@
 #ifndef QUIRE_ENGINE_SEQUENCE_H
 #define QUIRE_ENGINE_SEQUENCE_H
 
-#include "engine/block_table.h"
+#include "engine/kv/block_table.h"
 #include "engine/detokenizer.h"
 #include "engine/request.h"
 #include "engine/token_counts.h"

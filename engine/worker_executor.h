@@ -23,6 +23,8 @@ struct worker_config {
     int32_t block_size;
     enum dtype kv_dtype;    /* DTYPE_COUNT: the model's, on a card its activations' */
     size_t kv_memory_bytes; /* 0: chosen from the memory at hand */
+    size_t
+        swap_bytes; /* host memory for blocks swapped out; 0: none. Whole blocks of it are used */
 };
 
 /* What a worker became: limits and formats that were left to it, and memory by part, for the table
@@ -45,6 +47,10 @@ struct worker_info {
     size_t kv_bytes;
     size_t overhead_bytes; /* of a card: driver, libraries and other processes */
     size_t free_bytes;     /* of a card */
+    int32_t num_host_blocks;
+    size_t swap_bytes; /* of the host pool */
+    int64_t
+        swap_block_ns; /* to move one block to the host pool, measured at start; 0: no host pool */
 };
 
 /* The model outlives the executor. Returns once every rank has loaded its weights and allocated all

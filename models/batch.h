@@ -9,12 +9,25 @@
 
 #include <stdint.h>
 
+/* Pairs of KV block ids, from[i] -> to[i]. Within a list no block is both a source and a
+ * destination, and none is a destination twice. */
+struct block_pairs {
+    int32_t count;
+    const int32_t *from; /* [count] */
+    const int32_t *to;   /* [count] */
+};
+
 struct batch {
-    struct step_inputs inputs;
+    struct step_inputs inputs; /* no token at all: only the blocks are moved */
+    /* Blocks to move before anything is computed, in this order. */
+    struct block_pairs swap_out; /* pool -> host pool */
+    struct block_pairs swap_in;  /* host pool -> pool */
+    struct block_pairs copies;   /* within the pool: copy on write */
     /* Rows of the head: row r takes the hidden state of token logit_rows[r] and does what
      * sample_rows[r] says (draw the next token, or score a given one). */
     int32_t num_rows;
-    const int32_t *logit_rows;            /* [num_rows], each < inputs.num_tokens, rising */
+    const int32_t *logit_rows;            /* [num_rows], each < inputs.num_tokens, not falling: a
+                                             token may have several rows */
     const struct sample_row *sample_rows; /* [num_rows] */
     int32_t num_counts;
     const struct token_count *token_counts; /* [num_counts], see sample_row.first_count */

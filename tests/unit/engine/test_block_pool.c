@@ -4,7 +4,7 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
-#include "engine/block_pool.h"
+#include "engine/kv/block_pool.h"
 
 static void test_low_blocks_first_then_the_latest_freed(void **state) {
     struct block_pool pool;

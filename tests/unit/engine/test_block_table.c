@@ -4,7 +4,7 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
-#include "engine/block_table.h"
+#include "engine/kv/block_table.h"
 
 static void test_blocks_for(void **state) {
     assert_int_equal(block_table_blocks_for(0, 16), 0);

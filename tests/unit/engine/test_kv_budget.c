@@ -4,7 +4,7 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
-#include "engine/kv_budget.h"
+#include "engine/kv/kv_budget.h"
 
 #include <string.h>
 

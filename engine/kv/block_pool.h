@@ -2,8 +2,8 @@
  * itself is the ranks' affair; ids mean the same on every rank.
  *
  * Owned by the scheduler; engine thread only. Every operation is O(1). */
-#ifndef QUIRE_ENGINE_BLOCK_POOL_H
-#define QUIRE_ENGINE_BLOCK_POOL_H
+#ifndef QUIRE_ENGINE_KV_BLOCK_POOL_H
+#define QUIRE_ENGINE_KV_BLOCK_POOL_H
 
 #include <stdint.h>
 

@@ -1,4 +1,4 @@
-#include "engine/block_table.h"
+#include "engine/kv/block_table.h"
 
 #include "config/check.h"
 

@@ -1,6 +1,6 @@
 /* How many KV blocks a rank gets. Pure. */
-#ifndef QUIRE_ENGINE_KV_BUDGET_H
-#define QUIRE_ENGINE_KV_BUDGET_H
+#ifndef QUIRE_ENGINE_KV_KV_BUDGET_H
+#define QUIRE_ENGINE_KV_KV_BUDGET_H
 
 #include "config/error.h"
 

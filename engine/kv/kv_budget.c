@@ -1,8 +1,8 @@
-#include "engine/kv_budget.h"
+#include "engine/kv/kv_budget.h"
 
 #include "config/check.h"
 #include "config/checked.h"
-#include "engine/block_table.h"
+#include "engine/kv/block_table.h"
 
 #include <stdbool.h>
 

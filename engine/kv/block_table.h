@@ -1,10 +1,10 @@
 /* One sequence's map from token position to slot: the blocks it holds, in order of position. Blocks
  * are appended one at a time as tokens need them, so only the last one can be partly filled.
  * Engine thread only. */
-#ifndef QUIRE_ENGINE_BLOCK_TABLE_H
-#define QUIRE_ENGINE_BLOCK_TABLE_H
+#ifndef QUIRE_ENGINE_KV_BLOCK_TABLE_H
+#define QUIRE_ENGINE_KV_BLOCK_TABLE_H
 
-#include "engine/block_pool.h"
+#include "engine/kv/block_pool.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,7 +1,7 @@
 /* The free list is a stack: the block freed last is handed out first, and blocks that were never
  * used come last, lowest id first. A lightly loaded server thus writes to the same few blocks again
  * and again, and the rest of the pool stays untouched zero pages. */
-#include "engine/block_pool.h"
+#include "engine/kv/block_pool.h"
 
 #include "config/check.h"
 

@@ -1,0 +1,43 @@
+/* Which block holds which history: from a block's key to its id, for blocks in use and for free
+ * ones whose content is still there. A hit is believed only when the tenant, the predecessor's key
+ * and the tokens are the same.
+ *
+ * Owned by the block manager; engine thread only. All memory is allocated by prefix_cache_init. */
+#ifndef QUIRE_ENGINE_KV_PREFIX_CACHE_H
+#define QUIRE_ENGINE_KV_PREFIX_CACHE_H
+
+#include "engine/kv/block_key.h"
+
+struct cached_block;
+
+/* What a block's keys and values depend on. */
+struct block_content {
+    struct block_key key;
+    struct block_key previous; /* key of the block before it, or the root */
+    int32_t tenant;
+    const int32_t *tokens; /* [block_size] */
+};
+
+struct prefix_cache {
+    int32_t num_blocks;
+    int32_t block_size;
+    int32_t num_buckets;         /* a power of two */
+    int32_t *buckets;            /* first block of each, -1: none */
+    struct cached_block *blocks; /* [num_blocks] */
+    int32_t *tokens;             /* [num_blocks][block_size] */
+};
+
+/* Returns -1 when memory is short. */
+int prefix_cache_init(struct prefix_cache *cache, int32_t num_blocks, int32_t block_size);
+void prefix_cache_finish(struct prefix_cache *cache); /* accepts a zeroed one */
+
+/* The block with that content, or -1. */
+int32_t prefix_cache_find(const struct prefix_cache *cache, const struct block_content *content);
+/* No block has the content's key yet, and the block has none. Copies the tokens. Does nothing when
+ * a block of another content has the key. Returns whether the block is known now. */
+bool prefix_cache_insert(struct prefix_cache *cache, int32_t block,
+                         const struct block_content *content);
+/* Of a block that is known. */
+void prefix_cache_remove(struct prefix_cache *cache, int32_t block);
+
+#endif
