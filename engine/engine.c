@@ -323,6 +323,7 @@ void engine_resume_reading(struct engine *engine) {
 void engine_get_stats(struct engine *engine, struct engine_stats *out) {
     pthread_mutex_lock(&engine->lock);
     *out = engine->stats;
+    out->block_size = engine->config.block_size;
     out->num_waiting += engine->inbox.num_choices;
     pthread_mutex_unlock(&engine->lock);
 }

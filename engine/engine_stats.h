@@ -23,16 +23,29 @@ struct engine_stats {
     /* now */
     int32_t num_running;     /* sequences */
     int32_t num_waiting;     /* sequences, the inbox included */
+    int32_t num_swapped;     /* sequences, of the waiting ones, whose blocks are in the host pool */
+    int32_t block_size;      /* tokens; never changes */
     int32_t num_blocks;      /* of the pool */
     int32_t num_used_blocks; /* held by at least one sequence */
-    int64_t num_held_tokens; /* tokens whose keys and values those blocks hold */
+    int32_t num_cached_blocks;    /* held by none, but found again if a prompt asks for them */
+    int32_t num_host_blocks;      /* of the pool blocks are swapped out to */
+    int32_t num_used_host_blocks; /* of those */
+    int64_t num_held_tokens; /* tokens whose keys and values the used blocks hold; those of a block
+                                that several sequences share count once */
     uint64_t step;           /* steps done; progress for health checks */
     int64_t last_step_ns;    /* CLOCK_MONOTONIC at the end of the last step */
 
     /* since start */
     uint64_t prompt_tokens; /* computed, recomputation after preemption not counted */
     uint64_t generation_tokens;
-    uint64_t preemptions;
+    uint64_t prefix_queries;        /* prompt tokens looked for in the prefix cache */
+    uint64_t prefix_hits;           /* of them: found */
+    uint64_t preemptions;           /* sequences */
+    uint64_t preemptions_swap;      /* of them: their blocks went to the host pool */
+    uint64_t preemptions_recompute; /* of them: their blocks were given up */
+    uint64_t swapped_out_blocks;
+    uint64_t swapped_in_blocks;
+    uint64_t copied_blocks;                 /* a shared one was written to */
     uint64_t finished[FINISH_ERROR + 1];    /* sequences by finish reason */
     struct histogram time_to_first_token;   /* seconds */
     struct histogram inter_token_latency;   /* seconds */

@@ -108,15 +108,55 @@ static void write_histogram(const struct writer *w, const struct histogram_metri
     write_sample(w, metric->name, "_count", NULL, NULL, (double)histogram->total);
 }
 
+/* Two samples of one metric. */
+static void write_pair(const struct writer *w, const char *name, const char *type, const char *help,
+                       const char *label, const char *const words[2], const uint64_t values[2]) {
+    write_header(w, name, type, help);
+    for (int i = 0; i < 2; i++)
+        write_sample(w, name, "", label, words[i], (double)values[i]);
+}
+
+/* Of the places for tokens in blocks that sequences hold, the share without a token: what
+ * PagedAttention's paper calls waste. */
+static double wasted_share(const struct engine_stats *s) {
+    double places = (double)s->num_used_blocks * s->block_size;
+    return places > 0 ? 1 - (double)s->num_held_tokens / places : 0;
+}
+
+static void write_memory(const struct writer *w, const struct engine_stats *s) {
+    write_single(w, "kv_cache_usage_perc", "gauge", "KV blocks in use, 0 to 1.",
+                 s->num_blocks > 0 ? (double)s->num_used_blocks / s->num_blocks : 0);
+    write_single(w, "kv_cache_waste_perc", "gauge",
+                 "Places without a token in KV blocks held by sequences, 0 to 1.", wasted_share(s));
+    write_single(w, "kv_block_size", "gauge", "Tokens in a KV block.", s->block_size);
+    write_single(w, "kv_blocks_total", "gauge", "KV blocks of the pool.", s->num_blocks);
+    write_single(w, "kv_blocks_used", "gauge", "KV blocks held by sequences.", s->num_used_blocks);
+    write_single(w, "kv_blocks_cached", "gauge", "Free KV blocks whose prefix can still be found.",
+                 s->num_cached_blocks);
+    write_single(w, "kv_tokens_held", "gauge",
+                 "Tokens whose keys and values those blocks hold, shared ones once.",
+                 (double)s->num_held_tokens);
+    write_single(w, "swap_blocks_total", "gauge", "Blocks of the swap space.", s->num_host_blocks);
+    write_single(w, "swap_blocks_used", "gauge", "Blocks of the swap space in use.",
+                 s->num_used_host_blocks);
+    write_single(w, "prefix_cache_queries_total", "counter",
+                 "Prompt tokens looked for in the prefix cache.", (double)s->prefix_queries);
+    write_single(w, "prefix_cache_hits_total", "counter",
+                 "Prompt tokens found in the prefix cache.", (double)s->prefix_hits);
+    write_single(w, "kv_blocks_copied_total", "counter",
+                 "Shared KV blocks copied because one of their sequences wrote.",
+                 (double)s->copied_blocks);
+    write_pair(w, "kv_blocks_swapped_total", "counter", "KV blocks moved to and from swap space.",
+               "direction", (const char *const[2]){"out", "in"},
+               (const uint64_t[2]){s->swapped_out_blocks, s->swapped_in_blocks});
+}
+
 static void write_engine(const struct writer *w, const struct engine_stats *s) {
     write_single(w, "num_requests_running", "gauge", "Sequences in the batch.", s->num_running);
     write_single(w, "num_requests_waiting", "gauge", "Sequences that wait to run.", s->num_waiting);
-    write_single(w, "kv_cache_usage_perc", "gauge", "KV blocks in use, 0 to 1.",
-                 s->num_blocks > 0 ? (double)s->num_used_blocks / s->num_blocks : 0);
-    write_single(w, "kv_blocks_total", "gauge", "KV blocks of the pool.", s->num_blocks);
-    write_single(w, "kv_blocks_used", "gauge", "KV blocks held by sequences.", s->num_used_blocks);
-    write_single(w, "kv_tokens_held", "gauge", "Tokens whose keys and values those blocks hold.",
-                 (double)s->num_held_tokens);
+    write_single(w, "num_requests_swapped", "gauge",
+                 "Sequences, of those that wait, whose KV blocks are in swap space.",
+                 s->num_swapped);
     write_single(w, "engine_steps_total", "counter", "Engine steps.", (double)s->step);
     write_single(w, "prompt_tokens_total", "counter", "Prompt tokens computed.",
                  (double)s->prompt_tokens);
@@ -124,6 +164,10 @@ static void write_engine(const struct writer *w, const struct engine_stats *s) {
                  (double)s->generation_tokens);
     write_single(w, "num_preemptions_total", "counter",
                  "Sequences put back to waiting for lack of KV blocks.", (double)s->preemptions);
+    write_pair(w, "preemptions_by_mode_total", "counter",
+               "The same by what became of their KV blocks.", "mode",
+               (const char *const[2]){"swap", "recompute"},
+               (const uint64_t[2]){s->preemptions_swap, s->preemptions_recompute});
 }
 
 static void write_finished(const struct writer *w, const struct engine_stats *s) {
@@ -157,6 +201,7 @@ void metrics_format(const char *prefix, const char *model_name, const struct eng
     write_label_value(&w.labels, model_name);
     byte_buffer_append_text(&w.labels, "\",engine=\"0\"");
     write_engine(&w, engine);
+    write_memory(&w, engine);
     write_finished(&w, engine);
     for (size_t i = 0; i < sizeof(histograms) / sizeof(histograms[0]); i++)
         write_histogram(&w, &histograms[i],

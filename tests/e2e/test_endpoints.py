@@ -89,6 +89,8 @@ def test_metrics_have_vllms_names(server):
     for name, kind in [("num_requests_running", "gauge"), ("num_requests_waiting", "gauge"),
                        ("kv_cache_usage_perc", "gauge"), ("prompt_tokens", "counter"),
                        ("generation_tokens", "counter"), ("num_preemptions", "counter"),
+                       ("num_requests_swapped", "gauge"), ("prefix_cache_queries", "counter"),
+                       ("prefix_cache_hits", "counter"),
                        ("request_success", "counter"), ("time_to_first_token_seconds", "histogram"),
                        ("inter_token_latency_seconds", "histogram"),
                        ("e2e_request_latency_seconds", "histogram")]:

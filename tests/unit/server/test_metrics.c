@@ -41,7 +41,19 @@ static void counters_and_gauges_have_their_values(void **state) {
     engine.num_waiting = 4;
     engine.num_blocks = 200;
     engine.num_used_blocks = 50;
-    engine.num_held_tokens = 790;
+    engine.block_size = 16;
+    engine.num_held_tokens = 780;
+    engine.num_swapped = 2;
+    engine.num_cached_blocks = 60;
+    engine.num_host_blocks = 70;
+    engine.num_used_host_blocks = 7;
+    engine.prefix_queries = 1000;
+    engine.prefix_hits = 640;
+    engine.preemptions_swap = 3;
+    engine.preemptions_recompute = 2;
+    engine.copied_blocks = 9;
+    engine.swapped_out_blocks = 31;
+    engine.swapped_in_blocks = 30;
     engine.step = 12345678901;
     engine.prompt_tokens = 11;
     engine.generation_tokens = 22;
@@ -58,7 +70,22 @@ static void counters_and_gauges_have_their_values(void **state) {
     assert_true(sample(text, "quire:kv_cache_usage_perc" LABELS) == 0.25);
     assert_true(sample(text, "quire:kv_blocks_total" LABELS) == 200);
     assert_true(sample(text, "quire:kv_blocks_used" LABELS) == 50);
-    assert_true(sample(text, "quire:kv_tokens_held" LABELS) == 790);
+    assert_true(sample(text, "quire:kv_tokens_held" LABELS) == 780);
+    assert_true(sample(text, "quire:kv_cache_waste_perc" LABELS) == 1 - 780.0 / 800);
+    assert_true(sample(text, "quire:kv_block_size" LABELS) == 16);
+    assert_true(sample(text, "quire:kv_blocks_cached" LABELS) == 60);
+    assert_true(sample(text, "quire:num_requests_swapped" LABELS) == 2);
+    assert_true(sample(text, "quire:swap_blocks_total" LABELS) == 70);
+    assert_true(sample(text, "quire:swap_blocks_used" LABELS) == 7);
+    assert_true(sample(text, "quire:prefix_cache_queries_total" LABELS) == 1000);
+    assert_true(sample(text, "quire:prefix_cache_hits_total" LABELS) == 640);
+    assert_true(sample(text, "quire:kv_blocks_copied_total" LABELS) == 9);
+    assert_true(sample(text, "quire:kv_blocks_swapped_total" LABELS_AND("direction=\"out\"")) ==
+                31);
+    assert_true(sample(text, "quire:kv_blocks_swapped_total" LABELS_AND("direction=\"in\"")) == 30);
+    assert_true(sample(text, "quire:preemptions_by_mode_total" LABELS_AND("mode=\"swap\"")) == 3);
+    assert_true(sample(text, "quire:preemptions_by_mode_total" LABELS_AND("mode=\"recompute\"")) ==
+                2);
     assert_true(sample(text, "quire:engine_steps_total" LABELS) == 12345678901);
     assert_true(sample(text, "quire:prompt_tokens_total" LABELS) == 11);
     assert_true(sample(text, "quire:generation_tokens_total" LABELS) == 22);
@@ -135,7 +162,7 @@ static void text_follows_the_format(void **state) {
             assert_true(end > value + 2 && *end == '\0');
         }
     }
-    assert_int_equal(num_metrics, 27);
+    assert_int_equal(num_metrics, 38);
     free(text);
 }
 
@@ -155,6 +182,7 @@ static void an_empty_pool_is_not_a_division_by_zero(void **state) {
     engine_stats_init(&engine);
     char *text = format(&engine, &http, "m");
     assert_true(sample(text, "quire:kv_cache_usage_perc" LABELS) == 0);
+    assert_true(sample(text, "quire:kv_cache_waste_perc" LABELS) == 0);
     free(text);
 }
 
