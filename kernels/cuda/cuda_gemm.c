@@ -259,7 +259,7 @@ static bool is_refusal(cublasStatus_t status) {
 void cuda_linear(struct backend *base, const struct linear_args *args) {
     struct cuda_backend *b = (struct cuda_backend *)base;
     struct product product;
-    if (!init_product(b, &product, args, args->num_rows))
+    if (args->num_rows == 0 || !init_product(b, &product, args, args->num_rows))
         return;
     struct choice *choice = choice_for(b, args);
     if (choice == NULL ||

@@ -214,6 +214,8 @@ void cuda_matrix_destroy(struct backend *b, struct matrix *matrix) {
 
 void cuda_embed(struct backend *base, const struct embed_args *args) {
     struct cuda_backend *b = (struct cuda_backend *)base;
+    if (b->step.host.num_tokens == 0)
+        return;
     CUDA_TRY(b, launch_embed(b->stream, base->activation_dtype == DTYPE_BF16, args->table->values,
                              b->step.token_ids, args->out, b->step.host.num_tokens,
                              args->table->cols, args->scale));

@@ -260,6 +260,17 @@ static void test_head_dims(void **state) {
         check((struct shape){dims[i], 1, 2, 16, 0, 0}, 3, small, "head_dim");
 }
 
+/* Every size of head that a model of the family has, with every number of query heads to a KV head
+ * and every size of block: nothing in the kernel that one of them decides may lean on another. */
+static void test_heads_with_groups_and_blocks(void **state) {
+    static const int32_t dims[] = {64, 80, 96, 128, 256}, sizes[] = {16, 32, 64};
+    int32_t size = 0;
+    for (size_t i = 0; i < sizeof(dims) / sizeof(dims[0]); i++)
+        for (int32_t group = 1; group <= 8; group++)
+            check((struct shape){dims[i], 1, group, sizes[size++ % 3], 0, 0}, 3, small,
+                  "head_dim, group and block_size");
+}
+
 /* 30: a decode of more rows than a narrow tile has. */
 static void test_groups(void **state) {
     static const int32_t groups[] = {1, 2, 3, 4, 5, 6, 7, 8, 30};
@@ -290,8 +301,11 @@ static void test_soft_caps(void **state) {
 static void test_split(void **state) {
     static const struct piece decode[] = {{0, 700, 1}}, chunk[] = {{0, 700, 20}},
                               both[] = {{0, 705, 3}, {1, 650, 40}, {2, 30, 1}};
-    check((struct shape){64, 1, 3, 16, 0, 0}, 1, decode, "a decode in parts");
-    check((struct shape){64, 1, 5, 16, 0, 0}, 1, chunk, "a chunk in parts");
+    static const int32_t dims[] = {64, 80, 96, 128, 256};
+    for (size_t i = 0; i < sizeof(dims) / sizeof(dims[0]); i++) {
+        check((struct shape){dims[i], 1, 3, 16, 0, 0}, 1, decode, "a decode in parts");
+        check((struct shape){dims[i], 1, 5, 32, 0, 0}, 1, chunk, "a chunk in parts");
+    }
     check((struct shape){80, 1, 2, 16, 400, 0}, 3, both, "both in parts, with a window");
 }
 
@@ -376,6 +390,9 @@ static void test_batch_invariance(void **state) {
     if (!fixture.batch_invariant)
         skip();
     check_invariance((struct shape){16, 1, 3, 16, 0, 0});
+    check_invariance((struct shape){96, 1, 2, 64, 0, 0});
+    check_invariance((struct shape){128, 1, 4, 16, 0, 0});
+    check_invariance((struct shape){256, 1, 1, 32, 0, 0});
     check_invariance((struct shape){16, 1, 1, 32, 37, 2});
 }
 
@@ -390,6 +407,7 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_lengths),
         cmocka_unit_test(test_head_dims),
+        cmocka_unit_test(test_heads_with_groups_and_blocks),
         cmocka_unit_test(test_groups),
         cmocka_unit_test(test_block_sizes),
         cmocka_unit_test(test_windows),

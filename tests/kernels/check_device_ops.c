@@ -341,6 +341,27 @@ static void test_add_rows(void **state) {
     check_add_rows(&fixture, 2051, 3); /* more than one list to the device holds */
 }
 
+/* A step without a token: the ops that take their number of rows from it. */
+static void check_step_of_nothing(struct backend *b) {
+    static const float values[64];
+    const struct matrix_part part = {.dtype = DTYPE_F32, .rows = 8, .data = values};
+    struct matrix *matrix = NULL;
+    assert_int_equal(b->ops->matrix_create(b, &part, 1, 8, &matrix, NULL), 0);
+    struct kv_cache cache = {.layout = {.num_layers = 1,
+                                        .num_kv_heads = 1,
+                                        .head_dim = 64,
+                                        .block_size = 16,
+                                        .dtype = fixture.dtype},
+                             .num_blocks = 1};
+    static const int32_t query_start[1];
+    b->ops->step_begin(b, &(struct step_inputs){.query_start = query_start});
+    b->ops->embed(b, &(struct embed_args){.table = matrix, .scale = 1});
+    b->ops->linear(b, &(struct linear_args){.weight = matrix, .scale = 1});
+    b->ops->rope_store_kv(b, &(struct rope_store_args){.cache = &cache, .num_q_heads = 1});
+    b->ops->paged_attention(b, &(struct attention_args){.cache = &cache, .num_q_heads = 1});
+    b->ops->matrix_destroy(b, matrix);
+}
+
 static void test_nothing_to_do(void **state) {
     struct backend *b = fixture.device;
     b->ops->norm(b, &(struct norm_args){.width = 8, .row_stride = 8, .num_groups = 1});
@@ -348,14 +369,16 @@ static void test_nothing_to_do(void **state) {
     b->ops->soft_cap(b, &(struct soft_cap_args){.width = 8, .cap = 1});
     b->ops->gather_rows(b, &(struct gather_rows_args){.width = 8});
     b->ops->add_rows(b, &(struct add_rows_args){.width = 8});
+    b->ops->sample(b, &(struct sample_args){.vocab_size = 8});
+    check_step_of_nothing(b);
     synchronize(&fixture);
 }
 
 /* One layer among several of a pool, tokens in shuffled slots of several blocks. */
-enum { TOKENS = 21, POSITIONS = 50, BLOCKS = 4, LAYERS = 3, LAYER = 1, BLOCK_SIZE = 16 };
+enum { TOKENS = 21, POSITIONS = 50, BLOCKS = 4, LAYERS = 3, LAYER = 1 };
 
 struct rope_case {
-    int32_t num_q_heads, num_kv_heads, head_dim, rotary_dim;
+    int32_t num_q_heads, num_kv_heads, head_dim, rotary_dim, block_size;
     bool interleaved;
     bool no_table; /* nothing rotates, whatever rotary_dim says */
 };
@@ -408,12 +431,12 @@ static void expect_rope(const struct rope_case *c, const struct step_inputs *ste
             size_t at = ((size_t)t * (size_t)heads + (size_t)h) * (size_t)c->head_dim;
             rotate_head(c, table + step->positions[t] * c->rotary_dim, qkv + at, rotated);
             int32_t kv_head = h - c->num_q_heads; /* K heads, then V heads */
-            int32_t block = step->slot_mapping[t] / BLOCK_SIZE;
-            int32_t offset = step->slot_mapping[t] % BLOCK_SIZE;
+            int32_t block = step->slot_mapping[t] / c->block_size;
+            int32_t offset = step->slot_mapping[t] % c->block_size;
             float *slot = pool +
                           (((size_t)block * LAYERS + LAYER) * 2 * (size_t)c->num_kv_heads +
                            (size_t)(kv_head < 0 ? 0 : kv_head)) *
-                              BLOCK_SIZE * (size_t)c->head_dim +
+                              (size_t)c->block_size * (size_t)c->head_dim +
                           (size_t)offset * (size_t)c->head_dim;
             for (int32_t i = 0; i < c->head_dim; i++) {
                 bool is_q = kv_head < 0, is_k = kv_head >= 0 && kv_head < c->num_kv_heads;
@@ -431,14 +454,14 @@ static void check_rope(struct device_fixture *f, const struct rope_case *c) {
     struct kv_cache cache = {.layout = {.num_layers = LAYERS,
                                         .num_kv_heads = c->num_kv_heads,
                                         .head_dim = c->head_dim,
-                                        .block_size = BLOCK_SIZE,
+                                        .block_size = c->block_size,
                                         .dtype = f->dtype},
                              .num_blocks = BLOCKS};
     size_t pool_bytes = BLOCKS * kv_block_bytes(&cache.layout), pool_n = pool_bytes / 2;
     int32_t positions[TOKENS], slots[TOKENS];
     for (int t = 0; t < TOKENS; t++) {
         positions[t] = kernel_fixture_random_in(&seed, 0, POSITIONS - 1);
-        slots[t] = (t * 5 + 3) % (BLOCKS * BLOCK_SIZE); /* each slot once */
+        slots[t] = (t * 5 + 3) % (BLOCKS * c->block_size); /* each slot once */
     }
     int32_t query_start[2] = {0, TOKENS}, context_len = TOKENS, table_row[BLOCKS] = {0, 1, 2, 3};
     struct step_inputs step = {.num_tokens = TOKENS,
@@ -499,11 +522,18 @@ static void check_rope(struct device_fixture *f, const struct rope_case *c) {
 
 static void test_rope_store_kv(void **state) {
     static const struct rope_case cases[] = {
-        {3, 1, 64, 64, false, false}, {4, 2, 64, 64, true, false}, {2, 2, 80, 80, false, false},
-        {3, 1, 96, 48, false, false}, {2, 1, 96, 40, true, false}, {7, 1, 128, 128, false, false},
-        {1, 1, 256, 64, true, false}, {2, 1, 8, 8, false, false},  {2, 2, 8, 6, true, false},
-        {3, 2, 24, 10, false, false}, {2, 1, 16, 2, false, false}, {3, 2, 64, 64, false, true},
-        {2, 1, 24, 10, true, true},   {1, 1, 8, 2, false, true},
+        {3, 1, 64, 64, 16, false, false},   {4, 2, 64, 64, 32, true, false},
+        {2, 2, 80, 80, 64, false, false},   {3, 1, 96, 48, 16, false, false},
+        {2, 1, 96, 40, 32, true, false},    {7, 1, 128, 128, 64, false, false},
+        {1, 1, 256, 64, 16, true, false},   {2, 1, 8, 8, 32, false, false},
+        {2, 2, 8, 6, 64, true, false},      {3, 2, 24, 10, 16, false, false},
+        {2, 1, 16, 2, 32, false, false},    {3, 2, 64, 64, 64, false, true},
+        {2, 1, 24, 10, 16, true, true},     {1, 1, 8, 2, 32, false, true},
+        {8, 1, 64, 64, 32, false, false},   {8, 1, 64, 64, 64, false, false},
+        {1, 1, 80, 80, 64, false, false},   {1, 1, 80, 80, 16, false, false},
+        {4, 2, 96, 96, 16, false, false},   {4, 2, 96, 96, 32, false, false},
+        {4, 1, 128, 128, 32, true, false},  {4, 1, 128, 128, 64, true, false},
+        {2, 1, 256, 256, 64, false, false}, {2, 1, 256, 256, 16, false, false},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
         check_rope(&fixture, &cases[i]);
