@@ -1,63 +1,14 @@
+/* A call makes all moves, then writes the tokens of all sequences, then reads: so a slot that a
+ * sequence reads below its own new tokens and that was written in the same call is another one's.
+ */
 #include "tests/sim/fake_executor.h"
 
 #include "config/check.h"
-#include "tests/sim/fake_tokenizer.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-/* The finaliser of splitmix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number
- * generators", OOPSLA 2014). */
-static uint64_t mix(uint64_t x) {
-    x += UINT64_C(0x9e3779b97f4a7c15);
-    x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return x ^ (x >> 31);
-}
-
-uint64_t fake_model_hash(uint64_t hash, int32_t token) {
-    return mix(hash * 31 + (uint64_t)token + 1);
-}
-
-static bool is_banned(const struct fake_draw *draw, int32_t token) {
-    if (draw->mask != NULL && (draw->mask[token / 32] >> (token % 32) & 1) == 0)
-        return true;
-    for (int32_t i = 0; i < draw->num_biases; i++)
-        if (draw->biases[i].token == token && isinf(draw->biases[i].bias))
-            return true;
-    return false;
-}
-
-int32_t fake_model_draw(uint64_t history, const struct fake_draw *draw) {
-    uint64_t hash = mix(history ^ mix(draw->seed) ^ mix(mix(draw->position)));
-    for (int32_t i = 0; i < draw->num_counts; i++)
-        hash +=
-            mix(((uint64_t)draw->counts[i].token << 32) + (uint64_t)draw->counts[i].output_count);
-    for (int32_t i = 0; i < draw->num_biases; i++)
-        if (!isinf(draw->biases[i].bias))
-            hash +=
-                mix((uint64_t)draw->biases[i].token) * (uint64_t)lrintf(draw->biases[i].bias * 8);
-    for (uint64_t k = 0;; k++) {
-        int32_t token = (int32_t)(mix(hash + k) % FAKE_VOCAB_SIZE);
-        if (!is_banned(draw, token) || k > 1000)
-            return token;
-    }
-}
-
-float fake_model_logprob(uint64_t history, int32_t token) {
-    return -(float)(mix(history + (uint64_t)token) % 4096) / 256;
-}
-
-int32_t fake_model_top_token(uint64_t history, int index) {
-    return (int32_t)(mix(history - 1 - (uint64_t)index) % FAKE_VOCAB_SIZE);
-}
-
-float fake_model_state(uint64_t history, int dimension) {
-    return (float)(mix(history ^ (uint64_t)(dimension + 1)) % 1000) - 500;
-}
 
 static int violate(struct fake_executor *fake, const char *what, int64_t a, int64_t b) {
     if (fake->violation[0] == '\0')
@@ -66,32 +17,124 @@ static int violate(struct fake_executor *fake, const char *what, int64_t a, int6
     return -1;
 }
 
+/* One side of a list of moves. */
+struct side {
+    struct shadow_slot *slots;
+    int32_t num_blocks;
+};
+
+/* The pairs of a list may be moved in any order, or all at once. */
+static int check_moves(struct fake_executor *fake, const struct block_pairs *pairs,
+                       const struct side *from, const struct side *to) {
+    int32_t list = ++fake->num_lists;
+    for (int32_t i = 0; i < pairs->count; i++) {
+        if (pairs->from[i] < 0 || pairs->from[i] >= from->num_blocks)
+            return violate(fake, "moves from no block", pairs->from[i], from->num_blocks);
+        if (pairs->to[i] < 0 || pairs->to[i] >= to->num_blocks)
+            return violate(fake, "moves to no block", pairs->to[i], to->num_blocks);
+        if (fake->last_to[pairs->to[i]] == list)
+            return violate(fake, "moves to a block twice", pairs->from[i], pairs->to[i]);
+        fake->last_to[pairs->to[i]] = list;
+        fake->last_from[pairs->from[i]] = list;
+    }
+    for (int32_t i = 0; i < pairs->count && from->slots == to->slots; i++)
+        if (fake->last_from[pairs->to[i]] == list)
+            return violate(fake, "moves from and to a block", pairs->from[i], pairs->to[i]);
+    return 0;
+}
+
+static int move_blocks(struct fake_executor *fake, const struct block_pairs *pairs,
+                       const struct side *from, const struct side *to, uint64_t *count) {
+    if (check_moves(fake, pairs, from, to) != 0)
+        return -1;
+    size_t size = (size_t)fake->block_size;
+    for (int32_t i = 0; i < pairs->count; i++)
+        memcpy(to->slots + (size_t)pairs->to[i] * size, from->slots + (size_t)pairs->from[i] * size,
+               size * sizeof(*to->slots));
+    *count += (uint64_t)pairs->count;
+    return 0;
+}
+
+static int make_moves(struct fake_executor *fake, const struct batch *batch) {
+    struct side device = {fake->slots, fake->num_blocks};
+    struct side host = {fake->host, fake->num_host_blocks};
+    if (move_blocks(fake, &batch->swap_out, &device, &host, &fake->num_swapped_out) != 0 ||
+        move_blocks(fake, &batch->swap_in, &host, &device, &fake->num_swapped_in) != 0)
+        return -1;
+    return move_blocks(fake, &batch->copies, &device, &device, &fake->num_copied);
+}
+
+static int32_t block_of(const struct fake_executor *fake, const struct step_inputs *in, int32_t seq,
+                        int32_t position) {
+    int32_t index = position / fake->block_size;
+    if (index >= in->max_blocks_per_seq)
+        return -1;
+    int32_t block = in->block_tables[(int64_t)seq * in->max_blocks_per_seq + index];
+    return block < fake->num_blocks ? block : -1;
+}
+
+/* -1: the table has no block for it. */
 static int32_t slot_of(const struct fake_executor *fake, const struct step_inputs *in, int32_t seq,
                        int32_t position) {
-    int32_t block =
-        in->block_tables[(int64_t)seq * in->max_blocks_per_seq + position / fake->block_size];
-    if (block < 0 || block >= fake->num_blocks)
-        return -1;
-    return block * fake->block_size + position % fake->block_size;
+    int32_t block = block_of(fake, in, seq, position);
+    return block < 0 ? -1 : block * fake->block_size + position % fake->block_size;
+}
+
+static uint64_t scope_of(const struct fake_executor *fake, int32_t seq) {
+    return fake->scope_of != NULL ? fake->scope_of(fake->context, seq) : 0;
+}
+
+/* First position that the sequence's first new token attends to. */
+static int32_t first_attended(const struct fake_executor *fake, int32_t first_new) {
+    return fake->window > 0 && first_new >= fake->window ? first_new - fake->window + 1 : 0;
+}
+
+/* Takes the block for the sequence, whose alone it must be in this call. */
+static int claim_block(struct fake_executor *fake, int32_t seq, int32_t block) {
+    struct block_writer *writer = &fake->writers[block];
+    if (writer->call == fake->num_calls && writer->seq != seq)
+        return violate(fake, "block written by two sequences", block, seq);
+    *writer = (struct block_writer){fake->num_calls, seq};
+    return 0;
+}
+
+/* The hash of the history before the sequence's first new token. */
+static int read_past(struct fake_executor *fake, const struct step_inputs *in, int32_t seq,
+                     int32_t first_new, uint64_t *out) {
+    *out = 0;
+    if (first_new == 0)
+        return 0;
+    int32_t slot = slot_of(fake, in, seq, first_new - 1);
+    if (slot < 0)
+        return violate(fake, "no slot for what is computed", seq, first_new - 1);
+    *out = fake->slots[slot].history;
+    return 0;
 }
 
 static int write_tokens(struct fake_executor *fake, const struct step_inputs *in, int32_t seq) {
     int32_t begin = in->query_start[seq], end = in->query_start[seq + 1];
-    if (end <= begin)
-        return violate(fake, "sequence without tokens", seq, end - begin);
+    int32_t first_new = in->context_lens[seq] - (end - begin);
+    uint64_t history, scope = scope_of(fake, seq);
+    if (end <= begin || first_new < 0)
+        return violate(fake, "sequence without tokens, or with too many", seq, end - begin);
+    if (read_past(fake, in, seq, first_new, &history) != 0)
+        return -1;
     for (int32_t i = begin; i < end; i++) {
-        int32_t position = in->context_lens[seq] - (end - i);
-        if (position < 0 || in->positions[i] != position)
+        int32_t position = first_new + i - begin;
+        if (in->positions[i] != position)
             return violate(fake, "wrong position", in->positions[i], position);
         if (in->token_ids[i] < 0 || in->token_ids[i] >= FAKE_VOCAB_SIZE)
             return violate(fake, "token outside the vocabulary", in->token_ids[i], i);
         int32_t slot = slot_of(fake, in, seq, position);
         if (slot < 0 || in->slot_mapping[i] != slot)
             return violate(fake, "slot is not the table's", in->slot_mapping[i], slot);
+        if (claim_block(fake, seq, slot / fake->block_size) != 0)
+            return -1;
         struct shadow_slot *shadow = &fake->slots[slot];
-        if (shadow->step == fake->num_calls)
+        if (shadow->call == fake->num_calls)
             return violate(fake, "slot written twice in one step", slot, seq);
-        *shadow = (struct shadow_slot){in->token_ids[i], position, fake->num_calls};
+        history = fake_model_hash(history, in->token_ids[i]);
+        *shadow = (struct shadow_slot){in->token_ids[i], position, history, scope, fake->num_calls};
     }
     return 0;
 }
@@ -115,14 +158,20 @@ static int fill_row(struct fake_executor *fake, const struct batch *batch, int32
     if (in->first_count + in->num_counts > batch->num_counts ||
         in->first_bias + in->num_biases > batch->num_biases)
         return violate(fake, "counts or biases out of range", row, in->num_counts);
-    out->token = in->target == SAMPLE_NO_TARGET ? fake_model_draw(history, &draw) : in->target;
+    if (in->num_logprobs > SAMPLE_MAX_LOGPROBS)
+        return violate(fake, "number of logprobs", row, in->num_logprobs);
+    *out = (struct sample_output){
+        .token = in->target == SAMPLE_NO_TARGET ? fake_model_draw(history, &draw) : in->target,
+    };
+    if (in->num_logprobs < 0)
+        return 0;
+    struct fake_distribution all;
+    fake_model_distribution(history, &all);
     out->logprob = fake_model_logprob(history, out->token);
-    out->rank = 1;
-    out->num_top = in->num_logprobs > 0 ? in->num_logprobs : 0;
-    for (int i = 0; i < out->num_top; i++) {
-        out->top_tokens[i] = fake_model_top_token(history, i);
-        out->top_logprobs[i] = fake_model_logprob(history, out->top_tokens[i]);
-    }
+    out->rank = fake_model_rank(&all, out->token);
+    out->num_top = in->num_logprobs;
+    memcpy(out->top_tokens, all.tokens, (size_t)out->num_top * sizeof(*out->top_tokens));
+    memcpy(out->top_logprobs, all.logprobs, (size_t)out->num_top * sizeof(*out->top_logprobs));
     return 0;
 }
 
@@ -138,25 +187,46 @@ static void add_to_pools(const struct batch *batch, int32_t token, uint64_t hist
     }
 }
 
+/* What the sequence attends to at a position. *history is that of the position before, if
+ * `chained`, and becomes that of this one. */
+static int attend(struct fake_executor *fake, const struct step_inputs *in, int32_t seq,
+                  int32_t position, bool chained, uint64_t *history) {
+    int32_t slot = slot_of(fake, in, seq, position);
+    if (slot < 0 || fake->slots[slot].position != position)
+        return violate(fake, "attention reads a slot of another position", slot, position);
+    const struct shadow_slot *shadow = &fake->slots[slot];
+    const struct block_writer *writer = &fake->writers[slot / fake->block_size];
+    int32_t first_new = in->context_lens[seq] - (in->query_start[seq + 1] - in->query_start[seq]);
+    if (writer->call == fake->num_calls && writer->seq != seq)
+        return violate(fake, "block held by one sequence, written by another", seq, writer->seq);
+    if ((shadow->call == fake->num_calls) != (position >= first_new))
+        return violate(fake, "attention reads what this step overwrote", slot, position);
+    if (shadow->scope != scope_of(fake, seq))
+        return violate(fake, "attention reads what another tenant or salt computed", slot, seq);
+    if (chained && shadow->history != fake_model_hash(*history, shadow->token))
+        return violate(fake, "attention reads a slot of another history", slot, position);
+    *history = shadow->history;
+    return 0;
+}
+
 /* Reads the history of one sequence; answers its rows, which start at *row, on the way. */
-static int run_sequence(struct fake_executor *fake, const struct batch *batch, int32_t seq,
+static int read_history(struct fake_executor *fake, const struct batch *batch, int32_t seq,
                         struct step_result *result, int32_t *row) {
     const struct step_inputs *in = &batch->inputs;
     int32_t query_end = in->query_start[seq + 1], context = in->context_lens[seq];
+    int32_t first_new = context - (query_end - in->query_start[seq]);
+    int32_t first = first_attended(fake, first_new);
     uint64_t history = 0;
-    for (int32_t position = 0; position < context; position++) {
-        int32_t slot = slot_of(fake, in, seq, position);
-        if (slot < 0 || fake->slots[slot].position != position)
-            return violate(fake, "attention reads a slot of another position", slot, position);
-        history = fake_model_hash(history, fake->slots[slot].token);
+    for (int32_t position = first; position < context; position++) {
+        if (attend(fake, in, seq, position, position > first || first == 0, &history) != 0)
+            return -1;
+        if (position < first_new)
+            continue;
         int32_t token = query_end - (context - position);
-        if (token >= in->query_start[seq])
-            add_to_pools(batch, token, history, result);
-        if (*row < batch->num_rows && batch->logit_rows[*row] == token) {
+        add_to_pools(batch, token, history, result);
+        for (; *row < batch->num_rows && batch->logit_rows[*row] == token; ++*row)
             if (fill_row(fake, batch, *row, history, &result->rows[*row]) != 0)
                 return -1;
-            ++*row;
-        }
     }
     return 0;
 }
@@ -164,14 +234,42 @@ static int run_sequence(struct fake_executor *fake, const struct batch *batch, i
 static int check_batch(struct fake_executor *fake, const struct batch *batch,
                        const struct step_result *result) {
     const struct step_inputs *in = &batch->inputs;
-    if (in->num_tokens < 1 || in->num_tokens > fake->max_num_batched_tokens)
+    int32_t num_moves = batch->swap_out.count + batch->swap_in.count + batch->copies.count;
+    if (in->num_tokens < 0 || in->num_tokens > fake->max_num_batched_tokens)
         return violate(fake, "tokens over budget", in->num_tokens, fake->max_num_batched_tokens);
-    if (in->query_start[0] != 0 || in->query_start[in->num_seqs] != in->num_tokens)
+    if (in->num_tokens == 0 && (in->num_seqs > 0 || num_moves == 0))
+        return violate(fake, "nothing to compute, nothing to move", in->num_seqs, num_moves);
+    if (in->num_seqs > 0 &&
+        (in->query_start[0] != 0 || in->query_start[in->num_seqs] != in->num_tokens))
         return violate(fake, "query_start does not cover the tokens", in->num_seqs, in->num_tokens);
-    if (batch->num_rows > in->num_tokens || result->num_rows != batch->num_rows)
+    if (fake->max_num_seqs > 0 &&
+        (in->num_seqs > fake->max_num_seqs ||
+         batch->num_rows > fake->max_num_batched_tokens + fake->max_num_seqs))
+        return violate(fake, "sequences or rows over the limit", in->num_seqs, batch->num_rows);
+    if (result->num_rows != batch->num_rows)
         return violate(fake, "number of rows", batch->num_rows, result->num_rows);
     if (batch->num_pools > in->num_seqs)
         return violate(fake, "number of pools", batch->num_pools, in->num_seqs);
+    return 0;
+}
+
+static int compute(struct fake_executor *fake, const struct batch *batch,
+                   struct step_result *result) {
+    for (int32_t seq = 0; seq < batch->inputs.num_seqs; seq++)
+        if (write_tokens(fake, &batch->inputs, seq) != 0)
+            return -1;
+    if (batch->num_pools > 0)
+        memcpy(result->pool_sums, batch->pool_sums,
+               (size_t)batch->num_pools * FAKE_HIDDEN_SIZE * sizeof(float));
+    int32_t row = 0;
+    fake->next_mask = 0;
+    for (int32_t seq = 0; seq < batch->inputs.num_seqs; seq++)
+        if (read_history(fake, batch, seq, result, &row) != 0)
+            return -1;
+    if (row != batch->num_rows)
+        return violate(fake, "rows out of order", row, batch->num_rows);
+    if (fake->next_mask != batch->num_masks)
+        return violate(fake, "masks left over", fake->next_mask, batch->num_masks);
     return 0;
 }
 
@@ -183,25 +281,37 @@ static int run(struct executor *executor, const struct batch *batch, struct step
         usleep((useconds_t)fake->delay_us);
     if (fake->fail_at_call > 0 && fake->num_calls >= fake->fail_at_call)
         return error_set(err, ERROR_DEVICE, "scripted failure");
-    int status = check_batch(fake, batch, result);
-    for (int32_t seq = 0; seq < batch->inputs.num_seqs && status == 0; seq++)
-        status = write_tokens(fake, &batch->inputs, seq);
-    if (batch->num_pools > 0)
-        memcpy(result->pool_sums, batch->pool_sums,
-               (size_t)batch->num_pools * FAKE_HIDDEN_SIZE * sizeof(float));
-    int32_t row = 0;
-    fake->next_mask = 0;
-    for (int32_t seq = 0; seq < batch->inputs.num_seqs && status == 0; seq++)
-        status = run_sequence(fake, batch, seq, result, &row);
-    if (status == 0 && row != batch->num_rows)
-        status = violate(fake, "rows out of order", row, batch->num_rows);
-    if (status == 0 && fake->next_mask != batch->num_masks)
-        status = violate(fake, "masks left over", fake->next_mask, batch->num_masks);
-    return status == 0 ? 0 : error_set(err, ERROR_DEVICE, "%s", fake->violation);
+    if (check_batch(fake, batch, result) != 0 || make_moves(fake, batch) != 0 ||
+        compute(fake, batch, result) != 0)
+        return error_set(err, ERROR_DEVICE, "%s", fake->violation);
+    return 0;
 }
 
 static void destroy(struct executor *executor) {
     fake_executor_finish((struct fake_executor *)executor);
+}
+
+static void *alloc_zeroed(size_t count, size_t item_bytes) {
+    void *memory = calloc(count + 1, item_bytes);
+    CHECK(memory != NULL);
+    return memory;
+}
+
+static struct shadow_slot *alloc_slots(int32_t num_blocks, int32_t block_size) {
+    size_t count = (size_t)num_blocks * (size_t)block_size;
+    struct shadow_slot *slots = alloc_zeroed(count, sizeof(*slots));
+    for (size_t i = 0; i < count; i++)
+        slots[i].position = -1;
+    return slots;
+}
+
+static void alloc_scratch(struct fake_executor *fake) {
+    int32_t most =
+        fake->num_blocks > fake->num_host_blocks ? fake->num_blocks : fake->num_host_blocks;
+    free(fake->last_from);
+    free(fake->last_to);
+    fake->last_from = alloc_zeroed((size_t)most, sizeof(*fake->last_from));
+    fake->last_to = alloc_zeroed((size_t)most, sizeof(*fake->last_to));
 }
 
 void fake_executor_init(struct fake_executor *fake, int32_t num_blocks, int32_t block_size,
@@ -212,14 +322,28 @@ void fake_executor_init(struct fake_executor *fake, int32_t num_blocks, int32_t 
         .block_size = block_size,
         .num_blocks = num_blocks,
         .max_num_batched_tokens = max_num_batched_tokens,
-        .slots = calloc((size_t)num_blocks * (size_t)block_size, sizeof(*fake->slots)),
+        .slots = alloc_slots(num_blocks, block_size),
+        .writers = alloc_zeroed((size_t)num_blocks, sizeof(*fake->writers)),
     };
-    CHECK(fake->slots != NULL);
-    for (int64_t i = 0; i < (int64_t)num_blocks * block_size; i++)
-        fake->slots[i].position = -1;
+    alloc_scratch(fake);
+}
+
+void fake_executor_add_host(struct fake_executor *fake, int32_t num_host_blocks) {
+    CHECK(fake->host == NULL);
+    fake->host = alloc_slots(num_host_blocks, fake->block_size);
+    fake->num_host_blocks = num_host_blocks;
+    alloc_scratch(fake);
 }
 
 void fake_executor_finish(struct fake_executor *fake) {
     free(fake->slots);
+    free(fake->host);
+    free(fake->writers);
+    free(fake->last_from);
+    free(fake->last_to);
     fake->slots = NULL;
+    fake->host = NULL;
+    fake->writers = NULL;
+    fake->last_from = NULL;
+    fake->last_to = NULL;
 }

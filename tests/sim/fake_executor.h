@@ -1,58 +1,66 @@
-/* An executor without a model. It keeps a shadow of the KV cache, one (token, position) per slot,
- * writes the batch's tokens where slot_mapping says, and reads each sequence's history back through
- * its block table, as attention would. The next token is a hash of that history, the seed, the
- * position, the penalties' counts, the biases and the mask, a hidden state one of the history: a
- * wrong slot, a stale or shared block, or any input lost on the way shows either as a violation
- * here or as a wrong token. */
+/* An executor without a model. It keeps a shadow of the KV cache and of the host pool: what a slot
+ * holds is its token, its position and the hash of the whole history up to it, as keys and values
+ * of a deep model depend on all tokens before. It makes the batch's block moves, writes the batch's
+ * tokens where slot_mapping says, and reads each sequence's history back through its block table,
+ * as attention would: a wrong slot, a stale or shared block, a move that was left out or made in
+ * the wrong order, or any input lost on the way shows either as a violation here or as a wrong
+ * token. */
 #ifndef QUIRE_TESTS_SIM_FAKE_EXECUTOR_H
 #define QUIRE_TESTS_SIM_FAKE_EXECUTOR_H
 
 #include "engine/executor.h"
+#include "tests/sim/fake_model.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#define FAKE_HIDDEN_SIZE 3
-
 struct shadow_slot {
     int32_t token;
     int32_t position; /* -1: never written */
-    uint64_t step;    /* of the last write */
+    uint64_t history;
+    uint64_t scope; /* of who wrote it, see scope_of */
+    uint64_t call;  /* of the last write */
+};
+
+/* Who wrote to a block in the last call that did. */
+struct block_writer {
+    uint64_t call;
+    int32_t seq; /* of that call's batch */
 };
 
 struct fake_executor {
     struct executor base;
     int32_t block_size;
     int32_t num_blocks;
+    int32_t num_host_blocks;
     int32_t max_num_batched_tokens;
-    struct shadow_slot *slots; /* [num_blocks * block_size] */
+    struct shadow_slot *slots;    /* [num_blocks * block_size] */
+    struct shadow_slot *host;     /* [num_host_blocks * block_size] */
+    struct block_writer *writers; /* [num_blocks] */
+    int32_t *last_from;           /* scratch, [larger pool]: last list with the block as a source */
+    int32_t *last_to;             /* and as a destination */
+    int32_t num_lists;            /* lists of moves made so far */
     uint64_t num_calls;
-    int32_t next_mask;     /* of the running call */
+    uint64_t num_copied, num_swapped_out, num_swapped_in; /* blocks, since the start */
+    int32_t next_mask;                                    /* of the running call */
+
+    /* Set by the owner after fake_executor_init. */
+    int32_t max_num_seqs;  /* 0: not checked */
+    int32_t window;        /* >= 2: a token attends to so many, itself included; 0: to all */
     uint64_t fail_at_call; /* this call and all after it fail; 0: never */
     int32_t delay_us;      /* of each call, so that threads meet */
-    char violation[256];   /* the first thing wrong with a batch; empty: none */
+    /* Whose prefixes the sequence of the running batch may share: its slots must be of the same
+     * scope. NULL: all are of one. */
+    uint64_t (*scope_of)(void *context, int32_t seq);
+    void *context;
+
+    char violation[256]; /* the first thing wrong with a batch; empty: none */
 };
 
 void fake_executor_init(struct fake_executor *fake, int32_t num_blocks, int32_t block_size,
                         int32_t max_num_batched_tokens);
+/* Blocks to swap to; none before. At most once. */
+void fake_executor_add_host(struct fake_executor *fake, int32_t num_host_blocks);
 void fake_executor_finish(struct fake_executor *fake);
-
-/* The model, for oracles. The hash of a history is fake_model_hash over its tokens from 0. */
-uint64_t fake_model_hash(uint64_t hash, int32_t token);
-/* The inputs of a draw but the history; counts and biases in any order. */
-struct fake_draw {
-    uint64_t seed;
-    uint64_t position;
-    const struct token_count *counts;
-    int32_t num_counts;
-    const struct token_bias *biases;
-    int32_t num_biases;
-    const uint32_t *mask; /* NULL: none */
-};
-int32_t fake_model_draw(uint64_t history, const struct fake_draw *draw);
-float fake_model_logprob(uint64_t history, int32_t token);
-int32_t fake_model_top_token(uint64_t history, int index);
-/* A small whole number: sums of them are exact in any order. */
-float fake_model_state(uint64_t history, int dimension);
 
 #endif

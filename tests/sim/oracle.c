@@ -1,7 +1,7 @@
 #include "tests/sim/oracle.h"
 
 #include "config/check.h"
-#include "tests/sim/fake_executor.h"
+#include "tests/sim/beam_oracle.h"
 #include "tests/sim/fake_tokenizer.h"
 
 #include <math.h>
@@ -224,11 +224,13 @@ static void pool_prompt(const struct request *request, struct oracle_choice *out
                                 : sum[d];
 }
 
-void oracle_run(const struct request *request, int32_t choice, int32_t max_model_len,
-                const struct grammar_vocabulary *vocabulary, struct oracle_choice *out) {
-    const struct sampling_params *params = &request->params;
+static int32_t most_tokens(const struct request *request, int32_t max_model_len) {
     int32_t most = max_model_len - request->num_prompt_tokens;
-    most = params->max_tokens < most ? params->max_tokens : most;
+    return request->params.max_tokens < most ? request->params.max_tokens : most;
+}
+
+/* Room for so many tokens and their text. */
+static struct byte_string begin_choice(int32_t most, struct oracle_choice *out) {
     size_t room = (size_t)most + 1;
     struct byte_string bytes = {malloc(room * 8), 0};
     *out = (struct oracle_choice){
@@ -240,39 +242,94 @@ void oracle_run(const struct request *request, int32_t choice, int32_t max_model
         .stop_string = -1,
     };
     CHECK(bytes.data != NULL && out->tokens != NULL && out->histories != NULL && out->text != NULL);
+    return bytes;
+}
+
+static uint64_t hash_prompt(const struct request *request) {
     uint64_t history = 0;
     for (int32_t i = 0; i < request->num_prompt_tokens; i++)
         history = fake_model_hash(history, request->prompt[i]);
+    return history;
+}
+
+static void add_token(struct oracle_choice *out, int32_t token, uint64_t *history) {
+    out->histories[out->num_tokens] = *history;
+    out->tokens[out->num_tokens++] = token;
+    *history = fake_model_hash(*history, token);
+}
+
+/* The token that follows what the choice has so far. */
+static int32_t draw_token(const struct request *request, int32_t choice,
+                          const struct oracle_choice *so_far, struct grammar_state *grammar,
+                          uint64_t history) {
+    const struct sampling_params *params = &request->params;
+    struct token_count counts[FAKE_VOCAB_SIZE];
+    struct token_bias biases[FAKE_VOCAB_SIZE];
+    uint32_t mask;
+    int32_t num_biases = collect_biases(params, so_far, biases);
+    bool is_masked = find_mask(params, grammar, &mask);
+    struct fake_draw draw = {
+        .seed = params->seed + (uint64_t)choice * UINT64_C(0x9e3779b97f4a7c15),
+        .position = (uint64_t)(request->num_prompt_tokens + so_far->num_tokens),
+        .counts = counts,
+        .num_counts = collect_counts(request, so_far->tokens, so_far->num_tokens, counts),
+        .biases = biases,
+        .num_biases = is_masked ? forgive(&mask, biases, num_biases) : num_biases,
+        .mask = is_masked ? &mask : NULL,
+    };
+    return fake_model_draw(history, &draw);
+}
+
+static void draw_choice(const struct request *request, int32_t choice, int32_t most,
+                        const struct grammar_vocabulary *vocabulary, struct oracle_choice *out) {
+    const struct sampling_params *params = &request->params;
+    struct byte_string bytes = begin_choice(most, out);
+    uint64_t history = hash_prompt(request);
     if (params->pooling != POOLING_NONE)
         pool_prompt(request, out);
     struct grammar_state *grammar =
         params->grammar != NULL ? grammar_state_create(params->grammar, vocabulary) : NULL;
     bool goes_on = most > 0;
     while (goes_on) {
-        struct token_count counts[FAKE_VOCAB_SIZE];
-        struct token_bias biases[FAKE_VOCAB_SIZE];
-        uint32_t mask;
-        int32_t num_biases = collect_biases(params, out, biases);
-        bool is_masked = find_mask(params, grammar, &mask);
-        struct fake_draw draw = {
-            .seed = params->seed + (uint64_t)choice * UINT64_C(0x9e3779b97f4a7c15),
-            .position = (uint64_t)(request->num_prompt_tokens + out->num_tokens),
-            .counts = counts,
-            .num_counts = collect_counts(request, out->tokens, out->num_tokens, counts),
-            .biases = biases,
-            .num_biases = is_masked ? forgive(&mask, biases, num_biases) : num_biases,
-            .mask = is_masked ? &mask : NULL,
-        };
-        int32_t token = fake_model_draw(history, &draw);
-        out->histories[out->num_tokens] = history;
-        out->tokens[out->num_tokens++] = token;
-        history = fake_model_hash(history, token);
+        int32_t token = draw_token(request, choice, out, grammar, history);
+        add_token(out, token, &history);
         CHECK(grammar == NULL || grammar_state_accept(grammar, token) == 0);
         bool complete = grammar != NULL && grammar_state_is_final(grammar);
         goes_on = accept_token(request, token, most, complete, &bytes, out);
     }
     grammar_state_destroy(grammar);
     free(bytes.data);
+}
+
+static void search_choices(const struct request *request, int32_t most, struct oracle_choice *out) {
+    struct beam_oracle_path paths[MAX_CHOICES];
+    int32_t num_paths = beam_oracle_run(request, most, paths);
+    CHECK(num_paths >= request->params.num_choices);
+    for (int32_t i = 0; i < request->params.num_choices; i++) {
+        struct byte_string bytes = begin_choice(most, &out[i]);
+        uint64_t history = hash_prompt(request);
+        bool goes_on = true;
+        for (int32_t t = 0; t < paths[i].count; t++) {
+            CHECK(goes_on);
+            add_token(&out[i], paths[i].tokens[t], &history);
+            goes_on = accept_token(request, paths[i].tokens[t], most, false, &bytes, &out[i]);
+        }
+        CHECK(!goes_on);
+        free(bytes.data);
+    }
+    for (int32_t i = 0; i < num_paths; i++)
+        free(paths[i].tokens);
+}
+
+void oracle_run(const struct request *request, int32_t max_model_len,
+                const struct grammar_vocabulary *vocabulary, struct oracle_choice *out) {
+    int32_t most = most_tokens(request, max_model_len);
+    if (request->params.beam_width > 0) {
+        search_choices(request, most, out);
+        return;
+    }
+    for (int32_t i = 0; i < request->params.num_choices; i++)
+        draw_choice(request, i, most, vocabulary, &out[i]);
 }
 
 void oracle_finish(struct oracle_choice *choice) {

@@ -5,7 +5,7 @@
 
 #include "engine/grammar/grammar.h"
 #include "engine/request.h"
-#include "tests/sim/fake_executor.h"
+#include "tests/sim/fake_model.h"
 
 struct oracle_choice {
     int32_t *tokens;     /* [num_tokens] generated */
@@ -19,9 +19,9 @@ struct oracle_choice {
     float embedding[FAKE_HIDDEN_SIZE]; /* of a pooled request */
 };
 
-/* The vocabulary is for requests with a grammar, whose state is taken from a sequence that nothing
- * interrupts. */
-void oracle_run(const struct request *request, int32_t choice, int32_t max_model_len,
+/* Fills out[num_choices]. The vocabulary is for requests with a grammar, whose state is taken from
+ * a sequence that nothing interrupts. */
+void oracle_run(const struct request *request, int32_t max_model_len,
                 const struct grammar_vocabulary *vocabulary, struct oracle_choice *out);
 void oracle_finish(struct oracle_choice *choice);
 

@@ -5,6 +5,7 @@
 #include "tests/sim/fake_tokenizer.h"
 
 #include <math.h>
+#include <string.h>
 
 struct random random_from(uint64_t seed) {
     struct random random = {seed * UINT64_C(0x9e3779b97f4a7c15) + UINT64_C(0x632be59bd9b4e019)};
@@ -142,15 +143,60 @@ static void draw_pooling(struct random *random, struct sampling_params *params) 
     params->num_prompt_logprobs = -1;
 }
 
+/* Of the best continuations instead of drawn ones: without whatever bends what is drawn. */
+static void draw_beams(struct random *random, const struct request_shape *shape,
+                       struct sampling_params *params) {
+    static const double penalties[] = {1, 0, 0.5, 2, -1};
+    if (shape->max_beam_width == 0 || params->pooling != POOLING_NONE || !random_once_in(random, 4))
+        return;
+    params->beam_width = random_range(random, 1, shape->max_beam_width);
+    params->num_choices = random_range(random, 1, params->beam_width);
+    params->length_penalty = penalties[random_range(random, 0, 4)];
+    params->early_stopping = (enum early_stopping)random_range(random, 0, 2);
+    params->max_tokens += params->max_tokens == 0;
+    params->temperature = 0;
+    params->repetition_penalty = 1;
+    params->frequency_penalty = 0;
+    params->presence_penalty = 0;
+    params->num_prompt_logprobs = -1;
+    params->num_stop_strings = 0;
+    params->num_biases = 0;
+    params->num_allowed_tokens = 0;
+    params->num_bad_runs = 0;
+}
+
+static int32_t draw_prompt(struct random *random, const struct request_shape *shape,
+                           int32_t *prompt) {
+    int32_t num_tokens = random_range(random, 1, shape->max_prompt_tokens);
+    int32_t num_shared = 0;
+    if (shape->num_texts > 0 && !random_once_in(random, 4)) {
+        num_shared = random_range(random, 0, num_tokens);
+        struct random text =
+            random_from(shape->text_seed + (uint64_t)random_range(random, 1, shape->num_texts));
+        for (int32_t i = 0; i < num_shared; i++)
+            prompt[i] = random_token(&text);
+    }
+    for (int32_t i = num_shared; i < num_tokens; i++)
+        prompt[i] = random_token(random);
+    return num_tokens;
+}
+
+static void draw_scope(struct random *random, const struct request_shape *shape,
+                       struct request *request) {
+    static const char *const salts[] = {"a", "b", "a longer salt"};
+    int32_t tenant = shape->num_tenants > 1 ? random_range(random, 0, shape->num_tenants - 1) : 0;
+    bool salted = shape->num_texts > 0 && random_once_in(random, 4);
+    const char *salt = salted ? salts[random_range(random, 0, 2)] : NULL;
+    CHECK(request_set_cache_scope(request, tenant, salt, salted ? strlen(salt) : 0) == 0);
+}
+
 struct request *random_request(struct random *random, const struct request_shape *shape) {
     int32_t prompt[1024], stop_tokens[3];
     struct stop_string stop_strings[4];
     struct token_bias biases[5];
     struct drawn_constraints constraints;
     CHECK(shape->max_prompt_tokens <= 1024);
-    int32_t num_prompt_tokens = random_range(random, 1, shape->max_prompt_tokens);
-    for (int32_t i = 0; i < num_prompt_tokens; i++)
-        prompt[i] = random_token(random);
+    int32_t num_prompt_tokens = draw_prompt(random, shape, prompt);
     struct sampling_params params = {
         .num_choices = random_once_in(random, 3) ? random_range(random, 1, shape->max_choices) : 1,
         .max_tokens = random_once_in(random, 10)
@@ -170,11 +216,13 @@ struct request *random_request(struct random *random, const struct request_shape
     draw_ends(random, &params, stop_strings, stop_tokens);
     draw_biases(random, &params, biases);
     draw_constraints(random, &params, &constraints);
-    if (shape->grammars && random_once_in(random, 8))
+    draw_beams(random, shape, &params);
+    if (shape->grammars && params.beam_width == 0 && random_once_in(random, 8))
         params.grammar = draw_grammar(random);
     struct request *request = request_create(prompt, num_prompt_tokens, &params);
     CHECK(request != NULL);
     grammar_unref(params.grammar);
     request->priority = random_once_in(random, 4) ? random_range(random, -2, 2) : 0;
+    draw_scope(random, shape, request);
     return request;
 }

@@ -1,6 +1,6 @@
 #include "tests/sim/stream_checker.h"
 
-#include "tests/sim/fake_executor.h"
+#include "config/check.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -10,8 +10,11 @@ void stream_checker_init(struct stream_checker *checker, struct request *request
                          int32_t max_model_len, const struct grammar_vocabulary *vocabulary) {
     memset(checker, 0, sizeof(*checker));
     checker->request = request;
+    struct oracle_choice choices[MAX_CHOICES];
+    CHECK(request->params.num_choices <= MAX_CHOICES);
+    oracle_run(request, max_model_len, vocabulary, choices);
     for (int32_t i = 0; i < request->params.num_choices; i++)
-        oracle_run(request, i, max_model_len, vocabulary, &checker->choices[i].oracle);
+        checker->choices[i].oracle = choices[i];
 }
 
 void stream_checker_finish(struct stream_checker *checker) {
@@ -40,12 +43,17 @@ static bool record_matches(const struct token_event *event, int32_t index, int32
         return false;
     if (num_logprobs < 0)
         return isnan(record->logprob) && record->num_top == 0;
-    if (record->logprob != fake_model_logprob(history, token) || record->num_top != num_logprobs ||
+    struct fake_distribution all;
+    fake_model_distribution(history, &all);
+    if (record->logprob != fake_model_logprob(history, token) ||
+        record->rank != fake_model_rank(&all, token) || record->num_top != num_logprobs ||
         record->first_top + record->num_top > event->num_top)
         return false;
-    for (int i = 0; i < record->num_top; i++)
-        if (event->top[record->first_top + i].token != fake_model_top_token(history, i))
+    for (int i = 0; i < record->num_top; i++) {
+        const struct top_logprob *top = &event->top[record->first_top + i];
+        if (top->token != all.tokens[i] || top->logprob != all.logprobs[i])
             return false;
+    }
     return true;
 }
 

@@ -101,6 +101,9 @@ static void draw_requests(struct simulation *sim) {
         .min_logprobs = heavy ? SAMPLE_MAX_LOGPROBS : -1,
         .max_logprobs = heavy ? SAMPLE_MAX_LOGPROBS : 5,
         .grammars = true,
+        .num_texts = random_range(random, 0, 3),
+        .text_seed = random_next(random),
+        .num_tenants = 1,
     };
     sim->num_requests = random_range(random, 1, heavy ? 6 : MAX_REQUESTS);
     int32_t spread = random_range(random, 0, 200);
@@ -130,6 +133,7 @@ static void begin(struct simulation *sim, uint64_t seed) {
     const struct batch_limits *limits = &sim->config.limits;
     fake_executor_init(&sim->executor, limits->num_blocks, limits->block_size,
                        limits->max_num_batched_tokens);
+    sim->executor.max_num_seqs = limits->max_num_seqs;
     if (random_once_in(&sim->random, 12))
         sim->executor.fail_at_call = (uint64_t)random_range(&sim->random, 1, 100);
     CHECK(engine_core_init(&sim->core, &sim->config, &sim->executor.base, fake_tokenizer(), &err) ==
