@@ -7,6 +7,10 @@
  * run on. A finished one's score is its sum divided by (generated tokens, the end included) to the
  * power of length_penalty. The finished ones kept are the best `width` by score.
  *
+ * Equal sums: the lower lane first, within a lane the order of its row. A log probability of NaN
+ * counts as -INFINITY. Sums are of doubles; Transformers' are of floats, so that beams whose sums
+ * are the same but for rounding may be told apart differently.
+ *
  * Lanes are numbers 0..width-1; each running beam is in one, and the caller keeps its tokens'
  * blocks. Engine thread only. */
 #ifndef QUIRE_ENGINE_BEAM_SEARCH_H
@@ -28,9 +32,9 @@ enum early_stopping {
 
 struct beam_params {
     int32_t width;
-    int32_t max_tokens; /* generated tokens at which everything ends */
-    int32_t min_tokens; /* no end token before that many */
-    double length_penalty;
+    int32_t max_tokens;    /* generated tokens at which everything ends */
+    int32_t min_tokens;    /* no end token before that many, unless there is nothing else */
+    double length_penalty; /* finite */
     enum early_stopping early_stopping;
     int32_t num_logprobs;      /* kept for each token: -1 none; 0..SAMPLE_MAX_LOGPROBS */
     const int32_t *end_tokens; /* the caller's, outlives the search; distinct */
@@ -46,7 +50,9 @@ void beam_search_destroy(struct beam_search *search); /* accepts NULL */
 /* Logprobs a row of logits must bring: the most probable width + num_end_tokens, and no fewer than
  * were asked for. */
 int32_t beam_search_num_candidates(const struct beam_params *params);
-/* The row of the beam in that lane, for its next token; a second one replaces the first. */
+/* The row of the beam in that lane, which runs, for its next token; a second one replaces the
+ * first. Its `token` is of no interest. With fewer tokens in the vocabulary than candidates it has
+ * all. */
 void beam_search_set_row(struct beam_search *search, int32_t lane, const struct sample_output *row);
 /* Every running beam has its row. */
 bool beam_search_is_ready(const struct beam_search *search);
@@ -63,7 +69,8 @@ struct beam_move {
  * (the search is then good for destroy only). */
 int beam_search_advance(struct beam_search *search, struct beam_move *out);
 
-/* What was found, best first, once it is over: at least one, at most width. */
+/* What was found, best first, once it is over: at least one, at most width (fewer only where the
+ * vocabulary has not that many continuations). */
 struct beam_hypothesis {
     const struct token_record *tokens; /* [num_tokens], the end token included */
     const struct top_logprob *top;     /* see token_record.first_top */
