@@ -141,6 +141,16 @@ static int unknown_argument(const char *argument, struct error *err) {
                      near != NULL ? "?" : "; --help lists them");
 }
 
+/* The option that "no-NAME" switches off, or -1. */
+static int find_negated(const char *name) {
+    static const char prefix[] = "no-";
+    size_t count, length = strlen(prefix);
+    if (strncmp(name, prefix, length) != 0)
+        return -1;
+    int index = options_find(name + length, strlen(name + length));
+    return index >= 0 && options_table(&count)[index].type == OPTION_FLAG ? index : -1;
+}
+
 /* Reads the flag at argv[*position] and moves past it and its value. Returns the option's index, or
  * -1 with err filled. */
 static int next_flag(int argc, char *const *argv, int *position, const char **out_value,
@@ -149,7 +159,8 @@ static int next_flag(int argc, char *const *argv, int *position, const char **ou
     if (strncmp(argument, "--", 2) != 0)
         return unknown_argument(argument, err);
     const char *name = argument + strlen("--"), *end = strchrnul(name, '=');
-    int index = options_find(name, (size_t)(end - name));
+    int negated = find_negated(name);
+    int index = negated >= 0 ? negated : options_find(name, (size_t)(end - name));
     if (index < 0)
         return unknown_argument(argument, err);
     *position += 1;
@@ -160,7 +171,7 @@ static int next_flag(int argc, char *const *argv, int *position, const char **ou
     size_t count;
     const struct option_spec *spec = &options_table(&count)[index];
     if (spec->type == OPTION_FLAG) {
-        *out_value = "true";
+        *out_value = negated >= 0 ? "false" : "true";
         return index;
     }
     if (*position == argc || strncmp(argv[*position], "--", 2) == 0) {

@@ -2,7 +2,8 @@
  * keys, the QUIRE_* environment variables and --help.
  *
  * Precedence: flag > environment > configuration file > default. A name is the same everywhere:
- * `--max-num-seqs`, `max-num-seqs:` (or `max_num_seqs:`) and QUIRE_MAX_NUM_SEQS. */
+ * `--max-num-seqs`, `max-num-seqs:` (or `max_num_seqs:`) and QUIRE_MAX_NUM_SEQS. Of what is either
+ * on or off, `--batch-invariant` is =true and `--no-batch-invariant` =false. */
 #ifndef QUIRE_CONFIG_OPTIONS_H
 #define QUIRE_CONFIG_OPTIONS_H
 
@@ -53,6 +54,7 @@ struct options {
     int64_t block_size;             /* tokens per KV block */
     int64_t kv_cache_memory_bytes;  /* 0: chosen from the memory at hand; a card's is filled */
     char *kv_cache_dtype;           /* auto, f32, f16, bf16 */
+    bool enable_prefix_caching;     /* equal beginnings of prompts are computed once */
     int64_t max_queued_requests;
     int64_t max_queued_tokens;
     int64_t seed; /* base of the seeds of requests that bring none */

@@ -70,7 +70,8 @@ static void build_help(void) {
         "Usage: quire serve --model PATH [options]\n\n"
         "Each option may also stand in the file given by --config (name: value) or in the\n"
         "environment (QUIRE_NAME=value, lists separated by commas). A flag wins over the\n"
-        "environment, the environment over the file. Sizes take the suffixes K, M, G, T.\n\n");
+        "environment, the environment over the file. Sizes take the suffixes K, M, G, T.\n"
+        "An option without a value means true; --no- before its name, false.\n\n");
     for (size_t i = 0; i < count; i++)
         length += format_option(&table[i], help_text + length, sizeof(help_text) - length);
 }

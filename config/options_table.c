@@ -72,6 +72,8 @@ static const struct option_spec table[] = {
      NULL, "memory of the KV cache; 0: chosen from the memory at hand, a card's is filled"},
     {"kv-cache-dtype", OPTION_CHOICE, 0, FIELD(kv_cache_dtype), "auto", 0, 0, "auto f32 f16 bf16",
      "numbers in the KV cache; on CUDA those of --dtype"},
+    {"enable-prefix-caching", OPTION_FLAG, 0, FIELD(enable_prefix_caching), "true", 0, 0, NULL,
+     "prompts of one API key that begin alike share KV blocks, also later"},
     {"max-queued-requests", OPTION_INTEGER, 0, FIELD(max_queued_requests), "1024", 1, 1000000, NULL,
      "requests waiting to run; more are answered 429"},
     {"max-queued-tokens", OPTION_INTEGER, 0, FIELD(max_queued_tokens), "1000000", 1, TIB, NULL,

@@ -12,7 +12,8 @@ enum option_type {
     OPTION_INTEGER,  /* int64_t in minimum..maximum; one of choices when there are any */
     OPTION_BYTES,    /* as OPTION_INTEGER; takes the suffixes K, M, G, T (powers of 1024) */
     OPTION_FRACTION, /* double, written as a decimal; minimum and maximum are in hundredths */
-    OPTION_FLAG,     /* bool, "true" or "false"; on the command line the name alone means true */
+    OPTION_FLAG,     /* bool, "true" or "false"; on the command line the name alone means true, and
+                        "no-" with the name false */
     OPTION_LIST,     /* struct option_list; lengths of its items as OPTION_STRING */
 };
 

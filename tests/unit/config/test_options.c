@@ -191,6 +191,30 @@ static void test_flags_without_a_value(void **state) {
     assert_refused(WORDS(MODEL, "--batch-invariant", "true"), NO_WORDS, WORDS("unexpected"));
 }
 
+static void test_negated_flags(void **state) {
+    struct options options;
+    assert_int_equal(load(WORDS(MODEL), NO_WORDS, &options, NULL), 0);
+    assert_true(options.enable_prefix_caching);
+    options_finish(&options);
+    assert_int_equal(load(WORDS("--no-enable-prefix-caching", MODEL),
+                          WORDS("QUIRE_ENABLE_PREFIX_CACHING=true"), &options, NULL),
+                     0);
+    assert_false(options.enable_prefix_caching);
+    options_finish(&options);
+    assert_int_equal(load(WORDS("--no-enable_prefix_caching", "--enable-prefix-caching", MODEL),
+                          NO_WORDS, &options, NULL),
+                     0);
+    assert_true(options.enable_prefix_caching);
+    options_finish(&options);
+    assert_int_equal(load(WORDS(MODEL), WORDS("QUIRE_ENABLE_PREFIX_CACHING=false"), &options, NULL),
+                     0);
+    assert_false(options.enable_prefix_caching);
+    options_finish(&options);
+    assert_refused(WORDS(MODEL, "--no-enable-prefix-caching=true"), NO_WORDS, WORDS("unknown"));
+    assert_refused(WORDS(MODEL, "--no-port"), NO_WORDS, WORDS("unknown option --no-port"));
+    assert_refused(WORDS(MODEL, "--no-"), NO_WORDS, WORDS("unknown"));
+}
+
 static void test_precedence(void **state) {
     static const char yaml[] = "port: 1\nmax_num_seqs: 2\nhost: file\nlog-level: debug\n"
                                "api-key: [f1, f2]\nserved-model-name: one\n";
@@ -393,6 +417,7 @@ static void test_sample_file_comments(void **state) {
     assert_string_equal(sample.dtype, plain.dtype);
     assert_true(sample.gpu_memory_utilization == plain.gpu_memory_utilization);
     assert_true(sample.batch_invariant == plain.batch_invariant);
+    assert_true(sample.enable_prefix_caching == plain.enable_prefix_caching);
     options_finish(&sample);
     options_finish(&plain);
 }
@@ -414,6 +439,7 @@ int main(void) {
         cmocka_unit_test(test_sizes),
         cmocka_unit_test(test_fractions),
         cmocka_unit_test(test_flags_without_a_value),
+        cmocka_unit_test(test_negated_flags),
         cmocka_unit_test(test_precedence),
         cmocka_unit_test(test_bad_flags),
         cmocka_unit_test(test_overridden_value_is_checked_too),
