@@ -8,8 +8,6 @@
 
 #include "config/error.h"
 
-#include <stdbool.h>
-
 struct auth;
 
 /* num_keys may be 0: then every request is allowed. An empty key is refused (ERROR_CONFIG). */
@@ -17,8 +15,9 @@ int auth_create(char *const *keys, int num_keys, struct auth **out, struct error
 /* Accepts NULL. */
 void auth_destroy(struct auth *auth);
 
-/* authorization: value of the Authorization header, or NULL when there is none. The scheme's name
- * is compared without case, as RFC 9110 section 11.1 says. */
-bool auth_allows(const struct auth *auth, const char *authorization);
+/* Whose request it is: the index of its key, or 0 where there are no keys; -1: nobody's, it is not
+ * allowed. authorization: value of the Authorization header, or NULL when there is none. The
+ * scheme's name is compared without case, as RFC 9110 section 11.1 says. */
+int auth_tenant(const struct auth *auth, const char *authorization);
 
 #endif

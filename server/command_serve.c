@@ -182,6 +182,8 @@ static int start_engine(struct serve *serve, struct error *err) {
         .max_model_len = serve->worker_config.max_model_len,
         .block_size = (int32_t)options->block_size,
         .num_blocks = serve->worker.num_blocks,
+        .num_tenants = options->api_keys.count > 0 ? options->api_keys.count : 1,
+        .prefix_caching = options->enable_prefix_caching,
         .hidden_size = serve->model->config.hidden_size,
         .max_queued_requests = (int32_t)options->max_queued_requests,
         .max_queued_tokens = options->max_queued_tokens,

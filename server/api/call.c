@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/random.h>
 #include <time.h>
 
@@ -40,6 +41,19 @@ int call_set_size(struct call *call, int32_t num_prompts, int32_t num_choices,
     call->prompts = calloc((size_t)num_prompts, sizeof(*call->prompts));
     call->choices = calloc((size_t)call->num_unfinished, sizeof(*call->choices));
     return call->prompts != NULL && call->choices != NULL ? 0 : call_fail_memory(err);
+}
+
+int call_set_relations(struct request *request, int64_t priority, const char *cache_salt,
+                       struct api_error *err) {
+    size_t length = cache_salt != NULL ? strlen(cache_salt) : 0;
+    if (cache_salt != NULL && (length == 0 || length > MAX_CACHE_SALT_BYTES))
+        return api_error_set(err, 400, "invalid_request_error", "out_of_range", "cache_salt",
+                             "cache_salt has %zu bytes: a text of 1 to %d bytes is allowed", length,
+                             MAX_CACHE_SALT_BYTES);
+    request->priority = (int32_t)priority;
+    if (request_set_cache_scope(request, request->tenant, cache_salt, length) != 0)
+        return call_fail_memory(err);
+    return 0;
 }
 
 void call_take_ignored(struct call *call, struct byte_buffer *names) {

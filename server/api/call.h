@@ -27,7 +27,7 @@ void call_destroy(struct call *call); /* drops the requests; accepts NULL */
 bool call_is_stream(const struct call *call);
 /* Comma-separated names of fields that were ignored, for X-Ignored-Params; NULL when none. */
 const char *call_ignored_params(const struct call *call);
-/* request->user is set by the caller. */
+/* request->user and request->tenant are set by the caller. */
 int call_num_requests(const struct call *call);
 struct request *call_request(struct call *call, int index);
 

@@ -12,6 +12,8 @@
 
 #include <stdint.h>
 
+#define MAX_CACHE_SALT_BYTES 256
+
 /* The same in every chunk of one call. */
 struct call_head {
     char id[48]; /* a prefix and hexadecimal digits */
@@ -87,6 +89,10 @@ int call_init(struct call *call, const struct call_operations *operations,
 /* Room for the prompts and choices. */
 int call_set_size(struct call *call, int32_t num_prompts, int32_t num_choices,
                   struct api_error *err);
+/* How a new request stands to others, from the fields of these names. cache_salt: NULL or a text,
+ * for which there is a 400 unless it has 1 to MAX_CACHE_SALT_BYTES bytes. */
+int call_set_relations(struct request *request, int64_t priority, const char *cache_salt,
+                       struct api_error *err);
 /* Takes the buffer's names over (json_fields_list_unknown). */
 void call_take_ignored(struct call *call, struct byte_buffer *names);
 /* "chatcmpl-" and 32 random hexadecimal digits; capacity holds them. */

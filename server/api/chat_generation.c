@@ -56,7 +56,11 @@ static int create_request(const struct api_context *context, const struct chat_r
     grammar_unref(params.grammar);
     if (made == NULL)
         return call_fail_memory(err);
-    made->priority = (int32_t)request->sampling.priority;
+    if (call_set_relations(made, request->sampling.priority, request->sampling.cache_salt, err) !=
+        0) {
+        request_unref(made);
+        return -1;
+    }
     *out = made;
     return 0;
 }

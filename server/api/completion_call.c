@@ -67,8 +67,7 @@ static int create_prompt(const struct api_context *context,
     free(tokens.ids);
     if (*out == NULL)
         return call_fail_memory(err);
-    (*out)->priority = (int32_t)request->sampling.priority;
-    return 0;
+    return call_set_relations(*out, request->sampling.priority, request->sampling.cache_salt, err);
 }
 
 static int add_prompt(const struct api_context *context, const struct completion_request *request,

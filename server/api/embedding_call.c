@@ -39,8 +39,7 @@ static int create_request(const struct api_context *context,
     free(tokens.ids);
     if (*out == NULL)
         return call_fail_memory(err);
-    (*out)->priority = (int32_t)request->priority;
-    return 0;
+    return call_set_relations(*out, request->priority, request->cache_salt, err);
 }
 
 static int add_inputs(const struct api_context *context, const struct embedding_request *request,

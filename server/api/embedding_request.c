@@ -19,6 +19,7 @@ static const struct json_field fields[] = {
     JSON_BOOL(MEMBER, normalize),
     JSON_BOOL(MEMBER, add_special_tokens),
     JSON_INT(MEMBER, priority, INT32_MIN, INT32_MAX),
+    JSON_TEXT(MEMBER, cache_salt),
 };
 
 struct json_table embedding_request_table(void) {

@@ -35,6 +35,7 @@ static const struct json_field fields[] = {
     JSON_BOOL(MEMBER, ignore_eos),
     JSON_BOOL(MEMBER, include_stop_str_in_output),
     JSON_BOOL(MEMBER, skip_special_tokens),
+    JSON_TEXT(MEMBER, cache_salt),
     JSON_BOOL(MEMBER, return_token_ids),
     JSON_BOOL(MEMBER, stream),
     JSON_OTHER(stream_options),

@@ -19,6 +19,7 @@ struct sampling_request {
     const char *model; /* NULL: not given */
     const char *user;
     int64_t n;
+    const char *cache_salt; /* NULL: not given */
     int64_t best_of;    /* 0: not given */
     int64_t max_tokens; /* or SAMPLING_TO_THE_END */
     int64_t min_tokens;

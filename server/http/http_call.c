@@ -90,6 +90,7 @@ static int submit_all(struct connection *connection) {
     for (int i = 0; i < num_requests; i++) {
         struct request *request = call_request(exchange->call, i);
         request->user = connection;
+        request->tenant = exchange->tenant;
         enum submit_result result = engine_submit(server->engine, request);
         if (result == SUBMIT_OK)
             continue;

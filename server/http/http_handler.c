@@ -55,7 +55,9 @@ static int reserve_body(struct connection *connection, uint64_t bytes) {
 }
 
 static int check_key(struct connection *connection) {
-    if (auth_allows(connection->server->auth, header(connection, "Authorization")))
+    int tenant = auth_tenant(connection->server->auth, header(connection, "Authorization"));
+    connection->exchange.tenant = tenant;
+    if (tenant >= 0)
         return 0;
     return api_error_set(&connection->exchange.error, 401, "authentication_error",
                          "invalid_api_key", NULL,

@@ -69,6 +69,7 @@ struct exchange {
     const struct route *route;
     const char *argument; /* the path behind a prefix route; valid during the exchange */
     char request_id[REQUEST_ID_BYTES];
+    int32_t tenant; /* auth_tenant; 0 on open routes */
     struct api_error error;
     const char *allow;                 /* methods for a 405 or OPTIONS */
     int status;                        /* of an answer that is no error; 0: 200 */

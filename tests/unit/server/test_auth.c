@@ -18,17 +18,27 @@ static struct auth *make(char *const *keys, int num_keys) {
 
 static void test_without_keys_all_pass(void **state) {
     struct auth *auth = make(NULL, 0);
-    assert_true(auth_allows(auth, NULL));
-    assert_true(auth_allows(auth, "Bearer whatever"));
+    assert_int_equal(auth_tenant(auth, NULL), 0);
+    assert_int_equal(auth_tenant(auth, "Bearer whatever"), 0);
     auth_destroy(auth);
 }
 
 static void test_each_key_passes(void **state) {
     char *keys[] = {key_a, key_b};
     struct auth *auth = make(keys, 2);
-    assert_true(auth_allows(auth, "Bearer sk-first"));
-    assert_true(auth_allows(auth, "bearer  sk-first"));
-    assert_true(auth_allows(auth, "Bearer another much longer key 0123456789abcdef0123456789"));
+    assert_int_equal(auth_tenant(auth, "Bearer sk-first"), 0);
+    assert_int_equal(auth_tenant(auth, "bearer  sk-first"), 0);
+    assert_int_equal(auth_tenant(auth, "Bearer another much longer key 0123456789abcdef0123456789"),
+                     1);
+    auth_destroy(auth);
+}
+
+static void test_a_key_given_twice_is_one_tenant(void **state) {
+    char *keys[] = {key_b, key_a, key_b, key_b};
+    struct auth *auth = make(keys, 4);
+    int tenant = auth_tenant(auth, "Bearer another much longer key 0123456789abcdef0123456789");
+    assert_true(tenant == 0 || tenant == 2 || tenant == 3);
+    assert_int_equal(auth_tenant(auth, "Bearer sk-first"), 1);
     auth_destroy(auth);
 }
 
@@ -47,7 +57,7 @@ static void test_others_are_refused(void **state) {
                                       "Bearersk-first",
                                       "Bearer sk-first2"};
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
-        assert_false(auth_allows(auth, bad[i]));
+        assert_int_equal(auth_tenant(auth, bad[i]), -1);
     auth_destroy(auth);
 }
 
@@ -65,6 +75,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_without_keys_all_pass),
         cmocka_unit_test(test_each_key_passes),
+        cmocka_unit_test(test_a_key_given_twice_is_one_tenant),
         cmocka_unit_test(test_others_are_refused),
         cmocka_unit_test(test_empty_key_is_a_config_error),
     };

@@ -1,4 +1,5 @@
 /* Drives calls with hand-written engine events and reads the bytes back as a client would. */
+#include "server/api/call_type.h"
 #include "server/api/completion_call.h"
 
 #include "fake_tokenizer.h"
@@ -243,6 +244,35 @@ static void best_of_answers_the_most_probable(void **state) {
     assert_number(choice_at(json, 1), "index", 1);
     assert_number(get(json, "usage"), "completion_tokens", 3);
     cJSON_Delete(json);
+}
+
+static void a_salt_reaches_the_engine(void **state) {
+    struct call *call = parse_ok("{\"prompt\":[\"a\",\"b\"],\"cache_salt\":\"s\xC3\xA9\"}");
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(call_request(call, i)->cache_salt_bytes, 3);
+        assert_memory_equal(call_request(call, i)->cache_salt, "s\xC3\xA9", 3);
+    }
+    call_destroy(call);
+    call = parse_ok("{\"prompt\":\"a\",\"cache_salt\":null}");
+    assert_null(call_request(call, 0)->cache_salt);
+    call_destroy(call);
+}
+
+static void a_salts_length_is_bounded(void **state) {
+    static const int lengths[] = {0, 1, MAX_CACHE_SALT_BYTES, MAX_CACHE_SALT_BYTES + 1};
+    for (int i = 0; i < 4; i++) {
+        char body[400];
+        struct call *call = NULL;
+        struct api_error err = {0};
+        int length = lengths[i];
+        snprintf(body, sizeof(body), "{\"prompt\":\"a\",\"cache_salt\":\"%0*d\"}", length, 0);
+        if (length == 0)
+            strcpy(body, "{\"prompt\":\"a\",\"cache_salt\":\"\"}");
+        int result = completion_call_parse(&context, body, strlen(body), &call, &err);
+        assert_int_equal(result, length == 1 || length == MAX_CACHE_SALT_BYTES ? 0 : -1);
+        assert_string_equal(err.param, result == 0 ? "" : "cache_salt");
+        call_destroy(call);
+    }
 }
 
 static void tokens_and_prompt_scores_come_when_asked_for(void **state) {
@@ -654,6 +684,8 @@ int main(void) {
         cmocka_unit_test(stop_reason_tells_the_cause),
         cmocka_unit_test(choices_are_numbered_prompt_by_prompt),
         cmocka_unit_test(best_of_answers_the_most_probable),
+        cmocka_unit_test(a_salt_reaches_the_engine),
+        cmocka_unit_test(a_salts_length_is_bounded),
         cmocka_unit_test(tokens_and_prompt_scores_come_when_asked_for),
         cmocka_unit_test(stream_sends_deltas_finish_usage_and_done),
         cmocka_unit_test(stream_without_usage_has_no_usage_key),

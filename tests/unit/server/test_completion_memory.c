@@ -24,8 +24,9 @@ static const struct api_context context = {
     .max_prompt_tokens = 100,
 };
 
-static const char body[] = "{\"prompt\":[\"ab\",[1,2]],\"echo\":true,\"logprobs\":1,\"n\":2,"
-                           "\"stop\":[\"x\"],\"logit_bias\":{\"5\":1},\"f\\u006fo\":1}";
+static const char body[] =
+    "{\"prompt\":[\"ab\",[1,2]],\"cache_salt\":\"s\",\"echo\":true,\"logprobs\":1,\"n\":2,"
+    "\"stop\":[\"x\"],\"logit_bias\":{\"5\":1},\"f\\u006fo\":1}";
 
 /* Events are pushed with memory at hand: they are the engine's. */
 static void push(struct call *call, int index, int32_t choice) {

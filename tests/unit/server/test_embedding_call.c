@@ -120,6 +120,15 @@ static void fields_reach_the_engine(void **state) {
     check_request("{\"input\":[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16]}", POOLING_LAST, 16, 0);
 }
 
+static void a_salt_reaches_the_engine(void **state) {
+    static const char body[] = "{\"input\":\"ab\",\"cache_salt\":\"me\"}";
+    struct call *call = NULL;
+    struct api_error err = {0};
+    assert_int_equal(embedding_call_parse(&context, body, strlen(body), &call, &err), 0);
+    assert_int_equal(call_request(call, 0)->cache_salt_bytes, 2);
+    call_destroy(call);
+}
+
 static void refuse(const char *body, int status, const char *param, const char *code,
                    const char *piece) {
     struct call *call = NULL;
@@ -134,6 +143,7 @@ static void refuse(const char *body, int status, const char *param, const char *
 }
 
 static void refusals_name_the_field(void **state) {
+    refuse("{\"input\":\"a\",\"cache_salt\":\"\"}", 400, "cache_salt", "out_of_range", "0 bytes");
     refuse("{}", 400, "input", "missing_required_parameter", "input is missing");
     refuse("{\"input\":\"\"}", 400, "input", "empty_prompt", "input is empty");
     refuse("{\"input\":[]}", 400, "input", "empty_prompt", "input is empty");
@@ -233,6 +243,7 @@ int main(void) {
         cmocka_unit_test(answer_has_openais_shape),
         cmocka_unit_test(base64_holds_the_floats),
         cmocka_unit_test(fields_reach_the_engine),
+        cmocka_unit_test(a_salt_reaches_the_engine),
         cmocka_unit_test(refusals_name_the_field),
         cmocka_unit_test(unknown_fields_may_be_refused),
         cmocka_unit_test(size_of_the_answer_is_bounded),
