@@ -79,7 +79,7 @@ static const struct call_operations operations;
 static int fill_call(const struct api_context *context, struct chat_request *request,
                      struct chat_call *call, struct api_error *err) {
     const struct sampling_request *sampling = &request->sampling;
-    int32_t num_choices = (int32_t)(sampling->best_of != 0 ? sampling->best_of : sampling->n);
+    int32_t num_choices = sampling_request_num_choices(sampling);
     call_take_ignored(&call->base, &request->ignored);
     set_fields(request, call);
     if (call_init(&call->base, &operations, context, "chatcmpl-", err) != 0 ||

@@ -1,5 +1,6 @@
 #include "server/api/chat_request.h"
 
+#include "server/api/tool_form.h"
 #include "server/json/json_parse.h"
 
 #include <string.h>
@@ -89,6 +90,15 @@ static int check_combinations(const struct api_context *context, const struct ch
     return 0;
 }
 
+static int read_tools(struct chat_request *request, struct api_error *err) {
+    if (tool_fields_read(request->json, &request->tools, err) != 0)
+        return -1;
+    if (request->sampling.use_beam_search && tool_form_is_forced(&request->tools))
+        return refuse(err, "tool_choice",
+                      "tool_choice must not force calls with use_beam_search: true");
+    return 0;
+}
+
 static int read_prompt(struct chat_request *request, struct api_error *err) {
     struct chat_prompt_fields *prompt = &request->prompt;
     prompt->messages = member(request, "messages");
@@ -107,8 +117,7 @@ static int read_all(const struct api_context *context, struct chat_request *requ
         sampling_request_unknown(context, request->json, JSON_TABLE(fields), &request->ignored,
                                  err) != 0 ||
         check_unsupported(request, err) != 0 || read_max_tokens(request, err) != 0 ||
-        check_combinations(context, request, err) != 0 ||
-        tool_fields_read(request->json, &request->tools, err) != 0)
+        check_combinations(context, request, err) != 0 || read_tools(request, err) != 0)
         return -1;
     return read_prompt(request, err);
 }

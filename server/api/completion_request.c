@@ -27,6 +27,9 @@ static int check_combinations(const struct completion_request *request, struct a
     const cJSON *suffix = cJSON_GetObjectItemCaseSensitive(request->json, "suffix");
     if (suffix != NULL && !cJSON_IsNull(suffix))
         return refuse(err, "suffix", "suffix is not supported: leave it out or null");
+    if (request->sampling.use_beam_search && request->echo && request->logprobs >= 0)
+        return refuse(err, "echo",
+                      "echo must be false with use_beam_search: true and logprobs, not true");
     if (request->sampling.max_tokens == 0 && !request->echo)
         return refuse(err, "max_tokens",
                       "max_tokens must be at least 1, not 0: 0 is allowed with echo: true only");

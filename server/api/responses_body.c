@@ -234,9 +234,9 @@ static const char *const taken[] = {
 
 /* Fields of the chat that would mean something here without being part of this endpoint. */
 static const char *const foreign[] = {
-    "messages",  "n",         "best_of",       "max_tokens",      "max_completion_tokens",
-    "functions", "logprobs",  "function_call", "response_format", "reasoning_effort",
-    "echo",      "documents",
+    "messages",  "n",         "best_of",         "max_tokens",      "max_completion_tokens",
+    "functions", "logprobs",  "function_call",   "response_format", "reasoning_effort",
+    "echo",      "documents", "use_beam_search", "length_penalty",  "early_stopping",
 };
 
 static int translate_others(struct translation *t) {

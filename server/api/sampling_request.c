@@ -1,5 +1,6 @@
 #include "server/api/sampling_request.h"
 
+#include "server/api/beam_fields.h"
 #include "server/api/model_name.h"
 #include "server/api/response_format.h"
 #include "server/api/unknown_fields.h"
@@ -26,16 +27,19 @@ static const struct json_field fields[] = {
     JSON_NUMBER(MEMBER, min_p, 0, 1),
     JSON_INT(MEMBER, n, 1, MAX_CHOICES),
     JSON_INT(MEMBER, best_of, 1, MAX_CHOICES),
+    JSON_BOOL(MEMBER, use_beam_search),
+    JSON_NUMBER(MEMBER, length_penalty, -10, 10),
+    JSON_OTHER(early_stopping),
     JSON_NUMBER(MEMBER, presence_penalty, -2, 2),
     JSON_NUMBER(MEMBER, frequency_penalty, -2, 2),
     JSON_NUMBER(MEMBER, repetition_penalty, 0.01, 10),
     JSON_INT(MEMBER, seed, -JSON_MAX_INT, JSON_MAX_INT),
     JSON_INT(MEMBER, priority, INT32_MIN, INT32_MAX),
+    JSON_TEXT(MEMBER, cache_salt),
     JSON_INT(MEMBER, prompt_logprobs, 0, SAMPLE_MAX_LOGPROBS),
     JSON_BOOL(MEMBER, ignore_eos),
     JSON_BOOL(MEMBER, include_stop_str_in_output),
     JSON_BOOL(MEMBER, skip_special_tokens),
-    JSON_TEXT(MEMBER, cache_salt),
     JSON_BOOL(MEMBER, return_token_ids),
     JSON_BOOL(MEMBER, stream),
     JSON_OTHER(stream_options),
@@ -68,6 +72,7 @@ struct sampling_request sampling_request_defaults(const struct api_context *cont
         .min_p = sampling->min_p,
         .top_k = sampling->top_k,
         .repetition_penalty = sampling->repetition_penalty,
+        .length_penalty = 1,
         .prompt_logprobs = -1,
         .seed = SAMPLING_NO_SEED,
         .skip_special_tokens = true,
@@ -129,9 +134,10 @@ int sampling_request_read(const struct api_context *context, const cJSON *json,
         return -1;
     if (sampling_lists_read(json, context->tokenizer, &request->lists, err) != 0)
         return -1;
-    if (response_format_read(json, NULL, &request->grammar, err) == 0)
+    if (response_format_read(json, NULL, &request->grammar, err) == 0 &&
+        beam_fields_read(context, json, request, err) == 0)
         return 0;
-    sampling_lists_finish(&request->lists);
+    sampling_request_finish(request);
     return -1;
 }
 
@@ -149,11 +155,26 @@ int sampling_request_unknown(const struct api_context *context, const cJSON *jso
     const cJSON *options = cJSON_GetObjectItemCaseSensitive(json, "stream_options");
     json_fields_list_unknown(json, tables, 2, "", out);
     json_fields_list_unknown(options, option_tables, 1, "stream_options.", out);
-    return unknown_fields_check(context, out, err);
+    if (unknown_fields_check(context, out, err) != 0)
+        return -1;
+    beam_fields_list_idle(json, out);
+    return 0;
+}
+
+static int32_t num_wanted(const struct sampling_request *request) {
+    return (int32_t)(request->best_of != 0 ? request->best_of : request->n);
+}
+
+int32_t sampling_request_num_choices(const struct sampling_request *request) {
+    return request->use_beam_search ? (int32_t)request->n : num_wanted(request);
+}
+
+int32_t sampling_request_beam_width(const struct sampling_request *request) {
+    return request->use_beam_search ? num_wanted(request) : 0;
 }
 
 bool sampling_request_selects(const struct sampling_request *request) {
-    return request->best_of > request->n;
+    return sampling_request_num_choices(request) > request->n;
 }
 
 /* SplitMix64's output function (Steele, Lea, Flood, "Fast splittable pseudorandom number
@@ -194,7 +215,10 @@ struct sampling_params sampling_request_params(const struct sampling_request *re
     int64_t max_tokens = is_open ? room : request->max_tokens;
     int64_t min_tokens = request->min_tokens < max_tokens ? request->min_tokens : max_tokens;
     return (struct sampling_params){
-        .num_choices = (int32_t)(request->best_of != 0 ? request->best_of : request->n),
+        .num_choices = sampling_request_num_choices(request),
+        .beam_width = sampling_request_beam_width(request),
+        .length_penalty = request->length_penalty,
+        .early_stopping = request->early_stopping,
         .max_tokens = (int32_t)max_tokens,
         .min_tokens = (int32_t)min_tokens,
         .temperature = usable_temperature(request->temperature),

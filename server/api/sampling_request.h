@@ -14,13 +14,14 @@
 struct sampling_request {
     struct sampling_lists lists;
     struct grammar *grammar; /* a reference: what the output must match; NULL: anything */
+    enum early_stopping early_stopping;
 
     /* read by the field table */
     const char *model; /* NULL: not given */
     const char *user;
-    int64_t n;
     const char *cache_salt; /* NULL: not given */
-    int64_t best_of;    /* 0: not given */
+    int64_t n;
+    int64_t best_of;    /* 0: not given; with use_beam_search the width */
     int64_t max_tokens; /* or SAMPLING_TO_THE_END */
     int64_t min_tokens;
     int64_t top_k;
@@ -29,6 +30,8 @@ struct sampling_request {
     int64_t priority;
     double temperature, top_p, min_p;
     double presence_penalty, frequency_penalty, repetition_penalty;
+    double length_penalty;
+    bool use_beam_search;
     bool stream, include_usage, continuous_usage_stats;
     bool ignore_eos, include_stop_str_in_output, skip_special_tokens, return_token_ids;
 };
@@ -48,10 +51,14 @@ void sampling_request_finish(struct sampling_request *request);
 struct json_table sampling_request_table(void);
 /* The names of the body's fields that are neither among these nor in `own`, stream_options' too, as
  * json_fields_list_unknown writes them; -1 and a 400 when there are any and the server refuses
- * them. */
+ * them. Then those of known fields that do nothing in this body. */
 int sampling_request_unknown(const struct api_context *context, const cJSON *json,
                              struct json_table own, struct byte_buffer *out, struct api_error *err);
 
+/* Choices of a prompt as the engine has them: of a beam search those that are answered. */
+int32_t sampling_request_num_choices(const struct sampling_request *request);
+/* 0: no beam search. */
+int32_t sampling_request_beam_width(const struct sampling_request *request);
 /* Whether best_of asks for more choices than are answered. */
 bool sampling_request_selects(const struct sampling_request *request);
 /* A given seed is used as it is for every prompt of the call, so that a prompt draws the same

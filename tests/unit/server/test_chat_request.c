@@ -114,6 +114,9 @@ static void wrong_fields_are_refused(void **state) {
     expect_error("\"response_format\":1", "response_format");
     expect_error("\"response_format\":{\"type\":\"pig\"}", "response_format.type");
     expect_error("\"model\":\"m\",\"stream_options\":{}", "stream_options");
+    expect_error("\"use_beam_search\":true,\"tools\":[" TOOL "],\"tool_choice\":\"required\"",
+                 "tool_choice");
+    expect_error("\"use_beam_search\":true,\"stream\":true", "stream");
 }
 
 int main(void) {

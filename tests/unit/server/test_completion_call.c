@@ -246,6 +246,24 @@ static void best_of_answers_the_most_probable(void **state) {
     cJSON_Delete(json);
 }
 
+/* The engine has put them in their order. */
+static void beams_are_answered_as_they_come(void **state) {
+    struct call *call =
+        parse_ok("{\"prompt\":\"ab\",\"n\":2,\"best_of\":3,\"use_beam_search\":true}");
+    struct byte_buffer out = {0};
+    assert_int_equal(call_request(call, 0)->params.num_choices, 2);
+    push(call, 0, TEXT(.text = "A", .token = -1, .num_generated = 4, .finish = FINISH_LENGTH));
+    push(call, 0,
+         TEXT(.choice = 1, .text = "B", .token = -1, .num_generated = 3, .finish = FINISH_STOP));
+    read_request(call, 0, &out);
+    cJSON *json = take_answer(call, &out);
+    assert_int_equal(cJSON_GetArraySize(get(json, "choices")), 2);
+    assert_text(choice_at(json, 0), "text", "A");
+    assert_text(choice_at(json, 1), "text", "B");
+    assert_number(get(json, "usage"), "completion_tokens", 7);
+    cJSON_Delete(json);
+}
+
 static void a_salt_reaches_the_engine(void **state) {
     struct call *call = parse_ok("{\"prompt\":[\"a\",\"b\"],\"cache_salt\":\"s\xC3\xA9\"}");
     for (int i = 0; i < 2; i++) {
@@ -684,6 +702,7 @@ int main(void) {
         cmocka_unit_test(stop_reason_tells_the_cause),
         cmocka_unit_test(choices_are_numbered_prompt_by_prompt),
         cmocka_unit_test(best_of_answers_the_most_probable),
+        cmocka_unit_test(beams_are_answered_as_they_come),
         cmocka_unit_test(a_salt_reaches_the_engine),
         cmocka_unit_test(a_salts_length_is_bounded),
         cmocka_unit_test(tokens_and_prompt_scores_come_when_asked_for),

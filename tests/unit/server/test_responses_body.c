@@ -96,6 +96,7 @@ static const struct {
     {"{'input':'x','reasoning':[]}", "reasoning", "invalid_type"},
     {"{'input':'x','messages':[]}", "messages", "unknown_parameter"},
     {"{'input':'x','n':2}", "n", "unknown_parameter"},
+    {"{'input':'x','use_beam_search':true}", "use_beam_search", "unknown_parameter"},
     {"{'input':'x','max_tokens':2}", "max_tokens", "unknown_parameter"},
     {"{'input':'x','truncation':'some'}", "truncation", "invalid_type"},
 };
