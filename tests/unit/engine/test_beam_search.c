@@ -505,7 +505,7 @@ static void test_a_row_is_replaced(void **state) {
 /* Nothing is better than anything: the search still ends, with as many results. */
 static void test_rows_of_nan(void **state) {
     struct beam_params params = hand_params(2, 3);
-    params.length_penalty = 400.0;
+    params.length_penalty = 2000.0;
     params.num_logprobs = 2;
     struct beam_search *search = beam_search_create(&params);
     struct beam_move moves[2];
@@ -519,7 +519,7 @@ static void test_rows_of_nan(void **state) {
     assert_int_equal(beam_search_num_hypotheses(search), 2);
     struct beam_hypothesis found;
     assert_int_equal(beam_search_hypothesis(search, 1, &found), 0);
-    assert_int_equal(found.num_tokens, 3);
+    assert_int_equal(found.num_tokens, 2);
     assert_true(isinf(found.score));
     beam_search_destroy(search);
 }
