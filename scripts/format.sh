@@ -11,6 +11,6 @@ check) set -- --dry-run -Werror ;;
 fix) set -- -i ;;
 *) echo "usage: scripts/format.sh [check|fix]" >&2; exit 2 ;;
 esac
-find config kernels models engine server tests \( -name '*.c' -o -name '*.h' -o -name '*.inc' -o -name '*.cu' -o -name '*.cuh' \
+find config kernels models engine server scripts tests \( -name '*.c' -o -name '*.h' -o -name '*.inc' -o -name '*.cu' -o -name '*.cuh' \
     -o -name '*.cpp' \) \
     -exec clang-format "$@" {} +

@@ -1,0 +1,20 @@
+/* The project's own engine on the same traces: engine/engine_core with its scheduler and block
+ * manager, as the server runs them, on an executor that only keeps the time. */
+#ifndef QUIRE_PAGED_MEMORY_PAGED_H
+#define QUIRE_PAGED_MEMORY_PAGED_H
+
+#include "engine/sampling_params.h"
+#include "scripts/paged_memory/memory_account.h"
+#include "scripts/paged_memory/trace.h"
+
+struct paged_setup {
+    int32_t block_size;
+    int32_t num_choices; /* n: samples of each request, 1..MAX_CHOICES */
+};
+
+/* Serves the trace until its duration is over. Every sequence generates exactly its request's
+ * output tokens. */
+void paged_run(const struct paged_setup *setup, const struct trace *trace,
+               struct memory_account *out);
+
+#endif
