@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #define OPTIONS_MAX_LIST 64
+#define OPTIONS_AUTO (-1.0) /* of a number >= 0 that may be left to the program */
 
 /* Owned strings; freed by options_finish. */
 struct option_list {
@@ -54,6 +55,7 @@ struct options {
     int64_t block_size;             /* tokens per KV block */
     int64_t kv_cache_memory_bytes;  /* 0: chosen from the memory at hand; a card's is filled */
     char *kv_cache_dtype;           /* auto, f32, f16, bf16 */
+    double swap_space;              /* GiB of host memory; OPTIONS_AUTO: by device */
     bool enable_prefix_caching;     /* equal beginnings of prompts are computed once */
     int64_t max_queued_requests;
     int64_t max_queued_tokens;

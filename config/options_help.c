@@ -16,7 +16,7 @@ static const char *placeholder(const struct option_spec *spec) {
         return "N";
     case OPTION_BYTES:
         return "BYTES";
-    case OPTION_FRACTION:
+    case OPTION_DECIMAL:
         return "X";
     case OPTION_FLAG:
         return "";
@@ -36,7 +36,7 @@ static void format_range(const struct option_spec *spec, char out[static 80]) {
     if (spec->choices == NULL) {
         if (spec->type == OPTION_INTEGER || spec->type == OPTION_BYTES)
             snprintf(out, 80, "%" PRId64 " to %" PRId64, spec->minimum, spec->maximum);
-        if (spec->type == OPTION_FRACTION)
+        if (spec->type == OPTION_DECIMAL)
             snprintf(out, 80, "%g to %g", (double)spec->minimum / 100, (double)spec->maximum / 100);
         return;
     }

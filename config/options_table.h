@@ -7,20 +7,21 @@
 #include <stddef.h>
 
 enum option_type {
-    OPTION_STRING,   /* char *; minimum and maximum bound its length in bytes */
-    OPTION_CHOICE,   /* char *; one of choices */
-    OPTION_INTEGER,  /* int64_t in minimum..maximum; one of choices when there are any */
-    OPTION_BYTES,    /* as OPTION_INTEGER; takes the suffixes K, M, G, T (powers of 1024) */
-    OPTION_FRACTION, /* double, written as a decimal; minimum and maximum are in hundredths */
-    OPTION_FLAG,     /* bool, "true" or "false"; on the command line the name alone means true, and
-                        "no-" with the name false */
-    OPTION_LIST,     /* struct option_list; lengths of its items as OPTION_STRING */
+    OPTION_STRING,  /* char *; minimum and maximum bound its length in bytes */
+    OPTION_CHOICE,  /* char *; one of choices */
+    OPTION_INTEGER, /* int64_t in minimum..maximum; one of choices when there are any */
+    OPTION_BYTES,   /* as OPTION_INTEGER; takes the suffixes K, M, G, T (powers of 1024) */
+    OPTION_DECIMAL, /* double, written as a decimal; minimum and maximum are in hundredths */
+    OPTION_FLAG,    /* bool, "true" or "false"; on the command line the name alone means true, and
+                       "no-" with the name false */
+    OPTION_LIST,    /* struct option_list; lengths of its items as OPTION_STRING */
 };
 
 enum option_flags {
     OPTION_SECRET = 1,      /* its value never appears in a message */
     OPTION_METRIC_NAME = 2, /* holds only what a Prometheus name may: [a-zA-Z0-9_:] */
     OPTION_NOT_IN_FILE = 4,
+    OPTION_OR_AUTO = 8, /* OPTION_DECIMAL: "auto" is taken too, as OPTIONS_AUTO */
 };
 
 struct option_spec {

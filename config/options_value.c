@@ -94,7 +94,7 @@ static int set_integer(const struct option_spec *spec, const char *text,
 }
 
 /* Digits with at most one point between or before them. */
-static bool parse_fraction(const char *text, double *out) {
+static bool parse_decimal(const char *text, double *out) {
     size_t whole = strspn(text, "0123456789");
     size_t places = text[whole] == '.' ? strspn(text + whole + 1, "0123456789") : 0;
     size_t length = whole + (text[whole] == '.' ? places + 1 : 0);
@@ -104,15 +104,21 @@ static bool parse_fraction(const char *text, double *out) {
     return true;
 }
 
-static int set_fraction(const struct option_spec *spec, const char *text,
-                        const struct option_origin *origin, double *field, struct error *err) {
+static int set_decimal(const struct option_spec *spec, const char *text,
+                       const struct option_origin *origin, double *field, struct error *err) {
     char what[80];
     double value, least = (double)spec->minimum / 100, most = (double)spec->maximum / 100;
-    if (parse_fraction(text, &value) && value >= least && value <= most) {
+    bool may_be_auto = (spec->flags & OPTION_OR_AUTO) != 0;
+    if (may_be_auto && strcmp(text, "auto") == 0) {
+        *field = OPTIONS_AUTO;
+        return 0;
+    }
+    if (parse_decimal(text, &value) && value >= least && value <= most) {
         *field = value;
         return 0;
     }
-    snprintf(what, sizeof(what), "must be a number from %g to %g", least, most);
+    snprintf(what, sizeof(what), "must be a number from %g to %g%s", least, most,
+             may_be_auto ? ", or auto" : "");
     return options_error(spec, text, origin, err, what);
 }
 
@@ -188,8 +194,8 @@ int options_set(const struct option_spec *spec, const char *text,
     case OPTION_INTEGER:
     case OPTION_BYTES:
         return set_integer(spec, text, origin, field, err);
-    case OPTION_FRACTION:
-        return set_fraction(spec, text, origin, field, err);
+    case OPTION_DECIMAL:
+        return set_decimal(spec, text, origin, field, err);
     case OPTION_FLAG:
         return set_flag(spec, text, origin, field, err);
     case OPTION_CHOICE:

@@ -1,6 +1,7 @@
 #include "engine/dry_run.h"
 
 #include "config/checked.h"
+#include "engine/block_moves.h"
 #include "engine/kv/block_table.h"
 
 #include <stdlib.h>
@@ -105,12 +106,14 @@ static void fill(struct arrays *a, const struct batch_limits *limits, int32_t nu
     }
 }
 
-static int run_step(struct llama *llama, struct kv_cache *cache, const struct batch_limits *limits,
-                    struct arrays *a, int32_t num_tokens, struct error *err) {
+static int run_step(struct backend *b, struct llama *llama, struct kv_cache *cache,
+                    const struct batch_limits *limits, struct arrays *a, int32_t num_tokens,
+                    struct error *err) {
     int32_t num_seqs = num_tokens < limits->max_num_seqs ? num_tokens : limits->max_num_seqs;
     fill(a, limits, num_tokens, num_seqs);
     static const struct token_count count = {.token = 0, .output_count = 1};
     static const struct token_bias bias = {.token = 0, .bias = 1.0F};
+    static const int32_t from = 0, to = 1;
     const struct batch batch = {
         .inputs = {.num_tokens = num_tokens,
                    .num_seqs = num_seqs,
@@ -122,6 +125,7 @@ static int run_step(struct llama *llama, struct kv_cache *cache, const struct ba
                    .query_start = a->query_start,
                    .context_lens = a->context_lens,
                    .block_tables = a->block_tables},
+        .copies = {.count = 1, .from = &from, .to = &to},
         .num_rows = num_seqs,
         .logit_rows = a->logit_rows,
         .sample_rows = a->rows,
@@ -136,6 +140,7 @@ static int run_step(struct llama *llama, struct kv_cache *cache, const struct ba
         .token_masks = a->mask,
     };
     struct step_result result = {.rows = a->outputs, .pool_sums = a->pooled};
+    block_moves_enqueue(b, cache, NULL, &batch);
     return llama_forward(llama, cache, &batch, &result, err);
 }
 
@@ -150,8 +155,8 @@ static int32_t next_smaller(int32_t n) {
     return power + power / 2 < n ? power + power / 2 : power;
 }
 
-int dry_run(struct llama *llama, struct kv_cache *cache, const struct batch_limits *limits,
-            int32_t vocab_size, struct error *err) {
+int dry_run(struct backend *b, struct llama *llama, struct kv_cache *cache,
+            const struct batch_limits *limits, int32_t vocab_size, struct error *err) {
     int32_t table_width = block_table_blocks_for(limits->max_model_len, limits->block_size);
     int64_t most = (int64_t)limits->max_num_seqs * limits->max_model_len;
     int32_t largest = limits->max_num_batched_tokens;
@@ -164,7 +169,7 @@ int dry_run(struct llama *llama, struct kv_cache *cache, const struct batch_limi
     memset(arrays.mask, 0xff, mask_words * sizeof(uint32_t));
     int status = 0;
     for (int32_t n = largest; n > 0 && status == 0; n = next_smaller(n))
-        status = run_step(llama, cache, limits, &arrays, n, err);
+        status = run_step(b, llama, cache, limits, &arrays, n, err);
     free_arrays(&arrays);
     return status;
 }

@@ -10,9 +10,9 @@
 /* Runs a step of max_num_batched_tokens tokens over max_num_seqs sequences and, going down by
  * powers of two and one and a half of them, all smaller ones. Each sequence draws a token with
  * every feature of sampling on and is pooled, and the first is max_model_len long. All of them live
- * in block 0 of the cache, which may be its only one: what is computed means nothing.
+ * in block 0 of the cache, which each step copies to block 1: what is computed means nothing.
  * limits->num_blocks is not read. */
-int dry_run(struct llama *llama, struct kv_cache *cache, const struct batch_limits *limits,
-            int32_t vocab_size, struct error *err);
+int dry_run(struct backend *b, struct llama *llama, struct kv_cache *cache,
+            const struct batch_limits *limits, int32_t vocab_size, struct error *err);
 
 #endif

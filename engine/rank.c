@@ -5,15 +5,19 @@
  *   llama        /
  *   dry run      a card only: drivers and libraries take what they need on first use
  *   KV cache     the rest, see kv_budget.h
+ *   host pool    of the system's memory, see swap_budget.h
  *
- * The system's memory is given lazily and shared, so only a card's is accounted for. */
+ * The system's memory is given lazily and shared, so only a card's is accounted for, and the host
+ * pool, which may be pinned. */
 #include "engine/rank.h"
 
 #include "config/check.h"
-#include "engine/kv/block_table.h"
+#include "engine/block_moves.h"
 #include "engine/dry_run.h"
+#include "engine/kv/block_table.h"
 #include "engine/kv/kv_budget.h"
 #include "engine/step_limits.h"
+#include "engine/swap_budget.h"
 #include "models/weights.h"
 
 #include <stdio.h>
@@ -225,8 +229,9 @@ static int run_dry(struct rank *rank, struct error *err) {
         .hidden_size = rank->model->config.hidden_size,
     };
     struct error why = {0};
-    if (alloc_blocks(rank, 1, &why) != 0 ||
-        dry_run(rank->llama, &rank->cache, &limits, rank->model->config.vocab_size, &why) != 0)
+    if (alloc_blocks(rank, 2, &why) != 0 ||
+        dry_run(rank->backend, rank->llama, &rank->cache, &limits, rank->model->config.vocab_size,
+                &why) != 0)
         return explain(&why, "largest step", "lower --max-num-batched-tokens or --max-num-seqs",
                        err);
     rank->backend->ops->buffer_free(rank->backend, &rank->cache.buffer);
@@ -271,6 +276,38 @@ static int create_cache(struct rank *rank, struct error *err) {
     return 0;
 }
 
+/* Notes what the host pool will take, with the KV cache planned and not yet touched. */
+static int plan_host_pool(struct rank *rank, struct error *err) {
+    struct worker_info *info = &rank->info;
+    bool is_card = rank->backend->has_dedicated_memory;
+    size_t free = backend_host_free_bytes(), taken = is_card ? 0 : info->kv_bytes;
+    const struct swap_budget budget = {
+        .block_bytes = kv_block_bytes(&rank->cache.layout),
+        .memory_bytes = rank->config.swap_bytes,
+        .free_bytes = free > taken ? free - taken : 0,
+        .kv_bytes = info->kv_bytes,
+        .is_card = is_card,
+    };
+    if (swap_budget_blocks(&budget, &info->num_host_blocks, err) != 0)
+        return -1;
+    info->swap_bytes = (size_t)info->num_host_blocks * budget.block_bytes;
+    return 0;
+}
+
+static int create_host_pool(struct rank *rank, struct error *err) {
+    struct backend *b = rank->backend;
+    struct worker_info *info = &rank->info;
+    struct error why = {0};
+    if (plan_host_pool(rank, err) != 0)
+        return -1;
+    if (info->num_host_blocks == 0)
+        return 0;
+    if (b->ops->host_alloc(b, info->swap_bytes, &rank->host_pool, &why) != 0)
+        return explain(&why, "host pool of KV blocks", "lower --swap-space", err);
+    return block_moves_measure(b, &rank->cache, rank->host_pool.data, info->num_host_blocks,
+                               &info->swap_block_ns, err);
+}
+
 static void describe(struct rank *rank) {
     struct worker_info *info = &rank->info;
     const struct backend *b = rank->backend;
@@ -304,7 +341,7 @@ static int load(struct rank *rank, struct error *err) {
     set_layout(rank);
     if (rank->backend->has_dedicated_memory && run_dry(rank, err) != 0)
         return -1;
-    return create_cache(rank, err);
+    return create_cache(rank, err) == 0 ? create_host_pool(rank, err) : -1;
 }
 
 int rank_load(const struct model *model, const struct worker_config *config, struct rank *out,
@@ -332,7 +369,7 @@ static int plan(struct rank *rank, struct error *err) {
     info->kv_bytes = (size_t)info->num_blocks * kv_block_bytes(&rank->cache.layout);
     size_t free = free_bytes(rank), taken = planned + info->kv_bytes;
     info->free_bytes = free > taken ? free - taken : 0;
-    return 0;
+    return plan_host_pool(rank, err);
 }
 
 int rank_plan(const struct model *model, const struct worker_config *config,
@@ -350,9 +387,20 @@ int rank_plan(const struct model *model, const struct worker_config *config,
 void rank_unload(struct rank *rank) {
     llama_destroy(rank->llama);
     if (rank->backend != NULL) {
+        rank->backend->ops->host_free(rank->backend, &rank->host_pool);
         rank->backend->ops->buffer_free(rank->backend, &rank->cache.buffer);
         weights_free(rank->backend, rank->weights);
         backend_close(rank->backend);
     }
     *rank = (struct rank){0};
+}
+
+int rank_step(struct rank *rank, const struct batch *batch, struct step_result *result,
+              struct error *err) {
+    block_moves_enqueue(rank->backend, &rank->cache, rank->host_pool.data, batch);
+    if (batch->inputs.num_tokens > 0)
+        return llama_forward(rank->llama, &rank->cache, batch, result, err);
+    CHECK(batch->num_rows == 0 && batch->num_pools == 0);
+    result->num_rows = 0;
+    return rank->backend->ops->synchronize(rank->backend, err);
 }

@@ -14,12 +14,17 @@ struct rank {
     struct weights *weights;
     struct llama *llama;
     struct kv_cache cache;
+    struct buffer host_pool; /* blocks swapped out; empty: none */
 };
 
 /* Errors as worker_executor_create. On failure there is nothing to unload. */
 int rank_load(const struct model *model, const struct worker_config *config, struct rank *out,
               struct error *err);
 void rank_unload(struct rank *rank);
+
+/* Moves the batch's blocks, then computes; a batch without tokens only moves. As llama_forward. */
+int rank_step(struct rank *rank, const struct batch *batch, struct step_result *result,
+              struct error *err);
 
 /* See worker_executor_plan. */
 int rank_plan(const struct model *model, const struct worker_config *config,

@@ -56,7 +56,7 @@ static void *worker_thread(void *argument) {
             break;
         pthread_mutex_unlock(&worker->lock);
         struct error err = {0};
-        llama_forward(worker->rank.llama, &worker->rank.cache, worker->batch, worker->result, &err);
+        rank_step(&worker->rank, worker->batch, worker->result, &err);
         pthread_mutex_lock(&worker->lock);
         worker->error = err;
         enter_locked(worker, WORKER_IDLE);

@@ -9,6 +9,8 @@
 
 #include <stdbool.h>
 
+#define WORKER_SWAP_AUTO SIZE_MAX
+
 struct worker_config {
     const char *device; /* as backend_open names it; "auto": cuda if it can be used, else cpu */
     enum dtype dtype;   /* of a card's activations; DTYPE_COUNT: the model's */
@@ -23,8 +25,8 @@ struct worker_config {
     int32_t block_size;
     enum dtype kv_dtype;    /* DTYPE_COUNT: the model's, on a card its activations' */
     size_t kv_memory_bytes; /* 0: chosen from the memory at hand */
-    size_t
-        swap_bytes; /* host memory for blocks swapped out; 0: none. Whole blocks of it are used */
+    size_t swap_bytes;      /* host memory for blocks swapped out, whole blocks of it; 0: none;
+                               WORKER_SWAP_AUTO: by device */
 };
 
 /* What a worker became: limits and formats that were left to it, and memory by part, for the table
@@ -48,9 +50,9 @@ struct worker_info {
     size_t overhead_bytes; /* of a card: driver, libraries and other processes */
     size_t free_bytes;     /* of a card */
     int32_t num_host_blocks;
-    size_t swap_bytes; /* of the host pool */
-    int64_t
-        swap_block_ns; /* to move one block to the host pool, measured at start; 0: no host pool */
+    size_t swap_bytes;     /* of the host pool */
+    int64_t swap_block_ns; /* to move one block to the host pool, measured at start; 0: no host
+                              pool, or only planned */
 };
 
 /* The model outlives the executor. Returns once every rank has loaded its weights and allocated all

@@ -1,6 +1,7 @@
 #include "kernels/backend.h"
 
 #include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/cpu_memory.h"
 #include "kernels/module.h"
 
 #include <string.h>
@@ -29,4 +30,10 @@ struct backend *backend_open(const char *name, const struct backend_config *conf
 void backend_close(struct backend *b) {
     if (b != NULL)
         b->ops->destroy(b);
+}
+
+size_t backend_host_free_bytes(void) {
+    size_t free_bytes, total_bytes;
+    cpu_memory_info("/proc/meminfo", "/sys/fs/cgroup", &free_bytes, &total_bytes);
+    return total_bytes > 0 ? free_bytes : SIZE_MAX;
 }

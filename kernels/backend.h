@@ -310,4 +310,8 @@ struct backend *backend_open(const char *name, const struct backend_config *conf
 /* Accepts NULL. */
 void backend_close(struct backend *b);
 
+/* Bytes of the system's memory that can still be taken without swapping, within the control group's
+ * limit; SIZE_MAX when they are not known. */
+size_t backend_host_free_bytes(void);
+
 #endif

@@ -86,3 +86,14 @@ enum dtype model_default_activation_dtype(const struct model *model) {
     bool half = model_main_dtype(model) == DTYPE_F16 && !model->config.overflows_f16;
     return half ? DTYPE_F16 : DTYPE_BF16;
 }
+
+int32_t model_window(const struct model_config *config) {
+    int32_t largest = 0;
+    for (int32_t i = 0; i < config->num_layers; i++) {
+        int32_t window = config->layers[i].window;
+        if (window == 0)
+            return 0;
+        largest = window > largest ? window : largest;
+    }
+    return largest;
+}

@@ -128,6 +128,10 @@ enum dtype model_default_kv_dtype(const struct model *model);
  * overflow it, else BF16. */
 enum dtype model_default_activation_dtype(const struct model *model);
 
+/* How far back any token looks, itself included: the largest window when every layer has one; 0:
+ * some layer sees all. */
+int32_t model_window(const struct model_config *config);
+
 /* `quire inspect`: what the file is, its sizes, and the KV bytes per token. */
 void model_print(const struct model *model, FILE *out);
 

@@ -30,6 +30,10 @@ static int choose_max_model_len(int64_t wanted, int32_t trained, int32_t *out, s
     return 0;
 }
 
+static size_t swap_bytes_of(double gib) {
+    return gib == OPTIONS_AUTO ? WORKER_SWAP_AUTO : (size_t)(gib * (double)((size_t)1 << 30));
+}
+
 int worker_options_read(const struct options *options, const struct model *model,
                         struct worker_config *out, struct error *err) {
     int32_t max_model_len = 0;
@@ -48,6 +52,7 @@ int worker_options_read(const struct options *options, const struct model *model
         .max_num_batched_tokens = (int32_t)options->max_num_batched_tokens,
         .block_size = (int32_t)options->block_size,
         .kv_dtype = parse_dtype(options->kv_cache_dtype),
+        .swap_bytes = swap_bytes_of(options->swap_space),
         .kv_memory_bytes = (size_t)options->kv_cache_memory_bytes,
     };
     return 0;

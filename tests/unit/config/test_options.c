@@ -176,6 +176,29 @@ static void test_fractions(void **state) {
                        WORDS("gpu-memory-utilization", "0.1 to 1"));
 }
 
+static void test_decimal_or_auto(void **state) {
+    static const struct {
+        char *text;
+        double value;
+    } good[] = {{"auto", OPTIONS_AUTO}, {"0", 0}, {"0.5", 0.5}, {"4", 4}, {"16384", 16384}};
+    struct options options;
+    assert_int_equal(load(WORDS(MODEL), NO_WORDS, &options, NULL), 0);
+    assert_true(options.swap_space == OPTIONS_AUTO);
+    options_finish(&options);
+    for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
+        assert_int_equal(load(WORDS(MODEL, "--swap-space", good[i].text), NO_WORDS, &options, NULL),
+                         0);
+        assert_true(options.swap_space == good[i].value);
+        options_finish(&options);
+    }
+    static char *const bad[] = {"-1", "16384.01", "Auto", "auto ", "4G", ""};
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+        assert_refused(WORDS(MODEL, "--swap-space", bad[i]), NO_WORDS,
+                       WORDS("swap-space", "0 to 16384, or auto"));
+    assert_refused(WORDS(MODEL, "--gpu-memory-utilization", "auto"), NO_WORDS,
+                   WORDS("must be a number from 0.1 to 1"));
+}
+
 static void test_flags_without_a_value(void **state) {
     struct options options;
     assert_int_equal(load(WORDS("--batch-invariant", MODEL), NO_WORDS, &options, NULL), 0);
@@ -438,6 +461,7 @@ int main(void) {
         cmocka_unit_test(test_flag_forms),
         cmocka_unit_test(test_sizes),
         cmocka_unit_test(test_fractions),
+        cmocka_unit_test(test_decimal_or_auto),
         cmocka_unit_test(test_flags_without_a_value),
         cmocka_unit_test(test_negated_flags),
         cmocka_unit_test(test_precedence),

@@ -21,6 +21,7 @@
 
 static struct {
     bool is_absent;
+    bool pins_nothing; /* host_alloc fails */
     size_t total_bytes;
     size_t used_bytes;
     int fail_at_synchronize; /* the n-th and all after it fail; 0: none */
@@ -40,6 +41,12 @@ static int card_alloc(struct backend *b, size_t bytes, struct buffer *out, struc
         return -1;
     card.used_bytes += bytes;
     return 0;
+}
+
+static int card_host_alloc(struct backend *b, size_t bytes, struct buffer *out, struct error *err) {
+    if (card.pins_nothing)
+        return error_set(err, ERROR_MEMORY, "cannot pin");
+    return card.scalar->host_alloc(b, bytes, out, err);
 }
 
 static void card_free(struct backend *b, struct buffer *buffer) {
@@ -107,6 +114,7 @@ struct backend *__wrap_backend_open(const char *name, const struct backend_confi
     card.ops = *b->ops;
     card.ops.buffer_alloc = card_alloc;
     card.ops.buffer_free = card_free;
+    card.ops.host_alloc = card_host_alloc;
     card.ops.matrix_create = card_matrix_create;
     card.ops.memory_info = card_memory_info;
     card.ops.synchronize = card_synchronize;
@@ -268,6 +276,8 @@ static void assert_same_parts(const struct worker_info *a, const struct worker_i
     assert_int_equal(a->workspace_bytes, b->workspace_bytes);
     assert_int_equal(a->num_blocks, b->num_blocks);
     assert_int_equal(a->kv_bytes, b->kv_bytes);
+    assert_int_equal(a->num_host_blocks, b->num_host_blocks);
+    assert_int_equal(a->swap_bytes, b->swap_bytes);
 }
 
 static void test_a_plan_is_what_loading_becomes(void **state) {
@@ -275,6 +285,7 @@ static void test_a_plan_is_what_loading_becomes(void **state) {
     struct worker_info planned = {0};
     struct rank rank;
     config.kv_memory_bytes = MIB;
+    config.swap_bytes = 2 * MIB;
     for (int absent = 0; absent < 2; absent++) {
         card.is_absent = absent;
         assert_int_equal(rank_plan(*state, &config, &planned, NULL), 0);
@@ -351,6 +362,102 @@ static void test_what_does_not_suit_a_card(void **state) {
     assert_refused(state, &config, ERROR_CONFIG, PIECES("device cuda: no card is left"));
 }
 
+static void test_host_pool(void **state) {
+    struct worker_config config = config_for("auto");
+    struct rank rank;
+    config.swap_bytes = 100 * 8192 + 5;
+    assert_int_equal(rank_load(*state, &config, &rank, NULL), 0);
+    assert_int_equal(rank.info.num_host_blocks, 100);
+    assert_int_equal(rank.info.swap_bytes, 100 * 8192);
+    assert_int_equal(rank.host_pool.bytes, 100 * 8192);
+    assert_true(rank.info.swap_block_ns > 0);
+    rank_unload(&rank);
+    config.swap_bytes = WORKER_SWAP_AUTO;
+    assert_int_equal(rank_load(*state, &config, &rank, NULL), 0);
+    assert_int_equal(rank.info.swap_bytes, rank.info.kv_bytes);
+    rank_unload(&rank);
+    config.swap_bytes = (size_t)1 << 60;
+    assert_refused(state, &config, ERROR_CONFIG, PIECES("--swap-space: ", "are missing"));
+    config.swap_bytes = MIB;
+    card.pins_nothing = true;
+    assert_refused(state, &config, ERROR_MEMORY,
+                   PIECES("host pool of KV blocks: cannot pin; lower --swap-space"));
+}
+
+static void test_no_host_pool(void **state) {
+    struct worker_config config = config_for("auto");
+    struct rank rank;
+    for (int absent = 0; absent < 2; absent++) {
+        card.is_absent = absent;
+        config.swap_bytes = absent ? WORKER_SWAP_AUTO : 0;
+        assert_int_equal(rank_load(*state, &config, &rank, NULL), 0);
+        assert_int_equal(rank.info.num_host_blocks, 0);
+        assert_int_equal(rank.info.swap_bytes, 0);
+        assert_int_equal(rank.info.swap_block_ns, 0);
+        assert_null(rank.host_pool.data);
+        rank_unload(&rank);
+    }
+}
+
+#define MAX_TOKENS 24
+
+/* The last of `count` tokens from `position` on, in blocks of the table, after the moves. */
+static struct sample_output step(struct rank *rank, const struct batch *moves,
+                                 const int32_t table[2], int32_t position, int32_t count) {
+    static const struct sample_row row = {.target = SAMPLE_NO_TARGET,
+                                          .num_logprobs = 5,
+                                          .top_p = 1,
+                                          .repetition_penalty = 1,
+                                          .mask = SAMPLE_NO_MASK};
+    int32_t tokens[MAX_TOKENS], positions[MAX_TOKENS], slots[MAX_TOKENS];
+    const int32_t query_start[] = {0, count}, context_len = position + count, last = count - 1;
+    for (int32_t i = 0; i < count; i++) {
+        positions[i] = position + i;
+        tokens[i] = positions[i] * 11 % 300 + 3;
+        slots[i] = table[positions[i] / 16] * 16 + positions[i] % 16;
+    }
+    struct sample_output output;
+    struct batch batch = *moves;
+    batch.inputs = (struct step_inputs){.num_tokens = count,
+                                        .num_seqs = 1,
+                                        .max_blocks_per_seq = 2,
+                                        .token_ids = tokens,
+                                        .positions = positions,
+                                        .slot_mapping = slots,
+                                        .query_start = query_start,
+                                        .context_lens = &context_len,
+                                        .block_tables = table};
+    batch.num_rows = 1;
+    batch.logit_rows = &last;
+    batch.sample_rows = &row;
+    struct step_result result = {.rows = &output};
+    assert_int_equal(rank_step(rank, &batch, &result, NULL), 0);
+    assert_int_equal(result.num_rows, 1);
+    return output;
+}
+
+/* A sequence goes on from blocks that were swapped out, in again elsewhere, and copied. */
+static void test_moved_blocks_are_read(void **state) {
+    static const struct batch nothing = {0};
+    static const int32_t first[] = {0, 1}, host[] = {4, 2}, back[] = {6, 9}, one = 9, two = 3;
+    static const struct batch out = {.swap_out = {.count = 2, .from = first, .to = host}};
+    static const struct batch in = {.swap_in = {.count = 2, .from = host, .to = back},
+                                    .copies = {.count = 1, .from = &one, .to = &two}};
+    struct worker_config config = config_for("cpu");
+    struct rank rank;
+    config.swap_bytes = MIB;
+    assert_int_equal(rank_load(*state, &config, &rank, NULL), 0);
+    step(&rank, &nothing, first, 0, 20);
+    struct step_result result = {.num_rows = 7};
+    assert_int_equal(rank_step(&rank, &out, &result, NULL), 0);
+    assert_int_equal(result.num_rows, 0);
+    struct sample_output plain = step(&rank, &nothing, first, 20, 1);
+    step(&rank, &nothing, (const int32_t[]){1, 0}, 0, 21); /* overwrites what was swapped out */
+    struct sample_output moved = step(&rank, &in, (const int32_t[]){6, 3}, 20, 1);
+    assert_memory_equal(&moved, &plain, sizeof(plain));
+    rank_unload(&rank);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(test_a_card_is_filled, insert_card),
@@ -363,6 +470,9 @@ int main(void) {
         cmocka_unit_test_setup(test_a_plan_is_what_loading_becomes, insert_card),
         cmocka_unit_test_setup(test_a_plan_fills_the_card, insert_card),
         cmocka_unit_test_setup(test_quantising_is_for_the_cpu, insert_card),
+        cmocka_unit_test_setup(test_host_pool, insert_card),
+        cmocka_unit_test_setup(test_no_host_pool, insert_card),
+        cmocka_unit_test_setup(test_moved_blocks_are_read, insert_card),
     };
     return cmocka_run_group_tests(tests, open_model, close_model);
 }

@@ -69,6 +69,17 @@ static char *print_model(const struct model *model) {
     return text;
 }
 
+static void test_window(void **state) {
+    struct model_config config = {.num_layers = 3};
+    config.layers[0].window = 8;
+    config.layers[1].window = 24;
+    assert_int_equal(model_window(&config), 0);
+    config.layers[2].window = 16;
+    assert_int_equal(model_window(&config), 24);
+    config.layers[0].window = 0;
+    assert_int_equal(model_window(&config), 0);
+}
+
 static void test_print(void **state) {
     static const char *const lines[] = {
         "format                  GGUF v3\n",
@@ -102,6 +113,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test_prestate(test_opens, argv[1]),
         cmocka_unit_test_prestate(test_refuses, argv[1]),
         cmocka_unit_test_prestate(test_dtypes, argv[1]),
+        cmocka_unit_test_prestate(test_window, argv[1]),
         cmocka_unit_test_prestate(test_print, argv[1]),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
