@@ -19,7 +19,8 @@ bool cublas_check_keep(struct cuda_backend *b, cublasStatus_t status, const char
                        const char *file, int line) {
     if (status == CUBLAS_STATUS_SUCCESS)
         return true;
-    report(ERROR_DEVICE, status, function, file, line, &b->failure);
+    if (CUDA_OK(b))
+        report(ERROR_DEVICE, status, function, file, line, &b->failure);
     return false;
 }
 

@@ -23,7 +23,7 @@ static void cuda_destroy(struct backend *base) {
     cuda_staging_destroy(b);
     cuda_step_destroy(b);
     if (b->stream != NULL)
-        cudaStreamDestroy(b->stream);
+        CUDA_RELEASE(b, cudaStreamDestroy(b->stream));
     free(b);
 }
 

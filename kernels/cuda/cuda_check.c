@@ -21,7 +21,8 @@ bool cuda_check_keep(struct cuda_backend *b, cudaError_t status, const char *ope
                      const char *file, int line) {
     if (status == cudaSuccess)
         return true;
-    report(ERROR_DEVICE, status, operation, file, line, &b->failure);
+    if (CUDA_OK(b))
+        report(ERROR_DEVICE, status, operation, file, line, &b->failure);
     return false;
 }
 

@@ -12,10 +12,15 @@
  * failure. True when it succeeded. */
 #define CUDA_TRY(b, call) (CUDA_OK(b) ? cuda_check_keep(b, call, #call, __FILE__, __LINE__) : false)
 
+/* While memory and handles are given back: evaluates `call` whatever failed before, and keeps its
+ * failure if it is the first. */
+#define CUDA_RELEASE(b, call) cuda_check_keep(b, call, #call, __FILE__, __LINE__)
+
 /* At start: evaluates `call`, 0 or -1 with err. Out of memory is ERROR_MEMORY, the rest
  * ERROR_DEVICE. */
 #define CUDA_START(call, err) cuda_check_start(call, #call, __FILE__, __LINE__, err)
 
+/* Whether `status` is success; the first that is not stays in b->failure. */
 bool cuda_check_keep(struct cuda_backend *b, cudaError_t status, const char *operation,
                      const char *file, int line);
 int cuda_check_start(cudaError_t status, const char *operation, const char *file, int line,

@@ -77,7 +77,7 @@ void cuda_gemm_destroy(struct cuda_backend *b) {
     }
     cuda_buffer_free(&b->base, &b->gemm->workspace);
     if (b->gemm->handle != NULL)
-        cublasLtDestroy(b->gemm->handle);
+        CUBLAS_RELEASE(b, cublasLtDestroy, b->gemm->handle);
     free(b->gemm);
     b->gemm = NULL;
 }

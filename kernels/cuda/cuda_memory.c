@@ -36,17 +36,16 @@ int cuda_buffer_alloc(struct backend *base, size_t bytes, struct buffer *out, st
     if (CUDA_START(status, err) != 0)
         return -1;
     if (CUDA_START(cudaMemsetAsync(data, 0, bytes, b->stream), err) != 0) {
-        cudaFree(data);
+        CUDA_RELEASE(b, cudaFree(data));
         return -1;
     }
     *out = (struct buffer){.data = data, .bytes = bytes};
     return 0;
 }
 
-/* cudaFree waits for the device. What it returns may be an earlier failure, which synchronize tells
- * of. */
+/* cudaFree waits for the device, so that what it returns may be the failure of work before it. */
 void cuda_buffer_free(struct backend *b, struct buffer *buffer) {
-    cudaFree(buffer->data);
+    CUDA_RELEASE(state_of(b), cudaFree(buffer->data));
     *buffer = (struct buffer){0};
 }
 
@@ -65,6 +64,6 @@ int cuda_host_alloc(struct backend *b, size_t bytes, struct buffer *out, struct 
 }
 
 void cuda_host_free(struct backend *b, struct buffer *buffer) {
-    cudaFreeHost(buffer->data);
+    CUDA_RELEASE(state_of(b), cudaFreeHost(buffer->data));
     *buffer = (struct buffer){0};
 }

@@ -39,12 +39,12 @@ void check_pointer(const char *kernel_name, const void *pointer) {
         fatal("%s is launched with %p, neither device nor pinned memory", kernel_name, pointer);
 }
 
-static void run_kernel(device &dev, const launch_config &config,
-                       const std::function<void()> &body) {
+/* One kernel, ours or a library's, unless it is the one that fails. */
+static void run_kernel(device &dev, const std::function<void()> &kernel) {
     if (dev.num_kernels++ == dev.fail_after)
         dev.failed = true;
     else
-        run_grid(config, body);
+        kernel();
 }
 
 void enqueue_grid(const launch_config &config, std::function<void()> body) {
@@ -55,14 +55,18 @@ void enqueue_grid(const launch_config &config, std::function<void()> body) {
     if (call.end(error) != cudaSuccess)
         return;
     device &dev = call.dev;
-    queue->push_back([&dev, config, body = std::move(body)] { run_kernel(dev, config, body); });
+    queue->push_back([&dev, config, body = std::move(body)] {
+        run_kernel(dev, [&] { run_grid(config, body); });
+    });
 }
 
 void enqueue_work(cudaStream_t stream, std::function<void()> work) {
     api_call call;
     std::shared_ptr<work_queue> queue = queue_of(call.dev, stream);
-    if (call.end(queue == nullptr ? cudaErrorInvalidResourceHandle : cudaSuccess) == cudaSuccess)
-        queue->push_back(std::move(work));
+    if (call.end(queue == nullptr ? cudaErrorInvalidResourceHandle : cudaSuccess) != cudaSuccess)
+        return;
+    device &dev = call.dev;
+    queue->push_back([&dev, work = std::move(work)] { run_kernel(dev, work); });
 }
 
 } // namespace cudasim

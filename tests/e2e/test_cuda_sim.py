@@ -210,7 +210,7 @@ def test_out_of_memory_says_what_and_how_much(start_card):
 # A card that fails.
 
 def start_failing(start_card, slack):
-    """A server whose card fails `slack` kernels after the start, or a few more. How many a start has
+    """A server whose card fails `slack` kernels and products after the start, or a few more. How many a start has
     is found by trying; a try that was too low fails while loading."""
     fail_after = 16
     while True:
@@ -260,7 +260,7 @@ def stream_until_refused(server):
 
 
 def test_a_failing_card_ends_everything_at_once(start_card):
-    server = start_failing(start_card, slack=1200)
+    server = start_failing(start_card, slack=2000)
     outcomes = at_once([lambda: plain_until_refused(server)] * 2 +
                        [lambda: stream_until_refused(server)] * 2)
     assert server.process.wait(10) == 70

@@ -1,18 +1,22 @@
 /* A device that fails while it works, which only the simulator does on demand: the first failure is
  * kept, later calls do nothing and come back, and synchronize says each time what failed and where.
- */
+ * So it is whichever kernel fails. */
 #include "kernels/backend.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
 enum { WIDTH = 64, ROWS = 3, BLOCKS = 2 };
+enum { NUM_KERNELS = 15 }; /* of call_ops: one of each op, five of sample */
 
 static struct backend *open_failing(const char *kernels_before) {
     assert_int_equal(setenv("QUIRE_CUDASIM_FAIL_AFTER", kernels_before, 1), 0);
@@ -96,22 +100,30 @@ static void call_norm(struct backend *b, const struct things *t) {
                                         .epsilon = 1e-5f});
 }
 
-static void call_sample(struct backend *b, const struct things *t) {
-    struct sample_row row = {.target = SAMPLE_NO_TARGET,
-                             .num_logprobs = 1,
-                             .temperature = 1,
-                             .top_p = 1,
-                             .repetition_penalty = 1,
-                             .mask = SAMPLE_NO_MASK};
-    struct sample_output out = {.token = -7};
-    b->ops->sample(
-        b, &(struct sample_args){
-               .logits = t->a.data, .num_rows = 1, .vocab_size = 100, .rows = &row, .out = &out});
-    assert_failed(b);
-    assert_int_equal(out.token, -7);
+static void call_sample(struct backend *b, const struct things *t, struct sample_output *out) {
+    static const uint32_t mask[SAMPLE_MASK_WORDS(100)] = {1};
+    static const struct token_bias bias = {.token = 0, .bias = 1};
+    static const struct token_count count = {.token = 0, .output_count = 1};
+    static const struct sample_row row = {.target = SAMPLE_NO_TARGET,
+                                          .num_logprobs = 1,
+                                          .temperature = 1,
+                                          .top_p = 1,
+                                          .repetition_penalty = 1.1f,
+                                          .num_biases = 1,
+                                          .num_counts = 1,
+                                          .mask = 0};
+    b->ops->sample(b, &(struct sample_args){.logits = t->a.data,
+                                            .num_rows = 1,
+                                            .vocab_size = 100,
+                                            .rows = &row,
+                                            .counts = &count,
+                                            .biases = &bias,
+                                            .masks = mask,
+                                            .out = out});
 }
 
-static void call_ops(struct backend *b, struct things *t) {
+/* Every op that a step calls; `out` is filled by the next synchronize, if that succeeds. */
+static void call_ops(struct backend *b, struct things *t, struct sample_output *out) {
     static const int32_t one[2] = {0, 1}, other[2] = {1, 0};
     struct step_inputs step = {.num_tokens = 1,
                                .num_seqs = 1,
@@ -133,6 +145,10 @@ static void call_ops(struct backend *b, struct things *t) {
                                                        .cache = &t->cache,
                                                        .num_q_heads = 1,
                                                        .rotary_dim = WIDTH});
+    b->ops->paged_attention(
+        b,
+        &(struct attention_args){
+            .qkv = t->a.data, .out = t->b.data, .cache = &t->cache, .num_q_heads = 1, .scale = 1});
     b->ops->act_mul(b, &(struct act_mul_args){
                            .gate_up = t->a.data, .out = t->b.data, .num_rows = 1, .width = WIDTH});
     b->ops->soft_cap(
@@ -152,7 +168,7 @@ static void call_ops(struct backend *b, struct things *t) {
                                                       .device_blocks = one,
                                                       .host_blocks = other,
                                                       .num_blocks = 2});
-    call_sample(b, t);
+    call_sample(b, t, out);
 }
 
 static void test_failure_stays(void **state) {
@@ -165,7 +181,10 @@ static void test_failure_stays(void **state) {
     call_norm(b, &t);
     assert_failed(b);
     for (int i = 0; i < 2; i++) {
-        call_ops(b, &t);
+        struct sample_output out = {.token = -7};
+        call_ops(b, &t, &out);
+        assert_failed(b);
+        assert_int_equal(out.token, -7);
         char bytes[64] = {0};
         b->ops->upload(b, t.a.data, bytes, sizeof(bytes));
         b->ops->download(b, bytes, t.a.data, sizeof(bytes));
@@ -189,7 +208,47 @@ static void test_failure_stays(void **state) {
     backend_close(b);
 }
 
+enum { CAME_THROUGH = 40, FAILED_IN_ORDER = 41 };
+
+/* For a process of its own: the simulator reads its settings once. */
+static int run_step(const char *kernels_before) {
+    struct backend *b = open_failing(kernels_before);
+    struct things t;
+    struct sample_output out = {.token = -7};
+    things_init(b, &t);
+    call_ops(b, &t, &out);
+    bool failed = b->ops->synchronize(b, NULL) != 0;
+    if (failed)
+        assert_failed(b);
+    assert_int_equal(out.token, failed ? -7 : 0);
+    things_finish(b, &t);
+    backend_close(b);
+    return failed ? FAILED_IN_ORDER : CAME_THROUGH;
+}
+
+/* Whichever kernel or product of a step is the first to fail, that is told, and everything can be
+ * given back. */
+static void test_any_kernel_may_fail(void **state) {
+    int num_kernels = 0, status = 0;
+    for (;; num_kernels++) {
+        char kernels_before[16];
+        snprintf(kernels_before, sizeof(kernels_before), "%d", num_kernels);
+        fflush(NULL);
+        pid_t child = fork();
+        if (child == 0)
+            _exit(run_step(kernels_before));
+        assert_int_equal(waitpid(child, &status, 0), child);
+        if (!WIFEXITED(status) || WEXITSTATUS(status) != FAILED_IN_ORDER)
+            break;
+    }
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), CAME_THROUGH);
+    assert_int_equal(num_kernels, NUM_KERNELS);
+}
+
+/* The first runs before this process has a device. */
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_failure_stays)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_any_kernel_may_fail),
+                                       cmocka_unit_test(test_failure_stays)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

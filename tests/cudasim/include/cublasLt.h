@@ -47,8 +47,8 @@ const char *cublasLtGetStatusString(cublasStatus_t status);
 typedef struct cublasLtContext *cublasLtHandle_t;
 
 size_t cublasLtGetVersion(void);
-cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle);
-cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle);
+CUDASIM_MUST_CHECK cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle);
+CUDASIM_MUST_CHECK cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle);
 
 /* Descriptor of a matrix. */
 
@@ -57,13 +57,14 @@ typedef struct {
 } cublasLtMatrixLayoutOpaque_t;
 typedef cublasLtMatrixLayoutOpaque_t *cublasLtMatrixLayout_t;
 
-cublasStatus_t cublasLtMatrixLayoutInit_internal(cublasLtMatrixLayout_t layout, size_t size,
-                                                 cudaDataType type, uint64_t rows, uint64_t cols,
-                                                 int64_t ld);
+CUDASIM_MUST_CHECK cublasStatus_t cublasLtMatrixLayoutInit_internal(cublasLtMatrixLayout_t layout,
+                                                                    size_t size, cudaDataType type,
+                                                                    uint64_t rows, uint64_t cols,
+                                                                    int64_t ld);
 
-static inline cublasStatus_t cublasLtMatrixLayoutInit(cublasLtMatrixLayout_t layout,
-                                                      cudaDataType type, uint64_t rows,
-                                                      uint64_t cols, int64_t ld) {
+CUDASIM_MUST_CHECK static inline cublasStatus_t
+cublasLtMatrixLayoutInit(cublasLtMatrixLayout_t layout, cudaDataType type, uint64_t rows,
+                         uint64_t cols, int64_t ld) {
     return cublasLtMatrixLayoutInit_internal(layout, sizeof(*layout), type, rows, cols, ld);
 }
 
@@ -87,16 +88,17 @@ typedef enum {
     CUBLASLT_EPILOGUE_BIAS = 4,
 } cublasLtEpilogue_t;
 
-cublasStatus_t cublasLtMatmulDescInit_internal(cublasLtMatmulDesc_t desc, size_t size,
-                                               cublasComputeType_t compute_type,
-                                               cudaDataType_t scale_type);
-cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
-                                              cublasLtMatmulDescAttributes_t attribute,
-                                              const void *buf, size_t size);
+CUDASIM_MUST_CHECK cublasStatus_t cublasLtMatmulDescInit_internal(cublasLtMatmulDesc_t desc,
+                                                                  size_t size,
+                                                                  cublasComputeType_t compute_type,
+                                                                  cudaDataType_t scale_type);
+CUDASIM_MUST_CHECK cublasStatus_t
+cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t attribute,
+                               const void *buf, size_t size);
 
-static inline cublasStatus_t cublasLtMatmulDescInit(cublasLtMatmulDesc_t desc,
-                                                    cublasComputeType_t compute_type,
-                                                    cudaDataType_t scale_type) {
+CUDASIM_MUST_CHECK static inline cublasStatus_t
+cublasLtMatmulDescInit(cublasLtMatmulDesc_t desc, cublasComputeType_t compute_type,
+                       cudaDataType_t scale_type) {
     return cublasLtMatmulDescInit_internal(desc, sizeof(*desc), compute_type, scale_type);
 }
 
@@ -124,13 +126,14 @@ typedef enum {
     CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES = 8,
 } cublasLtMatmulPreferenceAttributes_t;
 
-cublasStatus_t cublasLtMatmulPreferenceInit_internal(cublasLtMatmulPreference_t preference,
-                                                     size_t size);
-cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
-                                                    cublasLtMatmulPreferenceAttributes_t attribute,
-                                                    const void *buf, size_t size);
+CUDASIM_MUST_CHECK cublasStatus_t
+cublasLtMatmulPreferenceInit_internal(cublasLtMatmulPreference_t preference, size_t size);
+CUDASIM_MUST_CHECK cublasStatus_t cublasLtMatmulPreferenceSetAttribute(
+    cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttributes_t attribute,
+    const void *buf, size_t size);
 
-static inline cublasStatus_t cublasLtMatmulPreferenceInit(cublasLtMatmulPreference_t preference) {
+CUDASIM_MUST_CHECK static inline cublasStatus_t
+cublasLtMatmulPreferenceInit(cublasLtMatmulPreference_t preference) {
     return cublasLtMatmulPreferenceInit_internal(preference, sizeof(*preference));
 }
 
@@ -154,29 +157,30 @@ typedef enum {
     CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME = 3, /* uint32_t */
 } cublasLtMatmulAlgoConfigAttributes_t;
 
-cublasStatus_t
-cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
-                               cublasLtMatrixLayout_t a_layout, cublasLtMatrixLayout_t b_layout,
-                               cublasLtMatrixLayout_t c_layout, cublasLtMatrixLayout_t d_layout,
-                               cublasLtMatmulPreference_t preference, int num_requested,
-                               cublasLtMatmulHeuristicResult_t results[], int *out_num_results);
-cublasStatus_t
+CUDASIM_MUST_CHECK cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
+    cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t a_layout,
+    cublasLtMatrixLayout_t b_layout, cublasLtMatrixLayout_t c_layout,
+    cublasLtMatrixLayout_t d_layout, cublasLtMatmulPreference_t preference, int num_requested,
+    cublasLtMatmulHeuristicResult_t results[], int *out_num_results);
+CUDASIM_MUST_CHECK cublasStatus_t
 cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
                         cublasLtMatrixLayout_t a_layout, cublasLtMatrixLayout_t b_layout,
                         cublasLtMatrixLayout_t c_layout, cublasLtMatrixLayout_t d_layout,
                         const cublasLtMatmulAlgo_t *algo, cublasLtMatmulHeuristicResult_t *result);
-cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t *algo,
-                                                    cublasLtMatmulAlgoConfigAttributes_t attribute,
-                                                    void *buf, size_t size, size_t *out_size);
+CUDASIM_MUST_CHECK cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(
+    const cublasLtMatmulAlgo_t *algo, cublasLtMatmulAlgoConfigAttributes_t attribute, void *buf,
+    size_t size, size_t *out_size);
 
 /* D = alpha op(A) op(B) + beta C (+ bias). alpha and beta are floats in host memory, read now; C is
  * not read when beta is 0. An algorithm must be given (NVIDIA takes none, too). */
-cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, const void *alpha,
-                              const void *a, cublasLtMatrixLayout_t a_layout, const void *b,
-                              cublasLtMatrixLayout_t b_layout, const void *beta, const void *c,
-                              cublasLtMatrixLayout_t c_layout, void *d,
-                              cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t *algo,
-                              void *workspace, size_t workspace_bytes, cudaStream_t stream);
+CUDASIM_MUST_CHECK cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
+                                                 const void *alpha, const void *a,
+                                                 cublasLtMatrixLayout_t a_layout, const void *b,
+                                                 cublasLtMatrixLayout_t b_layout, const void *beta,
+                                                 const void *c, cublasLtMatrixLayout_t c_layout,
+                                                 void *d, cublasLtMatrixLayout_t d_layout,
+                                                 const cublasLtMatmulAlgo_t *algo, void *workspace,
+                                                 size_t workspace_bytes, cudaStream_t stream);
 
 #ifdef __cplusplus
 }

@@ -11,8 +11,8 @@
  * Environment, read at the first call:
  *   QUIRE_CUDASIM_MEMORY=BYTES      memory of the card (1 GiB)
  *   QUIRE_CUDASIM_SMS=N             multiprocessors (4)
- *   QUIRE_CUDASIM_FAIL_AFTER=N      the (N+1)th kernel fails: cudaErrorIllegalAddress from it on
- *   QUIRE_CUDASIM_ORDER=...         order of threads and blocks, cudasim/order.h
+ *   QUIRE_CUDASIM_FAIL_AFTER=N      the (N+1)th kernel or product fails: cudaErrorIllegalAddress
+ * from it on QUIRE_CUDASIM_ORDER=...         order of threads and blocks, cudasim/order.h
  *
  * All calls may be made from any thread; the device does one thing at a time. */
 #ifndef CUDASIM_CUDA_RUNTIME_API_H
@@ -25,6 +25,13 @@ extern "C" {
 #endif
 
 #define CUDART_VERSION 13000
+
+/* In C, in which the backend's host code is written, a status that nobody looks at is a warning. */
+#ifdef __cplusplus
+#define CUDASIM_MUST_CHECK
+#else
+#define CUDASIM_MUST_CHECK __attribute__((warn_unused_result))
+#endif
 
 enum cudaError {
     cudaSuccess = 0,
@@ -91,14 +98,15 @@ struct cudaDeviceProp {
     int memoryBusWidth;
 };
 
-cudaError_t cudaGetDeviceCount(int *count);
-cudaError_t cudaSetDevice(int device);
-cudaError_t cudaGetDevice(int *device);
-cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device);
-cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attr, int device);
-cudaError_t cudaDeviceSynchronize(void);
-cudaError_t cudaRuntimeGetVersion(int *version);
-cudaError_t cudaDriverGetVersion(int *version);
+CUDASIM_MUST_CHECK cudaError_t cudaGetDeviceCount(int *count);
+CUDASIM_MUST_CHECK cudaError_t cudaSetDevice(int device);
+CUDASIM_MUST_CHECK cudaError_t cudaGetDevice(int *device);
+CUDASIM_MUST_CHECK cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device);
+CUDASIM_MUST_CHECK cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attr,
+                                                      int device);
+CUDASIM_MUST_CHECK cudaError_t cudaDeviceSynchronize(void);
+CUDASIM_MUST_CHECK cudaError_t cudaRuntimeGetVersion(int *version);
+CUDASIM_MUST_CHECK cudaError_t cudaDriverGetVersion(int *version);
 
 /* Streams and events. */
 
@@ -111,19 +119,19 @@ typedef struct CUevent_st *cudaEvent_t;
 #define cudaEventBlockingSync 0x01
 #define cudaEventDisableTiming 0x02
 
-cudaError_t cudaStreamCreate(cudaStream_t *stream);
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned int flags);
-cudaError_t cudaStreamDestroy(cudaStream_t stream);
-cudaError_t cudaStreamSynchronize(cudaStream_t stream);
-cudaError_t cudaStreamQuery(cudaStream_t stream);
-cudaError_t cudaEventCreate(cudaEvent_t *event);
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned int flags);
-cudaError_t cudaEventDestroy(cudaEvent_t event);
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
-cudaError_t cudaEventSynchronize(cudaEvent_t event);
-cudaError_t cudaEventQuery(cudaEvent_t event);
+CUDASIM_MUST_CHECK cudaError_t cudaStreamCreate(cudaStream_t *stream);
+CUDASIM_MUST_CHECK cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned int flags);
+CUDASIM_MUST_CHECK cudaError_t cudaStreamDestroy(cudaStream_t stream);
+CUDASIM_MUST_CHECK cudaError_t cudaStreamSynchronize(cudaStream_t stream);
+CUDASIM_MUST_CHECK cudaError_t cudaStreamQuery(cudaStream_t stream);
+CUDASIM_MUST_CHECK cudaError_t cudaEventCreate(cudaEvent_t *event);
+CUDASIM_MUST_CHECK cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned int flags);
+CUDASIM_MUST_CHECK cudaError_t cudaEventDestroy(cudaEvent_t event);
+CUDASIM_MUST_CHECK cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
+CUDASIM_MUST_CHECK cudaError_t cudaEventSynchronize(cudaEvent_t event);
+CUDASIM_MUST_CHECK cudaError_t cudaEventQuery(cudaEvent_t event);
 /* Host time between the two: it says nothing of a card. */
-cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t start, cudaEvent_t end);
+CUDASIM_MUST_CHECK cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t start, cudaEvent_t end);
 
 /* Memory. */
 
@@ -140,18 +148,20 @@ enum cudaMemcpyKind {
 #define cudaHostAllocMapped 0x02
 #define cudaHostAllocWriteCombined 0x04
 
-cudaError_t cudaMalloc(void **dev_ptr, size_t size);
+CUDASIM_MUST_CHECK cudaError_t cudaMalloc(void **dev_ptr, size_t size);
 /* Waits for the device, as the real one does. */
-cudaError_t cudaFree(void *dev_ptr);
-cudaError_t cudaHostAlloc(void **host_ptr, size_t size, unsigned int flags);
-cudaError_t cudaMallocHost(void **host_ptr, size_t size);
-cudaError_t cudaFreeHost(void *host_ptr);
-cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes);
-cudaError_t cudaMemcpy(void *dst, const void *src, size_t count, enum cudaMemcpyKind kind);
-cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t count, enum cudaMemcpyKind kind,
-                            cudaStream_t stream);
-cudaError_t cudaMemset(void *dev_ptr, int value, size_t count);
-cudaError_t cudaMemsetAsync(void *dev_ptr, int value, size_t count, cudaStream_t stream);
+CUDASIM_MUST_CHECK cudaError_t cudaFree(void *dev_ptr);
+CUDASIM_MUST_CHECK cudaError_t cudaHostAlloc(void **host_ptr, size_t size, unsigned int flags);
+CUDASIM_MUST_CHECK cudaError_t cudaMallocHost(void **host_ptr, size_t size);
+CUDASIM_MUST_CHECK cudaError_t cudaFreeHost(void *host_ptr);
+CUDASIM_MUST_CHECK cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes);
+CUDASIM_MUST_CHECK cudaError_t cudaMemcpy(void *dst, const void *src, size_t count,
+                                          enum cudaMemcpyKind kind);
+CUDASIM_MUST_CHECK cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t count,
+                                               enum cudaMemcpyKind kind, cudaStream_t stream);
+CUDASIM_MUST_CHECK cudaError_t cudaMemset(void *dev_ptr, int value, size_t count);
+CUDASIM_MUST_CHECK cudaError_t cudaMemsetAsync(void *dev_ptr, int value, size_t count,
+                                               cudaStream_t stream);
 
 /* Kernels. */
 
@@ -160,10 +170,10 @@ enum cudaFuncAttribute {
     cudaFuncAttributePreferredSharedMemoryCarveout = 9,
 };
 
-cudaError_t cudaFuncSetAttribute(const void *func, enum cudaFuncAttribute attr, int value);
-cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *num_blocks, const void *func,
-                                                          int block_size,
-                                                          size_t dynamic_shared_bytes);
+CUDASIM_MUST_CHECK cudaError_t cudaFuncSetAttribute(const void *func, enum cudaFuncAttribute attr,
+                                                    int value);
+CUDASIM_MUST_CHECK cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+    int *num_blocks, const void *func, int block_size, size_t dynamic_shared_bytes);
 
 #ifdef __cplusplus
 }

@@ -66,11 +66,9 @@ static int setup(void **state) {
 static int teardown(void **state) {
     struct call *call = *state;
     assert_int_equal(cublasLtDestroy(call->handle), CUBLAS_STATUS_SUCCESS);
-    cudaFree(call->a);
-    cudaFree(call->b);
-    cudaFree(call->d);
-    cudaFree(call->bias);
-    cudaFree(call->workspace);
+    char *const arrays[] = {call->a, call->b, call->d, call->bias, call->workspace};
+    for (size_t i = 0; i < sizeof(arrays) / sizeof(arrays[0]); i++)
+        assert_int_equal(cudaFree(arrays[i]), cudaSuccess);
     free(call);
     return 0;
 }

@@ -32,8 +32,8 @@ template <class P> void check_argument(const char *kernel_name, const P &argumen
         check_pointer(kernel_name, argument);
 }
 
-/* Queues work of a library's own, such as a matrix product, behind what the stream has. It runs on
- * the host as device work: it may touch device memory. */
+/* Queues work of a library's own, such as a matrix product, behind what the stream has: a kernel of
+ * its. It runs on the host as device work: it may touch device memory. */
 void enqueue_work(cudaStream_t stream, std::function<void()> work);
 
 template <class... P, class... A>
