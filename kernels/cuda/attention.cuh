@@ -13,8 +13,9 @@
  *
  * Softmax is in base 2 and online. A row's scores are kept as `raw` with one factor for all:
  * weight = 2^((raw - maximum) factor). A tile that a row does not see changes none of its bits:
- * its weights are 0 and its correction 2^0 = 1. Tokens behind the range's end are zeros in shared
- * memory: what the cache holds there may be NaN, and 0 x NaN is NaN.
+ * its weights are 0 and its correction 2^0 = 1. Tokens behind the range's end, and those of its
+ * first tile that no row's window reaches, are zeros in shared memory: what the cache holds there
+ * may be NaN, or another sequence's, and 0 x NaN is NaN.
  *
  * Shared memory: Q, K and V tile of 64 rows each; the merge of a narrow tile overlays them. Rows
  * are read by ldmatrix, 8 at a time at the same 16-byte column, which must fall on 8 different
@@ -137,22 +138,22 @@ __device__ __forceinline__ void fetch_queries(const tile_context<T, D> &c) {
     }
 }
 
-/* The cache's block that holds this warp's group, whose first token is `token`; any behind the
- * range. */
+/* The cache's block that holds this warp's group, whose first token is `token`; any where none of
+ * its tokens are in kv_begin .. kv_end - 1. */
 template <class T, int D>
 __device__ __forceinline__ int32_t find_block(const tile_context<T, D> &c, int sequence, int token,
-                                              int kv_end) {
-    if (token >= kv_end)
+                                              int kv_begin, int kv_end) {
+    if (token >= kv_end || token + kv_group <= kv_begin)
         return 0;
     return __ldg(c.a.block_tables + (int64_t)sequence * c.a.max_blocks_per_seq +
                  token / c.a.block_size);
 }
 
-/* This warp's group, from `token` on, into its 16 rows of a tile in shared memory; zeros behind the
- * range and behind head_dim. K, or V with `value`. */
+/* This warp's group, from `token` on, into its 16 rows of a tile in shared memory; zeros outside
+ * the range and behind head_dim. K, or V with `value`. */
 template <class T, int D>
 __device__ __forceinline__ void fetch_group(const tile_context<T, D> &c, int kv_head, bool value,
-                                            int32_t block, int token, int kv_end) {
+                                            int32_t block, int token, int kv_begin, int kv_end) {
     constexpr int chunks = shared_tile<D>::chunks;
     const int head = value ? c.a.num_kv_heads + kv_head : kv_head;
     const T *from = static_cast<const T *>(c.a.cache) + block * c.a.block_stride +
@@ -161,7 +162,7 @@ __device__ __forceinline__ void fetch_group(const tile_context<T, D> &c, int kv_
 #pragma unroll 1
     for (int i = lane_index(); i < kv_group * chunks; i += WARP_SIZE) {
         int row = i / chunks, chunk = i % chunks;
-        bool valid = token + row < kv_end && chunk * 8 < c.a.head_dim;
+        bool valid = token + row >= kv_begin && token + row < kv_end && chunk * 8 < c.a.head_dim;
         copy_async_16(rows + shared_tile<D>::offset(warp_index() * kv_group + row, chunk),
                       valid ? from + row * c.a.head_dim + chunk * 8 : from, valid);
     }
@@ -314,12 +315,14 @@ __device__ __forceinline__ void attend(const tile_context<T, D> &c, row_state<D>
     state.max[0] = state.max[1] = -INFINITY;
     state.sum[0] = state.sum[1] = 0;
 
+    /* Only the item's first tile can have tokens before that. */
+    const int first_seen = c.position(0) - window + 1;
     int tile = c.item->kv_begin;
     int group = tile + warp_index() * kv_group; /* the first of the tokens this warp fetches */
-    int32_t block = find_block(c, sequence, group, kv_end);
-    fetch_group(c, kv_head, false, block, group, kv_end);
+    int32_t block = find_block(c, sequence, group, first_seen, kv_end);
+    fetch_group(c, kv_head, false, block, group, first_seen, kv_end);
     copy_async_commit();
-    fetch_group(c, kv_head, true, block, group, kv_end);
+    fetch_group(c, kv_head, true, block, group, first_seen, kv_end);
     copy_async_commit();
     copy_async_wait<1>();
     __syncthreads(); /* the queries, which all warps fetched */
@@ -329,14 +332,14 @@ __device__ __forceinline__ void attend(const tile_context<T, D> &c, row_state<D>
             begin < end && begin <= last_position && end > first_position - window + 1;
         float scores[num_tokens / 8][4];
         group += ATTENTION_KV_TILE;
-        block = find_block(c, sequence, group, kv_end);
+        block = find_block(c, sequence, group, 0, kv_end);
         copy_async_wait<1>();
         sync_tile<WIDE>();
         if (sees)
             score<T, D>(c, first_row, first_token, scores);
         sync_tile<WIDE>();
         if (tile + ATTENTION_KV_TILE < kv_end)
-            fetch_group(c, kv_head, false, block, group, kv_end);
+            fetch_group(c, kv_head, false, block, group, 0, kv_end);
         copy_async_commit();
         if (sees) {
             if (c.a.soft_cap > 0)
@@ -353,7 +356,7 @@ __device__ __forceinline__ void attend(const tile_context<T, D> &c, row_state<D>
             accumulate<T, D>(c, first_token, scores, state);
         sync_tile<WIDE>();
         if (tile + ATTENTION_KV_TILE < kv_end)
-            fetch_group(c, kv_head, true, block, group, kv_end);
+            fetch_group(c, kv_head, true, block, group, 0, kv_end);
         copy_async_commit();
     }
     copy_async_wait<0>();

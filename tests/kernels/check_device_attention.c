@@ -1,7 +1,8 @@
 /* paged_attention of a device against the oracle: steps of prefills, decodes and chunks together,
  * with lengths around the borders of blocks and tiles, block tables in disorder and NaN in every
- * place of the cache that holds no token. In every order of the simulator's threads the bits are
- * the same. With batch-invariant, a row's bits depend on neither its company nor its chunk. */
+ * place of the cache that holds no token; blocks that the window has left are NaN too. In every
+ * order of the simulator's threads the bits are the same. With batch-invariant, a row's bits depend
+ * on neither its company nor its chunk. */
 #include "tests/kernels/device_fixture.h"
 
 #include <math.h>
@@ -42,6 +43,7 @@ struct scene {
     int32_t lengths[MAX_SEQS];
     int32_t max_blocks;
     int32_t *tables;    /* [num_seqs][max_blocks] */
+    int32_t nan_block;  /* holds no token */
     float *q[MAX_SEQS]; /* [length, num_q_heads * head_dim] */
     struct kv_cache device_cache, oracle_cache;
     void *device_pool; /* guarded */
@@ -64,6 +66,7 @@ static void deal_blocks(struct scene *scene, int32_t num_blocks, uint64_t *seed)
     for (int32_t s = 0; s < scene->num_seqs; s++)
         for (int32_t i = 0; i * scene->shape.block_size < scene->lengths[s]; i++)
             scene->tables[s * scene->max_blocks + i] = ids[next++];
+    scene->nan_block = ids[next];
     free(ids);
 }
 
@@ -142,6 +145,13 @@ struct step {
     float *qkv; /* NaN for k and v */
 };
 
+/* Blocks that no token from `first` on sees any more may have become another sequence's. */
+static void leave_window(const struct scene *scene, int32_t first, int32_t *table) {
+    int32_t window = scene->shape.window, size = scene->shape.block_size;
+    for (int32_t i = 0; window > 0 && (i + 1) * size <= first - (window - 1); i++)
+        table[i] = scene->nan_block;
+}
+
 static void step_init(struct step *step, const struct scene *scene, int32_t num_pieces,
                       const struct piece *pieces) {
     *step = (struct step){0};
@@ -153,6 +163,8 @@ static void step_init(struct step *step, const struct scene *scene, int32_t num_
         step->context_lens[i] = pieces[i].length;
         memcpy(step->tables + i * scene->max_blocks,
                scene->tables + pieces[i].sequence * scene->max_blocks, table_bytes);
+        leave_window(scene, pieces[i].length - pieces[i].num_tokens,
+                     step->tables + i * scene->max_blocks);
     }
     int32_t num_tokens = step->query_start[num_pieces];
     assert_true(num_tokens <= MAX_TOKENS);
