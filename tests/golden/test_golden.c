@@ -264,6 +264,49 @@ static void test_with_company(void **state) {
     free(logits);
 }
 
+/* Blocks that no token to come sees: NaN from now on, and block 0, which is one of them, stands for
+ * all in the table. */
+static void drop_blocks(struct fixture *f, struct golden_sequence *sequence, int32_t window) {
+    const struct kv_cache *cache = &f->run.cache;
+    size_t bytes = kv_block_bytes(&cache->layout);
+    unsigned char *nan = malloc(bytes);
+    assert_non_null(nan);
+    memset(nan, 0xff, bytes);
+    int32_t first_seen = sequence->num_cached + 1 - window;
+    for (int32_t i = 0; (i + 1) * GOLDEN_BLOCK_SIZE <= first_seen; i++) {
+        f->run.backend->ops->upload(
+            f->run.backend, (char *)cache->buffer.data + (size_t)sequence->block_table[i] * bytes,
+            nan, bytes);
+        sequence->block_table[i] = 0;
+    }
+    free(nan);
+}
+
+/* A model with a window in every layer lives on the blocks within the largest. */
+static void test_blocks_behind_the_window(void **state) {
+    struct fixture *f = *state;
+    const struct golden *golden = &f->golden;
+    int32_t window = model_window(&f->run.model->config), token = -1;
+    if (window == 0)
+        skip();
+    float *logits = malloc(logits_bytes(golden)), *row = logits;
+    struct golden_sequence sequence = straight;
+    for (int32_t at = 0; at < golden->num_prompt; at += 7) {
+        int32_t left = golden->num_prompt - at;
+        row = logits + (size_t)at * (size_t)golden->vocab_size;
+        token = golden_run_step(&f->run, &sequence, golden->prompt + at, left < 7 ? left : 7, row);
+        drop_blocks(f, &sequence, window);
+    }
+    assert_same_logits(f, logits);
+    row = logits + (size_t)(golden->num_prompt - 1) * (size_t)golden->vocab_size;
+    for (int32_t i = 0; i < golden->num_greedy; i++, row = logits) {
+        check_choice(f, row, token, golden->greedy[i]);
+        token = golden_run_step(&f->run, &sequence, &golden->greedy[i], 1, logits);
+        drop_blocks(f, &sequence, window);
+    }
+    free(logits);
+}
+
 static bool read_device(int argc, char **argv, struct golden_device *out) {
     const char *choice = argc > 4 ? argv[4] : NULL;
     *out = (struct golden_device){.backend = argv[3], .isa = choice};
@@ -295,6 +338,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test_prestate(test_steps_of_any_size, &fixture),
         cmocka_unit_test_prestate(test_blocks_in_any_order, &fixture),
         cmocka_unit_test_prestate(test_with_company, &fixture),
+        cmocka_unit_test_prestate(test_blocks_behind_the_window, &fixture),
     };
     void *state = &fixture;
     if (setup(&state) != 0)

@@ -19,6 +19,9 @@ enum { HIDDEN = 64 };
 
 static const int32_t tokens[NUM_TOKENS] = {3,  17, 0, 39, 8, 8,  21, 5, 30, 1,
                                            12, 9,  2, 33, 8, 14, 27, 6, 0,  3};
+static const char *const isas[] = {"portable", "avx2", "avx512vnni"};
+enum { NUM_ISAS = sizeof(isas) / sizeof(isas[0]) };
+
 static const int32_t block_table[NUM_BLOCKS] = {1, 0};
 
 /* --- Running the product -----------------------------------------------------------------------
@@ -173,9 +176,58 @@ static void check_path(const struct model_image *image, const struct expected *e
     close_run(&run);
 }
 
+/* More rows than tokens, several at some of them: each has the bits it has alone. */
+static void check_repeated_rows(const struct model_image *image, const char *name,
+                                const char *isa) {
+    enum { NUM_ROWS = 8 };
+    static const int32_t rows[NUM_ROWS] = {0, 1, 1, 1, 1, 2, 2, 2}, positions[] = {0, 1, 2},
+                         slots[] = {16, 17, 18}, query_start[] = {0, 3}, context_len = 3;
+    struct run run;
+    float logits[NUM_ROWS * VOCAB], alone[3 * VOCAB], sums[2 * HIDDEN] = {0};
+    struct sample_row sample_rows[NUM_ROWS];
+    struct sample_output outputs[NUM_ROWS];
+    if (!open_run(&run, image, name, isa))
+        return;
+    next_logits = alone;
+    run_step(&run, 0, 3, sums);
+    for (int r = 0; r < NUM_ROWS; r++)
+        sample_rows[r] = (struct sample_row){.mask = SAMPLE_NO_MASK};
+    const struct batch batch = {
+        .inputs = {.num_tokens = 3,
+                   .num_seqs = 1,
+                   .max_blocks_per_seq = NUM_BLOCKS,
+                   .token_ids = tokens,
+                   .positions = positions,
+                   .slot_mapping = slots,
+                   .query_start = query_start,
+                   .context_lens = &context_len,
+                   .block_tables = block_table},
+        .num_rows = NUM_ROWS,
+        .logit_rows = rows,
+        .sample_rows = sample_rows,
+    };
+    struct step_result result = {.rows = outputs};
+    next_logits = logits;
+    assert_int_equal(llama_forward(run.llama, &run.cache, &batch, &result, NULL), 0);
+    assert_int_equal(result.num_rows, NUM_ROWS);
+    for (int r = 0; r < NUM_ROWS; r++)
+        assert_memory_equal(logits + r * VOCAB, alone + rows[r] * VOCAB, VOCAB * sizeof(float));
+    close_run(&run);
+}
+
+static void test_repeated_rows(void **state) {
+    struct model_config config = model_image_config();
+    struct model_image image;
+    model_image_init(&image, &config, (struct image_form){.dtype = DTYPE_F32});
+    model_image_open(&image);
+    check_repeated_rows(&image, "cpu-ref", NULL);
+    for (size_t i = 0; i < NUM_ISAS; i++)
+        check_repeated_rows(&image, "cpu", isas[i]);
+    model_image_finish(&image);
+}
+
 /* Leaves the logits of the reference in out [NUM_TOKENS][VOCAB]. */
 static void check(const char *label, const struct model_config *config, bool biased, double *out) {
-    static const char *const isas[] = {"portable", "avx2", "avx512vnni"};
     struct model_image image;
     struct expected expected;
     model_image_init(&image, config, (struct image_form){.biased = biased, .dtype = DTYPE_F32});
@@ -184,7 +236,7 @@ static void check(const char *label, const struct model_config *config, bool bia
     reference_forward(&image, tokens, NUM_TOKENS, expected.logits, expected.states);
     memcpy(out, expected.logits, sizeof(expected.logits));
     check_path(&image, &expected, label, "cpu-ref", NULL);
-    for (size_t i = 0; i < sizeof(isas) / sizeof(isas[0]); i++)
+    for (size_t i = 0; i < NUM_ISAS; i++)
         check_path(&image, &expected, label, "cpu", isas[i]);
     model_image_finish(&image);
 }
@@ -350,6 +402,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_each_switch),
         cmocka_unit_test(test_switches_together),
+        cmocka_unit_test(test_repeated_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
