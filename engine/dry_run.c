@@ -1,7 +1,7 @@
 #include "engine/dry_run.h"
 
 #include "config/checked.h"
-#include "engine/block_moves.h"
+#include "engine/rank_moves.h"
 #include "engine/kv/block_table.h"
 
 #include <stdlib.h>
@@ -140,7 +140,7 @@ static int run_step(struct backend *b, struct llama *llama, struct kv_cache *cac
         .token_masks = a->mask,
     };
     struct step_result result = {.rows = a->outputs, .pool_sums = a->pooled};
-    block_moves_enqueue(b, cache, NULL, &batch);
+    rank_moves_enqueue(b, cache, NULL, &batch);
     return llama_forward(llama, cache, &batch, &result, err);
 }
 

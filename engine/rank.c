@@ -12,7 +12,7 @@
 #include "engine/rank.h"
 
 #include "config/check.h"
-#include "engine/block_moves.h"
+#include "engine/rank_moves.h"
 #include "engine/dry_run.h"
 #include "engine/kv/block_table.h"
 #include "engine/kv/kv_budget.h"
@@ -304,8 +304,8 @@ static int create_host_pool(struct rank *rank, struct error *err) {
         return 0;
     if (b->ops->host_alloc(b, info->swap_bytes, &rank->host_pool, &why) != 0)
         return explain(&why, "host pool of KV blocks", "lower --swap-space", err);
-    return block_moves_measure(b, &rank->cache, rank->host_pool.data, info->num_host_blocks,
-                               &info->swap_block_ns, err);
+    return rank_moves_measure(b, &rank->cache, rank->host_pool.data, info->num_host_blocks,
+                              &info->swap_block_ns, err);
 }
 
 static void describe(struct rank *rank) {
@@ -397,7 +397,7 @@ void rank_unload(struct rank *rank) {
 
 int rank_step(struct rank *rank, const struct batch *batch, struct step_result *result,
               struct error *err) {
-    block_moves_enqueue(rank->backend, &rank->cache, rank->host_pool.data, batch);
+    rank_moves_enqueue(rank->backend, &rank->cache, rank->host_pool.data, batch);
     if (batch->inputs.num_tokens > 0)
         return llama_forward(rank->llama, &rank->cache, batch, result, err);
     CHECK(batch->num_rows == 0 && batch->num_pools == 0);

@@ -1,5 +1,5 @@
 /* Blocks of one byte's value each, so that where every one of them came from can be told. */
-#include "engine/block_moves.h"
+#include "engine/rank_moves.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -70,7 +70,7 @@ static void test_order(void **state) {
         .swap_in = {.count = 2, .from = in, .to = in_to},
         .copies = {.count = 3, .from = copied, .to = copied_to},
     };
-    block_moves_enqueue(p->backend, &p->cache, p->host.data, &batch);
+    rank_moves_enqueue(p->backend, &p->cache, p->host.data, &batch);
     assert_int_equal(p->backend->ops->synchronize(p->backend, NULL), 0);
     assert_marks(p, p->host.data, NUM_HOST_BLOCKS, (const int[]){13, 51, 15, 53});
     assert_marks(p, p->cache.buffer.data, NUM_BLOCKS,
@@ -81,7 +81,7 @@ static void test_copies_need_no_host_pool(void **state) {
     struct pools *p = *state;
     static const int32_t from = 7, to = 1;
     const struct batch batch = {.copies = {.count = 1, .from = &from, .to = &to}};
-    block_moves_enqueue(p->backend, &p->cache, NULL, &batch);
+    rank_moves_enqueue(p->backend, &p->cache, NULL, &batch);
     assert_marks(p, p->cache.buffer.data, NUM_BLOCKS,
                  (const int[]){10, 17, 12, 13, 14, 15, 16, 17});
 }
@@ -91,8 +91,7 @@ static void test_measure(void **state) {
     for (int32_t num_host_blocks = 1; num_host_blocks <= NUM_HOST_BLOCKS; num_host_blocks++) {
         int64_t ns = 0;
         assert_int_equal(
-            block_moves_measure(p->backend, &p->cache, p->host.data, num_host_blocks, &ns, NULL),
-            0);
+            rank_moves_measure(p->backend, &p->cache, p->host.data, num_host_blocks, &ns, NULL), 0);
         assert_true(ns > 0);
     }
     assert_marks(p, p->cache.buffer.data, NUM_BLOCKS,

@@ -1,4 +1,4 @@
-#include "engine/block_moves.h"
+#include "engine/rank_moves.h"
 
 #include "config/check.h"
 
@@ -22,8 +22,8 @@ static void swap(struct backend *b, struct kv_cache *cache, void *host_pool,
                                                    .num_blocks = pairs->count});
 }
 
-void block_moves_enqueue(struct backend *b, struct kv_cache *cache, void *host_pool,
-                         const struct batch *batch) {
+void rank_moves_enqueue(struct backend *b, struct kv_cache *cache, void *host_pool,
+                        const struct batch *batch) {
     swap(b, cache, host_pool, SWAP_OUT, &batch->swap_out);
     swap(b, cache, host_pool, SWAP_IN, &batch->swap_in);
     if (batch->copies.count > 0)
@@ -40,8 +40,8 @@ static int64_t now_ns(void) {
 }
 
 /* The first round brings the pages into being, the second is timed. */
-int block_moves_measure(struct backend *b, struct kv_cache *cache, void *host_pool,
-                        int32_t num_host_blocks, int64_t *out_ns, struct error *err) {
+int rank_moves_measure(struct backend *b, struct kv_cache *cache, void *host_pool,
+                       int32_t num_host_blocks, int64_t *out_ns, struct error *err) {
     int32_t blocks[MEASURED_BLOCKS];
     int32_t most = (int32_t)(MEASURED_BYTES / kv_block_bytes(&cache->layout)), count = 0;
     for (; count < MEASURED_BLOCKS && count < cache->num_blocks && count < num_host_blocks &&
