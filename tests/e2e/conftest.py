@@ -30,12 +30,12 @@ def server(shared_server, request):
 
 @pytest.fixture
 def start_server(tmp_path, request):
-    """start_server(*arguments, environment=None) -> QuireServer, stopped after the test."""
+    """start_server(*arguments, environment=None, binary=BINARY) -> QuireServer, stopped after the test."""
     servers = []
 
-    def start(*arguments, environment=None):
+    def start(*arguments, **options):
         log = tmp_path / f"server{len(servers)}.log"
-        servers.append(QuireServer(log, *arguments, environment=environment))
+        servers.append(QuireServer(log, *arguments, **options))
         request.node.stash.setdefault(LOGS, []).append(servers[-1])
         return servers[-1]
 

@@ -40,9 +40,9 @@ def start_card(start_server):
     return start
 
 
-def refuse(*arguments, environment=None):
+def refuse(*arguments, environment=None, binary=BINARY):
     """Runs `quire serve` to its end; returns its status and the lines it wrote."""
-    command = [BINARY, "serve", "--port", free_port(), *arguments]
+    command = [binary, "serve", "--port", free_port(), *arguments]
     result = subprocess.run([str(word) for word in command], capture_output=True, text=True,
                             timeout=60, env=clean_environment(**(environment or {})))
     return result.returncode, result.stderr.splitlines()
@@ -80,6 +80,17 @@ def test_greedy_tokens_are_those_of_the_cpu(start_card, start_server):
             assert abs(b.token_logprobs[i] - a.token_logprobs[i]) < 0.1
             compared += 1
     assert compared >= 20
+
+
+def test_blocks_of_any_size(start_card):
+    """Block tables lead to the same bits, however many tokens a block has."""
+    prompts = [PROMPTS[3] * 2, PROMPTS[0]]
+    runs = []
+    for size in (16, 32, 64):
+        card = start_card("--batch-invariant", "--block-size", size)
+        runs.append(at_once([lambda prompt=prompt: ask(card, prompt, logprobs=2, max_tokens=40)
+                             .choices[0].model_dump() for prompt in prompts]))
+    assert runs[0] == runs[1] == runs[2]
 
 
 def test_prompt_logprobs_are_those_of_the_cpu(start_card, start_server):
@@ -165,6 +176,25 @@ def test_devices_that_are_not_there(tmp_path, start_server):
     server = start_server("--device", "auto", *SMALL, environment=nowhere)
     log = server.read_log()
     assert "device     cpu" in log and "not cuda, because" in log
+
+
+def test_a_machine_without_cuda(tmp_path, start_server):
+    """The program alone, with no module in its run path: it needs nothing of CUDA to start."""
+    folder = str(MODULE.parent).encode()
+    image = BINARY.read_bytes()
+    assert folder in image
+    binary = tmp_path / "quire"
+    binary.write_bytes(image.replace(folder, b"/nowhere".ljust(len(folder), b"\0")))
+    binary.chmod(0o755)
+    libraries = subprocess.run(["ldd", binary], capture_output=True, check=True, text=True).stdout
+    assert "libc.so" in libraries and "not found" not in libraries
+    assert not re.search("cuda|cublas|nvidia|nvrtc|nccl", libraries, re.IGNORECASE)
+    status, lines = refuse("--device", "cuda", *SMALL, binary=binary)
+    assert status == 78 and lines[-1].endswith("the module libquire-cuda.so is not installed")
+    server = start_server("--device", "auto", *SMALL, binary=binary)
+    log = server.read_log()
+    assert "device     cpu" in log and "libquire-cuda.so is not installed" in log
+    assert ask(server, "abc").choices[0].text
 
 
 def test_options_that_do_not_suit(start_server):

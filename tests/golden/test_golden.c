@@ -31,9 +31,10 @@ struct golden {
 struct fixture {
     const char *folder, *name;
     struct golden_device device;
-    double tolerance; /* of a row, |ours - theirs| / |theirs| */
-    double row_error; /* the prompt's largest */
-    bool exact;       /* bits do not depend on the batch */
+    double tolerance;  /* of a row, |ours - theirs| / |theirs| */
+    double row_error;  /* the prompt's largest */
+    bool exact;        /* bits do not depend on the batch */
+    size_t free_bytes; /* of the device, before the first step */
     struct golden_run run;
     struct golden golden;
     float *logits; /* the prompt's, fed in one step */
@@ -138,6 +139,12 @@ static bool is_hf_folder(const struct fixture *f) {
     return f->name[strlen(f->name) - 1] == '/';
 }
 
+static size_t free_bytes(const struct fixture *f) {
+    size_t free_bytes, total_bytes;
+    f->run.backend->ops->memory_info(f->run.backend, &free_bytes, &total_bytes);
+    return free_bytes;
+}
+
 static int setup(void **state) {
     struct fixture *f = *state;
     char path[4096];
@@ -149,6 +156,7 @@ static int setup(void **state) {
             exit(77);
         return -1;
     }
+    f->free_bytes = free_bytes(f);
     f->tolerance = choose_tolerance(f);
     f->exact = is_cpu(f) || f->device.batch_invariant;
     const char *kind = rounds_activations(f) ? "a8.golden" : "golden";
@@ -307,6 +315,15 @@ static void test_blocks_behind_the_window(void **state) {
     free(logits);
 }
 
+/* All that a step needs was taken before the first. A card's libraries also take what they load at
+ * first use, and the memory of a CPU is everybody's: only the simulator's tells. */
+static void test_steps_take_no_memory(void **state) {
+    struct fixture *f = *state;
+    if (strcmp(f->device.backend, "cuda-sim") != 0)
+        skip();
+    assert_int_equal(free_bytes(f), f->free_bytes);
+}
+
 static bool read_device(int argc, char **argv, struct golden_device *out) {
     const char *choice = argc > 4 ? argv[4] : NULL;
     *out = (struct golden_device){.backend = argv[3], .isa = choice};
@@ -339,6 +356,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test_prestate(test_blocks_in_any_order, &fixture),
         cmocka_unit_test_prestate(test_with_company, &fixture),
         cmocka_unit_test_prestate(test_blocks_behind_the_window, &fixture),
+        cmocka_unit_test_prestate(test_steps_take_no_memory, &fixture),
     };
     void *state = &fixture;
     if (setup(&state) != 0)
