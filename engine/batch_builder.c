@@ -17,11 +17,14 @@ static int32_t max_blocks_per_seq(const struct batch_limits *limits) {
     return block_table_blocks_for(limits->max_model_len, limits->block_size);
 }
 
-/* Distinct tokens of all rows that draw: no more than tokens in the pool, or in full sequences. */
-static size_t max_counts(const struct batch_limits *limits) {
-    size_t in_pool = (size_t)limits->num_blocks * (size_t)limits->block_size;
-    size_t in_seqs = (size_t)limits->max_num_seqs * (size_t)limits->max_model_len;
-    return in_pool < in_seqs ? in_pool : in_seqs;
+/* Distinct tokens of all rows that draw. */
+static size_t max_counts(const struct batch_limits *limits, int32_t vocab_size) {
+    int32_t of_row = limits->max_model_len < vocab_size ? limits->max_model_len : vocab_size;
+    return (size_t)limits->max_num_seqs * (size_t)of_row;
+}
+
+int32_t batch_limits_max_rows(const struct batch_limits *limits) {
+    return limits->max_num_batched_tokens + limits->max_num_seqs;
 }
 
 int batch_builder_init(struct batch_builder *builder, const struct batch_limits *limits,
@@ -30,6 +33,7 @@ int batch_builder_init(struct batch_builder *builder, const struct batch_limits 
     int32_t vocab_size = tokenizer_vocab_size(tokenizer);
     size_t num_tokens = (size_t)limits->max_num_batched_tokens;
     size_t num_seqs = (size_t)limits->max_num_seqs;
+    size_t num_rows = (size_t)batch_limits_max_rows(limits);
     size_t max_biases = num_seqs * (size_t)sampler_max_biases(tokenizer);
     struct batch_builder made = {
         .limits = *limits,
@@ -42,9 +46,9 @@ int batch_builder_init(struct batch_builder *builder, const struct batch_limits 
         .query_start = alloc_array(num_seqs + 1, sizeof(int32_t)),
         .context_lens = alloc_array(num_seqs, sizeof(int32_t)),
         .block_tables = alloc_array(num_seqs * (size_t)max_blocks_per_seq(limits), sizeof(int32_t)),
-        .logit_rows = alloc_array(num_tokens, sizeof(int32_t)),
-        .sample_rows = alloc_array(num_tokens, sizeof(struct sample_row)),
-        .token_counts = alloc_array(max_counts(limits), sizeof(struct token_count)),
+        .logit_rows = alloc_array(num_rows, sizeof(int32_t)),
+        .sample_rows = alloc_array(num_rows, sizeof(struct sample_row)),
+        .token_counts = alloc_array(max_counts(limits, vocab_size), sizeof(struct token_count)),
         .token_biases = alloc_array(max_biases, sizeof(struct token_bias)),
         .token_masks = alloc_array(num_seqs + 1, (size_t)SAMPLE_MASK_WORDS(vocab_size) *
                                                      sizeof(*made.token_masks)),
@@ -122,6 +126,7 @@ static void clear(struct batch_builder *builder, int32_t table_width) {
 /* The row belongs to the token added last. */
 static void add_row(struct batch_builder *builder, const struct sample_row *row) {
     struct batch *batch = &builder->batch;
+    CHECK(batch->num_rows < batch_limits_max_rows(&builder->limits));
     builder->logit_rows[batch->num_rows] = batch->inputs.num_tokens - 1;
     builder->sample_rows[batch->num_rows++] = *row;
 }
@@ -162,6 +167,16 @@ static void add_draw_row(struct batch_builder *builder, struct sequence *sequenc
     add_row(builder, &row);
 }
 
+static void add_draw_rows(struct batch_builder *builder, struct sequence *sequence) {
+    const struct sequence_group *group = sequence->group;
+    add_draw_row(builder, sequence);
+    if (sequence != sequence_group_leader(group))
+        return;
+    struct sequence *sibling = sequence_group_next_joint(group, -1);
+    for (; sibling != NULL; sibling = sequence_group_next_joint(group, sibling->choice))
+        add_draw_row(builder, sibling);
+}
+
 /* The logits at a position are about the token after it. */
 static void add_rows_at(struct batch_builder *builder, struct sequence *sequence,
                         int32_t position) {
@@ -173,7 +188,7 @@ static void add_rows_at(struct batch_builder *builder, struct sequence *sequence
         struct sample_row row = sampler_score_row(sequence, sequence_token(sequence, next));
         add_row(builder, &row);
     } else if (next == sequence->num_tokens && next < sequence->max_tokens) {
-        add_draw_row(builder, sequence);
+        add_draw_rows(builder, sequence);
     }
 }
 
@@ -206,6 +221,15 @@ static void add_pool(struct batch_builder *builder, const struct planned_sequenc
         (struct row_span){batch->inputs.num_tokens - num_rows, num_rows};
 }
 
+/* Nothing reads the blocks that fell out of the window; their entries name a block there is. */
+static void add_table(struct batch_builder *builder, const struct block_table *table,
+                      int32_t index) {
+    int32_t *row =
+        builder->block_tables + (size_t)index * (size_t)builder->batch.inputs.max_blocks_per_seq;
+    memcpy(row, table->blocks, (size_t)table->num_blocks * sizeof(*row));
+    memset(row, 0, (size_t)table->num_dropped * sizeof(*row));
+}
+
 static void add_sequence(struct batch_builder *builder, const struct planned_sequence *entry) {
     struct sequence *sequence = entry->sequence;
     struct step_inputs *inputs = &builder->batch.inputs;
@@ -220,13 +244,19 @@ static void add_sequence(struct batch_builder *builder, const struct planned_seq
     add_pool(builder, entry);
     builder->pool_start[index + 1] = builder->batch.num_pools;
     builder->context_lens[index] = end;
-    memcpy(builder->block_tables + (size_t)index * (size_t)inputs->max_blocks_per_seq,
-           sequence->table.blocks, (size_t)sequence->table.num_blocks * sizeof(int32_t));
+    add_table(builder, &sequence->table, index);
 }
 
-const struct batch *batch_builder_build(struct batch_builder *builder,
-                                        const struct step_plan *plan) {
+static struct block_pairs pairs_of(const struct move_list *moves) {
+    return (struct block_pairs){.count = moves->count, .from = moves->from, .to = moves->to};
+}
+
+const struct batch *batch_builder_build(struct batch_builder *builder, const struct step_plan *plan,
+                                        const struct block_manager *blocks) {
     clear(builder, longest_table(plan));
+    builder->batch.swap_out = pairs_of(&blocks->swap_out);
+    builder->batch.swap_in = pairs_of(&blocks->swap_in);
+    builder->batch.copies = pairs_of(&blocks->copies);
     for (int32_t i = 0; i < plan->num_entries; i++)
         add_sequence(builder, &plan->entries[i]);
     return &builder->batch;

@@ -3,6 +3,7 @@
 #ifndef QUIRE_ENGINE_BATCH_BUILDER_H
 #define QUIRE_ENGINE_BATCH_BUILDER_H
 
+#include "engine/kv/block_manager.h"
 #include "engine/step_plan.h"
 #include "models/batch.h"
 #include "models/tokenizer/tokenizer.h"
@@ -45,10 +46,15 @@ int batch_builder_init(struct batch_builder *builder, const struct batch_limits 
                        const struct grammar_vocabulary *vocabulary);
 void batch_builder_finish(struct batch_builder *builder); /* accepts a zeroed one */
 
-/* The batch is valid until the next call. Rows: one for each prompt token that is scored, and one
- * at the last token of a sequence that draws its next one. A sequence with POOLING_MEAN is a pool
- * in every step, one with POOLING_LAST in that of its last token. */
-const struct batch *batch_builder_build(struct batch_builder *builder,
-                                        const struct step_plan *plan);
+/* Rows of a step at most: each computed token may be scored, and each sequence may draw. */
+int32_t batch_limits_max_rows(const struct batch_limits *limits);
+
+/* The batch is valid until the next call; its block moves are the manager's lists. Rows of an
+ * entry: one for each prompt token that is scored, then one at the last token of a sequence that
+ * draws its next one, then, in order, one for each sibling that forks from it there
+ * (sequence_group_next_joint). A sequence with POOLING_MEAN is a pool in every step, one with
+ * POOLING_LAST in that of its last token. */
+const struct batch *batch_builder_build(struct batch_builder *builder, const struct step_plan *plan,
+                                        const struct block_manager *blocks);
 
 #endif

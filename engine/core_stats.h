@@ -13,6 +13,9 @@ void core_stats_scheduled(struct engine_stats *stats, const struct planned_seque
 void core_stats_computed(struct engine_stats *stats, const struct planned_sequence *entry);
 /* After a token was drawn. */
 void core_stats_token(struct engine_stats *stats, struct sequence *sequence, int64_t now_ns);
+/* After a choice of a beam search got all its tokens (none: num_tokens <= 0). */
+void core_stats_hypothesis(struct engine_stats *stats, struct sequence *choice, int32_t num_tokens,
+                           int64_t now_ns);
 /* After sequence->finish was set. Times are observed only for those that ended by themselves. */
 void core_stats_finished(struct engine_stats *stats, const struct sequence *sequence,
                          int64_t now_ns);

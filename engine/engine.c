@@ -210,12 +210,20 @@ static int init_core(struct engine *engine, struct executor *executor,
                 .block_size = config->block_size,
                 .num_blocks = config->num_blocks,
             },
+        .num_host_blocks = config->num_host_blocks,
+        .swap_block_ns = config->swap_block_ns,
+        .num_tenants = config->num_tenants > 0 ? config->num_tenants : 1,
+        .prefix_caching = config->prefix_caching,
+        .window = config->window,
         .vocabulary = config->vocabulary,
         .stall_timeout_ns = stall_ms * NS_PER_MS,
         .clock = clock_ns,
         .notify = note_news,
         .context = engine,
     };
+    if (block_key_secret_draw(&core_config.secret) != 0)
+        return error_set(err, ERROR_IO, "cannot read random numbers for the prefix cache: %s",
+                         strerror(errno));
     return engine_core_init(&engine->core, &core_config, executor, tokenizer, err);
 }
 
@@ -274,8 +282,10 @@ static enum submit_result try_submit(struct engine *engine, struct request *requ
         return SUBMIT_FAILED;
     if (!engine->accepting)
         return SUBMIT_STOPPING;
-    if (!engine_core_fits(&engine->core.config.limits, request))
-        return SUBMIT_TOO_LONG;
+    const struct kv_capacity capacity = engine_capacity(engine);
+    const struct kv_demand demand = kv_demand_of(request, &capacity);
+    if (!kv_demand_fits(&demand, &capacity))
+        return SUBMIT_TOO_LARGE;
     if (!queue_has_room(engine, request))
         return SUBMIT_QUEUE_FULL;
     request->id = ++engine->next_id;
@@ -283,6 +293,10 @@ static enum submit_result try_submit(struct engine *engine, struct request *requ
     list_push(&engine->inbox, request_ref(request));
     pthread_cond_signal(&engine->wake_up);
     return SUBMIT_OK;
+}
+
+struct kv_capacity engine_capacity(const struct engine *engine) {
+    return engine_core_capacity(&engine->core.config.limits);
 }
 
 enum submit_result engine_submit(struct engine *engine, struct request *request) {

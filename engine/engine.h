@@ -8,6 +8,7 @@
 #include "config/error.h"
 #include "engine/engine_stats.h"
 #include "engine/executor.h"
+#include "engine/kv_demand.h"
 #include "engine/request.h"
 #include "models/tokenizer/tokenizer.h"
 
@@ -39,7 +40,7 @@ struct engine_config {
 enum submit_result {
     SUBMIT_OK,
     SUBMIT_QUEUE_FULL, /* 429 */
-    SUBMIT_TOO_LONG,   /* could never fit max_model_len or the pool: 400 */
+    SUBMIT_TOO_LARGE,  /* kv_demand_of says what it takes more of than engine_capacity: 400 */
     SUBMIT_STOPPING,   /* 503 */
     SUBMIT_FAILED,     /* the device failed: 503 */
 };
@@ -48,7 +49,9 @@ enum submit_result {
 int engine_create(const struct engine_config *config, struct executor *executor,
                   const struct tokenizer *tokenizer, struct engine **out, struct error *err);
 
-/* Any thread. Takes its own reference on SUBMIT_OK. */
+/* Any thread. What a request may take at most; never changes. */
+struct kv_capacity engine_capacity(const struct engine *engine);
+/* Any thread. Takes its own reference on SUBMIT_OK. request->tenant < num_tenants. */
 enum submit_result engine_submit(struct engine *engine, struct request *request);
 /* Any thread. The request's sequences are dropped and their blocks freed before the next step; each
  * unfinished choice gets a last event with FINISH_ABORT. */

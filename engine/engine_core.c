@@ -1,37 +1,58 @@
 /* A group lives from engine_core_add until the last event of its last sequence is in the stream. A
- * sequence ends in one place, end_sequence or the finish of a drawn token; either way its blocks
- * are free at once. When memory is too short even for the last event, the group stays, and every
- * step tries again. */
+ * sequence ends in one place, engine_core_end_sequence or the finish of a drawn token; either way
+ * its blocks are free at once. When memory is too short even for the last event, the group stays,
+ * and every step tries again. */
 #include "engine/engine_core.h"
 
 #include "config/check.h"
 #include "config/checked.h"
 #include "engine/core_stats.h"
+#include "engine/engine_core_private.h"
+#include "engine/step_commit.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #define RETRY_NS INT64_C(100000000)
+#define LARGE_STEP 32 /* tokens */
+
+struct kv_capacity engine_core_capacity(const struct batch_limits *limits) {
+    return (struct kv_capacity){
+        .num_blocks = limits->num_blocks,
+        .block_size = limits->block_size,
+        .max_num_seqs = limits->max_num_seqs,
+        .max_model_len = limits->max_model_len,
+    };
+}
+
+static struct scheduler_config scheduler_config_of(const struct engine_core_config *config) {
+    return (struct scheduler_config){
+        .capacity = engine_core_capacity(&config->limits),
+        .max_num_batched_tokens = config->limits.max_num_batched_tokens,
+        .num_host_blocks = config->num_host_blocks,
+        .swap_block_ns = config->swap_block_ns,
+        .window = config->window,
+        .num_tenants = config->num_tenants,
+        .prefix_caching = config->prefix_caching,
+        .secret = config->secret,
+    };
+}
 
 int engine_core_init(struct engine_core *core, const struct engine_core_config *config,
                      struct executor *executor, const struct tokenizer *tokenizer,
                      struct error *err) {
     const struct batch_limits *limits = &config->limits;
-    struct scheduler_config scheduler_config = {
-        .max_num_seqs = limits->max_num_seqs,
-        .max_num_batched_tokens = limits->max_num_batched_tokens,
-        .block_size = limits->block_size,
-    };
+    const struct scheduler_config scheduler_config = scheduler_config_of(config);
     memset(core, 0, sizeof(*core));
     core->config = *config;
     core->executor = executor;
     core->tokenizer = tokenizer;
-    core->result.rows = calloc((size_t)limits->max_num_batched_tokens, sizeof(*core->result.rows));
+    core->result.rows = calloc((size_t)batch_limits_max_rows(limits), sizeof(*core->result.rows));
     core->result.pool_sums =
         calloc((size_t)limits->max_num_seqs, ((size_t)limits->hidden_size + 1) * sizeof(float));
     engine_stats_init(&core->stats);
     if (core->result.rows == NULL || core->result.pool_sums == NULL ||
-        scheduler_init(&core->scheduler, &scheduler_config, limits->num_blocks) != 0 ||
+        scheduler_init(&core->scheduler, &scheduler_config) != 0 ||
         batch_builder_init(&core->builder, limits, tokenizer, config->vocabulary) != 0 ||
         step_output_init(&core->output, tokenizer, limits->max_num_batched_tokens) != 0) {
         engine_core_finish(core);
@@ -46,17 +67,7 @@ bool engine_core_is_idle(const struct engine_core *core) {
     return core->first_group == NULL;
 }
 
-bool engine_core_fits(const struct batch_limits *limits, const struct request *request) {
-    int32_t needed = request->num_prompt_tokens;
-    if (request->params.max_tokens > 0 && needed < INT32_MAX)
-        needed++;
-    if (needed > limits->max_model_len)
-        return false;
-    int32_t kv_limit = sequence_kv_limit(request, limits->max_model_len);
-    return block_table_blocks_for(kv_limit, limits->block_size) <= limits->num_blocks;
-}
-
-static void notify(struct engine_core *core, const struct sequence_group *group) {
+void engine_core_notify(struct engine_core *core, const struct sequence_group *group) {
     core->config.notify(core->config.context, group->request);
 }
 
@@ -94,8 +105,7 @@ static void leave_queue(struct engine_core *core, struct sequence_group *group) 
     core->num_queued_tokens -= group->request->num_prompt_tokens;
 }
 
-/* After a sequence's last event was pushed. Frees the group with its last one. */
-static void close_sequence(struct engine_core *core, struct sequence *sequence) {
+void engine_core_close_sequence(struct engine_core *core, struct sequence *sequence) {
     struct sequence_group *group = sequence->group;
     CHECK(sequence->end_pushed && sequence->status == SEQUENCE_FINISHED);
     if (--group->num_open > 0)
@@ -105,7 +115,7 @@ static void close_sequence(struct engine_core *core, struct sequence *sequence) 
     sequence_group_destroy(group);
 }
 
-static void retire(struct engine_core *core, struct sequence *sequence) {
+void engine_core_retire(struct engine_core *core, struct sequence *sequence) {
     scheduler_remove(&core->scheduler, sequence);
     core_stats_finished(&core->stats, sequence, core->config.clock(core->config.context));
 }
@@ -117,36 +127,37 @@ static void note_stall(struct engine_core *core, int64_t deadline_ns) {
     core->num_stalled++;
 }
 
-static void push_end(struct engine_core *core, struct sequence *sequence) {
+void engine_core_push_end(struct engine_core *core, struct sequence *sequence) {
     if (step_output_end(&core->output, sequence) != 0) {
         note_stall(core, core->config.clock(core->config.context) + RETRY_NS);
         return;
     }
-    notify(core, sequence->group);
-    close_sequence(core, sequence);
+    engine_core_notify(core, sequence->group);
+    engine_core_close_sequence(core, sequence);
 }
 
-/* Ends a sequence from outside. May free its group. */
-static void end_sequence(struct engine_core *core, struct sequence *sequence,
-                         enum finish_reason reason) {
+void engine_core_end_sequence(struct engine_core *core, struct sequence *sequence,
+                              enum finish_reason reason) {
     sequence->finish = reason;
-    retire(core, sequence);
-    push_end(core, sequence);
+    engine_core_retire(core, sequence);
+    engine_core_push_end(core, sequence);
 }
 
-/* Ends what has not ended; pushes last events that found no memory before. May free the group. */
-static void end_group(struct engine_core *core, struct sequence_group *group,
-                      enum finish_reason reason) {
+void engine_core_end_group(struct engine_core *core, struct sequence_group *group,
+                           enum finish_reason reason) {
     int32_t left = group->num_open;
+    for (int32_t i = sequence_group_num_choices(group); i < group->num_sequences; i++)
+        if (group->sequences[i].status != SEQUENCE_FINISHED)
+            scheduler_remove(&core->scheduler, &group->sequences[i]);
     for (int32_t i = 0; left > 0; i++) {
         struct sequence *sequence = &group->sequences[i];
         if (sequence->end_pushed)
             continue;
         left--;
         if (sequence->status == SEQUENCE_FINISHED)
-            push_end(core, sequence);
+            engine_core_push_end(core, sequence);
         else
-            end_sequence(core, sequence, reason);
+            engine_core_end_sequence(core, sequence, reason);
     }
 }
 
@@ -167,15 +178,31 @@ static void refuse(struct engine_core *core, struct request *request) {
     core->config.notify(core->config.context, request);
 }
 
-void engine_core_add(struct engine_core *core, struct request *request) {
-    const struct batch_limits *limits = &core->config.limits;
-    CHECK(engine_core_fits(limits, request));
+static struct sequence_group *create_group(struct engine_core *core, struct request *request) {
+    const struct engine_core_config *config = &core->config;
+    struct group_shape shape = {
+        .max_model_len = config->limits.max_model_len,
+        .block_size = config->limits.block_size,
+        .root = block_key_root(&config->secret, request->tenant, request->cache_salt,
+                               request->cache_salt_bytes),
+    };
+    shape.end_tokens = tokenizer_eos_tokens(core->tokenizer, &shape.num_end_tokens);
+    return sequence_group_create(request, &shape);
+}
+
+static void check_request(const struct engine_core *core, const struct request *request) {
+    const struct kv_capacity capacity = engine_core_capacity(&core->config.limits);
+    const struct kv_demand demand = kv_demand_of(request, &capacity);
+    CHECK(kv_demand_fits(&demand, &capacity));
+    CHECK(request->tenant >= 0 && request->tenant < core->config.num_tenants);
     CHECK(request->params.grammar == NULL || core->config.vocabulary != NULL);
-    CHECK(request->params.pooling == POOLING_NONE || limits->hidden_size > 0);
+    CHECK(request->params.pooling == POOLING_NONE || core->config.limits.hidden_size > 0);
     CHECK(core->last_group == NULL || core->last_group->request->id < request->id);
-    struct sequence_group *group =
-        core->failed ? NULL
-                     : sequence_group_create(request, limits->max_model_len, limits->block_size);
+}
+
+void engine_core_add(struct engine_core *core, struct request *request) {
+    check_request(core, request);
+    struct sequence_group *group = core->failed ? NULL : create_group(core, request);
     if (group == NULL) {
         refuse(core, request);
         return;
@@ -183,15 +210,14 @@ void engine_core_add(struct engine_core *core, struct request *request) {
     link_group(core, group);
     core->num_queued_requests++;
     core->num_queued_tokens += request->num_prompt_tokens;
-    for (int32_t i = 0; i < request->params.num_choices; i++)
-        scheduler_add(&core->scheduler, &group->sequences[i]);
+    scheduler_add(&core->scheduler, group);
 }
 
 void engine_core_abort(struct engine_core *core, enum finish_reason reason) {
     struct sequence_group *group = core->first_group, *next;
     for (; group != NULL; group = next) {
         next = group->next;
-        end_group(core, group, reason);
+        engine_core_end_group(core, group, reason);
     }
     core_stats_gauges(&core->stats, &core->scheduler);
 }
@@ -215,7 +241,7 @@ static bool update_stall(struct engine_core *core, struct sequence_group *group,
 }
 
 static bool has_unpushed_end(const struct sequence_group *group) {
-    for (int32_t i = 0; i < group->request->params.num_choices; i++)
+    for (int32_t i = 0; i < sequence_group_num_choices(group); i++)
         if (group->sequences[i].status == SEQUENCE_FINISHED && !group->sequences[i].end_pushed)
             return true;
     return false;
@@ -227,94 +253,9 @@ static void sweep_groups(struct engine_core *core, int64_t now_ns) {
     for (; group != NULL; group = next) {
         next = group->next;
         if (has_unpushed_end(group))
-            end_group(core, group, FINISH_ERROR);
+            engine_core_end_group(core, group, FINISH_ERROR);
         else if (atomic_load(&group->request->cancelled) || !update_stall(core, group, now_ns))
-            end_group(core, group, FINISH_ABORT);
-    }
-}
-
-/* Memory is too short for the sequence to go on. While its siblings wait for the scores that choice
- * 0 can no longer give, they end with it; none of them is in this step. */
-static void end_failed(struct engine_core *core, struct sequence *sequence) {
-    if (sequence->choice == 0 && sequence_group_is_scoring(sequence->group))
-        end_group(core, sequence->group, FINISH_ERROR);
-    else
-        end_sequence(core, sequence, FINISH_ERROR);
-}
-
-static void commit(struct engine_core *core, const struct planned_sequence *entry,
-                   const struct sample_row *rows, const struct sample_output *outputs,
-                   int32_t num_rows, int64_t now_ns) {
-    struct sequence *sequence = entry->sequence;
-    bool draws = num_rows > 0 && rows[num_rows - 1].target == SAMPLE_NO_TARGET;
-    bool scores = sequence->choice == 0 && sequence_group_is_scoring(sequence->group);
-    core_stats_computed(&core->stats, entry);
-    scheduler_commit(&core->scheduler, entry);
-    int status = 0;
-    if (scores)
-        status = step_output_scores(&core->output, sequence, outputs, num_rows - draws);
-    if (status == 0 && draws)
-        status = step_output_token(&core->output, sequence, &outputs[num_rows - 1]);
-    if (status != 0) {
-        end_failed(core, sequence);
-        return;
-    }
-    if (draws)
-        core_stats_token(&core->stats, sequence, now_ns);
-    if (scores || draws)
-        notify(core, sequence->group);
-    if (sequence->finish != FINISH_NONE) {
-        retire(core, sequence);
-        close_sequence(core, sequence);
-    } else if (sequence_num_pending(sequence) == 0) {
-        end_sequence(core, sequence, FINISH_LENGTH); /* max_tokens is 0: the prompt is done */
-    }
-}
-
-/* Of a sequence that is pooled; `sum` is NULL in the steps that have nothing to add. */
-static void commit_pool(struct engine_core *core, const struct planned_sequence *entry,
-                        float *sum) {
-    struct sequence *sequence = entry->sequence;
-    int32_t hidden_size = core->config.limits.hidden_size;
-    core_stats_computed(&core->stats, entry);
-    scheduler_commit(&core->scheduler, entry);
-    bool is_complete = sequence_num_pending(sequence) == 0;
-    int status = 0;
-    if (is_complete)
-        status = step_output_embedding(&core->output, sequence, sum, hidden_size);
-    else if (sum != NULL)
-        status = sequence_keep_pool(sequence, sum, hidden_size);
-    if (status != 0) {
-        end_failed(core, sequence);
-    } else if (is_complete) {
-        notify(core, sequence->group);
-        retire(core, sequence);
-        close_sequence(core, sequence);
-    }
-}
-
-/* What the step left of the entry's pool; NULL: it has none. */
-static float *pool_sum(const struct engine_core *core, int32_t entry) {
-    const int32_t *start = core->builder.pool_start + entry;
-    size_t offset = (size_t)start[0] * (size_t)core->config.limits.hidden_size;
-    return start[1] > start[0] ? core->result.pool_sums + offset : NULL;
-}
-
-/* Entries of one group follow each other in any order; a group is freed with its last sequence, and
- * none of its entries can come after that. */
-static void commit_all(struct engine_core *core, const struct step_plan *plan,
-                       const struct batch *batch) {
-    int64_t now_ns = core->config.clock(core->config.context);
-    const int32_t *row_start = core->builder.row_start;
-    CHECK(core->result.num_rows == batch->num_rows);
-    core_stats_step(&core->stats, &core->scheduler, now_ns);
-    for (int32_t i = 0; i < plan->num_entries; i++) {
-        const struct planned_sequence *entry = &plan->entries[i];
-        if (sequence_params(entry->sequence)->pooling != POOLING_NONE)
-            commit_pool(core, entry, pool_sum(core, i));
-        else
-            commit(core, entry, batch->sample_rows + row_start[i], core->result.rows + row_start[i],
-                   row_start[i + 1] - row_start[i], now_ns);
+            engine_core_end_group(core, group, FINISH_ABORT);
     }
 }
 
@@ -325,22 +266,42 @@ static void begin_step(struct engine_core *core, const struct step_plan *plan, i
     }
 }
 
+/* What a token takes when many are computed at once, as in recomputation; fewer cost more each. */
+static void note_cost(struct scheduler *scheduler, int64_t step_ns) {
+    if (scheduler->plan.num_tokens == 0)
+        return;
+    double token_ns = (double)step_ns / scheduler->plan.num_tokens;
+    if (scheduler->token_ns == 0)
+        scheduler->token_ns = token_ns;
+    else if (scheduler->plan.num_tokens >= LARGE_STEP || token_ns < scheduler->token_ns)
+        scheduler->token_ns += (token_ns - scheduler->token_ns) / 8;
+}
+
+static void run_step(struct engine_core *core, const struct step_plan *plan, int64_t now_ns) {
+    begin_step(core, plan, now_ns);
+    const struct batch *batch = batch_builder_build(&core->builder, plan, &core->scheduler.blocks);
+    core->result.num_rows = batch->num_rows;
+    core->failed =
+        core->executor->ops->run(core->executor, batch, &core->result, &core->error) != 0;
+    scheduler_end_step(&core->scheduler);
+    if (core->failed) {
+        engine_core_abort(core, FINISH_ERROR);
+        return;
+    }
+    int64_t end_ns = core->config.clock(core->config.context);
+    note_cost(&core->scheduler, end_ns - now_ns);
+    core_stats_step(&core->stats, &core->scheduler, end_ns);
+    step_commit(core, plan, batch, end_ns);
+}
+
 bool engine_core_step(struct engine_core *core) {
     int64_t now_ns = core->config.clock(core->config.context);
     sweep_groups(core, now_ns);
     const struct step_plan *plan = scheduler_plan(&core->scheduler);
-    bool runs = plan->num_entries > 0 && !core->failed;
-    if (runs) {
-        begin_step(core, plan, now_ns);
-        const struct batch *batch = batch_builder_build(&core->builder, plan);
-        core->result.num_rows = batch->num_rows;
-        core->failed =
-            core->executor->ops->run(core->executor, batch, &core->result, &core->error) != 0;
-        if (core->failed)
-            engine_core_abort(core, FINISH_ERROR);
-        else
-            commit_all(core, plan, batch);
-    }
+    bool runs = !core->failed &&
+                (plan->num_entries > 0 || block_manager_has_moves(&core->scheduler.blocks));
+    if (runs)
+        run_step(core, plan, now_ns);
     core_stats_gauges(&core->stats, &core->scheduler);
     return runs;
 }

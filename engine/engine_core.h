@@ -13,6 +13,12 @@
 
 struct engine_core_config {
     struct batch_limits limits;
+    int32_t num_host_blocks; /* of the pool that blocks are swapped out to; may be 0 */
+    int64_t swap_block_ns;   /* to move one block there, or back */
+    int32_t num_tenants;     /* >= 1; of a request: tenant < num_tenants */
+    bool prefix_caching;
+    struct block_key_secret secret; /* of the keys of cached prefixes */
+    int32_t window;                 /* every layer sees only so many tokens back; 0: some see all */
     const struct grammar_vocabulary *vocabulary; /* outlives the core; NULL: no request has a
                                                     grammar */
     int64_t stall_timeout_ns;
@@ -47,10 +53,10 @@ int engine_core_init(struct engine_core *core, const struct engine_core_config *
 /* engine_core_abort first, unless the core is idle. Accepts a zeroed core. */
 void engine_core_finish(struct engine_core *core);
 
-/* Whether the request could run if it were alone. Reads nothing that changes: any thread. */
-bool engine_core_fits(const struct batch_limits *limits, const struct request *request);
-/* Takes its own reference. The request fits, and its id rises from call to call. Ends it at once
- * with FINISH_ERROR when memory is short or the core has failed. */
+/* What a request may take of the core's pool and seats (kv_demand.h says what one does take). */
+struct kv_capacity engine_core_capacity(const struct batch_limits *limits);
+/* Takes its own reference. The request fits the capacity, and its id rises from call to call. Ends
+ * it at once with FINISH_ERROR when memory is short or the core has failed. */
 void engine_core_add(struct engine_core *core, struct request *request);
 /* True when a step was run; false when there was nothing that could run. */
 bool engine_core_step(struct engine_core *core);

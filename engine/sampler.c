@@ -1,7 +1,7 @@
 #include "engine/sampler.h"
 
 #include "engine/sampling_params.h"
-#include "engine/sequence.h"
+#include "engine/sequence_group.h"
 
 #include <math.h>
 #include <string.h>
@@ -12,9 +12,10 @@ uint64_t sampler_choice_seed(uint64_t seed, int32_t choice) {
 
 struct sample_row sampler_draw_row(const struct sequence *sequence) {
     const struct sampling_params *params = sequence_params(sequence);
+    const struct sequence_group *group = sequence->group;
     return (struct sample_row){
         .target = SAMPLE_NO_TARGET,
-        .num_logprobs = params->num_logprobs,
+        .num_logprobs = group->beams != NULL ? group->num_candidates : params->num_logprobs,
         .seed = sampler_choice_seed(params->seed, sequence->choice),
         .position = (uint64_t)sequence->num_tokens,
         .temperature = params->temperature,

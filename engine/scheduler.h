@@ -1,54 +1,80 @@
 /* Who runs in the next step, and who holds which block. Pure: no clock, no thread, no random
- * number; the same calls give the same plans. The only writer of sequence.status and of block
- * tables. Engine thread only.
+ * number; the same calls give the same plans. The only writer of the status of sequences and
+ * groups, and of block tables. Engine thread only.
  *
  * Rules of a step, in this order:
  *   - Every running sequence with one pending token gets it: a prompt never holds up decoding.
- *   - Waiting sequences are seated by priority and arrival while there are seats, and blocks for
- *     all they have pending on top of what those already seated were promised. Nobody overtakes.
+ *   - Waiting groups are seated by priority and arrival while there are seats for their lanes, and
+ *     blocks for all they have pending on top of what those already seated were promised. Nobody
+ *     overtakes. One that was swapped out comes back with its blocks.
  *   - What is left of the budget goes to the longer pending runs: half of it at least to the first
  *     in order, so that it moves on whatever arrives; the rest to the shortest of the same priority
  *     first, so that a short prompt does not wait for long ones; then to less urgent priorities.
+ *     Blocks that the prefix cache has are taken from there at every block boundary; a sequence
+ *     whose next block another one computes in this step waits for it.
  *
- * A sequence that needs a block when none is free takes it from the last one in order that runs
- * (stalled ones first): that one loses all blocks and waits to be recomputed. A sequence never
- * takes from one before it; the last in order just waits for its turn. So the first in order always
- * moves on, and there is no livelock. In a step where decoding took blocks from someone, nobody is
- * seated; stalled sequences give up their seats and blocks to whoever waits. */
+ * A sequence that needs a block when none is free takes it from the last group in order that runs
+ * (stalled ones first): that one loses all blocks, by swapping or recomputation, whichever is
+ * estimated to cost less time. A sequence never takes from its own group or one before it; the
+ * last in order just waits for its turn. So the first in order always moves on, and there is no
+ * livelock. In a step where decoding took blocks from someone, nobody is seated; stalled groups
+ * give up their seats and blocks to whoever waits. */
 #ifndef QUIRE_ENGINE_SCHEDULER_H
 #define QUIRE_ENGINE_SCHEDULER_H
 
-#include "engine/kv/block_pool.h"
+#include "engine/kv/block_manager.h"
+#include "engine/kv_demand.h"
 #include "engine/step_plan.h"
 
 struct scheduler_config {
-    int32_t max_num_seqs;           /* seats */
+    struct kv_capacity capacity;
     int32_t max_num_batched_tokens; /* >= max_num_seqs */
-    int32_t block_size;
+    int32_t num_host_blocks;        /* 0: preemption is by recomputation */
+    int64_t swap_block_ns;          /* to move one block to the host, or back */
+    int32_t window;                 /* tokens a token sees at most; 0: all */
+    int32_t num_tenants;
+    bool prefix_caching;
+    struct block_key_secret secret; /* of the keys of prefixes */
 };
 
 struct scheduler {
     struct scheduler_config config;
-    struct block_pool pool;
-    struct sequence_list waiting;
-    struct sequence_list running;
+    struct block_manager blocks;
+    struct group_list waiting;
+    struct group_list running;
+    double token_ns; /* what computing one token takes, for the choice of preemption */
     struct step_plan plan;
+
+    /* since start */
+    uint64_t num_queried_tokens; /* looked for in the prefix cache, once per group */
+    uint64_t num_hit_tokens;     /* and found, before anybody computed them for the group */
+    uint64_t num_swaps;          /* groups swapped out */
+    uint64_t num_recomputes;     /* groups preempted by recomputation */
 };
 
 /* Returns -1 when memory is short. */
-int scheduler_init(struct scheduler *scheduler, const struct scheduler_config *config,
-                   int32_t num_blocks);
+int scheduler_init(struct scheduler *scheduler, const struct scheduler_config *config);
 /* Every sequence must have been removed. Accepts a zeroed one. */
 void scheduler_finish(struct scheduler *scheduler);
 
-void scheduler_add(struct scheduler *scheduler, struct sequence *sequence);
-/* Frees its blocks and marks it finished; any state but finished. */
+/* Of a request that fits (kv_demand_fits). */
+void scheduler_add(struct scheduler *scheduler, struct sequence_group *group);
+/* Frees the sequence's blocks and marks it finished; any state but finished. The group leaves the
+ * scheduler with the last one. */
 void scheduler_remove(struct scheduler *scheduler, struct sequence *sequence);
+/* Makes `to` share the keys and values of the first num_tokens tokens of `from`, a sibling, and run
+ * if that one does; what it held is released. Both begin with these tokens. */
+void scheduler_fork(struct scheduler *scheduler, const struct sequence *from, struct sequence *to,
+                    int32_t num_tokens);
+/* Releases what the sequence holds, for a lane in which no beam runs any more. */
+void scheduler_idle(struct scheduler *scheduler, struct sequence *sequence);
 
 /* Plans one step; the plan is valid until the next call. It may be empty although sequences wait:
  * when all of them are stalled. */
 const struct step_plan *scheduler_plan(struct scheduler *scheduler);
-/* After the step ran: the entry's tokens are computed. */
+/* The step ran: the blocks were moved. Before anything of it is committed. */
+void scheduler_end_step(struct scheduler *scheduler);
+/* Then: the entry's tokens are computed. */
 void scheduler_commit(struct scheduler *scheduler, const struct planned_sequence *entry);
 
 #endif

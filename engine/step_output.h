@@ -6,7 +6,7 @@
 #ifndef QUIRE_ENGINE_STEP_OUTPUT_H
 #define QUIRE_ENGINE_STEP_OUTPUT_H
 
-#include "engine/sequence.h"
+#include "engine/sequence_group.h"
 #include "models/batch.h"
 #include "models/tokenizer/tokenizer.h"
 

@@ -1,7 +1,7 @@
 #include "engine/token_mask.h"
 
 #include "engine/grammar/grammar.h"
-#include "engine/sequence.h"
+#include "engine/sequence_group.h"
 
 #include <math.h>
 #include <string.h>

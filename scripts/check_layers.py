@@ -27,7 +27,7 @@ THIRD_PARTY = [
      re.compile(r"server/(api|json|page)/\w+\.[ch]|models/(json_file|config_field|tokenizer/tokenizer_json\w*)\.[ch]")),
     (re.compile(r"pcre2\w*\.h"), re.compile(r"models/tokenizer/(pre)?tokenizer\w*\.[ch]")),
     (re.compile(r"utf8proc\.h"), re.compile(r"models/(tokenizer/(characters|normalizer|unicode_form)|chat_template/template_characters)\.c")),
-    (re.compile(r"xxhash\.h"), re.compile(r"models/content_hash\.c")),
+    (re.compile(r"xxhash\.h"), re.compile(r"models/content_hash\.c|engine/kv/block_key\.c")),
     (re.compile(r"yaml\.h"), re.compile(r"config/options\w*\.c")),
     (re.compile(r"gnutls/.*"), re.compile(r"server/auth\.c")),
     (re.compile(r"systemd/.*"), re.compile(r"server/service\.c")),

@@ -1,35 +1,67 @@
-/* All KV blocks of the server by id: who is free, and how many owners each one has. The memory
- * itself is the ranks' affair; ids mean the same on every rank.
+/* All KV blocks of one memory (the device's, or the host's for swapping) by id: who is free, and
+ * how many owners each one has. The memory itself is the ranks' affair; ids mean the same on every
+ * rank.
  *
- * Owned by the scheduler; engine thread only. Every operation is O(1). */
+ * A block without owners is free. Its content may still be wanted: a block marked `cached` keeps it
+ * while it is free, and is handed out again only when no other block is left, the one that was
+ * freed longest ago first. With several tenants the next to be handed out is the oldest free block
+ * of the tenant who has most of them: who floods the cache loses blocks of his own.
+ *
+ * A pinned block is not handed out even when it has no owner: it is the source of a copy that this
+ * step has still to make.
+ *
+ * Owned by the block manager; engine thread only. Every operation is O(1), but for alloc from a
+ * cache of several tenants, which is O(tenants). */
 #ifndef QUIRE_ENGINE_KV_BLOCK_POOL_H
 #define QUIRE_ENGINE_KV_BLOCK_POOL_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct block {
-    int32_t references; /* tables that hold it; 0: free */
-    int32_t next_free;  /* link of the free list, -1 at its end */
+    int32_t references; /* tables that hold it */
+    int32_t pins;
+    int32_t tenant;         /* of a cached one */
+    bool cached;            /* the prefix cache knows its content */
+    int32_t previous, next; /* links of the free list it is in, -1 at the ends */
+};
+
+struct free_list {
+    int32_t first, last; /* -1: none */
+    int32_t count;
 };
 
 struct block_pool {
     int32_t num_blocks;
-    int32_t num_used;
-    int32_t first_free;   /* -1: none */
-    struct block *blocks; /* [num_blocks] */
+    int32_t num_used;         /* with an owner or a pin */
+    int32_t num_tenants;      /* 1 or more */
+    struct block *blocks;     /* [num_blocks] */
+    struct free_list bare;    /* free, not cached: a stack */
+    struct free_list *cached; /* [num_tenants] free and cached: oldest first */
 };
 
-/* num_blocks >= 1. Returns -1 when memory is short. */
-int block_pool_init(struct block_pool *pool, int32_t num_blocks);
+/* num_blocks >= 0, num_tenants >= 1. Returns -1 when memory is short. */
+int block_pool_init(struct block_pool *pool, int32_t num_blocks, int32_t num_tenants);
 void block_pool_finish(struct block_pool *pool); /* accepts a zeroed pool */
 
-/* A block with one reference, or -1 when none is free. */
+/* A block with one reference, or -1 when none is free. It may still be marked cached: the caller
+ * then makes the cache forget it and calls block_pool_clear_cached before anything else. */
 int32_t block_pool_alloc(struct block_pool *pool);
-/* Another owner of a block in use. */
+/* Another owner; of a free cached block the first one. */
 void block_pool_ref(struct block_pool *pool, int32_t block);
 /* Drops one owner; the last one frees the block. */
 void block_pool_unref(struct block_pool *pool, int32_t block);
 
+void block_pool_pin(struct block_pool *pool, int32_t block); /* of a block with an owner */
+void block_pool_unpin(struct block_pool *pool, int32_t block);
+
+/* Of a block with an owner. */
+void block_pool_set_cached(struct block_pool *pool, int32_t block, int32_t tenant);
+void block_pool_clear_cached(struct block_pool *pool, int32_t block);
+
+/* Blocks that could be handed out, cached ones included. */
 int32_t block_pool_num_free(const struct block_pool *pool);
+/* Those of them whose content is still known. */
+int32_t block_pool_num_cached(const struct block_pool *pool);
 
 #endif

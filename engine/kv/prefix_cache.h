@@ -21,6 +21,7 @@ struct block_content {
 struct prefix_cache {
     int32_t num_blocks;
     int32_t block_size;
+    uint64_t num_inserted;       /* since start */
     int32_t num_buckets;         /* a power of two */
     int32_t *buckets;            /* first block of each, -1: none */
     struct cached_block *blocks; /* [num_blocks] */
@@ -39,5 +40,8 @@ bool prefix_cache_insert(struct prefix_cache *cache, int32_t block,
                          const struct block_content *content);
 /* Of a block that is known. */
 void prefix_cache_remove(struct prefix_cache *cache, int32_t block);
+/* A number that no other content has had, of this block or another; 0 when the block is not known.
+ */
+uint64_t prefix_cache_serial(const struct prefix_cache *cache, int32_t block);
 
 #endif

@@ -68,7 +68,7 @@ static int refuse_submit(enum submit_result result, const struct connection *con
     case SUBMIT_QUEUE_FULL:
         return api_error_set(err, 429, "rate_limit_error", "queue_full", NULL,
                              "the queue is full; try again");
-    case SUBMIT_TOO_LONG:
+    case SUBMIT_TOO_LARGE:
         return api_error_set(err, 400, "invalid_request_error", "context_length_exceeded", "prompt",
                              "a prompt of %d tokens does not fit; the model's maximum context "
                              "length is %d tokens",
@@ -101,7 +101,7 @@ static int submit_all(struct connection *connection) {
             request->user = NULL;
             engine_cancel(server->engine, request);
         }
-        if (result != SUBMIT_TOO_LONG)
+        if (result != SUBMIT_TOO_LARGE)
             server->stats.rejected++;
         return refuse_submit(result, connection, refused, &exchange->error);
     }

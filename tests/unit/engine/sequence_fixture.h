@@ -3,7 +3,7 @@
 #define QUIRE_TESTS_UNIT_ENGINE_SEQUENCE_FIXTURE_H
 
 #include "engine/grammar/grammar.h"
-#include "engine/sequence.h"
+#include "engine/sequence_group.h"
 #include "tests/sim/fake_tokenizer.h"
 
 #include <stdlib.h>
@@ -34,7 +34,8 @@ static inline struct sequence_group *fixture_group(uint64_t id, int32_t priority
     free(prompt);
     request->id = id;
     request->priority = priority;
-    struct sequence_group *group = sequence_group_create(request, max_model_len, block_size);
+    const struct group_shape shape = {.max_model_len = max_model_len, .block_size = block_size};
+    struct sequence_group *group = sequence_group_create(request, &shape);
     request_unref(request);
     return group;
 }

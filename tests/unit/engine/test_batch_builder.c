@@ -24,9 +24,13 @@ static void start(struct fixture *f, int32_t budget) {
                                   .block_size = 4,
                                   .num_blocks = 32,
                                   .hidden_size = 2};
-    struct scheduler_config config = {4, budget, 4};
+    const struct scheduler_config config = {
+        .capacity = {.num_blocks = 32, .block_size = 4, .max_num_seqs = 4, .max_model_len = 32},
+        .max_num_batched_tokens = budget,
+        .num_tenants = 1,
+    };
     memset(f, 0, sizeof(*f));
-    assert_int_equal(scheduler_init(&f->scheduler, &config, 32), 0);
+    assert_int_equal(scheduler_init(&f->scheduler, &config), 0);
     assert_int_equal(batch_builder_init(&f->builder, &limits, fake_tokenizer(), NULL), 0);
 }
 
@@ -35,16 +39,17 @@ static struct sequence *add(struct fixture *f, int32_t num_prompt_tokens,
     struct sequence_group *group =
         fixture_group((uint64_t)f->num_groups + 1, 0, num_prompt_tokens, params, 32, 4);
     f->groups[f->num_groups++] = group;
-    scheduler_add(&f->scheduler, &group->sequences[0]);
+    scheduler_add(&f->scheduler, group);
     return &group->sequences[0];
 }
 
 static const struct batch *build(struct fixture *f) {
-    return batch_builder_build(&f->builder, scheduler_plan(&f->scheduler));
+    return batch_builder_build(&f->builder, scheduler_plan(&f->scheduler), &f->scheduler.blocks);
 }
 
 static void commit(struct fixture *f) {
     const struct step_plan *plan = &f->scheduler.plan;
+    scheduler_end_step(&f->scheduler);
     for (int32_t i = 0; i < plan->num_entries; i++)
         scheduler_commit(&f->scheduler, &plan->entries[i]);
 }
@@ -214,7 +219,7 @@ static void test_pool_after_preemption(void **state) {
     build(&f);
     commit(&f);
     assert_int_equal(sequence_keep_pool(m, (const float[]){1.5f, -2}, 2), 0);
-    block_table_release(&m->table, &f.scheduler.pool);
+    block_manager_release(&f.scheduler.blocks, &m->table);
     m->num_computed = 0;
     expect_pool(build(&f), 0, (struct row_span){0, 4}, 0, 0);
     stop(&f);

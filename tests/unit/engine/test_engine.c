@@ -239,8 +239,8 @@ static void test_refusals(void **state) {
     struct request *no_room_to_answer = plain_request(MAX_MODEL_LEN, 1);
     struct request *over_pool = plain_request(70, 12);
     struct request *fits_pool = plain_request(70, 11); /* the last token is never stored */
-    assert_int_equal(engine_submit(f.engine, no_room_to_answer), SUBMIT_TOO_LONG);
-    assert_int_equal(engine_submit(f.engine, over_pool), SUBMIT_TOO_LONG);
+    assert_int_equal(engine_submit(f.engine, no_room_to_answer), SUBMIT_TOO_LARGE);
+    assert_int_equal(engine_submit(f.engine, over_pool), SUBMIT_TOO_LARGE);
     assert_int_equal(engine_submit(f.engine, fits_pool), SUBMIT_OK); /* alone, whatever its size */
     sem_wait(&f.woken); /* it runs: the queue is empty */
     struct request *queued[4];

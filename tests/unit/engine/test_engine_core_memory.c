@@ -133,6 +133,8 @@ static void start(struct fixture *f, enum kind kind) {
                    .block_size = 4,
                    .num_blocks = 60,
                    .hidden_size = FAKE_HIDDEN_SIZE},
+        .num_tenants = 1,
+        .prefix_caching = true,
         .vocabulary = f->vocabulary,
         .stall_timeout_ns = INT64_MAX / 4,
         .clock = read_clock,
@@ -169,7 +171,7 @@ static void read_stream(struct fixture *f) {
 }
 
 static void stop(struct fixture *f) {
-    assert_int_equal(f->core.scheduler.pool.num_used, 0);
+    assert_int_equal(f->core.scheduler.blocks.pool.num_used, 0);
     assert_string_equal(f->executor.violation, "");
     token_buffer_finish(&f->buffer);
     request_unref(f->request);

@@ -17,19 +17,34 @@ struct fixture {
     int num_groups;
 };
 
-static void start(struct fixture *f, int32_t seats, int32_t budget, int32_t num_blocks) {
-    struct scheduler_config config = {
-        .max_num_seqs = seats, .max_num_batched_tokens = budget, .block_size = 4};
+static struct scheduler_config config_of(int32_t seats, int32_t budget, int32_t num_blocks) {
+    return (struct scheduler_config){
+        .capacity = {.num_blocks = num_blocks,
+                     .block_size = 4,
+                     .max_num_seqs = seats,
+                     .max_model_len = 1000},
+        .max_num_batched_tokens = budget,
+        .num_tenants = 1,
+    };
+}
+
+static void start_with(struct fixture *f, const struct scheduler_config *config) {
     memset(f, 0, sizeof(*f));
-    assert_int_equal(scheduler_init(&f->scheduler, &config, num_blocks), 0);
+    assert_int_equal(scheduler_init(&f->scheduler, config), 0);
+}
+
+static void start(struct fixture *f, int32_t seats, int32_t budget, int32_t num_blocks) {
+    const struct scheduler_config config = config_of(seats, budget, num_blocks);
+    start_with(f, &config);
 }
 
 static struct sequence *add(struct fixture *f, int32_t priority, int32_t num_prompt_tokens) {
-    struct sampling_params params = fixture_params(500);
+    int32_t room = f->scheduler.config.capacity.num_blocks * 4 - num_prompt_tokens;
+    struct sampling_params params = fixture_params(room < 500 ? room : 500);
     struct sequence_group *group =
         fixture_group((uint64_t)f->num_groups + 1, priority, num_prompt_tokens, &params, 1000, 4);
     f->groups[f->num_groups++] = group;
-    scheduler_add(&f->scheduler, &group->sequences[0]);
+    scheduler_add(&f->scheduler, group);
     return &group->sequences[0];
 }
 
@@ -39,7 +54,7 @@ static void stop(struct fixture *f) {
             scheduler_remove(&f->scheduler, &f->groups[i]->sequences[0]);
         sequence_group_destroy(f->groups[i]);
     }
-    assert_int_equal(f->scheduler.pool.num_used, 0);
+    assert_int_equal(f->scheduler.blocks.pool.num_used, 0);
     scheduler_finish(&f->scheduler);
 }
 
@@ -52,6 +67,7 @@ static int32_t planned(const struct step_plan *plan, const struct sequence *sequ
 
 /* Computes the planned tokens; whoever has nothing pending draws a token. */
 static void commit(struct fixture *f, const struct step_plan *plan) {
+    scheduler_end_step(&f->scheduler);
     for (int32_t i = 0; i < plan->num_entries; i++) {
         struct sequence *s = plan->entries[i].sequence;
         scheduler_commit(&f->scheduler, &plan->entries[i]);
@@ -66,6 +82,10 @@ static const struct step_plan *step(struct fixture *f) {
     const struct step_plan *plan = scheduler_plan(&f->scheduler);
     commit(f, plan);
     return plan;
+}
+
+static int32_t num_preempted(const struct step_plan *plan) {
+    return plan->num_swapped_out + plan->num_dropped;
 }
 
 static void test_a_long_prompt_comes_in_chunks(void **state) {
@@ -152,10 +172,10 @@ static void test_the_newest_is_preempted(void **state) {
     struct fixture f;
     start(&f, 4, 20, 4);
     struct sequence *a = add(&f, 0, 3), *b = add(&f, 0, 3);
-    int32_t num_preempted = 0, b_tokens = 0;
-    while (num_preempted == 0) {
+    int32_t lost = 0, b_tokens = 0;
+    while (lost == 0) {
         b_tokens = b->num_tokens;
-        num_preempted = step(&f)->num_preempted;
+        lost = num_preempted(step(&f));
         assert_in_range(a->num_tokens, 1, 10);
     }
     assert_int_equal(b->status, SEQUENCE_WAITING);
@@ -172,7 +192,7 @@ static void test_priority_decides_who_is_preempted(void **state) {
     struct fixture f;
     start(&f, 4, 20, 4);
     struct sequence *old = add(&f, 1, 3), *urgent = add(&f, 0, 3);
-    while (step(&f)->num_preempted == 0)
+    while (num_preempted(step(&f)) == 0)
         assert_in_range(urgent->num_tokens, 1, 10);
     assert_int_equal(old->status, SEQUENCE_WAITING);
     assert_int_equal(urgent->status, SEQUENCE_RUNNING);

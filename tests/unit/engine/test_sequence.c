@@ -61,22 +61,19 @@ static void test_counts_follow_the_penalties(void **state) {
 
 static void test_list_order(void **state) {
     struct sequence_group *late = make(3, 0, 1), *early = make(1, 0, 2), *urgent = make(4, -1, 1);
-    struct sequence_list list = {0};
-    sequence_list_insert(&list, &late->sequences[0]);
-    sequence_list_insert(&list, &early->sequences[1]);
-    sequence_list_insert(&list, &urgent->sequences[0]);
-    sequence_list_insert(&list, &early->sequences[0]);
-    assert_int_equal(list.count, 4);
-    assert_ptr_equal(list.first, &urgent->sequences[0]);
-    assert_ptr_equal(list.first->next, &early->sequences[0]);
-    assert_ptr_equal(list.first->next->next, &early->sequences[1]);
-    assert_ptr_equal(list.last, &late->sequences[0]);
-    sequence_list_remove(&list, &early->sequences[1]);
-    assert_ptr_equal(early->sequences[0].next, list.last);
-    assert_ptr_equal(list.last->previous, &early->sequences[0]);
-    sequence_list_remove(&list, &urgent->sequences[0]);
-    sequence_list_remove(&list, &late->sequences[0]);
-    sequence_list_remove(&list, &early->sequences[0]);
+    struct group_list list = {0};
+    group_list_insert(&list, late);
+    group_list_insert(&list, early);
+    group_list_insert(&list, urgent);
+    assert_int_equal(list.count, 3);
+    assert_ptr_equal(list.first, urgent);
+    assert_ptr_equal(list.first->list_next, early);
+    assert_ptr_equal(list.last, late);
+    group_list_remove(&list, early);
+    assert_ptr_equal(urgent->list_next, late);
+    assert_ptr_equal(late->list_previous, urgent);
+    group_list_remove(&list, urgent);
+    group_list_remove(&list, late);
     assert_null(list.first);
     assert_null(list.last);
     assert_int_equal(list.count, 0);
@@ -85,17 +82,57 @@ static void test_list_order(void **state) {
     sequence_group_destroy(urgent);
 }
 
-static void test_siblings_wait_for_the_scores(void **state) {
+/* The first that has not finished leads; as many join it as there are lanes. */
+static void test_who_joins_the_leader(void **state) {
+    struct sequence_group *group = make(1, 0, 4);
+    struct sequence *s = group->sequences;
+    assert_ptr_equal(sequence_group_leader(group), &s[0]);
+    s[0].status = SEQUENCE_RUNNING;
+    group->num_lanes = 3;
+    assert_ptr_equal(sequence_group_next_joint(group, -1), &s[1]);
+    assert_ptr_equal(sequence_group_next_joint(group, 1), &s[2]);
+    assert_null(sequence_group_next_joint(group, 2));
+    assert_int_equal(sequence_append(&s[2], 20), 0); /* drew before it lost its blocks */
+    assert_ptr_equal(sequence_group_next_joint(group, 1), &s[3]);
+    s[0].status = SEQUENCE_FINISHED;
+    assert_ptr_equal(sequence_group_leader(group), &s[1]);
+    s[1].status = SEQUENCE_RUNNING;
+    assert_int_equal(sequence_append(&s[1], 20), 0);
+    assert_null(sequence_group_next_joint(group, -1)); /* the prompt's logits are gone */
+    sequence_group_destroy(group);
+}
+
+static void test_what_may_come_from_the_cache(void **state) {
     struct sampling_params params = fixture_params(10);
-    params.num_choices = 2;
+    struct sequence_group *group = fixture_group(1, 0, 6, &params, 100, 4);
+    assert_int_equal(sequence_num_reusable(&group->sequences[0]), 5); /* one is left to draw from */
+    sequence_group_destroy(group);
     params.num_prompt_logprobs = 0;
-    struct sequence_group *group = fixture_group(1, 0, 4, &params, 100, 4);
-    assert_true(sequence_can_run(&group->sequences[0]));
-    assert_false(sequence_can_run(&group->sequences[1]));
-    group->num_scored = 4;
-    assert_true(sequence_can_run(&group->sequences[1]));
-    group->stalled = true;
-    assert_false(sequence_can_run(&group->sequences[0]));
+    group = fixture_group(1, 0, 6, &params, 100, 4);
+    assert_int_equal(sequence_num_reusable(&group->sequences[0]), 0);
+    group->num_scored = 3; /* token 3 is scored by the row of token 2 */
+    assert_int_equal(sequence_num_reusable(&group->sequences[0]), 2);
+    group->num_scored = 6;
+    assert_int_equal(sequence_num_reusable(&group->sequences[0]), 5);
+    sequence_group_destroy(group);
+    params = fixture_params(0);
+    params.pooling = POOLING_MEAN;
+    group = fixture_group(1, 0, 6, &params, 100, 4);
+    assert_int_equal(sequence_num_reusable(&group->sequences[0]), 0);
+    sequence_group_destroy(group);
+}
+
+static void test_common_tokens(void **state) {
+    struct sequence_group *group = make(1, 0, 2);
+    struct sequence *s = group->sequences;
+    assert_int_equal(sequence_common_tokens(&s[0], &s[1]), 4);
+    for (int32_t i = 0; i < 3; i++) {
+        assert_int_equal(sequence_append(&s[0], 10 + i), 0);
+        assert_int_equal(sequence_append(&s[1], i < 2 ? 10 + i : 30), 0);
+    }
+    assert_int_equal(sequence_common_tokens(&s[0], &s[1]), 6);
+    assert_int_equal(sequence_copy_output(&s[1], &s[0]), 0);
+    assert_int_equal(sequence_common_tokens(&s[0], &s[1]), 7);
     sequence_group_destroy(group);
 }
 
@@ -105,7 +142,9 @@ int main(void) {
         cmocka_unit_test(test_limits),
         cmocka_unit_test(test_counts_follow_the_penalties),
         cmocka_unit_test(test_list_order),
-        cmocka_unit_test(test_siblings_wait_for_the_scores),
+        cmocka_unit_test(test_who_joins_the_leader),
+        cmocka_unit_test(test_what_may_come_from_the_cache),
+        cmocka_unit_test(test_common_tokens),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

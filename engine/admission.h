@@ -1,0 +1,12 @@
+/* Which waiting groups get seats. Part of the scheduler. */
+#ifndef QUIRE_ENGINE_ADMISSION_H
+#define QUIRE_ENGINE_ADMISSION_H
+
+#include "engine/scheduler.h"
+
+/* Seats waiting groups in their order, as long as there are seats for their lanes and blocks for
+ * all they have pending on top of what those already seated were promised; stalled groups give up
+ * theirs. A group that cannot run yet is passed over; the first that can keeps its turn. */
+void admission_run(struct scheduler *scheduler);
+
+#endif

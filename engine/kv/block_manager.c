@@ -1,0 +1,354 @@
+/* A move of this step pins its source, so that nobody writes to it before the move is made: a copy
+ * a block of the device, a swap in a block of the host. A swap out needs no pin, since it is made
+ * before anything else.
+ *
+ *     swap_out  device --> host             frees the device's block at once
+ *     swap_in              host --> device  pins the host's block
+ *     copies    device --> device           pins the source
+ *
+ * A block that becomes free before the step has run takes its move back, which may free the move's
+ * source in turn: were it handed out again, it would be a destination twice.
+ *
+ * A table's chain of keys is continued when a block boundary is crossed; only then is anything
+ * hashed. */
+#include "engine/kv/block_manager.h"
+
+#include "config/check.h"
+#include "engine/kv/block_manager_private.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static int init_scratch(struct block_manager *manager) {
+    int32_t num_host = manager->config.num_host_blocks;
+    int32_t larger = num_host > manager->config.num_blocks ? num_host : manager->config.num_blocks;
+    manager->origins = calloc((size_t)num_host + 1, sizeof(*manager->origins));
+    manager->moved_to = malloc((size_t)larger * sizeof(*manager->moved_to));
+    if (manager->origins == NULL || manager->moved_to == NULL)
+        return -1;
+    for (int32_t i = 0; i < larger; i++)
+        manager->moved_to[i] = -1;
+    return 0;
+}
+
+static int init_parts(struct block_manager *manager) {
+    const struct block_manager_config *config = &manager->config;
+    if (block_pool_init(&manager->pool, config->num_blocks, config->num_tenants) < 0 ||
+        block_pool_init(&manager->host, config->num_host_blocks, 1) < 0 ||
+        move_list_init(&manager->swap_out, config->num_host_blocks) < 0 ||
+        move_list_init(&manager->swap_in, config->num_blocks) < 0 ||
+        move_list_init(&manager->copies, config->num_blocks) < 0)
+        return -1;
+    if (config->caching &&
+        prefix_cache_init(&manager->cache, config->num_blocks, config->block_size) < 0)
+        return -1;
+    return init_scratch(manager);
+}
+
+int block_manager_init(struct block_manager *manager, const struct block_manager_config *config) {
+    CHECK(config->num_blocks >= 1 && config->num_host_blocks >= 0);
+    CHECK(config->block_size >= 1 && config->block_size <= BLOCK_KEY_MAX_TOKENS);
+    struct block_manager made = {.config = *config};
+    if (init_parts(&made) < 0) {
+        block_manager_finish(&made);
+        return -1;
+    }
+    *manager = made;
+    return 0;
+}
+
+void block_manager_finish(struct block_manager *manager) {
+    CHECK(manager->pool.num_used == 0 && manager->host.num_used == 0);
+    block_pool_finish(&manager->pool);
+    block_pool_finish(&manager->host);
+    prefix_cache_finish(&manager->cache);
+    move_list_finish(&manager->swap_out);
+    move_list_finish(&manager->swap_in);
+    move_list_finish(&manager->copies);
+    free(manager->origins);
+    free(manager->moved_to);
+    memset(manager, 0, sizeof(*manager));
+}
+
+/* Of a block in use. */
+static void forget_content(struct block_manager *manager, int32_t id) {
+    if (!manager->pool.blocks[id].cached)
+        return;
+    prefix_cache_remove(&manager->cache, id);
+    block_pool_clear_cached(&manager->pool, id);
+}
+
+int32_t block_manager_take(struct block_manager *manager) {
+    int32_t id = block_pool_alloc(&manager->pool);
+    if (id >= 0)
+        forget_content(manager, id);
+    return id;
+}
+
+/* The host block is about to be free. */
+static void cancel_host_move(struct block_manager *manager, int32_t id) {
+    if (move_list_source(&manager->swap_out, id) >= 0)
+        move_list_remove(&manager->swap_out, id);
+}
+
+void block_manager_drop_host(struct block_manager *manager, int32_t id) {
+    const struct block *block = &manager->host.blocks[id];
+    if (block->references == 1 && block->pins == 0)
+        cancel_host_move(manager, id);
+    block_pool_unref(&manager->host, id);
+}
+
+static void unpin_host(struct block_manager *manager, int32_t id) {
+    const struct block *block = &manager->host.blocks[id];
+    if (block->references == 0 && block->pins == 1)
+        cancel_host_move(manager, id);
+    block_pool_unpin(&manager->host, id);
+}
+
+static void unpin_device(struct block_manager *manager, int32_t id);
+
+/* The block is about to be free. What the move was to bring will not be there. */
+static void cancel_device_move(struct block_manager *manager, int32_t id) {
+    int32_t copied = move_list_source(&manager->copies, id);
+    int32_t swapped = move_list_source(&manager->swap_in, id);
+    if (copied < 0 && swapped < 0)
+        return;
+    forget_content(manager, id);
+    if (copied >= 0) {
+        move_list_remove(&manager->copies, id);
+        unpin_device(manager, copied);
+    } else {
+        move_list_remove(&manager->swap_in, id);
+        unpin_host(manager, swapped);
+    }
+}
+
+void block_manager_drop_device(struct block_manager *manager, int32_t id) {
+    const struct block *block = &manager->pool.blocks[id];
+    if (block->references == 1 && block->pins == 0)
+        cancel_device_move(manager, id);
+    block_pool_unref(&manager->pool, id);
+}
+
+static void unpin_device(struct block_manager *manager, int32_t id) {
+    const struct block *block = &manager->pool.blocks[id];
+    if (block->references == 0 && block->pins == 1)
+        cancel_device_move(manager, id);
+    block_pool_unpin(&manager->pool, id);
+}
+
+bool block_manager_grow(struct block_manager *manager, struct block_table *table) {
+    CHECK(!table->on_host && table->num_blocks < table->max_blocks);
+    int32_t id = block_manager_take(manager);
+    if (id < 0)
+        return false;
+    table->blocks[table->num_blocks++] = id;
+    return true;
+}
+
+/* The block's place in the table, whose block must not have been dropped; num_blocks or more beyond
+ * the table. */
+static int32_t place_of(const struct block_manager *manager, const struct block_table *table,
+                        int32_t position) {
+    CHECK(!table->on_host && position >= 0);
+    int32_t place = position / manager->config.block_size;
+    CHECK(place >= table->num_dropped);
+    return place;
+}
+
+bool block_manager_needs_copy(const struct block_manager *manager, const struct block_table *table,
+                              int32_t position) {
+    int32_t place = place_of(manager, table, position);
+    return place < table->num_blocks && manager->pool.blocks[table->blocks[place]].references > 1;
+}
+
+/* The block has another owner. One that is itself to be copied to in this step has its content from
+ * there. */
+static bool copy_block(struct block_manager *manager, int32_t *block) {
+    int32_t copy = block_manager_take(manager);
+    if (copy < 0)
+        return false;
+    int32_t source = move_list_source(&manager->copies, *block);
+    if (source < 0)
+        source = *block;
+    move_list_add(&manager->copies, source, copy);
+    block_pool_pin(&manager->pool, source);
+    block_manager_drop_device(manager, *block);
+    *block = copy;
+    return true;
+}
+
+bool block_manager_make_writable(struct block_manager *manager, struct block_table *table,
+                                 int32_t position) {
+    int32_t place = place_of(manager, table, position);
+    CHECK(place < table->num_blocks);
+    int32_t *block = &table->blocks[place];
+    if (manager->pool.blocks[*block].references == 1)
+        forget_content(manager, *block);
+    else if (!copy_block(manager, block))
+        return false;
+    block_table_cut_keys(table, place);
+    return true;
+}
+
+void block_manager_fork(struct block_manager *manager, const struct block_table *from,
+                        struct block_table *to, int32_t num_tokens) {
+    int32_t block_size = manager->config.block_size;
+    int32_t num_blocks = block_table_blocks_for(num_tokens, block_size);
+    CHECK(!from->on_host && num_blocks <= from->num_blocks);
+    CHECK(to->num_blocks == 0 && num_blocks <= to->max_blocks);
+    CHECK(from->tenant == to->tenant && block_key_equal(&from->root, &to->root));
+    for (int32_t i = 0; i < num_blocks; i++) {
+        to->blocks[i] = from->blocks[i];
+        if (to->blocks[i] >= 0)
+            block_pool_ref(&manager->pool, to->blocks[i]);
+    }
+    to->num_blocks = num_blocks;
+    to->num_dropped = from->num_dropped < num_blocks ? from->num_dropped : num_blocks;
+    to->num_keyed = from->num_keyed;
+    to->key = from->key;
+    block_table_cut_keys(to, num_tokens / block_size);
+}
+
+/* The content of the table's first block without a key; `tokens` has room for its tokens. */
+static struct block_content next_content(const struct block_manager *manager,
+                                         const struct block_table *table,
+                                         const struct token_view *view, int32_t *tokens) {
+    int32_t block_size = manager->config.block_size;
+    token_view_copy(view, table->num_keyed * block_size, block_size, tokens);
+    return (struct block_content){
+        .key = block_key_next(&manager->config.secret, &table->key, tokens, block_size),
+        .previous = table->key,
+        .tenant = table->tenant,
+        .tokens = tokens};
+}
+
+static void add_key(struct block_table *table, const struct block_key *key) {
+    table->num_keyed++;
+    table->key = *key;
+}
+
+static void add_missing_keys(const struct block_manager *manager, struct block_table *table,
+                             const struct token_view *view, int32_t num_blocks) {
+    int32_t tokens[BLOCK_KEY_MAX_TOKENS];
+    while (table->num_keyed < num_blocks) {
+        struct block_content content = next_content(manager, table, view, tokens);
+        add_key(table, &content.key);
+    }
+}
+
+int32_t block_manager_match(struct block_manager *manager, struct block_table *table,
+                            const struct token_view *view, int32_t limit) {
+    if (!manager->config.caching)
+        return 0;
+    CHECK(!table->on_host && limit >= 0);
+    int32_t tokens[BLOCK_KEY_MAX_TOKENS];
+    int32_t block_size = manager->config.block_size, num_before = table->num_blocks;
+    int32_t most = limit / block_size < table->max_blocks ? limit / block_size : table->max_blocks;
+    if (num_before < most)
+        add_missing_keys(manager, table, view, num_before);
+    while (table->num_blocks < most) {
+        struct block_content content = next_content(manager, table, view, tokens);
+        int32_t found = prefix_cache_find(&manager->cache, &content);
+        if (found < 0)
+            break;
+        block_pool_ref(&manager->pool, found);
+        table->blocks[table->num_blocks++] = found;
+        add_key(table, &content.key);
+    }
+    return (table->num_blocks - num_before) * block_size;
+}
+
+bool block_manager_same_next(const struct block_manager *manager, struct block_table *a,
+                             const struct token_view *a_view, struct block_table *b,
+                             const struct token_view *b_view, int32_t num_blocks) {
+    int32_t a_tokens[BLOCK_KEY_MAX_TOKENS], b_tokens[BLOCK_KEY_MAX_TOKENS];
+    int32_t block_size = manager->config.block_size;
+    CHECK(num_blocks <= a->num_blocks && num_blocks <= b->num_blocks);
+    if (!manager->config.caching || a->tenant != b->tenant || !block_key_equal(&a->root, &b->root))
+        return false;
+    token_view_copy(a_view, num_blocks * block_size, block_size, a_tokens);
+    token_view_copy(b_view, num_blocks * block_size, block_size, b_tokens);
+    if (memcmp(a_tokens, b_tokens, (size_t)block_size * sizeof(*a_tokens)) != 0)
+        return false;
+    add_missing_keys(manager, a, a_view, num_blocks);
+    add_missing_keys(manager, b, b_view, num_blocks);
+    CHECK(a->num_keyed == num_blocks && b->num_keyed == num_blocks);
+    return block_key_equal(&a->key, &b->key);
+}
+
+static void publish_block(struct block_manager *manager, const struct block_table *table,
+                          int32_t *block, const struct block_content *content) {
+    int32_t known = prefix_cache_find(&manager->cache, content);
+    if (known == *block)
+        return;
+    if (known >= 0) {
+        block_pool_ref(&manager->pool, known);
+        block_manager_drop_device(manager, *block);
+        *block = known;
+    } else if (prefix_cache_insert(&manager->cache, *block, content)) {
+        block_pool_set_cached(&manager->pool, *block, table->tenant);
+    }
+}
+
+void block_manager_publish(struct block_manager *manager, struct block_table *table,
+                           const struct token_view *view, int32_t num_computed) {
+    int32_t num_full = num_computed / manager->config.block_size;
+    if (!manager->config.caching || num_full <= table->num_keyed)
+        return;
+    CHECK(!table->on_host && num_full <= table->num_blocks);
+    int32_t tokens[BLOCK_KEY_MAX_TOKENS];
+    while (table->num_keyed < num_full) {
+        struct block_content content = next_content(manager, table, view, tokens);
+        if (table->num_keyed >= table->num_dropped)
+            publish_block(manager, table, &table->blocks[table->num_keyed], &content);
+        add_key(table, &content.key);
+    }
+}
+
+static void drop_block(struct block_manager *manager, const struct block_table *table,
+                       int32_t place) {
+    if (table->on_host)
+        block_manager_drop_host(manager, table->blocks[place]);
+    else
+        block_manager_drop_device(manager, table->blocks[place]);
+}
+
+void block_manager_drop_before(struct block_manager *manager, struct block_table *table,
+                               int32_t position) {
+    int32_t end = position / manager->config.block_size;
+    for (; table->num_dropped < end && table->num_dropped < table->num_blocks;
+         table->num_dropped++) {
+        drop_block(manager, table, table->num_dropped);
+        table->blocks[table->num_dropped] = -1;
+    }
+}
+
+/* The last block first: of what stays in the cache a prefix outlives its continuations, and of what
+ * does not the first blocks are the next to be reused. */
+void block_manager_release(struct block_manager *manager, struct block_table *table) {
+    while (table->num_blocks > table->num_dropped)
+        drop_block(manager, table, --table->num_blocks);
+    table->num_blocks = table->num_dropped = 0;
+    table->on_host = false;
+    block_table_cut_keys(table, 0);
+}
+
+void block_manager_end_step(struct block_manager *manager) {
+    manager->num_swapped_out_blocks += (uint64_t)manager->swap_out.count;
+    manager->num_swapped_in_blocks += (uint64_t)manager->swap_in.count;
+    manager->num_copied_blocks += (uint64_t)manager->copies.count;
+    /* a move that was made is not taken back: the lists are emptied before the sources are free */
+    int32_t num_copies = manager->copies.count, num_swap_in = manager->swap_in.count;
+    move_list_clear(&manager->swap_out);
+    move_list_clear(&manager->swap_in);
+    move_list_clear(&manager->copies);
+    for (int32_t i = 0; i < num_copies; i++)
+        block_pool_unpin(&manager->pool, manager->copies.from[i]);
+    for (int32_t i = 0; i < num_swap_in; i++)
+        block_pool_unpin(&manager->host, manager->swap_in.from[i]);
+}
+
+bool block_manager_has_moves(const struct block_manager *manager) {
+    return manager->swap_out.count > 0 || manager->swap_in.count > 0 || manager->copies.count > 0;
+}

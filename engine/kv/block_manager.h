@@ -1,0 +1,115 @@
+/* The memory manager of PagedAttention (Kwon et al., "Efficient Memory Management for Large
+ * Language Model Serving with PagedAttention", SOSP 2023, section 4): which block of the KV cache
+ * belongs to which table, shared by reference count, copied when written to, found again by
+ * content, moved to host memory and back.
+ *
+ * It decides nothing: the scheduler calls it while it plans a step, and the block moves that this
+ * takes are listed, for the device to make before the step's tokens are computed, in
+ * this order: swap out, swap in, copy. Within each list no block is both a source and a
+ * destination, and no block is a destination twice. block_manager_end_step empties the lists; call
+ * it as soon as the step has run, before what it computed is published.
+ *
+ * Engine thread only. All memory is allocated by block_manager_init. */
+#ifndef QUIRE_ENGINE_KV_BLOCK_MANAGER_H
+#define QUIRE_ENGINE_KV_BLOCK_MANAGER_H
+
+#include "engine/kv/move_list.h"
+#include "engine/kv/block_pool.h"
+#include "engine/kv/block_table.h"
+#include "engine/kv/prefix_cache.h"
+#include "engine/kv/token_view.h"
+
+struct block_manager_config {
+    int32_t num_blocks;
+    int32_t num_host_blocks; /* 0: nothing can be swapped out */
+    int32_t block_size;
+    int32_t num_tenants; /* >= 1 */
+    bool caching;        /* blocks are found again by content */
+    struct block_key_secret secret;
+};
+
+/* Which block of the device a host block was copied from. */
+struct swap_origin {
+    int32_t block;
+    uint64_t serial; /* of its content in the cache, 0: it was not in the cache */
+};
+
+struct block_manager {
+    struct block_manager_config config;
+    struct block_pool pool; /* of the device */
+    struct block_pool host;
+    struct prefix_cache cache;   /* zeroed without caching */
+    struct move_list swap_out;   /* device -> host */
+    struct move_list swap_in;    /* host -> device */
+    struct move_list copies;     /* device -> device */
+    struct swap_origin *origins; /* [num_host_blocks] */
+    int32_t *moved_to;           /* scratch of the swaps: [larger pool], -1 */
+
+    /* since start */
+    uint64_t num_copied_blocks; /* moves that were made: block_manager_end_step counts them */
+    uint64_t num_swapped_out_blocks;
+    uint64_t num_swapped_in_blocks;
+};
+
+/* Returns -1 when memory is short. */
+int block_manager_init(struct block_manager *manager, const struct block_manager_config *config);
+/* Every table must have been released. Accepts a zeroed one. */
+void block_manager_finish(struct block_manager *manager);
+
+/* Appends cached blocks to a table whose num_blocks * block_size tokens are all computed, as long
+ * as the next full block's tokens are among the first `limit` and the cache has it. Returns how
+ * many tokens that adds (0 without caching). The blocks appended may be in use by others. */
+int32_t block_manager_match(struct block_manager *manager, struct block_table *table,
+                            const struct token_view *tokens, int32_t limit);
+/* Whether both tables, of which the first num_blocks blocks and nothing more is computed, would
+ * compute the same full block next. Each has that many tokens; one of them then need not. False
+ * without caching. */
+bool block_manager_same_next(const struct block_manager *manager, struct block_table *a,
+                             const struct token_view *a_tokens, struct block_table *b,
+                             const struct token_view *b_tokens, int32_t num_blocks);
+/* After num_computed tokens of the table are computed: makes its full blocks known to the cache. A
+ * full block whose content the cache already has in another block is replaced by that one. Does
+ * nothing without caching. */
+void block_manager_publish(struct block_manager *manager, struct block_table *table,
+                           const struct token_view *tokens, int32_t num_computed);
+
+/* Appends one block; false when none is free. */
+bool block_manager_grow(struct block_manager *manager, struct block_table *table);
+/* Whether writing at that position takes a block, for a copy of the one there, because it has
+ * another owner. False beyond the table. */
+bool block_manager_needs_copy(const struct block_manager *manager, const struct block_table *table,
+                              int32_t position);
+/* Makes the block at that position, which the table holds, the table's own before it is written
+ * to: copies it if it has another owner, and makes the cache forget it if it has none. False when
+ * no block is free. */
+bool block_manager_make_writable(struct block_manager *manager, struct block_table *table,
+                                 int32_t position);
+/* Makes `to`, which is empty, share the blocks of the first num_tokens tokens of `from`, partly
+ * filled or not. Both have the same root. */
+void block_manager_fork(struct block_manager *manager, const struct block_table *from,
+                        struct block_table *to, int32_t num_tokens);
+/* Drops the blocks that hold only tokens before `position`. */
+void block_manager_drop_before(struct block_manager *manager, struct block_table *table,
+                               int32_t position);
+/* Gives every block back, those on the host too, and takes back what this step was to copy into
+ * them. The root stays. */
+void block_manager_release(struct block_manager *manager, struct block_table *table);
+
+/* Distinct blocks that the tables hold (all on the same side). */
+int32_t block_manager_count_distinct(struct block_manager *manager,
+                                     struct block_table *const *tables, int32_t num_tables);
+/* Moves the tables, which belong together, to the host pool, or back. What they share stays shared.
+ * On the way in, full blocks whose content has stayed in the cache are taken from there, and the
+ * next publish makes the others known again. False when the other side has not enough free blocks:
+ * nothing was moved. A table that came in in this step must not go out in it. */
+bool block_manager_swap_out(struct block_manager *manager, struct block_table *const *tables,
+                            int32_t num_tables);
+bool block_manager_swap_in(struct block_manager *manager, struct block_table *const *tables,
+                           int32_t num_tables);
+
+/* Something is to be moved before anything is computed. */
+bool block_manager_has_moves(const struct block_manager *manager);
+/* The step's moves were made. */
+void block_manager_end_step(struct block_manager *manager);
+
+#endif

@@ -1,0 +1,184 @@
+/* Tables are swapped in two passes: one that counts what the other side must have free, one that
+ * cannot fail. moved_to says where a block of the old side has gone, so that what the tables share
+ * stays shared; between calls all of it is -1.
+ *
+ * A block that is to be copied to in this step has no content yet: out goes the copy's source. */
+#include "engine/kv/block_manager_private.h"
+
+#include "config/check.h"
+
+/* An entry of a table that is coming in, whose block was found in the cache: told from the host's
+ * blocks by being negative. Its own inverse. */
+static int32_t mark_found(int32_t block) {
+    return -1 - block;
+}
+
+/* Where a block's content is before this step's copies. */
+static int32_t content_block(const struct block_manager *manager, int32_t block) {
+    int32_t source = move_list_source(&manager->copies, block);
+    return source >= 0 ? source : block;
+}
+
+/* The content of a host block is still in the device's pool: there, or -1. */
+static int32_t find_origin(const struct block_manager *manager, int32_t host) {
+    const struct swap_origin *origin = &manager->origins[host];
+    if (origin->serial == 0 ||
+        prefix_cache_serial(&manager->cache, origin->block) != origin->serial)
+        return -1;
+    return origin->block;
+}
+
+/* Which block is counted for a block of a table; -1: none. */
+typedef int32_t counted_fn(const struct block_manager *manager, int32_t block);
+
+static int32_t block_itself(const struct block_manager *manager, int32_t block) {
+    return block;
+}
+
+/* A found block that has an owner already takes none of the free ones. */
+static int32_t block_to_bring(const struct block_manager *manager, int32_t host) {
+    int32_t found = find_origin(manager, host);
+    if (found < 0)
+        return host;
+    const struct block *block = &manager->pool.blocks[found];
+    return block->references > 0 || block->pins > 0 ? -1 : host;
+}
+
+static void unmark(struct block_manager *manager, const struct block_table *table,
+                   counted_fn *counted_for) {
+    for (int32_t i = table->num_dropped; i < table->num_blocks; i++) {
+        int32_t counted = counted_for(manager, table->blocks[i]);
+        if (counted >= 0)
+            manager->moved_to[counted] = -1;
+    }
+}
+
+static int32_t count_blocks(struct block_manager *manager, struct block_table *const *tables,
+                            int32_t num_tables, counted_fn *counted_for) {
+    int32_t count = 0;
+    for (int32_t t = 0; t < num_tables; t++)
+        for (int32_t i = tables[t]->num_dropped; i < tables[t]->num_blocks; i++) {
+            int32_t counted = counted_for(manager, tables[t]->blocks[i]);
+            if (counted < 0 || manager->moved_to[counted] >= 0)
+                continue;
+            manager->moved_to[counted] = counted;
+            count++;
+        }
+    for (int32_t t = 0; t < num_tables; t++)
+        unmark(manager, tables[t], counted_for);
+    return count;
+}
+
+static void check_side(struct block_table *const *tables, int32_t num_tables, bool on_host) {
+    for (int32_t t = 0; t < num_tables; t++)
+        CHECK(tables[t]->on_host == on_host);
+}
+
+int32_t block_manager_count_distinct(struct block_manager *manager,
+                                     struct block_table *const *tables, int32_t num_tables) {
+    if (num_tables > 0)
+        check_side(tables, num_tables, tables[0]->on_host);
+    return count_blocks(manager, tables, num_tables, block_itself);
+}
+
+static void forget_places(struct block_manager *manager, const struct move_list *moves,
+                          int32_t first) {
+    for (int32_t i = first; i < moves->count; i++)
+        manager->moved_to[moves->from[i]] = -1;
+}
+
+/* A host block for the content. */
+static int32_t send_out(struct block_manager *manager, int32_t source) {
+    CHECK(move_list_source(&manager->swap_in, source) < 0);
+    int32_t host = block_pool_alloc(&manager->host);
+    move_list_add(&manager->swap_out, source, host);
+    manager->moved_to[source] = host;
+    bool cached = manager->pool.blocks[source].cached;
+    manager->origins[host] = (struct swap_origin){
+        .block = source, .serial = cached ? prefix_cache_serial(&manager->cache, source) : 0};
+    return host;
+}
+
+/* The last block first, as in a release. */
+static void swap_table_out(struct block_manager *manager, struct block_table *table) {
+    for (int32_t i = table->num_blocks - 1; i >= table->num_dropped; i--) {
+        int32_t source = content_block(manager, table->blocks[i]);
+        int32_t host = manager->moved_to[source];
+        if (host >= 0)
+            block_pool_ref(&manager->host, host);
+        else
+            host = send_out(manager, source);
+        block_manager_drop_device(manager, table->blocks[i]);
+        table->blocks[i] = host;
+    }
+    table->on_host = true;
+}
+
+bool block_manager_swap_out(struct block_manager *manager, struct block_table *const *tables,
+                            int32_t num_tables) {
+    check_side(tables, num_tables, false);
+    if (count_blocks(manager, tables, num_tables, content_block) >
+        block_pool_num_free(&manager->host))
+        return false;
+    int32_t first = manager->swap_out.count;
+    for (int32_t t = 0; t < num_tables; t++)
+        swap_table_out(manager, tables[t]);
+    forget_places(manager, &manager->swap_out, first);
+    return true;
+}
+
+/* Before any block is taken for another, since a found one may be free and the next in turn. */
+static void take_found(struct block_manager *manager, struct block_table *table) {
+    for (int32_t i = table->num_dropped; i < table->num_blocks; i++) {
+        int32_t found = find_origin(manager, table->blocks[i]);
+        if (found < 0)
+            continue;
+        block_pool_ref(&manager->pool, found);
+        block_manager_drop_host(manager, table->blocks[i]);
+        table->blocks[i] = mark_found(found);
+    }
+}
+
+static int32_t bring_in(struct block_manager *manager, int32_t host) {
+    int32_t block = block_manager_take(manager);
+    CHECK(block >= 0);
+    move_list_add(&manager->swap_in, host, block);
+    block_pool_pin(&manager->host, host);
+    manager->moved_to[host] = block;
+    return block;
+}
+
+/* The cache no longer knows a block that was brought in. */
+static void swap_table_in(struct block_manager *manager, struct block_table *table) {
+    for (int32_t i = table->num_dropped; i < table->num_blocks; i++) {
+        int32_t host = table->blocks[i];
+        if (host < 0) {
+            table->blocks[i] = mark_found(host);
+            continue;
+        }
+        int32_t block = manager->moved_to[host];
+        if (block >= 0)
+            block_pool_ref(&manager->pool, block);
+        else
+            block = bring_in(manager, host);
+        block_manager_drop_host(manager, host);
+        table->blocks[i] = block;
+        block_table_cut_keys(table, i);
+    }
+    table->on_host = false;
+}
+
+bool block_manager_swap_in(struct block_manager *manager, struct block_table *const *tables,
+                           int32_t num_tables) {
+    check_side(tables, num_tables, true);
+    if (count_blocks(manager, tables, num_tables, block_to_bring) >
+        block_pool_num_free(&manager->pool))
+        return false;
+    int32_t first = manager->swap_in.count;
+    for (int32_t t = 0; t < num_tables; t++)
+        take_found(manager, tables[t]);
+    for (int32_t t = 0; t < num_tables; t++)
+        swap_table_in(manager, tables[t]);
+    forget_places(manager, &manager->swap_in, first);
+    return true;
+}

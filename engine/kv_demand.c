@@ -1,0 +1,44 @@
+/* Siblings share the full blocks of the prompt, but for one that its last token is computed in
+ * again (a choice that gets its lane late); of the rest each has blocks of its own. */
+#include "engine/kv_demand.h"
+
+#include "engine/kv/block_table.h"
+#include "engine/sequence.h"
+
+static int32_t num_shared_blocks(const struct request *request,
+                                 const struct kv_capacity *capacity) {
+    return (request->num_prompt_tokens - 1) / capacity->block_size;
+}
+
+static int32_t num_own_blocks(const struct request *request, const struct kv_capacity *capacity) {
+    int32_t kv_limit = sequence_kv_limit(request, capacity->max_model_len);
+    return block_table_blocks_for(kv_limit, capacity->block_size) -
+           num_shared_blocks(request, capacity);
+}
+
+struct kv_demand kv_demand_of(const struct request *request, const struct kv_capacity *capacity) {
+    int32_t num_seqs = request->params.beam_width > 0 ? request->params.beam_width : 1;
+    bool generates = request->params.max_tokens > 0 && request->num_prompt_tokens < INT32_MAX;
+    struct kv_demand demand = {
+        .num_tokens = request->num_prompt_tokens + generates,
+        .num_seqs = num_seqs,
+    };
+    if (demand.num_tokens <= capacity->max_model_len)
+        demand.num_blocks = num_shared_blocks(request, capacity) +
+                            (int64_t)num_seqs * num_own_blocks(request, capacity);
+    return demand;
+}
+
+bool kv_demand_fits(const struct kv_demand *demand, const struct kv_capacity *capacity) {
+    return demand->num_tokens <= capacity->max_model_len &&
+           demand->num_seqs <= capacity->max_num_seqs && demand->num_blocks <= capacity->num_blocks;
+}
+
+int32_t kv_demand_lanes(const struct request *request, const struct kv_capacity *capacity) {
+    const struct sampling_params *params = &request->params;
+    int32_t all = params->beam_width > 0 ? params->beam_width : params->num_choices;
+    int32_t left = capacity->num_blocks - num_shared_blocks(request, capacity);
+    int32_t most = left / num_own_blocks(request, capacity);
+    most = most < capacity->max_num_seqs ? most : capacity->max_num_seqs;
+    return most < all ? most : all;
+}

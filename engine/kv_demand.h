@@ -1,0 +1,26 @@
+/* What a request needs at most to run when it is alone. Pure; any thread. */
+#ifndef QUIRE_ENGINE_KV_DEMAND_H
+#define QUIRE_ENGINE_KV_DEMAND_H
+
+#include "engine/request.h"
+
+struct kv_capacity {
+    int32_t num_blocks; /* of the pool */
+    int32_t block_size;
+    int32_t max_num_seqs; /* seats */
+    int32_t max_model_len;
+};
+
+struct kv_demand {
+    int32_t num_tokens; /* prompt, and one to be generated if any is asked for */
+    int32_t num_seqs;   /* that must run at the same time: all beams, or one choice */
+    int64_t num_blocks; /* for these, as long as they may become, with a prompt that they share */
+};
+
+struct kv_demand kv_demand_of(const struct request *request, const struct kv_capacity *capacity);
+/* No part of the demand exceeds the capacity. */
+bool kv_demand_fits(const struct kv_demand *demand, const struct kv_capacity *capacity);
+/* Sequences of a request that fits which may run at the same time: 1 to all of them. */
+int32_t kv_demand_lanes(const struct request *request, const struct kv_capacity *capacity);
+
+#endif

@@ -1,0 +1,238 @@
+/* Blocks are counted anew each time, from the tables of all live sequences: the pools' own counts
+ * must agree. */
+#include "tests/sim/invariants.h"
+
+#include "config/check.h"
+
+#include <string.h>
+
+#define MAX_BLOCKS 4096
+
+/* How many tables hold each block. */
+struct owners {
+    int32_t device[MAX_BLOCKS];
+    int32_t host[MAX_BLOCKS];
+};
+
+static void add_owner(struct simulation *sim, struct owners *owners,
+                      const struct block_table *table) {
+    const struct block_manager *blocks = &sim->core.scheduler.blocks;
+    int32_t num_blocks = table->on_host ? blocks->host.num_blocks : blocks->pool.num_blocks;
+    for (int32_t i = 0; i < table->num_blocks; i++) {
+        int32_t block = table->blocks[i];
+        EXPECT(sim, (block < 0) == (i < table->num_dropped) && block < num_blocks, block);
+        if (block >= 0 && block < num_blocks)
+            (table->on_host ? owners->host : owners->device)[block]++;
+    }
+}
+
+static const struct owners *count_owners(struct simulation *sim) {
+    static struct owners owners;
+    CHECK(sim->core.scheduler.blocks.pool.num_blocks <= MAX_BLOCKS &&
+          sim->core.scheduler.blocks.host.num_blocks <= MAX_BLOCKS);
+    memset(&owners, 0, sizeof(owners));
+    for (const struct sequence_group *g = sim->core.first_group; g != NULL; g = g->next)
+        for (int32_t i = 0; i < g->num_sequences; i++)
+            add_owner(sim, &owners, &g->sequences[i].table);
+    return &owners;
+}
+
+/* --- Writes ----------------------------------------------------------------------------------- */
+
+void invariants_check_batch(struct simulation *sim, const struct batch *batch) {
+    const struct owners *owners = count_owners(sim);
+    const struct block *blocks = sim->core.scheduler.blocks.pool.blocks;
+    for (int32_t i = 0; i < batch->inputs.num_tokens; i++) {
+        int32_t block = batch->inputs.slot_mapping[i] / sim->config.limits.block_size;
+        EXPECT(sim, block >= 0 && block < sim->config.limits.num_blocks, block);
+        if (sim->broken)
+            return;
+        EXPECT(sim, owners->device[block] == 1 && blocks[block].references == 1, block);
+        EXPECT(sim, !blocks[block].cached, block);
+    }
+    for (int32_t i = 0; i < batch->copies.count; i++)
+        EXPECT(sim, owners->device[batch->copies.to[i]] > 0, batch->copies.to[i]);
+    for (int32_t i = 0; i < batch->swap_in.count; i++)
+        EXPECT(sim, owners->device[batch->swap_in.to[i]] > 0, batch->swap_in.to[i]);
+    for (int32_t i = 0; i < batch->swap_out.count; i++)
+        EXPECT(sim, owners->host[batch->swap_out.to[i]] > 0, batch->swap_out.to[i]);
+}
+
+/* --- Pools ------------------------------------------------------------------------------------ */
+
+static int32_t walk_free(struct simulation *sim, const struct block_pool *pool,
+                         const struct free_list *list, int32_t tenant) {
+    int32_t count = 0, previous = -1;
+    for (int32_t b = list->first; b >= 0 && count <= pool->num_blocks; b = pool->blocks[b].next) {
+        const struct block *block = &pool->blocks[b];
+        EXPECT(sim, block->references == 0 && block->pins == 0 && block->previous == previous, b);
+        EXPECT(sim, block->cached == (tenant >= 0), b);
+        EXPECT(sim, tenant < 0 || block->tenant == tenant, b);
+        previous = b;
+        count++;
+    }
+    EXPECT(sim, count == list->count && previous == list->last, count);
+    return count;
+}
+
+/* Every block is free, or used by as many tables as it says; between steps nothing is pinned. */
+static void check_pool(struct simulation *sim, const struct block_pool *pool,
+                       const int32_t *owners) {
+    int32_t num_owned = 0, num_free = walk_free(sim, pool, &pool->bare, -1);
+    for (int32_t t = 0; t < pool->num_tenants; t++)
+        num_free += walk_free(sim, pool, &pool->cached[t], t);
+    for (int32_t b = 0; b < pool->num_blocks; b++) {
+        EXPECT(sim, pool->blocks[b].references == owners[b], b);
+        EXPECT(sim, pool->blocks[b].pins == 0, b);
+        num_owned += owners[b] > 0;
+        sim->num_shared += owners[b] > 1;
+    }
+    EXPECT(sim, num_owned == pool->num_used, num_owned);
+    EXPECT(sim, num_free + num_owned == pool->num_blocks, num_free);
+}
+
+static void check_pools(struct simulation *sim) {
+    const struct block_manager *blocks = &sim->core.scheduler.blocks;
+    const struct owners *owners = count_owners(sim);
+    check_pool(sim, &blocks->pool, owners->device);
+    check_pool(sim, &blocks->host, owners->host);
+    EXPECT(sim,
+           blocks->swap_out.count == 0 && blocks->swap_in.count == 0 && blocks->copies.count == 0,
+           blocks->copies.count);
+    EXPECT(sim, blocks->pool.num_used == sim->core.stats.num_used_blocks, blocks->pool.num_used);
+    EXPECT(sim, blocks->host.num_used == sim->core.stats.num_used_host_blocks,
+           blocks->host.num_used);
+    if (engine_core_is_idle(&sim->core))
+        EXPECT(sim, blocks->pool.num_used == 0 && blocks->host.num_used == 0,
+               blocks->pool.num_used);
+}
+
+/* --- Content ---------------------------------------------------------------------------------- */
+
+/* A set of hashes. */
+struct hash_set {
+    uint64_t items[2 * MAX_BLOCKS]; /* 0: none */
+};
+
+/* Whether it was new. */
+static bool add_to_set(struct hash_set *set, uint64_t hash) {
+    uint64_t at = hash % (2 * MAX_BLOCKS);
+    hash += hash == 0;
+    for (; set->items[at] != 0; at = (at + 1) % (2 * MAX_BLOCKS))
+        if (set->items[at] == hash)
+            return false;
+    set->items[at] = hash;
+    return true;
+}
+
+/* What the cache knows of a block is in its slots, and was computed for the tenant. */
+static void check_cached_block(struct simulation *sim, int32_t block) {
+    const struct block_manager *blocks = &sim->core.scheduler.blocks;
+    int32_t size = sim->config.limits.block_size;
+    const struct shadow_slot *slots = sim->executor.slots + (int64_t)block * size;
+    const int32_t *tokens = blocks->cache.tokens + (int64_t)block * size;
+    EXPECT(sim, slots[0].position >= 0 && slots[0].position % size == 0, block);
+    for (int32_t i = 0; i < size; i++) {
+        EXPECT(sim, slots[i].token == tokens[i], block);
+        EXPECT(sim, slots[i].position == slots[0].position + i, block);
+        EXPECT(sim, slots[i].scope == slots[0].scope, block);
+        EXPECT(sim,
+               i == 0 || slots[i].history == fake_model_hash(slots[i - 1].history, slots[i].token),
+               block);
+    }
+}
+
+/* No content is known twice. */
+static void check_cache(struct simulation *sim) {
+    static struct hash_set set;
+    const struct block_pool *pool = &sim->core.scheduler.blocks.pool;
+    int32_t size = sim->config.limits.block_size, num_cached = 0;
+    memset(&set, 0, sizeof(set));
+    for (int32_t b = 0; b < pool->num_blocks; b++) {
+        if (!pool->blocks[b].cached)
+            continue;
+        EXPECT(sim, sim->config.prefix_caching, b);
+        if (!sim->config.prefix_caching)
+            return;
+        check_cached_block(sim, b);
+        const struct shadow_slot *last = &sim->executor.slots[(int64_t)(b + 1) * size - 1];
+        EXPECT(sim, add_to_set(&set, last->history ^ (last->scope * 3)), b);
+        num_cached++;
+    }
+}
+
+/* --- Sequences -------------------------------------------------------------------------------- */
+
+/* What its slots hold is what was computed of it, by somebody who may share it. */
+static void check_content(struct simulation *sim, const struct sequence *s) {
+    const struct block_table *table = &s->table;
+    int32_t size = sim->config.limits.block_size;
+    const struct shadow_slot *slots = table->on_host ? sim->executor.host : sim->executor.slots;
+    const struct simulated_request *request = s->group->request->user;
+    for (int32_t p = table->num_dropped * size; p < s->num_computed && !sim->broken; p++) {
+        const struct shadow_slot *slot = &slots[(int64_t)table->blocks[p / size] * size + p % size];
+        EXPECT(sim, slot->position == p, p);
+        EXPECT(sim, slot->token == sequence_token(s, p), p);
+        EXPECT(sim, slot->scope == request->scope, p);
+    }
+}
+
+/* A sequence holds blocks for exactly the tokens that are computed and inside the window. */
+static void check_sequence(struct simulation *sim, const struct sequence *s) {
+    int32_t size = sim->config.limits.block_size, window = sim->config.window;
+    bool holds = s->status == SEQUENCE_RUNNING || s->status == SEQUENCE_SWAPPED;
+    int32_t needed = holds ? block_table_blocks_for(s->num_computed, size) : 0;
+    int32_t passed = window > 0 && holds && s->num_computed >= window
+                         ? (s->num_computed - window + 1) / size
+                         : 0;
+    EXPECT(sim, s->table.num_blocks == needed, s->num_computed);
+    EXPECT(sim, s->table.num_dropped == (passed < needed ? passed : needed), s->num_computed);
+    EXPECT(sim, needed == 0 || s->table.on_host == (s->status == SEQUENCE_SWAPPED), s->choice);
+    EXPECT(sim, s->num_computed <= s->num_tokens && s->num_planned == 0, s->num_planned);
+    EXPECT(sim, s->status != SEQUENCE_WAITING || s->num_computed == 0, s->num_computed);
+    EXPECT(sim, s->status != SEQUENCE_FINISHED || s->finish != FINISH_NONE, s->choice);
+    sim->num_dropped += (uint64_t)s->table.num_dropped;
+    if (holds && !sim->core.failed && !sim->broken)
+        check_content(sim, s);
+}
+
+/* All of a group's sequences are on the device, or none. */
+static void check_group(struct simulation *sim, const struct sequence_group *g) {
+    int32_t num_running = sequence_group_count(g, SEQUENCE_RUNNING);
+    int32_t num_swapped = sequence_group_count(g, SEQUENCE_SWAPPED);
+    EXPECT(sim, g->status == GROUP_RUNNING || num_running == 0, num_running);
+    EXPECT(sim, g->status == GROUP_WAITING || num_swapped == 0, num_swapped);
+    EXPECT(sim, g->is_swapped == (num_swapped > 0), num_swapped);
+    EXPECT(sim, num_running <= g->num_lanes, num_running);
+    /* what was cancelled before the step has ended with it */
+    EXPECT(sim, !atomic_load(&g->request->cancelled), (int64_t)g->request->id);
+}
+
+static void check_sequences(struct simulation *sim) {
+    const struct engine_core *core = &sim->core;
+    int32_t num_running = 0, num_groups = 0, num_waiting = 0;
+    for (const struct sequence_group *g = core->first_group; g != NULL; g = g->next) {
+        for (int32_t i = 0; i < g->num_sequences; i++) {
+            check_sequence(sim, &g->sequences[i]);
+            num_running += g->sequences[i].status == SEQUENCE_RUNNING;
+        }
+        check_group(sim, g);
+        num_groups += g->status == GROUP_RUNNING;
+        num_waiting += g->status == GROUP_WAITING;
+    }
+    EXPECT(sim, num_running <= core->config.limits.max_num_seqs, num_running);
+    EXPECT(sim, num_running == core->stats.num_running, num_running);
+    EXPECT(sim, num_groups == core->scheduler.running.count, num_groups);
+    EXPECT(sim, num_waiting == core->scheduler.waiting.count, num_waiting);
+}
+
+void invariants_check_state(struct simulation *sim) {
+    check_pools(sim);
+    check_sequences(sim);
+    if (!sim->broken && !sim->core.failed)
+        check_cache(sim);
+    EXPECT(sim, sim->core.scheduler.plan.num_tokens <= sim->config.limits.max_num_batched_tokens,
+           sim->core.scheduler.plan.num_tokens);
+    if (sim->executor.violation[0] != '\0')
+        simulation_fail(sim, sim->executor.violation, 0);
+}

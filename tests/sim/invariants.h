@@ -1,0 +1,14 @@
+/* What must hold of the memory manager and the scheduler whatever happens, told from their state
+ * and the shadow of the device's memory. A violation is reported by simulation_fail. */
+#ifndef QUIRE_TESTS_SIM_INVARIANTS_H
+#define QUIRE_TESTS_SIM_INVARIANTS_H
+
+#include "models/batch.h"
+#include "tests/sim/simulation.h"
+
+/* Before the batch runs: who may write where. */
+void invariants_check_batch(struct simulation *sim, const struct batch *batch);
+/* After a step, whether it ran or not. */
+void invariants_check_state(struct simulation *sim);
+
+#endif

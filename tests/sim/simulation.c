@@ -1,0 +1,216 @@
+#include "tests/sim/simulation.h"
+
+#include "config/check.h"
+#include "tests/sim/fake_tokenizer.h"
+#include "tests/sim/invariants.h"
+
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+void simulation_fail(struct simulation *sim, const char *what, int64_t detail) {
+    if (!sim->broken)
+        printf("seed=%llu step=%lld: %s (%lld)\n", (unsigned long long)sim->seed,
+               (long long)sim->now, what, (long long)detail);
+    sim->broken = true;
+}
+
+static int64_t read_clock(void *context) {
+    return ((struct simulation *)context)->now + 1;
+}
+
+static void on_news(void *context, struct request *request) {
+    ((struct simulation *)context)->notified++;
+}
+
+static uint64_t scope_of(void *context, int32_t seq) {
+    const struct simulation *sim = context;
+    const struct sequence *sequence = sim->core.scheduler.plan.entries[seq].sequence;
+    return ((const struct simulated_request *)sequence->group->request->user)->scope;
+}
+
+static int run_watched(struct executor *executor, const struct batch *batch,
+                       struct step_result *result, struct error *err) {
+    struct simulation *sim =
+        (struct simulation *)((char *)executor - offsetof(struct simulation, watched));
+    const struct step_plan *plan = &sim->core.scheduler.plan;
+    for (int32_t i = 0; i < plan->num_entries; i++)
+        sim->ran[sim->num_ran++] = plan->entries[i].sequence->group->request->id;
+    invariants_check_batch(sim, batch);
+    return sim->executor.base.ops->run(&sim->executor.base, batch, result, err);
+}
+
+/* Pools from one block up: most are tight, some hold everything. */
+static void draw_memory(struct simulation *sim) {
+    struct random *random = &sim->random;
+    struct engine_core_config *config = &sim->config;
+    struct batch_limits *limits = &config->limits;
+    int32_t one = block_table_blocks_for(limits->max_model_len, limits->block_size);
+    limits->num_blocks =
+        random_once_in(random, 4)
+            ? random_range(random, 1, one)
+            : one + random_range(random, 0, one * (random_once_in(random, 3) ? 6 : 1));
+    if (!random_once_in(random, 3))
+        config->num_host_blocks = random_range(random, 1, 2 * limits->num_blocks);
+    static const int64_t costs[] = {0, 0, 1, INT64_C(1000000000)};
+    config->swap_block_ns = costs[random_range(random, 0, 3)];
+    config->prefix_caching = !random_once_in(random, 4);
+    config->num_tenants = random_range(random, 1, 3);
+    for (int i = 0; i < BLOCK_KEY_SECRET_BYTES; i++)
+        config->secret.bytes[i] = (unsigned char)random_range(random, 0, 255);
+    if (random_once_in(random, 4))
+        config->window = random_range(random, 2, 40);
+}
+
+static void draw_server(struct simulation *sim) {
+    struct random *random = &sim->random;
+    struct batch_limits *limits = &sim->config.limits;
+    limits->block_size = 1 << random_range(random, 0, 4);
+    limits->max_num_seqs = random_range(random, 1, SIMULATION_MAX_SEQS);
+    limits->max_num_batched_tokens =
+        limits->max_num_seqs + random_range(random, 0, random_once_in(random, 2) ? 8 : 100);
+    limits->max_model_len = random_range(random, 20, 160);
+    limits->hidden_size = FAKE_HIDDEN_SIZE;
+    draw_memory(sim);
+    sim->config.vocabulary = sim->vocabulary;
+    sim->config.stall_timeout_ns = SIMULATION_TICKS_TO_STALL_OUT;
+    sim->config.clock = read_clock;
+    sim->config.notify = on_news;
+    sim->config.context = sim;
+}
+
+/* Without a cache nobody shares with anybody else. */
+static uint64_t find_scope(const struct simulation *sim, int32_t index) {
+    const struct request *request = sim->requests[index].checker.request;
+    if (!sim->config.prefix_caching)
+        return (uint64_t)index;
+    uint64_t scope = fake_model_hash(0, request->tenant);
+    for (size_t i = 0; i < request->cache_salt_bytes; i++)
+        scope = fake_model_hash(scope, request->cache_salt[i]);
+    return scope;
+}
+
+static void draw_requests(struct simulation *sim) {
+    struct random *random = &sim->random;
+    int32_t max_model_len = sim->config.limits.max_model_len;
+    bool heavy = random_once_in(random, 5); /* much to read: readers that lag are noticed */
+    struct request_shape shape = {
+        .max_prompt_tokens = heavy || random_once_in(random, 2) ? 10 : max_model_len,
+        .max_output_tokens = random_once_in(random, 2) ? 20 : max_model_len,
+        .max_choices = random_once_in(random, 4) ? MAX_CHOICES : 4,
+        .min_logprobs = heavy ? SAMPLE_MAX_LOGPROBS : -1,
+        .max_logprobs = heavy ? SAMPLE_MAX_LOGPROBS : 5,
+        .grammars = true,
+        .max_beam_width = 6,
+        .num_texts = random_range(random, 0, 3),
+        .text_seed = random_next(random),
+        .num_tenants = sim->config.num_tenants,
+    };
+    sim->num_requests = random_range(random, 1, heavy ? 6 : SIMULATION_MAX_REQUESTS);
+    int32_t spread = random_range(random, 0, 200);
+    for (int32_t i = 0; i < sim->num_requests; i++) {
+        struct simulated_request *request = &sim->requests[i];
+        stream_checker_init(&request->checker, random_request(random, &shape), max_model_len,
+                            sim->vocabulary);
+        request->checker.request->user = request;
+        request->scope = find_scope(sim, i);
+        request->arrival = random_range(random, 0, spread);
+        request->cancel_at =
+            random_once_in(random, 5) ? request->arrival + random_range(random, 0, 60) : -1;
+        request->reader = random_once_in(random, heavy ? 2 : 8)
+                              ? (enum reader_kind)random_range(random, READER_LAZY, READER_ABSENT)
+                              : READER_PROMPT;
+    }
+}
+
+static void begin_executor(struct simulation *sim) {
+    static const struct executor_ops ops = {.run = run_watched};
+    const struct batch_limits *limits = &sim->config.limits;
+    fake_executor_init(&sim->executor, limits->num_blocks, limits->block_size,
+                       limits->max_num_batched_tokens);
+    fake_executor_add_host(&sim->executor, sim->config.num_host_blocks);
+    sim->executor.max_num_seqs = limits->max_num_seqs;
+    sim->executor.window = sim->config.window;
+    sim->executor.scope_of = scope_of;
+    sim->executor.context = sim;
+    if (random_once_in(&sim->random, 12))
+        sim->executor.fail_at_call = (uint64_t)random_range(&sim->random, 1, 100);
+    sim->watched.ops = &ops;
+}
+
+void simulation_begin(struct simulation *sim, uint64_t seed) {
+    memset(sim, 0, sizeof(*sim));
+    sim->seed = seed;
+    sim->random = random_from(seed);
+    struct error err;
+    CHECK(grammar_vocabulary_create(fake_tokenizer(), &sim->vocabulary, &err) == 0);
+    draw_server(sim);
+    draw_requests(sim);
+    begin_executor(sim);
+    CHECK(engine_core_init(&sim->core, &sim->config, &sim->watched, fake_tokenizer(), &err) == 0);
+}
+
+void simulation_finish(struct simulation *sim) {
+    engine_core_abort(&sim->core, FINISH_ABORT);
+    engine_core_finish(&sim->core);
+    fake_executor_finish(&sim->executor);
+    for (int32_t i = 0; i < sim->num_requests; i++)
+        stream_checker_finish(&sim->requests[i].checker);
+    grammar_vocabulary_destroy(sim->vocabulary);
+}
+
+static bool fits(const struct simulation *sim, const struct request *request) {
+    struct kv_capacity capacity = engine_core_capacity(&sim->config.limits);
+    struct kv_demand demand = kv_demand_of(request, &capacity);
+    return kv_demand_fits(&demand, &capacity);
+}
+
+void simulation_submit(struct simulation *sim) {
+    for (int32_t i = 0; i < sim->num_requests; i++) {
+        struct simulated_request *r = &sim->requests[i];
+        struct request *request = r->checker.request;
+        if (!r->submitted && sim->now >= r->arrival) {
+            r->submitted = true;
+            if (!fits(sim, request)) {
+                r->checker.num_finished = request->params.num_choices;
+                continue;
+            }
+            request->id = ++sim->next_id;
+            request->arrival_ns = sim->now;
+            engine_core_add(&sim->core, request);
+        }
+        if (r->cancel_at >= 0 && sim->now >= r->cancel_at)
+            atomic_store(&request->cancelled, true);
+    }
+}
+
+void simulation_read(struct simulation *sim, struct simulated_request *request) {
+    if (!stream_checker_read(&request->checker))
+        simulation_fail(sim, request->checker.violation, (int64_t)request->checker.request->id);
+}
+
+void simulation_read_streams(struct simulation *sim) {
+    for (int32_t i = 0; i < sim->num_requests; i++) {
+        struct simulated_request *request = &sim->requests[i];
+        if (request->reader == READER_PROMPT ||
+            (request->reader == READER_LAZY && random_once_in(&sim->random, 30)))
+            simulation_read(sim, request);
+    }
+}
+
+bool simulation_is_over(const struct simulation *sim) {
+    for (int32_t i = 0; i < sim->num_requests; i++)
+        if (!sim->requests[i].submitted)
+            return false;
+    return engine_core_is_idle(&sim->core);
+}
+
+int64_t simulation_step_limit(const struct simulation *sim) {
+    int64_t limit = 1000;
+    for (int32_t i = 0; i < sim->num_requests; i++) {
+        const struct sampling_params *params = &sim->requests[i].checker.request->params;
+        int64_t width = params->beam_width > 0 ? params->beam_width : params->num_choices;
+        limit += width * 2 * sim->config.limits.max_model_len + 3 * SIMULATION_TICKS_TO_STALL_OUT;
+    }
+    return limit;
+}

@@ -1,0 +1,73 @@
+/* One seed's world: a server drawn at random (pools, seats, budget, window, cache), requests of all
+ * kinds with times of arrival and cancellation and ways to read, and engine_core on the fake
+ * executor. */
+#ifndef QUIRE_TESTS_SIM_SIMULATION_H
+#define QUIRE_TESTS_SIM_SIMULATION_H
+
+#include "engine/engine_core.h"
+#include "engine/grammar/grammar.h"
+#include "tests/sim/fake_executor.h"
+#include "tests/sim/random_request.h"
+#include "tests/sim/stream_checker.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define SIMULATION_MAX_REQUESTS 24
+#define SIMULATION_MAX_SEQS 24
+#define SIMULATION_TICKS_TO_STALL_OUT 40
+
+enum reader_kind { READER_PROMPT, READER_LAZY, READER_ABSENT };
+
+struct simulated_request {
+    struct stream_checker checker;
+    uint64_t scope; /* whose blocks it may share */
+    int64_t arrival;
+    int64_t cancel_at; /* -1: never */
+    enum reader_kind reader;
+    bool submitted;
+};
+
+struct simulation {
+    uint64_t seed;
+    int64_t now;
+    struct random random;
+    struct engine_core_config config;
+    struct engine_core core;
+    struct executor watched; /* the core's: looks at the batch, then runs it on the fake one */
+    struct fake_executor executor;
+    struct grammar_vocabulary *vocabulary;
+    struct simulated_request requests[SIMULATION_MAX_REQUESTS];
+    int32_t num_requests;
+    uint64_t next_id;
+    uint64_t notified; /* pushes the core told us about */
+    /* Requests that computed something in the last step. */
+    uint64_t ran[SIMULATION_MAX_SEQS];
+    int32_t num_ran;
+    uint64_t num_shared;  /* blocks with several owners, of each step */
+    uint64_t num_dropped; /* blocks that fell out of windows, of each step */
+    bool broken;
+};
+
+void simulation_begin(struct simulation *sim, uint64_t seed);
+void simulation_finish(struct simulation *sim);
+
+/* Prints the seed, the step and what is wrong, the first time. */
+void simulation_fail(struct simulation *sim, const char *what, int64_t detail);
+#define EXPECT(sim, condition, detail)                                                             \
+    do {                                                                                           \
+        if (!(condition))                                                                          \
+            simulation_fail(sim, #condition, detail);                                              \
+    } while (0)
+
+/* Hands in what has arrived, cancels what is due. */
+void simulation_submit(struct simulation *sim);
+void simulation_read(struct simulation *sim, struct simulated_request *request);
+/* Those whose readers look at this tick. */
+void simulation_read_streams(struct simulation *sim);
+/* Everything was submitted and has ended. */
+bool simulation_is_over(const struct simulation *sim);
+/* More steps than any fair schedule needs. */
+int64_t simulation_step_limit(const struct simulation *sim);
+
+#endif
