@@ -140,6 +140,8 @@ void engine_core_end_sequence(struct engine_core *core, struct sequence *sequenc
                               enum finish_reason reason) {
     sequence->finish = reason;
     engine_core_retire(core, sequence);
+    if (sequence->group->beams != NULL)
+        sequence->num_tokens = sequence_num_prompt(sequence); /* nothing of it was told */
     engine_core_push_end(core, sequence);
 }
 

@@ -67,13 +67,20 @@ static void drop_blocks(struct scheduler *scheduler, struct sequence_group *grou
     set_status(group, SEQUENCE_RUNNING, SEQUENCE_WAITING);
 }
 
+/* What was planned for it in this step. */
+static void take_back_grant(struct scheduler *scheduler, struct sequence *sequence) {
+    if (sequence->num_planned == 0)
+        return;
+    scheduler->plan.num_tokens -= sequence->num_planned;
+    sequence->num_planned = 0;
+    block_manager_trim(&scheduler->blocks, &sequence->table, sequence->num_computed);
+}
+
 void preempt_group(struct scheduler *scheduler, struct sequence_group *group) {
     struct step_plan *plan = &scheduler->plan;
     CHECK(group->status == GROUP_RUNNING && !group->came_in);
-    for (int32_t i = 0; i < group->num_sequences; i++) {
-        plan->num_tokens -= group->sequences[i].num_planned;
-        group->sequences[i].num_planned = 0;
-    }
+    for (int32_t i = 0; i < group->num_sequences; i++)
+        take_back_grant(scheduler, &group->sequences[i]);
     group->is_swapped = swap_out(scheduler, group);
     if (!group->is_swapped)
         drop_blocks(scheduler, group);

@@ -326,6 +326,15 @@ void block_manager_drop_before(struct block_manager *manager, struct block_table
 
 /* The last block first: of what stays in the cache a prefix outlives its continuations, and of what
  * does not the first blocks are the next to be reused. */
+void block_manager_trim(struct block_manager *manager, struct block_table *table,
+                        int32_t num_tokens) {
+    int32_t num_blocks = block_table_blocks_for(num_tokens, manager->config.block_size);
+    CHECK(num_blocks >= table->num_dropped);
+    while (table->num_blocks > num_blocks)
+        drop_block(manager, table, --table->num_blocks);
+    block_table_cut_keys(table, num_tokens / manager->config.block_size);
+}
+
 void block_manager_release(struct block_manager *manager, struct block_table *table) {
     while (table->num_blocks > table->num_dropped)
         drop_block(manager, table, --table->num_blocks);

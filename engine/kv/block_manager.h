@@ -91,6 +91,9 @@ void block_manager_fork(struct block_manager *manager, const struct block_table 
 /* Drops the blocks that hold only tokens before `position`. */
 void block_manager_drop_before(struct block_manager *manager, struct block_table *table,
                                int32_t position);
+/* Gives back the blocks after those of the first num_tokens tokens. */
+void block_manager_trim(struct block_manager *manager, struct block_table *table,
+                        int32_t num_tokens);
 /* Gives every block back, those on the host too, and takes back what this step was to copy into
  * them. The root stays. */
 void block_manager_release(struct block_manager *manager, struct block_table *table);

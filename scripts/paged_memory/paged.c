@@ -49,7 +49,7 @@ static void add_table(struct paged *paged, const struct sequence *sequence,
 
 static void on_step(void *context, double seconds) {
     struct paged *paged = context;
-    const struct block_pool *pool = &paged->core.scheduler.pool;
+    const struct block_pool *pool = &paged->core.scheduler.blocks.pool;
     struct memory_use use = {.given_slots = (int64_t)pool->num_used * paged->setup.block_size};
     memset(paged->filled, 0, (size_t)pool->num_blocks * sizeof(*paged->filled));
     for (const struct sequence_group *g = paged->core.first_group; g != NULL; g = g->next) {

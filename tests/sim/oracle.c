@@ -324,7 +324,7 @@ static void search_choices(const struct request *request, int32_t most, struct o
 void oracle_run(const struct request *request, int32_t max_model_len,
                 const struct grammar_vocabulary *vocabulary, struct oracle_choice *out) {
     int32_t most = most_tokens(request, max_model_len);
-    if (request->params.beam_width > 0) {
+    if (request->params.beam_width > 0 && most > 0) {
         search_choices(request, most, out);
         return;
     }
