@@ -118,6 +118,7 @@ static void begin(struct paged *paged) {
                    .max_model_len = TRACE_MAX_LENGTH,
                    .block_size = paged->setup.block_size,
                    .num_blocks = CARD_NUM_SLOTS / paged->setup.block_size},
+        .num_tenants = 1,
         .stall_timeout_ns = STALL_TIMEOUT_NS,
         .clock = read_clock,
         .notify = read_events,
