@@ -19,7 +19,9 @@ from gpu_results import PASSED, Failed, NotRun, Results
 TYPES = ("bf16", "f16")
 CHECKS = ("ops", "memory", "matrix", "linear", "attention", "sample")
 GOLDEN = ("tiny-f32", "tiny-f16", "tiny-bf16", "tiny-q8_0", "tiny-q4_0", "tiny-q4_1", "wide-f16",
-          "wide-q4_0")
+          "wide-q4_0", "kquants")
+EMBEDDINGS = ("llama", "olmo2", "cohere")
+EMBEDDING_ERROR = {"bf16": "4.5e-2", "f16": "6e-3"}
 NUM_TOKENS, FIRST_STEP = 96, 64  # of a sequence that is compared with Transformers
 REHEARSAL_ERROR = 0.05  # of a row, 16-bit device against float; the golden tests have the exact bounds
 GIB = 1 << 10  # in MiB
@@ -34,6 +36,7 @@ MODELS = {
 ATTENTION_ONLY = {"mha 32/32": (4096, 32, 32, 128, 64, 64, 32), "gqa 32/4": (4096, 32, 4, 128, 64, 64, 32)}
 NAMES = ("hidden", "heads", "kv-heads", "head-dim", "ffn", "vocab", "layers")
 WEIGHT_MIB = {"llama-3-8b": 15400, "llama-3.2-1b": 2400, "smollm2-135m": 270}
+BUILD_S = 3600  # no build takes longer, on however busy a machine
 EXPECTED_S = {"llama-3-8b": 120, "llama-3.2-1b": 75, "smollm2-135m": 60}  # of a measurement
 
 
@@ -126,7 +129,7 @@ def build(context):
     def compile_all():
         if not (context.build / "build.ninja").exists():
             raise NotRun("it is not configured")
-        context.results.command("build/compile", ["ninja", "-C", context.build, *targets(context)])
+        context.results.command("build/compile", ["ninja", "-C", context.build, *targets(context)], BUILD_S)
     context.results.item("build/compile", compile_all, 60)
 
 
@@ -138,36 +141,49 @@ def check_op(context, name, op, words):
     context.results.command(name, [context.program(f"kernels/check_device_{op}"), *words], 300)
 
 
-def check_golden(context, name, model, words):
-    program = context.program("golden/test_golden")
-    context.results.command(name, [program, context.root / "tests/golden", model, *words], 300)
+def check_golden(context, name, folder, model, words):
+    context.results.command(name, [context.program("golden/test_golden"), folder, model, *words], 300)
 
 
-def check_embedding(context, name, dtype):
+def check_embedding(context, name, family, dtype):
     if context.device == "cpu":
         raise NotRun("the test suite has it for every family")
     families = context.root / "tests/golden/families"
-    context.results.command(name, [context.program("golden/test_embedding"), families / "llama.embedding",
-                                   families / "llama.gguf", context.device, dtype, "4.5e-2"], 300)
+    context.results.command(name, [context.program("golden/test_embedding"), families / f"{family}.embedding",
+                                   families / f"{family}.gguf", context.device, dtype,
+                                   EMBEDDING_ERROR[dtype]], 300)
+
+
+def golden_models(context):
+    """(folder, name) of every model; in a rehearsal of one."""
+    folder = context.root / "tests/golden"
+    if not context.on_card:
+        return [(folder, "tiny-bf16")]
+    families = folder / "families"
+    return [(folder, name) for name in GOLDEN] + [(families, path.stem)
+                                                  for path in sorted(families.glob("*.gguf"))]
 
 
 def check(context):
     """Every check on a card; in a rehearsal one of each kind, since the test suites run them all."""
+    types = TYPES if context.on_card else TYPES[:1]
+    modes = (False, True) if context.on_card else (True,)
     for op in CHECKS if context.on_card else CHECKS[:1]:
-        for dtype in TYPES if context.on_card else TYPES[:1]:
-            for invariant in (False, True) if context.on_card else (True,):
+        for dtype in types:
+            for invariant in modes:
                 words = context.device_words(dtype, invariant)
                 name = " ".join([f"check/{op}", *words])
                 context.results.item(name, lambda: check_op(context, name, op, words), 10)
-    for model in GOLDEN if context.on_card else ("tiny-bf16",):
-        for dtype in TYPES if context.on_card else TYPES[:1]:
-            for invariant in (False, True) if context.on_card else (True,):
+    for folder, model in golden_models(context):
+        for dtype in types:
+            for invariant in modes:
                 words = context.device_words(dtype, invariant)
                 name = " ".join([f"check/golden {model}", *words])
-                context.results.item(name, lambda: check_golden(context, name, model, words), 10)
-    for dtype in TYPES if context.on_card else TYPES[:1]:
-        name = f"check/embedding {context.device} {dtype}"
-        context.results.item(name, lambda: check_embedding(context, name, dtype), 10)
+                context.results.item(name, lambda: check_golden(context, name, folder, model, words), 10)
+    for family in EMBEDDINGS if context.on_card else EMBEDDINGS[:1]:
+        for dtype in types:
+            name = f"check/embedding {family} {context.device} {dtype}"
+            context.results.item(name, lambda: check_embedding(context, name, family, dtype), 10)
 
 
 # --- sanitize ------------------------------------------------------------------------------------
