@@ -2,7 +2,10 @@
 #include "server/command_line.h"
 
 #include "config/options.h"
+#include "engine/engine_memory.h"
 #include "engine/worker_executor.h"
+#include "server/engine_options.h"
+#include "server/http/http_server.h"
 #include "server/memory_table.h"
 #include "server/worker_options.h"
 
@@ -21,6 +24,21 @@ static void print_line(void *context, const char *line) {
     puts(line);
 }
 
+static void print_table(const struct model *model, const struct options *options,
+                        const struct worker_config *config, const struct worker_info *info) {
+    const struct engine_config engine = engine_options_read(options, model, config, info);
+    const struct http_server_config http = {.max_connections = options->max_connections};
+    const struct memory_table table = {
+        .worker = info,
+        .config = config,
+        .engine_bytes = engine_memory_bytes(&engine, model->config.vocab_size),
+        .http_bytes = http_server_memory_bytes(&http),
+        .program_bytes = memory_table_program_bytes(info, false),
+        .max_connections = options->max_connections,
+    };
+    memory_table_write(&table, print_line, NULL);
+}
+
 static int plan(const struct model *model, const struct options *options, struct error *err) {
     struct worker_config config;
     struct worker_info info = {0};
@@ -28,7 +46,7 @@ static int plan(const struct model *model, const struct options *options, struct
         worker_executor_plan(model, &config, &info, err) != 0)
         return -1;
     putchar('\n');
-    memory_table_write(&info, &config, print_line, NULL);
+    print_table(model, options, &config, &info);
     return 0;
 }
 

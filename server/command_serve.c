@@ -10,12 +10,14 @@
 #include "config/log.h"
 #include "config/options.h"
 #include "engine/engine.h"
+#include "engine/engine_memory.h"
 #include "engine/worker_executor.h"
 #include "models/input_file.h"
 #include "models/model.h"
 #include "models/model_parts.h"
 #include "server/api/chat_model.h"
 #include "server/command_fingerprint.h"
+#include "server/engine_options.h"
 #include "server/http/http_server.h"
 #include "server/http/listen_socket.h"
 #include "server/memory_table.h"
@@ -56,6 +58,7 @@ struct serve {
     int wake_fd;
     struct listen_socket socket;
     struct engine *engine;
+    struct memory_table memory;
     struct auth *auth;
     char model_name[256];
     char *default_names[1]; /* -> model_name */
@@ -175,26 +178,13 @@ static void wake_http(void *context) {
 }
 
 static int start_engine(struct serve *serve, struct error *err) {
-    const struct options *options = &serve->options;
-    const struct engine_config config = {
-        .max_num_seqs = serve->worker.max_num_seqs,
-        .max_num_batched_tokens = serve->worker.max_num_batched_tokens,
-        .max_model_len = serve->worker_config.max_model_len,
-        .block_size = (int32_t)options->block_size,
-        .num_blocks = serve->worker.num_blocks,
-        .num_host_blocks = serve->worker.num_host_blocks,
-        .swap_block_ns = serve->worker.swap_block_ns,
-        .num_tenants = options->api_keys.count > 0 ? options->api_keys.count : 1,
-        .prefix_caching = options->enable_prefix_caching,
-        .window = model_window(&serve->model->config),
-        .hidden_size = serve->model->config.hidden_size,
-        .max_queued_requests = (int32_t)options->max_queued_requests,
-        .max_queued_tokens = options->max_queued_tokens,
-        .vocabulary = serve->vocabulary.vocabulary,
-        .stall_timeout_ms = STALL_TIMEOUT_MS,
-        .wake = wake_http,
-        .wake_context = serve,
-    };
+    struct engine_config config =
+        engine_options_read(&serve->options, serve->model, &serve->worker_config, &serve->worker);
+    config.vocabulary = serve->vocabulary.vocabulary;
+    config.stall_timeout_ms = STALL_TIMEOUT_MS;
+    config.wake = wake_http;
+    config.wake_context = serve;
+    serve->memory.engine_bytes = engine_memory_bytes(&config, serve->model->config.vocab_size);
     serve->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (serve->wake_fd < 0)
         return error_set(err, ERROR_IO, "eventfd: %s", strerror(errno));
@@ -269,9 +259,21 @@ static struct http_server_config http_config(const struct serve *serve) {
     };
 }
 
+/* All but the front end is there. */
+static void complete_memory_table(struct serve *serve, const struct http_server_config *http) {
+    struct memory_table *table = &serve->memory;
+    table->worker = &serve->worker;
+    table->config = &serve->worker_config;
+    table->http_bytes = http_server_memory_bytes(http);
+    table->program_bytes = memory_table_program_bytes(&serve->worker, true);
+    table->max_connections = http->max_connections;
+}
+
 static int start_http(struct serve *serve, struct error *err) {
     const struct options *options = &serve->options;
-    const struct http_server_config config = http_config(serve);
+    struct http_server_config config = http_config(serve);
+    complete_memory_table(serve, &config);
+    config.planned_bytes = memory_table_total(&serve->memory);
     if (auth_create(options->api_keys.items, options->api_keys.count, &serve->auth, err) != 0)
         return -1;
     return http_server_create(&config, serve->engine, &serve->context, serve->auth, &serve->http,
@@ -291,14 +293,6 @@ static void log_chat(const struct serve *serve) {
                  reasoning_format_name(chat->reasoning));
 }
 
-static void log_memory(const struct serve *serve) {
-    const struct http_server_config config = http_config(serve);
-    memory_table_write(&serve->worker, &serve->worker_config, log_line, NULL);
-    log_info("HTTP       %8.1f MiB at most, %lld connections",
-             (double)http_server_memory_bytes(&config) / (1 << 20),
-             (long long)config.max_connections);
-}
-
 /* The steps of starting, in order. */
 static int (*const steps[])(struct serve *serve, struct error *err) = {
     open_model,       open_chat,    start_vocabulary, open_executor, open_socket,
@@ -316,7 +310,7 @@ static int start(struct serve *serve, const sigset_t *signals, struct error *err
         if (is_stop_requested(signals))
             return 0;
     }
-    log_memory(serve);
+    memory_table_write(&serve->memory, log_line, NULL);
     log_chat(serve);
     return 1;
 }

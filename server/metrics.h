@@ -5,11 +5,13 @@
 #include "engine/engine_stats.h"
 #include "server/byte_buffer.h"
 
-/* Counters of the HTTP layer; I/O thread only. */
+/* Counters of the HTTP layer, and the memory of the process; I/O thread only. */
 struct http_stats {
     uint64_t requests_by_class[6]; /* answered, by status / 100 */
     uint64_t rejected;             /* 429 and 503 at admission */
     int64_t connections;
+    size_t resident_bytes; /* of the process, now */
+    size_t planned_bytes;  /* what these may become, see memory_table.h */
 };
 
 /* prefix: for instance "quire:". */

@@ -5,6 +5,7 @@
 #include "server/api/completion_call.h"
 #include "server/api/embedding_call.h"
 #include "server/api/responses_call.h"
+#include "server/process_memory.h"
 
 #include <string.h>
 
@@ -43,6 +44,8 @@ static int answer_metrics(struct connection *connection) {
     struct http_server *server = connection->server;
     struct engine_stats stats;
     engine_get_stats(server->engine, &stats);
+    server->stats.resident_bytes = process_memory_resident();
+    server->stats.planned_bytes = server->config.planned_bytes;
     metrics_format(server->config.metrics_prefix, server->context->model_names[0], &stats,
                    &server->stats, &connection->exchange.out);
     return 0;

@@ -24,6 +24,7 @@ struct http_server_config {
     size_t max_body_bytes;       /* beyond: 413 */
     int64_t shutdown_timeout_ms; /* after the first signal, for what is in flight */
     const char *metrics_prefix;
+    size_t planned_bytes; /* of the system's memory, at most, by the whole process; for /metrics */
 };
 
 enum http_stop {

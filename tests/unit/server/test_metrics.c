@@ -62,8 +62,11 @@ static void counters_and_gauges_have_their_values(void **state) {
     engine.finished[FINISH_LENGTH] = 7;
     engine.finished[FINISH_ABORT] = 8;
     engine.finished[FINISH_ERROR] = 9;
-    struct http_stats http = {
-        .requests_by_class = {0, 0, 100, 0, 10, 1}, .rejected = 2, .connections = 33};
+    struct http_stats http = {.requests_by_class = {0, 0, 100, 0, 10, 1},
+                              .rejected = 2,
+                              .connections = 33,
+                              .resident_bytes = 1000000000,
+                              .planned_bytes = 5000000000};
     char *text = format(&engine, &http, "m");
     assert_true(sample(text, "quire:num_requests_running" LABELS) == 3);
     assert_true(sample(text, "quire:num_requests_waiting" LABELS) == 4);
@@ -102,6 +105,8 @@ static void counters_and_gauges_have_their_values(void **state) {
     assert_true(sample(text, "quire:http_requests_total" LABELS_AND("class=\"5xx\"")) == 1);
     assert_true(sample(text, "quire:http_requests_rejected_total" LABELS) == 2);
     assert_true(sample(text, "quire:http_connections" LABELS) == 33);
+    assert_true(sample(text, "quire:memory_resident_bytes" LABELS) == 1e9);
+    assert_true(sample(text, "quire:memory_planned_bytes" LABELS) == 5e9);
     free(text);
 }
 
@@ -162,7 +167,7 @@ static void text_follows_the_format(void **state) {
             assert_true(end > value + 2 && *end == '\0');
         }
     }
-    assert_int_equal(num_metrics, 38);
+    assert_int_equal(num_metrics, 40);
     free(text);
 }
 

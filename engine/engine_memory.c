@@ -1,0 +1,60 @@
+/* The largest terms are exact, small ones are covered by a round number that is larger than any of
+ * the structures it stands for. */
+#include "engine/engine_memory.h"
+
+#include "engine/token_counts.h"
+#include "engine/token_stream.h"
+#include "kernels/sampling.h"
+
+#define BLOCK_RECORD_BYTES 256 /* of the pool and of the prefix cache, but for the tokens */
+#define SEQUENCE_RECORD_BYTES 4096
+#define REQUEST_RECORD_BYTES 8192
+
+static size_t tables_entries(const struct engine_config *config) {
+    return ((size_t)config->max_model_len + (size_t)config->block_size - 1) /
+           (size_t)config->block_size;
+}
+
+/* Distinct tokens of a sequence that are counted. */
+static size_t max_counts(const struct engine_config *config, int32_t vocab_size) {
+    return (size_t)(config->max_model_len < vocab_size ? config->max_model_len : vocab_size);
+}
+
+/* The batch, its result, and the event that is being written. */
+static size_t step_bytes(const struct engine_config *config, int32_t vocab_size) {
+    size_t tokens = (size_t)config->max_num_batched_tokens, seqs = (size_t)config->max_num_seqs;
+    size_t rows = tokens + seqs;
+    size_t of_token = 3 * sizeof(int32_t) + sizeof(struct token_record) +
+                      SAMPLE_MAX_LOGPROBS * sizeof(struct top_logprob);
+    size_t of_row = sizeof(int32_t) + sizeof(struct sample_row) + sizeof(struct sample_output);
+    size_t of_seq = tables_entries(config) * sizeof(int32_t) +
+                    max_counts(config, vocab_size) * sizeof(struct token_count) +
+                    (size_t)SAMPLE_MASK_WORDS(vocab_size) * sizeof(uint32_t) +
+                    2 * ((size_t)config->hidden_size + 1) * sizeof(float);
+    return tokens * of_token + rows * of_row + (seqs + 1) * of_seq;
+}
+
+static size_t blocks_bytes(const struct engine_config *config) {
+    size_t of_block = BLOCK_RECORD_BYTES + (size_t)config->block_size * sizeof(int32_t);
+    return (size_t)config->num_blocks * of_block +
+           (size_t)config->num_host_blocks * BLOCK_RECORD_BYTES;
+}
+
+/* Arrays of a sequence double as they grow; counted tokens have a hash table beside them. */
+static size_t sequence_bytes(const struct engine_config *config, int32_t vocab_size) {
+    size_t output = (size_t)config->max_model_len * sizeof(int32_t);
+    size_t counts =
+        max_counts(config, vocab_size) * (sizeof(struct token_count) + 2 * sizeof(int32_t));
+    return SEQUENCE_RECORD_BYTES + 2 * (output + counts) +
+           tables_entries(config) * sizeof(int32_t) +
+           ((size_t)config->hidden_size + 1) * sizeof(float);
+}
+
+size_t engine_memory_bytes(const struct engine_config *config, int32_t vocab_size) {
+    size_t seqs = (size_t)config->max_num_seqs, queued = (size_t)config->max_queued_requests;
+    size_t of_request = REQUEST_RECORD_BYTES + TOKEN_STREAM_STALL_BYTES;
+    size_t prompts = (size_t)config->max_queued_tokens + seqs * (size_t)config->max_model_len;
+    return step_bytes(config, vocab_size) + blocks_bytes(config) +
+           seqs * sequence_bytes(config, vocab_size) + (seqs + queued) * of_request +
+           prompts * sizeof(int32_t);
+}

@@ -1,0 +1,21 @@
+#include "server/engine_options.h"
+
+struct engine_config engine_options_read(const struct options *options, const struct model *model,
+                                         const struct worker_config *worker,
+                                         const struct worker_info *info) {
+    return (struct engine_config){
+        .max_num_seqs = info->max_num_seqs,
+        .max_num_batched_tokens = info->max_num_batched_tokens,
+        .max_model_len = worker->max_model_len,
+        .block_size = worker->block_size,
+        .num_blocks = info->num_blocks,
+        .num_host_blocks = info->num_host_blocks,
+        .swap_block_ns = info->swap_block_ns,
+        .num_tenants = options->api_keys.count > 0 ? options->api_keys.count : 1,
+        .prefix_caching = options->enable_prefix_caching,
+        .window = model_window(&model->config),
+        .hidden_size = model->config.hidden_size,
+        .max_queued_requests = (int32_t)options->max_queued_requests,
+        .max_queued_tokens = options->max_queued_tokens,
+    };
+}

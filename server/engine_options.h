@@ -1,0 +1,14 @@
+/* The options that concern the engine, with what its worker became or would become. */
+#ifndef QUIRE_SERVER_ENGINE_OPTIONS_H
+#define QUIRE_SERVER_ENGINE_OPTIONS_H
+
+#include "config/options.h"
+#include "engine/engine.h"
+#include "engine/worker_executor.h"
+
+/* Everything but the vocabulary, the wake callback and the stall timeout. */
+struct engine_config engine_options_read(const struct options *options, const struct model *model,
+                                         const struct worker_config *worker,
+                                         const struct worker_info *info);
+
+#endif

@@ -1,0 +1,73 @@
+/* The bound against what engines of several sizes take from the heap when they are created. */
+#include "engine/engine_memory.h"
+
+#include "tests/sim/fake_tokenizer.h"
+
+#include <malloc.h>
+#include <setjmp.h>
+#include <stdarg.h>
+
+#include <cmocka.h>
+
+static void wake(void *context) {
+}
+
+static struct engine_config config_of(int32_t scale) {
+    return (struct engine_config){
+        .max_num_seqs = 4 * scale,
+        .max_num_batched_tokens = 32 * scale,
+        .max_model_len = 128 * scale,
+        .block_size = 16,
+        .num_blocks = 1000 * scale,
+        .num_host_blocks = 500 * scale,
+        .swap_block_ns = 1000,
+        .num_tenants = 1,
+        .prefix_caching = true,
+        .hidden_size = 64,
+        .max_queued_requests = 10,
+        .max_queued_tokens = 1000,
+        .wake = wake,
+    };
+}
+
+/* Zero where the heap does not tell, as under the sanitizers. */
+static size_t heap_bytes(void) {
+    struct mallinfo2 info = mallinfo2();
+    return info.uordblks + info.hblkhd;
+}
+
+static void test_engines_stay_below(void **state) {
+    struct executor executor = {0};
+    for (int32_t scale = 1; scale <= 16; scale *= 4) {
+        const struct engine_config config = config_of(scale);
+        struct engine *engine;
+        struct error err = {0};
+        size_t before = heap_bytes();
+        if (engine_create(&config, &executor, fake_tokenizer(), &engine, &err) != 0)
+            fail_msg("%s", err.message);
+        size_t taken = heap_bytes() - before;
+        engine_destroy(engine);
+        assert_true(taken <= engine_memory_bytes(&config, FAKE_VOCAB_SIZE));
+    }
+}
+
+static void test_queue_counts(void **state) {
+    struct engine_config config = config_of(1);
+    size_t bytes = engine_memory_bytes(&config, FAKE_VOCAB_SIZE);
+    config.max_queued_tokens += 1000000;
+    assert_true(engine_memory_bytes(&config, FAKE_VOCAB_SIZE) - bytes >= 4000000);
+    bytes = engine_memory_bytes(&config, FAKE_VOCAB_SIZE);
+    config.max_queued_requests += 100;
+    assert_true(engine_memory_bytes(&config, FAKE_VOCAB_SIZE) - bytes >=
+                (size_t)100 * TOKEN_STREAM_STALL_BYTES);
+    bytes = engine_memory_bytes(&config, FAKE_VOCAB_SIZE);
+    assert_true(engine_memory_bytes(&config, 50000) > bytes);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_engines_stay_below),
+        cmocka_unit_test(test_queue_counts),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,120 @@
+#include "server/memory_table.h"
+
+#include "server/process_memory.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define MIB ((size_t)1 << 20)
+
+static void collect(void *context, const char *line) {
+    char *text = context;
+    strcat(strcat(text, line), "\n");
+}
+
+/* MiB of the part at the start of a line; -1: there is none. */
+static double part(const char *text, const char *name) {
+    size_t length = strlen(name);
+    for (const char *line = text; *line != '\0'; line = strchr(line, '\n') + 1)
+        if (strncmp(line, name, length) == 0 && line[length] == ' ')
+            return strtod(line + length, NULL);
+    return -1;
+}
+
+static const struct worker_config config = {.block_size = 16};
+
+static struct worker_info info(bool is_card) {
+    return (struct worker_info){.device = "cpu",
+                                .description = "a thread",
+                                .is_card = is_card,
+                                .kv_dtype = DTYPE_F16,
+                                .max_num_seqs = 4,
+                                .max_num_batched_tokens = 32,
+                                .num_blocks = 100,
+                                .weight_bytes = 10 * MIB,
+                                .workspace_bytes = 20 * MIB,
+                                .kv_bytes = 40 * MIB,
+                                .overhead_bytes = 80 * MIB,
+                                .free_bytes = 160 * MIB,
+                                .num_host_blocks = 50,
+                                .swap_bytes = 320 * MIB,
+                                .swap_block_ns = 12340};
+}
+
+static double write_table(const struct worker_info *worker, char *out) {
+    const struct memory_table table = {.worker = worker,
+                                       .config = &config,
+                                       .engine_bytes = 640 * MIB,
+                                       .http_bytes = 1280 * MIB,
+                                       .program_bytes = 2560 * MIB,
+                                       .max_connections = 7};
+    memory_table_write(&table, collect, out);
+    return (double)memory_table_total(&table) / (double)MIB;
+}
+
+static void test_cpu(void **state) {
+    static const char *const parts[] = {"weights",  "workspace", "KV cache", "swap",
+                                        "requests", "HTTP",      "program"};
+    const struct worker_info worker = info(false);
+    char text[4096] = "";
+    double sum = 0, total = write_table(&worker, text);
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+        assert_true(part(text, parts[i]) > 0);
+        sum += part(text, parts[i]);
+    }
+    assert_true(part(text, "total") == total && total == sum && sum == 4870);
+    assert_true(part(text, "overhead") < 0 && part(text, "left free") < 0);
+    assert_non_null(
+        strstr(text, "KV cache       40.0 MiB = 100 blocks of 16 = 1600 tokens in f16"));
+    assert_non_null(strstr(text, "swap          320.0 MiB = 50 blocks, 12.3 us to move one"));
+    assert_non_null(strstr(text, "7 connections"));
+}
+
+/* What is on the card is no part of the system's memory. */
+static void test_card(void **state) {
+    const struct worker_info worker = info(true);
+    char text[4096] = "";
+    assert_true(write_table(&worker, text) == 320 + 640 + 1280 + 2560);
+    assert_true(part(text, "total") == 4800);
+    assert_true(part(text, "weights") == 10 && part(text, "overhead") == 80);
+    assert_true(part(text, "left free") == 160);
+}
+
+/* A pool that is only planned was not timed. */
+static void test_planned_swap(void **state) {
+    struct worker_info worker = info(false);
+    char text[4096] = "";
+    worker.swap_block_ns = 0;
+    write_table(&worker, text);
+    assert_non_null(strstr(text, "= 50 blocks\n"));
+}
+
+static void test_program(void **state) {
+    struct worker_info worker = info(false);
+    size_t resident = process_memory_resident();
+    assert_true(resident > MIB / 4 && resident < 4096 * MIB);
+    worker.weight_bytes = SIZE_MAX;
+    worker.swap_bytes = MIB / 4;
+    assert_int_equal(memory_table_program_bytes(&worker, true), 0);
+    assert_true(memory_table_program_bytes(&worker, false) >= resident / 2);
+    worker.is_card = true;
+    assert_true(memory_table_program_bytes(&worker, true) > 0);
+    assert_true(memory_table_program_bytes(&worker, true) <
+                memory_table_program_bytes(&worker, false));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_cpu),
+        cmocka_unit_test(test_card),
+        cmocka_unit_test(test_planned_swap),
+        cmocka_unit_test(test_program),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
