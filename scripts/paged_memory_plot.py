@@ -67,19 +67,19 @@ class Panel:
                               f'</circle>')
 
 
-def paired_bars(panel, groups, digits=0):
-    """groups: {name: (paper or None, ours)}."""
-    step = PANEL_WIDTH / len(groups)
+def paired_bars(panel, sections):
+    """sections: {section: {name: (paper, ours)}}, as many names in each."""
+    bars = [(name, pair) for section in sections.values() for name, pair in section.items()]
+    step = PANEL_WIDTH / len(bars)
     width = min(24, step / 2.6)
-    for place, (name, values) in enumerate(groups.items()):
+    for place, (name, pair) in enumerate(bars):
         middle = step * (place + 0.5)
-        for x, value, colour, who in ((middle - width - 1, values[0], PAPER, "paper"),
-                                      (middle + 1, values[1], OURS, "Quire")):
-            if value is not None:
-                panel.bar(x, width, [(value, colour, f"{name}, {who}: {value:.1f}")],
-                          f"{value:.{digits}f}")
-        for line, part in enumerate(name.split("\n")):
-            panel.name(middle, part, line)
+        for x, value, colour, who in ((middle - width - 1, pair[0], PAPER, "paper"),
+                                      (middle + 1, pair[1], OURS, "Quire")):
+            panel.bar(x, width, [(value, colour, f"{name}, {who}: {value:.1f}")], f"{value:.0f}")
+        panel.name(middle, name)
+    for place, section in enumerate(sections):
+        panel.name(PANEL_WIDTH * (place + 0.5) / len(sections), section, 1)
     panel.legend({"paper": PAPER, "Quire's simulation": OURS})
     return panel
 
@@ -104,7 +104,7 @@ def memory_panel(memory):
 
 def sweep_panel(sweep):
     """sweep: {trace: {block size: useful share in percent}}."""
-    panel = Panel(1, 1, "Of the blocks given out, filled with tokens, by block size", 100, " %")
+    panel = Panel(1, 1, "Tokens in the blocks given out, by block size", 100, " %")
     sizes = sorted({size for points in sweep.values() for size in points})
     step = PANEL_WIDTH / len(sizes)
     for place, size in enumerate(sizes):
@@ -118,7 +118,8 @@ def sweep_panel(sweep):
 
 def write_plot(path, memory, requests, saved, sweep):
     """Each argument as its panel takes it; `requests` and `saved` as paired_bars does."""
-    most = max(value for pair in requests.values() for value in pair if value is not None)
+    most = max(value for section in requests.values() for pair in section.values()
+               for value in pair)
     panels = [memory_panel(memory),
               paired_bars(Panel(1, 0, "Requests served at once", 20 * (int(most / 20) + 1)),
                           requests),

@@ -27,7 +27,7 @@ NAMES = {"sharegpt": "ShareGPT", "alpaca": "Alpaca"}
 POLICIES = {"max": "Orca (Max)", "pow2": "Orca (Pow2)", "oracle": "Orca (Oracle)", "paged": "paged"}
 BLOCK_SIZES = [1, 2, 4, 8, 16, 32, 64, 128, 256]
 WIDTHS = [2, 4, 6]
-KINDS = {"choices": "parallel sampling,"}
+KINDS = {"choices": "parallel sampling,", "beams": "beam search,"}
 BEGIN, END = "<!-- paged_memory_report.py: begin -->", "<!-- paged_memory_report.py: end -->"
 
 # Percent of the KV memory: token states, reservation, internal, external & others.
@@ -49,6 +49,7 @@ def scenarios():
     for trace, rate in RATES.items():
         for policy in POLICIES:
             runs[trace, policy] = {"trace": trace, "rate": rate, "policy": policy}
+        runs[trace, "caching"] = {"trace": trace, "rate": rate, "prefix-caching": 1}
         for size in BLOCK_SIZES:
             runs[trace, "block", size] = {"trace": trace, "rate": rate, "block-size": size}
         for kind in KINDS:
@@ -88,6 +89,9 @@ def memory_table(results):
             requests = results[trace, policy]["requests"]
             row.append(f"{PAPER_REQUESTS[trace, policy]:.2f} / {requests:.2f}")
         rows.append(row)
+    rows.append(["paged, with the prefix cache"]
+                + [f"{share:.1f}" for share in memory_shares(results["sharegpt", "caching"])]
+                + [f"{results[trace, 'caching']['requests']:.2f}" for trace in RATES])
     return table(["paper / ours", "token states %", "reservation %", "internal %",
                   "external & others %", "at once, ShareGPT", "at once, Alpaca"], rows)
 
@@ -130,18 +134,20 @@ def sweep_table(results):
 
 def markdown(results):
     return "\n".join([memory_table(results), *ratio_lines(results), "", saved_table(results),
-                      sweep_table(results)])
+                      sweep_table(results).rstrip("\n"), ""])
 
 
 def draw(path, results):
     memory = {name: (PAPER_MEMORY[policy], memory_shares(results["sharegpt", policy]))
               for policy, name in POLICIES.items()}
-    requests = {f"{NAMES[trace]}\n{name.removeprefix('Orca ')}":
-                (PAPER_REQUESTS[trace, policy], results[trace, policy]["requests"])
-                for trace in RATES for policy, name in POLICIES.items()}
-    saved = {f"{name}\n{width}": (float(PAPER_SAVED["alpaca", kind][place]),
-                                  100 * results["alpaca", kind, width]["saved"])
-             for kind, name in KINDS.items() for place, width in enumerate(WIDTHS)}
+    requests = {f"{NAMES[trace]}, {rate}/s":
+                {name.removeprefix("Orca (").rstrip(")"): (PAPER_REQUESTS[trace, policy],
+                                              results[trace, policy]["requests"])
+                 for policy, name in POLICIES.items()} for trace, rate in RATES.items()}
+    saved = {name.rstrip(","): {str(width): (float(PAPER_SAVED["alpaca", kind][place]),
+                                             100 * results["alpaca", kind, width]["saved"])
+                                for place, width in enumerate(WIDTHS)}
+             for kind, name in KINDS.items()}
     sweep = {name: {size: 100 * results[trace, "block", size]["useful"] for size in BLOCK_SIZES}
              for trace, name in NAMES.items()}
     write_plot(path, memory, requests, saved, sweep)

@@ -3,6 +3,7 @@
 #include "config/check.h"
 #include "engine/engine_core.h"
 #include "scripts/paged_memory/card_model.h"
+#include "scripts/paged_memory/hash.h"
 #include "scripts/paged_memory/trace_executor.h"
 #include "tests/sim/fake_tokenizer.h"
 
@@ -54,7 +55,7 @@ static void on_step(void *context, double seconds) {
     memset(paged->filled, 0, (size_t)pool->num_blocks * sizeof(*paged->filled));
     for (const struct sequence_group *g = paged->core.first_group; g != NULL; g = g->next) {
         int64_t before = use.unshared_slots;
-        for (int32_t i = 0; i < g->request->params.num_choices; i++)
+        for (int32_t i = 0; i < g->num_sequences; i++)
             add_table(paged, &g->sequences[i], &use);
         use.num_requests += use.unshared_slots > before;
     }
@@ -68,8 +69,10 @@ static struct request *create_request(const struct paged *paged, int32_t index) 
     const struct traced_request *traced = &paged->trace->requests[index];
     struct sampling_params params = {
         .num_choices = paged->setup.num_choices,
+        .beam_width = paged->setup.beam_width,
+        .length_penalty = 1,
         .max_tokens = traced->num_output_tokens,
-        .temperature = 1,
+        .temperature = paged->setup.beam_width > 0 ? 0 : 1,
         .top_p = 1,
         .repetition_penalty = 1,
         .seed = (uint64_t)index,
@@ -78,11 +81,9 @@ static struct request *create_request(const struct paged *paged, int32_t index) 
         .ignore_eos = true,
     };
     int32_t prompt[TRACE_MAX_LENGTH];
-    uint64_t state = (uint64_t)index;
     for (int32_t i = 0; i < traced->num_prompt_tokens; i++) {
-        state = state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-        prompt[i] =
-            FAKE_FIRST_PLAIN + (int32_t)((state >> 33) % (FAKE_VOCAB_SIZE - FAKE_FIRST_PLAIN));
+        uint64_t random = hash_mix(((uint64_t)index << 32) + (uint64_t)i);
+        prompt[i] = FAKE_FIRST_PLAIN + (int32_t)(random % (FAKE_VOCAB_SIZE - FAKE_FIRST_PLAIN));
     }
     struct request *request = request_create(prompt, traced->num_prompt_tokens, &params);
     CHECK(request != NULL);
@@ -119,13 +120,17 @@ static void begin(struct paged *paged) {
                    .block_size = paged->setup.block_size,
                    .num_blocks = CARD_NUM_SLOTS / paged->setup.block_size},
         .num_tenants = 1,
+        .prefix_caching = paged->setup.prefix_caching,
         .stall_timeout_ns = STALL_TIMEOUT_NS,
         .clock = read_clock,
         .notify = read_events,
         .context = paged,
     };
     struct error err;
-    trace_executor_init(&paged->executor, on_step, paged);
+    CHECK(trace_executor_init(&paged->executor, config.limits.num_blocks,
+                              config.limits.block_size) == 0);
+    paged->executor.on_step = on_step;
+    paged->executor.context = paged;
     paged->filled = calloc((size_t)config.limits.num_blocks, sizeof(*paged->filled));
     CHECK(paged->filled != NULL);
     CHECK(engine_core_init(&paged->core, &config, &paged->executor.base, fake_tokenizer(), &err) ==
@@ -146,7 +151,9 @@ void paged_run(const struct paged_setup *setup, const struct trace *trace,
     paged->account.num_preempted = paged->core.stats.preemptions;
     *out = paged->account;
     engine_core_abort(&paged->core, FINISH_ABORT);
+    CHECK(paged->core.scheduler.blocks.pool.num_used == 0);
     engine_core_finish(&paged->core);
+    trace_executor_finish(&paged->executor);
     token_buffer_finish(&paged->events);
     free(paged->filled);
     free(paged);

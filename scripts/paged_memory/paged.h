@@ -7,9 +7,13 @@
 #include "scripts/paged_memory/memory_account.h"
 #include "scripts/paged_memory/trace.h"
 
+#include <stdbool.h>
+
 struct paged_setup {
     int32_t block_size;
+    bool prefix_caching;
     int32_t num_choices; /* n: samples of each request, 1..MAX_CHOICES */
+    int32_t beam_width;  /* 0: no beam search; ..BEAM_ROW_LOGPROBS, then num_choices is 1 */
 };
 
 /* Serves the trace until its duration is over. Every sequence generates exactly its request's

@@ -1,4 +1,5 @@
 /* One trace served by one policy; prints one JSON object. See usage. */
+#include "scripts/paged_memory/beam_rows.h"
 #include "scripts/paged_memory/orca.h"
 #include "scripts/paged_memory/paged.h"
 
@@ -10,7 +11,8 @@
 static const char usage[] =
     "usage: paged_memory [--trace=sharegpt|alpaca] [--rate=REQUESTS_PER_S] [--minutes=M]\n"
     "                    [--seed=S] [--policy=max|pow2|oracle|paged]\n"
-    "                    [--block-size=B] [--choices=N]    (of the policy paged)\n";
+    "                    of the policy paged:\n"
+    "                    [--block-size=B] [--prefix-caching=0|1] [--choices=N | --beams=WIDTH]\n";
 
 struct options {
     const struct length_law *law;
@@ -74,6 +76,12 @@ static bool parse_option(const char *argument, struct options *out) {
         return parse_count(value, 1, TRACE_MAX_LENGTH, &out->paged.block_size);
     if ((value = value_of(argument, "--choices=")) != NULL)
         return parse_count(value, 1, MAX_CHOICES, &out->paged.num_choices);
+    if ((value = value_of(argument, "--beams=")) != NULL)
+        return parse_count(value, 1, BEAM_ROW_LOGPROBS, &out->paged.beam_width);
+    if ((value = value_of(argument, "--prefix-caching=")) != NULL) {
+        out->paged.prefix_caching = strcmp(value, "1") == 0;
+        return out->paged.prefix_caching || strcmp(value, "0") == 0;
+    }
     return false;
 }
 

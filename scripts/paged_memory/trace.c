@@ -1,8 +1,9 @@
-/* A generator of its own, so that a seed means the same everywhere: splitmix64 (Steele, Lea, Flood:
- * "Fast splittable pseudorandom number generators", OOPSLA 2014), normal numbers by the polar
- * method, gamma numbers by Marsaglia and Tsang ("A simple method for generating gamma variables",
- * ACM TOMS 26, 2000). */
+/* A generator of its own, so that a seed means the same everywhere: bits are the hashes of a
+ * counter, normal numbers come by the polar method, gamma numbers by Marsaglia and Tsang ("A simple
+ * method for generating gamma variables", ACM TOMS 26, 2000). */
 #include "scripts/paged_memory/trace.h"
+
+#include "scripts/paged_memory/hash.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -32,10 +33,7 @@ const struct length_law *length_law_alpaca(void) {
 }
 
 static uint64_t draw_bits(uint64_t *state) {
-    uint64_t x = *state += UINT64_C(0x9e3779b97f4a7c15);
-    x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return x ^ (x >> 31);
+    return hash_mix((*state)++);
 }
 
 /* In (0, 1). */
@@ -80,8 +78,9 @@ int trace_init(struct trace *trace, const struct length_law *law, double rate, d
                uint64_t seed) {
     int32_t capacity = 0;
     double arrival_s = 0;
+    uint64_t state = hash_mix(seed); /* seeds next to each other are far apart */
     *trace = (struct trace){.duration_s = duration_s};
-    while ((arrival_s -= log(draw_uniform(&seed)) / rate) <= duration_s) {
+    while ((arrival_s -= log(draw_uniform(&state)) / rate) <= duration_s) {
         if (trace->num_requests == capacity) {
             capacity = capacity == 0 ? 1024 : 2 * capacity;
             void *larger = realloc(trace->requests, (size_t)capacity * sizeof(*trace->requests));
@@ -91,7 +90,7 @@ int trace_init(struct trace *trace, const struct length_law *law, double rate, d
             }
             trace->requests = larger;
         }
-        struct traced_request request = draw_request(law, &seed);
+        struct traced_request request = draw_request(law, &state);
         request.arrival_s = arrival_s;
         trace->requests[trace->num_requests++] = request;
     }

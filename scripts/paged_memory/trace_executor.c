@@ -1,7 +1,16 @@
 #include "scripts/paged_memory/trace_executor.h"
 
+#include "config/check.h"
+#include "scripts/paged_memory/beam_rows.h"
 #include "scripts/paged_memory/card_model.h"
+#include "scripts/paged_memory/hash.h"
 #include "tests/sim/fake_tokenizer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define NUM_PLAIN_TOKENS (FAKE_VOCAB_SIZE - FAKE_FIRST_PLAIN)
+#define PROMPT_POSITION 2 /* every prompt is longer */
 
 static struct step_load load_of(const struct step_inputs *inputs) {
     struct step_load load = {.num_sequences = inputs->num_seqs};
@@ -13,37 +22,89 @@ static struct step_load load_of(const struct step_inputs *inputs) {
     return load;
 }
 
-/* The finaliser of splitmix64. */
-static uint64_t mix(uint64_t x) {
-    x += UINT64_C(0x9e3779b97f4a7c15);
-    x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return x ^ (x >> 31);
+static void copy_blocks(struct trace_executor *trace, const struct block_pairs *copies) {
+    size_t block_size = (size_t)trace->block_size;
+    for (int32_t i = 0; i < copies->count; i++)
+        memcpy(trace->histories + (size_t)copies->to[i] * block_size,
+               trace->histories + (size_t)copies->from[i] * block_size,
+               block_size * sizeof(*trace->histories));
+}
+
+static uint64_t *history_at(const struct trace_executor *trace, const struct step_inputs *inputs,
+                            int32_t seq, int32_t position) {
+    const int32_t *table = inputs->block_tables + (int64_t)seq * inputs->max_blocks_per_seq;
+    int32_t block = table[position / trace->block_size];
+    return &trace->histories[block * trace->block_size + position % trace->block_size];
+}
+
+static void compute_sequence(struct trace_executor *trace, const struct step_inputs *inputs,
+                             int32_t seq) {
+    int32_t end = inputs->query_start[seq + 1];
+    for (int32_t i = inputs->query_start[seq]; i < end; i++) {
+        int32_t position = inputs->positions[i];
+        uint64_t before = position > 0 ? *history_at(trace, inputs, seq, position - 1) : 0;
+        *history_at(trace, inputs, seq, position) =
+            hash_mix(before + hash_mix((uint64_t)inputs->token_ids[i]));
+    }
+}
+
+/* Ordinary tokens, all different. */
+static int32_t token_of(uint64_t random, int32_t index) {
+    return FAKE_FIRST_PLAIN + (int32_t)((random + (uint64_t)index) % NUM_PLAIN_TOKENS);
+}
+
+static void answer(const struct trace_executor *trace, const struct step_inputs *inputs,
+                   int32_t seq, const struct sample_row *row, struct sample_output *out) {
+    int32_t position = (int32_t)row->position - 1;
+    uint64_t history = *history_at(trace, inputs, seq, position);
+    uint64_t random = hash_mix(history + row->seed);
+    *out = (struct sample_output){.token = token_of(random, 0)};
+    if (row->num_logprobs <= 0)
+        return;
+    CHECK(row->num_logprobs <= BEAM_ROW_LOGPROBS);
+    uint64_t prompt = *history_at(trace, inputs, seq, PROMPT_POSITION);
+    const int16_t *logprobs = beam_row_draw(history, prompt, position);
+    out->num_top = row->num_logprobs;
+    for (int32_t i = 0; i < out->num_top; i++) {
+        out->top_tokens[i] = token_of(random, i);
+        out->top_logprobs[i] = (float)logprobs[i] / 1000;
+    }
+    out->logprob = out->top_logprobs[0];
 }
 
 static int run(struct executor *executor, const struct batch *batch, struct step_result *result,
                struct error *err) {
     struct trace_executor *trace = (struct trace_executor *)executor;
-    struct step_load load = load_of(&batch->inputs);
-    double seconds = card_step_seconds(&load);
-    for (int32_t i = 0; i < batch->num_rows; i++) {
-        const struct sample_row *row = &batch->sample_rows[i];
-        uint64_t random = mix(mix(row->seed) + row->position);
-        result->rows[i] = (struct sample_output){
-            .token = FAKE_FIRST_PLAIN + (int32_t)(random % (FAKE_VOCAB_SIZE - FAKE_FIRST_PLAIN)),
-        };
+    const struct step_inputs *inputs = &batch->inputs;
+    CHECK(batch->swap_out.count == 0 && batch->swap_in.count == 0);
+    copy_blocks(trace, &batch->copies);
+    int32_t row = 0;
+    for (int32_t seq = 0; seq < inputs->num_seqs; seq++) {
+        compute_sequence(trace, inputs, seq);
+        for (; row < batch->num_rows && batch->logit_rows[row] < inputs->query_start[seq + 1];
+             row++)
+            answer(trace, inputs, seq, &batch->sample_rows[row], &result->rows[row]);
     }
+    struct step_load load = load_of(inputs);
+    double seconds = card_step_seconds(&load);
     trace->on_step(trace->context, seconds);
     trace->now_s += seconds;
     return 0;
 }
 
 static void destroy(struct executor *executor) {
+    trace_executor_finish((struct trace_executor *)executor);
 }
 
-void trace_executor_init(struct trace_executor *executor,
-                         void (*on_step)(void *context, double seconds), void *context) {
+int trace_executor_init(struct trace_executor *executor, int32_t num_blocks, int32_t block_size) {
     static const struct executor_ops ops = {.run = run, .destroy = destroy};
-    *executor =
-        (struct trace_executor){.base = {.ops = &ops}, .on_step = on_step, .context = context};
+    *executor = (struct trace_executor){.base = {.ops = &ops}, .block_size = block_size};
+    executor->histories =
+        calloc((size_t)num_blocks * (size_t)block_size, sizeof(*executor->histories));
+    return executor->histories != NULL ? 0 : -1;
+}
+
+void trace_executor_finish(struct trace_executor *executor) {
+    free(executor->histories);
+    executor->histories = NULL;
 }
