@@ -7,6 +7,7 @@
 #include "server/http/http_state.h"
 
 #include "config/log.h"
+#include "server/api/request_fit.h"
 
 #include <stdlib.h>
 
@@ -62,18 +63,15 @@ static void become_ready(struct connection *connection, enum exchange_state stat
     connection_wake(connection);
 }
 
-static int refuse_submit(enum submit_result result, const struct connection *connection,
+static int refuse_submit(enum submit_result result, const struct http_server *server,
                          const struct request *request, struct api_error *err) {
+    struct kv_capacity capacity = engine_capacity(server->engine);
     switch (result) {
     case SUBMIT_QUEUE_FULL:
         return api_error_set(err, 429, "rate_limit_error", "queue_full", NULL,
                              "the queue is full; try again");
     case SUBMIT_TOO_LARGE:
-        return api_error_set(err, 400, "invalid_request_error", "context_length_exceeded", "prompt",
-                             "a prompt of %d tokens does not fit; the model's maximum context "
-                             "length is %d tokens",
-                             request->num_prompt_tokens,
-                             connection->server->context->max_model_len);
+        return request_fit_refuse(request, &capacity, err);
     case SUBMIT_STOPPING:
         return api_error_set(err, 503, "server_error", "shutting_down", NULL,
                              "the server is shutting down");
@@ -103,7 +101,7 @@ static int submit_all(struct connection *connection) {
         }
         if (result != SUBMIT_TOO_LARGE)
             server->stats.rejected++;
-        return refuse_submit(result, connection, refused, &exchange->error);
+        return refuse_submit(result, server, refused, &exchange->error);
     }
     return 0;
 }
