@@ -6,14 +6,17 @@ static int32_t find(struct scheduler *scheduler, struct sequence *sequence) {
                                sequence_num_reusable(sequence));
 }
 
-/* Hits are tokens that nobody computed for this sequence before; it may have lost them again. */
+/* Hits are tokens that nobody computed for the group before; it may have lost them again. A choice
+ * that gets its lane late finds the prompt once more, but for what choice 0 computed. */
 static void count_hits(struct scheduler *scheduler, struct sequence *sequence, int32_t from) {
     int32_t end = sequence->num_computed, num_prompt = sequence_num_prompt(sequence);
     int32_t known = from > sequence->most_computed ? from : sequence->most_computed;
     if (end <= known)
         return;
-    scheduler->num_hit_tokens += (uint64_t)(end - known);
     sequence->most_computed = end;
+    if (sequence->choice > 0)
+        return;
+    scheduler->num_hit_tokens += (uint64_t)(end - known);
     if (end > num_prompt)
         end = num_prompt;
     if (end > known)
@@ -23,6 +26,7 @@ static void count_hits(struct scheduler *scheduler, struct sequence *sequence, i
 int32_t prefix_reuse_begin(struct scheduler *scheduler, struct sequence *sequence) {
     int32_t num_found = find(scheduler, sequence);
     sequence->num_computed = num_found;
+    scheduler_drop_unseen(scheduler, sequence);
     return num_found;
 }
 
@@ -47,6 +51,7 @@ void prefix_reuse_extend(struct scheduler *scheduler, struct sequence *sequence)
     if (num_found == 0)
         return;
     sequence->num_computed += num_found;
+    scheduler_drop_unseen(scheduler, sequence);
     count_hits(scheduler, sequence, before);
 }
 

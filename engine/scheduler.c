@@ -98,9 +98,15 @@ void scheduler_idle(struct scheduler *scheduler, struct sequence *sequence) {
     sequence->num_computed = 0;
 }
 
+void scheduler_drop_unseen(struct scheduler *scheduler, struct sequence *sequence) {
+    int32_t window = scheduler->config.window;
+    if (window > 0 && sequence->num_computed >= window)
+        block_manager_drop_before(&scheduler->blocks, &sequence->table,
+                                  sequence->num_computed - window + 1);
+}
+
 void scheduler_commit(struct scheduler *scheduler, const struct planned_sequence *entry) {
     struct sequence *sequence = entry->sequence;
-    int32_t window = scheduler->config.window;
     CHECK(sequence->status == SEQUENCE_RUNNING && sequence->num_planned == entry->num_tokens);
     sequence->num_computed += entry->num_tokens;
     sequence->num_planned = 0;
@@ -108,9 +114,7 @@ void scheduler_commit(struct scheduler *scheduler, const struct planned_sequence
         sequence->most_computed = sequence->num_computed;
     const struct token_view tokens = sequence_tokens(sequence);
     block_manager_publish(&scheduler->blocks, &sequence->table, &tokens, sequence->num_computed);
-    if (window > 0 && sequence->num_computed >= window)
-        block_manager_drop_before(&scheduler->blocks, &sequence->table,
-                                  sequence->num_computed - window + 1);
+    scheduler_drop_unseen(scheduler, sequence);
 }
 
 void scheduler_end_step(struct scheduler *scheduler) {
@@ -219,9 +223,10 @@ static void extend_prefixes(struct scheduler *scheduler) {
 }
 
 static bool can_grow(const struct scheduler *scheduler, const struct sequence *sequence) {
-    int32_t room = sequence->table.num_blocks * block_size(scheduler);
-    return room > sequence->num_computed + sequence->num_planned ||
-           block_pool_num_free(&scheduler->blocks.pool) > 0 ||
+    int32_t begin = sequence->num_computed + sequence->num_planned;
+    bool has_room = sequence->table.num_blocks * block_size(scheduler) > begin &&
+                    !block_manager_needs_copy(&scheduler->blocks, &sequence->table, begin);
+    return has_room || block_pool_num_free(&scheduler->blocks.pool) > 0 ||
            find_victim(scheduler, sequence) != NULL;
 }
 

@@ -66,6 +66,8 @@ void scheduler_remove(struct scheduler *scheduler, struct sequence *sequence);
  * if that one does; what it held is released. Both begin with these tokens. */
 void scheduler_fork(struct scheduler *scheduler, const struct sequence *from, struct sequence *to,
                     int32_t num_tokens);
+/* Gives back the blocks that lie before the window of the next token to be computed. */
+void scheduler_drop_unseen(struct scheduler *scheduler, struct sequence *sequence);
 /* Releases what the sequence holds, for a lane in which no beam runs any more. */
 void scheduler_idle(struct scheduler *scheduler, struct sequence *sequence);
 

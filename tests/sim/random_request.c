@@ -214,6 +214,8 @@ struct request *random_request(struct random *random, const struct request_shape
     draw_pooling(random, &params);
     draw_penalties(random, &params);
     draw_ends(random, &params, stop_strings, stop_tokens);
+    if (shape->long_outputs && !random_once_in(random, 4))
+        params.min_tokens = params.max_tokens;
     draw_biases(random, &params, biases);
     draw_constraints(random, &params, &constraints);
     draw_beams(random, shape, &params);

@@ -23,6 +23,7 @@ struct request_shape {
     int32_t max_choices;
     int32_t min_logprobs, max_logprobs; /* -1: none */
     bool grammars;                      /* some requests have one */
+    bool long_outputs;                  /* most end by their length only */
     int32_t max_beam_width;             /* 0: no beam search */
     /* Prompts begin like others: with a beginning, of random length, of one of so many texts. */
     int32_t num_texts; /* 0: all are different */

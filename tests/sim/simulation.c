@@ -93,10 +93,13 @@ static uint64_t find_scope(const struct simulation *sim, int32_t index) {
 static void draw_requests(struct simulation *sim) {
     struct random *random = &sim->random;
     int32_t max_model_len = sim->config.limits.max_model_len;
-    bool heavy = random_once_in(random, 5); /* much to read: readers that lag are noticed */
+    bool heavy = random_once_in(random, 5);        /* much to read: readers that lag are noticed */
+    bool long_outputs = random_once_in(random, 3); /* of short prompts: they outgrow the pool */
     struct request_shape shape = {
-        .max_prompt_tokens = heavy || random_once_in(random, 2) ? 10 : max_model_len,
-        .max_output_tokens = random_once_in(random, 2) ? 20 : max_model_len,
+        .max_prompt_tokens =
+            heavy || long_outputs || random_once_in(random, 2) ? 10 : max_model_len,
+        .max_output_tokens = !long_outputs && random_once_in(random, 2) ? 20 : max_model_len,
+        .long_outputs = long_outputs,
         .max_choices = random_once_in(random, 4) ? MAX_CHOICES : 4,
         .min_logprobs = heavy ? SAMPLE_MAX_LOGPROBS : -1,
         .max_logprobs = heavy ? SAMPLE_MAX_LOGPROBS : 5,
@@ -107,11 +110,12 @@ static void draw_requests(struct simulation *sim) {
         .num_tenants = sim->config.num_tenants,
     };
     sim->num_requests = random_range(random, 1, heavy ? 6 : SIMULATION_MAX_REQUESTS);
-    int32_t spread = random_range(random, 0, 200);
+    int32_t spread = random_range(random, 0, long_outputs ? 20 : 200);
     for (int32_t i = 0; i < sim->num_requests; i++) {
         struct simulated_request *request = &sim->requests[i];
         stream_checker_init(&request->checker, random_request(random, &shape), max_model_len,
                             sim->vocabulary);
+        request->checker.caching = sim->config.prefix_caching;
         request->checker.request->user = request;
         request->scope = find_scope(sim, i);
         request->arrival = random_range(random, 0, spread);

@@ -137,6 +137,14 @@ static void check_embedding(struct stream_checker *checker, const struct token_e
     check_text(checker, event);
 }
 
+/* At least one token of the prompt is computed: the one that the first is drawn from. */
+static void check_cached(struct stream_checker *checker, const struct token_event *event) {
+    int32_t most = checker->caching ? checker->request->num_prompt_tokens - 1 : 0;
+    if (event->num_cached_tokens < checker->num_cached_tokens || event->num_cached_tokens > most)
+        violate(checker, event, "number of cached tokens");
+    checker->num_cached_tokens = event->num_cached_tokens;
+}
+
 bool stream_checker_read(struct stream_checker *checker) {
     struct token_event event;
     token_stream_take(&checker->request->stream, &checker->buffer);
@@ -149,6 +157,7 @@ bool stream_checker_read(struct stream_checker *checker) {
             check_embedding(checker, &event);
         else
             check_text(checker, &event);
+        check_cached(checker, &event);
     }
     return checker->violation[0] == '\0';
 }

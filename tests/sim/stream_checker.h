@@ -21,7 +21,9 @@ struct stream_checker {
     int32_t num_finished;
     uint64_t score_history;
     bool saw_text;
-    char violation[256]; /* empty: none */
+    bool caching;              /* set by the owner: prompt tokens may be found in the cache */
+    int32_t num_cached_tokens; /* as of the last event */
+    char violation[256];       /* empty: none */
 };
 
 /* Takes over the caller's reference. */

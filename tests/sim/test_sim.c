@@ -117,6 +117,7 @@ static void check_moves(struct simulation *sim, struct totals *totals) {
         EXPECT(sim, stats->swapped_in_blocks == executor->num_swapped_in,
                (int64_t)stats->swapped_in_blocks);
     }
+    EXPECT(sim, stats->prefix_hits <= stats->prefix_queries, (int64_t)stats->prefix_hits);
     totals->copies += executor->num_copied;
     totals->swapped_in += executor->num_swapped_in;
     totals->swaps += stats->preemptions_swap;
