@@ -96,6 +96,31 @@ static void test_a_write_copies_the_shared_block(void **state) {
     stop(&f);
 }
 
+/* Two of one group about to write to the block they share, and no block for the copy: the plan is
+ * made without them. */
+static void test_a_copy_waits_for_a_block(void **state) {
+    struct scheduler_config config = config_of(20, 0);
+    struct fixture f;
+    start(&f, &config);
+    struct sequence *s = add(&f, 6, 2)->sequences;
+    const struct step_plan *plan = scheduler_plan(&f.scheduler);
+    scheduler_end_step(&f.scheduler);
+    scheduler_commit(&f.scheduler, &plan->entries[0]);
+    scheduler_fork(&f.scheduler, &s[0], &s[1], 6);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(sequence_append(&s[i], 20 + i), 0);
+    int32_t taken[20];
+    int num_taken = 0;
+    while (block_pool_num_free(&f.scheduler.blocks.pool) > 0)
+        taken[num_taken++] = block_pool_alloc(&f.scheduler.blocks.pool);
+    assert_int_equal(scheduler_plan(&f.scheduler)->num_entries, 0);
+    for (int i = 0; i < num_taken; i++)
+        block_pool_unref(&f.scheduler.blocks.pool, taken[i]);
+    assert_int_equal(scheduler_plan(&f.scheduler)->num_entries, 2);
+    assert_int_equal(f.scheduler.blocks.copies.count, 1);
+    stop(&f);
+}
+
 /* 32 equal prompts of 40 tokens at once: nine full blocks of it are computed and held once. */
 static void test_a_prefix_is_computed_once(void **state) {
     struct scheduler_config config = config_of(400, 0);
@@ -214,6 +239,7 @@ static void test_a_window_frees_blocks(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_write_copies_the_shared_block),
+        cmocka_unit_test(test_a_copy_waits_for_a_block),
         cmocka_unit_test(test_a_prefix_is_computed_once),
         cmocka_unit_test(test_swapping_keeps_what_is_computed),
         cmocka_unit_test(test_the_cheaper_way_is_taken),
