@@ -2,7 +2,7 @@
 #ifndef QUIRE_ENGINE_ADMISSION_H
 #define QUIRE_ENGINE_ADMISSION_H
 
-#include "engine/scheduler.h"
+#include "engine/scheduler_state.h"
 
 /* Seats waiting groups in their order, as long as there are seats for their lanes and blocks for
  * all they have pending on top of what those already seated were promised; stalled groups give up

@@ -1,19 +1,18 @@
 /* A group lives from engine_core_add until the last event of its last sequence is in the stream. A
- * sequence ends in one place, engine_core_end_sequence or the finish of a drawn token; either way
+ * sequence ends in one place, core_groups_end_choice or the finish of a drawn token; either way
  * its blocks are free at once. When memory is too short even for the last event, the group stays,
  * and every step tries again. */
 #include "engine/engine_core.h"
 
 #include "config/check.h"
 #include "config/checked.h"
+#include "engine/core_groups.h"
 #include "engine/core_stats.h"
-#include "engine/engine_core_private.h"
 #include "engine/step_commit.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define RETRY_NS INT64_C(100000000)
 #define LARGE_STEP 32 /* tokens */
 
 struct kv_capacity engine_core_capacity(const struct batch_limits *limits) {
@@ -67,26 +66,11 @@ bool engine_core_is_idle(const struct engine_core *core) {
     return core->first_group == NULL;
 }
 
-void engine_core_notify(struct engine_core *core, const struct sequence_group *group) {
-    core->config.notify(core->config.context, group->request);
-}
-
-static void link_group(struct engine_core *core, struct sequence_group *group) {
-    group->previous = core->last_group;
-    *(core->last_group != NULL ? &core->last_group->next : &core->first_group) = group;
-    core->last_group = group;
-}
-
-static void unlink_group(struct engine_core *core, struct sequence_group *group) {
-    *(group->previous != NULL ? &group->previous->next : &core->first_group) = group->next;
-    *(group->next != NULL ? &group->next->previous : &core->last_group) = group->previous;
-}
-
 /* What engine_core_abort left had no memory for its last event; nobody reads it now. */
 void engine_core_finish(struct engine_core *core) {
     struct sequence_group *group;
     while ((group = core->first_group) != NULL) {
-        unlink_group(core, group);
+        core_groups_unlink(core, group);
         sequence_group_destroy(group);
     }
     scheduler_finish(&core->scheduler);
@@ -95,72 +79,6 @@ void engine_core_finish(struct engine_core *core) {
     free(core->result.rows);
     free(core->result.pool_sums);
     memset(core, 0, sizeof(*core));
-}
-
-static void leave_queue(struct engine_core *core, struct sequence_group *group) {
-    if (group->started)
-        return;
-    group->started = true;
-    core->num_queued_requests--;
-    core->num_queued_tokens -= group->request->num_prompt_tokens;
-}
-
-void engine_core_close_sequence(struct engine_core *core, struct sequence *sequence) {
-    struct sequence_group *group = sequence->group;
-    CHECK(sequence->end_pushed && sequence->status == SEQUENCE_FINISHED);
-    if (--group->num_open > 0)
-        return;
-    leave_queue(core, group);
-    unlink_group(core, group);
-    sequence_group_destroy(group);
-}
-
-void engine_core_retire(struct engine_core *core, struct sequence *sequence) {
-    scheduler_remove(&core->scheduler, sequence);
-    core_stats_finished(&core->stats, sequence, core->config.clock(core->config.context));
-}
-
-/* The step at deadline_ns is the latest that something must be done about a group. */
-static void note_stall(struct engine_core *core, int64_t deadline_ns) {
-    if (core->num_stalled == 0 || deadline_ns < core->stall_deadline_ns)
-        core->stall_deadline_ns = deadline_ns;
-    core->num_stalled++;
-}
-
-void engine_core_push_end(struct engine_core *core, struct sequence *sequence) {
-    if (step_output_end(&core->output, sequence) != 0) {
-        note_stall(core, core->config.clock(core->config.context) + RETRY_NS);
-        return;
-    }
-    engine_core_notify(core, sequence->group);
-    engine_core_close_sequence(core, sequence);
-}
-
-void engine_core_end_sequence(struct engine_core *core, struct sequence *sequence,
-                              enum finish_reason reason) {
-    sequence->finish = reason;
-    engine_core_retire(core, sequence);
-    if (sequence->group->beams != NULL)
-        sequence->num_tokens = sequence_num_prompt(sequence); /* nothing of it was told */
-    engine_core_push_end(core, sequence);
-}
-
-void engine_core_end_group(struct engine_core *core, struct sequence_group *group,
-                           enum finish_reason reason) {
-    int32_t left = group->num_open;
-    for (int32_t i = sequence_group_num_choices(group); i < group->num_sequences; i++)
-        if (group->sequences[i].status != SEQUENCE_FINISHED)
-            scheduler_remove(&core->scheduler, &group->sequences[i]);
-    for (int32_t i = 0; left > 0; i++) {
-        struct sequence *sequence = &group->sequences[i];
-        if (sequence->end_pushed)
-            continue;
-        left--;
-        if (sequence->status == SEQUENCE_FINISHED)
-            engine_core_push_end(core, sequence);
-        else
-            engine_core_end_sequence(core, sequence, reason);
-    }
 }
 
 /* A request that never became a group, for instance because no memory is left to run it. Its stream
@@ -209,7 +127,7 @@ void engine_core_add(struct engine_core *core, struct request *request) {
         refuse(core, request);
         return;
     }
-    link_group(core, group);
+    core_groups_link(core, group);
     core->num_queued_requests++;
     core->num_queued_tokens += request->num_prompt_tokens;
     scheduler_add(&core->scheduler, group);
@@ -219,7 +137,7 @@ void engine_core_abort(struct engine_core *core, enum finish_reason reason) {
     struct sequence_group *group = core->first_group, *next;
     for (; group != NULL; group = next) {
         next = group->next;
-        engine_core_end_group(core, group, reason);
+        core_groups_end(core, group, reason);
     }
     core_stats_gauges(&core->stats, &core->scheduler);
 }
@@ -238,7 +156,7 @@ static bool update_stall(struct engine_core *core, struct sequence_group *group,
     int64_t deadline_ns = group->stalled_since_ns + core->config.stall_timeout_ns;
     if (now_ns >= deadline_ns)
         return false;
-    note_stall(core, deadline_ns);
+    core_groups_note_stall(core, deadline_ns);
     return true;
 }
 
@@ -255,15 +173,15 @@ static void sweep_groups(struct engine_core *core, int64_t now_ns) {
     for (; group != NULL; group = next) {
         next = group->next;
         if (has_unpushed_end(group))
-            engine_core_end_group(core, group, FINISH_ERROR);
+            core_groups_end(core, group, FINISH_ERROR);
         else if (atomic_load(&group->request->cancelled) || !update_stall(core, group, now_ns))
-            engine_core_end_group(core, group, FINISH_ABORT);
+            core_groups_end(core, group, FINISH_ABORT);
     }
 }
 
 static void begin_step(struct engine_core *core, const struct step_plan *plan, int64_t now_ns) {
     for (int32_t i = 0; i < plan->num_entries; i++) {
-        leave_queue(core, plan->entries[i].sequence->group);
+        core_groups_leave_queue(core, plan->entries[i].sequence->group);
         core_stats_scheduled(&core->stats, &plan->entries[i], now_ns);
     }
 }

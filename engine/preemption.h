@@ -2,7 +2,7 @@
 #ifndef QUIRE_ENGINE_PREEMPTION_H
 #define QUIRE_ENGINE_PREEMPTION_H
 
-#include "engine/scheduler.h"
+#include "engine/scheduler_state.h"
 
 /* Takes all blocks of a running group, which then waits: swapped out if that is estimated to take
  * less time than computing its tokens again and the host pool has room, else to be recomputed. */

@@ -1,9 +1,11 @@
 #include "engine/prefix_reuse.h"
 
+#include "engine/kv_window.h"
+
 static int32_t find(struct scheduler *scheduler, struct sequence *sequence) {
     const struct token_view tokens = sequence_tokens(sequence);
     return block_manager_match(&scheduler->blocks, &sequence->table, &tokens,
-                               sequence_num_reusable(sequence));
+                               sequence_group_reusable(sequence));
 }
 
 /* Hits are tokens that nobody computed for the group before; it may have lost them again. A choice
@@ -26,7 +28,7 @@ static void count_hits(struct scheduler *scheduler, struct sequence *sequence, i
 int32_t prefix_reuse_begin(struct scheduler *scheduler, struct sequence *sequence) {
     int32_t num_found = find(scheduler, sequence);
     sequence->num_computed = num_found;
-    scheduler_drop_unseen(scheduler, sequence);
+    kv_window_release(scheduler, sequence);
     return num_found;
 }
 
@@ -37,7 +39,7 @@ void prefix_reuse_undo(struct scheduler *scheduler, struct sequence *sequence) {
 
 void prefix_reuse_count(struct scheduler *scheduler, struct sequence *sequence, int32_t num_found) {
     if (!sequence->group->started)
-        scheduler->num_queried_tokens += (uint64_t)sequence_num_reusable(sequence);
+        scheduler->num_queried_tokens += (uint64_t)sequence_group_reusable(sequence);
     if (num_found > 0)
         count_hits(scheduler, sequence, 0);
 }
@@ -51,7 +53,7 @@ void prefix_reuse_extend(struct scheduler *scheduler, struct sequence *sequence)
     if (num_found == 0)
         return;
     sequence->num_computed += num_found;
-    scheduler_drop_unseen(scheduler, sequence);
+    kv_window_release(scheduler, sequence);
     count_hits(scheduler, sequence, before);
 }
 
@@ -61,7 +63,7 @@ bool prefix_reuse_follows(struct scheduler *scheduler, struct sequence *sequence
     int32_t size = scheduler->config.capacity.block_size, begin = sequence->num_computed;
     if (!scheduler->config.prefix_caching || other->num_computed != begin ||
         other->num_planned < size || begin % size != 0 ||
-        sequence_num_reusable(sequence) < begin + size ||
+        sequence_group_reusable(sequence) < begin + size ||
         sequence_token(sequence, begin) != sequence_token(other, begin))
         return false;
     const struct token_view tokens = sequence_tokens(sequence);

@@ -2,7 +2,7 @@
 #ifndef QUIRE_ENGINE_PREFIX_REUSE_H
 #define QUIRE_ENGINE_PREFIX_REUSE_H
 
-#include "engine/scheduler.h"
+#include "engine/scheduler_state.h"
 
 /* For a sequence that holds nothing: takes what the cache has from its first token on. Returns how
  * many tokens that are; undo gives them back, count counts them. */

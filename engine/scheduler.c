@@ -2,6 +2,7 @@
 
 #include "config/check.h"
 #include "engine/admission.h"
+#include "engine/kv_window.h"
 #include "engine/preemption.h"
 #include "engine/prefix_reuse.h"
 
@@ -69,20 +70,12 @@ void scheduler_remove(struct scheduler *scheduler, struct sequence *sequence) {
 
 /* --- Sharing ---------------------------------------------------------------------------------- */
 
-/* Whether `from` still has what a token after the first num_tokens sees. */
-static bool still_holds(const struct scheduler *scheduler, const struct sequence *from,
-                        int32_t num_tokens) {
-    int32_t first_seen = num_tokens - scheduler->config.window + 1;
-    return from->table.num_dropped == 0 ||
-           from->table.num_dropped * scheduler->config.capacity.block_size <= first_seen;
-}
-
 void scheduler_fork(struct scheduler *scheduler, const struct sequence *from, struct sequence *to,
                     int32_t num_tokens) {
     CHECK(from->status != SEQUENCE_FINISHED && to->status != SEQUENCE_FINISHED);
     CHECK(from->num_planned == 0 && to->num_planned == 0);
     block_manager_release(&scheduler->blocks, &to->table);
-    bool shares = from->status == SEQUENCE_RUNNING && still_holds(scheduler, from, num_tokens);
+    bool shares = from->status == SEQUENCE_RUNNING && kv_window_holds(scheduler, from, num_tokens);
     to->num_computed = shares ? num_tokens : 0;
     to->status = from->status == SEQUENCE_RUNNING ? SEQUENCE_RUNNING : SEQUENCE_WAITING;
     if (shares)
@@ -98,13 +91,6 @@ void scheduler_idle(struct scheduler *scheduler, struct sequence *sequence) {
     sequence->num_computed = 0;
 }
 
-void scheduler_drop_unseen(struct scheduler *scheduler, struct sequence *sequence) {
-    int32_t window = scheduler->config.window;
-    if (window > 0 && sequence->num_computed >= window)
-        block_manager_drop_before(&scheduler->blocks, &sequence->table,
-                                  sequence->num_computed - window + 1);
-}
-
 void scheduler_commit(struct scheduler *scheduler, const struct planned_sequence *entry) {
     struct sequence *sequence = entry->sequence;
     CHECK(sequence->status == SEQUENCE_RUNNING && sequence->num_planned == entry->num_tokens);
@@ -114,7 +100,7 @@ void scheduler_commit(struct scheduler *scheduler, const struct planned_sequence
         sequence->most_computed = sequence->num_computed;
     const struct token_view tokens = sequence_tokens(sequence);
     block_manager_publish(&scheduler->blocks, &sequence->table, &tokens, sequence->num_computed);
-    scheduler_drop_unseen(scheduler, sequence);
+    kv_window_release(scheduler, sequence);
 }
 
 void scheduler_end_step(struct scheduler *scheduler) {
@@ -210,7 +196,7 @@ static void grant(struct scheduler *scheduler, struct sequence *sequence, int32_
 
 static void plan_decodes(struct scheduler *scheduler) {
     for (struct sequence *s = first_running(scheduler); s != NULL; s = next_running(s))
-        if (sequence_num_pending(s) == 1 && sequence_can_run(s))
+        if (sequence_num_pending(s) == 1 && sequence_group_can_run(s))
             grant(scheduler, s, 1);
 }
 
@@ -218,7 +204,7 @@ static void plan_decodes(struct scheduler *scheduler) {
 
 static void extend_prefixes(struct scheduler *scheduler) {
     for (struct sequence *s = first_running(scheduler); s != NULL; s = next_running(s))
-        if (s->num_planned == 0 && sequence_can_run(s))
+        if (s->num_planned == 0 && sequence_group_can_run(s))
             prefix_reuse_extend(scheduler, s);
 }
 
@@ -233,7 +219,7 @@ static bool can_grow(const struct scheduler *scheduler, const struct sequence *s
 /* Has been given nothing yet, and would take something. */
 static bool is_next_in_line(const struct scheduler *scheduler, const struct sequence *sequence) {
     return sequence->num_planned == 0 && sequence_num_pending(sequence) > 0 && !sequence->follows &&
-           sequence_can_run(sequence) && can_grow(scheduler, sequence);
+           sequence_group_can_run(sequence) && can_grow(scheduler, sequence);
 }
 
 static struct sequence *first_in_line(const struct scheduler *scheduler) {

@@ -2,7 +2,6 @@
 
 #include "config/check.h"
 #include "engine/grammar/grammar.h"
-#include "engine/sequence_group.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -20,15 +19,15 @@ int32_t sequence_kv_limit(const struct request *request, int32_t max_model_len) 
 }
 
 const struct sampling_params *sequence_params(const struct sequence *sequence) {
-    return &sequence->group->request->params;
+    return &sequence->request->params;
 }
 
 int32_t sequence_num_prompt(const struct sequence *sequence) {
-    return sequence->group->request->num_prompt_tokens;
+    return sequence->request->num_prompt_tokens;
 }
 
 int32_t sequence_token(const struct sequence *sequence, int32_t position) {
-    const struct request *request = sequence->group->request;
+    const struct request *request = sequence->request;
     CHECK(position >= 0 && position < sequence->num_tokens);
     return position < request->num_prompt_tokens
                ? request->prompt[position]
@@ -36,7 +35,7 @@ int32_t sequence_token(const struct sequence *sequence, int32_t position) {
 }
 
 struct token_view sequence_tokens(const struct sequence *sequence) {
-    const struct request *request = sequence->group->request;
+    const struct request *request = sequence->request;
     return (struct token_view){
         .prompt = request->prompt,
         .num_prompt = request->num_prompt_tokens,
@@ -51,20 +50,6 @@ int32_t sequence_num_generated(const struct sequence *sequence) {
 
 int32_t sequence_num_pending(const struct sequence *sequence) {
     return sequence->num_tokens - sequence->num_computed;
-}
-
-bool sequence_can_run(const struct sequence *sequence) {
-    return sequence->status == SEQUENCE_RUNNING && !sequence->group->stalled;
-}
-
-/* The row that scores a token is the one before it. */
-int32_t sequence_num_reusable(const struct sequence *sequence) {
-    const struct sequence_group *group = sequence->group;
-    if (sequence_params(sequence)->pooling == POOLING_MEAN)
-        return 0;
-    if (sequence->choice == 0 && sequence_group_is_scoring(group))
-        return group->num_scored > 0 ? group->num_scored - 1 : 0;
-    return sequence->num_tokens - 1;
 }
 
 int32_t sequence_common_tokens(const struct sequence *a, const struct sequence *b) {

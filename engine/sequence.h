@@ -29,10 +29,11 @@ enum sequence_status {
 
 struct sequence {
     struct sequence_group *group;
-    int32_t choice;              /* its number in the group */
-    enum sequence_status status; /* written by the scheduler */
-    int32_t max_tokens;          /* num_tokens never exceeds this */
-    int32_t num_tokens;          /* prompt and generated */
+    const struct request *request; /* the group's */
+    int32_t choice;                /* its number in the group */
+    enum sequence_status status;   /* written by the scheduler */
+    int32_t max_tokens;            /* num_tokens never exceeds this */
+    int32_t num_tokens;            /* prompt and generated */
     int32_t num_computed;
     int32_t num_planned; /* tokens of the step being planned */
     bool follows;        /* in that step another sequence computes its next block */
@@ -67,10 +68,6 @@ int32_t sequence_token(const struct sequence *sequence, int32_t position);
 struct token_view sequence_tokens(const struct sequence *sequence);
 int32_t sequence_num_generated(const struct sequence *sequence);
 int32_t sequence_num_pending(const struct sequence *sequence);
-/* May take part in a step: it runs, and its reader keeps up. */
-bool sequence_can_run(const struct sequence *sequence);
-/* Tokens at its start that need not be computed when their keys and values are found. */
-int32_t sequence_num_reusable(const struct sequence *sequence);
 /* Tokens at the start of both that are equal. */
 int32_t sequence_common_tokens(const struct sequence *a, const struct sequence *b);
 

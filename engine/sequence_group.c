@@ -7,7 +7,7 @@
 #include <string.h>
 
 static int count_prompt(struct sequence *sequence) {
-    const struct request *request = sequence->group->request;
+    const struct request *request = sequence->request;
     if (!sampling_params_count_prompt(&request->params))
         return 0;
     for (int32_t i = 0; i < request->num_prompt_tokens; i++)
@@ -21,6 +21,7 @@ static int init_sequence(struct sequence *sequence, struct sequence_group *group
     const struct request *request = group->request;
     int32_t kv_limit = sequence_kv_limit(request, shape->max_model_len);
     sequence->group = group;
+    sequence->request = request;
     sequence->choice = choice;
     sequence->is_idle = group->request->params.beam_width > 0 && choice > 0;
     sequence->num_tokens = request->num_prompt_tokens;
@@ -169,6 +170,20 @@ struct sequence *sequence_group_next_joint(const struct sequence_group *group, i
 bool sequence_group_is_scoring(const struct sequence_group *group) {
     return group->request->params.num_prompt_logprobs >= 0 &&
            group->num_scored < group->request->num_prompt_tokens;
+}
+
+bool sequence_group_can_run(const struct sequence *sequence) {
+    return sequence->status == SEQUENCE_RUNNING && !sequence->group->stalled;
+}
+
+/* The row that scores a token is the one before it. */
+int32_t sequence_group_reusable(const struct sequence *sequence) {
+    const struct sequence_group *group = sequence->group;
+    if (sequence_params(sequence)->pooling == POOLING_MEAN)
+        return 0;
+    if (sequence->choice == 0 && sequence_group_is_scoring(group))
+        return group->num_scored > 0 ? group->num_scored - 1 : 0;
+    return sequence->num_tokens - 1;
 }
 
 bool sequence_group_before(const struct sequence_group *a, const struct sequence_group *b) {

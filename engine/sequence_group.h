@@ -72,6 +72,11 @@ struct sequence *sequence_group_next_joint(const struct sequence_group *group, i
 /* True while choice 0 has prompt tokens left to score. */
 bool sequence_group_is_scoring(const struct sequence_group *group);
 
+/* May take part in a step: it runs, and its group's reader keeps up. */
+bool sequence_group_can_run(const struct sequence *sequence);
+/* Tokens at its start that need not be computed when their keys and values are found. */
+int32_t sequence_group_reusable(const struct sequence *sequence);
+
 /* True if a is served before b: lower priority value, then arrival. A total order. */
 bool sequence_group_before(const struct sequence_group *a, const struct sequence_group *b);
 

@@ -2,24 +2,24 @@
 
 #include "config/check.h"
 #include "engine/beam_group.h"
+#include "engine/core_groups.h"
 #include "engine/core_stats.h"
-#include "engine/engine_core_private.h"
 
 /* Memory is too short for the sequence to go on. While its siblings wait for the scores that choice
  * 0 can no longer give, they end with it; none of them is in this step. Beams end together. */
 static void end_failed(struct engine_core *core, struct sequence *sequence) {
     struct sequence_group *group = sequence->group;
     if (group->beams != NULL || (sequence->choice == 0 && sequence_group_is_scoring(group)))
-        engine_core_end_group(core, group, FINISH_ERROR);
+        core_groups_end(core, group, FINISH_ERROR);
     else
-        engine_core_end_sequence(core, sequence, FINISH_ERROR);
+        core_groups_end_choice(core, sequence, FINISH_ERROR);
 }
 
 static void close_if_finished(struct engine_core *core, struct sequence *sequence) {
     if (sequence->finish == FINISH_NONE)
         return;
-    engine_core_retire(core, sequence);
-    engine_core_close_sequence(core, sequence);
+    core_groups_retire(core, sequence);
+    core_groups_close(core, sequence);
 }
 
 static void commit_token(struct engine_core *core, struct sequence *sequence,
@@ -29,7 +29,7 @@ static void commit_token(struct engine_core *core, struct sequence *sequence,
         return;
     }
     core_stats_token(&core->stats, sequence, now_ns);
-    engine_core_notify(core, sequence->group);
+    core_groups_notify(core, sequence->group);
     close_if_finished(core, sequence);
 }
 
@@ -106,12 +106,12 @@ static void commit(struct engine_core *core, const struct planned_sequence *entr
             end_failed(core, sequence);
             return;
         }
-        engine_core_notify(core, group);
+        core_groups_notify(core, group);
     }
     if (num_draws > 0)
         commit_draws(core, sequence, outputs + num_scores, num_draws, now_ns);
     else if (sequence_num_pending(sequence) == 0)
-        engine_core_end_group(core, group, FINISH_LENGTH); /* max_tokens is 0: the prompt is done */
+        core_groups_end(core, group, FINISH_LENGTH); /* max_tokens is 0: the prompt is done */
 }
 
 /* Of a sequence that is pooled; `sum` is NULL in the steps that have nothing to add. */
@@ -130,7 +130,7 @@ static void commit_pool(struct engine_core *core, const struct planned_sequence 
     if (status != 0) {
         end_failed(core, sequence);
     } else if (is_complete) {
-        engine_core_notify(core, sequence->group);
+        core_groups_notify(core, sequence->group);
         close_if_finished(core, sequence);
     }
 }
@@ -169,13 +169,13 @@ static void finish_beams(struct engine_core *core, struct sequence_group *group,
         core_stats_hypothesis(&core->stats, choice, num_tokens, now_ns);
         if (num_tokens > 0) {
             core_stats_finished(&core->stats, choice, now_ns);
-            engine_core_notify(core, group);
-            engine_core_close_sequence(core, choice);
+            core_groups_notify(core, group);
+            core_groups_close(core, choice);
             continue;
         }
         choice->finish = num_tokens == 0 ? FINISH_LENGTH : FINISH_ERROR;
         core_stats_finished(&core->stats, choice, now_ns);
-        engine_core_push_end(core, choice);
+        core_groups_push_end(core, choice);
     }
 }
 
@@ -190,7 +190,7 @@ static void advance_beams(struct engine_core *core, int64_t now_ns) {
         if (status > 0)
             finish_beams(core, group, now_ns);
         else if (status < 0)
-            engine_core_end_group(core, group, FINISH_ERROR);
+            core_groups_end(core, group, FINISH_ERROR);
     }
 }
 

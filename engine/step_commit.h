@@ -3,7 +3,7 @@
 #ifndef QUIRE_ENGINE_STEP_COMMIT_H
 #define QUIRE_ENGINE_STEP_COMMIT_H
 
-#include "engine/engine_core.h"
+#include "engine/engine_core_state.h"
 
 /* core->result holds what the executor made of the batch, which was built from the plan. */
 void step_commit(struct engine_core *core, const struct step_plan *plan, const struct batch *batch,

@@ -105,20 +105,21 @@ static void test_who_joins_the_leader(void **state) {
 static void test_what_may_come_from_the_cache(void **state) {
     struct sampling_params params = fixture_params(10);
     struct sequence_group *group = fixture_group(1, 0, 6, &params, 100, 4);
-    assert_int_equal(sequence_num_reusable(&group->sequences[0]), 5); /* one is left to draw from */
+    assert_int_equal(sequence_group_reusable(&group->sequences[0]),
+                     5); /* one is left to draw from */
     sequence_group_destroy(group);
     params.num_prompt_logprobs = 0;
     group = fixture_group(1, 0, 6, &params, 100, 4);
-    assert_int_equal(sequence_num_reusable(&group->sequences[0]), 0);
+    assert_int_equal(sequence_group_reusable(&group->sequences[0]), 0);
     group->num_scored = 3; /* token 3 is scored by the row of token 2 */
-    assert_int_equal(sequence_num_reusable(&group->sequences[0]), 2);
+    assert_int_equal(sequence_group_reusable(&group->sequences[0]), 2);
     group->num_scored = 6;
-    assert_int_equal(sequence_num_reusable(&group->sequences[0]), 5);
+    assert_int_equal(sequence_group_reusable(&group->sequences[0]), 5);
     sequence_group_destroy(group);
     params = fixture_params(0);
     params.pooling = POOLING_MEAN;
     group = fixture_group(1, 0, 6, &params, 100, 4);
-    assert_int_equal(sequence_num_reusable(&group->sequences[0]), 0);
+    assert_int_equal(sequence_group_reusable(&group->sequences[0]), 0);
     sequence_group_destroy(group);
 }
 
