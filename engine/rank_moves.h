@@ -11,8 +11,8 @@ void rank_moves_enqueue(struct backend *b, struct kv_cache *cache, void *host_po
                         const struct batch *batch);
 
 /* Nanoseconds to move one block to the host pool or back, at least 1: the mean over the first
- * blocks of both, a few MiB, once there and back. What these blocks hold is lost. Both pools have a
- * block or more. */
+ * blocks of both, a few MiB, there and back, at its best of a few times. What these blocks hold is
+ * lost. Both pools have a block or more. */
 int rank_moves_measure(struct backend *b, struct kv_cache *cache, void *host_pool,
                        int32_t num_host_blocks, int64_t *out_ns, struct error *err);
 

@@ -16,7 +16,7 @@ struct swap_budget {
     bool is_card;        /* the KV pool is not in the system's memory */
 };
 
-/* When it is chosen here: nothing on the CPU, where recomputing is as near as a copy; beside a card
+/* When it is chosen here: nothing on the CPU, whose KV pool could as well be larger; beside a card
  * the smallest of 4 GiB, a quarter of the memory at hand and the KV pool. Whole blocks, possibly
  * none. ERROR_CONFIG when what was asked for is not there, or is less than a block. */
 int swap_budget_blocks(const struct swap_budget *budget, int32_t *out_num_blocks,
