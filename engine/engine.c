@@ -296,7 +296,7 @@ static enum submit_result try_submit(struct engine *engine, struct request *requ
 }
 
 struct kv_capacity engine_capacity(const struct engine *engine) {
-    return engine_core_capacity(&engine->core.config.limits);
+    return engine_core_capacity(&engine->core.config);
 }
 
 enum submit_result engine_submit(struct engine *engine, struct request *request) {

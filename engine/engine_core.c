@@ -15,22 +15,23 @@
 
 #define LARGE_STEP 32 /* tokens */
 
-struct kv_capacity engine_core_capacity(const struct batch_limits *limits) {
+struct kv_capacity engine_core_capacity(const struct engine_core_config *config) {
+    const struct batch_limits *limits = &config->limits;
     return (struct kv_capacity){
         .num_blocks = limits->num_blocks,
         .block_size = limits->block_size,
         .max_num_seqs = limits->max_num_seqs,
         .max_model_len = limits->max_model_len,
+        .window = config->window,
     };
 }
 
 static struct scheduler_config scheduler_config_of(const struct engine_core_config *config) {
     return (struct scheduler_config){
-        .capacity = engine_core_capacity(&config->limits),
+        .capacity = engine_core_capacity(config),
         .max_num_batched_tokens = config->limits.max_num_batched_tokens,
         .num_host_blocks = config->num_host_blocks,
         .swap_block_ns = config->swap_block_ns,
-        .window = config->window,
         .num_tenants = config->num_tenants,
         .prefix_caching = config->prefix_caching,
         .secret = config->secret,
@@ -111,7 +112,7 @@ static struct sequence_group *create_group(struct engine_core *core, struct requ
 }
 
 static void check_request(const struct engine_core *core, const struct request *request) {
-    const struct kv_capacity capacity = engine_core_capacity(&core->config.limits);
+    const struct kv_capacity capacity = engine_core_capacity(&core->config);
     const struct kv_demand demand = kv_demand_of(request, &capacity);
     CHECK(kv_demand_fits(&demand, &capacity));
     CHECK(request->tenant >= 0 && request->tenant < core->config.num_tenants);

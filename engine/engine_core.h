@@ -15,7 +15,7 @@ int engine_core_init(struct engine_core *core, const struct engine_core_config *
 void engine_core_finish(struct engine_core *core);
 
 /* What a request may take of the core's pool and seats (kv_demand.h says what one does take). */
-struct kv_capacity engine_core_capacity(const struct batch_limits *limits);
+struct kv_capacity engine_core_capacity(const struct engine_core_config *config);
 /* Takes its own reference. The request fits the capacity, and its id rises from call to call. Ends
  * it at once with FINISH_ERROR when memory is short or the core has failed. */
 void engine_core_add(struct engine_core *core, struct request *request);

@@ -1,5 +1,7 @@
 /* Siblings share the full blocks of the prompt, but for one that its last token is computed in
- * again (a choice that gets its lane late); of the rest each has blocks of its own. */
+ * again (a choice that gets its lane late); of the rest each has blocks of its own. With a window
+ * there may be nothing to share: who begins late finds that the others have given up what it needs,
+ * and computes the prompt for itself. */
 #include "engine/kv_demand.h"
 
 #include "engine/kv/block_table.h"
@@ -7,7 +9,7 @@
 
 static int32_t num_shared_blocks(const struct request *request,
                                  const struct kv_capacity *capacity) {
-    return (request->num_prompt_tokens - 1) / capacity->block_size;
+    return capacity->window > 0 ? 0 : (request->num_prompt_tokens - 1) / capacity->block_size;
 }
 
 static int32_t num_own_blocks(const struct request *request, const struct kv_capacity *capacity) {

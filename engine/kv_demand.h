@@ -9,12 +9,14 @@ struct kv_capacity {
     int32_t block_size;
     int32_t max_num_seqs; /* seats */
     int32_t max_model_len;
+    int32_t window; /* tokens a token sees at most; 0: all */
 };
 
 struct kv_demand {
     int32_t num_tokens; /* prompt, and one to be generated if any is asked for */
     int32_t num_seqs;   /* that must run at the same time: all beams, or one choice */
-    int64_t num_blocks; /* for these, as long as they may become, with a prompt that they share */
+    int64_t num_blocks; /* for these, as long as they may become, with what of the prompt they
+                           surely share */
 };
 
 struct kv_demand kv_demand_of(const struct request *request, const struct kv_capacity *capacity);

@@ -12,7 +12,6 @@ struct scheduler_config {
     int32_t max_num_batched_tokens; /* >= max_num_seqs */
     int32_t num_host_blocks;        /* 0: preemption is by recomputation */
     int64_t swap_block_ns;          /* to move one block to the host, or back */
-    int32_t window;                 /* tokens a token sees at most; 0: all */
     int32_t num_tenants;
     bool prefix_caching;
     struct block_key_secret secret; /* of the keys of prefixes */

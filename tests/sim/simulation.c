@@ -164,7 +164,7 @@ void simulation_finish(struct simulation *sim) {
 }
 
 static bool fits(const struct simulation *sim, const struct request *request) {
-    struct kv_capacity capacity = engine_core_capacity(&sim->config.limits);
+    struct kv_capacity capacity = engine_core_capacity(&sim->config);
     struct kv_demand demand = kv_demand_of(request, &capacity);
     return kv_demand_fits(&demand, &capacity);
 }

@@ -178,6 +178,7 @@ static uint64_t option(int argc, char **argv, const char *name, uint64_t fallbac
 int main(int argc, char **argv) {
     uint64_t num_seeds = option(argc, argv, "--seeds", 2000);
     uint64_t first_seed = option(argc, argv, "--first-seed", 1);
+    setvbuf(stdout, NULL, _IOLBF, 0); /* what was found is told even if a seed never ends */
     uint64_t num_failed = 0, num_run = 0;
     struct totals totals = {0};
     for (; num_run < num_seeds && num_failed < 10; num_run++)

@@ -71,12 +71,29 @@ static void test_a_prompt_of_whole_blocks(void **state) {
     expect(8, &params, (struct kv_demand){9, 3, 1 + 3 * 1}, true, 3);
 }
 
+/* A late choice, or beams that come back, may find nothing of the prompt left. */
+static void test_a_window_leaves_nothing_to_share(void **state) {
+    struct sampling_params params = fixture_params(8);
+    const struct kv_capacity windowed = {
+        .num_blocks = 20, .block_size = 4, .max_num_seqs = 9, .max_model_len = 40, .window = 5};
+    params.num_choices = 9;
+    struct request *request = make(9, &params);
+    assert_int_equal(kv_demand_lanes(request, &windowed), 5); /* of 4 blocks each */
+    request_unref(request);
+    params.beam_width = 5;
+    params.num_choices = 5;
+    request = make(9, &params);
+    assert_int_equal(kv_demand_of(request, &windowed).num_blocks, 5 * 4);
+    request_unref(request);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_one_choice),
         cmocka_unit_test(test_choices_take_the_lanes_there_are),
         cmocka_unit_test(test_beams_run_together),
         cmocka_unit_test(test_a_prompt_of_whole_blocks),
+        cmocka_unit_test(test_a_window_leaves_nothing_to_share),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

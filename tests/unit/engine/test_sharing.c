@@ -220,7 +220,7 @@ static void test_choices_wait_for_a_lane(void **state) {
 static void test_a_window_frees_blocks(void **state) {
     struct scheduler_config config = config_of(40, 0);
     struct fixture f;
-    config.window = 6;
+    config.capacity.window = 6;
     start(&f, &config);
     struct sequence *s = &add(&f, 9, 1)->sequences[0];
     for (int32_t computed = 9; computed < 28; computed++) {
