@@ -114,11 +114,26 @@ def test_inspect_and_plan(folder):
 
 def test_plan_is_what_serving_takes(start, folder):
     def parts(text):
-        return re.findall(r"(weights|workspace|KV cache) +([\d.]+) MiB", text)
+        return re.findall(r"(weights|workspace|KV cache|swap|requests|HTTP) +([\d.]+) MiB", text)
 
-    planned = run("inspect", folder, "--plan", *SMALL)
-    assert len(parts(planned.stdout)) == 3
-    assert parts(planned.stdout) == parts(start(folder).read_log())
+    swap = "--swap-space", "0.01"
+    planned = run("inspect", folder, "--plan", *SMALL, *swap)
+    assert len(parts(planned.stdout)) == 6
+    assert parts(planned.stdout) == parts(start(folder, *swap).read_log())
+
+
+def test_memory_adds_up(start, folder):
+    """The parts of the table make its total, which the process does not exceed."""
+    server = start(folder, "--swap-space", "0.01")
+    table = [(name.strip(), float(mib)) for name, mib in
+             re.findall(r"INFO +(\S[a-zA-Z ]*?) +([\d.]+) MiB", server.read_log())]
+    *parts, (last, total) = table
+    assert last == "total" and {"swap", "program"} < {name for name, _ in parts}
+    assert abs(sum(mib for _, mib in parts) - total) < 0.05 * len(table)
+    server.complete("abc", max_tokens=20)
+    metrics = server.metrics()
+    assert abs(metrics["memory_planned_bytes"] / 2**20 - total) < 0.1
+    assert 0 < metrics["memory_resident_bytes"] < metrics["memory_planned_bytes"]
 
 
 def test_plan_takes_the_options_of_serve(folder):
