@@ -206,6 +206,7 @@ void block_manager_fork(struct block_manager *manager, const struct block_table 
     to->num_blocks = num_blocks;
     to->num_dropped = from->num_dropped < num_blocks ? from->num_dropped : num_blocks;
     to->num_keyed = from->num_keyed;
+    to->keyed_ahead = from->keyed_ahead;
     to->key = from->key;
     block_table_cut_keys(to, num_tokens / block_size);
 }
@@ -234,6 +235,7 @@ static void add_missing_keys(const struct block_manager *manager, struct block_t
     while (table->num_keyed < num_blocks) {
         struct block_content content = next_content(manager, table, view, tokens);
         add_key(table, &content.key);
+        table->keyed_ahead = true;
     }
 }
 
@@ -294,6 +296,8 @@ static void publish_block(struct block_manager *manager, const struct block_tabl
 void block_manager_publish(struct block_manager *manager, struct block_table *table,
                            const struct token_view *view, int32_t num_computed) {
     int32_t num_full = num_computed / manager->config.block_size;
+    if (table->keyed_ahead)
+        block_table_cut_keys(table, 0);
     if (!manager->config.caching || num_full <= table->num_keyed)
         return;
     CHECK(!table->on_host && num_full <= table->num_blocks);

@@ -37,5 +37,6 @@ void block_table_cut_keys(struct block_table *table, int32_t num_blocks) {
     if (table->num_keyed <= num_blocks)
         return;
     table->num_keyed = 0;
+    table->keyed_ahead = false;
     table->key = table->root;
 }

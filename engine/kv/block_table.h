@@ -20,6 +20,7 @@ struct block_table {
     int32_t tenant;
     struct block_key root;
     int32_t num_keyed;
+    bool keyed_ahead;     /* of blocks, too, that were not published yet */
     struct block_key key; /* of block num_keyed - 1; the root while that is 0 */
 };
 

@@ -64,6 +64,9 @@ static void test_blocks_before_the_window_are_dropped(void **state) {
     assert_int_equal(table->num_keyed, 3);
     block_manager_drop_before(&kv.manager, table, 100);
     assert_int_equal(table->num_dropped, 3);
+    block_manager_release(&kv.manager, table);
+    assert_true(block_manager_grow(&kv.manager, table)); /* as good as new */
+    assert_int_equal(block_table_slot(table, KV_BLOCK_SIZE, 0) % KV_BLOCK_SIZE, 0);
     kv_fixture_finish(&kv);
 }
 
@@ -465,6 +468,42 @@ static void test_free_blocks_in_the_cache_are_taken_before_any_is_reused(void **
     kv_fixture_finish(&kv);
 }
 
+/* Of any table of the group. */
+static void test_no_block_of_the_group_is_reused_for_another_of_it(void **state) {
+    struct kv_fixture kv;
+    int32_t room[3][8];
+    struct token_view tokens = kv_tokens(1, room[0], 8), mine = kv_tokens(2, room[1], 8),
+                      other = kv_tokens(3, room[2], 8);
+    kv_fixture_init(&kv, 3, 3);
+    struct block_table *group[] = {&kv.tables[0], &kv.tables[1]}, *c = &kv.tables[2];
+    kv_compute(&kv, group[0], &tokens, 3);
+    kv_compute(&kv, group[1], &mine, 4);
+    kv_compute(&kv, c, &other, 4);
+    int32_t kept = group[1]->blocks[0];
+    assert_true(block_manager_swap_out(&kv.manager, group, 2));
+    block_manager_end_step(&kv.manager);
+    assert_true(block_manager_grow(&kv.manager, &kv.tables[3])); /* what was not full */
+    block_manager_release(&kv.manager, c);                       /* free later than the group's */
+    assert_true(block_manager_swap_in(&kv.manager, group, 2));
+    assert_int_equal(group[1]->blocks[0], kept);
+    assert_int_equal(kv.manager.swap_in.count, 1);
+    kv_fixture_finish(&kv);
+}
+
+static void test_what_was_computed_and_not_published_is_published_later(void **state) {
+    struct kv_fixture kv;
+    int32_t room[12];
+    struct token_view tokens = kv_tokens(1, room, 12);
+    kv_fixture_init(&kv, 8, 0);
+    struct block_table *a = &kv.tables[0];
+    assert_true(block_manager_grow(&kv.manager, a));
+    assert_int_equal(block_manager_match(&kv.manager, a, &tokens, 12), 0); /* needs its key */
+    assert_int_equal(a->num_keyed, 1);
+    kv_compute(&kv, a, &tokens, 8);
+    assert_int_equal(block_manager_match(&kv.manager, &kv.tables[1], &tokens, 12), 8);
+    kv_fixture_finish(&kv);
+}
+
 static void test_a_prefix_that_went_out_outlives_its_continuations(void **state) {
     struct kv_fixture kv;
     int32_t room[16];
@@ -616,6 +655,8 @@ int main(void) {
         cmocka_unit_test(test_all_or_nothing_is_moved),
         cmocka_unit_test(test_blocks_still_in_the_cache_come_in_without_a_move),
         cmocka_unit_test(test_free_blocks_in_the_cache_are_taken_before_any_is_reused),
+        cmocka_unit_test(test_no_block_of_the_group_is_reused_for_another_of_it),
+        cmocka_unit_test(test_what_was_computed_and_not_published_is_published_later),
         cmocka_unit_test(test_a_prefix_that_went_out_outlives_its_continuations),
         cmocka_unit_test(test_a_block_to_be_copied_goes_out_as_its_source),
         cmocka_unit_test(test_a_copy_and_its_source_are_one_on_the_host),
