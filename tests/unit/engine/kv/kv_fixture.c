@@ -12,6 +12,8 @@ void kv_fixture_init(struct kv_fixture *kv, int32_t num_blocks, int32_t num_host
                                           .block_size = KV_BLOCK_SIZE,
                                           .num_tenants = 2,
                                           .caching = true};
+    for (int i = 0; i < BLOCK_KEY_SECRET_BYTES; i++)
+        config.secret.bytes[i] = (unsigned char)(37 * i + i * i);
     struct block_key root = block_key_root(&config.secret, 0, NULL, 0);
     assert_int_equal(block_manager_init(&kv->manager, &config), 0);
     for (int i = 0; i < KV_NUM_TABLES; i++)

@@ -70,6 +70,25 @@ static void test_blocks_before_the_window_are_dropped(void **state) {
     kv_fixture_finish(&kv);
 }
 
+static void test_a_table_is_cut_back(void **state) {
+    struct kv_fixture kv;
+    int32_t room[16];
+    struct token_view tokens = kv_tokens(1, room, 16);
+    kv_fixture_init(&kv, 8, 0);
+    struct block_table *table = &kv.tables[0];
+    kv_compute(&kv, table, &tokens, 13);
+    block_manager_trim(&kv.manager, table, 12);
+    assert_int_equal(table->num_blocks, 3);
+    assert_int_equal(table->num_keyed, 3);
+    block_manager_trim(&kv.manager, table, 5);
+    assert_int_equal(table->num_blocks, 2);
+    assert_int_equal(table->num_keyed, 0);
+    assert_int_equal(kv.manager.pool.num_used, 2);
+    block_manager_trim(&kv.manager, table, 16); /* grows nothing */
+    assert_int_equal(table->num_blocks, 2);
+    kv_fixture_finish(&kv);
+}
+
 /* --- sharing and copying on write --- */
 
 static void test_a_fork_shares_all_blocks_the_last_one_too(void **state) {
@@ -636,6 +655,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_table_grows_until_no_block_is_left),
         cmocka_unit_test(test_blocks_before_the_window_are_dropped),
+        cmocka_unit_test(test_a_table_is_cut_back),
         cmocka_unit_test(test_a_fork_shares_all_blocks_the_last_one_too),
         cmocka_unit_test(test_a_fork_of_fewer_tokens_has_no_keys_beyond_them),
         cmocka_unit_test(test_the_first_writer_copies_and_the_last_owner_does_not),

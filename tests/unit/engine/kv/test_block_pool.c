@@ -158,8 +158,10 @@ static void test_who_has_most_loses_first(void **state) {
     const int32_t tenants[] = {1, 0, 2, 2, 2, 1}; /* of block 0, 1, ... */
     for (int i = 0; i < 6; i++)
         cache_one(&pool, tenants[i]);
+    assert_int_equal(block_pool_num_cached(&pool), 0); /* of the free ones */
     for (int i = 0; i < 6; i++)
         block_pool_unref(&pool, i);
+    assert_int_equal(block_pool_num_cached(&pool), 6);
     assert_int_equal(alloc_and_forget(&pool), 2); /* three of tenant 2, two of 1, one of 0 */
     assert_int_equal(alloc_and_forget(&pool), 0); /* two of 1 and of 2 */
     assert_int_equal(alloc_and_forget(&pool), 3);

@@ -1,0 +1,607 @@
+/* Random sequences of operations on the block manager, against a model of both memories.
+ *
+ * The model's memories hold one number for each token: a digest of the whole history up to it, as
+ * keys and values depend on it, and of whose cache it is. Each step plans at random, then makes the
+ * listed moves, compares what every sequence would read with its history, writes what was planned,
+ * and audits the books. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include "engine/kv/block_manager.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define NUM_SEEDS 600
+#define NUM_STEPS 40
+#define NUM_SEQUENCES 8
+#define MAX_TOKENS 64
+#define MAX_BLOCKS 40
+#define MAX_HOST_BLOCKS 24
+#define MAX_BLOCK_SIZE 4
+#define NUM_SCOPES 4
+#define POISON 0xdeadbeefdeadbeef
+
+struct model_sequence {
+    bool active;
+    bool came_in; /* in this step, or shares blocks with one that did */
+    int32_t scope;
+    struct block_table table;
+    int32_t num_tokens, num_computed, num_planned;
+    int32_t tokens[MAX_TOKENS];
+    uint64_t digests[MAX_TOKENS]; /* of the history up to each token */
+};
+
+/* How often each thing happened, over all seeds: a test of what never happens is none. */
+struct coverage {
+    uint64_t hits, copies, swapped_out, swapped_in, found_on_the_way_in, taken_back, refused,
+        replaced, forgotten, same;
+};
+
+struct model {
+    uint32_t seed;
+    int32_t step;
+    uint64_t random;
+    struct block_manager manager;
+    struct model_sequence sequences[NUM_SEQUENCES];
+    uint64_t device[MAX_BLOCKS][MAX_BLOCK_SIZE];
+    uint64_t host[MAX_HOST_BLOCKS][MAX_BLOCK_SIZE];
+};
+
+static struct coverage seen;
+
+#define EXPECT(model, condition)                                                                   \
+    do {                                                                                           \
+        if (!(condition))                                                                          \
+            fail_msg("seed %u, step %d: not so: %s", (model)->seed, (model)->step, #condition);    \
+    } while (0)
+
+/* splitmix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014) */
+static uint64_t mix(uint64_t x) {
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+    return x ^ (x >> 31);
+}
+
+/* 0 .. bound - 1 */
+static int32_t below(struct model *model, int32_t bound) {
+    model->random += 0x9e3779b97f4a7c15;
+    return (int32_t)(mix(model->random) % (uint64_t)bound);
+}
+
+static int32_t smaller(int32_t a, int32_t b) {
+    return a < b ? a : b;
+}
+
+static int32_t block_size(const struct model *model) {
+    return model->manager.config.block_size;
+}
+
+static struct model_sequence *any_sequence(struct model *model) {
+    return &model->sequences[below(model, NUM_SEQUENCES)];
+}
+
+static bool on_device(const struct model_sequence *s) {
+    return s->active && !s->table.on_host;
+}
+
+static struct token_view tokens_of(const struct model_sequence *s) {
+    int32_t half = s->num_tokens / 2;
+    return (struct token_view){s->tokens, half, s->tokens + half, s->num_tokens - half};
+}
+
+/* --- Histories -------------------------------------------------------------------------------- */
+
+/* Of one of two texts, changed in few places: many histories share their beginnings. */
+static void write_tokens(struct model *model, struct model_sequence *s, int32_t first,
+                         int32_t num_tokens) {
+    int32_t text = below(model, 2), last = first + below(model, 2 * MAX_TOKENS);
+    uint64_t digest = first > 0 ? s->digests[first - 1] : (uint64_t)s->scope;
+    for (int32_t i = first; i < num_tokens; i++) {
+        s->tokens[i] = i < last ? text : below(model, 2);
+        digest = mix(digest ^ mix((uint64_t)s->tokens[i] + 1000));
+        s->digests[i] = digest;
+    }
+    s->num_tokens = num_tokens;
+}
+
+static int32_t tenant_of(const struct model *model, int32_t scope) {
+    return scope % model->manager.config.num_tenants;
+}
+
+/* Scopes of one tenant differ in the salt. */
+static struct block_key root_of(const struct model *model, int32_t scope) {
+    return block_key_root(&model->manager.config.secret, tenant_of(model, scope), &scope,
+                          sizeof(scope));
+}
+
+/* --- Audits ----------------------------------------------------------------------------------- */
+
+static int32_t count_owners(const struct model *model, bool of_host, int32_t block) {
+    int32_t owners = 0;
+    for (int32_t i = 0; i < NUM_SEQUENCES; i++) {
+        const struct model_sequence *s = &model->sequences[i];
+        for (int32_t b = 0; s->active && s->table.on_host == of_host && b < s->table.num_blocks;
+             b++)
+            owners += s->table.blocks[b] == block;
+    }
+    return owners;
+}
+
+static void audit_list(const struct model *model, const struct block_pool *pool,
+                       const struct free_list *list, bool cached) {
+    int32_t count = 0, previous = -1;
+    for (int32_t b = list->first; b >= 0; b = pool->blocks[b].next) {
+        EXPECT(model, pool->blocks[b].references == 0 && pool->blocks[b].pins == 0);
+        EXPECT(model, pool->blocks[b].cached == cached);
+        EXPECT(model, pool->blocks[b].previous == previous);
+        previous = b;
+        count++;
+    }
+    EXPECT(model, list->last == previous && list->count == count);
+}
+
+static void audit_pool(const struct model *model, const struct block_pool *pool, bool of_host) {
+    int32_t num_used = 0, num_free = pool->bare.count;
+    for (int32_t b = 0; b < pool->num_blocks; b++) {
+        EXPECT(model, pool->blocks[b].references == count_owners(model, of_host, b));
+        num_used += pool->blocks[b].references > 0 || pool->blocks[b].pins > 0;
+    }
+    audit_list(model, pool, &pool->bare, false);
+    for (int32_t t = 0; t < pool->num_tenants; t++) {
+        audit_list(model, pool, &pool->cached[t], true);
+        num_free += pool->cached[t].count;
+    }
+    EXPECT(model, num_used == pool->num_used);
+    EXPECT(model, num_free == block_pool_num_free(pool));
+    EXPECT(model, num_used + num_free == pool->num_blocks);
+}
+
+/* A source has a pin for each move, and nothing else has. */
+static void audit_pins(const struct model *model, const struct block_pool *pool,
+                       const struct move_list *moves) {
+    for (int32_t b = 0; b < pool->num_blocks; b++) {
+        int32_t pins = 0;
+        for (int32_t i = 0; i < moves->count; i++)
+            pins += moves->from[i] == b;
+        EXPECT(model, pool->blocks[b].pins == pins);
+    }
+}
+
+static void audit_moves(const struct model *model, const struct move_list *moves,
+                        const struct block_pool *to, bool within_a_pool) {
+    for (int32_t i = 0; i < moves->count; i++) {
+        const struct block *block = &to->blocks[moves->to[i]];
+        EXPECT(model, block->references > 0 || block->pins > 0);
+        for (int32_t j = 0; j < moves->count; j++) {
+            EXPECT(model, i == j || moves->to[i] != moves->to[j]);
+            EXPECT(model, !within_a_pool || moves->from[i] != moves->to[j]);
+        }
+    }
+}
+
+static void audit(const struct model *model) {
+    const struct block_manager *m = &model->manager;
+    audit_pool(model, &m->pool, false);
+    audit_pool(model, &m->host, true);
+    audit_pins(model, &m->pool, &m->copies);
+    audit_pins(model, &m->host, &m->swap_in);
+    audit_moves(model, &m->swap_out, &m->host, false);
+    audit_moves(model, &m->swap_in, &m->pool, false);
+    audit_moves(model, &m->copies, &m->pool, true);
+}
+
+static void expect_content(const struct model *model, const struct model_sequence *s, int32_t first,
+                           int32_t end) {
+    int32_t size = block_size(model);
+    for (int32_t p = first; p < end; p++) {
+        int32_t block = s->table.blocks[p / size];
+        EXPECT(model, block >= 0);
+        uint64_t found =
+            s->table.on_host ? model->host[block][p % size] : model->device[block][p % size];
+        EXPECT(model, found == s->digests[p]);
+    }
+}
+
+/* What every sequence can still see is its history. */
+static void audit_contents(const struct model *model) {
+    for (int32_t i = 0; i < NUM_SEQUENCES; i++) {
+        const struct model_sequence *s = &model->sequences[i];
+        if (s->active)
+            expect_content(model, s, s->table.num_dropped * block_size(model), s->num_computed);
+    }
+}
+
+/* --- Operations while a step is planned ------------------------------------------------------- */
+
+static void match(struct model *model, struct model_sequence *s) {
+    const struct token_view view = tokens_of(s);
+    int32_t before = s->num_computed, limit = below(model, s->num_tokens + 1);
+    int32_t added = block_manager_match(&model->manager, &s->table, &view, limit);
+    s->num_computed += added;
+    EXPECT(model, added == 0 || s->num_computed <= limit);
+    EXPECT(model, s->num_computed == s->table.num_blocks * block_size(model));
+    EXPECT(model, added == 0 || model->manager.config.caching);
+    expect_content(model, s, before, s->num_computed);
+    seen.hits += added > 0;
+}
+
+static void begin(struct model *model, struct model_sequence *s) {
+    memset(s, 0, sizeof(*s));
+    s->scope = below(model, NUM_SCOPES);
+    struct block_key root = root_of(model, s->scope);
+    assert_int_equal(block_table_init(&s->table,
+                                      (MAX_TOKENS + block_size(model) - 1) / block_size(model),
+                                      tenant_of(model, s->scope), &root),
+                     0);
+    s->active = true;
+}
+
+static void start(struct model *model) {
+    struct model_sequence *s = any_sequence(model);
+    if (s->active)
+        return;
+    begin(model, s);
+    write_tokens(model, s, 0, 1 + below(model, MAX_TOKENS));
+    match(model, s);
+}
+
+static void match_more(struct model *model) {
+    struct model_sequence *s = any_sequence(model);
+    if (on_device(s) && s->num_planned == 0 &&
+        s->num_computed == s->table.num_blocks * block_size(model))
+        match(model, s);
+}
+
+static void release(struct model *model, struct model_sequence *s) {
+    struct block_manager *m = &model->manager;
+    int32_t moves = m->swap_out.count + m->swap_in.count + m->copies.count;
+    block_manager_release(m, &s->table);
+    seen.taken_back += m->swap_out.count + m->swap_in.count + m->copies.count < moves;
+    block_table_finish(&s->table);
+    s->active = false;
+}
+
+static void release_any(struct model *model) {
+    struct model_sequence *s = any_sequence(model);
+    if (s->active)
+        release(model, s);
+}
+
+static void fork_any(struct model *model) {
+    struct model_sequence *from = any_sequence(model), *to = any_sequence(model);
+    if (!on_device(from) || to->active || from->num_planned > 0)
+        return;
+    int32_t least = from->table.num_dropped * block_size(model);
+    if (from->num_computed < least)
+        return;
+    int32_t shared = least + below(model, from->num_computed - least + 1);
+    begin(model, to);
+    block_manager_release(&model->manager, &to->table);
+    to->scope = from->scope;
+    to->table.tenant = from->table.tenant;
+    to->table.root = to->table.key = from->table.root;
+    to->came_in = from->came_in;
+    memcpy(to->tokens, from->tokens, sizeof(to->tokens));
+    memcpy(to->digests, from->digests, sizeof(to->digests));
+    write_tokens(model, to, shared, shared + below(model, MAX_TOKENS - shared + 1));
+    to->num_computed = shared;
+    block_manager_fork(&model->manager, &from->table, &to->table, shared);
+}
+
+static bool make_writable(struct model *model, struct model_sequence *s, int32_t position) {
+    struct block_manager *m = &model->manager;
+    int32_t place = position / block_size(model), block = s->table.blocks[place];
+    bool shared = count_owners(model, false, block) > 1;
+    EXPECT(model, block_manager_needs_copy(m, &s->table, position) == shared);
+    int32_t num_free = block_pool_num_free(&m->pool);
+    bool cached = m->pool.blocks[block].cached;
+    bool done = block_manager_make_writable(m, &s->table, position);
+    EXPECT(model, done == (!shared || num_free > 0));
+    if (!done)
+        return false;
+    EXPECT(model, (s->table.blocks[place] != block) == shared);
+    EXPECT(model, !m->pool.blocks[s->table.blocks[place]].cached);
+    EXPECT(model, s->table.num_keyed <= place);
+    seen.copies += shared;
+    seen.forgotten += cached && !shared;
+    return true;
+}
+
+static bool take_block(struct model *model, struct model_sequence *s) {
+    bool any_free = block_pool_num_free(&model->manager.pool) > 0;
+    bool grew = block_manager_grow(&model->manager, &s->table);
+    EXPECT(model, grew == any_free);
+    seen.refused += !grew;
+    return grew;
+}
+
+/* Plans some of its tokens; what was written before may be written again. */
+static void grant(struct model *model) {
+    struct model_sequence *s = any_sequence(model);
+    int32_t first = s->num_computed + s->num_planned;
+    if (!on_device(s) || first >= s->num_tokens)
+        return;
+    int32_t end = first + 1 + below(model, smaller(s->num_tokens - first, 3 * block_size(model)));
+    for (int32_t p = first; p < end; p++) {
+        bool held = p < s->table.num_blocks * block_size(model);
+        bool enters = p == first || p % block_size(model) == 0;
+        if (held ? enters && !make_writable(model, s, p) : !take_block(model, s))
+            return;
+        s->num_planned++;
+    }
+}
+
+/* What was planned is not, but the blocks for it are there. */
+static void withdraw(struct model *model) {
+    any_sequence(model)->num_planned = 0;
+}
+
+/* Other tokens from some position on. */
+static void rewrite(struct model *model) {
+    struct model_sequence *s = any_sequence(model);
+    int32_t least = s->table.num_dropped * block_size(model);
+    if (!on_device(s) || s->num_planned > 0 || s->num_computed < least)
+        return;
+    int32_t first = least + below(model, s->num_computed - least + 1);
+    write_tokens(model, s, first, first + below(model, MAX_TOKENS - first + 1));
+    s->num_computed = first;
+    if (below(model, 2) > 0)
+        return;
+    block_manager_trim(&model->manager, &s->table, first);
+    EXPECT(model, s->table.num_blocks == (first + block_size(model) - 1) / block_size(model));
+    EXPECT(model, s->table.num_keyed <= first / block_size(model));
+}
+
+static void generate(struct model *model) {
+    struct model_sequence *s = any_sequence(model);
+    if (s->active && s->num_tokens < MAX_TOKENS)
+        write_tokens(model, s, s->num_tokens,
+                     s->num_tokens + 1 + below(model, MAX_TOKENS - s->num_tokens));
+}
+
+static void drop_before(struct model *model) {
+    struct model_sequence *s = any_sequence(model);
+    if (!s->active || below(model, 3) > 0)
+        return;
+    int32_t position = below(model, s->num_computed + 1);
+    block_manager_drop_before(&model->manager, &s->table, position);
+    EXPECT(model,
+           s->table.num_dropped >= smaller(position / block_size(model), s->table.num_blocks));
+}
+
+/* Some of the sequences on that side. */
+static int32_t choose_group(struct model *model, bool on_host, struct model_sequence **group,
+                            struct block_table **tables) {
+    int32_t count = 0;
+    for (int32_t i = 0; i < NUM_SEQUENCES; i++) {
+        struct model_sequence *s = &model->sequences[i];
+        bool fits = s->active && s->table.on_host == on_host && (on_host || !s->came_in);
+        if (!fits || below(model, 3) == 0)
+            continue;
+        group[count] = s;
+        tables[count++] = &s->table;
+    }
+    return count;
+}
+
+static void swap_out(struct model *model) {
+    struct block_manager *m = &model->manager;
+    struct model_sequence *group[NUM_SEQUENCES];
+    struct block_table *tables[NUM_SEQUENCES];
+    int32_t num_tables = choose_group(model, false, group, tables);
+    int32_t num_before = m->swap_out.count, num_free = block_pool_num_free(&m->host);
+    int32_t distinct = block_manager_count_distinct(m, tables, num_tables);
+    bool done = block_manager_swap_out(m, tables, num_tables);
+    EXPECT(model, done || distinct > num_free);
+    EXPECT(model, done || m->swap_out.count == num_before);
+    for (int32_t i = 0; i < num_tables; i++) {
+        EXPECT(model, tables[i]->on_host == done);
+        if (done)
+            group[i]->num_planned = 0;
+    }
+    int32_t moved = block_manager_count_distinct(m, tables, num_tables);
+    EXPECT(model,
+           !done || (moved <= distinct && num_free - moved == block_pool_num_free(&m->host)));
+    seen.swapped_out += done && moved > 0;
+}
+
+static void swap_in(struct model *model) {
+    struct block_manager *m = &model->manager;
+    struct model_sequence *group[NUM_SEQUENCES];
+    struct block_table *tables[NUM_SEQUENCES];
+    int32_t num_tables = choose_group(model, true, group, tables);
+    int32_t num_before = m->swap_in.count, num_free = block_pool_num_free(&m->pool);
+    int32_t distinct = block_manager_count_distinct(m, tables, num_tables);
+    bool done = block_manager_swap_in(m, tables, num_tables);
+    EXPECT(model, done || distinct > num_free);
+    EXPECT(model, done || m->swap_in.count == num_before);
+    for (int32_t i = 0; i < num_tables; i++) {
+        EXPECT(model, tables[i]->on_host != done);
+        group[i]->came_in = done;
+    }
+    int32_t moved = m->swap_in.count - num_before;
+    EXPECT(model, !done || block_manager_count_distinct(m, tables, num_tables) <= distinct);
+    EXPECT(model, moved <= distinct);
+    seen.swapped_in += moved > 0;
+    seen.found_on_the_way_in += done && moved < distinct;
+}
+
+/* Has computed that many whole blocks and no token more; the next one's tokens are there. */
+static bool is_at(const struct model *model, const struct model_sequence *s, int32_t num_blocks) {
+    int32_t size = block_size(model);
+    return on_device(s) && s->num_computed == num_blocks * size &&
+           s->num_tokens >= (num_blocks + 1) * size && s->table.num_keyed <= num_blocks;
+}
+
+/* Two that would compute the same block next, by their histories. */
+static void same_next(struct model *model) {
+    struct model_sequence *a = any_sequence(model), *b = any_sequence(model);
+    int32_t num_blocks = a->num_computed / block_size(model);
+    if (!is_at(model, a, num_blocks) || !is_at(model, b, num_blocks))
+        return;
+    const struct token_view a_view = tokens_of(a), b_view = tokens_of(b);
+    int32_t last = (num_blocks + 1) * block_size(model) - 1;
+    bool same = model->manager.config.caching && a->digests[last] == b->digests[last];
+    EXPECT(model, block_manager_same_next(&model->manager, &a->table, &a_view, &b->table, &b_view,
+                                          num_blocks) == same);
+    seen.same += same && a != b;
+}
+
+static void plan_something(struct model *model) {
+    static void (*const operations[])(struct model *) = {
+        start,    start,   start,      start,     grant,       grant,       grant,    grant,
+        grant,    grant,   match_more, fork_any,  fork_any,    fork_any,    generate, rewrite,
+        withdraw, swap_in, swap_out,   same_next, drop_before, release_any,
+    };
+    operations[below(model, (int32_t)(sizeof(operations) / sizeof(operations[0])))](model);
+}
+
+/* --- Running a step --------------------------------------------------------------------------- */
+
+static void move(const struct model *model, const struct move_list *moves,
+                 const uint64_t from[][MAX_BLOCK_SIZE], uint64_t to[][MAX_BLOCK_SIZE]) {
+    for (int32_t i = 0; i < moves->count; i++)
+        memcpy(to[moves->to[i]], from[moves->from[i]], sizeof(to[0]));
+}
+
+static void write_planned(struct model *model, const struct model_sequence *s) {
+    for (int32_t p = s->num_computed; p < s->num_computed + s->num_planned; p++) {
+        int32_t slot = block_table_slot(&s->table, block_size(model), p);
+        int32_t block = slot / block_size(model);
+        EXPECT(model, count_owners(model, false, block) == 1);
+        EXPECT(model, !model->manager.pool.blocks[block].cached);
+        model->device[block][p % block_size(model)] = s->digests[p];
+    }
+}
+
+static void run_step(struct model *model) {
+    struct block_manager *m = &model->manager;
+    move(model, &m->swap_out, (const uint64_t(*)[MAX_BLOCK_SIZE])model->device, model->host);
+    move(model, &m->swap_in, (const uint64_t(*)[MAX_BLOCK_SIZE])model->host, model->device);
+    move(model, &m->copies, (const uint64_t(*)[MAX_BLOCK_SIZE])model->device, model->device);
+    audit_contents(model);
+    for (int32_t i = 0; i < NUM_SEQUENCES; i++)
+        if (on_device(&model->sequences[i]))
+            write_planned(model, &model->sequences[i]);
+}
+
+static void publish(struct model *model, struct model_sequence *s) {
+    struct block_manager *m = &model->manager;
+    const struct token_view view = tokens_of(s);
+    int32_t num_full = s->num_computed / block_size(model);
+    struct block_table *table = &s->table;
+    int32_t num_before = block_manager_count_distinct(m, &table, 1);
+    int32_t used_before = m->pool.num_used;
+    block_manager_publish(m, table, &view, s->num_computed);
+    EXPECT(model, block_manager_count_distinct(m, &table, 1) == num_before);
+    seen.replaced += m->pool.num_used < used_before;
+    for (int32_t i = table->num_dropped; m->config.caching && i < num_full; i++)
+        EXPECT(model, m->pool.blocks[table->blocks[i]].cached);
+}
+
+/* Whatever it has computed is found by another with its tokens. */
+static void expect_found(struct model *model, const struct model_sequence *s) {
+    struct model_sequence *probe = NULL;
+    for (int32_t i = 0; i < NUM_SEQUENCES && probe == NULL; i++)
+        if (!model->sequences[i].active)
+            probe = &model->sequences[i];
+    if (probe == NULL || !model->manager.config.caching || s->table.num_dropped > 0)
+        return;
+    int32_t num_full = s->num_computed / block_size(model);
+    *probe = *s;
+    assert_int_equal(
+        block_table_init(&probe->table, s->table.max_blocks, s->table.tenant, &s->table.root), 0);
+    const struct token_view view = tokens_of(probe);
+    EXPECT(model, block_manager_match(&model->manager, &probe->table, &view, s->num_computed) ==
+                      num_full * block_size(model));
+    EXPECT(model, memcmp(probe->table.blocks, s->table.blocks,
+                         (size_t)num_full * sizeof(*s->table.blocks)) == 0);
+    release(model, probe);
+}
+
+static void commit(struct model *model, struct model_sequence *s) {
+    s->num_computed += s->num_planned;
+    s->num_planned = 0;
+    s->came_in = false;
+    if (!on_device(s) || below(model, 5) == 0)
+        return;
+    publish(model, s);
+    if (below(model, 4) == 0)
+        expect_found(model, s);
+    else if (below(model, 8) == 0)
+        release(model, s);
+}
+
+/* What nobody may read any more. */
+static void poison_free(struct model *model) {
+    const struct block_manager *m = &model->manager;
+    for (int32_t b = m->pool.bare.first; b >= 0; b = m->pool.blocks[b].next)
+        for (int32_t i = 0; i < MAX_BLOCK_SIZE; i++)
+            model->device[b][i] = POISON;
+    for (int32_t b = m->host.bare.first; b >= 0; b = m->host.blocks[b].next)
+        for (int32_t i = 0; i < MAX_BLOCK_SIZE; i++)
+            model->host[b][i] = POISON;
+}
+
+static void step(struct model *model) {
+    for (int32_t n = below(model, below(model, 4) == 0 ? 200 : 20); n > 0; n--) {
+        plan_something(model);
+        audit(model);
+    }
+    run_step(model);
+    bool ends_first = below(model, 2) == 0;
+    if (ends_first)
+        block_manager_end_step(&model->manager);
+    for (int32_t i = 0; i < NUM_SEQUENCES; i++)
+        if (model->sequences[i].active)
+            commit(model, &model->sequences[i]);
+    if (!ends_first)
+        block_manager_end_step(&model->manager);
+    audit(model);
+    poison_free(model);
+    audit_contents(model);
+}
+
+static void run(uint32_t seed) {
+    static const int32_t sizes[] = {1, 2, 4};
+    struct model *model = calloc(1, sizeof(*model));
+    assert_non_null(model);
+    model->seed = seed;
+    model->random = mix(seed + 1);
+    struct block_manager_config config = {.num_blocks = 3 + below(model, MAX_BLOCKS - 2),
+                                          .num_host_blocks = below(model, MAX_HOST_BLOCKS + 1),
+                                          .block_size = sizes[below(model, 3)],
+                                          .num_tenants = 1 + below(model, NUM_SCOPES),
+                                          .caching = below(model, 8) > 0};
+    for (int i = 0; i < BLOCK_KEY_SECRET_BYTES; i++)
+        config.secret.bytes[i] = (unsigned char)below(model, 256);
+    assert_int_equal(block_manager_init(&model->manager, &config), 0);
+    for (model->step = 0; model->step < NUM_STEPS; model->step++)
+        step(model);
+    for (int32_t i = 0; i < NUM_SEQUENCES; i++)
+        if (model->sequences[i].active)
+            release(model, &model->sequences[i]);
+    EXPECT(model, model->manager.pool.num_used == 0);
+    EXPECT(model, model->manager.host.num_used == 0);
+    block_manager_finish(&model->manager);
+    free(model);
+}
+
+static void test_random_operations(void **state) {
+    for (uint32_t seed = 0; seed < NUM_SEEDS; seed++)
+        run(seed);
+    const uint64_t counts[] = {
+        seen.hits,       seen.copies,  seen.swapped_out, seen.swapped_in, seen.found_on_the_way_in,
+        seen.taken_back, seen.refused, seen.replaced,    seen.forgotten,  seen.same};
+    for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++)
+        assert_true(counts[i] > NUM_SEEDS / 2);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_random_operations)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
