@@ -147,7 +147,8 @@ static void draw_pooling(struct random *random, struct sampling_params *params) 
 static void draw_beams(struct random *random, const struct request_shape *shape,
                        struct sampling_params *params) {
     static const double penalties[] = {1, 0, 0.5, 2, -1};
-    if (shape->max_beam_width == 0 || params->pooling != POOLING_NONE || !random_once_in(random, 4))
+    if (shape->max_beam_width == 0 || params->pooling != POOLING_NONE ||
+        !random_once_in(random, shape->many_beams ? 2 : 4))
         return;
     params->beam_width = random_range(random, 1, shape->max_beam_width);
     params->num_choices = random_range(random, 1, params->beam_width);

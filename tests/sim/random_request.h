@@ -25,6 +25,7 @@ struct request_shape {
     bool grammars;                      /* some requests have one */
     bool long_outputs;                  /* most end by their length only */
     int32_t max_beam_width;             /* 0: no beam search */
+    bool many_beams;                    /* every second request, not every fourth */
     /* Prompts begin like others: with a beginning, of random length, of one of so many texts. */
     int32_t num_texts; /* 0: all are different */
     uint64_t text_seed;

@@ -40,8 +40,22 @@ static int run_watched(struct executor *executor, const struct batch *batch,
     return sim->executor.base.ops->run(&sim->executor.base, batch, result, err);
 }
 
+/* What is asked for. */
+enum load {
+    LOAD_ANY,
+    LOAD_HEAVY,        /* much to read: readers that lag are noticed */
+    LOAD_LONG_OUTPUTS, /* of short prompts: they outgrow the pool */
+    LOAD_MIXED,        /* long prompts come in slowly while long outputs grow */
+};
+
+static enum load draw_load(struct random *random) {
+    static const enum load loads[] = {LOAD_ANY,          LOAD_ANY,          LOAD_HEAVY,
+                                      LOAD_LONG_OUTPUTS, LOAD_LONG_OUTPUTS, LOAD_MIXED};
+    return loads[random_range(random, 0, 5)];
+}
+
 /* Pools from one block up: most are tight, some hold everything. */
-static void draw_memory(struct simulation *sim) {
+static void draw_memory(struct simulation *sim, enum load load) {
     struct random *random = &sim->random;
     struct engine_core_config *config = &sim->config;
     struct batch_limits *limits = &config->limits;
@@ -50,6 +64,8 @@ static void draw_memory(struct simulation *sim) {
         random_once_in(random, 4)
             ? random_range(random, 1, one)
             : one + random_range(random, 0, one * (random_once_in(random, 3) ? 6 : 1));
+    if (load == LOAD_MIXED)
+        limits->num_blocks = one + random_range(random, 0, one / 2);
     if (!random_once_in(random, 3))
         config->num_host_blocks = random_range(random, 1, 2 * limits->num_blocks);
     static const int64_t costs[] = {0, 0, 1, INT64_C(1000000000)};
@@ -62,7 +78,17 @@ static void draw_memory(struct simulation *sim) {
         config->window = random_range(random, 2, 40);
 }
 
-static void draw_server(struct simulation *sim) {
+/* Few tokens a step, and a pool for one long prompt: others grow into what was promised to it. */
+static void slow_down(struct simulation *sim) {
+    struct random *random = &sim->random;
+    struct batch_limits *limits = &sim->config.limits;
+    limits->block_size = random_range(random, 2, 4);
+    limits->max_num_seqs = random_range(random, 3, 12);
+    limits->max_num_batched_tokens = limits->max_num_seqs + random_range(random, 0, 2);
+    limits->max_model_len = random_range(random, 60, 160);
+}
+
+static void draw_server(struct simulation *sim, enum load load) {
     struct random *random = &sim->random;
     struct batch_limits *limits = &sim->config.limits;
     limits->block_size = 1 << random_range(random, 0, 4);
@@ -71,7 +97,9 @@ static void draw_server(struct simulation *sim) {
         limits->max_num_seqs + random_range(random, 0, random_once_in(random, 2) ? 8 : 100);
     limits->max_model_len = random_range(random, 20, 160);
     limits->hidden_size = FAKE_HIDDEN_SIZE;
-    draw_memory(sim);
+    if (load == LOAD_MIXED)
+        slow_down(sim);
+    draw_memory(sim, load);
     sim->config.vocabulary = sim->vocabulary;
     sim->config.stall_timeout_ns = SIMULATION_TICKS_TO_STALL_OUT;
     sim->config.clock = read_clock;
@@ -90,40 +118,60 @@ static uint64_t find_scope(const struct simulation *sim, int32_t index) {
     return scope;
 }
 
-static void draw_requests(struct simulation *sim) {
+static struct request_shape draw_shape(struct simulation *sim, enum load load) {
     struct random *random = &sim->random;
     int32_t max_model_len = sim->config.limits.max_model_len;
-    bool heavy = random_once_in(random, 5);        /* much to read: readers that lag are noticed */
-    bool long_outputs = random_once_in(random, 3); /* of short prompts: they outgrow the pool */
-    struct request_shape shape = {
-        .max_prompt_tokens =
-            heavy || long_outputs || random_once_in(random, 2) ? 10 : max_model_len,
-        .max_output_tokens = !long_outputs && random_once_in(random, 2) ? 20 : max_model_len,
-        .long_outputs = long_outputs,
+    bool short_prompts = load == LOAD_HEAVY || load == LOAD_LONG_OUTPUTS;
+    return (struct request_shape){
+        .max_prompt_tokens = short_prompts || random_once_in(random, 2) ? 10 : max_model_len,
+        .max_output_tokens =
+            load != LOAD_LONG_OUTPUTS && random_once_in(random, 2) ? 20 : max_model_len,
+        .long_outputs = load == LOAD_LONG_OUTPUTS,
         .max_choices = random_once_in(random, 4) ? MAX_CHOICES : 4,
-        .min_logprobs = heavy ? SAMPLE_MAX_LOGPROBS : -1,
-        .max_logprobs = heavy ? SAMPLE_MAX_LOGPROBS : 5,
+        .min_logprobs = load == LOAD_HEAVY ? SAMPLE_MAX_LOGPROBS : -1,
+        .max_logprobs = load == LOAD_HEAVY ? SAMPLE_MAX_LOGPROBS : 5,
         .grammars = true,
         .max_beam_width = 6,
+        .many_beams = load == LOAD_MIXED,
         .num_texts = random_range(random, 0, 3),
         .text_seed = random_next(random),
         .num_tenants = sim->config.num_tenants,
     };
-    sim->num_requests = random_range(random, 1, heavy ? 6 : SIMULATION_MAX_REQUESTS);
-    int32_t spread = random_range(random, 0, long_outputs ? 20 : 200);
+}
+
+static void draw_request(struct simulation *sim, const struct request_shape *shape, enum load load,
+                         int32_t index) {
+    struct random *random = &sim->random;
+    struct simulated_request *request = &sim->requests[index];
+    stream_checker_init(&request->checker, random_request(random, shape),
+                        sim->config.limits.max_model_len, sim->vocabulary);
+    request->checker.caching = sim->config.prefix_caching;
+    request->checker.request->user = request;
+    request->scope = find_scope(sim, index);
+    request->cancel_at = random_once_in(random, 5) ? random_range(random, 0, 60) : -1;
+    request->reader = random_once_in(random, load == LOAD_HEAVY ? 2 : 8)
+                          ? (enum reader_kind)random_range(random, READER_LAZY, READER_ABSENT)
+                          : READER_PROMPT;
+}
+
+static void draw_requests(struct simulation *sim, enum load load) {
+    struct random *random = &sim->random;
+    struct request_shape shape = draw_shape(sim, load);
+    bool crowded = load == LOAD_LONG_OUTPUTS || load == LOAD_MIXED;
+    int32_t spread = random_range(random, 0, crowded ? 20 : 200);
+    sim->num_requests = random_range(random, 1, load == LOAD_HEAVY ? 6 : SIMULATION_MAX_REQUESTS);
     for (int32_t i = 0; i < sim->num_requests; i++) {
         struct simulated_request *request = &sim->requests[i];
-        stream_checker_init(&request->checker, random_request(random, &shape), max_model_len,
-                            sim->vocabulary);
-        request->checker.caching = sim->config.prefix_caching;
-        request->checker.request->user = request;
-        request->scope = find_scope(sim, i);
+        if (load == LOAD_MIXED) {
+            shape.long_outputs = i % 2 == 1;
+            shape.max_prompt_tokens = shape.long_outputs ? 10 : sim->config.limits.max_model_len;
+            shape.max_output_tokens = shape.long_outputs ? sim->config.limits.max_model_len : 4;
+        }
+        draw_request(sim, &shape, load, i);
+        if (load == LOAD_MIXED)
+            request->checker.request->priority = shape.long_outputs;
         request->arrival = random_range(random, 0, spread);
-        request->cancel_at =
-            random_once_in(random, 5) ? request->arrival + random_range(random, 0, 60) : -1;
-        request->reader = random_once_in(random, heavy ? 2 : 8)
-                              ? (enum reader_kind)random_range(random, READER_LAZY, READER_ABSENT)
-                              : READER_PROMPT;
+        request->cancel_at += request->cancel_at >= 0 ? request->arrival : 0;
     }
 }
 
@@ -148,8 +196,9 @@ void simulation_begin(struct simulation *sim, uint64_t seed) {
     sim->random = random_from(seed);
     struct error err;
     CHECK(grammar_vocabulary_create(fake_tokenizer(), &sim->vocabulary, &err) == 0);
-    draw_server(sim);
-    draw_requests(sim);
+    enum load load = draw_load(&sim->random);
+    draw_server(sim, load);
+    draw_requests(sim, load);
     begin_executor(sim);
     CHECK(engine_core_init(&sim->core, &sim->config, &sim->watched, fake_tokenizer(), &err) == 0);
 }

@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ENOUGH_SEEDS 1000 /* for everything to occur */
+#define ENOUGH_SEEDS 2000 /* for everything to occur */
 
 struct totals {
     uint64_t steps, swaps, recomputes, stalls, aborted, failed, finished;
