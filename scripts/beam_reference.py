@@ -100,8 +100,9 @@ class Watch:
         self.gap = min(self.gap, abs(best - worst))
 
 
-def generation_config(settings):
+def generation_config(settings, use_cache):
     return GenerationConfig(
+        use_cache=use_cache,
         num_beams=settings.width, num_return_sequences=settings.n, do_sample=False,
         max_new_tokens=settings.max_tokens, min_new_tokens=settings.min_tokens or None,
         length_penalty=settings.length_penalty, early_stopping=settings.early_stopping,
@@ -118,13 +119,13 @@ def read_beams(output, num_prompt, ends):
     return beams
 
 
-def search(model, prompt, settings):
+def search(model, prompt, settings, use_cache=True):
     """(the best n beams, best first; the gap)"""
     model.generation_config = GenerationConfig()  # what a model recommends for drawing has no say
     model.config.eos_token_id = model.config.pad_token_id = None
     with torch.no_grad(), Watch(model, settings) as watch:
         output = model.generate(torch.tensor([prompt]), attention_mask=torch.ones(1, len(prompt)),
-                                generation_config=generation_config(settings))
+                                generation_config=generation_config(settings, use_cache))
     beams = read_beams(output, len(prompt), settings.ends)
     for better, worse in zip(beams, beams[1:]):
         power = min(len(b.tokens) ** settings.length_penalty for b in (better, worse))

@@ -5,15 +5,19 @@
     quire serve --model FLOAT.gguf --device cpu &
     check_beam.py MODEL.gguf --url http://127.0.0.1:8000 [--cache FILE]
 
-With --cache what Transformers finds is kept in the file, and not computed again by a later run. Needs torch, transformers, gguf. Every search whose decisions were all clearer than --near-tie (nats of a whole
-sequence, beam_reference.py says how it is measured) must give the same tokens for every choice; otherwise the exit
-status is 1. In front of quantised weights the server rounds activations to 8 bits, and log probabilities of
-whole sequences then differ by tenths, so that hardly a search of such a file is free of near-ties: hence the first
-form, which writes the same weights as floats. For each search with other tokens the last column says how much
-less probable than Transformers' best choice the server's is, by Transformers' own reckoning.
+With --cache what Transformers finds is kept in the file, and not computed again by a later run. Needs torch,
+transformers, gguf.
+
+Every search must give the same tokens for every choice as Transformers does, unless one of its decisions was closer
+than --near-tie (nats of a whole sequence; beam_reference.py says how it is measured). In front of quantised weights
+the server rounds activations to 8 bits: log probabilities of whole sequences differ by tenths, and few searches are
+clear enough. Hence the first form, which writes the same weights as floats. And a search with other tokens is done
+again by Transformers' rules on the log probabilities that the server itself gives, where there is no rounding to
+excuse anything: that must give its tokens ("rounded"), or the search is WRONG and the exit status 1.
 """
 import argparse
 import json
+import math
 import sys
 import urllib.request
 from dataclasses import asdict
@@ -21,6 +25,7 @@ from pathlib import Path
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, logging
+from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from beam_reference import Beam, Settings, search
 
@@ -59,21 +64,49 @@ def write_float(source, target):
 
 # --- The comparison ------------------------------------------------------------------------------
 
+def post(url, body):
+    request = urllib.request.Request(url + "/v1/completions", json.dumps(body).encode(),
+                                     {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=600) as answer:
+        return json.load(answer)["choices"]
+
+
 def ask(url, prompt, settings):
     body = {"prompt": prompt, "use_beam_search": True, "best_of": settings.width, "n": settings.n,
             "max_tokens": settings.max_tokens, "length_penalty": settings.length_penalty,
             "early_stopping": settings.early_stopping, "ignore_eos": True,
             "stop_token_ids": settings.ends, "return_token_ids": True}
-    request = urllib.request.Request(url + "/v1/completions", json.dumps(body).encode(),
-                                     {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=600) as answer:
-        return [choice["token_ids"] for choice in json.load(answer)["choices"]]
+    return [choice["token_ids"] for choice in post(url, body)]
 
 
-def score(model, prompt, tokens, length_penalty):
-    with torch.no_grad():
-        rows = model(torch.tensor([prompt + tokens])).logits[0, len(prompt) - 1:-1].log_softmax(-1)
-    return rows.gather(1, torch.tensor(tokens)[:, None]).sum().item() / len(tokens) ** length_penalty
+class ServerLogits:
+    """Has the server answer for the model: the last row of each sequence, of which the server tells the most
+    probable tokens. What is left of the probability is spread over the others."""
+
+    def __init__(self, model, url):
+        self.model, self.url = model, url
+
+    def __enter__(self):
+        self.model.forward = self.forward
+
+    def __exit__(self, *_):
+        del self.model.forward
+
+    def forward(self, input_ids=None, **_):
+        sequences = [tuple(row) for row in input_ids.tolist()]
+        distinct = list(dict.fromkeys(sequences))
+        body = {"prompt": [[*row, 0] for row in distinct], "max_tokens": 1, "prompt_logprobs": 20}
+        tops = [choice["prompt_logprobs"][-1] for choice in post(self.url, body)]
+        rows = dict(zip(distinct, map(self.row, tops)))
+        return CausalLMOutputWithPast(logits=torch.stack([rows[row] for row in sequences])[:, None])
+
+    def row(self, top):
+        top = {int(token): entry["logprob"] for token, entry in top.items()}
+        vocab = self.model.config.vocab_size
+        left = max(1 - sum(map(math.exp, top.values())), 1e-12)
+        row = torch.full((vocab,), math.log(left / (vocab - len(top))))
+        row[list(top)] = torch.tensor(list(top.values()))
+        return row
 
 
 def expect(model, prompt, settings, cache):
@@ -88,13 +121,22 @@ def expect(model, prompt, settings, cache):
     return [Beam(**beam) for beam in kept[key]["beams"]], kept[key]["gap"]
 
 
-def compare(url, model, prompt, settings, cache):
-    """(choices with the same tokens, the gap, what the server's best lacks)"""
-    beams, gap = expect(model, prompt, settings, cache)
-    found = ask(url, prompt, settings)
-    same = sum(tokens == beam.tokens for tokens, beam in zip(found, beams))
-    lacks = beams[0].score - score(model, prompt, found[0], settings.length_penalty)
-    return same, gap, lacks
+def count_same(found, beams):
+    return sum(tokens == beam.tokens for tokens, beam in zip(found, beams))
+
+
+def compare(arguments, model, prompt, settings):
+    """(choices with the same tokens, the gap, verdict)"""
+    found = ask(arguments.url, prompt, settings)
+    beams, gap = expect(model, prompt, settings, arguments.cache)
+    same = count_same(found, beams)
+    if same == settings.n:
+        return same, gap, "equal"
+    if gap < arguments.near_tie:
+        return same, gap, "near-tie"
+    with ServerLogits(model, arguments.url):
+        beams, _ = search(model, prompt, settings, use_cache=False)
+    return same, gap, "rounded" if count_same(found, beams) == settings.n else "WRONG"
 
 
 def searches(tokenizer, widths, max_tokens):
@@ -125,15 +167,12 @@ def main():
     source = {"pretrained_model_name_or_path": arguments.model.parent, "gguf_file": arguments.model.name}
     tokenizer = AutoTokenizer.from_pretrained(**source)
     model = AutoModelForCausalLM.from_pretrained(**source, dtype=torch.float32).eval()
-    counts = {"equal": 0, "near-tie": 0, "WRONG": 0}
+    counts = {"equal": 0, "near-tie": 0, "rounded": 0, "WRONG": 0}
     for text, prompt, settings in searches(tokenizer, arguments.widths, arguments.max_tokens):
-        same, gap, lacks = compare(arguments.url, model, prompt, settings,
-                                   arguments.cache)
-        verdict = ("equal" if same == settings.n else
-                   "near-tie" if gap < arguments.near_tie else "WRONG")
+        same, gap, verdict = compare(arguments, model, prompt, settings)
         counts[verdict] += 1
         print(f"width {settings.width} {text[:24]!r:28} {same}/{settings.n} equal, gap {gap:.4f}, "
-              f"{verdict}, best lacks {lacks:.4f}", flush=True)
+              f"{verdict}", flush=True)
     print(", ".join(f"{count} {verdict}" for verdict, count in counts.items()))
     return 1 if counts["WRONG"] else 0
 
