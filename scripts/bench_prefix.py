@@ -2,8 +2,8 @@
 """Measures what the prefix cache is worth: the time to the first token of many clients that share a long system
 prompt, after one of them has had its answer.
 
-In each round one client asks with a new system prompt, then N ask at once, each a question of its own behind it,
-then N one after the other. With several --url the rounds alternate between the servers; the table shows medians
+In each round one client asks with a new system prompt, then 32 ask at once, each a question of its own behind it,
+then 8 one after the other. With several --url the rounds alternate between the servers; the table shows medians
 over the rounds and ratios to the first URL.
 
   quire serve --model MODEL --port 8000 &
@@ -59,7 +59,7 @@ async def first_tokens(session, target, prompts, max_tokens, at_once):
 
 async def run_round(session, target, options, number):
     prefix = make_prompts(1, options.prefix_tokens, options.seed, number)[0]
-    questions = make_prompts(2 * options.clients + 1, QUESTION_TOKENS, options.seed, number, "questions")
+    questions = make_prompts(options.clients + options.one_by_one + 1, QUESTION_TOKENS, options.seed, number, "questions")
     prompts = [f"{prefix}\n{question}" for question in questions]
     together, apart = prompts[1:options.clients + 1], prompts[options.clients + 1:]
     most = [0.0]
@@ -110,6 +110,7 @@ def parse_options():
                         help="base address without /v1; repeatable")
     parser.add_argument("--model", help="name to ask for (default: the first of /v1/models)")
     parser.add_argument("--clients", type=int, default=32, help="after the first; default 32")
+    parser.add_argument("--one-by-one", type=int, default=8, help="after those; default 8")
     parser.add_argument("--prefix-tokens", type=int, default=1000, help="about; default 1000")
     parser.add_argument("--max-tokens", type=int, default=16, help="of those at once; default 16")
     parser.add_argument("--rounds", type=int, default=5, help="default 5")
