@@ -46,12 +46,13 @@ enum load {
     LOAD_HEAVY,        /* much to read: readers that lag are noticed */
     LOAD_LONG_OUTPUTS, /* of short prompts: they outgrow the pool */
     LOAD_MIXED,        /* long prompts come in slowly while long outputs grow */
+    LOAD_SHARED,       /* prompts that begin alike: the cache is full of them */
 };
 
 static enum load draw_load(struct random *random) {
-    static const enum load loads[] = {LOAD_ANY,          LOAD_ANY,          LOAD_HEAVY,
-                                      LOAD_LONG_OUTPUTS, LOAD_LONG_OUTPUTS, LOAD_MIXED};
-    return loads[random_range(random, 0, 5)];
+    static const enum load loads[] = {LOAD_ANY,          LOAD_ANY,   LOAD_HEAVY, LOAD_LONG_OUTPUTS,
+                                      LOAD_LONG_OUTPUTS, LOAD_MIXED, LOAD_SHARED};
+    return loads[random_range(random, 0, 6)];
 }
 
 /* Pools from one block up: most are tight, some hold everything. */
@@ -88,6 +89,13 @@ static void slow_down(struct simulation *sim) {
     limits->max_model_len = random_range(random, 60, 160);
 }
 
+static void share_prefixes(struct simulation *sim) {
+    struct random *random = &sim->random;
+    struct batch_limits *limits = &sim->config.limits;
+    limits->block_size = random_range(random, 1, 4);
+    limits->max_model_len = random_range(random, 40, 160);
+}
+
 static void draw_server(struct simulation *sim, enum load load) {
     struct random *random = &sim->random;
     struct batch_limits *limits = &sim->config.limits;
@@ -99,7 +107,11 @@ static void draw_server(struct simulation *sim, enum load load) {
     limits->hidden_size = FAKE_HIDDEN_SIZE;
     if (load == LOAD_MIXED)
         slow_down(sim);
+    if (load == LOAD_SHARED)
+        share_prefixes(sim);
     draw_memory(sim, load);
+    if (load == LOAD_SHARED)
+        sim->config.prefix_caching = true;
     sim->config.vocabulary = sim->vocabulary;
     sim->config.stall_timeout_ns = SIMULATION_TICKS_TO_STALL_OUT;
     sim->config.clock = read_clock;
@@ -123,7 +135,9 @@ static struct request_shape draw_shape(struct simulation *sim, enum load load) {
     int32_t max_model_len = sim->config.limits.max_model_len;
     bool short_prompts = load == LOAD_HEAVY || load == LOAD_LONG_OUTPUTS;
     return (struct request_shape){
-        .max_prompt_tokens = short_prompts || random_once_in(random, 2) ? 10 : max_model_len,
+        .max_prompt_tokens = short_prompts || (load != LOAD_SHARED && random_once_in(random, 2))
+                                 ? 10
+                                 : max_model_len,
         .max_output_tokens =
             load != LOAD_LONG_OUTPUTS && random_once_in(random, 2) ? 20 : max_model_len,
         .long_outputs = load == LOAD_LONG_OUTPUTS,
@@ -133,7 +147,7 @@ static struct request_shape draw_shape(struct simulation *sim, enum load load) {
         .grammars = true,
         .max_beam_width = 6,
         .many_beams = load == LOAD_MIXED,
-        .num_texts = random_range(random, 0, 3),
+        .num_texts = load == LOAD_SHARED ? 1 : random_range(random, 0, 3),
         .text_seed = random_next(random),
         .num_tenants = sim->config.num_tenants,
     };

@@ -85,6 +85,21 @@ static void read_outcome(struct simulation *sim, struct simulated_request *reque
     }
 }
 
+/* Of every prompt each token was computed or found. A choice that gets its lane late may compute
+ * some of it once more. */
+static void check_prompts(struct simulation *sim) {
+    uint64_t tokens = 0;
+    bool late = false;
+    for (int32_t i = 0; i < sim->num_requests; i++) {
+        const struct request *request = sim->requests[i].checker.request;
+        tokens += request->id > 0 ? (uint64_t)request->num_prompt_tokens : 0;
+        late |= request->params.num_choices > 1 || request->params.beam_width > 1;
+    }
+    const struct engine_stats *stats = &sim->core.stats;
+    uint64_t seen = stats->prompt_tokens + stats->prefix_hits;
+    EXPECT(sim, late ? seen >= tokens : seen == tokens, (int64_t)seen - (int64_t)tokens);
+}
+
 /* Each choice ended exactly once, and the counters agree with what was read. */
 static void check_outcome(struct simulation *sim, struct totals *totals) {
     struct outcome outcome = {.tokens = 0};
@@ -100,6 +115,8 @@ static void check_outcome(struct simulation *sim, struct totals *totals) {
     EXPECT(sim, stats->time_to_first_token.total <= outcome.choices, (int64_t)outcome.choices);
     EXPECT(sim, sim->core.num_queued_requests == 0 && sim->core.num_queued_tokens == 0,
            sim->core.num_queued_requests);
+    if (outcome.finished[FINISH_ABORT] + outcome.finished[FINISH_ERROR] == 0)
+        check_prompts(sim);
     totals->aborted += outcome.finished[FINISH_ABORT];
     totals->failed += outcome.finished[FINISH_ERROR];
     totals->finished += outcome.finished[FINISH_STOP] + outcome.finished[FINISH_LENGTH];
