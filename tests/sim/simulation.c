@@ -84,7 +84,7 @@ static void slow_down(struct simulation *sim) {
     struct random *random = &sim->random;
     struct batch_limits *limits = &sim->config.limits;
     limits->block_size = random_range(random, 2, 4);
-    limits->max_num_seqs = random_range(random, 3, 12);
+    limits->max_num_seqs = random_range(random, 5, 9);
     limits->max_num_batched_tokens = limits->max_num_seqs + random_range(random, 0, 2);
     limits->max_model_len = random_range(random, 60, 160);
 }
@@ -145,7 +145,7 @@ static struct request_shape draw_shape(struct simulation *sim, enum load load) {
         .min_logprobs = load == LOAD_HEAVY ? SAMPLE_MAX_LOGPROBS : -1,
         .max_logprobs = load == LOAD_HEAVY ? SAMPLE_MAX_LOGPROBS : 5,
         .grammars = true,
-        .max_beam_width = 6,
+        .max_beam_width = load == LOAD_MIXED ? 3 : 6,
         .many_beams = load == LOAD_MIXED,
         .num_texts = load == LOAD_SHARED ? 1 : random_range(random, 0, 3),
         .text_seed = random_next(random),
@@ -179,12 +179,13 @@ static void draw_requests(struct simulation *sim, enum load load) {
         if (load == LOAD_MIXED) {
             shape.long_outputs = i % 2 == 1;
             shape.max_prompt_tokens = shape.long_outputs ? 10 : sim->config.limits.max_model_len;
-            shape.max_output_tokens = shape.long_outputs ? sim->config.limits.max_model_len : 4;
+            shape.max_output_tokens = shape.long_outputs ? sim->config.limits.max_model_len / 2 : 4;
         }
         draw_request(sim, &shape, load, i);
         if (load == LOAD_MIXED)
             request->checker.request->priority = shape.long_outputs;
-        request->arrival = random_range(random, 0, spread);
+        bool late = load == LOAD_MIXED && !shape.long_outputs;
+        request->arrival = random_range(random, 0, late ? 400 : spread);
         request->cancel_at += request->cancel_at >= 0 ? request->arrival : 0;
     }
 }
