@@ -149,9 +149,11 @@ static void add_mask(struct batch_builder *builder, struct sequence *sequence,
     batch->num_biases = row->first_bias + row->num_biases;
 }
 
+/* With memory too short for its counts, the sequence ends when what is drawn is appended. */
 static void add_draw_row(struct batch_builder *builder, struct sequence *sequence) {
     struct batch *batch = &builder->batch;
     struct sample_row row = sampler_draw_row(sequence);
+    (void)sequence_count_prompt(sequence);
     const struct token_counts *counts = &sequence->counts;
     row.first_count = batch->num_counts;
     row.num_counts = counts->num_items;

@@ -38,8 +38,10 @@ void core_groups_close(struct engine_core *core, struct sequence *sequence) {
     sequence_group_destroy(group);
 }
 
+/* What it counted would last as long as its siblings run. */
 void core_groups_retire(struct engine_core *core, struct sequence *sequence) {
     scheduler_remove(&core->scheduler, sequence);
+    token_counts_finish(&sequence->counts);
     core_stats_finished(&core->stats, sequence, core->config.clock(core->config.context));
 }
 

@@ -81,10 +81,26 @@ static bool accepts(struct sequence *sequence, int32_t token) {
            (sequence->grammar != NULL && grammar_state_accept(sequence->grammar, token) == 0);
 }
 
+static bool wants_prompt_counted(const struct sequence *sequence) {
+    return sampling_params_count_prompt(sequence_params(sequence)) && !sequence->has_counted_prompt;
+}
+
+int sequence_count_prompt(struct sequence *sequence) {
+    const struct request *request = sequence->request;
+    if (!wants_prompt_counted(sequence))
+        return 0;
+    for (int32_t i = 0; i < request->num_prompt_tokens; i++)
+        if (token_counts_add(&sequence->counts, request->prompt[i], 0) != 0)
+            return -1;
+    sequence->has_counted_prompt = true;
+    return 0;
+}
+
 int sequence_append(struct sequence *sequence, int32_t token) {
     CHECK(sequence->num_tokens < sequence->max_tokens);
     int32_t num_generated = sequence_num_generated(sequence);
-    if (reserve_output(sequence, num_generated + 1) != 0 || !accepts(sequence, token))
+    if (wants_prompt_counted(sequence) || reserve_output(sequence, num_generated + 1) != 0 ||
+        !accepts(sequence, token))
         return -1;
     if (sampling_params_count_output(sequence_params(sequence)) &&
         token_counts_add(&sequence->counts, token, 1) != 0)

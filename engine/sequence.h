@@ -44,6 +44,7 @@ struct sequence {
     struct block_table table;
     struct detokenizer detokenizer;
     struct token_counts counts;    /* empty unless there is a penalty */
+    bool has_counted_prompt;       /* the prompt's tokens are in them */
     struct grammar_state *grammar; /* NULL before the first draw, or without a grammar */
     float *pool;                   /* POOLING_MEAN, num_computed > 0: the sum of their states */
     bool is_idle;                  /* a lane in which no beam runs */
@@ -71,8 +72,12 @@ int32_t sequence_num_pending(const struct sequence *sequence);
 /* Tokens at the start of both that are equal. */
 int32_t sequence_common_tokens(const struct sequence *a, const struct sequence *b);
 
-/* Appends a generated token. Returns -1 when memory is short, or when the request's grammar does
- * not take the token. */
+/* Before the first draw: takes the prompt's tokens into the counts, where a penalty asks for them.
+ * What only waits in the queue thus has none. Returns -1 when memory is short; nothing can then be
+ * appended. */
+int sequence_count_prompt(struct sequence *sequence);
+/* Appends a generated token. Returns -1 when memory is short, or was for the draw, or when the
+ * request's grammar does not take the token. */
 int sequence_append(struct sequence *sequence, int32_t token);
 /* The generated tokens become those of another sequence of the group. Of beams only, which have
  * neither counts nor grammar. Returns -1 when memory is short. */

@@ -6,16 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int count_prompt(struct sequence *sequence) {
-    const struct request *request = sequence->request;
-    if (!sampling_params_count_prompt(&request->params))
-        return 0;
-    for (int32_t i = 0; i < request->num_prompt_tokens; i++)
-        if (token_counts_add(&sequence->counts, request->prompt[i], 0) != 0)
-            return -1;
-    return 0;
-}
-
 static int init_sequence(struct sequence *sequence, struct sequence_group *group, int32_t choice,
                          const struct group_shape *shape) {
     const struct request *request = group->request;
@@ -27,10 +17,8 @@ static int init_sequence(struct sequence *sequence, struct sequence_group *group
     sequence->num_tokens = request->num_prompt_tokens;
     sequence->max_tokens = sequence_token_limit(request, shape->max_model_len);
     detokenizer_init(&sequence->detokenizer, &request->params);
-    if (block_table_init(&sequence->table, block_table_blocks_for(kv_limit, shape->block_size),
-                         request->tenant, &shape->root) != 0)
-        return -1;
-    return count_prompt(sequence);
+    return block_table_init(&sequence->table, block_table_blocks_for(kv_limit, shape->block_size),
+                            request->tenant, &shape->root);
 }
 
 /* The model's end tokens, unless they are ignored, and the request's; each once. */

@@ -150,9 +150,10 @@ static void test_counts_and_biases_by_row(void **state) {
     rich.num_biases = 1;
     rich.biases = biases;
     start(&f, 16);
-    add(&f, 2, &rich);
+    const struct sequence *first = add(&f, 2, &rich);
     add(&f, 2, &plain);
     add(&f, 3, &rich);
+    assert_int_equal(first->counts.num_items, 0); /* before it draws */
     const struct batch *batch = build(&f);
     assert_int_equal(batch->num_rows, 3);
     assert_int_equal(batch->num_counts, 5);
