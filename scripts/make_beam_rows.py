@@ -2,12 +2,12 @@
 """Writes scripts/paged_memory/beam_rows.inc: log probabilities that a real model gives in beam search.
 
 Runs beam search with Transformers' model of a GGUF file on the prompts below, keeps the best log
-probabilities of every beam at every step, and draws the rows of the table from those of the widest
-search. Ends are banned: how long an output is, the simulation decides.
+probabilities of every beam at every step, and draws the rows of the table from those of the
+narrowest search. Ends are banned: how long an output is, the simulation decides.
 
-Prints, for each width, on which share of steps back the beams are still apart, and what sharing
-saves, computed from the parents of the recorded beams alone: COMMON_STEPS_PERCENT of beam_rows.c is
-chosen so that searches on the table agree with it.
+Prints, for each width, how many histories the beams have some steps back, and what sharing saves,
+computed from the parents of the recorded beams alone: COMMON_STEPS_PERCENT of beam_rows.c is chosen
+so that searches of width 2 on the table agree with it.
 
 usage: make_beam_rows.py MODEL.gguf [--tokens N] [--recording FILE]    (needs torch, transformers)
 """
@@ -128,7 +128,7 @@ def describe(searches):
 
 
 def write_table(searches, path):
-    rows = [row for search in searches if search["width"] == max(WIDTHS)
+    rows = [row for search in searches if search["width"] == min(WIDTHS)
             for step in search["rows"] for row in step]
     drawn = random.Random(1).sample(rows, NUM_ROWS)
     lines = [", ".join(str(round(1000 * value)) for value in row[:NUM_LOGPROBS]) for row in drawn]

@@ -53,10 +53,11 @@ static void on_step(void *context, double seconds) {
     const struct block_pool *pool = &paged->core.scheduler.blocks.pool;
     struct memory_use use = {.given_slots = (int64_t)pool->num_used * paged->setup.block_size};
     memset(paged->filled, 0, (size_t)pool->num_blocks * sizeof(*paged->filled));
-    for (const struct sequence_group *g = paged->core.first_group; g != NULL; g = g->next) {
+    const struct sequence_group *group = paged->core.scheduler.running.first;
+    for (; group != NULL; group = group->list_next) {
         int64_t before = use.unshared_slots;
-        for (int32_t i = 0; i < g->num_sequences; i++)
-            add_table(paged, &g->sequences[i], &use);
+        for (int32_t i = 0; i < group->num_sequences; i++)
+            add_table(paged, &group->sequences[i], &use);
         use.num_requests += use.unshared_slots > before;
     }
     for (int32_t i = 0; i < pool->num_blocks; i++)
