@@ -93,15 +93,15 @@ def report(samples, concurrency):
     waste = [sample["kv_cache_waste_perc"] for sample in busy]
     held = sum(sample["kv_tokens_held"] for sample in busy)
     room = sum(sample["kv_blocks_used"] * sample["kv_block_size"] for sample in busy)
-    last = samples[-1]
+    rose = {name: samples[-1][name] - samples[0][name] for name in NAMES}
     print(f"samples                {len(busy)} of {len(samples)} with at least half the load")
     print(f"sequences running      {statistics.mean(s['num_requests_running'] for s in busy):.1f} on average")
     print(f"waste of KV memory     {1 - held / room:.2%} over all samples; median {statistics.median(waste):.2%}, "
           f"most {max(waste):.2%}")
-    hits, queries = (last[f"prefix_cache_{name}_total"] for name in ("hits", "queries"))
+    hits, queries = (rose[f"prefix_cache_{name}_total"] for name in ("hits", "queries"))
     print(f"prompt tokens cached   {hits / queries if queries else 0:.1%} of {queries:.0f}")
-    print(f"blocks copied          {last['kv_blocks_copied_total']:.0f}")
-    print(f"preemptions            {last['num_preemptions_total']:.0f}")
+    print(f"blocks copied          {rose['kv_blocks_copied_total']:.0f}")
+    print(f"preemptions            {rose['num_preemptions_total']:.0f}")
 
 
 def parse_options():
