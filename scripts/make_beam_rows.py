@@ -7,7 +7,7 @@ narrowest search. Ends are banned: how long an output is, the simulation decides
 
 Prints, for each width, how many histories the beams have some steps back, and what sharing saves,
 computed from the parents of the recorded beams alone: COMMON_STEPS_PERCENT of beam_rows.c is chosen
-so that searches of width 2 on the table agree with it.
+so that searches of width 2 on the table agree with it; those of width 6 then do so as well.
 
 usage: make_beam_rows.py MODEL.gguf [--tokens N] [--recording FILE]    (needs torch, transformers)
 """
