@@ -1,3 +1,6 @@
+/* A beam search comes in with all its lanes or not at all. A group of choices comes in with one, or
+ * with as many as were swapped out, and is widened in its turn as seats and blocks become free: so
+ * it never keeps the seats that are free from those behind it. */
 #include "engine/admission.h"
 
 #include "engine/preemption.h"
@@ -84,8 +87,17 @@ static bool has_room_for(struct scheduler *scheduler, struct sequence_group *gro
             needed_blocks(scheduler, group) <= unpromised_blocks(scheduler));
 }
 
+/* --- Coming in -------------------------------------------------------------------------------- */
+
+static void narrow(struct sequence_group *group) {
+    int32_t num_swapped = sequence_group_count(group, SEQUENCE_SWAPPED);
+    if (group->beams == NULL)
+        group->num_lanes = num_swapped > 0 ? num_swapped : 1;
+}
+
 /* What the cache has of the leader's tokens needs no further blocks. */
 static bool bring_in(struct scheduler *scheduler, struct sequence_group *group) {
+    narrow(group);
     if (group->is_swapped)
         return has_room_for(scheduler, group) && preempted_swap_in(scheduler, group);
     struct sequence *leader = sequence_group_leader(group);
@@ -125,9 +137,34 @@ static struct sequence_group *first_that_can_run(const struct group_list *list) 
     return g;
 }
 
+static bool has_use_for_a_lane(const struct scheduler *scheduler,
+                               const struct sequence_group *group) {
+    return group->beams == NULL && !group->stalled && num_unfinished(group) > group->num_lanes &&
+           group->num_lanes < kv_demand_lanes(group->request, &scheduler->config.capacity);
+}
+
+/* As with a group that comes in, one that has the pool to itself fits. */
+static void widen(struct scheduler *scheduler, struct sequence_group *group) {
+    while (has_use_for_a_lane(scheduler, group) && num_seats_left(scheduler) > 0) {
+        group->num_lanes++;
+        if (scheduler->running.count == 1 || unpromised_blocks(scheduler) >= 0)
+            continue;
+        group->num_lanes--;
+        return;
+    }
+}
+
+/* Those that are served before `next`; NULL: all. */
+static void widen_before(struct scheduler *scheduler, const struct sequence_group *next) {
+    for (struct sequence_group *g = scheduler->running.first; g != NULL; g = g->list_next)
+        if (next == NULL || sequence_group_before(g, next))
+            widen(scheduler, g);
+}
+
 void admission_run(struct scheduler *scheduler) {
     struct sequence_group *g;
-    while ((g = first_that_can_run(&scheduler->waiting)) != NULL)
-        if (!seat(scheduler, g) && !evict_stalled(scheduler))
-            return;
+    do {
+        g = first_that_can_run(&scheduler->waiting);
+        widen_before(scheduler, g);
+    } while (g != NULL && (seat(scheduler, g) || evict_stalled(scheduler)));
 }

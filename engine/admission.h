@@ -4,9 +4,11 @@
 
 #include "engine/scheduler_state.h"
 
-/* Seats waiting groups in their order, as long as there are seats for their lanes and blocks for
- * all they have pending on top of what those already seated were promised; stalled groups give up
- * theirs. A group that cannot run yet is passed over; the first that can keeps its turn. */
+/* Seats waiting groups in their order, as long as there are seats for them and blocks for all they
+ * have pending on top of what those already seated were promised; stalled groups give up theirs. A
+ * group that cannot run yet is passed over; the first that can keeps its turn. A beam search takes
+ * all its lanes at once; a group of choices one, and further ones in its turn while seats and
+ * blocks last. */
 void admission_run(struct scheduler *scheduler);
 
 #endif

@@ -23,7 +23,8 @@ struct sequence_group {
     struct request *request;    /* one reference */
     struct sequence *sequences; /* [num_sequences] */
     int32_t num_sequences;      /* choices, or lanes of the beam search */
-    int32_t num_lanes;          /* sequences that may run at once; set by the scheduler */
+    int32_t num_lanes;          /* sequences that may run at once; set by the scheduler, which
+                                   may raise it while the group runs */
     enum group_status status;   /* written by the scheduler */
     bool is_swapped;            /* waits with its blocks in host memory; likewise */
     bool came_in;               /* was swapped in for the step being planned; likewise */

@@ -216,6 +216,32 @@ static void test_choices_wait_for_a_lane(void **state) {
     stop(&f);
 }
 
+/* Four seats, two of them taken: a group of four choices does not wait for the others, nor does it
+ * keep a seat from those behind it that it has no use for. */
+static void test_choices_take_the_seats_there_are(void **state) {
+    struct scheduler_config config = config_of(100, 0);
+    struct fixture f;
+    config.capacity.max_num_seqs = 4;
+    start(&f, &config);
+    struct sequence_group *first = add(&f, 5, 1), *second = add(&f, 5, 1);
+    step(&f);
+    struct sequence_group *group = add(&f, 9, 4), *behind = add(&f, 5, 1);
+    step(&f);
+    assert_int_equal(group->status, GROUP_RUNNING);
+    assert_int_equal(group->num_lanes, 2);
+    assert_int_equal(behind->status, GROUP_WAITING);
+    scheduler_remove(&f.scheduler, &first->sequences[0]);
+    step(&f);
+    assert_int_equal(group->num_lanes, 3); /* it was there first */
+    assert_int_equal(behind->status, GROUP_WAITING);
+    scheduler_remove(&f.scheduler, &group->sequences[3]);
+    scheduler_remove(&f.scheduler, &second->sequences[0]);
+    step(&f);
+    assert_int_equal(group->num_lanes, 3);
+    assert_int_equal(behind->status, GROUP_RUNNING);
+    stop(&f);
+}
+
 /* Tokens more than a window back are given up, block by block. */
 static void test_a_window_frees_blocks(void **state) {
     struct scheduler_config config = config_of(40, 0);
@@ -244,6 +270,7 @@ int main(void) {
         cmocka_unit_test(test_swapping_keeps_what_is_computed),
         cmocka_unit_test(test_the_cheaper_way_is_taken),
         cmocka_unit_test(test_choices_wait_for_a_lane),
+        cmocka_unit_test(test_choices_take_the_seats_there_are),
         cmocka_unit_test(test_a_window_frees_blocks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
