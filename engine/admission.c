@@ -40,7 +40,7 @@ static int64_t blocks_for_followers(const struct scheduler *scheduler,
                                     const struct sequence_group *group, int32_t num_leaders) {
     int64_t blocks = 0;
     int32_t left = num_seats(group) - num_leaders;
-    int32_t num_shared = (group->request->num_prompt_tokens - 1) / block_size(scheduler);
+    int32_t num_shared = kv_demand_shared_blocks(group->request, &scheduler->config.capacity);
     for (int32_t i = 0; i < group->num_sequences && left > 0; i++) {
         const struct sequence *s = &group->sequences[i];
         if (s->status != SEQUENCE_WAITING || s == sequence_group_leader(group))

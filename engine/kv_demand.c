@@ -7,15 +7,14 @@
 #include "engine/kv/block_table.h"
 #include "engine/sequence.h"
 
-static int32_t num_shared_blocks(const struct request *request,
-                                 const struct kv_capacity *capacity) {
+int32_t kv_demand_shared_blocks(const struct request *request, const struct kv_capacity *capacity) {
     return capacity->window > 0 ? 0 : (request->num_prompt_tokens - 1) / capacity->block_size;
 }
 
 static int32_t num_own_blocks(const struct request *request, const struct kv_capacity *capacity) {
     int32_t kv_limit = sequence_kv_limit(request, capacity->max_model_len);
     return block_table_blocks_for(kv_limit, capacity->block_size) -
-           num_shared_blocks(request, capacity);
+           kv_demand_shared_blocks(request, capacity);
 }
 
 struct kv_demand kv_demand_of(const struct request *request, const struct kv_capacity *capacity) {
@@ -26,7 +25,7 @@ struct kv_demand kv_demand_of(const struct request *request, const struct kv_cap
         .num_seqs = num_seqs,
     };
     if (demand.num_tokens <= capacity->max_model_len)
-        demand.num_blocks = num_shared_blocks(request, capacity) +
+        demand.num_blocks = kv_demand_shared_blocks(request, capacity) +
                             (int64_t)num_seqs * num_own_blocks(request, capacity);
     return demand;
 }
@@ -39,7 +38,7 @@ bool kv_demand_fits(const struct kv_demand *demand, const struct kv_capacity *ca
 int32_t kv_demand_lanes(const struct request *request, const struct kv_capacity *capacity) {
     const struct sampling_params *params = &request->params;
     int32_t all = params->beam_width > 0 ? params->beam_width : params->num_choices;
-    int32_t left = capacity->num_blocks - num_shared_blocks(request, capacity);
+    int32_t left = capacity->num_blocks - kv_demand_shared_blocks(request, capacity);
     int32_t most = left / num_own_blocks(request, capacity);
     most = most < capacity->max_num_seqs ? most : capacity->max_num_seqs;
     return most < all ? most : all;

@@ -19,6 +19,8 @@ struct kv_demand {
                            surely share */
 };
 
+/* Blocks at the start of the prompt that the sequences of the request surely share. */
+int32_t kv_demand_shared_blocks(const struct request *request, const struct kv_capacity *capacity);
 struct kv_demand kv_demand_of(const struct request *request, const struct kv_capacity *capacity);
 /* No part of the demand exceeds the capacity. */
 bool kv_demand_fits(const struct kv_demand *demand, const struct kv_capacity *capacity);
