@@ -88,7 +88,10 @@ int chat_generation_create(const struct api_context *context, const struct chat_
         0)
         return -1;
     struct chat_choice_config config = choice_config(context->chat, request, &prompt);
-    int result = create_request(context, request, &prompt.tokens, &config, &made, err);
+    int result = sampling_request_check_room(&request->sampling, context, "the prompt",
+                                             prompt.tokens.count, err);
+    if (result == 0)
+        result = create_request(context, request, &prompt.tokens, &config, &made, err);
     free(prompt.tokens.ids);
     if (result != 0)
         return -1;

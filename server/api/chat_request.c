@@ -49,8 +49,10 @@ static const cJSON *member(const struct chat_request *request, const char *name)
 
 static int read_max_tokens(struct chat_request *request, struct api_error *err) {
     struct sampling_request *sampling = &request->sampling;
-    if (request->max_completion_tokens != 0)
+    if (request->max_completion_tokens != 0) {
         sampling->max_tokens = request->max_completion_tokens;
+        sampling->max_tokens_field = "max_completion_tokens";
+    }
     if (sampling->max_tokens == 0)
         return refuse(err, "max_tokens", "max_tokens must be at least 1, not 0");
     if (sampling->max_tokens == SAMPLING_TO_THE_END || sampling->min_tokens <= sampling->max_tokens)

@@ -61,6 +61,10 @@ static int create_prompt(const struct api_context *context,
     if (prompt_read_tokens(context, item, path, request->add_special_tokens,
                            request->sampling.max_tokens, &tokens, err) != 0)
         return -1;
+    if (sampling_request_check_room(&request->sampling, context, path, tokens.count, err) != 0) {
+        free(tokens.ids);
+        return -1;
+    }
     struct sampling_params params = completion_request_params(
         request, context, tokens.count, sampling_request_seed(context, &request->sampling));
     *out = request_create(tokens.ids, tokens.count, &params);

@@ -132,6 +132,8 @@ int sampling_request_read(const struct api_context *context, const cJSON *json,
         (request->model != NULL && model_name_check(context, request->model, err) != 0) ||
         read_stream_options(json, request, err) != 0 || check_combinations(request, err) != 0)
         return -1;
+    if (json_given_member(json, "max_tokens") != NULL)
+        request->max_tokens_field = "max_tokens";
     if (sampling_lists_read(json, context->tokenizer, &request->lists, err) != 0)
         return -1;
     if (response_format_read(json, NULL, &request->grammar, err) == 0 &&
@@ -194,6 +196,29 @@ uint64_t sampling_request_seed(const struct api_context *context,
     return mix(context->seed ^ mix(atomic_fetch_add(&num_drawn, 1)));
 }
 
+static int refuse_room(const struct api_context *context, const char *name, int64_t value,
+                       const char *prompt, int32_t num_prompt_tokens, struct api_error *err) {
+    return api_error_set(err, 400, "invalid_request_error", "context_length_exceeded", name,
+                         "%s must be at most %d, not %lld: this model's maximum context length is "
+                         "%d tokens, and %s has %d",
+                         name, (int)context->max_model_len - (int)num_prompt_tokens,
+                         (long long)value, (int)context->max_model_len, prompt,
+                         (int)num_prompt_tokens);
+}
+
+int sampling_request_check_room(const struct sampling_request *request,
+                                const struct api_context *context, const char *prompt,
+                                int32_t num_prompt_tokens, struct api_error *err) {
+    int64_t room = context->max_model_len - num_prompt_tokens;
+    if (request->max_tokens_field != NULL && request->max_tokens > room)
+        return refuse_room(context, request->max_tokens_field, request->max_tokens, prompt,
+                           num_prompt_tokens, err);
+    if (request->min_tokens > room)
+        return refuse_room(context, "min_tokens", request->min_tokens, prompt, num_prompt_tokens,
+                           err);
+    return 0;
+}
+
 static float usable_temperature(double temperature) {
     if (temperature < GREEDY_TEMPERATURE)
         return 0.0f;
@@ -213,14 +238,13 @@ struct sampling_params sampling_request_params(const struct sampling_request *re
     int64_t room = context->max_model_len - num_prompt_tokens;
     bool is_open = request->max_tokens == SAMPLING_TO_THE_END || request->max_tokens > room;
     int64_t max_tokens = is_open ? room : request->max_tokens;
-    int64_t min_tokens = request->min_tokens < max_tokens ? request->min_tokens : max_tokens;
     return (struct sampling_params){
         .num_choices = sampling_request_num_choices(request),
         .beam_width = sampling_request_beam_width(request),
         .length_penalty = request->length_penalty,
         .early_stopping = request->early_stopping,
         .max_tokens = (int32_t)max_tokens,
-        .min_tokens = (int32_t)min_tokens,
+        .min_tokens = (int32_t)request->min_tokens,
         .temperature = usable_temperature(request->temperature),
         .top_p = (float)request->top_p,
         .min_p = (float)request->min_p,

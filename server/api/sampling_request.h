@@ -15,6 +15,7 @@ struct sampling_request {
     struct sampling_lists lists;
     struct grammar *grammar; /* a reference: what the output must match; NULL: anything */
     enum early_stopping early_stopping;
+    const char *max_tokens_field; /* the one that gave max_tokens; static; NULL: none did */
 
     /* read by the field table */
     const char *model; /* NULL: not given */
@@ -65,9 +66,14 @@ bool sampling_request_selects(const struct sampling_request *request);
  * tokens alone and in a list. Without one each call of this draws another. */
 uint64_t sampling_request_seed(const struct api_context *context,
                                const struct sampling_request *request);
-/* The engine's parameters for a prompt of that many tokens; max_tokens is cut to what the context
- * has left. num_logprobs: of generated tokens, as the endpoint's own field asks, -1 for none. The
- * arrays point into request. */
+/* What is asked for must fit behind a prompt of that many tokens, named `prompt` in the message: -1
+ * and a 400 (context_length_exceeded) for a given max_tokens, or min_tokens, that does not. */
+int sampling_request_check_room(const struct sampling_request *request,
+                                const struct api_context *context, const char *prompt,
+                                int32_t num_prompt_tokens, struct api_error *err);
+/* The engine's parameters for a prompt of that many tokens; a max_tokens that was not given is cut
+ * to what the context has left. num_logprobs: of generated tokens, as the endpoint's own field
+ * asks, -1 for none. The arrays point into request. */
 struct sampling_params sampling_request_params(const struct sampling_request *request,
                                                const struct api_context *context,
                                                int32_t num_prompt_tokens, int32_t num_logprobs,

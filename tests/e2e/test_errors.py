@@ -115,3 +115,31 @@ def test_context_length(server):
     assert_error(reply, 400, "prompt")
     assert reply.json()["error"]["code"] == "context_length_exceeded"
     assert str(limit) in reply.json()["error"]["message"]
+
+
+MESSAGES = [{"role": "user", "content": "Hi"}]
+
+
+@pytest.mark.parametrize("path,body,name", [
+    ("/v1/completions", {"prompt": [5] * 40}, "max_tokens"),
+    ("/v1/completions", {"prompt": [[5], [5] * 40]}, "max_tokens"),
+    ("/v1/chat/completions", {"messages": MESSAGES}, "max_tokens"),
+    ("/v1/chat/completions", {"messages": MESSAGES, "max_tokens": 1}, "max_completion_tokens"),
+    ("/v1/responses", {"input": "Hi"}, "max_output_tokens"),
+])
+def test_output_beyond_the_context_is_refused(server, path, body, name):
+    limit = server.post("/tokenize", {"prompt": "a"}).json()["max_model_len"]
+    used = 40 if "prompt" in body else server.post("/tokenize", {"messages": MESSAGES}).json()["count"]
+    reply = server.post(path, {**body, name: limit - used + 1})
+    assert_error(reply, 400, name)
+    error = reply.json()["error"]
+    assert error["code"] == "context_length_exceeded"
+    assert error["message"].startswith(f"{name} must be at most {limit - used}, not {limit - used + 1}")
+    assert str(limit) in error["message"] and f"has {used}" in error["message"]
+    assert server.post(path, {**body, name: limit - used, "stop": list(" aeinrst")[:4]}).status_code == 200
+
+
+def test_output_that_is_not_given_ends_with_the_context(server):
+    limit = server.post("/tokenize", {"prompt": "a"}).json()["max_model_len"]
+    completion = server.complete([5] * (limit - 3), extra_body={"ignore_eos": True})
+    assert completion.usage.completion_tokens == 3

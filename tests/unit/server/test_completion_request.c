@@ -355,13 +355,47 @@ static void all_fields_reach_the_engine(void **state) {
     completion_request_finish(&request);
 }
 
-static void output_is_cut_to_the_context(void **state) {
-    struct completion_request request =
-        parse_ok("{\"prompt\":\"x\",\"max_tokens\":2147483647,\"min_tokens\":100}");
+static void the_default_is_cut_to_the_context(void **state) {
+    struct completion_request request = parse_ok("{\"prompt\":\"x\",\"min_tokens\":4}");
+    struct api_error err = {0};
+    assert_int_equal(sampling_request_check_room(&request.sampling, &context, "prompt", 60, &err),
+                     0);
     struct sampling_params params = completion_request_params(&request, &context, 60, 0);
     assert_int_equal(params.max_tokens, 4);
     assert_int_equal(params.min_tokens, 4);
     completion_request_finish(&request);
+}
+
+static void expect_room(const char *body, int32_t num_prompt_tokens, const char *param,
+                        const char *message) {
+    struct completion_request request = parse_ok(body);
+    struct api_error err = {0};
+    int result = sampling_request_check_room(&request.sampling, &context, "prompt[1]",
+                                             num_prompt_tokens, &err);
+    if (result != (param != NULL ? -1 : 0))
+        fail_msg("%s: %d %s", body, result, err.message);
+    if (param != NULL) {
+        assert_int_equal(err.status, 400);
+        assert_string_equal(err.code, "context_length_exceeded");
+        assert_string_equal(err.param, param);
+        assert_string_equal(err.message, message);
+    }
+    completion_request_finish(&request);
+}
+
+static void what_is_asked_for_must_fit_the_context(void **state) {
+    expect_room("{\"prompt\":\"x\",\"max_tokens\":4}", 60, NULL, NULL);
+    expect_room("{\"prompt\":\"x\",\"max_tokens\":null}", 60, NULL, NULL);
+    expect_room("{\"prompt\":\"x\",\"max_tokens\":0,\"echo\":true}", 64, NULL, NULL);
+    expect_room("{\"prompt\":\"x\",\"max_tokens\":5}", 60, "max_tokens",
+                "max_tokens must be at most 4, not 5: this model's maximum context length is 64 "
+                "tokens, and prompt[1] has 60");
+    expect_room("{\"prompt\":\"x\",\"max_tokens\":2147483647}", 1, "max_tokens",
+                "max_tokens must be at most 63, not 2147483647: this model's maximum context "
+                "length is 64 tokens, and prompt[1] has 1");
+    expect_room("{\"prompt\":\"x\",\"min_tokens\":5}", 60, "min_tokens",
+                "min_tokens must be at most 4, not 5: this model's maximum context length is 64 "
+                "tokens, and prompt[1] has 60");
 }
 
 static void tiny_temperatures_stay_usable(void **state) {
@@ -515,7 +549,8 @@ int main(void) {
         cmocka_unit_test(defaults_are_openais),
         cmocka_unit_test(a_server_may_have_other_defaults),
         cmocka_unit_test(all_fields_reach_the_engine),
-        cmocka_unit_test(output_is_cut_to_the_context),
+        cmocka_unit_test(the_default_is_cut_to_the_context),
+        cmocka_unit_test(what_is_asked_for_must_fit_the_context),
         cmocka_unit_test(tiny_temperatures_stay_usable),
         cmocka_unit_test(lists_are_bounded),
         cmocka_unit_test(prompts_leave_room_for_output),
