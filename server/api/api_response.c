@@ -89,7 +89,8 @@ static int read_fields(const struct api_context *context, const cJSON *json,
     if (json_fields_read(json, table, request, err) != 0 ||
         (request->model != NULL && model_name_check(context, request->model, err) != 0))
         return -1;
-    json_fields_list_unknown(json, &table, 1, "", ignored);
+    if (unknown_fields_read(json, &table, 1, ignored, err) != 0)
+        return -1;
     return unknown_fields_check(context, ignored, err);
 }
 

@@ -41,6 +41,8 @@ static int check_others(const cJSON *json, const struct sampling_request *reques
         {"allowed_token_ids", "absent", lists->num_allowed_tokens == 0},
         {"bad_words", "absent", lists->num_bad_runs == 0},
         {"structured_outputs", "absent", is_free},
+        {"regex", "absent", is_free},
+        {"json_schema", "absent", is_free},
         {"guided_json", "absent", is_free},
         {"guided_regex", "absent", is_free},
         {"guided_choice", "absent", is_free},

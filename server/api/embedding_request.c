@@ -73,8 +73,8 @@ static int read_all(const struct api_context *context, struct embedding_request 
     if (json_fields_read(request->json, table, request, err) != 0 ||
         (request->model != NULL && model_name_check(context, request->model, err) != 0))
         return -1;
-    json_fields_list_unknown(request->json, &table, 1, "", &request->ignored);
-    if (unknown_fields_check(context, &request->ignored, err) != 0 ||
+    if (unknown_fields_read(request->json, &table, 1, &request->ignored, err) != 0 ||
+        unknown_fields_check(context, &request->ignored, err) != 0 ||
         read_words(request, err) != 0 || check_dimensions(context, request, err) != 0)
         return -1;
     return prompt_list_read(context, request->json, "input", &request->inputs, err);

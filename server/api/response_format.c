@@ -262,6 +262,8 @@ int response_format_read(const cJSON *body, const struct response_frame *frame,
                          struct grammar **out, struct api_error *err) {
     static const struct form forms[] = {
         {"response_format", read_response_format},
+        {"json_schema", read_json},
+        {"regex", read_regex},
         {"guided_json", read_json},
         {"guided_regex", read_regex},
         {"guided_choice", read_choice},

@@ -1,6 +1,6 @@
 /* The form that a body asks its output to have: OpenAI's response_format (text, json_object,
  * json_schema), vLLM's structured_outputs (json, regex, choice) and its older guided_json,
- * guided_regex and guided_choice. */
+ * guided_regex and guided_choice, SGLang's regex and json_schema (llama.cpp's too). */
 #ifndef QUIRE_SERVER_RESPONSE_FORMAT_H
 #define QUIRE_SERVER_RESPONSE_FORMAT_H
 

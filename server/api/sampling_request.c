@@ -50,6 +50,8 @@ static const struct json_field fields[] = {
     JSON_OTHER(bad_words),
     JSON_OTHER(response_format),
     JSON_OTHER(structured_outputs),
+    JSON_OTHER(regex),
+    JSON_OTHER(json_schema),
     JSON_OTHER(guided_json),
     JSON_OTHER(guided_regex),
     JSON_OTHER(guided_choice),
@@ -155,8 +157,9 @@ int sampling_request_unknown(const struct api_context *context, const cJSON *jso
     const struct json_table tables[] = {JSON_TABLE(fields), own};
     const struct json_table option_tables[] = {JSON_TABLE(stream_option_fields)};
     const cJSON *options = cJSON_GetObjectItemCaseSensitive(json, "stream_options");
-    json_fields_list_unknown(json, tables, 2, "", out);
-    json_fields_list_unknown(options, option_tables, 1, "stream_options.", out);
+    if (unknown_fields_read(json, tables, 2, out, err) != 0)
+        return -1;
+    json_fields_list_unknown(options, option_tables, 1, NULL, "stream_options.", out);
     if (unknown_fields_check(context, out, err) != 0)
         return -1;
     beam_fields_list_idle(json, out);

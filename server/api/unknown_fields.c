@@ -1,8 +1,22 @@
 #include "server/api/unknown_fields.h"
 
+#include "server/api/unsupported_fields.h"
+
 #include <stdio.h>
 
 #define MAX_SHOWN_BYTES 300
+
+int unknown_fields_read(const cJSON *json, const struct json_table *tables, int num_tables,
+                        struct byte_buffer *names, struct api_error *err) {
+    const cJSON *item;
+    cJSON_ArrayForEach(item, json) {
+        if (!json_fields_know(tables, num_tables, item->string) &&
+            unsupported_fields_check(item, err) != 0)
+            return -1;
+    }
+    json_fields_list_unknown(json, tables, num_tables, unsupported_fields_is_neutral, "", names);
+    return 0;
+}
 
 int unknown_fields_check(const struct api_context *context, const struct byte_buffer *names,
                          struct api_error *err) {

@@ -161,7 +161,7 @@ static bool is_header_safe(char c) {
            c == '.' || c == '-';
 }
 
-static bool is_known(const struct json_table *tables, int num_tables, const char *name) {
+bool json_fields_know(const struct json_table *tables, int num_tables, const char *name) {
     for (int i = 0; i < num_tables; i++) {
         if (find_field(tables[i], name) != NULL)
             return true;
@@ -170,10 +170,12 @@ static bool is_known(const struct json_table *tables, int num_tables, const char
 }
 
 void json_fields_list_unknown(const cJSON *object, const struct json_table *tables, int num_tables,
-                              const char *prefix, struct byte_buffer *out) {
+                              bool (*skips)(const cJSON *item), const char *prefix,
+                              struct byte_buffer *out) {
     const cJSON *item;
     cJSON_ArrayForEach(item, object) {
-        if (cJSON_IsNull(item) || is_known(tables, num_tables, item->string))
+        if (cJSON_IsNull(item) || json_fields_know(tables, num_tables, item->string) ||
+            (skips != NULL && skips(item)))
             continue;
         char name[MAX_NAME_BYTES];
         size_t length = 0;

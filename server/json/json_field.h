@@ -69,12 +69,16 @@ int json_read_int(const cJSON *item, const char *path, int64_t min, int64_t max,
 int json_read_number(const cJSON *item, const char *path, double min, double max, double *out,
                      struct api_error *err);
 
+/* Whether one of the tables has a field of that name. */
+bool json_fields_know(const struct json_table *tables, int num_tables, const char *name);
+
 /* Appends the names of the object's keys that are in none of the tables and not null, which counts
- * as absent; comma-separated, each behind prefix. Fit for an HTTP header: bytes other than
- * [A-Za-z0-9_.-] become '_', a name is cut at 64 bytes, and a list that would pass 1024 bytes ends
- * in "...". */
+ * as absent, and not skipped (NULL: none is); comma-separated, each behind prefix. Fit for an HTTP
+ * header: bytes other than [A-Za-z0-9_.-] become '_', a name is cut at 64 bytes, and a list that
+ * would pass 1024 bytes ends in "...". */
 void json_fields_list_unknown(const cJSON *object, const struct json_table *tables, int num_tables,
-                              const char *prefix, struct byte_buffer *out);
+                              bool (*skips)(const cJSON *item), const char *prefix,
+                              struct byte_buffer *out);
 
 /* A member of an object; NULL: it has none of that name, or is no object. */
 static inline const cJSON *json_member(const cJSON *object, const char *name) {

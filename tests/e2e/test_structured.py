@@ -169,7 +169,7 @@ def test_choice(server, fields):
 
 @pytest.mark.parametrize("regex", ["\\d{1,3}(\\.\\d{1,3}){3}", "(?:yes|no)!?", "[^a-z\\s]{2,5}é?", "a+?b*c"])
 def test_regex(server, regex):
-    for name, value in (("guided_regex", regex), ("structured_outputs", {"regex": regex})):
+    for name, value in (("guided_regex", regex), ("structured_outputs", {"regex": regex}), ("regex", regex)):
         for seed in range(3):
             [choice] = server.complete("My address is", temperature=1.5, seed=seed, max_tokens=300,
                                        extra_body={name: value}).choices
@@ -178,9 +178,10 @@ def test_regex(server, regex):
 
 
 def test_guided_json(server):
-    for schema in (SCHEMAS[0], json.dumps(SCHEMAS[0])):
-        text = server.complete("One: ", max_tokens=40, extra_body={"guided_json": schema}).choices[0].text
-        assert isinstance(json.loads(text), int)
+    for name in ("guided_json", "json_schema"):
+        for schema in (SCHEMAS[0], json.dumps(SCHEMAS[0])):
+            text = server.complete("One: ", max_tokens=40, extra_body={name: schema}).choices[0].text
+            assert isinstance(json.loads(text), int)
 
 
 def nested(depth):

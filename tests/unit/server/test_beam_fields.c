@@ -121,6 +121,8 @@ static void what_does_not_go_with_it_is_refused(void **state) {
         {"logit_bias", "{\"1\":1}", "absent"},
         {"allowed_token_ids", "[1]", "absent"},
         {"bad_words", "[\"a\"]", "absent"},
+        {"regex", "\"a+\"", "absent"},
+        {"json_schema", "{\"type\":\"object\"}", "absent"},
         {"guided_regex", "\"a+\"", "absent"},
         {"guided_choice", "[\"a\"]", "absent"},
         {"guided_json", "{\"type\":\"object\"}", "absent"},

@@ -60,6 +60,9 @@ static void test_forms(void **unused) {
         {"{\"structured_outputs\":{\"regex\":\"a+b\"}}", "aab", "b"},
         {"{\"structured_outputs\":{\"json_object\":true}}", "{}", "[]"},
         {"{\"guided_json\":{\"const\":1}}", "1", "2"},
+        {"{\"json_schema\":{\"const\":1}}", "1", "2"},
+        {"{\"json_schema\":\"{\\\"type\\\": \\\"null\\\"}\"}", "null", "1"},
+        {"{\"regex\":\"a+b\"}", "aab", "b"},
         {"{\"guided_regex\":\"\\\\w{2}\"}", "a_", "a b"},
         {"{\"guided_choice\":[\"a\"],\"response_format\":{\"type\":\"text\"}}", "a", "b"},
     };
