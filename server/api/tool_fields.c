@@ -1,22 +1,15 @@
 #include "server/api/tool_fields.h"
 
 #include "server/json/json_field.h"
+#include "server/output/call_sink.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#define MAX_NAME_BYTES 64
 #define PATH_BYTES 64
 
 const char *tool_fields_name(const cJSON *tool) {
     return json_given_member(json_given_member(tool, "function"), "name")->valuestring;
-}
-
-static bool is_name(const char *text) {
-    static const char allowed[] =
-        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-";
-    size_t length = strspn(text, allowed);
-    return length > 0 && length <= MAX_NAME_BYTES && text[length] == '\0';
 }
 
 static bool is_text(const cJSON *item, const char *value) {
@@ -24,9 +17,10 @@ static bool is_text(const cJSON *item, const char *value) {
 }
 
 static int check_name(const cJSON *name, const char *path, struct api_error *err) {
-    if (cJSON_IsString(name) && is_name(name->valuestring))
+    if (cJSON_IsString(name) && call_name_is_valid(name->valuestring, strlen(name->valuestring)))
         return 0;
-    return json_refuse(name, path, "1 to 64 of the characters a-z, A-Z, 0-9, _ and -", err);
+    return json_refuse(name, path, "1 to 128 of the characters a-z, A-Z, 0-9, _, -, ., : and /",
+                       err);
 }
 
 static int check_function(const cJSON *function, int index, struct api_error *err) {

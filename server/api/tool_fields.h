@@ -28,8 +28,8 @@ struct tool_fields {
 
 /* Absent and null fields and an empty list of tools are the defaults: no tools; a choice of auto
  * where there are tools; parallel calls allowed. -1 and *err (400, param the path) for a wrong type
- * or value, a choice without tools (auto among an empty list is none), a name twice, too long or
- * with other characters than [a-zA-Z0-9_-], or one that no tool has; and for the fields functions
+ * or value, a choice without tools (auto among an empty list is none), a name twice, one
+ * that no tool may have (call_sink.h) or that none has; and for the fields functions
  * and function_call, which tools have replaced. */
 int tool_fields_read(const cJSON *body, struct tool_fields *out, struct api_error *err);
 

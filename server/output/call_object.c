@@ -59,14 +59,21 @@ static enum call_step begin_word(struct call_object *object, enum call_object_st
     json_stream_init(&object->json);
     json_stream_push(&object->json, '"');
     object->word_length = 0;
+    object->unescape = (struct json_unescape){0};
     return go(object, state);
 }
 
 /* A word too long to be of interest is cut, at more than a name may have. */
 static enum json_stream_step push_word(struct call_object *object, char byte) {
     enum json_stream_step step = json_stream_push(&object->json, byte);
-    if (step == JSON_STREAM_MORE && object->word_length < sizeof(object->word))
-        object->word[object->word_length++] = byte;
+    char text[JSON_UNESCAPE_MAX_BYTES];
+    size_t length = 0;
+    if (step == JSON_STREAM_MORE)
+        length = json_unescape_push(&object->unescape, byte, text);
+    else if (step == JSON_STREAM_DONE)
+        length = json_unescape_end(&object->unescape, text);
+    for (size_t i = 0; i < length && object->word_length < sizeof(object->word); i++)
+        object->word[object->word_length++] = text[i];
     return step;
 }
 

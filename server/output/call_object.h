@@ -9,6 +9,7 @@
 
 #include "server/output/call_arguments.h"
 #include "server/output/call_sink.h"
+#include "server/output/json_unescape.h"
 
 enum call_step {
     CALL_MORE,
@@ -34,8 +35,9 @@ struct call_object {
     bool is_bare; /* the arguments alone, of a call whose name is known */
     enum call_object_state state;
     struct json_stream json;                   /* of the key, the name or the value passed over */
-    char word[OUTPUT_MAX_TOOL_NAME_BYTES + 1]; /* the key or the name being read, without quotes */
+    char word[OUTPUT_MAX_TOOL_NAME_BYTES + 1]; /* the key or the name being read, unescaped */
     size_t word_length;
+    struct json_unescape unescape; /* of the word */
     char name[OUTPUT_MAX_TOOL_NAME_BYTES];
     size_t name_length; /* 0: not known yet */
     bool has_arguments;

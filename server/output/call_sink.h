@@ -12,8 +12,8 @@ struct call_sink {
     bool has_arguments; /* something of the open call's arguments is out */
 };
 
-/* Letters, digits, '_', '-', '.', ':' and '/': OpenAI's and those that tools of other origins
- * have. */
+/* What a tool may be called: 1 to OUTPUT_MAX_TOOL_NAME_BYTES letters, digits, '_', '-', '.', ':'
+ * and '/': OpenAI's and those that tools of other origins (MCP) have. */
 bool call_name_is_valid(const char *name, size_t length);
 /* Whether there may be one more. */
 bool call_sink_has_room(const struct call_sink *sink);

@@ -16,8 +16,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define OUTPUT_MAX_TOOL_CALLS 128     /* of one choice; what would be a further one is content */
-#define OUTPUT_MAX_TOOL_NAME_BYTES 64 /* OpenAI's bound */
+#define OUTPUT_MAX_TOOL_CALLS 128      /* of one choice; what would be a further one is content */
+#define OUTPUT_MAX_TOOL_NAME_BYTES 128 /* the bound of Anthropic's API and of MCP */
 
 /* How a family of models writes tool calls. */
 enum tool_call_format {

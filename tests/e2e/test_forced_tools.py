@@ -124,6 +124,24 @@ def test_a_function_without_parameters(server):
     assert (call.name, call.arguments) == ("now", "{}")
 
 
+@pytest.mark.parametrize("name", ["mcp/files.read:v1_x-2", "n" * 128])
+@pytest.mark.parametrize("template", [None, "mistral-nemo.jinja", "llama-3.1.jinja"])
+def test_names_of_other_origins(start_server, name, template):
+    """As MCP has them."""
+    options = ["--chat-template", ROOT / "tests/golden/chat_templates" / template] if template else []
+    server = start_server(*options)
+    tool = {"type": "function", "function": {"name": name, "parameters": SUM}}
+    for choice in ("required", {"type": "function", "function": {"name": name}}):
+        answer = chat(server, tools=[tool], tool_choice=choice, parallel_tool_calls=False)
+        made = answer.choices[0].message.tool_calls[0].function
+        assert made.name == name
+        check_arguments("add", made.arguments)
+    answer = server.client().responses.create(
+        model=NAME, input="Add 1 and 2.", tools=[{"type": "function", **tool["function"]}], tool_choice="required",
+        parallel_tool_calls=False, max_output_tokens=200)
+    assert answer.output[0].name == name
+
+
 def test_parallel_calls_are_all_valid(server):
     calls, reason, content = collect(chat(server, tool_choice="required", stream=True))
     assert reason in ("tool_calls", "length") and content == ""

@@ -22,6 +22,9 @@
 #define DEEP_CLOSE "]]]]]]]]]]]]]]]]"
 #define DEEP_128 DEEP_OPEN DEEP_OPEN DEEP_OPEN DEEP_OPEN DEEP_OPEN DEEP_OPEN DEEP_OPEN DEEP_OPEN
 
+#define NAME_16 "aaaaaaaaaaaaaaaa"
+#define NAME_128 NAME_16 NAME_16 NAME_16 NAME_16 NAME_16 NAME_16 NAME_16 NAME_16
+
 const struct output_case output_cases[] = {
     /* No format: every byte is content. */
     {NOTHING, "", ""},
@@ -115,13 +118,20 @@ const struct output_case output_cases[] = {
      "|content:<tool_call>{\"arguments\": {}}</tool_call>"},
     {HERMES, "<tool_call>{\"name\": \"f\", \"arguments\": [1]}</tool_call>",
      "|content:<tool_call>{\"name\": \"f\", \"arguments\": [1]}</tool_call>"},
-    {HERMES,
-     "<tool_call>{\"name\":\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\"}",
-     "|content:<tool_call>{\"name\":"
-     "\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\"}"},
-    {HERMES,
-     "<tool_call>{\"name\":\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\"}",
-     "|call 0:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa|arguments 0:{}"},
+    {HERMES, "<tool_call>{\"name\":\"" NAME_128 "a\"}",
+     "|content:<tool_call>{\"name\":\"" NAME_128 "a\"}"},
+    {HERMES, "<tool_call>{\"name\":\"" NAME_128 "\"}", "|call 0:" NAME_128 "|arguments 0:{}"},
+    /* Names as MCP has them, also with the slash escaped, and what only looks like one. */
+    {HERMES, "<tool_call>{\"name\":\"mcp/git.log:v1_x-2\"}",
+     "|call 0:mcp/git.log:v1_x-2|arguments 0:{}"},
+    {HERMES, "<tool_call>{\"n\\u0061me\":\"mcp\\/git\"}", "|call 0:mcp/git|arguments 0:{}"},
+    {HERMES, "<tool_call>{\"name\":\"f\\ud83d\"}", "|content:<tool_call>{\"name\":\"f\\ud83d\"}"},
+    {LLAMA3, "{\"name\": \"mcp/git.log\", \"parameters\": {}}",
+     "|call 0:mcp/git.log|arguments 0:{}"},
+    {MISTRAL, "[TOOL_CALLS]mcp/git.log[ARGS]{\"a\": 1}",
+     "|call 0:mcp/git.log|arguments 0:{\"a\": 1}"},
+    {MISTRAL, "[TOOL_CALLS]" NAME_128 "{}", "|call 0:" NAME_128 "|arguments 0:{}"},
+    {MISTRAL, "[TOOL_CALLS]" NAME_128 "a{}", "|content:[TOOL_CALLS]" NAME_128 "a{}"},
     {HERMES, "<tool_call><tool_call>{\"name\":\"f\"}</tool_call>",
      "|content:<tool_call>|call 0:f|arguments 0:{}"},
     {HERMES, "<tool_call>{\"x\":01,<tool_call>{\"name\":\"f\"}</tool_call>",

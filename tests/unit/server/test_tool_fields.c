@@ -112,17 +112,19 @@ static void wrong_members_of_a_function_are_refused(void **state) {
 }
 
 static void names_are_distinct_known_and_bounded(void **state) {
-    char body[512], name[80];
+    char body[512], name[144];
     expect_error("{\"tools\":[" TOOL("a") "," TOOL("a") "]}", "tools[1].function.name",
                  "duplicate_name");
     expect_error("{" TOOLS ",\"tool_choice\":" TOOL("three") "}", "tool_choice.function.name",
                  "unknown_tool");
-    memset(name, 'n', 65);
-    name[65] = '\0';
+    memset(name, 'n', 129);
+    name[129] = '\0';
     snprintf(body, sizeof(body), "{\"tools\":[" TOOL("%s") "]}", name + 1);
     expect_choice(body, TOOL_CHOICE_AUTO, 1);
     snprintf(body, sizeof(body), "{\"tools\":[" TOOL("%s") "]}", name);
     expect_error(body, "tools[0].function.name", "invalid_type");
+    expect_choice("{\"tools\":[" TOOL("mcp/git.log:v1_x-2") "]}", TOOL_CHOICE_AUTO, 1);
+    expect_error("{\"tools\":[" TOOL("a\\\\b") "]}", "tools[0].function.name", "invalid_type");
 }
 
 static void a_choice_needs_tools(void **state) {
