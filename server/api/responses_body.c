@@ -34,6 +34,8 @@ static cJSON *reference_to(const cJSON *item) {
         return cJSON_CreateArrayReference(item->child);
     if (cJSON_IsNumber(item))
         return cJSON_CreateNumber(item->valuedouble);
+    if (cJSON_IsNull(item))
+        return cJSON_CreateNull();
     return cJSON_CreateBool(cJSON_IsTrue(item));
 }
 
@@ -146,6 +148,40 @@ static int translate_tools(struct translation *t) {
     return 0;
 }
 
+/* {"type":"function","name":...} as the chat has it. */
+static int translate_named(struct translation *t, const cJSON *choice, cJSON *made) {
+    if (refer(t, made, "type", json_member(choice, "type")) != 0)
+        return -1;
+    cJSON *function = cJSON_AddObjectToObject(made, "function");
+    if (function == NULL)
+        return call_fail_memory(t->err);
+    return refer(t, function, "name", json_member(choice, "name"));
+}
+
+static int translate_allowed(struct translation *t, const cJSON *choice, cJSON *made) {
+    const cJSON *tools = json_member(choice, "tools"), *tool;
+    if (refer(t, made, "type", json_member(choice, "type")) != 0)
+        return -1;
+    cJSON *allowed = cJSON_AddObjectToObject(made, "allowed_tools");
+    if (allowed == NULL)
+        return call_fail_memory(t->err);
+    if (refer(t, allowed, "mode", json_member(choice, "mode")) != 0)
+        return -1;
+    if (!cJSON_IsArray(tools))
+        return refer(t, allowed, "tools", tools);
+    cJSON *list = cJSON_AddArrayToObject(allowed, "tools");
+    if (list == NULL)
+        return call_fail_memory(t->err);
+    cJSON_ArrayForEach(tool, tools) {
+        cJSON *item = cJSON_IsObject(tool) ? cJSON_CreateObject() : reference_to(tool);
+        if (item == NULL || !cJSON_AddItemToArray(list, item))
+            return call_fail_memory(t->err);
+        if (cJSON_IsObject(tool) && translate_named(t, tool, item) != 0)
+            return -1;
+    }
+    return 0;
+}
+
 static int translate_tool_choice(struct translation *t) {
     const cJSON *choice = json_member(t->body, "tool_choice");
     if (cJSON_IsString(choice) && strcmp(choice->valuestring, "auto") == 0)
@@ -153,17 +189,13 @@ static int translate_tool_choice(struct translation *t) {
     if (!cJSON_IsObject(choice))
         return refer(t, t->chat, "tool_choice", choice);
     const cJSON *type = json_member(choice, "type");
-    if (!cJSON_IsString(type) || strcmp(type->valuestring, "function") != 0)
-        return json_refuse(type, "tool_choice.type", "\"function\"", t->err);
+    bool is_allowed = cJSON_IsString(type) && strcmp(type->valuestring, "allowed_tools") == 0;
+    if (!is_allowed && (!cJSON_IsString(type) || strcmp(type->valuestring, "function") != 0))
+        return json_refuse(type, "tool_choice.type", "\"function\" or \"allowed_tools\"", t->err);
     cJSON *made = cJSON_AddObjectToObject(t->chat, "tool_choice");
     if (made == NULL)
         return call_fail_memory(t->err);
-    if (add(t, made, "type", cJSON_CreateStringReference("function")) != 0)
-        return -1;
-    cJSON *function = cJSON_AddObjectToObject(made, "function");
-    if (function == NULL)
-        return call_fail_memory(t->err);
-    return refer(t, function, "name", json_member(choice, "name"));
+    return is_allowed ? translate_allowed(t, choice, made) : translate_named(t, choice, made);
 }
 
 /* --- text, reasoning, include --- */

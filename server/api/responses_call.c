@@ -68,17 +68,18 @@ static int fill_call(const struct api_context *context, const cJSON *body,
     return fill_generation(context, chat, call, err);
 }
 
-/* Tools and the choice of one have their members without the object `function` around them. */
-static void drop_function(struct api_error *err) {
-    static const char inner[] = ".function";
-    char *found = strncmp(err->param, "tool", 4) == 0 ? strstr(err->param, ".function.") : NULL;
-    if (found == NULL)
+/* Tools and the choice of some have their members without the objects `function` and
+ * `allowed_tools` around them. */
+static void drop_object(struct api_error *err, const char *name) {
+    size_t length = strlen(name);
+    char *found = strncmp(err->param, "tool", 4) == 0 ? strstr(err->param, name) : NULL;
+    if (found == NULL || found[length] != '.')
         return;
     if (strncmp(err->message, err->param, strlen(err->param)) == 0) {
         char *rest = err->message + (found - err->param);
-        memmove(rest, rest + strlen(inner), strlen(rest + strlen(inner)) + 1);
+        memmove(rest, rest + length, strlen(rest + length) + 1);
     }
-    memmove(found, found + strlen(inner), strlen(found + strlen(inner)) + 1);
+    memmove(found, found + length, strlen(found + length) + 1);
 }
 
 /* Errors of the chat's fields, in this endpoint's words. */
@@ -92,7 +93,8 @@ static void rename_field(struct api_error *err) {
         {"reasoning_effort", "reasoning.effort"},
         {"messages", "input"},
     };
-    drop_function(err);
+    drop_object(err, ".function");
+    drop_object(err, ".allowed_tools");
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         size_t length = strlen(names[i].chat);
         if (strncmp(err->param, names[i].chat, length) != 0)

@@ -94,24 +94,98 @@ static int read_tools(const cJSON *tools, struct tool_fields *fields, struct api
     return 0;
 }
 
-static int read_named(const cJSON *choice, struct tool_fields *fields, struct api_error *err) {
-    const cJSON *type = json_given_member(choice, "type"),
-                *function = json_given_member(choice, "function");
-    if (!is_text(type, "function"))
-        return json_refuse(type, "tool_choice.type", "\"function\"", err);
-    if (!cJSON_IsObject(function))
-        return json_refuse(function, "tool_choice.function", "an object", err);
+/* The tool that {"type":"function","function":{"name":...}} at `path` names; NULL with *err. */
+static const cJSON *find_named(const cJSON *item, const char *path,
+                               const struct tool_fields *fields, struct api_error *err) {
+    char at[PATH_BYTES];
+    const cJSON *function = json_given_member(item, "function");
     const cJSON *name = json_given_member(function, "name");
-    if (check_name(name, "tool_choice.function.name", err) != 0)
-        return -1;
+    snprintf(at, sizeof(at), "%.40s.function", path);
+    if (!cJSON_IsObject(function)) {
+        json_refuse(function, at, "an object", err);
+        return NULL;
+    }
+    snprintf(at, sizeof(at), "%.40s.function.name", path);
+    if (check_name(name, at, err) != 0)
+        return NULL;
     const cJSON *tool = find_tool(fields->tools, fields->num_tools, name->valuestring);
     if (tool == NULL)
-        return api_error_set(
-            err, 400, "invalid_request_error", "unknown_tool", "tool_choice.function.name",
-            "tool_choice.function.name is \"%s\", which is not in tools", name->valuestring);
+        api_error_set(err, 400, "invalid_request_error", "unknown_tool", at,
+                      "%s is \"%s\", which is not in tools", at, name->valuestring);
+    return tool;
+}
+
+static int read_named(const cJSON *choice, struct tool_fields *fields, struct api_error *err) {
+    const cJSON *tool = find_named(choice, "tool_choice", fields, err);
+    if (tool == NULL)
+        return -1;
     fields->choice = TOOL_CHOICE_NAMED;
     fields->named = json_given_member(tool, "function");
     return 0;
+}
+
+/* --- allowed_tools: the template is shown all tools, so that the prompt stays the same --- */
+
+static int read_allowed_tool(const cJSON *item, struct tool_fields *fields, struct api_error *err) {
+    char path[PATH_BYTES], at[PATH_BYTES];
+    if (fields->num_allowed == TOOL_FIELDS_MAX_TOOLS)
+        return api_error_set(err, 400, "invalid_request_error", "array_above_max_length",
+                             "tool_choice.allowed_tools.tools",
+                             "tool_choice.allowed_tools.tools has too many entries: at most %d are "
+                             "allowed",
+                             TOOL_FIELDS_MAX_TOOLS);
+    snprintf(path, sizeof(path), "tool_choice.allowed_tools.tools[%d]", (int)fields->num_allowed);
+    if (!cJSON_IsObject(item))
+        return json_refuse(item, path, "an object", err);
+    const cJSON *type = json_given_member(item, "type");
+    snprintf(at, sizeof(at), "%.40s.type", path);
+    if (!is_text(type, "function"))
+        return json_refuse(type, at, "\"function\", the one kind of tool there is", err);
+    const cJSON *tool = find_named(item, path, fields, err);
+    if (tool == NULL)
+        return -1;
+    fields->allowed[fields->num_allowed++] = tool_fields_name(tool);
+    return 0;
+}
+
+static int read_allowed(const cJSON *choice, struct tool_fields *fields, struct api_error *err) {
+    const cJSON *allowed = json_given_member(choice, "allowed_tools");
+    const cJSON *mode = json_given_member(allowed, "mode");
+    const cJSON *tools = json_given_member(allowed, "tools"), *item;
+    if (!cJSON_IsObject(allowed))
+        return json_refuse(allowed, "tool_choice.allowed_tools", "an object with mode and tools",
+                           err);
+    if (!is_text(mode, "auto") && !is_text(mode, "required"))
+        return json_refuse(mode, "tool_choice.allowed_tools.mode", "\"auto\" or \"required\"", err);
+    if (!cJSON_IsArray(tools) || tools->child == NULL)
+        return json_refuse(tools, "tool_choice.allowed_tools.tools",
+                           "an array of one or more tools", err);
+    cJSON_ArrayForEach(item, tools) {
+        if (read_allowed_tool(item, fields, err) != 0)
+            return -1;
+    }
+    fields->choice = is_text(mode, "auto") ? TOOL_CHOICE_AUTO : TOOL_CHOICE_REQUIRED;
+    return 0;
+}
+
+bool tool_fields_allow(const struct tool_fields *fields, const cJSON *tool) {
+    if (fields->choice == TOOL_CHOICE_NAMED)
+        return json_given_member(tool, "function") == fields->named;
+    for (int32_t i = 0; i < fields->num_allowed; i++)
+        if (strcmp(fields->allowed[i], tool_fields_name(tool)) == 0)
+            return true;
+    return fields->num_allowed == 0;
+}
+
+/* --- tool_choice --- */
+
+static int read_object(const cJSON *choice, struct tool_fields *fields, struct api_error *err) {
+    const cJSON *type = json_given_member(choice, "type");
+    if (is_text(type, "allowed_tools"))
+        return read_allowed(choice, fields, err);
+    if (is_text(type, "function"))
+        return read_named(choice, fields, err);
+    return json_refuse(type, "tool_choice.type", "\"function\" or \"allowed_tools\"", err);
 }
 
 static int read_choice(const cJSON *body, struct tool_fields *fields, struct api_error *err) {
@@ -126,7 +200,7 @@ static int read_choice(const cJSON *body, struct tool_fields *fields, struct api
     bool is_auto = is_text(choice, "auto"), is_required = is_text(choice, "required");
     if (!is_auto && !is_required && !cJSON_IsObject(choice))
         return json_refuse(choice, "tool_choice",
-                           "\"none\", \"auto\", \"required\" or an object that names a function",
+                           "\"none\", \"auto\", \"required\" or an object that names functions",
                            err);
     if (is_auto && fields->tools == NULL && json_given_member(body, "tools") != NULL)
         return 0; /* none of no tools */
@@ -134,7 +208,7 @@ static int read_choice(const cJSON *body, struct tool_fields *fields, struct api
         return api_error_set(err, 400, "invalid_request_error", "missing_required_parameter",
                              "tools", "tool_choice needs tools, and there are none");
     if (cJSON_IsObject(choice))
-        return read_named(choice, fields, err);
+        return read_object(choice, fields, err);
     fields->choice = is_auto ? TOOL_CHOICE_AUTO : TOOL_CHOICE_REQUIRED;
     return 0;
 }

@@ -23,6 +23,9 @@ struct tool_fields {
     int32_t num_tools;
     enum tool_choice choice;
     const cJSON *named; /* the "function" object of the one to call; with NAMED only */
+    /* Those a choice of allowed_tools names; none: all may be called. */
+    const char *allowed[TOOL_FIELDS_MAX_TOOLS];
+    int32_t num_allowed;
     bool allows_parallel;
 };
 
@@ -35,5 +38,7 @@ int tool_fields_read(const cJSON *body, struct tool_fields *out, struct api_erro
 
 /* The name of an entry of `tools`. */
 const char *tool_fields_name(const cJSON *tool);
+/* Whether the choice lets this entry of `tools` be called. */
+bool tool_fields_allow(const struct tool_fields *fields, const cJSON *tool);
 
 #endif

@@ -151,9 +151,8 @@ static int one_call(const struct form *form, grammar_node *out) {
     int count = 0, index = 0;
     const cJSON *tool;
     cJSON_ArrayForEach(tool, fields->tools) {
-        bool is_wanted = fields->choice != TOOL_CHOICE_NAMED ||
-                         json_given_member(tool, "function") == fields->named;
-        if (is_wanted && function_call(form, tool, index, &calls[count++]) != 0)
+        if (tool_fields_allow(fields, tool) &&
+            function_call(form, tool, index, &calls[count++]) != 0)
             return -1;
         index++;
     }

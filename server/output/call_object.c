@@ -102,7 +102,7 @@ static enum call_step begin_value(struct call_object *object) {
 }
 
 static enum call_step end_name(struct call_object *object) {
-    if (!call_name_is_valid(object->word, object->word_length))
+    if (!call_sink_takes(object->sink, object->word, object->word_length))
         return CALL_BAD;
     memcpy(object->name, object->word, object->word_length);
     object->name_length = object->word_length;

@@ -13,6 +13,16 @@ bool call_name_is_valid(const char *name, size_t length) {
     return true;
 }
 
+bool call_sink_takes(const struct call_sink *sink, const char *name, size_t length) {
+    const char *allowed = sink->allowed_names;
+    if (!call_name_is_valid(name, length))
+        return false;
+    for (int i = 0; i < sink->num_allowed_names; i++, allowed += strlen(allowed) + 1)
+        if (strlen(allowed) == length && memcmp(allowed, name, length) == 0)
+            return true;
+    return sink->num_allowed_names == 0;
+}
+
 bool call_sink_has_room(const struct call_sink *sink) {
     return sink->num_calls < OUTPUT_MAX_TOOL_CALLS;
 }

@@ -62,6 +62,8 @@ static enum tool_step begin_object(struct tool_parser *parser, char byte,
 }
 
 static enum tool_step begin_arguments(struct tool_parser *parser) {
+    if (!call_sink_takes(&parser->sink, parser->name, parser->name_length))
+        return TOOL_BAD;
     call_object_begin_named(&parser->object, &parser->sink, parser->name, parser->name_length);
     return go(parser, MISTRAL_ARGUMENTS);
 }
@@ -69,10 +71,8 @@ static enum tool_step begin_arguments(struct tool_parser *parser) {
 static enum tool_step push_name(struct tool_parser *parser, char byte) {
     if (byte == '[' && parser->name_length > 0)
         return go(parser, MISTRAL_BRACKET);
-    if (byte == '{' && parser->name_length > 0) {
-        begin_arguments(parser);
-        return push_call(parser, byte);
-    }
+    if (byte == '{' && parser->name_length > 0)
+        return begin_arguments(parser) == TOOL_BAD ? TOOL_BAD : push_call(parser, byte);
     if (!call_name_is_valid(&byte, 1) || parser->name_length == sizeof(parser->name))
         return TOOL_BAD;
     parser->name[parser->name_length++] = byte;

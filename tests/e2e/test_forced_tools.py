@@ -124,6 +124,40 @@ def test_a_function_without_parameters(server):
     assert (call.name, call.arguments) == ("now", "{}")
 
 
+def allowed(mode, *names):
+    tools = [{"type": "function", "function": {"name": name}} for name in names]
+    return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": tools}}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_only_allowed_tools_are_called(server, seed):
+    """The prompt stays that of all tools."""
+    plain = chat(server, max_tokens=1)
+    answer = chat(server, tool_choice=allowed("required", "add", "now"), parallel_tool_calls=False, temperature=1.5,
+                  seed=seed, n=4)
+    assert answer.usage.prompt_tokens == plain.usage.prompt_tokens
+    for choice in answer.choices:
+        if choice.finish_reason == "tool_calls":
+            check_calls([call.model_dump() for call in choice.message.tool_calls], at_most=1)
+            assert choice.message.tool_calls[0].function.name in ("add", "now")
+    one = chat(server, tool_choice=allowed("required", "now"), parallel_tool_calls=False).choices[0]
+    assert one.finish_reason == "tool_calls" and one.message.tool_calls[0].function.name == "now"
+
+
+def test_only_allowed_tools_are_called_by_responses(server):
+    tools = [{"type": "function", **tool["function"]} for tool in TOOLS]
+    choice = {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "now"}]}
+    fields = {"model": NAME, "input": ASK[0]["content"], "tools": tools, "tool_choice": choice,
+              "parallel_tool_calls": False, "max_output_tokens": 100}
+    answer = server.client().responses.create(**fields)
+    assert [item.name for item in answer.output] == ["now"]
+    assert answer.tool_choice.model_dump()["tools"] == choice["tools"]
+    refused = server.post("/v1/responses", {**fields, "tool_choice": {**choice, "tools": [
+        {"type": "function", "name": "now"}, {"type": "function", "name": "later"}]}})
+    assert refused.json()["error"]["param"] == "tool_choice.tools[1].name"
+    assert refused.json()["error"]["message"].startswith('tool_choice.tools[1].name is "later"')
+
+
 @pytest.mark.parametrize("name", ["mcp/files.read:v1_x-2", "n" * 128])
 @pytest.mark.parametrize("template", [None, "mistral-nemo.jinja", "llama-3.1.jinja"])
 def test_names_of_other_origins(start_server, name, template):

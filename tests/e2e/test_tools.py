@@ -119,3 +119,18 @@ def test_bad_tools_name_the_field(tool_server, fields, param):
     reply = tool_server.post("/v1/chat/completions", body)
     assert reply.status_code == 400
     assert reply.json()["error"]["param"] == param
+
+
+def test_a_tool_that_is_not_allowed_is_not_called(tool_server):
+    """What the model writes all the same is content."""
+    other = {"type": "function", "function": {"name": "other"}}
+    fields = {"tools": [WEATHER, other]}
+    check_call(ask(tool_server, **fields).choices[0])
+    for allowed, is_call in (("get_weather", True), ("other", False)):
+        choice = ask(tool_server, **fields, tool_choice={"type": "allowed_tools", "allowed_tools": {
+            "mode": "auto", "tools": [{"type": "function", "function": {"name": allowed}}]}}).choices[0]
+        if is_call:
+            check_call(choice)
+        else:
+            assert choice.finish_reason == "stop" and not choice.message.tool_calls
+            assert '"get_weather"' in choice.message.content

@@ -17,6 +17,10 @@
 #define THINK_LLAMA3                                                                               \
     { .tools = TOOL_CALL_FORMAT_LLAMA3_JSON, .reasoning = REASONING_FORMAT_THINK }
 
+static const char *const two_names[] = {"f", "mcp/git"};
+#define ALLOWED(format)                                                                            \
+    { .tools = TOOL_CALL_FORMAT_##format, .allowed_names = two_names, .num_allowed_names = 2 }
+
 /* Sixteen levels of nesting. */
 #define DEEP_OPEN "[[[[[[[[[[[[[[[["
 #define DEEP_CLOSE "]]]]]]]]]]]]]]]]"
@@ -132,6 +136,21 @@ const struct output_case output_cases[] = {
      "|call 0:mcp/git.log|arguments 0:{\"a\": 1}"},
     {MISTRAL, "[TOOL_CALLS]" NAME_128 "{}", "|call 0:" NAME_128 "|arguments 0:{}"},
     {MISTRAL, "[TOOL_CALLS]" NAME_128 "a{}", "|content:[TOOL_CALLS]" NAME_128 "a{}"},
+    /* Where only some may be called, calls of others are content. */
+    {ALLOWED(HERMES), "<tool_call>{\"name\":\"mcp/git\"}</tool_call>",
+     "|call 0:mcp/git|arguments 0:{}"},
+    {ALLOWED(HERMES), "<tool_call>{\"name\":\"mcp/gi\"}</tool_call>",
+     "|content:<tool_call>{\"name\":\"mcp/gi\"}</tool_call>"},
+    {ALLOWED(HERMES),
+     "<tool_call>{\"arguments\":{\"a\":1},\"name\":\"g\"}</tool_call> <tool_call>{\"name\":\"f\"}",
+     "|content:<tool_call>{\"arguments\":{\"a\":1},\"name\":\"g\"}</tool_call>|call 0:f|arguments "
+     "0:{}"},
+    {ALLOWED(LLAMA3_JSON), "{\"name\":\"g\",\"parameters\":{}}",
+     "|content:{\"name\":\"g\",\"parameters\":{}}"},
+    {ALLOWED(LLAMA3_JSON), "{\"name\":\"f\",\"parameters\":{}}", "|call 0:f|arguments 0:{}"},
+    {ALLOWED(MISTRAL), "[TOOL_CALLS]g[ARGS]{}", "|content:[TOOL_CALLS]g[ARGS]{}"},
+    {ALLOWED(MISTRAL), "[TOOL_CALLS]g{}", "|content:[TOOL_CALLS]g{}"},
+    {ALLOWED(MISTRAL), "[TOOL_CALLS]f[ARGS]{}", "|call 0:f|arguments 0:{}"},
     {HERMES, "<tool_call><tool_call>{\"name\":\"f\"}</tool_call>",
      "|content:<tool_call>|call 0:f|arguments 0:{}"},
     {HERMES, "<tool_call>{\"x\":01,<tool_call>{\"name\":\"f\"}</tool_call>",

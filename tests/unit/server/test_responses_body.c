@@ -46,6 +46,11 @@ static const struct {
      "{'messages':[{'role':'user','content':'x'}],'tools':[{'type':'function','function':"
      "{'name':'f','description':'d','parameters':{},'strict':true}}],"
      "'tool_choice':{'type':'function','function':{'name':'f'}},'parallel_tool_calls':false}"},
+    {"{'input':'x','tool_choice':{'type':'allowed_tools','mode':'auto','tools':[{'type':'function',"
+     "'name':'f'},null]}}",
+     "{'messages':[{'role':'user','content':'x'}],'tool_choice':{'type':'allowed_tools',"
+     "'allowed_tools':{'mode':'auto','tools':[{'type':'function','function':{'name':'f'}},null]}}"
+     "}"},
     {"{'input':'x','tool_choice':'auto','tools':[]}",
      "{'messages':[{'role':'user','content':'x'}],'tools':[]}"},
     {"{'input':'x','truncation':'disabled'}", "{'messages':[{'role':'user','content':'x'}]}"},

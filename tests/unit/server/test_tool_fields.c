@@ -69,6 +69,51 @@ static void a_tool_can_be_named(void **state) {
     cJSON_Delete(json);
 }
 
+#define ALLOWED(mode, tools)                                                                       \
+    "\"tool_choice\":{\"type\":\"allowed_tools\",\"allowed_tools\":{\"mode\":" mode                \
+    ",\"tools\":" tools "}}"
+
+static void some_tools_can_be_allowed(void **state) {
+    static const char *const modes[] = {"\"auto\"", "\"required\""};
+    for (int i = 0; i < 2; i++) {
+        struct tool_fields fields;
+        char body[512];
+        snprintf(body, sizeof(body), "{" TOOLS "," ALLOWED("%s", "[" TOOL("two") "]") "}",
+                 modes[i]);
+        cJSON *json = read(body, &fields);
+        assert_int_equal(fields.choice, i == 0 ? TOOL_CHOICE_AUTO : TOOL_CHOICE_REQUIRED);
+        assert_int_equal(fields.num_tools, 2);
+        assert_int_equal(fields.num_allowed, 1);
+        assert_false(tool_fields_allow(&fields, fields.tools->child));
+        assert_true(tool_fields_allow(&fields, fields.tools->child->next));
+        cJSON_Delete(json);
+    }
+    struct tool_fields fields;
+    cJSON *json = read("{" TOOLS "}", &fields);
+    assert_true(tool_fields_allow(&fields, fields.tools->child));
+    cJSON_Delete(json);
+}
+
+static void wrong_lists_of_allowed_tools_are_refused(void **state) {
+    static const char bad[] = "invalid_type";
+    expect_error("{" TOOLS ",\"tool_choice\":{\"type\":\"allowed_tools\"}}",
+                 "tool_choice.allowed_tools", bad);
+    expect_error("{" TOOLS "," ALLOWED("\"none\"", "[" TOOL("one") "]") "}",
+                 "tool_choice.allowed_tools.mode", bad);
+    expect_error("{" TOOLS "," ALLOWED("\"auto\"", "[]") "}", "tool_choice.allowed_tools.tools",
+                 bad);
+    expect_error("{" TOOLS "," ALLOWED("\"auto\"", "[1]") "}", "tool_choice.allowed_tools.tools[0]",
+                 bad);
+    expect_error("{" TOOLS "," ALLOWED("\"auto\"", "[{\"type\":\"mcp\"}]") "}",
+                 "tool_choice.allowed_tools.tools[0].type", bad);
+    expect_error("{" TOOLS "," ALLOWED("\"auto\"", "[{\"type\":\"function\"}]") "}",
+                 "tool_choice.allowed_tools.tools[0].function", bad);
+    expect_error("{" TOOLS "," ALLOWED("\"auto\"", "[" TOOL("one") "," TOOL("six") "]") "}",
+                 "tool_choice.allowed_tools.tools[1].function.name", "unknown_tool");
+    expect_error("{" ALLOWED("\"auto\"", "[" TOOL("one") "]") "}", "tools",
+                 "missing_required_parameter");
+}
+
 static void parallel_calls_can_be_forbidden(void **state) {
     struct tool_fields fields;
     cJSON_Delete(read("{}", &fields));
@@ -161,6 +206,8 @@ int main(void) {
         cmocka_unit_test(without_tools_none_is_chosen),
         cmocka_unit_test(with_tools_the_model_decides),
         cmocka_unit_test(a_tool_can_be_named),
+        cmocka_unit_test(some_tools_can_be_allowed),
+        cmocka_unit_test(wrong_lists_of_allowed_tools_are_refused),
         cmocka_unit_test(parallel_calls_can_be_forbidden),
         cmocka_unit_test(wrong_shapes_are_refused),
         cmocka_unit_test(wrong_members_of_a_function_are_refused),
