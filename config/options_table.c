@@ -80,6 +80,8 @@ static const struct option_spec table[] = {
      "requests waiting to run; more are answered 429"},
     {"max-queued-tokens", OPTION_INTEGER, 0, FIELD(max_queued_tokens), "1000000", 1, TIB, NULL,
      "prompt tokens waiting to run; more are answered 429"},
+    {"max-n", OPTION_INTEGER, 0, FIELD(max_n), "1024", 1, 16384, NULL,
+     "choices a request may ask for (n, best_of)"},
     {"seed", OPTION_INTEGER, 0, FIELD(seed), "0", 0, INT64_MAX, NULL,
      "base of the seeds of requests that bring none"},
 };

@@ -1,10 +1,14 @@
 /* A beam search comes in with all its lanes or not at all. A group of choices comes in with one, or
  * with as many as were swapped out, and is widened in its turn as seats and blocks become free: so
- * it never keeps the seats that are free from those behind it. */
+ * it never keeps the seats that are free from those behind it. That is its first CHOICES_IN_TURN
+ * choices; of more it has lanes while nobody waits, and few of them when somebody does: what ends
+ * then makes room for others. */
 #include "engine/admission.h"
 
 #include "engine/preemption.h"
 #include "engine/prefix_reuse.h"
+
+#define CHOICES_IN_TURN 16
 
 static int32_t block_size(const struct scheduler *scheduler) {
     return scheduler->config.capacity.block_size;
@@ -18,14 +22,9 @@ static int32_t missing_blocks(const struct scheduler *scheduler, const struct se
            block_manager_needs_copy(&scheduler->blocks, &sequence->table, sequence->num_computed);
 }
 
-static int32_t num_unfinished(const struct sequence_group *group) {
-    return group->num_sequences - sequence_group_count(group, SEQUENCE_FINISHED);
-}
-
 /* Lanes that the group has use for. */
 static int32_t num_seats(const struct sequence_group *group) {
-    int32_t unfinished = num_unfinished(group);
-    return unfinished < group->num_lanes ? unfinished : group->num_lanes;
+    return group->num_unfinished < group->num_lanes ? group->num_unfinished : group->num_lanes;
 }
 
 static int32_t num_seats_left(const struct scheduler *scheduler) {
@@ -39,11 +38,12 @@ static int32_t num_seats_left(const struct scheduler *scheduler) {
 static int64_t blocks_for_followers(const struct scheduler *scheduler,
                                     const struct sequence_group *group, int32_t num_leaders) {
     int64_t blocks = 0;
+    const struct sequence *leader = sequence_group_leader(group);
     int32_t left = num_seats(group) - num_leaders;
     int32_t num_shared = kv_demand_shared_blocks(group->request, &scheduler->config.capacity);
     for (int32_t i = 0; i < group->num_sequences && left > 0; i++) {
         const struct sequence *s = &group->sequences[i];
-        if (s->status != SEQUENCE_WAITING || s == sequence_group_leader(group))
+        if (s->status != SEQUENCE_WAITING || s == leader)
             continue;
         blocks += 1 + block_table_blocks_for(s->num_tokens, block_size(scheduler)) - num_shared;
         left--;
@@ -137,15 +137,47 @@ static struct sequence_group *first_that_can_run(const struct group_list *list) 
     return g;
 }
 
+static int32_t smaller(int32_t a, int32_t b) {
+    return a < b ? a : b;
+}
+
+static int32_t larger(int32_t a, int32_t b) {
+    return a > b ? a : b;
+}
+
+/* Lanes that the group may have while `next` waits; NULL: nobody. */
+static int32_t lanes_beside(const struct scheduler *scheduler, const struct sequence_group *group,
+                            const struct sequence_group *next) {
+    if (next == NULL || group->request->priority < next->request->priority)
+        return group->num_sequences;
+    int32_t num_ended = group->num_sequences - group->num_unfinished;
+    int32_t few = smaller(scheduler->config.capacity.max_num_seqs / 2, CHOICES_IN_TURN);
+    return larger(CHOICES_IN_TURN - num_ended, larger(few, 1));
+}
+
+/* What runs goes on to its end. */
+static void narrow_beside(struct scheduler *scheduler, const struct sequence_group *next) {
+    for (struct sequence_group *g = scheduler->running.first; g != NULL; g = g->list_next) {
+        int32_t most = lanes_beside(scheduler, g, next);
+        if (g->beams == NULL && g->num_lanes > most)
+            g->num_lanes = larger(sequence_group_count(g, SEQUENCE_RUNNING), most);
+    }
+}
+
 static bool has_use_for_a_lane(const struct scheduler *scheduler,
                                const struct sequence_group *group) {
-    return group->beams == NULL && !group->stalled && num_unfinished(group) > group->num_lanes &&
+    return group->beams == NULL && !group->stalled && group->num_unfinished > group->num_lanes &&
            group->num_lanes < kv_demand_lanes(group->request, &scheduler->config.capacity);
 }
 
+static bool has_table_for_a_lane(struct sequence_group *group) {
+    return group->num_tables > group->num_lanes || sequence_group_add_table(group) == 0;
+}
+
 /* As with a group that comes in, one that has the pool to itself fits. */
-static void widen(struct scheduler *scheduler, struct sequence_group *group) {
-    while (has_use_for_a_lane(scheduler, group) && num_seats_left(scheduler) > 0) {
+static void widen(struct scheduler *scheduler, struct sequence_group *group, int32_t most) {
+    while (group->num_lanes < most && has_use_for_a_lane(scheduler, group) &&
+           num_seats_left(scheduler) > 0 && has_table_for_a_lane(group)) {
         group->num_lanes++;
         if (scheduler->running.count == 1 || unpromised_blocks(scheduler) >= 0)
             continue;
@@ -158,13 +190,14 @@ static void widen(struct scheduler *scheduler, struct sequence_group *group) {
 static void widen_before(struct scheduler *scheduler, const struct sequence_group *next) {
     for (struct sequence_group *g = scheduler->running.first; g != NULL; g = g->list_next)
         if (next == NULL || sequence_group_before(g, next))
-            widen(scheduler, g);
+            widen(scheduler, g, lanes_beside(scheduler, g, next));
 }
 
 void admission_run(struct scheduler *scheduler) {
     struct sequence_group *g;
     do {
         g = first_that_can_run(&scheduler->waiting);
+        narrow_beside(scheduler, g);
         widen_before(scheduler, g);
     } while (g != NULL && (seat(scheduler, g) || evict_stalled(scheduler)));
 }

@@ -32,7 +32,7 @@ static int fork_lanes(struct scheduler *scheduler, struct sequence_group *group,
 }
 
 int beam_group_advance(struct scheduler *scheduler, struct sequence_group *group) {
-    struct beam_move moves[MAX_CHOICES];
+    struct beam_move moves[BEAM_MAX_CANDIDATES];
     int status = beam_search_advance(group->beams, moves);
     if (status != 0)
         return status;

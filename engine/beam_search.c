@@ -18,8 +18,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-#define MAX_WIDTH SAMPLE_MAX_LOGPROBS
-
 struct lane {
     bool runs, has_row;
     double sum;   /* of its tokens' log probabilities */
@@ -50,8 +48,8 @@ struct finished {
 struct beam_search {
     struct beam_params params;
     struct beam_trellis trellis;
-    struct lane lanes[MAX_WIDTH];
-    struct finished finished[MAX_WIDTH]; /* best first */
+    struct lane lanes[BEAM_MAX_CANDIDATES];
+    struct finished finished[BEAM_MAX_CANDIDATES]; /* best first */
     int32_t num_finished;
     int32_t num_tokens; /* generated, of every running beam */
     bool over;
@@ -62,7 +60,7 @@ struct beam_search {
 struct beam_search *beam_search_create(const struct beam_params *params) {
     CHECK(params->width >= 1 && params->max_tokens >= 1 && params->num_end_tokens >= 0);
     CHECK(params->num_logprobs <= SAMPLE_MAX_LOGPROBS);
-    CHECK(beam_search_num_candidates(params) <= SAMPLE_MAX_LOGPROBS);
+    CHECK(beam_search_num_candidates(params) <= BEAM_MAX_CANDIDATES);
     struct beam_search *search = calloc(1, sizeof(*search));
     if (search == NULL)
         return NULL;
@@ -258,7 +256,7 @@ static void enter_lane(struct beam_search *search, int32_t lane, const struct co
 /* The best continuation of a lane stays in it; the others go to the lanes left over. */
 static void assign_lanes(struct beam_search *search, const struct continuation *beams,
                          int32_t num_beams, struct beam_move *out) {
-    bool stays[MAX_WIDTH] = {false};
+    bool stays[BEAM_MAX_CANDIDATES] = {false};
     for (int32_t i = 0; i < search->params.width; i++)
         out[i] = (struct beam_move){-1, -1};
     for (int32_t i = 0; i < num_beams; i++) {
@@ -278,7 +276,7 @@ static void assign_lanes(struct beam_search *search, const struct continuation *
 
 int beam_search_advance(struct beam_search *search, struct beam_move *out) {
     CHECK(beam_search_is_ready(search));
-    struct continuation beams[MAX_WIDTH];
+    struct continuation beams[BEAM_MAX_CANDIDATES];
     if (beam_trellis_reserve(&search->trellis, 2 * search->params.width) != 0)
         return -1;
     int32_t num_beams = choose(search, beams);

@@ -22,6 +22,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* Continuations of one beam that a step looks at, at most: those that the sample op reports. */
+#define BEAM_MAX_CANDIDATES SAMPLE_MAX_LOGPROBS
+
 enum early_stopping {
     EARLY_STOPPING_FALSE, /* stops when the best running beam, were it to end now, is no better than
                              the worst finished one */
@@ -38,7 +41,7 @@ struct beam_params {
     enum early_stopping early_stopping;
     int32_t num_logprobs;      /* kept for each token: -1 none; 0..SAMPLE_MAX_LOGPROBS */
     const int32_t *end_tokens; /* the caller's, outlives the search; distinct */
-    int32_t num_end_tokens;    /* width + num_end_tokens <= SAMPLE_MAX_LOGPROBS */
+    int32_t num_end_tokens;    /* width + num_end_tokens <= BEAM_MAX_CANDIDATES */
 };
 
 struct beam_search;

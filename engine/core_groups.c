@@ -31,6 +31,8 @@ void core_groups_leave_queue(struct engine_core *core, struct sequence_group *gr
 void core_groups_close(struct engine_core *core, struct sequence *sequence) {
     struct sequence_group *group = sequence->group;
     CHECK(sequence->end_pushed && sequence->status == SEQUENCE_FINISHED);
+    sequence_release(sequence);
+    core->num_choices--;
     if (--group->num_open > 0)
         return;
     core_groups_leave_queue(core, group);
@@ -38,10 +40,8 @@ void core_groups_close(struct engine_core *core, struct sequence *sequence) {
     sequence_group_destroy(group);
 }
 
-/* What it counted would last as long as its siblings run. */
 void core_groups_retire(struct engine_core *core, struct sequence *sequence) {
     scheduler_remove(&core->scheduler, sequence);
-    token_counts_finish(&sequence->counts);
     core_stats_finished(&core->stats, sequence, core->config.clock(core->config.context));
 }
 

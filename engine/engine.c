@@ -45,7 +45,8 @@ struct engine {
     uint64_t next_id;
     int32_t num_queued_requests; /* inside the core */
     int64_t num_queued_tokens;
-    bool poked; /* look again: something was cancelled or read */
+    int64_t num_choices; /* inside the core, that have not ended */
+    bool poked;          /* look again: something was cancelled or read */
     bool accepting;
     bool failed;
     struct error failure; /* why */
@@ -109,6 +110,7 @@ static void publish(struct engine *engine) {
     engine->stats = core->stats;
     engine->num_queued_requests = core->num_queued_requests;
     engine->num_queued_tokens = core->num_queued_tokens;
+    engine->num_choices = core->num_choices;
     engine->failed = core->failed;
     if (core->failed)
         engine->failure = core->error;
@@ -149,6 +151,7 @@ static bool wait_for_work(struct engine *engine, bool runnable, struct request_l
     *out_inbox = list_take(&engine->inbox);
     engine->num_queued_requests += out_inbox->num_requests;
     engine->num_queued_tokens += out_inbox->num_tokens;
+    engine->num_choices += out_inbox->num_choices;
     engine->busy = engine->busy || out_inbox->first != NULL;
     bool goes_on = !engine->quitting;
     pthread_mutex_unlock(&engine->lock);
@@ -267,10 +270,16 @@ int engine_create(const struct engine_config *config, struct executor *executor,
     return 0;
 }
 
-/* A prompt longer than the token limit may still wait alone. Under the lock. */
+/* A prompt longer than the token limit may still wait alone, and so may more choices than there is
+ * room for. Under the lock. */
 static bool queue_has_room(const struct engine *engine, const struct request *request) {
     int32_t num_requests = engine->inbox.num_requests + engine->num_queued_requests;
     int64_t num_tokens = engine->inbox.num_tokens + engine->num_queued_tokens;
+    int64_t num_choices = engine->inbox.num_choices + engine->num_choices;
+    int64_t max_choices = engine->config.max_choices;
+    if (max_choices > 0 && num_choices > 0 &&
+        num_choices + request->params.num_choices > max_choices)
+        return false;
     if (num_requests >= engine->config.max_queued_requests)
         return false;
     return num_requests == 0 ||

@@ -29,6 +29,8 @@ struct engine_config {
     int32_t hidden_size;                         /* of the model: dimensions of an embedding */
     int32_t max_queued_requests;                 /* requests not yet running */
     int64_t max_queued_tokens;                   /* prompt tokens not yet running */
+    int64_t max_choices;                         /* of all requests, that have not ended; 0: any
+                                                    number */
     const struct grammar_vocabulary *vocabulary; /* outlives the engine; NULL: no request has a
                                                     grammar */
     int32_t stall_timeout_ms;    /* unread stream: abort after this long; default 10 000 */

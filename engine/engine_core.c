@@ -50,8 +50,9 @@ int engine_core_init(struct engine_core *core, const struct engine_core_config *
     core->result.rows = calloc((size_t)batch_limits_max_rows(limits), sizeof(*core->result.rows));
     core->result.pool_sums =
         calloc((size_t)limits->max_num_seqs, ((size_t)limits->hidden_size + 1) * sizeof(float));
+    core->drawn = calloc((size_t)limits->max_num_seqs, sizeof(struct sequence *));
     engine_stats_init(&core->stats);
-    if (core->result.rows == NULL || core->result.pool_sums == NULL ||
+    if (core->result.rows == NULL || core->result.pool_sums == NULL || core->drawn == NULL ||
         scheduler_init(&core->scheduler, &scheduler_config) != 0 ||
         batch_builder_init(&core->builder, limits, tokenizer, config->vocabulary) != 0 ||
         step_output_init(&core->output, tokenizer, limits->max_num_batched_tokens) != 0) {
@@ -79,6 +80,7 @@ void engine_core_finish(struct engine_core *core) {
     step_output_finish(&core->output);
     free(core->result.rows);
     free(core->result.pool_sums);
+    free(core->drawn);
     memset(core, 0, sizeof(*core));
 }
 
@@ -130,6 +132,7 @@ void engine_core_add(struct engine_core *core, struct request *request) {
     }
     core_groups_link(core, group);
     core->num_queued_requests++;
+    core->num_choices += request->params.num_choices;
     core->num_queued_tokens += request->num_prompt_tokens;
     scheduler_add(&core->scheduler, group);
 }

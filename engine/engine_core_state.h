@@ -34,10 +34,12 @@ struct engine_core {
     struct batch_builder builder;
     struct step_output output;
     struct step_result result;
+    struct sequence **drawn; /* [max_num_seqs], of one group, while a step is committed */
     struct engine_stats stats;
     struct sequence_group *first_group, *last_group; /* live groups, by arrival */
     int32_t num_queued_requests;                     /* live groups that never ran */
     int64_t num_queued_tokens;                       /* their prompts */
+    int64_t num_choices;                             /* of live groups, but for those that ended */
     int32_t num_stalled;                             /* groups, as of the last step */
     int64_t stall_deadline_ns;                       /* when the first of them is aborted */
     bool failed;        /* the executor failed: nothing runs any more */

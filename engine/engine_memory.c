@@ -9,6 +9,7 @@
 #define BLOCK_RECORD_BYTES 256 /* of the pool and of the prefix cache, but for the tokens */
 #define SEQUENCE_RECORD_BYTES 4096
 #define REQUEST_RECORD_BYTES 8192
+#define CHOICE_RECORD_BYTES 1024 /* of one that has not begun, here and in the front end */
 
 static size_t tables_entries(const struct engine_config *config) {
     return ((size_t)config->max_model_len + (size_t)config->block_size - 1) /
@@ -56,5 +57,5 @@ size_t engine_memory_bytes(const struct engine_config *config, int32_t vocab_siz
     size_t prompts = (size_t)config->max_queued_tokens + seqs * (size_t)config->max_model_len;
     return step_bytes(config, vocab_size) + blocks_bytes(config) +
            seqs * sequence_bytes(config, vocab_size) + (seqs + queued) * of_request +
-           prompts * sizeof(int32_t);
+           (size_t)config->max_choices * CHOICE_RECORD_BYTES + prompts * sizeof(int32_t);
 }

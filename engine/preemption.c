@@ -5,12 +5,16 @@
 #include "config/check.h"
 #include "config/log.h"
 
-static int32_t list_tables(struct sequence_group *group, enum sequence_status status,
-                           struct block_table **out) {
+/* Fills scheduler->tables. */
+static int32_t list_tables(struct scheduler *scheduler, struct sequence_group *group,
+                           enum sequence_status status) {
     int32_t count = 0;
-    for (int32_t i = 0; i < group->num_sequences; i++)
-        if (group->sequences[i].status == status)
-            out[count++] = &group->sequences[i].table;
+    for (int32_t i = 0; i < group->num_sequences; i++) {
+        if (group->sequences[i].status != status)
+            continue;
+        CHECK(count < scheduler->config.capacity.max_num_seqs);
+        scheduler->tables[count++] = &group->sequences[i].table;
+    }
     return count;
 }
 
@@ -40,8 +44,8 @@ static void set_status(struct sequence_group *group, enum sequence_status from,
 }
 
 static bool swap_out(struct scheduler *scheduler, struct sequence_group *group) {
-    struct block_table *tables[MAX_CHOICES];
-    int32_t num_tables = list_tables(group, SEQUENCE_RUNNING, tables);
+    struct block_table **tables = scheduler->tables;
+    int32_t num_tables = list_tables(scheduler, group, SEQUENCE_RUNNING);
     int32_t num_blocks = block_manager_count_distinct(&scheduler->blocks, tables, num_tables);
     double swap = swap_ns(scheduler, num_blocks), recompute = recompute_ns(scheduler, group);
     bool swaps = num_blocks > 0 && swap <= recompute &&
@@ -92,14 +96,14 @@ void preempt_group(struct scheduler *scheduler, struct sequence_group *group) {
 }
 
 int32_t preempted_num_blocks(struct scheduler *scheduler, struct sequence_group *group) {
-    struct block_table *tables[MAX_CHOICES];
-    int32_t num_tables = list_tables(group, SEQUENCE_SWAPPED, tables);
+    struct block_table **tables = scheduler->tables;
+    int32_t num_tables = list_tables(scheduler, group, SEQUENCE_SWAPPED);
     return block_manager_count_distinct(&scheduler->blocks, tables, num_tables);
 }
 
 bool preempted_swap_in(struct scheduler *scheduler, struct sequence_group *group) {
-    struct block_table *tables[MAX_CHOICES];
-    int32_t num_tables = list_tables(group, SEQUENCE_SWAPPED, tables);
+    struct block_table **tables = scheduler->tables;
+    int32_t num_tables = list_tables(scheduler, group, SEQUENCE_SWAPPED);
     if (!block_manager_swap_in(&scheduler->blocks, tables, num_tables))
         return false;
     set_status(group, SEQUENCE_SWAPPED, SEQUENCE_RUNNING);

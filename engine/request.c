@@ -100,7 +100,7 @@ static bool copy_params(struct request *request, const struct sampling_params *p
 struct request *request_create(const int32_t *prompt, int32_t num_prompt_tokens,
                                const struct sampling_params *params) {
     CHECK(num_prompt_tokens >= 1);
-    CHECK(params->num_choices >= 1 && params->num_choices <= MAX_CHOICES);
+    CHECK(params->num_choices >= 1);
     CHECK(params->pooling == POOLING_NONE ||
           (params->num_choices == 1 && params->max_tokens == 0 && params->num_prompt_logprobs < 0));
     CHECK(params->max_tokens >= 0 && params->num_biases <= MAX_LOGIT_BIASES);

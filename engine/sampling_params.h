@@ -19,7 +19,6 @@ struct grammar;
 #define MAX_BAD_RUNS 128 /* a word of text may need two: with and without a space before it */
 #define MAX_BAD_RUN_TOKENS 32
 #define MAX_STOP_STRING_BYTES 256
-#define MAX_CHOICES 16
 
 struct stop_string {
     const char *data; /* not empty, valid UTF-8, not NUL-terminated */
@@ -41,12 +40,12 @@ enum pooling {
 
 struct sampling_params {
     enum pooling pooling; /* not NONE: num_choices is 1, max_tokens 0, num_prompt_logprobs -1 */
-    int32_t num_choices;  /* n, 1..MAX_CHOICES */
-    /* Beam search instead of drawing (0: draw): so many beams, num_choices..MAX_CHOICES of them,
-     * the best num_choices become the choices, in order. Then the temperature is 0, there is no
+    int32_t num_choices;  /* n, at least 1; the front end bounds it (--max-n) */
+    /* Beam search instead of drawing (0: draw): so many beams, num_choices or more, of which the
+     * best num_choices become the choices, in order. Then the temperature is 0, there is no
      * penalty, bias, mask, bad run, grammar or stop string, num_prompt_logprobs is -1, and
      * beam_width plus the number of end tokens (the model's unless ignore_eos, and stop_tokens) is
-     * at most SAMPLE_MAX_LOGPROBS. */
+     * at most BEAM_MAX_CANDIDATES. */
     int32_t beam_width;
     double length_penalty; /* of beam search */
     enum early_stopping early_stopping;

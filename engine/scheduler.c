@@ -23,10 +23,11 @@ int scheduler_init(struct scheduler *scheduler, const struct scheduler_config *c
         .secret = config->secret,
     };
     made.plan.entries = calloc((size_t)capacity->max_num_seqs, sizeof(*made.plan.entries));
-    if (made.plan.entries == NULL)
-        return -1;
-    if (block_manager_init(&made.blocks, &blocks) != 0) {
+    made.tables = calloc((size_t)capacity->max_num_seqs, sizeof(struct block_table *));
+    if (made.plan.entries == NULL || made.tables == NULL ||
+        block_manager_init(&made.blocks, &blocks) != 0) {
         free(made.plan.entries);
+        free(made.tables);
         return -1;
     }
     *scheduler = made;
@@ -37,6 +38,7 @@ void scheduler_finish(struct scheduler *scheduler) {
     CHECK(scheduler->waiting.count == 0 && scheduler->running.count == 0);
     block_manager_finish(&scheduler->blocks);
     free(scheduler->plan.entries);
+    free(scheduler->tables);
     memset(scheduler, 0, sizeof(*scheduler));
 }
 
@@ -48,19 +50,13 @@ void scheduler_add(struct scheduler *scheduler, struct sequence_group *group) {
     group_list_insert(&scheduler->waiting, group);
 }
 
-static bool has_ended(const struct sequence_group *group) {
-    for (int32_t i = 0; i < group->num_sequences; i++)
-        if (group->sequences[i].status != SEQUENCE_FINISHED)
-            return false;
-    return true;
-}
-
 void scheduler_remove(struct scheduler *scheduler, struct sequence *sequence) {
     struct sequence_group *group = sequence->group;
     CHECK(sequence->status != SEQUENCE_FINISHED);
     block_manager_release(&scheduler->blocks, &sequence->table);
     sequence->status = SEQUENCE_FINISHED;
-    if (!has_ended(group))
+    sequence_group_note_finished(group, sequence);
+    if (group->num_unfinished > 0)
         return;
     if (group->status != GROUP_NEW)
         group_list_remove(

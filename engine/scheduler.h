@@ -7,7 +7,9 @@
  *   - Waiting groups are seated by priority and arrival while there are seats for them, and blocks
  *     for all they have pending on top of what those already seated were promised. Nobody
  *     overtakes. One that was swapped out comes back with its blocks. A beam search takes seats
- *     for all its beams; a group of choices one, and more in its turn while there are some left.
+ *     for all its beams; a group of choices one, and more in its turn while there are some left,
+ *     as long as its first 16 choices last. Of further choices it has seats that nobody waits for,
+ *     and up to half of them otherwise.
  *   - What is left of the budget goes to the longer pending runs: half of it at least to the first
  *     in order, so that it moves on whatever arrives; the rest to the shortest of the same priority
  *     first, so that a short prompt does not wait for long ones; then to less urgent priorities.

@@ -24,6 +24,7 @@ struct scheduler {
     struct group_list running;
     double token_ns; /* what computing one token takes, for the choice of preemption */
     struct step_plan plan;
+    struct block_table **tables; /* [max_num_seqs], of one group, while it is moved */
 
     /* since start */
     uint64_t num_queried_tokens; /* looked for in the prefix cache, once per group */

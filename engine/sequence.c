@@ -120,6 +120,18 @@ int sequence_copy_output(struct sequence *to, const struct sequence *from) {
     return 0;
 }
 
+void sequence_release(struct sequence *sequence) {
+    detokenizer_finish(&sequence->detokenizer);
+    token_counts_finish(&sequence->counts);
+    grammar_state_destroy(sequence->grammar);
+    free(sequence->output);
+    free(sequence->pool);
+    sequence->grammar = NULL;
+    sequence->output = NULL;
+    sequence->output_capacity = 0;
+    sequence->pool = NULL;
+}
+
 int sequence_keep_pool(struct sequence *sequence, const float *sum, int32_t hidden_size) {
     size_t bytes = (size_t)hidden_size * sizeof(*sum);
     if (sequence->pool == NULL)

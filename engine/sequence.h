@@ -82,6 +82,8 @@ int sequence_append(struct sequence *sequence, int32_t token);
 /* The generated tokens become those of another sequence of the group. Of beams only, which have
  * neither counts nor grammar. Returns -1 when memory is short. */
 int sequence_copy_output(struct sequence *to, const struct sequence *from);
+/* Frees what an ended sequence has no use for any more: all its memory but the block table's. */
+void sequence_release(struct sequence *sequence);
 /* The request's grammar leaves nothing to add to the output. */
 bool sequence_is_complete(const struct sequence *sequence);
 

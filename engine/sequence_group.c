@@ -6,10 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int init_sequence(struct sequence *sequence, struct sequence_group *group, int32_t choice,
-                         const struct group_shape *shape) {
+static void init_sequence(struct sequence *sequence, struct sequence_group *group, int32_t choice,
+                          const struct group_shape *shape) {
     const struct request *request = group->request;
-    int32_t kv_limit = sequence_kv_limit(request, shape->max_model_len);
     sequence->group = group;
     sequence->request = request;
     sequence->choice = choice;
@@ -17,8 +16,31 @@ static int init_sequence(struct sequence *sequence, struct sequence_group *group
     sequence->num_tokens = request->num_prompt_tokens;
     sequence->max_tokens = sequence_token_limit(request, shape->max_model_len);
     detokenizer_init(&sequence->detokenizer, &request->params);
-    return block_table_init(&sequence->table, block_table_blocks_for(kv_limit, shape->block_size),
-                            request->tenant, &shape->root);
+}
+
+/* The next sequence that never had a table; NULL: all others have one, or have finished. */
+static struct sequence *next_bare(struct sequence_group *group) {
+    while (group->first_bare < group->num_sequences) {
+        struct sequence *sequence = &group->sequences[group->first_bare++];
+        if (sequence->status != SEQUENCE_FINISHED)
+            return sequence;
+    }
+    return NULL;
+}
+
+/* Choice 0 and all beams begin with a table; the tables of a group are alike. */
+static int init_tables(struct sequence_group *group, const struct group_shape *shape) {
+    const struct request *request = group->request;
+    int32_t kv_limit = sequence_kv_limit(request, shape->max_model_len);
+    int32_t max_blocks = block_table_blocks_for(kv_limit, shape->block_size);
+    struct sequence *first = next_bare(group);
+    if (block_table_init(&first->table, max_blocks, request->tenant, &shape->root) != 0)
+        return -1;
+    group->num_tables = 1;
+    while (request->params.beam_width > group->num_tables)
+        if (sequence_group_add_table(group) != 0)
+            return -1;
+    return 0;
 }
 
 /* The model's end tokens, unless they are ignored, and the request's; each once. */
@@ -71,11 +93,13 @@ static int init_group(struct sequence_group *group, const struct group_shape *sh
     if (group->sequences == NULL)
         return -1;
     group->num_sequences = count;
+    group->num_unfinished = count;
     group->num_lanes = count;
     group->num_open = params->num_choices;
     for (int32_t i = 0; i < count; i++)
-        if (init_sequence(&group->sequences[i], group, i, shape) != 0)
-            return -1;
+        init_sequence(&group->sequences[i], group, i, shape);
+    if (init_tables(group, shape) != 0)
+        return -1;
     return params->beam_width > 0 ? create_beams(group, shape) : 0;
 }
 
@@ -96,13 +120,8 @@ void sequence_group_destroy(struct sequence_group *group) {
     if (group == NULL)
         return;
     for (int32_t i = 0; i < group->num_sequences; i++) {
-        struct sequence *sequence = &group->sequences[i];
-        block_table_finish(&sequence->table);
-        detokenizer_finish(&sequence->detokenizer);
-        token_counts_finish(&sequence->counts);
-        grammar_state_destroy(sequence->grammar);
-        free(sequence->output);
-        free(sequence->pool);
+        block_table_finish(&group->sequences[i].table);
+        sequence_release(&group->sequences[i]);
     }
     free(group->sequences);
     beam_search_destroy(group->beams);
@@ -111,12 +130,41 @@ void sequence_group_destroy(struct sequence_group *group) {
     free(group);
 }
 
+int sequence_group_add_table(struct sequence_group *group) {
+    const struct block_table *like = &group->sequences[group->first_unfinished].table;
+    struct sequence *sequence = next_bare(group);
+    CHECK(sequence != NULL);
+    if (block_table_init(&sequence->table, like->max_blocks, like->tenant, &like->root) != 0) {
+        group->first_bare = sequence->choice;
+        return -1;
+    }
+    group->num_tables++;
+    return 0;
+}
+
+void sequence_group_note_finished(struct sequence_group *group, struct sequence *sequence) {
+    CHECK(sequence->status == SEQUENCE_FINISHED);
+    group->num_unfinished--;
+    while (group->first_unfinished < group->num_sequences &&
+           group->sequences[group->first_unfinished].status == SEQUENCE_FINISHED)
+        group->first_unfinished++;
+    if (sequence->table.blocks == NULL)
+        return;
+    struct sequence *heir = next_bare(group);
+    if (heir != NULL) {
+        block_table_pass(&sequence->table, &heir->table);
+    } else {
+        block_table_finish(&sequence->table);
+        group->num_tables--;
+    }
+}
+
 int32_t sequence_group_num_choices(const struct sequence_group *group) {
     return group->request->params.num_choices;
 }
 
 struct sequence *sequence_group_leader(const struct sequence_group *group) {
-    for (int32_t i = 0; i < group->num_sequences; i++) {
+    for (int32_t i = group->first_unfinished; i < group->num_sequences; i++) {
         struct sequence *sequence = &group->sequences[i];
         if (sequence->status != SEQUENCE_FINISHED && !sequence->is_idle)
             return sequence;

@@ -23,11 +23,17 @@ struct sequence_group {
     struct request *request;    /* one reference */
     struct sequence *sequences; /* [num_sequences] */
     int32_t num_sequences;      /* choices, or lanes of the beam search */
+    int32_t num_unfinished;     /* of them */
+    int32_t first_unfinished;   /* all before it have finished */
     int32_t num_lanes;          /* sequences that may run at once; set by the scheduler, which
                                    may raise it while the group runs */
-    enum group_status status;   /* written by the scheduler */
-    bool is_swapped;            /* waits with its blocks in host memory; likewise */
-    bool came_in;               /* was swapped in for the step being planned; likewise */
+    /* Only those that may run have memory for a block table: the first num_tables that have not
+     * finished. */
+    int32_t num_tables;
+    int32_t first_bare;       /* none from here on ever had one */
+    enum group_status status; /* written by the scheduler */
+    bool is_swapped;          /* waits with its blocks in host memory; likewise */
+    bool came_in;             /* was swapped in for the step being planned; likewise */
 
     struct beam_search *beams; /* NULL: each sequence is a choice */
     int32_t num_candidates;    /* logprobs that a row of a beam must bring */
@@ -57,6 +63,12 @@ struct sequence_group *sequence_group_create(struct request *request,
                                              const struct group_shape *shape);
 /* No sequence may hold blocks any more. Accepts NULL. */
 void sequence_group_destroy(struct sequence_group *group);
+
+/* Memory for the block table of one more sequence that has none. Returns -1 when it is short. */
+int sequence_group_add_table(struct sequence_group *group);
+/* Of a sequence whose status has become finished, its blocks released: the memory of its table goes
+ * to the next one that has none. */
+void sequence_group_note_finished(struct sequence_group *group, struct sequence *sequence);
 
 /* Choices of the request: those of the sequences that have an outlet. */
 int32_t sequence_group_num_choices(const struct sequence_group *group);

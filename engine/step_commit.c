@@ -44,7 +44,7 @@ static void fork_sequence(struct engine_core *core, const struct sequence *from,
  * end; the group lives until the last of them has its token. */
 static void commit_joint(struct engine_core *core, struct sequence *leader,
                          const struct sample_output *rows, int64_t now_ns) {
-    struct sequence *drawn[MAX_CHOICES];
+    struct sequence **drawn = core->drawn;
     int32_t count = 0;
     struct sequence *next = leader;
     while (next != NULL) {

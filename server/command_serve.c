@@ -38,7 +38,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#define MAX_PROMPTS 1024
 /* A client that takes nothing is dropped by the HTTP layer long before; this bounds how long one
  * that takes a byte now and then keeps its KV blocks. */
 #define STALL_TIMEOUT_MS 120000
@@ -235,7 +234,8 @@ static void set_context(struct serve *serve) {
         .max_prompts =
             (int32_t)(options->max_queued_requests < MAX_PROMPTS ? options->max_queued_requests
                                                                  : MAX_PROMPTS),
-        .max_choices = MAX_PROMPTS,
+        .max_n = (int32_t)options->max_n,
+        .max_choices = engine_options_call_choices(options),
         .max_prompt_tokens = options->max_queued_tokens,
         .sampling = sampling_defaults_of(serve),
         .seed = (uint64_t)options->seed,

@@ -1,5 +1,19 @@
 #include "server/engine_options.h"
 
+/* Choices that a queue full of common requests has; one with all that --max-n allows always fits.
+ */
+#define CHOICES_PER_REQUEST 16
+
+static int64_t max_choices(const struct options *options, int32_t max_num_seqs) {
+    int64_t common = CHOICES_PER_REQUEST * (max_num_seqs + options->max_queued_requests);
+    int64_t of_call = engine_options_call_choices(options);
+    return common > of_call ? common : of_call;
+}
+
+int32_t engine_options_call_choices(const struct options *options) {
+    return (int32_t)(options->max_n > MAX_PROMPTS ? options->max_n : MAX_PROMPTS);
+}
+
 struct engine_config engine_options_read(const struct options *options, const struct model *model,
                                          const struct worker_config *worker,
                                          const struct worker_info *info) {
@@ -17,5 +31,6 @@ struct engine_config engine_options_read(const struct options *options, const st
         .hidden_size = model->config.hidden_size,
         .max_queued_requests = (int32_t)options->max_queued_requests,
         .max_queued_tokens = options->max_queued_tokens,
+        .max_choices = max_choices(options, info->max_num_seqs),
     };
 }

@@ -6,6 +6,11 @@
 #include "engine/engine.h"
 #include "engine/worker_executor.h"
 
+/* The prompts of a call at most. */
+#define MAX_PROMPTS 1024
+/* The choices of all its prompts. */
+int32_t engine_options_call_choices(const struct options *options);
+
 /* Everything but the vocabulary, the wake callback and the stall timeout. */
 struct engine_config engine_options_read(const struct options *options, const struct model *model,
                                          const struct worker_config *worker,

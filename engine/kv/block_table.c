@@ -20,6 +20,13 @@ int block_table_init(struct block_table *table, int32_t max_blocks, int32_t tena
     return 0;
 }
 
+void block_table_pass(struct block_table *from, struct block_table *to) {
+    CHECK(from->blocks != NULL && from->num_blocks == 0 && to->blocks == NULL);
+    block_table_cut_keys(from, 0);
+    *to = *from;
+    memset(from, 0, sizeof(*from));
+}
+
 void block_table_finish(struct block_table *table) {
     CHECK(table->num_blocks == 0);
     free(table->blocks);

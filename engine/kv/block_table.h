@@ -30,6 +30,9 @@ int32_t block_table_blocks_for(int32_t num_tokens, int32_t block_size);
 /* Returns -1 when memory is short. */
 int block_table_init(struct block_table *table, int32_t max_blocks, int32_t tenant,
                      const struct block_key *root);
+/* Memory of an empty table to one that was never filled in, of the same request: `from` is zeroed.
+ */
+void block_table_pass(struct block_table *from, struct block_table *to);
 /* The blocks must have been released. Accepts a zeroed table. */
 void block_table_finish(struct block_table *table);
 

@@ -9,10 +9,12 @@
 
 #include <stdbool.h>
 
+#define PAGED_MAX_CHOICES 16
+
 struct paged_setup {
     int32_t block_size;
     bool prefix_caching;
-    int32_t num_choices; /* n: samples of each request, 1..MAX_CHOICES */
+    int32_t num_choices; /* n: samples of each request, 1..PAGED_MAX_CHOICES */
     int32_t beam_width;  /* 0: no beam search; ..BEAM_ROW_LOGPROBS, then num_choices is 1 */
 };
 

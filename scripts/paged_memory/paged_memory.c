@@ -75,7 +75,7 @@ static bool parse_option(const char *argument, struct options *out) {
     if ((value = value_of(argument, "--block-size=")) != NULL)
         return parse_count(value, 1, TRACE_MAX_LENGTH, &out->paged.block_size);
     if ((value = value_of(argument, "--choices=")) != NULL)
-        return parse_count(value, 1, MAX_CHOICES, &out->paged.num_choices);
+        return parse_count(value, 1, PAGED_MAX_CHOICES, &out->paged.num_choices);
     if ((value = value_of(argument, "--beams=")) != NULL)
         return parse_count(value, 1, BEAM_ROW_LOGPROBS, &out->paged.beam_width);
     if ((value = value_of(argument, "--prefix-caching=")) != NULL) {

@@ -28,7 +28,8 @@ struct api_context {
     int64_t created; /* Unix seconds of the server's start, for /v1/models */
     int32_t max_model_len;
     int32_t max_prompts; /* prompts in one call */
-    int32_t max_choices; /* n, and prompts * n */
+    int32_t max_n;       /* choices of one prompt: n and best_of */
+    int32_t max_choices; /* of all prompts of a call */
     /* Of all prompts of a call that has several; a single one may be as long as the context. */
     int64_t max_prompt_tokens;
     struct sampling_defaults sampling;

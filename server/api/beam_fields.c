@@ -87,13 +87,13 @@ static int32_t count_ends(const struct api_context *context,
 static int check_width(const struct api_context *context, const struct sampling_request *request,
                        struct api_error *err) {
     int32_t width = sampling_request_beam_width(request), num_ends = count_ends(context, request);
-    if (width + num_ends <= SAMPLE_MAX_LOGPROBS)
+    if (width + num_ends <= BEAM_MAX_CANDIDATES)
         return 0;
     const char *name = request->best_of != 0 ? "best_of" : "n";
     return api_error_set(err, 400, "invalid_request_error", "out_of_range", name,
                          "%s, the width of the beam search, is %d, and %d tokens end a beam (the "
                          "model's and stop_token_ids): at most %d are allowed together",
-                         name, width, num_ends, SAMPLE_MAX_LOGPROBS);
+                         name, width, num_ends, BEAM_MAX_CANDIDATES);
 }
 
 int beam_fields_read(const struct api_context *context, const cJSON *json,

@@ -2,6 +2,7 @@
 
 #include "config/check.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,7 +41,9 @@ int call_set_size(struct call *call, int32_t num_prompts, int32_t num_choices,
     call->num_unfinished = num_prompts * num_choices;
     call->prompts = calloc((size_t)num_prompts, sizeof(*call->prompts));
     call->choices = calloc((size_t)call->num_unfinished, sizeof(*call->choices));
-    return call->prompts != NULL && call->choices != NULL ? 0 : call_fail_memory(err);
+    call->ranks = calloc((size_t)num_choices, sizeof(*call->ranks));
+    bool has_memory = call->prompts != NULL && call->choices != NULL && call->ranks != NULL;
+    return has_memory ? 0 : call_fail_memory(err);
 }
 
 int call_set_relations(struct request *request, int64_t priority, const char *cache_salt,
@@ -71,6 +74,7 @@ void call_destroy(struct call *call) {
         request_unref(call->prompts[i].request);
     free(call->prompts);
     free(call->choices);
+    free(call->ranks);
     byte_buffer_finish(&call->ignored);
     token_buffer_finish(&call->events);
     free(call);
@@ -116,18 +120,23 @@ struct call_usage call_total_usage(const struct call *call) {
 }
 
 static double mean_logprob(const struct call_choice *choice) {
-    return choice->num_generated > 0 ? choice->sum_logprobs / choice->num_generated : 0.0;
+    double mean = choice->num_generated > 0 ? choice->sum_logprobs / choice->num_generated : 0.0;
+    return isnan(mean) ? -INFINITY : mean;
 }
 
-void call_rank_choices(const struct call *call, int32_t prompt, int32_t *out) {
+static int compare_ranks(const void *left, const void *right) {
+    const struct call_rank *a = left, *b = right;
+    if (a->mean_logprob != b->mean_logprob)
+        return a->mean_logprob > b->mean_logprob ? -1 : 1;
+    return a->choice - b->choice;
+}
+
+const struct call_rank *call_rank_choices(const struct call *call, int32_t prompt) {
     const struct call_choice *choices = call->choices + prompt * call->num_choices;
-    for (int32_t i = 0; i < call->num_choices; i++) {
-        int32_t place = i;
-        for (; place > 0 && mean_logprob(&choices[out[place - 1]]) < mean_logprob(&choices[i]);
-             place--)
-            out[place] = out[place - 1];
-        out[place] = i;
-    }
+    for (int32_t i = 0; i < call->num_choices; i++)
+        call->ranks[i] = (struct call_rank){mean_logprob(&choices[i]), i};
+    qsort(call->ranks, (size_t)call->num_choices, sizeof(*call->ranks), compare_ranks);
+    return call->ranks;
 }
 
 void call_begin_frame(struct call *call, struct byte_buffer *out) {

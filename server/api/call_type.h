@@ -46,6 +46,12 @@ struct call_choice {
     double sum_logprobs; /* of the generated tokens, where they were asked for */
 };
 
+/* A choice of a prompt, and the mean log probability of its tokens. */
+struct call_rank {
+    double mean_logprob;
+    int32_t choice;
+};
+
 /* Every operation but destroy may leave out.failed set; an `add` that runs out of memory returns
  * -1. */
 struct call_operations {
@@ -76,6 +82,7 @@ struct call {
     int32_t num_unfinished;           /* choices, of all prompts */
     struct call_prompt *prompts;      /* [num_prompts] */
     struct call_choice *choices;      /* [num_prompts * num_choices] */
+    struct call_rank *ranks;          /* [num_choices], for call_rank_choices */
     struct token_buffer events;
     bool is_done, has_error;
     bool has_sent; /* a stream's first frame */
@@ -99,9 +106,9 @@ void call_take_ignored(struct call *call, struct byte_buffer *names);
 int call_random_id(const char *prefix, char *out, size_t capacity, struct api_error *err);
 
 struct call_usage call_total_usage(const struct call *call);
-/* The choices of a prompt by falling mean log probability of their tokens, for best_of: writes
- * num_choices numbers below num_choices. */
-void call_rank_choices(const struct call *call, int32_t prompt, int32_t *out);
+/* The choices of a prompt by falling mean log probability of their tokens, for best_of; equal ones
+ * by number. The call's own, until it is called again. */
+const struct call_rank *call_rank_choices(const struct call *call, int32_t prompt);
 
 /* "data: " and the frame's end, around what is written between; the first marks the call as begun.
  */

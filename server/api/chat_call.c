@@ -40,8 +40,7 @@ static void echo_final(const struct chat_request *request, struct chat_choice *c
 static int init_choices(const struct chat_request *request, const struct chat_choice_config *config,
                         struct chat_call *call, struct api_error *err) {
     for (int32_t i = 0; i < call->base.num_choices; i++) {
-        if (chat_choice_init(&call->choices[i], config) != 0)
-            return call_fail_memory(err);
+        chat_choice_init(&call->choices[i], config);
         echo_final(request, &call->choices[i]);
         if (call->choices[i].content.failed)
             return call_fail_memory(err);
@@ -236,14 +235,12 @@ static void write_end(struct call *base, struct byte_buffer *out) {
 /* With best_of the best come first; else all as they are. */
 static void write_whole(struct call *base, struct byte_buffer *out) {
     struct chat_call *call = (struct chat_call *)base;
-    int32_t order[MAX_CHOICES];
     struct call_usage usage = total_usage(call);
     bool selects = call->num_answered < base->num_choices;
-    if (selects)
-        call_rank_choices(base, 0, order);
+    const struct call_rank *ranks = selects ? call_rank_choices(base, 0) : NULL;
     begin(call, "chat.completion", out);
     for (int32_t i = 0; i < call->num_answered; i++) {
-        struct chat_choice_view view = view_of(call, selects ? order[i] : i, i);
+        struct chat_choice_view view = view_of(call, selects ? ranks[i].choice : i, i);
         if (i > 0)
             byte_buffer_append(out, ",", 1);
         chat_format_choice(&view, out);

@@ -6,16 +6,16 @@
 
 #define ID_RANDOM_BYTES 12
 
-int chat_choice_init(struct chat_choice *choice, const struct chat_choice_config *config) {
-    bool is_plain = config->parser.tools == TOOL_CALL_FORMAT_NONE &&
-                    config->parser.reasoning == REASONING_FORMAT_NONE;
+void chat_choice_init(struct chat_choice *choice, const struct chat_choice_config *config) {
+    choice->parser_config = config->parser;
     choice->hides_reasoning = config->hides_reasoning;
     choice->hides_content = config->must_call;
     choice->max_calls = config->allows_parallel ? OUTPUT_MAX_TOOL_CALLS : 1;
-    if (is_plain)
-        return 0;
-    choice->parser = output_parser_create(&config->parser);
-    return choice->parser != NULL ? 0 : -1;
+}
+
+static bool is_plain(const struct chat_choice *choice) {
+    return choice->parser_config.tools == TOOL_CALL_FORMAT_NONE &&
+           choice->parser_config.reasoning == REASONING_FORMAT_NONE;
 }
 
 void chat_choice_finish(struct chat_choice *choice) {
@@ -102,10 +102,14 @@ static bool has_failed(const struct chat_choice *choice) {
 int chat_choice_add(struct chat_choice *choice, const struct token_event *event) {
     bool is_end = event->finish != FINISH_NONE;
     struct output_part part;
-    if (choice->parser == NULL) {
+    if (is_plain(choice)) {
         byte_buffer_append(&choice->content, event->text, event->text_bytes);
         return choice->content.failed ? -1 : 0;
     }
+    if (choice->parser == NULL)
+        choice->parser = output_parser_create(&choice->parser_config);
+    if (choice->parser == NULL)
+        return -1;
     if (output_parser_push(choice->parser, event->text, event->text_bytes, is_end) != 0)
         return -1;
     while (output_parser_next(choice->parser, &part)) {

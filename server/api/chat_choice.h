@@ -23,7 +23,8 @@ struct chat_tool_call {
 };
 
 struct chat_choice {
-    struct output_parser *parser; /* owned; NULL: everything is content */
+    struct output_parser_config parser_config;
+    struct output_parser *parser; /* owned; made with the first event, unless all is content */
     bool hides_reasoning, hides_content;
     int32_t max_calls; /* further ones are left out */
     struct byte_buffer content, reasoning;
@@ -40,8 +41,8 @@ struct chat_choice_config {
     bool must_call; /* the answer's form is forced: content is a call that was cut off, left out */
 };
 
-/* Fills a zeroed choice; -1 when memory is short. chat_choice_finish works either way. */
-int chat_choice_init(struct chat_choice *choice, const struct chat_choice_config *config);
+/* Fills a zeroed choice, which takes memory with its first event only. */
+void chat_choice_init(struct chat_choice *choice, const struct chat_choice_config *config);
 void chat_choice_finish(struct chat_choice *choice);
 
 /* Adds an event's text; -1 when memory is short. Logprobs and token ids are the caller's to add. */

@@ -79,16 +79,9 @@ static int check_unsupported(const struct chat_request *request, struct api_erro
     return 0;
 }
 
-static int check_combinations(const struct api_context *context, const struct chat_request *request,
-                              struct api_error *err) {
+static int check_combinations(const struct chat_request *request, struct api_error *err) {
     if (request->top_logprobs > 0 && !request->logprobs)
         return refuse(err, "top_logprobs", "top_logprobs is only allowed with logprobs: true");
-    int64_t num_choices =
-        request->sampling.best_of != 0 ? request->sampling.best_of : request->sampling.n;
-    if (num_choices > context->max_choices)
-        return api_error_set(err, 400, "invalid_request_error", "out_of_range", "n",
-                             "n must be at most %d, not %lld", (int)context->max_choices,
-                             (long long)num_choices);
     return 0;
 }
 
@@ -119,7 +112,7 @@ static int read_all(const struct api_context *context, struct chat_request *requ
         sampling_request_unknown(context, request->json, JSON_TABLE(fields), &request->ignored,
                                  err) != 0 ||
         check_unsupported(request, err) != 0 || read_max_tokens(request, err) != 0 ||
-        check_combinations(context, request, err) != 0 || read_tools(request, err) != 0)
+        check_combinations(request, err) != 0 || read_tools(request, err) != 0)
         return -1;
     return read_prompt(request, err);
 }

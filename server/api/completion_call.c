@@ -298,16 +298,14 @@ static void write_end(struct call *base, struct byte_buffer *out) {
 /* With best_of the best come first; else all as they are. */
 static void write_prompt(const struct completion_call *call, int32_t prompt,
                          struct byte_buffer *out) {
-    int32_t order[MAX_CHOICES];
     bool selects = call->num_answered < call->base.num_choices;
-    if (selects)
-        call_rank_choices(&call->base, prompt, order);
+    const struct call_rank *ranks = selects ? call_rank_choices(&call->base, prompt) : NULL;
     for (int32_t i = 0; i < call->num_answered; i++) {
         int32_t shown = prompt * call->num_answered + i;
         if (shown > 0)
             byte_buffer_append(out, ",", 1);
-        write_choice(call, prompt * call->base.num_choices + (selects ? order[i] : i), shown, true,
-                     out);
+        write_choice(call, prompt * call->base.num_choices + (selects ? ranks[i].choice : i), shown,
+                     true, out);
     }
 }
 

@@ -1,6 +1,7 @@
 #include "server/api/sampling_request.h"
 
 #include "server/api/beam_fields.h"
+#include "server/api/field_limits.h"
 #include "server/api/model_name.h"
 #include "server/api/response_format.h"
 #include "server/api/unknown_fields.h"
@@ -25,8 +26,8 @@ static const struct json_field fields[] = {
     JSON_NUMBER_ABOVE(MEMBER, top_p, 0, 1),
     JSON_INT(MEMBER, top_k, -1, INT32_MAX),
     JSON_NUMBER(MEMBER, min_p, 0, 1),
-    JSON_INT(MEMBER, n, 1, MAX_CHOICES),
-    JSON_INT(MEMBER, best_of, 1, MAX_CHOICES),
+    JSON_INT(MEMBER, n, 1, INT32_MAX), /* --max-n bounds both: field_limits.h */
+    JSON_INT(MEMBER, best_of, 1, INT32_MAX),
     JSON_BOOL(MEMBER, use_beam_search),
     JSON_NUMBER(MEMBER, length_penalty, -10, 10),
     JSON_OTHER(early_stopping),
@@ -131,6 +132,7 @@ static int check_combinations(const struct sampling_request *request, struct api
 int sampling_request_read(const struct api_context *context, const cJSON *json,
                           struct sampling_request *request, struct api_error *err) {
     if (json_fields_read(json, JSON_TABLE(fields), request, err) != 0 ||
+        field_limits_check(context, json, err) != 0 ||
         (request->model != NULL && model_name_check(context, request->model, err) != 0) ||
         read_stream_options(json, request, err) != 0 || check_combinations(request, err) != 0)
         return -1;

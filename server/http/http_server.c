@@ -113,7 +113,7 @@ static int open_parts(struct http_server *server, struct error *err) {
     server->signal_fd = open_signals();
     if (server->epoll_fd < 0 || server->signal_fd < 0)
         return error_set(err, ERROR_IO, "cannot set up the I/O loop: %s", strerror(errno));
-    if (openapi_write(&server->openapi) != 0)
+    if (openapi_write(server->context, &server->openapi) != 0)
         return error_set(err, ERROR_MEMORY, "no memory for the API's description");
     if (prep_workers_create(NUM_PREP_WORKERS, &server->prep, err) != 0 ||
         prep_workers_create(NUM_BULK_WORKERS, &server->bulk, err) != 0)

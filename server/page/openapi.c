@@ -4,6 +4,7 @@
 #include "server/api/chat_request.h"
 #include "server/api/completion_request.h"
 #include "server/api/embedding_request.h"
+#include "server/api/field_limits.h"
 #include "server/api/sampling_request.h"
 #include "server/page/page.h"
 
@@ -57,7 +58,8 @@ static int add_bound(cJSON *schema, const char *name, double bound) {
     return cJSON_AddRawToObject(schema, name, text) != NULL ? 0 : -1;
 }
 
-static int add_field(cJSON *properties, const struct json_field *field) {
+static int add_field(const struct api_context *context, cJSON *properties,
+                     const struct json_field *field) {
     cJSON *schema = member(properties, field->name);
     if (schema == NULL)
         return -1;
@@ -70,35 +72,35 @@ static int add_field(cJSON *properties, const struct json_field *field) {
     const char *least = field->above_min ? "exclusiveMinimum" : "minimum";
     if (add_bound(schema, least, field->min) != 0)
         return -1;
-    return add_bound(schema, "maximum", field->max);
+    return add_bound(schema, "maximum", field_limits_max(context, field->name, field->max));
 }
 
-static int add_fields(cJSON *schema, struct json_table table) {
+static int add_fields(const struct api_context *context, cJSON *schema, struct json_table table) {
     cJSON *properties = member(schema, "properties");
     for (int i = 0; i < table.num_fields; i++) {
-        if (properties == NULL || add_field(properties, &table.fields[i]) != 0)
+        if (properties == NULL || add_field(context, properties, &table.fields[i]) != 0)
             return -1;
     }
     return 0;
 }
 
-static int complete(cJSON *description) {
+static int complete(const struct api_context *context, cJSON *description) {
     cJSON *schemas = member(member(description, "components"), "schemas");
     cJSON *info = member(description, "info");
     if (schemas == NULL || cJSON_AddStringToObject(info, "version", QUIRE_VERSION) == NULL)
         return -1;
     for (size_t i = 0; i < COUNT(table_schemas); i++) {
         cJSON *schema = member(schemas, table_schemas[i].name);
-        if (schema == NULL || add_fields(schema, table_schemas[i].table()) != 0)
+        if (schema == NULL || add_fields(context, schema, table_schemas[i].table()) != 0)
             return -1;
     }
     return 0;
 }
 
-int openapi_write(struct byte_buffer *out) {
+int openapi_write(const struct api_context *context, struct byte_buffer *out) {
     cJSON *description = cJSON_ParseWithLength((const char *)page_openapi, page_openapi_bytes);
     char *text = NULL;
-    if (description != NULL && complete(description) == 0)
+    if (description != NULL && complete(context, description) == 0)
         text = cJSON_PrintUnformatted(description);
     cJSON_Delete(description);
     if (text == NULL)

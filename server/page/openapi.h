@@ -1,14 +1,15 @@
 /* The OpenAPI 3.1 description of all routes, as GET /openapi.json answers it.
  *
  * What is written by hand (openapi.json) says nothing of the kind and the bounds of the fields that
- * the endpoints read by a table (json_field.h): these are filled in from the tables themselves, so
- * that the two cannot differ. */
+ * the endpoints read by a table (json_field.h): these are filled in from the tables themselves and
+ * from what options bound (field_limits.h), so that they cannot differ. */
 #ifndef QUIRE_SERVER_OPENAPI_H
 #define QUIRE_SERVER_OPENAPI_H
 
+#include "server/api/api_context.h"
 #include "server/byte_buffer.h"
 
 /* Appends the description. -1 when memory is short; *out may then hold a part of it. */
-int openapi_write(struct byte_buffer *out);
+int openapi_write(const struct api_context *context, struct byte_buffer *out);
 
 #endif

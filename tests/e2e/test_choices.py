@@ -85,6 +85,54 @@ def test_one_choice_stops_early(server):
 
 
 @pytest.mark.parametrize("stream", [False, True])
+def test_more_choices_than_seats(start_server, stream):
+    """They come in as seats become free; the first are those that fewer choices have."""
+    server = start_server("--max-num-seqs", 8)
+    body = {"model": NAME, "prompt": prompt_of(server, 40, "many"), "n": 128, "temperature": 0.9, "seed": 5,
+            "max_tokens": 6, "ignore_eos": True}
+    few = [choice["text"] for choice in server.post("/v1/completions", {**body, "n": 4}).json()["choices"]]
+    found = [""] * 128
+    if stream:
+        with server.client().completions.create(**{k: v for k, v in body.items() if k != "ignore_eos"}, stream=True,
+                                              extra_body={"ignore_eos": True}) as events:
+            for event in events:
+                for choice in event.choices:
+                    found[choice.index] += choice.text
+    else:
+        answer = server.post("/v1/completions", body).json()
+        assert answer["usage"]["completion_tokens"] == 128 * 6
+        found = [choice["text"] for choice in answer["choices"]]
+    assert found[:4] == few
+    assert len(set(found)) > 100
+    assert server.wait_idle()["kv_blocks_used"] == 0
+
+
+def test_many_choices_hold_nobody_up(start_server):
+    """One that comes later is answered while most of them are still to begin."""
+    server = start_server("--max-num-seqs", 8)
+    body = {"prompt": "Once upon a time", "n": 1000, "max_tokens": 16, "ignore_eos": True, "stream": True}
+    with httpx.Client() as client, client.stream("POST", server.url + "/v1/completions", json=body, timeout=60) as reply:
+        lines = reply.iter_lines()
+        next(lines)
+        assert server.complete("Hello", max_tokens=4).choices[0].text
+        assert server.metrics()["num_requests_waiting"] > 500
+
+
+def test_the_bound_of_n(server, start_server):
+    for field in ["n", "best_of"]:
+        error = server.post("/v1/completions", {"prompt": "a", field: 1025}).json()["error"]
+        assert error["message"] == f"{field} must be at most 1024 (--max-n), not 1025"
+        assert error["param"] == field
+    error = server.post("/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}], "n": 2000}).json()["error"]
+    assert error["message"] == "n must be at most 1024 (--max-n), not 2000"
+    narrow = start_server("--max-n", 3)
+    assert narrow.post("/v1/completions", {"prompt": "a", "n": 4}).status_code == 400
+    assert len(narrow.post("/v1/completions", {"prompt": "a", "n": 3, "max_tokens": 1}).json()["choices"]) == 3
+    fields = httpx.get(narrow.url + "/openapi.json").json()["components"]["schemas"]["SamplingFields"]["properties"]
+    assert fields["n"]["maximum"] == 3 and fields["best_of"]["maximum"] == 3
+
+
+@pytest.mark.parametrize("stream", [False, True])
 def test_hang_up_frees_all_choices(server, stream):
     body = {"prompt": prompt_of(server, 40, "gone"), "n": 8, "max_tokens": 400, "ignore_eos": True, "stream": stream}
     server.wait_idle()
@@ -170,7 +218,7 @@ def test_fields_of_beam_search_without_it(server):
     ("stream", {"stream": True}), ("temperature", {"temperature": 0.5}), ("top_p", {"top_p": 0.9}),
     ("presence_penalty", {"presence_penalty": 1}), ("stop", {"stop": "x"}), ("logit_bias", {"logit_bias": {"5": 1}}),
     ("guided_regex", {"guided_regex": "a*"}), ("prompt_logprobs", {"prompt_logprobs": 1}),
-    ("echo", {"echo": True, "logprobs": 1}), ("best_of", {"best_of": 17}), ("best_of", {"n": 3, "best_of": 2}),
+    ("echo", {"echo": True, "logprobs": 1}), ("best_of", {"best_of": 21}), ("best_of", {"n": 3, "best_of": 2}),
     ("n", {"n": 16, "stop_token_ids": [5, 6, 7, 8, 9]}), ("length_penalty", {"length_penalty": 11}),
     ("early_stopping", {"early_stopping": "always"}), ("use_beam_search", {"use_beam_search": "yes"})])
 def test_what_beam_search_does_not_go_with(server, param, fields):

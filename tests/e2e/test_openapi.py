@@ -19,7 +19,7 @@ from wire_shape import read_events
 # What makes work: how much of it is enough, and what is out of range and stays as it is.
 TOKENS = 2 ** 31
 BOUNDS = {"max_tokens": (4, TOKENS), "max_completion_tokens": (4, TOKENS), "max_output_tokens": (4, TOKENS),
-          "min_tokens": (2, TOKENS), "n": (2, 17), "best_of": (3, 17)}
+          "min_tokens": (2, TOKENS), "n": (2, 1025), "best_of": (3, 1025)}
 
 # Without it an answer may be as long as the context.
 LENGTHS = {"/v1/chat/completions": "max_completion_tokens", "/v1/responses": "max_output_tokens"}

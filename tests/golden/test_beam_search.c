@@ -273,7 +273,7 @@ static void run_searches(struct fixture *f, const cJSON *const *searches, int co
         submit(f, requests[i]);
     }
     for (int i = 0; i < NUM_PLAIN + count; i++) {
-        struct answer answers[MAX_CHOICES] = {0};
+        struct answer answers[BEAM_MAX_CANDIDATES] = {0};
         read_answers(requests[i], answers);
         request_unref(requests[i]);
         if (i < NUM_PLAIN)

@@ -9,7 +9,7 @@
 #include <string.h>
 
 struct paths {
-    struct beam_oracle_path items[MAX_CHOICES + 1];
+    struct beam_oracle_path items[BEAM_MAX_CANDIDATES + 1];
     int32_t count;
 };
 
@@ -100,7 +100,7 @@ static bool is_over(const struct sampling_params *params, const struct paths *ru
 
 static void take_step(const struct sampling_params *params, int32_t max_tokens,
                       struct paths *running, struct paths *finished) {
-    static struct continuation all[MAX_CHOICES * FAKE_VOCAB_SIZE];
+    static struct continuation all[BEAM_MAX_CANDIDATES * FAKE_VOCAB_SIZE];
     int32_t count = list_continuations(params, running, all);
     int32_t width = params->beam_width, length = running->items[0].count + 1;
     struct paths next = {.count = 0};

@@ -302,7 +302,7 @@ static void draw_choice(const struct request *request, int32_t choice, int32_t m
 }
 
 static void search_choices(const struct request *request, int32_t most, struct oracle_choice *out) {
-    struct beam_oracle_path paths[MAX_CHOICES];
+    struct beam_oracle_path paths[BEAM_MAX_CANDIDATES];
     int32_t num_paths = beam_oracle_run(request, most, paths);
     CHECK(num_paths >= request->params.num_choices);
     for (int32_t i = 0; i < request->params.num_choices; i++) {

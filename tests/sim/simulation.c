@@ -40,6 +40,9 @@ static int run_watched(struct executor *executor, const struct batch *batch,
     return sim->executor.base.ops->run(&sim->executor.base, batch, result, err);
 }
 
+/* More than there are seats. */
+#define MANY_CHOICES (3 * SIMULATION_MAX_SEQS)
+
 /* What is asked for. */
 enum load {
     LOAD_ANY,
@@ -141,7 +144,7 @@ static struct request_shape draw_shape(struct simulation *sim, enum load load) {
         .max_output_tokens =
             load != LOAD_LONG_OUTPUTS && random_once_in(random, 2) ? 20 : max_model_len,
         .long_outputs = load == LOAD_LONG_OUTPUTS,
-        .max_choices = random_once_in(random, 4) ? MAX_CHOICES : 4,
+        .max_choices = random_once_in(random, 4) ? MANY_CHOICES : 4,
         .min_logprobs = load == LOAD_HEAVY ? SAMPLE_MAX_LOGPROBS : -1,
         .max_logprobs = load == LOAD_HEAVY ? SAMPLE_MAX_LOGPROBS : 5,
         .grammars = true,

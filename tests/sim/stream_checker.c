@@ -4,22 +4,27 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 void stream_checker_init(struct stream_checker *checker, struct request *request,
                          int32_t max_model_len, const struct grammar_vocabulary *vocabulary) {
     memset(checker, 0, sizeof(*checker));
     checker->request = request;
-    struct oracle_choice choices[MAX_CHOICES];
-    CHECK(request->params.num_choices <= MAX_CHOICES);
-    oracle_run(request, max_model_len, vocabulary, choices);
-    for (int32_t i = 0; i < request->params.num_choices; i++)
-        checker->choices[i].oracle = choices[i];
+    size_t num_choices = (size_t)request->params.num_choices;
+    struct oracle_choice *oracles = calloc(num_choices, sizeof(*oracles));
+    checker->choices = calloc(num_choices, sizeof(*checker->choices));
+    CHECK(oracles != NULL && checker->choices != NULL);
+    oracle_run(request, max_model_len, vocabulary, oracles);
+    for (size_t i = 0; i < num_choices; i++)
+        checker->choices[i].oracle = oracles[i];
+    free(oracles);
 }
 
 void stream_checker_finish(struct stream_checker *checker) {
-    for (int32_t i = 0; i < MAX_CHOICES; i++)
+    for (int32_t i = 0; i < checker->request->params.num_choices; i++)
         oracle_finish(&checker->choices[i].oracle);
+    free(checker->choices);
     token_buffer_finish(&checker->buffer);
     request_unref(checker->request);
 }

@@ -14,8 +14,8 @@ struct choice_progress {
 };
 
 struct stream_checker {
-    struct request *request; /* one reference */
-    struct choice_progress choices[MAX_CHOICES];
+    struct request *request;         /* one reference */
+    struct choice_progress *choices; /* [num_choices of the request] */
     struct token_buffer buffer;
     int32_t num_scored;
     int32_t num_finished;

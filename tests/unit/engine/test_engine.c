@@ -261,6 +261,29 @@ static void test_refusals(void **state) {
     request_unref(small);
 }
 
+/* Ten choices at once; more are let in alone. */
+static void test_choices_are_bounded(void **state) {
+    struct stream_checker checkers[2];
+    struct fixture f;
+    struct engine_config config = base_config(&f);
+    config.max_choices = 10;
+    start(&f, &config, 1000, 0);
+    struct request *many = plain_request(10, 20);
+    many->params.num_choices = 12;
+    watch(&checkers[0], many);
+    struct request *one = plain_request(3, 3);
+    watch(&checkers[1], one);
+    assert_int_equal(engine_submit(f.engine, many), SUBMIT_OK);
+    assert_int_equal(engine_submit(f.engine, one), SUBMIT_QUEUE_FULL);
+    while (!engine_is_idle(f.engine))
+        read_ready(&f);
+    assert_int_equal(engine_submit(f.engine, one), SUBMIT_OK);
+    read_until_done(&f, 2);
+    stop(&f);
+    for (int i = 0; i < 2; i++)
+        stream_checker_finish(&checkers[i]);
+}
+
 /* One request of six choices, so that all of them are in flight whenever the failure comes. */
 static void test_device_failure(void **state) {
     struct stream_checker checker;
@@ -354,6 +377,7 @@ int main(void) {
         cmocka_unit_test(test_destroy_with_work_in_flight),
         cmocka_unit_test(test_drain),
         cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_choices_are_bounded),
         cmocka_unit_test(test_device_failure),
         cmocka_unit_test(test_stalled_reader_resumes),
         cmocka_unit_test(test_cancel_frees_blocks),

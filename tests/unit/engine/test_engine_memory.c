@@ -1,6 +1,8 @@
 /* The bound against what engines of several sizes take from the heap when they are created. */
 #include "engine/engine_memory.h"
 
+#include "engine/sequence.h"
+
 #include "tests/sim/fake_tokenizer.h"
 
 #include <malloc.h>
@@ -60,6 +62,10 @@ static void test_queue_counts(void **state) {
     config.max_queued_requests += 100;
     assert_true(engine_memory_bytes(&config, FAKE_VOCAB_SIZE) - bytes >=
                 (size_t)100 * TOKEN_STREAM_STALL_BYTES);
+    bytes = engine_memory_bytes(&config, FAKE_VOCAB_SIZE);
+    config.max_choices += 1000;
+    assert_true(engine_memory_bytes(&config, FAKE_VOCAB_SIZE) - bytes >=
+                1000 * (sizeof(struct sequence) + sizeof(struct token_event)));
     bytes = engine_memory_bytes(&config, FAKE_VOCAB_SIZE);
     assert_true(engine_memory_bytes(&config, 50000) > bytes);
 }

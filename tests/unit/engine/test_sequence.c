@@ -100,10 +100,31 @@ static void test_who_joins_the_leader(void **state) {
     assert_int_equal(sequence_append(&s[2], 20), 0); /* drew before it lost its blocks */
     assert_ptr_equal(sequence_group_next_joint(group, 1), &s[3]);
     s[0].status = SEQUENCE_FINISHED;
+    sequence_group_note_finished(group, &s[0]);
     assert_ptr_equal(sequence_group_leader(group), &s[1]);
     s[1].status = SEQUENCE_RUNNING;
     assert_int_equal(sequence_append(&s[1], 20), 0);
     assert_null(sequence_group_next_joint(group, -1)); /* the prompt's logits are gone */
+    sequence_group_destroy(group);
+}
+
+/* Tables go from those that end to those that wait. */
+static void test_a_table_is_passed_on(void **state) {
+    struct sequence_group *group = make(1, 0, 1000);
+    struct sequence *s = group->sequences;
+    assert_non_null(s[0].table.blocks);
+    assert_null(s[1].table.blocks);
+    assert_int_equal(sequence_group_add_table(group), 0);
+    const int32_t *first = s[0].table.blocks, *second = s[1].table.blocks;
+    s[2].status = SEQUENCE_FINISHED; /* cancelled while it waited */
+    sequence_group_note_finished(group, &s[2]);
+    s[0].status = SEQUENCE_FINISHED;
+    sequence_group_note_finished(group, &s[0]);
+    assert_null(s[0].table.blocks);
+    assert_ptr_equal(s[1].table.blocks, second);
+    assert_ptr_equal(s[3].table.blocks, first);
+    assert_int_equal(group->num_unfinished, 998);
+    assert_ptr_equal(sequence_group_leader(group), &s[1]);
     sequence_group_destroy(group);
 }
 
@@ -149,6 +170,7 @@ int main(void) {
         cmocka_unit_test(test_counts_follow_the_penalties),
         cmocka_unit_test(test_list_order),
         cmocka_unit_test(test_who_joins_the_leader),
+        cmocka_unit_test(test_a_table_is_passed_on),
         cmocka_unit_test(test_what_may_come_from_the_cache),
         cmocka_unit_test(test_common_tokens),
     };

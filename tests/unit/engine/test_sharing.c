@@ -242,6 +242,42 @@ static void test_choices_take_the_seats_there_are(void **state) {
     stop(&f);
 }
 
+/* Eight seats. Alone, a group of 40 choices takes them all; once somebody waits it has its turn of
+ * 16 choices as any group, and then half of the seats. */
+static void test_many_choices_leave_room(void **state) {
+    struct scheduler_config config = config_of(100, 0);
+    struct fixture f;
+    config.capacity.max_num_seqs = 8;
+    start(&f, &config);
+    struct sequence_group *group = add(&f, 5, 40);
+    step(&f);
+    assert_int_equal(group->num_lanes, 8);
+    assert_int_equal(group->num_tables, 8); /* what only waits has no memory for blocks */
+    for (int i = 1; i < 8; i++)
+        scheduler_fork(&f.scheduler, &group->sequences[0], &group->sequences[i], 5);
+    struct sequence_group *behind = add(&f, 5, 1);
+    for (int i = 0; i < 8; i++) {
+        scheduler_remove(&f.scheduler, &group->sequences[i]);
+        step(&f);
+    }
+    assert_int_equal(behind->status, GROUP_WAITING); /* 32 left: still its turn */
+    assert_int_equal(group->num_lanes, 8);
+    for (int i = 8; i < 12; i++) {
+        scheduler_remove(&f.scheduler, &group->sequences[i]);
+        step(&f);
+    }
+    assert_int_equal(behind->status, GROUP_RUNNING);
+    assert_int_equal(group->num_lanes, 7);
+    struct sequence_group *more[4];
+    for (int i = 0; i < 4; i++)
+        more[i] = add(&f, 5, 1);
+    step(&f);
+    assert_int_equal(group->num_lanes, 4);
+    assert_int_equal(more[2]->status, GROUP_RUNNING);
+    assert_int_equal(more[3]->status, GROUP_WAITING);
+    stop(&f);
+}
+
 /* Tokens more than a window back are given up, block by block. */
 static void test_a_window_frees_blocks(void **state) {
     struct scheduler_config config = config_of(40, 0);
@@ -271,6 +307,7 @@ int main(void) {
         cmocka_unit_test(test_the_cheaper_way_is_taken),
         cmocka_unit_test(test_choices_wait_for_a_lane),
         cmocka_unit_test(test_choices_take_the_seats_there_are),
+        cmocka_unit_test(test_many_choices_leave_room),
         cmocka_unit_test(test_a_window_frees_blocks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -20,6 +20,7 @@ static const struct api_context context = {
     .num_model_names = 1,
     .max_model_len = 64,
     .max_prompts = 4,
+    .max_n = 16,
     .max_choices = 32,
     .max_prompt_tokens = 100,
     .sampling =

@@ -17,7 +17,7 @@ static const struct api_context context = {
     .model_names = names,
     .num_model_names = 1,
     .max_model_len = 64,
-    .max_choices = 8,
+    .max_n = 8,
 };
 
 #define MESSAGES "\"messages\":[]"

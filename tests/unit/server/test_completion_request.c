@@ -1,5 +1,7 @@
 #include "server/api/completion_request.h"
 
+#include "server/api/field_limits.h"
+
 #include "fake_tokenizer.h"
 
 #include <math.h>
@@ -18,6 +20,7 @@ static const struct api_context context = {
     .num_model_names = 2,
     .max_model_len = 64,
     .max_prompts = 4,
+    .max_n = 16,
     .max_choices = 32,
     .max_prompt_tokens = 100,
     .sampling = SAMPLING_DEFAULTS_OPENAI,
@@ -138,9 +141,11 @@ static int try_table(struct json_table table) {
                                          "[]",    "[1]",   "{}",   "\"\""};
     int num_tried = 0;
     for (int f = 0; f < table.num_fields; f++) {
-        const struct json_field *field = &table.fields[f];
+        struct json_field bounded = table.fields[f];
+        const struct json_field *field = &bounded;
         if (field->kind == JSON_FIELD_OTHER)
             continue;
+        bounded.max = field_limits_max(&context, field->name, field->max);
         num_tried++;
         for (size_t i = 0; i < sizeof(fixed) / sizeof(fixed[0]); i++) {
             /* 1e-300 is 0 as a float: refused where 0 itself is */
@@ -196,6 +201,9 @@ static const struct refusal refusals[] = {
     {"{\"prompt\":\"a\",\"model\":\"gpt\"}", "model", "model_not_found", "\"gpt\"", 404},
     {"{\"prompt\":\"a\",\"suffix\":\"b\"}", "suffix", NULL, "not supported", 400},
     {"{\"prompt\":\"a\",\"suffix\":1}", "suffix", NULL, "not supported", 400},
+    {"{\"prompt\":\"a\",\"n\":17}", "n", "out_of_range", "at most 16 (--max-n), not 17", 400},
+    {"{\"prompt\":\"a\",\"best_of\":5000}", "best_of", "out_of_range",
+     "at most 16 (--max-n), not 5000", 400},
     {"{\"prompt\":\"a\",\"n\":2,\"best_of\":1}", "best_of", NULL, "at least n (2), not 1", 400},
     {"{\"prompt\":\"a\",\"best_of\":2,\"stream\":true}", "best_of", NULL, "stream", 400},
     {"{\"prompt\":[\"a\",\"b\",\"c\"],\"best_of\":16}", "best_of", "out_of_range", "32, not 48",

@@ -11,6 +11,8 @@
 
 #include <cmocka.h>
 
+static const struct api_context context = {.max_n = 16};
+
 static void test_every_allocation(void **state) {
     cJSON_Hooks hooks = {.malloc_fn = __wrap_malloc, .free_fn = free};
     cJSON_InitHooks(&hooks);
@@ -19,7 +21,7 @@ static void test_every_allocation(void **state) {
     for (long allowed = 0; result != 0; allowed += 7) {
         struct byte_buffer out = {0};
         allocations_left = allowed;
-        result = openapi_write(&out);
+        result = openapi_write(&context, &out);
         long left = allocations_left;
         allocations_left = -1;
         assert_true(result == 0 || left == 0);
