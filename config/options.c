@@ -119,8 +119,8 @@ static int apply_environment(struct loader *loader, char *const *environ) {
         int index = options_find(name, strlen(name));
         if (index < 0)
             return unknown_variable(*environ, name, loader->err);
-        int rc = table[index].type == OPTION_LIST ? apply_comma_list(loader, index, value)
-                                                  : apply(loader, index, value);
+        bool is_split = table[index].type == OPTION_LIST && !(table[index].flags & OPTION_WORDS);
+        int rc = is_split ? apply_comma_list(loader, index, value) : apply(loader, index, value);
         if (rc != 0)
             return -1;
     }

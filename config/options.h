@@ -37,6 +37,10 @@ struct options {
     int64_t port;
     char *uds; /* UNIX socket path; replaces host and port when set */
     struct option_list api_keys;
+    struct option_list allowed_hosts;   /* names this server may be called by; empty: see help */
+    struct option_list allowed_origins; /* of pages of other sites; empty: none */
+    struct option_list allowed_methods, allowed_headers; /* what such pages may send */
+    bool allow_credentials;
     int64_t max_connections;
     int64_t max_body_bytes;
     int64_t shutdown_timeout; /* seconds to finish what is in flight after SIGTERM */

@@ -22,6 +22,8 @@ enum option_flags {
     OPTION_METRIC_NAME = 2, /* holds only what a Prometheus name may: [a-zA-Z0-9_:] */
     OPTION_NOT_IN_FILE = 4,
     OPTION_OR_AUTO = 8, /* OPTION_DECIMAL: "auto" is taken too, as OPTIONS_AUTO */
+    OPTION_WORDS = 16,  /* OPTION_LIST: one value may hold several items, separated by commas or as
+                           a JSON array of strings; none holds a comma */
 };
 
 struct option_spec {
@@ -56,7 +58,8 @@ struct option_origin {
 };
 
 /* Checks text and stores it in the option's field of *options: a scalar is replaced, a list grows
- * by one item. On failure -1 with ERROR_CONFIG and *options unchanged. */
+ * by one item, or by as many as text holds. On failure -1 with ERROR_CONFIG; a scalar is then
+ * unchanged. */
 int options_set(const struct option_spec *spec, const char *text,
                 const struct option_origin *origin, struct options *options, struct error *err);
 

@@ -186,6 +186,71 @@ static int append_item(const struct option_spec *spec, const char *text,
     return 0;
 }
 
+static char *trim(char *text) {
+    text += strspn(text, " ");
+    size_t length = strlen(text);
+    while (length > 0 && text[length - 1] == ' ')
+        length--;
+    text[length] = '\0';
+    return text;
+}
+
+/* Cuts the quotes off; NULL where they are missing. */
+static char *unquote(char *text) {
+    size_t length = strlen(text);
+    if (length < 2 || text[0] != '"' || text[length - 1] != '"')
+        return NULL;
+    text[length - 1] = '\0';
+    return text + 1;
+}
+
+/* Adds the items of `words`, which it takes apart. */
+static int append_separated(const struct option_spec *spec, char *words, bool is_array,
+                            const struct option_origin *origin, struct option_list *list,
+                            struct error *err) {
+    for (char *rest = words; rest != NULL;) {
+        char *word = trim(strsep(&rest, ","));
+        char *item = is_array ? unquote(word) : word;
+        if (item == NULL)
+            return options_error(spec, word, origin, err, "must be a JSON array of strings");
+        if (check_string(spec, item, origin, err) != 0 ||
+            append_item(spec, item, origin, list, err) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* A bracket may also begin an IPv6 address, so that an array is told by what comes next. */
+static bool is_array(const char *text) {
+    if (text[0] != '[')
+        return false;
+    char inside = text[1 + strspn(text + 1, " ")];
+    return inside == '"' || inside == ']';
+}
+
+/* "a, b" or the JSON array ["a", "b"]. */
+static int append_words(const struct option_spec *spec, const char *text,
+                        const struct option_origin *origin, struct option_list *list,
+                        struct error *err) {
+    char *copy = copy_text(text, err);
+    if (copy == NULL)
+        return -1;
+    char *words = trim(copy);
+    bool in_brackets = is_array(words);
+    size_t length = strlen(words);
+    int rc = 0;
+    if (in_brackets && words[length - 1] != ']') {
+        rc = options_error(spec, text, origin, err, "must be a JSON array of strings");
+    } else if (in_brackets) {
+        words[length - 1] = '\0';
+        words = trim(words + 1);
+    }
+    if (rc == 0 && !(in_brackets && words[0] == '\0'))
+        rc = append_separated(spec, words, in_brackets, origin, list, err);
+    free(copy);
+    return rc;
+}
+
 int options_set(const struct option_spec *spec, const char *text,
                 const struct option_origin *origin, struct options *options, struct error *err) {
     char what[160];
@@ -206,6 +271,8 @@ int options_set(const struct option_spec *spec, const char *text,
     case OPTION_STRING:
         return check_string(spec, text, origin, err) == 0 ? set_string(text, field, err) : -1;
     case OPTION_LIST:
+        if ((spec->flags & OPTION_WORDS) != 0)
+            return append_words(spec, text, origin, field, err);
         return check_string(spec, text, origin, err) == 0
                    ? append_item(spec, text, origin, field, err)
                    : -1;

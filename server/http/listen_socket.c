@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netdb.h>
-#include <stdbool.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -18,6 +18,8 @@
 union address {
     struct sockaddr any;
     struct sockaddr_un local;
+    struct sockaddr_in v4;
+    struct sockaddr_in6 v6;
     struct sockaddr_storage storage;
 };
 
@@ -131,6 +133,19 @@ int listen_socket_adopt(int fd, struct listen_socket *out, struct error *err) {
     *out = (struct listen_socket){.fd = fd};
     name_socket(fd, out->name);
     return 0;
+}
+
+bool listen_socket_is_loopback(const struct listen_socket *socket) {
+    union address address;
+    socklen_t length = sizeof(address);
+    if (getsockname(socket->fd, &address.any, &length) != 0)
+        return false;
+    if (address.any.sa_family == AF_INET)
+        return ntohl(address.v4.sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
+    if (address.any.sa_family != AF_INET6)
+        return false;
+    const struct in6_addr *v6 = &address.v6.sin6_addr;
+    return IN6_IS_ADDR_LOOPBACK(v6) || (IN6_IS_ADDR_V4MAPPED(v6) && v6->s6_addr[12] == 127);
 }
 
 void listen_socket_close(struct listen_socket *socket) {

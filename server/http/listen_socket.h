@@ -4,6 +4,7 @@
 
 #include "config/error.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #define LISTEN_NAME_BYTES 160
@@ -22,6 +23,9 @@ int listen_socket_open_tcp(const char *host, int64_t port, struct listen_socket 
 int listen_socket_open_unix(const char *path, struct listen_socket *out, struct error *err);
 /* Takes over a socket that already listens. */
 int listen_socket_adopt(int fd, struct listen_socket *out, struct error *err);
+
+/* Does it take connections from this machine alone, over TCP? */
+bool listen_socket_is_loopback(const struct listen_socket *socket);
 
 /* Closes, and removes the socket file if we made it. Accepts one already closed (fd -1). */
 void listen_socket_close(struct listen_socket *socket);

@@ -79,6 +79,8 @@ static void test_defaults(void **state) {
     assert_null(options.uds);
     assert_null(options.config);
     assert_int_equal(options.api_keys.count, 0);
+    assert_int_equal(options.allowed_hosts.count, 0);
+    assert_int_equal(options.allowed_origins.count, 0);
     assert_int_equal(options.served_model_names.count, 0);
     assert_null(options.chat_template);
     assert_string_equal(options.tool_call_parser, "auto");
@@ -326,6 +328,62 @@ static void test_list_is_bounded(void **state) {
     assert_refused(words, NO_WORDS, WORDS("api-key", "at most 64"));
 }
 
+static void assert_words(const struct option_list *list, char *const *words) {
+    for (int i = 0; i < list->count; i++) {
+        assert_non_null(words[i]);
+        assert_string_equal(list->items[i], words[i]);
+    }
+    assert_null(words[list->count]);
+}
+
+/* Repeated, with commas, as a JSON array: from every source. */
+static void test_lists_of_words(void **state) {
+    static char *const same[] = {"a,b.c,[::1]", " a , b.c,[::1] ", "[\"a\",\"b.c\",\"[::1]\"]",
+                                 "[ \"a\" , \"b.c\", \"[::1]\" ]"};
+    for (size_t i = 0; i < sizeof(same) / sizeof(same[0]); i++) {
+        struct options options;
+        char variable[80];
+        assert_int_equal(load(WORDS(MODEL, "--allowed-hosts", same[i]), NO_WORDS, &options, NULL),
+                         0);
+        assert_words(&options.allowed_hosts, WORDS("a", "b.c", "[::1]"));
+        options_finish(&options);
+        snprintf(variable, sizeof(variable), "QUIRE_ALLOWED_HOSTS=%s", same[i]);
+        assert_int_equal(load(WORDS(MODEL), WORDS(variable), &options, NULL), 0);
+        assert_words(&options.allowed_hosts, WORDS("a", "b.c", "[::1]"));
+        options_finish(&options);
+    }
+    struct options options;
+    assert_int_equal(load(WORDS(MODEL, "--allowed-hosts", "a", "--allowed-hosts", "[::1],b"),
+                          WORDS("QUIRE_ALLOWED_HOSTS=x", "QUIRE_ALLOWED_METHODS=[]"), &options,
+                          NULL),
+                     0);
+    assert_words(&options.allowed_hosts, WORDS("a", "[::1]", "b"));
+    assert_words(&options.allowed_methods, NO_WORDS);
+    assert_words(&options.allowed_headers, WORDS("*"));
+    options_finish(&options);
+    static const char yaml[] = "allowed-hosts: [a, \"[::1]\"]\nallowed-origins: 'null,b'\n";
+    assert_int_equal(load_yaml(yaml, strlen(yaml), &options, NULL), 0);
+    assert_words(&options.allowed_hosts, WORDS("a", "[::1]"));
+    assert_words(&options.allowed_origins, WORDS("null", "b"));
+    options_finish(&options);
+}
+
+static void test_bad_lists_of_words(void **state) {
+    static char *const arrays[] = {"[\"a\"",   "[\"a\",b]",        "[\"a]",
+                                   "[\"a\",]", "[\"a\", [\"b\"]]", "[\"a,b\"]"};
+    for (size_t i = 0; i < sizeof(arrays) / sizeof(arrays[0]); i++)
+        assert_refused(WORDS(MODEL, "--allowed-hosts", arrays[i]), NO_WORDS,
+                       WORDS("allowed-hosts", "command line", "JSON array of strings"));
+    static char *const empty[] = {"", " ", "a,", ",a", "a,,b", "[\"\"]"};
+    for (size_t i = 0; i < sizeof(empty) / sizeof(empty[0]); i++)
+        assert_refused(WORDS(MODEL, "--allowed-hosts", empty[i]), NO_WORDS,
+                       WORDS("allowed-hosts", "1 to 255"));
+    char many[2 * OPTIONS_MAX_LIST + 2] = "a";
+    for (int i = 0; i < OPTIONS_MAX_LIST; i++)
+        strcat(many, ",a");
+    assert_refused(WORDS(MODEL, "--allowed-hosts", many), NO_WORDS, WORDS("at most 64"));
+}
+
 static void test_bad_environment(void **state) {
     assert_refused(WORDS(MODEL), WORDS("QUIRE_PROT=1"),
                    WORDS("QUIRE_PROT", "did you mean QUIRE_PORT?"));
@@ -443,6 +501,10 @@ static void test_sample_file_comments(void **state) {
     assert_true(sample.gpu_memory_utilization == plain.gpu_memory_utilization);
     assert_true(sample.batch_invariant == plain.batch_invariant);
     assert_true(sample.enable_prefix_caching == plain.enable_prefix_caching);
+    assert_int_equal(sample.allowed_origins.count, plain.allowed_origins.count);
+    assert_words(&sample.allowed_methods, plain.allowed_methods.items);
+    assert_words(&sample.allowed_headers, plain.allowed_headers.items);
+    assert_true(sample.allow_credentials == plain.allow_credentials);
     options_finish(&sample);
     options_finish(&plain);
 }
@@ -472,6 +534,8 @@ int main(void) {
         cmocka_unit_test(test_secrets_stay_hidden),
         cmocka_unit_test(test_long_value_is_cut),
         cmocka_unit_test(test_list_is_bounded),
+        cmocka_unit_test(test_lists_of_words),
+        cmocka_unit_test(test_bad_lists_of_words),
         cmocka_unit_test(test_bad_environment),
         cmocka_unit_test(test_variables_of_others),
         cmocka_unit_test(test_yaml_forms),

@@ -46,6 +46,21 @@ static void test_bad_host_is_a_config_error(void **state) {
     assert_non_null(strstr(err.message, "999.1.1.1."));
 }
 
+static void test_loopback(void **state) {
+    static const struct {
+        const char *host;
+        bool is_loopback;
+    } cases[] = {{"127.0.0.1", true}, {"localhost", true}, {"127.1.2.3", true}, {"0.0.0.0", false}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct listen_socket socket;
+        struct error err;
+        assert_int_equal(listen_socket_open_tcp(cases[i].host, 0, &socket, &err), 0);
+        assert_int_equal(listen_socket_is_loopback(&socket), cases[i].is_loopback);
+        listen_socket_close(&socket);
+        assert_false(listen_socket_is_loopback(&socket));
+    }
+}
+
 static void test_unix_socket_life(void **state) {
     char folder[] = "/tmp/quire-test-XXXXXX", path[64];
     struct listen_socket socket, again;
@@ -56,6 +71,7 @@ static void test_unix_socket_life(void **state) {
     assert_int_equal(listen_socket_open_unix(path, &socket, &err), 0);
     assert_int_equal(stat(path, &info), 0);
     assert_int_equal(info.st_mode & 0777, 0660);
+    assert_false(listen_socket_is_loopback(&socket));
     assert_int_equal(listen_socket_open_unix(path, &again, &err), -1); /* it is alive */
     assert_int_equal(err.code, ERROR_IO);
     close(socket.fd); /* as a crash would leave it */
@@ -90,6 +106,7 @@ int main(void) {
         cmocka_unit_test(test_tcp_binds_any_free_port),
         cmocka_unit_test(test_taken_port_names_address_and_port),
         cmocka_unit_test(test_bad_host_is_a_config_error),
+        cmocka_unit_test(test_loopback),
         cmocka_unit_test(test_unix_socket_life),
         cmocka_unit_test(test_unix_path_that_is_a_file_stays),
         cmocka_unit_test(test_unix_path_too_long),
