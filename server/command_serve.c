@@ -63,6 +63,7 @@ struct serve {
     char *default_names[1]; /* -> model_name */
     char fingerprint[FINGERPRINT_BYTES];
     struct api_context context;
+    struct http_origin_rules origins;
     struct http_server *http;
 };
 
@@ -91,6 +92,10 @@ static enum log_level parse_log_level(const char *name) {
     while (level < LOG_DEBUG && strcmp(names[level], name) != 0)
         level++;
     return (enum log_level)level;
+}
+
+static int read_origins(struct serve *serve, struct error *err) {
+    return http_origin_rules_init(&serve->options, &serve->origins, err);
 }
 
 static int open_model(struct serve *serve, struct error *err) {
@@ -256,6 +261,7 @@ static struct http_server_config http_config(const struct serve *serve) {
         .max_body_bytes = (size_t)options->max_body_bytes,
         .shutdown_timeout_ms = options->shutdown_timeout * 1000,
         .metrics_prefix = options->metrics_prefix,
+        .origins = &serve->origins,
     };
 }
 
@@ -276,6 +282,8 @@ static int start_http(struct serve *serve, struct error *err) {
     config.planned_bytes = memory_table_total(&serve->memory);
     if (auth_create(options->api_keys.items, options->api_keys.count, &serve->auth, err) != 0)
         return -1;
+    if (listen_socket_is_loopback(&serve->socket) && auth_tenant(serve->auth, NULL) >= 0)
+        http_origin_rules_set_private(&serve->origins);
     return http_server_create(&config, serve->engine, &serve->context, serve->auth, &serve->http,
                               err);
 }
@@ -295,8 +303,8 @@ static void log_chat(const struct serve *serve) {
 
 /* The steps of starting, in order. */
 static int (*const steps[])(struct serve *serve, struct error *err) = {
-    open_model,       open_chat,    start_vocabulary, open_executor, open_socket,
-    await_vocabulary, start_engine, test_engine,      start_http,
+    read_origins, open_model,       open_chat,    start_vocabulary, open_executor,
+    open_socket,  await_vocabulary, start_engine, test_engine,      start_http,
 };
 
 /* 1 when everything runs, 0 when a signal came first, -1 with err. */

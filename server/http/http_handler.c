@@ -1,10 +1,10 @@
 /* The access handler. libmicrohttpd calls it once with the header, then for each piece of the body,
  * then once more; and again after each resume of a suspended exchange.
  *
- * Everything that can be refused is refused in the first call, in this order: framing, key, path,
- * method, size, admission. The answer then goes out at once when framing is in doubt or the body is
- * large; a small body is read and dropped first, because closing a socket with unread bytes resets
- * it and the client may lose the answer. */
+ * Everything that can be refused is refused in the first call, in this order: framing, number of
+ * connections, name and origin, key, path, method, size, admission. The answer then goes out at
+ * once when framing is in doubt or the body is large; a small body is read and dropped first,
+ * because closing a socket with unread bytes resets it and the client may lose the answer. */
 #include "server/http/http_state.h"
 
 #include <string.h>
@@ -52,6 +52,19 @@ static int reserve_body(struct connection *connection, uint64_t bytes) {
     exchange->body_reserved += bytes;
     server->body_bytes += bytes;
     return 0;
+}
+
+static struct http_origin_request read_origin(const struct connection *connection,
+                                              const char *method) {
+    return (struct http_origin_request){
+        .method = method,
+        .host = header(connection, "Host"),
+        .origin = header(connection, "Origin"),
+        .fetch_site = header(connection, "Sec-Fetch-Site"),
+        .content_type = header(connection, "Content-Type"),
+        .preflight_method = header(connection, "Access-Control-Request-Method"),
+        .preflight_headers = header(connection, "Access-Control-Request-Headers"),
+    };
 }
 
 static int check_key(struct connection *connection) {
@@ -124,6 +137,11 @@ static int check_request(struct connection *connection, const char *url, const c
     struct exchange *exchange = &connection->exchange;
     if (check_framing(connection, framing) != 0 || check_connections(connection) != 0)
         return -1;
+    const struct http_origin_rules *origins = connection->server->config.origins;
+    if (http_origin_check(origins, &exchange->origin, &exchange->error) != 0)
+        return -1;
+    if (http_origin_is_preflight(origins, &exchange->origin))
+        return 0;
     exchange->route = route_find(url, &exchange->argument);
     bool is_open = exchange->route && exchange->route->is_open;
     if (!is_open && check_key(connection) != 0)
@@ -142,6 +160,7 @@ static enum MHD_Result begin(struct connection *connection, const char *url, con
     exchange->drain_ms = exchange->start_ms;
     exchange->state = EXCHANGE_READING;
     http_request_id(header(connection, "X-Request-Id"), exchange->request_id);
+    exchange->origin = read_origin(connection, method);
     if (check_request(connection, url, method, &framing) == 0)
         return MHD_YES;
     exchange->state = EXCHANGE_DRAINING;

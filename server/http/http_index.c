@@ -16,7 +16,6 @@ static const struct header_field text_fields[] = {
 static const struct header_field page_fields[] = {
     {"Content-Type", "text/html; charset=utf-8"},
     {"Content-Security-Policy", page_chat_policy},
-    {"X-Content-Type-Options", "nosniff"},
     {"Referrer-Policy", "no-referrer"},
     {"Cache-Control", "no-cache"},
     {"ETag", page_chat_etag},

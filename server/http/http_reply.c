@@ -1,5 +1,5 @@
-/* Responses. Each carries X-Request-Id; headers that depend on the status are added here, so that
- * an error looks the same wherever it came from. */
+/* Responses. Each carries X-Request-Id and what lets a page of another site read it; headers that
+ * depend on the status are added here, so that an error looks the same wherever it came from. */
 #include "server/http/http_state.h"
 
 #include "config/log.h"
@@ -25,9 +25,18 @@ static void add_retry_headers(struct MHD_Response *response) {
     add_header(response, "retry-after-ms", milliseconds);
 }
 
+static void add_origin_fields(struct connection *connection, struct MHD_Response *response) {
+    struct header_field fields[HTTP_ORIGIN_MAX_FIELDS];
+    http_origin_fields(connection->server->config.origins, &connection->exchange.origin, fields);
+    for (const struct header_field *field = fields; field->name; field++)
+        add_header(response, field->name, field->value);
+}
+
+/* What is not said to be kept, no cache keeps. */
 static void add_headers(struct connection *connection, int status, struct MHD_Response *response) {
     const struct exchange *exchange = &connection->exchange;
     add_header(response, "X-Request-Id", exchange->request_id);
+    add_origin_fields(connection, response);
     for (const struct header_field *field = exchange->fields; field && field->name; field++)
         add_header(response, field->name, field->value);
     add_header(response, "X-Ignored-Params",
@@ -40,6 +49,9 @@ static void add_headers(struct connection *connection, int status, struct MHD_Re
         add_header(response, "Allow", exchange->allow);
     if (status == 429 || status == 503)
         add_retry_headers(response);
+    add_header(response, "X-Content-Type-Options", "nosniff");
+    if (!MHD_get_response_header(response, "Cache-Control"))
+        add_header(response, "Cache-Control", "no-store");
 }
 
 /* Takes the response over. */
@@ -142,13 +154,18 @@ void reply_set_too_large(struct connection *connection) {
 void reply_error_now(struct connection *connection) {
     const struct exchange *exchange = &connection->exchange;
     struct byte_buffer body = {0}, head = {0};
+    struct header_field fields[HTTP_ORIGIN_MAX_FIELDS];
+    http_origin_fields(connection->server->config.origins, &exchange->origin, fields);
     api_error_format(&exchange->error, &body);
     bool is_too_large = exchange->error.status == 413;
     byte_buffer_printf(&head,
                        "HTTP/1.1 %s\r\nConnection: close\r\nContent-Type: " JSON_TYPE
-                       "\r\nX-Request-Id: %s\r\n%sContent-Length: %zu\r\n\r\n",
+                       "\r\nX-Request-Id: %s\r\n%sContent-Length: %zu\r\n",
                        is_too_large ? "413 Content Too Large" : "503 Service Unavailable",
                        exchange->request_id, is_too_large ? "" : "Retry-After: 1\r\n", body.length);
+    for (const struct header_field *field = fields; field->name; field++)
+        byte_buffer_printf(&head, "%s: %s\r\n", field->name, field->value);
+    byte_buffer_append_text(&head, "\r\n");
     byte_buffer_append(&head, body.data, body.length);
     if (!head.failed &&
         send(connection->fd, head.data, head.length, MSG_NOSIGNAL | MSG_DONTWAIT) > 0)

@@ -10,6 +10,7 @@
 #include "engine/engine.h"
 #include "server/auth.h"
 #include "server/api/call.h"
+#include "server/http/http_origin.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -24,6 +25,7 @@ struct http_server_config {
     size_t max_body_bytes;       /* beyond: 413 */
     int64_t shutdown_timeout_ms; /* after the first signal, for what is in flight */
     const char *metrics_prefix;
+    const struct http_origin_rules *origins;
     size_t planned_bytes; /* of the system's memory, at most, by the whole process; for /metrics */
 };
 

@@ -12,6 +12,7 @@
 
 #include "server/engine_monitor.h"
 #include "server/http/http_checks.h"
+#include "server/http/http_origin.h"
 #include "server/http/http_server.h"
 #include "server/metrics.h"
 #include "server/http/prep_workers.h"
@@ -59,16 +60,12 @@ struct prep_task {
     struct call *call;
 };
 
-/* A header field of an answer; a list of them ends with a NULL name. */
-struct header_field {
-    const char *name, *value;
-};
-
 struct exchange {
     enum exchange_state state;
     const struct route *route;
     const char *argument; /* the path behind a prefix route; valid during the exchange */
     char request_id[REQUEST_ID_BYTES];
+    struct http_origin_request origin;
     int32_t tenant; /* auth_tenant; 0 on open routes */
     struct api_error error;
     const char *allow;                 /* methods for a 405 or OPTIONS */

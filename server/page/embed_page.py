@@ -31,8 +31,8 @@ def content_policy(page):
 
 # Status -> the response's name under components. What any route may answer, what one with a body may,
 # and what one that needs a key may.
-ANY = {"400": "Refused", "405": "WrongMethod", "413": "TooLarge", "414": "LongUrl", "431": "LongHeader",
-       "501": "NoCoding", "503": "Unavailable"}
+ANY = {"400": "Refused", "403": "OtherSite", "405": "WrongMethod", "413": "TooLarge", "414": "LongUrl",
+       "421": "OtherHost", "431": "LongHeader", "501": "NoCoding", "503": "Unavailable"}
 WITH_BODY = {"500": "Failed"}
 GUARDED = {"401": "NoKey"}
 BY_LIBRARY = {"LongUrl", "LongHeader"}  # answered by libmicrohttpd itself

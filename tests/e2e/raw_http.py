@@ -14,9 +14,9 @@ def connect(server, receive_buffer=None):
     return sock
 
 
-def request_bytes(path, body=None, method=None, headers=()):
+def request_bytes(path, body=None, method=None, headers=(), host="localhost"):
     data = b"" if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
-    lines = [f"{method or ('GET' if body is None else 'POST')} {path} HTTP/1.1", "Host: test"]
+    lines = [f"{method or ('GET' if body is None else 'POST')} {path} HTTP/1.1", f"Host: {host}"]
     lines += [f"{name}: {value}" for name, value in headers]
     if body is not None:
         lines.append(f"Content-Length: {len(data)}")

@@ -10,7 +10,7 @@ from raw_http import (connect, exchange, open_stream, read_response, read_until,
                       roundtrip, statuses)
 
 GOOD = {"model": NAME, "prompt": "The capital of France is", "max_tokens": 2, "temperature": 0}
-CALL = b"POST /v1/completions HTTP/1.1\r\nHost: test\r\n"
+CALL = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
 
 
 @pytest.fixture(autouse=True)
@@ -21,7 +21,7 @@ def next_request_is_served(server):
 
 # Framing. The body of each first request hides a second request.
 
-SMUGGLED = b"0\r\n\r\nGET /version HTTP/1.1\r\nHost: test\r\n\r\n"
+SMUGGLED = b"0\r\n\r\nGET /version HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
 @pytest.mark.parametrize("fields, status", [
@@ -68,18 +68,18 @@ def test_bad_chunk_is_400(server):
 # Sizes.
 
 def test_large_header_is_431(server):
-    data = b"GET /version HTTP/1.1\r\nHost: test\r\nX-Big: " + b"a" * 65536 + b"\r\n\r\n"
+    data = b"GET /version HTTP/1.1\r\nHost: localhost\r\nX-Big: " + b"a" * 65536 + b"\r\n\r\n"
     assert statuses(exchange(server, data))[0] == 431
 
 
 def test_many_headers_are_431(server):
     fields = b"".join(b"X-%d: a\r\n" % i for i in range(5000))
-    data = b"GET /version HTTP/1.1\r\nHost: test\r\n" + fields + b"\r\n"
+    data = b"GET /version HTTP/1.1\r\nHost: localhost\r\n" + fields + b"\r\n"
     assert statuses(exchange(server, data))[0] == 431
 
 
 def test_long_url_is_414(server):
-    data = b"GET /" + b"a" * 65536 + b" HTTP/1.1\r\nHost: test\r\n\r\n"
+    data = b"GET /" + b"a" * 65536 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n"
     assert statuses(exchange(server, data))[0] == 414
 
 

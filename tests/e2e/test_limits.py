@@ -9,7 +9,7 @@ from raw_http import (connect, exchange, open_stream, read_response, read_until,
                       request_bytes, roundtrip, statuses, wait_until)
 
 GOOD = {"model": NAME, "prompt": "The capital of France is", "max_tokens": 2, "temperature": 0}
-CALL = b"POST /v1/completions HTTP/1.1\r\nHost: test\r\n"
+CALL = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
 
 
 def test_chunked_body_is_413_once_it_is_too_large(start_server):
