@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes tests/golden/chat_templates/cases.json and expressions.json: what Jinja2, set up as Transformers sets it up
-for chat templates, makes of each template there with the conversations of chat_conversations.py, and of the
+"""Writes tests/golden/chat_templates/cases.json, expressions.json and texts.json: what Jinja2, set up as Transformers
+sets it up for chat templates, makes of each template there with the conversations of chat_conversations.py, and of the
 expressions of chat_expressions.py.
 
 Run by hand after a deliberate change (needs transformers and jinja2):
@@ -17,6 +17,8 @@ The second form prints one rendering. cases.json has
                    lowest 40 bits of FNV-1a's 64), or ! and a number in `errors`, or ? where the template ends with
                    an error of another kind (an undefined value, a wrong type). ~ instead of the words: Jinja2 does
                    not compile it
+
+texts.json has some of these texts whole, for tests/e2e/test_templates.py: template -> conversation -> text.
 """
 import argparse
 import datetime
@@ -31,6 +33,13 @@ from chat_expressions import EXPRESSIONS, VARIABLES
 
 NOW = 1751619903  # 2025-07-04 09:05:03 UTC, a Friday
 BOS, EOS = "<|bos|>", "<|eos|>"
+
+# One of every way to mark turns.
+TEXT_TEMPLATES = """apertus aya-expanse chatml command-r-plus deepseek-r1-distill-qwen deepseek-v3 exaone-4 falcon-h1
+    gemma-2 gemma-3 glm-4.5 granite-3.3 hunyuan-a13b internlm-2 jamba kimi-k2 lfm2 llama-2 llama-3 minimax-m2 mistral-v1
+    mistral-v7-tekken openchat phi-3 phi-3.5-mini phi-4 phi-4-mini qwen2.5 qwen3 qwq seed-oss smollm2 vicuna yi
+    zephyr""".split()
+TEXT_CONVERSATIONS = "turns", "turns_with_system", "unicode", "tools_with_system"
 
 
 class PinnedTime(datetime.datetime):
@@ -107,6 +116,17 @@ def write_expressions(folder):
     print(f"{len(lines)} expressions, {sum(line.endswith(', null]') for line in lines)} of them errors")
 
 
+def write_texts(folder, sources):
+    """Those that do not ask for the time."""
+    texts = {}
+    for name in TEXT_TEMPLATES:
+        results = {word: render(sources[name], variables_of(CONVERSATIONS[word])) for word in TEXT_CONVERSATIONS}
+        if "strftime_now" not in sources[name]:
+            texts[name] = {word: text for word, text in results.items() if isinstance(text, str)}
+    (folder / "texts.json").write_text(json.dumps(texts, ensure_ascii=False, indent=0) + "\n")
+    print(f"{len(texts)} templates, {sum(map(len, texts.values()))} texts")
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=pathlib.Path)
@@ -119,6 +139,7 @@ def main():
         return
     write_cases(options.folder, sources)
     write_expressions(options.folder)
+    write_texts(options.folder, sources)
 
 
 if __name__ == "__main__":

@@ -352,6 +352,11 @@ int64_t tokenizer_encode(const struct tokenizer *tokenizer, const char *text, si
     return tokenizer_encode_spans(tokenizer, text, length, NULL, 0, flags, out, capacity);
 }
 
+void tokenizer_num_added(const struct tokenizer *tokenizer, int *out_before, int *out_behind) {
+    *out_before = tokenizer->num_prefix;
+    *out_behind = tokenizer->num_suffix;
+}
+
 /* --- Tokens ----------------------------------------------------------------------------------- */
 
 struct text tokenizer_piece(const struct tokenizer *tokenizer, int32_t token) {

@@ -21,9 +21,10 @@ struct tokenizer_spec;
 enum tokenizer_flags {
     /* Add what the model wants around a prompt (bos, for most). */
     TOKENIZER_ADD_SPECIAL = 1,
-    /* Let "<|im_start|>" in the text become that special token. Off for user text: special tokens
-     * in it are encoded as the plain characters they are written with. (Tokens a model's users
-     * added, of type 4, are no control tokens and match in every text, as in Hugging Face's.) */
+    /* Let "<|im_start|>" in the text become that special token. Off for what a chat's users write:
+     * special tokens in it are encoded as the plain characters they are written with. (Tokens a
+     * model's users added, of type 4, are no control tokens and match in every text, as in Hugging
+     * Face's.) */
     TOKENIZER_PARSE_SPECIAL = 2,
 };
 
@@ -61,6 +62,9 @@ int64_t tokenizer_encode(const struct tokenizer *tokenizer, const char *text, si
 int64_t tokenizer_encode_spans(const struct tokenizer *tokenizer, const char *text, size_t length,
                                const struct text_span *client_spans, size_t num_client_spans,
                                unsigned flags, int32_t *out, size_t capacity);
+
+/* How many tokens TOKENIZER_ADD_SPECIAL puts in front of a text and behind it. */
+void tokenizer_num_added(const struct tokenizer *tokenizer, int *out_before, int *out_behind);
 
 /* The bytes a token stands for (may be part of a UTF-8 character), never NULL for a valid id;
  * not NUL-terminated. For a special token: its written form. */

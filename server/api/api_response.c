@@ -219,7 +219,8 @@ static int tokenize_parsed(const struct api_context *context, const cJSON *json,
     const cJSON *messages = cJSON_GetObjectItemCaseSensitive(json, "messages");
     bool is_chat = messages != NULL && !cJSON_IsNull(messages);
     struct tokenize_request request = {.messages = is_chat ? messages : NULL,
-                                       .add_special_tokens = !is_chat};
+                                       .add_special_tokens = !is_chat,
+                                       .parse_special = true};
     if (read_fields(context, json, JSON_TABLE(tokenize_fields), &request, ignored, err) != 0)
         return -1;
     if (is_chat)
@@ -229,10 +230,9 @@ static int tokenize_parsed(const struct api_context *context, const cJSON *json,
         return api_error_set(err, 400, "invalid_request_error", "missing_required_parameter",
                              "prompt", "prompt is missing: it must be a string");
     text.length = strlen(text.data);
-    text.flags = request.add_special_tokens ? TOKENIZER_ADD_SPECIAL : 0;
-    if (request.prompt == NULL)
-        text.flags = (request.add_special ? (unsigned)TOKENIZER_ADD_SPECIAL : 0) |
-                     (request.parse_special ? (unsigned)TOKENIZER_PARSE_SPECIAL : 0);
+    text.flags =
+        prompt_text_flags(request.prompt != NULL ? request.add_special_tokens : request.add_special,
+                          request.parse_special);
     return tokenize_text(context, &request, &text, out, err);
 }
 

@@ -27,7 +27,10 @@ struct prompt_output {
     struct logprob_list logprobs; /* echo with logprobs only */
     struct byte_buffer scores;    /* prompt_logprobs only */
     struct byte_buffer ids;       /* return_token_ids only */
-    bool is_text;                 /* given as text: special tokens were added around it */
+    /* Of the prompt's tokens those that are part of the echoed text: all but what was added around
+     * a text. */
+    int32_t text_begin, text_end;
+    int32_t num_scored;
 };
 
 struct completion_call {
@@ -44,7 +47,7 @@ struct completion_call {
 /* The echoed text: as it was given, or the written form of every given token. */
 static void fill_prompt_text(const struct tokenizer *tokenizer, const cJSON *item,
                              const struct request *request, struct prompt_output *prompt) {
-    if (prompt->is_text) {
+    if (cJSON_IsString(item)) {
         byte_buffer_append_text(&prompt->text, item->valuestring);
         return;
     }
@@ -54,12 +57,23 @@ static void fill_prompt_text(const struct tokenizer *tokenizer, const cJSON *ite
     }
 }
 
+/* Of the prompt's tokens those the echoed text is of. */
+static void find_text(const struct tokenizer *tokenizer, const struct completion_request *request,
+                      const cJSON *item, int32_t num_tokens, struct prompt_output *prompt) {
+    int before = 0, behind = 0;
+    if (cJSON_IsString(item) && request->add_special_tokens)
+        tokenizer_num_added(tokenizer, &before, &behind);
+    prompt->text_begin = before;
+    prompt->text_end = num_tokens - behind;
+}
+
 static int create_prompt(const struct api_context *context,
                          const struct completion_request *request, const cJSON *item,
                          const char *path, struct request **out, struct api_error *err) {
     struct prompt_tokens tokens;
-    if (prompt_read_tokens(context, item, path, request->add_special_tokens,
-                           request->sampling.max_tokens, &tokens, err) != 0)
+    unsigned flags = prompt_text_flags(request->add_special_tokens, request->parse_special);
+    if (prompt_read_tokens(context, item, path, flags, request->sampling.max_tokens, &tokens,
+                           err) != 0)
         return -1;
     if (sampling_request_check_room(&request->sampling, context, path, tokens.count, err) != 0) {
         free(tokens.ids);
@@ -80,9 +94,10 @@ static int add_prompt(const struct api_context *context, const struct completion
     char path[PROMPT_PATH_BYTES];
     struct prompt_output *prompt = &call->prompts[index];
     prompt_list_path(&request->prompts, index, path);
-    prompt->is_text = cJSON_IsString(item);
     if (create_prompt(context, request, item, path, &call->base.prompts[index].request, err) != 0)
         return -1;
+    find_text(context->tokenizer, request, item,
+              call->base.prompts[index].request->num_prompt_tokens, prompt);
     if (request->echo)
         fill_prompt_text(context->tokenizer, item, call->base.prompts[index].request, prompt);
     if (request->sampling.return_token_ids)
@@ -193,7 +208,6 @@ static void finish(struct call *base) {
 
 /* --- From events to what is answered --- */
 
-/* Special tokens that were added around a text prompt are not part of its text. */
 static int add_scores(struct call *base, int32_t index, const struct token_event *event) {
     struct completion_call *call = (struct completion_call *)base;
     struct prompt_output *prompt = &call->prompts[index];
@@ -201,7 +215,8 @@ static int add_scores(struct call *base, int32_t index, const struct token_event
         prompt_logprobs_add(base->tokenizer, event, call->num_prompt_logprobs, &prompt->scores);
     for (int32_t i = 0; i < event->num_tokens && call->echo && call->num_logprobs >= 0; i++) {
         struct token_record record = event->tokens[i];
-        bool in_text = !prompt->is_text || !tokenizer_is_special(base->tokenizer, record.token);
+        int32_t place = prompt->num_scored++;
+        bool in_text = place >= prompt->text_begin && place < prompt->text_end;
         if (record.num_top > call->num_logprobs)
             record.num_top = call->num_logprobs;
         logprob_list_add(&prompt->logprobs, base->tokenizer, &record, event->top + record.first_top,

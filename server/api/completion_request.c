@@ -11,6 +11,7 @@ static const struct json_field fields[] = {
     JSON_BOOL(MEMBER, echo),
     JSON_OTHER(suffix),
     JSON_BOOL(MEMBER, add_special_tokens),
+    JSON_BOOL(MEMBER, parse_special),
 };
 
 struct json_table completion_request_table(void) {
@@ -69,6 +70,7 @@ int completion_request_parse(const struct api_context *context, const char *body
         .sampling = sampling_request_defaults(context, DEFAULT_MAX_TOKENS),
         .logprobs = -1,
         .add_special_tokens = true,
+        .parse_special = true,
     };
     request.json = json_parse(body, length, err);
     if (request.json == NULL)

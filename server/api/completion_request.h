@@ -14,7 +14,7 @@ struct completion_request {
 
     /* read by the field table */
     int64_t logprobs; /* -1: none */
-    bool echo, add_special_tokens;
+    bool echo, add_special_tokens, parse_special;
 };
 
 /* On failure -1 and *err, nothing to free. */

@@ -33,7 +33,8 @@ static int create_request(const struct api_context *context,
         .num_prompt_logprobs = -1,
     };
     struct prompt_tokens tokens;
-    if (prompt_read_tokens(context, item, path, request->add_special_tokens, 0, &tokens, err) != 0)
+    unsigned flags = prompt_text_flags(request->add_special_tokens, request->parse_special);
+    if (prompt_read_tokens(context, item, path, flags, 0, &tokens, err) != 0)
         return -1;
     *out = request_create(tokens.ids, tokens.count, &params);
     free(tokens.ids);

@@ -10,15 +10,11 @@
 #define MEMBER struct embedding_request
 
 static const struct json_field fields[] = {
-    JSON_TEXT(MEMBER, model),
-    JSON_OTHER(input),
-    JSON_OTHER(encoding_format),
-    JSON_INT(MEMBER, dimensions, 1, INT32_MAX),
-    JSON_TEXT(MEMBER, user),
-    JSON_OTHER(pooling),
-    JSON_BOOL(MEMBER, normalize),
-    JSON_BOOL(MEMBER, add_special_tokens),
-    JSON_INT(MEMBER, priority, INT32_MIN, INT32_MAX),
+    JSON_TEXT(MEMBER, model),         JSON_OTHER(input),
+    JSON_OTHER(encoding_format),      JSON_INT(MEMBER, dimensions, 1, INT32_MAX),
+    JSON_TEXT(MEMBER, user),          JSON_OTHER(pooling),
+    JSON_BOOL(MEMBER, normalize),     JSON_BOOL(MEMBER, add_special_tokens),
+    JSON_BOOL(MEMBER, parse_special), JSON_INT(MEMBER, priority, INT32_MIN, INT32_MAX),
     JSON_TEXT(MEMBER, cache_salt),
 };
 
@@ -87,6 +83,7 @@ int embedding_request_parse(const struct api_context *context, const char *body,
         .dimensions = context->hidden_size,
         .normalize = true,
         .add_special_tokens = true,
+        .parse_special = true,
     };
     request.json = json_parse(body, length, err);
     if (request.json == NULL)

@@ -7,7 +7,7 @@
 #include "server/json/json_field.h"
 
 /* Absent fields hold OpenAI's default; of the fields that are ours or vLLM's (pooling, normalize,
- * add_special_tokens, priority, cache_salt) the server's. */
+ * add_special_tokens, parse_special, priority, cache_salt) the server's. */
 struct embedding_request {
     cJSON *json; /* owns every string and the inputs below */
     struct prompt_list inputs;
@@ -21,7 +21,7 @@ struct embedding_request {
     const char *cache_salt; /* NULL: not given */
     int64_t dimensions;     /* the model's */
     int64_t priority;
-    bool normalize, add_special_tokens;
+    bool normalize, add_special_tokens, parse_special;
 };
 
 /* On failure -1 and *err, nothing to free. */

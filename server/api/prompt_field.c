@@ -153,14 +153,13 @@ int prompt_text_tokens(const struct api_context *context, const struct prompt_te
 }
 
 int prompt_read_tokens(const struct api_context *context, const cJSON *item, const char *path,
-                       bool add_special, int64_t max_tokens, struct prompt_tokens *out,
+                       unsigned flags, int64_t max_tokens, struct prompt_tokens *out,
                        struct api_error *err) {
     int32_t limit;
     struct prompt_tokens tokens;
     if (cJSON_IsString(item)) {
-        const struct prompt_text text = {.data = item->valuestring,
-                                         .length = strlen(item->valuestring),
-                                         .flags = add_special ? TOKENIZER_ADD_SPECIAL : 0};
+        const struct prompt_text text = {
+            .data = item->valuestring, .length = strlen(item->valuestring), .flags = flags};
         return prompt_text_tokens(context, &text, path, max_tokens, out, err);
     }
     if (create_tokens(context, max_tokens, &limit, &tokens, err) != 0)
@@ -171,6 +170,11 @@ int prompt_read_tokens(const struct api_context *context, const cJSON *item, con
     }
     *out = tokens;
     return 0;
+}
+
+unsigned prompt_text_flags(bool add_special, bool parse_special) {
+    return (add_special ? (unsigned)TOKENIZER_ADD_SPECIAL : 0) |
+           (parse_special ? (unsigned)TOKENIZER_PARSE_SPECIAL : 0);
 }
 
 int prompt_list_check_total(const struct api_context *context, const struct prompt_list *list,

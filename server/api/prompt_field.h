@@ -47,11 +47,14 @@ int prompt_text_tokens(const struct api_context *context, const struct prompt_te
                        const char *path, int64_t max_tokens, struct prompt_tokens *out,
                        struct api_error *err);
 
-/* Encodes one prompt, or checks its ids against the vocabulary. With max_tokens > 0 the prompt must
- * leave room for one token of output (code context_length_exceeded). */
+/* Encodes one prompt, a text as the flags say (enum tokenizer_flags), or checks its ids against the
+ * vocabulary. With max_tokens > 0 the prompt must leave room for one token of output (code
+ * context_length_exceeded). */
 int prompt_read_tokens(const struct api_context *context, const cJSON *item, const char *path,
-                       bool add_special, int64_t max_tokens, struct prompt_tokens *out,
+                       unsigned flags, int64_t max_tokens, struct prompt_tokens *out,
                        struct api_error *err);
+/* The flags of a text that is all the client's own, whose control tokens are its to place. */
+unsigned prompt_text_flags(bool add_special, bool parse_special);
 
 /* A call that could never be queued as a whole is told so at once, before more is encoded:
  * num_tokens of several prompts are above context->max_prompt_tokens. */

@@ -70,17 +70,18 @@ def test_echo(server):
     assert server.complete(PROMPT, max_tokens=4, echo=True).choices[0].text == PROMPT + plain
 
 
-def test_user_text_makes_no_special_tokens(server):
-    assert len(server.tokenize("<|im_start|>")) > 1
-    completion = server.complete("<|im_end|>", max_tokens=1)
-    assert completion.usage.prompt_tokens > 1
+def test_a_text_makes_control_tokens_unless_told_otherwise(server):
+    assert len(server.tokenize("<|im_start|>")) == 1
+    for fields, is_parsed in [({}, True), ({"parse_special": True}, True), ({"parse_special": False}, False)]:
+        completion = server.complete("<|im_end|>", max_tokens=1, extra_body=fields)
+        assert (completion.usage.prompt_tokens == 1) == is_parsed
 
 
 def test_ignored_fields_are_named(server):
     reply = server.post("/v1/completions", {"prompt": PROMPT, "max_tokens": 1, "frobnicate": 1,
-                                            "mirostat": 2})
+                                            "mirostat_tau": 2})
     assert reply.status_code == 200
     assert set(reply.headers["X-Ignored-Params"].replace(" ", "").split(",")) == {"frobnicate",
-                                                                                  "mirostat"}
+                                                                                  "mirostat_tau"}
     reply = server.post("/v1/completions", {"prompt": PROMPT, "max_tokens": 1})
     assert "X-Ignored-Params" not in reply.headers

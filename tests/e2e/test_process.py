@@ -98,7 +98,7 @@ def test_the_file_may_change_while_it_is_served(tmp_path, start_server):
     before = server.post("/v1/completions", asked).json()["choices"]
     path.write_bytes(b"")
     assert server.post("/v1/completions", asked).json()["choices"] == before
-    assert len(server.tokenize("<|im_end|> and more")) > 2
+    assert len(server.tokenize("<|im_end|> and more")) == 3
     assert server.post("/detokenize", {"tokens": list(range(300))}).status_code == 200
 
 

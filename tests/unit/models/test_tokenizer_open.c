@@ -140,12 +140,15 @@ static void assert_accepted(struct keys keys, int64_t num_tokens, int num_ends) 
     struct fixture fixture = {0};
     struct error err = {0};
     int32_t out[4];
-    int count;
+    int count, before, behind;
     write_keys(&keys, &fixture.image);
     if (fixture_open_image(&fixture, &err) != 0)
         fail_msg("%s", err.message);
     assert_int_equal(tokenizer_encode(fixture.tokenizer, "ab", 2, TOKENIZER_ADD_SPECIAL, out, 4),
                      num_tokens);
+    tokenizer_num_added(fixture.tokenizer, &before, &behind);
+    assert_int_equal(before + behind,
+                     num_tokens - tokenizer_encode(fixture.tokenizer, "ab", 2, 0, out, 4));
     tokenizer_eos_tokens(fixture.tokenizer, &count);
     assert_int_equal(count, num_ends);
     fixture_close(&fixture);

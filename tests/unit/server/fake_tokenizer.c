@@ -62,6 +62,11 @@ int64_t tokenizer_encode(const struct tokenizer *tokenizer, const char *text, si
     return tokenizer_encode_spans(tokenizer, text, length, NULL, 0, flags, out, capacity);
 }
 
+void tokenizer_num_added(const struct tokenizer *tokenizer, int *out_before, int *out_behind) {
+    *out_before = 1;
+    *out_behind = 0;
+}
+
 int32_t tokenizer_vocab_size(const struct tokenizer *tokenizer) {
     return FAKE_VOCAB_SIZE;
 }

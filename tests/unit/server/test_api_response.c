@@ -83,12 +83,21 @@ static void tokenize_answers_in_vllms_shape(void **state) {
                  "\"return_token_strs\":true}",
                  "{\"count\":3,\"max_model_len\":64,\"tokens\":[97,32,98],"
                  "\"token_strs\":[\"a\",\"\xC4\xA0\",\"b\"]}");
+    expect_reply(api_tokenize, "{\"prompt\":\"a</s>\"}",
+                 "{\"count\":3,\"max_model_len\":64,\"tokens\":[256,97,257],"
+                 "\"token_strs\":null}");
+    expect_reply(api_tokenize, "{\"prompt\":\"</s>\",\"parse_special\":false}",
+                 "{\"count\":5,\"max_model_len\":64,\"tokens\":[256,60,47,115,62],"
+                 "\"token_strs\":null}");
     expect_reply(api_tokenize, "{\"prompt\":\"\",\"add_special_tokens\":false}",
                  "{\"count\":0,\"max_model_len\":64,\"tokens\":[],\"token_strs\":null}");
 }
 
 static void tokenize_answers_in_llama_cpps_shape(void **state) {
     expect_reply(api_tokenize, "{\"content\":\"ab\"}", "{\"tokens\":[97,98]}");
+    expect_reply(api_tokenize, "{\"content\":\"a<s>\"}", "{\"tokens\":[97,256]}");
+    expect_reply(api_tokenize, "{\"content\":\"a<s>\",\"parse_special\":false}",
+                 "{\"tokens\":[97,60,115,62]}");
     expect_reply(api_tokenize, "{\"content\":\"a\",\"add_special\":true,\"with_pieces\":true}",
                  "{\"tokens\":[{\"id\":256,\"piece\":\"<s>\"},{\"id\":97,\"piece\":\"a\"}]}");
 }

@@ -553,6 +553,31 @@ static void echo_puts_the_prompt_before_the_output(void **state) {
     cJSON_Delete(json);
 }
 
+/* Control tokens of the given text are part of it, that which was added in front is not. */
+static void echo_counts_control_tokens_of_the_text(void **state) {
+    static const int32_t tokens[] = {FAKE_BOS, 'a', FAKE_BOS, 'b', FAKE_EOS};
+    struct call *call =
+        parse_ok("{\"prompt\":\"a<s>b</s>\",\"echo\":true,\"max_tokens\":1,\"logprobs\":0}");
+    struct request *request = call_request(call, 0);
+    assert_int_equal(request->num_prompt_tokens, 5);
+    assert_memory_equal(request->prompt, tokens, sizeof(tokens));
+    struct token_record records[5];
+    for (int i = 0; i < 5; i++)
+        records[i] = (struct token_record){.token = tokens[i], .logprob = -1};
+    for (int i = 0; i < 5; i += i == 0 ? 2 : 3) {
+        const struct token_event event = {
+            .kind = TOKEN_EVENT_PROMPT, .tokens = records + i, .num_tokens = i == 0 ? 2 : 3};
+        assert_int_equal(token_stream_push(&request->stream, &event), 0);
+    }
+    struct byte_buffer out = {0};
+    push(call, 0, TEXT(.text = "Y", .token = 'Y', .num_generated = 1, .finish = FINISH_LENGTH));
+    read_request(call, 0, &out);
+    cJSON *json = take_answer(call, &out);
+    assert_text(choice_at(json, 0), "text", "a<s>b</s>Y");
+    assert_json(get(get(choice_at(json, 0), "logprobs"), "text_offset"), "[0,0,1,4,5,9]");
+    cJSON_Delete(json);
+}
+
 static void echo_repeats_the_prompt_in_every_choice(void **state) {
     struct call *call = parse_ok("{\"prompt\":\"abc\",\"echo\":true,\"n\":2,\"logprobs\":2}");
     struct byte_buffer out = {0};
@@ -714,6 +739,7 @@ int main(void) {
         cmocka_unit_test(a_stream_that_never_began_fails_with_a_status),
         cmocka_unit_test(echo_with_no_output_scores_the_prompt),
         cmocka_unit_test(echo_puts_the_prompt_before_the_output),
+        cmocka_unit_test(echo_counts_control_tokens_of_the_text),
         cmocka_unit_test(echo_repeats_the_prompt_in_every_choice),
         cmocka_unit_test(streamed_echo_and_logprobs_add_up),
         cmocka_unit_test(ignored_params_are_named),

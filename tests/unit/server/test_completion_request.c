@@ -315,6 +315,7 @@ static void defaults_are_openais(void **state) {
     assert_false(params.ignore_eos || params.include_stop_string);
     assert_int_equal(params.num_stop_strings + params.num_stop_tokens + params.num_biases, 0);
     assert_true(request.add_special_tokens);
+    assert_true(request.parse_special);
     assert_false(request.sampling.stream || request.echo || request.sampling.include_usage);
     assert_int_equal(request.sampling.seed, SAMPLING_NO_SEED);
     completion_request_finish(&request);
@@ -330,7 +331,7 @@ static void all_fields_reach_the_engine(void **state) {
         "\"stop_token_ids\":[257,0],\"ignore_eos\":true,\"include_stop_str_in_output\":true,"
         "\"skip_special_tokens\":false,\"logprobs\":5,\"echo\":true,\"stream\":true,"
         "\"stream_options\":{\"include_usage\":true},\"suffix\":null,\"user\":\"u\","
-        "\"priority\":-3,\"add_special_tokens\":false}");
+        "\"priority\":-3,\"add_special_tokens\":false,\"parse_special\":false}");
     struct sampling_params params = completion_request_params(&request, &context, 1, 7);
     assert_int_equal(params.num_choices, 2);
     assert_int_equal(params.max_tokens, 9);
@@ -359,6 +360,7 @@ static void all_fields_reach_the_engine(void **state) {
     assert_int_equal(request.sampling.priority, -3);
     assert_true(request.sampling.stream && request.sampling.include_usage && request.echo);
     assert_false(request.add_special_tokens);
+    assert_false(request.parse_special);
     assert_int_equal(request.ignored.length, 0);
     completion_request_finish(&request);
 }
@@ -462,7 +464,7 @@ static struct api_error prompt_error(const char *prompt, int max_tokens) {
     struct completion_request request = parse_ok(body);
     struct prompt_tokens tokens;
     struct api_error err = {0};
-    if (prompt_read_tokens(&context, request.prompts.first, "prompt", false,
+    if (prompt_read_tokens(&context, request.prompts.first, "prompt", 0,
                            request.sampling.max_tokens, &tokens, &err) == 0)
         free(tokens.ids);
     completion_request_finish(&request);
@@ -492,7 +494,7 @@ static void long_text_is_refused_before_it_is_encoded(void **state) {
     cJSON *item = cJSON_CreateString(text.data);
     struct prompt_tokens tokens;
     struct api_error err;
-    assert_int_equal(prompt_read_tokens(&context, item, "prompt", false, 1, &tokens, &err), -1);
+    assert_int_equal(prompt_read_tokens(&context, item, "prompt", 0, 1, &tokens, &err), -1);
     assert_non_null(strstr(err.message, "at least 833 tokens")); /* " world" has 6 bytes */
     cJSON_Delete(item);
     byte_buffer_finish(&text);
