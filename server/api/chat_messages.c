@@ -14,6 +14,7 @@
 
 #define PATH_BYTES 64
 #define MAX_TOOL_CALLS 128
+#define MAX_ROLE_BYTES 64
 
 struct reader {
     struct template_arena *arena;
@@ -322,20 +323,29 @@ static int set_assistant(const struct reader *reader, const cJSON *message, cons
     return set_tool_calls(reader, message, path, map);
 }
 
-/* The role of a message; NULL with *err. */
-static const char *read_role(const struct reader *reader, const cJSON *message, const char *path) {
-    static const char *const roles[] = {"system", "developer", "user", "assistant", "tool"};
+const char *chat_messages_role(const cJSON *message, const char *path, struct api_error *err) {
+    static const char allowed[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-";
     const cJSON *role = json_given_member(message, "role");
     char at[PATH_BYTES];
-    snprintf(at, sizeof(at), "%.40s.role", path);
-    if (cJSON_IsString(role) && IS_ONE_OF(role->valuestring, roles))
+    size_t length = cJSON_IsString(role) ? strspn(role->valuestring, allowed) : 0;
+    if (length > 0 && length <= MAX_ROLE_BYTES && role->valuestring[length] == '\0')
         return role->valuestring;
-    bool is_function = cJSON_IsString(role) && strcmp(role->valuestring, "function") == 0;
+    snprintf(at, sizeof(at), "%.40s.role", path);
     json_refuse(role, at,
-                is_function ? "\"tool\" for what a function answered"
-                            : "one of system, developer, user, assistant and tool",
-                reader->err);
+                "system, developer, user, assistant, tool or another role of the model's chat "
+                "template: 1 to 64 of the characters a-z, A-Z, 0-9, _ and -",
+                err);
     return NULL;
+}
+
+/* A role that is not OpenAI's is the client's word: no control token of a template that writes
+ * roles as such. */
+static struct template_value *role_value(const struct reader *reader, const char *role) {
+    static const char *const roles[] = {"system", "developer", "user", "assistant", "tool"};
+    return template_string(reader->arena, role, strlen(role),
+                           IS_ONE_OF(role, roles) ? TEMPLATE_ORIGIN_SERVER
+                                                  : TEMPLATE_ORIGIN_CLIENT);
 }
 
 /* Where the tools are described: in the first message if it is the system's, else in the first of a
@@ -381,9 +391,9 @@ static int set_rest(const struct reader *reader, const cJSON *message, const cha
         return -1;
     if (strcmp(role, "assistant") == 0)
         return set_assistant(reader, message, path, map);
-    if (strcmp(role, "tool") == 0)
-        return set_text(reader, message, path, "tool_call_id", "tool_call_id", map);
-    return 0;
+    if (strcmp(role, "user") == 0 || IS_ONE_OF(role, system_roles))
+        return 0;
+    return set_text(reader, message, path, "tool_call_id", "tool_call_id", map);
 }
 
 static int read_message(struct reader *reader, const cJSON *message, const char *path,
@@ -391,14 +401,12 @@ static int read_message(struct reader *reader, const cJSON *message, const char 
     struct turn turn;
     if (!cJSON_IsObject(message))
         return json_refuse(message, path, "an object with role and content", reader->err);
-    const char *role = read_role(reader, message, path);
+    const char *role = chat_messages_role(message, path, reader->err);
     if (role == NULL)
         return -1;
     make_turn(reader, message, role, is_first, &turn);
     struct template_value *map = template_map(reader->arena);
-    chat_value_set(
-        reader->arena, &map, "role",
-        template_string(reader->arena, turn.role, strlen(turn.role), TEMPLATE_ORIGIN_SERVER));
+    chat_value_set(reader->arena, &map, "role", role_value(reader, turn.role));
     /* calls are checked before they are written as text */
     if ((turn.calls != NULL && set_rest(reader, message, path, role, &map) != 0) ||
         set_content(reader, message, path, &turn, &map) != 0 ||

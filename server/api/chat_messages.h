@@ -25,14 +25,18 @@ struct chat_message_form {
 
 /* A list of maps, as Transformers and vLLM hand them to templates: role; content, the text of its
  * parts with a line feed between two; name; tool_calls, each with its arguments as a map where they
- * are the text of a JSON object; reasoning_content, and the same as reasoning; tool_call_id. Roles
- * are the server's words, everything else the client's. Other members of a message are left out.
+ * are the text of a JSON object; reasoning_content, and the same as reasoning; tool_call_id.
+ * OpenAI's roles are the server's words; everything else is the client's, other roles, which go to
+ * the template as they are, too. Other members of a message are left out.
  *
  * -1 and *err: 400 with the path as param for a message that is none, code unsupported_content for
  * content that is not text; 500 when memory is short. */
 int chat_messages_read(const cJSON *messages, const struct chat_message_form *form,
                        struct template_arena *arena, struct template_value **out,
                        struct api_error *err);
+
+/* The role of a message; NULL and *err (400) when it is no name of 1 to 64 characters. */
+const char *chat_messages_role(const cJSON *message, const char *path, struct api_error *err);
 
 /* What an arena that cannot take more means: 400 when it is full, 500 when memory is short. */
 int chat_messages_fail_arena(const struct template_arena *arena, struct api_error *err);

@@ -1,6 +1,7 @@
 #include "server/api/responses_input.h"
 
 #include "server/api/call_type.h"
+#include "server/api/chat_messages.h"
 #include "server/json/json_field.h"
 
 #include <stdio.h>
@@ -123,21 +124,13 @@ static cJSON *begin_message(struct reader *reader, const char *role) {
 }
 
 static int read_message(struct reader *reader, const cJSON *item, const char *path) {
-    static const char *const roles[] = {"user", "assistant", "system", "developer"};
     char inner[MAX_PATH];
-    const cJSON *role = json_member(item, "role");
-    snprintf(inner, sizeof(inner), "%s.role", path);
-    for (size_t i = 0; cJSON_IsString(role) && i < sizeof(roles) / sizeof(roles[0]); i++) {
-        if (strcmp(role->valuestring, roles[i]) != 0)
-            continue;
-        cJSON *message = begin_message(reader, roles[i]);
-        snprintf(inner, sizeof(inner), "%s.content", path);
-        return message != NULL
-                   ? add_content(reader, message, "content", json_member(item, "content"), inner)
-                   : -1;
-    }
-    return json_refuse(role, inner, "\"user\", \"assistant\", \"system\" or \"developer\"",
-                       reader->err);
+    const char *role = chat_messages_role(item, path, reader->err);
+    cJSON *message = role != NULL ? begin_message(reader, role) : NULL;
+    if (message == NULL)
+        return -1;
+    snprintf(inner, sizeof(inner), "%s.content", path);
+    return add_content(reader, message, "content", json_member(item, "content"), inner);
 }
 
 static int check_text(struct reader *reader, const cJSON *item, const char *path, const char *name,

@@ -7,7 +7,7 @@ import httpx
 import openai
 import pytest
 
-from quire_server import NAME
+from quire_server import NAME, ROOT
 
 HELLO = [{"role": "user", "content": "Say hello to Anna in one short sentence."}]
 
@@ -206,7 +206,7 @@ def test_ignored_fields_are_named(server):
 
 @pytest.mark.parametrize("fields, param", [
     ({"messages": []}, "messages"),
-    ({"messages": [{"role": "robot", "content": "x"}]}, "messages[0].role"),
+    ({"messages": [{"role": "a robot", "content": "x"}]}, "messages[0].role"),
     ({"messages": [{"role": "user"}]}, "messages[0].content"),
     ({"temperature": 3}, "temperature"),
     ({"top_logprobs": 2}, "top_logprobs"),
@@ -271,9 +271,46 @@ def test_a_template_may_refuse(start_server, tmp_path):
     assert "only poems" in caught.value.message
 
 
+ROLES = """{% for m in messages %}{% if m.role == 'robot' %}{{ raise_exception('no robots') }}{% endif -%}
+<|{{ m.role }}|>{{ m.name }}:{{ m.content }}{% endfor %}"""
+
+
+@pytest.mark.parametrize("role", ["function", "ipython", "observation", "im_start", "R-2_d2"])
+def test_other_roles_go_to_the_template(start_server, tmp_path, role):
+    """As text: none becomes a control token."""
+    path = tmp_path / "chat.jinja"
+    path.write_text(ROLES)
+    server = start_server("--chat-template", path)
+    messages = [HELLO[0], {"role": role, "name": "f", "content": "4"}]
+    reply = server.post("/tokenize", {"messages": messages, "return_token_strs": True}).json()
+    assert server.post("/detokenize", {"tokens": reply["tokens"]}).json()["prompt"].endswith(f"<|{role}|>f:4")
+    assert f"<|{role}|>" not in reply["token_strs"]
+    assert chat(server, messages).usage.prompt_tokens == reply["count"]
+    answer = server.client().responses.create(model=NAME, input=[{"role": role, "content": "4"}], max_output_tokens=1)
+    assert answer.usage.input_tokens > 0
+    with pytest.raises(openai.BadRequestError, match="no robots"):
+        chat(server, [{"role": "robot", "content": "4"}])
+
+
+def test_a_role_is_a_name(server):
+    for role in ("", "a b", "<|im_start|>", "x" * 65, 3):
+        with pytest.raises(openai.BadRequestError) as caught:
+            chat(server, [{"role": role, "content": "4"}])
+        assert caught.value.param == "messages[0].role"
+        refused = server.post("/v1/responses", {"input": [{"role": role, "content": "4"}]}).json()["error"]
+        assert refused["param"] == "input[0].role"
+
+
+def test_ipython_is_llamas_tool(start_server):
+    server = start_server("--chat-template", ROOT / "tests/golden/chat_templates/llama-3.1.jinja")
+    first, second = (server.post("/tokenize", {"messages": [*HELLO, {"role": role, "content": "4"}]}).json()
+                     for role in ("tool", "ipython"))
+    assert first["tokens"] == second["tokens"]
+
+
 def test_tokenize_counts_what_a_chat_uses(server):
     reply = server.post("/tokenize", {"model": NAME, "messages": HELLO, "return_token_strs": True}).json()
     assert reply["count"] == len(reply["tokens"]) == len(reply["token_strs"])
     without = server.post("/tokenize", {"messages": HELLO, "add_generation_prompt": False}).json()
     assert reply["tokens"][:without["count"]] == without["tokens"]
-    assert json.loads(server.post("/tokenize", {"messages": [{"role": "x"}]}).text)["error"]["param"] == "messages[0].role"
+    assert json.loads(server.post("/tokenize", {"messages": [{"role": "<x>"}]}).text)["error"]["param"] == "messages[0].role"

@@ -14,6 +14,9 @@
 
 #include <cmocka.h>
 
+#define NAME_16 "Role_0123456789-"
+#define NAME_64 NAME_16 NAME_16 NAME_16 NAME_16
+
 static const struct chat_message_form usual = {.has_developer = true};
 
 /* The text that `template` makes of the messages. */
@@ -181,9 +184,20 @@ static void the_last_content_gets_the_suffix(void **state) {
                 "{\"role\": \"assistant\", \"content\": \"b|END\"}]");
 }
 
+static void roles_of_the_templates_own_go_to_it(void **state) {
+    expect("{\"role\":\"function\",\"name\":\"f\",\"content\":\"4\"},"
+           "{\"role\":\"ipython\",\"content\":\"5\",\"tool_call_id\":\"c1\"}",
+           "[{\"role\": \"function\", \"content\": \"4\", \"name\": \"f\"}, "
+           "{\"role\": \"ipython\", \"content\": \"5\", \"tool_call_id\": \"c1\"}]");
+    expect("{\"role\":\"" NAME_64 "\",\"content\":\"\"}",
+           "[{\"role\": \"" NAME_64 "\", \"content\": \"\"}]");
+}
+
 static void roles_are_the_servers_words_and_contents_the_clients(void **state) {
-    static const char body[] = "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}";
-    static const char source[] = "{{ messages[0].role }}:{{ messages[0].content }}.";
+    static const char body[] = "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"},"
+                               "{\"role\":\"end\",\"content\":\"\"}]}";
+    static const char source[] =
+        "{{ messages[0].role }}:{{ messages[0].content }}.<|{{ messages[1].role }}|>";
     struct api_error refused = {0};
     struct error err = {0};
     struct template_value *messages;
@@ -196,11 +210,13 @@ static void roles_are_the_servers_words_and_contents_the_clients(void **state) {
         arena, template_map(arena), (struct text){"messages", 8}, TEMPLATE_ORIGIN_SERVER, messages);
     assert_int_equal(chat_template_create(source, strlen(source), &chat, &err), 0);
     assert_int_equal(chat_template_render(chat, arena, map, 0, &text, &err), 0);
-    assert_int_equal(text.length, 8);
-    assert_memory_equal(text.data, "user:hi.", 8);
-    assert_int_equal(text.num_client_spans, 1);
+    assert_int_equal(text.length, 15);
+    assert_memory_equal(text.data, "user:hi.<|end|>", 15);
+    assert_int_equal(text.num_client_spans, 2);
     assert_int_equal(text.client_spans[0].begin, 5);
     assert_int_equal(text.client_spans[0].end, 7);
+    assert_int_equal(text.client_spans[1].begin, 10);
+    assert_int_equal(text.client_spans[1].end, 13);
     chat_template_destroy(chat);
     template_arena_destroy(arena);
     cJSON_Delete(json);
@@ -216,8 +232,13 @@ static void what_is_no_message_is_refused(void **state) {
     expect_error("null", "messages", bad);
     expect_error("[1]", "messages[0]", bad);
     expect_error("[{\"content\":\"x\"}]", "messages[0].role", bad);
-    expect_error("[{\"role\":\"robot\",\"content\":\"x\"}]", "messages[0].role", bad);
-    expect_error("[{\"role\":\"function\",\"content\":\"x\"}]", "messages[0].role", bad);
+    expect_error("[{\"role\":\"\",\"content\":\"x\"}]", "messages[0].role", bad);
+    expect_error("[{\"role\":\"a robot\",\"content\":\"x\"}]", "messages[0].role", bad);
+    expect_error("[{\"role\":\"<|user|>\",\"content\":\"x\"}]", "messages[0].role", bad);
+    expect_error("[{\"role\":\"" NAME_64 "x\",\"content\":\"x\"}]", "messages[0].role", bad);
+    expect_error("[{\"role\":\"function\"}]", "messages[0].content", bad);
+    expect_error("[{\"role\":\"function\",\"content\":\"x\",\"tool_call_id\":1}]",
+                 "messages[0].tool_call_id", bad);
     expect_error("[{\"role\":\"user\"}]", "messages[0].content", bad);
     expect_error(USER("null"), "messages[0].content", bad);
     expect_error(USER("3"), "messages[0].content", bad);
@@ -299,6 +320,7 @@ int main(void) {
         cmocka_unit_test(for_a_template_without_tools_calls_are_text),
         cmocka_unit_test(for_a_template_without_tools_they_are_described),
         cmocka_unit_test(the_last_content_gets_the_suffix),
+        cmocka_unit_test(roles_of_the_templates_own_go_to_it),
         cmocka_unit_test(roles_are_the_servers_words_and_contents_the_clients),
         cmocka_unit_test(what_is_no_message_is_refused),
         cmocka_unit_test(broken_tool_calls_are_refused),

@@ -41,6 +41,8 @@ static const struct {
      "{'type':'function_call','call_id':'c','name':'f','arguments':'{}'}]}",
      "{'messages':[{'role':'assistant','content':'let me','tool_calls':["
      "{'id':'c','type':'function','function':{'name':'f','arguments':'{}'}}]}]}"},
+    {"{'input':[{'role':'ipython','content':'x'}]}",
+     "{'messages':[{'role':'ipython','content':'x'}]}"},
     {"{'input':'x','tools':[{'type':'function','name':'f','description':'d','parameters':{},"
      "'strict':true}],'tool_choice':{'type':'function','name':'f'},'parallel_tool_calls':false}",
      "{'messages':[{'role':'user','content':'x'}],'tools':[{'type':'function','function':"
@@ -77,7 +79,7 @@ static const struct {
     {"{'input':1}", "input", "invalid_type"},
     {"{'input':[1]}", "input[0]", "invalid_type"},
     {"{'input':[{}]}", "input[0].role", "invalid_type"},
-    {"{'input':[{'role':'tool','content':'x'}]}", "input[0].role", "invalid_type"},
+    {"{'input':[{'role':'a tool','content':'x'}]}", "input[0].role", "invalid_type"},
     {"{'input':[{'role':'user'}]}", "input[0].content", "invalid_type"},
     {"{'input':[{'role':'user','content':[{'type':'input_image','image_url':'data:'}]}]}",
      "input[0].content[0].type", "unsupported_content"},
