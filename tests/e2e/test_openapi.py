@@ -76,7 +76,7 @@ def test_document(server):
     assert document.json()["info"]["version"] == httpx.get(server.url + "/version").json()["version"]
 
 
-# What schemathesis takes for a text: the events of streams.
+# What the description leaves to prose: the events of streams.
 TOOL = {"type": "function", "function": {"name": "look_up", "parameters": {"type": "object", "properties": {"key": {"enum": ["a", "b"]}}}}}
 MESSAGES = [{"role": "user", "content": "Look it up."}]
 STREAMS = [
