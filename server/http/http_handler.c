@@ -140,7 +140,8 @@ static int check_request(struct connection *connection, const char *url, const c
     const struct http_origin_rules *origins = connection->server->config.origins;
     if (http_origin_check(origins, &exchange->origin, &exchange->error) != 0)
         return -1;
-    if (http_origin_is_preflight(origins, &exchange->origin))
+    bool has_body = framing->num_codings || framing->length > 0;
+    if (!has_body && http_origin_is_preflight(origins, &exchange->origin))
         return 0;
     exchange->route = route_find(url, &exchange->argument);
     bool is_open = exchange->route && exchange->route->is_open;

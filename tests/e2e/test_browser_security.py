@@ -171,6 +171,13 @@ def test_preflight_needs_no_key(chat_server, path):
                               "access-control-max-age": "600"}
 
 
+def test_preflight_with_a_body_is_an_ordinary_request(chat_server):
+    """No browser sends one, and nobody may without a key."""
+    head = request_bytes("/v1/completions", method="OPTIONS", headers=[
+        ("Origin", CHAT), ("Access-Control-Request-Method", "POST"), ("Content-Length", "1000000000")])
+    assert statuses(exchange(chat_server, head)) == [401]
+
+
 def test_preflight_of_another_site(chat_server):
     headers = [("Origin", EVIL), ("Access-Control-Request-Method", "POST")]
     response = roundtrip(chat_server, request_bytes("/v1/completions", method="OPTIONS", headers=headers))
