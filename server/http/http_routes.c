@@ -92,13 +92,22 @@ const struct route *route_list(size_t *out_count) {
     return routes;
 }
 
+#define VERSION "/v1"
+
+static bool has_version(const char *path) {
+    return strncmp(path, VERSION "/", strlen(VERSION "/")) == 0;
+}
+
+/* What is under /v1 is there without it too, as llama.cpp and others have it: clients differ in
+ * whether their base URL ends in /v1. */
 const struct route *route_find(const char *path, const char **out_argument) {
     for (size_t i = 0; i < sizeof(routes) / sizeof(routes[0]); i++) {
         const struct route *route = &routes[i];
-        size_t length = strlen(route->path);
-        bool is_match = route->is_prefix
-                            ? strncmp(path, route->path, length) == 0 && path[length] != '\0'
-                            : strcmp(path, route->path) == 0;
+        bool is_short = has_version(route->path) && !has_version(path);
+        const char *name = route->path + (is_short ? strlen(VERSION) : 0);
+        size_t length = strlen(name);
+        bool is_match = route->is_prefix ? strncmp(path, name, length) == 0 && path[length] != '\0'
+                                         : strcmp(path, name) == 0;
         if (is_match) {
             *out_argument = path + length;
             return route;

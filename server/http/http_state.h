@@ -175,7 +175,8 @@ struct route {
 
 /* All of them; static. */
 const struct route *route_list(size_t *out_count);
-/* NULL when there is none. *out_argument: the path behind a prefix. */
+/* NULL when there is none. Paths under /v1 are found without it too. *out_argument: the path behind
+ * a prefix. */
 const struct route *route_find(const char *path, const char **out_argument);
 bool route_has_method(const struct route *route, const char *method);
 

@@ -35,6 +35,25 @@ def test_head_options_and_wrong_methods(server):
             assert head.content == b"" and head.headers["content-length"] == str(len(get.content))
 
 
+def test_the_version_may_be_left_out(server):
+    """As llama.cpp and others have it; what the paths answer is the same."""
+    asked = {"/completions": {"prompt": "One"}, "/chat/completions": {"messages": [{"role": "user", "content": "One"}]},
+             "/responses": {"input": "One"}, "/embeddings": {"input": "One"}}
+    for path, body in asked.items():
+        limit = "max_output_tokens" if path == "/responses" else "max_tokens"
+        if path != "/embeddings":
+            body |= {limit: 2, "temperature": 0}
+        with_version, without = (server.post(prefix + path, body) for prefix in ("/v1", ""))
+        assert (with_version.status_code, without.status_code) == (200, 200)
+        assert with_version.json().keys() == without.json().keys()
+        assert with_version.json()["object"] == without.json()["object"]
+        assert httpx.get(server.url + path).status_code == 405
+    assert httpx.get(server.url + "/models").json() == httpx.get(server.url + "/v1/models").json()
+    assert httpx.get(server.url + f"/models/{NAME}").json()["id"] == NAME
+    for path in ("/v1/health", "/v1/v1/models", "/v1", "/v1/", "/models/", "/v2/models", "/v1models"):
+        assert httpx.get(server.url + path).status_code == 404, path
+
+
 def test_unknown_model(server):
     for method in ["GET", "HEAD"]:
         assert httpx.request(method, server.url + "/v1/models/nobody").status_code == 404
