@@ -1,23 +1,37 @@
-/* A line is built in a local buffer and written by one write(2), so lines of different threads
- * never mix. Whether stderr is the journal is decided for each line from JOURNAL_STREAM, as
- * systemd.exec(5) advises: the variable holds the device and inode of the stream, and is stale if
- * stderr was redirected since. */
+/* A line is built in a local buffer and written by one system call, so lines of different threads
+ * never mix. Nobody ever waits for whoever reads the log: what does not go out at once is lost, and
+ * counted. O_NONBLOCK would do it, but it belongs to the open file, which the shell and other
+ * programs share with us. So a socket (the journal's) is asked per call, and of all else poll(2)
+ * tells: a pipe that takes anything takes PIPE_BUF bytes, more than a line. A terminal may take a
+ * part of it and make the rest wait, so it is opened once more. The lock keeps two threads from
+ * relying on the same room. Whether stderr is the journal is decided for each line from
+ * JOURNAL_STREAM, as systemd.exec(5) advises: the variable holds the device and inode of the
+ * stream, and is stale if stderr was redirected since. */
 #include "config/log.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
+#include <poll.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #define MAX_LINE 2048
+_Static_assert(MAX_LINE <= PIPE_BUF, "a line fits where a pipe has room");
 
 static _Atomic int current_level = LOG_INFO;
+static _Atomic uint64_t num_lost, num_lost_told;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static const struct {
     const char *name;
@@ -44,6 +58,55 @@ static size_t write_prefix(enum log_level level, char *line) {
                                     levels[level].name);
 }
 
+static ssize_t write_terminal(const char *line, size_t length) {
+    int fd = open("/proc/self/fd/2", O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    if (fd < 0)
+        return write(STDERR_FILENO, line, length);
+    ssize_t written = write(fd, line, length);
+    close(fd);
+    return written;
+}
+
+/* The lock is held. */
+static bool write_now(const char *line, size_t length) {
+    ssize_t written = send(STDERR_FILENO, line, length, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (written < 0 && errno == ENOTSOCK) {
+        struct pollfd output = {.fd = STDERR_FILENO, .events = POLLOUT};
+        if (poll(&output, 1, 0) == 0)
+            return false;
+        written = isatty(STDERR_FILENO) ? write_terminal(line, length)
+                                        : write(STDERR_FILENO, line, length);
+    }
+    return written == (ssize_t)length;
+}
+
+/* Where lines were lost since the last one that went out, its place in the log says so. */
+static bool tell_lost(void) {
+    uint64_t lost = num_lost - num_lost_told;
+    if (lost == 0)
+        return true;
+    char line[128];
+    size_t length = write_prefix(LOG_WARNING, line);
+    length +=
+        (size_t)sprintf(line + length, "%" PRIu64 " lines of the log could not be written\n", lost);
+    if (!write_now(line, length))
+        return false;
+    num_lost_told += lost;
+    return true;
+}
+
+/* A log that cannot be written must not stop the server. */
+static void write_line(const char *line, size_t length) {
+    pthread_mutex_lock(&lock);
+    if (!tell_lost() || !write_now(line, length))
+        num_lost++;
+    pthread_mutex_unlock(&lock);
+}
+
+uint64_t log_num_lost(void) {
+    return num_lost;
+}
+
 void log_set_level(enum log_level level) {
     atomic_store_explicit(&current_level, level, memory_order_relaxed);
 }
@@ -64,7 +127,5 @@ void log_write(enum log_level level, const char *format, ...) {
         if ((unsigned char)line[i] < 0x20 || line[i] == 0x7f)
             line[i] = '?';
     line[start + length] = '\n';
-    /* A log that cannot be written must not stop the server. */
-    ssize_t written = write(STDERR_FILENO, line, start + length + 1);
-    (void)written;
+    write_line(line, start + length + 1);
 }

@@ -1,13 +1,19 @@
-/* Levelled log to stderr. Any thread may call it; a line is written with one write(2).
+/* Levelled log to stderr. Any thread may call it; a line is written by one system call. A stderr
+ * that takes nothing now (a full pipe, a stopped terminal) loses lines instead of holding up the
+ * caller; how many is said in the log when it moves again.
  *
  * When stderr is the systemd journal (JOURNAL_STREAM is set) lines start with the `<N>` priority
  * prefix of sd-daemon(3) instead of a time stamp. Prompts and generated text are never logged. */
 #ifndef QUIRE_CONFIG_LOG_H
 #define QUIRE_CONFIG_LOG_H
 
+#include <stdint.h>
+
 enum log_level { LOG_ERROR, LOG_WARNING, LOG_INFO, LOG_DEBUG };
 
 void log_set_level(enum log_level level);
+/* Lines that could not be written since the start. */
+uint64_t log_num_lost(void);
 void log_write(enum log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 #define log_error(...) log_write(LOG_ERROR, __VA_ARGS__)

@@ -11,7 +11,8 @@ struct http_stats {
     uint64_t rejected;             /* 429 and 503 at admission */
     int64_t connections;
     size_t resident_bytes; /* of the process, now */
-    size_t planned_bytes;  /* what these may become, see memory_table.h */
+    uint64_t log_lines_lost;
+    size_t planned_bytes; /* what these may become, see memory_table.h */
 };
 
 /* prefix: for instance "quire:". */

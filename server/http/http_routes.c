@@ -1,5 +1,6 @@
 #include "server/http/http_state.h"
 
+#include "config/log.h"
 #include "server/api/api_response.h"
 #include "server/api/chat_call.h"
 #include "server/api/completion_call.h"
@@ -45,6 +46,7 @@ static int answer_metrics(struct connection *connection) {
     struct engine_stats stats;
     engine_get_stats(server->engine, &stats);
     server->stats.resident_bytes = process_memory_resident();
+    server->stats.log_lines_lost = log_num_lost();
     server->stats.planned_bytes = server->config.planned_bytes;
     metrics_format(server->config.metrics_prefix, server->context->model_names[0], &stats,
                    &server->stats, &connection->exchange.out);

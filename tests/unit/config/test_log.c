@@ -1,13 +1,18 @@
-/* Lines as they arrive on stderr: one per call, prefixed, printable, cut at the limit. */
+/* Lines as they arrive on stderr: one per call, prefixed, printable, cut at the limit; and what
+ * happens when it takes none. */
 #include "config/log.h"
 
+#include <fcntl.h>
+#include <poll.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -93,12 +98,126 @@ static void test_journal_prefix(void **state) {
     assert_non_null(strstr(text, "Z WARNING elsewhere\n"));
 }
 
+/* Writes lines until one is lost, which takes no more than fills any pipe. Returns how many. */
+static int fill_log(void) {
+    uint64_t before = log_num_lost();
+    int count = 0;
+    while (log_num_lost() == before && count < 100000)
+        log_info("line %d that nobody reads, and that takes some room", count++);
+    return count;
+}
+
+/* All that waits in fd, which is made non-blocking at the reader's end alone. */
+static size_t drain(int fd, char *out, size_t capacity) {
+    size_t length = 0;
+    struct pollfd ready = {.fd = fd, .events = POLLIN};
+    while (length < capacity - 1 && poll(&ready, 1, 0) == 1) {
+        ssize_t got = read(fd, out + length, capacity - 1 - length);
+        if (got <= 0)
+            break;
+        length += (size_t)got;
+    }
+    out[length] = '\0';
+    return length;
+}
+
+/* stderr is `fd`, whose other end is read through `reader`. Would hang if a line waited. */
+static void check_full(int fd, int reader, int flags_before) {
+    static char text[4 << 20];
+    int saved = dup(STDERR_FILENO);
+    uint64_t lost_before = log_num_lost();
+    dup2(fd, STDERR_FILENO);
+    int count = fill_log();
+    for (int i = 0; i < 9; i++)
+        log_info("lost");
+    assert_int_equal(log_num_lost(), lost_before + 10);
+    size_t length = drain(reader, text, sizeof(text));
+    assert_true(length > 1000 && length < sizeof(text) - 1);
+    int lines = 0;
+    for (size_t i = 0; i < length; i++)
+        lines += text[i] == '\n';
+    assert_int_equal(lines, count - 1);
+    log_info("moves again");
+    log_info("and on");
+    drain(reader, text, sizeof(text));
+    assert_int_equal(fcntl(fd, F_GETFL), flags_before); /* it is not ours alone */
+    dup2(saved, STDERR_FILENO);
+    close(saved);
+    const char *told = strstr(text, "10 lines of the log could not be written");
+    assert_non_null(told);
+    assert_non_null(strstr(told, "moves again"));
+    assert_null(strstr(told + 30, "could not be written"));
+    assert_null(strstr(text, "lost\n"));
+}
+
+static void test_full_pipe_holds_up_nobody(void **state) {
+    int ends[2];
+    assert_int_equal(pipe(ends), 0);
+    check_full(ends[1], ends[0], fcntl(ends[1], F_GETFL));
+    close(ends[0]);
+    close(ends[1]);
+}
+
+static void test_full_socket_holds_up_nobody(void **state) {
+    int ends[2];
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+    check_full(ends[1], ends[0], fcntl(ends[1], F_GETFL));
+    close(ends[0]);
+    close(ends[1]);
+}
+
+/* A line may be cut here: a terminal takes as many bytes as it has room for, and would make us wait
+ * with the others. */
+static void test_stuck_terminal_holds_up_nobody(void **state) {
+    static char text[4 << 20];
+    int leader = posix_openpt(O_RDWR | O_NOCTTY);
+    if (leader < 0 || grantpt(leader) != 0 || unlockpt(leader) != 0)
+        skip();
+    int terminal = open(ptsname(leader), O_RDWR | O_NOCTTY);
+    if (terminal < 0)
+        skip();
+    int saved = dup(STDERR_FILENO);
+    dup2(terminal, STDERR_FILENO);
+    fill_log();
+    drain(leader, text, sizeof(text));
+    log_info("moves again");
+    drain(leader, text, sizeof(text));
+    dup2(saved, STDERR_FILENO);
+    close(saved);
+    assert_non_null(strstr(text, "could not be written"));
+    assert_non_null(strstr(text, "moves again"));
+    close(terminal);
+    close(leader);
+}
+
+static void test_closed_reader_and_full_disk_lose_lines(void **state) {
+    int ends[2], saved = dup(STDERR_FILENO);
+    uint64_t before = log_num_lost();
+    signal(SIGPIPE, SIG_IGN);
+    assert_int_equal(pipe(ends), 0);
+    close(ends[0]);
+    dup2(ends[1], STDERR_FILENO);
+    log_info("nobody reads");
+    int full = open("/dev/full", O_WRONLY);
+    dup2(full, STDERR_FILENO);
+    log_info("no room");
+    dup2(saved, STDERR_FILENO);
+    close(saved);
+    close(full);
+    close(ends[1]);
+    assert_int_equal(log_num_lost(), before + 2);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_levels),
         cmocka_unit_test(test_line_stays_one_line),
         cmocka_unit_test(test_long_line_is_cut),
         cmocka_unit_test(test_journal_prefix),
+        cmocka_unit_test(test_full_pipe_holds_up_nobody),
+        cmocka_unit_test(test_full_socket_holds_up_nobody),
+        cmocka_unit_test(test_stuck_terminal_holds_up_nobody),
+        cmocka_unit_test(test_closed_reader_and_full_disk_lose_lines),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -66,7 +66,8 @@ static void counters_and_gauges_have_their_values(void **state) {
                               .rejected = 2,
                               .connections = 33,
                               .resident_bytes = 1000000000,
-                              .planned_bytes = 5000000000};
+                              .planned_bytes = 5000000000,
+                              .log_lines_lost = 7};
     char *text = format(&engine, &http, "m");
     assert_true(sample(text, "quire:num_requests_running" LABELS) == 3);
     assert_true(sample(text, "quire:num_requests_waiting" LABELS) == 4);
@@ -107,6 +108,7 @@ static void counters_and_gauges_have_their_values(void **state) {
     assert_true(sample(text, "quire:http_connections" LABELS) == 33);
     assert_true(sample(text, "quire:memory_resident_bytes" LABELS) == 1e9);
     assert_true(sample(text, "quire:memory_planned_bytes" LABELS) == 5e9);
+    assert_true(sample(text, "quire:log_lines_lost_total" LABELS) == 7);
     free(text);
 }
 
@@ -167,7 +169,7 @@ static void text_follows_the_format(void **state) {
             assert_true(end > value + 2 && *end == '\0');
         }
     }
-    assert_int_equal(num_metrics, 40);
+    assert_int_equal(num_metrics, 41);
     free(text);
 }
 
