@@ -1,10 +1,12 @@
 /* Brings the three sources together. The environment and the flags are looked through once for the
  * configuration file's path; then defaults, file, environment and flags are applied in this order,
- * so that the later one wins. Every value is checked, also one that is overridden afterwards: a
- * typing error never hides. */
+ * so that the later one wins. Every value of the file is checked, also one that is overridden
+ * afterwards: a typing error never hides. The environment may have been made for other programs, so
+ * a variable in it is only checked when it counts. */
 #include "config/options.h"
 
 #include "config/check.h"
+#include "config/log.h"
 #include "config/options_table.h"
 
 #include <ctype.h>
@@ -18,6 +20,7 @@
 struct loader {
     struct options options;
     enum option_level list_level[MAX_OPTIONS]; /* which level filled a list */
+    bool is_flag_given[MAX_OPTIONS];
     struct option_origin origin;
     struct error *err;
 };
@@ -79,7 +82,45 @@ static const char *split_variable(const char *variable, char name[static OPTION_
     return equals + 1;
 }
 
-static int unknown_variable(const char *variable, const char *name, struct error *err) {
+static bool starts_with(const char *text, const char *start) {
+    return strncmp(text, start, strlen(start)) == 0;
+}
+
+static bool ends_with(const char *text, const char *end) {
+    size_t length = strlen(text);
+    return length >= strlen(end) && strcmp(text + length - strlen(end), end) == 0;
+}
+
+/* Is text, behind "port_", a number, a protocol and nothing or a part of the address? */
+static bool is_port_link(const char *text) {
+    static const char *const protocols[] = {"_tcp", "_udp", "_sctp"};
+    static const char *const parts[] = {"", "_proto", "_port", "_addr"};
+    size_t digits = strspn(text, "0123456789");
+    char wanted[32];
+    for (size_t i = 0; digits > 0 && i < sizeof(protocols) / sizeof(protocols[0]); i++)
+        for (size_t j = 0; j < sizeof(parts) / sizeof(parts[0]); j++) {
+            snprintf(wanted, sizeof(wanted), "%s%s", protocols[i], parts[j]);
+            if (strcmp(text + digits, wanted) == 0)
+                return true;
+        }
+    return false;
+}
+
+/* What Kubernetes and Docker set for each service that a container may use: for the service "quire"
+ * or "quire-x" the names begin like ours. name is in lower case and without the prefix. */
+static bool is_service_link(const char *name, const char *value) {
+    if (ends_with(name, "service_host") || strstr(name, "service_port") != NULL)
+        return true;
+    if (ends_with(name, "port") && (starts_with(value, "tcp://") || starts_with(value, "udp://") ||
+                                    starts_with(value, "sctp://")))
+        return true;
+    for (const char *port = strstr(name, "port_"); port; port = strstr(port + 1, "port_"))
+        if (is_port_link(port + strlen("port_")))
+            return true;
+    return false;
+}
+
+static void warn_of_variable(const char *variable, const char *name) {
     char shown[80], upper[OPTION_NAME_CAPACITY] = "";
     options_quote(variable, strcspn(variable, "="), shown);
     const struct option_spec *near = options_suggest(name, strlen(name));
@@ -87,9 +128,17 @@ static int unknown_variable(const char *variable, const char *name, struct error
         upper[i] = near->name[i] == '-' ? '_' : (char)toupper((unsigned char)near->name[i]);
         upper[i + 1] = '\0';
     }
-    return error_set(err, ERROR_CONFIG, "unknown environment variable %s%s%s%s", shown,
-                     near != NULL ? "; did you mean " ENV_PREFIX : "", upper,
-                     near != NULL ? "?" : "");
+    log_warning("unknown environment variable %s is ignored%s%s%s", shown,
+                near != NULL ? "; did you mean " ENV_PREFIX : "", upper, near != NULL ? "?" : "");
+}
+
+void options_warn_of_variables(char *const *environ) {
+    char name[OPTION_NAME_CAPACITY];
+    for (; *environ != NULL; environ++) {
+        const char *value = split_variable(*environ, name);
+        if (value != NULL && options_find(name, strlen(name)) < 0 && !is_service_link(name, value))
+            warn_of_variable(*environ, name);
+    }
 }
 
 /* An environment variable is one string, so a list is separated by commas. */
@@ -117,8 +166,8 @@ static int apply_environment(struct loader *loader, char *const *environ) {
         if (value == NULL)
             continue;
         int index = options_find(name, strlen(name));
-        if (index < 0)
-            return unknown_variable(*environ, name, loader->err);
+        if (index < 0 || loader->is_flag_given[index] || is_service_link(name, value))
+            continue;
         bool is_split = table[index].type == OPTION_LIST && !(table[index].flags & OPTION_WORDS);
         int rc = is_split ? apply_comma_list(loader, index, value) : apply(loader, index, value);
         if (rc != 0)
@@ -194,6 +243,34 @@ static int apply_flags(struct loader *loader, int argc, char *const *argv) {
     return 0;
 }
 
+/* Mistakes in the arguments are left to apply_flags. */
+static void find_flags(struct loader *loader, int argc, char *const *argv) {
+    for (int position = 0; position < argc;) {
+        const char *value;
+        int index = next_flag(argc, argv, &position, &value, NULL);
+        if (index < 0)
+            return;
+        loader->is_flag_given[index] = true;
+    }
+}
+
+void options_hide_secrets(int argc, char *const *argv) {
+    size_t count;
+    const struct option_spec *table = options_table(&count);
+    for (int position = 0; position < argc;) {
+        const char *value;
+        int index = next_flag(argc, argv, &position, &value, NULL);
+        if (index < 0)
+            return;
+        if ((table[index].flags & OPTION_SECRET) == 0)
+            continue;
+        /* The value is the end of the argument before the position. */
+        char *word = argv[position - 1];
+        size_t length = strlen(value);
+        memset(word + strlen(word) - length, '*', length);
+    }
+}
+
 /* Path of the configuration file: the last --config, else QUIRE_CONFIG, else NULL. Mistakes in the
  * arguments are left to apply_flags. */
 static const char *find_config_path(int argc, char *const *argv, char *const *environ) {
@@ -226,6 +303,7 @@ int options_load(int argc, char *const *argv, char *const *environ, struct optio
                  struct error *err) {
     struct loader loader = {.err = err};
     const char *path = find_config_path(argc, argv, environ);
+    find_flags(&loader, argc, argv);
     if (apply_defaults(&loader) != 0 || (path != NULL && apply_file(&loader, path) != 0) ||
         apply_environment(&loader, environ) != 0 || apply_flags(&loader, argc, argv) != 0 ||
         check_complete(&loader.options, err) != 0) {

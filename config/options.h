@@ -3,7 +3,12 @@
  *
  * Precedence: flag > environment > configuration file > default. A name is the same everywhere:
  * `--max-num-seqs`, `max-num-seqs:` (or `max_num_seqs:`) and QUIRE_MAX_NUM_SEQS. Of what is either
- * on or off, `--batch-invariant` is =true and `--no-batch-invariant` =false. */
+ * on or off, `--batch-invariant` is =true and `--no-batch-invariant` =false.
+ *
+ * The environment is not only ours: variables that Kubernetes sets in every pod beside a service
+ * named "quire" (QUIRE_SERVICE_HOST, QUIRE_PORT=tcp://10.0.0.1:8000, QUIRE_PORT_8000_TCP_PROTO) are
+ * no options, others that are none are worth a warning, and one that a flag overrides is not looked
+ * at. */
 #ifndef QUIRE_CONFIG_OPTIONS_H
 #define QUIRE_CONFIG_OPTIONS_H
 
@@ -37,6 +42,7 @@ struct options {
     int64_t port;
     char *uds; /* UNIX socket path; replaces host and port when set */
     struct option_list api_keys;
+    char *api_key_file; /* read at start and on SIGHUP, or NULL */
     struct option_list allowed_hosts;   /* names this server may be called by; empty: see help */
     struct option_list allowed_origins; /* of pages of other sites; empty: none */
     struct option_list allowed_methods, allowed_headers; /* what such pages may send */
@@ -72,6 +78,14 @@ struct options {
  * from, its value and what is allowed; *out then holds nothing to free. */
 int options_load(int argc, char *const *argv, char *const *environ, struct options *out,
                  struct error *err);
+
+/* Overwrites the values of secret options in argv's bytes, so that a list of the processes does not
+ * show them. After options_load accepted argv. */
+void options_hide_secrets(int argc, char *const *argv);
+
+/* Logs a warning for each QUIRE_* variable that is no option: a typing error, or not meant for us.
+ * After log_set_level. */
+void options_warn_of_variables(char *const *environ);
 
 /* Releases what options_load put in; accepts a zeroed struct. */
 void options_finish(struct options *options);

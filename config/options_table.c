@@ -40,6 +40,8 @@ static const struct option_spec table[] = {
      "UNIX socket path to listen on instead of host and port"},
     {"api-key", OPTION_LIST, OPTION_SECRET, FIELD(api_keys), NULL, 1, 255, NULL,
      "key that clients must send as a bearer token; repeatable"},
+    {"api-key-file", OPTION_STRING, 0, FIELD(api_key_file), NULL, 1, 4095, NULL,
+     "file of more such keys, one in a line, # before comments; read again on SIGHUP"},
     {"allowed-hosts", OPTION_LIST, OPTION_WORDS, FIELD(allowed_hosts), NULL, 1, 255, NULL,
      "names in URLs of this server beside IP addresses and localhost, .NAME with its subdomains, * "
      "any; default: on loopback without a key --host, else any"},

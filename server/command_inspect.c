@@ -70,6 +70,7 @@ static int plan_with_options(const struct model *model, char *path, int argc, ch
     struct options options;
     if (load_options(path, argc, argv, &options, err) != 0)
         return -1;
+    options_warn_of_variables(environ);
     int status = plan(model, &options, err);
     options_finish(&options);
     return status;

@@ -294,9 +294,37 @@ static void test_bad_flags(void **state) {
 }
 
 static void test_overridden_value_is_checked_too(void **state) {
-    assert_refused(WORDS(MODEL, "--port", "1"), WORDS("QUIRE_PORT=x"),
-                   WORDS("port", "environment", "\"x\""));
     assert_refused(WORDS(MODEL, "--port", "x", "--port", "1"), NO_WORDS, WORDS("port", "\"x\""));
+    char *path = write_file("port: x\n", 8);
+    assert_refused(WORDS(MODEL, "--config", path, "--port", "1"), NO_WORDS, WORDS("port", "\"x\""));
+    unlink(path);
+    free(path);
+}
+
+/* The environment may have been made for others. */
+static void test_variable_behind_a_flag_is_not_read(void **state) {
+    struct options options;
+    assert_int_equal(load(WORDS(MODEL, "--port=1", "--no-batch-invariant", "--api-key", "k"),
+                          WORDS("QUIRE_PORT=x", "QUIRE_BATCH_INVARIANT=perhaps", "QUIRE_API_KEY=,"),
+                          &options, NULL),
+                     0);
+    assert_int_equal(options.port, 1);
+    assert_int_equal(options.api_keys.count, 1);
+    options_finish(&options);
+    assert_refused(WORDS(MODEL, "--host", "a"), WORDS("QUIRE_PORT=x"),
+                   WORDS("port", "environment", "\"x\""));
+}
+
+static void test_secrets_leave_the_command_line(void **state) {
+    char model[] = "--model", file[] = "m.gguf", flag[] = "--api-key", secret[] = "sk-1",
+         joined[] = "--api-key=sk-22", port[] = "--port", number[] = "1";
+    char *words[] = {model, file, flag, secret, joined, port, number};
+    options_hide_secrets(7, words);
+    assert_string_equal(secret, "****");
+    assert_string_equal(joined, "--api-key=*****");
+    assert_string_equal(flag, "--api-key");
+    assert_string_equal(file, "m.gguf");
+    assert_string_equal(number, "1");
 }
 
 static void test_secrets_stay_hidden(void **state) {
@@ -385,20 +413,64 @@ static void test_bad_lists_of_words(void **state) {
 }
 
 static void test_bad_environment(void **state) {
-    assert_refused(WORDS(MODEL), WORDS("QUIRE_PROT=1"),
-                   WORDS("QUIRE_PROT", "did you mean QUIRE_PORT?"));
-    assert_refused(WORDS(MODEL), WORDS("QUIRE_MAX_NUM_SEQ=1"), WORDS("QUIRE_MAX_NUM_SEQS?"));
-    assert_refused(WORDS(MODEL), WORDS("QUIRE_=1"), WORDS("QUIRE_"));
     assert_refused(WORDS(MODEL), WORDS("QUIRE_PORT="), WORDS("port", "environment"));
+    assert_refused(WORDS(MODEL), WORDS("QUIRE_PORT=tcp:/10.0.0.1:80"), WORDS("port", "\"tcp:/10"));
+}
+
+/* Loads with these variables, which are no options, and returns what is logged of them. */
+static void read_warnings(char *const *variables, char out[static 4096]) {
+    struct options options, plain;
+    int ends[2], saved = dup(STDERR_FILENO);
+    assert_int_equal(load(WORDS(MODEL), variables, &options, NULL), 0);
+    assert_int_equal(load(WORDS(MODEL), NO_WORDS, &plain, NULL), 0);
+    assert_int_equal(options.port, plain.port);
+    options_finish(&options);
+    options_finish(&plain);
+    assert_int_equal(pipe(ends), 0);
+    dup2(ends[1], STDERR_FILENO);
+    close(ends[1]);
+    options_warn_of_variables(variables);
+    dup2(saved, STDERR_FILENO);
+    close(saved);
+    ssize_t length = read(ends[0], out, 4095);
+    close(ends[0]);
+    out[length > 0 ? length : 0] = '\0';
+}
+
+static void test_unknown_variables_are_a_warning(void **state) {
+    char text[4096];
+    read_warnings(WORDS("QUIRE_PROT=1", "QUIRE_MAX_NUM_SEQ=1", "QUIRE_=1", "QUIRE_CUDASIM=1",
+                        "QUIRE_SECRET=sk-1"),
+                  text);
+    assert_non_null(strstr(text, "QUIRE_PROT is ignored; did you mean QUIRE_PORT?\n"));
+    assert_non_null(strstr(text, "QUIRE_MAX_NUM_SEQ is ignored; did you mean QUIRE_MAX_NUM_SEQS?"));
+    assert_non_null(strstr(text, "QUIRE_ is ignored"));
+    assert_non_null(strstr(text, "QUIRE_CUDASIM is ignored"));
+    assert_non_null(strstr(text, "QUIRE_SECRET is ignored"));
+    assert_null(strstr(text, "sk-1"));
 }
 
 static void test_variables_of_others(void **state) {
-    struct options options;
-    assert_int_equal(
-        load(WORDS(MODEL), WORDS("QUIRE_TEST_MODEL=x", "QUIRE_CUDASIM_MEMORY=1"), &options, NULL),
-        0);
-    options_finish(&options);
-    assert_refused(WORDS(MODEL), WORDS("QUIRE_CUDASIM=1"), WORDS("QUIRE_CUDASIM"));
+    char text[4096];
+    read_warnings(WORDS("QUIRE_TEST_MODEL=x", "QUIRE_CUDASIM_MEMORY=1", "HOME=/"), text);
+    assert_string_equal(text, "");
+}
+
+/* As kubelet writes them beside services named "quire" and "quire-web". */
+static void test_service_links_are_left_alone(void **state) {
+    char text[4096];
+    read_warnings(WORDS("QUIRE_SERVICE_HOST=10.0.0.1", "QUIRE_SERVICE_PORT=8000",
+                        "QUIRE_SERVICE_PORT_HTTP=8000", "QUIRE_PORT=tcp://10.0.0.1:8000",
+                        "QUIRE_PORT_8000_TCP=tcp://10.0.0.1:8000", "QUIRE_PORT_8000_TCP_PROTO=tcp",
+                        "QUIRE_PORT_8000_TCP_PORT=8000", "QUIRE_PORT_8000_TCP_ADDR=10.0.0.1",
+                        "QUIRE_WEB_SERVICE_HOST=10.0.0.2", "QUIRE_WEB_SERVICE_PORT=80",
+                        "QUIRE_WEB_PORT=udp://10.0.0.2:80", "QUIRE_WEB_PORT_80_UDP_ADDR=10.0.0.2"),
+                  text);
+    assert_string_equal(text, "");
+    read_warnings(WORDS("QUIRE_WEB_PORT=80", "QUIRE_PORT_X_TCP=1", "QUIRE_PORT_1_FTP=1"), text);
+    assert_non_null(strstr(text, "QUIRE_WEB_PORT is"));
+    assert_non_null(strstr(text, "QUIRE_PORT_X_TCP is"));
+    assert_non_null(strstr(text, "QUIRE_PORT_1_FTP is"));
 }
 
 static void test_yaml_forms(void **state) {
@@ -531,13 +603,17 @@ int main(void) {
         cmocka_unit_test(test_precedence),
         cmocka_unit_test(test_bad_flags),
         cmocka_unit_test(test_overridden_value_is_checked_too),
+        cmocka_unit_test(test_variable_behind_a_flag_is_not_read),
+        cmocka_unit_test(test_secrets_leave_the_command_line),
         cmocka_unit_test(test_secrets_stay_hidden),
         cmocka_unit_test(test_long_value_is_cut),
         cmocka_unit_test(test_list_is_bounded),
         cmocka_unit_test(test_lists_of_words),
         cmocka_unit_test(test_bad_lists_of_words),
         cmocka_unit_test(test_bad_environment),
+        cmocka_unit_test(test_unknown_variables_are_a_warning),
         cmocka_unit_test(test_variables_of_others),
+        cmocka_unit_test(test_service_links_are_left_alone),
         cmocka_unit_test(test_yaml_forms),
         cmocka_unit_test(test_bad_yaml),
         cmocka_unit_test(test_huge_file),
