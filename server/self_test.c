@@ -92,8 +92,8 @@ int self_test_run(struct engine *engine, int32_t prompt_token, int wake_fd, int 
     if (outcome.finish != FINISH_LENGTH || outcome.num_tokens != 1)
         return error_set(err, ERROR_DEVICE,
                          "self-test: the request of 1 token did not end with it");
-    if (!outcome.is_sound)
-        return error_set(err, ERROR_DEVICE,
+    if (!outcome.is_sound) /* the same file would compute the same again */
+        return error_set(err, ERROR_MODEL,
                          "self-test: the model computes values that are not numbers");
     return 0;
 }

@@ -7,7 +7,8 @@
 #include "engine/engine.h"
 
 /* wake_fd: the eventfd that the engine's wake callback writes; nobody else reads it or the ready
- * list meanwhile. ERROR_DEVICE when no token comes back within timeout_ms. */
+ * list meanwhile. ERROR_DEVICE when no token comes back within timeout_ms, ERROR_MODEL when one
+ * comes whose logits are no numbers. */
 int self_test_run(struct engine *engine, int32_t prompt_token, int wake_fd, int timeout_ms,
                   struct error *err);
 
