@@ -1,4 +1,5 @@
-/* API keys. Immutable after auth_create; any thread may check.
+/* API keys: fixed ones, and a list that may be replaced while the server runs. The thread that
+ * replaces it is the one that checks.
  *
  * Keys are held only as HMAC-SHA-256 digests under a random key of this process, and a presented
  * key is compared as a digest with all of them. The time taken depends on the presented key alone:
@@ -8,16 +9,27 @@
 
 #include "config/error.h"
 
+/* Different keys in the life of a process, those that were replaced included: the engine keeps the
+ * cached prefixes of each apart. */
+#define AUTH_MAX_TENANTS 4096
+
 struct auth;
 
-/* num_keys may be 0: then every request is allowed. An empty key is refused (ERROR_CONFIG). */
+/* The fixed keys. num_keys may be 0: then every request is allowed as long as no other keys come.
+ * An empty key is refused (ERROR_CONFIG). */
 int auth_create(char *const *keys, int num_keys, struct auth **out, struct error *err);
+/* These keys take the place of those of the call before; the fixed ones stay. A key that was there
+ * keeps its tenant. That of a key that is gone is never given out again: the key is a new tenant if
+ * it comes back. ERROR_CONFIG when there were more than AUTH_MAX_TENANTS in all. On failure nothing
+ * changes. */
+int auth_replace(struct auth *auth, char *const *keys, int num_keys, struct error *err);
 /* Accepts NULL. */
 void auth_destroy(struct auth *auth);
 
-/* Whose request it is: the index of its key, or 0 where there are no keys; -1: nobody's, it is not
- * allowed. authorization: value of the Authorization header, or NULL when there is none. The
- * scheme's name is compared without case, as RFC 9110 section 11.1 says. */
+/* Whose request it is: a number below AUTH_MAX_TENANTS that belongs to its key for the life of this
+ * process, or 0 where there are no keys; -1: nobody's, it is not allowed. authorization: value of
+ * the Authorization header, or NULL when there is none. The scheme's name is compared without case,
+ * as RFC 9110 section 11.1 says. */
 int auth_tenant(const struct auth *auth, const char *authorization);
 
 #endif

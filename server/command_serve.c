@@ -2,8 +2,8 @@
  *
  * The model and the device come first because they take longest and fail most; then the socket, so
  * that clients can already wait in its backlog; then the engine and one token through it; only then
- * is the service ready. Stopping is the same in reverse. SIGTERM and SIGINT are blocked from the
- * start, before any thread exists, and looked at between the steps of loading. */
+ * is the service ready. Stopping is the same in reverse. Signals are blocked from the start, before
+ * any thread exists; those that stop are looked at between the steps of loading. */
 #include "server/command_line.h"
 
 #include "config/build_hash.h"
@@ -22,14 +22,15 @@
 #include "server/http/listen_socket.h"
 #include "server/memory_table.h"
 #include "server/api/model_name.h"
+#include "server/reload.h"
 #include "server/self_test.h"
 #include "server/service.h"
+#include "server/signals.h"
 #include "server/vocabulary_loader.h"
 #include "server/worker_options.h"
 
 #include <errno.h>
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,6 +60,7 @@ struct serve {
     struct engine *engine;
     struct memory_table memory;
     struct auth *auth;
+    struct reload reload;
     char model_name[256];
     char *default_names[1]; /* -> model_name */
     char fingerprint[FINGERPRINT_BYTES];
@@ -74,18 +76,6 @@ static double ms_since(const struct timespec *start) {
            (double)(now.tv_nsec - start->tv_nsec) / 1e6;
 }
 
-static void block_signals(sigset_t *out) {
-    sigemptyset(out);
-    sigaddset(out, SIGTERM);
-    sigaddset(out, SIGINT);
-    pthread_sigmask(SIG_BLOCK, out, NULL);
-}
-
-/* A signal that came while loading. */
-static bool is_stop_requested(const sigset_t *signals) {
-    return sigtimedwait(signals, NULL, &(struct timespec){0}) > 0;
-}
-
 static enum log_level parse_log_level(const char *name) {
     static const char *const names[] = {"error", "warning", "info", "debug"};
     int level = LOG_ERROR;
@@ -96,6 +86,15 @@ static enum log_level parse_log_level(const char *name) {
 
 static int read_origins(struct serve *serve, struct error *err) {
     return http_origin_rules_init(&serve->options, &serve->origins, err);
+}
+
+static int open_keys(struct serve *serve, struct error *err) {
+    const struct options *options = &serve->options;
+    if (auth_create(options->api_keys.items, options->api_keys.count, &serve->auth, err) != 0)
+        return -1;
+    serve->reload.api_key_file = options->api_key_file;
+    serve->reload.auth = serve->auth;
+    return reload_keys(&serve->reload, err);
 }
 
 static int open_model(struct serve *serve, struct error *err) {
@@ -251,7 +250,7 @@ static void set_context(struct serve *serve) {
     };
 }
 
-static struct http_server_config http_config(const struct serve *serve) {
+static struct http_server_config http_config(struct serve *serve) {
     const struct options *options = &serve->options;
     return (struct http_server_config){
         .listen_fd = serve->socket.fd,
@@ -262,6 +261,8 @@ static struct http_server_config http_config(const struct serve *serve) {
         .shutdown_timeout_ms = options->shutdown_timeout * 1000,
         .metrics_prefix = options->metrics_prefix,
         .origins = &serve->origins,
+        .reload = reload_run,
+        .reload_context = &serve->reload,
     };
 }
 
@@ -276,12 +277,9 @@ static void complete_memory_table(struct serve *serve, const struct http_server_
 }
 
 static int start_http(struct serve *serve, struct error *err) {
-    const struct options *options = &serve->options;
     struct http_server_config config = http_config(serve);
     complete_memory_table(serve, &config);
     config.planned_bytes = memory_table_total(&serve->memory);
-    if (auth_create(options->api_keys.items, options->api_keys.count, &serve->auth, err) != 0)
-        return -1;
     if (listen_socket_is_loopback(&serve->socket) && auth_tenant(serve->auth, NULL) >= 0)
         http_origin_rules_set_private(&serve->origins);
     return http_server_create(&config, serve->engine, &serve->context, serve->auth, &serve->http,
@@ -303,19 +301,19 @@ static void log_chat(const struct serve *serve) {
 
 /* The steps of starting, in order. */
 static int (*const steps[])(struct serve *serve, struct error *err) = {
-    read_origins, open_model,       open_chat,    start_vocabulary, open_executor,
-    open_socket,  await_vocabulary, start_engine, test_engine,      start_http,
+    read_origins, open_keys,        open_model,   open_chat,   start_vocabulary, open_executor,
+    open_socket,  await_vocabulary, start_engine, test_engine, start_http,
 };
 
 /* 1 when everything runs, 0 when a signal came first, -1 with err. */
-static int start(struct serve *serve, const sigset_t *signals, struct error *err) {
+static int start(struct serve *serve, struct error *err) {
     service_extend_timeout(LOAD_TIMEOUT_S);
     for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
         if (steps[i](serve, err) != 0)
             return -1;
         if (steps[i] == open_executor)
             set_context(serve);
-        if (is_stop_requested(signals))
+        if (signals_take_stop())
             return 0;
     }
     memory_table_write(&serve->memory, log_line, NULL);
@@ -358,19 +356,21 @@ static bool wants_help(int argc, char *const *argv) {
 int command_serve(int argc, char *const *argv) {
     struct serve serve = {.wake_fd = -1, .socket = {.fd = -1}};
     struct error err = {0};
-    sigset_t signals;
     clock_gettime(CLOCK_MONOTONIC, &serve.started);
     if (wants_help(argc, argv)) {
         fputs(options_help(), stdout);
         return EX_OK;
     }
+    signals_block();
+    log_file_find(&serve.reload.log);
     if (options_load(argc, argv, environ, &serve.options, &err) != 0) {
         log_error("%s", err.message);
         return command_exit_status(&err);
     }
+    options_hide_secrets(argc, argv);
     log_set_level(parse_log_level(serve.options.log_level));
-    block_signals(&signals);
-    int started = start(&serve, &signals, &err);
+    options_warn_of_variables(environ);
+    int started = start(&serve, &err);
     if (started < 0)
         log_error("%s", err.message);
     int status = started < 0 ? command_exit_status(&err) : started == 0 ? EX_OK : run(&serve);

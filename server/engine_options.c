@@ -1,5 +1,7 @@
 #include "server/engine_options.h"
 
+#include "server/auth.h"
+
 /* Choices that a queue full of common requests has; one with all that --max-n allows always fits.
  */
 #define CHOICES_PER_REQUEST 16
@@ -25,7 +27,9 @@ struct engine_config engine_options_read(const struct options *options, const st
         .num_blocks = info->num_blocks,
         .num_host_blocks = info->num_host_blocks,
         .swap_block_ns = info->swap_block_ns,
-        .num_tenants = options->api_keys.count > 0 ? options->api_keys.count : 1,
+        .num_tenants = options->api_key_file != NULL ? AUTH_MAX_TENANTS
+                       : options->api_keys.count > 0 ? options->api_keys.count
+                                                     : 1,
         .prefix_caching = options->enable_prefix_caching,
         .window = model_window(&model->config),
         .hidden_size = model->config.hidden_size,

@@ -9,6 +9,8 @@
 #include <stdint.h>
 
 void service_ready(void);
+/* Followed by service_ready when that is done. */
+void service_reloading(void);
 void service_stopping(void);
 /* One line for `systemctl status`. */
 void service_status(const char *format, ...) __attribute__((format(printf, 1, 2)));

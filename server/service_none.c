@@ -4,6 +4,9 @@
 void service_ready(void) {
 }
 
+void service_reloading(void) {
+}
+
 void service_stopping(void) {
 }
 

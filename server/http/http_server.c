@@ -12,9 +12,9 @@
 #include "server/json/json_parse.h"
 #include "server/page/openapi.h"
 #include "server/service.h"
+#include "server/signals.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -96,21 +96,13 @@ static int watch(struct http_server *server, int fd, void *source) {
     return fd < 0 ? -1 : epoll_ctl(server->epoll_fd, EPOLL_CTL_ADD, fd, &event);
 }
 
-static int open_signals(void) {
-    sigset_t signals;
-    sigemptyset(&signals);
-    sigaddset(&signals, SIGTERM);
-    sigaddset(&signals, SIGINT);
-    return signalfd(-1, &signals, SFD_NONBLOCK | SFD_CLOEXEC);
-}
-
 static int daemon_epoll_fd(const struct http_server *server) {
     return MHD_get_daemon_info(server->daemon, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd;
 }
 
 static int open_parts(struct http_server *server, struct error *err) {
     server->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-    server->signal_fd = open_signals();
+    server->signal_fd = signals_open();
     if (server->epoll_fd < 0 || server->signal_fd < 0)
         return error_set(err, ERROR_IO, "cannot set up the I/O loop: %s", strerror(errno));
     if (openapi_write(server->context, &server->openapi) != 0)
@@ -144,7 +136,6 @@ int http_server_create(const struct http_server_config *config, struct engine *e
     server->checks_line_ends = strncmp(MHD_get_version(), "0.9.", 4) == 0;
     server->watchdog_ms = service_watchdog_ms() / 3;
     fit_connections_to_files(&server->config);
-    signal(SIGPIPE, SIG_IGN);
     if (open_parts(server, err) != 0) {
         http_server_destroy(server);
         return -1;
@@ -164,16 +155,25 @@ static void begin_stopping(struct http_server *server, int64_t grace_ms) {
              (long long)server->num_exchanges, (long long)grace_ms);
 }
 
+static void take_signal(struct http_server *server, int number) {
+    enum signal_action action = signals_action(number);
+    if (action == SIGNAL_IGNORE) {
+        log_info("signal %d (%s) is ignored; SIGTERM stops", number, strsignal(number));
+    } else if (action == SIGNAL_RELOAD) {
+        if (!server->is_stopping)
+            server->config.reload(server->config.reload_context);
+    } else if (!server->is_stopping) {
+        begin_stopping(server, server->config.shutdown_timeout_ms);
+    } else {
+        log_info("second signal: cancelling what is in flight");
+        server->stop_deadline_ms = http_now_ms();
+    }
+}
+
 static void take_signals(struct http_server *server) {
     struct signalfd_siginfo info;
-    while (read(server->signal_fd, &info, sizeof(info)) == sizeof(info)) {
-        if (!server->is_stopping) {
-            begin_stopping(server, server->config.shutdown_timeout_ms);
-        } else {
-            log_info("second signal: cancelling what is in flight");
-            server->stop_deadline_ms = http_now_ms();
-        }
-    }
+    while (read(server->signal_fd, &info, sizeof(info)) == sizeof(info))
+        take_signal(server, (int)info.ssi_signo);
 }
 
 static void take_prepared(struct http_server *server, struct prep_workers *workers) {

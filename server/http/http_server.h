@@ -1,8 +1,8 @@
 /* The HTTP front end: one I/O thread (the caller of http_server_run) owns every connection.
  *
  * Order of life: http_server_create -> http_server_run, which returns when the server has stopped
- * -> http_server_destroy. SIGTERM and SIGINT must be blocked in every thread before the first one
- * is created; the loop takes them through a signalfd. */
+ * -> http_server_destroy. signals_block must have been called before the first thread was created;
+ * the loop takes the signals through a signalfd. */
 #ifndef QUIRE_SERVER_HTTP_SERVER_H
 #define QUIRE_SERVER_HTTP_SERVER_H
 
@@ -26,6 +26,8 @@ struct http_server_config {
     int64_t shutdown_timeout_ms; /* after the first signal, for what is in flight */
     const char *metrics_prefix;
     const struct http_origin_rules *origins;
+    void (*reload)(void *context); /* on SIGHUP, in the I/O thread, between two requests */
+    void *reload_context;
     size_t planned_bytes; /* of the system's memory, at most, by the whole process; for /metrics */
 };
 

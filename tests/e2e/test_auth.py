@@ -1,5 +1,7 @@
 """--api-key: every path but /health, /ping and the page needs one of the keys, before anything else is looked at."""
 
+from pathlib import Path
+
 import httpx
 import openai
 import pytest
@@ -47,6 +49,12 @@ def test_every_path_is_guarded(guarded, method, path, header):
 @pytest.mark.parametrize("path", ["/health", "/ping", "/"])
 def test_open_paths(guarded, path):
     assert httpx.get(guarded.url + path).status_code == 200
+
+
+def test_keys_are_not_in_the_list_of_processes(guarded):
+    words = (Path("/proc") / str(guarded.process.pid) / "cmdline").read_bytes().split(b"\0")
+    assert words.count(b"--api-key") == 2
+    assert not any(key.encode() in word for key in KEYS for word in words)
 
 
 def test_keys_are_not_logged(guarded):

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from quire_server import BINARY, MODEL, clean_environment
+from quire_server import BINARY, MODEL, ROOT, clean_environment
 
 
 def run(*arguments, environment=None):
@@ -40,6 +40,38 @@ def test_bad_options():
                    "environment")
 
 
+# As kubelet sets them in every pod beside a service named "quire".
+SERVICE_LINKS = {
+    "QUIRE_SERVICE_HOST": "10.0.0.1", "QUIRE_SERVICE_PORT": "8000", "QUIRE_SERVICE_PORT_HTTP": "8000",
+    "QUIRE_PORT": "tcp://10.0.0.1:8000", "QUIRE_PORT_8000_TCP": "tcp://10.0.0.1:8000",
+    "QUIRE_PORT_8000_TCP_PROTO": "tcp", "QUIRE_PORT_8000_TCP_PORT": "8000", "QUIRE_PORT_8000_TCP_ADDR": "10.0.0.1",
+}
+
+
+def test_variables_of_others_are_no_mistake(start_server):
+    server = start_server(environment=SERVICE_LINKS)
+    assert "QUIRE_" not in server.read_log()
+
+
+def test_unknown_variables_are_a_warning(start_server):
+    server = start_server(environment={"QUIRE_PROT": "1", "QUIRE_HOME": "/srv/quire", "QUIRE_PORT": "none"})
+    warnings = [line for line in server.read_log().splitlines() if "WARNING" in line and "QUIRE_" in line]
+    assert len(warnings) == 2
+    assert any("QUIRE_PROT is ignored; did you mean QUIRE_PORT?" in line for line in warnings)
+    assert any("QUIRE_HOME is ignored" in line for line in warnings)
+
+
+@pytest.mark.parametrize("content, said", [
+    (b"", "holds no key"), (b"sk-1\nsk 2\n", "line 2"), (b"k\n" * 1025, "1024 keys")])
+def test_bad_key_file(tmp_path, content, said):
+    path = tmp_path / "keys"
+    path.write_bytes(content)
+    result = run("serve", "--model", MODEL, "--api-key-file", path)
+    assert_refused(result, "api-key-file", said)
+    assert "sk" not in result.stderr.split("keys", 1)[1]
+    assert_refused(run("serve", "--model", MODEL, "--api-key-file", tmp_path / "none"), "No such file")
+
+
 def test_no_such_chat_template(tmp_path):
     assert_refused(run("serve", "--model", MODEL, "--chat-template", tmp_path / "none.jinja"),
                    "chat-template", "none.jinja")
@@ -70,6 +102,18 @@ def broken_files():
     yield "2^63 tensors", HEADER[:8] + struct.pack("<Q", 1 << 63) + HEADER[16:]
     yield "2^40 keys", HEADER[:16] + struct.pack("<Q", 1 << 40) + HEADER[24:]
     yield "huge key", HEADER[:24] + struct.pack("<Q", (1 << 64) - 1) + HEADER[32:]
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+def test_model_that_computes_no_numbers(tmp_path, value):
+    """Another start would compute the same: 78, which the service manager does not try again."""
+    path = tmp_path / "broken.gguf"
+    content = (ROOT / "tests/golden/tiny-f32.gguf").read_bytes()
+    path.write_bytes(content[:-4096] + struct.pack("<f", value) * 1024)
+    result = run("serve", "--model", path, "--port", 0)
+    assert result.returncode == 78, result
+    errors = [line for line in result.stderr.splitlines() if "ERROR" in line]
+    assert len(errors) == 1 and "not numbers" in errors[0]
 
 
 @pytest.mark.parametrize("content", [pytest.param(content, id=name) for name, content in broken_files()])

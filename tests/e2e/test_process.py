@@ -8,6 +8,7 @@ import stat
 import subprocess
 import time
 
+import httpx
 import pytest
 
 from quire_server import BINARY, MODEL, NAME, clean_environment, free_port
@@ -155,6 +156,50 @@ def test_second_signal_is_fast(start_server):
         began = time.monotonic()
         assert server.terminate() == 0
         assert time.monotonic() - began < 10
+
+
+# A log nobody reads.
+
+@pytest.mark.parametrize("kind", ["pipe", "socket"])
+def test_blocked_log_holds_up_nobody(kind, tmp_path):
+    """Each of these signals is a line of the log, as a malformed request is at debug level."""
+    reader, writer = socket.socketpair() if kind == "socket" else map(os.fdopen, os.pipe(), "rw")
+    port = free_port()
+    with open(tmp_path / "output", "wb") as output:
+        process = subprocess.Popen([str(word) for word in (BINARY, *serve("--port", port))],
+                                   stdout=output, stderr=writer, env=clean_environment())
+    writer.close()
+    url = f"http://127.0.0.1:{port}"
+
+    def is_up():
+        try:
+            return httpx.get(url + "/health", timeout=30).status_code == 200
+        except httpx.TransportError:
+            return False
+
+    def lost():
+        lines = httpx.get(url + "/metrics", timeout=30).text.splitlines()
+        return next(float(line.split()[-1]) for line in lines if line.startswith("quire:log_lines_lost_total"))
+
+    try:
+        wait_until(is_up, 120)
+        for _ in range(1000):
+            for _ in range(100):
+                process.send_signal(signal.SIGRTMIN)
+            if lost() > 0:
+                break
+        assert lost() > 0
+        assert is_up()
+        seen = b""
+        while b"could not be written" not in seen:  # read on until it says so
+            process.send_signal(signal.SIGRTMIN)
+            seen = seen[-200:] + os.read(reader.fileno(), 65536)
+        process.terminate()
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.wait()
+        reader.close()
 
 
 # UNIX sockets and the service manager.

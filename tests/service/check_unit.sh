@@ -12,6 +12,11 @@ unit=$folder/quire.service
 sed 's|^ExecStart=[^ ]*|ExecStart=/bin/true|' "$1" >"$unit"
 systemd-analyze verify --recursive-errors=no "$unit"
 
+# What the program supports is switched on: sd_notify, the watchdog, reloading, and what must not be retried.
+for line in Type=notify 'WatchdogSec=[1-9]' 'ExecReload=/bin/kill -HUP \$MAINPID' RestartPreventExitStatus=78; do
+    grep -q "^$line" "$unit" || { echo "the unit lacks $line" >&2; exit 1; }
+done
+
 # The check itself must be able to fail.
 sed 's|^PrivateTmp=.*|PrivateTmp=perhaps|' "$unit" >"$folder/broken.service"
 if systemd-analyze verify --recursive-errors=no "$folder/broken.service" 2>/dev/null; then

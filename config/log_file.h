@@ -1,0 +1,22 @@
+/* The file that stderr was redirected to, for programs that move it away and send SIGHUP
+ * (logrotate): a new one is opened by the old name. */
+#ifndef QUIRE_CONFIG_LOG_FILE_H
+#define QUIRE_CONFIG_LOG_FILE_H
+
+#include "config/error.h"
+
+#include <limits.h>
+
+struct log_file {
+    char path[PATH_MAX]; /* empty: stderr is no regular file */
+};
+
+/* At start, while the file still has its name. */
+void log_file_find(struct log_file *out);
+
+/* Where the name stands for another file now, or none: opens it, to append, and puts it in the
+ * place of stderr, and of stdout where that was the same file. 1 when that was done, 0 when there
+ * was nothing to do, -1 (ERROR_IO) when it cannot be opened: the old file then goes on. */
+int log_file_reopen(const struct log_file *file, struct error *err);
+
+#endif

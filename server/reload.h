@@ -1,0 +1,22 @@
+/* What SIGHUP does: reopens the log where it is a file, and reads the file of API keys again. What
+ * fails is logged and leaves things as they were. */
+#ifndef QUIRE_SERVER_RELOAD_H
+#define QUIRE_SERVER_RELOAD_H
+
+#include "config/log_file.h"
+#include "server/auth.h"
+
+/* Pointers stay the caller's. */
+struct reload {
+    struct log_file log;
+    const char *api_key_file; /* or NULL */
+    struct auth *auth;
+};
+
+/* Puts the keys of the file in place, and warns when others can read it. Nothing without a file. */
+int reload_keys(const struct reload *reload, struct error *err);
+
+/* All of it; the service manager is told. context: a struct reload. */
+void reload_run(void *context);
+
+#endif
