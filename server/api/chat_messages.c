@@ -126,16 +126,15 @@ static void write_calls(const cJSON *calls, struct byte_buffer *out) {
         const cJSON *function = json_given_member(call, "function");
         const cJSON *arguments = json_given_member(function, "arguments");
         const char *text = cJSON_GetStringValue(arguments);
-        char *printed = cJSON_IsObject(arguments) ? cJSON_PrintUnformatted(arguments) : NULL;
-        const char *shown = printed != NULL ? printed : text;
         byte_buffer_append_text(out, out->length > 0 ? "\n" : "");
         byte_buffer_append_text(out, "<tool_call>\n{\"name\": ");
         json_write_text(out, json_given_member(function, "name")->valuestring);
         byte_buffer_append_text(out, ", \"arguments\": ");
-        byte_buffer_append_text(out, shown != NULL && shown[0] != '\0' ? shown : "{}");
+        if (cJSON_IsObject(arguments))
+            json_write_tree(out, arguments);
+        else
+            byte_buffer_append_text(out, text != NULL && text[0] != '\0' ? text : "{}");
         byte_buffer_append_text(out, "}\n</tool_call>");
-        out->failed = out->failed || (cJSON_IsObject(arguments) && printed == NULL);
-        cJSON_free(printed);
     }
 }
 

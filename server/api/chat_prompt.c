@@ -4,6 +4,7 @@
 #include "server/api/chat_model.h"
 #include "server/api/chat_value.h"
 #include "server/json/json_field.h"
+#include "server/json/json_write.h"
 
 #include <string.h>
 #include <time.h>
@@ -105,11 +106,8 @@ static void describe_tools(const cJSON *tools, struct byte_buffer *out) {
                                  "description of one:");
     const cJSON *tool;
     cJSON_ArrayForEach(tool, tools) {
-        char *text = cJSON_PrintUnformatted(tool);
         byte_buffer_append(out, "\n", 1);
-        byte_buffer_append_text(out, text != NULL ? text : "");
-        out->failed = out->failed || text == NULL;
-        cJSON_free(text);
+        json_write_tree(out, tool);
     }
     byte_buffer_append_text(out, "\n\nTo call a function, answer with its name and its arguments "
                                  "in this form:\n<tool_call>\n{\"name\": \"NAME\", "

@@ -1,8 +1,8 @@
 #include "server/api/chat_value.h"
 
-#include "server/json/json_field.h"
+#include "server/json/json_integer.h"
 
-#include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 struct template_value *chat_value_text(struct template_arena *arena, const char *text) {
@@ -17,9 +17,12 @@ void chat_value_set(struct template_arena *arena, struct template_value **map, c
     *map = template_map_set(arena, *map, name, TEMPLATE_ORIGIN_SERVER, value);
 }
 
-static struct template_value *number_value(struct template_arena *arena, double number) {
-    bool is_whole = number == floor(number) && fabs(number) <= (double)JSON_MAX_INT;
-    return is_whole ? template_int(arena, (int64_t)number) : template_float(arena, number);
+/* What has no digits of its own beyond 2^53 was not written as an integer: 1e300. */
+static struct template_value *number_value(struct template_arena *arena, const cJSON *item) {
+    int64_t whole;
+    bool is_integer = json_integer_read(item, &whole) &&
+                      (json_integer_digits(item) != NULL || llabs(whole) <= JSON_MAX_INT);
+    return is_integer ? template_int(arena, whole) : template_float(arena, item->valuedouble);
 }
 
 static struct template_value *list_value(struct template_arena *arena, const cJSON *array) {
@@ -54,7 +57,7 @@ struct template_value *chat_value_of(struct template_arena *arena, const cJSON *
     if (cJSON_IsString(json))
         return chat_value_text(arena, json->valuestring);
     if (cJSON_IsNumber(json))
-        return number_value(arena, json->valuedouble);
+        return number_value(arena, json);
     if (cJSON_IsBool(json))
         return template_bool(arena, cJSON_IsTrue(json));
     return template_none(arena);

@@ -116,12 +116,13 @@ int schema_quoted(struct schema_context *c, const char *text, grammar_node *out)
 }
 
 static int number_literal(struct schema_context *c, const cJSON *value, grammar_node *out) {
-    char *text = cJSON_PrintUnformatted(value);
-    if (text == NULL)
-        return no_memory(c);
-    *out = schema_text(c, text);
-    cJSON_free(text);
-    return 0;
+    struct byte_buffer text = {0};
+    json_write_tree(&text, value);
+    if (!text.failed)
+        *out = grammar_literal(c->builder, text.data, text.length);
+    bool failed = text.failed;
+    byte_buffer_finish(&text);
+    return failed ? no_memory(c) : 0;
 }
 
 /* The body was at most JSON_MAX_DEPTH deep. */

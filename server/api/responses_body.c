@@ -33,7 +33,7 @@ static cJSON *reference_to(const cJSON *item) {
     if (cJSON_IsArray(item))
         return cJSON_CreateArrayReference(item->child);
     if (cJSON_IsNumber(item))
-        return cJSON_CreateNumber(item->valuedouble);
+        return cJSON_Duplicate(item, false);
     if (cJSON_IsNull(item))
         return cJSON_CreateNull();
     return cJSON_CreateBool(cJSON_IsTrue(item));
@@ -303,11 +303,10 @@ cJSON *responses_body_to_chat(const cJSON *body, struct api_error *err) {
 /* --- What the answer repeats --- */
 
 static void echo_value(const cJSON *item, const char *otherwise, struct byte_buffer *out) {
-    char *text = json_is_given(item) ? cJSON_PrintUnformatted(item) : NULL;
-    if (json_is_given(item) && text == NULL)
-        out->failed = true;
-    byte_buffer_append_text(out, text != NULL ? text : otherwise);
-    cJSON_free(text);
+    if (json_is_given(item))
+        json_write_tree(out, item);
+    else
+        byte_buffer_append_text(out, otherwise);
 }
 
 static void echo(const cJSON *item, const char *name, const char *otherwise,

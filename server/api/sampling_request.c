@@ -34,7 +34,7 @@ static const struct json_field fields[] = {
     JSON_NUMBER(MEMBER, presence_penalty, -2, 2),
     JSON_NUMBER(MEMBER, frequency_penalty, -2, 2),
     JSON_NUMBER(MEMBER, repetition_penalty, 0.01, 10),
-    JSON_INT(MEMBER, seed, -JSON_MAX_INT, JSON_MAX_INT),
+    JSON_INT64(MEMBER, seed),
     JSON_INT(MEMBER, priority, INT32_MIN, INT32_MAX),
     JSON_TEXT(MEMBER, cache_salt),
     JSON_INT(MEMBER, prompt_logprobs, 0, SAMPLE_MAX_LOGPROBS),
@@ -77,7 +77,6 @@ struct sampling_request sampling_request_defaults(const struct api_context *cont
         .repetition_penalty = sampling->repetition_penalty,
         .length_penalty = 1,
         .prompt_logprobs = -1,
-        .seed = SAMPLING_NO_SEED,
         .skip_special_tokens = true,
     };
 }
@@ -138,6 +137,7 @@ int sampling_request_read(const struct api_context *context, const cJSON *json,
         return -1;
     if (json_given_member(json, "max_tokens") != NULL)
         request->max_tokens_field = "max_tokens";
+    request->has_seed = json_given_member(json, "seed") != NULL;
     if (sampling_lists_read(json, context->tokenizer, &request->lists, err) != 0)
         return -1;
     if (response_format_read(json, NULL, &request->grammar, err) == 0 &&
@@ -196,7 +196,7 @@ static uint64_t mix(uint64_t x) {
 uint64_t sampling_request_seed(const struct api_context *context,
                                const struct sampling_request *request) {
     static atomic_uint_fast64_t num_drawn;
-    if (request->seed != SAMPLING_NO_SEED)
+    if (request->has_seed)
         return (uint64_t)request->seed;
     return mix(context->seed ^ mix(atomic_fetch_add(&num_drawn, 1)));
 }

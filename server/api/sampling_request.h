@@ -8,7 +8,6 @@
 #include "server/api/sampling_fields.h"
 #include "server/json/json_field.h"
 
-#define SAMPLING_NO_SEED INT64_MIN
 #define SAMPLING_TO_THE_END (-1) /* max_tokens: as many as the context holds */
 
 struct sampling_request {
@@ -27,12 +26,12 @@ struct sampling_request {
     int64_t min_tokens;
     int64_t top_k;
     int64_t prompt_logprobs; /* -1: none */
-    int64_t seed;            /* SAMPLING_NO_SEED: not given */
+    int64_t seed;
     int64_t priority;
     double temperature, top_p, min_p;
     double presence_penalty, frequency_penalty, repetition_penalty;
     double length_penalty;
-    bool use_beam_search;
+    bool use_beam_search, has_seed;
     bool stream, include_usage, continuous_usage_stats;
     bool ignore_eos, include_stop_str_in_output, skip_special_tokens, return_token_ids;
 };

@@ -1,6 +1,7 @@
 #include "server/json/json_field.h"
 
 #include "config/utf8.h"
+#include "server/json/json_integer.h"
 #include "server/json/json_write.h"
 
 #include <math.h>
@@ -23,7 +24,13 @@ static void describe_text(const char *text, char *out, size_t capacity) {
     byte_buffer_finish(&buffer);
 }
 
-static void describe_number(double value, char *out, size_t capacity) {
+static void describe_number(const cJSON *item, char *out, size_t capacity) {
+    const char *integer = json_integer_digits(item);
+    double value = item->valuedouble;
+    if (integer != NULL) {
+        snprintf(out, capacity, "%s", integer);
+        return;
+    }
     for (int digits = 6; digits <= 17; digits++) {
         snprintf(out, capacity, "%.*g", digits, value);
         if (strtod(out, NULL) == value)
@@ -37,7 +44,7 @@ static void describe_value(const cJSON *item, char *out, size_t capacity) {
     else if (cJSON_IsString(item))
         describe_text(item->valuestring, out, capacity);
     else if (cJSON_IsNumber(item))
-        describe_number(item->valuedouble, out, capacity);
+        describe_number(item, out, capacity);
     else if (cJSON_IsArray(item))
         snprintf(out, capacity, "an array");
     else if (cJSON_IsObject(item))
@@ -83,6 +90,17 @@ static bool number_is_allowed(const cJSON *item, const struct json_field *field)
     return !field->above_min || (float)value > (float)field->min;
 }
 
+static int read_int64(const cJSON *item, const struct json_field *field, const char *path,
+                      int64_t *out, struct api_error *err) {
+    static const char any[] = "an integer from -9223372036854775808 to 9223372036854775807";
+    if (field->kind == JSON_FIELD_INT && !number_is_allowed(item, field))
+        return refuse_number(item, field, path, err);
+    if (json_integer_read(item, out))
+        return 0;
+    bool is_whole = cJSON_IsNumber(item) && item->valuedouble == floor(item->valuedouble);
+    return refuse(item, path, is_whole ? "out_of_range" : "invalid_type", any, err);
+}
+
 static int read_number(const cJSON *item, const struct json_field *field, const char *path,
                        double *out, struct api_error *err) {
     if (!number_is_allowed(item, field))
@@ -94,7 +112,6 @@ static int read_number(const cJSON *item, const struct json_field *field, const 
 static int read_field(const cJSON *item, const struct json_field *field, void *target,
                       struct api_error *err) {
     char *place = (char *)target + field->offset;
-    double number;
     switch (field->kind) {
     case JSON_FIELD_BOOL:
         if (!cJSON_IsBool(item))
@@ -102,10 +119,8 @@ static int read_field(const cJSON *item, const struct json_field *field, void *t
         *(bool *)place = cJSON_IsTrue(item);
         return 0;
     case JSON_FIELD_INT:
-        if (read_number(item, field, field->name, &number, err) != 0)
-            return -1;
-        *(int64_t *)place = (int64_t)number;
-        return 0;
+    case JSON_FIELD_INT64:
+        return read_int64(item, field, field->name, (int64_t *)place, err);
     case JSON_FIELD_NUMBER:
         return read_number(item, field, field->name, (double *)place, err);
     case JSON_FIELD_TEXT:
@@ -143,11 +158,7 @@ int json_fields_read(const cJSON *object, struct json_table table, void *target,
 int json_read_int(const cJSON *item, const char *path, int64_t min, int64_t max, int64_t *out,
                   struct api_error *err) {
     struct json_field field = {.kind = JSON_FIELD_INT, .min = (double)min, .max = (double)max};
-    double number = 0;
-    if (read_number(item, &field, path, &number, err) != 0)
-        return -1;
-    *out = (int64_t)number;
-    return 0;
+    return read_int64(item, &field, path, out, err);
 }
 
 int json_read_number(const cJSON *item, const char *path, double min, double max, double *out,

@@ -12,12 +12,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Integers up to here are exact in JSON's doubles and their neighbours do not round to them. */
-#define JSON_MAX_INT 9007199254740991 /* 2^53 - 1 */
-
 enum json_field_kind {
     JSON_FIELD_BOOL,   /* target: bool */
     JSON_FIELD_INT,    /* target: int64_t in [min, max] */
+    JSON_FIELD_INT64,  /* target: int64_t, any */
     JSON_FIELD_NUMBER, /* target: double in [min, max], or (min, max] with above_min */
     JSON_FIELD_TEXT,   /* target: const char *, owned by the cJSON tree */
     JSON_FIELD_OTHER,  /* known, read by hand; no target */
@@ -27,7 +25,7 @@ struct json_field {
     const char *name;
     enum json_field_kind kind;
     size_t offset;   /* of the target in the struct that is filled */
-    double min, max; /* JSON_FIELD_INT: whole numbers within +-JSON_MAX_INT */
+    double min, max; /* JSON_FIELD_INT: whole numbers within +-JSON_MAX_INT (json_integer.h) */
     bool above_min;
 };
 
@@ -36,6 +34,8 @@ struct json_field {
     { #member, JSON_FIELD_BOOL, .offset = offsetof(type, member) }
 #define JSON_INT(type, member, low, high)                                                          \
     { #member, JSON_FIELD_INT, .offset = offsetof(type, member), .min = (low), .max = (high) }
+#define JSON_INT64(type, member)                                                                   \
+    { #member, JSON_FIELD_INT64, .offset = offsetof(type, member) }
 #define JSON_NUMBER(type, member, low, high)                                                       \
     { #member, JSON_FIELD_NUMBER, .offset = offsetof(type, member), .min = (low), .max = (high) }
 #define JSON_NUMBER_ABOVE(type, member, low, high)                                                 \

@@ -1,6 +1,7 @@
 #include "server/json/json_parse.h"
 
 #include "config/json_scan.h"
+#include "server/json/json_integer.h"
 
 static cJSON *fail_memory(struct api_error *err) {
     api_error_set(err, 500, "server_error", NULL, NULL, "Not enough memory to read the body");
@@ -18,5 +19,8 @@ cJSON *json_parse(const char *data, size_t length, struct api_error *err) {
         return NULL;
     }
     cJSON *json = cJSON_ParseWithLengthOpts(data, length, NULL, false);
-    return json != NULL ? json : fail_memory(err);
+    if (json != NULL && json_integer_keep(json, data, length) == 0)
+        return json;
+    cJSON_Delete(json);
+    return fail_memory(err);
 }

@@ -12,7 +12,8 @@
 /* The caller frees with cJSON_Delete. NULL and *err on failure: status 400, code "invalid_json" and
  * a message with the byte's offset, or status 500 when memory is short. Use only
  * cJSON_GetObjectItemCaseSensitive, cJSON_ArrayForEach and valuedouble on the result: the others
- * are case-insensitive, quadratic, or saturate. */
+ * are case-insensitive, quadratic, or saturate; integers by json_integer.h, and json_write_tree to
+ * write it, as both know all digits. */
 cJSON *json_parse(const char *data, size_t length, struct api_error *err);
 
 #endif

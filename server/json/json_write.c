@@ -1,6 +1,7 @@
 #include "server/json/json_write.h"
 
 #include "config/utf8.h"
+#include "server/json/json_integer.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -71,4 +72,36 @@ void json_write_float(struct byte_buffer *out, float value) {
 
 void json_write_int(struct byte_buffer *out, int64_t value) {
     byte_buffer_printf(out, "%" PRId64, value);
+}
+
+static void write_number(struct byte_buffer *out, const cJSON *item) {
+    const char *digits = json_integer_digits(item);
+    char text[64];
+    bool is_short = digits != NULL || cJSON_PrintPreallocated((cJSON *)item, text, sizeof(text), 0);
+    byte_buffer_append_text(out, digits != NULL ? digits : text);
+    out->failed = out->failed || !is_short;
+}
+
+/* As deep as json_parse lets a body be. */
+void json_write_tree(struct byte_buffer *out, const cJSON *tree) {
+    bool is_object = cJSON_IsObject(tree);
+    if (cJSON_IsString(tree)) {
+        json_write_text(out, tree->valuestring);
+    } else if (cJSON_IsNumber(tree)) {
+        write_number(out, tree);
+    } else if (!is_object && !cJSON_IsArray(tree)) {
+        const char *word = cJSON_IsTrue(tree) ? "true" : cJSON_IsFalse(tree) ? "false" : "null";
+        byte_buffer_append_text(out, word);
+    } else {
+        const cJSON *item;
+        byte_buffer_append_text(out, is_object ? "{" : "[");
+        cJSON_ArrayForEach(item, tree) {
+            byte_buffer_append_text(out, item == tree->child ? "" : ",");
+            if (is_object)
+                json_write_text(out, item->string);
+            byte_buffer_append_text(out, is_object ? ":" : "");
+            json_write_tree(out, item);
+        }
+        byte_buffer_append_text(out, is_object ? "}" : "]");
+    }
 }

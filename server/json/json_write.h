@@ -5,6 +5,7 @@
 
 #include "server/byte_buffer.h"
 
+#include <cjson/cJSON.h>
 #include <stdint.h>
 
 /* A quoted string. Quotes, backslashes and control characters are escaped; each byte that is not
@@ -16,5 +17,8 @@ void json_write_text(struct byte_buffer *out, const char *text);
  * have, become -9999.0 (as in vLLM; they only come up as the logprob of an impossible token). */
 void json_write_float(struct byte_buffer *out, float value);
 void json_write_int(struct byte_buffer *out, int64_t value);
+/* A tree of json_parse, without white space and with every digit of its integers; NULL is written
+ * as null. */
+void json_write_tree(struct byte_buffer *out, const cJSON *tree);
 
 #endif

@@ -27,6 +27,7 @@ static const char *type_name(enum json_field_kind kind) {
     case JSON_FIELD_BOOL:
         return "boolean";
     case JSON_FIELD_INT:
+    case JSON_FIELD_INT64:
         return "integer";
     case JSON_FIELD_NUMBER:
         return "number";
@@ -67,6 +68,11 @@ static int add_field(const struct api_context *context, cJSON *properties,
         return 0;
     if (add_type(schema, field->kind) != 0)
         return -1;
+    if (field->kind == JSON_FIELD_INT64)
+        return cJSON_AddRawToObject(schema, "minimum", "-9223372036854775808") != NULL &&
+                       cJSON_AddRawToObject(schema, "maximum", "9223372036854775807") != NULL
+                   ? 0
+                   : -1;
     if (field->kind != JSON_FIELD_INT && field->kind != JSON_FIELD_NUMBER)
         return 0;
     const char *least = field->above_min ? "exclusiveMinimum" : "minimum";

@@ -15,6 +15,22 @@ def test_seed_repeats_and_differs(server):
     assert text_of(server, STORY, seed=2, **fields) != first
 
 
+def test_seeds_of_64_bits(server):
+    """Neighbours that are one double are two seeds, and a message has every digit."""
+    def tokens(seed):
+        body = {"prompt": STORY, "temperature": 1, "max_tokens": 16, "seed": seed, "return_token_ids": True}
+        return server.post("/v1/completions", body).json()["choices"][0]["token_ids"]
+    seeds = [2**53, 2**53 + 1, 2**63 - 2, 2**63 - 1, -2**63, -2**63 + 1]
+    drawn = [tokens(seed) for seed in seeds]
+    assert [tokens(seed) for seed in seeds] == drawn
+    assert len({tuple(ids) for ids in drawn}) == len(seeds)
+    for seed in (2**63, 2**63 + 1, -2**63 - 1, 10**25 + 1):
+        error = server.post("/v1/completions", {"prompt": "a", "seed": seed}).json()["error"]
+        assert error["message"] == (f"seed must be an integer from {-2**63} to {2**63 - 1}, not {seed}")
+    reply = server.post("/v1/completions", {"prompt": "a", "max_tokens": 2**53 + 1})
+    assert reply.json()["error"]["message"].endswith(f"not {2**53 + 1}")
+
+
 def test_no_seed_differs(server):
     texts = {text_of(server, STORY, max_tokens=24, temperature=1) for _ in range(3)}
     assert len(texts) > 1

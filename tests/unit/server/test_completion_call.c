@@ -638,6 +638,12 @@ static void seeds_are_kept_or_drawn(void **state) {
     assert_int_equal(seed_of("{\"prompt\":\"a\",\"seed\":5}", 0), 5);
     assert_int_equal(seed_of("{\"prompt\":[\"b\",\"a\"],\"seed\":5}", 1), 5);
     assert_int_equal(seed_of("{\"prompt\":\"a\",\"seed\":-1}", 0), UINT64_MAX);
+    assert_int_equal(seed_of("{\"prompt\":\"a\",\"seed\":9007199254740993}", 0),
+                     UINT64_C(9007199254740993));
+    assert_int_equal(seed_of("{\"prompt\":\"a\",\"seed\":9223372036854775807}", 0),
+                     (uint64_t)INT64_MAX);
+    assert_int_equal(seed_of("{\"prompt\":\"a\",\"seed\":-9223372036854775808}", 0),
+                     (uint64_t)INT64_MIN);
     uint64_t first = seed_of("{\"prompt\":\"a\"}", 0), second = seed_of("{\"prompt\":\"a\"}", 0);
     assert_int_not_equal(first, second);
 }

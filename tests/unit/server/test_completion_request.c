@@ -64,6 +64,9 @@ static bool is_allowed(const struct json_field *field, const struct value *value
     case JSON_FIELD_INT:
         return !isnan(value->number) && rint(value->number) == value->number &&
                value->number >= field->min && value->number <= field->max;
+    case JSON_FIELD_INT64:
+        return !isnan(value->number) && rint(value->number) == value->number &&
+               value->number >= -0x1p63 && value->number < 0x1p63;
     case JSON_FIELD_NUMBER:
         return !isnan(value->number) && value->number <= field->max &&
                (field->above_min ? value->number > field->min : value->number >= field->min);
@@ -317,7 +320,7 @@ static void defaults_are_openais(void **state) {
     assert_true(request.add_special_tokens);
     assert_true(request.parse_special);
     assert_false(request.sampling.stream || request.echo || request.sampling.include_usage);
-    assert_int_equal(request.sampling.seed, SAMPLING_NO_SEED);
+    assert_false(request.sampling.has_seed);
     completion_request_finish(&request);
 }
 
@@ -356,6 +359,7 @@ static void all_fields_reach_the_engine(void **state) {
     assert_true(params.ignore_eos && params.include_stop_string && !params.skip_special_tokens);
     assert_int_equal(params.num_logprobs, 5);
     assert_int_equal(params.num_prompt_logprobs, 5);
+    assert_true(request.sampling.has_seed);
     assert_int_equal(request.sampling.seed, -5);
     assert_int_equal(request.sampling.priority, -3);
     assert_true(request.sampling.stream && request.sampling.include_usage && request.echo);

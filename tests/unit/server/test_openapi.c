@@ -92,6 +92,7 @@ static void test_every_route(void **state) {
 static void check_kind(const cJSON *schema, const struct json_field *field) {
     static const char *const names[] = {[JSON_FIELD_BOOL] = "boolean",
                                         [JSON_FIELD_INT] = "integer",
+                                        [JSON_FIELD_INT64] = "integer",
                                         [JSON_FIELD_NUMBER] = "number",
                                         [JSON_FIELD_TEXT] = "string"};
     const cJSON *types = get(schema, "type");
@@ -103,7 +104,9 @@ static void check_kind(const cJSON *schema, const struct json_field *field) {
 static void check_bounds(const cJSON *schema, const struct json_field *field) {
     const cJSON *least = get(schema, field->above_min ? "exclusiveMinimum" : "minimum");
     const cJSON *most = get(schema, "maximum");
-    if (field->kind != JSON_FIELD_INT && field->kind != JSON_FIELD_NUMBER) {
+    if (field->kind == JSON_FIELD_INT64) {
+        assert_true(least->valuedouble == -0x1p63 && most->valuedouble == 0x1p63);
+    } else if (field->kind != JSON_FIELD_INT && field->kind != JSON_FIELD_NUMBER) {
         assert_null(least);
         assert_null(most);
     } else if (least == NULL || most == NULL || least->valuedouble != field->min ||

@@ -1,0 +1,109 @@
+#include "server/json/json_integer.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_EXACT_DIGITS 15 /* of which every integer is exact */
+
+struct literal {
+    const char *data;
+    size_t length;
+};
+
+/* Behind the string that begins at text[at]. */
+static size_t skip_string(const char *text, size_t at) {
+    for (at++; text[at] != '"'; at++)
+        if (text[at] == '\\')
+            at++;
+    return at + 1;
+}
+
+static size_t count_digits(const char *text, size_t length) {
+    size_t count = 0;
+    while (count < length && text[count] >= '0' && text[count] <= '9')
+        count++;
+    return count;
+}
+
+/* The next number from *inout_at on; false: there is none. */
+static bool next_number(const char *text, size_t length, size_t *inout_at, struct literal *out) {
+    size_t at = *inout_at;
+    while (at < length && text[at] != '-' && (text[at] < '0' || text[at] > '9'))
+        at = text[at] == '"' ? skip_string(text, at) : at + 1;
+    out->data = text + at;
+    while (at < length && text[at] != '\0' && strchr("+-.0123456789Ee", text[at]) != NULL)
+        at++;
+    out->length = (size_t)(text + at - out->data);
+    *inout_at = at;
+    return out->length > 0;
+}
+
+static bool is_rounded(struct literal number) {
+    size_t sign = number.data[0] == '-', num_digits = number.length - sign;
+    const char *digits = number.data + sign;
+    if (num_digits <= MAX_EXACT_DIGITS || count_digits(digits, num_digits) < num_digits)
+        return false;
+    return num_digits > MAX_EXACT_DIGITS + 1 || strtod(digits, NULL) > (double)JSON_MAX_INT;
+}
+
+static char *copy(struct literal number) {
+    char *text = cJSON_malloc(number.length + 1);
+    if (text == NULL)
+        return NULL;
+    memcpy(text, number.data, number.length);
+    text[number.length] = '\0';
+    return text;
+}
+
+struct walk {
+    const char *text;
+    size_t length, at;
+};
+
+/* The numbers of the tree stand in the order of the text. */
+static int keep(struct walk *walk, cJSON *item) {
+    struct literal number;
+    if (cJSON_IsNumber(item) && next_number(walk->text, walk->length, &walk->at, &number) &&
+        is_rounded(number)) {
+        item->valuestring = copy(number);
+        return item->valuestring != NULL ? 0 : -1;
+    }
+    cJSON *child;
+    cJSON_ArrayForEach(child, item) {
+        if (keep(walk, child) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+int json_integer_keep(cJSON *tree, const char *text, size_t length) {
+    struct literal number;
+    size_t at = 0;
+    while (next_number(text, length, &at, &number)) {
+        if (is_rounded(number))
+            return keep(&(struct walk){.text = text, .length = length}, tree);
+    }
+    return 0;
+}
+
+const char *json_integer_digits(const cJSON *item) {
+    return cJSON_IsNumber(item) ? item->valuestring : NULL;
+}
+
+bool json_integer_read(const cJSON *item, int64_t *out) {
+    const char *digits = json_integer_digits(item);
+    if (!cJSON_IsNumber(item))
+        return false;
+    if (digits == NULL) {
+        double value = item->valuedouble;
+        if (value != floor(value) || value < -0x1p63 || value >= 0x1p63)
+            return false;
+        *out = (int64_t)value;
+        return true;
+    }
+    errno = 0;
+    *out = strtoll(digits, NULL, 10);
+    return errno == 0;
+}
