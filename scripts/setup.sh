@@ -33,6 +33,32 @@ as_root() {
     else die "needs root or sudo to run: $*"; fi
 }
 
+# apt_get ARGUMENT...: apt-get, which ends at once where another program holds one of its locks. A
+# machine that has just started updates itself, so the end of that is waited for. (The option
+# DPkg::Lock::Timeout does that for dpkg's locks alone, and update needs another one.)
+APT_WAIT_SECONDS=300
+apt_get() {
+    local deadline=$((SECONDS + APT_WAIT_SECONDS)) status waiting="" errors holder
+    errors=$(mktemp)
+    while true; do
+        status=0
+        as_root env LC_ALL=C DEBIAN_FRONTEND=noninteractive apt-get "$@" 2>"$errors" || status=$?
+        holder=$(sed -n 's/^E: Could not get lock //p' "$errors" | head -n 1)
+        if [ $status = 0 ] || [ -z "$holder" ]; then
+            cat "$errors" >&2
+            rm -f "$errors"
+            return $status
+        fi
+        if [ $SECONDS -ge $deadline ]; then
+            rm -f "$errors"
+            die "gave up after $APT_WAIT_SECONDS s: another program uses apt, lock $holder"
+        fi
+        [ -n "$waiting" ] || say "waiting until another program has done with apt, at most $APT_WAIT_SECONDS s: lock $holder"
+        waiting=yes
+        sleep 2
+    done
+}
+
 # install_packages NAME...: those that are missing, by apt.
 install_packages() {
     command -v dpkg-query >/dev/null || { say "not a Debian system, packages are not checked"; return; }
@@ -40,8 +66,8 @@ install_packages() {
     for name in "$@"; do is_installed "$name" || missing+=("$name"); done
     [ ${#missing[@]} -gt 0 ] || return 0
     say "installing ${missing[*]}"
-    as_root apt-get update -q
-    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -yq --no-install-recommends "${missing[@]}"
+    apt_get update -q
+    apt_get install -yq --no-install-recommends "${missing[@]}"
 }
 
 # has_options FOLDER -DNAME=VALUE...: whether the folder was configured with these, by Meson's record.
