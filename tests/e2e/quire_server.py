@@ -5,11 +5,16 @@ import signal
 import socket
 import subprocess
 import time
+import urllib.error
+import urllib.request
 from pathlib import Path
 
-import httpx
-import openai
-from prometheus_client.parser import text_string_to_metric_families
+try:
+    import httpx
+    import openai
+    from prometheus_client.parser import text_string_to_metric_families
+except ImportError:  # the environments of clients/ do without; what needs them fails by name
+    pass
 
 ROOT = Path(__file__).resolve().parents[2]
 BINARY = Path(os.environ.get("QUIRE_TEST_BINARY", ROOT / "build/server/quire"))
@@ -52,9 +57,9 @@ class QuireServer:
             if self.process.poll() is not None:
                 raise RuntimeError(f"exit status {self.process.returncode}: {self.read_log()}")
             try:
-                if httpx.get(self.url + "/health").status_code == 200:
-                    return
-            except httpx.TransportError:
+                urllib.request.urlopen(self.url + "/health").close()
+                return
+            except (urllib.error.URLError, ConnectionError):
                 pass
             if time.monotonic() > deadline:
                 self.kill()
@@ -64,8 +69,8 @@ class QuireServer:
     def read_log(self):
         return self.log_path.read_text(errors="replace")[-8000:]
 
-    def client(self, api_key="none", cls=openai.OpenAI):
-        return cls(base_url=self.url + "/v1", api_key=api_key, max_retries=0, timeout=300)
+    def client(self, api_key="none", cls=None):
+        return (cls or openai.OpenAI)(base_url=self.url + "/v1", api_key=api_key, max_retries=0, timeout=300)
 
     def complete(self, prompt, **fields):
         """One completion through the SDK; greedy unless told otherwise."""
