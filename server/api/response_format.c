@@ -236,6 +236,23 @@ static int read_only_one(const cJSON *object, const struct form *forms, int num_
     return 0;
 }
 
+/* What the whitespace and the objects of a form are to be like is decided here. */
+static int check_structured(const cJSON *object, struct api_error *err) {
+    static const struct {
+        const char *name, *path;
+    } options[] = {
+        {"disable_any_whitespace", "structured_outputs.disable_any_whitespace"},
+        {"disable_additional_properties", "structured_outputs.disable_additional_properties"},
+        {"whitespace_pattern", "structured_outputs.whitespace_pattern"},
+    };
+    for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++) {
+        const cJSON *option = cJSON_GetObjectItemCaseSensitive(object, options[i].name);
+        if (json_is_given(option) && !cJSON_IsFalse(option))
+            return unsupported(options[i].path, err);
+    }
+    return 0;
+}
+
 static int read_structured(const cJSON *body, int *inout_count, const struct response_frame *frame,
                            struct grammar **out, struct api_error *err) {
     static const struct form forms[] = {
@@ -248,6 +265,8 @@ static int read_structured(const cJSON *body, int *inout_count, const struct res
         return 0;
     if (!cJSON_IsObject(object))
         return json_refuse(object, "structured_outputs", "an object", err);
+    if (check_structured(object, err) != 0)
+        return -1;
     int before = *inout_count;
     if (read_only_one(object, forms, (int)(sizeof(forms) / sizeof(forms[0])), "structured_outputs.",
                       inout_count, frame, out, err) != 0)
@@ -279,4 +298,41 @@ int response_format_read(const cJSON *body, const struct response_frame *frame,
     }
     *out = grammar;
     return 0;
+}
+
+static const struct json_field format_fields[] = {
+    JSON_OTHER(type), JSON_OTHER(json_schema), JSON_OTHER(schema),
+    JSON_OTHER(name), JSON_OTHER(description), JSON_OTHER(strict),
+};
+static const struct json_field schema_fields[] = {
+    JSON_OTHER(name),
+    JSON_OTHER(description),
+    JSON_OTHER(schema),
+    JSON_OTHER(strict),
+};
+static const struct json_field structured_fields[] = {
+    JSON_OTHER(json),
+    JSON_OTHER(regex),
+    JSON_OTHER(choice),
+    JSON_OTHER(json_object),
+    JSON_OTHER(grammar),
+    JSON_OTHER(structural_tag),
+    JSON_OTHER(disable_any_whitespace),
+    JSON_OTHER(disable_additional_properties),
+    JSON_OTHER(whitespace_pattern),
+};
+
+static void list_unknown(const cJSON *object, struct json_table table, const char *prefix,
+                         struct byte_buffer *names) {
+    if (cJSON_IsObject(object))
+        json_fields_list_unknown(object, &table, 1, NULL, prefix, names);
+}
+
+void response_format_list_unknown(const cJSON *body, struct byte_buffer *names) {
+    const cJSON *format = json_member(body, "response_format");
+    list_unknown(format, JSON_TABLE(format_fields), "response_format.", names);
+    list_unknown(json_member(format, "json_schema"), JSON_TABLE(schema_fields),
+                 "response_format.json_schema.", names);
+    list_unknown(json_member(body, "structured_outputs"), JSON_TABLE(structured_fields),
+                 "structured_outputs.", names);
 }

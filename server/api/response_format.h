@@ -26,6 +26,10 @@ struct response_frame {
 int response_format_read(const cJSON *body, const struct response_frame *frame,
                          struct grammar **out, struct api_error *err);
 
+/* Appends the names of members that no form has, as json_fields_list_unknown does
+ * ("structured_outputs.foo"). */
+void response_format_list_unknown(const cJSON *body, struct byte_buffer *names);
+
 /* One format: {"type": "text"}, {"type": "json_object"}, {"type": "json_schema", "schema": ...,
  * "strict": ...}, with these two inside of "json_schema" where `nested` (chat and completions; not
  * in responses). `path` names it in messages. */

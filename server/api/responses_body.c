@@ -10,6 +10,7 @@
 #include <string.h>
 
 #define MAX_TOOLS 128
+#define MAX_PATH 64
 
 struct translation {
     const cJSON *body;
@@ -56,6 +57,15 @@ static int check_object(struct translation *t, const char *name) {
                : json_refuse(item, name, "an object", t->err);
 }
 
+static bool is_one_of(const char *name, const char *const *names, size_t count) {
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(name, names[i]) == 0)
+            return true;
+    return false;
+}
+
+#define IS_ONE_OF(name, names) is_one_of(name, names, sizeof(names) / sizeof((names)[0]))
+
 /* --- What this server does not have --- */
 
 static int check_stateless(struct translation *t) {
@@ -67,12 +77,23 @@ static int check_stateless(struct translation *t) {
                                  "%s is not supported: this server stores nothing between "
                                  "requests; send the whole input",
                                  stored[i]);
+    if (cJSON_IsTrue(json_member(json_member(t->body, "stream_options"), "continuous_usage_stats")))
+        return refuse(t, "stream_options.continuous_usage_stats",
+                      "stream_options.continuous_usage_stats is not supported: usage comes with "
+                      "the last event");
     if (cJSON_IsTrue(json_member(t->body, "background")))
         return refuse(t, "background", "background must be false: nothing is stored to be fetched");
     return 0;
 }
 
-/* "disabled" is what happens; "auto" is passed on, so that it is named as ignored. */
+/* The answer says that nothing was stored; who asked for it finds it named as ignored as well. */
+static int translate_store(struct translation *t) {
+    const cJSON *store = json_member(t->body, "store");
+    return cJSON_IsTrue(store) ? refer(t, t->chat, "store", store) : 0;
+}
+
+/* "disabled" is what happens; "auto" is passed on, so that it is named as ignored: what does not
+ * fit is refused. */
 static int translate_truncation(struct translation *t) {
     const cJSON *item = json_member(t->body, "truncation");
     bool is_text = cJSON_IsString(item);
@@ -224,20 +245,62 @@ static int translate_format(struct translation *t) {
     return 0;
 }
 
-static bool includes_logprobs(const cJSON *body) {
-    const cJSON *item;
-    cJSON_ArrayForEach(item, json_member(body, "include")) {
-        if (cJSON_IsString(item) && strcmp(item->valuestring, "message.output_text.logprobs") == 0)
-            return true;
+/* The others are of tools and inputs that are not here, or, encrypted reasoning, come as plain text
+ * anyway: they are passed on, so that they are named as ignored. */
+static int translate_include_item(struct translation *t, const cJSON *item) {
+    static const char *const absent[] = {
+        "reasoning.encrypted_content",   "file_search_call.results",
+        "web_search_call.results",       "web_search_call.action.sources",
+        "message.input_image.image_url", "computer_call_output.output.image_url",
+        "code_interpreter_call.outputs",
+    };
+    const char *name = cJSON_IsString(item) ? item->valuestring : "";
+    char path[MAX_PATH];
+    if (strcmp(name, "message.output_text.logprobs") == 0) {
+        snprintf(path, sizeof(path), "logprobs");
+    } else if (IS_ONE_OF(name, absent)) {
+        snprintf(path, sizeof(path), "include.%s", name);
+    } else {
+        return json_refuse(item, "include",
+                           "an array of values that OpenAI's API has, for example "
+                           "[\"message.output_text.logprobs\"]",
+                           t->err);
     }
-    return false;
+    return json_member(t->chat, path) != NULL ? 0 : add(t, t->chat, path, cJSON_CreateTrue());
+}
+
+static int translate_include(struct translation *t) {
+    const cJSON *include = json_member(t->body, "include"), *item;
+    if (!json_is_given(include))
+        return 0;
+    if (!cJSON_IsArray(include))
+        return json_refuse(include, "include", "an array of strings", t->err);
+    cJSON_ArrayForEach(item, include) {
+        if (translate_include_item(t, item) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* The members of an object that have no place here, under their paths: what the chat does not know
+ * either is named as ignored, or refused. */
+static int pass_on(struct translation *t, const char *name, const char *known) {
+    const cJSON *item;
+    cJSON_ArrayForEach(item, json_member(t->body, name)) {
+        char path[MAX_PATH];
+        snprintf(path, sizeof(path), "%s.%.40s", name, item->string);
+        if (strcmp(item->string, known) != 0 && refer(t, t->chat, path, item) != 0)
+            return -1;
+    }
+    return 0;
 }
 
 static int translate_settings(struct translation *t) {
     if (check_object(t, "text") != 0 || check_object(t, "reasoning") != 0 ||
         check_object(t, "metadata") != 0)
         return -1;
-    if (includes_logprobs(t->body) && add(t, t->chat, "logprobs", cJSON_CreateTrue()) != 0)
+    if (translate_include(t) != 0 || pass_on(t, "text", "format") != 0 ||
+        pass_on(t, "reasoning", "effort") != 0)
         return -1;
     if (refer(t, t->chat, "reasoning_effort",
               json_member(json_member(t->body, "reasoning"), "effort")) != 0 ||
@@ -248,15 +311,6 @@ static int translate_settings(struct translation *t) {
 
 /* --- The rest --- */
 
-static bool is_one_of(const char *name, const char *const *names, size_t count) {
-    for (size_t i = 0; i < count; i++)
-        if (strcmp(name, names[i]) == 0)
-            return true;
-    return false;
-}
-
-#define IS_ONE_OF(name, names) is_one_of(name, names, sizeof(names) / sizeof((names)[0]))
-
 /* Fields with a place of their own above, or whose value the answer tells. */
 static const char *const taken[] = {
     "input",      "instructions",         "tools",        "tool_choice", "text",
@@ -266,9 +320,23 @@ static const char *const taken[] = {
 
 /* Fields of the chat that would mean something here without being part of this endpoint. */
 static const char *const foreign[] = {
-    "messages",  "n",         "best_of",         "max_tokens",      "max_completion_tokens",
-    "functions", "logprobs",  "function_call",   "response_format", "reasoning_effort",
-    "echo",      "documents", "use_beam_search", "length_penalty",  "early_stopping",
+    "messages",
+    "n",
+    "best_of",
+    "max_tokens",
+    "max_completion_tokens",
+    "functions",
+    "logprobs",
+    "function_call",
+    "response_format",
+    "reasoning_effort",
+    "echo",
+    "documents",
+    "use_beam_search",
+    "length_penalty",
+    "early_stopping",
+    "prompt_logprobs",
+    "return_token_ids",
 };
 
 static int translate_others(struct translation *t) {
@@ -293,7 +361,7 @@ cJSON *responses_body_to_chat(const cJSON *body, struct api_error *err) {
         return NULL;
     }
     if (check_stateless(&t) == 0 && translate_messages(&t) == 0 && translate_tools(&t) == 0 &&
-        translate_tool_choice(&t) == 0 && translate_settings(&t) == 0 &&
+        translate_tool_choice(&t) == 0 && translate_settings(&t) == 0 && translate_store(&t) == 0 &&
         translate_truncation(&t) == 0 && translate_others(&t) == 0)
         return t.chat;
     cJSON_Delete(t.chat);

@@ -162,6 +162,7 @@ int sampling_request_unknown(const struct api_context *context, const cJSON *jso
     if (unknown_fields_read(json, tables, 2, out, err) != 0)
         return -1;
     json_fields_list_unknown(options, option_tables, 1, NULL, "stream_options.", out);
+    response_format_list_unknown(json, out);
     if (unknown_fields_check(context, out, err) != 0)
         return -1;
     beam_fields_list_idle(json, out);

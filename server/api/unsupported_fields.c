@@ -4,6 +4,7 @@
 #include <string.h>
 
 #define USE_FORMS "use regex, json_schema or response_format"
+#define USE_INPUT "nothing is stored here: send the whole input"
 #define USE_KWARGS "send it in chat_template_kwargs"
 #define USE_LOGPROBS "use logprobs"
 #define USE_TOKEN_IDS "use return_token_ids"
@@ -13,18 +14,26 @@ static const struct unsupported_field table[] = {
     /* The form of the output. */
     {"ebnf", NEUTRAL_EMPTY, .instead = USE_FORMS},
     {"grammar", NEUTRAL_EMPTY, .instead = USE_FORMS},
+    {"grammar_lazy", NEUTRAL_FALSE},
     {"grammar_string", NEUTRAL_EMPTY, .instead = USE_FORMS},
+    {"grammar_triggers", NEUTRAL_EMPTY},
+    {"output_config", NEUTRAL_EMPTY, .instead = "use response_format and reasoning_effort"},
+    {"output_format", NEUTRAL_EMPTY, .instead = "use response_format"},
+    {"preserved_tokens", NEUTRAL_EMPTY},
     {"structural_tag", NEUTRAL_EMPTY, .instead = USE_FORMS},
     {"guided_whitespace_pattern", NEUTRAL_EMPTY},
     {"n_indent", NEUTRAL_ZERO},
     {"verbosity", NEUTRAL_WORD, .word = "medium"},
+    {"text.verbosity", NEUTRAL_WORD, .word = "medium"},
 
     /* How much is generated, and where it ends. */
     {"n_predict", NEUTRAL_NONE, .instead = "use max_tokens"},
+    {"max_completion_tokens", NEUTRAL_NONE, .instead = "use max_tokens"},
     {"max_new_tokens", NEUTRAL_NONE, .instead = "use max_tokens"},
     {"min_new_tokens", NEUTRAL_ZERO, .instead = "use min_tokens"},
     {"n_cmpl", NEUTRAL_ONE, .instead = "use n"},
     {"stop_regex", NEUTRAL_EMPTY, .instead = "use stop"},
+    {"stop_sequences", NEUTRAL_EMPTY, .instead = "use stop"},
     {"no_stop_trim", NEUTRAL_FALSE, .instead = "use include_stop_str_in_output"},
     {"ban_eos_token", NEUTRAL_FALSE, .instead = "use ignore_eos"},
     {"t_max_predict_ms", NEUTRAL_NOT_POSITIVE},
@@ -33,6 +42,8 @@ static const struct unsupported_field table[] = {
     {"thinking_token_budget", NEUTRAL_NEGATIVE},
     {"thinking_budget_tokens", NEUTRAL_NEGATIVE},
     {"reasoning_budget", NEUTRAL_NEGATIVE},
+    {"reasoning_budget_tokens", NEUTRAL_NEGATIVE},
+    {"reasoning_control", NEUTRAL_FALSE},
     {"thinking_budget", NEUTRAL_NEGATIVE},
 
     /* How tokens are chosen. */
@@ -58,6 +69,7 @@ static const struct unsupported_field table[] = {
     {"penalty_alpha", NEUTRAL_ZERO},
     {"random_seed", NEUTRAL_NONE, .instead = "use seed"},
     {"repeat_penalty", NEUTRAL_ONE, .instead = "use repetition_penalty"},
+    {"repeat_last_n", NEUTRAL_NEGATIVE},
     {"sampler_seed", NEUTRAL_NONE, .instead = "use seed"},
     {"samplers", NEUTRAL_EMPTY},
     {"sampling_seed", NEUTRAL_NONE, .instead = "use seed"},
@@ -72,12 +84,19 @@ static const struct unsupported_field table[] = {
     {"typ_p", NEUTRAL_ONE},
     {"vllm_xargs", NEUTRAL_EMPTY},
     {"watermark", NEUTRAL_FALSE},
+    {"watermarking", NEUTRAL_FALSE},
     {"xtc_probability", NEUTRAL_ZERO},
 
     /* The prompt. */
     {"audio", NEUTRAL_EMPTY},
     {"chat_template", NEUTRAL_EMPTY, .instead = "the server has the model's, or --chat-template's"},
+    {"compaction", NEUTRAL_EMPTY},
+    {"container", NEUTRAL_EMPTY},
+    {"content", NEUTRAL_EMPTY, .instead = "use prompt, messages or input"},
+    {"context_management", NEUTRAL_EMPTY},
+    {"embed_overrides", NEUTRAL_EMPTY},
     {"enable_thinking", NEUTRAL_NONE, .instead = USE_KWARGS},
+    {"generation_prompt", NEUTRAL_EMPTY},
     {"guideline", NEUTRAL_EMPTY},
     {"image_data", NEUTRAL_EMPTY},
     {"input_ids", NEUTRAL_NONE, .instead = "use the prompt of /v1/completions"},
@@ -85,12 +104,18 @@ static const struct unsupported_field table[] = {
     {"input_suffix", NEUTRAL_EMPTY},
     {"instruction", NEUTRAL_EMPTY},
     {"late_chunking", NEUTRAL_FALSE},
+    {"mcp_servers", NEUTRAL_EMPTY},
+    {"messages", NEUTRAL_EMPTY, .instead = "use /v1/chat/completions"},
     {"multi_modal_data", NEUTRAL_EMPTY},
+    {"previous_input_messages", NEUTRAL_EMPTY, .instead = USE_INPUT},
+    {"previous_response", NEUTRAL_EMPTY, .instead = USE_INPUT},
     {"prompt_embeds", NEUTRAL_EMPTY},
     {"prompt_name", NEUTRAL_EMPTY},
     {"reasoning", NEUTRAL_EMPTY, .instead = "use reasoning_effort"},
+    {"system", NEUTRAL_EMPTY, .instead = "use a message whose role is system"},
     {"task", NEUTRAL_EMPTY},
     {"thinking", NEUTRAL_NONE, .instead = USE_KWARGS},
+    {"thread", NEUTRAL_EMPTY},
     {"tool_prompt", NEUTRAL_EMPTY},
     {"truncate", NEUTRAL_FALSE, .instead = USE_TRUNCATION},
     {"web_search_options", NEUTRAL_NONE},
@@ -98,6 +123,7 @@ static const struct unsupported_field table[] = {
     /* The model. */
     {"adapter_id", NEUTRAL_EMPTY},
     {"adapters", NEUTRAL_EMPTY},
+    {"ec_transfer_params", NEUTRAL_EMPTY},
     {"lora", NEUTRAL_EMPTY},
     {"lora_path", NEUTRAL_EMPTY},
     {"lora_request", NEUTRAL_EMPTY},
@@ -105,26 +131,36 @@ static const struct unsupported_field table[] = {
     {"session_params", NEUTRAL_EMPTY},
 
     /* What the answer tells. */
+    {"chat_format", NEUTRAL_NONE},
+    {"chat_parser", NEUTRAL_EMPTY},
     {"decoder_input_details", NEUTRAL_FALSE, .instead = "use prompt_logprobs"},
     {"details", NEUTRAL_FALSE, .instead = USE_LOGPROBS},
+    {"embd_normalize", NEUTRAL_NONE, .instead = "use normalize"},
     {"embed_dtype", NEUTRAL_WORD, .word = "float32"},
+    {"enable_response_messages", NEUTRAL_FALSE},
     {"endianness", NEUTRAL_WORD, .word = "little"},
     {"logprob_token_ids", NEUTRAL_EMPTY, .instead = USE_LOGPROBS},
+    {"moderation", NEUTRAL_EMPTY},
     {"n_probs", NEUTRAL_ZERO, .instead = USE_LOGPROBS},
     {"parse_tool_calls", NEUTRAL_TRUE},
     {"post_sampling_probs", NEUTRAL_FALSE, .instead = USE_LOGPROBS},
     {"reasoning_format", NEUTRAL_WORD, .word = "auto"},
     {"response_fields", NEUTRAL_EMPTY},
+    {"return_cached_tokens_details", NEUTRAL_FALSE},
     {"return_full_text", NEUTRAL_FALSE, .instead = "use echo"},
     {"return_hidden_states", NEUTRAL_FALSE},
     {"return_logprob", NEUTRAL_FALSE, .instead = USE_LOGPROBS},
     {"return_meta_info", NEUTRAL_FALSE},
+    {"return_progress", NEUTRAL_FALSE},
+    {"return_prompt_text", NEUTRAL_FALSE},
     {"return_prompt_token_ids", NEUTRAL_FALSE, .instead = USE_TOKEN_IDS},
     {"return_routed_experts", NEUTRAL_FALSE},
     {"return_tokens", NEUTRAL_FALSE, .instead = USE_TOKEN_IDS},
     {"separate_reasoning", NEUTRAL_TRUE},
     {"stream_reasoning", NEUTRAL_TRUE},
+    {"timings_per_token", NEUTRAL_FALSE},
     {"top_n_tokens", NEUTRAL_ZERO, .instead = USE_LOGPROBS},
+    {"verbose", NEUTRAL_FALSE},
 };
 
 const struct unsupported_field *unsupported_fields(size_t *out_count) {

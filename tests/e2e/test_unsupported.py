@@ -22,7 +22,10 @@ BODIES = {"/v1/completions": {"model": NAME, "prompt": "a", "max_tokens": 1},
           "/v1/embeddings": {"model": NAME, "input": "a"},
           "/tokenize": {"prompt": "a"}, "/detokenize": {"tokens": [1]}}
 # Read by the endpoint itself.
-OWN = {("/v1/chat/completions", "chat_template"), ("/v1/responses", "chat_template"), ("/v1/responses", "reasoning")}
+OWN = {("/v1/chat/completions", "chat_template"), ("/v1/responses", "chat_template"), ("/v1/responses", "reasoning"),
+       ("/v1/chat/completions", "messages"), ("/v1/responses", "messages"), ("/tokenize", "messages"),
+       ("/v1/chat/completions", "max_completion_tokens"), ("/v1/responses", "max_completion_tokens"),
+       ("/tokenize", "content")}
 
 
 def test_table_is_read():

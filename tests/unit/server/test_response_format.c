@@ -59,6 +59,9 @@ static void test_forms(void **unused) {
         {"{\"structured_outputs\":{\"choice\":[\"yes\",\"no\"],\"regex\":null}}", "no", "maybe"},
         {"{\"structured_outputs\":{\"regex\":\"a+b\"}}", "aab", "b"},
         {"{\"structured_outputs\":{\"json_object\":true}}", "{}", "[]"},
+        {"{\"structured_outputs\":{\"regex\":\"a+b\",\"disable_any_whitespace\":false,"
+         "\"whitespace_pattern\":null}}",
+         "aab", "b"},
         {"{\"guided_json\":{\"const\":1}}", "1", "2"},
         {"{\"json_schema\":{\"const\":1}}", "1", "2"},
         {"{\"json_schema\":\"{\\\"type\\\": \\\"null\\\"}\"}", "null", "1"},
@@ -135,6 +138,12 @@ static void test_refused(void **unused) {
         {"{\"structured_outputs\":{\"json\":\"[1]\"}}", "structured_outputs.json"},
         {"{\"structured_outputs\":{\"json_object\":3}}", "structured_outputs.json_object"},
         {"{\"structured_outputs\":{\"json\":{},\"choice\":[\"a\"]}}", "structured_outputs.choice"},
+        {"{\"structured_outputs\":{\"json\":{},\"disable_any_whitespace\":true}}",
+         "structured_outputs.disable_any_whitespace"},
+        {"{\"structured_outputs\":{\"json\":{},\"disable_additional_properties\":true}}",
+         "structured_outputs.disable_additional_properties"},
+        {"{\"structured_outputs\":{\"json\":{},\"whitespace_pattern\":\" \"}}",
+         "structured_outputs.whitespace_pattern"},
         {"{\"guided_grammar\":\"x\"}", "guided_grammar"},
         {"{\"guided_json\":{},\"response_format\":{\"type\":\"json_object\"}}", "guided_json"},
         {"{\"guided_json\":{},\"structured_outputs\":{\"choice\":[\"a\"]}}",
@@ -152,8 +161,34 @@ static void test_refused(void **unused) {
     }
 }
 
+static void test_unknown_members(void **unused) {
+    static const struct {
+        const char *body, *names;
+    } cases[] = {
+        {"{\"guided_json\":{\"x\":1}}", ""},
+        {"{\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"n\","
+         "\"strict\":"
+         "true,\"description\":\"d\",\"schema\":{\"x\":1},\"a\":1},\"b\":2}}",
+         "response_format.b,response_format.json_schema.a"},
+        {"{\"response_format\":{\"type\":\"text\",\"json_schema\":[1]}}", ""},
+        {"{\"structured_outputs\":{\"regex\":\"a\",\"a\":1,\"disable_any_whitespace\":false}}",
+         "structured_outputs.a"},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct byte_buffer names = {0};
+        cJSON *body = cJSON_Parse(cases[i].body);
+        assert_non_null(body);
+        response_format_list_unknown(body, &names);
+        byte_buffer_append(&names, "", 1);
+        assert_string_equal(names.data, cases[i].names);
+        byte_buffer_finish(&names);
+        cJSON_Delete(body);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_unknown_members),
         cmocka_unit_test(test_forms),
         cmocka_unit_test(test_no_form),
         cmocka_unit_test(test_refused),

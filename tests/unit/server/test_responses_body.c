@@ -62,13 +62,21 @@ static const struct {
      "'include':['message.output_text.logprobs'],'top_logprobs':2,'store':true,'metadata':{},"
      "'previous_response_id':null}",
      "{'messages':[{'role':'user','content':'x'}],'tool_choice':'required','logprobs':true,"
-     "'reasoning_effort':'low','max_completion_tokens':5,'top_logprobs':2}"},
+     "'reasoning_effort':'low','max_completion_tokens':5,'store':true,'top_logprobs':2}"},
     {"{'input':'x','text':{'format':{'type':'json_schema','name':'n','schema':{'type':'object'},"
      "'strict':true}}}",
      "{'messages':[{'role':'user','content':'x'}],'response_format':{'type':'json_schema',"
      "'json_schema':{'name':'n','schema':{'type':'object'},'strict':true}}}"},
     {"{'input':'x','text':{'format':{'type':'json_object'}}}",
      "{'messages':[{'role':'user','content':'x'}],'response_format':{'type':'json_object'}}"},
+    {"{'input':'x','text':{'verbosity':'low','foo':null},'reasoning':{'summary':'auto'},"
+     "'store':true}",
+     "{'messages':[{'role':'user','content':'x'}],'text.verbosity':'low','reasoning.summary':"
+     "'auto','store':true}"},
+    {"{'input':'x','include':['reasoning.encrypted_content','message.output_text.logprobs',"
+     "'message.output_text.logprobs']}",
+     "{'messages':[{'role':'user','content':'x'}],'include.reasoning.encrypted_content':true,"
+     "'logprobs':true}"},
 };
 
 static const struct {
@@ -105,6 +113,13 @@ static const struct {
     {"{'input':'x','n':2}", "n", "unknown_parameter"},
     {"{'input':'x','use_beam_search':true}", "use_beam_search", "unknown_parameter"},
     {"{'input':'x','max_tokens':2}", "max_tokens", "unknown_parameter"},
+    {"{'input':'x','prompt_logprobs':2}", "prompt_logprobs", "unknown_parameter"},
+    {"{'input':'x','return_token_ids':true}", "return_token_ids", "unknown_parameter"},
+    {"{'input':'x','include':'message.output_text.logprobs'}", "include", "invalid_type"},
+    {"{'input':'x','include':['message.output_text.logprob']}", "include", "invalid_type"},
+    {"{'input':'x','include':[null]}", "include", "invalid_type"},
+    {"{'input':'x','stream':true,'stream_options':{'continuous_usage_stats':true}}",
+     "stream_options.continuous_usage_stats", "unsupported_value"},
     {"{'input':'x','truncation':'some'}", "truncation", "invalid_type"},
 };
 
