@@ -86,7 +86,8 @@ static int check_combinations(const struct chat_request *request, struct api_err
 }
 
 static int read_tools(struct chat_request *request, struct api_error *err) {
-    if (tool_fields_read(request->json, &request->tools, err) != 0)
+    if (tool_fields_read(request->json, &request->tools, err) != 0 ||
+        tool_form_check(&request->tools, err) != 0)
         return -1;
     if (request->sampling.use_beam_search && tool_form_is_forced(&request->tools))
         return refuse(err, "tool_choice",

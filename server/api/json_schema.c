@@ -8,26 +8,48 @@
 
 /* --- Errors and fields --- */
 
-int schema_refuse(struct schema_context *c, const char *format, ...) {
+static const char unsupported[] = "unsupported_json_schema", too_deep[] = "schema_too_deep";
+
+bool json_schema_is_unsupported(const struct api_error *err) {
+    return err->code == unsupported || err->code == too_deep;
+}
+
+static int refuse(struct schema_context *c, const char *code, const char *format, va_list args)
+    __attribute__((format(printf, 3, 0)));
+
+static int refuse(struct schema_context *c, const char *code, const char *format, va_list args) {
     char text[256];
+    vsnprintf(text, sizeof(text), format, args);
+    return api_error_set(c->err, 400, "invalid_request_error", code, c->path, "%.200s: %s", c->path,
+                         text);
+}
+
+int schema_refuse(struct schema_context *c, const char *format, ...) {
     va_list args;
     va_start(args, format);
-    vsnprintf(text, sizeof(text), format, args);
+    int result = refuse(c, "invalid_json_schema", format, args);
     va_end(args);
-    return api_error_set(c->err, 400, "invalid_request_error", "invalid_json_schema", c->path,
-                         "%.200s: %s", c->path, text);
+    return result;
+}
+
+int schema_decline(struct schema_context *c, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    int result = refuse(c, unsupported, format, args);
+    va_end(args);
+    return result;
 }
 
 int schema_unsupported(struct schema_context *c, const char *key, const char *why) {
     if (!c->strict)
         return 0;
-    return schema_refuse(c, "%s is not supported%s%s", key, why[0] != '\0' ? " " : "", why);
+    return schema_decline(c, "%s is not supported%s%s", key, why[0] != '\0' ? " " : "", why);
 }
 
 int schema_add_steps(struct schema_context *c, size_t steps) {
     c->num_steps += steps;
     if (c->num_steps > SCHEMA_MAX_STEPS)
-        return schema_refuse(c, "too many names must be looked up in the schema");
+        return schema_decline(c, "too many names must be looked up in the schema");
     return 0;
 }
 
@@ -48,8 +70,10 @@ int schema_count(struct schema_context *c, const cJSON *schema, const char *key,
     double value;
     if (schema_number(c, schema, key, &has, &value) != 0)
         return -1;
-    if (has && (value != floor(value) || value < 0 || value > max))
+    if (has && (value != floor(value) || value < 0))
         return schema_refuse(c, "%s must be an integer from 0 to %d", key, max);
+    if (has && value > max)
+        return schema_decline(c, "%s must be an integer from 0 to %d", key, max);
     *out = has ? (int)value : missing;
     return 0;
 }
@@ -214,7 +238,7 @@ static int node_of_values(struct schema_context *c, const cJSON *schema, const c
             result = schema_literal(c, item, &items[count++]);
     }
     if (result == 0 && count == 0)
-        result = schema_refuse(c, "no value of enum has the type");
+        result = schema_decline(c, "no value of enum has the type");
     if (result == 0)
         *out = grammar_alternatives(c->builder, items, count);
     free(items);
@@ -244,7 +268,7 @@ static int node_of_branches(struct schema_context *c, const cJSON *schema, const
         snprintf(label, sizeof(label), "%s[%d]", key, count);
         const cJSON *whole = branch;
         if (count == JSON_SCHEMA_MAX_BRANCHES)
-            return schema_refuse(c, "%s has more than %d schemas", key, JSON_SCHEMA_MAX_BRANCHES);
+            return schema_decline(c, "%s has more than %d schemas", key, JSON_SCHEMA_MAX_BRANCHES);
         if (merges && schema_merge_branch(c, schema, key, branch, &whole) != 0)
             return -1;
         if (schema_child(c, whole, label, &items[count++]) != 0)
@@ -278,7 +302,7 @@ static int node_of_ref(struct schema_context *c, const cJSON *ref, grammar_node 
         }
     }
     if (c->num_refs == SCHEMA_MAX_REFS)
-        return schema_refuse(c, "more than %d schemas are referred to", SCHEMA_MAX_REFS);
+        return schema_decline(c, "more than %d schemas are referred to", SCHEMA_MAX_REFS);
     if (c->num_refs == c->refs_capacity) {
         int capacity = c->refs_capacity > 0 ? c->refs_capacity * 2 : 8;
         struct schema_ref *grown = realloc(c->refs, (size_t)capacity * sizeof(*grown));
@@ -318,15 +342,16 @@ static int node_of_object(struct schema_context *c, const cJSON *schema, grammar
 
 static int any_schema(struct schema_context *c, const cJSON *schema, grammar_node *out) {
     if (++c->num_schemas > JSON_SCHEMA_MAX_SCHEMAS)
-        return schema_refuse(c, "there are more than %d schemas", JSON_SCHEMA_MAX_SCHEMAS);
+        return schema_decline(c, "there are more than %d schemas", JSON_SCHEMA_MAX_SCHEMAS);
     if (c->depth > JSON_SCHEMA_MAX_DEPTH)
-        return api_error_set(c->err, 400, "invalid_request_error", "schema_too_deep", c->path,
+        return api_error_set(c->err, 400, "invalid_request_error", too_deep, c->path,
                              "The JSON schema is nested deeper than %d", JSON_SCHEMA_MAX_DEPTH);
     if (cJSON_IsObject(schema))
         return node_of_object(c, schema, out);
+    if (cJSON_IsFalse(schema))
+        return schema_decline(c, "nothing matches the schema false");
     if (!cJSON_IsTrue(schema))
-        return schema_refuse(c, cJSON_IsFalse(schema) ? "nothing matches the schema false"
-                                                      : "a schema must be an object or true");
+        return schema_refuse(c, "a schema must be an object or true");
     *out = schema_any_value(c);
     return 0;
 }

@@ -24,11 +24,14 @@
 #define JSON_SCHEMA_MAX_BRANCHES 256 /* of one anyOf, oneOf, allOf or list of types */
 
 /* `path` names the schema in messages ("response_format.json_schema.schema"). The schema is not
- * kept. -1 and *err: 400 naming the place and what is wrong there, or 500. What only the whole
+ * kept. -1 and *err: 400 naming the place and what is wrong there (invalid_json_schema, or
+ * unsupported_json_schema for a schema that is none of this server's), or 500. What only the whole
  * grammar shows, $ref loops for instance, is left to grammar_build; *out is GRAMMAR_FAILED when the
  * builder met a bound. */
 int json_schema_node(struct grammar_builder *builder, const cJSON *schema, const char *path,
                      bool strict, grammar_node *out, struct api_error *err);
+/* Whether a 400 of json_schema_node is for a schema that may well be valid. */
+bool json_schema_is_unsupported(const struct api_error *err);
 /* Any JSON object. */
 grammar_node json_schema_any_object(struct grammar_builder *builder);
 

@@ -58,7 +58,7 @@ const cJSON *schema_resolve(struct schema_context *c, const char *reference) {
     const char *at = reference + 1;
     char part[256];
     if (reference[0] != '#' || (*at != '\0' && *at != '/')) {
-        schema_refuse(c, "$ref must lead into the schema itself, as \"#/$defs/name\" does");
+        schema_decline(c, "$ref must lead into the schema itself, as \"#/$defs/name\" does");
         return NULL;
     }
     while (target != NULL && *at == '/') {
@@ -80,7 +80,7 @@ static const cJSON *without_refs(struct schema_context *c, const cJSON *schema) 
         if (!cJSON_IsString(ref))
             return schema;
         if (steps == MAX_REF_STEPS) {
-            schema_refuse(c, "$ref leads to a $ref more than %d times", MAX_REF_STEPS);
+            schema_decline(c, "$ref leads to a $ref more than %d times", MAX_REF_STEPS);
             return NULL;
         }
         schema = schema_resolve(c, ref->valuestring);
@@ -108,7 +108,7 @@ static int count_values(const cJSON *value) {
 static cJSON *copy_value(struct schema_context *c, const cJSON *value) {
     c->num_copied += count_values(value);
     if (c->num_copied > MAX_COPIED) {
-        schema_refuse(c, "too much is merged by allOf, anyOf or oneOf");
+        schema_decline(c, "too much is merged by allOf, anyOf or oneOf");
         return NULL;
     }
     cJSON *copy = cJSON_Duplicate(value, true);
@@ -188,8 +188,8 @@ static int merge_keyword(struct schema_context *c, cJSON *into, const cJSON *ite
     bool combines = strcmp(item->string, "allOf") == 0 || strcmp(item->string, "anyOf") == 0 ||
                     strcmp(item->string, "oneOf") == 0;
     if (there != NULL && combines)
-        return schema_refuse(c, "%s in several schemas that are merged is not supported",
-                             item->string);
+        return schema_decline(c, "%s in several schemas that are merged is not supported",
+                              item->string);
     return put(c, into, there, item->string, copy_value(c, item));
 }
 
@@ -218,7 +218,7 @@ static cJSON *create_merged(struct schema_context *c) {
 static int merge_part(struct schema_context *c, cJSON *into, const cJSON *part,
                       const char *without) {
     if (++c->num_schemas > JSON_SCHEMA_MAX_SCHEMAS)
-        return schema_refuse(c, "there are more than %d schemas", JSON_SCHEMA_MAX_SCHEMAS);
+        return schema_decline(c, "there are more than %d schemas", JSON_SCHEMA_MAX_SCHEMAS);
     if (cJSON_IsTrue(part))
         return 0;
     if (!cJSON_IsObject(part))

@@ -43,8 +43,11 @@ struct schema_context {
 
 /* --- json_schema.c --- */
 
-/* 400 invalid_json_schema: "PATH: ..." */
+/* 400 invalid_json_schema: "PATH: ...", which no JSON schema may have. */
 int schema_refuse(struct schema_context *c, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+/* 400 unsupported_json_schema: a JSON schema may, but no output can be held to it here. */
+int schema_decline(struct schema_context *c, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 /* The schema that stands in the one at hand under a label: "items", "properties.name". */
 int schema_child(struct schema_context *c, const cJSON *schema, const char *label,

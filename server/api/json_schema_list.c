@@ -27,7 +27,7 @@ static int read_prefix(struct schema_context *c, const cJSON *items, const char 
     const cJSON *item;
     cJSON_ArrayForEach(item, items) {
         if (out->num_prefix == MAX_PREFIX)
-            return schema_refuse(c, "%s has more than %d items", key, MAX_PREFIX);
+            return schema_decline(c, "%s has more than %d items", key, MAX_PREFIX);
         char label[32];
         snprintf(label, sizeof(label), "%s[%d]", key, out->num_prefix);
         if (schema_child(c, item, label, &out->prefix[out->num_prefix]) != 0)
@@ -60,7 +60,7 @@ static int read_array(struct schema_context *c, const cJSON *schema, struct arra
     if (!out->has_rest && (out->max < 0 || out->max > out->num_prefix))
         out->max = out->num_prefix;
     if (out->max >= 0 && out->min > out->max)
-        return schema_refuse(c, "fewer items are allowed than there must be");
+        return schema_decline(c, "fewer items are allowed than there must be");
     return 0;
 }
 
@@ -143,7 +143,7 @@ static int mark_required(struct schema_context *c, const cJSON *required, struct
         if (find_property(c, object, item->valuestring, i + 1, &i) != 0)
             return -1;
         if (i < 0 && !object->has_additional)
-            return schema_refuse(c, "required names a property that properties does not have");
+            return schema_decline(c, "required names a property that properties does not have");
         if (i < 0) {
             i = object->num_properties++;
             object->properties[i] = (struct property){item->valuestring};
@@ -196,7 +196,7 @@ static int read_object(struct schema_context *c, const cJSON *schema, struct obj
     cJSON_ArrayForEach(item, properties) object->properties[object->num_properties++] =
         (struct property){item->string, item};
     if (count > JSON_SCHEMA_MAX_SCHEMAS)
-        return schema_refuse(c, "there are more than %d properties", JSON_SCHEMA_MAX_SCHEMAS);
+        return schema_decline(c, "there are more than %d properties", JSON_SCHEMA_MAX_SCHEMAS);
     if (read_additional(c, schema, properties, object) != 0 ||
         mark_required(c, required, object) != 0)
         return -1;

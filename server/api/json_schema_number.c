@@ -138,15 +138,28 @@ struct bounds {
     double low, high;
 };
 
+/* A number; or, as in draft 4, whether the plain bound is itself excluded. */
+static int read_exclusive(struct schema_context *c, const cJSON *schema, const char *key,
+                          bool *out_has, double *out, bool *out_excluded) {
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(schema, key);
+    *out_has = false;
+    *out_excluded = cJSON_IsTrue(item);
+    return cJSON_IsBool(item) ? 0 : schema_number(c, schema, key, out_has, out);
+}
+
 static int read_bounds(struct schema_context *c, const cJSON *schema, struct bounds *out) {
     bool has_exclusive_low, has_exclusive_high;
     double low = 0, high = 0;
     struct bounds b = {0};
     if (schema_number(c, schema, "minimum", &b.has_low, &b.low) != 0 ||
         schema_number(c, schema, "maximum", &b.has_high, &b.high) != 0 ||
-        schema_number(c, schema, "exclusiveMinimum", &has_exclusive_low, &low) != 0 ||
-        schema_number(c, schema, "exclusiveMaximum", &has_exclusive_high, &high) != 0)
+        read_exclusive(c, schema, "exclusiveMinimum", &has_exclusive_low, &low, &b.low_excluded) !=
+            0 ||
+        read_exclusive(c, schema, "exclusiveMaximum", &has_exclusive_high, &high,
+                       &b.high_excluded) != 0)
         return -1;
+    b.low_excluded = b.low_excluded && b.has_low;
+    b.high_excluded = b.high_excluded && b.has_high;
     if (has_exclusive_low && (!b.has_low || low >= b.low)) {
         b.low = low;
         b.has_low = b.low_excluded = true;
@@ -160,8 +173,8 @@ static int read_bounds(struct schema_context *c, const cJSON *schema, struct bou
 }
 
 static int no_number(struct schema_context *c) {
-    return schema_refuse(c, "no number of at most %d digits lies between its minimum and maximum",
-                         MAX_DIGITS);
+    return schema_decline(c, "no number of at most %d digits lies between its minimum and maximum",
+                          MAX_DIGITS);
 }
 
 static grammar_node nothing(struct schema_context *c) {

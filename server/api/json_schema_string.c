@@ -39,7 +39,7 @@ static int of_pattern(struct schema_context *c, const char *key, const char *pat
     if (error.code == ERROR_MEMORY)
         return api_error_set(c->err, 500, "server_error", NULL, NULL,
                              "Not enough memory for the JSON schema");
-    return schema_refuse(c, "%s is not a pattern that is supported: %s", key, error.message);
+    return schema_decline(c, "%s is not a pattern that is supported: %s", key, error.message);
 }
 
 /* The pattern of `pattern` or `format`, whose key is *out_key; NULL: neither is there. */
@@ -69,7 +69,7 @@ int schema_string(struct schema_context *c, const cJSON *schema, grammar_node *o
         schema_count(c, schema, "maxLength", -1, GRAMMAR_MAX_REPEAT, &max) != 0)
         return -1;
     if (max >= 0 && max < min)
-        return schema_refuse(c, "maxLength is below minLength");
+        return schema_decline(c, "maxLength is below minLength");
     bool has_length = min > 0 || max >= 0;
     if (pattern != NULL && has_length &&
         schema_unsupported(c, max >= 0 ? "maxLength" : "minLength", "beside pattern or format") !=

@@ -157,7 +157,7 @@ static int list_literal(struct schema_context *c, const cJSON *value, grammar_no
 
 int schema_literal(struct schema_context *c, const cJSON *value, grammar_node *out) {
     if (++c->num_schemas > JSON_SCHEMA_MAX_SCHEMAS)
-        return schema_refuse(c, "there are more than %d values", JSON_SCHEMA_MAX_SCHEMAS);
+        return schema_decline(c, "there are more than %d values", JSON_SCHEMA_MAX_SCHEMAS);
     if (cJSON_IsString(value))
         return schema_quoted(c, value->valuestring, out);
     if (cJSON_IsNumber(value))

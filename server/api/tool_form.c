@@ -144,6 +144,29 @@ static int function_call(const struct form *form, const cJSON *tool, int index, 
     return 0;
 }
 
+static int check_tool(const struct form *form, const cJSON *tool, int index) {
+    char path[PATH_BYTES];
+    grammar_node node;
+    snprintf(path, sizeof(path), "tools[%d].function.parameters", index);
+    if (arguments(form, json_given_member(tool, "function"), path, &node) == 0)
+        return 0;
+    return json_schema_is_unsupported(form->err) ? 0 : -1;
+}
+
+int tool_form_check(const struct tool_fields *fields, struct api_error *err) {
+    struct form form = {.builder = grammar_builder_create(), .err = err};
+    const cJSON *tool;
+    int index = 0, result = 0;
+    if (form.builder == NULL)
+        return call_fail_memory(err);
+    cJSON_ArrayForEach(tool, fields->tools) {
+        if (result == 0)
+            result = check_tool(&form, tool, index++);
+    }
+    grammar_builder_destroy(form.builder);
+    return result;
+}
+
 /* One call of any tool, or of the named one. */
 static int one_call(const struct form *form, grammar_node *out) {
     const struct tool_fields *fields = form->config->fields;

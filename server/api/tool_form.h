@@ -21,6 +21,10 @@ enum tool_call_format tool_form_format(enum tool_call_format format);
 /* Whether the answer must be calls. */
 bool tool_form_is_forced(const struct tool_fields *fields);
 
+/* Whether the parameters of each tool are a JSON schema of an object: -1 and *err, as
+ * tool_form_build has it, where one is not. What calls could not be forced to match is no fault. */
+int tool_form_check(const struct tool_fields *fields, struct api_error *err);
+
 /* One call, or unless one is NAMED and where parallel ones are allowed up to 16, and nothing else;
  * reasoning may come first where the model reasons. The arguments match the function's parameters,
  * a JSON schema of an object (json_schema.h; what that ignores, a strict function is refused for);

@@ -203,6 +203,35 @@ def test_what_cannot_be_forced_is_refused_for_strict_functions(server):
     assert answer.status_code == 200
 
 
+BROKEN = [({"type": "array"}, ".type"), ({"type": "objct"}, ".type"), ({"properties": {"a": {"type": "text"}}}, ".properties.a"),
+          ({"properties": []}, ""), ({"required": "a"}, ""), ({"properties": {"a": {"enum": 1}}}, ".properties.a"),
+          ({"properties": {"a": {"$ref": "#/none"}}}, ".properties.a")]
+
+
+@pytest.mark.parametrize("parameters,place", BROKEN, ids=str)
+def test_a_schema_that_is_none_is_refused_whatever_the_choice(server, parameters, place):
+    broken = {"type": "function", "function": {"name": "broken", "parameters": parameters}}
+    fields = {"model": NAME, "messages": ASK, "tools": [TOOLS[0], broken], "max_tokens": 4}
+    forced = server.post("/v1/chat/completions", {**fields, "tool_choice": "required"})
+    assert forced.status_code == 400
+    assert forced.json()["error"]["param"] == "tools[1].function.parameters" + place
+    for choice in (None, "auto", "none", ONE_TOOL):
+        assert server.post("/v1/chat/completions", {**fields, "tool_choice": choice}).json() == forced.json()
+    tools = [{"type": "function", **tool["function"]} for tool in fields["tools"]]
+    reply = server.post("/v1/responses", {"model": NAME, "input": "Hi", "tools": tools, "max_output_tokens": 4})
+    assert reply.json()["error"]["param"] == "tools[1].parameters" + place
+
+
+def test_a_schema_that_cannot_be_forced_is_no_fault_where_the_model_decides(server):
+    """JSON schemas all the same."""
+    for schema in ({"pattern": "^(?!a)b$"}, {"$ref": "http://localhost/x"}, {"type": "string", "maxLength": 10 ** 9},
+                   {"not": {}}, {"minimum": 1, "exclusiveMinimum": True}):
+        tool = {"type": "function", "function": {"name": "f", "strict": True,
+                                                 "parameters": {"type": "object", "properties": {"a": schema}}}}
+        fields = {"model": NAME, "messages": ASK, "tools": [tool], "max_tokens": 4}
+        assert server.post("/v1/chat/completions", fields).status_code == 200
+
+
 def test_a_forced_answer_thinks_only_where_the_prompt_lets_it(start_server):
     server = start_server("--chat-template", ROOT / "tests/golden/chat_templates/qwen3.jinja")
     less_than = server.post("/tokenize", {"prompt": "<"}).json()["tokens"][0]

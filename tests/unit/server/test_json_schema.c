@@ -186,6 +186,11 @@ static const struct schema_case cases[] = {
      {"0.5", "0.001", "1", "17.25"},
      {"0", "0.0", "-1", "-0.5"}},
     {"{\"type\":\"number\",\"exclusiveMaximum\":0}", {"-0.5", "-1", "-17.25"}, {"0", "-0.0", "1"}},
+    {"{\"type\":\"integer\",\"minimum\":3,\"exclusiveMinimum\":true,\"maximum\":5,"
+     "\"exclusiveMaximum\":false}",
+     {"4", "5"},
+     {"3", "6"}},
+    {"{\"type\":\"number\",\"exclusiveMinimum\":true}", {"-1", "0.5"}, {"true"}},
     {"{\"type\":\"number\",\"minimum\":-1.5,\"maximum\":2.25}",
      {"0.00", "2.25", "-1.50", "-1.499", "2.249", "-0.01"},
      {"2.26", "-1.51", "2.251", "-1.501", "3.00"}},
@@ -334,6 +339,37 @@ static void test_refused(void **unused) {
     }
 }
 
+/* What is no JSON schema is told from what is one but not supported. */
+static void test_invalid_and_unsupported(void **unused) {
+    static const struct {
+        const char *schema;
+        bool is_unsupported;
+    } schemas[] = {
+        {"{\"type\":\"strng\"}", false},
+        {"{\"properties\":{\"a\":1}}", false},
+        {"{\"required\":true}", false},
+        {"{\"enum\":{}}", false},
+        {"{\"anyOf\":[]}", false},
+        {"{\"type\":\"string\",\"minLength\":-1}", false},
+        {"{\"type\":\"string\",\"pattern\":3}", false},
+        {"{\"$ref\":\"#/$defs/none\"}", false},
+        {"{\"type\":\"string\",\"maxLength\":1e9}", true},
+        {"{\"type\":\"string\",\"pattern\":\"(?=a)b\"}", true},
+        {"{\"$ref\":\"http://example.com/x\"}", true},
+        {"{\"properties\":{},\"required\":[\"a\"]}", true},
+        {"{\"properties\":{\"a\":false}}", true},
+        {"{\"allOf\":[{\"$ref\":\"#\"}]}", true},
+    };
+    for (size_t i = 0; i < sizeof(schemas) / sizeof(schemas[0]); i++) {
+        struct grammar *grammar;
+        struct api_error err = {0};
+        assert_int_equal(build(schemas[i].schema, false, &grammar, &err), -1);
+        assert_int_equal(err.status, 400);
+        if (json_schema_is_unsupported(&err) != schemas[i].is_unsupported)
+            fail_msg("%s: %s", schemas[i].schema, err.code);
+    }
+}
+
 static void test_strict(void **unused) {
     static const char *const schemas[] = {
         "{\"type\":\"string\",\"format\":\"hostname\"}",
@@ -453,10 +489,15 @@ static void test_any_object(void **unused) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cases),       cmocka_unit_test(test_integer_ranges),
-        cmocka_unit_test(test_real_ranges), cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_strict),      cmocka_unit_test(test_bounds),
-        cmocka_unit_test(test_work),        cmocka_unit_test(test_large),
+        cmocka_unit_test(test_cases),
+        cmocka_unit_test(test_integer_ranges),
+        cmocka_unit_test(test_real_ranges),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_invalid_and_unsupported),
+        cmocka_unit_test(test_strict),
+        cmocka_unit_test(test_bounds),
+        cmocka_unit_test(test_work),
+        cmocka_unit_test(test_large),
         cmocka_unit_test(test_any_object),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
