@@ -42,7 +42,7 @@ struct options {
     int64_t port;
     char *uds; /* UNIX socket path; replaces host and port when set */
     struct option_list api_keys;
-    char *api_key_file; /* read at start and on SIGHUP, or NULL */
+    char *api_key_file;                 /* read at start and on SIGHUP, or NULL */
     struct option_list allowed_hosts;   /* names this server may be called by; empty: see help */
     struct option_list allowed_origins; /* of pages of other sites; empty: none */
     struct option_list allowed_methods, allowed_headers; /* what such pages may send */

@@ -22,6 +22,7 @@ struct chat_call {
     struct byte_buffer prompt_ids;    /* return_token_ids only */
     bool has_prompt_sent;             /* a stream's chunk with the prompt's own fields */
     struct chat_choice *choices;      /* [num_choices] */
+    char *allowed_names;              /* the choices' (chat_generation.h) */
 };
 
 /* --- From a body to a request --- */
@@ -54,6 +55,7 @@ static int add_request(const struct api_context *context, const struct chat_requ
     if (chat_generation_create(context, request, &generation, err) != 0)
         return -1;
     call->base.prompts[0].request = generation.request;
+    call->allowed_names = generation.allowed_names;
     if (call->return_token_ids)
         call_add_prompt_ids(generation.request, &call->prompt_ids);
     if (call->prompt_ids.failed)
@@ -116,6 +118,7 @@ static void finish(struct call *base) {
     byte_buffer_finish(&call->prompt_scores);
     byte_buffer_finish(&call->prompt_ids);
     free(call->choices);
+    free(call->allowed_names);
 }
 
 /* --- From events to what is answered --- */

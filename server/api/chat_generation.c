@@ -6,6 +6,7 @@
 #include "server/api/tool_form.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* Logprob entries one call may bring forth, of prompt and output; each is some 50 bytes of JSON
  * that are held until the call ends. */
@@ -24,9 +25,7 @@ static struct chat_choice_config choice_config(const struct chat_model *model,
     return (struct chat_choice_config){
         .parser = {.tools = used_tools(model, &request->tools),
                    .reasoning = prompt->has_reasoned ? REASONING_FORMAT_NONE : model->reasoning,
-                   .begins_in_reasoning = prompt->begins_in_reasoning,
-                   .allowed_names = request->tools.allowed,
-                   .num_allowed_names = request->tools.num_allowed},
+                   .begins_in_reasoning = prompt->begins_in_reasoning},
         .hides_reasoning = !request->include_reasoning,
         .allows_parallel = request->tools.allows_parallel,
         .must_call = tool_form_is_forced(&request->tools),
@@ -82,6 +81,22 @@ static int check_logprobs(const struct chat_request *request, const struct reque
                          (long long)num_entries, MAX_LOGPROB_ENTRIES);
 }
 
+/* Names the parsers of the choices may still need when the body is gone. */
+static int copy_names(const struct tool_fields *tools, struct chat_generation *generation,
+                      struct api_error *err) {
+    struct byte_buffer names = {0};
+    for (int32_t i = 0; i < tools->num_allowed; i++)
+        byte_buffer_append(&names, tools->allowed[i], strlen(tools->allowed[i]) + 1);
+    if (names.failed) {
+        byte_buffer_finish(&names);
+        return call_fail_memory(err);
+    }
+    generation->allowed_names = names.data;
+    generation->config.parser.allowed_names = names.data;
+    generation->config.parser.num_allowed_names = tools->num_allowed;
+    return 0;
+}
+
 int chat_generation_create(const struct api_context *context, const struct chat_request *request,
                            struct chat_generation *out, struct api_error *err) {
     struct chat_prompt prompt;
@@ -101,6 +116,11 @@ int chat_generation_create(const struct api_context *context, const struct chat_
         request_unref(made);
         return -1;
     }
-    *out = (struct chat_generation){.request = made, .config = config};
+    struct chat_generation generation = {.request = made, .config = config};
+    if (copy_names(&request->tools, &generation, err) != 0) {
+        request_unref(made);
+        return -1;
+    }
+    *out = generation;
     return 0;
 }

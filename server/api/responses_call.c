@@ -21,6 +21,7 @@
 struct responses_call {
     struct call base; /* first: see call_type.h */
     struct output_parser *parser;
+    char *allowed_names; /* the parser's (chat_generation.h) */
     struct responses_output output;
     bool hides_reasoning, hides_content;
     int32_t max_calls;         /* further ones are left out */
@@ -41,6 +42,7 @@ static int fill_generation(const struct api_context *context, struct chat_reques
     if (chat_generation_create(context, chat, &generation, err) != 0)
         return -1;
     call->base.prompts[0].request = generation.request;
+    call->allowed_names = generation.allowed_names;
     call->parser = output_parser_create(&generation.config.parser);
     call->hides_reasoning = generation.config.hides_reasoning;
     call->hides_content = generation.config.must_call;
@@ -146,6 +148,7 @@ int responses_call_parse(const struct api_context *context, const char *body, si
 static void finish(struct call *base) {
     struct responses_call *call = (struct responses_call *)base;
     output_parser_destroy(call->parser);
+    free(call->allowed_names);
     responses_output_finish(&call->output);
     byte_buffer_finish(&call->echo);
     byte_buffer_finish(&call->scores);

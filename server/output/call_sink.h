@@ -10,7 +10,7 @@ struct call_sink {
     int32_t num_calls;
     bool is_open;              /* a call's name is out and its end has not come */
     bool has_arguments;        /* something of the open call's arguments is out */
-    const char *allowed_names; /* borrowed: one behind the other, each with its NUL; NULL: any */
+    const char *allowed_names; /* borrowed: as in output_parser_config */
     int num_allowed_names;
 };
 

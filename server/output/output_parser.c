@@ -6,13 +6,11 @@
 #include "server/output/reasoning_splitter.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 struct output_parser {
     struct output_parts parts;
     struct reasoning_splitter reasoning;
     struct tool_parser content;
-    char *names; /* owned: those that are allowed, each with its NUL; NULL: any is */
 };
 
 static const struct tool_format *format_of(enum tool_call_format format) {
@@ -29,36 +27,15 @@ static const struct tool_format *format_of(enum tool_call_format format) {
     return NULL;
 }
 
-/* -1 when memory is short. */
-static int copy_names(const struct output_parser_config *config, struct output_parser *parser) {
-    size_t num_bytes = 0, at = 0;
-    for (int i = 0; i < config->num_allowed_names; i++)
-        num_bytes += strlen(config->allowed_names[i]) + 1;
-    if (num_bytes == 0)
-        return 0;
-    parser->names = malloc(num_bytes);
-    if (parser->names == NULL)
-        return -1;
-    for (int i = 0; i < config->num_allowed_names; i++) {
-        size_t length = strlen(config->allowed_names[i]) + 1;
-        memcpy(parser->names + at, config->allowed_names[i], length);
-        at += length;
-    }
-    parser->content.sink.allowed_names = parser->names;
-    parser->content.sink.num_allowed_names = config->num_allowed_names;
-    return 0;
-}
-
 struct output_parser *output_parser_create(const struct output_parser_config *config) {
     struct output_parser *parser = calloc(1, sizeof(*parser));
     if (parser == NULL)
         return NULL;
     tool_parser_init(&parser->content, format_of(config->tools), &parser->parts);
+    parser->content.sink.allowed_names = config->allowed_names;
+    parser->content.sink.num_allowed_names = config->num_allowed_names;
     reasoning_splitter_init(&parser->reasoning, config, &parser->parts, &parser->content);
-    if (copy_names(config, parser) == 0)
-        return parser;
-    output_parser_destroy(parser);
-    return NULL;
+    return parser;
 }
 
 void output_parser_destroy(struct output_parser *parser) {
@@ -67,7 +44,6 @@ void output_parser_destroy(struct output_parser *parser) {
     reasoning_splitter_finish(&parser->reasoning);
     tool_parser_finish(&parser->content);
     output_parts_finish(&parser->parts);
-    free(parser->names);
     free(parser);
 }
 

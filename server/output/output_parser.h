@@ -52,8 +52,9 @@ struct output_parser_config {
     enum tool_call_format tools; /* NONE when the request has none, or forbids them */
     enum reasoning_format reasoning;
     bool begins_in_reasoning; /* the prompt ended inside <think> */
-    /* The tools that may be called: a call of another one is content. Copied; none: any may. */
-    const char *const *allowed_names;
+    /* The tools that may be called: a call of another one is content. One name behind the other,
+     * each with its NUL; borrowed: they outlive the parser. None: any may. */
+    const char *allowed_names;
     int num_allowed_names;
 };
 

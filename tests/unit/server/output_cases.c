@@ -17,7 +17,7 @@
 #define THINK_LLAMA3                                                                               \
     { .tools = TOOL_CALL_FORMAT_LLAMA3_JSON, .reasoning = REASONING_FORMAT_THINK }
 
-static const char *const two_names[] = {"f", "mcp/git"};
+static const char two_names[] = "f\0mcp/git";
 #define ALLOWED(format)                                                                            \
     { .tools = TOOL_CALL_FORMAT_##format, .allowed_names = two_names, .num_allowed_names = 2 }
 
