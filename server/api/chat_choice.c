@@ -6,8 +6,8 @@
 
 #define ID_RANDOM_BYTES 12
 
-/* The names of allowed tools are the request's, which is gone when the first event comes: the parser
- * has copies. */
+/* The names of allowed tools are the request's, which is gone when the first event comes: the
+ * parser has copies. */
 static int keep_allowed_names(struct chat_choice *choice) {
     if (choice->parser_config.num_allowed_names == 0)
         return 0;

@@ -26,6 +26,8 @@ static const char full_body[] =
     "{\"role\":\"assistant\",\"tool_calls\":[{\"id\":\"c\",\"function\":{\"name\":\"f\","
     "\"arguments\":\"{\\\"a\\\":[1]}\"}}]},{\"role\":\"tool\",\"content\":\"4\"}],"
     "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}],\"logprobs\":true,"
+    "\"tool_choice\":{\"type\":\"allowed_tools\",\"allowed_tools\":{\"mode\":\"auto\",\"tools\":["
+    "{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]}},"
     "\"return_token_ids\":true,\"n\":2,\"chat_template_kwargs\":{\"thinking\":true},"
     "\"stop\":[\"x\"],\"f\\u006fo\":1}";
 static const char forced_body[] =
@@ -36,7 +38,9 @@ static const char responses_body[] =
     "\"text\":\"hi\"}]},{\"type\":\"reasoning\",\"summary\":[{\"type\":\"summary_text\","
     "\"text\":\"s\"}]},{\"type\":\"function_call\",\"call_id\":\"c\",\"name\":\"f\","
     "\"arguments\":\"{}\"},{\"type\":\"function_call_output\",\"call_id\":\"c\",\"output\":\"1\"}],"
-    "\"tools\":[{\"type\":\"function\",\"name\":\"f\"}],\"text\":{\"format\":{\"type\":"
+    "\"tools\":[{\"type\":\"function\",\"name\":\"f\"}],\"tool_choice\":{\"type\":"
+    "\"allowed_tools\",\"mode\":\"auto\",\"tools\":[{\"type\":\"function\",\"name\":\"f\"}]},"
+    "\"text\":{\"format\":{\"type\":"
     "\"json_schema\",\"name\":\"n\",\"schema\":" SCHEMA "}},\"metadata\":{\"k\":\"v\"},"
     "\"include\":[\"message.output_text.logprobs\"],\"f\\u006fo\":1}";
 static const char text[] = "so</think>Well <tool_call>{\"name\":\"f\",\"arguments\":{\"a\":1}}"
