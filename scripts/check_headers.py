@@ -10,7 +10,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-LIBRARIES = ["libmicrohttpd", "libcjson", "yaml-0.1", "libpcre2-8", "libutf8proc", "libxxhash"]
+LIBRARIES = ["libcjson", "yaml-0.1", "libpcre2-8", "libutf8proc", "libxxhash"]
 
 
 def library_flags():
@@ -22,6 +22,11 @@ def library_flags():
     return flags
 
 
+def microhttpd_flags(root):
+    """Built from its source, which is there where the server is built."""
+    return [f"-I{path}" for path in root.glob("subprojects/libmicrohttpd-*/src/include")]
+
+
 def compile_alone(header, root, command):
     unit = f'#include "{header}"\n#include "{header}"\n'
     result = subprocess.run(command, cwd=root, input=unit, capture_output=True, text=True)
@@ -31,7 +36,8 @@ def compile_alone(header, root, command):
 def main():
     root, rooms, compiler = Path(sys.argv[1]), sys.argv[2].split(","), sys.argv[3:]
     command = [*compiler, "-std=c17", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Wno-unused-function",
-               "-Wno-unused-parameter", "-Wno-psabi", "-Werror", "-I.", "-Itests/cudasim/include", *library_flags(), "-fsyntax-only", "-xc", "-"]
+               "-Wno-unused-parameter", "-Wno-psabi", "-Werror", "-I.", "-Itests/cudasim/include",
+               *microhttpd_flags(root), *library_flags(), "-fsyntax-only", "-xc", "-"]
     headers = sorted(str(path.relative_to(root)) for room in rooms
                      for path in (root / room).rglob("*.h")
                      if not path.name.endswith("_template.h"))
