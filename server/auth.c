@@ -113,6 +113,10 @@ void auth_destroy(struct auth *auth) {
     free(auth);
 }
 
+bool auth_has_keys(const struct auth *auth) {
+    return auth->num_keys > 0;
+}
+
 /* The token after "Bearer", or NULL. */
 static const char *bearer_token(const char *authorization) {
     static const char scheme[] = "bearer";

@@ -9,6 +9,8 @@
 
 #include "config/error.h"
 
+#include <stdbool.h>
+
 /* Different keys in the life of a process, those that were replaced included: the engine keeps the
  * cached prefixes of each apart. */
 #define AUTH_MAX_TENANTS 4096
@@ -25,6 +27,8 @@ int auth_create(char *const *keys, int num_keys, struct auth **out, struct error
 int auth_replace(struct auth *auth, char *const *keys, int num_keys, struct error *err);
 /* Accepts NULL. */
 void auth_destroy(struct auth *auth);
+
+bool auth_has_keys(const struct auth *auth);
 
 /* Whose request it is: a number below AUTH_MAX_TENANTS that belongs to its key for the life of this
  * process, or 0 where there are no keys; -1: nobody's, it is not allowed. authorization: value of

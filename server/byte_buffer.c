@@ -9,11 +9,26 @@
 
 #define MIN_CAPACITY 256
 
+static bool set_capacity(struct byte_buffer *buffer, size_t capacity) {
+    char *data = realloc(buffer->data, capacity);
+    if (data == NULL) {
+        buffer->failed = true;
+        return false;
+    }
+    buffer->data = data;
+    buffer->capacity = capacity;
+    return true;
+}
+
 /* Makes room for `extra` more bytes; false (and failed set) when that cannot be had. */
 static bool reserve(struct byte_buffer *buffer, size_t extra) {
     size_t needed;
     if (buffer->failed || !checked_add(buffer->length, extra, &needed)) {
         buffer->failed = true;
+        return false;
+    }
+    if (buffer->max_length != 0 && needed > buffer->max_length) {
+        buffer->failed = buffer->is_full = true;
         return false;
     }
     if (needed <= buffer->capacity)
@@ -23,14 +38,12 @@ static bool reserve(struct byte_buffer *buffer, size_t extra) {
         if (!checked_mul(capacity, 2, &capacity))
             capacity = needed;
     }
-    char *data = realloc(buffer->data, capacity);
-    if (data == NULL) {
-        buffer->failed = true;
-        return false;
-    }
-    buffer->data = data;
-    buffer->capacity = capacity;
-    return true;
+    return set_capacity(buffer, capacity);
+}
+
+void byte_buffer_reserve(struct byte_buffer *buffer, size_t capacity) {
+    if (!buffer->failed && capacity > buffer->capacity)
+        set_capacity(buffer, capacity);
 }
 
 void byte_buffer_append(struct byte_buffer *buffer, const void *data, size_t length) {
@@ -73,7 +86,7 @@ void byte_buffer_consume(struct byte_buffer *buffer, size_t length) {
 
 void byte_buffer_clear(struct byte_buffer *buffer) {
     buffer->length = 0;
-    buffer->failed = false;
+    buffer->failed = buffer->is_full = false;
 }
 
 void byte_buffer_finish(struct byte_buffer *buffer) {

@@ -254,6 +254,7 @@ static struct http_server_config http_config(struct serve *serve) {
     const struct options *options = &serve->options;
     return (struct http_server_config){
         .listen_fd = serve->socket.fd,
+        .is_socket_passed = serve->socket.is_passed,
         .wake_fd = serve->wake_fd,
         .max_connections = options->max_connections,
         .max_calls = serve->worker.max_num_seqs + options->max_queued_requests,
@@ -280,7 +281,7 @@ static int start_http(struct serve *serve, struct error *err) {
     struct http_server_config config = http_config(serve);
     complete_memory_table(serve, &config);
     config.planned_bytes = memory_table_total(&serve->memory);
-    if (listen_socket_is_loopback(&serve->socket) && auth_tenant(serve->auth, NULL) >= 0)
+    if (listen_socket_is_loopback(&serve->socket) && !auth_has_keys(serve->auth))
         http_origin_rules_set_private(&serve->origins);
     return http_server_create(&config, serve->engine, &serve->context, serve->auth, &serve->http,
                               err);

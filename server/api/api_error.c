@@ -19,12 +19,16 @@ int api_error_set(struct api_error *err, int status, const char *type, const cha
     return -1;
 }
 
+int api_error_set_memory(struct api_error *err) {
+    return api_error_set(err, 503, "server_error", "overloaded", NULL,
+                         "the system has no memory for this request now; try again");
+}
+
 int api_error_encode(int code, const char *path, struct api_error *err) {
     if (code == TOKENIZER_TOO_COSTLY)
         return api_error_set(err, 400, "invalid_request_error", "text_too_costly", path,
                              "The text takes the model's tokenizer too long");
-    return api_error_set(err, 500, "server_error", NULL, NULL,
-                         "Not enough memory to encode the text");
+    return api_error_set_memory(err);
 }
 
 void api_error_format(const struct api_error *err, struct byte_buffer *out) {

@@ -95,7 +95,7 @@ static int read_fields(const struct api_context *context, const cJSON *json,
 }
 
 static int fail_memory(struct api_error *err) {
-    return api_error_set(err, 500, "server_error", NULL, NULL, "Not enough memory");
+    return api_error_set_memory(err);
 }
 
 /* Encodes into a new array of just the size needed. */

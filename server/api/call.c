@@ -10,8 +10,7 @@
 #include <time.h>
 
 int call_fail_memory(struct api_error *err) {
-    return api_error_set(err, 500, "server_error", NULL, NULL,
-                         "Not enough memory to take the request");
+    return api_error_set_memory(err);
 }
 
 int call_random_id(const char *prefix, char *out, size_t capacity, struct api_error *err) {
@@ -168,6 +167,15 @@ static void fail_call(struct call *call, struct byte_buffer *out) {
         call->operations->write_error(call, out);
 }
 
+void call_fail(struct call *call, const struct api_error *err, struct byte_buffer *out) {
+    call->error = *err;
+    fail_call(call, out);
+}
+
+size_t call_held_bytes(const struct call *call) {
+    return call->operations->held_bytes(call);
+}
+
 static void finish_call(struct call *call, struct byte_buffer *out) {
     call->is_done = true;
     if (call->is_stream)
@@ -212,8 +220,7 @@ static bool is_fatal(struct call *call, const struct token_event *event) {
 }
 
 static void fail_call_memory(struct call *call, struct byte_buffer *out) {
-    api_error_set(&call->error, 500, "server_error", NULL, NULL,
-                  "Not enough memory for the completion");
+    api_error_set_memory(&call->error);
     fail_call(call, out);
 }
 

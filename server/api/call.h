@@ -42,4 +42,11 @@ bool call_is_done(const struct call *call);
  * stream, or for a stream that failed before its first frame (nothing was appended then). */
 bool call_error(const struct call *call, struct api_error *err);
 
+/* Ends a call that has not failed with this error: a stream that has begun gets it as its last
+ * event, otherwise call_error tells it. */
+void call_fail(struct call *call, const struct api_error *err, struct byte_buffer *out);
+
+/* Bytes of output kept until they are written. */
+size_t call_held_bytes(const struct call *call);
+
 #endif

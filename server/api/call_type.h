@@ -67,6 +67,8 @@ struct call_operations {
     void (*write_error)(struct call *call, struct byte_buffer *out);
     /* The response's body. */
     void (*write_whole)(struct call *call, struct byte_buffer *out);
+    /* Capacity of the buffers that grow with the output. */
+    size_t (*held_bytes)(const struct call *call);
     /* Frees what the endpoint has added, not the call. */
     void (*finish)(struct call *call);
 };

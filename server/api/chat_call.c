@@ -153,6 +153,14 @@ static struct call_usage total_usage(const struct chat_call *call) {
     return usage;
 }
 
+static size_t held_bytes(const struct call *base) {
+    const struct chat_call *call = (const struct chat_call *)base;
+    size_t bytes = call->prompt_scores.capacity + call->prompt_ids.capacity;
+    for (int32_t i = 0; i < base->num_choices; i++)
+        bytes += chat_choice_bytes(&call->choices[i]);
+    return bytes;
+}
+
 /* Choice number `index` as number `shown` of the answer. As OpenAI has it, a call that was named in
  * the request is no reason to end. */
 static struct chat_choice_view view_of(const struct chat_call *call, int32_t index, int32_t shown) {
@@ -263,5 +271,6 @@ static const struct call_operations operations = {
     .write_end = write_end,
     .write_error = call_write_error,
     .write_whole = write_whole,
+    .held_bytes = held_bytes,
     .finish = finish,
 };

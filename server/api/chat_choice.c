@@ -154,3 +154,11 @@ void chat_choice_clear(struct chat_choice *choice) {
         byte_buffer_clear(&choice->calls[i].arguments);
     }
 }
+
+size_t chat_choice_bytes(const struct chat_choice *choice) {
+    size_t bytes = choice->content.capacity + choice->reasoning.capacity +
+                   choice->logprobs.capacity + choice->token_ids.capacity;
+    for (int32_t i = 0; i < choice->num_calls; i++)
+        bytes += choice->calls[i].name.capacity + choice->calls[i].arguments.capacity;
+    return bytes;
+}

@@ -52,5 +52,7 @@ int chat_choice_add(struct chat_choice *choice, const struct token_event *event)
 /* Whether anything came since the last chat_choice_clear. */
 bool chat_choice_has_news(const struct chat_choice *choice);
 void chat_choice_clear(struct chat_choice *choice);
+/* Of memory that grows with the output. */
+size_t chat_choice_bytes(const struct chat_choice *choice);
 
 #endif

@@ -27,8 +27,7 @@ int chat_messages_fail_arena(const struct template_arena *arena, struct api_erro
     if (template_arena_is_full(arena))
         return api_error_set(err, 400, "invalid_request_error", "out_of_range", "messages",
                              "messages and tools together are too large for the chat template");
-    return api_error_set(err, 500, "server_error", NULL, NULL,
-                         "Not enough memory to read the messages");
+    return api_error_set_memory(err);
 }
 
 static bool is_one_of(const char *text, const char *const *names, size_t count) {

@@ -256,8 +256,7 @@ int chat_prompt_render(const struct api_context *context, const struct chat_prom
     struct template_arena *arena = template_arena_create(CHAT_PROMPT_ARENA_BYTES);
     struct chat_text text = {0};
     if (arena == NULL)
-        return api_error_set(err, 500, "server_error", NULL, NULL,
-                             "Not enough memory to read the messages");
+        return api_error_set_memory(err);
     if (render_text(model, fields, arena, &text, err) != 0) {
         template_arena_destroy(arena);
         return -1;

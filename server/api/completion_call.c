@@ -206,6 +206,22 @@ static void finish(struct call *base) {
     free(call->choices);
 }
 
+static size_t held_bytes(const struct call *base) {
+    const struct completion_call *call = (const struct completion_call *)base;
+    size_t bytes = 0;
+    for (int32_t i = 0; i < base->num_prompts; i++) {
+        const struct prompt_output *prompt = &call->prompts[i];
+        bytes += prompt->text.capacity + logprob_list_bytes(&prompt->logprobs) +
+                 prompt->scores.capacity + prompt->ids.capacity;
+    }
+    for (int32_t i = 0; i < base->num_prompts * base->num_choices; i++) {
+        const struct choice_output *choice = &call->choices[i];
+        bytes += choice->text.capacity + logprob_list_bytes(&choice->logprobs) +
+                 choice->token_ids.capacity;
+    }
+    return bytes;
+}
+
 /* --- From events to what is answered --- */
 
 static int add_scores(struct call *base, int32_t index, const struct token_event *event) {
@@ -340,5 +356,6 @@ static const struct call_operations operations = {
     .write_end = write_end,
     .write_error = call_write_error,
     .write_whole = write_whole,
+    .held_bytes = held_bytes,
     .finish = finish,
 };

@@ -116,6 +116,14 @@ static void finish(struct call *base) {
     free(call->vector);
 }
 
+static size_t held_bytes(const struct call *base) {
+    const struct embedding_call *call = (const struct embedding_call *)base;
+    size_t bytes = 0;
+    for (int32_t i = 0; i < base->num_prompts; i++)
+        bytes += call->embeddings[i].capacity;
+    return bytes;
+}
+
 static int add_embedding(struct call *base, int32_t index, const struct token_event *event) {
     struct embedding_call *call = (struct embedding_call *)base;
     struct byte_buffer *out = &call->embeddings[index];
@@ -152,5 +160,6 @@ static void write_whole(struct call *base, struct byte_buffer *out) {
 static const struct call_operations operations = {
     .add = add_embedding,
     .write_whole = write_whole,
+    .held_bytes = held_bytes,
     .finish = finish,
 };

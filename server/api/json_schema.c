@@ -231,8 +231,7 @@ static int node_of_values(struct schema_context *c, const cJSON *schema, const c
     size_t capacity = (size_t)cJSON_GetArraySize(values);
     grammar_node *items = malloc(capacity * sizeof(*items));
     if (items == NULL)
-        return api_error_set(c->err, 500, "server_error", NULL, NULL,
-                             "Not enough memory for the JSON schema");
+        return api_error_set_memory(c->err);
     cJSON_ArrayForEach(item, values) {
         if (result == 0 && has_type(item, types))
             result = schema_literal(c, item, &items[count++]);
@@ -307,8 +306,7 @@ static int node_of_ref(struct schema_context *c, const cJSON *ref, grammar_node 
         int capacity = c->refs_capacity > 0 ? c->refs_capacity * 2 : 8;
         struct schema_ref *grown = realloc(c->refs, (size_t)capacity * sizeof(*grown));
         if (grown == NULL)
-            return api_error_set(c->err, 500, "server_error", NULL, NULL,
-                                 "Not enough memory for the JSON schema");
+            return api_error_set_memory(c->err);
         c->refs = grown;
         c->refs_capacity = capacity;
     }
@@ -409,8 +407,7 @@ int json_schema_build(struct grammar_builder *builder, grammar_node root, const 
     if (grammar_build(builder, root, out, &error) == 0)
         return 0;
     if (error.code == ERROR_MEMORY)
-        return api_error_set(err, 500, "server_error", NULL, NULL,
-                             "Not enough memory for the grammar of %s", path);
+        return api_error_set_memory(err);
     return api_error_set(err, 400, "invalid_request_error", "invalid_json_schema", path, "%s: %s",
                          path, error.message);
 }

@@ -10,8 +10,7 @@
 #define MAX_COPIED 50000 /* values, in all that is merged */
 
 static int no_memory(struct schema_context *c) {
-    return api_error_set(c->err, 500, "server_error", NULL, NULL,
-                         "Not enough memory for the JSON schema");
+    return api_error_set_memory(c->err);
 }
 
 /* One part of a JSON pointer, "~1" for "/", "~0" for "~", unescaped into out. */

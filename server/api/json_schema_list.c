@@ -85,8 +85,7 @@ static grammar_node items_behind(struct schema_context *c, const struct array *a
 int schema_array(struct schema_context *c, const cJSON *schema, grammar_node *out) {
     struct array *array = calloc(1, sizeof(*array));
     if (array == NULL)
-        return api_error_set(c->err, 500, "server_error", NULL, NULL,
-                             "Not enough memory for the JSON schema");
+        return api_error_set_memory(c->err);
     int result = read_array(c, schema, array);
     if (result == 0) {
         grammar_node items[] = {array->num_prefix > 0 ? array->prefix[0] : array->rest,
@@ -191,8 +190,7 @@ static int read_object(struct schema_context *c, const cJSON *schema, struct obj
     cJSON_ArrayForEach(item, required) count++;
     object->properties = calloc(count, sizeof(*object->properties));
     if (object->properties == NULL)
-        return api_error_set(c->err, 500, "server_error", NULL, NULL,
-                             "Not enough memory for the JSON schema");
+        return api_error_set_memory(c->err);
     cJSON_ArrayForEach(item, properties) object->properties[object->num_properties++] =
         (struct property){item->string, item};
     if (count > JSON_SCHEMA_MAX_SCHEMAS)
@@ -250,8 +248,7 @@ static int make_any_member(struct schema_context *c, struct object *object) {
     size_t bytes = 0;
     struct property *names = malloc(((size_t)object->num_properties + 1) * sizeof(*names));
     if (names == NULL)
-        return api_error_set(c->err, 500, "server_error", NULL, NULL,
-                             "Not enough memory for the JSON schema");
+        return api_error_set_memory(c->err);
     int count = 0;
     for (int i = 0; i < object->num_properties; i++) {
         if (!is_plain(object->properties[i].name) || strlen(object->properties[i].name) > 64)

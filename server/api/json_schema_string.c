@@ -37,8 +37,7 @@ static int of_pattern(struct schema_context *c, const char *key, const char *pat
     if (grammar_regex(c->builder, pattern, REGEX_JSON_STRING, out, &error) == 0)
         return 0;
     if (error.code == ERROR_MEMORY)
-        return api_error_set(c->err, 500, "server_error", NULL, NULL,
-                             "Not enough memory for the JSON schema");
+        return api_error_set_memory(c->err);
     return schema_decline(c, "%s is not a pattern that is supported: %s", key, error.message);
 }
 

@@ -101,8 +101,7 @@ grammar_node schema_any_value(struct schema_context *c) {
 /* --- Given values --- */
 
 static int no_memory(struct schema_context *c) {
-    return api_error_set(c->err, 500, "server_error", NULL, NULL,
-                         "Not enough memory for the JSON schema");
+    return api_error_set_memory(c->err);
 }
 
 int schema_quoted(struct schema_context *c, const char *text, grammar_node *out) {

@@ -125,6 +125,11 @@ bool logprob_list_has_failed(const struct logprob_list *list) {
            list->top_logprobs.failed;
 }
 
+size_t logprob_list_bytes(const struct logprob_list *list) {
+    return list->text_offset.capacity + list->token_logprobs.capacity + list->tokens.capacity +
+           list->top_logprobs.capacity;
+}
+
 void logprob_list_clear(struct logprob_list *list) {
     byte_buffer_clear(&list->text_offset);
     byte_buffer_clear(&list->token_logprobs);

@@ -29,6 +29,7 @@ void logprob_list_append(struct logprob_list *list, const struct logprob_list *o
 void logprob_list_format(const struct logprob_list *list, struct byte_buffer *out);
 bool logprob_list_is_empty(const struct logprob_list *list);
 bool logprob_list_has_failed(const struct logprob_list *list); /* memory was short */
+size_t logprob_list_bytes(const struct logprob_list *list);    /* of memory */
 void logprob_list_clear(struct logprob_list *list);            /* keeps memory and offset */
 void logprob_list_finish(struct logprob_list *list);
 

@@ -133,8 +133,7 @@ static int create_tokens(const struct api_context *context, int64_t max_tokens, 
     *out = (struct prompt_tokens){.ids = calloc((size_t)*out_limit + 1, sizeof(int32_t))};
     if (out->ids != NULL)
         return 0;
-    return api_error_set(err, 500, "server_error", NULL, NULL,
-                         "Not enough memory to read the prompt");
+    return api_error_set_memory(err);
 }
 
 int prompt_text_tokens(const struct api_context *context, const struct prompt_text *text,

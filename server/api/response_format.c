@@ -16,8 +16,7 @@ typedef int (*form_reader)(const cJSON *value, const char *path, const struct re
                            struct grammar **out, struct api_error *err);
 
 static int no_memory(struct api_error *err) {
-    return api_error_set(err, 500, "server_error", NULL, NULL,
-                         "Not enough memory for the output's grammar");
+    return api_error_set_memory(err);
 }
 
 static int unsupported(const char *path, struct api_error *err) {

@@ -155,6 +155,12 @@ static void finish(struct call *base) {
     byte_buffer_finish(&call->events);
 }
 
+static size_t held_bytes(const struct call *base) {
+    const struct responses_call *call = (const struct responses_call *)base;
+    return responses_output_bytes(&call->output) + call->echo.capacity + call->scores.capacity +
+           call->events.capacity;
+}
+
 /* --- From events to items --- */
 
 static bool is_left_out(const struct responses_call *call, const struct output_part *part) {
@@ -303,5 +309,6 @@ static const struct call_operations operations = {
     .write_end = write_end,
     .write_error = write_failed,
     .write_whole = write_whole,
+    .held_bytes = held_bytes,
     .finish = finish,
 };

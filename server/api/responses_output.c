@@ -15,6 +15,15 @@ void responses_event_end(struct byte_buffer *events) {
     byte_buffer_append_text(events, "}\n\n");
 }
 
+size_t responses_output_bytes(const struct responses_output *output) {
+    size_t bytes = 0;
+    for (int32_t i = 0; i < output->num_items; i++) {
+        const struct responses_item *item = &output->items[i];
+        bytes += item->name.capacity + item->text.capacity + item->logprobs.capacity;
+    }
+    return bytes;
+}
+
 void responses_output_finish(struct responses_output *output) {
     for (int32_t i = 0; i < output->num_items; i++) {
         byte_buffer_finish(&output->items[i].name);

@@ -24,6 +24,8 @@ struct responses_output {
     int64_t sequence; /* number of the next event */
 };
 
+/* Of memory that grows with the output. */
+size_t responses_output_bytes(const struct responses_output *output);
 void responses_output_finish(struct responses_output *output);
 
 /* Adds a part; with events, appends what a stream is told of it. logprobs: entries that came with a

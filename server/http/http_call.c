@@ -12,6 +12,7 @@
 #include <stdlib.h>
 
 #define READY_BATCH 64
+#define COUNT_MS 20 /* between two counts of what a call holds */
 
 static void run_task(struct prep_job *job) {
     struct prep_task *task = (struct prep_task *)job; /* job is its first member */
@@ -32,13 +33,16 @@ int http_call_start(struct connection *connection) {
     if (!task)
         return -1;
     task->job.run = run_task;
-    task->owner = connection;
+    task->connection = connection;
     task->route = exchange->route;
     task->context = connection->server->context;
     task->body = exchange->body;
-    task->body_reserved = exchange->body_reserved;
+    task->out.max_length = MAX_ANSWER_BYTES;
+    task->memory = &connection->server->memory;
+    task->owner = http_owner_share(exchange->owner);
+    task->held_bytes = exchange->held_bytes;
     exchange->body = (struct byte_buffer){0};
-    exchange->body_reserved = 0;
+    exchange->held_bytes = 0;
     exchange->task = task;
     exchange->state = EXCHANGE_WAITING;
     struct http_server *server = connection->server;
@@ -47,6 +51,8 @@ int http_call_start(struct connection *connection) {
 }
 
 static void task_destroy(struct prep_task *task) {
+    http_memory_give(task->memory, task->owner, task->held_bytes);
+    http_owner_leave(task->memory, task->owner);
     byte_buffer_finish(&task->body);
     byte_buffer_finish(&task->out);
     byte_buffer_finish(&task->ignored);
@@ -106,6 +112,49 @@ static int submit_all(struct connection *connection) {
     return 0;
 }
 
+static int refuse_answer(struct connection *connection, struct api_error *err) {
+    connection->server->stats.rejected++;
+    return api_error_set(err, 503, "server_error", "overloaded", NULL,
+                         "the answers of the requests in flight leave no memory for this one; take "
+                         "them or ask for less");
+}
+
+/* Counts what there is of the answer. As much as a stream may leave unread is every connection's
+ * own. False: its owner has no right to the rest. */
+static bool count_held(struct connection *connection) {
+    struct exchange *exchange = &connection->exchange;
+    size_t bytes = exchange->out.capacity;
+    if (exchange->call)
+        bytes += call_held_bytes(exchange->call);
+    bytes = bytes > OUTPUT_LIMIT_BYTES ? bytes - OUTPUT_LIMIT_BYTES : 0;
+    if (bytes > exchange->held_bytes)
+        return connection_take_memory(connection, bytes - exchange->held_bytes);
+    http_memory_give(&connection->server->memory, exchange->owner, exchange->held_bytes - bytes);
+    exchange->held_bytes = bytes;
+    return true;
+}
+
+/* A transform's answer. */
+static void accept_output(struct connection *connection, struct prep_task *task) {
+    struct exchange *exchange = &connection->exchange;
+    exchange->out = task->out;
+    task->out = (struct byte_buffer){0};
+    exchange->ignored = task->ignored;
+    task->ignored = (struct byte_buffer){0};
+    int status = 0;
+    if (exchange->out.is_full)
+        status = api_error_set(&exchange->error, 400, "invalid_request_error", "answer_too_large",
+                               NULL, "the answer would have more than %d bytes; ask for less",
+                               MAX_ANSWER_BYTES);
+    else if (exchange->out.failed)
+        status = api_error_set_memory(&exchange->error);
+    else if (!count_held(connection))
+        status = refuse_answer(connection, &exchange->error);
+    if (status != 0)
+        byte_buffer_finish(&exchange->out);
+    become_ready(connection, status == 0 ? EXCHANGE_READY_BODY : EXCHANGE_READY_ERROR);
+}
+
 /* Takes the task's results over. */
 static void accept_task(struct connection *connection, struct prep_task *task) {
     struct exchange *exchange = &connection->exchange;
@@ -114,11 +163,7 @@ static void accept_task(struct connection *connection, struct prep_task *task) {
         exchange->error = task->error;
         become_ready(connection, EXCHANGE_READY_ERROR);
     } else if (!task->call) {
-        exchange->out = task->out;
-        task->out = (struct byte_buffer){0};
-        exchange->ignored = task->ignored;
-        task->ignored = (struct byte_buffer){0};
-        become_ready(connection, EXCHANGE_READY_BODY);
+        accept_output(connection, task);
     } else {
         exchange->call = task->call;
         task->call = NULL;
@@ -130,10 +175,9 @@ static void accept_task(struct connection *connection, struct prep_task *task) {
     }
 }
 
-void http_call_prepared(struct http_server *server, struct prep_task *task) {
-    server->body_bytes -= task->body_reserved;
-    if (task->owner)
-        accept_task(task->owner, task);
+void http_call_prepared(struct prep_task *task) {
+    if (task->connection)
+        accept_task(task->connection, task);
     task_destroy(task);
 }
 
@@ -159,6 +203,36 @@ static void advance_whole(struct connection *connection) {
     become_ready(connection, is_error ? EXCHANGE_READY_ERROR : EXCHANGE_READY_BODY);
 }
 
+/* A request that has finished must not be cancelled. A call of several that is done may still have
+ * some that run: it is over when one of them fails. */
+static void cancel_all(struct http_server *server, struct call *call) {
+    int num_requests = call_num_requests(call);
+    bool has_finished = call_is_done(call) && num_requests == 1;
+    for (int i = 0; i < num_requests; i++) {
+        struct request *request = call_request(call, i);
+        request->user = NULL;
+        if (!has_finished)
+            engine_cancel(server->engine, request);
+    }
+}
+
+/* The call ends here where it holds more than its owner may. */
+static void bound_held(struct connection *connection) {
+    struct exchange *exchange = &connection->exchange;
+    int64_t now_ms = http_now_ms();
+    if (!call_is_done(exchange->call) && now_ms - exchange->counted_ms < COUNT_MS)
+        return;
+    exchange->counted_ms = now_ms;
+    if (count_held(connection))
+        return;
+    struct api_error error;
+    refuse_answer(connection, &error);
+    cancel_all(connection->server, exchange->call);
+    byte_buffer_finish(&exchange->out);
+    exchange->out_taken = 0;
+    call_fail(exchange->call, &error, &exchange->out);
+}
+
 static void read_request(struct connection *connection, struct request *request) {
     struct exchange *exchange = &connection->exchange;
     bool is_stream = call_is_stream(exchange->call);
@@ -170,6 +244,7 @@ static void read_request(struct connection *connection, struct request *request)
     call_read(exchange->call, request, &exchange->out);
     if (exchange->out.length > before)
         exchange->output_ms = http_now_ms();
+    bound_held(connection);
     if (is_stream)
         advance_stream(connection);
     else
@@ -202,23 +277,10 @@ void http_call_output_drained(struct connection *connection) {
     engine_resume_reading(connection->server->engine);
 }
 
-/* A request that has finished must not be cancelled. A call of several that is done may still have
- * some that run: it is over when one of them fails. */
-static void cancel_all(struct http_server *server, struct call *call) {
-    int num_requests = call_num_requests(call);
-    bool has_finished = call_is_done(call) && num_requests == 1;
-    for (int i = 0; i < num_requests; i++) {
-        struct request *request = call_request(call, i);
-        request->user = NULL;
-        if (!has_finished)
-            engine_cancel(server->engine, request);
-    }
-}
-
 void http_call_abandon(struct connection *connection) {
     struct exchange *exchange = &connection->exchange;
     if (exchange->task) {
-        exchange->task->owner = NULL;
+        exchange->task->connection = NULL;
         exchange->task = NULL;
     }
     if (exchange->call) {

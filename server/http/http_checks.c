@@ -21,18 +21,17 @@ static uint64_t parse_length(const char *text) {
     return value;
 }
 
-void http_framing_add(struct http_framing *framing, const char *name, const char *value,
-                      size_t value_length) {
+void http_framing_add(struct http_framing *framing, const char *name, const char *value) {
     if (!value)
         return;
-    if (strlen(value) != value_length)
-        framing->has_nul = true;
     if (strcasecmp(name, "Content-Length") == 0) {
         framing->num_lengths++;
         framing->length = parse_length(value);
     } else if (strcasecmp(name, "Transfer-Encoding") == 0) {
         framing->num_codings++;
         framing->is_chunked = strcasecmp(value, "chunked") == 0;
+    } else if (strcasecmp(name, "Host") == 0) {
+        framing->num_hosts++;
     }
 }
 
@@ -41,8 +40,10 @@ static int refuse(struct api_error *err, int status, const char *message) {
 }
 
 int http_framing_check(const struct http_framing *framing, struct api_error *err) {
-    if (framing->has_nul)
-        return refuse(err, 400, "a header field holds a NUL byte or does not end in CRLF");
+    if (framing->num_hosts > 1)
+        return refuse(err, 400, "more than one Host header; allowed is one");
+    if (framing->num_hosts == 0 && framing->needs_host)
+        return refuse(err, 400, "the Host header is missing, which HTTP/1.1 requires");
     if (framing->num_lengths > 1)
         return refuse(err, 400, "more than one Content-Length header; allowed is one");
     if (framing->num_lengths && framing->num_codings)

@@ -1,16 +1,13 @@
 /* libmicrohttpd 0.9.75 does not notice a hang-up while a connection is suspended, nor one while a
  * stream has nothing to write. So every client socket is also in our own epoll set for EPOLLRDHUP,
- * edge-triggered; a client that closes its writing half counts as gone. Nor has it any deadline for
- * a whole header or body (each byte restarts its timer), so those are ours too. */
+ * edge-triggered; a client that closes its writing half counts as gone. */
 #include "server/http/http_state.h"
 
-#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #define SEND_BUFFER_BYTES (128 * 1024)
@@ -33,6 +30,7 @@ static void list_insert(struct http_server *server, struct connection *connectio
         connection->next->prev = connection;
     server->connections = connection;
     server->stats.connections++;
+    connection->address->num_connections++;
 }
 
 static void list_remove(struct http_server *server, struct connection *connection) {
@@ -43,31 +41,48 @@ static void list_remove(struct http_server *server, struct connection *connectio
     if (connection->next)
         connection->next->prev = connection->prev;
     server->stats.connections--;
+    connection->address->num_connections--;
+}
+
+static int watch_for_hang_up(struct connection *connection) {
+    struct epoll_event event = {.events = EPOLLRDHUP | EPOLLHUP | EPOLLERR | EPOLLET,
+                                .data.ptr = connection};
+    return epoll_ctl(connection->server->epoll_fd, EPOLL_CTL_ADD, connection->fd, &event);
 }
 
 static struct connection *open_connection(struct http_server *server, struct MHD_Connection *mhd) {
+    const struct sockaddr *address =
+        MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CLIENT_ADDRESS)->client_addr;
+    struct http_owner_id id = http_owner_of_address(address);
     struct connection *connection = calloc(1, sizeof(*connection));
-    if (!connection)
+    struct http_owner *owner = connection != NULL ? http_owner_use(&server->memory, &id) : NULL;
+    if (owner == NULL) {
+        free(connection);
         return NULL;
+    }
     connection->server = server;
     connection->mhd = mhd;
+    connection->address = owner;
     connection->fd = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
     connection->since_ms = http_now_ms();
     connection->is_first = true;
-    struct epoll_event event = {.events = EPOLLRDHUP | EPOLLHUP | EPOLLERR | EPOLLET,
-                                .data.ptr = connection};
-    if (epoll_ctl(server->epoll_fd, EPOLL_CTL_ADD, connection->fd, &event) != 0) {
+    if (watch_for_hang_up(connection) != 0) {
+        http_owner_leave(&server->memory, owner);
         free(connection);
         return NULL;
     }
     set_socket_options(connection->fd);
     list_insert(server, connection);
+    if (server->stats.connections > server->config.max_connections)
+        connection_make_room(server, connection);
     return connection;
 }
 
 static void close_connection(struct connection *connection) {
-    epoll_ctl(connection->server->epoll_fd, EPOLL_CTL_DEL, connection->fd, NULL);
-    list_remove(connection->server, connection);
+    struct http_server *server = connection->server;
+    epoll_ctl(server->epoll_fd, EPOLL_CTL_DEL, connection->fd, NULL);
+    list_remove(server, connection);
+    http_owner_leave(&server->memory, connection->address);
     free(connection);
 }
 
@@ -92,10 +107,10 @@ void connection_completed(void *context, struct MHD_Connection *mhd, void **requ
     http_call_abandon(connection);
     if (exchange->is_admitted)
         server->num_calls--;
-    server->body_bytes -= exchange->body_reserved;
-    server->num_exchanges--;
-    byte_buffer_finish(&exchange->body);
-    byte_buffer_finish(&exchange->out);
+    if (exchange->is_pending)
+        server->num_pending--;
+    connection_release_memory(connection);
+    http_owner_leave(&server->memory, exchange->owner);
     byte_buffer_finish(&exchange->ignored);
     memset(exchange, 0, sizeof(*exchange));
     connection->since_ms = http_now_ms();
@@ -114,61 +129,36 @@ void connection_wake(struct connection *connection) {
     MHD_resume_connection(connection->mhd);
 }
 
-/* Shutting the socket down makes libmicrohttpd find it closed whatever it was waiting for. */
-void connection_hang_up(struct connection *connection) {
-    if (connection->is_closed)
+void connection_release_memory(struct connection *connection) {
+    struct exchange *exchange = &connection->exchange;
+    byte_buffer_finish(&exchange->body);
+    byte_buffer_finish(&exchange->out);
+    exchange->out_taken = 0;
+    if (exchange->owner != NULL)
+        http_memory_give(&connection->server->memory, exchange->owner, exchange->held_bytes);
+    exchange->held_bytes = 0;
+}
+
+void connection_give_up(struct connection *connection) {
+    if (connection->is_shut)
         return;
     connection->is_closed = true;
-    enum exchange_state state = connection->exchange.state;
-    if (state == EXCHANGE_WAITING || connection->exchange.call) {
-        http_call_abandon(connection);
-        shutdown(connection->fd, SHUT_RDWR);
-    }
+    connection->is_shut = true;
+    http_call_abandon(connection);
+    shutdown(connection->fd, SHUT_RDWR);
     connection_wake(connection);
 }
 
-static bool is_body_too_slow(const struct exchange *exchange, int64_t now_ms) {
-    int64_t late_ms = now_ms - exchange->start_ms - BODY_GRACE_MS;
-    return late_ms > 0 && exchange->body_received < (uint64_t)late_ms * BODY_MIN_RATE / 1000;
-}
-
-/* The kernel reports a socket writable only when a third of its buffer is free, so a client that
- * takes little at a time lets long go by between two writes of ours. What it has acknowledged in
- * between shows that it is alive. */
-static void note_acknowledged(struct connection *connection, int64_t now_ms) {
-    struct exchange *exchange = &connection->exchange;
-    int unacked_bytes;
-    if (exchange_pending(exchange) < OUTPUT_LIMIT_BYTES ||
-        ioctl(connection->fd, SIOCOUTQ, &unacked_bytes) != 0)
-        return;
-    if (unacked_bytes < exchange->unacked_bytes)
-        exchange->drain_ms = now_ms;
-    exchange->unacked_bytes = unacked_bytes;
-}
-
-static bool is_too_slow(const struct connection *connection, int64_t now_ms) {
+/* A client that closed its writing half behind a request without a body may still read: its answer
+ * goes out, or the next look at the deadlines finds it between exchanges. */
+void connection_hang_up(struct connection *connection) {
     const struct exchange *exchange = &connection->exchange;
-    switch (exchange->state) {
-    case EXCHANGE_NONE:
-        return now_ms - connection->since_ms >
-               (connection->is_first ? HEADER_TIMEOUT_MS : IDLE_TIMEOUT_MS);
-    case EXCHANGE_READING:
-    case EXCHANGE_DRAINING:
-        return is_body_too_slow(exchange, now_ms);
-    case EXCHANGE_ANSWERED:
-        return exchange_pending(exchange) >= OUTPUT_LIMIT_BYTES &&
-               now_ms - exchange->drain_ms > STREAM_STALL_MS;
-    default:
-        return false;
-    }
-}
-
-void connection_check_deadlines(struct connection *connection, int64_t now_ms) {
     if (connection->is_closed)
         return;
-    note_acknowledged(connection, now_ms);
-    if (!is_too_slow(connection, now_ms))
-        return;
-    connection_hang_up(connection);
-    shutdown(connection->fd, SHUT_RDWR);
+    connection->is_closed = true;
+    connection->closed_ms = http_now_ms();
+    bool may_read = exchange->state == EXCHANGE_NONE ||
+                    (exchange->state == EXCHANGE_ANSWERED && exchange->call == NULL);
+    if (!may_read)
+        connection_give_up(connection);
 }

@@ -2,56 +2,59 @@
  * then once more; and again after each resume of a suspended exchange.
  *
  * Everything that can be refused is refused in the first call, in this order: framing, number of
- * connections, name and origin, key, path, method, size, admission. The answer then goes out at
- * once when framing is in doubt or the body is large; a small body is read and dropped first,
- * because closing a socket with unread bytes resets it and the client may lose the answer. */
+ * connections, name and origin, key, path, method, size, admission. A body's memory is taken as it
+ * comes and a call counts once its body is there, so what was only announced holds nothing but its
+ * connection. The answer then goes out at once when framing is in doubt or the body is large; a
+ * small body is read and dropped first, because closing a socket with unread bytes resets it and
+ * the client may lose the answer. */
 #include "server/http/http_state.h"
 
 #include <string.h>
-
-struct header_scan {
-    struct http_framing framing;
-    bool checks_line_ends;
-};
-
-/* libmicrohttpd 0.9.x cuts a value at its first NUL and says nothing. It also replaces CR and LF of
- * a line by two NULs in place, so that a value not followed by two NULs went on, or its line ended
- * in a bare LF. The byte after the value's NUL always exists: at least the header's last line
- * follows it in the same buffer. */
-static bool line_is_cut(const char *value, size_t length) {
-    return value[length + 1] != '\0';
-}
-
-static enum MHD_Result scan_header(void *context, enum MHD_ValueKind kind, const char *name,
-                                   size_t name_length, const char *value, size_t length) {
-    struct header_scan *scan = context;
-    http_framing_add(&scan->framing, name, value, length);
-    if (value && scan->checks_line_ends && line_is_cut(value, length))
-        scan->framing.has_nul = true;
-    return MHD_YES;
-}
 
 static const char *header(const struct connection *connection, const char *name) {
     return MHD_lookup_connection_value(connection->mhd, MHD_HEADER_KIND, name);
 }
 
-/* May the body be held? Reserves its bytes. */
-static int reserve_body(struct connection *connection, uint64_t bytes) {
+static int refuse_size(struct connection *connection) {
+    return api_error_set(&connection->exchange.error, 413, "invalid_request_error",
+                         "body_too_large", NULL, "the body is larger than %zu bytes",
+                         connection->server->config.max_body_bytes);
+}
+
+/* The memory of its key or, without keys, of its address. */
+static int find_owner(struct connection *connection) {
     struct http_server *server = connection->server;
     struct exchange *exchange = &connection->exchange;
-    if (bytes > server->config.max_body_bytes - exchange->body_reserved) {
-        reply_set_too_large(connection);
-        return -1;
-    }
-    if (bytes > BODY_POOL_BYTES - server->body_bytes && server->body_bytes != 0) {
-        server->stats.rejected++;
+    struct http_owner_id id = connection->address->id;
+    if (auth_has_keys(server->auth))
+        id = http_owner_of_tenant(exchange->tenant);
+    exchange->owner = http_owner_use(&server->memory, &id);
+    return exchange->owner != NULL ? 0 : api_error_set_memory(&exchange->error);
+}
+
+/* Makes room for so many bytes more of the body: twice what there was, as far as the body goes and
+ * memory allows. */
+static int hold_body(struct connection *connection, size_t bytes) {
+    struct exchange *exchange = &connection->exchange;
+    size_t most = connection->server->config.max_body_bytes;
+    size_t needed = exchange->body.length + bytes;
+    if (needed > most)
+        return refuse_size(connection);
+    if (needed <= exchange->held_bytes)
+        return 0;
+    size_t wanted = exchange->held_bytes * 2;
+    if (exchange->body_length < most)
+        most = (size_t)exchange->body_length;
+    wanted = wanted > most ? most : wanted;
+    wanted = wanted < needed ? needed : wanted;
+    if (!connection_take_memory(connection, wanted - exchange->held_bytes) &&
+        !connection_take_memory(connection, needed - exchange->held_bytes)) {
+        connection->server->stats.rejected++;
         return api_error_set(&exchange->error, 503, "server_error", "overloaded", NULL,
-                             "the bodies of requests in flight fill their %d MiB; try again",
-                             BODY_POOL_BYTES >> 20);
+                             "the requests in flight leave no memory for this body; try again");
     }
-    exchange->body_reserved += bytes;
-    server->body_bytes += bytes;
-    return 0;
+    byte_buffer_reserve(&exchange->body, exchange->held_bytes);
+    return exchange->body.failed ? api_error_set_memory(&exchange->error) : 0;
 }
 
 static struct http_origin_request read_origin(const struct connection *connection,
@@ -89,102 +92,142 @@ static int check_route(struct connection *connection, const char *url, const cha
                          "method %.16s is not allowed here; allowed: %s", method, exchange->allow);
 }
 
+/* Whether another call could begin now. */
 static int check_admission(struct connection *connection) {
     struct http_server *server = connection->server;
     struct exchange *exchange = &connection->exchange;
-    if (exchange->route->parse == NULL)
-        return 0;
     if (server->is_stopping || server->has_failed) {
         server->stats.rejected++;
         return api_error_set(&exchange->error, 503, "server_error", "shutting_down", NULL,
                              "the server is shutting down");
     }
-    if (server->num_calls >= server->config.max_calls) {
+    if (exchange->route->parse != NULL && server->num_calls >= server->config.max_calls) {
         server->stats.rejected++;
         return api_error_set(&exchange->error, 429, "rate_limit_error", "queue_full", NULL,
                              "%lld requests are in flight, as many as are allowed; try again",
                              (long long)server->num_calls);
     }
-    exchange->is_admitted = true;
-    server->num_calls++;
     return 0;
 }
 
+/* What is answered at once, the server's health among it, is so beyond the limit too. */
 static int check_connections(struct connection *connection) {
     struct http_server *server = connection->server;
     if (server->stats.connections <= server->config.max_connections)
         return 0;
     connection->exchange.must_close = true;
+    if (connection->exchange.route != NULL && connection->exchange.route->answer != NULL)
+        return 0;
     server->stats.rejected++;
     return api_error_set(&connection->exchange.error, 503, "server_error", "too_many_connections",
                          NULL, "%lld connections are open, as many as are allowed; try again",
                          (long long)server->config.max_connections);
 }
 
-static int check_framing(struct connection *connection, struct http_framing *out) {
-    struct header_scan scan = {.checks_line_ends = connection->server->checks_line_ends};
-    MHD_get_connection_values_n(connection->mhd, MHD_HEADER_KIND, scan_header, &scan);
-    *out = scan.framing;
-    if (http_framing_check(&scan.framing, &connection->exchange.error) == 0)
+static enum MHD_Result add_field(void *context, enum MHD_ValueKind kind, const char *name,
+                                 const char *value) {
+    http_framing_add(context, name, value);
+    return MHD_YES;
+}
+
+static int check_framing(struct connection *connection, const char *version) {
+    struct http_framing framing = {.needs_host = strcmp(version, "HTTP/1.0") != 0};
+    MHD_get_connection_values(connection->mhd, MHD_HEADER_KIND, add_field, &framing);
+    connection->exchange.body_length = framing.num_codings > 0 ? UINT64_MAX : framing.length;
+    if (http_framing_check(&framing, &connection->exchange.error) == 0)
         return 0;
     connection->exchange.must_close = true;
     return -1;
 }
 
+static int check_size(struct connection *connection) {
+    uint64_t length = connection->exchange.body_length;
+    bool is_known = length != UINT64_MAX;
+    return is_known && length > connection->server->config.max_body_bytes ? refuse_size(connection)
+                                                                          : 0;
+}
+
 /* All checks of the first call; -1 with exchange.error. */
 static int check_request(struct connection *connection, const char *url, const char *method,
-                         struct http_framing *framing) {
+                         const char *version) {
     struct exchange *exchange = &connection->exchange;
-    if (check_framing(connection, framing) != 0 || check_connections(connection) != 0)
-        return -1;
-    const struct http_origin_rules *origins = connection->server->config.origins;
-    if (http_origin_check(origins, &exchange->origin, &exchange->error) != 0)
-        return -1;
-    bool has_body = framing->num_codings || framing->length > 0;
-    if (!has_body && http_origin_is_preflight(origins, &exchange->origin))
-        return 0;
     exchange->route = route_find(url, &exchange->argument);
+    const struct http_origin_rules *origins = connection->server->config.origins;
+    if (check_framing(connection, version) != 0 || check_connections(connection) != 0 ||
+        http_origin_check(origins, &exchange->origin, &exchange->error) != 0)
+        return -1;
+    if (exchange->body_length == 0 && http_origin_is_preflight(origins, &exchange->origin))
+        return 0;
     bool is_open = exchange->route && exchange->route->is_open;
     if (!is_open && check_key(connection) != 0)
         return -1;
-    if (check_route(connection, url, method) != 0 || reserve_body(connection, framing->length) != 0)
+    if (check_route(connection, url, method) != 0 || check_size(connection) != 0 ||
+        find_owner(connection) != 0)
         return -1;
-    return check_admission(connection);
+    return exchange->route->answer != NULL ? 0 : check_admission(connection);
 }
 
-static enum MHD_Result begin(struct connection *connection, const char *url, const char *method) {
+/* An answer that the client may still read although it has closed its half of the connection. */
+static bool is_answered_at_once(const struct connection *connection) {
+    const struct exchange *exchange = &connection->exchange;
+    return exchange->body_length == 0 && exchange->route && exchange->route->answer;
+}
+
+static enum MHD_Result begin(struct connection *connection, const char *url, const char *method,
+                             const char *version) {
     struct exchange *exchange = &connection->exchange;
-    struct http_framing framing = {0};
-    connection->server->num_exchanges++;
+    if (connection->is_shut)
+        return MHD_NO;
     connection->is_first = false;
     exchange->start_ms = http_now_ms();
+    exchange->received_ms = exchange->start_ms;
     exchange->drain_ms = exchange->start_ms;
     exchange->state = EXCHANGE_READING;
+    exchange->must_close = connection->is_closed;
     http_request_id(header(connection, "X-Request-Id"), exchange->request_id);
     exchange->origin = read_origin(connection, method);
-    if (check_request(connection, url, method, &framing) == 0)
+    bool is_good = check_request(connection, url, method, version) == 0;
+    if (connection->is_closed && !is_answered_at_once(connection))
+        return MHD_NO;
+    if (is_good)
         return MHD_YES;
     exchange->state = EXCHANGE_DRAINING;
-    bool is_small = !framing.num_codings && framing.length <= DRAIN_BYTES;
-    if (is_small && !exchange->must_close)
+    if (exchange->body_length <= DRAIN_BYTES && !exchange->must_close)
         return MHD_YES;
     exchange->must_close = true;
     return reply_error(connection);
 }
 
-/* A body without a Content-Length is counted as it comes. */
 static enum MHD_Result receive(struct connection *connection, const char *data, size_t length) {
     struct exchange *exchange = &connection->exchange;
     exchange->body_received += length;
+    exchange->received_ms = http_now_ms();
     if (exchange->state != EXCHANGE_READING)
         return MHD_YES;
-    if (exchange->body_received > exchange->body_reserved &&
-        reserve_body(connection, exchange->body_received - exchange->body_reserved) != 0) {
-        reply_error_now(connection);
-        return MHD_NO;
-    }
+    if (hold_body(connection, length) != 0)
+        return reply_refuse_body(connection);
     byte_buffer_append(&exchange->body, data, length);
-    return exchange->body.failed ? MHD_NO : MHD_YES;
+    return MHD_YES;
+}
+
+/* Hands the request to a worker: from here on it counts. */
+static enum MHD_Result start(struct connection *connection) {
+    struct http_server *server = connection->server;
+    struct exchange *exchange = &connection->exchange;
+    if (check_admission(connection) != 0)
+        return reply_error(connection);
+    if (http_call_start(connection) != 0) {
+        api_error_set_memory(&exchange->error);
+        return reply_error(connection);
+    }
+    exchange->is_pending = true;
+    server->num_pending++;
+    if (exchange->route->parse != NULL) {
+        exchange->is_admitted = true;
+        server->num_calls++;
+    }
+    connection_suspend(connection);
+    return MHD_YES;
 }
 
 /* The whole request is here. */
@@ -192,12 +235,8 @@ static enum MHD_Result dispatch(struct connection *connection, const char *metho
     struct exchange *exchange = &connection->exchange;
     if (strcmp(method, "OPTIONS") == 0)
         return reply_options(connection);
-    if (!exchange->route->answer) {
-        if (connection->is_closed || http_call_start(connection) != 0)
-            return MHD_NO;
-        connection_suspend(connection);
-        return MHD_YES;
-    }
+    if (!exchange->route->answer)
+        return connection->is_closed ? MHD_NO : start(connection);
     bool is_good = exchange->route->answer(connection) == 0;
     return is_good ? reply_body(connection, exchange->route->content_type)
                    : reply_error(connection);
@@ -237,7 +276,7 @@ enum MHD_Result handler_handle(void *context, struct MHD_Connection *mhd, const 
         if (!connection)
             return MHD_NO;
         *request_context = connection;
-        return begin(connection, url, method);
+        return begin(connection, url, method, version);
     }
     if (*upload_size > 0) {
         size_t length = *upload_size;

@@ -9,7 +9,8 @@
 #include <sys/socket.h>
 
 #define STREAM_BLOCK_BYTES 4096
-#define RETRY_AFTER_MS 1000
+#define RETRY_AFTER_MS 1000 /* of what may end any moment */
+#define WHOLE_BLOCK_BYTES (32 * 1024)
 #define JSON_TYPE "application/json"
 
 static void add_header(struct MHD_Response *response, const char *name, const char *value) {
@@ -17,10 +18,17 @@ static void add_header(struct MHD_Response *response, const char *name, const ch
         log_warning("response header %s was refused by the HTTP library", name);
 }
 
-static void add_retry_headers(struct MHD_Response *response) {
-    char seconds[16], milliseconds[16];
-    snprintf(seconds, sizeof(seconds), "%d", (RETRY_AFTER_MS + 999) / 1000);
-    snprintf(milliseconds, sizeof(milliseconds), "%d", RETRY_AFTER_MS);
+/* A full queue says how long it is. */
+static int64_t retry_after_ms(const struct http_server *server, int status) {
+    return status == 429 ? queue_estimate_wait_ms(&server->queue) : RETRY_AFTER_MS;
+}
+
+static void add_retry_headers(const struct http_server *server, int status,
+                              struct MHD_Response *response) {
+    char seconds[24], milliseconds[24];
+    int64_t wait_ms = retry_after_ms(server, status);
+    snprintf(seconds, sizeof(seconds), "%lld", (long long)(wait_ms + 999) / 1000);
+    snprintf(milliseconds, sizeof(milliseconds), "%lld", (long long)wait_ms);
     add_header(response, "Retry-After", seconds);
     add_header(response, "retry-after-ms", milliseconds);
 }
@@ -48,67 +56,166 @@ static void add_headers(struct connection *connection, int status, struct MHD_Re
     if (status == 405 || status == 204)
         add_header(response, "Allow", exchange->allow);
     if (status == 429 || status == 503)
-        add_retry_headers(response);
+        add_retry_headers(connection->server, status, response);
     add_header(response, "X-Content-Type-Options", "nosniff");
     if (!MHD_get_response_header(response, "Cache-Control"))
         add_header(response, "Cache-Control", "no-store");
+}
+
+static void count_answer(struct connection *connection, int status) {
+    connection->exchange.state = EXCHANGE_ANSWERED;
+    connection->exchange.answer_ms = http_now_ms();
+    connection->exchange.drain_ms = connection->exchange.answer_ms;
+    connection->server->stats.requests_by_class[status / 100]++;
+}
+
+/* Without memory for an answer there is one made beforehand, which no header of this request's can
+ * be added to. */
+static enum MHD_Result queue_out_of_memory(struct connection *connection) {
+    struct MHD_Response *response = connection->server->out_of_memory;
+    count_answer(connection, 503);
+    return MHD_queue_response(connection->mhd, 503, response);
 }
 
 /* Takes the response over. */
 static enum MHD_Result queue(struct connection *connection, int status,
                              struct MHD_Response *response) {
     if (!response)
-        return MHD_NO;
+        return queue_out_of_memory(connection);
     add_headers(connection, status, response);
+    count_answer(connection, status);
     enum MHD_Result result = MHD_queue_response(connection->mhd, (unsigned)status, response);
     MHD_destroy_response(response);
-    connection->exchange.state = EXCHANGE_ANSWERED;
-    connection->server->stats.requests_by_class[status / 100]++;
     return result;
 }
 
-/* Moves the buffer's memory into the response. */
-static enum MHD_Result queue_buffer(struct connection *connection, int status,
-                                    struct byte_buffer *body, const char *content_type) {
+static struct MHD_Response *create_from_buffer(struct byte_buffer *body, const char *content_type) {
     if (body->failed)
-        return MHD_NO;
+        return NULL;
     struct MHD_Response *response = MHD_create_response_from_buffer(
         body->length, body->data, body->data ? MHD_RESPMEM_MUST_FREE : MHD_RESPMEM_PERSISTENT);
     if (!response)
-        return MHD_NO;
+        return NULL;
     *body = (struct byte_buffer){0};
     add_header(response, "Content-Type", content_type);
-    return queue(connection, status, response);
+    return response;
+}
+
+static struct MHD_Response *create_error(const struct api_error *error) {
+    struct byte_buffer body = {0};
+    api_error_format(error, &body);
+    struct MHD_Response *response = create_from_buffer(&body, JSON_TYPE);
+    byte_buffer_finish(&body);
+    return response;
 }
 
 enum MHD_Result reply_error(struct connection *connection) {
-    struct byte_buffer body = {0};
-    api_error_format(&connection->exchange.error, &body);
-    enum MHD_Result result =
-        queue_buffer(connection, connection->exchange.error.status, &body, JSON_TYPE);
-    byte_buffer_finish(&body);
+    const struct api_error *error = &connection->exchange.error;
+    return queue(connection, error->status, create_error(error));
+}
+
+enum MHD_Result reply_refuse_body(struct connection *connection) {
+    const struct api_error *error = &connection->exchange.error;
+    struct MHD_Response *response = create_error(error);
+    connection->exchange.must_close = true;
+    connection_release_memory(connection);
+    if (!response)
+        return MHD_refuse_request(connection->mhd, 503, connection->server->out_of_memory);
+    add_headers(connection, error->status, response);
+    count_answer(connection, error->status);
+    enum MHD_Result result = MHD_refuse_request(connection->mhd, (unsigned)error->status, response);
+    MHD_destroy_response(response);
     return result;
 }
 
-enum MHD_Result reply_body(struct connection *connection, const char *content_type) {
-    struct exchange *exchange = &connection->exchange;
-    int status = exchange->status ? exchange->status : 200;
-    return queue_buffer(connection, status, &exchange->out, content_type);
+struct MHD_Response *reply_to_refused(void *context, struct MHD_Connection *mhd, unsigned status) {
+    struct http_server *server = context;
+    struct connection *connection =
+        MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT)->socket_context;
+    struct api_error error;
+    char request_id[REQUEST_ID_BYTES];
+    const char *code = "bad_request", *message = "the request is not HTTP as RFC 9112 has it";
+    if (status == 414 || status == 431) {
+        code = "header_too_large";
+        message = "the request line and the header fields have more bytes than are allowed";
+    } else if (status == 413) {
+        code = "body_too_large";
+        message = "the body has more bytes than are allowed";
+    } else if (status == 505) {
+        code = "http_version";
+        message = "this version of HTTP is not supported: 1.1 and 1.0 are";
+    }
+    api_error_set(&error, (int)status, "invalid_request_error", code, NULL, "%s", message);
+    server->stats.requests_by_class[status / 100]++;
+    struct MHD_Response *response = create_error(&error);
+    bool has_begun = connection != NULL && connection->exchange.state != EXCHANGE_NONE;
+    http_request_id(has_begun ? connection->exchange.request_id : NULL, request_id);
+    if (response)
+        add_header(response, "X-Request-Id", request_id);
+    return response;
 }
 
-enum MHD_Result reply_options(struct connection *connection) {
-    struct byte_buffer nothing = {0};
-    return queue_buffer(connection, 204, &nothing, NULL);
+struct MHD_Response *reply_create_out_of_memory(void) {
+    struct api_error error;
+    api_error_set_memory(&error);
+    struct MHD_Response *response = create_error(&error);
+    if (response) {
+        add_header(response, "Retry-After", "1");
+        add_header(response, "Connection", "close");
+    }
+    return response;
 }
 
 /* The echo of a long prompt with logprobs is megabytes in one event: moving the rest to the front
  * only once half is taken keeps the work proportional to the bytes. */
 static void take_output(struct exchange *exchange, size_t length) {
     exchange->out_taken += length;
+    exchange->taken_bytes += length;
     if (exchange->out_taken < exchange_pending(exchange))
         return;
     byte_buffer_consume(&exchange->out, exchange->out_taken);
     exchange->out_taken = 0;
+}
+
+/* The next of the output into a block of libmicrohttpd's. */
+static size_t copy_output(struct exchange *exchange, char *out, size_t capacity) {
+    size_t pending = exchange_pending(exchange);
+    size_t length = pending < capacity ? pending : capacity;
+    memcpy(out, exchange->out.data + exchange->out_taken, length);
+    take_output(exchange, length);
+    exchange->drain_ms = http_now_ms();
+    return length;
+}
+
+static ssize_t read_whole(void *context, uint64_t position, char *out, size_t capacity) {
+    struct connection *connection = context;
+    if (connection->is_shut)
+        return MHD_CONTENT_READER_END_WITH_ERROR;
+    return (ssize_t)copy_output(&connection->exchange, out, capacity);
+}
+
+/* A long answer stays here while it is taken, so that it is known how its client gets on. */
+static struct MHD_Response *create_whole(struct connection *connection, const char *content_type) {
+    struct exchange *exchange = &connection->exchange;
+    if (exchange->out.failed || exchange->out.length < OUTPUT_LIMIT_BYTES)
+        return create_from_buffer(&exchange->out, content_type);
+    struct MHD_Response *response = MHD_create_response_from_callback(
+        exchange->out.length, WHOLE_BLOCK_BYTES, read_whole, connection, NULL);
+    if (!response)
+        return NULL;
+    exchange->is_whole = true;
+    add_header(response, "Content-Type", content_type);
+    return response;
+}
+
+enum MHD_Result reply_body(struct connection *connection, const char *content_type) {
+    int status = connection->exchange.status ? connection->exchange.status : 200;
+    return queue(connection, status, create_whole(connection, content_type));
+}
+
+enum MHD_Result reply_options(struct connection *connection) {
+    struct byte_buffer nothing = {0};
+    return queue(connection, 204, create_from_buffer(&nothing, NULL));
 }
 
 /* Copies what is there. With nothing there it must suspend: returning 0 otherwise makes
@@ -118,17 +225,13 @@ static ssize_t read_stream(void *context, uint64_t position, char *out, size_t c
     struct exchange *exchange = &connection->exchange;
     if (connection->is_closed || exchange->out.failed)
         return MHD_CONTENT_READER_END_WITH_ERROR;
-    size_t pending = exchange_pending(exchange);
-    size_t length = pending < capacity ? pending : capacity;
-    if (length == 0) {
+    if (exchange_pending(exchange) == 0) {
         if (call_is_done(exchange->call))
             return MHD_CONTENT_READER_END_OF_STREAM;
         connection_suspend(connection);
         return 0;
     }
-    memcpy(out, exchange->out.data + exchange->out_taken, length);
-    take_output(exchange, length);
-    exchange->drain_ms = http_now_ms();
+    size_t length = copy_output(exchange, out, capacity);
     http_call_output_drained(connection);
     return (ssize_t)length;
 }
@@ -144,11 +247,6 @@ enum MHD_Result reply_stream(struct connection *connection) {
     return queue(connection, 200, response);
 }
 
-void reply_set_too_large(struct connection *connection) {
-    api_error_set(&connection->exchange.error, 413, "invalid_request_error", "body_too_large", NULL,
-                  "the body is larger than %zu bytes", connection->server->config.max_body_bytes);
-}
-
 /* Nothing of this exchange has been sent, and the one before it is complete, so these bytes stand
  * where the client expects an answer. Best effort: the connection is closed right after. */
 void reply_error_now(struct connection *connection) {
@@ -157,19 +255,18 @@ void reply_error_now(struct connection *connection) {
     struct header_field fields[HTTP_ORIGIN_MAX_FIELDS];
     http_origin_fields(connection->server->config.origins, &exchange->origin, fields);
     api_error_format(&exchange->error, &body);
-    bool is_too_large = exchange->error.status == 413;
-    byte_buffer_printf(&head,
-                       "HTTP/1.1 %s\r\nConnection: close\r\nContent-Type: " JSON_TYPE
-                       "\r\nX-Request-Id: %s\r\n%sContent-Length: %zu\r\n",
-                       is_too_large ? "413 Content Too Large" : "503 Service Unavailable",
-                       exchange->request_id, is_too_large ? "" : "Retry-After: 1\r\n", body.length);
+    byte_buffer_printf(
+        &head,
+        "HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Type: " JSON_TYPE
+        "\r\nX-Request-Id: %s\r\nContent-Length: %zu\r\n",
+        exchange->request_id, body.length);
     for (const struct header_field *field = fields; field->name; field++)
         byte_buffer_printf(&head, "%s: %s\r\n", field->name, field->value);
     byte_buffer_append_text(&head, "\r\n");
     byte_buffer_append(&head, body.data, body.length);
     if (!head.failed &&
         send(connection->fd, head.data, head.length, MSG_NOSIGNAL | MSG_DONTWAIT) > 0)
-        connection->server->stats.requests_by_class[exchange->error.status / 100]++;
+        connection->server->stats.requests_by_class[4]++;
     byte_buffer_finish(&body);
     byte_buffer_finish(&head);
 }

@@ -29,12 +29,14 @@
 #define NUM_BULK_WORKERS 1
 #define JSON_TREE_BYTES (JSON_PARSE_MAX_NODES * (size_t)80) /* a cJSON node and its malloc */
 #define MAX_EVENTS 256
+#define MIN_POOL_BYTES ((size_t)256 << 20) /* bodies that arrive and answers that wait */
 #define TICK_MS 250
 #define STATUS_MS 5000
 #define SPARE_CONNECTIONS 64 /* above max_connections, so that they can be told 503 */
 #define SPARE_FILES 64       /* files, eventfds, and a reserve for accept */
-#define CANCEL_MS 5000       /* for cancelled calls to end and their answers to go out */
-#define CLOSE_MS 2000        /* for connections to close after that */
+#define MIN_CONNECTIONS 4
+#define CANCEL_MS 5000 /* for cancelled calls to end and their answers to go out */
+#define CLOSE_MS 2000  /* for connections to close after that */
 
 int64_t http_now_ms(void) {
     struct timespec now;
@@ -42,32 +44,42 @@ int64_t http_now_ms(void) {
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
+/* Room for several bodies of the largest size: one owner may hold half of it. */
+static size_t pool_bytes(const struct http_server_config *config) {
+    size_t least = 4 * config->max_body_bytes;
+    return least > MIN_POOL_BYTES ? least : MIN_POOL_BYTES;
+}
+
 size_t http_server_memory_bytes(const struct http_server_config *config) {
     size_t per_connection = HEADER_POOL_BYTES + OUTPUT_LIMIT_BYTES + sizeof(struct connection);
     size_t per_worker = CHAT_PROMPT_ARENA_BYTES + JSON_TREE_BYTES;
-    return (size_t)config->max_connections * per_connection + BODY_POOL_BYTES +
-           (NUM_PREP_WORKERS + NUM_BULK_WORKERS) * per_worker;
+    return (size_t)config->max_connections * per_connection + pool_bytes(config) +
+           (NUM_PREP_WORKERS + NUM_BULK_WORKERS) * per_worker +
+           NUM_BULK_WORKERS * (size_t)2 * MAX_ANSWER_BYTES;
 }
 
 /* As many open files as the connections need; fewer connections when the system allows less. */
-static void fit_connections_to_files(struct http_server_config *config) {
+static int fit_connections_to_files(struct http_server_config *config, struct error *err) {
     struct rlimit limit;
-    rlim_t reserve = SPARE_CONNECTIONS + SPARE_FILES;
-    rlim_t needed = (rlim_t)config->max_connections + reserve;
+    rlim_t needed = (rlim_t)config->max_connections + SPARE_CONNECTIONS + SPARE_FILES;
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed)
-        return;
+        return 0;
     limit.rlim_cur = limit.rlim_max < needed ? limit.rlim_max : needed;
     setrlimit(RLIMIT_NOFILE, &limit);
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed)
-        return;
-    int64_t possible =
-        limit.rlim_cur > 2 * reserve ? (int64_t)(limit.rlim_cur - reserve) : SPARE_FILES;
-    if (possible >= config->max_connections)
-        return;
+        return 0;
+    int64_t possible = (int64_t)limit.rlim_cur - SPARE_CONNECTIONS - SPARE_FILES;
+    if (possible < MIN_CONNECTIONS)
+        return error_set(err, ERROR_CONFIG,
+                         "the system's limit of %lld open files is too low: %d are needed at least "
+                         "(ulimit -n, or LimitNOFILE= of a unit)",
+                         (long long)limit.rlim_max,
+                         MIN_CONNECTIONS + SPARE_CONNECTIONS + SPARE_FILES);
     log_warning("max-connections: %lld need more open files than this system's limit of %lld; "
                 "using %lld",
                 (long long)config->max_connections, (long long)limit.rlim_max, (long long)possible);
     config->max_connections = possible;
+    return 0;
 }
 
 static void log_library(void *context, const char *format, va_list args) {
@@ -84,10 +96,11 @@ static struct MHD_Daemon *start_daemon(struct http_server *server) {
         server, MHD_OPTION_EXTERNAL_LOGGER, log_library, NULL, MHD_OPTION_LISTEN_SOCKET,
         config->listen_fd, MHD_OPTION_CONNECTION_LIMIT,
         (unsigned)(config->max_connections + SPARE_CONNECTIONS), MHD_OPTION_CONNECTION_TIMEOUT,
-        (unsigned)(IDLE_TIMEOUT_MS / 1000 + 5), MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+        (unsigned)(HTTP_IDLE_TIMEOUT_MS / 1000 + 5), MHD_OPTION_CONNECTION_MEMORY_LIMIT,
         (size_t)HEADER_POOL_BYTES, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_NOTIFY_CONNECTION,
         connection_notify, server, MHD_OPTION_NOTIFY_COMPLETED, connection_completed, server,
-        MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, MHD_OPTION_END);
+        MHD_OPTION_REFUSE_CALLBACK, reply_to_refused, server, MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1,
+        MHD_OPTION_END);
 }
 
 /* The event's data is the address of a member that names the source, or a connection. */
@@ -105,7 +118,8 @@ static int open_parts(struct http_server *server, struct error *err) {
     server->signal_fd = signals_open();
     if (server->epoll_fd < 0 || server->signal_fd < 0)
         return error_set(err, ERROR_IO, "cannot set up the I/O loop: %s", strerror(errno));
-    if (openapi_write(server->context, &server->openapi) != 0)
+    server->out_of_memory = reply_create_out_of_memory();
+    if (server->out_of_memory == NULL || openapi_write(server->context, &server->openapi) != 0)
         return error_set(err, ERROR_MEMORY, "no memory for the API's description");
     if (prep_workers_create(NUM_PREP_WORKERS, &server->prep, err) != 0 ||
         prep_workers_create(NUM_BULK_WORKERS, &server->bulk, err) != 0)
@@ -133,10 +147,9 @@ int http_server_create(const struct http_server_config *config, struct engine *e
     server->context = context;
     server->auth = auth;
     server->epoll_fd = server->signal_fd = -1;
-    server->checks_line_ends = strncmp(MHD_get_version(), "0.9.", 4) == 0;
     server->watchdog_ms = service_watchdog_ms() / 3;
-    fit_connections_to_files(&server->config);
-    if (open_parts(server, err) != 0) {
+    server->memory.pool_bytes = pool_bytes(config);
+    if (fit_connections_to_files(&server->config, err) != 0 || open_parts(server, err) != 0) {
         http_server_destroy(server);
         return -1;
     }
@@ -144,15 +157,18 @@ int http_server_create(const struct http_server_config *config, struct engine *e
     return 0;
 }
 
+/* Whoever comes meanwhile is told 503, but for a socket of the service manager's, where the next
+ * process takes them. */
 static void begin_stopping(struct http_server *server, int64_t grace_ms) {
     server->is_stopping = true;
     server->stop_deadline_ms = http_now_ms() + grace_ms;
     engine_stop_accepting(server->engine);
-    MHD_quiesce_daemon(server->daemon);
+    if (server->config.is_socket_passed)
+        MHD_quiesce_daemon(server->daemon);
     service_stopping();
     service_extend_timeout((int)((grace_ms + CANCEL_MS + CLOSE_MS) / 1000) + 5);
     log_info("stopping: %lld requests in flight, at most %lld ms for them",
-             (long long)server->num_exchanges, (long long)grace_ms);
+             (long long)server->num_pending, (long long)grace_ms);
 }
 
 static void take_signal(struct http_server *server, int number) {
@@ -180,7 +196,7 @@ static void take_prepared(struct http_server *server, struct prep_workers *worke
     struct prep_job *job = prep_workers_take_done(workers);
     while (job) {
         struct prep_job *next = job->next;
-        http_call_prepared(server, (struct prep_task *)job);
+        http_call_prepared((struct prep_task *)job);
         job = next;
     }
 }
@@ -246,10 +262,12 @@ static void tick(struct http_server *server) {
     struct engine_stats stats;
     engine_get_stats(server->engine, &stats);
     engine_monitor_update(&server->monitor, &stats, now_ms);
+    queue_estimate_update(&server->queue, &stats, now_ms);
     report_status(server, &stats, now_ms);
     feed_watchdog(server, now_ms);
+    double pressure = http_pressure(server);
     for (struct connection *c = server->connections; c; c = c->next) {
-        connection_check_deadlines(c, now_ms);
+        connection_check_deadlines(c, pressure, now_ms);
         keep_alive(c, now_ms);
     }
     if (!server->has_failed && engine_has_failed(server->engine)) {
@@ -311,21 +329,20 @@ static void cancel_everything(struct http_server *server) {
 }
 
 static void close_everything(struct http_server *server) {
-    for (struct connection *c = server->connections; c; c = c->next) {
-        connection_hang_up(c);
-        shutdown(c->fd, SHUT_RDWR);
-    }
+    for (struct connection *c = server->connections; c; c = c->next)
+        connection_give_up(c);
 }
 
 /* What is in flight gets the grace time, then a cancellation, then a closed socket. */
 static int wind_down(struct http_server *server) {
-    if (turn_until_none(server, &server->num_exchanges, &server->stop_deadline_ms) != 0)
+    if (turn_until_none(server, &server->num_pending, &server->stop_deadline_ms) != 0)
         return -1;
     int64_t deadline_ms = http_now_ms() + CANCEL_MS;
     cancel_everything(server);
-    if (turn_until_none(server, &server->num_exchanges, &deadline_ms) != 0)
+    if (turn_until_none(server, &server->num_pending, &deadline_ms) != 0)
         return -1;
     deadline_ms = http_now_ms() + CLOSE_MS;
+    MHD_quiesce_daemon(server->daemon);
     close_everything(server);
     return turn_until_none(server, &server->stats.connections, &deadline_ms);
 }
@@ -362,5 +379,7 @@ void http_server_destroy(struct http_server *server) {
     if (server->epoll_fd >= 0)
         close(server->epoll_fd);
     byte_buffer_finish(&server->openapi);
+    if (server->out_of_memory != NULL)
+        MHD_destroy_response(server->out_of_memory);
     free(server);
 }

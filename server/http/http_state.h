@@ -12,23 +12,21 @@
 
 #include "server/engine_monitor.h"
 #include "server/http/http_checks.h"
+#include "server/http/http_memory.h"
 #include "server/http/http_origin.h"
 #include "server/http/http_server.h"
 #include "server/metrics.h"
 #include "server/http/prep_workers.h"
+#include "server/queue_estimate.h"
 
 #include <microhttpd.h>
 
 #define HEADER_POOL_BYTES (32 * 1024)   /* per connection; longer headers: 431, longer URL: 414 */
 #define OUTPUT_LIMIT_BYTES (64 * 1024)  /* unread output of a stream before we stop reading it */
 #define OUTPUT_RESUME_BYTES (16 * 1024) /* ... and at which we read on */
-#define BODY_POOL_BYTES (256 * 1024 * 1024) /* request bodies held at once; beyond: 503 */
+#define MAX_ANSWER_BYTES (64 * 1024 * 1024) /* of one answer; beyond: 400 */
 #define DRAIN_BYTES (64 * 1024)             /* bodies of refused requests up to this are read */
-#define HEADER_TIMEOUT_MS 10000             /* accept to complete header */
-#define IDLE_TIMEOUT_MS 75000               /* end of an exchange to the next complete header */
-#define BODY_GRACE_MS 10000                 /* after it a body must come at BODY_MIN_RATE */
-#define BODY_MIN_RATE 1024                  /* bytes per second */
-#define STREAM_STALL_MS 10000               /* full output, and the client takes no byte */
+#define HTTP_IDLE_TIMEOUT_MS 75000          /* end of an exchange to the next complete header */
 #define KEEP_ALIVE_MS 15000                 /* silence of a stream before a comment is sent */
 
 struct connection;
@@ -44,14 +42,16 @@ enum exchange_state {
     EXCHANGE_ANSWERED,     /* a response is queued; for a stream, more comes through `out` */
 };
 
-/* What a worker does for an exchange. `owner` is NULL once the connection is gone. */
+/* What a worker does for an exchange. `connection` is NULL once that is gone. */
 struct prep_task {
     struct prep_job job;
-    struct connection *owner; /* the worker never looks at it */
+    struct connection *connection; /* the worker never looks at it */
     const struct route *route;
     const struct api_context *context;
     struct byte_buffer body;
-    size_t body_reserved; /* counted in http_server.body_bytes */
+    struct http_memory *memory;
+    struct http_owner *owner; /* used */
+    size_t held_bytes;        /* of the memory, for the body */
     /* results */
     bool failed;
     struct api_error error;
@@ -73,19 +73,27 @@ struct exchange {
     const struct header_field *fields; /* of this answer alone; NULL: none */
     bool must_close;
     bool is_admitted; /* counted in http_server.num_calls */
+    bool is_pending;  /* counted in http_server.num_pending */
     int64_t start_ms;
+    uint64_t body_length; /* as announced; UINT64_MAX: it comes in chunks */
+    int64_t received_ms;  /* last time a piece of the body came */
     uint64_t body_received;
-    size_t body_reserved;
+    struct http_owner *owner; /* used; NULL: refused before it was known */
+    size_t held_bytes;        /* of http_server.memory, for body, call and `out` */
+    int64_t counted_ms;       /* last time the call's and the output's were counted */
     struct byte_buffer body;
     struct prep_task *task; /* while a worker has it */
     struct call *call;
     bool is_unread;             /* the call has events left in the engine: output was full */
     struct byte_buffer ignored; /* where there is no call: names for X-Ignored-Params */
     struct byte_buffer out;
-    size_t out_taken;  /* bytes at the front of `out` that a stream's reader has had */
-    int64_t output_ms; /* last time `out` grew */
-    int64_t drain_ms;  /* last time `out` shrank or, while it is full, the client took bytes */
-    int unacked_bytes; /* in the kernel when last looked at */
+    size_t out_taken;     /* bytes at the front of `out` that the response's reader has had */
+    uint64_t taken_bytes; /* since the response was queued */
+    bool is_whole;        /* an answer of known length, taken from `out` */
+    int64_t answer_ms;    /* when its response was queued */
+    int64_t output_ms;    /* last time `out` grew */
+    int64_t drain_ms;     /* last time `out` shrank or, while it is full, the client took bytes */
+    int unacked_bytes;    /* in the kernel when last looked at */
 };
 
 /* Output that waits to be taken. */
@@ -98,9 +106,12 @@ struct connection {
     struct connection *prev, *next; /* in server->connections */
     struct MHD_Connection *mhd;
     int fd;
-    int64_t since_ms; /* accept, or the end of the last exchange */
-    bool is_first;    /* no exchange has begun yet */
-    bool is_closed;   /* the client hung up, or we gave up on it */
+    struct http_owner *address; /* used, and counted in its num_connections */
+    int64_t since_ms;           /* accept, or the end of the last exchange */
+    bool is_first;              /* no exchange has begun yet */
+    bool is_closed;             /* the client hung up, or we gave up on it */
+    bool is_shut;               /* we gave up on it: the socket is shut down */
+    int64_t closed_ms;          /* when the client hung up */
     bool is_suspended;
     struct exchange exchange;
 };
@@ -115,14 +126,16 @@ struct http_server {
     struct MHD_Daemon *daemon;
     int epoll_fd, signal_fd;
     struct connection *connections;
-    int64_t num_exchanges; /* begun and not completed */
-    int64_t num_calls;
-    size_t body_bytes;
-    struct byte_buffer openapi; /* the answer to /openapi.json */
+    int64_t
+        num_pending;   /* exchanges handed to a worker and not completed; stopping waits for them */
+    int64_t num_calls; /* of them: calls */
+    struct http_memory memory;
+    struct queue_estimate queue;
+    struct MHD_Response *out_of_memory; /* the answer when there is none for an answer */
+    struct byte_buffer openapi;         /* the answer to /openapi.json */
     struct http_stats stats;
     struct engine_monitor monitor;
     int64_t tick_ms, status_ms, watchdog_ms, watchdog_due_ms;
-    bool checks_line_ends; /* see line_is_cut in http_handler.c */
     bool is_stopping, has_failed;
     int64_t stop_deadline_ms;
 };
@@ -138,10 +151,24 @@ void connection_completed(void *context, struct MHD_Connection *mhd, void **requ
 void connection_suspend(struct connection *connection);
 /* Lets a suspended connection go on with the next MHD_run. */
 void connection_wake(struct connection *connection);
-/* The client is gone or given up: cancels its requests at once, closes the socket. */
+/* The client is gone: cancels its requests at once, closes the socket. */
 void connection_hang_up(struct connection *connection);
-/* Closes the connection if its client takes too long for something. */
-void connection_check_deadlines(struct connection *connection, int64_t now_ms);
+/* The same, whatever the client does. libmicrohttpd finds the socket shut down with its next run.
+ */
+void connection_give_up(struct connection *connection);
+/* Frees the body and the output, and gives their memory back. */
+void connection_release_memory(struct connection *connection);
+
+/* http_deadlines.c */
+/* How short of memory or connections the server is: 0 to 1. */
+double http_pressure(const struct http_server *server);
+/* Gives the connection up if its client takes too long for something. */
+void connection_check_deadlines(struct connection *connection, double pressure, int64_t now_ms);
+/* Counts bytes more for the exchange, in place of transfers of greedier owners that stand still;
+ * false: there are none such. */
+bool connection_take_memory(struct connection *connection, size_t bytes);
+/* Gives up the oldest idle connection of the address that has most. */
+void connection_make_room(struct http_server *server, const struct connection *newcomer);
 
 /* http_handler.c: the access handler. */
 enum MHD_Result handler_handle(void *context, struct MHD_Connection *mhd, const char *url,
@@ -153,10 +180,15 @@ enum MHD_Result reply_error(struct connection *connection);
 enum MHD_Result reply_body(struct connection *connection, const char *content_type);
 enum MHD_Result reply_stream(struct connection *connection);
 enum MHD_Result reply_options(struct connection *connection);
-/* Writes the error (413 or 503) straight to the socket: libmicrohttpd takes no answer in the
- * middle of a body. The handler then returns MHD_NO. */
+/* In the middle of a body, whose rest is not read. */
+enum MHD_Result reply_refuse_body(struct connection *connection);
+/* Writes the error (408) straight to the socket, from outside the handler; the connection is then
+ * given up. */
 void reply_error_now(struct connection *connection);
-void reply_set_too_large(struct connection *connection);
+/* The response to a request that libmicrohttpd refuses by itself. */
+struct MHD_Response *reply_to_refused(void *context, struct MHD_Connection *mhd, unsigned status);
+/* The answer for when there is no memory to make one; NULL: none for this either. */
+struct MHD_Response *reply_create_out_of_memory(void);
 
 /* http_routes.c */
 struct route {
@@ -187,7 +219,7 @@ int index_answer(struct connection *connection);
 /* Hands the body to a worker; the exchange is then WAITING. -1: no memory. */
 int http_call_start(struct connection *connection);
 /* A job came back from the workers. */
-void http_call_prepared(struct http_server *server, struct prep_task *task);
+void http_call_prepared(struct prep_task *task);
 /* The engine has news. */
 void http_call_take_ready(struct http_server *server);
 /* Output was taken: goes on reading a call whose output was full. */

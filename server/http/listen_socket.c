@@ -130,7 +130,7 @@ int listen_socket_adopt(int fd, struct listen_socket *out, struct error *err) {
     if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0)
         return error_set(err, ERROR_IO, "socket activation: descriptor %d: %s", fd,
                          strerror(errno));
-    *out = (struct listen_socket){.fd = fd};
+    *out = (struct listen_socket){.fd = fd, .is_passed = true};
     name_socket(fd, out->name);
     return 0;
 }

@@ -11,6 +11,7 @@
 
 struct listen_socket {
     int fd;
+    bool is_passed;               /* adopted: whoever passed it has it open as well */
     char name[LISTEN_NAME_BYTES]; /* "http://127.0.0.1:8000", "unix:/run/quire.sock" */
     char path[108];               /* UNIX socket we made, removed at the end; else empty */
 };

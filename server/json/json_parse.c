@@ -4,7 +4,7 @@
 #include "server/json/json_integer.h"
 
 static cJSON *fail_memory(struct api_error *err) {
-    api_error_set(err, 500, "server_error", NULL, NULL, "Not enough memory to read the body");
+    api_error_set_memory(err);
     return NULL;
 }
 

@@ -29,19 +29,15 @@ def content_policy(page):
     return "; ".join(f"{name} {value}" for name, value in rules.items())
 
 
-# Status -> the response's name under components. What any route may answer, what one with a body may,
-# and what one that needs a key may.
-ANY = {"400": "Refused", "403": "OtherSite", "405": "WrongMethod", "413": "TooLarge", "414": "LongUrl",
-       "421": "OtherHost", "431": "LongHeader", "501": "NoCoding", "503": "Unavailable"}
-WITH_BODY = {"500": "Failed"}
+# Status -> the response's name under components. What any route may answer, and what one that needs a
+# key may.
+ANY = {"400": "Refused", "403": "OtherSite", "405": "WrongMethod", "408": "TooSlow", "413": "TooLarge",
+       "414": "LongUrl", "421": "OtherHost", "431": "LongHeader", "501": "NoCoding", "503": "Unavailable"}
 GUARDED = {"401": "NoKey"}
-BY_LIBRARY = {"LongUrl", "LongHeader"}  # answered by libmicrohttpd itself
 
 
 def add_answers(operation):
     names = dict(ANY)
-    if "requestBody" in operation:
-        names.update(WITH_BODY)
     if operation.get("security") != []:
         names.update(GUARDED)
     for status, name in names.items():
@@ -60,9 +56,8 @@ def whole_description(description):
             for response in path[method]["responses"].values():
                 if "$ref" not in response:
                     add_request_id(response)
-    for name, response in description["components"]["responses"].items():
-        if name not in BY_LIBRARY:
-            add_request_id(response)
+    for response in description["components"]["responses"].values():
+        add_request_id(response)
     return description
 
 

@@ -63,17 +63,31 @@ def test_long_texts_to_tokenize_hold_up_no_completion(server):
     assert len(answered) < 4
 
 
-def test_too_many_connections_are_503(start_server):
+def test_idle_connections_give_way(start_server):
+    """The oldest of the address that has most is closed, so that whoever comes is served."""
     server = start_server("--max-connections", 10)
     with connect(server) as first:
         first.sendall(request_bytes("/version"))
         read_response(first)
-        others = [connect(server) for _ in range(9)]
-        wait_until(lambda: count_open(server) >= 10)
-        assert roundtrip(server, request_bytes("/version")).status == 503
+        others = [connect(server) for _ in range(30)]
+        for _ in range(5):
+            assert roundtrip(server, request_bytes("/version")).status == 200
+        assert first.recv(1) == b""
+        wait_until(lambda: count_open(server) <= 11)
         for sock in others:
             sock.close()
-        wait_until(lambda: try_status(server) == 200)
+
+
+def test_too_many_connections_in_use_are_503(start_server):
+    server = start_server("--max-connections", 10, "--max-num-seqs", 1)
+    streams = [open_stream(server, max_tokens=4000) for _ in range(10)]
+    server.wait_for(lambda m: m["num_requests_running"] + m["num_requests_waiting"] == 10)
+    answer = roundtrip(server, request_bytes("/v1/completions", GOOD))
+    assert answer.status == 503 and answer.headers["retry-after"]
+    assert roundtrip(server, request_bytes("/health")).status == 200
+    for sock in streams:
+        sock.close()
+    wait_until(lambda: try_status(server) == 200)
 
 
 def count_open(server):
@@ -84,7 +98,7 @@ def count_open(server):
 
 
 def try_status(server):
-    return roundtrip(server, request_bytes("/version")).status
+    return roundtrip(server, request_bytes("/v1/completions", GOOD)).status
 
 
 # Clients that go away.

@@ -68,7 +68,7 @@ static void encoding_names_what_ran_out(void **state) {
     assert_string_equal(err.code, "text_too_costly");
     assert_string_equal(err.param, "prompt[1]");
     assert_int_equal(api_error_encode(TOKENIZER_NO_MEMORY, "prompt", &err), -1);
-    assert_int_equal(err.status, 500);
+    assert_int_equal(err.status, 503);
     assert_non_null(strstr(err.message, "memory"));
 }
 

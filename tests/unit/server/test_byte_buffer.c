@@ -46,6 +46,30 @@ static void consume_drops_from_the_front(void **state) {
     byte_buffer_finish(&buffer);
 }
 
+static void nothing_is_appended_beyond_the_bound(void **state) {
+    struct byte_buffer buffer = {.max_length = 5};
+    byte_buffer_append_text(&buffer, "12345");
+    assert_false(buffer.failed);
+    byte_buffer_append_text(&buffer, "6");
+    assert_true(buffer.failed && buffer.is_full);
+    assert_int_equal(buffer.length, 5);
+    byte_buffer_clear(&buffer);
+    assert_false(buffer.failed || buffer.is_full);
+    byte_buffer_finish(&buffer);
+}
+
+static void reserve_makes_just_the_room(void **state) {
+    struct byte_buffer buffer = {0};
+    byte_buffer_reserve(&buffer, 1000);
+    assert_int_equal(buffer.capacity, 1000);
+    byte_buffer_reserve(&buffer, 10);
+    assert_int_equal(buffer.capacity, 1000);
+    char bytes[1000] = {0};
+    byte_buffer_append(&buffer, bytes, sizeof(bytes));
+    assert_int_equal(buffer.capacity, 1000);
+    byte_buffer_finish(&buffer);
+}
+
 static void impossible_size_fails_and_stays_failed(void **state) {
     struct byte_buffer buffer = {0};
     byte_buffer_append_text(&buffer, "keep");
@@ -66,6 +90,8 @@ int main(void) {
         cmocka_unit_test(appends_grow_and_keep_their_bytes),
         cmocka_unit_test(printf_appends_exactly_the_text),
         cmocka_unit_test(consume_drops_from_the_front),
+        cmocka_unit_test(nothing_is_appended_beyond_the_bound),
+        cmocka_unit_test(reserve_makes_just_the_room),
         cmocka_unit_test(impossible_size_fails_and_stays_failed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -74,7 +74,7 @@ static bool answer(struct call *call, struct byte_buffer *out) {
     }
     assert_true(call_is_done(call));
     if (call_error(call, &err)) {
-        assert_int_equal(err.status, 500);
+        assert_int_equal(err.status, 503);
         assert_int_equal(out->length, 0);
         return false;
     }
@@ -88,7 +88,7 @@ static bool run_call(call_parse *parse, const char *body, long num_allocations) 
     allocations_left = num_allocations;
     bool is_whole = false;
     if (parse(&context, body, strlen(body), &call, &err) != 0)
-        assert_int_equal(err.status, 500);
+        assert_int_equal(err.status, 503);
     else
         is_whole = answer(call, &out);
     allocations_left = -1;

@@ -1,0 +1,179 @@
+/* Who has taken too long, and who gives way when connections or memory are short.
+ *
+ * libmicrohttpd has no deadline for a whole header or body: each byte restarts its timer. So those
+ * are ours. They are generous while there is room and grow short as it fills, so that what holds a
+ * place without using it is the first to lose it: under full pressure a body has a second to begin
+ * and must come at a megabyte a second. */
+#include "server/http/http_state.h"
+
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
+
+#define HEADER_TIMEOUT_MS 10000 /* accept to complete header */
+#define TRANSFER_GRACE_MS                                                                          \
+    10000                       /* after it a body must have come at TRANSFER_MIN_RATE on average  \
+                                 */
+#define TRANSFER_STALL_MS 10000 /* longest silence of a body, or of a client that takes nothing */
+#define TRANSFER_MIN_RATE 1024  /* bytes per second */
+#define PRESSURE_RATE_DOUBLINGS 10 /* of the rate, between no pressure and full pressure */
+#define PRESSURE_SHORTENING 0.9    /* of grace and stall, under full pressure */
+#define GIVES_WAY_MS 1000          /* silence after which a transfer may be ended for another */
+#define CLOSED_MS 500 /* for a request that came right before the end of its connection */
+
+double http_pressure(const struct http_server *server) {
+    double memory = http_memory_pressure(&server->memory);
+    double connections = (double)server->stats.connections / (double)server->config.max_connections;
+    double pressure = memory > connections ? memory : connections;
+    return pressure < 1 ? pressure : 1;
+}
+
+static int64_t shortened(int64_t ms, double pressure) {
+    return (int64_t)((double)ms * (1 - PRESSURE_SHORTENING * pressure));
+}
+
+/* bytes: since the transfer's start. */
+static bool is_below_rate(uint64_t bytes, int64_t elapsed_ms, double pressure) {
+    int64_t late_ms = elapsed_ms - shortened(TRANSFER_GRACE_MS, pressure);
+    int64_t rate = (int64_t)TRANSFER_MIN_RATE << (int)(PRESSURE_RATE_DOUBLINGS * pressure);
+    return late_ms > 0 && bytes < (uint64_t)(late_ms * rate / 1000);
+}
+
+static bool is_body_too_slow(const struct exchange *exchange, double pressure, int64_t now_ms) {
+    return now_ms - exchange->received_ms > shortened(TRANSFER_STALL_MS, pressure) ||
+           is_below_rate(exchange->body_received, now_ms - exchange->start_ms, pressure);
+}
+
+/* Only while more is left than the socket takes at once: the kernel watches over the rest. */
+static bool is_reader_too_slow(const struct exchange *exchange, double pressure, int64_t now_ms) {
+    if (exchange_pending(exchange) < OUTPUT_LIMIT_BYTES)
+        return false;
+    return now_ms - exchange->drain_ms > shortened(TRANSFER_STALL_MS, pressure) ||
+           (exchange->is_whole &&
+            is_below_rate(exchange->taken_bytes, now_ms - exchange->answer_ms, pressure));
+}
+
+static bool is_too_slow(const struct connection *connection, double pressure, int64_t now_ms) {
+    const struct exchange *exchange = &connection->exchange;
+    switch (exchange->state) {
+    case EXCHANGE_NONE:
+        return now_ms - connection->since_ms >
+               (connection->is_first ? HEADER_TIMEOUT_MS : HTTP_IDLE_TIMEOUT_MS);
+    case EXCHANGE_READING:
+    case EXCHANGE_DRAINING:
+        return is_body_too_slow(exchange, pressure, now_ms);
+    case EXCHANGE_ANSWERED:
+        return is_reader_too_slow(exchange, pressure, now_ms);
+    default:
+        return false;
+    }
+}
+
+/* The kernel reports a socket writable only when a third of its buffer is free, so a client that
+ * takes little at a time lets long go by between two writes of ours. What it has acknowledged in
+ * between shows that it is alive. */
+static void note_acknowledged(struct connection *connection, int64_t now_ms) {
+    struct exchange *exchange = &connection->exchange;
+    int unacked_bytes;
+    if (exchange_pending(exchange) < OUTPUT_LIMIT_BYTES ||
+        ioctl(connection->fd, SIOCOUTQ, &unacked_bytes) != 0)
+        return;
+    if (unacked_bytes < exchange->unacked_bytes)
+        exchange->drain_ms = now_ms;
+    exchange->unacked_bytes = unacked_bytes;
+}
+
+/* With a word to its client where nothing was answered yet. */
+static void end(struct connection *connection) {
+    if (connection->exchange.state == EXCHANGE_READING && !connection->is_closed) {
+        api_error_set(&connection->exchange.error, 408, "invalid_request_error", "request_timeout",
+                      NULL, "the body came too slowly: %llu bytes of it are here",
+                      (unsigned long long)connection->exchange.body_received);
+        reply_error_now(connection);
+    }
+    connection_give_up(connection);
+}
+
+void connection_check_deadlines(struct connection *connection, double pressure, int64_t now_ms) {
+    bool is_over = connection->is_closed && connection->exchange.state == EXCHANGE_NONE &&
+                   now_ms - connection->closed_ms > CLOSED_MS;
+    note_acknowledged(connection, now_ms);
+    if (!connection->is_shut && (is_over || is_too_slow(connection, pressure, now_ms)))
+        end(connection);
+}
+
+/* How long nothing has come or been taken; -1: the connection does something else. */
+static int64_t silence_ms(const struct connection *connection, int64_t now_ms) {
+    const struct exchange *exchange = &connection->exchange;
+    if (connection->is_closed)
+        return -1;
+    if (exchange->state == EXCHANGE_READING)
+        return now_ms - exchange->received_ms;
+    if (exchange->state == EXCHANGE_ANSWERED && exchange_pending(exchange) >= OUTPUT_LIMIT_BYTES)
+        return now_ms - exchange->drain_ms;
+    return -1;
+}
+
+/* Of the owners that hold more than this one, or itself, the one with most; of its transfers the
+ * most silent. */
+static struct connection *find_silent(struct http_server *server, const struct http_owner *owner) {
+    struct connection *found = NULL;
+    int64_t now_ms = http_now_ms(), longest_ms = 0;
+    for (struct connection *c = server->connections; c != NULL; c = c->next) {
+        int64_t silent_ms = silence_ms(c, now_ms);
+        const struct http_owner *other = c->exchange.owner;
+        if (silent_ms < GIVES_WAY_MS || c->exchange.held_bytes == 0 ||
+            (other != owner && other->bytes <= owner->bytes))
+            continue;
+        const struct http_owner *most = found != NULL ? found->exchange.owner : NULL;
+        if (most == NULL || other->bytes > most->bytes ||
+            (other == most && silent_ms > longest_ms)) {
+            found = c;
+            longest_ms = silent_ms;
+        }
+    }
+    return found;
+}
+
+bool connection_take_memory(struct connection *connection, size_t bytes) {
+    struct http_server *server = connection->server;
+    struct http_owner *owner = connection->exchange.owner;
+    while (!http_memory_take(&server->memory, owner, bytes)) {
+        struct connection *silent = find_silent(server, owner);
+        if (silent == NULL || silent == connection)
+            return false;
+        end(silent);
+        connection_release_memory(silent);
+    }
+    connection->exchange.held_bytes += bytes;
+    return true;
+}
+
+/* Idle, or with a header or body that does not get on. */
+static bool gives_way(const struct connection *connection, int64_t now_ms) {
+    if (connection->is_closed)
+        return false;
+    if (connection->exchange.state == EXCHANGE_NONE)
+        return true;
+    return connection->exchange.state == EXCHANGE_READING &&
+           now_ms - connection->exchange.received_ms >= GIVES_WAY_MS;
+}
+
+static int64_t idle_since_ms(const struct connection *connection) {
+    return connection->exchange.state == EXCHANGE_NONE ? connection->since_ms
+                                                       : connection->exchange.received_ms;
+}
+
+void connection_make_room(struct http_server *server, const struct connection *newcomer) {
+    struct connection *oldest = NULL;
+    int64_t now_ms = http_now_ms();
+    for (struct connection *c = server->connections; c != NULL; c = c->next) {
+        if (c == newcomer || !gives_way(c, now_ms))
+            continue;
+        int64_t more =
+            oldest == NULL ? 1 : c->address->num_connections - oldest->address->num_connections;
+        if (more > 0 || (more == 0 && idle_since_ms(c) <= idle_since_ms(oldest)))
+            oldest = c;
+    }
+    if (oldest != NULL)
+        end(oldest);
+}
