@@ -36,6 +36,7 @@ struct options {
     char *tool_call_parser;  /* auto, none, or a form of tool calls */
     char *reasoning_parser;  /* auto, none, or a form of thinking */
     char *generation_config; /* auto: sampling defaults the model's makers recommend; none */
+    bool verify_weights;     /* compare the model's files with the SHA-256 that is known of them */
     char *quantization;      /* none; int8: float weights become Q8_0 while they are loaded */
 
     char *host; /* address to bind, default 127.0.0.1 */

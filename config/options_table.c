@@ -33,6 +33,8 @@ static const struct option_spec table[] = {
      "sampling defaults of a folder's generation_config.json; none: OpenAI's"},
     {"quantization", OPTION_CHOICE, 0, FIELD(quantization), "none", 0, 0, "none int8",
      "on the CPU, int8 turns float weights into 8-bit ones while loading"},
+    {"verify-weights", OPTION_FLAG, 0, FIELD(verify_weights), "false", 0, 0, NULL,
+     "refuse files whose SHA-256 is another than SHA256SUMS, FILE.sha256 or the download says"},
     {"host", OPTION_STRING, 0, FIELD(host), "127.0.0.1", 1, 255, NULL, "address to listen on"},
     {"port", OPTION_INTEGER, 0, FIELD(port), "8000", 0, 65535, NULL,
      "TCP port; 0 takes a free one and logs it"},

@@ -119,6 +119,16 @@ size_t tensor_file_bytes(const struct tensor_file *file) {
     return bytes;
 }
 
+int tensor_file_num_parts(const struct tensor_file *file) {
+    return file->num_parts;
+}
+
+const struct input_file *tensor_file_part(const struct tensor_file *file, int part) {
+    CHECK(part >= 0 && part < file->num_parts);
+    const struct input_file *input = &file->parts[part]->input;
+    return input->path != NULL ? input : NULL;
+}
+
 size_t tensor_file_num_tensors(const struct tensor_file *file) {
     return file->num_tensors;
 }

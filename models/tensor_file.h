@@ -65,6 +65,7 @@ struct metadata {
 };
 
 struct tensor_file;
+struct input_file;
 
 /* Opens and parses path; the files stay open. Fails with ERROR_MODEL (the reason names the file and
  * the field), ERROR_IO or ERROR_MEMORY. */
@@ -78,6 +79,10 @@ void tensor_file_close(struct tensor_file *file);
 const char *tensor_file_path(const struct tensor_file *file);
 const char *tensor_file_format(const struct tensor_file *file); /* "GGUF v3, 3 files" */
 size_t tensor_file_bytes(const struct tensor_file *file);       /* of all its files */
+
+/* The files themselves; part < tensor_file_num_parts. NULL for one in memory. */
+int tensor_file_num_parts(const struct tensor_file *file);
+const struct input_file *tensor_file_part(const struct tensor_file *file, int part);
 
 size_t tensor_file_num_tensors(const struct tensor_file *file);
 const struct tensor_info *tensor_file_tensor(const struct tensor_file *file, size_t index);

@@ -4,6 +4,7 @@
 #include "config/options.h"
 #include "engine/engine_memory.h"
 #include "engine/worker_executor.h"
+#include "server/command_verify.h"
 #include "server/engine_options.h"
 #include "server/http/http_server.h"
 #include "server/memory_table.h"
@@ -16,9 +17,10 @@
 #include <unistd.h>
 
 static const char usage[] =
-    "usage: quire inspect PATH [--plan [--name value ...]]\n"
-    "  PATH    GGUF file or Hugging Face folder\n"
-    "  --plan  the memory that `quire serve` would take with these options\n";
+    "usage: quire inspect PATH [--verify-weights] [--plan [--name value ...]]\n"
+    "  PATH              GGUF file or Hugging Face folder\n"
+    "  --verify-weights  compare its files with the SHA-256 that is known of them\n"
+    "  --plan            the memory that `quire serve` would take with these options\n";
 
 static void print_line(void *context, const char *line) {
     puts(line);
@@ -76,14 +78,28 @@ static int plan_with_options(const struct model *model, char *path, int argc, ch
     return status;
 }
 
-static int inspect(char *path, bool with_plan, int argc, char *const *argv, struct error *err) {
+static int verify_weights(const struct model *model, struct error *err) {
+    struct command_verify verify;
+    char line[512];
+    if (command_verify_start(&verify, model->file, err) != 0 ||
+        command_verify_wait(&verify, err) != 0)
+        return -1;
+    command_verify_describe(&verify, line, sizeof(line));
+    printf("%-24s%s\n", "weights", line);
+    return 0;
+}
+
+static int inspect(char *path, bool verifies, bool with_plan, int argc, char *const *argv,
+                   struct error *err) {
     struct model *model;
     struct tokenizer *tokenizer;
     if (command_open_model(path, &model, &tokenizer, err) != 0)
         return -1;
     model_print(model, stdout);
     printf("%-24s%s\n", "tokenizer", tokenizer_description(tokenizer));
-    int status = with_plan ? plan_with_options(model, path, argc, argv, err) : 0;
+    int status = verifies ? verify_weights(model, err) : 0;
+    if (status == 0 && with_plan)
+        status = plan_with_options(model, path, argc, argv, err);
     tokenizer_close(tokenizer);
     model_close(model);
     return status;
@@ -95,12 +111,16 @@ int command_inspect(int argc, char *const *argv) {
         fputs(usage, stdout);
         return EX_OK;
     }
-    bool with_plan = argc > 1 && strcmp(argv[1], "--plan") == 0;
-    if (argc < 1 || (argc > 1 && !with_plan)) {
+    int words = 1;
+    bool verifies = argc > words && strcmp(argv[words], "--verify-weights") == 0;
+    words += verifies;
+    bool with_plan = argc > words && strcmp(argv[words], "--plan") == 0;
+    words += with_plan;
+    if (argc < 1 || (argc > words && !with_plan)) {
         fputs(usage, stderr);
         return EX_USAGE;
     }
-    if (inspect(argv[0], with_plan, argc - 1 - with_plan, argv + 1 + with_plan, &err) == 0)
+    if (inspect(argv[0], verifies, with_plan, argc - words, argv + words, &err) == 0)
         return EX_OK;
     fflush(stdout);
     fprintf(stderr, "quire: %s\n", err.message);

@@ -17,6 +17,7 @@
 #include "models/model_parts.h"
 #include "server/api/chat_model.h"
 #include "server/command_fingerprint.h"
+#include "server/command_verify.h"
 #include "server/engine_options.h"
 #include "server/http/http_server.h"
 #include "server/http/listen_socket.h"
@@ -51,6 +52,7 @@ struct serve {
     struct model *model;
     struct tokenizer *tokenizer;
     struct vocabulary_loader vocabulary;
+    struct command_verify verify;
     struct chat_model *chat;
     struct executor *executor;
     struct worker_config worker_config;
@@ -110,6 +112,23 @@ static int start_vocabulary(struct serve *serve, struct error *err) {
 
 static int await_vocabulary(struct serve *serve, struct error *err) {
     return vocabulary_loader_wait(&serve->vocabulary, err);
+}
+
+static int start_verify(struct serve *serve, struct error *err) {
+    return serve->options.verify_weights
+               ? command_verify_start(&serve->verify, serve->model->file, err)
+               : 0;
+}
+
+static int await_verify(struct serve *serve, struct error *err) {
+    char line[512];
+    if (!serve->options.verify_weights)
+        return 0;
+    if (command_verify_wait(&serve->verify, err) != 0)
+        return -1;
+    command_verify_describe(&serve->verify, line, sizeof(line));
+    log_write(serve->verify.unknown == NULL ? LOG_INFO : LOG_WARNING, "verify-weights: %s", line);
+    return 0;
 }
 
 /* A file's template takes the place of the model's. */
@@ -302,8 +321,9 @@ static void log_chat(const struct serve *serve) {
 
 /* The steps of starting, in order. */
 static int (*const steps[])(struct serve *serve, struct error *err) = {
-    read_origins, open_keys,        open_model,   open_chat,   start_vocabulary, open_executor,
-    open_socket,  await_vocabulary, start_engine, test_engine, start_http,
+    read_origins,     open_keys,     open_model,  open_chat,        start_verify,
+    start_vocabulary, open_executor, open_socket, await_vocabulary, await_verify,
+    start_engine,     test_engine,   start_http,
 };
 
 /* 1 when everything runs, 0 when a signal came first, -1 with err. */
@@ -341,6 +361,7 @@ static void finish(struct serve *serve) {
     if (serve->wake_fd >= 0)
         close(serve->wake_fd);
     vocabulary_loader_finish(&serve->vocabulary);
+    command_verify_finish(&serve->verify);
     chat_model_destroy(serve->chat);
     tokenizer_close(serve->tokenizer);
     model_close(serve->model);
