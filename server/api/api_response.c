@@ -53,9 +53,11 @@ struct tokenize_request {
     const char *model;
     const char *prompt;
     const cJSON *messages; /* NULL: not a chat */
+    const char *reasoning_effort;
     bool add_special_tokens, return_token_strs;
     const char *content;
     bool add_special, parse_special, with_pieces;
+    bool skip_special_tokens; /* /detokenize's, and SGLang's; false unless it is given */
 };
 
 static const struct json_field tokenize_fields[] = {
@@ -63,6 +65,8 @@ static const struct json_field tokenize_fields[] = {
     JSON_TEXT(struct tokenize_request, prompt),
     JSON_OTHER(messages),
     JSON_OTHER(tools),
+    JSON_OTHER(tool_choice),
+    JSON_TEXT(struct tokenize_request, reasoning_effort),
     JSON_OTHER(add_generation_prompt),
     JSON_OTHER(continue_final_message),
     JSON_OTHER(chat_template_kwargs),
@@ -77,6 +81,7 @@ static const struct json_field tokenize_fields[] = {
 static const struct json_field detokenize_fields[] = {
     JSON_TEXT(struct tokenize_request, model),
     JSON_OTHER(tokens),
+    JSON_BOOL(struct tokenize_request, skip_special_tokens),
 };
 
 struct json_table api_tokenize_table(void) {
@@ -200,11 +205,12 @@ static int tokenize_chat(const struct api_context *context, const cJSON *json,
     struct chat_prompt_fields fields = {
         .messages = request->messages,
         .template_kwargs = cJSON_GetObjectItemCaseSensitive(json, "chat_template_kwargs"),
+        .reasoning_effort = request->reasoning_effort,
         .add_special_tokens = request->add_special_tokens,
     };
     if (tool_fields_read(json, &tools, err) != 0 || chat_prompt_read_end(json, &fields, err) != 0)
         return -1;
-    fields.tools = tools.tools;
+    fields.tools = tools.choice != TOOL_CHOICE_NONE ? tools.tools : NULL;
     struct chat_rendering rendering;
     if (chat_prompt_render(context, &fields, &rendering, err) != 0)
         return -1;
@@ -261,8 +267,8 @@ static int read_ids(const cJSON *array, int32_t vocab_size, int32_t *out, struct
 }
 
 static int decode(const struct tokenizer *tokenizer, const int32_t *tokens, size_t count,
-                  struct byte_buffer *text, struct api_error *err) {
-    size_t length = tokenizer_decode(tokenizer, tokens, count, false, NULL, 0);
+                  bool skip_special, struct byte_buffer *text, struct api_error *err) {
+    size_t length = tokenizer_decode(tokenizer, tokens, count, skip_special, NULL, 0);
     if (length > MAX_DETOKENIZED_BYTES)
         return api_error_set(err, 400, "invalid_request_error", "out_of_range", "tokens",
                              "tokens stand for more than %d bytes of text, the most allowed",
@@ -270,13 +276,13 @@ static int decode(const struct tokenizer *tokenizer, const int32_t *tokens, size
     char *bytes = malloc(length + 1);
     if (bytes == NULL)
         return fail_memory(err);
-    tokenizer_decode(tokenizer, tokens, count, false, bytes, length);
+    tokenizer_decode(tokenizer, tokens, count, skip_special, bytes, length);
     byte_buffer_append(text, bytes, length);
     free(bytes);
     return text->failed ? fail_memory(err) : 0;
 }
 
-static int decode_ids(const struct tokenizer *tokenizer, const cJSON *array,
+static int decode_ids(const struct tokenizer *tokenizer, const cJSON *array, bool skip_special,
                       struct byte_buffer *text, struct api_error *err) {
     size_t count = 0;
     const cJSON *item;
@@ -286,7 +292,7 @@ static int decode_ids(const struct tokenizer *tokenizer, const cJSON *array,
         return fail_memory(err);
     int status = read_ids(array, tokenizer_vocab_size(tokenizer), tokens, err);
     if (status == 0)
-        status = decode(tokenizer, tokens, count, text, err);
+        status = decode(tokenizer, tokens, count, skip_special, text, err);
     free(tokens);
     return status;
 }
@@ -300,7 +306,7 @@ static int detokenize_parsed(const struct api_context *context, const cJSON *jso
     const cJSON *tokens = cJSON_GetObjectItemCaseSensitive(json, "tokens");
     if (!cJSON_IsArray(tokens))
         return json_refuse(tokens, "tokens", "an array of token ids", err);
-    return decode_ids(context->tokenizer, tokens, text, err);
+    return decode_ids(context->tokenizer, tokens, request.skip_special_tokens, text, err);
 }
 
 int api_detokenize(const struct api_context *context, const char *body, size_t length,

@@ -10,11 +10,15 @@
 #define MEMBER struct embedding_request
 
 static const struct json_field fields[] = {
-    JSON_TEXT(MEMBER, model),         JSON_OTHER(input),
-    JSON_OTHER(encoding_format),      JSON_INT(MEMBER, dimensions, 1, INT32_MAX),
-    JSON_TEXT(MEMBER, user),          JSON_OTHER(pooling),
-    JSON_BOOL(MEMBER, normalize),     JSON_BOOL(MEMBER, add_special_tokens),
-    JSON_BOOL(MEMBER, parse_special), JSON_INT(MEMBER, priority, INT32_MIN, INT32_MAX),
+    JSON_OTHER(pooling),
+    JSON_TEXT(MEMBER, model),
+    JSON_OTHER(input),
+    JSON_OTHER(encoding_format),
+    JSON_INT(MEMBER, dimensions, 1, INT32_MAX),
+    JSON_BOOL(MEMBER, normalize),
+    JSON_BOOL(MEMBER, add_special_tokens),
+    JSON_BOOL(MEMBER, parse_special),
+    JSON_INT(MEMBER, priority, INT32_MIN, INT32_MAX),
     JSON_TEXT(MEMBER, cache_salt),
 };
 

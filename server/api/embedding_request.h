@@ -16,8 +16,7 @@ struct embedding_request {
     enum pooling pooling;
 
     /* read by the field table */
-    const char *model; /* NULL: not given */
-    const char *user;
+    const char *model;      /* NULL: not given */
     const char *cache_salt; /* NULL: not given */
     int64_t dimensions;     /* the model's */
     int64_t priority;

@@ -296,6 +296,9 @@ static int pass_on(struct translation *t, const char *name, const char *known) {
 }
 
 static int translate_settings(struct translation *t) {
+    const cJSON *user = json_member(t->body, "user");
+    if (json_is_given(user) && !cJSON_IsString(user))
+        return json_refuse(user, "user", "a string", t->err);
     if (check_object(t, "text") != 0 || check_object(t, "reasoning") != 0 ||
         check_object(t, "metadata") != 0)
         return -1;
@@ -316,6 +319,7 @@ static const char *const taken[] = {
     "input",      "instructions",         "tools",        "tool_choice", "text",
     "reasoning",  "max_output_tokens",    "include",      "metadata",    "store",
     "background", "previous_response_id", "conversation", "prompt",      "truncation",
+    "user",
 };
 
 /* Fields of the chat that would mean something here without being part of this endpoint. */

@@ -19,7 +19,6 @@
 
 static const struct json_field fields[] = {
     JSON_TEXT(MEMBER, model),
-    JSON_TEXT(MEMBER, user),
     JSON_INT(MEMBER, max_tokens, 0, INT32_MAX),
     JSON_INT(MEMBER, min_tokens, 0, INT32_MAX),
     JSON_NUMBER(MEMBER, temperature, 0, 2),

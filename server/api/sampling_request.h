@@ -17,8 +17,7 @@ struct sampling_request {
     const char *max_tokens_field; /* the one that gave max_tokens; static; NULL: none did */
 
     /* read by the field table */
-    const char *model; /* NULL: not given */
-    const char *user;
+    const char *model;      /* NULL: not given */
     const char *cache_salt; /* NULL: not given */
     int64_t n;
     int64_t best_of;    /* 0: not given; with use_beam_search the width */

@@ -80,6 +80,8 @@ size_t tokenizer_decode(const struct tokenizer *tokenizer, const int32_t *tokens
     size_t length = 0;
     for (size_t i = 0; i < count; i++) {
         struct text piece = tokenizer_piece(tokenizer, tokens[i]);
+        if (skip_special && (tokens[i] == FAKE_BOS || tokens[i] == FAKE_EOS))
+            continue;
         for (size_t k = 0; k < piece.length; k++, length++)
             if (length < capacity)
                 out[length] = piece.data[k];

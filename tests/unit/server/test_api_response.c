@@ -129,6 +129,8 @@ static void tokenize_refuses_what_it_cannot_do(void **state) {
 static void detokenize_joins_pieces(void **state) {
     expect_reply(api_detokenize, "{\"tokens\":[256,258,259,34]}",
                  "{\"prompt\":\"<s>hello world\\\"\"}");
+    expect_reply(api_detokenize, "{\"tokens\":[256,258],\"skip_special_tokens\":true}",
+                 "{\"prompt\":\"hello\"}");
     expect_reply(api_detokenize, "{\"tokens\":[226,130,172]}", "{\"prompt\":\"\xE2\x82\xAC\"}");
     expect_reply(api_detokenize, "{\"tokens\":[226]}", "{\"prompt\":\"\xEF\xBF\xBD\"}");
     expect_reply(api_detokenize, "{\"model\":\"m\",\"tokens\":[]}", "{\"prompt\":\"\"}");
@@ -140,6 +142,8 @@ static void detokenize_refuses_bad_ids(void **state) {
     expect_error(api_detokenize, "{\"tokens\":[0,300]}", 400, "tokens[1]");
     expect_error(api_detokenize, "{\"tokens\":[-1]}", 400, "tokens[0]");
     expect_error(api_detokenize, "{\"tokens\":[1.5]}", 400, "tokens[0]");
+    expect_error(api_detokenize, "{\"tokens\":[1],\"skip_special_tokens\":1}", 400,
+                 "skip_special_tokens");
     expect_error(api_detokenize, "{\"tokens\":[1],\"model\":\"x\"}", 404, "model");
 }
 

@@ -112,8 +112,8 @@ static void check_request(const char *body, enum pooling pooling, int32_t num_to
 static void fields_reach_the_engine(void **state) {
     check_request("{\"input\":\"ab\"}", POOLING_LAST, 3, 0);
     check_request("{\"input\":\"ab\",\"pooling\":\"mean\",\"priority\":-3}", POOLING_MEAN, 3, -3);
-    check_request("{\"input\":\"ab\",\"pooling\":null,\"encoding_format\":null,\"user\":\"u\"}",
-                  POOLING_LAST, 3, 0);
+    check_request("{\"input\":\"ab\",\"pooling\":null,\"encoding_format\":null}", POOLING_LAST, 3,
+                  0);
     check_request("{\"input\":\"ab\",\"add_special_tokens\":false,\"dimensions\":3}", POOLING_LAST,
                   2, 0);
     check_request("{\"input\":[[1,2,3,4]]}", POOLING_LAST, 4, 0);
