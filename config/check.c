@@ -1,9 +1,11 @@
 #include "config/check.h"
 
-#include <stdio.h>
+#include "config/log.h"
+
 #include <stdlib.h>
 
+/* Through the log, which waits for no reader: an end that hangs would be worse than one unsaid. */
 _Noreturn void check_failed(const char *file, int line, const char *condition) {
-    fprintf(stderr, "quire: internal error at %s:%d: %s\n", file, line, condition);
+    log_error("internal error at %s:%d: %s", file, line, condition);
     abort();
 }
