@@ -183,6 +183,8 @@ def test_blocked_log_holds_up_nobody(kind, tmp_path):
 
     try:
         wait_until(is_up, 120)
+        body = {"model": NAME, "prompt": "Once", "max_tokens": 40, "seed": 1, "ignore_eos": True}
+        expected = httpx.post(url + "/v1/completions", json=body, timeout=60).json()["choices"]
         for _ in range(1000):
             for _ in range(100):
                 process.send_signal(signal.SIGRTMIN)
@@ -190,6 +192,7 @@ def test_blocked_log_holds_up_nobody(kind, tmp_path):
                 break
         assert lost() > 0
         assert is_up()
+        assert httpx.post(url + "/v1/completions", json=body, timeout=60).json()["choices"] == expected
         seen = b""
         while b"could not be written" not in seen:  # read on until it says so
             process.send_signal(signal.SIGRTMIN)
