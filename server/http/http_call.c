@@ -17,6 +17,8 @@
 static void run_task(struct prep_job *job) {
     struct prep_task *task = (struct prep_task *)job; /* job is its first member */
     const struct byte_buffer *body = &task->body;
+    if (atomic_load(&task->is_abandoned))
+        return;
     int status =
         task->route->parse != NULL
             ? task->route->parse(task->context, body->data, body->length, &task->call, &task->error)
@@ -281,6 +283,7 @@ void http_call_abandon(struct connection *connection) {
     struct exchange *exchange = &connection->exchange;
     if (exchange->task) {
         exchange->task->connection = NULL;
+        atomic_store(&exchange->task->is_abandoned, true);
         exchange->task = NULL;
     }
     if (exchange->call) {

@@ -73,7 +73,7 @@ static struct connection *open_connection(struct http_server *server, struct MHD
     }
     set_socket_options(connection->fd);
     list_insert(server, connection);
-    if (server->stats.connections > server->config.max_connections)
+    if (http_has_too_many_connections(server))
         connection_make_room(server, connection);
     return connection;
 }
@@ -82,6 +82,8 @@ static void close_connection(struct connection *connection) {
     struct http_server *server = connection->server;
     epoll_ctl(server->epoll_fd, EPOLL_CTL_DEL, connection->fd, NULL);
     list_remove(server, connection);
+    if (connection->is_shut)
+        server->num_shut--;
     http_owner_leave(&server->memory, connection->address);
     free(connection);
 }
@@ -144,6 +146,7 @@ void connection_give_up(struct connection *connection) {
         return;
     connection->is_closed = true;
     connection->is_shut = true;
+    connection->server->num_shut++;
     http_call_abandon(connection);
     shutdown(connection->fd, SHUT_RDWR);
     connection_wake(connection);

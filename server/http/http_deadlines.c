@@ -20,9 +20,11 @@
 #define GIVES_WAY_MS 1000          /* silence after which a transfer may be ended for another */
 #define CLOSED_MS 500 /* for a request that came right before the end of its connection */
 
+/* Half of the connections are nothing to worry about: most of them have answers to wait for. */
 double http_pressure(const struct http_server *server) {
     double memory = http_memory_pressure(&server->memory);
-    double connections = (double)server->stats.connections / (double)server->config.max_connections;
+    double share = (double)server->stats.connections / (double)server->config.max_connections;
+    double connections = 2 * share - 1;
     double pressure = memory > connections ? memory : connections;
     return pressure < 1 ? pressure : 1;
 }

@@ -113,7 +113,7 @@ static int check_admission(struct connection *connection) {
 /* What is answered at once, the server's health among it, is so beyond the limit too. */
 static int check_connections(struct connection *connection) {
     struct http_server *server = connection->server;
-    if (server->stats.connections <= server->config.max_connections)
+    if (!http_has_too_many_connections(server))
         return 0;
     connection->exchange.must_close = true;
     if (connection->exchange.route != NULL && connection->exchange.route->answer != NULL)

@@ -20,6 +20,7 @@
 #include "server/queue_estimate.h"
 
 #include <microhttpd.h>
+#include <stdatomic.h>
 
 #define HEADER_POOL_BYTES (32 * 1024)   /* per connection; longer headers: 431, longer URL: 414 */
 #define OUTPUT_LIMIT_BYTES (64 * 1024)  /* unread output of a stream before we stop reading it */
@@ -46,6 +47,7 @@ enum exchange_state {
 struct prep_task {
     struct prep_job job;
     struct connection *connection; /* the worker never looks at it */
+    atomic_bool is_abandoned;      /* nobody wants the result: not begun any more */
     const struct route *route;
     const struct api_context *context;
     struct byte_buffer body;
@@ -129,6 +131,7 @@ struct http_server {
     int64_t
         num_pending;   /* exchanges handed to a worker and not completed; stopping waits for them */
     int64_t num_calls; /* of them: calls */
+    int64_t num_shut;  /* of stats.connections: given up, and closed by the next run */
     struct http_memory memory;
     struct queue_estimate queue;
     struct MHD_Response *out_of_memory; /* the answer when there is none for an answer */
@@ -139,6 +142,10 @@ struct http_server {
     bool is_stopping, has_failed;
     int64_t stop_deadline_ms;
 };
+
+static inline bool http_has_too_many_connections(const struct http_server *server) {
+    return server->stats.connections - server->num_shut > server->config.max_connections;
+}
 
 int64_t http_now_ms(void);
 
