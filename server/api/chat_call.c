@@ -41,9 +41,9 @@ static void echo_final(const struct chat_request *request, struct chat_choice *c
 static int init_choices(const struct chat_request *request, const struct chat_choice_config *config,
                         struct chat_call *call, struct api_error *err) {
     for (int32_t i = 0; i < call->base.num_choices; i++) {
-        int status = chat_choice_init(&call->choices[i], config);
+        chat_choice_init(&call->choices[i], config);
         echo_final(request, &call->choices[i]);
-        if (status != 0 || call->choices[i].content.failed)
+        if (call->choices[i].content.failed)
             return call_fail_memory(err);
     }
     return 0;

@@ -6,23 +6,11 @@
 
 #define ID_RANDOM_BYTES 12
 
-/* The names of allowed tools are the request's, which is gone when the first event comes: the
- * parser has copies. */
-static int keep_allowed_names(struct chat_choice *choice) {
-    if (choice->parser_config.num_allowed_names == 0)
-        return 0;
-    choice->parser = output_parser_create(&choice->parser_config);
-    choice->parser_config.allowed_names = NULL;
-    choice->parser_config.num_allowed_names = 0;
-    return choice->parser != NULL ? 0 : -1;
-}
-
-int chat_choice_init(struct chat_choice *choice, const struct chat_choice_config *config) {
+void chat_choice_init(struct chat_choice *choice, const struct chat_choice_config *config) {
     choice->parser_config = config->parser;
     choice->hides_reasoning = config->hides_reasoning;
     choice->hides_content = config->must_call;
     choice->max_calls = config->allows_parallel ? OUTPUT_MAX_TOOL_CALLS : 1;
-    return keep_allowed_names(choice);
 }
 
 static bool is_plain(const struct chat_choice *choice) {

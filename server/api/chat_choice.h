@@ -24,8 +24,7 @@ struct chat_tool_call {
 
 struct chat_choice {
     struct output_parser_config parser_config;
-    struct output_parser *parser; /* owned; made with the first event, unless all is content,
-                                   * or at once for the names of allowed tools */
+    struct output_parser *parser; /* owned; made with the first event, unless all is content */
     bool hides_reasoning, hides_content;
     int32_t max_calls; /* further ones are left out */
     struct byte_buffer content, reasoning;
@@ -42,9 +41,8 @@ struct chat_choice_config {
     bool must_call; /* the answer's form is forced: content is a call that was cut off, left out */
 };
 
-/* Fills a zeroed choice, which takes memory with its first event only, but for the names of allowed
- * tools; -1 when there is none. The configuration is not needed afterwards. */
-int chat_choice_init(struct chat_choice *choice, const struct chat_choice_config *config);
+/* Fills a zeroed choice, which takes memory with its first event only. */
+void chat_choice_init(struct chat_choice *choice, const struct chat_choice_config *config);
 void chat_choice_finish(struct chat_choice *choice);
 
 /* Adds an event's text; -1 when memory is short. Logprobs and token ids are the caller's to add. */
