@@ -103,29 +103,6 @@ static int fail_memory(struct api_error *err) {
     return api_error_set_memory(err);
 }
 
-/* Encodes into a new array of just the size needed. */
-static int encode_all(const struct tokenizer *tokenizer, const struct prompt_text *text,
-                      int32_t **out, size_t *out_count, struct api_error *err) {
-    size_t capacity = text->length / 2 + 16;
-    for (;;) {
-        int32_t *tokens = malloc(capacity * sizeof(*tokens));
-        if (tokens == NULL)
-            return fail_memory(err);
-        int64_t count =
-            tokenizer_encode_spans(tokenizer, text->data, text->length, text->client_spans,
-                                   text->num_client_spans, text->flags, tokens, capacity);
-        if (count >= 0 && (size_t)count <= capacity) {
-            *out = tokens;
-            *out_count = (size_t)count;
-            return 0;
-        }
-        free(tokens);
-        if (count < 0)
-            return api_error_encode((int)count, NULL, err);
-        capacity = (size_t)count;
-    }
-}
-
 static void write_ids(const int32_t *tokens, size_t count, struct byte_buffer *out) {
     byte_buffer_append(out, "[", 1);
     for (size_t i = 0; i < count; i++) {
@@ -190,7 +167,7 @@ static int tokenize_text(const struct api_context *context, const struct tokeniz
                          struct api_error *err) {
     int32_t *tokens = NULL;
     size_t count = 0;
-    if (encode_all(context->tokenizer, text, &tokens, &count, err) != 0)
+    if (prompt_text_encode(context->tokenizer, text, NULL, &tokens, &count, err) != 0)
         return -1;
     write_tokenized(context, request, tokens, count, out);
     free(tokens);

@@ -33,6 +33,21 @@ int call_init(struct call *call, const struct call_operations *operations,
     return call_random_id(id_prefix, call->head.id, sizeof(call->head.id), err);
 }
 
+int call_set_id(struct call *call, const char *id_prefix, const char *request_id,
+                struct api_error *err) {
+    static const char allowed[] =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._:-";
+    if (request_id == NULL)
+        return 0;
+    size_t length = strlen(request_id);
+    if (length == 0 || length > MAX_REQUEST_ID_BYTES || strspn(request_id, allowed) < length)
+        return api_error_set(err, 400, "invalid_request_error", "out_of_range", "request_id",
+                             "request_id must be 1 to %d characters of A-Z a-z 0-9 . _ : -",
+                             MAX_REQUEST_ID_BYTES);
+    snprintf(call->head.id, sizeof(call->head.id), "%s%s", id_prefix, request_id);
+    return 0;
+}
+
 int call_set_size(struct call *call, int32_t num_prompts, int32_t num_choices,
                   struct api_error *err) {
     call->num_prompts = num_prompts;

@@ -13,10 +13,12 @@
 #include <stdint.h>
 
 #define MAX_CACHE_SALT_BYTES 256
+#define MAX_REQUEST_ID_BYTES 128
+#define CALL_ID_BYTES (16 + MAX_REQUEST_ID_BYTES)
 
 /* The same in every chunk of one call. */
 struct call_head {
-    char id[48]; /* a prefix and hexadecimal digits */
+    char id[CALL_ID_BYTES]; /* a prefix, and hexadecimal digits or the request's own */
     int64_t created;
     const char *model;
     const char *system_fingerprint; /* NULL: null */
@@ -95,6 +97,10 @@ struct call {
  * still works. */
 int call_init(struct call *call, const struct call_operations *operations,
               const struct api_context *context, const char *id_prefix, struct api_error *err);
+/* The answer's id is then that prefix and the client's id; NULL leaves the random one. A 400 unless
+ * the id is 1 to MAX_REQUEST_ID_BYTES of A-Z a-z 0-9 . _ : - */
+int call_set_id(struct call *call, const char *id_prefix, const char *request_id,
+                struct api_error *err);
 /* Room for the prompts and choices. */
 int call_set_size(struct call *call, int32_t num_prompts, int32_t num_choices,
                   struct api_error *err);

@@ -14,7 +14,7 @@
 
 struct chat_call {
     struct call base; /* first: see call_type.h */
-    bool include_usage, continuous_usage, return_token_ids;
+    bool include_usage, continuous_usage, return_token_ids, shows_ids;
     int32_t num_logprobs, num_prompt_logprobs; /* as the fields ask; -1: none */
     int32_t num_answered;                      /* n: choices that are answered */
     enum tool_choice tool_choice;
@@ -69,6 +69,7 @@ static void set_fields(const struct chat_request *request, struct chat_call *cal
     call->include_usage = sampling->include_usage;
     call->continuous_usage = sampling->continuous_usage_stats;
     call->return_token_ids = sampling->return_token_ids;
+    call->shows_ids = sampling->return_tokens_as_token_ids;
     call->num_logprobs = chat_request_num_logprobs(request);
     call->num_prompt_logprobs = (int32_t)sampling->prompt_logprobs;
     call->num_answered = (int32_t)sampling->n;
@@ -84,6 +85,7 @@ static int fill_call(const struct api_context *context, struct chat_request *req
     call_take_ignored(&call->base, &request->ignored);
     set_fields(request, call);
     if (call_init(&call->base, &operations, context, "chatcmpl-", err) != 0 ||
+        call_set_id(&call->base, "chatcmpl-", sampling->request_id, err) != 0 ||
         call_set_size(&call->base, 1, num_choices, err) != 0)
         return -1;
     call->choices = calloc((size_t)num_choices, sizeof(*call->choices));
@@ -138,7 +140,8 @@ static int add_text(struct call *base, int32_t index, const struct token_event *
     if (call->return_token_ids)
         call_add_token_ids(event->tokens, event->num_tokens, &choice->token_ids);
     if (call->num_logprobs >= 0)
-        chat_logprobs_add(base->tokenizer, event, call->num_logprobs, &choice->logprobs);
+        chat_logprobs_add(base->tokenizer, event, call->num_logprobs, call->shows_ids,
+                          &choice->logprobs);
     if (choice->token_ids.failed || choice->logprobs.failed)
         return -1;
     return chat_choice_add(choice, event);

@@ -101,8 +101,8 @@ int chat_generation_create(const struct api_context *context, const struct chat_
                            struct chat_generation *out, struct api_error *err) {
     struct chat_prompt prompt;
     struct request *made = NULL;
-    if (chat_prompt_create(context, &request->prompt, request->sampling.max_tokens, &prompt, err) !=
-        0)
+    const struct prompt_limits limits = sampling_request_limits(&request->sampling);
+    if (chat_prompt_create(context, &request->prompt, &limits, &prompt, err) != 0)
         return -1;
     struct chat_choice_config config = choice_config(context->chat, request, &prompt);
     int result = sampling_request_check_room(&request->sampling, context, "the prompt",

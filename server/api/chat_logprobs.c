@@ -10,10 +10,13 @@ static struct text piece_of(const struct tokenizer *tokenizer, int32_t token) {
 
 /* {"token":...,"logprob":...,"bytes":[...] */
 static void begin_token(const struct tokenizer *tokenizer, int32_t token, float logprob,
-                        struct byte_buffer *out) {
+                        bool shows_ids, struct byte_buffer *out) {
     struct text piece = piece_of(tokenizer, token);
     byte_buffer_append_text(out, "{\"token\":");
-    json_write_string(out, piece.data, piece.length);
+    if (shows_ids)
+        byte_buffer_printf(out, "\"token_id:%d\"", (int)token);
+    else
+        json_write_string(out, piece.data, piece.length);
     byte_buffer_append_text(out, ",\"logprob\":");
     json_write_float(out, logprob);
     byte_buffer_append_text(out, ",\"bytes\":[");
@@ -23,18 +26,18 @@ static void begin_token(const struct tokenizer *tokenizer, int32_t token, float 
 }
 
 void chat_logprobs_add(const struct tokenizer *tokenizer, const struct token_event *event,
-                       int32_t num_top, struct byte_buffer *entries) {
+                       int32_t num_top, bool shows_ids, struct byte_buffer *entries) {
     for (int32_t i = 0; i < event->num_tokens; i++) {
         const struct token_record *record = &event->tokens[i];
         if (entries->length > 0)
             byte_buffer_append(entries, ",", 1);
-        begin_token(tokenizer, record->token, record->logprob, entries);
+        begin_token(tokenizer, record->token, record->logprob, shows_ids, entries);
         byte_buffer_append_text(entries, ",\"top_logprobs\":[");
         for (int32_t k = 0; k < record->num_top && k < num_top; k++) {
             const struct top_logprob *top = &event->top[record->first_top + k];
             if (k > 0)
                 byte_buffer_append(entries, ",", 1);
-            begin_token(tokenizer, top->token, top->logprob, entries);
+            begin_token(tokenizer, top->token, top->logprob, shows_ids, entries);
             byte_buffer_append(entries, "}", 1);
         }
         byte_buffer_append_text(entries, "]}");

@@ -7,12 +7,14 @@
 #include "models/tokenizer/tokenizer.h"
 #include "server/byte_buffer.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* Appends an event's entries, comma-separated, each with at most num_top of the most probable
- * tokens. A token that is not whole UTF-8 characters is shown with U+FFFD; `bytes` has it exactly.
+ * tokens; shows_ids: as vLLM's "token_id:7". A token that is not whole UTF-8 characters is shown
+ * with U+FFFD; `bytes` has it exactly.
  */
 void chat_logprobs_add(const struct tokenizer *tokenizer, const struct token_event *event,
-                       int32_t num_top, struct byte_buffer *entries);
+                       int32_t num_top, bool shows_ids, struct byte_buffer *entries);
 
 #endif

@@ -281,13 +281,14 @@ void chat_prompt_finish(struct chat_rendering *rendering) {
 }
 
 int chat_prompt_create(const struct api_context *context, const struct chat_prompt_fields *fields,
-                       int64_t max_tokens, struct chat_prompt *out, struct api_error *err) {
+                       const struct prompt_limits *limits, struct chat_prompt *out,
+                       struct api_error *err) {
     struct chat_rendering rendering;
     struct chat_prompt prompt = {0};
     if (chat_prompt_render(context, fields, &rendering, err) != 0)
         return -1;
     int result =
-        prompt_text_tokens(context, &rendering.text, "messages", max_tokens, &prompt.tokens, err);
+        prompt_text_tokens(context, &rendering.text, "messages", limits, &prompt.tokens, err);
     prompt.begins_in_reasoning = rendering.begins_in_reasoning;
     prompt.has_reasoned = rendering.has_reasoned;
     chat_prompt_finish(&rendering);

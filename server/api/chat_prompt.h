@@ -52,9 +52,9 @@ struct chat_prompt {
     bool begins_in_reasoning, has_reasoned; /* as in chat_rendering */
 };
 
-/* Renders and encodes. max_tokens as for prompt_read_tokens, or -1: not given. Further errors: 400
- * context_length_exceeded. */
+/* Renders and encodes. Further errors: 400 context_length_exceeded. */
 int chat_prompt_create(const struct api_context *context, const struct chat_prompt_fields *fields,
-                       int64_t max_tokens, struct chat_prompt *out, struct api_error *err);
+                       const struct prompt_limits *limits, struct chat_prompt *out,
+                       struct api_error *err);
 
 #endif

@@ -31,6 +31,7 @@ struct prompt_output {
      * a text. */
     int32_t text_begin, text_end;
     int32_t num_scored;
+    bool is_cut; /* by truncate_prompt_tokens */
 };
 
 struct completion_call {
@@ -44,14 +45,15 @@ struct completion_call {
 
 /* --- From a body to requests --- */
 
-/* The echoed text: as it was given, or the written form of every given token. */
+/* The echoed text: as it was given, or the written form of every token that was given or is left.
+ */
 static void fill_prompt_text(const struct tokenizer *tokenizer, const cJSON *item,
                              const struct request *request, struct prompt_output *prompt) {
-    if (cJSON_IsString(item)) {
+    if (cJSON_IsString(item) && !prompt->is_cut) {
         byte_buffer_append_text(&prompt->text, item->valuestring);
         return;
     }
-    for (int32_t i = 0; i < request->num_prompt_tokens; i++) {
+    for (int32_t i = prompt->text_begin; i < prompt->text_end; i++) {
         struct text piece = tokenizer_piece(tokenizer, request->prompt[i]);
         byte_buffer_append(&prompt->text, piece.data, piece.length);
     }
@@ -59,26 +61,30 @@ static void fill_prompt_text(const struct tokenizer *tokenizer, const cJSON *ite
 
 /* Of the prompt's tokens those the echoed text is of. */
 static void find_text(const struct tokenizer *tokenizer, const struct completion_request *request,
-                      const cJSON *item, int32_t num_tokens, struct prompt_output *prompt) {
+                      const cJSON *item, const struct prompt_tokens *tokens,
+                      struct prompt_output *prompt) {
     int before = 0, behind = 0;
     if (cJSON_IsString(item) && request->add_special_tokens)
         tokenizer_num_added(tokenizer, &before, &behind);
     prompt->text_begin = before;
-    prompt->text_end = num_tokens - behind;
+    prompt->text_end = tokens->count - behind;
+    prompt->is_cut = tokens->is_cut;
 }
 
 static int create_prompt(const struct api_context *context,
                          const struct completion_request *request, const cJSON *item,
-                         const char *path, struct request **out, struct api_error *err) {
+                         const char *path, struct prompt_output *prompt, struct request **out,
+                         struct api_error *err) {
     struct prompt_tokens tokens;
     unsigned flags = prompt_text_flags(request->add_special_tokens, request->parse_special);
-    if (prompt_read_tokens(context, item, path, flags, request->sampling.max_tokens, &tokens,
-                           err) != 0)
+    const struct prompt_limits limits = sampling_request_limits(&request->sampling);
+    if (prompt_read_tokens(context, item, path, flags, &limits, &tokens, err) != 0)
         return -1;
     if (sampling_request_check_room(&request->sampling, context, path, tokens.count, err) != 0) {
         free(tokens.ids);
         return -1;
     }
+    find_text(context->tokenizer, request, item, &tokens, prompt);
     struct sampling_params params = completion_request_params(
         request, context, tokens.count, sampling_request_seed(context, &request->sampling));
     *out = request_create(tokens.ids, tokens.count, &params);
@@ -94,10 +100,9 @@ static int add_prompt(const struct api_context *context, const struct completion
     char path[PROMPT_PATH_BYTES];
     struct prompt_output *prompt = &call->prompts[index];
     prompt_list_path(&request->prompts, index, path);
-    if (create_prompt(context, request, item, path, &call->base.prompts[index].request, err) != 0)
+    if (create_prompt(context, request, item, path, prompt, &call->base.prompts[index].request,
+                      err) != 0)
         return -1;
-    find_text(context->tokenizer, request, item,
-              call->base.prompts[index].request->num_prompt_tokens, prompt);
     if (request->echo)
         fill_prompt_text(context->tokenizer, item, call->base.prompts[index].request, prompt);
     if (request->sampling.return_token_ids)
@@ -161,12 +166,17 @@ static int fill_call(const struct api_context *context, struct completion_reques
     call_take_ignored(&call->base, &request->ignored);
     set_fields(request, call);
     if (call_init(&call->base, &operations, context, "cmpl-", err) != 0 ||
+        call_set_id(&call->base, "cmpl-", sampling->request_id, err) != 0 ||
         call_set_size(&call->base, num_prompts, num_choices, err) != 0)
         return -1;
     call->prompts = calloc((size_t)num_prompts, sizeof(*call->prompts));
     call->choices = calloc((size_t)num_prompts * (size_t)num_choices, sizeof(*call->choices));
     if (call->prompts == NULL || call->choices == NULL || call->base.ignored.failed)
         return call_fail_memory(err);
+    for (int32_t i = 0; i < num_prompts; i++)
+        call->prompts[i].logprobs.shows_ids = sampling->return_tokens_as_token_ids;
+    for (int32_t i = 0; i < num_prompts * num_choices; i++)
+        call->choices[i].logprobs.shows_ids = sampling->return_tokens_as_token_ids;
     return add_prompts(context, request, call, err);
 }
 

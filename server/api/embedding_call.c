@@ -34,7 +34,8 @@ static int create_request(const struct api_context *context,
     };
     struct prompt_tokens tokens;
     unsigned flags = prompt_text_flags(request->add_special_tokens, request->parse_special);
-    if (prompt_read_tokens(context, item, path, flags, 0, &tokens, err) != 0)
+    const struct prompt_limits limits = {.truncation = request->truncation};
+    if (prompt_read_tokens(context, item, path, flags, &limits, &tokens, err) != 0)
         return -1;
     *out = request_create(tokens.ids, tokens.count, &params);
     free(tokens.ids);

@@ -18,6 +18,8 @@ static const struct json_field fields[] = {
     JSON_BOOL(MEMBER, normalize),
     JSON_BOOL(MEMBER, add_special_tokens),
     JSON_BOOL(MEMBER, parse_special),
+    JSON_OTHER(truncate_prompt_tokens),
+    JSON_OTHER(truncation_side),
     JSON_INT(MEMBER, priority, INT32_MIN, INT32_MAX),
     JSON_TEXT(MEMBER, cache_salt),
 };
@@ -75,6 +77,7 @@ static int read_all(const struct api_context *context, struct embedding_request 
         return -1;
     if (unknown_fields_read(request->json, &table, 1, &request->ignored, err) != 0 ||
         unknown_fields_check(context, &request->ignored, err) != 0 ||
+        prompt_truncation_read(context, request->json, &request->truncation, err) != 0 ||
         read_words(request, err) != 0 || check_dimensions(context, request, err) != 0)
         return -1;
     return prompt_list_read(context, request->json, "input", &request->inputs, err);

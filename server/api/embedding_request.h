@@ -11,6 +11,7 @@
 struct embedding_request {
     cJSON *json; /* owns every string and the inputs below */
     struct prompt_list inputs;
+    struct prompt_truncation truncation;
     struct byte_buffer ignored; /* names of unknown fields, comma-separated */
     enum embedding_encoding encoding;
     enum pooling pooling;

@@ -42,26 +42,43 @@ static void begin_item(struct byte_buffer *buffer) {
         byte_buffer_append(buffer, ",", 1);
 }
 
+static void write_token(const struct logprob_list *list, const struct tokenizer *tokenizer,
+                        int32_t token, struct byte_buffer *out) {
+    if (list->shows_ids)
+        byte_buffer_printf(out, "\"token_id:%d\"", (int)token);
+    else
+        write_piece(out, piece_of(tokenizer, token));
+}
+
+/* Whether one of the first `count` of top is shown as that token is. */
+static bool is_shown(const struct logprob_list *list, const struct tokenizer *tokenizer,
+                     const struct top_logprob *top, int count, int32_t token) {
+    for (int i = 0; i < count; i++) {
+        if (top[i].token == token)
+            return true;
+        if (!list->shows_ids &&
+            same_piece(piece_of(tokenizer, top[i].token), piece_of(tokenizer, token)))
+            return true;
+    }
+    return false;
+}
+
 /* top plus the token itself, by falling logprob, each display form once. */
-static void write_top(struct byte_buffer *out, const struct tokenizer *tokenizer,
+static void write_top(struct logprob_list *list, const struct tokenizer *tokenizer,
                       const struct token_record *record, const struct top_logprob *top) {
-    struct text shown[SAMPLE_MAX_LOGPROBS + 1];
-    int num_shown = 0;
+    struct byte_buffer *out = &list->top_logprobs;
+    const char *comma = "";
     byte_buffer_append(out, "{", 1);
-    for (int i = 0; i <= record->num_top && num_shown <= SAMPLE_MAX_LOGPROBS; i++) {
+    for (int i = 0; i <= record->num_top; i++) {
         bool is_own = i == record->num_top;
-        struct text piece = piece_of(tokenizer, is_own ? record->token : top[i].token);
-        bool repeated = false;
-        for (int j = 0; j < num_shown && !repeated; j++)
-            repeated = same_piece(piece, shown[j]);
-        if (repeated)
+        int32_t token = is_own ? record->token : top[i].token;
+        if (is_shown(list, tokenizer, top, i, token))
             continue;
-        if (num_shown > 0)
-            byte_buffer_append(out, ",", 1);
-        shown[num_shown++] = piece;
-        write_piece(out, piece);
+        byte_buffer_append_text(out, comma);
+        write_token(list, tokenizer, token, out);
         byte_buffer_append(out, ":", 1);
         json_write_float(out, is_own ? record->logprob : top[i].logprob);
+        comma = ",";
     }
     byte_buffer_append(out, "}", 1);
 }
@@ -75,13 +92,13 @@ void logprob_list_add(struct logprob_list *list, const struct tokenizer *tokeniz
     begin_item(&list->tokens);
     begin_item(&list->top_logprobs);
     json_write_int(&list->text_offset, list->offset);
-    write_piece(&list->tokens, piece);
+    write_token(list, tokenizer, record->token, &list->tokens);
     if (isnan(record->logprob)) {
         byte_buffer_append_text(&list->token_logprobs, "null");
         byte_buffer_append_text(&list->top_logprobs, "null");
     } else {
         json_write_float(&list->token_logprobs, record->logprob);
-        write_top(&list->top_logprobs, tokenizer, record, top);
+        write_top(list, tokenizer, record, top);
     }
     if (in_text)
         list->offset += count_characters(piece);

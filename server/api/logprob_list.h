@@ -14,12 +14,13 @@
 struct logprob_list {
     struct byte_buffer text_offset, token_logprobs, tokens, top_logprobs;
     int64_t offset; /* characters before the next token; survives logprob_list_clear */
+    bool shows_ids; /* tokens are shown as vLLM's "token_id:7" */
 };
 
-/* Adds one token. Its display form is its text, or "bytes:\xe2\x82" when it is not whole UTF-8
- * characters (OpenAI's form). A NaN logprob (the first token of a prompt) is written as null, also
- * in top_logprobs. Otherwise top_logprobs gets the num_top entries of top plus the token itself; of
- * several with the same display form the most probable one stays.
+/* Adds one token. Its display form, unless ids are shown, is its text, or "bytes:\xe2\x82" when it
+ * is not whole UTF-8 characters (OpenAI's form). A NaN logprob (the first token of a prompt) is
+ * written as null, also in top_logprobs. Otherwise top_logprobs gets the num_top entries of top
+ * plus the token itself; of several with the same display form the most probable one stays.
  * in_text: whether the token's characters are part of the text that offsets count. */
 void logprob_list_add(struct logprob_list *list, const struct tokenizer *tokenizer,
                       const struct token_record *record, const struct top_logprob *top,

@@ -89,86 +89,150 @@ static int check_bytes(const struct api_context *context, size_t length, const c
     return refuse_length(context, path, "at least ", (int64_t)least, max_tokens, err);
 }
 
-static int encode(const struct api_context *context, const struct prompt_text *text,
-                  const char *path, int32_t limit, int64_t max_tokens, struct prompt_tokens *tokens,
-                  struct api_error *err) {
-    if (check_bytes(context, text->length, path, limit, max_tokens, err) != 0)
-        return -1;
-    int64_t count =
-        tokenizer_encode_spans(context->tokenizer, text->data, text->length, text->client_spans,
-                               text->num_client_spans, text->flags, tokens->ids, (size_t)limit);
-    if (count < 0)
-        return api_error_encode((int)count, path, err);
+int prompt_text_encode(const struct tokenizer *tokenizer, const struct prompt_text *text,
+                       const char *path, int32_t **out, size_t *out_count, struct api_error *err) {
+    size_t capacity = text->length / 2 + 16;
+    for (;;) {
+        int32_t *tokens = malloc(capacity * sizeof(*tokens));
+        if (tokens == NULL)
+            return api_error_set_memory(err);
+        int64_t count =
+            tokenizer_encode_spans(tokenizer, text->data, text->length, text->client_spans,
+                                   text->num_client_spans, text->flags, tokens, capacity);
+        if (count >= 0 && (size_t)count <= capacity) {
+            *out = tokens;
+            *out_count = (size_t)count;
+            return 0;
+        }
+        free(tokens);
+        if (count < 0)
+            return api_error_encode((int)count, path, err);
+        capacity = (size_t)count;
+    }
+}
+
+/* What a call gives beside the prompt. */
+struct prompt_reader {
+    const struct api_context *context;
+    const char *path;
+    const struct prompt_limits *limits;
+    int32_t most; /* tokens of a prompt */
+};
+
+static int check_count(const struct prompt_reader *reader, int64_t count, struct api_error *err) {
     if (count == 0)
-        return refuse_empty(path, err);
-    if (count > limit)
-        return refuse_length(context, path, "", count, max_tokens, err);
+        return refuse_empty(reader->path, err);
+    if (count <= reader->most)
+        return 0;
+    return refuse_length(reader->context, reader->path, "", count, reader->limits->max_tokens, err);
+}
+
+/* At most as many tokens as the prompt may have. */
+static int encode(const struct prompt_reader *reader, const struct prompt_text *text,
+                  struct prompt_tokens *tokens, struct api_error *err) {
+    if (check_bytes(reader->context, text->length, reader->path, reader->most,
+                    reader->limits->max_tokens, err) != 0)
+        return -1;
+    tokens->ids = calloc((size_t)reader->most + 1, sizeof(*tokens->ids));
+    if (tokens->ids == NULL)
+        return api_error_set_memory(err);
+    int64_t count = tokenizer_encode_spans(reader->context->tokenizer, text->data, text->length,
+                                           text->client_spans, text->num_client_spans, text->flags,
+                                           tokens->ids, (size_t)reader->most);
+    if (count < 0)
+        return api_error_encode((int)count, reader->path, err);
+    if (check_count(reader, count, err) != 0)
+        return -1;
     tokens->count = (int32_t)count;
     return 0;
 }
 
-static int read_ids(const struct api_context *context, const cJSON *array, const char *path,
-                    int32_t limit, int64_t max_tokens, struct prompt_tokens *tokens,
-                    struct api_error *err) {
-    int32_t vocab_size = tokenizer_vocab_size(context->tokenizer);
-    int length = cJSON_GetArraySize(array);
-    if (length > limit)
-        return refuse_length(context, path, "", length, max_tokens, err);
+/* All, and then what is to stay. */
+static void cut(const struct prompt_reader *reader, int64_t count, int32_t before, int32_t behind,
+                struct prompt_tokens *tokens) {
+    const struct prompt_limits *limits = reader->limits;
+    int32_t keep =
+        prompt_truncation_count(&limits->truncation, reader->context, limits->max_tokens);
+    tokens->is_cut = count > keep;
+    tokens->count =
+        prompt_truncation_cut(&limits->truncation, tokens->ids, count, before, behind, keep);
+}
+
+static int encode_and_cut(const struct prompt_reader *reader, const struct prompt_text *text,
+                          struct prompt_tokens *tokens, struct api_error *err) {
+    int before = 0, behind = 0;
+    size_t count;
+    if (prompt_text_encode(reader->context->tokenizer, text, reader->path, &tokens->ids, &count,
+                           err) != 0)
+        return -1;
+    if ((text->flags & TOKENIZER_ADD_SPECIAL) != 0)
+        tokenizer_num_added(reader->context->tokenizer, &before, &behind);
+    cut(reader, (int64_t)count, before, behind, tokens);
+    return check_count(reader, tokens->count, err);
+}
+
+static int read_ids(const struct prompt_reader *reader, const cJSON *array,
+                    struct prompt_tokens *tokens, struct api_error *err) {
+    int32_t vocab_size = tokenizer_vocab_size(reader->context->tokenizer);
+    bool is_cut = reader->limits->truncation.max_tokens != 0;
+    int length = cJSON_GetArraySize(array), count = 0;
+    if (!is_cut && check_count(reader, length, err) != 0)
+        return -1;
+    tokens->ids = calloc((size_t)length + 1, sizeof(*tokens->ids));
+    if (tokens->ids == NULL)
+        return api_error_set_memory(err);
     const cJSON *item;
     cJSON_ArrayForEach(item, array) {
         char item_path[PROMPT_PATH_BYTES + 16];
         int64_t id;
-        snprintf(item_path, sizeof(item_path), "%s[%d]", path, (int)tokens->count);
+        snprintf(item_path, sizeof(item_path), "%s[%d]", reader->path, count);
         if (json_read_int(item, item_path, 0, vocab_size - 1, &id, err) != 0)
             return -1;
-        tokens->ids[tokens->count++] = (int32_t)id;
+        tokens->ids[count++] = (int32_t)id;
     }
-    return 0;
+    tokens->count = count;
+    if (is_cut)
+        cut(reader, count, 0, 0, tokens);
+    return check_count(reader, tokens->count, err);
 }
 
-/* At most `limit` tokens, to be encoded or read; -1 when memory is short. */
-static int create_tokens(const struct api_context *context, int64_t max_tokens, int32_t *out_limit,
-                         struct prompt_tokens *out, struct api_error *err) {
-    *out_limit = context->max_model_len - (max_tokens != 0 ? 1 : 0);
-    *out = (struct prompt_tokens){.ids = calloc((size_t)*out_limit + 1, sizeof(int32_t))};
-    if (out->ids != NULL)
-        return 0;
-    return api_error_set_memory(err);
+static struct prompt_reader reader_of(const struct api_context *context, const char *path,
+                                      const struct prompt_limits *limits) {
+    return (struct prompt_reader){.context = context,
+                                  .path = path,
+                                  .limits = limits,
+                                  .most = context->max_model_len - (limits->max_tokens != 0)};
+}
+
+static int finish(int result, struct prompt_tokens *tokens, struct prompt_tokens *out) {
+    if (result == 0)
+        *out = *tokens;
+    else
+        free(tokens->ids);
+    return result;
 }
 
 int prompt_text_tokens(const struct api_context *context, const struct prompt_text *text,
-                       const char *path, int64_t max_tokens, struct prompt_tokens *out,
-                       struct api_error *err) {
-    int32_t limit;
-    struct prompt_tokens tokens;
-    if (create_tokens(context, max_tokens, &limit, &tokens, err) != 0)
-        return -1;
-    if (encode(context, text, path, limit, max_tokens, &tokens, err) != 0) {
-        free(tokens.ids);
-        return -1;
-    }
-    *out = tokens;
-    return 0;
+                       const char *path, const struct prompt_limits *limits,
+                       struct prompt_tokens *out, struct api_error *err) {
+    struct prompt_reader reader = reader_of(context, path, limits);
+    struct prompt_tokens tokens = {0};
+    int result = limits->truncation.max_tokens != 0 ? encode_and_cut(&reader, text, &tokens, err)
+                                                    : encode(&reader, text, &tokens, err);
+    return finish(result, &tokens, out);
 }
 
 int prompt_read_tokens(const struct api_context *context, const cJSON *item, const char *path,
-                       unsigned flags, int64_t max_tokens, struct prompt_tokens *out,
-                       struct api_error *err) {
-    int32_t limit;
-    struct prompt_tokens tokens;
+                       unsigned flags, const struct prompt_limits *limits,
+                       struct prompt_tokens *out, struct api_error *err) {
     if (cJSON_IsString(item)) {
         const struct prompt_text text = {
             .data = item->valuestring, .length = strlen(item->valuestring), .flags = flags};
-        return prompt_text_tokens(context, &text, path, max_tokens, out, err);
+        return prompt_text_tokens(context, &text, path, limits, out, err);
     }
-    if (create_tokens(context, max_tokens, &limit, &tokens, err) != 0)
-        return -1;
-    if (read_ids(context, item, path, limit, max_tokens, &tokens, err) != 0) {
-        free(tokens.ids);
-        return -1;
-    }
-    *out = tokens;
-    return 0;
+    struct prompt_reader reader = reader_of(context, path, limits);
+    struct prompt_tokens tokens = {0};
+    return finish(read_ids(&reader, item, &tokens, err), &tokens, out);
 }
 
 unsigned prompt_text_flags(bool add_special, bool parse_special) {

@@ -5,6 +5,7 @@
 
 #include "server/api/api_error.h"
 #include "server/api/api_context.h"
+#include "server/api/prompt_truncation.h"
 
 #include <cjson/cJSON.h>
 #include <stdbool.h>
@@ -24,6 +25,7 @@ struct prompt_list {
 struct prompt_tokens {
     int32_t *ids; /* owned; free() */
     int32_t count;
+    bool is_cut; /* there were more */
 };
 
 /* Checks the shape of the body's field: a string, an array of strings, an array of ids, or an array
@@ -42,17 +44,27 @@ struct prompt_text {
     unsigned flags; /* enum tokenizer_flags */
 };
 
-/* Encodes a text that must leave room for output as below; max_tokens -1: it is not given. */
+/* How long a prompt may be. */
+struct prompt_limits {
+    int64_t max_tokens; /* of the output; -1: not given */
+    struct prompt_truncation truncation;
+};
+
+/* All tokens of a text, however many: an array of just that size, which the caller frees. */
+int prompt_text_encode(const struct tokenizer *tokenizer, const struct prompt_text *text,
+                       const char *path, int32_t **out, size_t *out_count, struct api_error *err);
+
+/* Encodes a text that must leave room for output as below. */
 int prompt_text_tokens(const struct api_context *context, const struct prompt_text *text,
-                       const char *path, int64_t max_tokens, struct prompt_tokens *out,
-                       struct api_error *err);
+                       const char *path, const struct prompt_limits *limits,
+                       struct prompt_tokens *out, struct api_error *err);
 
 /* Encodes one prompt, a text as the flags say (enum tokenizer_flags), or checks its ids against the
- * vocabulary. With max_tokens > 0 the prompt must leave room for one token of output (code
- * context_length_exceeded). */
+ * vocabulary. Unless max_tokens is 0 the prompt, once it is cut, must leave room for one token of
+ * output (code context_length_exceeded). */
 int prompt_read_tokens(const struct api_context *context, const cJSON *item, const char *path,
-                       unsigned flags, int64_t max_tokens, struct prompt_tokens *out,
-                       struct api_error *err);
+                       unsigned flags, const struct prompt_limits *limits,
+                       struct prompt_tokens *out, struct api_error *err);
 /* The flags of a text that is all the client's own, whose control tokens are its to place. */
 unsigned prompt_text_flags(bool add_special, bool parse_special);
 

@@ -26,6 +26,7 @@ struct responses_call {
     bool hides_reasoning, hides_content;
     int32_t max_calls;         /* further ones are left out */
     int32_t num_logprobs;      /* -1: none */
+    bool shows_ids;            /* return_tokens_as_token_ids */
     struct byte_buffer echo;   /* members of the object that repeat the request */
     struct byte_buffer scores; /* logprobs no item has yet */
     struct byte_buffer events; /* a stream's, not yet sent */
@@ -48,6 +49,7 @@ static int fill_generation(const struct api_context *context, struct chat_reques
     call->hides_content = generation.config.must_call;
     call->max_calls = generation.config.allows_parallel ? OUTPUT_MAX_TOOL_CALLS : 1;
     call->num_logprobs = chat_request_num_logprobs(chat);
+    call->shows_ids = chat->sampling.return_tokens_as_token_ids;
     return call->parser != NULL ? 0 : call_fail_memory(err);
 }
 
@@ -55,6 +57,7 @@ static int fill_call(const struct api_context *context, const cJSON *body,
                      struct chat_request *chat, struct responses_call *call,
                      struct api_error *err) {
     if (call_init(&call->base, &operations, context, "resp_", err) != 0 ||
+        call_set_id(&call->base, "resp_", chat->sampling.request_id, err) != 0 ||
         call_set_size(&call->base, 1, 1, err) != 0)
         return -1;
     call_take_ignored(&call->base, &chat->ignored);
@@ -268,7 +271,8 @@ static int add(struct call *base, int32_t index, const struct token_event *event
     if (events != NULL && call->output.sequence == 0)
         write_begin(call, events);
     if (call->num_logprobs >= 0)
-        chat_logprobs_add(base->tokenizer, event, call->num_logprobs, &call->scores);
+        chat_logprobs_add(base->tokenizer, event, call->num_logprobs, call->shows_ids,
+                          &call->scores);
     if (output_parser_push(call->parser, event->text, event->text_bytes, is_end) != 0 ||
         add_parts(call, event->num_generated, events) != 0)
         return -1;

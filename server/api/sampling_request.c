@@ -41,6 +41,10 @@ static const struct json_field fields[] = {
     JSON_BOOL(MEMBER, include_stop_str_in_output),
     JSON_BOOL(MEMBER, skip_special_tokens),
     JSON_BOOL(MEMBER, return_token_ids),
+    JSON_BOOL(MEMBER, return_tokens_as_token_ids),
+    JSON_TEXT(MEMBER, request_id),
+    JSON_OTHER(truncate_prompt_tokens),
+    JSON_OTHER(truncation_side),
     JSON_BOOL(MEMBER, stream),
     JSON_OTHER(stream_options),
     JSON_OTHER(stop),
@@ -132,7 +136,8 @@ int sampling_request_read(const struct api_context *context, const cJSON *json,
     if (json_fields_read(json, JSON_TABLE(fields), request, err) != 0 ||
         field_limits_check(context, json, err) != 0 ||
         (request->model != NULL && model_name_check(context, request->model, err) != 0) ||
-        read_stream_options(json, request, err) != 0 || check_combinations(request, err) != 0)
+        read_stream_options(json, request, err) != 0 || check_combinations(request, err) != 0 ||
+        prompt_truncation_read(context, json, &request->truncation, err) != 0)
         return -1;
     if (json_given_member(json, "max_tokens") != NULL)
         request->max_tokens_field = "max_tokens";
@@ -166,6 +171,11 @@ int sampling_request_unknown(const struct api_context *context, const cJSON *jso
         return -1;
     beam_fields_list_idle(json, out);
     return 0;
+}
+
+struct prompt_limits sampling_request_limits(const struct sampling_request *request) {
+    return (struct prompt_limits){.max_tokens = request->max_tokens,
+                                  .truncation = request->truncation};
 }
 
 static int32_t num_wanted(const struct sampling_request *request) {

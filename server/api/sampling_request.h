@@ -5,6 +5,7 @@
 
 #include "engine/grammar/grammar.h"
 #include "server/api/api_context.h"
+#include "server/api/prompt_field.h"
 #include "server/api/sampling_fields.h"
 #include "server/json/json_field.h"
 
@@ -14,11 +15,13 @@ struct sampling_request {
     struct sampling_lists lists;
     struct grammar *grammar; /* a reference: what the output must match; NULL: anything */
     enum early_stopping early_stopping;
+    struct prompt_truncation truncation;
     const char *max_tokens_field; /* the one that gave max_tokens; static; NULL: none did */
 
     /* read by the field table */
     const char *model;      /* NULL: not given */
     const char *cache_salt; /* NULL: not given */
+    const char *request_id; /* NULL: not given */
     int64_t n;
     int64_t best_of;    /* 0: not given; with use_beam_search the width */
     int64_t max_tokens; /* or SAMPLING_TO_THE_END */
@@ -33,6 +36,7 @@ struct sampling_request {
     bool use_beam_search, has_seed;
     bool stream, include_usage, continuous_usage_stats;
     bool ignore_eos, include_stop_str_in_output, skip_special_tokens, return_token_ids;
+    bool return_tokens_as_token_ids;
 };
 
 /* What the model's makers recommend, else OpenAI's defaults, or vLLM's for its extensions;
@@ -54,6 +58,8 @@ struct json_table sampling_request_table(void);
 int sampling_request_unknown(const struct api_context *context, const cJSON *json,
                              struct json_table own, struct byte_buffer *out, struct api_error *err);
 
+/* How long its prompts may be. */
+struct prompt_limits sampling_request_limits(const struct sampling_request *request);
 /* Choices of a prompt as the engine has them: of a beam search those that are answered. */
 int32_t sampling_request_num_choices(const struct sampling_request *request);
 /* 0: no beam search. */

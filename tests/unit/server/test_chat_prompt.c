@@ -16,6 +16,8 @@
 
 #include <cmocka.h>
 
+static const struct prompt_limits no_limits = {.max_tokens = -1};
+
 static struct api_context context;
 
 static int setup(void **state) {
@@ -65,7 +67,7 @@ static void expect_error(const char *body, const char *param, const char *code) 
     cJSON *json = json_parse(body, strlen(body), &err);
     assert_non_null(json);
     if (read(json, &fields, &err) == 0 &&
-        chat_prompt_create(&context, &fields, -1, &prompt, &err) == 0)
+        chat_prompt_create(&context, &fields, &no_limits, &prompt, &err) == 0)
         fail_msg("accepted %s", body);
     assert_int_equal(err.status, 400);
     assert_string_equal(err.param, param);
@@ -176,7 +178,7 @@ static void what_the_template_refuses_is_the_clients_fault(void **state) {
     static const char body[] = "{\"messages\":[" USER("refuse me") "]}";
     cJSON *json = json_parse(body, strlen(body), &err);
     assert_int_equal(read(json, &fields, &err), 0);
-    assert_int_equal(chat_prompt_create(&context, &fields, -1, &prompt, &err), -1);
+    assert_int_equal(chat_prompt_create(&context, &fields, &no_limits, &prompt, &err), -1);
     assert_int_equal(err.status, 400);
     assert_non_null(strstr(err.message, "no such words"));
     cJSON_Delete(json);
@@ -251,7 +253,7 @@ static struct chat_prompt create(const char *body) {
     struct api_error err = {0};
     cJSON *json = json_parse(body, strlen(body), &err);
     assert_int_equal(read(json, &fields, &err), 0);
-    if (chat_prompt_create(&context, &fields, -1, &prompt, &err) != 0)
+    if (chat_prompt_create(&context, &fields, &no_limits, &prompt, &err) != 0)
         fail_msg("%s: %s", body, err.message);
     cJSON_Delete(json);
     return prompt;
@@ -282,7 +284,7 @@ static void a_long_chat_exceeds_the_context(void **state) {
     snprintf(body, sizeof(body), "{\"messages\":[" USER("%s") "]}", content);
     cJSON *json = json_parse(body, strlen(body), &err);
     assert_int_equal(read(json, &fields, &err), 0);
-    assert_int_equal(chat_prompt_create(&context, &fields, -1, &prompt, &err), -1);
+    assert_int_equal(chat_prompt_create(&context, &fields, &no_limits, &prompt, &err), -1);
     assert_string_equal(err.code, "context_length_exceeded");
     assert_non_null(strstr(err.message, "64"));
     cJSON_Delete(json);

@@ -468,8 +468,9 @@ static struct api_error prompt_error(const char *prompt, int max_tokens) {
     struct completion_request request = parse_ok(body);
     struct prompt_tokens tokens;
     struct api_error err = {0};
-    if (prompt_read_tokens(&context, request.prompts.first, "prompt", 0,
-                           request.sampling.max_tokens, &tokens, &err) == 0)
+    const struct prompt_limits limits = sampling_request_limits(&request.sampling);
+    if (prompt_read_tokens(&context, request.prompts.first, "prompt", 0, &limits, &tokens, &err) ==
+        0)
         free(tokens.ids);
     completion_request_finish(&request);
     return err;
@@ -490,6 +491,63 @@ static void prompts_leave_room_for_output(void **state) {
     assert_int_equal(prompt_error(text, 0).status, 400);
 }
 
+/* What is left of a prompt, and whether it was cut. */
+static void check_cut(const char *fields, const char *prompt, const int32_t *expected, int count,
+                      bool is_cut) {
+    char body[512];
+    snprintf(body, sizeof(body), "{\"prompt\":%s,\"max_tokens\":4,%s}", prompt, fields);
+    struct completion_request request = parse_ok(body);
+    const struct prompt_limits limits = sampling_request_limits(&request.sampling);
+    struct prompt_tokens tokens;
+    struct api_error err = {0};
+    if (prompt_read_tokens(&context, request.prompts.first, "prompt", TOKENIZER_ADD_SPECIAL,
+                           &limits, &tokens, &err) != 0)
+        fail_msg("%s: %s", body, err.message);
+    assert_int_equal(tokens.count, count);
+    assert_memory_equal(tokens.ids, expected, (size_t)count * sizeof(*expected));
+    assert_int_equal(tokens.is_cut, is_cut);
+    free(tokens.ids);
+    completion_request_finish(&request);
+}
+
+#define CHECK_CUT(fields, prompt, is_cut, ...)                                                     \
+    check_cut(fields, prompt, (const int32_t[]){__VA_ARGS__},                                      \
+              (int)(sizeof((int32_t[]){__VA_ARGS__}) / sizeof(int32_t)), is_cut)
+
+static void prompts_are_cut_where_it_is_asked_for(void **state) {
+    CHECK_CUT("\"truncate_prompt_tokens\":3", "\"abcd\"", true, FAKE_BOS, 'c', 'd');
+    CHECK_CUT("\"truncate_prompt_tokens\":1", "\"abcd\"", true, 'd');
+    CHECK_CUT("\"truncate_prompt_tokens\":5", "\"abcd\"", false, FAKE_BOS, 'a', 'b', 'c', 'd');
+    CHECK_CUT("\"truncate_prompt_tokens\":2", "[1,2,3]", true, 2, 3);
+    CHECK_CUT("\"truncate_prompt_tokens\":2,\"truncation_side\":\"right\"", "[1,2,3]", true, 1, 2);
+    CHECK_CUT("\"truncate_prompt_tokens\":3,\"truncation_side\":\"right\"", "\"abcd\"", true,
+              FAKE_BOS, 'a', 'b');
+    CHECK_CUT("\"truncate_prompt_tokens\":null,\"truncation_side\":\"left\"", "[7]", false, 7);
+}
+
+static void expect_error(const char *body, const char *param) {
+    struct completion_request request;
+    struct api_error err = {0};
+    assert_int_equal(parse(body, &request, &err), -1);
+    assert_int_equal(err.status, 400);
+    assert_string_equal(err.param, param);
+}
+
+/* -1: what the context of 64 leaves beside the 4 tokens of output. */
+static void a_prompt_is_cut_to_the_context(void **state) {
+    char text[128];
+    int32_t expected[60] = {FAKE_BOS};
+    snprintf(text, sizeof(text), "\"%0100d\"", 7);
+    for (int i = 1; i < 60; i++)
+        expected[i] = i < 59 ? '0' : '7';
+    check_cut("\"truncate_prompt_tokens\":-1", text, expected, 60, true);
+    expect_error("{\"prompt\":\"a\",\"truncate_prompt_tokens\":0}", "truncate_prompt_tokens");
+    expect_error("{\"prompt\":\"a\",\"truncate_prompt_tokens\":-2}", "truncate_prompt_tokens");
+    expect_error("{\"prompt\":\"a\",\"truncate_prompt_tokens\":65}", "truncate_prompt_tokens");
+    expect_error("{\"prompt\":\"a\",\"truncate_prompt_tokens\":\"1\"}", "truncate_prompt_tokens");
+    expect_error("{\"prompt\":\"a\",\"truncation_side\":\"both\"}", "truncation_side");
+}
+
 static void long_text_is_refused_before_it_is_encoded(void **state) {
     struct byte_buffer text = {0};
     for (int i = 0; i < 5000; i++)
@@ -498,7 +556,8 @@ static void long_text_is_refused_before_it_is_encoded(void **state) {
     cJSON *item = cJSON_CreateString(text.data);
     struct prompt_tokens tokens;
     struct api_error err;
-    assert_int_equal(prompt_read_tokens(&context, item, "prompt", 0, 1, &tokens, &err), -1);
+    const struct prompt_limits limits = {.max_tokens = 1};
+    assert_int_equal(prompt_read_tokens(&context, item, "prompt", 0, &limits, &tokens, &err), -1);
     assert_non_null(strstr(err.message, "at least 833 tokens")); /* " world" has 6 bytes */
     cJSON_Delete(item);
     byte_buffer_finish(&text);
@@ -568,6 +627,8 @@ int main(void) {
         cmocka_unit_test(tiny_temperatures_stay_usable),
         cmocka_unit_test(lists_are_bounded),
         cmocka_unit_test(prompts_leave_room_for_output),
+        cmocka_unit_test(prompts_are_cut_where_it_is_asked_for),
+        cmocka_unit_test(a_prompt_is_cut_to_the_context),
         cmocka_unit_test(long_text_is_refused_before_it_is_encoded),
         cmocka_unit_test(token_ids_are_in_the_vocabulary),
         cmocka_unit_test(unknown_fields_are_listed_safely),

@@ -46,6 +46,19 @@ static void same_text_keeps_the_more_probable(void **state) {
     logprob_list_finish(&list);
 }
 
+static void ids_are_shown_where_they_are_asked_for(void **state) {
+    static const struct top_logprob top[] = {{'a', -0.5f}, {FAKE_OTHER_A, -1.0f}, {'b', -2.0f}};
+    struct logprob_list list = {.shows_ids = true};
+    add(&list, FAKE_OTHER_A, -1.0f, top, 3);
+    add(&list, 'z', -3.0f, top, 1);
+    assert_items(&list.tokens, "\"token_id:260\",\"token_id:122\"");
+    assert_items(&list.text_offset, "0,1");
+    assert_items(&list.top_logprobs,
+                 "{\"token_id:97\":-0.5,\"token_id:260\":-1.0,\"token_id:98\":-2.0},"
+                 "{\"token_id:97\":-0.5,\"token_id:122\":-3.0}");
+    logprob_list_finish(&list);
+}
+
 static void cut_characters_are_shown_as_bytes(void **state) {
     struct logprob_list list = {0};
     add(&list, 0xE2, -1.0f, NULL, 0); /* the euro sign in three tokens, then an a */
@@ -89,6 +102,7 @@ int main(void) {
         cmocka_unit_test(zero_logprobs_still_show_the_token),
         cmocka_unit_test(own_token_is_added_to_the_top_ones),
         cmocka_unit_test(same_text_keeps_the_more_probable),
+        cmocka_unit_test(ids_are_shown_where_they_are_asked_for),
         cmocka_unit_test(cut_characters_are_shown_as_bytes),
         cmocka_unit_test(impossible_tokens_get_the_floor),
         cmocka_unit_test(clear_keeps_the_offset),
