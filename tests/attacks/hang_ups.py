@@ -1,0 +1,180 @@
+"""R2 and R3: clients that go away, at every moment of a request; and connections that stay and say nothing."""
+
+import socket
+import time
+
+from arena import attack
+from wire import announce, answers, completion, exchange, request_bytes, reset
+
+CROWD = {"max-connections": 2048}
+STREAM = {"prompt": "Once", "stream": True, "max_tokens": 7000, "ignore_eos": True}
+
+
+@attack("R2", "1,500 connections closed right behind the header", options=CROWD)
+def closes_behind_the_header(arena):
+    for _ in range(arena.many(1500)):
+        arena.send(announce(16 << 20)).close()
+    arena.sockets.clear()
+
+
+def cut_requests():
+    whole = completion()
+    return [b"", b"G", whole[:40], whole[:-5], whole, whole * 3, completion(**STREAM), request_bytes("/health"),
+            request_bytes("/health") * 50, announce(60000, "/nothing"), request_bytes("/tokenize", {"prompt": "x" * 9999}),
+            b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{"]
+
+
+@attack("R2", "closed, half-closed and reset at every stage of a request", options=CROWD)
+def closes_at_every_stage(arena):
+    for _ in range(arena.many(10)):
+        for data in cut_requests():
+            arena.send(data).close()
+            reset(arena.send(data))
+            sock = arena.send(data)
+            try:
+                sock.shutdown(socket.SHUT_WR)
+            except OSError:
+                pass
+    arena.hold(0.5)
+
+
+@attack("R2", "closes behind the header over a UNIX socket", options=CROWD, is_unix=True)
+def closes_on_a_unix_socket(arena):
+    for data in cut_requests() + [announce(16 << 20)] * arena.many(300):
+        arena.send(data).close()
+    arena.sockets.clear()
+
+
+def idle_pair(arena):
+    """A keep-alive connection whose exchange is over, and one that sent nothing: both older than what follows."""
+    kept = arena.send(request_bytes("/version"))
+    arena.read_some(kept)
+    return kept, arena.connect()
+
+
+def abandon_streams(arena, count):
+    for _ in range(count):
+        sock = arena.send(completion(**STREAM))
+        arena.read_some(sock)
+        sock.close()
+
+
+def await_sockets(arena, most, seconds=5):
+    deadline = time.monotonic() + seconds
+    while (count := arena.victim.metrics().get("http_connections", 0)) > most and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return count
+
+
+@attack("R3", "20 streams begun and left beside older idle connections")
+def abandoned_streams(arena):
+    kept, silent = idle_pair(arena)
+    abandon_streams(arena, arena.many(20))
+    # Those two, the others' three and the one that asks.
+    count = await_sockets(arena, 6)
+    arena.want(count <= 6, f"{count:.0f} connections while at most 6 clients are there")
+
+
+@attack("R3", "120 streams begun and left beside an idle connection, 64 connections allowed",
+        options={"max-connections": 64})
+def abandoned_streams_at_the_limit(arena):
+    idle_pair(arena)
+    abandon_streams(arena, arena.many(120, least=80))
+
+
+@attack("R3", "every connection taken by idle clients: /health is answered", options={"max-connections": 64},
+        served="health")
+def health_at_the_limit(arena):
+    for _ in range(80):
+        sock = arena.connect()
+        arena.push(sock, request_bytes("/version"))
+        arena.read_some(sock, 1)
+    found, _ = exchange(arena.victim.address, completion(), source="127.0.3.1")
+    said = [answer.status for answer in found]
+    arena.want(said in ([200], [503]), f"a completion at the limit: {said}")
+    if said == [503]:
+        arena.want("retry-after" in found[0].fields, "503 at the limit without Retry-After")
+        arena.want(bool(found[0].error()), "503 at the limit without the error object")
+    arena.hold(0.5)
+
+
+@attack("R14", "four times as many idle connections as allowed: /health is answered",
+        options={"max-connections": 64}, served="health")
+def idle_crowd(arena):
+    for _ in range(256):
+        try:
+            arena.connect(timeout=1)
+        except OSError:
+            break
+    time.sleep(3)
+
+
+@attack("R14", "new connections without end, each kept and silent", options={"max-connections": 64}, served="health")
+def connection_flood(arena):
+    for _ in range(arena.many(1000, least=300)):
+        try:
+            arena.connect(timeout=1)
+        except OSError:
+            break
+    time.sleep(3)
+
+
+def crowd_of_few_files(arena):
+    for _ in range(100):
+        try:
+            arena.send(b"GET /version HTTP/1.1\r\n", timeout=1)
+        except OSError:
+            break
+    arena.hold(1)
+
+
+@attack("R14", "100 idle connections where 40 files may be open", max_files=40, served="health")
+def forty_files(arena):
+    crowd_of_few_files(arena)
+
+
+@attack("R14", "100 idle connections where 64 files may be open", max_files=64, served="health")
+def sixty_four_files(arena):
+    crowd_of_few_files(arena)
+
+
+@attack("R3", "20 streams left on a UNIX socket beside idle connections", is_unix=True)
+def abandoned_streams_on_a_unix_socket(arena):
+    idle_pair(arena)
+    abandon_streams(arena, arena.many(20))
+    count = await_sockets(arena, 6)
+    arena.want(count <= 6, f"{count:.0f} connections while at most 6 clients are there")
+
+
+@attack("R3", "whole answers awaited and left beside older idle connections")
+def abandoned_whole_answers(arena):
+    idle_pair(arena)
+    for _ in range(arena.many(30)):
+        arena.send(completion(prompt="Once", max_tokens=7000, ignore_eos=True)).close()
+    count = await_sockets(arena, 6)
+    arena.want(count <= 6, f"{count:.0f} connections while at most 6 clients are there")
+
+
+@attack("R3", "answers left unread and closed, a refused body among them")
+def abandoned_answers_of_all_kinds(arena):
+    idle_pair(arena)
+    kinds = [request_bytes("/openapi.json"), request_bytes("/metrics") * 20, announce(1 << 30), b"nonsense\r\n\r\n",
+             request_bytes("/v1/completions", b"{"), request_bytes("/nothing", b"x" * 100)]
+    for _ in range(arena.many(10)):
+        for data in kinds:
+            reset(arena.send(data))
+            arena.send(data).close()
+    count = await_sockets(arena, 6)
+    arena.want(count <= 6, f"{count:.0f} connections while at most 6 clients are there")
+
+
+@attack("R3", "the answer of a client that closed its sending half and reads on")
+def half_closed(arena):
+    """Counts as gone; it may get its answer or none, but never half of one, and never keeps its connection."""
+    for data in (completion(), completion(max_tokens=50, stream=True), request_bytes("/health")):
+        sock = arena.send(data)
+        sock.shutdown(socket.SHUT_WR)
+        received, is_closed = arena.read_to_end(sock)
+        arena.want(is_closed, "a half-closed connection stays")
+        said = [answer.status for answer in answers(received)]
+        arena.want(said in ([], [200]), f"half-closed: {said}")

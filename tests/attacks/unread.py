@@ -1,0 +1,107 @@
+"""R7: answers that nobody reads. However many and whatever is asked for, the process keeps within the total it printed."""
+
+import time
+
+from arena import attack
+from wire import answers, completion, request_bytes
+
+FEW = {"max-connections": 192, "max-model-len": 1024, "kv-cache-memory-bytes": "8M"}
+SMALL_WINDOW = 4096
+
+
+def leave_unread(arena, request, count, seconds):
+    """That many ask and take nothing; the witness looks at the memory."""
+    for _ in range(count):
+        arena.send(request, receive_buffer=SMALL_WINDOW)
+    arena.hold(seconds)
+
+
+@attack("R7", "/tokenize with pieces of 1 MiB, 64 answers unread", options=FEW)
+def tokenize_unread(arena):
+    text = request_bytes("/tokenize", {"content": "1" * (arena.many(1 << 20)), "with_pieces": True})
+    leave_unread(arena, text, 64, 12)
+
+
+@attack("R7", "prompt_logprobs of 900 tokens for 16 choices, 64 answers unread", options=FEW)
+def prompt_logprobs_unread(arena):
+    request = completion(prompt="x " * 400, max_tokens=1, n=16, prompt_logprobs=20, logprobs=5, echo=True)
+    leave_unread(arena, request, arena.many(64), 8)
+
+
+@attack("R7", "1,000 embeddings at a time, 64 answers unread", options={**FEW, "max-queued-requests": 100000})
+def embeddings_unread(arena):
+    request = request_bytes("/v1/embeddings", {"model": "victim", "input": ["x"] * 1000})
+    leave_unread(arena, request, arena.many(64), 6)
+
+
+@attack("R7", "streams with logprobs whose readers take nothing", options=FEW)
+def streams_unread(arena):
+    request = completion(prompt="x", max_tokens=900, n=16, logprobs=5, ignore_eos=True, stream=True)
+    leave_unread(arena, request, arena.many(100), 3)
+
+
+@attack("R7", "an echo of 900 tokens with logprobs is one event: 100 streams unread", options=FEW)
+def echo_streams_unread(arena):
+    request = completion(prompt="x " * 400, max_tokens=1, n=4, logprobs=5, echo=True, stream=True)
+    leave_unread(arena, request, arena.many(100), 5)
+
+
+@attack("R7", "pages and descriptions asked for 50 times on each of 150 connections, unread", options=FEW)
+def pages_unread(arena):
+    requests = (request_bytes("/openapi.json") + request_bytes("/metrics")
+                + request_bytes("/", headers=[("Accept", "text/html")])) * 17
+    leave_unread(arena, requests, arena.many(150), 2)
+
+
+@attack("R7", "answers unread over a UNIX socket, where no acknowledgement tells of a reader", options=FEW, is_unix=True)
+def unread_on_a_unix_socket(arena):
+    text = request_bytes("/tokenize", {"content": "1" * arena.many(1 << 19), "with_pieces": True})
+    leave_unread(arena, text, 8, 3)
+
+
+@attack("R7", "an answer taken at 20 KiB/s is whole", options=FEW)
+def slow_reader(arena):
+    request = request_bytes("/tokenize", {"content": "1" * 3000, "with_pieces": True}, headers=[("Connection", "close")])
+    sock = arena.send(request, receive_buffer=SMALL_WINDOW)
+    received = bytearray()
+    while len(received) < 40960 and (data := arena.read_some(sock)):
+        received += data
+        time.sleep(0.02)
+    rest, is_closed = arena.read_to_end(sock)
+    said = [answer.status for answer in answers(bytes(received) + rest)]
+    arena.want(said == [200] and is_closed, f"read slowly: {said}")
+
+
+@attack("R7", "5,000 requests pipelined by one client that reads nothing", options=FEW)
+def pipelined_flood(arena):
+    sock = arena.connect(receive_buffer=SMALL_WINDOW)
+    sock.setblocking(False)
+    data = memoryview(request_bytes("/health") * 2500 + completion() * 2500)
+    end = time.monotonic() + 2 * arena.scale
+    while data and time.monotonic() < end:
+        try:
+            data = data[sock.send(data[:65536]):]
+        except BlockingIOError:
+            time.sleep(0.01)
+        except OSError:
+            break
+
+
+@attack("R7", "names of unknown fields: 64 KiB of them come back in no header that breaks the answer", options=FEW)
+def ignored_names(arena):
+    for count, length in ((1, 60000), (2000, 8), (500, 200), (1, 20)):
+        fields = {f"{i}" + "n" * length: 1 for i in range(count)}
+        sock = arena.send(completion(**fields))
+        received = arena.read_some(sock)
+        arena.want(received[:12] in (b"HTTP/1.1 200", b"HTTP/1.1 400"),
+                   f"{count} unknown names of {length} bytes: {received[:40]!r}")
+
+
+@attack("R7", "an Accept, an id, a path that come back stay what they were", options=FEW)
+def echoed_words(arena):
+    for name in ("X-Request-Id", "Accept", "Authorization", "Cookie", "User-Agent"):
+        for value in ("a" * 20000, "\xff\xfe", "a\tb", "\"'<>&", "%0d%0aX: y"):
+            head = f"GET /nothing\" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{name}: {value}\r\n\r\n".encode("latin-1")
+            found = answers(arena.read_to_end(arena.send(head))[0])
+            said = [answer.status for answer in found]
+            arena.want(said in ([400], [404], [431]) and found[0].error(), f"{name} of {value[:10]!r}: {said}")

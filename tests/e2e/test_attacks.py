@@ -1,0 +1,35 @@
+"""Each attack of tests/attacks once, with small counts and short times: as wanted, and no one else refused."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from quire_server import BINARY
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "attacks"))
+from arena import run_attack  # noqa: E402
+from run import chosen  # noqa: E402
+from victim import write_model  # noqa: E402
+
+SCALE = 0.25
+PASSED = ",".join((
+    "R1-announced-chunks", "R1-bulk-work", "R1-crumbs", "R1-endless-trailers", "R1-grammar-bombs", "R1-huge-chats", "R1-huge-prompts",
+    "R1-json-bombs", "R1-refused-bodies", "R1-refused-calls", "R1-resets-within-bodies", "R1-slow-headers", "R1-trickled-chunks",
+    "R1-unbroken-prompts", "R2-closes-on-a-unix-socket", "R3-abandoned-answers-of-all-kinds", "R3-abandoned-whole-answers",
+    "R7-ignored-names", "R7-pages-unread", "R7-pipelined-flood", "R7-slow-reader", "R7-streams-unread", "R11"))
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return write_model(tmp_path_factory.mktemp("model") / "tiny.gguf")
+
+
+@pytest.mark.parametrize("attack", chosen(PASSED), ids=lambda attack: attack.name)
+def test_attack(attack, model):
+    outcome = run_attack(attack, BINARY, model, repeats=1, scale=SCALE)
+    if outcome.skipped:
+        pytest.skip(outcome.skipped)
+    assert outcome.repeats == 1
+    assert not outcome.faults()
+    assert outcome.num_streams() > 0
