@@ -192,6 +192,9 @@ static void write_http(const struct writer *w, const struct http_stats *http) {
     write_single(w, "http_requests_rejected_total", "counter",
                  "Requests refused at admission (429, 503).", (double)http->rejected);
     write_single(w, "http_connections", "gauge", "Open connections.", (double)http->connections);
+    write_single(w, "http_held_bytes", "gauge",
+                 "Memory of bodies that arrive and of answers that wait.",
+                 (double)http->held_bytes);
     write_single(w, "log_lines_lost_total", "counter",
                  "Lines of the log that could not be written at once.",
                  (double)http->log_lines_lost);

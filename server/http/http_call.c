@@ -230,8 +230,8 @@ static void bound_held(struct connection *connection) {
     struct api_error error;
     refuse_answer(connection, &error);
     cancel_all(connection->server, exchange->call);
-    byte_buffer_finish(&exchange->out);
-    exchange->out_taken = 0;
+    if (!call_is_stream(exchange->call))
+        byte_buffer_finish(&exchange->out);
     call_fail(exchange->call, &error, &exchange->out);
 }
 

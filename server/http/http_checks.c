@@ -32,6 +32,8 @@ void http_framing_add(struct http_framing *framing, const char *name, const char
         framing->is_chunked = strcasecmp(value, "chunked") == 0;
     } else if (strcasecmp(name, "Host") == 0) {
         framing->num_hosts++;
+    } else if (strcasecmp(name, "Authorization") == 0) {
+        framing->num_keys++;
     }
 }
 
@@ -44,6 +46,8 @@ int http_framing_check(const struct http_framing *framing, struct api_error *err
         return refuse(err, 400, "more than one Host header; allowed is one");
     if (framing->num_hosts == 0 && framing->needs_host)
         return refuse(err, 400, "the Host header is missing, which HTTP/1.1 requires");
+    if (framing->num_keys > 1)
+        return refuse(err, 400, "more than one Authorization header; allowed is one");
     if (framing->num_lengths > 1)
         return refuse(err, 400, "more than one Content-Length header; allowed is one");
     if (framing->num_lengths && framing->num_codings)

@@ -3,8 +3,8 @@
  * That lines are those of RFC 9112 is seen to by libmicrohttpd as it is built here
  * (subprojects/packagefiles/libmicrohttpd/README.md). It still obeys Transfer-Encoding beside
  * Content-Length, takes the first of two Content-Lengths, waits for ever on an unknown transfer
- * coding, and takes any number of Hosts. Each is refused here, before anything else looks at the
- * request. */
+ * coding, and takes any number of Hosts and keys. Each is refused here, before anything else looks
+ * at the request. */
 #ifndef QUIRE_SERVER_HTTP_CHECKS_H
 #define QUIRE_SERVER_HTTP_CHECKS_H
 
@@ -20,6 +20,7 @@
 struct http_framing {
     bool needs_host; /* HTTP/1.1 */
     int num_hosts;   /* Host fields */
+    int num_keys;    /* Authorization fields */
     int num_lengths; /* Content-Length fields */
     int num_codings; /* Transfer-Encoding fields */
     bool is_chunked; /* the only coding is "chunked" */

@@ -48,6 +48,7 @@ static int answer_metrics(struct connection *connection) {
     server->stats.resident_bytes = process_memory_resident();
     server->stats.log_lines_lost = log_num_lost();
     server->stats.planned_bytes = server->config.planned_bytes;
+    server->stats.held_bytes = server->memory.used_bytes;
     metrics_format(server->config.metrics_prefix, server->context->model_names[0], &stats,
                    &server->stats, &connection->exchange.out);
     return 0;

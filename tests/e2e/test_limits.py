@@ -2,6 +2,7 @@
 
 import select
 import selectors
+import signal
 import time
 
 from quire_server import NAME
@@ -208,3 +209,97 @@ def test_a_thousand_streams_at_once(start_server):
     assert all(b"HTTP/1.1 200" in data and b"data: [DONE]" in data for data in received)
     metrics = server.wait_idle()
     assert metrics["kv_blocks_used"] == 0
+
+
+# Memory of bodies and answers.
+
+def held(server):
+    return server.metrics()["http_held_bytes"]
+
+
+def test_announced_bodies_hold_nothing(server):
+    """Sixteen of the largest would fill the pool."""
+    server.wait_idle()
+    socks = [connect(server) for _ in range(32)]
+    for sock in socks:
+        sock.sendall(CALL + b"Content-Length: 16777216\r\n\r\n{")
+    wait_until(lambda: server.metrics()["http_connections"] >= 33)
+    assert held(server) <= 32
+    assert roundtrip(server, request_bytes("/v1/completions", GOOD)).status == 200
+    for sock in socks:
+        sock.close()
+    wait_until(lambda: held(server) == 0)
+
+
+def test_one_client_gets_half_of_the_memory_for_bodies(start_server):
+    """Of 256 MiB. One that stands still gives way to one that moves."""
+    server = start_server()
+    socks = []
+    for _ in range(9):
+        sock = connect(server)
+        sock.sendall(CALL + b"Content-Length: 16000000\r\n\r\n" + b" " * 15_999_999)
+        socks.append(sock)
+    wait_until(lambda: held(server) > 120e6)
+    assert held(server) <= 128 << 20
+    answers = [sock for sock in socks if select.select([sock], [], [], 0)[0]]
+    assert len(answers) == 1 and answers[0].recv(4096).split()[1] in (b"503", b"408")
+    socks = [sock for sock in socks if sock not in answers]
+    assert roundtrip(server, request_bytes("/v1/completions", GOOD)).status == 200
+    time.sleep(1.5)
+    with connect(server) as sock:
+        sock.sendall(CALL + b"Content-Length: 16000000\r\n\r\n" + b" " * 15_000_000)
+        wait_until(lambda: any(select.select(socks, [], [], 0)[0]))
+        told = select.select(socks, [], [], 0)[0]
+        assert {sock.recv(4096).split()[1] for sock in told} == {b"408"}
+    for sock in socks:
+        sock.close()
+    wait_until(lambda: held(server) == 0)
+
+
+def test_answer_that_is_too_large_is_400(server):
+    answer = roundtrip(server, request_bytes("/tokenize", {"content": "1" * 4_000_000,
+                                                           "with_pieces": True}))
+    assert answer.status == 400 and answer.json()["error"]["code"] == "answer_too_large"
+
+
+def test_unread_answers_are_bounded(start_server):
+    """Each has some 20 MB and its client takes none of it."""
+    server = start_server("--max-connections", 64)
+    body = {"content": "1" * 1_000_000, "with_pieces": True}
+    socks = []
+    for _ in range(10):
+        sock = connect(server, receive_buffer=4096)
+        sock.sendall(request_bytes("/tokenize", body))
+        socks.append(sock)
+    most = 0
+    while not all(select.select([sock], [], [], 0)[0] for sock in socks):
+        most = max(most, held(server))
+        assert roundtrip(server, request_bytes("/v1/completions", GOOD)).status == 200
+    assert 20e6 < most <= 128 << 20
+    wait_until(lambda: held(server) == 0)
+
+
+def test_draining_answers_new_connections(start_server):
+    server = start_server()
+    with open_stream(server, max_tokens=1000, ignore_eos=True) as stream:
+        received = read_until(stream, b"data: ")
+        server.process.send_signal(signal.SIGTERM)
+        wait_until(lambda: roundtrip(server, request_bytes("/health")).status == 503)
+        answer = roundtrip(server, request_bytes("/v1/completions", GOOD))
+        assert answer.status == 503 and answer.headers["retry-after"]
+        assert answer.json()["error"]["code"] == "shutting_down"
+        assert b"data: [DONE]" in read_until(stream, b"[DONE]", received)
+    assert server.process.wait(20) == 0
+
+
+def test_retry_after_grows_with_the_queue(start_server):
+    server = start_server("--max-num-seqs", 1, "--max-queued-requests", 40)
+    finished = open_stream(server, max_tokens=200, ignore_eos=True)
+    read_until(finished, b"[DONE]")
+    socks = [open_stream(server, max_tokens=4000, ignore_eos=True) for _ in range(41)]
+    wait_until(lambda: server.metrics()["num_requests_waiting"] == 40)
+    time.sleep(0.5)  # the waiting ones are counted four times a second
+    answer = roundtrip(server, request_bytes("/v1/completions", GOOD))
+    assert answer.status == 429 and int(answer.headers["retry-after"]) >= 2
+    for sock in socks:
+        sock.close()

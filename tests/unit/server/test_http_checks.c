@@ -60,6 +60,7 @@ static void test_one_host_is_wanted(void **state) {
     http_framing_add(&framing, "Host", "a");
     assert_int_equal(http_framing_check(&framing, &err), -1);
     assert_int_equal(STATUS(NULL, {"Host", "a"}, {"HOST", "b"}), 400);
+    assert_int_equal(STATUS(NULL, {"Authorization", "a"}, {"authorization", "a"}), 400);
 }
 
 static void test_sane_request_id_is_echoed(void **state) {

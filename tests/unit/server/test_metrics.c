@@ -65,6 +65,7 @@ static void counters_and_gauges_have_their_values(void **state) {
     struct http_stats http = {.requests_by_class = {0, 0, 100, 0, 10, 1},
                               .rejected = 2,
                               .connections = 33,
+                              .held_bytes = 44,
                               .resident_bytes = 1000000000,
                               .planned_bytes = 5000000000,
                               .log_lines_lost = 7};
@@ -106,6 +107,7 @@ static void counters_and_gauges_have_their_values(void **state) {
     assert_true(sample(text, "quire:http_requests_total" LABELS_AND("class=\"5xx\"")) == 1);
     assert_true(sample(text, "quire:http_requests_rejected_total" LABELS) == 2);
     assert_true(sample(text, "quire:http_connections" LABELS) == 33);
+    assert_true(sample(text, "quire:http_held_bytes" LABELS) == 44);
     assert_true(sample(text, "quire:memory_resident_bytes" LABELS) == 1e9);
     assert_true(sample(text, "quire:memory_planned_bytes" LABELS) == 5e9);
     assert_true(sample(text, "quire:log_lines_lost_total" LABELS) == 7);
@@ -169,7 +171,7 @@ static void text_follows_the_format(void **state) {
             assert_true(end > value + 2 && *end == '\0');
         }
     }
-    assert_int_equal(num_metrics, 41);
+    assert_int_equal(num_metrics, 42);
     free(text);
 }
 
