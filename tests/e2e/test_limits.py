@@ -296,8 +296,9 @@ def test_retry_after_grows_with_the_queue(start_server):
     server = start_server("--max-num-seqs", 1, "--max-queued-requests", 40)
     finished = open_stream(server, max_tokens=200, ignore_eos=True)
     read_until(finished, b"[DONE]")
-    socks = [open_stream(server, max_tokens=4000, ignore_eos=True) for _ in range(41)]
-    wait_until(lambda: server.metrics()["num_requests_waiting"] == 40)
+    socks = [open_stream(server, max_tokens=4000, ignore_eos=True) for _ in range(60)]
+    wait_until(lambda: server.metrics()["num_requests_waiting"] >= 39)
+    socks.append(open_stream(server, max_tokens=4000))  # where the burst found the queue full
     time.sleep(0.5)  # the waiting ones are counted four times a second
     answer = roundtrip(server, request_bytes("/v1/completions", GOOD))
     assert answer.status == 429 and int(answer.headers["retry-after"]) >= 2
