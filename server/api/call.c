@@ -122,12 +122,24 @@ bool call_error(const struct call *call, struct api_error *err) {
     return true;
 }
 
-struct call_usage call_total_usage(const struct call *call) {
+static struct call_usage prompt_usage(const struct call *call) {
     struct call_usage usage = {0};
     for (int32_t i = 0; i < call->num_prompts; i++) {
         usage.prompt_tokens += call->prompts[i].request->num_prompt_tokens;
         usage.cached_tokens += call->prompts[i].num_cached_tokens;
     }
+    return usage;
+}
+
+struct call_usage call_sent_usage(const struct call *call) {
+    struct call_usage usage = prompt_usage(call);
+    for (int32_t i = 0; i < call->num_prompts * call->num_choices; i++)
+        usage.completion_tokens += call->choices[i].num_sent;
+    return usage;
+}
+
+struct call_usage call_total_usage(const struct call *call) {
+    struct call_usage usage = prompt_usage(call);
     for (int32_t i = 0; i < call->num_prompts * call->num_choices; i++)
         usage.completion_tokens += call->choices[i].num_generated;
     return usage;

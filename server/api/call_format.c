@@ -66,9 +66,9 @@ void call_format_usage(const struct call_usage *usage, struct byte_buffer *out) 
 
 void call_format_list(const char *name, const struct byte_buffer *entries,
                       struct byte_buffer *out) {
+    byte_buffer_printf(out, ",\"%s\":%s", name, entries != NULL ? "[" : "null");
     if (entries == NULL)
         return;
-    byte_buffer_printf(out, ",\"%s\":[", name);
     byte_buffer_append(out, entries->data, entries->length);
     byte_buffer_append(out, "]", 1);
 }

@@ -14,7 +14,7 @@ void call_format_finish(const struct call_finish *finish, const char *reason,
 void call_format_fingerprint(const struct call_head *head, struct byte_buffer *out);
 /* The usage object; NULL: null. */
 void call_format_usage(const struct call_usage *usage, struct byte_buffer *out);
-/* ,"NAME":[...] of comma-separated entries; nothing for NULL. */
+/* ,"NAME":[...] of comma-separated entries; NULL: null. */
 void call_format_list(const char *name, const struct byte_buffer *entries, struct byte_buffer *out);
 
 /* Appends token ids to such entries. */

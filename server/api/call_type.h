@@ -45,6 +45,7 @@ struct call_choice {
     struct call_finish finish;
     bool is_finished;
     int32_t num_generated;
+    int32_t num_sent;    /* of these, the tokens that a stream's frames have told of */
     double sum_logprobs; /* of the generated tokens, where they were asked for */
 };
 
@@ -114,6 +115,8 @@ void call_take_ignored(struct call *call, struct byte_buffer *names);
 int call_random_id(const char *prefix, char *out, size_t capacity, struct api_error *err);
 
 struct call_usage call_total_usage(const struct call *call);
+/* The same of the tokens that were sent. */
+struct call_usage call_sent_usage(const struct call *call);
 /* The choices of a prompt by falling mean log probability of their tokens, for best_of; equal ones
  * by number. The call's own, until it is called again. */
 const struct call_rank *call_rank_choices(const struct call *call, int32_t prompt);

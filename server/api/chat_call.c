@@ -7,6 +7,7 @@
 #include "server/api/chat_format.h"
 #include "server/api/chat_generation.h"
 #include "server/api/chat_logprobs.h"
+#include "server/api/chat_model.h"
 #include "server/api/prompt_logprobs.h"
 
 #include <stdlib.h>
@@ -20,6 +21,7 @@ struct chat_call {
     enum tool_choice tool_choice;
     struct byte_buffer prompt_scores; /* prompt_logprobs only */
     struct byte_buffer prompt_ids;    /* return_token_ids only */
+    bool may_reason;                  /* the model's reasoning is told apart */
     bool has_prompt_sent;             /* a stream's chunk with the prompt's own fields */
     struct chat_choice *choices;      /* [num_choices] */
     char *allowed_names;              /* the choices' (chat_generation.h) */
@@ -83,6 +85,7 @@ static int fill_call(const struct api_context *context, struct chat_request *req
     const struct sampling_request *sampling = &request->sampling;
     int32_t num_choices = sampling_request_num_choices(sampling);
     call_take_ignored(&call->base, &request->ignored);
+    call->may_reason = context->chat != NULL && context->chat->reasoning != REASONING_FORMAT_NONE;
     set_fields(request, call);
     if (call_init(&call->base, &operations, context, "chatcmpl-", err) != 0 ||
         call_set_id(&call->base, "chatcmpl-", sampling->request_id, err) != 0 ||
@@ -156,6 +159,16 @@ static struct call_usage total_usage(const struct chat_call *call) {
     return usage;
 }
 
+static struct call_usage sent_usage(const struct chat_call *call) {
+    struct call_usage usage = call_sent_usage(&call->base);
+    for (int32_t i = 0; i < call->base.num_choices; i++) {
+        int32_t num_sent = call->base.choices[i].num_sent,
+                num_reasoning = call->choices[i].num_reasoning_tokens;
+        usage.reasoning_tokens += num_reasoning < num_sent ? num_reasoning : num_sent;
+    }
+    return usage;
+}
+
 static size_t held_bytes(const struct call *base) {
     const struct chat_call *call = (const struct chat_call *)base;
     size_t bytes = call->prompt_scores.capacity + call->prompt_ids.capacity;
@@ -176,6 +189,7 @@ static struct chat_choice_view view_of(const struct chat_call *call, int32_t ind
         .finish_reason = has_calls ? "tool_calls" : NULL,
         .has_logprobs = call->num_logprobs >= 0,
         .has_token_ids = call->return_token_ids,
+        .may_reason = call->may_reason,
     };
 }
 
@@ -189,10 +203,11 @@ static void begin_chunk(struct chat_call *call, struct byte_buffer *out) {
     begin(call, "chat.completion.chunk", out);
 }
 
-/* The fields of the prompt, which are no choice's. */
+/* The fields of the prompt, which are no choice's; in chunks as vLLM has them. */
 static void write_prompt(const struct chat_call *call, struct byte_buffer *out) {
-    call_format_list("prompt_logprobs",
-                     call->num_prompt_logprobs >= 0 ? &call->prompt_scores : NULL, out);
+    bool has_scores = call->num_prompt_logprobs >= 0;
+    if (has_scores || !call->base.is_stream)
+        call_format_list("prompt_logprobs", has_scores ? &call->prompt_scores : NULL, out);
     call_format_list("prompt_token_ids", call->return_token_ids ? &call->prompt_ids : NULL, out);
 }
 
@@ -203,7 +218,7 @@ static void end_chunk(struct chat_call *call, struct byte_buffer *out) {
         write_prompt(call, out);
     call->has_prompt_sent = true;
     if (call->include_usage) {
-        struct call_usage usage = total_usage(call);
+        struct call_usage usage = sent_usage(call);
         byte_buffer_append_text(out, ",\"usage\":");
         call_format_usage(call->continuous_usage ? &usage : NULL, out);
     }
@@ -224,6 +239,7 @@ static void write_update(struct call *base, int32_t index, struct byte_buffer *o
     }
     if (!chat_choice_has_news(choice) && !base->choices[index].is_finished)
         return;
+    base->choices[index].num_sent = base->choices[index].num_generated;
     struct chat_choice_view view = view_of(call, index, index);
     begin_chunk(call, out);
     chat_format_delta(&view, out);

@@ -37,7 +37,8 @@ static void write_calls(const struct chat_choice *choice, struct byte_buffer *ou
     byte_buffer_append(out, "]", 1);
 }
 
-static void write_message(const struct chat_choice *choice, struct byte_buffer *out) {
+static void write_message(const struct chat_choice_view *view, struct byte_buffer *out) {
+    const struct chat_choice *choice = view->choice;
     bool says_else = choice->num_calls > 0 || choice->reasoning.length > 0;
     byte_buffer_append_text(out, "{\"role\":\"assistant\",\"content\":");
     if (choice->content.length == 0 && says_else)
@@ -47,6 +48,8 @@ static void write_message(const struct chat_choice *choice, struct byte_buffer *
     byte_buffer_append_text(out, ",\"refusal\":null");
     if (choice->reasoning.length > 0)
         write_reasoning(&choice->reasoning, ",", out);
+    else if (view->may_reason)
+        byte_buffer_append_text(out, ",\"reasoning\":null,\"reasoning_content\":null");
     if (choice->num_calls > 0)
         write_calls(choice, out);
     byte_buffer_append(out, "}", 1);
@@ -74,7 +77,7 @@ static void begin_choice(int32_t index, const char *what, struct byte_buffer *ou
 
 void chat_format_choice(const struct chat_choice_view *view, struct byte_buffer *out) {
     begin_choice(view->index, ",\"message\":", out);
-    write_message(view->choice, out);
+    write_message(view, out);
     write_rest(view, out);
 }
 

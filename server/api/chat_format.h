@@ -15,9 +15,10 @@ struct chat_choice_view {
     const struct call_finish *finish;
     const char *finish_reason; /* instead of "stop", or NULL */
     bool has_logprobs, has_token_ids;
+    bool may_reason; /* a message without reasoning has it as null */
 };
 
-/* {"index","message":{...},"logprobs","finish_reason","stop_reason"} */
+/* {"index","message":{...},"logprobs","finish_reason","stop_reason","token_ids"} */
 void chat_format_choice(const struct chat_choice_view *view, struct byte_buffer *out);
 /* The same with the delta of what came since the last one. The name and id of a tool call are in
  * its first delta and never again: clients append what comes twice. */

@@ -287,6 +287,7 @@ static void write_choice(const struct completion_call *call, int32_t index, int3
     bool with_ids = call->return_token_ids;
     const struct completion_choice view = {
         .index = shown,
+        .is_chunk = call->base.is_stream,
         .text = &choice->text,
         .logprobs = call->num_logprobs >= 0 ? &choice->logprobs : NULL,
         .finish = &call->base.choices[index].finish,
@@ -310,7 +311,8 @@ static void write_update(struct call *base, int32_t index, struct byte_buffer *o
         return;
     bool is_first = !choice->has_sent;
     choice->has_sent = true;
-    struct call_usage usage = call_total_usage(base);
+    base->choices[index].num_sent = base->choices[index].num_generated;
+    struct call_usage usage = call_sent_usage(base);
     call_begin_frame(base, out);
     completion_format_begin(&base->head, out);
     write_choice(call, index, index, is_first, out);

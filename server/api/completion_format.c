@@ -19,7 +19,8 @@ void completion_format_choice(const struct completion_choice *choice, struct byt
     else
         byte_buffer_append_text(out, "null");
     call_format_finish(choice->finish, NULL, out);
-    call_format_list("prompt_logprobs", choice->prompt_logprobs, out);
+    if (choice->prompt_logprobs != NULL || !choice->is_chunk)
+        call_format_list("prompt_logprobs", choice->prompt_logprobs, out);
     call_format_list("token_ids", choice->token_ids, out);
     call_format_list("prompt_token_ids", choice->prompt_token_ids, out);
     byte_buffer_append(out, "}", 1);

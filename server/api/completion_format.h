@@ -5,11 +5,14 @@
 #include "server/api/call_type.h"
 #include "server/api/logprob_list.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
-/* A choice to write; what is NULL is left out, but for logprobs, which are null then. */
+/* A choice to write; what is NULL is written as null, but for the prompt's logprobs in a chunk,
+ * which are left out then: the keys are vLLM's. */
 struct completion_choice {
     int32_t index;
+    bool is_chunk;
     const struct byte_buffer *text;
     const struct logprob_list *logprobs;
     const struct call_finish *finish;

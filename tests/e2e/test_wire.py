@@ -21,8 +21,9 @@ USAGE = {"prompt_tokens": int, "completion_tokens": int, "total_tokens": int,
          "prompt_tokens_details": {"cached_tokens": int}}
 LOGPROBS = {"text_offset": [int], "token_logprobs": [(float, None)], "tokens": [str], "top_logprobs": [(dict, None)]}
 CHOICE = {"index": int, "text": str, "logprobs": None, "finish_reason": ("stop", "length"),
-          "stop_reason": (str, int, None)}
-CHUNK_CHOICE = {**CHOICE, "finish_reason": ("stop", "length", None)}
+          "stop_reason": (str, int, None), "prompt_logprobs": None, "token_ids": None, "prompt_token_ids": None}
+CHUNK_CHOICE = {name: shape for name, shape in {**CHOICE, "finish_reason": ("stop", "length", None)}.items()
+                if name != "prompt_logprobs"}
 HEAD = {"id": re.compile(r"cmpl-[\w-]+"), "object": "text_completion", "created": int, "model": NAME,
         "system_fingerprint": str}
 COMPLETION = {**HEAD, "choices": [CHOICE], "usage": USAGE}
@@ -98,6 +99,11 @@ def test_usage_in_every_chunk(server):
                    [{**CHUNK, "usage": USAGE}])
     counts = [chunk["usage"]["completion_tokens"] for chunk in chunks]
     assert counts == sorted(counts) and counts[-1] == 6
+    ids = 0
+    for chunk in stream(server, return_token_ids=True, stream_options={"include_usage": True,
+                                                                      "continuous_usage_stats": True}):
+        ids += sum(len(choice["token_ids"]) for choice in chunk["choices"])
+        assert chunk["usage"]["completion_tokens"] == ids
 
 
 def test_no_usage_without_asking(server):

@@ -21,14 +21,16 @@ REASONS = ("stop", "length", "tool_calls")
 HEAD = {"id": re.compile(r"chatcmpl-[\w-]+"), "created": int, "model": NAME, "system_fingerprint": str}
 MESSAGE = {"role": "assistant", "content": str, "refusal": None}
 CHOICE = {"index": int, "message": MESSAGE, "logprobs": None, "finish_reason": REASONS,
-          "stop_reason": (str, int, None)}
-CHAT = {**HEAD, "object": "chat.completion", "choices": [CHOICE], "usage": USAGE}
-CHUNK_HEAD = {**HEAD, "object": "chat.completion.chunk"}
+          "stop_reason": (str, int, None), "token_ids": None}
+CHAT = {**HEAD, "object": "chat.completion", "choices": [CHOICE], "usage": USAGE, "prompt_logprobs": None,
+        "prompt_token_ids": None}
+CHUNK_HEAD = {**HEAD, "object": "chat.completion.chunk", "prompt_token_ids?": None}  # in the first chunk
 ROLE = {"index": int, "delta": {"role": "assistant", "content": ""}, "logprobs": None, "finish_reason": None,
         "stop_reason?": None}
-PIECE = {"index": int, "delta": {"content": str}, "logprobs": None, "finish_reason": None, "stop_reason?": None}
+PIECE = {"index": int, "delta": {"content": str}, "logprobs": None, "finish_reason": None, "stop_reason?": None,
+         "token_ids": None}
 LAST = {"index": int, "delta": {"content?": str}, "logprobs": None, "finish_reason": REASONS,
-        "stop_reason": (str, int, None)}
+        "stop_reason": (str, int, None), "token_ids": None}
 TOKEN = {"token": str, "logprob": float, "bytes": [int]}
 LOGPROBS = {"content": [{**TOKEN, "top_logprobs": [TOKEN]}], "refusal": None}
 CALL = {"id": re.compile(r"[\w-]{4,}"), "type": "function", "function": {"name": "get_weather", "arguments": str}}
@@ -99,6 +101,24 @@ def test_usage_comes_last_and_alone(server):
     assert all(len(chunk["choices"]) == 1 for chunk in chunks[:-1])
     assert chunks[-1]["usage"] == {**ask(server)["usage"],
                                    "prompt_tokens_details": chunks[-1]["usage"]["prompt_tokens_details"]}
+
+
+def test_usage_in_every_chunk(server):
+    """0 with the role, then of the text sent so far."""
+    chunks = stream(server, return_token_ids=True, ignore_eos=True,
+                    stream_options={"include_usage": True, "continuous_usage_stats": True})
+    assert chunks[0]["usage"]["completion_tokens"] == 0 and chunks[-1]["usage"]["completion_tokens"] == 8
+    ids = 0
+    for chunk in chunks:
+        ids += sum(len(choice.get("token_ids", [])) for choice in chunk["choices"])
+        assert chunk["usage"]["completion_tokens"] == ids
+        assert chunk["usage"]["total_tokens"] == chunk["usage"]["prompt_tokens"] + ids
+
+
+def test_reasoning_is_null_where_there_is_none(start_server):
+    server = start_server("--reasoning-parser", "think")
+    check(ask(server), {**CHAT, "choices": [{**CHOICE, "message": {**MESSAGE, "reasoning": None,
+                                                                   "reasoning_content": None}}]})
 
 
 @pytest.mark.parametrize("asked", [0, 1, 5])

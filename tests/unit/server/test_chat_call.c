@@ -277,6 +277,41 @@ static void a_stream_has_its_order(void **state) {
     call_destroy(call);
 }
 
+static void expect_usage(const cJSON *frame, int num_tokens) {
+    expect_number(at(frame, "usage"), "completion_tokens", num_tokens);
+}
+
+/* What a frame counts is what was sent by then: none with the role. */
+static void usage_grows_with_the_text(void **state) {
+    static const int counts[] = {0, 5, 5, 5};
+    struct byte_buffer out = {0};
+    cJSON *frames[MAX_FRAMES];
+    struct call *call = begin(HELLO ",\"stream\":true,\"stream_options\":{\"include_usage\":true,"
+                                    "\"continuous_usage_stats\":true}");
+    say(call, 0, "Hel", FINISH_NONE, &out);
+    say(call, 0, "", FINISH_NONE, &out);
+    say(call, 0, "lo", FINISH_STOP, &out);
+    int count = split(&out, frames);
+    assert_int_equal(count, 4);
+    for (int i = 0; i < count; i++)
+        expect_usage(frames[i], counts[i]);
+    delete_frames(frames, count);
+    byte_buffer_finish(&out);
+    call_destroy(call);
+}
+
+/* vLLM's keys are there when nothing is in them. */
+static void unused_keys_are_null(void **state) {
+    cJSON *json = answer(HELLO, "a");
+    const cJSON *choice = item_at(at(json, "choices"), 0);
+    assert_true(cJSON_IsNull(at(json, "prompt_logprobs")));
+    assert_true(cJSON_IsNull(at(json, "prompt_token_ids")));
+    assert_true(cJSON_IsNull(at(choice, "token_ids")));
+    assert_true(cJSON_IsNull(at(at(choice, "message"), "reasoning")));
+    assert_true(cJSON_IsNull(at(at(choice, "message"), "reasoning_content")));
+    cJSON_Delete(json);
+}
+
 static void a_streamed_call_is_named_once(void **state) {
     struct byte_buffer out = {0};
     cJSON *frames[MAX_FRAMES];
@@ -356,6 +391,8 @@ int main(void) {
         cmocka_unit_test(logprobs_and_token_ids_are_told),
         cmocka_unit_test(every_choice_answers),
         cmocka_unit_test(a_stream_has_its_order),
+        cmocka_unit_test(usage_grows_with_the_text),
+        cmocka_unit_test(unused_keys_are_null),
         cmocka_unit_test(a_streamed_call_is_named_once),
         cmocka_unit_test(an_early_failure_has_a_status),
         cmocka_unit_test(a_late_failure_is_an_event),

@@ -67,7 +67,7 @@ static void expect_delta(struct chat_choice *choice, const char *delta) {
     char expected[512];
     snprintf(expected, sizeof(expected),
              "{\"index\":0,\"delta\":{%s},\"logprobs\":null,\"finish_reason\":null,"
-             "\"stop_reason\":null}",
+             "\"stop_reason\":null,\"token_ids\":null}",
              delta);
     number_ids(choice);
     expect(chat_format_delta, (struct chat_choice_view){.choice = choice}, expected);
@@ -83,7 +83,8 @@ static void a_whole_message_has_its_content(void **state) {
     expect(chat_format_choice,
            (struct chat_choice_view){.index = 3, .choice = &choice, .finish = &finish},
            "{\"index\":3,\"message\":{\"role\":\"assistant\",\"content\":\"Hi \\\"you\\\"!\","
-           "\"refusal\":null},\"logprobs\":null,\"finish_reason\":\"stop\",\"stop_reason\":null}");
+           "\"refusal\":null},\"logprobs\":null,\"finish_reason\":\"stop\",\"stop_reason\":null,"
+           "\"token_ids\":null}");
     chat_choice_finish(&choice);
 }
 
@@ -93,7 +94,7 @@ static void nothing_said_is_an_empty_text(void **state) {
     say(&choice, "", FINISH_STOP);
     expect(chat_format_choice, (struct chat_choice_view){.choice = &choice},
            "{\"index\":0,\"message\":{\"role\":\"assistant\",\"content\":\"\",\"refusal\":null},"
-           "\"logprobs\":null,\"finish_reason\":null,\"stop_reason\":null}");
+           "\"logprobs\":null,\"finish_reason\":null,\"stop_reason\":null,\"token_ids\":null}");
     chat_choice_finish(&choice);
 }
 
@@ -111,7 +112,8 @@ static void a_whole_message_has_its_calls(void **state) {
            "{\"index\":0,\"message\":{\"role\":\"assistant\",\"content\":null,\"refusal\":null,"
            "\"reasoning\":\"so\",\"reasoning_content\":\"so\",\"tool_calls\":[{\"id\":\"call_0\","
            "\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"a\\\": 1}\"}}"
-           "]},\"logprobs\":null,\"finish_reason\":\"tool_calls\",\"stop_reason\":null}");
+           "]},\"logprobs\":null,\"finish_reason\":\"tool_calls\",\"stop_reason\":null,\"token_"
+           "ids\":null}");
     chat_choice_finish(&choice);
 }
 
@@ -217,7 +219,7 @@ static void logprobs_have_bytes_and_the_most_probable_tokens(void **state) {
            "\"top_logprobs\":[{\"token\":\"a\",\"logprob\":-0.25,\"bytes\":[97]}]},"
            "{\"token\":\"\xEF\xBF\xBD\",\"logprob\":-1.0,\"bytes\":[195],\"top_logprobs\":["
            "{\"token\":\"\xEF\xBF\xBD\",\"logprob\":-1.0,\"bytes\":[195]}]}],\"refusal\":null},"
-           "\"finish_reason\":null,\"stop_reason\":null}");
+           "\"finish_reason\":null,\"stop_reason\":null,\"token_ids\":null}");
     chat_choice_finish(&choice);
 }
 

@@ -154,7 +154,9 @@ static void whole_answer_has_openais_shape(void **state) {
     assert_head(json);
     assert_json(get(json, "choices"), "[{\"index\":0,\"text\":\" \\\"hi\\\"\\n\xE2\x82\xAC\","
                                       "\"logprobs\":null,\"finish_reason\":\"stop\","
-                                      "\"stop_reason\":\"\xC3\xA9nd\"}]");
+                                      "\"stop_reason\":\"\xC3\xA9nd\","
+                                      "\"prompt_logprobs\":null,\"token_ids\":null,"
+                                      "\"prompt_token_ids\":null}]");
     assert_json(get(json, "usage"),
                 "{\"prompt_tokens\":4,\"completion_tokens\":3,\"total_tokens\":7,"
                 "\"prompt_tokens_details\":{\"cached_tokens\":1}}");
