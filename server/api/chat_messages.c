@@ -4,6 +4,7 @@
 #include "server/api/chat_messages.h"
 
 #include "server/api/chat_value.h"
+#include "server/api/message_members.h"
 #include "server/byte_buffer.h"
 #include "server/json/json_field.h"
 #include "server/json/json_parse.h"
@@ -161,6 +162,9 @@ static int set_content(const struct reader *reader, const cJSON *message, const 
                        const struct turn *turn, struct template_value **map) {
     const cJSON *content = json_given_member(message, "content");
     struct template_arena *arena = reader->arena;
+    const cJSON *refusal = json_given_member(message, "refusal");
+    if (content == NULL && turn->is_assistant && cJSON_IsString(refusal))
+        content = refusal; /* what was said instead */
     bool is_null = content == NULL && turn->is_assistant && turn->calls == NULL;
     if (is_null && turn->suffix[0] == '\0') {
         chat_value_set(arena, map, "content",
@@ -307,15 +311,6 @@ static int set_reasoning(const struct reader *reader, const cJSON *message, cons
 /* What only an assistant says. */
 static int set_assistant(const struct reader *reader, const cJSON *message, const char *path,
                          struct template_value **map) {
-    char at[PATH_BYTES];
-    snprintf(at, sizeof(at), "%.40s.function_call", path);
-    if (json_given_member(message, "function_call") != NULL)
-        return api_error_set(reader->err, 400, "invalid_request_error", "unsupported_parameter", at,
-                             "%s is not supported: use tool_calls", at);
-    snprintf(at, sizeof(at), "%.40s.audio", path);
-    if (json_given_member(message, "audio") != NULL)
-        return api_error_set(reader->err, 400, "invalid_request_error", "unsupported_content", at,
-                             "%s: this server takes text only", at);
     if (set_reasoning(reader, message, path, map) != 0)
         return -1;
     return set_tool_calls(reader, message, path, map);
@@ -400,7 +395,7 @@ static int read_message(struct reader *reader, const cJSON *message, const char 
     if (!cJSON_IsObject(message))
         return json_refuse(message, path, "an object with role and content", reader->err);
     const char *role = chat_messages_role(message, path, reader->err);
-    if (role == NULL)
+    if (role == NULL || message_members_check(message, path, reader->err) != 0)
         return -1;
     make_turn(reader, message, role, is_first, &turn);
     struct template_value *map = template_map(reader->arena);

@@ -24,10 +24,10 @@ struct chat_message_form {
 };
 
 /* A list of maps, as Transformers and vLLM hand them to templates: role; content, the text of its
- * parts with a line feed between two; name; tool_calls, each with its arguments as a map where they
- * are the text of a JSON object; reasoning_content, and the same as reasoning; tool_call_id.
- * OpenAI's roles are the server's words; everything else is the client's, other roles, which go to
- * the template as they are, too. Other members of a message are left out.
+ * parts with a line feed between two, or an assistant's refusal; name; tool_calls, each with its
+ * arguments as a map where they are the text of a JSON object; reasoning_content, and the same as
+ * reasoning; tool_call_id. OpenAI's roles are the server's words; everything else is the client's,
+ * other roles, which go to the template as they are, too. Other members of a message are left out.
  *
  * -1 and *err: 400 with the path as param for a message that is none, code unsupported_content for
  * content that is not text; 500 when memory is short. */

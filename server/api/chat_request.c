@@ -1,5 +1,6 @@
 #include "server/api/chat_request.h"
 
+#include "server/api/message_members.h"
 #include "server/api/tool_form.h"
 #include "server/json/json_parse.h"
 
@@ -109,8 +110,10 @@ static int read_prompt(struct chat_request *request, struct api_error *err) {
 static int read_all(const struct api_context *context, struct chat_request *request,
                     struct api_error *err) {
     if (json_fields_read(request->json, JSON_TABLE(fields), request, err) != 0 ||
-        sampling_request_read(context, request->json, &request->sampling, err) != 0 ||
-        sampling_request_unknown(context, request->json, JSON_TABLE(fields), &request->ignored,
+        sampling_request_read(context, request->json, &request->sampling, err) != 0)
+        return -1;
+    message_members_list_unknown(member(request, "messages"), &request->ignored);
+    if (sampling_request_unknown(context, request->json, JSON_TABLE(fields), &request->ignored,
                                  err) != 0 ||
         check_unsupported(request, err) != 0 || read_max_tokens(request, err) != 0 ||
         check_combinations(request, err) != 0 || read_tools(request, err) != 0)

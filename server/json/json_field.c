@@ -180,6 +180,24 @@ bool json_fields_know(const struct json_table *tables, int num_tables, const cha
     return false;
 }
 
+bool json_fields_append_name(const char *text, const char *prefix, struct byte_buffer *out) {
+    char name[MAX_NAME_BYTES];
+    size_t length = 0;
+    for (; length < sizeof(name) && text[length] != '\0'; length++)
+        name[length] = is_header_safe(text[length]) ? text[length] : '_';
+    if (out->length >= 3 && memcmp(out->data + out->length - 3, "...", 3) == 0)
+        return false;
+    if (out->length > 0)
+        byte_buffer_append(out, ",", 1);
+    if (out->length + strlen(prefix) + length > MAX_LIST_BYTES - 4) {
+        byte_buffer_append_text(out, "...");
+        return false;
+    }
+    byte_buffer_append_text(out, prefix);
+    byte_buffer_append(out, name, length);
+    return true;
+}
+
 void json_fields_list_unknown(const cJSON *object, const struct json_table *tables, int num_tables,
                               bool (*skips)(const cJSON *item), const char *prefix,
                               struct byte_buffer *out) {
@@ -188,17 +206,7 @@ void json_fields_list_unknown(const cJSON *object, const struct json_table *tabl
         if (cJSON_IsNull(item) || json_fields_know(tables, num_tables, item->string) ||
             (skips != NULL && skips(item)))
             continue;
-        char name[MAX_NAME_BYTES];
-        size_t length = 0;
-        for (; length < sizeof(name) && item->string[length] != '\0'; length++)
-            name[length] = is_header_safe(item->string[length]) ? item->string[length] : '_';
-        if (out->length > 0)
-            byte_buffer_append(out, ",", 1);
-        if (out->length + strlen(prefix) + length > MAX_LIST_BYTES - 4) {
-            byte_buffer_append_text(out, "...");
+        if (!json_fields_append_name(item->string, prefix, out))
             return;
-        }
-        byte_buffer_append_text(out, prefix);
-        byte_buffer_append(out, name, length);
     }
 }

@@ -80,6 +80,9 @@ void json_fields_list_unknown(const cJSON *object, const struct json_table *tabl
                               bool (*skips)(const cJSON *item), const char *prefix,
                               struct byte_buffer *out);
 
+/* Appends one such name; false: the list is cut, and further ones would be left out. */
+bool json_fields_append_name(const char *text, const char *prefix, struct byte_buffer *out);
+
 /* A member of an object; NULL: it has none of that name, or is no object. */
 static inline const cJSON *json_member(const cJSON *object, const char *name) {
     return cJSON_GetObjectItemCaseSensitive(object, name);

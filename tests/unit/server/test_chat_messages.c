@@ -81,7 +81,8 @@ static void expect_error(const char *messages, const char *param, const char *co
 
 static void texts_are_taken_as_they_are(void **state) {
     expect("{\"role\":\"system\",\"content\":\"Be brief.\"},"
-           "{\"role\":\"user\",\"content\":\"\\u00e9\\n\",\"name\":\"Ann\",\"other\":1}",
+           "{\"role\":\"user\",\"content\":\"\\u00e9\\n\",\"name\":\"Ann\",\"other\":1,"
+           "\"prefix\":false,\"tools\":[]}",
            "[{\"role\": \"system\", \"content\": \"Be brief.\"}, "
            "{\"role\": \"user\", \"content\": \"\xC3\xA9\\n\", \"name\": \"Ann\"}]");
 }
@@ -91,6 +92,8 @@ static void parts_are_joined_by_line_feeds(void **state) {
            "{\"type\":\"input_text\",\"text\":\"b\"},\"c\"]}",
            "[{\"role\": \"user\", \"content\": \"a\\nb\\nc\"}]");
     expect("{\"role\":\"assistant\",\"content\":[{\"type\":\"refusal\",\"refusal\":\"no\"}]}",
+           "[{\"role\": \"assistant\", \"content\": \"no\"}]");
+    expect("{\"role\":\"assistant\",\"content\":null,\"refusal\":\"no\"}",
            "[{\"role\": \"assistant\", \"content\": \"no\"}]");
     expect("{\"role\":\"user\",\"content\":[]}", "[{\"role\": \"user\", \"content\": \"\"}]");
 }
@@ -262,6 +265,11 @@ static void broken_tool_calls_are_refused(void **state) {
                  "messages[0].tool_calls[0].function.arguments", bad);
     expect_error(ASSISTANT("\"function_call\":{\"name\":\"f\"}"), "messages[0].function_call",
                  "unsupported_parameter");
+    expect_error(ASSISTANT("\"prefix\":true"), "messages[0].prefix", "unsupported_parameter");
+    expect_error(ASSISTANT("\"partial\":true"), "messages[0].partial", "unsupported_parameter");
+    expect_error("[{\"role\":\"user\",\"content\":\"x\"},{\"role\":\"system\",\"content\":\"x\","
+                 "\"tools\":[{}]}]",
+                 "messages[1].tools", "unsupported_parameter");
 }
 
 static void other_content_than_text_is_refused(void **state) {

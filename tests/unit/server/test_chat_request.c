@@ -101,6 +101,19 @@ static void what_is_not_known_is_named(void **state) {
     chat_request_finish(&request);
 }
 
+static void members_of_messages_that_are_not_known_are_named_once(void **state) {
+    struct chat_request request =
+        read("{\"messages\":[{\"role\":\"user\",\"content\":\"a\",\"foo\":1,\"annotations\":[]},"
+             "{\"role\":\"assistant\",\"content\":[{\"type\":\"text\",\"text\":\"a\",\"bar\":{"
+             "\"a\":1}}],"
+             "\"refusal\":null,\"reasoning\":\"r\",\"name\":\"n\",\"foo\":2,\"b\\n\":true}],"
+             "\"metadata\":{}}");
+    byte_buffer_append(&request.ignored, "", 1);
+    assert_string_equal(request.ignored.data,
+                        "messages[].foo,messages[].b_,messages[].content[].bar,metadata");
+    chat_request_finish(&request);
+}
+
 static void wrong_fields_are_refused(void **state) {
     expect_error("\"tools\":1", "tools");
     expect_error("\"chat_template\":\"{{ 1 }}\"", "chat_template");
@@ -126,6 +139,7 @@ int main(void) {
         cmocka_unit_test(logprobs_are_asked_for_by_two_fields),
         cmocka_unit_test(forbidden_tools_are_not_shown),
         cmocka_unit_test(what_is_not_known_is_named),
+        cmocka_unit_test(members_of_messages_that_are_not_known_are_named_once),
         cmocka_unit_test(wrong_fields_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
