@@ -167,6 +167,18 @@ def test_many_headers_are_431(server):
     assert_refused(exchange(server, data), 431)
 
 
+@pytest.mark.parametrize("target", [b"/health", b"/v1/completions"])
+def test_many_arguments_are_431(server, target):
+    data = b"GET " + target + b"?" + b"a&" * 2000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    assert_refused(exchange(server, data), 431)
+
+
+@pytest.mark.parametrize("cookie", [b"a;" * 2000, b'a="'])
+def test_cookies_that_do_not_fit_are_431(server, cookie):
+    data = b"GET /version HTTP/1.1\r\nHost: localhost\r\nCookie: " + cookie + b"\r\n\r\n"
+    assert_refused(exchange(server, data), 431)
+
+
 def test_long_url_is_414(server):
     data = b"GET /" + b"a" * 65536 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n"
     assert_refused(exchange(server, data), 414)
