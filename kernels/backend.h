@@ -194,8 +194,8 @@ struct add_rows_args {
     int32_t width;
 };
 
-/* `rows`, `counts`, `biases` and `masks` are host memory; `out` is host memory, filled by the next
- * synchronize. The op may overwrite `logits`. */
+/* `rows`, `counts`, `biases`, `masks` and `listed` are host memory; `out` and `listed_logprobs` are
+ * host memory, filled by the next synchronize. The op may overwrite `logits`. */
 struct sample_args {
     float *logits; /* [num_rows, vocab_size] device memory */
     int32_t num_rows;
@@ -205,7 +205,9 @@ struct sample_args {
     const struct token_bias *biases;
     const uint32_t *masks;     /* [..][SAMPLE_MASK_WORDS(vocab_size)]; the largest number that a row
                                   names is less than the smallest plus num_rows */
+    const int32_t *listed;     /* see sample_row.num_listed; rows may share a range */
     struct sample_output *out; /* [num_rows] */
+    float *listed_logprobs;    /* each row has a range of its own */
 };
 
 /* Blocks moved within one pool (copy-on-write), dst[i] = src[i]. No block is both a source and a

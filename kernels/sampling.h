@@ -54,6 +54,9 @@ struct sample_row {
     int32_t first_count, num_counts; /* range in sample_args.counts; distinct tokens */
     int32_t first_bias, num_biases;  /* range in sample_args.biases; distinct tokens */
     int32_t mask; /* number of a mask in sample_args.masks; SAMPLE_NO_MASK: none */
+    /* With num_logprobs >= 0: tokens, any of them in any order, whose logprobs are told besides. */
+    int32_t first_listed, num_listed; /* range in sample_args.listed */
+    int64_t first_listed_logprob;     /* place of the first one's in sample_args.listed_logprobs */
 };
 
 /* Words of one mask of allowed tokens: token t is bit t % 32 of word t / 32. */

@@ -39,6 +39,8 @@ struct batch {
     int32_t num_pools;
     const struct row_span *pool_spans; /* [num_pools], within inputs.num_tokens, rising */
     const float *pool_sums;            /* [num_pools, hidden_size] */
+    int32_t num_listed;
+    const int32_t *listed_tokens; /* [num_listed], see sample_row.num_listed; rows may share them */
     int32_t num_masks;
     const uint32_t *token_masks; /* [num_masks][SAMPLE_MASK_WORDS(vocab_size)], see sample_row.mask;
                                     rows name them in order, none left out */
@@ -49,6 +51,7 @@ struct batch {
 struct step_result {
     int32_t num_rows;
     struct sample_output *rows;
+    float *listed_logprobs; /* see sample_row.first_listed_logprob; NULL while no row lists any */
     float *pool_sums; /* [num_pools, hidden_size]; NULL while no batch has pools */
 };
 

@@ -322,7 +322,7 @@ static void normalise_output(struct llama *llama, const void *x, void *out, int3
 
 /* Rows [first, first + count) of the batch; count <= max_logit_rows. */
 static void sample_chunk(struct llama *llama, const struct batch *batch, int32_t first,
-                         int32_t count, struct sample_output *out) {
+                         int32_t count, const struct step_result *result) {
     struct backend *b = llama->backend;
     const struct model_config *config = llama->config;
     b->ops->gather_rows(b, &(struct gather_rows_args){.x = llama->hidden.data,
@@ -349,7 +349,9 @@ static void sample_chunk(struct llama *llama, const struct batch *batch, int32_t
                                             .counts = batch->token_counts,
                                             .biases = batch->token_biases,
                                             .masks = batch->token_masks,
-                                            .out = out});
+                                            .listed = batch->listed_tokens,
+                                            .out = result->rows + first,
+                                            .listed_logprobs = result->listed_logprobs});
 }
 
 /* The rows of all pools, and what lies between, are normalised into `narrow` at once. */
@@ -390,7 +392,7 @@ int llama_forward(struct llama *llama, struct kv_cache *cache, const struct batc
     int32_t chunk = llama->limits.max_logit_rows;
     for (int32_t first = 0; first < batch->num_rows; first += chunk) {
         int32_t left = batch->num_rows - first;
-        sample_chunk(llama, batch, first, left < chunk ? left : chunk, result->rows + first);
+        sample_chunk(llama, batch, first, left < chunk ? left : chunk, result);
     }
     if (batch->num_pools > 0)
         add_to_pools(llama, batch, result->pool_sums);

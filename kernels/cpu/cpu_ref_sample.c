@@ -71,25 +71,32 @@ static int32_t choose(const struct sample_row *row, struct candidate *c, int32_t
     return last;
 }
 
+static float logprob_of(float logit, double log_total) {
+    return logit == -INFINITY ? -INFINITY : (float)(logit - log_total);
+}
+
 /* Step 1; `logits` are the raw ones, c is scratch. */
-static void report(const struct sample_row *row, const float *logits, struct candidate *c,
-                   int32_t n, struct sample_output *out) {
+static void report(const struct sample_args *args, const struct sample_row *row,
+                   const float *logits, struct candidate *c, struct sample_output *out) {
     double sum = 0;
+    int32_t n = args->vocab_size;
     sort_candidates(logits, n, c);
     for (int32_t i = n - 1; i >= 0; i--)
         sum += exp((double)c[i].logit - c[0].logit);
     double log_total = c[0].logit + log(sum);
     float own = logits[out->token];
-    out->logprob = own == -INFINITY ? -INFINITY : (float)(own - log_total);
+    out->logprob = logprob_of(own, log_total);
     out->rank = 1;
     for (int32_t i = 0; i < n; i++)
         out->rank += logits[i] > own;
     out->num_top = row->num_logprobs < n ? row->num_logprobs : n;
     for (int32_t i = 0; i < out->num_top; i++) {
         out->top_tokens[i] = c[i].token;
-        out->top_logprobs[i] =
-            c[i].logit == -INFINITY ? -INFINITY : (float)(c[i].logit - log_total);
+        out->top_logprobs[i] = logprob_of(c[i].logit, log_total);
     }
+    for (int32_t i = 0; i < row->num_listed; i++)
+        args->listed_logprobs[row->first_listed_logprob + i] =
+            logprob_of(logits[args->listed[row->first_listed + i]], log_total);
 }
 
 /* NaN counts as -INFINITY, and nothing is larger than the largest float. */
@@ -116,7 +123,7 @@ void cpu_ref_sample(struct backend *b, const struct sample_args *args) {
             args->out[r].token = choose(row, c, n);
         }
         if (row->num_logprobs >= 0)
-            report(row, logits, c, n, &args->out[r]);
+            report(args, row, logits, c, &args->out[r]);
     }
     free(edited);
     free(c);

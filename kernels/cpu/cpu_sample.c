@@ -243,8 +243,9 @@ static void find_top(const struct cpu_op_kernels *op, const float *logits, int32
 }
 
 /* Step 1, once the token is known; `logits` are the raw ones. */
-static void report(const struct cpu_op_kernels *op, const struct sample_row *row,
-                   const float *logits, int32_t n, struct sample_output *out) {
+static void report(const struct cpu_op_kernels *op, const struct sample_args *args,
+                   const struct sample_row *row, const float *logits, struct sample_output *out) {
+    int32_t n = args->vocab_size;
     struct sample_scale scale = {.max = op->max(logits, n), .temperature = 1};
     double log_total =
         scale.max == -INFINITY ? 0 : scale.max + log(op->sum_weights(logits, n, scale));
@@ -253,6 +254,9 @@ static void report(const struct cpu_op_kernels *op, const struct sample_row *row
     out->rank = 1 + op->count_above(logits, n, fmaxf(logits[out->token], -INFINITY));
     out->num_top = row->num_logprobs < n ? row->num_logprobs : n;
     find_top(op, logits, n, log_total, out);
+    for (int32_t i = 0; i < row->num_listed; i++)
+        args->listed_logprobs[row->first_listed_logprob + i] =
+            logprob_of(known(logits[args->listed[row->first_listed + i]]), log_total);
 }
 
 static size_t worker_bytes(int32_t vocab_size) {
@@ -284,7 +288,7 @@ static void sample_one(const struct sample_call *call, int64_t r, void *memory) 
         out->token = choose(&s);
     }
     if (row->num_logprobs >= 0)
-        report(op, row, raw, n, out);
+        report(op, args, row, raw, out);
 }
 
 static void sample_rows(void *context, int64_t begin, int64_t end, int worker) {

@@ -1,6 +1,7 @@
 /* The sample op: rows, their masks and their sparse edits go to the device, tokens and the logprobs
- * asked for come back. Biases and counted tokens are sent in pieces of fixed size, a launch each,
- * so that any number of them fits: first every row's biases, then every row's penalties. */
+ * asked for come back. Biases, counted tokens and listed ones are sent in pieces of fixed size, a
+ * launch each, so that any number of them fits: first every row's biases, then every row's
+ * penalties, and once all are drawn the listed tokens, whose logprobs come back piece by piece. */
 #include "config/check.h"
 #include "config/checked.h"
 #include "kernels/cuda/cuda_check.h"
@@ -10,6 +11,7 @@
 #include <stdlib.h>
 
 #define EDITS_PER_PIECE 8192
+#define LISTED_PER_PIECE 8192
 
 struct cuda_sampler {
     struct buffer rows;    /* struct sample_row [max_logit_rows] */
@@ -17,8 +19,14 @@ struct cuda_sampler {
     struct buffer edited;  /* float [max_logit_rows, vocab_size] */
     struct buffer masks;   /* uint32_t [max_logit_rows][SAMPLE_MASK_WORDS(vocab_size)] */
     struct buffer edits;   /* struct sample_edit [EDITS_PER_PIECE] */
+    struct buffer log_totals;      /* double [max_logit_rows] */
+    struct buffer listed;          /* struct sample_listed [LISTED_PER_PIECE] */
+    struct buffer listed_logprobs; /* float [LISTED_PER_PIECE] */
     struct sample_edit piece[EDITS_PER_PIECE];
     int32_t piece_length;
+    struct sample_listed list[LISTED_PER_PIECE];
+    int32_t list_length;
+    float *list_out; /* where the host wants the first one's logprob, and the others' behind it */
 };
 
 /* What a call needs done. */
@@ -45,7 +53,11 @@ static int alloc_buffers(struct cuda_backend *b, struct error *err) {
         cuda_buffer_alloc(&b->base, output_bytes, &s->outputs, err) != 0 ||
         cuda_buffer_alloc(&b->base, logits_bytes, &s->edited, err) != 0 ||
         cuda_buffer_alloc(&b->base, mask_bytes, &s->masks, err) != 0 ||
-        cuda_buffer_alloc(&b->base, sizeof(s->piece), &s->edits, err) != 0)
+        cuda_buffer_alloc(&b->base, sizeof(s->piece), &s->edits, err) != 0 ||
+        cuda_buffer_alloc(&b->base, num_rows * sizeof(double), &s->log_totals, err) != 0 ||
+        cuda_buffer_alloc(&b->base, sizeof(s->list), &s->listed, err) != 0 ||
+        cuda_buffer_alloc(&b->base, LISTED_PER_PIECE * sizeof(float), &s->listed_logprobs, err) !=
+            0)
         return -1;
     return 0;
 }
@@ -71,6 +83,9 @@ void cuda_sampler_destroy(struct cuda_backend *b) {
     cuda_buffer_free(&b->base, &b->sampler->edited);
     cuda_buffer_free(&b->base, &b->sampler->masks);
     cuda_buffer_free(&b->base, &b->sampler->edits);
+    cuda_buffer_free(&b->base, &b->sampler->log_totals);
+    cuda_buffer_free(&b->base, &b->sampler->listed);
+    cuda_buffer_free(&b->base, &b->sampler->listed_logprobs);
     free(b->sampler);
     b->sampler = NULL;
 }
@@ -153,6 +168,36 @@ static void send_penalties(struct cuda_backend *b, const struct sample_args *arg
     send_piece(b, tensors, SAMPLE_EDIT_PENALTY);
 }
 
+static void fetch_list(struct cuda_backend *b, const struct sample_tensors *tensors) {
+    struct cuda_sampler *s = b->sampler;
+    size_t count = (size_t)s->list_length;
+    if (count == 0)
+        return;
+    cuda_staging_upload(b, s->listed.data, s->list, count * sizeof(s->list[0]));
+    CUDA_TRY(b, launch_sample_list(b->stream, tensors, s->listed.data, s->list_length,
+                                   s->listed_logprobs.data));
+    cuda_staging_download(b, s->list_out, s->listed_logprobs.data, count * sizeof(float));
+    s->list_length = 0;
+}
+
+static void fetch_listed(struct cuda_backend *b, const struct sample_args *args,
+                         const struct sample_tensors *tensors) {
+    struct cuda_sampler *s = b->sampler;
+    for (int32_t r = 0; r < args->num_rows; r++) {
+        const struct sample_row *row = &args->rows[r];
+        for (int32_t i = 0; row->num_logprobs >= 0 && i < row->num_listed; i++) {
+            float *out = args->listed_logprobs + row->first_listed_logprob + i;
+            if (s->list_length == LISTED_PER_PIECE || out != s->list_out + s->list_length)
+                fetch_list(b, tensors);
+            if (s->list_length == 0)
+                s->list_out = out;
+            s->list[s->list_length++] =
+                (struct sample_listed){r, args->listed[row->first_listed + i]};
+        }
+    }
+    fetch_list(b, tensors);
+}
+
 static void fetch_outputs(struct cuda_backend *b, const struct sample_args *args) {
     const struct sample_output *outputs = b->sampler->outputs.data;
     int32_t most = (int32_t)(CUDA_STAGING_DOWNLOAD_BYTES / sizeof(outputs[0]));
@@ -175,6 +220,7 @@ void cuda_sample(struct backend *base, const struct sample_args *args) {
                                            .edited = s->edited.data,
                                            .masks = s->masks.data,
                                            .out = s->outputs.data,
+                                           .log_totals = s->log_totals.data,
                                            .num_rows = args->num_rows,
                                            .vocab_size = args->vocab_size,
                                            .first_mask = plan.first_mask};
@@ -190,4 +236,5 @@ void cuda_sample(struct backend *base, const struct sample_args *args) {
     if (plan.reports)
         CUDA_TRY(b, launch_sample_report(b->stream, &tensors));
     fetch_outputs(b, args);
+    fetch_listed(b, args, &tensors);
 }

@@ -19,6 +19,7 @@ struct sample_tensors {
     float *edited;                 /* [num_rows, vocab_size]; rows with edits and logprobs */
     const uint32_t *masks;         /* [..][SAMPLE_MASK_WORDS(vocab_size)], from first_mask on */
     struct sample_output *out;     /* [num_rows] */
+    double *log_totals;            /* [num_rows] of the rows that are reported on */
     int32_t num_rows;
     int32_t vocab_size;
     int32_t first_mask;
@@ -31,6 +32,12 @@ struct sample_edit {
     int32_t token;
     float bias;
     int32_t output_count;
+};
+
+/* A token whose logprob is told. */
+struct sample_listed {
+    int32_t row;
+    int32_t token;
 };
 
 enum sample_edit_kind { SAMPLE_EDIT_BIAS, SAMPLE_EDIT_PENALTY };
@@ -64,6 +71,10 @@ cudaError_t launch_sample_edit(cudaStream_t stream, const struct sample_tensors 
 cudaError_t launch_sample_choose(cudaStream_t stream, const struct sample_tensors *tensors);
 /* Writes the rest of out[] where logprobs are asked for; the tokens are there. */
 cudaError_t launch_sample_report(cudaStream_t stream, const struct sample_tensors *tensors);
+/* Writes the logprobs of these tokens, of rows that were reported on. */
+cudaError_t launch_sample_list(cudaStream_t stream, const struct sample_tensors *tensors,
+                               const struct sample_listed *listed, int32_t num_listed,
+                               float *logprobs);
 
 #ifdef __cplusplus
 }

@@ -1,5 +1,6 @@
 /* Step 1 of sampling.h, one block a row, once the tokens are known: log probability and rank of the
- * token, and the most probable tokens. Always from the raw logits.
+ * token, and the most probable tokens; then the listed tokens, one thread each. Always from the raw
+ * logits.
  *
  * Passes over the row: largest logit; sum and rank; with a list, the coarse table, one or two to
  * find the list's end, and one to collect it. */
@@ -80,11 +81,31 @@ __global__ void __launch_bounds__(SAMPLE_THREADS) report_kernel(struct sample_te
         out->logprob = logprob_of(own, log_total);
         out->rank = 1 + static_cast<int32_t>(num_above);
         out->num_top = num_top;
+        t.log_totals[blockIdx.x] = log_total;
     }
 }
 
 extern "C" cudaError_t launch_sample_report(cudaStream_t stream,
                                             const struct sample_tensors *tensors) {
     LAUNCH(report_kernel, tensors->num_rows, SAMPLE_THREADS, 0, stream, *tensors);
+    return cudaGetLastError();
+}
+
+__global__ void __launch_bounds__(SAMPLE_THREADS)
+    list_kernel(struct sample_tensors t, const struct sample_listed *listed, int32_t num_listed,
+                float *logprobs) {
+    int32_t i = blockIdx.x * SAMPLE_THREADS + threadIdx.x;
+    if (i >= num_listed)
+        return;
+    size_t first = static_cast<size_t>(listed[i].row) * t.vocab_size;
+    logprobs[i] = logprob_of(tame(t.logits[first + listed[i].token]), t.log_totals[listed[i].row]);
+}
+
+extern "C" cudaError_t launch_sample_list(cudaStream_t stream, const struct sample_tensors *tensors,
+                                          const struct sample_listed *listed, int32_t num_listed,
+                                          float *logprobs) {
+    int32_t num_blocks = (num_listed + SAMPLE_THREADS - 1) / SAMPLE_THREADS;
+    LAUNCH(list_kernel, num_blocks, SAMPLE_THREADS, 0, stream, *tensors, listed, num_listed,
+           logprobs);
     return cudaGetLastError();
 }

@@ -389,6 +389,56 @@ static void test_masks(void **state) {
     free(logits);
 }
 
+/* Longer than one piece, of rows in any order, with a row between that lists none. */
+static void test_listed_tokens(void **state) {
+    enum { VOCAB = 4099, ROWS = 5 };
+    struct device_fixture *f = *state;
+    uint64_t seed = 31;
+    struct token_bias bias = {3, 50};
+    struct sample_row rows[ROWS];
+    struct sample_output out[ROWS], plain[ROWS];
+    int32_t listed[VOCAB];
+    struct sample_call call = {.num_rows = ROWS,
+                               .vocab_size = VOCAB,
+                               .logits = kernel_fixture_random_floats(&seed, VOCAB * ROWS),
+                               .rows = rows,
+                               .biases = &bias,
+                               .listed = listed};
+    float *expected = allocate((size_t)ROWS * VOCAB, sizeof(float));
+    float *told = allocate((size_t)ROWS * VOCAB, sizeof(float));
+    for (int i = 0; i < VOCAB; i++)
+        listed[i] = (int32_t)((int64_t)i * 7 % VOCAB);
+    call.logits[5] = -INFINITY;
+    for (int r = 0; r < ROWS; r++) {
+        rows[r] = sample_fixture_plain;
+        rows[r].num_logprobs = r == 3 ? -1 : r;
+        rows[r].num_biases = r % 2;
+        rows[r].first_listed = r == 2 ? 100 : 0;
+        rows[r].num_listed = r == 2 ? 30 : VOCAB;
+        rows[r].first_listed_logprob = (int64_t)(r < 2 ? r : ROWS + 1 - r) * VOCAB;
+    }
+    for (int i = 0; i < 2; i++) {
+        float *copy = kernel_fixture_guarded(num_logits(&call));
+        memcpy(copy, call.logits, num_logits(&call) * sizeof(float));
+        void *logits = device_fixture_put(f, DTYPE_F32, call.logits, num_logits(&call));
+        if (i == 0)
+            sample_fixture_run_listed(f->oracle, &call, copy, plain, expected);
+        else
+            sample_fixture_run_listed(f->device, &call, logits, out, told);
+        device_fixture_free(f, logits);
+        kernel_fixture_guarded_free(copy);
+    }
+    for (int i = 0; i < ROWS * VOCAB; i++)
+        sample_fixture_assert_logprob(told[i], expected[i]);
+    const float *first = told + rows[4].first_listed_logprob;
+    for (int i = 0; i < VOCAB; i++)
+        if (listed[i] == out[4].token)
+            assert_memory_equal(&first[i], &out[4].logprob, sizeof(float));
+    free(told);
+    free(expected);
+    free(call.logits);
+}
+
 int main(int argc, char **argv) {
     static const struct backend_config config = {.max_step_tokens = 16,
                                                  .max_step_seqs = 4,
@@ -407,6 +457,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test_prestate(test_distribution, &f),
         cmocka_unit_test_prestate(test_bans_and_odd_logits, &f),
         cmocka_unit_test_prestate(test_masks, &f),
+        cmocka_unit_test_prestate(test_listed_tokens, &f),
     };
     int num_failed = cmocka_run_group_tests(tests, NULL, NULL);
     device_fixture_close(&f);

@@ -295,6 +295,66 @@ static void test_masks(void **state) {
     check_masked(*state, &row, counts);
 }
 
+/* Lists of any length, the whole vocabulary among them, of rows whose logits are edited or not:
+ * what is told of a token that is also drawn or listed as probable is the same bits. */
+static void test_listed_tokens(void **state) {
+    enum { VOCAB = 1003, ROWS = 6, LISTED = 40 };
+    const struct kernel_fixture *f = *state;
+    uint64_t seed = 5;
+    float *raw = kernel_fixture_random_floats(&seed, VOCAB * ROWS);
+    const struct token_bias bias = {3, 50};
+    struct sample_row rows[ROWS];
+    struct sample_output out[ROWS];
+    int32_t listed[VOCAB + LISTED];
+    float *expected = calloc((size_t)ROWS * VOCAB, sizeof(float));
+    float *first = calloc((size_t)ROWS * VOCAB, sizeof(float));
+    float *told = calloc((size_t)ROWS * VOCAB, sizeof(float));
+    assert_true(expected && first && told);
+    for (int i = 0; i < VOCAB + LISTED; i++)
+        listed[i] = i < VOCAB ? i : kernel_fixture_random_in(&seed, 0, VOCAB - 1);
+    raw[7] = NAN;
+    raw[8] = -INFINITY;
+    for (int r = 0; r < ROWS; r++) {
+        rows[r] = sample_fixture_plain;
+        rows[r].position = (uint64_t)r;
+        rows[r].num_logprobs = r % 3;
+        rows[r].num_biases = r % 2;
+        rows[r].target = r == 5 ? 17 : SAMPLE_NO_TARGET;
+        rows[r].first_listed = r % 2 ? VOCAB : 0;
+        rows[r].num_listed = r % 2 ? LISTED : VOCAB;
+        rows[r].first_listed_logprob = (int64_t)(ROWS - 1 - r) * VOCAB;
+    }
+    rows[4].num_listed = 0;
+    const struct sample_call call = {.num_rows = ROWS,
+                                     .vocab_size = VOCAB,
+                                     .logits = raw,
+                                     .rows = rows,
+                                     .biases = &bias,
+                                     .listed = listed};
+    for (int i = -1; i < f->num_backends; i++) {
+        float *logits = kernel_fixture_guarded(VOCAB * ROWS);
+        memcpy(logits, raw, sizeof(float) * VOCAB * ROWS);
+        sample_fixture_run_listed(i < 0 ? f->oracle : f->backends[i], &call, logits, out,
+                                  i < 0    ? expected
+                                  : i == 0 ? first
+                                           : told);
+        kernel_fixture_guarded_free(logits);
+        for (int n = 0; i == 0 && n < ROWS * VOCAB; n++)
+            sample_fixture_assert_logprob(first[n], expected[n]);
+        if (i > 0)
+            assert_memory_equal(told, first, sizeof(float) * ROWS * VOCAB);
+        const float *whole = (i < 0 ? expected : first) + rows[2].first_listed_logprob;
+        assert_memory_equal(&whole[out[2].token], &out[2].logprob, sizeof(float));
+        assert_memory_equal(&whole[out[2].top_tokens[1]], &out[2].top_logprobs[1], sizeof(float));
+    }
+    assert_true(expected[rows[0].first_listed_logprob + 7] == -INFINITY);
+    assert_true(expected[rows[4].first_listed_logprob] == 0);
+    free(raw);
+    free(told);
+    free(first);
+    free(expected);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_random_rows_equal_oracle),
@@ -303,6 +363,7 @@ int main(void) {
         cmocka_unit_test(test_draw_is_a_function_of_seed_and_position),
         cmocka_unit_test(test_bans_and_odd_logits),
         cmocka_unit_test(test_masks),
+        cmocka_unit_test(test_listed_tokens),
     };
     return cmocka_run_group_tests(tests, kernel_fixture_setup, kernel_fixture_teardown);
 }

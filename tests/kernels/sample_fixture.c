@@ -19,8 +19,8 @@ const struct sample_row sample_fixture_plain = {.target = SAMPLE_NO_TARGET,
                                                 .repetition_penalty = 1,
                                                 .mask = SAMPLE_NO_MASK};
 
-void sample_fixture_run(struct backend *b, const struct sample_call *call, float *logits,
-                        struct sample_output *out) {
+void sample_fixture_run_listed(struct backend *b, const struct sample_call *call, float *logits,
+                               struct sample_output *out, float *listed_logprobs) {
     b->ops->sample(b, &(struct sample_args){.logits = logits,
                                             .num_rows = call->num_rows,
                                             .vocab_size = call->vocab_size,
@@ -28,8 +28,15 @@ void sample_fixture_run(struct backend *b, const struct sample_call *call, float
                                             .counts = call->counts,
                                             .biases = call->biases,
                                             .masks = call->masks,
-                                            .out = out});
+                                            .listed = call->listed,
+                                            .out = out,
+                                            .listed_logprobs = listed_logprobs});
     assert_int_equal(b->ops->synchronize(b, NULL), 0);
+}
+
+void sample_fixture_run(struct backend *b, const struct sample_call *call, float *logits,
+                        struct sample_output *out) {
+    sample_fixture_run_listed(b, call, logits, out, NULL);
 }
 
 static uint32_t mask_word(uint64_t *seed, int kind, int32_t index) {

@@ -15,11 +15,15 @@ struct sample_call {
     const struct token_count *counts;
     const struct token_bias *biases;
     const uint32_t *masks;
+    const int32_t *listed;
 };
 
 /* `logits` is the backend's copy of the call's, which the op may overwrite. */
 void sample_fixture_run(struct backend *b, const struct sample_call *call, float *logits,
                         struct sample_output *out);
+/* With the logprobs of listed tokens. */
+void sample_fixture_run_listed(struct backend *b, const struct sample_call *call, float *logits,
+                               struct sample_output *out, float *listed_logprobs);
 
 /* Masks of every density; bits beyond the vocabulary are set at random. */
 enum {
