@@ -27,6 +27,15 @@ int32_t batch_limits_max_rows(const struct batch_limits *limits) {
     return limits->max_num_batched_tokens + limits->max_num_seqs;
 }
 
+struct logprob_limits batch_limits_logprobs(const struct batch_limits *limits, int32_t vocab_size) {
+    return (struct logprob_limits){
+        .max_logprobs = limits->max_logprobs,
+        .vocab_size = vocab_size,
+        .max_draws = limits->max_num_seqs,
+        .max_scores = limits->max_num_batched_tokens,
+    };
+}
+
 int batch_builder_init(struct batch_builder *builder, const struct batch_limits *limits,
                        const struct tokenizer *tokenizer,
                        const struct grammar_vocabulary *vocabulary) {
@@ -34,6 +43,7 @@ int batch_builder_init(struct batch_builder *builder, const struct batch_limits 
     size_t num_tokens = (size_t)limits->max_num_batched_tokens;
     size_t num_seqs = (size_t)limits->max_num_seqs;
     size_t num_rows = (size_t)batch_limits_max_rows(limits);
+    const struct logprob_limits logprobs = batch_limits_logprobs(limits, vocab_size);
     size_t max_biases = num_seqs * (size_t)sampler_max_biases(tokenizer);
     struct batch_builder made = {
         .limits = *limits,
@@ -57,11 +67,12 @@ int batch_builder_init(struct batch_builder *builder, const struct batch_limits 
         .row_start = alloc_array(num_seqs + 1, sizeof(int32_t)),
         .pool_start = alloc_array(num_seqs + 1, sizeof(int32_t)),
     };
-    if (made.token_ids == NULL || made.positions == NULL || made.slot_mapping == NULL ||
-        made.query_start == NULL || made.context_lens == NULL || made.block_tables == NULL ||
-        made.logit_rows == NULL || made.sample_rows == NULL || made.token_counts == NULL ||
-        made.token_biases == NULL || made.token_masks == NULL || made.pool_spans == NULL ||
-        made.pool_sums == NULL || made.row_start == NULL || made.pool_start == NULL) {
+    if (logprob_lists_init(&made.lists, &logprobs) != 0 || made.token_ids == NULL ||
+        made.positions == NULL || made.slot_mapping == NULL || made.query_start == NULL ||
+        made.context_lens == NULL || made.block_tables == NULL || made.logit_rows == NULL ||
+        made.sample_rows == NULL || made.token_counts == NULL || made.token_biases == NULL ||
+        made.token_masks == NULL || made.pool_spans == NULL || made.pool_sums == NULL ||
+        made.row_start == NULL || made.pool_start == NULL) {
         batch_builder_finish(&made);
         return -1;
     }
@@ -80,6 +91,7 @@ void batch_builder_finish(struct batch_builder *builder) {
     free(builder->sample_rows);
     free(builder->token_counts);
     free(builder->token_biases);
+    logprob_lists_finish(&builder->lists);
     free(builder->token_masks);
     free(builder->pool_spans);
     free(builder->pool_sums);
@@ -115,9 +127,11 @@ static void clear(struct batch_builder *builder, int32_t table_width) {
         .token_counts = builder->token_counts,
         .token_biases = builder->token_biases,
         .token_masks = builder->token_masks,
+        .listed_tokens = builder->lists.tokens,
         .pool_spans = builder->pool_spans,
         .pool_sums = builder->pool_sums,
     };
+    logprob_lists_clear(&builder->lists);
     builder->query_start[0] = 0;
     builder->row_start[0] = 0;
     builder->pool_start[0] = 0;
@@ -166,6 +180,8 @@ static void add_draw_row(struct batch_builder *builder, struct sequence *sequenc
                                          builder->token_biases + batch->num_biases);
     batch->num_biases += row.num_biases;
     add_mask(builder, sequence, &row);
+    logprob_lists_add(&builder->lists, sequence_params(sequence)->logprob_tokens,
+                      sequence_params(sequence)->num_logprob_tokens, &row);
     add_row(builder, &row);
 }
 
@@ -188,6 +204,7 @@ static void add_rows_at(struct batch_builder *builder, struct sequence *sequence
                   next >= group->num_scored && next < group->request->num_prompt_tokens;
     if (scores) {
         struct sample_row row = sampler_score_row(sequence, sequence_token(sequence, next));
+        logprob_lists_add(&builder->lists, NULL, 0, &row);
         add_row(builder, &row);
     } else if (next == sequence->num_tokens && next < sequence->max_tokens) {
         add_draw_rows(builder, sequence);
@@ -261,5 +278,6 @@ const struct batch *batch_builder_build(struct batch_builder *builder, const str
     builder->batch.copies = pairs_of(&blocks->copies);
     for (int32_t i = 0; i < plan->num_entries; i++)
         add_sequence(builder, &plan->entries[i]);
+    builder->batch.num_listed = builder->lists.num_tokens;
     return &builder->batch;
 }

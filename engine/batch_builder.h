@@ -4,6 +4,7 @@
 #define QUIRE_ENGINE_BATCH_BUILDER_H
 
 #include "engine/kv/block_manager.h"
+#include "engine/logprob_lists.h"
 #include "engine/step_plan.h"
 #include "models/batch.h"
 #include "models/tokenizer/tokenizer.h"
@@ -16,7 +17,8 @@ struct batch_limits {
     int32_t max_model_len;
     int32_t block_size;
     int32_t num_blocks;
-    int32_t hidden_size; /* of the model: elements of a pool */
+    int32_t hidden_size;  /* of the model: elements of a pool */
+    int32_t max_logprobs; /* of a token that a request may ask for */
 };
 
 struct batch_builder {
@@ -31,6 +33,7 @@ struct batch_builder {
     struct sample_row *sample_rows;
     struct token_count *token_counts;
     struct token_bias *token_biases;
+    struct logprob_lists lists;
     uint32_t *token_masks; /* [max_num_seqs + 1][SAMPLE_MASK_WORDS(vocab_size)]; the last one is
                               scratch */
     struct row_span *pool_spans;
@@ -48,6 +51,7 @@ void batch_builder_finish(struct batch_builder *builder); /* accepts a zeroed on
 
 /* Rows of a step at most: each computed token may be scored, and each sequence may draw. */
 int32_t batch_limits_max_rows(const struct batch_limits *limits);
+struct logprob_limits batch_limits_logprobs(const struct batch_limits *limits, int32_t vocab_size);
 
 /* The batch is valid until the next call; its block moves are the manager's lists. Rows of an
  * entry: one for each prompt token that is scored, then one at the last token of a sequence that

@@ -64,6 +64,7 @@ static struct sample_output row_of(const struct beam_hypothesis *hypothesis, int
 
 int32_t beam_group_output(struct step_output *output, struct sequence *choice) {
     struct beam_search *beams = choice->group->beams;
+    static const struct sample_row nothing_listed;
     struct beam_hypothesis hypothesis;
     choice->num_tokens = sequence_num_prompt(choice);
     if (choice->choice >= beam_search_num_hypotheses(beams))
@@ -71,8 +72,9 @@ int32_t beam_group_output(struct step_output *output, struct sequence *choice) {
     if (beam_search_hypothesis(beams, choice->choice, &hypothesis) != 0)
         return -1;
     for (int32_t i = 0; i < hypothesis.num_tokens; i++) {
-        struct sample_output row = row_of(&hypothesis, i);
-        if (step_output_token(output, choice, &row) != 0)
+        const struct sample_output row = row_of(&hypothesis, i);
+        const struct step_rows rows = {.asked = &nothing_listed, .told = &row, .count = 1};
+        if (step_output_token(output, choice, &rows, 0) != 0)
             return -1;
     }
     CHECK(choice->finish != FINISH_NONE);

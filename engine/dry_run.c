@@ -19,6 +19,7 @@ struct arrays {
     struct sample_row *rows;
     uint32_t *mask;
     struct sample_output *outputs;
+    float *listed_logprobs;
     struct row_span *pool_spans;
     float *pool_sums; /* zeros */
     float *pooled;
@@ -35,6 +36,7 @@ static void free_arrays(struct arrays *a) {
     free(a->rows);
     free(a->mask);
     free(a->outputs);
+    free(a->listed_logprobs);
     free(a->pool_spans);
     free(a->pool_sums);
     free(a->pooled);
@@ -54,6 +56,7 @@ static int alloc_arrays(struct arrays *a, const struct batch_limits *limits, siz
         .rows = calloc(seqs, sizeof(struct sample_row)),
         .mask = calloc(mask_words, sizeof(uint32_t)),
         .outputs = calloc(seqs, sizeof(struct sample_output)),
+        .listed_logprobs = calloc(seqs, sizeof(float)),
         .pool_spans = calloc(seqs, sizeof(struct row_span)),
     };
     if (checked_mul(seqs, table_width, &table_entries))
@@ -65,7 +68,8 @@ static int alloc_arrays(struct arrays *a, const struct batch_limits *limits, siz
     if (a->token_ids != NULL && a->positions != NULL && a->slot_mapping != NULL &&
         a->query_start != NULL && a->context_lens != NULL && a->block_tables != NULL &&
         a->logit_rows != NULL && a->rows != NULL && a->mask != NULL && a->outputs != NULL &&
-        a->pool_spans != NULL && a->pool_sums != NULL && a->pooled != NULL)
+        a->listed_logprobs != NULL && a->pool_spans != NULL && a->pool_sums != NULL &&
+        a->pooled != NULL)
         return 0;
     free_arrays(a);
     return error_set(err, ERROR_MEMORY, "no memory for the arrays of a step of %d tokens",
@@ -85,6 +89,7 @@ static const struct sample_row every_feature = {
     .num_counts = 1,
     .num_biases = 1,
     .mask = 0,
+    .num_listed = 1,
 };
 
 /* Shares num_tokens out as evenly as it goes. */
@@ -103,6 +108,7 @@ static void fill(struct arrays *a, const struct batch_limits *limits, int32_t nu
         a->query_start[s + 1] = token;
         a->logit_rows[s] = token - 1;
         a->rows[s] = every_feature;
+        a->rows[s].first_listed_logprob = s;
     }
 }
 
@@ -113,7 +119,7 @@ static int run_step(struct backend *b, struct llama *llama, struct kv_cache *cac
     fill(a, limits, num_tokens, num_seqs);
     static const struct token_count count = {.token = 0, .output_count = 1};
     static const struct token_bias bias = {.token = 0, .bias = 1.0F};
-    static const int32_t from = 0, to = 1;
+    static const int32_t from = 0, to = 1, listed = 0;
     const struct batch batch = {
         .inputs = {.num_tokens = num_tokens,
                    .num_seqs = num_seqs,
@@ -136,10 +142,13 @@ static int run_step(struct backend *b, struct llama *llama, struct kv_cache *cac
         .num_pools = num_seqs,
         .pool_spans = a->pool_spans,
         .pool_sums = a->pool_sums,
+        .num_listed = 1,
+        .listed_tokens = &listed,
         .num_masks = 1,
         .token_masks = a->mask,
     };
-    struct step_result result = {.rows = a->outputs, .pool_sums = a->pooled};
+    struct step_result result = {
+        .rows = a->outputs, .listed_logprobs = a->listed_logprobs, .pool_sums = a->pooled};
     rank_moves_enqueue(b, cache, NULL, &batch);
     return llama_forward(llama, cache, &batch, &result, err);
 }

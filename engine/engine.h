@@ -26,11 +26,13 @@ struct engine_config {
     int32_t num_tenants;            /* whose prefixes are kept apart; 0 means 1 */
     bool prefix_caching;
     int32_t window; /* every layer of the model sees only so many tokens back; 0: some see all */
-    int32_t hidden_size;                         /* of the model: dimensions of an embedding */
-    int32_t max_queued_requests;                 /* requests not yet running */
-    int64_t max_queued_tokens;                   /* prompt tokens not yet running */
-    int64_t max_choices;                         /* of all requests, that have not ended; 0: any
-                                                    number */
+    int32_t hidden_size;         /* of the model: dimensions of an embedding */
+    int32_t max_logprobs;        /* of a token, that a request may ask for, if more than
+                                    SAMPLE_MAX_LOGPROBS; at most the vocabulary */
+    int32_t max_queued_requests; /* requests not yet running */
+    int64_t max_queued_tokens;   /* prompt tokens not yet running */
+    int64_t max_choices;         /* of all requests, that have not ended; 0: any
+                                    number */
     const struct grammar_vocabulary *vocabulary; /* outlives the engine; NULL: no request has a
                                                     grammar */
     int32_t stall_timeout_ms;    /* unread stream: abort after this long; default 10 000 */

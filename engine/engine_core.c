@@ -38,11 +38,20 @@ static struct scheduler_config scheduler_config_of(const struct engine_core_conf
     };
 }
 
+/* Pages that no step needs are never touched. */
+static float *alloc_listed(const struct logprob_limits *limits) {
+    size_t bytes;
+    bool fits = checked_mul(logprob_limits_of_step(limits), sizeof(float), &bytes);
+    return fits ? malloc(bytes) : NULL;
+}
+
 int engine_core_init(struct engine_core *core, const struct engine_core_config *config,
                      struct executor *executor, const struct tokenizer *tokenizer,
                      struct error *err) {
     const struct batch_limits *limits = &config->limits;
     const struct scheduler_config scheduler_config = scheduler_config_of(config);
+    const struct logprob_limits logprobs =
+        batch_limits_logprobs(limits, tokenizer_vocab_size(tokenizer));
     memset(core, 0, sizeof(*core));
     core->config = *config;
     core->executor = executor;
@@ -50,12 +59,14 @@ int engine_core_init(struct engine_core *core, const struct engine_core_config *
     core->result.rows = calloc((size_t)batch_limits_max_rows(limits), sizeof(*core->result.rows));
     core->result.pool_sums =
         calloc((size_t)limits->max_num_seqs, ((size_t)limits->hidden_size + 1) * sizeof(float));
+    core->result.listed_logprobs = alloc_listed(&logprobs);
     core->drawn = calloc((size_t)limits->max_num_seqs, sizeof(struct sequence *));
     engine_stats_init(&core->stats);
     if (core->result.rows == NULL || core->result.pool_sums == NULL || core->drawn == NULL ||
+        core->result.listed_logprobs == NULL ||
         scheduler_init(&core->scheduler, &scheduler_config) != 0 ||
         batch_builder_init(&core->builder, limits, tokenizer, config->vocabulary) != 0 ||
-        step_output_init(&core->output, tokenizer, limits->max_num_batched_tokens) != 0) {
+        step_output_init(&core->output, tokenizer, &logprobs) != 0) {
         engine_core_finish(core);
         return error_set(err, ERROR_MEMORY, "no memory for the arrays of a step of %d tokens",
                          limits->max_num_batched_tokens);
@@ -80,6 +91,7 @@ void engine_core_finish(struct engine_core *core) {
     step_output_finish(&core->output);
     free(core->result.rows);
     free(core->result.pool_sums);
+    free(core->result.listed_logprobs);
     free(core->drawn);
     memset(core, 0, sizeof(*core));
 }
@@ -113,10 +125,17 @@ static struct sequence_group *create_group(struct engine_core *core, struct requ
     return sequence_group_create(request, &shape);
 }
 
+static int32_t max_logprobs(const struct engine_core *core) {
+    int32_t max = core->config.limits.max_logprobs;
+    return max > SAMPLE_MAX_LOGPROBS ? max : SAMPLE_MAX_LOGPROBS;
+}
+
 static void check_request(const struct engine_core *core, const struct request *request) {
     const struct kv_capacity capacity = engine_core_capacity(&core->config);
     const struct kv_demand demand = kv_demand_of(request, &capacity);
     CHECK(kv_demand_fits(&demand, &capacity));
+    CHECK(request->params.num_logprobs <= max_logprobs(core) &&
+          request->params.num_prompt_logprobs <= max_logprobs(core));
     CHECK(request->tenant >= 0 && request->tenant < core->config.num_tenants);
     CHECK(request->params.grammar == NULL || core->config.vocabulary != NULL);
     CHECK(request->params.pooling == POOLING_NONE || core->config.limits.hidden_size > 0);

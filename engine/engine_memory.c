@@ -2,6 +2,7 @@
  * the structures it stands for. */
 #include "engine/engine_memory.h"
 
+#include "engine/logprob_lists.h"
 #include "engine/token_counts.h"
 #include "engine/token_stream.h"
 #include "kernels/sampling.h"
@@ -21,6 +22,21 @@ static size_t max_counts(const struct engine_config *config, int32_t vocab_size)
     return (size_t)(config->max_model_len < vocab_size ? config->max_model_len : vocab_size);
 }
 
+/* Listed tokens with their logprobs, and the events that tell them, which a step may add to streams
+ * beyond what these hold. */
+static size_t listed_bytes(const struct engine_config *config, int32_t vocab_size) {
+    const struct logprob_limits limits = {
+        .max_logprobs = config->max_logprobs,
+        .vocab_size = vocab_size,
+        .max_draws = config->max_num_seqs,
+        .max_scores = config->max_num_batched_tokens,
+    };
+    size_t of_row = logprob_limits_of_row(&limits);
+    return logprob_limits_of_step(&limits) * (sizeof(float) + 2 * sizeof(struct top_logprob)) +
+           ((size_t)config->max_num_seqs + 1) * of_row * sizeof(int32_t) +
+           of_row * sizeof(struct top_logprob);
+}
+
 /* The batch, its result, and the event that is being written. */
 static size_t step_bytes(const struct engine_config *config, int32_t vocab_size) {
     size_t tokens = (size_t)config->max_num_batched_tokens, seqs = (size_t)config->max_num_seqs;
@@ -32,7 +48,8 @@ static size_t step_bytes(const struct engine_config *config, int32_t vocab_size)
                     max_counts(config, vocab_size) * sizeof(struct token_count) +
                     (size_t)SAMPLE_MASK_WORDS(vocab_size) * sizeof(uint32_t) +
                     2 * ((size_t)config->hidden_size + 1) * sizeof(float);
-    return tokens * of_token + rows * of_row + (seqs + 1) * of_seq;
+    return tokens * of_token + rows * of_row + (seqs + 1) * of_seq +
+           listed_bytes(config, vocab_size);
 }
 
 static size_t blocks_bytes(const struct engine_config *config) {

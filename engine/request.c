@@ -81,9 +81,10 @@ static bool copy_params(struct request *request, const struct sampling_params *p
     request->params.biases = NULL;
     request->params.allowed_tokens = NULL;
     request->params.bad_runs = NULL;
+    request->params.logprob_tokens = NULL;
     if (params->grammar != NULL)
         grammar_ref(params->grammar);
-    void *stop_tokens = NULL, *biases = NULL, *allowed = NULL;
+    void *stop_tokens = NULL, *biases = NULL, *allowed = NULL, *logprobs = NULL;
     bool ok = copy_stop_strings(params, &request->params.stop_strings) &&
               copy_bad_runs(params, &request->params.bad_runs);
     ok = ok &&
@@ -94,6 +95,9 @@ static bool copy_params(struct request *request, const struct sampling_params *p
     ok = ok &&
          copy_items(params->allowed_tokens, params->num_allowed_tokens, sizeof(int32_t), &allowed);
     request->params.allowed_tokens = allowed;
+    ok = ok &&
+         copy_items(params->logprob_tokens, params->num_logprob_tokens, sizeof(int32_t), &logprobs);
+    request->params.logprob_tokens = logprobs;
     return ok;
 }
 
@@ -105,6 +109,7 @@ struct request *request_create(const int32_t *prompt, int32_t num_prompt_tokens,
           (params->num_choices == 1 && params->max_tokens == 0 && params->num_prompt_logprobs < 0));
     CHECK(params->max_tokens >= 0 && params->num_biases <= MAX_LOGIT_BIASES);
     CHECK(params->num_stop_strings <= MAX_STOP_STRINGS);
+    CHECK(params->num_logprob_tokens <= MAX_LOGPROB_TOKENS);
     CHECK(params->num_stop_tokens <= MAX_STOP_TOKENS && params->num_bad_runs <= MAX_BAD_RUNS);
     for (int32_t i = 0; i < params->num_bad_runs; i++)
         CHECK(params->bad_runs[i].count >= 1 && params->bad_runs[i].count <= MAX_BAD_RUN_TOKENS);
@@ -163,6 +168,7 @@ void request_unref(struct request *request) {
     free((void *)request->params.biases);
     free((void *)request->params.allowed_tokens);
     free((void *)request->params.bad_runs);
+    free((void *)request->params.logprob_tokens);
     grammar_unref(request->params.grammar);
     free(request->cache_salt);
     free(request->prompt);

@@ -19,6 +19,7 @@ struct grammar;
 #define MAX_BAD_RUNS 128 /* a word of text may need two: with and without a space before it */
 #define MAX_BAD_RUN_TOKENS 32
 #define MAX_STOP_STRING_BYTES 256
+#define MAX_LOGPROB_TOKENS 1024
 
 struct stop_string {
     const char *data; /* not empty, valid UTF-8, not NUL-terminated */
@@ -59,8 +60,11 @@ struct sampling_params {
     float frequency_penalty;
     float presence_penalty;
     uint64_t seed;               /* always set: the front end draws one when the caller gave none */
-    int32_t num_logprobs;        /* of generated tokens: -1 none, 0..SAMPLE_MAX_LOGPROBS */
-    int32_t num_prompt_logprobs; /* of prompt tokens: -1 none, else as above */
+    int32_t num_logprobs;        /* of generated tokens: -1 none, else so many of the likeliest; no
+                                    more than the engine's max_logprobs */
+    int32_t num_prompt_logprobs; /* of prompt tokens: likewise */
+    int32_t num_logprob_tokens;  /* with num_logprobs >= 0: these instead of the likeliest */
+    const int32_t *logprob_tokens; /* distinct */
     bool ignore_eos;
     bool include_stop_string; /* keep the matched stop string in the text */
     bool skip_special_tokens; /* leave special tokens out of the text; default true */

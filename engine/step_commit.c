@@ -23,8 +23,8 @@ static void close_if_finished(struct engine_core *core, struct sequence *sequenc
 }
 
 static void commit_token(struct engine_core *core, struct sequence *sequence,
-                         const struct sample_output *row, int64_t now_ns) {
-    if (step_output_token(&core->output, sequence, row) != 0) {
+                         const struct step_rows *rows, int32_t row, int64_t now_ns) {
+    if (step_output_token(&core->output, sequence, rows, row) != 0) {
         end_failed(core, sequence);
         return;
     }
@@ -43,7 +43,7 @@ static void fork_sequence(struct engine_core *core, const struct sequence *from,
 /* The tokens of a leader's row and of those that fork from it there. All fork before anyone can
  * end; the group lives until the last of them has its token. */
 static void commit_joint(struct engine_core *core, struct sequence *leader,
-                         const struct sample_output *rows, int64_t now_ns) {
+                         const struct step_rows *rows, int64_t now_ns) {
     struct sequence **drawn = core->drawn;
     int32_t count = 0;
     struct sequence *next = leader;
@@ -54,7 +54,7 @@ static void commit_joint(struct engine_core *core, struct sequence *leader,
     for (int32_t i = 1; i < count; i++)
         fork_sequence(core, leader, drawn[i], leader->num_tokens);
     for (int32_t i = 0; i < count; i++)
-        commit_token(core, drawn[i], &rows[i], now_ns);
+        commit_token(core, drawn[i], rows, i, now_ns);
 }
 
 /* Those that wait for a lane, or lost their blocks, go on from what the leader has computed. One
@@ -71,45 +71,52 @@ static void fork_followers(struct engine_core *core, const struct sequence *lead
 }
 
 static void commit_draws(struct engine_core *core, struct sequence *sequence,
-                         const struct sample_output *rows, int32_t num_rows, int64_t now_ns) {
+                         const struct step_rows *rows, int64_t now_ns) {
     struct sequence_group *group = sequence->group;
     bool leads = sequence == sequence_group_leader(group);
     if (group->beams != NULL)
-        beam_search_set_row(group->beams, sequence->choice, &rows[0]);
-    if (leads && num_rows == 1)
+        beam_search_set_row(group->beams, sequence->choice, &rows->told[0]);
+    if (leads && rows->count == 1)
         fork_followers(core, sequence);
     if (group->beams != NULL)
         return;
     if (leads)
         commit_joint(core, sequence, rows, now_ns);
     else
-        commit_token(core, sequence, rows, now_ns);
+        commit_token(core, sequence, rows, 0, now_ns);
 }
 
-static int32_t count_draws(const struct sample_row *rows, int32_t num_rows) {
-    int32_t count = 0;
-    while (count < num_rows && rows[num_rows - 1 - count].target == SAMPLE_NO_TARGET)
-        count++;
-    return count;
+/* The entry's rows that score, and behind them those that draw. */
+static void split_rows(const struct step_rows *rows, struct step_rows *out_scores,
+                       struct step_rows *out_draws) {
+    int32_t num_scores = rows->count;
+    while (num_scores > 0 && rows->asked[num_scores - 1].target == SAMPLE_NO_TARGET)
+        num_scores--;
+    *out_scores = *rows;
+    out_scores->count = num_scores;
+    *out_draws = *rows;
+    out_draws->asked += num_scores;
+    out_draws->told += num_scores;
+    out_draws->count -= num_scores;
 }
 
 static void commit(struct engine_core *core, const struct planned_sequence *entry,
-                   const struct sample_row *rows, const struct sample_output *outputs,
-                   int32_t num_rows, int64_t now_ns) {
+                   const struct step_rows *rows, int64_t now_ns) {
     struct sequence *sequence = entry->sequence;
     struct sequence_group *group = sequence->group;
-    int32_t num_draws = count_draws(rows, num_rows), num_scores = num_rows - num_draws;
+    struct step_rows scores, draws;
+    split_rows(rows, &scores, &draws);
     core_stats_computed(&core->stats, entry);
     scheduler_commit(&core->scheduler, entry);
     if (sequence->choice == 0 && sequence_group_is_scoring(group)) {
-        if (step_output_scores(&core->output, sequence, outputs, num_scores) != 0) {
+        if (step_output_scores(&core->output, sequence, &scores) != 0) {
             end_failed(core, sequence);
             return;
         }
         core_groups_notify(core, group);
     }
-    if (num_draws > 0)
-        commit_draws(core, sequence, outputs + num_scores, num_draws, now_ns);
+    if (draws.count > 0)
+        commit_draws(core, sequence, &draws, now_ns);
     else if (sequence_num_pending(sequence) == 0)
         core_groups_end(core, group, FINISH_LENGTH); /* max_tokens is 0: the prompt is done */
 }
@@ -142,19 +149,30 @@ static float *pool_sum(const struct engine_core *core, int32_t entry) {
     return start[1] > start[0] ? core->result.pool_sums + offset : NULL;
 }
 
+static struct step_rows rows_of(const struct engine_core *core, const struct batch *batch,
+                                int32_t entry) {
+    const int32_t *row_start = core->builder.row_start + entry;
+    return (struct step_rows){
+        .asked = batch->sample_rows + row_start[0],
+        .told = core->result.rows + row_start[0],
+        .count = row_start[1] - row_start[0],
+        .listed = batch->listed_tokens,
+        .listed_logprobs = core->result.listed_logprobs,
+    };
+}
+
 /* Entries of one group follow each other in any order; a group is freed with its last sequence, and
  * none of its entries can come after that. */
 static void commit_all(struct engine_core *core, const struct step_plan *plan,
                        const struct batch *batch, int64_t now_ns) {
-    const int32_t *row_start = core->builder.row_start;
     CHECK(core->result.num_rows == batch->num_rows);
     for (int32_t i = 0; i < plan->num_entries; i++) {
         const struct planned_sequence *entry = &plan->entries[i];
+        const struct step_rows rows = rows_of(core, batch, i);
         if (sequence_params(entry->sequence)->pooling != POOLING_NONE)
             commit_pool(core, entry, pool_sum(core, i));
         else
-            commit(core, entry, batch->sample_rows + row_start[i], core->result.rows + row_start[i],
-                   row_start[i + 1] - row_start[i], now_ns);
+            commit(core, entry, &rows, now_ns);
     }
 }
 

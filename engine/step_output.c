@@ -12,14 +12,17 @@
 #include <string.h>
 
 int step_output_init(struct step_output *output, const struct tokenizer *tokenizer,
-                     int32_t max_num_batched_tokens) {
-    size_t num_records = (size_t)max_num_batched_tokens + 1, top_bytes;
-    if (!checked_mul(num_records, SAMPLE_MAX_LOGPROBS * sizeof(struct top_logprob), &top_bytes))
+                     const struct logprob_limits *limits) {
+    size_t num_records = (size_t)limits->max_scores + 1, of_row = logprob_limits_of_row(limits);
+    size_t max_top = num_records * SAMPLE_MAX_LOGPROBS, top_bytes;
+    max_top = max_top > of_row ? max_top : of_row;
+    if (!checked_mul(max_top, sizeof(struct top_logprob), &top_bytes))
         return -1;
     struct step_output made = {
         .tokenizer = tokenizer,
         .records = calloc(num_records, sizeof(*made.records)),
         .top = malloc(top_bytes),
+        .max_top = max_top,
     };
     if (made.records == NULL || made.top == NULL) {
         step_output_finish(&made);
@@ -35,21 +38,50 @@ void step_output_finish(struct step_output *output) {
     memset(output, 0, sizeof(*output));
 }
 
-/* Adds one record to the event, whose arrays are the output's. */
+/* By falling logprob, ties by rising id. */
+static int compare_top(const void *left, const void *right) {
+    const struct top_logprob *a = left, *b = right;
+    if (a->logprob != b->logprob)
+        return a->logprob > b->logprob ? -1 : 1;
+    return a->token - b->token;
+}
+
+/* Writes what the row has to tell of other tokens: what it lists, of which `num_best` of the
+ * likeliest unless that is -1, else what the sample op found. Returns how many. */
+static int32_t fill_top(const struct step_rows *rows, int32_t row, int32_t num_best,
+                        struct top_logprob *top) {
+    const struct sample_row *asked = &rows->asked[row];
+    const struct sample_output *told = &rows->told[row];
+    for (int32_t i = 0; i < told->num_top; i++)
+        top[i] = (struct top_logprob){told->top_tokens[i], told->top_logprobs[i]};
+    for (int32_t i = 0; i < asked->num_listed; i++)
+        top[i] = (struct top_logprob){rows->listed[asked->first_listed + i],
+                                      rows->listed_logprobs[asked->first_listed_logprob + i]};
+    if (asked->num_listed == 0)
+        return told->num_top;
+    if (num_best >= 0)
+        qsort(top, (size_t)asked->num_listed, sizeof(*top), compare_top);
+    return num_best >= 0 && num_best < asked->num_listed ? num_best : asked->num_listed;
+}
+
+/* Adds the row as a record to the event, whose arrays are the output's. */
 static void add_record(struct step_output *output, struct token_event *event,
-                       const struct sample_output *row, bool with_logprob) {
+                       const struct step_rows *rows, int32_t row, int32_t num_best) {
     struct token_record *record = &output->records[event->num_tokens++];
+    const struct sample_output *told = &rows->told[row];
     *record = (struct token_record){
-        .token = row->token,
-        .logprob = with_logprob ? row->logprob : NAN,
-        .rank = with_logprob ? row->rank : 0,
+        .token = told->token,
+        .logprob = told->logprob,
+        .rank = told->rank,
         .first_top = event->num_top,
-        .num_top = with_logprob ? row->num_top : 0,
+        .num_top = fill_top(rows, row, num_best, output->top + event->num_top),
     };
-    CHECK(record->num_top <= SAMPLE_MAX_LOGPROBS);
-    for (int32_t i = 0; i < record->num_top; i++)
-        output->top[event->num_top++] =
-            (struct top_logprob){row->top_tokens[i], row->top_logprobs[i]};
+    event->num_top += record->num_top;
+}
+
+static void add_token(struct step_output *output, struct token_event *event, int32_t token) {
+    output->records[event->num_tokens++] =
+        (struct token_record){.token = token, .logprob = NAN, .first_top = event->num_top};
 }
 
 static struct token_event begin_event(const struct step_output *output,
@@ -67,22 +99,36 @@ static struct token_event begin_event(const struct step_output *output,
     };
 }
 
+static int push_scores(struct sequence_group *group, const struct token_event *event) {
+    if (event->num_tokens == 0)
+        return 0;
+    if (token_stream_push(&group->request->stream, event) != 0)
+        return -1;
+    group->num_scored += event->num_tokens;
+    return 0;
+}
+
+/* What the row may add to an event. */
+static size_t most_top(const struct step_rows *rows, int32_t row) {
+    int32_t num_listed = rows->asked[row].num_listed;
+    return (size_t)(num_listed > 0 ? num_listed : rows->told[row].num_top);
+}
+
 int step_output_scores(struct step_output *output, struct sequence *sequence,
-                       const struct sample_output *rows, int32_t num_rows) {
+                       const struct step_rows *rows) {
     struct sequence_group *group = sequence->group;
     struct token_event event = begin_event(output, sequence, TOKEN_EVENT_PROMPT);
-    if (group->num_scored == 0) {
-        struct sample_output first = {.token = group->request->prompt[0]};
-        add_record(output, &event, &first, false);
+    if (group->num_scored == 0)
+        add_token(output, &event, group->request->prompt[0]);
+    for (int32_t i = 0; i < rows->count; i++) {
+        if ((size_t)event.num_top + most_top(rows, i) > output->max_top) {
+            if (push_scores(group, &event) != 0)
+                return -1;
+            event = begin_event(output, sequence, TOKEN_EVENT_PROMPT);
+        }
+        add_record(output, &event, rows, i, group->request->params.num_prompt_logprobs);
     }
-    for (int32_t i = 0; i < num_rows; i++)
-        add_record(output, &event, &rows[i], true);
-    if (event.num_tokens == 0)
-        return 0;
-    if (token_stream_push(&group->request->stream, &event) != 0)
-        return -1;
-    group->num_scored += event.num_tokens;
-    return 0;
+    return push_scores(group, &event);
 }
 
 /* Whether the token itself ends the sequence; *out_stop_token is set when the request named it. */
@@ -131,17 +177,23 @@ static int add_text(struct step_output *output, struct sequence *sequence, int32
 }
 
 int step_output_token(struct step_output *output, struct sequence *sequence,
-                      const struct sample_output *row) {
-    if (sequence_append(sequence, row->token) != 0)
+                      const struct step_rows *rows, int32_t row) {
+    const struct sampling_params *params = sequence_params(sequence);
+    int32_t token = rows->told[row].token;
+    if (sequence_append(sequence, token) != 0)
         return -1;
     struct token_event event = begin_event(output, sequence, TOKEN_EVENT_TEXT);
-    add_record(output, &event, row, sequence_params(sequence)->num_logprobs >= 0);
-    bool ends = is_end_token(output, sequence, row->token, &event.stop_token);
+    if (params->num_logprobs < 0)
+        add_token(output, &event, token);
+    else
+        add_record(output, &event, rows, row,
+                   params->num_logprob_tokens > 0 ? -1 : params->num_logprobs);
+    bool ends = is_end_token(output, sequence, token, &event.stop_token);
     if (ends || sequence_is_complete(sequence))
         event.finish = FINISH_STOP;
     else if (sequence->num_tokens >= sequence->max_tokens)
         event.finish = FINISH_LENGTH;
-    if (add_text(output, sequence, row->token, ends, &event) != 0 ||
+    if (add_text(output, sequence, token, ends, &event) != 0 ||
         token_stream_push(&sequence->group->request->stream, &event) != 0)
         return -1;
     sequence->finish = event.finish;

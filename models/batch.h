@@ -52,7 +52,7 @@ struct step_result {
     int32_t num_rows;
     struct sample_output *rows;
     float *listed_logprobs; /* see sample_row.first_listed_logprob; NULL while no row lists any */
-    float *pool_sums; /* [num_pools, hidden_size]; NULL while no batch has pools */
+    float *pool_sums;       /* [num_pools, hidden_size]; NULL while no batch has pools */
 };
 
 #endif

@@ -14,11 +14,11 @@
 #define LISTED_PER_PIECE 8192
 
 struct cuda_sampler {
-    struct buffer rows;    /* struct sample_row [max_logit_rows] */
-    struct buffer outputs; /* struct sample_output [max_logit_rows] */
-    struct buffer edited;  /* float [max_logit_rows, vocab_size] */
-    struct buffer masks;   /* uint32_t [max_logit_rows][SAMPLE_MASK_WORDS(vocab_size)] */
-    struct buffer edits;   /* struct sample_edit [EDITS_PER_PIECE] */
+    struct buffer rows;            /* struct sample_row [max_logit_rows] */
+    struct buffer outputs;         /* struct sample_output [max_logit_rows] */
+    struct buffer edited;          /* float [max_logit_rows, vocab_size] */
+    struct buffer masks;           /* uint32_t [max_logit_rows][SAMPLE_MASK_WORDS(vocab_size)] */
+    struct buffer edits;           /* struct sample_edit [EDITS_PER_PIECE] */
     struct buffer log_totals;      /* double [max_logit_rows] */
     struct buffer listed;          /* struct sample_listed [LISTED_PER_PIECE] */
     struct buffer listed_logprobs; /* float [LISTED_PER_PIECE] */

@@ -139,9 +139,21 @@ static int write_tokens(struct fake_executor *fake, const struct step_inputs *in
     return 0;
 }
 
-static int fill_row(struct fake_executor *fake, const struct batch *batch, int32_t row,
-                    uint64_t history, struct sample_output *out) {
+static int list_logprobs(struct fake_executor *fake, const struct batch *batch, int32_t row,
+                         uint64_t history, float *out) {
     const struct sample_row *in = &batch->sample_rows[row];
+    if (in->first_listed + in->num_listed > batch->num_listed)
+        return violate(fake, "listed tokens out of range", row, in->num_listed);
+    for (int32_t i = 0; i < in->num_listed; i++)
+        out[in->first_listed_logprob + i] =
+            fake_model_logprob(history, batch->listed_tokens[in->first_listed + i]);
+    return 0;
+}
+
+static int fill_row(struct fake_executor *fake, const struct batch *batch, int32_t row,
+                    uint64_t history, struct step_result *result) {
+    const struct sample_row *in = &batch->sample_rows[row];
+    struct sample_output *out = &result->rows[row];
     struct fake_draw draw = {
         .seed = in->seed,
         .position = in->position,
@@ -172,7 +184,7 @@ static int fill_row(struct fake_executor *fake, const struct batch *batch, int32
     out->num_top = in->num_logprobs;
     memcpy(out->top_tokens, all.tokens, (size_t)out->num_top * sizeof(*out->top_tokens));
     memcpy(out->top_logprobs, all.logprobs, (size_t)out->num_top * sizeof(*out->top_logprobs));
-    return 0;
+    return list_logprobs(fake, batch, row, history, result->listed_logprobs);
 }
 
 /* Adds the token's state to the pools it belongs to. */
@@ -225,7 +237,7 @@ static int read_history(struct fake_executor *fake, const struct batch *batch, i
         int32_t token = query_end - (context - position);
         add_to_pools(batch, token, history, result);
         for (; *row < batch->num_rows && batch->logit_rows[*row] == token; ++*row)
-            if (fill_row(fake, batch, *row, history, &result->rows[*row]) != 0)
+            if (fill_row(fake, batch, *row, history, result) != 0)
                 return -1;
     }
     return 0;

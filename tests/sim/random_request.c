@@ -134,6 +134,18 @@ static int32_t draw_logprobs(struct random *random, const struct request_shape *
                                      : shape->min_logprobs;
 }
 
+/* Distinct tokens whose logprobs are told instead of the likeliest ones'. */
+static void draw_logprob_tokens(struct random *random, struct sampling_params *params,
+                                int32_t *tokens) {
+    params->logprob_tokens = tokens;
+    if (params->num_logprobs < 0 || params->beam_width > 0 || !random_once_in(random, 4))
+        return;
+    params->num_logprob_tokens = random_range(random, 1, MAX_ALLOWED);
+    int32_t first = random_token(random);
+    for (int32_t i = 0; i < params->num_logprob_tokens; i++)
+        tokens[i] = (first + i * 5) % FAKE_VOCAB_SIZE;
+}
+
 static void draw_pooling(struct random *random, struct sampling_params *params) {
     if (!random_once_in(random, 6))
         return;
@@ -160,6 +172,8 @@ static void draw_beams(struct random *random, const struct request_shape *shape,
     params->frequency_penalty = 0;
     params->presence_penalty = 0;
     params->num_prompt_logprobs = -1;
+    if (params->num_logprobs > SAMPLE_MAX_LOGPROBS)
+        params->num_logprobs = SAMPLE_MAX_LOGPROBS;
     params->num_stop_strings = 0;
     params->num_biases = 0;
     params->num_allowed_tokens = 0;
@@ -192,7 +206,7 @@ static void draw_scope(struct random *random, const struct request_shape *shape,
 }
 
 struct request *random_request(struct random *random, const struct request_shape *shape) {
-    int32_t prompt[1024], stop_tokens[3];
+    int32_t prompt[1024], stop_tokens[3], logprob_tokens[MAX_ALLOWED];
     struct stop_string stop_strings[4];
     struct token_bias biases[5];
     struct drawn_constraints constraints;
@@ -220,6 +234,7 @@ struct request *random_request(struct random *random, const struct request_shape
     draw_biases(random, &params, biases);
     draw_constraints(random, &params, &constraints);
     draw_beams(random, shape, &params);
+    draw_logprob_tokens(random, &params, logprob_tokens);
     if (shape->grammars && params.beam_width == 0 && random_once_in(random, 8))
         params.grammar = draw_grammar(random);
     struct request *request = request_create(prompt, num_prompt_tokens, &params);

@@ -108,6 +108,8 @@ static void draw_server(struct simulation *sim, enum load load) {
         limits->max_num_seqs + random_range(random, 0, random_once_in(random, 2) ? 8 : 100);
     limits->max_model_len = random_range(random, 20, 160);
     limits->hidden_size = FAKE_HIDDEN_SIZE;
+    if (random_once_in(random, 6))
+        limits->max_logprobs = FAKE_VOCAB_SIZE;
     if (load == LOAD_MIXED)
         slow_down(sim);
     if (load == LOAD_SHARED)
@@ -135,7 +137,8 @@ static uint64_t find_scope(const struct simulation *sim, int32_t index) {
 
 static struct request_shape draw_shape(struct simulation *sim, enum load load) {
     struct random *random = &sim->random;
-    int32_t max_model_len = sim->config.limits.max_model_len;
+    const struct batch_limits *limits = &sim->config.limits;
+    int32_t max_model_len = limits->max_model_len;
     bool short_prompts = load == LOAD_HEAVY || load == LOAD_LONG_OUTPUTS;
     return (struct request_shape){
         .max_prompt_tokens = short_prompts || (load != LOAD_SHARED && random_once_in(random, 2))
@@ -146,7 +149,9 @@ static struct request_shape draw_shape(struct simulation *sim, enum load load) {
         .long_outputs = load == LOAD_LONG_OUTPUTS,
         .max_choices = random_once_in(random, 4) ? MANY_CHOICES : 4,
         .min_logprobs = load == LOAD_HEAVY ? SAMPLE_MAX_LOGPROBS : -1,
-        .max_logprobs = load == LOAD_HEAVY ? SAMPLE_MAX_LOGPROBS : 5,
+        .max_logprobs = limits->max_logprobs > 0 ? limits->max_logprobs
+                        : load == LOAD_HEAVY     ? SAMPLE_MAX_LOGPROBS
+                                                 : 5,
         .grammars = true,
         .max_beam_width = load == LOAD_MIXED ? 3 : 6,
         .many_beams = load == LOAD_MIXED,

@@ -41,25 +41,40 @@ static void violate(struct stream_checker *checker, const struct token_event *ev
                  event->num_tokens, event->num_generated, event->finish);
 }
 
+/* Which logprobs were asked for. */
+struct asked {
+    int32_t num_best;      /* -1: none at all */
+    const int32_t *tokens; /* NULL: the best */
+    int32_t num_tokens;
+};
+
+static bool lists(const struct top_logprob *top, int32_t num_top, uint64_t history,
+                  const struct asked *asked) {
+    struct fake_distribution all;
+    fake_model_distribution(history, &all);
+    const int32_t *tokens = asked->tokens != NULL ? asked->tokens : all.tokens;
+    if (num_top != (asked->tokens != NULL ? asked->num_tokens : asked->num_best))
+        return false;
+    for (int32_t i = 0; i < num_top; i++)
+        if (top[i].token != tokens[i] || top[i].logprob != fake_model_logprob(history, tokens[i]))
+            return false;
+    return true;
+}
+
 static bool record_matches(const struct token_event *event, int32_t index, int32_t token,
-                           uint64_t history, int32_t num_logprobs) {
+                           uint64_t history, const struct asked *asked) {
     const struct token_record *record = &event->tokens[index];
     if (record->token != token)
         return false;
-    if (num_logprobs < 0)
+    if (asked->num_best < 0)
         return isnan(record->logprob) && record->num_top == 0;
     struct fake_distribution all;
     fake_model_distribution(history, &all);
     if (record->logprob != fake_model_logprob(history, token) ||
-        record->rank != fake_model_rank(&all, token) || record->num_top != num_logprobs ||
+        record->rank != fake_model_rank(&all, token) ||
         record->first_top + record->num_top > event->num_top)
         return false;
-    for (int i = 0; i < record->num_top; i++) {
-        const struct top_logprob *top = &event->top[record->first_top + i];
-        if (top->token != all.tokens[i] || top->logprob != all.logprobs[i])
-            return false;
-    }
-    return true;
+    return lists(event->top + record->first_top, record->num_top, history, asked);
 }
 
 static void check_scores(struct stream_checker *checker, const struct token_event *event) {
@@ -73,8 +88,9 @@ static void check_scores(struct stream_checker *checker, const struct token_even
     }
     for (int32_t i = 0; i < event->num_tokens; i++) {
         int32_t token = request->prompt[checker->num_scored];
-        int32_t num_logprobs = checker->num_scored == 0 ? -1 : request->params.num_prompt_logprobs;
-        if (!record_matches(event, i, token, checker->score_history, num_logprobs))
+        const struct asked asked = {
+            .num_best = checker->num_scored == 0 ? -1 : request->params.num_prompt_logprobs};
+        if (!record_matches(event, i, token, checker->score_history, &asked))
             violate(checker, event, "prompt score");
         checker->score_history = fake_model_hash(checker->score_history, token);
         checker->num_scored++;
@@ -104,7 +120,12 @@ static void check_end(struct stream_checker *checker, struct choice_progress *ch
 static void check_text(struct stream_checker *checker, const struct token_event *event) {
     struct choice_progress *choice = &checker->choices[event->choice];
     const struct oracle_choice *oracle = &choice->oracle;
-    int32_t num_logprobs = checker->request->params.num_logprobs;
+    const struct sampling_params *params = &checker->request->params;
+    const struct asked asked = {
+        .num_best = params->num_logprobs,
+        .tokens = params->num_logprob_tokens > 0 ? params->logprob_tokens : NULL,
+        .num_tokens = params->num_logprob_tokens,
+    };
     checker->saw_text = true;
     if (choice->finish != FINISH_NONE)
         violate(checker, event, "event after the end");
@@ -114,7 +135,7 @@ static void check_text(struct stream_checker *checker, const struct token_event 
     }
     for (int32_t i = 0; i < event->num_tokens; i++) {
         int32_t at = choice->num_tokens++;
-        if (!record_matches(event, i, oracle->tokens[at], oracle->histories[at], num_logprobs))
+        if (!record_matches(event, i, oracle->tokens[at], oracle->histories[at], &asked))
             violate(checker, event, "wrong token");
     }
     if (event->num_generated != choice->num_tokens)

@@ -20,9 +20,16 @@ struct fixture {
     struct token_buffer buffer;
 };
 
+/* Room for the vocabulary once in an event. */
+static const struct logprob_limits limits = {.max_logprobs = FAKE_VOCAB_SIZE,
+                                             .vocab_size = FAKE_VOCAB_SIZE,
+                                             .max_draws = 1,
+                                             .max_scores = 2};
+static const struct sample_row no_list[2];
+
 static void start(struct fixture *f, const struct sampling_params *params, int32_t max_model_len) {
     memset(f, 0, sizeof(*f));
-    assert_int_equal(step_output_init(&f->output, fake_tokenizer(), 16), 0);
+    assert_int_equal(step_output_init(&f->output, fake_tokenizer(), &limits), 0);
     f->group = fixture_group(1, 0, 4, params, max_model_len, 4);
 }
 
@@ -44,7 +51,8 @@ static struct token_event draw(struct fixture *f, int32_t token) {
     struct sample_output row = {
         .token = token, .logprob = -1, .rank = 5, .num_top = 1, .top_tokens = {7}};
     struct sequence *sequence = &f->group->sequences[0];
-    assert_int_equal(step_output_token(&f->output, sequence, &row), 0);
+    const struct step_rows rows = {.asked = no_list, .told = &row, .count = 1};
+    assert_int_equal(step_output_token(&f->output, sequence, &rows, 0), 0);
     struct token_event event = next(f);
     assert_int_equal(event.kind, TOKEN_EVENT_TEXT);
     assert_int_equal(event.num_tokens, 1);
@@ -173,10 +181,11 @@ static void test_scores(void **state) {
     params.num_prompt_logprobs = 1;
     start(&f, &params, 100);
     struct sequence *sequence = &f.group->sequences[0];
-    struct sample_output rows[2] = {
+    struct sample_output told[2] = {
         {.token = 4, .logprob = -2, .num_top = 1, .top_tokens = {8}},
         {.token = 5, .logprob = -3, .rank = 17, .num_top = 1, .top_tokens = {9}}};
-    assert_int_equal(step_output_scores(&f.output, sequence, rows, 2), 0);
+    struct step_rows rows = {.asked = no_list, .told = told, .count = 2};
+    assert_int_equal(step_output_scores(&f.output, sequence, &rows), 0);
     struct token_event event = next(&f);
     assert_int_equal(event.kind, TOKEN_EVENT_PROMPT);
     assert_int_equal(event.num_tokens, 3); /* the first one has no score */
@@ -188,10 +197,88 @@ static void test_scores(void **state) {
     assert_int_equal(event.top[event.tokens[2].first_top].token, 9);
     assert_int_equal(f.group->num_scored, 3);
     assert_true(sequence_group_is_scoring(f.group));
-    rows[0].token = 6;
-    assert_int_equal(step_output_scores(&f.output, sequence, rows, 1), 0);
+    told[0].token = 6;
+    rows.count = 1;
+    assert_int_equal(step_output_scores(&f.output, sequence, &rows), 0);
     assert_int_equal(next(&f).num_tokens, 1);
     assert_false(sequence_group_is_scoring(f.group));
+    stop(&f);
+}
+
+/* All tokens with rising logprobs, but for one pair that is equal. */
+static void list_all(int32_t listed[FAKE_VOCAB_SIZE], float logprobs[2 * FAKE_VOCAB_SIZE]) {
+    for (int32_t i = 0; i < 2 * FAKE_VOCAB_SIZE; i++)
+        logprobs[i] = (float)(i % FAKE_VOCAB_SIZE - FAKE_VOCAB_SIZE);
+    for (int32_t i = 0; i < FAKE_VOCAB_SIZE; i++)
+        listed[i] = i;
+    logprobs[30] = logprobs[31];
+}
+
+/* The likeliest of a listed vocabulary; or the tokens that were named, as they were. */
+static void test_listed_tokens(void **state) {
+    const int32_t named[2] = {9, 4};
+    int32_t listed[FAKE_VOCAB_SIZE];
+    float logprobs[2 * FAKE_VOCAB_SIZE];
+    list_all(listed, logprobs);
+    const struct sample_output told = {.token = A, .logprob = -3, .rank = 8};
+    const struct sample_row all = {.num_listed = FAKE_VOCAB_SIZE};
+    struct step_rows rows = {
+        .asked = &all, .told = &told, .count = 1, .listed = listed, .listed_logprobs = logprobs};
+    struct fixture f;
+    struct sampling_params params = fixture_params(5);
+    params.num_logprobs = 25;
+    start(&f, &params, 100);
+    assert_int_equal(step_output_token(&f.output, &f.group->sequences[0], &rows, 0), 0);
+    struct token_event event = next(&f);
+    assert_int_equal(event.tokens[0].num_top, 25);
+    assert_int_equal(event.tokens[0].rank, 8);
+    for (int32_t i = 0; i < 25; i++)
+        assert_int_equal(event.top[i].token, i < 2 ? 30 + i : 31 - i);
+    stop(&f);
+    const struct sample_row some = {.num_listed = 2, .first_listed_logprob = FAKE_VOCAB_SIZE};
+    rows.asked = &some;
+    rows.listed = named;
+    params.num_logprob_tokens = 2;
+    params.logprob_tokens = named;
+    start(&f, &params, 100);
+    assert_int_equal(step_output_token(&f.output, &f.group->sequences[0], &rows, 0), 0);
+    event = next(&f);
+    assert_int_equal(event.tokens[0].num_top, 2);
+    assert_int_equal(event.top[0].token, 9);
+    assert_true(event.top[0].logprob == logprobs[FAKE_VOCAB_SIZE]);
+    assert_int_equal(event.top[1].token, 4);
+    stop(&f);
+}
+
+/* Scores that list more than an event has room for come in several. */
+static void test_scores_of_the_vocabulary(void **state) {
+    int32_t listed[FAKE_VOCAB_SIZE];
+    float logprobs[2 * FAKE_VOCAB_SIZE];
+    list_all(listed, logprobs);
+    const struct sample_output told[2] = {{.token = 4}, {.token = 5}};
+    const struct sample_row all[2] = {
+        {.num_listed = FAKE_VOCAB_SIZE},
+        {.num_listed = FAKE_VOCAB_SIZE, .first_listed_logprob = FAKE_VOCAB_SIZE}};
+    struct fixture f;
+    struct sampling_params params = fixture_params(5);
+    params.num_prompt_logprobs = FAKE_VOCAB_SIZE;
+    start(&f, &params, 100);
+    f.output.max_top = FAKE_VOCAB_SIZE + 1;
+    const struct step_rows rows = {
+        .asked = all, .told = told, .count = 2, .listed = listed, .listed_logprobs = logprobs};
+    assert_int_equal(step_output_scores(&f.output, &f.group->sequences[0], &rows), 0);
+    struct token_event event;
+    int32_t num_tokens[2];
+    token_stream_take(&f.group->request->stream, &f.buffer);
+    for (int i = 0; i < 2; i++) {
+        assert_true(token_buffer_next(&f.buffer, &event));
+        num_tokens[i] = event.num_tokens;
+        assert_int_equal(event.num_top, FAKE_VOCAB_SIZE);
+    }
+    assert_int_equal(num_tokens[0], 2); /* the first one has no score */
+    assert_int_equal(num_tokens[1], 1);
+    assert_int_equal(event.top[0].token, 31);
+    assert_int_equal(f.group->num_scored, 3);
     stop(&f);
 }
 
@@ -248,8 +335,9 @@ static void test_a_complete_grammar_ends(void **state) {
     grammar_unref(params.grammar);
     struct sequence *sequence = &f.group->sequences[0];
     assert_true(token_mask_fill(sequence, vocabulary, FAKE_VOCAB_SIZE, &scratch, &mask));
-    struct sample_output wrong = {.token = B};
-    assert_int_equal(step_output_token(&f.output, sequence, &wrong), -1);
+    const struct sample_output wrong = {.token = B};
+    const struct step_rows rows = {.asked = no_list, .told = &wrong, .count = 1};
+    assert_int_equal(step_output_token(&f.output, sequence, &rows, 0), -1);
     struct token_event event = draw(&f, A);
     expect(&event, "a", FINISH_NONE);
     event = draw(&f, B);
@@ -270,6 +358,8 @@ int main(void) {
         cmocka_unit_test(test_a_stop_string_beats_the_length),
         cmocka_unit_test(test_a_complete_grammar_ends),
         cmocka_unit_test(test_scores),
+        cmocka_unit_test(test_listed_tokens),
+        cmocka_unit_test(test_scores_of_the_vocabulary),
         cmocka_unit_test(test_end_from_outside_releases_held_text),
         cmocka_unit_test(test_embedding),
     };
