@@ -14,8 +14,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A long token can stand for a hundred bytes, so the text of a small body needs its own bound. */
-#define MAX_DETOKENIZED_BYTES (16 << 20)
+/* A long token can stand for a hundred bytes, so the text of a small body, which the answer has
+ * twice, needs its own bound. */
+#define MAX_DETOKENIZED_BYTES (8 << 20)
 
 static void format_model(const struct api_context *context, const char *name,
                          struct byte_buffer *out) {
@@ -295,7 +296,9 @@ int api_detokenize(const struct api_context *context, const char *body, size_t l
     int result = detokenize_parsed(context, json, &text, ignored, err);
     cJSON_Delete(json);
     if (result == 0) {
-        byte_buffer_append_text(out, "{\"prompt\":");
+        byte_buffer_append_text(out, "{\"prompt\":"); /* vLLM's name, and llama.cpp's */
+        json_write_string(out, text.data, text.length);
+        byte_buffer_append_text(out, ",\"content\":");
         json_write_string(out, text.data, text.length);
         byte_buffer_append(out, "}", 1);
     }

@@ -88,6 +88,7 @@ static int fill(const struct tokenizer *tokenizer, const struct chat_model_confi
                 err) != 0 ||
         read_formats(config, model, err) != 0)
         return -1;
+    model->source = config->chat_template;
     const char *source = config->chat_template != NULL ? config->chat_template : "";
     model->has_developer = strstr(source, "developer") != NULL;
     model->has_null_content = has_null_content(source);

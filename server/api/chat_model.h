@@ -14,6 +14,7 @@
 struct chat_model {
     struct chat_template *chat_template; /* owned; NULL: none, and `problem` says why */
     struct chat_template *tool_template; /* owned; for chats with tools; NULL: chat_template */
+    const char *source;                  /* of chat_template: the config's, borrowed; NULL: none */
     char problem[256];                   /* of one of the two; empty: none */
     struct text bos, eos;                /* the tokenizer's; data NULL: none */
     bool has_developer;                  /* the template knows the role developer */
@@ -32,8 +33,8 @@ struct chat_model_config {
     const char *reasoning_parser; /* a name of reasoning_format_find, or "auto" */
 };
 
-/* A source that cannot be parsed makes a model without a template. The tokenizer outlives the
- * model. -1 when memory is short, or a parser's name is unknown. */
+/* A source that cannot be parsed makes a model without a template. The tokenizer and the source of
+ * chat_template outlive the model. -1 when memory is short, or a parser's name is unknown. */
 int chat_model_create(const struct tokenizer *tokenizer, const struct chat_model_config *config,
                       struct chat_model **out, struct error *err);
 void chat_model_destroy(struct chat_model *model); /* accepts NULL */

@@ -25,9 +25,9 @@ static int refuse(struct api_error *err, const char *param, const char *message)
 
 /* What the table cannot say: fields that depend on others. */
 static int check_combinations(const struct completion_request *request, struct api_error *err) {
-    const cJSON *suffix = cJSON_GetObjectItemCaseSensitive(request->json, "suffix");
-    if (suffix != NULL && !cJSON_IsNull(suffix))
-        return refuse(err, "suffix", "suffix is not supported: leave it out or null");
+    const cJSON *suffix = json_given_member(request->json, "suffix");
+    if (suffix != NULL && (!cJSON_IsString(suffix) || suffix->valuestring[0] != '\0'))
+        return refuse(err, "suffix", "suffix is not supported: leave it out or empty");
     if (request->sampling.use_beam_search && request->echo && request->logprobs >= 0)
         return refuse(err, "echo",
                       "echo must be false with use_beam_search: true and logprobs, not true");

@@ -6,6 +6,7 @@
 #include "server/api/completion_call.h"
 #include "server/api/embedding_call.h"
 #include "server/api/responses_call.h"
+#include "server/api/tokenizer_info.h"
 #include "server/process_memory.h"
 
 #include <string.h>
@@ -65,6 +66,11 @@ static int answer_model(struct connection *connection) {
                             &exchange->error);
 }
 
+static int answer_tokenizer_info(struct connection *connection) {
+    tokenizer_info_format(connection->server->context, &connection->exchange.out);
+    return 0;
+}
+
 #define GET "GET, HEAD"
 #define POST "POST"
 #define GET_OR_POST "GET, HEAD, POST"
@@ -84,6 +90,7 @@ static const struct route routes[] = {
     {"/metrics", .methods = GET, .answer = answer_metrics, .content_type = METRICS_TYPE},
     {"/tokenize", .methods = POST, .transform = api_tokenize, .content_type = JSON_TYPE},
     {"/detokenize", .methods = POST, .transform = api_detokenize, .content_type = JSON_TYPE},
+    {"/tokenizer_info", .methods = GET, .answer = answer_tokenizer_info, .content_type = JSON_TYPE},
     {"/version", .methods = GET, .answer = answer_version, .content_type = JSON_TYPE},
     {"/openapi.json", .is_open = true, .methods = GET, .answer = answer_openapi,
      .content_type = JSON_TYPE},

@@ -4,7 +4,7 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from quire_server import NAME
+from quire_server import NAME, ROOT
 
 TEXTS = ["Hello, world!", " leading and trailing ", "naïve café — déjà vu", "日本語のテキスト", "😀👩‍👩‍👧‍👦🏳️‍🌈",
          "tabs\tand\nnewlines\r\n\r\n  \n", "def f(x):\n    return x ** 2  # 12345\n", "مرحبا بالعالم",
@@ -61,6 +61,29 @@ def test_unknown_model(server):
     assert error["code"] == "model_not_found" and "nobody" in error["message"]
 
 
+@pytest.mark.parametrize("model", [None, "tests/golden/families/llama3", "tests/golden/families/llama3.gguf"])
+def test_tokenizer_info(server, start_server, model):
+    """What evaluation programs need that have no tokenizer: vLLM's, for folders and GGUF files."""
+    if model is not None:
+        server = start_server("--model", ROOT / model)
+    info = httpx.get(server.url + "/tokenizer_info").json()
+    assert isinstance(info["tokenizer_class"], str)
+    assert (info["bos_token"], info["eos_token"]) == ("<|im_start|>", "<|im_end|>")
+    assert info["chat_template"].startswith("{% for message in messages %}") and "im_start" in info["chat_template"]
+    for name in ("bos_token", "eos_token"):
+        [token] = server.post("/tokenize", {"prompt": info[name], "add_special_tokens": False}).json()["tokens"]
+        assert info["added_tokens_decoder"][str(token)] == {"content": info[name], "special": True}
+
+
+def test_tokenizer_info_needs_the_key_and_shows_the_template_in_use(start_server, tmp_path):
+    template = tmp_path / "template.jinja"
+    template.write_text("{{ messages[0].content }}")
+    server = start_server("--api-key", "secret", "--chat-template", template)
+    assert httpx.get(server.url + "/tokenizer_info").status_code == 401
+    reply = httpx.get(server.url + "/tokenizer_info", headers={"Authorization": "Bearer secret"})
+    assert reply.json()["chat_template"] == "{{ messages[0].content }}"
+
+
 def test_ping(server):
     for reply in [httpx.get(server.url + "/ping"), server.post("/ping", {"any": "thing"}),
                   httpx.post(server.url + "/ping")]:
@@ -72,7 +95,7 @@ def test_tokenize_round_trip(server, text):
     reply = server.post("/tokenize", {"model": NAME, "prompt": text, "return_token_strs": True}).json()
     assert reply["count"] == len(reply["tokens"]) == len(reply["token_strs"])
     assert reply["max_model_len"] == 8192
-    assert server.post("/detokenize", {"tokens": reply["tokens"]}).json() == {"prompt": text}
+    assert server.post("/detokenize", {"tokens": reply["tokens"]}).json() == {"prompt": text, "content": text}
 
 
 def test_tokenize_without_strings(server):

@@ -1,5 +1,7 @@
 #include "server/api/api_response.h"
 
+#include "server/api/tokenizer_info.h"
+
 #include "chat_fixture.h"
 #include "fake_tokenizer.h"
 
@@ -57,6 +59,19 @@ static void models_are_listed(void **state) {
     byte_buffer_append(&out, "", 1);
     assert_string_equal(out.data,
                         "{\"object\":\"list\",\"data\":[" MODEL("m") "," MODEL("ali\\\"as") "]}");
+    byte_buffer_finish(&out);
+}
+
+static void the_tokenizer_is_described(void **state) {
+    struct byte_buffer out = {0};
+    tokenizer_info_format(&context, &out);
+    byte_buffer_append(&out, "", 1);
+    assert_string_equal(out.data,
+                        "{\"tokenizer_class\":\"PreTrainedTokenizerFast\",\"model_max_length\":64,"
+                        "\"bos_token\":\"<s>\",\"eos_token\":\"</s>\",\"add_bos_token\":true,"
+                        "\"add_eos_token\":false,\"chat_template\":null,"
+                        "\"added_tokens_decoder\":{\"256\":{\"content\":\"<s>\",\"special\":true},"
+                        "\"257\":{\"content\":\"</s>\",\"special\":true}}}");
     byte_buffer_finish(&out);
 }
 
@@ -126,14 +141,16 @@ static void tokenize_refuses_what_it_cannot_do(void **state) {
     expect_error(api_tokenize, "[\"a\"]", 400, "");
 }
 
+/* vLLM's name of the text, and llama.cpp's. */
+#define TEXT(text) "{\"prompt\":\"" text "\",\"content\":\"" text "\"}"
+
 static void detokenize_joins_pieces(void **state) {
-    expect_reply(api_detokenize, "{\"tokens\":[256,258,259,34]}",
-                 "{\"prompt\":\"<s>hello world\\\"\"}");
+    expect_reply(api_detokenize, "{\"tokens\":[256,258,259,34]}", TEXT("<s>hello world\\\""));
     expect_reply(api_detokenize, "{\"tokens\":[256,258],\"skip_special_tokens\":true}",
-                 "{\"prompt\":\"hello\"}");
-    expect_reply(api_detokenize, "{\"tokens\":[226,130,172]}", "{\"prompt\":\"\xE2\x82\xAC\"}");
-    expect_reply(api_detokenize, "{\"tokens\":[226]}", "{\"prompt\":\"\xEF\xBF\xBD\"}");
-    expect_reply(api_detokenize, "{\"model\":\"m\",\"tokens\":[]}", "{\"prompt\":\"\"}");
+                 TEXT("hello"));
+    expect_reply(api_detokenize, "{\"tokens\":[226,130,172]}", TEXT("\xE2\x82\xAC"));
+    expect_reply(api_detokenize, "{\"tokens\":[226]}", TEXT("\xEF\xBF\xBD"));
+    expect_reply(api_detokenize, "{\"model\":\"m\",\"tokens\":[]}", TEXT(""));
 }
 
 static void detokenize_refuses_bad_ids(void **state) {
@@ -196,13 +213,14 @@ static void expect_unknown(endpoint call, const char *body, const char *expected
 static void unknown_fields_are_named_or_refused(void **state) {
     expect_unknown(api_tokenize, "{\"prompt\":\"a\",\"foo\":1,\"bar\":2}", "foo,bar");
     expect_unknown(api_detokenize, "{\"tokens\":[],\"prompt\":\"a\"}", "prompt");
-    expect_reply(api_detokenize, "{\"tokens\":[],\"foo\":null}", "{\"prompt\":\"\"}");
+    expect_reply(api_detokenize, "{\"tokens\":[],\"foo\":null}", TEXT(""));
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(messages_are_tokenized_as_a_chat_has_them),
         cmocka_unit_test(models_are_listed),
+        cmocka_unit_test(the_tokenizer_is_described),
         cmocka_unit_test(one_model_is_found_by_id),
         cmocka_unit_test(tokenize_answers_in_vllms_shape),
         cmocka_unit_test(tokenize_answers_in_llama_cpps_shape),

@@ -333,7 +333,7 @@ static void all_fields_reach_the_engine(void **state) {
         "\"logit_bias\":{\"0\":-100,\"299\":100},\"seed\":-5,\"stop\":[\"ab\",\"c\"],"
         "\"stop_token_ids\":[257,0],\"ignore_eos\":true,\"include_stop_str_in_output\":true,"
         "\"skip_special_tokens\":false,\"logprobs\":5,\"echo\":true,\"stream\":true,"
-        "\"stream_options\":{\"include_usage\":true},\"suffix\":null,"
+        "\"stream_options\":{\"include_usage\":true},\"suffix\":\"\","
         "\"priority\":-3,\"add_special_tokens\":false,\"parse_special\":false}");
     struct sampling_params params = completion_request_params(&request, &context, 1, 7);
     assert_int_equal(params.num_choices, 2);
