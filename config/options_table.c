@@ -97,6 +97,8 @@ static const struct option_spec table[] = {
      "prompt tokens waiting to run; more are answered 429"},
     {"max-n", OPTION_INTEGER, 0, FIELD(max_n), "1024", 1, 16384, NULL,
      "choices a request may ask for (n, best_of)"},
+    {"max-logprobs", OPTION_INTEGER, 0, FIELD(max_logprobs), "20", -1, 16777216, NULL,
+     "logprobs a request may ask for of each token; -1: as many as the vocabulary has"},
     {"seed", OPTION_INTEGER, 0, FIELD(seed), "0", 0, INT64_MAX, NULL,
      "base of the seeds of requests that bring none"},
 };

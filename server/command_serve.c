@@ -246,6 +246,7 @@ static struct sampling_defaults sampling_defaults_of(const struct serve *serve) 
 static void set_context(struct serve *serve) {
     const struct options *options = &serve->options;
     bool has_names = options->served_model_names.count > 0;
+    int32_t max_logprobs = engine_options_max_logprobs(options, serve->model->config.vocab_size);
     set_model_name(serve);
     serve->context = (struct api_context){
         .tokenizer = serve->tokenizer,
@@ -258,6 +259,8 @@ static void set_context(struct serve *serve) {
             (int32_t)(options->max_queued_requests < MAX_PROMPTS ? options->max_queued_requests
                                                                  : MAX_PROMPTS),
         .max_n = (int32_t)options->max_n,
+        .max_logprobs = max_logprobs,
+        .allows_all_logprobs = max_logprobs == serve->model->config.vocab_size,
         .max_choices = engine_options_call_choices(options),
         .max_prompt_tokens = options->max_queued_tokens,
         .sampling = sampling_defaults_of(serve),

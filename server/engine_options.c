@@ -16,6 +16,11 @@ int32_t engine_options_call_choices(const struct options *options) {
     return (int32_t)(options->max_n > MAX_PROMPTS ? options->max_n : MAX_PROMPTS);
 }
 
+int32_t engine_options_max_logprobs(const struct options *options, int32_t vocab_size) {
+    bool is_all = options->max_logprobs < 0 || options->max_logprobs > vocab_size;
+    return is_all ? vocab_size : (int32_t)options->max_logprobs;
+}
+
 struct engine_config engine_options_read(const struct options *options, const struct model *model,
                                          const struct worker_config *worker,
                                          const struct worker_info *info) {
@@ -35,6 +40,7 @@ struct engine_config engine_options_read(const struct options *options, const st
         .hidden_size = model->config.hidden_size,
         .max_queued_requests = (int32_t)options->max_queued_requests,
         .max_queued_tokens = options->max_queued_tokens,
+        .max_logprobs = engine_options_max_logprobs(options, model->config.vocab_size),
         .max_choices = max_choices(options, info->max_num_seqs),
     };
 }

@@ -11,6 +11,9 @@
 /* The choices of all its prompts. */
 int32_t engine_options_call_choices(const struct options *options);
 
+/* Logprobs that a request may ask for of each token. */
+int32_t engine_options_max_logprobs(const struct options *options, int32_t vocab_size);
+
 /* Everything but the vocabulary, the wake callback and the stall timeout. */
 struct engine_config engine_options_read(const struct options *options, const struct model *model,
                                          const struct worker_config *worker,

@@ -27,9 +27,11 @@ struct api_context {
     int num_model_names;
     int64_t created; /* Unix seconds of the server's start, for /v1/models */
     int32_t max_model_len;
-    int32_t max_prompts; /* prompts in one call */
-    int32_t max_n;       /* choices of one prompt: n and best_of */
-    int32_t max_choices; /* of all prompts of a call */
+    int32_t max_prompts;      /* prompts in one call */
+    int32_t max_n;            /* choices of one prompt: n and best_of */
+    int32_t max_logprobs;     /* of one token */
+    bool allows_all_logprobs; /* which is the whole vocabulary's */
+    int32_t max_choices;      /* of all prompts of a call */
     /* Of all prompts of a call that has several; a single one may be as long as the context. */
     int64_t max_prompt_tokens;
     struct sampling_defaults sampling;

@@ -16,6 +16,16 @@ static int read_early_stopping(const cJSON *json, enum early_stopping *out, stru
     return 0;
 }
 
+#define BEAM_LOGPROBS "20"
+_Static_assert(BEAM_MAX_CANDIDATES == 20, "BEAM_LOGPROBS names it");
+
+/* The logprobs of a beam's token are those that the search looks at. */
+static bool wants_more(const cJSON *json, const char *name) {
+    const cJSON *item = json_member(json, name);
+    return cJSON_IsNumber(item) &&
+           (item->valuedouble < 0 || item->valuedouble > BEAM_MAX_CANDIDATES);
+}
+
 /* What the body gives must be as the search has it; what the model's makers recommend for drawing
  * does not count. */
 static int check_others(const cJSON *json, const struct sampling_request *request,
@@ -40,6 +50,9 @@ static int check_others(const cJSON *json, const struct sampling_request *reques
         {"logit_bias", "absent", lists->num_biases == 0},
         {"allowed_token_ids", "absent", lists->num_allowed_tokens == 0},
         {"bad_words", "absent", lists->num_bad_runs == 0},
+        {"logprob_token_ids", "absent", lists->num_logprob_tokens == 0},
+        {"logprobs", "at most " BEAM_LOGPROBS, !wants_more(json, "logprobs")},
+        {"top_logprobs", "at most " BEAM_LOGPROBS, !wants_more(json, "top_logprobs")},
         {"structured_outputs", "absent", is_free},
         {"regex", "absent", is_free},
         {"json_schema", "absent", is_free},

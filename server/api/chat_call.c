@@ -17,6 +17,7 @@ struct chat_call {
     struct call base; /* first: see call_type.h */
     bool include_usage, continuous_usage, return_token_ids, shows_ids;
     int32_t num_logprobs, num_prompt_logprobs; /* as the fields ask; -1: none */
+    bool lists_logprobs;                       /* of the tokens that the request names */
     int32_t num_answered;                      /* n: choices that are answered */
     enum tool_choice tool_choice;
     struct byte_buffer prompt_scores; /* prompt_logprobs only */
@@ -73,6 +74,7 @@ static void set_fields(const struct chat_request *request, struct chat_call *cal
     call->return_token_ids = sampling->return_token_ids;
     call->shows_ids = sampling->return_tokens_as_token_ids;
     call->num_logprobs = chat_request_num_logprobs(request);
+    call->lists_logprobs = sampling->lists.num_logprob_tokens > 0;
     call->num_prompt_logprobs = (int32_t)sampling->prompt_logprobs;
     call->num_answered = (int32_t)sampling->n;
     call->tool_choice = request->tools.choice;
@@ -143,8 +145,9 @@ static int add_text(struct call *base, int32_t index, const struct token_event *
     if (call->return_token_ids)
         call_add_token_ids(event->tokens, event->num_tokens, &choice->token_ids);
     if (call->num_logprobs >= 0)
-        chat_logprobs_add(base->tokenizer, event, call->num_logprobs, call->shows_ids,
-                          &choice->logprobs);
+        chat_logprobs_add(base->tokenizer, event,
+                          call->lists_logprobs ? CHAT_LOGPROBS_LISTED : call->num_logprobs,
+                          call->shows_ids, &choice->logprobs);
     if (choice->token_ids.failed || choice->logprobs.failed)
         return -1;
     return chat_choice_add(choice, event);

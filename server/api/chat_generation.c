@@ -70,7 +70,8 @@ static int check_logprobs(const struct chat_request *request, const struct reque
                           struct api_error *err) {
     int32_t num_logprobs = chat_request_num_logprobs(request);
     int64_t num_entries =
-        (int64_t)made->params.max_tokens * made->params.num_choices * (num_logprobs + 1) +
+        made->params.max_tokens * (int64_t)made->params.num_choices *
+            sampling_request_logprob_entries(&request->sampling, num_logprobs) +
         (int64_t)made->num_prompt_tokens * (request->sampling.prompt_logprobs + 1);
     if (num_entries <= MAX_LOGPROB_ENTRIES)
         return 0;

@@ -25,6 +25,26 @@ static void begin_token(const struct tokenizer *tokenizer, int32_t token, float 
     byte_buffer_append(out, "]", 1);
 }
 
+static void add_top(const struct tokenizer *tokenizer, const struct top_logprob *top, bool is_first,
+                    bool shows_ids, struct byte_buffer *entries) {
+    if (!is_first)
+        byte_buffer_append(entries, ",", 1);
+    begin_token(tokenizer, top->token, top->logprob, shows_ids, entries);
+    byte_buffer_append(entries, "}", 1);
+}
+
+static void add_tops(const struct tokenizer *tokenizer, const struct token_record *record,
+                     const struct top_logprob *top, int32_t num_top, bool shows_ids,
+                     struct byte_buffer *entries) {
+    const struct top_logprob own = {record->token, record->logprob};
+    bool lists_own = num_top == CHAT_LOGPROBS_LISTED;
+    if (lists_own)
+        add_top(tokenizer, &own, true, shows_ids, entries);
+    for (int32_t k = 0; k < record->num_top && (lists_own || k < num_top); k++)
+        if (!lists_own || top[k].token != own.token)
+            add_top(tokenizer, &top[k], !lists_own && k == 0, shows_ids, entries);
+}
+
 void chat_logprobs_add(const struct tokenizer *tokenizer, const struct token_event *event,
                        int32_t num_top, bool shows_ids, struct byte_buffer *entries) {
     for (int32_t i = 0; i < event->num_tokens; i++) {
@@ -33,13 +53,7 @@ void chat_logprobs_add(const struct tokenizer *tokenizer, const struct token_eve
             byte_buffer_append(entries, ",", 1);
         begin_token(tokenizer, record->token, record->logprob, shows_ids, entries);
         byte_buffer_append_text(entries, ",\"top_logprobs\":[");
-        for (int32_t k = 0; k < record->num_top && k < num_top; k++) {
-            const struct top_logprob *top = &event->top[record->first_top + k];
-            if (k > 0)
-                byte_buffer_append(entries, ",", 1);
-            begin_token(tokenizer, top->token, top->logprob, shows_ids, entries);
-            byte_buffer_append(entries, "}", 1);
-        }
+        add_tops(tokenizer, record, event->top + record->first_top, num_top, shows_ids, entries);
         byte_buffer_append_text(entries, "]}");
     }
 }

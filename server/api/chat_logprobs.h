@@ -10,6 +10,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* As num_top: the token itself, then all that the event lists for it. */
+#define CHAT_LOGPROBS_LISTED (-1)
+
 /* Appends an event's entries, comma-separated, each with at most num_top of the most probable
  * tokens; shows_ids: as vLLM's "token_id:7". A token that is not whole UTF-8 characters is shown
  * with U+FFFD; `bytes` has it exactly.

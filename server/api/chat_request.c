@@ -1,5 +1,6 @@
 #include "server/api/chat_request.h"
 
+#include "server/api/field_limits.h"
 #include "server/api/message_members.h"
 #include "server/api/tool_form.h"
 #include "server/json/json_parse.h"
@@ -7,13 +8,12 @@
 #include <string.h>
 
 #define MEMBER struct chat_request
-#define MAX_TOP_LOGPROBS SAMPLE_MAX_LOGPROBS
 
 static const struct json_field fields[] = {
     JSON_OTHER(messages),
     JSON_INT(MEMBER, max_completion_tokens, 1, INT32_MAX),
     JSON_BOOL(MEMBER, logprobs),
-    JSON_INT(MEMBER, top_logprobs, 0, MAX_TOP_LOGPROBS),
+    JSON_INT(MEMBER, top_logprobs, -1, INT32_MAX), /* --max-logprobs bounds it */
     JSON_OTHER(tools),
     JSON_OTHER(tool_choice),
     JSON_OTHER(parallel_tool_calls),
@@ -80,10 +80,13 @@ static int check_unsupported(const struct chat_request *request, struct api_erro
     return 0;
 }
 
-static int check_combinations(const struct chat_request *request, struct api_error *err) {
-    if (request->top_logprobs > 0 && !request->logprobs)
+static int read_logprobs(const struct api_context *context, struct chat_request *request,
+                         struct api_error *err) {
+    if (request->top_logprobs != 0 && !request->logprobs)
         return refuse(err, "top_logprobs", "top_logprobs is only allowed with logprobs: true");
-    return 0;
+    request->top_logprobs = field_limits_logprobs(context, request->top_logprobs);
+    return sampling_request_check_listed(&request->sampling, chat_request_num_logprobs(request),
+                                         err);
 }
 
 static int read_tools(struct chat_request *request, struct api_error *err) {
@@ -109,14 +112,14 @@ static int read_prompt(struct chat_request *request, struct api_error *err) {
 
 static int read_all(const struct api_context *context, struct chat_request *request,
                     struct api_error *err) {
-    if (json_fields_read(request->json, JSON_TABLE(fields), request, err) != 0 ||
+    if (field_limits_read(context, request->json, JSON_TABLE(fields), request, err) != 0 ||
         sampling_request_read(context, request->json, &request->sampling, err) != 0)
         return -1;
     message_members_list_unknown(member(request, "messages"), &request->ignored);
     if (sampling_request_unknown(context, request->json, JSON_TABLE(fields), &request->ignored,
                                  err) != 0 ||
         check_unsupported(request, err) != 0 || read_max_tokens(request, err) != 0 ||
-        check_combinations(request, err) != 0 || read_tools(request, err) != 0)
+        read_logprobs(context, request, err) != 0 || read_tools(request, err) != 0)
         return -1;
     return read_prompt(request, err);
 }

@@ -38,6 +38,7 @@ struct completion_call {
     struct call base; /* first: see call_type.h */
     bool include_usage, continuous_usage, echo, skip_special_tokens, return_token_ids;
     int32_t num_logprobs, num_prompt_logprobs; /* as the fields ask; -1: none */
+    int64_t num_entries;                       /* logprobs for a generated token */
     int32_t num_answered;                      /* n: choices of a prompt that are answered */
     struct prompt_output *prompts;             /* [num_prompts] */
     struct choice_output *choices;             /* [num_prompts * num_choices] */
@@ -115,8 +116,9 @@ static int check_logprobs(const struct completion_call *call, struct api_error *
     for (int32_t i = 0; i < call->base.num_prompts; i++) {
         const struct request *prompt = call->base.prompts[i].request;
         int64_t echoed = call->echo ? prompt->num_prompt_tokens : 0;
-        num_entries += (prompt->params.max_tokens + echoed) * call->base.num_choices *
-                       (call->num_logprobs + 1);
+        num_entries +=
+            (prompt->params.max_tokens * call->num_entries + echoed * (call->num_logprobs + 1)) *
+            call->base.num_choices;
         num_entries += (int64_t)prompt->num_prompt_tokens * (call->num_prompt_logprobs + 1) *
                        call->num_answered;
     }
@@ -152,6 +154,7 @@ static void set_fields(const struct completion_request *request, struct completi
     call->skip_special_tokens = sampling->skip_special_tokens;
     call->echo = request->echo;
     call->num_logprobs = (int32_t)request->logprobs;
+    call->num_entries = sampling_request_logprob_entries(sampling, call->num_logprobs);
     call->num_prompt_logprobs = (int32_t)sampling->prompt_logprobs;
     call->num_answered = (int32_t)sampling->n;
 }

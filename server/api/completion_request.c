@@ -1,5 +1,6 @@
 #include "server/api/completion_request.h"
 
+#include "server/api/field_limits.h"
 #include "server/json/json_parse.h"
 
 #define MEMBER struct completion_request
@@ -7,7 +8,7 @@
 
 static const struct json_field fields[] = {
     JSON_OTHER(prompt),
-    JSON_INT(MEMBER, logprobs, 0, SAMPLE_MAX_LOGPROBS),
+    JSON_INT(MEMBER, logprobs, -1, INT32_MAX), /* --max-logprobs bounds it */
     JSON_BOOL(MEMBER, echo),
     JSON_OTHER(suffix),
     JSON_BOOL(MEMBER, add_special_tokens),
@@ -55,11 +56,15 @@ static int read_prompts(const struct api_context *context, struct completion_req
 
 static int read_all(const struct api_context *context, struct completion_request *request,
                     struct api_error *err) {
-    if (json_fields_read(request->json, JSON_TABLE(fields), request, err) != 0 ||
+    if (field_limits_read(context, request->json, JSON_TABLE(fields), request, err) != 0 ||
         sampling_request_read(context, request->json, &request->sampling, err) != 0 ||
         sampling_request_unknown(context, request->json, JSON_TABLE(fields), &request->ignored,
                                  err) != 0 ||
         check_combinations(request, err) != 0)
+        return -1;
+    if (json_given_member(request->json, "logprobs") != NULL)
+        request->logprobs = field_limits_logprobs(context, request->logprobs);
+    if (sampling_request_check_listed(&request->sampling, (int32_t)request->logprobs, err) != 0)
         return -1;
     return read_prompts(context, request, err);
 }

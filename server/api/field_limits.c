@@ -1,47 +1,45 @@
 #include "server/api/field_limits.h"
 
-#include "server/json/json_field.h"
+#include "config/check.h"
 
-#include <stdio.h>
 #include <string.h>
-
-#define NUM_LIMITS 2
 
 struct limit {
     const char *field, *option;
-    int64_t max;
+    int64_t min, max;
 };
 
-static void list_limits(const struct api_context *context, struct limit out[NUM_LIMITS]) {
-    out[0] = (struct limit){"n", "--max-n", context->max_n};
-    out[1] = (struct limit){"best_of", "--max-n", context->max_n};
-}
-
-double field_limits_max(const struct api_context *context, const char *name, double otherwise) {
-    struct limit limits[NUM_LIMITS];
-    list_limits(context, limits);
-    for (int i = 0; i < NUM_LIMITS; i++)
-        if (strcmp(limits[i].field, name) == 0)
-            return (double)limits[i].max;
-    return otherwise;
-}
-
-static int refuse(const cJSON *item, const struct limit *limit, struct api_error *err) {
-    char allowed[64];
-    snprintf(allowed, sizeof(allowed), "at most %lld (%s)", (long long)limit->max, limit->option);
-    json_refuse(item, limit->field, allowed, err);
-    err->code = "out_of_range";
-    return -1;
-}
-
-int field_limits_check(const struct api_context *context, const cJSON *json,
-                       struct api_error *err) {
-    struct limit limits[NUM_LIMITS];
-    list_limits(context, limits);
-    for (int i = 0; i < NUM_LIMITS; i++) {
-        const cJSON *item = json_given_member(json, limits[i].field);
-        if (cJSON_IsNumber(item) && item->valuedouble > (double)limits[i].max)
-            return refuse(item, &limits[i], err);
+struct json_field field_limits_bind(const struct api_context *context,
+                                    const struct json_field *field) {
+    const int64_t min = context->allows_all_logprobs ? -1 : 0, max = context->max_logprobs;
+    const struct limit limits[] = {
+        {"n", "--max-n", 1, context->max_n},
+        {"best_of", "--max-n", 1, context->max_n},
+        {"logprobs", "--max-logprobs", min, max},
+        {"top_logprobs", "--max-logprobs", min, max},
+        {"prompt_logprobs", "--max-logprobs", min, max},
+    };
+    struct json_field bound = *field;
+    for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]); i++) {
+        if (field->kind != JSON_FIELD_INT || strcmp(limits[i].field, field->name) != 0)
+            continue;
+        bound.min = (double)limits[i].min;
+        bound.max = (double)limits[i].max;
+        bound.max_option = limits[i].option;
     }
-    return 0;
+    return bound;
+}
+
+int field_limits_read(const struct api_context *context, const cJSON *json, struct json_table table,
+                      void *target, struct api_error *err) {
+    struct json_field fields[FIELD_LIMITS_MAX_FIELDS];
+    CHECK(table.num_fields <= FIELD_LIMITS_MAX_FIELDS);
+    for (int i = 0; i < table.num_fields; i++)
+        fields[i] = field_limits_bind(context, &table.fields[i]);
+    table.fields = fields;
+    return json_fields_read(json, table, target, err);
+}
+
+int64_t field_limits_logprobs(const struct api_context *context, int64_t value) {
+    return value < 0 ? context->max_logprobs : value;
 }

@@ -1,10 +1,11 @@
 #include "server/api/logprob_list.h"
 
-#include "kernels/sampling.h"
 #include "config/utf8.h"
 #include "server/json/json_write.h"
 
 #include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 static struct text piece_of(const struct tokenizer *tokenizer, int32_t token) {
@@ -50,29 +51,63 @@ static void write_token(const struct logprob_list *list, const struct tokenizer 
         write_piece(out, piece_of(tokenizer, token));
 }
 
-/* Whether one of the first `count` of top is shown as that token is. */
-static bool is_shown(const struct logprob_list *list, const struct tokenizer *tokenizer,
-                     const struct top_logprob *top, int count, int32_t token) {
-    for (int i = 0; i < count; i++) {
-        if (top[i].token == token)
-            return true;
-        if (!list->shows_ids &&
-            same_piece(piece_of(tokenizer, top[i].token), piece_of(tokenizer, token)))
-            return true;
+/* The tokens an object has so far, no two of them shown alike. */
+struct shown_set {
+    const struct tokenizer *tokenizer;
+    bool shows_ids;
+    int32_t *slots;   /* [num_slots]; -1: empty */
+    size_t num_slots; /* a power of two, at least twice as many as there are tokens */
+};
+
+static int shown_set_init(struct shown_set *set, int32_t count) {
+    set->num_slots = 8;
+    while (set->num_slots < 2 * (size_t)count)
+        set->num_slots *= 2;
+    set->slots = malloc(set->num_slots * sizeof(*set->slots));
+    if (set->slots == NULL)
+        return -1;
+    memset(set->slots, 0xff, set->num_slots * sizeof(*set->slots));
+    return 0;
+}
+
+/* FNV-1a (Fowler, Noll, Vo) of what is shown. */
+static uint64_t hash_shown(const struct shown_set *set, int32_t token) {
+    struct text shown = set->shows_ids ? (struct text){(const char *)&token, sizeof(token)}
+                                       : piece_of(set->tokenizer, token);
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    for (size_t i = 0; i < shown.length; i++)
+        hash = (hash ^ (unsigned char)shown.data[i]) * UINT64_C(0x100000001b3);
+    return hash;
+}
+
+/* Whether it was new. */
+static bool shown_set_add(struct shown_set *set, int32_t token) {
+    size_t at = hash_shown(set, token) & (set->num_slots - 1);
+    for (; set->slots[at] >= 0; at = (at + 1) & (set->num_slots - 1)) {
+        int32_t other = set->slots[at];
+        if (other == token || (!set->shows_ids && same_piece(piece_of(set->tokenizer, other),
+                                                             piece_of(set->tokenizer, token))))
+            return false;
     }
-    return false;
+    set->slots[at] = token;
+    return true;
 }
 
 /* top plus the token itself, by falling logprob, each display form once. */
 static void write_top(struct logprob_list *list, const struct tokenizer *tokenizer,
                       const struct token_record *record, const struct top_logprob *top) {
     struct byte_buffer *out = &list->top_logprobs;
+    struct shown_set shown = {.tokenizer = tokenizer, .shows_ids = list->shows_ids};
     const char *comma = "";
+    if (shown_set_init(&shown, record->num_top + 1) != 0) {
+        out->failed = true;
+        return;
+    }
     byte_buffer_append(out, "{", 1);
-    for (int i = 0; i <= record->num_top; i++) {
+    for (int32_t i = 0; i <= record->num_top; i++) {
         bool is_own = i == record->num_top;
         int32_t token = is_own ? record->token : top[i].token;
-        if (is_shown(list, tokenizer, top, i, token))
+        if (!shown_set_add(&shown, token))
             continue;
         byte_buffer_append_text(out, comma);
         write_token(list, tokenizer, token, out);
@@ -81,6 +116,7 @@ static void write_top(struct logprob_list *list, const struct tokenizer *tokeniz
         comma = ",";
     }
     byte_buffer_append(out, "}", 1);
+    free(shown.slots);
 }
 
 void logprob_list_add(struct logprob_list *list, const struct tokenizer *tokenizer,

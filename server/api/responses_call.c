@@ -24,8 +24,9 @@ struct responses_call {
     char *allowed_names; /* the parser's (chat_generation.h) */
     struct responses_output output;
     bool hides_reasoning, hides_content;
-    int32_t max_calls;         /* further ones are left out */
-    int32_t num_logprobs;      /* -1: none */
+    int32_t max_calls; /* further ones are left out */
+    bool has_logprobs;
+    int32_t num_logprobs;      /* as chat_logprobs_add takes it */
     bool shows_ids;            /* return_tokens_as_token_ids */
     struct byte_buffer echo;   /* members of the object that repeat the request */
     struct byte_buffer scores; /* logprobs no item has yet */
@@ -49,6 +50,9 @@ static int fill_generation(const struct api_context *context, struct chat_reques
     call->hides_content = generation.config.must_call;
     call->max_calls = generation.config.allows_parallel ? OUTPUT_MAX_TOOL_CALLS : 1;
     call->num_logprobs = chat_request_num_logprobs(chat);
+    if (chat->sampling.lists.num_logprob_tokens > 0)
+        call->num_logprobs = CHAT_LOGPROBS_LISTED;
+    call->has_logprobs = chat->logprobs;
     call->shows_ids = chat->sampling.return_tokens_as_token_ids;
     return call->parser != NULL ? 0 : call_fail_memory(err);
 }
@@ -270,7 +274,7 @@ static int add(struct call *base, int32_t index, const struct token_event *event
     bool is_end = event->finish != FINISH_NONE;
     if (events != NULL && call->output.sequence == 0)
         write_begin(call, events);
-    if (call->num_logprobs >= 0)
+    if (call->has_logprobs)
         chat_logprobs_add(base->tokenizer, event, call->num_logprobs, call->shows_ids,
                           &call->scores);
     if (output_parser_push(call->parser, event->text, event->text_bytes, is_end) != 0 ||

@@ -137,6 +137,35 @@ static int read_allowed(const cJSON *tokens, int32_t vocab_size, struct sampling
     return 0;
 }
 
+static bool has_logprob_token(const struct sampling_lists *lists, int64_t token) {
+    for (int32_t i = 0; i < lists->num_logprob_tokens; i++)
+        if (lists->logprob_tokens[i] == token)
+            return true;
+    return false;
+}
+
+static int read_logprob_tokens(const cJSON *tokens, int32_t vocab_size,
+                               struct sampling_lists *lists, struct api_error *err) {
+    if (tokens == NULL || cJSON_IsNull(tokens))
+        return 0;
+    if (!cJSON_IsArray(tokens))
+        return json_refuse(tokens, "logprob_token_ids", "an array of token ids", err);
+    int index = 0;
+    const cJSON *item;
+    cJSON_ArrayForEach(item, tokens) {
+        char path[MAX_PATH];
+        int64_t token;
+        if (index == MAX_LOGPROB_TOKENS)
+            return refuse_count("logprob_token_ids", MAX_LOGPROB_TOKENS, err);
+        snprintf(path, sizeof(path), "logprob_token_ids[%d]", index++);
+        if (json_read_int(item, path, 0, vocab_size - 1, &token, err) != 0)
+            return -1;
+        if (!has_logprob_token(lists, token))
+            lists->logprob_tokens[lists->num_logprob_tokens++] = (int32_t)token;
+    }
+    return 0;
+}
+
 /* Encodes the word and adds its run. */
 static int add_bad_run(const struct tokenizer *tokenizer, const char *word, const char *path,
                        struct sampling_lists *lists, struct api_error *err) {
@@ -200,7 +229,9 @@ static int read_lists(const cJSON *object, const struct tokenizer *tokenizer,
         read_biases(cJSON_GetObjectItemCaseSensitive(object, "logit_bias"), vocab_size, out, err) !=
             0 ||
         read_allowed(cJSON_GetObjectItemCaseSensitive(object, "allowed_token_ids"), vocab_size, out,
-                     err) != 0)
+                     err) != 0 ||
+        read_logprob_tokens(cJSON_GetObjectItemCaseSensitive(object, "logprob_token_ids"),
+                            vocab_size, out, err) != 0)
         return -1;
     return read_bad_words(cJSON_GetObjectItemCaseSensitive(object, "bad_words"), tokenizer, out,
                           err);

@@ -1,5 +1,5 @@
 /* The list-shaped sampling fields of a request: stop, stop_token_ids, logit_bias,
- * allowed_token_ids, bad_words. */
+ * allowed_token_ids, bad_words, logprob_token_ids. */
 #ifndef QUIRE_SERVER_SAMPLING_FIELDS_H
 #define QUIRE_SERVER_SAMPLING_FIELDS_H
 
@@ -26,6 +26,8 @@ struct sampling_lists {
     int32_t num_bad_runs;
     struct token_run bad_runs[MAX_BAD_RUNS]; /* in bad_tokens */
     int32_t *bad_tokens;                     /* owned */
+    int32_t num_logprob_tokens;
+    int32_t logprob_tokens[MAX_LOGPROB_TOKENS]; /* distinct */
 };
 
 /* Reads the fields of object into a zeroed *out; absent and null ones leave their list empty. -1

@@ -36,7 +36,7 @@ static const struct json_field fields[] = {
     JSON_INT64(MEMBER, seed),
     JSON_INT(MEMBER, priority, INT32_MIN, INT32_MAX),
     JSON_TEXT(MEMBER, cache_salt),
-    JSON_INT(MEMBER, prompt_logprobs, 0, SAMPLE_MAX_LOGPROBS),
+    JSON_INT(MEMBER, prompt_logprobs, -1, INT32_MAX), /* --max-logprobs bounds it */
     JSON_BOOL(MEMBER, ignore_eos),
     JSON_BOOL(MEMBER, include_stop_str_in_output),
     JSON_BOOL(MEMBER, skip_special_tokens),
@@ -51,6 +51,7 @@ static const struct json_field fields[] = {
     JSON_OTHER(stop_token_ids),
     JSON_OTHER(logit_bias),
     JSON_OTHER(allowed_token_ids),
+    JSON_OTHER(logprob_token_ids),
     JSON_OTHER(bad_words),
     JSON_OTHER(response_format),
     JSON_OTHER(structured_outputs),
@@ -133,9 +134,11 @@ static int check_combinations(const struct sampling_request *request, struct api
 
 int sampling_request_read(const struct api_context *context, const cJSON *json,
                           struct sampling_request *request, struct api_error *err) {
-    if (json_fields_read(json, JSON_TABLE(fields), request, err) != 0 ||
-        field_limits_check(context, json, err) != 0 ||
-        (request->model != NULL && model_name_check(context, request->model, err) != 0) ||
+    if (field_limits_read(context, json, JSON_TABLE(fields), request, err) != 0)
+        return -1;
+    if (json_given_member(json, "prompt_logprobs") != NULL)
+        request->prompt_logprobs = field_limits_logprobs(context, request->prompt_logprobs);
+    if ((request->model != NULL && model_name_check(context, request->model, err) != 0) ||
         read_stream_options(json, request, err) != 0 || check_combinations(request, err) != 0 ||
         prompt_truncation_read(context, json, &request->truncation, err) != 0)
         return -1;
@@ -192,6 +195,26 @@ int32_t sampling_request_beam_width(const struct sampling_request *request) {
 
 bool sampling_request_selects(const struct sampling_request *request) {
     return sampling_request_num_choices(request) > request->n;
+}
+
+int64_t sampling_request_logprob_entries(const struct sampling_request *request,
+                                         int32_t num_logprobs) {
+    if (num_logprobs < 0)
+        return 0;
+    int32_t num_listed = request->lists.num_logprob_tokens;
+    return 1 + (int64_t)(num_listed > 0 ? num_listed : num_logprobs);
+}
+
+int sampling_request_check_listed(const struct sampling_request *request, int32_t num_logprobs,
+                                  struct api_error *err) {
+    if (request->lists.num_logprob_tokens == 0)
+        return 0;
+    if (num_logprobs < 0)
+        return refuse(err, "logprob_token_ids", "logprob_token_ids is only allowed with logprobs");
+    if (request->max_tokens == 0)
+        return refuse(err, "logprob_token_ids",
+                      "logprob_token_ids are of generated tokens: max_tokens must be at least 1");
+    return 0;
 }
 
 /* SplitMix64's output function (Steele, Lea, Flood, "Fast splittable pseudorandom number
@@ -283,6 +306,8 @@ struct sampling_params sampling_request_params(const struct sampling_request *re
         .allowed_tokens = lists->allowed_tokens,
         .num_bad_runs = lists->num_bad_runs,
         .bad_runs = lists->bad_runs,
+        .num_logprob_tokens = lists->num_logprob_tokens,
+        .logprob_tokens = lists->logprob_tokens,
         .grammar = request->grammar,
     };
 }

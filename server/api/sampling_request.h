@@ -66,6 +66,13 @@ int32_t sampling_request_num_choices(const struct sampling_request *request);
 int32_t sampling_request_beam_width(const struct sampling_request *request);
 /* Whether best_of asks for more choices than are answered. */
 bool sampling_request_selects(const struct sampling_request *request);
+/* Logprobs that a generated token brings forth, its own included. */
+int64_t sampling_request_logprob_entries(const struct sampling_request *request,
+                                         int32_t num_logprobs);
+/* Whether logprob_token_ids may stand beside the others; num_logprobs: as the endpoint's own field
+ * asks. -1 and a 400 when not. */
+int sampling_request_check_listed(const struct sampling_request *request, int32_t num_logprobs,
+                                  struct api_error *err);
 /* A given seed is used as it is for every prompt of the call, so that a prompt draws the same
  * tokens alone and in a list. Without one each call of this draws another. */
 uint64_t sampling_request_seed(const struct api_context *context,

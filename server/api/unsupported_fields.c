@@ -139,7 +139,6 @@ static const struct unsupported_field table[] = {
     {"embed_dtype", NEUTRAL_WORD, .word = "float32"},
     {"enable_response_messages", NEUTRAL_FALSE},
     {"endianness", NEUTRAL_WORD, .word = "little"},
-    {"logprob_token_ids", NEUTRAL_EMPTY, .instead = USE_LOGPROBS},
     {"moderation", NEUTRAL_EMPTY},
     {"n_probs", NEUTRAL_ZERO, .instead = USE_LOGPROBS},
     {"parse_tool_calls", NEUTRAL_TRUE},

@@ -71,9 +71,11 @@ static int refuse_number(const cJSON *item, const struct json_field *field, cons
                          struct api_error *err) {
     char allowed[128];
     bool is_int = field->kind == JSON_FIELD_INT;
-    snprintf(allowed, sizeof(allowed), "%s %s %.17g %s %.17g", is_int ? "an integer" : "a number",
-             field->above_min ? "above" : "from", field->min,
-             field->above_min ? "and at most" : "to", field->max);
+    snprintf(
+        allowed, sizeof(allowed), "%s %s %.17g %s %.17g%s%s%s", is_int ? "an integer" : "a number",
+        field->above_min ? "above" : "from", field->min, field->above_min ? "and at most" : "to",
+        field->max, field->max_option != NULL ? " (" : "",
+        field->max_option != NULL ? field->max_option : "", field->max_option != NULL ? ")" : "");
     bool whole = cJSON_IsNumber(item) && (!is_int || item->valuedouble == floor(item->valuedouble));
     return refuse(item, path, whole ? "out_of_range" : "invalid_type", allowed, err);
 }

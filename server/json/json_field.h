@@ -27,6 +27,7 @@ struct json_field {
     size_t offset;   /* of the target in the struct that is filled */
     double min, max; /* JSON_FIELD_INT: whole numbers within +-JSON_MAX_INT (json_integer.h) */
     bool above_min;
+    const char *max_option; /* what raises max; NULL: nothing */
 };
 
 /* Lines of a table: the field is called as the struct's member is. */

@@ -76,9 +76,10 @@ static int add_field(const struct api_context *context, cJSON *properties,
     if (field->kind != JSON_FIELD_INT && field->kind != JSON_FIELD_NUMBER)
         return 0;
     const char *least = field->above_min ? "exclusiveMinimum" : "minimum";
-    if (add_bound(schema, least, field->min) != 0)
+    const struct json_field bound = field_limits_bind(context, field);
+    if (add_bound(schema, least, bound.min) != 0)
         return -1;
-    return add_bound(schema, "maximum", field_limits_max(context, field->name, field->max));
+    return add_bound(schema, "maximum", bound.max);
 }
 
 static int add_fields(const struct api_context *context, cJSON *schema, struct json_table table) {

@@ -121,10 +121,10 @@ def test_many_choices_hold_nobody_up(start_server):
 def test_the_bound_of_n(server, start_server):
     for field in ["n", "best_of"]:
         error = server.post("/v1/completions", {"prompt": "a", field: 1025}).json()["error"]
-        assert error["message"] == f"{field} must be at most 1024 (--max-n), not 1025"
+        assert error["message"] == f"{field} must be an integer from 1 to 1024 (--max-n), not 1025"
         assert error["param"] == field
     error = server.post("/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}], "n": 2000}).json()["error"]
-    assert error["message"] == "n must be at most 1024 (--max-n), not 2000"
+    assert error["message"] == "n must be an integer from 1 to 1024 (--max-n), not 2000"
     narrow = start_server("--max-n", 3)
     assert narrow.post("/v1/completions", {"prompt": "a", "n": 4}).status_code == 400
     assert len(narrow.post("/v1/completions", {"prompt": "a", "n": 3, "max_tokens": 1}).json()["choices"]) == 3

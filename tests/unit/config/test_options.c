@@ -104,6 +104,7 @@ static void test_defaults(void **state) {
     assert_int_equal(options.max_queued_requests, 1024);
     assert_int_equal(options.max_queued_tokens, 1000000);
     assert_int_equal(options.max_n, 1024);
+    assert_int_equal(options.max_logprobs, 20);
     assert_int_equal(options.seed, 0);
     options_finish(&options);
     options_finish(&options); /* accepts a zeroed struct */
@@ -567,6 +568,7 @@ static void test_sample_file_comments(void **state) {
     assert_int_equal(sample.max_body_bytes, plain.max_body_bytes);
     assert_int_equal(sample.max_queued_tokens, plain.max_queued_tokens);
     assert_int_equal(sample.max_n, plain.max_n);
+    assert_int_equal(sample.max_logprobs, plain.max_logprobs);
     assert_int_equal(sample.max_num_batched_tokens, plain.max_num_batched_tokens);
     assert_int_equal(sample.max_num_seqs, plain.max_num_seqs);
     assert_string_equal(sample.dtype, plain.dtype);

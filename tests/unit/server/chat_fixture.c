@@ -29,6 +29,7 @@ void chat_fixture_init(struct api_context *out, int32_t max_model_len) {
         .max_model_len = max_model_len,
         .max_prompts = 4,
         .max_n = 16,
+        .max_logprobs = 20,
         .max_choices = 32,
         .max_prompt_tokens = 1000,
         .system_fingerprint = "fp",

@@ -18,6 +18,7 @@ static const struct api_context context = {
     .num_model_names = 1,
     .max_model_len = 64,
     .max_n = 8,
+    .max_logprobs = 20,
 };
 
 #define MESSAGES "\"messages\":[]"

@@ -21,6 +21,7 @@ static const struct api_context context = {
     .max_model_len = 64,
     .max_prompts = 4,
     .max_n = 16,
+    .max_logprobs = 20,
     .max_choices = 32,
     .max_prompt_tokens = 100,
 };

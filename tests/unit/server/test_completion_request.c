@@ -21,6 +21,7 @@ static const struct api_context context = {
     .max_model_len = 64,
     .max_prompts = 4,
     .max_n = 16,
+    .max_logprobs = 20,
     .max_choices = 32,
     .max_prompt_tokens = 100,
     .sampling = SAMPLING_DEFAULTS_OPENAI,
@@ -144,11 +145,10 @@ static int try_table(struct json_table table) {
                                          "[]",    "[1]",   "{}",   "\"\""};
     int num_tried = 0;
     for (int f = 0; f < table.num_fields; f++) {
-        struct json_field bounded = table.fields[f];
+        const struct json_field bounded = field_limits_bind(&context, &table.fields[f]);
         const struct json_field *field = &bounded;
         if (field->kind == JSON_FIELD_OTHER)
             continue;
-        bounded.max = field_limits_max(&context, field->name, field->max);
         num_tried++;
         for (size_t i = 0; i < sizeof(fixed) / sizeof(fixed[0]); i++) {
             /* 1e-300 is 0 as a float: refused where 0 itself is */
@@ -204,9 +204,9 @@ static const struct refusal refusals[] = {
     {"{\"prompt\":\"a\",\"model\":\"gpt\"}", "model", "model_not_found", "\"gpt\"", 404},
     {"{\"prompt\":\"a\",\"suffix\":\"b\"}", "suffix", NULL, "not supported", 400},
     {"{\"prompt\":\"a\",\"suffix\":1}", "suffix", NULL, "not supported", 400},
-    {"{\"prompt\":\"a\",\"n\":17}", "n", "out_of_range", "at most 16 (--max-n), not 17", 400},
+    {"{\"prompt\":\"a\",\"n\":17}", "n", "out_of_range", "from 1 to 16 (--max-n), not 17", 400},
     {"{\"prompt\":\"a\",\"best_of\":5000}", "best_of", "out_of_range",
-     "at most 16 (--max-n), not 5000", 400},
+     "from 1 to 16 (--max-n), not 5000", 400},
     {"{\"prompt\":\"a\",\"n\":2,\"best_of\":1}", "best_of", NULL, "at least n (2), not 1", 400},
     {"{\"prompt\":\"a\",\"best_of\":2,\"stream\":true}", "best_of", NULL, "stream", 400},
     {"{\"prompt\":[\"a\",\"b\",\"c\"],\"best_of\":16}", "best_of", "out_of_range", "32, not 48",
@@ -252,7 +252,19 @@ static const struct refusal refusals[] = {
     {"{\"prompt\":\"a\",\"logit_bias\":{\"5\":false}}", "logit_bias.5", NULL, "not false", 400},
     {"{\"prompt\":\"a\",\"top_p\":1e-300}", "top_p", "out_of_range", "above 0", 400},
     {"{\"prompt\":\"a\",\"logprobs\":true}", "logprobs", "invalid_type",
-     "logprobs must be an integer from 0 to 20, not true", 400},
+     "logprobs must be an integer from 0 to 20 (--max-logprobs), not true", 400},
+    {"{\"prompt\":\"a\",\"logprobs\":-1}", "logprobs", "out_of_range",
+     "to 20 (--max-logprobs), not -1", 400},
+    {"{\"prompt\":\"a\",\"prompt_logprobs\":21}", "prompt_logprobs", "out_of_range",
+     "to 20 (--max-logprobs), not 21", 400},
+    {"{\"prompt\":\"a\",\"logprob_token_ids\":[1]}", "logprob_token_ids", NULL, "with logprobs",
+     400},
+    {"{\"prompt\":\"a\",\"logprobs\":1,\"logprob_token_ids\":5}", "logprob_token_ids", NULL,
+     "an array of token ids", 400},
+    {"{\"prompt\":\"a\",\"logprobs\":1,\"logprob_token_ids\":[1,-2]}", "logprob_token_ids[1]", NULL,
+     "not -2", 400},
+    {"{\"prompt\":\"a\",\"logprobs\":1,\"logprob_token_ids\":[1],\"echo\":true,\"max_tokens\":0}",
+     "logprob_token_ids", NULL, "at least 1", 400},
     {"{\"prompt\":\"a\",\"temperature\":3}", "temperature", "out_of_range",
      "temperature must be a number from 0 to 2, not 3", 400},
     {"{\"prompt\":\"a\",\"MODEL\":\"x\",\"n\":\"two\"}", "n", "invalid_type", "not \"two\"", 400},
