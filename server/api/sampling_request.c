@@ -14,6 +14,9 @@
  * divisors overflow float logits. The same bounds as vLLM's. */
 #define GREEDY_TEMPERATURE 1e-5
 #define MIN_TEMPERATURE 1e-2
+/* Less than the likeliest of a million tokens has: smaller ones keep that token alone as well, and
+ * would be lost in float sums. */
+#define MIN_TOP_P 1e-6
 
 #define MEMBER struct sampling_request
 
@@ -284,7 +287,7 @@ struct sampling_params sampling_request_params(const struct sampling_request *re
         .max_tokens = (int32_t)max_tokens,
         .min_tokens = (int32_t)request->min_tokens,
         .temperature = usable_temperature(request->temperature),
-        .top_p = (float)request->top_p,
+        .top_p = (float)(request->top_p < MIN_TOP_P ? MIN_TOP_P : request->top_p),
         .min_p = (float)request->min_p,
         .top_k = (int32_t)request->top_k,
         .repetition_penalty = (float)request->repetition_penalty,

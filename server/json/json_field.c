@@ -80,16 +80,13 @@ static int refuse_number(const cJSON *item, const struct json_field *field, cons
     return refuse(item, path, whole ? "out_of_range" : "invalid_type", allowed, err);
 }
 
-/* The value must also hold its bounds as the float it becomes: 1e-50 is not above 0 then. */
 static bool number_is_allowed(const cJSON *item, const struct json_field *field) {
     if (!cJSON_IsNumber(item))
         return false;
     double value = item->valuedouble;
     if (field->kind == JSON_FIELD_INT)
         return value == floor(value) && value >= field->min && value <= field->max;
-    if (value < field->min || value > field->max)
-        return false;
-    return !field->above_min || (float)value > (float)field->min;
+    return value <= field->max && (field->above_min ? value > field->min : value >= field->min);
 }
 
 static int read_int64(const cJSON *item, const struct json_field *field, const char *path,

@@ -91,6 +91,45 @@ static int add_fields(const struct api_context *context, cJSON *schema, struct j
     return 0;
 }
 
+/* The one value that is allowed, or null. */
+static int add_only_value(cJSON *schema, double value) {
+    cJSON *values = schema != NULL ? cJSON_AddArrayToObject(schema, "enum") : NULL;
+    cJSON *items[] = {cJSON_CreateNumber(value), cJSON_CreateNull()};
+    int result = 0;
+    for (size_t i = 0; i < COUNT(items); i++) {
+        if (values != NULL && items[i] != NULL && cJSON_AddItemToArray(values, items[i]))
+            continue;
+        cJSON_Delete(items[i]);
+        result = -1;
+    }
+    return result;
+}
+
+static cJSON *property(cJSON *schemas, const char *schema, const char *name) {
+    return member(member(member(schemas, schema), "properties"), name);
+}
+
+/* What the model and the options bound beside numbers of the tables. */
+static int add_sizes(const struct api_context *context, cJSON *schemas) {
+    double vocab_size = tokenizer_vocab_size(context->tokenizer);
+    const struct {
+        cJSON *schema;
+        const char *name;
+        double bound;
+    } bounds[] = {
+        {member(schemas, "TokenId"), "maximum", vocab_size - 1},
+        {property(schemas, "SamplingFields", "allowed_token_ids"), "maxItems", vocab_size},
+        {member(schemas, "PromptIds"), "maxItems", context->max_model_len},
+        {member(schemas, "PromptList"), "maxItems", context->max_prompts},
+    };
+    for (size_t i = 0; i < COUNT(bounds); i++)
+        if (bounds[i].schema == NULL ||
+            add_bound(bounds[i].schema, bounds[i].name, bounds[i].bound) != 0)
+            return -1;
+    return add_only_value(property(schemas, "EmbeddingRequest", "dimensions"),
+                          context->hidden_size);
+}
+
 static int complete(const struct api_context *context, cJSON *description) {
     cJSON *schemas = member(member(description, "components"), "schemas");
     cJSON *info = member(description, "info");
@@ -101,7 +140,7 @@ static int complete(const struct api_context *context, cJSON *description) {
         if (schema == NULL || add_fields(context, schema, table_schemas[i].table()) != 0)
             return -1;
     }
-    return 0;
+    return add_sizes(context, schemas);
 }
 
 int openapi_write(const struct api_context *context, struct byte_buffer *out) {

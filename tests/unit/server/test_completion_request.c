@@ -150,12 +150,8 @@ static int try_table(struct json_table table) {
         if (field->kind == JSON_FIELD_OTHER)
             continue;
         num_tried++;
-        for (size_t i = 0; i < sizeof(fixed) / sizeof(fixed[0]); i++) {
-            /* 1e-300 is 0 as a float: refused where 0 itself is */
-            if (fixed[i] == 1e-300 && field->above_min)
-                continue;
+        for (size_t i = 0; i < sizeof(fixed) / sizeof(fixed[0]); i++)
             try_value(field, number_value(fixed[i]));
-        }
         for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
             bool is_model = strcmp(field->name, "model") == 0;
             if (!(is_model && others[i][0] == '"'))
@@ -250,7 +246,7 @@ static const struct refusal refusals[] = {
      400},
     {"{\"prompt\":\"a\",\"logit_bias\":{\"5\":101}}", "logit_bias.5", NULL, "100, not 101", 400},
     {"{\"prompt\":\"a\",\"logit_bias\":{\"5\":false}}", "logit_bias.5", NULL, "not false", 400},
-    {"{\"prompt\":\"a\",\"top_p\":1e-300}", "top_p", "out_of_range", "above 0", 400},
+    {"{\"prompt\":\"a\",\"top_p\":0}", "top_p", "out_of_range", "above 0", 400},
     {"{\"prompt\":\"a\",\"logprobs\":true}", "logprobs", "invalid_type",
      "logprobs must be an integer from 0 to 20 (--max-logprobs), not true", 400},
     {"{\"prompt\":\"a\",\"logprobs\":-1}", "logprobs", "out_of_range",
@@ -424,12 +420,15 @@ static void what_is_asked_for_must_fit_the_context(void **state) {
                 "tokens, and prompt[1] has 60");
 }
 
-static void tiny_temperatures_stay_usable(void **state) {
+static void tiny_values_stay_usable(void **state) {
     struct completion_request request = parse_ok("{\"prompt\":\"x\",\"temperature\":1e-40}");
     assert_true(completion_request_params(&request, &context, 1, 0).temperature == 0);
     completion_request_finish(&request);
     request = parse_ok("{\"prompt\":\"x\",\"temperature\":0.0001}");
     assert_true(completion_request_params(&request, &context, 1, 0).temperature == 0.01f);
+    completion_request_finish(&request);
+    request = parse_ok("{\"prompt\":\"x\",\"top_p\":1e-300}");
+    assert_true(completion_request_params(&request, &context, 1, 0).top_p == 1e-6f);
     completion_request_finish(&request);
 }
 
@@ -636,7 +635,7 @@ int main(void) {
         cmocka_unit_test(all_fields_reach_the_engine),
         cmocka_unit_test(the_default_is_cut_to_the_context),
         cmocka_unit_test(what_is_asked_for_must_fit_the_context),
-        cmocka_unit_test(tiny_temperatures_stay_usable),
+        cmocka_unit_test(tiny_values_stay_usable),
         cmocka_unit_test(lists_are_bounded),
         cmocka_unit_test(prompts_leave_room_for_output),
         cmocka_unit_test(prompts_are_cut_where_it_is_asked_for),

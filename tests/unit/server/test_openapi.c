@@ -9,6 +9,8 @@
 #include "server/api/sampling_request.h"
 #include "server/http/http_state.h"
 
+#include "fake_tokenizer.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -25,7 +27,8 @@ static const struct {
     {"TokenizeRequest", api_tokenize_table},
 };
 
-static const struct api_context context = {.max_n = 77, .max_logprobs = 9};
+static const struct api_context context = {
+    .max_n = 77, .max_logprobs = 9, .max_model_len = 64, .max_prompts = 4, .hidden_size = 32};
 
 static int read_description(void **state) {
     struct byte_buffer text = {0};
@@ -138,6 +141,24 @@ static void test_every_field(void **state) {
         check_table(schema_of(*state, tables[i].schema), tables[i].table());
 }
 
+static void expect_bound(const cJSON *schema, const char *name, double bound) {
+    const cJSON *item = get(schema, name);
+    if (item == NULL || item->valuedouble != bound)
+        fail_msg("%s is not %g", name, bound);
+}
+
+static void test_what_model_and_options_bound(void **state) {
+    const cJSON *sampling = get(schema_of(*state, "SamplingFields"), "properties");
+    const cJSON *dimensions =
+        get(get(schema_of(*state, "EmbeddingRequest"), "properties"), "dimensions");
+    expect_bound(schema_of(*state, "TokenId"), "maximum", FAKE_VOCAB_SIZE - 1);
+    expect_bound(get(sampling, "allowed_token_ids"), "maxItems", FAKE_VOCAB_SIZE);
+    expect_bound(schema_of(*state, "PromptIds"), "maxItems", 64);
+    expect_bound(schema_of(*state, "PromptList"), "maxItems", 4);
+    assert_int_equal(get(dimensions, "enum")->child->valuedouble, 32);
+    assert_true(cJSON_IsNull(get(dimensions, "enum")->child->next));
+}
+
 /* "#/components/schemas/Error" */
 static bool resolves(const cJSON *description, const char *reference) {
     char path[128];
@@ -167,6 +188,7 @@ int main(void) {
         cmocka_unit_test(test_head),
         cmocka_unit_test(test_every_route),
         cmocka_unit_test(test_every_field),
+        cmocka_unit_test(test_what_model_and_options_bound),
         cmocka_unit_test(test_every_reference),
     };
     return cmocka_run_group_tests(tests, read_description, drop_description);
