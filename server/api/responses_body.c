@@ -3,7 +3,6 @@
 #include "server/api/call_type.h"
 #include "server/api/responses_input.h"
 #include "server/json/json_field.h"
-#include "server/json/json_write.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -65,6 +64,24 @@ static bool is_one_of(const char *name, const char *const *names, size_t count) 
 }
 
 #define IS_ONE_OF(name, names) is_one_of(name, names, sizeof(names) / sizeof((names)[0]))
+
+/* The members of an object that have no place here, under their paths: what the chat does not know
+ * either is named as ignored, or refused. */
+static int pass_on(struct translation *t, const cJSON *object, const char *prefix,
+                   const char *const *known, size_t num_known) {
+    const cJSON *item;
+    cJSON_ArrayForEach(item, object) {
+        char path[MAX_PATH];
+        snprintf(path, sizeof(path), "%s.%.40s", prefix, item->string);
+        if (!is_one_of(item->string, known, num_known) && json_member(t->chat, path) == NULL &&
+            refer(t, t->chat, path, item) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+#define PASS_ON(t, object, prefix, known)                                                          \
+    pass_on(t, object, prefix, known, sizeof(known) / sizeof((known)[0]))
 
 /* --- What this server does not have --- */
 
@@ -128,7 +145,7 @@ static int translate_messages(struct translation *t) {
 
 static int translate_tool(struct translation *t, const cJSON *tool, const char *path,
                           cJSON *tools) {
-    static const char *const members[] = {"name", "description", "parameters", "strict"};
+    static const char *const members[] = {"type", "name", "description", "parameters", "strict"};
     char inner[48];
     const cJSON *type = json_member(tool, "type");
     snprintf(inner, sizeof(inner), "%s.type", path);
@@ -139,15 +156,15 @@ static int translate_tool(struct translation *t, const cJSON *tool, const char *
     cJSON *made = cJSON_CreateObject();
     if (made == NULL || !cJSON_AddItemToArray(tools, made))
         return call_fail_memory(t->err);
-    if (add(t, made, "type", cJSON_CreateStringReference("function")) != 0)
+    if (add(t, made, members[0], cJSON_CreateStringReference("function")) != 0)
         return -1;
     cJSON *function = cJSON_AddObjectToObject(made, "function");
     if (function == NULL)
         return call_fail_memory(t->err);
-    for (size_t i = 0; i < sizeof(members) / sizeof(members[0]); i++)
+    for (size_t i = 1; i < sizeof(members) / sizeof(members[0]); i++)
         if (refer(t, function, members[i], json_member(tool, members[i])) != 0)
             return -1;
-    return 0;
+    return PASS_ON(t, tool, "tools[]", members);
 }
 
 static int translate_tools(struct translation *t) {
@@ -222,7 +239,7 @@ static int translate_tool_choice(struct translation *t) {
 /* --- text, reasoning, include --- */
 
 static int translate_format(struct translation *t) {
-    static const char *const members[] = {"name", "description", "schema", "strict"};
+    static const char *const members[] = {"type", "name", "description", "schema", "strict"};
     const cJSON *format = json_member(json_member(t->body, "text"), "format"),
                 *type = json_member(format, "type");
     if (!json_is_given(format))
@@ -234,15 +251,15 @@ static int translate_format(struct translation *t) {
     cJSON *made = cJSON_AddObjectToObject(t->chat, "response_format");
     if (made == NULL)
         return call_fail_memory(t->err);
-    if (refer(t, made, "type", type) != 0)
+    if (refer(t, made, members[0], type) != 0)
         return -1;
     cJSON *schema = cJSON_AddObjectToObject(made, "json_schema");
     if (schema == NULL)
         return call_fail_memory(t->err);
-    for (size_t i = 0; i < sizeof(members) / sizeof(members[0]); i++)
+    for (size_t i = 1; i < sizeof(members) / sizeof(members[0]); i++)
         if (refer(t, schema, members[i], json_member(format, members[i])) != 0)
             return -1;
-    return 0;
+    return PASS_ON(t, format, "text.format", members);
 }
 
 /* The others are of tools and inputs that are not here, or, encrypted reasoning, come as plain text
@@ -282,28 +299,17 @@ static int translate_include(struct translation *t) {
     return 0;
 }
 
-/* The members of an object that have no place here, under their paths: what the chat does not know
- * either is named as ignored, or refused. */
-static int pass_on(struct translation *t, const char *name, const char *known) {
-    const cJSON *item;
-    cJSON_ArrayForEach(item, json_member(t->body, name)) {
-        char path[MAX_PATH];
-        snprintf(path, sizeof(path), "%s.%.40s", name, item->string);
-        if (strcmp(item->string, known) != 0 && refer(t, t->chat, path, item) != 0)
-            return -1;
-    }
-    return 0;
-}
-
 static int translate_settings(struct translation *t) {
+    static const char *const text_members[] = {"format"}, *const reasoning_members[] = {"effort"};
     const cJSON *user = json_member(t->body, "user");
     if (json_is_given(user) && !cJSON_IsString(user))
         return json_refuse(user, "user", "a string", t->err);
     if (check_object(t, "text") != 0 || check_object(t, "reasoning") != 0 ||
         check_object(t, "metadata") != 0)
         return -1;
-    if (translate_include(t) != 0 || pass_on(t, "text", "format") != 0 ||
-        pass_on(t, "reasoning", "effort") != 0)
+    if (translate_include(t) != 0 ||
+        PASS_ON(t, json_member(t->body, "text"), "text", text_members) != 0 ||
+        PASS_ON(t, json_member(t->body, "reasoning"), "reasoning", reasoning_members) != 0)
         return -1;
     if (refer(t, t->chat, "reasoning_effort",
               json_member(json_member(t->body, "reasoning"), "effort")) != 0 ||
@@ -370,48 +376,4 @@ cJSON *responses_body_to_chat(const cJSON *body, struct api_error *err) {
         return t.chat;
     cJSON_Delete(t.chat);
     return NULL;
-}
-
-/* --- What the answer repeats --- */
-
-static void echo_value(const cJSON *item, const char *otherwise, struct byte_buffer *out) {
-    if (json_is_given(item))
-        json_write_tree(out, item);
-    else
-        byte_buffer_append_text(out, otherwise);
-}
-
-static void echo(const cJSON *item, const char *name, const char *otherwise,
-                 struct byte_buffer *out) {
-    byte_buffer_printf(out, ",\"%s\":", name);
-    echo_value(item, otherwise, out);
-}
-
-static void echo_text(const cJSON *text, struct byte_buffer *out) {
-    const cJSON *verbosity = json_member(text, "verbosity");
-    byte_buffer_append_text(out, ",\"text\":{\"format\":");
-    echo_value(json_member(text, "format"), "{\"type\":\"text\"}", out);
-    if (json_is_given(verbosity))
-        echo(verbosity, "verbosity", "null", out);
-    byte_buffer_append(out, "}", 1);
-}
-
-void responses_body_echo(const cJSON *body, double temperature, double top_p,
-                         struct byte_buffer *out) {
-    echo(json_member(body, "instructions"), "instructions", "null", out);
-    echo(json_member(body, "max_output_tokens"), "max_output_tokens", "null", out);
-    echo(json_member(body, "metadata"), "metadata", "{}", out);
-    echo(json_member(body, "parallel_tool_calls"), "parallel_tool_calls", "true", out);
-    echo(json_member(body, "tool_choice"), "tool_choice", "\"auto\"", out);
-    echo(json_member(body, "tools"), "tools", "[]", out);
-    echo_text(json_member(body, "text"), out);
-    echo(json_member(body, "reasoning"), "reasoning", "{\"effort\":null,\"summary\":null}", out);
-    echo(json_member(body, "top_logprobs"), "top_logprobs", "0", out);
-    echo(json_member(body, "user"), "user", "null", out);
-    byte_buffer_append_text(out, ",\"temperature\":");
-    json_write_float(out, (float)temperature);
-    byte_buffer_append_text(out, ",\"top_p\":");
-    json_write_float(out, (float)top_p);
-    byte_buffer_append_text(out, ",\"background\":false,\"previous_response_id\":null,"
-                                 "\"store\":false,\"truncation\":\"disabled\"");
 }

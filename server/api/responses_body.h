@@ -4,7 +4,6 @@
 #define QUIRE_SERVER_RESPONSES_BODY_H
 
 #include "server/api/api_error.h"
-#include "server/byte_buffer.h"
 
 #include <cjson/cJSON.h>
 
@@ -16,10 +15,5 @@
  * The result refers into body, which must outlive it; cJSON_Delete frees it. NULL and *err on
  * failure: 400 with the path in this body as param, or 500 when memory is short. */
 cJSON *responses_body_to_chat(const cJSON *body, struct api_error *err);
-
-/* Appends what the answer repeats of the request, as members of its object: instructions, tools,
- * tool_choice, text, temperature, ... with what was taken where nothing was given. */
-void responses_body_echo(const cJSON *body, double temperature, double top_p,
-                         struct byte_buffer *out);
 
 #endif

@@ -7,6 +7,7 @@
 #include "server/api/chat_logprobs.h"
 #include "server/api/chat_request.h"
 #include "server/api/responses_body.h"
+#include "server/api/responses_echo.h"
 #include "server/api/responses_output.h"
 #include "server/json/json_parse.h"
 #include "server/json/json_write.h"
@@ -66,7 +67,7 @@ static int fill_call(const struct api_context *context, const cJSON *body,
         return -1;
     call_take_ignored(&call->base, &chat->ignored);
     call->base.is_stream = chat->sampling.stream;
-    responses_body_echo(body, chat->sampling.temperature, chat->sampling.top_p, &call->echo);
+    responses_echo_write(body, chat->sampling.temperature, chat->sampling.top_p, &call->echo);
     if (call->echo.failed || call->base.ignored.failed)
         return call_fail_memory(err);
     if (call->echo.length > MAX_ECHO_BYTES)

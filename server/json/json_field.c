@@ -168,7 +168,7 @@ int json_read_number(const cJSON *item, const char *path, double min, double max
 
 static bool is_header_safe(char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
-           c == '.' || c == '-';
+           c == '.' || c == '-' || c == '[' || c == ']';
 }
 
 bool json_fields_know(const struct json_table *tables, int num_tables, const char *name) {

@@ -75,8 +75,8 @@ bool json_fields_know(const struct json_table *tables, int num_tables, const cha
 
 /* Appends the names of the object's keys that are in none of the tables and not null, which counts
  * as absent, and not skipped (NULL: none is); comma-separated, each behind prefix. Fit for an HTTP
- * header: bytes other than [A-Za-z0-9_.-] become '_', a name is cut at 64 bytes, and a list that
- * would pass 1024 bytes ends in "...". */
+ * header: bytes other than [A-Za-z0-9_.-], [ and ] become '_', a name is cut at 64 bytes, and a
+ * list that would pass 1024 bytes ends in "...". */
 void json_fields_list_unknown(const cJSON *object, const struct json_table *tables, int num_tables,
                               bool (*skips)(const cJSON *item), const char *prefix,
                               struct byte_buffer *out);

@@ -1,6 +1,8 @@
 /* Bodies of /v1/responses and the chats they become. */
 #include "server/api/responses_body.h"
 
+#include "server/api/responses_echo.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -73,6 +75,13 @@ static const struct {
      "'store':true}",
      "{'messages':[{'role':'user','content':'x'}],'text.verbosity':'low','reasoning.summary':"
      "'auto','store':true}"},
+    {"{'input':'x','tools':[{'type':'function','name':'f','defer_loading':true},"
+     "{'type':'function','name':'g','defer_loading':false}],'text':{'format':{'type':"
+     "'json_schema','name':'n','schema':{},'foo':1}}}",
+     "{'messages':[{'role':'user','content':'x'}],'tools':[{'type':'function','function':"
+     "{'name':'f'}},{'type':'function','function':{'name':'g'}}],'tools[].defer_loading':true,"
+     "'response_format':{'type':'json_schema','json_schema':{'name':'n','schema':{}}},"
+     "'text.format.foo':1}"},
     {"{'input':'x','include':['reasoning.encrypted_content','message.output_text.logprobs',"
      "'message.output_text.logprobs']}",
      "{'messages':[{'role':'user','content':'x'}],'include.reasoning.encrypted_content':true,"
@@ -173,7 +182,7 @@ static void the_answer_repeats_what_was_asked(void **state) {
                         "'store':true,'metadata':{'k':'v'},'truncation':'auto',"
                         "'text':{'verbosity':'low'}}");
     byte_buffer_append_text(&out, "{\"a\":1");
-    responses_body_echo(body, 0.5, 1, &out);
+    responses_echo_write(body, 0.5, 1, &out);
     byte_buffer_append(&out, "}", 2);
     cJSON *json = cJSON_Parse(out.data);
     assert_non_null(json);
