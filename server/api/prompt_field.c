@@ -6,6 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* How long a text may be that is to be cut: many times what the context holds. */
+#define MAX_CUT_BYTES_PER_TOKEN 64
+#define LEAST_CUT_BYTES ((size_t)1 << 20)
+
 static const char allowed_shapes[] =
     "a string, an array of strings, an array of token ids or an array of arrays of token ids";
 
@@ -158,10 +162,25 @@ static void cut(const struct prompt_reader *reader, int64_t count, int32_t befor
         prompt_truncation_cut(&limits->truncation, tokens->ids, count, before, behind, keep);
 }
 
+/* All of the text is encoded, on a worker that others wait for. */
+static int check_cut_bytes(const struct prompt_reader *reader, size_t length,
+                           struct api_error *err) {
+    size_t most = (size_t)reader->context->max_model_len * MAX_CUT_BYTES_PER_TOKEN;
+    if (most < LEAST_CUT_BYTES)
+        most = LEAST_CUT_BYTES;
+    if (length <= most)
+        return 0;
+    return api_error_set(err, 400, "invalid_request_error", "out_of_range", reader->path,
+                         "%s has %zu bytes: at most %zu are cut by truncate_prompt_tokens",
+                         reader->path, length, most);
+}
+
 static int encode_and_cut(const struct prompt_reader *reader, const struct prompt_text *text,
                           struct prompt_tokens *tokens, struct api_error *err) {
     int before = 0, behind = 0;
     size_t count;
+    if (check_cut_bytes(reader, text->length, err) != 0)
+        return -1;
     if (prompt_text_encode(reader->context->tokenizer, text, reader->path, &tokens->ids, &count,
                            err) != 0)
         return -1;

@@ -66,6 +66,8 @@ def test_beyond_the_context(start_server):
     assert server.post("/v1/embeddings", embeddings).status_code == 400
     usage = server.post("/v1/embeddings", {**embeddings, "truncate_prompt_tokens": -1}).json()["usage"]
     assert usage["prompt_tokens"] == 96
+    assert refusal(server, "/v1/completions", prompt="a" * (2**20 + 1), truncate_prompt_tokens=4) == "prompt"
+    assert len(ids_of(server, prompt="a " * 2**19, truncate_prompt_tokens=4)) == 4
     for value in (0, -2, 97, 1.5, "3"):
         assert refusal(server, "/v1/completions", truncate_prompt_tokens=value) == "truncate_prompt_tokens"
     assert refusal(server, "/v1/completions", truncation_side="middle") == "truncation_side"
