@@ -30,7 +30,7 @@ struct chat_message_form {
  * other roles, which go to the template as they are, too. Other members of a message are left out.
  *
  * -1 and *err: 400 with the path as param for a message that is none, code unsupported_content for
- * content that is not text; 500 when memory is short. */
+ * content that is not text; 503 when memory is short. */
 int chat_messages_read(const cJSON *messages, const struct chat_message_form *form,
                        struct template_arena *arena, struct template_value **out,
                        struct api_error *err);
@@ -38,7 +38,7 @@ int chat_messages_read(const cJSON *messages, const struct chat_message_form *fo
 /* The role of a message; NULL and *err (400) when it is no name of 1 to 64 characters. */
 const char *chat_messages_role(const cJSON *message, const char *path, struct api_error *err);
 
-/* What an arena that cannot take more means: 400 when it is full, 500 when memory is short. */
+/* What an arena that cannot take more means: 400 when it is full, 503 when memory is short. */
 int chat_messages_fail_arena(const struct template_arena *arena, struct api_error *err);
 
 #endif

@@ -25,7 +25,7 @@
 
 /* `path` names the schema in messages ("response_format.json_schema.schema"). The schema is not
  * kept. -1 and *err: 400 naming the place and what is wrong there (invalid_json_schema, or
- * unsupported_json_schema for a schema that is none of this server's), or 500. What only the whole
+ * unsupported_json_schema for a schema that is none of this server's), or 503. What only the whole
  * grammar shows, $ref loops for instance, is left to grammar_build; *out is GRAMMAR_FAILED when the
  * builder met a bound. */
 int json_schema_node(struct grammar_builder *builder, const cJSON *schema, const char *path,

@@ -21,7 +21,7 @@ struct response_frame {
 };
 
 /* frame NULL: the output is nothing but the form. The caller unrefs *out; NULL: any text. -1 and
- * *err: 400 (param the path) for a wrong form, one that is not supported, and more than one; 500
+ * *err: 400 (param the path) for a wrong form, one that is not supported, and more than one; 503
  * when memory is short. */
 int response_format_read(const cJSON *body, const struct response_frame *frame,
                          struct grammar **out, struct api_error *err);

@@ -13,7 +13,7 @@
  * conversation, item references) or another kind of input than text is refused.
  *
  * The result refers into body, which must outlive it; cJSON_Delete frees it. NULL and *err on
- * failure: 400 with the path in this body as param, or 500 when memory is short. */
+ * failure: 400 with the path in this body as param, or 503 when memory is short. */
 cJSON *responses_body_to_chat(const cJSON *body, struct api_error *err);
 
 #endif

@@ -29,7 +29,7 @@ int tool_form_check(const struct tool_fields *fields, struct api_error *err);
  * reasoning may come first where the model reasons. The arguments match the function's parameters,
  * a JSON schema of an object (json_schema.h; what that ignores, a strict function is refused for);
  * a function without parameters has the arguments {}. On failure -1 and *err, 400 naming the place
- * in the schema, or 500; the grammar is the caller's to unref. */
+ * in the schema, or 503; the grammar is the caller's to unref. */
 int tool_form_build(const struct tool_form_config *config, struct grammar **out,
                     struct api_error *err);
 /* The calls alone, as a node of a larger grammar. */
