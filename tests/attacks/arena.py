@@ -208,6 +208,7 @@ def attack_server(attack, outcome, binary, model, folder, repeats, scale):
         if victim.process.poll() is None:
             outcome.sockets_left = max(outcome.sockets_left, victim.settle(base, SETTLE_S))
             outcome.rss_end = victim.memory()
+            outcome.rss_peak = max(outcome.rss_peak, victim.memory("VmHWM"))
         outcome.problems += victim.finish()
     finally:
         if witness:

@@ -9,7 +9,7 @@ LARGE = (16 << 20) - 4096
 
 
 def retry_after(arena, request):
-    found, _ = exchange(arena.victim.address, request, seconds=5)
+    found, _ = exchange(arena.victim.address, closing(request), seconds=5)
     return (found[0].status, int(found[0].fields.get("retry-after", -1))) if found else (0, -1)
 
 

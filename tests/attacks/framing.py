@@ -2,7 +2,7 @@
 and its connection closed, so that nothing behind it is ever served."""
 
 from arena import attack
-from wire import answers, exchange, refusal_problem
+from wire import answers, closing, exchange, refusal_problem
 
 CALL = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
 INNER = b"GET /version HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -57,15 +57,14 @@ def heads(*parts, wanted=BAD):
 LINES = heads(
     b"GET /version HTTP/1.1\n" + HOST, VERSION + b"Host: localhost\n", VERSION + b"X: y\n" + HOST, b"GET /version HTTP/1.1\nHost: localhost\n",
     VERSION + b" Host: localhost\r\n", VERSION + b"\tHost: localhost\r\n", VERSION + b" X: y\r\n" + HOST,
-    VERSION, VERSION + HOST + HOST, VERSION + HOST + b"Host: other\r\n", VERSION + b"Host : localhost\r\n", VERSION + b"Host: a b\r\n",
-    VERSION + b"Host: a/b\r\n", VERSION + b"Host: localhost, other\r\n", VERSION + b"Host: a@b\r\n",
+    VERSION, VERSION + HOST + HOST, VERSION + HOST + b"Host: other\r\n", VERSION + b"Host : localhost\r\n",
     VERSION + HOST + b"X: a\rb\r\n", VERSION + HOST + b"X: a\x00b\r\n", VERSION + HOST + b"X: a\r\r\n", VERSION + HOST + b"X\r: a\r\n",
     VERSION + HOST + b"no colon\r\n", VERSION + HOST + b": empty\r\n", VERSION + HOST + b"X(: y\r\n", VERSION + HOST + b"X\xff: y\r\n",
     VERSION + HOST + b"X: y\r\n folded\r\n", VERSION + HOST + b"X: y\r\n\tfolded\r\n", VERSION + HOST + b"X: \r\n folded\r\n",
     b"GET /version\x00x HTTP/1.1\r\n" + HOST, b"GET\x00 /version HTTP/1.1\r\n" + HOST, b"GET /version\rx HTTP/1.1\r\n" + HOST,
-    b"GET /version HTTP/1.1\r\r\n" + HOST, b"GET /ver\x01sion HTTP/1.1\r\n" + HOST, b"G\x7fT /version HTTP/1.1\r\n" + HOST,
+    b"GET /version HTTP/1.1\r\r\n" + HOST, b"GET /ver\x01sion HTTP/1.1\r\n" + HOST, 
     b"GET /version HTTP/1.1\x00\r\n" + HOST, b"\x00GET /version HTTP/1.1\r\n" + HOST, b" GET /version HTTP/1.1\r\n" + HOST,
-    b"GET version HTTP/1.1\r\n" + HOST, b"GET /version http/1.1\r\n" + HOST, b"GET /version HTTP/1.1x\r\n" + HOST,
+    b"GET /version http/1.1\r\n" + HOST, b"GET /version HTTP/1.1x\r\n" + HOST,
     b"GET /version HTTP/11\r\n" + HOST, b"GET /version HTTP/1.10\r\n" + HOST, b"GET /version HTTP/ 1.1\r\n" + HOST,
     b"GET /version XTTP/1.1\r\n" + HOST, b"GET /ver sion HTTP/1.1\r\n" + HOST,
 ) + heads(
@@ -73,17 +72,15 @@ LINES = heads(
     b"PRI * HTTP/2.0\r\n", b"GET /version HTTP/3\r\n" + HOST, wanted={400, 505},
 ) + heads(
     b"GET /version%00x HTTP/1.1\r\n" + HOST, b"GET /v1/models/victim%00x HTTP/1.1\r\n" + HOST,
-    b"GET /version\xff HTTP/1.1\r\n" + HOST, b"GET /version%ff HTTP/1.1\r\n" + HOST, wanted={400, 404},
+    wanted={400, 404},
 ) + [
     (b"a header of 64 KiB", VERSION + HOST + b"X: " + b"a" * 65536 + b"\r\n\r\n" + INNER, {431}),
     (b"a header's name of 64 KiB", VERSION + HOST + b"X" * 65536 + b": a\r\n\r\n" + INNER, {431}),
     (b"5,000 headers", VERSION + HOST + b"".join(b"X-%d: a\r\n" % i for i in range(5000)) + b"\r\n" + INNER, {431}),
     (b"a path of 64 KiB", b"GET /" + b"a" * 65536 + b" HTTP/1.1\r\n" + HOST + b"\r\n" + INNER, {414}),
-    (b"a path of 31 KiB", b"GET /" + b"a" * 31744 + b" HTTP/1.1\r\n" + HOST + b"\r\n" + INNER, {404, 414, 431}),
     (b"a method of 64 KiB", b"G" * 65536 + b" / HTTP/1.1\r\n" + HOST + b"\r\n" + INNER, {400, 405, 414, 431, 501}),
     (b"an unending first line", b"G" * 200000, {400, 405, 414, 431, 501}),
     (b"a TLS greeting", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\x07" * 500 + b"\r\n\r\n", BAD),
-    (b"an unknown expectation", CALL + b"Expect: wonders\r\nContent-Length: " + LENGTH + b"\r\n\r\n" + INNER, {400, 417}),
 ]
 
 BODY = b'{"model":"victim","prompt":"x","max_tokens":1}'
@@ -99,13 +96,13 @@ CHUNK_LINES = chunked(
     SIZE + b"\r\n" + BODY + b"\r\n0\r\n\n", SIZE + b"\r\n" + BODY + b"0\r\n\r\n", SIZE + b"\r\n" + BODY + b"xx0\r\n\r\n",
     SIZE + b"\r" + BODY + b"\r\n0\r\n\r\n", b" " + SIZE + b"\r\n" + BODY + b"\r\n0\r\n\r\n", b"0x" + SIZE + b"\r\n" + BODY + b"\r\n0\r\n\r\n",
     b"+" + SIZE + b"\r\n" + BODY + b"\r\n0\r\n\r\n", b"-" + SIZE + b"\r\n" + BODY + b"\r\n0\r\n\r\n", b"\r\n" + BODY + b"\r\n0\r\n\r\n",
-    b"zz\r\nabc\r\n0\r\n\r\n", SIZE + b";a\n" + BODY + b"\r\n0\r\n\r\n", SIZE + b";a\rb\r\n" + BODY + b"\r\n0\r\n\r\n",
+    b"zz\r\nabc\r\n0\r\n\r\n", SIZE + b";a\n" + BODY + b"\r\n0\r\n\r\n",
     SIZE + b" x\r\n" + BODY + b"\r\n0\r\n\r\n", SIZE + b"\x00\r\n" + BODY + b"\r\n0\r\n\r\n", b"1_0\r\n" + BODY + b"\r\n0\r\n\r\n",
     SIZE + b"\r\n" + BODY + b"\r\n0\r\nX : y\r\n\r\n", SIZE + b"\r\n" + BODY + b"\r\n0\r\n X: y\r\n\r\n",
     SIZE + b"\r\n" + BODY + b"\r\n0\r\nX: y\r\n folded\r\n\r\n", SIZE + b"\r\n" + BODY + b"\r\n0\r\nX: y\n\r\n",
     SIZE + b"\r\n" + BODY + b"\r\n0\r\nno colon\r\n\r\n",
 ) + chunked(
-    b"ffffffffffffffff\r\nabc", b"fffffffffffffffff\r\nabc", b"10000000000000000\r\n", b"8000000000000000\r\nabc",
+    b"fffffffffffffffff\r\nabc", b"10000000000000000\r\n",
     b"0" * 70000 + b"1\r\na\r\n0\r\n\r\n", wanted={400, 413, 431},
 )
 
@@ -137,7 +134,6 @@ ALLOWED = [
     (b"an empty line first", b"\r\n" + VERSION + HOST + b"Connection: close\r\n\r\n"),
     (b"spaces around a value", VERSION + b"Host: \t localhost \t \r\nConnection: close\r\n\r\n"),
     (b"no space before a value", VERSION + b"Host:localhost\r\nConnection:close\r\n\r\n"),
-    (b"absolute form", b"GET http://localhost/version HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"),
     (b"an empty field", VERSION + HOST + b"X:\r\nConnection: close\r\n\r\n"),
     (b"bytes beyond ASCII in a value", VERSION + HOST + b"X: \xc3\xa9\xff\r\nConnection: close\r\n\r\n"),
     (b"Host with a port", VERSION + b"Host: [::1]:8000\r\nConnection: close\r\n\r\n"),
@@ -148,6 +144,28 @@ ALLOWED = [
     (b"trailers", CALL + b"Connection: close\r\nTransfer-Encoding: chunked\r\n\r\n" + SIZE + b"\r\n" + BODY + b"\r\n0\r\nX: y\r\nZ: \r\n\r\n"),
     (b"zeros before a length", CALL + b"Connection: close\r\nContent-Length: 000%d\r\n\r\n" % len(BODY) + BODY),
 ]
+
+
+STRANGE = [
+    VERSION + b"Host: a b\r\n", VERSION + b"Host: a/b\r\n", VERSION + b"Host: localhost, other\r\n", VERSION + b"Host: a@b\r\n",
+    VERSION + b"Host: \xff\r\n", VERSION + b"Host: %00\r\n",
+    b"G\x7fT /version HTTP/1.1\r\n" + HOST, b"get /version HTTP/1.1\r\n" + HOST, b"GETGETGETGETGETGETGETGET /version HTTP/1.1\r\n" + HOST,
+    b"GET version HTTP/1.1\r\n" + HOST, b"GET /version\xff HTTP/1.1\r\n" + HOST, b"GET /\xc3\x28\xf0\x9f HTTP/1.1\r\n" + HOST,
+    b"GET /version%ff HTTP/1.1\r\n" + HOST, b"GET /%c3%28 HTTP/1.1\r\n" + HOST, b"GET /\"<script> HTTP/1.1\r\n" + HOST,
+    b"GET /v1/models/%ff%fe HTTP/1.1\r\n" + HOST, b"GET /v1/models/" + b"%f0%9f" * 200 + b" HTTP/1.1\r\n" + HOST,
+    b"GET /" + b"a" * 30000 + b" HTTP/1.1\r\n" + HOST, b"GET /%00 HTTP/1.1\r\n" + HOST, b"GET /..%2f..%2fetc/passwd HTTP/1.1\r\n" + HOST,
+    b"CONNECT localhost:80 HTTP/1.1\r\n" + HOST, b"TRACE / HTTP/1.1\r\n" + HOST, b"DELETE /version HTTP/1.1\r\n" + HOST,
+    b"POST /v1/completions HTTP/1.1\r\n" + HOST, b"POST /v1/completions HTTP/1.1\r\nTransfer-Encoding: Chunked\r\n" + HOST[:-2] + b"\r\n\r\n0\r\n",
+]
+
+
+@attack("R15", f"{len(STRANGE)} requests for what is not there, in strange bytes: an error object each, then the next is served")
+def strange_requests(arena):
+    for data in STRANGE:
+        found, _ = exchange(arena.victim.address, data + b"\r\n" + closing(INNER), source=f"127.0.2.{arena.round + 1}")
+        said = [answer.status for answer in found]
+        is_good = len(found) in (1, 2) and 400 <= said[0] < 500 and found[0].error() and said[1:] in ([], [200])
+        arena.want(is_good, f"{data[:60]!r}: {said} {found[0].body[:60] if found else b''!r}")
 
 
 @attack("R15", "what RFC 9112 allows is served")

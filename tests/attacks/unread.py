@@ -22,25 +22,27 @@ def tokenize_unread(arena):
     leave_unread(arena, text, 64, 12)
 
 
-@attack("R7", "prompt_logprobs of 900 tokens for 16 choices, 64 answers unread", options=FEW)
+@attack("R7", "prompt_logprobs of 900 tokens for 16 choices, 64 answers unread", options=FEW,
+        served="health")
 def prompt_logprobs_unread(arena):
     request = completion(prompt="x " * 400, max_tokens=1, n=16, prompt_logprobs=20, logprobs=5, echo=True)
     leave_unread(arena, request, arena.many(64), 8)
 
 
-@attack("R7", "1,000 embeddings at a time, 64 answers unread", options={**FEW, "max-queued-requests": 100000})
+@attack("R7", "1,000 embeddings at a time, 64 answers unread", options=FEW, served="health")
 def embeddings_unread(arena):
     request = request_bytes("/v1/embeddings", {"model": "victim", "input": ["x"] * 1000})
     leave_unread(arena, request, arena.many(64), 6)
 
 
-@attack("R7", "streams with logprobs whose readers take nothing", options=FEW)
+@attack("R7", "streams with logprobs whose readers take nothing", options=FEW, served="health")
 def streams_unread(arena):
     request = completion(prompt="x", max_tokens=900, n=16, logprobs=5, ignore_eos=True, stream=True)
     leave_unread(arena, request, arena.many(100), 3)
 
 
-@attack("R7", "an echo of 900 tokens with logprobs is one event: 100 streams unread", options=FEW)
+@attack("R7", "an echo of 900 tokens with logprobs is one event: 100 streams unread", options=FEW,
+        served="health")
 def echo_streams_unread(arena):
     request = completion(prompt="x " * 400, max_tokens=1, n=4, logprobs=5, echo=True, stream=True)
     leave_unread(arena, request, arena.many(100), 5)

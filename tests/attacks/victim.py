@@ -51,10 +51,17 @@ class Victim:
             words += [f"--{name}", str(value)]
         environment = {key: value for key, value in os.environ.items() if not key.startswith("QUIRE_")}
         environment.setdefault("ASAN_OPTIONS", "detect_leaks=1")
-        limit = (lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (max_files, max_files))) if max_files else None
+
+        def prepare():
+            """As a service manager starts it, whatever this program was started by."""
+            for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+                signal.signal(number, signal.SIG_DFL)
+            if max_files:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (max_files, max_files))
+
         with open(self.log_path, "wb") as log:
             self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=stderr or log,
-                                            env=environment, preexec_fn=limit)
+                                            env=environment, preexec_fn=prepare)
         self.pid = self.process.pid
         self.await_ready()
 

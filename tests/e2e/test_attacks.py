@@ -13,11 +13,6 @@ from run import chosen  # noqa: E402
 from victim import write_model  # noqa: E402
 
 SCALE = 0.25
-PASSED = ",".join((
-    "R1-announced-chunks", "R1-bulk-work", "R1-crumbs", "R1-endless-trailers", "R1-grammar-bombs", "R1-huge-chats", "R1-huge-prompts",
-    "R1-json-bombs", "R1-refused-bodies", "R1-refused-calls", "R1-resets-within-bodies", "R1-slow-headers", "R1-trickled-chunks",
-    "R1-unbroken-prompts", "R2-closes-on-a-unix-socket", "R3-abandoned-answers-of-all-kinds", "R3-abandoned-whole-answers",
-    "R7-ignored-names", "R7-pages-unread", "R7-pipelined-flood", "R7-slow-reader", "R7-streams-unread", "R11"))
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +20,7 @@ def model(tmp_path_factory):
     return write_model(tmp_path_factory.mktemp("model") / "tiny.gguf")
 
 
-@pytest.mark.parametrize("attack", chosen(PASSED), ids=lambda attack: attack.name)
+@pytest.mark.parametrize("attack", chosen(""), ids=lambda attack: attack.name)
 def test_attack(attack, model):
     outcome = run_attack(attack, BINARY, model, repeats=1, scale=SCALE)
     if outcome.skipped:
