@@ -5,6 +5,8 @@
  * behind the point is that of the numbers times 10^k, with the point put in; what goes on behind
  * those k digits lies between one number and the next. */
 #include "server/api/json_schema_context.h"
+#include "server/json/json_field.h"
+#include "server/json/json_integer.h"
 
 #include <math.h>
 
@@ -136,6 +138,7 @@ static grammar_node natural_range(struct schema_context *c, int64_t a, int64_t b
 struct bounds {
     bool has_low, has_high, low_excluded, high_excluded;
     double low, high;
+    const cJSON *low_item, *high_item; /* which may have more digits */
 };
 
 /* A number; or, as in draft 4, whether the plain bound is itself excluded. */
@@ -150,7 +153,8 @@ static int read_exclusive(struct schema_context *c, const cJSON *schema, const c
 static int read_bounds(struct schema_context *c, const cJSON *schema, struct bounds *out) {
     bool has_exclusive_low, has_exclusive_high;
     double low = 0, high = 0;
-    struct bounds b = {0};
+    struct bounds b = {.low_item = json_member(schema, "minimum"),
+                       .high_item = json_member(schema, "maximum")};
     if (schema_number(c, schema, "minimum", &b.has_low, &b.low) != 0 ||
         schema_number(c, schema, "maximum", &b.has_high, &b.high) != 0 ||
         read_exclusive(c, schema, "exclusiveMinimum", &has_exclusive_low, &low, &b.low_excluded) !=
@@ -162,10 +166,12 @@ static int read_bounds(struct schema_context *c, const cJSON *schema, struct bou
     b.high_excluded = b.high_excluded && b.has_high;
     if (has_exclusive_low && (!b.has_low || low >= b.low)) {
         b.low = low;
+        b.low_item = json_member(schema, "exclusiveMinimum");
         b.has_low = b.low_excluded = true;
     }
     if (has_exclusive_high && (!b.has_high || high <= b.high)) {
         b.high = high;
+        b.high_item = json_member(schema, "exclusiveMaximum");
         b.has_high = b.high_excluded = true;
     }
     *out = b;
@@ -189,6 +195,12 @@ static int64_t clamp(double value) {
     return value > (double)LARGEST ? LARGEST : value < -(double)LARGEST ? -LARGEST : (int64_t)value;
 }
 
+/* Whether the bound's digits say more than its double. */
+static bool is_exact(const cJSON *bound, int64_t *out) {
+    return json_integer_digits(bound) != NULL && json_integer_read(bound, out) && *out <= LARGEST &&
+           *out >= -LARGEST;
+}
+
 int schema_integer(struct schema_context *c, const cJSON *schema, grammar_node *out) {
     struct bounds b;
     if (read_bounds(c, schema, &b) != 0)
@@ -202,6 +214,13 @@ int schema_integer(struct schema_context *c, const cJSON *schema, grammar_node *
         (b.has_low && b.has_high && low > high))
         return no_number(c);
     int64_t first = b.has_low ? clamp(low) : -LARGEST, last = b.has_high ? clamp(high) : LARGEST;
+    int64_t exact;
+    if (is_exact(b.low_item, &exact))
+        first = exact + b.low_excluded;
+    if (is_exact(b.high_item, &exact))
+        last = exact - b.high_excluded;
+    if (first > last)
+        return no_number(c);
     grammar_node items[2];
     int count = 0;
     if (last >= 0)

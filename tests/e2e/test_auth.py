@@ -10,7 +10,7 @@ from quire_server import QuireServer
 
 KEYS = ["first-key", "second-key"]
 PATHS = [("GET", "/v1/models"), ("POST", "/v1/completions"), ("POST", "/tokenize"),
-         ("POST", "/detokenize"), ("GET", "/metrics"), ("GET", "/version"), ("GET", "/nowhere"),
+         ("POST", "/detokenize"), ("GET", "/tokenizer_info"), ("GET", "/metrics"), ("GET", "/version"), ("GET", "/nowhere"),
          ("PUT", "/v1/completions"), ("GET", "/models"), ("POST", "/chat/completions")]
 
 

@@ -6,6 +6,7 @@
 #include <cmocka.h>
 
 #include "server/api/json_schema.h"
+#include "server/json/json_integer.h"
 #include "tests/unit/engine/grammar_fixture.h"
 
 #include <stdio.h>
@@ -28,7 +29,7 @@ static int tear_down(void **state) {
 
 static int build(const char *text, bool strict, struct grammar **out, struct api_error *err) {
     cJSON *schema = cJSON_Parse(text);
-    if (schema == NULL)
+    if (schema == NULL || json_integer_keep(schema, text, strlen(text)) != 0)
         fail_msg("the test's schema is no JSON: %s", text);
     struct grammar_builder *builder = grammar_builder_create();
     grammar_node node;
@@ -190,6 +191,15 @@ static const struct schema_case cases[] = {
      "\"exclusiveMaximum\":false}",
      {"4", "5"},
      {"3", "6"}},
+    {"{\"type\":\"integer\",\"minimum\":9007199254740993,\"maximum\":9007199254740995}",
+     {"9007199254740993", "9007199254740995"},
+     {"9007199254740992", "9007199254740996"}},
+    {"{\"type\":\"integer\",\"exclusiveMinimum\":9007199254740993}",
+     {"9007199254740994"},
+     {"9007199254740993", "9007199254740992"}},
+    {"{\"enum\":[9007199254740993,9223372036854775807]}",
+     {"9007199254740993", "9223372036854775807"},
+     {"9007199254740992", "9223372036854775808", "9.2233720368547758e+18"}},
     {"{\"type\":\"number\",\"exclusiveMinimum\":true}", {"-1", "0.5"}, {"true"}},
     {"{\"type\":\"number\",\"minimum\":-1.5,\"maximum\":2.25}",
      {"0.00", "2.25", "-1.50", "-1.499", "2.249", "-0.01"},
