@@ -79,6 +79,16 @@ has_options() {
     done
 }
 
+# Meson unpacks and patches a library's source once: again when what it is made of has changed.
+drop_old_subprojects() {
+    local stamp
+    for stamp in subprojects/*/.meson-subproject-wrap-hash.txt; do
+        [ -f "$stamp" ] || continue
+        [ -z "$(find subprojects/*.wrap subprojects/packagefiles -newer "$stamp" -print -quit)" ] ||
+            rm -rf "$(dirname "$stamp")"
+    done
+}
+
 # build FOLDER TARGET [-DNAME=VALUE...]: configures the folder when it has not got these options yet;
 # TARGET all builds everything. The server is always among what is built, so that a missing library
 # is an error and never fewer tests.
@@ -86,6 +96,7 @@ build() {
     local folder=$1 target=$2 again=()
     shift 2
     set -- -Dserver=enabled "$@"
+    drop_old_subprojects
     if [ ! -f "$folder/build.ninja" ]; then
         rm -rf "$folder"
     else

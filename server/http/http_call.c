@@ -11,7 +11,8 @@
 
 #include <stdlib.h>
 
-#define READY_BATCH 64
+#define READY_BATCH 8
+#define TURN_MS 10  /* for the engine's news, before the loop looks at everything else again */
 #define COUNT_MS 20 /* between two counts of what a call holds */
 
 static void run_task(struct prep_job *job) {
@@ -114,7 +115,18 @@ static int submit_all(struct connection *connection) {
     return 0;
 }
 
+static int refuse_too_large(struct api_error *err) {
+    return api_error_set(err, 400, "invalid_request_error", "answer_too_large", NULL,
+                         "the answer would have more than %d bytes; ask for less",
+                         MAX_ANSWER_BYTES);
+}
+
+/* One that is alone, or holds as much as any answer may, was not kept from its memory by others. */
 static int refuse_answer(struct connection *connection, struct api_error *err) {
+    const struct exchange *exchange = &connection->exchange;
+    if (connection->server->memory.used_bytes == exchange->held_bytes ||
+        exchange->held_bytes > MAX_ANSWER_BYTES)
+        return refuse_too_large(err);
     connection->server->stats.rejected++;
     return api_error_set(err, 503, "server_error", "overloaded", NULL,
                          "the answers of the requests in flight leave no memory for this one; take "
@@ -145,9 +157,7 @@ static void accept_output(struct connection *connection, struct prep_task *task)
     task->ignored = (struct byte_buffer){0};
     int status = 0;
     if (exchange->out.is_full)
-        status = api_error_set(&exchange->error, 400, "invalid_request_error", "answer_too_large",
-                               NULL, "the answer would have more than %d bytes; ask for less",
-                               MAX_ANSWER_BYTES);
+        status = refuse_too_large(&exchange->error);
     else if (exchange->out.failed)
         status = api_error_set_memory(&exchange->error);
     else if (!count_held(connection))
@@ -253,8 +263,10 @@ static void read_request(struct connection *connection, struct request *request)
         advance_whole(connection);
 }
 
-void http_call_take_ready(struct http_server *server) {
+/* Long answers are written here, some megabytes each. */
+bool http_call_take_ready(struct http_server *server) {
     struct request *ready[READY_BATCH];
+    int64_t deadline_ms = http_now_ms() + TURN_MS;
     int count;
     do {
         count = engine_take_ready(server->engine, ready, READY_BATCH);
@@ -264,8 +276,9 @@ void http_call_take_ready(struct http_server *server) {
                 read_request(connection, ready[i]);
             request_unref(ready[i]);
         }
-    } while (count == READY_BATCH);
+    } while (count == READY_BATCH && http_now_ms() < deadline_ms);
     engine_resume_reading(server->engine);
+    return count == READY_BATCH;
 }
 
 void http_call_output_drained(struct connection *connection) {

@@ -21,6 +21,13 @@ static uint64_t parse_length(const char *text) {
     return value;
 }
 
+/* uri-host and port of RFC 3986; what they are is for others to say. */
+static bool is_host(const char *value) {
+    static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+                                  "-._~%!$&'()*+,;=:[]";
+    return value[strspn(value, allowed)] == '\0';
+}
+
 void http_framing_add(struct http_framing *framing, const char *name, const char *value) {
     if (!value)
         return;
@@ -32,6 +39,7 @@ void http_framing_add(struct http_framing *framing, const char *name, const char
         framing->is_chunked = strcasecmp(value, "chunked") == 0;
     } else if (strcasecmp(name, "Host") == 0) {
         framing->num_hosts++;
+        framing->has_bad_host = framing->has_bad_host || !is_host(value);
     } else if (strcasecmp(name, "Authorization") == 0) {
         framing->num_keys++;
     }
@@ -46,6 +54,8 @@ int http_framing_check(const struct http_framing *framing, struct api_error *err
         return refuse(err, 400, "more than one Host header; allowed is one");
     if (framing->num_hosts == 0 && framing->needs_host)
         return refuse(err, 400, "the Host header is missing, which HTTP/1.1 requires");
+    if (framing->has_bad_host)
+        return refuse(err, 400, "the Host header is not a host with or without a port");
     if (framing->num_keys > 1)
         return refuse(err, 400, "more than one Authorization header; allowed is one");
     if (framing->num_lengths > 1)
@@ -57,6 +67,21 @@ int http_framing_check(const struct http_framing *framing, struct api_error *err
     if (framing->num_codings > 1 || (framing->num_codings && !framing->is_chunked))
         return refuse(err, 501, "Transfer-Encoding is not supported; allowed is 'chunked'");
     return 0;
+}
+
+const char *http_target_path(const char *target, const char *host, struct api_error *err) {
+    static const char scheme[] = "http://";
+    size_t scheme_length = sizeof(scheme) - 1;
+    if (target[0] == '/' || strcmp(target, "*") == 0)
+        return target;
+    if (strncasecmp(target, scheme, scheme_length) == 0) {
+        const char *authority = target + scheme_length;
+        size_t length = strcspn(authority, "/");
+        if (host && strlen(host) == length && strncasecmp(authority, host, length) == 0)
+            return authority[length] ? authority + length : "/";
+    }
+    refuse(err, 400, "the request's target is neither a path nor a URL of the Host it names");
+    return NULL;
 }
 
 static bool is_sane_id(const char *id) {

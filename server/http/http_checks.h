@@ -20,6 +20,7 @@
 struct http_framing {
     bool needs_host; /* HTTP/1.1 */
     int num_hosts;   /* Host fields */
+    bool has_bad_host;
     int num_keys;    /* Authorization fields */
     int num_lengths; /* Content-Length fields */
     int num_codings; /* Transfer-Encoding fields */
@@ -32,6 +33,11 @@ void http_framing_add(struct http_framing *framing, const char *name, const char
 
 /* 0, or -1 and *err when the request's extent is in doubt: the connection must then be closed. */
 int http_framing_check(const struct http_framing *framing, struct api_error *err);
+
+/* The path of a request's target, which may be in absolute form (RFC 9112 section 3.2.2) if it
+ * names the same server as the Host field; host may be NULL. NULL and *err when it is neither that
+ * nor a path nor "*". */
+const char *http_target_path(const char *target, const char *host, struct api_error *err);
 
 /* Copies the client's X-Request-Id if it is 1..REQUEST_ID_BYTES-1 characters of A-Z a-z 0-9 . _ : -
  * and makes up a random one otherwise. candidate may be NULL. */

@@ -151,9 +151,15 @@ static int check_size(struct connection *connection) {
 static int check_request(struct connection *connection, const char *url, const char *method,
                          const char *version) {
     struct exchange *exchange = &connection->exchange;
-    exchange->route = route_find(url, &exchange->argument);
     const struct http_origin_rules *origins = connection->server->config.origins;
-    if (check_framing(connection, version) != 0 || check_connections(connection) != 0 ||
+    if (check_framing(connection, version) != 0)
+        return -1;
+    const char *path = http_target_path(url, exchange->origin.host, &exchange->error);
+    exchange->must_close = exchange->must_close || path == NULL;
+    if (path == NULL)
+        return -1;
+    exchange->route = route_find(path, &exchange->argument);
+    if (check_connections(connection) != 0 ||
         http_origin_check(origins, &exchange->origin, &exchange->error) != 0)
         return -1;
     if (exchange->body_length == 0 && http_origin_is_preflight(origins, &exchange->origin))
@@ -161,7 +167,7 @@ static int check_request(struct connection *connection, const char *url, const c
     bool is_open = exchange->route && exchange->route->is_open;
     if (!is_open && check_key(connection) != 0)
         return -1;
-    if (check_route(connection, url, method) != 0 || check_size(connection) != 0 ||
+    if (check_route(connection, path, method) != 0 || check_size(connection) != 0 ||
         find_owner(connection) != 0)
         return -1;
     return exchange->route->answer != NULL ? 0 : check_admission(connection);

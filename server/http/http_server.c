@@ -205,7 +205,9 @@ static void take_engine_news(struct http_server *server) {
     uint64_t count;
     if (read(server->config.wake_fd, &count, sizeof(count)) < 0)
         CHECK(errno == EAGAIN);
-    http_call_take_ready(server);
+    const uint64_t again = 1;
+    if (http_call_take_ready(server))
+        CHECK(write(server->config.wake_fd, &again, sizeof(again)) == sizeof(again));
 }
 
 static void handle_event(struct http_server *server, void *source) {

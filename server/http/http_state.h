@@ -227,8 +227,8 @@ int index_answer(struct connection *connection);
 int http_call_start(struct connection *connection);
 /* A job came back from the workers. */
 void http_call_prepared(struct prep_task *task);
-/* The engine has news. */
-void http_call_take_ready(struct http_server *server);
+/* The engine has news; true: more than is taken in one turn. */
+bool http_call_take_ready(struct http_server *server);
 /* Output was taken: goes on reading a call whose output was full. */
 void http_call_output_drained(struct connection *connection);
 /* Cancels what is unfinished and forgets the call. */

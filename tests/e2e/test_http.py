@@ -86,6 +86,9 @@ def test_forbidden_line_is_400(server, line):
     b"GET /ver\0sion HTTP/1.1\r\nHost: localhost\r\n\r\n",
     b"GET /version%00x HTTP/1.1\r\nHost: localhost\r\n\r\n",
     b"GET /v1/models/smollm2%00x HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    b"GET version HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    b"GET http://other/version HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    b"GET /version HTTP/1.1\r\nHost: a b\r\n\r\n",
     b"GET /version HTTP/x.y\r\nHost: localhost\r\n\r\n",
     b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n",
 ])
@@ -105,6 +108,7 @@ BODY = json.dumps(GOOD).encode()
     b"%x\n%s\r\n0\r\n\r\n" % (len(BODY), BODY),
     b"%x\r\n%s\n0\r\n\r\n" % (len(BODY), BODY),
     b"%x\r\n%sx0\r\n\r\n" % (len(BODY), BODY),
+    b"%x;a\rb\r\n%s\r\n0\r\n\r\n" % (len(BODY), BODY),
     b"%x;a\n%s\r\n0\r\n\r\n" % (len(BODY), BODY),
     b" %x\r\n%s\r\n0\r\n\r\n" % (len(BODY), BODY),
     b"0x%x\r\n%s\r\n0\r\n\r\n" % (len(BODY), BODY),
@@ -152,6 +156,11 @@ def test_request_before_half_a_close_is_answered(server):
         sock.sendall(b"GET /version HTTP/1.1\r\nHost: localhost\r\n\r\n")
         sock.shutdown(1)
         assert read_response(sock)[0].status == 200
+
+
+def test_target_may_be_a_url(server):
+    data = b"GET http://localhost/version HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    assert roundtrip(server, data).status == 200
 
 
 # Sizes.

@@ -63,6 +63,31 @@ static void test_one_host_is_wanted(void **state) {
     assert_int_equal(STATUS(NULL, {"Authorization", "a"}, {"authorization", "a"}), 400);
 }
 
+static void test_hosts_have_their_characters(void **state) {
+    assert_int_equal(STATUS(NULL, {"Host", "[::1]:8000"}), 0);
+    assert_int_equal(STATUS(NULL, {"Host", ""}), 0);
+    assert_int_equal(STATUS(NULL, {"Host", "a b"}), 400);
+    assert_int_equal(STATUS(NULL, {"Host", "a/b"}), 400);
+    assert_int_equal(STATUS(NULL, {"Host", "user@a"}), 400);
+    assert_int_equal(STATUS(NULL, {"Host", "a\xc3\xa4"}), 400);
+}
+
+static void test_target_is_a_path_or_our_url(void **state) {
+    struct api_error err = {0};
+    assert_string_equal(http_target_path("/a", NULL, &err), "/a");
+    assert_string_equal(http_target_path("*", NULL, &err), "*");
+    assert_string_equal(http_target_path("http://Here:80/a/b", "here:80", &err), "/a/b");
+    assert_string_equal(http_target_path("HTTP://here", "here", &err), "/");
+    const char *const others[] = {
+        "a", "", "http://there/a", "http://here:80/a", "https://here/a", "http:/here/a"};
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+        err.status = 0;
+        assert_null(http_target_path(others[i], "here", &err));
+        assert_int_equal(err.status, 400);
+    }
+    assert_null(http_target_path("http://here/a", NULL, &err));
+}
+
 static void test_sane_request_id_is_echoed(void **state) {
     char id[REQUEST_ID_BYTES];
     http_request_id("Abc-1_2.3:4", id);
@@ -88,6 +113,8 @@ int main(void) {
         cmocka_unit_test(test_plain_requests_pass),
         cmocka_unit_test(test_doubtful_extent_is_refused),
         cmocka_unit_test(test_one_host_is_wanted),
+        cmocka_unit_test(test_hosts_have_their_characters),
+        cmocka_unit_test(test_target_is_a_path_or_our_url),
         cmocka_unit_test(test_sane_request_id_is_echoed),
         cmocka_unit_test(test_other_request_ids_are_replaced),
     };
