@@ -92,6 +92,23 @@ static void drop_object(struct api_error *err, const char *name) {
     memmove(found, found + length, strlen(found + length) + 1);
 }
 
+/* Other fields than the refused one that a message names. */
+static void rename_others(struct api_error *err) {
+    static const struct {
+        const char *chat, *here;
+    } words[] = {
+        {"max_completion_tokens", "max_output_tokens"},
+        {"logprobs: true", "message.output_text.logprobs in include"},
+    };
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+        struct api_error old = *err;
+        const char *found = strstr(old.message, words[i].chat);
+        if (found != NULL)
+            snprintf(err->message, sizeof(err->message), "%.*s%s%s", (int)(found - old.message),
+                     old.message, words[i].here, found + strlen(words[i].chat));
+    }
+}
+
 /* Errors of the chat's fields, in this endpoint's words. */
 static void rename_field(struct api_error *err) {
     static const struct {
@@ -105,6 +122,7 @@ static void rename_field(struct api_error *err) {
     };
     drop_object(err, ".function");
     drop_object(err, ".allowed_tools");
+    rename_others(err);
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         size_t length = strlen(names[i].chat);
         if (strncmp(err->param, names[i].chat, length) != 0)

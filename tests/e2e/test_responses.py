@@ -145,6 +145,18 @@ def test_refusals_name_the_field(server, fields, param):
     assert refused.value.body["message"]
 
 
+@pytest.mark.parametrize("fields,param,word", [
+    ({"max_output_tokens": 4, "min_tokens": 5}, "min_tokens", "at most max_output_tokens (4), not 5"),
+    ({"top_logprobs": 2}, "top_logprobs", "with message.output_text.logprobs in include"),
+    ({"max_output_tokens": 100000}, "max_output_tokens", "max_output_tokens must be at most"),
+    ({"text": {"format": {"type": "json_schema", "schema": 1}}}, "text.format.schema", "text.format.schema"),
+])
+def test_messages_name_this_endpoints_fields(server, fields, param, word):
+    error = server.post("/v1/responses", {"input": "Hi", **fields}).json()["error"]
+    assert error["param"] == param and word in error["message"], error
+    assert "max_completion_tokens" not in error["message"] and "response_format" not in error["message"]
+
+
 def test_what_the_answer_repeats_is_bounded(server):
     with pytest.raises(openai.BadRequestError, match="at most 1048576 are allowed"):
         respond(server, max_output_tokens=1, metadata={"k": "x" * 1048576})
