@@ -4,6 +4,7 @@
 #define QUIRE_ENGINE_SAMPLING_PARAMS_H
 
 #include "engine/beam_search.h"
+#include "engine/thinking_budget.h"
 #include "kernels/sampling.h"
 
 #include <stdbool.h>
@@ -79,6 +80,7 @@ struct sampling_params {
     int32_t num_bad_runs;
     const struct token_run *bad_runs; /* never generated; a run may begin no earlier than the
                                          output */
+    struct thinking_budget thinking;  /* not of a beam search */
     struct grammar *grammar; /* what the output must match; NULL: anything. request_create takes a
                                 reference of its own */
 };

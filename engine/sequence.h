@@ -46,8 +46,9 @@ struct sequence {
     struct token_counts counts;    /* empty unless there is a penalty */
     bool has_counted_prompt;       /* the prompt's tokens are in them */
     struct grammar_state *grammar; /* NULL before the first draw, or without a grammar */
-    float *pool;                   /* POOLING_MEAN, num_computed > 0: the sum of their states */
-    bool is_idle;                  /* a lane in which no beam runs */
+    struct thinking_state thinking;
+    float *pool;  /* POOLING_MEAN, num_computed > 0: the sum of their states */
+    bool is_idle; /* a lane in which no beam runs */
 
     enum finish_reason finish;
     bool end_pushed; /* the last event is in the stream */

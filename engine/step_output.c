@@ -182,6 +182,8 @@ int step_output_token(struct step_output *output, struct sequence *sequence,
     int32_t token = rows->told[row].token;
     if (sequence_append(sequence, token) != 0)
         return -1;
+    thinking_state_add(&sequence->thinking, &params->thinking,
+                       tokenizer_piece(output->tokenizer, token));
     struct token_event event = begin_event(output, sequence, TOKEN_EVENT_TEXT);
     if (params->num_logprobs < 0)
         add_token(output, &event, token);

@@ -17,10 +17,10 @@ static bool fill_grammar(struct sequence *sequence, const struct grammar_vocabul
     return sequence->grammar != NULL && grammar_state_mask(sequence->grammar, mask) == 0;
 }
 
-static void fill_allowed(const struct sampling_params *params, int32_t num_words, uint32_t *mask) {
+static void fill_allowed(const int32_t *tokens, int32_t count, int32_t num_words, uint32_t *mask) {
     memset(mask, 0, (size_t)num_words * sizeof(*mask));
-    for (int32_t i = 0; i < params->num_allowed_tokens; i++)
-        mask[params->allowed_tokens[i] / 32] |= UINT32_C(1) << (params->allowed_tokens[i] % 32);
+    for (int32_t i = 0; i < count; i++)
+        mask[tokens[i] / 32] |= UINT32_C(1) << (tokens[i] % 32);
 }
 
 /* Takes from the mask what `other` lacks, if anything is left then. */
@@ -37,9 +37,12 @@ bool token_mask_fill(struct sequence *sequence, const struct grammar_vocabulary 
     const struct sampling_params *params = sequence_params(sequence);
     int32_t num_words = SAMPLE_MASK_WORDS(vocab_size);
     bool has_grammar = params->grammar != NULL && fill_grammar(sequence, vocabulary, mask);
-    if (params->num_allowed_tokens == 0)
+    int32_t forced = thinking_state_forced(&sequence->thinking, &params->thinking);
+    const int32_t *allowed = forced >= 0 ? &forced : params->allowed_tokens;
+    int32_t num_allowed = forced >= 0 ? 1 : params->num_allowed_tokens;
+    if (num_allowed == 0)
         return has_grammar;
-    fill_allowed(params, num_words, has_grammar ? scratch : mask);
+    fill_allowed(allowed, num_allowed, num_words, has_grammar ? scratch : mask);
     if (has_grammar)
         intersect(mask, scratch, num_words);
     return true;

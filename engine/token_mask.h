@@ -1,5 +1,6 @@
 /* The tokens that a sequence may draw next, where that is not all of them: a grammar that its
- * output must match, and a request's allowed tokens. Masks are those of kernels/sampling.h. Engine
+ * output must match, and a request's allowed tokens, or the one that ends what it thinks
+ * (thinking_budget.h). Masks are those of kernels/sampling.h. Engine
  * thread only. */
 #ifndef QUIRE_ENGINE_TOKEN_MASK_H
 #define QUIRE_ENGINE_TOKEN_MASK_H

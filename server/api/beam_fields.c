@@ -26,6 +26,11 @@ static bool wants_more(const cJSON *json, const char *name) {
            (item->valuedouble < 0 || item->valuedouble > BEAM_MAX_CANDIDATES);
 }
 
+static bool is_bounded(const cJSON *json, const char *name) {
+    const cJSON *item = json_member(json, name);
+    return cJSON_IsNumber(item) && item->valuedouble >= 0;
+}
+
 /* What the body gives must be as the search has it; what the model's makers recommend for drawing
  * does not count. */
 static int check_others(const cJSON *json, const struct sampling_request *request,
@@ -51,6 +56,7 @@ static int check_others(const cJSON *json, const struct sampling_request *reques
         {"allowed_token_ids", "absent", lists->num_allowed_tokens == 0},
         {"bad_words", "absent", lists->num_bad_runs == 0},
         {"logprob_token_ids", "absent", lists->num_logprob_tokens == 0},
+        {"thinking_token_budget", "-1", !is_bounded(json, "thinking_token_budget")},
         {"logprobs", "at most " BEAM_LOGPROBS, !wants_more(json, "logprobs")},
         {"top_logprobs", "at most " BEAM_LOGPROBS, !wants_more(json, "top_logprobs")},
         {"structured_outputs", "absent", is_free},

@@ -1,5 +1,6 @@
 #include "server/api/chat_generation.h"
 
+#include "config/check.h"
 #include "server/api/call_type.h"
 #include "server/api/chat_form.h"
 #include "server/api/chat_model.h"
@@ -46,12 +47,44 @@ static struct sampling_params make_params(const struct api_context *context,
     return params;
 }
 
+/* The prompt may have closed the reasoning already: then there is nothing to bound. */
+static int set_thinking(const struct api_context *context, const struct chat_request *request,
+                        const struct output_parser_config *config, struct thinking_budget *out,
+                        struct api_error *err) {
+    if (request->thinking_token_budget < 0)
+        return 0;
+    if (context->chat->reasoning == REASONING_FORMAT_NONE)
+        return api_error_set(err, 400, "invalid_request_error", "unsupported_value",
+                             "thinking_token_budget",
+                             "thinking_token_budget is %lld, but this model's reasoning is not "
+                             "known here: leave it out or set it to -1 (--reasoning-parser)",
+                             (long long)request->thinking_token_budget);
+    if (config->reasoning == REASONING_FORMAT_NONE)
+        return 0;
+    struct thinking_budget budget = {
+        .begin = REASONING_BEGIN,
+        .end = REASONING_END,
+        .begins_inside = config->begins_in_reasoning,
+        .max_tokens = (int32_t)request->thinking_token_budget,
+    };
+    int64_t count =
+        tokenizer_encode(context->tokenizer, REASONING_END, strlen(REASONING_END),
+                         TOKENIZER_PARSE_SPECIAL, budget.end_tokens, MAX_THINKING_END_TOKENS);
+    if (count < 0)
+        return api_error_encode((int)count, "thinking_token_budget", err);
+    CHECK(count > 0 && count <= MAX_THINKING_END_TOKENS);
+    budget.num_end_tokens = (int32_t)count;
+    *out = budget;
+    return 0;
+}
+
 static int create_request(const struct api_context *context, const struct chat_request *request,
                           const struct prompt_tokens *tokens,
                           const struct chat_choice_config *config, struct request **out,
                           struct api_error *err) {
     struct sampling_params params = make_params(context, request, tokens->count);
-    if (chat_form_build(context, request, &config->parser, &params.grammar, err) != 0)
+    if (set_thinking(context, request, &config->parser, &params.thinking, err) != 0 ||
+        chat_form_build(context, request, &config->parser, &params.grammar, err) != 0)
         return -1;
     struct request *made = request_create(tokens->ids, tokens->count, &params);
     grammar_unref(params.grammar);

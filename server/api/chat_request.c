@@ -20,6 +20,7 @@ static const struct json_field fields[] = {
     JSON_OTHER(functions),
     JSON_OTHER(function_call),
     JSON_TEXT(MEMBER, reasoning_effort),
+    JSON_INT(MEMBER, thinking_token_budget, -1, INT32_MAX),
     JSON_BOOL(MEMBER, include_reasoning),
     JSON_BOOL(MEMBER, echo),
     JSON_OTHER(add_generation_prompt),
@@ -130,6 +131,7 @@ int chat_request_read(const struct api_context *context, cJSON *json, struct cha
         .json = json,
         .sampling = sampling_request_defaults(context, SAMPLING_TO_THE_END),
         .include_reasoning = true,
+        .thinking_token_budget = -1,
     };
     if (read_all(context, &request, err) != 0) {
         chat_request_finish(&request);

@@ -17,7 +17,8 @@ struct chat_request {
     /* read by the field table */
     int64_t max_completion_tokens; /* 0: not given; goes before max_tokens */
     int64_t top_logprobs;
-    const char *reasoning_effort; /* NULL: not given */
+    int64_t thinking_token_budget; /* -1: none */
+    const char *reasoning_effort;  /* NULL: not given */
     bool logprobs, echo, include_reasoning, add_special_tokens;
 };
 

@@ -40,11 +40,11 @@ static const struct unsupported_field table[] = {
     {"max_repetition_pattern_size", NEUTRAL_ZERO},
     {"repetition_detection", NEUTRAL_EMPTY},
     {"thinking_token_budget", NEUTRAL_NEGATIVE},
-    {"thinking_budget_tokens", NEUTRAL_NEGATIVE},
-    {"reasoning_budget", NEUTRAL_NEGATIVE},
+    {"thinking_budget_tokens", NEUTRAL_NEGATIVE, .instead = "use thinking_token_budget"},
+    {"reasoning_budget", NEUTRAL_NEGATIVE, .instead = "use thinking_token_budget"},
     {"reasoning_budget_tokens", NEUTRAL_NEGATIVE},
     {"reasoning_control", NEUTRAL_FALSE},
-    {"thinking_budget", NEUTRAL_NEGATIVE},
+    {"thinking_budget", NEUTRAL_NEGATIVE, .instead = "use thinking_token_budget"},
 
     /* How tokens are chosen. */
     {"adaptive_target", NEUTRAL_NEGATIVE},

@@ -31,6 +31,8 @@ enum tool_call_format {
 };
 
 /* How it writes what it thinks before it answers. */
+#define REASONING_BEGIN "<think>"
+#define REASONING_END "</think>"
 enum reasoning_format {
     REASONING_FORMAT_NONE,
     REASONING_FORMAT_THINK, /* <think>...</think>; also where the prompt's end has opened it */

@@ -11,7 +11,7 @@ void reasoning_splitter_init(struct reasoning_splitter *splitter,
     if (config->reasoning == REASONING_FORMAT_NONE)
         return;
     splitter->state = REASONING_START;
-    text_marker_init(&splitter->marker, "<think>");
+    text_marker_init(&splitter->marker, REASONING_BEGIN);
 }
 
 void reasoning_splitter_finish(struct reasoning_splitter *splitter) {
@@ -21,7 +21,7 @@ void reasoning_splitter_finish(struct reasoning_splitter *splitter) {
 static void enter_reasoning(struct reasoning_splitter *splitter) {
     splitter->state = REASONING_INSIDE;
     text_marker_finish(&splitter->marker);
-    text_marker_init(&splitter->marker, "</think>");
+    text_marker_init(&splitter->marker, REASONING_END);
 }
 
 static void leave_reasoning(struct reasoning_splitter *splitter) {

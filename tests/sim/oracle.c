@@ -79,19 +79,59 @@ static bool completes_bad_run(const struct sampling_params *params, int32_t toke
     return false;
 }
 
+/* Where the reasoning begins in the text so far; -1: there is none. */
+static int64_t find_reasoning(const struct thinking_budget *budget, const char *text,
+                              size_t length) {
+    size_t spaces = strspn(text, " \n\r\t"), marker = strlen(budget->begin);
+    if (budget->begins_inside)
+        return 0;
+    bool begins = length >= spaces + marker && memcmp(text + spaces, budget->begin, marker) == 0;
+    return begins ? (int64_t)(spaces + marker) : -1;
+}
+
+/* The token that must come next to end the reasoning; -1: any may. */
+static int32_t find_forced(const struct sampling_params *params,
+                           const struct oracle_choice *so_far) {
+    const struct thinking_budget *budget = &params->thinking;
+    char text[4096] = {0};
+    size_t starts[1024], length = 0;
+    if (budget->num_end_tokens == 0)
+        return -1;
+    CHECK(so_far->num_tokens <= 1024);
+    for (int32_t i = 0; i < so_far->num_tokens; i++) {
+        struct text piece = tokenizer_piece(fake_tokenizer(), so_far->tokens[i]);
+        CHECK(length + piece.length < sizeof(text));
+        memcpy(text + length, piece.data, piece.length);
+        starts[i] = length;
+        length += piece.length;
+    }
+    int64_t begin = find_reasoning(budget, text, length);
+    if (begin < 0 ||
+        memmem(text + begin, length - (size_t)begin, budget->end, strlen(budget->end)) != NULL)
+        return -1;
+    int32_t num_inside = 0;
+    for (int32_t i = 0; i < so_far->num_tokens; i++)
+        num_inside += (int64_t)starts[i] >= begin;
+    int32_t beyond = num_inside - budget->max_tokens;
+    return beyond < 0 ? -1 : budget->end_tokens[beyond % budget->num_end_tokens];
+}
+
 /* What may be drawn by the grammar and the allowed tokens; false: everything. */
-static bool find_mask(const struct sampling_params *params, struct grammar_state *grammar,
-                      uint32_t *out) {
+static bool find_mask(const struct sampling_params *params, const struct oracle_choice *so_far,
+                      struct grammar_state *grammar, uint32_t *out) {
     uint32_t allowed = 0;
-    for (int32_t i = 0; i < params->num_allowed_tokens; i++)
+    int32_t forced = find_forced(params, so_far);
+    for (int32_t i = 0; forced < 0 && i < params->num_allowed_tokens; i++)
         allowed |= UINT32_C(1) << params->allowed_tokens[i];
+    if (forced >= 0)
+        allowed = UINT32_C(1) << forced;
     *out = allowed;
     if (grammar != NULL) {
         CHECK(grammar_state_mask(grammar, out) == 0);
-        if (params->num_allowed_tokens > 0 && (*out & allowed) != 0)
+        if ((*out & allowed) != 0)
             *out &= allowed;
     }
-    return grammar != NULL || params->num_allowed_tokens > 0;
+    return grammar != NULL || allowed != 0;
 }
 
 /* Bans that leave nothing of the mask are not for its tokens. */
@@ -267,7 +307,7 @@ static int32_t draw_token(const struct request *request, int32_t choice,
     struct token_bias biases[FAKE_VOCAB_SIZE];
     uint32_t mask;
     int32_t num_biases = collect_biases(params, so_far, biases);
-    bool is_masked = find_mask(params, grammar, &mask);
+    bool is_masked = find_mask(params, so_far, grammar, &mask);
     struct fake_draw draw = {
         .seed = params->seed + (uint64_t)choice * UINT64_C(0x9e3779b97f4a7c15),
         .position = (uint64_t)(request->num_prompt_tokens + so_far->num_tokens),

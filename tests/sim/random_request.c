@@ -146,6 +146,20 @@ static void draw_logprob_tokens(struct random *random, struct sampling_params *p
         tokens[i] = (first + i * 5) % FAKE_VOCAB_SIZE;
 }
 
+/* Texts of tokens: "a" opens the reasoning, "ba" ends it. */
+static void draw_thinking(struct random *random, struct sampling_params *params) {
+    if (params->beam_width > 0 || !random_once_in(random, 6))
+        return;
+    params->thinking = (struct thinking_budget){
+        .begin = "a",
+        .end = "ba",
+        .begins_inside = !random_once_in(random, 3),
+        .max_tokens = random_range(random, 0, 6),
+        .num_end_tokens = 2,
+        .end_tokens = {FAKE_FIRST_PLAIN + 1, FAKE_FIRST_PLAIN},
+    };
+}
+
 static void draw_pooling(struct random *random, struct sampling_params *params) {
     if (!random_once_in(random, 6))
         return;
@@ -235,6 +249,7 @@ struct request *random_request(struct random *random, const struct request_shape
     draw_constraints(random, &params, &constraints);
     draw_beams(random, shape, &params);
     draw_logprob_tokens(random, &params, logprob_tokens);
+    draw_thinking(random, &params);
     if (shape->grammars && params.beam_width == 0 && random_once_in(random, 8))
         params.grammar = draw_grammar(random);
     struct request *request = request_create(prompt, num_prompt_tokens, &params);

@@ -57,6 +57,29 @@ static void test_allowed_tokens(void **state) {
     stop(&f);
 }
 
+/* The token that ends the reasoning comes before those allowed, but not before the grammar. */
+static void test_a_forced_token(void **state) {
+    static const int32_t allowed[] = {31, 0};
+    struct fixture f;
+    struct sampling_params params = fixture_params(5);
+    params.num_allowed_tokens = 2;
+    params.allowed_tokens = allowed;
+    params.thinking = (struct thinking_budget){.begin = "<",
+                                               .end = ">",
+                                               .begins_inside = true,
+                                               .max_tokens = 0,
+                                               .num_end_tokens = 1,
+                                               .end_tokens = {B}};
+    start(&f, &params);
+    assert_int_equal(mask_of(&f), BIT(B));
+    stop(&f);
+    params.grammar = fixture_grammar("a");
+    start(&f, &params);
+    assert_int_equal(mask_of(&f), BIT(A));
+    stop(&f);
+    grammar_unref(params.grammar);
+}
+
 static void test_grammar_follows_the_output(void **state) {
     struct fixture f;
     struct sampling_params params = fixture_params(5);
@@ -109,6 +132,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_nothing_asked_for),
         cmocka_unit_test(test_allowed_tokens),
+        cmocka_unit_test(test_a_forced_token),
         cmocka_unit_test(test_grammar_follows_the_output),
         cmocka_unit_test(test_grammar_before_allowed_tokens),
         cmocka_unit_test(test_bans_give_way),

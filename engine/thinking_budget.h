@@ -1,0 +1,46 @@
+/* A bound of the tokens that a model thinks before it answers: when so many were drawn between the
+ * markers of its reasoning, the tokens that spell the last marker are the only ones that may be
+ * drawn next. Markers are found in the text, however it is cut into tokens. Engine thread only,
+ * but for the budget, which is a value. */
+#ifndef QUIRE_ENGINE_THINKING_BUDGET_H
+#define QUIRE_ENGINE_THINKING_BUDGET_H
+
+#include "config/text.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define MAX_THINKING_END_TOKENS 16
+
+struct thinking_budget {
+    /* Of static storage. Their first character occurs in them only once. */
+    const char *begin, *end;
+    bool begins_inside; /* the prompt ends within the reasoning */
+    int32_t max_tokens;
+    int32_t num_end_tokens; /* 0: no budget */
+    int32_t end_tokens[MAX_THINKING_END_TOKENS];
+};
+
+enum thinking_phase {
+    THINKING_BEFORE, /* white space only, and perhaps a part of the first marker */
+    THINKING_INSIDE,
+    THINKING_OVER, /* or there is none: the output began with something else */
+};
+
+/* Of one sequence. */
+struct thinking_state {
+    enum thinking_phase phase;
+    int32_t num_matched; /* characters of the marker that is looked for */
+    int32_t num_tokens;  /* drawn inside */
+    int32_t num_forced;
+};
+
+struct thinking_state thinking_state_begin(const struct thinking_budget *budget);
+/* Takes the text of a generated token into account. */
+void thinking_state_add(struct thinking_state *state, const struct thinking_budget *budget,
+                        struct text text);
+/* The only token that may be drawn next; -1: any. */
+int32_t thinking_state_forced(const struct thinking_state *state,
+                              const struct thinking_budget *budget);
+
+#endif
