@@ -146,3 +146,27 @@ def bodies_on_a_unix_socket(arena):
         for sock in socks[::2]:
             arena.push(sock, b" " * 113)
         time.sleep(0.1)
+
+
+@attack("R1", "bodies of 16 MiB from 40 addresses, each kept going by a byte now and then")
+def bodies_from_many_addresses(arena):
+    """An address may hold what is left for all others; 40 of them must leave something to the next one, too."""
+    filler, socks = b" " * (LARGE - 9000), []
+    for i in range(40):
+        socks.append(arena.connect(source=f"127.5.{arena.round}.{i + 1}", timeout=1))
+        arena.push(socks[-1], announce(LARGE) + filler)
+    end = time.monotonic() + 2 * arena.scale
+    while time.monotonic() < end:
+        for sock in socks:
+            arena.push(sock, b" ")
+        time.sleep(0.1)
+
+
+@attack("R1", "an honest client is told 413 though it sends all of its 17 MiB")
+def too_large_but_honest(arena):
+    sock = arena.send(announce(17 << 20))
+    for _ in range(17):
+        if not arena.push(sock, b" " * (1 << 20)):
+            break
+    received = arena.read_some(sock)
+    arena.want(received.startswith(b"HTTP/1.1 413"), f"after a body of 17 MiB: {received[:40]!r}")

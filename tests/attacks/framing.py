@@ -1,6 +1,9 @@
 """R4 and R15: requests whose framing RFC 9112 forbids or leaves in doubt. Each is to be refused with one answer of JSON, once,
 and its connection closed, so that nothing behind it is ever served."""
 
+import socket
+from random import Random
+
 from arena import attack
 from wire import answers, closing, exchange, refusal_problem
 
@@ -97,7 +100,7 @@ CHUNK_LINES = chunked(
     SIZE + b"\r" + BODY + b"\r\n0\r\n\r\n", b" " + SIZE + b"\r\n" + BODY + b"\r\n0\r\n\r\n", b"0x" + SIZE + b"\r\n" + BODY + b"\r\n0\r\n\r\n",
     b"+" + SIZE + b"\r\n" + BODY + b"\r\n0\r\n\r\n", b"-" + SIZE + b"\r\n" + BODY + b"\r\n0\r\n\r\n", b"\r\n" + BODY + b"\r\n0\r\n\r\n",
     b"zz\r\nabc\r\n0\r\n\r\n", SIZE + b";a\n" + BODY + b"\r\n0\r\n\r\n",
-    SIZE + b" x\r\n" + BODY + b"\r\n0\r\n\r\n", SIZE + b"\x00\r\n" + BODY + b"\r\n0\r\n\r\n", b"1_0\r\n" + BODY + b"\r\n0\r\n\r\n",
+    SIZE + b";a\rb\r\n" + BODY + b"\r\n0\r\n\r\n", SIZE + b" x\r\n" + BODY + b"\r\n0\r\n\r\n", SIZE + b"\x00\r\n" + BODY + b"\r\n0\r\n\r\n", b"1_0\r\n" + BODY + b"\r\n0\r\n\r\n",
     SIZE + b"\r\n" + BODY + b"\r\n0\r\nX : y\r\n\r\n", SIZE + b"\r\n" + BODY + b"\r\n0\r\n X: y\r\n\r\n",
     SIZE + b"\r\n" + BODY + b"\r\n0\r\nX: y\r\n folded\r\n\r\n", SIZE + b"\r\n" + BODY + b"\r\n0\r\nX: y\n\r\n",
     SIZE + b"\r\n" + BODY + b"\r\n0\r\nno colon\r\n\r\n",
@@ -134,6 +137,7 @@ ALLOWED = [
     (b"an empty line first", b"\r\n" + VERSION + HOST + b"Connection: close\r\n\r\n"),
     (b"spaces around a value", VERSION + b"Host: \t localhost \t \r\nConnection: close\r\n\r\n"),
     (b"no space before a value", VERSION + b"Host:localhost\r\nConnection:close\r\n\r\n"),
+    (b"absolute form", b"GET http://localhost/version HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"),
     (b"an empty field", VERSION + HOST + b"X:\r\nConnection: close\r\n\r\n"),
     (b"bytes beyond ASCII in a value", VERSION + HOST + b"X: \xc3\xa9\xff\r\nConnection: close\r\n\r\n"),
     (b"Host with a port", VERSION + b"Host: [::1]:8000\r\nConnection: close\r\n\r\n"),
@@ -189,3 +193,41 @@ def torn_requests(arena):
     found, is_closed = exchange(arena.victim.address, INNER * 3 + CALL + b"Content-Length : 38\r\n\r\n" + INNER)
     said = [answer.status for answer in found]
     arena.want(said == [200, 200, 200, 400] and is_closed, f"three good ones and a bad one: {said}")
+
+
+SEEDS = [
+    INNER, CALL + b"Content-Length: %d\r\n\r\n" % len(BODY) + BODY, VERSION + b"Host: localhost:80\r\nCookie: a=b; c=\"d\"\r\n\r\n",
+    CALL + b"Transfer-Encoding: chunked\r\n\r\n" + SIZE + b";a=b\r\n" + BODY + b"\r\n0\r\nX: y\r\n\r\n",
+    b"GET /v1/models/a?b=c&d=%20&e HTTP/1.1\r\nHost: localhost\r\nOrigin: http://localhost\r\nAccept: text/html\r\n\r\n",
+    CALL + b"Expect: 100-continue\r\nAuthorization: Bearer x\r\nContent-Length: %d\r\n\r\n" % len(BODY) + BODY,
+    b"OPTIONS /v1/completions HTTP/1.1\r\nHost: localhost\r\nAccess-Control-Request-Method: POST\r\n\r\n" + INNER,
+]
+BITS = [b"\r", b"\n", b"\r\n", b"\0", b" ", b"\t", b":", b";", b"=", b",", b"\"", b"%", b"%00", b"\xff", b"0", b"-1", b"/", b"?", b"&",
+        b"Content-Length: 5\r\n", b"Transfer-Encoding: chunked\r\n", b"Connection: close\r\n", b"a" * 5000]
+
+
+def mutate(random, data):
+    for _ in range(random.randint(1, 4)):
+        at = random.randrange(len(data) + 1)
+        end = at + random.choice((0, 0, 1, 2, 10))
+        data = data[:at] + random.choice(BITS) + data[end:]
+    return data
+
+
+@attack("R15", "mutated requests: JSON or nothing comes back, never a page, never half an answer")
+def mutated_requests(arena):
+    """Each connection then closes its sending half, so that what waits for more ends."""
+    random = Random(arena.round)
+    for _ in range(arena.many(12, least=3)):
+        sent = [mutate(random, random.choice(SEEDS) + random.choice(SEEDS)) for _ in range(60)]
+        socks = [arena.send(data) for data in sent]
+        for sock in socks:
+            try:
+                sock.shutdown(socket.SHUT_WR)
+            except OSError:
+                pass
+        for data, sock in zip(sent, socks):
+            received, is_closed = arena.read_to_end(sock)
+            bad = [a for a in answers(received) if a.status == 0 or (a.status >= 400 and not a.error())]
+            arena.want(is_closed and not bad, f"{data[-200:]!r}: {received[:100]!r}, closed: {is_closed}")
+        arena.close_all()

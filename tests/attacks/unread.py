@@ -3,7 +3,7 @@
 import time
 
 from arena import attack
-from wire import answers, completion, request_bytes
+from wire import answers, closing, completion, request_bytes
 
 FEW = {"max-connections": 192, "max-model-len": 1024, "kv-cache-memory-bytes": "8M"}
 SMALL_WINDOW = 4096
@@ -107,3 +107,28 @@ def echoed_words(arena):
             found = answers(arena.read_to_end(arena.send(head))[0])
             said = [answer.status for answer in found]
             arena.want(said in ([400], [404], [431]) and found[0].error(), f"{name} of {value[:10]!r}: {said}")
+
+
+@attack("R7", "64 streams that nobody reads hold none of 4 seats", options={**FEW, "max-num-seqs": 4, "max-model-len": 8192},
+        served="health")
+def stalled_streams_hold_no_seat(arena):
+    request = completion(prompt="x", max_tokens=7000, ignore_eos=True, stream=True, logprobs=5)
+    leave_unread(arena, request, arena.many(64, least=16), 3)
+    received, _ = arena.read_to_end(arena.send(closing(completion())), 30)
+    said = [answer.status for answer in answers(received)]
+    arena.want(said == [200], f"a completion behind streams that nobody reads: {said}")
+
+
+@attack("R7", "streams of many choices, read by a byte a second", options=FEW, served="health")
+def crawling_readers(arena):
+    request = completion(prompt="x", max_tokens=900, n=8, ignore_eos=True, stream=True, logprobs=5)
+    socks = [arena.send(request, receive_buffer=SMALL_WINDOW) for _ in range(arena.many(40))]
+    end = time.monotonic() + 2 * arena.scale
+    while time.monotonic() < end:
+        for sock in socks:
+            sock.settimeout(0.001)
+            try:
+                sock.recv(1)
+            except OSError:
+                pass
+        time.sleep(0.1)

@@ -98,9 +98,9 @@ class Victim:
         return self.log_path.read_text(errors="replace")[-8000:]
 
     def memory(self, field="VmRSS"):
-        """Bytes, by the name of a line of /proc/PID/status."""
+        """Bytes, by the name of a line of /proc/PID/status; 0 where the process has ended."""
         lines = Path(f"/proc/{self.pid}/status").read_text().splitlines()
-        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field + ":"))
+        return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(field + ":")), 0)
 
     def num_sockets(self):
         count = 0
