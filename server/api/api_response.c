@@ -197,6 +197,41 @@ static int tokenize_chat(const struct api_context *context, const cJSON *json,
     return result;
 }
 
+/* What is tokenized, and the fields that mean something beside it: another one is refused, as it
+ * would be left aside. */
+enum tokenize_form { FORM_PROMPT = 1, FORM_MESSAGES = 2, FORM_CONTENT = 4 };
+
+static int check_form(const cJSON *json, enum tokenize_form form, struct api_error *err) {
+    static const struct {
+        const char *name;
+        int forms;
+    } fields[] = {
+        {"prompt", FORM_PROMPT},
+        {"content", FORM_CONTENT},
+        {"add_special_tokens", FORM_PROMPT | FORM_MESSAGES},
+        {"return_token_strs", FORM_PROMPT | FORM_MESSAGES},
+        {"parse_special", FORM_PROMPT | FORM_CONTENT},
+        {"add_special", FORM_CONTENT},
+        {"with_pieces", FORM_CONTENT},
+        {"tools", FORM_MESSAGES},
+        {"tool_choice", FORM_MESSAGES},
+        {"add_generation_prompt", FORM_MESSAGES},
+        {"continue_final_message", FORM_MESSAGES},
+        {"chat_template_kwargs", FORM_MESSAGES},
+        {"reasoning_effort", FORM_MESSAGES},
+    };
+    const char *subject = form == FORM_PROMPT     ? "prompt"
+                          : form == FORM_MESSAGES ? "messages"
+                                                  : "content";
+    for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
+        if (json_given_member(json, fields[i].name) == NULL || (fields[i].forms & (int)form) != 0)
+            continue;
+        return api_error_set(err, 400, "invalid_request_error", "unsupported_value", fields[i].name,
+                             "%s is not allowed with %s", fields[i].name, subject);
+    }
+    return 0;
+}
+
 static int tokenize_parsed(const struct api_context *context, const cJSON *json,
                            struct byte_buffer *out, struct byte_buffer *ignored,
                            struct api_error *err) {
@@ -206,6 +241,12 @@ static int tokenize_parsed(const struct api_context *context, const cJSON *json,
                                        .add_special_tokens = !is_chat,
                                        .parse_special = true};
     if (read_fields(context, json, JSON_TABLE(tokenize_fields), &request, ignored, err) != 0)
+        return -1;
+    enum tokenize_form form = is_chat                  ? FORM_MESSAGES
+                              : request.prompt != NULL ? FORM_PROMPT
+                                                       : FORM_CONTENT;
+    if ((is_chat || request.prompt != NULL || request.content != NULL) &&
+        check_form(json, form, err) != 0)
         return -1;
     if (is_chat)
         return tokenize_chat(context, json, &request, out, err);

@@ -146,6 +146,7 @@ static const struct unsupported_field table[] = {
     {"reasoning_format", NEUTRAL_WORD, .word = "auto"},
     {"response_fields", NEUTRAL_EMPTY},
     {"return_cached_tokens_details", NEUTRAL_FALSE},
+    {"rid", NEUTRAL_EMPTY, .instead = "use request_id"},
     {"return_full_text", NEUTRAL_FALSE, .instead = "use echo"},
     {"return_hidden_states", NEUTRAL_FALSE},
     {"return_logprob", NEUTRAL_FALSE, .instead = USE_LOGPROBS},

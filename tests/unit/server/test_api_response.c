@@ -137,6 +137,13 @@ static void tokenize_refuses_what_it_cannot_do(void **state) {
     expect_error(api_tokenize, "{\"prompt\":\"a\",\"add_special_tokens\":1}", 400,
                  "add_special_tokens");
     expect_error(api_tokenize, "{\"messages\":[]}", 400, ""); /* no chat template */
+    expect_error(api_tokenize, "{\"prompt\":\"a\",\"content\":\"a\"}", 400, "content");
+    expect_error(api_tokenize, "{\"prompt\":\"a\",\"messages\":[]}", 400, "prompt");
+    expect_error(api_tokenize, "{\"prompt\":\"a\",\"with_pieces\":true}", 400, "with_pieces");
+    expect_error(api_tokenize, "{\"prompt\":\"a\",\"tools\":[]}", 400, "tools");
+    expect_error(api_tokenize, "{\"content\":\"a\",\"return_token_strs\":true}", 400,
+                 "return_token_strs");
+    expect_error(api_tokenize, "{\"messages\":[],\"parse_special\":true}", 400, "parse_special");
     expect_error(api_tokenize, "{\"prompt\":\"a\",\"model\":\"x\"}", 404, "model");
     expect_error(api_tokenize, "[\"a\"]", 400, "");
 }
