@@ -20,15 +20,6 @@
 #define GIVES_WAY_MS 1000          /* silence after which a transfer may be ended for another */
 #define CLOSED_MS 500 /* for a request that came right before the end of its connection */
 
-/* Half of the connections are nothing to worry about: most of them have answers to wait for. */
-double http_pressure(const struct http_server *server) {
-    double memory = http_memory_pressure(&server->memory);
-    double share = (double)server->stats.connections / (double)server->config.max_connections;
-    double connections = 2 * share - 1;
-    double pressure = memory > connections ? memory : connections;
-    return pressure < 1 ? pressure : 1;
-}
-
 static int64_t shortened(int64_t ms, double pressure) {
     return (int64_t)((double)ms * (1 - PRESSURE_SHORTENING * pressure));
 }
@@ -75,11 +66,11 @@ static bool is_too_slow(const struct connection *connection, double pressure, in
  * between shows that it is alive. */
 static void note_acknowledged(struct connection *connection, int64_t now_ms) {
     struct exchange *exchange = &connection->exchange;
-    int unacked_bytes;
-    if (exchange_pending(exchange) < OUTPUT_LIMIT_BYTES ||
-        ioctl(connection->fd, SIOCOUTQ, &unacked_bytes) != 0)
+    int unacked_bytes = 0;
+    bool is_sending = exchange->state == EXCHANGE_ANSWERED && !connection->is_suspended;
+    if (is_sending && ioctl(connection->fd, SIOCOUTQ, &unacked_bytes) != 0)
         return;
-    if (unacked_bytes < exchange->unacked_bytes)
+    if (is_sending && (unacked_bytes == 0 || unacked_bytes < exchange->unacked_bytes))
         exchange->drain_ms = now_ms;
     exchange->unacked_bytes = unacked_bytes;
 }
@@ -103,16 +94,20 @@ void connection_check_deadlines(struct connection *connection, double pressure, 
         end(connection);
 }
 
+/* libmicrohttpd has something to write, and the kernel what was written before it. */
+static bool is_blocked(const struct connection *connection) {
+    return connection->exchange.state == EXCHANGE_ANSWERED && !connection->is_suspended &&
+           connection->exchange.unacked_bytes > 0;
+}
+
 /* How long nothing has come or been taken; -1: the connection does something else. */
 static int64_t silence_ms(const struct connection *connection, int64_t now_ms) {
     const struct exchange *exchange = &connection->exchange;
-    if (connection->is_closed)
+    if (connection->is_shut)
         return -1;
-    if (exchange->state == EXCHANGE_READING)
+    if (exchange->state == EXCHANGE_READING || exchange->state == EXCHANGE_DRAINING)
         return now_ms - exchange->received_ms;
-    if (exchange->state == EXCHANGE_ANSWERED && exchange_pending(exchange) >= OUTPUT_LIMIT_BYTES)
-        return now_ms - exchange->drain_ms;
-    return -1;
+    return is_blocked(connection) ? now_ms - exchange->drain_ms : -1;
 }
 
 /* Of the owners that hold more than this one, or itself, the one with most; of its transfers the
@@ -150,19 +145,28 @@ bool connection_take_memory(struct connection *connection, size_t bytes) {
     return true;
 }
 
-/* Idle, or with a header or body that does not get on. */
+/* Idle, or with a header, a body or an answer that does not get on. */
 static bool gives_way(const struct connection *connection, int64_t now_ms) {
-    if (connection->is_closed)
-        return false;
     if (connection->exchange.state == EXCHANGE_NONE)
-        return true;
-    return connection->exchange.state == EXCHANGE_READING &&
-           now_ms - connection->exchange.received_ms >= GIVES_WAY_MS;
+        return !connection->is_closed;
+    return silence_ms(connection, now_ms) >= GIVES_WAY_MS;
 }
 
-static int64_t idle_since_ms(const struct connection *connection) {
+static int64_t idle_since_ms(const struct connection *connection, int64_t now_ms) {
     return connection->exchange.state == EXCHANGE_NONE ? connection->since_ms
-                                                       : connection->exchange.received_ms;
+                                                       : now_ms - silence_ms(connection, now_ms);
+}
+
+/* Half of the connections are nothing to worry about: most of them have answers to wait for. Nor
+ * are those that give way to the next that comes. */
+double http_pressure(const struct http_server *server) {
+    int64_t now_ms = http_now_ms(), num_busy = 0;
+    for (const struct connection *c = server->connections; c != NULL; c = c->next)
+        num_busy += !c->is_shut && !gives_way(c, now_ms);
+    double memory = http_memory_pressure(&server->memory);
+    double connections = 2 * (double)num_busy / (double)server->config.max_connections - 1;
+    double pressure = memory > connections ? memory : connections;
+    return pressure < 1 ? pressure : 1;
 }
 
 void connection_make_room(struct http_server *server, const struct connection *newcomer) {
@@ -173,7 +177,7 @@ void connection_make_room(struct http_server *server, const struct connection *n
             continue;
         int64_t more =
             oldest == NULL ? 1 : c->address->num_connections - oldest->address->num_connections;
-        if (more > 0 || (more == 0 && idle_since_ms(c) <= idle_since_ms(oldest)))
+        if (more > 0 || (more == 0 && idle_since_ms(c, now_ms) <= idle_since_ms(oldest, now_ms)))
             oldest = c;
     }
     if (oldest != NULL)

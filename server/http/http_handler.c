@@ -21,12 +21,12 @@ static int refuse_size(struct connection *connection) {
                          connection->server->config.max_body_bytes);
 }
 
-/* The memory of its key or, without keys, of its address. */
+/* The memory of its key or, where none is asked for, of its address. */
 static int find_owner(struct connection *connection) {
     struct http_server *server = connection->server;
     struct exchange *exchange = &connection->exchange;
     struct http_owner_id id = connection->address->id;
-    if (auth_has_keys(server->auth))
+    if (auth_has_keys(server->auth) && !exchange->route->is_open)
         id = http_owner_of_tenant(exchange->tenant);
     exchange->owner = http_owner_use(&server->memory, &id);
     return exchange->owner != NULL ? 0 : api_error_set_memory(&exchange->error);
@@ -38,8 +38,6 @@ static int hold_body(struct connection *connection, size_t bytes) {
     struct exchange *exchange = &connection->exchange;
     size_t most = connection->server->config.max_body_bytes;
     size_t needed = exchange->body.length + bytes;
-    if (needed > most)
-        return refuse_size(connection);
     if (needed <= exchange->held_bytes)
         return 0;
     size_t wanted = exchange->held_bytes * 2;
@@ -204,15 +202,29 @@ static enum MHD_Result begin(struct connection *connection, const char *url, con
     return reply_error(connection);
 }
 
+/* Routes that answer by themselves look at no body. */
+static int take_piece(struct connection *connection, const char *data, size_t length) {
+    struct exchange *exchange = &connection->exchange;
+    if (exchange->body_received > connection->server->config.max_body_bytes)
+        return refuse_size(connection);
+    if (exchange->route->answer != NULL)
+        return 0;
+    if (hold_body(connection, length) != 0)
+        return -1;
+    byte_buffer_append(&exchange->body, data, length);
+    return 0;
+}
+
 static enum MHD_Result receive(struct connection *connection, const char *data, size_t length) {
     struct exchange *exchange = &connection->exchange;
+    if (connection->is_shut)
+        return MHD_NO;
     exchange->body_received += length;
     exchange->received_ms = http_now_ms();
     if (exchange->state != EXCHANGE_READING)
         return MHD_YES;
-    if (hold_body(connection, length) != 0)
+    if (take_piece(connection, data, length) != 0)
         return reply_refuse_body(connection);
-    byte_buffer_append(&exchange->body, data, length);
     return MHD_YES;
 }
 

@@ -146,10 +146,15 @@ struct MHD_Response *reply_to_refused(void *context, struct MHD_Connection *mhd,
         message = "this version of HTTP is not supported: 1.1 and 1.0 are";
     }
     api_error_set(&error, (int)status, "invalid_request_error", code, NULL, "%s", message);
-    server->stats.requests_by_class[status / 100]++;
     struct MHD_Response *response = create_error(&error);
     bool has_begun = connection != NULL && connection->exchange.state != EXCHANGE_NONE;
     http_request_id(has_begun ? connection->exchange.request_id : NULL, request_id);
+    if (has_begun) { /* nothing more is said to it; the answer may be written over its header */
+        count_answer(connection, (int)status);
+        connection_release_memory(connection);
+    } else {
+        server->stats.requests_by_class[status / 100]++;
+    }
     if (response)
         add_header(response, "X-Request-Id", request_id);
     return response;

@@ -94,7 +94,7 @@ struct exchange {
     bool is_whole;        /* an answer of known length, taken from `out` */
     int64_t answer_ms;    /* when its response was queued */
     int64_t output_ms;    /* last time `out` grew */
-    int64_t drain_ms;     /* last time `out` shrank or, while it is full, the client took bytes */
+    int64_t drain_ms;     /* last time `out` shrank or the client took bytes of it */
     int unacked_bytes;    /* in the kernel when last looked at */
 };
 
@@ -174,7 +174,7 @@ void connection_check_deadlines(struct connection *connection, double pressure, 
 /* Counts bytes more for the exchange, in place of transfers of greedier owners that stand still;
  * false: there are none such. */
 bool connection_take_memory(struct connection *connection, size_t bytes);
-/* Gives up the oldest idle connection of the address that has most. */
+/* Gives up the connection that stood still longest, of the address that has most. */
 void connection_make_room(struct http_server *server, const struct connection *newcomer);
 
 /* http_handler.c: the access handler. */

@@ -3,6 +3,7 @@
 import select
 import selectors
 import signal
+import socket
 import time
 
 from quire_server import NAME
@@ -89,6 +90,51 @@ def test_too_many_connections_in_use_are_503(start_server):
     for sock in streams:
         sock.close()
     wait_until(lambda: try_status(server) == 200)
+
+
+def test_unread_answers_give_way(start_server):
+    """Answers that nobody takes hold connections like idle ones."""
+    server = start_server("--max-connections", 10)
+    unread = []
+    for _ in range(10):
+        sock = connect(server, 4096)
+        sock.sendall(request_bytes("/openapi.json") * 200)
+        sock.recv(1, socket.MSG_PEEK)
+        unread.append(sock)
+    wait_until(lambda: try_status(server) == 200, 10)
+    for sock in unread:
+        sock.close()
+
+
+def test_idle_connections_do_not_hurry_a_body(start_server):
+    """They give way, so they are no reason for haste."""
+    server = start_server("--max-connections", 10)
+    idle = [connect(server) for _ in range(9)]
+    request = request_bytes("/v1/completions", GOOD)
+    with connect(server) as sock:
+        sock.sendall(request[:-1])
+        time.sleep(3)
+        sock.sendall(request[-1:])
+        assert read_response(sock)[0].status == 200
+    for sock in idle:
+        sock.close()
+
+
+def test_bodies_without_a_key_take_no_memory_of_one(start_server):
+    """Routes that need no key look at no body; nine of 15 MiB would be more than a key's share."""
+    server = start_server("--api-key", "first", "--api-key", "second")
+    strangers = [connect(server) for _ in range(9)]
+    for sock in strangers:
+        sock.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\nContent-Length: 16777216\r\n\r\n")
+        sock.sendall(b" " * (15 << 20))
+    for sock in strangers:
+        sock.sendall(b" ")
+    with connect(server) as sock:
+        sock.sendall(request_bytes("/v1/completions", b" " * (8 << 20),
+                                   headers=[("Authorization", "Bearer first")]))
+        assert read_response(sock)[0].status == 400
+    for sock in strangers:
+        sock.close()
 
 
 def count_open(server):
