@@ -30,12 +30,19 @@ static void run_task(struct prep_job *job) {
     task->failed = status != 0;
 }
 
+static enum prep_lane lane_of(const struct exchange *exchange) {
+    if (exchange->body.length <= SHORT_BODY_BYTES)
+        return PREP_SHORT;
+    return exchange->route->parse != NULL ? PREP_LONG : PREP_BULK;
+}
+
 int http_call_start(struct connection *connection) {
     struct exchange *exchange = &connection->exchange;
     struct prep_task *task = calloc(1, sizeof(*task));
     if (!task)
         return -1;
     task->job.run = run_task;
+    task->job.lane = lane_of(exchange);
     task->connection = connection;
     task->route = exchange->route;
     task->context = connection->server->context;
@@ -48,8 +55,7 @@ int http_call_start(struct connection *connection) {
     exchange->held_bytes = 0;
     exchange->task = task;
     exchange->state = EXCHANGE_WAITING;
-    struct http_server *server = connection->server;
-    prep_workers_push(task->route->parse != NULL ? server->prep : server->bulk, &task->job);
+    prep_workers_push(connection->server->prep, &task->job);
     return 0;
 }
 

@@ -25,8 +25,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#define NUM_PREP_WORKERS 2
-#define NUM_BULK_WORKERS 1
 #define JSON_TREE_BYTES (JSON_PARSE_MAX_NODES * (size_t)80) /* a cJSON node and its malloc */
 #define MAX_EVENTS 256
 #define MIN_POOL_BYTES ((size_t)256 << 20) /* bodies that arrive and answers that wait */
@@ -54,8 +52,7 @@ size_t http_server_memory_bytes(const struct http_server_config *config) {
     size_t per_connection = HEADER_POOL_BYTES + OUTPUT_LIMIT_BYTES + sizeof(struct connection);
     size_t per_worker = CHAT_PROMPT_ARENA_BYTES + JSON_TREE_BYTES;
     return (size_t)config->max_connections * per_connection + pool_bytes(config) +
-           (NUM_PREP_WORKERS + NUM_BULK_WORKERS) * per_worker +
-           NUM_BULK_WORKERS * (size_t)2 * MAX_ANSWER_BYTES;
+           PREP_NUM_LANES * per_worker + (size_t)2 * MAX_ANSWER_BYTES;
 }
 
 /* As many open files as the connections need; fewer connections when the system allows less. */
@@ -121,8 +118,7 @@ static int open_parts(struct http_server *server, struct error *err) {
     server->out_of_memory = reply_create_out_of_memory();
     if (server->out_of_memory == NULL || openapi_write(server->context, &server->openapi) != 0)
         return error_set(err, ERROR_MEMORY, "no memory for the API's description");
-    if (prep_workers_create(NUM_PREP_WORKERS, &server->prep, err) != 0 ||
-        prep_workers_create(NUM_BULK_WORKERS, &server->bulk, err) != 0)
+    if (prep_workers_create(&server->prep, err) != 0)
         return -1;
     server->daemon = start_daemon(server);
     if (!server->daemon)
@@ -130,7 +126,6 @@ static int open_parts(struct http_server *server, struct error *err) {
     if (watch(server, daemon_epoll_fd(server), &server->daemon) != 0 ||
         watch(server, server->config.wake_fd, &server->engine) != 0 ||
         watch(server, prep_workers_fd(server->prep), &server->prep) != 0 ||
-        watch(server, prep_workers_fd(server->bulk), &server->bulk) != 0 ||
         watch(server, server->signal_fd, &server->signal_fd) != 0)
         return error_set(err, ERROR_IO, "cannot set up the I/O loop: %s", strerror(errno));
     return 0;
@@ -192,8 +187,8 @@ static void take_signals(struct http_server *server) {
         take_signal(server, (int)info.ssi_signo);
 }
 
-static void take_prepared(struct http_server *server, struct prep_workers *workers) {
-    struct prep_job *job = prep_workers_take_done(workers);
+static void take_prepared(struct http_server *server) {
+    struct prep_job *job = prep_workers_take_done(server->prep);
     while (job) {
         struct prep_job *next = job->next;
         http_call_prepared((struct prep_task *)job);
@@ -216,9 +211,7 @@ static void handle_event(struct http_server *server, void *source) {
     if (source == &server->engine)
         take_engine_news(server);
     else if (source == &server->prep)
-        take_prepared(server, server->prep);
-    else if (source == &server->bulk)
-        take_prepared(server, server->bulk);
+        take_prepared(server);
     else if (source == &server->signal_fd)
         take_signals(server);
     else
@@ -375,7 +368,6 @@ void http_server_destroy(struct http_server *server) {
     if (server->daemon)
         stop_daemon(server);
     prep_workers_destroy(server->prep, http_call_drop_job);
-    prep_workers_destroy(server->bulk, http_call_drop_job);
     if (server->signal_fd >= 0)
         close(server->signal_fd);
     if (server->epoll_fd >= 0)

@@ -26,6 +26,7 @@
 #define OUTPUT_LIMIT_BYTES (64 * 1024)  /* unread output of a stream before we stop reading it */
 #define OUTPUT_RESUME_BYTES (16 * 1024) /* ... and at which we read on */
 #define MAX_ANSWER_BYTES (64 * 1024 * 1024) /* of one answer; beyond: 400 */
+#define SHORT_BODY_BYTES (64 * 1024)        /* read and tokenised in some milliseconds */
 #define DRAIN_BYTES (64 * 1024)             /* bodies of refused requests up to this are read */
 #define HTTP_IDLE_TIMEOUT_MS 75000          /* end of an exchange to the next complete header */
 #define KEEP_ALIVE_MS 15000                 /* silence of a stream before a comment is sent */
@@ -123,8 +124,7 @@ struct http_server {
     struct engine *engine;
     const struct api_context *context;
     const struct auth *auth;
-    struct prep_workers *prep; /* of calls */
-    struct prep_workers *bulk; /* of the other routes: a long text to tokenize holds up no call */
+    struct prep_workers *prep;
     struct MHD_Daemon *daemon;
     int epoll_fd, signal_fd;
     struct connection *connections;

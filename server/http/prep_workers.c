@@ -11,19 +11,23 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#define MAX_THREADS 16
-
 struct job_list {
     struct prep_job *head, **tail;
+};
+
+struct worker {
+    struct prep_workers *workers;
+    enum prep_lane lane;
+    pthread_t thread;
 };
 
 struct prep_workers {
     int fd;
     int num_threads;
-    pthread_t threads[MAX_THREADS];
+    struct worker threads[PREP_NUM_LANES];
     pthread_mutex_t lock;
     pthread_cond_t arrived;
-    struct job_list todo, done; /* guarded by lock, like stopping */
+    struct job_list todo[PREP_NUM_LANES], done; /* guarded by lock, like stopping */
     bool stopping;
 };
 
@@ -46,18 +50,27 @@ static struct prep_job *list_pop(struct job_list *list) {
     return job;
 }
 
+/* The list that the worker of the lane takes its next job from; NULL: there is none for it. */
+static struct job_list *list_for(struct prep_workers *workers, enum prep_lane lane) {
+    if (workers->todo[lane].head)
+        return &workers->todo[lane];
+    return workers->todo[PREP_SHORT].head ? &workers->todo[PREP_SHORT] : NULL;
+}
+
 /* Called with the lock held; the next job, or NULL when the workers are stopping. */
-static struct prep_job *wait_for_job(struct prep_workers *workers) {
-    while (!workers->todo.head && !workers->stopping)
+static struct prep_job *wait_for_job(struct prep_workers *workers, enum prep_lane lane) {
+    struct job_list *list;
+    while (!(list = list_for(workers, lane)) && !workers->stopping)
         pthread_cond_wait(&workers->arrived, &workers->lock);
-    return workers->stopping ? NULL : list_pop(&workers->todo);
+    return workers->stopping ? NULL : list_pop(list);
 }
 
 static void *worker_main(void *context) {
-    struct prep_workers *workers = context;
+    const struct worker *worker = context;
+    struct prep_workers *workers = worker->workers;
     struct prep_job *job;
     pthread_mutex_lock(&workers->lock);
-    while ((job = wait_for_job(workers))) {
+    while ((job = wait_for_job(workers, worker->lane))) {
         pthread_mutex_unlock(&workers->lock);
         job->run(job);
         pthread_mutex_lock(&workers->lock);
@@ -69,28 +82,34 @@ static void *worker_main(void *context) {
     return NULL;
 }
 
+static int start_worker(struct prep_workers *workers, enum prep_lane lane) {
+    struct worker *worker = &workers->threads[lane];
+    *worker = (struct worker){.workers = workers, .lane = lane};
+    int rc = pthread_create(&worker->thread, NULL, worker_main, worker);
+    if (rc != 0)
+        return rc;
+    pthread_setname_np(worker->thread, "quire-prep");
+    workers->num_threads++;
+    return 0;
+}
+
 static void no_jobs(struct prep_job *job) {
     CHECK(!job);
 }
 
-int prep_workers_create(int num_threads, struct prep_workers **out, struct error *err) {
-    CHECK(num_threads >= 1 && num_threads <= MAX_THREADS);
+int prep_workers_create(struct prep_workers **out, struct error *err) {
     struct prep_workers *workers = calloc(1, sizeof(*workers));
     if (!workers)
         return error_set(err, ERROR_MEMORY, "no memory for the prep workers");
-    list_init(&workers->todo);
+    for (int lane = 0; lane < PREP_NUM_LANES; lane++)
+        list_init(&workers->todo[lane]);
     list_init(&workers->done);
     pthread_mutex_init(&workers->lock, NULL);
     pthread_cond_init(&workers->arrived, NULL);
     workers->fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     int rc = workers->fd < 0 ? errno : 0;
-    while (rc == 0 && workers->num_threads < num_threads) {
-        rc = pthread_create(&workers->threads[workers->num_threads], NULL, worker_main, workers);
-        if (rc == 0) {
-            pthread_setname_np(workers->threads[workers->num_threads], "quire-prep");
-            workers->num_threads++;
-        }
-    }
+    while (rc == 0 && workers->num_threads < PREP_NUM_LANES)
+        rc = start_worker(workers, (enum prep_lane)workers->num_threads);
     if (rc != 0) {
         prep_workers_destroy(workers, no_jobs);
         return error_set(err, ERROR_IO, "cannot start the prep workers: %s", strerror(rc));
@@ -105,8 +124,8 @@ int prep_workers_fd(const struct prep_workers *workers) {
 
 void prep_workers_push(struct prep_workers *workers, struct prep_job *job) {
     pthread_mutex_lock(&workers->lock);
-    list_append(&workers->todo, job);
-    pthread_cond_signal(&workers->arrived);
+    list_append(&workers->todo[job->lane], job);
+    pthread_cond_broadcast(&workers->arrived);
     pthread_mutex_unlock(&workers->lock);
 }
 
@@ -137,9 +156,10 @@ void prep_workers_destroy(struct prep_workers *workers, void (*drop)(struct prep
     pthread_cond_broadcast(&workers->arrived);
     pthread_mutex_unlock(&workers->lock);
     for (int i = 0; i < workers->num_threads; i++)
-        pthread_join(workers->threads[i], NULL);
+        pthread_join(workers->threads[i].thread, NULL);
     drop_list(workers->done.head, drop);
-    drop_list(workers->todo.head, drop);
+    for (int lane = 0; lane < PREP_NUM_LANES; lane++)
+        drop_list(workers->todo[lane].head, drop);
     if (workers->fd >= 0)
         close(workers->fd);
     pthread_cond_destroy(&workers->arrived);

@@ -1,9 +1,12 @@
-/* A few threads for the slow part of a call: strict JSON, tokenising. Slow input then holds up a
- * worker, never the I/O thread.
+/* Threads for the slow part of a call: strict JSON, tokenising. Slow input then holds up a worker,
+ * never the I/O thread.
+ *
+ * There is a worker for each lane of jobs. It runs those of its own lane in order of arrival and,
+ * when it has none, short ones: what is long holds up only what is long too.
  *
  * The I/O thread pushes jobs and collects finished ones after prep_workers_fd became readable. A
- * job belongs to the workers from push until it comes back from take_done. Jobs are run in order of
- * arrival; the caller bounds their number. */
+ * job belongs to the workers from push until it comes back from take_done. The caller bounds their
+ * number. */
 #ifndef QUIRE_SERVER_PREP_WORKERS_H
 #define QUIRE_SERVER_PREP_WORKERS_H
 
@@ -11,13 +14,21 @@
 
 struct prep_workers;
 
+enum prep_lane {
+    PREP_SHORT, /* some milliseconds at most */
+    PREP_LONG,  /* calls */
+    PREP_BULK,  /* what makes no call */
+    PREP_NUM_LANES
+};
+
 /* Embedded in the caller's job. */
 struct prep_job {
+    enum prep_lane lane;
     void (*run)(struct prep_job *job); /* on a worker; touches the job's own fields only */
     struct prep_job *next;
 };
 
-int prep_workers_create(int num_threads, struct prep_workers **out, struct error *err);
+int prep_workers_create(struct prep_workers **out, struct error *err);
 
 /* An eventfd, readable while finished jobs wait. */
 int prep_workers_fd(const struct prep_workers *workers);

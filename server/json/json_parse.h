@@ -8,9 +8,10 @@
 #include <stddef.h>
 
 #define JSON_PARSE_MAX_NODES 1000000
+#define JSON_PARSE_MAX_FIELDS 1024 /* of the body itself; each is looked for by name */
 
 /* The caller frees with cJSON_Delete. NULL and *err on failure: status 400, code "invalid_json" and
- * a message with the byte's offset, or status 500 when memory is short. Use only
+ * a message with the byte's offset, or status 503 when memory is short. Use only
  * cJSON_GetObjectItemCaseSensitive, cJSON_ArrayForEach and valuedouble on the result: the others
  * are case-insensitive, quadratic, or saturate; integers by json_integer.h, and json_write_tree to
  * write it, as both know all digits. */

@@ -118,6 +118,23 @@ static void a_tree_is_written_with_all_its_digits(void **state) {
     cJSON_Delete(json);
 }
 
+static void the_number_of_fields_is_bounded(void **state) {
+    struct byte_buffer body = {0};
+    struct api_error err;
+    for (int i = 0; i < JSON_PARSE_MAX_FIELDS; i++)
+        byte_buffer_printf(&body, "%s\"k%d\":1", i == 0 ? "{" : ",", i);
+    byte_buffer_append_text(&body, "}");
+    cJSON *json = json_parse(body.data, body.length, &err);
+    assert_non_null(json);
+    cJSON_Delete(json);
+    body.length--;
+    byte_buffer_append_text(&body, ",\"one more\":1}");
+    assert_null(json_parse(body.data, body.length, &err));
+    assert_int_equal(err.status, 400);
+    assert_string_equal(err.code, "too_many_fields");
+    byte_buffer_finish(&body);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_good_body_becomes_a_tree),
@@ -125,6 +142,7 @@ int main(void) {
         cmocka_unit_test(a_tree_is_written_with_all_its_digits),
         cmocka_unit_test(a_bad_body_is_a_clients_fault),
         cmocka_unit_test(the_number_of_values_is_bounded),
+        cmocka_unit_test(the_number_of_fields_is_bounded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -44,9 +44,9 @@ static void test_all_jobs_come_back_done(void **state) {
     struct prep_workers *workers;
     struct error err;
     int sum = 0, expected = 0, done = 0;
-    assert_int_equal(prep_workers_create(2, &workers, &err), 0);
+    assert_int_equal(prep_workers_create(&workers, &err), 0);
     for (int i = 0; i < COUNT; i++) {
-        jobs[i] = (struct square_job){{.run = square}, i % 10, 0};
+        jobs[i] = (struct square_job){{(enum prep_lane)(i % PREP_NUM_LANES), square}, i % 10, 0};
         expected += (i % 10) * (i % 10);
         prep_workers_push(workers, &jobs[i].job);
     }
@@ -58,12 +58,12 @@ static void test_all_jobs_come_back_done(void **state) {
     free(jobs);
 }
 
-static void test_order_is_kept_by_one_worker(void **state) {
+static void test_order_is_kept_in_a_lane(void **state) {
     struct square_job jobs[3] = {
-        {{.run = square}, 1, 0}, {{.run = square}, 2, 0}, {{.run = square}, 3, 0}};
+        {{PREP_LONG, square}, 1, 0}, {{PREP_LONG, square}, 2, 0}, {{PREP_LONG, square}, 3, 0}};
     struct prep_workers *workers;
     struct error err;
-    assert_int_equal(prep_workers_create(1, &workers, &err), 0);
+    assert_int_equal(prep_workers_create(&workers, &err), 0);
     for (int i = 0; i < 3; i++)
         prep_workers_push(workers, &jobs[i].job);
     struct pollfd readable = {.fd = prep_workers_fd(workers), .events = POLLIN};
@@ -76,13 +76,42 @@ static void test_order_is_kept_by_one_worker(void **state) {
     prep_workers_destroy(workers, drop);
 }
 
+static atomic_bool may_end;
+
+static void wait_for_leave(struct prep_job *job) {
+    while (!may_end)
+        ;
+}
+
+static void test_long_jobs_do_not_hold_up_short_ones(void **state) {
+    struct square_job held[4] = {{{PREP_LONG, wait_for_leave}, 0, 0},
+                                 {{PREP_BULK, wait_for_leave}, 0, 0},
+                                 {{PREP_LONG, wait_for_leave}, 0, 0},
+                                 {{PREP_BULK, wait_for_leave}, 0, 0}};
+    struct square_job quick = {{PREP_SHORT, square}, 7, 0};
+    struct prep_workers *workers;
+    struct error err;
+    int sum = 0;
+    may_end = false;
+    assert_int_equal(prep_workers_create(&workers, &err), 0);
+    for (int i = 0; i < 4; i++)
+        prep_workers_push(workers, &held[i].job);
+    prep_workers_push(workers, &quick.job);
+    assert_int_equal(collect(workers, &sum), 1);
+    assert_int_equal(sum, 49);
+    may_end = true;
+    for (int done = 0; done < 4;)
+        done += collect(workers, &sum);
+    prep_workers_destroy(workers, drop);
+}
+
 static void test_destroy_hands_back_every_job(void **state) {
     enum { COUNT = 50 };
     struct square_job jobs[COUNT];
     struct prep_workers *workers;
     struct error err;
     num_dropped = 0;
-    assert_int_equal(prep_workers_create(2, &workers, &err), 0);
+    assert_int_equal(prep_workers_create(&workers, &err), 0);
     for (int i = 0; i < COUNT; i++) {
         jobs[i] = (struct square_job){{.run = square}, i, 0};
         prep_workers_push(workers, &jobs[i].job);
@@ -95,7 +124,8 @@ static void test_destroy_hands_back_every_job(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_all_jobs_come_back_done),
-        cmocka_unit_test(test_order_is_kept_by_one_worker),
+        cmocka_unit_test(test_order_is_kept_in_a_lane),
+        cmocka_unit_test(test_long_jobs_do_not_hold_up_short_ones),
         cmocka_unit_test(test_destroy_hands_back_every_job),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
