@@ -42,7 +42,7 @@ static const struct unsupported_field table[] = {
     {"thinking_token_budget", NEUTRAL_NEGATIVE},
     {"thinking_budget_tokens", NEUTRAL_NEGATIVE, .instead = "use thinking_token_budget"},
     {"reasoning_budget", NEUTRAL_NEGATIVE, .instead = "use thinking_token_budget"},
-    {"reasoning_budget_tokens", NEUTRAL_NEGATIVE},
+    {"reasoning_budget_tokens", NEUTRAL_NEGATIVE, .instead = "use thinking_token_budget"},
     {"reasoning_control", NEUTRAL_FALSE},
     {"thinking_budget", NEUTRAL_NEGATIVE, .instead = "use thinking_token_budget"},
 
