@@ -82,8 +82,8 @@ static void close_connection(struct connection *connection) {
     struct http_server *server = connection->server;
     epoll_ctl(server->epoll_fd, EPOLL_CTL_DEL, connection->fd, NULL);
     list_remove(server, connection);
-    if (connection->is_shut)
-        server->num_shut--;
+    if (connection->is_closed)
+        server->num_closed--;
     http_owner_leave(&server->memory, connection->address);
     free(connection);
 }
@@ -141,12 +141,18 @@ void connection_release_memory(struct connection *connection) {
     exchange->held_bytes = 0;
 }
 
+/* From here on it takes no place of the allowed ones, although libmicrohttpd still has it. */
+static void mark_closed(struct connection *connection) {
+    if (!connection->is_closed)
+        connection->server->num_closed++;
+    connection->is_closed = true;
+}
+
 void connection_give_up(struct connection *connection) {
     if (connection->is_shut)
         return;
-    connection->is_closed = true;
+    mark_closed(connection);
     connection->is_shut = true;
-    connection->server->num_shut++;
     http_call_abandon(connection);
     shutdown(connection->fd, SHUT_RDWR);
     connection_wake(connection);
@@ -158,7 +164,7 @@ void connection_hang_up(struct connection *connection) {
     const struct exchange *exchange = &connection->exchange;
     if (connection->is_closed)
         return;
-    connection->is_closed = true;
+    mark_closed(connection);
     connection->closed_ms = http_now_ms();
     bool may_read = exchange->state == EXCHANGE_NONE ||
                     (exchange->state == EXCHANGE_ANSWERED && exchange->call == NULL);

@@ -131,7 +131,7 @@ struct http_server {
     int64_t
         num_pending;   /* exchanges handed to a worker and not completed; stopping waits for them */
     int64_t num_calls; /* of them: calls */
-    int64_t num_shut;  /* of stats.connections: given up, and closed by the next run */
+    int64_t num_closed; /* of stats.connections: is_closed, and soon gone */
     struct http_memory memory;
     struct queue_estimate queue;
     struct MHD_Response *out_of_memory; /* the answer when there is none for an answer */
@@ -144,7 +144,7 @@ struct http_server {
 };
 
 static inline bool http_has_too_many_connections(const struct http_server *server) {
-    return server->stats.connections - server->num_shut > server->config.max_connections;
+    return server->stats.connections - server->num_closed > server->config.max_connections;
 }
 
 int64_t http_now_ms(void);
