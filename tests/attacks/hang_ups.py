@@ -109,6 +109,21 @@ def idle_crowd(arena):
     time.sleep(3)
 
 
+@attack("R14", "an idle crowd leaves all at once: who comes then loses its place to nobody", options={"max-connections": 64},
+        served="health")
+def closing_crowd(arena):
+    for _ in range(140):
+        arena.connect(timeout=1)
+    time.sleep(0.2)
+    arena.close_all()
+    newcomers = [arena.connect(source=f"127.6.{arena.round}.{i + 1}") for i in range(8)]
+    time.sleep(0.2)
+    for sock in newcomers:
+        arena.push(sock, request_bytes("/health"))
+    lost = sum(not arena.read_some(sock).startswith(b"HTTP/1.1 200") for sock in newcomers)
+    arena.want(lost == 0, f"{lost} of 8 newcomers behind a crowd that left were closed without a word")
+
+
 @attack("R14", "new connections without end, each kept and silent", options={"max-connections": 64}, served="health")
 def connection_flood(arena):
     for _ in range(arena.many(1000, least=300)):
