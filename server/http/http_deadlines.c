@@ -145,11 +145,10 @@ bool connection_take_memory(struct connection *connection, size_t bytes) {
     return true;
 }
 
-/* Idle, as those are that their clients closed, or with a header, a body or an answer that does not
- * get on. */
+/* Idle, or with a header, a body or an answer that does not get on. */
 static bool gives_way(const struct connection *connection, int64_t now_ms) {
     if (connection->exchange.state == EXCHANGE_NONE)
-        return !connection->is_shut;
+        return !connection->is_closed;
     return silence_ms(connection, now_ms) >= GIVES_WAY_MS;
 }
 
