@@ -25,6 +25,7 @@ BODIES = {"/v1/completions": {"model": NAME, "prompt": "a", "max_tokens": 1},
 OWN = {("/v1/chat/completions", "chat_template"), ("/v1/responses", "chat_template"), ("/v1/responses", "reasoning"),
        ("/v1/chat/completions", "messages"), ("/v1/responses", "messages"), ("/tokenize", "messages"),
        ("/v1/chat/completions", "max_completion_tokens"), ("/v1/responses", "max_completion_tokens"),
+       ("/v1/chat/completions", "thinking_token_budget"), ("/v1/responses", "thinking_token_budget"),
        ("/tokenize", "content")}
 
 
