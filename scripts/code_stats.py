@@ -25,7 +25,8 @@ def functions(lines):
                 yield head, number - start - 1
                 head, start = "", None
         elif re.match(r"[A-Za-z_]", line) and "(" in line and not line.endswith(";"):
-            head = re.search(r"(\w+)\s*\(", line)[1]
+            found = re.search(r"(\w+)\s*\(", line)
+            head = found[1] if found else ""
             start = number if line.endswith("{") and "=" not in line else None
         elif head and line.endswith(") {"):
             start = number
