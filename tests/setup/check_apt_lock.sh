@@ -20,6 +20,8 @@ CONF
 export APT_CONFIG=$folder/apt.conf
 as_root() { "$@"; }
 
+declare -A holders
+
 # hold FILE: an fcntl lock, as apt takes them, by a process that ends with the file FILE.held.
 hold() {
     python3 - "$1" <<'PYTHON' &
@@ -30,10 +32,15 @@ open(sys.argv[1] + ".held", "w").close()
 while os.path.exists(sys.argv[1] + ".held"):
     time.sleep(0.02)
 PYTHON
+    holders[$1]=$!
     until [ -e "$1.held" ]; do sleep 0.02; done
 }
 
-release() { rm "$1.held"; }
+# release FILE: the lock is free when this returns.
+release() {
+    rm "$1.held"
+    wait "${holders[$1]}"
+}
 
 # wait_for COUNT TEXT: until the log has that many lines with the text.
 wait_for() {
@@ -56,7 +63,7 @@ wait_for 1 "waiting until another program .*lock-frontend"
 release "$folder/dpkg/lock-frontend"
 ! wait $program || { echo "a package that does not exist was installed"; exit 1; }
 expect "Unable to locate package quire-no-such-package" # so both were done, and other errors are shown
-[ "$(grep -c waiting "$folder/log")" = 2 ]
+[ "$(grep -c waiting "$folder/log")" = 2 ] || { cat "$folder/log"; echo "it did not say twice that it waits"; exit 1; }
 
 # No longer than allowed.
 hold "$folder/lists/lock"
@@ -66,4 +73,4 @@ release "$folder/lists/lock"
 
 # A lock that is free is not waited for.
 apt_get update -q >"$folder/log" 2>&1
-! grep -q waiting "$folder/log"
+! grep -q waiting "$folder/log" || { cat "$folder/log"; echo "it waited for a free lock"; exit 1; }
