@@ -107,10 +107,10 @@ void connection_completed(void *context, struct MHD_Connection *mhd, void **requ
     struct http_server *server = connection->server;
     struct exchange *exchange = &connection->exchange;
     http_call_abandon(connection);
-    if (exchange->is_admitted)
-        server->num_calls--;
-    if (exchange->is_pending)
+    if (exchange->is_pending) {
         server->num_pending--;
+        server->num_calls -= exchange->route->parse != NULL;
+    }
     connection_release_memory(connection);
     http_owner_leave(&server->memory, exchange->owner);
     byte_buffer_finish(&exchange->ignored);

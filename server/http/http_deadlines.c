@@ -10,9 +10,7 @@
 #include <sys/ioctl.h>
 
 #define HEADER_TIMEOUT_MS 10000 /* accept to complete header */
-#define TRANSFER_GRACE_MS                                                                          \
-    10000                       /* after it a body must have come at TRANSFER_MIN_RATE on average  \
-                                 */
+#define TRANSFER_GRACE_MS 10000 /* after it a transfer is held to TRANSFER_MIN_RATE on average */
 #define TRANSFER_STALL_MS 10000 /* longest silence of a body, or of a client that takes nothing */
 #define TRANSFER_MIN_RATE 1024  /* bytes per second */
 #define PRESSURE_RATE_DOUBLINGS 10 /* of the rate, between no pressure and full pressure */

@@ -240,10 +240,7 @@ static enum MHD_Result start(struct connection *connection) {
     }
     exchange->is_pending = true;
     server->num_pending++;
-    if (exchange->route->parse != NULL) {
-        exchange->is_admitted = true;
-        server->num_calls++;
-    }
+    server->num_calls += exchange->route->parse != NULL;
     connection_suspend(connection);
     return MHD_YES;
 }

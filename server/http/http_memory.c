@@ -80,15 +80,12 @@ static bool fits(const struct http_memory *memory, const struct http_owner *owne
     return bytes <= left && owner->bytes + bytes <= left - bytes;
 }
 
-bool http_memory_add(struct http_memory *memory, struct http_owner *owner, size_t bytes) {
-    bool is_within = fits(memory, owner, bytes);
+bool http_memory_take(struct http_memory *memory, struct http_owner *owner, size_t bytes) {
+    if (!fits(memory, owner, bytes))
+        return false;
     owner->bytes += bytes;
     memory->used_bytes += bytes;
-    return is_within;
-}
-
-bool http_memory_take(struct http_memory *memory, struct http_owner *owner, size_t bytes) {
-    return fits(memory, owner, bytes) && http_memory_add(memory, owner, bytes);
+    return true;
 }
 
 void http_memory_give(struct http_memory *memory, struct http_owner *owner, size_t bytes) {

@@ -48,8 +48,6 @@ void http_owner_leave(struct http_memory *memory, struct http_owner *owner);
 
 /* Whether the owner may hold so many bytes more; it then does. */
 bool http_memory_take(struct http_memory *memory, struct http_owner *owner, size_t bytes);
-/* The same where the bytes are there already and only a limit is asked for: they always count. */
-bool http_memory_add(struct http_memory *memory, struct http_owner *owner, size_t bytes);
 void http_memory_give(struct http_memory *memory, struct http_owner *owner, size_t bytes);
 
 /* How full: 0 to 1. */

@@ -75,8 +75,7 @@ struct exchange {
     int status;                        /* of an answer that is no error; 0: 200 */
     const struct header_field *fields; /* of this answer alone; NULL: none */
     bool must_close;
-    bool is_admitted; /* counted in http_server.num_calls */
-    bool is_pending;  /* counted in http_server.num_pending */
+    bool is_pending; /* counted in http_server.num_pending and, if a call, in num_calls */
     int64_t start_ms;
     uint64_t body_length; /* as announced; UINT64_MAX: it comes in chunks */
     int64_t received_ms;  /* last time a piece of the body came */
