@@ -69,24 +69,28 @@ static void count_answer(struct connection *connection, int status) {
     connection->server->stats.requests_by_class[status / 100]++;
 }
 
-/* Without memory for an answer there is one made beforehand, which no header of this request's can
- * be added to. */
-static enum MHD_Result queue_out_of_memory(struct connection *connection) {
-    struct MHD_Response *response = connection->server->out_of_memory;
-    count_answer(connection, 503);
-    return MHD_queue_response(connection->mhd, 503, response);
-}
+/* MHD_queue_response or MHD_refuse_request. */
+typedef enum MHD_Result queue_response(struct MHD_Connection *mhd, unsigned status,
+                                       struct MHD_Response *response);
 
-/* Takes the response over. */
-static enum MHD_Result queue(struct connection *connection, int status,
-                             struct MHD_Response *response) {
-    if (!response)
-        return queue_out_of_memory(connection);
+/* Takes the response over. Without memory for one there is one made beforehand, which no header of
+ * this request's can be added to. */
+static enum MHD_Result queue_by(struct connection *connection, int status,
+                                struct MHD_Response *response, queue_response *give) {
+    if (!response) {
+        count_answer(connection, 503);
+        return give(connection->mhd, 503, connection->server->out_of_memory);
+    }
     add_headers(connection, status, response);
     count_answer(connection, status);
-    enum MHD_Result result = MHD_queue_response(connection->mhd, (unsigned)status, response);
+    enum MHD_Result result = give(connection->mhd, (unsigned)status, response);
     MHD_destroy_response(response);
     return result;
+}
+
+static enum MHD_Result queue(struct connection *connection, int status,
+                             struct MHD_Response *response) {
+    return queue_by(connection, status, response, MHD_queue_response);
 }
 
 static struct MHD_Response *create_from_buffer(struct byte_buffer *body, const char *content_type) {
@@ -119,13 +123,7 @@ enum MHD_Result reply_refuse_body(struct connection *connection) {
     struct MHD_Response *response = create_error(error);
     connection->exchange.must_close = true;
     connection_release_memory(connection);
-    if (!response)
-        return MHD_refuse_request(connection->mhd, 503, connection->server->out_of_memory);
-    add_headers(connection, error->status, response);
-    count_answer(connection, error->status);
-    enum MHD_Result result = MHD_refuse_request(connection->mhd, (unsigned)error->status, response);
-    MHD_destroy_response(response);
-    return result;
+    return queue_by(connection, error->status, response, MHD_refuse_request);
 }
 
 struct MHD_Response *reply_to_refused(void *context, struct MHD_Connection *mhd, unsigned status) {

@@ -37,53 +37,57 @@ static size_t size_of(const char *path) {
     return stat(path, &status) == 0 ? (size_t)status.st_size : SIZE_MAX;
 }
 
-static void test_moved_file_is_opened_again(void **state) {
+struct fixture {
     struct temporary_folder folder;
-    struct log_file log;
-    struct error err;
     char path[600], moved[600];
-    temporary_folder_make(&folder);
-    snprintf(path, sizeof(path), "%s", temporary_file(&folder, "log"));
-    snprintf(moved, sizeof(moved), "%s", temporary_file(&folder, "log.1"));
-    struct streams saved = redirect(path);
-    log_file_find(&log);
-    int nothing = log_file_reopen(&log, &err);
+    struct streams saved; /* until restore */
+    struct log_file log;
+};
+
+/* Both streams go to a file of the folder, which is found as the log. */
+static void start_log(struct fixture *f) {
+    temporary_folder_make(&f->folder);
+    snprintf(f->path, sizeof(f->path), "%s", temporary_file(&f->folder, "log"));
+    snprintf(f->moved, sizeof(f->moved), "%s", temporary_file(&f->folder, "log.1"));
+    f->saved = redirect(f->path);
+    log_file_find(&f->log);
+}
+
+static void test_moved_file_is_opened_again(void **state) {
+    struct fixture f;
+    struct error err;
+    start_log(&f);
+    int nothing = log_file_reopen(&f.log, &err);
     dprintf(STDERR_FILENO, "old");
-    rename(path, moved);
-    int reopened = log_file_reopen(&log, &err);
+    rename(f.path, f.moved);
+    int reopened = log_file_reopen(&f.log, &err);
     dprintf(STDERR_FILENO, "new error");
     dprintf(STDOUT_FILENO, " and output");
-    int again = log_file_reopen(&log, &err);
-    restore(saved);
+    int again = log_file_reopen(&f.log, &err);
+    restore(f.saved);
     assert_int_equal(nothing, 0);
     assert_int_equal(reopened, 1);
     assert_int_equal(again, 0);
-    assert_int_equal(size_of(moved), strlen("old"));
-    assert_int_equal(size_of(path), strlen("new error and output"));
-    temporary_folder_remove(&folder);
+    assert_int_equal(size_of(f.moved), strlen("old"));
+    assert_int_equal(size_of(f.path), strlen("new error and output"));
+    temporary_folder_remove(&f.folder);
 }
 
 static void test_the_old_file_goes_on_where_there_is_no_new_one(void **state) {
-    struct temporary_folder folder;
-    struct log_file log;
+    struct fixture f;
     struct error err;
-    char path[600], moved[600];
-    temporary_folder_make(&folder);
-    snprintf(path, sizeof(path), "%s", temporary_file(&folder, "log"));
-    snprintf(moved, sizeof(moved), "%s", temporary_file(&folder, "log.1"));
-    struct streams saved = redirect(path);
-    log_file_find(&log);
-    rename(path, moved);
-    int linked = symlink("elsewhere", path);
-    int reopened = log_file_reopen(&log, &err);
+    start_log(&f);
+    rename(f.path, f.moved);
+    int linked = symlink("elsewhere", f.path);
+    int reopened = log_file_reopen(&f.log, &err);
     dprintf(STDERR_FILENO, "still here");
-    restore(saved);
+    restore(f.saved);
     assert_int_equal(linked, 0);
     assert_int_equal(reopened, -1);
     assert_int_equal(err.code, ERROR_IO);
     assert_non_null(strstr(err.message, "log"));
-    assert_int_equal(size_of(moved), strlen("still here"));
-    temporary_folder_remove(&folder);
+    assert_int_equal(size_of(f.moved), strlen("still here"));
+    temporary_folder_remove(&f.folder);
 }
 
 static void test_a_pipe_is_left_alone(void **state) {
