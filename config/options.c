@@ -5,7 +5,7 @@
  * a variable in it is only checked when it counts. */
 #include "config/options.h"
 
-#include "config/check.h"
+#include "config/base/check.h"
 #include "config/log.h"
 #include "config/options_table.h"
 

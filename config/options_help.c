@@ -1,5 +1,5 @@
 /* --help, rendered once from the table. */
-#include "config/check.h"
+#include "config/base/check.h"
 #include "config/options_table.h"
 
 #include <inttypes.h>

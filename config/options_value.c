@@ -1,5 +1,5 @@
 /* Text to checked value: one option, one place. */
-#include "config/check.h"
+#include "config/base/check.h"
 #include "config/options_table.h"
 
 #include <errno.h>

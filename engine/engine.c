@@ -9,8 +9,8 @@
  * run, so that a reader either is seen by that step or sees the flag and wakes the thread. */
 #include "engine/engine.h"
 
-#include "config/check.h"
-#include "engine/engine_core.h"
+#include "config/base/check.h"
+#include "engine/core/engine_core.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -2,8 +2,8 @@
  * the structures it stands for. */
 #include "engine/engine_memory.h"
 
-#include "engine/logprob_lists.h"
-#include "engine/token_counts.h"
+#include "engine/core/logprob_lists.h"
+#include "engine/sequence/token_counts.h"
 #include "engine/token_stream.h"
 #include "kernels/sampling.h"
 

@@ -2,7 +2,7 @@
  * dashboards made for it read the same. */
 #include "engine/engine_stats.h"
 
-#include "config/check.h"
+#include "config/base/check.h"
 
 #include <string.h>
 

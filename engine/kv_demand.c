@@ -5,7 +5,7 @@
 #include "engine/kv_demand.h"
 
 #include "engine/kv/block_table.h"
-#include "engine/sequence.h"
+#include "engine/sequence/sequence.h"
 
 int32_t kv_demand_shared_blocks(const struct request *request, const struct kv_capacity *capacity) {
     return capacity->window > 0 ? 0 : (request->num_prompt_tokens - 1) / capacity->block_size;

@@ -1,7 +1,7 @@
 #include "engine/request.h"
 
-#include "config/check.h"
-#include "config/checked.h"
+#include "config/base/check.h"
+#include "config/base/checked.h"
 #include "engine/grammar/grammar.h"
 
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 #ifndef QUIRE_ENGINE_SAMPLING_PARAMS_H
 #define QUIRE_ENGINE_SAMPLING_PARAMS_H
 
-#include "engine/beam_search.h"
+#include "engine/sequence/beam_search.h"
 #include "engine/thinking_budget.h"
 #include "kernels/sampling.h"
 

@@ -5,7 +5,7 @@
 #ifndef QUIRE_ENGINE_THINKING_BUDGET_H
 #define QUIRE_ENGINE_THINKING_BUDGET_H
 
-#include "config/text.h"
+#include "config/base/text.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -6,8 +6,8 @@
  * All parts but the text are multiples of 4 bytes, so every pointer handed out is aligned. */
 #include "engine/token_stream.h"
 
-#include "config/check.h"
-#include "config/checked.h"
+#include "config/base/check.h"
+#include "config/base/checked.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* One row per element type. Quantised types are read through quant_block.h. */
 #include "kernels/dtype.h"
 
-#include "config/check.h"
+#include "config/base/check.h"
 #include "kernels/dtype_convert.h"
 #include "kernels/quant_block.h"
 

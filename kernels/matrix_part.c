@@ -1,6 +1,6 @@
 #include "kernels/matrix_part.h"
 
-#include "config/check.h"
+#include "config/base/check.h"
 
 int matrix_part_check(const struct matrix_part *part, int32_t cols, struct error *err) {
     if ((unsigned)part->dtype >= DTYPE_COUNT)

@@ -3,7 +3,7 @@
  */
 #include "kernels/quant_block.h"
 
-#include "config/check.h"
+#include "config/base/check.h"
 
 #include <string.h>
 

@@ -23,8 +23,8 @@
  * result while `narrow` still serves the FFN. */
 #include "models/llama.h"
 
-#include "config/check.h"
-#include "config/checked.h"
+#include "config/base/check.h"
+#include "config/base/checked.h"
 
 #include <stdlib.h>
 

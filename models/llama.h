@@ -7,7 +7,7 @@
 #include "kernels/backend.h"
 #include "models/batch.h"
 #include "models/model.h"
-#include "models/weights.h"
+#include "models/weights/weights.h"
 
 struct llama;
 

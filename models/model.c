@@ -1,9 +1,9 @@
 #include "models/model.h"
 
 #include "config/log.h"
-#include "config/utf8.h"
-#include "models/file_path.h"
-#include "models/model_parts.h"
+#include "config/base/utf8.h"
+#include "models/files/file_path.h"
+#include "models/config/model_parts.h"
 
 #include <math.h>
 #include <stdlib.h>

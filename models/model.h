@@ -6,7 +6,7 @@
 
 #include "config/error.h"
 #include "kernels/backend.h"
-#include "models/tensor_file.h"
+#include "models/files/tensor_file.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /* For `quire inspect`: one label and value a line, so that people and grep can both read it. */
 #include "models/model.h"
-#include "models/tensor_names.h"
+#include "models/weights/tensor_names.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -1,6 +1,6 @@
 #include "server/byte_buffer.h"
 
-#include "config/checked.h"
+#include "config/base/checked.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 #include "server/command_checksum.h"
 
-#include "models/input_file.h"
+#include "models/files/input_file.h"
 
 #include <errno.h>
 #include <limits.h>

@@ -1,6 +1,6 @@
 #include "server/command_fingerprint.h"
 
-#include "models/content_hash.h"
+#include "models/files/content_hash.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
 #define QUIRE_SERVER_COMMAND_FINGERPRINT_H
 
 #include "config/error.h"
-#include "engine/worker_executor.h"
+#include "engine/executor/worker_executor.h"
 
 #define FINGERPRINT_BYTES 32 /* "quire-", 16 digits, "-variant" */
 

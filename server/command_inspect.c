@@ -3,7 +3,7 @@
 
 #include "config/options.h"
 #include "engine/engine_memory.h"
-#include "engine/worker_executor.h"
+#include "engine/executor/worker_executor.h"
 #include "server/command_verify.h"
 #include "server/engine_options.h"
 #include "server/http/http_server.h"

@@ -1,7 +1,7 @@
 #include "server/command_verify.h"
 
-#include "config/check.h"
-#include "models/input_file.h"
+#include "config/base/check.h"
+#include "models/files/input_file.h"
 #include "server/command_checksum.h"
 
 #include <gnutls/crypto.h>

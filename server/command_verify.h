@@ -6,7 +6,7 @@
 #define QUIRE_SERVER_COMMAND_VERIFY_H
 
 #include "config/error.h"
-#include "models/tensor_file.h"
+#include "models/files/tensor_file.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -4,7 +4,7 @@
 
 #include "config/options.h"
 #include "engine/engine.h"
-#include "engine/worker_executor.h"
+#include "engine/executor/worker_executor.h"
 
 /* The prompts of a call at most. */
 #define MAX_PROMPTS 1024

@@ -4,7 +4,7 @@
 #ifndef QUIRE_SERVER_MEMORY_TABLE_H
 #define QUIRE_SERVER_MEMORY_TABLE_H
 
-#include "engine/worker_executor.h"
+#include "engine/executor/worker_executor.h"
 
 struct memory_table {
     const struct worker_info *worker;

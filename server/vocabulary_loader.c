@@ -1,6 +1,6 @@
 #include "server/vocabulary_loader.h"
 
-#include "config/check.h"
+#include "config/base/check.h"
 
 #include <string.h>
 

@@ -3,7 +3,7 @@
 #define QUIRE_SERVER_WORKER_OPTIONS_H
 
 #include "config/options.h"
-#include "engine/worker_executor.h"
+#include "engine/executor/worker_executor.h"
 
 /* ERROR_CONFIG for a max-model-len that the model was not trained for, or below 2. The result
  * points into options. */

@@ -7,7 +7,7 @@
  * kept. */
 #include "engine/grammar/grammar_machine.h"
 
-#include "config/check.h"
+#include "config/base/check.h"
 #include "engine/grammar/grammar_state.h"
 #include "engine/grammar/grammar_vocabulary.h"
 

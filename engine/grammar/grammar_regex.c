@@ -1,6 +1,6 @@
 #include "engine/grammar/grammar_regex.h"
 
-#include "config/utf8.h"
+#include "config/base/utf8.h"
 #include "engine/grammar/grammar_nodes.h"
 
 #include <stdlib.h>

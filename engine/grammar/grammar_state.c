@@ -3,7 +3,7 @@
  * found for, and found again by every state that comes to the same set. */
 #include "engine/grammar/grammar_state.h"
 
-#include "config/check.h"
+#include "config/base/check.h"
 #include "engine/grammar/grammar_machine.h"
 #include "engine/grammar/grammar_vocabulary.h"
 

@@ -2,7 +2,7 @@
  * number also says how many entries the arrays have room for: half as many. */
 #include "engine/grammar/reading_store.h"
 
-#include "config/check.h"
+#include "config/base/check.h"
 #include "engine/grammar/grammar.h"
 
 #include <stdlib.h>

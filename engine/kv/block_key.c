@@ -1,7 +1,7 @@
 /* What is hashed is the bytes of the two structs below, which have no padding. */
 #include "engine/kv/block_key.h"
 
-#include "config/check.h"
+#include "config/base/check.h"
 
 #include <errno.h>
 #include <string.h>

@@ -13,7 +13,7 @@
  * hashed. */
 #include "engine/kv/block_manager.h"
 
-#include "config/check.h"
+#include "config/base/check.h"
 #include "engine/kv/block_manager_private.h"
 
 #include <stdlib.h>

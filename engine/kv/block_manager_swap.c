@@ -5,7 +5,7 @@
  * A block that is to be copied to in this step has no content yet: out goes the copy's source. */
 #include "engine/kv/block_manager_private.h"
 
-#include "config/check.h"
+#include "config/base/check.h"
 
 /* An entry of a table that is coming in, whose block was found in the cache: told from the host's
  * blocks by being negative. Its own inverse. */

@@ -4,7 +4,7 @@
  * pages. Free blocks with content are queues, one for each tenant. */
 #include "engine/kv/block_pool.h"
 
-#include "config/check.h"
+#include "config/base/check.h"
 
 #include <stdlib.h>
 #include <string.h>

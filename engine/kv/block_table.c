@@ -1,6 +1,6 @@
 #include "engine/kv/block_table.h"
 
-#include "config/check.h"
+#include "config/base/check.h"
 
 #include <stdlib.h>
 #include <string.h>

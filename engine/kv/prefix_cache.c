@@ -2,8 +2,8 @@
  * since a block has one content at most. */
 #include "engine/kv/prefix_cache.h"
 
-#include "config/check.h"
-#include "config/checked.h"
+#include "config/base/check.h"
+#include "config/base/checked.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 #include "engine/kv/token_view.h"
 
-#include "config/check.h"
+#include "config/base/check.h"
 
 #include <string.h>
 

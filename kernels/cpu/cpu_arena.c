@@ -1,6 +1,6 @@
 #include "kernels/cpu/cpu_arena.h"
 
-#include "config/checked.h"
+#include "config/base/checked.h"
 
 #include <stdint.h>
 #include <stdlib.h>

@@ -7,7 +7,7 @@
  * whose result waits in `partials` for the merge. Both ways do the same operations in the same
  * order, so the plan never shows in the result, and a lack of memory for `partials` only costs
  * time. */
-#include "config/check.h"
+#include "config/base/check.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/cpu_op_scratch.h"
 #include "kernels/cpu/cpu_ops.h"

@@ -6,7 +6,7 @@
  * by the caller alone, which takes less time than a barrier. */
 #include "kernels/cpu/cpu_gemm.h"
 
-#include "config/checked.h"
+#include "config/base/checked.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/cpu_gemm_scratch.h"
 #include "kernels/cpu/cpu_memory.h"

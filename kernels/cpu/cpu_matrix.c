@@ -1,7 +1,7 @@
 /* Memory of matrices, filled panel by panel (cpu_panel.h). Embed reads single rows back out of the
  * panels, so tied embeddings exist once. */
-#include "config/check.h"
-#include "config/checked.h"
+#include "config/base/check.h"
+#include "config/base/checked.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/cpu_gemm.h"
 #include "kernels/cpu/cpu_gemm_scratch.h"

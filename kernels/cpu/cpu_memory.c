@@ -3,7 +3,7 @@
  * misses; they are asked for from LARGE_BYTES up. */
 #include "kernels/cpu/cpu_memory.h"
 
-#include "config/checked.h"
+#include "config/base/checked.h"
 
 #include <errno.h>
 #include <inttypes.h>

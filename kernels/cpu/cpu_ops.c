@@ -2,7 +2,7 @@
  * and a piece that is all there is runs on the caller. */
 #include "kernels/cpu/cpu_ops.h"
 
-#include "config/check.h"
+#include "config/base/check.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/cpu_op_scratch.h"
 

@@ -1,7 +1,7 @@
 /* The oracle backend: every op as its definition reads, one thread, sums in double, weights kept as
  * float whatever the file's type. It is what the fast backends are checked against, so it has no
  * cleverness that could hide an error. */
-#include "config/checked.h"
+#include "config/base/checked.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/cpu_levels.h"
 #include "kernels/cpu/cpu_ref.h"

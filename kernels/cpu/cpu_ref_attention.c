@@ -1,6 +1,6 @@
 /* The oracle's rotary embedding, KV store and attention. One head of a block is kept as
  * [token][head_dim] for K and V alike. */
-#include "config/check.h"
+#include "config/base/check.h"
 #include "kernels/cpu/cpu_ref.h"
 
 #include <math.h>

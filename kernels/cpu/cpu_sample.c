@@ -5,7 +5,7 @@
  * the row, then one piece. With filters, tokens within e^-8 of the most probable are collected
  * first; only when top_k or top_p reach beyond them is everything collected. The cut is found by a
  * histogram over the logits and a heap of the bin it falls in. */
-#include "config/check.h"
+#include "config/base/check.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/cpu_op_scratch.h"
 #include "kernels/cpu/cpu_ops.h"

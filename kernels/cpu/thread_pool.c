@@ -9,7 +9,7 @@
  * does not spin. */
 #include "kernels/cpu/thread_pool.h"
 
-#include "config/check.h"
+#include "config/base/check.h"
 
 #include <linux/futex.h>
 #include <pthread.h>

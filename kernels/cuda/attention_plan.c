@@ -8,7 +8,7 @@
  * which may end within a tile, is among the longest, of 3 or more. */
 #include "kernels/cuda/attention_plan.h"
 
-#include "config/check.h"
+#include "config/base/check.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* The attention op: the step's plan is made when its first layer asks, sent to the device, and used
  * by the layers that follow. Layers that differ in their window have a plan each; NUM_PLANS are
  * kept, which is enough for models that alternate between two. */
-#include "config/check.h"
+#include "config/base/check.h"
 #include "kernels/cuda/attention_plan.h"
 #include "kernels/cuda/cuda_check.h"
 #include "kernels/cuda/cuda_staging.h"

@@ -23,7 +23,7 @@
  * cublasSetWorkspace). */
 #include "kernels/cuda/cuda_gemm.h"
 
-#include "config/check.h"
+#include "config/base/check.h"
 #include "kernels/cuda/cublas_check.h"
 
 #include <stdlib.h>

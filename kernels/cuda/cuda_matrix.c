@@ -3,8 +3,8 @@
  * rows have no padding and blocks do not cross them, so a piece is any run of whole blocks. */
 #include "kernels/cuda/cuda_gemm.h"
 
-#include "config/check.h"
-#include "config/checked.h"
+#include "config/base/check.h"
+#include "config/base/checked.h"
 #include "kernels/cuda/cuda_check.h"
 #include "kernels/cuda/cuda_staging.h"
 #include "kernels/cuda/elementwise_launch.h"

@@ -2,8 +2,8 @@
  * asked for come back. Biases, counted tokens and listed ones are sent in pieces of fixed size, a
  * launch each, so that any number of them fits: first every row's biases, then every row's
  * penalties, and once all are drawn the listed tokens, whose logprobs come back piece by piece. */
-#include "config/check.h"
-#include "config/checked.h"
+#include "config/base/check.h"
+#include "config/base/checked.h"
 #include "kernels/cuda/cuda_check.h"
 #include "kernels/cuda/cuda_staging.h"
 #include "kernels/cuda/sample_launch.h"

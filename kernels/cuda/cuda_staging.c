@@ -2,7 +2,7 @@
  * upload goes in pieces, so that the device copies one piece while the next is being filled in. */
 #include "kernels/cuda/cuda_staging.h"
 
-#include "config/check.h"
+#include "config/base/check.h"
 #include "kernels/cuda/cuda_check.h"
 
 #include <stdlib.h>

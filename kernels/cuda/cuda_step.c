@@ -1,7 +1,7 @@
 /* The arrays of a step go to the device in one copy: side by side in pinned memory, each aligned to
  * 16 bytes, and so on the device. */
-#include "config/check.h"
-#include "config/checked.h"
+#include "config/base/check.h"
+#include "config/base/checked.h"
 #include "kernels/cuda/cuda_check.h"
 #include "kernels/cuda/cuda_staging.h"
 

@@ -1,12 +1,12 @@
 /* Everything a kernel may use of the device, under one roof: the .cu files of this folder include
  * this header and nothing else of CUDA, so that the same files compile with nvcc for a card and,
- * with tests/cudasim in front of the include path, with any C++17 compiler for the host.
+ * with kernels/cudasim in front of the include path, with any C++17 compiler for the host.
  *
  *   DYNAMIC_SHARED(type, name)   the block's dynamic shared memory, 16-byte aligned
  *   LAUNCH(kernel, grid, block, shared_bytes, stream, ...)   kernel<<<...>>>(...)
  *   mma_m16n8k16<T>, ldmatrix_x4, ldmatrix_x4_trans, copy_async_16, copy_async_commit,
  *   copy_async_wait<N>, exp2_fast     instructions without a CUDA function; all inline PTX is in
- *                                     device_ptx.cuh, all emulation in tests/cudasim
+ *                                     device_ptx.cuh, all emulation in kernels/cudasim
  *   __nv_bfloat16, __half        element types; to_float, from_float<T>, pack2<T> convert
  *
  * and of CUDA itself: thread and block indices, __shared__, __syncthreads, __syncwarp,

@@ -1,6 +1,6 @@
 /* The instructions that CUDA C++ has no function for. Source of operand layouts: PTX ISA, sections
  * "Matrix multiply-accumulate operation using mma instruction", "ldmatrix" and "cp.async".
- * tests/cudasim defines the same functions for the host. */
+ * kernels/cudasim defines the same functions for the host. */
 #ifndef QUIRE_KERNELS_CUDA_DEVICE_PTX_CUH
 #define QUIRE_KERNELS_CUDA_DEVICE_PTX_CUH
 

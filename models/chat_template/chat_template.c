@@ -1,6 +1,6 @@
 #include "models/chat_template/chat_template.h"
 
-#include "config/utf8.h"
+#include "config/base/utf8.h"
 #include "models/chat_template/template_parser.h"
 #include "models/chat_template/template_run.h"
 

@@ -3,7 +3,7 @@
  * there: realloc takes and gives back memory without the copies that an arena would keep. */
 #include "models/chat_template/template_arena.h"
 
-#include "config/checked.h"
+#include "config/base/checked.h"
 
 #include <stdalign.h>
 #include <stddef.h>

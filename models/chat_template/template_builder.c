@@ -1,6 +1,6 @@
 #include "models/chat_template/template_builder.h"
 
-#include "config/checked.h"
+#include "config/base/checked.h"
 
 #include <string.h>
 

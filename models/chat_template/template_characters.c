@@ -1,6 +1,6 @@
 #include "models/chat_template/template_characters.h"
 
-#include "config/utf8.h"
+#include "config/base/utf8.h"
 
 #include <utf8proc.h>
 

@@ -2,7 +2,7 @@
 #ifndef QUIRE_MODELS_CHAT_TEMPLATE_TEMPLATE_CHARACTERS_H
 #define QUIRE_MODELS_CHAT_TEMPLATE_TEMPLATE_CHARACTERS_H
 
-#include "config/text.h"
+#include "config/base/text.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 #include "models/chat_template/template_parser.h"
 
-#include "config/utf8.h"
+#include "config/base/utf8.h"
 #include "models/chat_template/template_mapping.h"
 
 #include <stdio.h>

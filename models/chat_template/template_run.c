@@ -1,6 +1,6 @@
 #include "models/chat_template/template_run.h"
 
-#include "config/utf8.h"
+#include "config/base/utf8.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -9,7 +9,7 @@
 #ifndef QUIRE_MODELS_CHAT_TEMPLATE_TEMPLATE_VALUE_H
 #define QUIRE_MODELS_CHAT_TEMPLATE_TEMPLATE_VALUE_H
 
-#include "config/text.h"
+#include "config/base/text.h"
 
 #include <stdbool.h>
 #include <stddef.h>

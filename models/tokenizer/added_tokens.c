@@ -2,10 +2,10 @@
  * handful of steps at the few places where a token could start. */
 #include "models/tokenizer/added_tokens.h"
 
-#include "config/utf8.h"
+#include "config/base/utf8.h"
 #include "models/tokenizer/characters.h"
 #include "models/tokenizer/normalizer.h"
-#include "models/tensor_table.h"
+#include "models/files/tensor_table.h"
 
 #include <stdlib.h>
 #include <string.h>

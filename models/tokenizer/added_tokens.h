@@ -2,8 +2,8 @@
  * one place the longest, as the added tokens of Hugging Face's tokenizers. One set holds those
  * matched in the text as it came, another those matched in the normalised text. Immutable after
  * init. */
-#ifndef QUIRE_MODELS_ADDED_TOKENS_H
-#define QUIRE_MODELS_ADDED_TOKENS_H
+#ifndef QUIRE_MODELS_TOKENIZER_ADDED_TOKENS_H
+#define QUIRE_MODELS_TOKENIZER_ADDED_TOKENS_H
 
 #include "config/error.h"
 #include "models/tokenizer/client_spans.h"

@@ -1,6 +1,6 @@
 /* Private to models/: what a character is, as far as tokenizers ask, and how texts are walked. */
-#ifndef QUIRE_MODELS_CHARACTERS_H
-#define QUIRE_MODELS_CHARACTERS_H
+#ifndef QUIRE_MODELS_TOKENIZER_CHARACTERS_H
+#define QUIRE_MODELS_TOKENIZER_CHARACTERS_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,9 +1,9 @@
 /* Private to models/: which bytes of a text come from a client, so that no control token is matched
  * there. */
-#ifndef QUIRE_MODELS_CLIENT_SPANS_H
-#define QUIRE_MODELS_CLIENT_SPANS_H
+#ifndef QUIRE_MODELS_TOKENIZER_CLIENT_SPANS_H
+#define QUIRE_MODELS_TOKENIZER_CLIENT_SPANS_H
 
-#include "config/text.h"
+#include "config/base/text.h"
 
 #include <stdbool.h>
 #include <stdint.h>

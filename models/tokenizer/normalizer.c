@@ -1,6 +1,6 @@
 #include "models/tokenizer/normalizer.h"
 
-#include "config/utf8.h"
+#include "config/base/utf8.h"
 #include "models/tokenizer/characters.h"
 #include "models/tokenizer/unicode_form.h"
 

@@ -1,7 +1,7 @@
 /* Private to models/: puts a text into the form a tokenizer splits, step by step, as the
  * `normalizer` of a tokenizer.json does. Immutable after init. */
-#ifndef QUIRE_MODELS_NORMALIZER_H
-#define QUIRE_MODELS_NORMALIZER_H
+#ifndef QUIRE_MODELS_TOKENIZER_NORMALIZER_H
+#define QUIRE_MODELS_TOKENIZER_NORMALIZER_H
 
 #include "config/error.h"
 #include "models/tokenizer/text_buffer.h"

@@ -1,8 +1,8 @@
 /* Splits a text into the pieces that are merged separately, as the `pre_tokenizer` of a model's
  * tokenizer.json does: steps, each splitting what the one before left. A step sees nothing of a
  * piece's surroundings: look-ahead ends where the piece ends. */
-#ifndef QUIRE_MODELS_PRETOKENIZER_H
-#define QUIRE_MODELS_PRETOKENIZER_H
+#ifndef QUIRE_MODELS_TOKENIZER_PRETOKENIZER_H
+#define QUIRE_MODELS_TOKENIZER_PRETOKENIZER_H
 
 #include "config/error.h"
 #include "models/tokenizer/tokenizer_spec.h"

@@ -1,6 +1,6 @@
 #include "models/tokenizer/pretokenizer_presets.h"
 
-#include "config/utf8.h"
+#include "config/base/utf8.h"
 
 #include <stdio.h>
 #include <string.h>

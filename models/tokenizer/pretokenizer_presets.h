@@ -1,7 +1,7 @@
 /* Private to models/: the pre-tokenizers that GGUF files name in `tokenizer.ggml.pre`, written as
  * the steps that the models' tokenizer.json files have. */
-#ifndef QUIRE_MODELS_PRETOKENIZER_PRESETS_H
-#define QUIRE_MODELS_PRETOKENIZER_PRESETS_H
+#ifndef QUIRE_MODELS_TOKENIZER_PRETOKENIZER_PRESETS_H
+#define QUIRE_MODELS_TOKENIZER_PRETOKENIZER_PRESETS_H
 
 #include "config/error.h"
 #include "models/tokenizer/tokenizer_spec.h"

@@ -8,7 +8,7 @@
  * place first, then at more while that takes next to no time, fewer the longer the text is. */
 #include "models/tokenizer/pretokenizer_regex.h"
 
-#include "config/utf8.h"
+#include "config/base/utf8.h"
 #include "models/tokenizer/pretokenizer_syntax.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8

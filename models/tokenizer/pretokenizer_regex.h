@@ -9,11 +9,11 @@
  * A pattern that is not one of ours may take exponential time. It runs with limits: where a match
  * exceeds PCRE2's, it counts as none for the rest of the text; where all matches in a text take
  * longer than its budget, the search fails. */
-#ifndef QUIRE_MODELS_PRETOKENIZER_REGEX_H
-#define QUIRE_MODELS_PRETOKENIZER_REGEX_H
+#ifndef QUIRE_MODELS_TOKENIZER_PRETOKENIZER_REGEX_H
+#define QUIRE_MODELS_TOKENIZER_PRETOKENIZER_REGEX_H
 
 #include "config/error.h"
-#include "models/tensor_file.h"
+#include "models/files/tensor_file.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
 #include "models/tokenizer/pretokenizer_syntax.h"
 
-#include "config/utf8.h"
+#include "config/base/utf8.h"
 #include "models/tokenizer/unicode_classes.h"
 
 #include <stdio.h>

@@ -1,10 +1,10 @@
 /* Private to models/: rewrites a regex in Oniguruma's syntax for PCRE2, see pretokenizer_regex.h.
  */
-#ifndef QUIRE_MODELS_PRETOKENIZER_SYNTAX_H
-#define QUIRE_MODELS_PRETOKENIZER_SYNTAX_H
+#ifndef QUIRE_MODELS_TOKENIZER_PRETOKENIZER_SYNTAX_H
+#define QUIRE_MODELS_TOKENIZER_PRETOKENIZER_SYNTAX_H
 
 #include "config/error.h"
-#include "models/tensor_file.h"
+#include "models/files/tensor_file.h"
 #include "models/tokenizer/text_buffer.h"
 
 #define PRETOKENIZER_MAX_PATTERN 4096

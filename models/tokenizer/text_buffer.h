@@ -1,6 +1,6 @@
 /* Private to models/: bytes that grow. A zeroed one is empty. */
-#ifndef QUIRE_MODELS_TEXT_BUFFER_H
-#define QUIRE_MODELS_TEXT_BUFFER_H
+#ifndef QUIRE_MODELS_TOKENIZER_TEXT_BUFFER_H
+#define QUIRE_MODELS_TOKENIZER_TEXT_BUFFER_H
 
 #include <stdbool.h>
 #include <stddef.h>

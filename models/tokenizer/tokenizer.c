@@ -6,8 +6,8 @@
  */
 #include "models/tokenizer/tokenizer.h"
 
-#include "config/check.h"
-#include "config/utf8.h"
+#include "config/base/check.h"
+#include "config/base/utf8.h"
 #include "models/tokenizer/added_tokens.h"
 #include "models/tokenizer/client_spans.h"
 #include "models/model.h"

@@ -8,7 +8,7 @@
 #define QUIRE_MODELS_TOKENIZER_H
 
 #include "config/error.h"
-#include "models/tensor_file.h"
+#include "models/files/tensor_file.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -17,7 +17,7 @@
  * its position have a merge of just that rank. */
 #include "models/tokenizer/tokenizer_bpe.h"
 
-#include "config/utf8.h"
+#include "config/base/utf8.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -8,7 +8,7 @@
 #include "models/tokenizer/tokenizer_spec.h"
 
 #include "config/log.h"
-#include "config/utf8.h"
+#include "config/base/utf8.h"
 #include "models/tokenizer/pretokenizer_presets.h"
 #include "models/tokenizer/vocabulary.h"
 

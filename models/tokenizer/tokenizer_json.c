@@ -10,8 +10,8 @@
  * clean_up_tokenization_spaces, which would change a text after it was streamed. */
 #include "models/tokenizer/tokenizer_json.h"
 
-#include "models/file_path.h"
-#include "models/json_file.h"
+#include "models/files/file_path.h"
+#include "models/files/json_file.h"
 
 #include <limits.h>
 #include <malloc.h>

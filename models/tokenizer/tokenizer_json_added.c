@@ -5,7 +5,7 @@
  * which the model has no embedding). */
 #include "models/tokenizer/tokenizer_json.h"
 
-#include "config/utf8.h"
+#include "config/base/utf8.h"
 #include "models/tokenizer/vocabulary.h"
 
 #include <stdio.h>

@@ -2,7 +2,7 @@
  */
 #include "models/tokenizer/tokenizer_bpe.h"
 
-#include "config/utf8.h"
+#include "config/base/utf8.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -11,7 +11,7 @@
 #define QUIRE_MODELS_TOKENIZER_SPEC_H
 
 #include "config/error.h"
-#include "models/tensor_file.h"
+#include "models/files/tensor_file.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,8 +1,8 @@
 /* Private to models/: what Unicode 15.0 to 16.0 added to general categories, as ranges for a regex
  * class, so that categories do not depend on the Unicode version of a library (14.0 in
  * PCRE2 10.42). Source: DerivedGeneralCategory.txt of the Unicode Character Database. */
-#ifndef QUIRE_MODELS_UNICODE_CLASSES_H
-#define QUIRE_MODELS_UNICODE_CLASSES_H
+#ifndef QUIRE_MODELS_TOKENIZER_UNICODE_CLASSES_H
+#define QUIRE_MODELS_TOKENIZER_UNICODE_CLASSES_H
 
 #define NEW_L                                                                                      \
     "\\x{1c89}-\\x{1c8a}\\x{a7cb}-\\x{a7cd}\\x{a7da}-\\x{a7dc}\\x{105c0}-\\x{105f3}"               \

@@ -5,7 +5,7 @@
  * quadratic time on a long run of them, so they are ordered here, by counting. */
 #include "models/tokenizer/unicode_form.h"
 
-#include "config/utf8.h"
+#include "config/base/utf8.h"
 #include "models/tokenizer/characters.h"
 
 #include <utf8proc.h>

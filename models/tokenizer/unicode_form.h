@@ -1,9 +1,9 @@
 /* Private to models/: Unicode normal forms C and KC (Unicode Standard Annex 15), on utf8proc's
  * tables. */
-#ifndef QUIRE_MODELS_UNICODE_FORM_H
-#define QUIRE_MODELS_UNICODE_FORM_H
+#ifndef QUIRE_MODELS_TOKENIZER_UNICODE_FORM_H
+#define QUIRE_MODELS_TOKENIZER_UNICODE_FORM_H
 
-#include "models/tensor_file.h"
+#include "models/files/tensor_file.h"
 #include "models/tokenizer/text_buffer.h"
 
 #include <stdint.h>

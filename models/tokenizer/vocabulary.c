@@ -2,7 +2,7 @@
  * quarters full. A vocabulary of 49,152 tokens takes about 1 MiB in all. */
 #include "models/tokenizer/vocabulary.h"
 
-#include "config/check.h"
+#include "config/base/check.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -10,8 +10,8 @@
  *
  * Tokens are found by their bytes in a byte-level vocabulary, by their written form in the other.
  * Duplicates: the last one is found, as when Hugging Face's loader fills a map. */
-#ifndef QUIRE_MODELS_VOCABULARY_H
-#define QUIRE_MODELS_VOCABULARY_H
+#ifndef QUIRE_MODELS_TOKENIZER_VOCABULARY_H
+#define QUIRE_MODELS_TOKENIZER_VOCABULARY_H
 
 #include "config/error.h"
 #include "models/tokenizer/tokenizer_spec.h"

@@ -3,7 +3,7 @@
  * a first run, which would reach beyond the pool, is never free. */
 #include "scripts/paged_memory/buddy.h"
 
-#include "config/check.h"
+#include "config/base/check.h"
 
 #include <stdbool.h>
 #include <string.h>

@@ -2,8 +2,8 @@
  * 1965): sizes are powers of two, a free run is halved as often as needed, and two free halves
  * become one again. The pool need not be a power of two: it starts as one run for each bit of its
  * size. The lowest fitting run is taken. */
-#ifndef QUIRE_PAGED_MEMORY_BUDDY_H
-#define QUIRE_PAGED_MEMORY_BUDDY_H
+#ifndef QUIRE_SCRIPTS_PAGED_MEMORY_BUDDY_H
+#define QUIRE_SCRIPTS_PAGED_MEMORY_BUDDY_H
 
 #include <stdint.h>
 

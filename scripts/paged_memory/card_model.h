@@ -1,8 +1,8 @@
 /* The card and the model of the simulation: OPT-13B on an A100 of 40 GB, as in table 1 of the
  * PagedAttention paper (arXiv 2309.06180). LLaMA-13B has the same 40 layers of 5,120 values, so
  * every figure is that of LLaMA-13B as well. */
-#ifndef QUIRE_PAGED_MEMORY_CARD_MODEL_H
-#define QUIRE_PAGED_MEMORY_CARD_MODEL_H
+#ifndef QUIRE_SCRIPTS_PAGED_MEMORY_CARD_MODEL_H
+#define QUIRE_SCRIPTS_PAGED_MEMORY_CARD_MODEL_H
 
 #include <stdint.h>
 

@@ -1,7 +1,7 @@
 /* The finaliser of splitmix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number
  * generators", OOPSLA 2014): every bit of x in every bit of the result. */
-#ifndef QUIRE_PAGED_MEMORY_HASH_H
-#define QUIRE_PAGED_MEMORY_HASH_H
+#ifndef QUIRE_SCRIPTS_PAGED_MEMORY_HASH_H
+#define QUIRE_SCRIPTS_PAGED_MEMORY_HASH_H
 
 #include <stdint.h>
 

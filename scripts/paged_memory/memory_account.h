@@ -1,7 +1,7 @@
 /* What the KV memory was used for, averaged over time. Slots are tokens' places; the four uses are
  * those of figure 2 of the PagedAttention paper. */
-#ifndef QUIRE_PAGED_MEMORY_MEMORY_ACCOUNT_H
-#define QUIRE_PAGED_MEMORY_MEMORY_ACCOUNT_H
+#ifndef QUIRE_SCRIPTS_PAGED_MEMORY_MEMORY_ACCOUNT_H
+#define QUIRE_SCRIPTS_PAGED_MEMORY_MEMORY_ACCOUNT_H
 
 #include <stdint.h>
 

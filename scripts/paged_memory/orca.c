@@ -1,6 +1,6 @@
 #include "scripts/paged_memory/orca.h"
 
-#include "config/check.h"
+#include "config/base/check.h"
 #include "scripts/paged_memory/buddy.h"
 #include "scripts/paged_memory/card_model.h"
 

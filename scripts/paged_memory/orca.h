@@ -6,8 +6,8 @@
  * internal fragmentation (never filled). What the rounding to a power of two adds is lost outside
  * the request, with what is free: "external & others". That reading reproduces figure 2; runs of
  * exact size, or rounding counted as internal, do not. */
-#ifndef QUIRE_PAGED_MEMORY_ORCA_H
-#define QUIRE_PAGED_MEMORY_ORCA_H
+#ifndef QUIRE_SCRIPTS_PAGED_MEMORY_ORCA_H
+#define QUIRE_SCRIPTS_PAGED_MEMORY_ORCA_H
 
 #include "scripts/paged_memory/memory_account.h"
 #include "scripts/paged_memory/trace.h"

@@ -1,7 +1,7 @@
 #include "scripts/paged_memory/paged.h"
 
-#include "config/check.h"
-#include "engine/engine_core.h"
+#include "config/base/check.h"
+#include "engine/core/engine_core.h"
 #include "scripts/paged_memory/card_model.h"
 #include "scripts/paged_memory/hash.h"
 #include "scripts/paged_memory/trace_executor.h"

@@ -1,7 +1,7 @@
-/* The project's own engine on the same traces: engine/engine_core with its scheduler and block
+/* The project's own engine on the same traces: engine/core/engine_core with its scheduler and block
  * manager, as the server runs them, on an executor that only keeps the time. */
-#ifndef QUIRE_PAGED_MEMORY_PAGED_H
-#define QUIRE_PAGED_MEMORY_PAGED_H
+#ifndef QUIRE_SCRIPTS_PAGED_MEMORY_PAGED_H
+#define QUIRE_SCRIPTS_PAGED_MEMORY_PAGED_H
 
 #include "engine/sampling_params.h"
 #include "scripts/paged_memory/memory_account.h"

@@ -10,8 +10,8 @@
  * tokens to come on average; that is E[x^2] / 2E[x] of the outputs, so with a mean of 338 their
  * standard deviation is 296: a gamma law of shape 1.33. Prompts are lognormal. The others are
  * chosen, not derived. */
-#ifndef QUIRE_PAGED_MEMORY_TRACE_H
-#define QUIRE_PAGED_MEMORY_TRACE_H
+#ifndef QUIRE_SCRIPTS_PAGED_MEMORY_TRACE_H
+#define QUIRE_SCRIPTS_PAGED_MEMORY_TRACE_H
 
 #include <stdint.h>
 

@@ -1,6 +1,6 @@
 #include "scripts/paged_memory/trace_executor.h"
 
-#include "config/check.h"
+#include "config/base/check.h"
 #include "scripts/paged_memory/beam_rows.h"
 #include "scripts/paged_memory/card_model.h"
 #include "scripts/paged_memory/hash.h"

@@ -5,10 +5,10 @@
  * In place of keys and values it keeps one hash for each slot, of all tokens up to the one there,
  * which it computes from the hash of the slot before: what a beam is told depends on what its
  * blocks hold, as with a model. */
-#ifndef QUIRE_PAGED_MEMORY_TRACE_EXECUTOR_H
-#define QUIRE_PAGED_MEMORY_TRACE_EXECUTOR_H
+#ifndef QUIRE_SCRIPTS_PAGED_MEMORY_TRACE_EXECUTOR_H
+#define QUIRE_SCRIPTS_PAGED_MEMORY_TRACE_EXECUTOR_H
 
-#include "engine/executor.h"
+#include "engine/executor/executor.h"
 
 struct trace_executor {
     struct executor base;

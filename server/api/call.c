@@ -1,6 +1,6 @@
 #include "server/api/call_type.h"
 
-#include "config/check.h"
+#include "config/base/check.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -5,8 +5,8 @@
  * Life: an endpoint's parse function (a prep worker) -> the caller submits every request to the
  * engine -> call_read whenever a request has news, and take the output (the I/O thread) ->
  * call_destroy. One thread at a time; never two at once. */
-#ifndef QUIRE_SERVER_CALL_H
-#define QUIRE_SERVER_CALL_H
+#ifndef QUIRE_SERVER_API_CALL_H
+#define QUIRE_SERVER_API_CALL_H
 
 #include "engine/request.h"
 #include "server/api/api_context.h"

@@ -1,6 +1,6 @@
 /* Pieces of JSON that the answers of completions and chat have in common. */
-#ifndef QUIRE_SERVER_CALL_FORMAT_H
-#define QUIRE_SERVER_CALL_FORMAT_H
+#ifndef QUIRE_SERVER_API_CALL_FORMAT_H
+#define QUIRE_SERVER_API_CALL_FORMAT_H
 
 #include "server/api/call_type.h"
 

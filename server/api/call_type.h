@@ -4,10 +4,10 @@
  * A call is P prompts, each one engine request with n choices; choice i of prompt p is number
  * p * n + i. Every event of a request adds to one choice. A stream writes what has been added after
  * each event; otherwise it grows until the last choice has finished and is then written whole. */
-#ifndef QUIRE_SERVER_CALL_TYPE_H
-#define QUIRE_SERVER_CALL_TYPE_H
+#ifndef QUIRE_SERVER_API_CALL_TYPE_H
+#define QUIRE_SERVER_API_CALL_TYPE_H
 
-#include "config/text.h"
+#include "config/base/text.h"
 #include "server/api/call.h"
 
 #include <stdint.h>

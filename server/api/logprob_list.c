@@ -1,6 +1,6 @@
 #include "server/api/logprob_list.h"
 
-#include "config/utf8.h"
+#include "config/base/utf8.h"
 #include "server/json/json_write.h"
 
 #include <math.h>

@@ -1,8 +1,8 @@
 /* vLLM's prompt_logprobs: for each token of the prompt null (the first) or an object
  * {"TOKEN ID": {"logprob":..., "rank":..., "decoded_token":...}} of the token itself and the most
  * probable ones. */
-#ifndef QUIRE_SERVER_PROMPT_LOGPROBS_H
-#define QUIRE_SERVER_PROMPT_LOGPROBS_H
+#ifndef QUIRE_SERVER_API_PROMPT_LOGPROBS_H
+#define QUIRE_SERVER_API_PROMPT_LOGPROBS_H
 
 #include "engine/token_stream.h"
 #include "models/tokenizer/tokenizer.h"

@@ -7,7 +7,7 @@
 #include "server/http/http_state.h"
 
 #include "config/log.h"
-#include "server/api/request_fit.h"
+#include "server/api/fields/request_fit.h"
 
 #include <stdlib.h>
 

@@ -1,6 +1,6 @@
 #include "server/http/http_checks.h"
 
-#include "config/check.h"
+#include "config/base/check.h"
 
 #include <inttypes.h>
 #include <stdio.h>

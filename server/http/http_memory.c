@@ -1,6 +1,6 @@
 #include "server/http/http_memory.h"
 
-#include "config/check.h"
+#include "config/base/check.h"
 
 #include <netinet/in.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
  * preflight. */
 #include "server/http/http_origin.h"
 
-#include "config/check.h"
+#include "config/base/check.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,12 +1,12 @@
 #include "server/http/http_state.h"
 
 #include "config/log.h"
-#include "server/api/api_response.h"
-#include "server/api/chat_call.h"
-#include "server/api/completion_call.h"
-#include "server/api/embedding_call.h"
-#include "server/api/responses_call.h"
-#include "server/api/tokenizer_info.h"
+#include "server/api/models/api_response.h"
+#include "server/api/chat/chat_call.h"
+#include "server/api/completions/completion_call.h"
+#include "server/api/embeddings/embedding_call.h"
+#include "server/api/responses/responses_call.h"
+#include "server/api/models/tokenizer_info.h"
 #include "server/process_memory.h"
 
 #include <string.h>

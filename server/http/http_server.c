@@ -6,9 +6,9 @@
  * between an event and its handling. */
 #include "server/http/http_state.h"
 
-#include "config/check.h"
+#include "config/base/check.h"
 #include "config/log.h"
-#include "server/api/chat_prompt.h"
+#include "server/api/chat/chat_prompt.h"
 #include "server/json/json_parse.h"
 #include "server/page/openapi.h"
 #include "server/service.h"

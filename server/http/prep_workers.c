@@ -1,6 +1,6 @@
 #include "server/http/prep_workers.h"
 
-#include "config/check.h"
+#include "config/base/check.h"
 
 #include <errno.h>
 #include <pthread.h>

@@ -7,8 +7,8 @@
  * The I/O thread pushes jobs and collects finished ones after prep_workers_fd became readable. A
  * job belongs to the workers from push until it comes back from take_done. The caller bounds their
  * number. */
-#ifndef QUIRE_SERVER_PREP_WORKERS_H
-#define QUIRE_SERVER_PREP_WORKERS_H
+#ifndef QUIRE_SERVER_HTTP_PREP_WORKERS_H
+#define QUIRE_SERVER_HTTP_PREP_WORKERS_H
 
 #include "config/error.h"
 

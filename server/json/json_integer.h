@@ -12,8 +12,8 @@
 /* Integers up to here are exact in doubles and their neighbours do not round to them. */
 #define JSON_MAX_INT 9007199254740991 /* 2^53 - 1 */
 
-/* Gives the items of a tree the digits; text is valid JSON (config/json_scan.h), and the tree what
- * cJSON made of it. -1 when memory is short. */
+/* Gives the items of a tree the digits; text is valid JSON (config/base/json_scan.h), and the tree
+ * what cJSON made of it. -1 when memory is short. */
 int json_integer_keep(cJSON *tree, const char *text, size_t length);
 
 /* The digits as they were sent, with their sign; NULL: the item's double is exact, or it is no

@@ -1,6 +1,6 @@
 #include "server/json/json_parse.h"
 
-#include "config/json_scan.h"
+#include "config/base/json_scan.h"
 #include "server/json/json_integer.h"
 
 static cJSON *fail_memory(struct api_error *err) {

@@ -1,4 +1,5 @@
-/* A request's body as a cJSON tree, strictly checked (config/json_scan.h) before it is built. */
+/* A request's body as a cJSON tree, strictly checked (config/base/json_scan.h) before it is built.
+ */
 #ifndef QUIRE_SERVER_JSON_PARSE_H
 #define QUIRE_SERVER_JSON_PARSE_H
 

@@ -1,6 +1,6 @@
 #include "server/json/json_write.h"
 
-#include "config/utf8.h"
+#include "config/base/utf8.h"
 #include "server/json/json_integer.h"
 
 #include <inttypes.h>

@@ -1,11 +1,11 @@
 #include "server/page/openapi.h"
 
-#include "server/api/api_response.h"
-#include "server/api/chat_request.h"
-#include "server/api/completion_request.h"
-#include "server/api/embedding_request.h"
-#include "server/api/field_limits.h"
-#include "server/api/sampling_request.h"
+#include "server/api/models/api_response.h"
+#include "server/api/chat/chat_request.h"
+#include "server/api/completions/completion_request.h"
+#include "server/api/embeddings/embedding_request.h"
+#include "server/api/fields/field_limits.h"
+#include "server/api/fields/sampling_request.h"
 #include "server/page/page.h"
 
 #include <stdio.h>

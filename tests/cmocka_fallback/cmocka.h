@@ -4,8 +4,8 @@
  *
  * A failing assertion prints "# FILE:LINE: why" and jumps out of its test, setup or teardown. State
  * is per thread, as in cmocka: only the thread that runs the tests may assert. */
-#ifndef QUIRE_TESTS_CMOCKA_FALLBACK_H
-#define QUIRE_TESTS_CMOCKA_FALLBACK_H
+#ifndef QUIRE_TESTS_CMOCKA_FALLBACK_CMOCKA_H
+#define QUIRE_TESTS_CMOCKA_FALLBACK_CMOCKA_H
 
 #include <setjmp.h>
 #include <stdarg.h>

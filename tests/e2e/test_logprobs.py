@@ -73,7 +73,7 @@ def test_scoring_does_not_depend_on_company(server):
 
 
 def test_perplexity_matches_the_reference(server):
-    """Within 1 % of Transformers in float32 on the same weights (scripts/make_perplexity.py)."""
+    """Within 1 % of Transformers in float32 on the same weights (scripts/golden/make_perplexity.py)."""
     reference = json.loads((DATA / "perplexity.json").read_text())
     assert MODEL.name == reference["model"]
     text = (DATA / reference["text"]).read_text()

@@ -19,7 +19,7 @@ MARKER = re.compile(r"<[^<>\s]{1,40}>|\[/?[A-Z_]{3,}\]")
 
 
 def fnv1a(text):
-    """As in scripts/make_chat_template_cases.py."""
+    """As in scripts/golden/make_chat_template_cases.py."""
     value = 0xCBF29CE484222325
     for byte in text.encode():
         value = (value ^ byte) * 0x100000001B3 & 0xFFFFFFFFFFFFFFFF

@@ -2,7 +2,7 @@
  * choices, a template that ends with NUL, and texts that end with NUL. Whatever compiles is
  * rendered in little memory; what comes out is valid UTF-8 with sound spans, and where all of a
  * client's text is of private-use characters, none of them is outside. */
-#include "config/utf8.h"
+#include "config/base/utf8.h"
 #include "models/chat_template/chat_template.h"
 
 #include <stdint.h>

@@ -1,14 +1,14 @@
 /* Any bytes as the body of /v1/completions, /v1/chat/completions, /v1/responses, /v1/embeddings,
  * /tokenize and /detokenize. A body that is taken is answered with made-up engine events; whatever
  * comes out must be valid JSON. */
-#include "config/utf8.h"
-#include "server/api/api_response.h"
-#include "server/api/chat_call.h"
-#include "server/api/completion_call.h"
-#include "server/api/embedding_call.h"
-#include "server/api/responses_call.h"
-#include "tests/unit/server/chat_fixture.h"
-#include "tests/unit/server/fake_tokenizer.h"
+#include "config/base/utf8.h"
+#include "server/api/models/api_response.h"
+#include "server/api/chat/chat_call.h"
+#include "server/api/completions/completion_call.h"
+#include "server/api/embeddings/embedding_call.h"
+#include "server/api/responses/responses_call.h"
+#include "tests/unit/server/api/chat_fixture.h"
+#include "tests/unit/server/api/fake_tokenizer.h"
 
 #include <cjson/cJSON.h>
 #include <math.h>

@@ -3,7 +3,7 @@
  * Whatever opens must encode, and the tokens' pieces must add up to the text. */
 #include "models/tokenizer/tokenizer.h"
 
-#include "tests/unit/models/tokenizer_fixture.h"
+#include "tests/unit/models/tokenizer/tokenizer_fixture.h"
 
 #include <stdio.h>
 

@@ -1,6 +1,6 @@
 /* Any bytes as a tokenizer.json and, behind a NUL, a tokenizer_config.json. What is accepted keeps
  * its ids in range, and what a tokenizer can be made of encodes and decodes. */
-#include "models/json_file.h"
+#include "models/files/json_file.h"
 #include "models/tokenizer/tokenizer.h"
 #include "models/tokenizer/tokenizer_json.h"
 #include "models/tokenizer/vocabulary.h"

@@ -1,8 +1,8 @@
 /* Any bytes as what a model writes. Byte 0 chooses the formats, bytes 1 to 8 seed the cuts, the
  * rest is the text. However it is cut the same comes out, at every cut and at the end, in whole
  * characters, and nothing of it is lost. */
-#include "config/utf8.h"
-#include "tests/unit/server/output_render.h"
+#include "config/base/utf8.h"
+#include "tests/unit/server/output/output_render.h"
 
 #include <stdint.h>
 #include <stdlib.h>

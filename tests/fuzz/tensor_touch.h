@@ -1,8 +1,8 @@
 /* Reads everything a tensor_file gives out, so that a sanitizer sees what lies outside. */
-#ifndef QUIRE_TESTS_TENSOR_TOUCH_H
-#define QUIRE_TESTS_TENSOR_TOUCH_H
+#ifndef QUIRE_TESTS_FUZZ_TENSOR_TOUCH_H
+#define QUIRE_TESTS_FUZZ_TENSOR_TOUCH_H
 
-#include "models/tensor_file.h"
+#include "models/files/tensor_file.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* What the tests of chat templates share: JSON as values of a template, and one rendering. */
-#ifndef QUIRE_TESTS_CHAT_CASE_H
-#define QUIRE_TESTS_CHAT_CASE_H
+#ifndef QUIRE_TESTS_GOLDEN_CHAT_CASE_H
+#define QUIRE_TESTS_GOLDEN_CHAT_CASE_H
 
 #include "config/error.h"
 #include "models/chat_template/chat_template.h"

@@ -2,7 +2,7 @@
  * by one that downloads them first, so that the forward pass runs exactly as it is. */
 #include "tests/golden/golden_run.h"
 
-#include "config/check.h"
+#include "config/base/check.h"
 
 #include <string.h>
 

@@ -1,12 +1,13 @@
-/* The whole engine against Transformers' beam search: beams.json (scripts/make_beam_golden.py says
- * how it was made). All searches of a model are submitted at once, behind some plain requests that
- * come before them and grow long, so that beams of many requests run in the same steps and find
- * each other's prompts in the prefix cache; once with room for all, and twice with so little memory
- * that searches lose their blocks, which are computed again or swapped.
+/* The whole engine against Transformers' beam search: beams.json
+ * (scripts/golden/make_beam_golden.py says how it was made). All searches of a model are submitted
+ * at once, behind some plain requests that come before them and grow long, so that beams of many
+ * requests run in the same steps and find each other's prompts in the prefix cache; once with room
+ * for all, and twice with so little memory that searches lose their blocks, which are computed
+ * again or swapped.
  *
  *     test_beam_search beams.json FOLDER DEVICE */
 #include "engine/engine.h"
-#include "engine/worker_executor.h"
+#include "engine/executor/worker_executor.h"
 
 #include <cjson/cJSON.h>
 #include <math.h>

@@ -1,7 +1,7 @@
 /* Published chat templates against Jinja2: every template of chat_templates/ with every
- * conversation of its cases.json (scripts/make_chat_template_cases.py explains the file), whose
- * texts are compared by their hash. `test_chat_templates FOLDER TEMPLATE CONVERSATION` prints one
- * rendering.
+ * conversation of its cases.json (scripts/golden/make_chat_template_cases.py explains the file),
+ * whose texts are compared by their hash. `test_chat_templates FOLDER TEMPLATE CONVERSATION` prints
+ * one rendering.
  *
  * Some conversations are of private-use characters, which no template has: each of them must come
  * out as a client's, and of those without tools and documents nothing else may. */

@@ -1,12 +1,12 @@
 /* test_embedding FILE MODEL BACKEND DTYPE TOLERANCE [whole]
  *
- * The pooled hidden states of a prompt, as FILE of scripts/make_embeddings.py holds them, within
- * TOLERANCE (|ours - theirs| / |theirs|); and the same bits however the prompt is cut into steps,
- * and whoever shares them, unless it is to be fed whole only, which is faster. MODEL is a GGUF file
- * or a Hugging Face folder; "env" takes the file that the environment variable QUIRE_TEST_MODEL
- * names. DTYPE is for devices, "f32" for the CPU. Exit status 77 when there is no such model, or no
- * such device. */
-#include "config/check.h"
+ * The pooled hidden states of a prompt, as FILE of scripts/golden/make_embeddings.py holds them,
+ * within TOLERANCE (|ours - theirs| / |theirs|); and the same bits however the prompt is cut into
+ * steps, and whoever shares them, unless it is to be fed whole only, which is faster. MODEL is a
+ * GGUF file or a Hugging Face folder; "env" takes the file that the environment variable
+ * QUIRE_TEST_MODEL names. DTYPE is for devices, "f32" for the CPU. Exit status 77 when there is no
+ * such model, or no such device. */
+#include "config/base/check.h"
 #include "tests/golden/golden_run.h"
 
 #include <math.h>

@@ -2,7 +2,7 @@
  * QUIRE_TEST_MODEL names, on the first NUM_TOKENS tokens of a text, against Transformers in
  * float32: the same ids, a mean |difference| of the log-probabilities below ERROR nats, the
  * perplexity within 1 %. Exit status 77 when the variable is not set. */
-#include "config/check.h"
+#include "config/base/check.h"
 #include "models/tokenizer/tokenizer.h"
 #include "tests/golden/golden_run.h"
 

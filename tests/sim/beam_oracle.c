@@ -1,6 +1,6 @@
 #include "tests/sim/beam_oracle.h"
 
-#include "config/check.h"
+#include "config/base/check.h"
 #include "tests/sim/fake_model.h"
 
 #include <math.h>

@@ -1,6 +1,6 @@
 /* Beam search by its definition: Transformers' rules (GenerationMixin._beam_search, version 5) over
  * every continuation of every beam by every token of the fake model. Shares no code with
- * engine/beam_search.c. */
+ * engine/sequence/beam_search.c. */
 #ifndef QUIRE_TESTS_SIM_BEAM_ORACLE_H
 #define QUIRE_TESTS_SIM_BEAM_ORACLE_H
 

@@ -3,7 +3,7 @@
  */
 #include "tests/sim/fake_executor.h"
 
-#include "config/check.h"
+#include "config/base/check.h"
 
 #include <stdio.h>
 #include <stdlib.h>

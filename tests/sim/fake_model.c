@@ -1,6 +1,6 @@
 #include "tests/sim/fake_model.h"
 
-#include "config/check.h"
+#include "config/base/check.h"
 
 #include <math.h>
 #include <stdbool.h>

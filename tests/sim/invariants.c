@@ -2,7 +2,7 @@
  * must agree. */
 #include "tests/sim/invariants.h"
 
-#include "config/check.h"
+#include "config/base/check.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 #include "tests/sim/oracle.h"
 
-#include "config/check.h"
+#include "config/base/check.h"
 #include "tests/sim/beam_oracle.h"
 #include "tests/sim/fake_tokenizer.h"
 

@@ -1,6 +1,6 @@
 #include "tests/sim/random_request.h"
 
-#include "config/check.h"
+#include "config/base/check.h"
 #include "engine/grammar/grammar.h"
 #include "tests/sim/fake_tokenizer.h"
 

@@ -1,6 +1,6 @@
 #include "tests/sim/simulation.h"
 
-#include "config/check.h"
+#include "config/base/check.h"
 #include "tests/sim/fake_tokenizer.h"
 #include "tests/sim/invariants.h"
 

@@ -4,7 +4,7 @@
 #ifndef QUIRE_TESTS_SIM_SIMULATION_H
 #define QUIRE_TESTS_SIM_SIMULATION_H
 
-#include "engine/engine_core.h"
+#include "engine/core/engine_core.h"
 #include "engine/grammar/grammar.h"
 #include "tests/sim/fake_executor.h"
 #include "tests/sim/random_request.h"

@@ -1,6 +1,6 @@
 #include "tests/sim/stream_checker.h"
 
-#include "config/check.h"
+#include "config/base/check.h"
 
 #include <math.h>
 #include <stdio.h>

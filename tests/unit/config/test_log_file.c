@@ -1,7 +1,7 @@
 /* A log that is moved away, as logrotate does, is opened again by its old name. */
 #include "config/log_file.h"
 
-#include "tests/unit/models/temporary_files.h"
+#include "tests/unit/temporary_files.h"
 
 #include <fcntl.h>
 #include <setjmp.h>

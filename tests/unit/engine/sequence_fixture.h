@@ -3,7 +3,7 @@
 #define QUIRE_TESTS_UNIT_ENGINE_SEQUENCE_FIXTURE_H
 
 #include "engine/grammar/grammar.h"
-#include "engine/sequence_group.h"
+#include "engine/sequence/sequence_group.h"
 #include "tests/sim/fake_tokenizer.h"
 
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* The bound against what engines of several sizes take from the heap when they are created. */
 #include "engine/engine_memory.h"
 
-#include "engine/sequence.h"
+#include "engine/sequence/sequence.h"
 
 #include "tests/sim/fake_tokenizer.h"
 

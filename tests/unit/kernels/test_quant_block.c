@@ -1,5 +1,5 @@
-/* Every quantised type against the values of the gguf package (scripts/make_quant_blocks.py says
- * what the file holds), bit for bit. */
+/* Every quantised type against the values of the gguf package (scripts/golden/make_quant_blocks.py
+ * says what the file holds), bit for bit. */
 #include "kernels/quant_block.h"
 
 #include <setjmp.h>

@@ -1,7 +1,7 @@
 /* Builds GGUF images in memory for tests, field by field, so that a test can also write what no
  * honest tool would. Out of memory aborts. */
-#ifndef QUIRE_TESTS_GGUF_WRITER_H
-#define QUIRE_TESTS_GGUF_WRITER_H
+#ifndef QUIRE_TESTS_UNIT_MODELS_GGUF_WRITER_H
+#define QUIRE_TESTS_UNIT_MODELS_GGUF_WRITER_H
 
 #include <stdint.h>
 #include <stdlib.h>

@@ -1,10 +1,10 @@
 /* Small models in memory for tests of weights and of the forward pass: a configuration's tensors,
  * by whatever naming, with values that follow from their names. Failures end the test. */
-#ifndef QUIRE_TESTS_MODEL_IMAGE_H
-#define QUIRE_TESTS_MODEL_IMAGE_H
+#ifndef QUIRE_TESTS_UNIT_MODELS_MODEL_IMAGE_H
+#define QUIRE_TESTS_UNIT_MODELS_MODEL_IMAGE_H
 
 #include "models/model.h"
-#include "models/tensor_names.h"
+#include "models/weights/tensor_names.h"
 
 #include "tests/unit/models/gguf_writer.h"
 

@@ -1,8 +1,8 @@
 /* The forward pass of llama.h once more, in plain loops over doubles and by definition: no cache,
  * no blocks, no fused matrices. What it shares with the product is the configuration and the names.
  */
-#ifndef QUIRE_TESTS_REFERENCE_FORWARD_H
-#define QUIRE_TESTS_REFERENCE_FORWARD_H
+#ifndef QUIRE_TESTS_UNIT_MODELS_REFERENCE_FORWARD_H
+#define QUIRE_TESTS_UNIT_MODELS_REFERENCE_FORWARD_H
 
 #include "tests/unit/models/model_image.h"
 

@@ -1,7 +1,7 @@
 /* Where the SHA-256 of a file is looked for, and in which order. */
 #include "server/command_checksum.h"
 
-#include "tests/unit/models/temporary_files.h"
+#include "tests/unit/temporary_files.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

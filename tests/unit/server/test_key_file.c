@@ -1,7 +1,7 @@
 /* What a file of keys may hold, and that no message ever shows a key. */
 #include "server/key_file.h"
 
-#include "tests/unit/models/temporary_files.h"
+#include "tests/unit/temporary_files.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,0 +1,428 @@
+/* A loop over five states with an explicit stack of open containers, so that depth costs no C
+ * stack. The keys of the open objects lie on one key stack; when an object closes, its keys are
+ * sorted and equal neighbours are duplicates. A key with escapes is compared in its unescaped form,
+ * kept in an arena that the document's own length bounds (an escape is never shorter than its
+ * bytes).
+ */
+#include "config/base/json_scan.h"
+
+#include "config/base/check.h"
+#include "config/base/utf8.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct key {
+    const char *data;
+    size_t length;
+    size_t offset; /* of its opening quote, for messages */
+};
+
+struct level {
+    bool is_object;
+    size_t first_key; /* index into keys */
+};
+
+enum state {
+    STATE_VALUE,       /* a value must come */
+    STATE_ITEM_OR_END, /* after '[' */
+    STATE_KEY_OR_END,  /* after '{' */
+    STATE_KEY,         /* after ',' in an object */
+    STATE_AFTER_VALUE,
+};
+
+struct scanner {
+    const char *data;
+    size_t length, at;
+    const struct json_limits *limits;
+    int num_nodes;
+    int depth;
+    struct level levels[JSON_MAX_DEPTH];
+    struct key *keys;
+    size_t num_keys, keys_capacity;
+    char *arena; /* [length], allocated with the first key that has escapes */
+    size_t arena_used;
+    struct error *err;
+};
+
+static int fail_at(struct scanner *s, size_t offset, const char *what) {
+    return error_set(s->err, ERROR_SYNTAX, "%s at byte %zu", what, offset);
+}
+
+static int fail_memory(struct scanner *s) {
+    return error_set(s->err, ERROR_MEMORY, "no memory to check %zu bytes of JSON", s->length);
+}
+
+static int fail_unexpected(struct scanner *s, const char *expected) {
+    if (s->at == s->length)
+        return error_set(s->err, ERROR_SYNTAX, "it ends at byte %zu where %s is expected", s->at,
+                         expected);
+    unsigned char byte = (unsigned char)s->data[s->at];
+    const char *format = byte > 0x20 && byte < 0x7F
+                             ? "unexpected '%c' at byte %zu where %s is expected"
+                             : "unexpected byte 0x%02x at byte %zu where %s is expected";
+    return error_set(s->err, ERROR_SYNTAX, format, byte, s->at, expected);
+}
+
+/* The next byte, or -1 at the end. */
+static int peek(const struct scanner *s) {
+    return s->at < s->length ? (unsigned char)s->data[s->at] : -1;
+}
+
+static void skip_space(struct scanner *s) {
+    int c;
+    while ((c = peek(s)) == ' ' || c == '\t' || c == '\n' || c == '\r')
+        s->at++;
+}
+
+static bool is_digit(int c) {
+    return c >= '0' && c <= '9';
+}
+
+static int hex_value(int c) {
+    if (is_digit(c))
+        return c - '0';
+    if (c >= 'a' && c <= 'f')
+        return c - 'a' + 10;
+    if (c >= 'A' && c <= 'F')
+        return c - 'A' + 10;
+    return -1;
+}
+
+/* Reads the four digits at s->at. */
+static int scan_hex4(struct scanner *s, unsigned *out) {
+    unsigned code = 0;
+    for (int i = 0; i < 4; i++) {
+        int digit = hex_value(peek(s));
+        if (digit < 0)
+            return fail_unexpected(s, "a hexadecimal digit");
+        code = code * 16 + (unsigned)digit;
+        s->at++;
+    }
+    *out = code;
+    return 0;
+}
+
+/* s->at is behind "\u". Joins a surrogate pair. */
+static int scan_unicode_escape(struct scanner *s, unsigned *out) {
+    size_t start = s->at - 2;
+    unsigned code = 0, low = 0;
+    if (scan_hex4(s, &code) != 0)
+        return -1;
+    if (code == 0)
+        return fail_at(s, start, "\\u0000 is not allowed in a string");
+    if (code >= 0xDC00 && code <= 0xDFFF)
+        return fail_at(s, start, "unpaired surrogate");
+    if (code >= 0xD800 && code <= 0xDBFF) {
+        if (s->length - s->at < 2 || memcmp(s->data + s->at, "\\u", 2) != 0)
+            return fail_at(s, start, "unpaired surrogate");
+        s->at += 2;
+        if (scan_hex4(s, &low) != 0)
+            return -1;
+        if (low < 0xDC00 || low > 0xDFFF)
+            return fail_at(s, start, "unpaired surrogate");
+        code = 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00);
+    }
+    *out = code;
+    return 0;
+}
+
+/* s->at is at the backslash. */
+static int scan_escape(struct scanner *s, unsigned *out) {
+    static const char letters[] = "\"\\/bfnrt";
+    static const char values[] = "\"\\/\b\f\n\r\t";
+    s->at++;
+    int c = peek(s);
+    if (c == 'u') {
+        s->at++;
+        return scan_unicode_escape(s, out);
+    }
+    const char *found = c > 0 ? strchr(letters, c) : NULL;
+    if (found == NULL)
+        return fail_unexpected(s, "an escape");
+    *out = (unsigned char)values[found - letters];
+    s->at++;
+    return 0;
+}
+
+/* s->at is at the opening quote; *out_escaped tells whether the string holds escapes. */
+static int scan_string(struct scanner *s, bool *out_escaped) {
+    size_t start = s->at++;
+    unsigned code;
+    for (;;) {
+        int c = peek(s);
+        if (c < 0)
+            return fail_at(s, start, "the string is not closed that begins");
+        if (c == '"')
+            break;
+        if (c < 0x20)
+            return fail_at(s, s->at, "raw control character in a string");
+        if (c == '\\') {
+            *out_escaped = true;
+            if (scan_escape(s, &code) != 0)
+                return -1;
+            continue;
+        }
+        size_t count = utf8_char_bytes(s->data + s->at, s->length - s->at);
+        if (count == 0)
+            return fail_at(s, s->at, "invalid UTF-8");
+        s->at += count;
+    }
+    s->at++;
+    return 0;
+}
+
+static size_t encode_utf8(unsigned code, char *out) {
+    if (code < 0x80) {
+        out[0] = (char)code;
+        return 1;
+    }
+    if (code < 0x800) {
+        out[0] = (char)(0xC0 | code >> 6);
+        out[1] = (char)(0x80 | (code & 0x3F));
+        return 2;
+    }
+    if (code < 0x10000) {
+        out[0] = (char)(0xE0 | code >> 12);
+        out[1] = (char)(0x80 | (code >> 6 & 0x3F));
+        out[2] = (char)(0x80 | (code & 0x3F));
+        return 3;
+    }
+    out[0] = (char)(0xF0 | code >> 18);
+    out[1] = (char)(0x80 | (code >> 12 & 0x3F));
+    out[2] = (char)(0x80 | (code >> 6 & 0x3F));
+    out[3] = (char)(0x80 | (code & 0x3F));
+    return 4;
+}
+
+/* Writes the unescaped bytes of an already checked string [start, end) into the arena. */
+static int unescape_key(struct scanner *s, size_t start, size_t end, struct key *key) {
+    if (s->arena == NULL && (s->arena = malloc(s->length)) == NULL)
+        return fail_memory(s);
+    size_t resume = s->at;
+    key->data = s->arena + s->arena_used;
+    s->at = start;
+    while (s->at < end) {
+        unsigned code = (unsigned char)s->data[s->at];
+        if (code != '\\') {
+            s->arena[s->arena_used++] = s->data[s->at++];
+            continue;
+        }
+        if (scan_escape(s, &code) != 0)
+            return -1;
+        s->arena_used += encode_utf8(code, s->arena + s->arena_used);
+    }
+    key->length = (size_t)(s->arena + s->arena_used - key->data);
+    s->at = resume;
+    return 0;
+}
+
+static int push_key(struct scanner *s, const struct key *key) {
+    if (s->num_keys == s->keys_capacity) {
+        size_t capacity = s->keys_capacity == 0 ? 64 : s->keys_capacity * 2;
+        struct key *keys = realloc(s->keys, capacity * sizeof(*keys));
+        if (keys == NULL)
+            return fail_memory(s);
+        s->keys = keys;
+        s->keys_capacity = capacity;
+    }
+    s->keys[s->num_keys++] = *key;
+    return 0;
+}
+
+static int scan_key(struct scanner *s) {
+    if (peek(s) != '"')
+        return fail_unexpected(s, "a key in quotes");
+    struct key key = {.offset = s->at};
+    bool escaped = false;
+    if (scan_string(s, &escaped) != 0)
+        return -1;
+    key.data = s->data + key.offset + 1;
+    key.length = s->at - key.offset - 2;
+    if (escaped && unescape_key(s, key.offset + 1, s->at - 1, &key) != 0)
+        return -1;
+    if (push_key(s, &key) != 0)
+        return -1;
+    skip_space(s);
+    if (peek(s) != ':')
+        return fail_unexpected(s, "':'");
+    s->at++;
+    return 0;
+}
+
+static void skip_digits(struct scanner *s) {
+    while (is_digit(peek(s)))
+        s->at++;
+}
+
+/* A point or an exponent sign is behind us: at least one digit must come. */
+static int scan_digits(struct scanner *s) {
+    if (!is_digit(peek(s)))
+        return fail_unexpected(s, "a digit");
+    skip_digits(s);
+    return 0;
+}
+
+static int scan_number(struct scanner *s) {
+    size_t start = s->at;
+    if (peek(s) == '-')
+        s->at++;
+    if (peek(s) == '0') {
+        s->at++;
+        if (is_digit(peek(s)))
+            return fail_at(s, start, "a number with a leading zero");
+    } else if (scan_digits(s) != 0) {
+        return -1;
+    }
+    if (peek(s) == '.') {
+        s->at++;
+        if (scan_digits(s) != 0)
+            return -1;
+    }
+    if (peek(s) == 'e' || peek(s) == 'E') {
+        s->at++;
+        if (peek(s) == '+' || peek(s) == '-')
+            s->at++;
+        if (scan_digits(s) != 0)
+            return -1;
+    }
+    size_t length = s->at - start;
+    if (length > JSON_MAX_NUMBER_CHARS)
+        return fail_at(s, start, "a number of more than 63 characters");
+    char text[JSON_MAX_NUMBER_CHARS + 1];
+    memcpy(text, s->data + start, length);
+    text[length] = '\0';
+    if (!isfinite(strtod(text, NULL)))
+        return fail_at(s, start, "a number out of range");
+    return 0;
+}
+
+static int scan_literal(struct scanner *s) {
+    static const char *const literals[] = {"true", "false", "null"};
+    for (size_t i = 0; i < sizeof(literals) / sizeof(literals[0]); i++) {
+        size_t length = strlen(literals[i]);
+        if (s->length - s->at >= length && memcmp(s->data + s->at, literals[i], length) == 0) {
+            s->at += length;
+            return 0;
+        }
+    }
+    return fail_unexpected(s, "a value");
+}
+
+static int open_container(struct scanner *s, bool is_object, enum state *state) {
+    if (s->depth == s->limits->max_depth)
+        return error_set(s->err, ERROR_SYNTAX,
+                         "nested too deeply at byte %zu: %d levels are allowed", s->at,
+                         s->limits->max_depth);
+    s->levels[s->depth++] = (struct level){.is_object = is_object, .first_key = s->num_keys};
+    s->at++;
+    *state = is_object ? STATE_KEY_OR_END : STATE_ITEM_OR_END;
+    return 0;
+}
+
+static int compare_keys(const void *left, const void *right) {
+    const struct key *a = left, *b = right;
+    if (a->length != b->length)
+        return a->length < b->length ? -1 : 1;
+    int order = memcmp(a->data, b->data, a->length);
+    if (order != 0)
+        return order;
+    return a->offset < b->offset ? -1 : 1;
+}
+
+static int close_container(struct scanner *s) {
+    struct level *level = &s->levels[--s->depth];
+    s->at++;
+    size_t count = s->num_keys - level->first_key;
+    s->num_keys = level->first_key;
+    if (count < 2)
+        return 0;
+    struct key *keys = s->keys + level->first_key;
+    qsort(keys, count, sizeof(*keys), compare_keys);
+    for (size_t i = 1; i < count; i++) {
+        if (keys[i].length == keys[i - 1].length &&
+            memcmp(keys[i].data, keys[i - 1].data, keys[i].length) == 0)
+            return fail_at(s, keys[i].offset, "a key that the object already has");
+    }
+    return 0;
+}
+
+static int scan_value(struct scanner *s, enum state *state) {
+    if (++s->num_nodes > s->limits->max_nodes)
+        return error_set(s->err, ERROR_SYNTAX, "too many values at byte %zu: %d are allowed", s->at,
+                         s->limits->max_nodes);
+    int c = peek(s);
+    bool escaped;
+    *state = STATE_AFTER_VALUE;
+    if (c == '{' || c == '[')
+        return open_container(s, c == '{', state);
+    if (c == '"')
+        return scan_string(s, &escaped);
+    if (c == '-' || is_digit(c))
+        return scan_number(s);
+    return scan_literal(s);
+}
+
+static int scan_after_value(struct scanner *s, enum state *state) {
+    bool is_object = s->levels[s->depth - 1].is_object;
+    int c = peek(s);
+    if (c == ',') {
+        s->at++;
+        *state = is_object ? STATE_KEY : STATE_VALUE;
+        return 0;
+    }
+    if (c == (is_object ? '}' : ']'))
+        return close_container(s);
+    return fail_unexpected(s, is_object ? "',' or '}'" : "',' or ']'");
+}
+
+static int scan_step(struct scanner *s, enum state *state) {
+    switch (*state) {
+    case STATE_VALUE:
+        return scan_value(s, state);
+    case STATE_ITEM_OR_END:
+        if (peek(s) != ']')
+            return scan_value(s, state);
+        *state = STATE_AFTER_VALUE;
+        return close_container(s);
+    case STATE_KEY_OR_END:
+        if (peek(s) == '}') {
+            *state = STATE_AFTER_VALUE;
+            return close_container(s);
+        }
+        *state = STATE_VALUE;
+        return scan_key(s);
+    case STATE_KEY:
+        *state = STATE_VALUE;
+        return scan_key(s);
+    case STATE_AFTER_VALUE:
+        return scan_after_value(s, state);
+    }
+    return 0;
+}
+
+static int scan_document(struct scanner *s) {
+    enum state state = STATE_VALUE;
+    skip_space(s);
+    if (peek(s) != '{')
+        return fail_unexpected(s, "an object");
+    do {
+        if (scan_step(s, &state) != 0)
+            return -1;
+        skip_space(s);
+    } while (s->depth > 0);
+    return s->at == s->length ? 0 : fail_unexpected(s, "the end");
+}
+
+int json_scan(const char *data, size_t length, const struct json_limits *limits,
+              struct error *err) {
+    CHECK(limits->max_depth >= 1 && limits->max_depth <= JSON_MAX_DEPTH);
+    struct scanner s = {.data = data, .length = length, .limits = limits, .err = err};
+    int result = scan_document(&s);
+    free(s.keys);
+    free(s.arena);
+    return result;
+}

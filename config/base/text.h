@@ -1,0 +1,34 @@
+/* A string somewhere in a larger piece of memory: not NUL-terminated, and valid as long as what it
+ * points into. */
+#ifndef QUIRE_CONFIG_BASE_TEXT_H
+#define QUIRE_CONFIG_BASE_TEXT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <string.h>
+
+struct text {
+    const char *data;
+    size_t length;
+};
+
+/* Bytes begin <= i < end of some text. */
+struct text_span {
+    size_t begin, end;
+};
+
+static inline bool text_ends_with(struct text text, const char *end) {
+    size_t length = strlen(end);
+    return text.length >= length && memcmp(text.data + (text.length - length), end, length) == 0;
+}
+
+/* Copies the bytes to *to, which moves behind them; the result points to the copy. */
+static inline struct text text_copy(struct text text, char **to) {
+    struct text copy = {*to, text.length};
+    if (text.length > 0)
+        memcpy(*to, text.data, text.length);
+    *to += text.length;
+    return copy;
+}
+
+#endif

@@ -1,0 +1,64 @@
+/* Flattens a step plan into the arrays of a batch. All memory is allocated once, for the largest
+ * step there can be; pages of it that no step needs are never touched. Engine thread only. */
+#ifndef QUIRE_ENGINE_BATCH_BUILDER_H
+#define QUIRE_ENGINE_BATCH_BUILDER_H
+
+#include "engine/kv/block_manager.h"
+#include "engine/core/logprob_lists.h"
+#include "engine/schedule/step_plan.h"
+#include "models/batch.h"
+#include "models/tokenizer/tokenizer.h"
+
+struct grammar_vocabulary;
+
+struct batch_limits {
+    int32_t max_num_seqs;
+    int32_t max_num_batched_tokens;
+    int32_t max_model_len;
+    int32_t block_size;
+    int32_t num_blocks;
+    int32_t hidden_size;  /* of the model: elements of a pool */
+    int32_t max_logprobs; /* of a token that a request may ask for */
+};
+
+struct batch_builder {
+    struct batch_limits limits;
+    const struct tokenizer *tokenizer;
+    const struct grammar_vocabulary *vocabulary;
+    int32_t vocab_size;
+    struct batch batch; /* its arrays are those below */
+    int32_t *token_ids, *positions, *slot_mapping;
+    int32_t *query_start, *context_lens, *block_tables;
+    int32_t *logit_rows;
+    struct sample_row *sample_rows;
+    struct token_count *token_counts;
+    struct token_bias *token_biases;
+    struct logprob_lists lists;
+    uint32_t *token_masks; /* [max_num_seqs + 1][SAMPLE_MASK_WORDS(vocab_size)]; the last one is
+                              scratch */
+    struct row_span *pool_spans;
+    float *pool_sums;
+    int32_t *row_start;  /* [max_num_seqs + 1]: entry i of the plan has the rows row_start[i] .. */
+    int32_t *pool_start; /* [max_num_seqs + 1]: and the pool pool_start[i], or none */
+};
+
+/* The tokenizer and the vocabulary outlive the builder; without one no request has a grammar.
+ * Returns -1 when memory is short. */
+int batch_builder_init(struct batch_builder *builder, const struct batch_limits *limits,
+                       const struct tokenizer *tokenizer,
+                       const struct grammar_vocabulary *vocabulary);
+void batch_builder_finish(struct batch_builder *builder); /* accepts a zeroed one */
+
+/* Rows of a step at most: each computed token may be scored, and each sequence may draw. */
+int32_t batch_limits_max_rows(const struct batch_limits *limits);
+struct logprob_limits batch_limits_logprobs(const struct batch_limits *limits, int32_t vocab_size);
+
+/* The batch is valid until the next call; its block moves are the manager's lists. Rows of an
+ * entry: one for each prompt token that is scored, then one at the last token of a sequence that
+ * draws its next one, then, in order, one for each sibling that forks from it there
+ * (sequence_group_next_joint). A sequence with POOLING_MEAN is a pool in every step, one with
+ * POOLING_LAST in that of its last token. */
+const struct batch *batch_builder_build(struct batch_builder *builder, const struct step_plan *plan,
+                                        const struct block_manager *blocks);
+
+#endif

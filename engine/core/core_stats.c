@@ -1,0 +1,140 @@
+#include "engine/core/core_stats.h"
+
+static double seconds(int64_t from_ns, int64_t to_ns) {
+    return (double)(to_ns - from_ns) * 1e-9;
+}
+
+void core_stats_scheduled(struct engine_stats *stats, const struct planned_sequence *entry,
+                          int64_t now_ns) {
+    struct sequence *sequence = entry->sequence;
+    if (sequence->first_scheduled_ns != 0)
+        return;
+    sequence->first_scheduled_ns = now_ns;
+    histogram_add(&stats->queue_time, seconds(sequence->group->request->arrival_ns, now_ns));
+}
+
+void core_stats_computed(struct engine_stats *stats, const struct planned_sequence *entry) {
+    const struct sequence *sequence = entry->sequence;
+    int32_t begin = sequence->num_computed, end = begin + entry->num_tokens;
+    int32_t num_prompt = sequence->group->request->num_prompt_tokens;
+    if (begin < sequence->most_computed)
+        begin = sequence->most_computed;
+    if (end > num_prompt)
+        end = num_prompt;
+    if (end > begin)
+        stats->prompt_tokens += (uint64_t)(end - begin);
+}
+
+void core_stats_token(struct engine_stats *stats, struct sequence *sequence, int64_t now_ns) {
+    stats->generation_tokens++;
+    if (sequence->first_token_ns == 0) {
+        sequence->first_token_ns = now_ns;
+        histogram_add(&stats->time_to_first_token,
+                      seconds(sequence->group->request->arrival_ns, now_ns));
+    } else {
+        histogram_add(&stats->inter_token_latency, seconds(sequence->last_token_ns, now_ns));
+    }
+    sequence->last_token_ns = now_ns;
+}
+
+void core_stats_hypothesis(struct engine_stats *stats, struct sequence *choice, int32_t num_tokens,
+                           int64_t now_ns) {
+    const struct sequence *first = &choice->group->sequences[0];
+    choice->first_scheduled_ns = first->first_scheduled_ns;
+    if (num_tokens <= 0)
+        return;
+    stats->generation_tokens += (uint64_t)num_tokens;
+    choice->first_token_ns = now_ns;
+    choice->last_token_ns = now_ns;
+    histogram_add(&stats->time_to_first_token, seconds(choice->group->request->arrival_ns, now_ns));
+}
+
+static void observe_times(struct engine_stats *stats, const struct sequence *sequence,
+                          int64_t now_ns) {
+    int64_t arrival_ns = sequence->group->request->arrival_ns;
+    int64_t scheduled_ns =
+        sequence->first_scheduled_ns != 0 ? sequence->first_scheduled_ns : now_ns;
+    int64_t first_token_ns = sequence->first_token_ns != 0 ? sequence->first_token_ns : now_ns;
+    int32_t num_generated = sequence_num_generated(sequence);
+    histogram_add(&stats->e2e_latency, seconds(arrival_ns, now_ns));
+    histogram_add(&stats->inference_time, seconds(scheduled_ns, now_ns));
+    histogram_add(&stats->prefill_time, seconds(scheduled_ns, first_token_ns));
+    histogram_add(&stats->decode_time, seconds(first_token_ns, now_ns));
+    histogram_add(&stats->request_generation_tokens, num_generated);
+    if (num_generated > 1)
+        histogram_add(&stats->time_per_output_token,
+                      seconds(first_token_ns, now_ns) / (num_generated - 1));
+}
+
+void core_stats_finished(struct engine_stats *stats, const struct sequence *sequence,
+                         int64_t now_ns) {
+    const struct request *request = sequence->group->request;
+    stats->finished[sequence->finish]++;
+    if (sequence->finish != FINISH_STOP && sequence->finish != FINISH_LENGTH)
+        return;
+    observe_times(stats, sequence, now_ns);
+    if (sequence->choice > 0)
+        return;
+    histogram_add(&stats->request_prompt_tokens, request->num_prompt_tokens);
+    histogram_add(&stats->request_max_tokens, request->params.max_tokens);
+    histogram_add(&stats->request_n, request->params.num_choices);
+}
+
+/* All blocks of a sequence are full but its last; a last one that is shared is counted in parts. */
+static double num_empty_slots(const struct scheduler *scheduler, const struct sequence *sequence) {
+    const struct block_table *table = &sequence->table;
+    int32_t room = table->num_blocks * scheduler->config.capacity.block_size;
+    if (room <= sequence->num_computed)
+        return 0;
+    int32_t last = table->blocks[table->num_blocks - 1];
+    return (double)(room - sequence->num_computed) / scheduler->blocks.pool.blocks[last].references;
+}
+
+static void count_sequences(struct engine_stats *stats, const struct sequence_group *group) {
+    int32_t swapped = sequence_group_count(group, SEQUENCE_SWAPPED);
+    stats->num_running += sequence_group_count(group, SEQUENCE_RUNNING);
+    stats->num_waiting += sequence_group_count(group, SEQUENCE_WAITING) + swapped;
+    stats->num_swapped += swapped;
+}
+
+static int64_t num_held_tokens(const struct scheduler *scheduler) {
+    double held = (double)scheduler->blocks.pool.num_used * scheduler->config.capacity.block_size;
+    for (const struct sequence_group *g = scheduler->running.first; g != NULL; g = g->list_next)
+        for (int32_t i = 0; i < g->num_sequences; i++)
+            if (g->sequences[i].status == SEQUENCE_RUNNING)
+                held -= num_empty_slots(scheduler, &g->sequences[i]);
+    return (int64_t)(held + 0.5);
+}
+
+void core_stats_gauges(struct engine_stats *stats, const struct scheduler *scheduler) {
+    const struct block_manager *blocks = &scheduler->blocks;
+    stats->num_running = 0;
+    stats->num_waiting = 0;
+    stats->num_swapped = 0;
+    for (const struct sequence_group *g = scheduler->running.first; g != NULL; g = g->list_next)
+        count_sequences(stats, g);
+    for (const struct sequence_group *g = scheduler->waiting.first; g != NULL; g = g->list_next)
+        count_sequences(stats, g);
+    stats->block_size = scheduler->config.capacity.block_size;
+    stats->num_blocks = blocks->pool.num_blocks;
+    stats->num_used_blocks = blocks->pool.num_used;
+    stats->num_cached_blocks = block_pool_num_cached(&blocks->pool);
+    stats->num_host_blocks = blocks->host.num_blocks;
+    stats->num_used_host_blocks = blocks->host.num_used;
+    stats->num_held_tokens = num_held_tokens(scheduler);
+    stats->prefix_queries = scheduler->num_queried_tokens;
+    stats->prefix_hits = scheduler->num_hit_tokens;
+    stats->preemptions_swap = scheduler->num_swaps;
+    stats->preemptions_recompute = scheduler->num_recomputes;
+    stats->preemptions = scheduler->num_swaps + scheduler->num_recomputes;
+    stats->copied_blocks = blocks->num_copied_blocks;
+    stats->swapped_out_blocks = blocks->num_swapped_out_blocks;
+    stats->swapped_in_blocks = blocks->num_swapped_in_blocks;
+}
+
+void core_stats_step(struct engine_stats *stats, const struct scheduler *scheduler,
+                     int64_t now_ns) {
+    stats->step++;
+    stats->last_step_ns = now_ns;
+    histogram_add(&stats->iteration_tokens, scheduler->plan.num_tokens);
+}

@@ -1,0 +1,69 @@
+#include "engine/core/logprob_lists.h"
+
+#include "config/base/check.h"
+#include "config/base/checked.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static bool has_vocabulary(const struct logprob_limits *limits) {
+    return limits->max_logprobs > SAMPLE_MAX_LOGPROBS;
+}
+
+static size_t vocabulary_size(const struct logprob_limits *limits) {
+    return has_vocabulary(limits) ? (size_t)limits->vocab_size : 0;
+}
+
+size_t logprob_limits_of_row(const struct logprob_limits *limits) {
+    size_t vocabulary = vocabulary_size(limits);
+    return vocabulary > MAX_LOGPROB_TOKENS ? vocabulary : MAX_LOGPROB_TOKENS;
+}
+
+size_t logprob_limits_of_step(const struct logprob_limits *limits) {
+    return (size_t)limits->max_draws * logprob_limits_of_row(limits) +
+           (size_t)limits->max_scores * vocabulary_size(limits);
+}
+
+int logprob_lists_init(struct logprob_lists *lists, const struct logprob_limits *limits) {
+    size_t count = (size_t)limits->max_draws * MAX_LOGPROB_TOKENS + vocabulary_size(limits), bytes;
+    *lists = (struct logprob_lists){.limits = *limits};
+    if (!checked_mul(count, sizeof(*lists->tokens), &bytes))
+        return -1;
+    lists->tokens = malloc(bytes);
+    if (lists->tokens == NULL)
+        return -1;
+    for (size_t i = 0; i < vocabulary_size(limits); i++)
+        lists->tokens[i] = (int32_t)i;
+    logprob_lists_clear(lists);
+    return 0;
+}
+
+void logprob_lists_finish(struct logprob_lists *lists) {
+    free(lists->tokens);
+    memset(lists, 0, sizeof(*lists));
+}
+
+void logprob_lists_clear(struct logprob_lists *lists) {
+    lists->num_tokens = (int32_t)vocabulary_size(&lists->limits);
+    lists->num_logprobs = 0;
+}
+
+void logprob_lists_add(struct logprob_lists *lists, const int32_t *tokens, int32_t num_tokens,
+                       struct sample_row *row) {
+    if (num_tokens > 0) {
+        CHECK(num_tokens <= MAX_LOGPROB_TOKENS);
+        memcpy(lists->tokens + lists->num_tokens, tokens, (size_t)num_tokens * sizeof(*tokens));
+        row->first_listed = lists->num_tokens;
+        row->num_listed = num_tokens;
+        lists->num_tokens += num_tokens;
+    } else if (row->num_logprobs > SAMPLE_MAX_LOGPROBS) {
+        CHECK(has_vocabulary(&lists->limits));
+        row->first_listed = 0;
+        row->num_listed = lists->limits.vocab_size;
+    }
+    if (row->num_listed == 0)
+        return;
+    row->num_logprobs = 0;
+    row->first_listed_logprob = lists->num_logprobs;
+    lists->num_logprobs += row->num_listed;
+}

@@ -1,0 +1,39 @@
+/* The tokens whose logprobs a step's rows list besides the likeliest (sample_row.num_listed): those
+ * that a request names, or the whole vocabulary for one that wants more than the sample op finds,
+ * which is SAMPLE_MAX_LOGPROBS. Engine thread only. */
+#ifndef QUIRE_ENGINE_CORE_LOGPROB_LISTS_H
+#define QUIRE_ENGINE_CORE_LOGPROB_LISTS_H
+
+#include "engine/sampling_params.h"
+
+#include <stddef.h>
+
+struct logprob_limits {
+    int32_t max_logprobs; /* what a request may ask for: above SAMPLE_MAX_LOGPROBS there is room for
+                             lists of the vocabulary */
+    int32_t vocab_size;
+    int32_t max_draws, max_scores; /* rows of a step that draw, and that score a prompt's token */
+};
+
+struct logprob_lists {
+    struct logprob_limits limits;
+    int32_t *tokens;      /* the vocabulary, if there is room for its lists; then those of rows */
+    int32_t num_tokens;   /* in use */
+    int64_t num_logprobs; /* that the rows list */
+};
+
+/* Logprobs that the rows of a step may list together, and those of one row. */
+size_t logprob_limits_of_step(const struct logprob_limits *limits);
+size_t logprob_limits_of_row(const struct logprob_limits *limits);
+
+/* Returns -1 when memory is short. */
+int logprob_lists_init(struct logprob_lists *lists, const struct logprob_limits *limits);
+void logprob_lists_finish(struct logprob_lists *lists); /* accepts a zeroed one */
+/* Before the rows of a step. */
+void logprob_lists_clear(struct logprob_lists *lists);
+
+/* Gives the row its list, if it needs one: for the tokens that it names, or for num_logprobs. */
+void logprob_lists_add(struct logprob_lists *lists, const int32_t *tokens, int32_t num_tokens,
+                       struct sample_row *row);
+
+#endif

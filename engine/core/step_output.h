@@ -1,0 +1,54 @@
+/* From the rows of a step's result to events in the streams: appends tokens, turns them into text,
+ * and decides whether a choice has ended. Knows neither the scheduler nor the pool.
+ *
+ * An event that was pushed is never pushed again: a sequence recomputed after preemption only
+ * rebuilds keys and values. Engine thread only. */
+#ifndef QUIRE_ENGINE_CORE_STEP_OUTPUT_H
+#define QUIRE_ENGINE_CORE_STEP_OUTPUT_H
+
+#include "engine/core/logprob_lists.h"
+#include "engine/sequence/sequence_group.h"
+#include "models/batch.h"
+#include "models/tokenizer/tokenizer.h"
+
+/* Rows of a step: what was asked for, and what came. */
+struct step_rows {
+    const struct sample_row *asked;
+    const struct sample_output *told;
+    int32_t count;
+    const int32_t *listed; /* of the batch */
+    const float *listed_logprobs;
+};
+
+struct step_output {
+    const struct tokenizer *tokenizer;
+    struct token_record *records; /* [max_num_batched_tokens + 1] */
+    struct top_logprob *top;      /* [max_top] of one event; what a row may list fits */
+    size_t max_top;
+};
+
+/* Returns -1 when memory is short. */
+int step_output_init(struct step_output *output, const struct tokenizer *tokenizer,
+                     const struct logprob_limits *limits);
+void step_output_finish(struct step_output *output); /* accepts a zeroed one */
+
+/* Pushes the scores of the next prompt tokens of choice 0 (and the first token, which has none), in
+ * as many events as it takes. Returns -1 when memory is short. */
+int step_output_scores(struct step_output *output, struct sequence *sequence,
+                       const struct step_rows *rows);
+
+/* Appends the token drawn in that row and pushes its event, whose finish becomes sequence->finish.
+ * Returns -1 when sequence_append does, or memory is short: the sequence cannot go on. */
+int step_output_token(struct step_output *output, struct sequence *sequence,
+                      const struct step_rows *rows, int32_t row);
+
+/* Pushes the embedding of a sequence whose prompt is computed: *sum, which becomes a mean where
+ * that was asked for. Sets sequence->finish. Returns -1 when memory is short. */
+int step_output_embedding(struct step_output *output, struct sequence *sequence, float *sum,
+                          int32_t hidden_size);
+
+/* Pushes the last event of a sequence that ends without a new token, for sequence->finish. Returns
+ * -1 when memory is short: to be tried again. */
+int step_output_end(struct step_output *output, struct sequence *sequence);
+
+#endif

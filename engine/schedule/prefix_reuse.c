@@ -1,0 +1,73 @@
+#include "engine/schedule/prefix_reuse.h"
+
+#include "engine/schedule/kv_window.h"
+
+static int32_t find(struct scheduler *scheduler, struct sequence *sequence) {
+    const struct token_view tokens = sequence_tokens(sequence);
+    return block_manager_match(&scheduler->blocks, &sequence->table, &tokens,
+                               sequence_group_reusable(sequence));
+}
+
+/* Hits are tokens that nobody computed for the group before; it may have lost them again. A choice
+ * that gets its lane late finds the prompt once more, but for what choice 0 computed. */
+static void count_hits(struct scheduler *scheduler, struct sequence *sequence, int32_t from) {
+    int32_t end = sequence->num_computed, num_prompt = sequence_num_prompt(sequence);
+    int32_t known = from > sequence->most_computed ? from : sequence->most_computed;
+    if (end <= known)
+        return;
+    sequence->most_computed = end;
+    if (sequence->choice > 0)
+        return;
+    scheduler->num_hit_tokens += (uint64_t)(end - known);
+    if (end > num_prompt)
+        end = num_prompt;
+    if (end > known)
+        sequence->group->num_cached_tokens += end - known;
+}
+
+int32_t prefix_reuse_begin(struct scheduler *scheduler, struct sequence *sequence) {
+    int32_t num_found = find(scheduler, sequence);
+    sequence->num_computed = num_found;
+    kv_window_release(scheduler, sequence);
+    return num_found;
+}
+
+void prefix_reuse_undo(struct scheduler *scheduler, struct sequence *sequence) {
+    block_manager_release(&scheduler->blocks, &sequence->table);
+    sequence->num_computed = 0;
+}
+
+void prefix_reuse_count(struct scheduler *scheduler, struct sequence *sequence, int32_t num_found) {
+    if (!sequence->group->started)
+        scheduler->num_queried_tokens += (uint64_t)sequence_group_reusable(sequence);
+    if (num_found > 0)
+        count_hits(scheduler, sequence, 0);
+}
+
+void prefix_reuse_extend(struct scheduler *scheduler, struct sequence *sequence) {
+    int32_t before = sequence->num_computed;
+    int32_t covered = sequence->table.num_blocks * scheduler->config.capacity.block_size;
+    if (before != covered || sequence_num_pending(sequence) <= 1)
+        return;
+    int32_t num_found = find(scheduler, sequence);
+    if (num_found == 0)
+        return;
+    sequence->num_computed += num_found;
+    kv_window_release(scheduler, sequence);
+    count_hits(scheduler, sequence, before);
+}
+
+/* The first comparisons only spare the others. */
+bool prefix_reuse_follows(struct scheduler *scheduler, struct sequence *sequence,
+                          struct sequence *other) {
+    int32_t size = scheduler->config.capacity.block_size, begin = sequence->num_computed;
+    if (!scheduler->config.prefix_caching || other->num_computed != begin ||
+        other->num_planned < size || begin % size != 0 ||
+        sequence_group_reusable(sequence) < begin + size ||
+        sequence_token(sequence, begin) != sequence_token(other, begin))
+        return false;
+    const struct token_view tokens = sequence_tokens(sequence);
+    const struct token_view other_tokens = sequence_tokens(other);
+    return block_manager_same_next(&scheduler->blocks, &sequence->table, &tokens, &other->table,
+                                   &other_tokens, begin / size);
+}

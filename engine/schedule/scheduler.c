@@ -1,0 +1,307 @@
+#include "engine/schedule/scheduler.h"
+
+#include "config/base/check.h"
+#include "engine/schedule/admission.h"
+#include "engine/schedule/kv_window.h"
+#include "engine/schedule/preemption.h"
+#include "engine/schedule/prefix_reuse.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+int scheduler_init(struct scheduler *scheduler, const struct scheduler_config *config) {
+    const struct kv_capacity *capacity = &config->capacity;
+    CHECK(capacity->max_num_seqs >= 1 && capacity->block_size >= 1);
+    CHECK(config->max_num_batched_tokens >= capacity->max_num_seqs);
+    struct scheduler made = {.config = *config};
+    const struct block_manager_config blocks = {
+        .num_blocks = capacity->num_blocks,
+        .num_host_blocks = config->num_host_blocks,
+        .block_size = capacity->block_size,
+        .num_tenants = config->num_tenants,
+        .caching = config->prefix_caching,
+        .secret = config->secret,
+    };
+    made.plan.entries = calloc((size_t)capacity->max_num_seqs, sizeof(*made.plan.entries));
+    made.tables = calloc((size_t)capacity->max_num_seqs, sizeof(struct block_table *));
+    if (made.plan.entries == NULL || made.tables == NULL ||
+        block_manager_init(&made.blocks, &blocks) != 0) {
+        free(made.plan.entries);
+        free(made.tables);
+        return -1;
+    }
+    *scheduler = made;
+    return 0;
+}
+
+void scheduler_finish(struct scheduler *scheduler) {
+    CHECK(scheduler->waiting.count == 0 && scheduler->running.count == 0);
+    block_manager_finish(&scheduler->blocks);
+    free(scheduler->plan.entries);
+    free(scheduler->tables);
+    memset(scheduler, 0, sizeof(*scheduler));
+}
+
+void scheduler_add(struct scheduler *scheduler, struct sequence_group *group) {
+    CHECK(group->status == GROUP_NEW);
+    group->num_lanes = kv_demand_lanes(group->request, &scheduler->config.capacity);
+    CHECK(group->num_lanes >= 1);
+    group->status = GROUP_WAITING;
+    group_list_insert(&scheduler->waiting, group);
+}
+
+void scheduler_remove(struct scheduler *scheduler, struct sequence *sequence) {
+    struct sequence_group *group = sequence->group;
+    CHECK(sequence->status != SEQUENCE_FINISHED);
+    block_manager_release(&scheduler->blocks, &sequence->table);
+    sequence->status = SEQUENCE_FINISHED;
+    sequence_group_note_finished(group, sequence);
+    if (group->num_unfinished > 0)
+        return;
+    if (group->status != GROUP_NEW)
+        group_list_remove(
+            group->status == GROUP_WAITING ? &scheduler->waiting : &scheduler->running, group);
+    group->status = GROUP_ENDED;
+}
+
+/* --- Sharing ---------------------------------------------------------------------------------- */
+
+void scheduler_fork(struct scheduler *scheduler, const struct sequence *from, struct sequence *to,
+                    int32_t num_tokens) {
+    CHECK(from->status != SEQUENCE_FINISHED && to->status != SEQUENCE_FINISHED);
+    CHECK(from->num_planned == 0 && to->num_planned == 0);
+    block_manager_release(&scheduler->blocks, &to->table);
+    bool shares = from->status == SEQUENCE_RUNNING && kv_window_holds(scheduler, from, num_tokens);
+    to->num_computed = shares ? num_tokens : 0;
+    to->status = from->status == SEQUENCE_RUNNING ? SEQUENCE_RUNNING : SEQUENCE_WAITING;
+    if (shares)
+        block_manager_fork(&scheduler->blocks, &from->table, &to->table, num_tokens);
+    if (to->num_computed > to->most_computed)
+        to->most_computed = to->num_computed;
+}
+
+void scheduler_idle(struct scheduler *scheduler, struct sequence *sequence) {
+    CHECK(sequence->status != SEQUENCE_FINISHED && sequence->num_planned == 0);
+    block_manager_release(&scheduler->blocks, &sequence->table);
+    sequence->status = SEQUENCE_WAITING;
+    sequence->num_computed = 0;
+}
+
+void scheduler_commit(struct scheduler *scheduler, const struct planned_sequence *entry) {
+    struct sequence *sequence = entry->sequence;
+    CHECK(sequence->status == SEQUENCE_RUNNING && sequence->num_planned == entry->num_tokens);
+    sequence->num_computed += entry->num_tokens;
+    sequence->num_planned = 0;
+    if (sequence->num_computed > sequence->most_computed)
+        sequence->most_computed = sequence->num_computed;
+    const struct token_view tokens = sequence_tokens(sequence);
+    block_manager_publish(&scheduler->blocks, &sequence->table, &tokens, sequence->num_computed);
+    kv_window_release(scheduler, sequence);
+}
+
+void scheduler_end_step(struct scheduler *scheduler) {
+    block_manager_end_step(&scheduler->blocks);
+}
+
+/* --- Running sequences, in order -------------------------------------------------------------- */
+
+static struct sequence *first_running_from(const struct sequence_group *group) {
+    struct sequence *sequence = NULL;
+    for (; group != NULL && sequence == NULL; group = group->list_next)
+        sequence = sequence_group_find(group, 0, SEQUENCE_RUNNING);
+    return sequence;
+}
+
+static struct sequence *first_running(const struct scheduler *scheduler) {
+    return first_running_from(scheduler->running.first);
+}
+
+static struct sequence *next_running(const struct sequence *sequence) {
+    struct sequence *next =
+        sequence_group_find(sequence->group, sequence->choice + 1, SEQUENCE_RUNNING);
+    return next != NULL ? next : first_running_from(sequence->group->list_next);
+}
+
+/* --- Blocks ----------------------------------------------------------------------------------- */
+
+static int32_t budget_left(const struct scheduler *scheduler) {
+    return scheduler->config.max_num_batched_tokens - scheduler->plan.num_tokens;
+}
+
+static int32_t block_size(const struct scheduler *scheduler) {
+    return scheduler->config.capacity.block_size;
+}
+
+static bool holds_blocks(const struct sequence_group *group) {
+    for (int32_t i = 0; i < group->num_sequences; i++)
+        if (group->sequences[i].table.num_blocks > 0)
+            return true;
+    return false;
+}
+
+/* Who gives up blocks for the sequence; NULL: it has to wait. */
+static struct sequence_group *find_victim(const struct scheduler *scheduler,
+                                          const struct sequence *sequence) {
+    struct sequence_group *victim = NULL;
+    for (struct sequence_group *g = scheduler->running.last; g != NULL; g = g->list_previous) {
+        if (g == sequence->group || g->came_in || !holds_blocks(g))
+            continue;
+        if (g->stalled)
+            return g;
+        if (victim == NULL && sequence_group_before(sequence->group, g))
+            victim = g;
+    }
+    return victim;
+}
+
+static bool make_room(struct scheduler *scheduler, const struct sequence *sequence) {
+    struct sequence_group *victim = find_victim(scheduler, sequence);
+    if (victim == NULL)
+        return false;
+    preempt_group(scheduler, victim);
+    return true;
+}
+
+static bool take_block(struct scheduler *scheduler, struct sequence *sequence) {
+    while (!block_manager_grow(&scheduler->blocks, &sequence->table))
+        if (!make_room(scheduler, sequence))
+            return false;
+    return true;
+}
+
+static bool own_block(struct scheduler *scheduler, struct sequence *sequence, int32_t position) {
+    while (!block_manager_make_writable(&scheduler->blocks, &sequence->table, position))
+        if (!make_room(scheduler, sequence))
+            return false;
+    return true;
+}
+
+/* Plans up to num_tokens more tokens of the sequence: as many as it gets blocks for. */
+static void grant(struct scheduler *scheduler, struct sequence *sequence, int32_t num_tokens) {
+    CHECK(sequence->status == SEQUENCE_RUNNING);
+    int32_t begin = sequence->num_computed + sequence->num_planned;
+    int32_t covered = sequence->table.num_blocks * block_size(scheduler) - begin;
+    if (covered > 0 && !own_block(scheduler, sequence, begin))
+        return;
+    while (covered < num_tokens && take_block(scheduler, sequence))
+        covered += block_size(scheduler);
+    int32_t granted = covered < num_tokens ? covered : num_tokens;
+    sequence->num_planned += granted;
+    scheduler->plan.num_tokens += granted;
+}
+
+static void plan_decodes(struct scheduler *scheduler) {
+    for (struct sequence *s = first_running(scheduler); s != NULL; s = next_running(s))
+        if (sequence_num_pending(s) == 1 && sequence_group_can_run(s))
+            grant(scheduler, s, 1);
+}
+
+/* --- Planning --------------------------------------------------------------------------------- */
+
+static void extend_prefixes(struct scheduler *scheduler) {
+    for (struct sequence *s = first_running(scheduler); s != NULL; s = next_running(s))
+        if (s->num_planned == 0 && sequence_group_can_run(s))
+            prefix_reuse_extend(scheduler, s);
+}
+
+static bool can_grow(const struct scheduler *scheduler, const struct sequence *sequence) {
+    int32_t begin = sequence->num_computed + sequence->num_planned;
+    bool has_room = sequence->table.num_blocks * block_size(scheduler) > begin &&
+                    !block_manager_needs_copy(&scheduler->blocks, &sequence->table, begin);
+    return has_room || block_pool_num_free(&scheduler->blocks.pool) > 0 ||
+           find_victim(scheduler, sequence) != NULL;
+}
+
+/* Has been given nothing yet, and would take something. */
+static bool is_next_in_line(const struct scheduler *scheduler, const struct sequence *sequence) {
+    return sequence->num_planned == 0 && sequence_num_pending(sequence) > 0 && !sequence->follows &&
+           sequence_group_can_run(sequence) && can_grow(scheduler, sequence);
+}
+
+static struct sequence *first_in_line(const struct scheduler *scheduler) {
+    struct sequence *s = first_running(scheduler);
+    while (s != NULL && !is_next_in_line(scheduler, s))
+        s = next_running(s);
+    return s;
+}
+
+/* The shortest of the most urgent priority. */
+static struct sequence *shortest_in_line(const struct scheduler *scheduler) {
+    struct sequence *best = NULL;
+    for (struct sequence *s = first_running(scheduler); s != NULL; s = next_running(s)) {
+        if (!is_next_in_line(scheduler, s))
+            continue;
+        if (best != NULL && s->group->request->priority != best->group->request->priority)
+            break;
+        if (best == NULL || sequence_num_pending(s) < sequence_num_pending(best))
+            best = s;
+    }
+    return best;
+}
+
+static void grant_pending(struct scheduler *scheduler, struct sequence *sequence, int32_t most) {
+    int32_t wanted = sequence_num_pending(sequence) - sequence->num_planned;
+    grant(scheduler, sequence, wanted < most ? wanted : most);
+}
+
+/* Another sequence computes its next block in this step. */
+static bool follows_another(struct scheduler *scheduler, struct sequence *sequence) {
+    for (struct sequence *s = first_running(scheduler); s != NULL; s = next_running(s))
+        if (s != sequence && prefix_reuse_follows(scheduler, sequence, s))
+            return true;
+    return false;
+}
+
+/* Shortest first while budget lasts; none of a less urgent priority than `least`. */
+static void grant_down_the_line(struct scheduler *scheduler, int32_t least) {
+    while (budget_left(scheduler) > 0) {
+        struct sequence *s = shortest_in_line(scheduler);
+        if (s == NULL || s->group->request->priority > least)
+            return;
+        s->follows = follows_another(scheduler, s);
+        if (!s->follows)
+            grant_pending(scheduler, s, budget_left(scheduler));
+    }
+}
+
+static void plan_prefills(struct scheduler *scheduler) {
+    extend_prefixes(scheduler);
+    struct sequence *first = first_in_line(scheduler);
+    if (first == NULL || budget_left(scheduler) == 0)
+        return;
+    grant_pending(scheduler, first, (budget_left(scheduler) + 1) / 2);
+    grant_down_the_line(scheduler, first->group->request->priority);
+    grant_pending(scheduler, first, budget_left(scheduler));
+    grant_down_the_line(scheduler, INT32_MAX);
+}
+
+static void list_entries(struct scheduler *scheduler) {
+    struct step_plan *plan = &scheduler->plan;
+    for (struct sequence *s = first_running(scheduler); s != NULL; s = next_running(s))
+        if (s->num_planned > 0)
+            plan->entries[plan->num_entries++] = (struct planned_sequence){s, s->num_planned};
+}
+
+/* A group whose running sequences have all finished goes on with its next one. */
+static void begin_plan(struct scheduler *scheduler) {
+    struct step_plan *plan = &scheduler->plan;
+    *plan = (struct step_plan){.entries = plan->entries};
+    for (struct sequence_group *g = scheduler->running.first; g != NULL; g = g->list_next) {
+        g->came_in = false;
+        if (sequence_group_find(g, 0, SEQUENCE_RUNNING) == NULL)
+            sequence_group_leader(g)->status = SEQUENCE_RUNNING;
+    }
+    for (struct sequence *s = first_running(scheduler); s != NULL; s = next_running(s))
+        s->follows = false;
+}
+
+const struct step_plan *scheduler_plan(struct scheduler *scheduler) {
+    struct step_plan *plan = &scheduler->plan;
+    begin_plan(scheduler);
+    plan_decodes(scheduler);
+    if (plan->num_swapped_out == 0 && plan->num_dropped == 0)
+        admission_run(scheduler);
+    plan_prefills(scheduler);
+    list_entries(scheduler);
+    return plan;
+}

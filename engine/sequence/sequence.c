@@ -1,0 +1,147 @@
+#include "engine/sequence/sequence.h"
+
+#include "config/base/check.h"
+#include "engine/grammar/grammar.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define FIRST_OUTPUT_CAPACITY 64
+
+int32_t sequence_token_limit(const struct request *request, int32_t max_model_len) {
+    int64_t most = (int64_t)request->num_prompt_tokens + request->params.max_tokens;
+    return most < max_model_len ? (int32_t)most : max_model_len;
+}
+
+int32_t sequence_kv_limit(const struct request *request, int32_t max_model_len) {
+    int32_t most = sequence_token_limit(request, max_model_len);
+    return most > request->num_prompt_tokens ? most - 1 : most;
+}
+
+const struct sampling_params *sequence_params(const struct sequence *sequence) {
+    return &sequence->request->params;
+}
+
+int32_t sequence_num_prompt(const struct sequence *sequence) {
+    return sequence->request->num_prompt_tokens;
+}
+
+int32_t sequence_token(const struct sequence *sequence, int32_t position) {
+    const struct request *request = sequence->request;
+    CHECK(position >= 0 && position < sequence->num_tokens);
+    return position < request->num_prompt_tokens
+               ? request->prompt[position]
+               : sequence->output[position - request->num_prompt_tokens];
+}
+
+struct token_view sequence_tokens(const struct sequence *sequence) {
+    const struct request *request = sequence->request;
+    return (struct token_view){
+        .prompt = request->prompt,
+        .num_prompt = request->num_prompt_tokens,
+        .output = sequence->output,
+        .num_output = sequence_num_generated(sequence),
+    };
+}
+
+int32_t sequence_num_generated(const struct sequence *sequence) {
+    return sequence->num_tokens - sequence_num_prompt(sequence);
+}
+
+int32_t sequence_num_pending(const struct sequence *sequence) {
+    return sequence->num_tokens - sequence->num_computed;
+}
+
+int32_t sequence_common_tokens(const struct sequence *a, const struct sequence *b) {
+    int32_t num_prompt = sequence_num_prompt(a);
+    int32_t most = a->num_tokens < b->num_tokens ? a->num_tokens : b->num_tokens;
+    int32_t common = num_prompt;
+    while (common < most && a->output[common - num_prompt] == b->output[common - num_prompt])
+        common++;
+    return common;
+}
+
+static int reserve_output(struct sequence *sequence, int32_t count) {
+    if (count <= sequence->output_capacity)
+        return 0;
+    int32_t capacity =
+        sequence->output_capacity > 0 ? sequence->output_capacity : FIRST_OUTPUT_CAPACITY;
+    while (capacity < count)
+        capacity = capacity <= INT32_MAX / 2 ? capacity * 2 : INT32_MAX;
+    int32_t *output = realloc(sequence->output, (size_t)capacity * sizeof(*output));
+    if (output == NULL)
+        return -1;
+    sequence->output = output;
+    sequence->output_capacity = capacity;
+    return 0;
+}
+
+static bool accepts(struct sequence *sequence, int32_t token) {
+    return sequence_params(sequence)->grammar == NULL ||
+           (sequence->grammar != NULL && grammar_state_accept(sequence->grammar, token) == 0);
+}
+
+static bool wants_prompt_counted(const struct sequence *sequence) {
+    return sampling_params_count_prompt(sequence_params(sequence)) && !sequence->has_counted_prompt;
+}
+
+int sequence_count_prompt(struct sequence *sequence) {
+    const struct request *request = sequence->request;
+    if (!wants_prompt_counted(sequence))
+        return 0;
+    for (int32_t i = 0; i < request->num_prompt_tokens; i++)
+        if (token_counts_add(&sequence->counts, request->prompt[i], 0) != 0)
+            return -1;
+    sequence->has_counted_prompt = true;
+    return 0;
+}
+
+int sequence_append(struct sequence *sequence, int32_t token) {
+    CHECK(sequence->num_tokens < sequence->max_tokens);
+    int32_t num_generated = sequence_num_generated(sequence);
+    if (wants_prompt_counted(sequence) || reserve_output(sequence, num_generated + 1) != 0 ||
+        !accepts(sequence, token))
+        return -1;
+    if (sampling_params_count_output(sequence_params(sequence)) &&
+        token_counts_add(&sequence->counts, token, 1) != 0)
+        return -1;
+    sequence->output[num_generated] = token;
+    sequence->num_tokens++;
+    return 0;
+}
+
+int sequence_copy_output(struct sequence *to, const struct sequence *from) {
+    int32_t num_generated = sequence_num_generated(from);
+    if (reserve_output(to, num_generated) != 0)
+        return -1;
+    if (num_generated > 0)
+        memcpy(to->output, from->output, (size_t)num_generated * sizeof(*to->output));
+    to->num_tokens = from->num_tokens;
+    return 0;
+}
+
+void sequence_release(struct sequence *sequence) {
+    detokenizer_finish(&sequence->detokenizer);
+    token_counts_finish(&sequence->counts);
+    grammar_state_destroy(sequence->grammar);
+    free(sequence->output);
+    free(sequence->pool);
+    sequence->grammar = NULL;
+    sequence->output = NULL;
+    sequence->output_capacity = 0;
+    sequence->pool = NULL;
+}
+
+int sequence_keep_pool(struct sequence *sequence, const float *sum, int32_t hidden_size) {
+    size_t bytes = (size_t)hidden_size * sizeof(*sum);
+    if (sequence->pool == NULL)
+        sequence->pool = malloc(bytes);
+    if (sequence->pool == NULL)
+        return -1;
+    memcpy(sequence->pool, sum, bytes);
+    return 0;
+}
+
+bool sequence_is_complete(const struct sequence *sequence) {
+    return sequence->grammar != NULL && grammar_state_is_final(sequence->grammar);
+}

@@ -1,0 +1,289 @@
+#include "models/config/architecture.h"
+
+#include "config/base/utf8.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const struct architecture table[] = {
+    {
+        /* GGUF files of both, Llama and Mistral, are called llama. */
+        .gguf_names = {"llama"},
+        .classes = {"MistralForCausalLM", "Mistral3ForConditionalGeneration"},
+        .model_types = {"mistral"},
+        .pre_norm = true,
+        .gguf_interleaved = true,
+        .window_rule = WINDOW_ALL_LAYERS,
+        .defaults = {.num_kv_heads = 8,
+                     .max_position = 131072,
+                     .window = 4096,
+                     .norm_eps = 1e-6F,
+                     .theta = 1e4F},
+    },
+    {
+        /* The 8B of October 2024. */
+        .classes = {"MinistralForCausalLM"},
+        .model_types = {"ministral"},
+        .pre_norm = true,
+        .window_rule = WINDOW_LISTED_LAYERS,
+        .defaults = {.num_kv_heads = 8,
+                     .max_position = 131072,
+                     .window = 4096,
+                     .norm_eps = 1e-6F,
+                     .theta = 1e4F},
+    },
+    {
+        .classes = {"LlamaForCausalLM"},
+        .model_types = {"llama"},
+        .pre_norm = true,
+        .defaults = {.max_position = 2048, .norm_eps = 1e-6F, .theta = 1e4F},
+    },
+    {
+        .gguf_names = {"qwen2"},
+        .classes = {"Qwen2ForCausalLM"},
+        .model_types = {"qwen2"},
+        .pre_norm = true,
+        .window_rule = WINDOW_FROM_LAYER,
+        .defaults = {.num_kv_heads = 32,
+                     .max_position = 32768,
+                     .window = 4096,
+                     .norm_eps = 1e-6F,
+                     .theta = 1e4F},
+    },
+    {
+        .gguf_names = {"qwen3"},
+        .classes = {"Qwen3ForCausalLM"},
+        .model_types = {"qwen3"},
+        .pre_norm = true,
+        .qk_norm = QK_NORM_HEAD,
+        .window_rule = WINDOW_FROM_LAYER,
+        .defaults = {.num_kv_heads = 32,
+                     .head_dim = 128,
+                     .max_position = 32768,
+                     .window = 4096,
+                     .norm_eps = 1e-6F,
+                     .theta = 1e4F},
+    },
+    {
+        .gguf_names = {"phi3"},
+        .classes = {"Phi3ForCausalLM"},
+        .model_types = {"phi3"},
+        .pre_norm = true,
+        .flags = ARCHITECTURE_PARTIAL_ROTARY | ARCHITECTURE_LONGROPE_ONLY,
+        .window_rule = WINDOW_ALL_LAYERS,
+        .gguf_window_4k = 2047,
+        .defaults =
+            {.max_position = 4096, .original_max_position = 4096, .norm_eps = 1e-5F, .theta = 1e4F},
+    },
+    {
+        .gguf_names = {"gemma"},
+        .classes = {"GemmaForCausalLM"},
+        .model_types = {"gemma"},
+        .pre_norm = true,
+        .activation = ACTIVATION_GELU_TANH,
+        .flags = ARCHITECTURE_PLUS_ONE | ARCHITECTURE_SCALED_EMBEDDING | ARCHITECTURE_GELU_IS_TANH,
+        .defaults = {.num_kv_heads = 16,
+                     .head_dim = 256,
+                     .max_position = 8192,
+                     .norm_eps = 1e-6F,
+                     .theta = 1e4F,
+                     .tied_embeddings = true},
+    },
+    {
+        .gguf_names = {"gemma2"},
+        .classes = {"Gemma2ForCausalLM"},
+        .model_types = {"gemma2"},
+        .pre_norm = true,
+        .post_norm = true,
+        .activation = ACTIVATION_GELU_TANH,
+        .flags = ARCHITECTURE_PLUS_ONE | ARCHITECTURE_SCALED_EMBEDDING | ARCHITECTURE_QUERY_SCALAR |
+                 ARCHITECTURE_SOFT_CAPS | ARCHITECTURE_HIDDEN_ACTIVATION |
+                 ARCHITECTURE_OVERFLOWS_F16,
+        .window_rule = WINDOW_PERIODIC,
+        .window_period = 2,
+        .attention_soft_cap = 50.0F,
+        .final_soft_cap = 30.0F,
+        .gguf_query_scalar_layers = 46, /* 27B */
+        .defaults = {.num_kv_heads = 4,
+                     .head_dim = 256,
+                     .max_position = 8192,
+                     .window = 4096,
+                     .norm_eps = 1e-6F,
+                     .theta = 1e4F,
+                     .tied_embeddings = true},
+    },
+    {
+        .gguf_names = {"gemma3"},
+        .classes = {"Gemma3ForCausalLM", "Gemma3ForConditionalGeneration"},
+        .model_types = {"gemma3_text"},
+        .pre_norm = true,
+        .post_norm = true,
+        .qk_norm = QK_NORM_HEAD,
+        .activation = ACTIVATION_GELU_TANH,
+        .flags = ARCHITECTURE_PLUS_ONE | ARCHITECTURE_SCALED_EMBEDDING | ARCHITECTURE_QUERY_SCALAR |
+                 ARCHITECTURE_SOFT_CAPS | ARCHITECTURE_LOCAL_ROPE | ARCHITECTURE_HIDDEN_ACTIVATION |
+                 ARCHITECTURE_OVERFLOWS_F16,
+        .window_rule = WINDOW_PERIODIC,
+        .window_period = 6,
+        .local_theta = 1e4F,
+        .gguf_query_scalar_layers = 62, /* 27B */
+        .defaults = {.vocab_size = 262208,
+                     .hidden_size = 2304,
+                     .intermediate_size = 9216,
+                     .num_layers = 26,
+                     .num_heads = 8,
+                     .num_kv_heads = 4,
+                     .head_dim = 256,
+                     .max_position = 131072,
+                     .window = 4096,
+                     .norm_eps = 1e-6F,
+                     .theta = 1e6F,
+                     .tied_embeddings = true},
+    },
+    {
+        .gguf_names = {"granite"},
+        .classes = {"GraniteForCausalLM"},
+        .model_types = {"granite"},
+        .pre_norm = true,
+        .gguf_interleaved = true,
+        .flags = ARCHITECTURE_MULTIPLIERS,
+        .defaults = {.max_position = 2048, .norm_eps = 1e-6F, .theta = 1e4F},
+    },
+    {
+        /* What has windows is an OLMo 3; GGUF files have one name for both. */
+        .gguf_names = {"olmo2"},
+        .classes = {"Olmo2ForCausalLM", "Olmo3ForCausalLM"},
+        .model_types = {"olmo2", "olmo3"},
+        .post_norm = true,
+        .qk_norm = QK_NORM_FULL,
+        .flags = ARCHITECTURE_LOCAL_ROPE | ARCHITECTURE_WHOLE_ATTENTION_FACTOR,
+        .window_rule = WINDOW_PERIODIC,
+        .window_period = 4,
+        .defaults = {.max_position = 2048, .norm_eps = 1e-5F, .theta = 1e4F},
+    },
+    {
+        .gguf_names = {"smollm3"},
+        .classes = {"SmolLM3ForCausalLM"},
+        .model_types = {"smollm3"},
+        .pre_norm = true,
+        .gguf_interleaved = true,
+        .window_rule = WINDOW_WITHOUT_ROPE,
+        .nope_interval = 4,
+        .defaults = {.num_kv_heads = 4,
+                     .max_position = 32768,
+                     .norm_eps = 1e-6F,
+                     .theta = 2e6F,
+                     .tied_embeddings = true},
+    },
+    {
+        .gguf_names = {"command-r"},
+        .classes = {"CohereForCausalLM"},
+        .model_types = {"cohere"},
+        .norm = NORM_LAYER,
+        .pre_norm = true,
+        .parallel_residual = true,
+        .gguf_interleaved = true,
+        .hf_interleaved = true,
+        .flags = ARCHITECTURE_LOGIT_SCALE,
+        .defaults = {.max_position = 8192,
+                     .norm_eps = 1e-5F,
+                     .theta = 5e5F,
+                     .logit_scale = 0.0625F,
+                     .tied_embeddings = true},
+    },
+    {
+        .gguf_names = {"cohere2"},
+        .classes = {"Cohere2ForCausalLM"},
+        .model_types = {"cohere2"},
+        .norm = NORM_LAYER,
+        .pre_norm = true,
+        .parallel_residual = true,
+        .gguf_interleaved = true,
+        .hf_interleaved = true,
+        .flags = ARCHITECTURE_LOGIT_SCALE | ARCHITECTURE_ROPE_NEEDS_WINDOW,
+        .window_rule = WINDOW_PERIODIC,
+        .window_period = 4,
+        .defaults = {.max_position = 8192,
+                     .window = 4096,
+                     .norm_eps = 1e-5F,
+                     .theta = 1e4F,
+                     .logit_scale = 0.0625F,
+                     .tied_embeddings = true},
+    },
+};
+
+enum { NUM_ARCHITECTURES = sizeof(table) / sizeof(table[0]) };
+
+typedef const char *name_list[ARCHITECTURE_MAX_NAMES];
+
+static bool list_has(const name_list names, const char *name, size_t length) {
+    for (int i = 0; i < ARCHITECTURE_MAX_NAMES && names[i] != NULL; i++)
+        if (strlen(names[i]) == length && memcmp(names[i], name, length) == 0)
+            return true;
+    return false;
+}
+
+/* ", " between; what does not fit is left out. */
+static void append_names(const name_list names, char *out, size_t capacity) {
+    for (int i = 0; i < ARCHITECTURE_MAX_NAMES && names[i] != NULL; i++) {
+        size_t used = strlen(out);
+        snprintf(out + used, capacity - used, "%s%s", used > 0 ? ", " : "", names[i]);
+    }
+}
+
+const struct architecture *architecture_find_gguf(struct text name, const char *path,
+                                                  struct error *err) {
+    char known[320] = "", shown[UTF8_PRINTABLE_BYTES];
+    for (int i = 0; i < NUM_ARCHITECTURES; i++) {
+        if (list_has(table[i].gguf_names, name.data, name.length))
+            return &table[i];
+        append_names(table[i].gguf_names, known, sizeof(known));
+    }
+    utf8_printable(name, shown);
+    error_set(err, ERROR_MODEL, "%s: general.architecture: '%s' is not supported (known: %s)", path,
+              shown, known);
+    return NULL;
+}
+
+static const struct architecture *refuse_class(const char *key, const char *name, const char *path,
+                                               struct error *err) {
+    char known[400] = "", shown[UTF8_PRINTABLE_BYTES];
+    for (int i = 0; i < NUM_ARCHITECTURES; i++)
+        append_names(table[i].classes, known, sizeof(known));
+    utf8_printable((struct text){name, strlen(name)}, shown);
+    error_set(err, ERROR_MODEL, "%s: %s: '%s' is not supported (known: %s)", path, key, shown,
+              known);
+    return NULL;
+}
+
+static const struct architecture *find_model_type(const char *model_type) {
+    for (int i = 0; i < NUM_ARCHITECTURES; i++)
+        if (list_has(table[i].model_types, model_type, strlen(model_type)))
+            return &table[i];
+    return NULL;
+}
+
+const struct architecture *architecture_find_hf(const char *class_name, const char *model_type,
+                                                const char *path, struct error *err) {
+    const struct architecture *found = NULL;
+    if (class_name == NULL && model_type == NULL) {
+        error_set(err, ERROR_MODEL, "%s: architectures: is missing", path);
+        return NULL;
+    }
+    if (class_name == NULL) {
+        found = find_model_type(model_type);
+        return found != NULL ? found : refuse_class("model_type", model_type, path, err);
+    }
+    for (int i = 0; i < NUM_ARCHITECTURES && found == NULL; i++)
+        if (list_has(table[i].classes, class_name, strlen(class_name)))
+            found = &table[i];
+    if (found == NULL)
+        return refuse_class("architectures", class_name, path, err);
+    if (model_type == NULL || list_has(found->model_types, model_type, strlen(model_type)))
+        return found;
+    char shown[UTF8_PRINTABLE_BYTES];
+    utf8_printable((struct text){model_type, strlen(model_type)}, shown);
+    error_set(err, ERROR_MODEL, "%s: model_type: '%s' does not go with %s (expected: %s)", path,
+              shown, class_name, found->model_types[0]);
+    return NULL;
+}

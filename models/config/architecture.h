@@ -1,0 +1,100 @@
+/* Private to models/: the architectures this server can run, one line of the table each. A family
+ * is what shares a forward pass and the defaults of its settings; a GGUF file names it by
+ * general.architecture, a Hugging Face folder by architectures[0] and model_type.
+ *
+ * Facts of folders are those of Hugging Face Transformers 5 (configuration_*.py, modeling_*.py of
+ * the family), facts of GGUF files those of llama.cpp, whose converter writes them. */
+#ifndef QUIRE_MODELS_CONFIG_ARCHITECTURE_H
+#define QUIRE_MODELS_CONFIG_ARCHITECTURE_H
+
+#include "config/base/text.h"
+#include "models/model.h"
+
+#define ARCHITECTURE_MAX_NAMES 3
+
+/* What a config.json may leave out; 0: the key must be there, or see the comment. */
+struct architecture_defaults {
+    int32_t vocab_size;
+    int32_t hidden_size;
+    int32_t intermediate_size;
+    int32_t num_layers;
+    int32_t num_heads;
+    int32_t num_kv_heads; /* 0: as many as heads */
+    int32_t head_dim;     /* 0: hidden_size / num_heads */
+    int32_t max_position;
+    int32_t original_max_position; /* of rope scalings; 0: max_position */
+    int32_t window;                /* 0: none */
+    float norm_eps;
+    float theta;       /* GGUF files: always 10000 unless a key says so */
+    float logit_scale; /* cohere; 0: 1 */
+    bool tied_embeddings;
+};
+
+/* Which layers see only a window of the context, where the file does not list them. */
+enum window_rule {
+    WINDOW_NEVER,         /* the family has no windows; a folder's setting is ignored, as by
+                             Transformers */
+    WINDOW_ALL_LAYERS,    /* every layer, and a folder's list of layers is ignored */
+    WINDOW_LISTED_LAYERS, /* every layer, or those a folder lists */
+    WINDOW_PERIODIC,      /* every layer but each window_period-th */
+    WINDOW_FROM_LAYER,    /* from max_window_layers on, if use_sliding_window */
+    WINDOW_WITHOUT_ROPE,  /* the layers nothing rotates in, if use_sliding_window */
+};
+
+/* Settings only some families have, by the keys that carry them. */
+enum architecture_flags {
+    ARCHITECTURE_PLUS_ONE = 1 << 0,         /* folders store norm weights less 1 (GGUF: whole) */
+    ARCHITECTURE_SCALED_EMBEDDING = 1 << 1, /* by sqrt(hidden_size) */
+    ARCHITECTURE_QUERY_SCALAR = 1 << 2,     /* attention scale 1 / sqrt(query_pre_attn_scalar) */
+    ARCHITECTURE_SOFT_CAPS = 1 << 3,
+    ARCHITECTURE_MULTIPLIERS = 1 << 4,    /* embedding, residual, attention; logits are divided */
+    ARCHITECTURE_LOGIT_SCALE = 1 << 5,    /* logits are multiplied */
+    ARCHITECTURE_LOCAL_ROPE = 1 << 6,     /* layers with a window: unscaled, of local_theta */
+    ARCHITECTURE_PARTIAL_ROTARY = 1 << 7, /* partial_rotary_factor counts */
+    ARCHITECTURE_LONGROPE_ONLY = 1 << 8,  /* "su" and "yarn" mean longrope, as does a file of
+                                             rope_factors */
+    ARCHITECTURE_HIDDEN_ACTIVATION = 1 << 9,       /* the key hidden_activation, not hidden_act */
+    ARCHITECTURE_GELU_IS_TANH = 1 << 10,           /* hidden_act "gelu" stands for the tanh form */
+    ARCHITECTURE_ROPE_NEEDS_WINDOW = 1 << 11,      /* layers without a window do not rotate */
+    ARCHITECTURE_WHOLE_ATTENTION_FACTOR = 1 << 12, /* a GGUF file's attn_factor includes yarn's */
+    ARCHITECTURE_OVERFLOWS_F16 = 1 << 13,          /* activations exceed 65504 */
+};
+
+struct architecture {
+    const char *gguf_names[ARCHITECTURE_MAX_NAMES]; /* NULL: no more */
+    const char *classes[ARCHITECTURE_MAX_NAMES];
+    const char *model_types[ARCHITECTURE_MAX_NAMES];
+
+    enum norm_kind norm;
+    bool pre_norm, post_norm, parallel_residual;
+    enum qk_norm qk_norm;
+    enum activation activation; /* of GGUF files, and of folders that say nothing */
+    bool gguf_interleaved;      /* pairs that rotate are neighbours */
+    bool hf_interleaved;
+    unsigned flags; /* enum architecture_flags */
+
+    enum window_rule window_rule;
+    int32_t window_period;
+    float local_theta;     /* LOCAL_ROPE; 0: the others' */
+    int32_t nope_interval; /* nothing rotates in every so-manieth layer; 0: all rotate */
+
+    /* Soft caps of a file that says nothing; 0: none. */
+    float attention_soft_cap, final_soft_cap;
+    /* The size of this many layers scales attention by 1 / sqrt(hidden_size / num_heads), which a
+     * GGUF file does not say; 0: no such size. */
+    int32_t gguf_query_scalar_layers;
+    int32_t gguf_window_4k; /* ALL_LAYERS: of 4k models' files that state none; 0: none */
+
+    struct architecture_defaults defaults;
+};
+
+/* NULL, and *err names what was found and lists the known, when there is none. `path` begins the
+ * message. */
+const struct architecture *architecture_find_gguf(struct text name, const char *path,
+                                                  struct error *err);
+/* class_name and model_type: either may be NULL. The class decides; the model_type must go with
+ * it. */
+const struct architecture *architecture_find_hf(const char *class_name, const char *model_type,
+                                                const char *path, struct error *err);
+
+#endif

@@ -1,0 +1,351 @@
+/* Metadata of a GGUF file to struct model_config. (Keys and defaults: GGUF specification,
+ * ggml/docs/gguf.md; what llama.cpp takes for granted about an architecture is in architecture.c.)
+ *
+ * An "ARCHITECTURE." key that is neither read for this architecture nor known to change nothing is
+ * refused, because ignoring it could silently change what the model says. */
+#include "models/config/config_gguf.h"
+#include "models/config/metadata_field.h"
+#include "models/config/model_config.h"
+#include "models/files/tensor_table.h"
+
+#include "kernels/backend.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* --- Keys that are allowed to be there ---------------------------------------------------------
+ */
+
+/* Who reads a key; 0 in the table: every architecture. */
+enum { IF_WINDOW = 1U << 31 }; /* beside enum architecture_flags */
+
+static const struct {
+    const char *key;
+    unsigned flags; /* any of them */
+} read_keys[] = {
+    {".vocab_size", 0},
+    {".context_length", 0},
+    {".embedding_length", 0},
+    {".block_count", 0},
+    {".feed_forward_length", 0},
+    {".attention.head_count", 0},
+    {".attention.head_count_kv", 0},
+    {".attention.key_length", 0},
+    {".attention.value_length", 0},
+    {".attention.layer_norm_rms_epsilon", 0},
+    {".attention.layer_norm_epsilon", 0},
+    {".attention.scale", ARCHITECTURE_MULTIPLIERS | ARCHITECTURE_QUERY_SCALAR},
+    {".attention.sliding_window", IF_WINDOW},
+    {".attention.sliding_window_pattern", IF_WINDOW},
+    {".rope.dimension_count", 0},
+    {".rope.freq_base", 0},
+    {".rope.freq_base_swa", ARCHITECTURE_LOCAL_ROPE},
+    {".rope.scaling.type", 0},
+    {".rope.scaling.factor", 0},
+    {".rope.scaling.attn_factor", 0},
+    {".rope.scaling.original_context_length", 0},
+    {".rope.scaling.yarn_beta_fast", 0},
+    {".rope.scaling.yarn_beta_slow", 0},
+    {".rope.scaling.finetuned", 0},
+    {".rope.scale_linear", 0},
+    {".attn_logit_softcapping", ARCHITECTURE_SOFT_CAPS},
+    {".final_logit_softcapping", ARCHITECTURE_SOFT_CAPS},
+    {".embedding_scale", ARCHITECTURE_MULTIPLIERS},
+    {".residual_scale", ARCHITECTURE_MULTIPLIERS},
+    {".logit_scale", ARCHITECTURE_MULTIPLIERS | ARCHITECTURE_LOGIT_SCALE},
+    {".tensor_data_layout", 0}, /* says of the conversion only */
+    /* Old converters wrote it for everything; it means something to architectures that are not in
+     * the table (llama.cpp reads it for gptneox only). */
+    {".use_parallel_residual", 0},
+};
+
+/* Features that are off at this value and not supported at any other. */
+static const struct {
+    const char *key;
+    double off;
+} neutral_keys[] = {
+    {".expert_count", 0.0},
+    {".expert_used_count", 0.0},
+    {".attention.sliding_window", 0.0},
+    {".attention.clamp_kqv", 0.0},
+    {".attention.max_alibi_bias", 0.0},
+    {".attention.causal", 1.0},
+    {".rope.scaling.yarn_log_multiplier", 0.0},
+    {".rope.scaling.yarn_ext_factor", 1.0},
+    {".rope.scaling.yarn_attn_factor", 1.0},
+    {".attn_logit_softcapping", 0.0},
+    {".final_logit_softcapping", 0.0},
+    {".attention.scale", 0.0},
+    {".logit_scale", 1.0},
+    {".residual_scale", 1.0},
+    {".embedding_scale", 1.0},
+};
+
+static bool as_number(const struct metadata *entry, double *out) {
+    if (entry->type == METADATA_UINT)
+        *out = (double)entry->as_uint;
+    else if (entry->type == METADATA_INT)
+        *out = (double)entry->as_int;
+    else if (entry->type == METADATA_FLOAT)
+        *out = entry->as_float;
+    else
+        return false;
+    return true;
+}
+
+static bool is_read(struct text suffix, const struct architecture *architecture) {
+    unsigned flags = architecture->flags;
+    if (architecture->window_rule == WINDOW_ALL_LAYERS ||
+        architecture->window_rule == WINDOW_PERIODIC)
+        flags |= IF_WINDOW;
+    for (size_t i = 0; i < sizeof(read_keys) / sizeof(read_keys[0]); i++)
+        if (metadata_field_equals(suffix, read_keys[i].key))
+            return read_keys[i].flags == 0 || (read_keys[i].flags & flags) != 0;
+    return false;
+}
+
+/* Of the other parts of a model whose language model is one of several. Tensors of theirs in the
+ * same file are refused when the weights are bound. */
+static bool is_of_other_parts(struct text suffix) {
+    static const char *const parts[] = {".vision.", ".mm."};
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+        size_t length = strlen(parts[i]);
+        if (suffix.length > length && memcmp(suffix.data, parts[i], length) == 0)
+            return true;
+    }
+    return false;
+}
+
+static bool is_neutral(const struct metadata *entry, struct text suffix) {
+    double value;
+    for (size_t i = 0; i < sizeof(neutral_keys) / sizeof(neutral_keys[0]); i++)
+        if (metadata_field_equals(suffix, neutral_keys[i].key))
+            return as_number(entry, &value) && value == neutral_keys[i].off;
+    return false;
+}
+
+static int check_keys(const struct metadata_source *s, const struct architecture *architecture) {
+    size_t prefix = strlen(s->architecture);
+    for (size_t i = 0; i < tensor_file_num_metadata(s->file); i++) {
+        const struct metadata *entry = tensor_file_metadata(s->file, i);
+        struct text key = entry->key;
+        if (key.length <= prefix || key.data[prefix] != '.' ||
+            memcmp(key.data, s->architecture, prefix) != 0)
+            continue;
+        struct text suffix = {key.data + prefix, key.length - prefix};
+        if (is_read(suffix, architecture) || is_neutral(entry, suffix) || is_of_other_parts(suffix))
+            continue;
+        return error_set(s->err, ERROR_MODEL,
+                         "%s: %.*s: this setting is not supported, and ignoring it could change "
+                         "the model's output",
+                         tensor_file_path(s->file), text_print_length(key), key.data);
+    }
+    return 0;
+}
+
+/* --- Fields ------------------------------------------------------------------------------------
+ */
+
+static const struct architecture *read_architecture(struct metadata_source *s,
+                                                    char name[static 48]) {
+    static const char key[] = "general.architecture";
+    const struct metadata *entry = tensor_file_find_metadata(s->file, key);
+    if (entry == NULL || entry->type != METADATA_STRING) {
+        metadata_field_refuse(s, key, entry == NULL ? "is missing" : "is not a string");
+        return NULL;
+    }
+    metadata_field_copy(entry->as_string, name, 48);
+    s->architecture = name;
+    return architecture_find_gguf(entry->as_string, tensor_file_path(s->file), s->err);
+}
+
+/* The vocabulary's size is that of the tokenizer's list unless a key says so; they must agree. */
+static int read_vocab_size(const struct metadata_source *s, struct model_config *out) {
+    static const char list[] = "tokenizer.ggml.tokens";
+    const struct metadata *tokens = tensor_file_find_metadata(s->file, list);
+    if (tokens == NULL)
+        return metadata_field_refuse(s, list, "is missing");
+    if (tokens->type != METADATA_ARRAY)
+        return metadata_field_refuse(s, list, "is not an array");
+    uint64_t count = tokens->as_array.count;
+    if (count < 1 || count > MODEL_MAX_VOCAB)
+        return error_set(s->err, ERROR_MODEL, "%s: %s: %" PRIu64 " tokens (allowed: 1 to %d)",
+                         tensor_file_path(s->file), list, count, MODEL_MAX_VOCAB);
+    out->vocab_size = (int32_t)count;
+    if (metadata_field_int(s, ".vocab_size", 1, MODEL_MAX_VOCAB, &out->vocab_size) != 0)
+        return -1;
+    if ((uint64_t)out->vocab_size != count)
+        return error_set(s->err, ERROR_MODEL,
+                         "%s: %s.vocab_size: %d, but %s lists %" PRIu64 " tokens",
+                         tensor_file_path(s->file), s->architecture, out->vocab_size, list, count);
+    return 0;
+}
+
+static int require_int(const struct metadata_source *s, const char *key, int64_t max,
+                       int32_t *out) {
+    if (metadata_field_require(s, key) != 0)
+        return -1;
+    return metadata_field_int(s, key, 1, max, out);
+}
+
+static int read_sizes(const struct metadata_source *s, struct model_config *out) {
+    if (require_int(s, ".block_count", MODEL_MAX_LAYERS, &out->num_layers) != 0 ||
+        require_int(s, ".context_length", MODEL_MAX_POSITION, &out->max_position) != 0 ||
+        require_int(s, ".embedding_length", MODEL_MAX_HIDDEN, &out->hidden_size) != 0 ||
+        require_int(s, ".feed_forward_length", MODEL_MAX_INTERMEDIATE, &out->intermediate_size) !=
+            0 ||
+        require_int(s, ".attention.head_count", MODEL_MAX_HEADS, &out->num_heads) != 0)
+        return -1;
+    return read_vocab_size(s, out);
+}
+
+static int read_heads(const struct metadata_source *s, struct model_config *out) {
+    static const char value_key[] = ".attention.value_length";
+    char keys[4][METADATA_MAX_KEY];
+    snprintf(keys[0], METADATA_MAX_KEY, "%s.embedding_length", s->architecture);
+    snprintf(keys[1], METADATA_MAX_KEY, "%s.attention.head_count", s->architecture);
+    snprintf(keys[2], METADATA_MAX_KEY, "%s.attention.head_count_kv", s->architecture);
+    snprintf(keys[3], METADATA_MAX_KEY, "%s.attention.key_length", s->architecture);
+    const struct model_config_names names = {tensor_file_path(s->file), keys[0], keys[1], keys[2],
+                                             keys[3]};
+    out->num_kv_heads = out->num_heads;
+    if (metadata_field_int(s, ".attention.head_count_kv", 1, out->num_heads, &out->num_kv_heads) !=
+            0 ||
+        metadata_field_int(s, ".attention.key_length", 1, KV_MAX_HEAD_DIM, &out->head_dim) != 0 ||
+        model_config_check_heads(out, &names, s->err) != 0)
+        return -1;
+    int32_t value_length = out->head_dim;
+    if (metadata_field_int(s, value_key, 1, KV_MAX_HEAD_DIM, &value_length) != 0)
+        return -1;
+    if (value_length != out->head_dim)
+        return error_set(s->err, ERROR_MODEL, "%s: %s%s: %d differs from the keys' %d",
+                         tensor_file_path(s->file), s->architecture, value_key, value_length,
+                         out->head_dim);
+    return 0;
+}
+
+static int read_norm(const struct metadata_source *s, struct model_config *out) {
+    const char *key = out->norm == NORM_RMS ? ".attention.layer_norm_rms_epsilon"
+                                            : ".attention.layer_norm_epsilon";
+    if (metadata_field_require(s, key) != 0)
+        return -1;
+    return metadata_field_float(s, key, MODEL_MIN_NORM_EPS, MODEL_MAX_NORM_EPS, &out->norm_eps);
+}
+
+/* A scale of 0 is one that is not there. */
+static int read_scale(const struct metadata_source *s, const char *key, float *out) {
+    const struct metadata *entry = metadata_field_find(s, key);
+    if (entry != NULL && entry->type == METADATA_FLOAT && entry->as_float == 0.0)
+        return 0;
+    return metadata_field_float(s, key, MODEL_MIN_MULTIPLIER, MODEL_MAX_MULTIPLIER, out);
+}
+
+static int read_cap(const struct metadata_source *s, const char *key, float *out) {
+    const struct metadata *entry = metadata_field_find(s, key);
+    if (entry != NULL && entry->type == METADATA_FLOAT && entry->as_float == 0.0) {
+        *out = 0.0F;
+        return 0;
+    }
+    return metadata_field_float(s, key, MODEL_MIN_SOFT_CAP, MODEL_MAX_SOFT_CAP, out);
+}
+
+static int read_scales(const struct metadata_source *s, const struct architecture *architecture,
+                       struct model_config *out) {
+    double head = out->head_dim;
+    if (architecture->gguf_query_scalar_layers == out->num_layers)
+        head = (double)out->hidden_size / out->num_heads;
+    out->attention_scale = (float)(1.0 / sqrt(head));
+    if ((architecture->flags & ARCHITECTURE_SCALED_EMBEDDING) != 0)
+        out->embedding_scale = (float)sqrt(out->hidden_size);
+    else if (read_scale(s, ".embedding_scale", &out->embedding_scale) != 0)
+        return -1;
+    if (read_scale(s, ".attention.scale", &out->attention_scale) != 0 ||
+        read_scale(s, ".residual_scale", &out->residual_scale) != 0 ||
+        read_scale(s, ".logit_scale", &out->logit_scale) != 0)
+        return -1;
+    if ((architecture->flags & ARCHITECTURE_MULTIPLIERS) != 0)
+        out->logit_scale = 1.0F / out->logit_scale;
+    if (read_cap(s, ".attn_logit_softcapping", &out->attention_soft_cap) != 0)
+        return -1;
+    return read_cap(s, ".final_logit_softcapping", &out->final_soft_cap);
+}
+
+/* --- Layers ------------------------------------------------------------------------------------
+ */
+
+/* By the file's pattern: a period, or one value for every layer; else by the architecture's. */
+static int read_window_pattern(const struct metadata_source *s, struct architecture *architecture,
+                               struct model_config *out, int32_t window) {
+    static const char key[] = ".attention.sliding_window_pattern";
+    const struct metadata *entry = metadata_field_find(s, key);
+    bool listed = entry != NULL && entry->type == METADATA_ARRAY;
+    if (listed) {
+        if (entry->as_array.element_type == METADATA_STRING ||
+            entry->as_array.count != (uint64_t)out->num_layers)
+            return metadata_field_refuse(s, key, "is not one flag for every layer");
+    } else if (entry != NULL) {
+        architecture->window_rule = WINDOW_PERIODIC;
+        if (metadata_field_int(s, key, 1, MODEL_MAX_LAYERS, &architecture->window_period) != 0)
+            return -1;
+    }
+    for (int32_t i = 0; i < out->num_layers; i++) {
+        bool windowed = listed ? metadata_array_number(entry, (uint64_t)i) != 0.0
+                               : model_config_is_windowed(architecture, i);
+        out->layers[i].window = windowed ? window : 0;
+    }
+    return 0;
+}
+
+/* By these sizes llama.cpp knows the 4k models of Phi-3, mini and medium, whose first files do not
+ * state the window. (Source: pull request 8931 of ggml-org/llama.cpp.) */
+static bool is_4k(const struct model_config *config) {
+    return config->max_position == 4096 && (config->num_layers == 32 || config->num_layers == 40);
+}
+
+static int read_layers(const struct metadata_source *s, const struct architecture *architecture,
+                       struct model_config *out) {
+    struct architecture pattern = *architecture;
+    bool rotates[MODEL_MAX_LAYERS];
+    int32_t window = architecture->defaults.window;
+    /* Files of all-windowed models that need no window say so by leaving it out. */
+    if (architecture->window_rule == WINDOW_ALL_LAYERS)
+        window = is_4k(out) ? architecture->gguf_window_4k : 0;
+    if (metadata_field_int(s, ".attention.sliding_window", 0, INT32_MAX, &window) != 0 ||
+        read_window_pattern(s, &pattern, out, window) != 0)
+        return -1;
+    int32_t nope = architecture->nope_interval;
+    for (int32_t i = 0; i < out->num_layers; i++)
+        rotates[i] = nope == 0 || (i + 1) % nope != 0;
+    model_config_set_layer_ropes(out, architecture, rotates);
+    return 0;
+}
+
+static int read_fields(struct metadata_source *s, struct model_config *out) {
+    char name[sizeof(out->architecture)];
+    const struct architecture *architecture = read_architecture(s, name);
+    if (architecture == NULL || check_keys(s, architecture) != 0)
+        return -1;
+    model_config_init(out, architecture);
+    memcpy(out->architecture, name, sizeof(name));
+    const struct metadata *title = tensor_file_find_metadata(s->file, "general.name");
+    if (title != NULL && title->type == METADATA_STRING)
+        metadata_field_copy(title->as_string, out->name, sizeof(out->name));
+    out->naming = TENSOR_NAMING_GGUF;
+    out->rope_interleaved = architecture->gguf_interleaved;
+    out->tied_embeddings = tensor_file_find(s->file, "output.weight") == NULL;
+    if (read_sizes(s, out) != 0 || read_heads(s, out) != 0 || read_norm(s, out) != 0 ||
+        read_scales(s, architecture, out) != 0 || read_layers(s, architecture, out) != 0)
+        return -1;
+    return config_gguf_read_ropes(s, architecture, out);
+}
+
+int config_gguf_read(const struct tensor_file *file, struct model_config *out, struct error *err) {
+    struct metadata_source source = {.file = file, .err = err};
+    struct model_config config;
+    if (read_fields(&source, &config) != 0)
+        return -1;
+    *out = config;
+    return 0;
+}

@@ -1,0 +1,268 @@
+/* config.json to struct model_config. (Keys and defaults: the configuration_*.py of each family in
+ * Hugging Face Transformers 5, and its rules for files of older versions.)
+ *
+ * Such a file is full of settings of training and of Transformers itself, so unlike in a GGUF file
+ * an unknown key is no reason to refuse it. Those known to change the forward pass are. */
+#include "models/config/config_hf.h"
+
+#include "config/base/utf8.h"
+#include "models/config/model_config.h"
+
+#include "kernels/backend.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* --- What is not supported ---------------------------------------------------------------------
+ */
+
+/* Off when null, false, 0, the other number or empty. */
+static const struct {
+    const char *key, *feature;
+    double also_off; /* 0: no other number */
+} refused[] = {
+    {"quantization_config", "a quantised checkpoint"},
+    {"num_experts", "a mixture of experts", 1.0},
+    {"num_local_experts", "a mixture of experts", 1.0},
+    {"n_routed_experts", "a mixture of experts"},
+    {"moe_num_experts", "a mixture of experts", 1.0},
+    {"clip_qkv", "clipping of q, k and v"},
+    {"use_qk_norm", "LayerNorm of q and k"},
+    {"cross_attention_layers", "cross attention"},
+    {"add_cross_attention", "cross attention"},
+    {"is_encoder_decoder", "an encoder"},
+    {"use_bidirectional_attention", "attention to later tokens"},
+    {"attention_chunk_size", "chunked attention"},
+    {"attn_temperature_tuning", "attention tuned by position"},
+    {"alibi", "ALiBi"},
+    {"use_mrope", "multimodal rope"},
+    {"hidden_size_per_layer_input", "embeddings of every layer"},
+};
+
+static bool is_off(const cJSON *item, double also_off) {
+    return item == NULL || cJSON_IsFalse(item) ||
+           (cJSON_IsNumber(item) && (item->valuedouble == 0.0 || item->valuedouble == also_off)) ||
+           (cJSON_IsString(item) && item->valuestring[0] == '\0') ||
+           ((cJSON_IsArray(item) || cJSON_IsObject(item)) && item->child == NULL);
+}
+
+static int refuse_quantised(const struct config_object *o) {
+    struct config_object method;
+    const char *name = "unknown";
+    char shown[UTF8_PRINTABLE_BYTES];
+    if (config_field_object(o, "quantization_config", &method) != 0 ||
+        config_field_string(&method, "quant_method", &name) != 0)
+        return -1;
+    utf8_printable((struct text){name, strlen(name)}, shown);
+    return config_field_refuse(o, "quantization_config",
+                               "a quantised checkpoint (method '%s') is not supported; supported "
+                               "are float types, and GGUF files",
+                               shown);
+}
+
+static int check_refused(const struct config_object *o) {
+    for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
+        if (is_off(config_field_find(o, refused[i].key), refused[i].also_off))
+            continue;
+        if (i == 0)
+            return refuse_quantised(o);
+        return config_field_refuse(o, refused[i].key, "%s is not supported", refused[i].feature);
+    }
+    return 0;
+}
+
+/* --- Sizes -------------------------------------------------------------------------------------
+ */
+
+/* otherwise 0: the key must be there. */
+static int read_size(const struct config_object *o, const char *key, int64_t max, int32_t otherwise,
+                     int32_t *out) {
+    *out = otherwise;
+    if (otherwise == 0 && config_field_require(o, key) != 0)
+        return -1;
+    return config_field_int(o, key, 1, max, out);
+}
+
+static int read_sizes(const struct config_object *o, const struct architecture_defaults *defaults,
+                      struct model_config *out) {
+    if (read_size(o, "vocab_size", MODEL_MAX_VOCAB, defaults->vocab_size, &out->vocab_size) != 0 ||
+        read_size(o, "hidden_size", MODEL_MAX_HIDDEN, defaults->hidden_size, &out->hidden_size) !=
+            0 ||
+        read_size(o, "intermediate_size", MODEL_MAX_INTERMEDIATE, defaults->intermediate_size,
+                  &out->intermediate_size) != 0 ||
+        read_size(o, "num_hidden_layers", MODEL_MAX_LAYERS, defaults->num_layers,
+                  &out->num_layers) != 0 ||
+        read_size(o, "num_attention_heads", MODEL_MAX_HEADS, defaults->num_heads,
+                  &out->num_heads) != 0)
+        return -1;
+    return read_size(o, "max_position_embeddings", MODEL_MAX_POSITION, defaults->max_position,
+                     &out->max_position);
+}
+
+static int read_heads(const struct config_object *o, const struct architecture_defaults *defaults,
+                      struct model_config *out) {
+    static const char kv_key[] = "num_key_value_heads", dim_key[] = "head_dim";
+    char keys[4][96];
+    snprintf(keys[0], sizeof(keys[0]), "%shidden_size", o->prefix);
+    snprintf(keys[1], sizeof(keys[1]), "%snum_attention_heads", o->prefix);
+    snprintf(keys[2], sizeof(keys[2]), "%s%s", o->prefix, kv_key);
+    snprintf(keys[3], sizeof(keys[3]), "%s%s", o->prefix, dim_key);
+    const struct model_config_names names = {o->file, keys[0], keys[1], keys[2], keys[3]};
+    bool own = defaults->num_kv_heads == 0 || config_field_is_null(o, kv_key);
+    out->num_kv_heads = own ? out->num_heads : defaults->num_kv_heads;
+    out->head_dim = config_field_is_null(o, dim_key) ? 0 : defaults->head_dim;
+    if (config_field_int(o, kv_key, 1, out->num_heads, &out->num_kv_heads) != 0 ||
+        config_field_int(o, dim_key, 1, KV_MAX_HEAD_DIM, &out->head_dim) != 0)
+        return -1;
+    return model_config_check_heads(out, &names, o->err);
+}
+
+/* --- Switches ----------------------------------------------------------------------------------
+ */
+
+static int read_activation(const struct config_object *o, const struct architecture *architecture,
+                           struct model_config *out) {
+    bool hidden_activation = (architecture->flags & ARCHITECTURE_HIDDEN_ACTIVATION) != 0;
+    const char *key = hidden_activation ? "hidden_activation" : "hidden_act", *name = NULL;
+    char shown[UTF8_PRINTABLE_BYTES];
+    if (config_field_string(o, key, &name) != 0)
+        return -1;
+    if (name == NULL)
+        return 0;
+    bool gelu_is_tanh = (architecture->flags & ARCHITECTURE_GELU_IS_TANH) != 0;
+    if (strcmp(name, "silu") == 0 || strcmp(name, "swish") == 0) {
+        out->activation = ACTIVATION_SILU;
+    } else if (strcmp(name, "gelu_pytorch_tanh") == 0 || strcmp(name, "gelu_new") == 0 ||
+               (gelu_is_tanh && strcmp(name, "gelu") == 0)) {
+        out->activation = ACTIVATION_GELU_TANH;
+    } else {
+        utf8_printable((struct text){name, strlen(name)}, shown);
+        return config_field_refuse(
+            o, key, "'%s' is not supported (supported: silu, gelu_pytorch_tanh)", shown);
+    }
+    return 0;
+}
+
+/* null: none. */
+static int read_cap(const struct config_object *o, const char *key, float *out) {
+    if (config_field_is_null(o, key))
+        *out = 0.0F;
+    return config_field_float(o, key, MODEL_MIN_SOFT_CAP, MODEL_MAX_SOFT_CAP, out);
+}
+
+static int read_multiplier(const struct config_object *o, const char *key, float *out) {
+    return config_field_float(o, key, MODEL_MIN_MULTIPLIER, MODEL_MAX_MULTIPLIER, out);
+}
+
+static int read_multipliers(const struct config_object *o, struct model_config *out) {
+    float divisor = 1.0F;
+    out->attention_scale = 1.0F;
+    if (read_multiplier(o, "embedding_multiplier", &out->embedding_scale) != 0 ||
+        read_multiplier(o, "residual_multiplier", &out->residual_scale) != 0 ||
+        read_multiplier(o, "attention_multiplier", &out->attention_scale) != 0 ||
+        read_multiplier(o, "logits_scaling", &divisor) != 0)
+        return -1;
+    out->logit_scale = 1.0F / divisor;
+    return 0;
+}
+
+static int read_scales(const struct config_object *o, const struct architecture *architecture,
+                       struct model_config *out) {
+    unsigned flags = architecture->flags;
+    out->attention_scale = (float)(1.0 / sqrt(out->head_dim));
+    if ((flags & ARCHITECTURE_SCALED_EMBEDDING) != 0)
+        out->embedding_scale = (float)sqrt(out->hidden_size);
+    if ((flags & ARCHITECTURE_QUERY_SCALAR) != 0) {
+        float scalar = 256.0F;
+        if (config_field_float(o, "query_pre_attn_scalar", 1e-3, 1e6, &scalar) != 0)
+            return -1;
+        out->attention_scale = (float)(1.0 / sqrt((double)scalar));
+    }
+    if ((flags & ARCHITECTURE_MULTIPLIERS) != 0 && read_multipliers(o, out) != 0)
+        return -1;
+    if ((flags & ARCHITECTURE_LOGIT_SCALE) != 0) {
+        out->logit_scale = architecture->defaults.logit_scale;
+        if (read_multiplier(o, "logit_scale", &out->logit_scale) != 0)
+            return -1;
+    }
+    if ((flags & ARCHITECTURE_SOFT_CAPS) == 0)
+        return 0;
+    if (read_cap(o, "attn_logit_softcapping", &out->attention_soft_cap) != 0)
+        return -1;
+    return read_cap(o, "final_logit_softcapping", &out->final_soft_cap);
+}
+
+static int read_switches(const struct config_object *o, const struct architecture *architecture,
+                         struct model_config *out) {
+    const char *eps_key = out->norm == NORM_RMS ? "rms_norm_eps" : "layer_norm_eps";
+    out->norm_eps = architecture->defaults.norm_eps;
+    out->norm_plus_one = (architecture->flags & ARCHITECTURE_PLUS_ONE) != 0;
+    out->rope_interleaved = architecture->hf_interleaved;
+    if (config_field_float(o, eps_key, MODEL_MIN_NORM_EPS, MODEL_MAX_NORM_EPS, &out->norm_eps) != 0)
+        return -1;
+    if (read_activation(o, architecture, out) != 0)
+        return -1;
+    return read_scales(o, architecture, out);
+}
+
+/* --- The object of the language model ----------------------------------------------------------
+ */
+
+static int read_class(const struct config_object *root, const char **out) {
+    const cJSON *classes;
+    if (config_field_array(root, "architectures", &classes) != 0)
+        return -1;
+    if (classes == NULL || classes->child == NULL)
+        return 0;
+    if (!cJSON_IsString(classes->child))
+        return config_field_refuse(root, "architectures", "is not a list of strings");
+    *out = classes->child->valuestring;
+    return 0;
+}
+
+/* A model of text and images keeps the settings of its language model in an object of their own. */
+static int find_language_model(const struct config_object *root, const char *class_name,
+                               struct config_object *out) {
+    *out = *root;
+    if (class_name == NULL || strstr(class_name, "ForConditionalGeneration") == NULL)
+        return 0;
+    if (config_field_require(root, "text_config") != 0)
+        return -1;
+    return config_field_object(root, "text_config", out);
+}
+
+static int read_fields(const struct config_object *root, struct model_config *out) {
+    const char *class_name = NULL, *model_type = NULL;
+    struct config_object object;
+    if (read_class(root, &class_name) != 0 || find_language_model(root, class_name, &object) != 0 ||
+        config_field_string(&object, "model_type", &model_type) != 0)
+        return -1;
+    const struct architecture *architecture =
+        architecture_find_hf(class_name, model_type, root->file, root->err);
+    if (architecture == NULL || check_refused(root) != 0 || check_refused(&object) != 0)
+        return -1;
+    model_config_init(out, architecture);
+    snprintf(out->architecture, sizeof(out->architecture), "%s",
+             class_name != NULL ? class_name : model_type);
+    out->naming = TENSOR_NAMING_HF;
+    out->tied_embeddings = architecture->defaults.tied_embeddings || object.json != root->json;
+    if (config_field_bool(root, "tie_word_embeddings", &out->tied_embeddings) != 0 ||
+        config_field_bool(&object, "tie_word_embeddings", &out->tied_embeddings) != 0 ||
+        read_sizes(&object, &architecture->defaults, out) != 0 ||
+        read_heads(&object, &architecture->defaults, out) != 0 ||
+        read_switches(&object, architecture, out) != 0 ||
+        config_hf_read_layers(&object, architecture, out) != 0)
+        return -1;
+    return config_hf_read_ropes(&object, architecture, out);
+}
+
+int config_hf_read(const cJSON *root, const char *path, struct model_config *out,
+                   struct error *err) {
+    const struct config_object object = {.json = root, .file = path, .err = err};
+    struct model_config config;
+    if (read_fields(&object, &config) != 0)
+        return -1;
+    *out = config;
+    return 0;
+}

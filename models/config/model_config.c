@@ -1,0 +1,81 @@
+#include "models/config/model_config.h"
+
+#include "kernels/backend.h"
+
+#include <math.h>
+
+void model_config_init(struct model_config *config, const struct architecture *architecture) {
+    *config = (struct model_config){
+        .norm = architecture->norm,
+        .pre_norm = architecture->pre_norm,
+        .post_norm = architecture->post_norm,
+        .parallel_residual = architecture->parallel_residual,
+        .qk_norm = architecture->qk_norm,
+        .activation = architecture->activation,
+        .overflows_f16 = (architecture->flags & ARCHITECTURE_OVERFLOWS_F16) != 0,
+        .attention_soft_cap = architecture->attention_soft_cap,
+        .final_soft_cap = architecture->final_soft_cap,
+        .embedding_scale = 1.0F,
+        .residual_scale = 1.0F,
+        .logit_scale = 1.0F,
+    };
+}
+
+static int check_head_dim(const struct model_config *config, const struct model_config_names *names,
+                          struct error *err) {
+    if (config->head_dim % KV_HEAD_DIM_STEP == 0 && config->head_dim <= KV_MAX_HEAD_DIM)
+        return 0;
+    return error_set(
+        err, ERROR_MODEL,
+        "%s: %s (or %s %d / %s %d): heads of %d elements; must be a multiple of %d, at "
+        "most %d",
+        names->path, names->head_dim, names->hidden_size, config->hidden_size, names->num_heads,
+        config->num_heads, config->head_dim, KV_HEAD_DIM_STEP, KV_MAX_HEAD_DIM);
+}
+
+int model_config_check_heads(struct model_config *config, const struct model_config_names *names,
+                             struct error *err) {
+    if (config->num_heads % config->num_kv_heads != 0)
+        return error_set(err, ERROR_MODEL, "%s: %s: %d does not divide %s %d", names->path,
+                         names->num_kv_heads, config->num_kv_heads, names->num_heads,
+                         config->num_heads);
+    if (config->head_dim == 0) {
+        if (config->hidden_size % config->num_heads != 0)
+            return error_set(err, ERROR_MODEL, "%s: %s: %d does not divide %s %d", names->path,
+                             names->num_heads, config->num_heads, names->hidden_size,
+                             config->hidden_size);
+        config->head_dim = config->hidden_size / config->num_heads;
+    }
+    return check_head_dim(config, names, err);
+}
+
+bool model_config_is_windowed(const struct architecture *architecture, int32_t layer) {
+    if (architecture->window_rule == WINDOW_ALL_LAYERS ||
+        architecture->window_rule == WINDOW_LISTED_LAYERS)
+        return true;
+    return architecture->window_rule == WINDOW_PERIODIC &&
+           (layer + 1) % architecture->window_period != 0;
+}
+
+void model_config_set_layer_ropes(struct model_config *config,
+                                  const struct architecture *architecture, const bool *rotates) {
+    bool local = (architecture->flags & ARCHITECTURE_LOCAL_ROPE) != 0;
+    bool needs_window = (architecture->flags & ARCHITECTURE_ROPE_NEEDS_WINDOW) != 0;
+    config->num_ropes = 1;
+    for (int32_t i = 0; i < config->num_layers; i++) {
+        struct layer_config *layer = &config->layers[i];
+        layer->rope = local && layer->window > 0 ? 1 : 0;
+        if ((rotates != NULL && !rotates[i]) || (needs_window && layer->window == 0))
+            layer->rope = -1;
+        if (layer->rope == 1)
+            config->num_ropes = 2;
+    }
+}
+
+int32_t model_config_stretch(const struct rope_config *rope, int32_t max_position,
+                             int32_t original_max_position) {
+    double stretched = floor((double)original_max_position * (double)rope->factor);
+    if (stretched <= max_position)
+        return max_position;
+    return stretched < MODEL_MAX_POSITION ? (int32_t)stretched : MODEL_MAX_POSITION;
+}

@@ -1,0 +1,283 @@
+/* A model out of a Hugging Face folder:
+ *
+ *   config.json               switches and sizes (config_hf.c), ids that end a text
+ *   model*.safetensors        the tensors (safetensors.c)
+ *   generation_config.json    optional: what to sample with, and more such ids
+ *   chat_template.jinja       optional; beside it, that for conversations with tools in
+ *                             additional_chat_templates/tool_use.jinja
+ *                             else chat_template in tokenizer_config.json, or in
+ *                             chat_template.json
+ *
+ * The tokenizer is opened apart, from the same folder. */
+#include "models/config/config_field.h"
+#include "models/config/config_hf.h"
+#include "models/files/file_path.h"
+#include "models/files/input_file.h"
+#include "models/files/json_file.h"
+#include "models/config/model_parts.h"
+#include "models/weights/tensor_names.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_CONFIG_BYTES ((size_t)4 << 20)
+#define MAX_TOKENIZER_CONFIG_BYTES ((size_t)16 << 20)
+
+enum { COMPARED_BYTES = 64 * 1024 };
+
+/* --- Ids that end a text -----------------------------------------------------------------------
+ */
+
+/* An id the vocabulary does not have is never sampled: real files name the defaults of a class. */
+static int add_eos(struct model *model, const struct config_object *o, const cJSON *item) {
+    static const char key[] = "eos_token_id";
+    if (!config_field_is_int(item, -1, INT32_MAX))
+        return config_field_refuse(o, key, "is no token id");
+    int32_t token = (int32_t)item->valuedouble;
+    if (token == -1) /* none */
+        return 0;
+    for (int i = 0; i < model->num_eos_tokens; i++)
+        if (model->eos_tokens[i] == token)
+            return 0;
+    if (token >= model->config.vocab_size)
+        return 0;
+    if (model->num_eos_tokens == MODEL_MAX_EOS_TOKENS)
+        return config_field_refuse(o, key, "more than %d ids that end a text",
+                                   MODEL_MAX_EOS_TOKENS);
+    model->eos_tokens[model->num_eos_tokens++] = token;
+    return 0;
+}
+
+static int read_eos(struct model *model, const struct config_object *o) {
+    const cJSON *value = config_field_find(o, "eos_token_id"), *item;
+    if (value == NULL)
+        return 0;
+    if (!cJSON_IsArray(value))
+        return add_eos(model, o, value);
+    cJSON_ArrayForEach(item, value) {
+        if (add_eos(model, o, item) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* --- config.json -------------------------------------------------------------------------------
+ */
+
+static int read_config_tree(struct model *model, const cJSON *root, const char *path,
+                            struct error *err) {
+    const struct config_object object = {.json = root, .file = path, .err = err};
+    struct config_object text;
+    if (config_hf_read(root, path, &model->config, err) != 0 || read_eos(model, &object) != 0 ||
+        config_field_object(&object, "text_config", &text) != 0)
+        return -1;
+    return read_eos(model, &text);
+}
+
+/* For people: the last part of the folder's path. */
+static void name_model(struct model_config *config, const char *folder) {
+    size_t end = strlen(folder);
+    while (end > 1 && folder[end - 1] == '/')
+        end--;
+    size_t begin = end;
+    while (begin > 0 && folder[begin - 1] != '/')
+        begin--;
+    snprintf(config->name, sizeof(config->name), "%.*s", (int)(end - begin), folder + begin);
+}
+
+static int read_config(struct model *model, struct error *err) {
+    char path[PATH_MAX];
+    if (file_path_join(model->folder, "config.json", path, err) != 0)
+        return -1;
+    if (file_path_is_missing(path))
+        return error_set(err, ERROR_MODEL,
+                         "%s: is a folder without config.json; name a Hugging Face folder, or the "
+                         "GGUF file in it",
+                         model->folder);
+    cJSON *root = json_file_read(path, MAX_CONFIG_BYTES, err);
+    if (root == NULL)
+        return -1;
+    int status = read_config_tree(model, root, path, err);
+    cJSON_Delete(root);
+    name_model(&model->config, model->folder);
+    return status;
+}
+
+/* --- What only the tensors tell ----------------------------------------------------------------
+ */
+
+/* Where a model has more parts than its language model, that is below another name. */
+static void find_prefix(const struct tensor_file *file, struct model_config *config) {
+    static const char *const prefixes[] = {"model.", "model.language_model.",
+                                           "language_model.model."};
+    char name[TENSOR_NAME_BYTES];
+    for (size_t i = 0; i < sizeof(prefixes) / sizeof(prefixes[0]); i++) {
+        snprintf(config->tensor_prefix, sizeof(config->tensor_prefix), "%s", prefixes[i]);
+        tensor_names_write(config, TENSOR_EMBEDDING, 0, "weight", name);
+        if (tensor_file_find(file, name) != NULL)
+            return;
+    }
+    snprintf(config->tensor_prefix, sizeof(config->tensor_prefix), "%s", prefixes[0]);
+}
+
+static int compare_tensors(const struct tensor_file *file, const struct tensor_info *a,
+                           const struct tensor_info *b, bool *out_same, struct error *err) {
+    uint8_t pieces[2][COMPARED_BYTES];
+    *out_same = a->dtype == b->dtype && a->bytes == b->bytes;
+    for (size_t done = 0; done < a->bytes && *out_same; done += COMPARED_BYTES) {
+        size_t left = a->bytes - done, bytes = left < COMPARED_BYTES ? left : COMPARED_BYTES;
+        if (tensor_read(file, a, done, bytes, pieces[0], err) != 0 ||
+            tensor_read(file, b, done, bytes, pieces[1], err) != 0)
+            return -1;
+        *out_same = memcmp(pieces[0], pieces[1], bytes) == 0;
+    }
+    return 0;
+}
+
+/* A head that is there and not the embedding is used whatever the settings say, as by Transformers
+ * 5 (PreTrainedModel.tie_weights): fine-tuning leaves such files. */
+static int check_tied(const struct tensor_file *file, struct model_config *config,
+                      struct error *err) {
+    char names[2][TENSOR_NAME_BYTES];
+    tensor_names_write(config, TENSOR_EMBEDDING, 0, "weight", names[0]);
+    tensor_names_write(config, TENSOR_HEAD, 0, "weight", names[1]);
+    const struct tensor_info *embedding = tensor_file_find(file, names[0]);
+    const struct tensor_info *head = tensor_file_find(file, names[1]);
+    if (!config->tied_embeddings || embedding == NULL || head == NULL)
+        return 0;
+    return compare_tensors(file, embedding, head, &config->tied_embeddings, err);
+}
+
+/* --- generation_config.json --------------------------------------------------------------------
+ */
+
+static int read_generation_tree(struct model *model, const struct config_object *o) {
+    struct generation_defaults *out = &model->generation;
+    struct error err = {0};
+    struct config_object defaults = *o;
+    defaults.err = &err;
+    model_check_default(config_field_float(&defaults, "temperature", 0.0,
+                                           GENERATION_MAX_TEMPERATURE, &out->temperature),
+                        &err);
+    model_check_default(config_field_int(&defaults, "top_k", -1, INT32_MAX, &out->top_k), &err);
+    model_check_default(
+        config_field_float(&defaults, "top_p", GENERATION_MIN_TOP_P, 1.0, &out->top_p), &err);
+    model_check_default(config_field_float(&defaults, "min_p", 0.0, 1.0, &out->min_p), &err);
+    model_check_default(config_field_float(&defaults, "repetition_penalty",
+                                           GENERATION_MIN_REPETITION, GENERATION_MAX_REPETITION,
+                                           &out->repetition_penalty),
+                        &err);
+    return read_eos(model, o);
+}
+
+static int read_generation(struct model *model, struct error *err) {
+    char path[PATH_MAX];
+    if (file_path_join(model->folder, "generation_config.json", path, err) != 0)
+        return -1;
+    if (file_path_is_missing(path))
+        return 0;
+    cJSON *root = json_file_read(path, MAX_CONFIG_BYTES, err);
+    if (root == NULL)
+        return -1;
+    const struct config_object object = {.json = root, .file = path, .err = err};
+    int status = read_generation_tree(model, &object);
+    cJSON_Delete(root);
+    return status;
+}
+
+/* --- The chat template -------------------------------------------------------------------------
+ */
+
+/* One of a list: { name, template }, of which "default" and "tool_use" are taken. */
+static int read_named_template(struct model *model, const struct config_object *o,
+                               const cJSON *item, const char *where) {
+    const cJSON *name = cJSON_GetObjectItemCaseSensitive(item, "name");
+    const cJSON *source = cJSON_GetObjectItemCaseSensitive(item, "template");
+    if (!cJSON_IsString(name) || !cJSON_IsString(source))
+        return config_field_refuse(o, "chat_template",
+                                   "an entry of the list has no name or no template");
+    struct text text = {source->valuestring, strlen(source->valuestring)};
+    if (strcmp(name->valuestring, "default") == 0)
+        return model_set_chat_template(&model->chat_template, text, where, o->err);
+    if (strcmp(name->valuestring, "tool_use") == 0)
+        return model_set_chat_template(&model->tool_chat_template, text, where, o->err);
+    return 0;
+}
+
+/* A string, or a list. */
+static int read_template_field(struct model *model, const struct config_object *o) {
+    static const char key[] = "chat_template";
+    const cJSON *value = config_field_find(o, key), *item;
+    char where[PATH_MAX + 32];
+    snprintf(where, sizeof(where), "%s: %s", o->file, key);
+    if (value == NULL)
+        return 0;
+    if (cJSON_IsString(value)) {
+        struct text source = {value->valuestring, strlen(value->valuestring)};
+        return model_set_chat_template(&model->chat_template, source, where, o->err);
+    }
+    if (!cJSON_IsArray(value))
+        return config_field_refuse(o, key, "is neither a string nor a list of templates");
+    cJSON_ArrayForEach(item, value) {
+        if (read_named_template(model, o, item, where) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int read_template_json(struct model *model, const char *name, struct error *err) {
+    char path[PATH_MAX];
+    if (file_path_join(model->folder, name, path, err) != 0)
+        return -1;
+    if (file_path_is_missing(path))
+        return 0;
+    cJSON *root = json_file_read(path, MAX_TOKENIZER_CONFIG_BYTES, err);
+    if (root == NULL)
+        return -1;
+    const struct config_object object = {.json = root, .file = path, .err = err};
+    int status = read_template_field(model, &object);
+    cJSON_Delete(root);
+    return status;
+}
+
+static int read_template_file(struct model *model, const char *name, char **out,
+                              struct error *err) {
+    char path[PATH_MAX];
+    struct text source = {0};
+    if (file_path_join(model->folder, name, path, err) != 0)
+        return -1;
+    if (file_path_is_missing(path))
+        return 0;
+    char *data = input_file_read_all(path, MODEL_MAX_TEMPLATE_BYTES, &source.length, err);
+    if (data == NULL)
+        return -1;
+    source.data = data;
+    int status = model_set_chat_template(out, source, path, err);
+    free(data);
+    return status;
+}
+
+static int read_templates(struct model *model, struct error *err) {
+    if (read_template_file(model, "chat_template.jinja", &model->chat_template, err) != 0)
+        return -1;
+    if (model->chat_template != NULL)
+        return read_template_file(model, "additional_chat_templates/tool_use.jinja",
+                                  &model->tool_chat_template, err);
+    if (read_template_json(model, "tokenizer_config.json", err) != 0)
+        return -1;
+    return model->chat_template != NULL ? 0 : read_template_json(model, "chat_template.json", err);
+}
+
+int model_folder_read(struct model *model, const char *path, struct error *err) {
+    model->folder = strdup(path);
+    if (model->folder == NULL)
+        return error_set(err, ERROR_MEMORY, "%s: no memory to open it", path);
+    if (read_config(model, err) != 0 || tensor_file_open(path, &model->file, err) != 0)
+        return -1;
+    find_prefix(model->file, &model->config);
+    if (check_tied(model->file, &model->config, err) != 0 || read_generation(model, err) != 0)
+        return -1;
+    return read_templates(model, err);
+}

@@ -1,0 +1,21 @@
+/* A hash that tells contents apart: XXH3 of 128 bits (xxhash.com), as fast as memory. Chance will
+ * not make two contents equal; somebody who tries could. */
+#ifndef QUIRE_MODELS_FILES_CONTENT_HASH_H
+#define QUIRE_MODELS_FILES_CONTENT_HASH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define CONTENT_HASH_BYTES 16
+
+struct content_hash;
+
+struct content_hash *content_hash_create(void);       /* NULL when memory is short */
+void content_hash_destroy(struct content_hash *hash); /* accepts NULL */
+void content_hash_add(struct content_hash *hash, const void *data, size_t bytes);
+/* The data behind its length: what comes next cannot be taken for a part of it. */
+void content_hash_add_sized(struct content_hash *hash, const void *data, size_t bytes);
+/* Of all that was added; more may follow. */
+void content_hash_digest(const struct content_hash *hash, uint8_t out[static CONTENT_HASH_BYTES]);
+
+#endif

@@ -1,0 +1,66 @@
+/* Address space for the longest header is reserved at once without memory behind it; pages become
+ * usable, and are filled from the file, a step at a time. */
+#include "models/files/file_image.h"
+
+#include "config/base/check.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define STEP_BYTES ((size_t)256 << 10) /* a multiple of every page size in use */
+
+struct file_image file_image_of_memory(const void *data, size_t bytes, const char *name) {
+    return (struct file_image){.name = name, .bytes = bytes, .data = data, .available = bytes};
+}
+
+static size_t smaller(size_t a, size_t b) {
+    return a < b ? a : b;
+}
+
+static size_t round_up(size_t bytes, size_t step) {
+    return (bytes + step - 1) / step * step;
+}
+
+int file_image_create(const struct input_file *file, struct file_image *out, struct error *err) {
+    size_t bytes = (size_t)file->bytes;
+    size_t reserved = round_up(smaller(bytes, FILE_IMAGE_MAX_BYTES), STEP_BYTES);
+    void *memory = mmap(NULL, reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED)
+        return error_set(err, ERROR_MEMORY, "%s: no address space for %zu bytes of header",
+                         file->path, reserved);
+    *out = (struct file_image){.name = file->path,
+                               .bytes = bytes,
+                               .data = memory,
+                               .file = file,
+                               .memory = memory,
+                               .reserved = reserved};
+    return 0;
+}
+
+void file_image_finish(struct file_image *image) {
+    if (image->memory != NULL)
+        munmap(image->memory, image->reserved);
+    *image = (struct file_image){0};
+}
+
+/* available is a multiple of STEP_BYTES until the file's end is reached. */
+int file_image_require(struct file_image *image, size_t end, struct error *err) {
+    CHECK(end <= image->bytes);
+    if (end <= image->available)
+        return 0;
+    if (end > FILE_IMAGE_MAX_BYTES)
+        return error_set(err, ERROR_MODEL, "%s: header: goes on at byte %zu (at most %zu bytes)",
+                         image->name, end, FILE_IMAGE_MAX_BYTES);
+    size_t begin = image->available, step_end = round_up(end, STEP_BYTES);
+    if (mprotect(image->memory + begin, step_end - begin, PROT_READ | PROT_WRITE) != 0)
+        return error_set(err, ERROR_MEMORY, "%s: no memory for %zu bytes of header: %s",
+                         image->name, step_end, strerror(errno));
+    size_t target = smaller(step_end, image->bytes);
+    if (input_file_read(image->file, begin, target - begin, image->memory + begin, "header", err) !=
+        0)
+        return -1;
+    image->available = target;
+    return 0;
+}

@@ -1,0 +1,320 @@
+/* GGUF v2 and v3: header, tensor table, and the checks that put every tensor's data inside the
+ * file. */
+#include "models/files/gguf.h"
+
+#include "config/base/checked.h"
+#include "models/files/gguf_reader.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    MIN_VERSION = 2, /* as 3, which adds big-endian files; 1 has 32-bit counts */
+    MAX_VERSION = 3,
+    DEFAULT_ALIGNMENT = 32,
+    MIN_ALIGNMENT = 8,
+    MAX_NAME_BYTES = 64,   /* the specification's limit */
+    MIN_TENSOR_BYTES = 33, /* name of one byte, one dimension */
+    MAX_TENSORS = 1 << 20, /* real files hold a few hundred to some thousand */
+};
+
+static const char gguf_magic[4] = {'G', 'G', 'U', 'F'};
+
+/* Type numbers of the format. Those without a dtype here are named so that a message can say what
+ * a file holds instead. */
+struct tensor_type {
+    const char *name;
+    int dtype; /* -1: not supported */
+};
+
+static const struct tensor_type tensor_types[] = {
+    [0] = {"f32", DTYPE_F32},
+    [1] = {"f16", DTYPE_F16},
+    [2] = {"q4_0", DTYPE_Q4_0},
+    [3] = {"q4_1", DTYPE_Q4_1},
+    [6] = {"q5_0", DTYPE_Q5_0},
+    [7] = {"q5_1", DTYPE_Q5_1},
+    [8] = {"q8_0", DTYPE_Q8_0},
+    [9] = {"q8_1", -1},
+    [10] = {"q2_k", DTYPE_Q2_K},
+    [11] = {"q3_k", DTYPE_Q3_K},
+    [12] = {"q4_k", DTYPE_Q4_K},
+    [13] = {"q5_k", DTYPE_Q5_K},
+    [14] = {"q6_k", DTYPE_Q6_K},
+    [15] = {"q8_k", -1},
+    [16] = {"iq2_xxs", -1},
+    [17] = {"iq2_xs", -1},
+    [18] = {"iq3_xxs", -1},
+    [19] = {"iq1_s", -1},
+    [20] = {"iq4_nl", DTYPE_IQ4_NL},
+    [21] = {"iq3_s", -1},
+    [22] = {"iq2_s", -1},
+    [23] = {"iq4_xs", -1},
+    [24] = {"i8", -1},
+    [25] = {"i16", -1},
+    [26] = {"i32", -1},
+    [27] = {"i64", -1},
+    [28] = {"f64", -1},
+    [29] = {"iq1_m", -1},
+    [30] = {"bf16", DTYPE_BF16},
+    [34] = {"tq1_0", -1},
+    [35] = {"tq2_0", -1},
+    [39] = {"mxfp4", -1},
+};
+
+enum { NUM_TENSOR_TYPES = sizeof(tensor_types) / sizeof(tensor_types[0]) };
+
+int gguf_take(struct gguf_reader *r, size_t bytes) {
+    if (file_image_require(r->image, r->position + bytes, r->err) != 0)
+        return -1;
+    r->position += bytes;
+    return 0;
+}
+
+static int read_bytes(struct gguf_reader *r, const char *what, void *out, size_t bytes) {
+    if (bytes > gguf_bytes_left(r))
+        return error_set(r->err, ERROR_MODEL,
+                         "%s: %s: the file ends at byte %zu, inside the value at byte %zu",
+                         r->image->name, what, r->image->bytes, r->position);
+    if (gguf_take(r, bytes) != 0)
+        return -1;
+    memcpy(out, r->image->data + r->position - bytes, bytes);
+    return 0;
+}
+
+int gguf_read_u32(struct gguf_reader *r, const char *what, uint32_t *out) {
+    return read_bytes(r, what, out, sizeof(*out));
+}
+
+int gguf_read_u64(struct gguf_reader *r, const char *what, uint64_t *out) {
+    return read_bytes(r, what, out, sizeof(*out));
+}
+
+int gguf_read_string(struct gguf_reader *r, const char *what, struct text *out) {
+    uint64_t length;
+    if (gguf_read_u64(r, what, &length) != 0)
+        return -1;
+    if (length > gguf_bytes_left(r))
+        return error_set(r->err, ERROR_MODEL,
+                         "%s: %s: string of %" PRIu64 " bytes at byte %zu, but the file has %zu",
+                         r->image->name, what, length, r->position, r->image->bytes);
+    *out = (struct text){(const char *)r->image->data + r->position, (size_t)length};
+    return gguf_take(r, (size_t)length);
+}
+
+int gguf_read_name(struct gguf_reader *r, const char *what, size_t max_bytes, struct text *out) {
+    struct text name;
+    if (gguf_read_string(r, what, &name) != 0)
+        return -1;
+    if (tensor_table_check_name(r->image->name, what, name, max_bytes, r->err) != 0)
+        return -1;
+    *out = name;
+    return 0;
+}
+
+bool gguf_matches(struct file_image *image) {
+    return image->bytes >= sizeof(gguf_magic) &&
+           file_image_require(image, sizeof(gguf_magic), NULL) == 0 &&
+           memcmp(image->data, gguf_magic, sizeof(gguf_magic)) == 0;
+}
+
+int gguf_version(const struct file_image *image) {
+    uint32_t version;
+    memcpy(&version, image->data + sizeof(gguf_magic), sizeof(version));
+    return (int)version;
+}
+
+static int check_version(const struct gguf_reader *r, uint32_t version) {
+    if (version >= MIN_VERSION && version <= MAX_VERSION)
+        return 0;
+    if (__builtin_bswap32(version) <= 0xffff && version > 0xffff)
+        return error_set(r->err, ERROR_MODEL,
+                         "%s: is a big-endian GGUF file; only little-endian ones are supported",
+                         r->image->name);
+    return error_set(r->err, ERROR_MODEL, "%s: GGUF version %" PRIu32 " (supported: %d, %d)",
+                     r->image->name, version, MIN_VERSION, MAX_VERSION);
+}
+
+static int refuse_tensor(const struct gguf_reader *r, struct text name, const char *reason) {
+    return error_set(r->err, ERROR_MODEL, "%s: tensor '%.*s': %s", r->image->name,
+                     text_print_length(name), name.data, reason);
+}
+
+static int read_tensor_type(struct gguf_reader *r, struct tensor_info *tensor) {
+    uint32_t type;
+    if (gguf_read_u32(r, "type of a tensor", &type) != 0)
+        return -1;
+    const char *name = type < NUM_TENSOR_TYPES ? tensor_types[type].name : NULL;
+    if (name != NULL && tensor_types[type].dtype >= 0) {
+        tensor->dtype = (enum dtype)tensor_types[type].dtype;
+        return 0;
+    }
+    return error_set(
+        r->err, ERROR_MODEL,
+        "%s: tensor '%.*s': type %" PRIu32 " (%s) is not supported (supported: f32, "
+        "f16, bf16, q4_0, q4_1, q8_0, q5_0, q5_1, iq4_nl, q2_k, q3_k, q4_k, q5_k, q6_k)",
+        r->image->name, text_print_length(tensor->name), tensor->name.data, type,
+        name != NULL ? name : "unknown");
+}
+
+/* The file lists the innermost dimension first, struct tensor_info the outermost. */
+static int read_shape(struct gguf_reader *r, struct tensor_info *tensor) {
+    uint32_t num_dims;
+    if (gguf_read_u32(r, "number of dimensions of a tensor", &num_dims) != 0)
+        return -1;
+    if (num_dims < 1 || num_dims > TENSOR_MAX_DIMS)
+        return error_set(r->err, ERROR_MODEL,
+                         "%s: tensor '%.*s': %" PRIu32 " dimensions (allowed: 1 to %d)",
+                         r->image->name, text_print_length(tensor->name), tensor->name.data,
+                         num_dims, TENSOR_MAX_DIMS);
+    tensor->num_dims = (int)num_dims;
+    for (int i = tensor->num_dims - 1; i >= 0; i--) {
+        uint64_t dim;
+        if (gguf_read_u64(r, "dimension of a tensor", &dim) != 0)
+            return -1;
+        if (dim == 0 || dim > INT64_MAX)
+            return refuse_tensor(r, tensor->name, "a dimension is zero or beyond 2^63-1");
+        tensor->shape[i] = (int64_t)dim;
+    }
+    return 0;
+}
+
+/* tensor->offset counts from where the data begins, which is known after the last entry:
+ * place_tensors adds it. */
+static int read_tensor(struct gguf_reader *r, uint64_t index, struct tensor_info *tensor) {
+    char what[64];
+    snprintf(what, sizeof(what), "tensor %" PRIu64, index);
+    if (gguf_read_name(r, what, MAX_NAME_BYTES, &tensor->name) != 0)
+        return -1;
+    if (read_shape(r, tensor) != 0 || read_tensor_type(r, tensor) != 0)
+        return -1;
+    if (gguf_read_u64(r, "offset of a tensor", &tensor->offset) != 0)
+        return -1;
+    return tensor_table_size(r->image->name, tensor, r->err);
+}
+
+static int read_tensors(struct gguf_reader *r, uint64_t count, struct tensor_table *table) {
+    for (uint64_t i = 0; i < count; i++)
+        if (read_tensor(r, i, &table->tensors[i]) != 0)
+            return -1;
+    return 0;
+}
+
+static int find_alignment(const struct gguf_reader *r, const struct tensor_table *table,
+                          size_t *out) {
+    const struct metadata *entry = tensor_table_find_metadata(table, "general.alignment");
+    *out = DEFAULT_ALIGNMENT;
+    if (entry == NULL)
+        return 0;
+    if (entry->type != METADATA_UINT)
+        return error_set(r->err, ERROR_MODEL, "%s: general.alignment: is not an unsigned number",
+                         r->image->name);
+    uint64_t value = entry->as_uint;
+    if (value < MIN_ALIGNMENT || value > UINT32_MAX || (value & (value - 1)) != 0)
+        return error_set(r->err, ERROR_MODEL,
+                         "%s: general.alignment: %" PRIu64
+                         " (allowed: a power of two from %d to 2^31)",
+                         r->image->name, value, MIN_ALIGNMENT);
+    *out = (size_t)value;
+    return 0;
+}
+
+static int place_tensor(const struct gguf_reader *r, struct tensor_info *tensor, size_t data_start,
+                        size_t alignment) {
+    size_t begin, end;
+    if (tensor->offset % alignment != 0)
+        return error_set(r->err, ERROR_MODEL,
+                         "%s: tensor '%.*s': offset %" PRIu64 " is not a multiple of %zu",
+                         r->image->name, text_print_length(tensor->name), tensor->name.data,
+                         tensor->offset, alignment);
+    if (!checked_add(data_start, (size_t)tensor->offset, &begin) ||
+        !checked_add(begin, tensor->bytes, &end))
+        return refuse_tensor(r, tensor->name, "its offset is beyond 2^64-1");
+    if (end > r->image->bytes)
+        return error_set(r->err, ERROR_MODEL,
+                         "%s: tensor '%.*s': data ends at byte %zu but the file has %zu",
+                         r->image->name, text_print_length(tensor->name), tensor->name.data, end,
+                         r->image->bytes);
+    tensor->offset = begin;
+    return 0;
+}
+
+static int place_tensors(const struct gguf_reader *r, struct tensor_table *table) {
+    size_t alignment, data_start;
+    if (find_alignment(r, table, &alignment) != 0)
+        return -1;
+    if (!checked_add(r->position, alignment - 1, &data_start))
+        return error_set(r->err, ERROR_MODEL, "%s: general.alignment: too large", r->image->name);
+    data_start &= ~(alignment - 1);
+    for (size_t i = 0; i < table->num_tensors; i++)
+        if (place_tensor(r, &table->tensors[i], data_start, alignment) != 0)
+            return -1;
+    return 0;
+}
+
+static int check_neighbours(const struct gguf_reader *r, const struct tensor_info **sorted,
+                            size_t count) {
+    for (size_t i = 1; i < count; i++) {
+        const struct tensor_info *first = sorted[i - 1], *second = sorted[i];
+        if (second->offset < first->offset + first->bytes)
+            return error_set(r->err, ERROR_MODEL, "%s: tensors '%.*s' and '%.*s' overlap",
+                             r->image->name, text_print_length(first->name), first->name.data,
+                             text_print_length(second->name), second->name.data);
+    }
+    return 0;
+}
+
+static int check_overlap(const struct gguf_reader *r, const struct tensor_table *table) {
+    const struct tensor_info **sorted = tensor_table_by_offset(table);
+    if (sorted == NULL)
+        return error_set(r->err, ERROR_MEMORY, "%s: no memory for %zu tensors", r->image->name,
+                         table->num_tensors);
+    int status = check_neighbours(r, sorted, table->num_tensors);
+    free(sorted);
+    return status;
+}
+
+static int parse_tensors(struct gguf_reader *r, uint64_t count, struct tensor_table *table) {
+    if (count > gguf_header_left(r) / MIN_TENSOR_BYTES)
+        return error_set(r->err, ERROR_MODEL,
+                         "%s: header: %" PRIu64 " tensors, but only %zu bytes are left for them",
+                         r->image->name, count, gguf_header_left(r));
+    table->tensors = calloc((size_t)count + 1, sizeof(*table->tensors));
+    if (table->tensors == NULL)
+        return error_set(r->err, ERROR_MEMORY, "%s: no memory for %" PRIu64 " tensors",
+                         r->image->name, count);
+    table->num_tensors = (size_t)count;
+    if (read_tensors(r, count, table) != 0 || place_tensors(r, table) != 0)
+        return -1;
+    return check_overlap(r, table);
+}
+
+static int parse_sections(struct gguf_reader *r, struct tensor_table *table) {
+    uint32_t version;
+    uint64_t num_tensors, num_metadata;
+    r->position = sizeof(gguf_magic);
+    if (gguf_read_u32(r, "header", &version) != 0 || check_version(r, version) != 0)
+        return -1;
+    if (gguf_read_u64(r, "header", &num_tensors) != 0 ||
+        gguf_read_u64(r, "header", &num_metadata) != 0)
+        return -1;
+    if (num_tensors > MAX_TENSORS)
+        return error_set(r->err, ERROR_MODEL, "%s: header: %" PRIu64 " tensors (at most %d)",
+                         r->image->name, num_tensors, MAX_TENSORS);
+    if (gguf_read_metadata(r, num_metadata, table) != 0)
+        return -1;
+    return parse_tensors(r, num_tensors, table);
+}
+
+int gguf_parse(struct file_image *image, struct tensor_table *out, struct error *err) {
+    struct gguf_reader reader = {.image = image, .err = err};
+    struct tensor_table table = {0};
+    if (parse_sections(&reader, &table) != 0) {
+        tensor_table_finish(&table);
+        return -1;
+    }
+    *out = table;
+    return 0;
+}

@@ -1,0 +1,30 @@
+/* Private to models/: the parser of GGUF v2 and v3 (little-endian files, which are alike).
+ *
+ *   "GGUF" | u32 version | u64 num_tensors | u64 num_metadata
+ *   num_metadata x { string key | u32 type | value }
+ *   num_tensors  x { string name | u32 num_dims | u64 dims[], innermost first | u32 type
+ *                    | u64 offset }
+ *   padding to general.alignment, then the tensors' data; `offset` counts from there
+ *
+ * A string is a u64 length and that many bytes; an array is u32 element type, u64 count, elements.
+ * (Source: GGUF specification, ggml/docs/gguf.md.)
+ *
+ * The file is not trusted: whatever it holds, the answer is a table whose every pointer stays
+ * inside the image, or ERROR_MODEL with one line that names the field. */
+#ifndef QUIRE_MODELS_FILES_GGUF_H
+#define QUIRE_MODELS_FILES_GGUF_H
+
+#include "models/files/tensor_table.h"
+
+#include <stdbool.h>
+
+/* Whether the bytes begin with the magic. Reads them. */
+bool gguf_matches(struct file_image *image);
+
+/* Of an image that gguf_parse has accepted. */
+int gguf_version(const struct file_image *image);
+
+/* On success the table points into the image and is released with tensor_table_finish. */
+int gguf_parse(struct file_image *image, struct tensor_table *out, struct error *err);
+
+#endif

@@ -1,0 +1,36 @@
+/* A regular file that is read and never mapped, so that a file cut while it is in use is an error
+ * of a call and not a signal. Opened once; reading is safe from any thread.
+ *
+ * Messages are one line that begins with the path. */
+#ifndef QUIRE_MODELS_FILES_INPUT_FILE_H
+#define QUIRE_MODELS_FILES_INPUT_FILE_H
+
+#include "config/error.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct input_file {
+    char *path;
+    int fd;
+    uint64_t bytes; /* when it was opened; never 0 */
+};
+
+/* ERROR_IO when it cannot be opened; ERROR_MODEL when it is empty or not a regular file: a folder,
+ * a FIFO and a device are refused without waiting for them. */
+int input_file_open(const char *path, struct input_file *out, struct error *err);
+/* Accepts a zeroed one. */
+void input_file_finish(struct input_file *file);
+
+/* Reads [offset, offset + bytes), which lies inside the file as it was opened (CHECKed). `what` is
+ * named in a message ("tensor 'x'"); NULL for the file as a whole. ERROR_MODEL when the file has
+ * become shorter, ERROR_IO when the system cannot read it. */
+int input_file_read(const struct input_file *file, uint64_t offset, size_t bytes, void *dst,
+                    const char *what, struct error *err);
+
+/* The whole file and a NUL behind it, in memory the caller frees; NULL on failure. A file of more
+ * than max_bytes is ERROR_MODEL. */
+char *input_file_read_all(const char *path, size_t max_bytes, size_t *out_length,
+                          struct error *err);
+
+#endif

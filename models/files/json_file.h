@@ -1,0 +1,27 @@
+/* The JSON files of a model folder as cJSON trees: read whole, bounded, checked strictly
+ * (config/base/json_scan.h: no key twice, valid UTF-8, no \u0000) before a tree is built.
+ *
+ * A tree takes some 5 to 40 times the bytes of its file: delete it before the weights are loaded.
+ * cJSON keeps numbers as doubles; use valuedouble (exact up to 2^53), cJSON_ArrayForEach and
+ * cJSON_GetObjectItemCaseSensitive: the others saturate, are quadratic, or ignore case. A look-up
+ * walks the object: a large one (a vocabulary) is walked once, with cJSON_ArrayForEach. */
+#ifndef QUIRE_MODELS_FILES_JSON_FILE_H
+#define QUIRE_MODELS_FILES_JSON_FILE_H
+
+#include "config/error.h"
+
+#include <cjson/cJSON.h>
+#include <stddef.h>
+
+/* Values in one document. The largest in use, tokenizer.json of Gemma 3, has some 2 million. */
+#define JSON_FILE_MAX_NODES (8 << 20)
+
+/* The object a file holds; the caller frees with cJSON_Delete. NULL on failure: ERROR_MODEL with
+ * the file, the byte and what is wrong there, also for more than max_bytes; ERROR_IO when it cannot
+ * be opened or read, ERROR_MEMORY. */
+cJSON *json_file_read(const char *path, size_t max_bytes, struct error *err);
+
+/* The same from memory, which may go afterwards; `name` stands for the file in messages. */
+cJSON *json_memory_read(const char *data, size_t length, const char *name, struct error *err);
+
+#endif

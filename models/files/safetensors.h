@@ -1,0 +1,30 @@
+/* Private to models/: safetensors files, and the Hugging Face folders that hold them.
+ *
+ *   u64 length, little-endian | length bytes of JSON | the tensors' data
+ *   JSON: { "__metadata__": { text: text }, NAME: { "dtype": "BF16", "shape": [rows, cols],
+ *           "data_offsets": [begin, end] } }, offsets counted from the first byte behind the JSON
+ *
+ * (Source: huggingface/safetensors, README.md "Format".) The rules of the format are checked in
+ * full: at most 100 MB of header, which begins with '{', strict JSON without a key twice; sizes
+ * that agree with shape and type; tensors that follow each other without gap or overlap and cover
+ * the rest of the file to its last byte.
+ *
+ * A folder holds model.safetensors, or model.safetensors.index.json, whose weight_map says which
+ * tensor is in which shard. A shard may hold tensors that the map does not name and lack some that
+ * it names, but none may be in another shard than the map says. */
+#ifndef QUIRE_MODELS_FILES_SAFETENSORS_H
+#define QUIRE_MODELS_FILES_SAFETENSORS_H
+
+#include "models/files/tensor_parts.h"
+
+#include <stdbool.h>
+
+/* Whether the bytes look like such a file: '{' behind eight bytes. Reads them. */
+bool safetensors_matches(struct file_image *image);
+
+int safetensors_parse(struct file_image *image, struct tensor_table *out, struct error *err);
+
+/* Opens what the folder file->path holds, as the parts of file. */
+int safetensors_open_folder(struct tensor_file *file, struct error *err);
+
+#endif

@@ -1,0 +1,107 @@
+/* The files of a model: named tensors and metadata, whatever the format.
+ *
+ * A path is a GGUF file (gguf.c), the first of several it is split into (gguf_split.c), or a folder
+ * with safetensors (safetensors.c), whose metadata is empty. Files are read, never mapped: one that
+ * is cut while it is open makes a call fail and does not end the process. Names and metadata are
+ * copies in memory of ours.
+ *
+ * Opened once at start and immutable afterwards, so any thread may use it. Every tensor's place has
+ * been checked against the size of its file when tensor_file_open returns. */
+#ifndef QUIRE_MODELS_FILES_TENSOR_FILE_H
+#define QUIRE_MODELS_FILES_TENSOR_FILE_H
+
+#include "config/error.h"
+#include "config/base/text.h"
+#include "kernels/dtype.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define TENSOR_MAX_DIMS 4
+
+/* A type that a format has and nothing here computes with. */
+struct foreign_type {
+    const char *name; /* as the format has it */
+    size_t bytes;     /* of an element */
+};
+
+struct tensor_info {
+    struct text name;
+    enum dtype dtype;                   /* DTYPE_COUNT where the type is foreign */
+    const struct foreign_type *foreign; /* else NULL; static */
+    int num_dims;                       /* 0: a single number */
+    int64_t shape[TENSOR_MAX_DIMS];     /* outermost first: [rows, cols] of a matrix */
+    uint64_t offset;                    /* of its first byte, in its file */
+    int part;                           /* which of the files the model is split into */
+    size_t bytes;
+};
+
+enum metadata_type {
+    METADATA_UINT, /* any unsigned integer or bool */
+    METADATA_INT,  /* any signed integer */
+    METADATA_FLOAT,
+    METADATA_STRING,
+    METADATA_ARRAY,
+};
+
+/* One metadata value; an array's elements are read through metadata_array_* below. */
+struct metadata {
+    struct text key;
+    enum metadata_type type;
+    union {
+        uint64_t as_uint;
+        int64_t as_int;
+        double as_float;
+        struct text as_string;
+        struct {
+            enum metadata_type element_type; /* never ARRAY */
+            uint64_t count;
+            const void *data;               /* raw, unaligned */
+            uint8_t element_bytes;          /* of a number; 0 for strings */
+            const uint64_t *string_offsets; /* [count] byte offsets from data, for strings */
+        } as_array;
+    };
+};
+
+struct tensor_file;
+struct input_file;
+
+/* Opens and parses path; the files stay open. Fails with ERROR_MODEL (the reason names the file and
+ * the field), ERROR_IO or ERROR_MEMORY. */
+int tensor_file_open(const char *path, struct tensor_file **out, struct error *err);
+/* Parses one whole file in memory that outlives the tensor_file; for tests and fuzzing. */
+int tensor_file_open_memory(const void *data, size_t bytes, const char *name,
+                            struct tensor_file **out, struct error *err);
+/* Accepts NULL. */
+void tensor_file_close(struct tensor_file *file);
+
+const char *tensor_file_path(const struct tensor_file *file);
+const char *tensor_file_format(const struct tensor_file *file); /* "GGUF v3, 3 files" */
+size_t tensor_file_bytes(const struct tensor_file *file);       /* of all its files */
+
+/* The files themselves; part < tensor_file_num_parts. NULL for one in memory. */
+int tensor_file_num_parts(const struct tensor_file *file);
+const struct input_file *tensor_file_part(const struct tensor_file *file, int part);
+
+size_t tensor_file_num_tensors(const struct tensor_file *file);
+const struct tensor_info *tensor_file_tensor(const struct tensor_file *file, size_t index);
+/* NULL if absent; O(1) or O(log n). */
+const struct tensor_info *tensor_file_find(const struct tensor_file *file, const char *name);
+
+/* Copies the bytes [offset, offset + bytes) of the tensor, which lie inside it (CHECKed), to dst.
+ * Safe from any thread. ERROR_MODEL when the file has become shorter since it was opened, ERROR_IO
+ * when the system cannot read it. */
+int tensor_read(const struct tensor_file *file, const struct tensor_info *tensor, size_t offset,
+                size_t bytes, void *dst, struct error *err);
+
+size_t tensor_file_num_metadata(const struct tensor_file *file);
+const struct metadata *tensor_file_metadata(const struct tensor_file *file, size_t index);
+const struct metadata *tensor_file_find_metadata(const struct tensor_file *file, const char *key);
+
+/* Element i of an array (i < count, CHECKed); numbers convert, strings live as long as the file is
+ * open. */
+double metadata_array_number(const struct metadata *array, uint64_t i);
+struct text metadata_array_string(const struct metadata *array, uint64_t i);
+
+#endif

@@ -1,0 +1,86 @@
+#!/usr/bin/env python3
+"""Checks the direction of every #include: server -> engine -> models -> kernels, all -> config.
+
+Third-party headers stay in their room as well. Prints each offence as FILE:LINE and exits 1 when
+there is any. Usage: check_layers.py [ROOT]
+"""
+
+import re
+import sys
+from pathlib import Path
+
+ROOMS = ["config", "kernels", "models", "engine", "server"]  # each may include those before it
+SOURCES = {".c", ".h", ".inc", ".cu", ".cuh"}
+
+# The wiring: it opens the model, builds the engine and starts the server, so it sees every room.
+WIRING = re.compile(r"server/(main|commands?_?\w*)\.[ch]")
+
+# What the rest of server/ may know of the rooms below the engine: text <-> tokens, messages -> text, and the value types
+# that engine/sampling_params.h and engine/token_stream.h are made of.
+SERVER_SEES = {"models/tokenizer/tokenizer.h", "models/chat_template/chat_template.h",
+               "models/chat_template/template_value.h", "kernels/sampling.h"}
+
+# Who may include which header that is not ours.
+THIRD_PARTY = [
+    (re.compile(r"microhttpd\.h"), re.compile(r"server/http/\w+\.[ch]")),
+    (re.compile(r"(cjson/)?cJSON\.h"),
+     re.compile(r"server/(api|json|page)/[\w/]+\.[ch]|models/(files/json_file|config/config_field|tokenizer/tokenizer_json\w*)\.[ch]")),
+    (re.compile(r"pcre2\w*\.h"), re.compile(r"models/tokenizer/(pre)?tokenizer\w*\.[ch]")),
+    (re.compile(r"utf8proc\.h"), re.compile(r"models/(tokenizer/(characters|normalizer|unicode_form)|chat_template/template_characters)\.c")),
+    (re.compile(r"xxhash\.h"), re.compile(r"models/files/content_hash\.c|engine/kv/block_key\.c")),
+    (re.compile(r"yaml\.h"), re.compile(r"config/options\w*\.c")),
+    (re.compile(r"gnutls/.*"), re.compile(r"server/(auth|command_verify)\.c")),
+    (re.compile(r"systemd/.*"), re.compile(r"server/service\.c")),
+    (re.compile(r"(.*intrin|arm_neon|cpuid)\.h"), re.compile(r"kernels/.*")),
+    (re.compile(r"(cuda|cublas|nccl|mpi)\w*\.h"), re.compile(r"kernels/cuda/.*")),
+]
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
+
+
+def own_include_error(path, target):
+    """Why the file may not include this header of ours, or None."""
+    room, target_room = path.split("/")[0], target.split("/")[0]
+    if target_room not in ROOMS or "/" not in target:
+        return 'write own headers from the root: "room/file.h"'
+    if ROOMS.index(target_room) > ROOMS.index(room):
+        return f"{room}/ must not know {target_room}/"
+    if room != "config" and target_room == "config":
+        return None
+    if room == "server" and target_room in ("kernels", "models"):
+        if not WIRING.fullmatch(path) and target not in SERVER_SEES:
+            return f"server/ sees of the rooms below engine/ only {', '.join(SERVER_SEES)}"
+    return None
+
+
+def third_party_error(path, target):
+    for header, allowed in THIRD_PARTY:
+        if header.fullmatch(target) and not allowed.fullmatch(path):
+            return f"belongs only in {allowed.pattern}"
+    return None
+
+
+def check_file(root, path):
+    for number, line in enumerate((root / path).read_text().splitlines(), 1):
+        match = INCLUDE.match(line)
+        if not match:
+            continue
+        check = third_party_error if match[1] == "<" else own_include_error
+        error = check(path, match[2])
+        if error:
+            yield f'{path}:{number}: #include {match[2]}: {error}'
+
+
+def main():
+    root = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).resolve().parents[2])
+    simulator = root / "kernels/cudasim"  # has an include path of its own
+    paths = sorted(str(path.relative_to(root)) for room in ROOMS
+                   for path in (root / room).rglob("*")
+                   if path.suffix in SOURCES and simulator not in path.parents)
+    errors = [error for path in paths for error in check_file(root, path)]
+    print("\n".join(errors) or f"{len(paths)} files, every include goes the right way")
+    return 1 if errors or not paths else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,152 @@
+#include "server/api/chat/chat_choice.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#define ID_RANDOM_BYTES 12
+
+void chat_choice_init(struct chat_choice *choice, const struct chat_choice_config *config) {
+    choice->parser_config = config->parser;
+    choice->hides_reasoning = config->hides_reasoning;
+    choice->hides_content = config->must_call;
+    choice->max_calls = config->allows_parallel ? OUTPUT_MAX_TOOL_CALLS : 1;
+}
+
+static bool is_plain(const struct chat_choice *choice) {
+    return choice->parser_config.tools == TOOL_CALL_FORMAT_NONE &&
+           choice->parser_config.reasoning == REASONING_FORMAT_NONE;
+}
+
+void chat_choice_finish(struct chat_choice *choice) {
+    output_parser_destroy(choice->parser);
+    byte_buffer_finish(&choice->content);
+    byte_buffer_finish(&choice->reasoning);
+    byte_buffer_finish(&choice->logprobs);
+    byte_buffer_finish(&choice->token_ids);
+    for (int32_t i = 0; i < choice->num_calls; i++) {
+        byte_buffer_finish(&choice->calls[i].name);
+        byte_buffer_finish(&choice->calls[i].arguments);
+    }
+    free(choice->calls);
+}
+
+static int fill_id(char *out) {
+    static const char digits[] = "0123456789abcdef";
+    unsigned char random[ID_RANDOM_BYTES];
+    if (getrandom(random, sizeof(random), 0) != (ssize_t)sizeof(random))
+        return -1;
+    memcpy(out, "call_", 5);
+    for (size_t i = 0; i < sizeof(random); i++) {
+        out[5 + 2 * i] = digits[random[i] >> 4];
+        out[6 + 2 * i] = digits[random[i] & 15];
+    }
+    return 0;
+}
+
+static int begin_call(struct chat_choice *choice, const struct output_part *part) {
+    if (choice->num_calls == choice->calls_capacity) {
+        int32_t capacity = choice->calls_capacity == 0 ? 2 : 2 * choice->calls_capacity;
+        struct chat_tool_call *calls =
+            realloc(choice->calls, (size_t)capacity * sizeof(*choice->calls));
+        if (calls == NULL)
+            return -1;
+        choice->calls = calls;
+        choice->calls_capacity = capacity;
+    }
+    struct chat_tool_call *call = &choice->calls[choice->num_calls++];
+    *call = (struct chat_tool_call){0};
+    byte_buffer_append(&call->name, part->text, part->length);
+    return fill_id(call->id);
+}
+
+static void add_arguments(struct chat_tool_call *call, const char *text, size_t length) {
+    byte_buffer_append(&call->arguments, text, length);
+    call->has_arguments = call->has_arguments || length > 0;
+}
+
+static int add_part(struct chat_choice *choice, const struct output_part *part) {
+    switch (part->kind) {
+    case OUTPUT_PART_REASONING:
+        if (!choice->hides_reasoning)
+            byte_buffer_append(&choice->reasoning, part->text, part->length);
+        return 0;
+    case OUTPUT_PART_CONTENT:
+        if (!choice->hides_content)
+            byte_buffer_append(&choice->content, part->text, part->length);
+        return 0;
+    case OUTPUT_PART_TOOL_CALL:
+        return part->tool_index < choice->max_calls ? begin_call(choice, part) : 0;
+    case OUTPUT_PART_TOOL_ARGUMENTS:
+        if (part->tool_index < choice->num_calls)
+            add_arguments(&choice->calls[part->tool_index], part->text, part->length);
+        return 0;
+    }
+    return 0;
+}
+
+/* Clients parse the arguments as JSON, also those of a function that takes none. */
+static void complete_calls(struct chat_choice *choice) {
+    for (int32_t i = 0; i < choice->num_calls; i++)
+        if (!choice->calls[i].has_arguments)
+            add_arguments(&choice->calls[i], "{}", 2);
+}
+
+static bool has_failed(const struct chat_choice *choice) {
+    bool failed = choice->content.failed || choice->reasoning.failed;
+    for (int32_t i = 0; i < choice->num_calls; i++)
+        failed = failed || choice->calls[i].name.failed || choice->calls[i].arguments.failed;
+    return failed;
+}
+
+int chat_choice_add(struct chat_choice *choice, const struct token_event *event) {
+    bool is_end = event->finish != FINISH_NONE;
+    struct output_part part;
+    if (is_plain(choice)) {
+        byte_buffer_append(&choice->content, event->text, event->text_bytes);
+        return choice->content.failed ? -1 : 0;
+    }
+    if (choice->parser == NULL)
+        choice->parser = output_parser_create(&choice->parser_config);
+    if (choice->parser == NULL)
+        return -1;
+    if (output_parser_push(choice->parser, event->text, event->text_bytes, is_end) != 0)
+        return -1;
+    while (output_parser_next(choice->parser, &part)) {
+        if (part.kind == OUTPUT_PART_REASONING)
+            choice->num_reasoning_tokens = event->num_generated;
+        if (add_part(choice, &part) != 0)
+            return -1;
+    }
+    if (is_end)
+        complete_calls(choice);
+    return has_failed(choice) ? -1 : 0;
+}
+
+bool chat_choice_has_news(const struct chat_choice *choice) {
+    if (choice->content.length > 0 || choice->reasoning.length > 0)
+        return true;
+    for (int32_t i = 0; i < choice->num_calls; i++)
+        if (!choice->calls[i].is_begun || choice->calls[i].arguments.length > 0)
+            return true;
+    return false;
+}
+
+void chat_choice_clear(struct chat_choice *choice) {
+    byte_buffer_clear(&choice->content);
+    byte_buffer_clear(&choice->reasoning);
+    byte_buffer_clear(&choice->logprobs);
+    byte_buffer_clear(&choice->token_ids);
+    for (int32_t i = 0; i < choice->num_calls; i++) {
+        choice->calls[i].is_begun = true;
+        byte_buffer_clear(&choice->calls[i].arguments);
+    }
+}
+
+size_t chat_choice_bytes(const struct chat_choice *choice) {
+    size_t bytes = choice->content.capacity + choice->reasoning.capacity +
+                   choice->logprobs.capacity + choice->token_ids.capacity;
+    for (int32_t i = 0; i < choice->num_calls; i++)
+        bytes += choice->calls[i].name.capacity + choice->calls[i].arguments.capacity;
+    return bytes;
+}

@@ -1,0 +1,29 @@
+/* The JSON of chat.completion and chat.completion.chunk objects. */
+#ifndef QUIRE_SERVER_API_CHAT_CHAT_FORMAT_H
+#define QUIRE_SERVER_API_CHAT_CHAT_FORMAT_H
+
+#include "server/api/call_type.h"
+#include "server/api/chat/chat_choice.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* How a choice is shown. */
+struct chat_choice_view {
+    int32_t index;
+    const struct chat_choice *choice;
+    const struct call_finish *finish;
+    const char *finish_reason; /* instead of "stop", or NULL */
+    bool has_logprobs, has_token_ids;
+    bool may_reason; /* a message without reasoning has it as null */
+};
+
+/* {"index","message":{...},"logprobs","finish_reason","stop_reason","token_ids"} */
+void chat_format_choice(const struct chat_choice_view *view, struct byte_buffer *out);
+/* The same with the delta of what came since the last one. The name and id of a tool call are in
+ * its first delta and never again: clients append what comes twice. */
+void chat_format_delta(const struct chat_choice_view *view, struct byte_buffer *out);
+/* The first delta of a choice: its role, and content "". */
+void chat_format_role(int32_t index, struct byte_buffer *out);
+
+#endif

@@ -1,0 +1,160 @@
+#include "server/api/chat/chat_generation.h"
+
+#include "config/base/check.h"
+#include "server/api/call_type.h"
+#include "server/api/constraint/chat_form.h"
+#include "server/api/chat/chat_model.h"
+#include "server/api/constraint/tool_form.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Logprob entries one call may bring forth, of prompt and output; each is some 50 bytes of JSON
+ * that are held until the call ends. */
+#define MAX_LOGPROB_ENTRIES (4 << 20)
+
+static enum tool_call_format used_tools(const struct chat_model *model,
+                                        const struct tool_fields *tools) {
+    if (tool_form_is_forced(tools))
+        return tool_form_format(model->tools);
+    return tools->choice == TOOL_CHOICE_NONE ? TOOL_CALL_FORMAT_NONE : model->tools;
+}
+
+static struct chat_choice_config choice_config(const struct chat_model *model,
+                                               const struct chat_request *request,
+                                               const struct chat_prompt *prompt) {
+    return (struct chat_choice_config){
+        .parser = {.tools = used_tools(model, &request->tools),
+                   .reasoning = prompt->has_reasoned ? REASONING_FORMAT_NONE : model->reasoning,
+                   .begins_in_reasoning = prompt->begins_in_reasoning},
+        .hides_reasoning = !request->include_reasoning,
+        .allows_parallel = request->tools.allows_parallel,
+        .must_call = tool_form_is_forced(&request->tools),
+    };
+}
+
+static struct sampling_params make_params(const struct api_context *context,
+                                          const struct chat_request *request,
+                                          int32_t num_prompt_tokens) {
+    const struct chat_model *model = context->chat;
+    const struct sampling_request *sampling = &request->sampling;
+    struct sampling_params params = sampling_request_params(
+        sampling, context, num_prompt_tokens, chat_request_num_logprobs(request),
+        sampling_request_seed(context, sampling));
+    bool has_tools = used_tools(model, &request->tools) != TOOL_CALL_FORMAT_NONE;
+    if ((has_tools && model->tools_need_special) || model->reasoning_needs_special)
+        params.skip_special_tokens = false;
+    return params;
+}
+
+/* The prompt may have closed the reasoning already: then there is nothing to bound. */
+static int set_thinking(const struct api_context *context, const struct chat_request *request,
+                        const struct output_parser_config *config, struct thinking_budget *out,
+                        struct api_error *err) {
+    if (request->thinking_token_budget < 0)
+        return 0;
+    if (context->chat->reasoning == REASONING_FORMAT_NONE)
+        return api_error_set(err, 400, "invalid_request_error", "unsupported_value",
+                             "thinking_token_budget",
+                             "thinking_token_budget is %lld, but this model's reasoning is not "
+                             "known here: leave it out or set it to -1 (--reasoning-parser)",
+                             (long long)request->thinking_token_budget);
+    if (config->reasoning == REASONING_FORMAT_NONE)
+        return 0;
+    struct thinking_budget budget = {
+        .begin = REASONING_BEGIN,
+        .end = REASONING_END,
+        .begins_inside = config->begins_in_reasoning,
+        .max_tokens = (int32_t)request->thinking_token_budget,
+    };
+    int64_t count =
+        tokenizer_encode(context->tokenizer, REASONING_END, strlen(REASONING_END),
+                         TOKENIZER_PARSE_SPECIAL, budget.end_tokens, MAX_THINKING_END_TOKENS);
+    if (count < 0)
+        return api_error_encode((int)count, "thinking_token_budget", err);
+    CHECK(count > 0 && count <= MAX_THINKING_END_TOKENS);
+    budget.num_end_tokens = (int32_t)count;
+    *out = budget;
+    return 0;
+}
+
+static int create_request(const struct api_context *context, const struct chat_request *request,
+                          const struct prompt_tokens *tokens,
+                          const struct chat_choice_config *config, struct request **out,
+                          struct api_error *err) {
+    struct sampling_params params = make_params(context, request, tokens->count);
+    if (set_thinking(context, request, &config->parser, &params.thinking, err) != 0 ||
+        chat_form_build(context, request, &config->parser, &params.grammar, err) != 0)
+        return -1;
+    struct request *made = request_create(tokens->ids, tokens->count, &params);
+    grammar_unref(params.grammar);
+    if (made == NULL)
+        return call_fail_memory(err);
+    if (call_set_relations(made, request->sampling.priority, request->sampling.cache_salt, err) !=
+        0) {
+        request_unref(made);
+        return -1;
+    }
+    *out = made;
+    return 0;
+}
+
+static int check_logprobs(const struct chat_request *request, const struct request *made,
+                          struct api_error *err) {
+    int32_t num_logprobs = chat_request_num_logprobs(request);
+    int64_t num_entries =
+        made->params.max_tokens * (int64_t)made->params.num_choices *
+            sampling_request_logprob_entries(&request->sampling, num_logprobs) +
+        (int64_t)made->num_prompt_tokens * (request->sampling.prompt_logprobs + 1);
+    if (num_entries <= MAX_LOGPROB_ENTRIES)
+        return 0;
+    return api_error_set(err, 400, "invalid_request_error", "out_of_range",
+                         num_logprobs >= 0 ? "top_logprobs" : "prompt_logprobs",
+                         "the call may bring forth %lld logprob entries: at most %d are allowed; "
+                         "ask for fewer logprobs, tokens or choices",
+                         (long long)num_entries, MAX_LOGPROB_ENTRIES);
+}
+
+/* Names the parsers of the choices may still need when the body is gone. */
+static int copy_names(const struct tool_fields *tools, struct chat_generation *generation,
+                      struct api_error *err) {
+    struct byte_buffer names = {0};
+    for (int32_t i = 0; i < tools->num_allowed; i++)
+        byte_buffer_append(&names, tools->allowed[i], strlen(tools->allowed[i]) + 1);
+    if (names.failed) {
+        byte_buffer_finish(&names);
+        return call_fail_memory(err);
+    }
+    generation->allowed_names = names.data;
+    generation->config.parser.allowed_names = names.data;
+    generation->config.parser.num_allowed_names = tools->num_allowed;
+    return 0;
+}
+
+int chat_generation_create(const struct api_context *context, const struct chat_request *request,
+                           struct chat_generation *out, struct api_error *err) {
+    struct chat_prompt prompt;
+    struct request *made = NULL;
+    const struct prompt_limits limits = sampling_request_limits(&request->sampling);
+    if (chat_prompt_create(context, &request->prompt, &limits, &prompt, err) != 0)
+        return -1;
+    struct chat_choice_config config = choice_config(context->chat, request, &prompt);
+    int result = sampling_request_check_room(&request->sampling, context, "the prompt",
+                                             prompt.tokens.count, err);
+    if (result == 0)
+        result = create_request(context, request, &prompt.tokens, &config, &made, err);
+    free(prompt.tokens.ids);
+    if (result != 0)
+        return -1;
+    if (check_logprobs(request, made, err) != 0) {
+        request_unref(made);
+        return -1;
+    }
+    struct chat_generation generation = {.request = made, .config = config};
+    if (copy_names(&request->tools, &generation, err) != 0) {
+        request_unref(made);
+        return -1;
+    }
+    *out = generation;
+    return 0;
+}

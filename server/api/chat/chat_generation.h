@@ -1,0 +1,21 @@
+/* From a chat's body to what the engine does with it and how its answer is read: shared by chat
+ * completions and responses. */
+#ifndef QUIRE_SERVER_API_CHAT_CHAT_GENERATION_H
+#define QUIRE_SERVER_API_CHAT_CHAT_GENERATION_H
+
+#include "engine/request.h"
+#include "server/api/chat/chat_choice.h"
+#include "server/api/chat/chat_request.h"
+
+struct chat_generation {
+    struct request *request;          /* the caller's reference */
+    struct chat_choice_config config; /* of every choice */
+    char *allowed_names; /* the config's; the caller's to free once no choice is left; NULL: none */
+};
+
+/* Renders and encodes the prompt, makes the form that forced tool calls must have, and bounds the
+ * logprobs the call may bring forth. -1 and *err on failure. */
+int chat_generation_create(const struct api_context *context, const struct chat_request *request,
+                           struct chat_generation *out, struct api_error *err);
+
+#endif

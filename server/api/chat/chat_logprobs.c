@@ -1,0 +1,59 @@
+#include "server/api/chat/chat_logprobs.h"
+
+#include "server/json/json_write.h"
+
+static struct text piece_of(const struct tokenizer *tokenizer, int32_t token) {
+    if (token < 0 || token >= tokenizer_vocab_size(tokenizer))
+        return (struct text){.data = ""};
+    return tokenizer_piece(tokenizer, token);
+}
+
+/* {"token":...,"logprob":...,"bytes":[...] */
+static void begin_token(const struct tokenizer *tokenizer, int32_t token, float logprob,
+                        bool shows_ids, struct byte_buffer *out) {
+    struct text piece = piece_of(tokenizer, token);
+    byte_buffer_append_text(out, "{\"token\":");
+    if (shows_ids)
+        byte_buffer_printf(out, "\"token_id:%d\"", (int)token);
+    else
+        json_write_string(out, piece.data, piece.length);
+    byte_buffer_append_text(out, ",\"logprob\":");
+    json_write_float(out, logprob);
+    byte_buffer_append_text(out, ",\"bytes\":[");
+    for (size_t i = 0; i < piece.length; i++)
+        byte_buffer_printf(out, "%s%d", i > 0 ? "," : "", (unsigned char)piece.data[i]);
+    byte_buffer_append(out, "]", 1);
+}
+
+static void add_top(const struct tokenizer *tokenizer, const struct top_logprob *top, bool is_first,
+                    bool shows_ids, struct byte_buffer *entries) {
+    if (!is_first)
+        byte_buffer_append(entries, ",", 1);
+    begin_token(tokenizer, top->token, top->logprob, shows_ids, entries);
+    byte_buffer_append(entries, "}", 1);
+}
+
+static void add_tops(const struct tokenizer *tokenizer, const struct token_record *record,
+                     const struct top_logprob *top, int32_t num_top, bool shows_ids,
+                     struct byte_buffer *entries) {
+    const struct top_logprob own = {record->token, record->logprob};
+    bool lists_own = num_top == CHAT_LOGPROBS_LISTED;
+    if (lists_own)
+        add_top(tokenizer, &own, true, shows_ids, entries);
+    for (int32_t k = 0; k < record->num_top && (lists_own || k < num_top); k++)
+        if (!lists_own || top[k].token != own.token)
+            add_top(tokenizer, &top[k], !lists_own && k == 0, shows_ids, entries);
+}
+
+void chat_logprobs_add(const struct tokenizer *tokenizer, const struct token_event *event,
+                       int32_t num_top, bool shows_ids, struct byte_buffer *entries) {
+    for (int32_t i = 0; i < event->num_tokens; i++) {
+        const struct token_record *record = &event->tokens[i];
+        if (entries->length > 0)
+            byte_buffer_append(entries, ",", 1);
+        begin_token(tokenizer, record->token, record->logprob, shows_ids, entries);
+        byte_buffer_append_text(entries, ",\"top_logprobs\":[");
+        add_tops(tokenizer, record, event->top + record->first_top, num_top, shows_ids, entries);
+        byte_buffer_append_text(entries, "]}");
+    }
+}

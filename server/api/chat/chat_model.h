@@ -1,0 +1,42 @@
+/* How the served model chats: its template, and what the template tells of the model's habits.
+ * Const once the server runs, shared by all threads. */
+#ifndef QUIRE_SERVER_API_CHAT_CHAT_MODEL_H
+#define QUIRE_SERVER_API_CHAT_CHAT_MODEL_H
+
+#include "config/error.h"
+#include "config/base/text.h"
+#include "models/chat_template/chat_template.h"
+#include "models/tokenizer/tokenizer.h"
+#include "server/output/output_parser.h"
+
+#include <stdbool.h>
+
+struct chat_model {
+    struct chat_template *chat_template; /* owned; NULL: none, and `problem` says why */
+    struct chat_template *tool_template; /* owned; for chats with tools; NULL: chat_template */
+    const char *source;                  /* of chat_template: the config's, borrowed; NULL: none */
+    char problem[256];                   /* of one of the two; empty: none */
+    struct text bos, eos;                /* the tokenizer's; data NULL: none */
+    bool has_developer;                  /* the template knows the role developer */
+    bool has_null_content;               /* it tells null content from empty */
+    enum tool_call_format tools;
+    bool tools_need_special; /* markers of tool calls are control tokens */
+    bool writes_tools;       /* the template knows no tools: chat_prompt.h describes them in text */
+    enum reasoning_format reasoning;
+    bool reasoning_needs_special;
+};
+
+struct chat_model_config {
+    const char *chat_template;    /* Jinja source; NULL: none */
+    const char *tool_template;    /* another one for chats with tools; NULL: none */
+    const char *tool_call_parser; /* a name of tool_call_format_find, or "auto" */
+    const char *reasoning_parser; /* a name of reasoning_format_find, or "auto" */
+};
+
+/* A source that cannot be parsed makes a model without a template. The tokenizer and the source of
+ * chat_template outlive the model. -1 when memory is short, or a parser's name is unknown. */
+int chat_model_create(const struct tokenizer *tokenizer, const struct chat_model_config *config,
+                      struct chat_model **out, struct error *err);
+void chat_model_destroy(struct chat_model *model); /* accepts NULL */
+
+#endif

@@ -1,0 +1,298 @@
+#include "server/api/chat/chat_prompt.h"
+
+#include "server/api/chat/chat_messages.h"
+#include "server/api/chat/chat_model.h"
+#include "server/api/chat/chat_value.h"
+#include "server/json/json_field.h"
+#include "server/json/json_write.h"
+
+#include <string.h>
+#include <time.h>
+
+#define MAX_KWARGS 64
+#define MAX_DOCUMENTS 1024
+
+/* Transformers' way to find the end of the final message, whatever the template puts behind it. The
+ * space at its end tells whether the template trims contents. */
+#define CONTINUE_MARK "CONTINUE_FINAL_MESSAGE_TAG"
+
+int chat_prompt_read_end(const cJSON *body, struct chat_prompt_fields *fields,
+                         struct api_error *err) {
+    const cJSON *add = cJSON_GetObjectItemCaseSensitive(body, "add_generation_prompt");
+    const cJSON *go_on = cJSON_GetObjectItemCaseSensitive(body, "continue_final_message");
+    if (json_is_given(add) && !cJSON_IsBool(add))
+        return json_refuse(add, "add_generation_prompt", "true or false", err);
+    if (json_is_given(go_on) && !cJSON_IsBool(go_on))
+        return json_refuse(go_on, "continue_final_message", "true or false", err);
+    if (cJSON_IsTrue(add) && cJSON_IsTrue(go_on))
+        return api_error_set(err, 400, "invalid_request_error", "unsupported_value",
+                             "continue_final_message",
+                             "continue_final_message and add_generation_prompt exclude each other: "
+                             "set one of them to false");
+    fields->continue_final_message = cJSON_IsTrue(go_on);
+    fields->add_generation_prompt = !cJSON_IsFalse(add) && !cJSON_IsTrue(go_on);
+    return 0;
+}
+
+/* --- Variables --- */
+
+static void set_token(struct template_arena *arena, struct template_value **map, const char *name,
+                      struct text token) {
+    if (token.data != NULL)
+        chat_value_set(arena, map, name,
+                       template_string(arena, token.data, token.length, TEMPLATE_ORIGIN_SERVER));
+}
+
+static int set_documents(struct template_arena *arena, const cJSON *documents,
+                         struct template_value **map, struct api_error *err) {
+    if (!json_is_given(documents)) {
+        chat_value_set(arena, map, "documents", template_none(arena));
+        return 0;
+    }
+    if (!cJSON_IsArray(documents) || cJSON_GetArraySize(documents) > MAX_DOCUMENTS)
+        return json_refuse(documents, "documents", "an array of at most 1024 objects", err);
+    const cJSON *document;
+    cJSON_ArrayForEach(document, documents) {
+        if (!cJSON_IsObject(document))
+            return json_refuse(document, "documents", "an array of objects", err);
+    }
+    chat_value_set(arena, map, "documents", chat_value_of(arena, documents));
+    return 0;
+}
+
+/* What the server says itself, or takes from elsewhere; the last ones are Transformers' arguments,
+ * which no template is meant to see. */
+static bool is_reserved(const char *name) {
+    static const char *const names[] = {
+        "messages",
+        "tools",
+        "add_generation_prompt",
+        "continue_final_message",
+        "bos_token",
+        "eos_token",
+        "chat_template",
+        "tokenize",
+        "documents",
+        "add_special_tokens",
+    };
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (strcmp(name, names[i]) == 0)
+            return true;
+    return false;
+}
+
+static int set_kwargs(struct template_arena *arena, const cJSON *kwargs,
+                      struct template_value **map, struct api_error *err) {
+    static const char field[] = "chat_template_kwargs";
+    if (!json_is_given(kwargs))
+        return 0;
+    if (!cJSON_IsObject(kwargs) || cJSON_GetArraySize(kwargs) > MAX_KWARGS)
+        return json_refuse(kwargs, field, "an object with at most 64 members", err);
+    const cJSON *item;
+    cJSON_ArrayForEach(item, kwargs) {
+        if (is_reserved(item->string))
+            return api_error_set(err, 400, "invalid_request_error", "unsupported_value", field,
+                                 "%s must not have \"%s\": that is not a template's variable, or a "
+                                 "field of its own",
+                                 field, item->string);
+        chat_value_set(arena, map, item->string, chat_value_of(arena, item));
+    }
+    return 0;
+}
+
+/* For a template that knows no tools. */
+static void describe_tools(const cJSON *tools, struct byte_buffer *out) {
+    byte_buffer_append_text(out, "# Tools\n\nYou can call these functions. Each line is the JSON "
+                                 "description of one:");
+    const cJSON *tool;
+    cJSON_ArrayForEach(tool, tools) {
+        byte_buffer_append(out, "\n", 1);
+        json_write_tree(out, tool);
+    }
+    byte_buffer_append_text(out, "\n\nTo call a function, answer with its name and its arguments "
+                                 "in this form:\n<tool_call>\n{\"name\": \"NAME\", "
+                                 "\"arguments\": {...}}\n</tool_call>");
+    byte_buffer_append(out, "", 1);
+}
+
+static int read_messages(const struct chat_model *model, const struct chat_prompt_fields *fields,
+                         struct template_arena *arena, struct template_value **out,
+                         struct api_error *err) {
+    struct byte_buffer tools = {0};
+    if (model->writes_tools && fields->tools != NULL)
+        describe_tools(fields->tools, &tools);
+    const struct chat_message_form form = {
+        .has_developer = model->has_developer,
+        .has_null_content = model->has_null_content,
+        .final_suffix = fields->continue_final_message ? CONTINUE_MARK " " : NULL,
+        .writes_tools = model->writes_tools,
+        .tool_text = tools.data,
+    };
+    int result = tools.failed ? chat_messages_fail_arena(arena, err)
+                              : chat_messages_read(fields->messages, &form, arena, out, err);
+    byte_buffer_finish(&tools);
+    return result;
+}
+
+static int make_variables(const struct chat_model *model, const struct chat_prompt_fields *fields,
+                          struct template_arena *arena, struct template_value **out,
+                          struct api_error *err) {
+    struct template_value *messages = NULL, *map = template_map(arena);
+    if (read_messages(model, fields, arena, &messages, err) != 0)
+        return -1;
+    chat_value_set(arena, &map, "messages", messages);
+    chat_value_set(arena, &map, "tools",
+                   fields->tools != NULL ? chat_value_of(arena, fields->tools)
+                                         : template_none(arena));
+    chat_value_set(arena, &map, "add_generation_prompt",
+                   template_bool(arena, fields->add_generation_prompt));
+    set_token(arena, &map, "bos_token", model->bos);
+    set_token(arena, &map, "eos_token", model->eos);
+    if (fields->reasoning_effort != NULL)
+        chat_value_set(arena, &map, "reasoning_effort",
+                       chat_value_text(arena, fields->reasoning_effort));
+    if (set_documents(arena, fields->documents, &map, err) != 0 ||
+        set_kwargs(arena, fields->template_kwargs, &map, err) != 0)
+        return -1;
+    *out = map;
+    return map != NULL ? 0 : chat_messages_fail_arena(arena, err);
+}
+
+/* --- Text --- */
+
+/* Where the last `word` of text begins; text.length when there is none. */
+static size_t find_last(struct text text, const char *word) {
+    size_t length = strlen(word);
+    for (size_t at = text.length; at >= length; at--)
+        if (memcmp(text.data + at - length, word, length) == 0)
+            return at - length;
+    return text.length;
+}
+
+static bool is_space(char c) {
+    return c == ' ' || (c >= '\t' && c <= '\r');
+}
+
+/* Cuts the text where the final message's content ends. */
+static int cut_final(struct chat_text *text, struct api_error *err) {
+    struct text all = {.data = text->data, .length = text->length};
+    size_t at = find_last(all, CONTINUE_MARK);
+    if (at == text->length)
+        return api_error_set(err, 400, "invalid_request_error", "unsupported_value",
+                             "continue_final_message",
+                             "the model's chat template leaves the content of the final message "
+                             "out, so it cannot be continued");
+    size_t behind = at + strlen(CONTINUE_MARK);
+    bool is_trimmed = behind == text->length || text->data[behind] != ' ';
+    while (is_trimmed && at > 0 && is_space(text->data[at - 1]))
+        at--;
+    text->length = at;
+    return 0;
+}
+
+/* The spans of the part of the text that is left. */
+static size_t count_spans(const struct chat_text *text) {
+    size_t count = 0;
+    while (count < text->num_client_spans && text->client_spans[count].begin < text->length)
+        count++;
+    return count;
+}
+
+static bool is_blank(struct text text) {
+    size_t i = 0;
+    while (i < text.length && is_space(text.data[i]))
+        i++;
+    return i == text.length;
+}
+
+/* What the prompt's end, which the model goes on with, says of its reasoning. */
+static void find_reasoning(const struct chat_text *text, bool continues,
+                           struct chat_rendering *out) {
+    static const char marker[] = "</think>";
+    size_t count = count_spans(text), from = 0;
+    if (count > 0) {
+        const struct text_span *last = &text->client_spans[count - 1];
+        from = continues || last->end > text->length ? last->begin : last->end;
+    }
+    struct text tail = {.data = text->data + from, .length = text->length - from};
+    size_t open = find_last(tail, "<think>"), closed = find_last(tail, marker);
+    bool is_closed = closed < tail.length && (open == tail.length || open < closed);
+    out->begins_in_reasoning = open < tail.length && !is_closed;
+    if (is_closed) {
+        size_t behind = closed + strlen(marker);
+        struct text rest = {.data = tail.data + behind, .length = tail.length - behind};
+        out->has_reasoned = continues || is_blank(rest);
+    }
+}
+
+static int refuse_template(const struct template_arena *arena, const struct error *why,
+                           struct api_error *err) {
+    if (why->code == ERROR_MEMORY && !template_arena_is_full(arena))
+        return chat_messages_fail_arena(arena, err);
+    return api_error_set(err, 400, "invalid_request_error", "chat_template_error", "messages",
+                         "the model's chat template refuses the messages: %.300s", why->message);
+}
+
+static int render_text(const struct chat_model *model, const struct chat_prompt_fields *fields,
+                       struct template_arena *arena, struct chat_text *out, struct api_error *err) {
+    struct template_value *variables = NULL;
+    struct error why = {0};
+    bool is_tool_chat = fields->tools != NULL && model->tool_template != NULL;
+    if (make_variables(model, fields, arena, &variables, err) != 0)
+        return -1;
+    if (chat_template_render(is_tool_chat ? model->tool_template : model->chat_template, arena,
+                             variables, time(NULL), out, &why) != 0)
+        return refuse_template(arena, &why, err);
+    return fields->continue_final_message ? cut_final(out, err) : 0;
+}
+
+int chat_prompt_render(const struct api_context *context, const struct chat_prompt_fields *fields,
+                       struct chat_rendering *out, struct api_error *err) {
+    const struct chat_model *model = context->chat;
+    if (model == NULL || model->chat_template == NULL)
+        return api_error_set(err, 400, "invalid_request_error", "no_chat_template", NULL,
+                             "%s: give the server one with --chat-template",
+                             model != NULL ? model->problem : "there is no chat template");
+    struct template_arena *arena = template_arena_create(CHAT_PROMPT_ARENA_BYTES);
+    struct chat_text text = {0};
+    if (arena == NULL)
+        return api_error_set_memory(err);
+    if (render_text(model, fields, arena, &text, err) != 0) {
+        template_arena_destroy(arena);
+        return -1;
+    }
+    unsigned flags = TOKENIZER_PARSE_SPECIAL;
+    *out = (struct chat_rendering){
+        .arena = arena,
+        .text = {.data = text.data,
+                 .length = text.length,
+                 .client_spans = text.client_spans,
+                 .num_client_spans = count_spans(&text),
+                 .flags = fields->add_special_tokens ? flags | TOKENIZER_ADD_SPECIAL : flags},
+    };
+    if (model->reasoning != REASONING_FORMAT_NONE)
+        find_reasoning(&text, fields->continue_final_message, out);
+    return 0;
+}
+
+void chat_prompt_finish(struct chat_rendering *rendering) {
+    template_arena_destroy(rendering->arena);
+    rendering->arena = NULL;
+}
+
+int chat_prompt_create(const struct api_context *context, const struct chat_prompt_fields *fields,
+                       const struct prompt_limits *limits, struct chat_prompt *out,
+                       struct api_error *err) {
+    struct chat_rendering rendering;
+    struct chat_prompt prompt = {0};
+    if (chat_prompt_render(context, fields, &rendering, err) != 0)
+        return -1;
+    int result =
+        prompt_text_tokens(context, &rendering.text, "messages", limits, &prompt.tokens, err);
+    prompt.begins_in_reasoning = rendering.begins_in_reasoning;
+    prompt.has_reasoned = rendering.has_reasoned;
+    chat_prompt_finish(&rendering);
+    if (result == 0)
+        *out = prompt;
+    return result;
+}

@@ -1,0 +1,64 @@
+#include "server/api/chat/chat_value.h"
+
+#include "server/json/json_integer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct template_value *chat_value_text(struct template_arena *arena, const char *text) {
+    if (text == NULL)
+        return NULL;
+    return template_string(arena, text, strlen(text), TEMPLATE_ORIGIN_CLIENT);
+}
+
+void chat_value_set(struct template_arena *arena, struct template_value **map, const char *key,
+                    struct template_value *value) {
+    struct text name = {.data = key, .length = strlen(key)};
+    *map = template_map_set(arena, *map, name, TEMPLATE_ORIGIN_SERVER, value);
+}
+
+/* What has no digits of its own beyond 2^53 was not written as an integer: 1e300. */
+static struct template_value *number_value(struct template_arena *arena, const cJSON *item) {
+    int64_t whole;
+    bool is_integer = json_integer_read(item, &whole) &&
+                      (json_integer_digits(item) != NULL || llabs(whole) <= JSON_MAX_INT);
+    return is_integer ? template_int(arena, whole) : template_float(arena, item->valuedouble);
+}
+
+static struct template_value *list_value(struct template_arena *arena, const cJSON *array) {
+    struct template_value *list = template_list(arena);
+    const cJSON *item;
+    cJSON_ArrayForEach(item, array) {
+        if (list == NULL)
+            return NULL;
+        list = template_list_append(arena, list, chat_value_of(arena, item));
+    }
+    return list;
+}
+
+static struct template_value *map_value(struct template_arena *arena, const cJSON *object) {
+    struct template_value *map = template_map(arena);
+    const cJSON *item;
+    cJSON_ArrayForEach(item, object) {
+        if (map == NULL)
+            return NULL;
+        struct text key = {.data = item->string, .length = strlen(item->string)};
+        map = template_map_set(arena, map, key, TEMPLATE_ORIGIN_CLIENT, chat_value_of(arena, item));
+    }
+    return map;
+}
+
+/* As deep as json_parse lets a body be. */
+struct template_value *chat_value_of(struct template_arena *arena, const cJSON *json) {
+    if (cJSON_IsObject(json))
+        return map_value(arena, json);
+    if (cJSON_IsArray(json))
+        return list_value(arena, json);
+    if (cJSON_IsString(json))
+        return chat_value_text(arena, json->valuestring);
+    if (cJSON_IsNumber(json))
+        return number_value(arena, json);
+    if (cJSON_IsBool(json))
+        return template_bool(arena, cJSON_IsTrue(json));
+    return template_none(arena);
+}

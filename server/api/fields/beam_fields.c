@@ -1,0 +1,145 @@
+#include "server/api/fields/beam_fields.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static int read_early_stopping(const cJSON *json, enum early_stopping *out, struct api_error *err) {
+    const cJSON *item = json_given_member(json, "early_stopping");
+    if (item == NULL)
+        return 0;
+    if (cJSON_IsBool(item))
+        *out = cJSON_IsTrue(item) ? EARLY_STOPPING_TRUE : EARLY_STOPPING_FALSE;
+    else if (cJSON_IsString(item) && strcmp(item->valuestring, "never") == 0)
+        *out = EARLY_STOPPING_NEVER;
+    else
+        return json_refuse(item, "early_stopping", "true, false or \"never\"", err);
+    return 0;
+}
+
+#define BEAM_LOGPROBS "20"
+_Static_assert(BEAM_MAX_CANDIDATES == 20, "BEAM_LOGPROBS names it");
+
+/* The logprobs of a beam's token are those that the search looks at. */
+static bool wants_more(const cJSON *json, const char *name) {
+    const cJSON *item = json_member(json, name);
+    return cJSON_IsNumber(item) &&
+           (item->valuedouble < 0 || item->valuedouble > BEAM_MAX_CANDIDATES);
+}
+
+static bool is_bounded(const cJSON *json, const char *name) {
+    const cJSON *item = json_member(json, name);
+    return cJSON_IsNumber(item) && item->valuedouble >= 0;
+}
+
+/* What the body gives must be as the search has it; what the model's makers recommend for drawing
+ * does not count. */
+static int check_others(const cJSON *json, const struct sampling_request *request,
+                        struct api_error *err) {
+    const struct sampling_lists *lists = &request->lists;
+    bool is_free = request->grammar == NULL;
+    const struct {
+        const char *name, *allowed;
+        bool is_so;
+    } fields[] = {
+        {"stream", "false", !request->stream},
+        {"temperature", "0", request->temperature == 0},
+        {"top_p", "1", request->top_p == 1},
+        {"top_k", "0 or -1", request->top_k <= 0},
+        {"min_p", "0", request->min_p == 0},
+        {"presence_penalty", "0", request->presence_penalty == 0},
+        {"frequency_penalty", "0", request->frequency_penalty == 0},
+        {"repetition_penalty", "1", request->repetition_penalty == 1},
+        {"max_tokens", "at least 1", request->max_tokens != 0},
+        {"prompt_logprobs", "absent", request->prompt_logprobs < 0},
+        {"stop", "absent", lists->num_stop_strings == 0},
+        {"logit_bias", "absent", lists->num_biases == 0},
+        {"allowed_token_ids", "absent", lists->num_allowed_tokens == 0},
+        {"bad_words", "absent", lists->num_bad_runs == 0},
+        {"logprob_token_ids", "absent", lists->num_logprob_tokens == 0},
+        {"thinking_token_budget", "-1", !is_bounded(json, "thinking_token_budget")},
+        {"logprobs", "at most " BEAM_LOGPROBS, !wants_more(json, "logprobs")},
+        {"top_logprobs", "at most " BEAM_LOGPROBS, !wants_more(json, "top_logprobs")},
+        {"structured_outputs", "absent", is_free},
+        {"regex", "absent", is_free},
+        {"json_schema", "absent", is_free},
+        {"guided_json", "absent", is_free},
+        {"guided_regex", "absent", is_free},
+        {"guided_choice", "absent", is_free},
+        {"response_format", "absent or of type \"text\"", is_free},
+    };
+    for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
+        const cJSON *item = json_given_member(json, fields[i].name);
+        if (item == NULL || fields[i].is_so)
+            continue;
+        char allowed[80];
+        snprintf(allowed, sizeof(allowed), "%s with use_beam_search: true", fields[i].allowed);
+        json_refuse(item, fields[i].name, allowed, err);
+        err->code = "unsupported_value";
+        return -1;
+    }
+    return 0;
+}
+
+static bool is_counted(const struct sampling_lists *lists, int32_t index) {
+    int32_t first = 0;
+    while (lists->stop_tokens[first] != lists->stop_tokens[index])
+        first++;
+    return first < index;
+}
+
+/* Tokens that end a beam. */
+static int32_t count_ends(const struct api_context *context,
+                          const struct sampling_request *request) {
+    const struct sampling_lists *lists = &request->lists;
+    int num_ends = 0;
+    if (!request->ignore_eos)
+        tokenizer_eos_tokens(context->tokenizer, &num_ends);
+    for (int32_t i = 0; i < lists->num_stop_tokens; i++) {
+        bool is_eos = tokenizer_is_eos(context->tokenizer, lists->stop_tokens[i]);
+        if (!is_counted(lists, i) && (request->ignore_eos || !is_eos))
+            num_ends++;
+    }
+    return num_ends;
+}
+
+/* As many continuations of a beam as there are beams are wanted besides those that end it. */
+static int check_width(const struct api_context *context, const struct sampling_request *request,
+                       struct api_error *err) {
+    int32_t width = sampling_request_beam_width(request), num_ends = count_ends(context, request);
+    if (width + num_ends <= BEAM_MAX_CANDIDATES)
+        return 0;
+    const char *name = request->best_of != 0 ? "best_of" : "n";
+    return api_error_set(err, 400, "invalid_request_error", "out_of_range", name,
+                         "%s, the width of the beam search, is %d, and %d tokens end a beam (the "
+                         "model's and stop_token_ids): at most %d are allowed together",
+                         name, width, num_ends, BEAM_MAX_CANDIDATES);
+}
+
+int beam_fields_read(const struct api_context *context, const cJSON *json,
+                     struct sampling_request *request, struct api_error *err) {
+    if (read_early_stopping(json, &request->early_stopping, err) != 0)
+        return -1;
+    if (!request->use_beam_search)
+        return 0;
+    if (check_others(json, request, err) != 0 || check_width(context, request, err) != 0)
+        return -1;
+    request->temperature = 0;
+    request->top_p = 1;
+    request->top_k = -1;
+    request->min_p = 0;
+    request->repetition_penalty = 1;
+    return 0;
+}
+
+void beam_fields_list_idle(const cJSON *json, struct byte_buffer *out) {
+    static const char *const names[] = {"length_penalty", "early_stopping"};
+    if (cJSON_IsTrue(json_member(json, "use_beam_search")))
+        return;
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        if (json_given_member(json, names[i]) == NULL)
+            continue;
+        if (out->length > 0)
+            byte_buffer_append(out, ",", 1);
+        byte_buffer_append_text(out, names[i]);
+    }
+}

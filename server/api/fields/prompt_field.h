@@ -1,0 +1,76 @@
+/* The prompt field of a completion, and the input field of embeddings: one prompt or a list, each
+ * as text or as token ids. */
+#ifndef QUIRE_SERVER_API_FIELDS_PROMPT_FIELD_H
+#define QUIRE_SERVER_API_FIELDS_PROMPT_FIELD_H
+
+#include "server/api/api_error.h"
+#include "server/api/api_context.h"
+#include "server/api/fields/prompt_truncation.h"
+
+#include <cjson/cJSON.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#define PROMPT_PATH_BYTES 48
+
+/* Which prompts a request holds; a view of the cJSON tree. Walk: item = first, then item->next,
+ * num_prompts in all. */
+struct prompt_list {
+    const char *name;   /* of the field; static */
+    const cJSON *first; /* a string or an array of numbers */
+    bool is_list;       /* paths are "NAME[i]", else "NAME" */
+    int32_t num_prompts;
+};
+
+struct prompt_tokens {
+    int32_t *ids; /* owned; free() */
+    int32_t count;
+    bool is_cut; /* there were more */
+};
+
+/* Checks the shape of the body's field: a string, an array of strings, an array of ids, or an array
+ * of arrays of ids; nothing empty (code empty_prompt); at most context->max_prompts. */
+int prompt_list_read(const struct api_context *context, const cJSON *body, const char *name,
+                     struct prompt_list *out, struct api_error *err);
+/* Writes the path of prompt number index for messages. */
+void prompt_list_path(const struct prompt_list *list, int32_t index, char out[PROMPT_PATH_BYTES]);
+
+/* A text of which parts come from a client (tokenizer_encode_spans). */
+struct prompt_text {
+    const char *data;
+    size_t length;
+    const struct text_span *client_spans;
+    size_t num_client_spans;
+    unsigned flags; /* enum tokenizer_flags */
+};
+
+/* How long a prompt may be. */
+struct prompt_limits {
+    int64_t max_tokens; /* of the output; -1: not given */
+    struct prompt_truncation truncation;
+};
+
+/* All tokens of a text, however many: an array of just that size, which the caller frees. */
+int prompt_text_encode(const struct tokenizer *tokenizer, const struct prompt_text *text,
+                       const char *path, int32_t **out, size_t *out_count, struct api_error *err);
+
+/* Encodes a text that must leave room for output as below. */
+int prompt_text_tokens(const struct api_context *context, const struct prompt_text *text,
+                       const char *path, const struct prompt_limits *limits,
+                       struct prompt_tokens *out, struct api_error *err);
+
+/* Encodes one prompt, a text as the flags say (enum tokenizer_flags), or checks its ids against the
+ * vocabulary. Unless max_tokens is 0 the prompt, once it is cut, must leave room for one token of
+ * output (code context_length_exceeded). */
+int prompt_read_tokens(const struct api_context *context, const cJSON *item, const char *path,
+                       unsigned flags, const struct prompt_limits *limits,
+                       struct prompt_tokens *out, struct api_error *err);
+/* The flags of a text that is all the client's own, whose control tokens are its to place. */
+unsigned prompt_text_flags(bool add_special, bool parse_special);
+
+/* A call that could never be queued as a whole is told so at once, before more is encoded:
+ * num_tokens of several prompts are above context->max_prompt_tokens. */
+int prompt_list_check_total(const struct api_context *context, const struct prompt_list *list,
+                            int64_t num_tokens, struct api_error *err);
+
+#endif

@@ -1,0 +1,316 @@
+#include "server/api/fields/sampling_request.h"
+
+#include "server/api/fields/beam_fields.h"
+#include "server/api/fields/field_limits.h"
+#include "server/api/fields/model_name.h"
+#include "server/api/constraint/response_format.h"
+#include "server/api/fields/unknown_fields.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Temperatures below the first are taken as greedy, those up to the second as the second: smaller
+ * divisors overflow float logits. The same bounds as vLLM's. */
+#define GREEDY_TEMPERATURE 1e-5
+#define MIN_TEMPERATURE 1e-2
+/* Less than the likeliest of a million tokens has: smaller ones keep that token alone as well, and
+ * would be lost in float sums. */
+#define MIN_TOP_P 1e-6
+
+#define MEMBER struct sampling_request
+
+static const struct json_field fields[] = {
+    JSON_TEXT(MEMBER, model),
+    JSON_INT(MEMBER, max_tokens, 0, INT32_MAX),
+    JSON_INT(MEMBER, min_tokens, 0, INT32_MAX),
+    JSON_NUMBER(MEMBER, temperature, 0, 2),
+    JSON_NUMBER_ABOVE(MEMBER, top_p, 0, 1),
+    JSON_INT(MEMBER, top_k, -1, INT32_MAX),
+    JSON_NUMBER(MEMBER, min_p, 0, 1),
+    JSON_INT(MEMBER, n, 1, INT32_MAX), /* --max-n bounds both: field_limits.h */
+    JSON_INT(MEMBER, best_of, 1, INT32_MAX),
+    JSON_BOOL(MEMBER, use_beam_search),
+    JSON_NUMBER(MEMBER, length_penalty, -10, 10),
+    JSON_OTHER(early_stopping),
+    JSON_NUMBER(MEMBER, presence_penalty, -2, 2),
+    JSON_NUMBER(MEMBER, frequency_penalty, -2, 2),
+    JSON_NUMBER(MEMBER, repetition_penalty, 0.01, 10),
+    JSON_INT64(MEMBER, seed),
+    JSON_INT(MEMBER, priority, INT32_MIN, INT32_MAX),
+    JSON_TEXT(MEMBER, cache_salt),
+    JSON_INT(MEMBER, prompt_logprobs, -1, INT32_MAX), /* --max-logprobs bounds it */
+    JSON_BOOL(MEMBER, ignore_eos),
+    JSON_BOOL(MEMBER, include_stop_str_in_output),
+    JSON_BOOL(MEMBER, skip_special_tokens),
+    JSON_BOOL(MEMBER, return_token_ids),
+    JSON_BOOL(MEMBER, return_tokens_as_token_ids),
+    JSON_TEXT(MEMBER, request_id),
+    JSON_OTHER(truncate_prompt_tokens),
+    JSON_OTHER(truncation_side),
+    JSON_BOOL(MEMBER, stream),
+    JSON_OTHER(stream_options),
+    JSON_OTHER(stop),
+    JSON_OTHER(stop_token_ids),
+    JSON_OTHER(logit_bias),
+    JSON_OTHER(allowed_token_ids),
+    JSON_OTHER(logprob_token_ids),
+    JSON_OTHER(bad_words),
+    JSON_OTHER(response_format),
+    JSON_OTHER(structured_outputs),
+    JSON_OTHER(regex),
+    JSON_OTHER(json_schema),
+    JSON_OTHER(guided_json),
+    JSON_OTHER(guided_regex),
+    JSON_OTHER(guided_choice),
+    JSON_OTHER(guided_grammar),
+};
+
+static const struct json_field stream_option_fields[] = {
+    JSON_BOOL(MEMBER, include_usage),
+    JSON_BOOL(MEMBER, continuous_usage_stats),
+};
+
+struct sampling_request sampling_request_defaults(const struct api_context *context,
+                                                  int64_t max_tokens) {
+    const struct sampling_defaults *sampling = &context->sampling;
+    return (struct sampling_request){
+        .n = 1,
+        .max_tokens = max_tokens,
+        .temperature = sampling->temperature,
+        .top_p = sampling->top_p,
+        .min_p = sampling->min_p,
+        .top_k = sampling->top_k,
+        .repetition_penalty = sampling->repetition_penalty,
+        .length_penalty = 1,
+        .prompt_logprobs = -1,
+        .skip_special_tokens = true,
+    };
+}
+
+struct json_table sampling_request_table(void) {
+    return JSON_TABLE(fields);
+}
+
+static int refuse(struct api_error *err, const char *param, const char *message) {
+    return api_error_set(err, 400, "invalid_request_error", "unsupported_value", param, "%s",
+                         message);
+}
+
+static int read_stream_options(const cJSON *json, struct sampling_request *request,
+                               struct api_error *err) {
+    const cJSON *options = cJSON_GetObjectItemCaseSensitive(json, "stream_options");
+    if (options == NULL || cJSON_IsNull(options))
+        return 0;
+    if (!cJSON_IsObject(options))
+        return json_refuse(options, "stream_options", "an object", err);
+    if (!request->stream)
+        return refuse(err, "stream_options", "stream_options is only allowed with stream: true");
+    if (json_fields_read(options, JSON_TABLE(stream_option_fields), request, err) != 0) {
+        char name[sizeof(err->param)];
+        snprintf(name, sizeof(name), "%s", err->param);
+        snprintf(err->param, sizeof(err->param), "stream_options.%.40s", name);
+        return -1;
+    }
+    return 0;
+}
+
+/* What the table cannot say: fields that depend on others. */
+static int check_combinations(const struct sampling_request *request, struct api_error *err) {
+    if (request->best_of != 0 && request->best_of < request->n)
+        return api_error_set(err, 400, "invalid_request_error", "out_of_range", "best_of",
+                             "best_of must be at least n (%lld), not %lld", (long long)request->n,
+                             (long long)request->best_of);
+    if (sampling_request_selects(request) && request->stream)
+        return refuse(err, "best_of",
+                      "best_of above n is not allowed with stream: true: the best are known only "
+                      "at the end");
+    if (request->prompt_logprobs > 0 && request->stream)
+        return refuse(err, "prompt_logprobs",
+                      "prompt_logprobs above 0 is not allowed with stream: true");
+    if (request->max_tokens != SAMPLING_TO_THE_END && request->min_tokens > request->max_tokens)
+        return api_error_set(err, 400, "invalid_request_error", "out_of_range", "min_tokens",
+                             "min_tokens must be at most max_tokens (%lld), not %lld",
+                             (long long)request->max_tokens, (long long)request->min_tokens);
+    return 0;
+}
+
+int sampling_request_read(const struct api_context *context, const cJSON *json,
+                          struct sampling_request *request, struct api_error *err) {
+    if (field_limits_read(context, json, JSON_TABLE(fields), request, err) != 0)
+        return -1;
+    if (json_given_member(json, "prompt_logprobs") != NULL)
+        request->prompt_logprobs = field_limits_logprobs(context, request->prompt_logprobs);
+    if ((request->model != NULL && model_name_check(context, request->model, err) != 0) ||
+        read_stream_options(json, request, err) != 0 || check_combinations(request, err) != 0 ||
+        prompt_truncation_read(context, json, &request->truncation, err) != 0)
+        return -1;
+    if (json_given_member(json, "max_tokens") != NULL)
+        request->max_tokens_field = "max_tokens";
+    request->has_seed = json_given_member(json, "seed") != NULL;
+    if (sampling_lists_read(json, context->tokenizer, &request->lists, err) != 0)
+        return -1;
+    if (response_format_read(json, NULL, &request->grammar, err) == 0 &&
+        beam_fields_read(context, json, request, err) == 0)
+        return 0;
+    sampling_request_finish(request);
+    return -1;
+}
+
+void sampling_request_finish(struct sampling_request *request) {
+    sampling_lists_finish(&request->lists);
+    grammar_unref(request->grammar);
+    request->grammar = NULL;
+}
+
+int sampling_request_unknown(const struct api_context *context, const cJSON *json,
+                             struct json_table own, struct byte_buffer *out,
+                             struct api_error *err) {
+    const struct json_table tables[] = {JSON_TABLE(fields), own};
+    const struct json_table option_tables[] = {JSON_TABLE(stream_option_fields)};
+    const cJSON *options = cJSON_GetObjectItemCaseSensitive(json, "stream_options");
+    if (unknown_fields_read(json, tables, 2, out, err) != 0)
+        return -1;
+    json_fields_list_unknown(options, option_tables, 1, NULL, "stream_options.", out);
+    response_format_list_unknown(json, out);
+    if (unknown_fields_check(context, out, err) != 0)
+        return -1;
+    beam_fields_list_idle(json, out);
+    return 0;
+}
+
+struct prompt_limits sampling_request_limits(const struct sampling_request *request) {
+    return (struct prompt_limits){.max_tokens = request->max_tokens,
+                                  .truncation = request->truncation};
+}
+
+static int32_t num_wanted(const struct sampling_request *request) {
+    return (int32_t)(request->best_of != 0 ? request->best_of : request->n);
+}
+
+int32_t sampling_request_num_choices(const struct sampling_request *request) {
+    return request->use_beam_search ? (int32_t)request->n : num_wanted(request);
+}
+
+int32_t sampling_request_beam_width(const struct sampling_request *request) {
+    return request->use_beam_search ? num_wanted(request) : 0;
+}
+
+bool sampling_request_selects(const struct sampling_request *request) {
+    return sampling_request_num_choices(request) > request->n;
+}
+
+int64_t sampling_request_logprob_entries(const struct sampling_request *request,
+                                         int32_t num_logprobs) {
+    if (num_logprobs < 0)
+        return 0;
+    int32_t num_listed = request->lists.num_logprob_tokens;
+    return 1 + (int64_t)(num_listed > 0 ? num_listed : num_logprobs);
+}
+
+int sampling_request_check_listed(const struct sampling_request *request, int32_t num_logprobs,
+                                  struct api_error *err) {
+    if (request->lists.num_logprob_tokens == 0)
+        return 0;
+    if (num_logprobs < 0)
+        return refuse(err, "logprob_token_ids", "logprob_token_ids is only allowed with logprobs");
+    if (request->max_tokens == 0)
+        return refuse(err, "logprob_token_ids",
+                      "logprob_token_ids are of generated tokens: max_tokens must be at least 1");
+    return 0;
+}
+
+/* SplitMix64's output function (Steele, Lea, Flood, "Fast splittable pseudorandom number
+ * generators", OOPSLA 2014): neighbouring counters become unrelated seeds. */
+static uint64_t mix(uint64_t x) {
+    x += 0x9E3779B97F4A7C15u;
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
+    return x ^ (x >> 31);
+}
+
+uint64_t sampling_request_seed(const struct api_context *context,
+                               const struct sampling_request *request) {
+    static atomic_uint_fast64_t num_drawn;
+    if (request->has_seed)
+        return (uint64_t)request->seed;
+    return mix(context->seed ^ mix(atomic_fetch_add(&num_drawn, 1)));
+}
+
+static int refuse_room(const struct api_context *context, const char *name, int64_t value,
+                       const char *prompt, int32_t num_prompt_tokens, struct api_error *err) {
+    return api_error_set(err, 400, "invalid_request_error", "context_length_exceeded", name,
+                         "%s must be at most %d, not %lld: this model's maximum context length is "
+                         "%d tokens, and %s has %d",
+                         name, (int)context->max_model_len - (int)num_prompt_tokens,
+                         (long long)value, (int)context->max_model_len, prompt,
+                         (int)num_prompt_tokens);
+}
+
+int sampling_request_check_room(const struct sampling_request *request,
+                                const struct api_context *context, const char *prompt,
+                                int32_t num_prompt_tokens, struct api_error *err) {
+    int64_t room = context->max_model_len - num_prompt_tokens;
+    if (request->max_tokens_field != NULL && request->max_tokens > room)
+        return refuse_room(context, request->max_tokens_field, request->max_tokens, prompt,
+                           num_prompt_tokens, err);
+    if (request->min_tokens > room)
+        return refuse_room(context, "min_tokens", request->min_tokens, prompt, num_prompt_tokens,
+                           err);
+    return 0;
+}
+
+static float usable_temperature(double temperature) {
+    if (temperature < GREEDY_TEMPERATURE)
+        return 0.0f;
+    return (float)(temperature < MIN_TEMPERATURE ? MIN_TEMPERATURE : temperature);
+}
+
+/* best_of compares log probabilities. */
+static int32_t needed_logprobs(const struct sampling_request *request, int32_t num_logprobs) {
+    return num_logprobs < 0 && sampling_request_selects(request) ? 0 : num_logprobs;
+}
+
+struct sampling_params sampling_request_params(const struct sampling_request *request,
+                                               const struct api_context *context,
+                                               int32_t num_prompt_tokens, int32_t num_logprobs,
+                                               uint64_t seed) {
+    const struct sampling_lists *lists = &request->lists;
+    int64_t room = context->max_model_len - num_prompt_tokens;
+    bool is_open = request->max_tokens == SAMPLING_TO_THE_END || request->max_tokens > room;
+    int64_t max_tokens = is_open ? room : request->max_tokens;
+    return (struct sampling_params){
+        .num_choices = sampling_request_num_choices(request),
+        .beam_width = sampling_request_beam_width(request),
+        .length_penalty = request->length_penalty,
+        .early_stopping = request->early_stopping,
+        .max_tokens = (int32_t)max_tokens,
+        .min_tokens = (int32_t)request->min_tokens,
+        .temperature = usable_temperature(request->temperature),
+        .top_p = (float)(request->top_p < MIN_TOP_P ? MIN_TOP_P : request->top_p),
+        .min_p = (float)request->min_p,
+        .top_k = (int32_t)request->top_k,
+        .repetition_penalty = (float)request->repetition_penalty,
+        .frequency_penalty = (float)request->frequency_penalty,
+        .presence_penalty = (float)request->presence_penalty,
+        .seed = seed,
+        .num_logprobs = needed_logprobs(request, num_logprobs),
+        .num_prompt_logprobs = (int32_t)request->prompt_logprobs,
+        .ignore_eos = request->ignore_eos,
+        .include_stop_string = request->include_stop_str_in_output,
+        .skip_special_tokens = request->skip_special_tokens,
+        .num_stop_strings = lists->num_stop_strings,
+        .stop_strings = lists->stop_strings,
+        .num_stop_tokens = lists->num_stop_tokens,
+        .stop_tokens = lists->stop_tokens,
+        .num_biases = lists->num_biases,
+        .biases = lists->biases,
+        .num_allowed_tokens = lists->num_allowed_tokens,
+        .allowed_tokens = lists->allowed_tokens,
+        .num_bad_runs = lists->num_bad_runs,
+        .bad_runs = lists->bad_runs,
+        .num_logprob_tokens = lists->num_logprob_tokens,
+        .logprob_tokens = lists->logprob_tokens,
+        .grammar = request->grammar,
+    };
+}

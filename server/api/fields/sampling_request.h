@@ -1,0 +1,93 @@
+/* The fields of a body that completions, chat and responses share: how tokens are drawn, when a
+ * choice ends, and how the answer comes. */
+#ifndef QUIRE_SERVER_API_FIELDS_SAMPLING_REQUEST_H
+#define QUIRE_SERVER_API_FIELDS_SAMPLING_REQUEST_H
+
+#include "engine/grammar/grammar.h"
+#include "server/api/api_context.h"
+#include "server/api/fields/prompt_field.h"
+#include "server/api/fields/sampling_fields.h"
+#include "server/json/json_field.h"
+
+#define SAMPLING_TO_THE_END (-1) /* max_tokens: as many as the context holds */
+
+struct sampling_request {
+    struct sampling_lists lists;
+    struct grammar *grammar; /* a reference: what the output must match; NULL: anything */
+    enum early_stopping early_stopping;
+    struct prompt_truncation truncation;
+    const char *max_tokens_field; /* the one that gave max_tokens; static; NULL: none did */
+
+    /* read by the field table */
+    const char *model;      /* NULL: not given */
+    const char *cache_salt; /* NULL: not given */
+    const char *request_id; /* NULL: not given */
+    int64_t n;
+    int64_t best_of;    /* 0: not given; with use_beam_search the width */
+    int64_t max_tokens; /* or SAMPLING_TO_THE_END */
+    int64_t min_tokens;
+    int64_t top_k;
+    int64_t prompt_logprobs; /* -1: none */
+    int64_t seed;
+    int64_t priority;
+    double temperature, top_p, min_p;
+    double presence_penalty, frequency_penalty, repetition_penalty;
+    double length_penalty;
+    bool use_beam_search, has_seed;
+    bool stream, include_usage, continuous_usage_stats;
+    bool ignore_eos, include_stop_str_in_output, skip_special_tokens, return_token_ids;
+    bool return_tokens_as_token_ids;
+};
+
+/* What the model's makers recommend, else OpenAI's defaults, or vLLM's for its extensions;
+ * max_tokens is the endpoint's. */
+struct sampling_request sampling_request_defaults(const struct api_context *context,
+                                                  int64_t max_tokens);
+/* Reads and checks all of them, stream_options too; strings point into the tree. On failure -1,
+ * *err, and nothing to free. The grammar is that of response_format.h; an endpoint that forces a
+ * form of its own puts it there. */
+int sampling_request_read(const struct api_context *context, const cJSON *json,
+                          struct sampling_request *request, struct api_error *err);
+void sampling_request_finish(struct sampling_request *request);
+
+/* The table of these fields; static. */
+struct json_table sampling_request_table(void);
+/* The names of the body's fields that are neither among these nor in `own`, stream_options' too, as
+ * json_fields_list_unknown writes them; -1 and a 400 when there are any and the server refuses
+ * them. Then those of known fields that do nothing in this body. */
+int sampling_request_unknown(const struct api_context *context, const cJSON *json,
+                             struct json_table own, struct byte_buffer *out, struct api_error *err);
+
+/* How long its prompts may be. */
+struct prompt_limits sampling_request_limits(const struct sampling_request *request);
+/* Choices of a prompt as the engine has them: of a beam search those that are answered. */
+int32_t sampling_request_num_choices(const struct sampling_request *request);
+/* 0: no beam search. */
+int32_t sampling_request_beam_width(const struct sampling_request *request);
+/* Whether best_of asks for more choices than are answered. */
+bool sampling_request_selects(const struct sampling_request *request);
+/* Logprobs that a generated token brings forth, its own included. */
+int64_t sampling_request_logprob_entries(const struct sampling_request *request,
+                                         int32_t num_logprobs);
+/* Whether logprob_token_ids may stand beside the others; num_logprobs: as the endpoint's own field
+ * asks. -1 and a 400 when not. */
+int sampling_request_check_listed(const struct sampling_request *request, int32_t num_logprobs,
+                                  struct api_error *err);
+/* A given seed is used as it is for every prompt of the call, so that a prompt draws the same
+ * tokens alone and in a list. Without one each call of this draws another. */
+uint64_t sampling_request_seed(const struct api_context *context,
+                               const struct sampling_request *request);
+/* What is asked for must fit behind a prompt of that many tokens, named `prompt` in the message: -1
+ * and a 400 (context_length_exceeded) for a given max_tokens, or min_tokens, that does not. */
+int sampling_request_check_room(const struct sampling_request *request,
+                                const struct api_context *context, const char *prompt,
+                                int32_t num_prompt_tokens, struct api_error *err);
+/* The engine's parameters for a prompt of that many tokens; a max_tokens that was not given is cut
+ * to what the context has left. num_logprobs: of generated tokens, as the endpoint's own field
+ * asks, -1 for none. The arrays point into request. */
+struct sampling_params sampling_request_params(const struct sampling_request *request,
+                                               const struct api_context *context,
+                                               int32_t num_prompt_tokens, int32_t num_logprobs,
+                                               uint64_t seed);
+
+#endif

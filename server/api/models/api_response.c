@@ -1,0 +1,348 @@
+#include "server/api/models/api_response.h"
+
+#include "server/api/chat/chat_prompt.h"
+#include "server/api/fields/model_name.h"
+#include "server/api/fields/prompt_field.h"
+#include "server/api/chat/tool_fields.h"
+#include "server/api/fields/unknown_fields.h"
+#include "server/json/json_field.h"
+#include "server/json/json_parse.h"
+#include "server/json/json_write.h"
+
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A long token can stand for a hundred bytes, so the text of a small body, which the answer has
+ * twice, needs its own bound. */
+#define MAX_DETOKENIZED_BYTES (8 << 20)
+
+static void format_model(const struct api_context *context, const char *name,
+                         struct byte_buffer *out) {
+    byte_buffer_append_text(out, "{\"id\":");
+    json_write_text(out, name);
+    byte_buffer_append_text(out, ",\"object\":\"model\",\"created\":");
+    json_write_int(out, context->created);
+    byte_buffer_append_text(out, ",\"owned_by\":\"quire\",\"root\":");
+    json_write_text(out, context->model_names[0]);
+    byte_buffer_append_text(out, ",\"parent\":null,\"max_model_len\":");
+    json_write_int(out, context->max_model_len);
+    byte_buffer_append_text(out, ",\"permission\":[]}");
+}
+
+void api_format_models(const struct api_context *context, struct byte_buffer *out) {
+    byte_buffer_append_text(out, "{\"object\":\"list\",\"data\":[");
+    for (int i = 0; i < context->num_model_names; i++) {
+        if (i > 0)
+            byte_buffer_append(out, ",", 1);
+        format_model(context, context->model_names[i], out);
+    }
+    byte_buffer_append_text(out, "]}");
+}
+
+int api_format_model(const struct api_context *context, const char *id, struct byte_buffer *out,
+                     struct api_error *err) {
+    if (model_name_check(context, id, err) != 0)
+        return -1;
+    format_model(context, id, out);
+    return 0;
+}
+
+/* vLLM's fields, then llama.cpp's for its own form {"content": ...}. */
+struct tokenize_request {
+    const char *model;
+    const char *prompt;
+    const cJSON *messages; /* NULL: not a chat */
+    const char *reasoning_effort;
+    bool add_special_tokens, return_token_strs;
+    const char *content;
+    bool add_special, parse_special, with_pieces;
+    bool skip_special_tokens; /* /detokenize's, and SGLang's; false unless it is given */
+};
+
+static const struct json_field tokenize_fields[] = {
+    JSON_TEXT(struct tokenize_request, model),
+    JSON_TEXT(struct tokenize_request, prompt),
+    JSON_OTHER(messages),
+    JSON_OTHER(tools),
+    JSON_OTHER(tool_choice),
+    JSON_TEXT(struct tokenize_request, reasoning_effort),
+    JSON_OTHER(add_generation_prompt),
+    JSON_OTHER(continue_final_message),
+    JSON_OTHER(chat_template_kwargs),
+    JSON_BOOL(struct tokenize_request, add_special_tokens),
+    JSON_BOOL(struct tokenize_request, return_token_strs),
+    JSON_TEXT(struct tokenize_request, content),
+    JSON_BOOL(struct tokenize_request, add_special),
+    JSON_BOOL(struct tokenize_request, parse_special),
+    JSON_BOOL(struct tokenize_request, with_pieces),
+};
+
+static const struct json_field detokenize_fields[] = {
+    JSON_TEXT(struct tokenize_request, model),
+    JSON_OTHER(tokens),
+    JSON_BOOL(struct tokenize_request, skip_special_tokens),
+};
+
+struct json_table api_tokenize_table(void) {
+    return JSON_TABLE(tokenize_fields);
+}
+
+static int read_fields(const struct api_context *context, const cJSON *json,
+                       struct json_table table, struct tokenize_request *request,
+                       struct byte_buffer *ignored, struct api_error *err) {
+    if (json_fields_read(json, table, request, err) != 0 ||
+        (request->model != NULL && model_name_check(context, request->model, err) != 0))
+        return -1;
+    if (unknown_fields_read(json, &table, 1, ignored, err) != 0)
+        return -1;
+    return unknown_fields_check(context, ignored, err);
+}
+
+static int fail_memory(struct api_error *err) {
+    return api_error_set_memory(err);
+}
+
+static void write_ids(const int32_t *tokens, size_t count, struct byte_buffer *out) {
+    byte_buffer_append(out, "[", 1);
+    for (size_t i = 0; i < count; i++) {
+        if (i > 0)
+            byte_buffer_append(out, ",", 1);
+        json_write_int(out, tokens[i]);
+    }
+    byte_buffer_append(out, "]", 1);
+}
+
+static void write_token_strings(const struct tokenizer *tokenizer, const int32_t *tokens,
+                                size_t count, struct byte_buffer *out) {
+    byte_buffer_append(out, "[", 1);
+    for (size_t i = 0; i < count; i++) {
+        struct text piece = tokenizer_raw_piece(tokenizer, tokens[i]);
+        if (i > 0)
+            byte_buffer_append(out, ",", 1);
+        json_write_string(out, piece.data, piece.length);
+    }
+    byte_buffer_append(out, "]", 1);
+}
+
+static void write_pieces(const struct tokenizer *tokenizer, const int32_t *tokens, size_t count,
+                         struct byte_buffer *out) {
+    byte_buffer_append(out, "[", 1);
+    for (size_t i = 0; i < count; i++) {
+        struct text piece = tokenizer_piece(tokenizer, tokens[i]);
+        byte_buffer_append_text(out, i > 0 ? ",{\"id\":" : "{\"id\":");
+        json_write_int(out, tokens[i]);
+        byte_buffer_append_text(out, ",\"piece\":");
+        json_write_string(out, piece.data, piece.length);
+        byte_buffer_append(out, "}", 1);
+    }
+    byte_buffer_append(out, "]", 1);
+}
+
+static void write_tokenized(const struct api_context *context,
+                            const struct tokenize_request *request, const int32_t *tokens,
+                            size_t count, struct byte_buffer *out) {
+    if (request->prompt == NULL && request->messages == NULL) {
+        byte_buffer_append_text(out, "{\"tokens\":");
+        if (request->with_pieces)
+            write_pieces(context->tokenizer, tokens, count, out);
+        else
+            write_ids(tokens, count, out);
+        byte_buffer_append(out, "}", 1);
+        return;
+    }
+    byte_buffer_printf(out, "{\"count\":%zu,\"max_model_len\":%d,\"tokens\":", count,
+                       (int)context->max_model_len);
+    write_ids(tokens, count, out);
+    byte_buffer_append_text(out, ",\"token_strs\":");
+    if (request->return_token_strs)
+        write_token_strings(context->tokenizer, tokens, count, out);
+    else
+        byte_buffer_append_text(out, "null");
+    byte_buffer_append(out, "}", 1);
+}
+
+static int tokenize_text(const struct api_context *context, const struct tokenize_request *request,
+                         const struct prompt_text *text, struct byte_buffer *out,
+                         struct api_error *err) {
+    int32_t *tokens = NULL;
+    size_t count = 0;
+    if (prompt_text_encode(context->tokenizer, text, NULL, &tokens, &count, err) != 0)
+        return -1;
+    write_tokenized(context, request, tokens, count, out);
+    free(tokens);
+    return 0;
+}
+
+/* What a chat of these messages would give the model. */
+static int tokenize_chat(const struct api_context *context, const cJSON *json,
+                         const struct tokenize_request *request, struct byte_buffer *out,
+                         struct api_error *err) {
+    struct tool_fields tools;
+    struct chat_prompt_fields fields = {
+        .messages = request->messages,
+        .template_kwargs = cJSON_GetObjectItemCaseSensitive(json, "chat_template_kwargs"),
+        .reasoning_effort = request->reasoning_effort,
+        .add_special_tokens = request->add_special_tokens,
+    };
+    if (tool_fields_read(json, &tools, err) != 0 || chat_prompt_read_end(json, &fields, err) != 0)
+        return -1;
+    fields.tools = tools.choice != TOOL_CHOICE_NONE ? tools.tools : NULL;
+    struct chat_rendering rendering;
+    if (chat_prompt_render(context, &fields, &rendering, err) != 0)
+        return -1;
+    int result = tokenize_text(context, request, &rendering.text, out, err);
+    chat_prompt_finish(&rendering);
+    return result;
+}
+
+/* What is tokenized, and the fields that mean something beside it: another one is refused, as it
+ * would be left aside. */
+enum tokenize_form { FORM_PROMPT = 1, FORM_MESSAGES = 2, FORM_CONTENT = 4 };
+
+static int check_form(const cJSON *json, enum tokenize_form form, struct api_error *err) {
+    static const struct {
+        const char *name;
+        int forms;
+    } fields[] = {
+        {"prompt", FORM_PROMPT},
+        {"content", FORM_CONTENT},
+        {"add_special_tokens", FORM_PROMPT | FORM_MESSAGES},
+        {"return_token_strs", FORM_PROMPT | FORM_MESSAGES},
+        {"parse_special", FORM_PROMPT | FORM_CONTENT},
+        {"add_special", FORM_CONTENT},
+        {"with_pieces", FORM_CONTENT},
+        {"tools", FORM_MESSAGES},
+        {"tool_choice", FORM_MESSAGES},
+        {"add_generation_prompt", FORM_MESSAGES},
+        {"continue_final_message", FORM_MESSAGES},
+        {"chat_template_kwargs", FORM_MESSAGES},
+        {"reasoning_effort", FORM_MESSAGES},
+    };
+    const char *subject = form == FORM_PROMPT     ? "prompt"
+                          : form == FORM_MESSAGES ? "messages"
+                                                  : "content";
+    for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
+        if (json_given_member(json, fields[i].name) == NULL || (fields[i].forms & (int)form) != 0)
+            continue;
+        return api_error_set(err, 400, "invalid_request_error", "unsupported_value", fields[i].name,
+                             "%s is not allowed with %s", fields[i].name, subject);
+    }
+    return 0;
+}
+
+static int tokenize_parsed(const struct api_context *context, const cJSON *json,
+                           struct byte_buffer *out, struct byte_buffer *ignored,
+                           struct api_error *err) {
+    const cJSON *messages = cJSON_GetObjectItemCaseSensitive(json, "messages");
+    bool is_chat = messages != NULL && !cJSON_IsNull(messages);
+    struct tokenize_request request = {.messages = is_chat ? messages : NULL,
+                                       .add_special_tokens = !is_chat,
+                                       .parse_special = true};
+    if (read_fields(context, json, JSON_TABLE(tokenize_fields), &request, ignored, err) != 0)
+        return -1;
+    enum tokenize_form form = is_chat                  ? FORM_MESSAGES
+                              : request.prompt != NULL ? FORM_PROMPT
+                                                       : FORM_CONTENT;
+    if ((is_chat || request.prompt != NULL || request.content != NULL) &&
+        check_form(json, form, err) != 0)
+        return -1;
+    if (is_chat)
+        return tokenize_chat(context, json, &request, out, err);
+    struct prompt_text text = {.data = request.prompt != NULL ? request.prompt : request.content};
+    if (text.data == NULL)
+        return api_error_set(err, 400, "invalid_request_error", "missing_required_parameter",
+                             "prompt", "prompt is missing: it must be a string");
+    text.length = strlen(text.data);
+    text.flags =
+        prompt_text_flags(request.prompt != NULL ? request.add_special_tokens : request.add_special,
+                          request.parse_special);
+    return tokenize_text(context, &request, &text, out, err);
+}
+
+int api_tokenize(const struct api_context *context, const char *body, size_t length,
+                 struct byte_buffer *out, struct byte_buffer *ignored, struct api_error *err) {
+    cJSON *json = json_parse(body, length, err);
+    if (json == NULL)
+        return -1;
+    int result = tokenize_parsed(context, json, out, ignored, err);
+    cJSON_Delete(json);
+    return result;
+}
+
+static int read_ids(const cJSON *array, int32_t vocab_size, int32_t *out, struct api_error *err) {
+    int index = 0;
+    const cJSON *item;
+    cJSON_ArrayForEach(item, array) {
+        char path[32];
+        int64_t token;
+        snprintf(path, sizeof(path), "tokens[%d]", index);
+        if (json_read_int(item, path, 0, vocab_size - 1, &token, err) != 0)
+            return -1;
+        out[index++] = (int32_t)token;
+    }
+    return 0;
+}
+
+static int decode(const struct tokenizer *tokenizer, const int32_t *tokens, size_t count,
+                  bool skip_special, struct byte_buffer *text, struct api_error *err) {
+    size_t length = tokenizer_decode(tokenizer, tokens, count, skip_special, NULL, 0);
+    if (length > MAX_DETOKENIZED_BYTES)
+        return api_error_set(err, 400, "invalid_request_error", "out_of_range", "tokens",
+                             "tokens stand for more than %d bytes of text, the most allowed",
+                             MAX_DETOKENIZED_BYTES);
+    char *bytes = malloc(length + 1);
+    if (bytes == NULL)
+        return fail_memory(err);
+    tokenizer_decode(tokenizer, tokens, count, skip_special, bytes, length);
+    byte_buffer_append(text, bytes, length);
+    free(bytes);
+    return text->failed ? fail_memory(err) : 0;
+}
+
+static int decode_ids(const struct tokenizer *tokenizer, const cJSON *array, bool skip_special,
+                      struct byte_buffer *text, struct api_error *err) {
+    size_t count = 0;
+    const cJSON *item;
+    cJSON_ArrayForEach(item, array) count++;
+    int32_t *tokens = calloc(count + 1, sizeof(*tokens));
+    if (tokens == NULL)
+        return fail_memory(err);
+    int status = read_ids(array, tokenizer_vocab_size(tokenizer), tokens, err);
+    if (status == 0)
+        status = decode(tokenizer, tokens, count, skip_special, text, err);
+    free(tokens);
+    return status;
+}
+
+static int detokenize_parsed(const struct api_context *context, const cJSON *json,
+                             struct byte_buffer *text, struct byte_buffer *ignored,
+                             struct api_error *err) {
+    struct tokenize_request request = {0};
+    if (read_fields(context, json, JSON_TABLE(detokenize_fields), &request, ignored, err) != 0)
+        return -1;
+    const cJSON *tokens = cJSON_GetObjectItemCaseSensitive(json, "tokens");
+    if (!cJSON_IsArray(tokens))
+        return json_refuse(tokens, "tokens", "an array of token ids", err);
+    return decode_ids(context->tokenizer, tokens, request.skip_special_tokens, text, err);
+}
+
+int api_detokenize(const struct api_context *context, const char *body, size_t length,
+                   struct byte_buffer *out, struct byte_buffer *ignored, struct api_error *err) {
+    cJSON *json = json_parse(body, length, err);
+    if (json == NULL)
+        return -1;
+    struct byte_buffer text = {0};
+    int result = detokenize_parsed(context, json, &text, ignored, err);
+    cJSON_Delete(json);
+    if (result == 0) {
+        byte_buffer_append_text(out, "{\"prompt\":"); /* vLLM's name, and llama.cpp's */
+        json_write_string(out, text.data, text.length);
+        byte_buffer_append_text(out, ",\"content\":");
+        json_write_string(out, text.data, text.length);
+        byte_buffer_append(out, "}", 1);
+    }
+    byte_buffer_finish(&text);
+    return result;
+}

@@ -1,0 +1,54 @@
+#include "server/api/models/tokenizer_info.h"
+
+#include "server/api/chat/chat_model.h"
+#include "server/json/json_write.h"
+
+static void write_token(const struct tokenizer *tokenizer, const char *name, int32_t token,
+                        struct byte_buffer *out) {
+    byte_buffer_printf(out, ",\"%s\":", name);
+    if (token < 0) {
+        byte_buffer_append_text(out, "null");
+        return;
+    }
+    struct text piece = tokenizer_piece(tokenizer, token);
+    json_write_string(out, piece.data, piece.length);
+}
+
+static void write_flag(const char *name, bool value, struct byte_buffer *out) {
+    byte_buffer_printf(out, ",\"%s\":%s", name, value ? "true" : "false");
+}
+
+/* The control tokens by id. */
+static void write_added(const struct tokenizer *tokenizer, struct byte_buffer *out) {
+    const char *comma = "";
+    byte_buffer_append_text(out, ",\"added_tokens_decoder\":{");
+    for (int32_t token = 0; token < tokenizer_vocab_size(tokenizer); token++) {
+        struct text piece = tokenizer_piece(tokenizer, token);
+        if (!tokenizer_is_special(tokenizer, token) || piece.length == 0)
+            continue;
+        byte_buffer_printf(out, "%s\"%d\":{\"content\":", comma, (int)token);
+        json_write_string(out, piece.data, piece.length);
+        byte_buffer_append_text(out, ",\"special\":true}");
+        comma = ",";
+    }
+    byte_buffer_append(out, "}", 1);
+}
+
+void tokenizer_info_format(const struct api_context *context, struct byte_buffer *out) {
+    const struct tokenizer *tokenizer = context->tokenizer;
+    const struct chat_model *chat = context->chat;
+    int num_eos = 0, before = 0, behind = 0;
+    const int32_t *eos = tokenizer_eos_tokens(tokenizer, &num_eos);
+    tokenizer_num_added(tokenizer, &before, &behind);
+    byte_buffer_printf(out,
+                       "{\"tokenizer_class\":\"PreTrainedTokenizerFast\",\"model_max_length\":%d",
+                       (int)context->max_model_len);
+    write_token(tokenizer, "bos_token", tokenizer_bos(tokenizer), out);
+    write_token(tokenizer, "eos_token", num_eos > 0 ? eos[0] : -1, out);
+    write_flag("add_bos_token", before > 0, out);
+    write_flag("add_eos_token", behind > 0, out);
+    byte_buffer_append_text(out, ",\"chat_template\":");
+    json_write_text(out, chat != NULL ? chat->source : NULL);
+    write_added(tokenizer, out);
+    byte_buffer_append(out, "}", 1);
+}

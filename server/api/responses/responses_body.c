@@ -1,0 +1,379 @@
+#include "server/api/responses/responses_body.h"
+
+#include "server/api/call_type.h"
+#include "server/api/responses/responses_input.h"
+#include "server/json/json_field.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_TOOLS 128
+#define MAX_PATH 64
+
+struct translation {
+    const cJSON *body;
+    cJSON *chat;
+    struct api_error *err;
+};
+
+static int add(struct translation *t, cJSON *object, const char *name, cJSON *member) {
+    if (member != NULL && cJSON_AddItemToObject(object, name, member))
+        return 0;
+    cJSON_Delete(member);
+    return call_fail_memory(t->err);
+}
+
+/* cJSON_AddItemReferenceToObject loses the reference when memory for the name is short (1.7.15). */
+static cJSON *reference_to(const cJSON *item) {
+    if (cJSON_IsString(item))
+        return cJSON_CreateStringReference(item->valuestring);
+    if (cJSON_IsObject(item))
+        return cJSON_CreateObjectReference(item->child);
+    if (cJSON_IsArray(item))
+        return cJSON_CreateArrayReference(item->child);
+    if (cJSON_IsNumber(item))
+        return cJSON_Duplicate(item, false);
+    if (cJSON_IsNull(item))
+        return cJSON_CreateNull();
+    return cJSON_CreateBool(cJSON_IsTrue(item));
+}
+
+/* A member that stays the body's. */
+static int refer(struct translation *t, cJSON *object, const char *name, const cJSON *member) {
+    return json_is_given(member) ? add(t, object, name, reference_to(member)) : 0;
+}
+
+static int refuse(struct translation *t, const char *param, const char *message) {
+    return api_error_set(t->err, 400, "invalid_request_error", "unsupported_value", param, "%s",
+                         message);
+}
+
+static int check_object(struct translation *t, const char *name) {
+    const cJSON *item = json_member(t->body, name);
+    return !json_is_given(item) || cJSON_IsObject(item)
+               ? 0
+               : json_refuse(item, name, "an object", t->err);
+}
+
+static bool is_one_of(const char *name, const char *const *names, size_t count) {
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(name, names[i]) == 0)
+            return true;
+    return false;
+}
+
+#define IS_ONE_OF(name, names) is_one_of(name, names, sizeof(names) / sizeof((names)[0]))
+
+/* The members of an object that have no place here, under their paths: what the chat does not know
+ * either is named as ignored, or refused. */
+static int pass_on(struct translation *t, const cJSON *object, const char *prefix,
+                   const char *const *known, size_t num_known) {
+    const cJSON *item;
+    cJSON_ArrayForEach(item, object) {
+        char path[MAX_PATH];
+        snprintf(path, sizeof(path), "%s.%.40s", prefix, item->string);
+        if (!is_one_of(item->string, known, num_known) && json_member(t->chat, path) == NULL &&
+            refer(t, t->chat, path, item) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+#define PASS_ON(t, object, prefix, known)                                                          \
+    pass_on(t, object, prefix, known, sizeof(known) / sizeof((known)[0]))
+
+/* --- What this server does not have --- */
+
+static int check_stateless(struct translation *t) {
+    static const char *const stored[] = {"previous_response_id", "conversation", "prompt"};
+    for (size_t i = 0; i < sizeof(stored) / sizeof(stored[0]); i++)
+        if (json_is_given(json_member(t->body, stored[i])))
+            return api_error_set(t->err, 400, "invalid_request_error", "unsupported_value",
+                                 stored[i],
+                                 "%s is not supported: this server stores nothing between "
+                                 "requests; send the whole input",
+                                 stored[i]);
+    if (cJSON_IsTrue(json_member(json_member(t->body, "stream_options"), "continuous_usage_stats")))
+        return refuse(t, "stream_options.continuous_usage_stats",
+                      "stream_options.continuous_usage_stats is not supported: usage comes with "
+                      "the last event");
+    if (cJSON_IsTrue(json_member(t->body, "background")))
+        return refuse(t, "background", "background must be false: nothing is stored to be fetched");
+    return 0;
+}
+
+/* The answer says that nothing was stored; who asked for it finds it named as ignored as well. */
+static int translate_store(struct translation *t) {
+    const cJSON *store = json_member(t->body, "store");
+    return cJSON_IsTrue(store) ? refer(t, t->chat, "store", store) : 0;
+}
+
+/* "disabled" is what happens; "auto" is passed on, so that it is named as ignored: what does not
+ * fit is refused. */
+static int translate_truncation(struct translation *t) {
+    const cJSON *item = json_member(t->body, "truncation");
+    bool is_text = cJSON_IsString(item);
+    if (!json_is_given(item) || (is_text && strcmp(item->valuestring, "disabled") == 0))
+        return 0;
+    if (!is_text || strcmp(item->valuestring, "auto") != 0)
+        return json_refuse(item, "truncation", "\"auto\" or \"disabled\"", t->err);
+    return refer(t, t->chat, "truncation", item);
+}
+
+/* --- Messages --- */
+
+static int translate_messages(struct translation *t) {
+    const cJSON *instructions = json_member(t->body, "instructions");
+    cJSON *messages = cJSON_AddArrayToObject(t->chat, "messages");
+    if (messages == NULL)
+        return call_fail_memory(t->err);
+    if (json_is_given(instructions)) {
+        if (!cJSON_IsString(instructions))
+            return json_refuse(instructions, "instructions", "a string", t->err);
+        cJSON *message = cJSON_CreateObject();
+        if (message == NULL || !cJSON_AddItemToArray(messages, message))
+            return call_fail_memory(t->err);
+        if (add(t, message, "role", cJSON_CreateStringReference("system")) != 0 ||
+            refer(t, message, "content", instructions) != 0)
+            return -1;
+    }
+    return responses_input_read(json_member(t->body, "input"), messages, t->err);
+}
+
+/* --- Tools --- */
+
+static int translate_tool(struct translation *t, const cJSON *tool, const char *path,
+                          cJSON *tools) {
+    static const char *const members[] = {"type", "name", "description", "parameters", "strict"};
+    char inner[48];
+    const cJSON *type = json_member(tool, "type");
+    snprintf(inner, sizeof(inner), "%s.type", path);
+    if (!cJSON_IsObject(tool))
+        return json_refuse(tool, path, "an object", t->err);
+    if (!cJSON_IsString(type) || strcmp(type->valuestring, "function") != 0)
+        return json_refuse(type, inner, "\"function\", the only kind of tool here", t->err);
+    cJSON *made = cJSON_CreateObject();
+    if (made == NULL || !cJSON_AddItemToArray(tools, made))
+        return call_fail_memory(t->err);
+    if (add(t, made, members[0], cJSON_CreateStringReference("function")) != 0)
+        return -1;
+    cJSON *function = cJSON_AddObjectToObject(made, "function");
+    if (function == NULL)
+        return call_fail_memory(t->err);
+    for (size_t i = 1; i < sizeof(members) / sizeof(members[0]); i++)
+        if (refer(t, function, members[i], json_member(tool, members[i])) != 0)
+            return -1;
+    return PASS_ON(t, tool, "tools[]", members);
+}
+
+static int translate_tools(struct translation *t) {
+    const cJSON *given = json_member(t->body, "tools"), *tool;
+    if (!json_is_given(given))
+        return 0;
+    if (!cJSON_IsArray(given) || cJSON_GetArraySize(given) > MAX_TOOLS)
+        return json_refuse(given, "tools", "an array of at most 128 tools", t->err);
+    cJSON *tools = cJSON_AddArrayToObject(t->chat, "tools");
+    if (tools == NULL)
+        return call_fail_memory(t->err);
+    int index = 0;
+    cJSON_ArrayForEach(tool, given) {
+        char path[32];
+        snprintf(path, sizeof(path), "tools[%d]", index++);
+        if (translate_tool(t, tool, path, tools) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* {"type":"function","name":...} as the chat has it. */
+static int translate_named(struct translation *t, const cJSON *choice, cJSON *made) {
+    if (refer(t, made, "type", json_member(choice, "type")) != 0)
+        return -1;
+    cJSON *function = cJSON_AddObjectToObject(made, "function");
+    if (function == NULL)
+        return call_fail_memory(t->err);
+    return refer(t, function, "name", json_member(choice, "name"));
+}
+
+static int translate_allowed(struct translation *t, const cJSON *choice, cJSON *made) {
+    const cJSON *tools = json_member(choice, "tools"), *tool;
+    if (refer(t, made, "type", json_member(choice, "type")) != 0)
+        return -1;
+    cJSON *allowed = cJSON_AddObjectToObject(made, "allowed_tools");
+    if (allowed == NULL)
+        return call_fail_memory(t->err);
+    if (refer(t, allowed, "mode", json_member(choice, "mode")) != 0)
+        return -1;
+    if (!cJSON_IsArray(tools))
+        return refer(t, allowed, "tools", tools);
+    cJSON *list = cJSON_AddArrayToObject(allowed, "tools");
+    if (list == NULL)
+        return call_fail_memory(t->err);
+    cJSON_ArrayForEach(tool, tools) {
+        cJSON *item = cJSON_IsObject(tool) ? cJSON_CreateObject() : reference_to(tool);
+        if (item == NULL || !cJSON_AddItemToArray(list, item))
+            return call_fail_memory(t->err);
+        if (cJSON_IsObject(tool) && translate_named(t, tool, item) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int translate_tool_choice(struct translation *t) {
+    const cJSON *choice = json_member(t->body, "tool_choice");
+    if (cJSON_IsString(choice) && strcmp(choice->valuestring, "auto") == 0)
+        return 0; /* the default, also where there are no tools */
+    if (!cJSON_IsObject(choice))
+        return refer(t, t->chat, "tool_choice", choice);
+    const cJSON *type = json_member(choice, "type");
+    bool is_allowed = cJSON_IsString(type) && strcmp(type->valuestring, "allowed_tools") == 0;
+    if (!is_allowed && (!cJSON_IsString(type) || strcmp(type->valuestring, "function") != 0))
+        return json_refuse(type, "tool_choice.type", "\"function\" or \"allowed_tools\"", t->err);
+    cJSON *made = cJSON_AddObjectToObject(t->chat, "tool_choice");
+    if (made == NULL)
+        return call_fail_memory(t->err);
+    return is_allowed ? translate_allowed(t, choice, made) : translate_named(t, choice, made);
+}
+
+/* --- text, reasoning, include --- */
+
+static int translate_format(struct translation *t) {
+    static const char *const members[] = {"type", "name", "description", "schema", "strict"};
+    const cJSON *format = json_member(json_member(t->body, "text"), "format"),
+                *type = json_member(format, "type");
+    if (!json_is_given(format))
+        return 0;
+    if (!cJSON_IsObject(format))
+        return json_refuse(format, "text.format", "an object", t->err);
+    if (!cJSON_IsString(type) || strcmp(type->valuestring, "json_schema") != 0)
+        return refer(t, t->chat, "response_format", format);
+    cJSON *made = cJSON_AddObjectToObject(t->chat, "response_format");
+    if (made == NULL)
+        return call_fail_memory(t->err);
+    if (refer(t, made, members[0], type) != 0)
+        return -1;
+    cJSON *schema = cJSON_AddObjectToObject(made, "json_schema");
+    if (schema == NULL)
+        return call_fail_memory(t->err);
+    for (size_t i = 1; i < sizeof(members) / sizeof(members[0]); i++)
+        if (refer(t, schema, members[i], json_member(format, members[i])) != 0)
+            return -1;
+    return PASS_ON(t, format, "text.format", members);
+}
+
+/* The others are of tools and inputs that are not here, or, encrypted reasoning, come as plain text
+ * anyway: they are passed on, so that they are named as ignored. */
+static int translate_include_item(struct translation *t, const cJSON *item) {
+    static const char *const absent[] = {
+        "reasoning.encrypted_content",   "file_search_call.results",
+        "web_search_call.results",       "web_search_call.action.sources",
+        "message.input_image.image_url", "computer_call_output.output.image_url",
+        "code_interpreter_call.outputs",
+    };
+    const char *name = cJSON_IsString(item) ? item->valuestring : "";
+    char path[MAX_PATH];
+    if (strcmp(name, "message.output_text.logprobs") == 0) {
+        snprintf(path, sizeof(path), "logprobs");
+    } else if (IS_ONE_OF(name, absent)) {
+        snprintf(path, sizeof(path), "include.%s", name);
+    } else {
+        return json_refuse(item, "include",
+                           "an array of values that OpenAI's API has, for example "
+                           "[\"message.output_text.logprobs\"]",
+                           t->err);
+    }
+    return json_member(t->chat, path) != NULL ? 0 : add(t, t->chat, path, cJSON_CreateTrue());
+}
+
+static int translate_include(struct translation *t) {
+    const cJSON *include = json_member(t->body, "include"), *item;
+    if (!json_is_given(include))
+        return 0;
+    if (!cJSON_IsArray(include))
+        return json_refuse(include, "include", "an array of strings", t->err);
+    cJSON_ArrayForEach(item, include) {
+        if (translate_include_item(t, item) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int translate_settings(struct translation *t) {
+    static const char *const text_members[] = {"format"}, *const reasoning_members[] = {"effort"};
+    const cJSON *user = json_member(t->body, "user");
+    if (json_is_given(user) && !cJSON_IsString(user))
+        return json_refuse(user, "user", "a string", t->err);
+    if (check_object(t, "text") != 0 || check_object(t, "reasoning") != 0 ||
+        check_object(t, "metadata") != 0)
+        return -1;
+    if (translate_include(t) != 0 ||
+        PASS_ON(t, json_member(t->body, "text"), "text", text_members) != 0 ||
+        PASS_ON(t, json_member(t->body, "reasoning"), "reasoning", reasoning_members) != 0)
+        return -1;
+    if (refer(t, t->chat, "reasoning_effort",
+              json_member(json_member(t->body, "reasoning"), "effort")) != 0 ||
+        refer(t, t->chat, "max_completion_tokens", json_member(t->body, "max_output_tokens")) != 0)
+        return -1;
+    return translate_format(t);
+}
+
+/* --- The rest --- */
+
+/* Fields with a place of their own above, or whose value the answer tells. */
+static const char *const taken[] = {
+    "input",      "instructions",         "tools",        "tool_choice", "text",
+    "reasoning",  "max_output_tokens",    "include",      "metadata",    "store",
+    "background", "previous_response_id", "conversation", "prompt",      "truncation",
+    "user",
+};
+
+/* Fields of the chat that would mean something here without being part of this endpoint. */
+static const char *const foreign[] = {
+    "messages",
+    "n",
+    "best_of",
+    "max_tokens",
+    "max_completion_tokens",
+    "functions",
+    "logprobs",
+    "function_call",
+    "response_format",
+    "reasoning_effort",
+    "echo",
+    "documents",
+    "use_beam_search",
+    "length_penalty",
+    "early_stopping",
+    "prompt_logprobs",
+    "return_token_ids",
+};
+
+static int translate_others(struct translation *t) {
+    const cJSON *item;
+    cJSON_ArrayForEach(item, t->body) {
+        if (IS_ONE_OF(item->string, taken))
+            continue;
+        if (IS_ONE_OF(item->string, foreign) && json_is_given(item))
+            return api_error_set(t->err, 400, "invalid_request_error", "unknown_parameter",
+                                 item->string, "%s is a field of /v1/chat/completions, not of this",
+                                 item->string);
+        if (refer(t, t->chat, item->string, item) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+cJSON *responses_body_to_chat(const cJSON *body, struct api_error *err) {
+    struct translation t = {.body = body, .chat = cJSON_CreateObject(), .err = err};
+    if (t.chat == NULL) {
+        call_fail_memory(err);
+        return NULL;
+    }
+    if (check_stateless(&t) == 0 && translate_messages(&t) == 0 && translate_tools(&t) == 0 &&
+        translate_tool_choice(&t) == 0 && translate_settings(&t) == 0 && translate_store(&t) == 0 &&
+        translate_truncation(&t) == 0 && translate_others(&t) == 0)
+        return t.chat;
+    cJSON_Delete(t.chat);
+    return NULL;
+}

@@ -1,0 +1,19 @@
+/* The body of POST /v1/responses as that of a chat: the same request in the words of
+ * /v1/chat/completions, so that everything behind it is shared. */
+#ifndef QUIRE_SERVER_API_RESPONSES_RESPONSES_BODY_H
+#define QUIRE_SERVER_API_RESPONSES_RESPONSES_BODY_H
+
+#include "server/api/api_error.h"
+
+#include <cjson/cJSON.h>
+
+/* instructions and input become messages; tools, tool_choice, text.format, reasoning.effort and
+ * max_output_tokens get the chat's names and shapes; fields the chat does not know either are
+ * passed on, so that they are named as ignored. What needs a stored response (previous_response_id,
+ * conversation, item references) or another kind of input than text is refused.
+ *
+ * The result refers into body, which must outlive it; cJSON_Delete frees it. NULL and *err on
+ * failure: 400 with the path in this body as param, or 503 when memory is short. */
+cJSON *responses_body_to_chat(const cJSON *body, struct api_error *err);
+
+#endif

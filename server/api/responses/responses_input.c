@@ -1,0 +1,285 @@
+#include "server/api/responses/responses_input.h"
+
+#include "server/api/call_type.h"
+#include "server/api/chat/chat_messages.h"
+#include "server/json/json_field.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define MAX_ITEMS 4096
+#define MAX_PATH 64
+
+struct reader {
+    cJSON *messages;
+    cJSON *reasoning; /* owned: of items whose message has not come yet; NULL: none */
+    struct api_error *err;
+};
+
+static int refuse_content(struct reader *reader, const char *path, const char *type) {
+    return api_error_set(reader->err, 400, "invalid_request_error", "unsupported_content", path,
+                         "%s is \"%.32s\": this server takes text only", path, type);
+}
+
+/* Adds a member and takes it over; what cannot be added is freed. */
+static int add(struct reader *reader, cJSON *object, const char *name, cJSON *member) {
+    if (member != NULL && cJSON_AddItemToObject(object, name, member))
+        return 0;
+    cJSON_Delete(member);
+    return call_fail_memory(reader->err);
+}
+
+static cJSON *append(struct reader *reader, cJSON *array, cJSON *item) {
+    if (item != NULL && cJSON_AddItemToArray(array, item))
+        return item;
+    cJSON_Delete(item);
+    call_fail_memory(reader->err);
+    return NULL;
+}
+
+/* --- Content --- */
+
+static bool is_text_part(const char *type) {
+    return strcmp(type, "input_text") == 0 || strcmp(type, "output_text") == 0 ||
+           strcmp(type, "text") == 0 || strcmp(type, "reasoning_text") == 0 ||
+           strcmp(type, "summary_text") == 0;
+}
+
+static int add_part(struct reader *reader, const cJSON *part, const char *path, cJSON *parts) {
+    char inner[MAX_PATH + 16];
+    const cJSON *type = json_member(part, "type"), *text = json_member(part, "text");
+    snprintf(inner, sizeof(inner), "%s.type", path);
+    if (!cJSON_IsObject(part))
+        return json_refuse(part, path, "an object", reader->err);
+    if (!cJSON_IsString(type))
+        return json_refuse(type, inner, "\"input_text\" or \"output_text\"", reader->err);
+    if (strcmp(type->valuestring, "refusal") == 0)
+        text = json_member(part, "refusal");
+    else if (!is_text_part(type->valuestring))
+        return refuse_content(reader, inner, type->valuestring);
+    snprintf(inner, sizeof(inner), "%s.text", path);
+    if (!cJSON_IsString(text))
+        return json_refuse(text, inner, "a string", reader->err);
+    cJSON *made = append(reader, parts, cJSON_CreateObject());
+    if (made == NULL || add(reader, made, "type", cJSON_CreateStringReference("text")) != 0)
+        return -1;
+    return add(reader, made, "text", cJSON_CreateStringReference(text->valuestring));
+}
+
+/* A string, or parts in the chat's form; NULL on failure. */
+static cJSON *make_content(struct reader *reader, const cJSON *content, const char *path) {
+    bool is_text = cJSON_IsString(content);
+    if (!is_text && !cJSON_IsArray(content)) {
+        json_refuse(content, path, "a string or an array of parts", reader->err);
+        return NULL;
+    }
+    cJSON *parts =
+        is_text ? cJSON_CreateStringReference(content->valuestring) : cJSON_CreateArray();
+    if (parts == NULL)
+        call_fail_memory(reader->err);
+    if (is_text || parts == NULL)
+        return parts;
+    int index = 0;
+    const cJSON *part;
+    cJSON_ArrayForEach(part, content) {
+        char inner[MAX_PATH];
+        snprintf(inner, sizeof(inner), "%.40s[%d]", path, index++);
+        if (add_part(reader, part, inner, parts) != 0) {
+            cJSON_Delete(parts);
+            return NULL;
+        }
+    }
+    return parts;
+}
+
+static int add_content(struct reader *reader, cJSON *message, const char *name,
+                       const cJSON *content, const char *path) {
+    cJSON *made = make_content(reader, content, path);
+    return made != NULL ? add(reader, message, name, made) : -1;
+}
+
+/* --- Messages --- */
+
+static cJSON *last_message(const struct reader *reader) {
+    cJSON *child = reader->messages->child;
+    return child != NULL ? child->prev : NULL; /* cJSON: the first one's prev is the last */
+}
+
+static bool is_assistant(const cJSON *message) {
+    const cJSON *role = json_member(message, "role");
+    return cJSON_IsString(role) && strcmp(role->valuestring, "assistant") == 0;
+}
+
+static cJSON *begin_message(struct reader *reader, const char *role) {
+    cJSON *message = append(reader, reader->messages, cJSON_CreateObject());
+    if (message == NULL || add(reader, message, "role", cJSON_CreateStringReference(role)) != 0)
+        return NULL;
+    if (reader->reasoning != NULL && strcmp(role, "assistant") == 0) {
+        cJSON *reasoning = reader->reasoning;
+        reader->reasoning = NULL;
+        if (add(reader, message, "reasoning_content", reasoning) != 0)
+            return NULL;
+    }
+    return message;
+}
+
+static int read_message(struct reader *reader, const cJSON *item, const char *path) {
+    char inner[MAX_PATH];
+    const char *role = chat_messages_role(item, path, reader->err);
+    cJSON *message = role != NULL ? begin_message(reader, role) : NULL;
+    if (message == NULL)
+        return -1;
+    snprintf(inner, sizeof(inner), "%s.content", path);
+    return add_content(reader, message, "content", json_member(item, "content"), inner);
+}
+
+static int check_text(struct reader *reader, const cJSON *item, const char *path, const char *name,
+                      const char **out) {
+    char inner[MAX_PATH];
+    const cJSON *text = json_member(item, name);
+    snprintf(inner, sizeof(inner), "%s.%s", path, name);
+    if (!cJSON_IsString(text))
+        return json_refuse(text, inner, "a string", reader->err);
+    *out = text->valuestring;
+    return 0;
+}
+
+/* The array of calls of the message that the call joins. */
+static cJSON *tool_calls_of(struct reader *reader) {
+    cJSON *message = last_message(reader);
+    if (message == NULL || !is_assistant(message) || reader->reasoning != NULL) {
+        message = begin_message(reader, "assistant");
+        if (message == NULL || add(reader, message, "content", cJSON_CreateNull()) != 0)
+            return NULL;
+    }
+    cJSON *calls = cJSON_GetObjectItemCaseSensitive(message, "tool_calls");
+    if (calls != NULL)
+        return calls;
+    if (add(reader, message, "tool_calls", cJSON_CreateArray()) != 0)
+        return NULL;
+    return cJSON_GetObjectItemCaseSensitive(message, "tool_calls");
+}
+
+static int read_function_call(struct reader *reader, const cJSON *item, const char *path) {
+    const char *id = NULL, *name = NULL, *arguments = NULL;
+    if (check_text(reader, item, path, "call_id", &id) != 0 ||
+        check_text(reader, item, path, "name", &name) != 0 ||
+        check_text(reader, item, path, "arguments", &arguments) != 0)
+        return -1;
+    cJSON *calls = tool_calls_of(reader);
+    cJSON *call = calls != NULL ? append(reader, calls, cJSON_CreateObject()) : NULL;
+    if (call == NULL || add(reader, call, "id", cJSON_CreateStringReference(id)) != 0 ||
+        add(reader, call, "type", cJSON_CreateStringReference("function")) != 0 ||
+        add(reader, call, "function", cJSON_CreateObject()) != 0)
+        return -1;
+    cJSON *function = cJSON_GetObjectItemCaseSensitive(call, "function");
+    if (add(reader, function, "name", cJSON_CreateStringReference(name)) != 0)
+        return -1;
+    return add(reader, function, "arguments", cJSON_CreateStringReference(arguments));
+}
+
+static int read_function_output(struct reader *reader, const cJSON *item, const char *path) {
+    const char *id = NULL;
+    char inner[MAX_PATH];
+    if (check_text(reader, item, path, "call_id", &id) != 0)
+        return -1;
+    cJSON *message = begin_message(reader, "tool");
+    if (message == NULL ||
+        add(reader, message, "tool_call_id", cJSON_CreateStringReference(id)) != 0)
+        return -1;
+    snprintf(inner, sizeof(inner), "%s.output", path);
+    return add_content(reader, message, "content", json_member(item, "output"), inner);
+}
+
+/* One string of what make_content made; NULL when memory is short. */
+static cJSON *join_parts(const cJSON *content) {
+    if (cJSON_IsString(content))
+        return cJSON_CreateString(content->valuestring);
+    struct byte_buffer text = {0};
+    const cJSON *part;
+    cJSON_ArrayForEach(part, content) {
+        if (text.length > 0)
+            byte_buffer_append(&text, "\n", 1);
+        byte_buffer_append_text(&text, json_member(part, "text")->valuestring);
+    }
+    byte_buffer_append(&text, "", 1);
+    cJSON *joined = text.failed ? NULL : cJSON_CreateString(text.data);
+    byte_buffer_finish(&text);
+    return joined;
+}
+
+/* The text of its content, or else of its summary; encrypted reasoning is nobody's here. */
+static int read_reasoning(struct reader *reader, const cJSON *item, const char *path) {
+    const cJSON *content = json_member(item, "content"), *summary = json_member(item, "summary");
+    bool has_content = json_is_given(content);
+    char inner[MAX_PATH];
+    if (!has_content && !json_is_given(summary))
+        return 0;
+    snprintf(inner, sizeof(inner), "%s.%s", path, has_content ? "content" : "summary");
+    cJSON *parts = make_content(reader, has_content ? content : summary, inner);
+    if (parts == NULL)
+        return -1;
+    cJSON_Delete(reader->reasoning);
+    reader->reasoning = join_parts(parts);
+    cJSON_Delete(parts);
+    return reader->reasoning != NULL ? 0 : call_fail_memory(reader->err);
+}
+
+static int read_item(struct reader *reader, const cJSON *item, const char *path) {
+    char inner[MAX_PATH];
+    const cJSON *type = json_member(item, "type");
+    snprintf(inner, sizeof(inner), "%s.type", path);
+    if (!cJSON_IsObject(item))
+        return json_refuse(item, path, "an object", reader->err);
+    if (!json_is_given(type))
+        return read_message(reader, item, path);
+    if (!cJSON_IsString(type))
+        return json_refuse(type, inner, "a string", reader->err);
+    if (strcmp(type->valuestring, "message") == 0)
+        return read_message(reader, item, path);
+    if (strcmp(type->valuestring, "function_call") == 0)
+        return read_function_call(reader, item, path);
+    if (strcmp(type->valuestring, "function_call_output") == 0)
+        return read_function_output(reader, item, path);
+    if (strcmp(type->valuestring, "reasoning") == 0)
+        return read_reasoning(reader, item, path);
+    if (strcmp(type->valuestring, "item_reference") == 0)
+        return api_error_set(reader->err, 400, "invalid_request_error", "unsupported_value", inner,
+                             "%s is \"item_reference\": this server stores no items; send the item "
+                             "itself",
+                             inner);
+    return json_refuse(type, inner,
+                       "\"message\", \"function_call\", \"function_call_output\" or \"reasoning\"",
+                       reader->err);
+}
+
+static int read_items(struct reader *reader, const cJSON *input) {
+    int index = 0;
+    const cJSON *item;
+    cJSON_ArrayForEach(item, input) {
+        char path[32];
+        if (index == MAX_ITEMS)
+            return api_error_set(reader->err, 400, "invalid_request_error",
+                                 "array_above_max_length", "input",
+                                 "input has more than %d items, the most allowed", MAX_ITEMS);
+        snprintf(path, sizeof(path), "input[%d]", index++);
+        if (read_item(reader, item, path) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+int responses_input_read(const cJSON *input, cJSON *messages, struct api_error *err) {
+    struct reader reader = {.messages = messages, .err = err};
+    if (cJSON_IsString(input)) {
+        cJSON *message = begin_message(&reader, "user");
+        return message != NULL ? add(&reader, message, "content",
+                                     cJSON_CreateStringReference(input->valuestring))
+                               : -1;
+    }
+    if (!cJSON_IsArray(input) || input->child == NULL)
+        return json_refuse(input, "input", "a string or an array of one or more items", err);
+    int result = read_items(&reader, input);
+    cJSON_Delete(reader.reasoning);
+    return result;
+}

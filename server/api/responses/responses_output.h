@@ -1,0 +1,47 @@
+/* The output of a response: items that come one after the other, each of them reasoning, a message
+ * or a function call, and the events that tell a stream of each step. */
+#ifndef QUIRE_SERVER_API_RESPONSES_RESPONSES_OUTPUT_H
+#define QUIRE_SERVER_API_RESPONSES_RESPONSES_OUTPUT_H
+
+#include "server/byte_buffer.h"
+#include "server/output/output_parser.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct responses_item {
+    enum output_part_kind kind; /* REASONING, CONTENT (a message) or TOOL_CALL */
+    char id[48], call_id[48];
+    struct byte_buffer name, text; /* text: of the message, or the call's arguments */
+    struct byte_buffer logprobs;   /* of a message: entries, comma-separated */
+};
+
+/* A zeroed struct is an empty output. */
+struct responses_output {
+    struct responses_item *items; /* [num_items]; the last one is open until close */
+    int32_t num_items, capacity;
+    bool is_open;
+    int64_t sequence; /* number of the next event */
+};
+
+/* Of memory that grows with the output. */
+size_t responses_output_bytes(const struct responses_output *output);
+void responses_output_finish(struct responses_output *output);
+
+/* Adds a part; with events, appends what a stream is told of it. logprobs: entries that came with a
+ * content part, or NULL. -1 when memory is short. */
+int responses_output_add(struct responses_output *output, const struct output_part *part,
+                         const struct byte_buffer *logprobs, struct byte_buffer *events);
+/* Ends the last item; an output without any gets an empty message. is_cut: the length ended it. */
+int responses_output_close(struct responses_output *output, bool is_cut,
+                           struct byte_buffer *events);
+/* The array of all items. is_cut as above. */
+void responses_output_format(const struct responses_output *output, bool is_cut,
+                             struct byte_buffer *out);
+
+/* event: TYPE, and the start of its object: "type" and "sequence_number"; then the end of both. */
+void responses_event_begin(struct responses_output *output, const char *type,
+                           struct byte_buffer *events);
+void responses_event_end(struct byte_buffer *events);
+
+#endif

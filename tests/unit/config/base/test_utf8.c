@@ -1,0 +1,44 @@
+#include "config/base/utf8.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+static void characters_are_those_of_rfc_3629(void **state) {
+    assert_int_equal(utf8_char_bytes("", 0), 0);
+    assert_int_equal(utf8_char_bytes("\0", 1), 1);
+    assert_int_equal(utf8_char_bytes("\x7F\x80", 2), 1);
+    assert_int_equal(utf8_char_bytes("\x80", 1), 0);
+    assert_int_equal(utf8_char_bytes("\xC1\xBF", 2), 0);
+    assert_int_equal(utf8_char_bytes("\xC2\x80", 2), 2);
+    assert_int_equal(utf8_char_bytes("\xC2\x80", 1), 0);
+    assert_int_equal(utf8_char_bytes("\xE0\x9F\xBF", 3), 0);
+    assert_int_equal(utf8_char_bytes("\xE0\xA0\x80", 3), 3);
+    assert_int_equal(utf8_char_bytes("\xED\x9F\xBF", 3), 3);
+    assert_int_equal(utf8_char_bytes("\xED\xA0\x80", 3), 0); /* a surrogate */
+    assert_int_equal(utf8_char_bytes("\xE2\x82\x41", 3), 0);
+    assert_int_equal(utf8_char_bytes("\xF0\x8F\xBF\xBF", 4), 0);
+    assert_int_equal(utf8_char_bytes("\xF0\x9F\x98\x80", 4), 4);
+    assert_int_equal(utf8_char_bytes("\xF0\x9F\x98", 3), 0);
+    assert_int_equal(utf8_char_bytes("\xF4\x8F\xBF\xBF", 4), 4);
+    assert_int_equal(utf8_char_bytes("\xF4\x90\x80\x80", 4), 0);
+    assert_int_equal(utf8_char_bytes("\xF5\x80\x80\x80", 4), 0);
+}
+
+static void valid_prefix_ends_before_the_first_bad_byte(void **state) {
+    assert_int_equal(utf8_valid_prefix("", 0), 0);
+    assert_int_equal(utf8_valid_prefix("plain text of many bytes", 24), 24);
+    assert_int_equal(utf8_valid_prefix("plain text\xFFof", 13), 10);
+    assert_int_equal(utf8_valid_prefix("12345678\xE2\x82\xAC\xE2\x82", 13), 11);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(characters_are_those_of_rfc_3629),
+        cmocka_unit_test(valid_prefix_ends_before_the_first_bad_byte),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

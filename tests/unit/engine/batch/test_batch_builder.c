@@ -1,0 +1,268 @@
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include "engine/batch/batch_builder.h"
+#include "engine/schedule/scheduler.h"
+#include "tests/unit/engine/sequence_fixture.h"
+
+#include <string.h>
+
+struct fixture {
+    struct scheduler scheduler;
+    struct batch_builder builder;
+    struct sequence_group *groups[4];
+    int num_groups;
+};
+
+static void start(struct fixture *f, int32_t budget) {
+    struct batch_limits limits = {.max_num_seqs = 4,
+                                  .max_num_batched_tokens = budget,
+                                  .max_model_len = 32,
+                                  .block_size = 4,
+                                  .num_blocks = 32,
+                                  .hidden_size = 2};
+    const struct scheduler_config config = {
+        .capacity = {.num_blocks = 32, .block_size = 4, .max_num_seqs = 4, .max_model_len = 32},
+        .max_num_batched_tokens = budget,
+        .num_tenants = 1,
+    };
+    memset(f, 0, sizeof(*f));
+    assert_int_equal(scheduler_init(&f->scheduler, &config), 0);
+    assert_int_equal(batch_builder_init(&f->builder, &limits, fake_tokenizer(), NULL), 0);
+}
+
+static struct sequence *add(struct fixture *f, int32_t num_prompt_tokens,
+                            const struct sampling_params *params) {
+    struct sequence_group *group =
+        fixture_group((uint64_t)f->num_groups + 1, 0, num_prompt_tokens, params, 32, 4);
+    f->groups[f->num_groups++] = group;
+    scheduler_add(&f->scheduler, group);
+    return &group->sequences[0];
+}
+
+static const struct batch *build(struct fixture *f) {
+    return batch_builder_build(&f->builder, scheduler_plan(&f->scheduler), &f->scheduler.blocks);
+}
+
+static void commit(struct fixture *f) {
+    const struct step_plan *plan = &f->scheduler.plan;
+    scheduler_end_step(&f->scheduler);
+    for (int32_t i = 0; i < plan->num_entries; i++)
+        scheduler_commit(&f->scheduler, &plan->entries[i]);
+}
+
+static void stop(struct fixture *f) {
+    for (int i = 0; i < f->num_groups; i++) {
+        scheduler_remove(&f->scheduler, &f->groups[i]->sequences[0]);
+        sequence_group_destroy(f->groups[i]);
+    }
+    batch_builder_finish(&f->builder);
+    scheduler_finish(&f->scheduler);
+}
+
+static void test_prompt_and_decode_in_one_batch(void **state) {
+    struct fixture f;
+    struct sampling_params params = fixture_params(10);
+    start(&f, 16);
+    struct sequence *a = add(&f, 5, &params);
+    build(&f);
+    commit(&f);
+    assert_int_equal(sequence_append(a, 9), 0);
+    add(&f, 3, &params);
+
+    const struct batch *batch = build(&f);
+    const struct step_inputs *in = &batch->inputs;
+    assert_int_equal(in->num_seqs, 2);
+    assert_int_equal(in->num_tokens, 4);
+    assert_int_equal(in->max_blocks_per_seq, 2);
+    static const int32_t token_ids[] = {9, 3, 4, 5}, positions[] = {5, 0, 1, 2};
+    static const int32_t slots[] = {5, 8, 9, 10}, query_start[] = {0, 1, 4};
+    static const int32_t context_lens[] = {6, 3}, logit_rows[] = {0, 3};
+    assert_memory_equal(in->token_ids, token_ids, sizeof(token_ids));
+    assert_memory_equal(in->positions, positions, sizeof(positions));
+    assert_memory_equal(in->slot_mapping, slots, sizeof(slots));
+    assert_memory_equal(in->query_start, query_start, sizeof(query_start));
+    assert_memory_equal(in->context_lens, context_lens, sizeof(context_lens));
+    assert_int_equal(in->block_tables[0], 0);
+    assert_int_equal(in->block_tables[1], 1);
+    assert_int_equal(in->block_tables[2], 2);
+    assert_int_equal(batch->num_rows, 2);
+    assert_memory_equal(batch->logit_rows, logit_rows, sizeof(logit_rows));
+    assert_true(batch->sample_rows[0].position == 6 && batch->sample_rows[1].position == 3);
+    stop(&f);
+}
+
+static void test_unfinished_prompt_has_no_row(void **state) {
+    struct fixture f;
+    struct sampling_params params = fixture_params(10);
+    start(&f, 8);
+    add(&f, 10, &params);
+    assert_int_equal(build(&f)->num_rows, 0);
+    commit(&f);
+    const struct batch *batch = build(&f);
+    assert_int_equal(batch->num_rows, 1);
+    assert_int_equal(batch->logit_rows[0], 1);
+    assert_int_equal(f.builder.row_start[1], 1);
+    stop(&f);
+}
+
+static void test_scoring_rows(void **state) {
+    struct fixture f;
+    struct sampling_params params = fixture_params(10);
+    params.num_prompt_logprobs = 2;
+    start(&f, 4);
+    struct sequence *s = add(&f, 6, &params);
+    const struct batch *batch = build(&f);
+    assert_int_equal(batch->num_rows, 4);
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(batch->logit_rows[i], i);
+        assert_int_equal(batch->sample_rows[i].target, FAKE_FIRST_PLAIN + i + 1);
+    }
+    commit(&f);
+    s->group->num_scored = 5;
+    batch = build(&f);
+    assert_int_equal(batch->num_rows, 2);
+    assert_int_equal(batch->sample_rows[0].target, FAKE_FIRST_PLAIN + 5);
+    assert_int_equal(batch->sample_rows[1].target, SAMPLE_NO_TARGET);
+    stop(&f);
+}
+
+static void test_scores_only_has_no_draw(void **state) {
+    struct fixture f;
+    struct sampling_params params = fixture_params(0);
+    params.num_prompt_logprobs = 0;
+    start(&f, 8);
+    add(&f, 3, &params);
+    const struct batch *batch = build(&f);
+    assert_int_equal(batch->num_rows, 2);
+    assert_int_equal(batch->sample_rows[1].target, FAKE_FIRST_PLAIN + 2);
+    stop(&f);
+}
+
+static void test_counts_and_biases_by_row(void **state) {
+    struct fixture f;
+    struct token_bias biases[] = {{7, 1.5f}};
+    struct sampling_params plain = fixture_params(10), rich = fixture_params(10);
+    rich.repetition_penalty = 1.5f;
+    rich.num_biases = 1;
+    rich.biases = biases;
+    start(&f, 16);
+    const struct sequence *first = add(&f, 2, &rich);
+    add(&f, 2, &plain);
+    add(&f, 3, &rich);
+    assert_int_equal(first->counts.num_items, 0); /* before it draws */
+    const struct batch *batch = build(&f);
+    assert_int_equal(batch->num_rows, 3);
+    assert_int_equal(batch->num_counts, 5);
+    assert_int_equal(batch->num_biases, 2);
+    assert_int_equal(batch->sample_rows[0].num_counts, 2);
+    assert_int_equal(batch->sample_rows[1].num_counts, 0);
+    assert_int_equal(batch->sample_rows[1].num_biases, 0);
+    assert_int_equal(batch->sample_rows[2].first_count, 2);
+    assert_int_equal(batch->sample_rows[2].num_counts, 3);
+    assert_int_equal(batch->sample_rows[2].first_bias, 1);
+    assert_int_equal(batch->token_biases[1].token, 7);
+    stop(&f);
+}
+
+static void expect_pool(const struct batch *batch, int index, struct row_span span, float first,
+                        float second) {
+    assert_true(index < batch->num_pools);
+    assert_int_equal(batch->pool_spans[index].first_row, span.first_row);
+    assert_int_equal(batch->pool_spans[index].num_rows, span.num_rows);
+    assert_true(batch->pool_sums[2 * index] == first && batch->pool_sums[2 * index + 1] == second);
+}
+
+/* A mean over three steps, beside a last token's state and a sequence that draws. */
+static void test_pools(void **state) {
+    struct fixture f;
+    struct sampling_params mean = fixture_params(0), last = mean, plain = fixture_params(10);
+    mean.pooling = POOLING_MEAN;
+    last.pooling = POOLING_LAST;
+    start(&f, 6);
+    struct sequence *a = add(&f, 3, &plain);
+    build(&f);
+    commit(&f);
+    assert_int_equal(sequence_append(a, 9), 0);
+    struct sequence *m = add(&f, 9, &mean);
+    struct sequence *l = add(&f, 4, &last);
+
+    const struct batch *batch = build(&f); /* a: 1, m: 3, l: 2 */
+    assert_int_equal(batch->inputs.query_start[2], 4);
+    assert_int_equal(batch->num_rows, 1);
+    assert_int_equal(batch->num_pools, 1);
+    expect_pool(batch, 0, (struct row_span){1, 3}, 0, 0);
+    static const int32_t pool_start[] = {0, 0, 1, 1};
+    assert_memory_equal(f.builder.pool_start, pool_start, sizeof(pool_start));
+    commit(&f);
+    assert_int_equal(sequence_append(a, 9), 0);
+    assert_int_equal(sequence_keep_pool(m, (const float[]){1.5f, -2}, 2), 0);
+
+    batch = build(&f); /* a: 1, m: 3, l: 2 */
+    assert_int_equal(l->num_computed + l->num_planned, 4);
+    assert_int_equal(batch->num_pools, 2);
+    expect_pool(batch, 0, (struct row_span){1, 3}, 1.5f, -2);
+    expect_pool(batch, 1, (struct row_span){5, 1}, 0, 0);
+    assert_int_equal(f.builder.pool_start[3], 2);
+    stop(&f);
+}
+
+/* The sum of what was computed before the blocks were lost is forgotten. */
+static void test_pool_after_preemption(void **state) {
+    struct fixture f;
+    struct sampling_params mean = fixture_params(0);
+    mean.pooling = POOLING_MEAN;
+    start(&f, 4);
+    struct sequence *m = add(&f, 6, &mean);
+    build(&f);
+    commit(&f);
+    assert_int_equal(sequence_keep_pool(m, (const float[]){1.5f, -2}, 2), 0);
+    block_manager_release(&f.scheduler.blocks, &m->table);
+    m->num_computed = 0;
+    expect_pool(build(&f), 0, (struct row_span){0, 4}, 0, 0);
+    stop(&f);
+}
+
+static void test_masks_by_row(void **state) {
+    static const int32_t allowed[] = {7, 30}, end[] = {FAKE_EOS};
+    struct fixture f;
+    struct sampling_params plain = fixture_params(10), some = fixture_params(10), only = some;
+    some.num_allowed_tokens = 2;
+    some.allowed_tokens = allowed;
+    only.num_allowed_tokens = 1;
+    only.allowed_tokens = end;
+    only.min_tokens = 3; /* would ban all that is allowed */
+    start(&f, 16);
+    add(&f, 2, &some);
+    add(&f, 2, &plain);
+    add(&f, 2, &only);
+    const struct batch *batch = build(&f);
+    assert_int_equal(batch->num_rows, 3);
+    assert_int_equal(batch->num_masks, 2);
+    assert_int_equal(batch->sample_rows[0].mask, 0);
+    assert_int_equal(batch->sample_rows[1].mask, SAMPLE_NO_MASK);
+    assert_int_equal(batch->sample_rows[2].mask, 1);
+    assert_int_equal(batch->token_masks[0], 1U << 7 | 1U << 30);
+    assert_int_equal(batch->token_masks[1], 1U << FAKE_EOS);
+    assert_int_equal(batch->sample_rows[2].num_biases, 1); /* the other end token's ban */
+    assert_int_equal(batch->num_biases, 1);
+    assert_int_equal(batch->token_biases[0].token, 1);
+    stop(&f);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_prompt_and_decode_in_one_batch),
+        cmocka_unit_test(test_unfinished_prompt_has_no_row),
+        cmocka_unit_test(test_scoring_rows),
+        cmocka_unit_test(test_scores_only_has_no_draw),
+        cmocka_unit_test(test_counts_and_biases_by_row),
+        cmocka_unit_test(test_masks_by_row),
+        cmocka_unit_test(test_pools),
+        cmocka_unit_test(test_pool_after_preemption),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

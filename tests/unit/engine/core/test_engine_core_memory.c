@@ -1,0 +1,271 @@
+/* Memory that runs out at any moment of a request's life inside the engine, for good or for a
+ * while: each choice still ends with exactly one last event, and every block comes back. The
+ * linker puts the three functions below in front of the C library's. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include "engine/core/engine_core.h"
+#include "engine/grammar/grammar.h"
+#include "tests/sim/fake_executor.h"
+#include "tests/sim/fake_tokenizer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define NUM_CHOICES 3
+#define NUM_PROMPT_TOKENS 40
+#define FOREVER (1L << 40)
+#define MAX_STEPS 1000
+
+void *__real_malloc(size_t bytes);
+void *__real_calloc(size_t count, size_t bytes);
+void *__real_realloc(void *data, size_t bytes);
+void *__wrap_malloc(size_t bytes);
+void *__wrap_calloc(size_t count, size_t bytes);
+void *__wrap_realloc(void *data, size_t bytes);
+
+static long num_allocations; /* since memory began to be short */
+static long first_failure = FOREVER, num_failures;
+
+static bool allocation_fails(void) {
+    long index = num_allocations++;
+    return index >= first_failure && index - first_failure < num_failures;
+}
+
+void *__wrap_malloc(size_t bytes) {
+    return allocation_fails() ? NULL : __real_malloc(bytes);
+}
+
+void *__wrap_calloc(size_t count, size_t bytes) {
+    return allocation_fails() ? NULL : __real_calloc(count, bytes);
+}
+
+void *__wrap_realloc(void *data, size_t bytes) {
+    return allocation_fails() ? NULL : __real_realloc(data, bytes);
+}
+
+static void set_failures(long first, long count) {
+    num_allocations = 0;
+    first_failure = first;
+    num_failures = count;
+}
+
+/* What is asked for: text, text that matches a grammar, or an embedding. */
+enum kind { TEXT, LETTERS, POOLED };
+
+struct fixture {
+    enum kind kind;
+    struct grammar_vocabulary *vocabulary;
+    struct fake_executor executor;
+    struct engine_core core;
+    struct request *request;
+    struct token_buffer buffer;
+    int64_t now;
+    int num_news;
+    int num_ends[NUM_CHOICES];
+    int num_errors;
+};
+
+static int64_t read_clock(void *context) {
+    return ++((struct fixture *)context)->now;
+}
+
+static void on_news(void *context, struct request *request) {
+    ((struct fixture *)context)->num_news++;
+}
+
+/* Any number of a, b and c. */
+static struct grammar *letters(void) {
+    static const struct character_range range = {'a', 'c'};
+    struct grammar_builder *builder = grammar_builder_create();
+    struct grammar *grammar = NULL;
+    struct error err;
+    grammar_node letter = grammar_characters(builder, &range, 1, false);
+    grammar_node root = grammar_repeat(builder, letter, 0, -1);
+    assert_int_equal(grammar_build(builder, root, &grammar, &err), 0);
+    grammar_builder_destroy(builder);
+    return grammar;
+}
+
+static struct request *make_request(enum kind kind) {
+    int32_t prompt[NUM_PROMPT_TOKENS];
+    for (int32_t i = 0; i < NUM_PROMPT_TOKENS; i++)
+        prompt[i] = FAKE_FIRST_PLAIN + i % (FAKE_VOCAB_SIZE - FAKE_FIRST_PLAIN);
+    struct sampling_params params = {
+        .num_choices = NUM_CHOICES,
+        .max_tokens = 90,
+        .top_p = 1,
+        .repetition_penalty = 1.5f,
+        .seed = 42,
+        .num_logprobs = 2,
+        .num_prompt_logprobs = 2,
+        .ignore_eos = true,
+        .skip_special_tokens = true,
+    };
+    if (kind == LETTERS)
+        params.grammar = letters();
+    if (kind == POOLED) {
+        params.pooling = POOLING_MEAN;
+        params.num_choices = 1;
+        params.max_tokens = 0;
+        params.num_prompt_logprobs = -1;
+    }
+    struct request *request = request_create(prompt, NUM_PROMPT_TOKENS, &params);
+    assert_non_null(request);
+    grammar_unref(params.grammar);
+    request->id = 1;
+    return request;
+}
+
+/* A pool that makes the choices preempt each other. */
+static void start(struct fixture *f, enum kind kind) {
+    struct error err = {0};
+    memset(f, 0, sizeof(*f));
+    f->kind = kind;
+    assert_int_equal(grammar_vocabulary_create(fake_tokenizer(), &f->vocabulary, &err), 0);
+    const struct engine_core_config config = {
+        .limits = {.max_num_seqs = 4,
+                   .max_num_batched_tokens = 16,
+                   .max_model_len = 160,
+                   .block_size = 4,
+                   .num_blocks = 60,
+                   .hidden_size = FAKE_HIDDEN_SIZE},
+        .num_tenants = 1,
+        .prefix_caching = true,
+        .vocabulary = f->vocabulary,
+        .stall_timeout_ns = INT64_MAX / 4,
+        .clock = read_clock,
+        .notify = on_news,
+        .context = f,
+    };
+    fake_executor_init(&f->executor, config.limits.num_blocks, config.limits.block_size,
+                       config.limits.max_num_batched_tokens);
+    assert_int_equal(engine_core_init(&f->core, &config, &f->executor.base, fake_tokenizer(), &err),
+                     0);
+    f->request = make_request(kind);
+}
+
+/* Whatever failed, what came out matches. */
+static void assert_letters(const struct token_event *event) {
+    for (int32_t i = 0; event->kind == TOKEN_EVENT_TEXT && i < event->num_tokens; i++) {
+        int32_t token = event->tokens[i].token;
+        struct text piece = tokenizer_piece(fake_tokenizer(), token);
+        for (size_t c = 0; c < piece.length && !tokenizer_is_eos(fake_tokenizer(), token); c++)
+            assert_in_range(piece.data[c], 'a', 'c');
+    }
+}
+
+static void read_stream(struct fixture *f) {
+    struct token_event event;
+    token_stream_take(&f->request->stream, &f->buffer);
+    while (token_buffer_next(&f->buffer, &event)) {
+        assert_int_equal(f->num_ends[event.choice], 0);
+        f->num_ends[event.choice] += event.finish != FINISH_NONE;
+        f->num_errors += event.finish == FINISH_ERROR;
+        if (f->kind == LETTERS)
+            assert_letters(&event);
+    }
+}
+
+static void stop(struct fixture *f) {
+    assert_int_equal(f->core.scheduler.blocks.pool.num_used, 0);
+    assert_string_equal(f->executor.violation, "");
+    token_buffer_finish(&f->buffer);
+    request_unref(f->request);
+    engine_core_finish(&f->core);
+    grammar_vocabulary_destroy(f->vocabulary);
+    fake_executor_finish(&f->executor);
+}
+
+/* Runs the request with `count` failed allocations from the one numbered `first` on. Returns how
+ * many choices ended with an error. */
+static int run(enum kind kind, long first, long count) {
+    struct fixture f;
+    start(&f, kind);
+    set_failures(first, count);
+    engine_core_add(&f.core, f.request);
+    for (int i = 0; i < MAX_STEPS && !engine_core_is_idle(&f.core); i++) {
+        engine_core_step(&f.core);
+        if (i % 3 == 0)
+            read_stream(&f);
+    }
+    num_failures = 0;
+    for (int i = 0; i < MAX_STEPS && !engine_core_is_idle(&f.core); i++)
+        engine_core_step(&f.core);
+    assert_true(engine_core_is_idle(&f.core));
+    assert_true(f.num_news > 0);
+    read_stream(&f);
+    for (int choice = 0; choice < f.request->params.num_choices; choice++)
+        assert_int_equal(f.num_ends[choice], 1);
+    int num_errors = f.num_errors;
+    stop(&f);
+    return num_errors;
+}
+
+static long allocations_of_a_run(enum kind kind) {
+    assert_int_equal(run(kind, FOREVER, 0), 0);
+    return num_allocations;
+}
+
+static void test_every_failed_allocation(void **state) {
+    static const struct {
+        long fewest; /* of POOLED: of the group, and of the sum between steps */
+        int num_choices;
+    } expected[] = {{10, NUM_CHOICES}, {10, NUM_CHOICES}, {3, 1}};
+    for (int kind = TEXT; kind <= POOLED; kind++) {
+        long total = allocations_of_a_run((enum kind)kind);
+        assert_true(total >= expected[kind].fewest);
+        for (long first = 0; first < total; first++)
+            assert_in_range(run((enum kind)kind, first, 1), 0, expected[kind].num_choices);
+    }
+}
+
+static void test_memory_gone_until_the_end(void **state) {
+    for (int kind = TEXT; kind <= POOLED; kind++) {
+        long total = allocations_of_a_run((enum kind)kind);
+        for (long first = 0; first < total; first++)
+            run((enum kind)kind, first, FOREVER);
+    }
+}
+
+/* Told with what was reserved when the request was made. */
+static void test_no_memory_to_begin_with(void **state) {
+    struct fixture f;
+    start(&f, TEXT);
+    set_failures(0, FOREVER);
+    engine_core_add(&f.core, f.request);
+    num_failures = 0;
+    assert_true(engine_core_is_idle(&f.core));
+    assert_int_equal(f.num_news, 1);
+    read_stream(&f);
+    assert_int_equal(f.num_errors, NUM_CHOICES);
+    stop(&f);
+}
+
+/* Shutting down must not fail either: what cannot be told is freed all the same. */
+static void test_no_memory_to_end_with(void **state) {
+    struct fixture f;
+    start(&f, TEXT);
+    engine_core_add(&f.core, f.request);
+    for (int i = 0; i < 30; i++)
+        engine_core_step(&f.core);
+    token_stream_take(&f.request->stream, &f.buffer);
+    set_failures(0, FOREVER);
+    engine_core_abort(&f.core, FINISH_ABORT);
+    assert_false(engine_core_is_idle(&f.core));
+    stop(&f);
+    num_failures = 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_failed_allocation),
+        cmocka_unit_test(test_memory_gone_until_the_end),
+        cmocka_unit_test(test_no_memory_to_begin_with),
+        cmocka_unit_test(test_no_memory_to_end_with),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

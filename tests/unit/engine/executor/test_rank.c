@@ -1,0 +1,478 @@
+/* Loading a rank on a card that is not there: backend_open is replaced, and "cuda" is the scalar
+ * backend with memory of its own, of any size, that fails when told to. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include "engine/executor/rank.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define MODEL_PATH GOLDEN_DIR "/tiny-f32.gguf"
+#define MIB ((size_t)1 << 20)
+#define KIB ((size_t)1 << 10)
+#define OPEN_BYTES (100 * KIB) /* the card's own workspace, taken at open */
+#define STEP_BYTES (50 * KIB)  /* what its libraries take in the first step */
+
+#define MAX_STEPS 64
+
+static struct {
+    bool is_absent;
+    bool pins_nothing; /* host_alloc fails */
+    size_t total_bytes;
+    size_t used_bytes;
+    int fail_at_synchronize; /* the n-th and all after it fail; 0: none */
+    int num_synchronized;
+    int num_steps;
+    int32_t step_tokens[MAX_STEPS];
+    int32_t most_tokens, most_seqs, most_rows;
+    struct backend_config config;
+    const struct backend_ops *scalar;
+    struct backend_ops ops;
+} card;
+
+static int card_alloc(struct backend *b, size_t bytes, struct buffer *out, struct error *err) {
+    if (bytes > card.total_bytes - card.used_bytes)
+        return error_set(err, ERROR_MEMORY, "the card is full");
+    if (card.scalar->buffer_alloc(b, bytes, out, err) != 0)
+        return -1;
+    card.used_bytes += bytes;
+    return 0;
+}
+
+static int card_host_alloc(struct backend *b, size_t bytes, struct buffer *out, struct error *err) {
+    if (card.pins_nothing)
+        return error_set(err, ERROR_MEMORY, "cannot pin");
+    return card.scalar->host_alloc(b, bytes, out, err);
+}
+
+static void card_free(struct backend *b, struct buffer *buffer) {
+    card.used_bytes -= buffer->bytes;
+    card.scalar->buffer_free(b, buffer);
+}
+
+static int card_matrix_create(struct backend *b, const struct matrix_part *parts, int num_parts,
+                              int32_t cols, struct matrix **out, struct error *err) {
+    for (int i = 0; i < num_parts; i++)
+        card.used_bytes += (size_t)parts[i].rows * (size_t)cols * sizeof(float);
+    assert_true(card.used_bytes <= card.total_bytes);
+    return card.scalar->matrix_create(b, parts, num_parts, cols, out, err);
+}
+
+static void card_memory_info(struct backend *b, size_t *out_free, size_t *out_total) {
+    *out_free = card.total_bytes - card.used_bytes;
+    *out_total = card.total_bytes;
+}
+
+static int card_synchronize(struct backend *b, struct error *err) {
+    card.num_synchronized++;
+    if (card.fail_at_synchronize > 0 && card.num_synchronized >= card.fail_at_synchronize)
+        return error_set(err, ERROR_DEVICE, "card.cu:7: launch: illegal address");
+    return 0;
+}
+
+static void card_step_begin(struct backend *b, const struct step_inputs *inputs) {
+    if (card.num_steps == 0)
+        card.used_bytes += STEP_BYTES;
+    assert_in_range(card.num_steps, 0, MAX_STEPS - 1);
+    card.step_tokens[card.num_steps++] = inputs->num_tokens;
+    card.most_tokens =
+        inputs->num_tokens > card.most_tokens ? inputs->num_tokens : card.most_tokens;
+    card.most_seqs = inputs->num_seqs > card.most_seqs ? inputs->num_seqs : card.most_seqs;
+    for (int32_t i = 0; i < inputs->num_tokens; i++)
+        assert_in_range(inputs->slot_mapping[i], 0, 15); /* its cache has one block */
+    assert_int_equal(inputs->context_lens[0], 256);
+    card.scalar->step_begin(b, inputs);
+}
+
+static void card_sample(struct backend *b, const struct sample_args *args) {
+    card.most_rows = args->num_rows > card.most_rows ? args->num_rows : card.most_rows;
+    card.scalar->sample(b, args);
+}
+
+struct backend *__real_backend_open(const char *name, const struct backend_config *config,
+                                    struct error *err);
+struct backend *__wrap_backend_open(const char *name, const struct backend_config *config,
+                                    struct error *err);
+
+struct backend *__wrap_backend_open(const char *name, const struct backend_config *config,
+                                    struct error *err) {
+    if (strcmp(name, "cuda") != 0)
+        return __real_backend_open("cpu-ref", config, err);
+    if (card.is_absent || card.total_bytes < OPEN_BYTES) {
+        error_set(err, card.is_absent ? ERROR_DEVICE : ERROR_MEMORY, "no card is left");
+        return NULL;
+    }
+    struct backend *b = __real_backend_open("cpu-ref", config, err);
+    assert_non_null(b);
+    card.config = *config;
+    card.used_bytes = OPEN_BYTES;
+    card.scalar = b->ops;
+    card.ops = *b->ops;
+    card.ops.buffer_alloc = card_alloc;
+    card.ops.buffer_free = card_free;
+    card.ops.host_alloc = card_host_alloc;
+    card.ops.matrix_create = card_matrix_create;
+    card.ops.memory_info = card_memory_info;
+    card.ops.synchronize = card_synchronize;
+    card.ops.step_begin = card_step_begin;
+    card.ops.sample = card_sample;
+    b->ops = &card.ops;
+    b->kv_dtype = DTYPE_F32;
+    b->has_dedicated_memory = true;
+    b->workspace_bytes = OPEN_BYTES;
+    b->name = "cuda";
+    return b;
+}
+
+static int open_model(void **state) {
+    return model_open(MODEL_PATH, (struct model **)state, NULL);
+}
+
+static int close_model(void **state) {
+    model_close(*state);
+    return 0;
+}
+
+static int insert_card(void **state) {
+    memset(&card, 0, sizeof(card));
+    card.total_bytes = 8 * MIB;
+    return 0;
+}
+
+static struct worker_config config_for(const char *device) {
+    return (struct worker_config){
+        .device = device,
+        .dtype = DTYPE_COUNT,
+        .quantization = DTYPE_COUNT,
+        .gpu_memory_utilization = 0.75,
+        .num_threads = 1,
+        .max_model_len = 256,
+        .max_num_seqs = 3,
+        .max_num_batched_tokens = 40,
+        .block_size = 16,
+        .kv_dtype = DTYPE_COUNT,
+    };
+}
+
+#define PIECES(...) ((const char *const[]){__VA_ARGS__, NULL})
+
+static void assert_refused(void *const *state, const struct worker_config *config,
+                           enum error_code code, const char *const *pieces) {
+    struct rank rank;
+    struct error err = {0};
+    assert_int_equal(rank_load(*state, config, &rank, &err), -1);
+    for (; *pieces != NULL; pieces++)
+        if (strstr(err.message, *pieces) == NULL)
+            fail_msg("\"%s\" lacks \"%s\"", err.message, *pieces);
+    assert_int_equal(err.code, code);
+    assert_null(rank.backend);
+}
+
+static void test_a_card_is_filled(void **state) {
+    struct worker_config config = config_for("cuda");
+    struct rank rank;
+    assert_int_equal(rank_load(*state, &config, &rank, NULL), 0);
+    static const int32_t sizes[] = {40, 32, 24, 16, 12, 8, 6, 4, 3, 2, 1};
+    assert_int_equal(card.num_steps, sizeof(sizes) / sizeof(sizes[0]));
+    assert_memory_equal(card.step_tokens, sizes, sizeof(sizes));
+    assert_int_equal(card.most_tokens, 40);
+    assert_int_equal(card.most_seqs, 3);
+    assert_int_equal(card.most_rows, 3);
+    assert_int_equal(card.config.max_blocks_per_seq, 16);
+    assert_int_equal(card.config.max_logit_rows, 3);
+    assert_int_equal(card.config.vocab_size, 320);
+    assert_int_equal(card.config.head_dim, 16);
+    assert_int_equal(card.config.num_q_heads, 4);
+    assert_int_equal(card.config.num_kv_heads, 2);
+    assert_int_equal(card.config.activation_dtype, DTYPE_BF16);
+    const struct worker_info *info = &rank.info;
+    assert_true(info->is_card && !info->batch_invariant);
+    assert_string_equal(info->device, "cuda");
+    assert_string_equal(info->why_cpu, "");
+    assert_int_equal(info->overhead_bytes, STEP_BYTES);
+    assert_int_equal(info->kv_bytes, (size_t)info->num_blocks * 8192);
+    assert_int_equal(info->weight_bytes + info->workspace_bytes + STEP_BYTES + info->kv_bytes,
+                     card.used_bytes);
+    assert_int_equal(info->free_bytes, card.total_bytes - card.used_bytes);
+    assert_in_range(card.used_bytes, 6 * MIB - 8191, 6 * MIB);
+    rank_unload(&rank);
+}
+
+static void test_the_largest_step_is_what_seats_can_hold(void **state) {
+    struct worker_config config = config_for("cuda");
+    struct rank rank;
+    config.max_num_batched_tokens = 2000; /* 3 x 256 at most */
+    assert_int_equal(rank_load(*state, &config, &rank, NULL), 0);
+    assert_int_equal(card.most_tokens, 768);
+    rank_unload(&rank);
+}
+
+static void test_limits_left_to_the_device(void **state) {
+    struct worker_config config = config_for("auto");
+    struct rank rank;
+    config.max_num_seqs = 0;
+    config.max_num_batched_tokens = 17;
+    assert_int_equal(rank_load(*state, &config, &rank, NULL), 0);
+    assert_string_equal(rank.info.device, "cuda");
+    assert_int_equal(rank.info.max_num_seqs, 17);
+    rank_unload(&rank);
+    card.is_absent = true;
+    config.max_num_batched_tokens = 0;
+    assert_int_equal(rank_load(*state, &config, &rank, NULL), 0);
+    assert_string_equal(rank.info.device, "cpu-ref");
+    assert_string_equal(rank.info.why_cpu, "no card is left");
+    assert_int_equal(rank.info.max_num_seqs, 64);
+    assert_int_equal(rank.info.max_num_batched_tokens, 512);
+    assert_int_equal(rank.info.kv_dtype, DTYPE_F32);
+    assert_true(!rank.info.is_card && rank.info.batch_invariant);
+    rank_unload(&rank);
+}
+
+static void test_bytes_asked_for(void **state) {
+    struct worker_config config = config_for("cuda");
+    struct rank rank;
+    config.kv_memory_bytes = MIB;
+    assert_int_equal(rank_load(*state, &config, &rank, NULL), 0);
+    assert_int_equal(rank.info.num_blocks, 128);
+    rank_unload(&rank);
+    config.kv_memory_bytes = 8 * MIB;
+    assert_refused(state, &config, ERROR_CONFIG,
+                   PIECES("--kv-cache-memory-bytes: 8.0 MiB", "missing"));
+}
+
+static void test_each_part_may_not_fit(void **state) {
+    struct worker_config config = config_for("cuda");
+    card.total_bytes = 10 * KIB;
+    assert_refused(state, &config, ERROR_MEMORY,
+                   PIECES("device's operations", "--max-num-batched-tokens", "--max-num-seqs"));
+    struct worker_config any = config_for("auto");
+    assert_refused(state, &any, ERROR_MEMORY, PIECES("no card is left"));
+    card.total_bytes = OPEN_BYTES + 100 * KIB;
+    assert_refused(state, &config, ERROR_MEMORY,
+                   PIECES("for the weights: 0.4 MiB needed, 0.1 MiB free, 0.3 MiB missing"));
+    card.total_bytes = OPEN_BYTES + 470 * KIB;
+    config.max_num_batched_tokens = 2000;
+    assert_refused(
+        state, &config, ERROR_MEMORY,
+        PIECES("for the workspace: 4.2 MiB needed", "missing", "--max-num-batched-tokens"));
+    card.total_bytes = OPEN_BYTES + 700 * KIB;
+    config.max_num_batched_tokens = 40;
+    assert_refused(state, &config, ERROR_MEMORY,
+                   PIECES("for the KV cache", "--gpu-memory-utilization 0.75", "missing",
+                          "--max-model-len 256"));
+}
+
+static void assert_same_parts(const struct worker_info *a, const struct worker_info *b) {
+    assert_string_equal(a->device, b->device);
+    assert_string_equal(a->why_cpu, b->why_cpu);
+    assert_int_equal(a->max_num_seqs, b->max_num_seqs);
+    assert_int_equal(a->max_num_batched_tokens, b->max_num_batched_tokens);
+    assert_int_equal(a->kv_dtype, b->kv_dtype);
+    assert_int_equal(a->weight_bytes, b->weight_bytes);
+    assert_int_equal(a->workspace_bytes, b->workspace_bytes);
+    assert_int_equal(a->num_blocks, b->num_blocks);
+    assert_int_equal(a->kv_bytes, b->kv_bytes);
+    assert_int_equal(a->num_host_blocks, b->num_host_blocks);
+    assert_int_equal(a->swap_bytes, b->swap_bytes);
+}
+
+static void test_a_plan_is_what_loading_becomes(void **state) {
+    struct worker_config config = config_for("auto");
+    struct worker_info planned = {0};
+    struct rank rank;
+    config.kv_memory_bytes = MIB;
+    config.swap_bytes = 2 * MIB;
+    for (int absent = 0; absent < 2; absent++) {
+        card.is_absent = absent;
+        assert_int_equal(rank_plan(*state, &config, &planned, NULL), 0);
+        assert_int_equal(card.num_steps, 0);
+        assert_int_equal(rank_load(*state, &config, &rank, NULL), 0);
+        assert_same_parts(&planned, &rank.info);
+        if (!absent)
+            assert_int_equal(planned.free_bytes, rank.info.free_bytes + STEP_BYTES);
+        rank_unload(&rank);
+        card.num_steps = 0;
+    }
+}
+
+/* What the card is filled to is known but for what its first step takes. */
+static void test_a_plan_fills_the_card(void **state) {
+    struct worker_config config = config_for("cuda");
+    struct worker_info planned = {0};
+    struct rank rank;
+    struct error err = {0};
+    assert_int_equal(rank_plan(*state, &config, &planned, NULL), 0);
+    assert_int_equal(rank_load(*state, &config, &rank, NULL), 0);
+    assert_in_range(planned.num_blocks - rank.info.num_blocks, STEP_BYTES / 8192,
+                    STEP_BYTES / 8192 + 1);
+    rank_unload(&rank);
+    card.total_bytes = OPEN_BYTES + 100 * KIB;
+    assert_int_equal(rank_plan(*state, &config, &planned, &err), -1);
+    assert_int_equal(err.code, ERROR_MEMORY);
+    assert_non_null(strstr(err.message, "for the weights: 0.4 MiB needed"));
+}
+
+static void test_quantising_is_for_the_cpu(void **state) {
+    struct worker_config config = config_for("auto");
+    struct worker_info plain = {0}, planned = {0};
+    struct rank rank;
+    card.is_absent = true;
+    assert_int_equal(rank_plan(*state, &config, &plain, NULL), 0);
+    config.quantization = DTYPE_Q8_0;
+    assert_int_equal(rank_plan(*state, &config, &planned, NULL), 0);
+    assert_true(planned.weight_bytes < plain.weight_bytes * 3 / 4);
+    assert_int_equal(rank_load(*state, &config, &rank, NULL), 0);
+    assert_same_parts(&planned, &rank.info);
+    rank_unload(&rank);
+    card.is_absent = false;
+    assert_refused(state, &config, ERROR_CONFIG,
+                   PIECES("quantization: int8", "on cuda", "must be none"));
+}
+
+static void test_the_device_fails_while_loading(void **state) {
+    struct worker_config config = config_for("cuda");
+    struct rank rank;
+    assert_int_equal(rank_load(*state, &config, &rank, NULL), 0);
+    int num_synchronized = card.num_synchronized;
+    assert_true(num_synchronized >= 3 + card.num_steps); /* weights, workspace, cache */
+    rank_unload(&rank);
+    for (int i = 1; i <= num_synchronized; i++) {
+        insert_card(state);
+        card.fail_at_synchronize = i;
+        assert_refused(state, &config, ERROR_DEVICE, PIECES("card.cu:7: launch: illegal address"));
+        assert_int_equal(card.num_synchronized, i);
+    }
+}
+
+static void test_what_does_not_suit_a_card(void **state) {
+    struct worker_config config = config_for("cuda");
+    config.kv_dtype = DTYPE_F16;
+    assert_refused(state, &config, ERROR_CONFIG,
+                   PIECES("kv-cache-dtype: f16", "cuda", "must be auto or f32"));
+    config.kv_dtype = DTYPE_COUNT;
+    config.max_num_seqs = 41;
+    assert_refused(state, &config, ERROR_CONFIG,
+                   PIECES("max-num-batched-tokens is 40", "max-num-seqs, which is 41"));
+    config.max_num_seqs = 3;
+    card.is_absent = true;
+    assert_refused(state, &config, ERROR_CONFIG, PIECES("device cuda: no card is left"));
+}
+
+static void test_host_pool(void **state) {
+    struct worker_config config = config_for("auto");
+    struct rank rank;
+    config.swap_bytes = 100 * 8192 + 5;
+    assert_int_equal(rank_load(*state, &config, &rank, NULL), 0);
+    assert_int_equal(rank.info.num_host_blocks, 100);
+    assert_int_equal(rank.info.swap_bytes, 100 * 8192);
+    assert_int_equal(rank.host_pool.bytes, 100 * 8192);
+    assert_true(rank.info.swap_block_ns > 0);
+    rank_unload(&rank);
+    config.swap_bytes = WORKER_SWAP_AUTO;
+    assert_int_equal(rank_load(*state, &config, &rank, NULL), 0);
+    assert_int_equal(rank.info.swap_bytes, rank.info.kv_bytes);
+    rank_unload(&rank);
+    config.swap_bytes = (size_t)1 << 60;
+    assert_refused(state, &config, ERROR_CONFIG, PIECES("--swap-space: ", "are missing"));
+    config.swap_bytes = MIB;
+    card.pins_nothing = true;
+    assert_refused(state, &config, ERROR_MEMORY,
+                   PIECES("host pool of KV blocks: cannot pin; lower --swap-space"));
+}
+
+static void test_no_host_pool(void **state) {
+    struct worker_config config = config_for("auto");
+    struct rank rank;
+    for (int absent = 0; absent < 2; absent++) {
+        card.is_absent = absent;
+        config.swap_bytes = absent ? WORKER_SWAP_AUTO : 0;
+        assert_int_equal(rank_load(*state, &config, &rank, NULL), 0);
+        assert_int_equal(rank.info.num_host_blocks, 0);
+        assert_int_equal(rank.info.swap_bytes, 0);
+        assert_int_equal(rank.info.swap_block_ns, 0);
+        assert_null(rank.host_pool.data);
+        rank_unload(&rank);
+    }
+}
+
+#define MAX_TOKENS 24
+
+/* The last of `count` tokens from `position` on, in blocks of the table, after the moves. */
+static struct sample_output step(struct rank *rank, const struct batch *moves,
+                                 const int32_t table[2], int32_t position, int32_t count) {
+    static const struct sample_row row = {.target = SAMPLE_NO_TARGET,
+                                          .num_logprobs = 5,
+                                          .top_p = 1,
+                                          .repetition_penalty = 1,
+                                          .mask = SAMPLE_NO_MASK};
+    int32_t tokens[MAX_TOKENS], positions[MAX_TOKENS], slots[MAX_TOKENS];
+    const int32_t query_start[] = {0, count}, context_len = position + count, last = count - 1;
+    for (int32_t i = 0; i < count; i++) {
+        positions[i] = position + i;
+        tokens[i] = positions[i] * 11 % 300 + 3;
+        slots[i] = table[positions[i] / 16] * 16 + positions[i] % 16;
+    }
+    struct sample_output output;
+    struct batch batch = *moves;
+    batch.inputs = (struct step_inputs){.num_tokens = count,
+                                        .num_seqs = 1,
+                                        .max_blocks_per_seq = 2,
+                                        .token_ids = tokens,
+                                        .positions = positions,
+                                        .slot_mapping = slots,
+                                        .query_start = query_start,
+                                        .context_lens = &context_len,
+                                        .block_tables = table};
+    batch.num_rows = 1;
+    batch.logit_rows = &last;
+    batch.sample_rows = &row;
+    struct step_result result = {.rows = &output};
+    assert_int_equal(rank_step(rank, &batch, &result, NULL), 0);
+    assert_int_equal(result.num_rows, 1);
+    return output;
+}
+
+/* A sequence goes on from blocks that were swapped out, in again elsewhere, and copied. */
+static void test_moved_blocks_are_read(void **state) {
+    static const struct batch nothing = {0};
+    static const int32_t first[] = {0, 1}, host[] = {4, 2}, back[] = {6, 9}, one = 9, two = 3;
+    static const struct batch out = {.swap_out = {.count = 2, .from = first, .to = host}};
+    static const struct batch in = {.swap_in = {.count = 2, .from = host, .to = back},
+                                    .copies = {.count = 1, .from = &one, .to = &two}};
+    struct worker_config config = config_for("cpu");
+    struct rank rank;
+    config.swap_bytes = MIB;
+    assert_int_equal(rank_load(*state, &config, &rank, NULL), 0);
+    step(&rank, &nothing, first, 0, 20);
+    struct step_result result = {.num_rows = 7};
+    assert_int_equal(rank_step(&rank, &out, &result, NULL), 0);
+    assert_int_equal(result.num_rows, 0);
+    struct sample_output plain = step(&rank, &nothing, first, 20, 1);
+    step(&rank, &nothing, (const int32_t[]){1, 0}, 0, 21); /* overwrites what was swapped out */
+    struct sample_output moved = step(&rank, &in, (const int32_t[]){6, 3}, 20, 1);
+    assert_memory_equal(&moved, &plain, sizeof(plain));
+    rank_unload(&rank);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(test_a_card_is_filled, insert_card),
+        cmocka_unit_test_setup(test_the_largest_step_is_what_seats_can_hold, insert_card),
+        cmocka_unit_test_setup(test_limits_left_to_the_device, insert_card),
+        cmocka_unit_test_setup(test_bytes_asked_for, insert_card),
+        cmocka_unit_test_setup(test_each_part_may_not_fit, insert_card),
+        cmocka_unit_test_setup(test_the_device_fails_while_loading, insert_card),
+        cmocka_unit_test_setup(test_what_does_not_suit_a_card, insert_card),
+        cmocka_unit_test_setup(test_a_plan_is_what_loading_becomes, insert_card),
+        cmocka_unit_test_setup(test_a_plan_fills_the_card, insert_card),
+        cmocka_unit_test_setup(test_quantising_is_for_the_cpu, insert_card),
+        cmocka_unit_test_setup(test_host_pool, insert_card),
+        cmocka_unit_test_setup(test_no_host_pool, insert_card),
+        cmocka_unit_test_setup(test_moved_blocks_are_read, insert_card),
+    };
+    return cmocka_run_group_tests(tests, open_model, close_model);
+}

@@ -1,0 +1,209 @@
+/* The whole engine on a small real model and the scalar backend: what a request gets must not
+ * depend on who shares its steps, or on how often it lost its blocks. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include "engine/engine.h"
+#include "engine/executor/worker_executor.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#define MODEL_PATH GOLDEN_DIR "/tiny-f32.gguf"
+#define MAX_MODEL_LEN 64
+#define NUM_REQUESTS 8
+#define FIRST_POOLED (NUM_REQUESTS - 2) /* a mean and a last state, at the end of the queue */
+#define NUM_TOKENS 30
+#define HIDDEN_SIZE 64
+
+struct fixture {
+    struct model *model;
+    struct tokenizer *tokenizer;
+    struct executor *executor;
+    struct worker_info info;
+    struct engine *engine;
+};
+
+static void wake(void *context) {
+}
+
+static struct worker_config small_config(size_t kv_memory_bytes) {
+    return (struct worker_config){
+        .device = "cpu-ref",
+        .quantization = DTYPE_COUNT,
+        .num_threads = 1,
+        .max_model_len = MAX_MODEL_LEN,
+        .max_num_seqs = NUM_REQUESTS,
+        .max_num_batched_tokens = 16,
+        .block_size = 16,
+        .kv_dtype = DTYPE_F32,
+        .kv_memory_bytes = kv_memory_bytes,
+    };
+}
+
+static void start(struct fixture *f, size_t kv_memory_bytes) {
+    struct error err = {0};
+    struct worker_config worker = small_config(kv_memory_bytes);
+    if (model_open(MODEL_PATH, &f->model, &err) != 0 ||
+        tokenizer_open(f->model, &f->tokenizer, &err) != 0 ||
+        worker_executor_create(f->model, &worker, &f->executor, &f->info, &err) != 0)
+        fail_msg("%s", err.message);
+    struct engine_config config = {
+        .max_num_seqs = worker.max_num_seqs,
+        .max_num_batched_tokens = worker.max_num_batched_tokens,
+        .max_model_len = MAX_MODEL_LEN,
+        .block_size = worker.block_size,
+        .num_blocks = f->info.num_blocks,
+        .hidden_size = f->model->config.hidden_size,
+        .max_queued_requests = 100,
+        .max_queued_tokens = 10000,
+        .wake = wake,
+    };
+    if (engine_create(&config, f->executor, f->tokenizer, &f->engine, &err) != 0)
+        fail_msg("%s", err.message);
+}
+
+static void stop(struct fixture *f) {
+    engine_destroy(f->engine);
+    f->executor->ops->destroy(f->executor);
+    tokenizer_close(f->tokenizer);
+    model_close(f->model);
+}
+
+static struct request *make_request(const struct fixture *f, int index) {
+    int32_t prompt[NUM_REQUESTS + 20], num_prompt_tokens = 20 + index;
+    for (int32_t i = 0; i < num_prompt_tokens; i++)
+        prompt[i] = (i * 7 + index * 13 + 3) % f->model->config.vocab_size;
+    struct sampling_params params = {
+        .num_choices = 1,
+        .max_tokens = NUM_TOKENS,
+        .temperature = index % 2 == 0 ? 0.9f : 0,
+        .top_p = 0.95f,
+        .repetition_penalty = index % 3 == 0 ? 1.2f : 1,
+        .frequency_penalty = index % 3 == 1 ? 0.5f : 0,
+        .seed = 1000 + (uint64_t)index,
+        .num_logprobs = 2,
+        .num_prompt_logprobs = 1,
+        .ignore_eos = true,
+    };
+    if (index >= FIRST_POOLED) {
+        params.pooling = index == FIRST_POOLED ? POOLING_MEAN : POOLING_LAST;
+        params.max_tokens = 0;
+        params.num_prompt_logprobs = -1;
+    }
+    struct request *request = request_create(prompt, num_prompt_tokens, &params);
+    assert_non_null(request);
+    return request;
+}
+
+struct answer {
+    int32_t tokens[NUM_TOKENS];
+    float logprobs[NUM_TOKENS];
+    int32_t num_tokens;
+    double prompt_logprob; /* sum over the prompt */
+    float embedding[HIDDEN_SIZE];
+    int32_t num_dimensions;
+};
+
+static void read_event(const struct token_event *event, struct answer *answer) {
+    if (event->kind == TOKEN_EVENT_EMBEDDING) {
+        assert_int_equal(event->num_dimensions, HIDDEN_SIZE);
+        answer->num_dimensions = event->num_dimensions;
+        memcpy(answer->embedding, event->embedding, sizeof(answer->embedding));
+    }
+    for (int32_t i = 0; i < event->num_tokens; i++) {
+        const struct token_record *record = &event->tokens[i];
+        if (event->kind == TOKEN_EVENT_PROMPT) {
+            answer->prompt_logprob += record->num_top > 0 ? record->logprob : 0;
+            continue;
+        }
+        assert_in_range(answer->num_tokens, 0, NUM_TOKENS - 1);
+        answer->tokens[answer->num_tokens] = record->token;
+        answer->logprobs[answer->num_tokens++] = record->logprob;
+    }
+}
+
+static void read_to_end(struct request *request, struct answer *answer) {
+    struct token_buffer buffer = {0};
+    struct token_event event = {.finish = FINISH_NONE};
+    memset(answer, 0, sizeof(*answer));
+    while (event.finish == FINISH_NONE) {
+        usleep(500);
+        token_stream_take(&request->stream, &buffer);
+        while (token_buffer_next(&buffer, &event))
+            read_event(&event, answer);
+    }
+    bool pooled = request->params.pooling != POOLING_NONE;
+    assert_int_equal(event.finish, pooled ? FINISH_STOP : FINISH_LENGTH);
+    assert_int_equal(answer->num_tokens, pooled ? 0 : NUM_TOKENS);
+    assert_int_equal(answer->num_dimensions, pooled ? HIDDEN_SIZE : 0);
+    token_buffer_finish(&buffer);
+}
+
+/* Submits `count` requests from `first` on, all at once. Returns the number of preemptions. */
+static uint64_t run(size_t kv_memory_bytes, int first, int count, struct answer *answers) {
+    struct fixture f;
+    start(&f, kv_memory_bytes);
+    struct request *requests[NUM_REQUESTS];
+    for (int i = 0; i < count; i++) {
+        requests[i] = make_request(&f, first + i);
+        assert_int_equal(engine_submit(f.engine, requests[i]), SUBMIT_OK);
+    }
+    for (int i = 0; i < count; i++)
+        read_to_end(requests[i], &answers[i]);
+    struct engine_stats stats;
+    do
+        engine_get_stats(f.engine, &stats);
+    while (!engine_is_idle(f.engine));
+    engine_get_stats(f.engine, &stats);
+    assert_int_equal(stats.num_used_blocks, 0);
+    for (int i = 0; i < count; i++)
+        request_unref(requests[i]);
+    stop(&f);
+    return stats.preemptions;
+}
+
+static size_t sequence_bytes(void) {
+    struct fixture f;
+    start(&f, 0);
+    size_t bytes = f.info.kv_bytes / NUM_REQUESTS;
+    assert_int_equal(f.info.num_blocks, NUM_REQUESTS * MAX_MODEL_LEN / 16);
+    assert_true(f.info.weight_bytes > 0 && f.info.workspace_bytes > 0);
+    stop(&f);
+    return bytes;
+}
+
+static void test_alone_together_and_preempted(void **state) {
+    static struct answer alone[NUM_REQUESTS], together[NUM_REQUESTS], tight[NUM_REQUESTS];
+    for (int i = 0; i < NUM_REQUESTS; i++)
+        run(0, i, 1, &alone[i]);
+    assert_int_equal(run(0, 0, NUM_REQUESTS, together), 0);
+    assert_memory_equal(alone, together, sizeof(alone));
+    assert_true(run(sequence_bytes() * 5 / 4, 0, NUM_REQUESTS, tight) > 0);
+    assert_memory_equal(alone, tight, sizeof(alone));
+}
+
+static void test_too_little_memory(void **state) {
+    struct model *model;
+    struct executor *executor = NULL;
+    struct worker_info info;
+    struct error err = {0};
+    struct worker_config config = small_config(1000);
+    assert_int_equal(model_open(MODEL_PATH, &model, &err), 0);
+    assert_int_equal(worker_executor_create(model, &config, &executor, &info, &err), -1);
+    assert_int_equal(err.code, ERROR_CONFIG);
+    assert_non_null(strstr(err.message, "--kv-cache-memory-bytes"));
+    assert_null(executor);
+    model_close(model);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_alone_together_and_preempted),
+        cmocka_unit_test(test_too_little_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,45 @@
+#include "tests/unit/engine/grammar/grammar_fixture.h"
+
+#include "config/base/check.h"
+
+#include <string.h>
+
+int32_t fixture_add(struct tokenizer *tokenizer, const char *bytes, size_t length) {
+    CHECK(tokenizer->num_tokens < FIXTURE_MAX_TOKENS);
+    CHECK(length <= sizeof(tokenizer->memory) - tokenizer->used);
+    char *copy = tokenizer->memory + tokenizer->used;
+    if (length > 0)
+        memcpy(copy, bytes, length);
+    tokenizer->used += length;
+    tokenizer->pieces[tokenizer->num_tokens] = (struct text){copy, length};
+    return tokenizer->num_tokens++;
+}
+
+void fixture_init_bytes(struct tokenizer *tokenizer) {
+    memset(tokenizer, 0, sizeof(*tokenizer));
+    for (int byte = 0; byte < 256; byte++)
+        fixture_add(tokenizer, &(char){(char)byte}, 1);
+    tokenizer->end = fixture_add(tokenizer, "<end>", 5);
+    tokenizer->control = fixture_add(tokenizer, "<control>", 9);
+}
+
+int32_t tokenizer_vocab_size(const struct tokenizer *tokenizer) {
+    return tokenizer->num_tokens;
+}
+
+struct text tokenizer_piece(const struct tokenizer *tokenizer, int32_t token) {
+    return tokenizer->pieces[token];
+}
+
+bool tokenizer_is_special(const struct tokenizer *tokenizer, int32_t token) {
+    return token == tokenizer->end || token == tokenizer->control;
+}
+
+bool tokenizer_is_eos(const struct tokenizer *tokenizer, int32_t token) {
+    return token == tokenizer->end;
+}
+
+const int32_t *tokenizer_eos_tokens(const struct tokenizer *tokenizer, int *out_count) {
+    *out_count = tokenizer->end >= 0;
+    return &tokenizer->end;
+}

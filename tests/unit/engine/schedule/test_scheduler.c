@@ -1,0 +1,260 @@
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include "engine/schedule/scheduler.h"
+#include "tests/unit/engine/sequence_fixture.h"
+
+#include <string.h>
+
+#define MAX_GROUPS 8
+
+struct fixture {
+    struct scheduler scheduler;
+    struct sequence_group *groups[MAX_GROUPS];
+    int num_groups;
+};
+
+static struct scheduler_config config_of(int32_t seats, int32_t budget, int32_t num_blocks) {
+    return (struct scheduler_config){
+        .capacity = {.num_blocks = num_blocks,
+                     .block_size = 4,
+                     .max_num_seqs = seats,
+                     .max_model_len = 1000},
+        .max_num_batched_tokens = budget,
+        .num_tenants = 1,
+    };
+}
+
+static void start_with(struct fixture *f, const struct scheduler_config *config) {
+    memset(f, 0, sizeof(*f));
+    assert_int_equal(scheduler_init(&f->scheduler, config), 0);
+}
+
+static void start(struct fixture *f, int32_t seats, int32_t budget, int32_t num_blocks) {
+    const struct scheduler_config config = config_of(seats, budget, num_blocks);
+    start_with(f, &config);
+}
+
+static struct sequence *add(struct fixture *f, int32_t priority, int32_t num_prompt_tokens) {
+    int32_t room = f->scheduler.config.capacity.num_blocks * 4 - num_prompt_tokens;
+    struct sampling_params params = fixture_params(room < 500 ? room : 500);
+    struct sequence_group *group =
+        fixture_group((uint64_t)f->num_groups + 1, priority, num_prompt_tokens, &params, 1000, 4);
+    f->groups[f->num_groups++] = group;
+    scheduler_add(&f->scheduler, group);
+    return &group->sequences[0];
+}
+
+static void stop(struct fixture *f) {
+    for (int i = 0; i < f->num_groups; i++) {
+        if (f->groups[i]->sequences[0].status != SEQUENCE_FINISHED)
+            scheduler_remove(&f->scheduler, &f->groups[i]->sequences[0]);
+        sequence_group_destroy(f->groups[i]);
+    }
+    assert_int_equal(f->scheduler.blocks.pool.num_used, 0);
+    scheduler_finish(&f->scheduler);
+}
+
+static int32_t planned(const struct step_plan *plan, const struct sequence *sequence) {
+    for (int32_t i = 0; i < plan->num_entries; i++)
+        if (plan->entries[i].sequence == sequence)
+            return plan->entries[i].num_tokens;
+    return 0;
+}
+
+/* Computes the planned tokens; whoever has nothing pending draws a token. */
+static void commit(struct fixture *f, const struct step_plan *plan) {
+    scheduler_end_step(&f->scheduler);
+    for (int32_t i = 0; i < plan->num_entries; i++) {
+        struct sequence *s = plan->entries[i].sequence;
+        scheduler_commit(&f->scheduler, &plan->entries[i]);
+        int32_t needed = block_table_blocks_for(s->num_computed, 4);
+        assert_int_equal(s->table.num_blocks, needed);
+        if (sequence_num_pending(s) == 0)
+            assert_int_equal(sequence_append(s, 3), 0);
+    }
+}
+
+static const struct step_plan *step(struct fixture *f) {
+    const struct step_plan *plan = scheduler_plan(&f->scheduler);
+    commit(f, plan);
+    return plan;
+}
+
+static int32_t num_preempted(const struct step_plan *plan) {
+    return plan->num_swapped_out + plan->num_dropped;
+}
+
+static void test_a_long_prompt_comes_in_chunks(void **state) {
+    struct fixture f;
+    start(&f, 4, 10, 100);
+    struct sequence *s = add(&f, 0, 25);
+    assert_int_equal(planned(step(&f), s), 10);
+    assert_int_equal(planned(step(&f), s), 10);
+    assert_int_equal(planned(step(&f), s), 5);
+    assert_int_equal(planned(step(&f), s), 1); /* its first generated token */
+    assert_int_equal(s->table.num_blocks, 7);
+    stop(&f);
+}
+
+static void test_decoding_is_not_held_up(void **state) {
+    struct fixture f;
+    start(&f, 4, 8, 100);
+    struct sequence *a = add(&f, 0, 3), *b = add(&f, 0, 3);
+    step(&f);
+    struct sequence *prompt = add(&f, -5, 100); /* even an urgent one */
+    for (int i = 0; i < 5; i++) {
+        const struct step_plan *plan = step(&f);
+        assert_int_equal(planned(plan, a), 1);
+        assert_int_equal(planned(plan, b), 1);
+        assert_int_equal(planned(plan, prompt), 6);
+        assert_int_equal(plan->num_tokens, 8);
+    }
+    stop(&f);
+}
+
+/* Arrives last, gets its whole prompt in the first step it is in; the oldest still gets half. */
+static void test_a_short_prompt_passes_long_ones(void **state) {
+    struct fixture f;
+    start(&f, 8, 20, 1000);
+    struct sequence *first = add(&f, 0, 300);
+    for (int i = 0; i < 4; i++)
+        add(&f, 0, 300);
+    step(&f);
+    struct sequence *late = add(&f, 0, 6);
+    const struct step_plan *plan = step(&f);
+    assert_int_equal(planned(plan, late), 6);
+    assert_true(planned(plan, first) >= 10);
+    assert_int_equal(plan->num_tokens, 20);
+    stop(&f);
+}
+
+static void test_urgent_prompts_first(void **state) {
+    struct fixture f;
+    start(&f, 8, 20, 1000);
+    struct sequence *old = add(&f, 0, 100), *urgent = add(&f, -1, 100);
+    const struct step_plan *plan = step(&f);
+    assert_int_equal(planned(plan, urgent), 20);
+    assert_int_equal(planned(plan, old), 0);
+    struct sequence *more_urgent = add(&f, -2, 100), *also = add(&f, -2, 5);
+    plan = step(&f);
+    assert_int_equal(planned(plan, more_urgent), 15);
+    assert_int_equal(planned(plan, also), 5);
+    scheduler_remove(&f.scheduler, more_urgent);
+    scheduler_remove(&f.scheduler, also);
+    while (sequence_num_pending(urgent) > 15)
+        step(&f);
+    plan = step(&f);
+    assert_int_equal(planned(plan, urgent) + planned(plan, old), 20); /* nothing is left over */
+    assert_true(planned(plan, old) > 0);
+    stop(&f);
+}
+
+static void test_seats(void **state) {
+    struct fixture f;
+    start(&f, 2, 20, 1000);
+    struct sequence *a = add(&f, 0, 3), *b = add(&f, 0, 3), *c = add(&f, 0, 3);
+    step(&f);
+    assert_int_equal(f.scheduler.running.count, 2);
+    assert_int_equal(c->status, SEQUENCE_WAITING);
+    scheduler_remove(&f.scheduler, a);
+    const struct step_plan *plan = step(&f);
+    assert_int_equal(planned(plan, c), 3);
+    assert_int_equal(planned(plan, b), 1);
+    stop(&f);
+}
+
+/* Four blocks; two sequences of one block each that grow until none is left. */
+static void test_the_newest_is_preempted(void **state) {
+    struct fixture f;
+    start(&f, 4, 20, 4);
+    struct sequence *a = add(&f, 0, 3), *b = add(&f, 0, 3);
+    int32_t lost = 0, b_tokens = 0;
+    while (lost == 0) {
+        b_tokens = b->num_tokens;
+        lost = num_preempted(step(&f));
+        assert_in_range(a->num_tokens, 1, 10);
+    }
+    assert_int_equal(b->status, SEQUENCE_WAITING);
+    assert_int_equal(b->num_computed, 0);
+    assert_int_equal(b->num_tokens, b_tokens);
+    assert_int_equal(b->table.num_blocks, 0);
+    assert_int_equal(a->num_computed, 9);
+    scheduler_remove(&f.scheduler, a);
+    assert_int_equal(planned(step(&f), b), b_tokens); /* all of it again */
+    stop(&f);
+}
+
+static void test_priority_decides_who_is_preempted(void **state) {
+    struct fixture f;
+    start(&f, 4, 20, 4);
+    struct sequence *old = add(&f, 1, 3), *urgent = add(&f, 0, 3);
+    while (num_preempted(step(&f)) == 0)
+        assert_in_range(urgent->num_tokens, 1, 10);
+    assert_int_equal(old->status, SEQUENCE_WAITING);
+    assert_int_equal(urgent->status, SEQUENCE_RUNNING);
+    stop(&f);
+}
+
+static void test_nobody_overtakes_for_blocks(void **state) {
+    struct fixture f;
+    start(&f, 4, 100, 6);
+    struct sequence *a = add(&f, 0, 9), *big = add(&f, 0, 16), *small = add(&f, 0, 2);
+    step(&f);
+    assert_int_equal(a->status, SEQUENCE_RUNNING);
+    assert_int_equal(big->status, SEQUENCE_WAITING);
+    assert_int_equal(small->status, SEQUENCE_WAITING);
+    scheduler_remove(&f.scheduler, a);
+    step(&f);
+    assert_int_equal(big->status, SEQUENCE_RUNNING);
+    stop(&f);
+}
+
+static void test_stalled_sequences_rest(void **state) {
+    struct fixture f;
+    start(&f, 1, 20, 100);
+    struct sequence *s = add(&f, 0, 6);
+    step(&f);
+    f.groups[0]->stalled = true;
+    assert_int_equal(step(&f)->num_entries, 0);
+    assert_int_equal(s->table.num_blocks, 2); /* keeps what it has while nobody wants it */
+    struct sequence *other = add(&f, 0, 3);
+    assert_int_equal(planned(step(&f), other), 3);
+    assert_int_equal(s->status, SEQUENCE_WAITING);
+    f.groups[0]->stalled = false;
+    scheduler_remove(&f.scheduler, other);
+    assert_int_equal(planned(step(&f), s), 7);
+    stop(&f);
+}
+
+static void test_light_load_stays_in_few_blocks(void **state) {
+    struct fixture f;
+    start(&f, 4, 20, 1000);
+    for (int round = 0; round < MAX_GROUPS; round++) {
+        struct sequence *s = add(&f, 0, 10);
+        step(&f);
+        for (int32_t i = 0; i < s->table.num_blocks; i++)
+            assert_in_range(s->table.blocks[i], 0, 2);
+        scheduler_remove(&f.scheduler, s);
+    }
+    stop(&f);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_long_prompt_comes_in_chunks),
+        cmocka_unit_test(test_decoding_is_not_held_up),
+        cmocka_unit_test(test_a_short_prompt_passes_long_ones),
+        cmocka_unit_test(test_urgent_prompts_first),
+        cmocka_unit_test(test_seats),
+        cmocka_unit_test(test_the_newest_is_preempted),
+        cmocka_unit_test(test_priority_decides_who_is_preempted),
+        cmocka_unit_test(test_nobody_overtakes_for_blocks),
+        cmocka_unit_test(test_stalled_sequences_rest),
+        cmocka_unit_test(test_light_load_stays_in_few_blocks),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

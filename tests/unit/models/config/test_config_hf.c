@@ -1,0 +1,606 @@
+/* test_config_hf FOLDER: FOLDER holds config.json of published models, as NAME.json. What is
+ * expected of each was compared with what Transformers 5.23 makes of the same file. */
+#include "models/config/config_hf.h"
+#include "models/files/json_file.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static cJSON *read_fixture(const char *folder, const char *name) {
+    char path[4096];
+    struct error err = {0};
+    snprintf(path, sizeof(path), "%s/%s.json", folder, name);
+    cJSON *root = json_file_read(path, 1 << 20, &err);
+    if (root == NULL)
+        fail_msg("%s", err.message);
+    return root;
+}
+
+static struct model_config accepted(const cJSON *root) {
+    struct model_config config;
+    struct error err = {0};
+    if (config_hf_read(root, "config.json", &config, &err) != 0)
+        fail_msg("%s", err.message);
+    return config;
+}
+
+static struct model_config read_model(const char *folder, const char *name) {
+    cJSON *root = read_fixture(folder, name);
+    struct model_config config = accepted(root);
+    cJSON_Delete(root);
+    return config;
+}
+
+static void assert_near(float found, double expected) {
+    if (!(fabs((double)found - expected) <= 1e-6 * fabs(expected)))
+        fail_msg("%.9g is not %.9g", (double)found, expected);
+}
+
+/* --- Published models --------------------------------------------------------------------------
+ */
+
+static const struct {
+    const char *name, *architecture;
+    int32_t vocab, hidden, intermediate, layers, heads, kv_heads, head_dim, max_position;
+    bool tied;
+    enum qk_norm qk_norm;
+    enum activation activation;
+    double theta;
+    enum rope_scaling scaling;
+} models[] = {
+    {"llama-2-7b", "LlamaForCausalLM", 32000, 4096, 11008, 32, 32, 32, 128, 4096, false, 0, 0, 1e4,
+     ROPE_SCALING_NONE},
+    {"llama-3.1-8b", "LlamaForCausalLM", 128256, 4096, 14336, 32, 32, 8, 128, 131072, false, 0, 0,
+     5e5, ROPE_SCALING_LLAMA3},
+    {"llama-3.2-1b", "LlamaForCausalLM", 128256, 2048, 8192, 16, 32, 8, 64, 131072, true, 0, 0, 5e5,
+     ROPE_SCALING_LLAMA3},
+    {"deepseek-coder-6.7b", "LlamaForCausalLM", 32256, 4096, 11008, 32, 32, 32, 128, 16384, false,
+     0, 0, 1e5, ROPE_SCALING_LINEAR},
+    {"smollm2-135m", "LlamaForCausalLM", 49152, 576, 1536, 30, 9, 3, 64, 8192, true, 0, 0, 1e5,
+     ROPE_SCALING_NONE},
+    {"mistral-7b-v0.1", "MistralForCausalLM", 32000, 4096, 14336, 32, 32, 8, 128, 32768, false, 0,
+     0, 1e4, ROPE_SCALING_NONE},
+    {"mistral-nemo-12b", "MistralForCausalLM", 131072, 5120, 14336, 40, 32, 8, 128, 131072, false,
+     0, 0, 1e6, ROPE_SCALING_NONE},
+    {"mistral-small-3.1-24b", "Mistral3ForConditionalGeneration", 131072, 5120, 32768, 40, 32, 8,
+     128, 131072, true, 0, 0, 1e9, ROPE_SCALING_NONE},
+    {"qwen2.5-0.5b", "Qwen2ForCausalLM", 151936, 896, 4864, 24, 14, 2, 64, 32768, true, 0, 0, 1e6,
+     ROPE_SCALING_NONE},
+    {"qwen2.5-7b-yarn", "Qwen2ForCausalLM", 152064, 3584, 18944, 28, 28, 4, 128, 131072, false, 0,
+     0, 1e6, ROPE_SCALING_YARN},
+    {"r1-distill-qwen-1.5b", "Qwen2ForCausalLM", 151936, 1536, 8960, 28, 12, 2, 128, 131072, false,
+     0, 0, 1e4, ROPE_SCALING_NONE},
+    {"qwen3-0.6b", "Qwen3ForCausalLM", 151936, 1024, 3072, 28, 16, 8, 128, 40960, true,
+     QK_NORM_HEAD, 0, 1e6, ROPE_SCALING_NONE},
+    {"phi-3-mini-4k", "Phi3ForCausalLM", 32064, 3072, 8192, 32, 32, 32, 96, 4096, false, 0, 0, 1e4,
+     ROPE_SCALING_NONE},
+    {"phi-3-mini-128k", "Phi3ForCausalLM", 32064, 3072, 8192, 32, 32, 32, 96, 131072, false, 0, 0,
+     1e4, ROPE_SCALING_LONGROPE},
+    {"phi-4-mini", "Phi3ForCausalLM", 200064, 3072, 8192, 32, 24, 8, 128, 131072, true, 0, 0, 1e4,
+     ROPE_SCALING_LONGROPE},
+    {"gemma-2b", "GemmaForCausalLM", 256000, 2048, 16384, 18, 8, 1, 256, 8192, true, 0,
+     ACTIVATION_GELU_TANH, 1e4, ROPE_SCALING_NONE},
+    {"gemma-2-2b", "Gemma2ForCausalLM", 256000, 2304, 9216, 26, 8, 4, 256, 8192, true, 0,
+     ACTIVATION_GELU_TANH, 1e4, ROPE_SCALING_NONE},
+    {"gemma-3-270m", "Gemma3ForCausalLM", 262144, 640, 2048, 18, 4, 1, 256, 32768, true,
+     QK_NORM_HEAD, ACTIVATION_GELU_TANH, 1e6, ROPE_SCALING_NONE},
+    {"gemma-3-1b", "Gemma3ForCausalLM", 262144, 1152, 6912, 26, 4, 1, 256, 32768, true,
+     QK_NORM_HEAD, ACTIVATION_GELU_TANH, 1e6, ROPE_SCALING_NONE},
+    {"gemma-3-4b", "Gemma3ForConditionalGeneration", 262208, 2560, 10240, 34, 8, 4, 256, 131072,
+     true, QK_NORM_HEAD, ACTIVATION_GELU_TANH, 1e6, ROPE_SCALING_LINEAR},
+    {"granite-3.1-2b", "GraniteForCausalLM", 49155, 2048, 8192, 40, 32, 8, 64, 131072, true, 0, 0,
+     5e6, ROPE_SCALING_NONE},
+    {"olmo-2-1b", "Olmo2ForCausalLM", 100352, 2048, 8192, 16, 16, 16, 128, 4096, false,
+     QK_NORM_FULL, 0, 5e5, ROPE_SCALING_NONE},
+    {"olmo-3-7b", "Olmo3ForCausalLM", 100278, 4096, 11008, 32, 32, 32, 128, 65536, false,
+     QK_NORM_FULL, 0, 5e5, ROPE_SCALING_YARN},
+    {"smollm3-3b", "SmolLM3ForCausalLM", 128256, 2048, 11008, 36, 16, 4, 128, 65536, true, 0, 0,
+     5e6, ROPE_SCALING_NONE},
+    {"command-r-35b", "CohereForCausalLM", 256000, 8192, 22528, 40, 64, 64, 128, 8192, true, 0, 0,
+     8e6, ROPE_SCALING_NONE},
+    {"command-r7b", "Cohere2ForCausalLM", 256000, 4096, 14336, 32, 32, 8, 128, 132096, true, 0, 0,
+     5e4, ROPE_SCALING_NONE},
+};
+
+enum { NUM_MODELS = sizeof(models) / sizeof(models[0]) };
+
+static void test_published_models(void **state) {
+    for (size_t i = 0; i < NUM_MODELS; i++) {
+        const struct model_config config = read_model(*state, models[i].name);
+        assert_string_equal(config.architecture, models[i].architecture);
+        assert_int_equal(config.vocab_size, models[i].vocab);
+        assert_int_equal(config.hidden_size, models[i].hidden);
+        assert_int_equal(config.intermediate_size, models[i].intermediate);
+        assert_int_equal(config.num_layers, models[i].layers);
+        assert_int_equal(config.num_heads, models[i].heads);
+        assert_int_equal(config.num_kv_heads, models[i].kv_heads);
+        assert_int_equal(config.head_dim, models[i].head_dim);
+        assert_int_equal(config.max_position, models[i].max_position);
+        assert_int_equal(config.tied_embeddings, models[i].tied);
+        assert_int_equal(config.qk_norm, models[i].qk_norm);
+        assert_int_equal(config.activation, models[i].activation);
+        assert_near(config.ropes[0].theta, models[i].theta);
+        assert_int_equal(config.ropes[0].scaling, models[i].scaling);
+        assert_int_equal(config.naming, TENSOR_NAMING_HF);
+        bool cohere = strncmp(models[i].architecture, "Cohere", 6) == 0;
+        bool gemma = strncmp(models[i].architecture, "Gemma", 5) == 0;
+        assert_int_equal(config.norm, cohere ? NORM_LAYER : NORM_RMS);
+        assert_int_equal(config.parallel_residual, cohere);
+        assert_int_equal(config.rope_interleaved, cohere);
+        assert_int_equal(config.norm_plus_one, gemma);
+        assert_int_equal(config.pre_norm, strncmp(models[i].architecture, "Olmo", 4) != 0);
+    }
+}
+
+/* The layers whose bit is set have the window and the first rope given, the others the second. */
+static void assert_layers(const struct model_config *config, int32_t period, int32_t window,
+                          int32_t rope, int32_t full_window, int32_t full_rope) {
+    for (int32_t i = 0; i < config->num_layers; i++) {
+        bool full = period > 0 && (i + 1) % period == 0;
+        assert_int_equal(config->layers[i].window, full ? full_window : window);
+        assert_int_equal(config->layers[i].rope, full ? full_rope : rope);
+    }
+}
+
+static void test_layers(void **state) {
+    struct model_config config = read_model(*state, "llama-3.1-8b");
+    assert_layers(&config, 0, 0, 0, 0, 0);
+    config = read_model(*state, "mistral-7b-v0.1");
+    assert_layers(&config, 0, 4096, 0, 0, 0);
+    config = read_model(*state, "mistral-nemo-12b");
+    assert_layers(&config, 0, 0, 0, 0, 0);
+    config = read_model(*state, "qwen2.5-0.5b");
+    assert_layers(&config, 0, 0, 0, 0, 0);
+    config = read_model(*state, "phi-3-mini-4k");
+    assert_layers(&config, 0, 2047, 0, 0, 0);
+    config = read_model(*state, "gemma-2-2b");
+    assert_layers(&config, 2, 4096, 0, 0, 0);
+    config = read_model(*state, "gemma-3-1b");
+    assert_layers(&config, 6, 512, 1, 0, 0);
+    config = read_model(*state, "gemma-3-270m");
+    assert_layers(&config, 6, 512, 1, 0, 0);
+    config = read_model(*state, "olmo-3-7b");
+    assert_layers(&config, 4, 4096, 1, 0, 0);
+    config = read_model(*state, "smollm3-3b");
+    assert_layers(&config, 4, 0, 0, 0, -1);
+    config = read_model(*state, "command-r7b");
+    assert_layers(&config, 4, 4096, 0, 0, -1);
+}
+
+static void test_scales(void **state) {
+    struct model_config config = read_model(*state, "gemma-2-2b");
+    assert_near(config.embedding_scale, 48.0);
+    assert_near(config.attention_scale, 0.0625);
+    assert_near(config.attention_soft_cap, 50.0);
+    assert_near(config.final_soft_cap, 30.0);
+    assert_true(config.post_norm);
+    config = read_model(*state, "gemma-3-4b");
+    assert_true(config.attention_soft_cap == 0.0F && config.final_soft_cap == 0.0F);
+    config = read_model(*state, "granite-3.1-2b");
+    assert_near(config.embedding_scale, 12.0);
+    assert_near(config.residual_scale, 0.22);
+    assert_near(config.attention_scale, 0.015625);
+    assert_near(config.logit_scale, 0.125);
+    config = read_model(*state, "command-r-35b");
+    assert_near(config.logit_scale, 0.0625);
+    config = read_model(*state, "phi-3-mini-4k");
+    assert_near(config.attention_scale, 1.0 / sqrt(96.0));
+}
+
+static void test_ropes(void **state) {
+    struct model_config config = read_model(*state, "llama-3.2-1b");
+    const struct rope_config *rope = &config.ropes[0];
+    assert_near(rope->factor, 32.0);
+    assert_near(rope->low_freq_factor, 1.0);
+    assert_near(rope->high_freq_factor, 4.0);
+    assert_int_equal(rope->original_max_position, 8192);
+    config = read_model(*state, "qwen2.5-7b-yarn");
+    assert_near(rope->factor, 4.0);
+    assert_near(rope->attention_factor, 1.138629436);
+    assert_near(rope->beta_fast, 32.0);
+    assert_near(rope->beta_slow, 1.0);
+    assert_true(rope->truncate);
+    config = read_model(*state, "phi-4-mini");
+    assert_int_equal(config.rotary_dim, 96);
+    assert_int_equal(rope->original_max_position, 4096);
+    assert_near(rope->attention_factor, 1.190238);
+    assert_near(rope->short_factors[47], 1.0);
+    assert_near(rope->long_factors[47], 62.15);
+    config = read_model(*state, "gemma-3-4b");
+    assert_int_equal(config.num_ropes, 2);
+    assert_near(rope->factor, 8.0);
+    assert_near(config.ropes[1].theta, 1e4);
+    assert_int_equal(config.ropes[1].scaling, ROPE_SCALING_NONE);
+    config = read_model(*state, "olmo-3-7b");
+    assert_near(config.ropes[1].theta, 5e5);
+    assert_near(rope->attention_factor, 1.2079441541679836);
+}
+
+/* --- Variations of one file --------------------------------------------------------------------
+ */
+
+/* Parses a value and puts it where the key points: "a.b" is key b of the object a. */
+static void set_key(cJSON *root, const char *key, const char *value) {
+    char name[64];
+    const char *dot = strchr(key, '.');
+    if (dot != NULL) {
+        snprintf(name, sizeof(name), "%.*s", (int)(dot - key), key);
+        cJSON *inner = cJSON_GetObjectItemCaseSensitive(root, name);
+        if (inner == NULL)
+            inner = cJSON_AddObjectToObject(root, name);
+        set_key(inner, dot + 1, value);
+        return;
+    }
+    cJSON_DeleteItemFromObjectCaseSensitive(root, key);
+    if (value[0] == '\0') /* left out */
+        return;
+    cJSON *item = cJSON_Parse(value);
+    assert_non_null(item);
+    cJSON_AddItemToObject(root, key, item);
+}
+
+struct change {
+    const char *key, *value;
+};
+
+#define MAX_CHANGES 6
+
+static cJSON *varied(const char *folder, const char *name, const struct change *changes) {
+    cJSON *root = read_fixture(folder, name);
+    for (size_t i = 0; i < MAX_CHANGES && changes[i].key != NULL; i++)
+        set_key(root, changes[i].key, changes[i].value);
+    return root;
+}
+
+static struct model_config accepted_variant(const char *folder, const char *name,
+                                            const struct change *changes) {
+    cJSON *root = varied(folder, name, changes);
+    struct model_config config = accepted(root);
+    cJSON_Delete(root);
+    return config;
+}
+
+#define ACCEPTED(name, ...)                                                                        \
+    accepted_variant(*state, name, (const struct change[MAX_CHANGES]){__VA_ARGS__})
+
+static void assert_tree_refused(const cJSON *root, const char *reason) {
+    struct model_config config = {.num_layers = 77};
+    struct error err = {0};
+    if (config_hf_read(root, "config.json", &config, &err) != -1)
+        fail_msg("accepted; expected '%s'", reason);
+    assert_int_equal(err.code, ERROR_MODEL);
+    assert_int_equal(config.num_layers, 77);
+    assert_null(strchr(err.message, '\n'));
+    if (strstr(err.message, reason) == NULL || strncmp(err.message, "config.json: ", 13) != 0)
+        fail_msg("expected '%s' in '%s'", reason, err.message);
+}
+
+static void assert_refused(const char *folder, const char *name, const char *key, const char *value,
+                           const char *reason) {
+    cJSON *root = varied(folder, name, (const struct change[MAX_CHANGES]){{key, value}});
+    assert_tree_refused(root, reason);
+    cJSON_Delete(root);
+}
+
+static void test_class_defaults(void **state) {
+    assert_int_equal(ACCEPTED("llama-2-7b", {"num_key_value_heads", ""}).num_kv_heads, 32);
+    assert_int_equal(ACCEPTED("mistral-7b-v0.1", {"num_key_value_heads", ""}).num_kv_heads, 8);
+    assert_int_equal(ACCEPTED("mistral-7b-v0.1", {"num_key_value_heads", "null"}).num_kv_heads, 32);
+    assert_int_equal(ACCEPTED("mistral-7b-v0.1", {"sliding_window", ""}).layers[0].window, 4096);
+    assert_int_equal(ACCEPTED("qwen3-0.6b", {"head_dim", ""}).head_dim, 128);
+    assert_int_equal(ACCEPTED("llama-3.2-1b", {"head_dim", "null"}).head_dim, 64);
+    assert_int_equal(ACCEPTED("llama-2-7b", {"max_position_embeddings", ""}).max_position, 2048);
+    assert_near(ACCEPTED("llama-2-7b", {"rms_norm_eps", ""}).norm_eps, 1e-6);
+    assert_near(ACCEPTED("smollm3-3b", {"rope_theta", ""}).ropes[0].theta, 2e6);
+    assert_false(ACCEPTED("llama-3.2-1b", {"tie_word_embeddings", ""}).tied_embeddings);
+    assert_false(ACCEPTED("gemma-2b", {"tie_word_embeddings", "false"}).tied_embeddings);
+    assert_true(ACCEPTED("gemma-2-2b", {"final_logit_softcapping", "null"}).final_soft_cap == 0.0F);
+    assert_near(ACCEPTED("gemma-2-2b", {"final_logit_softcapping", ""}).final_soft_cap, 30.0);
+    assert_near(ACCEPTED("granite-3.1-2b", {"attention_multiplier", ""}).attention_scale, 1.0);
+    assert_string_equal(ACCEPTED("llama-2-7b", {"architectures", "[]"}).architecture, "llama");
+    assert_string_equal(ACCEPTED("llama-2-7b", {"model_type", ""}).architecture,
+                        "LlamaForCausalLM");
+}
+
+/* The same settings in the three styles of describing ropes. */
+static void test_styles_of_ropes(void **state) {
+    struct model_config config =
+        ACCEPTED("llama-3.1-8b", {"rope_theta", ""}, {"rope_scaling", ""},
+                 {"rope_parameters", "{\"rope_type\": \"llama3\", \"rope_theta\": 400000, "
+                                     "\"factor\": 8, \"low_freq_factor\": 1, "
+                                     "\"high_freq_factor\": 4, "
+                                     "\"original_max_position_embeddings\": 8192}"});
+    assert_int_equal(config.ropes[0].scaling, ROPE_SCALING_LLAMA3);
+    assert_near(config.ropes[0].theta, 4e5);
+    config = ACCEPTED("gemma-3-270m", {"rope_parameters.sliding_attention.rope_theta", "20000"},
+                      {"rope_parameters.full_attention",
+                       "{\"rope_type\": \"linear\", \"factor\": 8, \"rope_theta\": 2e6}"});
+    assert_near(config.ropes[0].theta, 2e6);
+    assert_near(config.ropes[0].factor, 8.0);
+    assert_near(config.ropes[1].theta, 2e4);
+    config = ACCEPTED("gemma-3-270m", {"rope_parameters", "null"});
+    assert_near(config.ropes[0].theta, 1e6);
+    assert_near(config.ropes[1].theta, 1e4);
+    assert_refused(*state, "llama-3.1-8b", "rope_parameters",
+                   "{\"sliding_attention\": {}, \"full_attention\": {}}",
+                   "rope_parameters: a rope for each kind of layer is not supported");
+}
+
+static void test_rope_scalings(void **state) {
+    struct model_config config =
+        ACCEPTED("llama-2-7b", {"rope_scaling", "{\"type\": \"dynamic\", \"factor\": 2}"});
+    assert_int_equal(config.ropes[0].scaling, ROPE_SCALING_DYNAMIC);
+    assert_int_equal(config.ropes[0].original_max_position, 4096);
+    assert_int_equal(config.max_position, 8192);
+    config = ACCEPTED("llama-2-7b",
+                      {"rope_scaling", "{\"rope_type\": \"yarn\", \"factor\": 4, \"mscale\": 0.707,"
+                                       " \"mscale_all_dim\": 1.5, \"truncate\": false}"});
+    assert_near(config.ropes[0].attention_factor,
+                (0.0707 * log(4) + 1.0) / (0.15 * log(4.0) + 1.0));
+    assert_false(config.ropes[0].truncate);
+    assert_int_equal(config.ropes[0].original_max_position, 4096);
+    assert_int_equal(config.max_position, 4096); /* nobody said what it was trained for */
+    config = ACCEPTED("phi-4-mini", {"rope_scaling.attention_factor", "1.5"});
+    assert_near(config.ropes[0].attention_factor, 1.5);
+    config = ACCEPTED("llama-2-7b", {"rope_scaling", "{}"});
+    assert_int_equal(config.ropes[0].scaling, ROPE_SCALING_NONE);
+}
+
+static void test_bad_ropes(void **state) {
+    const char *folder = *state;
+    assert_refused(folder, "llama-3.1-8b", "rope_scaling.rope_type", "\"ntk\"",
+                   "rope_scaling.rope_type: 'ntk' is not supported (supported: default, linear");
+    assert_refused(folder, "llama-3.1-8b", "rope_scaling.rope_type", "3", "is not a string");
+    assert_refused(folder, "llama-3.1-8b", "rope_scaling.factor", "0",
+                   "rope_scaling.factor: 0 (allowed: 1 to 100000)");
+    assert_refused(folder, "llama-3.1-8b", "rope_scaling.factor", "", "is missing");
+    assert_refused(folder, "llama-3.1-8b", "rope_scaling.high_freq_factor", "1",
+                   "must be above low_freq_factor");
+    assert_refused(folder, "llama-3.1-8b", "rope_scaling.low_freq_factor", "", "is missing");
+    assert_refused(folder, "llama-3.1-8b", "rope_scaling.mrope_section", "[1, 2]",
+                   "rope_scaling.mrope_section: this setting is not supported");
+    assert_refused(folder, "llama-3.1-8b", "rope_scaling", "\"llama3\"", "is not an object");
+    assert_refused(folder, "llama-3.1-8b", "rope_theta", "0", "rope_theta: 0 (allowed: 1 to");
+    assert_refused(folder, "phi-4-mini", "rope_scaling.short_factor", "[1, 2]",
+                   "has 2 elements; must have 48");
+    assert_refused(folder, "phi-4-mini", "rope_scaling.long_factor", "", "is missing");
+    assert_refused(folder, "phi-4-mini", "rope_scaling.long_factor", "[0]", "element 0 is no");
+    assert_refused(folder, "phi-4-mini", "partial_rotary_factor", "1", "has 48 elements");
+    assert_refused(folder, "phi-4-mini", "partial_rotary_factor", "0.001", "must be even");
+    assert_refused(folder, "llama-3.1-8b", "partial_rotary_factor", "0.5",
+                   "only 1 is supported for this architecture");
+}
+
+/* Values that say "none". */
+static void test_values_without_effect(void **state) {
+    struct model_config config = ACCEPTED("mistral-7b-v0.1", {"sliding_window", "0"});
+    assert_layers(&config, 0, 0, 0, 0, 0);
+    ACCEPTED("llama-2-7b", {"sliding_window", "0"});
+    ACCEPTED("qwen2.5-0.5b", {"sliding_window", "0"});
+    config = ACCEPTED("gemma-2-2b", {"sliding_window", "0"});
+    assert_layers(&config, 0, 0, 0, 0, 0);
+    assert_refused(*state, "mistral-7b-v0.1", "sliding_window", "-1",
+                   "sliding_window: -1 (allowed: 0 to ");
+    ACCEPTED("llama-2-7b", {"num_local_experts", "1"});
+    ACCEPTED("llama-2-7b", {"num_experts", "1"});
+    config = ACCEPTED("qwen2.5-7b-yarn", {"rope_scaling.attn_factor", "3"});
+    assert_near(config.ropes[0].attention_factor, 1.138629436);
+}
+
+static void test_layer_lists(void **state) {
+    const char *folder = *state;
+    struct model_config config =
+        ACCEPTED("qwen2.5-0.5b", {"use_sliding_window", "true"}, {"num_hidden_layers", "24"});
+    for (int32_t i = 0; i < 24; i++)
+        assert_int_equal(config.layers[i].window, i >= 21 ? 32768 : 0);
+    config = ACCEPTED("smollm3-3b", {"use_sliding_window", "true"}, {"sliding_window", "100"},
+                      {"layer_types", ""}, {"no_rope_layers", ""}, {"num_hidden_layers", "5"});
+    for (int32_t i = 0; i < 5; i++) {
+        assert_int_equal(config.layers[i].rope, i == 3 ? -1 : 0);
+        assert_int_equal(config.layers[i].window, i == 3 ? 100 : 0);
+    }
+    config = ACCEPTED("gemma-3-1b", {"sliding_window_pattern", "2"});
+    assert_layers(&config, 2, 512, 1, 0, 0);
+    assert_refused(folder, "gemma-3-270m", "layer_types", "[\"full_attention\"]",
+                   "layer_types: has 1 elements, and there are 18 layers");
+    assert_refused(folder, "gemma-3-270m", "num_hidden_layers", "17", "has more elements");
+    assert_refused(folder, "gemma-3-270m", "layer_types", "[\"chunked_attention\"]",
+                   "layer_types: 'chunked_attention' is not supported");
+    assert_refused(folder, "gemma-3-270m", "layer_types", "[1]", "'' is not supported");
+    assert_refused(folder, "mistral-7b-v0.1", "layer_types", "[\"full_attention\"]",
+                   "layer_types: has 1 elements");
+    const char *two = "[\"full_attention\", \"sliding_attention\"]";
+    config =
+        ACCEPTED("mistral-7b-v0.1", {"architectures", "[\"MinistralForCausalLM\"]"},
+                 {"model_type", "\"ministral\""}, {"num_hidden_layers", "2"}, {"layer_types", two});
+    assert_int_equal(config.layers[0].window, 0);
+    assert_int_equal(config.layers[1].window, 4096);
+    config = ACCEPTED("mistral-7b-v0.1", {"architectures", "[\"MinistralForCausalLM\"]"},
+                      {"model_type", "\"ministral\""});
+    assert_layers(&config, 0, 4096, 0, 0, 0);
+    /* A class that knows no list: no difference as long as the window holds every context. */
+    config = ACCEPTED("mistral-7b-v0.1", {"sliding_window", "32768"}, {"num_hidden_layers", "2"},
+                      {"layer_types", two});
+    assert_layers(&config, 0, 32768, 0, 0, 0);
+    cJSON *root =
+        varied(folder, "mistral-7b-v0.1",
+               (const struct change[MAX_CHANGES]){
+                   {"sliding_window", "32767"}, {"num_hidden_layers", "2"}, {"layer_types", two}});
+    assert_tree_refused(root, "layer_types: layers of different kinds are not supported");
+    cJSON_Delete(root);
+    assert_refused(folder, "smollm3-3b", "no_rope_layers", "[1, 0]", "has 2 elements");
+    assert_refused(folder, "smollm3-3b", "no_rope_layers", "[2]", "element 0 is neither 0 nor 1");
+    assert_refused(folder, "llama-2-7b", "no_rope_layers", "[1]", "is not supported for this");
+    assert_refused(folder, "gemma-3-1b", "sliding_window_pattern", "0", "(allowed: 1 to 512)");
+    assert_refused(folder, "smollm3-3b", "no_rope_layer_interval", "0", "(allowed: 1 to 512)");
+}
+
+static void test_architectures(void **state) {
+    static const char known[] =
+        "(known: MistralForCausalLM, Mistral3ForConditionalGeneration, "
+        "MinistralForCausalLM, LlamaForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, "
+        "Phi3ForCausalLM, GemmaForCausalLM, Gemma2ForCausalLM, "
+        "Gemma3ForCausalLM, Gemma3ForConditionalGeneration, GraniteForCausalLM, Olmo2ForCausalLM, "
+        "Olmo3ForCausalLM, SmolLM3ForCausalLM, CohereForCausalLM, Cohere2ForCausalLM)";
+    const char *folder = *state;
+    assert_refused(folder, "llama-2-7b", "architectures", "[\"MambaForCausalLM\\n\"]",
+                   "architectures: 'MambaForCausalLM?' is not supported");
+    assert_refused(folder, "llama-2-7b", "architectures", "[\"MambaForCausalLM\"]", known);
+    assert_refused(folder, "llama-2-7b", "architectures", "[7]", "is not a list of strings");
+    assert_refused(folder, "llama-2-7b", "architectures", "\"LlamaForCausalLM\"",
+                   "is not an array");
+    assert_refused(folder, "llama-2-7b", "model_type", "\"mllama\"",
+                   "model_type: 'mllama' does not go with LlamaForCausalLM (expected: llama)");
+    assert_refused(folder, "gemma-3-4b", "text_config", "", "text_config: is missing");
+    assert_refused(folder, "gemma-3-4b", "text_config", "[]", "text_config: is not an object");
+    assert_refused(folder, "mistral-small-3.1-24b", "text_config.model_type", "\"ministral3\"",
+                   "model_type: 'ministral3' does not go with Mistral3ForConditionalGeneration");
+    cJSON *root =
+        varied(folder, "llama-2-7b",
+               (const struct change[MAX_CHANGES]){{"architectures", ""}, {"model_type", ""}});
+    assert_tree_refused(root, "architectures: is missing");
+    set_key(root, "model_type", "\"mamba\"");
+    assert_tree_refused(root, "model_type: 'mamba' is not supported");
+    cJSON_Delete(root);
+}
+
+static void test_features_without_support(void **state) {
+    static const struct change features[] = {
+        {"num_experts", "8"},
+        {"num_local_experts", "8"},
+        {"n_routed_experts", "64"},
+        {"clip_qkv", "8.0"},
+        {"use_qk_norm", "true"},
+        {"cross_attention_layers", "[3, 8]"},
+        {"is_encoder_decoder", "true"},
+        {"use_bidirectional_attention", "true"},
+        {"attention_chunk_size", "8192"},
+        {"use_mrope", "true"},
+    };
+    for (size_t i = 0; i < sizeof(features) / sizeof(features[0]); i++) {
+        char reason[96];
+        snprintf(reason, sizeof(reason), "%s: ", features[i].key);
+        assert_refused(*state, "llama-2-7b", features[i].key, features[i].value, reason);
+        assert_refused(*state, "llama-2-7b", features[i].key, features[i].value,
+                       "is not supported");
+        ACCEPTED("llama-2-7b", {features[i].key, "null"});
+        ACCEPTED("llama-2-7b", {features[i].key, "0"});
+    }
+    assert_refused(*state, "llama-2-7b", "quantization_config", "{\"quant_method\": \"gptq\"}",
+                   "quantization_config: a quantised checkpoint (method 'gptq') is not supported");
+    assert_refused(*state, "llama-2-7b", "hidden_act", "\"gelu\"", "hidden_act: 'gelu' is not");
+    assert_refused(*state, "gemma-2-2b", "hidden_activation", "\"relu\"", "'relu' is not");
+}
+
+static void test_sizes_that_do_not_fit_together(void **state) {
+    const char *folder = *state;
+    assert_refused(folder, "llama-2-7b", "num_attention_heads", "33",
+                   "num_key_value_heads: 32 does not divide num_attention_heads 33");
+    assert_refused(folder, "llama-2-7b", "hidden_size", "4097",
+                   "num_attention_heads: 32 does not divide hidden_size 4097");
+    assert_refused(folder, "llama-2-7b", "head_dim", "20",
+                   "heads of 20 elements; must be a multiple of 8, at most 256");
+    assert_refused(folder, "llama-2-7b", "hidden_size", "16384", "heads of 512 elements");
+    assert_refused(folder, "gemma-3-4b", "text_config.num_key_value_heads", "3",
+                   "text_config.num_key_value_heads: 3 does not divide "
+                   "text_config.num_attention_heads 8");
+}
+
+/* Every size at values no honest file has is named with its range. */
+static void test_integers_out_of_range(void **state) {
+    static const char *const keys[] = {"vocab_size",
+                                       "hidden_size",
+                                       "intermediate_size",
+                                       "num_hidden_layers",
+                                       "num_attention_heads",
+                                       "num_key_value_heads",
+                                       "max_position_embeddings",
+                                       "head_dim"};
+    static const char *const bad[] = {"0", "-1", "9223372036854775808", "1e300", "4294967297"};
+    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
+        char reason[96];
+        snprintf(reason, sizeof(reason), "config.json: %s: ", keys[i]);
+        for (size_t j = 0; j < sizeof(bad) / sizeof(bad[0]); j++)
+            assert_refused(*state, "mistral-nemo-12b", keys[i], bad[j], "(allowed: 1 to ");
+        assert_refused(*state, "mistral-nemo-12b", keys[i], "\"4\"", "is not an integer");
+        assert_refused(*state, "mistral-nemo-12b", keys[i], "1.5", "is not an integer");
+        assert_refused(*state, "mistral-nemo-12b", keys[i], "[1]", reason);
+        assert_refused(*state, "mistral-nemo-12b", keys[i], "true", reason);
+    }
+}
+
+/* One key of root, or of the object `inner` in it, at values no honest file has. */
+static int vary_key(const cJSON *root, const char *inner, const char *key) {
+    static const char *const values[] = {
+        "0",    "1",    "-1",     "9223372036854775808",  "1e300", "1.5", "\"x\"",
+        "true", "null", "[1, 0]", "[\"full_attention\"]", "{}"};
+    int num_refused = 0;
+    for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++) {
+        struct model_config config = {.num_layers = 77};
+        struct error err = {0};
+        cJSON *copy = cJSON_Duplicate(root, true);
+        set_key(inner != NULL ? cJSON_GetObjectItemCaseSensitive(copy, inner) : copy, key,
+                values[i]);
+        if (config_hf_read(copy, "config.json", &config, &err) != 0) {
+            assert_int_equal(err.code, ERROR_MODEL);
+            assert_int_equal(config.num_layers, 77);
+            num_refused++;
+        }
+        cJSON_Delete(copy);
+    }
+    return num_refused;
+}
+
+/* Every key of every published model: an answer, never a crash. */
+static void test_matrix(void **state) {
+    static const char *const inner[] = {"text_config", "rope_scaling", "rope_parameters"};
+    int num_refused = 0;
+    const cJSON *item;
+    for (size_t i = 0; i < NUM_MODELS; i++) {
+        cJSON *root = read_fixture(*state, models[i].name);
+        cJSON_ArrayForEach(item, root) {
+            if (strchr(item->string, '.') == NULL)
+                num_refused += vary_key(root, NULL, item->string);
+        }
+        for (size_t j = 0; j < sizeof(inner) / sizeof(inner[0]); j++) {
+            const cJSON *object = cJSON_GetObjectItemCaseSensitive(root, inner[j]);
+            cJSON_ArrayForEach(item, object) {
+                num_refused += vary_key(root, inner[j], item->string);
+            }
+        }
+        cJSON_Delete(root);
+    }
+    assert_true(num_refused > 2000);
+}
+
+int main(int argc, char **argv) {
+    if (argc != 2) {
+        fprintf(stderr, "usage: %s FOLDER\n", argv[0]);
+        return 2;
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_prestate(test_published_models, argv[1]),
+        cmocka_unit_test_prestate(test_layers, argv[1]),
+        cmocka_unit_test_prestate(test_scales, argv[1]),
+        cmocka_unit_test_prestate(test_ropes, argv[1]),
+        cmocka_unit_test_prestate(test_class_defaults, argv[1]),
+        cmocka_unit_test_prestate(test_styles_of_ropes, argv[1]),
+        cmocka_unit_test_prestate(test_rope_scalings, argv[1]),
+        cmocka_unit_test_prestate(test_values_without_effect, argv[1]),
+        cmocka_unit_test_prestate(test_bad_ropes, argv[1]),
+        cmocka_unit_test_prestate(test_layer_lists, argv[1]),
+        cmocka_unit_test_prestate(test_architectures, argv[1]),
+        cmocka_unit_test_prestate(test_features_without_support, argv[1]),
+        cmocka_unit_test_prestate(test_sizes_that_do_not_fit_together, argv[1]),
+        cmocka_unit_test_prestate(test_integers_out_of_range, argv[1]),
+        cmocka_unit_test_prestate(test_matrix, argv[1]),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,129 @@
+/* Fails the first, second, third ... allocation of a whole chat, as one of /v1/chat/completions and
+ * of /v1/responses, until one run needs no more: each run answers in full or with status 500, and
+ * frees what it took. */
+#include "server/api/chat/chat_call.h"
+#include "server/api/responses/responses_call.h"
+
+#include "tests/unit/server/api/chat_fixture.h"
+#include "tests/unit/failing_allocations.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cjson/cJSON.h>
+#include <cmocka.h>
+
+static struct api_context context;
+
+#define MESSAGES "\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]"
+#define SCHEMA "{\"properties\":{\"a\":{\"type\":\"integer\"}},\"required\":[\"a\"]}"
+
+static const char full_body[] =
+    "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"hi\"}]},"
+    "{\"role\":\"assistant\",\"tool_calls\":[{\"id\":\"c\",\"function\":{\"name\":\"f\","
+    "\"arguments\":\"{\\\"a\\\":[1]}\"}}]},{\"role\":\"tool\",\"content\":\"4\"}],"
+    "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}],\"logprobs\":true,"
+    "\"tool_choice\":{\"type\":\"allowed_tools\",\"allowed_tools\":{\"mode\":\"auto\",\"tools\":["
+    "{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]}},"
+    "\"return_token_ids\":true,\"n\":2,\"chat_template_kwargs\":{\"thinking\":true},"
+    "\"stop\":[\"x\"],\"f\\u006fo\":1}";
+static const char forced_body[] =
+    "{" MESSAGES ",\"n\":2,\"tool_choice\":\"required\",\"tools\":[{\"type\":\"function\","
+    "\"function\":{\"name\":\"f\",\"parameters\":" SCHEMA "}}]}";
+static const char responses_body[] =
+    "{\"instructions\":\"i\",\"input\":[{\"role\":\"user\",\"content\":[{\"type\":\"input_text\","
+    "\"text\":\"hi\"}]},{\"type\":\"reasoning\",\"summary\":[{\"type\":\"summary_text\","
+    "\"text\":\"s\"}]},{\"type\":\"function_call\",\"call_id\":\"c\",\"name\":\"f\","
+    "\"arguments\":\"{}\"},{\"type\":\"function_call_output\",\"call_id\":\"c\",\"output\":\"1\"}],"
+    "\"tools\":[{\"type\":\"function\",\"name\":\"f\"}],\"tool_choice\":{\"type\":"
+    "\"allowed_tools\",\"mode\":\"auto\",\"tools\":[{\"type\":\"function\",\"name\":\"f\"}]},"
+    "\"text\":{\"format\":{\"type\":"
+    "\"json_schema\",\"name\":\"n\",\"schema\":" SCHEMA "}},\"metadata\":{\"k\":\"v\"},"
+    "\"include\":[\"message.output_text.logprobs\"],\"f\\u006fo\":1}";
+static const char text[] = "so</think>Well <tool_call>{\"name\":\"f\",\"arguments\":{\"a\":1}}"
+                           "</tool_call><tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>"
+                           "<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>";
+
+/* Events are pushed with memory at hand: they are the engine's. */
+static void push(struct call *call, int32_t choice) {
+    struct token_record record = {.token = 'a', .logprob = -1.0f};
+    struct token_event event = {.kind = TOKEN_EVENT_TEXT,
+                                .choice = choice,
+                                .text = text,
+                                .text_bytes = strlen(text),
+                                .num_tokens = 1,
+                                .tokens = &record,
+                                .finish = FINISH_STOP,
+                                .stop_token = -1,
+                                .stop_string = -1};
+    long left = allocations_left;
+    allocations_left = -1;
+    assert_int_equal(token_stream_push(&call_request(call, 0)->stream, &event), 0);
+    allocations_left = left;
+}
+
+/* True when the call was answered in full. */
+static bool answer(struct call *call, struct byte_buffer *out) {
+    struct api_error err = {0};
+    for (int i = 0; i < call_request(call, 0)->params.num_choices && !call_is_done(call); i++) {
+        push(call, i);
+        call_read(call, call_request(call, 0), out);
+    }
+    assert_true(call_is_done(call));
+    if (call_error(call, &err)) {
+        assert_int_equal(err.status, 503);
+        assert_int_equal(out->length, 0);
+        return false;
+    }
+    return !out->failed;
+}
+
+static bool run_call(call_parse *parse, const char *body, long num_allocations) {
+    struct call *call = NULL;
+    struct api_error err = {0};
+    struct byte_buffer out = {0};
+    allocations_left = num_allocations;
+    bool is_whole = false;
+    if (parse(&context, body, strlen(body), &call, &err) != 0)
+        assert_int_equal(err.status, 503);
+    else
+        is_whole = answer(call, &out);
+    allocations_left = -1;
+    if (is_whole) {
+        cJSON *json = cJSON_ParseWithLength(out.data, out.length);
+        bool is_chat = parse == chat_call_parse;
+        const char *list = is_chat ? "choices" : "output";
+        if (cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(json, list)) < 2)
+            fail_msg("%.*s", (int)out.length, out.data);
+        cJSON_Delete(json);
+    }
+    byte_buffer_finish(&out);
+    call_destroy(call);
+    return is_whole;
+}
+
+static void try_call(call_parse *parse, const char *body) {
+    long count = 0;
+    while (!run_call(parse, body, count))
+        assert_true(++count < 10000);
+    assert_true(count > 30);
+}
+
+static void every_failed_allocation_is_survived(void **state) {
+    cJSON_Hooks hooks = {.malloc_fn = __wrap_malloc, .free_fn = free};
+    chat_fixture_init(&context, 1024);
+    cJSON_InitHooks(&hooks);
+    try_call(chat_call_parse, full_body);
+    try_call(chat_call_parse, forced_body);
+    try_call(responses_call_parse, responses_body);
+    cJSON_InitHooks(NULL);
+    chat_fixture_finish(&context);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_failed_allocation_is_survived)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,340 @@
+/* What a template sees of a chat's messages: rendered by one that writes all of them as JSON. */
+#include "server/api/chat/chat_messages.h"
+
+#include "models/chat_template/chat_template.h"
+#include "server/byte_buffer.h"
+#include "server/json/json_parse.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define NAME_16 "Role_0123456789-"
+#define NAME_64 NAME_16 NAME_16 NAME_16 NAME_16
+
+static const struct chat_message_form usual = {.has_developer = true};
+
+/* The text that `template` makes of the messages. */
+static char *render(const char *template, const char *body, const struct chat_message_form *form) {
+    struct api_error refused = {0};
+    struct error err = {0};
+    struct template_value *messages;
+    struct chat_template *chat;
+    struct chat_text text;
+    cJSON *json = json_parse(body, strlen(body), &refused);
+    assert_non_null(json);
+    struct template_arena *arena = template_arena_create(16 << 20);
+    if (chat_messages_read(cJSON_GetObjectItemCaseSensitive(json, "messages"), form, arena,
+                           &messages, &refused) != 0)
+        fail_msg("%s: %s", body, refused.message);
+    struct template_value *map = template_map_set(
+        arena, template_map(arena), (struct text){"messages", 8}, TEMPLATE_ORIGIN_SERVER, messages);
+    if (chat_template_create(template, strlen(template), &chat, &err) != 0 ||
+        chat_template_render(chat, arena, map, 0, &text, &err) != 0)
+        fail_msg("%s", err.message);
+    char *copy = strndup(text.data, text.length);
+    chat_template_destroy(chat);
+    template_arena_destroy(arena);
+    cJSON_Delete(json);
+    return copy;
+}
+
+static void expect_form(const struct chat_message_form *form, const char *messages,
+                        const char *expected) {
+    char body[2048];
+    snprintf(body, sizeof(body), "{\"messages\":[%s]}", messages);
+    char *text = render("{{ messages | tojson }}", body, form);
+    assert_string_equal(text, expected);
+    free(text);
+}
+
+static void expect(const char *messages, const char *expected) {
+    expect_form(&usual, messages, expected);
+}
+
+static void refuse_with(const char *body, struct api_error *err) {
+    struct template_value *out;
+    struct template_arena *arena = template_arena_create(16 << 20);
+    cJSON *json = json_parse(body, strlen(body), err);
+    assert_non_null(json);
+    if (chat_messages_read(cJSON_GetObjectItemCaseSensitive(json, "messages"), &usual, arena, &out,
+                           err) == 0)
+        fail_msg("accepted %s", body);
+    assert_int_equal(err->status, 400);
+    template_arena_destroy(arena);
+    cJSON_Delete(json);
+}
+
+static void expect_error(const char *messages, const char *param, const char *code) {
+    struct api_error err = {0};
+    char body[2048];
+    snprintf(body, sizeof(body), "{\"messages\":%s}", messages);
+    refuse_with(body, &err);
+    assert_string_equal(err.param, param);
+    assert_string_equal(err.code, code);
+}
+
+static void texts_are_taken_as_they_are(void **state) {
+    expect("{\"role\":\"system\",\"content\":\"Be brief.\"},"
+           "{\"role\":\"user\",\"content\":\"\\u00e9\\n\",\"name\":\"Ann\",\"other\":1,"
+           "\"prefix\":false,\"tools\":[]}",
+           "[{\"role\": \"system\", \"content\": \"Be brief.\"}, "
+           "{\"role\": \"user\", \"content\": \"\xC3\xA9\\n\", \"name\": \"Ann\"}]");
+}
+
+static void parts_are_joined_by_line_feeds(void **state) {
+    expect("{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},"
+           "{\"type\":\"input_text\",\"text\":\"b\"},\"c\"]}",
+           "[{\"role\": \"user\", \"content\": \"a\\nb\\nc\"}]");
+    expect("{\"role\":\"assistant\",\"content\":[{\"type\":\"refusal\",\"refusal\":\"no\"}]}",
+           "[{\"role\": \"assistant\", \"content\": \"no\"}]");
+    expect("{\"role\":\"assistant\",\"content\":null,\"refusal\":\"no\"}",
+           "[{\"role\": \"assistant\", \"content\": \"no\"}]");
+    expect("{\"role\":\"user\",\"content\":[]}", "[{\"role\": \"user\", \"content\": \"\"}]");
+}
+
+static void developer_is_what_the_template_knows(void **state) {
+    static const struct chat_message_form old = {.has_developer = false};
+    static const char message[] = "{\"role\":\"developer\",\"content\":\"x\"}";
+    expect(message, "[{\"role\": \"developer\", \"content\": \"x\"}]");
+    expect_form(&old, message, "[{\"role\": \"system\", \"content\": \"x\"}]");
+}
+
+#define CALLS(arguments)                                                                           \
+    "{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"id\":\"c1\",\"type\":"            \
+    "\"function\",\"function\":{\"name\":\"f\",\"arguments\":" arguments "}}]}"
+#define SEEN(content, arguments)                                                                   \
+    "[{\"role\": \"assistant\", \"content\": " content                                             \
+    ", \"tool_calls\": [{\"id\": \"c1\", \"type\": \"function\", \"function\": {\"name\": \"f\", " \
+    "\"arguments\": " arguments "}}]}]"
+
+static void arguments_become_a_map(void **state) {
+    expect(CALLS("\"{\\\"b\\\": [1, 2.5, null, true], \\\"a\\\": \\\"x\\\"}\""),
+           SEEN("\"\"", "{\"b\": [1, 2.5, null, true], \"a\": \"x\"}"));
+    expect(CALLS("{\"a\":{}}"), SEEN("\"\"", "{\"a\": {}}"));
+    expect(CALLS("\"\""), SEEN("\"\"", "{}"));
+    expect(CALLS("null"), SEEN("\"\"", "{}"));
+}
+
+static void arguments_that_are_no_object_stay_text(void **state) {
+    expect(CALLS("\"[1]\""), SEEN("\"\"", "\"[1]\""));
+    expect(CALLS("\"{\""), SEEN("\"\"", "\"{\""));
+}
+
+static void null_content_is_kept_where_it_means_something(void **state) {
+    static const struct chat_message_form null_form = {.has_null_content = true};
+    expect_form(&null_form, CALLS("\"{}\""), SEEN("null", "{}"));
+    expect("{\"role\":\"assistant\"}", "[{\"role\": \"assistant\", \"content\": \"\"}]");
+}
+
+static void tool_results_name_their_call(void **state) {
+    expect("{\"role\":\"tool\",\"content\":\"4\",\"tool_call_id\":\"c1\",\"name\":\"f\"}",
+           "[{\"role\": \"tool\", \"content\": \"4\", \"name\": \"f\", \"tool_call_id\": \"c1\"}]");
+}
+
+static void reasoning_goes_by_all_its_names(void **state) {
+    static const char seen[] =
+        "[{\"role\": \"assistant\", \"content\": \"x\", \"reasoning_content\": \"so\", "
+        "\"thinking\": \"so\", \"reasoning\": \"so\"}]";
+    expect("{\"role\":\"assistant\",\"content\":\"x\",\"reasoning\":\"so\"}", seen);
+    expect("{\"role\":\"assistant\",\"content\":\"x\",\"reasoning_content\":\"so\"}", seen);
+}
+
+static void an_answer_goes_back_as_it_came(void **state) {
+    expect("{\"role\":\"assistant\",\"content\":\"x\",\"refusal\":null,\"audio\":null,"
+           "\"function_call\":null,\"tool_calls\":null,\"annotations\":[]}",
+           "[{\"role\": \"assistant\", \"content\": \"x\"}]");
+    expect("{\"role\":\"assistant\",\"content\":\"x\",\"tool_calls\":[]}",
+           "[{\"role\": \"assistant\", \"content\": \"x\"}]");
+}
+
+#define USER_SAYS(text) "{\"role\":\"user\",\"content\":\"" text "\"}"
+#define USER_SEEN(text) "{\"role\": \"user\", \"content\": \"" text "\"}"
+
+static void for_a_template_without_tools_calls_are_text(void **state) {
+    static const struct chat_message_form form = {.writes_tools = true};
+    expect_form(
+        &form,
+        "{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"function\":{\"name\":"
+        "\"f\",\"arguments\":\"{}\"}},{\"function\":{\"name\":\"g\",\"arguments\":{\"a\":1}}}"
+        "]},{\"role\":\"tool\",\"content\":\"4\"}",
+        "[{\"role\": \"assistant\", \"tool_calls\": [{\"type\": \"function\", \"function\": "
+        "{\"name\": \"f\", \"arguments\": {}}}, {\"type\": \"function\", \"function\": {\"name\":"
+        " \"g\", \"arguments\": {\"a\": 1}}}], \"content\": \"<tool_call>\\n{\\\"name\\\": "
+        "\\\"f\\\", \\\"arguments\\\": {}}\\n</tool_call>\\n<tool_call>\\n{\\\"name\\\": "
+        "\\\"g\\\", \\\"arguments\\\": {\\\"a\\\":1}}\\n</tool_call>\"}, "
+        "{\"role\": \"user\", \"content\": \"<tool_response>\\n4\\n</tool_response>\"}]");
+}
+
+static void for_a_template_without_tools_they_are_described(void **state) {
+    static const struct chat_message_form form = {.writes_tools = true, .tool_text = "TOOLS"};
+    expect_form(&form, USER_SAYS("a") "," USER_SAYS("b"),
+                "[" USER_SEEN("TOOLS\\n\\na") ", " USER_SEEN("b") "]");
+    expect_form(&form, "{\"role\":\"developer\",\"content\":\"x\"}," USER_SAYS("a"),
+                "[{\"role\": \"system\", \"content\": \"x\\n\\nTOOLS\"}, " USER_SEEN("a") "]");
+}
+
+static void the_last_content_gets_the_suffix(void **state) {
+    static const struct chat_message_form form = {.final_suffix = "|END"};
+    expect_form(&form,
+                "{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":\"b\"}",
+                "[{\"role\": \"user\", \"content\": \"a\"}, "
+                "{\"role\": \"assistant\", \"content\": \"b|END\"}]");
+}
+
+static void roles_of_the_templates_own_go_to_it(void **state) {
+    expect("{\"role\":\"function\",\"name\":\"f\",\"content\":\"4\"},"
+           "{\"role\":\"ipython\",\"content\":\"5\",\"tool_call_id\":\"c1\"}",
+           "[{\"role\": \"function\", \"content\": \"4\", \"name\": \"f\"}, "
+           "{\"role\": \"ipython\", \"content\": \"5\", \"tool_call_id\": \"c1\"}]");
+    expect("{\"role\":\"" NAME_64 "\",\"content\":\"\"}",
+           "[{\"role\": \"" NAME_64 "\", \"content\": \"\"}]");
+}
+
+static void roles_are_the_servers_words_and_contents_the_clients(void **state) {
+    static const char body[] = "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"},"
+                               "{\"role\":\"end\",\"content\":\"\"}]}";
+    static const char source[] =
+        "{{ messages[0].role }}:{{ messages[0].content }}.<|{{ messages[1].role }}|>";
+    struct api_error refused = {0};
+    struct error err = {0};
+    struct template_value *messages;
+    struct chat_template *chat;
+    struct chat_text text;
+    cJSON *json = json_parse(body, strlen(body), &refused);
+    struct template_arena *arena = template_arena_create(16 << 20);
+    assert_int_equal(chat_messages_read(json->child, &usual, arena, &messages, &refused), 0);
+    struct template_value *map = template_map_set(
+        arena, template_map(arena), (struct text){"messages", 8}, TEMPLATE_ORIGIN_SERVER, messages);
+    assert_int_equal(chat_template_create(source, strlen(source), &chat, &err), 0);
+    assert_int_equal(chat_template_render(chat, arena, map, 0, &text, &err), 0);
+    assert_int_equal(text.length, 15);
+    assert_memory_equal(text.data, "user:hi.<|end|>", 15);
+    assert_int_equal(text.num_client_spans, 2);
+    assert_int_equal(text.client_spans[0].begin, 5);
+    assert_int_equal(text.client_spans[0].end, 7);
+    assert_int_equal(text.client_spans[1].begin, 10);
+    assert_int_equal(text.client_spans[1].end, 13);
+    chat_template_destroy(chat);
+    template_arena_destroy(arena);
+    cJSON_Delete(json);
+}
+
+#define USER(content) "[{\"role\":\"user\",\"content\":" content "}]"
+#define ASSISTANT(members) "[{\"role\":\"assistant\",\"content\":\"\"," members "}]"
+
+static void what_is_no_message_is_refused(void **state) {
+    static const char bad[] = "invalid_type";
+    expect_error("{}", "messages", bad);
+    expect_error("[]", "messages", bad);
+    expect_error("null", "messages", bad);
+    expect_error("[1]", "messages[0]", bad);
+    expect_error("[{\"content\":\"x\"}]", "messages[0].role", bad);
+    expect_error("[{\"role\":\"\",\"content\":\"x\"}]", "messages[0].role", bad);
+    expect_error("[{\"role\":\"a robot\",\"content\":\"x\"}]", "messages[0].role", bad);
+    expect_error("[{\"role\":\"<|user|>\",\"content\":\"x\"}]", "messages[0].role", bad);
+    expect_error("[{\"role\":\"" NAME_64 "x\",\"content\":\"x\"}]", "messages[0].role", bad);
+    expect_error("[{\"role\":\"function\"}]", "messages[0].content", bad);
+    expect_error("[{\"role\":\"function\",\"content\":\"x\",\"tool_call_id\":1}]",
+                 "messages[0].tool_call_id", bad);
+    expect_error("[{\"role\":\"user\"}]", "messages[0].content", bad);
+    expect_error(USER("null"), "messages[0].content", bad);
+    expect_error(USER("3"), "messages[0].content", bad);
+    expect_error(USER("[1]"), "messages[0].content[0]", bad);
+    expect_error(USER("[{}]"), "messages[0].content[0].type", bad);
+    expect_error(USER("[{\"type\":\"text\"}]"), "messages[0].content[0].text", bad);
+    expect_error("[{\"role\":\"user\",\"content\":\"x\",\"name\":1}]", "messages[0].name", bad);
+}
+
+static void broken_tool_calls_are_refused(void **state) {
+    static const char bad[] = "invalid_type";
+    expect_error(ASSISTANT("\"tool_calls\":{}"), "messages[0].tool_calls", bad);
+    expect_error(ASSISTANT("\"tool_calls\":[1]"), "messages[0].tool_calls[0]", bad);
+    expect_error(ASSISTANT("\"tool_calls\":[{\"id\":1}]"), "messages[0].tool_calls[0].id", bad);
+    expect_error(ASSISTANT("\"tool_calls\":[{\"type\":\"custom\"}]"),
+                 "messages[0].tool_calls[0].type", bad);
+    expect_error(ASSISTANT("\"tool_calls\":[{}]"), "messages[0].tool_calls[0].function", bad);
+    expect_error(ASSISTANT("\"tool_calls\":[{\"function\":{}}]"),
+                 "messages[0].tool_calls[0].function.name", bad);
+    expect_error(ASSISTANT("\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":1}}]"),
+                 "messages[0].tool_calls[0].function.arguments", bad);
+    expect_error(ASSISTANT("\"function_call\":{\"name\":\"f\"}"), "messages[0].function_call",
+                 "unsupported_parameter");
+    expect_error(ASSISTANT("\"prefix\":true"), "messages[0].prefix", "unsupported_parameter");
+    expect_error(ASSISTANT("\"partial\":true"), "messages[0].partial", "unsupported_parameter");
+    expect_error("[{\"role\":\"user\",\"content\":\"x\"},{\"role\":\"system\",\"content\":\"x\","
+                 "\"tools\":[{}]}]",
+                 "messages[1].tools", "unsupported_parameter");
+}
+
+static void other_content_than_text_is_refused(void **state) {
+    static const char *const types[] = {"image_url", "input_audio", "file", "video_url"};
+    for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
+        struct api_error err = {0};
+        char body[256];
+        snprintf(body, sizeof(body),
+                 "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"},{\"role\":\"user\","
+                 "\"content\":[{\"type\":\"text\",\"text\":\"x\"},{\"type\":\"%s\"}]}]}",
+                 types[i]);
+        refuse_with(body, &err);
+        assert_string_equal(err.param, "messages[1].content[1].type");
+        assert_string_equal(err.code, "unsupported_content");
+        assert_non_null(strstr(err.message, types[i]));
+        assert_non_null(strstr(err.message, "text only"));
+    }
+    expect_error(ASSISTANT("\"audio\":{\"id\":\"a\"}"), "messages[0].audio", "unsupported_content");
+}
+
+static void messages_are_bounded(void **state) {
+    struct byte_buffer body = {0};
+    struct api_error err = {0};
+    byte_buffer_append_text(&body, "{\"messages\":[");
+    for (int i = 0; i <= CHAT_MESSAGES_MAX; i++)
+        byte_buffer_printf(&body, "%s{\"role\":\"user\",\"content\":\"\"}", i > 0 ? "," : "");
+    byte_buffer_append(&body, "]}", 3);
+    refuse_with(body.data, &err);
+    assert_string_equal(err.code, "array_above_max_length");
+    byte_buffer_finish(&body);
+}
+
+static void more_than_the_arena_holds_is_refused(void **state) {
+    static const char body[] = "{\"messages\":[{\"role\":\"user\",\"content\":\"hello\"}]}";
+    struct api_error err = {0};
+    struct template_value *out;
+    cJSON *json = json_parse(body, strlen(body), &err);
+    struct template_arena *arena = template_arena_create(8);
+    assert_int_equal(chat_messages_read(json->child, &usual, arena, &out, &err), -1);
+    assert_int_equal(err.status, 400);
+    template_arena_destroy(arena);
+    cJSON_Delete(json);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(texts_are_taken_as_they_are),
+        cmocka_unit_test(parts_are_joined_by_line_feeds),
+        cmocka_unit_test(developer_is_what_the_template_knows),
+        cmocka_unit_test(arguments_become_a_map),
+        cmocka_unit_test(arguments_that_are_no_object_stay_text),
+        cmocka_unit_test(null_content_is_kept_where_it_means_something),
+        cmocka_unit_test(tool_results_name_their_call),
+        cmocka_unit_test(reasoning_goes_by_all_its_names),
+        cmocka_unit_test(an_answer_goes_back_as_it_came),
+        cmocka_unit_test(for_a_template_without_tools_calls_are_text),
+        cmocka_unit_test(for_a_template_without_tools_they_are_described),
+        cmocka_unit_test(the_last_content_gets_the_suffix),
+        cmocka_unit_test(roles_of_the_templates_own_go_to_it),
+        cmocka_unit_test(roles_are_the_servers_words_and_contents_the_clients),
+        cmocka_unit_test(what_is_no_message_is_refused),
+        cmocka_unit_test(broken_tool_calls_are_refused),
+        cmocka_unit_test(other_content_than_text_is_refused),
+        cmocka_unit_test(messages_are_bounded),
+        cmocka_unit_test(more_than_the_arena_holds_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

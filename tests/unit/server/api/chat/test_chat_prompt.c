@@ -1,0 +1,334 @@
+/* From the parts of a body to the prompt's text and tokens. */
+#include "server/api/chat/chat_prompt.h"
+
+#include "server/api/chat/chat_model.h"
+#include "server/json/json_parse.h"
+
+#include "tests/unit/server/api/chat_fixture.h"
+#include "tests/unit/server/api/fake_tokenizer.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static const struct prompt_limits no_limits = {.max_tokens = -1};
+
+static struct api_context context;
+
+static int setup(void **state) {
+    chat_fixture_init(&context, 64);
+    return 0;
+}
+
+static int teardown(void **state) {
+    chat_fixture_finish(&context);
+    return 0;
+}
+
+static const cJSON *member(const cJSON *body, const char *name) {
+    return cJSON_GetObjectItemCaseSensitive(body, name);
+}
+
+/* The fields of a body as the endpoints read them. */
+static int read(const cJSON *body, struct chat_prompt_fields *fields, struct api_error *err) {
+    *fields = (struct chat_prompt_fields){
+        .messages = member(body, "messages"),
+        .tools = member(body, "tools"),
+        .documents = member(body, "documents"),
+        .template_kwargs = member(body, "chat_template_kwargs"),
+    };
+    return chat_prompt_read_end(body, fields, err);
+}
+
+static void expect(const char *body, const char *text, bool in_reasoning) {
+    struct chat_prompt_fields fields;
+    struct chat_rendering rendering;
+    struct api_error err = {0};
+    cJSON *json = json_parse(body, strlen(body), &err);
+    if (json == NULL || read(json, &fields, &err) != 0 ||
+        chat_prompt_render(&context, &fields, &rendering, &err) != 0)
+        fail_msg("%s: %s", body, err.message);
+    assert_int_equal(rendering.text.length, strlen(text));
+    assert_memory_equal(rendering.text.data, text, strlen(text));
+    assert_int_equal(rendering.begins_in_reasoning, in_reasoning);
+    chat_prompt_finish(&rendering);
+    cJSON_Delete(json);
+}
+
+static void expect_error(const char *body, const char *param, const char *code) {
+    struct chat_prompt_fields fields;
+    struct chat_prompt prompt;
+    struct api_error err = {0};
+    cJSON *json = json_parse(body, strlen(body), &err);
+    assert_non_null(json);
+    if (read(json, &fields, &err) == 0 &&
+        chat_prompt_create(&context, &fields, &no_limits, &prompt, &err) == 0)
+        fail_msg("accepted %s", body);
+    assert_int_equal(err.status, 400);
+    assert_string_equal(err.param, param);
+    assert_string_equal(err.code, code);
+    cJSON_Delete(json);
+}
+
+#define USER(text) "{\"role\":\"user\",\"content\":\"" text "\"}"
+#define ASSISTANT(text) "{\"role\":\"assistant\",\"content\":\"" text "\"}"
+
+static void messages_are_rendered(void **state) {
+    expect("{\"messages\":[" USER("hi") "]}", "<s>user:hi</s><s>assistant:", false);
+    expect("{\"messages\":[" USER("hi") "," ASSISTANT("yo") "],\"add_generation_prompt\":false}",
+           "<s>user:hi</s><s>assistant:yo</s>", false);
+    expect("{\"messages\":[" USER("hi") "],\"tools\":[{}],\"documents\":[{\"text\":\"x\"}]}",
+           "[TOOLS]<s>user:hi</s><s>assistant:", false);
+}
+
+static void kwargs_are_variables(void **state) {
+    expect("{\"messages\":[" USER("hi") "],\"chat_template_kwargs\":{\"thinking\":false,\"x\":[]}}",
+           "[thinking=False]<s>user:hi</s><s>assistant:", false);
+    expect("{\"messages\":[" USER("hi") "],\"chat_template_kwargs\":{\"thinking\":true}}",
+           "[thinking=True]<s>user:hi</s><s>assistant:<think>", true);
+}
+
+static void reserved_kwargs_are_refused(void **state) {
+    static const char *const names[] = {"messages",  "tools",    "add_generation_prompt",
+                                        "bos_token", "tokenize", "chat_template"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        char body[256];
+        snprintf(body, sizeof(body),
+                 "{\"messages\":[" USER("hi") "],\"chat_template_kwargs\":{\"%s\":1}}", names[i]);
+        expect_error(body, "chat_template_kwargs", "unsupported_value");
+    }
+    expect_error("{\"messages\":[" USER("hi") "],\"chat_template_kwargs\":[]}",
+                 "chat_template_kwargs", "invalid_type");
+    expect_error("{\"messages\":[" USER("hi") "],\"documents\":[1]}", "documents", "invalid_type");
+}
+
+static void the_final_message_is_continued(void **state) {
+    expect("{\"messages\":[" USER("hi") "," ASSISTANT("I am ") "],\"continue_final_message\":true}",
+           "<s>user:hi</s><s>assistant:I am ", false);
+    expect("{\"messages\":[" ASSISTANT("<think>so") "],\"continue_final_message\":true}",
+           "<s>assistant:<think>so", true);
+    expect("{\"messages\":[" ASSISTANT("<think>so</think>x") "],\"continue_final_message\":true}",
+           "<s>assistant:<think>so</think>x", false);
+}
+
+/* The form of the answer may not let it think where the template has closed that already. */
+static void the_prompt_may_have_reasoned(void **state) {
+    static const struct {
+        const char *body;
+        bool has_reasoned;
+    } cases[] = {
+        {"{\"messages\":[" USER("hi") "]}", true},
+        {"{\"messages\":[" USER("hi") "],\"chat_template_kwargs\":{\"thinking\":true}}", false},
+        {"{\"messages\":[" USER("</think>") "],\"chat_template_kwargs\":{\"thinking\":true}}",
+         false},
+        {"{\"messages\":[" ASSISTANT("<think>so</think>x") "],\"continue_final_message\":true}",
+         true},
+        {"{\"messages\":[" ASSISTANT("<think>so") "],\"continue_final_message\":true}", false},
+    };
+    const struct chat_model_config config = {
+        .chat_template = "{{ messages[0].content }}{% if add_generation_prompt %}</think>!"
+                         "{% if not thinking %}<think>\n\n</think>\n\n{% endif %}{% endif %}",
+        .tool_call_parser = "none",
+        .reasoning_parser = "think"};
+    const struct chat_model *kept = context.chat;
+    struct chat_model *model;
+    struct error why = {0};
+    assert_int_equal(chat_model_create(NULL, &config, &model, &why), 0);
+    context.chat = model;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct chat_prompt_fields fields;
+        struct chat_rendering rendering;
+        struct api_error err = {0};
+        cJSON *json = json_parse(cases[i].body, strlen(cases[i].body), &err);
+        if (json == NULL || read(json, &fields, &err) != 0 ||
+            chat_prompt_render(&context, &fields, &rendering, &err) != 0)
+            fail_msg("%s: %s", cases[i].body, err.message);
+        if (rendering.has_reasoned != cases[i].has_reasoned)
+            fail_msg("%s", cases[i].body);
+        chat_prompt_finish(&rendering);
+        cJSON_Delete(json);
+    }
+    chat_model_destroy(model);
+    context.chat = kept;
+}
+
+static void a_users_think_opens_nothing(void **state) {
+    expect("{\"messages\":[" USER("<think>") "]}", "<s>user:<think></s><s>assistant:", false);
+}
+
+static void continuing_excludes_a_generation_prompt(void **state) {
+    expect_error("{\"messages\":[" USER("hi") "],\"continue_final_message\":true,"
+                                              "\"add_generation_prompt\":true}",
+                 "continue_final_message", "unsupported_value");
+    expect_error("{\"messages\":[],\"continue_final_message\":1}", "continue_final_message",
+                 "invalid_type");
+    expect_error("{\"messages\":[],\"add_generation_prompt\":\"yes\"}", "add_generation_prompt",
+                 "invalid_type");
+}
+
+static void what_the_template_refuses_is_the_clients_fault(void **state) {
+    struct chat_prompt_fields fields;
+    struct chat_prompt prompt;
+    struct api_error err = {0};
+    static const char body[] = "{\"messages\":[" USER("refuse me") "]}";
+    cJSON *json = json_parse(body, strlen(body), &err);
+    assert_int_equal(read(json, &fields, &err), 0);
+    assert_int_equal(chat_prompt_create(&context, &fields, &no_limits, &prompt, &err), -1);
+    assert_int_equal(err.status, 400);
+    assert_non_null(strstr(err.message, "no such words"));
+    cJSON_Delete(json);
+}
+
+static void without_a_template_chats_are_refused(void **state) {
+    const struct chat_model_config broken = {
+        .chat_template = "{% if %}", .tool_call_parser = "auto", .reasoning_parser = "auto"};
+    const struct chat_model_config none = {.tool_call_parser = "auto", .reasoning_parser = "none"};
+    const struct chat_model_config *const configs[] = {&broken, &none};
+    for (int i = 0; i < 2; i++) {
+        struct error err = {0};
+        struct chat_model *model;
+        const struct chat_model *kept = context.chat;
+        assert_int_equal(chat_model_create(NULL, configs[i], &model, &err), 0);
+        assert_null(model->chat_template);
+        context.chat = model;
+        expect_error("{\"messages\":[" USER("hi") "]}", "", "no_chat_template");
+        context.chat = kept;
+        chat_model_destroy(model);
+    }
+}
+
+static void unknown_parsers_are_refused(void **state) {
+    struct chat_model *model;
+    struct error err = {0};
+    const struct chat_model_config tools = {.tool_call_parser = "pig", .reasoning_parser = "auto"};
+    const struct chat_model_config thoughts = {.tool_call_parser = "auto",
+                                               .reasoning_parser = "latin"};
+    assert_int_equal(chat_model_create(NULL, &tools, &model, &err), -1);
+    assert_int_equal(err.code, ERROR_CONFIG);
+    assert_int_equal(chat_model_create(NULL, &thoughts, &model, &err), -1);
+    assert_int_equal(err.code, ERROR_CONFIG);
+}
+
+static void a_template_without_tools_gets_them_described(void **state) {
+    static const char *const sources[] = {"{{ messages[0].content }}", "{{ tools }}"};
+    static const char *const parsers[] = {"auto", "hermes", "none", "mistral"};
+    for (int i = 0; i < 8; i++) {
+        const struct chat_model_config config = {.chat_template = sources[i / 4],
+                                                 .tool_call_parser = parsers[i % 4],
+                                                 .reasoning_parser = "auto"};
+        struct chat_model *model;
+        struct error err = {0};
+        assert_int_equal(chat_model_create(NULL, &config, &model, &err), 0);
+        assert_int_equal(model->writes_tools, i < 2);
+        if (i < 2)
+            assert_int_equal(model->tools, TOOL_CALL_FORMAT_HERMES);
+        chat_model_destroy(model);
+    }
+    const struct chat_model *kept = context.chat;
+    const struct chat_model_config config = {
+        .chat_template = sources[0], .tool_call_parser = "auto", .reasoning_parser = "auto"};
+    struct chat_model *model;
+    struct error err = {0};
+    assert_int_equal(chat_model_create(NULL, &config, &model, &err), 0);
+    context.chat = model;
+    expect("{\"messages\":[" USER("hi") "],\"tools\":[{\"name\":\"f\"},{\"name\":\"g\"}]}",
+           "# Tools\n\nYou can call these functions. Each line is the JSON description of one:\n"
+           "{\"name\":\"f\"}\n{\"name\":\"g\"}\n\nTo call a function, answer with its name and its "
+           "arguments in this form:\n<tool_call>\n{\"name\": \"NAME\", \"arguments\": {...}}\n"
+           "</tool_call>\n\nhi",
+           false);
+    context.chat = kept;
+    chat_model_destroy(model);
+}
+
+/* Ids of the first prompt of the body. */
+static struct chat_prompt create(const char *body) {
+    struct chat_prompt_fields fields;
+    struct chat_prompt prompt;
+    struct api_error err = {0};
+    cJSON *json = json_parse(body, strlen(body), &err);
+    assert_int_equal(read(json, &fields, &err), 0);
+    if (chat_prompt_create(&context, &fields, &no_limits, &prompt, &err) != 0)
+        fail_msg("%s: %s", body, err.message);
+    cJSON_Delete(json);
+    return prompt;
+}
+
+static void a_client_writes_no_control_tokens(void **state) {
+    static const int32_t expected[] = {FAKE_BOS, 'u', 's', 'e', 'r', ':', '<', 's', '>', FAKE_EOS};
+    struct chat_prompt prompt = create("{\"messages\":[" USER("<s>") "]}");
+    assert_true(prompt.tokens.count > 10);
+    assert_memory_equal(prompt.tokens.ids, expected, sizeof(expected));
+    free(prompt.tokens.ids);
+}
+
+static void a_long_chat_exceeds_the_context(void **state) {
+    struct api_error err = {0};
+    struct chat_prompt_fields fields;
+    struct chat_prompt prompt;
+    char body[256], content[65];
+    /* "<s>user:" and "</s>", "<s>assistant:" take 18 tokens; one more is left for the answer */
+    memset(content, 'x', 46);
+    content[45] = '\0';
+    snprintf(body, sizeof(body), "{\"messages\":[" USER("%s") "]}", content);
+    prompt = create(body);
+    assert_int_equal(prompt.tokens.count, 63);
+    free(prompt.tokens.ids);
+    content[45] = 'x';
+    content[46] = '\0';
+    snprintf(body, sizeof(body), "{\"messages\":[" USER("%s") "]}", content);
+    cJSON *json = json_parse(body, strlen(body), &err);
+    assert_int_equal(read(json, &fields, &err), 0);
+    assert_int_equal(chat_prompt_create(&context, &fields, &no_limits, &prompt, &err), -1);
+    assert_string_equal(err.code, "context_length_exceeded");
+    assert_non_null(strstr(err.message, "64"));
+    cJSON_Delete(json);
+}
+
+static void a_model_knows_what_its_template_mentions(void **state) {
+    static const struct {
+        const char *source;
+        bool developer, null_content;
+    } cases[] = {
+        {"{{ messages }}", false, false},
+        {"{% if message.role == 'developer' %}{% endif %}", true, false},
+        {"{% if message['content'] is none %}{% endif %}", false, true},
+        {"{% if message.content is not none %}{% endif %}", false, true},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const struct chat_model_config config = {.chat_template = cases[i].source,
+                                                 .tool_call_parser = "auto",
+                                                 .reasoning_parser = "auto"};
+        struct chat_model *model;
+        struct error err = {0};
+        assert_int_equal(chat_model_create(NULL, &config, &model, &err), 0);
+        assert_int_equal(model->has_developer, cases[i].developer);
+        assert_int_equal(model->has_null_content, cases[i].null_content);
+        chat_model_destroy(model);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(messages_are_rendered),
+        cmocka_unit_test(kwargs_are_variables),
+        cmocka_unit_test(reserved_kwargs_are_refused),
+        cmocka_unit_test(the_final_message_is_continued),
+        cmocka_unit_test(a_users_think_opens_nothing),
+        cmocka_unit_test(the_prompt_may_have_reasoned),
+        cmocka_unit_test(continuing_excludes_a_generation_prompt),
+        cmocka_unit_test(what_the_template_refuses_is_the_clients_fault),
+        cmocka_unit_test(without_a_template_chats_are_refused),
+        cmocka_unit_test(unknown_parsers_are_refused),
+        cmocka_unit_test(a_template_without_tools_gets_them_described),
+        cmocka_unit_test(a_client_writes_no_control_tokens),
+        cmocka_unit_test(a_long_chat_exceeds_the_context),
+        cmocka_unit_test(a_model_knows_what_its_template_mentions),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

@@ -1,0 +1,197 @@
+/* Bodies and the texts that the forms they ask for admit. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include "server/api/constraint/response_format.h"
+#include "tests/unit/engine/grammar/grammar_fixture.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static struct tokenizer tokenizer;
+static struct grammar_vocabulary *vocabulary;
+
+static int set_up(void **state) {
+    struct error err;
+    fixture_init_bytes(&tokenizer);
+    return grammar_vocabulary_create(&tokenizer, &vocabulary, &err);
+}
+
+static int tear_down(void **state) {
+    grammar_vocabulary_destroy(vocabulary);
+    return 0;
+}
+
+static int read_form(const char *body, struct grammar **out, struct api_error *err) {
+    cJSON *json = cJSON_Parse(body);
+    if (json == NULL)
+        fail_msg("the test's body is no JSON: %s", body);
+    int result = response_format_read(json, NULL, out, err);
+    cJSON_Delete(json);
+    return result;
+}
+
+static bool matches(struct grammar *grammar, const char *text) {
+    struct grammar_state *state = grammar_state_create(grammar, vocabulary);
+    const char *at = text;
+    while (*at != '\0' && grammar_state_accept(state, (uint8_t)*at) == 0)
+        at++;
+    bool whole = *at == '\0' && grammar_state_accept(state, tokenizer.end) == 0;
+    grammar_state_destroy(state);
+    return whole;
+}
+
+static void test_forms(void **unused) {
+    static const struct {
+        const char *body, *matched, *refused;
+    } cases[] = {
+        {"{\"response_format\":{\"type\":\"json_object\"}}", "{\"a\": 1}", "1"},
+        {"{\"response_format\":{\"type\":\"json_object\",\"schema\":{\"type\":\"integer\"}}}", "1",
+         "{}"},
+        {"{\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"n\","
+         "\"strict\":true,\"schema\":{\"type\":\"boolean\"}}}}",
+         "true", "1"},
+        {"{\"structured_outputs\":{\"json\":{\"type\":\"null\"}}}", "null", "1"},
+        {"{\"structured_outputs\":{\"json\":\"{\\\"type\\\":\\\"null\\\"}\"}}", "null", "1"},
+        {"{\"structured_outputs\":{\"choice\":[\"yes\",\"no\"],\"regex\":null}}", "no", "maybe"},
+        {"{\"structured_outputs\":{\"regex\":\"a+b\"}}", "aab", "b"},
+        {"{\"structured_outputs\":{\"json_object\":true}}", "{}", "[]"},
+        {"{\"structured_outputs\":{\"regex\":\"a+b\",\"disable_any_whitespace\":false,"
+         "\"whitespace_pattern\":null}}",
+         "aab", "b"},
+        {"{\"guided_json\":{\"const\":1}}", "1", "2"},
+        {"{\"json_schema\":{\"const\":1}}", "1", "2"},
+        {"{\"json_schema\":\"{\\\"type\\\": \\\"null\\\"}\"}", "null", "1"},
+        {"{\"regex\":\"a+b\"}", "aab", "b"},
+        {"{\"guided_regex\":\"\\\\w{2}\"}", "a_", "a b"},
+        {"{\"guided_choice\":[\"a\"],\"response_format\":{\"type\":\"text\"}}", "a", "b"},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct grammar *grammar = NULL;
+        struct api_error err = {0};
+        if (read_form(cases[i].body, &grammar, &err) != 0)
+            fail_msg("%s: %s", cases[i].body, err.message);
+        assert_true(matches(grammar, cases[i].matched));
+        assert_false(matches(grammar, cases[i].refused));
+        grammar_unref(grammar);
+    }
+}
+
+static void test_no_form(void **unused) {
+    static const char *const bodies[] = {
+        "{}",
+        "{\"response_format\":null}",
+        "{\"response_format\":{\"type\":\"text\"},\"structured_outputs\":null,\"guided_json\":"
+        "null}",
+    };
+    for (size_t i = 0; i < sizeof(bodies) / sizeof(bodies[0]); i++) {
+        struct grammar *other, *grammar;
+        struct api_error err;
+        assert_int_equal(read_form("{\"guided_choice\":[\"a\"]}", &other, &err), 0);
+        grammar = other;
+        assert_int_equal(read_form(bodies[i], &grammar, &err), 0);
+        assert_null(grammar);
+        grammar_unref(other);
+    }
+}
+
+static void test_refused(void **unused) {
+    static const struct {
+        const char *body, *param;
+    } cases[] = {
+        {"{\"response_format\":3}", "response_format"},
+        {"{\"response_format\":\"json_object\"}", "response_format"},
+        {"{\"response_format\":{}}", "response_format.type"},
+        {"{\"response_format\":{\"type\":\"json\"}}", "response_format.type"},
+        {"{\"response_format\":{\"type\":3}}", "response_format.type"},
+        {"{\"response_format\":{\"type\":\"json_schema\"}}", "response_format.json_schema"},
+        {"{\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"n\"}}}",
+         "response_format.json_schema.schema"},
+        {"{\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"schema\":{},\"strict\":"
+         "1}}}",
+         "response_format.json_schema.strict"},
+        {"{\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"schema\":{},\"name\":1}"
+         "}}",
+         "response_format.json_schema.name"},
+        {"{\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"schema\":{\"type\":"
+         "\"int\"}}}}",
+         "response_format.json_schema.schema"},
+        {"{\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"strict\":true,"
+         "\"schema\":"
+         "{\"not\":{}}}}}",
+         "response_format.json_schema.schema"},
+        {"{\"structured_outputs\":{}}", "structured_outputs"},
+        {"{\"structured_outputs\":[]}", "structured_outputs"},
+        {"{\"structured_outputs\":{\"grammar\":\"root ::= root\"}}", "structured_outputs.grammar"},
+        {"{\"structured_outputs\":{\"structural_tag\":\"{}\"}}",
+         "structured_outputs.structural_tag"},
+        {"{\"structured_outputs\":{\"regex\":\"(\"}}", "structured_outputs.regex"},
+        {"{\"structured_outputs\":{\"regex\":\"(a*)*\"}}", "structured_outputs.regex"},
+        {"{\"structured_outputs\":{\"regex\":1}}", "structured_outputs.regex"},
+        {"{\"structured_outputs\":{\"choice\":[]}}", "structured_outputs.choice"},
+        {"{\"structured_outputs\":{\"choice\":[1]}}", "structured_outputs.choice"},
+        {"{\"structured_outputs\":{\"choice\":\"a\"}}", "structured_outputs.choice"},
+        {"{\"structured_outputs\":{\"json\":\"{\"}}", "structured_outputs.json"},
+        {"{\"structured_outputs\":{\"json\":\"[1]\"}}", "structured_outputs.json"},
+        {"{\"structured_outputs\":{\"json_object\":3}}", "structured_outputs.json_object"},
+        {"{\"structured_outputs\":{\"json\":{},\"choice\":[\"a\"]}}", "structured_outputs.choice"},
+        {"{\"structured_outputs\":{\"json\":{},\"disable_any_whitespace\":true}}",
+         "structured_outputs.disable_any_whitespace"},
+        {"{\"structured_outputs\":{\"json\":{},\"disable_additional_properties\":true}}",
+         "structured_outputs.disable_additional_properties"},
+        {"{\"structured_outputs\":{\"json\":{},\"whitespace_pattern\":\" \"}}",
+         "structured_outputs.whitespace_pattern"},
+        {"{\"guided_grammar\":\"x\"}", "guided_grammar"},
+        {"{\"guided_json\":{},\"response_format\":{\"type\":\"json_object\"}}", "guided_json"},
+        {"{\"guided_json\":{},\"structured_outputs\":{\"choice\":[\"a\"]}}",
+         "structured_outputs.choice"},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct grammar *grammar = NULL;
+        struct api_error err = {0};
+        if (read_form(cases[i].body, &grammar, &err) == 0)
+            fail_msg("%s must be refused", cases[i].body);
+        assert_int_equal(err.status, 400);
+        if (strcmp(err.param, cases[i].param) != 0)
+            fail_msg("%s: %s: %s", cases[i].body, err.param, err.message);
+        assert_null(grammar);
+    }
+}
+
+static void test_unknown_members(void **unused) {
+    static const struct {
+        const char *body, *names;
+    } cases[] = {
+        {"{\"guided_json\":{\"x\":1}}", ""},
+        {"{\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"n\","
+         "\"strict\":"
+         "true,\"description\":\"d\",\"schema\":{\"x\":1},\"a\":1},\"b\":2}}",
+         "response_format.b,response_format.json_schema.a"},
+        {"{\"response_format\":{\"type\":\"text\",\"json_schema\":[1]}}", ""},
+        {"{\"structured_outputs\":{\"regex\":\"a\",\"a\":1,\"disable_any_whitespace\":false}}",
+         "structured_outputs.a"},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct byte_buffer names = {0};
+        cJSON *body = cJSON_Parse(cases[i].body);
+        assert_non_null(body);
+        response_format_list_unknown(body, &names);
+        byte_buffer_append(&names, "", 1);
+        assert_string_equal(names.data, cases[i].names);
+        byte_buffer_finish(&names);
+        cJSON_Delete(body);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_unknown_members),
+        cmocka_unit_test(test_forms),
+        cmocka_unit_test(test_no_form),
+        cmocka_unit_test(test_refused),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}

@@ -1,0 +1,91 @@
+/* Fails the first, second, third ... allocation of a whole call until one run needs no more: each
+ * run answers in full or with status 500, and frees what it took. */
+#include "server/api/embeddings/embedding_call.h"
+
+#include "tests/unit/failing_allocations.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cjson/cJSON.h>
+#include <cmocka.h>
+
+static char *const names[] = {"m"};
+static const struct api_context context = {
+    .model_names = names,
+    .num_model_names = 1,
+    .max_model_len = 64,
+    .max_prompts = 4,
+    .max_prompt_tokens = 100,
+    .hidden_size = 200,
+    .pooling = POOLING_MEAN,
+};
+
+static const char body[] = "{\"input\":[\"ab\",[1,2]],\"f\\u006fo\":1}";
+
+/* Events are pushed with memory at hand: they are the engine's. */
+static void push(struct call *call, int index) {
+    static const float vector[200] = {1, 2, 3};
+    const struct token_event event = {.kind = TOKEN_EVENT_EMBEDDING,
+                                      .text = "",
+                                      .embedding = vector,
+                                      .num_dimensions = 200,
+                                      .finish = FINISH_STOP,
+                                      .stop_token = -1,
+                                      .stop_string = -1};
+    long left = allocations_left;
+    allocations_left = -1;
+    assert_int_equal(token_stream_push(&call_request(call, index)->stream, &event), 0);
+    allocations_left = left;
+}
+
+/* True when the call was answered in full. */
+static bool answer(struct call *call, struct byte_buffer *out) {
+    struct api_error err = {0};
+    for (int i = 0; i < 2 && !call_is_done(call); i++) {
+        push(call, i);
+        call_read(call, call_request(call, i), out);
+    }
+    assert_true(call_is_done(call));
+    if (!call_error(call, &err))
+        return !out->failed;
+    assert_int_equal(err.status, 503);
+    assert_int_equal(out->length, 0);
+    return false;
+}
+
+static bool run_call(long num_allocations) {
+    struct call *call = NULL;
+    struct api_error err = {0};
+    struct byte_buffer out = {0};
+    bool is_whole = false;
+    allocations_left = num_allocations;
+    if (embedding_call_parse(&context, body, strlen(body), &call, &err) != 0)
+        assert_int_equal(err.status, 503);
+    else
+        is_whole = answer(call, &out);
+    allocations_left = -1;
+    byte_buffer_finish(&out);
+    call_destroy(call);
+    return is_whole;
+}
+
+static void every_failed_allocation_is_survived(void **state) {
+    cJSON_Hooks hooks = {.malloc_fn = __wrap_malloc, .free_fn = free};
+    cJSON_InitHooks(&hooks);
+    long count = 0;
+    while (!run_call(count))
+        assert_true(++count < 10000);
+    assert_true(count > 15);
+    cJSON_InitHooks(NULL);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_failed_allocation_is_survived),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

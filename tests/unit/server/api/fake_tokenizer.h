@@ -1,0 +1,15 @@
+/* The tokens of fake_tokenizer.c beyond the 256 bytes. */
+#ifndef QUIRE_TESTS_UNIT_SERVER_API_FAKE_TOKENIZER_H
+#define QUIRE_TESTS_UNIT_SERVER_API_FAKE_TOKENIZER_H
+
+#include "models/tokenizer/tokenizer.h"
+
+#define FAKE_BOS 256
+#define FAKE_EOS 257
+#define FAKE_HELLO 258
+#define FAKE_WORLD 259
+#define FAKE_OTHER_A 260 /* the same text as byte 97 */
+#define FAKE_NUM_NAMED 261
+#define FAKE_VOCAB_SIZE 300
+
+#endif

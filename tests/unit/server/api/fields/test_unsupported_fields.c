@@ -1,0 +1,97 @@
+/* The table itself; that a running server keeps to it is in tests/e2e/test_unsupported.py. */
+#include "server/api/fields/unsupported_fields.h"
+
+#include "server/api/chat/chat_request.h"
+#include "server/api/completions/completion_request.h"
+#include "server/api/fields/unknown_fields.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static int read_one(const char *body, struct byte_buffer *names, struct api_error *err) {
+    const struct json_table tables[] = {sampling_request_table(), completion_request_table()};
+    cJSON *json = cJSON_Parse(body);
+    assert_non_null(json);
+    int result = unknown_fields_read(json, tables, 2, names, err);
+    cJSON_Delete(json);
+    return result;
+}
+
+static void expect_refused(const char *body, const char *param, const char *message) {
+    struct byte_buffer names = {0};
+    struct api_error err = {0};
+    assert_int_equal(read_one(body, &names, &err), -1);
+    assert_int_equal(err.status, 400);
+    assert_string_equal(err.param, param);
+    assert_string_equal(err.code, "unsupported_parameter");
+    assert_string_equal(err.message, message);
+    byte_buffer_finish(&names);
+}
+
+static void expect_ignored(const char *body, const char *expected) {
+    struct byte_buffer names = {0};
+    struct api_error err = {0};
+    assert_int_equal(read_one(body, &names, &err), 0);
+    byte_buffer_append(&names, "", 1);
+    assert_string_equal(names.data, expected);
+    byte_buffer_finish(&names);
+}
+
+static void test_messages(void **state) {
+    expect_refused("{\"ebnf\":\"root ::= 'a'\"}", "ebnf",
+                   "ebnf is not supported: leave it out or leave it empty; use regex, json_schema "
+                   "or response_format");
+    expect_refused("{\"a\":1,\"mirostat\":2}", "mirostat",
+                   "mirostat is not supported: leave it out or set it to 0");
+    expect_refused("{\"n_predict\":-1}", "n_predict",
+                   "n_predict is not supported: leave it out; use max_tokens");
+    expect_refused("{\"verbosity\":\"low\"}", "verbosity",
+                   "verbosity is not supported: leave it out or set it to \"medium\"");
+}
+
+static void test_neutral_values(void **state) {
+    expect_ignored(
+        "{\"mirostat\":0,\"typical_p\":1.0,\"top_n_sigma\":-1,\"lora\":[],\"grammar\":\"\","
+        "\"vllm_xargs\":{},\"watermark\":false,\"do_sample\":true,\"n_predict\":null,"
+        "\"verbosity\":\"medium\",\"thinking_token_budget\":-1}",
+        "");
+    expect_refused("{\"mirostat\":false}", "mirostat",
+                   "mirostat is not supported: leave it out or set it to 0");
+    expect_refused("{\"lora\":[{}]}", "lora",
+                   "lora is not supported: leave it out or leave it empty");
+}
+
+static void test_harmless_fields(void **state) {
+    expect_ignored("{\"metadata\":{},\"prompt\":\"a\",\"store\":true,\"mirostat_tau\":5,\"seed\":1,"
+                   "\"service_tier\":\"auto\"}",
+                   "metadata,store,mirostat_tau,service_tier");
+}
+
+/* One line per name, none of which an endpoint that makes text reads itself. */
+static void test_table(void **state) {
+    const struct json_table tables[] = {sampling_request_table(), completion_request_table()};
+    size_t count;
+    const struct unsupported_field *fields = unsupported_fields(&count);
+    assert_true(count > 80);
+    for (size_t i = 0; i < count; i++) {
+        assert_true((fields[i].neutral == NEUTRAL_WORD) == (fields[i].word != NULL));
+        if (json_fields_know(tables, 2, fields[i].name))
+            fail_msg("%s is supported", fields[i].name);
+        for (size_t j = 0; j < i; j++)
+            assert_string_not_equal(fields[j].name, fields[i].name);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_messages),
+        cmocka_unit_test(test_neutral_values),
+        cmocka_unit_test(test_harmless_fields),
+        cmocka_unit_test(test_table),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

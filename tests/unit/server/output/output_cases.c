@@ -1,0 +1,239 @@
+#include "tests/unit/server/output/output_cases.h"
+
+#define NOTHING                                                                                    \
+    { .tools = TOOL_CALL_FORMAT_NONE }
+#define HERMES                                                                                     \
+    { .tools = TOOL_CALL_FORMAT_HERMES }
+#define LLAMA3                                                                                     \
+    { .tools = TOOL_CALL_FORMAT_LLAMA3_JSON }
+#define MISTRAL                                                                                    \
+    { .tools = TOOL_CALL_FORMAT_MISTRAL }
+#define THINK                                                                                      \
+    { .reasoning = REASONING_FORMAT_THINK }
+#define OPENED                                                                                     \
+    { .reasoning = REASONING_FORMAT_THINK, .begins_in_reasoning = true }
+#define THINK_HERMES                                                                               \
+    { .tools = TOOL_CALL_FORMAT_HERMES, .reasoning = REASONING_FORMAT_THINK }
+#define THINK_LLAMA3                                                                               \
+    { .tools = TOOL_CALL_FORMAT_LLAMA3_JSON, .reasoning = REASONING_FORMAT_THINK }
+
+static const char two_names[] = "f\0mcp/git";
+#define ALLOWED(format)                                                                            \
+    { .tools = TOOL_CALL_FORMAT_##format, .allowed_names = two_names, .num_allowed_names = 2 }
+
+/* Sixteen levels of nesting. */
+#define DEEP_OPEN "[[[[[[[[[[[[[[[["
+#define DEEP_CLOSE "]]]]]]]]]]]]]]]]"
+#define DEEP_128 DEEP_OPEN DEEP_OPEN DEEP_OPEN DEEP_OPEN DEEP_OPEN DEEP_OPEN DEEP_OPEN DEEP_OPEN
+
+#define NAME_16 "aaaaaaaaaaaaaaaa"
+#define NAME_128 NAME_16 NAME_16 NAME_16 NAME_16 NAME_16 NAME_16 NAME_16 NAME_16
+
+const struct output_case output_cases[] = {
+    /* No format: every byte is content. */
+    {NOTHING, "", ""},
+    {NOTHING, " <think>a</think>\n<tool_call>{\"name\":\"f\"}</tool_call> ",
+     "|content: <think>a</think>\n<tool_call>{\"name\":\"f\"}</tool_call> "},
+
+    /* Reasoning. */
+    {THINK, "<think>\nFirst.\n\nSecond.\n</think>\n\nAnswer.\n",
+     "|reasoning:First.\n\nSecond.|content:Answer.\n"},
+    {THINK, "<think>\n\n</think>\n\nAnswer.", "|content:Answer."},
+    {THINK, "\n<think>a</think>", "|reasoning:a"},
+    {THINK, "  No thoughts.</think> x", "|content:  No thoughts.</think> x"},
+    {THINK, "<thin", "|content:<thin"},
+    {THINK, "<<think>a</think>", "|content:<<think>a</think>"},
+    {THINK, "Then <think>no</think>", "|content:Then <think>no</think>"},
+    {THINK, "<think>a < b, </thin </ </think >\n</think>b",
+     "|reasoning:a < b, </thin </ </think >|content:b"},
+    {THINK, "<think>a</</think>b</think>c", "|reasoning:a</|content:b</think>c"},
+    {THINK, "<think>cut off </thi", "|reasoning:cut off </thi"},
+    {THINK, "<think>\u00e9\u4f60\U0001F600</think>\U0001F600", /* characters of 2, 3, 4 bytes */
+     "|reasoning:\u00e9\u4f60\U0001F600|content:\U0001F600"},
+    {OPENED, "Thoughts\n</think>\n\nAnswer", "|reasoning:Thoughts|content:Answer"},
+    {OPENED, "<think>\nThoughts\n</think>Answer", "|reasoning:Thoughts|content:Answer"},
+    {OPENED, "\n\nThoughts", "|reasoning:Thoughts"},
+    {OPENED, "</think>Answer", "|content:Answer"},
+    {OPENED, "<th</think>Answer", "|reasoning:<th|content:Answer"},
+
+    /* Hermes. */
+    {HERMES, "Just text, 1 < 2, <tool>, <tool_cal and spaces  \n ",
+     "|content:Just text, 1 < 2, <tool>, <tool_cal and spaces  \n "},
+    {HERMES,
+     "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Oslo\"}}\n</tool_call>",
+     "|call 0:get_weather|arguments 0:{\"city\": \"Oslo\"}"},
+    {HERMES, "Let me look. \n<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>\n\n Done. ",
+     "|content:Let me look.|call 0:f|arguments 0:{}|content:Done. "},
+    {HERMES,
+     "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n</tool_call>\n<tool_call>\n"
+     "{\"name\": \"g\", \"arguments\": {\"b\": [1, {\"c\": null}]}}\n</tool_call>",
+     "|call 0:f|arguments 0:{\"a\": 1}|call 1:g|arguments 1:{\"b\": [1, {\"c\": null}]}"},
+    {HERMES, "<tool_call>{\"arguments\": {\"a\": {\"b\": {}}}, \"name\": \"f\"}</tool_call>",
+     "|call 0:f|arguments 0:{\"a\": {\"b\": {}}}"},
+    {HERMES,
+     "<tool_call>{\"id\": -1.5e+3, \"type\": [true, false], \"name\": \"f\", \"x\": 0}</tool_call>",
+     "|call 0:f|arguments 0:{}"},
+    {HERMES, "<tool_call>{\"name\": \"f\", \"arguments\": null}</tool_call>",
+     "|call 0:f|arguments 0:{}"},
+    {HERMES,
+     "<tool_call>{\"name\":\"f\",\"arguments\":\"{\\\"a\\\": "
+     "\\\"x\\\\n\\u00e9\\uD83D\\uDE00\\\"}\"}"
+     "</tool_call>",
+     "|call 0:f|arguments 0:{\"a\": \"x\\n\u00e9\U0001F600\"}"},
+    {HERMES,
+     "<tool_call>{\"arguments\":\"\\ud83d "
+     "\\ud83d\\ud83d\\n\\udE00\\ud83d\",\"name\":\"f\"}</tool_call>",
+     "|call 0:f|arguments 0:\uFFFD \uFFFD\uFFFD\n\uFFFD\uFFFD"},
+    {HERMES, "<tool_call>{\"name\":\"f\",\"arguments\":\"\"}</tool_call>",
+     "|call 0:f|arguments 0:{}"},
+    {HERMES,
+     "<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":\"}{\\\"\\\\\\u007d</tool_call>\"}}</"
+     "tool_call>",
+     "|call 0:f|arguments 0:{\"a\":\"}{\\\"\\\\\\u007d</tool_call>\"}"},
+    {HERMES, "<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":\"line\nline\ttab\"}}</tool_call>",
+     "|call 0:f|arguments 0:{\"a\":\"line\\u000aline\\u0009tab\"}"},
+    {HERMES,
+     "<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":1},\"arguments\":{\"b\":2},\"name\":\"g\"}</"
+     "tool_call>",
+     "|call 0:f|arguments 0:{\"a\":1}"},
+    {HERMES, "a <to \n<tool_call>{\"name\":\"f\"}</tool_call>",
+     "|content:a <to|call 0:f|arguments 0:{}"},
+    /* The end marker is missing. */
+    {HERMES, "<tool_call>{\"name\":\"f\"}\n<tool_call>{\"name\":\"g\"}",
+     "|call 0:f|arguments 0:{}|call 1:g|arguments 1:{}"},
+    {HERMES, "<tool_call>{\"name\":\"f\"}</tool_ca", "|call 0:f|arguments 0:{}"},
+    {HERMES, "<tool_call>{\"name\":\"f\"} </tool> b", "|call 0:f|arguments 0:{}|content:</tool> b"},
+    /* It breaks off. */
+    {HERMES, "a <tool_call>{\"name\": \"f\", ", "|content:a <tool_call>{\"name\": \"f\", "},
+    {HERMES, "<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":\"b",
+     "|call 0:f|arguments 0:{\"a\":\"b"},
+    {HERMES, "<tool_call>{\"name\":\"f\",\"arguments\":\"", "|call 0:f|arguments 0:{}"},
+    /* It is none. */
+    {HERMES, "Use <tool_call> tags.", "|content:Use <tool_call> tags."},
+    {HERMES, " <tool_call>\n{\"name\": \"f\"", "|content: <tool_call>\n{\"name\": \"f\""},
+    {HERMES, "<tool_call>{\"name\": f}</tool_call>",
+     "|content:<tool_call>{\"name\": f}</tool_call>"},
+    {HERMES, "<tool_call>{\"name\": \"a b\"}</tool_call>",
+     "|content:<tool_call>{\"name\": \"a b\"}</tool_call>"},
+    {HERMES, "<tool_call>{\"name\": \"\"}</tool_call>",
+     "|content:<tool_call>{\"name\": \"\"}</tool_call>"},
+    {HERMES, "<tool_call>{}</tool_call>", "|content:<tool_call>{}</tool_call>"},
+    {HERMES, "<tool_call>{\"arguments\": {}}</tool_call>",
+     "|content:<tool_call>{\"arguments\": {}}</tool_call>"},
+    {HERMES, "<tool_call>{\"name\": \"f\", \"arguments\": [1]}</tool_call>",
+     "|content:<tool_call>{\"name\": \"f\", \"arguments\": [1]}</tool_call>"},
+    {HERMES, "<tool_call>{\"name\":\"" NAME_128 "a\"}",
+     "|content:<tool_call>{\"name\":\"" NAME_128 "a\"}"},
+    {HERMES, "<tool_call>{\"name\":\"" NAME_128 "\"}", "|call 0:" NAME_128 "|arguments 0:{}"},
+    /* Names as MCP has them, also with the slash escaped, and what only looks like one. */
+    {HERMES, "<tool_call>{\"name\":\"mcp/git.log:v1_x-2\"}",
+     "|call 0:mcp/git.log:v1_x-2|arguments 0:{}"},
+    {HERMES, "<tool_call>{\"n\\u0061me\":\"mcp\\/git\"}", "|call 0:mcp/git|arguments 0:{}"},
+    {HERMES, "<tool_call>{\"name\":\"f\\ud83d\"}", "|content:<tool_call>{\"name\":\"f\\ud83d\"}"},
+    {LLAMA3, "{\"name\": \"mcp/git.log\", \"parameters\": {}}",
+     "|call 0:mcp/git.log|arguments 0:{}"},
+    {MISTRAL, "[TOOL_CALLS]mcp/git.log[ARGS]{\"a\": 1}",
+     "|call 0:mcp/git.log|arguments 0:{\"a\": 1}"},
+    {MISTRAL, "[TOOL_CALLS]" NAME_128 "{}", "|call 0:" NAME_128 "|arguments 0:{}"},
+    {MISTRAL, "[TOOL_CALLS]" NAME_128 "a{}", "|content:[TOOL_CALLS]" NAME_128 "a{}"},
+    /* Where only some may be called, calls of others are content. */
+    {ALLOWED(HERMES), "<tool_call>{\"name\":\"mcp/git\"}</tool_call>",
+     "|call 0:mcp/git|arguments 0:{}"},
+    {ALLOWED(HERMES), "<tool_call>{\"name\":\"mcp/gi\"}</tool_call>",
+     "|content:<tool_call>{\"name\":\"mcp/gi\"}</tool_call>"},
+    {ALLOWED(HERMES),
+     "<tool_call>{\"arguments\":{\"a\":1},\"name\":\"g\"}</tool_call> <tool_call>{\"name\":\"f\"}",
+     "|content:<tool_call>{\"arguments\":{\"a\":1},\"name\":\"g\"}</tool_call>|call 0:f|arguments "
+     "0:{}"},
+    {ALLOWED(LLAMA3_JSON), "{\"name\":\"g\",\"parameters\":{}}",
+     "|content:{\"name\":\"g\",\"parameters\":{}}"},
+    {ALLOWED(LLAMA3_JSON), "{\"name\":\"f\",\"parameters\":{}}", "|call 0:f|arguments 0:{}"},
+    {ALLOWED(MISTRAL), "[TOOL_CALLS]g[ARGS]{}", "|content:[TOOL_CALLS]g[ARGS]{}"},
+    {ALLOWED(MISTRAL), "[TOOL_CALLS]g{}", "|content:[TOOL_CALLS]g{}"},
+    {ALLOWED(MISTRAL), "[TOOL_CALLS]f[ARGS]{}", "|call 0:f|arguments 0:{}"},
+    {HERMES, "<tool_call><tool_call>{\"name\":\"f\"}</tool_call>",
+     "|content:<tool_call>|call 0:f|arguments 0:{}"},
+    {HERMES, "<tool_call>{\"x\":01,<tool_call>{\"name\":\"f\"}</tool_call>",
+     "|content:<tool_call>{\"x\":01,|call 0:f|arguments 0:{}"},
+    /* It breaks behind what is out. */
+    {HERMES, "<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":tru}}</tool_call> x",
+     "|call 0:f|arguments 0:{\"a\":tru|content:}}</tool_call> x"},
+    {HERMES, "<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":\"\\x\"}}",
+     "|call 0:f|arguments 0:{\"a\":\"\\|content:x\"}}"},
+    {HERMES, "<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":" DEEP_128 "]",
+     "|call 0:f|arguments 0:{\"a\":" DEEP_OPEN DEEP_OPEN DEEP_OPEN DEEP_OPEN DEEP_OPEN DEEP_OPEN
+         DEEP_OPEN "[[[[[[[[[[[[[[[|content:[]"},
+    {HERMES,
+     "<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":" DEEP_OPEN DEEP_OPEN DEEP_OPEN DEEP_OPEN
+         DEEP_CLOSE DEEP_CLOSE DEEP_CLOSE DEEP_CLOSE "}}</tool_call>",
+     "|call 0:f|arguments 0:{\"a\":" DEEP_OPEN DEEP_OPEN DEEP_OPEN DEEP_OPEN DEEP_CLOSE DEEP_CLOSE
+         DEEP_CLOSE DEEP_CLOSE "}"},
+
+    /* Hermes behind reasoning, which has no calls. */
+    {THINK_HERMES,
+     "<think>\nI call <tool_call>{\"name\":\"f\"}</tool_call>\n</think>\n\n<tool_call>\n"
+     "{\"name\": \"g\", \"arguments\": {\"a\": 1}}\n</tool_call>",
+     "|reasoning:I call <tool_call>{\"name\":\"f\"}</tool_call>|call 0:g|arguments 0:{\"a\": 1}"},
+    {THINK_HERMES, "<tool_call>{\"name\":\"g\"}</tool_call>", "|call 0:g|arguments 0:{}"},
+
+    /* Llama 3. */
+    {LLAMA3, "{\"name\": \"f\", \"parameters\": {\"a\": \"b\"}}",
+     "|call 0:f|arguments 0:{\"a\": \"b\"}"},
+    {LLAMA3, "\n\n<|python_tag|>{\"name\": \"f\", \"arguments\": {\"a\": 2}}",
+     "|call 0:f|arguments 0:{\"a\": 2}"},
+    {LLAMA3, " {\"type\": \"function\", \"parameters\": {\"a\": 1}, \"name\": \"f\"} ",
+     "|call 0:f|arguments 0:{\"a\": 1}"},
+    {LLAMA3, "{\"name\":\"f\",\"parameters\":{}}; {\"name\":\"g\",\"parameters\":{\"x\":\";\"}};\n",
+     "|call 0:f|arguments 0:{}|call 1:g|arguments 1:{\"x\":\";\"}"},
+    {LLAMA3, "{\"name\":\"f\",\"parameters\":{}}\n{\"name\":\"g\",\"parameters\":{}} and so on {}",
+     "|call 0:f|arguments 0:{}|call 1:g|arguments 1:{}|content:and so on {}"},
+    {LLAMA3, "{\"name\":\"f\",\"parameters\":{}}; done", "|call 0:f|arguments 0:{}|content:; done"},
+    {LLAMA3, "{\"name\":\"f\",\"parameters\":{}}<|python_tag|>{\"name\":\"g\",\"parameters\":{}}",
+     "|call 0:f|arguments 0:{}|call 1:g|arguments 1:{}"},
+    {LLAMA3, "{\"name\":\"f\",\"parameters\":{}}; {\"answer\": 1}",
+     "|call 0:f|arguments 0:{}|content:; {\"answer\": 1}"},
+    {LLAMA3, "Sure.<|python_tag|>{\"name\":\"f\",\"parameters\":{}}",
+     "|content:Sure.|call 0:f|arguments 0:{}"},
+    {LLAMA3, "{\"answer\": 42} ", "|content:{\"answer\": 42} "},
+    {LLAMA3, "{\"name\": \"Ann\"}", "|content:{\"name\": \"Ann\"}"},
+    {LLAMA3, "{\"name\": \"Ann\", \"age\": 5}\n{\"name\":\"f\",\"parameters\":{}}",
+     "|content:{\"name\": \"Ann\", \"age\": 5}\n{\"name\":\"f\",\"parameters\":{}}"},
+    {LLAMA3, "Text {\"name\":\"f\",\"parameters\":{}}",
+     "|content:Text {\"name\":\"f\",\"parameters\":{}}"},
+    {LLAMA3, "<|python_tag|>print(1)", "|content:<|python_tag|>print(1)"},
+    {LLAMA3, "<|{\"name\":\"f\",\"parameters\":{}}",
+     "|content:<|{\"name\":\"f\",\"parameters\":{}}"},
+    {LLAMA3, "{\"name\":\"f\",\"parameters\":{\"a\":", "|call 0:f|arguments 0:{\"a\":"},
+    {THINK_LLAMA3, "<think>{\"name\":\"no\"}</think>\n{\"name\":\"f\",\"parameters\":{}}",
+     "|reasoning:{\"name\":\"no\"}|call 0:f|arguments 0:{}"},
+
+    /* Mistral. */
+    {MISTRAL, "[TOOL_CALLS] [{\"name\": \"f\", \"arguments\": {\"a\": 1}}]",
+     "|call 0:f|arguments 0:{\"a\": 1}"},
+    {MISTRAL,
+     "Hm. [TOOL_CALLS][{\"name\":\"f\",\"arguments\":{},\"id\":\"abcdefghi\"}, "
+     "{\"arguments\":{\"b\":[]},"
+     "\"name\":\"g\"}] bye",
+     "|content:Hm.|call 0:f|arguments 0:{}|call 1:g|arguments 1:{\"b\":[]}|content:bye"},
+    {MISTRAL, "[TOOL_CALLS]{\"name\":\"f\",\"arguments\":{}}", "|call 0:f|arguments 0:{}"},
+    {MISTRAL, "[TOOL_CALLS]f[ARGS]{\"a\": \"]\"}[TOOL_CALLS]g.h-1[CALL_ID]Abc123xyz[ARGS] {}",
+     "|call 0:f|arguments 0:{\"a\": \"]\"}|call 1:g.h-1|arguments 1:{}"},
+    {MISTRAL, "[TOOL_CALLS]f{\"a\": 1}\nmore", "|call 0:f|arguments 0:{\"a\": 1}|content:more"},
+    {MISTRAL, "[TOOL_CALLS]f{}, x", "|call 0:f|arguments 0:{}|content:, x"},
+    {MISTRAL, "[TOOL_CALLS][{\"name\":\"f\",\"arguments\":{}}", "|call 0:f|arguments 0:{}"},
+    {MISTRAL, "[TOOL_CALLS][{\"name\":\"f\",\"arguments\":{}},", "|call 0:f|arguments 0:{}"},
+    {MISTRAL, "[TOOL_CALLS][{\"name\":\"f\",\"arguments\":{}}, {\"nam",
+     "|call 0:f|arguments 0:{}|content:, {\"nam"},
+    {MISTRAL, "[TOOL_CALLS][{\"name\":\"f\",\"arguments\":{}}[TOOL_CALLS]g{}",
+     "|call 0:f|arguments 0:{}|call 1:g|arguments 1:{}"},
+    {MISTRAL, "[TOOL_CALLS][] x", "|content:[TOOL_CALLS][] x"},
+    {MISTRAL, "[TOOL_CALLS] ", "|content:[TOOL_CALLS] "},
+    {MISTRAL, "[TOOL_CALLS]two words", "|content:[TOOL_CALLS]two words"},
+    {MISTRAL, "[TOOL_CALLS]f[ARGUMENTS]{}", "|content:[TOOL_CALLS]f[ARGUMENTS]{}"},
+    {MISTRAL, "[TOOL_CALLS]f[CALL_ID]a b[ARGS]{}", "|content:[TOOL_CALLS]f[CALL_ID]a b[ARGS]{}"},
+    {MISTRAL, "[TOOL_CALLS]f[ARGS]12", "|content:[TOOL_CALLS]f[ARGS]12"},
+    {MISTRAL, "[TOOL_CALLS][ARGS]{}", "|content:[TOOL_CALLS][ARGS]{}"},
+    {MISTRAL, "[[TOOL_CALLS]f{}", "|content:[|call 0:f|arguments 0:{}"},
+    {MISTRAL, "[TOOL_[TOOL_CALLS]f{}", "|content:[TOOL_|call 0:f|arguments 0:{}"},
+};
+const int num_output_cases = sizeof(output_cases) / sizeof(output_cases[0]);

@@ -1,0 +1,209 @@
+/* Each case gives what it must, and it does so however its text is cut: whole, in two at every
+ * byte, byte by byte and at random. What is out after k bytes is the same in all of them, and so is
+ * the end of a text that breaks off at any byte. */
+#include "tests/unit/server/output/output_cases.h"
+#include "tests/unit/server/output/output_render.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define MAX_TEXT_BYTES 1024
+
+static char *take_text(struct output_render *render) {
+    char *text = strndup(render->text.length > 0 ? render->text.data : "", render->text.length);
+    assert_non_null(text);
+    return text;
+}
+
+/* What is out after pushes that end at the given places, the last of which is the text's end. */
+static char *render_cut(const struct output_case *test, const size_t *ends, int num_ends,
+                        bool is_end) {
+    struct output_render render;
+    size_t start = 0;
+    output_render_begin(&render, &test->config);
+    for (int i = 0; i < num_ends; i++) {
+        output_render_push(&render, test->text + start, ends[i] - start, false);
+        start = ends[i];
+    }
+    if (is_end)
+        output_render_push(&render, NULL, 0, true);
+    char *text = take_text(&render);
+    output_render_finish(&render);
+    return text;
+}
+
+static void expect_cut(const struct output_case *test, const size_t *ends, int num_ends,
+                       bool is_end, const char *expected) {
+    char *text = render_cut(test, ends, num_ends, is_end);
+    if (strcmp(text, expected) != 0)
+        print_message("of %s\n", test->text);
+    assert_string_equal(text, expected);
+    free(text);
+}
+
+static void cases_come_out_as_they_must(void **state) {
+    for (int i = 0; i < num_output_cases; i++) {
+        size_t end = strlen(output_cases[i].text);
+        assert_true(end < MAX_TEXT_BYTES);
+        expect_cut(&output_cases[i], &end, 1, true, output_cases[i].expected);
+    }
+}
+
+static void two_pieces_give_what_the_whole_gives(void **state) {
+    for (int i = 0; i < num_output_cases; i++) {
+        size_t length = strlen(output_cases[i].text);
+        for (size_t cut = 0; cut <= length; cut++)
+            expect_cut(&output_cases[i], (size_t[]){cut, length}, 2, true,
+                       output_cases[i].expected);
+    }
+}
+
+/* A prefix's outcome, in one piece, must be what byte by byte has given at that place. */
+static void check_prefixes(const struct output_case *test) {
+    struct output_render render;
+    size_t length = strlen(test->text);
+    output_render_begin(&render, &test->config);
+    for (size_t end = 1; end <= length; end++) {
+        output_render_push(&render, test->text + end - 1, 1, false);
+        char *so_far = take_text(&render);
+        expect_cut(test, &end, 1, false, so_far);
+        free(so_far);
+    }
+    output_render_push(&render, NULL, 0, true);
+    char *all = take_text(&render);
+    assert_string_equal(all, test->expected);
+    free(all);
+    output_render_finish(&render);
+}
+
+static void every_prefix_releases_the_same(void **state) {
+    for (int i = 0; i < num_output_cases; i++)
+        check_prefixes(&output_cases[i]);
+}
+
+static uint32_t random_below(uint32_t *seed, uint32_t bound) {
+    *seed = *seed * 1664525u + 1013904223u;
+    return (*seed >> 8) % bound;
+}
+
+static int random_ends(uint32_t *seed, size_t length, size_t *ends) {
+    int count = 0;
+    for (size_t at = 0; at < length;) {
+        at += random_below(seed, 12);
+        ends[count++] = at < length ? at : length;
+    }
+    return count;
+}
+
+static void random_pieces_give_the_same(void **state) {
+    uint32_t seed = 1;
+    for (int i = 0; i < num_output_cases; i++) {
+        for (int round = 0; round < 20; round++) {
+            size_t ends[16 * MAX_TEXT_BYTES];
+            int num_ends = random_ends(&seed, strlen(output_cases[i].text), ends);
+            expect_cut(&output_cases[i], ends, num_ends, true, output_cases[i].expected);
+        }
+    }
+}
+
+static void a_text_broken_off_anywhere_ends_the_same(void **state) {
+    for (int i = 0; i < num_output_cases; i++) {
+        size_t ends[MAX_TEXT_BYTES];
+        for (size_t end = 1; end <= strlen(output_cases[i].text); end++) {
+            ends[end - 1] = end;
+            char *whole = render_cut(&output_cases[i], &end, 1, true);
+            expect_cut(&output_cases[i], ends, (int)end, true, whole);
+            free(whole);
+        }
+    }
+}
+
+/* The name once it is certain that a call follows, the arguments as they are written. */
+static void calls_stream(void **state) {
+    static const struct output_case test = {.config = {.tools = TOOL_CALL_FORMAT_HERMES}};
+    static const char *const pieces[] = {
+        "Hi <tool", "_call>{\"name\":\"f\"", ",\"arguments\":", "{\"a", "\":1",
+        "}",        "}</tool_call"};
+    static const char *const expected[] = {"|content:Hi", "",  "", "|call 0:f|arguments 0:{\"a",
+                                           "\":1",        "}", ""};
+    struct output_render render;
+    size_t before = 0;
+    output_render_begin(&render, &test.config);
+    for (size_t i = 0; i < sizeof(pieces) / sizeof(pieces[0]); i++) {
+        output_render_push(&render, pieces[i], strlen(pieces[i]), false);
+        assert_int_equal(render.text.length - before, strlen(expected[i]));
+        assert_memory_equal(render.text.data + before, expected[i], strlen(expected[i]));
+        before = render.text.length;
+    }
+    assert_int_equal(output_parser_num_tool_calls(render.parser), 1);
+    output_render_finish(&render);
+}
+
+static void calls_beyond_the_bound_are_content(void **state) {
+    static const char call[] = "<tool_call>{\"name\":\"f\"}</tool_call>";
+    const struct output_parser_config config = {.tools = TOOL_CALL_FORMAT_HERMES};
+    struct output_render render;
+    output_render_begin(&render, &config);
+    for (int i = 0; i < OUTPUT_MAX_TOOL_CALLS + 1; i++)
+        output_render_push(&render, call, strlen(call), false);
+    output_render_push(&render, NULL, 0, true);
+    assert_int_equal(output_parser_num_tool_calls(render.parser), OUTPUT_MAX_TOOL_CALLS);
+    assert_int_equal(render.content.length, strlen(call));
+    assert_memory_equal(render.content.data, call, strlen(call));
+    output_render_finish(&render);
+}
+
+/* Arguments in front of the name are held up to a bound, and come out as content beyond it. */
+static void what_is_held_is_bounded(void **state) {
+    static const char start[] = " <tool_call>{\"arguments\":{\"a\":\"";
+    const struct output_parser_config config = {.tools = TOOL_CALL_FORMAT_HERMES};
+    struct output_render render;
+    output_render_begin(&render, &config);
+    output_render_push(&render, start, strlen(start), false);
+    size_t bytes = strlen(start);
+    for (; render.text.length == 0; bytes++)
+        output_render_push(&render, "x", 1, false);
+    assert_int_equal(bytes, 65536 + 1);
+    assert_int_equal(render.content.length, bytes);
+    output_render_push(&render, "y\"", 2, true);
+    assert_int_equal(render.content.length, bytes + 2);
+    output_render_finish(&render);
+}
+
+static void white_space_held_is_bounded(void **state) {
+    const struct output_parser_config config = {.tools = TOOL_CALL_FORMAT_MISTRAL};
+    struct output_render render;
+    output_render_begin(&render, &config);
+    for (int i = 0; i < 70000; i++)
+        output_render_push(&render, "\n", 1, false);
+    assert_int_equal(render.content.length, 65537);
+    output_render_push(&render, NULL, 0, true);
+    assert_int_equal(render.content.length, 70000);
+    output_render_finish(&render);
+}
+
+static void destroy_takes_null(void **state) {
+    output_parser_destroy(NULL);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(cases_come_out_as_they_must),
+        cmocka_unit_test(two_pieces_give_what_the_whole_gives),
+        cmocka_unit_test(every_prefix_releases_the_same),
+        cmocka_unit_test(random_pieces_give_the_same),
+        cmocka_unit_test(a_text_broken_off_anywhere_ends_the_same),
+        cmocka_unit_test(calls_stream),
+        cmocka_unit_test(calls_beyond_the_bound_are_content),
+        cmocka_unit_test(what_is_held_is_bounded),
+        cmocka_unit_test(white_space_held_is_bounded),
+        cmocka_unit_test(destroy_takes_null),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
