@@ -106,7 +106,7 @@ void connection_completed(void *context, struct MHD_Connection *mhd, void **requ
         return;
     struct http_server *server = connection->server;
     struct exchange *exchange = &connection->exchange;
-    http_call_abandon(connection);
+    http_dispatch_abandon(connection);
     if (exchange->is_pending) {
         server->num_pending--;
         server->num_calls -= exchange->route->parse != NULL;
@@ -153,7 +153,7 @@ void connection_give_up(struct connection *connection) {
         return;
     mark_closed(connection);
     connection->is_shut = true;
-    http_call_abandon(connection);
+    http_dispatch_abandon(connection);
     shutdown(connection->fd, SHUT_RDWR);
     connection_wake(connection);
 }

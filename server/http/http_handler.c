@@ -234,7 +234,7 @@ static enum MHD_Result start(struct connection *connection) {
     struct exchange *exchange = &connection->exchange;
     if (check_admission(connection) != 0)
         return reply_error(connection);
-    if (http_call_start(connection) != 0) {
+    if (http_dispatch_start(connection) != 0) {
         api_error_set_memory(&exchange->error);
         return reply_error(connection);
     }

@@ -48,7 +48,7 @@ static void add_headers(struct connection *connection, int status, struct MHD_Re
     for (const struct header_field *field = exchange->fields; field && field->name; field++)
         add_header(response, field->name, field->value);
     add_header(response, "X-Ignored-Params",
-               exchange->call ? call_ignored_params(exchange->call) : exchange->ignored.data);
+               exchange->call ? api_call_ignored_params(exchange->call) : exchange->ignored.data);
     if (exchange->must_close || connection->server->is_stopping)
         add_header(response, "Connection", "close");
     if (status == 401)
@@ -229,13 +229,13 @@ static ssize_t read_stream(void *context, uint64_t position, char *out, size_t c
     if (connection->is_closed || exchange->out.failed)
         return MHD_CONTENT_READER_END_WITH_ERROR;
     if (exchange_pending(exchange) == 0) {
-        if (call_is_done(exchange->call))
+        if (api_call_is_done(exchange->call))
             return MHD_CONTENT_READER_END_OF_STREAM;
         connection_suspend(connection);
         return 0;
     }
     size_t length = copy_output(exchange, out, capacity);
-    http_call_output_drained(connection);
+    http_dispatch_output_drained(connection);
     return (ssize_t)length;
 }
 

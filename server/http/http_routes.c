@@ -2,10 +2,10 @@
 
 #include "config/log.h"
 #include "server/api/models/api_response.h"
-#include "server/api/chat/chat_call.h"
-#include "server/api/completions/completion_call.h"
-#include "server/api/embeddings/embedding_call.h"
-#include "server/api/responses/responses_call.h"
+#include "server/api/chat/chat_endpoint.h"
+#include "server/api/completions/completion_endpoint.h"
+#include "server/api/embeddings/embedding_endpoint.h"
+#include "server/api/responses/responses_endpoint.h"
 #include "server/api/models/tokenizer_info.h"
 #include "server/process_memory.h"
 
@@ -76,10 +76,14 @@ static int answer_tokenizer_info(struct connection *connection) {
 #define GET_OR_POST "GET, HEAD, POST"
 
 static const struct route routes[] = {
-    {"/v1/completions", .methods = POST, .parse = completion_call_parse, .content_type = JSON_TYPE},
-    {"/v1/responses", .methods = POST, .parse = responses_call_parse, .content_type = JSON_TYPE},
-    {"/v1/embeddings", .methods = POST, .parse = embedding_call_parse, .content_type = JSON_TYPE},
-    {"/v1/chat/completions", .methods = POST, .parse = chat_call_parse, .content_type = JSON_TYPE},
+    {"/v1/completions", .methods = POST, .parse = completion_endpoint_parse,
+     .content_type = JSON_TYPE},
+    {"/v1/responses", .methods = POST, .parse = responses_endpoint_parse,
+     .content_type = JSON_TYPE},
+    {"/v1/embeddings", .methods = POST, .parse = embedding_endpoint_parse,
+     .content_type = JSON_TYPE},
+    {"/v1/chat/completions", .methods = POST, .parse = chat_endpoint_parse,
+     .content_type = JSON_TYPE},
     {"/v1/models", .methods = GET, .answer = answer_models, .content_type = JSON_TYPE},
     {"/v1/models/", .is_prefix = true, .methods = GET, .answer = answer_model,
      .content_type = JSON_TYPE},

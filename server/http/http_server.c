@@ -191,7 +191,7 @@ static void take_prepared(struct http_server *server) {
     struct prep_job *job = prep_workers_take_done(server->prep);
     while (job) {
         struct prep_job *next = job->next;
-        http_call_prepared((struct prep_task *)job);
+        http_dispatch_prepared((struct prep_task *)job);
         job = next;
     }
 }
@@ -201,7 +201,7 @@ static void take_engine_news(struct http_server *server) {
     if (read(server->config.wake_fd, &count, sizeof(count)) < 0)
         CHECK(errno == EAGAIN);
     const uint64_t again = 1;
-    if (http_call_take_ready(server))
+    if (http_dispatch_take_ready(server))
         CHECK(write(server->config.wake_fd, &again, sizeof(again)) == sizeof(again));
 }
 
@@ -315,11 +315,11 @@ static int turn_until_none(struct http_server *server, const int64_t *remaining,
 /* Each request then ends with FINISH_ABORT, which makes its answer complete. */
 static void cancel_everything(struct http_server *server) {
     for (struct connection *c = server->connections; c; c = c->next) {
-        struct call *call = c->exchange.call;
-        if (!call || call_is_done(call))
+        struct api_call *call = c->exchange.call;
+        if (!call || api_call_is_done(call))
             continue;
-        for (int i = 0; i < call_num_requests(call); i++)
-            engine_cancel(server->engine, call_request(call, i));
+        for (int i = 0; i < api_call_num_requests(call); i++)
+            engine_cancel(server->engine, api_call_request(call, i));
     }
 }
 
@@ -367,7 +367,7 @@ void http_server_destroy(struct http_server *server) {
         return;
     if (server->daemon)
         stop_daemon(server);
-    prep_workers_destroy(server->prep, http_call_drop_job);
+    prep_workers_destroy(server->prep, http_dispatch_drop_job);
     if (server->signal_fd >= 0)
         close(server->signal_fd);
     if (server->epoll_fd >= 0)

@@ -9,7 +9,7 @@
 #include "config/error.h"
 #include "engine/engine.h"
 #include "server/auth.h"
-#include "server/api/call.h"
+#include "server/api/api_call.h"
 #include "server/http/http_origin.h"
 
 #include <stddef.h>

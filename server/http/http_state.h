@@ -60,7 +60,7 @@ struct prep_task {
     struct api_error error;
     struct byte_buffer out;
     struct byte_buffer ignored; /* a transform's; with its NUL, or empty */
-    struct call *call;
+    struct api_call *call;
 };
 
 struct exchange {
@@ -85,7 +85,7 @@ struct exchange {
     int64_t counted_ms;       /* last time the call's and the output's were counted */
     struct byte_buffer body;
     struct prep_task *task; /* while a worker has it */
-    struct call *call;
+    struct api_call *call;
     bool is_unread;             /* the call has events left in the engine: output was full */
     struct byte_buffer ignored; /* where there is no call: names for X-Ignored-Params */
     struct byte_buffer out;
@@ -207,7 +207,7 @@ struct route {
     /* On a worker, from body to body; `ignored` takes the names for X-Ignored-Params. */
     int (*transform)(const struct api_context *context, const char *body, size_t length,
                      struct byte_buffer *out, struct byte_buffer *ignored, struct api_error *err);
-    call_parse *parse;        /* on a worker; makes engine requests: subject to admission */
+    api_call_parse *parse;    /* on a worker; makes engine requests: subject to admission */
     const char *content_type; /* NULL: the answer's own fields say it */
 };
 
@@ -221,18 +221,18 @@ bool route_has_method(const struct route *route, const char *method);
 /* http_index.c: GET /, the chat page for browsers and a list of the routes for everyone else. */
 int index_answer(struct connection *connection);
 
-/* http_call.c */
+/* http_dispatch.c */
 /* Hands the body to a worker; the exchange is then WAITING. -1: no memory. */
-int http_call_start(struct connection *connection);
+int http_dispatch_start(struct connection *connection);
 /* A job came back from the workers. */
-void http_call_prepared(struct prep_task *task);
+void http_dispatch_prepared(struct prep_task *task);
 /* The engine has news; true: more than is taken in one turn. */
-bool http_call_take_ready(struct http_server *server);
+bool http_dispatch_take_ready(struct http_server *server);
 /* Output was taken: goes on reading a call whose output was full. */
-void http_call_output_drained(struct connection *connection);
+void http_dispatch_output_drained(struct connection *connection);
 /* Cancels what is unfinished and forgets the call. */
-void http_call_abandon(struct connection *connection);
+void http_dispatch_abandon(struct connection *connection);
 /* A worker's job that never came back to its exchange. */
-void http_call_drop_job(struct prep_job *job);
+void http_dispatch_drop_job(struct prep_job *job);
 
 #endif

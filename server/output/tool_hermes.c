@@ -20,12 +20,12 @@ static void begin(struct tool_parser *parser) {
 }
 
 static enum tool_step push_object(struct tool_parser *parser, char byte) {
-    enum call_step step = call_object_push(&parser->object, byte);
-    if (step == CALL_DONE) {
+    enum tool_call_step step = tool_call_object_push(&parser->object, byte);
+    if (step == TOOL_CALL_DONE) {
         parser->state = HERMES_CLOSE;
         parser->between_calls = true;
     }
-    return step == CALL_BAD ? TOOL_BAD : TOOL_MORE;
+    return step == TOOL_CALL_BAD ? TOOL_BAD : TOOL_MORE;
 }
 
 static enum tool_step push_close(struct tool_parser *parser, char byte) {
@@ -40,7 +40,7 @@ static enum tool_step push(struct tool_parser *parser, char byte) {
     case HERMES_START:
         if (text_is_space(byte))
             return TOOL_MORE;
-        call_object_begin(&parser->object, &parser->sink, false);
+        tool_call_object_begin(&parser->object, &parser->sink, false);
         parser->state = HERMES_OBJECT;
         return push_object(parser, byte);
     case HERMES_OBJECT:

@@ -17,16 +17,16 @@ static void begin(struct tool_parser *parser) {
 }
 
 static enum tool_step push_object(struct tool_parser *parser, char byte) {
-    enum call_step step = call_object_push(&parser->object, byte);
-    if (step == CALL_DONE) {
+    enum tool_call_step step = tool_call_object_push(&parser->object, byte);
+    if (step == TOOL_CALL_DONE) {
         parser->state = LLAMA3_NEXT;
         parser->between_calls = true;
     }
-    return step == CALL_BAD ? TOOL_BAD : TOOL_MORE;
+    return step == TOOL_CALL_BAD ? TOOL_BAD : TOOL_MORE;
 }
 
 static enum tool_step begin_object(struct tool_parser *parser, char byte) {
-    call_object_begin(&parser->object, &parser->sink, true);
+    tool_call_object_begin(&parser->object, &parser->sink, true);
     parser->state = LLAMA3_OBJECT;
     parser->between_calls = false;
     return push_object(parser, byte);
@@ -41,7 +41,7 @@ static enum tool_step push(struct tool_parser *parser, char byte) {
         parser->state = LLAMA3_SEPARATED;
         return TOOL_MORE;
     }
-    if (byte == '{' && call_sink_has_room(&parser->sink))
+    if (byte == '{' && tool_call_sink_has_room(&parser->sink))
         return begin_object(parser, byte);
     return parser->state == LLAMA3_START ? TOOL_BAD : TOOL_END_BEFORE;
 }

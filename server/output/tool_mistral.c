@@ -37,15 +37,15 @@ static enum tool_step expect(struct tool_parser *parser, enum mistral_state stat
 }
 
 static enum tool_step push_call(struct tool_parser *parser, char byte) {
-    switch (call_object_push(&parser->object, byte)) {
-    case CALL_MORE:
+    switch (tool_call_object_push(&parser->object, byte)) {
+    case TOOL_CALL_MORE:
         return TOOL_MORE;
-    case CALL_DONE:
+    case TOOL_CALL_DONE:
         if (parser->state != MISTRAL_IN_ITEM)
             return TOOL_END;
         parser->between_calls = true;
         return go(parser, MISTRAL_AFTER_ITEM);
-    case CALL_BAD:
+    case TOOL_CALL_BAD:
         break;
     }
     return TOOL_BAD;
@@ -53,18 +53,18 @@ static enum tool_step push_call(struct tool_parser *parser, char byte) {
 
 static enum tool_step begin_object(struct tool_parser *parser, char byte,
                                    enum mistral_state state) {
-    if (byte != '{' || !call_sink_has_room(&parser->sink))
+    if (byte != '{' || !tool_call_sink_has_room(&parser->sink))
         return TOOL_BAD;
-    call_object_begin(&parser->object, &parser->sink, false);
+    tool_call_object_begin(&parser->object, &parser->sink, false);
     parser->between_calls = false;
     parser->state = (int)state;
     return push_call(parser, byte);
 }
 
 static enum tool_step begin_arguments(struct tool_parser *parser) {
-    if (!call_sink_takes(&parser->sink, parser->name, parser->name_length))
+    if (!tool_call_sink_takes(&parser->sink, parser->name, parser->name_length))
         return TOOL_BAD;
-    call_object_begin_named(&parser->object, &parser->sink, parser->name, parser->name_length);
+    tool_call_object_begin_named(&parser->object, &parser->sink, parser->name, parser->name_length);
     return go(parser, MISTRAL_ARGUMENTS);
 }
 
@@ -73,7 +73,7 @@ static enum tool_step push_name(struct tool_parser *parser, char byte) {
         return go(parser, MISTRAL_BRACKET);
     if (byte == '{' && parser->name_length > 0)
         return begin_arguments(parser) == TOOL_BAD ? TOOL_BAD : push_call(parser, byte);
-    if (!call_name_is_valid(&byte, 1) || parser->name_length == sizeof(parser->name))
+    if (!tool_call_name_is_valid(&byte, 1) || parser->name_length == sizeof(parser->name))
         return TOOL_BAD;
     parser->name[parser->name_length++] = byte;
     return go(parser, MISTRAL_NAME);
@@ -108,7 +108,7 @@ static enum tool_step push_args_marker(struct tool_parser *parser, char byte) {
 static enum tool_step push_id(struct tool_parser *parser, char byte) {
     if (byte == '[')
         return expect(parser, MISTRAL_ARGS_MARKER, "ARGS]");
-    return call_name_is_valid(&byte, 1) ? TOOL_MORE : TOOL_BAD;
+    return tool_call_name_is_valid(&byte, 1) ? TOOL_MORE : TOOL_BAD;
 }
 
 static enum tool_step push_after_item(struct tool_parser *parser, char byte) {

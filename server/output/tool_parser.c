@@ -10,7 +10,7 @@ void tool_parser_init(struct tool_parser *parser, const struct tool_format *form
 void tool_parser_finish(struct tool_parser *parser) {
     text_marker_finish(&parser->marker);
     byte_buffer_finish(&parser->held);
-    call_object_finish(&parser->object);
+    tool_call_object_finish(&parser->object);
 }
 
 static void add_content(struct tool_parser *parser, const char *text, size_t length) {
@@ -46,7 +46,7 @@ static void enter_calls(struct tool_parser *parser) {
 static void leave_calls(struct tool_parser *parser) {
     parser->in_calls = false;
     if (parser->sink.is_open)
-        call_sink_end(&parser->sink);
+        tool_call_sink_end(&parser->sink);
 }
 
 /* What is held was no call. */
@@ -115,7 +115,7 @@ static void find_marker(struct tool_parser *parser, char byte) {
 }
 
 static void push_content(struct tool_parser *parser, char byte) {
-    if (parser->format == NULL || !call_sink_has_room(&parser->sink)) {
+    if (parser->format == NULL || !tool_call_sink_has_room(&parser->sink)) {
         add_content(parser, &byte, 1);
         return;
     }

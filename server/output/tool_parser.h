@@ -6,7 +6,7 @@
 #ifndef QUIRE_SERVER_OUTPUT_TOOL_PARSER_H
 #define QUIRE_SERVER_OUTPUT_TOOL_PARSER_H
 
-#include "server/output/call_object.h"
+#include "server/output/tool_call_object.h"
 #include "server/output/text_marker.h"
 
 /* What the format's push says of a byte. */
@@ -32,7 +32,7 @@ extern const struct tool_format tool_hermes_format, tool_llama3_format, tool_mis
 
 struct tool_parser {
     const struct tool_format *format; /* NULL: all is content */
-    struct call_sink sink;
+    struct tool_call_sink sink;
     bool in_calls;             /* the format reads */
     bool between_calls;        /* set by the format: what is held is of no call */
     bool skips_space;          /* nothing but white space since a call, or since the reasoning */
@@ -43,7 +43,7 @@ struct tool_parser {
 
     /* The formats': */
     int state;
-    struct call_object object;
+    struct tool_call_object object;
     const char *expected; /* what is left of a literal */
     char name[OUTPUT_MAX_TOOL_NAME_BYTES];
     size_t name_length;

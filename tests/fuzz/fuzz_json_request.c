@@ -3,10 +3,10 @@
  * comes out must be valid JSON. */
 #include "config/base/utf8.h"
 #include "server/api/models/api_response.h"
-#include "server/api/chat/chat_call.h"
-#include "server/api/completions/completion_call.h"
-#include "server/api/embeddings/embedding_call.h"
-#include "server/api/responses/responses_call.h"
+#include "server/api/chat/chat_endpoint.h"
+#include "server/api/completions/completion_endpoint.h"
+#include "server/api/embeddings/embedding_endpoint.h"
+#include "server/api/responses/responses_endpoint.h"
 #include "tests/unit/server/api/chat_fixture.h"
 #include "tests/unit/server/api/fake_tokenizer.h"
 
@@ -106,10 +106,10 @@ static void push_embedding(struct request *request) {
     require(token_stream_push(&request->stream, &event) == 0);
 }
 
-static void answer(struct call *call) {
+static void answer(struct api_call *call) {
     struct byte_buffer out = {0};
-    for (int i = 0; i < call_num_requests(call); i++) {
-        struct request *request = call_request(call, i);
+    for (int i = 0; i < api_call_num_requests(call); i++) {
+        struct request *request = api_call_request(call, i);
         require(request->num_prompt_tokens >= 1 && request->params.max_tokens >= 0);
         require(request->num_prompt_tokens + request->params.max_tokens <= context.max_model_len);
         if (request->params.num_prompt_logprobs >= 0)
@@ -119,10 +119,10 @@ static void answer(struct call *call) {
             push_embedding(request);
         for (int32_t choice = 0; choice < request->params.num_choices && !is_pooled; choice++)
             push(request, TOKEN_EVENT_TEXT, choice, FINISH_STOP);
-        call_read(call, request, &out);
+        api_call_read(call, request, &out);
     }
-    require(call_is_done(call) && out.length > 0);
-    if (call_is_stream(call))
+    require(api_call_is_done(call) && out.length > 0);
+    if (api_call_is_stream(call))
         check_frames(&out);
     else
         require_json(out.data, out.length);
@@ -136,16 +136,16 @@ static void check_ignored(const char *names_list) {
         require(strspn(names_list, allowed) == strlen(names_list) && strlen(names_list) <= 1024);
 }
 
-static void try_call(call_parse *parse, const char *body, size_t length) {
-    struct call *call;
+static void try_call(api_call_parse *parse, const char *body, size_t length) {
+    struct api_call *call;
     struct api_error err;
     if (parse(&context, body, length, &call, &err) != 0) {
         check_error(&err);
         return;
     }
-    check_ignored(call_ignored_params(call));
+    check_ignored(api_call_ignored_params(call));
     answer(call);
-    call_destroy(call);
+    api_call_destroy(call);
 }
 
 static void try_endpoint(int (*endpoint)(const struct api_context *, const char *, size_t,
@@ -165,10 +165,10 @@ static void try_endpoint(int (*endpoint)(const struct api_context *, const char 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     const char *body = (const char *)data;
     fill_context();
-    try_call(completion_call_parse, body, bytes);
-    try_call(chat_call_parse, body, bytes);
-    try_call(responses_call_parse, body, bytes);
-    try_call(embedding_call_parse, body, bytes);
+    try_call(completion_endpoint_parse, body, bytes);
+    try_call(chat_endpoint_parse, body, bytes);
+    try_call(responses_endpoint_parse, body, bytes);
+    try_call(embedding_endpoint_parse, body, bytes);
     try_endpoint(api_tokenize, body, bytes);
     try_endpoint(api_detokenize, body, bytes);
     return 0;

@@ -1,6 +1,6 @@
 #include "server/api/chat/chat_format.h"
 
-#include "server/api/call_format.h"
+#include "server/api/api_call_format.h"
 #include "server/json/json_write.h"
 
 static void write_buffer(const struct byte_buffer *text, struct byte_buffer *out) {
@@ -64,8 +64,8 @@ static void write_rest(const struct chat_choice_view *view, struct byte_buffer *
     } else {
         byte_buffer_append_text(out, "null");
     }
-    call_format_finish(view->finish, view->finish_reason, out);
-    call_format_list("token_ids", view->has_token_ids ? &view->choice->token_ids : NULL, out);
+    api_call_format_finish(view->finish, view->finish_reason, out);
+    api_call_format_list("token_ids", view->has_token_ids ? &view->choice->token_ids : NULL, out);
     byte_buffer_append(out, "}", 1);
 }
 

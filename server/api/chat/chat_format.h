@@ -2,7 +2,7 @@
 #ifndef QUIRE_SERVER_API_CHAT_CHAT_FORMAT_H
 #define QUIRE_SERVER_API_CHAT_CHAT_FORMAT_H
 
-#include "server/api/call_type.h"
+#include "server/api/api_call_type.h"
 #include "server/api/chat/chat_choice.h"
 
 #include <stdbool.h>
@@ -12,7 +12,7 @@
 struct chat_choice_view {
     int32_t index;
     const struct chat_choice *choice;
-    const struct call_finish *finish;
+    const struct api_call_finish *finish;
     const char *finish_reason; /* instead of "stop", or NULL */
     bool has_logprobs, has_token_ids;
     bool may_reason; /* a message without reasoning has it as null */

@@ -1,10 +1,10 @@
 #include "server/api/chat/chat_generation.h"
 
 #include "config/base/check.h"
-#include "server/api/call_type.h"
-#include "server/api/constraint/chat_form.h"
+#include "server/api/api_call_type.h"
+#include "server/api/constraint/chat_grammar.h"
 #include "server/api/chat/chat_model.h"
-#include "server/api/constraint/tool_form.h"
+#include "server/api/constraint/tool_grammar.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -15,13 +15,13 @@
 
 static enum tool_call_format used_tools(const struct chat_model *model,
                                         const struct tool_fields *tools) {
-    if (tool_form_is_forced(tools))
-        return tool_form_format(model->tools);
+    if (tool_grammar_is_forced(tools))
+        return tool_grammar_format(model->tools);
     return tools->choice == TOOL_CHOICE_NONE ? TOOL_CALL_FORMAT_NONE : model->tools;
 }
 
 static struct chat_choice_config choice_config(const struct chat_model *model,
-                                               const struct chat_request *request,
+                                               const struct chat_body *request,
                                                const struct chat_prompt *prompt) {
     return (struct chat_choice_config){
         .parser = {.tools = used_tools(model, &request->tools),
@@ -29,17 +29,17 @@ static struct chat_choice_config choice_config(const struct chat_model *model,
                    .begins_in_reasoning = prompt->begins_in_reasoning},
         .hides_reasoning = !request->include_reasoning,
         .allows_parallel = request->tools.allows_parallel,
-        .must_call = tool_form_is_forced(&request->tools),
+        .must_call = tool_grammar_is_forced(&request->tools),
     };
 }
 
 static struct sampling_params make_params(const struct api_context *context,
-                                          const struct chat_request *request,
+                                          const struct chat_body *request,
                                           int32_t num_prompt_tokens) {
     const struct chat_model *model = context->chat;
     const struct sampling_request *sampling = &request->sampling;
     struct sampling_params params = sampling_request_params(
-        sampling, context, num_prompt_tokens, chat_request_num_logprobs(request),
+        sampling, context, num_prompt_tokens, chat_body_num_logprobs(request),
         sampling_request_seed(context, sampling));
     bool has_tools = used_tools(model, &request->tools) != TOOL_CALL_FORMAT_NONE;
     if ((has_tools && model->tools_need_special) || model->reasoning_needs_special)
@@ -48,7 +48,7 @@ static struct sampling_params make_params(const struct api_context *context,
 }
 
 /* The prompt may have closed the reasoning already: then there is nothing to bound. */
-static int set_thinking(const struct api_context *context, const struct chat_request *request,
+static int set_thinking(const struct api_context *context, const struct chat_body *request,
                         const struct output_parser_config *config, struct thinking_budget *out,
                         struct api_error *err) {
     if (request->thinking_token_budget < 0)
@@ -78,20 +78,20 @@ static int set_thinking(const struct api_context *context, const struct chat_req
     return 0;
 }
 
-static int create_request(const struct api_context *context, const struct chat_request *request,
+static int create_request(const struct api_context *context, const struct chat_body *request,
                           const struct prompt_tokens *tokens,
                           const struct chat_choice_config *config, struct request **out,
                           struct api_error *err) {
     struct sampling_params params = make_params(context, request, tokens->count);
     if (set_thinking(context, request, &config->parser, &params.thinking, err) != 0 ||
-        chat_form_build(context, request, &config->parser, &params.grammar, err) != 0)
+        chat_grammar_build(context, request, &config->parser, &params.grammar, err) != 0)
         return -1;
     struct request *made = request_create(tokens->ids, tokens->count, &params);
     grammar_unref(params.grammar);
     if (made == NULL)
-        return call_fail_memory(err);
-    if (call_set_relations(made, request->sampling.priority, request->sampling.cache_salt, err) !=
-        0) {
+        return api_error_set_memory(err);
+    if (api_call_set_priority_and_salt(made, request->sampling.priority,
+                                       request->sampling.cache_salt, err) != 0) {
         request_unref(made);
         return -1;
     }
@@ -99,9 +99,9 @@ static int create_request(const struct api_context *context, const struct chat_r
     return 0;
 }
 
-static int check_logprobs(const struct chat_request *request, const struct request *made,
+static int check_logprobs(const struct chat_body *request, const struct request *made,
                           struct api_error *err) {
-    int32_t num_logprobs = chat_request_num_logprobs(request);
+    int32_t num_logprobs = chat_body_num_logprobs(request);
     int64_t num_entries =
         made->params.max_tokens * (int64_t)made->params.num_choices *
             sampling_request_logprob_entries(&request->sampling, num_logprobs) +
@@ -123,7 +123,7 @@ static int copy_names(const struct tool_fields *tools, struct chat_generation *g
         byte_buffer_append(&names, tools->allowed[i], strlen(tools->allowed[i]) + 1);
     if (names.failed) {
         byte_buffer_finish(&names);
-        return call_fail_memory(err);
+        return api_error_set_memory(err);
     }
     generation->allowed_names = names.data;
     generation->config.parser.allowed_names = names.data;
@@ -131,7 +131,7 @@ static int copy_names(const struct tool_fields *tools, struct chat_generation *g
     return 0;
 }
 
-int chat_generation_create(const struct api_context *context, const struct chat_request *request,
+int chat_generation_create(const struct api_context *context, const struct chat_body *request,
                            struct chat_generation *out, struct api_error *err) {
     struct chat_prompt prompt;
     struct request *made = NULL;

@@ -5,7 +5,7 @@
 
 #include "engine/request.h"
 #include "server/api/chat/chat_choice.h"
-#include "server/api/chat/chat_request.h"
+#include "server/api/chat/chat_body.h"
 
 struct chat_generation {
     struct request *request;          /* the caller's reference */
@@ -15,7 +15,7 @@ struct chat_generation {
 
 /* Renders and encodes the prompt, makes the form that forced tool calls must have, and bounds the
  * logprobs the call may bring forth. -1 and *err on failure. */
-int chat_generation_create(const struct api_context *context, const struct chat_request *request,
+int chat_generation_create(const struct api_context *context, const struct chat_body *request,
                            struct chat_generation *out, struct api_error *err);
 
 #endif

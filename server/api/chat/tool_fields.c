@@ -1,7 +1,7 @@
 #include "server/api/chat/tool_fields.h"
 
 #include "server/json/json_field.h"
-#include "server/output/call_sink.h"
+#include "server/output/tool_call_sink.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -17,7 +17,8 @@ static bool is_text(const cJSON *item, const char *value) {
 }
 
 static int check_name(const cJSON *name, const char *path, struct api_error *err) {
-    if (cJSON_IsString(name) && call_name_is_valid(name->valuestring, strlen(name->valuestring)))
+    if (cJSON_IsString(name) &&
+        tool_call_name_is_valid(name->valuestring, strlen(name->valuestring)))
         return 0;
     return json_refuse(name, path, "1 to 128 of the characters a-z, A-Z, 0-9, _, -, ., : and /",
                        err);

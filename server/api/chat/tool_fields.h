@@ -32,7 +32,7 @@ struct tool_fields {
 /* Absent and null fields and an empty list of tools are the defaults: no tools; a choice of auto
  * where there are tools; parallel calls allowed. -1 and *err (400, param the path) for a wrong type
  * or value, a choice without tools (auto among an empty list is none), a name twice, one
- * that no tool may have (call_sink.h) or that none has; and for the fields functions
+ * that no tool may have (tool_call_sink.h) or that none has; and for the fields functions
  * and function_call, which tools have replaced. */
 int tool_fields_read(const cJSON *body, struct tool_fields *out, struct api_error *err);
 

@@ -2,7 +2,7 @@
 #ifndef QUIRE_SERVER_API_COMPLETIONS_COMPLETION_FORMAT_H
 #define QUIRE_SERVER_API_COMPLETIONS_COMPLETION_FORMAT_H
 
-#include "server/api/call_type.h"
+#include "server/api/api_call_type.h"
 #include "server/api/logprob_list.h"
 
 #include <stdbool.h>
@@ -15,20 +15,20 @@ struct completion_choice {
     bool is_chunk;
     const struct byte_buffer *text;
     const struct logprob_list *logprobs;
-    const struct call_finish *finish;
+    const struct api_call_finish *finish;
     const struct byte_buffer *prompt_logprobs;  /* entries, comma-separated */
     const struct byte_buffer *token_ids;        /* the same */
     const struct byte_buffer *prompt_token_ids; /* the same */
 };
 
 /* {"id":...,"choices":[ */
-void completion_format_begin(const struct call_head *head, struct byte_buffer *out);
+void completion_format_begin(const struct api_call_head *head, struct byte_buffer *out);
 /* One choice, without a comma. */
 void completion_format_choice(const struct completion_choice *choice, struct byte_buffer *out);
 /* ],"system_fingerprint":...} */
-void completion_format_end(const struct call_head *head, struct byte_buffer *out);
+void completion_format_end(const struct api_call_head *head, struct byte_buffer *out);
 /* The same with ,"usage":...; NULL: null */
-void completion_format_end_usage(const struct call_head *head, const struct call_usage *usage,
-                                 struct byte_buffer *out);
+void completion_format_end_usage(const struct api_call_head *head,
+                                 const struct api_call_usage *usage, struct byte_buffer *out);
 
 #endif

@@ -1,6 +1,6 @@
 #include "server/api/fields/sampling_fields.h"
 
-#include "server/api/call_type.h"
+#include "server/api/api_call_type.h"
 #include "server/json/json_field.h"
 
 #include <stdio.h>
@@ -124,7 +124,7 @@ static int read_allowed(const cJSON *tokens, int32_t vocab_size, struct sampling
         return refuse_count("allowed_token_ids", vocab_size, err);
     lists->allowed_tokens = calloc((size_t)count, sizeof(*lists->allowed_tokens));
     if (lists->allowed_tokens == NULL)
-        return call_fail_memory(err);
+        return api_error_set_memory(err);
     const cJSON *item;
     cJSON_ArrayForEach(item, tokens) {
         char path[MAX_PATH];
@@ -206,7 +206,7 @@ static int read_bad_words(const cJSON *words, const struct tokenizer *tokenizer,
         return json_refuse(words, "bad_words", "an array of strings", err);
     lists->bad_tokens = calloc(MAX_BAD_RUNS * MAX_BAD_RUN_TOKENS, sizeof(*lists->bad_tokens));
     if (lists->bad_tokens == NULL)
-        return call_fail_memory(err);
+        return api_error_set_memory(err);
     int index = 0;
     const cJSON *item;
     cJSON_ArrayForEach(item, words) {

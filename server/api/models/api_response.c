@@ -50,7 +50,7 @@ int api_format_model(const struct api_context *context, const char *id, struct b
 }
 
 /* vLLM's fields, then llama.cpp's for its own form {"content": ...}. */
-struct tokenize_request {
+struct tokenize_body {
     const char *model;
     const char *prompt;
     const cJSON *messages; /* NULL: not a chat */
@@ -62,27 +62,27 @@ struct tokenize_request {
 };
 
 static const struct json_field tokenize_fields[] = {
-    JSON_TEXT(struct tokenize_request, model),
-    JSON_TEXT(struct tokenize_request, prompt),
+    JSON_TEXT(struct tokenize_body, model),
+    JSON_TEXT(struct tokenize_body, prompt),
     JSON_OTHER(messages),
     JSON_OTHER(tools),
     JSON_OTHER(tool_choice),
-    JSON_TEXT(struct tokenize_request, reasoning_effort),
+    JSON_TEXT(struct tokenize_body, reasoning_effort),
     JSON_OTHER(add_generation_prompt),
     JSON_OTHER(continue_final_message),
     JSON_OTHER(chat_template_kwargs),
-    JSON_BOOL(struct tokenize_request, add_special_tokens),
-    JSON_BOOL(struct tokenize_request, return_token_strs),
-    JSON_TEXT(struct tokenize_request, content),
-    JSON_BOOL(struct tokenize_request, add_special),
-    JSON_BOOL(struct tokenize_request, parse_special),
-    JSON_BOOL(struct tokenize_request, with_pieces),
+    JSON_BOOL(struct tokenize_body, add_special_tokens),
+    JSON_BOOL(struct tokenize_body, return_token_strs),
+    JSON_TEXT(struct tokenize_body, content),
+    JSON_BOOL(struct tokenize_body, add_special),
+    JSON_BOOL(struct tokenize_body, parse_special),
+    JSON_BOOL(struct tokenize_body, with_pieces),
 };
 
 static const struct json_field detokenize_fields[] = {
-    JSON_TEXT(struct tokenize_request, model),
+    JSON_TEXT(struct tokenize_body, model),
     JSON_OTHER(tokens),
-    JSON_BOOL(struct tokenize_request, skip_special_tokens),
+    JSON_BOOL(struct tokenize_body, skip_special_tokens),
 };
 
 struct json_table api_tokenize_table(void) {
@@ -90,7 +90,7 @@ struct json_table api_tokenize_table(void) {
 }
 
 static int read_fields(const struct api_context *context, const cJSON *json,
-                       struct json_table table, struct tokenize_request *request,
+                       struct json_table table, struct tokenize_body *request,
                        struct byte_buffer *ignored, struct api_error *err) {
     if (json_fields_read(json, table, request, err) != 0 ||
         (request->model != NULL && model_name_check(context, request->model, err) != 0))
@@ -140,9 +140,8 @@ static void write_pieces(const struct tokenizer *tokenizer, const int32_t *token
     byte_buffer_append(out, "]", 1);
 }
 
-static void write_tokenized(const struct api_context *context,
-                            const struct tokenize_request *request, const int32_t *tokens,
-                            size_t count, struct byte_buffer *out) {
+static void write_tokenized(const struct api_context *context, const struct tokenize_body *request,
+                            const int32_t *tokens, size_t count, struct byte_buffer *out) {
     if (request->prompt == NULL && request->messages == NULL) {
         byte_buffer_append_text(out, "{\"tokens\":");
         if (request->with_pieces)
@@ -163,7 +162,7 @@ static void write_tokenized(const struct api_context *context,
     byte_buffer_append(out, "}", 1);
 }
 
-static int tokenize_text(const struct api_context *context, const struct tokenize_request *request,
+static int tokenize_text(const struct api_context *context, const struct tokenize_body *request,
                          const struct prompt_text *text, struct byte_buffer *out,
                          struct api_error *err) {
     int32_t *tokens = NULL;
@@ -177,7 +176,7 @@ static int tokenize_text(const struct api_context *context, const struct tokeniz
 
 /* What a chat of these messages would give the model. */
 static int tokenize_chat(const struct api_context *context, const cJSON *json,
-                         const struct tokenize_request *request, struct byte_buffer *out,
+                         const struct tokenize_body *request, struct byte_buffer *out,
                          struct api_error *err) {
     struct tool_fields tools;
     struct chat_prompt_fields fields = {
@@ -237,9 +236,9 @@ static int tokenize_parsed(const struct api_context *context, const cJSON *json,
                            struct api_error *err) {
     const cJSON *messages = cJSON_GetObjectItemCaseSensitive(json, "messages");
     bool is_chat = messages != NULL && !cJSON_IsNull(messages);
-    struct tokenize_request request = {.messages = is_chat ? messages : NULL,
-                                       .add_special_tokens = !is_chat,
-                                       .parse_special = true};
+    struct tokenize_body request = {.messages = is_chat ? messages : NULL,
+                                    .add_special_tokens = !is_chat,
+                                    .parse_special = true};
     if (read_fields(context, json, JSON_TABLE(tokenize_fields), &request, ignored, err) != 0)
         return -1;
     enum tokenize_form form = is_chat                  ? FORM_MESSAGES
@@ -319,7 +318,7 @@ static int decode_ids(const struct tokenizer *tokenizer, const cJSON *array, boo
 static int detokenize_parsed(const struct api_context *context, const cJSON *json,
                              struct byte_buffer *text, struct byte_buffer *ignored,
                              struct api_error *err) {
-    struct tokenize_request request = {0};
+    struct tokenize_body request = {0};
     if (read_fields(context, json, JSON_TABLE(detokenize_fields), &request, ignored, err) != 0)
         return -1;
     const cJSON *tokens = cJSON_GetObjectItemCaseSensitive(json, "tokens");

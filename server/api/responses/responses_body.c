@@ -1,6 +1,6 @@
 #include "server/api/responses/responses_body.h"
 
-#include "server/api/call_type.h"
+#include "server/api/api_call_type.h"
 #include "server/api/responses/responses_input.h"
 #include "server/json/json_field.h"
 
@@ -21,7 +21,7 @@ static int add(struct translation *t, cJSON *object, const char *name, cJSON *me
     if (member != NULL && cJSON_AddItemToObject(object, name, member))
         return 0;
     cJSON_Delete(member);
-    return call_fail_memory(t->err);
+    return api_error_set_memory(t->err);
 }
 
 /* cJSON_AddItemReferenceToObject loses the reference when memory for the name is short (1.7.15). */
@@ -127,13 +127,13 @@ static int translate_messages(struct translation *t) {
     const cJSON *instructions = json_member(t->body, "instructions");
     cJSON *messages = cJSON_AddArrayToObject(t->chat, "messages");
     if (messages == NULL)
-        return call_fail_memory(t->err);
+        return api_error_set_memory(t->err);
     if (json_is_given(instructions)) {
         if (!cJSON_IsString(instructions))
             return json_refuse(instructions, "instructions", "a string", t->err);
         cJSON *message = cJSON_CreateObject();
         if (message == NULL || !cJSON_AddItemToArray(messages, message))
-            return call_fail_memory(t->err);
+            return api_error_set_memory(t->err);
         if (add(t, message, "role", cJSON_CreateStringReference("system")) != 0 ||
             refer(t, message, "content", instructions) != 0)
             return -1;
@@ -155,12 +155,12 @@ static int translate_tool(struct translation *t, const cJSON *tool, const char *
         return json_refuse(type, inner, "\"function\", the only kind of tool here", t->err);
     cJSON *made = cJSON_CreateObject();
     if (made == NULL || !cJSON_AddItemToArray(tools, made))
-        return call_fail_memory(t->err);
+        return api_error_set_memory(t->err);
     if (add(t, made, members[0], cJSON_CreateStringReference("function")) != 0)
         return -1;
     cJSON *function = cJSON_AddObjectToObject(made, "function");
     if (function == NULL)
-        return call_fail_memory(t->err);
+        return api_error_set_memory(t->err);
     for (size_t i = 1; i < sizeof(members) / sizeof(members[0]); i++)
         if (refer(t, function, members[i], json_member(tool, members[i])) != 0)
             return -1;
@@ -175,7 +175,7 @@ static int translate_tools(struct translation *t) {
         return json_refuse(given, "tools", "an array of at most 128 tools", t->err);
     cJSON *tools = cJSON_AddArrayToObject(t->chat, "tools");
     if (tools == NULL)
-        return call_fail_memory(t->err);
+        return api_error_set_memory(t->err);
     int index = 0;
     cJSON_ArrayForEach(tool, given) {
         char path[32];
@@ -192,7 +192,7 @@ static int translate_named(struct translation *t, const cJSON *choice, cJSON *ma
         return -1;
     cJSON *function = cJSON_AddObjectToObject(made, "function");
     if (function == NULL)
-        return call_fail_memory(t->err);
+        return api_error_set_memory(t->err);
     return refer(t, function, "name", json_member(choice, "name"));
 }
 
@@ -202,18 +202,18 @@ static int translate_allowed(struct translation *t, const cJSON *choice, cJSON *
         return -1;
     cJSON *allowed = cJSON_AddObjectToObject(made, "allowed_tools");
     if (allowed == NULL)
-        return call_fail_memory(t->err);
+        return api_error_set_memory(t->err);
     if (refer(t, allowed, "mode", json_member(choice, "mode")) != 0)
         return -1;
     if (!cJSON_IsArray(tools))
         return refer(t, allowed, "tools", tools);
     cJSON *list = cJSON_AddArrayToObject(allowed, "tools");
     if (list == NULL)
-        return call_fail_memory(t->err);
+        return api_error_set_memory(t->err);
     cJSON_ArrayForEach(tool, tools) {
         cJSON *item = cJSON_IsObject(tool) ? cJSON_CreateObject() : reference_to(tool);
         if (item == NULL || !cJSON_AddItemToArray(list, item))
-            return call_fail_memory(t->err);
+            return api_error_set_memory(t->err);
         if (cJSON_IsObject(tool) && translate_named(t, tool, item) != 0)
             return -1;
     }
@@ -232,7 +232,7 @@ static int translate_tool_choice(struct translation *t) {
         return json_refuse(type, "tool_choice.type", "\"function\" or \"allowed_tools\"", t->err);
     cJSON *made = cJSON_AddObjectToObject(t->chat, "tool_choice");
     if (made == NULL)
-        return call_fail_memory(t->err);
+        return api_error_set_memory(t->err);
     return is_allowed ? translate_allowed(t, choice, made) : translate_named(t, choice, made);
 }
 
@@ -250,12 +250,12 @@ static int translate_format(struct translation *t) {
         return refer(t, t->chat, "response_format", format);
     cJSON *made = cJSON_AddObjectToObject(t->chat, "response_format");
     if (made == NULL)
-        return call_fail_memory(t->err);
+        return api_error_set_memory(t->err);
     if (refer(t, made, members[0], type) != 0)
         return -1;
     cJSON *schema = cJSON_AddObjectToObject(made, "json_schema");
     if (schema == NULL)
-        return call_fail_memory(t->err);
+        return api_error_set_memory(t->err);
     for (size_t i = 1; i < sizeof(members) / sizeof(members[0]); i++)
         if (refer(t, schema, members[i], json_member(format, members[i])) != 0)
             return -1;
@@ -367,7 +367,7 @@ static int translate_others(struct translation *t) {
 cJSON *responses_body_to_chat(const cJSON *body, struct api_error *err) {
     struct translation t = {.body = body, .chat = cJSON_CreateObject(), .err = err};
     if (t.chat == NULL) {
-        call_fail_memory(err);
+        api_error_set_memory(err);
         return NULL;
     }
     if (check_stateless(&t) == 0 && translate_messages(&t) == 0 && translate_tools(&t) == 0 &&

@@ -1,6 +1,6 @@
 #include "server/api/responses/responses_input.h"
 
-#include "server/api/call_type.h"
+#include "server/api/api_call_type.h"
 #include "server/api/chat/chat_messages.h"
 #include "server/json/json_field.h"
 
@@ -26,14 +26,14 @@ static int add(struct reader *reader, cJSON *object, const char *name, cJSON *me
     if (member != NULL && cJSON_AddItemToObject(object, name, member))
         return 0;
     cJSON_Delete(member);
-    return call_fail_memory(reader->err);
+    return api_error_set_memory(reader->err);
 }
 
 static cJSON *append(struct reader *reader, cJSON *array, cJSON *item) {
     if (item != NULL && cJSON_AddItemToArray(array, item))
         return item;
     cJSON_Delete(item);
-    call_fail_memory(reader->err);
+    api_error_set_memory(reader->err);
     return NULL;
 }
 
@@ -76,7 +76,7 @@ static cJSON *make_content(struct reader *reader, const cJSON *content, const ch
     cJSON *parts =
         is_text ? cJSON_CreateStringReference(content->valuestring) : cJSON_CreateArray();
     if (parts == NULL)
-        call_fail_memory(reader->err);
+        api_error_set_memory(reader->err);
     if (is_text || parts == NULL)
         return parts;
     int index = 0;
@@ -222,7 +222,7 @@ static int read_reasoning(struct reader *reader, const cJSON *item, const char *
     cJSON_Delete(reader->reasoning);
     reader->reasoning = join_parts(parts);
     cJSON_Delete(parts);
-    return reader->reasoning != NULL ? 0 : call_fail_memory(reader->err);
+    return reader->reasoning != NULL ? 0 : api_error_set_memory(reader->err);
 }
 
 static int read_item(struct reader *reader, const cJSON *item, const char *path) {

@@ -1,6 +1,6 @@
 #include "server/api/responses/responses_output.h"
 
-#include "server/api/call_type.h"
+#include "server/api/api_call_type.h"
 #include "server/json/json_write.h"
 
 #include <stdlib.h>
@@ -210,8 +210,9 @@ static int open_item(struct responses_output *output, enum output_part_kind kind
     };
     struct api_error unused;
     struct responses_item *item = add_item(output, kind);
-    if (item == NULL || call_random_id(prefixes[kind], item->id, sizeof(item->id), &unused) != 0 ||
-        call_random_id("call_", item->call_id, sizeof(item->call_id), &unused) != 0)
+    if (item == NULL ||
+        api_call_random_id(prefixes[kind], item->id, sizeof(item->id), &unused) != 0 ||
+        api_call_random_id("call_", item->call_id, sizeof(item->call_id), &unused) != 0)
         return -1;
     byte_buffer_append(&item->name, name.data, name.length);
     output->is_open = true;

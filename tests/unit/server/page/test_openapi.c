@@ -3,9 +3,9 @@
 #include "server/page/openapi.h"
 
 #include "server/api/models/api_response.h"
-#include "server/api/chat/chat_request.h"
-#include "server/api/completions/completion_request.h"
-#include "server/api/embeddings/embedding_request.h"
+#include "server/api/chat/chat_body.h"
+#include "server/api/completions/completion_body.h"
+#include "server/api/embeddings/embedding_body.h"
 #include "server/api/fields/sampling_request.h"
 #include "server/http/http_state.h"
 
@@ -22,8 +22,8 @@ static const struct {
     const char *schema;
     struct json_table (*table)(void);
 } tables[] = {
-    {"SamplingFields", sampling_request_table},    {"CompletionFields", completion_request_table},
-    {"EmbeddingRequest", embedding_request_table}, {"ChatFields", chat_request_table},
+    {"SamplingFields", sampling_request_table}, {"CompletionFields", completion_body_table},
+    {"EmbeddingRequest", embedding_body_table}, {"ChatFields", chat_body_table},
     {"TokenizeRequest", api_tokenize_table},
 };
 

@@ -53,7 +53,7 @@ static void number_ids(struct chat_choice *choice) {
 typedef void (*writer)(const struct chat_choice_view *view, struct byte_buffer *out);
 
 static void expect(writer write, struct chat_choice_view view, const char *expected) {
-    static const struct call_finish none = {.stop_token = -1};
+    static const struct api_call_finish none = {.stop_token = -1};
     struct byte_buffer out = {0};
     if (view.finish == NULL)
         view.finish = &none;
@@ -76,7 +76,7 @@ static void expect_delta(struct chat_choice *choice, const char *delta) {
 
 static void a_whole_message_has_its_content(void **state) {
     struct chat_choice choice;
-    const struct call_finish finish = {.reason = FINISH_STOP, .stop_token = -1};
+    const struct api_call_finish finish = {.reason = FINISH_STOP, .stop_token = -1};
     begin(&choice, &plain);
     say(&choice, "Hi \"you\"", FINISH_NONE);
     say(&choice, "!", FINISH_STOP);
@@ -102,7 +102,7 @@ static void nothing_said_is_an_empty_text(void **state) {
 
 static void a_whole_message_has_its_calls(void **state) {
     struct chat_choice choice;
-    const struct call_finish finish = {.reason = FINISH_STOP, .stop_token = -1};
+    const struct api_call_finish finish = {.reason = FINISH_STOP, .stop_token = -1};
     begin(&choice, &hermes);
     say(&choice, "<think>so</think>" CALL, FINISH_STOP);
     number_ids(&choice);

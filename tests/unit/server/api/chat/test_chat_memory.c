@@ -1,8 +1,8 @@
 /* Fails the first, second, third ... allocation of a whole chat, as one of /v1/chat/completions and
  * of /v1/responses, until one run needs no more: each run answers in full or with status 500, and
  * frees what it took. */
-#include "server/api/chat/chat_call.h"
-#include "server/api/responses/responses_call.h"
+#include "server/api/chat/chat_endpoint.h"
+#include "server/api/responses/responses_endpoint.h"
 
 #include "tests/unit/server/api/chat_fixture.h"
 #include "tests/unit/failing_allocations.h"
@@ -48,7 +48,7 @@ static const char text[] = "so</think>Well <tool_call>{\"name\":\"f\",\"argument
                            "<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>";
 
 /* Events are pushed with memory at hand: they are the engine's. */
-static void push(struct call *call, int32_t choice) {
+static void push(struct api_call *call, int32_t choice) {
     struct token_record record = {.token = 'a', .logprob = -1.0f};
     struct token_event event = {.kind = TOKEN_EVENT_TEXT,
                                 .choice = choice,
@@ -61,19 +61,20 @@ static void push(struct call *call, int32_t choice) {
                                 .stop_string = -1};
     long left = allocations_left;
     allocations_left = -1;
-    assert_int_equal(token_stream_push(&call_request(call, 0)->stream, &event), 0);
+    assert_int_equal(token_stream_push(&api_call_request(call, 0)->stream, &event), 0);
     allocations_left = left;
 }
 
 /* True when the call was answered in full. */
-static bool answer(struct call *call, struct byte_buffer *out) {
+static bool answer(struct api_call *call, struct byte_buffer *out) {
     struct api_error err = {0};
-    for (int i = 0; i < call_request(call, 0)->params.num_choices && !call_is_done(call); i++) {
+    for (int i = 0; i < api_call_request(call, 0)->params.num_choices && !api_call_is_done(call);
+         i++) {
         push(call, i);
-        call_read(call, call_request(call, 0), out);
+        api_call_read(call, api_call_request(call, 0), out);
     }
-    assert_true(call_is_done(call));
-    if (call_error(call, &err)) {
+    assert_true(api_call_is_done(call));
+    if (api_call_error(call, &err)) {
         assert_int_equal(err.status, 503);
         assert_int_equal(out->length, 0);
         return false;
@@ -81,8 +82,8 @@ static bool answer(struct call *call, struct byte_buffer *out) {
     return !out->failed;
 }
 
-static bool run_call(call_parse *parse, const char *body, long num_allocations) {
-    struct call *call = NULL;
+static bool run_call(api_call_parse *parse, const char *body, long num_allocations) {
+    struct api_call *call = NULL;
     struct api_error err = {0};
     struct byte_buffer out = {0};
     allocations_left = num_allocations;
@@ -94,18 +95,18 @@ static bool run_call(call_parse *parse, const char *body, long num_allocations) 
     allocations_left = -1;
     if (is_whole) {
         cJSON *json = cJSON_ParseWithLength(out.data, out.length);
-        bool is_chat = parse == chat_call_parse;
+        bool is_chat = parse == chat_endpoint_parse;
         const char *list = is_chat ? "choices" : "output";
         if (cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(json, list)) < 2)
             fail_msg("%.*s", (int)out.length, out.data);
         cJSON_Delete(json);
     }
     byte_buffer_finish(&out);
-    call_destroy(call);
+    api_call_destroy(call);
     return is_whole;
 }
 
-static void try_call(call_parse *parse, const char *body) {
+static void try_call(api_call_parse *parse, const char *body) {
     long count = 0;
     while (!run_call(parse, body, count))
         assert_true(++count < 10000);
@@ -116,9 +117,9 @@ static void every_failed_allocation_is_survived(void **state) {
     cJSON_Hooks hooks = {.malloc_fn = __wrap_malloc, .free_fn = free};
     chat_fixture_init(&context, 1024);
     cJSON_InitHooks(&hooks);
-    try_call(chat_call_parse, full_body);
-    try_call(chat_call_parse, forced_body);
-    try_call(responses_call_parse, responses_body);
+    try_call(chat_endpoint_parse, full_body);
+    try_call(chat_endpoint_parse, forced_body);
+    try_call(responses_endpoint_parse, responses_body);
     cJSON_InitHooks(NULL);
     chat_fixture_finish(&context);
 }

@@ -1,6 +1,6 @@
 /* Fails the first, second, third ... allocation of a whole call until one run needs no more: each
  * run answers in full or with status 500, and frees what it took. */
-#include "server/api/completions/completion_call.h"
+#include "server/api/completions/completion_endpoint.h"
 
 #include "tests/unit/failing_allocations.h"
 
@@ -31,7 +31,7 @@ static const char body[] =
     "\"stop\":[\"x\"],\"logit_bias\":{\"5\":1},\"f\\u006fo\":1}";
 
 /* Events are pushed with memory at hand: they are the engine's. */
-static void push(struct call *call, int index, int32_t choice) {
+static void push(struct api_call *call, int index, int32_t choice) {
     struct token_record record = {.token = 'a', .logprob = -1.0f};
     struct token_event event = {.kind = TOKEN_EVENT_TEXT,
                                 .choice = choice,
@@ -44,19 +44,19 @@ static void push(struct call *call, int index, int32_t choice) {
                                 .stop_string = -1};
     long left = allocations_left;
     allocations_left = -1;
-    assert_int_equal(token_stream_push(&call_request(call, index)->stream, &event), 0);
+    assert_int_equal(token_stream_push(&api_call_request(call, index)->stream, &event), 0);
     allocations_left = left;
 }
 
 /* True when the call was answered in full. */
-static bool answer(struct call *call, struct byte_buffer *out) {
+static bool answer(struct api_call *call, struct byte_buffer *out) {
     struct api_error err = {0};
-    for (int i = 0; i < 4 && !call_is_done(call); i++) {
+    for (int i = 0; i < 4 && !api_call_is_done(call); i++) {
         push(call, i / 2, i % 2);
-        call_read(call, call_request(call, i / 2), out);
+        api_call_read(call, api_call_request(call, i / 2), out);
     }
-    assert_true(call_is_done(call));
-    if (call_error(call, &err)) {
+    assert_true(api_call_is_done(call));
+    if (api_call_error(call, &err)) {
         assert_int_equal(err.status, 503);
         assert_int_equal(out->length, 0);
         return false;
@@ -65,12 +65,12 @@ static bool answer(struct call *call, struct byte_buffer *out) {
 }
 
 static bool run_call(long num_allocations) {
-    struct call *call = NULL;
+    struct api_call *call = NULL;
     struct api_error err = {0};
     struct byte_buffer out = {0};
     allocations_left = num_allocations;
     bool is_whole = false;
-    if (completion_call_parse(&context, body, strlen(body), &call, &err) != 0)
+    if (completion_endpoint_parse(&context, body, strlen(body), &call, &err) != 0)
         assert_int_equal(err.status, 503);
     else
         is_whole = answer(call, &out);
@@ -81,7 +81,7 @@ static bool run_call(long num_allocations) {
         cJSON_Delete(json);
     }
     byte_buffer_finish(&out);
-    call_destroy(call);
+    api_call_destroy(call);
     return is_whole;
 }
 

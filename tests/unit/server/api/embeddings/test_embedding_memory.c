@@ -1,6 +1,6 @@
 /* Fails the first, second, third ... allocation of a whole call until one run needs no more: each
  * run answers in full or with status 500, and frees what it took. */
-#include "server/api/embeddings/embedding_call.h"
+#include "server/api/embeddings/embedding_endpoint.h"
 
 #include "tests/unit/failing_allocations.h"
 
@@ -27,7 +27,7 @@ static const struct api_context context = {
 static const char body[] = "{\"input\":[\"ab\",[1,2]],\"f\\u006fo\":1}";
 
 /* Events are pushed with memory at hand: they are the engine's. */
-static void push(struct call *call, int index) {
+static void push(struct api_call *call, int index) {
     static const float vector[200] = {1, 2, 3};
     const struct token_event event = {.kind = TOKEN_EVENT_EMBEDDING,
                                       .text = "",
@@ -38,19 +38,19 @@ static void push(struct call *call, int index) {
                                       .stop_string = -1};
     long left = allocations_left;
     allocations_left = -1;
-    assert_int_equal(token_stream_push(&call_request(call, index)->stream, &event), 0);
+    assert_int_equal(token_stream_push(&api_call_request(call, index)->stream, &event), 0);
     allocations_left = left;
 }
 
 /* True when the call was answered in full. */
-static bool answer(struct call *call, struct byte_buffer *out) {
+static bool answer(struct api_call *call, struct byte_buffer *out) {
     struct api_error err = {0};
-    for (int i = 0; i < 2 && !call_is_done(call); i++) {
+    for (int i = 0; i < 2 && !api_call_is_done(call); i++) {
         push(call, i);
-        call_read(call, call_request(call, i), out);
+        api_call_read(call, api_call_request(call, i), out);
     }
-    assert_true(call_is_done(call));
-    if (!call_error(call, &err))
+    assert_true(api_call_is_done(call));
+    if (!api_call_error(call, &err))
         return !out->failed;
     assert_int_equal(err.status, 503);
     assert_int_equal(out->length, 0);
@@ -58,18 +58,18 @@ static bool answer(struct call *call, struct byte_buffer *out) {
 }
 
 static bool run_call(long num_allocations) {
-    struct call *call = NULL;
+    struct api_call *call = NULL;
     struct api_error err = {0};
     struct byte_buffer out = {0};
     bool is_whole = false;
     allocations_left = num_allocations;
-    if (embedding_call_parse(&context, body, strlen(body), &call, &err) != 0)
+    if (embedding_endpoint_parse(&context, body, strlen(body), &call, &err) != 0)
         assert_int_equal(err.status, 503);
     else
         is_whole = answer(call, &out);
     allocations_left = -1;
     byte_buffer_finish(&out);
-    call_destroy(call);
+    api_call_destroy(call);
     return is_whole;
 }
 

@@ -1,7 +1,7 @@
 /* Through the body of a completion, where every field of beam search and all that it excludes
  * stands. */
 #include "server/api/fields/beam_fields.h"
-#include "server/api/completions/completion_request.h"
+#include "server/api/completions/completion_body.h"
 
 #include "tests/unit/server/api/fake_tokenizer.h"
 
@@ -28,14 +28,14 @@ static const struct api_context context = {
         {.temperature = 0.5, .top_p = 0.75, .min_p = 0.25, .repetition_penalty = 1.25, .top_k = 20},
 };
 
-static int parse(const char *fields, struct completion_request *out, struct api_error *err) {
+static int parse(const char *fields, struct completion_body *out, struct api_error *err) {
     char body[1024];
     snprintf(body, sizeof(body), "{\"prompt\":\"x\",%s}", fields);
-    return completion_request_parse(&context, body, strlen(body), out, err);
+    return completion_body_parse(&context, body, strlen(body), out, err);
 }
 
-static struct completion_request parse_ok(const char *fields) {
-    struct completion_request request;
+static struct completion_body parse_ok(const char *fields) {
+    struct completion_body request;
     struct api_error err = {0};
     if (parse(fields, &request, &err) != 0)
         fail_msg("%s: %s", fields, err.message);
@@ -43,9 +43,9 @@ static struct completion_request parse_ok(const char *fields) {
 }
 
 static struct sampling_params params_of(const char *fields) {
-    struct completion_request request = parse_ok(fields);
-    struct sampling_params params = completion_request_params(&request, &context, 1, 7);
-    completion_request_finish(&request);
+    struct completion_body request = parse_ok(fields);
+    struct sampling_params params = completion_body_params(&request, &context, 1, 7);
+    completion_body_finish(&request);
     return params;
 }
 
@@ -97,7 +97,7 @@ static void nothing_else_changes_the_choice_of_tokens(void **state) {
 }
 
 static void expect_error(const char *fields, const char *param, const char *message) {
-    struct completion_request request;
+    struct completion_body request;
     struct api_error err = {0};
     if (parse(fields, &request, &err) == 0)
         fail_msg("accepted %s", fields);
@@ -173,10 +173,10 @@ static void fields_without_effect_are_named(void **state) {
         {"\"use_beam_search\":true,\"length_penalty\":2,\"early_stopping\":true", ""},
     };
     for (size_t i = 0; i < sizeof(bodies) / sizeof(bodies[0]); i++) {
-        struct completion_request request = parse_ok(bodies[i].fields);
+        struct completion_body request = parse_ok(bodies[i].fields);
         byte_buffer_append(&request.ignored, "", 1);
         assert_string_equal(request.ignored.data, bodies[i].names);
-        completion_request_finish(&request);
+        completion_body_finish(&request);
     }
 }
 

@@ -1,0 +1,133 @@
+/* What an endpoint adds to a call (api_call.h): its choices' outputs and how they are written. Only the
+ * endpoints' own files include this.
+ *
+ * A call is P prompts, each one engine request with n choices; choice i of prompt p is number
+ * p * n + i. Every event of a request adds to one choice. A stream writes what has been added after
+ * each event; otherwise it grows until the last choice has finished and is then written whole. */
+#ifndef QUIRE_SERVER_API_API_CALL_TYPE_H
+#define QUIRE_SERVER_API_API_CALL_TYPE_H
+
+#include "config/base/text.h"
+#include "server/api/api_call.h"
+
+#include <stdint.h>
+
+#define MAX_CACHE_SALT_BYTES 256
+#define MAX_REQUEST_ID_BYTES 128
+#define API_CALL_ID_BYTES (16 + MAX_REQUEST_ID_BYTES)
+
+/* The same in every chunk of one call. */
+struct api_call_head {
+    char id[API_CALL_ID_BYTES]; /* a prefix, and hexadecimal digits or the request's own */
+    int64_t created;
+    const char *model;
+    const char *system_fingerprint; /* NULL: null */
+};
+
+struct api_call_usage {
+    int64_t prompt_tokens, completion_tokens, cached_tokens;
+    int64_t reasoning_tokens; /* of the completion; 0: none, or not known */
+};
+
+/* Why a choice ended; reason FINISH_NONE: it has not. */
+struct api_call_finish {
+    enum finish_reason reason; /* NONE, STOP or LENGTH: clients type the field as OpenAI's enum */
+    int32_t stop_token;        /* -1: none */
+    struct text stop_string;   /* data NULL: none */
+};
+
+struct api_call_prompt {
+    struct request *request;
+    int32_t num_cached_tokens;
+};
+
+struct api_call_choice {
+    struct api_call_finish finish;
+    bool is_finished;
+    int32_t num_generated;
+    int32_t num_sent;    /* of these, the tokens that a stream's frames have told of */
+    double sum_logprobs; /* of the generated tokens, where they were asked for */
+};
+
+/* A choice of a prompt, and the mean log probability of its tokens. */
+struct api_call_rank {
+    double mean_logprob;
+    int32_t choice;
+};
+
+/* Every operation but destroy may leave out.failed set; an `add` that runs out of memory returns
+ * -1. */
+struct api_call_operations {
+    /* Scored tokens of a prompt; NULL: never asked for. */
+    int (*add_prompt)(struct api_call *call, int32_t prompt, const struct token_event *event);
+    /* Any other event. api_call_choice is up to date already. */
+    int (*add)(struct api_call *call, int32_t index, const struct token_event *event);
+    /* Streams: frames for what was added to the choice, which is then forgotten; may write none. */
+    void (*write_update)(struct api_call *call, int32_t index, struct byte_buffer *out);
+    /* Streams: what follows the last update. */
+    void (*write_end)(struct api_call *call, struct byte_buffer *out);
+    /* Streams that have begun: call->error, and the end. */
+    void (*write_error)(struct api_call *call, struct byte_buffer *out);
+    /* The response's body. */
+    void (*write_body)(struct api_call *call, struct byte_buffer *out);
+    /* Capacity of the buffers that grow with the output. */
+    size_t (*held_bytes)(const struct api_call *call);
+    /* Frees what the endpoint has added, not the call. */
+    void (*finish)(struct api_call *call);
+};
+
+/* The first member of an endpoint's own struct, which api_call_destroy frees with free(). */
+struct api_call {
+    const struct api_call_operations *operations;
+    const struct tokenizer *tokenizer;
+    struct api_call_head head;
+    struct byte_buffer ignored; /* NUL-terminated; empty: none */
+    bool is_stream;
+    int32_t num_prompts, num_choices; /* num_choices: per prompt, as the engine has them */
+    int32_t num_unfinished;           /* choices, of all prompts */
+    struct api_call_prompt *prompts;  /* [num_prompts] */
+    struct api_call_choice *choices;  /* [num_prompts * num_choices] */
+    struct api_call_rank *ranks;      /* [num_choices], for api_call_rank_choices */
+    struct token_buffer events;
+    bool is_done, has_error;
+    bool has_sent; /* a stream's first frame */
+    struct api_error error;
+};
+
+/* Fills a zeroed call; the endpoint then sets prompts[i].request. After a failure api_call_destroy
+ * still works. */
+int api_call_init(struct api_call *call, const struct api_call_operations *operations,
+                  const struct api_context *context, const char *id_prefix, struct api_error *err);
+/* The answer's id is then that prefix and the client's id; NULL leaves the random one. A 400 unless
+ * the id is 1 to MAX_REQUEST_ID_BYTES of A-Z a-z 0-9 . _ : - */
+int api_call_set_id(struct api_call *call, const char *id_prefix, const char *request_id,
+                    struct api_error *err);
+/* Room for the prompts and choices. */
+int api_call_set_size(struct api_call *call, int32_t num_prompts, int32_t num_choices,
+                      struct api_error *err);
+/* How a new request stands to others, from the fields of these names. cache_salt: NULL or a text,
+ * for which there is a 400 unless it has 1 to MAX_CACHE_SALT_BYTES bytes. */
+int api_call_set_priority_and_salt(struct request *request, int64_t priority,
+                                   const char *cache_salt, struct api_error *err);
+/* Takes the buffer's names over (json_fields_list_unknown). */
+void api_call_set_ignored_params(struct api_call *call, struct byte_buffer *names);
+/* "chatcmpl-" and 32 random hexadecimal digits; capacity holds them. */
+int api_call_random_id(const char *prefix, char *out, size_t capacity, struct api_error *err);
+
+struct api_call_usage api_call_total_usage(const struct api_call *call);
+/* The same of the tokens that were sent. */
+struct api_call_usage api_call_sent_usage(const struct api_call *call);
+/* The choices of a prompt by falling mean log probability of their tokens, for best_of; equal ones
+ * by number. The call's own, until it is called again. */
+const struct api_call_rank *api_call_rank_choices(const struct api_call *call, int32_t prompt);
+
+/* "data: " and the frame's end, around what is written between; the first marks the call as begun.
+ */
+void api_call_begin_frame(struct api_call *call, struct byte_buffer *out);
+void api_call_end_frame(struct byte_buffer *out);
+/* `data: [DONE]` */
+void api_call_write_done(struct byte_buffer *out);
+/* The error of most endpoints: its object as a frame, then `data: [DONE]`. */
+void api_call_write_error(struct api_call *call, struct byte_buffer *out);
+
+#endif

@@ -1,0 +1,154 @@
+#include "server/api/chat/chat_body.h"
+
+#include "server/api/fields/field_limits.h"
+#include "server/api/chat/message_members.h"
+#include "server/api/constraint/tool_grammar.h"
+#include "server/json/json_parse.h"
+
+#include <string.h>
+
+#define MEMBER struct chat_body
+
+static const struct json_field fields[] = {
+    JSON_OTHER(messages),
+    JSON_INT(MEMBER, max_completion_tokens, 1, INT32_MAX),
+    JSON_BOOL(MEMBER, logprobs),
+    JSON_INT(MEMBER, top_logprobs, -1, INT32_MAX), /* --max-logprobs bounds it */
+    JSON_OTHER(tools),
+    JSON_OTHER(tool_choice),
+    JSON_OTHER(parallel_tool_calls),
+    JSON_OTHER(functions),
+    JSON_OTHER(function_call),
+    JSON_TEXT(MEMBER, reasoning_effort),
+    JSON_INT(MEMBER, thinking_token_budget, -1, INT32_MAX),
+    JSON_BOOL(MEMBER, include_reasoning),
+    JSON_BOOL(MEMBER, echo),
+    JSON_OTHER(add_generation_prompt),
+    JSON_OTHER(continue_final_message),
+    JSON_BOOL(MEMBER, add_special_tokens),
+    JSON_OTHER(chat_template_kwargs),
+    JSON_OTHER(documents),
+    JSON_OTHER(chat_template),
+    JSON_OTHER(modalities),
+};
+
+struct json_table chat_body_table(void) {
+    return JSON_TABLE(fields);
+}
+
+int32_t chat_body_num_logprobs(const struct chat_body *request) {
+    return request->logprobs ? (int32_t)request->top_logprobs : -1;
+}
+
+static int refuse(struct api_error *err, const char *param, const char *message) {
+    return api_error_set(err, 400, "invalid_request_error", "unsupported_value", param, "%s",
+                         message);
+}
+
+static const cJSON *member(const struct chat_body *request, const char *name) {
+    return cJSON_GetObjectItemCaseSensitive(request->json, name);
+}
+
+static int read_max_tokens(struct chat_body *request, struct api_error *err) {
+    struct sampling_request *sampling = &request->sampling;
+    if (request->max_completion_tokens != 0) {
+        sampling->max_tokens = request->max_completion_tokens;
+        sampling->max_tokens_field = "max_completion_tokens";
+    }
+    if (sampling->max_tokens == 0)
+        return refuse(err, "max_tokens", "max_tokens must be at least 1, not 0");
+    if (sampling->max_tokens == SAMPLING_TO_THE_END || sampling->min_tokens <= sampling->max_tokens)
+        return 0;
+    return api_error_set(err, 400, "invalid_request_error", "out_of_range", "min_tokens",
+                         "min_tokens must be at most max_completion_tokens (%lld), not %lld",
+                         (long long)sampling->max_tokens, (long long)sampling->min_tokens);
+}
+
+/* What would change the answer's meaning if it was left aside. */
+static int check_unsupported(const struct chat_body *request, struct api_error *err) {
+    const cJSON *template = member(request, "chat_template");
+    const cJSON *modalities = member(request, "modalities"), *modality;
+    if (template != NULL && !cJSON_IsNull(template))
+        return refuse(err, "chat_template",
+                      "a request brings no chat_template: the server has the model's, or that of "
+                      "--chat-template");
+    if (modalities != NULL && !cJSON_IsNull(modalities) && !cJSON_IsArray(modalities))
+        return json_refuse(modalities, "modalities", "[\"text\"]", err);
+    cJSON_ArrayForEach(modality, modalities) {
+        if (!cJSON_IsString(modality) || strcmp(modality->valuestring, "text") != 0)
+            return json_refuse(modality, "modalities", "[\"text\"]", err);
+    }
+    return 0;
+}
+
+static int read_logprobs(const struct api_context *context, struct chat_body *request,
+                         struct api_error *err) {
+    if (request->top_logprobs != 0 && !request->logprobs)
+        return refuse(err, "top_logprobs", "top_logprobs is only allowed with logprobs: true");
+    request->top_logprobs = field_limits_logprobs(context, request->top_logprobs);
+    return sampling_request_check_listed(&request->sampling, chat_body_num_logprobs(request), err);
+}
+
+static int read_tools(struct chat_body *request, struct api_error *err) {
+    if (tool_fields_read(request->json, &request->tools, err) != 0 ||
+        tool_grammar_check(&request->tools, err) != 0)
+        return -1;
+    if (request->sampling.use_beam_search && tool_grammar_is_forced(&request->tools))
+        return refuse(err, "tool_choice",
+                      "tool_choice must not force calls with use_beam_search: true");
+    return 0;
+}
+
+static int read_prompt(struct chat_body *request, struct api_error *err) {
+    struct chat_prompt_fields *prompt = &request->prompt;
+    prompt->messages = member(request, "messages");
+    prompt->tools = request->tools.choice != TOOL_CHOICE_NONE ? request->tools.tools : NULL;
+    prompt->documents = member(request, "documents");
+    prompt->template_kwargs = member(request, "chat_template_kwargs");
+    prompt->reasoning_effort = request->reasoning_effort;
+    prompt->add_special_tokens = request->add_special_tokens;
+    return chat_prompt_read_end(request->json, prompt, err);
+}
+
+static int read_all(const struct api_context *context, struct chat_body *request,
+                    struct api_error *err) {
+    if (field_limits_read(context, request->json, JSON_TABLE(fields), request, err) != 0 ||
+        sampling_request_read(context, request->json, &request->sampling, err) != 0)
+        return -1;
+    message_members_list_unknown(member(request, "messages"), &request->ignored);
+    if (sampling_request_unknown(context, request->json, JSON_TABLE(fields), &request->ignored,
+                                 err) != 0 ||
+        check_unsupported(request, err) != 0 || read_max_tokens(request, err) != 0 ||
+        read_logprobs(context, request, err) != 0 || read_tools(request, err) != 0)
+        return -1;
+    return read_prompt(request, err);
+}
+
+int chat_body_read(const struct api_context *context, cJSON *json, struct chat_body *out,
+                   struct api_error *err) {
+    struct chat_body request = {
+        .json = json,
+        .sampling = sampling_request_defaults(context, SAMPLING_TO_THE_END),
+        .include_reasoning = true,
+        .thinking_token_budget = -1,
+    };
+    if (read_all(context, &request, err) != 0) {
+        chat_body_finish(&request);
+        return -1;
+    }
+    *out = request;
+    return 0;
+}
+
+int chat_body_parse(const struct api_context *context, const char *body, size_t length,
+                    struct chat_body *out, struct api_error *err) {
+    cJSON *json = json_parse(body, length, err);
+    return json != NULL ? chat_body_read(context, json, out, err) : -1;
+}
+
+void chat_body_finish(struct chat_body *request) {
+    sampling_request_finish(&request->sampling);
+    cJSON_Delete(request->json);
+    request->json = NULL;
+    byte_buffer_finish(&request->ignored);
+}

@@ -1,0 +1,300 @@
+/* Adds to a call what chats have: one prompt, rendered by the model's template, whose choices are
+ * taken apart into reasoning, content and tool calls. */
+#include "server/api/chat/chat_endpoint.h"
+
+#include "server/api/api_call_format.h"
+#include "server/api/api_call_type.h"
+#include "server/api/chat/chat_format.h"
+#include "server/api/chat/chat_generation.h"
+#include "server/api/chat/chat_logprobs.h"
+#include "server/api/chat/chat_model.h"
+#include "server/api/prompt_logprobs.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct chat_api_call {
+    struct api_call base; /* first: see api_call_type.h */
+    bool include_usage, continuous_usage, return_token_ids, shows_ids;
+    int32_t num_logprobs, num_prompt_logprobs; /* as the fields ask; -1: none */
+    bool lists_logprobs;                       /* of the tokens that the request names */
+    int32_t num_answered;                      /* n: choices that are answered */
+    enum tool_choice tool_choice;
+    struct byte_buffer prompt_scores; /* prompt_logprobs only */
+    struct byte_buffer prompt_ids;    /* return_token_ids only */
+    bool may_reason;                  /* the model's reasoning is told apart */
+    bool has_prompt_sent;             /* a stream's chunk with the prompt's own fields */
+    struct chat_choice *choices;      /* [num_choices] */
+    char *allowed_names;              /* the choices' (chat_generation.h) */
+};
+
+/* --- From a body to a request --- */
+
+/* The text a choice begins with under echo: what the last message said, when it goes on with it. */
+static void echo_final(const struct chat_body *request, struct chat_choice *choice) {
+    const cJSON *messages = request->prompt.messages, *last = messages->child;
+    while (last->next != NULL)
+        last = last->next;
+    const cJSON *role = cJSON_GetObjectItemCaseSensitive(last, "role");
+    const cJSON *content = cJSON_GetObjectItemCaseSensitive(last, "content");
+    if (request->echo && strcmp(role->valuestring, "assistant") == 0 && cJSON_IsString(content))
+        byte_buffer_append_text(&choice->content, content->valuestring);
+}
+
+static int init_choices(const struct chat_body *request, const struct chat_choice_config *config,
+                        struct chat_api_call *call, struct api_error *err) {
+    for (int32_t i = 0; i < call->base.num_choices; i++) {
+        chat_choice_init(&call->choices[i], config);
+        echo_final(request, &call->choices[i]);
+        if (call->choices[i].content.failed)
+            return api_error_set_memory(err);
+    }
+    return 0;
+}
+
+static int add_request(const struct api_context *context, const struct chat_body *request,
+                       struct chat_api_call *call, struct api_error *err) {
+    struct chat_generation generation;
+    if (chat_generation_create(context, request, &generation, err) != 0)
+        return -1;
+    call->base.prompts[0].request = generation.request;
+    call->allowed_names = generation.allowed_names;
+    if (call->return_token_ids)
+        api_call_add_prompt_ids(generation.request, &call->prompt_ids);
+    if (call->prompt_ids.failed)
+        return api_error_set_memory(err);
+    return init_choices(request, &generation.config, call, err);
+}
+
+static void set_fields(const struct chat_body *request, struct chat_api_call *call) {
+    const struct sampling_request *sampling = &request->sampling;
+    call->base.is_stream = sampling->stream;
+    call->include_usage = sampling->include_usage;
+    call->continuous_usage = sampling->continuous_usage_stats;
+    call->return_token_ids = sampling->return_token_ids;
+    call->shows_ids = sampling->return_tokens_as_token_ids;
+    call->num_logprobs = chat_body_num_logprobs(request);
+    call->lists_logprobs = sampling->lists.num_logprob_tokens > 0;
+    call->num_prompt_logprobs = (int32_t)sampling->prompt_logprobs;
+    call->num_answered = (int32_t)sampling->n;
+    call->tool_choice = request->tools.choice;
+}
+
+static const struct api_call_operations operations;
+
+static int fill_call(const struct api_context *context, struct chat_body *request,
+                     struct chat_api_call *call, struct api_error *err) {
+    const struct sampling_request *sampling = &request->sampling;
+    int32_t num_choices = sampling_request_num_choices(sampling);
+    api_call_set_ignored_params(&call->base, &request->ignored);
+    call->may_reason = context->chat != NULL && context->chat->reasoning != REASONING_FORMAT_NONE;
+    set_fields(request, call);
+    if (api_call_init(&call->base, &operations, context, "chatcmpl-", err) != 0 ||
+        api_call_set_id(&call->base, "chatcmpl-", sampling->request_id, err) != 0 ||
+        api_call_set_size(&call->base, 1, num_choices, err) != 0)
+        return -1;
+    call->choices = calloc((size_t)num_choices, sizeof(*call->choices));
+    if (call->choices == NULL || call->base.ignored.failed)
+        return api_error_set_memory(err);
+    return add_request(context, request, call, err);
+}
+
+int chat_endpoint_parse(const struct api_context *context, const char *body, size_t length,
+                        struct api_call **out, struct api_error *err) {
+    struct chat_body request;
+    if (chat_body_parse(context, body, length, &request, err) != 0)
+        return -1;
+    struct chat_api_call *call = calloc(1, sizeof(*call));
+    if (call == NULL) {
+        chat_body_finish(&request);
+        return api_error_set_memory(err);
+    }
+    int result = fill_call(context, &request, call, err);
+    chat_body_finish(&request);
+    if (result != 0)
+        api_call_destroy(&call->base);
+    else
+        *out = &call->base;
+    return result;
+}
+
+static void finish(struct api_call *base) {
+    struct chat_api_call *call = (struct chat_api_call *)base;
+    for (int32_t i = 0; call->choices != NULL && i < base->num_choices; i++)
+        chat_choice_finish(&call->choices[i]);
+    byte_buffer_finish(&call->prompt_scores);
+    byte_buffer_finish(&call->prompt_ids);
+    free(call->choices);
+    free(call->allowed_names);
+}
+
+/* --- From events to what is answered --- */
+
+static int add_scores(struct api_call *base, int32_t index, const struct token_event *event) {
+    struct chat_api_call *call = (struct chat_api_call *)base;
+    (void)index;
+    if (call->num_prompt_logprobs >= 0)
+        prompt_logprobs_add(base->tokenizer, event, call->num_prompt_logprobs,
+                            &call->prompt_scores);
+    return call->prompt_scores.failed ? -1 : 0;
+}
+
+static int add_text(struct api_call *base, int32_t index, const struct token_event *event) {
+    struct chat_api_call *call = (struct chat_api_call *)base;
+    struct chat_choice *choice = &call->choices[index];
+    if (call->return_token_ids)
+        api_call_add_token_ids(event->tokens, event->num_tokens, &choice->token_ids);
+    if (call->num_logprobs >= 0)
+        chat_logprobs_add(base->tokenizer, event,
+                          call->lists_logprobs ? CHAT_LOGPROBS_LISTED : call->num_logprobs,
+                          call->shows_ids, &choice->logprobs);
+    if (choice->token_ids.failed || choice->logprobs.failed)
+        return -1;
+    return chat_choice_add(choice, event);
+}
+
+/* --- From there to bytes --- */
+
+static struct api_call_usage total_usage(const struct chat_api_call *call) {
+    struct api_call_usage usage = api_call_total_usage(&call->base);
+    for (int32_t i = 0; i < call->base.num_choices; i++)
+        usage.reasoning_tokens += call->choices[i].num_reasoning_tokens;
+    return usage;
+}
+
+static struct api_call_usage sent_usage(const struct chat_api_call *call) {
+    struct api_call_usage usage = api_call_sent_usage(&call->base);
+    for (int32_t i = 0; i < call->base.num_choices; i++) {
+        int32_t num_sent = call->base.choices[i].num_sent,
+                num_reasoning = call->choices[i].num_reasoning_tokens;
+        usage.reasoning_tokens += num_reasoning < num_sent ? num_reasoning : num_sent;
+    }
+    return usage;
+}
+
+static size_t held_bytes(const struct api_call *base) {
+    const struct chat_api_call *call = (const struct chat_api_call *)base;
+    size_t bytes = call->prompt_scores.capacity + call->prompt_ids.capacity;
+    for (int32_t i = 0; i < base->num_choices; i++)
+        bytes += chat_choice_bytes(&call->choices[i]);
+    return bytes;
+}
+
+/* Choice number `index` as number `shown` of the answer. As OpenAI has it, a call that was named in
+ * the request is no reason to end. */
+static struct chat_choice_view view_of(const struct chat_api_call *call, int32_t index,
+                                       int32_t shown) {
+    const struct chat_choice *choice = &call->choices[index];
+    bool has_calls = choice->num_calls > 0 && call->tool_choice != TOOL_CHOICE_NAMED;
+    return (struct chat_choice_view){
+        .index = shown,
+        .choice = choice,
+        .finish = &call->base.choices[index].finish,
+        .finish_reason = has_calls ? "tool_calls" : NULL,
+        .has_logprobs = call->num_logprobs >= 0,
+        .has_token_ids = call->return_token_ids,
+        .may_reason = call->may_reason,
+    };
+}
+
+static void begin(const struct chat_api_call *call, const char *object, struct byte_buffer *out) {
+    api_call_format_head(&call->base.head, object, out);
+    byte_buffer_append_text(out, ",\"choices\":[");
+}
+
+static void begin_chunk(struct chat_api_call *call, struct byte_buffer *out) {
+    api_call_begin_frame(&call->base, out);
+    begin(call, "chat.completion.chunk", out);
+}
+
+/* The fields of the prompt, which are no choice's; in chunks as vLLM has them. */
+static void write_prompt(const struct chat_api_call *call, struct byte_buffer *out) {
+    bool has_scores = call->num_prompt_logprobs >= 0;
+    if (has_scores || !call->base.is_stream)
+        api_call_format_list("prompt_logprobs", has_scores ? &call->prompt_scores : NULL, out);
+    api_call_format_list("prompt_token_ids", call->return_token_ids ? &call->prompt_ids : NULL,
+                         out);
+}
+
+static void end_chunk(struct chat_api_call *call, struct byte_buffer *out) {
+    byte_buffer_append(out, "]", 1);
+    api_call_format_fingerprint(&call->base.head, out);
+    if (!call->has_prompt_sent)
+        write_prompt(call, out);
+    call->has_prompt_sent = true;
+    if (call->include_usage) {
+        struct api_call_usage usage = sent_usage(call);
+        byte_buffer_append_text(out, ",\"usage\":");
+        api_call_format_usage(call->continuous_usage ? &usage : NULL, out);
+    }
+    byte_buffer_append(out, "}", 1);
+    api_call_end_frame(out);
+}
+
+/* The role comes in a chunk of its own, when there is something to say: what fails before is told
+ * with a status. */
+static void write_update(struct api_call *base, int32_t index, struct byte_buffer *out) {
+    struct chat_api_call *call = (struct chat_api_call *)base;
+    struct chat_choice *choice = &call->choices[index];
+    if (!choice->has_role) {
+        choice->has_role = true;
+        begin_chunk(call, out);
+        chat_format_role(index, out);
+        end_chunk(call, out);
+    }
+    if (!chat_choice_has_news(choice) && !base->choices[index].is_finished)
+        return;
+    base->choices[index].num_sent = base->choices[index].num_generated;
+    struct chat_choice_view view = view_of(call, index, index);
+    begin_chunk(call, out);
+    chat_format_delta(&view, out);
+    end_chunk(call, out);
+    chat_choice_clear(choice);
+}
+
+static void write_end(struct api_call *base, struct byte_buffer *out) {
+    struct chat_api_call *call = (struct chat_api_call *)base;
+    if (call->include_usage) {
+        struct api_call_usage usage = total_usage(call);
+        begin_chunk(call, out);
+        byte_buffer_append(out, "]", 1);
+        api_call_format_fingerprint(&base->head, out);
+        byte_buffer_append_text(out, ",\"usage\":");
+        api_call_format_usage(&usage, out);
+        byte_buffer_append(out, "}", 1);
+        api_call_end_frame(out);
+    }
+    api_call_write_done(out);
+}
+
+/* With best_of the best come first; else all as they are. */
+static void write_body(struct api_call *base, struct byte_buffer *out) {
+    struct chat_api_call *call = (struct chat_api_call *)base;
+    struct api_call_usage usage = total_usage(call);
+    bool selects = call->num_answered < base->num_choices;
+    const struct api_call_rank *ranks = selects ? api_call_rank_choices(base, 0) : NULL;
+    begin(call, "chat.completion", out);
+    for (int32_t i = 0; i < call->num_answered; i++) {
+        struct chat_choice_view view = view_of(call, selects ? ranks[i].choice : i, i);
+        if (i > 0)
+            byte_buffer_append(out, ",", 1);
+        chat_format_choice(&view, out);
+    }
+    byte_buffer_append(out, "]", 1);
+    api_call_format_fingerprint(&base->head, out);
+    write_prompt(call, out);
+    byte_buffer_append_text(out, ",\"usage\":");
+    api_call_format_usage(&usage, out);
+    byte_buffer_append(out, "}", 1);
+}
+
+static const struct api_call_operations operations = {
+    .add_prompt = add_scores,
+    .add = add_text,
+    .write_update = write_update,
+    .write_end = write_end,
+    .write_error = api_call_write_error,
+    .write_body = write_body,
+    .held_bytes = held_bytes,
+    .finish = finish,
+};

@@ -1,0 +1,106 @@
+#include "server/api/completions/completion_body.h"
+
+#include "server/api/fields/field_limits.h"
+#include "server/json/json_parse.h"
+
+#define MEMBER struct completion_body
+#define DEFAULT_MAX_TOKENS 16 /* OpenAI's */
+
+static const struct json_field fields[] = {
+    JSON_OTHER(prompt),
+    JSON_INT(MEMBER, logprobs, -1, INT32_MAX), /* --max-logprobs bounds it */
+    JSON_BOOL(MEMBER, echo),
+    JSON_OTHER(suffix),
+    JSON_BOOL(MEMBER, add_special_tokens),
+    JSON_BOOL(MEMBER, parse_special),
+};
+
+struct json_table completion_body_table(void) {
+    return JSON_TABLE(fields);
+}
+
+static int refuse(struct api_error *err, const char *param, const char *message) {
+    return api_error_set(err, 400, "invalid_request_error", "unsupported_value", param, "%s",
+                         message);
+}
+
+/* What the table cannot say: fields that depend on others. */
+static int check_combinations(const struct completion_body *request, struct api_error *err) {
+    const cJSON *suffix = json_given_member(request->json, "suffix");
+    if (suffix != NULL && (!cJSON_IsString(suffix) || suffix->valuestring[0] != '\0'))
+        return refuse(err, "suffix", "suffix is not supported: leave it out or empty");
+    if (request->sampling.use_beam_search && request->echo && request->logprobs >= 0)
+        return refuse(err, "echo",
+                      "echo must be false with use_beam_search: true and logprobs, not true");
+    if (request->sampling.max_tokens == 0 && !request->echo)
+        return refuse(err, "max_tokens",
+                      "max_tokens must be at least 1, not 0: 0 is allowed with echo: true only");
+    return 0;
+}
+
+static int read_prompts(const struct api_context *context, struct completion_body *request,
+                        struct api_error *err) {
+    const struct sampling_request *sampling = &request->sampling;
+    if (prompt_list_read(context, request->json, "prompt", &request->prompts, err) != 0)
+        return -1;
+    bool has_best_of = sampling->best_of != 0;
+    int64_t num_choices =
+        (has_best_of ? sampling->best_of : sampling->n) * request->prompts.num_prompts;
+    if (num_choices <= context->max_choices)
+        return 0;
+    const char *name = has_best_of ? "best_of" : "n";
+    return api_error_set(err, 400, "invalid_request_error", "out_of_range", name,
+                         "%s times the number of prompts must be at most %d, not %lld", name,
+                         (int)context->max_choices, (long long)num_choices);
+}
+
+static int read_all(const struct api_context *context, struct completion_body *request,
+                    struct api_error *err) {
+    if (field_limits_read(context, request->json, JSON_TABLE(fields), request, err) != 0 ||
+        sampling_request_read(context, request->json, &request->sampling, err) != 0 ||
+        sampling_request_unknown(context, request->json, JSON_TABLE(fields), &request->ignored,
+                                 err) != 0 ||
+        check_combinations(request, err) != 0)
+        return -1;
+    if (json_given_member(request->json, "logprobs") != NULL)
+        request->logprobs = field_limits_logprobs(context, request->logprobs);
+    if (sampling_request_check_listed(&request->sampling, (int32_t)request->logprobs, err) != 0)
+        return -1;
+    return read_prompts(context, request, err);
+}
+
+int completion_body_parse(const struct api_context *context, const char *body, size_t length,
+                          struct completion_body *out, struct api_error *err) {
+    struct completion_body request = {
+        .sampling = sampling_request_defaults(context, DEFAULT_MAX_TOKENS),
+        .logprobs = -1,
+        .add_special_tokens = true,
+        .parse_special = true,
+    };
+    request.json = json_parse(body, length, err);
+    if (request.json == NULL)
+        return -1;
+    if (read_all(context, &request, err) != 0) {
+        completion_body_finish(&request);
+        return -1;
+    }
+    *out = request;
+    return 0;
+}
+
+void completion_body_finish(struct completion_body *request) {
+    sampling_request_finish(&request->sampling);
+    cJSON_Delete(request->json);
+    request->json = NULL;
+    byte_buffer_finish(&request->ignored);
+}
+
+struct sampling_params completion_body_params(const struct completion_body *request,
+                                              const struct api_context *context,
+                                              int32_t num_prompt_tokens, uint64_t seed) {
+    struct sampling_params params = sampling_request_params(
+        &request->sampling, context, num_prompt_tokens, (int32_t)request->logprobs, seed);
+    if (request->echo && request->logprobs > params.num_prompt_logprobs)
+        params.num_prompt_logprobs = (int32_t)request->logprobs;
+    return params;
+}

@@ -1,0 +1,33 @@
+/* The body of POST /v1/completions as native values, every one checked. */
+#ifndef QUIRE_SERVER_API_COMPLETIONS_COMPLETION_BODY_H
+#define QUIRE_SERVER_API_COMPLETIONS_COMPLETION_BODY_H
+
+#include "server/api/fields/prompt_field.h"
+#include "server/api/fields/sampling_request.h"
+
+/* Absent fields hold their default (sampling_request.h). */
+struct completion_body {
+    cJSON *json; /* owns every string and the prompts below */
+    struct sampling_request sampling;
+    struct prompt_list prompts;
+    struct byte_buffer ignored; /* names of unknown fields, comma-separated */
+
+    /* read by the field table */
+    int64_t logprobs; /* -1: none */
+    bool echo, add_special_tokens, parse_special;
+};
+
+/* On failure -1 and *err, nothing to free. */
+int completion_body_parse(const struct api_context *context, const char *body, size_t length,
+                          struct completion_body *out, struct api_error *err);
+void completion_body_finish(struct completion_body *request);
+
+/* sampling_request_params, with what echo and logprobs ask for. */
+struct sampling_params completion_body_params(const struct completion_body *request,
+                                              const struct api_context *context,
+                                              int32_t num_prompt_tokens, uint64_t seed);
+
+/* The table of the endpoint's own fields; static. */
+struct json_table completion_body_table(void);
+
+#endif

@@ -1,0 +1,376 @@
+/* Adds to a call what completions have: echoed prompts, logprobs in the legacy shape, and the best
+ * of several choices. */
+#include "server/api/completions/completion_endpoint.h"
+
+#include "server/api/api_call_format.h"
+#include "server/api/completions/completion_format.h"
+#include "server/api/completions/completion_body.h"
+#include "server/api/prompt_logprobs.h"
+
+#include <stdlib.h>
+
+/* Logprob entries one call may bring forth, of prompt and output; each is some 25 bytes of JSON
+ * that are held until the call ends. */
+#define MAX_LOGPROB_ENTRIES (8 << 20)
+
+/* What is not yet sent. */
+struct choice_output {
+    struct byte_buffer text;
+    struct logprob_list logprobs;
+    struct byte_buffer token_ids;
+    bool has_started; /* the prompt's echo, if any, was added */
+    bool has_sent;
+};
+
+struct prompt_output {
+    struct byte_buffer text;      /* echo only */
+    struct logprob_list logprobs; /* echo with logprobs only */
+    struct byte_buffer scores;    /* prompt_logprobs only */
+    struct byte_buffer ids;       /* return_token_ids only */
+    /* Of the prompt's tokens those that are part of the echoed text: all but what was added around
+     * a text. */
+    int32_t text_begin, text_end;
+    int32_t num_scored;
+    bool is_cut; /* by truncate_prompt_tokens */
+};
+
+struct completion_api_call {
+    struct api_call base; /* first: see api_call_type.h */
+    bool include_usage, continuous_usage, echo, skip_special_tokens, return_token_ids;
+    int32_t num_logprobs, num_prompt_logprobs; /* as the fields ask; -1: none */
+    int64_t num_entries;                       /* logprobs for a generated token */
+    int32_t num_answered;                      /* n: choices of a prompt that are answered */
+    struct prompt_output *prompts;             /* [num_prompts] */
+    struct choice_output *choices;             /* [num_prompts * num_choices] */
+};
+
+/* --- From a body to requests --- */
+
+/* The echoed text: as it was given, or the written form of every token that was given or is left.
+ */
+static void fill_prompt_text(const struct tokenizer *tokenizer, const cJSON *item,
+                             const struct request *request, struct prompt_output *prompt) {
+    if (cJSON_IsString(item) && !prompt->is_cut) {
+        byte_buffer_append_text(&prompt->text, item->valuestring);
+        return;
+    }
+    for (int32_t i = prompt->text_begin; i < prompt->text_end; i++) {
+        struct text piece = tokenizer_piece(tokenizer, request->prompt[i]);
+        byte_buffer_append(&prompt->text, piece.data, piece.length);
+    }
+}
+
+/* Of the prompt's tokens those the echoed text is of. */
+static void find_text(const struct tokenizer *tokenizer, const struct completion_body *request,
+                      const cJSON *item, const struct prompt_tokens *tokens,
+                      struct prompt_output *prompt) {
+    int before = 0, behind = 0;
+    if (cJSON_IsString(item) && request->add_special_tokens)
+        tokenizer_num_added(tokenizer, &before, &behind);
+    prompt->text_begin = before;
+    prompt->text_end = tokens->count - behind;
+    prompt->is_cut = tokens->is_cut;
+}
+
+static int create_prompt(const struct api_context *context, const struct completion_body *request,
+                         const cJSON *item, const char *path, struct prompt_output *prompt,
+                         struct request **out, struct api_error *err) {
+    struct prompt_tokens tokens;
+    unsigned flags = prompt_text_flags(request->add_special_tokens, request->parse_special);
+    const struct prompt_limits limits = sampling_request_limits(&request->sampling);
+    if (prompt_read_tokens(context, item, path, flags, &limits, &tokens, err) != 0)
+        return -1;
+    if (sampling_request_check_room(&request->sampling, context, path, tokens.count, err) != 0) {
+        free(tokens.ids);
+        return -1;
+    }
+    find_text(context->tokenizer, request, item, &tokens, prompt);
+    struct sampling_params params = completion_body_params(
+        request, context, tokens.count, sampling_request_seed(context, &request->sampling));
+    *out = request_create(tokens.ids, tokens.count, &params);
+    free(tokens.ids);
+    if (*out == NULL)
+        return api_error_set_memory(err);
+    return api_call_set_priority_and_salt(*out, request->sampling.priority,
+                                          request->sampling.cache_salt, err);
+}
+
+static int add_prompt(const struct api_context *context, const struct completion_body *request,
+                      const cJSON *item, int32_t index, struct completion_api_call *call,
+                      struct api_error *err) {
+    char path[PROMPT_PATH_BYTES];
+    struct prompt_output *prompt = &call->prompts[index];
+    prompt_list_path(&request->prompts, index, path);
+    if (create_prompt(context, request, item, path, prompt, &call->base.prompts[index].request,
+                      err) != 0)
+        return -1;
+    if (request->echo)
+        fill_prompt_text(context->tokenizer, item, call->base.prompts[index].request, prompt);
+    if (request->sampling.return_token_ids)
+        api_call_add_prompt_ids(call->base.prompts[index].request, &prompt->ids);
+    return prompt->text.failed || prompt->ids.failed ? api_error_set_memory(err) : 0;
+}
+
+static int check_logprobs(const struct completion_api_call *call, struct api_error *err) {
+    int64_t num_entries = 0;
+    for (int32_t i = 0; i < call->base.num_prompts; i++) {
+        const struct request *prompt = call->base.prompts[i].request;
+        int64_t echoed = call->echo ? prompt->num_prompt_tokens : 0;
+        num_entries +=
+            (prompt->params.max_tokens * call->num_entries + echoed * (call->num_logprobs + 1)) *
+            call->base.num_choices;
+        num_entries += (int64_t)prompt->num_prompt_tokens * (call->num_prompt_logprobs + 1) *
+                       call->num_answered;
+    }
+    if (num_entries <= MAX_LOGPROB_ENTRIES)
+        return 0;
+    const char *field = call->num_logprobs >= 0 ? "logprobs" : "prompt_logprobs";
+    return api_error_set(err, 400, "invalid_request_error", "out_of_range", field,
+                         "the call may bring forth %lld logprob entries: at most %d are allowed; "
+                         "ask for fewer logprobs, tokens, choices or prompts",
+                         (long long)num_entries, MAX_LOGPROB_ENTRIES);
+}
+
+static int add_prompts(const struct api_context *context, const struct completion_body *request,
+                       struct completion_api_call *call, struct api_error *err) {
+    const cJSON *item = request->prompts.first;
+    int64_t num_tokens = 0;
+    for (int32_t i = 0; i < call->base.num_prompts; i++, item = item->next) {
+        if (add_prompt(context, request, item, i, call, err) != 0)
+            return -1;
+        num_tokens += call->base.prompts[i].request->num_prompt_tokens;
+        if (prompt_list_check_total(context, &request->prompts, num_tokens, err) != 0)
+            return -1;
+    }
+    return check_logprobs(call, err);
+}
+
+static void set_fields(const struct completion_body *request, struct completion_api_call *call) {
+    const struct sampling_request *sampling = &request->sampling;
+    call->base.is_stream = sampling->stream;
+    call->include_usage = sampling->include_usage;
+    call->continuous_usage = sampling->continuous_usage_stats;
+    call->return_token_ids = sampling->return_token_ids;
+    call->skip_special_tokens = sampling->skip_special_tokens;
+    call->echo = request->echo;
+    call->num_logprobs = (int32_t)request->logprobs;
+    call->num_entries = sampling_request_logprob_entries(sampling, call->num_logprobs);
+    call->num_prompt_logprobs = (int32_t)sampling->prompt_logprobs;
+    call->num_answered = (int32_t)sampling->n;
+}
+
+static const struct api_call_operations operations;
+
+static int fill_call(const struct api_context *context, struct completion_body *request,
+                     struct completion_api_call *call, struct api_error *err) {
+    const struct sampling_request *sampling = &request->sampling;
+    int32_t num_choices = sampling_request_num_choices(sampling);
+    int32_t num_prompts = request->prompts.num_prompts;
+    api_call_set_ignored_params(&call->base, &request->ignored);
+    set_fields(request, call);
+    if (api_call_init(&call->base, &operations, context, "cmpl-", err) != 0 ||
+        api_call_set_id(&call->base, "cmpl-", sampling->request_id, err) != 0 ||
+        api_call_set_size(&call->base, num_prompts, num_choices, err) != 0)
+        return -1;
+    call->prompts = calloc((size_t)num_prompts, sizeof(*call->prompts));
+    call->choices = calloc((size_t)num_prompts * (size_t)num_choices, sizeof(*call->choices));
+    if (call->prompts == NULL || call->choices == NULL || call->base.ignored.failed)
+        return api_error_set_memory(err);
+    for (int32_t i = 0; i < num_prompts; i++)
+        call->prompts[i].logprobs.shows_ids = sampling->return_tokens_as_token_ids;
+    for (int32_t i = 0; i < num_prompts * num_choices; i++)
+        call->choices[i].logprobs.shows_ids = sampling->return_tokens_as_token_ids;
+    return add_prompts(context, request, call, err);
+}
+
+int completion_endpoint_parse(const struct api_context *context, const char *body, size_t length,
+                              struct api_call **out, struct api_error *err) {
+    struct completion_body request;
+    if (completion_body_parse(context, body, length, &request, err) != 0)
+        return -1;
+    struct completion_api_call *call = calloc(1, sizeof(*call));
+    if (call == NULL) {
+        completion_body_finish(&request);
+        return api_error_set_memory(err);
+    }
+    int result = fill_call(context, &request, call, err);
+    completion_body_finish(&request);
+    if (result != 0)
+        api_call_destroy(&call->base);
+    else
+        *out = &call->base;
+    return result;
+}
+
+static void finish(struct api_call *base) {
+    struct completion_api_call *call = (struct completion_api_call *)base;
+    for (int32_t i = 0; call->prompts != NULL && i < base->num_prompts; i++) {
+        byte_buffer_finish(&call->prompts[i].text);
+        logprob_list_finish(&call->prompts[i].logprobs);
+        byte_buffer_finish(&call->prompts[i].scores);
+        byte_buffer_finish(&call->prompts[i].ids);
+    }
+    for (int32_t i = 0; call->choices != NULL && i < base->num_prompts * base->num_choices; i++) {
+        byte_buffer_finish(&call->choices[i].text);
+        logprob_list_finish(&call->choices[i].logprobs);
+        byte_buffer_finish(&call->choices[i].token_ids);
+    }
+    free(call->prompts);
+    free(call->choices);
+}
+
+static size_t held_bytes(const struct api_call *base) {
+    const struct completion_api_call *call = (const struct completion_api_call *)base;
+    size_t bytes = 0;
+    for (int32_t i = 0; i < base->num_prompts; i++) {
+        const struct prompt_output *prompt = &call->prompts[i];
+        bytes += prompt->text.capacity + logprob_list_bytes(&prompt->logprobs) +
+                 prompt->scores.capacity + prompt->ids.capacity;
+    }
+    for (int32_t i = 0; i < base->num_prompts * base->num_choices; i++) {
+        const struct choice_output *choice = &call->choices[i];
+        bytes += choice->text.capacity + logprob_list_bytes(&choice->logprobs) +
+                 choice->token_ids.capacity;
+    }
+    return bytes;
+}
+
+/* --- From events to what is answered --- */
+
+static int add_scores(struct api_call *base, int32_t index, const struct token_event *event) {
+    struct completion_api_call *call = (struct completion_api_call *)base;
+    struct prompt_output *prompt = &call->prompts[index];
+    if (call->num_prompt_logprobs >= 0)
+        prompt_logprobs_add(base->tokenizer, event, call->num_prompt_logprobs, &prompt->scores);
+    for (int32_t i = 0; i < event->num_tokens && call->echo && call->num_logprobs >= 0; i++) {
+        struct token_record record = event->tokens[i];
+        int32_t place = prompt->num_scored++;
+        bool in_text = place >= prompt->text_begin && place < prompt->text_end;
+        if (record.num_top > call->num_logprobs)
+            record.num_top = call->num_logprobs;
+        logprob_list_add(&prompt->logprobs, base->tokenizer, &record, event->top + record.first_top,
+                         in_text);
+    }
+    return prompt->scores.failed || logprob_list_has_failed(&prompt->logprobs) ? -1 : 0;
+}
+
+static void start_choice(const struct prompt_output *prompt, struct choice_output *choice) {
+    choice->has_started = true;
+    byte_buffer_append(&choice->text, prompt->text.data, prompt->text.length);
+    logprob_list_append(&choice->logprobs, &prompt->logprobs);
+}
+
+static int add_text(struct api_call *base, int32_t index, const struct token_event *event) {
+    struct completion_api_call *call = (struct completion_api_call *)base;
+    struct choice_output *choice = &call->choices[index];
+    if (!choice->has_started)
+        start_choice(&call->prompts[index / base->num_choices], choice);
+    byte_buffer_append(&choice->text, event->text, event->text_bytes);
+    if (call->return_token_ids)
+        api_call_add_token_ids(event->tokens, event->num_tokens, &choice->token_ids);
+    for (int32_t i = 0; i < event->num_tokens && call->num_logprobs >= 0; i++) {
+        const struct token_record *record = &event->tokens[i];
+        bool in_text =
+            !call->skip_special_tokens || !tokenizer_is_special(base->tokenizer, record->token);
+        logprob_list_add(&choice->logprobs, base->tokenizer, record, event->top + record->first_top,
+                         in_text);
+    }
+    bool failed = choice->text.failed || choice->token_ids.failed ||
+                  logprob_list_has_failed(&choice->logprobs);
+    return failed ? -1 : 0;
+}
+
+/* --- From there to bytes --- */
+
+/* Choice number `index` as number `shown` of the answer. */
+static void write_choice(const struct completion_api_call *call, int32_t index, int32_t shown,
+                         bool with_prompt, struct byte_buffer *out) {
+    const struct choice_output *choice = &call->choices[index];
+    const struct prompt_output *prompt = &call->prompts[index / call->base.num_choices];
+    bool with_ids = call->return_token_ids;
+    const struct completion_choice view = {
+        .index = shown,
+        .is_chunk = call->base.is_stream,
+        .text = &choice->text,
+        .logprobs = call->num_logprobs >= 0 ? &choice->logprobs : NULL,
+        .finish = &call->base.choices[index].finish,
+        .prompt_logprobs = with_prompt && call->num_prompt_logprobs >= 0 ? &prompt->scores : NULL,
+        .token_ids = with_ids ? &choice->token_ids : NULL,
+        .prompt_token_ids = with_prompt && with_ids ? &prompt->ids : NULL,
+    };
+    completion_format_choice(&view, out);
+}
+
+static bool has_news(const struct completion_api_call *call, int32_t index) {
+    const struct choice_output *choice = &call->choices[index];
+    return choice->text.length > 0 || !logprob_list_is_empty(&choice->logprobs) ||
+           choice->token_ids.length > 0 || call->base.choices[index].is_finished;
+}
+
+static void write_update(struct api_call *base, int32_t index, struct byte_buffer *out) {
+    struct completion_api_call *call = (struct completion_api_call *)base;
+    struct choice_output *choice = &call->choices[index];
+    if (!has_news(call, index))
+        return;
+    bool is_first = !choice->has_sent;
+    choice->has_sent = true;
+    base->choices[index].num_sent = base->choices[index].num_generated;
+    struct api_call_usage usage = api_call_sent_usage(base);
+    api_call_begin_frame(base, out);
+    completion_format_begin(&base->head, out);
+    write_choice(call, index, index, is_first, out);
+    if (call->include_usage)
+        completion_format_end_usage(&base->head, call->continuous_usage ? &usage : NULL, out);
+    else
+        completion_format_end(&base->head, out);
+    api_call_end_frame(out);
+    byte_buffer_clear(&choice->text);
+    logprob_list_clear(&choice->logprobs);
+    byte_buffer_clear(&choice->token_ids);
+}
+
+static void write_end(struct api_call *base, struct byte_buffer *out) {
+    const struct completion_api_call *call = (const struct completion_api_call *)base;
+    if (call->include_usage) {
+        struct api_call_usage usage = api_call_total_usage(base);
+        api_call_begin_frame(base, out);
+        completion_format_begin(&base->head, out);
+        completion_format_end_usage(&base->head, &usage, out);
+        api_call_end_frame(out);
+    }
+    api_call_write_done(out);
+}
+
+/* With best_of the best come first; else all as they are. */
+static void write_prompt(const struct completion_api_call *call, int32_t prompt,
+                         struct byte_buffer *out) {
+    bool selects = call->num_answered < call->base.num_choices;
+    const struct api_call_rank *ranks = selects ? api_call_rank_choices(&call->base, prompt) : NULL;
+    for (int32_t i = 0; i < call->num_answered; i++) {
+        int32_t shown = prompt * call->num_answered + i;
+        if (shown > 0)
+            byte_buffer_append(out, ",", 1);
+        write_choice(call, prompt * call->base.num_choices + (selects ? ranks[i].choice : i), shown,
+                     true, out);
+    }
+}
+
+static void write_body(struct api_call *base, struct byte_buffer *out) {
+    const struct completion_api_call *call = (const struct completion_api_call *)base;
+    struct api_call_usage usage = api_call_total_usage(base);
+    completion_format_begin(&base->head, out);
+    for (int32_t i = 0; i < base->num_prompts; i++)
+        write_prompt(call, i, out);
+    completion_format_end_usage(&base->head, &usage, out);
+}
+
+static const struct api_call_operations operations = {
+    .add_prompt = add_scores,
+    .add = add_text,
+    .write_update = write_update,
+    .write_end = write_end,
+    .write_error = api_call_write_error,
+    .write_body = write_body,
+    .held_bytes = held_bytes,
+    .finish = finish,
+};

@@ -1,0 +1,110 @@
+#include "server/api/embeddings/embedding_body.h"
+
+#include "server/api/fields/model_name.h"
+#include "server/api/fields/unknown_fields.h"
+#include "server/json/json_parse.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define MEMBER struct embedding_body
+
+static const struct json_field fields[] = {
+    JSON_OTHER(pooling),
+    JSON_TEXT(MEMBER, model),
+    JSON_OTHER(input),
+    JSON_OTHER(encoding_format),
+    JSON_INT(MEMBER, dimensions, 1, INT32_MAX),
+    JSON_BOOL(MEMBER, normalize),
+    JSON_BOOL(MEMBER, add_special_tokens),
+    JSON_BOOL(MEMBER, parse_special),
+    JSON_OTHER(truncate_prompt_tokens),
+    JSON_OTHER(truncation_side),
+    JSON_INT(MEMBER, priority, INT32_MIN, INT32_MAX),
+    JSON_TEXT(MEMBER, cache_salt),
+};
+
+struct json_table embedding_body_table(void) {
+    return JSON_TABLE(fields);
+}
+
+/* A field that is one of two words, which mean two values; absent or null leaves *value. */
+static int read_word(const cJSON *body, const char *name, const char *const words[2],
+                     const int values[2], int *value, struct api_error *err) {
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(body, name);
+    if (item == NULL || cJSON_IsNull(item))
+        return 0;
+    for (int i = 0; i < 2 && cJSON_IsString(item); i++)
+        if (strcmp(item->valuestring, words[i]) == 0) {
+            *value = values[i];
+            return 0;
+        }
+    char allowed[64];
+    snprintf(allowed, sizeof(allowed), "\"%s\" or \"%s\"", words[0], words[1]);
+    return json_refuse(item, name, allowed, err);
+}
+
+static int read_words(struct embedding_body *request, struct api_error *err) {
+    static const char *const encodings[2] = {"float", "base64"}, *const poolings[2] = {"last",
+                                                                                       "mean"};
+    int encoding = EMBEDDING_FLOAT, pooling = (int)request->pooling;
+    if (read_word(request->json, "encoding_format", encodings,
+                  (const int[]){EMBEDDING_FLOAT, EMBEDDING_BASE64}, &encoding, err) != 0 ||
+        read_word(request->json, "pooling", poolings, (const int[]){POOLING_LAST, POOLING_MEAN},
+                  &pooling, err) != 0)
+        return -1;
+    request->encoding = (enum embedding_encoding)encoding;
+    request->pooling = (enum pooling)pooling;
+    return 0;
+}
+
+/* Vectors can be shortened only where the model was trained for it. */
+static int check_dimensions(const struct api_context *context, const struct embedding_body *request,
+                            struct api_error *err) {
+    if (request->dimensions == context->hidden_size)
+        return 0;
+    return api_error_set(err, 400, "invalid_request_error", "unsupported_value", "dimensions",
+                         "dimensions must be %d, the size of this model's embeddings, not %lld: "
+                         "they cannot be shortened",
+                         (int)context->hidden_size, (long long)request->dimensions);
+}
+
+static int read_all(const struct api_context *context, struct embedding_body *request,
+                    struct api_error *err) {
+    const struct json_table table = JSON_TABLE(fields);
+    if (json_fields_read(request->json, table, request, err) != 0 ||
+        (request->model != NULL && model_name_check(context, request->model, err) != 0))
+        return -1;
+    if (unknown_fields_read(request->json, &table, 1, &request->ignored, err) != 0 ||
+        unknown_fields_check(context, &request->ignored, err) != 0 ||
+        prompt_truncation_read(context, request->json, &request->truncation, err) != 0 ||
+        read_words(request, err) != 0 || check_dimensions(context, request, err) != 0)
+        return -1;
+    return prompt_list_read(context, request->json, "input", &request->inputs, err);
+}
+
+int embedding_body_parse(const struct api_context *context, const char *body, size_t length,
+                         struct embedding_body *out, struct api_error *err) {
+    struct embedding_body request = {
+        .pooling = context->pooling,
+        .dimensions = context->hidden_size,
+        .normalize = true,
+        .add_special_tokens = true,
+        .parse_special = true,
+    };
+    request.json = json_parse(body, length, err);
+    if (request.json == NULL)
+        return -1;
+    if (read_all(context, &request, err) != 0) {
+        embedding_body_finish(&request);
+        return -1;
+    }
+    *out = request;
+    return 0;
+}
+
+void embedding_body_finish(struct embedding_body *request) {
+    cJSON_Delete(request->json);
+    request->json = NULL;
+    byte_buffer_finish(&request->ignored);
+}

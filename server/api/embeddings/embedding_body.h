@@ -1,0 +1,35 @@
+/* The body of POST /v1/embeddings as native values, every one checked. */
+#ifndef QUIRE_SERVER_API_EMBEDDINGS_EMBEDDING_BODY_H
+#define QUIRE_SERVER_API_EMBEDDINGS_EMBEDDING_BODY_H
+
+#include "server/api/embeddings/embedding_format.h"
+#include "server/api/fields/prompt_field.h"
+#include "server/json/json_field.h"
+
+/* Absent fields hold OpenAI's default; of the fields that are ours or vLLM's (pooling, normalize,
+ * add_special_tokens, parse_special, priority, cache_salt) the server's. */
+struct embedding_body {
+    cJSON *json; /* owns every string and the inputs below */
+    struct prompt_list inputs;
+    struct prompt_truncation truncation;
+    struct byte_buffer ignored; /* names of unknown fields, comma-separated */
+    enum embedding_encoding encoding;
+    enum pooling pooling;
+
+    /* read by the field table */
+    const char *model;      /* NULL: not given */
+    const char *cache_salt; /* NULL: not given */
+    int64_t dimensions;     /* the model's */
+    int64_t priority;
+    bool normalize, add_special_tokens, parse_special;
+};
+
+/* On failure -1 and *err, nothing to free. */
+int embedding_body_parse(const struct api_context *context, const char *body, size_t length,
+                         struct embedding_body *out, struct api_error *err);
+void embedding_body_finish(struct embedding_body *request);
+
+/* The table of known fields; static. */
+struct json_table embedding_body_table(void);
+
+#endif

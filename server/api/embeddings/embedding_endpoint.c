@@ -1,0 +1,166 @@
+/* Every input is a prompt of one choice. Its embedding is written as JSON when it comes, so that a
+ * long list does not hold up the I/O thread at its end, where the pieces are only put together. */
+#include "server/api/embeddings/embedding_endpoint.h"
+
+#include "config/base/check.h"
+#include "server/api/api_call_type.h"
+#include "server/api/embeddings/embedding_body.h"
+#include "server/json/json_write.h"
+
+#include <stdlib.h>
+
+/* Numbers one call may bring forth; each is some 12 bytes of JSON that are held until its end. */
+#define MAX_NUMBERS (8 << 20)
+
+struct embedding_api_call {
+    struct api_call base; /* first: see api_call_type.h */
+    enum embedding_encoding encoding;
+    bool normalize;
+    int32_t num_dimensions;
+    float *vector;                  /* [num_dimensions] the one being written */
+    struct byte_buffer *embeddings; /* [num_prompts] */
+};
+
+static int create_request(const struct api_context *context, const struct embedding_body *request,
+                          const cJSON *item, const char *path, struct request **out,
+                          struct api_error *err) {
+    const struct sampling_params params = {
+        .pooling = request->pooling,
+        .num_choices = 1,
+        .top_p = 1,
+        .repetition_penalty = 1,
+        .num_logprobs = -1,
+        .num_prompt_logprobs = -1,
+    };
+    struct prompt_tokens tokens;
+    unsigned flags = prompt_text_flags(request->add_special_tokens, request->parse_special);
+    const struct prompt_limits limits = {.truncation = request->truncation};
+    if (prompt_read_tokens(context, item, path, flags, &limits, &tokens, err) != 0)
+        return -1;
+    *out = request_create(tokens.ids, tokens.count, &params);
+    free(tokens.ids);
+    if (*out == NULL)
+        return api_error_set_memory(err);
+    return api_call_set_priority_and_salt(*out, request->priority, request->cache_salt, err);
+}
+
+static int add_inputs(const struct api_context *context, const struct embedding_body *request,
+                      struct api_call *call, struct api_error *err) {
+    const cJSON *item = request->inputs.first;
+    int64_t num_tokens = 0;
+    for (int32_t i = 0; i < call->num_prompts; i++, item = item->next) {
+        char path[PROMPT_PATH_BYTES];
+        prompt_list_path(&request->inputs, i, path);
+        if (create_request(context, request, item, path, &call->prompts[i].request, err) != 0)
+            return -1;
+        num_tokens += call->prompts[i].request->num_prompt_tokens;
+        if (prompt_list_check_total(context, &request->inputs, num_tokens, err) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int check_size(const struct api_context *context, int32_t num_inputs,
+                      struct api_error *err) {
+    int32_t most = MAX_NUMBERS / context->hidden_size;
+    if (num_inputs <= most || num_inputs == 1)
+        return 0;
+    return api_error_set(err, 400, "invalid_request_error", "array_above_max_length", "input",
+                         "input must have at most %d entries with embeddings of %d numbers, not %d",
+                         (int)most, (int)context->hidden_size, (int)num_inputs);
+}
+
+static const struct api_call_operations operations;
+
+static int fill_call(const struct api_context *context, struct embedding_body *request,
+                     struct embedding_api_call *call, struct api_error *err) {
+    int32_t num_inputs = request->inputs.num_prompts;
+    api_call_set_ignored_params(&call->base, &request->ignored);
+    call->encoding = request->encoding;
+    call->normalize = request->normalize;
+    call->num_dimensions = context->hidden_size;
+    if (api_call_init(&call->base, &operations, context, "embd-", err) != 0 ||
+        check_size(context, num_inputs, err) != 0 ||
+        api_call_set_size(&call->base, num_inputs, 1, err) != 0)
+        return -1;
+    call->vector = calloc((size_t)context->hidden_size, sizeof(*call->vector));
+    call->embeddings = calloc((size_t)num_inputs, sizeof(*call->embeddings));
+    if (call->vector == NULL || call->embeddings == NULL || call->base.ignored.failed)
+        return api_error_set_memory(err);
+    return add_inputs(context, request, &call->base, err);
+}
+
+int embedding_endpoint_parse(const struct api_context *context, const char *body, size_t length,
+                             struct api_call **out, struct api_error *err) {
+    struct embedding_body request;
+    if (embedding_body_parse(context, body, length, &request, err) != 0)
+        return -1;
+    struct embedding_api_call *call = calloc(1, sizeof(*call));
+    if (call == NULL) {
+        embedding_body_finish(&request);
+        return api_error_set_memory(err);
+    }
+    int result = fill_call(context, &request, call, err);
+    embedding_body_finish(&request);
+    if (result != 0)
+        api_call_destroy(&call->base);
+    else
+        *out = &call->base;
+    return result;
+}
+
+static void finish(struct api_call *base) {
+    struct embedding_api_call *call = (struct embedding_api_call *)base;
+    for (int32_t i = 0; call->embeddings != NULL && i < base->num_prompts; i++)
+        byte_buffer_finish(&call->embeddings[i]);
+    free(call->embeddings);
+    free(call->vector);
+}
+
+static size_t held_bytes(const struct api_call *base) {
+    const struct embedding_api_call *call = (const struct embedding_api_call *)base;
+    size_t bytes = 0;
+    for (int32_t i = 0; i < base->num_prompts; i++)
+        bytes += call->embeddings[i].capacity;
+    return bytes;
+}
+
+static int add_embedding(struct api_call *base, int32_t index, const struct token_event *event) {
+    struct embedding_api_call *call = (struct embedding_api_call *)base;
+    struct byte_buffer *out = &call->embeddings[index];
+    const float *vector = event->embedding;
+    CHECK(event->kind == TOKEN_EVENT_EMBEDDING && event->num_dimensions == call->num_dimensions);
+    if (call->normalize) {
+        embedding_normalise(vector, event->num_dimensions, call->vector);
+        vector = call->vector;
+    }
+    embedding_format(index, vector, event->num_dimensions, call->encoding, out);
+    return out->failed ? -1 : 0;
+}
+
+/* Every piece is freed as soon as it is written. */
+static void write_body(struct api_call *base, struct byte_buffer *out) {
+    struct embedding_api_call *call = (struct embedding_api_call *)base;
+    int64_t num_tokens = api_call_total_usage(base).prompt_tokens;
+    byte_buffer_append_text(out, "{\"object\":\"list\",\"data\":[");
+    for (int32_t i = 0; i < base->num_prompts; i++) {
+        if (i > 0)
+            byte_buffer_append(out, ",", 1);
+        byte_buffer_append(out, call->embeddings[i].data, call->embeddings[i].length);
+        byte_buffer_finish(&call->embeddings[i]);
+    }
+    byte_buffer_append_text(out, "],\"model\":");
+    json_write_text(out, base->head.model);
+    byte_buffer_append_text(out, ",\"usage\":{\"prompt_tokens\":");
+    json_write_int(out, num_tokens);
+    byte_buffer_append_text(out, ",\"total_tokens\":");
+    json_write_int(out, num_tokens);
+    byte_buffer_append_text(out, "}}");
+}
+
+static const struct api_call_operations operations = {
+    .add = add_embedding,
+    .write_body = write_body,
+    .held_bytes = held_bytes,
+    .finish = finish,
+};

@@ -1,0 +1,340 @@
+/* The body becomes that of a chat (responses_body.h), its one choice a list of items
+ * (responses_output.h). A stream's events are made while the output is added, and sent after. */
+#include "server/api/responses/responses_endpoint.h"
+
+#include "server/api/api_call_type.h"
+#include "server/api/chat/chat_generation.h"
+#include "server/api/chat/chat_logprobs.h"
+#include "server/api/chat/chat_body.h"
+#include "server/api/responses/responses_body.h"
+#include "server/api/responses/responses_echo.h"
+#include "server/api/responses/responses_output.h"
+#include "server/json/json_parse.h"
+#include "server/json/json_write.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Of the request, kept until its end and sent three times in a stream. */
+#define MAX_ECHO_BYTES (1 << 20)
+
+struct responses_api_call {
+    struct api_call base; /* first: see api_call_type.h */
+    struct output_parser *parser;
+    char *allowed_names; /* the parser's (chat_generation.h) */
+    struct responses_output output;
+    bool hides_reasoning, hides_content;
+    int32_t max_calls; /* further ones are left out */
+    bool has_logprobs;
+    int32_t num_logprobs;      /* as chat_logprobs_add takes it */
+    bool shows_ids;            /* return_tokens_as_token_ids */
+    struct byte_buffer echo;   /* members of the object that repeat the request */
+    struct byte_buffer scores; /* logprobs no item has yet */
+    struct byte_buffer events; /* a stream's, not yet sent */
+    int32_t num_reasoning_tokens;
+};
+
+/* --- From a body to a request --- */
+
+static const struct api_call_operations operations;
+
+static int fill_generation(const struct api_context *context, struct chat_body *chat,
+                           struct responses_api_call *call, struct api_error *err) {
+    struct chat_generation generation;
+    if (chat_generation_create(context, chat, &generation, err) != 0)
+        return -1;
+    call->base.prompts[0].request = generation.request;
+    call->allowed_names = generation.allowed_names;
+    call->parser = output_parser_create(&generation.config.parser);
+    call->hides_reasoning = generation.config.hides_reasoning;
+    call->hides_content = generation.config.must_call;
+    call->max_calls = generation.config.allows_parallel ? OUTPUT_MAX_TOOL_CALLS : 1;
+    call->num_logprobs = chat_body_num_logprobs(chat);
+    if (chat->sampling.lists.num_logprob_tokens > 0)
+        call->num_logprobs = CHAT_LOGPROBS_LISTED;
+    call->has_logprobs = chat->logprobs;
+    call->shows_ids = chat->sampling.return_tokens_as_token_ids;
+    return call->parser != NULL ? 0 : api_error_set_memory(err);
+}
+
+static int fill_call(const struct api_context *context, const cJSON *body, struct chat_body *chat,
+                     struct responses_api_call *call, struct api_error *err) {
+    if (api_call_init(&call->base, &operations, context, "resp_", err) != 0 ||
+        api_call_set_id(&call->base, "resp_", chat->sampling.request_id, err) != 0 ||
+        api_call_set_size(&call->base, 1, 1, err) != 0)
+        return -1;
+    api_call_set_ignored_params(&call->base, &chat->ignored);
+    call->base.is_stream = chat->sampling.stream;
+    responses_echo_write(body, chat->sampling.temperature, chat->sampling.top_p, &call->echo);
+    if (call->echo.failed || call->base.ignored.failed)
+        return api_error_set_memory(err);
+    if (call->echo.length > MAX_ECHO_BYTES)
+        return api_error_set(err, 400, "invalid_request_error", "out_of_range", NULL,
+                             "tools, text, metadata and what else the answer repeats have %zu "
+                             "bytes as JSON: at most %d are allowed",
+                             call->echo.length, MAX_ECHO_BYTES);
+    return fill_generation(context, chat, call, err);
+}
+
+/* Tools and the choice of some have their members without the objects `function` and
+ * `allowed_tools` around them. */
+static void drop_object(struct api_error *err, const char *name) {
+    size_t length = strlen(name);
+    char *found = strncmp(err->param, "tool", 4) == 0 ? strstr(err->param, name) : NULL;
+    if (found == NULL || found[length] != '.')
+        return;
+    if (strncmp(err->message, err->param, strlen(err->param)) == 0) {
+        char *rest = err->message + (found - err->param);
+        memmove(rest, rest + length, strlen(rest + length) + 1);
+    }
+    memmove(found, found + length, strlen(found + length) + 1);
+}
+
+/* Other fields than the refused one that a message names. */
+static void rename_others(struct api_error *err) {
+    static const struct {
+        const char *chat, *here;
+    } words[] = {
+        {"max_completion_tokens", "max_output_tokens"},
+        {"logprobs: true", "message.output_text.logprobs in include"},
+    };
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+        struct api_error old = *err;
+        const char *found = strstr(old.message, words[i].chat);
+        if (found != NULL)
+            snprintf(err->message, sizeof(err->message), "%.*s%s%s", (int)(found - old.message),
+                     old.message, words[i].here, found + strlen(words[i].chat));
+    }
+}
+
+/* Errors of the chat's fields, in this endpoint's words. */
+static void rename_field(struct api_error *err) {
+    static const struct {
+        const char *chat, *here;
+    } names[] = {
+        {"response_format.json_schema", "text.format"},
+        {"response_format", "text.format"},
+        {"max_completion_tokens", "max_output_tokens"},
+        {"reasoning_effort", "reasoning.effort"},
+        {"messages", "input"},
+    };
+    drop_object(err, ".function");
+    drop_object(err, ".allowed_tools");
+    rename_others(err);
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        size_t length = strlen(names[i].chat);
+        if (strncmp(err->param, names[i].chat, length) != 0)
+            continue;
+        struct api_error old = *err;
+        const char *message = old.message;
+        snprintf(err->param, sizeof(err->param), "%s%.40s", names[i].here, old.param + length);
+        if (strncmp(message, names[i].chat, length) == 0)
+            snprintf(err->message, sizeof(err->message), "%s%.480s", names[i].here,
+                     message + length);
+        return;
+    }
+}
+
+/* Takes the chat over. */
+static int create_call(const struct api_context *context, const cJSON *body, cJSON *chat_body,
+                       struct api_call **out, struct api_error *err) {
+    struct chat_body chat;
+    if (chat_body_read(context, chat_body, &chat, err) != 0)
+        return -1;
+    struct responses_api_call *call = calloc(1, sizeof(*call));
+    if (call == NULL) {
+        chat_body_finish(&chat);
+        return api_error_set_memory(err);
+    }
+    int result = fill_call(context, body, &chat, call, err);
+    chat_body_finish(&chat);
+    if (result != 0)
+        api_call_destroy(&call->base);
+    else
+        *out = &call->base;
+    return result;
+}
+
+int responses_endpoint_parse(const struct api_context *context, const char *body, size_t length,
+                             struct api_call **out, struct api_error *err) {
+    cJSON *json = json_parse(body, length, err);
+    if (json == NULL)
+        return -1;
+    cJSON *chat = responses_body_to_chat(json, err);
+    bool is_chat = chat != NULL;
+    int result = is_chat ? create_call(context, json, chat, out, err) : -1;
+    if (is_chat && result != 0)
+        rename_field(err);
+    cJSON_Delete(json);
+    return result;
+}
+
+static void finish(struct api_call *base) {
+    struct responses_api_call *call = (struct responses_api_call *)base;
+    output_parser_destroy(call->parser);
+    free(call->allowed_names);
+    responses_output_finish(&call->output);
+    byte_buffer_finish(&call->echo);
+    byte_buffer_finish(&call->scores);
+    byte_buffer_finish(&call->events);
+}
+
+static size_t held_bytes(const struct api_call *base) {
+    const struct responses_api_call *call = (const struct responses_api_call *)base;
+    return responses_output_bytes(&call->output) + call->echo.capacity + call->scores.capacity +
+           call->events.capacity;
+}
+
+/* --- From events to items --- */
+
+static bool is_left_out(const struct responses_api_call *call, const struct output_part *part) {
+    switch (part->kind) {
+    case OUTPUT_PART_REASONING:
+        return call->hides_reasoning;
+    case OUTPUT_PART_TOOL_CALL:
+    case OUTPUT_PART_TOOL_ARGUMENTS:
+        return part->tool_index >= call->max_calls;
+    default:
+        return call->hides_content;
+    }
+}
+
+static int add_parts(struct responses_api_call *call, int32_t num_generated,
+                     struct byte_buffer *events) {
+    struct output_part part;
+    while (output_parser_next(call->parser, &part)) {
+        if (part.kind == OUTPUT_PART_REASONING)
+            call->num_reasoning_tokens = num_generated;
+        if (is_left_out(call, &part))
+            continue;
+        bool is_content = part.kind == OUTPUT_PART_CONTENT;
+        if (responses_output_add(&call->output, &part, is_content ? &call->scores : NULL, events) !=
+            0)
+            return -1;
+        byte_buffer_clear(&call->scores);
+    }
+    return 0;
+}
+
+/* --- From there to bytes --- */
+
+static bool is_cut(const struct responses_api_call *call) {
+    return call->base.choices[0].finish.reason == FINISH_LENGTH;
+}
+
+static void write_usage(const struct responses_api_call *call, struct byte_buffer *out) {
+    struct api_call_usage usage = api_call_total_usage(&call->base);
+    byte_buffer_printf(out,
+                       ",\"usage\":{\"input_tokens\":%lld,\"input_tokens_details\":"
+                       "{\"cached_tokens\":%lld},\"output_tokens\":%lld,"
+                       "\"output_tokens_details\":{\"reasoning_tokens\":%d},"
+                       "\"total_tokens\":%lld}",
+                       (long long)usage.prompt_tokens, (long long)usage.cached_tokens,
+                       (long long)usage.completion_tokens, (int)call->num_reasoning_tokens,
+                       (long long)(usage.prompt_tokens + usage.completion_tokens));
+}
+
+static void write_error_member(const struct responses_api_call *call, struct byte_buffer *out) {
+    byte_buffer_append_text(out, ",\"error\":");
+    if (!call->base.has_error) {
+        byte_buffer_append_text(out, "null");
+        return;
+    }
+    byte_buffer_append_text(out, "{\"code\":\"server_error\",\"message\":");
+    json_write_text(out, call->base.error.message);
+    byte_buffer_append(out, "}", 1);
+}
+
+/* The response object; before its end without output and usage. */
+static void write_response(const struct responses_api_call *call, const char *status, bool is_end,
+                           struct byte_buffer *out) {
+    const struct api_call_head *head = &call->base.head;
+    byte_buffer_printf(out, "{\"id\":\"%s\",\"object\":\"response\",\"created_at\":%lld", head->id,
+                       (long long)head->created);
+    byte_buffer_printf(out, ",\"status\":\"%s\",\"model\":", status);
+    json_write_text(out, head->model);
+    write_error_member(call, out);
+    byte_buffer_append_text(out, ",\"incomplete_details\":");
+    byte_buffer_append_text(out,
+                            is_end && is_cut(call) ? "{\"reason\":\"max_output_tokens\"}" : "null");
+    byte_buffer_append(out, call->echo.data, call->echo.length);
+    byte_buffer_append_text(out, ",\"output\":");
+    if (is_end)
+        responses_output_format(&call->output, is_cut(call), out);
+    else
+        byte_buffer_append_text(out, "[]");
+    if (is_end)
+        write_usage(call, out);
+    else
+        byte_buffer_append_text(out, ",\"usage\":null");
+    byte_buffer_append_text(out, ",\"system_fingerprint\":");
+    json_write_text(out, head->system_fingerprint);
+    byte_buffer_append(out, "}", 1);
+}
+
+static void write_status(struct responses_api_call *call, const char *type, const char *status,
+                         bool is_end, struct byte_buffer *out) {
+    responses_event_begin(&call->output, type, out);
+    byte_buffer_append_text(out, ",\"response\":");
+    write_response(call, status, is_end, out);
+    responses_event_end(out);
+}
+
+static void write_begin(struct responses_api_call *call, struct byte_buffer *out) {
+    write_status(call, "response.created", "in_progress", false, out);
+    write_status(call, "response.in_progress", "in_progress", false, out);
+}
+
+static int add(struct api_call *base, int32_t index, const struct token_event *event) {
+    struct responses_api_call *call = (struct responses_api_call *)base;
+    struct byte_buffer *events = base->is_stream ? &call->events : NULL;
+    bool is_end = event->finish != FINISH_NONE;
+    if (events != NULL && call->output.sequence == 0)
+        write_begin(call, events);
+    if (call->has_logprobs)
+        chat_logprobs_add(base->tokenizer, event, call->num_logprobs, call->shows_ids,
+                          &call->scores);
+    if (output_parser_push(call->parser, event->text, event->text_bytes, is_end) != 0 ||
+        add_parts(call, event->num_generated, events) != 0)
+        return -1;
+    if (is_end && responses_output_close(&call->output, is_cut(call), events) != 0)
+        return -1;
+    return call->scores.failed || call->events.failed ? -1 : 0;
+}
+
+static void write_update(struct api_call *base, int32_t index, struct byte_buffer *out) {
+    struct responses_api_call *call = (struct responses_api_call *)base;
+    if (call->events.length == 0)
+        return;
+    base->has_sent = true;
+    byte_buffer_append(out, call->events.data, call->events.length);
+    byte_buffer_clear(&call->events);
+}
+
+static void write_end(struct api_call *base, struct byte_buffer *out) {
+    struct responses_api_call *call = (struct responses_api_call *)base;
+    if (is_cut(call))
+        write_status(call, "response.incomplete", "incomplete", true, out);
+    else
+        write_status(call, "response.completed", "completed", true, out);
+}
+
+static void write_failed(struct api_call *base, struct byte_buffer *out) {
+    write_status((struct responses_api_call *)base, "response.failed", "failed", true, out);
+}
+
+static void write_body(struct api_call *base, struct byte_buffer *out) {
+    const struct responses_api_call *call = (const struct responses_api_call *)base;
+    write_response(call, is_cut(call) ? "incomplete" : "completed", true, out);
+}
+
+static const struct api_call_operations operations = {
+    .add = add,
+    .write_update = write_update,
+    .write_end = write_end,
+    .write_error = write_failed,
+    .write_body = write_body,
+    .held_bytes = held_bytes,
+    .finish = finish,
+};

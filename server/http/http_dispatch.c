@@ -1,0 +1,313 @@
+/* From a body to an answer, by way of a prep worker and the engine.
+ *
+ * A response is queued only when the first output or an error exists, so that the status tells the
+ * truth. request->user points to the connection while it wants news of the request and is NULL
+ * afterwards; only the I/O thread looks at it, so a request may come back from the engine long
+ * after its connection is gone. */
+#include "server/http/http_state.h"
+
+#include "config/log.h"
+#include "server/api/fields/request_fit.h"
+
+#include <stdlib.h>
+
+#define READY_BATCH 8
+#define TURN_MS 10  /* for the engine's news, before the loop looks at everything else again */
+#define COUNT_MS 20 /* between two counts of what a call holds */
+
+static void run_task(struct prep_job *job) {
+    struct prep_task *task = (struct prep_task *)job; /* job is its first member */
+    const struct byte_buffer *body = &task->body;
+    if (atomic_load(&task->is_abandoned))
+        return;
+    int status =
+        task->route->parse != NULL
+            ? task->route->parse(task->context, body->data, body->length, &task->call, &task->error)
+            : task->route->transform(task->context, body->data, body->length, &task->out,
+                                     &task->ignored, &task->error);
+    if (task->ignored.length > 0)
+        byte_buffer_append(&task->ignored, "", 1);
+    task->failed = status != 0;
+}
+
+static enum prep_lane lane_of(const struct exchange *exchange) {
+    if (exchange->body.length <= SHORT_BODY_BYTES)
+        return PREP_SHORT;
+    return exchange->route->parse != NULL ? PREP_LONG : PREP_BULK;
+}
+
+int http_dispatch_start(struct connection *connection) {
+    struct exchange *exchange = &connection->exchange;
+    struct prep_task *task = calloc(1, sizeof(*task));
+    if (!task)
+        return -1;
+    task->job.run = run_task;
+    task->job.lane = lane_of(exchange);
+    task->connection = connection;
+    task->route = exchange->route;
+    task->context = connection->server->context;
+    task->body = exchange->body;
+    task->out.max_length = MAX_ANSWER_BYTES;
+    task->memory = &connection->server->memory;
+    task->owner = http_owner_share(exchange->owner);
+    task->held_bytes = exchange->held_bytes;
+    exchange->body = (struct byte_buffer){0};
+    exchange->held_bytes = 0;
+    exchange->task = task;
+    exchange->state = EXCHANGE_WAITING;
+    prep_workers_push(connection->server->prep, &task->job);
+    return 0;
+}
+
+static void task_destroy(struct prep_task *task) {
+    http_memory_give(task->memory, task->owner, task->held_bytes);
+    http_owner_leave(task->memory, task->owner);
+    byte_buffer_finish(&task->body);
+    byte_buffer_finish(&task->out);
+    byte_buffer_finish(&task->ignored);
+    api_call_destroy(task->call);
+    free(task);
+}
+
+void http_dispatch_drop_job(struct prep_job *job) {
+    task_destroy((struct prep_task *)job);
+}
+
+static void become_ready(struct connection *connection, enum exchange_state state) {
+    connection->exchange.state = state;
+    connection_wake(connection);
+}
+
+static int refuse_submit(enum submit_result result, const struct http_server *server,
+                         const struct request *request, struct api_error *err) {
+    struct kv_capacity capacity = engine_capacity(server->engine);
+    switch (result) {
+    case SUBMIT_QUEUE_FULL:
+        return api_error_set(err, 429, "rate_limit_error", "queue_full", NULL,
+                             "the queue is full; try again");
+    case SUBMIT_TOO_LARGE:
+        return request_fit_refuse(request, &capacity, err);
+    case SUBMIT_STOPPING:
+        return api_error_set(err, 503, "server_error", "shutting_down", NULL,
+                             "the server is shutting down");
+    default:
+        return api_error_set(err, 503, "server_error", "engine_failed", NULL, "the device failed");
+    }
+}
+
+/* All requests of the call or none. */
+static int submit_all(struct connection *connection) {
+    struct http_server *server = connection->server;
+    struct exchange *exchange = &connection->exchange;
+    int num_requests = api_call_num_requests(exchange->call);
+    for (int i = 0; i < num_requests; i++) {
+        struct request *request = api_call_request(exchange->call, i);
+        request->user = connection;
+        request->tenant = exchange->tenant;
+        enum submit_result result = engine_submit(server->engine, request);
+        if (result == SUBMIT_OK)
+            continue;
+        const struct request *refused = request;
+        request->user = NULL;
+        while (i-- > 0) {
+            request = api_call_request(exchange->call, i);
+            request->user = NULL;
+            engine_cancel(server->engine, request);
+        }
+        if (result != SUBMIT_TOO_LARGE)
+            server->stats.rejected++;
+        return refuse_submit(result, server, refused, &exchange->error);
+    }
+    return 0;
+}
+
+static int refuse_too_large(struct api_error *err) {
+    return api_error_set(err, 400, "invalid_request_error", "answer_too_large", NULL,
+                         "the answer would have more than %d bytes; ask for less",
+                         MAX_ANSWER_BYTES);
+}
+
+/* One that is alone, or holds as much as any answer may, was not kept from its memory by others. */
+static int refuse_answer(struct connection *connection, struct api_error *err) {
+    const struct exchange *exchange = &connection->exchange;
+    if (connection->server->memory.used_bytes == exchange->held_bytes ||
+        exchange->held_bytes > MAX_ANSWER_BYTES)
+        return refuse_too_large(err);
+    connection->server->stats.rejected++;
+    return api_error_set(err, 503, "server_error", "overloaded", NULL,
+                         "the answers of the requests in flight leave no memory for this one; take "
+                         "them or ask for less");
+}
+
+/* Counts what there is of the answer. As much as a stream may leave unread is every connection's
+ * own. False: its owner has no right to the rest. */
+static bool count_held(struct connection *connection) {
+    struct exchange *exchange = &connection->exchange;
+    size_t bytes = exchange->out.capacity;
+    if (exchange->call)
+        bytes += api_call_held_bytes(exchange->call);
+    bytes = bytes > OUTPUT_LIMIT_BYTES ? bytes - OUTPUT_LIMIT_BYTES : 0;
+    if (bytes > exchange->held_bytes)
+        return connection_take_memory(connection, bytes - exchange->held_bytes);
+    http_memory_give(&connection->server->memory, exchange->owner, exchange->held_bytes - bytes);
+    exchange->held_bytes = bytes;
+    return true;
+}
+
+/* A transform's answer. */
+static void accept_output(struct connection *connection, struct prep_task *task) {
+    struct exchange *exchange = &connection->exchange;
+    exchange->out = task->out;
+    task->out = (struct byte_buffer){0};
+    exchange->ignored = task->ignored;
+    task->ignored = (struct byte_buffer){0};
+    int status = 0;
+    if (exchange->out.is_full)
+        status = refuse_too_large(&exchange->error);
+    else if (exchange->out.failed)
+        status = api_error_set_memory(&exchange->error);
+    else if (!count_held(connection))
+        status = refuse_answer(connection, &exchange->error);
+    if (status != 0)
+        byte_buffer_finish(&exchange->out);
+    become_ready(connection, status == 0 ? EXCHANGE_READY_BODY : EXCHANGE_READY_ERROR);
+}
+
+/* Takes the task's results over. */
+static void accept_task(struct connection *connection, struct prep_task *task) {
+    struct exchange *exchange = &connection->exchange;
+    exchange->task = NULL;
+    if (task->failed) {
+        exchange->error = task->error;
+        become_ready(connection, EXCHANGE_READY_ERROR);
+    } else if (!task->call) {
+        accept_output(connection, task);
+    } else {
+        exchange->call = task->call;
+        task->call = NULL;
+        if (submit_all(connection) != 0) {
+            api_call_destroy(exchange->call);
+            exchange->call = NULL;
+            become_ready(connection, EXCHANGE_READY_ERROR);
+        }
+    }
+}
+
+void http_dispatch_prepared(struct prep_task *task) {
+    if (task->connection)
+        accept_task(task->connection, task);
+    task_destroy(task);
+}
+
+/* A stream that broke before its first frame can still be told with a status. */
+static void advance_stream(struct connection *connection) {
+    struct exchange *exchange = &connection->exchange;
+    bool is_done = api_call_is_done(exchange->call);
+    if (exchange->state == EXCHANGE_WAITING) {
+        if (is_done && api_call_error(exchange->call, &exchange->error))
+            become_ready(connection, EXCHANGE_READY_ERROR);
+        else if (exchange->out.length > 0 || exchange->out.failed || is_done)
+            become_ready(connection, EXCHANGE_READY_STREAM);
+    } else if (exchange->out.length > 0 || exchange->out.failed || is_done) {
+        connection_wake(connection);
+    }
+}
+
+static void advance_whole(struct connection *connection) {
+    struct exchange *exchange = &connection->exchange;
+    if (exchange->state != EXCHANGE_WAITING || !api_call_is_done(exchange->call))
+        return;
+    bool is_error = api_call_error(exchange->call, &exchange->error);
+    become_ready(connection, is_error ? EXCHANGE_READY_ERROR : EXCHANGE_READY_BODY);
+}
+
+/* A request that has finished must not be cancelled. A call of several that is done may still have
+ * some that run: it is over when one of them fails. */
+static void cancel_all(struct http_server *server, struct api_call *call) {
+    int num_requests = api_call_num_requests(call);
+    bool has_finished = api_call_is_done(call) && num_requests == 1;
+    for (int i = 0; i < num_requests; i++) {
+        struct request *request = api_call_request(call, i);
+        request->user = NULL;
+        if (!has_finished)
+            engine_cancel(server->engine, request);
+    }
+}
+
+/* The call ends here where it holds more than its owner may. */
+static void bound_held(struct connection *connection) {
+    struct exchange *exchange = &connection->exchange;
+    int64_t now_ms = http_now_ms();
+    if (!api_call_is_done(exchange->call) && now_ms - exchange->counted_ms < COUNT_MS)
+        return;
+    exchange->counted_ms = now_ms;
+    if (count_held(connection))
+        return;
+    struct api_error error;
+    refuse_answer(connection, &error);
+    cancel_all(connection->server, exchange->call);
+    if (!api_call_is_stream(exchange->call))
+        byte_buffer_finish(&exchange->out);
+    api_call_fail(exchange->call, &error, &exchange->out);
+}
+
+static void read_request(struct connection *connection, struct request *request) {
+    struct exchange *exchange = &connection->exchange;
+    bool is_stream = api_call_is_stream(exchange->call);
+    if (is_stream && exchange_pending(exchange) >= OUTPUT_LIMIT_BYTES) {
+        exchange->is_unread = true;
+        return;
+    }
+    size_t before = exchange->out.length;
+    api_call_read(exchange->call, request, &exchange->out);
+    if (exchange->out.length > before)
+        exchange->output_ms = http_now_ms();
+    bound_held(connection);
+    if (is_stream)
+        advance_stream(connection);
+    else
+        advance_whole(connection);
+}
+
+/* Long answers are written here, some megabytes each. */
+bool http_dispatch_take_ready(struct http_server *server) {
+    struct request *ready[READY_BATCH];
+    int64_t deadline_ms = http_now_ms() + TURN_MS;
+    int count;
+    do {
+        count = engine_take_ready(server->engine, ready, READY_BATCH);
+        for (int i = 0; i < count; i++) {
+            struct connection *connection = ready[i]->user;
+            if (connection)
+                read_request(connection, ready[i]);
+            request_unref(ready[i]);
+        }
+    } while (count == READY_BATCH && http_now_ms() < deadline_ms);
+    engine_resume_reading(server->engine);
+    return count == READY_BATCH;
+}
+
+void http_dispatch_output_drained(struct connection *connection) {
+    struct exchange *exchange = &connection->exchange;
+    if (!exchange->is_unread || exchange_pending(exchange) > OUTPUT_RESUME_BYTES)
+        return;
+    exchange->is_unread = false;
+    int num_requests = api_call_num_requests(exchange->call);
+    for (int i = 0; i < num_requests; i++)
+        read_request(connection, api_call_request(exchange->call, i));
+    engine_resume_reading(connection->server->engine);
+}
+
+void http_dispatch_abandon(struct connection *connection) {
+    struct exchange *exchange = &connection->exchange;
+    if (exchange->task) {
+        exchange->task->connection = NULL;
+        atomic_store(&exchange->task->is_abandoned, true);
+        exchange->task = NULL;
+    }
+    if (exchange->call) {
+        cancel_all(connection->server, exchange->call);
+        api_call_destroy(exchange->call);
+        exchange->call = NULL;
+    }
+}

@@ -1,0 +1,285 @@
+/* What the forms of chats' answers take and refuse, byte by byte, and that the output parser reads
+ * what they take as it is meant. */
+#include "server/api/constraint/chat_grammar.h"
+#include "server/api/constraint/response_format.h"
+#include "server/api/constraint/tool_grammar.h"
+#include "tests/unit/engine/grammar/grammar_fixture.h"
+#include "tests/unit/server/output/output_render.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static struct tokenizer tokenizer;
+
+/* `control` is the written form of the one control token besides the end. */
+static void set_vocabulary(const char *control) {
+    fixture_init_bytes(&tokenizer);
+    tokenizer.pieces[tokenizer.control] = (struct text){control, strlen(control)};
+}
+
+static int set_up(void **state) {
+    set_vocabulary("<control>");
+    return 0;
+}
+
+static int build(const char *body, const struct output_parser_config *model, struct grammar **out,
+                 struct api_error *err) {
+    const struct api_context context = {.tokenizer = &tokenizer};
+    struct chat_body request = {.json = cJSON_Parse(body)};
+    assert_non_null(request.json);
+    if (tool_fields_read(request.json, &request.tools, err) != 0 ||
+        response_format_read(request.json, NULL, &request.sampling.grammar, err) != 0)
+        fail_msg("%s", err->message);
+    int status = chat_grammar_build(&context, &request, model, out, err);
+    grammar_unref(request.sampling.grammar);
+    cJSON_Delete(request.json);
+    return status;
+}
+
+/* At a '\1' the text has the control token. */
+static int32_t token_of(char byte) {
+    return byte == '\1' ? tokenizer.control : (uint8_t)byte;
+}
+
+/* Bytes of the text that may come; *out_ends: the answer may end behind the last of them. */
+static size_t num_taken(struct grammar *grammar, const char *text, bool *out_ends) {
+    struct grammar_vocabulary *vocabulary = NULL;
+    struct error err;
+    uint32_t mask[FIXTURE_WORDS];
+    size_t taken = 0;
+    assert_int_equal(grammar_vocabulary_create(&tokenizer, &vocabulary, &err), 0);
+    struct grammar_state *state = grammar_state_create(grammar, vocabulary);
+    while (text[taken] != '\0' && grammar_state_accept(state, token_of(text[taken])) == 0)
+        taken++;
+    assert_int_equal(grammar_state_mask(state, mask), 0);
+    *out_ends = (mask[tokenizer.end / 32] >> (tokenizer.end % 32) & 1) != 0;
+    grammar_state_destroy(state);
+    grammar_vocabulary_destroy(vocabulary);
+    return taken;
+}
+
+/* A model without a format calls as hermes. */
+static void expect_render(const struct output_parser_config *model, const char *text,
+                          const char *expected) {
+    struct output_parser_config config = *model;
+    struct output_render render;
+    config.tools = tool_grammar_format(config.tools);
+    output_render_begin(&render, &config);
+    for (; *text != '\0'; text++) {
+        struct text piece = tokenizer.pieces[token_of(*text)];
+        output_render_push(&render, piece.data, piece.length, false);
+    }
+    output_render_push(&render, NULL, 0, true);
+    assert_int_equal(render.text.length, strlen(expected));
+    assert_memory_equal(render.text.data, expected, strlen(expected));
+    output_render_finish(&render);
+}
+
+/* The whole text is taken and may end there; it is read as `rendered`. */
+static void expect_taken(const char *body, const struct output_parser_config *model,
+                         const char *text, const char *rendered) {
+    struct grammar *grammar = NULL;
+    struct api_error err = {0};
+    bool ends;
+    if (build(body, model, &grammar, &err) != 0)
+        fail_msg("%s", err.message);
+    size_t taken = num_taken(grammar, text, &ends);
+    if (taken != strlen(text) || !ends)
+        fail_msg("of %s the first %zu are taken", text, taken);
+    grammar_unref(grammar);
+    expect_render(model, text, rendered);
+}
+
+/* The text is taken up to its last byte, which is refused. */
+static void expect_refused(const char *body, const struct output_parser_config *model,
+                           const char *text) {
+    struct grammar *grammar = NULL;
+    struct api_error err = {0};
+    bool ends;
+    if (build(body, model, &grammar, &err) != 0)
+        fail_msg("%s", err.message);
+    assert_int_equal(num_taken(grammar, text, &ends), strlen(text) - 1);
+    grammar_unref(grammar);
+}
+
+/* It is taken, but it is not all of an answer. */
+static void expect_open(const char *body, const struct output_parser_config *model,
+                        const char *text) {
+    struct grammar *grammar = NULL;
+    struct api_error err = {0};
+    bool ends;
+    if (build(body, model, &grammar, &err) != 0)
+        fail_msg("%s", err.message);
+    assert_int_equal(num_taken(grammar, text, &ends), strlen(text));
+    assert_false(ends);
+    grammar_unref(grammar);
+}
+
+#define TOOL_F "{\"type\":\"function\",\"function\":{\"name\":\"f\"}}"
+#define TOOL_G                                                                                     \
+    "{\"type\":\"function\",\"function\":{\"name\":\"g\",\"parameters\":{\"type\":\"object\","     \
+    "\"properties\":{\"a\":{\"type\":\"integer\"}},\"required\":[\"a\"],"                          \
+    "\"additionalProperties\":false}}}"
+#define REQUIRED "{\"tools\":[" TOOL_F "," TOOL_G "],\"tool_choice\":\"required\"}"
+#define SINGLE                                                                                     \
+    "{\"tools\":[" TOOL_F "," TOOL_G "],\"tool_choice\":\"required\","                             \
+    "\"parallel_tool_calls\":false}"
+#define NAMED                                                                                      \
+    "{\"tools\":[" TOOL_F "," TOOL_G "],\"tool_choice\":{\"type\":\"function\",\"function\":"      \
+    "{\"name\":\"g\"}}}"
+
+#define CALL_F "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>"
+#define CALL_G "<tool_call>\n{\"name\": \"g\", \"arguments\": {\"a\": 1}}\n</tool_call>"
+
+static const struct output_parser_config hermes = {.tools = TOOL_CALL_FORMAT_HERMES};
+static const struct output_parser_config llama3 = {.tools = TOOL_CALL_FORMAT_LLAMA3_JSON};
+static const struct output_parser_config mistral = {.tools = TOOL_CALL_FORMAT_MISTRAL};
+static const struct output_parser_config none = {.tools = TOOL_CALL_FORMAT_NONE};
+
+static void hermes_calls_are_forced(void **state) {
+    expect_taken(REQUIRED, &hermes, CALL_F, "|call 0:f|arguments 0:{}");
+    expect_taken(REQUIRED, &hermes, CALL_G "\n" CALL_F,
+                 "|call 0:g|arguments 0:{\"a\": 1}|call 1:f|arguments 1:{}");
+    expect_refused(REQUIRED, &hermes, "I");
+    expect_refused(REQUIRED, &hermes, CALL_F " ");
+    expect_open(REQUIRED, &hermes, "");
+    expect_open(REQUIRED, &hermes, "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}");
+    expect_refused(REQUIRED, &hermes, "<tool_call>\n{\"name\": \"h");
+    expect_refused(REQUIRED, &hermes, "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"");
+}
+
+static void a_model_without_a_format_calls_as_hermes(void **state) {
+    expect_taken(REQUIRED, &none, CALL_G, "|call 0:g|arguments 0:{\"a\": 1}");
+}
+
+static void calls_that_are_not_parallel_are_one(void **state) {
+    expect_taken(SINGLE, &hermes, CALL_F, "|call 0:f|arguments 0:{}");
+    expect_refused(SINGLE, &hermes, CALL_F "\n");
+}
+
+static void a_named_function_is_called_once(void **state) {
+    expect_taken(NAMED, &hermes, CALL_G, "|call 0:g|arguments 0:{\"a\": 1}");
+    expect_refused(NAMED, &hermes, CALL_G "\n");
+    expect_refused(NAMED, &hermes, "<tool_call>\n{\"name\": \"f");
+}
+
+static void llama3_calls_are_forced(void **state) {
+    expect_taken(REQUIRED, &llama3,
+                 "{\"name\": \"g\", \"parameters\": {\"a\": 1}}; {\"name\": \"f\", "
+                 "\"parameters\": {}}",
+                 "|call 0:g|arguments 0:{\"a\": 1}|call 1:f|arguments 1:{}");
+    expect_refused(REQUIRED, &llama3, "{\"name\": \"g\", \"a");
+}
+
+static void mistral_calls_are_forced(void **state) {
+    static const char answer[] = "|call 0:g|arguments 0:{\"a\": 1}|call 1:f|arguments 1:{}";
+    set_vocabulary("[TOOL_CALLS]");
+    expect_taken(REQUIRED, &mistral,
+                 "\1[{\"name\": \"g\", \"arguments\": {\"a\": 1}}, {\"name\": \"f\", "
+                 "\"arguments\": {}}]",
+                 answer);
+    expect_taken(NAMED, &mistral, "\1 [{\"name\": \"g\", \"arguments\": {\"a\": 1}}]",
+                 "|call 0:g|arguments 0:{\"a\": 1}");
+    expect_refused(REQUIRED, &mistral, "[");
+    set_vocabulary("[ARGS]");
+    expect_taken(REQUIRED, &mistral, "[TOOL_CALLS]g\1{\"a\": 1}[TOOL_CALLS]f\1{}", answer);
+    set_up(NULL);
+}
+
+static void reasoning_may_come_first(void **state) {
+    struct output_parser_config model = hermes;
+    model.reasoning = REASONING_FORMAT_THINK;
+    expect_taken(REQUIRED, &model, CALL_F, "|call 0:f|arguments 0:{}");
+    expect_taken(REQUIRED, &model,
+                 "<think>\n<a></a><</thin</thi<t></think</ think>k<<\n</think>\n\n" CALL_F,
+                 "|reasoning:<a></a><</thin</thi<t></think</ think>k<<"
+                 "|call 0:f|arguments 0:{}");
+    expect_refused(REQUIRED, &model, "<think></think>I");
+    expect_refused(REQUIRED, &model, "<think><</think></");
+    model.begins_in_reasoning = true;
+    expect_taken(REQUIRED, &model, "Hm \u00e9.\n</think>\n" CALL_F,
+                 "|reasoning:Hm \u00e9.|call 0:f|arguments 0:{}");
+    expect_open(REQUIRED, &model, CALL_F);
+}
+
+#define WITH(strict, schema)                                                                       \
+    "{\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"strict\":" strict           \
+    ",\"parameters\":" schema "}}],\"tool_choice\":\"required\"}"
+
+static void expect_error(const char *body, const char *param) {
+    struct grammar *grammar = NULL;
+    struct api_error err = {0};
+    assert_int_equal(build(body, &llama3, &grammar, &err), -1);
+    assert_int_equal(err.status, 400);
+    assert_ptr_equal(strstr(err.param, param), err.param);
+    assert_null(grammar);
+}
+
+static void what_a_schema_has_beyond_the_form_is_refused_if_strict(void **state) {
+    expect_taken(WITH("false", "{\"not\":{\"type\":\"null\"}}"), &llama3,
+                 "{\"name\": \"f\", \"parameters\": {\"any\": 1}}",
+                 "|call 0:f|arguments 0:{\"any\": 1}");
+    expect_error(WITH("true", "{\"not\":{\"type\":\"null\"}}"), "tools[0].function.parameters");
+}
+
+static void arguments_are_an_object(void **state) {
+    expect_refused(WITH("false", "{}"), &llama3, "{\"name\": \"f\", \"parameters\": [");
+    expect_refused(WITH("false", "{\"type\":null}"), &llama3,
+                   "{\"name\": \"f\", \"parameters\": 1");
+    expect_error(WITH("false", "{\"type\":\"string\"}"), "tools[0].function.parameters.type");
+}
+
+#define JSON_FORM                                                                                  \
+    "\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"a\",\"schema\":"    \
+    "{\"enum\":[true]}}}"
+
+static void an_answer_of_a_form_may_be_reasoned_about(void **state) {
+    struct output_parser_config model = {.reasoning = REASONING_FORMAT_THINK};
+    expect_taken("{" JSON_FORM "}", &model, "true", "|content:true");
+    expect_refused("{" JSON_FORM "}", &model, "I");
+    expect_taken("{" JSON_FORM "}", &model, "<think>Yes?</think>\ntrue",
+                 "|reasoning:Yes?|content:true");
+    model.begins_in_reasoning = true;
+    expect_taken("{" JSON_FORM "}", &model, "Yes?</think>true", "|reasoning:Yes?|content:true");
+    expect_open("{" JSON_FORM "}", &model, "true");
+    expect_refused("{" JSON_FORM "}", &model, "Yes?</think>I");
+}
+
+static void tools_may_be_called_instead(void **state) {
+    expect_taken("{" JSON_FORM ",\"tools\":[" TOOL_F "]}", &hermes, "true", "|content:true");
+    expect_taken("{" JSON_FORM ",\"tools\":[" TOOL_F "]}", &hermes, CALL_F,
+                 "|call 0:f|arguments 0:{}");
+    expect_refused("{" JSON_FORM ",\"tools\":[" TOOL_F "]}", &hermes, "I");
+    expect_refused("{" JSON_FORM ",\"tools\":[" TOOL_F "]}", &none, "<");
+}
+
+static void without_a_form_any_text_may_come(void **state) {
+    struct grammar *grammar = NULL;
+    struct api_error err = {0};
+    assert_int_equal(build("{\"tools\":[" TOOL_F "]}", &hermes, &grammar, &err), 0);
+    assert_null(grammar);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(hermes_calls_are_forced),
+        cmocka_unit_test(a_model_without_a_format_calls_as_hermes),
+        cmocka_unit_test(calls_that_are_not_parallel_are_one),
+        cmocka_unit_test(a_named_function_is_called_once),
+        cmocka_unit_test(llama3_calls_are_forced),
+        cmocka_unit_test(mistral_calls_are_forced),
+        cmocka_unit_test(reasoning_may_come_first),
+        cmocka_unit_test(what_a_schema_has_beyond_the_form_is_refused_if_strict),
+        cmocka_unit_test(arguments_are_an_object),
+        cmocka_unit_test(an_answer_of_a_form_may_be_reasoned_about),
+        cmocka_unit_test(tools_may_be_called_instead),
+        cmocka_unit_test(without_a_form_any_text_may_come),
+    };
+    return cmocka_run_group_tests(tests, set_up, NULL);
+}
