@@ -1,7 +1,9 @@
 /* What operators stand between: literals, names, and what may follow those - attributes, items,
  * calls, filters, tests. */
+#include "models/chat_template/template_operand.h"
+
 #include "models/chat_template/template_builder.h"
-#include "models/chat_template/template_parser.h"
+#include "models/chat_template/template_expression.h"
 
 #include <string.h>
 
@@ -9,34 +11,34 @@
  */
 
 /* Strings that follow each other are one. */
-static int parse_string(struct template_parser *parser, struct template_node **out) {
-    struct template_node *node = template_parser_make(parser, NODE_CONSTANT);
-    struct template_builder builder = {.arena = parser->arena};
-    struct text first = parser->token.text;
-    if (node == NULL || template_parser_advance(parser) != 0)
+static int parse_string(struct template_cursor *cursor, struct template_node **out) {
+    struct template_node *node = template_cursor_make(cursor, NODE_CONSTANT);
+    struct template_builder builder = {.arena = cursor->arena};
+    struct text first = cursor->token.text;
+    if (node == NULL || template_cursor_advance(cursor) != 0)
         return -1;
     node->value = template_data_text(first, TEMPLATE_ORIGIN_SERVER);
     *out = node;
-    if (parser->token.kind != TOKEN_STRING)
+    if (cursor->token.kind != TOKEN_STRING)
         return 0;
     template_builder_add(&builder, first, TEMPLATE_ORIGIN_SERVER);
-    while (parser->token.kind == TOKEN_STRING) {
-        template_builder_add(&builder, parser->token.text, TEMPLATE_ORIGIN_SERVER);
-        if (template_parser_advance(parser) != 0)
+    while (cursor->token.kind == TOKEN_STRING) {
+        template_builder_add(&builder, cursor->token.text, TEMPLATE_ORIGIN_SERVER);
+        if (template_cursor_advance(cursor) != 0)
             return -1;
     }
     return template_builder_finish(&builder, &node->value) ? 0
-                                                           : template_parser_fail_memory(parser);
+                                                           : template_cursor_fail_memory(cursor);
 }
 
-static int parse_number(struct template_parser *parser, struct template_node **out) {
-    struct template_node *node = template_parser_make(parser, NODE_CONSTANT);
+static int parse_number(struct template_cursor *cursor, struct template_node **out) {
+    struct template_node *node = template_cursor_make(cursor, NODE_CONSTANT);
     if (node == NULL)
         return -1;
-    node->value = parser->token.kind == TOKEN_FLOAT ? template_data_float(parser->token.real)
-                                                    : template_data_int(parser->token.integer);
+    node->value = cursor->token.kind == TOKEN_FLOAT ? template_data_float(cursor->token.real)
+                                                    : template_data_int(cursor->token.integer);
     *out = node;
-    return template_parser_advance(parser);
+    return template_cursor_advance(cursor);
 }
 
 bool template_operand_is_constant(struct text name, struct template_value *out) {
@@ -56,14 +58,14 @@ bool template_operand_is_constant(struct text name, struct template_value *out) 
     return false;
 }
 
-static int parse_name(struct template_parser *parser, struct template_node **out) {
+static int parse_name(struct template_cursor *cursor, struct template_node **out) {
     struct template_value constant;
-    bool is_constant = template_operand_is_constant(parser->token.text, &constant);
-    parser->takes_rest |= template_parser_is_name(&parser->token, "varargs") ||
-                          template_parser_is_name(&parser->token, "kwargs");
+    bool is_constant = template_operand_is_constant(cursor->token.text, &constant);
+    cursor->takes_rest |= template_cursor_is_name(&cursor->token, "varargs") ||
+                          template_cursor_is_name(&cursor->token, "kwargs");
     struct template_node *node =
-        template_parser_make(parser, is_constant ? NODE_CONSTANT : NODE_NAME);
-    if (node == NULL || template_parser_take_name(parser, &node->name) != 0)
+        template_cursor_make(cursor, is_constant ? NODE_CONSTANT : NODE_NAME);
+    if (node == NULL || template_cursor_take_name(cursor, &node->name) != 0)
         return -1;
     if (is_constant)
         node->value = constant;
@@ -73,131 +75,131 @@ static int parse_name(struct template_parser *parser, struct template_node **out
 
 /* Expressions with commas between them up to the bracket `close`, which is taken as well. With
  * `pairs` each second one follows a colon. */
-static int parse_items(struct template_parser *parser, int close, bool pairs,
+static int parse_items(struct template_cursor *cursor, int close, bool pairs,
                        struct template_node **out) {
     struct template_node **end = out, *item;
     int separator = 0;
-    for (size_t i = 0; !template_parser_is_operator(parser, close); i++) {
-        if (separator != 0 && template_parser_expect_operator(parser, separator) != 0)
+    for (size_t i = 0; !template_cursor_is_operator(cursor, close); i++) {
+        if (separator != 0 && template_cursor_expect_operator(cursor, separator) != 0)
             return -1;
-        if (separator == ',' && template_parser_is_operator(parser, close))
+        if (separator == ',' && template_cursor_is_operator(cursor, close))
             break;
-        if (template_expression_parse(parser, true, &item) != 0)
+        if (template_expression_parse(cursor, true, &item) != 0)
             return -1;
-        template_parser_append(&end, item);
+        template_cursor_append(&end, item);
         separator = pairs && i % 2 == 0 ? ':' : ',';
-        if (separator == ':' && template_parser_is_operator(parser, close))
-            return template_parser_fail_expected(parser, "':'");
+        if (separator == ':' && template_cursor_is_operator(cursor, close))
+            return template_cursor_fail_expected(cursor, "':'");
     }
-    return template_parser_expect_operator(parser, close);
+    return template_cursor_expect_operator(cursor, close);
 }
 
-static int parse_collection(struct template_parser *parser, struct template_node **out) {
-    bool is_dict = template_parser_is_operator(parser, '{');
-    struct template_node *node = template_parser_make(parser, is_dict ? NODE_DICT : NODE_LIST);
-    if (node == NULL || template_parser_advance(parser) != 0)
+static int parse_collection(struct template_cursor *cursor, struct template_node **out) {
+    bool is_dict = template_cursor_is_operator(cursor, '{');
+    struct template_node *node = template_cursor_make(cursor, is_dict ? NODE_DICT : NODE_LIST);
+    if (node == NULL || template_cursor_advance(cursor) != 0)
         return -1;
     *out = node;
-    return parse_items(parser, is_dict ? '}' : ']', is_dict, &node->items);
+    return parse_items(cursor, is_dict ? '}' : ']', is_dict, &node->items);
 }
 
-static int parse_parentheses(struct template_parser *parser, struct template_node **out) {
-    struct template_node *tuple = template_parser_make(parser, NODE_TUPLE);
-    if (tuple == NULL || template_parser_advance(parser) != 0)
+static int parse_parentheses(struct template_cursor *cursor, struct template_node **out) {
+    struct template_node *tuple = template_cursor_make(cursor, NODE_TUPLE);
+    if (tuple == NULL || template_cursor_advance(cursor) != 0)
         return -1;
     *out = tuple;
-    if (!template_parser_is_operator(parser, ')') &&
-        template_expression_parse_tuple(parser, true, TUPLE_END_NONE, out) != 0)
+    if (!template_cursor_is_operator(cursor, ')') &&
+        template_expression_parse_tuple(cursor, true, TUPLE_END_NONE, out) != 0)
         return -1;
-    return template_parser_expect_operator(parser, ')');
+    return template_cursor_expect_operator(cursor, ')');
 }
 
-static int parse_primary(struct template_parser *parser, struct template_node **out) {
-    switch (parser->token.kind) {
+static int parse_primary(struct template_cursor *cursor, struct template_node **out) {
+    switch (cursor->token.kind) {
     case TOKEN_NAME:
-        return parse_name(parser, out);
+        return parse_name(cursor, out);
     case TOKEN_STRING:
-        return parse_string(parser, out);
+        return parse_string(cursor, out);
     case TOKEN_INTEGER:
     case TOKEN_FLOAT:
-        return parse_number(parser, out);
+        return parse_number(cursor, out);
     default:
         break;
     }
-    if (template_parser_is_operator(parser, '('))
-        return parse_parentheses(parser, out);
-    if (template_parser_is_operator(parser, '[') || template_parser_is_operator(parser, '{'))
-        return parse_collection(parser, out);
-    return template_parser_fail_expected(parser, "an expression");
+    if (template_cursor_is_operator(cursor, '('))
+        return parse_parentheses(cursor, out);
+    if (template_cursor_is_operator(cursor, '[') || template_cursor_is_operator(cursor, '{'))
+        return parse_collection(cursor, out);
+    return template_cursor_fail_expected(cursor, "an expression");
 }
 
 /* --- Attributes, items, calls ------------------------------------------------------------------
  */
 
-static int parse_attribute(struct template_parser *parser, struct template_node *left,
+static int parse_attribute(struct template_cursor *cursor, struct template_node *left,
                            struct template_node **out) {
-    struct template_node *node = template_parser_make(parser, NODE_ATTRIBUTE);
-    if (node == NULL || template_parser_advance(parser) != 0)
+    struct template_node *node = template_cursor_make(cursor, NODE_ATTRIBUTE);
+    if (node == NULL || template_cursor_advance(cursor) != 0)
         return -1;
     node->left = left;
     *out = node;
-    if (parser->token.kind == TOKEN_NAME)
-        return template_parser_take_name(parser, &node->name);
-    if (parser->token.kind != TOKEN_INTEGER)
-        return template_parser_fail_expected(parser, "a name or number");
+    if (cursor->token.kind == TOKEN_NAME)
+        return template_cursor_take_name(cursor, &node->name);
+    if (cursor->token.kind != TOKEN_INTEGER)
+        return template_cursor_fail_expected(cursor, "a name or number");
     node->kind = NODE_ITEM;
-    return parse_number(parser, &node->right);
+    return parse_number(cursor, &node->right);
 }
 
 /* One bound of a slice, which may be left out. */
-static int parse_bound(struct template_parser *parser, struct template_node **out) {
-    if (template_parser_is_operator(parser, ':') || template_parser_is_operator(parser, ']'))
+static int parse_bound(struct template_cursor *cursor, struct template_node **out) {
+    if (template_cursor_is_operator(cursor, ':') || template_cursor_is_operator(cursor, ']'))
         return 0;
-    return template_expression_parse(parser, true, out);
+    return template_expression_parse(cursor, true, out);
 }
 
-static int parse_subscript(struct template_parser *parser, struct template_node *left,
+static int parse_subscript(struct template_cursor *cursor, struct template_node *left,
                            struct template_node **out) {
-    struct template_node *node = template_parser_make(parser, NODE_ITEM);
-    if (node == NULL || template_parser_advance(parser) != 0)
+    struct template_node *node = template_cursor_make(cursor, NODE_ITEM);
+    if (node == NULL || template_cursor_advance(cursor) != 0)
         return -1;
     node->left = left;
     *out = node;
-    if (template_parser_is_operator(parser, ']'))
-        return template_parser_fail_expected(parser, "an index");
-    if (parse_bound(parser, &node->right) != 0)
+    if (template_cursor_is_operator(cursor, ']'))
+        return template_cursor_fail_expected(cursor, "an index");
+    if (parse_bound(cursor, &node->right) != 0)
         return -1;
-    if (template_parser_is_operator(parser, ':')) {
+    if (template_cursor_is_operator(cursor, ':')) {
         node->kind = NODE_SLICE;
-        if (template_parser_advance(parser) != 0 || parse_bound(parser, &node->other) != 0)
+        if (template_cursor_advance(cursor) != 0 || parse_bound(cursor, &node->other) != 0)
             return -1;
-        int skipped = template_parser_skip_operator(parser, ':');
-        if (skipped < 0 || (skipped == 1 && parse_bound(parser, &node->step) != 0))
+        int skipped = template_cursor_skip_operator(cursor, ':');
+        if (skipped < 0 || (skipped == 1 && parse_bound(cursor, &node->step) != 0))
             return -1;
     }
-    return template_parser_expect_operator(parser, ']');
+    return template_cursor_expect_operator(cursor, ']');
 }
 
-static int parse_argument(struct template_parser *parser, struct template_node **out) {
-    struct template_node *node = template_parser_make(parser, NODE_ARGUMENT);
+static int parse_argument(struct template_cursor *cursor, struct template_node **out) {
+    struct template_node *node = template_cursor_make(cursor, NODE_ARGUMENT);
     if (node == NULL)
         return -1;
     *out = node;
-    if (template_parser_is_operator(parser, '*') ||
-        template_parser_is_operator(parser, OPERATOR_POWER)) {
-        node->op = (int16_t)parser->token.op;
-        if (template_parser_advance(parser) != 0)
+    if (template_cursor_is_operator(cursor, '*') ||
+        template_cursor_is_operator(cursor, OPERATOR_POWER)) {
+        node->op = (int16_t)cursor->token.op;
+        if (template_cursor_advance(cursor) != 0)
             return -1;
-    } else if (parser->token.kind == TOKEN_NAME) {
-        const struct template_token *next = template_parser_look(parser);
+    } else if (cursor->token.kind == TOKEN_NAME) {
+        const struct template_token *next = template_cursor_look(cursor);
         if (next == NULL)
             return -1;
         if (next->kind == TOKEN_OPERATOR && next->op == '=' &&
-            (template_parser_take_name(parser, &node->name) != 0 ||
-             template_parser_advance(parser) != 0))
+            (template_cursor_take_name(cursor, &node->name) != 0 ||
+             template_cursor_advance(cursor) != 0))
             return -1;
     }
-    return template_expression_parse(parser, true, &node->left);
+    return template_expression_parse(cursor, true, &node->left);
 }
 
 /* Positional ones first, then those with names, * and **. */
@@ -205,48 +207,48 @@ static int argument_rank(const struct template_node *argument) {
     return argument->op == OPERATOR_POWER ? 3 : argument->op == '*' ? 2 : argument->name.length > 0;
 }
 
-static int parse_arguments(struct template_parser *parser, struct template_node **out) {
+static int parse_arguments(struct template_cursor *cursor, struct template_node **out) {
     struct template_node **end = out, *argument;
     int rank = 0;
-    if (template_parser_expect_operator(parser, '(') != 0)
+    if (template_cursor_expect_operator(cursor, '(') != 0)
         return -1;
-    while (!template_parser_is_operator(parser, ')')) {
-        if (*out != NULL && template_parser_expect_operator(parser, ',') != 0)
+    while (!template_cursor_is_operator(cursor, ')')) {
+        if (*out != NULL && template_cursor_expect_operator(cursor, ',') != 0)
             return -1;
-        if (*out != NULL && template_parser_is_operator(parser, ')'))
+        if (*out != NULL && template_cursor_is_operator(cursor, ')'))
             break;
-        if (parse_argument(parser, &argument) != 0)
+        if (parse_argument(cursor, &argument) != 0)
             return -1;
         int own = argument_rank(argument);
         if (own < rank && !(rank == 2 && own == 1))
-            return template_lexer_fail(&parser->lexer, argument->line,
+            return template_lexer_fail(&cursor->lexer, argument->line,
                                        "invalid order of a call's arguments");
         rank = own > rank ? own : rank;
-        template_parser_append(&end, argument);
+        template_cursor_append(&end, argument);
     }
-    return template_parser_expect_operator(parser, ')');
+    return template_cursor_expect_operator(cursor, ')');
 }
 
-static int parse_call(struct template_parser *parser, struct template_node *left,
+static int parse_call(struct template_cursor *cursor, struct template_node *left,
                       struct template_node **out) {
-    struct template_node *node = template_parser_make(parser, NODE_CALL);
+    struct template_node *node = template_cursor_make(cursor, NODE_CALL);
     if (node == NULL)
         return -1;
     node->left = left;
     *out = node;
-    return parse_arguments(parser, &node->items);
+    return parse_arguments(cursor, &node->items);
 }
 
-static int parse_postfix(struct template_parser *parser, struct template_node *node,
+static int parse_postfix(struct template_cursor *cursor, struct template_node *node,
                          struct template_node **out) {
     int status = 0;
     while (status == 0) {
-        if (template_parser_is_operator(parser, '.'))
-            status = parse_attribute(parser, node, &node);
-        else if (template_parser_is_operator(parser, '['))
-            status = parse_subscript(parser, node, &node);
-        else if (template_parser_is_operator(parser, '('))
-            status = parse_call(parser, node, &node);
+        if (template_cursor_is_operator(cursor, '.'))
+            status = parse_attribute(cursor, node, &node);
+        else if (template_cursor_is_operator(cursor, '['))
+            status = parse_subscript(cursor, node, &node);
+        else if (template_cursor_is_operator(cursor, '('))
+            status = parse_call(cursor, node, &node);
         else
             break;
     }
@@ -257,88 +259,88 @@ static int parse_postfix(struct template_parser *parser, struct template_node *n
 /* --- Filters and tests -------------------------------------------------------------------------
  */
 
-static int parse_filter(struct template_parser *parser, struct template_node *left,
+static int parse_filter(struct template_cursor *cursor, struct template_node *left,
                         struct template_node **out) {
-    struct template_node *node = template_parser_make(parser, NODE_FILTER);
-    if (node == NULL || template_parser_take_name(parser, &node->name) != 0)
+    struct template_node *node = template_cursor_make(cursor, NODE_FILTER);
+    if (node == NULL || template_cursor_take_name(cursor, &node->name) != 0)
         return -1;
     node->left = left;
     *out = node;
-    return template_parser_is_operator(parser, '(') ? parse_arguments(parser, &node->items) : 0;
+    return template_cursor_is_operator(cursor, '(') ? parse_arguments(cursor, &node->items) : 0;
 }
 
-int template_operand_parse_filters(struct template_parser *parser, struct template_node *node,
+int template_operand_parse_filters(struct template_cursor *cursor, struct template_node *node,
                                    bool bare, struct template_node **out) {
-    if (bare && parse_filter(parser, node, &node) != 0)
+    if (bare && parse_filter(cursor, node, &node) != 0)
         return -1;
-    while (template_parser_is_operator(parser, '|'))
-        if (template_parser_advance(parser) != 0 || parse_filter(parser, node, &node) != 0)
+    while (template_cursor_is_operator(cursor, '|'))
+        if (template_cursor_advance(cursor) != 0 || parse_filter(cursor, node, &node) != 0)
             return -1;
     *out = node;
     return 0;
 }
 
 /* Whether `x is test` goes on with an argument without brackets. */
-static bool argument_follows(const struct template_parser *parser) {
-    switch (parser->token.kind) {
+static bool argument_follows(const struct template_cursor *cursor) {
+    switch (cursor->token.kind) {
     case TOKEN_STRING:
     case TOKEN_INTEGER:
     case TOKEN_FLOAT:
         return true;
     case TOKEN_NAME:
-        return !template_parser_is_name(&parser->token, "else") &&
-               !template_parser_is_name(&parser->token, "or") &&
-               !template_parser_is_name(&parser->token, "and");
+        return !template_cursor_is_name(&cursor->token, "else") &&
+               !template_cursor_is_name(&cursor->token, "or") &&
+               !template_cursor_is_name(&cursor->token, "and");
     default:
-        return template_parser_is_operator(parser, '[') || template_parser_is_operator(parser, '{');
+        return template_cursor_is_operator(cursor, '[') || template_cursor_is_operator(cursor, '{');
     }
 }
 
-static int parse_test_argument(struct template_parser *parser, struct template_node **out) {
-    struct template_node *argument = template_parser_make(parser, NODE_ARGUMENT);
+static int parse_test_argument(struct template_cursor *cursor, struct template_node **out) {
+    struct template_node *argument = template_cursor_make(cursor, NODE_ARGUMENT);
     if (argument == NULL)
         return -1;
-    if (template_parser_is_name(&parser->token, "is"))
-        return template_lexer_fail(&parser->lexer, parser->token.line,
+    if (template_cursor_is_name(&cursor->token, "is"))
+        return template_lexer_fail(&cursor->lexer, cursor->token.line,
                                    "tests with 'is' cannot be chained");
     *out = argument;
-    if (parse_primary(parser, &argument->left) != 0)
+    if (parse_primary(cursor, &argument->left) != 0)
         return -1;
-    return parse_postfix(parser, argument->left, &argument->left);
+    return parse_postfix(cursor, argument->left, &argument->left);
 }
 
-static int parse_test(struct template_parser *parser, struct template_node *left,
+static int parse_test(struct template_cursor *cursor, struct template_node *left,
                       struct template_node **out) {
-    struct template_node *node = template_parser_make(parser, NODE_TEST), *negated = NULL;
-    if (node == NULL || template_parser_advance(parser) != 0)
+    struct template_node *node = template_cursor_make(cursor, NODE_TEST), *negated = NULL;
+    if (node == NULL || template_cursor_advance(cursor) != 0)
         return -1;
-    int is_negated = template_parser_skip_name(parser, "not");
-    if (is_negated < 0 || template_parser_take_name(parser, &node->name) != 0)
+    int is_negated = template_cursor_skip_name(cursor, "not");
+    if (is_negated < 0 || template_cursor_take_name(cursor, &node->name) != 0)
         return -1;
     node->left = left;
     *out = node;
     if (is_negated == 1) {
-        negated = template_parser_make(parser, NODE_NOT);
+        negated = template_cursor_make(cursor, NODE_NOT);
         if (negated == NULL)
             return -1;
         negated->left = node;
         *out = negated;
     }
-    if (template_parser_is_operator(parser, '('))
-        return parse_arguments(parser, &node->items);
-    return argument_follows(parser) ? parse_test_argument(parser, &node->items) : 0;
+    if (template_cursor_is_operator(cursor, '('))
+        return parse_arguments(cursor, &node->items);
+    return argument_follows(cursor) ? parse_test_argument(cursor, &node->items) : 0;
 }
 
-static int parse_filters_and_tests(struct template_parser *parser, struct template_node *node,
+static int parse_filters_and_tests(struct template_cursor *cursor, struct template_node *node,
                                    struct template_node **out) {
     int status = 0;
     while (status == 0) {
-        if (template_parser_is_operator(parser, '|'))
-            status = template_operand_parse_filters(parser, node, false, &node);
-        else if (template_parser_is_name(&parser->token, "is"))
-            status = parse_test(parser, node, &node);
-        else if (template_parser_is_operator(parser, '('))
-            status = parse_call(parser, node, &node);
+        if (template_cursor_is_operator(cursor, '|'))
+            status = template_operand_parse_filters(cursor, node, false, &node);
+        else if (template_cursor_is_name(&cursor->token, "is"))
+            status = parse_test(cursor, node, &node);
+        else if (template_cursor_is_operator(cursor, '('))
+            status = parse_call(cursor, node, &node);
         else
             break;
     }
@@ -349,24 +351,24 @@ static int parse_filters_and_tests(struct template_parser *parser, struct templa
 /* --- Signs -------------------------------------------------------------------------------------
  */
 
-int template_operand_parse(struct template_parser *parser, bool with_filters,
+int template_operand_parse(struct template_cursor *cursor, bool with_filters,
                            struct template_node **out) {
     struct template_node *node;
     int status;
-    if (template_parser_enter(parser) != 0)
+    if (template_cursor_enter(cursor) != 0)
         return -1;
-    if (template_parser_is_operator(parser, '-') || template_parser_is_operator(parser, '+')) {
+    if (template_cursor_is_operator(cursor, '-') || template_cursor_is_operator(cursor, '+')) {
         node =
-            template_parser_make(parser, parser->token.op == '-' ? NODE_NEGATIVE : NODE_POSITIVE);
-        if (node == NULL || template_parser_advance(parser) != 0)
+            template_cursor_make(cursor, cursor->token.op == '-' ? NODE_NEGATIVE : NODE_POSITIVE);
+        if (node == NULL || template_cursor_advance(cursor) != 0)
             return -1;
-        status = template_operand_parse(parser, false, &node->left);
+        status = template_operand_parse(cursor, false, &node->left);
     } else {
-        status = parse_primary(parser, &node);
+        status = parse_primary(cursor, &node);
     }
-    if (status != 0 || parse_postfix(parser, node, &node) != 0)
+    if (status != 0 || parse_postfix(cursor, node, &node) != 0)
         return -1;
-    parser->nesting--;
+    cursor->nesting--;
     *out = node;
-    return with_filters ? parse_filters_and_tests(parser, node, out) : 0;
+    return with_filters ? parse_filters_and_tests(cursor, node, out) : 0;
 }

@@ -1,0 +1,21 @@
+/* Private to chat_template/: parses expressions, and the targets of assignments. Recurses with
+ * template_operand.h, as the grammar does: an operand may be an expression in brackets. */
+#ifndef QUIRE_MODELS_CHAT_TEMPLATE_TEMPLATE_EXPRESSION_H
+#define QUIRE_MODELS_CHAT_TEMPLATE_TEMPLATE_EXPRESSION_H
+
+#include "models/chat_template/template_cursor.h"
+
+/* What ends a tuple without brackets, besides a closing bracket and the tag's end. */
+enum template_tuple_end { TUPLE_END_NONE, TUPLE_END_IN, TUPLE_END_RECURSIVE };
+
+/* Parses one expression; without a condition an `if` behind it is left to the caller. */
+int template_expression_parse(struct template_cursor *cursor, bool with_condition,
+                              struct template_node **out);
+/* Parses one expression, or several with commas between them. */
+int template_expression_parse_tuple(struct template_cursor *cursor, bool with_condition,
+                                    enum template_tuple_end end, struct template_node **out);
+/* Parses a name, names with commas, or a namespace's member. */
+int template_expression_parse_target(struct template_cursor *cursor, enum template_tuple_end end,
+                                     bool with_member, struct template_node **out);
+
+#endif
