@@ -175,29 +175,6 @@ static int scan_string(struct scanner *s, bool *out_escaped) {
     return 0;
 }
 
-static size_t encode_utf8(unsigned code, char *out) {
-    if (code < 0x80) {
-        out[0] = (char)code;
-        return 1;
-    }
-    if (code < 0x800) {
-        out[0] = (char)(0xC0 | code >> 6);
-        out[1] = (char)(0x80 | (code & 0x3F));
-        return 2;
-    }
-    if (code < 0x10000) {
-        out[0] = (char)(0xE0 | code >> 12);
-        out[1] = (char)(0x80 | (code >> 6 & 0x3F));
-        out[2] = (char)(0x80 | (code & 0x3F));
-        return 3;
-    }
-    out[0] = (char)(0xF0 | code >> 18);
-    out[1] = (char)(0x80 | (code >> 12 & 0x3F));
-    out[2] = (char)(0x80 | (code >> 6 & 0x3F));
-    out[3] = (char)(0x80 | (code & 0x3F));
-    return 4;
-}
-
 /* Writes the unescaped bytes of an already checked string [start, end) into the arena. */
 static int unescape_key(struct scanner *s, size_t start, size_t end, struct key *key) {
     if (s->arena == NULL && (s->arena = malloc(s->length)) == NULL)
@@ -213,7 +190,7 @@ static int unescape_key(struct scanner *s, size_t start, size_t end, struct key 
         }
         if (scan_escape(s, &code) != 0)
             return -1;
-        s->arena_used += encode_utf8(code, s->arena + s->arena_used);
+        s->arena_used += utf8_encode(code, s->arena + s->arena_used);
     }
     key->length = (size_t)(s->arena + s->arena_used - key->data);
     s->at = resume;

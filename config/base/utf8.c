@@ -1,31 +1,31 @@
 #include "config/base/utf8.h"
 
-#include <stdint.h>
 #include <string.h>
 
 #define HIGH_BITS 0x8080808080808080u
 
-/* Only the second byte's range depends on the first: that is where overlong forms and surrogates
- * show. */
 size_t utf8_char_bytes(const char *text, size_t n) {
-    const unsigned char *p = (const unsigned char *)text;
     if (n == 0)
         return 0;
-    unsigned char lead = p[0];
-    if (lead < 0x80)
-        return 1;
-    if (lead < 0xc2 || lead > 0xf4)
-        return 0;
-    size_t length = lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
-    unsigned char low = lead == 0xe0 ? 0xa0 : lead == 0xf0 ? 0x90 : 0x80;
-    unsigned char high = lead == 0xed ? 0x9f : lead == 0xf4 ? 0x8f : 0xbf;
-    if (length > n || p[1] < low || p[1] > high)
+    size_t length = utf8_lead_bytes((unsigned char)text[0]);
+    if (length <= 1)
+        return length;
+    if (length > n || !utf8_second_fits((unsigned char)text[0], (unsigned char)text[1]))
         return 0;
     for (size_t i = 2; i < length; i++) {
-        if ((p[i] & 0xc0) != 0x80)
+        if (!utf8_continues(text[i]))
             return 0;
     }
     return length;
+}
+
+size_t utf8_encode(uint32_t character, char out[static UTF8_MAX_BYTES]) {
+    static const unsigned char lead_marks[] = {0, 0xc0, 0xe0, 0xf0};
+    size_t num_more = character < 0x80 ? 0 : character < 0x800 ? 1 : character < 0x10000 ? 2 : 3;
+    for (size_t i = num_more; i > 0; i--, character >>= 6)
+        out[i] = (char)(0x80 | (character & 0x3f));
+    out[0] = (char)(lead_marks[num_more] | character);
+    return num_more + 1;
 }
 
 size_t utf8_valid_prefix(const char *text, size_t length) {

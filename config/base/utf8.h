@@ -4,13 +4,53 @@
 
 #include "config/base/text.h"
 
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
-/* Bytes (1..4) of the valid character at the start of text[0..length); 0 when there is none: length
- * is 0, the bytes are invalid, or the character is cut off. */
+#define UTF8_MAX_BYTES 4                /* of a character */
+#define UTF8_REPLACEMENT "\xEF\xBF\xBD" /* U+FFFD, which stands for bytes that are no UTF-8 */
+
+/* Returns the bytes (1..4) of the character that a byte begins, 0 if it begins none. */
+static inline size_t utf8_lead_bytes(unsigned char lead) {
+    if (lead < 0x80)
+        return 1;
+    if (lead < 0xc2 || lead > 0xf4)
+        return 0;
+    return lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
+}
+
+/* Returns whether a byte may be the second of the character that lead begins. Only its range depends
+ * on the lead: that is where overlong forms and surrogates show (Unicode standard, table 3-7). */
+static inline bool utf8_second_fits(unsigned char lead, unsigned char byte) {
+    unsigned char low = lead == 0xe0 ? 0xa0 : lead == 0xf0 ? 0x90 : 0x80;
+    unsigned char high = lead == 0xed ? 0x9f : lead == 0xf4 ? 0x8f : 0xbf;
+    return byte >= low && byte <= high;
+}
+
+/* Returns whether the byte is not the first of a character. */
+static inline bool utf8_continues(char byte) {
+    return ((unsigned char)byte & 0xc0) == 0x80;
+}
+
+/* Returns the bytes (1..4) of the valid character at the start of text[0..length); 0 when there is
+ * none: length is 0, the bytes are invalid, or the character is cut off. */
 size_t utf8_char_bytes(const char *text, size_t length);
 
-/* Bytes at the start of text[0..length) that are whole, valid characters. */
+/* Decodes the character text[0..bytes), which is valid: bytes comes from utf8_char_bytes. */
+static inline int32_t utf8_decode(const char *text, size_t bytes) {
+    static const unsigned char lead_masks[UTF8_MAX_BYTES + 1] = {0, 0x7f, 0x1f, 0x0f, 0x07};
+    int32_t character = (unsigned char)text[0] & lead_masks[bytes];
+    for (size_t i = 1; i < bytes; i++)
+        character = character << 6 | ((unsigned char)text[i] & 0x3f);
+    return character;
+}
+
+/* Writes a character up to U+10FFFF and returns its bytes. A surrogate is encoded as if it were a
+ * character: keeping it out is up to the caller. */
+size_t utf8_encode(uint32_t character, char out[static UTF8_MAX_BYTES]);
+
+/* Returns the bytes at the start of text[0..length) that are whole, valid characters. */
 size_t utf8_valid_prefix(const char *text, size_t length);
 
 #define UTF8_PRINTABLE_BYTES 64

@@ -5,11 +5,10 @@
 #include "engine/core/detokenizer.h"
 
 #include "config/base/checked.h"
+#include "config/base/utf8.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-#define REPLACEMENT "\xef\xbf\xbd"
 
 void detokenizer_init(struct detokenizer *detokenizer, const struct sampling_params *params) {
     memset(detokenizer, 0, sizeof(*detokenizer));
@@ -44,49 +43,26 @@ static void append(struct detokenizer *d, const void *bytes, size_t length) {
 
 static void end_partial(struct detokenizer *d) {
     if (d->num_partial > 0)
-        append(d, REPLACEMENT, 3);
+        append(d, UTF8_REPLACEMENT, 3);
     d->num_partial = 0;
 }
 
-/* Length of the character a byte begins; 0: it begins none. */
-static int character_length(unsigned char lead) {
-    if (lead < 0x80)
-        return 1;
-    if (lead >= 0xc2 && lead <= 0xdf)
-        return 2;
-    if (lead >= 0xe0 && lead <= 0xef)
-        return 3;
-    return lead >= 0xf0 && lead <= 0xf4 ? 4 : 0;
-}
-
-/* Unicode standard, table 3-7: the second byte's range depends on the first. */
-static bool continues(const struct detokenizer *d, unsigned char byte) {
-    unsigned char low = 0x80, high = 0xbf;
-    if (d->num_partial == 1) {
-        unsigned char lead = d->partial[0];
-        if (lead == 0xe0)
-            low = 0xa0;
-        else if (lead == 0xed)
-            high = 0x9f;
-        else if (lead == 0xf0)
-            low = 0x90;
-        else if (lead == 0xf4)
-            high = 0x8f;
-    }
-    return byte >= low && byte <= high;
+/* Returns whether the byte can continue the character that is not whole yet. */
+static bool continues_partial(const struct detokenizer *d, unsigned char byte) {
+    return d->num_partial == 1 ? utf8_second_fits(d->partial[0], byte) : utf8_continues((char)byte);
 }
 
 static void decode_byte(struct detokenizer *d, unsigned char byte) {
-    if (d->num_partial > 0 && !continues(d, byte))
+    if (d->num_partial > 0 && !continues_partial(d, byte))
         end_partial(d);
-    int length = character_length(d->num_partial > 0 ? d->partial[0] : byte);
+    size_t length = utf8_lead_bytes(d->num_partial > 0 ? d->partial[0] : byte);
     if (length == 0) {
-        append(d, REPLACEMENT, 3);
+        append(d, UTF8_REPLACEMENT, 3);
         return;
     }
     d->partial[d->num_partial++] = byte;
-    if (d->num_partial == length) {
-        append(d, d->partial, (size_t)length);
+    if ((size_t)d->num_partial == length) {
+        append(d, d->partial, length);
         d->num_partial = 0;
     }
 }

@@ -203,15 +203,11 @@ static int read_escape(struct parser *p, struct range_set *set, bool *out_is_cla
 }
 
 static int read_character(struct parser *p, uint32_t *out) {
-    static const uint8_t masks[] = {0, 0x7f, 0x1f, 0x0f, 0x07};
-    size_t length = utf8_char_bytes(p->at, strnlen(p->at, 4));
+    size_t length = utf8_char_bytes(p->at, strnlen(p->at, UTF8_MAX_BYTES));
     if (length == 0)
         return refuse(p, "bytes that are not UTF-8");
-    uint32_t character = (uint8_t)p->at[0] & masks[length];
-    for (size_t i = 1; i < length; i++)
-        character = character << 6 | ((uint8_t)p->at[i] & 0x3f);
+    *out = (uint32_t)utf8_decode(p->at, length);
     p->at += length;
-    *out = character;
     return 0;
 }
 

@@ -15,13 +15,6 @@ struct sequence_list {
 /* The last character of 1, 2, 3 and 4 bytes. */
 static const uint32_t last_of_length[] = {0x7f, 0x7ff, 0xffff, LAST_CHARACTER};
 
-static void encode(uint32_t character, int num_bytes, uint8_t *out) {
-    static const uint8_t marks[] = {0, 0xc0, 0xe0, 0xf0};
-    for (int i = num_bytes - 1; i > 0; i--, character >>= 6)
-        out[i] = (uint8_t)(0x80 | (character & 0x3f));
-    out[0] = (uint8_t)(marks[num_bytes - 1] | character);
-}
-
 /* first..last, all of num_bytes bytes. */
 static void add_pieces(struct sequence_list *list, uint32_t first, uint32_t last, int num_bytes) {
     for (int i = 1; i < num_bytes; i++) {
@@ -42,8 +35,8 @@ static void add_pieces(struct sequence_list *list, uint32_t first, uint32_t last
     if (list->items != NULL) {
         struct utf8_sequence *sequence = &list->items[list->count];
         sequence->num_bytes = num_bytes;
-        encode(first, num_bytes, sequence->first);
-        encode(last, num_bytes, sequence->last);
+        utf8_encode(first, (char *)sequence->first);
+        utf8_encode(last, (char *)sequence->last);
     }
     list->count++;
 }

@@ -7,9 +7,8 @@
 #ifndef QUIRE_ENGINE_GRAMMAR_UTF8_RANGES_H
 #define QUIRE_ENGINE_GRAMMAR_UTF8_RANGES_H
 
+#include "config/base/utf8.h"
 #include "engine/grammar/grammar.h"
-
-#define UTF8_MAX_BYTES 4
 
 /* All characters whose i-th byte lies in first[i]..last[i]. */
 struct utf8_sequence {

@@ -7,22 +7,14 @@
 #define UNDECODED 0xdc00
 
 int32_t template_characters_next(struct text text, size_t *at) {
-    static const unsigned char lead_mask[5] = {0, 0x7f, 0x1f, 0x0f, 0x07};
     const char *data = text.data + *at;
     if ((unsigned char)data[0] < 0x80) {
         *at += 1;
         return data[0];
     }
     size_t bytes = utf8_char_bytes(data, text.length - *at);
-    if (bytes == 0) {
-        *at += 1;
-        return UNDECODED + (unsigned char)data[0];
-    }
-    int32_t character = (unsigned char)data[0] & lead_mask[bytes];
-    for (size_t i = 1; i < bytes; i++)
-        character = character << 6 | ((unsigned char)data[i] & 0x3f);
-    *at += bytes;
-    return character;
+    *at += bytes == 0 ? 1 : bytes;
+    return bytes == 0 ? UNDECODED + (unsigned char)data[0] : utf8_decode(data, bytes);
 }
 
 size_t template_characters_encode(int32_t character, char out[TEMPLATE_MAX_CHARACTER_BYTES]) {
@@ -30,11 +22,7 @@ size_t template_characters_encode(int32_t character, char out[TEMPLATE_MAX_CHARA
         out[0] = (char)(character - UNDECODED);
         return 1;
     }
-    return (size_t)utf8proc_encode_char(character, (utf8proc_uint8_t *)out);
-}
-
-static bool continues(char byte) {
-    return ((unsigned char)byte & 0xc0) == 0x80;
+    return utf8_encode((uint32_t)character, out);
 }
 
 /* A byte continues a character if its highest bit is set and the next is not. */
@@ -46,7 +34,7 @@ size_t template_characters_count(struct text text) {
             (size_t)__builtin_popcountll(word >> 7 & ~word >> 6 & 0x0101010101010101u);
     }
     for (; i < text.length; i++)
-        num_continuing += continues(text.data[i]);
+        num_continuing += utf8_continues(text.data[i]);
     return text.length - num_continuing;
 }
 
@@ -55,7 +43,7 @@ size_t template_characters_offset(struct text text, size_t index) {
     if (index >= text.length)
         return text.length;
     while (at < text.length) {
-        if (!continues(text.data[at]) && index-- == 0)
+        if (!utf8_continues(text.data[at]) && index-- == 0)
             break;
         at++;
     }
@@ -65,7 +53,7 @@ size_t template_characters_offset(struct text text, size_t index) {
 size_t template_characters_before(struct text text, size_t end) {
     do
         end--;
-    while (end > 0 && continues(text.data[end]));
+    while (end > 0 && utf8_continues(text.data[end]));
     return end;
 }
 

@@ -1,5 +1,7 @@
 #include "models/config/metadata_field.h"
 
+#include "config/base/utf8.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -73,7 +75,7 @@ int metadata_field_float(const struct metadata_source *s, const char *key, doubl
 void metadata_field_copy(struct text text, char *out, size_t capacity) {
     size_t length = text.length < capacity - 1 ? text.length : capacity - 1;
     if (length < text.length)
-        while (length > 0 && ((unsigned char)text.data[length] & 0xc0) == 0x80)
+        while (length > 0 && utf8_continues(text.data[length]))
             length--;
     for (size_t i = 0; i < length; i++) {
         unsigned char c = (unsigned char)text.data[i];

@@ -4,25 +4,17 @@
 
 #include <utf8proc.h>
 
-int32_t character_decode(const char *text, size_t bytes) {
-    static const unsigned char lead_mask[5] = {0, 0x7f, 0x1f, 0x0f, 0x07};
-    int32_t c = (unsigned char)text[0] & lead_mask[bytes];
-    for (size_t i = 1; i < bytes; i++)
-        c = c << 6 | ((unsigned char)text[i] & 0x3f);
-    return c;
-}
-
 int32_t character_first(const char *text, size_t length, size_t *out_bytes) {
     *out_bytes = utf8_char_bytes(text, length);
-    return *out_bytes == 0 ? -1 : character_decode(text, *out_bytes);
+    return *out_bytes == 0 ? -1 : utf8_decode(text, *out_bytes);
 }
 
 int32_t character_last(const char *text, size_t length, size_t *out_bytes) {
-    for (size_t n = 1; n <= 4 && n <= length; n++) {
-        if (((unsigned char)text[length - n] & 0xc0) == 0x80)
+    for (size_t n = 1; n <= UTF8_MAX_BYTES && n <= length; n++) {
+        if (utf8_continues(text[length - n]))
             continue;
         *out_bytes = utf8_char_bytes(text + length - n, n) == n ? n : 0;
-        return *out_bytes == 0 ? -1 : character_decode(text + length - n, n);
+        return *out_bytes == 0 ? -1 : utf8_decode(text + length - n, n);
     }
     *out_bytes = 0;
     return -1;

@@ -6,8 +6,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The character that starts at text[0], `bytes` of it (1..4), which are valid UTF-8. */
-int32_t character_decode(const char *text, size_t bytes);
 /* The character at the start, or the end, of text[0..length); -1 if there is none, or the bytes are
  * not UTF-8. *out_bytes is its length, 0 for -1. */
 int32_t character_first(const char *text, size_t length, size_t *out_bytes);

@@ -68,15 +68,16 @@ static bool is_ascii(struct text text) {
 static void lowercase(struct text text, struct text_buffer *out) {
     for (size_t i = 0; i < text.length && !out->failed;) {
         size_t bytes = utf8_char_bytes(text.data + i, text.length - i);
-        int32_t c = character_decode(text.data + i, bytes);
-        utf8proc_uint8_t lower[4];
+        int32_t c = utf8_decode(text.data + i, bytes);
+        char lower[UTF8_MAX_BYTES];
+        if (c < 0x80)
+            c += c >= 'A' && c <= 'Z' ? 32 : 0;
+        else if (c != 0x130)
+            c = utf8proc_tolower(c);
         if (c == 0x130)
             text_buffer_append(out, "i\u0307", 3);
         else
-            text_buffer_append(
-                out, (const char *)lower,
-                (size_t)utf8proc_encode_char(
-                    c < 0x80 ? c + (c >= 'A' && c <= 'Z' ? 32 : 0) : utf8proc_tolower(c), lower));
+            text_buffer_append(out, lower, utf8_encode((uint32_t)c, lower));
         i += bytes;
     }
 }

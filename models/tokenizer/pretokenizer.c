@@ -2,6 +2,7 @@
  * or joins a neighbour, so one range is held back until the next is known. */
 #include "models/tokenizer/pretokenizer.h"
 
+#include "config/base/utf8.h"
 #include "models/tokenizer/pretokenizer_presets.h"
 #include "models/tokenizer/pretokenizer_regex.h"
 #include "models/tokenizer/text_buffer.h"
@@ -264,7 +265,7 @@ static int split_isolated(const struct split *split) {
 static size_t next_character(struct text piece, size_t at) {
     do
         at++;
-    while (at < piece.length && ((unsigned char)piece.data[at] & 0xc0) == 0x80);
+    while (at < piece.length && utf8_continues(piece.data[at]));
     return at;
 }
 

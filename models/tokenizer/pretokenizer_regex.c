@@ -169,7 +169,7 @@ static int match_within(struct split_matcher *m, const char *text, size_t length
         if (*out_found != PCRE2_ERROR_NOMATCH)
             return 0;
         at = last + 1;
-        while (at < length && ((unsigned char)text[at] & 0xc0) == 0x80)
+        while (at < length && utf8_continues(text[at]))
             at++;
         before_ns = now_ns;
         now_ns = read_clock(CLOCK_MONOTONIC);

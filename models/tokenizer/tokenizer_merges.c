@@ -120,7 +120,7 @@ static int compare_scored(const void *a, const void *b) {
 static uint32_t count_characters(const char *text, size_t length) {
     uint32_t count = 0;
     for (size_t i = 0; i < length; i++)
-        count += ((unsigned char)text[i] & 0xc0) != 0x80;
+        count += !utf8_continues(text[i]);
     return count;
 }
 
@@ -129,7 +129,7 @@ static int halve(const struct vocabulary *v, int32_t token, float score, struct 
     struct text text = vocabulary_raw(v, token);
     uint32_t characters = count_characters(text.data, text.length);
     for (size_t i = 1; i < text.length; i++) {
-        if (((unsigned char)text.data[i] & 0xc0) == 0x80)
+        if (utf8_continues(text.data[i]))
             continue;
         int32_t left = vocabulary_find(v, text.data, i);
         int32_t right = left < 0 ? -1 : vocabulary_find(v, text.data + i, text.length - i);
@@ -179,7 +179,7 @@ static int add_scored(struct bpe *bpe, const struct tokenizer_spec *spec, struct
 /* The symbol of the last character of a token, -1 if it has none. */
 static int32_t last_symbol(const struct vocabulary *v, struct text text) {
     size_t i = text.length - 1;
-    while (i > 0 && ((unsigned char)text.data[i] & 0xc0) == 0x80)
+    while (i > 0 && utf8_continues(text.data[i]))
         i--;
     return vocabulary_find(v, text.data + i, text.length - i);
 }

@@ -6,7 +6,6 @@
 #include "models/tokenizer/unicode_form.h"
 
 #include "config/base/utf8.h"
-#include "models/tokenizer/characters.h"
 
 #include <utf8proc.h>
 
@@ -123,7 +122,7 @@ static size_t decompose_all(struct text text, enum unicode_form form, int32_t **
             characters = grown;
         }
         utf8proc_ssize_t added =
-            decompose(character_decode(text.data + i, bytes), form, characters + n, capacity - n);
+            decompose(utf8_decode(text.data + i, bytes), form, characters + n, capacity - n);
         n += added > 0 ? (size_t)added : 0;
         i += bytes;
     }
@@ -144,9 +143,8 @@ static int normalize_stretch(struct text text, enum unicode_form form, struct te
     utf8proc_ssize_t composed = utf8proc_normalize_utf32(characters, (utf8proc_ssize_t)n,
                                                          UTF8PROC_STABLE | UTF8PROC_COMPOSE);
     for (utf8proc_ssize_t i = 0; i < composed; i++) {
-        utf8proc_uint8_t bytes[4];
-        utf8proc_ssize_t length = utf8proc_encode_char(characters[i], bytes);
-        text_buffer_append(out, (const char *)bytes, (size_t)length);
+        char bytes[UTF8_MAX_BYTES];
+        text_buffer_append(out, bytes, utf8_encode((uint32_t)characters[i], bytes));
     }
     free(room);
     free(characters);
@@ -158,9 +156,8 @@ static int normalize_stretch(struct text text, enum unicode_form form, struct te
 static size_t skip(const uint8_t *table, enum unicode_form form, struct text text, size_t position,
                    bool inert, size_t *last) {
     while (position < text.length) {
-        unsigned char first = (unsigned char)text.data[position];
-        size_t bytes = first < 0x80 ? 1 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
-        int32_t c = character_decode(text.data + position, bytes);
+        size_t bytes = utf8_lead_bytes((unsigned char)text.data[position]);
+        int32_t c = utf8_decode(text.data + position, bytes);
         bool is_inert = c >= UNICODE_FORM_TABLE || (table[c] & form) != 0;
         if (is_inert != inert)
             break;

@@ -3,6 +3,7 @@
 #include "models/tokenizer/vocabulary.h"
 
 #include "config/base/check.h"
+#include "config/base/utf8.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -16,30 +17,22 @@ static bool is_printable(int byte) {
 }
 
 /* Byte of the character c, or -1. The unprintable bytes follow each other from U+0100. */
-static int byte_of_character(unsigned c) {
+static int byte_of_character(int32_t c) {
     if (c < 0x100)
-        return is_printable((int)c) ? (int)c : -1;
-    unsigned n = c - 0x100;
+        return is_printable(c) ? c : -1;
+    int32_t n = c - 0x100;
     if (n <= 0x20)
-        return (int)n;
+        return n;
     if (n <= 0x42)
-        return (int)(n - 0x21 + 0x7f);
+        return n - 0x21 + 0x7f;
     return n == 0x43 ? 0xad : -1;
 }
 
 int64_t vocabulary_decode(struct text written, char *out) {
-    const unsigned char *in = (const unsigned char *)written.data;
-    size_t count = 0;
-    for (size_t i = 0; i < written.length; i++) {
-        unsigned c = in[i];
-        if (c >= 0x80) {
-            if ((c & 0xe0) != 0xc0 || i + 1 == written.length || (in[i + 1] & 0xc0) != 0x80)
-                return -1;
-            c = (c & 0x1f) << 6 | (in[++i] & 0x3f);
-            if (c < 0x80)
-                return -1;
-        }
-        int byte = byte_of_character(c);
+    size_t count = 0, bytes;
+    for (size_t i = 0; i < written.length; i += bytes) {
+        bytes = utf8_char_bytes(written.data + i, written.length - i);
+        int byte = bytes == 0 ? -1 : byte_of_character(utf8_decode(written.data + i, bytes));
         if (byte < 0)
             return -1;
         out[count++] = (char)byte;

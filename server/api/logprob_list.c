@@ -34,7 +34,7 @@ static void write_piece(struct byte_buffer *out, struct text piece) {
 static int64_t count_characters(struct text piece) {
     int64_t count = 0;
     for (size_t i = 0; i < piece.length; i++)
-        count += ((unsigned char)piece.data[i] & 0xC0) != 0x80;
+        count += !utf8_continues(piece.data[i]);
     return count;
 }
 

@@ -42,7 +42,7 @@ void json_write_string(struct byte_buffer *out, const char *data, size_t length)
         else if (count == 1)
             write_escape(out, (unsigned char)data[i]);
         else
-            byte_buffer_append_text(out, "\xEF\xBF\xBD");
+            byte_buffer_append_text(out, UTF8_REPLACEMENT);
         i += count == 0 ? 1 : count;
     }
     byte_buffer_append(out, "\"", 1);

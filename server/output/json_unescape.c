@@ -1,21 +1,10 @@
 #include "server/output/json_unescape.h"
 
+#include "config/base/utf8.h"
+
 #include <string.h>
 
 #define REPLACEMENT 0xFFFD
-
-static size_t write_character(uint32_t code, char *out) {
-    if (code < 0x80) {
-        out[0] = (char)code;
-        return 1;
-    }
-    int num_more = code < 0x800 ? 1 : code < 0x10000 ? 2 : 3;
-    static const unsigned char leads[] = {0, 0xC0, 0xE0, 0xF0};
-    out[0] = (char)(leads[num_more] | code >> (6 * num_more));
-    for (int i = 1; i <= num_more; i++)
-        out[i] = (char)(0x80 | (code >> (6 * (num_more - i)) & 0x3F));
-    return (size_t)num_more + 1;
-}
 
 static uint32_t hex_value(char digit) {
     if (digit <= '9')
@@ -27,7 +16,7 @@ static uint32_t hex_value(char digit) {
 static size_t drop_high(struct json_unescape *string, char *out) {
     bool was_held = string->high != 0;
     string->high = 0;
-    return was_held ? write_character(REPLACEMENT, out) : 0;
+    return was_held ? utf8_encode(REPLACEMENT, out) : 0;
 }
 
 static size_t end_code(struct json_unescape *string, char *out) {
@@ -35,14 +24,14 @@ static size_t end_code(struct json_unescape *string, char *out) {
     bool is_low = code >= 0xDC00 && code <= 0xDFFF;
     if (is_low && high != 0) {
         string->high = 0;
-        return write_character(0x10000 + ((high - 0xD800) << 10) + (code - 0xDC00), out);
+        return utf8_encode(0x10000 + ((high - 0xD800) << 10) + (code - 0xDC00), out);
     }
     size_t length = drop_high(string, out);
     if (code >= 0xD800 && code <= 0xDBFF) {
         string->high = code;
         return length;
     }
-    return length + write_character(is_low ? REPLACEMENT : code, out + length);
+    return length + utf8_encode(is_low ? REPLACEMENT : code, out + length);
 }
 
 static size_t push_escape(struct json_unescape *string, char byte, char *out) {

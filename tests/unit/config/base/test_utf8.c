@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -28,6 +29,42 @@ static void characters_are_those_of_rfc_3629(void **state) {
     assert_int_equal(utf8_char_bytes("\xF5\x80\x80\x80", 4), 0);
 }
 
+static void characters_are_encoded_and_decoded(void **state) {
+    static const struct {
+        uint32_t character;
+        const char *bytes;
+    } cases[] = {{0, ""},
+                 {0x41, "A"},
+                 {0x7F, "\x7F"},
+                 {0x80, "\xC2\x80"},
+                 {0x7FF, "\xDF\xBF"},
+                 {0x800, "\xE0\xA0\x80"},
+                 {0xFFFD, UTF8_REPLACEMENT},
+                 {0xFFFF, "\xEF\xBF\xBF"},
+                 {0x10000, "\xF0\x90\x80\x80"},
+                 {0x10FFFF, "\xF4\x8F\xBF\xBF"}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        char bytes[UTF8_MAX_BYTES] = {0};
+        size_t length = utf8_encode(cases[i].character, bytes);
+        assert_memory_equal(bytes, cases[i].bytes, length);
+        assert_int_equal(length, i == 0 ? 1 : strlen(cases[i].bytes));
+        assert_int_equal(utf8_char_bytes(bytes, length), length);
+        assert_int_equal(utf8_decode(bytes, length), cases[i].character);
+    }
+}
+
+static void lead_and_second_byte_decide_a_character(void **state) {
+    for (int lead = 0; lead < 256; lead++) {
+        size_t length = utf8_lead_bytes((unsigned char)lead);
+        assert_int_equal(utf8_continues((char)lead), lead >= 0x80 && lead < 0xC0);
+        for (int second = 0; length > 1 && second < 256; second++) {
+            char bytes[] = {(char)lead, (char)second, (char)0x80, (char)0x80};
+            bool fits = utf8_second_fits((unsigned char)lead, (unsigned char)second);
+            assert_int_equal(utf8_char_bytes(bytes, sizeof(bytes)), fits ? length : 0);
+        }
+    }
+}
+
 static void valid_prefix_ends_before_the_first_bad_byte(void **state) {
     assert_int_equal(utf8_valid_prefix("", 0), 0);
     assert_int_equal(utf8_valid_prefix("plain text of many bytes", 24), 24);
@@ -38,6 +75,8 @@ static void valid_prefix_ends_before_the_first_bad_byte(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(characters_are_those_of_rfc_3629),
+        cmocka_unit_test(characters_are_encoded_and_decoded),
+        cmocka_unit_test(lead_and_second_byte_decide_a_character),
         cmocka_unit_test(valid_prefix_ends_before_the_first_bad_byte),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
