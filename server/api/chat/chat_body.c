@@ -36,8 +36,8 @@ struct json_table chat_body_table(void) {
     return JSON_TABLE(fields);
 }
 
-int32_t chat_body_num_logprobs(const struct chat_body *request) {
-    return request->logprobs ? (int32_t)request->top_logprobs : -1;
+int32_t chat_body_num_logprobs(const struct chat_body *body) {
+    return body->logprobs ? (int32_t)body->top_logprobs : -1;
 }
 
 static int refuse(struct api_error *err, const char *param, const char *message) {
@@ -45,14 +45,14 @@ static int refuse(struct api_error *err, const char *param, const char *message)
                          message);
 }
 
-static const cJSON *member(const struct chat_body *request, const char *name) {
-    return cJSON_GetObjectItemCaseSensitive(request->json, name);
+static const cJSON *member(const struct chat_body *body, const char *name) {
+    return cJSON_GetObjectItemCaseSensitive(body->json, name);
 }
 
-static int read_max_tokens(struct chat_body *request, struct api_error *err) {
-    struct sampling_request *sampling = &request->sampling;
-    if (request->max_completion_tokens != 0) {
-        sampling->max_tokens = request->max_completion_tokens;
+static int read_max_tokens(struct chat_body *body, struct api_error *err) {
+    struct sampling_request *sampling = &body->sampling;
+    if (body->max_completion_tokens != 0) {
+        sampling->max_tokens = body->max_completion_tokens;
         sampling->max_tokens_field = "max_completion_tokens";
     }
     if (sampling->max_tokens == 0)
@@ -65,9 +65,9 @@ static int read_max_tokens(struct chat_body *request, struct api_error *err) {
 }
 
 /* What would change the answer's meaning if it was left aside. */
-static int check_unsupported(const struct chat_body *request, struct api_error *err) {
-    const cJSON *template = member(request, "chat_template");
-    const cJSON *modalities = member(request, "modalities"), *modality;
+static int check_unsupported(const struct chat_body *body, struct api_error *err) {
+    const cJSON *template = member(body, "chat_template");
+    const cJSON *modalities = member(body, "modalities"), *modality;
     if (template != NULL && !cJSON_IsNull(template))
         return refuse(err, "chat_template",
                       "a request brings no chat_template: the server has the model's, or that of "
@@ -81,74 +81,74 @@ static int check_unsupported(const struct chat_body *request, struct api_error *
     return 0;
 }
 
-static int read_logprobs(const struct api_context *context, struct chat_body *request,
+static int read_logprobs(const struct api_context *context, struct chat_body *body,
                          struct api_error *err) {
-    if (request->top_logprobs != 0 && !request->logprobs)
+    if (body->top_logprobs != 0 && !body->logprobs)
         return refuse(err, "top_logprobs", "top_logprobs is only allowed with logprobs: true");
-    request->top_logprobs = field_limits_logprobs(context, request->top_logprobs);
-    return sampling_request_check_listed(&request->sampling, chat_body_num_logprobs(request), err);
+    body->top_logprobs = field_limits_logprobs(context, body->top_logprobs);
+    return sampling_request_check_listed(&body->sampling, chat_body_num_logprobs(body), err);
 }
 
-static int read_tools(struct chat_body *request, struct api_error *err) {
-    if (tool_fields_read(request->json, &request->tools, err) != 0 ||
-        tool_grammar_check(&request->tools, err) != 0)
+static int read_tools(struct chat_body *body, struct api_error *err) {
+    if (tool_fields_read(body->json, &body->tools, err) != 0 ||
+        tool_grammar_check(&body->tools, err) != 0)
         return -1;
-    if (request->sampling.use_beam_search && tool_grammar_is_forced(&request->tools))
+    if (body->sampling.use_beam_search && tool_grammar_is_forced(&body->tools))
         return refuse(err, "tool_choice",
                       "tool_choice must not force calls with use_beam_search: true");
     return 0;
 }
 
-static int read_prompt(struct chat_body *request, struct api_error *err) {
-    struct chat_prompt_fields *prompt = &request->prompt;
-    prompt->messages = member(request, "messages");
-    prompt->tools = request->tools.choice != TOOL_CHOICE_NONE ? request->tools.tools : NULL;
-    prompt->documents = member(request, "documents");
-    prompt->template_kwargs = member(request, "chat_template_kwargs");
-    prompt->reasoning_effort = request->reasoning_effort;
-    prompt->add_special_tokens = request->add_special_tokens;
-    return chat_prompt_read_end(request->json, prompt, err);
+static int read_prompt(struct chat_body *body, struct api_error *err) {
+    struct chat_prompt_fields *prompt = &body->prompt;
+    prompt->messages = member(body, "messages");
+    prompt->tools = body->tools.choice != TOOL_CHOICE_NONE ? body->tools.tools : NULL;
+    prompt->documents = member(body, "documents");
+    prompt->template_kwargs = member(body, "chat_template_kwargs");
+    prompt->reasoning_effort = body->reasoning_effort;
+    prompt->add_special_tokens = body->add_special_tokens;
+    return chat_prompt_read_end(body->json, prompt, err);
 }
 
-static int read_all(const struct api_context *context, struct chat_body *request,
+static int read_all(const struct api_context *context, struct chat_body *body,
                     struct api_error *err) {
-    if (field_limits_read(context, request->json, JSON_TABLE(fields), request, err) != 0 ||
-        sampling_request_read(context, request->json, &request->sampling, err) != 0)
+    if (field_limits_read(context, body->json, JSON_TABLE(fields), body, err) != 0 ||
+        sampling_request_read(context, body->json, &body->sampling, err) != 0)
         return -1;
-    message_members_list_unknown(member(request, "messages"), &request->ignored);
-    if (sampling_request_unknown(context, request->json, JSON_TABLE(fields), &request->ignored,
-                                 err) != 0 ||
-        check_unsupported(request, err) != 0 || read_max_tokens(request, err) != 0 ||
-        read_logprobs(context, request, err) != 0 || read_tools(request, err) != 0)
+    message_members_list_unknown(member(body, "messages"), &body->ignored);
+    if (sampling_request_unknown(context, body->json, JSON_TABLE(fields), &body->ignored, err) !=
+            0 ||
+        check_unsupported(body, err) != 0 || read_max_tokens(body, err) != 0 ||
+        read_logprobs(context, body, err) != 0 || read_tools(body, err) != 0)
         return -1;
-    return read_prompt(request, err);
+    return read_prompt(body, err);
 }
 
 int chat_body_read(const struct api_context *context, cJSON *json, struct chat_body *out,
                    struct api_error *err) {
-    struct chat_body request = {
+    struct chat_body body = {
         .json = json,
         .sampling = sampling_request_defaults(context, SAMPLING_TO_THE_END),
         .include_reasoning = true,
         .thinking_token_budget = -1,
     };
-    if (read_all(context, &request, err) != 0) {
-        chat_body_finish(&request);
+    if (read_all(context, &body, err) != 0) {
+        chat_body_finish(&body);
         return -1;
     }
-    *out = request;
+    *out = body;
     return 0;
 }
 
-int chat_body_parse(const struct api_context *context, const char *body, size_t length,
+int chat_body_parse(const struct api_context *context, const char *text, size_t length,
                     struct chat_body *out, struct api_error *err) {
-    cJSON *json = json_parse(body, length, err);
+    cJSON *json = json_parse(text, length, err);
     return json != NULL ? chat_body_read(context, json, out, err) : -1;
 }
 
-void chat_body_finish(struct chat_body *request) {
-    sampling_request_finish(&request->sampling);
-    cJSON_Delete(request->json);
-    request->json = NULL;
-    byte_buffer_finish(&request->ignored);
+void chat_body_finish(struct chat_body *body) {
+    sampling_request_finish(&body->sampling);
+    cJSON_Delete(body->json);
+    body->json = NULL;
+    byte_buffer_finish(&body->ignored);
 }

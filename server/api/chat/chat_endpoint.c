@@ -31,31 +31,31 @@ struct chat_api_call {
 /* --- From a body to a request --- */
 
 /* The text a choice begins with under echo: what the last message said, when it goes on with it. */
-static void echo_final(const struct chat_body *request, struct chat_choice *choice) {
-    const cJSON *messages = request->prompt.messages, *last = messages->child;
+static void echo_final(const struct chat_body *body, struct chat_choice *choice) {
+    const cJSON *messages = body->prompt.messages, *last = messages->child;
     while (last->next != NULL)
         last = last->next;
     const cJSON *role = cJSON_GetObjectItemCaseSensitive(last, "role");
     const cJSON *content = cJSON_GetObjectItemCaseSensitive(last, "content");
-    if (request->echo && strcmp(role->valuestring, "assistant") == 0 && cJSON_IsString(content))
+    if (body->echo && strcmp(role->valuestring, "assistant") == 0 && cJSON_IsString(content))
         byte_buffer_append_text(&choice->content, content->valuestring);
 }
 
-static int init_choices(const struct chat_body *request, const struct chat_choice_config *config,
+static int init_choices(const struct chat_body *body, const struct chat_choice_config *config,
                         struct chat_api_call *call, struct api_error *err) {
     for (int32_t i = 0; i < call->base.num_choices; i++) {
         chat_choice_init(&call->choices[i], config);
-        echo_final(request, &call->choices[i]);
+        echo_final(body, &call->choices[i]);
         if (call->choices[i].content.failed)
             return api_error_set_memory(err);
     }
     return 0;
 }
 
-static int add_request(const struct api_context *context, const struct chat_body *request,
+static int add_request(const struct api_context *context, const struct chat_body *body,
                        struct chat_api_call *call, struct api_error *err) {
     struct chat_generation generation;
-    if (chat_generation_create(context, request, &generation, err) != 0)
+    if (chat_generation_create(context, body, &generation, err) != 0)
         return -1;
     call->base.prompts[0].request = generation.request;
     call->allowed_names = generation.allowed_names;
@@ -63,32 +63,32 @@ static int add_request(const struct api_context *context, const struct chat_body
         api_call_add_prompt_ids(generation.request, &call->prompt_ids);
     if (call->prompt_ids.failed)
         return api_error_set_memory(err);
-    return init_choices(request, &generation.config, call, err);
+    return init_choices(body, &generation.config, call, err);
 }
 
-static void set_fields(const struct chat_body *request, struct chat_api_call *call) {
-    const struct sampling_request *sampling = &request->sampling;
+static void set_fields(const struct chat_body *body, struct chat_api_call *call) {
+    const struct sampling_request *sampling = &body->sampling;
     call->base.is_stream = sampling->stream;
     call->include_usage = sampling->include_usage;
     call->continuous_usage = sampling->continuous_usage_stats;
     call->return_token_ids = sampling->return_token_ids;
     call->shows_ids = sampling->return_tokens_as_token_ids;
-    call->num_logprobs = chat_body_num_logprobs(request);
+    call->num_logprobs = chat_body_num_logprobs(body);
     call->lists_logprobs = sampling->lists.num_logprob_tokens > 0;
     call->num_prompt_logprobs = (int32_t)sampling->prompt_logprobs;
     call->num_answered = (int32_t)sampling->n;
-    call->tool_choice = request->tools.choice;
+    call->tool_choice = body->tools.choice;
 }
 
 static const struct api_call_operations operations;
 
-static int fill_call(const struct api_context *context, struct chat_body *request,
+static int fill_call(const struct api_context *context, struct chat_body *body,
                      struct chat_api_call *call, struct api_error *err) {
-    const struct sampling_request *sampling = &request->sampling;
+    const struct sampling_request *sampling = &body->sampling;
     int32_t num_choices = sampling_request_num_choices(sampling);
-    api_call_set_ignored_params(&call->base, &request->ignored);
+    api_call_set_ignored_params(&call->base, &body->ignored);
     call->may_reason = context->chat != NULL && context->chat->reasoning != REASONING_FORMAT_NONE;
-    set_fields(request, call);
+    set_fields(body, call);
     if (api_call_init(&call->base, &operations, context, "chatcmpl-", err) != 0 ||
         api_call_set_id(&call->base, "chatcmpl-", sampling->request_id, err) != 0 ||
         api_call_set_size(&call->base, 1, num_choices, err) != 0)
@@ -96,21 +96,21 @@ static int fill_call(const struct api_context *context, struct chat_body *reques
     call->choices = calloc((size_t)num_choices, sizeof(*call->choices));
     if (call->choices == NULL || call->base.ignored.failed)
         return api_error_set_memory(err);
-    return add_request(context, request, call, err);
+    return add_request(context, body, call, err);
 }
 
-int chat_endpoint_parse(const struct api_context *context, const char *body, size_t length,
+int chat_endpoint_parse(const struct api_context *context, const char *text, size_t length,
                         struct api_call **out, struct api_error *err) {
-    struct chat_body request;
-    if (chat_body_parse(context, body, length, &request, err) != 0)
+    struct chat_body body;
+    if (chat_body_parse(context, text, length, &body, err) != 0)
         return -1;
     struct chat_api_call *call = calloc(1, sizeof(*call));
     if (call == NULL) {
-        chat_body_finish(&request);
+        chat_body_finish(&body);
         return api_error_set_memory(err);
     }
-    int result = fill_call(context, &request, call, err);
-    chat_body_finish(&request);
+    int result = fill_call(context, &body, call, err);
+    chat_body_finish(&body);
     if (result != 0)
         api_call_destroy(&call->base);
     else

@@ -21,51 +21,50 @@ static enum tool_call_format used_tools(const struct chat_model *model,
 }
 
 static struct chat_choice_config choice_config(const struct chat_model *model,
-                                               const struct chat_body *request,
+                                               const struct chat_body *body,
                                                const struct chat_prompt *prompt) {
     return (struct chat_choice_config){
-        .parser = {.tools = used_tools(model, &request->tools),
+        .parser = {.tools = used_tools(model, &body->tools),
                    .reasoning = prompt->has_reasoned ? REASONING_FORMAT_NONE : model->reasoning,
                    .begins_in_reasoning = prompt->begins_in_reasoning},
-        .hides_reasoning = !request->include_reasoning,
-        .allows_parallel = request->tools.allows_parallel,
-        .must_call = tool_grammar_is_forced(&request->tools),
+        .hides_reasoning = !body->include_reasoning,
+        .allows_parallel = body->tools.allows_parallel,
+        .must_call = tool_grammar_is_forced(&body->tools),
     };
 }
 
 static struct sampling_params make_params(const struct api_context *context,
-                                          const struct chat_body *request,
-                                          int32_t num_prompt_tokens) {
+                                          const struct chat_body *body, int32_t num_prompt_tokens) {
     const struct chat_model *model = context->chat;
-    const struct sampling_request *sampling = &request->sampling;
-    struct sampling_params params = sampling_request_params(
-        sampling, context, num_prompt_tokens, chat_body_num_logprobs(request),
-        sampling_request_seed(context, sampling));
-    bool has_tools = used_tools(model, &request->tools) != TOOL_CALL_FORMAT_NONE;
+    const struct sampling_request *sampling = &body->sampling;
+    struct sampling_params params =
+        sampling_request_params(sampling, context, num_prompt_tokens, chat_body_num_logprobs(body),
+                                sampling_request_seed(context, sampling));
+    bool has_tools = used_tools(model, &body->tools) != TOOL_CALL_FORMAT_NONE;
     if ((has_tools && model->tools_need_special) || model->reasoning_needs_special)
         params.skip_special_tokens = false;
     return params;
 }
 
 /* The prompt may have closed the reasoning already: then there is nothing to bound. */
-static int set_thinking(const struct api_context *context, const struct chat_body *request,
+static int set_thinking(const struct api_context *context, const struct chat_body *body,
                         const struct output_parser_config *config, struct thinking_budget *out,
                         struct api_error *err) {
-    if (request->thinking_token_budget < 0)
+    if (body->thinking_token_budget < 0)
         return 0;
     if (context->chat->reasoning == REASONING_FORMAT_NONE)
         return api_error_set(err, 400, "invalid_request_error", "unsupported_value",
                              "thinking_token_budget",
                              "thinking_token_budget is %lld, but this model's reasoning is not "
                              "known here: leave it out or set it to -1 (--reasoning-parser)",
-                             (long long)request->thinking_token_budget);
+                             (long long)body->thinking_token_budget);
     if (config->reasoning == REASONING_FORMAT_NONE)
         return 0;
     struct thinking_budget budget = {
         .begin = REASONING_BEGIN,
         .end = REASONING_END,
         .begins_inside = config->begins_in_reasoning,
-        .max_tokens = (int32_t)request->thinking_token_budget,
+        .max_tokens = (int32_t)body->thinking_token_budget,
     };
     int64_t count =
         tokenizer_encode(context->tokenizer, REASONING_END, strlen(REASONING_END),
@@ -78,20 +77,20 @@ static int set_thinking(const struct api_context *context, const struct chat_bod
     return 0;
 }
 
-static int create_request(const struct api_context *context, const struct chat_body *request,
+static int create_request(const struct api_context *context, const struct chat_body *body,
                           const struct prompt_tokens *tokens,
                           const struct chat_choice_config *config, struct request **out,
                           struct api_error *err) {
-    struct sampling_params params = make_params(context, request, tokens->count);
-    if (set_thinking(context, request, &config->parser, &params.thinking, err) != 0 ||
-        chat_grammar_build(context, request, &config->parser, &params.grammar, err) != 0)
+    struct sampling_params params = make_params(context, body, tokens->count);
+    if (set_thinking(context, body, &config->parser, &params.thinking, err) != 0 ||
+        chat_grammar_build(context, body, &config->parser, &params.grammar, err) != 0)
         return -1;
     struct request *made = request_create(tokens->ids, tokens->count, &params);
     grammar_unref(params.grammar);
     if (made == NULL)
         return api_error_set_memory(err);
-    if (api_call_set_priority_and_salt(made, request->sampling.priority,
-                                       request->sampling.cache_salt, err) != 0) {
+    if (api_call_set_priority_and_salt(made, body->sampling.priority, body->sampling.cache_salt,
+                                       err) != 0) {
         request_unref(made);
         return -1;
     }
@@ -99,13 +98,12 @@ static int create_request(const struct api_context *context, const struct chat_b
     return 0;
 }
 
-static int check_logprobs(const struct chat_body *request, const struct request *made,
+static int check_logprobs(const struct chat_body *body, const struct request *made,
                           struct api_error *err) {
-    int32_t num_logprobs = chat_body_num_logprobs(request);
-    int64_t num_entries =
-        made->params.max_tokens * (int64_t)made->params.num_choices *
-            sampling_request_logprob_entries(&request->sampling, num_logprobs) +
-        (int64_t)made->num_prompt_tokens * (request->sampling.prompt_logprobs + 1);
+    int32_t num_logprobs = chat_body_num_logprobs(body);
+    int64_t num_entries = made->params.max_tokens * (int64_t)made->params.num_choices *
+                              sampling_request_logprob_entries(&body->sampling, num_logprobs) +
+                          (int64_t)made->num_prompt_tokens * (body->sampling.prompt_logprobs + 1);
     if (num_entries <= MAX_LOGPROB_ENTRIES)
         return 0;
     return api_error_set(err, 400, "invalid_request_error", "out_of_range",
@@ -131,27 +129,27 @@ static int copy_names(const struct tool_fields *tools, struct chat_generation *g
     return 0;
 }
 
-int chat_generation_create(const struct api_context *context, const struct chat_body *request,
+int chat_generation_create(const struct api_context *context, const struct chat_body *body,
                            struct chat_generation *out, struct api_error *err) {
     struct chat_prompt prompt;
     struct request *made = NULL;
-    const struct prompt_limits limits = sampling_request_limits(&request->sampling);
-    if (chat_prompt_create(context, &request->prompt, &limits, &prompt, err) != 0)
+    const struct prompt_limits limits = sampling_request_limits(&body->sampling);
+    if (chat_prompt_create(context, &body->prompt, &limits, &prompt, err) != 0)
         return -1;
-    struct chat_choice_config config = choice_config(context->chat, request, &prompt);
-    int result = sampling_request_check_room(&request->sampling, context, "the prompt",
+    struct chat_choice_config config = choice_config(context->chat, body, &prompt);
+    int result = sampling_request_check_room(&body->sampling, context, "the prompt",
                                              prompt.tokens.count, err);
     if (result == 0)
-        result = create_request(context, request, &prompt.tokens, &config, &made, err);
+        result = create_request(context, body, &prompt.tokens, &config, &made, err);
     free(prompt.tokens.ids);
     if (result != 0)
         return -1;
-    if (check_logprobs(request, made, err) != 0) {
+    if (check_logprobs(body, made, err) != 0) {
         request_unref(made);
         return -1;
     }
     struct chat_generation generation = {.request = made, .config = config};
-    if (copy_names(&request->tools, &generation, err) != 0) {
+    if (copy_names(&body->tools, &generation, err) != 0) {
         request_unref(made);
         return -1;
     }

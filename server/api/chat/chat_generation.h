@@ -15,7 +15,7 @@ struct chat_generation {
 
 /* Renders and encodes the prompt, makes the form that forced tool calls must have, and bounds the
  * logprobs the call may bring forth. -1 and *err on failure. */
-int chat_generation_create(const struct api_context *context, const struct chat_body *request,
+int chat_generation_create(const struct api_context *context, const struct chat_body *body,
                            struct chat_generation *out, struct api_error *err);
 
 #endif

@@ -25,27 +25,27 @@ static int refuse(struct api_error *err, const char *param, const char *message)
 }
 
 /* What the table cannot say: fields that depend on others. */
-static int check_combinations(const struct completion_body *request, struct api_error *err) {
-    const cJSON *suffix = json_given_member(request->json, "suffix");
+static int check_combinations(const struct completion_body *body, struct api_error *err) {
+    const cJSON *suffix = json_given_member(body->json, "suffix");
     if (suffix != NULL && (!cJSON_IsString(suffix) || suffix->valuestring[0] != '\0'))
         return refuse(err, "suffix", "suffix is not supported: leave it out or empty");
-    if (request->sampling.use_beam_search && request->echo && request->logprobs >= 0)
+    if (body->sampling.use_beam_search && body->echo && body->logprobs >= 0)
         return refuse(err, "echo",
                       "echo must be false with use_beam_search: true and logprobs, not true");
-    if (request->sampling.max_tokens == 0 && !request->echo)
+    if (body->sampling.max_tokens == 0 && !body->echo)
         return refuse(err, "max_tokens",
                       "max_tokens must be at least 1, not 0: 0 is allowed with echo: true only");
     return 0;
 }
 
-static int read_prompts(const struct api_context *context, struct completion_body *request,
+static int read_prompts(const struct api_context *context, struct completion_body *body,
                         struct api_error *err) {
-    const struct sampling_request *sampling = &request->sampling;
-    if (prompt_list_read(context, request->json, "prompt", &request->prompts, err) != 0)
+    const struct sampling_request *sampling = &body->sampling;
+    if (prompt_list_read(context, body->json, "prompt", &body->prompts, err) != 0)
         return -1;
     bool has_best_of = sampling->best_of != 0;
     int64_t num_choices =
-        (has_best_of ? sampling->best_of : sampling->n) * request->prompts.num_prompts;
+        (has_best_of ? sampling->best_of : sampling->n) * body->prompts.num_prompts;
     if (num_choices <= context->max_choices)
         return 0;
     const char *name = has_best_of ? "best_of" : "n";
@@ -54,53 +54,53 @@ static int read_prompts(const struct api_context *context, struct completion_bod
                          (int)context->max_choices, (long long)num_choices);
 }
 
-static int read_all(const struct api_context *context, struct completion_body *request,
+static int read_all(const struct api_context *context, struct completion_body *body,
                     struct api_error *err) {
-    if (field_limits_read(context, request->json, JSON_TABLE(fields), request, err) != 0 ||
-        sampling_request_read(context, request->json, &request->sampling, err) != 0 ||
-        sampling_request_unknown(context, request->json, JSON_TABLE(fields), &request->ignored,
-                                 err) != 0 ||
-        check_combinations(request, err) != 0)
+    if (field_limits_read(context, body->json, JSON_TABLE(fields), body, err) != 0 ||
+        sampling_request_read(context, body->json, &body->sampling, err) != 0 ||
+        sampling_request_unknown(context, body->json, JSON_TABLE(fields), &body->ignored, err) !=
+            0 ||
+        check_combinations(body, err) != 0)
         return -1;
-    if (json_given_member(request->json, "logprobs") != NULL)
-        request->logprobs = field_limits_logprobs(context, request->logprobs);
-    if (sampling_request_check_listed(&request->sampling, (int32_t)request->logprobs, err) != 0)
+    if (json_given_member(body->json, "logprobs") != NULL)
+        body->logprobs = field_limits_logprobs(context, body->logprobs);
+    if (sampling_request_check_listed(&body->sampling, (int32_t)body->logprobs, err) != 0)
         return -1;
-    return read_prompts(context, request, err);
+    return read_prompts(context, body, err);
 }
 
-int completion_body_parse(const struct api_context *context, const char *body, size_t length,
+int completion_body_parse(const struct api_context *context, const char *text, size_t length,
                           struct completion_body *out, struct api_error *err) {
-    struct completion_body request = {
+    struct completion_body body = {
         .sampling = sampling_request_defaults(context, DEFAULT_MAX_TOKENS),
         .logprobs = -1,
         .add_special_tokens = true,
         .parse_special = true,
     };
-    request.json = json_parse(body, length, err);
-    if (request.json == NULL)
+    body.json = json_parse(text, length, err);
+    if (body.json == NULL)
         return -1;
-    if (read_all(context, &request, err) != 0) {
-        completion_body_finish(&request);
+    if (read_all(context, &body, err) != 0) {
+        completion_body_finish(&body);
         return -1;
     }
-    *out = request;
+    *out = body;
     return 0;
 }
 
-void completion_body_finish(struct completion_body *request) {
-    sampling_request_finish(&request->sampling);
-    cJSON_Delete(request->json);
-    request->json = NULL;
-    byte_buffer_finish(&request->ignored);
+void completion_body_finish(struct completion_body *body) {
+    sampling_request_finish(&body->sampling);
+    cJSON_Delete(body->json);
+    body->json = NULL;
+    byte_buffer_finish(&body->ignored);
 }
 
-struct sampling_params completion_body_params(const struct completion_body *request,
+struct sampling_params completion_body_params(const struct completion_body *body,
                                               const struct api_context *context,
                                               int32_t num_prompt_tokens, uint64_t seed) {
     struct sampling_params params = sampling_request_params(
-        &request->sampling, context, num_prompt_tokens, (int32_t)request->logprobs, seed);
-    if (request->echo && request->logprobs > params.num_prompt_logprobs)
-        params.num_prompt_logprobs = (int32_t)request->logprobs;
+        &body->sampling, context, num_prompt_tokens, (int32_t)body->logprobs, seed);
+    if (body->echo && body->logprobs > params.num_prompt_logprobs)
+        params.num_prompt_logprobs = (int32_t)body->logprobs;
     return params;
 }

@@ -18,12 +18,12 @@ struct completion_body {
 };
 
 /* On failure -1 and *err, nothing to free. */
-int completion_body_parse(const struct api_context *context, const char *body, size_t length,
+int completion_body_parse(const struct api_context *context, const char *text, size_t length,
                           struct completion_body *out, struct api_error *err);
-void completion_body_finish(struct completion_body *request);
+void completion_body_finish(struct completion_body *body);
 
 /* sampling_request_params, with what echo and logprobs ask for. */
-struct sampling_params completion_body_params(const struct completion_body *request,
+struct sampling_params completion_body_params(const struct completion_body *body,
                                               const struct api_context *context,
                                               int32_t num_prompt_tokens, uint64_t seed);
 

@@ -61,52 +61,52 @@ static void fill_prompt_text(const struct tokenizer *tokenizer, const cJSON *ite
 }
 
 /* Of the prompt's tokens those the echoed text is of. */
-static void find_text(const struct tokenizer *tokenizer, const struct completion_body *request,
+static void find_text(const struct tokenizer *tokenizer, const struct completion_body *body,
                       const cJSON *item, const struct prompt_tokens *tokens,
                       struct prompt_output *prompt) {
     int before = 0, behind = 0;
-    if (cJSON_IsString(item) && request->add_special_tokens)
+    if (cJSON_IsString(item) && body->add_special_tokens)
         tokenizer_num_added(tokenizer, &before, &behind);
     prompt->text_begin = before;
     prompt->text_end = tokens->count - behind;
     prompt->is_cut = tokens->is_cut;
 }
 
-static int create_prompt(const struct api_context *context, const struct completion_body *request,
+static int create_prompt(const struct api_context *context, const struct completion_body *body,
                          const cJSON *item, const char *path, struct prompt_output *prompt,
                          struct request **out, struct api_error *err) {
     struct prompt_tokens tokens;
-    unsigned flags = prompt_text_flags(request->add_special_tokens, request->parse_special);
-    const struct prompt_limits limits = sampling_request_limits(&request->sampling);
+    unsigned flags = prompt_text_flags(body->add_special_tokens, body->parse_special);
+    const struct prompt_limits limits = sampling_request_limits(&body->sampling);
     if (prompt_read_tokens(context, item, path, flags, &limits, &tokens, err) != 0)
         return -1;
-    if (sampling_request_check_room(&request->sampling, context, path, tokens.count, err) != 0) {
+    if (sampling_request_check_room(&body->sampling, context, path, tokens.count, err) != 0) {
         free(tokens.ids);
         return -1;
     }
-    find_text(context->tokenizer, request, item, &tokens, prompt);
+    find_text(context->tokenizer, body, item, &tokens, prompt);
     struct sampling_params params = completion_body_params(
-        request, context, tokens.count, sampling_request_seed(context, &request->sampling));
+        body, context, tokens.count, sampling_request_seed(context, &body->sampling));
     *out = request_create(tokens.ids, tokens.count, &params);
     free(tokens.ids);
     if (*out == NULL)
         return api_error_set_memory(err);
-    return api_call_set_priority_and_salt(*out, request->sampling.priority,
-                                          request->sampling.cache_salt, err);
+    return api_call_set_priority_and_salt(*out, body->sampling.priority, body->sampling.cache_salt,
+                                          err);
 }
 
-static int add_prompt(const struct api_context *context, const struct completion_body *request,
+static int add_prompt(const struct api_context *context, const struct completion_body *body,
                       const cJSON *item, int32_t index, struct completion_api_call *call,
                       struct api_error *err) {
     char path[PROMPT_PATH_BYTES];
     struct prompt_output *prompt = &call->prompts[index];
-    prompt_list_path(&request->prompts, index, path);
-    if (create_prompt(context, request, item, path, prompt, &call->base.prompts[index].request,
-                      err) != 0)
+    prompt_list_path(&body->prompts, index, path);
+    if (create_prompt(context, body, item, path, prompt, &call->base.prompts[index].request, err) !=
+        0)
         return -1;
-    if (request->echo)
+    if (body->echo)
         fill_prompt_text(context->tokenizer, item, call->base.prompts[index].request, prompt);
-    if (request->sampling.return_token_ids)
+    if (body->sampling.return_token_ids)
         api_call_add_prompt_ids(call->base.prompts[index].request, &prompt->ids);
     return prompt->text.failed || prompt->ids.failed ? api_error_set_memory(err) : 0;
 }
@@ -131,29 +131,29 @@ static int check_logprobs(const struct completion_api_call *call, struct api_err
                          (long long)num_entries, MAX_LOGPROB_ENTRIES);
 }
 
-static int add_prompts(const struct api_context *context, const struct completion_body *request,
+static int add_prompts(const struct api_context *context, const struct completion_body *body,
                        struct completion_api_call *call, struct api_error *err) {
-    const cJSON *item = request->prompts.first;
+    const cJSON *item = body->prompts.first;
     int64_t num_tokens = 0;
     for (int32_t i = 0; i < call->base.num_prompts; i++, item = item->next) {
-        if (add_prompt(context, request, item, i, call, err) != 0)
+        if (add_prompt(context, body, item, i, call, err) != 0)
             return -1;
         num_tokens += call->base.prompts[i].request->num_prompt_tokens;
-        if (prompt_list_check_total(context, &request->prompts, num_tokens, err) != 0)
+        if (prompt_list_check_total(context, &body->prompts, num_tokens, err) != 0)
             return -1;
     }
     return check_logprobs(call, err);
 }
 
-static void set_fields(const struct completion_body *request, struct completion_api_call *call) {
-    const struct sampling_request *sampling = &request->sampling;
+static void set_fields(const struct completion_body *body, struct completion_api_call *call) {
+    const struct sampling_request *sampling = &body->sampling;
     call->base.is_stream = sampling->stream;
     call->include_usage = sampling->include_usage;
     call->continuous_usage = sampling->continuous_usage_stats;
     call->return_token_ids = sampling->return_token_ids;
     call->skip_special_tokens = sampling->skip_special_tokens;
-    call->echo = request->echo;
-    call->num_logprobs = (int32_t)request->logprobs;
+    call->echo = body->echo;
+    call->num_logprobs = (int32_t)body->logprobs;
     call->num_entries = sampling_request_logprob_entries(sampling, call->num_logprobs);
     call->num_prompt_logprobs = (int32_t)sampling->prompt_logprobs;
     call->num_answered = (int32_t)sampling->n;
@@ -161,13 +161,13 @@ static void set_fields(const struct completion_body *request, struct completion_
 
 static const struct api_call_operations operations;
 
-static int fill_call(const struct api_context *context, struct completion_body *request,
+static int fill_call(const struct api_context *context, struct completion_body *body,
                      struct completion_api_call *call, struct api_error *err) {
-    const struct sampling_request *sampling = &request->sampling;
+    const struct sampling_request *sampling = &body->sampling;
     int32_t num_choices = sampling_request_num_choices(sampling);
-    int32_t num_prompts = request->prompts.num_prompts;
-    api_call_set_ignored_params(&call->base, &request->ignored);
-    set_fields(request, call);
+    int32_t num_prompts = body->prompts.num_prompts;
+    api_call_set_ignored_params(&call->base, &body->ignored);
+    set_fields(body, call);
     if (api_call_init(&call->base, &operations, context, "cmpl-", err) != 0 ||
         api_call_set_id(&call->base, "cmpl-", sampling->request_id, err) != 0 ||
         api_call_set_size(&call->base, num_prompts, num_choices, err) != 0)
@@ -180,21 +180,21 @@ static int fill_call(const struct api_context *context, struct completion_body *
         call->prompts[i].logprobs.shows_ids = sampling->return_tokens_as_token_ids;
     for (int32_t i = 0; i < num_prompts * num_choices; i++)
         call->choices[i].logprobs.shows_ids = sampling->return_tokens_as_token_ids;
-    return add_prompts(context, request, call, err);
+    return add_prompts(context, body, call, err);
 }
 
-int completion_endpoint_parse(const struct api_context *context, const char *body, size_t length,
+int completion_endpoint_parse(const struct api_context *context, const char *text, size_t length,
                               struct api_call **out, struct api_error *err) {
-    struct completion_body request;
-    if (completion_body_parse(context, body, length, &request, err) != 0)
+    struct completion_body body;
+    if (completion_body_parse(context, text, length, &body, err) != 0)
         return -1;
     struct completion_api_call *call = calloc(1, sizeof(*call));
     if (call == NULL) {
-        completion_body_finish(&request);
+        completion_body_finish(&body);
         return api_error_set_memory(err);
     }
-    int result = fill_call(context, &request, call, err);
-    completion_body_finish(&request);
+    int result = fill_call(context, &body, call, err);
+    completion_body_finish(&body);
     if (result != 0)
         api_call_destroy(&call->base);
     else

@@ -17,18 +17,18 @@ static int put(const void *context, struct grammar_builder *builder, grammar_nod
     return 0;
 }
 
-int chat_grammar_build(const struct api_context *context, const struct chat_body *request,
+int chat_grammar_build(const struct api_context *context, const struct chat_body *body,
                        const struct output_parser_config *model, struct grammar **out,
                        struct api_error *err) {
-    const struct tool_grammar_config config = {&request->tools, *model, context->tokenizer};
+    const struct tool_grammar_config config = {&body->tools, *model, context->tokenizer};
     const struct response_frame frame = {put, &config};
     bool is_framed =
         model->reasoning != REASONING_FORMAT_NONE || model->tools != TOOL_CALL_FORMAT_NONE;
-    if (tool_grammar_is_forced(&request->tools))
+    if (tool_grammar_is_forced(&body->tools))
         return tool_grammar_build(&config, out, err);
-    struct grammar *grammar = request->sampling.grammar;
+    struct grammar *grammar = body->sampling.grammar;
     if (grammar != NULL && is_framed)
-        return response_format_read(request->json, &frame, out, err);
+        return response_format_read(body->json, &frame, out, err);
     *out = grammar != NULL ? grammar_ref(grammar) : NULL;
     return 0;
 }

@@ -10,7 +10,7 @@
  * tools instead where it has some. `model` is what the answer is taken apart with. The caller
  * unrefs *out; NULL: any text. -1 and *err: 400 for a schema that is none or a strict one that
  * cannot be forced, or 503. */
-int chat_grammar_build(const struct api_context *context, const struct chat_body *request,
+int chat_grammar_build(const struct api_context *context, const struct chat_body *body,
                        const struct output_parser_config *model, struct grammar **out,
                        struct api_error *err);
 

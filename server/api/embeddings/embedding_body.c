@@ -44,67 +44,67 @@ static int read_word(const cJSON *body, const char *name, const char *const word
     return json_refuse(item, name, allowed, err);
 }
 
-static int read_words(struct embedding_body *request, struct api_error *err) {
+static int read_words(struct embedding_body *body, struct api_error *err) {
     static const char *const encodings[2] = {"float", "base64"}, *const poolings[2] = {"last",
                                                                                        "mean"};
-    int encoding = EMBEDDING_FLOAT, pooling = (int)request->pooling;
-    if (read_word(request->json, "encoding_format", encodings,
+    int encoding = EMBEDDING_FLOAT, pooling = (int)body->pooling;
+    if (read_word(body->json, "encoding_format", encodings,
                   (const int[]){EMBEDDING_FLOAT, EMBEDDING_BASE64}, &encoding, err) != 0 ||
-        read_word(request->json, "pooling", poolings, (const int[]){POOLING_LAST, POOLING_MEAN},
+        read_word(body->json, "pooling", poolings, (const int[]){POOLING_LAST, POOLING_MEAN},
                   &pooling, err) != 0)
         return -1;
-    request->encoding = (enum embedding_encoding)encoding;
-    request->pooling = (enum pooling)pooling;
+    body->encoding = (enum embedding_encoding)encoding;
+    body->pooling = (enum pooling)pooling;
     return 0;
 }
 
 /* Vectors can be shortened only where the model was trained for it. */
-static int check_dimensions(const struct api_context *context, const struct embedding_body *request,
+static int check_dimensions(const struct api_context *context, const struct embedding_body *body,
                             struct api_error *err) {
-    if (request->dimensions == context->hidden_size)
+    if (body->dimensions == context->hidden_size)
         return 0;
     return api_error_set(err, 400, "invalid_request_error", "unsupported_value", "dimensions",
                          "dimensions must be %d, the size of this model's embeddings, not %lld: "
                          "they cannot be shortened",
-                         (int)context->hidden_size, (long long)request->dimensions);
+                         (int)context->hidden_size, (long long)body->dimensions);
 }
 
-static int read_all(const struct api_context *context, struct embedding_body *request,
+static int read_all(const struct api_context *context, struct embedding_body *body,
                     struct api_error *err) {
     const struct json_table table = JSON_TABLE(fields);
-    if (json_fields_read(request->json, table, request, err) != 0 ||
-        (request->model != NULL && model_name_check(context, request->model, err) != 0))
+    if (json_fields_read(body->json, table, body, err) != 0 ||
+        (body->model != NULL && model_name_check(context, body->model, err) != 0))
         return -1;
-    if (unknown_fields_read(request->json, &table, 1, &request->ignored, err) != 0 ||
-        unknown_fields_check(context, &request->ignored, err) != 0 ||
-        prompt_truncation_read(context, request->json, &request->truncation, err) != 0 ||
-        read_words(request, err) != 0 || check_dimensions(context, request, err) != 0)
+    if (unknown_fields_read(body->json, &table, 1, &body->ignored, err) != 0 ||
+        unknown_fields_check(context, &body->ignored, err) != 0 ||
+        prompt_truncation_read(context, body->json, &body->truncation, err) != 0 ||
+        read_words(body, err) != 0 || check_dimensions(context, body, err) != 0)
         return -1;
-    return prompt_list_read(context, request->json, "input", &request->inputs, err);
+    return prompt_list_read(context, body->json, "input", &body->inputs, err);
 }
 
-int embedding_body_parse(const struct api_context *context, const char *body, size_t length,
+int embedding_body_parse(const struct api_context *context, const char *text, size_t length,
                          struct embedding_body *out, struct api_error *err) {
-    struct embedding_body request = {
+    struct embedding_body body = {
         .pooling = context->pooling,
         .dimensions = context->hidden_size,
         .normalize = true,
         .add_special_tokens = true,
         .parse_special = true,
     };
-    request.json = json_parse(body, length, err);
-    if (request.json == NULL)
+    body.json = json_parse(text, length, err);
+    if (body.json == NULL)
         return -1;
-    if (read_all(context, &request, err) != 0) {
-        embedding_body_finish(&request);
+    if (read_all(context, &body, err) != 0) {
+        embedding_body_finish(&body);
         return -1;
     }
-    *out = request;
+    *out = body;
     return 0;
 }
 
-void embedding_body_finish(struct embedding_body *request) {
-    cJSON_Delete(request->json);
-    request->json = NULL;
-    byte_buffer_finish(&request->ignored);
+void embedding_body_finish(struct embedding_body *body) {
+    cJSON_Delete(body->json);
+    body->json = NULL;
+    byte_buffer_finish(&body->ignored);
 }

@@ -25,9 +25,9 @@ struct embedding_body {
 };
 
 /* On failure -1 and *err, nothing to free. */
-int embedding_body_parse(const struct api_context *context, const char *body, size_t length,
+int embedding_body_parse(const struct api_context *context, const char *text, size_t length,
                          struct embedding_body *out, struct api_error *err);
-void embedding_body_finish(struct embedding_body *request);
+void embedding_body_finish(struct embedding_body *body);
 
 /* The table of known fields; static. */
 struct json_table embedding_body_table(void);

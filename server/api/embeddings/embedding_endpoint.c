@@ -21,11 +21,11 @@ struct embedding_api_call {
     struct byte_buffer *embeddings; /* [num_prompts] */
 };
 
-static int create_request(const struct api_context *context, const struct embedding_body *request,
+static int create_request(const struct api_context *context, const struct embedding_body *body,
                           const cJSON *item, const char *path, struct request **out,
                           struct api_error *err) {
     const struct sampling_params params = {
-        .pooling = request->pooling,
+        .pooling = body->pooling,
         .num_choices = 1,
         .top_p = 1,
         .repetition_penalty = 1,
@@ -33,28 +33,28 @@ static int create_request(const struct api_context *context, const struct embedd
         .num_prompt_logprobs = -1,
     };
     struct prompt_tokens tokens;
-    unsigned flags = prompt_text_flags(request->add_special_tokens, request->parse_special);
-    const struct prompt_limits limits = {.truncation = request->truncation};
+    unsigned flags = prompt_text_flags(body->add_special_tokens, body->parse_special);
+    const struct prompt_limits limits = {.truncation = body->truncation};
     if (prompt_read_tokens(context, item, path, flags, &limits, &tokens, err) != 0)
         return -1;
     *out = request_create(tokens.ids, tokens.count, &params);
     free(tokens.ids);
     if (*out == NULL)
         return api_error_set_memory(err);
-    return api_call_set_priority_and_salt(*out, request->priority, request->cache_salt, err);
+    return api_call_set_priority_and_salt(*out, body->priority, body->cache_salt, err);
 }
 
-static int add_inputs(const struct api_context *context, const struct embedding_body *request,
+static int add_inputs(const struct api_context *context, const struct embedding_body *body,
                       struct api_call *call, struct api_error *err) {
-    const cJSON *item = request->inputs.first;
+    const cJSON *item = body->inputs.first;
     int64_t num_tokens = 0;
     for (int32_t i = 0; i < call->num_prompts; i++, item = item->next) {
         char path[PROMPT_PATH_BYTES];
-        prompt_list_path(&request->inputs, i, path);
-        if (create_request(context, request, item, path, &call->prompts[i].request, err) != 0)
+        prompt_list_path(&body->inputs, i, path);
+        if (create_request(context, body, item, path, &call->prompts[i].request, err) != 0)
             return -1;
         num_tokens += call->prompts[i].request->num_prompt_tokens;
-        if (prompt_list_check_total(context, &request->inputs, num_tokens, err) != 0)
+        if (prompt_list_check_total(context, &body->inputs, num_tokens, err) != 0)
             return -1;
     }
     return 0;
@@ -72,12 +72,12 @@ static int check_size(const struct api_context *context, int32_t num_inputs,
 
 static const struct api_call_operations operations;
 
-static int fill_call(const struct api_context *context, struct embedding_body *request,
+static int fill_call(const struct api_context *context, struct embedding_body *body,
                      struct embedding_api_call *call, struct api_error *err) {
-    int32_t num_inputs = request->inputs.num_prompts;
-    api_call_set_ignored_params(&call->base, &request->ignored);
-    call->encoding = request->encoding;
-    call->normalize = request->normalize;
+    int32_t num_inputs = body->inputs.num_prompts;
+    api_call_set_ignored_params(&call->base, &body->ignored);
+    call->encoding = body->encoding;
+    call->normalize = body->normalize;
     call->num_dimensions = context->hidden_size;
     if (api_call_init(&call->base, &operations, context, "embd-", err) != 0 ||
         check_size(context, num_inputs, err) != 0 ||
@@ -87,21 +87,21 @@ static int fill_call(const struct api_context *context, struct embedding_body *r
     call->embeddings = calloc((size_t)num_inputs, sizeof(*call->embeddings));
     if (call->vector == NULL || call->embeddings == NULL || call->base.ignored.failed)
         return api_error_set_memory(err);
-    return add_inputs(context, request, &call->base, err);
+    return add_inputs(context, body, &call->base, err);
 }
 
-int embedding_endpoint_parse(const struct api_context *context, const char *body, size_t length,
+int embedding_endpoint_parse(const struct api_context *context, const char *text, size_t length,
                              struct api_call **out, struct api_error *err) {
-    struct embedding_body request;
-    if (embedding_body_parse(context, body, length, &request, err) != 0)
+    struct embedding_body body;
+    if (embedding_body_parse(context, text, length, &body, err) != 0)
         return -1;
     struct embedding_api_call *call = calloc(1, sizeof(*call));
     if (call == NULL) {
-        embedding_body_finish(&request);
+        embedding_body_finish(&body);
         return api_error_set_memory(err);
     }
-    int result = fill_call(context, &request, call, err);
-    embedding_body_finish(&request);
+    int result = fill_call(context, &body, call, err);
+    embedding_body_finish(&body);
     if (result != 0)
         api_call_destroy(&call->base);
     else

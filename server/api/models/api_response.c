@@ -90,10 +90,10 @@ struct json_table api_tokenize_table(void) {
 }
 
 static int read_fields(const struct api_context *context, const cJSON *json,
-                       struct json_table table, struct tokenize_body *request,
+                       struct json_table table, struct tokenize_body *body,
                        struct byte_buffer *ignored, struct api_error *err) {
-    if (json_fields_read(json, table, request, err) != 0 ||
-        (request->model != NULL && model_name_check(context, request->model, err) != 0))
+    if (json_fields_read(json, table, body, err) != 0 ||
+        (body->model != NULL && model_name_check(context, body->model, err) != 0))
         return -1;
     if (unknown_fields_read(json, &table, 1, ignored, err) != 0)
         return -1;
@@ -140,11 +140,11 @@ static void write_pieces(const struct tokenizer *tokenizer, const int32_t *token
     byte_buffer_append(out, "]", 1);
 }
 
-static void write_tokenized(const struct api_context *context, const struct tokenize_body *request,
+static void write_tokenized(const struct api_context *context, const struct tokenize_body *body,
                             const int32_t *tokens, size_t count, struct byte_buffer *out) {
-    if (request->prompt == NULL && request->messages == NULL) {
+    if (body->prompt == NULL && body->messages == NULL) {
         byte_buffer_append_text(out, "{\"tokens\":");
-        if (request->with_pieces)
+        if (body->with_pieces)
             write_pieces(context->tokenizer, tokens, count, out);
         else
             write_ids(tokens, count, out);
@@ -155,35 +155,35 @@ static void write_tokenized(const struct api_context *context, const struct toke
                        (int)context->max_model_len);
     write_ids(tokens, count, out);
     byte_buffer_append_text(out, ",\"token_strs\":");
-    if (request->return_token_strs)
+    if (body->return_token_strs)
         write_token_strings(context->tokenizer, tokens, count, out);
     else
         byte_buffer_append_text(out, "null");
     byte_buffer_append(out, "}", 1);
 }
 
-static int tokenize_text(const struct api_context *context, const struct tokenize_body *request,
+static int tokenize_text(const struct api_context *context, const struct tokenize_body *body,
                          const struct prompt_text *text, struct byte_buffer *out,
                          struct api_error *err) {
     int32_t *tokens = NULL;
     size_t count = 0;
     if (prompt_text_encode(context->tokenizer, text, NULL, &tokens, &count, err) != 0)
         return -1;
-    write_tokenized(context, request, tokens, count, out);
+    write_tokenized(context, body, tokens, count, out);
     free(tokens);
     return 0;
 }
 
 /* What a chat of these messages would give the model. */
 static int tokenize_chat(const struct api_context *context, const cJSON *json,
-                         const struct tokenize_body *request, struct byte_buffer *out,
+                         const struct tokenize_body *body, struct byte_buffer *out,
                          struct api_error *err) {
     struct tool_fields tools;
     struct chat_prompt_fields fields = {
-        .messages = request->messages,
+        .messages = body->messages,
         .template_kwargs = cJSON_GetObjectItemCaseSensitive(json, "chat_template_kwargs"),
-        .reasoning_effort = request->reasoning_effort,
-        .add_special_tokens = request->add_special_tokens,
+        .reasoning_effort = body->reasoning_effort,
+        .add_special_tokens = body->add_special_tokens,
     };
     if (tool_fields_read(json, &tools, err) != 0 || chat_prompt_read_end(json, &fields, err) != 0)
         return -1;
@@ -191,7 +191,7 @@ static int tokenize_chat(const struct api_context *context, const cJSON *json,
     struct chat_rendering rendering;
     if (chat_prompt_render(context, &fields, &rendering, err) != 0)
         return -1;
-    int result = tokenize_text(context, request, &rendering.text, out, err);
+    int result = tokenize_text(context, body, &rendering.text, out, err);
     chat_prompt_finish(&rendering);
     return result;
 }
@@ -236,28 +236,27 @@ static int tokenize_parsed(const struct api_context *context, const cJSON *json,
                            struct api_error *err) {
     const cJSON *messages = cJSON_GetObjectItemCaseSensitive(json, "messages");
     bool is_chat = messages != NULL && !cJSON_IsNull(messages);
-    struct tokenize_body request = {.messages = is_chat ? messages : NULL,
-                                    .add_special_tokens = !is_chat,
-                                    .parse_special = true};
-    if (read_fields(context, json, JSON_TABLE(tokenize_fields), &request, ignored, err) != 0)
+    struct tokenize_body body = {.messages = is_chat ? messages : NULL,
+                                 .add_special_tokens = !is_chat,
+                                 .parse_special = true};
+    if (read_fields(context, json, JSON_TABLE(tokenize_fields), &body, ignored, err) != 0)
         return -1;
-    enum tokenize_form form = is_chat                  ? FORM_MESSAGES
-                              : request.prompt != NULL ? FORM_PROMPT
-                                                       : FORM_CONTENT;
-    if ((is_chat || request.prompt != NULL || request.content != NULL) &&
+    enum tokenize_form form = is_chat               ? FORM_MESSAGES
+                              : body.prompt != NULL ? FORM_PROMPT
+                                                    : FORM_CONTENT;
+    if ((is_chat || body.prompt != NULL || body.content != NULL) &&
         check_form(json, form, err) != 0)
         return -1;
     if (is_chat)
-        return tokenize_chat(context, json, &request, out, err);
-    struct prompt_text text = {.data = request.prompt != NULL ? request.prompt : request.content};
+        return tokenize_chat(context, json, &body, out, err);
+    struct prompt_text text = {.data = body.prompt != NULL ? body.prompt : body.content};
     if (text.data == NULL)
         return api_error_set(err, 400, "invalid_request_error", "missing_required_parameter",
                              "prompt", "prompt is missing: it must be a string");
     text.length = strlen(text.data);
-    text.flags =
-        prompt_text_flags(request.prompt != NULL ? request.add_special_tokens : request.add_special,
-                          request.parse_special);
-    return tokenize_text(context, &request, &text, out, err);
+    text.flags = prompt_text_flags(body.prompt != NULL ? body.add_special_tokens : body.add_special,
+                                   body.parse_special);
+    return tokenize_text(context, &body, &text, out, err);
 }
 
 int api_tokenize(const struct api_context *context, const char *body, size_t length,
@@ -318,13 +317,13 @@ static int decode_ids(const struct tokenizer *tokenizer, const cJSON *array, boo
 static int detokenize_parsed(const struct api_context *context, const cJSON *json,
                              struct byte_buffer *text, struct byte_buffer *ignored,
                              struct api_error *err) {
-    struct tokenize_body request = {0};
-    if (read_fields(context, json, JSON_TABLE(detokenize_fields), &request, ignored, err) != 0)
+    struct tokenize_body body = {0};
+    if (read_fields(context, json, JSON_TABLE(detokenize_fields), &body, ignored, err) != 0)
         return -1;
     const cJSON *tokens = cJSON_GetObjectItemCaseSensitive(json, "tokens");
     if (!cJSON_IsArray(tokens))
         return json_refuse(tokens, "tokens", "an array of token ids", err);
-    return decode_ids(context->tokenizer, tokens, request.skip_special_tokens, text, err);
+    return decode_ids(context->tokenizer, tokens, body.skip_special_tokens, text, err);
 }
 
 int api_detokenize(const struct api_context *context, const char *body, size_t length,
