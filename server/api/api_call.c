@@ -19,18 +19,26 @@ int api_call_random_id(const char *prefix, char *out, size_t capacity, struct ap
     return 0;
 }
 
-int api_call_init(struct api_call *call, const struct api_call_operations *operations,
-                  const struct api_context *context, const char *id_prefix, struct api_error *err) {
+int api_call_create(const struct api_call_operations *operations, const struct api_context *context,
+                    void *body, struct api_call **out, struct api_error *err) {
+    struct api_call *call = calloc(1, operations->size);
+    if (call == NULL)
+        return api_error_set_memory(err);
     call->operations = operations;
     call->tokenizer = context->tokenizer;
     call->head.created = (int64_t)time(NULL);
     call->head.model = context->model_names[0];
     call->head.system_fingerprint = context->system_fingerprint;
-    return api_call_random_id(id_prefix, call->head.id, sizeof(call->head.id), err);
+    if (api_call_random_id(operations->id_prefix, call->head.id, sizeof(call->head.id), err) != 0 ||
+        operations->fill(context, body, call, err) != 0) {
+        api_call_destroy(call);
+        return -1;
+    }
+    *out = call;
+    return 0;
 }
 
-int api_call_set_id(struct api_call *call, const char *id_prefix, const char *request_id,
-                    struct api_error *err) {
+int api_call_set_id(struct api_call *call, const char *request_id, struct api_error *err) {
     static const char allowed[] =
         "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._:-";
     if (request_id == NULL)
@@ -40,7 +48,7 @@ int api_call_set_id(struct api_call *call, const char *id_prefix, const char *re
         return api_error_set(err, 400, "invalid_request_error", "out_of_range", "request_id",
                              "request_id must be 1 to %d characters of A-Z a-z 0-9 . _ : -",
                              MAX_REQUEST_ID_BYTES);
-    snprintf(call->head.id, sizeof(call->head.id), "%s%s", id_prefix, request_id);
+    snprintf(call->head.id, sizeof(call->head.id), "%s%s", call->operations->id_prefix, request_id);
     return 0;
 }
 

@@ -55,10 +55,16 @@ struct api_call_rank {
     int32_t choice;
 };
 
-/* Every operation but destroy may leave out.failed set; an `add` that runs out of memory returns
- * -1. */
+/* What an endpoint is; static. The functions that write may leave out.failed set; an `add` that
+ * runs out of memory returns -1. */
 struct api_call_operations {
-    /* Scored tokens of a prompt; NULL: never asked for. */
+    size_t size;           /* of the endpoint's own struct, which begins with its struct api_call */
+    const char *id_prefix; /* of the answer's id: "chatcmpl-" */
+    /* Reads the parsed body, which is the endpoint's, into a new call: its size, its own members
+     * and prompts[i].request. On failure -1 and *err; `finish` is then called all the same. */
+    int (*fill)(const struct api_context *context, void *body, struct api_call *call,
+                struct api_error *err);
+    /* Scored tokens of a prompt; NULL: never requested. */
     int (*add_prompt)(struct api_call *call, int32_t prompt, const struct token_event *event);
     /* Any other event. api_call_choice is up to date already. */
     int (*add)(struct api_call *call, int32_t index, const struct token_event *event);
@@ -72,11 +78,11 @@ struct api_call_operations {
     void (*write_body)(struct api_call *call, struct byte_buffer *out);
     /* Capacity of the buffers that grow with the output. */
     size_t (*held_bytes)(const struct api_call *call);
-    /* Frees what the endpoint has added, not the call. */
+    /* Frees what the endpoint has added, not the call; also of a call that is filled in part. */
     void (*finish)(struct api_call *call);
 };
 
-/* The first member of an endpoint's own struct, which api_call_destroy frees with free(). */
+/* The first member of an endpoint's own struct. */
 struct api_call {
     const struct api_call_operations *operations;
     const struct tokenizer *tokenizer;
@@ -94,14 +100,13 @@ struct api_call {
     struct api_error error;
 };
 
-/* Fills a zeroed call; the endpoint then sets prompts[i].request. After a failure api_call_destroy
- * still works. */
-int api_call_init(struct api_call *call, const struct api_call_operations *operations,
-                  const struct api_context *context, const char *id_prefix, struct api_error *err);
-/* The answer's id is then that prefix and the client's id; NULL leaves the random one. A 400 unless
+/* Allocates an endpoint's zeroed struct with a random id and lets operations->fill read the body.
+ * On failure -1 and *err, nothing to free. */
+int api_call_create(const struct api_call_operations *operations, const struct api_context *context,
+                    void *body, struct api_call **out, struct api_error *err);
+/* Makes the answer's id the prefix and the client's id; NULL leaves the random one. A 400 unless
  * the id is 1 to MAX_REQUEST_ID_BYTES of A-Z a-z 0-9 . _ : - */
-int api_call_set_id(struct api_call *call, const char *id_prefix, const char *request_id,
-                    struct api_error *err);
+int api_call_set_id(struct api_call *call, const char *request_id, struct api_error *err);
 /* Room for the prompts and choices. */
 int api_call_set_size(struct api_call *call, int32_t num_prompts, int32_t num_choices,
                       struct api_error *err);

@@ -80,42 +80,21 @@ static void set_fields(const struct chat_body *body, struct chat_api_call *call)
     call->tool_choice = body->tools.choice;
 }
 
-static const struct api_call_operations operations;
-
-static int fill_call(const struct api_context *context, struct chat_body *body,
-                     struct chat_api_call *call, struct api_error *err) {
-    const struct sampling_request *sampling = &body->sampling;
-    int32_t num_choices = sampling_request_num_choices(sampling);
-    api_call_set_ignored_params(&call->base, &body->ignored);
+static int fill(const struct api_context *context, void *parsed, struct api_call *base,
+                struct api_error *err) {
+    struct chat_api_call *call = (struct chat_api_call *)base;
+    struct chat_body *body = parsed;
+    int32_t num_choices = sampling_request_num_choices(&body->sampling);
+    api_call_set_ignored_params(base, &body->ignored);
     call->may_reason = context->chat != NULL && context->chat->reasoning != REASONING_FORMAT_NONE;
     set_fields(body, call);
-    if (api_call_init(&call->base, &operations, context, "chatcmpl-", err) != 0 ||
-        api_call_set_id(&call->base, "chatcmpl-", sampling->request_id, err) != 0 ||
-        api_call_set_size(&call->base, 1, num_choices, err) != 0)
+    if (api_call_set_id(base, body->sampling.request_id, err) != 0 ||
+        api_call_set_size(base, 1, num_choices, err) != 0)
         return -1;
     call->choices = calloc((size_t)num_choices, sizeof(*call->choices));
-    if (call->choices == NULL || call->base.ignored.failed)
+    if (call->choices == NULL || base->ignored.failed)
         return api_error_set_memory(err);
     return add_request(context, body, call, err);
-}
-
-int chat_endpoint_parse(const struct api_context *context, const char *text, size_t length,
-                        struct api_call **out, struct api_error *err) {
-    struct chat_body body;
-    if (chat_body_parse(context, text, length, &body, err) != 0)
-        return -1;
-    struct chat_api_call *call = calloc(1, sizeof(*call));
-    if (call == NULL) {
-        chat_body_finish(&body);
-        return api_error_set_memory(err);
-    }
-    int result = fill_call(context, &body, call, err);
-    chat_body_finish(&body);
-    if (result != 0)
-        api_call_destroy(&call->base);
-    else
-        *out = &call->base;
-    return result;
 }
 
 static void finish(struct api_call *base) {
@@ -289,6 +268,9 @@ static void write_body(struct api_call *base, struct byte_buffer *out) {
 }
 
 static const struct api_call_operations operations = {
+    .size = sizeof(struct chat_api_call),
+    .id_prefix = "chatcmpl-",
+    .fill = fill,
     .add_prompt = add_scores,
     .add = add_text,
     .write_update = write_update,
@@ -298,3 +280,13 @@ static const struct api_call_operations operations = {
     .held_bytes = held_bytes,
     .finish = finish,
 };
+
+int chat_endpoint_parse(const struct api_context *context, const char *text, size_t length,
+                        struct api_call **out, struct api_error *err) {
+    struct chat_body body;
+    if (chat_body_parse(context, text, length, &body, err) != 0)
+        return -1;
+    int result = api_call_create(&operations, context, &body, out, err);
+    chat_body_finish(&body);
+    return result;
+}

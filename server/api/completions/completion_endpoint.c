@@ -159,47 +159,27 @@ static void set_fields(const struct completion_body *body, struct completion_api
     call->num_answered = (int32_t)sampling->n;
 }
 
-static const struct api_call_operations operations;
-
-static int fill_call(const struct api_context *context, struct completion_body *body,
-                     struct completion_api_call *call, struct api_error *err) {
+static int fill(const struct api_context *context, void *parsed, struct api_call *base,
+                struct api_error *err) {
+    struct completion_api_call *call = (struct completion_api_call *)base;
+    struct completion_body *body = parsed;
     const struct sampling_request *sampling = &body->sampling;
     int32_t num_choices = sampling_request_num_choices(sampling);
     int32_t num_prompts = body->prompts.num_prompts;
-    api_call_set_ignored_params(&call->base, &body->ignored);
+    api_call_set_ignored_params(base, &body->ignored);
     set_fields(body, call);
-    if (api_call_init(&call->base, &operations, context, "cmpl-", err) != 0 ||
-        api_call_set_id(&call->base, "cmpl-", sampling->request_id, err) != 0 ||
-        api_call_set_size(&call->base, num_prompts, num_choices, err) != 0)
+    if (api_call_set_id(base, sampling->request_id, err) != 0 ||
+        api_call_set_size(base, num_prompts, num_choices, err) != 0)
         return -1;
     call->prompts = calloc((size_t)num_prompts, sizeof(*call->prompts));
     call->choices = calloc((size_t)num_prompts * (size_t)num_choices, sizeof(*call->choices));
-    if (call->prompts == NULL || call->choices == NULL || call->base.ignored.failed)
+    if (call->prompts == NULL || call->choices == NULL || base->ignored.failed)
         return api_error_set_memory(err);
     for (int32_t i = 0; i < num_prompts; i++)
         call->prompts[i].logprobs.shows_ids = sampling->return_tokens_as_token_ids;
     for (int32_t i = 0; i < num_prompts * num_choices; i++)
         call->choices[i].logprobs.shows_ids = sampling->return_tokens_as_token_ids;
     return add_prompts(context, body, call, err);
-}
-
-int completion_endpoint_parse(const struct api_context *context, const char *text, size_t length,
-                              struct api_call **out, struct api_error *err) {
-    struct completion_body body;
-    if (completion_body_parse(context, text, length, &body, err) != 0)
-        return -1;
-    struct completion_api_call *call = calloc(1, sizeof(*call));
-    if (call == NULL) {
-        completion_body_finish(&body);
-        return api_error_set_memory(err);
-    }
-    int result = fill_call(context, &body, call, err);
-    completion_body_finish(&body);
-    if (result != 0)
-        api_call_destroy(&call->base);
-    else
-        *out = &call->base;
-    return result;
 }
 
 static void finish(struct api_call *base) {
@@ -365,6 +345,9 @@ static void write_body(struct api_call *base, struct byte_buffer *out) {
 }
 
 static const struct api_call_operations operations = {
+    .size = sizeof(struct completion_api_call),
+    .id_prefix = "cmpl-",
+    .fill = fill,
     .add_prompt = add_scores,
     .add = add_text,
     .write_update = write_update,
@@ -374,3 +357,13 @@ static const struct api_call_operations operations = {
     .held_bytes = held_bytes,
     .finish = finish,
 };
+
+int completion_endpoint_parse(const struct api_context *context, const char *text, size_t length,
+                              struct api_call **out, struct api_error *err) {
+    struct completion_body body;
+    if (completion_body_parse(context, text, length, &body, err) != 0)
+        return -1;
+    int result = api_call_create(&operations, context, &body, out, err);
+    completion_body_finish(&body);
+    return result;
+}

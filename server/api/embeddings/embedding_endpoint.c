@@ -70,43 +70,23 @@ static int check_size(const struct api_context *context, int32_t num_inputs,
                          (int)most, (int)context->hidden_size, (int)num_inputs);
 }
 
-static const struct api_call_operations operations;
-
-static int fill_call(const struct api_context *context, struct embedding_body *body,
-                     struct embedding_api_call *call, struct api_error *err) {
+static int fill(const struct api_context *context, void *parsed, struct api_call *base,
+                struct api_error *err) {
+    struct embedding_api_call *call = (struct embedding_api_call *)base;
+    struct embedding_body *body = parsed;
     int32_t num_inputs = body->inputs.num_prompts;
-    api_call_set_ignored_params(&call->base, &body->ignored);
+    api_call_set_ignored_params(base, &body->ignored);
     call->encoding = body->encoding;
     call->normalize = body->normalize;
     call->num_dimensions = context->hidden_size;
-    if (api_call_init(&call->base, &operations, context, "embd-", err) != 0 ||
-        check_size(context, num_inputs, err) != 0 ||
-        api_call_set_size(&call->base, num_inputs, 1, err) != 0)
+    if (check_size(context, num_inputs, err) != 0 ||
+        api_call_set_size(base, num_inputs, 1, err) != 0)
         return -1;
     call->vector = calloc((size_t)context->hidden_size, sizeof(*call->vector));
     call->embeddings = calloc((size_t)num_inputs, sizeof(*call->embeddings));
-    if (call->vector == NULL || call->embeddings == NULL || call->base.ignored.failed)
+    if (call->vector == NULL || call->embeddings == NULL || base->ignored.failed)
         return api_error_set_memory(err);
-    return add_inputs(context, body, &call->base, err);
-}
-
-int embedding_endpoint_parse(const struct api_context *context, const char *text, size_t length,
-                             struct api_call **out, struct api_error *err) {
-    struct embedding_body body;
-    if (embedding_body_parse(context, text, length, &body, err) != 0)
-        return -1;
-    struct embedding_api_call *call = calloc(1, sizeof(*call));
-    if (call == NULL) {
-        embedding_body_finish(&body);
-        return api_error_set_memory(err);
-    }
-    int result = fill_call(context, &body, call, err);
-    embedding_body_finish(&body);
-    if (result != 0)
-        api_call_destroy(&call->base);
-    else
-        *out = &call->base;
-    return result;
+    return add_inputs(context, body, base, err);
 }
 
 static void finish(struct api_call *base) {
@@ -159,8 +139,21 @@ static void write_body(struct api_call *base, struct byte_buffer *out) {
 }
 
 static const struct api_call_operations operations = {
+    .size = sizeof(struct embedding_api_call),
+    .id_prefix = "embd-",
+    .fill = fill,
     .add = add_embedding,
     .write_body = write_body,
     .held_bytes = held_bytes,
     .finish = finish,
 };
+
+int embedding_endpoint_parse(const struct api_context *context, const char *text, size_t length,
+                             struct api_call **out, struct api_error *err) {
+    struct embedding_body body;
+    if (embedding_body_parse(context, text, length, &body, err) != 0)
+        return -1;
+    int result = api_call_create(&operations, context, &body, out, err);
+    embedding_body_finish(&body);
+    return result;
+}

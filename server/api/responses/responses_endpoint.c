@@ -37,8 +37,6 @@ struct responses_api_call {
 
 /* --- From a body to a request --- */
 
-static const struct api_call_operations operations;
-
 static int fill_generation(const struct api_context *context, struct chat_body *chat,
                            struct responses_api_call *call, struct api_error *err) {
     struct chat_generation generation;
@@ -58,16 +56,25 @@ static int fill_generation(const struct api_context *context, struct chat_body *
     return call->parser != NULL ? 0 : api_error_set_memory(err);
 }
 
-static int fill_call(const struct api_context *context, const cJSON *body, struct chat_body *chat,
-                     struct responses_api_call *call, struct api_error *err) {
-    if (api_call_init(&call->base, &operations, context, "resp_", err) != 0 ||
-        api_call_set_id(&call->base, "resp_", chat->sampling.request_id, err) != 0 ||
-        api_call_set_size(&call->base, 1, 1, err) != 0)
+/* The request twice: as it came, and as a chat's. */
+struct responses_bodies {
+    const cJSON *json;
+    struct chat_body chat;
+};
+
+static int fill(const struct api_context *context, void *parsed, struct api_call *base,
+                struct api_error *err) {
+    struct responses_api_call *call = (struct responses_api_call *)base;
+    struct responses_bodies *bodies = parsed;
+    struct chat_body *chat = &bodies->chat;
+    if (api_call_set_id(base, chat->sampling.request_id, err) != 0 ||
+        api_call_set_size(base, 1, 1, err) != 0)
         return -1;
-    api_call_set_ignored_params(&call->base, &chat->ignored);
-    call->base.is_stream = chat->sampling.stream;
-    responses_echo_write(body, chat->sampling.temperature, chat->sampling.top_p, &call->echo);
-    if (call->echo.failed || call->base.ignored.failed)
+    api_call_set_ignored_params(base, &chat->ignored);
+    base->is_stream = chat->sampling.stream;
+    responses_echo_write(bodies->json, chat->sampling.temperature, chat->sampling.top_p,
+                         &call->echo);
+    if (call->echo.failed || base->ignored.failed)
         return api_error_set_memory(err);
     if (call->echo.length > MAX_ECHO_BYTES)
         return api_error_set(err, 400, "invalid_request_error", "out_of_range", NULL,
@@ -134,40 +141,6 @@ static void rename_field(struct api_error *err) {
                      message + length);
         return;
     }
-}
-
-/* Takes the chat over. */
-static int create_call(const struct api_context *context, const cJSON *body, cJSON *chat_body,
-                       struct api_call **out, struct api_error *err) {
-    struct chat_body chat;
-    if (chat_body_read(context, chat_body, &chat, err) != 0)
-        return -1;
-    struct responses_api_call *call = calloc(1, sizeof(*call));
-    if (call == NULL) {
-        chat_body_finish(&chat);
-        return api_error_set_memory(err);
-    }
-    int result = fill_call(context, body, &chat, call, err);
-    chat_body_finish(&chat);
-    if (result != 0)
-        api_call_destroy(&call->base);
-    else
-        *out = &call->base;
-    return result;
-}
-
-int responses_endpoint_parse(const struct api_context *context, const char *body, size_t length,
-                             struct api_call **out, struct api_error *err) {
-    cJSON *json = json_parse(body, length, err);
-    if (json == NULL)
-        return -1;
-    cJSON *chat = responses_body_to_chat(json, err);
-    bool is_chat = chat != NULL;
-    int result = is_chat ? create_call(context, json, chat, out, err) : -1;
-    if (is_chat && result != 0)
-        rename_field(err);
-    cJSON_Delete(json);
-    return result;
 }
 
 static void finish(struct api_call *base) {
@@ -330,6 +303,9 @@ static void write_body(struct api_call *base, struct byte_buffer *out) {
 }
 
 static const struct api_call_operations operations = {
+    .size = sizeof(struct responses_api_call),
+    .id_prefix = "resp_",
+    .fill = fill,
     .add = add,
     .write_update = write_update,
     .write_end = write_end,
@@ -338,3 +314,23 @@ static const struct api_call_operations operations = {
     .held_bytes = held_bytes,
     .finish = finish,
 };
+
+int responses_endpoint_parse(const struct api_context *context, const char *text, size_t length,
+                             struct api_call **out, struct api_error *err) {
+    cJSON *json = json_parse(text, length, err);
+    if (json == NULL)
+        return -1;
+    struct responses_bodies bodies = {.json = json};
+    cJSON *chat = responses_body_to_chat(json, err);
+    int result = -1;
+    if (chat != NULL) {
+        if (chat_body_read(context, chat, &bodies.chat, err) == 0) {
+            result = api_call_create(&operations, context, &bodies, out, err);
+            chat_body_finish(&bodies.chat);
+        }
+        if (result != 0)
+            rename_field(err);
+    }
+    cJSON_Delete(json);
+    return result;
+}
