@@ -66,54 +66,6 @@ static const struct tensor_type tensor_types[] = {
 
 enum { NUM_TENSOR_TYPES = sizeof(tensor_types) / sizeof(tensor_types[0]) };
 
-int gguf_take(struct gguf_reader *r, size_t bytes) {
-    if (file_image_require(r->image, r->position + bytes, r->err) != 0)
-        return -1;
-    r->position += bytes;
-    return 0;
-}
-
-static int read_bytes(struct gguf_reader *r, const char *what, void *out, size_t bytes) {
-    if (bytes > gguf_bytes_left(r))
-        return error_set(r->err, ERROR_MODEL,
-                         "%s: %s: the file ends at byte %zu, inside the value at byte %zu",
-                         r->image->name, what, r->image->bytes, r->position);
-    if (gguf_take(r, bytes) != 0)
-        return -1;
-    memcpy(out, r->image->data + r->position - bytes, bytes);
-    return 0;
-}
-
-int gguf_read_u32(struct gguf_reader *r, const char *what, uint32_t *out) {
-    return read_bytes(r, what, out, sizeof(*out));
-}
-
-int gguf_read_u64(struct gguf_reader *r, const char *what, uint64_t *out) {
-    return read_bytes(r, what, out, sizeof(*out));
-}
-
-int gguf_read_string(struct gguf_reader *r, const char *what, struct text *out) {
-    uint64_t length;
-    if (gguf_read_u64(r, what, &length) != 0)
-        return -1;
-    if (length > gguf_bytes_left(r))
-        return error_set(r->err, ERROR_MODEL,
-                         "%s: %s: string of %" PRIu64 " bytes at byte %zu, but the file has %zu",
-                         r->image->name, what, length, r->position, r->image->bytes);
-    *out = (struct text){(const char *)r->image->data + r->position, (size_t)length};
-    return gguf_take(r, (size_t)length);
-}
-
-int gguf_read_name(struct gguf_reader *r, const char *what, size_t max_bytes, struct text *out) {
-    struct text name;
-    if (gguf_read_string(r, what, &name) != 0)
-        return -1;
-    if (tensor_table_check_name(r->image->name, what, name, max_bytes, r->err) != 0)
-        return -1;
-    *out = name;
-    return 0;
-}
-
 bool gguf_matches(struct file_image *image) {
     return image->bytes >= sizeof(gguf_magic) &&
            file_image_require(image, sizeof(gguf_magic), NULL) == 0 &&
@@ -144,7 +96,7 @@ static int refuse_tensor(const struct gguf_reader *r, struct text name, const ch
 
 static int read_tensor_type(struct gguf_reader *r, struct tensor_info *tensor) {
     uint32_t type;
-    if (gguf_read_u32(r, "type of a tensor", &type) != 0)
+    if (gguf_reader_u32(r, "type of a tensor", &type) != 0)
         return -1;
     const char *name = type < NUM_TENSOR_TYPES ? tensor_types[type].name : NULL;
     if (name != NULL && tensor_types[type].dtype >= 0) {
@@ -162,7 +114,7 @@ static int read_tensor_type(struct gguf_reader *r, struct tensor_info *tensor) {
 /* The file lists the innermost dimension first, struct tensor_info the outermost. */
 static int read_shape(struct gguf_reader *r, struct tensor_info *tensor) {
     uint32_t num_dims;
-    if (gguf_read_u32(r, "number of dimensions of a tensor", &num_dims) != 0)
+    if (gguf_reader_u32(r, "number of dimensions of a tensor", &num_dims) != 0)
         return -1;
     if (num_dims < 1 || num_dims > TENSOR_MAX_DIMS)
         return error_set(r->err, ERROR_MODEL,
@@ -172,7 +124,7 @@ static int read_shape(struct gguf_reader *r, struct tensor_info *tensor) {
     tensor->num_dims = (int)num_dims;
     for (int i = tensor->num_dims - 1; i >= 0; i--) {
         uint64_t dim;
-        if (gguf_read_u64(r, "dimension of a tensor", &dim) != 0)
+        if (gguf_reader_u64(r, "dimension of a tensor", &dim) != 0)
             return -1;
         if (dim == 0 || dim > INT64_MAX)
             return refuse_tensor(r, tensor->name, "a dimension is zero or beyond 2^63-1");
@@ -186,11 +138,11 @@ static int read_shape(struct gguf_reader *r, struct tensor_info *tensor) {
 static int read_tensor(struct gguf_reader *r, uint64_t index, struct tensor_info *tensor) {
     char what[64];
     snprintf(what, sizeof(what), "tensor %" PRIu64, index);
-    if (gguf_read_name(r, what, MAX_NAME_BYTES, &tensor->name) != 0)
+    if (gguf_reader_name(r, what, MAX_NAME_BYTES, &tensor->name) != 0)
         return -1;
     if (read_shape(r, tensor) != 0 || read_tensor_type(r, tensor) != 0)
         return -1;
-    if (gguf_read_u64(r, "offset of a tensor", &tensor->offset) != 0)
+    if (gguf_reader_u64(r, "offset of a tensor", &tensor->offset) != 0)
         return -1;
     return tensor_table_size(r->image->name, tensor, r->err);
 }
@@ -277,10 +229,10 @@ static int check_overlap(const struct gguf_reader *r, const struct tensor_table 
 }
 
 static int parse_tensors(struct gguf_reader *r, uint64_t count, struct tensor_table *table) {
-    if (count > gguf_header_left(r) / MIN_TENSOR_BYTES)
+    if (count > gguf_reader_header_left(r) / MIN_TENSOR_BYTES)
         return error_set(r->err, ERROR_MODEL,
                          "%s: header: %" PRIu64 " tensors, but only %zu bytes are left for them",
-                         r->image->name, count, gguf_header_left(r));
+                         r->image->name, count, gguf_reader_header_left(r));
     table->tensors = calloc((size_t)count + 1, sizeof(*table->tensors));
     if (table->tensors == NULL)
         return error_set(r->err, ERROR_MEMORY, "%s: no memory for %" PRIu64 " tensors",
@@ -295,15 +247,15 @@ static int parse_sections(struct gguf_reader *r, struct tensor_table *table) {
     uint32_t version;
     uint64_t num_tensors, num_metadata;
     r->position = sizeof(gguf_magic);
-    if (gguf_read_u32(r, "header", &version) != 0 || check_version(r, version) != 0)
+    if (gguf_reader_u32(r, "header", &version) != 0 || check_version(r, version) != 0)
         return -1;
-    if (gguf_read_u64(r, "header", &num_tensors) != 0 ||
-        gguf_read_u64(r, "header", &num_metadata) != 0)
+    if (gguf_reader_u64(r, "header", &num_tensors) != 0 ||
+        gguf_reader_u64(r, "header", &num_metadata) != 0)
         return -1;
     if (num_tensors > MAX_TENSORS)
         return error_set(r->err, ERROR_MODEL, "%s: header: %" PRIu64 " tensors (at most %d)",
                          r->image->name, num_tensors, MAX_TENSORS);
-    if (gguf_read_metadata(r, num_metadata, table) != 0)
+    if (gguf_reader_metadata(r, num_metadata, table) != 0)
         return -1;
     return parse_tensors(r, num_tensors, table);
 }

@@ -1,5 +1,5 @@
-/* Private to the GGUF parser: a cursor over the image that never passes its end, and the metadata
- * half of the file (gguf_metadata.c). Bytes are read from the file before they are touched. */
+/* Private to the GGUF parser: a cursor over the image that never passes its end, and the metadata,
+ * which is read with it. Bytes are read from the file before they are touched. */
 #ifndef QUIRE_MODELS_FILES_GGUF_READER_H
 #define QUIRE_MODELS_FILES_GGUF_READER_H
 
@@ -15,28 +15,28 @@ struct gguf_reader {
 
 /* Each fills *out and moves on, or returns -1 with "FILE: WHAT ..." in the reader's err. `what`
  * says what was being read, as in "metadata key 3". */
-int gguf_read_u32(struct gguf_reader *r, const char *what, uint32_t *out);
-int gguf_read_u64(struct gguf_reader *r, const char *what, uint64_t *out);
-int gguf_read_string(struct gguf_reader *r, const char *what, struct text *out);
+int gguf_reader_u32(struct gguf_reader *r, const char *what, uint32_t *out);
+int gguf_reader_u64(struct gguf_reader *r, const char *what, uint64_t *out);
+int gguf_reader_string(struct gguf_reader *r, const char *what, struct text *out);
 /* A string that names something: 1..max_bytes bytes, no control characters. */
-int gguf_read_name(struct gguf_reader *r, const char *what, size_t max_bytes, struct text *out);
+int gguf_reader_name(struct gguf_reader *r, const char *what, size_t max_bytes, struct text *out);
 
-static inline size_t gguf_bytes_left(const struct gguf_reader *r) {
+static inline size_t gguf_reader_bytes_left(const struct gguf_reader *r) {
     return r->image->bytes - r->position;
 }
 
 /* What a count is held against before memory is allocated for it: the rest of the longest header a
  * file of this size can have. */
-static inline size_t gguf_header_left(const struct gguf_reader *r) {
-    size_t left = gguf_bytes_left(r);
+static inline size_t gguf_reader_header_left(const struct gguf_reader *r) {
+    size_t left = gguf_reader_bytes_left(r);
     return left < FILE_IMAGE_MAX_BYTES ? left : FILE_IMAGE_MAX_BYTES;
 }
 
 /* Makes the next `bytes` readable at r->image->data + r->position, and moves behind them; they are
  * known to be inside the file. */
-int gguf_take(struct gguf_reader *r, size_t bytes);
+int gguf_reader_take(struct gguf_reader *r, size_t bytes);
 
 /* Reads `count` key-value pairs into table->metadata. */
-int gguf_read_metadata(struct gguf_reader *r, uint64_t count, struct tensor_table *table);
+int gguf_reader_metadata(struct gguf_reader *r, uint64_t count, struct tensor_table *table);
 
 #endif

@@ -1,5 +1,5 @@
-/* The metadata half of a GGUF file. Values stay where they are in the image; an array of strings
- * gets one index of offsets, so that element i is found at once. */
+/* Metadata values stay where they are in the image; an array of strings gets one index of offsets,
+ * so that element i is found at once. */
 #include "models/files/gguf_reader.h"
 
 #include "config/base/checked.h"
@@ -41,6 +41,54 @@ static const struct gguf_type gguf_types[] = {
 
 enum { NUM_GGUF_TYPES = sizeof(gguf_types) / sizeof(gguf_types[0]) };
 
+int gguf_reader_take(struct gguf_reader *r, size_t bytes) {
+    if (file_image_require(r->image, r->position + bytes, r->err) != 0)
+        return -1;
+    r->position += bytes;
+    return 0;
+}
+
+static int read_bytes(struct gguf_reader *r, const char *what, void *out, size_t bytes) {
+    if (bytes > gguf_reader_bytes_left(r))
+        return error_set(r->err, ERROR_MODEL,
+                         "%s: %s: the file ends at byte %zu, inside the value at byte %zu",
+                         r->image->name, what, r->image->bytes, r->position);
+    if (gguf_reader_take(r, bytes) != 0)
+        return -1;
+    memcpy(out, r->image->data + r->position - bytes, bytes);
+    return 0;
+}
+
+int gguf_reader_u32(struct gguf_reader *r, const char *what, uint32_t *out) {
+    return read_bytes(r, what, out, sizeof(*out));
+}
+
+int gguf_reader_u64(struct gguf_reader *r, const char *what, uint64_t *out) {
+    return read_bytes(r, what, out, sizeof(*out));
+}
+
+int gguf_reader_string(struct gguf_reader *r, const char *what, struct text *out) {
+    uint64_t length;
+    if (gguf_reader_u64(r, what, &length) != 0)
+        return -1;
+    if (length > gguf_reader_bytes_left(r))
+        return error_set(r->err, ERROR_MODEL,
+                         "%s: %s: string of %" PRIu64 " bytes at byte %zu, but the file has %zu",
+                         r->image->name, what, length, r->position, r->image->bytes);
+    *out = (struct text){(const char *)r->image->data + r->position, (size_t)length};
+    return gguf_reader_take(r, (size_t)length);
+}
+
+int gguf_reader_name(struct gguf_reader *r, const char *what, size_t max_bytes, struct text *out) {
+    struct text name;
+    if (gguf_reader_string(r, what, &name) != 0)
+        return -1;
+    if (tensor_table_check_name(r->image->name, what, name, max_bytes, r->err) != 0)
+        return -1;
+    *out = name;
+    return 0;
+}
+
 static int refuse(const struct gguf_reader *r, struct text key, const char *reason) {
     return error_set(r->err, ERROR_MODEL, "%s: metadata '%.*s': %s", r->image->name,
                      text_print_length(key), key.data, reason);
@@ -48,7 +96,7 @@ static int refuse(const struct gguf_reader *r, struct text key, const char *reas
 
 static int read_type(struct gguf_reader *r, struct text key, uint32_t *out) {
     uint32_t type;
-    if (gguf_read_u32(r, "type of a metadata value", &type) != 0)
+    if (gguf_reader_u32(r, "type of a metadata value", &type) != 0)
         return -1;
     if (type >= NUM_GGUF_TYPES)
         return error_set(r->err, ERROR_MODEL,
@@ -62,13 +110,13 @@ static int read_type(struct gguf_reader *r, struct text key, uint32_t *out) {
 /* Moves behind `count` elements, now in memory; -1 when the file does not hold that many. */
 static int take_elements(struct gguf_reader *r, struct text key, uint64_t count, size_t each) {
     size_t bytes;
-    if (!checked_mul((size_t)count, each, &bytes) || bytes > gguf_bytes_left(r))
+    if (!checked_mul((size_t)count, each, &bytes) || bytes > gguf_reader_bytes_left(r))
         return error_set(r->err, ERROR_MODEL,
                          "%s: metadata '%.*s': %" PRIu64
                          " elements of %zu bytes, but only %zu bytes are left in the file",
                          r->image->name, text_print_length(key), key.data, count, each,
-                         gguf_bytes_left(r));
-    return gguf_take(r, bytes);
+                         gguf_reader_bytes_left(r));
+    return gguf_reader_take(r, bytes);
 }
 
 static int check_bools(const struct gguf_reader *r, struct text key, const uint8_t *data,
@@ -113,25 +161,26 @@ static int index_strings(struct gguf_reader *r, struct text key, uint64_t count,
     for (uint64_t i = 0; i < count; i++) {
         uint64_t length;
         offsets[i] = r->position - start;
-        if (gguf_bytes_left(r) < sizeof(length))
+        if (gguf_reader_bytes_left(r) < sizeof(length))
             return refuse(r, key, "the file ends inside the array");
-        if (gguf_take(r, sizeof(length)) != 0)
+        if (gguf_reader_take(r, sizeof(length)) != 0)
             return -1;
         memcpy(&length, r->image->data + r->position - sizeof(length), sizeof(length));
-        if (length > gguf_bytes_left(r))
+        if (length > gguf_reader_bytes_left(r))
             return refuse(r, key, "a string of the array ends beyond the file");
-        if (gguf_take(r, (size_t)length) != 0)
+        if (gguf_reader_take(r, (size_t)length) != 0)
             return -1;
     }
     return 0;
 }
 
 static int read_string_array(struct gguf_reader *r, struct metadata *out, uint64_t count) {
-    if (count > gguf_header_left(r) / MIN_STRING_BYTES)
-        return error_set(
-            r->err, ERROR_MODEL,
-            "%s: metadata '%.*s': %" PRIu64 " strings, but only %zu bytes are left in the file",
-            r->image->name, text_print_length(out->key), out->key.data, count, gguf_header_left(r));
+    if (count > gguf_reader_header_left(r) / MIN_STRING_BYTES)
+        return error_set(r->err, ERROR_MODEL,
+                         "%s: metadata '%.*s': %" PRIu64
+                         " strings, but only %zu bytes are left in the file",
+                         r->image->name, text_print_length(out->key), out->key.data, count,
+                         gguf_reader_header_left(r));
     uint64_t *offsets = calloc((size_t)count + 1, sizeof(*offsets));
     if (offsets == NULL)
         return error_set(r->err, ERROR_MEMORY, "%s: no memory to index %" PRIu64 " strings",
@@ -162,7 +211,7 @@ static int read_array(struct gguf_reader *r, struct metadata *out) {
         return -1;
     if (type == GGUF_ARRAY)
         return refuse(r, out->key, "is an array of arrays, which is not supported");
-    if (gguf_read_u64(r, "length of a metadata array", &count) != 0)
+    if (gguf_reader_u64(r, "length of a metadata array", &count) != 0)
         return -1;
     out->as_array.element_type = gguf_types[type].type;
     out->as_array.element_bytes = gguf_types[type].bytes;
@@ -179,7 +228,7 @@ static int read_array(struct gguf_reader *r, struct metadata *out) {
 static int read_string_value(struct gguf_reader *r, struct metadata *out) {
     char what[160];
     snprintf(what, sizeof(what), "metadata '%.*s'", text_print_length(out->key), out->key.data);
-    return gguf_read_string(r, what, &out->as_string);
+    return gguf_reader_string(r, what, &out->as_string);
 }
 
 /* out->type becomes ARRAY only once the array is whole, so that a table given up half way never
@@ -188,7 +237,7 @@ static int read_entry(struct gguf_reader *r, uint64_t index, struct metadata *ou
     char what[64];
     uint32_t type = 0;
     snprintf(what, sizeof(what), "metadata key %" PRIu64, index);
-    if (gguf_read_name(r, what, MAX_KEY_BYTES, &out->key) != 0)
+    if (gguf_reader_name(r, what, MAX_KEY_BYTES, &out->key) != 0)
         return -1;
     if (read_type(r, out->key, &type) != 0)
         return -1;
@@ -198,8 +247,8 @@ static int read_entry(struct gguf_reader *r, uint64_t index, struct metadata *ou
     return type == GGUF_STRING ? read_string_value(r, out) : read_number(r, out, type);
 }
 
-int gguf_read_metadata(struct gguf_reader *r, uint64_t count, struct tensor_table *table) {
-    if (count > MAX_METADATA || count > gguf_header_left(r) / MIN_ENTRY_BYTES)
+int gguf_reader_metadata(struct gguf_reader *r, uint64_t count, struct tensor_table *table) {
+    if (count > MAX_METADATA || count > gguf_reader_header_left(r) / MIN_ENTRY_BYTES)
         return error_set(r->err, ERROR_MODEL,
                          "%s: header: %" PRIu64 " metadata entries do not fit into %zu bytes "
                          "(at most %d)",
