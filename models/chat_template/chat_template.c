@@ -1,8 +1,10 @@
 #include "models/chat_template/chat_template.h"
 
 #include "config/base/utf8.h"
+#include "models/chat_template/template_library.h"
 #include "models/chat_template/template_parser.h"
 #include "models/chat_template/template_run.h"
+#include "models/chat_template/template_statement.h"
 
 #include <stdlib.h>
 
@@ -75,6 +77,7 @@ int chat_template_render(const struct chat_template *chat, struct template_arena
     struct template_run run = {.arena = arena,
                                .variables = variables,
                                .names = &chat->names,
+                               .builtins = &template_library,
                                .now = now,
                                .err = err,
                                .steps = CHAT_TEMPLATE_MAX_STEPS,

@@ -1,9 +1,10 @@
 /* Numbers are Python's, but for the size of integers: a result beyond 64 bits is an error. */
-#include "models/chat_template/template_run.h"
+#include "models/chat_template/template_arithmetic.h"
 
 #include "models/chat_template/template_format.h"
 #include "models/chat_template/template_lexer.h"
 #include "models/chat_template/template_strings.h"
+#include "models/chat_template/template_type.h"
 
 #include <math.h>
 
@@ -106,7 +107,7 @@ static int apply_numbers(struct template_run *run, int op, const struct template
     int64_t i, j, integer = 0;
     if (y == 0 && (op == '/' || op == '%' || op == OPERATOR_FLOOR_DIVIDE))
         return template_run_fail(run, "division by zero");
-    if (op != '/' && template_truth_int(a, &i) && template_truth_int(b, &j) &&
+    if (op != '/' && template_type_int(a, &i) && template_type_int(b, &j) &&
         (op != OPERATOR_POWER || j >= 0)) {
         if (apply_integers(run, op, i, j, &integer) != 0)
             return -1;
@@ -224,37 +225,37 @@ int template_arithmetic_apply(struct template_run *run, int op, const struct tem
     int64_t times;
     if (op == '%' && a->kind == TEMPLATE_STRING)
         return template_format_percent(run, a, b, out);
-    if (template_truth_check_defined(run, a) != 0 || template_truth_check_defined(run, b) != 0)
+    if (template_type_check_defined(run, a) != 0 || template_type_check_defined(run, b) != 0)
         return -1;
-    if (template_truth_number(a, &x) && template_truth_number(b, &y))
+    if (template_type_number(a, &x) && template_type_number(b, &y))
         return apply_numbers(run, op, a, b, x, y, out);
     if (op == '+' && a->kind == TEMPLATE_STRING && b->kind == TEMPLATE_STRING)
         return add_strings(run, a, b, out);
     if (op == '+' && is_list(a) && a->kind == b->kind)
         return add_lists(run, a, b, out);
-    if (op == '*' && (is_list(a) || a->kind == TEMPLATE_STRING) && template_truth_int(b, &times))
+    if (op == '*' && (is_list(a) || a->kind == TEMPLATE_STRING) && template_type_int(b, &times))
         return repeat(run, a, times, out);
-    if (op == '*' && (is_list(b) || b->kind == TEMPLATE_STRING) && template_truth_int(a, &times))
+    if (op == '*' && (is_list(b) || b->kind == TEMPLATE_STRING) && template_type_int(a, &times))
         return repeat(run, b, times, out);
     if (op == '+' && a->kind == TEMPLATE_STRING)
         return template_run_fail(run, "can only concatenate str (not \"%s\") to str",
-                                 template_truth_type(b));
+                                 template_type_name(b));
     return template_run_fail(run, "unsupported operand type(s) for %s: '%s' and '%s'",
-                             operator_text(op), template_truth_type(a), template_truth_type(b));
+                             operator_text(op), template_type_name(a), template_type_name(b));
 }
 
 int template_arithmetic_sign(struct template_run *run, bool negative,
                              const struct template_value *value, struct template_value *out) {
     int64_t integer;
-    if (template_truth_check_defined(run, value) != 0)
+    if (template_type_check_defined(run, value) != 0)
         return -1;
     if (value->kind == TEMPLATE_FLOAT) {
         *out = template_data_float(negative ? -value->real : value->real);
         return 0;
     }
-    if (!template_truth_int(value, &integer))
+    if (!template_type_int(value, &integer))
         return template_run_fail(run, "bad operand type for unary %c: '%s'", negative ? '-' : '+',
-                                 template_truth_type(value));
+                                 template_type_name(value));
     if (negative && __builtin_sub_overflow((int64_t)0, integer, &integer))
         return fail_overflow(run);
     *out = template_data_int(integer);

@@ -1,13 +1,45 @@
 /* What `.` and `[]` find, in the order of Jinja's sandbox: an attribute looks for Python's methods
  * first and for a key then, an item the other way round. */
+#include "models/chat_template/template_attribute.h"
+
+#include "models/chat_template/template_builtins.h"
 #include "models/chat_template/template_call.h"
 #include "models/chat_template/template_characters.h"
+#include "models/chat_template/template_macro.h"
+#include "models/chat_template/template_repr.h"
+#include "models/chat_template/template_type.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
+static bool find_number(const struct template_loop *loop, struct text name, int64_t *out) {
+    int64_t index = (int64_t)loop->index, length = (int64_t)loop->items.length;
+    const struct {
+        const char *name;
+        int64_t value;
+    } numbers[] = {{"index", index + 1},         {"index0", index},
+                   {"revindex", length - index}, {"revindex0", length - index - 1},
+                   {"length", length},           {"depth", loop->depth + 1},
+                   {"depth0", loop->depth}};
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
+        if (strlen(numbers[i].name) == name.length &&
+            memcmp(numbers[i].name, name.data, name.length) == 0) {
+            *out = numbers[i].value;
+            return true;
+        }
+    return false;
+}
+
+/* The item before or after the current one, undefined where there is none. */
+static struct template_value neighbour(const struct template_loop *loop, bool is_next,
+                                       struct text name) {
+    if (is_next ? loop->index + 1 < loop->items.length : loop->index > 0)
+        return loop->items.items[is_next ? loop->index + 1 : loop->index - 1];
+    return template_data_undefined(name);
+}
+
 static struct template_value undefined_of(const struct template_value *value, struct text name) {
-    struct template_value undefined = template_scope_undefined(name);
+    struct template_value undefined = template_data_undefined(name);
     undefined.origin = value->kind;
     return undefined;
 }
@@ -19,7 +51,8 @@ static bool is_internal(struct text name) {
 /* A method of Python's type of that name: 1 if there is one, or one that templates may not use. */
 static int find_method(struct template_run *run, const struct template_value *value,
                        struct text name, struct template_value *out) {
-    const struct template_function *function = template_methods_find(value->kind, name);
+    const struct template_function *function =
+        template_builtins_method(run->builtins, value->kind, name);
     if (function != NULL) {
         struct template_method *method = template_arena_alloc(run->arena, sizeof(*method));
         if (method == NULL)
@@ -28,11 +61,28 @@ static int find_method(struct template_run *run, const struct template_value *va
         *out = (struct template_value){.kind = TEMPLATE_METHOD, .method = method};
         return 1;
     }
-    if (!template_methods_is_forbidden(value->kind, name) && !is_internal(name))
+    if (!template_builtins_is_refused(run->builtins, value->kind, name) && !is_internal(name))
         return 0;
     *out = undefined_of(value, name);
     out->is_unsafe = true;
     return 1;
+}
+
+static bool loop_attribute(const struct template_loop *loop, struct text name,
+                           struct template_value *out) {
+    int64_t number;
+    if (find_number(loop, name, &number))
+        *out = template_data_int(number);
+    else if (name.length == 5 && memcmp(name.data, "first", 5) == 0)
+        *out = template_data_bool(loop->index == 0);
+    else if (name.length == 4 && memcmp(name.data, "last", 4) == 0)
+        *out = template_data_bool(loop->index + 1 == loop->items.length);
+    else if (name.length == 8 &&
+             (memcmp(name.data, "nextitem", 8) == 0 || memcmp(name.data, "previtem", 8) == 0))
+        *out = neighbour(loop, name.data[0] == 'n', name);
+    else
+        return false;
+    return true;
 }
 
 static int macro_attribute(struct template_run *run, const struct template_macro *macro,
@@ -56,10 +106,10 @@ static int macro_attribute(struct template_run *run, const struct template_macro
 int template_attribute_get(struct template_run *run, const struct template_value *value,
                            struct text name, struct template_value *out) {
     struct template_value from = *value;
-    if (template_truth_check_defined(run, &from) != 0)
+    if (template_type_check_defined(run, &from) != 0)
         return -1;
-    if (from.kind == TEMPLATE_LOOP)
-        return template_loop_attribute(run, from.loop, name, out);
+    if (from.kind == TEMPLATE_LOOP && loop_attribute(from.loop, name, out))
+        return 0;
     if (from.kind == TEMPLATE_MACRO)
         return macro_attribute(run, from.macro, name, out);
     int found = find_method(run, &from, name, out);
@@ -121,7 +171,7 @@ int template_attribute_item(struct template_run *run, const struct template_valu
                             const struct template_value *key, struct template_value *out) {
     struct template_value from = *value;
     int64_t index;
-    if (template_truth_check_defined(run, &from) != 0)
+    if (template_type_check_defined(run, &from) != 0)
         return -1;
     if (from.kind == TEMPLATE_MAP && template_mapping_is_key(key)) {
         const struct template_value *item = template_mapping_find(run->arena, from.mapping, key);
@@ -130,7 +180,7 @@ int template_attribute_item(struct template_run *run, const struct template_valu
             return 0;
         }
     }
-    if (template_truth_int(key, &index)) {
+    if (template_type_int(key, &index)) {
         if (from.kind == TEMPLATE_STRING) {
             if (template_run_charge(run, from.string.length / 16) != 0)
                 return -1;
@@ -200,11 +250,11 @@ static int make_range(struct template_run *run, const struct template_value boun
                       int64_t length, struct range *out) {
     int64_t given[3] = {0, 0, 1};
     for (int i = 0; i < 3; i++)
-        if (bounds[i].kind != TEMPLATE_NONE && !template_truth_int(&bounds[i], &given[i])) {
-            if (template_truth_check_defined(run, &bounds[i]) != 0)
+        if (bounds[i].kind != TEMPLATE_NONE && !template_type_int(&bounds[i], &given[i])) {
+            if (template_type_check_defined(run, &bounds[i]) != 0)
                 return -1;
             return template_run_fail(run, "slice indices must be integers or None, not %s",
-                                     template_truth_type(&bounds[i]));
+                                     template_type_name(&bounds[i]));
         }
     int64_t step = given[2];
     if (step == 0)
@@ -228,7 +278,7 @@ static int slice_string(struct template_run *run, const struct template_value *s
     struct template_sequence characters;
     struct range range;
     if (template_run_charge_text(run, text.length) != 0 ||
-        make_range(run, bounds, template_truth_length(string), &range) != 0)
+        make_range(run, bounds, template_type_length(string), &range) != 0)
         return -1;
     if (range.step == 1 || range.num == 0) {
         size_t begin = range.num == 0 && range.step != 1
@@ -240,7 +290,7 @@ static int slice_string(struct template_run *run, const struct template_value *s
         return 0;
     }
     struct template_builder builder = {.arena = run->arena};
-    if (template_truth_items(run, &value, &characters) != 0)
+    if (template_type_items(run, &value, &characters) != 0)
         return -1;
     for (int64_t i = 0; i < range.num; i++)
         template_builder_add_string(&builder, &characters.items[range.start + i * range.step]);
@@ -276,11 +326,11 @@ static int slice_sequence(struct template_run *run, const struct template_value 
 
 int template_attribute_slice(struct template_run *run, const struct template_value *value,
                              const struct template_value bounds[3], struct template_value *out) {
-    if (template_truth_check_defined(run, value) != 0)
+    if (template_type_check_defined(run, value) != 0)
         return -1;
     if (value->kind == TEMPLATE_STRING)
         return slice_string(run, value, bounds, out);
     if (is_indexed(value))
         return slice_sequence(run, value, bounds, out);
-    return template_run_fail(run, "'%s' object cannot be sliced", template_truth_type(value));
+    return template_run_fail(run, "'%s' object cannot be sliced", template_type_name(value));
 }

@@ -1,7 +1,9 @@
-/* Private to chat_template/: what can be called, and how arguments get there. */
+/* Private to chat_template/: calls of filters, tests, functions and methods: how arguments reach
+ * their parameters, and how a body reads them. */
 #ifndef QUIRE_MODELS_CHAT_TEMPLATE_TEMPLATE_CALL_H
 #define QUIRE_MODELS_CHAT_TEMPLATE_TEMPLATE_CALL_H
 
+#include "models/chat_template/template_builtins.h"
 #include "models/chat_template/template_run.h"
 
 enum { TEMPLATE_MAX_PARAMETERS = 5 };
@@ -23,21 +25,6 @@ struct template_call {
     const struct template_arguments *arguments;
 };
 
-typedef int (*template_body)(struct template_run *run, const struct template_call *call,
-                             struct template_value *out);
-
-struct template_function {
-    const char *name;
-    template_body body;
-    const char *parameters; /* names with spaces between them; NULL: takes what it is given */
-    int num_required;
-};
-
-struct template_macro {
-    const struct template_node *node; /* MACRO or CALL_BLOCK */
-    struct template_scope *scope;     /* in which it was defined */
-};
-
 struct template_method {
     struct template_value self;
     const struct template_function *function;
@@ -48,29 +35,12 @@ struct template_joiner {
     bool used;
 };
 
-/* Calls whatever can be called. */
-int template_call_value(struct template_run *run, const struct template_value *callee,
-                        const struct template_arguments *arguments, struct template_value *out);
+/* Binds the arguments as Python does it, by position, then by name, and runs the body. self: what a
+ * filter, test or method works on; NULL: none. */
 int template_call_function(struct template_run *run, const struct template_function *function,
                            const struct template_value *self,
                            const struct template_arguments *arguments, struct template_value *out);
-/* Evaluates arguments as they are written. */
-int template_call_arguments(struct template_run *run, const struct template_node *items,
-                            struct template_arguments *out);
-
-/* NULL: there is none of that name. */
-const struct template_function *template_functions_find(struct text name);
-const struct template_function *template_filters_find(struct text name);
-const struct template_function *template_tests_find(struct text name);
-/* Of a value of that kind. */
-const struct template_function *template_methods_find(enum template_kind kind, struct text name);
-/* Whether Python's type has that method, but a template may not use it: it would change the value.
- */
-bool template_methods_is_forbidden(enum template_kind kind, struct text name);
-/* In a table that ends with a NULL name. */
-const struct template_function *template_call_find(const struct template_function *table,
-                                                   struct text name);
-/* Fails with the name of the filter or test. */
+/* Fails with the name where there is no such filter or test. */
 int template_call_filter(struct template_run *run, struct text name,
                          const struct template_value *self,
                          const struct template_arguments *arguments, struct template_value *out);

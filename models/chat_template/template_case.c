@@ -1,8 +1,9 @@
+
+
+/* The case of a character, given the one before it; -1 before the first. */
 #include "models/chat_template/template_case.h"
 
 #include "models/chat_template/template_characters.h"
-
-/* The case of a character, given the one before it; -1 before the first. */
 typedef enum template_case (*choose_case)(int32_t before, int32_t character);
 
 /* Characters in their other case, until they are many or of another origin. */

@@ -69,6 +69,16 @@ struct template_value {
     };
 };
 
+/* What the variable `loop` of a running loop knows. */
+struct template_loop {
+    const struct template_node *node;
+    struct template_scope *outer; /* in which the loop stands */
+    struct template_sequence items;
+    size_t index;                    /* of the current one */
+    int depth;                       /* of a recursive loop: how many of it are around this one */
+    struct template_value last_seen; /* by loop.changed(): a list of its arguments */
+};
+
 static inline struct template_value template_data_none(void) {
     return (struct template_value){.kind = TEMPLATE_NONE};
 }
@@ -114,6 +124,15 @@ static inline bool template_data_is_string(const struct template_value *value) {
 /* Whether it has a struct template_sequence. */
 static inline bool template_data_is_sequence(const struct template_value *value) {
     return value->kind >= TEMPLATE_LIST && value->kind <= TEMPLATE_ITERATOR;
+}
+
+/* A name that stands for nothing: of a variable, until `origin` is set to the kind of the value that
+ * lacks it. */
+static inline struct template_value template_data_undefined(struct text name) {
+    struct template_value value = template_data_text(name, TEMPLATE_ORIGIN_SERVER);
+    value.kind = TEMPLATE_UNDEFINED;
+    value.origin = TEMPLATE_MISSING;
+    return value;
 }
 
 /* An empty one of that kind; false without memory, as of all functions here. */

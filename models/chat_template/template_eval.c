@@ -1,5 +1,14 @@
-#include "models/chat_template/template_call.h"
+#include "models/chat_template/template_eval.h"
+
+#include "models/chat_template/chat_template.h"
+#include "models/chat_template/template_arithmetic.h"
+#include "models/chat_template/template_attribute.h"
+#include "models/chat_template/template_compare.h"
 #include "models/chat_template/template_lexer.h"
+#include "models/chat_template/template_macro.h"
+#include "models/chat_template/template_repr.h"
+#include "models/chat_template/template_statement.h"
+#include "models/chat_template/template_type.h"
 
 static int eval_sequence(struct template_run *run, const struct template_node *node,
                          struct template_value *out) {
@@ -26,7 +35,7 @@ static int eval_dict(struct template_run *run, const struct template_node *node,
         if (template_eval(run, next, &key) != 0 || template_eval(run, next->next, &item) != 0)
             return -1;
         if (!template_mapping_is_key(&key))
-            return template_run_fail(run, "unhashable type: '%s'", template_truth_type(&key));
+            return template_run_fail(run, "unhashable type: '%s'", template_type_name(&key));
         if (!template_mapping_set(run->arena, made.mapping, &key, item))
             return template_run_fail_memory(run);
     }
@@ -95,16 +104,16 @@ static int compare(struct template_run *run, int op, const struct template_value
     int order;
     switch (op) {
     case OPERATOR_EQUAL:
-        return template_truth_equal(run, a, b, out);
+        return template_compare_equal(run, a, b, out);
     case OPERATOR_NOT_EQUAL:
-        if (template_truth_equal(run, a, b, out) != 0)
+        if (template_compare_equal(run, a, b, out) != 0)
             return -1;
         *out = !*out;
         return 0;
     case OPERATOR_IN:
-        return template_truth_contains(run, b, a, out);
+        return template_compare_contains(run, b, a, out);
     case OPERATOR_NOT_IN:
-        if (template_truth_contains(run, b, a, out) != 0)
+        if (template_compare_contains(run, b, a, out) != 0)
             return -1;
         *out = !*out;
         return 0;
@@ -112,7 +121,7 @@ static int compare(struct template_run *run, int op, const struct template_value
         break;
     }
     const char *name = op == '<' ? "<" : op == '>' ? ">" : op == OPERATOR_LESS_EQUAL ? "<=" : ">=";
-    if (template_truth_order(run, a, b, name, &order) != 0)
+    if (template_compare_order(run, a, b, name, &order) != 0)
         return -1;
     *out = op == '<'                   ? order < 0
            : op == '>'                 ? order > 0
@@ -160,7 +169,7 @@ static int eval_logical(struct template_run *run, const struct template_node *no
     for (const struct template_node *next = node->items; next != NULL; next = next->next) {
         if (template_eval(run, next, &value) != 0)
             return -1;
-        if (template_truth_is_true(&value) != goes_on)
+        if (template_type_is_true(&value) != goes_on)
             break;
     }
     *out = value;
@@ -173,11 +182,11 @@ static int eval_condition(struct template_run *run, const struct template_node *
     struct template_value condition;
     if (template_eval(run, node->right, &condition) != 0)
         return -1;
-    if (template_truth_is_true(&condition))
+    if (template_type_is_true(&condition))
         return template_eval(run, node->left, out);
     if (node->other != NULL)
         return template_eval(run, node->other, out);
-    *out = template_scope_undefined((struct text){missing, strlen(missing)});
+    *out = template_data_undefined((struct text){missing, strlen(missing)});
     return 0;
 }
 
@@ -214,15 +223,122 @@ static int eval_attribute(struct template_run *run, const struct template_node *
     return template_attribute_get(run, &value, node->name, out);
 }
 
+/* --- Evaluating arguments ----------------------------------------------------------------------
+ */
+
+static int add_keyword(struct template_run *run, struct template_arguments *arguments,
+                       const struct template_value *name, struct template_value value) {
+    struct template_value made;
+    if (arguments->keywords == NULL) {
+        if (!template_mapping_create(run->arena, TEMPLATE_MAP, &made))
+            return template_run_fail_memory(run);
+        arguments->keywords = made.mapping;
+    }
+    return template_mapping_set(run->arena, arguments->keywords, name, value)
+               ? 0
+               : template_run_fail_memory(run);
+}
+
+static int add_keywords(struct template_run *run, struct template_arguments *arguments,
+                        const struct template_value *map) {
+    if (map->kind != TEMPLATE_MAP)
+        return template_run_fail(run, "argument after ** must be a mapping, not %s",
+                                 template_type_name(map));
+    for (size_t i = 0; i < map->mapping->length; i++) {
+        const struct template_entry *entry = &map->mapping->entries[i];
+        if (entry->key.kind != TEMPLATE_STRING)
+            return template_run_fail(run, "keywords must be strings");
+        if (add_keyword(run, arguments, &entry->key, entry->item) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int add_argument(struct template_run *run, struct template_sequence *items,
+                        struct template_arguments *arguments, const struct template_node *node) {
+    struct template_value value;
+    struct template_sequence more;
+    if (template_eval(run, node->left, &value) != 0)
+        return -1;
+    if (node->name.length > 0) {
+        struct template_value name = template_data_text(node->name, TEMPLATE_ORIGIN_SERVER);
+        return add_keyword(run, arguments, &name, value);
+    }
+    if (node->op == OPERATOR_POWER)
+        return add_keywords(run, arguments, &value);
+    if (node->op != '*')
+        return template_data_append(run->arena, items, value) ? 0 : template_run_fail_memory(run);
+    if (template_type_items(run, &value, &more) != 0)
+        return -1;
+    for (size_t i = 0; i < more.length; i++)
+        if (!template_data_append(run->arena, items, more.items[i]))
+            return template_run_fail_memory(run);
+    return 0;
+}
+
+int template_eval_arguments(struct template_run *run, const struct template_node *nodes,
+                            struct template_arguments *out) {
+    struct template_sequence items = {0};
+    *out = (struct template_arguments){0};
+    for (const struct template_node *node = nodes; node != NULL; node = node->next)
+        if (add_argument(run, &items, out, node) != 0)
+            return -1;
+    out->items = items.items;
+    out->num = items.length;
+    return 0;
+}
+
+/* --- Whatever can be called --------------------------------------------------------------------
+ */
+
+static int call_joiner(struct template_joiner *joiner, struct template_value *out) {
+    *out = joiner->used ? joiner->separator : template_data_server("");
+    joiner->used = true;
+    return 0;
+}
+
+static int call_kind(struct template_run *run, const struct template_value *callee,
+                     const struct template_arguments *arguments, struct template_value *out) {
+    switch (callee->kind) {
+    case TEMPLATE_FUNCTION:
+        return template_call_function(run, callee->function, NULL, arguments, out);
+    case TEMPLATE_METHOD:
+        return template_call_function(run, callee->method->function, &callee->method->self,
+                                      arguments, out);
+    case TEMPLATE_MACRO:
+        return template_macro_call(run, callee->macro, arguments, out);
+    case TEMPLATE_LOOP:
+        if (arguments->num != 1 || arguments->keywords != NULL)
+            return template_run_fail(run, "loop() takes 1 argument");
+        return template_statement_loop(run, callee->loop, &arguments->items[0], out);
+    case TEMPLATE_JOINER:
+        return call_joiner(callee->joiner, out);
+    default:
+        if (template_type_check_defined(run, callee) != 0)
+            return -1;
+        return template_run_fail(run, "'%s' object is not callable", template_type_name(callee));
+    }
+}
+
+int template_eval_call(struct template_run *run, const struct template_value *callee,
+                       const struct template_arguments *arguments, struct template_value *out) {
+    if (run->num_calls >= CHAT_TEMPLATE_MAX_DEPTH)
+        return template_run_fail(run, "more than %d calls within another", CHAT_TEMPLATE_MAX_DEPTH);
+    run->num_calls++;
+    int status = call_kind(run, callee, arguments, out);
+    run->num_calls--;
+    return status;
+}
+
 static int eval_call(struct template_run *run, const struct template_node *node,
                      struct template_value *out) {
     struct template_value callee;
     struct template_arguments arguments;
     if (template_eval(run, node->left, &callee) != 0 ||
-        template_call_arguments(run, node->items, &arguments) != 0)
+        template_eval_arguments(run, node->items, &arguments) != 0)
         return -1;
     run->line = node->line;
-    return template_call_value(run, &callee, &arguments, out);
+    return template_eval_call(run, &callee, &arguments, out);
 }
 
 static int eval_filter(struct template_run *run, const struct template_node *node,
@@ -230,7 +346,7 @@ static int eval_filter(struct template_run *run, const struct template_node *nod
     struct template_value value;
     struct template_arguments arguments;
     if (template_eval(run, node->left, &value) != 0 ||
-        template_call_arguments(run, node->items, &arguments) != 0)
+        template_eval_arguments(run, node->items, &arguments) != 0)
         return -1;
     run->line = node->line;
     return template_call_filter(run, node->name, &value, &arguments, out);
@@ -242,7 +358,7 @@ static int eval_test(struct template_run *run, const struct template_node *node,
     struct template_arguments arguments;
     bool holds;
     if (template_eval(run, node->left, &value) != 0 ||
-        template_call_arguments(run, node->items, &arguments) != 0)
+        template_eval_arguments(run, node->items, &arguments) != 0)
         return -1;
     run->line = node->line;
     if (template_call_test(run, node->name, &value, &arguments, &holds) != 0)
@@ -260,7 +376,7 @@ static int eval_unary(struct template_run *run, const struct template_node *node
         run->line = node->line;
         return template_arithmetic_sign(run, node->kind == NODE_NEGATIVE, &value, out);
     }
-    *out = template_data_bool(!template_truth_is_true(&value));
+    *out = template_data_bool(!template_type_is_true(&value));
     return 0;
 }
 
@@ -271,7 +387,7 @@ static int eval_node(struct template_run *run, const struct template_node *node,
         *out = node->value;
         return 0;
     case NODE_NAME:
-        return template_scope_find(run, node->name, out);
+        return template_run_find(run, node->name, out);
     case NODE_LIST:
     case NODE_TUPLE:
         return eval_sequence(run, node, out);

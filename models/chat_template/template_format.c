@@ -1,7 +1,10 @@
 #include "models/chat_template/template_format.h"
 
+#include "models/chat_template/template_attribute.h"
 #include "models/chat_template/template_characters.h"
+#include "models/chat_template/template_repr.h"
 #include "models/chat_template/template_strings.h"
+#include "models/chat_template/template_type.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -87,9 +90,9 @@ static int format_integer(struct template_run *run, const struct template_value 
     bool takes_float = format->type == 'd' || format->type == 'i' || format->type == 'u';
     if (takes_float && value->kind == TEMPLATE_FLOAT && fabs(value->real) <= 9e18)
         integer = (int64_t)value->real;
-    else if (!template_truth_int(value, &integer))
+    else if (!template_type_int(value, &integer))
         return template_run_fail(run, "%%%c format: a real number is required, not %s",
-                                 format->type, template_truth_type(value));
+                                 format->type, template_type_name(value));
     uint64_t size = integer < 0 ? -(uint64_t)integer : (uint64_t)integer;
     int least = format->precision > 0 ? (int)format->precision : 1, length;
     const char *prefix = !format->alternate    ? ""
@@ -114,9 +117,9 @@ static int format_float(struct template_run *run, const struct template_value *v
     char digits[NUMBER_BYTES], type = format->type;
     double number;
     int length, places = format->precision < 0 ? 6 : (int)format->precision;
-    if (!template_truth_number(value, &number))
+    if (!template_type_number(value, &number))
         return template_run_fail(run, "%%%c format: must be real number, not %s", type,
-                                 template_truth_type(value));
+                                 template_type_name(value));
     double size = fabs(number);
     switch (type == '%' ? 'f' : type) {
     case 'f':
@@ -147,11 +150,11 @@ static int format_character(struct template_run *run, const struct template_valu
     char bytes[TEMPLATE_MAX_CHARACTER_BYTES];
     int64_t character;
     struct template_value string = *value;
-    if (value->kind == TEMPLATE_STRING && template_truth_length(value) == 1) {
+    if (value->kind == TEMPLATE_STRING && template_type_length(value) == 1) {
         add_aligned(builder, format, &string, '<');
         return 0;
     }
-    if (!template_truth_int(value, &character) || character < 0 || character > 0x10ffff ||
+    if (!template_type_int(value, &character) || character < 0 || character > 0x10ffff ||
         (character >= 0xd800 && character < 0xe000))
         return template_run_fail(run, "%%c requires int or char");
     string = template_data_text(
@@ -251,7 +254,7 @@ static int read_count(struct template_run *run, struct percent *p, int64_t *out)
     p->at++;
     if (take_value(run, p, &value) != 0)
         return -1;
-    return template_truth_int(&value, out) && *out >= 0 ? 0 : template_run_fail(run, "* wants int");
+    return template_type_int(&value, out) && *out >= 0 ? 0 : template_run_fail(run, "* wants int");
 }
 
 static void read_flags(struct percent *p, struct template_format *format) {
@@ -439,7 +442,7 @@ static int complete_format(struct template_run *run, const struct template_value
     bool is_integer = value->kind == TEMPLATE_INT || value->kind == TEMPLATE_BOOL;
     if (value->kind != TEMPLATE_STRING && value->kind != TEMPLATE_FLOAT && !is_integer)
         return template_run_fail(run, "unsupported format string passed to %s.__format__",
-                                 template_truth_type(value));
+                                 template_type_name(value));
     if (format->type == 'n')
         format->type = is_integer ? 'd' : 'g';
     if (format->zero && format->align != 0 && format->fill.length == 0)
@@ -450,7 +453,7 @@ static int complete_format(struct template_run *run, const struct template_value
                                                : is_integer || !is_whole;
     if (!fits || (is_integer && format->precision >= 0 && (is_whole || format->type == 0)))
         return template_run_fail(run, "a format does not fit a value of type '%s'",
-                                 template_truth_type(value));
+                                 template_type_name(value));
     if (format->type == 0 && is_integer)
         format->type = 'd';
     else if (format->type == 0 && value->kind == TEMPLATE_FLOAT && format->precision >= 0)

@@ -1,5 +1,8 @@
 /* The functions every template sees: Jinja's own, and those Transformers adds. */
 #include "models/chat_template/template_call.h"
+#include "models/chat_template/template_library.h"
+#include "models/chat_template/template_repr.h"
+#include "models/chat_template/template_type.h"
 
 #include <stdlib.h>
 #include <time.h>
@@ -42,7 +45,7 @@ static int make_range(struct template_run *run, const struct template_call *call
 static int add_pair(struct template_run *run, struct template_mapping *map,
                     const struct template_value *pair) {
     struct template_sequence two;
-    if (template_truth_items(run, pair, &two) != 0)
+    if (template_type_items(run, pair, &two) != 0)
         return -1;
     if (two.length != 2 || !template_mapping_is_key(&two.items[0]))
         return template_run_fail(run, "dict(): an item is no pair of a key and a value");
@@ -58,8 +61,7 @@ static int fill_map(struct template_run *run, const struct template_value *from,
         return template_mapping_update(run->arena, map, from->mapping)
                    ? 0
                    : template_run_fail_memory(run);
-    if (template_truth_check_defined(run, from) != 0 ||
-        template_truth_items(run, from, &pairs) != 0)
+    if (template_type_check_defined(run, from) != 0 || template_type_items(run, from, &pairs) != 0)
         return -1;
     for (size_t i = 0; i < pairs.length; i++)
         if (template_run_charge(run, 1) != 0 || add_pair(run, map, &pairs.items[i]) != 0)
@@ -153,16 +155,13 @@ static int strftime_now(struct template_run *run, const struct template_call *ca
     return template_run_copy(run, (struct text){text, length}, out);
 }
 
-const struct template_function *template_functions_find(struct text name) {
-    static const struct template_function functions[] = {
-        {"range", make_range, "start stop step", 1},
-        {"dict", make_dict, NULL, 0},
-        {"namespace", make_namespace, NULL, 0},
-        {"joiner", make_joiner, "sep", 0},
-        {"cycler", make_cycler, NULL, 0},
-        {"raise_exception", raise_exception, "message", 1},
-        {"strftime_now", strftime_now, "format", 1},
-        {NULL, NULL, NULL, 0},
-    };
-    return template_call_find(functions, name);
-}
+const struct template_function template_functions[] = {
+    {"range", make_range, "start stop step", 1},
+    {"dict", make_dict, NULL, 0},
+    {"namespace", make_namespace, NULL, 0},
+    {"joiner", make_joiner, "sep", 0},
+    {"cycler", make_cycler, NULL, 0},
+    {"raise_exception", raise_exception, "message", 1},
+    {"strftime_now", strftime_now, "format", 1},
+    {NULL, NULL, NULL, 0},
+};

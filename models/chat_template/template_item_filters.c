@@ -1,8 +1,14 @@
 /* Filters over lists and other values with items. What is a generator in Jinja is a
  * TEMPLATE_ITERATOR here: it was filled at once, but is walked once. */
-#include "models/chat_template/template_filters.h"
-#include "models/chat_template/template_sort.h"
+#include "models/chat_template/template_arithmetic.h"
+#include "models/chat_template/template_attribute.h"
+#include "models/chat_template/template_call.h"
+#include "models/chat_template/template_case.h"
+#include "models/chat_template/template_compare.h"
+#include "models/chat_template/template_library.h"
+#include "models/chat_template/template_repr.h"
 #include "models/chat_template/template_strings.h"
+#include "models/chat_template/template_type.h"
 
 #define FILTER(name)                                                                               \
     static int name(struct template_run *run, const struct template_call *call,                    \
@@ -10,7 +16,7 @@
 
 static int take_items(struct template_run *run, const struct template_value *value,
                       struct template_sequence *out) {
-    return template_truth_items(run, value, out) != 0 ? -1 : template_run_charge(run, out->length);
+    return template_type_items(run, value, out) != 0 ? -1 : template_run_charge(run, out->length);
 }
 
 static int give_items(struct template_run *run, enum template_kind kind,
@@ -28,6 +34,11 @@ static bool is_given(const struct template_value *value) {
     return value->kind != TEMPLATE_MISSING && value->kind != TEMPLATE_NONE;
 }
 
+/* A string in lower case, where letters' case is not to matter; else the value itself. */
+static int fold_case(struct template_run *run, struct template_value *value) {
+    return value->kind == TEMPLATE_STRING ? template_case_lower(run, value, value) : 0;
+}
+
 /* --- One of the items --------------------------------------------------------------------------
  */
 
@@ -36,12 +47,12 @@ FILTER(first) {
     struct template_value self = *call->self;
     struct template_sequence items;
     size_t taken = self.kind == TEMPLATE_ITERATOR ? self.sequence->taken : 0;
-    if (template_truth_items(run, &self, &items) != 0)
+    if (template_type_items(run, &self, &items) != 0)
         return -1;
     if (self.kind == TEMPLATE_ITERATOR && items.length > 0)
         self.sequence->taken = taken + 1;
     *out = items.length > 0 ? items.items[0]
-                            : template_scope_undefined((struct text){missing, strlen(missing)});
+                            : template_data_undefined((struct text){missing, strlen(missing)});
     return 0;
 }
 
@@ -50,10 +61,10 @@ FILTER(last) {
     struct template_sequence items;
     if (call->self->kind == TEMPLATE_ITERATOR)
         return template_run_fail(run, "'generator' object is not reversible");
-    if (template_truth_items(run, call->self, &items) != 0)
+    if (template_type_items(run, call->self, &items) != 0)
         return -1;
     *out = items.length > 0 ? items.items[items.length - 1]
-                            : template_scope_undefined((struct text){missing, strlen(missing)});
+                            : template_data_undefined((struct text){missing, strlen(missing)});
     return 0;
 }
 
@@ -64,7 +75,7 @@ static int key_of(struct template_run *run, const struct template_value *item,
     *out = *item;
     if (is_given(attribute) && template_attribute_path(run, item, attribute, out) != 0)
         return -1;
-    return case_sensitive ? 0 : template_sort_fold(run, out);
+    return case_sensitive ? 0 : fold_case(run, out);
 }
 
 static int extreme(struct template_run *run, const struct template_call *call, bool largest,
@@ -74,12 +85,12 @@ static int extreme(struct template_run *run, const struct template_call *call, b
     struct template_value best, key;
     bool case_sensitive = template_call_get_flag(call, 0, false);
     int order;
-    *out = template_scope_undefined((struct text){missing, strlen(missing)});
+    *out = template_data_undefined((struct text){missing, strlen(missing)});
     if (take_items(run, call->self, &items) != 0)
         return -1;
     for (size_t i = 0; i < items.length; i++) {
         if (key_of(run, &items.items[i], &call->given[1], case_sensitive, &key) != 0 ||
-            (i > 0 && template_truth_order(run, &key, &best, largest ? ">" : "<", &order) != 0))
+            (i > 0 && template_compare_order(run, &key, &best, largest ? ">" : "<", &order) != 0))
             return -1;
         if (i > 0 && (largest ? order <= 0 : order >= 0))
             continue;
@@ -121,7 +132,7 @@ FILTER(join) {
     struct template_value separator = template_data_server("");
     if ((call->given[0].kind != TEMPLATE_MISSING &&
          template_repr_string(run, &call->given[0], &separator) != 0) ||
-        template_truth_items(run, call->self, &items) != 0)
+        template_type_items(run, call->self, &items) != 0)
         return -1;
     if (!is_given(&call->given[1]))
         return template_strings_join(run, &separator, &items, out);
@@ -188,18 +199,17 @@ FILTER(dictsort) {
     bool reversed = template_call_get_flag(call, 2, false);
     if (call->self->kind != TEMPLATE_MAP)
         return template_run_fail(run, "dictsort: '%s' is no mapping",
-                                 template_truth_type(call->self));
+                                 template_type_name(call->self));
     if (template_call_get_string(run, call, 1, "key", &by) != 0 ||
         pairs_of(run, call->self->mapping, &pairs) != 0)
         return -1;
     size_t index = by.string.length == 5 && memcmp(by.string.data, "value", 5) == 0;
     for (size_t i = 0; i < pairs.length; i++) {
         struct template_value key = pairs.items[i].sequence->items[index];
-        if ((!case_sensitive && template_sort_fold(run, &key) != 0) ||
-            add_item(run, &keys, key) != 0)
+        if ((!case_sensitive && fold_case(run, &key) != 0) || add_item(run, &keys, key) != 0)
             return -1;
     }
-    return template_sort_items(run, pairs.items, keys.items, pairs.length, reversed) != 0
+    return template_compare_sort(run, pairs.items, keys.items, pairs.length, reversed) != 0
                ? -1
                : give_items(run, TEMPLATE_LIST, pairs.items, pairs.length, out);
 }
@@ -219,7 +229,7 @@ static int sorted(struct template_run *run, const struct template_value *value,
     }
     *out_items = copies;
     *out_keys = keys;
-    return template_sort_items(run, copies.items, keys.items, copies.length, reversed);
+    return template_compare_sort(run, copies.items, keys.items, copies.length, reversed);
 }
 
 FILTER(sort) {
@@ -240,7 +250,7 @@ FILTER(groupby) {
         struct template_value pair[2], group;
         bool same = true;
         for (end = begin + 1; end < items.length; end++)
-            if (template_truth_equal(run, &keys.items[begin], &keys.items[end], &same) != 0 ||
+            if (template_compare_equal(run, &keys.items[begin], &keys.items[end], &same) != 0 ||
                 !same)
                 break;
         if (key_of(run, &items.items[begin], &call->given[0], true, &pair[0]) != 0 ||
@@ -266,7 +276,7 @@ FILTER(unique) {
         if (key.kind == TEMPLATE_UNDEFINED)
             key = template_data_none();
         if (!template_mapping_is_key(&key))
-            return template_run_fail(run, "unhashable type: '%s'", template_truth_type(&key));
+            return template_run_fail(run, "unhashable type: '%s'", template_type_name(&key));
         if (template_mapping_find(run->arena, seen.mapping, &key) != NULL)
             continue;
         if (!template_mapping_set(run->arena, seen.mapping, &key, key))
@@ -343,7 +353,7 @@ static const struct template_value *keyword(struct template_run *run,
 static int take_items_if_true(struct template_run *run, const struct template_value *value,
                               struct template_sequence *out) {
     *out = (struct template_sequence){0};
-    return template_truth_is_true(value) ? take_items(run, value, out) : 0;
+    return template_type_is_true(value) ? take_items(run, value, out) : 0;
 }
 
 /* The name among the arguments at `index`, and those behind it. */
@@ -400,7 +410,7 @@ static int passes(struct template_run *run, const struct template_call *call, bo
         return call->arguments->num == 0 ? template_run_fail(run, "Missing parameter for attribute")
                                          : -1;
     if (call->arguments->num == first) {
-        *out = template_truth_is_true(&value);
+        *out = template_type_is_true(&value);
         return 0;
     }
     return name_and_rest(run, call, first, &name, &rest) != 0
@@ -438,29 +448,26 @@ FILTER(rejectattr) {
     return filter_items(run, call, true, false, out);
 }
 
-const struct template_function *template_item_filters_find(struct text name) {
-    static const struct template_function filters[] = {
-        {"first", first, "", 0},
-        {"last", last, "", 0},
-        {"min", min, "case_sensitive attribute", 0},
-        {"max", max, "case_sensitive attribute", 0},
-        {"sum", sum, "attribute start", 0},
-        {"join", join, "d attribute", 0},
-        {"list", list, "", 0},
-        {"reverse", reverse, "", 0},
-        {"items", items, "", 0},
-        {"dictsort", dictsort, "case_sensitive by reverse", 0},
-        {"sort", sort, "reverse case_sensitive attribute", 0},
-        {"groupby", groupby, "attribute default case_sensitive", 1},
-        {"unique", unique, "case_sensitive attribute", 0},
-        {"batch", batch, "linecount fill_with", 1},
-        {"slice", slice, "slices fill_with", 1},
-        {"map", map, NULL, 0},
-        {"select", select_items, NULL, 0},
-        {"reject", reject, NULL, 0},
-        {"selectattr", selectattr, NULL, 0},
-        {"rejectattr", rejectattr, NULL, 0},
-        {NULL, NULL, NULL, 0},
-    };
-    return template_call_find(filters, name);
-}
+const struct template_function template_item_filters[] = {
+    {"first", first, "", 0},
+    {"last", last, "", 0},
+    {"min", min, "case_sensitive attribute", 0},
+    {"max", max, "case_sensitive attribute", 0},
+    {"sum", sum, "attribute start", 0},
+    {"join", join, "d attribute", 0},
+    {"list", list, "", 0},
+    {"reverse", reverse, "", 0},
+    {"items", items, "", 0},
+    {"dictsort", dictsort, "case_sensitive by reverse", 0},
+    {"sort", sort, "reverse case_sensitive attribute", 0},
+    {"groupby", groupby, "attribute default case_sensitive", 1},
+    {"unique", unique, "case_sensitive attribute", 0},
+    {"batch", batch, "linecount fill_with", 1},
+    {"slice", slice, "slices fill_with", 1},
+    {"map", map, NULL, 0},
+    {"select", select_items, NULL, 0},
+    {"reject", reject, NULL, 0},
+    {"selectattr", selectattr, NULL, 0},
+    {"rejectattr", rejectattr, NULL, 0},
+    {NULL, NULL, NULL, 0},
+};

@@ -1,7 +1,9 @@
-#include "models/chat_template/template_json.h"
-
+#include "models/chat_template/template_call.h"
 #include "models/chat_template/template_characters.h"
-#include "models/chat_template/template_sort.h"
+#include "models/chat_template/template_compare.h"
+#include "models/chat_template/template_library.h"
+#include "models/chat_template/template_repr.h"
+#include "models/chat_template/template_type.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -109,7 +111,7 @@ static int sort_entries(struct writer *w, const struct template_mapping *map,
     for (size_t i = 0; i < map->length; i++)
         if (!template_data_append(w->run->arena, keys, map->entries[i].key))
             return template_run_fail_memory(w->run);
-    return template_sort_items(w->run, keys->items, keys->items, keys->length, false);
+    return template_compare_sort(w->run, keys->items, keys->items, keys->length, false);
 }
 
 static int write_map(struct writer *w, const struct template_mapping *map, int depth) {
@@ -158,7 +160,7 @@ static int write_value(struct writer *w, const struct template_value *value, int
         return write_map(w, value->mapping, depth);
     default:
         return template_run_fail(w->run, "Object of type %s is not JSON serializable",
-                                 template_truth_type(value));
+                                 template_type_name(value));
     }
 }
 
@@ -170,7 +172,7 @@ static int read_indent(struct writer *w, const struct template_value *given) {
     w->indent = *given;
     if (!w->has_indent || given->kind == TEMPLATE_STRING)
         return 0;
-    if (!template_truth_int(given, &width) || width > 1000)
+    if (!template_type_int(given, &width) || width > 1000)
         return template_run_fail(w->run, "tojson: indent is a string or a number up to 1000");
     template_builder_add_repeated(&builder, &space, width > 0 ? (size_t)width : 0);
     return template_run_finish(w->run, &builder, &w->indent);
@@ -190,8 +192,8 @@ static int read_separators(struct writer *w, const struct template_value *given)
     return 0;
 }
 
-int template_json_filter(struct template_run *run, const struct template_call *call,
-                         struct template_value *out) {
+static int to_json(struct template_run *run, const struct template_call *call,
+                   struct template_value *out) {
     struct writer w = {.run = run, .builder = {.arena = run->arena}};
     w.ascii = template_call_get_flag(call, 0, false);
     w.sorted = template_call_get_flag(call, 3, false);
@@ -200,3 +202,8 @@ int template_json_filter(struct template_run *run, const struct template_call *c
         return -1;
     return template_run_finish(run, &w.builder, out);
 }
+
+const struct template_function template_json_filters[] = {
+    {"tojson", to_json, "ensure_ascii indent separators sort_keys", 0},
+    {NULL, NULL, NULL, 0},
+};

@@ -1,6 +1,9 @@
 /* Methods of maps, lists and cyclers. Those that would change their value are refused, as Jinja's
  * immutable sandbox does. */
-#include "models/chat_template/template_methods.h"
+#include "models/chat_template/template_call.h"
+#include "models/chat_template/template_compare.h"
+#include "models/chat_template/template_library.h"
+#include "models/chat_template/template_type.h"
 
 /* --- Maps --------------------------------------------------------------------------------------
  */
@@ -11,8 +14,7 @@ static int get(struct template_run *run, const struct template_call *call,
     if (template_mapping_is_key(&call->given[0]))
         item = template_mapping_find(run->arena, call->self->mapping, &call->given[0]);
     else if (call->given[0].kind != TEMPLATE_UNDEFINED)
-        return template_run_fail(run, "unhashable type: '%s'",
-                                 template_truth_type(&call->given[0]));
+        return template_run_fail(run, "unhashable type: '%s'", template_type_name(&call->given[0]));
     if (item != NULL)
         *out = *item;
     else
@@ -75,7 +77,7 @@ static int index_of(struct template_run *run, const struct template_call *call,
     const struct template_sequence *list = call->self->sequence;
     for (size_t i = 0; i < list->length; i++) {
         bool same;
-        if (template_truth_equal(run, &list->items[i], &call->given[0], &same) != 0)
+        if (template_compare_equal(run, &list->items[i], &call->given[0], &same) != 0)
             return -1;
         if (same) {
             *out = template_data_int((int64_t)i);
@@ -91,7 +93,7 @@ static int count(struct template_run *run, const struct template_call *call,
     int64_t num = 0;
     for (size_t i = 0; i < list->length; i++) {
         bool same;
-        if (template_truth_equal(run, &list->items[i], &call->given[0], &same) != 0)
+        if (template_compare_equal(run, &list->items[i], &call->given[0], &same) != 0)
             return -1;
         num += same;
     }
@@ -114,53 +116,57 @@ static int reset(struct template_run *run, const struct template_call *call,
     return 0;
 }
 
+/* --- Loops --------------------------------------------------------------------------------------
+ */
+
+static int cycle(struct template_run *run, const struct template_call *call,
+                 struct template_value *out) {
+    size_t num = call->arguments->num;
+    if (num == 0)
+        return template_run_fail(run, "no items for cycling given");
+    *out = call->arguments->items[call->self->loop->index % num];
+    return 0;
+}
+
+static int changed(struct template_run *run, const struct template_call *call,
+                   struct template_value *out) {
+    struct template_loop *loop = call->self->loop;
+    struct template_value seen;
+    bool same = false;
+    if (!template_data_items(run->arena, TEMPLATE_TUPLE, call->arguments->items,
+                             call->arguments->num, &seen))
+        return template_run_fail_memory(run);
+    if (loop->last_seen.kind != TEMPLATE_MISSING &&
+        template_compare_equal(run, &loop->last_seen, &seen, &same) != 0)
+        return -1;
+    loop->last_seen = seen;
+    *out = template_data_bool(!same);
+    return 0;
+}
+
 /* --- Tables ------------------------------------------------------------------------------------
  */
 
-static const struct template_function map_methods[] = {
+const struct template_function template_map_methods[] = {
     {"get", get, "key default", 1}, {"keys", keys, "", 0}, {"values", values, "", 0},
     {"items", items, "", 0},        {"copy", copy, "", 0}, {NULL, NULL, NULL, 0},
 };
 
-static const struct template_function list_methods[] = {
+const struct template_function template_list_methods[] = {
     {"index", index_of, "value", 1},
     {"count", count, "value", 1},
     {"copy", copy, "", 0},
     {NULL, NULL, NULL, 0},
 };
 
-static const struct template_function cycler_methods[] = {
+const struct template_function template_cycler_methods[] = {
     {"next", next, "", 0},
     {"reset", reset, "", 0},
     {NULL, NULL, NULL, 0},
 };
 
-const struct template_function *template_methods_find(enum template_kind kind, struct text name) {
-    switch (kind) {
-    case TEMPLATE_STRING:
-        return template_string_methods_find(name);
-    case TEMPLATE_MAP:
-        return template_call_find(map_methods, name);
-    case TEMPLATE_LIST:
-    case TEMPLATE_TUPLE:
-    case TEMPLATE_RANGE:
-        return template_call_find(list_methods, name);
-    case TEMPLATE_CYCLER:
-        return template_call_find(cycler_methods, name);
-    default:
-        return NULL;
-    }
-}
-
-bool template_methods_is_forbidden(enum template_kind kind, struct text name) {
-    static const char *const of_maps[] = {"clear", "pop", "popitem", "setdefault", "update", NULL};
-    static const char *const of_lists[] = {"append", "clear",  "pop",    "reverse", "insert",
-                                           "sort",   "extend", "remove", NULL};
-    const char *const *names = kind == TEMPLATE_MAP    ? of_maps
-                               : kind == TEMPLATE_LIST ? of_lists
-                                                       : NULL;
-    for (; names != NULL && *names != NULL; names++)
-        if (strlen(*names) == name.length && memcmp(*names, name.data, name.length) == 0)
-            return true;
-    return false;
-}
+const struct template_function template_loop_methods[] = {
+    {"cycle", cycle, NULL, 0},
+    {"changed", changed, NULL, 0},
+    {NULL, NULL, NULL, 0},
+};

@@ -1,7 +1,8 @@
 /* str() and repr() of Python. */
-#include "models/chat_template/template_run.h"
+#include "models/chat_template/template_repr.h"
 
 #include "models/chat_template/template_characters.h"
+#include "models/chat_template/template_type.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -197,7 +198,7 @@ static int repr(struct template_run *run, const struct template_value *value, in
         return 0;
     default:
         template_builder_add_server(builder, "<");
-        template_builder_add_server(builder, template_truth_type(value));
+        template_builder_add_server(builder, template_type_name(value));
         template_builder_add_server(builder, " object>");
         return 0;
     }

@@ -1,4 +1,9 @@
-#include "models/chat_template/template_call.h"
+#include "models/chat_template/template_statement.h"
+
+#include "models/chat_template/template_eval.h"
+#include "models/chat_template/template_macro.h"
+#include "models/chat_template/template_repr.h"
+#include "models/chat_template/template_type.h"
 
 /* --- Assignment --------------------------------------------------------------------------------
  */
@@ -6,7 +11,7 @@
 static int assign_member(struct template_run *run, const struct template_node *target,
                          struct template_value value) {
     struct template_value space, key = template_data_text(target->member, TEMPLATE_ORIGIN_SERVER);
-    if (template_scope_find(run, target->name, &space) != 0)
+    if (template_run_find(run, target->name, &space) != 0)
         return -1;
     run->line = target->line;
     if (space.kind != TEMPLATE_NAMESPACE)
@@ -20,17 +25,20 @@ static int assign_member(struct template_run *run, const struct template_node *t
                : template_run_fail_memory(run);
 }
 
+static int assign(struct template_run *run, const struct template_node *target,
+                  struct template_value value);
+
 static int assign_tuple(struct template_run *run, const struct template_node *target,
                         const struct template_value *value) {
     struct template_sequence items;
     size_t i = 0;
     run->line = target->line;
-    if (template_truth_items(run, value, &items) != 0)
+    if (template_type_items(run, value, &items) != 0)
         return -1;
     for (const struct template_node *name = target->items; name != NULL; name = name->next, i++) {
         if (i == items.length)
             return template_run_fail(run, "not enough values to unpack (got %zu)", items.length);
-        if (template_statement_assign(run, name, items.items[i]) != 0)
+        if (assign(run, name, items.items[i]) != 0)
             return -1;
     }
     if (i < items.length)
@@ -38,13 +46,103 @@ static int assign_tuple(struct template_run *run, const struct template_node *ta
     return 0;
 }
 
-int template_statement_assign(struct template_run *run, const struct template_node *target,
-                              struct template_value value) {
+static int assign(struct template_run *run, const struct template_node *target,
+                  struct template_value value) {
     if (target->kind == NODE_NAME)
-        return template_scope_set(run, run->scope, target->name, value);
+        return template_run_set(run, run->scope, target->name, value);
     if (target->kind == NODE_MEMBER)
         return assign_member(run, target, value);
     return assign_tuple(run, target, &value);
+}
+
+/* --- Loops --------------------------------------------------------------------------------------
+ */
+
+/* The items that pass the loop's `if`, which sees the loop's targets alone. */
+static int filter_items(struct template_run *run, const struct template_node *node,
+                        const struct template_sequence *items, struct template_sequence *out) {
+    struct template_scope *outer = run->scope, *scope = template_run_scope(run, outer);
+    struct template_sequence passed = {0};
+    int status = scope == NULL ? -1 : 0;
+    run->scope = scope;
+    for (size_t i = 0; status == 0 && i < items->length; i++) {
+        struct template_value passes;
+        status = assign(run, node->left, items->items[i]);
+        if (status == 0)
+            status = template_eval(run, node->other, &passes);
+        if (status == 0 && template_type_is_true(&passes) &&
+            !template_data_append(run->arena, &passed, items->items[i]))
+            status = template_run_fail_memory(run);
+    }
+    run->scope = outer;
+    *out = passed;
+    return status;
+}
+
+/* What the body sets lives for one round. */
+static void forget_bindings(struct template_scope *scope) {
+    for (struct template_binding *binding = scope->bindings; binding != NULL;
+         binding = binding->next)
+        binding->value.kind = TEMPLATE_MISSING;
+}
+
+static int run_rounds(struct template_run *run, const struct template_node *node,
+                      struct template_loop *loop) {
+    struct template_value value = {.kind = TEMPLATE_LOOP, .loop = loop};
+    enum template_flow flow = TEMPLATE_FLOW_END;
+    for (; flow != TEMPLATE_FLOW_BREAK && loop->index < loop->items.length; loop->index++) {
+        forget_bindings(run->scope);
+        if (template_run_charge(run, 1) != 0 ||
+            assign(run, node->left, loop->items.items[loop->index]) != 0 ||
+            template_run_set(run, run->scope, run->names->loop, value) != 0 ||
+            template_statement_run(run, node->body, &flow) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int run_else(struct template_run *run, const struct template_node *node) {
+    enum template_flow flow;
+    return template_statement_run(run, node->orelse, &flow);
+}
+
+/* The loop over a value's items, in scopes of its own. */
+static int run_over(struct template_run *run, const struct template_node *node,
+                    const struct template_value *value, int depth) {
+    struct template_loop *loop = template_arena_alloc(run->arena, sizeof(*loop));
+    struct template_scope *outer = run->scope, *scope = template_run_scope(run, outer);
+    if (loop == NULL || scope == NULL)
+        return template_run_fail_memory(run);
+    *loop = (struct template_loop){.node = node, .outer = outer, .depth = depth};
+    if (template_type_items(run, value, &loop->items) != 0 ||
+        (node->other != NULL && filter_items(run, node, &loop->items, &loop->items) != 0))
+        return -1;
+    run->scope = scope;
+    int status = loop->items.length > 0 ? run_rounds(run, node, loop) : run_else(run, node);
+    run->scope = outer;
+    return status;
+}
+
+static int run_loop(struct template_run *run, const struct template_node *node) {
+    struct template_value value;
+    if (template_eval(run, node->right, &value) != 0)
+        return -1;
+    run->line = node->line;
+    return run_over(run, node, &value, 0);
+}
+
+int template_statement_loop(struct template_run *run, struct template_loop *loop,
+                            const struct template_value *items, struct template_value *out) {
+    struct template_builder builder = {.arena = run->arena}, *outer_output = run->output;
+    struct template_scope *outer_scope = run->scope;
+    if (!loop->node->flag)
+        return template_run_fail(run, "the loop is not recursive: it needs the keyword");
+    run->output = &builder;
+    run->scope = loop->outer;
+    int status = run_over(run, loop->node, items, loop->depth + 1);
+    run->output = outer_output;
+    run->scope = outer_scope;
+    return status != 0 ? -1 : template_run_finish(run, &builder, out);
 }
 
 /* --- Statements --------------------------------------------------------------------------------
@@ -66,7 +164,7 @@ int template_statement_capture(struct template_run *run, const struct template_n
 /* What the body writes, put through the filters of the node. */
 static int run_filtered(struct template_run *run, const struct template_node *node,
                         struct template_value *out) {
-    struct template_scope *scope = template_scope_create(run, run->scope);
+    struct template_scope *scope = template_run_scope(run, run->scope);
     struct template_value captured, outer = run->captured;
     if (scope == NULL || template_statement_capture(run, node->body, scope, &captured) != 0)
         return -1;
@@ -88,7 +186,7 @@ static int run_set(struct template_run *run, const struct template_node *node) {
     struct template_value value;
     int status = node->kind == NODE_SET ? template_eval(run, node->right, &value)
                                         : run_filtered(run, node, &value);
-    return status != 0 ? -1 : template_statement_assign(run, node->left, value);
+    return status != 0 ? -1 : assign(run, node->left, value);
 }
 
 static int run_filter_block(struct template_run *run, const struct template_node *node) {
@@ -108,7 +206,7 @@ static int run_scope(struct template_run *run, const struct template_node *body,
 /* The values are those of the scope around it. */
 static int run_with(struct template_run *run, const struct template_node *node,
                     enum template_flow *out) {
-    struct template_scope *scope = template_scope_create(run, run->scope), *outer = run->scope;
+    struct template_scope *scope = template_run_scope(run, run->scope), *outer = run->scope;
     if (scope == NULL)
         return -1;
     for (const struct template_node *set = node->items; set != NULL; set = set->next) {
@@ -116,7 +214,7 @@ static int run_with(struct template_run *run, const struct template_node *node,
         if (template_eval(run, set->right, &value) != 0)
             return -1;
         run->scope = scope;
-        int status = template_statement_assign(run, set->left, value);
+        int status = assign(run, set->left, value);
         run->scope = outer;
         if (status != 0)
             return -1;
@@ -130,7 +228,7 @@ static int run_if(struct template_run *run, const struct template_node *node,
         struct template_value condition = template_data_bool(true);
         if (branch->left != NULL && template_eval(run, branch->left, &condition) != 0)
             return -1;
-        if (template_truth_is_true(&condition))
+        if (template_type_is_true(&condition))
             return template_statement_run(run, branch->body, out);
     }
     return 0;
@@ -150,7 +248,7 @@ static int run_macro(struct template_run *run, const struct template_node *node)
     struct template_value macro;
     return make_macro(run, node, &macro) != 0
                ? -1
-               : template_scope_set(run, run->scope, node->name, macro);
+               : template_run_set(run, run->scope, node->name, macro);
 }
 
 static int call_with_caller(struct template_run *run, const struct template_node *call,
@@ -159,7 +257,7 @@ static int call_with_caller(struct template_run *run, const struct template_node
     struct template_value name = template_data_text(run->names->caller, TEMPLATE_ORIGIN_SERVER);
     struct template_arguments arguments;
     if (template_eval(run, call->left, &callee) != 0 ||
-        template_call_arguments(run, call->items, &arguments) != 0)
+        template_eval_arguments(run, call->items, &arguments) != 0)
         return -1;
     if (arguments.keywords == NULL) {
         if (!template_mapping_create(run->arena, TEMPLATE_MAP, &keywords))
@@ -169,7 +267,7 @@ static int call_with_caller(struct template_run *run, const struct template_node
     if (!template_mapping_set(run->arena, arguments.keywords, &name, *caller))
         return template_run_fail_memory(run);
     run->line = call->line;
-    return template_call_value(run, &callee, &arguments, out);
+    return template_eval_call(run, &callee, &arguments, out);
 }
 
 static int run_call_block(struct template_run *run, const struct template_node *node) {
@@ -192,7 +290,7 @@ static int run_statement(struct template_run *run, const struct template_node *n
     case NODE_IF:
         return run_if(run, node, out);
     case NODE_FOR:
-        return template_loop_run(run, node);
+        return run_loop(run, node);
     case NODE_SET:
     case NODE_SET_BLOCK:
         return run_set(run, node);
@@ -205,7 +303,7 @@ static int run_statement(struct template_run *run, const struct template_node *n
     case NODE_CALL_BLOCK:
         return run_call_block(run, node);
     case NODE_SCOPE:
-        scope = template_scope_create(run, run->scope);
+        scope = template_run_scope(run, run->scope);
         return scope == NULL ? -1 : run_scope(run, node->body, scope, out);
     case NODE_BREAK:
         *out = TEMPLATE_FLOW_BREAK;

@@ -1,6 +1,8 @@
 #include "models/chat_template/template_strings.h"
 
 #include "models/chat_template/template_characters.h"
+#include "models/chat_template/template_repr.h"
+#include "models/chat_template/template_type.h"
 
 static bool is_stripped(struct text character, const struct text *chars, int32_t c) {
     if (chars == NULL)
@@ -159,13 +161,13 @@ int template_strings_pad(struct template_run *run, const struct template_value *
                          int64_t width, const struct template_value *fill, char align,
                          struct template_value *out) {
     struct template_builder builder = {.arena = run->arena};
-    int64_t length = template_truth_length(string);
+    int64_t length = template_type_length(string);
     size_t missing = width > length ? (size_t)(width - length) : 0;
     /* As str.center: of an odd number the smaller half goes before, unless the width is odd. */
     size_t before = align == '<'   ? 0
                     : align == '>' ? missing
                                    : missing / 2 + (missing & (size_t)width & 1);
-    if (template_truth_length(fill) != 1)
+    if (template_type_length(fill) != 1)
         return template_run_fail(run, "The fill character must be exactly one character long");
     if (missing < template_arena_max_bytes(run->arena) &&
         template_run_charge(run, missing / 8) != 0)

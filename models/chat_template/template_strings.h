@@ -2,7 +2,7 @@
 #ifndef QUIRE_MODELS_CHAT_TEMPLATE_TEMPLATE_STRINGS_H
 #define QUIRE_MODELS_CHAT_TEMPLATE_TEMPLATE_STRINGS_H
 
-#include "models/chat_template/template_call.h"
+#include "models/chat_template/template_run.h"
 
 enum template_strip { TEMPLATE_STRIP_LEFT = 1, TEMPLATE_STRIP_RIGHT = 2, TEMPLATE_STRIP_BOTH = 3 };
 

@@ -1,6 +1,11 @@
 /* What may follow `is`. */
+#include "models/chat_template/template_arithmetic.h"
 #include "models/chat_template/template_call.h"
 #include "models/chat_template/template_characters.h"
+#include "models/chat_template/template_compare.h"
+#include "models/chat_template/template_library.h"
+#include "models/chat_template/template_repr.h"
+#include "models/chat_template/template_type.h"
 
 static int answer(bool holds, struct template_value *out) {
     *out = template_data_bool(holds);
@@ -44,7 +49,7 @@ static int has_remainder(struct template_run *run, const struct template_value *
     if (template_arithmetic_apply(run, '%', value, &divisor, &rest) != 0)
         return -1;
     wanted = template_data_int(remainder);
-    return template_truth_equal(run, &rest, &wanted, &same) != 0 ? -1 : answer(same, out);
+    return template_compare_equal(run, &rest, &wanted, &same) != 0 ? -1 : answer(same, out);
 }
 
 static int is_odd(struct template_run *run, const struct template_call *call,
@@ -68,21 +73,22 @@ static int is_divisible(struct template_run *run, const struct template_call *ca
 static int is_equal(struct template_run *run, const struct template_call *call,
                     struct template_value *out) {
     bool same;
-    return template_truth_equal(run, call->self, &call->given[0], &same) != 0 ? -1
-                                                                              : answer(same, out);
+    return template_compare_equal(run, call->self, &call->given[0], &same) != 0 ? -1
+                                                                                : answer(same, out);
 }
 
 static int is_unequal(struct template_run *run, const struct template_call *call,
                       struct template_value *out) {
     bool same;
-    return template_truth_equal(run, call->self, &call->given[0], &same) != 0 ? -1
-                                                                              : answer(!same, out);
+    return template_compare_equal(run, call->self, &call->given[0], &same) != 0
+               ? -1
+               : answer(!same, out);
 }
 
 static int is_less(struct template_run *run, const struct template_call *call,
                    struct template_value *out) {
     int order;
-    return template_truth_order(run, call->self, &call->given[0], "<", &order) != 0
+    return template_compare_order(run, call->self, &call->given[0], "<", &order) != 0
                ? -1
                : answer(order < 0, out);
 }
@@ -90,7 +96,7 @@ static int is_less(struct template_run *run, const struct template_call *call,
 static int is_less_or_equal(struct template_run *run, const struct template_call *call,
                             struct template_value *out) {
     int order;
-    return template_truth_order(run, call->self, &call->given[0], "<=", &order) != 0
+    return template_compare_order(run, call->self, &call->given[0], "<=", &order) != 0
                ? -1
                : answer(order <= 0, out);
 }
@@ -98,7 +104,7 @@ static int is_less_or_equal(struct template_run *run, const struct template_call
 static int is_greater(struct template_run *run, const struct template_call *call,
                       struct template_value *out) {
     int order;
-    return template_truth_order(run, call->self, &call->given[0], ">", &order) != 0
+    return template_compare_order(run, call->self, &call->given[0], ">", &order) != 0
                ? -1
                : answer(order > 0, out);
 }
@@ -106,7 +112,7 @@ static int is_greater(struct template_run *run, const struct template_call *call
 static int is_greater_or_equal(struct template_run *run, const struct template_call *call,
                                struct template_value *out) {
     int order;
-    return template_truth_order(run, call->self, &call->given[0], ">=", &order) != 0
+    return template_compare_order(run, call->self, &call->given[0], ">=", &order) != 0
                ? -1
                : answer(order >= 0, out);
 }
@@ -114,7 +120,7 @@ static int is_greater_or_equal(struct template_run *run, const struct template_c
 static int is_in(struct template_run *run, const struct template_call *call,
                  struct template_value *out) {
     bool holds;
-    return template_truth_contains(run, &call->given[0], call->self, &holds) != 0
+    return template_compare_contains(run, &call->given[0], call->self, &holds) != 0
                ? -1
                : answer(holds, out);
 }
@@ -159,56 +165,57 @@ static int is_upper(struct template_run *run, const struct template_call *call,
 
 static int is_filter(struct template_run *run, const struct template_call *call,
                      struct template_value *out) {
-    return answer(template_filters_find(template_string_text(call->self)) != NULL, out);
+    return answer(
+        template_builtins_find(run->builtins->filters, template_string_text(call->self)) != NULL,
+        out);
 }
 
 static int is_test(struct template_run *run, const struct template_call *call,
                    struct template_value *out) {
-    return answer(template_tests_find(template_string_text(call->self)) != NULL, out);
+    return answer(template_builtins_find(run->builtins->tests, template_string_text(call->self)) !=
+                      NULL,
+                  out);
 }
 
-const struct template_function *template_tests_find(struct text name) {
-    static const struct template_function tests[] = {
-        {"defined", is_defined, "", 0},
-        {"undefined", is_undefined, "", 0},
-        {"none", is_none, "", 0},
-        {"boolean", is_boolean, "", 0},
-        {"true", is_true, "", 0},
-        {"false", is_false, "", 0},
-        {"integer", is_integer, "", 0},
-        {"float", is_float, "", 0},
-        {"number", is_number, "", 0},
-        {"string", is_string, "", 0},
-        {"mapping", is_mapping, "", 0},
-        {"sequence", is_sequence, "", 0},
-        {"iterable", is_iterable, "", 0},
-        {"callable", is_callable, "", 0},
-        {"escaped", is_escaped, "", 0},
-        {"odd", is_odd, "", 0},
-        {"even", is_even, "", 0},
-        {"divisibleby", is_divisible, "num", 1},
-        {"equalto", is_equal, "other", 1},
-        {"eq", is_equal, "other", 1},
-        {"==", is_equal, "other", 1},
-        {"ne", is_unequal, "other", 1},
-        {"!=", is_unequal, "other", 1},
-        {"lt", is_less, "other", 1},
-        {"<", is_less, "other", 1},
-        {"lessthan", is_less, "other", 1},
-        {"le", is_less_or_equal, "other", 1},
-        {"<=", is_less_or_equal, "other", 1},
-        {"gt", is_greater, "other", 1},
-        {">", is_greater, "other", 1},
-        {"greaterthan", is_greater, "other", 1},
-        {"ge", is_greater_or_equal, "other", 1},
-        {">=", is_greater_or_equal, "other", 1},
-        {"in", is_in, "seq", 1},
-        {"sameas", is_same, "other", 1},
-        {"lower", is_lower, "", 0},
-        {"upper", is_upper, "", 0},
-        {"filter", is_filter, "", 0},
-        {"test", is_test, "", 0},
-        {NULL, NULL, NULL, 0},
-    };
-    return template_call_find(tests, name);
-}
+const struct template_function template_tests[] = {
+    {"defined", is_defined, "", 0},
+    {"undefined", is_undefined, "", 0},
+    {"none", is_none, "", 0},
+    {"boolean", is_boolean, "", 0},
+    {"true", is_true, "", 0},
+    {"false", is_false, "", 0},
+    {"integer", is_integer, "", 0},
+    {"float", is_float, "", 0},
+    {"number", is_number, "", 0},
+    {"string", is_string, "", 0},
+    {"mapping", is_mapping, "", 0},
+    {"sequence", is_sequence, "", 0},
+    {"iterable", is_iterable, "", 0},
+    {"callable", is_callable, "", 0},
+    {"escaped", is_escaped, "", 0},
+    {"odd", is_odd, "", 0},
+    {"even", is_even, "", 0},
+    {"divisibleby", is_divisible, "num", 1},
+    {"equalto", is_equal, "other", 1},
+    {"eq", is_equal, "other", 1},
+    {"==", is_equal, "other", 1},
+    {"ne", is_unequal, "other", 1},
+    {"!=", is_unequal, "other", 1},
+    {"lt", is_less, "other", 1},
+    {"<", is_less, "other", 1},
+    {"lessthan", is_less, "other", 1},
+    {"le", is_less_or_equal, "other", 1},
+    {"<=", is_less_or_equal, "other", 1},
+    {"gt", is_greater, "other", 1},
+    {">", is_greater, "other", 1},
+    {"greaterthan", is_greater, "other", 1},
+    {"ge", is_greater_or_equal, "other", 1},
+    {">=", is_greater_or_equal, "other", 1},
+    {"in", is_in, "seq", 1},
+    {"sameas", is_same, "other", 1},
+    {"lower", is_lower, "", 0},
+    {"upper", is_upper, "", 0},
+    {"filter", is_filter, "", 0},
+    {"test", is_test, "", 0},
+    {NULL, NULL, NULL, 0},
+};

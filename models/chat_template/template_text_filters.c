@@ -1,8 +1,12 @@
+#include "models/chat_template/template_arithmetic.h"
+#include "models/chat_template/template_call.h"
 #include "models/chat_template/template_case.h"
 #include "models/chat_template/template_characters.h"
-#include "models/chat_template/template_filters.h"
 #include "models/chat_template/template_format.h"
+#include "models/chat_template/template_library.h"
+#include "models/chat_template/template_repr.h"
 #include "models/chat_template/template_strings.h"
+#include "models/chat_template/template_type.h"
 
 #include <errno.h>
 #include <math.h>
@@ -187,11 +191,11 @@ FILTER(truncate_text) {
         template_call_get_string(run, call, 2, "...", &end) != 0 ||
         template_call_get_int(run, call, 3, 5, &leeway) != 0)
         return -1;
-    int64_t end_length = template_truth_length(&end);
+    int64_t end_length = template_type_length(&end);
     if (most < end_length || leeway < 0)
         return template_run_fail(run, "truncate: the length must be above that of the end");
     *out = string;
-    if (template_truth_length(&string) - leeway <= most)
+    if (template_type_length(&string) - leeway <= most)
         return 0;
     struct template_builder builder = {.arena = run->arena};
     struct text text = template_string_text(&string);
@@ -271,7 +275,7 @@ FILTER(to_int) {
     double number = NAN;
     if (template_call_get_int(run, call, 1, 10, &base) != 0)
         return -1;
-    if (template_truth_int(value, &integer) ||
+    if (template_type_int(value, &integer) ||
         (value->kind == TEMPLATE_STRING && parse_integer(value, base, &integer))) {
         *out = template_data_int(integer);
         return 0;
@@ -284,27 +288,27 @@ FILTER(to_int) {
         *out = template_data_int((int64_t)number);
     else
         *out = fallback_or(call, template_data_int(0));
-    return value->kind == TEMPLATE_UNDEFINED ? template_truth_check_defined(run, value) : 0;
+    return value->kind == TEMPLATE_UNDEFINED ? template_type_check_defined(run, value) : 0;
 }
 
 FILTER(to_float) {
     double number;
-    if (template_truth_number(call->self, &number) ||
+    if (template_type_number(call->self, &number) ||
         (call->self->kind == TEMPLATE_STRING && parse_float(call->self, &number)))
         *out = template_data_float(number);
     else
         *out = fallback_or(call, template_data_float(0.0));
-    return call->self->kind == TEMPLATE_UNDEFINED ? template_truth_check_defined(run, call->self)
+    return call->self->kind == TEMPLATE_UNDEFINED ? template_type_check_defined(run, call->self)
                                                   : 0;
 }
 
 FILTER(absolute) {
     double number;
-    if (template_truth_check_defined(run, call->self) != 0)
+    if (template_type_check_defined(run, call->self) != 0)
         return -1;
-    if (!template_truth_number(call->self, &number))
+    if (!template_type_number(call->self, &number))
         return template_run_fail(run, "bad operand type for abs(): '%s'",
-                                 template_truth_type(call->self));
+                                 template_type_name(call->self));
     return template_arithmetic_sign(run, signbit(number) != 0, call->self, out);
 }
 
@@ -341,48 +345,45 @@ FILTER(round_number) {
     double number;
     if (template_call_get_int(run, call, 0, 0, &places) != 0 ||
         template_call_get_string(run, call, 1, "common", &method) != 0 ||
-        template_truth_check_defined(run, call->self) != 0)
+        template_type_check_defined(run, call->self) != 0)
         return -1;
     struct text name = template_string_text(&method);
     bool up = name.length == 4 && memcmp(name.data, "ceil", 4) == 0;
     bool down = name.length == 5 && memcmp(name.data, "floor", 5) == 0;
     if (!up && !down && (name.length != 6 || memcmp(name.data, "common", 6) != 0))
         return template_run_fail(run, "round: method must be common, ceil or floor");
-    if (!template_truth_number(call->self, &number))
+    if (!template_type_number(call->self, &number))
         return template_run_fail(run, "type %s doesn't define __round__ method",
-                                 template_truth_type(call->self));
+                                 template_type_name(call->self));
     double unit = pow(10, (double)places);
     if (up || down)
         *out = template_data_float((up ? ceil(number * unit) : floor(number * unit)) / unit);
-    else if (template_truth_int(call->self, &integer))
+    else if (template_type_int(call->self, &integer))
         *out = template_data_int(places < 0 ? round_integer(integer, -places) : integer);
     else
         *out = template_data_float(round_common(number, places));
     return 0;
 }
 
-const struct template_function *template_text_filters_find(struct text name) {
-    static const struct template_function filters[] = {
-        {"upper", upper, "", 0},
-        {"lower", lower, "", 0},
-        {"capitalize", capitalize, "", 0},
-        {"title", title, "", 0},
-        {"trim", trim, "chars", 0},
-        {"replace", replace, "old new count", 2},
-        {"indent", indent, "width first blank", 0},
-        {"escape", escape, "", 0},
-        {"e", escape, "", 0},
-        {"forceescape", escape_again, "", 0},
-        {"urlencode", urlencode, "", 0},
-        {"wordcount", wordcount, "", 0},
-        {"center", center, "width", 0},
-        {"truncate", truncate_text, "length killwords end leeway", 0},
-        {"format", format, NULL, 0},
-        {"int", to_int, "default base", 0},
-        {"float", to_float, "default", 0},
-        {"abs", absolute, "", 0},
-        {"round", round_number, "precision method", 0},
-        {NULL, NULL, NULL, 0},
-    };
-    return template_call_find(filters, name);
-}
+const struct template_function template_text_filters[] = {
+    {"upper", upper, "", 0},
+    {"lower", lower, "", 0},
+    {"capitalize", capitalize, "", 0},
+    {"title", title, "", 0},
+    {"trim", trim, "chars", 0},
+    {"replace", replace, "old new count", 2},
+    {"indent", indent, "width first blank", 0},
+    {"escape", escape, "", 0},
+    {"e", escape, "", 0},
+    {"forceescape", escape_again, "", 0},
+    {"urlencode", urlencode, "", 0},
+    {"wordcount", wordcount, "", 0},
+    {"center", center, "width", 0},
+    {"truncate", truncate_text, "length killwords end leeway", 0},
+    {"format", format, NULL, 0},
+    {"int", to_int, "default base", 0},
+    {"float", to_float, "default", 0},
+    {"abs", absolute, "", 0},
+    {"round", round_number, "precision method", 0},
+    {NULL, NULL, NULL, 0},
+};

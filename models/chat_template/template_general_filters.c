@@ -1,7 +1,9 @@
 /* The filters that take any value. */
-#include "models/chat_template/template_filters.h"
-
-#include "models/chat_template/template_json.h"
+#include "models/chat_template/template_attribute.h"
+#include "models/chat_template/template_call.h"
+#include "models/chat_template/template_library.h"
+#include "models/chat_template/template_repr.h"
+#include "models/chat_template/template_type.h"
 
 #define FILTER(name)                                                                               \
     static int name(struct template_run *run, const struct template_call *call,                    \
@@ -10,7 +12,7 @@
 FILTER(fall_back) {
     const struct template_value *value = call->self;
     bool replaced = value->kind == TEMPLATE_UNDEFINED ||
-                    (template_call_get_flag(call, 1, false) && !template_truth_is_true(value));
+                    (template_call_get_flag(call, 1, false) && !template_type_is_true(value));
     *out = !replaced                                 ? *value
            : call->given[0].kind == TEMPLATE_MISSING ? template_data_server("")
                                                      : call->given[0];
@@ -18,10 +20,10 @@ FILTER(fall_back) {
 }
 
 FILTER(length) {
-    int64_t num = template_truth_length(call->self);
+    int64_t num = template_type_length(call->self);
     if (num < 0)
         return template_run_fail(run, "object of type '%s' has no len()",
-                                 template_truth_type(call->self));
+                                 template_type_name(call->self));
     *out = template_data_int(num);
     return 0;
 }
@@ -45,24 +47,17 @@ FILTER(attribute) {
     if (template_attribute_get(run, &self, template_string_text(&name), out) != 0)
         return -1;
     if (self.kind == TEMPLATE_MAP && out->kind != TEMPLATE_METHOD)
-        *out = template_scope_undefined(template_string_text(&name));
+        *out = template_data_undefined(template_string_text(&name));
     return 0;
 }
 
-const struct template_function *template_filters_find(struct text name) {
-    static const struct template_function filters[] = {
-        {"tojson", template_json_filter, "ensure_ascii indent separators sort_keys", 0},
-        {"default", fall_back, "default_value boolean", 0},
-        {"d", fall_back, "default_value boolean", 0},
-        {"length", length, "", 0},
-        {"count", length, "", 0},
-        {"string", string, "", 0},
-        {"safe", safe, "", 0},
-        {"attr", attribute, "name", 1},
-        {NULL, NULL, NULL, 0},
-    };
-    const struct template_function *filter = template_call_find(filters, name);
-    if (filter == NULL)
-        filter = template_text_filters_find(name);
-    return filter != NULL ? filter : template_item_filters_find(name);
-}
+const struct template_function template_general_filters[] = {
+    {"default", fall_back, "default_value boolean", 0},
+    {"d", fall_back, "default_value boolean", 0},
+    {"length", length, "", 0},
+    {"count", length, "", 0},
+    {"string", string, "", 0},
+    {"safe", safe, "", 0},
+    {"attr", attribute, "name", 1},
+    {NULL, NULL, NULL, 0},
+};

@@ -1,0 +1,45 @@
+#include "models/chat_template/template_builtins.h"
+
+static bool is_name(const char *name, struct text text) {
+    return strlen(name) == text.length && memcmp(name, text.data, text.length) == 0;
+}
+
+static const struct template_function *find_in(const struct template_function *table,
+                                               struct text name) {
+    for (; table->name != NULL; table++)
+        if (is_name(table->name, name))
+            return table;
+    return NULL;
+}
+
+const struct template_function *template_builtins_find(const struct template_function *const *list,
+                                                       struct text name) {
+    const struct template_function *found = NULL;
+    for (; found == NULL && *list != NULL; list++)
+        found = find_in(*list, name);
+    return found;
+}
+
+static const struct template_methods *methods_of(const struct template_builtins *builtins,
+                                                 enum template_kind kind) {
+    const struct template_methods *methods = builtins->methods;
+    while (methods->kind != kind && methods->kind != TEMPLATE_MISSING)
+        methods++;
+    return methods;
+}
+
+const struct template_function *template_builtins_method(const struct template_builtins *builtins,
+                                                         enum template_kind kind,
+                                                         struct text name) {
+    const struct template_methods *methods = methods_of(builtins, kind);
+    return methods->table == NULL ? NULL : find_in(methods->table, name);
+}
+
+bool template_builtins_is_refused(const struct template_builtins *builtins, enum template_kind kind,
+                                  struct text name) {
+    const char *const *refused = methods_of(builtins, kind)->refused;
+    for (; refused != NULL && *refused != NULL; refused++)
+        if (is_name(*refused, name))
+            return true;
+    return false;
+}

@@ -1,0 +1,19 @@
+/* Private to chat_template/: what statements write and set. */
+#ifndef QUIRE_MODELS_CHAT_TEMPLATE_TEMPLATE_STATEMENT_H
+#define QUIRE_MODELS_CHAT_TEMPLATE_TEMPLATE_STATEMENT_H
+
+#include "models/chat_template/template_run.h"
+
+/* How a body was left. */
+enum template_flow { TEMPLATE_FLOW_END, TEMPLATE_FLOW_BREAK, TEMPLATE_FLOW_CONTINUE };
+
+int template_statement_run(struct template_run *run, const struct template_node *body,
+                           enum template_flow *out);
+/* What the body writes, as a string, in a scope of its own if `scope` is not NULL. */
+int template_statement_capture(struct template_run *run, const struct template_node *body,
+                               struct template_scope *scope, struct template_value *out);
+/* `loop(items)` of a recursive loop: what it writes for them. */
+int template_statement_loop(struct template_run *run, struct template_loop *loop,
+                            const struct template_value *items, struct template_value *out);
+
+#endif
