@@ -1,12 +1,7 @@
 #include "server/http/http_state.h"
 
 #include "config/log.h"
-#include "server/api/models/api_response.h"
-#include "server/api/chat/chat_endpoint.h"
-#include "server/api/completions/completion_endpoint.h"
-#include "server/api/embeddings/embedding_endpoint.h"
-#include "server/api/responses/responses_endpoint.h"
-#include "server/api/models/tokenizer_info.h"
+#include "server/api/endpoints.h"
 #include "server/process_memory.h"
 
 #include <string.h>
@@ -56,18 +51,18 @@ static int answer_metrics(struct connection *connection) {
 }
 
 static int answer_models(struct connection *connection) {
-    api_format_models(connection->server->context, &connection->exchange.out);
+    models_endpoint_list(connection->server->context, &connection->exchange.out);
     return 0;
 }
 
 static int answer_model(struct connection *connection) {
     struct exchange *exchange = &connection->exchange;
-    return api_format_model(connection->server->context, exchange->argument, &exchange->out,
-                            &exchange->error);
+    return models_endpoint_get(connection->server->context, exchange->argument, &exchange->out,
+                               &exchange->error);
 }
 
 static int answer_tokenizer_info(struct connection *connection) {
-    tokenizer_info_format(connection->server->context, &connection->exchange.out);
+    models_endpoint_tokenizer_info(connection->server->context, &connection->exchange.out);
     return 0;
 }
 
@@ -92,8 +87,10 @@ static const struct route routes[] = {
     {"/ping", .is_open = true, .methods = GET_OR_POST, .answer = answer_health,
      .content_type = JSON_TYPE},
     {"/metrics", .methods = GET, .answer = answer_metrics, .content_type = METRICS_TYPE},
-    {"/tokenize", .methods = POST, .transform = api_tokenize, .content_type = JSON_TYPE},
-    {"/detokenize", .methods = POST, .transform = api_detokenize, .content_type = JSON_TYPE},
+    {"/tokenize", .methods = POST, .transform = tokenize_endpoint_encode,
+     .content_type = JSON_TYPE},
+    {"/detokenize", .methods = POST, .transform = tokenize_endpoint_decode,
+     .content_type = JSON_TYPE},
     {"/tokenizer_info", .methods = GET, .answer = answer_tokenizer_info, .content_type = JSON_TYPE},
     {"/version", .methods = GET, .answer = answer_version, .content_type = JSON_TYPE},
     {"/openapi.json", .is_open = true, .methods = GET, .answer = answer_openapi,

@@ -10,6 +10,7 @@
 #ifndef QUIRE_SERVER_HTTP_STATE_H
 #define QUIRE_SERVER_HTTP_STATE_H
 
+#include "server/api/endpoints.h"
 #include "server/engine_monitor.h"
 #include "server/http/http_checks.h"
 #include "server/http/http_memory.h"
@@ -205,8 +206,7 @@ struct route {
     /* Exactly one of the three is set. Fills exchange.out; returns -1 with exchange.error. */
     int (*answer)(struct connection *connection);
     /* On a worker, from body to body; `ignored` takes the names for X-Ignored-Params. */
-    int (*transform)(const struct api_context *context, const char *body, size_t length,
-                     struct byte_buffer *out, struct byte_buffer *ignored, struct api_error *err);
+    api_transform *transform;
     api_call_parse *parse;    /* on a worker; makes engine requests: subject to admission */
     const char *content_type; /* NULL: the answer's own fields say it */
 };

@@ -1,6 +1,6 @@
 #include "server/page/openapi.h"
 
-#include "server/api/models/api_response.h"
+#include "server/api/endpoints.h"
 #include "server/api/chat/chat_body.h"
 #include "server/api/completions/completion_body.h"
 #include "server/api/embeddings/embedding_body.h"
@@ -15,9 +15,9 @@ static const struct table_schema {
     const char *name;
     struct json_table (*table)(void);
 } table_schemas[] = {
-    {"SamplingFields", sampling_request_table}, {"CompletionFields", completion_body_table},
-    {"EmbeddingRequest", embedding_body_table}, {"ChatFields", chat_body_table},
-    {"TokenizeRequest", api_tokenize_table},
+    {"SamplingFields", sampling_request_table},   {"CompletionFields", completion_body_table},
+    {"EmbeddingRequest", embedding_body_table},   {"ChatFields", chat_body_table},
+    {"TokenizeRequest", tokenize_endpoint_table},
 };
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))

@@ -2,11 +2,7 @@
  * /tokenize and /detokenize. A body that is taken is answered with made-up engine events; whatever
  * comes out must be valid JSON. */
 #include "config/base/utf8.h"
-#include "server/api/models/api_response.h"
-#include "server/api/chat/chat_endpoint.h"
-#include "server/api/completions/completion_endpoint.h"
-#include "server/api/embeddings/embedding_endpoint.h"
-#include "server/api/responses/responses_endpoint.h"
+#include "server/api/endpoints.h"
 #include "tests/unit/server/api/chat_fixture.h"
 #include "tests/unit/server/api/fake_tokenizer.h"
 
@@ -148,10 +144,7 @@ static void try_call(api_call_parse *parse, const char *body, size_t length) {
     api_call_destroy(call);
 }
 
-static void try_endpoint(int (*endpoint)(const struct api_context *, const char *, size_t,
-                                         struct byte_buffer *, struct byte_buffer *,
-                                         struct api_error *),
-                         const char *body, size_t length) {
+static void try_transform(api_transform *endpoint, const char *body, size_t length) {
     struct byte_buffer out = {0}, ignored = {0};
     struct api_error err;
     if (endpoint(&context, body, length, &out, &ignored, &err) == 0)
@@ -169,7 +162,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     try_call(chat_endpoint_parse, body, bytes);
     try_call(responses_endpoint_parse, body, bytes);
     try_call(embedding_endpoint_parse, body, bytes);
-    try_endpoint(api_tokenize, body, bytes);
-    try_endpoint(api_detokenize, body, bytes);
+    try_transform(tokenize_endpoint_encode, body, bytes);
+    try_transform(tokenize_endpoint_decode, body, bytes);
     return 0;
 }

@@ -1,6 +1,6 @@
 /* Adds to a call what chats have: one prompt, rendered by the model's template, whose choices are
  * taken apart into reasoning, content and tool calls. */
-#include "server/api/chat/chat_endpoint.h"
+#include "server/api/endpoints.h"
 
 #include "server/api/api_call_format.h"
 #include "server/api/api_call_type.h"

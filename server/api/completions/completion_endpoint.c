@@ -1,6 +1,6 @@
 /* Adds to a call what completions have: echoed prompts, logprobs in the legacy shape, and the best
  * of several choices. */
-#include "server/api/completions/completion_endpoint.h"
+#include "server/api/endpoints.h"
 
 #include "server/api/api_call_format.h"
 #include "server/api/completions/completion_format.h"

@@ -1,6 +1,6 @@
 /* Every input is a prompt of one choice. Its embedding is written as JSON when it comes, so that a
  * long list does not hold up the I/O thread at its end, where the pieces are only put together. */
-#include "server/api/embeddings/embedding_endpoint.h"
+#include "server/api/endpoints.h"
 
 #include "config/base/check.h"
 #include "server/api/api_call_type.h"

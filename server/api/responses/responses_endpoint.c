@@ -1,6 +1,6 @@
 /* The body becomes that of a chat (responses_body.h), its one choice a list of items
  * (responses_output.h). A stream's events are made while the output is added, and sent after. */
-#include "server/api/responses/responses_endpoint.h"
+#include "server/api/endpoints.h"
 
 #include "server/api/api_call_type.h"
 #include "server/api/chat/chat_generation.h"

@@ -2,7 +2,7 @@
 #include "server/api/fields/field_limits.h"
 #include "server/page/openapi.h"
 
-#include "server/api/models/api_response.h"
+#include "server/api/endpoints.h"
 #include "server/api/chat/chat_body.h"
 #include "server/api/completions/completion_body.h"
 #include "server/api/embeddings/embedding_body.h"
@@ -22,9 +22,9 @@ static const struct {
     const char *schema;
     struct json_table (*table)(void);
 } tables[] = {
-    {"SamplingFields", sampling_request_table}, {"CompletionFields", completion_body_table},
-    {"EmbeddingRequest", embedding_body_table}, {"ChatFields", chat_body_table},
-    {"TokenizeRequest", api_tokenize_table},
+    {"SamplingFields", sampling_request_table},   {"CompletionFields", completion_body_table},
+    {"EmbeddingRequest", embedding_body_table},   {"ChatFields", chat_body_table},
+    {"TokenizeRequest", tokenize_endpoint_table},
 };
 
 static const struct api_context context = {

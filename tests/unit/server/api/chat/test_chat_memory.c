@@ -1,8 +1,7 @@
 /* Fails the first, second, third ... allocation of a whole chat, as one of /v1/chat/completions and
  * of /v1/responses, until one run needs no more: each run answers in full or with status 500, and
  * frees what it took. */
-#include "server/api/chat/chat_endpoint.h"
-#include "server/api/responses/responses_endpoint.h"
+#include "server/api/endpoints.h"
 
 #include "tests/unit/server/api/chat_fixture.h"
 #include "tests/unit/failing_allocations.h"

@@ -1,4 +1,4 @@
-#include "server/api/models/api_response.h"
+#include "server/api/endpoints.h"
 
 #include "server/api/chat/chat_prompt.h"
 #include "server/api/fields/model_name.h"
@@ -17,37 +17,6 @@
 /* A long token can stand for a hundred bytes, so the text of a small body, which the answer has
  * twice, needs its own bound. */
 #define MAX_DETOKENIZED_BYTES (8 << 20)
-
-static void format_model(const struct api_context *context, const char *name,
-                         struct byte_buffer *out) {
-    byte_buffer_append_text(out, "{\"id\":");
-    json_write_text(out, name);
-    byte_buffer_append_text(out, ",\"object\":\"model\",\"created\":");
-    json_write_int(out, context->created);
-    byte_buffer_append_text(out, ",\"owned_by\":\"quire\",\"root\":");
-    json_write_text(out, context->model_names[0]);
-    byte_buffer_append_text(out, ",\"parent\":null,\"max_model_len\":");
-    json_write_int(out, context->max_model_len);
-    byte_buffer_append_text(out, ",\"permission\":[]}");
-}
-
-void api_format_models(const struct api_context *context, struct byte_buffer *out) {
-    byte_buffer_append_text(out, "{\"object\":\"list\",\"data\":[");
-    for (int i = 0; i < context->num_model_names; i++) {
-        if (i > 0)
-            byte_buffer_append(out, ",", 1);
-        format_model(context, context->model_names[i], out);
-    }
-    byte_buffer_append_text(out, "]}");
-}
-
-int api_format_model(const struct api_context *context, const char *id, struct byte_buffer *out,
-                     struct api_error *err) {
-    if (model_name_check(context, id, err) != 0)
-        return -1;
-    format_model(context, id, out);
-    return 0;
-}
 
 /* vLLM's fields, then llama.cpp's for its own form {"content": ...}. */
 struct tokenize_body {
@@ -85,7 +54,7 @@ static const struct json_field detokenize_fields[] = {
     JSON_BOOL(struct tokenize_body, skip_special_tokens),
 };
 
-struct json_table api_tokenize_table(void) {
+struct json_table tokenize_endpoint_table(void) {
     return JSON_TABLE(tokenize_fields);
 }
 
@@ -98,10 +67,6 @@ static int read_fields(const struct api_context *context, const cJSON *json,
     if (unknown_fields_read(json, &table, 1, ignored, err) != 0)
         return -1;
     return unknown_fields_check(context, ignored, err);
-}
-
-static int fail_memory(struct api_error *err) {
-    return api_error_set_memory(err);
 }
 
 static void write_ids(const int32_t *tokens, size_t count, struct byte_buffer *out) {
@@ -259,8 +224,9 @@ static int tokenize_parsed(const struct api_context *context, const cJSON *json,
     return tokenize_text(context, &body, &text, out, err);
 }
 
-int api_tokenize(const struct api_context *context, const char *body, size_t length,
-                 struct byte_buffer *out, struct byte_buffer *ignored, struct api_error *err) {
+int tokenize_endpoint_encode(const struct api_context *context, const char *body, size_t length,
+                             struct byte_buffer *out, struct byte_buffer *ignored,
+                             struct api_error *err) {
     cJSON *json = json_parse(body, length, err);
     if (json == NULL)
         return -1;
@@ -292,11 +258,11 @@ static int decode(const struct tokenizer *tokenizer, const int32_t *tokens, size
                              MAX_DETOKENIZED_BYTES);
     char *bytes = malloc(length + 1);
     if (bytes == NULL)
-        return fail_memory(err);
+        return api_error_set_memory(err);
     tokenizer_decode(tokenizer, tokens, count, skip_special, bytes, length);
     byte_buffer_append(text, bytes, length);
     free(bytes);
-    return text->failed ? fail_memory(err) : 0;
+    return text->failed ? api_error_set_memory(err) : 0;
 }
 
 static int decode_ids(const struct tokenizer *tokenizer, const cJSON *array, bool skip_special,
@@ -306,7 +272,7 @@ static int decode_ids(const struct tokenizer *tokenizer, const cJSON *array, boo
     cJSON_ArrayForEach(item, array) count++;
     int32_t *tokens = calloc(count + 1, sizeof(*tokens));
     if (tokens == NULL)
-        return fail_memory(err);
+        return api_error_set_memory(err);
     int status = read_ids(array, tokenizer_vocab_size(tokenizer), tokens, err);
     if (status == 0)
         status = decode(tokenizer, tokens, count, skip_special, text, err);
@@ -326,8 +292,9 @@ static int detokenize_parsed(const struct api_context *context, const cJSON *jso
     return decode_ids(context->tokenizer, tokens, body.skip_special_tokens, text, err);
 }
 
-int api_detokenize(const struct api_context *context, const char *body, size_t length,
-                   struct byte_buffer *out, struct byte_buffer *ignored, struct api_error *err) {
+int tokenize_endpoint_decode(const struct api_context *context, const char *body, size_t length,
+                             struct byte_buffer *out, struct byte_buffer *ignored,
+                             struct api_error *err) {
     cJSON *json = json_parse(body, length, err);
     if (json == NULL)
         return -1;

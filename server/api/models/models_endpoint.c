@@ -1,7 +1,39 @@
-#include "server/api/models/tokenizer_info.h"
+#include "server/api/endpoints.h"
 
 #include "server/api/chat/chat_model.h"
+#include "server/api/fields/model_name.h"
 #include "server/json/json_write.h"
+
+static void write_model(const struct api_context *context, const char *name,
+                        struct byte_buffer *out) {
+    byte_buffer_append_text(out, "{\"id\":");
+    json_write_text(out, name);
+    byte_buffer_append_text(out, ",\"object\":\"model\",\"created\":");
+    json_write_int(out, context->created);
+    byte_buffer_append_text(out, ",\"owned_by\":\"quire\",\"root\":");
+    json_write_text(out, context->model_names[0]);
+    byte_buffer_append_text(out, ",\"parent\":null,\"max_model_len\":");
+    json_write_int(out, context->max_model_len);
+    byte_buffer_append_text(out, ",\"permission\":[]}");
+}
+
+void models_endpoint_list(const struct api_context *context, struct byte_buffer *out) {
+    byte_buffer_append_text(out, "{\"object\":\"list\",\"data\":[");
+    for (int i = 0; i < context->num_model_names; i++) {
+        if (i > 0)
+            byte_buffer_append(out, ",", 1);
+        write_model(context, context->model_names[i], out);
+    }
+    byte_buffer_append_text(out, "]}");
+}
+
+int models_endpoint_get(const struct api_context *context, const char *id, struct byte_buffer *out,
+                        struct api_error *err) {
+    if (model_name_check(context, id, err) != 0)
+        return -1;
+    write_model(context, id, out);
+    return 0;
+}
 
 static void write_token(const struct tokenizer *tokenizer, const char *name, int32_t token,
                         struct byte_buffer *out) {
@@ -34,7 +66,7 @@ static void write_added(const struct tokenizer *tokenizer, struct byte_buffer *o
     byte_buffer_append(out, "}", 1);
 }
 
-void tokenizer_info_format(const struct api_context *context, struct byte_buffer *out) {
+void models_endpoint_tokenizer_info(const struct api_context *context, struct byte_buffer *out) {
     const struct tokenizer *tokenizer = context->tokenizer;
     const struct chat_model *chat = context->chat;
     int num_eos = 0, before = 0, behind = 0;
