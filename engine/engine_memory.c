@@ -2,7 +2,7 @@
  * the structures it stands for. */
 #include "engine/engine_memory.h"
 
-#include "engine/core/logprob_lists.h"
+#include "engine/batch/logprob_lists.h"
 #include "engine/sequence/token_counts.h"
 #include "engine/token_stream.h"
 #include "kernels/sampling.h"

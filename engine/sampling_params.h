@@ -3,7 +3,6 @@
 #ifndef QUIRE_ENGINE_SAMPLING_PARAMS_H
 #define QUIRE_ENGINE_SAMPLING_PARAMS_H
 
-#include "engine/sequence/beam_search.h"
 #include "engine/thinking_budget.h"
 #include "kernels/sampling.h"
 
@@ -21,6 +20,8 @@ struct grammar;
 #define MAX_BAD_RUN_TOKENS 32
 #define MAX_STOP_STRING_BYTES 256
 #define MAX_LOGPROB_TOKENS 1024
+/* Continuations of one beam that a step considers: as many as the sample op reports. */
+#define BEAM_MAX_CANDIDATES SAMPLE_MAX_LOGPROBS
 
 struct stop_string {
     const char *data; /* not empty, valid UTF-8, not NUL-terminated */
@@ -38,6 +39,15 @@ enum pooling {
     POOLING_NONE = 0, /* tokens */
     POOLING_MEAN,     /* the mean of all tokens' states */
     POOLING_LAST,     /* the last token's state */
+};
+
+/* When a beam search stops. */
+enum early_stopping {
+    EARLY_STOPPING_FALSE, /* stops when the best running beam, were it to end now, is no better than
+                             the worst finished one */
+    EARLY_STOPPING_TRUE,  /* stops as soon as `width` are finished */
+    EARLY_STOPPING_NEVER, /* as FALSE, but with the length at which the best possible score is
+                             reached */
 };
 
 struct sampling_params {

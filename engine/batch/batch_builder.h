@@ -4,7 +4,7 @@
 #define QUIRE_ENGINE_BATCH_BUILDER_H
 
 #include "engine/kv/block_manager.h"
-#include "engine/core/logprob_lists.h"
+#include "engine/batch/logprob_lists.h"
 #include "engine/schedule/step_plan.h"
 #include "models/batch.h"
 #include "models/tokenizer/tokenizer.h"

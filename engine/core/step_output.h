@@ -6,7 +6,7 @@
 #ifndef QUIRE_ENGINE_CORE_STEP_OUTPUT_H
 #define QUIRE_ENGINE_CORE_STEP_OUTPUT_H
 
-#include "engine/core/logprob_lists.h"
+#include "engine/batch/logprob_lists.h"
 #include "engine/sequence/sequence_group.h"
 #include "models/batch.h"
 #include "models/tokenizer/tokenizer.h"

@@ -4,7 +4,7 @@
 #define QUIRE_ENGINE_SCHEDULE_SCHEDULER_STATE_H
 
 #include "engine/kv/block_manager.h"
-#include "engine/kv_demand.h"
+#include "engine/schedule/kv_demand.h"
 #include "engine/schedule/step_plan.h"
 
 struct scheduler_config {

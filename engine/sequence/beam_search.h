@@ -16,22 +16,11 @@
 #ifndef QUIRE_ENGINE_SEQUENCE_BEAM_SEARCH_H
 #define QUIRE_ENGINE_SEQUENCE_BEAM_SEARCH_H
 
+#include "engine/sampling_params.h"
 #include "engine/token_stream.h"
-#include "kernels/sampling.h"
 
 #include <stdbool.h>
 #include <stdint.h>
-
-/* Continuations of one beam that a step looks at, at most: those that the sample op reports. */
-#define BEAM_MAX_CANDIDATES SAMPLE_MAX_LOGPROBS
-
-enum early_stopping {
-    EARLY_STOPPING_FALSE, /* stops when the best running beam, were it to end now, is no better than
-                             the worst finished one */
-    EARLY_STOPPING_TRUE,  /* stops as soon as `width` are finished */
-    EARLY_STOPPING_NEVER, /* as FALSE, but with the length at which the best possible score is
-                             reached */
-};
 
 struct beam_params {
     int32_t width;

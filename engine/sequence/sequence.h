@@ -9,7 +9,7 @@
 #ifndef QUIRE_ENGINE_SEQUENCE_H
 #define QUIRE_ENGINE_SEQUENCE_H
 
-#include "engine/core/detokenizer.h"
+#include "engine/sequence/detokenizer.h"
 #include "engine/kv/block_table.h"
 #include "engine/kv/token_view.h"
 #include "engine/request.h"

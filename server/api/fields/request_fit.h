@@ -2,7 +2,7 @@
 #ifndef QUIRE_SERVER_API_FIELDS_REQUEST_FIT_H
 #define QUIRE_SERVER_API_FIELDS_REQUEST_FIT_H
 
-#include "engine/kv_demand.h"
+#include "engine/schedule/kv_demand.h"
 #include "server/api/api_error.h"
 
 /* Of a request that does not fit the capacity (kv_demand_fits): -1 and *err, 400, naming what it

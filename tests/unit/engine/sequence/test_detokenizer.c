@@ -4,7 +4,7 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
-#include "engine/core/detokenizer.h"
+#include "engine/sequence/detokenizer.h"
 #include "tests/sim/oracle.h"
 #include "tests/sim/random_request.h"
 

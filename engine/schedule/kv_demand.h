@@ -1,6 +1,6 @@
 /* What a request needs at most to run when it is alone. Pure; any thread. */
-#ifndef QUIRE_ENGINE_KV_DEMAND_H
-#define QUIRE_ENGINE_KV_DEMAND_H
+#ifndef QUIRE_ENGINE_SCHEDULE_KV_DEMAND_H
+#define QUIRE_ENGINE_SCHEDULE_KV_DEMAND_H
 
 #include "engine/request.h"
 

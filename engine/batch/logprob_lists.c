@@ -1,4 +1,4 @@
-#include "engine/core/logprob_lists.h"
+#include "engine/batch/logprob_lists.h"
 
 #include "config/base/check.h"
 #include "config/base/checked.h"

@@ -1,8 +1,8 @@
 /* The tokens whose logprobs a step's rows list besides the likeliest (sample_row.num_listed): those
  * that a request names, or the whole vocabulary for one that wants more than the sample op finds,
  * which is SAMPLE_MAX_LOGPROBS. Engine thread only. */
-#ifndef QUIRE_ENGINE_CORE_LOGPROB_LISTS_H
-#define QUIRE_ENGINE_CORE_LOGPROB_LISTS_H
+#ifndef QUIRE_ENGINE_BATCH_LOGPROB_LISTS_H
+#define QUIRE_ENGINE_BATCH_LOGPROB_LISTS_H
 
 #include "engine/sampling_params.h"
 

@@ -2,7 +2,7 @@
  * again (a choice that gets its lane late); of the rest each has blocks of its own. With a window
  * there may be nothing to share: who begins late finds that the others have given up what it needs,
  * and computes the prompt for itself. */
-#include "engine/kv_demand.h"
+#include "engine/schedule/kv_demand.h"
 
 #include "engine/kv/block_table.h"
 #include "engine/sequence/sequence.h"

@@ -2,7 +2,7 @@
  * string. Whatever begins a match is therefore still held when the match completes, so each match
  * is found at the byte where it ends by looking back from there. Stop strings are valid UTF-8, so
  * what is held back always begins at a character. */
-#include "engine/core/detokenizer.h"
+#include "engine/sequence/detokenizer.h"
 
 #include "config/base/checked.h"
 #include "config/base/utf8.h"

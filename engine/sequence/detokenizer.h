@@ -6,8 +6,8 @@
  * errors="replace" does. Text that may begin a stop string is held back until that is decided.
  * The match that ends first wins; of several that end together, the longest. Which token a byte
  * came with makes no difference. Engine thread only. */
-#ifndef QUIRE_ENGINE_CORE_DETOKENIZER_H
-#define QUIRE_ENGINE_CORE_DETOKENIZER_H
+#ifndef QUIRE_ENGINE_SEQUENCE_DETOKENIZER_H
+#define QUIRE_ENGINE_SEQUENCE_DETOKENIZER_H
 
 #include "engine/sampling_params.h"
 

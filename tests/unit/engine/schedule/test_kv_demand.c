@@ -4,7 +4,7 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
-#include "engine/kv_demand.h"
+#include "engine/schedule/kv_demand.h"
 #include "tests/unit/engine/sequence_fixture.h"
 
 static const struct kv_capacity capacity = {
