@@ -180,21 +180,21 @@ static void *engine_thread(void *argument) {
     return NULL;
 }
 
-static int check_config(const struct engine_config *config, struct error *err) {
-    if (config->max_num_seqs < 1)
+static int check_limits(const struct serving_limits *limits, struct error *err) {
+    if (limits->max_num_seqs < 1)
         return error_set(err, ERROR_CONFIG, "max-num-seqs is %d, must be at least 1",
-                         config->max_num_seqs);
-    if (config->max_num_batched_tokens < config->max_num_seqs)
+                         limits->max_num_seqs);
+    if (limits->max_num_batched_tokens < limits->max_num_seqs)
         return error_set(err, ERROR_CONFIG,
                          "max-num-batched-tokens is %d, must be at least max-num-seqs, which is %d",
-                         config->max_num_batched_tokens, config->max_num_seqs);
-    if (config->max_model_len < 1 || config->block_size < 1 || config->num_blocks < 1 ||
-        config->num_blocks > INT32_MAX / config->block_size)
+                         limits->max_num_batched_tokens, limits->max_num_seqs);
+    if (limits->max_model_len < 1 || limits->block_size < 1 || limits->num_blocks < 1 ||
+        limits->num_blocks > INT32_MAX / limits->block_size)
         return error_set(
             err, ERROR_CONFIG,
             "max-model-len %d, block-size %d and %d blocks must be at least 1, and the "
             "pool's tokens fit 31 bits",
-            config->max_model_len, config->block_size, config->num_blocks);
+            limits->max_model_len, limits->block_size, limits->num_blocks);
     return 0;
 }
 
@@ -204,21 +204,10 @@ static int init_core(struct engine *engine, struct executor *executor,
     int32_t stall_ms =
         config->stall_timeout_ms > 0 ? config->stall_timeout_ms : DEFAULT_STALL_TIMEOUT_MS;
     struct engine_core_config core_config = {
-        .limits =
-            {
-                .max_num_seqs = config->max_num_seqs,
-                .max_num_batched_tokens = config->max_num_batched_tokens,
-                .max_model_len = config->max_model_len,
-                .hidden_size = config->hidden_size,
-                .max_logprobs = config->max_logprobs,
-                .block_size = config->block_size,
-                .num_blocks = config->num_blocks,
-            },
-        .num_host_blocks = config->num_host_blocks,
+        .limits = config->limits,
         .swap_block_ns = config->swap_block_ns,
         .num_tenants = config->num_tenants > 0 ? config->num_tenants : 1,
         .prefix_caching = config->prefix_caching,
-        .window = config->window,
         .vocabulary = config->vocabulary,
         .stall_timeout_ns = stall_ms * NS_PER_MS,
         .clock = clock_ns,
@@ -249,7 +238,7 @@ static void free_engine(struct engine *engine) {
 
 int engine_create(const struct engine_config *config, struct executor *executor,
                   const struct tokenizer *tokenizer, struct engine **out, struct error *err) {
-    if (check_config(config, err) != 0)
+    if (check_limits(config->limits, err) != 0)
         return -1;
     struct engine *engine = calloc(1, sizeof(*engine));
     if (engine == NULL)
@@ -292,9 +281,9 @@ static enum submit_result try_submit(struct engine *engine, struct request *requ
         return SUBMIT_FAILED;
     if (!engine->accepting)
         return SUBMIT_STOPPING;
-    const struct kv_capacity capacity = engine_capacity(engine);
-    const struct kv_demand demand = kv_demand_of(request, &capacity);
-    if (!kv_demand_fits(&demand, &capacity))
+    const struct serving_limits *limits = engine->config.limits;
+    const struct kv_demand demand = kv_demand_of(request, limits);
+    if (!kv_demand_fits(&demand, limits))
         return SUBMIT_TOO_LARGE;
     if (!queue_has_room(engine, request))
         return SUBMIT_QUEUE_FULL;
@@ -305,8 +294,8 @@ static enum submit_result try_submit(struct engine *engine, struct request *requ
     return SUBMIT_OK;
 }
 
-struct kv_capacity engine_capacity(const struct engine *engine) {
-    return engine_core_capacity(&engine->core.config);
+const struct serving_limits *engine_limits(const struct engine *engine) {
+    return engine->config.limits;
 }
 
 enum submit_result engine_submit(struct engine *engine, struct request *request) {
@@ -347,7 +336,7 @@ void engine_resume_reading(struct engine *engine) {
 void engine_get_stats(struct engine *engine, struct engine_stats *out) {
     pthread_mutex_lock(&engine->lock);
     *out = engine->stats;
-    out->block_size = engine->config.block_size;
+    out->block_size = engine->config.limits->block_size;
     out->num_waiting += engine->inbox.num_choices;
     pthread_mutex_unlock(&engine->lock);
 }

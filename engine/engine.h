@@ -16,23 +16,13 @@ struct engine;
 struct grammar_vocabulary;
 
 struct engine_config {
-    int32_t max_num_seqs;           /* sequences running at once */
-    int32_t max_num_batched_tokens; /* token budget of one step */
-    int32_t max_model_len;          /* tokens of prompt plus output */
-    int32_t block_size;             /* tokens */
-    int32_t num_blocks;             /* of the KV pool */
-    int32_t num_host_blocks;        /* of the pool blocks are swapped out to; may be 0 */
-    int64_t swap_block_ns;          /* to move one block there */
-    int32_t num_tenants;            /* whose prefixes are kept apart; 0 means 1 */
+    const struct serving_limits *limits; /* outlive the engine */
+    int64_t swap_block_ns;               /* to move one block to the host, or back */
+    int32_t num_tenants;                 /* whose prefixes are kept apart; 0 means 1 */
     bool prefix_caching;
-    int32_t window; /* every layer of the model sees only so many tokens back; 0: some see all */
-    int32_t hidden_size;         /* of the model: dimensions of an embedding */
-    int32_t max_logprobs;        /* of a token, that a request may ask for, if more than
-                                    SAMPLE_MAX_LOGPROBS; at most the vocabulary */
     int32_t max_queued_requests; /* requests not yet running */
     int64_t max_queued_tokens;   /* prompt tokens not yet running */
-    int64_t max_choices;         /* of all requests, that have not ended; 0: any
-                                    number */
+    int64_t max_choices;         /* of all requests, that have not ended; 0: any number */
     const struct grammar_vocabulary *vocabulary; /* outlives the engine; NULL: no request has a
                                                     grammar */
     int32_t stall_timeout_ms;    /* unread stream: abort after this long; default 10 000 */
@@ -44,7 +34,7 @@ struct engine_config {
 enum submit_result {
     SUBMIT_OK,
     SUBMIT_QUEUE_FULL, /* 429 */
-    SUBMIT_TOO_LARGE,  /* kv_demand_of says what it takes more of than engine_capacity: 400 */
+    SUBMIT_TOO_LARGE,  /* kv_demand_of says what it takes more of than engine_limits: 400 */
     SUBMIT_STOPPING,   /* 503 */
     SUBMIT_FAILED,     /* the device failed: 503 */
 };
@@ -53,8 +43,8 @@ enum submit_result {
 int engine_create(const struct engine_config *config, struct executor *executor,
                   const struct tokenizer *tokenizer, struct engine **out, struct error *err);
 
-/* Any thread. What a request may take at most; never changes. */
-struct kv_capacity engine_capacity(const struct engine *engine);
+/* Any thread. What a request may take at most. */
+const struct serving_limits *engine_limits(const struct engine *engine);
 /* Any thread. Takes its own reference on SUBMIT_OK. request->tenant < num_tenants. */
 enum submit_result engine_submit(struct engine *engine, struct request *request);
 /* Any thread. The request's sequences are dropped and their blocks freed before the next step; each

@@ -8,6 +8,6 @@
 /* An upper bound: the arrays of a step, what is known of each block, the queue and its prompts, the
  * sequences that run and the streams nobody has read yet, all at their largest. Grammars and stop
  * strings count with the requests that bring them, in the front end's share. */
-size_t engine_memory_bytes(const struct engine_config *config, int32_t vocab_size);
+size_t engine_memory_bytes(const struct engine_config *config);
 
 #endif

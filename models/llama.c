@@ -32,14 +32,14 @@ struct llama {
     struct backend *backend;
     const struct model_config *config;
     const struct weights *weights;
-    struct llama_limits limits;
-    struct buffer hidden;    /* [max_step_tokens, hidden] */
-    struct buffer narrow;    /* [max_step_tokens, max(hidden, q_width, intermediate)] */
-    struct buffer wide;      /* [max_step_tokens, max(qkv width, 2 * intermediate)] */
-    struct buffer branch;    /* [max_step_tokens, max(hidden, q_width)]; empty if not needed */
+    const struct serving_limits *limits;
+    struct buffer hidden; /* [max_num_batched_tokens, hidden] */
+    struct buffer narrow; /* [max_num_batched_tokens, max(hidden, q_width, intermediate)] */
+    struct buffer wide;   /* [max_num_batched_tokens, max(qkv width, 2 * intermediate)] */
+    struct buffer branch; /* [max_num_batched_tokens, max(hidden, q_width)]; empty if not needed */
     struct buffer head_rows; /* [max_logit_rows, hidden] */
     struct buffer logits;    /* float [max_logit_rows, vocab] */
-    struct buffer pool_sums; /* float [max_pools, hidden]; empty if there are none */
+    struct buffer pool_sums; /* float [max_num_seqs, hidden]; empty if there are none */
 };
 
 static int32_t larger(int32_t a, int32_t b) {
@@ -61,7 +61,7 @@ enum workspace_part {
 
 /* False when the sizes do not fit memory addresses. */
 static bool measure_workspace(const struct model_config *config, enum dtype activation_dtype,
-                              const struct llama_limits *limits,
+                              const struct serving_limits *limits,
                               size_t out_bytes[static NUM_WORKSPACE_PARTS]) {
     int32_t hidden = config->hidden_size, ffn = config->intermediate_size;
     int32_t q_width = config->num_heads * config->head_dim;
@@ -77,10 +77,10 @@ static bool measure_workspace(const struct model_config *config, enum dtype acti
         [POOL_SUMS] = hidden,
     };
     const int32_t rows[NUM_WORKSPACE_PARTS] = {
-        [HIDDEN] = limits->max_step_tokens,   [NARROW] = limits->max_step_tokens,
-        [WIDE] = limits->max_step_tokens,     [BRANCH] = limits->max_step_tokens,
-        [HEAD_ROWS] = limits->max_logit_rows, [LOGITS] = limits->max_logit_rows,
-        [POOL_SUMS] = limits->max_pools,
+        [HIDDEN] = limits->max_num_batched_tokens, [NARROW] = limits->max_num_batched_tokens,
+        [WIDE] = limits->max_num_batched_tokens,   [BRANCH] = limits->max_num_batched_tokens,
+        [HEAD_ROWS] = limits->max_logit_rows,      [LOGITS] = limits->max_logit_rows,
+        [POOL_SUMS] = limits->max_num_seqs,
     };
     for (int i = 0; i < NUM_WORKSPACE_PARTS; i++) {
         enum dtype dtype = i < NUM_ACTIVATIONS ? activation_dtype : DTYPE_F32;
@@ -91,7 +91,7 @@ static bool measure_workspace(const struct model_config *config, enum dtype acti
 }
 
 size_t llama_workspace_needed(const struct model_config *config, enum dtype activation_dtype,
-                              const struct llama_limits *limits) {
+                              const struct serving_limits *limits) {
     size_t bytes[NUM_WORKSPACE_PARTS], sum = 0;
     if (!measure_workspace(config, activation_dtype, limits, bytes))
         return SIZE_MAX;
@@ -109,9 +109,9 @@ static int alloc_workspace(struct llama *llama, struct error *err) {
         [POOL_SUMS] = &llama->pool_sums,
     };
     size_t bytes[NUM_WORKSPACE_PARTS];
-    if (!measure_workspace(llama->config, b->activation_dtype, &llama->limits, bytes))
+    if (!measure_workspace(llama->config, b->activation_dtype, llama->limits, bytes))
         return error_set(err, ERROR_MEMORY, "the workspace of a step of %d tokens is too large",
-                         llama->limits.max_step_tokens);
+                         llama->limits->max_num_batched_tokens);
     for (int i = 0; i < NUM_WORKSPACE_PARTS; i++)
         if (bytes[i] > 0 && b->ops->buffer_alloc(b, bytes[i], buffers[i], err) != 0)
             return -1;
@@ -119,9 +119,9 @@ static int alloc_workspace(struct llama *llama, struct error *err) {
 }
 
 int llama_create(struct backend *backend, const struct model_config *config,
-                 const struct weights *weights, const struct llama_limits *limits,
+                 const struct weights *weights, const struct serving_limits *limits,
                  struct llama **out, struct error *err) {
-    CHECK(limits->max_step_tokens > 0 && limits->max_logit_rows > 0 && limits->max_pools >= 0);
+    CHECK(limits->max_num_batched_tokens > 0 && limits->max_logit_rows > 0);
     CHECK(!(config->parallel_residual && config->post_norm));
     struct llama *llama = calloc(1, sizeof(*llama));
     if (llama == NULL)
@@ -129,7 +129,7 @@ int llama_create(struct backend *backend, const struct model_config *config,
     llama->backend = backend;
     llama->config = config;
     llama->weights = weights;
-    llama->limits = *limits;
+    llama->limits = limits;
     if (alloc_workspace(llama, err) != 0) {
         llama_destroy(llama);
         return -1;
@@ -362,7 +362,7 @@ static void add_to_pools(struct llama *llama, const struct batch *batch, float *
     size_t row_bytes = width * dtype_block_bytes(b->activation_dtype);
     size_t sums_bytes = (size_t)batch->num_pools * width * sizeof(float);
     size_t offset = (size_t)spans->first_row * row_bytes;
-    CHECK(batch->num_pools <= llama->limits.max_pools);
+    CHECK(batch->num_pools <= llama->limits->max_num_seqs);
     normalise_output(llama, (const char *)llama->hidden.data + offset,
                      (char *)llama->narrow.data + offset,
                      last->first_row + last->num_rows - spans->first_row);
@@ -379,7 +379,7 @@ int llama_forward(struct llama *llama, struct kv_cache *cache, const struct batc
                   struct step_result *result, struct error *err) {
     struct backend *b = llama->backend;
     int32_t num_tokens = batch->inputs.num_tokens;
-    CHECK(num_tokens > 0 && num_tokens <= llama->limits.max_step_tokens);
+    CHECK(num_tokens > 0 && num_tokens <= llama->limits->max_num_batched_tokens);
     b->ops->step_begin(b, &batch->inputs);
     b->ops->embed(b, &(struct embed_args){.table = llama->weights->embedding,
                                           .out = llama->hidden.data,
@@ -389,7 +389,7 @@ int llama_forward(struct llama *llama, struct kv_cache *cache, const struct batc
             run_parallel_layer(llama, cache, layer, num_tokens);
         else
             run_layer(llama, cache, layer, num_tokens);
-    int32_t chunk = llama->limits.max_logit_rows;
+    int32_t chunk = llama->limits->max_logit_rows;
     for (int32_t first = 0; first < batch->num_rows; first += chunk) {
         int32_t left = batch->num_rows - first;
         sample_chunk(llama, batch, first, left < chunk ? left : chunk, result);

@@ -4,6 +4,7 @@
 #ifndef QUIRE_MODELS_LLAMA_H
 #define QUIRE_MODELS_LLAMA_H
 
+#include "config/serving_limits.h"
 #include "kernels/backend.h"
 #include "models/batch.h"
 #include "models/model.h"
@@ -11,22 +12,17 @@
 
 struct llama;
 
-struct llama_limits {
-    int32_t max_step_tokens; /* largest inputs.num_tokens */
-    int32_t max_logit_rows; /* logits are computed this many rows at a time; any number of rows in a
-                               batch works, in chunks of this workspace */
-    int32_t max_pools;      /* largest num_pools; 0: none */
-};
-
-/* Does not take ownership of its arguments; they outlive the llama. ERROR_MEMORY when the workspace
+/* Does not take ownership of its arguments; they outlive the llama. A batch has at most
+ * max_num_batched_tokens tokens and max_num_seqs pools, and any number of rows: their logits are
+ * computed max_logit_rows at a time. ERROR_MEMORY when the workspace
  * does not fit, ERROR_DEVICE when the device failed. */
 int llama_create(struct backend *backend, const struct model_config *config,
-                 const struct weights *weights, const struct llama_limits *limits,
+                 const struct weights *weights, const struct serving_limits *limits,
                  struct llama **out, struct error *err);
 void llama_destroy(struct llama *llama); /* accepts NULL */
 /* What llama_create takes of the device's memory; SIZE_MAX when that cannot be. */
 size_t llama_workspace_needed(const struct model_config *config, enum dtype activation_dtype,
-                              const struct llama_limits *limits);
+                              const struct serving_limits *limits);
 size_t llama_workspace_bytes(const struct llama *llama);
 
 /* Runs one step: writes the new tokens' keys and values into the cache and fills result->rows for

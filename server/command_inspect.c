@@ -28,12 +28,13 @@ static void print_line(void *context, const char *line) {
 
 static void print_table(const struct model *model, const struct options *options,
                         const struct worker_config *config, const struct worker_info *info) {
-    const struct engine_config engine = engine_options_read(options, model, config, info);
+    const struct serving_limits limits = engine_options_limits(options, model, config, info);
+    const struct engine_config engine = engine_options_read(options, model, info, &limits);
     const struct http_server_config http = {.max_connections = options->max_connections};
     const struct memory_table table = {
         .worker = info,
         .config = config,
-        .engine_bytes = engine_memory_bytes(&engine, model->config.vocab_size),
+        .engine_bytes = engine_memory_bytes(&engine),
         .http_bytes = http_server_memory_bytes(&http),
         .program_bytes = memory_table_program_bytes(info, false),
         .max_connections = options->max_connections,

@@ -57,6 +57,7 @@ struct serve {
     struct executor *executor;
     struct worker_config worker_config;
     struct worker_info worker;
+    struct serving_limits limits;
     int wake_fd;
     struct listen_socket socket;
     struct engine *engine;
@@ -176,6 +177,7 @@ static int open_executor(struct serve *serve, struct error *err) {
         return -1;
     if (config->dtype != DTYPE_COUNT && !serve->worker.is_card)
         log_warning("dtype %s has no effect: the CPU computes in float", serve->options.dtype);
+    serve->limits = engine_options_limits(&serve->options, serve->model, config, &serve->worker);
     return command_fingerprint(config, &serve->worker, build_hash(), serve->fingerprint, err);
 }
 
@@ -201,12 +203,12 @@ static void wake_http(void *context) {
 
 static int start_engine(struct serve *serve, struct error *err) {
     struct engine_config config =
-        engine_options_read(&serve->options, serve->model, &serve->worker_config, &serve->worker);
+        engine_options_read(&serve->options, serve->model, &serve->worker, &serve->limits);
     config.vocabulary = serve->vocabulary.vocabulary;
     config.stall_timeout_ms = STALL_TIMEOUT_MS;
     config.wake = wake_http;
     config.wake_context = serve;
-    serve->memory.engine_bytes = engine_memory_bytes(&config, serve->model->config.vocab_size);
+    serve->memory.engine_bytes = engine_memory_bytes(&config);
     serve->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (serve->wake_fd < 0)
         return error_set(err, ERROR_IO, "eventfd: %s", strerror(errno));

@@ -16,7 +16,11 @@ int32_t engine_options_max_logprobs(const struct options *options, int32_t vocab
 
 /* Everything but the vocabulary, the wake callback and the stall timeout. */
 struct engine_config engine_options_read(const struct options *options, const struct model *model,
-                                         const struct worker_config *worker,
-                                         const struct worker_info *info);
+                                         const struct worker_info *info,
+                                         const struct serving_limits *limits);
+struct serving_limits engine_options_limits(const struct options *options,
+                                            const struct model *model,
+                                            const struct worker_config *worker,
+                                            const struct worker_info *info);
 
 #endif

@@ -13,43 +13,33 @@ static void *alloc_array(size_t count, size_t item_bytes) {
     return checked_mul(count, item_bytes, &bytes) ? malloc(bytes) : NULL;
 }
 
-static int32_t max_blocks_per_seq(const struct batch_limits *limits) {
+static int32_t max_blocks_per_seq(const struct serving_limits *limits) {
     return block_table_blocks_for(limits->max_model_len, limits->block_size);
 }
 
 /* Distinct tokens of all rows that draw. */
-static size_t max_counts(const struct batch_limits *limits, int32_t vocab_size) {
-    int32_t of_row = limits->max_model_len < vocab_size ? limits->max_model_len : vocab_size;
+static size_t max_counts(const struct serving_limits *limits) {
+    int32_t of_row =
+        limits->max_model_len < limits->vocab_size ? limits->max_model_len : limits->vocab_size;
     return (size_t)limits->max_num_seqs * (size_t)of_row;
 }
 
-int32_t batch_limits_max_rows(const struct batch_limits *limits) {
+int32_t batch_builder_max_rows(const struct serving_limits *limits) {
     return limits->max_num_batched_tokens + limits->max_num_seqs;
 }
 
-struct logprob_limits batch_limits_logprobs(const struct batch_limits *limits, int32_t vocab_size) {
-    return (struct logprob_limits){
-        .max_logprobs = limits->max_logprobs,
-        .vocab_size = vocab_size,
-        .max_draws = limits->max_num_seqs,
-        .max_scores = limits->max_num_batched_tokens,
-    };
-}
-
-int batch_builder_init(struct batch_builder *builder, const struct batch_limits *limits,
+int batch_builder_init(struct batch_builder *builder, const struct serving_limits *limits,
                        const struct tokenizer *tokenizer,
                        const struct grammar_vocabulary *vocabulary) {
-    int32_t vocab_size = tokenizer_vocab_size(tokenizer);
+    CHECK(limits->vocab_size == tokenizer_vocab_size(tokenizer));
     size_t num_tokens = (size_t)limits->max_num_batched_tokens;
     size_t num_seqs = (size_t)limits->max_num_seqs;
-    size_t num_rows = (size_t)batch_limits_max_rows(limits);
-    const struct logprob_limits logprobs = batch_limits_logprobs(limits, vocab_size);
+    size_t num_rows = (size_t)batch_builder_max_rows(limits);
     size_t max_biases = num_seqs * (size_t)sampler_max_biases(tokenizer);
     struct batch_builder made = {
-        .limits = *limits,
+        .limits = limits,
         .tokenizer = tokenizer,
         .vocabulary = vocabulary,
-        .vocab_size = vocab_size,
         .token_ids = alloc_array(num_tokens, sizeof(int32_t)),
         .positions = alloc_array(num_tokens, sizeof(int32_t)),
         .slot_mapping = alloc_array(num_tokens, sizeof(int32_t)),
@@ -58,16 +48,16 @@ int batch_builder_init(struct batch_builder *builder, const struct batch_limits 
         .block_tables = alloc_array(num_seqs * (size_t)max_blocks_per_seq(limits), sizeof(int32_t)),
         .logit_rows = alloc_array(num_rows, sizeof(int32_t)),
         .sample_rows = alloc_array(num_rows, sizeof(struct sample_row)),
-        .token_counts = alloc_array(max_counts(limits, vocab_size), sizeof(struct token_count)),
+        .token_counts = alloc_array(max_counts(limits), sizeof(struct token_count)),
         .token_biases = alloc_array(max_biases, sizeof(struct token_bias)),
-        .token_masks = alloc_array(num_seqs + 1, (size_t)SAMPLE_MASK_WORDS(vocab_size) *
+        .token_masks = alloc_array(num_seqs + 1, (size_t)SAMPLE_MASK_WORDS(limits->vocab_size) *
                                                      sizeof(*made.token_masks)),
         .pool_spans = alloc_array(num_seqs, sizeof(struct row_span)),
         .pool_sums = alloc_array(num_seqs, ((size_t)limits->hidden_size + 1) * sizeof(float)),
         .row_start = alloc_array(num_seqs + 1, sizeof(int32_t)),
         .pool_start = alloc_array(num_seqs + 1, sizeof(int32_t)),
     };
-    if (logprob_lists_init(&made.lists, &logprobs) != 0 || made.token_ids == NULL ||
+    if (logprob_lists_init(&made.lists, limits) != 0 || made.token_ids == NULL ||
         made.positions == NULL || made.slot_mapping == NULL || made.query_start == NULL ||
         made.context_lens == NULL || made.block_tables == NULL || made.logit_rows == NULL ||
         made.sample_rows == NULL || made.token_counts == NULL || made.token_biases == NULL ||
@@ -110,7 +100,7 @@ static int32_t longest_table(const struct step_plan *plan) {
 }
 
 static void clear(struct batch_builder *builder, int32_t table_width) {
-    CHECK(table_width <= max_blocks_per_seq(&builder->limits));
+    CHECK(table_width <= max_blocks_per_seq(builder->limits));
     builder->batch = (struct batch){
         .inputs =
             {
@@ -140,13 +130,14 @@ static void clear(struct batch_builder *builder, int32_t table_width) {
 /* The row belongs to the token added last. */
 static void add_row(struct batch_builder *builder, const struct sample_row *row) {
     struct batch *batch = &builder->batch;
-    CHECK(batch->num_rows < batch_limits_max_rows(&builder->limits));
+    CHECK(batch->num_rows < batch_builder_max_rows(builder->limits));
     builder->logit_rows[batch->num_rows] = batch->inputs.num_tokens - 1;
     builder->sample_rows[batch->num_rows++] = *row;
 }
 
 static uint32_t *mask_at(const struct batch_builder *builder, int32_t index) {
-    return builder->token_masks + (size_t)index * (size_t)SAMPLE_MASK_WORDS(builder->vocab_size);
+    return builder->token_masks +
+           (size_t)index * (size_t)SAMPLE_MASK_WORDS(builder->limits->vocab_size);
 }
 
 /* The row's biases were added last. */
@@ -154,12 +145,13 @@ static void add_mask(struct batch_builder *builder, struct sequence *sequence,
                      struct sample_row *row) {
     struct batch *batch = &builder->batch;
     uint32_t *mask = mask_at(builder, batch->num_masks);
-    uint32_t *scratch = mask_at(builder, builder->limits.max_num_seqs);
-    if (!token_mask_fill(sequence, builder->vocabulary, builder->vocab_size, scratch, mask))
+    uint32_t *scratch = mask_at(builder, builder->limits->max_num_seqs);
+    if (!token_mask_fill(sequence, builder->vocabulary, builder->limits->vocab_size, scratch, mask))
         return;
     row->mask = batch->num_masks++;
-    row->num_biases = token_mask_drop_bans(
-        mask, builder->vocab_size, builder->token_biases + row->first_bias, row->num_biases);
+    row->num_biases =
+        token_mask_drop_bans(mask, builder->limits->vocab_size,
+                             builder->token_biases + row->first_bias, row->num_biases);
     batch->num_biases = row->first_bias + row->num_biases;
 }
 
@@ -217,7 +209,7 @@ static void add_token(struct batch_builder *builder, struct sequence *sequence, 
     builder->token_ids[i] = sequence_token(sequence, position);
     builder->positions[i] = position;
     builder->slot_mapping[i] =
-        block_table_slot(&sequence->table, builder->limits.block_size, position);
+        block_table_slot(&sequence->table, builder->limits->block_size, position);
     add_rows_at(builder, sequence, position);
 }
 
@@ -230,7 +222,7 @@ static void add_pool(struct batch_builder *builder, const struct planned_sequenc
     if (pooling == POOLING_NONE || (pooling == POOLING_LAST && !is_complete))
         return;
     int32_t num_rows = pooling == POOLING_LAST ? 1 : entry->num_tokens;
-    size_t width = (size_t)builder->limits.hidden_size;
+    size_t width = (size_t)builder->limits->hidden_size;
     float *sum = builder->pool_sums + (size_t)batch->num_pools * width;
     if (pooling == POOLING_MEAN && sequence->num_computed > 0)
         memcpy(sum, sequence->pool, width * sizeof(*sum));
@@ -253,8 +245,8 @@ static void add_sequence(struct batch_builder *builder, const struct planned_seq
     struct sequence *sequence = entry->sequence;
     struct step_inputs *inputs = &builder->batch.inputs;
     int32_t index = inputs->num_seqs++;
-    CHECK(index < builder->limits.max_num_seqs);
-    CHECK(inputs->num_tokens + entry->num_tokens <= builder->limits.max_num_batched_tokens);
+    CHECK(index < builder->limits->max_num_seqs);
+    CHECK(inputs->num_tokens + entry->num_tokens <= builder->limits->max_num_batched_tokens);
     int32_t end = sequence->num_computed + entry->num_tokens;
     for (int32_t position = sequence->num_computed; position < end; position++)
         add_token(builder, sequence, position);

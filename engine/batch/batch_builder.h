@@ -11,21 +11,10 @@
 
 struct grammar_vocabulary;
 
-struct batch_limits {
-    int32_t max_num_seqs;
-    int32_t max_num_batched_tokens;
-    int32_t max_model_len;
-    int32_t block_size;
-    int32_t num_blocks;
-    int32_t hidden_size;  /* of the model: elements of a pool */
-    int32_t max_logprobs; /* of a token that a request may ask for */
-};
-
 struct batch_builder {
-    struct batch_limits limits;
+    const struct serving_limits *limits;
     const struct tokenizer *tokenizer;
     const struct grammar_vocabulary *vocabulary;
-    int32_t vocab_size;
     struct batch batch; /* its arrays are those below */
     int32_t *token_ids, *positions, *slot_mapping;
     int32_t *query_start, *context_lens, *block_tables;
@@ -42,16 +31,15 @@ struct batch_builder {
     int32_t *pool_start; /* [max_num_seqs + 1]: and the pool pool_start[i], or none */
 };
 
-/* The tokenizer and the vocabulary outlive the builder; without one no request has a grammar.
+/* The limits, the tokenizer and the vocabulary outlive the builder; without one no request has a grammar.
  * Returns -1 when memory is short. */
-int batch_builder_init(struct batch_builder *builder, const struct batch_limits *limits,
+int batch_builder_init(struct batch_builder *builder, const struct serving_limits *limits,
                        const struct tokenizer *tokenizer,
                        const struct grammar_vocabulary *vocabulary);
 void batch_builder_finish(struct batch_builder *builder); /* accepts a zeroed one */
 
 /* Rows of a step at most: each computed token may be scored, and each sequence may draw. */
-int32_t batch_limits_max_rows(const struct batch_limits *limits);
-struct logprob_limits batch_limits_logprobs(const struct batch_limits *limits, int32_t vocab_size);
+int32_t batch_builder_max_rows(const struct serving_limits *limits);
 
 /* The batch is valid until the next call; its block moves are the manager's lists. Rows of an
  * entry: one for each prompt token that is scored, then one at the last token of a sequence that

@@ -6,27 +6,28 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool has_vocabulary(const struct logprob_limits *limits) {
+static bool has_vocabulary(const struct serving_limits *limits) {
     return limits->max_logprobs > SAMPLE_MAX_LOGPROBS;
 }
 
-static size_t vocabulary_size(const struct logprob_limits *limits) {
+static size_t vocabulary_size(const struct serving_limits *limits) {
     return has_vocabulary(limits) ? (size_t)limits->vocab_size : 0;
 }
 
-size_t logprob_limits_of_row(const struct logprob_limits *limits) {
+size_t logprob_lists_max_of_row(const struct serving_limits *limits) {
     size_t vocabulary = vocabulary_size(limits);
     return vocabulary > MAX_LOGPROB_TOKENS ? vocabulary : MAX_LOGPROB_TOKENS;
 }
 
-size_t logprob_limits_of_step(const struct logprob_limits *limits) {
-    return (size_t)limits->max_draws * logprob_limits_of_row(limits) +
-           (size_t)limits->max_scores * vocabulary_size(limits);
+size_t logprob_lists_max_of_step(const struct serving_limits *limits) {
+    return (size_t)limits->max_num_seqs * logprob_lists_max_of_row(limits) +
+           (size_t)limits->max_num_batched_tokens * vocabulary_size(limits);
 }
 
-int logprob_lists_init(struct logprob_lists *lists, const struct logprob_limits *limits) {
-    size_t count = (size_t)limits->max_draws * MAX_LOGPROB_TOKENS + vocabulary_size(limits), bytes;
-    *lists = (struct logprob_lists){.limits = *limits};
+int logprob_lists_init(struct logprob_lists *lists, const struct serving_limits *limits) {
+    size_t count = (size_t)limits->max_num_seqs * MAX_LOGPROB_TOKENS + vocabulary_size(limits),
+           bytes;
+    *lists = (struct logprob_lists){.limits = limits};
     if (!checked_mul(count, sizeof(*lists->tokens), &bytes))
         return -1;
     lists->tokens = malloc(bytes);
@@ -44,7 +45,7 @@ void logprob_lists_finish(struct logprob_lists *lists) {
 }
 
 void logprob_lists_clear(struct logprob_lists *lists) {
-    lists->num_tokens = (int32_t)vocabulary_size(&lists->limits);
+    lists->num_tokens = (int32_t)vocabulary_size(lists->limits);
     lists->num_logprobs = 0;
 }
 
@@ -57,9 +58,9 @@ void logprob_lists_add(struct logprob_lists *lists, const int32_t *tokens, int32
         row->num_listed = num_tokens;
         lists->num_tokens += num_tokens;
     } else if (row->num_logprobs > SAMPLE_MAX_LOGPROBS) {
-        CHECK(has_vocabulary(&lists->limits));
+        CHECK(has_vocabulary(lists->limits));
         row->first_listed = 0;
-        row->num_listed = lists->limits.vocab_size;
+        row->num_listed = lists->limits->vocab_size;
     }
     if (row->num_listed == 0)
         return;

@@ -4,30 +4,24 @@
 #ifndef QUIRE_ENGINE_BATCH_LOGPROB_LISTS_H
 #define QUIRE_ENGINE_BATCH_LOGPROB_LISTS_H
 
+#include "config/serving_limits.h"
 #include "engine/sampling_params.h"
 
 #include <stddef.h>
 
-struct logprob_limits {
-    int32_t max_logprobs; /* what a request may ask for: above SAMPLE_MAX_LOGPROBS there is room for
-                             lists of the vocabulary */
-    int32_t vocab_size;
-    int32_t max_draws, max_scores; /* rows of a step that draw, and that score a prompt's token */
-};
-
 struct logprob_lists {
-    struct logprob_limits limits;
+    const struct serving_limits *limits;
     int32_t *tokens;      /* the vocabulary, if there is room for its lists; then those of rows */
     int32_t num_tokens;   /* in use */
     int64_t num_logprobs; /* that the rows list */
 };
 
 /* Logprobs that the rows of a step may list together, and those of one row. */
-size_t logprob_limits_of_step(const struct logprob_limits *limits);
-size_t logprob_limits_of_row(const struct logprob_limits *limits);
+size_t logprob_lists_max_of_step(const struct serving_limits *limits);
+size_t logprob_lists_max_of_row(const struct serving_limits *limits);
 
-/* Returns -1 when memory is short. */
-int logprob_lists_init(struct logprob_lists *lists, const struct logprob_limits *limits);
+/* The limits outlive the lists. Returns -1 when memory is short. */
+int logprob_lists_init(struct logprob_lists *lists, const struct serving_limits *limits);
 void logprob_lists_finish(struct logprob_lists *lists); /* accepts a zeroed one */
 /* Before the rows of a step. */
 void logprob_lists_clear(struct logprob_lists *lists);

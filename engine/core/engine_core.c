@@ -15,22 +15,9 @@
 
 #define LARGE_STEP 32 /* tokens */
 
-struct kv_capacity engine_core_capacity(const struct engine_core_config *config) {
-    const struct batch_limits *limits = &config->limits;
-    return (struct kv_capacity){
-        .num_blocks = limits->num_blocks,
-        .block_size = limits->block_size,
-        .max_num_seqs = limits->max_num_seqs,
-        .max_model_len = limits->max_model_len,
-        .window = config->window,
-    };
-}
-
 static struct scheduler_config scheduler_config_of(const struct engine_core_config *config) {
     return (struct scheduler_config){
-        .capacity = engine_core_capacity(config),
-        .max_num_batched_tokens = config->limits.max_num_batched_tokens,
-        .num_host_blocks = config->num_host_blocks,
+        .limits = config->limits,
         .swap_block_ns = config->swap_block_ns,
         .num_tenants = config->num_tenants,
         .prefix_caching = config->prefix_caching,
@@ -39,34 +26,32 @@ static struct scheduler_config scheduler_config_of(const struct engine_core_conf
 }
 
 /* Pages that no step needs are never touched. */
-static float *alloc_listed(const struct logprob_limits *limits) {
+static float *alloc_listed(const struct serving_limits *limits) {
     size_t bytes;
-    bool fits = checked_mul(logprob_limits_of_step(limits), sizeof(float), &bytes);
+    bool fits = checked_mul(logprob_lists_max_of_step(limits), sizeof(float), &bytes);
     return fits ? malloc(bytes) : NULL;
 }
 
 int engine_core_init(struct engine_core *core, const struct engine_core_config *config,
                      struct executor *executor, const struct tokenizer *tokenizer,
                      struct error *err) {
-    const struct batch_limits *limits = &config->limits;
+    const struct serving_limits *limits = config->limits;
     const struct scheduler_config scheduler_config = scheduler_config_of(config);
-    const struct logprob_limits logprobs =
-        batch_limits_logprobs(limits, tokenizer_vocab_size(tokenizer));
     memset(core, 0, sizeof(*core));
     core->config = *config;
     core->executor = executor;
     core->tokenizer = tokenizer;
-    core->result.rows = calloc((size_t)batch_limits_max_rows(limits), sizeof(*core->result.rows));
+    core->result.rows = calloc((size_t)batch_builder_max_rows(limits), sizeof(*core->result.rows));
     core->result.pool_sums =
         calloc((size_t)limits->max_num_seqs, ((size_t)limits->hidden_size + 1) * sizeof(float));
-    core->result.listed_logprobs = alloc_listed(&logprobs);
+    core->result.listed_logprobs = alloc_listed(limits);
     core->drawn = calloc((size_t)limits->max_num_seqs, sizeof(struct sequence *));
     engine_stats_init(&core->stats);
     if (core->result.rows == NULL || core->result.pool_sums == NULL || core->drawn == NULL ||
         core->result.listed_logprobs == NULL ||
         scheduler_init(&core->scheduler, &scheduler_config) != 0 ||
         batch_builder_init(&core->builder, limits, tokenizer, config->vocabulary) != 0 ||
-        step_output_init(&core->output, tokenizer, &logprobs) != 0) {
+        step_output_init(&core->output, tokenizer, limits) != 0) {
         engine_core_finish(core);
         return error_set(err, ERROR_MEMORY, "no memory for the arrays of a step of %d tokens",
                          limits->max_num_batched_tokens);
@@ -116,8 +101,7 @@ static void refuse(struct engine_core *core, struct request *request) {
 static struct sequence_group *create_group(struct engine_core *core, struct request *request) {
     const struct engine_core_config *config = &core->config;
     struct group_shape shape = {
-        .max_model_len = config->limits.max_model_len,
-        .block_size = config->limits.block_size,
+        .limits = config->limits,
         .root = block_key_root(&config->secret, request->tenant, request->cache_salt,
                                request->cache_salt_bytes),
     };
@@ -126,19 +110,19 @@ static struct sequence_group *create_group(struct engine_core *core, struct requ
 }
 
 static int32_t max_logprobs(const struct engine_core *core) {
-    int32_t max = core->config.limits.max_logprobs;
+    int32_t max = core->config.limits->max_logprobs;
     return max > SAMPLE_MAX_LOGPROBS ? max : SAMPLE_MAX_LOGPROBS;
 }
 
 static void check_request(const struct engine_core *core, const struct request *request) {
-    const struct kv_capacity capacity = engine_core_capacity(&core->config);
-    const struct kv_demand demand = kv_demand_of(request, &capacity);
-    CHECK(kv_demand_fits(&demand, &capacity));
+    const struct serving_limits *limits = core->config.limits;
+    const struct kv_demand demand = kv_demand_of(request, limits);
+    CHECK(kv_demand_fits(&demand, limits));
     CHECK(request->params.num_logprobs <= max_logprobs(core) &&
           request->params.num_prompt_logprobs <= max_logprobs(core));
     CHECK(request->tenant >= 0 && request->tenant < core->config.num_tenants);
     CHECK(request->params.grammar == NULL || core->config.vocabulary != NULL);
-    CHECK(request->params.pooling == POOLING_NONE || core->config.limits.hidden_size > 0);
+    CHECK(request->params.pooling == POOLING_NONE || core->config.limits->hidden_size > 0);
     CHECK(core->last_group == NULL || core->last_group->request->id < request->id);
 }
 

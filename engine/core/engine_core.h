@@ -14,9 +14,7 @@ int engine_core_init(struct engine_core *core, const struct engine_core_config *
 /* engine_core_abort first, unless the core is idle. Accepts a zeroed core. */
 void engine_core_finish(struct engine_core *core);
 
-/* What a request may take of the core's pool and seats (kv_demand.h says what one does take). */
-struct kv_capacity engine_core_capacity(const struct engine_core_config *config);
-/* Takes its own reference. The request fits the capacity, and its id rises from call to call. Ends
+/* Takes its own reference. The request fits the limits (kv_demand_fits), and its id rises from call to call. Ends
  * it at once with FINISH_ERROR when memory is short or the core has failed. */
 void engine_core_add(struct engine_core *core, struct request *request);
 /* True when a step was run; false when there was nothing that could run. */

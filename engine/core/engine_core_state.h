@@ -10,13 +10,11 @@
 #include "engine/core/step_output.h"
 
 struct engine_core_config {
-    struct batch_limits limits;
-    int32_t num_host_blocks; /* of the pool that blocks are swapped out to; may be 0 */
-    int64_t swap_block_ns;   /* to move one block there, or back */
-    int32_t num_tenants;     /* >= 1; of a request: tenant < num_tenants */
+    const struct serving_limits *limits; /* outlive the core */
+    int64_t swap_block_ns;               /* to move one block to the host, or back */
+    int32_t num_tenants;                 /* >= 1; of a request: tenant < num_tenants */
     bool prefix_caching;
-    struct block_key_secret secret; /* of the keys of cached prefixes */
-    int32_t window;                 /* every layer sees only so many tokens back; 0: some see all */
+    struct block_key_secret secret;              /* of the keys of cached prefixes */
     const struct grammar_vocabulary *vocabulary; /* outlives the core; NULL: no request has a
                                                     grammar */
     int64_t stall_timeout_ns;

@@ -125,7 +125,7 @@ static void commit(struct engine_core *core, const struct planned_sequence *entr
 static void commit_pool(struct engine_core *core, const struct planned_sequence *entry,
                         float *sum) {
     struct sequence *sequence = entry->sequence;
-    int32_t hidden_size = core->config.limits.hidden_size;
+    int32_t hidden_size = core->config.limits->hidden_size;
     core_stats_computed(&core->stats, entry);
     scheduler_commit(&core->scheduler, entry);
     bool is_complete = sequence_num_pending(sequence) == 0;
@@ -145,7 +145,7 @@ static void commit_pool(struct engine_core *core, const struct planned_sequence 
 /* What the step left of the entry's pool; NULL: it has none. */
 static float *pool_sum(const struct engine_core *core, int32_t entry) {
     const int32_t *start = core->builder.pool_start + entry;
-    size_t offset = (size_t)start[0] * (size_t)core->config.limits.hidden_size;
+    size_t offset = (size_t)start[0] * (size_t)core->config.limits->hidden_size;
     return start[1] > start[0] ? core->result.pool_sums + offset : NULL;
 }
 

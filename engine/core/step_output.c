@@ -12,8 +12,9 @@
 #include <string.h>
 
 int step_output_init(struct step_output *output, const struct tokenizer *tokenizer,
-                     const struct logprob_limits *limits) {
-    size_t num_records = (size_t)limits->max_scores + 1, of_row = logprob_limits_of_row(limits);
+                     const struct serving_limits *limits) {
+    size_t num_records = (size_t)limits->max_num_batched_tokens + 1,
+           of_row = logprob_lists_max_of_row(limits);
     size_t max_top = num_records * SAMPLE_MAX_LOGPROBS, top_bytes;
     max_top = max_top > of_row ? max_top : of_row;
     if (!checked_mul(max_top, sizeof(struct top_logprob), &top_bytes))

@@ -42,7 +42,7 @@ static void free_arrays(struct arrays *a) {
     free(a->pooled);
 }
 
-static int alloc_arrays(struct arrays *a, const struct batch_limits *limits, size_t table_width,
+static int alloc_arrays(struct arrays *a, const struct serving_limits *limits, size_t table_width,
                         size_t mask_words, struct error *err) {
     size_t tokens = (size_t)limits->max_num_batched_tokens, seqs = (size_t)limits->max_num_seqs;
     size_t table_entries, num_sums;
@@ -93,7 +93,7 @@ static const struct sample_row every_feature = {
 };
 
 /* Shares num_tokens out as evenly as it goes. */
-static void fill(struct arrays *a, const struct batch_limits *limits, int32_t num_tokens,
+static void fill(struct arrays *a, const struct serving_limits *limits, int32_t num_tokens,
                  int32_t num_seqs) {
     int32_t each = num_tokens / num_seqs, more = num_tokens % num_seqs;
     int32_t token = 0;
@@ -113,7 +113,7 @@ static void fill(struct arrays *a, const struct batch_limits *limits, int32_t nu
 }
 
 static int run_step(struct backend *b, struct llama *llama, struct kv_cache *cache,
-                    const struct batch_limits *limits, struct arrays *a, int32_t num_tokens,
+                    const struct serving_limits *limits, struct arrays *a, int32_t num_tokens,
                     struct error *err) {
     int32_t num_seqs = num_tokens < limits->max_num_seqs ? num_tokens : limits->max_num_seqs;
     fill(a, limits, num_tokens, num_seqs);
@@ -165,14 +165,14 @@ static int32_t next_smaller(int32_t n) {
 }
 
 int dry_run(struct backend *b, struct llama *llama, struct kv_cache *cache,
-            const struct batch_limits *limits, int32_t vocab_size, struct error *err) {
+            const struct serving_limits *limits, struct error *err) {
     int32_t table_width = block_table_blocks_for(limits->max_model_len, limits->block_size);
     int64_t most = (int64_t)limits->max_num_seqs * limits->max_model_len;
     int32_t largest = limits->max_num_batched_tokens;
     if (largest > most)
         largest = (int32_t)most;
     struct arrays arrays;
-    size_t mask_words = (size_t)SAMPLE_MASK_WORDS(vocab_size);
+    size_t mask_words = (size_t)SAMPLE_MASK_WORDS(limits->vocab_size);
     if (alloc_arrays(&arrays, limits, (size_t)table_width, mask_words, err) != 0)
         return -1;
     memset(arrays.mask, 0xff, mask_words * sizeof(uint32_t));

@@ -4,7 +4,6 @@
 #ifndef QUIRE_ENGINE_EXECUTOR_DRY_RUN_H
 #define QUIRE_ENGINE_EXECUTOR_DRY_RUN_H
 
-#include "engine/batch/batch_builder.h"
 #include "models/llama.h"
 
 /* Runs a step of max_num_batched_tokens tokens over max_num_seqs sequences and, going down by
@@ -13,6 +12,6 @@
  * in block 0 of the cache, which each step copies to block 1: what is computed means nothing.
  * limits->num_blocks is not read. */
 int dry_run(struct backend *b, struct llama *llama, struct kv_cache *cache,
-            const struct batch_limits *limits, int32_t vocab_size, struct error *err);
+            const struct serving_limits *limits, struct error *err);
 
 #endif

@@ -55,20 +55,35 @@ static int explain(struct error *why, const char *part, const char *remedy, stru
                      remedy);
 }
 
-static int open_device(struct rank *rank, const char *device, struct step_limits *out_limits,
-                       struct error *err) {
+static int choose_limits(struct rank *rank, const char *device, struct error *err) {
+    const struct worker_config *config = &rank->config;
+    struct step_limits step;
+    if (step_limits_choose(device, config->max_num_seqs, config->max_num_batched_tokens, &step,
+                           err) != 0)
+        return -1;
+    rank->limits = (struct serving_limits){
+        .max_num_seqs = step.max_num_seqs,
+        .max_num_batched_tokens = step.max_num_batched_tokens,
+        .max_logit_rows = step.max_logit_rows,
+        .max_model_len = config->max_model_len,
+        .block_size = config->block_size,
+        .vocab_size = rank->model->config.vocab_size,
+        .hidden_size = rank->model->config.hidden_size,
+    };
+    return 0;
+}
+
+static int open_device(struct rank *rank, const char *device, struct error *err) {
     const struct model_config *model = &rank->model->config;
     const struct worker_config *config = &rank->config;
-    struct step_limits limits;
     struct error why = {0};
-    CHECK(step_limits_choose(device, config->max_num_seqs, config->max_num_batched_tokens, &limits,
-                             NULL) == 0);
+    CHECK(choose_limits(rank, device, NULL) == 0);
     const struct backend_config backend_config = {
         .num_threads = config->num_threads,
-        .max_step_tokens = limits.max_num_batched_tokens,
-        .max_step_seqs = limits.max_num_seqs,
+        .max_step_tokens = rank->limits.max_num_batched_tokens,
+        .max_step_seqs = rank->limits.max_num_seqs,
         .max_blocks_per_seq = block_table_blocks_for(config->max_model_len, config->block_size),
-        .max_logit_rows = limits.max_logit_rows,
+        .max_logit_rows = rank->limits.max_logit_rows,
         .vocab_size = model->vocab_size,
         .head_dim = model->head_dim,
         .num_q_heads = model->num_heads,
@@ -80,26 +95,25 @@ static int open_device(struct rank *rank, const char *device, struct step_limits
     if (rank->backend == NULL)
         return explain(&why, "workspace of the device's operations",
                        "lower --max-num-batched-tokens or --max-num-seqs", err);
-    *out_limits = limits;
     return 0;
 }
 
 /* A card that is there but too full is an error: the CPU would be slower by orders of magnitude,
  * which nobody wants by accident. */
-static int open_auto(struct rank *rank, struct step_limits *out_limits, struct error *err) {
+static int open_auto(struct rank *rank, struct error *err) {
     struct error why = {0};
-    if (open_device(rank, "cuda", out_limits, &why) == 0)
+    if (open_device(rank, "cuda", &why) == 0)
         return 0;
     if (why.code == ERROR_MEMORY)
         return error_set(err, why.code, "%s", why.message);
     snprintf(rank->info.why_cpu, sizeof(rank->info.why_cpu), "%s", why.message);
-    return open_device(rank, "cpu", out_limits, err);
+    return open_device(rank, "cpu", err);
 }
 
 /* A device that was asked for and cannot be used is a matter of configuration. */
-static int open_named(struct rank *rank, struct step_limits *out_limits, struct error *err) {
+static int open_named(struct rank *rank, struct error *err) {
     struct error why = {0};
-    if (open_device(rank, rank->config.device, out_limits, &why) == 0)
+    if (open_device(rank, rank->config.device, &why) == 0)
         return 0;
     if (why.code == ERROR_MEMORY)
         return error_set(err, why.code, "%s", why.message);
@@ -118,20 +132,18 @@ static int choose_kv_dtype(struct rank *rank, struct error *err) {
                      dtype_name(*dtype), rank->backend->name, dtype_name(only), dtype_name(only));
 }
 
-static int open_backend(struct rank *rank, struct step_limits *out_limits, struct error *err) {
+static int open_backend(struct rank *rank, struct error *err) {
     if (rank->config.dtype == DTYPE_COUNT)
         rank->config.dtype = model_default_activation_dtype(rank->model);
     /* Options that contradict each other do so on every device. */
     const char *device = rank->config.device;
-    if (step_limits_choose(device, rank->config.max_num_seqs, rank->config.max_num_batched_tokens,
-                           out_limits, err) != 0)
+    if (choose_limits(rank, device, err) != 0)
         return -1;
-    int status = strcmp(device, "auto") == 0 ? open_auto(rank, out_limits, err)
-                                             : open_named(rank, out_limits, err);
+    int status = strcmp(device, "auto") == 0 ? open_auto(rank, err) : open_named(rank, err);
     if (status != 0 || choose_kv_dtype(rank, err) != 0)
         return -1;
-    rank->config.max_num_seqs = out_limits->max_num_seqs;
-    rank->config.max_num_batched_tokens = out_limits->max_num_batched_tokens;
+    rank->config.max_num_seqs = rank->limits.max_num_seqs;
+    rank->config.max_num_batched_tokens = rank->limits.max_num_batched_tokens;
     return 0;
 }
 
@@ -180,18 +192,10 @@ static int load_weights(struct rank *rank, struct error *err) {
     return 0;
 }
 
-static struct llama_limits llama_limits_of(const struct step_limits *steps) {
-    return (struct llama_limits){.max_step_tokens = steps->max_num_batched_tokens,
-                                 .max_logit_rows = steps->max_logit_rows,
-                                 .max_pools = steps->max_num_seqs};
-}
-
 /* As plan_weights; *out_bytes: what is still to be taken. */
-static int plan_workspace(struct rank *rank, const struct step_limits *steps, size_t *out_bytes,
-                          struct error *err) {
-    const struct llama_limits limits = llama_limits_of(steps);
-    size_t bytes =
-        llama_workspace_needed(&rank->model->config, rank->backend->activation_dtype, &limits);
+static int plan_workspace(struct rank *rank, size_t *out_bytes, struct error *err) {
+    size_t bytes = llama_workspace_needed(&rank->model->config, rank->backend->activation_dtype,
+                                          &rank->limits);
     if (check_room(rank, "workspace", bytes, "lower --max-num-batched-tokens or --max-num-seqs",
                    err) != 0)
         return -1;
@@ -200,12 +204,11 @@ static int plan_workspace(struct rank *rank, const struct step_limits *steps, si
     return 0;
 }
 
-static int create_llama(struct rank *rank, const struct step_limits *steps, struct error *err) {
-    const struct llama_limits limits = llama_limits_of(steps);
+static int create_llama(struct rank *rank, struct error *err) {
     size_t bytes;
-    if (plan_workspace(rank, steps, &bytes, err) != 0 ||
-        llama_create(rank->backend, &rank->model->config, rank->weights, &limits, &rank->llama,
-                     err) != 0)
+    if (plan_workspace(rank, &bytes, err) != 0 ||
+        llama_create(rank->backend, &rank->model->config, rank->weights, &rank->limits,
+                     &rank->llama, err) != 0)
         return -1;
     rank->info.workspace_bytes =
         llama_workspace_bytes(rank->llama) + rank->backend->workspace_bytes;
@@ -220,18 +223,9 @@ static int alloc_blocks(struct rank *rank, int32_t num_blocks, struct error *err
 }
 
 static int run_dry(struct rank *rank, struct error *err) {
-    const struct worker_config *config = &rank->config;
-    const struct batch_limits limits = {
-        .max_num_seqs = config->max_num_seqs,
-        .max_num_batched_tokens = config->max_num_batched_tokens,
-        .max_model_len = config->max_model_len,
-        .block_size = config->block_size,
-        .hidden_size = rank->model->config.hidden_size,
-    };
     struct error why = {0};
     if (alloc_blocks(rank, 2, &why) != 0 ||
-        dry_run(rank->backend, rank->llama, &rank->cache, &limits, rank->model->config.vocab_size,
-                &why) != 0)
+        dry_run(rank->backend, rank->llama, &rank->cache, &rank->limits, &why) != 0)
         return explain(&why, "largest step", "lower --max-num-batched-tokens or --max-num-seqs",
                        err);
     rank->backend->ops->buffer_free(rank->backend, &rank->cache.buffer);
@@ -334,9 +328,8 @@ static void set_layout(struct rank *rank) {
 }
 
 static int load(struct rank *rank, struct error *err) {
-    struct step_limits limits;
-    if (open_backend(rank, &limits, err) != 0 || load_weights(rank, err) != 0 ||
-        create_llama(rank, &limits, err) != 0)
+    if (open_backend(rank, err) != 0 || load_weights(rank, err) != 0 ||
+        create_llama(rank, err) != 0)
         return -1;
     set_layout(rank);
     if (rank->backend->has_dedicated_memory && run_dry(rank, err) != 0)
@@ -357,10 +350,9 @@ int rank_load(const struct model *model, const struct worker_config *config, str
 
 static int plan(struct rank *rank, struct error *err) {
     struct worker_info *info = &rank->info;
-    struct step_limits limits;
     size_t workspace_bytes;
-    if (open_backend(rank, &limits, err) != 0 || plan_weights(rank, err) != 0 ||
-        plan_workspace(rank, &limits, &workspace_bytes, err) != 0)
+    if (open_backend(rank, err) != 0 || plan_weights(rank, err) != 0 ||
+        plan_workspace(rank, &workspace_bytes, err) != 0)
         return -1;
     set_layout(rank);
     size_t planned = info->weight_bytes + workspace_bytes;

@@ -10,6 +10,7 @@ struct rank {
     const struct model *model;
     struct worker_config config; /* limits and formats chosen, no longer left open */
     struct worker_info info;
+    struct serving_limits limits;
     struct backend *backend;
     struct weights *weights;
     struct llama *llama;

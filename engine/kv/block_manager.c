@@ -20,8 +20,10 @@
 #include <string.h>
 
 static int init_scratch(struct block_manager *manager) {
-    int32_t num_host = manager->config.num_host_blocks;
-    int32_t larger = num_host > manager->config.num_blocks ? num_host : manager->config.num_blocks;
+    int32_t num_host = manager->config.limits->num_host_blocks;
+    int32_t larger = num_host > manager->config.limits->num_blocks
+                         ? num_host
+                         : manager->config.limits->num_blocks;
     manager->origins = calloc((size_t)num_host + 1, sizeof(*manager->origins));
     manager->moved_to = malloc((size_t)larger * sizeof(*manager->moved_to));
     if (manager->origins == NULL || manager->moved_to == NULL)
@@ -33,21 +35,22 @@ static int init_scratch(struct block_manager *manager) {
 
 static int init_parts(struct block_manager *manager) {
     const struct block_manager_config *config = &manager->config;
-    if (block_pool_init(&manager->pool, config->num_blocks, config->num_tenants) < 0 ||
-        block_pool_init(&manager->host, config->num_host_blocks, 1) < 0 ||
-        move_list_init(&manager->swap_out, config->num_host_blocks) < 0 ||
-        move_list_init(&manager->swap_in, config->num_blocks) < 0 ||
-        move_list_init(&manager->copies, config->num_blocks) < 0)
+    const struct serving_limits *limits = config->limits;
+    if (block_pool_init(&manager->pool, limits->num_blocks, config->num_tenants) < 0 ||
+        block_pool_init(&manager->host, limits->num_host_blocks, 1) < 0 ||
+        move_list_init(&manager->swap_out, limits->num_host_blocks) < 0 ||
+        move_list_init(&manager->swap_in, limits->num_blocks) < 0 ||
+        move_list_init(&manager->copies, limits->num_blocks) < 0)
         return -1;
     if (config->caching &&
-        prefix_cache_init(&manager->cache, config->num_blocks, config->block_size) < 0)
+        prefix_cache_init(&manager->cache, limits->num_blocks, limits->block_size) < 0)
         return -1;
     return init_scratch(manager);
 }
 
 int block_manager_init(struct block_manager *manager, const struct block_manager_config *config) {
-    CHECK(config->num_blocks >= 1 && config->num_host_blocks >= 0);
-    CHECK(config->block_size >= 1 && config->block_size <= BLOCK_KEY_MAX_TOKENS);
+    CHECK(config->limits->num_blocks >= 1 && config->limits->num_host_blocks >= 0);
+    CHECK(config->limits->block_size >= 1 && config->limits->block_size <= BLOCK_KEY_MAX_TOKENS);
     struct block_manager made = {.config = *config};
     if (init_parts(&made) < 0) {
         block_manager_finish(&made);
@@ -151,7 +154,7 @@ bool block_manager_grow(struct block_manager *manager, struct block_table *table
 static int32_t place_of(const struct block_manager *manager, const struct block_table *table,
                         int32_t position) {
     CHECK(!table->on_host && position >= 0);
-    int32_t place = position / manager->config.block_size;
+    int32_t place = position / manager->config.limits->block_size;
     CHECK(place >= table->num_dropped);
     return place;
 }
@@ -193,7 +196,7 @@ bool block_manager_make_writable(struct block_manager *manager, struct block_tab
 
 void block_manager_fork(struct block_manager *manager, const struct block_table *from,
                         struct block_table *to, int32_t num_tokens) {
-    int32_t block_size = manager->config.block_size;
+    int32_t block_size = manager->config.limits->block_size;
     int32_t num_blocks = block_table_blocks_for(num_tokens, block_size);
     CHECK(!from->on_host && num_blocks <= from->num_blocks);
     CHECK(to->num_blocks == 0 && num_blocks <= to->max_blocks);
@@ -215,7 +218,7 @@ void block_manager_fork(struct block_manager *manager, const struct block_table 
 static struct block_content next_content(const struct block_manager *manager,
                                          const struct block_table *table,
                                          const struct token_view *view, int32_t *tokens) {
-    int32_t block_size = manager->config.block_size;
+    int32_t block_size = manager->config.limits->block_size;
     token_view_copy(view, table->num_keyed * block_size, block_size, tokens);
     return (struct block_content){
         .key = block_key_next(&manager->config.secret, &table->key, tokens, block_size),
@@ -245,7 +248,7 @@ int32_t block_manager_match(struct block_manager *manager, struct block_table *t
         return 0;
     CHECK(!table->on_host && limit >= 0);
     int32_t tokens[BLOCK_KEY_MAX_TOKENS];
-    int32_t block_size = manager->config.block_size, num_before = table->num_blocks;
+    int32_t block_size = manager->config.limits->block_size, num_before = table->num_blocks;
     int32_t most = limit / block_size < table->max_blocks ? limit / block_size : table->max_blocks;
     if (num_before < most)
         add_missing_keys(manager, table, view, num_before);
@@ -265,7 +268,7 @@ bool block_manager_same_next(const struct block_manager *manager, struct block_t
                              const struct token_view *a_view, struct block_table *b,
                              const struct token_view *b_view, int32_t num_blocks) {
     int32_t a_tokens[BLOCK_KEY_MAX_TOKENS], b_tokens[BLOCK_KEY_MAX_TOKENS];
-    int32_t block_size = manager->config.block_size;
+    int32_t block_size = manager->config.limits->block_size;
     CHECK(num_blocks <= a->num_blocks && num_blocks <= b->num_blocks);
     if (!manager->config.caching || a->tenant != b->tenant || !block_key_equal(&a->root, &b->root))
         return false;
@@ -295,7 +298,7 @@ static void publish_block(struct block_manager *manager, const struct block_tabl
 
 void block_manager_publish(struct block_manager *manager, struct block_table *table,
                            const struct token_view *view, int32_t num_computed) {
-    int32_t num_full = num_computed / manager->config.block_size;
+    int32_t num_full = num_computed / manager->config.limits->block_size;
     if (table->keyed_ahead)
         block_table_cut_keys(table, 0);
     if (!manager->config.caching || num_full <= table->num_keyed)
@@ -320,7 +323,7 @@ static void drop_block(struct block_manager *manager, const struct block_table *
 
 void block_manager_drop_before(struct block_manager *manager, struct block_table *table,
                                int32_t position) {
-    int32_t end = position / manager->config.block_size;
+    int32_t end = position / manager->config.limits->block_size;
     for (; table->num_dropped < end && table->num_dropped < table->num_blocks;
          table->num_dropped++) {
         drop_block(manager, table, table->num_dropped);
@@ -332,11 +335,11 @@ void block_manager_drop_before(struct block_manager *manager, struct block_table
  * does not the first blocks are the next to be reused. */
 void block_manager_trim(struct block_manager *manager, struct block_table *table,
                         int32_t num_tokens) {
-    int32_t num_blocks = block_table_blocks_for(num_tokens, manager->config.block_size);
+    int32_t num_blocks = block_table_blocks_for(num_tokens, manager->config.limits->block_size);
     CHECK(num_blocks >= table->num_dropped);
     while (table->num_blocks > num_blocks)
         drop_block(manager, table, --table->num_blocks);
-    block_table_cut_keys(table, num_tokens / manager->config.block_size);
+    block_table_cut_keys(table, num_tokens / manager->config.limits->block_size);
 }
 
 void block_manager_release(struct block_manager *manager, struct block_table *table) {

@@ -13,6 +13,7 @@
 #ifndef QUIRE_ENGINE_KV_BLOCK_MANAGER_H
 #define QUIRE_ENGINE_KV_BLOCK_MANAGER_H
 
+#include "config/serving_limits.h"
 #include "engine/kv/move_list.h"
 #include "engine/kv/block_pool.h"
 #include "engine/kv/block_table.h"
@@ -20,11 +21,9 @@
 #include "engine/kv/token_view.h"
 
 struct block_manager_config {
-    int32_t num_blocks;
-    int32_t num_host_blocks; /* 0: nothing can be swapped out */
-    int32_t block_size;
-    int32_t num_tenants; /* >= 1 */
-    bool caching;        /* blocks are found again by content */
+    const struct serving_limits *limits; /* blocks of both pools */
+    int32_t num_tenants;                 /* >= 1 */
+    bool caching;                        /* blocks are found again by content */
     struct block_key_secret secret;
 };
 

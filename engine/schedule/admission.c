@@ -11,7 +11,7 @@
 #define CHOICES_IN_TURN 16
 
 static int32_t block_size(const struct scheduler *scheduler) {
-    return scheduler->config.capacity.block_size;
+    return scheduler->config.limits->block_size;
 }
 
 /* For the tokens it has, and the copy of a shared block it is about to write to. */
@@ -28,7 +28,7 @@ static int32_t num_seats(const struct sequence_group *group) {
 }
 
 static int32_t num_seats_left(const struct scheduler *scheduler) {
-    int32_t left = scheduler->config.capacity.max_num_seqs;
+    int32_t left = scheduler->config.limits->max_num_seqs;
     for (const struct sequence_group *g = scheduler->running.first; g != NULL; g = g->list_next)
         left -= num_seats(g);
     return left;
@@ -40,7 +40,7 @@ static int64_t blocks_for_followers(const struct scheduler *scheduler,
     int64_t blocks = 0;
     const struct sequence *leader = sequence_group_leader(group);
     int32_t left = num_seats(group) - num_leaders;
-    int32_t num_shared = kv_demand_shared_blocks(group->request, &scheduler->config.capacity);
+    int32_t num_shared = kv_demand_shared_blocks(group->request, scheduler->config.limits);
     for (int32_t i = 0; i < group->num_sequences && left > 0; i++) {
         const struct sequence *s = &group->sequences[i];
         if (s->status != SEQUENCE_WAITING || s == leader)
@@ -151,7 +151,7 @@ static int32_t lanes_beside(const struct scheduler *scheduler, const struct sequ
     if (next == NULL || group->request->priority < next->request->priority)
         return group->num_sequences;
     int32_t num_ended = group->num_sequences - group->num_unfinished;
-    int32_t few = smaller(scheduler->config.capacity.max_num_seqs / 2, CHOICES_IN_TURN);
+    int32_t few = smaller(scheduler->config.limits->max_num_seqs / 2, CHOICES_IN_TURN);
     return larger(CHOICES_IN_TURN - num_ended, larger(few, 1));
 }
 
@@ -167,7 +167,7 @@ static void narrow_beside(struct scheduler *scheduler, const struct sequence_gro
 static bool has_use_for_a_lane(const struct scheduler *scheduler,
                                const struct sequence_group *group) {
     return group->beams == NULL && !group->stalled && group->num_unfinished > group->num_lanes &&
-           group->num_lanes < kv_demand_lanes(group->request, &scheduler->config.capacity);
+           group->num_lanes < kv_demand_lanes(group->request, scheduler->config.limits);
 }
 
 static bool has_table_for_a_lane(struct sequence_group *group) {

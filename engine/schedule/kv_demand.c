@@ -7,39 +7,40 @@
 #include "engine/kv/block_table.h"
 #include "engine/sequence/sequence.h"
 
-int32_t kv_demand_shared_blocks(const struct request *request, const struct kv_capacity *capacity) {
-    return capacity->window > 0 ? 0 : (request->num_prompt_tokens - 1) / capacity->block_size;
+int32_t kv_demand_shared_blocks(const struct request *request,
+                                const struct serving_limits *limits) {
+    return limits->window > 0 ? 0 : (request->num_prompt_tokens - 1) / limits->block_size;
 }
 
-static int32_t num_own_blocks(const struct request *request, const struct kv_capacity *capacity) {
-    int32_t kv_limit = sequence_kv_limit(request, capacity->max_model_len);
-    return block_table_blocks_for(kv_limit, capacity->block_size) -
-           kv_demand_shared_blocks(request, capacity);
+static int32_t num_own_blocks(const struct request *request, const struct serving_limits *limits) {
+    int32_t kv_limit = sequence_kv_limit(request, limits->max_model_len);
+    return block_table_blocks_for(kv_limit, limits->block_size) -
+           kv_demand_shared_blocks(request, limits);
 }
 
-struct kv_demand kv_demand_of(const struct request *request, const struct kv_capacity *capacity) {
+struct kv_demand kv_demand_of(const struct request *request, const struct serving_limits *limits) {
     int32_t num_seqs = request->params.beam_width > 0 ? request->params.beam_width : 1;
     bool generates = request->params.max_tokens > 0 && request->num_prompt_tokens < INT32_MAX;
     struct kv_demand demand = {
         .num_tokens = request->num_prompt_tokens + generates,
         .num_seqs = num_seqs,
     };
-    if (demand.num_tokens <= capacity->max_model_len)
-        demand.num_blocks = kv_demand_shared_blocks(request, capacity) +
-                            (int64_t)num_seqs * num_own_blocks(request, capacity);
+    if (demand.num_tokens <= limits->max_model_len)
+        demand.num_blocks = kv_demand_shared_blocks(request, limits) +
+                            (int64_t)num_seqs * num_own_blocks(request, limits);
     return demand;
 }
 
-bool kv_demand_fits(const struct kv_demand *demand, const struct kv_capacity *capacity) {
-    return demand->num_tokens <= capacity->max_model_len &&
-           demand->num_seqs <= capacity->max_num_seqs && demand->num_blocks <= capacity->num_blocks;
+bool kv_demand_fits(const struct kv_demand *demand, const struct serving_limits *limits) {
+    return demand->num_tokens <= limits->max_model_len &&
+           demand->num_seqs <= limits->max_num_seqs && demand->num_blocks <= limits->num_blocks;
 }
 
-int32_t kv_demand_lanes(const struct request *request, const struct kv_capacity *capacity) {
+int32_t kv_demand_lanes(const struct request *request, const struct serving_limits *limits) {
     const struct sampling_params *params = &request->params;
     int32_t all = params->beam_width > 0 ? params->beam_width : params->num_choices;
-    int32_t left = capacity->num_blocks - kv_demand_shared_blocks(request, capacity);
-    int32_t most = left / num_own_blocks(request, capacity);
-    most = most < capacity->max_num_seqs ? most : capacity->max_num_seqs;
+    int32_t left = limits->num_blocks - kv_demand_shared_blocks(request, limits);
+    int32_t most = left / num_own_blocks(request, limits);
+    most = most < limits->max_num_seqs ? most : limits->max_num_seqs;
     return most < all ? most : all;
 }

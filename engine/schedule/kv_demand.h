@@ -2,15 +2,8 @@
 #ifndef QUIRE_ENGINE_SCHEDULE_KV_DEMAND_H
 #define QUIRE_ENGINE_SCHEDULE_KV_DEMAND_H
 
+#include "config/serving_limits.h"
 #include "engine/request.h"
-
-struct kv_capacity {
-    int32_t num_blocks; /* of the pool */
-    int32_t block_size;
-    int32_t max_num_seqs; /* seats */
-    int32_t max_model_len;
-    int32_t window; /* tokens a token sees at most; 0: all */
-};
 
 struct kv_demand {
     int32_t num_tokens; /* prompt, and one to be generated if any is asked for */
@@ -20,11 +13,11 @@ struct kv_demand {
 };
 
 /* Blocks at the start of the prompt that the sequences of the request surely share. */
-int32_t kv_demand_shared_blocks(const struct request *request, const struct kv_capacity *capacity);
-struct kv_demand kv_demand_of(const struct request *request, const struct kv_capacity *capacity);
-/* No part of the demand exceeds the capacity. */
-bool kv_demand_fits(const struct kv_demand *demand, const struct kv_capacity *capacity);
+int32_t kv_demand_shared_blocks(const struct request *request, const struct serving_limits *limits);
+struct kv_demand kv_demand_of(const struct request *request, const struct serving_limits *limits);
+/* No part of the demand exceeds the limits. */
+bool kv_demand_fits(const struct kv_demand *demand, const struct serving_limits *limits);
 /* Sequences of a request that fits which may run at the same time: 1 to all of them. */
-int32_t kv_demand_lanes(const struct request *request, const struct kv_capacity *capacity);
+int32_t kv_demand_lanes(const struct request *request, const struct serving_limits *limits);
 
 #endif

@@ -12,7 +12,7 @@ static int32_t list_tables(struct scheduler *scheduler, struct sequence_group *g
     for (int32_t i = 0; i < group->num_sequences; i++) {
         if (group->sequences[i].status != status)
             continue;
-        CHECK(count < scheduler->config.capacity.max_num_seqs);
+        CHECK(count < scheduler->config.limits->max_num_seqs);
         scheduler->tables[count++] = &group->sequences[i].table;
     }
     return count;
@@ -54,7 +54,8 @@ static bool swap_out(struct scheduler *scheduler, struct sequence_group *group) 
               "at %.3f ms, %d of %d host blocks free)",
               (unsigned long long)group->request->id, num_blocks,
               swaps ? "swapped out" : "to be recomputed", swap * 1e-6, recompute * 1e-6,
-              block_pool_num_free(&scheduler->blocks.host), scheduler->config.num_host_blocks);
+              block_pool_num_free(&scheduler->blocks.host),
+              scheduler->config.limits->num_host_blocks);
     if (swaps)
         set_status(group, SEQUENCE_RUNNING, SEQUENCE_SWAPPED);
     return swaps;

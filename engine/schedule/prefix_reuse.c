@@ -46,7 +46,7 @@ void prefix_reuse_count(struct scheduler *scheduler, struct sequence *sequence, 
 
 void prefix_reuse_extend(struct scheduler *scheduler, struct sequence *sequence) {
     int32_t before = sequence->num_computed;
-    int32_t covered = sequence->table.num_blocks * scheduler->config.capacity.block_size;
+    int32_t covered = sequence->table.num_blocks * scheduler->config.limits->block_size;
     if (before != covered || sequence_num_pending(sequence) <= 1)
         return;
     int32_t num_found = find(scheduler, sequence);
@@ -60,7 +60,7 @@ void prefix_reuse_extend(struct scheduler *scheduler, struct sequence *sequence)
 /* The first comparisons only spare the others. */
 bool prefix_reuse_follows(struct scheduler *scheduler, struct sequence *sequence,
                           struct sequence *other) {
-    int32_t size = scheduler->config.capacity.block_size, begin = sequence->num_computed;
+    int32_t size = scheduler->config.limits->block_size, begin = sequence->num_computed;
     if (!scheduler->config.prefix_caching || other->num_computed != begin ||
         other->num_planned < size || begin % size != 0 ||
         sequence_group_reusable(sequence) < begin + size ||

@@ -10,20 +10,18 @@
 #include <string.h>
 
 int scheduler_init(struct scheduler *scheduler, const struct scheduler_config *config) {
-    const struct kv_capacity *capacity = &config->capacity;
-    CHECK(capacity->max_num_seqs >= 1 && capacity->block_size >= 1);
-    CHECK(config->max_num_batched_tokens >= capacity->max_num_seqs);
+    const struct serving_limits *limits = config->limits;
+    CHECK(limits->max_num_seqs >= 1 && limits->block_size >= 1);
+    CHECK(limits->max_num_batched_tokens >= limits->max_num_seqs);
     struct scheduler made = {.config = *config};
     const struct block_manager_config blocks = {
-        .num_blocks = capacity->num_blocks,
-        .num_host_blocks = config->num_host_blocks,
-        .block_size = capacity->block_size,
+        .limits = limits,
         .num_tenants = config->num_tenants,
         .caching = config->prefix_caching,
         .secret = config->secret,
     };
-    made.plan.entries = calloc((size_t)capacity->max_num_seqs, sizeof(*made.plan.entries));
-    made.tables = calloc((size_t)capacity->max_num_seqs, sizeof(struct block_table *));
+    made.plan.entries = calloc((size_t)limits->max_num_seqs, sizeof(*made.plan.entries));
+    made.tables = calloc((size_t)limits->max_num_seqs, sizeof(struct block_table *));
     if (made.plan.entries == NULL || made.tables == NULL ||
         block_manager_init(&made.blocks, &blocks) != 0) {
         free(made.plan.entries);
@@ -44,7 +42,7 @@ void scheduler_finish(struct scheduler *scheduler) {
 
 void scheduler_add(struct scheduler *scheduler, struct sequence_group *group) {
     CHECK(group->status == GROUP_NEW);
-    group->num_lanes = kv_demand_lanes(group->request, &scheduler->config.capacity);
+    group->num_lanes = kv_demand_lanes(group->request, scheduler->config.limits);
     CHECK(group->num_lanes >= 1);
     group->status = GROUP_WAITING;
     group_list_insert(&scheduler->waiting, group);
@@ -125,11 +123,11 @@ static struct sequence *next_running(const struct sequence *sequence) {
 /* --- Blocks ----------------------------------------------------------------------------------- */
 
 static int32_t budget_left(const struct scheduler *scheduler) {
-    return scheduler->config.max_num_batched_tokens - scheduler->plan.num_tokens;
+    return scheduler->config.limits->max_num_batched_tokens - scheduler->plan.num_tokens;
 }
 
 static int32_t block_size(const struct scheduler *scheduler) {
-    return scheduler->config.capacity.block_size;
+    return scheduler->config.limits->block_size;
 }
 
 static bool holds_blocks(const struct sequence_group *group) {

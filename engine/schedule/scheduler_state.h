@@ -8,10 +8,8 @@
 #include "engine/schedule/step_plan.h"
 
 struct scheduler_config {
-    struct kv_capacity capacity;
-    int32_t max_num_batched_tokens; /* >= max_num_seqs */
-    int32_t num_host_blocks;        /* 0: preemption is by recomputation */
-    int64_t swap_block_ns;          /* to move one block to the host, or back */
+    const struct serving_limits *limits; /* without host blocks preemption is by recomputation */
+    int64_t swap_block_ns;               /* to move one block to the host, or back */
     int32_t num_tenants;
     bool prefix_caching;
     struct block_key_secret secret; /* of the keys of prefixes */

@@ -14,7 +14,7 @@ static void init_sequence(struct sequence *sequence, struct sequence_group *grou
     sequence->choice = choice;
     sequence->is_idle = group->request->params.beam_width > 0 && choice > 0;
     sequence->num_tokens = request->num_prompt_tokens;
-    sequence->max_tokens = sequence_token_limit(request, shape->max_model_len);
+    sequence->max_tokens = sequence_token_limit(request, shape->limits->max_model_len);
     sequence->thinking = thinking_state_begin(&request->params.thinking);
     detokenizer_init(&sequence->detokenizer, &request->params);
 }
@@ -32,8 +32,8 @@ static struct sequence *next_bare(struct sequence_group *group) {
 /* Choice 0 and all beams begin with a table; the tables of a group are alike. */
 static int init_tables(struct sequence_group *group, const struct group_shape *shape) {
     const struct request *request = group->request;
-    int32_t kv_limit = sequence_kv_limit(request, shape->max_model_len);
-    int32_t max_blocks = block_table_blocks_for(kv_limit, shape->block_size);
+    int32_t kv_limit = sequence_kv_limit(request, shape->limits->max_model_len);
+    int32_t max_blocks = block_table_blocks_for(kv_limit, shape->limits->block_size);
     struct sequence *first = next_bare(group);
     if (block_table_init(&first->table, max_blocks, request->tenant, &shape->root) != 0)
         return -1;
@@ -71,8 +71,8 @@ static int create_beams(struct sequence_group *group, const struct group_shape *
     const struct sampling_params *params = &request->params;
     struct beam_params beams = {
         .width = params->beam_width,
-        .max_tokens =
-            sequence_token_limit(request, shape->max_model_len) - request->num_prompt_tokens,
+        .max_tokens = sequence_token_limit(request, shape->limits->max_model_len) -
+                      request->num_prompt_tokens,
         .min_tokens = params->min_tokens,
         .length_penalty = params->length_penalty,
         .early_stopping = params->early_stopping,

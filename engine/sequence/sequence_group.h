@@ -9,6 +9,7 @@
 #ifndef QUIRE_ENGINE_SEQUENCE_GROUP_H
 #define QUIRE_ENGINE_SEQUENCE_GROUP_H
 
+#include "config/serving_limits.h"
 #include "engine/sequence/beam_search.h"
 #include "engine/sequence/sequence.h"
 
@@ -51,8 +52,7 @@ struct sequence_group {
 };
 
 struct group_shape {
-    int32_t max_model_len;
-    int32_t block_size;
+    const struct serving_limits *limits;
     struct block_key root;     /* of the request's prefixes */
     const int32_t *end_tokens; /* the model's, for beam search; [num_end_tokens] */
     int32_t num_end_tokens;

@@ -19,6 +19,7 @@ struct paged {
     struct paged_setup setup;
     int32_t next_arrival;
     struct trace_executor executor;
+    struct serving_limits limits;
     struct engine_core core;
     struct token_buffer events;
     int32_t *filled; /* [blocks of the pool] tokens in each one */
@@ -114,12 +115,17 @@ static bool step(struct paged *paged) {
 }
 
 static void begin(struct paged *paged) {
+    const struct serving_limits *limits = &paged->limits;
+    paged->limits = (struct serving_limits){
+        .max_num_seqs = MAX_SEQUENCES,
+        .max_num_batched_tokens = MAX_STEP_TOKENS,
+        .max_model_len = TRACE_MAX_LENGTH,
+        .block_size = paged->setup.block_size,
+        .num_blocks = CARD_NUM_SLOTS / paged->setup.block_size,
+        .vocab_size = FAKE_VOCAB_SIZE,
+    };
     struct engine_core_config config = {
-        .limits = {.max_num_seqs = MAX_SEQUENCES,
-                   .max_num_batched_tokens = MAX_STEP_TOKENS,
-                   .max_model_len = TRACE_MAX_LENGTH,
-                   .block_size = paged->setup.block_size,
-                   .num_blocks = CARD_NUM_SLOTS / paged->setup.block_size},
+        .limits = limits,
         .num_tenants = 1,
         .prefix_caching = paged->setup.prefix_caching,
         .stall_timeout_ns = STALL_TIMEOUT_NS,
@@ -128,11 +134,10 @@ static void begin(struct paged *paged) {
         .context = paged,
     };
     struct error err;
-    CHECK(trace_executor_init(&paged->executor, config.limits.num_blocks,
-                              config.limits.block_size) == 0);
+    CHECK(trace_executor_init(&paged->executor, limits->num_blocks, limits->block_size) == 0);
     paged->executor.on_step = on_step;
     paged->executor.context = paged;
-    paged->filled = calloc((size_t)config.limits.num_blocks, sizeof(*paged->filled));
+    paged->filled = calloc((size_t)limits->num_blocks, sizeof(*paged->filled));
     CHECK(paged->filled != NULL);
     CHECK(engine_core_init(&paged->core, &config, &paged->executor.base, fake_tokenizer(), &err) ==
           0);

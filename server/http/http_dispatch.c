@@ -80,13 +80,12 @@ static void become_ready(struct connection *connection, enum exchange_state stat
 
 static int refuse_submit(enum submit_result result, const struct http_server *server,
                          const struct request *request, struct api_error *err) {
-    struct kv_capacity capacity = engine_capacity(server->engine);
     switch (result) {
     case SUBMIT_QUEUE_FULL:
         return api_error_set(err, 429, "rate_limit_error", "queue_full", NULL,
                              "the queue is full; try again");
     case SUBMIT_TOO_LARGE:
-        return request_fit_refuse(request, &capacity, err);
+        return request_fit_refuse(request, engine_limits(server->engine), err);
     case SUBMIT_STOPPING:
         return api_error_set(err, 503, "server_error", "shutting_down", NULL,
                              "the server is shutting down");

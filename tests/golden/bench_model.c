@@ -34,6 +34,7 @@ struct model_bench {
     struct device_bench bench;
     struct model *model;
     struct weights *weights;
+    struct serving_limits limits;
     struct llama *llama;
     struct kv_cache cache;
     struct batch batch;
@@ -121,7 +122,7 @@ static void open_model(struct model_bench *m, int argc, char **argv, const struc
                                           .num_q_heads = m->model->config.num_heads,
                                           .num_kv_heads = m->model->config.num_kv_heads,
                                           .batch_invariant = s->batch_invariant != 0};
-    const struct llama_limits limits = {.max_step_tokens = tokens,
+    m->limits = (struct serving_limits){.max_num_batched_tokens = tokens,
                                         .max_logit_rows = largest(&s->batches)};
     device_bench_open(&m->bench, argc, argv, &config);
     m->bench.batch_seconds = 1e-6 * (double)s->batch_us;
@@ -129,7 +130,7 @@ static void open_model(struct model_bench *m, int argc, char **argv, const struc
     struct backend *b = m->bench.backend;
     const struct weights_options options = {.max_model_len = length, .quantization = DTYPE_COUNT};
     if (weights_load(b, m->model, &options, &m->weights, &err) != 0 ||
-        llama_create(b, &m->model->config, m->weights, &limits, &m->llama, &err) != 0)
+        llama_create(b, &m->model->config, m->weights, &m->limits, &m->llama, &err) != 0)
         device_bench_fail("%s", err.message);
     open_cache(m, (size_t)s->pool_mib << 20);
     fprintf(stderr, "%s: %s\n", b->name, b->description);

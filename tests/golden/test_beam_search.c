@@ -131,6 +131,7 @@ struct fixture {
     struct tokenizer *tokenizer;
     struct executor *executor;
     struct worker_info info;
+    struct serving_limits limits;
     struct engine *engine;
 };
 
@@ -161,17 +162,21 @@ static void start(struct fixture *f, const char *path, const char *device, enum 
     struct error err = {0};
     if (open_model(f, path, device, memory, &err) != 0)
         give_up(err.message);
-    struct engine_config config = {
+    f->limits = (struct serving_limits){
         .max_num_seqs = MAX_SEQS,
         .max_num_batched_tokens = MAX_STEP_TOKENS,
         .max_model_len = MAX_MODEL_LEN,
         .block_size = BLOCK_SIZE,
         .num_blocks = memory == ROOMY ? f->info.num_blocks : TIGHT_BLOCKS,
         .num_host_blocks = f->info.num_host_blocks,
+        .vocab_size = f->model->config.vocab_size,
+        .hidden_size = f->model->config.hidden_size,
+        .window = model_window(&f->model->config),
+    };
+    struct engine_config config = {
+        .limits = &f->limits,
         .num_tenants = 1,
         .prefix_caching = true,
-        .window = model_window(&f->model->config),
-        .hidden_size = f->model->config.hidden_size,
         .max_queued_requests = NUM_PLAIN + MAX_SEARCHES,
         .max_queued_tokens = (NUM_PLAIN + MAX_SEARCHES) * MAX_PROMPT,
         .wake = wake,

@@ -43,8 +43,8 @@ void invariants_check_batch(struct simulation *sim, const struct batch *batch) {
     const struct owners *owners = count_owners(sim);
     const struct block *blocks = sim->core.scheduler.blocks.pool.blocks;
     for (int32_t i = 0; i < batch->inputs.num_tokens; i++) {
-        int32_t block = batch->inputs.slot_mapping[i] / sim->config.limits.block_size;
-        EXPECT(sim, block >= 0 && block < sim->config.limits.num_blocks, block);
+        int32_t block = batch->inputs.slot_mapping[i] / sim->limits.block_size;
+        EXPECT(sim, block >= 0 && block < sim->limits.num_blocks, block);
         if (sim->broken)
             return;
         EXPECT(sim, owners->device[block] == 1 && blocks[block].references == 1, block);
@@ -93,7 +93,7 @@ static void check_pool(struct simulation *sim, const struct block_pool *pool,
 
 /* What the used blocks hold, told without their sharing when there is none. */
 static void check_held(struct simulation *sim, bool nothing_shared) {
-    int64_t size = sim->config.limits.block_size, held = 0;
+    int64_t size = sim->limits.block_size, held = 0;
     for (const struct sequence_group *g = sim->core.first_group; g != NULL; g = g->next)
         for (int32_t i = 0; i < g->num_sequences; i++)
             if (g->sequences[i].status == SEQUENCE_RUNNING)
@@ -142,7 +142,7 @@ static bool add_to_set(struct hash_set *set, uint64_t hash) {
 /* What the cache knows of a block is in its slots, and was computed for the tenant. */
 static void check_cached_block(struct simulation *sim, int32_t block) {
     const struct block_manager *blocks = &sim->core.scheduler.blocks;
-    int32_t size = sim->config.limits.block_size;
+    int32_t size = sim->limits.block_size;
     const struct shadow_slot *slots = sim->executor.slots + (int64_t)block * size;
     const int32_t *tokens = blocks->cache.tokens + (int64_t)block * size;
     EXPECT(sim, slots[0].position >= 0 && slots[0].position % size == 0, block);
@@ -160,7 +160,7 @@ static void check_cached_block(struct simulation *sim, int32_t block) {
 static void check_cache(struct simulation *sim) {
     static struct hash_set set;
     const struct block_pool *pool = &sim->core.scheduler.blocks.pool;
-    int32_t size = sim->config.limits.block_size, num_cached = 0;
+    int32_t size = sim->limits.block_size, num_cached = 0;
     memset(&set, 0, sizeof(set));
     for (int32_t b = 0; b < pool->num_blocks; b++) {
         if (!pool->blocks[b].cached)
@@ -180,7 +180,7 @@ static void check_cache(struct simulation *sim) {
 /* What its slots hold is what was computed of it, by somebody who may share it. */
 static void check_content(struct simulation *sim, const struct sequence *s) {
     const struct block_table *table = &s->table;
-    int32_t size = sim->config.limits.block_size;
+    int32_t size = sim->limits.block_size;
     const struct shadow_slot *slots = table->on_host ? sim->executor.host : sim->executor.slots;
     const struct simulated_request *request = s->group->request->user;
     for (int32_t p = table->num_dropped * size; p < s->num_computed && !sim->broken; p++) {
@@ -193,7 +193,7 @@ static void check_content(struct simulation *sim, const struct sequence *s) {
 
 /* A sequence holds blocks for exactly the tokens that are computed and inside the window. */
 static void check_sequence(struct simulation *sim, const struct sequence *s) {
-    int32_t size = sim->config.limits.block_size, window = sim->config.window;
+    int32_t size = sim->limits.block_size, window = sim->limits.window;
     bool holds = s->status == SEQUENCE_RUNNING || s->status == SEQUENCE_SWAPPED;
     int32_t needed = holds ? block_table_blocks_for(s->num_computed, size) : 0;
     int32_t passed = window > 0 && holds && s->num_computed >= window
@@ -234,7 +234,7 @@ static void check_sequences(struct simulation *sim) {
         num_groups += g->status == GROUP_RUNNING;
         num_waiting += g->status == GROUP_WAITING;
     }
-    EXPECT(sim, num_running <= core->config.limits.max_num_seqs, num_running);
+    EXPECT(sim, num_running <= core->config.limits->max_num_seqs, num_running);
     EXPECT(sim, num_running == core->stats.num_running, num_running);
     EXPECT(sim, num_groups == core->scheduler.running.count, num_groups);
     EXPECT(sim, num_waiting == core->scheduler.waiting.count, num_waiting);
@@ -245,7 +245,7 @@ void invariants_check_state(struct simulation *sim) {
     check_sequences(sim);
     if (!sim->broken && !sim->core.failed)
         check_cache(sim);
-    EXPECT(sim, sim->core.scheduler.plan.num_tokens <= sim->config.limits.max_num_batched_tokens,
+    EXPECT(sim, sim->core.scheduler.plan.num_tokens <= sim->limits.max_num_batched_tokens,
            sim->core.scheduler.plan.num_tokens);
     if (sim->executor.violation[0] != '\0')
         simulation_fail(sim, sim->executor.violation, 0);

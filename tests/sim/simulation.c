@@ -62,7 +62,7 @@ static enum load draw_load(struct random *random) {
 static void draw_memory(struct simulation *sim, enum load load) {
     struct random *random = &sim->random;
     struct engine_core_config *config = &sim->config;
-    struct batch_limits *limits = &config->limits;
+    struct serving_limits *limits = &sim->limits;
     int32_t one = block_table_blocks_for(limits->max_model_len, limits->block_size);
     limits->num_blocks =
         random_once_in(random, 4)
@@ -71,7 +71,7 @@ static void draw_memory(struct simulation *sim, enum load load) {
     if (load == LOAD_MIXED)
         limits->num_blocks = one + random_range(random, 0, one / 2);
     if (!random_once_in(random, 3))
-        config->num_host_blocks = random_range(random, 1, 2 * limits->num_blocks);
+        limits->num_host_blocks = random_range(random, 1, 2 * limits->num_blocks);
     static const int64_t costs[] = {0, 0, 1, INT64_C(1000000000)};
     config->swap_block_ns = costs[random_range(random, 0, 3)];
     config->prefix_caching = !random_once_in(random, 4);
@@ -79,13 +79,13 @@ static void draw_memory(struct simulation *sim, enum load load) {
     for (int i = 0; i < BLOCK_KEY_SECRET_BYTES; i++)
         config->secret.bytes[i] = (unsigned char)random_range(random, 0, 255);
     if (random_once_in(random, 4))
-        config->window = random_range(random, 2, 40);
+        limits->window = random_range(random, 2, 40);
 }
 
 /* Few tokens a step, and a pool for one long prompt: others grow into what was promised to it. */
 static void slow_down(struct simulation *sim) {
     struct random *random = &sim->random;
-    struct batch_limits *limits = &sim->config.limits;
+    struct serving_limits *limits = &sim->limits;
     limits->block_size = random_range(random, 2, 4);
     limits->max_num_seqs = random_range(random, 5, 9);
     limits->max_num_batched_tokens = limits->max_num_seqs + random_range(random, 0, 2);
@@ -94,19 +94,20 @@ static void slow_down(struct simulation *sim) {
 
 static void share_prefixes(struct simulation *sim) {
     struct random *random = &sim->random;
-    struct batch_limits *limits = &sim->config.limits;
+    struct serving_limits *limits = &sim->limits;
     limits->block_size = random_range(random, 1, 4);
     limits->max_model_len = random_range(random, 40, 160);
 }
 
 static void draw_server(struct simulation *sim, enum load load) {
     struct random *random = &sim->random;
-    struct batch_limits *limits = &sim->config.limits;
+    struct serving_limits *limits = &sim->limits;
     limits->block_size = 1 << random_range(random, 0, 4);
     limits->max_num_seqs = random_range(random, 1, SIMULATION_MAX_SEQS);
     limits->max_num_batched_tokens =
         limits->max_num_seqs + random_range(random, 0, random_once_in(random, 2) ? 8 : 100);
     limits->max_model_len = random_range(random, 20, 160);
+    limits->vocab_size = FAKE_VOCAB_SIZE;
     limits->hidden_size = FAKE_HIDDEN_SIZE;
     if (random_once_in(random, 6))
         limits->max_logprobs = FAKE_VOCAB_SIZE;
@@ -117,6 +118,7 @@ static void draw_server(struct simulation *sim, enum load load) {
     draw_memory(sim, load);
     if (load == LOAD_SHARED)
         sim->config.prefix_caching = true;
+    sim->config.limits = limits;
     sim->config.vocabulary = sim->vocabulary;
     sim->config.stall_timeout_ns = SIMULATION_TICKS_TO_STALL_OUT;
     sim->config.clock = read_clock;
@@ -137,7 +139,7 @@ static uint64_t find_scope(const struct simulation *sim, int32_t index) {
 
 static struct request_shape draw_shape(struct simulation *sim, enum load load) {
     struct random *random = &sim->random;
-    const struct batch_limits *limits = &sim->config.limits;
+    const struct serving_limits *limits = &sim->limits;
     int32_t max_model_len = limits->max_model_len;
     bool short_prompts = load == LOAD_HEAVY || load == LOAD_LONG_OUTPUTS;
     return (struct request_shape){
@@ -165,8 +167,8 @@ static void draw_request(struct simulation *sim, const struct request_shape *sha
                          int32_t index) {
     struct random *random = &sim->random;
     struct simulated_request *request = &sim->requests[index];
-    stream_checker_init(&request->checker, random_request(random, shape),
-                        sim->config.limits.max_model_len, sim->vocabulary);
+    stream_checker_init(&request->checker, random_request(random, shape), sim->limits.max_model_len,
+                        sim->vocabulary);
     request->checker.caching = sim->config.prefix_caching;
     request->checker.request->user = request;
     request->scope = find_scope(sim, index);
@@ -186,8 +188,8 @@ static void draw_requests(struct simulation *sim, enum load load) {
         struct simulated_request *request = &sim->requests[i];
         if (load == LOAD_MIXED) {
             shape.long_outputs = i % 2 == 1;
-            shape.max_prompt_tokens = shape.long_outputs ? 10 : sim->config.limits.max_model_len;
-            shape.max_output_tokens = shape.long_outputs ? sim->config.limits.max_model_len / 2 : 4;
+            shape.max_prompt_tokens = shape.long_outputs ? 10 : sim->limits.max_model_len;
+            shape.max_output_tokens = shape.long_outputs ? sim->limits.max_model_len / 2 : 4;
         }
         draw_request(sim, &shape, load, i);
         if (load == LOAD_MIXED)
@@ -200,12 +202,12 @@ static void draw_requests(struct simulation *sim, enum load load) {
 
 static void begin_executor(struct simulation *sim) {
     static const struct executor_ops ops = {.run = run_watched};
-    const struct batch_limits *limits = &sim->config.limits;
+    const struct serving_limits *limits = &sim->limits;
     fake_executor_init(&sim->executor, limits->num_blocks, limits->block_size,
                        limits->max_num_batched_tokens);
-    fake_executor_add_host(&sim->executor, sim->config.num_host_blocks);
+    fake_executor_add_host(&sim->executor, sim->limits.num_host_blocks);
     sim->executor.max_num_seqs = limits->max_num_seqs;
-    sim->executor.window = sim->config.window;
+    sim->executor.window = sim->limits.window;
     sim->executor.scope_of = scope_of;
     sim->executor.context = sim;
     if (random_once_in(&sim->random, 12))
@@ -236,9 +238,8 @@ void simulation_finish(struct simulation *sim) {
 }
 
 static bool fits(const struct simulation *sim, const struct request *request) {
-    struct kv_capacity capacity = engine_core_capacity(&sim->config);
-    struct kv_demand demand = kv_demand_of(request, &capacity);
-    return kv_demand_fits(&demand, &capacity);
+    struct kv_demand demand = kv_demand_of(request, &sim->limits);
+    return kv_demand_fits(&demand, &sim->limits);
 }
 
 void simulation_submit(struct simulation *sim) {
@@ -286,7 +287,7 @@ int64_t simulation_step_limit(const struct simulation *sim) {
     for (int32_t i = 0; i < sim->num_requests; i++) {
         const struct sampling_params *params = &sim->requests[i].checker.request->params;
         int64_t width = params->beam_width > 0 ? params->beam_width : params->num_choices;
-        limit += width * 2 * sim->config.limits.max_model_len + 3 * SIMULATION_TICKS_TO_STALL_OUT;
+        limit += width * 2 * sim->limits.max_model_len + 3 * SIMULATION_TICKS_TO_STALL_OUT;
     }
     return limit;
 }

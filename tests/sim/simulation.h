@@ -32,6 +32,7 @@ struct simulation {
     uint64_t seed;
     int64_t now;
     struct random random;
+    struct serving_limits limits;
     struct engine_core_config config;
     struct engine_core core;
     struct executor watched; /* the core's: looks at the batch, then runs it on the fake one */

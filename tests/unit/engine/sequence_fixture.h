@@ -34,7 +34,8 @@ static inline struct sequence_group *fixture_group(uint64_t id, int32_t priority
     free(prompt);
     request->id = id;
     request->priority = priority;
-    const struct group_shape shape = {.max_model_len = max_model_len, .block_size = block_size};
+    const struct serving_limits limits = {.max_model_len = max_model_len, .block_size = block_size};
+    const struct group_shape shape = {.limits = &limits};
     struct sequence_group *group = sequence_group_create(request, &shape);
     request_unref(request);
     return group;

@@ -23,6 +23,7 @@
 #define REQUESTS_PER_CLIENT 40
 
 struct fixture {
+    struct serving_limits limits;
     struct fake_executor executor;
     struct engine *engine;
     sem_t woken;
@@ -33,13 +34,17 @@ static void wake(void *context) {
 }
 
 static struct engine_config base_config(struct fixture *f) {
-    return (struct engine_config){
+    f->limits = (struct serving_limits){
         .max_num_seqs = 8,
         .max_num_batched_tokens = 32,
         .max_model_len = MAX_MODEL_LEN,
-        .hidden_size = FAKE_HIDDEN_SIZE,
         .block_size = 4,
         .num_blocks = 40,
+        .vocab_size = FAKE_VOCAB_SIZE,
+        .hidden_size = FAKE_HIDDEN_SIZE,
+    };
+    return (struct engine_config){
+        .limits = &f->limits,
         .max_queued_requests = 1000,
         .max_queued_tokens = 100000,
         .stall_timeout_ms = 60000,
@@ -52,8 +57,8 @@ static void start(struct fixture *f, const struct engine_config *config, int32_t
                   uint64_t fail_at_call) {
     struct error err = {0};
     sem_init(&f->woken, 0, 0);
-    fake_executor_init(&f->executor, config->num_blocks, config->block_size,
-                       config->max_num_batched_tokens);
+    fake_executor_init(&f->executor, f->limits.num_blocks, f->limits.block_size,
+                       f->limits.max_num_batched_tokens);
     f->executor.delay_us = delay_us;
     f->executor.fail_at_call = fail_at_call;
     if (engine_create(config, &f->executor.base, fake_tokenizer(), &f->engine, &err) != 0)
@@ -233,8 +238,8 @@ static void test_refusals(void **state) {
     struct engine_config config = base_config(&f);
     config.max_queued_requests = 3;
     config.max_queued_tokens = 50;
-    config.num_blocks = 20; /* 80 tokens */
-    config.max_num_seqs = 1;
+    f.limits.num_blocks = 20; /* 80 tokens */
+    f.limits.max_num_seqs = 1;
     start(&f, &config, 2000, 0);
     struct request *no_room_to_answer = plain_request(MAX_MODEL_LEN, 1);
     struct request *over_pool = plain_request(70, 12);
@@ -314,7 +319,7 @@ static void test_stalled_reader_resumes(void **state) {
     struct stream_checker checker;
     struct fixture f;
     struct engine_config config = base_config(&f);
-    config.max_num_batched_tokens = 128;
+    f.limits.max_num_batched_tokens = 128;
     start(&f, &config, 0, 0);
     struct random random = random_from(1);
     struct request_shape shape = {1, 1, 1, SAMPLE_MAX_LOGPROBS, SAMPLE_MAX_LOGPROBS};
@@ -363,7 +368,7 @@ static void test_bad_config(void **state) {
     struct engine_config config = base_config(&f);
     struct engine *engine = NULL;
     struct error err;
-    config.max_num_batched_tokens = 7;
+    f.limits.max_num_batched_tokens = 7;
     assert_int_equal(engine_create(&config, NULL, fake_tokenizer(), &engine, &err), -1);
     assert_int_equal(err.code, ERROR_CONFIG);
     assert_non_null(strstr(err.message, "max-num-batched-tokens is 7"));

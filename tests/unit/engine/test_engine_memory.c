@@ -14,18 +14,24 @@
 static void wake(void *context) {
 }
 
+static struct serving_limits limits;
+
 static struct engine_config config_of(int32_t scale) {
-    return (struct engine_config){
+    limits = (struct serving_limits){
         .max_num_seqs = 4 * scale,
         .max_num_batched_tokens = 32 * scale,
         .max_model_len = 128 * scale,
         .block_size = 16,
         .num_blocks = 1000 * scale,
         .num_host_blocks = 500 * scale,
+        .vocab_size = FAKE_VOCAB_SIZE,
+        .hidden_size = 64,
+    };
+    return (struct engine_config){
+        .limits = &limits,
         .swap_block_ns = 1000,
         .num_tenants = 1,
         .prefix_caching = true,
-        .hidden_size = 64,
         .max_queued_requests = 10,
         .max_queued_tokens = 1000,
         .wake = wake,
@@ -49,25 +55,25 @@ static void test_engines_stay_below(void **state) {
             fail_msg("%s", err.message);
         size_t taken = heap_bytes() - before;
         engine_destroy(engine);
-        assert_true(taken <= engine_memory_bytes(&config, FAKE_VOCAB_SIZE));
+        assert_true(taken <= engine_memory_bytes(&config));
     }
 }
 
 static void test_queue_counts(void **state) {
     struct engine_config config = config_of(1);
-    size_t bytes = engine_memory_bytes(&config, FAKE_VOCAB_SIZE);
+    size_t bytes = engine_memory_bytes(&config);
     config.max_queued_tokens += 1000000;
-    assert_true(engine_memory_bytes(&config, FAKE_VOCAB_SIZE) - bytes >= 4000000);
-    bytes = engine_memory_bytes(&config, FAKE_VOCAB_SIZE);
+    assert_true(engine_memory_bytes(&config) - bytes >= 4000000);
+    bytes = engine_memory_bytes(&config);
     config.max_queued_requests += 100;
-    assert_true(engine_memory_bytes(&config, FAKE_VOCAB_SIZE) - bytes >=
-                (size_t)100 * TOKEN_STREAM_STALL_BYTES);
-    bytes = engine_memory_bytes(&config, FAKE_VOCAB_SIZE);
+    assert_true(engine_memory_bytes(&config) - bytes >= (size_t)100 * TOKEN_STREAM_STALL_BYTES);
+    bytes = engine_memory_bytes(&config);
     config.max_choices += 1000;
-    assert_true(engine_memory_bytes(&config, FAKE_VOCAB_SIZE) - bytes >=
+    assert_true(engine_memory_bytes(&config) - bytes >=
                 1000 * (sizeof(struct sequence) + sizeof(struct token_event)));
-    bytes = engine_memory_bytes(&config, FAKE_VOCAB_SIZE);
-    assert_true(engine_memory_bytes(&config, 50000) > bytes);
+    bytes = engine_memory_bytes(&config);
+    limits.vocab_size = 50000;
+    assert_true(engine_memory_bytes(&config) > bytes);
 }
 
 int main(void) {

@@ -27,8 +27,8 @@ static const int32_t block_table[NUM_BLOCKS] = {1, 0};
 /* --- Running the product -----------------------------------------------------------------------
  */
 
-static const struct llama_limits limits = {
-    .max_step_tokens = NUM_TOKENS, .max_logit_rows = LOGIT_ROWS, .max_pools = 2};
+static const struct serving_limits limits = {
+    .max_num_seqs = 2, .max_num_batched_tokens = NUM_TOKENS, .max_logit_rows = LOGIT_ROWS};
 
 struct run {
     struct backend *backend;

@@ -11,6 +11,7 @@
 #include <string.h>
 
 struct fixture {
+    struct serving_limits limits;
     struct scheduler scheduler;
     struct batch_builder builder;
     struct sequence_group *groups[4];
@@ -18,20 +19,17 @@ struct fixture {
 };
 
 static void start(struct fixture *f, int32_t budget) {
-    struct batch_limits limits = {.max_num_seqs = 4,
-                                  .max_num_batched_tokens = budget,
-                                  .max_model_len = 32,
-                                  .block_size = 4,
-                                  .num_blocks = 32,
-                                  .hidden_size = 2};
-    const struct scheduler_config config = {
-        .capacity = {.num_blocks = 32, .block_size = 4, .max_num_seqs = 4, .max_model_len = 32},
-        .max_num_batched_tokens = budget,
-        .num_tenants = 1,
-    };
     memset(f, 0, sizeof(*f));
+    f->limits = (struct serving_limits){.max_num_seqs = 4,
+                                        .max_num_batched_tokens = budget,
+                                        .max_model_len = 32,
+                                        .block_size = 4,
+                                        .num_blocks = 32,
+                                        .vocab_size = FAKE_VOCAB_SIZE,
+                                        .hidden_size = 2};
+    const struct scheduler_config config = {.limits = &f->limits, .num_tenants = 1};
     assert_int_equal(scheduler_init(&f->scheduler, &config), 0);
-    assert_int_equal(batch_builder_init(&f->builder, &limits, fake_tokenizer(), NULL), 0);
+    assert_int_equal(batch_builder_init(&f->builder, &f->limits, fake_tokenizer(), NULL), 0);
 }
 
 static struct sequence *add(struct fixture *f, int32_t num_prompt_tokens,

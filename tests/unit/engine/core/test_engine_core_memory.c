@@ -126,13 +126,15 @@ static void start(struct fixture *f, enum kind kind) {
     memset(f, 0, sizeof(*f));
     f->kind = kind;
     assert_int_equal(grammar_vocabulary_create(fake_tokenizer(), &f->vocabulary, &err), 0);
+    static const struct serving_limits limits = {.max_num_seqs = 4,
+                                                 .max_num_batched_tokens = 16,
+                                                 .max_model_len = 160,
+                                                 .block_size = 4,
+                                                 .num_blocks = 60,
+                                                 .vocab_size = FAKE_VOCAB_SIZE,
+                                                 .hidden_size = FAKE_HIDDEN_SIZE};
     const struct engine_core_config config = {
-        .limits = {.max_num_seqs = 4,
-                   .max_num_batched_tokens = 16,
-                   .max_model_len = 160,
-                   .block_size = 4,
-                   .num_blocks = 60,
-                   .hidden_size = FAKE_HIDDEN_SIZE},
+        .limits = &limits,
         .num_tenants = 1,
         .prefix_caching = true,
         .vocabulary = f->vocabulary,
@@ -141,8 +143,8 @@ static void start(struct fixture *f, enum kind kind) {
         .notify = on_news,
         .context = f,
     };
-    fake_executor_init(&f->executor, config.limits.num_blocks, config.limits.block_size,
-                       config.limits.max_num_batched_tokens);
+    fake_executor_init(&f->executor, limits.num_blocks, limits.block_size,
+                       limits.max_num_batched_tokens);
     assert_int_equal(engine_core_init(&f->core, &config, &f->executor.base, fake_tokenizer(), &err),
                      0);
     f->request = make_request(kind);

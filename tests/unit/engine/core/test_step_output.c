@@ -21,10 +21,10 @@ struct fixture {
 };
 
 /* Room for the vocabulary once in an event. */
-static const struct logprob_limits limits = {.max_logprobs = FAKE_VOCAB_SIZE,
-                                             .vocab_size = FAKE_VOCAB_SIZE,
-                                             .max_draws = 1,
-                                             .max_scores = 2};
+static const struct serving_limits limits = {.max_num_seqs = 1,
+                                             .max_num_batched_tokens = 2,
+                                             .max_logprobs = FAKE_VOCAB_SIZE,
+                                             .vocab_size = FAKE_VOCAB_SIZE};
 static const struct sample_row no_list[2];
 
 static void start(struct fixture *f, const struct sampling_params *params, int32_t max_model_len) {

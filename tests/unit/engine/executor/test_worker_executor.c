@@ -24,6 +24,7 @@ struct fixture {
     struct tokenizer *tokenizer;
     struct executor *executor;
     struct worker_info info;
+    struct serving_limits limits;
     struct engine *engine;
 };
 
@@ -51,13 +52,17 @@ static void start(struct fixture *f, size_t kv_memory_bytes) {
         tokenizer_open(f->model, &f->tokenizer, &err) != 0 ||
         worker_executor_create(f->model, &worker, &f->executor, &f->info, &err) != 0)
         fail_msg("%s", err.message);
-    struct engine_config config = {
+    f->limits = (struct serving_limits){
         .max_num_seqs = worker.max_num_seqs,
         .max_num_batched_tokens = worker.max_num_batched_tokens,
         .max_model_len = MAX_MODEL_LEN,
         .block_size = worker.block_size,
         .num_blocks = f->info.num_blocks,
+        .vocab_size = f->model->config.vocab_size,
         .hidden_size = f->model->config.hidden_size,
+    };
+    struct engine_config config = {
+        .limits = &f->limits,
         .max_queued_requests = 100,
         .max_queued_tokens = 10000,
         .wake = wake,

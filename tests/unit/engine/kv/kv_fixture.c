@@ -7,11 +7,9 @@
 #include "tests/unit/engine/kv/kv_fixture.h"
 
 void kv_fixture_init(struct kv_fixture *kv, int32_t num_blocks, int32_t num_host_blocks) {
-    struct block_manager_config config = {.num_blocks = num_blocks,
-                                          .num_host_blocks = num_host_blocks,
-                                          .block_size = KV_BLOCK_SIZE,
-                                          .num_tenants = 2,
-                                          .caching = true};
+    kv->limits = (struct serving_limits){
+        .num_blocks = num_blocks, .num_host_blocks = num_host_blocks, .block_size = KV_BLOCK_SIZE};
+    struct block_manager_config config = {.limits = &kv->limits, .num_tenants = 2, .caching = true};
     for (int i = 0; i < BLOCK_KEY_SECRET_BYTES; i++)
         config.secret.bytes[i] = (unsigned char)(37 * i + i * i);
     struct block_key root = block_key_root(&config.secret, 0, NULL, 0);

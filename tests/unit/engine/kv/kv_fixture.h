@@ -9,6 +9,7 @@
 #define KV_NUM_TABLES 4
 
 struct kv_fixture {
+    struct serving_limits limits;
     struct block_manager manager;
     struct block_table tables[KV_NUM_TABLES]; /* all of tenant 0, without salt */
 };

@@ -366,8 +366,8 @@ static void test_who_would_compute_the_same_next(void **state) {
 }
 
 static void test_without_caching_nothing_is_found(void **state) {
-    struct block_manager_config config = {
-        .num_blocks = 4, .num_host_blocks = 4, .block_size = 4, .num_tenants = 1};
+    const struct serving_limits limits = {.num_blocks = 4, .num_host_blocks = 4, .block_size = 4};
+    struct block_manager_config config = {.limits = &limits, .num_tenants = 1};
     struct kv_fixture kv;
     int32_t room[8];
     struct token_view tokens = kv_tokens(1, room, 8);

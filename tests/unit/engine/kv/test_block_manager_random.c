@@ -45,6 +45,7 @@ struct model {
     uint32_t seed;
     int32_t step;
     uint64_t random;
+    struct serving_limits limits;
     struct block_manager manager;
     struct model_sequence sequences[NUM_SEQUENCES];
     uint64_t device[MAX_BLOCKS][MAX_BLOCK_SIZE];
@@ -77,7 +78,7 @@ static int32_t smaller(int32_t a, int32_t b) {
 }
 
 static int32_t block_size(const struct model *model) {
-    return model->manager.config.block_size;
+    return model->limits.block_size;
 }
 
 static struct model_sequence *any_sequence(struct model *model) {
@@ -572,9 +573,10 @@ static void run(uint32_t seed) {
     assert_non_null(model);
     model->seed = seed;
     model->random = mix(seed + 1);
-    struct block_manager_config config = {.num_blocks = 3 + below(model, MAX_BLOCKS - 2),
-                                          .num_host_blocks = below(model, MAX_HOST_BLOCKS + 1),
-                                          .block_size = sizes[below(model, 3)],
+    model->limits.num_blocks = 3 + below(model, MAX_BLOCKS - 2);
+    model->limits.num_host_blocks = below(model, MAX_HOST_BLOCKS + 1);
+    model->limits.block_size = sizes[below(model, 3)];
+    struct block_manager_config config = {.limits = &model->limits,
                                           .num_tenants = 1 + below(model, NUM_SCOPES),
                                           .caching = below(model, 8) > 0};
     for (int i = 0; i < BLOCK_KEY_SECRET_BYTES; i++)

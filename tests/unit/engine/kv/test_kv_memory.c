@@ -9,11 +9,12 @@
 #include "tests/unit/failing_allocations.h"
 
 static void test_a_manager_without_memory(void **state) {
+    const struct serving_limits limits = {.num_blocks = 3, .num_host_blocks = 2, .block_size = 4};
     const struct block_manager_config config = {
-        .num_blocks = 3, .num_host_blocks = 2, .block_size = 4, .num_tenants = 2, .caching = true};
+        .limits = &limits, .num_tenants = 2, .caching = true};
     long failures = 0;
     for (;; failures++) {
-        struct block_manager manager = {.config.num_blocks = 77};
+        struct block_manager manager = {.config.num_tenants = 77};
         allocations_left = failures;
         int status = block_manager_init(&manager, &config);
         allocations_left = -1;
@@ -22,14 +23,15 @@ static void test_a_manager_without_memory(void **state) {
             break;
         }
         assert_int_equal(status, -1);
-        assert_int_equal(manager.config.num_blocks, 77);
+        assert_int_equal(manager.config.num_tenants, 77);
     }
     assert_int_equal(failures, 4 + 9 + 3 + 2); /* pools, lists, cache, scratch */
 }
 
 static void test_nothing_is_allocated_later(void **state) {
+    const struct serving_limits limits = {.num_blocks = 3, .num_host_blocks = 2, .block_size = 2};
     const struct block_manager_config config = {
-        .num_blocks = 3, .num_host_blocks = 2, .block_size = 2, .num_tenants = 1, .caching = true};
+        .limits = &limits, .num_tenants = 1, .caching = true};
     const int32_t tokens[] = {1, 2, 3};
     const struct token_view view = {tokens, 3, NULL, 0};
     struct block_key root = {1, 2};

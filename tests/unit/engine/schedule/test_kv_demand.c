@@ -7,7 +7,7 @@
 #include "engine/schedule/kv_demand.h"
 #include "tests/unit/engine/sequence_fixture.h"
 
-static const struct kv_capacity capacity = {
+static const struct serving_limits limits = {
     .num_blocks = 20, .block_size = 4, .max_num_seqs = 3, .max_model_len = 40};
 
 static struct request *make(int32_t num_prompt_tokens, const struct sampling_params *params) {
@@ -18,13 +18,13 @@ static struct request *make(int32_t num_prompt_tokens, const struct sampling_par
 static void expect(int32_t num_prompt_tokens, const struct sampling_params *params,
                    struct kv_demand demand, bool fits, int32_t lanes) {
     struct request *request = make(num_prompt_tokens, params);
-    struct kv_demand found = kv_demand_of(request, &capacity);
+    struct kv_demand found = kv_demand_of(request, &limits);
     assert_int_equal(found.num_tokens, demand.num_tokens);
     assert_int_equal(found.num_seqs, demand.num_seqs);
     assert_int_equal(found.num_blocks, demand.num_blocks);
-    assert_int_equal(kv_demand_fits(&found, &capacity), fits);
+    assert_int_equal(kv_demand_fits(&found, &limits), fits);
     if (fits)
-        assert_int_equal(kv_demand_lanes(request, &capacity), lanes);
+        assert_int_equal(kv_demand_lanes(request, &limits), lanes);
     request_unref(request);
 }
 
@@ -74,7 +74,7 @@ static void test_a_prompt_of_whole_blocks(void **state) {
 /* A late choice, or beams that come back, may find nothing of the prompt left. */
 static void test_a_window_leaves_nothing_to_share(void **state) {
     struct sampling_params params = fixture_params(8);
-    const struct kv_capacity windowed = {
+    const struct serving_limits windowed = {
         .num_blocks = 20, .block_size = 4, .max_num_seqs = 9, .max_model_len = 40, .window = 5};
     params.num_choices = 9;
     struct request *request = make(9, &params);

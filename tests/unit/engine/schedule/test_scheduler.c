@@ -17,13 +17,16 @@ struct fixture {
     int num_groups;
 };
 
+static struct serving_limits limits;
+
 static struct scheduler_config config_of(int32_t seats, int32_t budget, int32_t num_blocks) {
+    limits = (struct serving_limits){.num_blocks = num_blocks,
+                                     .block_size = 4,
+                                     .max_num_seqs = seats,
+                                     .max_num_batched_tokens = budget,
+                                     .max_model_len = 1000};
     return (struct scheduler_config){
-        .capacity = {.num_blocks = num_blocks,
-                     .block_size = 4,
-                     .max_num_seqs = seats,
-                     .max_model_len = 1000},
-        .max_num_batched_tokens = budget,
+        .limits = &limits,
         .num_tenants = 1,
     };
 }
@@ -39,7 +42,7 @@ static void start(struct fixture *f, int32_t seats, int32_t budget, int32_t num_
 }
 
 static struct sequence *add(struct fixture *f, int32_t priority, int32_t num_prompt_tokens) {
-    int32_t room = f->scheduler.config.capacity.num_blocks * 4 - num_prompt_tokens;
+    int32_t room = limits.num_blocks * 4 - num_prompt_tokens;
     struct sampling_params params = fixture_params(room < 500 ? room : 500);
     struct sequence_group *group =
         fixture_group((uint64_t)f->num_groups + 1, priority, num_prompt_tokens, &params, 1000, 4);

@@ -16,14 +16,17 @@ struct fixture {
     int num_groups;
 };
 
+static struct serving_limits limits;
+
 static struct scheduler_config config_of(int32_t num_blocks, int32_t num_host_blocks) {
+    limits = (struct serving_limits){.num_blocks = num_blocks,
+                                     .num_host_blocks = num_host_blocks,
+                                     .block_size = 4,
+                                     .max_num_seqs = 36,
+                                     .max_num_batched_tokens = 64,
+                                     .max_model_len = 1000};
     return (struct scheduler_config){
-        .capacity = {.num_blocks = num_blocks,
-                     .block_size = 4,
-                     .max_num_seqs = 36,
-                     .max_model_len = 1000},
-        .max_num_batched_tokens = 64,
-        .num_host_blocks = num_host_blocks,
+        .limits = &limits,
         .num_tenants = 2,
         .prefix_caching = true,
     };
@@ -193,7 +196,7 @@ static void test_the_cheaper_way_is_taken(void **state) {
     config.swap_block_ns = 1000;
     assert_int_equal(dropped_after(&f, &config, 10), 1);
     assert_int_equal(dropped_after(&f, &config, 10000), 0);
-    config.num_host_blocks = 2; /* no room for it */
+    limits.num_host_blocks = 2; /* no room for it */
     assert_int_equal(dropped_after(&f, &config, 10000), 1);
 }
 
@@ -221,7 +224,7 @@ static void test_choices_wait_for_a_lane(void **state) {
 static void test_choices_take_the_seats_there_are(void **state) {
     struct scheduler_config config = config_of(100, 0);
     struct fixture f;
-    config.capacity.max_num_seqs = 4;
+    limits.max_num_seqs = 4;
     start(&f, &config);
     struct sequence_group *first = add(&f, 5, 1), *second = add(&f, 5, 1);
     step(&f);
@@ -247,7 +250,7 @@ static void test_choices_take_the_seats_there_are(void **state) {
 static void test_many_choices_leave_room(void **state) {
     struct scheduler_config config = config_of(100, 0);
     struct fixture f;
-    config.capacity.max_num_seqs = 8;
+    limits.max_num_seqs = 8;
     start(&f, &config);
     struct sequence_group *group = add(&f, 5, 40);
     step(&f);
@@ -282,7 +285,7 @@ static void test_many_choices_leave_room(void **state) {
 static void test_a_window_frees_blocks(void **state) {
     struct scheduler_config config = config_of(40, 0);
     struct fixture f;
-    config.capacity.window = 6;
+    limits.window = 6;
     start(&f, &config);
     struct sequence *s = &add(&f, 9, 1)->sequences[0];
     for (int32_t computed = 9; computed < 28; computed++) {

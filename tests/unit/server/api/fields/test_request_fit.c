@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-static const struct kv_capacity capacity = {
+static const struct serving_limits limits = {
     .num_blocks = 20, .block_size = 16, .max_num_seqs = 4, .max_model_len = 256};
 
 static struct request *make(int32_t num_prompt_tokens, int32_t max_tokens, int32_t num_choices,
@@ -27,10 +27,10 @@ static struct request *make(int32_t num_prompt_tokens, int32_t max_tokens, int32
 
 static void expect(struct request *request, const char *param, const char *code,
                    const char *const pieces[3]) {
-    struct kv_demand demand = kv_demand_of(request, &capacity);
+    struct kv_demand demand = kv_demand_of(request, &limits);
     struct api_error err = {0};
-    assert_false(kv_demand_fits(&demand, &capacity));
-    assert_int_equal(request_fit_refuse(request, &capacity, &err), -1);
+    assert_false(kv_demand_fits(&demand, &limits));
+    assert_int_equal(request_fit_refuse(request, &limits, &err), -1);
     assert_int_equal(err.status, 400);
     assert_string_equal(err.param, param);
     assert_string_equal(err.code, code);

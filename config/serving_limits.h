@@ -1,0 +1,25 @@
+/* The sizes that every layer allocates and checks by. One struct per server: engine/executor/sizing.h
+ * chooses what the options leave open while the executor starts; from then on it is const, and each
+ * layer keeps a pointer to it. Whoever fills it in outlives them all. */
+#ifndef QUIRE_CONFIG_SERVING_LIMITS_H
+#define QUIRE_CONFIG_SERVING_LIMITS_H
+
+#include <stdint.h>
+
+struct serving_limits {
+    int32_t max_num_seqs;           /* sequences in a step: the running slots */
+    int32_t max_num_batched_tokens; /* tokens of a step; >= max_num_seqs */
+    int32_t max_logit_rows;         /* rows of logits computed at a time; a step may have more */
+    int32_t max_model_len;          /* tokens of a sequence, prompt plus output */
+    int32_t max_logprobs;           /* of a token; above SAMPLE_MAX_LOGPROBS: whole vocabularies */
+    int32_t block_size;             /* tokens of a KV block */
+    int32_t num_blocks;             /* of the KV block pool; num_blocks * block_size fits 31 bits */
+    int32_t num_host_blocks;        /* of the host block pool; 0: nothing is swapped out */
+
+    /* Of the model. */
+    int32_t vocab_size;
+    int32_t hidden_size; /* dimensions of an embedding */
+    int32_t window;      /* every layer sees at most so many tokens back; 0: some see all */
+};
+
+#endif
