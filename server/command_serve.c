@@ -141,7 +141,7 @@ static int read_chat_template(struct serve *serve, struct error *err) {
     char *data = input_file_read_all(path, CHAT_TEMPLATE_MAX_BYTES, &source.length, &why);
     source.data = data;
     if (data != NULL)
-        status = model_set_chat_template(&serve->model->chat_template, source, path, &why);
+        status = model_parts_set_chat_template(&serve->model->chat_template, source, path, &why);
     free(data);
     if (status == 0)
         return 0;

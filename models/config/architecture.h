@@ -8,7 +8,7 @@
 #define QUIRE_MODELS_CONFIG_ARCHITECTURE_H
 
 #include "config/base/text.h"
-#include "models/model.h"
+#include "models/config/model_config.h"
 
 #define ARCHITECTURE_MAX_NAMES 3
 

@@ -4,8 +4,6 @@
  * An "ARCHITECTURE." key that is neither read for this architecture nor known to change nothing is
  * refused, because ignoring it could silently change what the model says. */
 #include "models/config/config_gguf.h"
-#include "models/config/metadata_field.h"
-#include "models/config/model_config.h"
 #include "models/files/tensor_table.h"
 
 #include "kernels/backend.h"

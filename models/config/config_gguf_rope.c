@@ -3,8 +3,6 @@
  * Both are read as longrope. */
 #include "models/config/config_gguf.h"
 
-#include "models/config/model_config.h"
-
 #include <math.h>
 #include <string.h>
 

@@ -6,7 +6,6 @@
 #include "models/config/config_hf.h"
 
 #include "config/base/utf8.h"
-#include "models/config/model_config.h"
 
 #include "kernels/backend.h"
 

@@ -4,7 +4,7 @@
 
 #include "models/config/architecture.h"
 #include "models/config/config_field.h"
-#include "models/model.h"
+#include "models/config/model_config.h"
 
 /* Reads and range-checks every field for the folder's architecture; a setting that would change
  * results and is not supported is refused by name. What the file leaves out takes the default of

@@ -3,7 +3,6 @@
 #include "models/config/config_hf.h"
 
 #include "config/base/utf8.h"
-#include "models/config/model_config.h"
 
 #include <string.h>
 

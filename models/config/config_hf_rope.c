@@ -5,7 +5,6 @@
 #include "models/config/config_hf.h"
 
 #include "config/base/utf8.h"
-#include "models/config/model_config.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,6 +1,7 @@
 #include "models/config/model_config.h"
 
 #include "kernels/backend.h"
+#include "models/config/architecture.h"
 
 #include <math.h>
 

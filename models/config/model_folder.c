@@ -1,20 +1,11 @@
-/* A model out of a Hugging Face folder:
- *
- *   config.json               switches and sizes (config_hf.c), ids that end a text
- *   model*.safetensors        the tensors (safetensors.c)
- *   generation_config.json    optional: what to sample with, and more such ids
- *   chat_template.jinja       optional; beside it, that for conversations with tools in
- *                             additional_chat_templates/tool_use.jinja
- *                             else chat_template in tokenizer_config.json, or in
- *                             chat_template.json
- *
- * The tokenizer is opened apart, from the same folder. */
+#include "models/config/model_folder.h"
+
 #include "models/config/config_field.h"
 #include "models/config/config_hf.h"
+#include "models/config/model_parts.h"
 #include "models/files/file_path.h"
 #include "models/files/input_file.h"
 #include "models/files/json_file.h"
-#include "models/config/model_parts.h"
 #include "models/weights/tensor_names.h"
 
 #include <limits.h>
@@ -158,17 +149,20 @@ static int read_generation_tree(struct model *model, const struct config_object 
     struct error err = {0};
     struct config_object defaults = *o;
     defaults.err = &err;
-    model_check_default(config_field_float(&defaults, "temperature", 0.0,
-                                           GENERATION_MAX_TEMPERATURE, &out->temperature),
-                        &err);
-    model_check_default(config_field_int(&defaults, "top_k", -1, INT32_MAX, &out->top_k), &err);
-    model_check_default(
+    model_parts_warn_unusable_default(config_field_float(&defaults, "temperature", 0.0,
+                                                         GENERATION_MAX_TEMPERATURE,
+                                                         &out->temperature),
+                                      &err);
+    model_parts_warn_unusable_default(
+        config_field_int(&defaults, "top_k", -1, INT32_MAX, &out->top_k), &err);
+    model_parts_warn_unusable_default(
         config_field_float(&defaults, "top_p", GENERATION_MIN_TOP_P, 1.0, &out->top_p), &err);
-    model_check_default(config_field_float(&defaults, "min_p", 0.0, 1.0, &out->min_p), &err);
-    model_check_default(config_field_float(&defaults, "repetition_penalty",
-                                           GENERATION_MIN_REPETITION, GENERATION_MAX_REPETITION,
-                                           &out->repetition_penalty),
-                        &err);
+    model_parts_warn_unusable_default(config_field_float(&defaults, "min_p", 0.0, 1.0, &out->min_p),
+                                      &err);
+    model_parts_warn_unusable_default(
+        config_field_float(&defaults, "repetition_penalty", GENERATION_MIN_REPETITION,
+                           GENERATION_MAX_REPETITION, &out->repetition_penalty),
+        &err);
     return read_eos(model, o);
 }
 
@@ -200,9 +194,9 @@ static int read_named_template(struct model *model, const struct config_object *
                                    "an entry of the list has no name or no template");
     struct text text = {source->valuestring, strlen(source->valuestring)};
     if (strcmp(name->valuestring, "default") == 0)
-        return model_set_chat_template(&model->chat_template, text, where, o->err);
+        return model_parts_set_chat_template(&model->chat_template, text, where, o->err);
     if (strcmp(name->valuestring, "tool_use") == 0)
-        return model_set_chat_template(&model->tool_chat_template, text, where, o->err);
+        return model_parts_set_chat_template(&model->tool_chat_template, text, where, o->err);
     return 0;
 }
 
@@ -216,7 +210,7 @@ static int read_template_field(struct model *model, const struct config_object *
         return 0;
     if (cJSON_IsString(value)) {
         struct text source = {value->valuestring, strlen(value->valuestring)};
-        return model_set_chat_template(&model->chat_template, source, where, o->err);
+        return model_parts_set_chat_template(&model->chat_template, source, where, o->err);
     }
     if (!cJSON_IsArray(value))
         return config_field_refuse(o, key, "is neither a string nor a list of templates");
@@ -254,7 +248,7 @@ static int read_template_file(struct model *model, const char *name, char **out,
     if (data == NULL)
         return -1;
     source.data = data;
-    int status = model_set_chat_template(out, source, path, err);
+    int status = model_parts_set_chat_template(out, source, path, err);
     free(data);
     return status;
 }

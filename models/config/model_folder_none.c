@@ -1,5 +1,5 @@
 /* Stands in for model_folder.c where libcjson is missing. */
-#include "models/config/model_parts.h"
+#include "models/config/model_folder.h"
 
 int model_folder_read(struct model *model, const char *path, struct error *err) {
     return error_set(

@@ -1,29 +1,29 @@
-/* A model out of one GGUF file (or one split into several): everything is metadata. What ends a
- * text is the tokenizer's to say there. */
+#include "models/config/model_gguf.h"
+
+#include "models/config/config_gguf.h"
 #include "models/config/metadata_field.h"
-#include "models/config/model_config.h"
 #include "models/config/model_parts.h"
 
 #include <stdio.h>
 
-/* Converters copy generation_config.json to these keys. */
 static void read_generation(const struct tensor_file *file, struct generation_defaults *out) {
     struct error err = {0};
     const struct metadata_source s = {.file = file, .err = &err};
-    model_check_default(metadata_field_float(&s, "general.sampling.temp", 0.0,
-                                             GENERATION_MAX_TEMPERATURE, &out->temperature),
-                        &err);
-    model_check_default(
+    model_parts_warn_unusable_default(metadata_field_float(&s, "general.sampling.temp", 0.0,
+                                                           GENERATION_MAX_TEMPERATURE,
+                                                           &out->temperature),
+                                      &err);
+    model_parts_warn_unusable_default(
         metadata_field_int(&s, "general.sampling.top_k", -1, INT32_MAX, &out->top_k), &err);
-    model_check_default(
+    model_parts_warn_unusable_default(
         metadata_field_float(&s, "general.sampling.top_p", GENERATION_MIN_TOP_P, 1.0, &out->top_p),
         &err);
-    model_check_default(metadata_field_float(&s, "general.sampling.min_p", 0.0, 1.0, &out->min_p),
-                        &err);
-    model_check_default(metadata_field_float(&s, "general.sampling.penalty_repeat",
-                                             GENERATION_MIN_REPETITION, GENERATION_MAX_REPETITION,
-                                             &out->repetition_penalty),
-                        &err);
+    model_parts_warn_unusable_default(
+        metadata_field_float(&s, "general.sampling.min_p", 0.0, 1.0, &out->min_p), &err);
+    model_parts_warn_unusable_default(
+        metadata_field_float(&s, "general.sampling.penalty_repeat", GENERATION_MIN_REPETITION,
+                             GENERATION_MAX_REPETITION, &out->repetition_penalty),
+        &err);
 }
 
 static int read_template(const struct metadata_source *s, const char *key, char **out) {
@@ -34,7 +34,7 @@ static int read_template(const struct metadata_source *s, const char *key, char 
     if (entry->type != METADATA_STRING)
         return metadata_field_refuse(s, key, "is not a string");
     snprintf(where, sizeof(where), "%.200s: %s", tensor_file_path(s->file), key);
-    return model_set_chat_template(out, entry->as_string, where, s->err);
+    return model_parts_set_chat_template(out, entry->as_string, where, s->err);
 }
 
 int model_gguf_read(struct model *model, const char *path, struct error *err) {

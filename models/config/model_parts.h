@@ -1,9 +1,12 @@
-/* Private to models/: the two ways to fill a struct model, and what they share. */
+/* Private to models/: parts of a struct model that are checked in the same way whatever files they
+ * come from. */
 #ifndef QUIRE_MODELS_CONFIG_MODEL_PARTS_H
 #define QUIRE_MODELS_CONFIG_MODEL_PARTS_H
 
 #include "config/base/text.h"
-#include "models/model.h"
+#include "config/error.h"
+
+#include <stddef.h>
 
 #define MODEL_MAX_TEMPLATE_BYTES ((size_t)1 << 20)
 
@@ -13,19 +16,13 @@
 #define GENERATION_MIN_REPETITION 0.01
 #define GENERATION_MAX_REPETITION 10.0
 
-/* Whatever path holds, but file, config, generation, eos_tokens, the chat templates and folder.
- * `model` comes with generation set to "says nothing"; on failure model_close releases what was
- * filled. */
-int model_gguf_read(struct model *model, const char *path, struct error *err);
-int model_folder_read(struct model *model, const char *path, struct error *err);
+/* Checks the template's size and that it is UTF-8 without NUL, then puts a copy of it in
+ * *chat_template and frees what was there. `where` begins messages: "FILE: KEY". */
+int model_parts_set_chat_template(char **chat_template, struct text source, const char *where,
+                                  struct error *err);
 
-/* Puts a copy of the template in *chat_template, and frees what was there, after checking its size
- * and that it is UTF-8 without NUL. `where` begins messages: "FILE: KEY". */
-int model_set_chat_template(char **chat_template, struct text source, const char *where,
-                            struct error *err);
-
-/* After the read of a sampling default: one that cannot be used is logged and stays unset, because
- * a request can do without. `err` is what the read left. */
-void model_check_default(int status, const struct error *err);
+/* Logs the error that the read of a sampling default left in `err`, where its status is not 0. Such
+ * a default stays unset, because a request can do without. */
+void model_parts_warn_unusable_default(int status, const struct error *err);
 
 #endif

@@ -1,6 +1,6 @@
 /* Any bytes as a GGUF file: parsed, every value and every tensor read, then taken as a
  * model's configuration. */
-#include "models/config/model_config.h"
+#include "models/config/config_gguf.h"
 #include "tests/fuzz/tensor_touch.h"
 
 #include <stddef.h>

@@ -1,4 +1,4 @@
-#include "models/config/model_config.h"
+#include "models/config/config_gguf.h"
 
 #include "tests/unit/models/gguf_writer.h"
 

@@ -1,0 +1,21 @@
+/* Private to models/: a model out of a Hugging Face folder:
+ *
+ *   config.json               switches and sizes (config_hf.h), ids that end a text
+ *   model*.safetensors        the tensors (safetensors.h)
+ *   generation_config.json    optional: recommended sampling, and more such ids
+ *   chat_template.jinja       optional; beside it, that for conversations with tools in
+ *                             additional_chat_templates/tool_use.jinja
+ *                             else chat_template in tokenizer_config.json, or in
+ *                             chat_template.json
+ *
+ * The tokenizer is opened apart, from the same folder. */
+#ifndef QUIRE_MODELS_CONFIG_MODEL_FOLDER_H
+#define QUIRE_MODELS_CONFIG_MODEL_FOLDER_H
+
+#include "models/model.h"
+
+/* Fills file, config, generation, eos_tokens, the chat templates and folder. `model` comes with
+ * nothing set in generation; on failure model_close releases what was filled. */
+int model_folder_read(struct model *model, const char *path, struct error *err);
+
+#endif
