@@ -1,11 +1,71 @@
 #include "server/api/constraint/chat_grammar.h"
 
-#include "server/api/constraint/reasoning_grammar.h"
+#include "server/api/constraint/json_schema.h"
 #include "server/api/constraint/response_format.h"
 #include "server/api/constraint/tool_grammar.h"
 
-static int put(const void *context, struct grammar_builder *builder, grammar_node form,
-               grammar_node *out, struct api_error *err) {
+#include <string.h>
+
+#define MAX_LINE_FEEDS 2 /* between reasoning and answer */
+
+static grammar_node literal(struct grammar_builder *builder, const char *text) {
+    return grammar_literal(builder, text, strlen(text));
+}
+
+static grammar_node other_than(struct grammar_builder *builder, char first, char second) {
+    const struct character_range ranges[] = {{(uint32_t)first, (uint32_t)first},
+                                             {(uint32_t)second, (uint32_t)second}};
+    return grammar_characters(builder, ranges, 2, true);
+}
+
+/* Returns what may stand between a '<' and the next one without completing the marker: nothing, or
+ * what leaves the marker at its first character or a later one.
+ *     (nothing | other text* | '/' (nothing | other text* | 't' (...))) */
+static grammar_node broken_marker(struct grammar_builder *builder, grammar_node text) {
+    static const char marker[] = "/think>";
+    grammar_node rest = GRAMMAR_FAILED;
+    for (size_t i = strlen(marker); i-- > 0;) {
+        grammar_node other[] = {other_than(builder, '<', marker[i]), text};
+        grammar_node choices[] = {literal(builder, ""), grammar_sequence(builder, other, 2), 0};
+        bool is_last = i + 1 == strlen(marker);
+        if (!is_last) {
+            grammar_node next[] = {grammar_literal(builder, &marker[i], 1), rest};
+            choices[2] = grammar_sequence(builder, next, 2);
+        }
+        rest = grammar_alternatives(builder, choices, is_last ? 2 : 3);
+    }
+    return rest;
+}
+
+/* Returns everything up to the first "</think>", and that. */
+static grammar_node reasoning(struct grammar_builder *builder) {
+    grammar_node text = grammar_repeat(builder, other_than(builder, '<', '<'), 0, -1);
+    grammar_node segment[] = {literal(builder, "<"), broken_marker(builder, text)};
+    grammar_node segments = grammar_repeat(builder, grammar_sequence(builder, segment, 2), 0, -1);
+    grammar_node items[] = {text, segments, literal(builder, "</think>"),
+                            grammar_repeat(builder, literal(builder, "\n"), 0, MAX_LINE_FEEDS)};
+    return grammar_sequence(builder, items, 4);
+}
+
+/* Puts the model's reasoning in front of an answer whose own form is forced: what is left of it where
+ * the prompt has opened it, else optional. The output parser then finds the answer, and nothing
+ * else, behind it. */
+static grammar_node add_reasoning(struct grammar_builder *builder,
+                                  const struct output_parser_config *model, grammar_node answer) {
+    if (model->reasoning == REASONING_FORMAT_NONE)
+        return answer;
+    grammar_node inside = reasoning(builder);
+    if (!model->begins_in_reasoning) {
+        grammar_node opened[] = {literal(builder, "<think>"), inside};
+        inside = grammar_repeat(builder, grammar_sequence(builder, opened, 2), 0, 1);
+    }
+    grammar_node items[] = {inside, answer};
+    return grammar_sequence(builder, items, 2);
+}
+
+/* Adds to the form that the body requests what the model may do besides. */
+static int frame_form(const void *context, struct grammar_builder *builder, grammar_node form,
+                      grammar_node *out, struct api_error *err) {
     const struct tool_grammar_config *config = context;
     grammar_node choices[] = {form, GRAMMAR_FAILED};
     if (config->model.tools != TOOL_CALL_FORMAT_NONE) {
@@ -13,19 +73,34 @@ static int put(const void *context, struct grammar_builder *builder, grammar_nod
             return -1;
         form = grammar_alternatives(builder, choices, 2);
     }
-    *out = reasoning_grammar_before(builder, &config->model, form);
+    *out = add_reasoning(builder, &config->model, form);
     return 0;
+}
+
+static int build_forced(const struct tool_grammar_config *config, struct grammar **out,
+                        struct api_error *err) {
+    struct grammar_builder *builder = grammar_builder_create();
+    grammar_node calls;
+    if (builder == NULL)
+        return api_error_set_memory(err);
+    int status = tool_grammar_calls(config, builder, &calls, err);
+    if (status == 0) {
+        calls = add_reasoning(builder, &config->model, calls);
+        status = json_schema_build(builder, calls, "tools", out, err);
+    }
+    grammar_builder_destroy(builder);
+    return status;
 }
 
 int chat_grammar_build(const struct api_context *context, const struct chat_body *body,
                        const struct output_parser_config *model, struct grammar **out,
                        struct api_error *err) {
     const struct tool_grammar_config config = {&body->tools, *model, context->tokenizer};
-    const struct response_frame frame = {put, &config};
+    const struct response_frame frame = {frame_form, &config};
     bool is_framed =
         model->reasoning != REASONING_FORMAT_NONE || model->tools != TOOL_CALL_FORMAT_NONE;
     if (tool_grammar_is_forced(&body->tools))
-        return tool_grammar_build(&config, out, err);
+        return build_forced(&config, out, err);
     struct grammar *grammar = body->sampling.grammar;
     if (grammar != NULL && is_framed)
         return response_format_read(body->json, &frame, out, err);

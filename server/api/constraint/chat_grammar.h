@@ -1,15 +1,15 @@
-/* The form that the answer of a chat must have. */
+/* The grammar that the answer of a chat has to match. */
 #ifndef QUIRE_SERVER_API_CONSTRAINT_CHAT_GRAMMAR_H
 #define QUIRE_SERVER_API_CONSTRAINT_CHAT_GRAMMAR_H
 
 #include "server/api/chat/chat_body.h"
 #include "server/output/output_parser.h"
 
-/* Calls where they are forced, which goes before all else. Otherwise the form that the body asks of
- * its output (response_format.h), with what the model does besides: it may reason first, and call
- * tools instead where it has some. `model` is what the answer is taken apart with. The caller
- * unrefs *out; NULL: any text. -1 and *err: 400 for a schema that is none or a strict one that
- * cannot be forced, or 503. */
+/* Tool calls where they are forced, which goes before all else. Otherwise the form that the body
+ * requests (response_format.h), with what the model does besides: it may reason first, and call
+ * tools instead where it has some. `model` is what the answer is parsed with. The caller unrefs *out;
+ * NULL: any text. On failure -1 and *err: 400 for a schema that is none or a strict one that cannot
+ * be forced, or 503. */
 int chat_grammar_build(const struct api_context *context, const struct chat_body *body,
                        const struct output_parser_config *model, struct grammar **out,
                        struct api_error *err);

@@ -2,16 +2,14 @@
  * the forced text is a likely one. */
 #include "server/api/constraint/tool_grammar.h"
 
-#include "server/api/api_call_type.h"
 #include "server/api/constraint/json_schema.h"
-#include "server/api/constraint/reasoning_grammar.h"
 #include "server/json/json_field.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #define PATH_BYTES 64
-#define MAX_CALLS 16 /* small models would go on until their tokens are used up */
+#define MAX_TOOL_CALLS 16 /* small models would call until their tokens are used up */
 
 struct form {
     const struct tool_grammar_config *config;
@@ -29,7 +27,7 @@ static grammar_node literal(const struct form *form, const char *text) {
     return grammar_literal(form->builder, text, strlen(text));
 }
 
-/* -1 when the vocabulary has no such control token. */
+/* Returns -1 when the vocabulary has no such control token. */
 static int32_t find_control_token(const struct tokenizer *tokenizer, const char *name) {
     for (int32_t token = 0; token < tokenizer_vocab_size(tokenizer); token++) {
         struct text piece = tokenizer_piece(tokenizer, token);
@@ -40,7 +38,7 @@ static int32_t find_control_token(const struct tokenizer *tokenizer, const char 
     return -1;
 }
 
-/* A marker: one control token where it is one, else its text. */
+/* Returns a marker: one control token where it is one, else its text. */
 static grammar_node marker(const struct form *form, const char *name) {
     int32_t token = find_control_token(form->config->tokenizer, name);
     return token >= 0 ? grammar_token(form->builder, token) : literal(form, name);
@@ -59,8 +57,8 @@ static grammar_node tool_call_object(const struct form *form, const char *name, 
     return grammar_sequence(form->builder, items, 7);
 }
 
-/* One call as it stands in a row of them. */
-static grammar_node call(const struct form *form, const char *name, grammar_node arguments) {
+/* Returns one call as it stands in a row of them. */
+static grammar_node tool_call(const struct form *form, const char *name, grammar_node arguments) {
     if (form->format == TOOL_CALL_FORMAT_LLAMA3_JSON)
         return tool_call_object(form, name, "parameters", arguments);
     grammar_node object = tool_call_object(form, name, "arguments", arguments);
@@ -87,7 +85,7 @@ static const char *separator(const struct form *form) {
     }
 }
 
-/* The calls as the whole of the answer. */
+/* Returns the calls as the whole answer. */
 static grammar_node answer(const struct form *form, grammar_node calls) {
     if (form->format != TOOL_CALL_FORMAT_MISTRAL || form->has_args_token)
         return calls;
@@ -140,7 +138,7 @@ static int function_call(const struct form *form, const cJSON *tool, int index, 
     snprintf(path, sizeof(path), "tools[%d].function.parameters", index);
     if (arguments(form, json_given_member(tool, "function"), path, &node) != 0)
         return -1;
-    *out = call(form, tool_fields_name(tool), node);
+    *out = tool_call(form, tool_fields_name(tool), node);
     return 0;
 }
 
@@ -167,8 +165,8 @@ int tool_grammar_check(const struct tool_fields *fields, struct api_error *err) 
     return result;
 }
 
-/* One call of any tool, or of the named one. */
-static int one_call(const struct form *form, grammar_node *out) {
+/* Makes one call of any tool, or of the named one. */
+static int one_tool_call(const struct form *form, grammar_node *out) {
     const struct tool_fields *fields = form->config->fields;
     grammar_node calls[TOOL_FIELDS_MAX_TOOLS];
     int count = 0, index = 0;
@@ -183,14 +181,14 @@ static int one_call(const struct form *form, grammar_node *out) {
     return 0;
 }
 
-static grammar_node row_of_calls(const struct form *form, grammar_node one) {
+static grammar_node row_of_tool_calls(const struct form *form, grammar_node one) {
     const struct tool_fields *fields = form->config->fields;
     if (fields->choice == TOOL_CHOICE_NAMED || !fields->allows_parallel)
         return one;
     grammar_node next[] = {literal(form, separator(form)), one};
-    grammar_node items[] = {
-        one,
-        grammar_repeat(form->builder, grammar_sequence(form->builder, next, 2), 0, MAX_CALLS - 1)};
+    grammar_node items[] = {one,
+                            grammar_repeat(form->builder, grammar_sequence(form->builder, next, 2),
+                                           0, MAX_TOOL_CALLS - 1)};
     return grammar_sequence(form->builder, items, 2);
 }
 
@@ -207,23 +205,8 @@ int tool_grammar_calls(const struct tool_grammar_config *config, struct grammar_
     grammar_node one;
     form.has_args_token = form.format == TOOL_CALL_FORMAT_MISTRAL &&
                           find_control_token(config->tokenizer, "[ARGS]") >= 0;
-    if (one_call(&form, &one) != 0)
+    if (one_tool_call(&form, &one) != 0)
         return -1;
-    *out = answer(&form, row_of_calls(&form, one));
+    *out = answer(&form, row_of_tool_calls(&form, one));
     return 0;
-}
-
-int tool_grammar_build(const struct tool_grammar_config *config, struct grammar **out,
-                       struct api_error *err) {
-    struct grammar_builder *builder = grammar_builder_create();
-    grammar_node calls;
-    if (builder == NULL)
-        return api_error_set_memory(err);
-    int status = tool_grammar_calls(config, builder, &calls, err);
-    if (status == 0) {
-        calls = reasoning_grammar_before(builder, &config->model, calls);
-        status = json_schema_build(builder, calls, "tools", out, err);
-    }
-    grammar_builder_destroy(builder);
-    return status;
 }
