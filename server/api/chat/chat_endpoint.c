@@ -6,9 +6,8 @@
 #include "server/api/api_call_type.h"
 #include "server/api/chat/chat_format.h"
 #include "server/api/chat/chat_generation.h"
-#include "server/api/chat/chat_logprobs.h"
+#include "server/api/logprob_format.h"
 #include "server/api/chat/chat_model.h"
-#include "server/api/prompt_logprobs.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -113,8 +112,8 @@ static int add_scores(struct api_call *base, int32_t index, const struct token_e
     struct chat_api_call *call = (struct chat_api_call *)base;
     (void)index;
     if (call->num_prompt_logprobs >= 0)
-        prompt_logprobs_add(base->tokenizer, event, call->num_prompt_logprobs,
-                            &call->prompt_scores);
+        logprob_format_prompt(base->tokenizer, event, call->num_prompt_logprobs,
+                              &call->prompt_scores);
     return call->prompt_scores.failed ? -1 : 0;
 }
 
@@ -124,9 +123,9 @@ static int add_text(struct api_call *base, int32_t index, const struct token_eve
     if (call->return_token_ids)
         api_call_add_token_ids(event->tokens, event->num_tokens, &choice->token_ids);
     if (call->num_logprobs >= 0)
-        chat_logprobs_add(base->tokenizer, event,
-                          call->lists_logprobs ? CHAT_LOGPROBS_LISTED : call->num_logprobs,
-                          call->shows_ids, &choice->logprobs);
+        logprob_format_chat(base->tokenizer, event,
+                            call->lists_logprobs ? LOGPROBS_LISTED : call->num_logprobs,
+                            call->shows_ids, &choice->logprobs);
     if (choice->token_ids.failed || choice->logprobs.failed)
         return -1;
     return chat_choice_add(choice, event);

@@ -5,7 +5,7 @@
 #include "server/api/api_call_format.h"
 #include "server/api/completions/completion_format.h"
 #include "server/api/completions/completion_body.h"
-#include "server/api/prompt_logprobs.h"
+#include "server/api/logprob_format.h"
 
 #include <stdlib.h>
 
@@ -221,7 +221,7 @@ static int add_scores(struct api_call *base, int32_t index, const struct token_e
     struct completion_api_call *call = (struct completion_api_call *)base;
     struct prompt_output *prompt = &call->prompts[index];
     if (call->num_prompt_logprobs >= 0)
-        prompt_logprobs_add(base->tokenizer, event, call->num_prompt_logprobs, &prompt->scores);
+        logprob_format_prompt(base->tokenizer, event, call->num_prompt_logprobs, &prompt->scores);
     for (int32_t i = 0; i < event->num_tokens && call->echo && call->num_logprobs >= 0; i++) {
         struct token_record record = event->tokens[i];
         int32_t place = prompt->num_scored++;

@@ -4,10 +4,10 @@
 
 #include "server/api/api_call_type.h"
 #include "server/api/chat/chat_generation.h"
-#include "server/api/chat/chat_logprobs.h"
+#include "server/api/logprob_format.h"
 #include "server/api/chat/chat_body.h"
 #include "server/api/responses/responses_body.h"
-#include "server/api/responses/responses_echo.h"
+#include "server/json/json_field.h"
 #include "server/api/responses/responses_output.h"
 #include "server/json/json_parse.h"
 #include "server/json/json_write.h"
@@ -27,7 +27,7 @@ struct responses_api_call {
     bool hides_reasoning, hides_content;
     int32_t max_calls; /* further ones are left out */
     bool has_logprobs;
-    int32_t num_logprobs;      /* as chat_logprobs_add takes it */
+    int32_t num_logprobs;      /* as logprob_format_chat takes it */
     bool shows_ids;            /* return_tokens_as_token_ids */
     struct byte_buffer echo;   /* members of the object that repeat the request */
     struct byte_buffer scores; /* logprobs no item has yet */
@@ -36,6 +36,50 @@ struct responses_api_call {
 };
 
 /* --- From a body to a request --- */
+
+static void echo_value(const cJSON *item, const char *otherwise, struct byte_buffer *out) {
+    if (json_is_given(item))
+        json_write_tree(out, item);
+    else
+        byte_buffer_append_text(out, otherwise);
+}
+
+static void echo(const cJSON *item, const char *name, const char *otherwise,
+                 struct byte_buffer *out) {
+    byte_buffer_printf(out, ",\"%s\":", name);
+    echo_value(item, otherwise, out);
+}
+
+static void echo_text(const cJSON *text, struct byte_buffer *out) {
+    const cJSON *verbosity = json_member(text, "verbosity");
+    byte_buffer_append_text(out, ",\"text\":{\"format\":");
+    echo_value(json_member(text, "format"), "{\"type\":\"text\"}", out);
+    if (json_is_given(verbosity))
+        echo(verbosity, "verbosity", "null", out);
+    byte_buffer_append(out, "}", 1);
+}
+
+/* Appends what the answer repeats of its request, as members of the answer's object, with what was
+ * taken where nothing was given. */
+static void write_echo(const cJSON *body, double temperature, double top_p,
+                       struct byte_buffer *out) {
+    echo(json_member(body, "instructions"), "instructions", "null", out);
+    echo(json_member(body, "max_output_tokens"), "max_output_tokens", "null", out);
+    echo(json_member(body, "metadata"), "metadata", "{}", out);
+    echo(json_member(body, "parallel_tool_calls"), "parallel_tool_calls", "true", out);
+    echo(json_member(body, "tool_choice"), "tool_choice", "\"auto\"", out);
+    echo(json_member(body, "tools"), "tools", "[]", out);
+    echo_text(json_member(body, "text"), out);
+    echo(json_member(body, "reasoning"), "reasoning", "{\"effort\":null,\"summary\":null}", out);
+    echo(json_member(body, "top_logprobs"), "top_logprobs", "0", out);
+    echo(json_member(body, "user"), "user", "null", out);
+    byte_buffer_append_text(out, ",\"temperature\":");
+    json_write_float(out, (float)temperature);
+    byte_buffer_append_text(out, ",\"top_p\":");
+    json_write_float(out, (float)top_p);
+    byte_buffer_append_text(out, ",\"background\":false,\"previous_response_id\":null,"
+                                 "\"store\":false,\"truncation\":\"disabled\"");
+}
 
 static int fill_generation(const struct api_context *context, struct chat_body *chat,
                            struct responses_api_call *call, struct api_error *err) {
@@ -50,7 +94,7 @@ static int fill_generation(const struct api_context *context, struct chat_body *
     call->max_calls = generation.config.allows_parallel ? OUTPUT_MAX_TOOL_CALLS : 1;
     call->num_logprobs = chat_body_num_logprobs(chat);
     if (chat->sampling.lists.num_logprob_tokens > 0)
-        call->num_logprobs = CHAT_LOGPROBS_LISTED;
+        call->num_logprobs = LOGPROBS_LISTED;
     call->has_logprobs = chat->logprobs;
     call->shows_ids = chat->sampling.return_tokens_as_token_ids;
     return call->parser != NULL ? 0 : api_error_set_memory(err);
@@ -72,8 +116,7 @@ static int fill(const struct api_context *context, void *parsed, struct api_call
         return -1;
     api_call_set_ignored_params(base, &chat->ignored);
     base->is_stream = chat->sampling.stream;
-    responses_echo_write(bodies->json, chat->sampling.temperature, chat->sampling.top_p,
-                         &call->echo);
+    write_echo(bodies->json, chat->sampling.temperature, chat->sampling.top_p, &call->echo);
     if (call->echo.failed || base->ignored.failed)
         return api_error_set_memory(err);
     if (call->echo.length > MAX_ECHO_BYTES)
@@ -266,8 +309,8 @@ static int add(struct api_call *base, int32_t index, const struct token_event *e
     if (events != NULL && call->output.sequence == 0)
         write_begin(call, events);
     if (call->has_logprobs)
-        chat_logprobs_add(base->tokenizer, event, call->num_logprobs, call->shows_ids,
-                          &call->scores);
+        logprob_format_chat(base->tokenizer, event, call->num_logprobs, call->shows_ids,
+                            &call->scores);
     if (output_parser_push(call->parser, event->text, event->text_bytes, is_end) != 0 ||
         add_parts(call, event->num_generated, events) != 0)
         return -1;
