@@ -7,7 +7,6 @@
 #include "server/api/logprob_format.h"
 #include "server/api/chat/chat_body.h"
 #include "server/api/responses/responses_body.h"
-#include "server/json/json_field.h"
 #include "server/api/responses/responses_output.h"
 #include "server/json/json_parse.h"
 #include "server/json/json_write.h"
@@ -36,50 +35,6 @@ struct responses_api_call {
 };
 
 /* --- From a body to a request --- */
-
-static void echo_value(const cJSON *item, const char *otherwise, struct byte_buffer *out) {
-    if (json_is_given(item))
-        json_write_tree(out, item);
-    else
-        byte_buffer_append_text(out, otherwise);
-}
-
-static void echo(const cJSON *item, const char *name, const char *otherwise,
-                 struct byte_buffer *out) {
-    byte_buffer_printf(out, ",\"%s\":", name);
-    echo_value(item, otherwise, out);
-}
-
-static void echo_text(const cJSON *text, struct byte_buffer *out) {
-    const cJSON *verbosity = json_member(text, "verbosity");
-    byte_buffer_append_text(out, ",\"text\":{\"format\":");
-    echo_value(json_member(text, "format"), "{\"type\":\"text\"}", out);
-    if (json_is_given(verbosity))
-        echo(verbosity, "verbosity", "null", out);
-    byte_buffer_append(out, "}", 1);
-}
-
-/* Appends what the answer repeats of its request, as members of the answer's object, with what was
- * taken where nothing was given. */
-static void write_echo(const cJSON *body, double temperature, double top_p,
-                       struct byte_buffer *out) {
-    echo(json_member(body, "instructions"), "instructions", "null", out);
-    echo(json_member(body, "max_output_tokens"), "max_output_tokens", "null", out);
-    echo(json_member(body, "metadata"), "metadata", "{}", out);
-    echo(json_member(body, "parallel_tool_calls"), "parallel_tool_calls", "true", out);
-    echo(json_member(body, "tool_choice"), "tool_choice", "\"auto\"", out);
-    echo(json_member(body, "tools"), "tools", "[]", out);
-    echo_text(json_member(body, "text"), out);
-    echo(json_member(body, "reasoning"), "reasoning", "{\"effort\":null,\"summary\":null}", out);
-    echo(json_member(body, "top_logprobs"), "top_logprobs", "0", out);
-    echo(json_member(body, "user"), "user", "null", out);
-    byte_buffer_append_text(out, ",\"temperature\":");
-    json_write_float(out, (float)temperature);
-    byte_buffer_append_text(out, ",\"top_p\":");
-    json_write_float(out, (float)top_p);
-    byte_buffer_append_text(out, ",\"background\":false,\"previous_response_id\":null,"
-                                 "\"store\":false,\"truncation\":\"disabled\"");
-}
 
 static int fill_generation(const struct api_context *context, struct chat_body *chat,
                            struct responses_api_call *call, struct api_error *err) {
@@ -116,7 +71,8 @@ static int fill(const struct api_context *context, void *parsed, struct api_call
         return -1;
     api_call_set_ignored_params(base, &chat->ignored);
     base->is_stream = chat->sampling.stream;
-    write_echo(bodies->json, chat->sampling.temperature, chat->sampling.top_p, &call->echo);
+    responses_body_echo(bodies->json, chat->sampling.temperature, chat->sampling.top_p,
+                        &call->echo);
     if (call->echo.failed || base->ignored.failed)
         return api_error_set_memory(err);
     if (call->echo.length > MAX_ECHO_BYTES)

@@ -1,8 +1,6 @@
 /* Bodies of /v1/responses and the chats they become. */
 #include "server/api/responses/responses_body.h"
 
-#include "server/api/responses/responses_echo.h"
-
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -182,7 +180,7 @@ static void the_answer_repeats_what_was_asked(void **state) {
                         "'store':true,'metadata':{'k':'v'},'truncation':'auto',"
                         "'text':{'verbosity':'low'}}");
     byte_buffer_append_text(&out, "{\"a\":1");
-    responses_echo_write(body, 0.5, 1, &out);
+    responses_body_echo(body, 0.5, 1, &out);
     byte_buffer_append(&out, "}", 2);
     cJSON *json = cJSON_Parse(out.data);
     assert_non_null(json);
