@@ -34,11 +34,11 @@ struct batch {
     int32_t num_biases;
     const struct token_bias *token_biases; /* [num_biases], see sample_row.first_bias */
     /* Sums of hidden states after the output norm, for embeddings. Sum p starts from row p of
-     * pool_sums, which is what an earlier step left or zeros, and adds the tokens of its span in
+     * hidden_sums, which is what an earlier step left or zeros, and adds the tokens of its span in
      * their order: how a prompt is cut into steps changes no bit. */
-    int32_t num_pools;
-    const struct row_span *pool_spans; /* [num_pools], within inputs.num_tokens, rising */
-    const float *pool_sums;            /* [num_pools, hidden_size] */
+    int32_t num_hidden_sums;
+    const struct row_span *hidden_spans; /* [num_hidden_sums], within inputs.num_tokens, rising */
+    const float *hidden_sums;            /* [num_hidden_sums, hidden_size] */
     int32_t num_listed;
     const int32_t *listed_tokens; /* [num_listed], see sample_row.num_listed; rows may share them */
     int32_t num_masks;
@@ -47,12 +47,12 @@ struct batch {
 };
 
 /* The only thing that comes back up. The arrays are the caller's, with room for batch->num_rows
- * rows and batch->num_pools sums. */
+ * rows and batch->num_hidden_sums sums. */
 struct step_result {
     int32_t num_rows;
     struct sample_output *rows;
     float *listed_logprobs; /* see sample_row.first_listed_logprob; NULL while no row lists any */
-    float *pool_sums;       /* [num_pools, hidden_size]; NULL while no batch has pools */
+    float *hidden_sums;     /* [num_hidden_sums, hidden_size]; NULL while no batch has any */
 };
 
 #endif

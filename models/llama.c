@@ -12,7 +12,7 @@
  *     hidden += post((act(gate) * up) Wdown)            activation
  *   per chunk of wanted rows:
  *     logits = cap(norm(hidden[rows]) Whead); sample    logit_scale, final_soft_cap
- *   sums of pools += norm(hidden[tokens])
+ *   hidden sums += norm(hidden[tokens])
  *
  * `pre` is a norm or nothing; `post` is a norm (post_norm) or a factor (residual_scale). With
  * parallel_residual both branches read the same norm of hidden, taken before either is added.
@@ -37,9 +37,9 @@ struct llama {
     struct buffer narrow; /* [max_num_batched_tokens, max(hidden, q_width, intermediate)] */
     struct buffer wide;   /* [max_num_batched_tokens, max(qkv width, 2 * intermediate)] */
     struct buffer branch; /* [max_num_batched_tokens, max(hidden, q_width)]; empty if not needed */
-    struct buffer head_rows; /* [max_logit_rows, hidden] */
-    struct buffer logits;    /* float [max_logit_rows, vocab] */
-    struct buffer pool_sums; /* float [max_num_seqs, hidden]; empty if there are none */
+    struct buffer head_rows;   /* [max_logit_rows, hidden] */
+    struct buffer logits;      /* float [max_logit_rows, vocab] */
+    struct buffer hidden_sums; /* float [max_num_seqs, hidden]; empty if there are none */
 };
 
 static int32_t larger(int32_t a, int32_t b) {
@@ -55,7 +55,7 @@ enum workspace_part {
     HEAD_ROWS,
     NUM_ACTIVATIONS,
     LOGITS = NUM_ACTIVATIONS,
-    POOL_SUMS,
+    HIDDEN_SUMS,
     NUM_WORKSPACE_PARTS
 };
 
@@ -74,13 +74,13 @@ static bool measure_workspace(const struct model_config *config, enum dtype acti
         [BRANCH] = needs_branch ? larger(hidden, q_width) : 0,
         [HEAD_ROWS] = hidden,
         [LOGITS] = config->vocab_size,
-        [POOL_SUMS] = hidden,
+        [HIDDEN_SUMS] = hidden,
     };
     const int32_t rows[NUM_WORKSPACE_PARTS] = {
         [HIDDEN] = limits->max_num_batched_tokens, [NARROW] = limits->max_num_batched_tokens,
         [WIDE] = limits->max_num_batched_tokens,   [BRANCH] = limits->max_num_batched_tokens,
         [HEAD_ROWS] = limits->max_logit_rows,      [LOGITS] = limits->max_logit_rows,
-        [POOL_SUMS] = limits->max_num_seqs,
+        [HIDDEN_SUMS] = limits->max_num_seqs,
     };
     for (int i = 0; i < NUM_WORKSPACE_PARTS; i++) {
         enum dtype dtype = i < NUM_ACTIVATIONS ? activation_dtype : DTYPE_F32;
@@ -104,9 +104,13 @@ size_t llama_workspace_needed(const struct model_config *config, enum dtype acti
 static int alloc_workspace(struct llama *llama, struct error *err) {
     struct backend *b = llama->backend;
     struct buffer *buffers[NUM_WORKSPACE_PARTS] = {
-        [HIDDEN] = &llama->hidden,       [NARROW] = &llama->narrow,       [WIDE] = &llama->wide,
-        [BRANCH] = &llama->branch,       [HEAD_ROWS] = &llama->head_rows, [LOGITS] = &llama->logits,
-        [POOL_SUMS] = &llama->pool_sums,
+        [HIDDEN] = &llama->hidden,
+        [NARROW] = &llama->narrow,
+        [WIDE] = &llama->wide,
+        [BRANCH] = &llama->branch,
+        [HEAD_ROWS] = &llama->head_rows,
+        [LOGITS] = &llama->logits,
+        [HIDDEN_SUMS] = &llama->hidden_sums,
     };
     size_t bytes[NUM_WORKSPACE_PARTS];
     if (!measure_workspace(llama->config, b->activation_dtype, llama->limits, bytes))
@@ -148,13 +152,13 @@ void llama_destroy(struct llama *llama) {
     ops->buffer_free(llama->backend, &llama->branch);
     ops->buffer_free(llama->backend, &llama->head_rows);
     ops->buffer_free(llama->backend, &llama->logits);
-    ops->buffer_free(llama->backend, &llama->pool_sums);
+    ops->buffer_free(llama->backend, &llama->hidden_sums);
     free(llama);
 }
 
 size_t llama_workspace_bytes(const struct llama *llama) {
     return llama->hidden.bytes + llama->narrow.bytes + llama->wide.bytes + llama->branch.bytes +
-           llama->head_rows.bytes + llama->logits.bytes + llama->pool_sums.bytes;
+           llama->head_rows.bytes + llama->logits.bytes + llama->hidden_sums.bytes;
 }
 
 /* --- The parts of a layer ----------------------------------------------------------------------
@@ -354,25 +358,25 @@ static void sample_chunk(struct llama *llama, const struct batch *batch, int32_t
                                             .listed_logprobs = result->listed_logprobs});
 }
 
-/* The rows of all pools, and what lies between, are normalised into `narrow` at once. */
-static void add_to_pools(struct llama *llama, const struct batch *batch, float *out_sums) {
+/* The rows of all spans, and what lies between, are normalised into `narrow` at once. */
+static void add_to_hidden_sums(struct llama *llama, const struct batch *batch, float *out_sums) {
     struct backend *b = llama->backend;
-    const struct row_span *spans = batch->pool_spans, *last = &spans[batch->num_pools - 1];
+    const struct row_span *spans = batch->hidden_spans, *last = &spans[batch->num_hidden_sums - 1];
     size_t width = (size_t)llama->config->hidden_size;
     size_t row_bytes = width * dtype_block_bytes(b->activation_dtype);
-    size_t sums_bytes = (size_t)batch->num_pools * width * sizeof(float);
+    size_t sums_bytes = (size_t)batch->num_hidden_sums * width * sizeof(float);
     size_t offset = (size_t)spans->first_row * row_bytes;
-    CHECK(batch->num_pools <= llama->limits->max_num_seqs);
+    CHECK(batch->num_hidden_sums <= llama->limits->max_num_seqs);
     normalise_output(llama, (const char *)llama->hidden.data + offset,
                      (char *)llama->narrow.data + offset,
                      last->first_row + last->num_rows - spans->first_row);
-    b->ops->upload(b, llama->pool_sums.data, batch->pool_sums, sums_bytes);
+    b->ops->upload(b, llama->hidden_sums.data, batch->hidden_sums, sums_bytes);
     b->ops->add_rows(b, &(struct add_rows_args){.x = llama->narrow.data,
                                                 .spans = spans,
-                                                .sums = llama->pool_sums.data,
-                                                .num_spans = batch->num_pools,
+                                                .sums = llama->hidden_sums.data,
+                                                .num_spans = batch->num_hidden_sums,
                                                 .width = llama->config->hidden_size});
-    b->ops->download(b, out_sums, llama->pool_sums.data, sums_bytes);
+    b->ops->download(b, out_sums, llama->hidden_sums.data, sums_bytes);
 }
 
 int llama_forward(struct llama *llama, struct kv_cache *cache, const struct batch *batch,
@@ -394,8 +398,8 @@ int llama_forward(struct llama *llama, struct kv_cache *cache, const struct batc
         int32_t left = batch->num_rows - first;
         sample_chunk(llama, batch, first, left < chunk ? left : chunk, result);
     }
-    if (batch->num_pools > 0)
-        add_to_pools(llama, batch, result->pool_sums);
+    if (batch->num_hidden_sums > 0)
+        add_to_hidden_sums(llama, batch, result->hidden_sums);
     if (b->ops->synchronize(b, err) != 0)
         return -1;
     result->num_rows = batch->num_rows;

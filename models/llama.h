@@ -13,7 +13,7 @@
 struct llama;
 
 /* Does not take ownership of its arguments; they outlive the llama. A batch has at most
- * max_num_batched_tokens tokens and max_num_seqs pools, and any number of rows: their logits are
+ * max_num_batched_tokens tokens and max_num_seqs hidden sums, and any number of rows: their logits are
  * computed max_logit_rows at a time. ERROR_MEMORY when the workspace
  * does not fit, ERROR_DEVICE when the device failed. */
 int llama_create(struct backend *backend, const struct model_config *config,
@@ -26,7 +26,7 @@ size_t llama_workspace_needed(const struct model_config *config, enum dtype acti
 size_t llama_workspace_bytes(const struct llama *llama);
 
 /* Runs one step: writes the new tokens' keys and values into the cache and fills result->rows for
- * every row of the batch, result->pool_sums for every pool. Returns after the result is complete:
+ * every row of the batch, result->hidden_sums for every span. Returns after the result is complete:
  * 0, or -1 with ERROR_DEVICE, after which nothing works any more. */
 int llama_forward(struct llama *llama, struct kv_cache *cache, const struct batch *batch,
                   struct step_result *result, struct error *err);

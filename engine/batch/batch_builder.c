@@ -52,17 +52,17 @@ int batch_builder_init(struct batch_builder *builder, const struct serving_limit
         .token_biases = alloc_array(max_biases, sizeof(struct token_bias)),
         .token_masks = alloc_array(num_seqs + 1, (size_t)SAMPLE_MASK_WORDS(limits->vocab_size) *
                                                      sizeof(*made.token_masks)),
-        .pool_spans = alloc_array(num_seqs, sizeof(struct row_span)),
-        .pool_sums = alloc_array(num_seqs, ((size_t)limits->hidden_size + 1) * sizeof(float)),
+        .hidden_spans = alloc_array(num_seqs, sizeof(struct row_span)),
+        .hidden_sums = alloc_array(num_seqs, ((size_t)limits->hidden_size + 1) * sizeof(float)),
         .row_start = alloc_array(num_seqs + 1, sizeof(int32_t)),
-        .pool_start = alloc_array(num_seqs + 1, sizeof(int32_t)),
+        .hidden_sum_start = alloc_array(num_seqs + 1, sizeof(int32_t)),
     };
     if (logprob_lists_init(&made.lists, limits) != 0 || made.token_ids == NULL ||
         made.positions == NULL || made.slot_mapping == NULL || made.query_start == NULL ||
         made.context_lens == NULL || made.block_tables == NULL || made.logit_rows == NULL ||
         made.sample_rows == NULL || made.token_counts == NULL || made.token_biases == NULL ||
-        made.token_masks == NULL || made.pool_spans == NULL || made.pool_sums == NULL ||
-        made.row_start == NULL || made.pool_start == NULL) {
+        made.token_masks == NULL || made.hidden_spans == NULL || made.hidden_sums == NULL ||
+        made.row_start == NULL || made.hidden_sum_start == NULL) {
         batch_builder_finish(&made);
         return -1;
     }
@@ -83,10 +83,10 @@ void batch_builder_finish(struct batch_builder *builder) {
     free(builder->token_biases);
     logprob_lists_finish(&builder->lists);
     free(builder->token_masks);
-    free(builder->pool_spans);
-    free(builder->pool_sums);
+    free(builder->hidden_spans);
+    free(builder->hidden_sums);
     free(builder->row_start);
-    free(builder->pool_start);
+    free(builder->hidden_sum_start);
     memset(builder, 0, sizeof(*builder));
 }
 
@@ -118,13 +118,13 @@ static void clear(struct batch_builder *builder, int32_t table_width) {
         .token_biases = builder->token_biases,
         .token_masks = builder->token_masks,
         .listed_tokens = builder->lists.tokens,
-        .pool_spans = builder->pool_spans,
-        .pool_sums = builder->pool_sums,
+        .hidden_spans = builder->hidden_spans,
+        .hidden_sums = builder->hidden_sums,
     };
     logprob_lists_clear(&builder->lists);
     builder->query_start[0] = 0;
     builder->row_start[0] = 0;
-    builder->pool_start[0] = 0;
+    builder->hidden_sum_start[0] = 0;
 }
 
 /* The row belongs to the token added last. */
@@ -182,8 +182,8 @@ static void add_draw_rows(struct batch_builder *builder, struct sequence *sequen
     add_draw_row(builder, sequence);
     if (sequence != sequence_group_leader(group))
         return;
-    struct sequence *sibling = sequence_group_next_joint(group, -1);
-    for (; sibling != NULL; sibling = sequence_group_next_joint(group, sibling->choice))
+    struct sequence *sibling = sequence_group_next_fork(group, -1);
+    for (; sibling != NULL; sibling = sequence_group_next_fork(group, sibling->choice))
         add_draw_row(builder, sibling);
 }
 
@@ -214,7 +214,7 @@ static void add_token(struct batch_builder *builder, struct sequence *sequence, 
 }
 
 /* The entry's tokens were added last. A preempted sequence begins again with zeros. */
-static void add_pool(struct batch_builder *builder, const struct planned_sequence *entry) {
+static void add_hidden_sum(struct batch_builder *builder, const struct planned_sequence *entry) {
     const struct sequence *sequence = entry->sequence;
     struct batch *batch = &builder->batch;
     enum pooling pooling = sequence_params(sequence)->pooling;
@@ -223,12 +223,12 @@ static void add_pool(struct batch_builder *builder, const struct planned_sequenc
         return;
     int32_t num_rows = pooling == POOLING_LAST ? 1 : entry->num_tokens;
     size_t width = (size_t)builder->limits->hidden_size;
-    float *sum = builder->pool_sums + (size_t)batch->num_pools * width;
+    float *sum = builder->hidden_sums + (size_t)batch->num_hidden_sums * width;
     if (pooling == POOLING_MEAN && sequence->num_computed > 0)
-        memcpy(sum, sequence->pool, width * sizeof(*sum));
+        memcpy(sum, sequence->hidden_sum, width * sizeof(*sum));
     else
         memset(sum, 0, width * sizeof(*sum));
-    builder->pool_spans[batch->num_pools++] =
+    builder->hidden_spans[batch->num_hidden_sums++] =
         (struct row_span){batch->inputs.num_tokens - num_rows, num_rows};
 }
 
@@ -252,8 +252,8 @@ static void add_sequence(struct batch_builder *builder, const struct planned_seq
         add_token(builder, sequence, position);
     builder->query_start[index + 1] = inputs->num_tokens;
     builder->row_start[index + 1] = builder->batch.num_rows;
-    add_pool(builder, entry);
-    builder->pool_start[index + 1] = builder->batch.num_pools;
+    add_hidden_sum(builder, entry);
+    builder->hidden_sum_start[index + 1] = builder->batch.num_hidden_sums;
     builder->context_lens[index] = end;
     add_table(builder, &sequence->table, index);
 }

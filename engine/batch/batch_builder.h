@@ -25,10 +25,10 @@ struct batch_builder {
     struct logprob_lists lists;
     uint32_t *token_masks; /* [max_num_seqs + 1][SAMPLE_MASK_WORDS(vocab_size)]; the last one is
                               scratch */
-    struct row_span *pool_spans;
-    float *pool_sums;
-    int32_t *row_start;  /* [max_num_seqs + 1]: entry i of the plan has the rows row_start[i] .. */
-    int32_t *pool_start; /* [max_num_seqs + 1]: and the pool pool_start[i], or none */
+    struct row_span *hidden_spans;
+    float *hidden_sums;
+    int32_t *row_start; /* [max_num_seqs + 1]: entry i of the plan has the rows row_start[i] .. */
+    int32_t *hidden_sum_start; /* [max_num_seqs + 1]: and the pool hidden_sum_start[i], or none */
 };
 
 /* The limits, the tokenizer and the vocabulary outlive the builder; without one no request has a grammar.
@@ -44,7 +44,7 @@ int32_t batch_builder_max_rows(const struct serving_limits *limits);
 /* The batch is valid until the next call; its block moves are the manager's lists. Rows of an
  * entry: one for each prompt token that is scored, then one at the last token of a sequence that
  * draws its next one, then, in order, one for each sibling that forks from it there
- * (sequence_group_next_joint). A sequence with POOLING_MEAN is a pool in every step, one with
+ * (sequence_group_next_fork). A sequence with POOLING_MEAN is a pool in every step, one with
  * POOLING_LAST in that of its last token. */
 const struct batch *batch_builder_build(struct batch_builder *builder, const struct step_plan *plan,
                                         const struct block_manager *blocks);

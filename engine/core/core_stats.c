@@ -17,8 +17,8 @@ void core_stats_computed(struct engine_stats *stats, const struct planned_sequen
     const struct sequence *sequence = entry->sequence;
     int32_t begin = sequence->num_computed, end = begin + entry->num_tokens;
     int32_t num_prompt = sequence->group->request->num_prompt_tokens;
-    if (begin < sequence->most_computed)
-        begin = sequence->most_computed;
+    if (begin < sequence->max_computed)
+        begin = sequence->max_computed;
     if (end > num_prompt)
         end = num_prompt;
     if (end > begin)

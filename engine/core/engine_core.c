@@ -42,12 +42,12 @@ int engine_core_init(struct engine_core *core, const struct engine_core_config *
     core->executor = executor;
     core->tokenizer = tokenizer;
     core->result.rows = calloc((size_t)batch_builder_max_rows(limits), sizeof(*core->result.rows));
-    core->result.pool_sums =
+    core->result.hidden_sums =
         calloc((size_t)limits->max_num_seqs, ((size_t)limits->hidden_size + 1) * sizeof(float));
     core->result.listed_logprobs = alloc_listed(limits);
     core->drawn = calloc((size_t)limits->max_num_seqs, sizeof(struct sequence *));
     engine_stats_init(&core->stats);
-    if (core->result.rows == NULL || core->result.pool_sums == NULL || core->drawn == NULL ||
+    if (core->result.rows == NULL || core->result.hidden_sums == NULL || core->drawn == NULL ||
         core->result.listed_logprobs == NULL ||
         scheduler_init(&core->scheduler, &scheduler_config) != 0 ||
         batch_builder_init(&core->builder, limits, tokenizer, config->vocabulary) != 0 ||
@@ -75,7 +75,7 @@ void engine_core_finish(struct engine_core *core) {
     batch_builder_finish(&core->builder);
     step_output_finish(&core->output);
     free(core->result.rows);
-    free(core->result.pool_sums);
+    free(core->result.hidden_sums);
     free(core->result.listed_logprobs);
     free(core->drawn);
     memset(core, 0, sizeof(*core));

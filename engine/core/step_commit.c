@@ -49,7 +49,7 @@ static void commit_joint(struct engine_core *core, struct sequence *leader,
     struct sequence *next = leader;
     while (next != NULL) {
         drawn[count++] = next;
-        next = sequence_group_next_joint(leader->group, next == leader ? -1 : next->choice);
+        next = sequence_group_next_fork(leader->group, next == leader ? -1 : next->choice);
     }
     for (int32_t i = 1; i < count; i++)
         fork_sequence(core, leader, drawn[i], leader->num_tokens);
@@ -61,7 +61,7 @@ static void commit_joint(struct engine_core *core, struct sequence *leader,
  * that has drawn nothing yet computes the prompt's last token again, for its logits. */
 static void fork_followers(struct engine_core *core, const struct sequence *leader) {
     const struct sequence_group *group = leader->group;
-    int32_t num_left = group->num_lanes - sequence_group_count(group, SEQUENCE_RUNNING);
+    int32_t num_left = group->max_running - sequence_group_count(group, SEQUENCE_RUNNING);
     struct sequence *s = sequence_group_find(group, 0, SEQUENCE_WAITING);
     for (; s != NULL && num_left > 0; num_left--) {
         int32_t common = sequence_common_tokens(leader, s);
@@ -122,8 +122,8 @@ static void commit(struct engine_core *core, const struct planned_sequence *entr
 }
 
 /* Of a sequence that is pooled; `sum` is NULL in the steps that have nothing to add. */
-static void commit_pool(struct engine_core *core, const struct planned_sequence *entry,
-                        float *sum) {
+static void commit_pooled(struct engine_core *core, const struct planned_sequence *entry,
+                          float *sum) {
     struct sequence *sequence = entry->sequence;
     int32_t hidden_size = core->config.limits->hidden_size;
     core_stats_computed(&core->stats, entry);
@@ -133,7 +133,7 @@ static void commit_pool(struct engine_core *core, const struct planned_sequence 
     if (is_complete)
         status = step_output_embedding(&core->output, sequence, sum, hidden_size);
     else if (sum != NULL)
-        status = sequence_keep_pool(sequence, sum, hidden_size);
+        status = sequence_keep_hidden_sum(sequence, sum, hidden_size);
     if (status != 0) {
         end_failed(core, sequence);
     } else if (is_complete) {
@@ -143,10 +143,10 @@ static void commit_pool(struct engine_core *core, const struct planned_sequence 
 }
 
 /* What the step left of the entry's pool; NULL: it has none. */
-static float *pool_sum(const struct engine_core *core, int32_t entry) {
-    const int32_t *start = core->builder.pool_start + entry;
+static float *hidden_sum_of(const struct engine_core *core, int32_t entry) {
+    const int32_t *start = core->builder.hidden_sum_start + entry;
     size_t offset = (size_t)start[0] * (size_t)core->config.limits->hidden_size;
-    return start[1] > start[0] ? core->result.pool_sums + offset : NULL;
+    return start[1] > start[0] ? core->result.hidden_sums + offset : NULL;
 }
 
 static struct step_rows rows_of(const struct engine_core *core, const struct batch *batch,
@@ -170,7 +170,7 @@ static void commit_all(struct engine_core *core, const struct step_plan *plan,
         const struct planned_sequence *entry = &plan->entries[i];
         const struct step_rows rows = rows_of(core, batch, i);
         if (sequence_params(entry->sequence)->pooling != POOLING_NONE)
-            commit_pool(core, entry, pool_sum(core, i));
+            commit_pooled(core, entry, hidden_sum_of(core, i));
         else
             commit(core, entry, &rows, now_ns);
     }

@@ -20,8 +20,8 @@ struct arrays {
     uint32_t *mask;
     struct sample_output *outputs;
     float *listed_logprobs;
-    struct row_span *pool_spans;
-    float *pool_sums; /* zeros */
+    struct row_span *hidden_spans;
+    float *hidden_sums; /* zeros */
     float *pooled;
 };
 
@@ -37,8 +37,8 @@ static void free_arrays(struct arrays *a) {
     free(a->mask);
     free(a->outputs);
     free(a->listed_logprobs);
-    free(a->pool_spans);
-    free(a->pool_sums);
+    free(a->hidden_spans);
+    free(a->hidden_sums);
     free(a->pooled);
 }
 
@@ -57,18 +57,18 @@ static int alloc_arrays(struct arrays *a, const struct serving_limits *limits, s
         .mask = calloc(mask_words, sizeof(uint32_t)),
         .outputs = calloc(seqs, sizeof(struct sample_output)),
         .listed_logprobs = calloc(seqs, sizeof(float)),
-        .pool_spans = calloc(seqs, sizeof(struct row_span)),
+        .hidden_spans = calloc(seqs, sizeof(struct row_span)),
     };
     if (checked_mul(seqs, table_width, &table_entries))
         a->block_tables = calloc(table_entries, sizeof(int32_t));
     if (checked_mul(seqs, (size_t)limits->hidden_size, &num_sums)) {
-        a->pool_sums = calloc(num_sums, sizeof(float));
+        a->hidden_sums = calloc(num_sums, sizeof(float));
         a->pooled = calloc(num_sums, sizeof(float));
     }
     if (a->token_ids != NULL && a->positions != NULL && a->slot_mapping != NULL &&
         a->query_start != NULL && a->context_lens != NULL && a->block_tables != NULL &&
         a->logit_rows != NULL && a->rows != NULL && a->mask != NULL && a->outputs != NULL &&
-        a->listed_logprobs != NULL && a->pool_spans != NULL && a->pool_sums != NULL &&
+        a->listed_logprobs != NULL && a->hidden_spans != NULL && a->hidden_sums != NULL &&
         a->pooled != NULL)
         return 0;
     free_arrays(a);
@@ -104,7 +104,7 @@ static void fill(struct arrays *a, const struct serving_limits *limits, int32_t 
             a->positions[token] = a->context_lens[s] - count + i;
             a->slot_mapping[token] = a->positions[token] % limits->block_size;
         }
-        a->pool_spans[s] = (struct row_span){a->query_start[s], count};
+        a->hidden_spans[s] = (struct row_span){a->query_start[s], count};
         a->query_start[s + 1] = token;
         a->logit_rows[s] = token - 1;
         a->rows[s] = every_feature;
@@ -139,16 +139,16 @@ static int run_step(struct backend *b, struct llama *llama, struct kv_cache *cac
         .token_counts = &count,
         .num_biases = 1,
         .token_biases = &bias,
-        .num_pools = num_seqs,
-        .pool_spans = a->pool_spans,
-        .pool_sums = a->pool_sums,
+        .num_hidden_sums = num_seqs,
+        .hidden_spans = a->hidden_spans,
+        .hidden_sums = a->hidden_sums,
         .num_listed = 1,
         .listed_tokens = &listed,
         .num_masks = 1,
         .token_masks = a->mask,
     };
     struct step_result result = {
-        .rows = a->outputs, .listed_logprobs = a->listed_logprobs, .pool_sums = a->pooled};
+        .rows = a->outputs, .listed_logprobs = a->listed_logprobs, .hidden_sums = a->pooled};
     rank_moves_enqueue(b, cache, NULL, &batch);
     return llama_forward(llama, cache, &batch, &result, err);
 }

@@ -24,7 +24,7 @@ static int32_t missing_blocks(const struct scheduler *scheduler, const struct se
 
 /* Lanes that the group has use for. */
 static int32_t num_seats(const struct sequence_group *group) {
-    return group->num_unfinished < group->num_lanes ? group->num_unfinished : group->num_lanes;
+    return group->num_unfinished < group->max_running ? group->num_unfinished : group->max_running;
 }
 
 static int32_t num_seats_left(const struct scheduler *scheduler) {
@@ -92,7 +92,7 @@ static bool has_room_for(struct scheduler *scheduler, struct sequence_group *gro
 static void narrow(struct sequence_group *group) {
     int32_t num_swapped = sequence_group_count(group, SEQUENCE_SWAPPED);
     if (group->beams == NULL)
-        group->num_lanes = num_swapped > 0 ? num_swapped : 1;
+        group->max_running = num_swapped > 0 ? num_swapped : 1;
 }
 
 /* What the cache has of the leader's tokens needs no further blocks. */
@@ -122,7 +122,7 @@ static bool seat(struct scheduler *scheduler, struct sequence_group *group) {
 
 static bool evict_stalled(struct scheduler *scheduler) {
     struct sequence_group *g = scheduler->running.last;
-    while (g != NULL && (!g->stalled || g->came_in))
+    while (g != NULL && (!g->stalled || g->swapped_in_this_step))
         g = g->list_previous;
     if (g == NULL)
         return false;
@@ -159,29 +159,29 @@ static int32_t lanes_beside(const struct scheduler *scheduler, const struct sequ
 static void narrow_beside(struct scheduler *scheduler, const struct sequence_group *next) {
     for (struct sequence_group *g = scheduler->running.first; g != NULL; g = g->list_next) {
         int32_t most = lanes_beside(scheduler, g, next);
-        if (g->beams == NULL && g->num_lanes > most)
-            g->num_lanes = larger(sequence_group_count(g, SEQUENCE_RUNNING), most);
+        if (g->beams == NULL && g->max_running > most)
+            g->max_running = larger(sequence_group_count(g, SEQUENCE_RUNNING), most);
     }
 }
 
 static bool has_use_for_a_lane(const struct scheduler *scheduler,
                                const struct sequence_group *group) {
-    return group->beams == NULL && !group->stalled && group->num_unfinished > group->num_lanes &&
-           group->num_lanes < kv_demand_lanes(group->request, scheduler->config.limits);
+    return group->beams == NULL && !group->stalled && group->num_unfinished > group->max_running &&
+           group->max_running < kv_demand_max_running(group->request, scheduler->config.limits);
 }
 
 static bool has_table_for_a_lane(struct sequence_group *group) {
-    return group->num_tables > group->num_lanes || sequence_group_add_table(group) == 0;
+    return group->num_tables > group->max_running || sequence_group_add_table(group) == 0;
 }
 
 /* As with a group that comes in, one that has the pool to itself fits. */
 static void widen(struct scheduler *scheduler, struct sequence_group *group, int32_t most) {
-    while (group->num_lanes < most && has_use_for_a_lane(scheduler, group) &&
+    while (group->max_running < most && has_use_for_a_lane(scheduler, group) &&
            num_seats_left(scheduler) > 0 && has_table_for_a_lane(group)) {
-        group->num_lanes++;
+        group->max_running++;
         if (scheduler->running.count == 1 || unpromised_blocks(scheduler) >= 0)
             continue;
-        group->num_lanes--;
+        group->max_running--;
         return;
     }
 }

@@ -36,7 +36,7 @@ bool kv_demand_fits(const struct kv_demand *demand, const struct serving_limits 
            demand->num_seqs <= limits->max_num_seqs && demand->num_blocks <= limits->num_blocks;
 }
 
-int32_t kv_demand_lanes(const struct request *request, const struct serving_limits *limits) {
+int32_t kv_demand_max_running(const struct request *request, const struct serving_limits *limits) {
     const struct sampling_params *params = &request->params;
     int32_t all = params->beam_width > 0 ? params->beam_width : params->num_choices;
     int32_t left = limits->num_blocks - kv_demand_shared_blocks(request, limits);

@@ -18,6 +18,6 @@ struct kv_demand kv_demand_of(const struct request *request, const struct servin
 /* No part of the demand exceeds the limits. */
 bool kv_demand_fits(const struct kv_demand *demand, const struct serving_limits *limits);
 /* Sequences of a request that fits which may run at the same time: 1 to all of them. */
-int32_t kv_demand_lanes(const struct request *request, const struct serving_limits *limits);
+int32_t kv_demand_max_running(const struct request *request, const struct serving_limits *limits);
 
 #endif

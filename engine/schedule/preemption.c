@@ -74,16 +74,16 @@ static void drop_blocks(struct scheduler *scheduler, struct sequence_group *grou
 
 /* What was planned for it in this step. */
 static void take_back_grant(struct scheduler *scheduler, struct sequence *sequence) {
-    if (sequence->num_planned == 0)
+    if (sequence->num_scheduled_tokens == 0)
         return;
-    scheduler->plan.num_tokens -= sequence->num_planned;
-    sequence->num_planned = 0;
+    scheduler->plan.num_tokens -= sequence->num_scheduled_tokens;
+    sequence->num_scheduled_tokens = 0;
     block_manager_trim(&scheduler->blocks, &sequence->table, sequence->num_computed);
 }
 
 void preempt_group(struct scheduler *scheduler, struct sequence_group *group) {
     struct step_plan *plan = &scheduler->plan;
-    CHECK(group->status == GROUP_RUNNING && !group->came_in);
+    CHECK(group->status == GROUP_RUNNING && !group->swapped_in_this_step);
     for (int32_t i = 0; i < group->num_sequences; i++)
         take_back_grant(scheduler, &group->sequences[i]);
     group->is_swapped = swap_out(scheduler, group);
@@ -109,6 +109,6 @@ bool preempted_swap_in(struct scheduler *scheduler, struct sequence_group *group
         return false;
     set_status(group, SEQUENCE_SWAPPED, SEQUENCE_RUNNING);
     group->is_swapped = false;
-    group->came_in = true;
+    group->swapped_in_this_step = true;
     return true;
 }

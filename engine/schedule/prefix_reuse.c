@@ -12,10 +12,10 @@ static int32_t find(struct scheduler *scheduler, struct sequence *sequence) {
  * that gets its lane late finds the prompt once more, but for what choice 0 computed. */
 static void count_hits(struct scheduler *scheduler, struct sequence *sequence, int32_t from) {
     int32_t end = sequence->num_computed, num_prompt = sequence_num_prompt(sequence);
-    int32_t known = from > sequence->most_computed ? from : sequence->most_computed;
+    int32_t known = from > sequence->max_computed ? from : sequence->max_computed;
     if (end <= known)
         return;
-    sequence->most_computed = end;
+    sequence->max_computed = end;
     if (sequence->choice > 0)
         return;
     scheduler->num_hit_tokens += (uint64_t)(end - known);
@@ -62,7 +62,7 @@ bool prefix_reuse_follows(struct scheduler *scheduler, struct sequence *sequence
                           struct sequence *other) {
     int32_t size = scheduler->config.limits->block_size, begin = sequence->num_computed;
     if (!scheduler->config.prefix_caching || other->num_computed != begin ||
-        other->num_planned < size || begin % size != 0 ||
+        other->num_scheduled_tokens < size || begin % size != 0 ||
         sequence_group_reusable(sequence) < begin + size ||
         sequence_token(sequence, begin) != sequence_token(other, begin))
         return false;

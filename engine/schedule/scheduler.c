@@ -42,8 +42,8 @@ void scheduler_finish(struct scheduler *scheduler) {
 
 void scheduler_add(struct scheduler *scheduler, struct sequence_group *group) {
     CHECK(group->status == GROUP_NEW);
-    group->num_lanes = kv_demand_lanes(group->request, scheduler->config.limits);
-    CHECK(group->num_lanes >= 1);
+    group->max_running = kv_demand_max_running(group->request, scheduler->config.limits);
+    CHECK(group->max_running >= 1);
     group->status = GROUP_WAITING;
     group_list_insert(&scheduler->waiting, group);
 }
@@ -67,19 +67,19 @@ void scheduler_remove(struct scheduler *scheduler, struct sequence *sequence) {
 void scheduler_fork(struct scheduler *scheduler, const struct sequence *from, struct sequence *to,
                     int32_t num_tokens) {
     CHECK(from->status != SEQUENCE_FINISHED && to->status != SEQUENCE_FINISHED);
-    CHECK(from->num_planned == 0 && to->num_planned == 0);
+    CHECK(from->num_scheduled_tokens == 0 && to->num_scheduled_tokens == 0);
     block_manager_release(&scheduler->blocks, &to->table);
     bool shares = from->status == SEQUENCE_RUNNING && kv_window_holds(scheduler, from, num_tokens);
     to->num_computed = shares ? num_tokens : 0;
     to->status = from->status == SEQUENCE_RUNNING ? SEQUENCE_RUNNING : SEQUENCE_WAITING;
     if (shares)
         block_manager_fork(&scheduler->blocks, &from->table, &to->table, num_tokens);
-    if (to->num_computed > to->most_computed)
-        to->most_computed = to->num_computed;
+    if (to->num_computed > to->max_computed)
+        to->max_computed = to->num_computed;
 }
 
 void scheduler_idle(struct scheduler *scheduler, struct sequence *sequence) {
-    CHECK(sequence->status != SEQUENCE_FINISHED && sequence->num_planned == 0);
+    CHECK(sequence->status != SEQUENCE_FINISHED && sequence->num_scheduled_tokens == 0);
     block_manager_release(&scheduler->blocks, &sequence->table);
     sequence->status = SEQUENCE_WAITING;
     sequence->num_computed = 0;
@@ -87,11 +87,12 @@ void scheduler_idle(struct scheduler *scheduler, struct sequence *sequence) {
 
 void scheduler_commit(struct scheduler *scheduler, const struct planned_sequence *entry) {
     struct sequence *sequence = entry->sequence;
-    CHECK(sequence->status == SEQUENCE_RUNNING && sequence->num_planned == entry->num_tokens);
+    CHECK(sequence->status == SEQUENCE_RUNNING &&
+          sequence->num_scheduled_tokens == entry->num_tokens);
     sequence->num_computed += entry->num_tokens;
-    sequence->num_planned = 0;
-    if (sequence->num_computed > sequence->most_computed)
-        sequence->most_computed = sequence->num_computed;
+    sequence->num_scheduled_tokens = 0;
+    if (sequence->num_computed > sequence->max_computed)
+        sequence->max_computed = sequence->num_computed;
     const struct token_view tokens = sequence_tokens(sequence);
     block_manager_publish(&scheduler->blocks, &sequence->table, &tokens, sequence->num_computed);
     kv_window_release(scheduler, sequence);
@@ -142,7 +143,7 @@ static struct sequence_group *find_victim(const struct scheduler *scheduler,
                                           const struct sequence *sequence) {
     struct sequence_group *victim = NULL;
     for (struct sequence_group *g = scheduler->running.last; g != NULL; g = g->list_previous) {
-        if (g == sequence->group || g->came_in || !holds_blocks(g))
+        if (g == sequence->group || g->swapped_in_this_step || !holds_blocks(g))
             continue;
         if (g->stalled)
             return g;
@@ -177,14 +178,14 @@ static bool own_block(struct scheduler *scheduler, struct sequence *sequence, in
 /* Plans up to num_tokens more tokens of the sequence: as many as it gets blocks for. */
 static void grant(struct scheduler *scheduler, struct sequence *sequence, int32_t num_tokens) {
     CHECK(sequence->status == SEQUENCE_RUNNING);
-    int32_t begin = sequence->num_computed + sequence->num_planned;
+    int32_t begin = sequence->num_computed + sequence->num_scheduled_tokens;
     int32_t covered = sequence->table.num_blocks * block_size(scheduler) - begin;
     if (covered > 0 && !own_block(scheduler, sequence, begin))
         return;
     while (covered < num_tokens && take_block(scheduler, sequence))
         covered += block_size(scheduler);
     int32_t granted = covered < num_tokens ? covered : num_tokens;
-    sequence->num_planned += granted;
+    sequence->num_scheduled_tokens += granted;
     scheduler->plan.num_tokens += granted;
 }
 
@@ -198,12 +199,12 @@ static void plan_decodes(struct scheduler *scheduler) {
 
 static void extend_prefixes(struct scheduler *scheduler) {
     for (struct sequence *s = first_running(scheduler); s != NULL; s = next_running(s))
-        if (s->num_planned == 0 && sequence_group_can_run(s))
+        if (s->num_scheduled_tokens == 0 && sequence_group_can_run(s))
             prefix_reuse_extend(scheduler, s);
 }
 
 static bool can_grow(const struct scheduler *scheduler, const struct sequence *sequence) {
-    int32_t begin = sequence->num_computed + sequence->num_planned;
+    int32_t begin = sequence->num_computed + sequence->num_scheduled_tokens;
     bool has_room = sequence->table.num_blocks * block_size(scheduler) > begin &&
                     !block_manager_needs_copy(&scheduler->blocks, &sequence->table, begin);
     return has_room || block_pool_num_free(&scheduler->blocks.pool) > 0 ||
@@ -212,8 +213,9 @@ static bool can_grow(const struct scheduler *scheduler, const struct sequence *s
 
 /* Has been given nothing yet, and would take something. */
 static bool is_next_in_line(const struct scheduler *scheduler, const struct sequence *sequence) {
-    return sequence->num_planned == 0 && sequence_num_pending(sequence) > 0 && !sequence->follows &&
-           sequence_group_can_run(sequence) && can_grow(scheduler, sequence);
+    return sequence->num_scheduled_tokens == 0 && sequence_num_pending(sequence) > 0 &&
+           !sequence->waits_for_prefix && sequence_group_can_run(sequence) &&
+           can_grow(scheduler, sequence);
 }
 
 static struct sequence *first_in_line(const struct scheduler *scheduler) {
@@ -238,7 +240,7 @@ static struct sequence *shortest_in_line(const struct scheduler *scheduler) {
 }
 
 static void grant_pending(struct scheduler *scheduler, struct sequence *sequence, int32_t most) {
-    int32_t wanted = sequence_num_pending(sequence) - sequence->num_planned;
+    int32_t wanted = sequence_num_pending(sequence) - sequence->num_scheduled_tokens;
     grant(scheduler, sequence, wanted < most ? wanted : most);
 }
 
@@ -256,8 +258,8 @@ static void grant_down_the_line(struct scheduler *scheduler, int32_t least) {
         struct sequence *s = shortest_in_line(scheduler);
         if (s == NULL || s->group->request->priority > least)
             return;
-        s->follows = follows_another(scheduler, s);
-        if (!s->follows)
+        s->waits_for_prefix = follows_another(scheduler, s);
+        if (!s->waits_for_prefix)
             grant_pending(scheduler, s, budget_left(scheduler));
     }
 }
@@ -276,8 +278,9 @@ static void plan_prefills(struct scheduler *scheduler) {
 static void list_entries(struct scheduler *scheduler) {
     struct step_plan *plan = &scheduler->plan;
     for (struct sequence *s = first_running(scheduler); s != NULL; s = next_running(s))
-        if (s->num_planned > 0)
-            plan->entries[plan->num_entries++] = (struct planned_sequence){s, s->num_planned};
+        if (s->num_scheduled_tokens > 0)
+            plan->entries[plan->num_entries++] =
+                (struct planned_sequence){s, s->num_scheduled_tokens};
 }
 
 /* A group whose running sequences have all finished goes on with its next one. */
@@ -285,12 +288,12 @@ static void begin_plan(struct scheduler *scheduler) {
     struct step_plan *plan = &scheduler->plan;
     *plan = (struct step_plan){.entries = plan->entries};
     for (struct sequence_group *g = scheduler->running.first; g != NULL; g = g->list_next) {
-        g->came_in = false;
+        g->swapped_in_this_step = false;
         if (sequence_group_find(g, 0, SEQUENCE_RUNNING) == NULL)
             sequence_group_leader(g)->status = SEQUENCE_RUNNING;
     }
     for (struct sequence *s = first_running(scheduler); s != NULL; s = next_running(s))
-        s->follows = false;
+        s->waits_for_prefix = false;
 }
 
 const struct step_plan *scheduler_plan(struct scheduler *scheduler) {

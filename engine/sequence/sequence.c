@@ -125,20 +125,20 @@ void sequence_release(struct sequence *sequence) {
     token_counts_finish(&sequence->counts);
     grammar_state_destroy(sequence->grammar);
     free(sequence->output);
-    free(sequence->pool);
+    free(sequence->hidden_sum);
     sequence->grammar = NULL;
     sequence->output = NULL;
     sequence->output_capacity = 0;
-    sequence->pool = NULL;
+    sequence->hidden_sum = NULL;
 }
 
-int sequence_keep_pool(struct sequence *sequence, const float *sum, int32_t hidden_size) {
+int sequence_keep_hidden_sum(struct sequence *sequence, const float *sum, int32_t hidden_size) {
     size_t bytes = (size_t)hidden_size * sizeof(*sum);
-    if (sequence->pool == NULL)
-        sequence->pool = malloc(bytes);
-    if (sequence->pool == NULL)
+    if (sequence->hidden_sum == NULL)
+        sequence->hidden_sum = malloc(bytes);
+    if (sequence->hidden_sum == NULL)
         return -1;
-    memcpy(sequence->pool, sum, bytes);
+    memcpy(sequence->hidden_sum, sum, bytes);
     return 0;
 }
 

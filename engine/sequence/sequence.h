@@ -35,11 +35,11 @@ struct sequence {
     int32_t max_tokens;            /* num_tokens never exceeds this */
     int32_t num_tokens;            /* prompt and generated */
     int32_t num_computed;
-    int32_t num_planned; /* tokens of the step being planned */
-    bool follows;        /* in that step another sequence computes its next block */
+    int32_t num_scheduled_tokens; /* tokens of the step being planned */
+    bool waits_for_prefix;        /* in that step another sequence computes its next block */
     int32_t
-        most_computed; /* largest num_computed ever: what lies below was computed or found before */
-    int32_t *output;   /* generated tokens */
+        max_computed; /* largest num_computed ever: what lies below was computed or found before */
+    int32_t *output;  /* generated tokens */
     int32_t output_capacity;
     struct block_table table;
     struct detokenizer detokenizer;
@@ -47,8 +47,8 @@ struct sequence {
     bool has_counted_prompt;       /* the prompt's tokens are in them */
     struct grammar_state *grammar; /* NULL before the first draw, or without a grammar */
     struct thinking_state thinking;
-    float *pool;  /* POOLING_MEAN, num_computed > 0: the sum of their states */
-    bool is_idle; /* a lane in which no beam runs */
+    float *hidden_sum; /* POOLING_MEAN, num_computed > 0: the sum of their states */
+    bool is_idle;      /* a lane in which no beam runs */
 
     enum finish_reason finish;
     bool end_pushed; /* the last event is in the stream */
@@ -90,6 +90,6 @@ bool sequence_is_complete(const struct sequence *sequence);
 
 /* Keeps the sum of the computed tokens' states for the step that goes on with it. Returns -1 when
  * memory is short. */
-int sequence_keep_pool(struct sequence *sequence, const float *sum, int32_t hidden_size);
+int sequence_keep_hidden_sum(struct sequence *sequence, const float *sum, int32_t hidden_size);
 
 #endif

@@ -20,9 +20,9 @@ static void init_sequence(struct sequence *sequence, struct sequence_group *grou
 }
 
 /* The next sequence that never had a table; NULL: all others have one, or have finished. */
-static struct sequence *next_bare(struct sequence_group *group) {
-    while (group->first_bare < group->num_sequences) {
-        struct sequence *sequence = &group->sequences[group->first_bare++];
+static struct sequence *next_without_table(struct sequence_group *group) {
+    while (group->first_without_table < group->num_sequences) {
+        struct sequence *sequence = &group->sequences[group->first_without_table++];
         if (sequence->status != SEQUENCE_FINISHED)
             return sequence;
     }
@@ -34,7 +34,7 @@ static int init_tables(struct sequence_group *group, const struct group_shape *s
     const struct request *request = group->request;
     int32_t kv_limit = sequence_kv_limit(request, shape->limits->max_model_len);
     int32_t max_blocks = block_table_blocks_for(kv_limit, shape->limits->block_size);
-    struct sequence *first = next_bare(group);
+    struct sequence *first = next_without_table(group);
     if (block_table_init(&first->table, max_blocks, request->tenant, &shape->root) != 0)
         return -1;
     group->num_tables = 1;
@@ -95,7 +95,7 @@ static int init_group(struct sequence_group *group, const struct group_shape *sh
         return -1;
     group->num_sequences = count;
     group->num_unfinished = count;
-    group->num_lanes = count;
+    group->max_running = count;
     group->num_open = params->num_choices;
     for (int32_t i = 0; i < count; i++)
         init_sequence(&group->sequences[i], group, i, shape);
@@ -133,10 +133,10 @@ void sequence_group_destroy(struct sequence_group *group) {
 
 int sequence_group_add_table(struct sequence_group *group) {
     const struct block_table *like = &group->sequences[group->first_unfinished].table;
-    struct sequence *sequence = next_bare(group);
+    struct sequence *sequence = next_without_table(group);
     CHECK(sequence != NULL);
     if (block_table_init(&sequence->table, like->max_blocks, like->tenant, &like->root) != 0) {
-        group->first_bare = sequence->choice;
+        group->first_without_table = sequence->choice;
         return -1;
     }
     group->num_tables++;
@@ -151,7 +151,7 @@ void sequence_group_note_finished(struct sequence_group *group, struct sequence 
         group->first_unfinished++;
     if (sequence->table.blocks == NULL)
         return;
-    struct sequence *heir = next_bare(group);
+    struct sequence *heir = next_without_table(group);
     if (heir != NULL) {
         block_table_pass(&sequence->table, &heir->table);
     } else {
@@ -188,12 +188,12 @@ int32_t sequence_group_count(const struct sequence_group *group, enum sequence_s
     return count;
 }
 
-struct sequence *sequence_group_next_joint(const struct sequence_group *group, int32_t after) {
+struct sequence *sequence_group_next_fork(const struct sequence_group *group, int32_t after) {
     const struct sequence *leader = sequence_group_leader(group);
     int32_t num_running = sequence_group_count(group, SEQUENCE_RUNNING);
     if (group->beams != NULL || sequence_num_generated(leader) > 0)
         return NULL;
-    for (int32_t i = 0; i < group->num_sequences && num_running < group->num_lanes; i++) {
+    for (int32_t i = 0; i < group->num_sequences && num_running < group->max_running; i++) {
         struct sequence *sequence = &group->sequences[i];
         if (sequence->status != SEQUENCE_WAITING || sequence_num_generated(sequence) > 0)
             continue;

@@ -26,15 +26,15 @@ struct sequence_group {
     int32_t num_sequences;      /* choices, or lanes of the beam search */
     int32_t num_unfinished;     /* of them */
     int32_t first_unfinished;   /* all before it have finished */
-    int32_t num_lanes;          /* sequences that may run at once; set by the scheduler, which
+    int32_t max_running;        /* sequences that may run at once; set by the scheduler, which
                                    may raise it while the group runs */
     /* Only those that may run have memory for a block table: the first num_tables that have not
      * finished. */
     int32_t num_tables;
-    int32_t first_bare;       /* none from here on ever had one */
-    enum group_status status; /* written by the scheduler */
-    bool is_swapped;          /* waits with its blocks in host memory; likewise */
-    bool came_in;             /* was swapped in for the step being planned; likewise */
+    int32_t first_without_table; /* none from here on ever had one */
+    enum group_status status;    /* written by the scheduler */
+    bool is_swapped;             /* waits with its blocks in host memory; likewise */
+    bool swapped_in_this_step;   /* was swapped in for the step being planned; likewise */
 
     struct beam_search *beams; /* NULL: each sequence is a choice */
     int32_t num_candidates;    /* logprobs that a row of a beam must bring */
@@ -81,7 +81,7 @@ int32_t sequence_group_count(const struct sequence_group *group, enum sequence_s
 /* The next sequence after this index, or from 0 on for -1, that draws its first token from the same
  * logits as the leader: it forks from it in this step. NULL when there is none or no lane is left.
  */
-struct sequence *sequence_group_next_joint(const struct sequence_group *group, int32_t after);
+struct sequence *sequence_group_next_fork(const struct sequence_group *group, int32_t after);
 /* True while choice 0 has prompt tokens left to score. */
 bool sequence_group_is_scoring(const struct sequence_group *group);
 

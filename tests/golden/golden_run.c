@@ -196,10 +196,10 @@ void golden_run_pool(struct golden_run *run, struct golden_sequence *sequence,
         append(&step, company, tokens, num_company);
     struct batch batch = batch_of(&step);
     batch.num_rows = 0;
-    batch.num_pools = 2;
-    batch.pool_spans = spans;
-    batch.pool_sums = before;
-    struct step_result result = {.pool_sums = after};
+    batch.num_hidden_sums = 2;
+    batch.hidden_spans = spans;
+    batch.hidden_sums = before;
+    struct step_result result = {.hidden_sums = after};
     CHECK(llama_forward(run->llama, &run->cache, &batch, &result, NULL) == 0);
     memcpy(sum, after, width * sizeof(float));
     memcpy(last, after + width, width * sizeof(float));

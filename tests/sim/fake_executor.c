@@ -187,15 +187,15 @@ static int fill_row(struct fake_executor *fake, const struct batch *batch, int32
     return list_logprobs(fake, batch, row, history, result->listed_logprobs);
 }
 
-/* Adds the token's state to the pools it belongs to. */
-static void add_to_pools(const struct batch *batch, int32_t token, uint64_t history,
-                         struct step_result *result) {
-    for (int32_t p = 0; p < batch->num_pools; p++) {
-        const struct row_span *span = &batch->pool_spans[p];
+/* Adds the token's hidden state to the sums it belongs to. */
+static void add_to_hidden_sums(const struct batch *batch, int32_t token, uint64_t history,
+                               struct step_result *result) {
+    for (int32_t p = 0; p < batch->num_hidden_sums; p++) {
+        const struct row_span *span = &batch->hidden_spans[p];
         if (token < span->first_row || token >= span->first_row + span->num_rows)
             continue;
         for (int d = 0; d < FAKE_HIDDEN_SIZE; d++)
-            result->pool_sums[p * FAKE_HIDDEN_SIZE + d] += fake_model_state(history, d);
+            result->hidden_sums[p * FAKE_HIDDEN_SIZE + d] += fake_model_state(history, d);
     }
 }
 
@@ -235,7 +235,7 @@ static int read_history(struct fake_executor *fake, const struct batch *batch, i
         if (position < first_new)
             continue;
         int32_t token = query_end - (context - position);
-        add_to_pools(batch, token, history, result);
+        add_to_hidden_sums(batch, token, history, result);
         for (; *row < batch->num_rows && batch->logit_rows[*row] == token; ++*row)
             if (fill_row(fake, batch, *row, history, result) != 0)
                 return -1;
@@ -260,8 +260,8 @@ static int check_batch(struct fake_executor *fake, const struct batch *batch,
         return violate(fake, "sequences or rows over the limit", in->num_seqs, batch->num_rows);
     if (result->num_rows != batch->num_rows)
         return violate(fake, "number of rows", batch->num_rows, result->num_rows);
-    if (batch->num_pools > in->num_seqs)
-        return violate(fake, "number of pools", batch->num_pools, in->num_seqs);
+    if (batch->num_hidden_sums > in->num_seqs)
+        return violate(fake, "number of hidden sums", batch->num_hidden_sums, in->num_seqs);
     return 0;
 }
 
@@ -270,9 +270,9 @@ static int compute(struct fake_executor *fake, const struct batch *batch,
     for (int32_t seq = 0; seq < batch->inputs.num_seqs; seq++)
         if (write_tokens(fake, &batch->inputs, seq) != 0)
             return -1;
-    if (batch->num_pools > 0)
-        memcpy(result->pool_sums, batch->pool_sums,
-               (size_t)batch->num_pools * FAKE_HIDDEN_SIZE * sizeof(float));
+    if (batch->num_hidden_sums > 0)
+        memcpy(result->hidden_sums, batch->hidden_sums,
+               (size_t)batch->num_hidden_sums * FAKE_HIDDEN_SIZE * sizeof(float));
     int32_t row = 0;
     fake->next_mask = 0;
     for (int32_t seq = 0; seq < batch->inputs.num_seqs; seq++)

@@ -202,7 +202,8 @@ static void check_sequence(struct simulation *sim, const struct sequence *s) {
     EXPECT(sim, s->table.num_blocks == needed, s->num_computed);
     EXPECT(sim, s->table.num_dropped == (passed < needed ? passed : needed), s->num_computed);
     EXPECT(sim, needed == 0 || s->table.on_host == (s->status == SEQUENCE_SWAPPED), s->choice);
-    EXPECT(sim, s->num_computed <= s->num_tokens && s->num_planned == 0, s->num_planned);
+    EXPECT(sim, s->num_computed <= s->num_tokens && s->num_scheduled_tokens == 0,
+           s->num_scheduled_tokens);
     EXPECT(sim, s->status != SEQUENCE_WAITING || s->num_computed == 0, s->num_computed);
     EXPECT(sim, s->status != SEQUENCE_FINISHED || s->finish != FINISH_NONE, s->choice);
     sim->num_dropped += (uint64_t)s->table.num_dropped;
@@ -217,7 +218,7 @@ static void check_group(struct simulation *sim, const struct sequence_group *g) 
     EXPECT(sim, g->status == GROUP_RUNNING || num_running == 0, num_running);
     EXPECT(sim, g->status == GROUP_WAITING || num_swapped == 0, num_swapped);
     EXPECT(sim, g->is_swapped == (num_swapped > 0), num_swapped);
-    EXPECT(sim, num_running <= g->num_lanes, num_running);
+    EXPECT(sim, num_running <= g->max_running, num_running);
     /* what was cancelled before the step has ended with it */
     EXPECT(sim, !atomic_load(&g->request->cancelled), (int64_t)g->request->id);
 }

@@ -85,7 +85,7 @@ static void close_run(struct run *run) {
     backend_close(run->backend);
 }
 
-/* Two pools, which are read and left in sums: of all tokens so far, and of the step's last. */
+/* Two hidden sums, which are read and left in `sums`: of all tokens so far, and of the step's last. */
 static void run_step(struct run *run, int32_t first, int32_t count, float sums[2 * HIDDEN]) {
     int32_t positions[NUM_TOKENS], slots[NUM_TOKENS], rows[NUM_TOKENS];
     struct sample_row sample_rows[NUM_TOKENS];
@@ -114,11 +114,11 @@ static void run_step(struct run *run, int32_t first, int32_t count, float sums[2
         .num_rows = count,
         .logit_rows = rows,
         .sample_rows = sample_rows,
-        .num_pools = 2,
-        .pool_spans = spans,
-        .pool_sums = before,
+        .num_hidden_sums = 2,
+        .hidden_spans = spans,
+        .hidden_sums = before,
     };
-    struct step_result result = {.rows = outputs, .pool_sums = sums};
+    struct step_result result = {.rows = outputs, .hidden_sums = sums};
     assert_int_equal(llama_forward(run->llama, &run->cache, &batch, &result, NULL), 0);
     assert_int_equal(result.num_rows, count);
 }
@@ -131,8 +131,8 @@ struct expected {
     double states[NUM_TOKENS * HIDDEN];
 };
 
-/* The pools after the last token; steps of another size leave the same bits in the first. */
-static void check_pools(struct run *run, const double *states, const float sums[2 * HIDDEN]) {
+/* The hidden sums after the last token; steps of another size leave the same bits in the first. */
+static void check_hidden_sums(struct run *run, const double *states, const float sums[2 * HIDDEN]) {
     float again[2 * HIDDEN] = {0}, logits[NUM_TOKENS * VOCAB];
     for (int i = 0; i < HIDDEN; i++) {
         double sum = 0.0, last = states[(NUM_TOKENS - 1) * HIDDEN + i];
@@ -159,7 +159,7 @@ static void check_path(const struct model_image *image, const struct expected *e
     run_step(&run, 0, PREFILL, sums);
     for (int32_t position = PREFILL; position < NUM_TOKENS; position++)
         run_step(&run, position, 1, sums);
-    check_pools(&run, expected->states, sums);
+    check_hidden_sums(&run, expected->states, sums);
     for (int t = 0; t < NUM_TOKENS; t++) {
         double largest = 0.0, error = 0.0;
         for (int i = t * VOCAB; i < (t + 1) * VOCAB; i++) {

@@ -166,16 +166,17 @@ static void test_counts_and_biases_by_row(void **state) {
     stop(&f);
 }
 
-static void expect_pool(const struct batch *batch, int index, struct row_span span, float first,
-                        float second) {
-    assert_true(index < batch->num_pools);
-    assert_int_equal(batch->pool_spans[index].first_row, span.first_row);
-    assert_int_equal(batch->pool_spans[index].num_rows, span.num_rows);
-    assert_true(batch->pool_sums[2 * index] == first && batch->pool_sums[2 * index + 1] == second);
+static void expect_hidden_sum(const struct batch *batch, int index, struct row_span span,
+                              float first, float second) {
+    assert_true(index < batch->num_hidden_sums);
+    assert_int_equal(batch->hidden_spans[index].first_row, span.first_row);
+    assert_int_equal(batch->hidden_spans[index].num_rows, span.num_rows);
+    assert_true(batch->hidden_sums[2 * index] == first &&
+                batch->hidden_sums[2 * index + 1] == second);
 }
 
 /* A mean over three steps, beside a last token's state and a sequence that draws. */
-static void test_pools(void **state) {
+static void test_hidden_sums(void **state) {
     struct fixture f;
     struct sampling_params mean = fixture_params(0), last = mean, plain = fixture_params(10);
     mean.pooling = POOLING_MEAN;
@@ -191,25 +192,25 @@ static void test_pools(void **state) {
     const struct batch *batch = build(&f); /* a: 1, m: 3, l: 2 */
     assert_int_equal(batch->inputs.query_start[2], 4);
     assert_int_equal(batch->num_rows, 1);
-    assert_int_equal(batch->num_pools, 1);
-    expect_pool(batch, 0, (struct row_span){1, 3}, 0, 0);
-    static const int32_t pool_start[] = {0, 0, 1, 1};
-    assert_memory_equal(f.builder.pool_start, pool_start, sizeof(pool_start));
+    assert_int_equal(batch->num_hidden_sums, 1);
+    expect_hidden_sum(batch, 0, (struct row_span){1, 3}, 0, 0);
+    static const int32_t hidden_sum_start[] = {0, 0, 1, 1};
+    assert_memory_equal(f.builder.hidden_sum_start, hidden_sum_start, sizeof(hidden_sum_start));
     commit(&f);
     assert_int_equal(sequence_append(a, 9), 0);
-    assert_int_equal(sequence_keep_pool(m, (const float[]){1.5f, -2}, 2), 0);
+    assert_int_equal(sequence_keep_hidden_sum(m, (const float[]){1.5f, -2}, 2), 0);
 
     batch = build(&f); /* a: 1, m: 3, l: 2 */
-    assert_int_equal(l->num_computed + l->num_planned, 4);
-    assert_int_equal(batch->num_pools, 2);
-    expect_pool(batch, 0, (struct row_span){1, 3}, 1.5f, -2);
-    expect_pool(batch, 1, (struct row_span){5, 1}, 0, 0);
-    assert_int_equal(f.builder.pool_start[3], 2);
+    assert_int_equal(l->num_computed + l->num_scheduled_tokens, 4);
+    assert_int_equal(batch->num_hidden_sums, 2);
+    expect_hidden_sum(batch, 0, (struct row_span){1, 3}, 1.5f, -2);
+    expect_hidden_sum(batch, 1, (struct row_span){5, 1}, 0, 0);
+    assert_int_equal(f.builder.hidden_sum_start[3], 2);
     stop(&f);
 }
 
 /* The sum of what was computed before the blocks were lost is forgotten. */
-static void test_pool_after_preemption(void **state) {
+static void test_hidden_sum_after_preemption(void **state) {
     struct fixture f;
     struct sampling_params mean = fixture_params(0);
     mean.pooling = POOLING_MEAN;
@@ -217,10 +218,10 @@ static void test_pool_after_preemption(void **state) {
     struct sequence *m = add(&f, 6, &mean);
     build(&f);
     commit(&f);
-    assert_int_equal(sequence_keep_pool(m, (const float[]){1.5f, -2}, 2), 0);
+    assert_int_equal(sequence_keep_hidden_sum(m, (const float[]){1.5f, -2}, 2), 0);
     block_manager_release(&f.scheduler.blocks, &m->table);
     m->num_computed = 0;
-    expect_pool(build(&f), 0, (struct row_span){0, 4}, 0, 0);
+    expect_hidden_sum(build(&f), 0, (struct row_span){0, 4}, 0, 0);
     stop(&f);
 }
 
@@ -259,8 +260,8 @@ int main(void) {
         cmocka_unit_test(test_scores_only_has_no_draw),
         cmocka_unit_test(test_counts_and_biases_by_row),
         cmocka_unit_test(test_masks_by_row),
-        cmocka_unit_test(test_pools),
-        cmocka_unit_test(test_pool_after_preemption),
+        cmocka_unit_test(test_hidden_sums),
+        cmocka_unit_test(test_hidden_sum_after_preemption),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

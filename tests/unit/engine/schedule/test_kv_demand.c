@@ -24,7 +24,7 @@ static void expect(int32_t num_prompt_tokens, const struct sampling_params *para
     assert_int_equal(found.num_blocks, demand.num_blocks);
     assert_int_equal(kv_demand_fits(&found, &limits), fits);
     if (fits)
-        assert_int_equal(kv_demand_lanes(request, &limits), lanes);
+        assert_int_equal(kv_demand_max_running(request, &limits), lanes);
     request_unref(request);
 }
 
@@ -78,7 +78,7 @@ static void test_a_window_leaves_nothing_to_share(void **state) {
         .num_blocks = 20, .block_size = 4, .max_num_seqs = 9, .max_model_len = 40, .window = 5};
     params.num_choices = 9;
     struct request *request = make(9, &params);
-    assert_int_equal(kv_demand_lanes(request, &windowed), 5); /* of 4 blocks each */
+    assert_int_equal(kv_demand_max_running(request, &windowed), 5); /* of 4 blocks each */
     request_unref(request);
     params.beam_width = 5;
     params.num_choices = 5;

@@ -206,7 +206,7 @@ static void test_choices_wait_for_a_lane(void **state) {
     struct fixture f;
     start(&f, &config);
     struct sequence_group *group = add(&f, 9, 4); /* 2 blocks shared, 5 of its own each */
-    assert_int_equal(group->num_lanes, 1);
+    assert_int_equal(group->max_running, 1);
     const struct step_plan *plan = step(&f);
     assert_int_equal(plan->num_entries, 1);
     assert_int_equal(sequence_group_count(group, SEQUENCE_WAITING), 3);
@@ -231,16 +231,16 @@ static void test_choices_take_the_seats_there_are(void **state) {
     struct sequence_group *group = add(&f, 9, 4), *behind = add(&f, 5, 1);
     step(&f);
     assert_int_equal(group->status, GROUP_RUNNING);
-    assert_int_equal(group->num_lanes, 2);
+    assert_int_equal(group->max_running, 2);
     assert_int_equal(behind->status, GROUP_WAITING);
     scheduler_remove(&f.scheduler, &first->sequences[0]);
     step(&f);
-    assert_int_equal(group->num_lanes, 3); /* it was there first */
+    assert_int_equal(group->max_running, 3); /* it was there first */
     assert_int_equal(behind->status, GROUP_WAITING);
     scheduler_remove(&f.scheduler, &group->sequences[3]);
     scheduler_remove(&f.scheduler, &second->sequences[0]);
     step(&f);
-    assert_int_equal(group->num_lanes, 3);
+    assert_int_equal(group->max_running, 3);
     assert_int_equal(behind->status, GROUP_RUNNING);
     stop(&f);
 }
@@ -254,7 +254,7 @@ static void test_many_choices_leave_room(void **state) {
     start(&f, &config);
     struct sequence_group *group = add(&f, 5, 40);
     step(&f);
-    assert_int_equal(group->num_lanes, 8);
+    assert_int_equal(group->max_running, 8);
     assert_int_equal(group->num_tables, 8); /* what only waits has no memory for blocks */
     for (int i = 1; i < 8; i++)
         scheduler_fork(&f.scheduler, &group->sequences[0], &group->sequences[i], 5);
@@ -264,18 +264,18 @@ static void test_many_choices_leave_room(void **state) {
         step(&f);
     }
     assert_int_equal(behind->status, GROUP_WAITING); /* 32 left: still its turn */
-    assert_int_equal(group->num_lanes, 8);
+    assert_int_equal(group->max_running, 8);
     for (int i = 8; i < 12; i++) {
         scheduler_remove(&f.scheduler, &group->sequences[i]);
         step(&f);
     }
     assert_int_equal(behind->status, GROUP_RUNNING);
-    assert_int_equal(group->num_lanes, 7);
+    assert_int_equal(group->max_running, 7);
     struct sequence_group *more[4];
     for (int i = 0; i < 4; i++)
         more[i] = add(&f, 5, 1);
     step(&f);
-    assert_int_equal(group->num_lanes, 4);
+    assert_int_equal(group->max_running, 4);
     assert_int_equal(more[2]->status, GROUP_RUNNING);
     assert_int_equal(more[3]->status, GROUP_WAITING);
     stop(&f);

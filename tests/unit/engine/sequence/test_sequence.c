@@ -93,18 +93,18 @@ static void test_who_joins_the_leader(void **state) {
     struct sequence *s = group->sequences;
     assert_ptr_equal(sequence_group_leader(group), &s[0]);
     s[0].status = SEQUENCE_RUNNING;
-    group->num_lanes = 3;
-    assert_ptr_equal(sequence_group_next_joint(group, -1), &s[1]);
-    assert_ptr_equal(sequence_group_next_joint(group, 1), &s[2]);
-    assert_null(sequence_group_next_joint(group, 2));
+    group->max_running = 3;
+    assert_ptr_equal(sequence_group_next_fork(group, -1), &s[1]);
+    assert_ptr_equal(sequence_group_next_fork(group, 1), &s[2]);
+    assert_null(sequence_group_next_fork(group, 2));
     assert_int_equal(sequence_append(&s[2], 20), 0); /* drew before it lost its blocks */
-    assert_ptr_equal(sequence_group_next_joint(group, 1), &s[3]);
+    assert_ptr_equal(sequence_group_next_fork(group, 1), &s[3]);
     s[0].status = SEQUENCE_FINISHED;
     sequence_group_note_finished(group, &s[0]);
     assert_ptr_equal(sequence_group_leader(group), &s[1]);
     s[1].status = SEQUENCE_RUNNING;
     assert_int_equal(sequence_append(&s[1], 20), 0);
-    assert_null(sequence_group_next_joint(group, -1)); /* the prompt's logits are gone */
+    assert_null(sequence_group_next_fork(group, -1)); /* the prompt's logits are gone */
     sequence_group_destroy(group);
 }
 
