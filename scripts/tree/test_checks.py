@@ -1,0 +1,84 @@
+#!/usr/bin/env python3
+"""The checks of this folder fail where they must: each gets a small tree that breaks its rule."""
+
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+
+
+def run(check, files, *arguments):
+    """Runs a check over a tree of {path: text}; returns its exit status and what it printed."""
+    with tempfile.TemporaryDirectory() as folder:
+        for path, text in files.items():
+            (Path(folder) / path).parent.mkdir(parents=True, exist_ok=True)
+            (Path(folder) / path).write_text(text)
+        result = subprocess.run([sys.executable, HERE / check, folder, *arguments], capture_output=True, text=True)
+        return result.returncode, result.stdout + result.stderr
+
+
+def module(name, *calls):
+    """NAME.c and NAME.h in models/, whose function calls those of other modules."""
+    includes = "".join(f'#include "models/{other}.h"\n' for other in calls)
+    body = "".join(f"    {other}_do();\n" for other in calls)
+    return {f"models/{name}.h": f"void {name}_do(void);\n",
+            f"models/{name}.c": f'#include "models/{name}.h"\n{includes}\nvoid {name}_do(void) {{\n{body}}}\n'}
+
+
+class Layers(unittest.TestCase):
+    def test_downwards_is_right(self):
+        status, out = run("check_layers.py", {"models/a.c": '#include "kernels/b.h"\n', "kernels/b.h": ""})
+        self.assertEqual(status, 0, out)
+
+    def test_upwards_is_wrong(self):
+        status, out = run("check_layers.py", {"models/a.c": '#include "engine/b.h"\n', "engine/b.h": ""})
+        self.assertEqual(status, 1)
+        self.assertIn("models/a.c:1", out)
+
+
+class Circles(unittest.TestCase):
+    def test_a_chain_is_right(self):
+        status, out = run("check_circles.py", {**module("a", "b"), **module("b", "c"), **module("c")})
+        self.assertEqual(status, 0, out)
+
+    def test_a_circle_is_wrong(self):
+        status, out = run("check_circles.py", {**module("a", "b"), **module("b", "c"), **module("c", "a")})
+        self.assertEqual(status, 1)
+        self.assertIn("models/c.c -> models/a.c (a_do)", out)
+
+    def test_comments_and_strings_call_nothing(self):
+        quiet = {**module("a", "b"), **module("b")}
+        quiet["models/b.c"] += '/* as a_do */ static const char text[] = "a_do";\n'
+        status, out = run("check_circles.py", quiet)
+        self.assertEqual(status, 0, out)
+
+    def test_a_body_counts_as_the_text_of_its_file(self):
+        files = {**module("a", "b"), **module("b")}
+        files["models/b.c"] += '#include "models/b_template.h"\n'
+        files["models/b_template.h"] = "static void again(void) {\n    a_do();\n}\n"
+        self.assertEqual(run("check_circles.py", files)[0], 1)
+
+
+class Headers(unittest.TestCase):
+    def test_a_header_beside_its_source_is_right(self):
+        status, out = run("check_headers.py", module("a"), "models")
+        self.assertEqual(status, 0, out)
+
+    def test_a_header_of_types_needs_no_source(self):
+        inline = "struct a {\n    int b;\n};\nstatic inline int a_b(struct a a) {\n    return a.b;\n}\n"
+        status, out = run("check_headers.py", {"models/a.h": inline}, "models")
+        self.assertEqual(status, 0, out)
+
+    def test_a_header_without_its_source_is_wrong(self):
+        files = module("a")
+        files["models/a_more.c"] = files.pop("models/a.c")
+        status, out = run("check_headers.py", files, "models")
+        self.assertEqual(status, 1)
+        self.assertIn("models/a.h: declares a_do", out)
+
+
+if __name__ == "__main__":
+    unittest.main()
