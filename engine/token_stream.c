@@ -6,6 +6,7 @@
  * All parts but the text are multiples of 4 bytes, so every pointer handed out is aligned. */
 #include "engine/token_stream.h"
 
+#include "config/base/array.h"
 #include "config/base/check.h"
 #include "config/base/checked.h"
 
@@ -13,7 +14,6 @@
 #include <string.h>
 
 #define RECORD_ALIGNMENT 8
-#define FIRST_CAPACITY 256
 
 struct packed_event {
     size_t record_bytes; /* to the next event */
@@ -60,20 +60,8 @@ static bool record_bytes(const struct token_event *event, size_t *out) {
 
 static bool reserve(struct token_buffer *buffer, size_t bytes) {
     size_t needed;
-    if (!checked_add(buffer->bytes, bytes, &needed))
-        return false;
-    if (needed <= buffer->capacity)
-        return true;
-    size_t capacity = buffer->capacity > 0 ? buffer->capacity : FIRST_CAPACITY;
-    while (capacity < needed)
-        if (!checked_mul(capacity, 2, &capacity))
-            return false;
-    unsigned char *data = realloc(buffer->data, capacity);
-    if (data == NULL)
-        return false;
-    buffer->data = data;
-    buffer->capacity = capacity;
-    return true;
+    return checked_add(buffer->bytes, bytes, &needed) &&
+           array_reserve(&buffer->data, &buffer->capacity, needed, 1);
 }
 
 static unsigned char *append(unsigned char *to, const void *from, size_t bytes) {

@@ -6,6 +6,7 @@
  */
 #include "config/base/json_scan.h"
 
+#include "config/base/array.h"
 #include "config/base/check.h"
 #include "config/base/utf8.h"
 
@@ -198,14 +199,8 @@ static int unescape_key(struct scanner *s, size_t start, size_t end, struct key 
 }
 
 static int push_key(struct scanner *s, const struct key *key) {
-    if (s->num_keys == s->keys_capacity) {
-        size_t capacity = s->keys_capacity == 0 ? 64 : s->keys_capacity * 2;
-        struct key *keys = realloc(s->keys, capacity * sizeof(*keys));
-        if (keys == NULL)
-            return fail_memory(s);
-        s->keys = keys;
-        s->keys_capacity = capacity;
-    }
+    if (!array_reserve(&s->keys, &s->keys_capacity, s->num_keys + 1, sizeof(*key)))
+        return fail_memory(s);
     s->keys[s->num_keys++] = *key;
     return 0;
 }

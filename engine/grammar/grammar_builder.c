@@ -1,9 +1,10 @@
 #include "engine/grammar/grammar_nodes.h"
 
+#include "config/base/array.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-#define FIRST_CAPACITY 64
 #define LAST_CHARACTER 0x10ffff
 
 struct grammar_builder *grammar_builder_create(void) {
@@ -32,34 +33,25 @@ static grammar_node fail(struct grammar_builder *builder, enum error_code code,
 
 /* Makes room for `more` entries of item_bytes each behind the first `count`; no array grows beyond
  * GRAMMAR_MAX_CONTENT. */
-static bool reserve(struct grammar_builder *builder, void **data, int32_t count, size_t more,
-                    int32_t *capacity, size_t item_bytes) {
+static bool reserve(struct grammar_builder *builder, void *items, size_t *capacity, int32_t count,
+                    size_t more, size_t item_bytes) {
     if (more > (size_t)(GRAMMAR_MAX_CONTENT - count)) {
         fail(builder, ERROR_SYNTAX, "the grammar is too large");
         return false;
     }
-    int32_t needed = count + (int32_t)more, size = *capacity > 0 ? *capacity : FIRST_CAPACITY;
-    while (size < needed)
-        size *= 2;
-    if (size == *capacity)
-        return true;
-    void *grown = realloc(*data, (size_t)size * item_bytes);
-    if (grown == NULL) {
+    if (!array_reserve(items, capacity, (size_t)count + more, item_bytes)) {
         fail(builder, ERROR_MEMORY, "memory is short");
         return false;
     }
-    *data = grown;
-    *capacity = size;
     return true;
 }
 
 static grammar_node add_node(struct grammar_builder *builder, struct node node) {
     if (builder->num_nodes == GRAMMAR_MAX_NODES)
         return fail(builder, ERROR_SYNTAX, "the grammar is too large");
-    void *nodes = builder->nodes;
-    if (!reserve(builder, &nodes, builder->num_nodes, 1, &builder->nodes_capacity, sizeof(node)))
+    if (!reserve(builder, &builder->nodes, &builder->nodes_capacity, builder->num_nodes, 1,
+                 sizeof(node)))
         return GRAMMAR_FAILED;
-    builder->nodes = nodes;
     builder->nodes[builder->num_nodes] = node;
     return builder->num_nodes++;
 }
@@ -69,11 +61,9 @@ static bool is_node(const struct grammar_builder *builder, grammar_node node) {
 }
 
 grammar_node grammar_literal(struct grammar_builder *builder, const char *bytes, size_t length) {
-    void *data = builder->bytes;
     if (builder->failure != ERROR_NONE ||
-        !reserve(builder, &data, builder->num_bytes, length, &builder->bytes_capacity, 1))
+        !reserve(builder, &builder->bytes, &builder->bytes_capacity, builder->num_bytes, length, 1))
         return GRAMMAR_FAILED;
-    builder->bytes = data;
     struct node node = {NODE_LITERAL, .first = builder->num_bytes, .count = (int32_t)length};
     if (length > 0)
         memcpy(builder->bytes + builder->num_bytes, bytes, length);
@@ -90,16 +80,14 @@ grammar_node grammar_token(struct grammar_builder *builder, int32_t token) {
 grammar_node grammar_characters(struct grammar_builder *builder,
                                 const struct character_range *ranges, int num_ranges,
                                 bool negated) {
-    void *data = builder->ranges;
     if (builder->failure != ERROR_NONE)
         return GRAMMAR_FAILED;
     for (int i = 0; i < num_ranges; i++)
         if (ranges[i].first > ranges[i].last || ranges[i].last > LAST_CHARACTER)
             return fail(builder, ERROR_SYNTAX, "a range of characters is empty or above U+10FFFF");
-    if (!reserve(builder, &data, builder->num_ranges, (size_t)num_ranges, &builder->ranges_capacity,
-                 sizeof(*ranges)))
+    if (!reserve(builder, &builder->ranges, &builder->ranges_capacity, builder->num_ranges,
+                 (size_t)num_ranges, sizeof(*ranges)))
         return GRAMMAR_FAILED;
-    builder->ranges = data;
     struct node node = {NODE_CHARACTERS, negated, builder->num_ranges, num_ranges};
     if (num_ranges > 0)
         memcpy(builder->ranges + builder->num_ranges, ranges, (size_t)num_ranges * sizeof(*ranges));
@@ -109,16 +97,14 @@ grammar_node grammar_characters(struct grammar_builder *builder,
 
 static grammar_node add_list(struct grammar_builder *builder, struct node node,
                              const grammar_node *items, int count) {
-    void *data = builder->items;
     if (builder->failure != ERROR_NONE)
         return GRAMMAR_FAILED;
     for (int i = 0; i < count; i++)
         if (!is_node(builder, items[i]))
             return fail(builder, ERROR_SYNTAX, "an item of the grammar does not exist");
-    if (!reserve(builder, &data, builder->num_items, (size_t)count, &builder->items_capacity,
-                 sizeof(*items)))
+    if (!reserve(builder, &builder->items, &builder->items_capacity, builder->num_items,
+                 (size_t)count, sizeof(*items)))
         return GRAMMAR_FAILED;
-    builder->items = data;
     node.first = builder->num_items;
     node.count = count;
     if (count > 0)

@@ -5,6 +5,7 @@
  * alternatives of each other share their beginnings, so that an enumeration of a thousand strings
  * is one reading, not a thousand. */
 #include "engine/grammar/grammar_program.h"
+#include "config/base/array.h"
 #include "engine/grammar/utf8_ranges.h"
 
 #include <stdlib.h>
@@ -13,7 +14,6 @@
 #define RETURN 0
 #define MAX_INLINE_LITERAL 16
 #define MAX_NESTING 1024 /* nodes within nodes, which compile by recursion */
-#define FIRST_CAPACITY 256
 
 struct compiler {
     const struct grammar_builder *builder;
@@ -24,21 +24,16 @@ struct compiler {
     int32_t *queue;    /* [num_nodes] subroutines; the first num_written are written */
     int32_t num_queued;
     struct grammar_op *ops;
-    int32_t num_ops, capacity;
+    int32_t num_ops;
+    size_t capacity;
     struct error *err;
 };
 
 static int32_t add_op(struct compiler *c, struct grammar_op op) {
     if (c->num_ops == GRAMMAR_MAX_OPS)
         return error_set(c->err, ERROR_SYNTAX, "the grammar is too large");
-    if (c->num_ops == c->capacity) {
-        int32_t capacity = c->capacity > 0 ? c->capacity * 2 : FIRST_CAPACITY;
-        struct grammar_op *grown = realloc(c->ops, (size_t)capacity * sizeof(*grown));
-        if (grown == NULL)
-            return error_set(c->err, ERROR_MEMORY, "memory is short");
-        c->ops = grown;
-        c->capacity = capacity;
-    }
+    if (!array_reserve(&c->ops, &c->capacity, (size_t)c->num_ops + 1, sizeof(op)))
+        return error_set(c->err, ERROR_MEMORY, "memory is short");
     c->ops[c->num_ops] = op;
     return c->num_ops++;
 }

@@ -7,6 +7,7 @@
  * kept. */
 #include "engine/grammar/grammar_machine.h"
 
+#include "config/base/array.h"
 #include "config/base/check.h"
 #include "engine/grammar/grammar_state.h"
 #include "engine/grammar/grammar_vocabulary.h"
@@ -14,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FIRST_CAPACITY 64
+#define FIRST_SLOTS 64
 #define MAX_SEEN 16384 /* readings passed through in one step */
 
 void grammar_machine_destroy(struct grammar_machine *machine) {
@@ -59,7 +60,7 @@ static struct reading_key *find_seen(struct grammar_machine *m, struct reading r
 static bool grow_seen(struct grammar_machine *m) {
     int32_t num_old = m->num_seen_slots;
     struct reading_key *old = m->seen;
-    int32_t num_slots = num_old > 0 ? num_old * 2 : FIRST_CAPACITY;
+    int32_t num_slots = num_old > 0 ? num_old * 2 : FIRST_SLOTS;
     struct reading_key *slots = calloc((size_t)num_slots, sizeof(*slots));
     if (slots == NULL)
         return false;
@@ -108,15 +109,10 @@ static void push(struct grammar_machine *m, int32_t op, int32_t frame) {
     struct reading reading = {op, frame};
     if (m->has_failed || !has_room(m, reading))
         return;
-    if (m->num_pending == m->pending_capacity) {
-        int32_t capacity = m->pending_capacity > 0 ? m->pending_capacity * 2 : FIRST_CAPACITY;
-        struct reading *grown = realloc(m->pending, (size_t)capacity * sizeof(*grown));
-        if (grown == NULL) {
-            m->has_failed = true;
-            return;
-        }
-        m->pending = grown;
-        m->pending_capacity = capacity;
+    if (!array_reserve(&m->pending, &m->pending_capacity, (size_t)m->num_pending + 1,
+                       sizeof(reading))) {
+        m->has_failed = true;
+        return;
     }
     m->pending[m->num_pending++] = reading;
 }

@@ -22,7 +22,8 @@ struct grammar_machine {
     int64_t work;                 /* readings followed; counts on */
     /* Of the step under way: */
     struct reading *pending; /* a stack */
-    int32_t num_pending, pending_capacity;
+    int32_t num_pending;
+    size_t pending_capacity;
     struct reading_key *seen; /* a hash table */
     int32_t num_seen, num_seen_slots;
     uint32_t round;

@@ -29,10 +29,14 @@ struct grammar_builder {
     char *bytes;
     grammar_node *items;
     struct character_range *ranges;
-    int32_t num_nodes, nodes_capacity;
-    int32_t num_bytes, bytes_capacity;
-    int32_t num_items, items_capacity;
-    int32_t num_ranges, ranges_capacity;
+    int32_t num_nodes;
+    size_t nodes_capacity;
+    int32_t num_bytes;
+    size_t bytes_capacity;
+    int32_t num_items;
+    size_t items_capacity;
+    int32_t num_ranges;
+    size_t ranges_capacity;
 };
 
 #endif

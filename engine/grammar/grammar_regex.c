@@ -1,5 +1,6 @@
 #include "engine/grammar/grammar_regex.h"
 
+#include "config/base/array.h"
 #include "config/base/utf8.h"
 #include "engine/grammar/grammar_nodes.h"
 
@@ -18,7 +19,8 @@ struct range_set {
 /* Nodes of a sequence or of alternatives as they are read. */
 struct node_list {
     grammar_node *items;
-    int count, capacity;
+    int count;
+    size_t capacity;
 };
 
 struct parser {
@@ -38,16 +40,10 @@ static int list_add(struct parser *p, struct node_list *list, grammar_node node)
         return error_set(p->err, p->builder->failure, "%s", p->builder->reason);
     if (list->count == MAX_BRANCH)
         return refuse(p, "too many parts");
-    if (list->count == list->capacity) {
-        int capacity = list->capacity > 0 ? list->capacity * 2 : 16;
-        grammar_node *grown = realloc(list->items, (size_t)capacity * sizeof(*grown));
-        if (grown == NULL) {
-            p->builder->failure = ERROR_MEMORY;
-            p->builder->reason = "memory is short";
-            return error_set(p->err, ERROR_MEMORY, "memory is short");
-        }
-        list->items = grown;
-        list->capacity = capacity;
+    if (!array_reserve(&list->items, &list->capacity, (size_t)list->count + 1, sizeof(node))) {
+        p->builder->failure = ERROR_MEMORY;
+        p->builder->reason = "memory is short";
+        return error_set(p->err, ERROR_MEMORY, "memory is short");
     }
     list->items[list->count++] = node;
     return 0;

@@ -1,12 +1,11 @@
 #include "engine/sequence/sequence.h"
 
+#include "config/base/array.h"
 #include "config/base/check.h"
 #include "engine/grammar/grammar.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-#define FIRST_OUTPUT_CAPACITY 64
 
 int32_t sequence_token_limit(const struct request *request, int32_t max_model_len) {
     int64_t most = (int64_t)request->num_prompt_tokens + request->params.max_tokens;
@@ -61,19 +60,9 @@ int32_t sequence_common_tokens(const struct sequence *a, const struct sequence *
     return common;
 }
 
-static int reserve_output(struct sequence *sequence, int32_t count) {
-    if (count <= sequence->output_capacity)
-        return 0;
-    int32_t capacity =
-        sequence->output_capacity > 0 ? sequence->output_capacity : FIRST_OUTPUT_CAPACITY;
-    while (capacity < count)
-        capacity = capacity <= INT32_MAX / 2 ? capacity * 2 : INT32_MAX;
-    int32_t *output = realloc(sequence->output, (size_t)capacity * sizeof(*output));
-    if (output == NULL)
-        return -1;
-    sequence->output = output;
-    sequence->output_capacity = capacity;
-    return 0;
+static bool reserve_output(struct sequence *sequence, int32_t count) {
+    return array_reserve(&sequence->output, &sequence->output_capacity, (size_t)count,
+                         sizeof(*sequence->output));
 }
 
 static bool accepts(struct sequence *sequence, int32_t token) {
@@ -99,7 +88,7 @@ int sequence_count_prompt(struct sequence *sequence) {
 int sequence_append(struct sequence *sequence, int32_t token) {
     CHECK(sequence->num_tokens < sequence->max_tokens);
     int32_t num_generated = sequence_num_generated(sequence);
-    if (wants_prompt_counted(sequence) || reserve_output(sequence, num_generated + 1) != 0 ||
+    if (wants_prompt_counted(sequence) || !reserve_output(sequence, num_generated + 1) ||
         !accepts(sequence, token))
         return -1;
     if (sampling_params_count_output(sequence_params(sequence)) &&
@@ -112,7 +101,7 @@ int sequence_append(struct sequence *sequence, int32_t token) {
 
 int sequence_copy_output(struct sequence *to, const struct sequence *from) {
     int32_t num_generated = sequence_num_generated(from);
-    if (reserve_output(to, num_generated) != 0)
+    if (!reserve_output(to, num_generated))
         return -1;
     if (num_generated > 0)
         memcpy(to->output, from->output, (size_t)num_generated * sizeof(*to->output));

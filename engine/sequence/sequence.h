@@ -37,10 +37,9 @@ struct sequence {
     int32_t num_computed;
     int32_t num_scheduled_tokens; /* tokens of the step being planned */
     bool waits_for_prefix;        /* in that step another sequence computes its next block */
-    int32_t
-        max_computed; /* largest num_computed ever: what lies below was computed or found before */
-    int32_t *output;  /* generated tokens */
-    int32_t output_capacity;
+    int32_t max_computed; /* largest num_computed ever: computed below it, or found before */
+    int32_t *output;      /* generated tokens */
+    size_t output_capacity;
     struct block_table table;
     struct detokenizer detokenizer;
     struct token_counts counts;    /* empty unless there is a penalty */

@@ -2,6 +2,7 @@
  */
 #include "models/tokenizer/tokenizer_bpe.h"
 
+#include "config/base/array.h"
 #include "config/base/utf8.h"
 
 #include <stdlib.h>
@@ -92,14 +93,8 @@ struct scored_list {
 };
 
 static int append_scored(struct scored_list *list, struct scored_merge merge) {
-    if (list->count == list->capacity) {
-        size_t capacity = list->capacity == 0 ? 4096 : 2 * list->capacity;
-        void *merges = realloc(list->merges, capacity * sizeof(*list->merges));
-        if (merges == NULL)
-            return -1;
-        list->merges = merges;
-        list->capacity = capacity;
-    }
+    if (!array_reserve(&list->merges, &list->capacity, list->count + 1, sizeof(merge)))
+        return -1;
     list->merges[list->count++] = merge;
     return 0;
 }

@@ -5,6 +5,7 @@
  * quadratic time on a long run of them, so they are ordered here, by counting. */
 #include "models/tokenizer/unicode_form.h"
 
+#include "config/base/array.h"
 #include "config/base/utf8.h"
 
 #include <utf8proc.h>
@@ -112,14 +113,9 @@ static size_t decompose_all(struct text text, enum unicode_form form, int32_t **
     int32_t *characters = malloc(capacity * sizeof(*characters));
     for (size_t i = 0; characters != NULL && i < text.length;) {
         size_t bytes = utf8_char_bytes(text.data + i, text.length - i);
-        if (capacity - n < MAX_DECOMPOSED) {
-            capacity *= 2;
-            int32_t *grown = realloc(characters, capacity * sizeof(*characters));
-            if (grown == NULL) {
-                free(characters);
-                return 0;
-            }
-            characters = grown;
+        if (!array_reserve(&characters, &capacity, n + MAX_DECOMPOSED, sizeof(*characters))) {
+            free(characters);
+            return 0;
         }
         utf8proc_ssize_t added =
             decompose(utf8_decode(text.data + i, bytes), form, characters + n, capacity - n);

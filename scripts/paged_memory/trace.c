@@ -3,6 +3,7 @@
  * method for generating gamma variables", ACM TOMS 26, 2000). */
 #include "scripts/paged_memory/trace.h"
 
+#include "config/base/array.h"
 #include "scripts/paged_memory/hash.h"
 
 #include <math.h>
@@ -76,19 +77,15 @@ static struct traced_request draw_request(const struct length_law *law, uint64_t
 
 int trace_init(struct trace *trace, const struct length_law *law, double rate, double duration_s,
                uint64_t seed) {
-    int32_t capacity = 0;
+    size_t capacity = 0;
     double arrival_s = 0;
     uint64_t state = hash_mix(seed); /* seeds next to each other are far apart */
     *trace = (struct trace){.duration_s = duration_s};
     while ((arrival_s -= log(draw_uniform(&state)) / rate) <= duration_s) {
-        if (trace->num_requests == capacity) {
-            capacity = capacity == 0 ? 1024 : 2 * capacity;
-            void *larger = realloc(trace->requests, (size_t)capacity * sizeof(*trace->requests));
-            if (larger == NULL) {
-                trace_finish(trace);
-                return -1;
-            }
-            trace->requests = larger;
+        if (!array_reserve(&trace->requests, &capacity, (size_t)trace->num_requests + 1,
+                           sizeof(*trace->requests))) {
+            trace_finish(trace);
+            return -1;
         }
         struct traced_request request = draw_request(law, &state);
         request.arrival_s = arrival_s;

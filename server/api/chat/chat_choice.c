@@ -1,5 +1,7 @@
 #include "server/api/chat/chat_choice.h"
 
+#include "config/base/array.h"
+
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -45,15 +47,9 @@ static int fill_id(char *out) {
 }
 
 static int begin_call(struct chat_choice *choice, const struct output_part *part) {
-    if (choice->num_calls == choice->calls_capacity) {
-        int32_t capacity = choice->calls_capacity == 0 ? 2 : 2 * choice->calls_capacity;
-        struct chat_tool_call *calls =
-            realloc(choice->calls, (size_t)capacity * sizeof(*choice->calls));
-        if (calls == NULL)
-            return -1;
-        choice->calls = calls;
-        choice->calls_capacity = capacity;
-    }
+    if (!array_reserve(&choice->calls, &choice->calls_capacity, (size_t)choice->num_calls + 1,
+                       sizeof(*choice->calls)))
+        return -1;
     struct chat_tool_call *call = &choice->calls[choice->num_calls++];
     *call = (struct chat_tool_call){0};
     byte_buffer_append(&call->name, part->text, part->length);

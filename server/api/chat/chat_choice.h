@@ -29,7 +29,8 @@ struct chat_choice {
     int32_t max_calls; /* further ones are left out */
     struct byte_buffer content, reasoning;
     struct chat_tool_call *calls; /* [num_calls], owned */
-    int32_t num_calls, calls_capacity;
+    int32_t num_calls;
+    size_t calls_capacity;
     struct byte_buffer logprobs, token_ids; /* entries of JSON arrays */
     int32_t num_reasoning_tokens;
     bool has_role; /* a stream's first chunk was written */

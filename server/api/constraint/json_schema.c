@@ -1,5 +1,7 @@
 #include "server/api/constraint/json_schema_context.h"
 
+#include "config/base/array.h"
+
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -302,14 +304,8 @@ static int node_of_ref(struct schema_context *c, const cJSON *ref, grammar_node 
     }
     if (c->num_refs == SCHEMA_MAX_REFS)
         return schema_decline(c, "more than %d schemas are referred to", SCHEMA_MAX_REFS);
-    if (c->num_refs == c->refs_capacity) {
-        int capacity = c->refs_capacity > 0 ? c->refs_capacity * 2 : 8;
-        struct schema_ref *grown = realloc(c->refs, (size_t)capacity * sizeof(*grown));
-        if (grown == NULL)
-            return api_error_set_memory(c->err);
-        c->refs = grown;
-        c->refs_capacity = capacity;
-    }
+    if (!array_reserve(&c->refs, &c->refs_capacity, (size_t)c->num_refs + 1, sizeof(*c->refs)))
+        return api_error_set_memory(c->err);
     struct schema_ref *entry = &c->refs[c->num_refs++];
     entry->target = target;
     entry->rule = *out = grammar_rule(c->builder);

@@ -37,7 +37,8 @@ struct schema_context {
     char path[SCHEMA_MAX_PATH]; /* of the schema at hand */
     struct json_pieces pieces;
     struct schema_ref *refs;
-    int num_refs, refs_capacity;
+    int num_refs;
+    size_t refs_capacity;
     cJSON *merged; /* an array that owns the schemas that were made by merging */
 };
 

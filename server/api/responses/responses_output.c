@@ -1,5 +1,6 @@
 #include "server/api/responses/responses_output.h"
 
+#include "config/base/array.h"
 #include "server/api/api_call_type.h"
 #include "server/json/json_write.h"
 
@@ -187,15 +188,9 @@ static void close_item(struct responses_output *output, bool is_cut, struct byte
 
 static struct responses_item *add_item(struct responses_output *output,
                                        enum output_part_kind kind) {
-    if (output->num_items == output->capacity) {
-        int32_t capacity = output->capacity > 0 ? 2 * output->capacity : 4;
-        struct responses_item *items =
-            realloc(output->items, (size_t)capacity * sizeof(*output->items));
-        if (items == NULL)
-            return NULL;
-        output->items = items;
-        output->capacity = capacity;
-    }
+    if (!array_reserve(&output->items, &output->capacity, (size_t)output->num_items + 1,
+                       sizeof(*output->items)))
+        return NULL;
     struct responses_item *item = &output->items[output->num_items++];
     *item = (struct responses_item){.kind = kind};
     return item;

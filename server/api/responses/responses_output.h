@@ -19,7 +19,8 @@ struct responses_item {
 /* A zeroed struct is an empty output. */
 struct responses_output {
     struct responses_item *items; /* [num_items]; the last one is open until close */
-    int32_t num_items, capacity;
+    int32_t num_items;
+    size_t capacity;
     bool is_open;
     int64_t sequence; /* number of the next event */
 };
