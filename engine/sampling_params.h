@@ -63,13 +63,7 @@ struct sampling_params {
     enum early_stopping early_stopping;
     int32_t max_tokens; /* 0: score the prompt only */
     int32_t min_tokens; /* end tokens and stop strings do not count before this many */
-    float temperature;  /* 0: greedy */
-    float top_p;
-    float min_p;
-    int32_t top_k; /* <= 0: all */
-    float repetition_penalty;
-    float frequency_penalty;
-    float presence_penalty;
+    struct sampling_settings settings;
     uint64_t seed;               /* always set: the front end draws one when the caller gave none */
     int32_t num_logprobs;        /* of generated tokens: -1 none, else so many of the likeliest; no
                                     more than the engine's max_logprobs */

@@ -46,8 +46,9 @@ SAMPLE_INLINE double sample_uniform(uint64_t seed, uint64_t position) {
 }
 
 SAMPLE_INLINE bool sample_has_penalties(const struct sample_row *row) {
-    return row->num_counts > 0 && (row->repetition_penalty != 1.0f ||
-                                   row->frequency_penalty != 0.0f || row->presence_penalty != 0.0f);
+    const struct sampling_settings *by = &row->settings;
+    return row->num_counts > 0 && (by->repetition_penalty != 1.0f ||
+                                   by->frequency_penalty != 0.0f || by->presence_penalty != 0.0f);
 }
 
 /* Whether sample_edit_logits would change anything. */
@@ -63,11 +64,12 @@ SAMPLE_INLINE bool sample_allows(const uint32_t *mask, int32_t token) {
  * compiler fuses them with the subtraction that follows. */
 SAMPLE_INLINE float sample_penalised(const struct sample_row *row, float logit,
                                      int32_t output_count) {
+    const struct sampling_settings *by = &row->settings;
     double count = output_count;
-    logit = logit > 0 ? logit / row->repetition_penalty
-                      : (float)((double)logit * row->repetition_penalty);
-    logit -= (float)(row->frequency_penalty * count);
-    return logit - (output_count > 0 ? row->presence_penalty : 0.0f);
+    logit = logit > 0 ? logit / by->repetition_penalty
+                      : (float)((double)logit * by->repetition_penalty);
+    logit -= (float)(by->frequency_penalty * count);
+    return logit - (output_count > 0 ? by->presence_penalty : 0.0f);
 }
 
 #endif

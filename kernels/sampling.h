@@ -1,7 +1,7 @@
 /* What the `sample` op reads and writes: one `struct sample_row` per row of logits.
  *
  * Order of operations on a sampled row (the same as vLLM's, so that parameters mean the same):
- *   1. logprobs, when asked for, are the log-softmax of the raw logits;
+ *   1. logprobs, when requested, are the log-softmax of the raw logits;
  *   2. token_bias entries are added (-INFINITY bans a token, as min_tokens does with the ends;
  *      -100 is a number like any other and bans only in effect), and tokens that the row's mask
  *      does not allow are banned;
@@ -39,22 +39,43 @@ struct token_bias {
     float bias;
 };
 
+/* How tokens are chosen: the numbers of a request, from where it is read to the kernels.
+ * models/sampling_fields.h says how requests and model files give them. */
+struct sampling_settings {
+    float temperature;        /* >= 0; 0: greedy */
+    float top_p;              /* (0, 1] */
+    int32_t top_k;            /* <= 0: all */
+    float min_p;              /* [0, 1] */
+    float presence_penalty;   /* 0: none */
+    float frequency_penalty;  /* 0: none */
+    float repetition_penalty; /* > 0; 1: none */
+};
+
+/* Samples from the model's own distribution: OpenAI's defaults, and vLLM's for its extensions. */
+#define SAMPLING_SETTINGS_NEUTRAL                                                                  \
+    { .temperature = 1, .top_p = 1, .top_k = -1, .repetition_penalty = 1 }
+
+/* Takes the likeliest token. */
+#define SAMPLING_SETTINGS_GREEDY                                                                   \
+    { .temperature = 0, .top_p = 1, .top_k = -1, .repetition_penalty = 1 }
+
+/* Takes every step above. */
+#define SAMPLING_SETTINGS_ALL_STEPS                                                                \
+    {                                                                                              \
+        .temperature = 0.7F, .top_p = 0.9F, .top_k = 50, .min_p = 0.01F, .presence_penalty = 0.1F, \
+        .frequency_penalty = 0.1F, .repetition_penalty = 1.1F                                      \
+    }
+
 struct sample_row {
     int32_t target;       /* SAMPLE_NO_TARGET: sample; else score this token, no sampling */
     int32_t num_logprobs; /* -1: none; 0..SAMPLE_MAX_LOGPROBS: the chosen token and that many top */
     uint64_t seed;        /* already mixed with the choice index by the caller */
-    uint64_t position;    /* index of the token to be drawn within the sequence */
-    float temperature;    /* >= 0 */
-    float top_p;          /* (0, 1] */
-    float min_p;          /* [0, 1] */
-    int32_t top_k;        /* <= 0: all */
-    float repetition_penalty;        /* > 0; 1: none */
-    float frequency_penalty;         /* 0: none */
-    float presence_penalty;          /* 0: none */
+    uint64_t position;    /* index of the token to be sampled within the sequence */
+    struct sampling_settings settings;
     int32_t first_count, num_counts; /* range in sample_args.counts; distinct tokens */
     int32_t first_bias, num_biases;  /* range in sample_args.biases; distinct tokens */
     int32_t mask; /* number of a mask in sample_args.masks; SAMPLE_NO_MASK: none */
-    /* With num_logprobs >= 0: tokens, any of them in any order, whose logprobs are told besides. */
+    /* With num_logprobs >= 0: tokens, any of them in any order, whose logprobs are reported besides. */
     int32_t first_listed, num_listed; /* range in sample_args.listed */
     int64_t first_listed_logprob;     /* place of the first one's in sample_args.listed_logprobs */
 };

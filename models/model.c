@@ -3,14 +3,12 @@
 #include "models/config/model_folder.h"
 #include "models/config/model_gguf.h"
 #include "models/files/file_path.h"
+#include "models/sampling_fields.h"
 
-#include <math.h>
 #include <stdlib.h>
 
 static int open_parts(struct model *model, const char *path, struct error *err) {
-    model->generation =
-        (struct generation_defaults){.temperature = NAN, .top_p = NAN, .min_p = NAN, .top_k = -1};
-    model->generation.repetition_penalty = NAN;
+    sampling_fields_clear(&model->generation);
     return file_path_is_folder(path) ? model_folder_read(model, path, err)
                                      : model_gguf_read(model, path, err);
 }

@@ -6,6 +6,7 @@
 
 #include "config/error.h"
 #include "kernels/dtype.h"
+#include "kernels/sampling.h"
 #include "models/config/model_config.h"
 #include "models/files/tensor_file.h"
 
@@ -15,19 +16,11 @@
 
 #define MODEL_MAX_EOS_TOKENS 16
 
-/* What the model's makers recommend for sampling; a field is NAN, or -1, where they say nothing. */
-struct generation_defaults {
-    float temperature;
-    float top_p;
-    float min_p;
-    float repetition_penalty;
-    int32_t top_k;
-};
-
 struct model {
     struct tensor_file *file;
     struct model_config config;
-    struct generation_defaults generation;
+    /* What the model authors recommend; absent where they say nothing (sampling_fields.h). */
+    struct sampling_settings generation;
     int32_t eos_tokens[MODEL_MAX_EOS_TOKENS]; /* stated apart from the tokenizer */
     int num_eos_tokens;
     char *chat_template; /* Jinja source, NUL-terminated; NULL: none */

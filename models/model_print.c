@@ -1,5 +1,6 @@
 /* For `quire inspect`: one label and value a line, so that people and grep can both read it. */
 #include "models/model.h"
+#include "models/sampling_fields.h"
 #include "models/weights/tensor_names.h"
 
 #include <inttypes.h>
@@ -183,21 +184,18 @@ static void print_config(const struct model *model, FILE *out) {
 /* --- Text --------------------------------------------------------------------------------------
  */
 
-static void print_default(const char *name, double value, const char **separator, FILE *out) {
-    if (isnan(value))
-        return;
-    fprintf(out, "%s%s %g", *separator, name, value);
-    *separator = ", ";
-}
-
-static void print_generation(const struct generation_defaults *defaults, FILE *out) {
+static void print_generation(const struct sampling_settings *defaults, FILE *out) {
     const char *separator = "";
+    int num_fields;
+    const struct sampling_field *fields = sampling_fields(&num_fields);
     fprintf(out, "%-24s", "sampling defaults");
-    print_default("temperature", (double)defaults->temperature, &separator, out);
-    print_default("top_p", (double)defaults->top_p, &separator, out);
-    print_default("top_k", defaults->top_k < 0 ? (double)NAN : defaults->top_k, &separator, out);
-    print_default("min_p", (double)defaults->min_p, &separator, out);
-    print_default("repetition_penalty", (double)defaults->repetition_penalty, &separator, out);
+    for (int i = 0; i < num_fields; i++) {
+        if (sampling_field_is_absent(&fields[i], defaults))
+            continue;
+        fprintf(out, "%s%s %g", separator, fields[i].name,
+                sampling_field_value(&fields[i], defaults));
+        separator = ", ";
+    }
     fputs(separator[0] == '\0' ? "-\n" : "\n", out);
 }
 

@@ -14,6 +14,7 @@
 #include "engine/executor/worker_executor.h"
 #include "models/files/input_file.h"
 #include "models/model.h"
+#include "models/sampling_fields.h"
 #include "models/config/model_parts.h"
 #include "server/api/chat/chat_model.h"
 #include "server/command_fingerprint.h"
@@ -31,7 +32,6 @@
 #include "server/worker_options.h"
 
 #include <errno.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -226,23 +226,11 @@ static void set_model_name(struct serve *serve) {
     serve->default_names[0] = serve->model_name;
 }
 
-static double recommended(float by_makers, double otherwise) {
-    return isnan(by_makers) ? otherwise : (double)by_makers;
-}
-
-static struct sampling_defaults sampling_defaults_of(const struct serve *serve) {
-    const struct generation_defaults *makers = &serve->model->generation;
-    struct sampling_defaults defaults = SAMPLING_DEFAULTS_OPENAI;
-    if (strcmp(serve->options.generation_config, "none") == 0)
-        return defaults;
-    defaults.temperature = recommended(makers->temperature, defaults.temperature);
-    defaults.top_p = recommended(makers->top_p, defaults.top_p);
-    defaults.min_p = recommended(makers->min_p, defaults.min_p);
-    defaults.repetition_penalty =
-        recommended(makers->repetition_penalty, defaults.repetition_penalty);
-    if (makers->top_k >= 0)
-        defaults.top_k = makers->top_k;
-    return defaults;
+static struct sampling_settings default_settings(const struct serve *serve) {
+    struct sampling_settings settings = SAMPLING_SETTINGS_NEUTRAL;
+    if (strcmp(serve->options.generation_config, "none") != 0)
+        sampling_fields_merge(&serve->model->generation, &settings);
+    return settings;
 }
 
 static void set_context(struct serve *serve) {
@@ -265,7 +253,7 @@ static void set_context(struct serve *serve) {
         .allows_all_logprobs = max_logprobs == serve->model->config.vocab_size,
         .max_choices = engine_options_call_choices(options),
         .max_prompt_tokens = options->max_queued_tokens,
-        .sampling = sampling_defaults_of(serve),
+        .sampling = default_settings(serve),
         .seed = (uint64_t)options->seed,
         .system_fingerprint = serve->fingerprint,
         .hidden_size = serve->model->config.hidden_size,

@@ -17,8 +17,7 @@ static int64_t now_ms(void) {
 static const struct sampling_params one_greedy_token = {
     .num_choices = 1,
     .max_tokens = 1,
-    .top_p = 1,
-    .repetition_penalty = 1,
+    .settings = SAMPLING_SETTINGS_GREEDY,
     .num_logprobs = 0,
     .num_prompt_logprobs = -1,
     .ignore_eos = true,

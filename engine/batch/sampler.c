@@ -18,13 +18,7 @@ struct sample_row sampler_draw_row(const struct sequence *sequence) {
         .num_logprobs = group->beams != NULL ? group->num_candidates : params->num_logprobs,
         .seed = sampler_choice_seed(params->seed, sequence->choice),
         .position = (uint64_t)sequence->num_tokens,
-        .temperature = params->temperature,
-        .top_p = params->top_p,
-        .min_p = params->min_p,
-        .top_k = params->top_k,
-        .repetition_penalty = params->repetition_penalty,
-        .frequency_penalty = params->frequency_penalty,
-        .presence_penalty = params->presence_penalty,
+        .settings = params->settings,
         .mask = SAMPLE_NO_MASK,
     };
 }
@@ -33,8 +27,7 @@ struct sample_row sampler_score_row(const struct sequence *sequence, int32_t tar
     return (struct sample_row){
         .target = target,
         .num_logprobs = sequence_params(sequence)->num_prompt_logprobs,
-        .top_p = 1,
-        .repetition_penalty = 1,
+        .settings = SAMPLING_SETTINGS_NEUTRAL,
         .mask = SAMPLE_NO_MASK,
     };
 }

@@ -34,15 +34,15 @@ static void sort_candidates(const float *logits, int32_t n, struct candidate *ou
 }
 
 /* Drops what top_k, min_p and top_p drop; c is sorted by falling logit, weights set. */
-static void filter(const struct sample_row *row, struct candidate *c, int32_t n) {
+static void filter(const struct sampling_settings *by, struct candidate *c, int32_t n) {
     double mass = 0, kept = 0;
     for (int32_t i = 0; i < n; i++) {
-        bool keep = c[i].weight >= row->min_p && (row->top_k <= 0 || i < row->top_k);
+        bool keep = c[i].weight >= by->min_p && (by->top_k <= 0 || i < by->top_k);
         c[i].weight = keep ? c[i].weight : 0;
         mass += c[i].weight;
     }
-    for (int32_t i = 0; i < n && row->top_p < 1; i++) {
-        if (kept >= row->top_p * mass)
+    for (int32_t i = 0; i < n && by->top_p < 1; i++) {
+        if (kept >= by->top_p * mass)
             c[i].weight = 0;
         kept += c[i].weight;
     }
@@ -52,11 +52,11 @@ static void filter(const struct sample_row *row, struct candidate *c, int32_t n)
 static int32_t choose(const struct sample_row *row, struct candidate *c, int32_t n) {
     double mass = 0, sum = 0;
     int32_t last = c[0].token;
-    if (row->temperature == 0 || c[0].logit == -INFINITY)
+    if (row->settings.temperature == 0 || c[0].logit == -INFINITY)
         return c[0].token;
     for (int32_t i = n - 1; i >= 0; i--)
-        c[i].weight = exp(((double)c[i].logit - c[0].logit) / row->temperature);
-    filter(row, c, n);
+        c[i].weight = exp(((double)c[i].logit - c[0].logit) / row->settings.temperature);
+    filter(&row->settings, c, n);
     qsort(c, (size_t)n, sizeof(*c), by_token);
     for (int32_t i = 0; i < n; i++)
         mass += c[i].weight;

@@ -167,37 +167,37 @@ static int32_t draw_from_all(const struct sampler *s, double uniform) {
 
 /* Steps 5 and 6: fills `candidates` with the kept tokens in id order. */
 static int32_t filter(const struct sampler *s) {
-    const struct sample_row *row = s->row;
-    bool use_top_k = row->top_k > 0 && row->top_k < s->vocab_size, use_top_p = row->top_p < 1;
-    struct cut limit = {.count = use_top_k ? row->top_k : INT32_MAX, .mass = INFINITY};
-    float lowest = row->min_p > 0 ? logf(row->min_p) : -INFINITY;
+    const struct sampling_settings *by = &s->row->settings;
+    bool use_top_k = by->top_k > 0 && by->top_k < s->vocab_size, use_top_p = by->top_p < 1;
+    struct cut limit = {.count = use_top_k ? by->top_k : INT32_MAX, .mass = INFINITY};
+    float lowest = by->min_p > 0 ? logf(by->min_p) : -INFINITY;
     double mass = 0;
     if (use_top_p && !use_top_k && lowest < NEAR)
-        mass = row->min_p > 0 ? 0 : s->op->sum_weights(s->logits, s->vocab_size, s->scale);
+        mass = by->min_p > 0 ? 0 : s->op->sum_weights(s->logits, s->vocab_size, s->scale);
     int32_t n = collect(s, lowest > NEAR ? lowest : NEAR);
-    bool enough = lowest >= NEAR || (use_top_k && n >= row->top_k) ||
-                  (mass > 0 && mass_of(s->candidates, n) >= row->top_p * mass);
+    bool enough = lowest >= NEAR || (use_top_k && n >= by->top_k) ||
+                  (mass > 0 && mass_of(s->candidates, n) >= by->top_p * mass);
     if (!enough)
         n = collect(s, lowest);
     if (use_top_k)
         n = keep_top(s, n, limit);
     if (use_top_p) {
         double total = mass > 0 ? mass : mass_of(s->candidates, n);
-        n = keep_top(s, n, (struct cut){.count = INT32_MAX, .mass = row->top_p * total});
+        n = keep_top(s, n, (struct cut){.count = INT32_MAX, .mass = by->top_p * total});
     }
     return n;
 }
 
 /* Steps 4 to 7. */
 static int32_t choose(const struct sampler *s) {
-    const struct sample_row *row = s->row;
+    const struct sampling_settings *by = &s->row->settings;
     if (s->scale.max == -INFINITY)
         return 0;
-    if (row->temperature == 0)
+    if (by->temperature == 0)
         return s->op->find_above(s->logits, 0, s->vocab_size, nextafterf(s->scale.max, -INFINITY));
-    double uniform = sample_uniform(row->seed, row->position);
-    bool top_k = row->top_k > 0 && row->top_k < s->vocab_size;
-    if (!top_k && row->top_p >= 1 && row->min_p <= 0)
+    double uniform = sample_uniform(s->row->seed, s->row->position);
+    bool top_k = by->top_k > 0 && by->top_k < s->vocab_size;
+    if (!top_k && by->top_p >= 1 && by->min_p <= 0)
         return draw_from_all(s, uniform);
     int32_t n = filter(s);
     return walk(s->candidates, n, 0, uniform * mass_of(s->candidates, n), 0);
@@ -280,7 +280,7 @@ static void sample_one(const struct sample_call *call, int64_t r, void *memory) 
             sample_edit_logits(args, row, logits);
         struct sampler s = {.op = op,
                             .row = row,
-                            .scale = {op->max(logits, n), row->temperature},
+                            .scale = {op->max(logits, n), row->settings.temperature},
                             .vocab_size = n,
                             .logits = logits,
                             .candidates = candidates,

@@ -16,7 +16,7 @@ struct choose_memory {
 __device__ __forceinline__ float min_p_bound(const struct sample_row *r, float max,
                                              struct choose_memory *memory) {
     if (threadIdx.x == 0) {
-        double bound = max + r->temperature * log(static_cast<double>(r->min_p));
+        double bound = max + r->settings.temperature * log(static_cast<double>(r->settings.min_p));
         float rounded = static_cast<float>(bound);
         memory->lowest = rounded < bound ? nextafterf(rounded, INFINITY) : rounded;
     }
@@ -36,16 +36,17 @@ __device__ __forceinline__ struct cut choose_cut(const struct sample_row *r,
                                                  const struct logit_row &row,
                                                  const struct weighing &w,
                                                  struct cut_memory *memory) {
-    bool use_top_k = r->top_k > 0 && r->top_k < row.size, use_top_p = r->top_p < 1;
+    const struct sampling_settings *by = &r->settings;
+    bool use_top_k = by->top_k > 0 && by->top_k < row.size, use_top_p = by->top_p < 1;
     struct cut cut = {w.lowest, 0, 0, NO_MASS};
     if (!use_top_k && !use_top_p)
         return cut;
     fill_coarse_table(row, w, use_top_p, memory);
-    struct tally limit = {use_top_k ? static_cast<uint32_t>(r->top_k) : NO_COUNT, NO_MASS};
+    struct tally limit = {use_top_k ? static_cast<uint32_t>(by->top_k) : NO_COUNT, NO_MASS};
 #pragma unroll 1
     for (int i = 0; i < (use_top_p ? 2 : 1); i++) {
         find_cut(row, w, use_top_p, limit, memory, &cut);
-        limit = {NO_COUNT, mass_share(r->top_p, cut.mass)};
+        limit = {NO_COUNT, mass_share(by->top_p, cut.mass)};
     }
     return cut;
 }
@@ -53,8 +54,8 @@ __device__ __forceinline__ struct cut choose_cut(const struct sample_row *r,
 /* Steps 5 to 7, for a row with a token to choose at a temperature above 0. */
 __device__ __forceinline__ int32_t draw(const struct sample_row *r, const struct logit_row &row,
                                         float max, struct choose_memory *memory) {
-    float bound = r->min_p > 0 ? min_p_bound(r, max, memory) : -INFINITY;
-    struct weighing w = weighing_of(max, r->temperature, bound);
+    float bound = r->settings.min_p > 0 ? min_p_bound(r, max, memory) : -INFINITY;
+    struct weighing w = weighing_of(max, r->settings.temperature, bound);
     struct cut cut = choose_cut(r, row, w, &memory->cut);
     int32_t last_equal = last_kept_equal(row, cut, memory->of_warps);
     return first_to_exceed(
@@ -72,7 +73,7 @@ __global__ void __launch_bounds__(SAMPLE_THREADS) choose_kernel(struct sample_te
         struct logit_row row =
             logit_row_at(logits + static_cast<size_t>(blockIdx.x) * t.vocab_size, t.vocab_size);
         struct best_logit best = find_best(row, memory.of_warps[0]);
-        bool is_drawn = r->temperature > 0 && best.logit > -INFINITY;
+        bool is_drawn = r->settings.temperature > 0 && best.logit > -INFINITY;
         token = is_drawn ? draw(r, row, best.logit, &memory) : best.token;
     }
     if (threadIdx.x == 0)

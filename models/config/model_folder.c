@@ -6,6 +6,7 @@
 #include "models/files/file_path.h"
 #include "models/files/input_file.h"
 #include "models/files/json_file.h"
+#include "models/sampling_fields.h"
 #include "models/weights/tensor_names.h"
 
 #include <limits.h>
@@ -144,25 +145,25 @@ static int check_tied(const struct tensor_file *file, struct model_config *confi
 /* --- generation_config.json --------------------------------------------------------------------
  */
 
-static int read_generation_tree(struct model *model, const struct config_object *o) {
-    struct generation_defaults *out = &model->generation;
+static void read_sampling_default(const struct config_object *o, const struct sampling_field *field,
+                                  struct sampling_settings *out) {
     struct error err = {0};
-    struct config_object defaults = *o;
-    defaults.err = &err;
-    model_parts_warn_unusable_default(config_field_float(&defaults, "temperature", 0.0,
-                                                         GENERATION_MAX_TEMPERATURE,
-                                                         &out->temperature),
-                                      &err);
-    model_parts_warn_unusable_default(
-        config_field_int(&defaults, "top_k", -1, INT32_MAX, &out->top_k), &err);
-    model_parts_warn_unusable_default(
-        config_field_float(&defaults, "top_p", GENERATION_MIN_TOP_P, 1.0, &out->top_p), &err);
-    model_parts_warn_unusable_default(config_field_float(&defaults, "min_p", 0.0, 1.0, &out->min_p),
-                                      &err);
-    model_parts_warn_unusable_default(
-        config_field_float(&defaults, "repetition_penalty", GENERATION_MIN_REPETITION,
-                           GENERATION_MAX_REPETITION, &out->repetition_penalty),
-        &err);
+    struct config_object object = *o;
+    void *at = sampling_field_at(field, out);
+    object.err = &err;
+    int status =
+        field->type == SAMPLING_FIELD_INT32
+            ? config_field_int(&object, field->name, (int64_t)field->least, (int64_t)field->max, at)
+            : config_field_float(&object, field->name, field->least, field->max, at);
+    model_parts_warn_unusable_default(status, &err);
+}
+
+static int read_generation_tree(struct model *model, const struct config_object *o) {
+    int num_fields;
+    const struct sampling_field *fields = sampling_fields(&num_fields);
+    for (int i = 0; i < num_fields; i++)
+        if (fields[i].gguf_key != NULL)
+            read_sampling_default(o, &fields[i], &model->generation);
     return read_eos(model, o);
 }
 

@@ -3,27 +3,26 @@
 #include "models/config/config_gguf.h"
 #include "models/config/metadata_field.h"
 #include "models/config/model_parts.h"
+#include "models/sampling_fields.h"
 
 #include <stdio.h>
 
-static void read_generation(const struct tensor_file *file, struct generation_defaults *out) {
+static void read_generation(const struct tensor_file *file, struct sampling_settings *out) {
     struct error err = {0};
     const struct metadata_source s = {.file = file, .err = &err};
-    model_parts_warn_unusable_default(metadata_field_float(&s, "general.sampling.temp", 0.0,
-                                                           GENERATION_MAX_TEMPERATURE,
-                                                           &out->temperature),
-                                      &err);
-    model_parts_warn_unusable_default(
-        metadata_field_int(&s, "general.sampling.top_k", -1, INT32_MAX, &out->top_k), &err);
-    model_parts_warn_unusable_default(
-        metadata_field_float(&s, "general.sampling.top_p", GENERATION_MIN_TOP_P, 1.0, &out->top_p),
-        &err);
-    model_parts_warn_unusable_default(
-        metadata_field_float(&s, "general.sampling.min_p", 0.0, 1.0, &out->min_p), &err);
-    model_parts_warn_unusable_default(
-        metadata_field_float(&s, "general.sampling.penalty_repeat", GENERATION_MIN_REPETITION,
-                             GENERATION_MAX_REPETITION, &out->repetition_penalty),
-        &err);
+    int num_fields;
+    const struct sampling_field *fields = sampling_fields(&num_fields);
+    for (int i = 0; i < num_fields; i++) {
+        const struct sampling_field *field = &fields[i];
+        void *at = sampling_field_at(field, out);
+        if (field->gguf_key == NULL)
+            continue;
+        int status = field->type == SAMPLING_FIELD_INT32
+                         ? metadata_field_int(&s, field->gguf_key, (int64_t)field->least,
+                                              (int64_t)field->max, at)
+                         : metadata_field_float(&s, field->gguf_key, field->least, field->max, at);
+        model_parts_warn_unusable_default(status, &err);
+    }
 }
 
 static int read_template(const struct metadata_source *s, const char *key, char **out) {

@@ -10,12 +10,6 @@
 
 #define MODEL_MAX_TEMPLATE_BYTES ((size_t)1 << 20)
 
-/* The ranges of generation defaults are those of requests. */
-#define GENERATION_MAX_TEMPERATURE 2.0
-#define GENERATION_MIN_TOP_P 1e-6 /* 0 would leave no token */
-#define GENERATION_MIN_REPETITION 0.01
-#define GENERATION_MAX_REPETITION 10.0
-
 /* Checks the template's size and that it is UTF-8 without NUL, then puts a copy of it in
  * *chat_template and frees what was there. `where` begins messages: "FILE: KEY". */
 int model_parts_set_chat_template(char **chat_template, struct text source, const char *where,

@@ -15,10 +15,10 @@ SOURCES = {".c", ".h", ".inc", ".cu", ".cuh"}
 # The wiring: it opens the model, builds the engine and starts the server, so it sees every room.
 WIRING = re.compile(r"server/(main|commands?_?\w*)\.[ch]")
 
-# What the rest of server/ may know of the rooms below the engine: text <-> tokens, messages -> text, and the value types
-# that engine/sampling_params.h and engine/token_stream.h are made of.
+# What the rest of server/ may know of the rooms below the engine: text <-> tokens, messages -> text, the value types
+# that engine/sampling_params.h and engine/token_stream.h are made of, and what sampling settings are called.
 SERVER_SEES = {"models/tokenizer/tokenizer.h", "models/chat_template/chat_template.h",
-               "models/chat_template/template_value.h", "kernels/sampling.h"}
+               "models/chat_template/template_value.h", "models/sampling_fields.h", "kernels/sampling.h"}
 
 # Who may include which header that is not ours.
 THIRD_PARTY = [

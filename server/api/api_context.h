@@ -8,16 +8,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What holds where a request says nothing: OpenAI's and vLLM's values, or what the model's makers
- * recommend. */
-struct sampling_defaults {
-    double temperature, top_p, min_p, repetition_penalty;
-    int64_t top_k; /* -1: all */
-};
-
-#define SAMPLING_DEFAULTS_OPENAI                                                                   \
-    { .temperature = 1, .top_p = 1, .repetition_penalty = 1, .top_k = -1 }
-
 struct chat_model;
 
 struct api_context {
@@ -34,8 +24,8 @@ struct api_context {
     int32_t max_choices;      /* of all prompts of a call */
     /* Of all prompts of a call that has several; a single one may be as long as the context. */
     int64_t max_prompt_tokens;
-    struct sampling_defaults sampling;
-    uint64_t seed; /* base of the seeds of requests that bring none */
+    struct sampling_settings sampling; /* where a request says nothing: neutral, or the model's */
+    uint64_t seed;                     /* base of the seeds of requests that bring none */
     const char *system_fingerprint;
     int32_t hidden_size;         /* dimensions of an embedding */
     enum pooling pooling;        /* of embeddings whose request does not say */

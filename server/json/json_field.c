@@ -70,7 +70,7 @@ int json_refuse(const cJSON *item, const char *path, const char *allowed, struct
 static int refuse_number(const cJSON *item, const struct json_field *field, const char *path,
                          struct api_error *err) {
     char allowed[128];
-    bool is_int = field->kind == JSON_FIELD_INT;
+    bool is_int = json_field_is_int(field);
     snprintf(
         allowed, sizeof(allowed), "%s %s %.17g %s %.17g%s%s%s", is_int ? "an integer" : "a number",
         field->above_min ? "above" : "from", field->min, field->above_min ? "and at most" : "to",
@@ -84,7 +84,7 @@ static bool number_is_allowed(const cJSON *item, const struct json_field *field)
     if (!cJSON_IsNumber(item))
         return false;
     double value = item->valuedouble;
-    if (field->kind == JSON_FIELD_INT)
+    if (json_field_is_int(field))
         return value == floor(value) && value >= field->min && value <= field->max;
     return value <= field->max && (field->above_min ? value > field->min : value >= field->min);
 }
@@ -92,7 +92,7 @@ static bool number_is_allowed(const cJSON *item, const struct json_field *field)
 static int read_int64(const cJSON *item, const struct json_field *field, const char *path,
                       int64_t *out, struct api_error *err) {
     static const char any[] = "an integer from -9223372036854775808 to 9223372036854775807";
-    if (field->kind == JSON_FIELD_INT && !number_is_allowed(item, field))
+    if (json_field_is_int(field) && !number_is_allowed(item, field))
         return refuse_number(item, field, path, err);
     if (json_integer_read(item, out))
         return 0;
@@ -111,6 +111,8 @@ static int read_number(const cJSON *item, const struct json_field *field, const 
 static int read_field(const cJSON *item, const struct json_field *field, void *target,
                       struct api_error *err) {
     char *place = (char *)target + field->offset;
+    int64_t whole = 0;
+    double number = 0;
     switch (field->kind) {
     case JSON_FIELD_BOOL:
         if (!cJSON_IsBool(item))
@@ -120,8 +122,18 @@ static int read_field(const cJSON *item, const struct json_field *field, void *t
     case JSON_FIELD_INT:
     case JSON_FIELD_INT64:
         return read_int64(item, field, field->name, (int64_t *)place, err);
+    case JSON_FIELD_INT32:
+        if (read_int64(item, field, field->name, &whole, err) != 0)
+            return -1;
+        *(int32_t *)place = (int32_t)whole;
+        return 0;
     case JSON_FIELD_NUMBER:
         return read_number(item, field, field->name, (double *)place, err);
+    case JSON_FIELD_FLOAT:
+        if (read_number(item, field, field->name, &number, err) != 0)
+            return -1;
+        *(float *)place = (float)number;
+        return 0;
     case JSON_FIELD_TEXT:
         if (!cJSON_IsString(item))
             return json_refuse(item, field->name, "a string", err);

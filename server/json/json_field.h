@@ -16,7 +16,9 @@ enum json_field_kind {
     JSON_FIELD_BOOL,   /* target: bool */
     JSON_FIELD_INT,    /* target: int64_t in [min, max] */
     JSON_FIELD_INT64,  /* target: int64_t, any */
+    JSON_FIELD_INT32,  /* target: int32_t in [min, max] */
     JSON_FIELD_NUMBER, /* target: double in [min, max], or (min, max] with above_min */
+    JSON_FIELD_FLOAT,  /* target: float, the nearest; bounds as of JSON_FIELD_NUMBER */
     JSON_FIELD_TEXT,   /* target: const char *, owned by the cJSON tree */
     JSON_FIELD_OTHER,  /* known, read by hand; no target */
 };
@@ -24,8 +26,9 @@ enum json_field_kind {
 struct json_field {
     const char *name;
     enum json_field_kind kind;
-    size_t offset;   /* of the target in the struct that is filled */
-    double min, max; /* JSON_FIELD_INT: whole numbers within +-JSON_MAX_INT (json_integer.h) */
+    size_t offset; /* of the target in the struct that is filled */
+    double min,
+        max; /* JSON_FIELD_INT, _INT32: whole numbers within +-JSON_MAX_INT (json_integer.h) */
     bool above_min;
     const char *max_option; /* what raises max; NULL: nothing */
 };
@@ -97,6 +100,16 @@ static inline bool json_is_given(const cJSON *item) {
 static inline const cJSON *json_given_member(const cJSON *object, const char *name) {
     const cJSON *item = json_member(object, name);
     return json_is_given(item) ? item : NULL;
+}
+
+/* Whether the field takes whole numbers from min to max, and whether it takes numbers from min to
+ * max at all. */
+static inline bool json_field_is_int(const struct json_field *field) {
+    return field->kind == JSON_FIELD_INT || field->kind == JSON_FIELD_INT32;
+}
+static inline bool json_field_is_bounded(const struct json_field *field) {
+    return json_field_is_int(field) || field->kind == JSON_FIELD_NUMBER ||
+           field->kind == JSON_FIELD_FLOAT;
 }
 
 /* -1 and *err: "PATH must be ALLOWED, not VALUE", the value cut short; item may be NULL (missing).

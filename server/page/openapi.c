@@ -27,9 +27,11 @@ static const char *type_name(enum json_field_kind kind) {
     case JSON_FIELD_BOOL:
         return "boolean";
     case JSON_FIELD_INT:
+    case JSON_FIELD_INT32:
     case JSON_FIELD_INT64:
         return "integer";
     case JSON_FIELD_NUMBER:
+    case JSON_FIELD_FLOAT:
         return "number";
     default:
         return "string";
@@ -73,7 +75,7 @@ static int add_field(const struct api_context *context, cJSON *properties,
                        cJSON_AddRawToObject(schema, "maximum", "9223372036854775807") != NULL
                    ? 0
                    : -1;
-    if (field->kind != JSON_FIELD_INT && field->kind != JSON_FIELD_NUMBER)
+    if (!json_field_is_bounded(field))
         return 0;
     const char *least = field->above_min ? "exclusiveMinimum" : "minimum";
     const struct json_field bound = field_limits_bind(context, field);

@@ -181,8 +181,8 @@ static void build_batch(struct model_bench *m, const struct step *step) {
         logit_rows[seq] = starts[seq + 1] - 1;
         rows[seq] = (struct sample_row){.target = SAMPLE_NO_TARGET,
                                         .num_logprobs = -1,
-                                        .top_p = 1.0F,
-                                        .repetition_penalty = 1.0F,
+                                        .settings.top_p = 1.0F,
+                                        .settings.repetition_penalty = 1.0F,
                                         .mask = SAMPLE_NO_MASK};
     }
     m->batch = (struct batch){.inputs = {.num_tokens = tokens,

@@ -125,8 +125,8 @@ static void append(struct step *step, struct golden_sequence *sequence, const in
         step->logit_rows[at] = at;
         step->sample_rows[at] = (struct sample_row){.target = SAMPLE_NO_TARGET,
                                                     .num_logprobs = -1,
-                                                    .top_p = 1.0F,
-                                                    .repetition_penalty = 1.0F,
+                                                    .settings.top_p = 1.0F,
+                                                    .settings.repetition_penalty = 1.0F,
                                                     .mask = SAMPLE_NO_MASK};
     }
     memcpy(step->block_tables + (ptrdiff_t)step->num_seqs * GOLDEN_NUM_BLOCKS,

@@ -91,8 +91,8 @@ static struct request *make_request(const cJSON *search) {
         .early_stopping = early_stopping_of(search),
         .max_tokens = integer(search, "max_tokens"),
         .min_tokens = integer(search, "min_tokens"),
-        .top_p = 1,
-        .repetition_penalty = 1,
+        .settings.top_p = 1,
+        .settings.repetition_penalty = 1,
         .num_logprobs = 0,
         .num_prompt_logprobs = -1,
         .ignore_eos = true,
@@ -111,8 +111,8 @@ static struct request *make_plain_request(int index) {
         prompt[i] = (index * 13 + i * 7) % 256;
     struct sampling_params params = {.num_choices = 1,
                                      .max_tokens = MAX_TOKENS,
-                                     .top_p = 1,
-                                     .repetition_penalty = 1,
+                                     .settings.top_p = 1,
+                                     .settings.repetition_penalty = 1,
                                      .num_logprobs = -1,
                                      .num_prompt_logprobs = -1,
                                      .ignore_eos = true};

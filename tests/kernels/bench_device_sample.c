@@ -49,14 +49,14 @@ void bench_device_sample(struct device_bench *bench, const struct bench_shape *s
     static const int32_t row_counts[] = {1, 4, 16, 64, 256};
     const struct sample_row greedy = {.target = SAMPLE_NO_TARGET,
                                       .num_logprobs = -1,
-                                      .top_p = 1.0F,
-                                      .repetition_penalty = 1.0F,
+                                      .settings.top_p = 1.0F,
+                                      .settings.repetition_penalty = 1.0F,
                                       .mask = SAMPLE_NO_MASK};
     struct sample_row all = greedy, top_p = greedy, top_k = greedy, logprobs = greedy;
-    all.temperature = top_p.temperature = top_k.temperature = 1.0F;
-    top_p.top_p = 0.9F;
-    top_k.top_k = 40;
-    top_k.top_p = 0.95F;
+    all.settings.temperature = top_p.settings.temperature = top_k.settings.temperature = 1.0F;
+    top_p.settings.top_p = 0.9F;
+    top_k.settings.top_k = 40;
+    top_k.settings.top_p = 0.95F;
     logprobs.num_logprobs = SAMPLE_MAX_LOGPROBS;
     for (size_t i = 0; i < sizeof(row_counts) / sizeof(row_counts[0]); i++) {
         if (row_counts[i] > shape->max_logits)

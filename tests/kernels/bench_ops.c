@@ -220,13 +220,13 @@ int main(int argc, char **argv) {
     struct sample_row greedy = {.target = SAMPLE_NO_TARGET,
                                 .num_logprobs = -1,
                                 .seed = 7,
-                                .top_p = 1,
-                                .repetition_penalty = 1,
+                                .settings.top_p = 1,
+                                .settings.repetition_penalty = 1,
                                 .mask = SAMPLE_NO_MASK};
     struct sample_row all = greedy, top_p = greedy, top_k = greedy, logprobs = greedy;
-    all.temperature = top_p.temperature = top_k.temperature = 1;
-    top_p.top_p = 0.9f;
-    top_k.top_k = 40;
+    all.settings.temperature = top_p.settings.temperature = top_k.settings.temperature = 1;
+    top_p.settings.top_p = 0.9f;
+    top_k.settings.top_k = 40;
     logprobs.num_logprobs = SAMPLE_MAX_LOGPROBS;
     for (int32_t num_rows = 1; num_rows <= 32; num_rows *= 32) {
         bench_sampling(b, config.num_threads, "greedy", greedy, num_rows);

@@ -106,9 +106,9 @@ static void call_sample(struct backend *b, const struct things *t, struct sample
     static const struct token_count count = {.token = 0, .output_count = 1};
     static const struct sample_row row = {.target = SAMPLE_NO_TARGET,
                                           .num_logprobs = 1,
-                                          .temperature = 1,
-                                          .top_p = 1,
-                                          .repetition_penalty = 1.1f,
+                                          .settings.temperature = 1,
+                                          .settings.top_p = 1,
+                                          .settings.repetition_penalty = 1.1f,
                                           .num_biases = 1,
                                           .num_counts = 1,
                                           .mask = 0};

@@ -102,9 +102,9 @@ static bool is_nearly_chosen(struct device_fixture *f, const struct sample_call 
         struct sample_call one = one_row(call, r, &row);
         float factor = change < 0 ? 1 - 4e-6f : 1 + 4e-6f;
         row.num_logprobs = -1;
-        row.temperature *= abs(change) == 1 ? factor : 1;
-        row.top_p = fminf(row.top_p * (abs(change) == 2 ? factor : 1), 1);
-        row.min_p = fminf(row.min_p * (abs(change) == 3 ? factor : 1), 1);
+        row.settings.temperature *= abs(change) == 1 ? factor : 1;
+        row.settings.top_p = fminf(row.settings.top_p * (abs(change) == 2 ? factor : 1), 1);
+        row.settings.min_p = fminf(row.settings.min_p * (abs(change) == 3 ? factor : 1), 1);
         run_oracle(f, &one, &out);
         if (out.token == token)
             return true;
@@ -166,17 +166,17 @@ static struct sample_row random_row(uint64_t *seed, int32_t vocab_size, int32_t 
     struct sample_row row = sample_fixture_plain;
     row.seed = kernel_fixture_random(seed);
     row.position = kernel_fixture_random(seed);
-    row.temperature = PICK(seed, temperatures);
-    row.top_p = PICK(seed, top_ps);
-    row.min_p = PICK(seed, min_ps);
-    row.top_k = PICK(seed, top_ks);
+    row.settings.temperature = PICK(seed, temperatures);
+    row.settings.top_p = PICK(seed, top_ps);
+    row.settings.min_p = PICK(seed, min_ps);
+    row.settings.top_k = PICK(seed, top_ks);
     row.num_logprobs = kernel_fixture_random_in(seed, -10, SAMPLE_MAX_LOGPROBS);
     if (row.num_logprobs < 0)
         row.num_logprobs = -1;
     if (kernel_fixture_random_in(seed, 0, 1)) {
-        row.repetition_penalty = kernel_fixture_random_in(seed, 0, 1) ? 1.3f : 1;
-        row.frequency_penalty = kernel_fixture_random_in(seed, 0, 1) ? 0.4f : 0;
-        row.presence_penalty = kernel_fixture_random_in(seed, 0, 1) ? -0.7f : 0;
+        row.settings.repetition_penalty = kernel_fixture_random_in(seed, 0, 1) ? 1.3f : 1;
+        row.settings.frequency_penalty = kernel_fixture_random_in(seed, 0, 1) ? 0.4f : 0;
+        row.settings.presence_penalty = kernel_fixture_random_in(seed, 0, 1) ? -0.7f : 0;
         row.num_counts = kernel_fixture_random_in(seed, 0, num_edits);
         row.num_biases = kernel_fixture_random_in(seed, 0, num_edits);
         row.first_bias = num_edits - row.num_biases;
@@ -248,9 +248,9 @@ static void test_ties(void **state) {
     for (int r = 0; r < ROWS; r++) {
         rows[r] = sample_fixture_plain;
         rows[r].position = (uint64_t)r;
-        rows[r].top_k = r % 2 ? 7 + r : 0;
-        rows[r].top_p = r % 4 < 2 ? 0.3f : 1;
-        rows[r].temperature = r % 8 ? 1 : 0;
+        rows[r].settings.top_k = r % 2 ? 7 + r : 0;
+        rows[r].settings.top_p = r % 4 < 2 ? 0.3f : 1;
+        rows[r].settings.temperature = r % 8 ? 1 : 0;
         rows[r].num_logprobs = r % 21;
     }
     struct sample_call call = {
@@ -280,12 +280,12 @@ static void test_long_edit_lists(void **state) {
     for (int r = 0; r < ROWS; r++) {
         rows[r] = sample_fixture_plain;
         rows[r].position = (uint64_t)r;
-        rows[r].temperature = r == 4 ? 0 : 2;
+        rows[r].settings.temperature = r == 4 ? 0 : 2;
         rows[r].num_logprobs = r % 2 ? 20 : -1;
         rows[r].num_counts = rows[r].num_biases = VOCAB;
-        rows[r].repetition_penalty = 1.1f;
-        rows[r].frequency_penalty = r == 2 ? 1e38f : 0.3f;
-        rows[r].presence_penalty = r == 3 ? -2 : 0.2f;
+        rows[r].settings.repetition_penalty = 1.1f;
+        rows[r].settings.frequency_penalty = r == 2 ? 1e38f : 0.3f;
+        rows[r].settings.presence_penalty = r == 3 ? -2 : 0.2f;
     }
     assert_int_equal(check_call(*state, &call, out), 0);
     free(call.logits);
@@ -335,10 +335,10 @@ static void test_bans_and_odd_logits(void **state) {
         for (int r = 0; r < ROWS; r++) {
             rows[r] = sample_fixture_plain;
             rows[r].position = (uint64_t)(r + variant);
-            rows[r].temperature = variant ? 1 : 0;
-            rows[r].top_p = variant == 2 ? 0.9f : 1;
-            rows[r].min_p = variant == 3 ? 0.5f : 0;
-            rows[r].top_k = variant == 4 ? 3 : 0;
+            rows[r].settings.temperature = variant ? 1 : 0;
+            rows[r].settings.top_p = variant == 2 ? 0.9f : 1;
+            rows[r].settings.min_p = variant == 3 ? 0.5f : 0;
+            rows[r].settings.top_k = variant == 4 ? 3 : 0;
             rows[r].num_logprobs = variant == 5 ? 20 : 5;
         }
         rows[0].num_biases = VOCAB - 1; /* all but the last */
@@ -373,7 +373,7 @@ static void test_masks(void **state) {
     for (int r = 0; r < ROWS; r++) {
         rows[r] = sample_fixture_plain;
         rows[r].position = (uint64_t)r;
-        rows[r].temperature = r % 2 ? 0 : 1;
+        rows[r].settings.temperature = r % 2 ? 0 : 1;
         rows[r].num_logprobs = r % 4 < 2 ? -1 : 3;
         rows[r].mask = MAX_ROWS + r / 4;
     }

@@ -56,17 +56,17 @@ static struct sample_row random_row(uint64_t *seed, int32_t num_edits) {
     struct sample_row row = sample_fixture_plain;
     row.seed = kernel_fixture_random(seed);
     row.position = kernel_fixture_random(seed);
-    row.temperature = temperatures[kernel_fixture_random_in(seed, 0, 7)];
-    row.top_p = top_ps[kernel_fixture_random_in(seed, 0, 7)];
-    row.min_p = min_ps[kernel_fixture_random_in(seed, 0, 7)];
-    row.top_k = top_ks[kernel_fixture_random_in(seed, 0, 7)];
+    row.settings.temperature = temperatures[kernel_fixture_random_in(seed, 0, 7)];
+    row.settings.top_p = top_ps[kernel_fixture_random_in(seed, 0, 7)];
+    row.settings.min_p = min_ps[kernel_fixture_random_in(seed, 0, 7)];
+    row.settings.top_k = top_ks[kernel_fixture_random_in(seed, 0, 7)];
     row.num_logprobs = kernel_fixture_random_in(seed, -5, SAMPLE_MAX_LOGPROBS);
     if (row.num_logprobs < 0)
         row.num_logprobs = -1;
     if (kernel_fixture_random_in(seed, 0, 1)) {
-        row.repetition_penalty = kernel_fixture_random_in(seed, 0, 1) ? 1.3f : 1;
-        row.frequency_penalty = kernel_fixture_random_in(seed, 0, 1) ? 0.4f : 0;
-        row.presence_penalty = kernel_fixture_random_in(seed, 0, 1) ? -0.7f : 0;
+        row.settings.repetition_penalty = kernel_fixture_random_in(seed, 0, 1) ? 1.3f : 1;
+        row.settings.frequency_penalty = kernel_fixture_random_in(seed, 0, 1) ? 0.4f : 0;
+        row.settings.presence_penalty = kernel_fixture_random_in(seed, 0, 1) ? -0.7f : 0;
         row.num_counts = kernel_fixture_random_in(seed, 0, num_edits);
         row.num_biases = kernel_fixture_random_in(seed, 0, num_edits);
         row.first_bias = num_edits - row.num_biases;
@@ -131,9 +131,9 @@ static void test_ties(void **state) {
     for (int r = 0; r < ROWS; r++) {
         rows[r] = sample_fixture_plain;
         rows[r].position = (uint64_t)r;
-        rows[r].top_k = r % 2 ? 7 : 0;
-        rows[r].top_p = r % 4 < 2 ? 0.3f : 1;
-        rows[r].temperature = r % 8 ? 1 : 0;
+        rows[r].settings.top_k = r % 2 ? 7 : 0;
+        rows[r].settings.top_p = r % 4 < 2 ? 0.3f : 1;
+        rows[r].settings.temperature = r % 8 ? 1 : 0;
         rows[r].num_logprobs = r % 21;
     }
     check_call(*state, &(struct sample_call){
@@ -212,9 +212,9 @@ static void test_bans_and_odd_logits(void **state) {
         for (int r = 0; r < ROWS; r++) {
             rows[r] = sample_fixture_plain;
             rows[r].position = (uint64_t)(r + variant);
-            rows[r].temperature = variant ? 1 : 0;
-            rows[r].top_p = variant == 2 ? 0.9f : 1;
-            rows[r].min_p = variant == 3 ? 0.5f : 0;
+            rows[r].settings.temperature = variant ? 1 : 0;
+            rows[r].settings.top_p = variant == 2 ? 0.9f : 1;
+            rows[r].settings.min_p = variant == 3 ? 0.5f : 0;
             rows[r].num_logprobs = 5;
         }
         rows[0].num_biases = VOCAB - 1; /* all but the last */
@@ -282,14 +282,14 @@ static void test_masks(void **state) {
     check_masked(*state, &row, NULL);
     row.num_logprobs = 4;
     check_masked(*state, &row, NULL);
-    row.top_k = 9;
-    row.top_p = 0.8f;
-    row.min_p = 0.01f;
+    row.settings.top_k = 9;
+    row.settings.top_p = 0.8f;
+    row.settings.min_p = 0.01f;
     row.num_counts = 3;
-    row.repetition_penalty = 1.5f;
-    row.frequency_penalty = 1;
+    row.settings.repetition_penalty = 1.5f;
+    row.settings.frequency_penalty = 1;
     check_masked(*state, &row, counts);
-    row.temperature = 0;
+    row.settings.temperature = 0;
     check_masked(*state, &row, counts);
     row.num_logprobs = -1;
     check_masked(*state, &row, counts);

@@ -14,9 +14,9 @@
 const struct sample_row sample_fixture_plain = {.target = SAMPLE_NO_TARGET,
                                                 .num_logprobs = -1,
                                                 .seed = 42,
-                                                .temperature = 1,
-                                                .top_p = 1,
-                                                .repetition_penalty = 1,
+                                                .settings.temperature = 1,
+                                                .settings.top_p = 1,
+                                                .settings.repetition_penalty = 1,
                                                 .mask = SAMPLE_NO_MASK};
 
 void sample_fixture_run_listed(struct backend *b, const struct sample_call *call, float *logits,
@@ -102,8 +102,8 @@ void sample_fixture_distribution_logits(float logits[SAMPLE_FIXTURE_VOCAB]) {
 struct sample_row sample_fixture_distribution_row(uint64_t position) {
     struct sample_row row = sample_fixture_plain;
     row.position = position;
-    row.temperature = (float)TEMPERATURE;
-    row.top_k = SAMPLE_FIXTURE_KEPT;
+    row.settings.temperature = (float)TEMPERATURE;
+    row.settings.top_k = SAMPLE_FIXTURE_KEPT;
     return row;
 }
 

@@ -170,8 +170,9 @@ static int32_t collect_biases(const struct sampling_params *params,
 static int32_t collect_counts(const struct request *request, const int32_t *output,
                               int32_t num_output, struct token_count *out) {
     const struct sampling_params *params = &request->params;
-    bool repetition = params->repetition_penalty != 1;
-    bool any = repetition || params->frequency_penalty != 0 || params->presence_penalty != 0;
+    bool repetition = params->settings.repetition_penalty != 1;
+    bool any = repetition || params->settings.frequency_penalty != 0 ||
+               params->settings.presence_penalty != 0;
     int32_t num_counts = 0;
     for (int32_t token = 0; token < FAKE_VOCAB_SIZE && any; token++) {
         int32_t in_output = 0, in_prompt = 0;

@@ -124,9 +124,9 @@ static struct grammar *draw_grammar(struct random *random) {
 }
 
 static void draw_penalties(struct random *random, struct sampling_params *params) {
-    params->repetition_penalty = random_once_in(random, 4) ? 1.25f : 1;
-    params->frequency_penalty = random_once_in(random, 4) ? 0.5f : 0;
-    params->presence_penalty = random_once_in(random, 4) ? 0.25f : 0;
+    params->settings.repetition_penalty = random_once_in(random, 4) ? 1.25f : 1;
+    params->settings.frequency_penalty = random_once_in(random, 4) ? 0.5f : 0;
+    params->settings.presence_penalty = random_once_in(random, 4) ? 0.25f : 0;
 }
 
 static int32_t draw_logprobs(struct random *random, const struct request_shape *shape) {
@@ -181,10 +181,10 @@ static void draw_beams(struct random *random, const struct request_shape *shape,
     params->length_penalty = penalties[random_range(random, 0, 4)];
     params->early_stopping = (enum early_stopping)random_range(random, 0, 2);
     params->max_tokens += params->max_tokens == 0;
-    params->temperature = 0;
-    params->repetition_penalty = 1;
-    params->frequency_penalty = 0;
-    params->presence_penalty = 0;
+    params->settings.temperature = 0;
+    params->settings.repetition_penalty = 1;
+    params->settings.frequency_penalty = 0;
+    params->settings.presence_penalty = 0;
     params->num_prompt_logprobs = -1;
     if (params->num_logprobs > SAMPLE_MAX_LOGPROBS)
         params->num_logprobs = SAMPLE_MAX_LOGPROBS;
@@ -231,8 +231,8 @@ struct request *random_request(struct random *random, const struct request_shape
         .max_tokens = random_once_in(random, 10)
                           ? random_range(random, 0, 1)
                           : random_range(random, 1, shape->max_output_tokens),
-        .temperature = 1,
-        .top_p = 1,
+        .settings.temperature = 1,
+        .settings.top_p = 1,
         .seed = random_next(random),
         .num_logprobs = draw_logprobs(random, shape),
         .num_prompt_logprobs = draw_logprobs(random, shape),

@@ -27,8 +27,7 @@ static int create_request(const struct api_context *context, const struct embedd
     const struct sampling_params params = {
         .pooling = body->pooling,
         .num_choices = 1,
-        .top_p = 1,
-        .repetition_penalty = 1,
+        .settings = SAMPLING_SETTINGS_NEUTRAL,
         .num_logprobs = -1,
         .num_prompt_logprobs = -1,
     };

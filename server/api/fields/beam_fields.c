@@ -1,5 +1,7 @@
 #include "server/api/fields/beam_fields.h"
 
+#include "models/sampling_fields.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -31,8 +33,34 @@ static bool is_bounded(const cJSON *json, const char *name) {
     return cJSON_IsNumber(item) && item->valuedouble >= 0;
 }
 
-/* What the body gives must be as the search has it; what the model's makers recommend for drawing
+static int refuse(const cJSON *item, const char *allowed, struct api_error *err) {
+    char text[80];
+    snprintf(text, sizeof(text), "%s with use_beam_search: true", allowed);
+    json_refuse(item, item->string, text, err);
+    err->code = "unsupported_value";
+    return -1;
+}
+
+/* What the body gives must be as the search has it; what the model authors recommend for sampling
  * does not count. */
+static int check_settings(const cJSON *json, struct api_error *err) {
+    static const struct sampling_settings greedy = SAMPLING_SETTINGS_GREEDY;
+    int num_fields;
+    const struct sampling_field *fields = sampling_fields(&num_fields);
+    for (int i = 0; i < num_fields; i++) {
+        const cJSON *item = json_given_member(json, fields[i].name);
+        double value = sampling_field_value(&fields[i], &greedy);
+        bool is_int = fields[i].type == SAMPLING_FIELD_INT32;
+        if (item == NULL || (is_int ? item->valuedouble <= 0 : item->valuedouble == value))
+            continue;
+        char allowed[32] = "0 or -1";
+        if (!is_int)
+            snprintf(allowed, sizeof(allowed), "%g", value);
+        return refuse(item, allowed, err);
+    }
+    return 0;
+}
+
 static int check_others(const cJSON *json, const struct sampling_request *request,
                         struct api_error *err) {
     const struct sampling_lists *lists = &request->lists;
@@ -41,14 +69,6 @@ static int check_others(const cJSON *json, const struct sampling_request *reques
         const char *name, *allowed;
         bool is_so;
     } fields[] = {
-        {"stream", "false", !request->stream},
-        {"temperature", "0", request->temperature == 0},
-        {"top_p", "1", request->top_p == 1},
-        {"top_k", "0 or -1", request->top_k <= 0},
-        {"min_p", "0", request->min_p == 0},
-        {"presence_penalty", "0", request->presence_penalty == 0},
-        {"frequency_penalty", "0", request->frequency_penalty == 0},
-        {"repetition_penalty", "1", request->repetition_penalty == 1},
         {"max_tokens", "at least 1", request->max_tokens != 0},
         {"prompt_logprobs", "absent", request->prompt_logprobs < 0},
         {"stop", "absent", lists->num_stop_strings == 0},
@@ -69,13 +89,8 @@ static int check_others(const cJSON *json, const struct sampling_request *reques
     };
     for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
         const cJSON *item = json_given_member(json, fields[i].name);
-        if (item == NULL || fields[i].is_so)
-            continue;
-        char allowed[80];
-        snprintf(allowed, sizeof(allowed), "%s with use_beam_search: true", fields[i].allowed);
-        json_refuse(item, fields[i].name, allowed, err);
-        err->code = "unsupported_value";
-        return -1;
+        if (item != NULL && !fields[i].is_so)
+            return refuse(item, fields[i].allowed, err);
     }
     return 0;
 }
@@ -121,13 +136,12 @@ int beam_fields_read(const struct api_context *context, const cJSON *json,
         return -1;
     if (!request->use_beam_search)
         return 0;
-    if (check_others(json, request, err) != 0 || check_width(context, request, err) != 0)
+    if (request->stream)
+        return refuse(json_member(json, "stream"), "false", err);
+    if (check_settings(json, err) != 0 || check_others(json, request, err) != 0 ||
+        check_width(context, request, err) != 0)
         return -1;
-    request->temperature = 0;
-    request->top_p = 1;
-    request->top_k = -1;
-    request->min_p = 0;
-    request->repetition_penalty = 1;
+    request->settings = (struct sampling_settings)SAMPLING_SETTINGS_GREEDY;
     return 0;
 }
 

@@ -1,5 +1,6 @@
 #include "server/api/fields/sampling_request.h"
 
+#include "models/sampling_fields.h"
 #include "server/api/fields/beam_fields.h"
 #include "server/api/fields/field_limits.h"
 #include "server/api/fields/model_name.h"
@@ -12,30 +13,28 @@
 
 /* Temperatures below the first are taken as greedy, those up to the second as the second: smaller
  * divisors overflow float logits. The same bounds as vLLM's. */
-#define GREEDY_TEMPERATURE 1e-5
-#define MIN_TEMPERATURE 1e-2
-/* Less than the likeliest of a million tokens has: smaller ones keep that token alone as well, and
- * would be lost in float sums. */
-#define MIN_TOP_P 1e-6
+#define GREEDY_TEMPERATURE 1e-5F
+#define MIN_TEMPERATURE 1e-2F
 
 #define MEMBER struct sampling_request
+
+#define SETTING(member, type, low, least, high, gguf_key)                                          \
+    {.name = #member,                                                                              \
+     .kind = JSON_FIELD_##type,                                                                    \
+     .offset = offsetof(MEMBER, settings.member),                                                  \
+     .min = (low),                                                                                 \
+     .max = (high),                                                                                \
+     .above_min = (least) > (low)},
 
 static const struct json_field fields[] = {
     JSON_TEXT(MEMBER, model),
     JSON_INT(MEMBER, max_tokens, 0, INT32_MAX),
     JSON_INT(MEMBER, min_tokens, 0, INT32_MAX),
-    JSON_NUMBER(MEMBER, temperature, 0, 2),
-    JSON_NUMBER_ABOVE(MEMBER, top_p, 0, 1),
-    JSON_INT(MEMBER, top_k, -1, INT32_MAX),
-    JSON_NUMBER(MEMBER, min_p, 0, 1),
     JSON_INT(MEMBER, n, 1, INT32_MAX), /* --max-n bounds both: field_limits.h */
     JSON_INT(MEMBER, best_of, 1, INT32_MAX),
     JSON_BOOL(MEMBER, use_beam_search),
     JSON_NUMBER(MEMBER, length_penalty, -10, 10),
     JSON_OTHER(early_stopping),
-    JSON_NUMBER(MEMBER, presence_penalty, -2, 2),
-    JSON_NUMBER(MEMBER, frequency_penalty, -2, 2),
-    JSON_NUMBER(MEMBER, repetition_penalty, 0.01, 10),
     JSON_INT64(MEMBER, seed),
     JSON_INT(MEMBER, priority, INT32_MIN, INT32_MAX),
     JSON_TEXT(MEMBER, cache_salt),
@@ -64,7 +63,7 @@ static const struct json_field fields[] = {
     JSON_OTHER(guided_regex),
     JSON_OTHER(guided_choice),
     JSON_OTHER(guided_grammar),
-};
+    FOR_SAMPLING_FIELDS(SETTING)};
 
 static const struct json_field stream_option_fields[] = {
     JSON_BOOL(MEMBER, include_usage),
@@ -73,15 +72,10 @@ static const struct json_field stream_option_fields[] = {
 
 struct sampling_request sampling_request_defaults(const struct api_context *context,
                                                   int64_t max_tokens) {
-    const struct sampling_defaults *sampling = &context->sampling;
     return (struct sampling_request){
         .n = 1,
         .max_tokens = max_tokens,
-        .temperature = sampling->temperature,
-        .top_p = sampling->top_p,
-        .min_p = sampling->min_p,
-        .top_k = sampling->top_k,
-        .repetition_penalty = sampling->repetition_penalty,
+        .settings = context->sampling,
         .length_penalty = 1,
         .prompt_logprobs = -1,
         .skip_special_tokens = true,
@@ -260,10 +254,14 @@ int sampling_request_check_room(const struct sampling_request *request,
     return 0;
 }
 
-static float usable_temperature(double temperature) {
-    if (temperature < GREEDY_TEMPERATURE)
-        return 0.0f;
-    return (float)(temperature < MIN_TEMPERATURE ? MIN_TEMPERATURE : temperature);
+static struct sampling_settings usable_settings(struct sampling_settings settings) {
+    if (settings.temperature < GREEDY_TEMPERATURE)
+        settings.temperature = 0;
+    else if (settings.temperature < MIN_TEMPERATURE)
+        settings.temperature = MIN_TEMPERATURE;
+    if (settings.top_p < (float)SAMPLING_MIN_TOP_P)
+        settings.top_p = (float)SAMPLING_MIN_TOP_P;
+    return settings;
 }
 
 /* best_of compares log probabilities. */
@@ -286,13 +284,7 @@ struct sampling_params sampling_request_params(const struct sampling_request *re
         .early_stopping = request->early_stopping,
         .max_tokens = (int32_t)max_tokens,
         .min_tokens = (int32_t)request->min_tokens,
-        .temperature = usable_temperature(request->temperature),
-        .top_p = (float)(request->top_p < MIN_TOP_P ? MIN_TOP_P : request->top_p),
-        .min_p = (float)request->min_p,
-        .top_k = (int32_t)request->top_k,
-        .repetition_penalty = (float)request->repetition_penalty,
-        .frequency_penalty = (float)request->frequency_penalty,
-        .presence_penalty = (float)request->presence_penalty,
+        .settings = usable_settings(request->settings),
         .seed = seed,
         .num_logprobs = needed_logprobs(request, num_logprobs),
         .num_prompt_logprobs = (int32_t)request->prompt_logprobs,

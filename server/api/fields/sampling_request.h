@@ -26,12 +26,10 @@ struct sampling_request {
     int64_t best_of;    /* 0: not given; with use_beam_search the width */
     int64_t max_tokens; /* or SAMPLING_TO_THE_END */
     int64_t min_tokens;
-    int64_t top_k;
     int64_t prompt_logprobs; /* -1: none */
     int64_t seed;
     int64_t priority;
-    double temperature, top_p, min_p;
-    double presence_penalty, frequency_penalty, repetition_penalty;
+    struct sampling_settings settings;
     double length_penalty;
     bool use_beam_search, has_seed;
     bool stream, include_usage, continuous_usage_stats;
@@ -39,8 +37,7 @@ struct sampling_request {
     bool return_tokens_as_token_ids;
 };
 
-/* What the model's makers recommend, else OpenAI's defaults, or vLLM's for its extensions;
- * max_tokens is the endpoint's. */
+/* The server's defaults; max_tokens is the endpoint's. */
 struct sampling_request sampling_request_defaults(const struct api_context *context,
                                                   int64_t max_tokens);
 /* Reads and checks all of them, stream_options too; strings point into the tree. On failure -1,

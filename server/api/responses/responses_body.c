@@ -401,7 +401,7 @@ static void echo_text(const cJSON *text, struct byte_buffer *out) {
     byte_buffer_append(out, "}", 1);
 }
 
-void responses_body_echo(const cJSON *body, double temperature, double top_p,
+void responses_body_echo(const cJSON *body, float temperature, float top_p,
                          struct byte_buffer *out) {
     echo(json_member(body, "instructions"), "instructions", "null", out);
     echo(json_member(body, "max_output_tokens"), "max_output_tokens", "null", out);
@@ -414,9 +414,9 @@ void responses_body_echo(const cJSON *body, double temperature, double top_p,
     echo(json_member(body, "top_logprobs"), "top_logprobs", "0", out);
     echo(json_member(body, "user"), "user", "null", out);
     byte_buffer_append_text(out, ",\"temperature\":");
-    json_write_float(out, (float)temperature);
+    json_write_float(out, temperature);
     byte_buffer_append_text(out, ",\"top_p\":");
-    json_write_float(out, (float)top_p);
+    json_write_float(out, top_p);
     byte_buffer_append_text(out, ",\"background\":false,\"previous_response_id\":null,"
                                  "\"store\":false,\"truncation\":\"disabled\"");
 }

@@ -18,7 +18,7 @@ cJSON *responses_body_to_chat(const cJSON *body, struct api_error *err);
 
 /* Appends what the answer repeats of its request, as members of the answer's object: instructions,
  * tools, tool_choice, text, temperature, ... with what was taken where nothing was given. */
-void responses_body_echo(const cJSON *body, double temperature, double top_p,
+void responses_body_echo(const cJSON *body, float temperature, float top_p,
                          struct byte_buffer *out);
 
 #endif

@@ -71,8 +71,8 @@ static int fill(const struct api_context *context, void *parsed, struct api_call
         return -1;
     api_call_set_ignored_params(base, &chat->ignored);
     base->is_stream = chat->sampling.stream;
-    responses_body_echo(bodies->json, chat->sampling.temperature, chat->sampling.top_p,
-                        &call->echo);
+    responses_body_echo(bodies->json, chat->sampling.settings.temperature,
+                        chat->sampling.settings.top_p, &call->echo);
     if (call->echo.failed || base->ignored.failed)
         return api_error_set_memory(err);
     if (call->echo.length > MAX_ECHO_BYTES)

@@ -13,8 +13,8 @@ static inline struct sampling_params fixture_params(int32_t max_tokens) {
     return (struct sampling_params){
         .num_choices = 1,
         .max_tokens = max_tokens,
-        .top_p = 1,
-        .repetition_penalty = 1,
+        .settings.top_p = 1,
+        .settings.repetition_penalty = 1,
         .seed = 42,
         .num_logprobs = -1,
         .num_prompt_logprobs = -1,

@@ -80,8 +80,8 @@ static struct request *plain_request(int32_t num_prompt_tokens, int32_t max_toke
     struct sampling_params params = {
         .num_choices = 1,
         .max_tokens = max_tokens,
-        .top_p = 1,
-        .repetition_penalty = 1,
+        .settings.top_p = 1,
+        .settings.repetition_penalty = 1,
         .seed = 5,
         .num_logprobs = -1,
         .num_prompt_logprobs = -1,

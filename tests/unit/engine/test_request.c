@@ -9,8 +9,11 @@
 #include <string.h>
 
 static struct sampling_params basic_params(void) {
-    return (struct sampling_params){
-        .num_choices = 1, .max_tokens = 4, .top_p = 1, .repetition_penalty = 1, .seed = 7};
+    return (struct sampling_params){.num_choices = 1,
+                                    .max_tokens = 4,
+                                    .settings.top_p = 1,
+                                    .settings.repetition_penalty = 1,
+                                    .seed = 7};
 }
 
 static void test_copies_prompt_and_arrays(void **state) {

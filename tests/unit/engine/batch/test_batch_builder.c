@@ -144,7 +144,7 @@ static void test_counts_and_biases_by_row(void **state) {
     struct fixture f;
     struct token_bias biases[] = {{7, 1.5f}};
     struct sampling_params plain = fixture_params(10), rich = fixture_params(10);
-    rich.repetition_penalty = 1.5f;
+    rich.settings.repetition_penalty = 1.5f;
     rich.num_biases = 1;
     rich.biases = biases;
     start(&f, 16);

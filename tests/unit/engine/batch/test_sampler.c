@@ -24,8 +24,8 @@ static float bias_of(const struct token_bias *biases, int32_t count, int32_t tok
 
 static void test_draw_row(void **state) {
     struct sampling_params params = fixture_params(10);
-    params.temperature = 0.5f;
-    params.top_k = 7;
+    params.settings.temperature = 0.5f;
+    params.settings.top_k = 7;
     params.num_logprobs = 3;
     params.num_choices = 2;
     struct sequence_group *group = fixture_group(1, 0, 4, &params, 100, 4);
@@ -36,19 +36,20 @@ static void test_draw_row(void **state) {
     assert_true(first.seed == 42);
     assert_true(second.seed != 42);
     assert_true(first.position == 4 && second.position == 5);
-    assert_true(first.temperature == 0.5f && first.top_k == 7 && first.num_logprobs == 3);
+    assert_true(first.settings.temperature == 0.5f && first.settings.top_k == 7 &&
+                first.num_logprobs == 3);
     sequence_group_destroy(group);
 }
 
 static void test_score_row_is_neutral(void **state) {
     struct sampling_params params = fixture_params(10);
     params.num_prompt_logprobs = 2;
-    params.repetition_penalty = 2;
+    params.settings.repetition_penalty = 2;
     struct sequence_group *group = fixture_group(1, 0, 4, &params, 100, 4);
     struct sample_row row = sampler_score_row(&group->sequences[0], 11);
     assert_int_equal(row.target, 11);
     assert_int_equal(row.num_logprobs, 2);
-    assert_true(row.repetition_penalty == 1);
+    assert_true(row.settings.repetition_penalty == 1);
     sequence_group_destroy(group);
 }
 

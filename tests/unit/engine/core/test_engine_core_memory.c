@@ -97,8 +97,8 @@ static struct request *make_request(enum kind kind) {
     struct sampling_params params = {
         .num_choices = NUM_CHOICES,
         .max_tokens = 90,
-        .top_p = 1,
-        .repetition_penalty = 1.5f,
+        .settings.top_p = 1,
+        .settings.repetition_penalty = 1.5f,
         .seed = 42,
         .num_logprobs = 2,
         .num_prompt_logprobs = 2,

@@ -406,8 +406,8 @@ static struct sample_output step(struct rank *rank, const struct batch *moves,
                                  const int32_t table[2], int32_t position, int32_t count) {
     static const struct sample_row row = {.target = SAMPLE_NO_TARGET,
                                           .num_logprobs = 5,
-                                          .top_p = 1,
-                                          .repetition_penalty = 1,
+                                          .settings.top_p = 1,
+                                          .settings.repetition_penalty = 1,
                                           .mask = SAMPLE_NO_MASK};
     int32_t tokens[MAX_TOKENS], positions[MAX_TOKENS], slots[MAX_TOKENS];
     const int32_t query_start[] = {0, count}, context_len = position + count, last = count - 1;

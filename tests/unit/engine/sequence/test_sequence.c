@@ -47,13 +47,13 @@ static void test_limits(void **state) {
 
 static void test_counts_follow_the_penalties(void **state) {
     struct sampling_params params = fixture_params(10);
-    params.presence_penalty = 1;
+    params.settings.presence_penalty = 1;
     struct sequence_group *group = fixture_group(1, 0, 4, &params, 100, 4);
     assert_int_equal(group->sequences[0].counts.num_items, 0);
     assert_int_equal(sequence_append(&group->sequences[0], 3), 0);
     assert_int_equal(group->sequences[0].counts.num_items, 1);
     sequence_group_destroy(group);
-    params.repetition_penalty = 1.1f;
+    params.settings.repetition_penalty = 1.1f;
     group = fixture_group(1, 0, 4, &params, 100, 4);
     assert_int_equal(group->sequences[0].counts.num_items, 0); /* it may wait for long */
     assert_int_equal(sequence_append(&group->sequences[0], 9), -1);

@@ -297,8 +297,8 @@ static void test_philox_known_answers(void **state) {
 
 static const struct sample_row greedy = {.target = SAMPLE_NO_TARGET,
                                          .num_logprobs = -1,
-                                         .top_p = 1,
-                                         .repetition_penalty = 1,
+                                         .settings.top_p = 1,
+                                         .settings.repetition_penalty = 1,
                                          .mask = SAMPLE_NO_MASK};
 
 /* Samples one row of logits given as their probabilities' logarithms. */
@@ -335,22 +335,22 @@ static void test_sample_greedy_and_edits(void **state) {
     const struct token_count counts[] = {{1, 2}, {3, 0}};
     row = greedy;
     row.num_counts = 2;
-    row.repetition_penalty = 1.9f; /* 4 -> 2.1 for both */
+    row.settings.repetition_penalty = 1.9f; /* 4 -> 2.1 for both */
     assert_int_equal(sample(b, row, 5, logits, counts, NULL).token, 1);
-    row.repetition_penalty = 2.1f; /* 4 -> 1.9 */
+    row.settings.repetition_penalty = 2.1f; /* 4 -> 1.9 */
     assert_int_equal(sample(b, row, 5, logits, counts, NULL).token, 4);
-    row.repetition_penalty = 1;
-    row.presence_penalty = 0.5f; /* generated tokens only */
+    row.settings.repetition_penalty = 1;
+    row.settings.presence_penalty = 0.5f; /* generated tokens only */
     assert_int_equal(sample(b, row, 5, logits, counts, NULL).token, 3);
-    row.presence_penalty = -0.5f;
-    row.frequency_penalty = 0.2f; /* 4 + 0.5 - 0.4 > 4 */
+    row.settings.presence_penalty = -0.5f;
+    row.settings.frequency_penalty = 0.2f; /* 4 + 0.5 - 0.4 > 4 */
     assert_int_equal(sample(b, row, 5, logits, counts, NULL).token, 1);
-    row.frequency_penalty = 0.3f;
+    row.settings.frequency_penalty = 0.3f;
     assert_int_equal(sample(b, row, 5, logits, counts, NULL).token, 3);
     const float negative[3] = {-1, -1.5f, -4};
     row = greedy;
     row.num_counts = 1;
-    row.repetition_penalty = 2; /* of a negative logit: times 2 */
+    row.settings.repetition_penalty = 2; /* of a negative logit: times 2 */
     assert_int_equal(sample(b, row, 3, negative, (const struct token_count[]){{0, 0}}, NULL).token,
                      1);
 }
@@ -376,9 +376,10 @@ static void test_sample_filters(void **state) {
         unsigned seen = 0;
         for (uint64_t position = 0; position < 400; position++) {
             struct sample_row row = greedy;
-            row.temperature = 1;
+            row.settings.temperature = 1;
             row.position = position;
-            row.top_k = cases[c].top_k, row.top_p = cases[c].top_p, row.min_p = cases[c].min_p;
+            row.settings.top_k = cases[c].top_k, row.settings.top_p = cases[c].top_p,
+            row.settings.min_p = cases[c].min_p;
             seen |= 1u << sample(b, row, 5, logits, NULL, NULL).token;
         }
         assert_int_equal(seen, cases[c].allowed);
@@ -391,7 +392,7 @@ static void test_sample_draw(void **state) {
     const float logits[4] = {0, 0, -INFINITY, 0};
     for (uint64_t i = 0; i < 100; i++) {
         struct sample_row row = greedy;
-        row.temperature = 0.7f;
+        row.settings.temperature = 0.7f;
         row.seed = 1234, row.position = i;
         double third = sample_uniform(1234, i) * 3;
         int expected = third < 1 ? 0 : third < 2 ? 1 : 3;
@@ -431,7 +432,7 @@ static void test_sample_survives_odd_logits(void **state) {
     const float nans[3] = {NAN, NAN, NAN};
     const float mixed[4] = {NAN, 1, -INFINITY, INFINITY};
     for (int i = 0; i < 2; i++) {
-        row.temperature = (float)i;
+        row.settings.temperature = (float)i;
         assert_int_equal(sample(b, row, 3, nans, NULL, NULL).token, 0);
         struct sample_output out = sample(b, row, 4, mixed, NULL, NULL);
         assert_int_equal(out.token, 3);

@@ -23,7 +23,7 @@ void chat_fixture_init(struct api_context *out, int32_t max_model_len) {
     CHECK(chat_model_create(NULL, &config, &model, &err) == 0 && model->chat_template != NULL);
     *out = (struct api_context){
         .chat = model,
-        .sampling = SAMPLING_DEFAULTS_OPENAI,
+        .sampling = SAMPLING_SETTINGS_NEUTRAL,
         .model_names = names,
         .num_model_names = 1,
         .max_model_len = max_model_len,

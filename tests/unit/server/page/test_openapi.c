@@ -93,11 +93,11 @@ static void test_every_route(void **state) {
 }
 
 static void check_kind(const cJSON *schema, const struct json_field *field) {
-    static const char *const names[] = {[JSON_FIELD_BOOL] = "boolean",
-                                        [JSON_FIELD_INT] = "integer",
-                                        [JSON_FIELD_INT64] = "integer",
-                                        [JSON_FIELD_NUMBER] = "number",
-                                        [JSON_FIELD_TEXT] = "string"};
+    static const char *const names[] = {
+        [JSON_FIELD_BOOL] = "boolean",  [JSON_FIELD_INT] = "integer",
+        [JSON_FIELD_INT64] = "integer", [JSON_FIELD_INT32] = "integer",
+        [JSON_FIELD_NUMBER] = "number", [JSON_FIELD_FLOAT] = "number",
+        [JSON_FIELD_TEXT] = "string"};
     const cJSON *types = get(schema, "type");
     if (!cJSON_IsArray(types) || strcmp(types->child->valuestring, names[field->kind]) != 0)
         fail_msg("%s is no %s", field->name, names[field->kind]);
@@ -110,7 +110,7 @@ static void check_bounds(const cJSON *schema, const struct json_field *field) {
     const cJSON *most = get(schema, "maximum");
     if (field->kind == JSON_FIELD_INT64) {
         assert_true(least->valuedouble == -0x1p63 && most->valuedouble == 0x1p63);
-    } else if (field->kind != JSON_FIELD_INT && field->kind != JSON_FIELD_NUMBER) {
+    } else if (!json_field_is_bounded(field)) {
         assert_null(least);
         assert_null(most);
     } else if (least == NULL || most == NULL || least->valuedouble != bound.min ||

@@ -24,7 +24,7 @@ static const struct api_context context = {
     .max_logprobs = 20,
     .max_choices = 32,
     .max_prompt_tokens = 100,
-    .sampling = SAMPLING_DEFAULTS_OPENAI,
+    .sampling = SAMPLING_SETTINGS_NEUTRAL,
 };
 
 static int parse(const char *body, struct completion_body *out, struct api_error *err) {
@@ -63,12 +63,14 @@ static bool is_allowed(const struct json_field *field, const struct value *value
     case JSON_FIELD_TEXT:
         return value->is_string;
     case JSON_FIELD_INT:
+    case JSON_FIELD_INT32:
         return !isnan(value->number) && rint(value->number) == value->number &&
                value->number >= field->min && value->number <= field->max;
     case JSON_FIELD_INT64:
         return !isnan(value->number) && rint(value->number) == value->number &&
                value->number >= -0x1p63 && value->number < 0x1p63;
     case JSON_FIELD_NUMBER:
+    case JSON_FIELD_FLOAT:
         return !isnan(value->number) && value->number <= field->max &&
                (field->above_min ? value->number > field->min : value->number >= field->min);
     case JSON_FIELD_OTHER:
@@ -118,10 +120,6 @@ static void try_overflow(const struct json_field *field) {
     assert_string_equal(err.code, "invalid_json");
 }
 
-static bool is_numeric(const struct json_field *field) {
-    return field->kind == JSON_FIELD_INT || field->kind == JSON_FIELD_NUMBER;
-}
-
 static int try_table(struct json_table table) {
     static const double fixed[] = {2147483647.0,
                                    2147483648.0,
@@ -158,9 +156,9 @@ static int try_table(struct json_table table) {
                 try_value(field, other_value(others[i]));
         }
         try_overflow(field);
-        if (!is_numeric(field))
+        if (!json_field_is_bounded(field))
             continue;
-        double step = field->kind == JSON_FIELD_INT ? 1 : 0.001;
+        double step = json_field_is_int(field) ? 1 : 0.001;
         try_value(field, number_value(field->min - step));
         try_value(field, number_value(field->min));
         try_value(field, number_value(field->min + step));
@@ -293,19 +291,20 @@ static void a_server_may_have_other_defaults(void **state) {
     struct api_context advised = context;
     struct completion_body request;
     struct api_error err;
-    advised.sampling = (struct sampling_defaults){
+    advised.sampling = (struct sampling_settings){
         .temperature = 0.5, .top_p = 0.75, .min_p = 0.25, .repetition_penalty = 1.25, .top_k = 20};
     static const char silent[] = "{\"prompt\":\"x\",\"top_p\":null}";
     assert_int_equal(completion_body_parse(&advised, silent, strlen(silent), &request, &err), 0);
-    assert_true(request.sampling.temperature == 0.5 && request.sampling.top_p == 0.75 &&
-                request.sampling.min_p == 0.25);
-    assert_true(request.sampling.repetition_penalty == 1.25 && request.sampling.top_k == 20);
+    assert_true(request.sampling.settings.temperature == 0.5 &&
+                request.sampling.settings.top_p == 0.75 && request.sampling.settings.min_p == 0.25);
+    assert_true(request.sampling.settings.repetition_penalty == 1.25 &&
+                request.sampling.settings.top_k == 20);
     completion_body_finish(&request);
     static const char spoken[] = "{\"prompt\":\"x\",\"top_k\":-1,\"top_p\":1,\"temperature\":0}";
     assert_int_equal(completion_body_parse(&advised, spoken, strlen(spoken), &request, &err), 0);
-    assert_true(request.sampling.temperature == 0 && request.sampling.top_p == 1 &&
-                request.sampling.top_k == -1);
-    assert_true(request.sampling.min_p == 0.25);
+    assert_true(request.sampling.settings.temperature == 0 &&
+                request.sampling.settings.top_p == 1 && request.sampling.settings.top_k == -1);
+    assert_true(request.sampling.settings.min_p == 0.25);
     completion_body_finish(&request);
 }
 
@@ -315,10 +314,11 @@ static void defaults_are_openais(void **state) {
     assert_int_equal(params.num_choices, 1);
     assert_int_equal(params.max_tokens, 16);
     assert_int_equal(params.min_tokens, 0);
-    assert_true(params.temperature == 1 && params.top_p == 1 && params.min_p == 0);
-    assert_true(params.top_k <= 0);
-    assert_true(params.repetition_penalty == 1 && params.frequency_penalty == 0 &&
-                params.presence_penalty == 0);
+    assert_true(params.settings.temperature == 1 && params.settings.top_p == 1 &&
+                params.settings.min_p == 0);
+    assert_true(params.settings.top_k <= 0);
+    assert_true(params.settings.repetition_penalty == 1 && params.settings.frequency_penalty == 0 &&
+                params.settings.presence_penalty == 0);
     assert_int_equal(params.seed, 7);
     assert_int_equal(params.num_logprobs, -1);
     assert_int_equal(params.num_prompt_logprobs, -1);
@@ -347,10 +347,11 @@ static void all_fields_reach_the_engine(void **state) {
     assert_int_equal(params.num_choices, 2);
     assert_int_equal(params.max_tokens, 9);
     assert_int_equal(params.min_tokens, 3);
-    assert_true(params.temperature == 0.5f && params.top_p == 0.25f && params.min_p == 0.125f);
-    assert_int_equal(params.top_k, 40);
-    assert_true(params.presence_penalty == -2 && params.frequency_penalty == 2 &&
-                params.repetition_penalty == 1.5f);
+    assert_true(params.settings.temperature == 0.5f && params.settings.top_p == 0.25f &&
+                params.settings.min_p == 0.125f);
+    assert_int_equal(params.settings.top_k, 40);
+    assert_true(params.settings.presence_penalty == -2 && params.settings.frequency_penalty == 2 &&
+                params.settings.repetition_penalty == 1.5f);
     assert_int_equal(params.num_biases, 2);
     assert_int_equal(params.biases[1].token, 299);
     assert_true(params.biases[0].bias == -100 && params.biases[1].bias == 100);
@@ -422,13 +423,13 @@ static void what_is_asked_for_must_fit_the_context(void **state) {
 
 static void tiny_values_stay_usable(void **state) {
     struct completion_body request = parse_ok("{\"prompt\":\"x\",\"temperature\":1e-40}");
-    assert_true(completion_body_params(&request, &context, 1, 0).temperature == 0);
+    assert_true(completion_body_params(&request, &context, 1, 0).settings.temperature == 0);
     completion_body_finish(&request);
     request = parse_ok("{\"prompt\":\"x\",\"temperature\":0.0001}");
-    assert_true(completion_body_params(&request, &context, 1, 0).temperature == 0.01f);
+    assert_true(completion_body_params(&request, &context, 1, 0).settings.temperature == 0.01f);
     completion_body_finish(&request);
     request = parse_ok("{\"prompt\":\"x\",\"top_p\":1e-300}");
-    assert_true(completion_body_params(&request, &context, 1, 0).top_p == 1e-6f);
+    assert_true(completion_body_params(&request, &context, 1, 0).settings.top_p == 1e-6f);
     completion_body_finish(&request);
 }
 

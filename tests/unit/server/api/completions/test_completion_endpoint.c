@@ -19,7 +19,7 @@
 
 static char *const names[] = {"m", "alias"};
 static const struct api_context context = {
-    .sampling = SAMPLING_DEFAULTS_OPENAI,
+    .sampling = SAMPLING_SETTINGS_NEUTRAL,
     .model_names = names,
     .num_model_names = 2,
     .max_model_len = 64,

@@ -15,7 +15,7 @@
 
 static char *const names[] = {"m"};
 static const struct api_context context = {
-    .sampling = SAMPLING_DEFAULTS_OPENAI,
+    .sampling = SAMPLING_SETTINGS_NEUTRAL,
     .model_names = names,
     .num_model_names = 1,
     .max_model_len = 64,

@@ -89,10 +89,12 @@ static void nothing_else_changes_the_choice_of_tokens(void **state) {
     };
     for (int i = 0; i < 2; i++) {
         struct sampling_params params = params_of(bodies[i]);
-        assert_true(params.temperature == 0 && params.top_p == 1 && params.min_p == 0);
-        assert_true(params.repetition_penalty == 1 && params.presence_penalty == 0 &&
-                    params.frequency_penalty == 0);
-        assert_true(params.top_k <= 0);
+        assert_true(params.settings.temperature == 0 && params.settings.top_p == 1 &&
+                    params.settings.min_p == 0);
+        assert_true(params.settings.repetition_penalty == 1 &&
+                    params.settings.presence_penalty == 0 &&
+                    params.settings.frequency_penalty == 0);
+        assert_true(params.settings.top_k <= 0);
     }
 }
 

@@ -13,7 +13,7 @@
 
 static char *const names[] = {"m", "ali\"as"};
 static const struct api_context context = {
-    .sampling = SAMPLING_DEFAULTS_OPENAI,
+    .sampling = SAMPLING_SETTINGS_NEUTRAL,
     .model_names = names,
     .num_model_names = 2,
     .created = 1700000000,

@@ -1,0 +1,59 @@
+/* The members of struct sampling_settings as requests, generation_config.json and GGUF files give
+ * them: one line each, from which all tables of them are made. */
+#ifndef QUIRE_MODELS_SAMPLING_FIELDS_H
+#define QUIRE_MODELS_SAMPLING_FIELDS_H
+
+#include "kernels/sampling.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* The likeliest of a million tokens has more: smaller ones keep that token alone as well, and would
+ * be lost in float sums. */
+#define SAMPLING_MIN_TOP_P 1e-6
+
+/* X(name, type, min, least, max, gguf_key)
+ *   name      of the member, and of the field in requests and generation_config.json
+ *   type      FLOAT, INT32
+ *   min, max  the bounds of a request; min is not allowed itself where least is above it
+ *   least     the least value that is of use: the lower bound of what a model file recommends
+ *   gguf_key  of the same in a GGUF file; NULL: model files recommend none */
+#define FOR_SAMPLING_FIELDS(X)                                                                     \
+    X(temperature, FLOAT, 0, 0, 2, "general.sampling.temp")                                        \
+    X(top_p, FLOAT, 0, SAMPLING_MIN_TOP_P, 1, "general.sampling.top_p")                            \
+    X(top_k, INT32, -1, -1, INT32_MAX, "general.sampling.top_k")                                   \
+    X(min_p, FLOAT, 0, 0, 1, "general.sampling.min_p")                                             \
+    X(presence_penalty, FLOAT, -2, -2, 2, NULL)                                                    \
+    X(frequency_penalty, FLOAT, -2, -2, 2, NULL)                                                   \
+    X(repetition_penalty, FLOAT, 0.01, 0.01, 10, "general.sampling.penalty_repeat")
+
+enum sampling_field_type { SAMPLING_FIELD_FLOAT, SAMPLING_FIELD_INT32 };
+
+struct sampling_field {
+    const char *name;
+    const char *gguf_key;
+    enum sampling_field_type type;
+    size_t offset; /* in struct sampling_settings */
+    double least, max;
+};
+
+/* All of them, in the order above; static. */
+const struct sampling_field *sampling_fields(int *out_count);
+
+/* The member; of the type that the field says. */
+static inline void *sampling_field_at(const struct sampling_field *field,
+                                      struct sampling_settings *settings) {
+    return (char *)settings + field->offset;
+}
+double sampling_field_value(const struct sampling_field *field,
+                            const struct sampling_settings *settings);
+
+/* Settings that a model file recommends may be absent: a float is then NAN, an integer -1. */
+void sampling_fields_clear(struct sampling_settings *settings);
+bool sampling_field_is_absent(const struct sampling_field *field,
+                              const struct sampling_settings *settings);
+/* Copies those that are not absent. */
+void sampling_fields_merge(const struct sampling_settings *from, struct sampling_settings *to);
+
+#endif
