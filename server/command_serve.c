@@ -269,7 +269,7 @@ static struct http_server_config http_config(struct serve *serve) {
         .is_socket_passed = serve->socket.is_passed,
         .wake_fd = serve->wake_fd,
         .max_connections = options->max_connections,
-        .max_calls = serve->worker.max_num_seqs + options->max_queued_requests,
+        .max_api_calls = serve->worker.max_num_seqs + options->max_queued_requests,
         .max_body_bytes = (size_t)options->max_body_bytes,
         .shutdown_timeout_ms = options->shutdown_timeout * 1000,
         .metrics_prefix = options->metrics_prefix,

@@ -34,8 +34,8 @@ struct request *api_call_request(struct api_call *call, int index);
 /* Takes the request's new events. For a stream, appends finished SSE frames to *out; otherwise
  * collects, and appends the whole response body once the last choice has finished. A choice that
  * ends with FINISH_ERROR or FINISH_ABORT ends the call: a stream that has begun gets an error
- * event, otherwise api_call_error says what to answer. The caller cancels the requests that still run.
- */
+ * event, otherwise api_call_error says what to answer. The caller cancels the requests that still
+ * run. */
 void api_call_read(struct api_call *call, struct request *request, struct byte_buffer *out);
 bool api_call_is_done(const struct api_call *call);
 /* After done: true and *err filled when the answer is an error with its own status: without a

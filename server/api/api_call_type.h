@@ -1,9 +1,9 @@
-/* What an endpoint adds to a call (api_call.h): its choices' outputs and how they are written. Only the
- * endpoints' own files include this.
+/* What an endpoint adds to a call (api_call.h): its choices' outputs and how they are written. Only
+ * the endpoints' own files include this.
  *
- * A call is P prompts, each one engine request with n choices; choice i of prompt p is number
- * p * n + i. Every event of a request adds to one choice. A stream writes what has been added after
- * each event; otherwise it grows until the last choice has finished and is then written whole. */
+ * A call is P prompts, each one engine request with n choices; choice i of prompt p is number p * n
+ * + i. Every event of a request adds to one choice. A stream writes what has been added after each
+ * event; otherwise it grows until the last choice has finished and is then written whole. */
 #ifndef QUIRE_SERVER_API_API_CALL_TYPE_H
 #define QUIRE_SERVER_API_API_CALL_TYPE_H
 
@@ -126,8 +126,8 @@ struct api_call_usage api_call_sent_usage(const struct api_call *call);
  * by number. The call's own, until it is called again. */
 const struct api_call_rank *api_call_rank_choices(const struct api_call *call, int32_t prompt);
 
-/* "data: " and the frame's end, around what is written between; the first marks the call as begun.
- */
+/* "data: " and the frame's end, around what is written between; the first marks the call as
+ * begun. */
 void api_call_begin_frame(struct api_call *call, struct byte_buffer *out);
 void api_call_end_frame(struct byte_buffer *out);
 /* `data: [DONE]` */

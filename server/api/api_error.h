@@ -1,7 +1,7 @@
 /* An error a client gets: an HTTP status and OpenAI's error object
  * {"error":{"message","type","param","code"}}. Messages name the field, the value and what is
- * allowed; they never hold pointers, file paths or more than a short, escaped piece of the input.
- */
+ * allowed; they never hold pointers, file paths or more than a short, escaped piece of the
+ * input. */
 #ifndef QUIRE_SERVER_API_ERROR_H
 #define QUIRE_SERVER_API_ERROR_H
 

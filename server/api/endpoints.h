@@ -1,5 +1,5 @@
-/* The endpoints that http_routes.c lists, each in a file of its own name. All are pure: const context in,
- * bytes out, on any thread. */
+/* The endpoints that http_routes.c lists, each in a file of its own name. All are pure: const
+ * context in, bytes out, on any thread. */
 #ifndef QUIRE_SERVER_API_ENDPOINTS_H
 #define QUIRE_SERVER_API_ENDPOINTS_H
 
@@ -13,13 +13,13 @@ api_call_parse chat_endpoint_parse;       /* /v1/chat/completions */
 api_call_parse responses_endpoint_parse;
 api_call_parse embedding_endpoint_parse; /* /v1/embeddings */
 
-/* POST, from body to body. `ignored` takes the comma-separated names of unknown fields. On failure -1
- * and *err; `out` may hold a part then. */
+/* POST, from body to body. `ignored` takes the comma-separated names of unknown fields. On failure
+ * -1 and *err; `out` may hold a part then. */
 typedef int api_transform(const struct api_context *context, const char *body, size_t length,
                           struct byte_buffer *out, struct byte_buffer *ignored,
                           struct api_error *err);
-/* /tokenize: a prompt, or the messages of a chat with what else makes its prompt, in vLLM's shape or
- * llama.cpp's. */
+/* /tokenize: a prompt, or the messages of a chat with what else makes its prompt, in vLLM's shape
+ * or llama.cpp's. */
 api_transform tokenize_endpoint_encode;
 /* /detokenize: the text of token ids. */
 api_transform tokenize_endpoint_decode;
@@ -32,8 +32,8 @@ void models_endpoint_list(const struct api_context *context, struct byte_buffer 
 int models_endpoint_get(const struct api_context *context, const char *id, struct byte_buffer *out,
                         struct api_error *err);
 /* /tokenizer_info in vLLM's shape: what a tokenizer_config.json says, for programs that have no
- * tokenizer of their own. A model of any format has all keys; bos_token, eos_token and chat_template
- * are null where it has none. */
+ * tokenizer of their own. A model of any format has all keys; bos_token, eos_token and
+ * chat_template are null where it has none. */
 void models_endpoint_tokenizer_info(const struct api_context *context, struct byte_buffer *out);
 
 #endif

@@ -1,5 +1,5 @@
-/* The logprobs of an event's tokens as JSON entries, comma-separated: in the shape of chats and in that of
- * vLLM's prompt_logprobs. The legacy shape of completions is a logprob_list. */
+/* The logprobs of an event's tokens as JSON entries, comma-separated: in the shape of chats and in
+ * that of vLLM's prompt_logprobs. The legacy shape of completions is a logprob_list. */
 #ifndef QUIRE_SERVER_API_LOGPROB_FORMAT_H
 #define QUIRE_SERVER_API_LOGPROB_FORMAT_H
 
@@ -13,9 +13,9 @@
 /* As num_top: the token itself, then all that the event lists for it. */
 #define LOGPROBS_LISTED (-1)
 
-/* Appends {"token","logprob","bytes","top_logprobs":[{"token","logprob","bytes"}]}, each with at most
- * num_top of the most probable tokens; shows_ids: as vLLM's "token_id:7". A token that is not whole
- * UTF-8 characters is shown with U+FFFD; `bytes` has it exactly. */
+/* Appends {"token","logprob","bytes","top_logprobs":[{"token","logprob","bytes"}]}, each with at
+ * most num_top of the most probable tokens; shows_ids: as vLLM's "token_id:7". A token that is not
+ * whole UTF-8 characters is shown with U+FFFD; `bytes` has it exactly. */
 void logprob_format_chat(const struct tokenizer *tokenizer, const struct token_event *event,
                          int32_t num_top, bool shows_ids, struct byte_buffer *entries);
 

@@ -1,7 +1,11 @@
 /* libmicrohttpd 0.9.75 does not notice a hang-up while a connection is suspended, nor one while a
  * stream has nothing to write. So every client socket is also in our own epoll set for EPOLLRDHUP,
  * edge-triggered; a client that closes its writing half counts as gone. */
-#include "server/http/http_state.h"
+#include "server/http/http_connection.h"
+
+#include "server/http/http_deadlines.h"
+#include "server/http/http_dispatch.h"
+#include "server/http/http_routes.h"
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -9,11 +13,18 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <time.h>
 
 #define SEND_BUFFER_BYTES (128 * 1024)
 /* A silent peer is given up after this. Linux applies it to a closed window as well, also when the
  * peer answers and takes a little now and then, so it leaves slow readers some room. */
 #define UNACKED_TIMEOUT_MS 60000
+
+int64_t http_connection_now_ms(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
 
 /* Fails harmlessly on UNIX sockets. */
 static void set_socket_options(int fd) {
@@ -64,7 +75,7 @@ static struct connection *open_connection(struct http_server *server, struct MHD
     connection->mhd = mhd;
     connection->address = owner;
     connection->fd = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
-    connection->since_ms = http_now_ms();
+    connection->since_ms = http_connection_now_ms();
     connection->is_first = true;
     if (watch_for_hang_up(connection) != 0) {
         http_owner_leave(&server->memory, owner);
@@ -74,7 +85,7 @@ static struct connection *open_connection(struct http_server *server, struct MHD
     set_socket_options(connection->fd);
     list_insert(server, connection);
     if (http_has_too_many_connections(server))
-        connection_make_room(server, connection);
+        http_deadlines_make_room(server, connection);
     return connection;
 }
 
@@ -89,8 +100,8 @@ static void close_connection(struct connection *connection) {
 }
 
 /* A connection we have no memory for keeps a NULL context; the handler then closes it. */
-void connection_notify(void *context, struct MHD_Connection *mhd, void **socket_context,
-                       enum MHD_ConnectionNotificationCode code) {
+void http_connection_notify(void *context, struct MHD_Connection *mhd, void **socket_context,
+                            enum MHD_ConnectionNotificationCode code) {
     if (code == MHD_CONNECTION_NOTIFY_STARTED) {
         *socket_context = open_connection(context, mhd);
     } else if (*socket_context) {
@@ -99,8 +110,8 @@ void connection_notify(void *context, struct MHD_Connection *mhd, void **socket_
     }
 }
 
-void connection_completed(void *context, struct MHD_Connection *mhd, void **request_context,
-                          enum MHD_RequestTerminationCode code) {
+void http_connection_completed(void *context, struct MHD_Connection *mhd, void **request_context,
+                               enum MHD_RequestTerminationCode code) {
     struct connection *connection = *request_context;
     if (!connection)
         return;
@@ -109,29 +120,29 @@ void connection_completed(void *context, struct MHD_Connection *mhd, void **requ
     http_dispatch_abandon(connection);
     if (exchange->is_pending) {
         server->num_pending--;
-        server->num_calls -= exchange->route->parse != NULL;
+        server->num_api_calls -= exchange->route->parse != NULL;
     }
-    connection_release_memory(connection);
+    http_connection_release_memory(connection);
     http_owner_leave(&server->memory, exchange->owner);
     byte_buffer_finish(&exchange->ignored);
     memset(exchange, 0, sizeof(*exchange));
-    connection->since_ms = http_now_ms();
+    connection->since_ms = http_connection_now_ms();
     *request_context = NULL;
 }
 
-void connection_suspend(struct connection *connection) {
+void http_connection_suspend(struct connection *connection) {
     connection->is_suspended = true;
     MHD_suspend_connection(connection->mhd);
 }
 
-void connection_wake(struct connection *connection) {
+void http_connection_wake(struct connection *connection) {
     if (!connection->is_suspended)
         return;
     connection->is_suspended = false;
     MHD_resume_connection(connection->mhd);
 }
 
-void connection_release_memory(struct connection *connection) {
+void http_connection_release_memory(struct connection *connection) {
     struct exchange *exchange = &connection->exchange;
     byte_buffer_finish(&exchange->body);
     byte_buffer_finish(&exchange->out);
@@ -148,26 +159,26 @@ static void mark_closed(struct connection *connection) {
     connection->is_closed = true;
 }
 
-void connection_give_up(struct connection *connection) {
+void http_connection_give_up(struct connection *connection) {
     if (connection->is_shut)
         return;
     mark_closed(connection);
     connection->is_shut = true;
     http_dispatch_abandon(connection);
     shutdown(connection->fd, SHUT_RDWR);
-    connection_wake(connection);
+    http_connection_wake(connection);
 }
 
 /* A client that closed its writing half behind a request without a body may still read: its answer
  * goes out, or the next look at the deadlines finds it between exchanges. */
-void connection_hang_up(struct connection *connection) {
+void http_connection_hang_up(struct connection *connection) {
     const struct exchange *exchange = &connection->exchange;
     if (connection->is_closed)
         return;
     mark_closed(connection);
-    connection->closed_ms = http_now_ms();
+    connection->closed_ms = http_connection_now_ms();
     bool may_read = exchange->state == EXCHANGE_NONE ||
                     (exchange->state == EXCHANGE_ANSWERED && exchange->call == NULL);
     if (!may_read)
-        connection_give_up(connection);
+        http_connection_give_up(connection);
 }

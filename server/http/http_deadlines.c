@@ -4,7 +4,10 @@
  * are ours. They are generous while there is room and grow short as it fills, so that what holds a
  * place without using it is the first to lose it: under full pressure a body has a second to begin
  * and must come at a megabyte a second. */
-#include "server/http/http_state.h"
+#include "server/http/http_deadlines.h"
+
+#include "server/http/http_connection.h"
+#include "server/http/http_reply.h"
 
 #include <linux/sockios.h>
 #include <sys/ioctl.h>
@@ -79,12 +82,12 @@ static void end(struct connection *connection) {
         api_error_set(&connection->exchange.error, 408, "invalid_request_error", "request_timeout",
                       NULL, "the body came too slowly: %llu bytes of it are here",
                       (unsigned long long)connection->exchange.body_received);
-        reply_error_now(connection);
+        http_reply_error_now(connection);
     }
-    connection_give_up(connection);
+    http_connection_give_up(connection);
 }
 
-void connection_check_deadlines(struct connection *connection, double pressure, int64_t now_ms) {
+void http_deadlines_check(struct connection *connection, double pressure, int64_t now_ms) {
     bool is_over = connection->is_closed && connection->exchange.state == EXCHANGE_NONE &&
                    now_ms - connection->closed_ms > CLOSED_MS;
     note_acknowledged(connection, now_ms);
@@ -112,7 +115,7 @@ static int64_t silence_ms(const struct connection *connection, int64_t now_ms) {
  * most silent. */
 static struct connection *find_silent(struct http_server *server, const struct http_owner *owner) {
     struct connection *found = NULL;
-    int64_t now_ms = http_now_ms(), longest_ms = 0;
+    int64_t now_ms = http_connection_now_ms(), longest_ms = 0;
     for (struct connection *c = server->connections; c != NULL; c = c->next) {
         int64_t silent_ms = silence_ms(c, now_ms);
         const struct http_owner *other = c->exchange.owner;
@@ -129,7 +132,7 @@ static struct connection *find_silent(struct http_server *server, const struct h
     return found;
 }
 
-bool connection_take_memory(struct connection *connection, size_t bytes) {
+bool http_deadlines_take_memory(struct connection *connection, size_t bytes) {
     struct http_server *server = connection->server;
     struct http_owner *owner = connection->exchange.owner;
     while (!http_memory_take(&server->memory, owner, bytes)) {
@@ -137,7 +140,7 @@ bool connection_take_memory(struct connection *connection, size_t bytes) {
         if (silent == NULL || silent == connection)
             return false;
         end(silent);
-        connection_release_memory(silent);
+        http_connection_release_memory(silent);
     }
     connection->exchange.held_bytes += bytes;
     return true;
@@ -157,8 +160,8 @@ static int64_t idle_since_ms(const struct connection *connection, int64_t now_ms
 
 /* Half of the connections are nothing to worry about: most of them have answers to wait for. Nor
  * are those that give way to the next that comes. */
-double http_pressure(const struct http_server *server) {
-    int64_t now_ms = http_now_ms(), num_busy = 0;
+double http_deadlines_pressure(const struct http_server *server) {
+    int64_t now_ms = http_connection_now_ms(), num_busy = 0;
     for (const struct connection *c = server->connections; c != NULL; c = c->next)
         num_busy += !c->is_shut && !gives_way(c, now_ms);
     double memory = http_memory_pressure(&server->memory);
@@ -167,9 +170,9 @@ double http_pressure(const struct http_server *server) {
     return pressure < 1 ? pressure : 1;
 }
 
-void connection_make_room(struct http_server *server, const struct connection *newcomer) {
+void http_deadlines_make_room(struct http_server *server, const struct connection *newcomer) {
     struct connection *oldest = NULL;
-    int64_t now_ms = http_now_ms();
+    int64_t now_ms = http_connection_now_ms();
     for (struct connection *c = server->connections; c != NULL; c = c->next) {
         if (c == newcomer || !gives_way(c, now_ms))
             continue;

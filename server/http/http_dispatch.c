@@ -4,16 +4,42 @@
  * truth. request->user points to the connection while it wants news of the request and is NULL
  * afterwards; only the I/O thread looks at it, so a request may come back from the engine long
  * after its connection is gone. */
-#include "server/http/http_state.h"
+#include "server/http/http_dispatch.h"
+
+#include "server/http/http_connection.h"
+#include "server/http/http_deadlines.h"
+#include "server/http/http_routes.h"
 
 #include "config/log.h"
 #include "server/api/fields/request_fit.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 
+#define OUTPUT_RESUME_BYTES (16 * 1024) /* unread output at which a full stream is read again */
+#define SHORT_BODY_BYTES (64 * 1024)    /* read and tokenised in some milliseconds */
 #define READY_BATCH 8
 #define TURN_MS 10  /* for the engine's news, before the loop looks at everything else again */
 #define COUNT_MS 20 /* between two counts of what a call holds */
+
+/* A body with a worker, and what the worker makes of it. It is the worker's until it comes back. */
+struct prep_task {
+    struct prep_job job;
+    struct connection *connection; /* NULL once it is gone; the worker never reads it */
+    atomic_bool is_abandoned;      /* nobody wants the result: not begun any more */
+    const struct http_route *route;
+    const struct api_context *context;
+    struct byte_buffer body;
+    struct http_memory *memory;
+    struct http_owner *owner; /* used */
+    size_t held_bytes;        /* of the memory, for the body */
+    /* results */
+    bool failed;
+    struct api_error error;
+    struct byte_buffer out;
+    struct byte_buffer ignored; /* a transform's; with its NUL, or empty */
+    struct api_call *call;
+};
 
 static void run_task(struct prep_job *job) {
     struct prep_task *task = (struct prep_task *)job; /* job is its first member */
@@ -30,7 +56,7 @@ static void run_task(struct prep_job *job) {
     task->failed = status != 0;
 }
 
-static enum prep_lane lane_of(const struct exchange *exchange) {
+static enum prep_queue queue_of(const struct exchange *exchange) {
     if (exchange->body.length <= SHORT_BODY_BYTES)
         return PREP_SHORT;
     return exchange->route->parse != NULL ? PREP_LONG : PREP_BULK;
@@ -42,7 +68,7 @@ int http_dispatch_start(struct connection *connection) {
     if (!task)
         return -1;
     task->job.run = run_task;
-    task->job.lane = lane_of(exchange);
+    task->job.queue = queue_of(exchange);
     task->connection = connection;
     task->route = exchange->route;
     task->context = connection->server->context;
@@ -75,7 +101,7 @@ void http_dispatch_drop_job(struct prep_job *job) {
 
 static void become_ready(struct connection *connection, enum exchange_state state) {
     connection->exchange.state = state;
-    connection_wake(connection);
+    http_connection_wake(connection);
 }
 
 static int refuse_submit(enum submit_result result, const struct http_server *server,
@@ -147,7 +173,7 @@ static bool count_held(struct connection *connection) {
         bytes += api_call_held_bytes(exchange->call);
     bytes = bytes > OUTPUT_LIMIT_BYTES ? bytes - OUTPUT_LIMIT_BYTES : 0;
     if (bytes > exchange->held_bytes)
-        return connection_take_memory(connection, bytes - exchange->held_bytes);
+        return http_deadlines_take_memory(connection, bytes - exchange->held_bytes);
     http_memory_give(&connection->server->memory, exchange->owner, exchange->held_bytes - bytes);
     exchange->held_bytes = bytes;
     return true;
@@ -192,7 +218,8 @@ static void accept_task(struct connection *connection, struct prep_task *task) {
     }
 }
 
-void http_dispatch_prepared(struct prep_task *task) {
+void http_dispatch_prepared(struct prep_job *job) {
+    struct prep_task *task = (struct prep_task *)job;
     if (task->connection)
         accept_task(task->connection, task);
     task_destroy(task);
@@ -208,7 +235,7 @@ static void advance_stream(struct connection *connection) {
         else if (exchange->out.length > 0 || exchange->out.failed || is_done)
             become_ready(connection, EXCHANGE_READY_STREAM);
     } else if (exchange->out.length > 0 || exchange->out.failed || is_done) {
-        connection_wake(connection);
+        http_connection_wake(connection);
     }
 }
 
@@ -236,7 +263,7 @@ static void cancel_all(struct http_server *server, struct api_call *call) {
 /* The call ends here where it holds more than its owner may. */
 static void bound_held(struct connection *connection) {
     struct exchange *exchange = &connection->exchange;
-    int64_t now_ms = http_now_ms();
+    int64_t now_ms = http_connection_now_ms();
     if (!api_call_is_done(exchange->call) && now_ms - exchange->counted_ms < COUNT_MS)
         return;
     exchange->counted_ms = now_ms;
@@ -260,7 +287,7 @@ static void read_request(struct connection *connection, struct request *request)
     size_t before = exchange->out.length;
     api_call_read(exchange->call, request, &exchange->out);
     if (exchange->out.length > before)
-        exchange->output_ms = http_now_ms();
+        exchange->output_ms = http_connection_now_ms();
     bound_held(connection);
     if (is_stream)
         advance_stream(connection);
@@ -271,7 +298,7 @@ static void read_request(struct connection *connection, struct request *request)
 /* Long answers are written here, some megabytes each. */
 bool http_dispatch_take_ready(struct http_server *server) {
     struct request *ready[READY_BATCH];
-    int64_t deadline_ms = http_now_ms() + TURN_MS;
+    int64_t deadline_ms = http_connection_now_ms() + TURN_MS;
     int count;
     do {
         count = engine_take_ready(server->engine, ready, READY_BATCH);
@@ -281,7 +308,7 @@ bool http_dispatch_take_ready(struct http_server *server) {
                 read_request(connection, ready[i]);
             request_unref(ready[i]);
         }
-    } while (count == READY_BATCH && http_now_ms() < deadline_ms);
+    } while (count == READY_BATCH && http_connection_now_ms() < deadline_ms);
     engine_resume_reading(server->engine);
     return count == READY_BATCH;
 }

@@ -7,9 +7,17 @@
  * connection. The answer then goes out at once when framing is in doubt or the body is large; a
  * small body is read and dropped first, because closing a socket with unread bytes resets it and
  * the client may lose the answer. */
-#include "server/http/http_state.h"
+#include "server/http/http_handler.h"
+
+#include "server/http/http_connection.h"
+#include "server/http/http_deadlines.h"
+#include "server/http/http_dispatch.h"
+#include "server/http/http_reply.h"
+#include "server/http/http_routes.h"
 
 #include <string.h>
+
+#define DRAIN_BYTES (64 * 1024) /* bodies of refused requests up to this are read */
 
 static const char *header(const struct connection *connection, const char *name) {
     return MHD_lookup_connection_value(connection->mhd, MHD_HEADER_KIND, name);
@@ -45,8 +53,8 @@ static int hold_body(struct connection *connection, size_t bytes) {
         most = (size_t)exchange->body_length;
     wanted = wanted > most ? most : wanted;
     wanted = wanted < needed ? needed : wanted;
-    if (!connection_take_memory(connection, wanted - exchange->held_bytes) &&
-        !connection_take_memory(connection, needed - exchange->held_bytes)) {
+    if (!http_deadlines_take_memory(connection, wanted - exchange->held_bytes) &&
+        !http_deadlines_take_memory(connection, needed - exchange->held_bytes)) {
         connection->server->stats.rejected++;
         return api_error_set(&exchange->error, 503, "server_error", "overloaded", NULL,
                              "the requests in flight leave no memory for this body; try again");
@@ -84,7 +92,7 @@ static int check_route(struct connection *connection, const char *url, const cha
         return api_error_set(&exchange->error, 404, "invalid_request_error", "not_found", NULL,
                              "no such path: %.*s", 100, url);
     exchange->allow = exchange->route->methods;
-    if (route_has_method(exchange->route, method) || strcmp(method, "OPTIONS") == 0)
+    if (http_routes_has_method(exchange->route, method) || strcmp(method, "OPTIONS") == 0)
         return 0;
     return api_error_set(&exchange->error, 405, "invalid_request_error", "method_not_allowed", NULL,
                          "method %.16s is not allowed here; allowed: %s", method, exchange->allow);
@@ -99,11 +107,11 @@ static int check_admission(struct connection *connection) {
         return api_error_set(&exchange->error, 503, "server_error", "shutting_down", NULL,
                              "the server is shutting down");
     }
-    if (exchange->route->parse != NULL && server->num_calls >= server->config.max_calls) {
+    if (exchange->route->parse != NULL && server->num_api_calls >= server->config.max_api_calls) {
         server->stats.rejected++;
         return api_error_set(&exchange->error, 429, "rate_limit_error", "queue_full", NULL,
                              "%lld requests are in flight, as many as are allowed; try again",
-                             (long long)server->num_calls);
+                             (long long)server->num_api_calls);
     }
     return 0;
 }
@@ -156,7 +164,7 @@ static int check_request(struct connection *connection, const char *url, const c
     exchange->must_close = exchange->must_close || path == NULL;
     if (path == NULL)
         return -1;
-    exchange->route = route_find(path, &exchange->argument);
+    exchange->route = http_routes_find(path, &exchange->argument);
     if (check_connections(connection) != 0 ||
         http_origin_check(origins, &exchange->origin, &exchange->error) != 0)
         return -1;
@@ -183,9 +191,8 @@ static enum MHD_Result begin(struct connection *connection, const char *url, con
     if (connection->is_shut)
         return MHD_NO;
     connection->is_first = false;
-    exchange->start_ms = http_now_ms();
+    exchange->start_ms = http_connection_now_ms();
     exchange->received_ms = exchange->start_ms;
-    exchange->drain_ms = exchange->start_ms;
     exchange->state = EXCHANGE_READING;
     exchange->must_close = connection->is_closed;
     http_request_id(header(connection, "X-Request-Id"), exchange->request_id);
@@ -199,7 +206,7 @@ static enum MHD_Result begin(struct connection *connection, const char *url, con
     if (exchange->body_length <= DRAIN_BYTES && !exchange->must_close)
         return MHD_YES;
     exchange->must_close = true;
-    return reply_error(connection);
+    return http_reply_error(connection);
 }
 
 /* Routes that answer by themselves look at no body. */
@@ -220,11 +227,11 @@ static enum MHD_Result receive(struct connection *connection, const char *data, 
     if (connection->is_shut)
         return MHD_NO;
     exchange->body_received += length;
-    exchange->received_ms = http_now_ms();
+    exchange->received_ms = http_connection_now_ms();
     if (exchange->state != EXCHANGE_READING)
         return MHD_YES;
     if (take_piece(connection, data, length) != 0)
-        return reply_refuse_body(connection);
+        return http_reply_refuse_body(connection);
     return MHD_YES;
 }
 
@@ -233,15 +240,15 @@ static enum MHD_Result start(struct connection *connection) {
     struct http_server *server = connection->server;
     struct exchange *exchange = &connection->exchange;
     if (check_admission(connection) != 0)
-        return reply_error(connection);
+        return http_reply_error(connection);
     if (http_dispatch_start(connection) != 0) {
         api_error_set_memory(&exchange->error);
-        return reply_error(connection);
+        return http_reply_error(connection);
     }
     exchange->is_pending = true;
     server->num_pending++;
-    server->num_calls += exchange->route->parse != NULL;
-    connection_suspend(connection);
+    server->num_api_calls += exchange->route->parse != NULL;
+    http_connection_suspend(connection);
     return MHD_YES;
 }
 
@@ -249,12 +256,12 @@ static enum MHD_Result start(struct connection *connection) {
 static enum MHD_Result dispatch(struct connection *connection, const char *method) {
     struct exchange *exchange = &connection->exchange;
     if (strcmp(method, "OPTIONS") == 0)
-        return reply_options(connection);
+        return http_reply_options(connection);
     if (!exchange->route->answer)
         return connection->is_closed ? MHD_NO : start(connection);
     bool is_good = exchange->route->answer(connection) == 0;
-    return is_good ? reply_body(connection, exchange->route->content_type)
-                   : reply_error(connection);
+    return is_good ? http_reply_body(connection, exchange->route->content_type)
+                   : http_reply_error(connection);
 }
 
 static enum MHD_Result proceed(struct connection *connection, const char *method) {
@@ -263,15 +270,15 @@ static enum MHD_Result proceed(struct connection *connection, const char *method
         return dispatch(connection, method);
     case EXCHANGE_DRAINING:
     case EXCHANGE_READY_ERROR:
-        return reply_error(connection);
+        return http_reply_error(connection);
     case EXCHANGE_READY_BODY:
-        return reply_body(connection, connection->exchange.route->content_type);
+        return http_reply_body(connection, connection->exchange.route->content_type);
     case EXCHANGE_READY_STREAM:
-        return reply_stream(connection);
+        return http_reply_stream(connection);
     case EXCHANGE_WAITING:
         if (connection->is_closed)
             return MHD_NO;
-        connection_suspend(connection);
+        http_connection_suspend(connection);
         return MHD_YES;
     default:
         return MHD_NO;
@@ -282,9 +289,10 @@ static struct connection *find_connection(struct MHD_Connection *mhd) {
     return MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT)->socket_context;
 }
 
-enum MHD_Result handler_handle(void *context, struct MHD_Connection *mhd, const char *url,
-                               const char *method, const char *version, const char *upload_data,
-                               size_t *upload_size, void **request_context) {
+enum MHD_Result http_handler_handle(void *context, struct MHD_Connection *mhd, const char *url,
+                                    const char *method, const char *version,
+                                    const char *upload_data, size_t *upload_size,
+                                    void **request_context) {
     struct connection *connection = *request_context;
     if (!connection) {
         connection = find_connection(mhd);

@@ -76,7 +76,7 @@ void http_owner_leave(struct http_memory *memory, struct http_owner *owner) {
 
 static bool fits(const struct http_memory *memory, const struct http_owner *owner, size_t bytes) {
     size_t left =
-        memory->used_bytes < memory->pool_bytes ? memory->pool_bytes - memory->used_bytes : 0;
+        memory->used_bytes < memory->budget_bytes ? memory->budget_bytes - memory->used_bytes : 0;
     return bytes <= left && owner->bytes + bytes <= left - bytes;
 }
 
@@ -97,6 +97,6 @@ void http_memory_give(struct http_memory *memory, struct http_owner *owner, size
 }
 
 double http_memory_pressure(const struct http_memory *memory) {
-    double pressure = (double)memory->used_bytes / (double)memory->pool_bytes;
+    double pressure = (double)memory->used_bytes / (double)memory->budget_bytes;
     return pressure < 1 ? pressure : 1;
 }

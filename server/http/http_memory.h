@@ -1,8 +1,8 @@
-/* The memory that requests make the front end hold: bodies as they arrive, answers until they are
- * taken. One pool with a fixed size, of which every owner has a share that shrinks as the pool
+/* Counts the memory that requests make the front end hold: bodies as they arrive, answers until
+ * they are taken. One budget of a fixed size, of which every owner has a share that shrinks as it
  * fills: nobody may hold more than what is left for everybody else (the dynamic threshold of shared
  * packet buffers: Choudhury and Hahne, IEEE/ACM Transactions on Networking 6(2), 1998, with alpha =
- * 1). One greedy owner gets half of the pool, n of them an nth of n/(n+1), and who comes next
+ * 1). One greedy owner gets half of the budget, n of them an nth of n/(n+1), and the next one
  * always finds as much.
  *
  * An owner is an API key or, where there are none, a client's address. I/O thread only. */
@@ -28,29 +28,30 @@ struct http_owner {
     struct http_owner *next; /* in its bucket */
     int64_t num_users;
     int64_t num_connections;
-    size_t bytes; /* held now, of the pool */
+    size_t bytes; /* held now, of the budget */
 };
 
 struct http_memory {
-    size_t pool_bytes, used_bytes;
+    size_t budget_bytes, used_bytes;
     struct http_owner *buckets[HTTP_OWNER_BUCKETS];
 };
 
 struct http_owner_id http_owner_of_address(const struct sockaddr *address);
 struct http_owner_id http_owner_of_tenant(int32_t tenant);
 
-/* The owner of this id, with one user more; NULL: the system has no memory. */
+/* Returns the owner of this id, with one user more; NULL: the system has no memory. */
 struct http_owner *http_owner_use(struct http_memory *memory, const struct http_owner_id *id);
-/* One user more. */
+/* Adds a user. */
 struct http_owner *http_owner_share(struct http_owner *owner);
-/* Its last user frees it; it holds nothing of the pool and no connection then. Accepts NULL. */
+/* Removes a user; the last one frees the owner, which must hold no memory and no connection then.
+ * Accepts NULL. */
 void http_owner_leave(struct http_memory *memory, struct http_owner *owner);
 
-/* Whether the owner may hold so many bytes more; it then does. */
+/* Lets the owner hold so many bytes more; false where it may not. */
 bool http_memory_take(struct http_memory *memory, struct http_owner *owner, size_t bytes);
 void http_memory_give(struct http_memory *memory, struct http_owner *owner, size_t bytes);
 
-/* How full: 0 to 1. */
+/* Returns how full the budget is: 0 to 1. */
 double http_memory_pressure(const struct http_memory *memory);
 
 #endif

@@ -1,6 +1,9 @@
 /* Responses. Each carries X-Request-Id and what lets a page of another site read it; headers that
  * depend on the status are added here, so that an error looks the same wherever it came from. */
-#include "server/http/http_state.h"
+#include "server/http/http_reply.h"
+
+#include "server/http/http_connection.h"
+#include "server/http/http_dispatch.h"
 
 #include "config/log.h"
 
@@ -64,7 +67,7 @@ static void add_headers(struct connection *connection, int status, struct MHD_Re
 
 static void count_answer(struct connection *connection, int status) {
     connection->exchange.state = EXCHANGE_ANSWERED;
-    connection->exchange.answer_ms = http_now_ms();
+    connection->exchange.answer_ms = http_connection_now_ms();
     connection->exchange.drain_ms = connection->exchange.answer_ms;
     connection->server->stats.requests_by_class[status / 100]++;
 }
@@ -113,20 +116,21 @@ static struct MHD_Response *create_error(const struct api_error *error) {
     return response;
 }
 
-enum MHD_Result reply_error(struct connection *connection) {
+enum MHD_Result http_reply_error(struct connection *connection) {
     const struct api_error *error = &connection->exchange.error;
     return queue(connection, error->status, create_error(error));
 }
 
-enum MHD_Result reply_refuse_body(struct connection *connection) {
+enum MHD_Result http_reply_refuse_body(struct connection *connection) {
     const struct api_error *error = &connection->exchange.error;
     struct MHD_Response *response = create_error(error);
     connection->exchange.must_close = true;
-    connection_release_memory(connection);
+    http_connection_release_memory(connection);
     return queue_by(connection, error->status, response, MHD_refuse_request);
 }
 
-struct MHD_Response *reply_to_refused(void *context, struct MHD_Connection *mhd, unsigned status) {
+struct MHD_Response *http_reply_refused(void *context, struct MHD_Connection *mhd,
+                                        unsigned status) {
     struct http_server *server = context;
     struct connection *connection =
         MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT)->socket_context;
@@ -149,7 +153,7 @@ struct MHD_Response *reply_to_refused(void *context, struct MHD_Connection *mhd,
     http_request_id(has_begun ? connection->exchange.request_id : NULL, request_id);
     if (has_begun) { /* nothing more is said to it; the answer may be written over its header */
         count_answer(connection, (int)status);
-        connection_release_memory(connection);
+        http_connection_release_memory(connection);
     } else {
         server->stats.requests_by_class[status / 100]++;
     }
@@ -158,7 +162,7 @@ struct MHD_Response *reply_to_refused(void *context, struct MHD_Connection *mhd,
     return response;
 }
 
-struct MHD_Response *reply_create_out_of_memory(void) {
+struct MHD_Response *http_reply_create_out_of_memory(void) {
     struct api_error error;
     api_error_set_memory(&error);
     struct MHD_Response *response = create_error(&error);
@@ -186,7 +190,7 @@ static size_t copy_output(struct exchange *exchange, char *out, size_t capacity)
     size_t length = pending < capacity ? pending : capacity;
     memcpy(out, exchange->out.data + exchange->out_taken, length);
     take_output(exchange, length);
-    exchange->drain_ms = http_now_ms();
+    exchange->drain_ms = http_connection_now_ms();
     return length;
 }
 
@@ -211,12 +215,12 @@ static struct MHD_Response *create_whole(struct connection *connection, const ch
     return response;
 }
 
-enum MHD_Result reply_body(struct connection *connection, const char *content_type) {
+enum MHD_Result http_reply_body(struct connection *connection, const char *content_type) {
     int status = connection->exchange.status ? connection->exchange.status : 200;
     return queue(connection, status, create_whole(connection, content_type));
 }
 
-enum MHD_Result reply_options(struct connection *connection) {
+enum MHD_Result http_reply_options(struct connection *connection) {
     struct byte_buffer nothing = {0};
     return queue(connection, 204, create_from_buffer(&nothing, NULL));
 }
@@ -231,7 +235,7 @@ static ssize_t read_stream(void *context, uint64_t position, char *out, size_t c
     if (exchange_pending(exchange) == 0) {
         if (api_call_is_done(exchange->call))
             return MHD_CONTENT_READER_END_OF_STREAM;
-        connection_suspend(connection);
+        http_connection_suspend(connection);
         return 0;
     }
     size_t length = copy_output(exchange, out, capacity);
@@ -239,7 +243,7 @@ static ssize_t read_stream(void *context, uint64_t position, char *out, size_t c
     return (ssize_t)length;
 }
 
-enum MHD_Result reply_stream(struct connection *connection) {
+enum MHD_Result http_reply_stream(struct connection *connection) {
     struct MHD_Response *response = MHD_create_response_from_callback(
         MHD_SIZE_UNKNOWN, STREAM_BLOCK_BYTES, read_stream, connection, NULL);
     if (!response)
@@ -252,7 +256,7 @@ enum MHD_Result reply_stream(struct connection *connection) {
 
 /* Nothing of this exchange has been sent, and the one before it is complete, so these bytes stand
  * where the client expects an answer. Best effort: the connection is closed right after. */
-void reply_error_now(struct connection *connection) {
+void http_reply_error_now(struct connection *connection) {
     const struct exchange *exchange = &connection->exchange;
     struct byte_buffer body = {0}, head = {0};
     struct header_field fields[HTTP_ORIGIN_MAX_FIELDS];

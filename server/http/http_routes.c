@@ -1,7 +1,8 @@
-#include "server/http/http_state.h"
+#include "server/http/http_routes.h"
 
 #include "config/log.h"
-#include "server/api/endpoints.h"
+#include "server/http/http_connection.h"
+#include "server/page/page.h"
 #include "server/process_memory.h"
 
 #include <string.h>
@@ -28,7 +29,7 @@ static int answer_health(struct connection *connection) {
         trouble = "the device failed";
     else if (server->is_stopping)
         trouble = "the server is shutting down";
-    else if (!engine_monitor_is_alive(&server->monitor, http_now_ms()))
+    else if (!engine_monitor_is_alive(&server->monitor, http_connection_now_ms()))
         trouble = "the engine has work but makes no progress";
     if (trouble)
         return api_error_set(&exchange->error, 503, "server_error", "unhealthy", NULL, "%s",
@@ -66,11 +67,60 @@ static int answer_tokenizer_info(struct connection *connection) {
     return 0;
 }
 
+static const struct header_field text_fields[] = {
+    {"Content-Type", "text/plain; charset=utf-8"},
+    {"Vary", "Accept"},
+    {NULL, NULL},
+};
+
+/* The page may be kept, but is asked for again each time: a new server may bring a new one. */
+static const struct header_field page_fields[] = {
+    {"Content-Type", "text/html; charset=utf-8"},
+    {"Content-Security-Policy", page_chat_policy},
+    {"Referrer-Policy", "no-referrer"},
+    {"Cache-Control", "no-cache"},
+    {"ETag", page_chat_etag},
+    {"Vary", "Accept"},
+    {NULL, NULL},
+};
+
+static bool header_names(const struct connection *connection, const char *field,
+                         const char *value) {
+    const char *text = MHD_lookup_connection_value(connection->mhd, MHD_HEADER_KIND, field);
+    return text && strcasestr(text, value) != NULL;
+}
+
+static void write_routes(struct byte_buffer *out) {
+    size_t num_routes;
+    const struct http_route *list = http_routes_list(&num_routes);
+    byte_buffer_append_text(out, "quire\n");
+    for (size_t i = 0; i < num_routes; i++)
+        byte_buffer_printf(out, "%s %s%s\n", list[i].methods, list[i].path,
+                           list[i].is_prefix ? "..." : "");
+}
+
+/* GET /: browsers request text/html and get the chat page; curl and the like accept anything and
+ * get a list of the routes. Neither needs a key: they hold nothing of this server's. */
+static int answer_index(struct connection *connection) {
+    struct exchange *exchange = &connection->exchange;
+    if (!header_names(connection, "Accept", "text/html")) {
+        exchange->fields = text_fields;
+        write_routes(&exchange->out);
+        return 0;
+    }
+    exchange->fields = page_fields;
+    if (header_names(connection, "If-None-Match", page_chat_etag))
+        exchange->status = 304;
+    else
+        byte_buffer_append(&exchange->out, (const char *)page_chat, page_chat_bytes);
+    return 0;
+}
+
 #define GET "GET, HEAD"
 #define POST "POST"
 #define GET_OR_POST "GET, HEAD, POST"
 
-static const struct route routes[] = {
+static const struct http_route routes[] = {
     {"/v1/completions", .methods = POST, .parse = completion_endpoint_parse,
      .content_type = JSON_TYPE},
     {"/v1/responses", .methods = POST, .parse = responses_endpoint_parse,
@@ -95,10 +145,10 @@ static const struct route routes[] = {
     {"/version", .methods = GET, .answer = answer_version, .content_type = JSON_TYPE},
     {"/openapi.json", .is_open = true, .methods = GET, .answer = answer_openapi,
      .content_type = JSON_TYPE},
-    {"/", .is_open = true, .methods = GET, .answer = index_answer},
+    {"/", .is_open = true, .methods = GET, .answer = answer_index},
 };
 
-const struct route *route_list(size_t *out_count) {
+const struct http_route *http_routes_list(size_t *out_count) {
     *out_count = sizeof(routes) / sizeof(routes[0]);
     return routes;
 }
@@ -111,9 +161,9 @@ static bool has_version(const char *path) {
 
 /* What is under /v1 is there without it too, as llama.cpp and others have it: clients differ in
  * whether their base URL ends in /v1. */
-const struct route *route_find(const char *path, const char **out_argument) {
+const struct http_route *http_routes_find(const char *path, const char **out_argument) {
     for (size_t i = 0; i < sizeof(routes) / sizeof(routes[0]); i++) {
-        const struct route *route = &routes[i];
+        const struct http_route *route = &routes[i];
         bool is_short = has_version(route->path) && !has_version(path);
         const char *name = route->path + (is_short ? strlen(VERSION) : 0);
         size_t length = strlen(name);
@@ -127,7 +177,7 @@ const struct route *route_find(const char *path, const char **out_argument) {
     return NULL;
 }
 
-bool route_has_method(const struct route *route, const char *method) {
+bool http_routes_has_method(const struct http_route *route, const char *method) {
     size_t length = strlen(method);
     const char *found = strstr(route->methods, method);
     return length > 0 && found && (found == route->methods || found[-1] == ' ') &&

@@ -4,11 +4,16 @@
  * resuming, and then runs libmicrohttpd once: it walks all suspended connections per run, so one
  * run per turn is what it should cost. Connections are freed inside that run only, hence never
  * between an event and its handling. */
-#include "server/http/http_state.h"
+#include "server/http/http_server.h"
 
 #include "config/base/check.h"
 #include "config/log.h"
 #include "server/api/chat/chat_prompt.h"
+#include "server/http/http_connection.h"
+#include "server/http/http_deadlines.h"
+#include "server/http/http_dispatch.h"
+#include "server/http/http_handler.h"
+#include "server/http/http_reply.h"
 #include "server/json/json_parse.h"
 #include "server/page/openapi.h"
 #include "server/service.h"
@@ -22,12 +27,13 @@
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 #define JSON_TREE_BYTES (JSON_PARSE_MAX_NODES * (size_t)80) /* a cJSON node and its malloc */
+#define KEEP_ALIVE_MS 15000             /* silence of a stream before a comment is sent */
+#define HEADER_MEMORY_BYTES (32 * 1024) /* per connection; longer headers: 431, longer URL: 414 */
 #define MAX_EVENTS 256
-#define MIN_POOL_BYTES ((size_t)256 << 20) /* bodies that arrive and answers that wait */
+#define MIN_BUDGET_BYTES ((size_t)256 << 20) /* bodies that arrive and answers that wait */
 #define TICK_MS 250
 #define STATUS_MS 5000
 #define SPARE_CONNECTIONS 64 /* above max_connections, so that they can be told 503 */
@@ -36,23 +42,17 @@
 #define CANCEL_MS 5000 /* for cancelled calls to end and their answers to go out */
 #define CLOSE_MS 2000  /* for connections to close after that */
 
-int64_t http_now_ms(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
 /* Room for several bodies of the largest size: one owner may hold half of it. */
-static size_t pool_bytes(const struct http_server_config *config) {
+static size_t budget_bytes(const struct http_server_config *config) {
     size_t least = 4 * config->max_body_bytes;
-    return least > MIN_POOL_BYTES ? least : MIN_POOL_BYTES;
+    return least > MIN_BUDGET_BYTES ? least : MIN_BUDGET_BYTES;
 }
 
 size_t http_server_memory_bytes(const struct http_server_config *config) {
-    size_t per_connection = HEADER_POOL_BYTES + OUTPUT_LIMIT_BYTES + sizeof(struct connection);
+    size_t per_connection = HEADER_MEMORY_BYTES + OUTPUT_LIMIT_BYTES + sizeof(struct connection);
     size_t per_worker = CHAT_PROMPT_ARENA_BYTES + JSON_TREE_BYTES;
-    return (size_t)config->max_connections * per_connection + pool_bytes(config) +
-           PREP_NUM_LANES * per_worker + (size_t)2 * MAX_ANSWER_BYTES;
+    return (size_t)config->max_connections * per_connection + budget_bytes(config) +
+           PREP_NUM_QUEUES * per_worker + (size_t)2 * MAX_ANSWER_BYTES;
 }
 
 /* As many open files as the connections need; fewer connections when the system allows less. */
@@ -89,15 +89,15 @@ static void log_library(void *context, const char *format, va_list args) {
 static struct MHD_Daemon *start_daemon(struct http_server *server) {
     const struct http_server_config *config = &server->config;
     return MHD_start_daemon(
-        MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL, NULL, handler_handle,
-        server, MHD_OPTION_EXTERNAL_LOGGER, log_library, NULL, MHD_OPTION_LISTEN_SOCKET,
-        config->listen_fd, MHD_OPTION_CONNECTION_LIMIT,
+        MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL, NULL,
+        http_handler_handle, server, MHD_OPTION_EXTERNAL_LOGGER, log_library, NULL,
+        MHD_OPTION_LISTEN_SOCKET, config->listen_fd, MHD_OPTION_CONNECTION_LIMIT,
         (unsigned)(config->max_connections + SPARE_CONNECTIONS), MHD_OPTION_CONNECTION_TIMEOUT,
         (unsigned)(HTTP_IDLE_TIMEOUT_MS / 1000 + 5), MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-        (size_t)HEADER_POOL_BYTES, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_NOTIFY_CONNECTION,
-        connection_notify, server, MHD_OPTION_NOTIFY_COMPLETED, connection_completed, server,
-        MHD_OPTION_REFUSE_CALLBACK, reply_to_refused, server, MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1,
-        MHD_OPTION_END);
+        (size_t)HEADER_MEMORY_BYTES, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_NOTIFY_CONNECTION,
+        http_connection_notify, server, MHD_OPTION_NOTIFY_COMPLETED, http_connection_completed,
+        server, MHD_OPTION_REFUSE_CALLBACK, http_reply_refused, server,
+        MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, MHD_OPTION_END);
 }
 
 /* The event's data is the address of a member that names the source, or a connection. */
@@ -115,7 +115,7 @@ static int open_parts(struct http_server *server, struct error *err) {
     server->signal_fd = signals_open();
     if (server->epoll_fd < 0 || server->signal_fd < 0)
         return error_set(err, ERROR_IO, "cannot set up the I/O loop: %s", strerror(errno));
-    server->out_of_memory = reply_create_out_of_memory();
+    server->out_of_memory = http_reply_create_out_of_memory();
     if (server->out_of_memory == NULL || openapi_write(server->context, &server->openapi) != 0)
         return error_set(err, ERROR_MEMORY, "no memory for the API's description");
     if (prep_workers_create(&server->prep, err) != 0)
@@ -143,7 +143,7 @@ int http_server_create(const struct http_server_config *config, struct engine *e
     server->auth = auth;
     server->epoll_fd = server->signal_fd = -1;
     server->watchdog_ms = service_watchdog_ms() / 3;
-    server->memory.pool_bytes = pool_bytes(config);
+    server->memory.budget_bytes = budget_bytes(config);
     if (fit_connections_to_files(&server->config, err) != 0 || open_parts(server, err) != 0) {
         http_server_destroy(server);
         return -1;
@@ -156,7 +156,7 @@ int http_server_create(const struct http_server_config *config, struct engine *e
  * process takes them. */
 static void begin_stopping(struct http_server *server, int64_t grace_ms) {
     server->is_stopping = true;
-    server->stop_deadline_ms = http_now_ms() + grace_ms;
+    server->stop_deadline_ms = http_connection_now_ms() + grace_ms;
     engine_stop_accepting(server->engine);
     if (server->config.is_socket_passed)
         MHD_quiesce_daemon(server->daemon);
@@ -177,7 +177,7 @@ static void take_signal(struct http_server *server, int number) {
         begin_stopping(server, server->config.shutdown_timeout_ms);
     } else {
         log_info("second signal: cancelling what is in flight");
-        server->stop_deadline_ms = http_now_ms();
+        server->stop_deadline_ms = http_connection_now_ms();
     }
 }
 
@@ -191,12 +191,12 @@ static void take_prepared(struct http_server *server) {
     struct prep_job *job = prep_workers_take_done(server->prep);
     while (job) {
         struct prep_job *next = job->next;
-        http_dispatch_prepared((struct prep_task *)job);
+        http_dispatch_prepared(job);
         job = next;
     }
 }
 
-static void take_engine_news(struct http_server *server) {
+static void take_ready_requests(struct http_server *server) {
     uint64_t count;
     if (read(server->config.wake_fd, &count, sizeof(count)) < 0)
         CHECK(errno == EAGAIN);
@@ -209,13 +209,13 @@ static void handle_event(struct http_server *server, void *source) {
     if (source == &server->daemon)
         return; /* every turn runs the daemon */
     if (source == &server->engine)
-        take_engine_news(server);
+        take_ready_requests(server);
     else if (source == &server->prep)
         take_prepared(server);
     else if (source == &server->signal_fd)
         take_signals(server);
     else
-        connection_hang_up(source);
+        http_connection_hang_up(source);
 }
 
 /* Proxies and clients close a stream that is silent for long, so a comment line is sent. */
@@ -227,7 +227,7 @@ static void keep_alive(struct connection *connection, int64_t now_ms) {
         return;
     byte_buffer_append_text(&exchange->out, ": keep-alive\n\n");
     exchange->output_ms = now_ms;
-    connection_wake(connection);
+    http_connection_wake(connection);
 }
 
 static void report_status(struct http_server *server, const struct engine_stats *stats,
@@ -250,7 +250,7 @@ static void feed_watchdog(struct http_server *server, int64_t now_ms) {
 }
 
 static void tick(struct http_server *server) {
-    int64_t now_ms = http_now_ms();
+    int64_t now_ms = http_connection_now_ms();
     if (now_ms < server->tick_ms)
         return;
     server->tick_ms = now_ms + TICK_MS;
@@ -260,9 +260,9 @@ static void tick(struct http_server *server) {
     queue_estimate_update(&server->queue, &stats, now_ms);
     report_status(server, &stats, now_ms);
     feed_watchdog(server, now_ms);
-    double pressure = http_pressure(server);
+    double pressure = http_deadlines_pressure(server);
     for (struct connection *c = server->connections; c; c = c->next) {
-        connection_check_deadlines(c, pressure, now_ms);
+        http_deadlines_check(c, pressure, now_ms);
         keep_alive(c, now_ms);
     }
     if (!server->has_failed && engine_has_failed(server->engine)) {
@@ -275,7 +275,7 @@ static void tick(struct http_server *server) {
 }
 
 static int wait_ms(const struct http_server *server) {
-    int64_t wait = server->tick_ms - http_now_ms();
+    int64_t wait = server->tick_ms - http_connection_now_ms();
     MHD_UNSIGNED_LONG_LONG library_ms;
     if (wait < 0)
         wait = 0;
@@ -305,7 +305,7 @@ static int turn(struct http_server *server) {
 /* Turns until nothing is counted by *remaining or the time is up. */
 static int turn_until_none(struct http_server *server, const int64_t *remaining,
                            const int64_t *deadline_ms) {
-    while (*remaining > 0 && http_now_ms() < *deadline_ms) {
+    while (*remaining > 0 && http_connection_now_ms() < *deadline_ms) {
         if (turn(server) != 0)
             return -1;
     }
@@ -325,18 +325,18 @@ static void cancel_everything(struct http_server *server) {
 
 static void close_everything(struct http_server *server) {
     for (struct connection *c = server->connections; c; c = c->next)
-        connection_give_up(c);
+        http_connection_give_up(c);
 }
 
 /* What is in flight gets the grace time, then a cancellation, then a closed socket. */
 static int wind_down(struct http_server *server) {
     if (turn_until_none(server, &server->num_pending, &server->stop_deadline_ms) != 0)
         return -1;
-    int64_t deadline_ms = http_now_ms() + CANCEL_MS;
+    int64_t deadline_ms = http_connection_now_ms() + CANCEL_MS;
     cancel_everything(server);
     if (turn_until_none(server, &server->num_pending, &deadline_ms) != 0)
         return -1;
-    deadline_ms = http_now_ms() + CLOSE_MS;
+    deadline_ms = http_connection_now_ms() + CLOSE_MS;
     MHD_quiesce_daemon(server->daemon);
     close_everything(server);
     return turn_until_none(server, &server->stats.connections, &deadline_ms);

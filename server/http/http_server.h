@@ -22,7 +22,7 @@ struct http_server_config {
     bool is_socket_passed;       /* by the service manager, which keeps it open over a restart */
     int wake_fd;                 /* eventfd the engine's wake callback writes; stays the caller's */
     int64_t max_connections;     /* beyond: 503 and close */
-    int64_t max_calls;           /* POST calls in flight, queued or running; beyond: 429 */
+    int64_t max_api_calls;       /* POST calls in flight, queued or running; beyond: 429 */
     size_t max_body_bytes;       /* beyond: 413 */
     int64_t shutdown_timeout_ms; /* after the first signal, for what is in flight */
     const char *metrics_prefix;

@@ -17,17 +17,17 @@ struct job_list {
 
 struct worker {
     struct prep_workers *workers;
-    enum prep_lane lane;
+    enum prep_queue queue;
     pthread_t thread;
 };
 
 struct prep_workers {
     int fd;
     int num_threads;
-    struct worker threads[PREP_NUM_LANES];
+    struct worker threads[PREP_NUM_QUEUES];
     pthread_mutex_t lock;
     pthread_cond_t arrived;
-    struct job_list todo[PREP_NUM_LANES], done; /* guarded by lock, like stopping */
+    struct job_list todo[PREP_NUM_QUEUES], done; /* guarded by lock, like stopping */
     bool stopping;
 };
 
@@ -50,17 +50,17 @@ static struct prep_job *list_pop(struct job_list *list) {
     return job;
 }
 
-/* The list that the worker of the lane takes its next job from; NULL: there is none for it. */
-static struct job_list *list_for(struct prep_workers *workers, enum prep_lane lane) {
-    if (workers->todo[lane].head)
-        return &workers->todo[lane];
+/* The list that the worker of the queue takes its next job from; NULL: there is none for it. */
+static struct job_list *list_for(struct prep_workers *workers, enum prep_queue queue) {
+    if (workers->todo[queue].head)
+        return &workers->todo[queue];
     return workers->todo[PREP_SHORT].head ? &workers->todo[PREP_SHORT] : NULL;
 }
 
 /* Called with the lock held; the next job, or NULL when the workers are stopping. */
-static struct prep_job *wait_for_job(struct prep_workers *workers, enum prep_lane lane) {
+static struct prep_job *wait_for_job(struct prep_workers *workers, enum prep_queue queue) {
     struct job_list *list;
-    while (!(list = list_for(workers, lane)) && !workers->stopping)
+    while (!(list = list_for(workers, queue)) && !workers->stopping)
         pthread_cond_wait(&workers->arrived, &workers->lock);
     return workers->stopping ? NULL : list_pop(list);
 }
@@ -70,7 +70,7 @@ static void *worker_main(void *context) {
     struct prep_workers *workers = worker->workers;
     struct prep_job *job;
     pthread_mutex_lock(&workers->lock);
-    while ((job = wait_for_job(workers, worker->lane))) {
+    while ((job = wait_for_job(workers, worker->queue))) {
         pthread_mutex_unlock(&workers->lock);
         job->run(job);
         pthread_mutex_lock(&workers->lock);
@@ -82,9 +82,9 @@ static void *worker_main(void *context) {
     return NULL;
 }
 
-static int start_worker(struct prep_workers *workers, enum prep_lane lane) {
-    struct worker *worker = &workers->threads[lane];
-    *worker = (struct worker){.workers = workers, .lane = lane};
+static int start_worker(struct prep_workers *workers, enum prep_queue queue) {
+    struct worker *worker = &workers->threads[queue];
+    *worker = (struct worker){.workers = workers, .queue = queue};
     int rc = pthread_create(&worker->thread, NULL, worker_main, worker);
     if (rc != 0)
         return rc;
@@ -101,15 +101,15 @@ int prep_workers_create(struct prep_workers **out, struct error *err) {
     struct prep_workers *workers = calloc(1, sizeof(*workers));
     if (!workers)
         return error_set(err, ERROR_MEMORY, "no memory for the prep workers");
-    for (int lane = 0; lane < PREP_NUM_LANES; lane++)
-        list_init(&workers->todo[lane]);
+    for (int queue = 0; queue < PREP_NUM_QUEUES; queue++)
+        list_init(&workers->todo[queue]);
     list_init(&workers->done);
     pthread_mutex_init(&workers->lock, NULL);
     pthread_cond_init(&workers->arrived, NULL);
     workers->fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     int rc = workers->fd < 0 ? errno : 0;
-    while (rc == 0 && workers->num_threads < PREP_NUM_LANES)
-        rc = start_worker(workers, (enum prep_lane)workers->num_threads);
+    while (rc == 0 && workers->num_threads < PREP_NUM_QUEUES)
+        rc = start_worker(workers, (enum prep_queue)workers->num_threads);
     if (rc != 0) {
         prep_workers_destroy(workers, no_jobs);
         return error_set(err, ERROR_IO, "cannot start the prep workers: %s", strerror(rc));
@@ -124,7 +124,7 @@ int prep_workers_fd(const struct prep_workers *workers) {
 
 void prep_workers_push(struct prep_workers *workers, struct prep_job *job) {
     pthread_mutex_lock(&workers->lock);
-    list_append(&workers->todo[job->lane], job);
+    list_append(&workers->todo[job->queue], job);
     pthread_cond_broadcast(&workers->arrived);
     pthread_mutex_unlock(&workers->lock);
 }
@@ -158,8 +158,8 @@ void prep_workers_destroy(struct prep_workers *workers, void (*drop)(struct prep
     for (int i = 0; i < workers->num_threads; i++)
         pthread_join(workers->threads[i].thread, NULL);
     drop_list(workers->done.head, drop);
-    for (int lane = 0; lane < PREP_NUM_LANES; lane++)
-        drop_list(workers->todo[lane].head, drop);
+    for (int queue = 0; queue < PREP_NUM_QUEUES; queue++)
+        drop_list(workers->todo[queue].head, drop);
     if (workers->fd >= 0)
         close(workers->fd);
     pthread_cond_destroy(&workers->arrived);

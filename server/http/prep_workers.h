@@ -1,7 +1,7 @@
 /* Threads for the slow part of a call: strict JSON, tokenising. Slow input then holds up a worker,
  * never the I/O thread.
  *
- * There is a worker for each lane of jobs. It runs those of its own lane in order of arrival and,
+ * There is a worker for each queue of jobs. It runs those of its own queue in order of arrival and,
  * when it has none, short ones: what is long holds up only what is long too.
  *
  * The I/O thread pushes jobs and collects finished ones after prep_workers_fd became readable. A
@@ -14,16 +14,16 @@
 
 struct prep_workers;
 
-enum prep_lane {
+enum prep_queue {
     PREP_SHORT, /* some milliseconds at most */
     PREP_LONG,  /* calls */
     PREP_BULK,  /* what makes no call */
-    PREP_NUM_LANES
+    PREP_NUM_QUEUES
 };
 
 /* Embedded in the caller's job. */
 struct prep_job {
-    enum prep_lane lane;
+    enum prep_queue queue;
     void (*run)(struct prep_job *job); /* on a worker; touches the job's own fields only */
     struct prep_job *next;
 };

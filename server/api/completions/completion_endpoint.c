@@ -46,8 +46,8 @@ struct completion_api_call {
 
 /* --- From a body to requests --- */
 
-/* The echoed text: as it was given, or the written form of every token that was given or is left.
- */
+/* The echoed text: as it was given, or the written form of every token that was given or is
+ * left. */
 static void fill_prompt_text(const struct tokenizer *tokenizer, const cJSON *item,
                              const struct request *request, struct prompt_output *prompt) {
     if (cJSON_IsString(item) && !prompt->is_cut) {

@@ -47,9 +47,9 @@ static grammar_node reasoning(struct grammar_builder *builder) {
     return grammar_sequence(builder, items, 4);
 }
 
-/* Puts the model's reasoning in front of an answer whose own form is forced: what is left of it where
- * the prompt has opened it, else optional. The output parser then finds the answer, and nothing
- * else, behind it. */
+/* Puts the model's reasoning in front of an answer whose own form is forced: what is left of it
+ * where the prompt has opened it, else optional. The output parser then finds the answer, and
+ * nothing else, behind it. */
 static grammar_node add_reasoning(struct grammar_builder *builder,
                                   const struct output_parser_config *model, grammar_node answer) {
     if (model->reasoning == REASONING_FORMAT_NONE)

@@ -7,9 +7,9 @@
 
 /* Tool calls where they are forced, which goes before all else. Otherwise the form that the body
  * requests (response_format.h), with what the model does besides: it may reason first, and call
- * tools instead where it has some. `model` is what the answer is parsed with. The caller unrefs *out;
- * NULL: any text. On failure -1 and *err: 400 for a schema that is none or a strict one that cannot
- * be forced, or 503. */
+ * tools instead where it has some. `model` is what the answer is parsed with. The caller unrefs
+ * *out; NULL: any text. On failure -1 and *err: 400 for a schema that is none or a strict one that
+ * cannot be forced, or 503. */
 int chat_grammar_build(const struct api_context *context, const struct chat_body *body,
                        const struct output_parser_config *model, struct grammar **out,
                        struct api_error *err);

@@ -14,8 +14,8 @@ struct tool_grammar_config {
     const struct tokenizer *tokenizer;
 };
 
-/* Returns the format of forced calls, which the answer is then parsed as: the model's, or hermes where
- * it has none of its own. */
+/* Returns the format of forced calls, which the answer is then parsed as: the model's, or hermes
+ * where it has none of its own. */
 enum tool_call_format tool_grammar_format(enum tool_call_format format);
 
 /* Returns whether the answer must be tool calls. */
@@ -26,9 +26,9 @@ bool tool_grammar_is_forced(const struct tool_fields *fields);
 int tool_grammar_check(const struct tool_fields *fields, struct api_error *err);
 
 /* Adds one call, or where parallel ones are allowed and none is NAMED up to 16. The arguments match
- * the function's parameters, a JSON schema of an object (json_schema.h; a strict function is refused
- * for what that ignores); a function without parameters has the arguments {}. On failure -1 and
- * *err, 400 naming the place in the schema, or 503. */
+ * the function's parameters, a JSON schema of an object (json_schema.h; a strict function is
+ * refused for what that ignores); a function without parameters has the arguments {}. On failure -1
+ * and *err, 400 naming the place in the schema, or 503. */
 int tool_grammar_calls(const struct tool_grammar_config *config, struct grammar_builder *builder,
                        grammar_node *out, struct api_error *err);
 

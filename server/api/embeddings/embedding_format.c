@@ -6,8 +6,8 @@
 #include <math.h>
 #include <string.h>
 
-/* Floats that are turned into bytes at a time; a multiple of 3, so that no group of base64 is cut.
- */
+/* Floats that are turned into bytes at a time; a multiple of 3, so that no group of base64 is
+ * cut. */
 #define PIECE 48
 
 void embedding_normalise(const float *vector, int32_t num_dimensions, float *out) {

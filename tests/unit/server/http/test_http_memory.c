@@ -13,7 +13,7 @@
 
 static struct http_memory *create(void) {
     struct http_memory *memory = calloc(1, sizeof(*memory));
-    memory->pool_bytes = POOL;
+    memory->budget_bytes = POOL;
     return memory;
 }
 
@@ -38,7 +38,7 @@ static void test_newcomers_find_room(void **state) {
     struct http_memory *memory = create();
     struct http_owner *owners[20];
     for (int32_t i = 0; i < 20; i++) {
-        size_t left = memory->pool_bytes - memory->used_bytes;
+        size_t left = memory->budget_bytes - memory->used_bytes;
         owners[i] = use_tenant(memory, i);
         assert_true(http_memory_take(memory, owners[i], left / 2));
         while (http_memory_take(memory, owners[i], 1))

@@ -46,7 +46,7 @@ static void test_all_jobs_come_back_done(void **state) {
     int sum = 0, expected = 0, done = 0;
     assert_int_equal(prep_workers_create(&workers, &err), 0);
     for (int i = 0; i < COUNT; i++) {
-        jobs[i] = (struct square_job){{(enum prep_lane)(i % PREP_NUM_LANES), square}, i % 10, 0};
+        jobs[i] = (struct square_job){{(enum prep_queue)(i % PREP_NUM_QUEUES), square}, i % 10, 0};
         expected += (i % 10) * (i % 10);
         prep_workers_push(workers, &jobs[i].job);
     }
@@ -58,7 +58,7 @@ static void test_all_jobs_come_back_done(void **state) {
     free(jobs);
 }
 
-static void test_order_is_kept_in_a_lane(void **state) {
+static void test_order_is_kept_in_a_queue(void **state) {
     struct square_job jobs[3] = {
         {{PREP_LONG, square}, 1, 0}, {{PREP_LONG, square}, 2, 0}, {{PREP_LONG, square}, 3, 0}};
     struct prep_workers *workers;
@@ -124,7 +124,7 @@ static void test_destroy_hands_back_every_job(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_all_jobs_come_back_done),
-        cmocka_unit_test(test_order_is_kept_in_a_lane),
+        cmocka_unit_test(test_order_is_kept_in_a_queue),
         cmocka_unit_test(test_long_jobs_do_not_hold_up_short_ones),
         cmocka_unit_test(test_destroy_hands_back_every_job),
     };

@@ -7,7 +7,7 @@
 #include "server/api/completions/completion_body.h"
 #include "server/api/embeddings/embedding_body.h"
 #include "server/api/fields/sampling_request.h"
-#include "server/http/http_state.h"
+#include "server/http/http_routes.h"
 
 #include "tests/unit/server/api/fake_tokenizer.h"
 
@@ -57,16 +57,16 @@ static void test_head(void **state) {
 }
 
 /* HEAD goes without saying where there is GET. */
-static void check_methods(const cJSON *path, const struct route *route) {
+static void check_methods(const cJSON *path, const struct http_route *route) {
     static const char *const names[][2] = {{"get", "GET"}, {"post", "POST"}, {"put", "PUT"}};
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         bool is_described = get(path, names[i][0]) != NULL;
-        if (is_described != route_has_method(route, names[i][1]))
+        if (is_described != http_routes_has_method(route, names[i][1]))
             fail_msg("%s %s", names[i][1], route->path);
     }
 }
 
-static void check_route(const cJSON *paths, const struct route *route) {
+static void check_route(const cJSON *paths, const struct http_route *route) {
     char path[64];
     snprintf(path, sizeof(path), "%s%s", route->path, route->is_prefix ? "{model}" : "");
     const cJSON *described = get(paths, path);
@@ -86,7 +86,7 @@ static void check_route(const cJSON *paths, const struct route *route) {
 static void test_every_route(void **state) {
     const cJSON *paths = get(*state, "paths");
     size_t num_routes;
-    const struct route *routes = route_list(&num_routes);
+    const struct http_route *routes = http_routes_list(&num_routes);
     for (size_t i = 0; i < num_routes; i++)
         check_route(paths, &routes[i]);
     assert_int_equal(cJSON_GetArraySize(paths), num_routes);

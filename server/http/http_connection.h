@@ -1,0 +1,31 @@
+/* The life of a connection and of its exchanges: from libmicrohttpd's notifications to the memory
+ * that they held. Frees connections inside MHD_run only. */
+#ifndef QUIRE_SERVER_HTTP_HTTP_CONNECTION_H
+#define QUIRE_SERVER_HTTP_HTTP_CONNECTION_H
+
+#include "server/http/http_state.h"
+
+/* Monotonic. */
+int64_t http_connection_now_ms(void);
+
+/* libmicrohttpd's callbacks: a connection came or went; an exchange is over. */
+void http_connection_notify(void *context, struct MHD_Connection *mhd, void **socket_context,
+                            enum MHD_ConnectionNotificationCode code);
+void http_connection_completed(void *context, struct MHD_Connection *mhd, void **request_context,
+                               enum MHD_RequestTerminationCode code);
+
+/* From a handler or content reader only. */
+void http_connection_suspend(struct connection *connection);
+/* Lets a suspended connection continue with the next MHD_run. */
+void http_connection_wake(struct connection *connection);
+
+/* The client is gone: cancels its requests at once, closes the socket. */
+void http_connection_hang_up(struct connection *connection);
+/* Does the same, whatever the client does. libmicrohttpd finds the socket shut down with its next
+ * run. */
+void http_connection_give_up(struct connection *connection);
+
+/* Frees the body and the output, and gives their memory back. */
+void http_connection_release_memory(struct connection *connection);
+
+#endif

@@ -1,0 +1,25 @@
+/* Responses. The http_reply functions that return MHD_Result queue the answer of an exchange, which
+ * is then ANSWERED; MHD_NO: libmicrohttpd closes the connection. */
+#ifndef QUIRE_SERVER_HTTP_HTTP_REPLY_H
+#define QUIRE_SERVER_HTTP_HTTP_REPLY_H
+
+#include "server/http/http_state.h"
+
+enum MHD_Result http_reply_error(struct connection *connection); /* exchange.error */
+/* exchange.out, status and fields; content_type NULL: the fields say it. */
+enum MHD_Result http_reply_body(struct connection *connection, const char *content_type);
+enum MHD_Result http_reply_stream(struct connection *connection);
+enum MHD_Result http_reply_options(struct connection *connection);
+/* In the middle of a body, whose rest is not read: exchange.error. */
+enum MHD_Result http_reply_refuse_body(struct connection *connection);
+
+/* Writes the error (408) straight to the socket, from outside the handler; the connection is then
+ * given up. */
+void http_reply_error_now(struct connection *connection);
+
+/* Makes the response to a request that libmicrohttpd refuses by itself. */
+struct MHD_Response *http_reply_refused(void *context, struct MHD_Connection *mhd, unsigned status);
+/* Makes the answer for when there is no memory to make one; NULL: none for this either. */
+struct MHD_Response *http_reply_create_out_of_memory(void);
+
+#endif

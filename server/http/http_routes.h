@@ -1,0 +1,27 @@
+/* The paths of the API and what answers them. A new endpoint is a row in http_routes.c. */
+#ifndef QUIRE_SERVER_HTTP_HTTP_ROUTES_H
+#define QUIRE_SERVER_HTTP_HTTP_ROUTES_H
+
+#include "server/api/endpoints.h"
+#include "server/http/http_state.h"
+
+struct http_route {
+    const char *path;
+    bool is_prefix;      /* matches what begins with path and goes on */
+    bool is_open;        /* needs no API key */
+    const char *methods; /* "GET, HEAD": separated by ", ", as Allow has them */
+    /* Exactly one of the three is set. */
+    int (*answer)(struct connection *connection); /* fills exchange.out, or -1 and exchange.error */
+    api_transform *transform;                     /* on a worker, from body to body */
+    api_call_parse *parse;    /* on a worker; makes engine requests: subject to admission */
+    const char *content_type; /* NULL: the answer's own fields say it */
+};
+
+/* All of them; static. */
+const struct http_route *http_routes_list(size_t *out_count);
+/* NULL when there is none. Paths under /v1 are found without it too. *out_argument: the path behind
+ * a prefix. */
+const struct http_route *http_routes_find(const char *path, const char **out_argument);
+bool http_routes_has_method(const struct http_route *route, const char *method);
+
+#endif
