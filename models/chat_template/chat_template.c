@@ -29,8 +29,8 @@ int chat_template_create(const char *source, size_t length, struct chat_template
         chat_template_destroy(chat);
         return error_set(err, ERROR_MEMORY, "no memory for a chat template");
     }
-    if (template_parser_run(chat->arena, (struct text){source, length}, &chat->names, &chat->body,
-                            err) != 0) {
+    if (template_parser_run(chat->arena, (struct text){source, length}, &template_library,
+                            &chat->names, &chat->body, err) != 0) {
         chat_template_destroy(chat);
         return -1;
     }

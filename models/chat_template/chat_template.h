@@ -6,7 +6,7 @@
  *
  * Immutable after it was created, shared by all threads. A rendering runs code of the model's
  * makers on data of a client, so it is bounded: CHAT_TEMPLATE_MAX_STEPS evaluated nodes, the
- * arena's bytes for values and output, CHAT_TEMPLATE_MAX_DEPTH nested calls. */
+ * arena's bytes for values and output, 64 nested calls. */
 #ifndef QUIRE_MODELS_CHAT_TEMPLATE_CHAT_TEMPLATE_H
 #define QUIRE_MODELS_CHAT_TEMPLATE_CHAT_TEMPLATE_H
 
@@ -15,7 +15,6 @@
 
 #define CHAT_TEMPLATE_MAX_BYTES (1 << 20) /* of the source */
 #define CHAT_TEMPLATE_MAX_STEPS 2000000
-#define CHAT_TEMPLATE_MAX_DEPTH 64
 
 struct chat_template;
 

@@ -5,7 +5,6 @@
 #include "models/chat_template/template_builtins.h"
 #include "models/chat_template/template_call.h"
 #include "models/chat_template/template_characters.h"
-#include "models/chat_template/template_macro.h"
 #include "models/chat_template/template_repr.h"
 #include "models/chat_template/template_type.h"
 
@@ -17,10 +16,13 @@ static bool find_number(const struct template_loop *loop, struct text name, int6
     const struct {
         const char *name;
         int64_t value;
-    } numbers[] = {{"index", index + 1},         {"index0", index},
-                   {"revindex", length - index}, {"revindex0", length - index - 1},
-                   {"length", length},           {"depth", loop->depth + 1},
-                   {"depth0", loop->depth}};
+    } numbers[] = {{"index", index + 1},
+                   {"index0", index},
+                   {"revindex", length - index},
+                   {"revindex0", length - index - 1},
+                   {"length", length},
+                   {"depth", 1},
+                   {"depth0", 0}};
     for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
         if (strlen(numbers[i].name) == name.length &&
             memcmp(numbers[i].name, name.data, name.length) == 0) {
@@ -85,24 +87,6 @@ static bool loop_attribute(const struct template_loop *loop, struct text name,
     return true;
 }
 
-static int macro_attribute(struct template_run *run, const struct template_macro *macro,
-                           struct text name, struct template_value *out) {
-    struct template_value names;
-    *out = undefined_of(&(struct template_value){.kind = TEMPLATE_MACRO}, name);
-    if (name.length == 4 && memcmp(name.data, "name", 4) == 0)
-        *out = template_data_text(macro->node->name, TEMPLATE_ORIGIN_SERVER);
-    if (name.length != 9 || memcmp(name.data, "arguments", 9) != 0)
-        return 0;
-    if (!template_data_sequence(run->arena, TEMPLATE_TUPLE, &names))
-        return template_run_fail_memory(run);
-    for (const struct template_node *node = macro->node->items; node != NULL; node = node->next)
-        if (!template_data_append(run->arena, names.sequence,
-                                  template_data_text(node->name, TEMPLATE_ORIGIN_SERVER)))
-            return template_run_fail_memory(run);
-    *out = names;
-    return 0;
-}
-
 int template_attribute_get(struct template_run *run, const struct template_value *value,
                            struct text name, struct template_value *out) {
     struct template_value from = *value;
@@ -111,7 +95,7 @@ int template_attribute_get(struct template_run *run, const struct template_value
     if (from.kind == TEMPLATE_LOOP && loop_attribute(from.loop, name, out))
         return 0;
     if (from.kind == TEMPLATE_MACRO)
-        return macro_attribute(run, from.macro, name, out);
+        return template_run_fail(run, "macros have no attributes");
     int found = find_method(run, &from, name, out);
     if (found != 0)
         return found < 0 ? -1 : 0;

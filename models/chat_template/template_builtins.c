@@ -35,11 +35,24 @@ const struct template_function *template_builtins_method(const struct template_b
     return methods->table == NULL ? NULL : find_in(methods->table, name);
 }
 
-bool template_builtins_is_refused(const struct template_builtins *builtins, enum template_kind kind,
-                                  struct text name) {
-    const char *const *refused = methods_of(builtins, kind)->refused;
+static bool is_refused(const struct template_methods *methods, struct text name) {
+    const char *const *refused = methods->refused;
     for (; refused != NULL && *refused != NULL; refused++)
         if (is_name(*refused, name))
+            return true;
+    return false;
+}
+
+bool template_builtins_is_refused(const struct template_builtins *builtins, enum template_kind kind,
+                                  struct text name) {
+    return is_refused(methods_of(builtins, kind), name);
+}
+
+bool template_builtins_is_method(const struct template_builtins *builtins, struct text name) {
+    const struct template_methods *methods = builtins->methods;
+    for (; methods->kind != TEMPLATE_MISSING; methods++)
+        if ((methods->table != NULL && find_in(methods->table, name) != NULL) ||
+            is_refused(methods, name))
             return true;
     return false;
 }

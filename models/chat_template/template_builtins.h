@@ -12,11 +12,17 @@ struct template_call;
 typedef int (*template_body)(struct template_run *run, const struct template_call *call,
                              struct template_value *out);
 
+/* What a filter does with the filter or test whose name is among its arguments. */
+enum template_applies { TEMPLATE_APPLIES_NONE, TEMPLATE_APPLIES_FILTER, TEMPLATE_APPLIES_TEST };
+
 struct template_function {
     const char *name; /* NULL ends a table */
+    /* NULL: a name of other engines that templates for them carry; an error where it is reached. */
     template_body body;
     const char *parameters; /* names with spaces between them; NULL: takes what it is given */
     int num_required;
+    enum template_applies applies;
+    int applied_index; /* among the arguments by position: where the applied one's name is */
 };
 
 /* The methods of values of one kind. */
@@ -40,6 +46,8 @@ const struct template_function *template_builtins_find(const struct template_fun
 /* The method of a value of that kind. */
 const struct template_function *template_builtins_method(const struct template_builtins *builtins,
                                                          enum template_kind kind, struct text name);
+/* Returns whether values of any kind have a method of that name, refused or not. */
+bool template_builtins_is_method(const struct template_builtins *builtins, struct text name);
 /* Returns whether the name is among the refused methods of that kind. */
 bool template_builtins_is_refused(const struct template_builtins *builtins, enum template_kind kind,
                                   struct text name);

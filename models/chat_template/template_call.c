@@ -51,6 +51,8 @@ int template_call_function(struct template_run *run, const struct template_funct
                            const struct template_value *self,
                            const struct template_arguments *arguments, struct template_value *out) {
     struct template_call call = {.self = self, .arguments = arguments};
+    if (function->body == NULL)
+        return template_run_fail(run, "%s is for other engines alone", function->name);
     if (function->parameters != NULL && bind(run, function, arguments, &call) != 0)
         return -1;
     size_t bytes = self != NULL && self->kind == TEMPLATE_STRING ? self->string.length : 0;

@@ -30,11 +30,6 @@ struct template_method {
     const struct template_function *function;
 };
 
-struct template_joiner {
-    struct template_value separator;
-    bool used;
-};
-
 /* Binds the arguments as Python does it, by position, then by name, and runs the body. self: what a
  * filter, test or method works on; NULL: none. */
 int template_call_function(struct template_run *run, const struct template_function *function,

@@ -68,14 +68,6 @@ static enum template_case choose_title(int32_t before, int32_t character) {
     return has_case(before) ? TEMPLATE_CASE_LOWER : TEMPLATE_CASE_TITLE;
 }
 
-static enum template_case choose_other(int32_t before, int32_t character) {
-    return template_characters_is_upper(character) ? TEMPLATE_CASE_LOWER : TEMPLATE_CASE_UPPER;
-}
-
-static enum template_case choose_fold(int32_t before, int32_t character) {
-    return TEMPLATE_CASE_FOLD;
-}
-
 static enum template_case choose_word(int32_t before, int32_t character) {
     bool begins = before < 0 || template_characters_is_space(before) || before == '-' ||
                   before == '(' || before == '{' || before == '[' || before == '<';
@@ -90,16 +82,6 @@ int template_case_upper(struct template_run *run, const struct template_value *s
 int template_case_lower(struct template_run *run, const struct template_value *string,
                         struct template_value *out) {
     return map(run, string, choose_lower, out);
-}
-
-int template_case_swap(struct template_run *run, const struct template_value *string,
-                       struct template_value *out) {
-    return map(run, string, choose_other, out);
-}
-
-int template_case_fold(struct template_run *run, const struct template_value *string,
-                       struct template_value *out) {
-    return map(run, string, choose_fold, out);
 }
 
 int template_case_capitalize(struct template_run *run, const struct template_value *string,

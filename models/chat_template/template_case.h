@@ -8,11 +8,6 @@ int template_case_upper(struct template_run *run, const struct template_value *s
                         struct template_value *out);
 int template_case_lower(struct template_run *run, const struct template_value *string,
                         struct template_value *out);
-int template_case_swap(struct template_run *run, const struct template_value *string,
-                       struct template_value *out);
-/* Lower case, and several letters for the few that have no lower case of their own. */
-int template_case_fold(struct template_run *run, const struct template_value *string,
-                       struct template_value *out);
 /* str.capitalize and str.title of Python, and Jinja's filter title, whose words end only at white
  * space, dashes and opening brackets. */
 int template_case_capitalize(struct template_run *run, const struct template_value *string,

@@ -70,21 +70,12 @@ bool template_characters_is_alpha(int32_t c) {
     return category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_LO;
 }
 
-bool template_characters_is_decimal(int32_t c) {
-    return utf8proc_category(c) == UTF8PROC_CATEGORY_ND;
-}
-
 /* Python's Numeric_Type Digit: superscripts, subscripts, circled digits and the like. */
 bool template_characters_is_digit(int32_t c) {
-    return template_characters_is_decimal(c) || c == 0xb2 || c == 0xb3 || c == 0xb9 ||
+    return utf8proc_category(c) == UTF8PROC_CATEGORY_ND || c == 0xb2 || c == 0xb3 || c == 0xb9 ||
            c == 0x2070 || (c >= 0x2074 && c <= 0x2079) || (c >= 0x2080 && c <= 0x2089) ||
            (c >= 0x2460 && c <= 0x2468) || (c >= 0x2474 && c <= 0x247c) ||
            (c >= 0x2488 && c <= 0x2490) || (c >= 0x2776 && c <= 0x277e);
-}
-
-bool template_characters_is_numeric(int32_t c) {
-    utf8proc_category_t category = utf8proc_category(c);
-    return category >= UTF8PROC_CATEGORY_ND && category <= UTF8PROC_CATEGORY_NO;
 }
 
 bool template_characters_is_lower(int32_t c) {
@@ -117,24 +108,21 @@ bool template_characters_is_printable(int32_t c) {
     }
 }
 
-/* Letters that become several, of those that are in use (Unicode's SpecialCasing.txt and
- * CaseFolding.txt). */
+/* Letters that become several, of those that are in use (Unicode's SpecialCasing.txt). */
 static const struct {
     int32_t character;
-    const char *texts[4]; /* by enum template_case; NULL: as utf8proc has it */
+    const char *texts[3]; /* by enum template_case; NULL: as utf8proc has it */
 } several[] = {
-    {0xdf, {"SS", NULL, "Ss", "ss"}},
-    {0x130, {NULL, "i\xcc\x87", NULL, "i\xcc\x87"}},
-    {0x149, {"\xca\xbcN", NULL, "\xca\xbcN", "\xca\xbcn"}},
-    {0x3c2, {NULL, NULL, NULL, "\xcf\x83"}},
-    {0x1e9e, {NULL, NULL, NULL, "ss"}},
-    {0xfb00, {"FF", NULL, "Ff", "ff"}},
-    {0xfb01, {"FI", NULL, "Fi", "fi"}},
-    {0xfb02, {"FL", NULL, "Fl", "fl"}},
-    {0xfb03, {"FFI", NULL, "Ffi", "ffi"}},
-    {0xfb04, {"FFL", NULL, "Ffl", "ffl"}},
-    {0xfb05, {"ST", NULL, "St", "st"}},
-    {0xfb06, {"ST", NULL, "St", "st"}},
+    {0xdf, {"SS", NULL, "Ss"}},
+    {0x130, {NULL, "i\xcc\x87", NULL}},
+    {0x149, {"\xca\xbcN", NULL, "\xca\xbcN"}},
+    {0xfb00, {"FF", NULL, "Ff"}},
+    {0xfb01, {"FI", NULL, "Fi"}},
+    {0xfb02, {"FL", NULL, "Fl"}},
+    {0xfb03, {"FFI", NULL, "Ffi"}},
+    {0xfb04, {"FFL", NULL, "Ffl"}},
+    {0xfb05, {"ST", NULL, "St"}},
+    {0xfb06, {"ST", NULL, "St"}},
 };
 
 size_t template_characters_map(int32_t c, enum template_case to,

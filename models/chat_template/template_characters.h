@@ -23,9 +23,7 @@ size_t template_characters_before(struct text text, size_t end);
 
 bool template_characters_is_space(int32_t character);
 bool template_characters_is_alpha(int32_t character);
-bool template_characters_is_decimal(int32_t character);
 bool template_characters_is_digit(int32_t character); /* also raised, lowered and ringed ones */
-bool template_characters_is_numeric(int32_t character);
 bool template_characters_is_lower(int32_t character);
 bool template_characters_is_upper(int32_t character);
 bool template_characters_is_title(int32_t character);
@@ -34,12 +32,7 @@ bool template_characters_is_printable(int32_t character);
 
 /* Upper, lower or title case: at most TEMPLATE_MAX_CASE_BYTES bytes of UTF-8, returns how many. */
 #define TEMPLATE_MAX_CASE_BYTES 12
-enum template_case {
-    TEMPLATE_CASE_UPPER,
-    TEMPLATE_CASE_LOWER,
-    TEMPLATE_CASE_TITLE,
-    TEMPLATE_CASE_FOLD
-};
+enum template_case { TEMPLATE_CASE_UPPER, TEMPLATE_CASE_LOWER, TEMPLATE_CASE_TITLE };
 size_t template_characters_map(int32_t character, enum template_case to,
                                char out[TEMPLATE_MAX_CASE_BYTES]);
 

@@ -116,22 +116,54 @@ void template_cursor_append(struct template_node ***end, struct template_node *n
     *end = &node->next;
 }
 
+/* --- Names -------------------------------------------------------------------------------------
+ */
+
+int template_cursor_fail_unknown(struct template_cursor *cursor, const char *what, struct text name,
+                                 int line) {
+    char printable[UTF8_PRINTABLE_BYTES];
+    utf8_printable(name, printable);
+    return template_lexer_fail(&cursor->lexer, line, "unknown %s '%s'", what, printable);
+}
+
+int template_cursor_define(struct template_cursor *cursor, struct text name) {
+    struct template_value key = template_data_text(name, TEMPLATE_ORIGIN_SERVER);
+    return template_mapping_set(cursor->arena, cursor->defined.mapping, &key, key)
+               ? 0
+               : template_cursor_fail_memory(cursor);
+}
+
+int template_cursor_use(struct template_cursor *cursor, const char *what, struct text name,
+                        int line) {
+    struct template_use *use = template_arena_alloc(cursor->arena, sizeof(*use));
+    if (use == NULL)
+        return template_cursor_fail_memory(cursor);
+    *use = (struct template_use){what, name, line, NULL};
+    *cursor->uses_end = use;
+    cursor->uses_end = &use->next;
+    return 0;
+}
+
+int template_cursor_check_uses(struct template_cursor *cursor) {
+    for (const struct template_use *use = cursor->uses; use != NULL; use = use->next)
+        if (template_mapping_find_text(cursor->arena, cursor->defined.mapping, use->name) == NULL)
+            return template_cursor_fail_unknown(cursor, use->what, use->name, use->line);
+    return 0;
+}
+
 int template_cursor_init(struct template_cursor *cursor, struct template_arena *arena,
-                         struct text source, struct template_names *out, struct error *err) {
-    const struct {
-        const char *name;
-        struct text *out;
-    } names[] = {{"loop", &out->loop},
-                 {"caller", &out->caller},
-                 {"varargs", &out->varargs},
-                 {"kwargs", &out->kwargs}};
-    *cursor = (struct template_cursor){.arena = arena};
+                         struct text source, const struct template_builtins *builtins,
+                         struct template_names *out, struct error *err) {
+    *cursor = (struct template_cursor){.arena = arena, .builtins = builtins};
+    cursor->uses_end = &cursor->uses;
     if (template_lexer_init(&cursor->lexer, arena, source, err) != 0)
         return -1;
-    if (!template_mapping_create(cursor->arena, TEMPLATE_MAP, &cursor->names))
+    if (!template_mapping_create(arena, TEMPLATE_MAP, &cursor->names) ||
+        !template_mapping_create(arena, TEMPLATE_MAP, &cursor->defined))
         return template_cursor_fail_memory(cursor);
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-        if (intern(cursor, (struct text){names[i].name, strlen(names[i].name)}, names[i].out) != 0)
-            return -1;
+    if (intern(cursor, (struct text){"loop", 4}, &out->loop) != 0 ||
+        intern(cursor, (struct text){"caller", 6}, &out->caller) != 0 ||
+        template_cursor_define(cursor, out->caller) != 0)
+        return -1;
     return template_cursor_advance(cursor);
 }

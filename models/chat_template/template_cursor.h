@@ -6,11 +6,20 @@
 #ifndef QUIRE_MODELS_CHAT_TEMPLATE_TEMPLATE_CURSOR_H
 #define QUIRE_MODELS_CHAT_TEMPLATE_TEMPLATE_CURSOR_H
 
+#include "models/chat_template/template_builtins.h"
 #include "models/chat_template/template_lexer.h"
 #include "models/chat_template/template_node.h"
 
 /* Statements and expressions that are open at once, each within the one before it. */
 enum { TEMPLATE_MAX_NESTING = 100 };
+
+/* A call of what the builtins do not have, but the template may define further down. */
+struct template_use {
+    const char *what; /* "function", "method": for the message */
+    struct text name;
+    int line;
+    struct template_use *next;
+};
 
 struct template_cursor {
     struct template_lexer lexer;
@@ -18,14 +27,17 @@ struct template_cursor {
     struct template_token token, ahead; /* the current one and, if has_ahead, that behind it */
     bool has_ahead;
     int nesting;
-    bool takes_rest;             /* the macro being parsed uses `varargs` or `kwargs` */
-    struct template_value names; /* map of the interned ones */
+    const struct template_builtins *builtins;
+    struct template_value names;           /* map of the interned ones */
+    struct template_value defined;         /* map of those that template_cursor_define was given */
+    struct template_use *uses, **uses_end; /* in the order of the source */
 };
 
 /* Stands at the first token, with the interpreter's own names interned in `out`. The source may go
  * afterwards; texts and nodes lie in the arena. */
 int template_cursor_init(struct template_cursor *cursor, struct template_arena *arena,
-                         struct text source, struct template_names *out, struct error *err);
+                         struct text source, const struct template_builtins *builtins,
+                         struct template_names *out, struct error *err);
 
 int template_cursor_fail_memory(struct template_cursor *cursor);
 /* Fails with "expected WHAT, got the current token". */
@@ -44,6 +56,19 @@ int template_cursor_skip_operator(struct template_cursor *cursor, int op);
 int template_cursor_expect_operator(struct template_cursor *cursor, int op);
 /* Interns the current token, which must be a name, and moves behind it. */
 int template_cursor_take_name(struct template_cursor *cursor, struct text *out);
+
+/* --- Names that a template uses and defines ---
+ * What no template can know is refused before it is run: see template_parser_run. */
+
+/* Fails with "unknown WHAT 'NAME'". */
+int template_cursor_fail_unknown(struct template_cursor *cursor, const char *what, struct text name,
+                                 int line);
+/* Notes that the template itself gives the name a value, or asks whether somebody has. */
+int template_cursor_define(struct template_cursor *cursor, struct text name);
+/* Notes a use that template_cursor_check_uses refuses if the name is not defined by then. */
+int template_cursor_use(struct template_cursor *cursor, const char *what, struct text name,
+                        int line);
+int template_cursor_check_uses(struct template_cursor *cursor);
 
 /* Makes a node of that line, or of the current token's; NULL after an error. */
 struct template_node *template_cursor_node(struct template_cursor *cursor,

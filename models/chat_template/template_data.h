@@ -26,8 +26,6 @@ enum template_kind {
     TEMPLATE_FUNCTION,
     TEMPLATE_METHOD, /* of a value: `name.strip` */
     TEMPLATE_MACRO,
-    TEMPLATE_CYCLER,
-    TEMPLATE_JOINER,
 };
 
 /* Sequences may share their items' memory: one begins as the other, and goes on where that ends. */
@@ -56,12 +54,10 @@ struct template_value {
         struct {
             const char *data;
             size_t length;
-            const uint8_t *marks; /* enum template_origin of each byte; NULL: all alike */
-        } string;                 /* also the name of what is undefined */
-        struct template_sequence
-            *sequence;                    /* LIST to ITERATOR; taken is the position of a CYCLER */
-        struct template_mapping *mapping; /* MAP, NAMESPACE */
-        struct template_joiner *joiner;
+            const uint8_t *marks;           /* enum template_origin of each byte; NULL: all alike */
+        } string;                           /* also the name of what is undefined */
+        struct template_sequence *sequence; /* LIST to ITERATOR */
+        struct template_mapping *mapping;   /* MAP, NAMESPACE */
         struct template_loop *loop;
         const struct template_function *function;
         struct template_method *method;
@@ -71,11 +67,8 @@ struct template_value {
 
 /* What the variable `loop` of a running loop knows. */
 struct template_loop {
-    const struct template_node *node;
-    struct template_scope *outer; /* in which the loop stands */
     struct template_sequence items;
     size_t index;                    /* of the current one */
-    int depth;                       /* of a recursive loop: how many of it are around this one */
     struct template_value last_seen; /* by loop.changed(): a list of its arguments */
 };
 

@@ -1,13 +1,11 @@
 #include "models/chat_template/template_eval.h"
 
-#include "models/chat_template/chat_template.h"
 #include "models/chat_template/template_arithmetic.h"
 #include "models/chat_template/template_attribute.h"
 #include "models/chat_template/template_compare.h"
 #include "models/chat_template/template_lexer.h"
 #include "models/chat_template/template_macro.h"
 #include "models/chat_template/template_repr.h"
-#include "models/chat_template/template_statement.h"
 #include "models/chat_template/template_type.h"
 
 static int eval_sequence(struct template_run *run, const struct template_node *node,
@@ -291,12 +289,6 @@ int template_eval_arguments(struct template_run *run, const struct template_node
 /* --- Whatever can be called --------------------------------------------------------------------
  */
 
-static int call_joiner(struct template_joiner *joiner, struct template_value *out) {
-    *out = joiner->used ? joiner->separator : template_data_server("");
-    joiner->used = true;
-    return 0;
-}
-
 static int call_kind(struct template_run *run, const struct template_value *callee,
                      const struct template_arguments *arguments, struct template_value *out) {
     switch (callee->kind) {
@@ -307,12 +299,6 @@ static int call_kind(struct template_run *run, const struct template_value *call
                                       arguments, out);
     case TEMPLATE_MACRO:
         return template_macro_call(run, callee->macro, arguments, out);
-    case TEMPLATE_LOOP:
-        if (arguments->num != 1 || arguments->keywords != NULL)
-            return template_run_fail(run, "loop() takes 1 argument");
-        return template_statement_loop(run, callee->loop, &arguments->items[0], out);
-    case TEMPLATE_JOINER:
-        return call_joiner(callee->joiner, out);
     default:
         if (template_type_check_defined(run, callee) != 0)
             return -1;
@@ -322,8 +308,8 @@ static int call_kind(struct template_run *run, const struct template_value *call
 
 int template_eval_call(struct template_run *run, const struct template_value *callee,
                        const struct template_arguments *arguments, struct template_value *out) {
-    if (run->num_calls >= CHAT_TEMPLATE_MAX_DEPTH)
-        return template_run_fail(run, "more than %d calls within another", CHAT_TEMPLATE_MAX_DEPTH);
+    if (run->num_calls >= TEMPLATE_MAX_CALLS)
+        return template_run_fail(run, "more than %d calls within another", TEMPLATE_MAX_CALLS);
     run->num_calls++;
     int status = call_kind(run, callee, arguments, out);
     run->num_calls--;
@@ -349,21 +335,15 @@ static int eval_filter(struct template_run *run, const struct template_node *nod
         template_eval_arguments(run, node->items, &arguments) != 0)
         return -1;
     run->line = node->line;
-    return template_call_filter(run, node->name, &value, &arguments, out);
+    return template_call_function(run, node->value.function, &value, &arguments, out);
 }
 
 static int eval_test(struct template_run *run, const struct template_node *node,
                      struct template_value *out) {
-    struct template_value value;
-    struct template_arguments arguments;
-    bool holds;
-    if (template_eval(run, node->left, &value) != 0 ||
-        template_eval_arguments(run, node->items, &arguments) != 0)
+    struct template_value result;
+    if (eval_filter(run, node, &result) != 0)
         return -1;
-    run->line = node->line;
-    if (template_call_test(run, node->name, &value, &arguments, &holds) != 0)
-        return -1;
-    *out = template_data_bool(holds);
+    *out = template_data_bool(template_type_is_true(&result));
     return 0;
 }
 

@@ -261,13 +261,16 @@ static int parse_target_name(struct template_cursor *cursor, bool with_member,
         template_operand_is_constant(cursor->token.text, &constant))
         return template_cursor_fail_expected(cursor, "a name to assign to");
     *out = node;
-    if (template_cursor_take_name(cursor, &node->name) != 0)
+    if (template_cursor_take_name(cursor, &node->name) != 0 ||
+        template_cursor_define(cursor, node->name) != 0)
         return -1;
     if (!with_member || !template_cursor_is_operator(cursor, '.'))
         return 0;
     node->kind = NODE_MEMBER;
-    return template_cursor_advance(cursor) != 0 ? -1
-                                                : template_cursor_take_name(cursor, &node->member);
+    return template_cursor_advance(cursor) != 0 ||
+                   template_cursor_take_name(cursor, &node->member) != 0
+               ? -1
+               : template_cursor_define(cursor, node->member);
 }
 
 int template_expression_parse_target(struct template_cursor *cursor, enum template_tuple_end end,

@@ -106,29 +106,6 @@ static int make_namespace(struct template_run *run, const struct template_call *
     return 0;
 }
 
-static int make_joiner(struct template_run *run, const struct template_call *call,
-                       struct template_value *out) {
-    struct template_value separator;
-    struct template_joiner *joiner = template_arena_alloc(run->arena, sizeof(*joiner));
-    if (joiner == NULL)
-        return template_run_fail_memory(run);
-    if (template_call_get_string(run, call, 0, ", ", &separator) != 0)
-        return -1;
-    *joiner = (struct template_joiner){separator, false};
-    *out = (struct template_value){.kind = TEMPLATE_JOINER, .joiner = joiner};
-    return 0;
-}
-
-static int make_cycler(struct template_run *run, const struct template_call *call,
-                       struct template_value *out) {
-    if (call->arguments->num == 0)
-        return template_run_fail(run, "at least one item has to be provided");
-    return template_data_items(run->arena, TEMPLATE_CYCLER, call->arguments->items,
-                               call->arguments->num, out)
-               ? 0
-               : template_run_fail_memory(run);
-}
-
 static int raise_exception(struct template_run *run, const struct template_call *call,
                            struct template_value *out) {
     struct template_value message;
@@ -156,12 +133,7 @@ static int strftime_now(struct template_run *run, const struct template_call *ca
 }
 
 const struct template_function template_functions[] = {
-    {"range", make_range, "start stop step", 1},
-    {"dict", make_dict, NULL, 0},
-    {"namespace", make_namespace, NULL, 0},
-    {"joiner", make_joiner, "sep", 0},
-    {"cycler", make_cycler, NULL, 0},
-    {"raise_exception", raise_exception, "message", 1},
-    {"strftime_now", strftime_now, "format", 1},
-    {NULL, NULL, NULL, 0},
+    {"range", make_range, "start stop step", 1}, {"dict", make_dict, NULL, 0},
+    {"namespace", make_namespace, NULL, 0},      {"raise_exception", raise_exception, "message", 1},
+    {"strftime_now", strftime_now, "format", 1}, {NULL, NULL, NULL, 0},
 };

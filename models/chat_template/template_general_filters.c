@@ -39,18 +39,6 @@ FILTER(safe) {
     return 0;
 }
 
-/* Attributes alone: no keys of maps. */
-FILTER(attribute) {
-    struct template_value name, self = *call->self;
-    if (template_call_get_string(run, call, 0, "", &name) != 0)
-        return -1;
-    if (template_attribute_get(run, &self, template_string_text(&name), out) != 0)
-        return -1;
-    if (self.kind == TEMPLATE_MAP && out->kind != TEMPLATE_METHOD)
-        *out = template_data_undefined(template_string_text(&name));
-    return 0;
-}
-
 const struct template_function template_general_filters[] = {
     {"default", fall_back, "default_value boolean", 0},
     {"d", fall_back, "default_value boolean", 0},
@@ -58,6 +46,7 @@ const struct template_function template_general_filters[] = {
     {"count", length, "", 0},
     {"string", string, "", 0},
     {"safe", safe, "", 0},
-    {"attr", attribute, "name", 1},
+    {"from_json", NULL, NULL, 0},
+    {"fromjson", NULL, NULL, 0},
     {NULL, NULL, NULL, 0},
 };

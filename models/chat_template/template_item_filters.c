@@ -240,28 +240,6 @@ FILTER(sort) {
     return give_items(run, TEMPLATE_LIST, items.items, items.length, out);
 }
 
-/* Lists of (key, items with that key). */
-FILTER(groupby) {
-    struct template_sequence items, keys, groups = {0};
-    bool case_sensitive = template_call_get_flag(call, 2, false);
-    if (sorted(run, call->self, &call->given[0], case_sensitive, false, &items, &keys) != 0)
-        return -1;
-    for (size_t begin = 0, end; begin < items.length; begin = end) {
-        struct template_value pair[2], group;
-        bool same = true;
-        for (end = begin + 1; end < items.length; end++)
-            if (template_compare_equal(run, &keys.items[begin], &keys.items[end], &same) != 0 ||
-                !same)
-                break;
-        if (key_of(run, &items.items[begin], &call->given[0], true, &pair[0]) != 0 ||
-            give_items(run, TEMPLATE_LIST, items.items + begin, end - begin, &pair[1]) != 0 ||
-            give_items(run, TEMPLATE_TUPLE, pair, 2, &group) != 0 ||
-            add_item(run, &groups, group) != 0)
-            return -1;
-    }
-    return give_items(run, TEMPLATE_LIST, groups.items, groups.length, out);
-}
-
 FILTER(unique) {
     struct template_sequence items, kept = {0};
     struct template_value seen, key;
@@ -285,57 +263,6 @@ FILTER(unique) {
             return -1;
     }
     return give_items(run, TEMPLATE_ITERATOR, kept.items, kept.length, out);
-}
-
-FILTER(batch) {
-    struct template_sequence items, rows = {0};
-    int64_t size;
-    if (template_call_get_int(run, call, 0, 0, &size) != 0 ||
-        take_items(run, call->self, &items) != 0)
-        return -1;
-    if (size <= 0)
-        return template_run_fail(run, "batch: the size must be above 0");
-    for (size_t begin = 0; begin < items.length; begin += (size_t)size) {
-        size_t left = items.length - begin, num = left < (size_t)size ? left : (size_t)size;
-        struct template_value row;
-        if (give_items(run, TEMPLATE_LIST, items.items + begin, num, &row) != 0)
-            return -1;
-        while (is_given(&call->given[1]) && row.sequence->length < (size_t)size)
-            if (template_run_charge(run, 1) != 0 ||
-                add_item(run, row.sequence, call->given[1]) != 0)
-                return -1;
-        if (add_item(run, &rows, row) != 0)
-            return -1;
-        if (left <= (size_t)size)
-            break;
-    }
-    return give_items(run, TEMPLATE_ITERATOR, rows.items, rows.length, out);
-}
-
-/* So many columns, the first ones an item longer if need be. */
-FILTER(slice) {
-    struct template_sequence items, columns = {0};
-    int64_t num;
-    if (template_call_get_int(run, call, 0, 0, &num) != 0 ||
-        take_items(run, call->self, &items) != 0)
-        return -1;
-    if (num <= 0)
-        return template_run_fail(run, "slice: the number must be above 0");
-    size_t each = items.length / (size_t)num, longer = items.length % (size_t)num, at = 0;
-    for (size_t i = 0; i < (size_t)num; i++) {
-        size_t length = each + (i < longer);
-        struct template_value column;
-        if (template_run_charge(run, 1) != 0 ||
-            give_items(run, TEMPLATE_LIST, items.items + at, length, &column) != 0)
-            return -1;
-        at += length;
-        if (is_given(&call->given[1]) && i >= longer &&
-            add_item(run, column.sequence, call->given[1]) != 0)
-            return -1;
-        if (add_item(run, &columns, column) != 0)
-            return -1;
-    }
-    return give_items(run, TEMPLATE_ITERATOR, columns.items, columns.length, out);
 }
 
 /* --- Items put through something ---------------------------------------------------------------
@@ -460,14 +387,11 @@ const struct template_function template_item_filters[] = {
     {"items", items, "", 0},
     {"dictsort", dictsort, "case_sensitive by reverse", 0},
     {"sort", sort, "reverse case_sensitive attribute", 0},
-    {"groupby", groupby, "attribute default case_sensitive", 1},
     {"unique", unique, "case_sensitive attribute", 0},
-    {"batch", batch, "linecount fill_with", 1},
-    {"slice", slice, "slices fill_with", 1},
-    {"map", map, NULL, 0},
-    {"select", select_items, NULL, 0},
-    {"reject", reject, NULL, 0},
-    {"selectattr", selectattr, NULL, 0},
-    {"rejectattr", rejectattr, NULL, 0},
+    {"map", map, NULL, 0, TEMPLATE_APPLIES_FILTER, 0},
+    {"select", select_items, NULL, 0, TEMPLATE_APPLIES_TEST, 0},
+    {"reject", reject, NULL, 0, TEMPLATE_APPLIES_TEST, 0},
+    {"selectattr", selectattr, NULL, 0, TEMPLATE_APPLIES_TEST, 1},
+    {"rejectattr", rejectattr, NULL, 0, TEMPLATE_APPLIES_TEST, 1},
     {NULL, NULL, NULL, 0},
 };

@@ -14,10 +14,7 @@ static const char *const refused_of_lists[] = {"append", "clear",  "pop",    "re
 static const struct template_methods methods[] = {
     {TEMPLATE_STRING, template_string_methods, NULL},
     {TEMPLATE_MAP, template_map_methods, refused_of_maps},
-    {TEMPLATE_LIST, template_list_methods, refused_of_lists},
-    {TEMPLATE_TUPLE, template_list_methods, NULL},
-    {TEMPLATE_RANGE, template_list_methods, NULL},
-    {TEMPLATE_CYCLER, template_cycler_methods, NULL},
+    {TEMPLATE_LIST, NULL, refused_of_lists},
     {TEMPLATE_LOOP, template_loop_methods, NULL},
     {TEMPLATE_MISSING, NULL, NULL},
 };

@@ -1,5 +1,4 @@
-/* Methods of maps, lists and cyclers. Those that would change their value are refused, as Jinja's
- * immutable sandbox does. */
+/* Methods of maps and of the variable `loop`. */
 #include "models/chat_template/template_call.h"
 #include "models/chat_template/template_compare.h"
 #include "models/chat_template/template_library.h"
@@ -62,60 +61,6 @@ static int items(struct template_run *run, const struct template_call *call,
     return make_view(run, call, VIEW_ITEMS, out);
 }
 
-/* Values do not change, so a copy is the value itself. */
-static int copy(struct template_run *run, const struct template_call *call,
-                struct template_value *out) {
-    *out = *call->self;
-    return 0;
-}
-
-/* --- Lists and cyclers -------------------------------------------------------------------------
- */
-
-static int index_of(struct template_run *run, const struct template_call *call,
-                    struct template_value *out) {
-    const struct template_sequence *list = call->self->sequence;
-    for (size_t i = 0; i < list->length; i++) {
-        bool same;
-        if (template_compare_equal(run, &list->items[i], &call->given[0], &same) != 0)
-            return -1;
-        if (same) {
-            *out = template_data_int((int64_t)i);
-            return 0;
-        }
-    }
-    return template_run_fail(run, "the value is not in the list");
-}
-
-static int count(struct template_run *run, const struct template_call *call,
-                 struct template_value *out) {
-    const struct template_sequence *list = call->self->sequence;
-    int64_t num = 0;
-    for (size_t i = 0; i < list->length; i++) {
-        bool same;
-        if (template_compare_equal(run, &list->items[i], &call->given[0], &same) != 0)
-            return -1;
-        num += same;
-    }
-    *out = template_data_int(num);
-    return 0;
-}
-
-static int next(struct template_run *run, const struct template_call *call,
-                struct template_value *out) {
-    struct template_sequence *cycler = call->self->sequence;
-    *out = cycler->items[cycler->taken];
-    cycler->taken = (cycler->taken + 1) % cycler->length;
-    return 0;
-}
-
-static int reset(struct template_run *run, const struct template_call *call,
-                 struct template_value *out) {
-    call->self->sequence->taken = 0;
-    *out = template_data_none();
-    return 0;
-}
-
 /* --- Loops --------------------------------------------------------------------------------------
  */
 
@@ -149,20 +94,7 @@ static int changed(struct template_run *run, const struct template_call *call,
 
 const struct template_function template_map_methods[] = {
     {"get", get, "key default", 1}, {"keys", keys, "", 0}, {"values", values, "", 0},
-    {"items", items, "", 0},        {"copy", copy, "", 0}, {NULL, NULL, NULL, 0},
-};
-
-const struct template_function template_list_methods[] = {
-    {"index", index_of, "value", 1},
-    {"count", count, "value", 1},
-    {"copy", copy, "", 0},
-    {NULL, NULL, NULL, 0},
-};
-
-const struct template_function template_cycler_methods[] = {
-    {"next", next, "", 0},
-    {"reset", reset, "", 0},
-    {NULL, NULL, NULL, 0},
+    {"items", items, "", 0},        {NULL, NULL, NULL, 0},
 };
 
 const struct template_function template_loop_methods[] = {

@@ -25,8 +25,8 @@ enum template_node_kind {
     NODE_ITEM,       /* left[right] */
     NODE_SLICE,      /* left[right:other:step] */
     NODE_CALL,       /* left, items: arguments */
-    NODE_FILTER,     /* left, name, items: arguments */
-    NODE_TEST,       /* left, name, items: arguments */
+    NODE_FILTER,     /* left, value: the function, items: arguments */
+    NODE_TEST,       /* left, value: the function, items: arguments */
     NODE_CAPTURED,   /* what a filter block or block set has for its filters to work on */
     NODE_OPERAND,    /* op, left: of ARITHMETIC and COMPARE */
     NODE_ARGUMENT,   /* left; name, or op '*' for *left, or OPERATOR_POWER for **left */
@@ -35,12 +35,11 @@ enum template_node_kind {
     NODE_OUTPUT,       /* left */
     NODE_IF,           /* items: branches */
     NODE_BRANCH,       /* left: condition, NULL for else; body */
-    NODE_FOR,          /* left in right if other; body, orelse; flag: recursive */
+    NODE_FOR,          /* left in right if other; body, orelse */
     NODE_SET,          /* left: target, right */
     NODE_SET_BLOCK,    /* left: target, right: filters over CAPTURED; body */
-    NODE_WITH,         /* items: SET each; body */
     NODE_FILTER_BLOCK, /* right: filters over CAPTURED; body */
-    NODE_MACRO,        /* name, items: parameters, body; flag: uses varargs or kwargs */
+    NODE_MACRO,        /* name, items: parameters, body */
     NODE_CALL_BLOCK,   /* right: CALL, items: parameters, body */
     NODE_PARAMETER,    /* name, left: default or NULL */
     NODE_SCOPE,        /* body: what is set there does not leave it */
@@ -52,8 +51,7 @@ enum template_node_kind {
 
 struct template_node {
     uint8_t kind; /* enum template_node_kind */
-    bool flag;
-    int16_t op; /* a character, or enum template_operator */
+    int16_t op;   /* a character, or enum template_operator */
     int line;
     struct text name; /* of a variable: interned, so that equal names have equal data */
     struct text member;
@@ -65,7 +63,7 @@ struct template_node {
 
 /* The names that the interpreter itself binds, interned. */
 struct template_names {
-    struct text loop, caller, varargs, kwargs;
+    struct text loop, caller;
 };
 
 #endif

@@ -10,6 +10,10 @@
 /* --- Literals ----------------------------------------------------------------------------------
  */
 
+static bool is_text(struct text text, const char *literal) {
+    return text.length == strlen(literal) && memcmp(text.data, literal, text.length) == 0;
+}
+
 /* Strings that follow each other are one. */
 static int parse_string(struct template_cursor *cursor, struct template_node **out) {
     struct template_node *node = template_cursor_make(cursor, NODE_CONSTANT);
@@ -61,8 +65,6 @@ bool template_operand_is_constant(struct text name, struct template_value *out) 
 static int parse_name(struct template_cursor *cursor, struct template_node **out) {
     struct template_value constant;
     bool is_constant = template_operand_is_constant(cursor->token.text, &constant);
-    cursor->takes_rest |= template_cursor_is_name(&cursor->token, "varargs") ||
-                          template_cursor_is_name(&cursor->token, "kwargs");
     struct template_node *node =
         template_cursor_make(cursor, is_constant ? NODE_CONSTANT : NODE_NAME);
     if (node == NULL || template_cursor_take_name(cursor, &node->name) != 0)
@@ -70,7 +72,8 @@ static int parse_name(struct template_cursor *cursor, struct template_node **out
     if (is_constant)
         node->value = constant;
     *out = node;
-    return 0;
+    bool is_rest = is_text(node->name, "varargs") || is_text(node->name, "kwargs");
+    return is_rest ? template_cursor_use(cursor, "variable", node->name, node->line) : 0;
 }
 
 /* Expressions with commas between them up to the bracket `close`, which is taken as well. With
@@ -88,6 +91,11 @@ static int parse_items(struct template_cursor *cursor, int close, bool pairs,
             return -1;
         template_cursor_append(&end, item);
         separator = pairs && i % 2 == 0 ? ':' : ',';
+        if (separator == ':' && item->kind == NODE_CONSTANT &&
+            template_data_is_string(&item->value) &&
+            template_cursor_define(
+                cursor, (struct text){item->value.string.data, item->value.string.length}) != 0)
+            return -1;
         if (separator == ':' && template_cursor_is_operator(cursor, close))
             return template_cursor_fail_expected(cursor, "':'");
     }
@@ -196,6 +204,7 @@ static int parse_argument(struct template_cursor *cursor, struct template_node *
             return -1;
         if (next->kind == TOKEN_OPERATOR && next->op == '=' &&
             (template_cursor_take_name(cursor, &node->name) != 0 ||
+             template_cursor_define(cursor, node->name) != 0 ||
              template_cursor_advance(cursor) != 0))
             return -1;
     }
@@ -236,6 +245,14 @@ static int parse_call(struct template_cursor *cursor, struct template_node *left
         return -1;
     node->left = left;
     *out = node;
+    if (left->kind == NODE_NAME &&
+        template_builtins_find(cursor->builtins->functions, left->name) == NULL &&
+        template_cursor_use(cursor, "function", left->name, left->line) != 0)
+        return -1;
+    if (left->kind == NODE_ATTRIBUTE &&
+        !template_builtins_is_method(cursor->builtins, left->name) &&
+        template_cursor_use(cursor, "method", left->name, left->line) != 0)
+        return -1;
     return parse_arguments(cursor, &node->items);
 }
 
@@ -259,14 +276,48 @@ static int parse_postfix(struct template_cursor *cursor, struct template_node *n
 /* --- Filters and tests -------------------------------------------------------------------------
  */
 
+/* Finds what the node's name stands for, which becomes its value. */
+static int resolve(struct template_cursor *cursor, struct template_node *node) {
+    bool is_filter = node->kind == NODE_FILTER;
+    const struct template_function *found = template_builtins_find(
+        is_filter ? cursor->builtins->filters : cursor->builtins->tests, node->name);
+    if (found == NULL)
+        return template_cursor_fail_unknown(cursor, is_filter ? "filter" : "test", node->name,
+                                            node->line);
+    node->value = (struct template_value){.kind = TEMPLATE_FUNCTION, .function = found};
+    return 0;
+}
+
+/* Checks the name of the filter or test that a filter applies to items, if it stands there. */
+static int check_applied(struct template_cursor *cursor, const struct template_node *filter) {
+    const struct template_function *function = filter->value.function;
+    bool is_filter = function->applies == TEMPLATE_APPLIES_FILTER;
+    const struct template_node *argument = filter->items;
+    for (int i = 0; i < function->applied_index && argument != NULL; i++)
+        argument = argument->next;
+    if (function->applies == TEMPLATE_APPLIES_NONE || argument == NULL || argument->op != 0 ||
+        argument->name.length > 0 || argument->left->kind != NODE_CONSTANT ||
+        !template_data_is_string(&argument->left->value))
+        return 0;
+    struct text name = {argument->left->value.string.data, argument->left->value.string.length};
+    if (template_builtins_find(is_filter ? cursor->builtins->filters : cursor->builtins->tests,
+                               name) != NULL)
+        return 0;
+    return template_cursor_fail_unknown(cursor, is_filter ? "filter" : "test", name,
+                                        argument->line);
+}
+
 static int parse_filter(struct template_cursor *cursor, struct template_node *left,
                         struct template_node **out) {
     struct template_node *node = template_cursor_make(cursor, NODE_FILTER);
-    if (node == NULL || template_cursor_take_name(cursor, &node->name) != 0)
+    if (node == NULL || template_cursor_take_name(cursor, &node->name) != 0 ||
+        resolve(cursor, node) != 0)
         return -1;
     node->left = left;
     *out = node;
-    return template_cursor_is_operator(cursor, '(') ? parse_arguments(cursor, &node->items) : 0;
+    if (!template_cursor_is_operator(cursor, '('))
+        return 0;
+    return parse_arguments(cursor, &node->items) != 0 ? -1 : check_applied(cursor, node);
 }
 
 int template_operand_parse_filters(struct template_cursor *cursor, struct template_node *node,
@@ -315,7 +366,12 @@ static int parse_test(struct template_cursor *cursor, struct template_node *left
     if (node == NULL || template_cursor_advance(cursor) != 0)
         return -1;
     int is_negated = template_cursor_skip_name(cursor, "not");
-    if (is_negated < 0 || template_cursor_take_name(cursor, &node->name) != 0)
+    if (is_negated < 0 || template_cursor_take_name(cursor, &node->name) != 0 ||
+        resolve(cursor, node) != 0)
+        return -1;
+    bool asks = is_text(node->name, "defined") || is_text(node->name, "undefined");
+    bool is_named = left->kind == NODE_NAME || left->kind == NODE_ATTRIBUTE;
+    if (asks && is_named && template_cursor_define(cursor, left->name) != 0)
         return -1;
     node->left = left;
     *out = node;

@@ -88,9 +88,10 @@ static int parse_for(struct template_cursor *cursor, struct template_node *node)
     int skipped = template_cursor_skip_name(cursor, "if");
     if (skipped < 0 || (skipped == 1 && template_expression_parse(cursor, true, &node->other) != 0))
         return -1;
-    skipped = template_cursor_skip_name(cursor, "recursive");
-    node->flag = skipped == 1;
-    if (skipped < 0 || parse_block(cursor, words, &node->body) != 0)
+    if (template_cursor_is_name(&cursor->token, "recursive"))
+        return template_lexer_fail(&cursor->lexer, cursor->token.line,
+                                   "recursive loops are not supported");
+    if (parse_block(cursor, words, &node->body) != 0)
         return -1;
     bool has_else = template_cursor_is_name(&cursor->token, "else");
     if (template_cursor_advance(cursor) != 0)
@@ -127,23 +128,6 @@ static int parse_filter_block(struct template_cursor *cursor, struct template_no
                : parse_whole_block(cursor, "endfilter", &node->body);
 }
 
-static int parse_with(struct template_cursor *cursor, struct template_node *node) {
-    struct template_node **end = &node->items;
-    node->kind = NODE_WITH;
-    while (cursor->token.kind != TOKEN_BLOCK_END) {
-        struct template_node *set = template_cursor_make(cursor, NODE_SET);
-        if (set == NULL ||
-            (node->items != NULL && template_cursor_expect_operator(cursor, ',') != 0) ||
-            template_expression_parse_target(cursor, TUPLE_END_NONE, false, &set->left) != 0 ||
-            template_cursor_expect_operator(cursor, '=') != 0 ||
-            template_expression_parse(cursor, true, &set->right) != 0)
-            return -1;
-        *end = set;
-        end = &set->next;
-    }
-    return parse_whole_block(cursor, "endwith", &node->body);
-}
-
 static int parse_parameters(struct template_cursor *cursor, struct template_node *node) {
     struct template_node **end = &node->items;
     bool has_default = false;
@@ -153,7 +137,8 @@ static int parse_parameters(struct template_cursor *cursor, struct template_node
         struct template_node *parameter = template_cursor_make(cursor, NODE_PARAMETER);
         if (parameter == NULL ||
             (node->items != NULL && template_cursor_expect_operator(cursor, ',') != 0) ||
-            template_cursor_take_name(cursor, &parameter->name) != 0)
+            template_cursor_take_name(cursor, &parameter->name) != 0 ||
+            template_cursor_define(cursor, parameter->name) != 0)
             return -1;
         int skipped = template_cursor_skip_operator(cursor, '=');
         if (skipped < 0 ||
@@ -170,16 +155,12 @@ static int parse_parameters(struct template_cursor *cursor, struct template_node
 }
 
 static int parse_macro(struct template_cursor *cursor, struct template_node *node) {
-    bool outer_takes_rest = cursor->takes_rest;
     node->kind = NODE_MACRO;
-    cursor->takes_rest = false;
-    if (template_cursor_take_name(cursor, &node->name) != 0 ||
-        parse_parameters(cursor, node) != 0 ||
-        parse_whole_block(cursor, "endmacro", &node->body) != 0)
-        return -1;
-    node->flag = cursor->takes_rest;
-    cursor->takes_rest = outer_takes_rest;
-    return 0;
+    return template_cursor_take_name(cursor, &node->name) != 0 ||
+                   template_cursor_define(cursor, node->name) != 0 ||
+                   parse_parameters(cursor, node) != 0
+               ? -1
+               : parse_whole_block(cursor, "endmacro", &node->body);
 }
 
 static int parse_call_block(struct template_cursor *cursor, struct template_node *node) {
@@ -196,23 +177,6 @@ static int parse_call_block(struct template_cursor *cursor, struct template_node
 static int parse_generation(struct template_cursor *cursor, struct template_node *node) {
     node->kind = NODE_SCOPE;
     return parse_whole_block(cursor, "endgeneration", &node->body);
-}
-
-/* Without templates that extend others, a block is what is in it. */
-static int parse_named_block(struct template_cursor *cursor, struct template_node *node) {
-    static const char *const words[] = {"endblock", NULL};
-    node->kind = NODE_SCOPE;
-    if (template_cursor_take_name(cursor, &node->name) != 0 ||
-        template_cursor_skip_name(cursor, "scoped") < 0 ||
-        template_cursor_skip_name(cursor, "required") < 0 ||
-        parse_block(cursor, words, &node->body) != 0 || template_cursor_advance(cursor) != 0)
-        return -1;
-    return cursor->token.kind == TOKEN_NAME ? template_cursor_advance(cursor) : 0;
-}
-
-static int parse_print(struct template_cursor *cursor, struct template_node *node) {
-    node->kind = NODE_OUTPUT;
-    return template_expression_parse(cursor, true, &node->left);
 }
 
 static int parse_break(struct template_cursor *cursor, struct template_node *node) {
@@ -237,9 +201,6 @@ static int parse_statement(struct template_cursor *cursor, struct template_node 
         {"macro", parse_macro},
         {"call", parse_call_block},
         {"filter", parse_filter_block},
-        {"with", parse_with},
-        {"print", parse_print},
-        {"block", parse_named_block},
         {"generation", parse_generation},
         {"break", parse_break},
         {"continue", parse_continue},
@@ -320,10 +281,11 @@ static int parse_body(struct template_cursor *cursor, const char *const *words,
 }
 
 int template_parser_run(struct template_arena *arena, struct text source,
-                        struct template_names *out_names, struct template_node **out,
-                        struct error *err) {
+                        const struct template_builtins *builtins, struct template_names *out_names,
+                        struct template_node **out, struct error *err) {
     struct template_cursor cursor;
-    if (template_cursor_init(&cursor, arena, source, out_names, err) != 0)
+    if (template_cursor_init(&cursor, arena, source, builtins, out_names, err) != 0 ||
+        parse_body(&cursor, NULL, out) != 0)
         return -1;
-    return parse_body(&cursor, NULL, out);
+    return template_cursor_check_uses(&cursor);
 }

@@ -3,11 +3,14 @@
 #define QUIRE_MODELS_CHAT_TEMPLATE_TEMPLATE_PARSER_H
 
 #include "config/error.h"
+#include "models/chat_template/template_builtins.h"
 #include "models/chat_template/template_node.h"
 
-/* Parses a whole template. The source may go afterwards; the nodes lie in the arena. */
+/* Parses a whole template. The source may go afterwards; the nodes lie in the arena. A filter, test,
+ * function or method that neither the builtins nor the template has is an error, wherever it
+ * stands. */
 int template_parser_run(struct template_arena *arena, struct text source,
-                        struct template_names *out_names, struct template_node **out,
-                        struct error *err);
+                        const struct template_builtins *builtins, struct template_names *out_names,
+                        struct template_node **out, struct error *err);
 
 #endif

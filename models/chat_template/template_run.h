@@ -10,8 +10,8 @@
 #include "models/chat_template/template_mapping.h"
 #include "models/chat_template/template_node.h"
 
-/* Nodes that are evaluated within another, over all calls; lists and maps within another. */
-enum { TEMPLATE_MAX_EVALUATIONS = 400, TEMPLATE_MAX_VALUE_DEPTH = 100 };
+/* Nodes that are evaluated within another, over all calls; calls; lists and maps within another. */
+enum { TEMPLATE_MAX_EVALUATIONS = 400, TEMPLATE_MAX_CALLS = 64, TEMPLATE_MAX_VALUE_DEPTH = 100 };
 
 struct template_binding {
     const char *name;            /* interned */

@@ -108,12 +108,12 @@ static int run_else(struct template_run *run, const struct template_node *node) 
 
 /* The loop over a value's items, in scopes of its own. */
 static int run_over(struct template_run *run, const struct template_node *node,
-                    const struct template_value *value, int depth) {
+                    const struct template_value *value) {
     struct template_loop *loop = template_arena_alloc(run->arena, sizeof(*loop));
     struct template_scope *outer = run->scope, *scope = template_run_scope(run, outer);
     if (loop == NULL || scope == NULL)
         return template_run_fail_memory(run);
-    *loop = (struct template_loop){.node = node, .outer = outer, .depth = depth};
+    *loop = (struct template_loop){.index = 0};
     if (template_type_items(run, value, &loop->items) != 0 ||
         (node->other != NULL && filter_items(run, node, &loop->items, &loop->items) != 0))
         return -1;
@@ -128,21 +128,7 @@ static int run_loop(struct template_run *run, const struct template_node *node) 
     if (template_eval(run, node->right, &value) != 0)
         return -1;
     run->line = node->line;
-    return run_over(run, node, &value, 0);
-}
-
-int template_statement_loop(struct template_run *run, struct template_loop *loop,
-                            const struct template_value *items, struct template_value *out) {
-    struct template_builder builder = {.arena = run->arena}, *outer_output = run->output;
-    struct template_scope *outer_scope = run->scope;
-    if (!loop->node->flag)
-        return template_run_fail(run, "the loop is not recursive: it needs the keyword");
-    run->output = &builder;
-    run->scope = loop->outer;
-    int status = run_over(run, loop->node, items, loop->depth + 1);
-    run->output = outer_output;
-    run->scope = outer_scope;
-    return status != 0 ? -1 : template_run_finish(run, &builder, out);
+    return run_over(run, node, &value);
 }
 
 /* --- Statements --------------------------------------------------------------------------------
@@ -201,25 +187,6 @@ static int run_scope(struct template_run *run, const struct template_node *body,
     int status = template_statement_run(run, body, out);
     run->scope = outer;
     return status;
-}
-
-/* The values are those of the scope around it. */
-static int run_with(struct template_run *run, const struct template_node *node,
-                    enum template_flow *out) {
-    struct template_scope *scope = template_run_scope(run, run->scope), *outer = run->scope;
-    if (scope == NULL)
-        return -1;
-    for (const struct template_node *set = node->items; set != NULL; set = set->next) {
-        struct template_value value;
-        if (template_eval(run, set->right, &value) != 0)
-            return -1;
-        run->scope = scope;
-        int status = assign(run, set->left, value);
-        run->scope = outer;
-        if (status != 0)
-            return -1;
-    }
-    return run_scope(run, node->body, scope, out);
 }
 
 static int run_if(struct template_run *run, const struct template_node *node,
@@ -294,8 +261,6 @@ static int run_statement(struct template_run *run, const struct template_node *n
     case NODE_SET:
     case NODE_SET_BLOCK:
         return run_set(run, node);
-    case NODE_WITH:
-        return run_with(run, node, out);
     case NODE_FILTER_BLOCK:
         return run_filter_block(run, node);
     case NODE_MACRO:

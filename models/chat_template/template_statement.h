@@ -12,8 +12,5 @@ int template_statement_run(struct template_run *run, const struct template_node 
 /* What the body writes, as a string, in a scope of its own if `scope` is not NULL. */
 int template_statement_capture(struct template_run *run, const struct template_node *body,
                                struct template_scope *scope, struct template_value *out);
-/* `loop(items)` of a recursive loop: what it writes for them. */
-int template_statement_loop(struct template_run *run, struct template_loop *loop,
-                            const struct template_value *items, struct template_value *out);
 
 #endif

@@ -35,20 +35,8 @@ METHOD(title) {
     return template_case_title(run, call->self, out);
 }
 
-METHOD(swapcase) {
-    return template_case_swap(run, call->self, out);
-}
-
-METHOD(casefold) {
-    return template_case_fold(run, call->self, out);
-}
-
 METHOD(capitalize) {
     return template_case_capitalize(run, call->self, out);
-}
-
-static bool is_alnum(int32_t c) {
-    return template_characters_is_alpha(c) || template_characters_is_numeric(c);
 }
 
 /* Whether there are characters, and all are such. */
@@ -67,29 +55,12 @@ METHOD(test_alpha) {
     return all_are(run, call, template_characters_is_alpha, out);
 }
 
-METHOD(test_alnum) {
-    return all_are(run, call, is_alnum, out);
-}
-
-METHOD(test_decimal) {
-    return all_are(run, call, template_characters_is_decimal, out);
-}
-
 METHOD(test_digit) {
     return all_are(run, call, template_characters_is_digit, out);
 }
 
-METHOD(test_numeric) {
-    return all_are(run, call, template_characters_is_numeric, out);
-}
-
 METHOD(test_space) {
     return all_are(run, call, template_characters_is_space, out);
-}
-
-METHOD(test_printable) {
-    return self_text(call).length == 0 ? give_bool(true, out)
-                                       : all_are(run, call, template_characters_is_printable, out);
 }
 
 static int answer_test(struct template_run *run, const struct template_call *call, const char *test,
@@ -99,33 +70,6 @@ static int answer_test(struct template_run *run, const struct template_call *cal
     struct text name = {test, strlen(test)};
     return template_call_test(run, name, call->self, &none, &holds) != 0 ? -1
                                                                          : give_bool(holds, out);
-}
-
-/* Whether words begin in upper case and go on in lower case, and there are any. */
-METHOD(test_title) {
-    struct text text = self_text(call);
-    bool in_word = false, fits = true, any = false;
-    for (size_t at = 0; fits && at < text.length;) {
-        int32_t c = template_characters_next(text, &at);
-        bool begins = template_characters_is_upper(c) || template_characters_is_title(c);
-        bool goes_on = template_characters_is_lower(c);
-        fits = !(begins && in_word) && !(goes_on && !in_word);
-        in_word = begins || goes_on;
-        any |= in_word;
-    }
-    return give_bool(fits && any, out);
-}
-
-METHOD(test_identifier) {
-    struct text text = self_text(call);
-    bool fits = text.length > 0;
-    for (size_t at = 0; fits && at < text.length;) {
-        bool is_first = at == 0;
-        int32_t c = template_characters_next(text, &at);
-        fits = c == '_' || template_characters_is_alpha(c) ||
-               (!is_first && template_characters_is_decimal(c));
-    }
-    return give_bool(fits, out);
 }
 
 METHOD(test_lower) {
@@ -417,36 +361,6 @@ static int splitlines(struct template_run *run, const struct template_call *call
     return template_strings_lines(run, call->self, template_call_get_flag(call, 0, false), out);
 }
 
-static int partition_either(struct template_run *run, const struct template_call *call,
-                            bool from_end, struct template_value *out) {
-    struct template_value separator, self = *call->self, parts[3];
-    if (template_call_get_string(run, call, 0, "", &separator) != 0)
-        return -1;
-    if (separator.string.length == 0)
-        return template_run_fail(run, "empty separator");
-    size_t length = self.string.length;
-    int64_t at = template_strings_find(template_string_text(call->self),
-                                       template_string_text(&separator), from_end);
-    size_t begin = at >= 0 ? (size_t)at : from_end ? 0 : length;
-    size_t end = at >= 0 ? begin + separator.string.length : begin;
-    parts[0] = template_data_part(self, 0, begin);
-    parts[1] = template_data_part(self, begin, end);
-    parts[2] = template_data_part(self, end, length);
-    return template_data_items(run->arena, TEMPLATE_TUPLE, parts, 3, out)
-               ? 0
-               : template_run_fail_memory(run);
-}
-
-static int partition(struct template_run *run, const struct template_call *call,
-                     struct template_value *out) {
-    return partition_either(run, call, false, out);
-}
-
-static int rpartition(struct template_run *run, const struct template_call *call,
-                      struct template_value *out) {
-    return partition_either(run, call, true, out);
-}
-
 METHOD(replace) {
     struct template_value old, by;
     int64_t most;
@@ -494,86 +408,14 @@ METHOD(format) {
     return template_format_braces(run, call->self, call->arguments, out);
 }
 
-static int pad(struct template_run *run, const struct template_call *call, char align,
-               struct template_value *out) {
-    struct template_value fill;
-    int64_t width;
-    if (template_call_get_int(run, call, 0, 0, &width) != 0 ||
-        template_call_get_string(run, call, 1, " ", &fill) != 0)
-        return -1;
-    return template_strings_pad(run, call->self, width, &fill, align, out);
-}
-
-METHOD(center) {
-    return pad(run, call, '^', out);
-}
-
-METHOD(ljust) {
-    return pad(run, call, '<', out);
-}
-
-METHOD(rjust) {
-    return pad(run, call, '>', out);
-}
-
-/* Spaces up to the next column that is a multiple of the size, of which each line begins anew. */
-METHOD(expandtabs) {
-    struct template_value self = *call->self, space = template_data_server(" ");
-    struct template_builder builder = {.arena = run->arena};
-    struct text text = self_text(call);
-    int64_t size, column = 0;
-    size_t begin = 0;
-    if (template_call_get_int(run, call, 0, 8, &size) != 0)
-        return -1;
-    for (size_t at = 0, next = 0; at < text.length; at = next, column++) {
-        int32_t c = template_characters_next(text, &next);
-        if (c == '\n' || c == '\r')
-            column = -1;
-        if (c != '\t')
-            continue;
-        int64_t spaces = size > 0 ? size - column % size : 0;
-        template_builder_add_part(&builder, &self, begin, at);
-        template_builder_add_repeated(&builder, &space, (size_t)spaces);
-        begin = next;
-        column += spaces - 1;
-    }
-    template_builder_add_part(&builder, &self, begin, text.length);
-    return template_run_finish(run, &builder, out);
-}
-
-METHOD(zfill) {
-    struct template_value zero = template_data_server("0"), self = *call->self, sign, digits;
-    struct template_builder builder = {.arena = run->arena};
-    int64_t width;
-    if (template_call_get_int(run, call, 0, 0, &width) != 0)
-        return -1;
-    size_t at =
-        self.string.length > 0 && (self.string.data[0] == '-' || self.string.data[0] == '+');
-    sign = template_data_part(self, 0, at);
-    digits = template_data_part(self, at, self.string.length);
-    if (template_strings_pad(run, &digits, width - (int64_t)at, &zero, '>', &digits) != 0)
-        return -1;
-    template_builder_add_string(&builder, &sign);
-    template_builder_add_string(&builder, &digits);
-    return template_run_finish(run, &builder, out);
-}
-
 const struct template_function template_string_methods[] = {
     {"upper", upper, "", 0},
     {"lower", lower, "", 0},
-    {"casefold", casefold, "", 0},
-    {"swapcase", swapcase, "", 0},
     {"title", title, "", 0},
     {"capitalize", capitalize, "", 0},
     {"isalpha", test_alpha, "", 0},
-    {"isalnum", test_alnum, "", 0},
     {"isdigit", test_digit, "", 0},
-    {"isdecimal", test_decimal, "", 0},
-    {"isnumeric", test_numeric, "", 0},
     {"isspace", test_space, "", 0},
-    {"isprintable", test_printable, "", 0},
-    {"istitle", test_title, "", 0},
-    {"isidentifier", test_identifier, "", 0},
     {"islower", test_lower, "", 0},
     {"isupper", test_upper, "", 0},
     {"strip", strip, "chars", 0},
@@ -591,15 +433,8 @@ const struct template_function template_string_methods[] = {
     {"split", split, "sep maxsplit", 0},
     {"rsplit", rsplit, "sep maxsplit", 0},
     {"splitlines", splitlines, "keepends", 0},
-    {"partition", partition, "sep", 1},
-    {"rpartition", rpartition, "sep", 1},
     {"replace", replace, "old new count", 2},
     {"join", join, "iterable", 1},
     {"format", format, NULL, 0},
-    {"center", center, "width fillchar", 1},
-    {"ljust", ljust, "width fillchar", 1},
-    {"rjust", rjust, "width fillchar", 1},
-    {"expandtabs", expandtabs, "tabsize", 0},
-    {"zfill", zfill, "width", 1},
     {NULL, NULL, NULL, 0},
 };

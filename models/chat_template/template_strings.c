@@ -156,28 +156,3 @@ int template_strings_escape(struct template_run *run, const struct template_valu
     out->is_markup = true;
     return template_run_charge_text(run, from.string.length);
 }
-
-int template_strings_pad(struct template_run *run, const struct template_value *string,
-                         int64_t width, const struct template_value *fill, char align,
-                         struct template_value *out) {
-    struct template_builder builder = {.arena = run->arena};
-    int64_t length = template_type_length(string);
-    size_t missing = width > length ? (size_t)(width - length) : 0;
-    /* As str.center: of an odd number the smaller half goes before, unless the width is odd. */
-    size_t before = align == '<'   ? 0
-                    : align == '>' ? missing
-                                   : missing / 2 + (missing & (size_t)width & 1);
-    if (template_type_length(fill) != 1)
-        return template_run_fail(run, "The fill character must be exactly one character long");
-    if (missing < template_arena_max_bytes(run->arena) &&
-        template_run_charge(run, missing / 8) != 0)
-        return -1;
-    template_builder_add_repeated(&builder, fill, before);
-    template_builder_add_string(&builder, string);
-    template_builder_add_repeated(&builder, fill, missing - before);
-    bool is_markup = string->is_markup;
-    if (template_run_finish(run, &builder, out) != 0)
-        return -1;
-    out->is_markup = is_markup;
-    return 0;
-}

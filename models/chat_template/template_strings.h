@@ -25,9 +25,5 @@ int template_strings_lines(struct template_run *run, const struct template_value
 /* With &, <, >, ' and " as HTML writes them; Markup stays as it is. The result is Markup. */
 int template_strings_escape(struct template_run *run, const struct template_value *string,
                             struct template_value *out);
-/* Spaces, or another character, before and behind up to the width. */
-int template_strings_pad(struct template_run *run, const struct template_value *string,
-                         int64_t width, const struct template_value *fill, char align,
-                         struct template_value *out);
 
 #endif

@@ -37,10 +37,8 @@ TEST_OF_KIND(is_sequence, value->kind == TEMPLATE_STRING || value->kind == TEMPL
 TEST_OF_KIND(is_iterable, value->kind == TEMPLATE_STRING || value->kind == TEMPLATE_MAP ||
                               value->kind == TEMPLATE_UNDEFINED || value->kind == TEMPLATE_LOOP ||
                               template_data_is_sequence(value))
-TEST_OF_KIND(is_callable, value->kind == TEMPLATE_UNDEFINED || value->kind == TEMPLATE_LOOP ||
-                              (value->kind >= TEMPLATE_FUNCTION && value->kind <= TEMPLATE_MACRO) ||
-                              value->kind == TEMPLATE_JOINER)
-TEST_OF_KIND(is_escaped, value->kind == TEMPLATE_STRING && value->is_markup)
+TEST_OF_KIND(is_callable, value->kind == TEMPLATE_UNDEFINED ||
+                              (value->kind >= TEMPLATE_FUNCTION && value->kind <= TEMPLATE_MACRO))
 
 static int has_remainder(struct template_run *run, const struct template_value *value, int64_t by,
                          int64_t remainder, struct template_value *out) {
@@ -163,20 +161,6 @@ static int is_upper(struct template_run *run, const struct template_call *call,
     return has_case(run, call->self, true, out);
 }
 
-static int is_filter(struct template_run *run, const struct template_call *call,
-                     struct template_value *out) {
-    return answer(
-        template_builtins_find(run->builtins->filters, template_string_text(call->self)) != NULL,
-        out);
-}
-
-static int is_test(struct template_run *run, const struct template_call *call,
-                   struct template_value *out) {
-    return answer(template_builtins_find(run->builtins->tests, template_string_text(call->self)) !=
-                      NULL,
-                  out);
-}
-
 const struct template_function template_tests[] = {
     {"defined", is_defined, "", 0},
     {"undefined", is_undefined, "", 0},
@@ -192,7 +176,6 @@ const struct template_function template_tests[] = {
     {"sequence", is_sequence, "", 0},
     {"iterable", is_iterable, "", 0},
     {"callable", is_callable, "", 0},
-    {"escaped", is_escaped, "", 0},
     {"odd", is_odd, "", 0},
     {"even", is_even, "", 0},
     {"divisibleby", is_divisible, "num", 1},
@@ -215,7 +198,5 @@ const struct template_function template_tests[] = {
     {"sameas", is_same, "other", 1},
     {"lower", is_lower, "", 0},
     {"upper", is_upper, "", 0},
-    {"filter", is_filter, "", 0},
-    {"test", is_test, "", 0},
     {NULL, NULL, NULL, 0},
 };

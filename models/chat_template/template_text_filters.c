@@ -125,88 +125,6 @@ FILTER(escape) {
                : template_strings_escape(run, &string, out);
 }
 
-FILTER(escape_again) {
-    struct template_value string;
-    if (template_repr_string(run, call->self, &string) != 0)
-        return -1;
-    string.is_markup = false;
-    return template_strings_escape(run, &string, out);
-}
-
-FILTER(urlencode) {
-    static const char kept[] = "-._~/";
-    struct template_builder builder = {.arena = run->arena};
-    struct template_value string;
-    if (template_repr_string(run, call->self, &string) != 0)
-        return -1;
-    for (size_t at = 0; at < string.string.length; at++) {
-        unsigned char c = (unsigned char)string.string.data[at];
-        char escape[4];
-        bool is_kept = (c >= '0' && c <= '9') || ((c | 0x20) >= 'a' && (c | 0x20) <= 'z') ||
-                       (c != '\0' && strchr(kept, c) != NULL);
-        if (is_kept) {
-            template_builder_add_part(&builder, &string, at, at + 1);
-            continue;
-        }
-        snprintf(escape, sizeof(escape), "%%%02X", c);
-        template_builder_add_server(&builder, escape);
-    }
-    return template_run_finish(run, &builder, out);
-}
-
-FILTER(wordcount) {
-    struct template_value string;
-    int64_t num = 0;
-    bool in_word = false;
-    if (template_repr_string(run, call->self, &string) != 0)
-        return -1;
-    struct text text = template_string_text(&string);
-    for (size_t at = 0; at < text.length;) {
-        int32_t c = template_characters_next(text, &at);
-        bool is_word =
-            c == '_' || template_characters_is_alpha(c) || template_characters_is_numeric(c);
-        num += is_word && !in_word;
-        in_word = is_word;
-    }
-    *out = template_data_int(num);
-    return 0;
-}
-
-FILTER(center) {
-    struct template_value string, space = template_data_server(" ");
-    int64_t width;
-    if (template_repr_string(run, call->self, &string) != 0 ||
-        template_call_get_int(run, call, 0, 80, &width) != 0)
-        return -1;
-    return template_strings_pad(run, &string, width, &space, '^', out);
-}
-
-/* Cut after so many characters, at a space unless words may be cut, if it is longer by `leeway`. */
-FILTER(truncate_text) {
-    struct template_value string, end;
-    int64_t most, leeway;
-    bool cuts_words = template_call_get_flag(call, 1, false);
-    if (template_repr_string(run, call->self, &string) != 0 ||
-        template_call_get_int(run, call, 0, 255, &most) != 0 ||
-        template_call_get_string(run, call, 2, "...", &end) != 0 ||
-        template_call_get_int(run, call, 3, 5, &leeway) != 0)
-        return -1;
-    int64_t end_length = template_type_length(&end);
-    if (most < end_length || leeway < 0)
-        return template_run_fail(run, "truncate: the length must be above that of the end");
-    *out = string;
-    if (template_type_length(&string) - leeway <= most)
-        return 0;
-    struct template_builder builder = {.arena = run->arena};
-    struct text text = template_string_text(&string);
-    size_t bytes = template_characters_offset(text, (size_t)(most - end_length));
-    const char *space = cuts_words ? NULL : memrchr(text.data, ' ', bytes);
-    template_builder_add_part(&builder, &string, 0,
-                              space != NULL ? (size_t)(space - text.data) : bytes);
-    template_builder_add_string(&builder, &end);
-    return template_run_finish(run, &builder, out);
-}
-
 FILTER(format) {
     struct template_value string, values;
     if (template_repr_string(run, call->self, &string) != 0)
@@ -312,59 +230,6 @@ FILTER(absolute) {
     return template_arithmetic_sign(run, signbit(number) != 0, call->self, out);
 }
 
-/* To so many decimal places: the digits as printf rounds them are those of Python's round(). */
-static double round_common(double number, int64_t places) {
-    char digits[400];
-    if (!isfinite(number) || places > 300)
-        return number;
-    if (places < 0) {
-        double unit = pow(10, (double)-places);
-        return nearbyint(number / unit) * unit;
-    }
-    snprintf(digits, sizeof(digits), "%.*f", (int)places, number);
-    return places > 30 ? number : strtod(digits, NULL);
-}
-
-/* To a multiple of 10 to the power of places, a half to the even one. */
-static int64_t round_integer(int64_t number, int64_t places) {
-    int64_t unit = 1;
-    for (; places > 0 && unit <= INT64_MAX / 10; places--)
-        unit *= 10;
-    if (places > 0)
-        return 0;
-    int64_t rest = number % unit, whole = number - rest;
-    int64_t size = rest < 0 ? -rest : rest, other = unit - size;
-    if (size < other || (size == other && whole / unit % 2 == 0))
-        return whole;
-    return number < 0 ? whole - unit : whole + unit;
-}
-
-FILTER(round_number) {
-    int64_t places, integer;
-    struct template_value method;
-    double number;
-    if (template_call_get_int(run, call, 0, 0, &places) != 0 ||
-        template_call_get_string(run, call, 1, "common", &method) != 0 ||
-        template_type_check_defined(run, call->self) != 0)
-        return -1;
-    struct text name = template_string_text(&method);
-    bool up = name.length == 4 && memcmp(name.data, "ceil", 4) == 0;
-    bool down = name.length == 5 && memcmp(name.data, "floor", 5) == 0;
-    if (!up && !down && (name.length != 6 || memcmp(name.data, "common", 6) != 0))
-        return template_run_fail(run, "round: method must be common, ceil or floor");
-    if (!template_type_number(call->self, &number))
-        return template_run_fail(run, "type %s doesn't define __round__ method",
-                                 template_type_name(call->self));
-    double unit = pow(10, (double)places);
-    if (up || down)
-        *out = template_data_float((up ? ceil(number * unit) : floor(number * unit)) / unit);
-    else if (template_type_int(call->self, &integer))
-        *out = template_data_int(places < 0 ? round_integer(integer, -places) : integer);
-    else
-        *out = template_data_float(round_common(number, places));
-    return 0;
-}
-
 const struct template_function template_text_filters[] = {
     {"upper", upper, "", 0},
     {"lower", lower, "", 0},
@@ -375,15 +240,9 @@ const struct template_function template_text_filters[] = {
     {"indent", indent, "width first blank", 0},
     {"escape", escape, "", 0},
     {"e", escape, "", 0},
-    {"forceescape", escape_again, "", 0},
-    {"urlencode", urlencode, "", 0},
-    {"wordcount", wordcount, "", 0},
-    {"center", center, "width", 0},
-    {"truncate", truncate_text, "length killwords end leeway", 0},
     {"format", format, NULL, 0},
     {"int", to_int, "default base", 0},
     {"float", to_float, "default", 0},
     {"abs", absolute, "", 0},
-    {"round", round_number, "precision method", 0},
     {NULL, NULL, NULL, 0},
 };

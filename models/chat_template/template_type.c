@@ -13,7 +13,6 @@ const char *template_type_name(const struct template_value *value) {
         [TEMPLATE_MAP] = "dict",         [TEMPLATE_NAMESPACE] = "Namespace",
         [TEMPLATE_LOOP] = "LoopContext", [TEMPLATE_FUNCTION] = "function",
         [TEMPLATE_METHOD] = "method",    [TEMPLATE_MACRO] = "Macro",
-        [TEMPLATE_CYCLER] = "Cycler",    [TEMPLATE_JOINER] = "Joiner",
     };
     return names[value->kind];
 }

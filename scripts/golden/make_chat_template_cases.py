@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes tests/golden/chat_templates/cases.json, expressions.json and texts.json: what Jinja2, set up as Transformers
-sets it up for chat templates, makes of each template there with the conversations of chat_conversations.py, and of the
-expressions of chat_expressions.py.
+"""Writes tests/golden/chat_templates/cases.json and texts.json: what Jinja2, set up as Transformers sets it up for chat
+templates, makes of each template there with the conversations of chat_conversations.py. Fills in expressions.json: what
+it makes of the small templates that stand there.
 
 Run by hand after a deliberate change (needs transformers and jinja2):
 
@@ -18,6 +18,13 @@ The second form prints one rendering. cases.json has
                    an error of another kind (an undefined value, a wrong type). ~ instead of the words: Jinja2 does
                    not compile it
 
+expressions.json has
+
+    now, variables  as above
+    refused         templates that Jinja2 renders and chat_template_create refuses
+    cases           topic -> pairs of a template and its text, null where Jinja2 ends with an error. To add one, write
+                    it with null for its text and run this script
+
 texts.json has some of these texts whole, for tests/e2e/test_templates.py: template -> conversation -> text.
 """
 import argparse
@@ -29,7 +36,6 @@ import jinja2
 from transformers.utils import chat_template_utils
 
 from chat_conversations import CONVERSATIONS
-from chat_expressions import EXPRESSIONS, VARIABLES
 
 NOW = 1751619903  # 2025-07-04 09:05:03 UTC, a Friday
 BOS, EOS = "<|bos|>", "<|eos|>"
@@ -107,13 +113,25 @@ def write_cases(folder, sources):
 
 
 def write_expressions(folder):
-    lines = []
-    for source in EXPRESSIONS:
-        result = render(source, VARIABLES)
-        lines.append(json.dumps([source, result if isinstance(result, str) else None], ensure_ascii=False))
-    text = f'{{"now": {NOW},\n"variables": {json.dumps(VARIABLES, ensure_ascii=False)},\n"cases": [\n'
-    (folder / "expressions.json").write_text(text + ",\n".join(lines) + "]}\n")
-    print(f"{len(lines)} expressions, {sum(line.endswith(', null]') for line in lines)} of them errors")
+    path = folder / "expressions.json"
+    data = json.loads(path.read_text())
+    results = {}
+    for topic, cases in data["cases"].items():
+        texts = [(source, render(source, data["variables"])) for source, _ in cases]
+        results[topic] = [[source, text if isinstance(text, str) else None] for source, text in texts]
+    broken = [source for source in data["refused"] if not isinstance(render(source, data["variables"]), str)]
+    if broken:
+        raise SystemExit(f"refused by Jinja2 as well: {broken}")
+
+    def listed(items):
+        return "[\n" + ",\n".join(json.dumps(item, ensure_ascii=False) for item in items) + "]"
+
+    topics = ",\n".join(f"{json.dumps(topic)}: {listed(cases)}" for topic, cases in results.items())
+    variables = json.dumps(data["variables"], ensure_ascii=False)
+    path.write_text(f'{{"now": {NOW},\n"variables": {variables},\n"refused": {listed(data["refused"])},\n'
+                    f'"cases": {{\n{topics}}}}}\n')
+    texts = [text for cases in results.values() for _, text in cases]
+    print(f"{len(texts)} expressions, {texts.count(None)} of them errors; {len(data['refused'])} refused")
 
 
 def write_texts(folder, sources):
