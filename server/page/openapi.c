@@ -5,7 +5,7 @@
 #include "server/api/completions/completion_body.h"
 #include "server/api/embeddings/embedding_body.h"
 #include "server/api/fields/field_limits.h"
-#include "server/api/fields/sampling_request.h"
+#include "server/api/fields/sampling_body.h"
 #include "server/page/page.h"
 
 #include <stdio.h>
@@ -15,7 +15,7 @@ static const struct table_schema {
     const char *name;
     struct json_table (*table)(void);
 } table_schemas[] = {
-    {"SamplingFields", sampling_request_table},   {"CompletionFields", completion_body_table},
+    {"SamplingFields", sampling_body_table},      {"CompletionFields", completion_body_table},
     {"EmbeddingRequest", embedding_body_table},   {"ChatFields", chat_body_table},
     {"TokenizeRequest", tokenize_endpoint_table},
 };

@@ -1,5 +1,6 @@
 #include "server/api/chat/chat_body.h"
 
+#include "server/api/fields/beam_fields.h"
 #include "server/api/fields/field_limits.h"
 #include "server/api/chat/message_members.h"
 #include "server/api/constraint/tool_grammar.h"
@@ -50,7 +51,7 @@ static const cJSON *member(const struct chat_body *body, const char *name) {
 }
 
 static int read_max_tokens(struct chat_body *body, struct api_error *err) {
-    struct sampling_request *sampling = &body->sampling;
+    struct sampling_body *sampling = &body->sampling;
     if (body->max_completion_tokens != 0) {
         sampling->max_tokens = body->max_completion_tokens;
         sampling->max_tokens_field = "max_completion_tokens";
@@ -86,7 +87,7 @@ static int read_logprobs(const struct api_context *context, struct chat_body *bo
     if (body->top_logprobs != 0 && !body->logprobs)
         return refuse(err, "top_logprobs", "top_logprobs is only allowed with logprobs: true");
     body->top_logprobs = field_limits_logprobs(context, body->top_logprobs);
-    return sampling_request_check_listed(&body->sampling, chat_body_num_logprobs(body), err);
+    return sampling_body_check_logprob_tokens(&body->sampling, chat_body_num_logprobs(body), err);
 }
 
 static int read_tools(struct chat_body *body, struct api_error *err) {
@@ -113,12 +114,15 @@ static int read_prompt(struct chat_body *body, struct api_error *err) {
 static int read_all(const struct api_context *context, struct chat_body *body,
                     struct api_error *err) {
     if (field_limits_read(context, body->json, JSON_TABLE(fields), body, err) != 0 ||
-        sampling_request_read(context, body->json, &body->sampling, err) != 0)
+        sampling_body_read(context, body->json, &body->sampling, err) != 0 ||
+        beam_fields_read(context, body->json, &body->sampling, err) != 0)
         return -1;
     message_members_list_unknown(member(body, "messages"), &body->ignored);
-    if (sampling_request_unknown(context, body->json, JSON_TABLE(fields), &body->ignored, err) !=
-            0 ||
-        check_unsupported(body, err) != 0 || read_max_tokens(body, err) != 0 ||
+    if (sampling_body_check_unknown(context, body->json, JSON_TABLE(fields), &body->ignored, err) !=
+        0)
+        return -1;
+    beam_fields_list_idle(body->json, &body->ignored);
+    if (check_unsupported(body, err) != 0 || read_max_tokens(body, err) != 0 ||
         read_logprobs(context, body, err) != 0 || read_tools(body, err) != 0)
         return -1;
     return read_prompt(body, err);
@@ -128,7 +132,7 @@ int chat_body_read(const struct api_context *context, cJSON *json, struct chat_b
                    struct api_error *err) {
     struct chat_body body = {
         .json = json,
-        .sampling = sampling_request_defaults(context, SAMPLING_TO_THE_END),
+        .sampling = sampling_body_defaults(context, SAMPLING_TO_THE_END),
         .include_reasoning = true,
         .thinking_token_budget = -1,
     };
@@ -147,7 +151,7 @@ int chat_body_parse(const struct api_context *context, const char *text, size_t 
 }
 
 void chat_body_finish(struct chat_body *body) {
-    sampling_request_finish(&body->sampling);
+    sampling_body_finish(&body->sampling);
     cJSON_Delete(body->json);
     body->json = NULL;
     byte_buffer_finish(&body->ignored);

@@ -3,13 +3,13 @@
 #define QUIRE_SERVER_API_CHAT_CHAT_BODY_H
 
 #include "server/api/chat/chat_prompt.h"
-#include "server/api/fields/sampling_request.h"
+#include "server/api/fields/sampling_body.h"
 #include "server/api/chat/tool_fields.h"
 
-/* Absent fields hold their default (sampling_request.h). */
+/* Absent fields hold their default (sampling_body.h). */
 struct chat_body {
     cJSON *json; /* owns every string, the messages and the tools */
-    struct sampling_request sampling;
+    struct sampling_body sampling;
     struct tool_fields tools;
     struct chat_prompt_fields prompt;
     struct byte_buffer ignored; /* names of unknown fields, comma-separated */

@@ -17,7 +17,7 @@ struct chat_api_call {
     bool include_usage, continuous_usage, return_token_ids, shows_ids;
     int32_t num_logprobs, num_prompt_logprobs; /* as the fields ask; -1: none */
     bool lists_logprobs;                       /* of the tokens that the request names */
-    int32_t num_answered;                      /* n: choices that are answered */
+    int32_t num_returned;                      /* n: choices that are answered */
     enum tool_choice tool_choice;
     struct byte_buffer prompt_scores; /* prompt_logprobs only */
     struct byte_buffer prompt_ids;    /* return_token_ids only */
@@ -66,7 +66,7 @@ static int add_request(const struct api_context *context, const struct chat_body
 }
 
 static void set_fields(const struct chat_body *body, struct chat_api_call *call) {
-    const struct sampling_request *sampling = &body->sampling;
+    const struct sampling_body *sampling = &body->sampling;
     call->base.is_stream = sampling->stream;
     call->include_usage = sampling->include_usage;
     call->continuous_usage = sampling->continuous_usage_stats;
@@ -75,7 +75,7 @@ static void set_fields(const struct chat_body *body, struct chat_api_call *call)
     call->num_logprobs = chat_body_num_logprobs(body);
     call->lists_logprobs = sampling->lists.num_logprob_tokens > 0;
     call->num_prompt_logprobs = (int32_t)sampling->prompt_logprobs;
-    call->num_answered = (int32_t)sampling->n;
+    call->num_returned = (int32_t)sampling->n;
     call->tool_choice = body->tools.choice;
 }
 
@@ -83,7 +83,7 @@ static int fill(const struct api_context *context, void *parsed, struct api_call
                 struct api_error *err) {
     struct chat_api_call *call = (struct chat_api_call *)base;
     struct chat_body *body = parsed;
-    int32_t num_choices = sampling_request_num_choices(&body->sampling);
+    int32_t num_choices = sampling_body_num_choices(&body->sampling);
     api_call_set_ignored_params(base, &body->ignored);
     call->may_reason = context->chat != NULL && context->chat->reasoning != REASONING_FORMAT_NONE;
     set_fields(body, call);
@@ -249,10 +249,10 @@ static void write_end(struct api_call *base, struct byte_buffer *out) {
 static void write_body(struct api_call *base, struct byte_buffer *out) {
     struct chat_api_call *call = (struct chat_api_call *)base;
     struct api_call_usage usage = total_usage(call);
-    bool selects = call->num_answered < base->num_choices;
+    bool selects = call->num_returned < base->num_choices;
     const struct api_call_rank *ranks = selects ? api_call_rank_choices(base, 0) : NULL;
     begin(call, "chat.completion", out);
-    for (int32_t i = 0; i < call->num_answered; i++) {
+    for (int32_t i = 0; i < call->num_returned; i++) {
         struct chat_choice_view view = view_of(call, selects ? ranks[i].choice : i, i);
         if (i > 0)
             byte_buffer_append(out, ",", 1);

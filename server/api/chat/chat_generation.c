@@ -36,10 +36,10 @@ static struct chat_choice_config choice_config(const struct chat_model *model,
 static struct sampling_params make_params(const struct api_context *context,
                                           const struct chat_body *body, int32_t num_prompt_tokens) {
     const struct chat_model *model = context->chat;
-    const struct sampling_request *sampling = &body->sampling;
+    const struct sampling_body *sampling = &body->sampling;
     struct sampling_params params =
-        sampling_request_params(sampling, context, num_prompt_tokens, chat_body_num_logprobs(body),
-                                sampling_request_seed(context, sampling));
+        sampling_body_params(sampling, context, num_prompt_tokens, chat_body_num_logprobs(body),
+                             sampling_body_seed(context, sampling));
     bool has_tools = used_tools(model, &body->tools) != TOOL_CALL_FORMAT_NONE;
     if ((has_tools && model->tools_need_special) || model->reasoning_needs_special)
         params.skip_special_tokens = false;
@@ -102,7 +102,7 @@ static int check_logprobs(const struct chat_body *body, const struct request *ma
                           struct api_error *err) {
     int32_t num_logprobs = chat_body_num_logprobs(body);
     int64_t num_entries = made->params.max_tokens * (int64_t)made->params.num_choices *
-                              sampling_request_logprob_entries(&body->sampling, num_logprobs) +
+                              sampling_body_logprob_entries(&body->sampling, num_logprobs) +
                           (int64_t)made->num_prompt_tokens * (body->sampling.prompt_logprobs + 1);
     if (num_entries <= MAX_LOGPROB_ENTRIES)
         return 0;
@@ -133,12 +133,12 @@ int chat_generation_create(const struct api_context *context, const struct chat_
                            struct chat_generation *out, struct api_error *err) {
     struct chat_prompt prompt;
     struct request *made = NULL;
-    const struct prompt_limits limits = sampling_request_limits(&body->sampling);
+    const struct prompt_limits limits = sampling_body_prompt_limits(&body->sampling);
     if (chat_prompt_create(context, &body->prompt, &limits, &prompt, err) != 0)
         return -1;
     struct chat_choice_config config = choice_config(context->chat, body, &prompt);
-    int result = sampling_request_check_room(&body->sampling, context, "the prompt",
-                                             prompt.tokens.count, err);
+    int result =
+        sampling_body_check_room(&body->sampling, context, "the prompt", prompt.tokens.count, err);
     if (result == 0)
         result = create_request(context, body, &prompt.tokens, &config, &made, err);
     free(prompt.tokens.ids);

@@ -1,5 +1,6 @@
 #include "server/api/completions/completion_body.h"
 
+#include "server/api/fields/beam_fields.h"
 #include "server/api/fields/field_limits.h"
 #include "server/json/json_parse.h"
 
@@ -40,7 +41,7 @@ static int check_combinations(const struct completion_body *body, struct api_err
 
 static int read_prompts(const struct api_context *context, struct completion_body *body,
                         struct api_error *err) {
-    const struct sampling_request *sampling = &body->sampling;
+    const struct sampling_body *sampling = &body->sampling;
     if (prompt_list_read(context, body->json, "prompt", &body->prompts, err) != 0)
         return -1;
     bool has_best_of = sampling->best_of != 0;
@@ -57,14 +58,17 @@ static int read_prompts(const struct api_context *context, struct completion_bod
 static int read_all(const struct api_context *context, struct completion_body *body,
                     struct api_error *err) {
     if (field_limits_read(context, body->json, JSON_TABLE(fields), body, err) != 0 ||
-        sampling_request_read(context, body->json, &body->sampling, err) != 0 ||
-        sampling_request_unknown(context, body->json, JSON_TABLE(fields), &body->ignored, err) !=
-            0 ||
-        check_combinations(body, err) != 0)
+        sampling_body_read(context, body->json, &body->sampling, err) != 0 ||
+        beam_fields_read(context, body->json, &body->sampling, err) != 0 ||
+        sampling_body_check_unknown(context, body->json, JSON_TABLE(fields), &body->ignored, err) !=
+            0)
+        return -1;
+    beam_fields_list_idle(body->json, &body->ignored);
+    if (check_combinations(body, err) != 0)
         return -1;
     if (json_given_member(body->json, "logprobs") != NULL)
         body->logprobs = field_limits_logprobs(context, body->logprobs);
-    if (sampling_request_check_listed(&body->sampling, (int32_t)body->logprobs, err) != 0)
+    if (sampling_body_check_logprob_tokens(&body->sampling, (int32_t)body->logprobs, err) != 0)
         return -1;
     return read_prompts(context, body, err);
 }
@@ -72,7 +76,7 @@ static int read_all(const struct api_context *context, struct completion_body *b
 int completion_body_parse(const struct api_context *context, const char *text, size_t length,
                           struct completion_body *out, struct api_error *err) {
     struct completion_body body = {
-        .sampling = sampling_request_defaults(context, DEFAULT_MAX_TOKENS),
+        .sampling = sampling_body_defaults(context, DEFAULT_MAX_TOKENS),
         .logprobs = -1,
         .add_special_tokens = true,
         .parse_special = true,
@@ -89,7 +93,7 @@ int completion_body_parse(const struct api_context *context, const char *text, s
 }
 
 void completion_body_finish(struct completion_body *body) {
-    sampling_request_finish(&body->sampling);
+    sampling_body_finish(&body->sampling);
     cJSON_Delete(body->json);
     body->json = NULL;
     byte_buffer_finish(&body->ignored);
@@ -98,7 +102,7 @@ void completion_body_finish(struct completion_body *body) {
 struct sampling_params completion_body_params(const struct completion_body *body,
                                               const struct api_context *context,
                                               int32_t num_prompt_tokens, uint64_t seed) {
-    struct sampling_params params = sampling_request_params(
+    struct sampling_params params = sampling_body_params(
         &body->sampling, context, num_prompt_tokens, (int32_t)body->logprobs, seed);
     if (body->echo && body->logprobs > params.num_prompt_logprobs)
         params.num_prompt_logprobs = (int32_t)body->logprobs;

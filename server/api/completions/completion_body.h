@@ -3,12 +3,12 @@
 #define QUIRE_SERVER_API_COMPLETIONS_COMPLETION_BODY_H
 
 #include "server/api/fields/prompt_field.h"
-#include "server/api/fields/sampling_request.h"
+#include "server/api/fields/sampling_body.h"
 
-/* Absent fields hold their default (sampling_request.h). */
+/* Absent fields hold their default (sampling_body.h). */
 struct completion_body {
     cJSON *json; /* owns every string and the prompts below */
-    struct sampling_request sampling;
+    struct sampling_body sampling;
     struct prompt_list prompts;
     struct byte_buffer ignored; /* names of unknown fields, comma-separated */
 
@@ -22,7 +22,7 @@ int completion_body_parse(const struct api_context *context, const char *text, s
                           struct completion_body *out, struct api_error *err);
 void completion_body_finish(struct completion_body *body);
 
-/* sampling_request_params, with what echo and logprobs ask for. */
+/* sampling_body_params, with what echo and logprobs ask for. */
 struct sampling_params completion_body_params(const struct completion_body *body,
                                               const struct api_context *context,
                                               int32_t num_prompt_tokens, uint64_t seed);

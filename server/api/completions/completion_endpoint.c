@@ -39,7 +39,7 @@ struct completion_api_call {
     bool include_usage, continuous_usage, echo, skip_special_tokens, return_token_ids;
     int32_t num_logprobs, num_prompt_logprobs; /* as the fields ask; -1: none */
     int64_t num_entries;                       /* logprobs for a generated token */
-    int32_t num_answered;                      /* n: choices of a prompt that are answered */
+    int32_t num_returned;                      /* n: choices of a prompt that are answered */
     struct prompt_output *prompts;             /* [num_prompts] */
     struct choice_output *choices;             /* [num_prompts * num_choices] */
 };
@@ -77,16 +77,16 @@ static int create_prompt(const struct api_context *context, const struct complet
                          struct request **out, struct api_error *err) {
     struct prompt_tokens tokens;
     unsigned flags = prompt_text_flags(body->add_special_tokens, body->parse_special);
-    const struct prompt_limits limits = sampling_request_limits(&body->sampling);
+    const struct prompt_limits limits = sampling_body_prompt_limits(&body->sampling);
     if (prompt_read_tokens(context, item, path, flags, &limits, &tokens, err) != 0)
         return -1;
-    if (sampling_request_check_room(&body->sampling, context, path, tokens.count, err) != 0) {
+    if (sampling_body_check_room(&body->sampling, context, path, tokens.count, err) != 0) {
         free(tokens.ids);
         return -1;
     }
     find_text(context->tokenizer, body, item, &tokens, prompt);
     struct sampling_params params = completion_body_params(
-        body, context, tokens.count, sampling_request_seed(context, &body->sampling));
+        body, context, tokens.count, sampling_body_seed(context, &body->sampling));
     *out = request_create(tokens.ids, tokens.count, &params);
     free(tokens.ids);
     if (*out == NULL)
@@ -120,7 +120,7 @@ static int check_logprobs(const struct completion_api_call *call, struct api_err
             (prompt->params.max_tokens * call->num_entries + echoed * (call->num_logprobs + 1)) *
             call->base.num_choices;
         num_entries += (int64_t)prompt->num_prompt_tokens * (call->num_prompt_logprobs + 1) *
-                       call->num_answered;
+                       call->num_returned;
     }
     if (num_entries <= MAX_LOGPROB_ENTRIES)
         return 0;
@@ -146,7 +146,7 @@ static int add_prompts(const struct api_context *context, const struct completio
 }
 
 static void set_fields(const struct completion_body *body, struct completion_api_call *call) {
-    const struct sampling_request *sampling = &body->sampling;
+    const struct sampling_body *sampling = &body->sampling;
     call->base.is_stream = sampling->stream;
     call->include_usage = sampling->include_usage;
     call->continuous_usage = sampling->continuous_usage_stats;
@@ -154,17 +154,17 @@ static void set_fields(const struct completion_body *body, struct completion_api
     call->skip_special_tokens = sampling->skip_special_tokens;
     call->echo = body->echo;
     call->num_logprobs = (int32_t)body->logprobs;
-    call->num_entries = sampling_request_logprob_entries(sampling, call->num_logprobs);
+    call->num_entries = sampling_body_logprob_entries(sampling, call->num_logprobs);
     call->num_prompt_logprobs = (int32_t)sampling->prompt_logprobs;
-    call->num_answered = (int32_t)sampling->n;
+    call->num_returned = (int32_t)sampling->n;
 }
 
 static int fill(const struct api_context *context, void *parsed, struct api_call *base,
                 struct api_error *err) {
     struct completion_api_call *call = (struct completion_api_call *)base;
     struct completion_body *body = parsed;
-    const struct sampling_request *sampling = &body->sampling;
-    int32_t num_choices = sampling_request_num_choices(sampling);
+    const struct sampling_body *sampling = &body->sampling;
+    int32_t num_choices = sampling_body_num_choices(sampling);
     int32_t num_prompts = body->prompts.num_prompts;
     api_call_set_ignored_params(base, &body->ignored);
     set_fields(body, call);
@@ -324,10 +324,10 @@ static void write_end(struct api_call *base, struct byte_buffer *out) {
 /* With best_of the best come first; else all as they are. */
 static void write_prompt(const struct completion_api_call *call, int32_t prompt,
                          struct byte_buffer *out) {
-    bool selects = call->num_answered < call->base.num_choices;
+    bool selects = call->num_returned < call->base.num_choices;
     const struct api_call_rank *ranks = selects ? api_call_rank_choices(&call->base, prompt) : NULL;
-    for (int32_t i = 0; i < call->num_answered; i++) {
-        int32_t shown = prompt * call->num_answered + i;
+    for (int32_t i = 0; i < call->num_returned; i++) {
+        int32_t shown = prompt * call->num_returned + i;
         if (shown > 0)
             byte_buffer_append(out, ",", 1);
         write_choice(call, prompt * call->base.num_choices + (selects ? ranks[i].choice : i), shown,

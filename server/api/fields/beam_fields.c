@@ -21,7 +21,7 @@ static int read_early_stopping(const cJSON *json, enum early_stopping *out, stru
 #define BEAM_LOGPROBS "20"
 _Static_assert(BEAM_MAX_CANDIDATES == 20, "BEAM_LOGPROBS names it");
 
-/* The logprobs of a beam's token are those that the search looks at. */
+/* The logprobs of a beam's token are those that the search reads. */
 static bool wants_more(const cJSON *json, const char *name) {
     const cJSON *item = json_member(json, name);
     return cJSON_IsNumber(item) &&
@@ -61,16 +61,16 @@ static int check_settings(const cJSON *json, struct api_error *err) {
     return 0;
 }
 
-static int check_others(const cJSON *json, const struct sampling_request *request,
+static int check_others(const cJSON *json, const struct sampling_body *body,
                         struct api_error *err) {
-    const struct sampling_lists *lists = &request->lists;
-    bool is_free = request->grammar == NULL;
+    const struct sampling_lists *lists = &body->lists;
+    bool is_free = body->grammar == NULL;
     const struct {
         const char *name, *allowed;
         bool is_so;
     } fields[] = {
-        {"max_tokens", "at least 1", request->max_tokens != 0},
-        {"prompt_logprobs", "absent", request->prompt_logprobs < 0},
+        {"max_tokens", "at least 1", body->max_tokens != 0},
+        {"prompt_logprobs", "absent", body->prompt_logprobs < 0},
         {"stop", "absent", lists->num_stop_strings == 0},
         {"logit_bias", "absent", lists->num_biases == 0},
         {"allowed_token_ids", "absent", lists->num_allowed_tokens == 0},
@@ -95,35 +95,29 @@ static int check_others(const cJSON *json, const struct sampling_request *reques
     return 0;
 }
 
-static bool is_counted(const struct sampling_lists *lists, int32_t index) {
-    int32_t first = 0;
-    while (lists->stop_tokens[first] != lists->stop_tokens[index])
-        first++;
-    return first < index;
-}
-
-/* Tokens that end a beam. */
-static int32_t count_ends(const struct api_context *context,
-                          const struct sampling_request *request) {
-    const struct sampling_lists *lists = &request->lists;
+/* Counts the distinct tokens that end a beam. */
+static int32_t count_ends(const struct api_context *context, const struct sampling_body *body) {
+    const int32_t *stops = body->lists.stop_tokens;
     int num_ends = 0;
-    if (!request->ignore_eos)
+    if (!body->ignore_eos)
         tokenizer_eos_tokens(context->tokenizer, &num_ends);
-    for (int32_t i = 0; i < lists->num_stop_tokens; i++) {
-        bool is_eos = tokenizer_is_eos(context->tokenizer, lists->stop_tokens[i]);
-        if (!is_counted(lists, i) && (request->ignore_eos || !is_eos))
+    for (int32_t i = 0; i < body->lists.num_stop_tokens; i++) {
+        int32_t first = 0;
+        while (stops[first] != stops[i])
+            first++;
+        if (first == i && (body->ignore_eos || !tokenizer_is_eos(context->tokenizer, stops[i])))
             num_ends++;
     }
     return num_ends;
 }
 
-/* As many continuations of a beam as there are beams are wanted besides those that end it. */
-static int check_width(const struct api_context *context, const struct sampling_request *request,
+/* A step needs as many continuations of a beam as there are beams, besides those that end it. */
+static int check_width(const struct api_context *context, const struct sampling_body *body,
                        struct api_error *err) {
-    int32_t width = sampling_request_beam_width(request), num_ends = count_ends(context, request);
+    int32_t width = sampling_body_beam_width(body), num_ends = count_ends(context, body);
     if (width + num_ends <= BEAM_MAX_CANDIDATES)
         return 0;
-    const char *name = request->best_of != 0 ? "best_of" : "n";
+    const char *name = body->best_of != 0 ? "best_of" : "n";
     return api_error_set(err, 400, "invalid_request_error", "out_of_range", name,
                          "%s, the width of the beam search, is %d, and %d tokens end a beam (the "
                          "model's and stop_token_ids): at most %d are allowed together",
@@ -131,17 +125,17 @@ static int check_width(const struct api_context *context, const struct sampling_
 }
 
 int beam_fields_read(const struct api_context *context, const cJSON *json,
-                     struct sampling_request *request, struct api_error *err) {
-    if (read_early_stopping(json, &request->early_stopping, err) != 0)
+                     struct sampling_body *body, struct api_error *err) {
+    if (read_early_stopping(json, &body->early_stopping, err) != 0)
         return -1;
-    if (!request->use_beam_search)
+    if (!body->use_beam_search)
         return 0;
-    if (request->stream)
+    if (body->stream)
         return refuse(json_member(json, "stream"), "false", err);
-    if (check_settings(json, err) != 0 || check_others(json, request, err) != 0 ||
-        check_width(context, request, err) != 0)
+    if (check_settings(json, err) != 0 || check_others(json, body, err) != 0 ||
+        check_width(context, body, err) != 0)
         return -1;
-    request->settings = (struct sampling_settings)SAMPLING_SETTINGS_GREEDY;
+    body->settings = (struct sampling_settings)SAMPLING_SETTINGS_GREEDY;
     return 0;
 }
 

@@ -6,7 +6,7 @@
 #include "server/api/chat/chat_body.h"
 #include "server/api/completions/completion_body.h"
 #include "server/api/embeddings/embedding_body.h"
-#include "server/api/fields/sampling_request.h"
+#include "server/api/fields/sampling_body.h"
 #include "server/http/http_routes.h"
 
 #include "tests/unit/server/api/fake_tokenizer.h"
@@ -22,7 +22,7 @@ static const struct {
     const char *schema;
     struct json_table (*table)(void);
 } tables[] = {
-    {"SamplingFields", sampling_request_table},   {"CompletionFields", completion_body_table},
+    {"SamplingFields", sampling_body_table},      {"CompletionFields", completion_body_table},
     {"EmbeddingRequest", embedding_body_table},   {"ChatFields", chat_body_table},
     {"TokenizeRequest", tokenize_endpoint_table},
 };

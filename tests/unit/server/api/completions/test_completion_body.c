@@ -170,7 +170,7 @@ static int try_table(struct json_table table) {
 }
 
 static void every_scalar_field_is_ranged(void **state) {
-    int num_tried = try_table(completion_body_table()) + try_table(sampling_request_table());
+    int num_tried = try_table(completion_body_table()) + try_table(sampling_body_table());
     assert_true(num_tried >= 20);
 }
 
@@ -381,8 +381,7 @@ static void all_fields_reach_the_engine(void **state) {
 static void the_default_is_cut_to_the_context(void **state) {
     struct completion_body request = parse_ok("{\"prompt\":\"x\",\"min_tokens\":4}");
     struct api_error err = {0};
-    assert_int_equal(sampling_request_check_room(&request.sampling, &context, "prompt", 60, &err),
-                     0);
+    assert_int_equal(sampling_body_check_room(&request.sampling, &context, "prompt", 60, &err), 0);
     struct sampling_params params = completion_body_params(&request, &context, 60, 0);
     assert_int_equal(params.max_tokens, 4);
     assert_int_equal(params.min_tokens, 4);
@@ -393,8 +392,8 @@ static void expect_room(const char *body, int32_t num_prompt_tokens, const char 
                         const char *message) {
     struct completion_body request = parse_ok(body);
     struct api_error err = {0};
-    int result = sampling_request_check_room(&request.sampling, &context, "prompt[1]",
-                                             num_prompt_tokens, &err);
+    int result =
+        sampling_body_check_room(&request.sampling, &context, "prompt[1]", num_prompt_tokens, &err);
     if (result != (param != NULL ? -1 : 0))
         fail_msg("%s: %d %s", body, result, err.message);
     if (param != NULL) {
@@ -480,7 +479,7 @@ static struct api_error prompt_error(const char *prompt, int max_tokens) {
     struct completion_body request = parse_ok(body);
     struct prompt_tokens tokens;
     struct api_error err = {0};
-    const struct prompt_limits limits = sampling_request_limits(&request.sampling);
+    const struct prompt_limits limits = sampling_body_prompt_limits(&request.sampling);
     if (prompt_read_tokens(&context, request.prompts.first, "prompt", 0, &limits, &tokens, &err) ==
         0)
         free(tokens.ids);
@@ -509,7 +508,7 @@ static void check_cut(const char *fields, const char *prompt, const int32_t *exp
     char body[512];
     snprintf(body, sizeof(body), "{\"prompt\":%s,\"max_tokens\":4,%s}", prompt, fields);
     struct completion_body request = parse_ok(body);
-    const struct prompt_limits limits = sampling_request_limits(&request.sampling);
+    const struct prompt_limits limits = sampling_body_prompt_limits(&request.sampling);
     struct prompt_tokens tokens;
     struct api_error err = {0};
     if (prompt_read_tokens(&context, request.prompts.first, "prompt", TOKENIZER_ADD_SPECIAL,

@@ -1,7 +1,6 @@
-#include "server/api/fields/sampling_request.h"
+#include "server/api/fields/sampling_body.h"
 
 #include "models/sampling_fields.h"
-#include "server/api/fields/beam_fields.h"
 #include "server/api/fields/field_limits.h"
 #include "server/api/fields/model_name.h"
 #include "server/api/constraint/response_format.h"
@@ -16,7 +15,7 @@
 #define GREEDY_TEMPERATURE 1e-5F
 #define MIN_TEMPERATURE 1e-2F
 
-#define MEMBER struct sampling_request
+#define MEMBER struct sampling_body
 
 #define SETTING(member, type, low, least, high, gguf_key)                                          \
     {.name = #member,                                                                              \
@@ -70,9 +69,8 @@ static const struct json_field stream_option_fields[] = {
     JSON_BOOL(MEMBER, continuous_usage_stats),
 };
 
-struct sampling_request sampling_request_defaults(const struct api_context *context,
-                                                  int64_t max_tokens) {
-    return (struct sampling_request){
+struct sampling_body sampling_body_defaults(const struct api_context *context, int64_t max_tokens) {
+    return (struct sampling_body){
         .n = 1,
         .max_tokens = max_tokens,
         .settings = context->sampling,
@@ -82,7 +80,7 @@ struct sampling_request sampling_request_defaults(const struct api_context *cont
     };
 }
 
-struct json_table sampling_request_table(void) {
+struct json_table sampling_body_table(void) {
     return JSON_TABLE(fields);
 }
 
@@ -91,16 +89,16 @@ static int refuse(struct api_error *err, const char *param, const char *message)
                          message);
 }
 
-static int read_stream_options(const cJSON *json, struct sampling_request *request,
+static int read_stream_options(const cJSON *json, struct sampling_body *body,
                                struct api_error *err) {
     const cJSON *options = cJSON_GetObjectItemCaseSensitive(json, "stream_options");
     if (options == NULL || cJSON_IsNull(options))
         return 0;
     if (!cJSON_IsObject(options))
         return json_refuse(options, "stream_options", "an object", err);
-    if (!request->stream)
+    if (!body->stream)
         return refuse(err, "stream_options", "stream_options is only allowed with stream: true");
-    if (json_fields_read(options, JSON_TABLE(stream_option_fields), request, err) != 0) {
+    if (json_fields_read(options, JSON_TABLE(stream_option_fields), body, err) != 0) {
         char name[sizeof(err->param)];
         snprintf(name, sizeof(name), "%s", err->param);
         snprintf(err->param, sizeof(err->param), "stream_options.%.40s", name);
@@ -110,56 +108,55 @@ static int read_stream_options(const cJSON *json, struct sampling_request *reque
 }
 
 /* What the table cannot say: fields that depend on others. */
-static int check_combinations(const struct sampling_request *request, struct api_error *err) {
-    if (request->best_of != 0 && request->best_of < request->n)
+static int check_combinations(const struct sampling_body *body, struct api_error *err) {
+    if (body->best_of != 0 && body->best_of < body->n)
         return api_error_set(err, 400, "invalid_request_error", "out_of_range", "best_of",
-                             "best_of must be at least n (%lld), not %lld", (long long)request->n,
-                             (long long)request->best_of);
-    if (sampling_request_selects(request) && request->stream)
+                             "best_of must be at least n (%lld), not %lld", (long long)body->n,
+                             (long long)body->best_of);
+    if (sampling_body_has_best_of(body) && body->stream)
         return refuse(err, "best_of",
                       "best_of above n is not allowed with stream: true: the best are known only "
                       "at the end");
-    if (request->prompt_logprobs > 0 && request->stream)
+    if (body->prompt_logprobs > 0 && body->stream)
         return refuse(err, "prompt_logprobs",
                       "prompt_logprobs above 0 is not allowed with stream: true");
-    if (request->max_tokens != SAMPLING_TO_THE_END && request->min_tokens > request->max_tokens)
+    if (body->max_tokens != SAMPLING_TO_THE_END && body->min_tokens > body->max_tokens)
         return api_error_set(err, 400, "invalid_request_error", "out_of_range", "min_tokens",
                              "min_tokens must be at most max_tokens (%lld), not %lld",
-                             (long long)request->max_tokens, (long long)request->min_tokens);
+                             (long long)body->max_tokens, (long long)body->min_tokens);
     return 0;
 }
 
-int sampling_request_read(const struct api_context *context, const cJSON *json,
-                          struct sampling_request *request, struct api_error *err) {
-    if (field_limits_read(context, json, JSON_TABLE(fields), request, err) != 0)
+int sampling_body_read(const struct api_context *context, const cJSON *json,
+                       struct sampling_body *body, struct api_error *err) {
+    if (field_limits_read(context, json, JSON_TABLE(fields), body, err) != 0)
         return -1;
     if (json_given_member(json, "prompt_logprobs") != NULL)
-        request->prompt_logprobs = field_limits_logprobs(context, request->prompt_logprobs);
-    if ((request->model != NULL && model_name_check(context, request->model, err) != 0) ||
-        read_stream_options(json, request, err) != 0 || check_combinations(request, err) != 0 ||
-        prompt_truncation_read(context, json, &request->truncation, err) != 0)
+        body->prompt_logprobs = field_limits_logprobs(context, body->prompt_logprobs);
+    if ((body->model != NULL && model_name_check(context, body->model, err) != 0) ||
+        read_stream_options(json, body, err) != 0 || check_combinations(body, err) != 0 ||
+        prompt_truncation_read(context, json, &body->truncation, err) != 0)
         return -1;
     if (json_given_member(json, "max_tokens") != NULL)
-        request->max_tokens_field = "max_tokens";
-    request->has_seed = json_given_member(json, "seed") != NULL;
-    if (sampling_lists_read(json, context->tokenizer, &request->lists, err) != 0)
+        body->max_tokens_field = "max_tokens";
+    body->has_seed = json_given_member(json, "seed") != NULL;
+    if (sampling_lists_read(json, context->tokenizer, &body->lists, err) != 0)
         return -1;
-    if (response_format_read(json, NULL, &request->grammar, err) == 0 &&
-        beam_fields_read(context, json, request, err) == 0)
+    if (response_format_read(json, NULL, &body->grammar, err) == 0)
         return 0;
-    sampling_request_finish(request);
+    sampling_body_finish(body);
     return -1;
 }
 
-void sampling_request_finish(struct sampling_request *request) {
-    sampling_lists_finish(&request->lists);
-    grammar_unref(request->grammar);
-    request->grammar = NULL;
+void sampling_body_finish(struct sampling_body *body) {
+    sampling_lists_finish(&body->lists);
+    grammar_unref(body->grammar);
+    body->grammar = NULL;
 }
 
-int sampling_request_unknown(const struct api_context *context, const cJSON *json,
-                             struct json_table own, struct byte_buffer *out,
-                             struct api_error *err) {
+int sampling_body_check_unknown(const struct api_context *context, const cJSON *json,
+                                struct json_table own, struct byte_buffer *out,
+                                struct api_error *err) {
     const struct json_table tables[] = {JSON_TABLE(fields), own};
     const struct json_table option_tables[] = {JSON_TABLE(stream_option_fields)};
     const cJSON *options = cJSON_GetObjectItemCaseSensitive(json, "stream_options");
@@ -167,48 +164,43 @@ int sampling_request_unknown(const struct api_context *context, const cJSON *jso
         return -1;
     json_fields_list_unknown(options, option_tables, 1, NULL, "stream_options.", out);
     response_format_list_unknown(json, out);
-    if (unknown_fields_check(context, out, err) != 0)
-        return -1;
-    beam_fields_list_idle(json, out);
-    return 0;
+    return unknown_fields_check(context, out, err);
 }
 
-struct prompt_limits sampling_request_limits(const struct sampling_request *request) {
-    return (struct prompt_limits){.max_tokens = request->max_tokens,
-                                  .truncation = request->truncation};
+struct prompt_limits sampling_body_prompt_limits(const struct sampling_body *body) {
+    return (struct prompt_limits){.max_tokens = body->max_tokens, .truncation = body->truncation};
 }
 
-static int32_t num_wanted(const struct sampling_request *request) {
-    return (int32_t)(request->best_of != 0 ? request->best_of : request->n);
+static int32_t num_wanted(const struct sampling_body *body) {
+    return (int32_t)(body->best_of != 0 ? body->best_of : body->n);
 }
 
-int32_t sampling_request_num_choices(const struct sampling_request *request) {
-    return request->use_beam_search ? (int32_t)request->n : num_wanted(request);
+int32_t sampling_body_num_choices(const struct sampling_body *body) {
+    return body->use_beam_search ? (int32_t)body->n : num_wanted(body);
 }
 
-int32_t sampling_request_beam_width(const struct sampling_request *request) {
-    return request->use_beam_search ? num_wanted(request) : 0;
+int32_t sampling_body_beam_width(const struct sampling_body *body) {
+    return body->use_beam_search ? num_wanted(body) : 0;
 }
 
-bool sampling_request_selects(const struct sampling_request *request) {
-    return sampling_request_num_choices(request) > request->n;
+bool sampling_body_has_best_of(const struct sampling_body *body) {
+    return sampling_body_num_choices(body) > body->n;
 }
 
-int64_t sampling_request_logprob_entries(const struct sampling_request *request,
-                                         int32_t num_logprobs) {
+int64_t sampling_body_logprob_entries(const struct sampling_body *body, int32_t num_logprobs) {
     if (num_logprobs < 0)
         return 0;
-    int32_t num_listed = request->lists.num_logprob_tokens;
+    int32_t num_listed = body->lists.num_logprob_tokens;
     return 1 + (int64_t)(num_listed > 0 ? num_listed : num_logprobs);
 }
 
-int sampling_request_check_listed(const struct sampling_request *request, int32_t num_logprobs,
-                                  struct api_error *err) {
-    if (request->lists.num_logprob_tokens == 0)
+int sampling_body_check_logprob_tokens(const struct sampling_body *body, int32_t num_logprobs,
+                                       struct api_error *err) {
+    if (body->lists.num_logprob_tokens == 0)
         return 0;
     if (num_logprobs < 0)
         return refuse(err, "logprob_token_ids", "logprob_token_ids is only allowed with logprobs");
-    if (request->max_tokens == 0)
+    if (body->max_tokens == 0)
         return refuse(err, "logprob_token_ids",
                       "logprob_token_ids are of generated tokens: max_tokens must be at least 1");
     return 0;
@@ -223,11 +215,10 @@ static uint64_t mix(uint64_t x) {
     return x ^ (x >> 31);
 }
 
-uint64_t sampling_request_seed(const struct api_context *context,
-                               const struct sampling_request *request) {
+uint64_t sampling_body_seed(const struct api_context *context, const struct sampling_body *body) {
     static atomic_uint_fast64_t num_drawn;
-    if (request->has_seed)
-        return (uint64_t)request->seed;
+    if (body->has_seed)
+        return (uint64_t)body->seed;
     return mix(context->seed ^ mix(atomic_fetch_add(&num_drawn, 1)));
 }
 
@@ -241,16 +232,14 @@ static int refuse_room(const struct api_context *context, const char *name, int6
                          (int)num_prompt_tokens);
 }
 
-int sampling_request_check_room(const struct sampling_request *request,
-                                const struct api_context *context, const char *prompt,
-                                int32_t num_prompt_tokens, struct api_error *err) {
+int sampling_body_check_room(const struct sampling_body *body, const struct api_context *context,
+                             const char *prompt, int32_t num_prompt_tokens, struct api_error *err) {
     int64_t room = context->max_model_len - num_prompt_tokens;
-    if (request->max_tokens_field != NULL && request->max_tokens > room)
-        return refuse_room(context, request->max_tokens_field, request->max_tokens, prompt,
+    if (body->max_tokens_field != NULL && body->max_tokens > room)
+        return refuse_room(context, body->max_tokens_field, body->max_tokens, prompt,
                            num_prompt_tokens, err);
-    if (request->min_tokens > room)
-        return refuse_room(context, "min_tokens", request->min_tokens, prompt, num_prompt_tokens,
-                           err);
+    if (body->min_tokens > room)
+        return refuse_room(context, "min_tokens", body->min_tokens, prompt, num_prompt_tokens, err);
     return 0;
 }
 
@@ -265,32 +254,32 @@ static struct sampling_settings usable_settings(struct sampling_settings setting
 }
 
 /* best_of compares log probabilities. */
-static int32_t needed_logprobs(const struct sampling_request *request, int32_t num_logprobs) {
-    return num_logprobs < 0 && sampling_request_selects(request) ? 0 : num_logprobs;
+static int32_t needed_logprobs(const struct sampling_body *body, int32_t num_logprobs) {
+    return num_logprobs < 0 && sampling_body_has_best_of(body) ? 0 : num_logprobs;
 }
 
-struct sampling_params sampling_request_params(const struct sampling_request *request,
-                                               const struct api_context *context,
-                                               int32_t num_prompt_tokens, int32_t num_logprobs,
-                                               uint64_t seed) {
-    const struct sampling_lists *lists = &request->lists;
+struct sampling_params sampling_body_params(const struct sampling_body *body,
+                                            const struct api_context *context,
+                                            int32_t num_prompt_tokens, int32_t num_logprobs,
+                                            uint64_t seed) {
+    const struct sampling_lists *lists = &body->lists;
     int64_t room = context->max_model_len - num_prompt_tokens;
-    bool is_open = request->max_tokens == SAMPLING_TO_THE_END || request->max_tokens > room;
-    int64_t max_tokens = is_open ? room : request->max_tokens;
+    bool is_open = body->max_tokens == SAMPLING_TO_THE_END || body->max_tokens > room;
+    int64_t max_tokens = is_open ? room : body->max_tokens;
     return (struct sampling_params){
-        .num_choices = sampling_request_num_choices(request),
-        .beam_width = sampling_request_beam_width(request),
-        .length_penalty = request->length_penalty,
-        .early_stopping = request->early_stopping,
+        .num_choices = sampling_body_num_choices(body),
+        .beam_width = sampling_body_beam_width(body),
+        .length_penalty = body->length_penalty,
+        .early_stopping = body->early_stopping,
         .max_tokens = (int32_t)max_tokens,
-        .min_tokens = (int32_t)request->min_tokens,
-        .settings = usable_settings(request->settings),
+        .min_tokens = (int32_t)body->min_tokens,
+        .settings = usable_settings(body->settings),
         .seed = seed,
-        .num_logprobs = needed_logprobs(request, num_logprobs),
-        .num_prompt_logprobs = (int32_t)request->prompt_logprobs,
-        .ignore_eos = request->ignore_eos,
-        .include_stop_string = request->include_stop_str_in_output,
-        .skip_special_tokens = request->skip_special_tokens,
+        .num_logprobs = needed_logprobs(body, num_logprobs),
+        .num_prompt_logprobs = (int32_t)body->prompt_logprobs,
+        .ignore_eos = body->ignore_eos,
+        .include_stop_string = body->include_stop_str_in_output,
+        .skip_special_tokens = body->skip_special_tokens,
         .num_stop_strings = lists->num_stop_strings,
         .stop_strings = lists->stop_strings,
         .num_stop_tokens = lists->num_stop_tokens,
@@ -303,6 +292,6 @@ struct sampling_params sampling_request_params(const struct sampling_request *re
         .bad_runs = lists->bad_runs,
         .num_logprob_tokens = lists->num_logprob_tokens,
         .logprob_tokens = lists->logprob_tokens,
-        .grammar = request->grammar,
+        .grammar = body->grammar,
     };
 }

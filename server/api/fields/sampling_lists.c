@@ -1,4 +1,4 @@
-#include "server/api/fields/sampling_fields.h"
+#include "server/api/fields/sampling_lists.h"
 
 #include "server/api/api_call_type.h"
 #include "server/json/json_field.h"

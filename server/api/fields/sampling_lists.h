@@ -1,7 +1,7 @@
 /* The list-shaped sampling fields of a request: stop, stop_token_ids, logit_bias,
  * allowed_token_ids, bad_words, logprob_token_ids. */
-#ifndef QUIRE_SERVER_API_FIELDS_SAMPLING_FIELDS_H
-#define QUIRE_SERVER_API_FIELDS_SAMPLING_FIELDS_H
+#ifndef QUIRE_SERVER_API_FIELDS_SAMPLING_LISTS_H
+#define QUIRE_SERVER_API_FIELDS_SAMPLING_LISTS_H
 
 #include "engine/sampling_params.h"
 #include "models/tokenizer/tokenizer.h"

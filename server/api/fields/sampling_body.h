@@ -1,0 +1,88 @@
+/* The fields of a body that completions, chat and responses share: how tokens are sampled, when a
+ * choice ends, and how the answer is sent. */
+#ifndef QUIRE_SERVER_API_FIELDS_SAMPLING_BODY_H
+#define QUIRE_SERVER_API_FIELDS_SAMPLING_BODY_H
+
+#include "engine/grammar/grammar.h"
+#include "server/api/api_context.h"
+#include "server/api/fields/prompt_field.h"
+#include "server/api/fields/sampling_lists.h"
+#include "server/json/json_field.h"
+
+#define SAMPLING_TO_THE_END (-1) /* max_tokens: as many as the context holds */
+
+struct sampling_body {
+    struct sampling_lists lists;
+    struct grammar *grammar; /* a reference: what the output must match; NULL: anything */
+    enum early_stopping early_stopping; /* read by beam_fields.h */
+    struct prompt_truncation truncation;
+    const char *max_tokens_field; /* the one that gave max_tokens; static; NULL: none did */
+
+    /* read by the field table */
+    const char *model;      /* NULL: not given */
+    const char *cache_salt; /* NULL: not given */
+    const char *request_id; /* NULL: not given */
+    int64_t n;
+    int64_t best_of;    /* 0: not given; with use_beam_search the width */
+    int64_t max_tokens; /* or SAMPLING_TO_THE_END */
+    int64_t min_tokens;
+    int64_t prompt_logprobs; /* -1: none */
+    int64_t seed;
+    int64_t priority;
+    struct sampling_settings settings;
+    double length_penalty;
+    bool use_beam_search, has_seed;
+    bool stream, include_usage, continuous_usage_stats;
+    bool ignore_eos, include_stop_str_in_output, skip_special_tokens, return_token_ids;
+    bool return_tokens_as_token_ids;
+};
+
+/* Returns the server's defaults; max_tokens is the endpoint's. */
+struct sampling_body sampling_body_defaults(const struct api_context *context, int64_t max_tokens);
+/* Reads and checks all of them, stream_options too, but for what beam_fields.h does; strings point
+ * into the tree. On failure -1, *err, and nothing to free. The grammar is that of
+ * response_format.h; an endpoint that forces a form of its own puts it there. */
+int sampling_body_read(const struct api_context *context, const cJSON *json,
+                       struct sampling_body *body, struct api_error *err);
+void sampling_body_finish(struct sampling_body *body);
+
+/* Returns the table of these fields; static. */
+struct json_table sampling_body_table(void);
+/* Appends the names of the JSON's fields that are neither among these nor in `own`,
+ * stream_options' too, as json_fields_list_unknown writes them; -1 and a 400 when there are any and
+ * the server refuses them. */
+int sampling_body_check_unknown(const struct api_context *context, const cJSON *json,
+                                struct json_table own, struct byte_buffer *out,
+                                struct api_error *err);
+
+/* Returns how long its prompts may be. */
+struct prompt_limits sampling_body_prompt_limits(const struct sampling_body *body);
+/* Returns the choices of a prompt as the engine has them: of a beam search those that are
+ * returned. */
+int32_t sampling_body_num_choices(const struct sampling_body *body);
+/* Returns the width of the beam search; 0: none. */
+int32_t sampling_body_beam_width(const struct sampling_body *body);
+/* Returns whether best_of requests more choices than are returned. */
+bool sampling_body_has_best_of(const struct sampling_body *body);
+/* Returns how many logprobs a generated token produces, its own included. */
+int64_t sampling_body_logprob_entries(const struct sampling_body *body, int32_t num_logprobs);
+/* Checks that logprob_token_ids may stand beside the others: -1 and a 400 when not. num_logprobs:
+ * of generated tokens, as the endpoint's own field requests, -1 for none. */
+int sampling_body_check_logprob_tokens(const struct sampling_body *body, int32_t num_logprobs,
+                                       struct api_error *err);
+/* Returns the seed of a request. A given one is used as it is for every prompt of the body, so that
+ * a prompt samples the same tokens alone and in a list. Without one each call returns another. */
+uint64_t sampling_body_seed(const struct api_context *context, const struct sampling_body *body);
+/* Checks that what is requested fits behind a prompt of that many tokens, named `prompt` in the
+ * message: -1 and a 400 (context_length_exceeded) for a given max_tokens, or min_tokens, that does
+ * not. */
+int sampling_body_check_room(const struct sampling_body *body, const struct api_context *context,
+                             const char *prompt, int32_t num_prompt_tokens, struct api_error *err);
+/* Returns the engine's parameters for a prompt of that many tokens; a max_tokens that was not given
+ * is cut to what the context has left. num_logprobs: as above. The arrays point into the body. */
+struct sampling_params sampling_body_params(const struct sampling_body *body,
+                                            const struct api_context *context,
+                                            int32_t num_prompt_tokens, int32_t num_logprobs,
+                                            uint64_t seed);
+
+#endif
