@@ -1,8 +1,8 @@
 /* Splits the text of one choice, as it comes, into reasoning, content and tool calls.
  *
- * What has been given out after k bytes is a function of those k bytes alone: however the text is
- * cut into pushes, the same reasoning, content, names and arguments come out at the same byte.
- * Text that may still turn out to be a marker is held back until that is decided. The text is a
+ * What is released after k bytes is a function of those k bytes alone: however the text is cut into
+ * pushes, the same reasoning, content, names and arguments come out at the same byte. Text that may
+ * still turn out to be a marker is held back until that is decided. The text is a
  * model's, so it is not trusted: whatever it is, it comes out as one of the kinds, and nothing of
  * it is lost but markers, white space around them and what a call has besides name and arguments.
  *
@@ -19,7 +19,7 @@
 #define OUTPUT_MAX_TOOL_CALLS 128      /* of one choice; what would be a further one is content */
 #define OUTPUT_MAX_TOOL_NAME_BYTES 128 /* the bound of Anthropic's API and of MCP */
 
-/* How a family of models writes tool calls. */
+/* The way a family of models writes tool calls. */
 enum tool_call_format {
     TOOL_CALL_FORMAT_NONE,
     TOOL_CALL_FORMAT_HERMES,      /* <tool_call>{"name":...,"arguments":{...}}</tool_call>: Hermes,
@@ -30,7 +30,7 @@ enum tool_call_format {
                                      [TOOL_CALLS]name[ARGS]{...} */
 };
 
-/* How it writes what it thinks before it answers. */
+/* The way it writes what it thinks before it answers. */
 #define REASONING_BEGIN "<think>"
 #define REASONING_END "</think>"
 enum reasoning_format {
@@ -38,16 +38,16 @@ enum reasoning_format {
     REASONING_FORMAT_THINK, /* <think>...</think>; also where the prompt's end has opened it */
 };
 
-/* The names --tool-call-parser and --reasoning-parser take; false when there is none of the name.
- */
+/* Find the format of a name that --tool-call-parser or --reasoning-parser takes; false: there is
+ * none. */
 bool tool_call_format_find(const char *name, enum tool_call_format *out);
 bool reasoning_format_find(const char *name, enum reasoning_format *out);
 const char *tool_call_format_name(enum tool_call_format format);
 const char *reasoning_format_name(enum reasoning_format format);
-/* What a chat template tells of its model's habits. */
+/* Return the format that a chat template shows its model to use. */
 enum tool_call_format tool_call_format_of_template(const char *chat_template);
 enum reasoning_format reasoning_format_of_template(const char *chat_template);
-/* Whether the format's markers are control tokens, which must then be left in the text. */
+/* Returns whether the format's markers are control tokens, which must then be left in the text. */
 bool tool_call_format_needs_special(enum tool_call_format format);
 
 struct output_parser_config {
@@ -60,7 +60,7 @@ struct output_parser_config {
     int num_allowed_names;
 };
 
-/* One step of what a choice says. Strings live until the parser's next call. */
+/* A step of a choice's output. Strings live until the parser's next function is called. */
 enum output_part_kind {
     OUTPUT_PART_REASONING,      /* text: more of it */
     OUTPUT_PART_CONTENT,        /* text: more of it */
@@ -81,12 +81,12 @@ struct output_parser;
 /* NULL when memory is short. */
 struct output_parser *output_parser_create(const struct output_parser_config *config);
 void output_parser_destroy(struct output_parser *parser); /* accepts NULL */
-/* Adds text (whole UTF-8 characters; may be empty); is_end: nothing follows, release what is held.
- * Returns -1 when memory is short: the choice cannot go on. */
+/* Parses text (whole UTF-8 characters; may be empty); is_end: nothing follows, release what is
+ * held. Returns -1 when memory is short: the choice cannot go on. */
 int output_parser_push(struct output_parser *parser, const char *text, size_t length, bool is_end);
-/* Takes the parts the last push released, in order; false when there is no more. */
+/* Takes the parts that the last push released, in order; false when there is no more. */
 bool output_parser_next(struct output_parser *parser, struct output_part *out);
-/* Tool calls begun so far. */
+/* Returns the number of tool calls begun so far. */
 int32_t output_parser_num_tool_calls(const struct output_parser *parser);
 
 #endif

@@ -23,7 +23,7 @@ static enum tool_step push_object(struct tool_parser *parser, char byte) {
     enum tool_call_step step = tool_call_object_push(&parser->object, byte);
     if (step == TOOL_CALL_DONE) {
         parser->state = HERMES_CLOSE;
-        parser->between_calls = true;
+        parser->between_tool_calls = true;
     }
     return step == TOOL_CALL_BAD ? TOOL_BAD : TOOL_MORE;
 }

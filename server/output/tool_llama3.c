@@ -20,7 +20,7 @@ static enum tool_step push_object(struct tool_parser *parser, char byte) {
     enum tool_call_step step = tool_call_object_push(&parser->object, byte);
     if (step == TOOL_CALL_DONE) {
         parser->state = LLAMA3_NEXT;
-        parser->between_calls = true;
+        parser->between_tool_calls = true;
     }
     return step == TOOL_CALL_BAD ? TOOL_BAD : TOOL_MORE;
 }
@@ -28,7 +28,7 @@ static enum tool_step push_object(struct tool_parser *parser, char byte) {
 static enum tool_step begin_object(struct tool_parser *parser, char byte) {
     tool_call_object_begin(&parser->object, &parser->sink, true);
     parser->state = LLAMA3_OBJECT;
-    parser->between_calls = false;
+    parser->between_tool_calls = false;
     return push_object(parser, byte);
 }
 

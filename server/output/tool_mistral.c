@@ -36,14 +36,14 @@ static enum tool_step expect(struct tool_parser *parser, enum mistral_state stat
     return go(parser, state);
 }
 
-static enum tool_step push_call(struct tool_parser *parser, char byte) {
+static enum tool_step push_tool_call(struct tool_parser *parser, char byte) {
     switch (tool_call_object_push(&parser->object, byte)) {
     case TOOL_CALL_MORE:
         return TOOL_MORE;
     case TOOL_CALL_DONE:
         if (parser->state != MISTRAL_IN_ITEM)
             return TOOL_END;
-        parser->between_calls = true;
+        parser->between_tool_calls = true;
         return go(parser, MISTRAL_AFTER_ITEM);
     case TOOL_CALL_BAD:
         break;
@@ -56,9 +56,9 @@ static enum tool_step begin_object(struct tool_parser *parser, char byte,
     if (byte != '{' || !tool_call_sink_has_room(&parser->sink))
         return TOOL_BAD;
     tool_call_object_begin(&parser->object, &parser->sink, false);
-    parser->between_calls = false;
+    parser->between_tool_calls = false;
     parser->state = (int)state;
-    return push_call(parser, byte);
+    return push_tool_call(parser, byte);
 }
 
 static enum tool_step begin_arguments(struct tool_parser *parser) {
@@ -72,7 +72,7 @@ static enum tool_step push_name(struct tool_parser *parser, char byte) {
     if (byte == '[' && parser->name_length > 0)
         return go(parser, MISTRAL_BRACKET);
     if (byte == '{' && parser->name_length > 0)
-        return begin_arguments(parser) == TOOL_BAD ? TOOL_BAD : push_call(parser, byte);
+        return begin_arguments(parser) == TOOL_BAD ? TOOL_BAD : push_tool_call(parser, byte);
     if (!tool_call_name_is_valid(&byte, 1) || parser->name_length == sizeof(parser->name))
         return TOOL_BAD;
     parser->name[parser->name_length++] = byte;
@@ -142,7 +142,7 @@ static enum tool_step push(struct tool_parser *parser, char byte) {
     case MISTRAL_ARGUMENTS:
         break;
     }
-    return push_call(parser, byte);
+    return push_tool_call(parser, byte);
 }
 
 const struct tool_format tool_mistral_format = {

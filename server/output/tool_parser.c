@@ -33,25 +33,25 @@ static void drop_held(struct tool_parser *parser) {
 }
 
 /* The marker's matcher hands over what it holds. */
-static void enter_calls(struct tool_parser *parser) {
+static void enter_tool_calls(struct tool_parser *parser) {
     struct text_marker *marker = &parser->marker;
     parser->failed = parser->failed || marker->held.failed;
     byte_buffer_append(&parser->held, marker->held.data, marker->held.length);
     text_marker_reset(marker);
-    parser->in_calls = true;
-    parser->between_calls = false;
+    parser->in_tool_calls = true;
+    parser->between_tool_calls = false;
     parser->format->begin(parser);
 }
 
-static void leave_calls(struct tool_parser *parser) {
-    parser->in_calls = false;
+static void leave_tool_calls(struct tool_parser *parser) {
+    parser->in_tool_calls = false;
     if (parser->sink.is_open)
         tool_call_sink_end(&parser->sink);
 }
 
 /* What is held was no call. */
-static void give_up_call(struct tool_parser *parser) {
-    leave_calls(parser);
+static void give_up_tool_call(struct tool_parser *parser) {
+    leave_tool_calls(parser);
     add_content(parser, parser->held.data, parser->held.length);
     drop_held(parser);
 }
@@ -63,7 +63,7 @@ static void read_held_again(struct tool_parser *parser) {
     struct byte_buffer text = parser->held;
     parser->held = (struct byte_buffer){0};
     parser->failed = parser->failed || text.failed;
-    leave_calls(parser);
+    leave_tool_calls(parser);
     for (size_t i = 0; i < text.length; i++)
         push_content(parser, text.data[i]);
     byte_buffer_finish(&text);
@@ -72,10 +72,10 @@ static void read_held_again(struct tool_parser *parser) {
 static void hold(struct tool_parser *parser, char byte) {
     byte_buffer_append(&parser->held, &byte, 1);
     if (parser->held.length > TEXT_MARKER_MAX_HELD_BYTES)
-        give_up_call(parser);
+        give_up_tool_call(parser);
 }
 
-static void push_in_calls(struct tool_parser *parser, char byte) {
+static void push_in_tool_calls(struct tool_parser *parser, char byte) {
     bool is_out = parser->sink.is_open;
     int32_t num_calls = parser->sink.num_calls;
     enum tool_step step = parser->format->push(parser, byte);
@@ -91,13 +91,13 @@ static void push_in_calls(struct tool_parser *parser, char byte) {
         return;
     case TOOL_END:
         drop_held(parser);
-        leave_calls(parser);
+        leave_tool_calls(parser);
         return;
     case TOOL_END_BEFORE:
         read_held_again(parser);
         break;
     case TOOL_BAD:
-        give_up_call(parser);
+        give_up_tool_call(parser);
         break;
     }
     push_content(parser, byte);
@@ -107,7 +107,7 @@ static void find_marker(struct tool_parser *parser, char byte) {
     struct text_marker *marker = &parser->marker;
     size_t num_text;
     if (text_marker_push(marker, byte, &num_text)) {
-        enter_calls(parser);
+        enter_tool_calls(parser);
         return;
     }
     add_content(parser, marker->held.data, num_text);
@@ -123,16 +123,16 @@ static void push_content(struct tool_parser *parser, char byte) {
     if (parser->skips_space && is_plain && text_is_space(byte))
         return;
     if (byte == '{' && parser->format->opens_bare && !parser->has_content && is_plain) {
-        enter_calls(parser);
-        push_in_calls(parser, byte);
+        enter_tool_calls(parser);
+        push_in_tool_calls(parser, byte);
         return;
     }
     find_marker(parser, byte);
 }
 
 void tool_parser_push(struct tool_parser *parser, char byte) {
-    if (parser->in_calls)
-        push_in_calls(parser, byte);
+    if (parser->in_tool_calls)
+        push_in_tool_calls(parser, byte);
     else
         push_content(parser, byte);
     parser->failed = parser->failed || parser->held.failed || parser->marker.held.failed ||
@@ -140,10 +140,10 @@ void tool_parser_push(struct tool_parser *parser, char byte) {
 }
 
 void tool_parser_end(struct tool_parser *parser) {
-    if (parser->in_calls && parser->between_calls)
+    if (parser->in_tool_calls && parser->between_tool_calls)
         drop_held(parser);
-    if (parser->in_calls)
-        give_up_call(parser);
+    if (parser->in_tool_calls)
+        give_up_tool_call(parser);
     add_content(parser, parser->marker.held.data, parser->marker.held.length);
     text_marker_reset(&parser->marker);
 }

@@ -6,15 +6,14 @@
 #ifndef QUIRE_SERVER_OUTPUT_TOOL_PARSER_H
 #define QUIRE_SERVER_OUTPUT_TOOL_PARSER_H
 
-#include "server/output/tool_call_object.h"
+#include "server/output/tool_call.h"
 #include "server/output/text_marker.h"
 
 /* What the format's push says of a byte. */
 enum tool_step {
     TOOL_MORE,
     TOOL_END,        /* the byte is the last of the calls: content follows */
-    TOOL_END_BEFORE, /* the calls are over; what followed them, this byte included, is content anew
-                      */
+    TOOL_END_BEFORE, /* the tool calls ended before: what followed them and the byte are content anew */
     TOOL_BAD,        /* no call: what is held is content, the byte is content anew */
 };
 
@@ -33,8 +32,8 @@ extern const struct tool_format tool_hermes_format, tool_llama3_format, tool_mis
 struct tool_parser {
     const struct tool_format *format; /* NULL: all is content */
     struct tool_call_sink sink;
-    bool in_calls;             /* the format reads */
-    bool between_calls;        /* set by the format: what is held is of no call */
+    bool in_tool_calls;        /* the format reads */
+    bool between_tool_calls;   /* set by the format: what is held is of no call */
     bool skips_space;          /* nothing but white space since a call, or since the reasoning */
     bool has_content;          /* something but white space has been content */
     bool failed;               /* memory was short */

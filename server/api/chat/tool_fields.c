@@ -1,7 +1,7 @@
 #include "server/api/chat/tool_fields.h"
 
 #include "server/json/json_field.h"
-#include "server/output/tool_call_sink.h"
+#include "server/output/tool_call.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,8 +1,104 @@
-#include "server/output/tool_call_object.h"
+#include "server/output/tool_call.h"
 
 #include "server/output/text_marker.h"
 
 #include <string.h>
+
+bool tool_call_name_is_valid(const char *name, size_t length) {
+    static const char allowed[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.:/";
+    if (length == 0 || length > OUTPUT_MAX_TOOL_NAME_BYTES)
+        return false;
+    for (size_t i = 0; i < length; i++)
+        if (name[i] == '\0' || strchr(allowed, name[i]) == NULL)
+            return false;
+    return true;
+}
+
+bool tool_call_sink_takes(const struct tool_call_sink *sink, const char *name, size_t length) {
+    const char *allowed = sink->allowed_names;
+    if (!tool_call_name_is_valid(name, length))
+        return false;
+    for (int i = 0; i < sink->num_allowed_names; i++, allowed += strlen(allowed) + 1)
+        if (strlen(allowed) == length && memcmp(allowed, name, length) == 0)
+            return true;
+    return sink->num_allowed_names == 0;
+}
+
+bool tool_call_sink_has_room(const struct tool_call_sink *sink) {
+    return sink->num_calls < OUTPUT_MAX_TOOL_CALLS;
+}
+
+void tool_call_sink_begin(struct tool_call_sink *sink, const char *name, size_t length) {
+    output_parts_add(sink->parts, OUTPUT_PART_TOOL_CALL, sink->num_calls++, name, length);
+    sink->is_open = true;
+    sink->has_arguments = false;
+}
+
+void tool_call_sink_arguments(struct tool_call_sink *sink, const char *text, size_t length) {
+    output_parts_add(sink->parts, OUTPUT_PART_TOOL_ARGUMENTS, sink->num_calls - 1, text, length);
+    sink->has_arguments = sink->has_arguments || length > 0;
+}
+
+void tool_call_sink_end(struct tool_call_sink *sink) {
+    if (!sink->has_arguments)
+        tool_call_sink_arguments(sink, "{}", 2);
+    sink->is_open = false;
+}
+
+static void init_arguments(struct tool_call_arguments *arguments) {
+    *arguments = (struct tool_call_arguments){.kind = TOOL_CALL_ARGUMENTS_NONE};
+    json_stream_init(&arguments->json);
+}
+
+/* Returns whether there is something to give out: an object or a string has been opened. */
+static bool have_begun(const struct tool_call_arguments *arguments) {
+    return arguments->kind == TOOL_CALL_ARGUMENTS_OBJECT ||
+           arguments->kind == TOOL_CALL_ARGUMENTS_STRING;
+}
+
+static bool set_kind(struct tool_call_arguments *arguments, char byte) {
+    if (byte == '{')
+        arguments->kind = TOOL_CALL_ARGUMENTS_OBJECT;
+    else if (byte == '"')
+        arguments->kind = TOOL_CALL_ARGUMENTS_STRING;
+    else if (byte == 'n')
+        arguments->kind = TOOL_CALL_ARGUMENTS_NULL;
+    return arguments->kind != TOOL_CALL_ARGUMENTS_NONE;
+}
+
+/* A raw control character in a string, which JSON forbids and models write, goes out escaped. */
+static void append_object_byte(struct byte_buffer *out, char byte, bool in_string) {
+    if (in_string && (unsigned char)byte < 0x20)
+        byte_buffer_printf(out, "\\u%04x", (unsigned)(unsigned char)byte);
+    else
+        byte_buffer_append(out, &byte, 1);
+}
+
+/* Appends what the byte releases to out. White space may come first. BAD also for other kinds of
+ * value. */
+static enum json_stream_step read_arguments(struct tool_call_arguments *arguments, char byte,
+                                            struct byte_buffer *out) {
+    bool is_first = arguments->kind == TOOL_CALL_ARGUMENTS_NONE;
+    if (is_first && text_is_space(byte))
+        return JSON_STREAM_MORE;
+    if (is_first && !set_kind(arguments, byte))
+        return JSON_STREAM_BAD;
+    bool in_string = json_stream_in_string(&arguments->json);
+    enum json_stream_step step = json_stream_push(&arguments->json, byte);
+    if (step == JSON_STREAM_BAD || arguments->kind == TOOL_CALL_ARGUMENTS_NULL)
+        return step;
+    if (arguments->kind == TOOL_CALL_ARGUMENTS_OBJECT) {
+        append_object_byte(out, byte, in_string);
+    } else if (!is_first) {
+        char text[JSON_UNESCAPE_MAX_BYTES];
+        size_t length = step == JSON_STREAM_DONE
+                            ? json_unescape_end(&arguments->string, text)
+                            : json_unescape_push(&arguments->string, byte, text);
+        byte_buffer_append(out, text, length);
+    }
+    return step;
+}
 
 void tool_call_object_begin(struct tool_call_object *object, struct tool_call_sink *sink,
                             bool needs_arguments) {
@@ -22,7 +118,7 @@ void tool_call_object_begin_named(struct tool_call_object *object, struct tool_c
     object->state = TOOL_CALL_OBJECT_IN_ARGUMENTS;
     memcpy(object->name, name, length);
     object->name_length = length;
-    tool_call_arguments_init(&object->arguments);
+    init_arguments(&object->arguments);
 }
 
 void tool_call_object_finish(struct tool_call_object *object) {
@@ -34,7 +130,7 @@ static enum tool_call_step go(struct tool_call_object *object, enum tool_call_ob
     return TOOL_CALL_MORE;
 }
 
-/* Gives out what can be: the call itself once both sides of it are there. */
+/* Writes what can be written: the call itself once its name and its arguments have begun. */
 static enum tool_call_step release(struct tool_call_object *object) {
     if (object->name_length == 0 || !object->has_arguments)
         return TOOL_CALL_MORE;
@@ -91,7 +187,7 @@ static enum tool_call_step push_key(struct tool_call_object *object, char byte) 
     return step == JSON_STREAM_DONE ? go(object, TOOL_CALL_OBJECT_COLON) : TOOL_CALL_BAD;
 }
 
-/* Of a key that comes twice the first counts. */
+/* A key that comes twice counts the first time. */
 static enum tool_call_step begin_value(struct tool_call_object *object) {
     json_stream_init(&object->json);
     if (word_is(object, "name") && object->name_length == 0)
@@ -99,7 +195,7 @@ static enum tool_call_step begin_value(struct tool_call_object *object) {
     bool is_arguments = word_is(object, "arguments") || word_is(object, "parameters");
     if (!is_arguments || object->has_arguments)
         return go(object, TOOL_CALL_OBJECT_IN_OTHER);
-    tool_call_arguments_init(&object->arguments);
+    init_arguments(&object->arguments);
     return go(object, TOOL_CALL_OBJECT_IN_ARGUMENTS);
 }
 
@@ -120,12 +216,11 @@ static enum tool_call_step push_name(struct tool_call_object *object, char byte)
 }
 
 static enum tool_call_step push_arguments(struct tool_call_object *object, char byte) {
-    enum json_stream_step step =
-        tool_call_arguments_push(&object->arguments, byte, &object->waiting);
+    enum json_stream_step step = read_arguments(&object->arguments, byte, &object->waiting);
     if (step == JSON_STREAM_BAD)
         return TOOL_CALL_BAD;
     bool is_done = step == JSON_STREAM_DONE;
-    object->has_arguments = is_done || tool_call_arguments_has_begun(&object->arguments);
+    object->has_arguments = is_done || have_begun(&object->arguments);
     if (is_done)
         object->state = TOOL_CALL_OBJECT_AFTER_VALUE;
     enum tool_call_step released = release(object);
@@ -149,14 +244,14 @@ static enum tool_call_step push_other(struct tool_call_object *object, char byte
     return TOOL_CALL_BAD;
 }
 
-/* Between the words and values, where white space may stand. */
+/* Reads what stands between the words and values, where white space may be. */
 static enum tool_call_step push_structure(struct tool_call_object *object, char byte) {
     if (text_is_space(byte))
         return TOOL_CALL_MORE;
     switch (object->state) {
     case TOOL_CALL_OBJECT_OPEN:
         return byte == '{' ? go(object, TOOL_CALL_OBJECT_KEY) : TOOL_CALL_BAD;
-    case TOOL_CALL_OBJECT_KEY: /* also of the first: an empty object is no call */
+    case TOOL_CALL_OBJECT_KEY: /* the first one too: an empty object is no call */
         return byte == '"' ? begin_word(object, TOOL_CALL_OBJECT_IN_KEY) : TOOL_CALL_BAD;
     case TOOL_CALL_OBJECT_COLON:
         return byte == ':' ? begin_value(object) : TOOL_CALL_BAD;

@@ -1,7 +1,7 @@
 /* Parts what a model thinks from what it answers, byte by byte: <think>...</think> at the text's
  * beginning is reasoning, what follows it content, and all is content where it does not come. */
-#ifndef QUIRE_SERVER_OUTPUT_REASONING_SPLITTER_H
-#define QUIRE_SERVER_OUTPUT_REASONING_SPLITTER_H
+#ifndef QUIRE_SERVER_OUTPUT_REASONING_PARSER_H
+#define QUIRE_SERVER_OUTPUT_REASONING_PARSER_H
 
 #include "server/output/tool_parser.h"
 
@@ -11,7 +11,7 @@ enum reasoning_state {
     REASONING_OVER, /* or there is none */
 };
 
-struct reasoning_splitter {
+struct reasoning_parser {
     enum reasoning_state state;
     bool is_open;               /* the prompt has opened the reasoning; its marker may come again */
     bool skips_space;           /* of the reasoning's beginning */
@@ -20,12 +20,12 @@ struct reasoning_splitter {
     struct text_marker marker;   /* the first, then the last */
 };
 
-void reasoning_splitter_init(struct reasoning_splitter *splitter,
-                             const struct output_parser_config *config, struct output_parts *parts,
-                             struct tool_parser *content);
-void reasoning_splitter_finish(struct reasoning_splitter *splitter);
-void reasoning_splitter_push(struct reasoning_splitter *splitter, char byte);
+void reasoning_parser_init(struct reasoning_parser *parser,
+                           const struct output_parser_config *config, struct output_parts *parts,
+                           struct tool_parser *content);
+void reasoning_parser_finish(struct reasoning_parser *parser);
+void reasoning_parser_push(struct reasoning_parser *parser, char byte);
 /* Nothing follows. */
-void reasoning_splitter_end(struct reasoning_splitter *splitter);
+void reasoning_parser_end(struct reasoning_parser *parser);
 
 #endif

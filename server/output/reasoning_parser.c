@@ -1,0 +1,92 @@
+#include "server/output/reasoning_parser.h"
+
+void reasoning_parser_init(struct reasoning_parser *parser,
+                           const struct output_parser_config *config, struct output_parts *parts,
+                           struct tool_parser *content) {
+    *parser = (struct reasoning_parser){.state = REASONING_OVER,
+                                        .is_open = config->begins_in_reasoning,
+                                        .skips_space = true,
+                                        .parts = parts,
+                                        .content = content};
+    if (config->reasoning == REASONING_FORMAT_NONE)
+        return;
+    parser->state = REASONING_START;
+    text_marker_init(&parser->marker, REASONING_BEGIN);
+}
+
+void reasoning_parser_finish(struct reasoning_parser *parser) {
+    text_marker_finish(&parser->marker);
+}
+
+static void enter_reasoning(struct reasoning_parser *parser) {
+    parser->state = REASONING_INSIDE;
+    text_marker_finish(&parser->marker);
+    text_marker_init(&parser->marker, REASONING_END);
+}
+
+static void leave_reasoning(struct reasoning_parser *parser) {
+    parser->state = REASONING_OVER;
+    parser->content->skips_space = true;
+    text_marker_reset(&parser->marker);
+}
+
+static void push_inside(struct reasoning_parser *parser, char byte) {
+    struct text_marker *marker = &parser->marker;
+    if (parser->skips_space && marker->matched == 0 && text_is_space(byte))
+        return;
+    size_t num_text;
+    if (text_marker_push(marker, byte, &num_text)) {
+        leave_reasoning(parser);
+        return;
+    }
+    parser->skips_space = parser->skips_space && num_text == 0;
+    output_parts_add(parser->parts, OUTPUT_PART_REASONING, 0, marker->held.data, num_text);
+    byte_buffer_consume(&marker->held, num_text);
+}
+
+/* The first marker does not come: what was held for it belongs to what follows. */
+static void decide(struct reasoning_parser *parser) {
+    struct byte_buffer text = parser->marker.held;
+    parser->marker.held = (struct byte_buffer){0};
+    if (parser->is_open)
+        enter_reasoning(parser);
+    else
+        parser->state = REASONING_OVER;
+    parser->content->failed = parser->content->failed || text.failed;
+    for (size_t i = 0; i < text.length; i++)
+        reasoning_parser_push(parser, text.data[i]);
+    byte_buffer_finish(&text);
+}
+
+static void push_start(struct reasoning_parser *parser, char byte) {
+    size_t num_text;
+    if (text_marker_push(&parser->marker, byte, &num_text))
+        enter_reasoning(parser);
+    else if (num_text > 0)
+        decide(parser);
+}
+
+void reasoning_parser_push(struct reasoning_parser *parser, char byte) {
+    switch (parser->state) {
+    case REASONING_START:
+        push_start(parser, byte);
+        break;
+    case REASONING_INSIDE:
+        push_inside(parser, byte);
+        break;
+    case REASONING_OVER:
+        tool_parser_push(parser->content, byte);
+        break;
+    }
+    if (parser->marker.held.failed)
+        parser->content->failed = true;
+}
+
+void reasoning_parser_end(struct reasoning_parser *parser) {
+    if (parser->state == REASONING_START)
+        decide(parser);
+    if (parser->state == REASONING_INSIDE)
+        output_parts_add(parser->parts, OUTPUT_PART_REASONING, 0, parser->marker.held.data,
+                         parser->marker.held.length);
+    tool_parser_end(parser->content);
+}

@@ -1,0 +1,98 @@
+/* One tool call: read as a JSON object, byte by byte, and written to the parts of a choice.
+ *
+ * The object has the call's name under "name", its arguments under "arguments" or "parameters", in
+ * any order, among keys that are skipped. The call goes to the sink with the first byte of its
+ * arguments if the name is known by then, else with the name; an object that ends with a name
+ * alone, where the format lets it, is a call without arguments. From there on the arguments
+ * flow. */
+#ifndef QUIRE_SERVER_OUTPUT_TOOL_CALL_H
+#define QUIRE_SERVER_OUTPUT_TOOL_CALL_H
+
+#include "server/byte_buffer.h"
+#include "server/output/json_stream.h"
+#include "server/output/json_unescape.h"
+#include "server/output/output_parts.h"
+
+/* Where the formats write tool calls: counts them, and admits the names that are valid and
+ * allowed. */
+struct tool_call_sink {
+    struct output_parts *parts; /* borrowed */
+    int32_t num_calls;
+    bool is_open;              /* a call's name is out and its end has not come */
+    bool has_arguments;        /* a part of the open call's arguments is out */
+    const char *allowed_names; /* borrowed: as in output_parser_config */
+    int num_allowed_names;
+};
+
+/* Returns whether a tool may have this name: 1 to OUTPUT_MAX_TOOL_NAME_BYTES letters, digits, '_',
+ * '-', '.', ':' and '/': OpenAI's and those that tools of other origins (MCP) have. */
+bool tool_call_name_is_valid(const char *name, size_t length);
+/* Returns whether there may be a call of this name: it is valid, and allowed. */
+bool tool_call_sink_takes(const struct tool_call_sink *sink, const char *name, size_t length);
+/* Returns whether there may be one more. */
+bool tool_call_sink_has_room(const struct tool_call_sink *sink);
+/* The name is one it takes, there is room and no call is open. */
+void tool_call_sink_begin(struct tool_call_sink *sink, const char *name, size_t length);
+/* Adds to the open call's arguments. */
+void tool_call_sink_arguments(struct tool_call_sink *sink, const char *text, size_t length);
+/* Completes the open call; without arguments it gets "{}". */
+void tool_call_sink_end(struct tool_call_sink *sink);
+
+/* The value of the arguments: an object, passed on as it is written; a string that holds the
+ * object, passed on as its content; null, which is no arguments. */
+struct tool_call_arguments {
+    enum {
+        TOOL_CALL_ARGUMENTS_NONE,
+        TOOL_CALL_ARGUMENTS_OBJECT,
+        TOOL_CALL_ARGUMENTS_STRING,
+        TOOL_CALL_ARGUMENTS_NULL
+    } kind;
+    struct json_stream json;
+    struct json_unescape string;
+};
+
+enum tool_call_step {
+    TOOL_CALL_MORE,
+    TOOL_CALL_DONE, /* the byte is the call's last, and the call is out */
+    TOOL_CALL_BAD, /* no call, or a broken one; the sink's is_open says whether a part of it is out */
+};
+
+enum tool_call_object_state {
+    TOOL_CALL_OBJECT_OPEN,
+    TOOL_CALL_OBJECT_KEY,
+    TOOL_CALL_OBJECT_IN_KEY,
+    TOOL_CALL_OBJECT_COLON,
+    TOOL_CALL_OBJECT_NAME,
+    TOOL_CALL_OBJECT_IN_NAME,
+    TOOL_CALL_OBJECT_IN_ARGUMENTS,
+    TOOL_CALL_OBJECT_IN_OTHER,
+    TOOL_CALL_OBJECT_AFTER_VALUE,
+};
+
+struct tool_call_object {
+    struct tool_call_sink *sink; /* borrowed */
+    bool needs_arguments;
+    bool is_bare; /* the arguments alone, of a call whose name is known */
+    enum tool_call_object_state state;
+    struct json_stream json;                   /* of the key, the name or the skipped value */
+    char word[OUTPUT_MAX_TOOL_NAME_BYTES + 1]; /* the key or the name being read, unescaped */
+    size_t word_length;
+    struct json_unescape unescape; /* of the word */
+    char name[OUTPUT_MAX_TOOL_NAME_BYTES];
+    size_t name_length; /* 0: not known yet */
+    bool has_arguments;
+    struct tool_call_arguments arguments;
+    struct byte_buffer waiting; /* arguments that the sink has not taken; owned */
+};
+
+/* Begins an object in a struct that is zeroed or was used before. needs_arguments: without them it
+ * is no call. */
+void tool_call_object_begin(struct tool_call_object *object, struct tool_call_sink *sink,
+                            bool needs_arguments);
+/* Begins a call whose name was read elsewhere: the arguments alone follow. */
+void tool_call_object_begin_named(struct tool_call_object *object, struct tool_call_sink *sink,
+                                  const char *name, size_t length);
+enum tool_call_step tool_call_object_push(struct tool_call_object *object, char byte);
+void tool_call_object_finish(struct tool_call_object *object);
+
+#endif
