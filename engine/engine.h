@@ -7,7 +7,7 @@
 
 #include "config/error.h"
 #include "engine/engine_stats.h"
-#include "engine/executor/executor.h"
+#include "engine/executor.h"
 #include "engine/schedule/kv_demand.h"
 #include "engine/request.h"
 #include "models/tokenizer/tokenizer.h"

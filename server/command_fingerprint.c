@@ -18,28 +18,28 @@ static void add_system(struct content_hash *hash) {
     add_text(hash, version);
 }
 
-int command_fingerprint(const struct worker_config *config, const struct worker_info *worker,
+int command_fingerprint(const struct executor_config *config, const struct executor_info *info,
                         const char *build, char out[static FINGERPRINT_BYTES], struct error *err) {
     const int32_t settings[] = {
-        (int32_t)config->quantization, config->max_model_len,     config->block_size,
-        worker->batch_invariant,       (int32_t)worker->kv_dtype, (int32_t)worker->activation_dtype,
+        (int32_t)config->quantization, info->limits.max_model_len, info->limits.block_size,
+        info->batch_invariant,         (int32_t)info->kv_dtype,    (int32_t)info->activation_dtype,
     };
     uint8_t digest[CONTENT_HASH_BYTES];
     uint64_t number = 0;
     struct content_hash *hash = content_hash_create();
     if (hash == NULL)
         return error_set(err, ERROR_MEMORY, "no memory for the fingerprint");
-    content_hash_add(hash, worker->model_digest, sizeof(worker->model_digest));
+    content_hash_add(hash, info->model_digest, sizeof(info->model_digest));
     content_hash_add(hash, settings, sizeof(settings));
     add_text(hash, build);
-    add_text(hash, worker->device);
-    add_text(hash, worker->numerics);
+    add_text(hash, info->device);
+    add_text(hash, info->numerics);
     add_system(hash);
     content_hash_digest(hash, digest);
     content_hash_destroy(hash);
     for (int i = 0; i < 8; i++)
         number = number << 8 | digest[i];
     snprintf(out, FINGERPRINT_BYTES, "quire-%016" PRIx64 "%s", number,
-             worker->batch_invariant ? "" : "-variant");
+             info->batch_invariant ? "" : "-variant");
     return 0;
 }

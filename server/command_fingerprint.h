@@ -3,7 +3,7 @@
 #define QUIRE_SERVER_COMMAND_FINGERPRINT_H
 
 #include "config/error.h"
-#include "engine/executor/worker_executor.h"
+#include "engine/executor.h"
 
 #define FINGERPRINT_BYTES 32 /* "quire-", 16 digits, "-variant" */
 
@@ -11,7 +11,7 @@
  * the model's digest, what of the machine decides the bits, and how it was told to compute. One
  * that ends in "-variant" promises nothing, because which requests run together decides too.
  * ERROR_MEMORY. */
-int command_fingerprint(const struct worker_config *config, const struct worker_info *worker,
+int command_fingerprint(const struct executor_config *config, const struct executor_info *info,
                         const char *build, char out[static FINGERPRINT_BYTES], struct error *err);
 
 #endif

@@ -3,12 +3,11 @@
 
 #include "config/options.h"
 #include "engine/engine_memory.h"
-#include "engine/executor/worker_executor.h"
+#include "engine/executor.h"
 #include "server/command_verify.h"
 #include "server/engine_options.h"
 #include "server/http/http_server.h"
 #include "server/memory_table.h"
-#include "server/worker_options.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,14 +25,11 @@ static void print_line(void *context, const char *line) {
     puts(line);
 }
 
-static void print_table(const struct model *model, const struct options *options,
-                        const struct worker_config *config, const struct worker_info *info) {
-    const struct serving_limits limits = engine_options_limits(options, model, config, info);
-    const struct engine_config engine = engine_options_read(options, model, info, &limits);
+static void print_table(const struct options *options, const struct executor_info *info) {
+    const struct engine_config engine = engine_options_read(options, info);
     const struct http_server_config http = {.max_connections = options->max_connections};
     const struct memory_table table = {
-        .worker = info,
-        .config = config,
+        .executor = info,
         .engine_bytes = engine_memory_bytes(&engine),
         .http_bytes = http_server_memory_bytes(&http),
         .program_bytes = memory_table_program_bytes(info, false),
@@ -43,13 +39,13 @@ static void print_table(const struct model *model, const struct options *options
 }
 
 static int plan(const struct model *model, const struct options *options, struct error *err) {
-    struct worker_config config;
-    struct worker_info info = {0};
-    if (worker_options_read(options, model, &config, err) != 0 ||
-        worker_executor_plan(model, &config, &info, err) != 0)
+    struct executor_config config;
+    struct executor_info info;
+    if (engine_options_executor(options, model, &config, err) != 0 ||
+        executor_plan(model, &config, &info, err) != 0)
         return -1;
     putchar('\n');
-    print_table(model, options, &config, &info);
+    print_table(options, &info);
     return 0;
 }
 

@@ -11,7 +11,7 @@
 #include "config/options.h"
 #include "engine/engine.h"
 #include "engine/engine_memory.h"
-#include "engine/executor/worker_executor.h"
+#include "engine/executor.h"
 #include "models/files/input_file.h"
 #include "models/model.h"
 #include "models/sampling_fields.h"
@@ -29,7 +29,6 @@
 #include "server/service.h"
 #include "server/signals.h"
 #include "server/vocabulary_loader.h"
-#include "server/worker_options.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -55,9 +54,8 @@ struct serve {
     struct command_verify verify;
     struct chat_model *chat;
     struct executor *executor;
-    struct worker_config worker_config;
-    struct worker_info worker;
-    struct serving_limits limits;
+    struct executor_config executor_config;
+    struct executor_info info; /* of the executor; its limits are everyone's */
     int wake_fd;
     struct listen_socket socket;
     struct engine *engine;
@@ -104,7 +102,7 @@ static int open_model(struct serve *serve, struct error *err) {
     const struct options *options = &serve->options;
     if (command_open_model(options->model, &serve->model, &serve->tokenizer, err) != 0)
         return -1;
-    return worker_options_read(options, serve->model, &serve->worker_config, err);
+    return engine_options_executor(options, serve->model, &serve->executor_config, err);
 }
 
 static int start_vocabulary(struct serve *serve, struct error *err) {
@@ -172,13 +170,12 @@ static int open_chat(struct serve *serve, struct error *err) {
 }
 
 static int open_executor(struct serve *serve, struct error *err) {
-    const struct worker_config *config = &serve->worker_config;
-    if (worker_executor_create(serve->model, config, &serve->executor, &serve->worker, err) != 0)
+    const struct executor_config *config = &serve->executor_config;
+    if (executor_create(serve->model, config, &serve->info, &serve->executor, err) != 0)
         return -1;
-    if (config->dtype != DTYPE_COUNT && !serve->worker.is_card)
+    if (config->dtype != DTYPE_COUNT && !serve->info.has_dedicated_memory)
         log_warning("dtype %s has no effect: the CPU computes in float", serve->options.dtype);
-    serve->limits = engine_options_limits(&serve->options, serve->model, config, &serve->worker);
-    return command_fingerprint(config, &serve->worker, build_hash(), serve->fingerprint, err);
+    return command_fingerprint(config, &serve->info, build_hash(), serve->fingerprint, err);
 }
 
 static int open_socket(struct serve *serve, struct error *err) {
@@ -202,8 +199,7 @@ static void wake_http(void *context) {
 }
 
 static int start_engine(struct serve *serve, struct error *err) {
-    struct engine_config config =
-        engine_options_read(&serve->options, serve->model, &serve->worker, &serve->limits);
+    struct engine_config config = engine_options_read(&serve->options, &serve->info);
     config.vocabulary = serve->vocabulary.vocabulary;
     config.stall_timeout_ms = STALL_TIMEOUT_MS;
     config.wake = wake_http;
@@ -236,7 +232,7 @@ static struct sampling_settings default_settings(const struct serve *serve) {
 static void set_context(struct serve *serve) {
     const struct options *options = &serve->options;
     bool has_names = options->served_model_names.count > 0;
-    int32_t max_logprobs = engine_options_max_logprobs(options, serve->model->config.vocab_size);
+    const struct serving_limits *limits = &serve->info.limits;
     set_model_name(serve);
     serve->context = (struct api_context){
         .tokenizer = serve->tokenizer,
@@ -244,19 +240,19 @@ static void set_context(struct serve *serve) {
         .model_names = has_names ? options->served_model_names.items : serve->default_names,
         .num_model_names = has_names ? options->served_model_names.count : 1,
         .created = time(NULL),
-        .max_model_len = serve->worker_config.max_model_len,
+        .max_model_len = limits->max_model_len,
         .max_prompts =
             (int32_t)(options->max_queued_requests < MAX_PROMPTS ? options->max_queued_requests
                                                                  : MAX_PROMPTS),
         .max_n = (int32_t)options->max_n,
-        .max_logprobs = max_logprobs,
-        .allows_all_logprobs = max_logprobs == serve->model->config.vocab_size,
+        .max_logprobs = limits->max_logprobs,
+        .allows_all_logprobs = limits->max_logprobs == limits->vocab_size,
         .max_choices = engine_options_call_choices(options),
         .max_prompt_tokens = options->max_queued_tokens,
         .sampling = default_settings(serve),
         .seed = (uint64_t)options->seed,
         .system_fingerprint = serve->fingerprint,
-        .hidden_size = serve->model->config.hidden_size,
+        .hidden_size = limits->hidden_size,
         .pooling = strcmp(options->pooling, "mean") == 0 ? POOLING_MEAN : POOLING_LAST,
         .rejects_unknown_params = strcmp(options->unknown_params, "reject") == 0,
     };
@@ -269,7 +265,7 @@ static struct http_server_config http_config(struct serve *serve) {
         .is_socket_passed = serve->socket.is_passed,
         .wake_fd = serve->wake_fd,
         .max_connections = options->max_connections,
-        .max_api_calls = serve->worker.max_num_seqs + options->max_queued_requests,
+        .max_api_calls = serve->info.limits.max_num_seqs + options->max_queued_requests,
         .max_body_bytes = (size_t)options->max_body_bytes,
         .shutdown_timeout_ms = options->shutdown_timeout * 1000,
         .metrics_prefix = options->metrics_prefix,
@@ -282,10 +278,9 @@ static struct http_server_config http_config(struct serve *serve) {
 /* All but the front end is there. */
 static void complete_memory_table(struct serve *serve, const struct http_server_config *http) {
     struct memory_table *table = &serve->memory;
-    table->worker = &serve->worker;
-    table->config = &serve->worker_config;
+    table->executor = &serve->info;
     table->http_bytes = http_server_memory_bytes(http);
-    table->program_bytes = memory_table_program_bytes(&serve->worker, true);
+    table->program_bytes = memory_table_program_bytes(&serve->info, true);
     table->max_connections = http->max_connections;
 }
 

@@ -2,9 +2,83 @@
 
 #include "server/auth.h"
 
-/* Choices that a queue full of common requests has; one with all that --max-n allows always fits.
- */
+#include <string.h>
+
+/* Choices that a queue full of common requests has; one with all that --max-n allows always fits. */
 #define CHOICES_PER_REQUEST 16
+
+/* DTYPE_COUNT for "auto" and "none". */
+static enum dtype parse_dtype(const char *name) {
+    static const struct {
+        const char *name;
+        enum dtype dtype;
+    } names[] = {{"f32", DTYPE_F32},     {"f16", DTYPE_F16},       {"bf16", DTYPE_BF16},
+                 {"float16", DTYPE_F16}, {"bfloat16", DTYPE_BF16}, {"int8", DTYPE_Q8_0}};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (strcmp(name, names[i].name) == 0)
+            return names[i].dtype;
+    return DTYPE_COUNT;
+}
+
+static int choose_max_model_len(int64_t requested, int32_t trained, int32_t *out,
+                                struct error *err) {
+    if (requested > trained)
+        return error_set(err, ERROR_CONFIG,
+                         "max-model-len: %lld; the model was trained for at most %d tokens",
+                         (long long)requested, trained);
+    int32_t chosen = requested > 0 ? (int32_t)requested : trained;
+    if (chosen < 2)
+        return error_set(err, ERROR_CONFIG,
+                         "max-model-len: %d; must be at least 2, a token of prompt and one of "
+                         "output",
+                         chosen);
+    *out = chosen;
+    return 0;
+}
+
+static int32_t max_logprobs(const struct options *options, int32_t vocab_size) {
+    bool is_all = options->max_logprobs < 0 || options->max_logprobs > vocab_size;
+    return is_all ? vocab_size : (int32_t)options->max_logprobs;
+}
+
+static size_t swap_bytes_of(double gib) {
+    return gib == OPTIONS_AUTO ? EXECUTOR_SWAP_AUTO : (size_t)(gib * (double)((size_t)1 << 30));
+}
+
+int engine_options_executor(const struct options *options, const struct model *model,
+                            struct executor_config *out, struct error *err) {
+    int32_t max_model_len = 0, vocab_size = model->config.vocab_size;
+    if (choose_max_model_len(options->max_model_len, model->config.max_position, &max_model_len,
+                             err) != 0)
+        return -1;
+    *out = (struct executor_config){
+        .device = options->device,
+        .dtype = parse_dtype(options->dtype),
+        .kv_dtype = parse_dtype(options->kv_cache_dtype),
+        .quantization = parse_dtype(options->quantization),
+        .batch_invariant = options->batch_invariant,
+        .gpu_memory_utilization = options->gpu_memory_utilization,
+        .num_threads = (int32_t)options->threads,
+        .kv_memory_bytes = (size_t)options->kv_cache_memory_bytes,
+        .swap_bytes = swap_bytes_of(options->swap_space),
+        .limits =
+            {
+                .max_num_seqs = (int32_t)options->max_num_seqs,
+                .max_num_batched_tokens = (int32_t)options->max_num_batched_tokens,
+                .max_model_len = max_model_len,
+                .max_logprobs = max_logprobs(options, vocab_size),
+                .block_size = (int32_t)options->block_size,
+                .vocab_size = vocab_size,
+                .hidden_size = model->config.hidden_size,
+                .window = model_window(&model->config),
+            },
+    };
+    return 0;
+}
+
+int32_t engine_options_call_choices(const struct options *options) {
+    return (int32_t)(options->max_n > MAX_PROMPTS ? options->max_n : MAX_PROMPTS);
+}
 
 static int64_t max_choices(const struct options *options, int32_t max_num_seqs) {
     int64_t common = CHOICES_PER_REQUEST * (max_num_seqs + options->max_queued_requests);
@@ -12,38 +86,10 @@ static int64_t max_choices(const struct options *options, int32_t max_num_seqs) 
     return common > of_call ? common : of_call;
 }
 
-int32_t engine_options_call_choices(const struct options *options) {
-    return (int32_t)(options->max_n > MAX_PROMPTS ? options->max_n : MAX_PROMPTS);
-}
-
-int32_t engine_options_max_logprobs(const struct options *options, int32_t vocab_size) {
-    bool is_all = options->max_logprobs < 0 || options->max_logprobs > vocab_size;
-    return is_all ? vocab_size : (int32_t)options->max_logprobs;
-}
-
-struct serving_limits engine_options_limits(const struct options *options,
-                                            const struct model *model,
-                                            const struct worker_config *worker,
-                                            const struct worker_info *info) {
-    return (struct serving_limits){
-        .max_num_seqs = info->max_num_seqs,
-        .max_num_batched_tokens = info->max_num_batched_tokens,
-        .max_model_len = worker->max_model_len,
-        .max_logprobs = engine_options_max_logprobs(options, model->config.vocab_size),
-        .block_size = worker->block_size,
-        .num_blocks = info->num_blocks,
-        .num_host_blocks = info->num_host_blocks,
-        .vocab_size = model->config.vocab_size,
-        .hidden_size = model->config.hidden_size,
-        .window = model_window(&model->config),
-    };
-}
-
-struct engine_config engine_options_read(const struct options *options, const struct model *model,
-                                         const struct worker_info *info,
-                                         const struct serving_limits *limits) {
+struct engine_config engine_options_read(const struct options *options,
+                                         const struct executor_info *info) {
     return (struct engine_config){
-        .limits = limits,
+        .limits = &info->limits,
         .swap_block_ns = info->swap_block_ns,
         .num_tenants = options->api_key_file != NULL ? AUTH_MAX_TENANTS
                        : options->api_keys.count > 0 ? options->api_keys.count
@@ -51,6 +97,6 @@ struct engine_config engine_options_read(const struct options *options, const st
         .prefix_caching = options->enable_prefix_caching,
         .max_queued_requests = (int32_t)options->max_queued_requests,
         .max_queued_tokens = options->max_queued_tokens,
-        .max_choices = max_choices(options, info->max_num_seqs),
+        .max_choices = max_choices(options, info->limits.max_num_seqs),
     };
 }

@@ -26,61 +26,64 @@ static double mib(size_t bytes) {
     return (double)bytes / (1 << 20);
 }
 
-static void put_device(const struct printer *out, const struct worker_info *worker) {
-    put(out, "device     %s (%s)%s", worker->device, worker->description,
-        worker->is_card && worker->batch_invariant ? ", batch invariant" : "");
-    if (worker->why_cpu[0] != '\0')
-        put(out, "           not cuda, because %s", worker->why_cpu);
+static void put_device(const struct printer *out, const struct executor_info *info) {
+    put(out, "device     %s (%s)%s", info->device, info->description,
+        info->has_dedicated_memory && info->batch_invariant ? ", batch invariant" : "");
+    if (info->why_cpu[0] != '\0')
+        put(out, "           not cuda, because %s", info->why_cpu);
 }
 
-/* Of the device: a card's own memory, else the system's. */
-static void put_device_parts(const struct printer *out, const struct worker_info *worker,
-                             const struct worker_config *config) {
-    put(out, "weights    %8.1f MiB", mib(worker->weight_bytes));
+/* Parts in the device's memory: a GPU's own, else the system's. */
+static void put_device_parts(const struct printer *out, const struct executor_info *info) {
+    put(out, "weights    %8.1f MiB", mib(info->memory.weight_bytes));
     put(out, "workspace  %8.1f MiB for steps of %d tokens, %d sequences",
-        mib(worker->workspace_bytes), worker->max_num_batched_tokens, worker->max_num_seqs);
-    if (worker->is_card)
+        mib(info->memory.workspace_bytes), info->limits.max_num_batched_tokens,
+        info->limits.max_num_seqs);
+    if (info->has_dedicated_memory)
         put(out, "overhead   %8.1f MiB driver, libraries, other processes",
-            mib(worker->overhead_bytes));
-    put(out, "KV cache   %8.1f MiB = %d blocks of %d = %lld tokens in %s", mib(worker->kv_bytes),
-        worker->num_blocks, config->block_size, (long long)worker->num_blocks * config->block_size,
-        dtype_name(worker->kv_dtype));
-    if (worker->is_card)
-        put(out, "left free  %8.1f MiB", mib(worker->free_bytes));
+            mib(info->memory.overhead_bytes));
+    put(out, "KV cache   %8.1f MiB = %d blocks of %d = %lld tokens in %s",
+        mib(info->memory.kv_bytes), info->limits.num_blocks, info->limits.block_size,
+        (long long)info->limits.num_blocks * info->limits.block_size, dtype_name(info->kv_dtype));
+    if (info->has_dedicated_memory)
+        put(out, "left free  %8.1f MiB", mib(info->memory.free_bytes));
 }
 
-static void put_swap(const struct printer *out, const struct worker_info *worker) {
-    if (worker->swap_block_ns > 0)
-        put(out, "swap       %8.1f MiB = %d blocks, %.1f us to move one", mib(worker->swap_bytes),
-            worker->num_host_blocks, (double)worker->swap_block_ns / 1e3);
+static void put_swap(const struct printer *out, const struct executor_info *info) {
+    if (info->swap_block_ns > 0)
+        put(out, "swap       %8.1f MiB = %d blocks, %.1f us to move one",
+            mib(info->memory.swap_bytes), info->limits.num_host_blocks,
+            (double)info->swap_block_ns / 1e3);
     else
-        put(out, "swap       %8.1f MiB = %d blocks", mib(worker->swap_bytes),
-            worker->num_host_blocks);
+        put(out, "swap       %8.1f MiB = %d blocks", mib(info->memory.swap_bytes),
+            info->limits.num_host_blocks);
 }
 
-static size_t device_bytes(const struct worker_info *worker) {
-    return worker->is_card ? 0 : worker->weight_bytes + worker->workspace_bytes + worker->kv_bytes;
+static size_t device_bytes(const struct executor_info *info) {
+    return info->has_dedicated_memory
+               ? 0
+               : info->memory.weight_bytes + info->memory.workspace_bytes + info->memory.kv_bytes;
 }
 
-size_t memory_table_program_bytes(const struct worker_info *worker, bool loaded) {
+size_t memory_table_program_bytes(const struct executor_info *info, bool loaded) {
     size_t resident = process_memory_resident();
-    size_t known = worker->is_card ? worker->swap_bytes : worker->weight_bytes;
+    size_t known = info->has_dedicated_memory ? info->memory.swap_bytes : info->memory.weight_bytes;
     if (!loaded)
         return resident;
     return resident > known ? resident - known : 0;
 }
 
 size_t memory_table_total(const struct memory_table *table) {
-    return device_bytes(table->worker) + table->worker->swap_bytes + table->engine_bytes +
-           table->http_bytes + table->program_bytes;
+    return device_bytes(table->executor) + table->executor->memory.swap_bytes +
+           table->engine_bytes + table->http_bytes + table->program_bytes;
 }
 
 void memory_table_write(const struct memory_table *table,
                         void (*write)(void *context, const char *line), void *context) {
     const struct printer out = {write, context};
-    put_device(&out, table->worker);
-    put_device_parts(&out, table->worker, table->config);
-    put_swap(&out, table->worker);
+    put_device(&out, table->executor);
+    put_device_parts(&out, table->executor);
+    put_swap(&out, table->executor);
     put(&out, "requests   %8.1f MiB at most, queued and running", mib(table->engine_bytes));
     put(&out, "HTTP       %8.1f MiB at most, %lld connections", mib(table->http_bytes),
         (long long)table->max_connections);

@@ -4,22 +4,21 @@
 #ifndef QUIRE_SERVER_MEMORY_TABLE_H
 #define QUIRE_SERVER_MEMORY_TABLE_H
 
-#include "engine/executor/worker_executor.h"
+#include "engine/executor.h"
 
 struct memory_table {
-    const struct worker_info *worker;
-    const struct worker_config *config;
+    const struct executor_info *executor;
     size_t engine_bytes;  /* at most, see engine_memory.h */
     size_t http_bytes;    /* at most, see http_server.h */
     size_t program_bytes; /* the rest: code, tokenizer, templates, vocabulary */
     int64_t max_connections;
 };
 
-/* What is resident now and in none of the parts above. Weights, or the host pool of a card, are
+/* What is resident now and in none of the parts above. Weights, or the host block pool beside a GPU, are
  * taken to be there when `loaded`. */
-size_t memory_table_program_bytes(const struct worker_info *worker, bool loaded);
+size_t memory_table_program_bytes(const struct executor_info *info, bool loaded);
 
-/* Of the system's memory: on the CPU all parts, beside a card what is not on the card. */
+/* Of the system's memory: on the CPU all parts, beside a GPU what is not on it. */
 size_t memory_table_total(const struct memory_table *table);
 
 /* write gets each line, NUL-terminated, without its end. */

@@ -5,7 +5,7 @@
 
 #include "engine/batch/batch_builder.h"
 #include "engine/engine_stats.h"
-#include "engine/executor/executor.h"
+#include "engine/executor.h"
 #include "engine/schedule/scheduler.h"
 #include "engine/core/step_output.h"
 

@@ -7,7 +7,7 @@
  *
  *     test_beam_search beams.json FOLDER DEVICE */
 #include "engine/engine.h"
-#include "engine/executor/worker_executor.h"
+#include "engine/executor.h"
 
 #include <cjson/cJSON.h>
 #include <math.h>
@@ -130,7 +130,7 @@ struct fixture {
     struct model *model;
     struct tokenizer *tokenizer;
     struct executor *executor;
-    struct worker_info info;
+    struct executor_info info;
     struct serving_limits limits;
     struct engine *engine;
 };
@@ -140,21 +140,26 @@ static void wake(void *context) {
 
 static int open_model(struct fixture *f, const char *path, const char *device, enum memory memory,
                       struct error *err) {
-    struct worker_config config = {
+    struct executor_config config = {
         .device = device,
         .dtype = DTYPE_COUNT,
         .quantization = DTYPE_COUNT,
         .num_threads = 1,
-        .max_model_len = MAX_MODEL_LEN,
-        .max_num_seqs = MAX_SEQS,
-        .max_num_batched_tokens = MAX_STEP_TOKENS,
-        .block_size = BLOCK_SIZE,
         .kv_dtype = DTYPE_F32,
         .swap_bytes = memory == TIGHT_WITH_SWAP ? SWAP_BYTES : 0,
     };
     if (model_open(path, &f->model, err) != 0 || tokenizer_open(f->model, &f->tokenizer, err) != 0)
         return -1;
-    return worker_executor_create(f->model, &config, &f->executor, &f->info, err);
+    config.limits = (struct serving_limits){
+        .max_num_seqs = MAX_SEQS,
+        .max_num_batched_tokens = MAX_STEP_TOKENS,
+        .max_model_len = MAX_MODEL_LEN,
+        .block_size = BLOCK_SIZE,
+        .vocab_size = f->model->config.vocab_size,
+        .hidden_size = f->model->config.hidden_size,
+        .window = model_window(&f->model->config),
+    };
+    return executor_create(f->model, &config, &f->info, &f->executor, err);
 }
 
 /* The engine is told of fewer blocks than there are; and that moving one takes no time. */
@@ -162,17 +167,9 @@ static void start(struct fixture *f, const char *path, const char *device, enum 
     struct error err = {0};
     if (open_model(f, path, device, memory, &err) != 0)
         give_up(err.message);
-    f->limits = (struct serving_limits){
-        .max_num_seqs = MAX_SEQS,
-        .max_num_batched_tokens = MAX_STEP_TOKENS,
-        .max_model_len = MAX_MODEL_LEN,
-        .block_size = BLOCK_SIZE,
-        .num_blocks = memory == ROOMY ? f->info.num_blocks : TIGHT_BLOCKS,
-        .num_host_blocks = f->info.num_host_blocks,
-        .vocab_size = f->model->config.vocab_size,
-        .hidden_size = f->model->config.hidden_size,
-        .window = model_window(&f->model->config),
-    };
+    f->limits = f->info.limits;
+    if (memory != ROOMY)
+        f->limits.num_blocks = TIGHT_BLOCKS;
     struct engine_config config = {
         .limits = &f->limits,
         .num_tenants = 1,

@@ -10,21 +10,22 @@
 #include <string.h>
 
 struct machine {
-    struct worker_config config;
-    struct worker_info worker;
+    struct executor_config config;
+    struct executor_info info;
     const char *build;
 };
 
 static struct machine usual(void) {
     return (struct machine){
-        .config = {.quantization = DTYPE_COUNT, .max_model_len = 2048, .block_size = 16},
-        .worker = {.device = "cpu",
-                   .numerics = "avx2 on avx2",
-                   .description = "AVX2, 2 threads",
-                   .batch_invariant = true,
-                   .model_digest = {1, 2, 3},
-                   .activation_dtype = DTYPE_F32,
-                   .kv_dtype = DTYPE_F16},
+        .config = {.quantization = DTYPE_COUNT},
+        .info = {.limits = {.max_model_len = 2048, .block_size = 16},
+                 .device = "cpu",
+                 .numerics = "avx2 on avx2",
+                 .description = "AVX2, 2 threads",
+                 .batch_invariant = true,
+                 .model_digest = {1, 2, 3},
+                 .activation_dtype = DTYPE_F32,
+                 .kv_dtype = DTYPE_F16},
         .build = "0123456789abcdef",
     };
 }
@@ -32,7 +33,7 @@ static struct machine usual(void) {
 static void print_of(const struct machine *machine, char out[static FINGERPRINT_BYTES]) {
     struct error err;
     assert_int_equal(
-        command_fingerprint(&machine->config, &machine->worker, machine->build, out, &err), 0);
+        command_fingerprint(&machine->config, &machine->info, machine->build, out, &err), 0);
 }
 
 static void test_form(void **state) {
@@ -43,7 +44,7 @@ static void test_form(void **state) {
     assert_int_equal(sscanf(text, "quire-%16[0-9a-f]%n", digits, &end), 1);
     assert_int_equal(strlen(digits), 16);
     assert_string_equal(text + end, "");
-    machine.worker.batch_invariant = false;
+    machine.info.batch_invariant = false;
     print_of(&machine, text);
     assert_string_equal(text + end, "-variant");
     assert_memory_not_equal(text + strlen("quire-"), digits, 16);
@@ -63,22 +64,22 @@ static void test_what_changes_the_bytes(void **state) {
     machine.config.quantization = DTYPE_Q8_0;
     assert_same(&machine, false);
     machine = usual();
-    machine.config.max_model_len++;
+    machine.info.limits.max_model_len++;
     assert_same(&machine, false);
     machine = usual();
-    machine.worker.model_digest[15] = 1;
+    machine.info.model_digest[15] = 1;
     assert_same(&machine, false);
     machine = usual();
-    machine.worker.kv_dtype = DTYPE_F32;
+    machine.info.kv_dtype = DTYPE_F32;
     assert_same(&machine, false);
     machine = usual();
-    machine.worker.activation_dtype = DTYPE_BF16;
+    machine.info.activation_dtype = DTYPE_BF16;
     assert_same(&machine, false);
     machine = usual();
-    snprintf(machine.worker.device, sizeof(machine.worker.device), "cpu-ref");
+    snprintf(machine.info.device, sizeof(machine.info.device), "cpu-ref");
     assert_same(&machine, false);
     machine = usual();
-    snprintf(machine.worker.numerics, sizeof(machine.worker.numerics), "portable on avx2");
+    snprintf(machine.info.numerics, sizeof(machine.info.numerics), "portable on avx2");
     assert_same(&machine, false);
     machine = usual();
     machine.build = "0123456789abcdee";
@@ -88,9 +89,9 @@ static void test_what_changes_the_bytes(void **state) {
 static void test_what_does_not(void **state) {
     struct machine machine = usual();
     machine.config.num_threads = 7;
-    machine.config.max_num_seqs = 3;
-    machine.worker.num_blocks = 99;
-    snprintf(machine.worker.description, sizeof(machine.worker.description), "AVX2, 7 threads");
+    machine.info.limits.max_num_seqs = 3;
+    machine.info.limits.num_blocks = 99;
+    snprintf(machine.info.description, sizeof(machine.info.description), "AVX2, 7 threads");
     assert_same(&machine, true);
 }
 

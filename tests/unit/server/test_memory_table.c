@@ -27,29 +27,27 @@ static double part(const char *text, const char *name) {
     return -1;
 }
 
-static const struct worker_config config = {.block_size = 16};
-
-static struct worker_info info(bool is_card) {
-    return (struct worker_info){.device = "cpu",
-                                .description = "a thread",
-                                .is_card = is_card,
-                                .kv_dtype = DTYPE_F16,
-                                .max_num_seqs = 4,
-                                .max_num_batched_tokens = 32,
-                                .num_blocks = 100,
-                                .weight_bytes = 10 * MIB,
-                                .workspace_bytes = 20 * MIB,
-                                .kv_bytes = 40 * MIB,
-                                .overhead_bytes = 80 * MIB,
-                                .free_bytes = 160 * MIB,
-                                .num_host_blocks = 50,
-                                .swap_bytes = 320 * MIB,
-                                .swap_block_ns = 12340};
+static struct executor_info info(bool is_gpu) {
+    return (struct executor_info){.limits = {.max_num_seqs = 4,
+                                             .max_num_batched_tokens = 32,
+                                             .block_size = 16,
+                                             .num_blocks = 100,
+                                             .num_host_blocks = 50},
+                                  .device = "cpu",
+                                  .description = "a thread",
+                                  .has_dedicated_memory = is_gpu,
+                                  .kv_dtype = DTYPE_F16,
+                                  .swap_block_ns = 12340,
+                                  .memory = {.weight_bytes = 10 * MIB,
+                                             .workspace_bytes = 20 * MIB,
+                                             .kv_bytes = 40 * MIB,
+                                             .swap_bytes = 320 * MIB,
+                                             .overhead_bytes = 80 * MIB,
+                                             .free_bytes = 160 * MIB}};
 }
 
-static double write_table(const struct worker_info *worker, char *out) {
-    const struct memory_table table = {.worker = worker,
-                                       .config = &config,
+static double write_table(const struct executor_info *executor, char *out) {
+    const struct memory_table table = {.executor = executor,
                                        .engine_bytes = 640 * MIB,
                                        .http_bytes = 1280 * MIB,
                                        .program_bytes = 2560 * MIB,
@@ -61,7 +59,7 @@ static double write_table(const struct worker_info *worker, char *out) {
 static void test_cpu(void **state) {
     static const char *const parts[] = {"weights",  "workspace", "KV cache", "swap",
                                         "requests", "HTTP",      "program"};
-    const struct worker_info worker = info(false);
+    const struct executor_info worker = info(false);
     char text[4096] = "";
     double sum = 0, total = write_table(&worker, text);
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
@@ -78,7 +76,7 @@ static void test_cpu(void **state) {
 
 /* What is on the card is no part of the system's memory. */
 static void test_card(void **state) {
-    const struct worker_info worker = info(true);
+    const struct executor_info worker = info(true);
     char text[4096] = "";
     assert_true(write_table(&worker, text) == 320 + 640 + 1280 + 2560);
     assert_true(part(text, "total") == 4800);
@@ -88,7 +86,7 @@ static void test_card(void **state) {
 
 /* A pool that is only planned was not timed. */
 static void test_planned_swap(void **state) {
-    struct worker_info worker = info(false);
+    struct executor_info worker = info(false);
     char text[4096] = "";
     worker.swap_block_ns = 0;
     write_table(&worker, text);
@@ -96,14 +94,14 @@ static void test_planned_swap(void **state) {
 }
 
 static void test_program(void **state) {
-    struct worker_info worker = info(false);
+    struct executor_info worker = info(false);
     size_t resident = process_memory_resident();
     assert_true(resident > MIB / 4 && resident < 4096 * MIB);
-    worker.weight_bytes = SIZE_MAX;
-    worker.swap_bytes = MIB / 4;
+    worker.memory.weight_bytes = SIZE_MAX;
+    worker.memory.swap_bytes = MIB / 4;
     assert_int_equal(memory_table_program_bytes(&worker, true), 0);
     assert_true(memory_table_program_bytes(&worker, false) >= resident / 2);
-    worker.is_card = true;
+    worker.has_dedicated_memory = true;
     assert_true(memory_table_program_bytes(&worker, true) > 0);
     assert_true(memory_table_program_bytes(&worker, true) <
                 memory_table_program_bytes(&worker, false));

@@ -143,28 +143,32 @@ static int insert_card(void **state) {
     return 0;
 }
 
-static struct worker_config config_for(const char *device) {
-    return (struct worker_config){
+static struct executor_info info; /* of the rank loaded last */
+
+static struct executor_config config_for(const char *device) {
+    return (struct executor_config){
         .device = device,
         .dtype = DTYPE_COUNT,
         .quantization = DTYPE_COUNT,
         .gpu_memory_utilization = 0.75,
         .num_threads = 1,
-        .max_model_len = 256,
-        .max_num_seqs = 3,
-        .max_num_batched_tokens = 40,
-        .block_size = 16,
         .kv_dtype = DTYPE_COUNT,
+        .limits = {.max_num_seqs = 3,
+                   .max_num_batched_tokens = 40,
+                   .max_model_len = 256,
+                   .block_size = 16,
+                   .vocab_size = 320,
+                   .hidden_size = 64},
     };
 }
 
 #define PIECES(...) ((const char *const[]){__VA_ARGS__, NULL})
 
-static void assert_refused(void *const *state, const struct worker_config *config,
+static void assert_refused(void *const *state, const struct executor_config *config,
                            enum error_code code, const char *const *pieces) {
     struct rank rank;
     struct error err = {0};
-    assert_int_equal(rank_load(*state, config, &rank, &err), -1);
+    assert_int_equal(rank_load(*state, config, &info, &rank, &err), -1);
     for (; *pieces != NULL; pieces++)
         if (strstr(err.message, *pieces) == NULL)
             fail_msg("\"%s\" lacks \"%s\"", err.message, *pieces);
@@ -173,9 +177,9 @@ static void assert_refused(void *const *state, const struct worker_config *confi
 }
 
 static void test_a_card_is_filled(void **state) {
-    struct worker_config config = config_for("cuda");
+    struct executor_config config = config_for("cuda");
     struct rank rank;
-    assert_int_equal(rank_load(*state, &config, &rank, NULL), 0);
+    assert_int_equal(rank_load(*state, &config, &info, &rank, NULL), 0);
     static const int32_t sizes[] = {40, 32, 24, 16, 12, 8, 6, 4, 3, 2, 1};
     assert_int_equal(card.num_steps, sizeof(sizes) / sizeof(sizes[0]));
     assert_memory_equal(card.step_tokens, sizes, sizeof(sizes));
@@ -189,55 +193,55 @@ static void test_a_card_is_filled(void **state) {
     assert_int_equal(card.config.num_q_heads, 4);
     assert_int_equal(card.config.num_kv_heads, 2);
     assert_int_equal(card.config.activation_dtype, DTYPE_BF16);
-    const struct worker_info *info = &rank.info;
-    assert_true(info->is_card && !info->batch_invariant);
-    assert_string_equal(info->device, "cuda");
-    assert_string_equal(info->why_cpu, "");
-    assert_int_equal(info->overhead_bytes, STEP_BYTES);
-    assert_int_equal(info->kv_bytes, (size_t)info->num_blocks * 8192);
-    assert_int_equal(info->weight_bytes + info->workspace_bytes + STEP_BYTES + info->kv_bytes,
+    assert_true(info.has_dedicated_memory && !info.batch_invariant);
+    assert_string_equal(info.device, "cuda");
+    assert_string_equal(info.why_cpu, "");
+    assert_int_equal(info.memory.overhead_bytes, STEP_BYTES);
+    assert_int_equal(info.memory.kv_bytes, (size_t)info.limits.num_blocks * 8192);
+    assert_int_equal(info.memory.weight_bytes + info.memory.workspace_bytes + STEP_BYTES +
+                         info.memory.kv_bytes,
                      card.used_bytes);
-    assert_int_equal(info->free_bytes, card.total_bytes - card.used_bytes);
+    assert_int_equal(info.memory.free_bytes, card.total_bytes - card.used_bytes);
     assert_in_range(card.used_bytes, 6 * MIB - 8191, 6 * MIB);
     rank_unload(&rank);
 }
 
 static void test_the_largest_step_is_what_seats_can_hold(void **state) {
-    struct worker_config config = config_for("cuda");
+    struct executor_config config = config_for("cuda");
     struct rank rank;
-    config.max_num_batched_tokens = 2000; /* 3 x 256 at most */
-    assert_int_equal(rank_load(*state, &config, &rank, NULL), 0);
+    config.limits.max_num_batched_tokens = 2000; /* 3 x 256 at most */
+    assert_int_equal(rank_load(*state, &config, &info, &rank, NULL), 0);
     assert_int_equal(card.most_tokens, 768);
     rank_unload(&rank);
 }
 
 static void test_limits_left_to_the_device(void **state) {
-    struct worker_config config = config_for("auto");
+    struct executor_config config = config_for("auto");
     struct rank rank;
-    config.max_num_seqs = 0;
-    config.max_num_batched_tokens = 17;
-    assert_int_equal(rank_load(*state, &config, &rank, NULL), 0);
-    assert_string_equal(rank.info.device, "cuda");
-    assert_int_equal(rank.info.max_num_seqs, 17);
+    config.limits.max_num_seqs = 0;
+    config.limits.max_num_batched_tokens = 17;
+    assert_int_equal(rank_load(*state, &config, &info, &rank, NULL), 0);
+    assert_string_equal(info.device, "cuda");
+    assert_int_equal(info.limits.max_num_seqs, 17);
     rank_unload(&rank);
     card.is_absent = true;
-    config.max_num_batched_tokens = 0;
-    assert_int_equal(rank_load(*state, &config, &rank, NULL), 0);
-    assert_string_equal(rank.info.device, "cpu-ref");
-    assert_string_equal(rank.info.why_cpu, "no card is left");
-    assert_int_equal(rank.info.max_num_seqs, 64);
-    assert_int_equal(rank.info.max_num_batched_tokens, 512);
-    assert_int_equal(rank.info.kv_dtype, DTYPE_F32);
-    assert_true(!rank.info.is_card && rank.info.batch_invariant);
+    config.limits.max_num_batched_tokens = 0;
+    assert_int_equal(rank_load(*state, &config, &info, &rank, NULL), 0);
+    assert_string_equal(info.device, "cpu-ref");
+    assert_string_equal(info.why_cpu, "no card is left");
+    assert_int_equal(info.limits.max_num_seqs, 64);
+    assert_int_equal(info.limits.max_num_batched_tokens, 512);
+    assert_int_equal(info.kv_dtype, DTYPE_F32);
+    assert_true(!info.has_dedicated_memory && info.batch_invariant);
     rank_unload(&rank);
 }
 
 static void test_bytes_asked_for(void **state) {
-    struct worker_config config = config_for("cuda");
+    struct executor_config config = config_for("cuda");
     struct rank rank;
     config.kv_memory_bytes = MIB;
-    assert_int_equal(rank_load(*state, &config, &rank, NULL), 0);
-    assert_int_equal(rank.info.num_blocks, 128);
+    assert_int_equal(rank_load(*state, &config, &info, &rank, NULL), 0);
+    assert_int_equal(info.limits.num_blocks, 128);
     rank_unload(&rank);
     config.kv_memory_bytes = 8 * MIB;
     assert_refused(state, &config, ERROR_CONFIG,
@@ -245,44 +249,44 @@ static void test_bytes_asked_for(void **state) {
 }
 
 static void test_each_part_may_not_fit(void **state) {
-    struct worker_config config = config_for("cuda");
+    struct executor_config config = config_for("cuda");
     card.total_bytes = 10 * KIB;
     assert_refused(state, &config, ERROR_MEMORY,
                    PIECES("device's operations", "--max-num-batched-tokens", "--max-num-seqs"));
-    struct worker_config any = config_for("auto");
+    struct executor_config any = config_for("auto");
     assert_refused(state, &any, ERROR_MEMORY, PIECES("no card is left"));
     card.total_bytes = OPEN_BYTES + 100 * KIB;
     assert_refused(state, &config, ERROR_MEMORY,
                    PIECES("for the weights: 0.4 MiB needed, 0.1 MiB free, 0.3 MiB missing"));
     card.total_bytes = OPEN_BYTES + 470 * KIB;
-    config.max_num_batched_tokens = 2000;
+    config.limits.max_num_batched_tokens = 2000;
     assert_refused(
         state, &config, ERROR_MEMORY,
         PIECES("for the workspace: 4.2 MiB needed", "missing", "--max-num-batched-tokens"));
     card.total_bytes = OPEN_BYTES + 700 * KIB;
-    config.max_num_batched_tokens = 40;
+    config.limits.max_num_batched_tokens = 40;
     assert_refused(state, &config, ERROR_MEMORY,
                    PIECES("for the KV cache", "--gpu-memory-utilization 0.75", "missing",
                           "--max-model-len 256"));
 }
 
-static void assert_same_parts(const struct worker_info *a, const struct worker_info *b) {
+static void assert_same_parts(const struct executor_info *a, const struct executor_info *b) {
     assert_string_equal(a->device, b->device);
     assert_string_equal(a->why_cpu, b->why_cpu);
-    assert_int_equal(a->max_num_seqs, b->max_num_seqs);
-    assert_int_equal(a->max_num_batched_tokens, b->max_num_batched_tokens);
+    assert_int_equal(a->limits.max_num_seqs, b->limits.max_num_seqs);
+    assert_int_equal(a->limits.max_num_batched_tokens, b->limits.max_num_batched_tokens);
     assert_int_equal(a->kv_dtype, b->kv_dtype);
-    assert_int_equal(a->weight_bytes, b->weight_bytes);
-    assert_int_equal(a->workspace_bytes, b->workspace_bytes);
-    assert_int_equal(a->num_blocks, b->num_blocks);
-    assert_int_equal(a->kv_bytes, b->kv_bytes);
-    assert_int_equal(a->num_host_blocks, b->num_host_blocks);
-    assert_int_equal(a->swap_bytes, b->swap_bytes);
+    assert_int_equal(a->memory.weight_bytes, b->memory.weight_bytes);
+    assert_int_equal(a->memory.workspace_bytes, b->memory.workspace_bytes);
+    assert_int_equal(a->limits.num_blocks, b->limits.num_blocks);
+    assert_int_equal(a->memory.kv_bytes, b->memory.kv_bytes);
+    assert_int_equal(a->limits.num_host_blocks, b->limits.num_host_blocks);
+    assert_int_equal(a->memory.swap_bytes, b->memory.swap_bytes);
 }
 
 static void test_a_plan_is_what_loading_becomes(void **state) {
-    struct worker_config config = config_for("auto");
-    struct worker_info planned = {0};
+    struct executor_config config = config_for("auto");
+    struct executor_info planned = {0};
     struct rank rank;
     config.kv_memory_bytes = MIB;
     config.swap_bytes = 2 * MIB;
@@ -290,10 +294,10 @@ static void test_a_plan_is_what_loading_becomes(void **state) {
         card.is_absent = absent;
         assert_int_equal(rank_plan(*state, &config, &planned, NULL), 0);
         assert_int_equal(card.num_steps, 0);
-        assert_int_equal(rank_load(*state, &config, &rank, NULL), 0);
-        assert_same_parts(&planned, &rank.info);
+        assert_int_equal(rank_load(*state, &config, &info, &rank, NULL), 0);
+        assert_same_parts(&planned, &info);
         if (!absent)
-            assert_int_equal(planned.free_bytes, rank.info.free_bytes + STEP_BYTES);
+            assert_int_equal(planned.memory.free_bytes, info.memory.free_bytes + STEP_BYTES);
         rank_unload(&rank);
         card.num_steps = 0;
     }
@@ -301,13 +305,13 @@ static void test_a_plan_is_what_loading_becomes(void **state) {
 
 /* What the card is filled to is known but for what its first step takes. */
 static void test_a_plan_fills_the_card(void **state) {
-    struct worker_config config = config_for("cuda");
-    struct worker_info planned = {0};
+    struct executor_config config = config_for("cuda");
+    struct executor_info planned = {0};
     struct rank rank;
     struct error err = {0};
     assert_int_equal(rank_plan(*state, &config, &planned, NULL), 0);
-    assert_int_equal(rank_load(*state, &config, &rank, NULL), 0);
-    assert_in_range(planned.num_blocks - rank.info.num_blocks, STEP_BYTES / 8192,
+    assert_int_equal(rank_load(*state, &config, &info, &rank, NULL), 0);
+    assert_in_range(planned.limits.num_blocks - info.limits.num_blocks, STEP_BYTES / 8192,
                     STEP_BYTES / 8192 + 1);
     rank_unload(&rank);
     card.total_bytes = OPEN_BYTES + 100 * KIB;
@@ -317,16 +321,16 @@ static void test_a_plan_fills_the_card(void **state) {
 }
 
 static void test_quantising_is_for_the_cpu(void **state) {
-    struct worker_config config = config_for("auto");
-    struct worker_info plain = {0}, planned = {0};
+    struct executor_config config = config_for("auto");
+    struct executor_info plain = {0}, planned = {0};
     struct rank rank;
     card.is_absent = true;
     assert_int_equal(rank_plan(*state, &config, &plain, NULL), 0);
     config.quantization = DTYPE_Q8_0;
     assert_int_equal(rank_plan(*state, &config, &planned, NULL), 0);
-    assert_true(planned.weight_bytes < plain.weight_bytes * 3 / 4);
-    assert_int_equal(rank_load(*state, &config, &rank, NULL), 0);
-    assert_same_parts(&planned, &rank.info);
+    assert_true(planned.memory.weight_bytes < plain.memory.weight_bytes * 3 / 4);
+    assert_int_equal(rank_load(*state, &config, &info, &rank, NULL), 0);
+    assert_same_parts(&planned, &info);
     rank_unload(&rank);
     card.is_absent = false;
     assert_refused(state, &config, ERROR_CONFIG,
@@ -334,9 +338,9 @@ static void test_quantising_is_for_the_cpu(void **state) {
 }
 
 static void test_the_device_fails_while_loading(void **state) {
-    struct worker_config config = config_for("cuda");
+    struct executor_config config = config_for("cuda");
     struct rank rank;
-    assert_int_equal(rank_load(*state, &config, &rank, NULL), 0);
+    assert_int_equal(rank_load(*state, &config, &info, &rank, NULL), 0);
     int num_synchronized = card.num_synchronized;
     assert_true(num_synchronized >= 3 + card.num_steps); /* weights, workspace, cache */
     rank_unload(&rank);
@@ -349,32 +353,32 @@ static void test_the_device_fails_while_loading(void **state) {
 }
 
 static void test_what_does_not_suit_a_card(void **state) {
-    struct worker_config config = config_for("cuda");
+    struct executor_config config = config_for("cuda");
     config.kv_dtype = DTYPE_F16;
     assert_refused(state, &config, ERROR_CONFIG,
                    PIECES("kv-cache-dtype: f16", "cuda", "must be auto or f32"));
     config.kv_dtype = DTYPE_COUNT;
-    config.max_num_seqs = 41;
+    config.limits.max_num_seqs = 41;
     assert_refused(state, &config, ERROR_CONFIG,
                    PIECES("max-num-batched-tokens is 40", "max-num-seqs, which is 41"));
-    config.max_num_seqs = 3;
+    config.limits.max_num_seqs = 3;
     card.is_absent = true;
     assert_refused(state, &config, ERROR_CONFIG, PIECES("device cuda: no card is left"));
 }
 
 static void test_host_pool(void **state) {
-    struct worker_config config = config_for("auto");
+    struct executor_config config = config_for("auto");
     struct rank rank;
     config.swap_bytes = 100 * 8192 + 5;
-    assert_int_equal(rank_load(*state, &config, &rank, NULL), 0);
-    assert_int_equal(rank.info.num_host_blocks, 100);
-    assert_int_equal(rank.info.swap_bytes, 100 * 8192);
+    assert_int_equal(rank_load(*state, &config, &info, &rank, NULL), 0);
+    assert_int_equal(info.limits.num_host_blocks, 100);
+    assert_int_equal(info.memory.swap_bytes, 100 * 8192);
     assert_int_equal(rank.host_pool.bytes, 100 * 8192);
-    assert_true(rank.info.swap_block_ns > 0);
+    assert_true(info.swap_block_ns > 0);
     rank_unload(&rank);
-    config.swap_bytes = WORKER_SWAP_AUTO;
-    assert_int_equal(rank_load(*state, &config, &rank, NULL), 0);
-    assert_int_equal(rank.info.swap_bytes, rank.info.kv_bytes);
+    config.swap_bytes = EXECUTOR_SWAP_AUTO;
+    assert_int_equal(rank_load(*state, &config, &info, &rank, NULL), 0);
+    assert_int_equal(info.memory.swap_bytes, info.memory.kv_bytes);
     rank_unload(&rank);
     config.swap_bytes = (size_t)1 << 60;
     assert_refused(state, &config, ERROR_CONFIG, PIECES("--swap-space: ", "are missing"));
@@ -385,15 +389,15 @@ static void test_host_pool(void **state) {
 }
 
 static void test_no_host_pool(void **state) {
-    struct worker_config config = config_for("auto");
+    struct executor_config config = config_for("auto");
     struct rank rank;
     for (int absent = 0; absent < 2; absent++) {
         card.is_absent = absent;
-        config.swap_bytes = absent ? WORKER_SWAP_AUTO : 0;
-        assert_int_equal(rank_load(*state, &config, &rank, NULL), 0);
-        assert_int_equal(rank.info.num_host_blocks, 0);
-        assert_int_equal(rank.info.swap_bytes, 0);
-        assert_int_equal(rank.info.swap_block_ns, 0);
+        config.swap_bytes = absent ? EXECUTOR_SWAP_AUTO : 0;
+        assert_int_equal(rank_load(*state, &config, &info, &rank, NULL), 0);
+        assert_int_equal(info.limits.num_host_blocks, 0);
+        assert_int_equal(info.memory.swap_bytes, 0);
+        assert_int_equal(info.swap_block_ns, 0);
         assert_null(rank.host_pool.data);
         rank_unload(&rank);
     }
@@ -443,10 +447,10 @@ static void test_moved_blocks_are_read(void **state) {
     static const struct batch out = {.swap_out = {.count = 2, .from = first, .to = host}};
     static const struct batch in = {.swap_in = {.count = 2, .from = host, .to = back},
                                     .copies = {.count = 1, .from = &one, .to = &two}};
-    struct worker_config config = config_for("cpu");
+    struct executor_config config = config_for("cpu");
     struct rank rank;
     config.swap_bytes = MIB;
-    assert_int_equal(rank_load(*state, &config, &rank, NULL), 0);
+    assert_int_equal(rank_load(*state, &config, &info, &rank, NULL), 0);
     step(&rank, &nothing, first, 0, 20);
     struct step_result result = {.num_rows = 7};
     assert_int_equal(rank_step(&rank, &out, &result, NULL), 0);

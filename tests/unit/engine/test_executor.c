@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 #include "engine/engine.h"
-#include "engine/executor/worker_executor.h"
+#include "engine/executor.h"
 
 #include <string.h>
 #include <unistd.h>
@@ -23,46 +23,39 @@ struct fixture {
     struct model *model;
     struct tokenizer *tokenizer;
     struct executor *executor;
-    struct worker_info info;
-    struct serving_limits limits;
+    struct executor_info info;
     struct engine *engine;
 };
 
 static void wake(void *context) {
 }
 
-static struct worker_config small_config(size_t kv_memory_bytes) {
-    return (struct worker_config){
+static struct executor_config small_config(const struct model *model, size_t kv_memory_bytes) {
+    return (struct executor_config){
         .device = "cpu-ref",
         .quantization = DTYPE_COUNT,
         .num_threads = 1,
-        .max_model_len = MAX_MODEL_LEN,
-        .max_num_seqs = NUM_REQUESTS,
-        .max_num_batched_tokens = 16,
-        .block_size = 16,
         .kv_dtype = DTYPE_F32,
         .kv_memory_bytes = kv_memory_bytes,
+        .limits = {.max_num_seqs = NUM_REQUESTS,
+                   .max_num_batched_tokens = 16,
+                   .max_model_len = MAX_MODEL_LEN,
+                   .block_size = 16,
+                   .vocab_size = model->config.vocab_size,
+                   .hidden_size = model->config.hidden_size},
     };
 }
 
 static void start(struct fixture *f, size_t kv_memory_bytes) {
     struct error err = {0};
-    struct worker_config worker = small_config(kv_memory_bytes);
     if (model_open(MODEL_PATH, &f->model, &err) != 0 ||
-        tokenizer_open(f->model, &f->tokenizer, &err) != 0 ||
-        worker_executor_create(f->model, &worker, &f->executor, &f->info, &err) != 0)
+        tokenizer_open(f->model, &f->tokenizer, &err) != 0)
         fail_msg("%s", err.message);
-    f->limits = (struct serving_limits){
-        .max_num_seqs = worker.max_num_seqs,
-        .max_num_batched_tokens = worker.max_num_batched_tokens,
-        .max_model_len = MAX_MODEL_LEN,
-        .block_size = worker.block_size,
-        .num_blocks = f->info.num_blocks,
-        .vocab_size = f->model->config.vocab_size,
-        .hidden_size = f->model->config.hidden_size,
-    };
+    const struct executor_config requested = small_config(f->model, kv_memory_bytes);
+    if (executor_create(f->model, &requested, &f->info, &f->executor, &err) != 0)
+        fail_msg("%s", err.message);
     struct engine_config config = {
-        .limits = &f->limits,
+        .limits = &f->info.limits,
         .max_queued_requests = 100,
         .max_queued_tokens = 10000,
         .wake = wake,
@@ -174,9 +167,9 @@ static uint64_t run(size_t kv_memory_bytes, int first, int count, struct answer 
 static size_t sequence_bytes(void) {
     struct fixture f;
     start(&f, 0);
-    size_t bytes = f.info.kv_bytes / NUM_REQUESTS;
-    assert_int_equal(f.info.num_blocks, NUM_REQUESTS * MAX_MODEL_LEN / 16);
-    assert_true(f.info.weight_bytes > 0 && f.info.workspace_bytes > 0);
+    size_t bytes = f.info.memory.kv_bytes / NUM_REQUESTS;
+    assert_int_equal(f.info.limits.num_blocks, NUM_REQUESTS * MAX_MODEL_LEN / 16);
+    assert_true(f.info.memory.weight_bytes > 0 && f.info.memory.workspace_bytes > 0);
     stop(&f);
     return bytes;
 }
@@ -194,11 +187,11 @@ static void test_alone_together_and_preempted(void **state) {
 static void test_too_little_memory(void **state) {
     struct model *model;
     struct executor *executor = NULL;
-    struct worker_info info;
+    struct executor_info info;
     struct error err = {0};
-    struct worker_config config = small_config(1000);
     assert_int_equal(model_open(MODEL_PATH, &model, &err), 0);
-    assert_int_equal(worker_executor_create(model, &config, &executor, &info, &err), -1);
+    const struct executor_config config = small_config(model, 1000);
+    assert_int_equal(executor_create(model, &config, &info, &executor, &err), -1);
     assert_int_equal(err.code, ERROR_CONFIG);
     assert_non_null(strstr(err.message, "--kv-cache-memory-bytes"));
     assert_null(executor);

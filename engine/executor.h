@@ -1,0 +1,90 @@
+/* The executor runs steps: it takes a batch and returns sampled tokens. The engine thread is its
+ * only caller.
+ *
+ * An interface, so that tests drive the whole engine with scripted tokens and no model. The real
+ * one, executor_create, computes a model on one device: a thread that owns a rank
+ * (engine/executor/rank.h), which is backend, weights, workspace and KV cache. */
+#ifndef QUIRE_ENGINE_EXECUTOR_H
+#define QUIRE_ENGINE_EXECUTOR_H
+
+#include "config/error.h"
+#include "config/serving_limits.h"
+#include "models/batch.h"
+#include "models/files/content_hash.h"
+#include "models/model.h"
+
+#include <stdbool.h>
+
+struct executor;
+
+struct executor_ops {
+    /* Runs one step and waits for it. 0, or -1 with ERROR_DEVICE: the executor is then unusable. */
+    int (*run)(struct executor *executor, const struct batch *batch, struct step_result *result,
+               struct error *err);
+    void (*destroy)(struct executor *executor);
+};
+
+struct executor {
+    const struct executor_ops *ops;
+};
+
+#define EXECUTOR_SWAP_AUTO SIZE_MAX
+
+/* What is requested of the real executor. */
+struct executor_config {
+    const char *device;  /* as backend_open names it; "auto": cuda if it can be used, else cpu */
+    enum dtype dtype;    /* of a GPU's activations; DTYPE_COUNT: the model's */
+    enum dtype kv_dtype; /* DTYPE_COUNT: the model's, on a GPU that of its activations */
+    enum dtype quantization;       /* Q8_0: float weights become that on a CPU; DTYPE_COUNT: none */
+    bool batch_invariant;          /* of a GPU; a CPU always is */
+    double gpu_memory_utilization; /* share of a GPU's memory to be used in all */
+    int32_t num_threads;           /* of a CPU; 0: one per available core */
+    size_t kv_memory_bytes;        /* of the KV block pool; 0: chosen from the memory at hand */
+    size_t swap_bytes; /* of the host block pool, whole blocks of it; 0: none; EXECUTOR_SWAP_AUTO:
+                          by device */
+    /* max_num_seqs and max_num_batched_tokens may be 0: by device. max_logit_rows and the numbers
+     * of blocks are not read: they are always chosen. */
+    struct serving_limits limits;
+};
+
+/* Memory by part, for the table printed at start. */
+struct executor_memory {
+    size_t weight_bytes;
+    size_t workspace_bytes; /* of the forward pass and of the backend's operations */
+    size_t kv_bytes;        /* of the KV block pool */
+    size_t swap_bytes;      /* of the host block pool */
+    size_t overhead_bytes;  /* of a GPU: driver, libraries and other processes */
+    size_t free_bytes;      /* of a GPU */
+};
+
+/* What became of the request. */
+struct executor_info {
+    struct serving_limits limits; /* complete */
+    char device[32];              /* "cpu", "cuda" */
+    char description[128];        /* for people: instruction set, threads; GPU */
+    char why_cpu[512];            /* why "auto" is not cuda; empty otherwise */
+    char numerics[192];           /* of the backend */
+    bool has_dedicated_memory;    /* the device's memory is its own: a GPU */
+    bool batch_invariant;
+    enum dtype activation_dtype;
+    enum dtype kv_dtype;
+    uint8_t model_digest[CONTENT_HASH_BYTES]; /* see weights.h; zeros of what is only planned */
+    int64_t swap_block_ns; /* to move one block to the host block pool, measured at start; 0: there
+                              is none, or it is only planned */
+    struct executor_memory memory;
+};
+
+/* Returns once the weights are loaded and the memory of both pools is allocated. The model and
+ * *info outlive the executor, which reads the limits there. ERROR_CONFIG: the device is not there,
+ * or an option does not suit it; ERROR_MEMORY: which part does not fit, how much is missing and what
+ * helps. */
+int executor_create(const struct model *model, const struct executor_config *config,
+                    struct executor_info *info, struct executor **out, struct error *err);
+
+/* Fills in what executor_create would, from the model's headers alone: the device is opened, but
+ * nothing is loaded. A GPU's overhead is what is in use now; its libraries take more. Errors as
+ * there. */
+int executor_plan(const struct model *model, const struct executor_config *config,
+                  struct executor_info *info, struct error *err);
+
+#endif
