@@ -2,7 +2,7 @@
 #ifndef QUIRE_SERVER_BASE64_H
 #define QUIRE_SERVER_BASE64_H
 
-#include "server/byte_buffer.h"
+#include "config/base/byte_buffer.h"
 
 /* With padding, without line breaks. */
 void base64_write(struct byte_buffer *out, const unsigned char *data, size_t length);

@@ -2,8 +2,8 @@
 #ifndef QUIRE_SERVER_METRICS_H
 #define QUIRE_SERVER_METRICS_H
 
+#include "config/base/byte_buffer.h"
 #include "engine/engine_stats.h"
-#include "server/byte_buffer.h"
 
 /* Counters of the HTTP layer, and the memory of the process; I/O thread only. */
 struct http_stats {

@@ -3,9 +3,10 @@
 #include "models/tokenizer/added_tokens.h"
 
 #include "config/base/utf8.h"
+#include "models/files/tensor_table.h"
 #include "models/tokenizer/characters.h"
 #include "models/tokenizer/normalizer.h"
-#include "models/files/tensor_table.h"
+#include "models/tokenizer/tokenizer.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -70,7 +71,7 @@ static int collect(const struct tokenizer_spec *spec, const struct vocabulary *v
 /* Replaces every text by what the normaliser makes of it; some may vanish. */
 static int normalize(const struct normalizer *normalizer, struct added_tokens *added) {
     struct normalizer_scratch scratch = {0};
-    struct text_buffer texts = {0};
+    struct byte_buffer texts = {0};
     int status = 0;
     size_t kept = 0, bytes = 0;
     for (size_t i = 0; i < added->count; i++)
@@ -81,7 +82,7 @@ static int normalize(const struct normalizer *normalizer, struct added_tokens *a
         bool valid = utf8_valid_prefix(text.data, text.length) == text.length;
         status = valid ? normalizer_run(normalizer, &scratch, text, false, &text) : 0;
         if (status == 0)
-            text_buffer_append(&texts, text.data, text.length);
+            byte_buffer_append(&texts, text.data, text.length);
         added->entries[i].text.length = text.length;
     }
     status = texts.failed ? -1 : status;
@@ -108,7 +109,7 @@ int added_tokens_init(const struct tokenizer_spec *spec, const struct vocabulary
                                        : collect(spec, vocabulary, normalized, &added, err);
     if (status == 0 && normalized) {
         status = normalize(normalizer, &added);
-        if (status == TEXT_TOO_COSTLY)
+        if (status == TOKENIZER_TOO_COSTLY)
             error_set(err, ERROR_MODEL, "the normalizer makes too much of the added tokens");
         else if (status != 0)
             error_set(err, ERROR_MEMORY, "no memory for added tokens");

@@ -2,6 +2,7 @@
 
 #include "config/base/utf8.h"
 #include "models/tokenizer/characters.h"
+#include "models/tokenizer/tokenizer.h"
 #include "models/tokenizer/unicode_form.h"
 
 #include <utf8proc.h>
@@ -53,8 +54,8 @@ void normalizer_finish(struct normalizer *normalizer) {
 }
 
 void normalizer_scratch_finish(struct normalizer_scratch *scratch) {
-    text_buffer_finish(&scratch->buffers[0]);
-    text_buffer_finish(&scratch->buffers[1]);
+    byte_buffer_finish(&scratch->buffers[0]);
+    byte_buffer_finish(&scratch->buffers[1]);
 }
 
 static bool is_ascii(struct text text) {
@@ -65,7 +66,7 @@ static bool is_ascii(struct text text) {
 }
 
 /* Each character's lower case, as Unicode's SpecialCasing.txt has it where no language is asked. */
-static void lowercase(struct text text, struct text_buffer *out) {
+static void lowercase(struct text text, struct byte_buffer *out) {
     for (size_t i = 0; i < text.length && !out->failed;) {
         size_t bytes = utf8_char_bytes(text.data + i, text.length - i);
         int32_t c = utf8_decode(text.data + i, bytes);
@@ -75,23 +76,23 @@ static void lowercase(struct text text, struct text_buffer *out) {
         else if (c != 0x130)
             c = utf8proc_tolower(c);
         if (c == 0x130)
-            text_buffer_append(out, "i\u0307", 3);
+            byte_buffer_append(out, "i\u0307", 3);
         else
-            text_buffer_append(out, lower, utf8_encode((uint32_t)c, lower));
+            byte_buffer_append(out, lower, utf8_encode((uint32_t)c, lower));
         i += bytes;
     }
 }
 
 /* Stops where it has made more than `limit` bytes. */
 static void replace(struct text text, struct text pattern, struct text content, size_t limit,
-                    struct text_buffer *out) {
+                    struct byte_buffer *out) {
     const char *end = text.data + text.length;
     for (const char *from = text.data; from < end && out->length <= limit && !out->failed;) {
         const char *found = memmem(from, (size_t)(end - from), pattern.data, pattern.length);
-        text_buffer_append(out, from, (size_t)((found != NULL ? found : end) - from));
+        byte_buffer_append(out, from, (size_t)((found != NULL ? found : end) - from));
         if (found == NULL)
             break;
-        text_buffer_append(out, content.data, content.length);
+        byte_buffer_append(out, content.data, content.length);
         from = found + pattern.length;
     }
 }
@@ -120,7 +121,7 @@ static bool changes_nothing(const struct normalizer_step *step, struct text text
 }
 
 static int run_step(const struct normalizer *n, const struct normalizer_step *step,
-                    struct text text, size_t limit, struct text_buffer *out) {
+                    struct text text, size_t limit, struct byte_buffer *out) {
     switch (step->kind) {
     case NORMALIZER_NFC:
         return unicode_form_append(n->inert, UNICODE_FORM_C, text, out);
@@ -130,8 +131,8 @@ static int run_step(const struct normalizer *n, const struct normalizer_step *st
         lowercase(text, out);
         break;
     case NORMALIZER_PREPEND:
-        text_buffer_append(out, step->content.data, step->content.length);
-        text_buffer_append(out, text.data, text.length);
+        byte_buffer_append(out, step->content.data, step->content.length);
+        byte_buffer_append(out, text.data, text.length);
         break;
     default:
         replace(text, step->pattern, step->content, limit, out);
@@ -148,12 +149,12 @@ int normalizer_run(const struct normalizer *normalizer, struct normalizer_scratc
         if (step->kind == NORMALIZER_STRIP) {
             text = strip(step, text);
         } else if (!changes_nothing(step, text, continues)) {
-            struct text_buffer *buffer = &scratch->buffers[next];
-            text_buffer_clear(buffer);
+            struct byte_buffer *buffer = &scratch->buffers[next];
+            byte_buffer_clear(buffer);
             if (run_step(normalizer, step, text, scratch->budget_bytes, buffer) != 0)
                 return -1;
             if (buffer->length > scratch->budget_bytes)
-                return TEXT_TOO_COSTLY;
+                return TOKENIZER_TOO_COSTLY;
             scratch->budget_bytes -= buffer->length;
             text = (struct text){buffer->data, buffer->length};
             next = 1 - next;

@@ -3,8 +3,8 @@
 #ifndef QUIRE_MODELS_TOKENIZER_NORMALIZER_H
 #define QUIRE_MODELS_TOKENIZER_NORMALIZER_H
 
+#include "config/base/byte_buffer.h"
 #include "config/error.h"
-#include "models/tokenizer/text_buffer.h"
 #include "models/tokenizer/tokenizer_spec.h"
 
 struct normalizer {
@@ -21,7 +21,7 @@ void normalizer_finish(struct normalizer *normalizer);
 /* Two texts that steps write in turn. Start zeroed but for the bytes that all steps may write until
  * the budget is set anew: steps that replace a character by many grow a text without bound. */
 struct normalizer_scratch {
-    struct text_buffer buffers[2];
+    struct byte_buffer buffers[2];
     size_t budget_bytes;
 };
 /* Enough for texts of so many bytes in all. */
@@ -30,8 +30,8 @@ void normalizer_scratch_finish(struct normalizer_scratch *scratch);
 
 /* What becomes of text[0..length), valid UTF-8: *out, valid until the next call, or the text itself
  * where nothing changes. `continues`: the text goes on behind bytes that are not UTF-8, so nothing
- * is put in front. Returns -1 when memory is short, TEXT_TOO_COSTLY when the budget is spent. Time
- * is linear. */
+ * is put in front. Returns -1 when memory is short, TOKENIZER_TOO_COSTLY when the budget is spent.
+ * Time is linear. */
 int normalizer_run(const struct normalizer *normalizer, struct normalizer_scratch *scratch,
                    struct text text, bool continues, struct text *out);
 

@@ -2,10 +2,11 @@
  * or joins a neighbour, so one range is held back until the next is known. */
 #include "models/tokenizer/pretokenizer.h"
 
+#include "config/base/byte_buffer.h"
 #include "config/base/utf8.h"
 #include "models/tokenizer/pretokenizer_presets.h"
 #include "models/tokenizer/pretokenizer_regex.h"
-#include "models/tokenizer/text_buffer.h"
+#include "models/tokenizer/tokenizer.h"
 #include "models/tokenizer/unicode_classes.h"
 
 #include <stdlib.h>
@@ -37,7 +38,7 @@ struct pretokenizer {
 struct pretokenizer_scratch {
     int num_steps;
     struct split_matcher *matchers[TOKENIZER_MAX_STEPS];
-    struct text_buffer texts[TOKENIZER_MAX_STEPS]; /* what a step makes of a piece */
+    struct byte_buffer texts[TOKENIZER_MAX_STEPS]; /* what a step makes of a piece */
     struct split_deadline deadline;
 };
 
@@ -143,7 +144,7 @@ void pretokenizer_scratch_destroy(struct pretokenizer_scratch *scratch) {
         return;
     for (int i = 0; i < scratch->num_steps; i++) {
         split_matcher_destroy(scratch->matchers[i]);
-        text_buffer_finish(&scratch->texts[i]);
+        byte_buffer_finish(&scratch->texts[i]);
     }
     free(scratch);
 }
@@ -277,7 +278,7 @@ static int split_piece(struct split *split, bool invert) {
     for (size_t from = 0; from <= length;) {
         found = find(split, from, range);
         if (found < 0)
-            return TEXT_TOO_COSTLY;
+            return TOKENIZER_TOO_COSTLY;
         if (found == 0)
             break;
         if (range[0] == range[1] && any && range[1] == previous) {
@@ -302,7 +303,7 @@ static int split_piece(struct split *split, bool invert) {
 
 /* Spaces become the replacement, and one is put in front. */
 static void put_metaspaces(const struct pretokenizer_step *spec, struct text piece,
-                           enum pretokenizer_place place, struct text_buffer *out) {
+                           enum pretokenizer_place place, struct byte_buffer *out) {
     struct text space = spec->replacement;
     bool has_one = piece.data[0] == ' ' || (piece.length >= space.length &&
                                             memcmp(piece.data, space.data, space.length) == 0);
@@ -310,31 +311,31 @@ static void put_metaspaces(const struct pretokenizer_step *spec, struct text pie
                          ? place != PRETOKENIZER_CONTINUES
                          : spec->prepend == PREPEND_FIRST && place == PRETOKENIZER_BEGINS;
     if (wants_one && !has_one)
-        text_buffer_append(out, space.data, space.length);
+        byte_buffer_append(out, space.data, space.length);
     for (size_t i = 0; i < piece.length;) {
         const char *found = memchr(piece.data + i, ' ', piece.length - i);
         size_t end = found == NULL ? piece.length : (size_t)(found - piece.data);
-        text_buffer_append(out, piece.data + i, end - i);
+        byte_buffer_append(out, piece.data + i, end - i);
         if (found != NULL)
-            text_buffer_append(out, space.data, space.length);
+            byte_buffer_append(out, space.data, space.length);
         i = end + 1;
     }
 }
 
 /* What the step makes of the piece before it splits; -1 when memory is short. */
 static int change_piece(const struct step *step, enum pretokenizer_place place,
-                        struct text_buffer *buffer, struct text *piece) {
+                        struct byte_buffer *buffer, struct text *piece) {
     bool is_metaspace = step->spec.kind == PRETOKENIZER_METASPACE;
     bool wants_space = step->spec.kind == PRETOKENIZER_BYTE_LEVEL && step->spec.add_prefix_space &&
                        place != PRETOKENIZER_CONTINUES && piece->data[0] != ' ';
     if (!is_metaspace && !wants_space)
         return 0;
-    text_buffer_clear(buffer);
+    byte_buffer_clear(buffer);
     if (is_metaspace) {
         put_metaspaces(&step->spec, *piece, place, buffer);
     } else {
-        text_buffer_append(buffer, " ", 1);
-        text_buffer_append(buffer, piece->data, piece->length);
+        byte_buffer_append(buffer, " ", 1);
+        byte_buffer_append(buffer, piece->data, piece->length);
     }
     *piece = (struct text){buffer->data, buffer->length};
     return buffer->failed ? -1 : 0;

@@ -39,7 +39,7 @@ enum pretokenizer_place {
 };
 
 /* Hands out the pieces of text[0..length), which must be valid UTF-8, in order. Returns 0, what the
- * sink returned, -1 when memory is short, or TEXT_TOO_COSTLY when the time budget is spent. */
+ * sink returned, -1 when memory is short, or TOKENIZER_TOO_COSTLY when the time budget is spent. */
 int pretokenizer_run(const struct pretokenizer *pretokenizer, struct pretokenizer_scratch *scratch,
                      const char *text, size_t length, enum pretokenizer_place place,
                      pretokenizer_sink sink, void *context);

@@ -39,11 +39,11 @@ struct split_matcher {
 };
 
 static int compile(struct text pattern, struct split_regex *regex, struct error *err) {
-    struct text_buffer rewritten = {0};
+    struct byte_buffer rewritten = {0};
     int code = 0;
     size_t offset = 0;
     if (pretokenizer_syntax_rewrite(pattern, &rewritten, err) != 0) {
-        text_buffer_finish(&rewritten);
+        byte_buffer_finish(&rewritten);
         return -1;
     }
     uint32_t options = PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C;
@@ -55,7 +55,7 @@ static int compile(struct text pattern, struct split_regex *regex, struct error 
             options | (regex->trusted ? 0 : PCRE2_USE_OFFSET_LIMIT), &code, &offset, context);
         pcre2_compile_context_free(context);
     }
-    text_buffer_finish(&rewritten);
+    byte_buffer_finish(&rewritten);
     if (regex->code == NULL) {
         char shown[UTF8_PRINTABLE_BYTES], reason[120] = "no memory";
         utf8_printable(pattern, shown);

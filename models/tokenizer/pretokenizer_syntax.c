@@ -79,7 +79,7 @@ struct rewrite {
     struct text pattern;
     size_t at;
     bool in_class;
-    struct text_buffer *out;
+    struct byte_buffer *out;
     struct error *err;
 };
 
@@ -91,11 +91,11 @@ static int refuse(const struct rewrite *r, const char *what) {
 }
 
 static void put(struct rewrite *r, const char *text) {
-    text_buffer_append(r->out, text, strlen(text));
+    byte_buffer_append(r->out, text, strlen(text));
 }
 
 static void copy(struct rewrite *r, size_t length) {
-    text_buffer_append(r->out, r->pattern.data + r->at, length);
+    byte_buffer_append(r->out, r->pattern.data + r->at, length);
     r->at += length;
 }
 
@@ -257,7 +257,7 @@ static int rewrite_outside(struct rewrite *r) {
     }
 }
 
-int pretokenizer_syntax_rewrite(struct text pattern, struct text_buffer *out, struct error *err) {
+int pretokenizer_syntax_rewrite(struct text pattern, struct byte_buffer *out, struct error *err) {
     struct rewrite r = {.pattern = pattern, .out = out, .err = err};
     if (pattern.length > PRETOKENIZER_MAX_PATTERN)
         return error_set(err, ERROR_MODEL, "a regex has %zu bytes, allowed are %d", pattern.length,

@@ -8,9 +8,9 @@
 
 #include "config/base/check.h"
 #include "config/base/utf8.h"
+#include "models/model.h"
 #include "models/tokenizer/added_tokens.h"
 #include "models/tokenizer/client_spans.h"
-#include "models/model.h"
 #include "models/tokenizer/normalizer.h"
 #include "models/tokenizer/pretokenizer.h"
 #include "models/tokenizer/tokenizer_bpe.h"
@@ -304,8 +304,6 @@ static void push_all(struct token_sink *sink, const int32_t *tokens, int count) 
     for (int i = 0; i < count; i++)
         token_sink_push(sink, tokens[i]);
 }
-
-_Static_assert(TOKENIZER_TOO_COSTLY == TEXT_TOO_COSTLY, "the parts' codes are handed on");
 
 static int64_t encode_with(struct encoding *e, size_t length, unsigned flags) {
     const struct tokenizer *t = e->tokenizer;

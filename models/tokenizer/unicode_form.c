@@ -126,7 +126,7 @@ static size_t decompose_all(struct text text, enum unicode_form form, int32_t **
     return n;
 }
 
-static int normalize_stretch(struct text text, enum unicode_form form, struct text_buffer *out) {
+static int normalize_stretch(struct text text, enum unicode_form form, struct byte_buffer *out) {
     int32_t *characters = NULL;
     size_t n = decompose_all(text, form, &characters);
     int32_t *room = malloc((n + 1) * sizeof(*room));
@@ -140,7 +140,7 @@ static int normalize_stretch(struct text text, enum unicode_form form, struct te
                                                          UTF8PROC_STABLE | UTF8PROC_COMPOSE);
     for (utf8proc_ssize_t i = 0; i < composed; i++) {
         char bytes[UTF8_MAX_BYTES];
-        text_buffer_append(out, bytes, utf8_encode((uint32_t)characters[i], bytes));
+        byte_buffer_append(out, bytes, utf8_encode((uint32_t)characters[i], bytes));
     }
     free(room);
     free(characters);
@@ -164,7 +164,7 @@ static size_t skip(const uint8_t *table, enum unicode_form form, struct text tex
 }
 
 int unicode_form_append(const uint8_t *table, enum unicode_form form, struct text text,
-                        struct text_buffer *out) {
+                        struct byte_buffer *out) {
     size_t copied = 0;
     for (size_t position = 0; position < text.length;) {
         size_t last = position, unused = 0;
@@ -173,11 +173,11 @@ int unicode_form_append(const uint8_t *table, enum unicode_form form, struct tex
             break;
         /* The inert character before takes part: marks may join it. */
         size_t end = skip(table, form, text, odd, false, &unused);
-        text_buffer_append(out, text.data + copied, last - copied);
+        byte_buffer_append(out, text.data + copied, last - copied);
         if (normalize_stretch((struct text){text.data + last, end - last}, form, out) != 0)
             return -1;
         copied = position = end;
     }
-    text_buffer_append(out, text.data + copied, text.length - copied);
+    byte_buffer_append(out, text.data + copied, text.length - copied);
     return out->failed ? -1 : 0;
 }

@@ -3,8 +3,8 @@
 #ifndef QUIRE_MODELS_TOKENIZER_UNICODE_FORM_H
 #define QUIRE_MODELS_TOKENIZER_UNICODE_FORM_H
 
+#include "config/base/byte_buffer.h"
 #include "models/files/tensor_file.h"
-#include "models/tokenizer/text_buffer.h"
 
 #include <stdint.h>
 
@@ -19,6 +19,6 @@ uint8_t *unicode_form_table(void);
 /* Appends `text`, valid UTF-8, in a normal form. Time is linear, whatever marks follow each other.
  * Returns -1 when memory is short. */
 int unicode_form_append(const uint8_t *table, enum unicode_form form, struct text text,
-                        struct text_buffer *out);
+                        struct byte_buffer *out);
 
 #endif

@@ -8,10 +8,10 @@
 #ifndef QUIRE_SERVER_API_API_CALL_H
 #define QUIRE_SERVER_API_API_CALL_H
 
+#include "config/base/byte_buffer.h"
 #include "engine/request.h"
 #include "server/api/api_context.h"
 #include "server/api/api_error.h"
-#include "server/byte_buffer.h"
 
 #include <stdbool.h>
 

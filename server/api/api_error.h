@@ -5,7 +5,7 @@
 #ifndef QUIRE_SERVER_API_ERROR_H
 #define QUIRE_SERVER_API_ERROR_H
 
-#include "server/byte_buffer.h"
+#include "config/base/byte_buffer.h"
 
 struct api_error {
     int status;       /* 400, 401, 404, 405, 413, 429, 500, 503 ... */

@@ -3,9 +3,9 @@
 #ifndef QUIRE_SERVER_API_LOGPROB_FORMAT_H
 #define QUIRE_SERVER_API_LOGPROB_FORMAT_H
 
+#include "config/base/byte_buffer.h"
 #include "engine/token_stream.h"
 #include "models/tokenizer/tokenizer.h"
-#include "server/byte_buffer.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -4,8 +4,8 @@
 #ifndef QUIRE_SERVER_JSON_FIELD_H
 #define QUIRE_SERVER_JSON_FIELD_H
 
+#include "config/base/byte_buffer.h"
 #include "server/api/api_error.h"
-#include "server/byte_buffer.h"
 
 #include <cjson/cJSON.h>
 #include <stdbool.h>

@@ -3,7 +3,7 @@
 #ifndef QUIRE_SERVER_JSON_WRITE_H
 #define QUIRE_SERVER_JSON_WRITE_H
 
-#include "server/byte_buffer.h"
+#include "config/base/byte_buffer.h"
 
 #include <cjson/cJSON.h>
 #include <stdint.h>

@@ -10,7 +10,7 @@
 #ifndef QUIRE_SERVER_OUTPUT_OUTPUT_PARSER_H
 #define QUIRE_SERVER_OUTPUT_OUTPUT_PARSER_H
 
-#include "server/byte_buffer.h"
+#include "config/base/byte_buffer.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -3,7 +3,7 @@
 #ifndef QUIRE_SERVER_OUTPUT_TEXT_MARKER_H
 #define QUIRE_SERVER_OUTPUT_TEXT_MARKER_H
 
-#include "server/byte_buffer.h"
+#include "config/base/byte_buffer.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -8,7 +8,7 @@
 #ifndef QUIRE_SERVER_OUTPUT_TOOL_CALL_H
 #define QUIRE_SERVER_OUTPUT_TOOL_CALL_H
 
-#include "server/byte_buffer.h"
+#include "config/base/byte_buffer.h"
 #include "server/output/json_stream.h"
 #include "server/output/json_unescape.h"
 #include "server/output/output_parts.h"

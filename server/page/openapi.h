@@ -6,8 +6,8 @@
 #ifndef QUIRE_SERVER_PAGE_OPENAPI_H
 #define QUIRE_SERVER_PAGE_OPENAPI_H
 
+#include "config/base/byte_buffer.h"
 #include "server/api/api_context.h"
-#include "server/byte_buffer.h"
 
 /* Appends the description. -1 when memory is short; *out may then hold a part of it. */
 int openapi_write(const struct api_context *context, struct byte_buffer *out);

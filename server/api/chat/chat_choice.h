@@ -4,9 +4,9 @@
 #ifndef QUIRE_SERVER_API_CHAT_CHAT_CHOICE_H
 #define QUIRE_SERVER_API_CHAT_CHAT_CHOICE_H
 
+#include "config/base/byte_buffer.h"
 #include "engine/token_stream.h"
 #include "server/api/api_error.h"
-#include "server/byte_buffer.h"
 #include "server/output/output_parser.h"
 
 #include <stdbool.h>

@@ -3,9 +3,9 @@
  * that is looked at once per message. */
 #include "server/api/chat/chat_messages.h"
 
+#include "config/base/byte_buffer.h"
 #include "server/api/chat/chat_value.h"
 #include "server/api/chat/message_members.h"
-#include "server/byte_buffer.h"
 #include "server/json/json_field.h"
 #include "server/json/json_parse.h"
 #include "server/json/json_write.h"

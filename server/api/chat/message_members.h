@@ -2,8 +2,8 @@
 #ifndef QUIRE_SERVER_API_CHAT_MESSAGE_MEMBERS_H
 #define QUIRE_SERVER_API_CHAT_MESSAGE_MEMBERS_H
 
+#include "config/base/byte_buffer.h"
 #include "server/api/api_error.h"
-#include "server/byte_buffer.h"
 
 #include <cjson/cJSON.h>
 

@@ -2,7 +2,7 @@
 #ifndef QUIRE_SERVER_API_EMBEDDINGS_EMBEDDING_FORMAT_H
 #define QUIRE_SERVER_API_EMBEDDINGS_EMBEDDING_FORMAT_H
 
-#include "server/byte_buffer.h"
+#include "config/base/byte_buffer.h"
 
 #include <stdbool.h>
 #include <stdint.h>

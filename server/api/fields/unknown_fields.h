@@ -2,9 +2,9 @@
 #ifndef QUIRE_SERVER_API_FIELDS_UNKNOWN_FIELDS_H
 #define QUIRE_SERVER_API_FIELDS_UNKNOWN_FIELDS_H
 
+#include "config/base/byte_buffer.h"
 #include "server/api/api_context.h"
 #include "server/api/api_error.h"
-#include "server/byte_buffer.h"
 #include "server/json/json_field.h"
 
 /* Of the body's fields that are in none of the tables: those of unsupported_fields.h are a 400

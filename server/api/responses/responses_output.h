@@ -3,7 +3,7 @@
 #ifndef QUIRE_SERVER_API_RESPONSES_RESPONSES_OUTPUT_H
 #define QUIRE_SERVER_API_RESPONSES_RESPONSES_OUTPUT_H
 
-#include "server/byte_buffer.h"
+#include "config/base/byte_buffer.h"
 #include "server/output/output_parser.h"
 
 #include <stdbool.h>

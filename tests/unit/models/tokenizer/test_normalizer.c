@@ -1,4 +1,5 @@
 #include "models/tokenizer/normalizer.h"
+#include "models/tokenizer/tokenizer.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,7 +10,7 @@
 #include <string.h>
 
 static void run(const struct tokenizer_spec *spec, struct text text, bool continues,
-                struct text_buffer *out) {
+                struct byte_buffer *out) {
     struct normalizer normalizer;
     struct normalizer_scratch scratch = {.budget_bytes = normalizer_budget(text.length)};
     struct error err = {0};
@@ -17,18 +18,18 @@ static void run(const struct tokenizer_spec *spec, struct text text, bool contin
     if (normalizer_init(spec, &normalizer, &err) != 0)
         fail_msg("%s", err.message);
     assert_int_equal(normalizer_run(&normalizer, &scratch, text, continues, &result), 0);
-    text_buffer_append(out, result.data, result.length);
+    byte_buffer_append(out, result.data, result.length);
     normalizer_scratch_finish(&scratch);
     normalizer_finish(&normalizer);
 }
 
 static void assert_becomes(const struct tokenizer_spec *spec, const char *text, bool continues,
                            const char *expected) {
-    struct text_buffer out = {0};
+    struct byte_buffer out = {0};
     run(spec, (struct text){text, strlen(text)}, continues, &out);
-    text_buffer_append(&out, "", 1);
+    byte_buffer_append(&out, "", 1);
     assert_string_equal(out.data, expected);
-    text_buffer_finish(&out);
+    byte_buffer_finish(&out);
 }
 
 /* One step, whose fields follow. */
@@ -62,16 +63,16 @@ static void test_form_kc(void **state) {
 static void test_many_marks(void **state) {
     const struct tokenizer_spec spec = {.num_normalizers = 1,
                                         .normalizers = {{.kind = NORMALIZER_NFC}}};
-    struct text_buffer text = {0}, out = {0};
-    text_buffer_append(&text, "q", 1);
+    struct byte_buffer text = {0}, out = {0};
+    byte_buffer_append(&text, "q", 1);
     for (int i = 0; i < 500000; i++)
-        text_buffer_append(&text, "\u0301\u0316", 4);
+        byte_buffer_append(&text, "\u0301\u0316", 4);
     run(&spec, (struct text){text.data, text.length}, false, &out);
     assert_int_equal(out.length, text.length);
     assert_memory_equal(out.data, "q\u0316\u0316", 5);
     assert_memory_equal(out.data + out.length - 4, "\u0301\u0301", 4);
-    text_buffer_finish(&text);
-    text_buffer_finish(&out);
+    byte_buffer_finish(&text);
+    byte_buffer_finish(&out);
 }
 
 static void test_lowercase(void **state) {
@@ -118,7 +119,7 @@ static void test_growth_is_bounded(void **state) {
             .kind = NORMALIZER_REPLACE, .pattern = {"a", 1}, .content = {many, sizeof(many)}};
     assert_int_equal(normalizer_init(&spec, &normalizer, &err), 0);
     assert_int_equal(normalizer_run(&normalizer, &scratch, (struct text){"a", 1}, false, &out),
-                     TEXT_TOO_COSTLY);
+                     TOKENIZER_TOO_COSTLY);
     assert_int_equal(out.length, 1);
     assert_true(scratch.buffers[0].capacity + scratch.buffers[1].capacity < 4 << 20);
     normalizer_scratch_finish(&scratch);

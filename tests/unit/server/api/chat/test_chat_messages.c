@@ -1,8 +1,8 @@
 /* What a template sees of a chat's messages: rendered by one that writes all of them as JSON. */
 #include "server/api/chat/chat_messages.h"
 
+#include "config/base/byte_buffer.h"
 #include "models/chat_template/chat_template.h"
-#include "server/byte_buffer.h"
 #include "server/json/json_parse.h"
 
 #include <setjmp.h>

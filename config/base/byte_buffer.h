@@ -1,8 +1,9 @@
-/* A growable run of bytes. A zeroed struct is an empty buffer. Appending never half-succeeds: when
- * memory is short, or max_length would be passed, the buffer is unchanged, `failed` is set, and
- * later appends do nothing, so that a chain of appends is checked once at its end. */
-#ifndef QUIRE_SERVER_BYTE_BUFFER_H
-#define QUIRE_SERVER_BYTE_BUFFER_H
+/* A string of bytes that grows. A zeroed struct is an empty one; its owner finishes it. Appending
+ * never half-succeeds: when memory is short, or max_length would be passed, the bytes are unchanged,
+ * `failed` is set, and later appends do nothing, so that a chain of appends is checked once at its
+ * end. */
+#ifndef QUIRE_CONFIG_BASE_BYTE_BUFFER_H
+#define QUIRE_CONFIG_BASE_BYTE_BUFFER_H
 
 #include <stdbool.h>
 #include <stddef.h>

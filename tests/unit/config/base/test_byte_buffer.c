@@ -1,4 +1,4 @@
-#include "server/byte_buffer.h"
+#include "config/base/byte_buffer.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,6 @@
-#include "server/byte_buffer.h"
+#include "config/base/byte_buffer.h"
 
+#include "config/base/array.h"
 #include "config/base/checked.h"
 
 #include <stdarg.h>
@@ -7,47 +8,31 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MIN_CAPACITY 256
-
-static bool set_capacity(struct byte_buffer *buffer, size_t capacity) {
-    char *data = realloc(buffer->data, capacity);
-    if (data == NULL) {
-        buffer->failed = true;
-        return false;
-    }
-    buffer->data = data;
-    buffer->capacity = capacity;
-    return true;
-}
-
-/* Makes room for `extra` more bytes; false (and failed set) when that cannot be had. */
-static bool reserve(struct byte_buffer *buffer, size_t extra) {
+/* Makes room for `more` bytes behind those that are there. */
+static bool grow(struct byte_buffer *buffer, size_t more) {
     size_t needed;
-    if (buffer->failed || !checked_add(buffer->length, extra, &needed)) {
+    if (buffer->failed || !checked_add(buffer->length, more, &needed)) {
         buffer->failed = true;
         return false;
     }
-    if (buffer->max_length != 0 && needed > buffer->max_length) {
-        buffer->failed = buffer->is_full = true;
-        return false;
-    }
-    if (needed <= buffer->capacity)
-        return true;
-    size_t capacity = buffer->capacity < MIN_CAPACITY ? MIN_CAPACITY : buffer->capacity;
-    while (capacity < needed) {
-        if (!checked_mul(capacity, 2, &capacity))
-            capacity = needed;
-    }
-    return set_capacity(buffer, capacity);
+    buffer->is_full = buffer->max_length != 0 && needed > buffer->max_length;
+    buffer->failed = buffer->is_full || !array_reserve(&buffer->data, &buffer->capacity, needed, 1);
+    return !buffer->failed;
 }
 
 void byte_buffer_reserve(struct byte_buffer *buffer, size_t capacity) {
-    if (!buffer->failed && capacity > buffer->capacity)
-        set_capacity(buffer, capacity);
+    if (buffer->failed || capacity <= buffer->capacity)
+        return;
+    char *data = realloc(buffer->data, capacity);
+    buffer->failed = data == NULL;
+    if (data == NULL)
+        return;
+    buffer->data = data;
+    buffer->capacity = capacity;
 }
 
 void byte_buffer_append(struct byte_buffer *buffer, const void *data, size_t length) {
-    if (length == 0 || !reserve(buffer, length))
+    if (length == 0 || !grow(buffer, length))
         return;
     memcpy(buffer->data + buffer->length, data, length);
     buffer->length += length;
@@ -66,7 +51,7 @@ void byte_buffer_printf(struct byte_buffer *buffer, const char *format, ...) {
     /* vsnprintf also writes a NUL, which is not counted. */
     if (length < 0)
         buffer->failed = true;
-    else if (reserve(buffer, (size_t)length + 1)) {
+    else if (grow(buffer, (size_t)length + 1)) {
         vsnprintf(buffer->data + buffer->length, (size_t)length + 1, format, again);
         buffer->length += (size_t)length;
     }
