@@ -1,57 +1,170 @@
-/* A beam search comes in with all its lanes or not at all. A group of choices comes in with one, or
- * with as many as were swapped out, and is widened in its turn as seats and blocks become free: so
- * it never keeps the seats that are free from those behind it. That is its first CHOICES_IN_TURN
- * choices; of more it has lanes while nobody waits, and few of them when somebody does: what ends
- * then makes room for others. */
-#include "engine/schedule/admission.h"
-
-#include "engine/schedule/preemption.h"
-#include "engine/schedule/prefix_reuse.h"
+/* A beam search is admitted with all its beams or not at all. A group of choices is admitted with
+ * one, or with as many as were swapped out, and widened in its turn as running slots and blocks
+ * become free: so it never keeps free slots from those behind it. That is its first
+ * CHOICES_IN_TURN choices; of more it runs as many as there are slots for while nobody waits, and
+ * few of them when somebody does: what ends then makes room for others.
+ *
+ * Preemption estimates which way is shorter: swapping moves every distinct block out and in again;
+ * recomputation runs every token that is computed now through the model again, what the sequences
+ * share only once. */
+#include "config/base/check.h"
+#include "config/log.h"
+#include "engine/schedule/scheduler_private.h"
 
 #define CHOICES_IN_TURN 16
 
-static int32_t block_size(const struct scheduler *scheduler) {
-    return scheduler->config.limits->block_size;
+static int32_t smaller(int32_t a, int32_t b) {
+    return a < b ? a : b;
+}
+
+static int32_t larger(int32_t a, int32_t b) {
+    return a > b ? a : b;
+}
+
+/* --- Moving a group's blocks ------------------------------------------------------------------ */
+
+/* Fills scheduler->tables. */
+static int32_t list_tables(struct scheduler *scheduler, struct sequence_group *group,
+                           enum sequence_status status) {
+    int32_t count = 0;
+    for (int32_t i = 0; i < group->num_sequences; i++) {
+        if (group->sequences[i].status != status)
+            continue;
+        CHECK(count < scheduler->config.limits->max_num_seqs);
+        scheduler->tables[count++] = &group->sequences[i].table;
+    }
+    return count;
+}
+
+static void set_status(struct sequence_group *group, enum sequence_status from,
+                       enum sequence_status to) {
+    for (int32_t i = 0; i < group->num_sequences; i++)
+        if (group->sequences[i].status == from)
+            group->sequences[i].status = to;
+}
+
+static double swap_ns(const struct scheduler *scheduler, int32_t num_blocks) {
+    return 2.0 * num_blocks * (double)scheduler->config.swap_block_ns;
+}
+
+static double recompute_ns(const struct scheduler *scheduler, const struct sequence_group *group) {
+    int64_t num_tokens = 0;
+    const struct sequence *first = NULL;
+    for (int32_t i = 0; i < group->num_sequences; i++) {
+        const struct sequence *s = &group->sequences[i];
+        if (s->status != SEQUENCE_RUNNING)
+            continue;
+        int32_t shared = first == NULL ? 0 : sequence_common_tokens(first, s);
+        num_tokens += s->num_computed > shared ? s->num_computed - shared : 0;
+        first = first == NULL ? s : first;
+    }
+    return (double)num_tokens * scheduler->token_ns;
+}
+
+static bool swap_out(struct scheduler *scheduler, struct sequence_group *group) {
+    struct block_table **tables = scheduler->tables;
+    int32_t num_tables = list_tables(scheduler, group, SEQUENCE_RUNNING);
+    int32_t num_blocks = block_manager_count_distinct(&scheduler->blocks, tables, num_tables);
+    double swap = swap_ns(scheduler, num_blocks), recompute = recompute_ns(scheduler, group);
+    bool swaps = num_blocks > 0 && swap <= recompute &&
+                 block_manager_swap_out(&scheduler->blocks, tables, num_tables);
+    log_debug("preempted request %llu, %d blocks: %s (swapping estimated at %.3f ms, recomputation "
+              "at %.3f ms, %d of %d host blocks free)",
+              (unsigned long long)group->request->id, num_blocks,
+              swaps ? "swapped out" : "to be recomputed", swap * 1e-6, recompute * 1e-6,
+              block_pool_num_free(&scheduler->blocks.host),
+              scheduler->config.limits->num_host_blocks);
+    if (swaps)
+        set_status(group, SEQUENCE_RUNNING, SEQUENCE_SWAPPED);
+    return swaps;
+}
+
+/* Returns false when there are not enough free blocks. */
+static bool swap_in(struct scheduler *scheduler, struct sequence_group *group) {
+    struct block_table **tables = scheduler->tables;
+    int32_t num_tables = list_tables(scheduler, group, SEQUENCE_SWAPPED);
+    if (!block_manager_swap_in(&scheduler->blocks, tables, num_tables))
+        return false;
+    set_status(group, SEQUENCE_SWAPPED, SEQUENCE_RUNNING);
+    group->is_swapped = false;
+    group->swapped_in_this_step = true;
+    return true;
+}
+
+static void drop_blocks(struct scheduler *scheduler, struct sequence_group *group) {
+    for (int32_t i = 0; i < group->num_sequences; i++) {
+        struct sequence *s = &group->sequences[i];
+        if (s->status != SEQUENCE_RUNNING)
+            continue;
+        block_manager_release(&scheduler->blocks, &s->table);
+        s->num_computed = 0;
+    }
+    set_status(group, SEQUENCE_RUNNING, SEQUENCE_WAITING);
+}
+
+void admission_preempt(struct scheduler *scheduler, struct sequence_group *group) {
+    struct step_plan *plan = &scheduler->plan;
+    CHECK(group->status == GROUP_RUNNING && !group->swapped_in_this_step);
+    for (int32_t i = 0; i < group->num_sequences; i++) {
+        struct sequence *s = &group->sequences[i];
+        if (s->num_scheduled_tokens == 0)
+            continue;
+        plan->num_tokens -= s->num_scheduled_tokens;
+        s->num_scheduled_tokens = 0;
+        block_manager_trim(&scheduler->blocks, &s->table, s->num_computed);
+    }
+    group->is_swapped = swap_out(scheduler, group);
+    if (!group->is_swapped)
+        drop_blocks(scheduler, group);
+    *(group->is_swapped ? &plan->num_swapped_out : &plan->num_dropped) += 1;
+    *(group->is_swapped ? &scheduler->num_swaps : &scheduler->num_recomputes) += 1;
+    group_list_remove(&scheduler->running, group);
+    group->status = GROUP_WAITING;
+    group_list_insert(&scheduler->waiting, group);
+}
+
+/* --- Room ------------------------------------------------------------------------------------- */
+
+/* Running slots that the group has use for. */
+static int32_t num_slots(const struct sequence_group *group) {
+    return smaller(group->num_unfinished, group->max_running);
+}
+
+static int32_t num_free_slots(const struct scheduler *scheduler) {
+    int32_t left = scheduler->config.limits->max_num_seqs;
+    for (const struct sequence_group *g = scheduler->running.first; g != NULL; g = g->list_next)
+        left -= num_slots(g);
+    return left;
 }
 
 /* For the tokens it has, and the copy of a shared block it is about to write to. */
 static int32_t missing_blocks(const struct scheduler *scheduler, const struct sequence *sequence) {
-    int32_t needed = block_table_blocks_for(sequence->num_tokens, block_size(scheduler));
-    int32_t missing = needed > sequence->table.num_blocks ? needed - sequence->table.num_blocks : 0;
-    return missing +
+    int32_t needed =
+        block_table_blocks_for(sequence->num_tokens, scheduler->config.limits->block_size);
+    return larger(needed - sequence->table.num_blocks, 0) +
            block_manager_needs_copy(&scheduler->blocks, &sequence->table, sequence->num_computed);
 }
 
-/* Lanes that the group has use for. */
-static int32_t num_seats(const struct sequence_group *group) {
-    return group->num_unfinished < group->max_running ? group->num_unfinished : group->max_running;
-}
-
-static int32_t num_seats_left(const struct scheduler *scheduler) {
-    int32_t left = scheduler->config.limits->max_num_seqs;
-    for (const struct sequence_group *g = scheduler->running.first; g != NULL; g = g->list_next)
-        left -= num_seats(g);
-    return left;
-}
-
 /* For those that are to fork from a leader, with one block each to grow by. */
-static int64_t blocks_for_followers(const struct scheduler *scheduler,
-                                    const struct sequence_group *group, int32_t num_leaders) {
-    int64_t blocks = 0;
+static int64_t blocks_of_forks(const struct scheduler *scheduler,
+                               const struct sequence_group *group, int32_t num_leaders) {
+    const struct serving_limits *limits = scheduler->config.limits;
     const struct sequence *leader = sequence_group_leader(group);
-    int32_t left = num_seats(group) - num_leaders;
-    int32_t num_shared = kv_demand_shared_blocks(group->request, scheduler->config.limits);
+    int32_t left = num_slots(group) - num_leaders;
+    int32_t num_shared = kv_demand_shared_blocks(group->request, limits);
+    int64_t blocks = 0;
     for (int32_t i = 0; i < group->num_sequences && left > 0; i++) {
         const struct sequence *s = &group->sequences[i];
         if (s->status != SEQUENCE_WAITING || s == leader)
             continue;
-        blocks += 1 + block_table_blocks_for(s->num_tokens, block_size(scheduler)) - num_shared;
+        blocks += 1 + block_table_blocks_for(s->num_tokens, limits->block_size) - num_shared;
         left--;
     }
     return blocks;
 }
 
-static int64_t promised_blocks(const struct scheduler *scheduler,
+/* For what a running group has pending, with one block for each sequence to grow by. */
+static int64_t reserved_blocks(const struct scheduler *scheduler,
                                const struct sequence_group *group) {
     int32_t num_running = 0;
     int64_t blocks = 0;
@@ -61,58 +174,54 @@ static int64_t promised_blocks(const struct scheduler *scheduler,
         blocks += 1 + missing_blocks(scheduler, &group->sequences[i]);
         num_running++;
     }
-    return blocks + blocks_for_followers(scheduler, group, num_running);
+    return blocks + blocks_of_forks(scheduler, group, num_running);
 }
 
-/* Free blocks that nobody seated will need for the tokens it has, less one for each to grow by. */
-static int64_t unpromised_blocks(const struct scheduler *scheduler) {
+static int64_t unreserved_blocks(const struct scheduler *scheduler) {
     int64_t blocks = block_pool_num_free(&scheduler->blocks.pool);
     for (const struct sequence_group *g = scheduler->running.first; g != NULL; g = g->list_next)
-        blocks -= promised_blocks(scheduler, g);
+        blocks -= reserved_blocks(scheduler, g);
     return blocks;
 }
 
 static int64_t needed_blocks(struct scheduler *scheduler, struct sequence_group *group) {
-    if (group->is_swapped)
-        return preempted_num_blocks(scheduler, group) +
-               sequence_group_count(group, SEQUENCE_SWAPPED);
-    return missing_blocks(scheduler, sequence_group_leader(group)) +
-           blocks_for_followers(scheduler, group, 1);
+    if (!group->is_swapped)
+        return missing_blocks(scheduler, sequence_group_leader(group)) +
+               blocks_of_forks(scheduler, group, 1);
+    int32_t num_tables = list_tables(scheduler, group, SEQUENCE_SWAPPED);
+    return block_manager_count_distinct(&scheduler->blocks, scheduler->tables, num_tables) +
+           num_tables;
 }
 
-/* With nobody seated the whole pool is free, and only what fits in it alone was let in. */
+/* While nobody runs the whole pool is free, and only what fits in it alone was accepted. */
 static bool has_room_for(struct scheduler *scheduler, struct sequence_group *group) {
     return scheduler->running.count == 0 ||
-           (num_seats(group) <= num_seats_left(scheduler) &&
-            needed_blocks(scheduler, group) <= unpromised_blocks(scheduler));
+           (num_slots(group) <= num_free_slots(scheduler) &&
+            needed_blocks(scheduler, group) <= unreserved_blocks(scheduler));
 }
 
-/* --- Coming in -------------------------------------------------------------------------------- */
-
-static void narrow(struct sequence_group *group) {
-    int32_t num_swapped = sequence_group_count(group, SEQUENCE_SWAPPED);
-    if (group->beams == NULL)
-        group->max_running = num_swapped > 0 ? num_swapped : 1;
-}
+/* --- Admission -------------------------------------------------------------------------------- */
 
 /* What the cache has of the leader's tokens needs no further blocks. */
-static bool bring_in(struct scheduler *scheduler, struct sequence_group *group) {
-    narrow(group);
-    if (group->is_swapped)
-        return has_room_for(scheduler, group) && preempted_swap_in(scheduler, group);
+static bool start_leader(struct scheduler *scheduler, struct sequence_group *group) {
     struct sequence *leader = sequence_group_leader(group);
-    int32_t num_found = prefix_reuse_begin(scheduler, leader);
+    int32_t num_found = prefix_match(scheduler, leader);
     if (!has_room_for(scheduler, group)) {
-        prefix_reuse_undo(scheduler, leader);
+        prefix_match_rollback(scheduler, leader);
         return false;
     }
     leader->status = SEQUENCE_RUNNING;
-    prefix_reuse_count(scheduler, leader, num_found);
+    prefix_match_commit(scheduler, leader, num_found);
     return true;
 }
 
-static bool seat(struct scheduler *scheduler, struct sequence_group *group) {
-    if (!bring_in(scheduler, group))
+static bool admit(struct scheduler *scheduler, struct sequence_group *group) {
+    int32_t num_swapped = sequence_group_count(group, SEQUENCE_SWAPPED);
+    if (group->beams == NULL)
+        group->max_running = larger(num_swapped, 1);
+    bool admitted = group->is_swapped ? has_room_for(scheduler, group) && swap_in(scheduler, group)
+                                      : start_leader(scheduler, group);
+    if (!admitted)
         return false;
     group_list_remove(&scheduler->waiting, group);
     group->status = GROUP_RUNNING;
@@ -120,13 +229,13 @@ static bool seat(struct scheduler *scheduler, struct sequence_group *group) {
     return true;
 }
 
-static bool evict_stalled(struct scheduler *scheduler) {
+static bool preempt_stalled(struct scheduler *scheduler) {
     struct sequence_group *g = scheduler->running.last;
     while (g != NULL && (!g->stalled || g->swapped_in_this_step))
         g = g->list_previous;
     if (g == NULL)
         return false;
-    preempt_group(scheduler, g);
+    admission_preempt(scheduler, g);
     return true;
 }
 
@@ -137,17 +246,12 @@ static struct sequence_group *first_that_can_run(const struct group_list *list) 
     return g;
 }
 
-static int32_t smaller(int32_t a, int32_t b) {
-    return a < b ? a : b;
-}
+/* --- Choices of one group --------------------------------------------------------------------- */
 
-static int32_t larger(int32_t a, int32_t b) {
-    return a > b ? a : b;
-}
-
-/* Lanes that the group may have while `next` waits; NULL: nobody. */
-static int32_t lanes_beside(const struct scheduler *scheduler, const struct sequence_group *group,
-                            const struct sequence_group *next) {
+/* Returns how many of the group may run while `next` waits; NULL: nobody waits. */
+static int32_t max_running_beside(const struct scheduler *scheduler,
+                                  const struct sequence_group *group,
+                                  const struct sequence_group *next) {
     if (next == NULL || group->request->priority < next->request->priority)
         return group->num_sequences;
     int32_t num_ended = group->num_sequences - group->num_unfinished;
@@ -155,49 +259,49 @@ static int32_t lanes_beside(const struct scheduler *scheduler, const struct sequ
     return larger(CHOICES_IN_TURN - num_ended, larger(few, 1));
 }
 
-/* What runs goes on to its end. */
-static void narrow_beside(struct scheduler *scheduler, const struct sequence_group *next) {
+/* What runs continues to its end. */
+static void narrow_groups(struct scheduler *scheduler, const struct sequence_group *next) {
     for (struct sequence_group *g = scheduler->running.first; g != NULL; g = g->list_next) {
-        int32_t most = lanes_beside(scheduler, g, next);
+        int32_t most = max_running_beside(scheduler, g, next);
         if (g->beams == NULL && g->max_running > most)
             g->max_running = larger(sequence_group_count(g, SEQUENCE_RUNNING), most);
     }
 }
 
-static bool has_use_for_a_lane(const struct scheduler *scheduler,
-                               const struct sequence_group *group) {
+static bool can_widen(const struct scheduler *scheduler, const struct sequence_group *group) {
     return group->beams == NULL && !group->stalled && group->num_unfinished > group->max_running &&
-           group->max_running < kv_demand_max_running(group->request, scheduler->config.limits);
+           group->max_running < kv_demand_max_running(group->request, scheduler->config.limits) &&
+           num_free_slots(scheduler) > 0;
 }
 
-static bool has_table_for_a_lane(struct sequence_group *group) {
+static bool has_table_for_one_more(struct sequence_group *group) {
     return group->num_tables > group->max_running || sequence_group_add_table(group) == 0;
 }
 
-/* As with a group that comes in, one that has the pool to itself fits. */
+/* As with a group that is admitted, one that has the pool to itself fits. */
 static void widen(struct scheduler *scheduler, struct sequence_group *group, int32_t most) {
-    while (group->max_running < most && has_use_for_a_lane(scheduler, group) &&
-           num_seats_left(scheduler) > 0 && has_table_for_a_lane(group)) {
+    while (group->max_running < most && can_widen(scheduler, group) &&
+           has_table_for_one_more(group)) {
         group->max_running++;
-        if (scheduler->running.count == 1 || unpromised_blocks(scheduler) >= 0)
+        if (scheduler->running.count == 1 || unreserved_blocks(scheduler) >= 0)
             continue;
         group->max_running--;
         return;
     }
 }
 
-/* Those that are served before `next`; NULL: all. */
-static void widen_before(struct scheduler *scheduler, const struct sequence_group *next) {
+/* Widens the groups that are served before `next`; NULL: all. */
+static void widen_groups(struct scheduler *scheduler, const struct sequence_group *next) {
     for (struct sequence_group *g = scheduler->running.first; g != NULL; g = g->list_next)
         if (next == NULL || sequence_group_before(g, next))
-            widen(scheduler, g, lanes_beside(scheduler, g, next));
+            widen(scheduler, g, max_running_beside(scheduler, g, next));
 }
 
 void admission_run(struct scheduler *scheduler) {
-    struct sequence_group *g;
+    struct sequence_group *next;
     do {
-        g = first_that_can_run(&scheduler->waiting);
-        narrow_beside(scheduler, g);
-        widen_before(scheduler, g);
-    } while (g != NULL && (seat(scheduler, g) || evict_stalled(scheduler)));
+        next = first_that_can_run(&scheduler->waiting);
+        narrow_groups(scheduler, next);
+        widen_groups(scheduler, next);
+    } while (next != NULL && (admit(scheduler, next) || preempt_stalled(scheduler)));
 }

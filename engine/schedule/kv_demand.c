@@ -1,7 +1,7 @@
-/* Siblings share the full blocks of the prompt, but for one that its last token is computed in
- * again (a choice that gets its lane late); of the rest each has blocks of its own. With a window
- * there may be nothing to share: who begins late finds that the others have given up what it needs,
- * and computes the prompt for itself. */
+/* Siblings share the full blocks of the prompt, but for the one that its last token is computed in
+ * again (by a choice that starts late); beyond them each has blocks of its own. With a window there
+ * may be nothing to share: a choice that starts late finds that the others have released what it
+ * needs, and computes the prompt for itself. */
 #include "engine/schedule/kv_demand.h"
 
 #include "engine/kv/block_table.h"

@@ -1,10 +1,7 @@
 #include "engine/schedule/scheduler.h"
 
 #include "config/base/check.h"
-#include "engine/schedule/admission.h"
-#include "engine/schedule/kv_window.h"
-#include "engine/schedule/preemption.h"
-#include "engine/schedule/prefix_reuse.h"
+#include "engine/schedule/scheduler_private.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -62,14 +59,29 @@ void scheduler_remove(struct scheduler *scheduler, struct sequence *sequence) {
     group->status = GROUP_ENDED;
 }
 
-/* --- Sharing ---------------------------------------------------------------------------------- */
+/* --- Computed tokens -------------------------------------------------------------------------- */
+
+void scheduler_release_window(struct scheduler *scheduler, struct sequence *sequence) {
+    int32_t window = scheduler->config.limits->window;
+    if (window > 0 && sequence->num_computed >= window)
+        block_manager_drop_before(&scheduler->blocks, &sequence->table,
+                                  sequence->num_computed - window + 1);
+}
+
+/* Returns whether the sequence still has the blocks that a token after the first num_tokens sees. */
+static bool holds_window(const struct scheduler *scheduler, const struct sequence *sequence,
+                         int32_t num_tokens) {
+    const struct serving_limits *limits = scheduler->config.limits;
+    int32_t num_dropped = sequence->table.num_dropped;
+    return num_dropped == 0 || num_dropped * limits->block_size <= num_tokens - limits->window + 1;
+}
 
 void scheduler_fork(struct scheduler *scheduler, const struct sequence *from, struct sequence *to,
                     int32_t num_tokens) {
     CHECK(from->status != SEQUENCE_FINISHED && to->status != SEQUENCE_FINISHED);
     CHECK(from->num_scheduled_tokens == 0 && to->num_scheduled_tokens == 0);
     block_manager_release(&scheduler->blocks, &to->table);
-    bool shares = from->status == SEQUENCE_RUNNING && kv_window_holds(scheduler, from, num_tokens);
+    bool shares = from->status == SEQUENCE_RUNNING && holds_window(scheduler, from, num_tokens);
     to->num_computed = shares ? num_tokens : 0;
     to->status = from->status == SEQUENCE_RUNNING ? SEQUENCE_RUNNING : SEQUENCE_WAITING;
     if (shares)
@@ -95,7 +107,7 @@ void scheduler_commit(struct scheduler *scheduler, const struct planned_sequence
         sequence->max_computed = sequence->num_computed;
     const struct token_view tokens = sequence_tokens(sequence);
     block_manager_publish(&scheduler->blocks, &sequence->table, &tokens, sequence->num_computed);
-    kv_window_release(scheduler, sequence);
+    scheduler_release_window(scheduler, sequence);
 }
 
 void scheduler_end_step(struct scheduler *scheduler) {
@@ -123,14 +135,6 @@ static struct sequence *next_running(const struct sequence *sequence) {
 
 /* --- Blocks ----------------------------------------------------------------------------------- */
 
-static int32_t budget_left(const struct scheduler *scheduler) {
-    return scheduler->config.limits->max_num_batched_tokens - scheduler->plan.num_tokens;
-}
-
-static int32_t block_size(const struct scheduler *scheduler) {
-    return scheduler->config.limits->block_size;
-}
-
 static bool holds_blocks(const struct sequence_group *group) {
     for (int32_t i = 0; i < group->num_sequences; i++)
         if (group->sequences[i].table.num_blocks > 0)
@@ -138,7 +142,7 @@ static bool holds_blocks(const struct sequence_group *group) {
     return false;
 }
 
-/* Who gives up blocks for the sequence; NULL: it has to wait. */
+/* Returns whom to preempt for the sequence; NULL: it has to wait. */
 static struct sequence_group *find_victim(const struct scheduler *scheduler,
                                           const struct sequence *sequence) {
     struct sequence_group *victim = NULL;
@@ -153,83 +157,70 @@ static struct sequence_group *find_victim(const struct scheduler *scheduler,
     return victim;
 }
 
-static bool make_room(struct scheduler *scheduler, const struct sequence *sequence) {
+static bool preempt_for(struct scheduler *scheduler, const struct sequence *sequence) {
     struct sequence_group *victim = find_victim(scheduler, sequence);
-    if (victim == NULL)
-        return false;
-    preempt_group(scheduler, victim);
-    return true;
+    if (victim != NULL)
+        admission_preempt(scheduler, victim);
+    return victim != NULL;
 }
 
-static bool take_block(struct scheduler *scheduler, struct sequence *sequence) {
-    while (!block_manager_grow(&scheduler->blocks, &sequence->table))
-        if (!make_room(scheduler, sequence))
-            return false;
-    return true;
+static int32_t budget_left(const struct scheduler *scheduler) {
+    return scheduler->config.limits->max_num_batched_tokens - scheduler->plan.num_tokens;
 }
 
-static bool own_block(struct scheduler *scheduler, struct sequence *sequence, int32_t position) {
-    while (!block_manager_make_writable(&scheduler->blocks, &sequence->table, position))
-        if (!make_room(scheduler, sequence))
-            return false;
-    return true;
-}
-
-/* Plans up to num_tokens more tokens of the sequence: as many as it gets blocks for. */
-static void grant(struct scheduler *scheduler, struct sequence *sequence, int32_t num_tokens) {
+/* Schedules up to `most` further pending tokens of the sequence: as many as it gets blocks for. */
+static void grant(struct scheduler *scheduler, struct sequence *sequence, int32_t most) {
     CHECK(sequence->status == SEQUENCE_RUNNING);
+    struct block_manager *blocks = &scheduler->blocks;
+    int32_t block_size = scheduler->config.limits->block_size;
     int32_t begin = sequence->num_computed + sequence->num_scheduled_tokens;
-    int32_t covered = sequence->table.num_blocks * block_size(scheduler) - begin;
-    if (covered > 0 && !own_block(scheduler, sequence, begin))
-        return;
-    while (covered < num_tokens && take_block(scheduler, sequence))
-        covered += block_size(scheduler);
-    int32_t granted = covered < num_tokens ? covered : num_tokens;
+    int32_t pending = sequence->num_tokens - begin;
+    int32_t wanted = pending < most ? pending : most;
+    int32_t covered = sequence->table.num_blocks * block_size - begin;
+    while (covered > 0 && !block_manager_make_writable(blocks, &sequence->table, begin))
+        if (!preempt_for(scheduler, sequence))
+            return;
+    while (covered < wanted) {
+        if (block_manager_grow(blocks, &sequence->table))
+            covered += block_size;
+        else if (!preempt_for(scheduler, sequence))
+            break;
+    }
+    int32_t granted = covered < wanted ? covered : wanted;
     sequence->num_scheduled_tokens += granted;
     scheduler->plan.num_tokens += granted;
 }
 
-static void plan_decodes(struct scheduler *scheduler) {
-    for (struct sequence *s = first_running(scheduler); s != NULL; s = next_running(s))
-        if (sequence_num_pending(s) == 1 && sequence_group_can_run(s))
-            grant(scheduler, s, 1);
-}
-
 /* --- Planning --------------------------------------------------------------------------------- */
-
-static void extend_prefixes(struct scheduler *scheduler) {
-    for (struct sequence *s = first_running(scheduler); s != NULL; s = next_running(s))
-        if (s->num_scheduled_tokens == 0 && sequence_group_can_run(s))
-            prefix_reuse_extend(scheduler, s);
-}
 
 static bool can_grow(const struct scheduler *scheduler, const struct sequence *sequence) {
     int32_t begin = sequence->num_computed + sequence->num_scheduled_tokens;
-    bool has_room = sequence->table.num_blocks * block_size(scheduler) > begin &&
-                    !block_manager_needs_copy(&scheduler->blocks, &sequence->table, begin);
+    int32_t covered = sequence->table.num_blocks * scheduler->config.limits->block_size;
+    bool has_room =
+        covered > begin && !block_manager_needs_copy(&scheduler->blocks, &sequence->table, begin);
     return has_room || block_pool_num_free(&scheduler->blocks.pool) > 0 ||
            find_victim(scheduler, sequence) != NULL;
 }
 
-/* Has been given nothing yet, and would take something. */
-static bool is_next_in_line(const struct scheduler *scheduler, const struct sequence *sequence) {
+/* Returns whether the sequence has nothing scheduled yet, and would get something. */
+static bool is_schedulable(const struct scheduler *scheduler, const struct sequence *sequence) {
     return sequence->num_scheduled_tokens == 0 && sequence_num_pending(sequence) > 0 &&
            !sequence->waits_for_prefix && sequence_group_can_run(sequence) &&
            can_grow(scheduler, sequence);
 }
 
-static struct sequence *first_in_line(const struct scheduler *scheduler) {
+static struct sequence *first_schedulable(const struct scheduler *scheduler) {
     struct sequence *s = first_running(scheduler);
-    while (s != NULL && !is_next_in_line(scheduler, s))
+    while (s != NULL && !is_schedulable(scheduler, s))
         s = next_running(s);
     return s;
 }
 
-/* The shortest of the most urgent priority. */
-static struct sequence *shortest_in_line(const struct scheduler *scheduler) {
+/* Returns the one with the fewest pending tokens of the most urgent priority. */
+static struct sequence *shortest_schedulable(const struct scheduler *scheduler) {
     struct sequence *best = NULL;
     for (struct sequence *s = first_running(scheduler); s != NULL; s = next_running(s)) {
-        if (!is_next_in_line(scheduler, s))
+        if (!is_schedulable(scheduler, s))
             continue;
         if (best != NULL && s->group->request->priority != best->group->request->priority)
             break;
@@ -239,51 +230,27 @@ static struct sequence *shortest_in_line(const struct scheduler *scheduler) {
     return best;
 }
 
-static void grant_pending(struct scheduler *scheduler, struct sequence *sequence, int32_t most) {
-    int32_t wanted = sequence_num_pending(sequence) - sequence->num_scheduled_tokens;
-    grant(scheduler, sequence, wanted < most ? wanted : most);
-}
-
-/* Another sequence computes its next block in this step. */
-static bool follows_another(struct scheduler *scheduler, struct sequence *sequence) {
+/* Returns whether another sequence computes the next block of this one in this step. */
+static bool waits_for_prefix(struct scheduler *scheduler, struct sequence *sequence) {
     for (struct sequence *s = first_running(scheduler); s != NULL; s = next_running(s))
-        if (s != sequence && prefix_reuse_follows(scheduler, sequence, s))
+        if (s != sequence && prefix_match_is_next_of(scheduler, sequence, s))
             return true;
     return false;
 }
 
 /* Shortest first while budget lasts; none of a less urgent priority than `least`. */
-static void grant_down_the_line(struct scheduler *scheduler, int32_t least) {
+static void grant_shortest_first(struct scheduler *scheduler, int32_t least) {
     while (budget_left(scheduler) > 0) {
-        struct sequence *s = shortest_in_line(scheduler);
+        struct sequence *s = shortest_schedulable(scheduler);
         if (s == NULL || s->group->request->priority > least)
             return;
-        s->waits_for_prefix = follows_another(scheduler, s);
+        s->waits_for_prefix = waits_for_prefix(scheduler, s);
         if (!s->waits_for_prefix)
-            grant_pending(scheduler, s, budget_left(scheduler));
+            grant(scheduler, s, budget_left(scheduler));
     }
 }
 
-static void plan_prefills(struct scheduler *scheduler) {
-    extend_prefixes(scheduler);
-    struct sequence *first = first_in_line(scheduler);
-    if (first == NULL || budget_left(scheduler) == 0)
-        return;
-    grant_pending(scheduler, first, (budget_left(scheduler) + 1) / 2);
-    grant_down_the_line(scheduler, first->group->request->priority);
-    grant_pending(scheduler, first, budget_left(scheduler));
-    grant_down_the_line(scheduler, INT32_MAX);
-}
-
-static void list_entries(struct scheduler *scheduler) {
-    struct step_plan *plan = &scheduler->plan;
-    for (struct sequence *s = first_running(scheduler); s != NULL; s = next_running(s))
-        if (s->num_scheduled_tokens > 0)
-            plan->entries[plan->num_entries++] =
-                (struct planned_sequence){s, s->num_scheduled_tokens};
-}
-
-/* A group whose running sequences have all finished goes on with its next one. */
+/* A group whose running sequences have all finished continues with its next one. */
 static void begin_plan(struct scheduler *scheduler) {
     struct step_plan *plan = &scheduler->plan;
     *plan = (struct step_plan){.entries = plan->entries};
@@ -296,6 +263,25 @@ static void begin_plan(struct scheduler *scheduler) {
         s->waits_for_prefix = false;
 }
 
+static void plan_decodes(struct scheduler *scheduler) {
+    for (struct sequence *s = first_running(scheduler); s != NULL; s = next_running(s))
+        if (sequence_num_pending(s) == 1 && sequence_group_can_run(s))
+            grant(scheduler, s, 1);
+}
+
+static void plan_prefills(struct scheduler *scheduler) {
+    for (struct sequence *s = first_running(scheduler); s != NULL; s = next_running(s))
+        if (s->num_scheduled_tokens == 0 && sequence_group_can_run(s))
+            prefix_match_extend(scheduler, s);
+    struct sequence *first = first_schedulable(scheduler);
+    if (first == NULL || budget_left(scheduler) == 0)
+        return;
+    grant(scheduler, first, (budget_left(scheduler) + 1) / 2);
+    grant_shortest_first(scheduler, first->group->request->priority);
+    grant(scheduler, first, budget_left(scheduler));
+    grant_shortest_first(scheduler, INT32_MAX);
+}
+
 const struct step_plan *scheduler_plan(struct scheduler *scheduler) {
     struct step_plan *plan = &scheduler->plan;
     begin_plan(scheduler);
@@ -303,6 +289,9 @@ const struct step_plan *scheduler_plan(struct scheduler *scheduler) {
     if (plan->num_swapped_out == 0 && plan->num_dropped == 0)
         admission_run(scheduler);
     plan_prefills(scheduler);
-    list_entries(scheduler);
+    for (struct sequence *s = first_running(scheduler); s != NULL; s = next_running(s))
+        if (s->num_scheduled_tokens > 0)
+            plan->entries[plan->num_entries++] =
+                (struct planned_sequence){s, s->num_scheduled_tokens};
     return plan;
 }

@@ -1,15 +1,19 @@
-#include "engine/schedule/prefix_reuse.h"
-
-#include "engine/schedule/kv_window.h"
+#include "config/base/check.h"
+#include "engine/schedule/scheduler_private.h"
 
 static int32_t find(struct scheduler *scheduler, struct sequence *sequence) {
     const struct token_view tokens = sequence_tokens(sequence);
-    return block_manager_match(&scheduler->blocks, &sequence->table, &tokens,
-                               sequence_group_reusable(sequence));
+    int32_t num_found = block_manager_match(&scheduler->blocks, &sequence->table, &tokens,
+                                            sequence_group_reusable(sequence));
+    if (num_found > 0) {
+        sequence->num_computed += num_found;
+        scheduler_release_window(scheduler, sequence);
+    }
+    return num_found;
 }
 
 /* Hits are tokens that nobody computed for the group before; it may have lost them again. A choice
- * that gets its lane late finds the prompt once more, but for what choice 0 computed. */
+ * that starts late finds the prompt once more, but for what choice 0 computed. */
 static void count_hits(struct scheduler *scheduler, struct sequence *sequence, int32_t from) {
     int32_t end = sequence->num_computed, num_prompt = sequence_num_prompt(sequence);
     int32_t known = from > sequence->max_computed ? from : sequence->max_computed;
@@ -25,41 +29,34 @@ static void count_hits(struct scheduler *scheduler, struct sequence *sequence, i
         sequence->group->num_cached_tokens += end - known;
 }
 
-int32_t prefix_reuse_begin(struct scheduler *scheduler, struct sequence *sequence) {
-    int32_t num_found = find(scheduler, sequence);
-    sequence->num_computed = num_found;
-    kv_window_release(scheduler, sequence);
-    return num_found;
+int32_t prefix_match(struct scheduler *scheduler, struct sequence *sequence) {
+    CHECK(sequence->num_computed == 0);
+    return find(scheduler, sequence);
 }
 
-void prefix_reuse_undo(struct scheduler *scheduler, struct sequence *sequence) {
-    block_manager_release(&scheduler->blocks, &sequence->table);
-    sequence->num_computed = 0;
-}
-
-void prefix_reuse_count(struct scheduler *scheduler, struct sequence *sequence, int32_t num_found) {
+void prefix_match_commit(struct scheduler *scheduler, struct sequence *sequence,
+                         int32_t num_found) {
     if (!sequence->group->started)
         scheduler->num_queried_tokens += (uint64_t)sequence_group_reusable(sequence);
     if (num_found > 0)
         count_hits(scheduler, sequence, 0);
 }
 
-void prefix_reuse_extend(struct scheduler *scheduler, struct sequence *sequence) {
+void prefix_match_rollback(struct scheduler *scheduler, struct sequence *sequence) {
+    block_manager_release(&scheduler->blocks, &sequence->table);
+    sequence->num_computed = 0;
+}
+
+void prefix_match_extend(struct scheduler *scheduler, struct sequence *sequence) {
     int32_t before = sequence->num_computed;
     int32_t covered = sequence->table.num_blocks * scheduler->config.limits->block_size;
-    if (before != covered || sequence_num_pending(sequence) <= 1)
-        return;
-    int32_t num_found = find(scheduler, sequence);
-    if (num_found == 0)
-        return;
-    sequence->num_computed += num_found;
-    kv_window_release(scheduler, sequence);
-    count_hits(scheduler, sequence, before);
+    if (before == covered && sequence_num_pending(sequence) > 1 && find(scheduler, sequence) > 0)
+        count_hits(scheduler, sequence, before);
 }
 
 /* The first comparisons only spare the others. */
-bool prefix_reuse_follows(struct scheduler *scheduler, struct sequence *sequence,
-                          struct sequence *other) {
+bool prefix_match_is_next_of(struct scheduler *scheduler, struct sequence *sequence,
+                             struct sequence *other) {
     int32_t size = scheduler->config.limits->block_size, begin = sequence->num_computed;
     if (!scheduler->config.prefix_caching || other->num_computed != begin ||
         other->num_scheduled_tokens < size || begin % size != 0 ||
