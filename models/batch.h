@@ -1,7 +1,7 @@
-/* What one step computes: flat arrays, read only, no pointer into the engine, so that a batch could
- * be broadcast to other processes as it is. Built by the engine's batch builder, consumed by
- * llama_forward; the memory belongs to the builder and stays valid until the step's result is
- * complete. */
+/* Describes what one step computes, as flat read-only arrays. The engine's batch builder builds it,
+ * a rank runs it. Most arrays belong to the builder and are overwritten by the next step; the pairs
+ * of blocks to move point into the block manager's lists, which it empties at the end of the step.
+ * So a batch is valid until its step's result is complete, and no step is built before that. */
 #ifndef QUIRE_MODELS_BATCH_H
 #define QUIRE_MODELS_BATCH_H
 
@@ -20,15 +20,15 @@ struct block_pairs {
 struct batch {
     struct step_inputs inputs; /* no token at all: only the blocks are moved */
     /* Blocks to move before anything is computed, in this order. */
-    struct block_pairs swap_out; /* pool -> host pool */
-    struct block_pairs swap_in;  /* host pool -> pool */
-    struct block_pairs copies;   /* within the pool: copy on write */
+    struct block_pairs swap_out; /* KV block pool -> host block pool */
+    struct block_pairs swap_in;  /* host block pool -> KV block pool */
+    struct block_pairs copies;   /* within the KV block pool: copy on write */
     /* Rows of the head: row r takes the hidden state of token logit_rows[r] and does what
-     * sample_rows[r] says (draw the next token, or score a given one). */
-    int32_t num_rows;
-    const int32_t *logit_rows;            /* [num_rows], each < inputs.num_tokens, not falling: a
+     * sample_rows[r] says (sample the next token, or score a given one). */
+    int32_t num_sample_rows;
+    const int32_t *logit_rows; /* [num_sample_rows], each < inputs.num_tokens, not falling: a
                                              token may have several rows */
-    const struct sample_row *sample_rows; /* [num_rows] */
+    const struct sample_row *sample_rows; /* [num_sample_rows] */
     int32_t num_counts;
     const struct token_count *token_counts; /* [num_counts], see sample_row.first_count */
     int32_t num_biases;
@@ -46,10 +46,10 @@ struct batch {
                                     rows name them in order, none left out */
 };
 
-/* The only thing that comes back up. The arrays are the caller's, with room for batch->num_rows
+/* What a step returns. The arrays are the caller's, with room for batch->num_sample_rows
  * rows and batch->num_hidden_sums sums. */
 struct step_result {
-    int32_t num_rows;
+    int32_t num_sample_rows;
     struct sample_output *rows;
     float *listed_logprobs; /* see sample_row.first_listed_logprob; NULL while no row lists any */
     float *hidden_sums;     /* [num_hidden_sums, hidden_size]; NULL while no batch has any */

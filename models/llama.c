@@ -10,7 +10,7 @@
  *     hidden += post(x)                                 post_norm, residual_scale
  *     gate | up = pre(hidden) Wgate_up
  *     hidden += post((act(gate) * up) Wdown)            activation
- *   per chunk of wanted rows:
+ *   per chunk of sample rows:
  *     logits = cap(norm(hidden[rows]) Whead); sample    logit_scale, final_soft_cap
  *   hidden sums += norm(hidden[tokens])
  *
@@ -46,7 +46,7 @@ static int32_t larger(int32_t a, int32_t b) {
     return a > b ? a : b;
 }
 
-/* In elements; the first NUM_ACTIVATIONS are of the backend's activation type, the others float. */
+/* Sizes are in elements; the first NUM_ACTIVATIONS are of the backend's activation type, the others float. */
 enum workspace_part {
     HIDDEN,
     NARROW,
@@ -59,7 +59,7 @@ enum workspace_part {
     NUM_WORKSPACE_PARTS
 };
 
-/* False when the sizes do not fit memory addresses. */
+/* Returns false when the sizes do not fit memory addresses. */
 static bool measure_workspace(const struct model_config *config, enum dtype activation_dtype,
                               const struct serving_limits *limits,
                               size_t out_bytes[static NUM_WORKSPACE_PARTS]) {
@@ -161,8 +161,7 @@ size_t llama_workspace_bytes(const struct llama *llama) {
            llama->head_rows.bytes + llama->logits.bytes + llama->hidden_sums.bytes;
 }
 
-/* --- The parts of a layer ----------------------------------------------------------------------
- */
+/* --- The parts of a layer --------------------------------------------------------------------- */
 
 /* narrow = norm(hidden), which the branches read; without a norm before them they read hidden. */
 static const struct buffer *branch_input(struct llama *llama, const struct buffer *norm,
@@ -220,7 +219,7 @@ static void add_branch(struct llama *llama, const struct buffer *x, const struct
                                         .accumulate = true});
 }
 
-/* The heads [first_head, first_head + num_heads) within the rows of qkv, each or all as one. */
+/* Normalises heads [first_head, first_head + num_heads) within the rows of qkv, each or all as one. */
 static void normalise_heads(struct llama *llama, const struct buffer *norm, int32_t first_head,
                             int32_t num_heads, int32_t num_tokens) {
     struct backend *b = llama->backend;
@@ -306,8 +305,7 @@ static void run_parallel_layer(struct llama *llama, struct kv_cache *cache, int3
     add_branch(llama, &llama->narrow, w->down, NULL, num_tokens);
 }
 
-/* --- The head ----------------------------------------------------------------------------------
- */
+/* --- The head --------------------------------------------------------------------------------- */
 
 /* out = norm(x), row by row. */
 static void normalise_output(struct llama *llama, const void *x, void *out, int32_t num_rows) {
@@ -324,7 +322,7 @@ static void normalise_output(struct llama *llama, const void *x, void *out, int3
                                         .center = config->norm == NORM_LAYER});
 }
 
-/* Rows [first, first + count) of the batch; count <= max_logit_rows. */
+/* Computes logits of sample rows [first, first + count), and samples; count <= max_logit_rows. */
 static void sample_chunk(struct llama *llama, const struct batch *batch, int32_t first,
                          int32_t count, const struct step_result *result) {
     struct backend *b = llama->backend;
@@ -358,7 +356,7 @@ static void sample_chunk(struct llama *llama, const struct batch *batch, int32_t
                                             .listed_logprobs = result->listed_logprobs});
 }
 
-/* The rows of all spans, and what lies between, are normalised into `narrow` at once. */
+/* Normalises the rows of all spans, and what lies between, into `narrow` at once. */
 static void add_to_hidden_sums(struct llama *llama, const struct batch *batch, float *out_sums) {
     struct backend *b = llama->backend;
     const struct row_span *spans = batch->hidden_spans, *last = &spans[batch->num_hidden_sums - 1];
@@ -394,14 +392,14 @@ int llama_forward(struct llama *llama, struct kv_cache *cache, const struct batc
         else
             run_layer(llama, cache, layer, num_tokens);
     int32_t chunk = llama->limits->max_logit_rows;
-    for (int32_t first = 0; first < batch->num_rows; first += chunk) {
-        int32_t left = batch->num_rows - first;
+    for (int32_t first = 0; first < batch->num_sample_rows; first += chunk) {
+        int32_t left = batch->num_sample_rows - first;
         sample_chunk(llama, batch, first, left < chunk ? left : chunk, result);
     }
     if (batch->num_hidden_sums > 0)
         add_to_hidden_sums(llama, batch, result->hidden_sums);
     if (b->ops->synchronize(b, err) != 0)
         return -1;
-    result->num_rows = batch->num_rows;
+    result->num_sample_rows = batch->num_sample_rows;
     return 0;
 }

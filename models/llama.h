@@ -1,6 +1,6 @@
 /* The one transformer of the LLaMA family, written against the op table. One per rank, used by the
- * rank's worker thread. Everything is allocated by llama_create; llama_forward allocates nothing.
- */
+ * rank's worker thread. llama_create allocates all device memory that a step needs of it, for the
+ * largest step; llama_forward allocates none. */
 #ifndef QUIRE_MODELS_LLAMA_H
 #define QUIRE_MODELS_LLAMA_H
 
@@ -13,20 +13,20 @@
 struct llama;
 
 /* Does not take ownership of its arguments; they outlive the llama. A batch has at most
- * max_num_batched_tokens tokens and max_num_seqs hidden sums, and any number of rows: their logits are
- * computed max_logit_rows at a time. ERROR_MEMORY when the workspace
- * does not fit, ERROR_DEVICE when the device failed. */
+ * max_num_batched_tokens tokens and max_num_seqs hidden sums, and any number of sample rows: their
+ * logits are computed max_logit_rows at a time. ERROR_MEMORY when the workspace does not fit,
+ * ERROR_DEVICE when the device failed. */
 int llama_create(struct backend *backend, const struct model_config *config,
                  const struct weights *weights, const struct serving_limits *limits,
                  struct llama **out, struct error *err);
 void llama_destroy(struct llama *llama); /* accepts NULL */
-/* What llama_create takes of the device's memory; SIZE_MAX when that cannot be. */
+/* Returns the device memory that llama_create takes; SIZE_MAX when that cannot be. */
 size_t llama_workspace_needed(const struct model_config *config, enum dtype activation_dtype,
                               const struct serving_limits *limits);
 size_t llama_workspace_bytes(const struct llama *llama);
 
 /* Runs one step: writes the new tokens' keys and values into the cache and fills result->rows for
- * every row of the batch, result->hidden_sums for every span. Returns after the result is complete:
+ * every sample row of the batch, result->hidden_sums for every span. Returns after the result is complete:
  * 0, or -1 with ERROR_DEVICE, after which nothing works any more. */
 int llama_forward(struct llama *llama, struct kv_cache *cache, const struct batch *batch,
                   struct step_result *result, struct error *err);

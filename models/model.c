@@ -39,7 +39,7 @@ enum dtype model_main_dtype(const struct model *model) {
     size_t bytes[DTYPE_COUNT] = {0};
     for (size_t i = 0; i < tensor_file_num_tensors(model->file); i++) {
         const struct tensor_info *tensor = tensor_file_tensor(model->file, i);
-        if (tensor->foreign == NULL)
+        if (tensor->unsupported == NULL)
             bytes[tensor->dtype] += tensor->bytes;
     }
     int best = 0;

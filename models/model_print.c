@@ -30,8 +30,7 @@ static void print_file(const struct model *model, FILE *out) {
     fprintf(out, "%-24s%s\n", "format", tensor_file_format(model->file));
 }
 
-/* --- Ropes and layers --------------------------------------------------------------------------
- */
+/* --- Ropes and layers ------------------------------------------------------------------------- */
 
 /* Whether short contexts are turned otherwise than long ones. */
 static bool begins_somewhere(const struct rope_config *rope) {
@@ -97,8 +96,7 @@ static void print_layers(const struct model_config *config, FILE *out) {
         fprintf(out, "%-24s%d of %d layers\n", "no rotation in", num_still, config->num_layers);
 }
 
-/* --- Switches that are not as in a Llama -------------------------------------------------------
- */
+/* --- Switches that are not as in a Llama ------------------------------------------------------ */
 
 static void print_factor(const char *label, float value, float neutral, FILE *out) {
     if (value != neutral)
@@ -181,8 +179,7 @@ static void print_config(const struct model *model, FILE *out) {
     fprintf(out, "%-24s%d tokens\n", "context length", config->max_position);
 }
 
-/* --- Text --------------------------------------------------------------------------------------
- */
+/* --- Text ------------------------------------------------------------------------------------- */
 
 static void print_generation(const struct sampling_settings *defaults, FILE *out) {
     const char *separator = "";
@@ -216,11 +213,10 @@ static void print_text(const struct model *model, FILE *out) {
     print_generation(&model->generation, out);
 }
 
-/* --- Sizes -------------------------------------------------------------------------------------
- */
+/* --- Sizes ------------------------------------------------------------------------------------ */
 
 static void print_tensors(const struct model *model, FILE *out) {
-    uint64_t parameters = 0, counts[DTYPE_COUNT + 1] = {0}; /* foreign types last */
+    uint64_t parameters = 0, counts[DTYPE_COUNT + 1] = {0}; /* unsupported types last */
     size_t bytes[DTYPE_COUNT + 1] = {0};
     for (size_t i = 0; i < tensor_file_num_tensors(model->file); i++) {
         const struct tensor_info *tensor = tensor_file_tensor(model->file, i);

@@ -130,9 +130,9 @@ static void clear(struct batch_builder *builder, int32_t table_width) {
 /* The row belongs to the token added last. */
 static void add_row(struct batch_builder *builder, const struct sample_row *row) {
     struct batch *batch = &builder->batch;
-    CHECK(batch->num_rows < batch_builder_max_rows(builder->limits));
-    builder->logit_rows[batch->num_rows] = batch->inputs.num_tokens - 1;
-    builder->sample_rows[batch->num_rows++] = *row;
+    CHECK(batch->num_sample_rows < batch_builder_max_rows(builder->limits));
+    builder->logit_rows[batch->num_sample_rows] = batch->inputs.num_tokens - 1;
+    builder->sample_rows[batch->num_sample_rows++] = *row;
 }
 
 static uint32_t *mask_at(const struct batch_builder *builder, int32_t index) {
@@ -251,7 +251,7 @@ static void add_sequence(struct batch_builder *builder, const struct planned_seq
     for (int32_t position = sequence->num_computed; position < end; position++)
         add_token(builder, sequence, position);
     builder->query_start[index + 1] = inputs->num_tokens;
-    builder->row_start[index + 1] = builder->batch.num_rows;
+    builder->row_start[index + 1] = builder->batch.num_sample_rows;
     add_hidden_sum(builder, entry);
     builder->hidden_sum_start[index + 1] = builder->batch.num_hidden_sums;
     builder->context_lens[index] = end;

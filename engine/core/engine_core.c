@@ -207,7 +207,7 @@ static void note_cost(struct scheduler *scheduler, int64_t step_ns) {
 static void run_step(struct engine_core *core, const struct step_plan *plan, int64_t now_ns) {
     begin_step(core, plan, now_ns);
     const struct batch *batch = batch_builder_build(&core->builder, plan, &core->scheduler.blocks);
-    core->result.num_rows = batch->num_rows;
+    core->result.num_sample_rows = batch->num_sample_rows;
     core->failed =
         core->executor->ops->run(core->executor, batch, &core->result, &core->error) != 0;
     scheduler_end_step(&core->scheduler);

@@ -165,7 +165,7 @@ static struct step_rows rows_of(const struct engine_core *core, const struct bat
  * none of its entries can come after that. */
 static void commit_all(struct engine_core *core, const struct step_plan *plan,
                        const struct batch *batch, int64_t now_ns) {
-    CHECK(core->result.num_rows == batch->num_rows);
+    CHECK(core->result.num_sample_rows == batch->num_sample_rows);
     for (int32_t i = 0; i < plan->num_entries; i++) {
         const struct planned_sequence *entry = &plan->entries[i];
         const struct step_rows rows = rows_of(core, batch, i);

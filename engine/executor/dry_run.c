@@ -126,7 +126,7 @@ static int run_step(struct backend *b, struct llama *llama, struct kv_cache *cac
                    .context_lens = a->context_lens,
                    .block_tables = a->block_tables},
         .copies = {.count = 1, .from = &from, .to = &to},
-        .num_rows = num_seqs,
+        .num_sample_rows = num_seqs,
         .logit_rows = a->logit_rows,
         .sample_rows = a->rows,
         .num_counts = 1,

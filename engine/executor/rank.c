@@ -250,7 +250,7 @@ int rank_step(struct rank *rank, const struct batch *batch, struct step_result *
     rank_moves_enqueue(rank->backend, &rank->cache, rank->host_pool.data, batch);
     if (batch->inputs.num_tokens > 0)
         return llama_forward(rank->llama, &rank->cache, batch, result, err);
-    CHECK(batch->num_rows == 0 && batch->num_hidden_sums == 0);
-    result->num_rows = 0;
+    CHECK(batch->num_sample_rows == 0 && batch->num_hidden_sums == 0);
+    result->num_sample_rows = 0;
     return rank->backend->ops->synchronize(rank->backend, err);
 }

@@ -13,8 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* --- Keys that are allowed to be there ---------------------------------------------------------
- */
+/* --- Keys that are allowed to be there -------------------------------------------------------- */
 
 /* Who reads a key; 0 in the table: every architecture. */
 enum { IF_WINDOW = 1U << 31 }; /* beside enum architecture_flags */
@@ -143,8 +142,7 @@ static int check_keys(const struct metadata_source *s, const struct architecture
     return 0;
 }
 
-/* --- Fields ------------------------------------------------------------------------------------
- */
+/* --- Fields ----------------------------------------------------------------------------------- */
 
 static const struct architecture *read_architecture(struct metadata_source *s,
                                                     char name[static 48]) {
@@ -270,8 +268,7 @@ static int read_scales(const struct metadata_source *s, const struct architectur
     return read_cap(s, ".final_logit_softcapping", &out->final_soft_cap);
 }
 
-/* --- Layers ------------------------------------------------------------------------------------
- */
+/* --- Layers ----------------------------------------------------------------------------------- */
 
 /* By the file's pattern: a period, or one value for every layer; else by the architecture's. */
 static int read_window_pattern(const struct metadata_source *s, struct architecture *architecture,

@@ -13,8 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* --- What is not supported ---------------------------------------------------------------------
- */
+/* --- What is not supported -------------------------------------------------------------------- */
 
 /* Off when null, false, 0, the other number or empty. */
 static const struct {
@@ -71,8 +70,7 @@ static int check_refused(const struct config_object *o) {
     return 0;
 }
 
-/* --- Sizes -------------------------------------------------------------------------------------
- */
+/* --- Sizes ------------------------------------------------------------------------------------ */
 
 /* otherwise 0: the key must be there. */
 static int read_size(const struct config_object *o, const char *key, int64_t max, int32_t otherwise,
@@ -117,8 +115,7 @@ static int read_heads(const struct config_object *o, const struct architecture_d
     return model_config_check_heads(out, &names, o->err);
 }
 
-/* --- Switches ----------------------------------------------------------------------------------
- */
+/* --- Switches --------------------------------------------------------------------------------- */
 
 static int read_activation(const struct config_object *o, const struct architecture *architecture,
                            struct model_config *out) {
@@ -205,8 +202,7 @@ static int read_switches(const struct config_object *o, const struct architectur
     return read_scales(o, architecture, out);
 }
 
-/* --- The object of the language model ----------------------------------------------------------
- */
+/* --- The object of the language model --------------------------------------------------------- */
 
 static int read_class(const struct config_object *root, const char **out) {
     const cJSON *classes;

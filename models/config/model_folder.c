@@ -19,8 +19,7 @@
 
 enum { COMPARED_BYTES = 64 * 1024 };
 
-/* --- Ids that end a text -----------------------------------------------------------------------
- */
+/* --- Ids that end a text ---------------------------------------------------------------------- */
 
 /* An id the vocabulary does not have is never sampled: real files name the defaults of a class. */
 static int add_eos(struct model *model, const struct config_object *o, const cJSON *item) {
@@ -55,8 +54,7 @@ static int read_eos(struct model *model, const struct config_object *o) {
     return 0;
 }
 
-/* --- config.json -------------------------------------------------------------------------------
- */
+/* --- config.json ------------------------------------------------------------------------------ */
 
 static int read_config_tree(struct model *model, const cJSON *root, const char *path,
                             struct error *err) {
@@ -97,8 +95,7 @@ static int read_config(struct model *model, struct error *err) {
     return status;
 }
 
-/* --- What only the tensors tell ----------------------------------------------------------------
- */
+/* --- What only the tensors tell --------------------------------------------------------------- */
 
 /* Where a model has more parts than its language model, that is below another name. */
 static void find_prefix(const struct tensor_file *file, struct model_config *config) {
@@ -142,8 +139,7 @@ static int check_tied(const struct tensor_file *file, struct model_config *confi
     return compare_tensors(file, embedding, head, &config->tied_embeddings, err);
 }
 
-/* --- generation_config.json --------------------------------------------------------------------
- */
+/* --- generation_config.json ------------------------------------------------------------------- */
 
 static void read_sampling_default(const struct config_object *o, const struct sampling_field *field,
                                   struct sampling_settings *out) {
@@ -182,8 +178,7 @@ static int read_generation(struct model *model, struct error *err) {
     return status;
 }
 
-/* --- The chat template -------------------------------------------------------------------------
- */
+/* --- The chat template ------------------------------------------------------------------------ */
 
 /* One of a list: { name, template }, of which "default" and "tool_use" are taken. */
 static int read_named_template(struct model *model, const struct config_object *o,

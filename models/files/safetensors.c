@@ -25,7 +25,7 @@ static const struct {
 
 /* Masks, positions and counters are stored beside the weights; a spare one is no reason to refuse a
  * model. Types of less than a byte are left out: only weights have them. */
-static const struct foreign_type foreign_types[] = {
+static const struct unsupported_type unsupported_types[] = {
     {"BOOL", 1}, {"U8", 1},  {"I8", 1},  {"F8_E4M3", 1}, {"F8_E5M2", 1}, {"I16", 2}, {"F8_E8M0", 1},
     {"U16", 2},  {"I32", 4}, {"U32", 4}, {"I64", 8},     {"U64", 8},     {"F64", 8}, {"C64", 8},
 };
@@ -59,10 +59,10 @@ static int read_type(const struct header *h, const cJSON *item, struct tensor_in
             return 0;
         }
     }
-    for (size_t i = 0; i < sizeof(foreign_types) / sizeof(foreign_types[0]); i++) {
-        if (strcmp(item->valuestring, foreign_types[i].name) == 0) {
+    for (size_t i = 0; i < sizeof(unsupported_types) / sizeof(unsupported_types[0]); i++) {
+        if (strcmp(item->valuestring, unsupported_types[i].name) == 0) {
             tensor->dtype = DTYPE_COUNT;
-            tensor->foreign = &foreign_types[i];
+            tensor->unsupported = &unsupported_types[i];
             return 0;
         }
     }

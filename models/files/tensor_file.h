@@ -21,19 +21,19 @@
 #define TENSOR_MAX_DIMS 4
 
 /* A type that a format has and nothing here computes with. */
-struct foreign_type {
+struct unsupported_type {
     const char *name; /* as the format has it */
     size_t bytes;     /* of an element */
 };
 
 struct tensor_info {
     struct text name;
-    enum dtype dtype;                   /* DTYPE_COUNT where the type is foreign */
-    const struct foreign_type *foreign; /* else NULL; static */
-    int num_dims;                       /* 0: a single number */
-    int64_t shape[TENSOR_MAX_DIMS];     /* outermost first: [rows, cols] of a matrix */
-    uint64_t offset;                    /* of its first byte, in its file */
-    int part;                           /* which of the files the model is split into */
+    enum dtype dtype;                           /* DTYPE_COUNT where the type is unsupported */
+    const struct unsupported_type *unsupported; /* else NULL; static */
+    int num_dims;                               /* 0: a single number */
+    int64_t shape[TENSOR_MAX_DIMS];             /* outermost first: [rows, cols] of a matrix */
+    uint64_t offset;                            /* of its first byte, in its file */
+    int part;                                   /* which of the files the model is split into */
     size_t bytes;
 };
 

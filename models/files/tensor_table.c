@@ -54,8 +54,8 @@ int tensor_table_size(const char *file, struct tensor_info *tensor, struct error
     int name_length = text_print_length(tensor->name);
     size_t cols = tensor->num_dims > 0 ? (size_t)tensor->shape[tensor->num_dims - 1] : 1;
     size_t block = 1, block_bytes = 0;
-    if (tensor->foreign != NULL) {
-        block_bytes = tensor->foreign->bytes;
+    if (tensor->unsupported != NULL) {
+        block_bytes = tensor->unsupported->bytes;
     } else {
         block = (size_t)dtype_block_elements(tensor->dtype);
         block_bytes = dtype_block_bytes(tensor->dtype);

@@ -26,27 +26,27 @@ static void add_metadata(struct content_hash *hash, const struct metadata *metad
     content_hash_add_sized(hash, bytes.data, bytes.length);
 }
 
-static int add_file(struct content_hash *hash, const char *path, void *piece, size_t piece_bytes,
+static int add_file(struct content_hash *hash, const char *path, void *chunk, size_t chunk_bytes,
                     struct error *err) {
     struct input_file file;
     if (input_file_open(path, &file, err) != 0)
-        return 0; /* one that nobody needed: it would have been refused before */
+        return 0; /* nothing reads it: it would have been refused before */
     content_hash_add(hash, &file.bytes, sizeof(file.bytes));
     int status = 0;
-    for (uint64_t done = 0; done < file.bytes && status == 0; done += piece_bytes) {
+    for (uint64_t done = 0; done < file.bytes && status == 0; done += chunk_bytes) {
         uint64_t left = file.bytes - done;
-        size_t bytes = left < piece_bytes ? (size_t)left : piece_bytes;
-        status = input_file_read(&file, done, bytes, piece, NULL, err);
+        size_t bytes = left < chunk_bytes ? (size_t)left : chunk_bytes;
+        status = input_file_read(&file, done, bytes, chunk, NULL, err);
         if (status == 0)
-            content_hash_add(hash, piece, bytes);
+            content_hash_add(hash, chunk, bytes);
     }
     input_file_finish(&file);
     return status;
 }
 
-/* Those that model_folder.c and the tokenizer read. */
-static int add_folder(struct content_hash *hash, const char *folder, void *piece,
-                      size_t piece_bytes, struct error *err) {
+/* Adds the files that model_folder.c and the tokenizer read. */
+static int add_folder(struct content_hash *hash, const char *folder, void *chunk,
+                      size_t chunk_bytes, struct error *err) {
     static const char *const names[] = {
         "config.json",
         "generation_config.json",
@@ -63,24 +63,24 @@ static int add_folder(struct content_hash *hash, const char *folder, void *piece
         if (file_path_is_missing(path))
             continue;
         content_hash_add_sized(hash, names[i], strlen(names[i]));
-        if (add_file(hash, path, piece, piece_bytes, err) != 0)
+        if (add_file(hash, path, chunk, chunk_bytes, err) != 0)
             return -1;
     }
     return 0;
 }
 
-/* Which may have been given by somebody else than the makers. */
+/* A template may come from another file than the model. */
 static void add_template(struct content_hash *hash, const char *template) {
     content_hash_add_sized(hash, template, template != NULL ? strlen(template) : 0);
 }
 
-int model_digest_add_settings(struct content_hash *hash, const struct model *model, void *piece,
-                              size_t piece_bytes, struct error *err) {
+int model_digest_add_settings(struct content_hash *hash, const struct model *model, void *chunk,
+                              size_t chunk_bytes, struct error *err) {
     for (size_t i = 0; i < tensor_file_num_metadata(model->file); i++)
         add_metadata(hash, tensor_file_metadata(model->file, i));
     add_template(hash, model->chat_template);
     add_template(hash, model->tool_chat_template);
-    return model->folder != NULL ? add_folder(hash, model->folder, piece, piece_bytes, err) : 0;
+    return model->folder != NULL ? add_folder(hash, model->folder, chunk, chunk_bytes, err) : 0;
 }
 
 void model_digest_add_tensor(struct content_hash *hash, const struct tensor_info *tensor) {

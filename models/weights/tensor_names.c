@@ -33,8 +33,8 @@ static bool starts_with(struct text text, const char *start) {
     return text.length >= strlen(start) && memcmp(text.data, start, strlen(start)) == 0;
 }
 
-static bool text_is(struct text text, const char *wanted) {
-    return text.length == strlen(wanted) && starts_with(text, wanted);
+static bool text_is(struct text text, const char *expected) {
+    return text.length == strlen(expected) && starts_with(text, expected);
 }
 
 /* The head lies beside the module "model": "model." -> "", "language_model.model." ->
@@ -75,7 +75,7 @@ void tensor_names_write(const struct model_config *config, enum tensor_role role
         write_gguf(role, layer, suffix, out);
 }
 
-bool tensor_names_is_spare(const struct model_config *config, struct text name) {
+bool tensor_names_is_ignorable(const struct model_config *config, struct text name) {
     char head[TENSOR_NAME_BYTES];
     tensor_names_write(config, TENSOR_HEAD, 0, "weight", head);
     if (text_is(name, head))

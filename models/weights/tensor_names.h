@@ -38,13 +38,13 @@ enum tensor_role {
     NUM_TENSOR_ROLES
 };
 
-/* suffix: "weight" or "bias". `layer` is ignored for what is there once. */
+/* Writes the name. suffix: "weight" or "bias". `layer` is ignored for what is there once. */
 void tensor_names_write(const struct model_config *config, enum tensor_role role, int32_t layer,
                         const char *suffix, char out[static TENSOR_NAME_BYTES]);
 
-/* A tensor that may be in the file and is not needed: what is computed (or was read) from the
- * settings, the head again although it is the embedding, and in a folder whose language model is
- * one part of several the other parts. */
-bool tensor_names_is_spare(const struct model_config *config, struct text name);
+/* Returns whether a tensor may be in the file without being part of the model: what is computed (or
+ * was read) from the settings, the head again although it is the embedding, and in a folder whose
+ * language model is one part of several the other parts. */
+bool tensor_names_is_ignorable(const struct model_config *config, struct text name);
 
 #endif

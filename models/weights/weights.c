@@ -1,6 +1,6 @@
-/* Which tensors make up a model: the roles of tensor_names.h, those norms that the configuration
- * has, and what the file decides by having it. Biases and fused matrices are looked for in layer 0
- * and expected, or not, in all. */
+/* Decides which tensors make up a model: the roles of tensor_names.h, those norms that the
+ * configuration has, and what the file decides by having it. Biases and fused matrices are searched
+ * in layer 0 and expected, or not, in all. */
 #include "models/weights/weights.h"
 
 #include "config/base/check.h"
@@ -11,10 +11,9 @@
 
 #include <stdlib.h>
 
-/* --- Norms -------------------------------------------------------------------------------------
- */
+/* --- Norms ------------------------------------------------------------------------------------ */
 
-/* Kept as float whatever the file stores, and ready to multiply with. */
+/* Keeps a norm as float whatever the file stores, and ready to multiply with. */
 static int load_norm(struct weights_loader *l, struct tensor_place place, int32_t width,
                      float scale, struct buffer *out) {
     size_t bytes = (size_t)width * sizeof(float);
@@ -31,52 +30,39 @@ static int load_norm(struct weights_loader *l, struct tensor_place place, int32_
     return status;
 }
 
-static int load_pre_norms(struct weights_loader *l, int32_t layer) {
+static int load_norms(struct weights_loader *l, int32_t layer) {
     const struct model_config *config = &l->model->config;
     struct layer_weights *w = &l->weights->layers[layer];
-    int32_t hidden = config->hidden_size;
-    struct tensor_place attention = {TENSOR_ATTENTION_NORM, layer}, ffn = {TENSOR_FFN_NORM, layer};
-    if (!config->pre_norm)
-        return 0;
-    if (load_norm(l, attention, hidden, 1.0F, &w->attention_norm) != 0)
-        return -1;
-    if (config->parallel_residual)
-        return 0;
-    return load_norm(l, ffn, hidden, 1.0F, &w->ffn_norm);
-}
-
-static int load_post_norms(struct weights_loader *l, int32_t layer) {
-    const struct model_config *config = &l->model->config;
-    struct layer_weights *w = &l->weights->layers[layer];
-    int32_t hidden = config->hidden_size;
+    bool full = config->qk_norm == QK_NORM_FULL, has_qk = config->qk_norm != QK_NORM_NONE;
+    int32_t hidden = config->hidden_size, head_dim = config->head_dim;
     float scale = config->residual_scale;
-    struct tensor_place attention = {TENSOR_ATTENTION_POST_NORM, layer};
-    struct tensor_place ffn = {TENSOR_FFN_POST_NORM, layer};
-    if (!config->post_norm)
-        return 0;
-    if (load_norm(l, attention, hidden, scale, &w->attention_post_norm) != 0)
-        return -1;
-    return load_norm(l, ffn, hidden, scale, &w->ffn_post_norm);
+    const struct {
+        bool is_there;
+        enum tensor_role role;
+        int32_t width;
+        float scale;
+        struct buffer *out;
+    } norms[] = {
+        {config->pre_norm, TENSOR_ATTENTION_NORM, hidden, 1.0F, &w->attention_norm},
+        {config->pre_norm && !config->parallel_residual, TENSOR_FFN_NORM, hidden, 1.0F,
+         &w->ffn_norm},
+        {config->post_norm, TENSOR_ATTENTION_POST_NORM, hidden, scale, &w->attention_post_norm},
+        {config->post_norm, TENSOR_FFN_POST_NORM, hidden, scale, &w->ffn_post_norm},
+        {has_qk, TENSOR_Q_NORM, head_dim * (full ? config->num_heads : 1), 1.0F, &w->q_norm},
+        {has_qk, TENSOR_K_NORM, head_dim * (full ? config->num_kv_heads : 1), 1.0F, &w->k_norm},
+    };
+    for (size_t i = 0; i < sizeof(norms) / sizeof(norms[0]); i++) {
+        struct tensor_place place = {norms[i].role, layer};
+        if (norms[i].is_there &&
+            load_norm(l, place, norms[i].width, norms[i].scale, norms[i].out) != 0)
+            return -1;
+    }
+    return 0;
 }
 
-static int load_qk_norms(struct weights_loader *l, int32_t layer) {
-    const struct model_config *config = &l->model->config;
-    struct layer_weights *w = &l->weights->layers[layer];
-    bool full = config->qk_norm == QK_NORM_FULL;
-    int32_t q_width = config->head_dim * (full ? config->num_heads : 1);
-    int32_t k_width = config->head_dim * (full ? config->num_kv_heads : 1);
-    struct tensor_place q = {TENSOR_Q_NORM, layer}, k = {TENSOR_K_NORM, layer};
-    if (config->qk_norm == QK_NORM_NONE)
-        return 0;
-    if (load_norm(l, q, q_width, 1.0F, &w->q_norm) != 0)
-        return -1;
-    return load_norm(l, k, k_width, 1.0F, &w->k_norm);
-}
+/* --- Matrices --------------------------------------------------------------------------------- */
 
-/* --- Matrices ----------------------------------------------------------------------------------
- */
-
-/* If one of the roles has a bias in layer 0 then all of them have, in every layer. */
+/* Returns whether one of the roles has a bias in layer 0; then all of them have, in every layer. */
 static bool is_biased(const struct weights_loader *l, const enum tensor_role *roles,
                       int num_roles) {
     for (int i = 0; i < num_roles; i++)
@@ -93,7 +79,7 @@ struct stacked {
     enum tensor_role fused;
 };
 
-/* By the number of rows: GGUF files have one name for the fused matrix and its lower part. */
+/* Compares rows, because GGUF files have one name for the fused matrix and its lower part. */
 static bool is_fused(const struct weights_loader *l, const struct stacked *stacked, int32_t rows) {
     return weights_loader_num_rows(l, (struct tensor_place){stacked->roles[0], 0}) == 0 &&
            weights_loader_num_rows(l, (struct tensor_place){stacked->fused, 0}) == rows;
@@ -109,20 +95,20 @@ static int load_stacked(struct weights_loader *l, int32_t layer, const struct st
         rows += stacked->rows[i];
     }
     if (!is_fused(l, stacked, rows))
-        return weights_matrix_load(l, parts, stacked->num_roles, cols, 1.0F, out);
+        return weights_loader_load_matrix(l, parts, stacked->num_roles, cols, 1.0F, out);
     biased = is_biased(l, &stacked->fused, 1);
     const struct weights_part fused = {{stacked->fused, layer}, rows, biased};
-    return weights_matrix_load(l, &fused, 1, cols, 1.0F, out);
+    return weights_loader_load_matrix(l, &fused, 1, cols, 1.0F, out);
 }
 
-/* What is added to the hidden states. residual_scale multiplies the bias too, unless a norm
- * follows, which then carries it. */
+/* Loads a matrix whose product is added to the hidden states. residual_scale multiplies its bias
+ * too, unless a norm follows, which then carries it. */
 static int load_branch_end(struct weights_loader *l, struct tensor_place place, int32_t cols,
                            struct matrix **out) {
     const struct model_config *config = &l->model->config;
     const struct weights_part part = {place, config->hidden_size, is_biased(l, &place.role, 1)};
     float bias_scale = config->post_norm ? 1.0F : config->residual_scale;
-    return weights_matrix_load(l, &part, 1, cols, bias_scale, out);
+    return weights_loader_load_matrix(l, &part, 1, cols, bias_scale, out);
 }
 
 static int load_layer(struct weights_loader *l, int32_t layer) {
@@ -136,13 +122,9 @@ static int load_layer(struct weights_loader *l, int32_t layer) {
     const struct stacked gate_up = {{TENSOR_GATE, TENSOR_UP}, {ffn, ffn}, 2, TENSOR_GATE_UP};
     const struct tensor_place attention_out = {TENSOR_ATTENTION_OUT, layer};
     const struct tensor_place down = {TENSOR_DOWN, layer};
-    if (load_pre_norms(l, layer) != 0 || load_post_norms(l, layer) != 0 ||
-        load_qk_norms(l, layer) != 0)
-        return -1;
-    if (load_stacked(l, layer, &qkv, hidden, &w->qkv) != 0 ||
-        load_branch_end(l, attention_out, q_rows, &w->attention_out) != 0)
-        return -1;
-    if (load_stacked(l, layer, &gate_up, hidden, &w->gate_up) != 0)
+    if (load_norms(l, layer) != 0 || load_stacked(l, layer, &qkv, hidden, &w->qkv) != 0 ||
+        load_branch_end(l, attention_out, q_rows, &w->attention_out) != 0 ||
+        load_stacked(l, layer, &gate_up, hidden, &w->gate_up) != 0)
         return -1;
     return load_branch_end(l, down, ffn, &w->down);
 }
@@ -153,17 +135,16 @@ static int load_ends(struct weights_loader *l) {
     const struct tensor_place norm = {TENSOR_OUTPUT_NORM, 0};
     const struct weights_part embedding = {{TENSOR_EMBEDDING, 0}, config->vocab_size, false};
     const struct weights_part head = {{TENSOR_HEAD, 0}, config->vocab_size, false};
-    if (weights_matrix_load(l, &embedding, 1, config->hidden_size, 1.0F, &w->embedding) != 0)
+    if (weights_loader_load_matrix(l, &embedding, 1, config->hidden_size, 1.0F, &w->embedding) != 0)
         return -1;
     if (config->tied_embeddings)
         w->head = w->embedding;
-    else if (weights_matrix_load(l, &head, 1, config->hidden_size, 1.0F, &w->head) != 0)
+    else if (weights_loader_load_matrix(l, &head, 1, config->hidden_size, 1.0F, &w->head) != 0)
         return -1;
     return load_norm(l, norm, config->hidden_size, 1.0F, &w->output_norm);
 }
 
-/* --- Rope tables -------------------------------------------------------------------------------
- */
+/* --- Rope tables ------------------------------------------------------------------------------ */
 
 static bool rope_table_bytes(const struct model_config *config,
                              const struct weights_options *options, size_t *out) {
@@ -182,20 +163,19 @@ static int load_rope_table(struct weights_loader *l, int32_t rope) {
     if (weights_loader_alloc(l, bytes, out) != 0)
         return -1;
     size_t row_bytes = (size_t)config->rotary_dim * sizeof(float);
-    int32_t rows_per_piece = (int32_t)(WEIGHTS_PIECE_BYTES / row_bytes);
+    int32_t rows_per_chunk = (int32_t)(WEIGHTS_CHUNK_BYTES / row_bytes);
     for (int32_t first = 0, count; first < num_positions; first += count) {
         count = num_positions - first;
-        count = count < rows_per_piece ? count : rows_per_piece;
+        count = count < rows_per_chunk ? count : rows_per_chunk;
         rope_fill_table(&config->ropes[rope], config->rotary_dim, num_positions, first, count,
-                        l->piece);
-        l->backend->ops->upload(l->backend, (char *)out->data + (size_t)first * row_bytes, l->piece,
+                        l->chunk);
+        l->backend->ops->upload(l->backend, (char *)out->data + (size_t)first * row_bytes, l->chunk,
                                 (size_t)count * row_bytes);
     }
     return 0;
 }
 
-/* --- All ---------------------------------------------------------------------------------------
- */
+/* --- All -------------------------------------------------------------------------------------- */
 
 static int load_all(struct weights_loader *l) {
     const struct model_config *config = &l->model->config;
@@ -203,7 +183,7 @@ static int load_all(struct weights_loader *l) {
     if (l->weights->layers == NULL)
         return error_set(l->err, ERROR_MEMORY, "no memory for %d layers", config->num_layers);
     l->weights->num_layers = config->num_layers;
-    if (model_digest_add_settings(l->hash, l->model, l->piece, WEIGHTS_PIECE_BYTES, l->err) != 0)
+    if (model_digest_add_settings(l->hash, l->model, l->chunk, WEIGHTS_CHUNK_BYTES, l->err) != 0)
         return -1;
     if (load_ends(l) != 0)
         return -1;
@@ -249,11 +229,12 @@ size_t weights_needed(const struct model *model, const struct weights_options *o
         size_t elements = 1;
         for (int d = 0; d < tensor->num_dims; d++)
             elements *= (size_t)tensor->shape[d];
-        if (tensor->num_dims > 1 && tensor->foreign == NULL)
-            dtype = held != DTYPE_COUNT ? held
-                                        : weights_matrix_dtype(options, tensor->dtype,
-                                                               tensor->shape[tensor->num_dims - 1]);
-        if (!tensor_names_is_spare(config, tensor->name) &&
+        if (tensor->num_dims > 1 && tensor->unsupported == NULL)
+            dtype = held != DTYPE_COUNT
+                        ? held
+                        : weights_loader_held_dtype(options, tensor->dtype,
+                                                    tensor->shape[tensor->num_dims - 1]);
+        if (!tensor_names_is_ignorable(config, tensor->name) &&
             !checked_add(bytes, dtype_row_bytes(dtype, elements), &bytes))
             return SIZE_MAX;
     }

@@ -1,5 +1,5 @@
 /* The weights of one rank on its device, bound by name from a model file and checked for shape and
- * dtype. Created and used by the rank's worker thread. Tensors are read in pieces, so that loading
+ * dtype. Created and used by the rank's worker thread. Tensors are read in chunks, so that loading
  * takes the weights' own memory and a few MiB. */
 #ifndef QUIRE_MODELS_WEIGHTS_H
 #define QUIRE_MODELS_WEIGHTS_H
@@ -45,12 +45,12 @@ struct weights {
     uint8_t digest[CONTENT_HASH_BYTES];
 };
 
-/* Device memory that the weights take on a device that holds every matrix as `held`, or with
- * DTYPE_COUNT as the options say. */
+/* Returns the device memory that the weights take on a device that holds every matrix as `held`, or
+ * with DTYPE_COUNT as the options say; SIZE_MAX when that cannot be. */
 size_t weights_needed(const struct model *model, const struct weights_options *options,
                       enum dtype held);
 
-/* ERROR_MODEL for a tensor that is missing, not expected or of another shape or type than the
+/* Reads every tensor once and hands it to the backend. ERROR_MODEL for a tensor that is missing, not expected or of another shape or type than the
  * configuration says, or a file that has become shorter; ERROR_MEMORY, ERROR_IO, ERROR_DEVICE. The
  * model may be closed afterwards. */
 int weights_load(struct backend *backend, const struct model *model,

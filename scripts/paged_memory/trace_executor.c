@@ -81,7 +81,8 @@ static int run(struct executor *executor, const struct batch *batch, struct step
     int32_t row = 0;
     for (int32_t seq = 0; seq < inputs->num_seqs; seq++) {
         compute_sequence(trace, inputs, seq);
-        for (; row < batch->num_rows && batch->logit_rows[row] < inputs->query_start[seq + 1];
+        for (;
+             row < batch->num_sample_rows && batch->logit_rows[row] < inputs->query_start[seq + 1];
              row++)
             answer(trace, inputs, seq, &batch->sample_rows[row], &result->rows[row]);
     }

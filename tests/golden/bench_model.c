@@ -194,7 +194,7 @@ static void build_batch(struct model_bench *m, const struct step *step) {
                                          .query_start = starts,
                                          .context_lens = lens,
                                          .block_tables = tables},
-                              .num_rows = seqs,
+                              .num_sample_rows = seqs,
                               .logit_rows = logit_rows,
                               .sample_rows = rows};
     m->result.rows = device_bench_host((size_t)seqs, sizeof(*m->result.rows));

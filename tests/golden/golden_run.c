@@ -146,7 +146,7 @@ static struct batch batch_of(const struct step *step) {
                    .query_start = step->query_start,
                    .context_lens = step->context_lens,
                    .block_tables = step->block_tables},
-        .num_rows = step->num_tokens,
+        .num_sample_rows = step->num_tokens,
         .logit_rows = step->logit_rows,
         .sample_rows = step->sample_rows,
     };
@@ -160,7 +160,7 @@ static void forward(struct golden_run *run, const struct step *step, float *out_
     watched.out = out_logits;
     watched.rows_left = num_wanted;
     CHECK(llama_forward(run->llama, &run->cache, &batch, &result, NULL) == 0);
-    CHECK(result.num_rows == step->num_tokens);
+    CHECK(result.num_sample_rows == step->num_tokens);
 }
 
 int32_t golden_run_step(struct golden_run *run, struct golden_sequence *sequence,
@@ -195,7 +195,7 @@ void golden_run_pool(struct golden_run *run, struct golden_sequence *sequence,
     if (company != NULL)
         append(&step, company, tokens, num_company);
     struct batch batch = batch_of(&step);
-    batch.num_rows = 0;
+    batch.num_sample_rows = 0;
     batch.num_hidden_sums = 2;
     batch.hidden_spans = spans;
     batch.hidden_sums = before;

@@ -236,7 +236,7 @@ static int read_history(struct fake_executor *fake, const struct batch *batch, i
             continue;
         int32_t token = query_end - (context - position);
         add_to_hidden_sums(batch, token, history, result);
-        for (; *row < batch->num_rows && batch->logit_rows[*row] == token; ++*row)
+        for (; *row < batch->num_sample_rows && batch->logit_rows[*row] == token; ++*row)
             if (fill_row(fake, batch, *row, history, result) != 0)
                 return -1;
     }
@@ -256,10 +256,11 @@ static int check_batch(struct fake_executor *fake, const struct batch *batch,
         return violate(fake, "query_start does not cover the tokens", in->num_seqs, in->num_tokens);
     if (fake->max_num_seqs > 0 &&
         (in->num_seqs > fake->max_num_seqs ||
-         batch->num_rows > fake->max_num_batched_tokens + fake->max_num_seqs))
-        return violate(fake, "sequences or rows over the limit", in->num_seqs, batch->num_rows);
-    if (result->num_rows != batch->num_rows)
-        return violate(fake, "number of rows", batch->num_rows, result->num_rows);
+         batch->num_sample_rows > fake->max_num_batched_tokens + fake->max_num_seqs))
+        return violate(fake, "sequences or rows over the limit", in->num_seqs,
+                       batch->num_sample_rows);
+    if (result->num_sample_rows != batch->num_sample_rows)
+        return violate(fake, "number of rows", batch->num_sample_rows, result->num_sample_rows);
     if (batch->num_hidden_sums > in->num_seqs)
         return violate(fake, "number of hidden sums", batch->num_hidden_sums, in->num_seqs);
     return 0;
@@ -278,8 +279,8 @@ static int compute(struct fake_executor *fake, const struct batch *batch,
     for (int32_t seq = 0; seq < batch->inputs.num_seqs; seq++)
         if (read_history(fake, batch, seq, result, &row) != 0)
             return -1;
-    if (row != batch->num_rows)
-        return violate(fake, "rows out of order", row, batch->num_rows);
+    if (row != batch->num_sample_rows)
+        return violate(fake, "rows out of order", row, batch->num_sample_rows);
     if (fake->next_mask != batch->num_masks)
         return violate(fake, "masks left over", fake->next_mask, batch->num_masks);
     return 0;

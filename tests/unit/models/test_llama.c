@@ -111,7 +111,7 @@ static void run_step(struct run *run, int32_t first, int32_t count, float sums[2
                    .query_start = query_start,
                    .context_lens = &context_len,
                    .block_tables = block_table},
-        .num_rows = count,
+        .num_sample_rows = count,
         .logit_rows = rows,
         .sample_rows = sample_rows,
         .num_hidden_sums = 2,
@@ -120,7 +120,7 @@ static void run_step(struct run *run, int32_t first, int32_t count, float sums[2
     };
     struct step_result result = {.rows = outputs, .hidden_sums = sums};
     assert_int_equal(llama_forward(run->llama, &run->cache, &batch, &result, NULL), 0);
-    assert_int_equal(result.num_rows, count);
+    assert_int_equal(result.num_sample_rows, count);
 }
 
 /* --- Comparing ---------------------------------------------------------------------------------
@@ -202,14 +202,14 @@ static void check_repeated_rows(const struct model_image *image, const char *nam
                    .query_start = query_start,
                    .context_lens = &context_len,
                    .block_tables = block_table},
-        .num_rows = NUM_ROWS,
+        .num_sample_rows = NUM_ROWS,
         .logit_rows = rows,
         .sample_rows = sample_rows,
     };
     struct step_result result = {.rows = outputs};
     next_logits = logits;
     assert_int_equal(llama_forward(run.llama, &run.cache, &batch, &result, NULL), 0);
-    assert_int_equal(result.num_rows, NUM_ROWS);
+    assert_int_equal(result.num_sample_rows, NUM_ROWS);
     for (int r = 0; r < NUM_ROWS; r++)
         assert_memory_equal(logits + r * VOCAB, alone + rows[r] * VOCAB, VOCAB * sizeof(float));
     close_run(&run);

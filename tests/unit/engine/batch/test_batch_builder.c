@@ -87,7 +87,7 @@ static void test_prompt_and_decode_in_one_batch(void **state) {
     assert_int_equal(in->block_tables[0], 0);
     assert_int_equal(in->block_tables[1], 1);
     assert_int_equal(in->block_tables[2], 2);
-    assert_int_equal(batch->num_rows, 2);
+    assert_int_equal(batch->num_sample_rows, 2);
     assert_memory_equal(batch->logit_rows, logit_rows, sizeof(logit_rows));
     assert_true(batch->sample_rows[0].position == 6 && batch->sample_rows[1].position == 3);
     stop(&f);
@@ -98,10 +98,10 @@ static void test_unfinished_prompt_has_no_row(void **state) {
     struct sampling_params params = fixture_params(10);
     start(&f, 8);
     add(&f, 10, &params);
-    assert_int_equal(build(&f)->num_rows, 0);
+    assert_int_equal(build(&f)->num_sample_rows, 0);
     commit(&f);
     const struct batch *batch = build(&f);
-    assert_int_equal(batch->num_rows, 1);
+    assert_int_equal(batch->num_sample_rows, 1);
     assert_int_equal(batch->logit_rows[0], 1);
     assert_int_equal(f.builder.row_start[1], 1);
     stop(&f);
@@ -114,7 +114,7 @@ static void test_scoring_rows(void **state) {
     start(&f, 4);
     struct sequence *s = add(&f, 6, &params);
     const struct batch *batch = build(&f);
-    assert_int_equal(batch->num_rows, 4);
+    assert_int_equal(batch->num_sample_rows, 4);
     for (int i = 0; i < 4; i++) {
         assert_int_equal(batch->logit_rows[i], i);
         assert_int_equal(batch->sample_rows[i].target, FAKE_FIRST_PLAIN + i + 1);
@@ -122,7 +122,7 @@ static void test_scoring_rows(void **state) {
     commit(&f);
     s->group->num_scored = 5;
     batch = build(&f);
-    assert_int_equal(batch->num_rows, 2);
+    assert_int_equal(batch->num_sample_rows, 2);
     assert_int_equal(batch->sample_rows[0].target, FAKE_FIRST_PLAIN + 5);
     assert_int_equal(batch->sample_rows[1].target, SAMPLE_NO_TARGET);
     stop(&f);
@@ -135,7 +135,7 @@ static void test_scores_only_has_no_draw(void **state) {
     start(&f, 8);
     add(&f, 3, &params);
     const struct batch *batch = build(&f);
-    assert_int_equal(batch->num_rows, 2);
+    assert_int_equal(batch->num_sample_rows, 2);
     assert_int_equal(batch->sample_rows[1].target, FAKE_FIRST_PLAIN + 2);
     stop(&f);
 }
@@ -153,7 +153,7 @@ static void test_counts_and_biases_by_row(void **state) {
     add(&f, 3, &rich);
     assert_int_equal(first->counts.num_items, 0); /* before it draws */
     const struct batch *batch = build(&f);
-    assert_int_equal(batch->num_rows, 3);
+    assert_int_equal(batch->num_sample_rows, 3);
     assert_int_equal(batch->num_counts, 5);
     assert_int_equal(batch->num_biases, 2);
     assert_int_equal(batch->sample_rows[0].num_counts, 2);
@@ -191,7 +191,7 @@ static void test_hidden_sums(void **state) {
 
     const struct batch *batch = build(&f); /* a: 1, m: 3, l: 2 */
     assert_int_equal(batch->inputs.query_start[2], 4);
-    assert_int_equal(batch->num_rows, 1);
+    assert_int_equal(batch->num_sample_rows, 1);
     assert_int_equal(batch->num_hidden_sums, 1);
     expect_hidden_sum(batch, 0, (struct row_span){1, 3}, 0, 0);
     static const int32_t hidden_sum_start[] = {0, 0, 1, 1};
@@ -239,7 +239,7 @@ static void test_masks_by_row(void **state) {
     add(&f, 2, &plain);
     add(&f, 2, &only);
     const struct batch *batch = build(&f);
-    assert_int_equal(batch->num_rows, 3);
+    assert_int_equal(batch->num_sample_rows, 3);
     assert_int_equal(batch->num_masks, 2);
     assert_int_equal(batch->sample_rows[0].mask, 0);
     assert_int_equal(batch->sample_rows[1].mask, SAMPLE_NO_MASK);

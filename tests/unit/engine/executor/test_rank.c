@@ -431,12 +431,12 @@ static struct sample_output step(struct rank *rank, const struct batch *moves,
                                         .query_start = query_start,
                                         .context_lens = &context_len,
                                         .block_tables = table};
-    batch.num_rows = 1;
+    batch.num_sample_rows = 1;
     batch.logit_rows = &last;
     batch.sample_rows = &row;
     struct step_result result = {.rows = &output};
     assert_int_equal(rank_step(rank, &batch, &result, NULL), 0);
-    assert_int_equal(result.num_rows, 1);
+    assert_int_equal(result.num_sample_rows, 1);
     return output;
 }
 
@@ -452,9 +452,9 @@ static void test_moved_blocks_are_read(void **state) {
     config.swap_bytes = MIB;
     assert_int_equal(rank_load(*state, &config, &info, &rank, NULL), 0);
     step(&rank, &nothing, first, 0, 20);
-    struct step_result result = {.num_rows = 7};
+    struct step_result result = {.num_sample_rows = 7};
     assert_int_equal(rank_step(&rank, &out, &result, NULL), 0);
-    assert_int_equal(result.num_rows, 0);
+    assert_int_equal(result.num_sample_rows, 0);
     struct sample_output plain = step(&rank, &nothing, first, 20, 1);
     step(&rank, &nothing, (const int32_t[]){1, 0}, 0, 21); /* overwrites what was swapped out */
     struct sample_output moved = step(&rank, &in, (const int32_t[]){6, 3}, 20, 1);

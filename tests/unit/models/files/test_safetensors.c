@@ -148,12 +148,12 @@ static void foreign_types_are_listed(void **state) {
     if (tensor_file_open_memory(image.data, image.bytes, "m", &file, &err) != 0)
         fail_msg("%s", err.message);
     const struct tensor_info *p = tensor_file_find(file, "p"), *s = tensor_file_find(file, "s");
-    assert_string_equal(p->foreign->name, "I64");
+    assert_string_equal(p->unsupported->name, "I64");
     assert_int_equal(p->dtype, DTYPE_COUNT);
     assert_int_equal(p->bytes, 24);
     assert_int_equal(tensor_file_find(file, "m")->bytes, 3);
     assert_int_equal(tensor_file_find(file, "n")->bytes, 2);
-    assert_null(s->foreign);
+    assert_null(s->unsupported);
     assert_int_equal(s->num_dims, 0);
     assert_int_equal(s->bytes, 4);
     tensor_file_close(file);

@@ -18,10 +18,10 @@ struct digest {
 static struct digest digest_of(const struct model *model) {
     struct digest digest;
     struct error err = {0};
-    char piece[7];
+    char chunk[7];
     struct content_hash *hash = content_hash_create();
     assert_non_null(hash);
-    if (model_digest_add_settings(hash, model, piece, sizeof(piece), &err) != 0)
+    if (model_digest_add_settings(hash, model, chunk, sizeof(chunk), &err) != 0)
         fail_msg("%s", err.message);
     content_hash_digest(hash, digest.bytes);
     content_hash_destroy(hash);

@@ -20,8 +20,8 @@ static void assert_name(const struct model_config *config, enum tensor_role role
     assert_string_equal(name, wanted);
 }
 
-static bool is_spare(const struct model_config *config, const char *name) {
-    return tensor_names_is_spare(config, (struct text){name, strlen(name)});
+static bool is_ignorable(const struct model_config *config, const char *name) {
+    return tensor_names_is_ignorable(config, (struct text){name, strlen(name)});
 }
 
 static void test_gguf(void **state) {
@@ -95,26 +95,26 @@ static void test_a_language_model_within_another(void **state) {
         snprintf(embedding, sizeof(embedding), "%sembed_tokens.weight", cases[i].prefix);
         assert_name(&config, TENSOR_HEAD, 0, "weight", cases[i].head);
         assert_name(&config, TENSOR_EMBEDDING, 0, "weight", embedding);
-        assert_int_equal(is_spare(&config, "vision_tower.layers.0.norm.weight"), i >= 2);
-        assert_false(is_spare(&config, cases[i].head));
+        assert_int_equal(is_ignorable(&config, "vision_tower.layers.0.norm.weight"), i >= 2);
+        assert_false(is_ignorable(&config, cases[i].head));
     }
 }
 
 static void test_spare(void **state) {
     struct model_config tied_gguf = gguf, tied_folder = folder;
     tied_gguf.tied_embeddings = tied_folder.tied_embeddings = true;
-    assert_true(is_spare(&gguf, "rope_freqs.weight"));
-    assert_true(is_spare(&gguf, "rope_factors_long.weight"));
-    assert_true(is_spare(&gguf, "rope_factors_short.weight"));
-    assert_false(is_spare(&folder, "rope_freqs.weight"));
-    assert_true(is_spare(&folder, "model.layers.0.self_attn.rotary_emb.inv_freq"));
-    assert_false(is_spare(&gguf, "model.layers.0.self_attn.rotary_emb.inv_freq"));
-    assert_true(is_spare(&tied_folder, "lm_head.weight"));
-    assert_false(is_spare(&tied_folder, "lm_head.bias"));
-    assert_false(is_spare(&folder, "lm_head.weight"));
-    assert_true(is_spare(&tied_gguf, "output.weight"));
-    assert_false(is_spare(&gguf, "output.weight"));
-    assert_false(is_spare(&folder, "model.layers.0.mlp.gate.weight"));
+    assert_true(is_ignorable(&gguf, "rope_freqs.weight"));
+    assert_true(is_ignorable(&gguf, "rope_factors_long.weight"));
+    assert_true(is_ignorable(&gguf, "rope_factors_short.weight"));
+    assert_false(is_ignorable(&folder, "rope_freqs.weight"));
+    assert_true(is_ignorable(&folder, "model.layers.0.self_attn.rotary_emb.inv_freq"));
+    assert_false(is_ignorable(&gguf, "model.layers.0.self_attn.rotary_emb.inv_freq"));
+    assert_true(is_ignorable(&tied_folder, "lm_head.weight"));
+    assert_false(is_ignorable(&tied_folder, "lm_head.bias"));
+    assert_false(is_ignorable(&folder, "lm_head.weight"));
+    assert_true(is_ignorable(&tied_gguf, "output.weight"));
+    assert_false(is_ignorable(&gguf, "output.weight"));
+    assert_false(is_ignorable(&folder, "model.layers.0.mlp.gate.weight"));
 }
 
 int main(void) {

@@ -265,7 +265,7 @@ static void count_upload(struct backend *b, void *dst, const void *src, size_t b
     real_upload(b, dst, src, bytes);
 }
 
-/* Three pieces, the last one shorter: no second copy of a long table is held. */
+/* Three chunks, the last one shorter: no second copy of a long table is held. */
 static void test_a_rope_table_of_many_pieces(void **state) {
     enum { DIM = 16, POSITIONS = 600001 };
     struct model_config config = model_image_config();
@@ -291,7 +291,7 @@ static void test_a_rope_table_of_many_pieces(void **state) {
     unload(&l);
 }
 
-/* More than one piece, the last one shorter. */
+/* More than one chunk, the last one shorter. */
 static void test_a_matrix_of_many_pieces(void **state) {
     struct model_config config = model_image_config();
     struct loaded l = {0};
