@@ -1,9 +1,9 @@
-/* One POST that makes engine requests, whatever its endpoint: from the body's bytes to requests,
- * and from their events back to bytes. Knows JSON, not sockets: server/http owns the connection and
+/* A POST that makes engine requests, whatever its endpoint: from the body's bytes to requests, and
+ * from their events back to bytes. Knows JSON, not sockets: server/http owns the connection and
  * calls this.
  *
  * Life: an endpoint's parse function (a prep worker) -> the caller submits every request to the
- * engine -> api_call_read whenever a request has news, and take the output (the I/O thread) ->
+ * engine -> api_call_read whenever a request has events, and take the output (the I/O thread) ->
  * api_call_destroy. One thread at a time; never two at once. */
 #ifndef QUIRE_SERVER_API_API_CALL_H
 #define QUIRE_SERVER_API_API_CALL_H
@@ -25,7 +25,8 @@ typedef int api_call_parse(const struct api_context *context, const char *body, 
 void api_call_destroy(struct api_call *call); /* drops the requests; accepts NULL */
 
 bool api_call_is_stream(const struct api_call *call);
-/* Comma-separated names of fields that were ignored, for X-Ignored-Params; NULL when none. */
+/* Returns the comma-separated names of fields that were ignored, for X-Ignored-Params; NULL:
+ * none. */
 const char *api_call_ignored_params(const struct api_call *call);
 /* request->user and request->tenant are set by the caller. */
 int api_call_num_requests(const struct api_call *call);
@@ -38,15 +39,16 @@ struct request *api_call_request(struct api_call *call, int index);
  * run. */
 void api_call_read(struct api_call *call, struct request *request, struct byte_buffer *out);
 bool api_call_is_done(const struct api_call *call);
-/* After done: true and *err filled when the answer is an error with its own status: without a
- * stream, or for a stream that failed before its first frame (nothing was appended then). */
+/* Once it is done: returns true and fills *err when the answer is an error with its own status:
+ * without a stream, or for a stream that failed before its first frame (nothing was appended
+ * then). */
 bool api_call_error(const struct api_call *call, struct api_error *err);
 
 /* Ends a call that has not failed with this error: a stream that has begun gets it as its last
- * event, otherwise api_call_error tells it. */
+ * event, otherwise api_call_error returns it. */
 void api_call_fail(struct api_call *call, const struct api_error *err, struct byte_buffer *out);
 
-/* Bytes of output kept until they are written. */
+/* Returns the bytes of output kept until they are written. */
 size_t api_call_held_bytes(const struct api_call *call);
 
 #endif

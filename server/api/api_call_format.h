@@ -1,4 +1,4 @@
-/* Pieces of JSON that the answers of completions and chat have in common. */
+/* The JSON that the answers of completions and chats have in common. */
 #ifndef QUIRE_SERVER_API_API_CALL_FORMAT_H
 #define QUIRE_SERVER_API_API_CALL_FORMAT_H
 
@@ -7,7 +7,7 @@
 /* {"id":...,"object":...,"created":...,"model":... */
 void api_call_format_head(const struct api_call_head *head, const char *object,
                           struct byte_buffer *out);
-/* ,"finish_reason":...,"stop_reason":... in OpenAI's and vLLM's words. reason: what to say instead
+/* ,"finish_reason":...,"stop_reason":... in OpenAI's and vLLM's words. reason: the word instead
  * of "stop", or NULL ("tool_calls"). */
 void api_call_format_finish(const struct api_call_finish *finish, const char *reason,
                             struct byte_buffer *out);

@@ -29,7 +29,7 @@ struct api_call_usage {
     int64_t reasoning_tokens; /* of the completion; 0: none, or not known */
 };
 
-/* Why a choice ended; reason FINISH_NONE: it has not. */
+/* The reason why a choice ended; FINISH_NONE: it has not. */
 struct api_call_finish {
     enum finish_reason reason; /* NONE, STOP or LENGTH: clients type the field as OpenAI's enum */
     int32_t stop_token;        /* -1: none */
@@ -45,11 +45,11 @@ struct api_call_choice {
     struct api_call_finish finish;
     bool is_finished;
     int32_t num_generated;
-    int32_t num_sent;    /* of these, the tokens that a stream's frames have told of */
-    double sum_logprobs; /* of the generated tokens, where they were asked for */
+    int32_t num_sent;    /* of these, the tokens that have been streamed */
+    double sum_logprobs; /* of the generated tokens, where they were requested */
 };
 
-/* A choice of a prompt, and the mean log probability of its tokens. */
+/* A choice of a prompt with the mean log probability of its tokens. */
 struct api_call_rank {
     double mean_logprob;
     int32_t choice;
@@ -107,32 +107,33 @@ int api_call_create(const struct api_call_operations *operations, const struct a
 /* Makes the answer's id the prefix and the client's id; NULL leaves the random one. A 400 unless
  * the id is 1 to MAX_REQUEST_ID_BYTES of A-Z a-z 0-9 . _ : - */
 int api_call_set_id(struct api_call *call, const char *request_id, struct api_error *err);
-/* Room for the prompts and choices. */
+/* Allocates the prompts and choices. */
 int api_call_set_size(struct api_call *call, int32_t num_prompts, int32_t num_choices,
                       struct api_error *err);
-/* How a new request stands to others, from the fields of these names. cache_salt: NULL or a text,
- * for which there is a 400 unless it has 1 to MAX_CACHE_SALT_BYTES bytes. */
+/* Sets a new request's priority and whose cached prefixes it may use, from the fields of these
+ * names. cache_salt: NULL or a text; a 400 unless it has 1 to MAX_CACHE_SALT_BYTES bytes. */
 int api_call_set_priority_and_salt(struct request *request, int64_t priority,
                                    const char *cache_salt, struct api_error *err);
-/* Takes the buffer's names over (json_fields_list_unknown). */
+/* Takes over the buffer of names (json_fields_list_unknown). */
 void api_call_set_ignored_params(struct api_call *call, struct byte_buffer *names);
-/* "chatcmpl-" and 32 random hexadecimal digits; capacity holds them. */
+/* Writes the prefix and 32 random hexadecimal digits; capacity holds them. */
 int api_call_random_id(const char *prefix, char *out, size_t capacity, struct api_error *err);
 
+/* Sums up the tokens of all prompts and choices. */
 struct api_call_usage api_call_total_usage(const struct api_call *call);
-/* The same of the tokens that were sent. */
+/* Sums up the tokens that were streamed. */
 struct api_call_usage api_call_sent_usage(const struct api_call *call);
-/* The choices of a prompt by falling mean log probability of their tokens, for best_of; equal ones
- * by number. The call's own, until it is called again. */
+/* Returns the choices of a prompt by falling mean log probability of their tokens, for best_of;
+ * equal ones by number. The array is the call's, until this is called again. */
 const struct api_call_rank *api_call_rank_choices(const struct api_call *call, int32_t prompt);
 
 /* "data: " and the frame's end, around what is written between; the first marks the call as
  * begun. */
 void api_call_begin_frame(struct api_call *call, struct byte_buffer *out);
 void api_call_end_frame(struct byte_buffer *out);
-/* `data: [DONE]` */
+/* Writes `data: [DONE]`. */
 void api_call_write_done(struct byte_buffer *out);
-/* The error of most endpoints: its object as a frame, then `data: [DONE]`. */
+/* Writes the error as most endpoints do: its object as a frame, then `data: [DONE]`. */
 void api_call_write_error(struct api_call *call, struct byte_buffer *out);
 
 #endif

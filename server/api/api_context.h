@@ -1,4 +1,4 @@
-/* What the API's functions need to know of the server: const, shared by all threads. */
+/* The server as the API's functions need to know it: const, shared by all threads. */
 #ifndef QUIRE_SERVER_API_CONTEXT_H
 #define QUIRE_SERVER_API_CONTEXT_H
 

@@ -19,10 +19,11 @@ struct api_error {
 int api_error_set(struct api_error *err, int status, const char *type, const char *code,
                   const char *param, const char *format, ...) __attribute__((format(printf, 6, 7)));
 
-/* The system has no memory for the request: a 503, for later there may be. */
+/* Fills *err for a system that has no memory for the request: a 503, as it may have later. */
 int api_error_set_memory(struct api_error *err);
 
-/* What tokenizer_encode's negative result means; `path` names the field of the text, or NULL. */
+/* Fills *err from tokenizer_encode's negative result; `path` names the field of the text, or
+ * NULL. */
 int api_error_encode(int code, const char *path, struct api_error *err);
 
 /* Appends the JSON object. */

@@ -1,5 +1,5 @@
-/* A pipeline that takes the text byte by byte: the reasoning parser writes reasoning and passes
- * the rest to the tool parser, which writes content and calls. As no stage sees where a push ends,
+/* A pipeline that takes the text byte by byte: the reasoning parser writes reasoning and passes the
+ * rest to the tool parser, which writes content and tool calls. As no stage sees where a push ends,
  * how the text is cut cannot matter. */
 #include "server/output/output_parser.h"
 
@@ -13,7 +13,7 @@ struct format_name {
     int format;
 };
 
-/* "none" is a name too; the further names of thinking are vLLM's for the same form. */
+/* "none" is a name too; vLLM has further names for the same form of reasoning. */
 static const struct format_name tool_names[] = {
     {"none", TOOL_CALL_FORMAT_NONE},
     {"hermes", TOOL_CALL_FORMAT_HERMES},
@@ -51,7 +51,7 @@ bool reasoning_format_find(const char *name, enum reasoning_format *out) {
     return found != NULL;
 }
 
-/* The first of a format's names. */
+/* Returns the first of a format's names. */
 static const char *name_of(const struct format_name *names, int format) {
     while (names->format != format)
         names++;
@@ -70,7 +70,7 @@ static bool has(const char *text, const char *part) {
     return strstr(text, part) != NULL;
 }
 
-/* Qwen3-Coder and GLM write something else than JSON between the same markers. */
+/* Leaves out Qwen3-Coder and GLM, which write no JSON between the same markers. */
 static bool is_hermes(const char *text) {
     return has(text, "<tool_call>") && !has(text, "<function=") && !has(text, "<arg_key>");
 }

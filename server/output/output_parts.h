@@ -1,4 +1,4 @@
-/* The queue of what an output parser has released: neighbours of one kind are one part. A zeroed
+/* The queue of an output parser's released parts: neighbours of one kind are one part. A zeroed
  * struct is an empty queue. */
 #ifndef QUIRE_SERVER_OUTPUT_OUTPUT_PARTS_H
 #define QUIRE_SERVER_OUTPUT_OUTPUT_PARTS_H

@@ -44,7 +44,7 @@ static void push_inside(struct reasoning_parser *parser, char byte) {
     byte_buffer_consume(&marker->held, num_text);
 }
 
-/* The first marker does not come: what was held for it belongs to what follows. */
+/* Gives what was held for the first marker, which is missing, to what follows it. */
 static void decide(struct reasoning_parser *parser) {
     struct byte_buffer text = parser->marker.held;
     parser->marker.held = (struct byte_buffer){0};

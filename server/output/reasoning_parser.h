@@ -1,12 +1,12 @@
-/* Parts what a model thinks from what it answers, byte by byte: <think>...</think> at the text's
- * beginning is reasoning, what follows it content, and all is content where it does not come. */
+/* Separates a model's reasoning from its answer, byte by byte: <think>...</think> at the text's
+ * beginning is reasoning, what follows it content, and all is content where it is missing. */
 #ifndef QUIRE_SERVER_OUTPUT_REASONING_PARSER_H
 #define QUIRE_SERVER_OUTPUT_REASONING_PARSER_H
 
 #include "server/output/tool_parser.h"
 
 enum reasoning_state {
-    REASONING_START, /* only white space and a part of the first marker so far */
+    REASONING_START, /* only white space and the beginning of the first marker so far */
     REASONING_INSIDE,
     REASONING_OVER, /* or there is none */
 };
@@ -25,7 +25,7 @@ void reasoning_parser_init(struct reasoning_parser *parser,
                            struct tool_parser *content);
 void reasoning_parser_finish(struct reasoning_parser *parser);
 void reasoning_parser_push(struct reasoning_parser *parser, char byte);
-/* Nothing follows. */
+/* Releases what is held: nothing follows. */
 void reasoning_parser_end(struct reasoning_parser *parser);
 
 #endif

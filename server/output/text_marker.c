@@ -19,8 +19,8 @@ void text_marker_reset(struct text_marker *matcher) {
     matcher->matched = 0;
 }
 
-/* The longest beginning of the marker that the matched bytes and this one end with. Markers are
- * short, so the borders are found by trying. */
+/* Returns the length of the longest beginning of the marker that the matched bytes and this one end
+ * with. Markers are short, so all lengths are tried. */
 static size_t next_matched(const struct text_marker *matcher, char byte) {
     for (size_t length = matcher->matched + 1; length > 0; length--) {
         size_t skipped = matcher->matched + 1 - length;

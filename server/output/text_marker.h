@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* More than this is held back nowhere in a parser: it is text then. */
+/* Held back at most, anywhere in a parser: more is text. */
 #define TEXT_MARKER_MAX_HELD_BYTES 65536
 
 struct text_marker {
@@ -18,7 +18,7 @@ struct text_marker {
     struct byte_buffer held; /* white space and matched bytes; owned */
 };
 
-/* JSON's white space. */
+/* Returns whether the byte is JSON's white space. */
 bool text_is_space(char byte);
 
 void text_marker_init(struct text_marker *matcher, const char *marker);
@@ -27,7 +27,7 @@ void text_marker_finish(struct text_marker *matcher);
  * *out_num_text is 0. Otherwise the first *out_num_text bytes of held are no part of a marker; the
  * caller takes them out before the next push. */
 bool text_marker_push(struct text_marker *matcher, char byte, size_t *out_num_text);
-/* Nothing is held any more. */
+/* Drops what is held. */
 void text_marker_reset(struct text_marker *matcher);
 
 #endif

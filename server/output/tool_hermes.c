@@ -2,7 +2,7 @@
  * {"name": "f", "arguments": {"a": 1}}
  * </tool_call>
  *
- * The form that the chat templates of Hermes 2 Pro and of Qwen 2.5 and 3 ask for. The end marker
+ * The form that the chat templates of Hermes 2 Pro and of Qwen 2.5 and 3 request. The end marker
  * may be missing: some models leave it out before the next call and at the end. */
 #include "server/output/tool_parser.h"
 

@@ -1,6 +1,6 @@
 /* {"name": "f", "parameters": {"a": 1}}; {"name": "g", "parameters": {}}
  *
- * The form that the chat templates of Llama 3.1 to 3.3 ask for, as the whole of the message;
+ * The form that the chat templates of Llama 3.1 to 3.3 request, as the whole of the message;
  * <|python_tag|> may stand in front of it. An object that has not both a name and parameters is an
  * answer that happens to be JSON. */
 #include "server/output/tool_parser.h"

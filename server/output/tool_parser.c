@@ -32,7 +32,7 @@ static void drop_held(struct tool_parser *parser) {
     byte_buffer_clear(&parser->held);
 }
 
-/* The marker's matcher hands over what it holds. */
+/* Takes over what the marker's matcher holds. */
 static void enter_tool_calls(struct tool_parser *parser) {
     struct text_marker *marker = &parser->marker;
     parser->failed = parser->failed || marker->held.failed;
@@ -49,7 +49,7 @@ static void leave_tool_calls(struct tool_parser *parser) {
         tool_call_sink_end(&parser->sink);
 }
 
-/* What is held was no call. */
+/* Makes content of what is held, which was no tool call. */
 static void give_up_tool_call(struct tool_parser *parser) {
     leave_tool_calls(parser);
     add_content(parser, parser->held.data, parser->held.length);
@@ -58,7 +58,7 @@ static void give_up_tool_call(struct tool_parser *parser) {
 
 static void push_content(struct tool_parser *parser, char byte);
 
-/* It is less than a call, so that this ends. */
+/* Ends, as what is held is less than a tool call. */
 static void read_held_again(struct tool_parser *parser) {
     struct byte_buffer text = parser->held;
     parser->held = (struct byte_buffer){0};

@@ -1,26 +1,26 @@
-/* Content with tool calls in it, byte by byte: what all formats of calls have in common.
+/* Content with tool calls in it, byte by byte: what all formats of tool calls have in common.
  *
- * In content the format's marker is looked for. Behind it the format reads, and what it reads is
- * held until it proves to be a call; if it does not, all of it is content. White space around
- * calls belongs to them. */
+ * Content is searched for the format's marker. Behind it the format reads, and what it reads is
+ * held until it proves to be a tool call; if it does not, all of it is content. White space around
+ * tool calls belongs to them. */
 #ifndef QUIRE_SERVER_OUTPUT_TOOL_PARSER_H
 #define QUIRE_SERVER_OUTPUT_TOOL_PARSER_H
 
 #include "server/output/tool_call.h"
 #include "server/output/text_marker.h"
 
-/* What the format's push says of a byte. */
+/* The result of the format's push of a byte. */
 enum tool_step {
     TOOL_MORE,
-    TOOL_END,        /* the byte is the last of the calls: content follows */
+    TOOL_END,        /* the byte is the last of the tool calls: content follows */
     TOOL_END_BEFORE, /* the tool calls ended before: what followed them and the byte are content anew */
-    TOOL_BAD,        /* no call: what is held is content, the byte is content anew */
+    TOOL_BAD,        /* no tool call: what is held is content, the byte is content anew */
 };
 
 struct tool_parser;
 
 struct tool_format {
-    const char *marker; /* opens calls anywhere in the content */
+    const char *marker; /* opens tool calls anywhere in the content */
     bool opens_bare;    /* so does a '{' that the content begins with */
     /* Follows the marker; a bare '{' is the first byte it gets. */
     void (*begin)(struct tool_parser *parser);
@@ -33,7 +33,7 @@ struct tool_parser {
     const struct tool_format *format; /* NULL: all is content */
     struct tool_call_sink sink;
     bool in_tool_calls;        /* the format reads */
-    bool between_tool_calls;   /* set by the format: what is held is of no call */
+    bool between_tool_calls;   /* set by the format: what is held belongs to no call */
     bool skips_space;          /* nothing but white space since a call, or since the reasoning */
     bool has_content;          /* something but white space has been content */
     bool failed;               /* memory was short */
@@ -52,6 +52,6 @@ void tool_parser_init(struct tool_parser *parser, const struct tool_format *form
                       struct output_parts *parts);
 void tool_parser_finish(struct tool_parser *parser);
 void tool_parser_push(struct tool_parser *parser, char byte);
-/* Nothing follows. */
+/* Releases what is held: nothing follows. */
 void tool_parser_end(struct tool_parser *parser);
 #endif
