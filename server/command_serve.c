@@ -23,7 +23,7 @@
 #include "server/http/http_server.h"
 #include "server/http/listen_socket.h"
 #include "server/memory_table.h"
-#include "server/api/fields/model_name.h"
+#include "server/api/api_context.h"
 #include "server/reload.h"
 #include "server/self_test.h"
 #include "server/service.h"
@@ -218,7 +218,7 @@ static int test_engine(struct serve *serve, struct error *err) {
 }
 
 static void set_model_name(struct serve *serve) {
-    model_name_of_path(serve->options.model, serve->model_name, sizeof(serve->model_name));
+    api_context_model_name(serve->options.model, serve->model_name, sizeof(serve->model_name));
     serve->default_names[0] = serve->model_name;
 }
 

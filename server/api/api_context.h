@@ -4,6 +4,7 @@
 
 #include "engine/sampling_params.h"
 #include "models/tokenizer/tokenizer.h"
+#include "server/api/api_error.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -31,5 +32,14 @@ struct api_context {
     enum pooling pooling;        /* of embeddings whose request does not say */
     bool rejects_unknown_params; /* a field that is not known is a 400, not a header */
 };
+
+/* Checks that a name is served: -1 and *err when not, 404, code model_not_found, param model. */
+int api_context_check_model(const struct api_context *context, const char *name,
+                            struct api_error *err);
+
+/* Writes the name of a model that was given none: its file's without ".gguf" and the
+ * "-00001-of-00003" of a split one, or its folder's; "model" where there is none, as for "/". out is
+ * NUL-terminated. */
+void api_context_model_name(const char *path, char *out, size_t capacity);
 
 #endif

@@ -11,7 +11,7 @@
 #include "server/http/http_routes.h"
 
 #include "config/log.h"
-#include "server/api/fields/request_fit.h"
+#include "server/api/fields/request_limits.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -111,7 +111,7 @@ static int refuse_submit(enum submit_result result, const struct http_server *se
         return api_error_set(err, 429, "rate_limit_error", "queue_full", NULL,
                              "the queue is full; try again");
     case SUBMIT_TOO_LARGE:
-        return request_fit_refuse(request, engine_limits(server->engine), err);
+        return request_limits_refuse(request, engine_limits(server->engine), err);
     case SUBMIT_STOPPING:
         return api_error_set(err, 503, "server_error", "shutting_down", NULL,
                              "the server is shutting down");

@@ -4,7 +4,7 @@
 #include "server/api/chat/chat_body.h"
 #include "server/api/completions/completion_body.h"
 #include "server/api/embeddings/embedding_body.h"
-#include "server/api/fields/field_limits.h"
+#include "server/api/fields/request_limits.h"
 #include "server/api/fields/sampling_body.h"
 #include "server/page/page.h"
 
@@ -78,7 +78,7 @@ static int add_field(const struct api_context *context, cJSON *properties,
     if (!json_field_is_bounded(field))
         return 0;
     const char *least = field->above_min ? "exclusiveMinimum" : "minimum";
-    const struct json_field bound = field_limits_bind(context, field);
+    const struct json_field bound = request_limits_bind(context, field);
     if (add_bound(schema, least, bound.min) != 0)
         return -1;
     return add_bound(schema, "maximum", bound.max);

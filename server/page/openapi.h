@@ -2,7 +2,7 @@
  *
  * What is written by hand (openapi.json) says nothing of the kind and the bounds of the fields that
  * the endpoints read by a table (json_field.h): these are filled in from the tables themselves and
- * from what options bound (field_limits.h), so that they cannot differ. */
+ * from what options bound (request_limits.h), so that they cannot differ. */
 #ifndef QUIRE_SERVER_PAGE_OPENAPI_H
 #define QUIRE_SERVER_PAGE_OPENAPI_H
 

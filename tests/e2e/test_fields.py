@@ -224,7 +224,7 @@ def test_an_ignored_one_says_why():
 
 @pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions", "/v1/responses"])
 def test_every_unsupported_one_has_a_row(path):
-    source = (ROOT / "server/api/fields/unsupported_fields.c").read_text()
+    source = (ROOT / "server/api/fields/unknown_fields.c").read_text()
     names = set(re.findall(r'^    \{"([\w.]+)", *NEUTRAL_', source, re.MULTILINE))
     if path != "/v1/responses":
         names.remove("text.verbosity")

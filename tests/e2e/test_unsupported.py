@@ -1,5 +1,5 @@
 """Fields of other servers that would change the answer: refused by name unless their value asks for nothing.
-The table of server/api/fields/unsupported_fields.c is read as it stands there."""
+The table of server/api/fields/unknown_fields.c is read as it stands there."""
 
 import re
 
@@ -9,7 +9,7 @@ import pytest
 from quire_server import NAME, ROOT
 
 LINE = re.compile(r'^    \{"(\w+)",\s+NEUTRAL_(\w+)(?:,\s+\.word = "(\w+)")?', re.MULTILINE)
-FIELDS = LINE.findall((ROOT / "server/api/fields/unsupported_fields.c").read_text())
+FIELDS = LINE.findall((ROOT / "server/api/fields/unknown_fields.c").read_text())
 
 # Values that ask for nothing, and some that ask for something.
 VALUES = {"NONE": ([], [1, "a", {"a": 1}, False]), "FALSE": ([False], [True, 1]), "TRUE": ([True], [False, 0]),

@@ -1,7 +1,7 @@
 #include "server/api/chat/chat_body.h"
 
 #include "server/api/fields/beam_fields.h"
-#include "server/api/fields/field_limits.h"
+#include "server/api/fields/request_limits.h"
 #include "server/api/chat/message_members.h"
 #include "server/api/constraint/tool_grammar.h"
 #include "server/json/json_parse.h"
@@ -86,7 +86,7 @@ static int read_logprobs(const struct api_context *context, struct chat_body *bo
                          struct api_error *err) {
     if (body->top_logprobs != 0 && !body->logprobs)
         return refuse(err, "top_logprobs", "top_logprobs is only allowed with logprobs: true");
-    body->top_logprobs = field_limits_logprobs(context, body->top_logprobs);
+    body->top_logprobs = request_limits_logprobs(context, body->top_logprobs);
     return sampling_body_check_logprob_tokens(&body->sampling, chat_body_num_logprobs(body), err);
 }
 
@@ -113,7 +113,7 @@ static int read_prompt(struct chat_body *body, struct api_error *err) {
 
 static int read_all(const struct api_context *context, struct chat_body *body,
                     struct api_error *err) {
-    if (field_limits_read(context, body->json, JSON_TABLE(fields), body, err) != 0 ||
+    if (request_limits_read(context, body->json, JSON_TABLE(fields), body, err) != 0 ||
         sampling_body_read(context, body->json, &body->sampling, err) != 0 ||
         beam_fields_read(context, body->json, &body->sampling, err) != 0)
         return -1;

@@ -1,7 +1,7 @@
 #include "server/api/completions/completion_body.h"
 
 #include "server/api/fields/beam_fields.h"
-#include "server/api/fields/field_limits.h"
+#include "server/api/fields/request_limits.h"
 #include "server/json/json_parse.h"
 
 #define MEMBER struct completion_body
@@ -57,7 +57,7 @@ static int read_prompts(const struct api_context *context, struct completion_bod
 
 static int read_all(const struct api_context *context, struct completion_body *body,
                     struct api_error *err) {
-    if (field_limits_read(context, body->json, JSON_TABLE(fields), body, err) != 0 ||
+    if (request_limits_read(context, body->json, JSON_TABLE(fields), body, err) != 0 ||
         sampling_body_read(context, body->json, &body->sampling, err) != 0 ||
         beam_fields_read(context, body->json, &body->sampling, err) != 0 ||
         sampling_body_check_unknown(context, body->json, JSON_TABLE(fields), &body->ignored, err) !=
@@ -67,7 +67,7 @@ static int read_all(const struct api_context *context, struct completion_body *b
     if (check_combinations(body, err) != 0)
         return -1;
     if (json_given_member(body->json, "logprobs") != NULL)
-        body->logprobs = field_limits_logprobs(context, body->logprobs);
+        body->logprobs = request_limits_logprobs(context, body->logprobs);
     if (sampling_body_check_logprob_tokens(&body->sampling, (int32_t)body->logprobs, err) != 0)
         return -1;
     return read_prompts(context, body, err);

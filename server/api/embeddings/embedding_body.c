@@ -1,6 +1,6 @@
 #include "server/api/embeddings/embedding_body.h"
 
-#include "server/api/fields/model_name.h"
+#include "server/api/api_context.h"
 #include "server/api/fields/unknown_fields.h"
 #include "server/json/json_parse.h"
 
@@ -73,7 +73,7 @@ static int read_all(const struct api_context *context, struct embedding_body *bo
                     struct api_error *err) {
     const struct json_table table = JSON_TABLE(fields);
     if (json_fields_read(body->json, table, body, err) != 0 ||
-        (body->model != NULL && model_name_check(context, body->model, err) != 0))
+        (body->model != NULL && api_context_check_model(context, body->model, err) != 0))
         return -1;
     if (unknown_fields_read(body->json, &table, 1, &body->ignored, err) != 0 ||
         unknown_fields_check(context, &body->ignored, err) != 0 ||

@@ -10,6 +10,33 @@
 #define MAX_CUT_BYTES_PER_TOKEN 64
 #define LEAST_CUT_BYTES ((size_t)1 << 20)
 
+static int read_side(const cJSON *body, bool *keeps_start, struct api_error *err) {
+    const cJSON *item = json_given_member(body, "truncation_side");
+    const char *side = cJSON_GetStringValue(item);
+    if (item == NULL)
+        return 0;
+    if (side == NULL || (strcmp(side, "left") != 0 && strcmp(side, "right") != 0))
+        return json_refuse(item, "truncation_side", "\"left\" or \"right\"", err);
+    *keeps_start = strcmp(side, "right") == 0;
+    return 0;
+}
+
+int prompt_truncation_read(const struct api_context *context, const cJSON *body,
+                           struct prompt_truncation *out, struct api_error *err) {
+    static const char name[] = "truncate_prompt_tokens";
+    const cJSON *item = json_given_member(body, name);
+    struct prompt_truncation truncation = {0};
+    if (read_side(body, &truncation.keeps_start, err) != 0)
+        return -1;
+    if (item != NULL && cJSON_IsNumber(item) && item->valuedouble == 0)
+        return json_refuse(item, name, "at least 1, or -1 for what the context holds", err);
+    if (item != NULL &&
+        json_read_int(item, name, -1, context->max_model_len, &truncation.max_tokens, err) != 0)
+        return -1;
+    *out = truncation;
+    return 0;
+}
+
 static const char allowed_shapes[] =
     "a string, an array of strings, an array of token ids or an array of arrays of token ids";
 
@@ -151,15 +178,27 @@ static int encode(const struct prompt_reader *reader, const struct prompt_text *
     return 0;
 }
 
-/* All, and then what is to stay. */
+/* Keeps as many of the count tokens as the truncation leaves. The first `before` and the last
+ * `behind` are the tokenizer's own and stay. */
 static void cut(const struct prompt_reader *reader, int64_t count, int32_t before, int32_t behind,
                 struct prompt_tokens *tokens) {
     const struct prompt_limits *limits = reader->limits;
-    int32_t keep =
-        prompt_truncation_count(&limits->truncation, reader->context, limits->max_tokens);
+    int32_t keep = (int32_t)limits->truncation.max_tokens;
+    if (keep < 0) {
+        int32_t context = reader->context->max_model_len;
+        int64_t output = limits->max_tokens < 0 ? 1 : limits->max_tokens;
+        keep = output < context ? context - (int32_t)output : 1;
+    }
     tokens->is_cut = count > keep;
-    tokens->count =
-        prompt_truncation_cut(&limits->truncation, tokens->ids, count, before, behind, keep);
+    tokens->count = tokens->is_cut ? keep : (int32_t)count;
+    if (!tokens->is_cut)
+        return;
+    if (before + behind >= keep)
+        before = behind = 0;
+    int32_t *ids = tokens->ids, kept = keep - before - behind;
+    int64_t from = limits->truncation.keeps_start ? before : count - behind - kept;
+    memmove(ids + before, ids + from, (size_t)kept * sizeof(*ids));
+    memmove(ids + before + kept, ids + count - behind, (size_t)behind * sizeof(*ids));
 }
 
 /* All of the text is encoded, on a worker that others wait for. */

@@ -5,7 +5,6 @@
 
 #include "server/api/api_error.h"
 #include "server/api/api_context.h"
-#include "server/api/fields/prompt_truncation.h"
 
 #include <cjson/cJSON.h>
 #include <stdbool.h>
@@ -43,6 +42,18 @@ struct prompt_text {
     size_t num_client_spans;
     unsigned flags; /* enum tokenizer_flags */
 };
+
+/* truncate_prompt_tokens and truncation_side, as vLLM has them: a prompt that is longer loses
+ * tokens at its start, or with the side "right" at its end, instead of being refused. What the
+ * tokenizer adds around a text stays. */
+struct prompt_truncation {
+    int64_t max_tokens; /* 0: not requested; -1: as many as the context leaves beside the output */
+    bool keeps_start;
+};
+
+/* Reads both; absent fields leave *out zeroed. -1 and *err, 400, param the field. */
+int prompt_truncation_read(const struct api_context *context, const cJSON *body,
+                           struct prompt_truncation *out, struct api_error *err);
 
 /* How long a prompt may be. */
 struct prompt_limits {

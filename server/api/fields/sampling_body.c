@@ -1,8 +1,8 @@
 #include "server/api/fields/sampling_body.h"
 
 #include "models/sampling_fields.h"
-#include "server/api/fields/field_limits.h"
-#include "server/api/fields/model_name.h"
+#include "server/api/fields/request_limits.h"
+#include "server/api/api_context.h"
 #include "server/api/constraint/response_format.h"
 #include "server/api/fields/unknown_fields.h"
 
@@ -29,7 +29,7 @@ static const struct json_field fields[] = {
     JSON_TEXT(MEMBER, model),
     JSON_INT(MEMBER, max_tokens, 0, INT32_MAX),
     JSON_INT(MEMBER, min_tokens, 0, INT32_MAX),
-    JSON_INT(MEMBER, n, 1, INT32_MAX), /* --max-n bounds both: field_limits.h */
+    JSON_INT(MEMBER, n, 1, INT32_MAX), /* --max-n bounds both: request_limits.h */
     JSON_INT(MEMBER, best_of, 1, INT32_MAX),
     JSON_BOOL(MEMBER, use_beam_search),
     JSON_NUMBER(MEMBER, length_penalty, -10, 10),
@@ -129,11 +129,11 @@ static int check_combinations(const struct sampling_body *body, struct api_error
 
 int sampling_body_read(const struct api_context *context, const cJSON *json,
                        struct sampling_body *body, struct api_error *err) {
-    if (field_limits_read(context, json, JSON_TABLE(fields), body, err) != 0)
+    if (request_limits_read(context, json, JSON_TABLE(fields), body, err) != 0)
         return -1;
     if (json_given_member(json, "prompt_logprobs") != NULL)
-        body->prompt_logprobs = field_limits_logprobs(context, body->prompt_logprobs);
-    if ((body->model != NULL && model_name_check(context, body->model, err) != 0) ||
+        body->prompt_logprobs = request_limits_logprobs(context, body->prompt_logprobs);
+    if ((body->model != NULL && api_context_check_model(context, body->model, err) != 0) ||
         read_stream_options(json, body, err) != 0 || check_combinations(body, err) != 0 ||
         prompt_truncation_read(context, json, &body->truncation, err) != 0)
         return -1;

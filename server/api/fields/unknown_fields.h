@@ -1,4 +1,7 @@
-/* What happens to fields of a body that nobody knows. */
+/* The fields of a body that no table of its endpoint has. Those of other servers' request types that
+ * would change what the caller gets are a 400 by name, unless their value requests nothing: leaving
+ * one aside would answer another question than was asked. All others (metadata, store, mirostat_tau
+ * without mirostat) are ignored and named in a header, or refused with --unknown-params reject. */
 #ifndef QUIRE_SERVER_API_FIELDS_UNKNOWN_FIELDS_H
 #define QUIRE_SERVER_API_FIELDS_UNKNOWN_FIELDS_H
 
@@ -7,15 +10,38 @@
 #include "server/api/api_error.h"
 #include "server/json/json_field.h"
 
-/* Of the body's fields that are in none of the tables: those of unsupported_fields.h are a 400
- * unless they ask for nothing; the names of the others are appended to `names`, as
- * json_fields_list_unknown writes them. -1 and *err on failure. */
+/* Refuses the unsupported ones of the body's fields that are in none of the tables, and appends the
+ * names of the ignored ones to `names`, as json_fields_list_unknown writes them. -1 and *err, code
+ * "unsupported_parameter", param the field. */
 int unknown_fields_read(const cJSON *json, const struct json_table *tables, int num_tables,
                         struct byte_buffer *names, struct api_error *err);
 
-/* names: as above. -1 and a 400, whose param is the first one's, when there are any and the server
- * refuses them. */
+/* Refuses the names, as above, when there are any and the server takes none: -1 and a 400, whose
+ * param is the first one's. */
 int unknown_fields_check(const struct api_context *context, const struct byte_buffer *names,
                          struct api_error *err);
+
+/* The value that requests nothing; null always does. */
+enum neutral_value {
+    NEUTRAL_NONE,     /* there is none: the field must be left out */
+    NEUTRAL_FALSE,    /* false */
+    NEUTRAL_TRUE,     /* true */
+    NEUTRAL_EMPTY,    /* "", [] or {} */
+    NEUTRAL_ZERO,     /* 0 */
+    NEUTRAL_ONE,      /* 1 */
+    NEUTRAL_NEGATIVE, /* any number below 0 */
+    NEUTRAL_NOT_POSITIVE,
+    NEUTRAL_WORD, /* the text `word` */
+};
+
+struct unsupported_field {
+    const char *name;
+    enum neutral_value neutral;
+    const char *word;
+    const char *instead; /* what to use, for the message; NULL: there is nothing like it */
+};
+
+/* Returns the table of the unsupported ones, by name; static. */
+const struct unsupported_field *unknown_fields_unsupported(size_t *out_count);
 
 #endif

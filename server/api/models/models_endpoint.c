@@ -1,7 +1,7 @@
 #include "server/api/endpoints.h"
 
 #include "server/api/chat/chat_model.h"
-#include "server/api/fields/model_name.h"
+#include "server/api/api_context.h"
 #include "server/json/json_write.h"
 
 static void write_model(const struct api_context *context, const char *name,
@@ -29,7 +29,7 @@ void models_endpoint_list(const struct api_context *context, struct byte_buffer 
 
 int models_endpoint_get(const struct api_context *context, const char *id, struct byte_buffer *out,
                         struct api_error *err) {
-    if (model_name_check(context, id, err) != 0)
+    if (api_context_check_model(context, id, err) != 0)
         return -1;
     write_model(context, id, out);
     return 0;

@@ -1,7 +1,7 @@
 #include "server/api/endpoints.h"
 
 #include "server/api/chat/chat_prompt.h"
-#include "server/api/fields/model_name.h"
+#include "server/api/api_context.h"
 #include "server/api/fields/prompt_field.h"
 #include "server/api/chat/tool_fields.h"
 #include "server/api/fields/unknown_fields.h"
@@ -62,7 +62,7 @@ static int read_fields(const struct api_context *context, const cJSON *json,
                        struct json_table table, struct tokenize_body *body,
                        struct byte_buffer *ignored, struct api_error *err) {
     if (json_fields_read(json, table, body, err) != 0 ||
-        (body->model != NULL && model_name_check(context, body->model, err) != 0))
+        (body->model != NULL && api_context_check_model(context, body->model, err) != 0))
         return -1;
     if (unknown_fields_read(json, &table, 1, ignored, err) != 0)
         return -1;

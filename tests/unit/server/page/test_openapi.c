@@ -1,5 +1,5 @@
 /* The description against what it describes: the routes, the tables of fields, and itself. */
-#include "server/api/fields/field_limits.h"
+#include "server/api/fields/request_limits.h"
 #include "server/page/openapi.h"
 
 #include "server/api/endpoints.h"
@@ -105,7 +105,7 @@ static void check_kind(const cJSON *schema, const struct json_field *field) {
 }
 
 static void check_bounds(const cJSON *schema, const struct json_field *field) {
-    const struct json_field bound = field_limits_bind(&context, field);
+    const struct json_field bound = request_limits_bind(&context, field);
     const cJSON *least = get(schema, field->above_min ? "exclusiveMinimum" : "minimum");
     const cJSON *most = get(schema, "maximum");
     if (field->kind == JSON_FIELD_INT64) {

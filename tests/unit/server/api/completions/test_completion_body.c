@@ -1,6 +1,6 @@
 #include "server/api/completions/completion_body.h"
 
-#include "server/api/fields/field_limits.h"
+#include "server/api/fields/request_limits.h"
 
 #include "tests/unit/server/api/fake_tokenizer.h"
 
@@ -143,7 +143,7 @@ static int try_table(struct json_table table) {
                                          "[]",    "[1]",   "{}",   "\"\""};
     int num_tried = 0;
     for (int f = 0; f < table.num_fields; f++) {
-        const struct json_field bounded = field_limits_bind(&context, &table.fields[f]);
+        const struct json_field bounded = request_limits_bind(&context, &table.fields[f]);
         const struct json_field *field = &bounded;
         if (field->kind == JSON_FIELD_OTHER)
             continue;

@@ -1,4 +1,4 @@
-#include "server/api/fields/model_name.h"
+#include "server/api/api_context.h"
 
 #include <limits.h>
 #include <stdbool.h>
@@ -6,7 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-int model_name_check(const struct api_context *context, const char *name, struct api_error *err) {
+int api_context_check_model(const struct api_context *context, const char *name,
+                            struct api_error *err) {
     for (int i = 0; i < context->num_model_names; i++) {
         if (strcmp(context->model_names[i], name) == 0)
             return 0;
@@ -16,7 +17,7 @@ int model_name_check(const struct api_context *context, const char *name, struct
                          context->model_names[0]);
 }
 
-/* The last component of path, without slashes behind it. */
+/* Copies the last component of path, without slashes behind it. */
 static void copy_last_component(const char *path, char *out, size_t capacity) {
     size_t end = strlen(path);
     while (end > 0 && path[end - 1] == '/')
@@ -45,7 +46,7 @@ static void cut_split_number(char *name) {
     *tail = '\0';
 }
 
-void model_name_of_path(const char *path, char *out, size_t capacity) {
+void api_context_model_name(const char *path, char *out, size_t capacity) {
     char real[PATH_MAX];
     copy_last_component(path, out, capacity);
     if ((strcmp(out, ".") == 0 || strcmp(out, "..") == 0) && realpath(path, real) != NULL)

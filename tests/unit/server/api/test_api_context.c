@@ -1,4 +1,4 @@
-#include "server/api/fields/model_name.h"
+#include "server/api/api_context.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -27,10 +27,10 @@ static void names_of_paths(void **state) {
     };
     char name[64];
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        model_name_of_path(cases[i].path, name, sizeof(name));
+        api_context_model_name(cases[i].path, name, sizeof(name));
         assert_string_equal(name, cases[i].name);
     }
-    model_name_of_path("abcdefgh", name, 4);
+    api_context_model_name("abcdefgh", name, 4);
     assert_string_equal(name, "abc");
 }
 
@@ -38,8 +38,8 @@ static void names_of_paths(void **state) {
 static void names_of_relative_folders(void **state) {
     char name[64], parent[64];
     assert_int_equal(chdir("/usr/bin"), 0);
-    model_name_of_path(".", name, sizeof(name));
-    model_name_of_path("./..", parent, sizeof(parent));
+    api_context_model_name(".", name, sizeof(name));
+    api_context_model_name("./..", parent, sizeof(parent));
     assert_string_equal(name, "bin");
     assert_string_equal(parent, "usr");
 }

@@ -1,4 +1,4 @@
-#include "server/api/fields/request_fit.h"
+#include "server/api/fields/request_limits.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -30,7 +30,7 @@ static void expect(struct request *request, const char *param, const char *code,
     struct kv_demand demand = kv_demand_of(request, &limits);
     struct api_error err = {0};
     assert_false(kv_demand_fits(&demand, &limits));
-    assert_int_equal(request_fit_refuse(request, &limits, &err), -1);
+    assert_int_equal(request_limits_refuse(request, &limits, &err), -1);
     assert_int_equal(err.status, 400);
     assert_string_equal(err.param, param);
     assert_string_equal(err.code, code);

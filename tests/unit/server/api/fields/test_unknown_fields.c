@@ -1,5 +1,5 @@
 /* The table itself; that a running server keeps to it is in tests/e2e/test_unsupported.py. */
-#include "server/api/fields/unsupported_fields.h"
+#include "server/api/fields/unknown_fields.h"
 
 #include "server/api/chat/chat_body.h"
 #include "server/api/completions/completion_body.h"
@@ -75,7 +75,7 @@ static void test_harmless_fields(void **state) {
 static void test_table(void **state) {
     const struct json_table tables[] = {sampling_body_table(), completion_body_table()};
     size_t count;
-    const struct unsupported_field *fields = unsupported_fields(&count);
+    const struct unsupported_field *fields = unknown_fields_unsupported(&count);
     assert_true(count > 80);
     for (size_t i = 0; i < count; i++) {
         assert_true((fields[i].neutral == NEUTRAL_WORD) == (fields[i].word != NULL));
