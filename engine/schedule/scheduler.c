@@ -61,13 +61,6 @@ void scheduler_remove(struct scheduler *scheduler, struct sequence *sequence) {
 
 /* --- Computed tokens -------------------------------------------------------------------------- */
 
-void scheduler_release_window(struct scheduler *scheduler, struct sequence *sequence) {
-    int32_t window = scheduler->config.limits->window;
-    if (window > 0 && sequence->num_computed >= window)
-        block_manager_drop_before(&scheduler->blocks, &sequence->table,
-                                  sequence->num_computed - window + 1);
-}
-
 /* Returns whether the sequence still has the blocks that a token after the first num_tokens sees. */
 static bool holds_window(const struct scheduler *scheduler, const struct sequence *sequence,
                          int32_t num_tokens) {

@@ -7,7 +7,13 @@
 #include "engine/schedule/scheduler.h"
 
 /* Releases the blocks that lie before the window of the next token to be computed. */
-void scheduler_release_window(struct scheduler *scheduler, struct sequence *sequence);
+static inline void scheduler_release_window(struct scheduler *scheduler,
+                                            struct sequence *sequence) {
+    int32_t window = scheduler->config.limits->window;
+    if (window > 0 && sequence->num_computed >= window)
+        block_manager_drop_before(&scheduler->blocks, &sequence->table,
+                                  sequence->num_computed - window + 1);
+}
 
 /* Admits waiting groups in their order, as long as there are running slots for them, and blocks for
  * all they have pending on top of what is reserved for those that run; stalled groups are preempted

@@ -1,7 +1,7 @@
 /* Schemas that are made of others: what a $ref names, and schemas merged into one. `required` and
  * `properties` are united, and a property that both describe must match both; of other keywords
  * that both have, the later one counts. */
-#include "server/api/constraint/json_schema_context.h"
+#include "server/api/constraint/json_schema_private.h"
 
 #include <stdlib.h>
 #include <string.h>

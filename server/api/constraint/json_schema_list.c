@@ -1,6 +1,6 @@
 /* Objects and arrays. An object's properties come in the order of the schema, each of them a link
  * of a chain in which those that may be missing can be skipped. */
-#include "server/api/constraint/json_schema_context.h"
+#include "server/api/constraint/json_schema_private.h"
 
 #include "server/json/json_write.h"
 

@@ -4,7 +4,7 @@
  * 123..456 is 1(23..99) | [23](00..99) | 4(00..56). A range of reals whose bounds have k digits
  * behind the point is that of the numbers times 10^k, with the point put in; what goes on behind
  * those k digits lies between one number and the next. */
-#include "server/api/constraint/json_schema_context.h"
+#include "server/api/constraint/json_schema_private.h"
 #include "server/json/json_field.h"
 #include "server/json/json_integer.h"
 

@@ -1,4 +1,4 @@
-#include "server/api/constraint/json_schema_context.h"
+#include "server/api/constraint/json_schema_private.h"
 
 #include "engine/grammar/grammar_regex.h"
 
