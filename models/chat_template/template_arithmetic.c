@@ -11,23 +11,11 @@
 static const char *operator_text(int op) {
     static const char *const names[] = {
         ['+'] = "+", ['-'] = "-", ['*'] = "*", ['/'] = "/", ['%'] = "%"};
-    return op == OPERATOR_FLOOR_DIVIDE ? "//" : op == OPERATOR_POWER ? "**" : names[op];
+    return op == OPERATOR_FLOOR_DIVIDE ? "//" : names[op];
 }
 
 static int fail_overflow(struct template_run *run) {
     return template_run_fail(run, "a number exceeds 64 bits");
-}
-
-static int integer_power(struct template_run *run, int64_t base, int64_t exponent, int64_t *out) {
-    int64_t result = 1;
-    for (; exponent > 0; exponent >>= 1) {
-        if ((exponent & 1) != 0 && __builtin_mul_overflow(result, base, &result))
-            return fail_overflow(run);
-        if (exponent > 1 && __builtin_mul_overflow(base, base, &base))
-            return fail_overflow(run);
-    }
-    *out = result;
-    return 0;
 }
 
 /* Rounds down, where C rounds towards zero. The divisor is not 0. */
@@ -55,8 +43,6 @@ static int apply_integers(struct template_run *run, int op, int64_t a, int64_t b
         return __builtin_mul_overflow(a, b, out) ? fail_overflow(run) : 0;
     case OPERATOR_FLOOR_DIVIDE:
         return floor_divide(run, a, b, out);
-    case OPERATOR_POWER:
-        return integer_power(run, a, b, out);
     default:
         *out = modulo(a, b);
         return 0;
@@ -94,8 +80,6 @@ static double apply_floats(int op, double a, double b) {
         return a / b;
     case OPERATOR_FLOOR_DIVIDE:
         return float_floor_divide(a, b);
-    case OPERATOR_POWER:
-        return pow(a, b);
     default:
         return float_modulo(a, b);
     }
@@ -107,8 +91,7 @@ static int apply_numbers(struct template_run *run, int op, const struct template
     int64_t i, j, integer = 0;
     if (y == 0 && (op == '/' || op == '%' || op == OPERATOR_FLOOR_DIVIDE))
         return template_run_fail(run, "division by zero");
-    if (op != '/' && template_type_int(a, &i) && template_type_int(b, &j) &&
-        (op != OPERATOR_POWER || j >= 0)) {
+    if (op != '/' && template_type_int(a, &i) && template_type_int(b, &j)) {
         if (apply_integers(run, op, i, j, &integer) != 0)
             return -1;
         *out = template_data_int(integer);

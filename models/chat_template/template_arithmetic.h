@@ -1,4 +1,4 @@
-/* Private to chat_template/: the operators + - * / // % ** and the signs, as Python has them. */
+/* Private to chat_template/: the operators + - * / // % and the signs, as Python has them. */
 #ifndef QUIRE_MODELS_CHAT_TEMPLATE_TEMPLATE_ARITHMETIC_H
 #define QUIRE_MODELS_CHAT_TEMPLATE_TEMPLATE_ARITHMETIC_H
 

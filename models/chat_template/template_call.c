@@ -2,12 +2,6 @@
 
 #include "models/chat_template/template_type.h"
 
-enum { MAX_NAME_SHOWN = 80 };
-
-static int shown(struct text name) {
-    return name.length < MAX_NAME_SHOWN ? (int)name.length : MAX_NAME_SHOWN;
-}
-
 /* The next name of a list with spaces between them, off the list; false: none is left. */
 static bool next_parameter(const char **list, struct text *out) {
     size_t length = strcspn(*list, " ");
@@ -29,7 +23,7 @@ static int bind(struct template_run *run, const struct template_function *functi
         num_keywords += keyword != NULL;
         if (keyword != NULL && num < arguments->num)
             return template_run_fail(run, "%s() got multiple values for argument '%.*s'",
-                                     function->name, shown(name), name.data);
+                                     function->name, template_run_shown(name), name.data);
         call->given[num] = (struct template_value){.kind = TEMPLATE_MISSING};
         if (num < arguments->num)
             call->given[num] = arguments->items[num];
@@ -37,7 +31,7 @@ static int bind(struct template_run *run, const struct template_function *functi
             call->given[num] = *keyword;
         else if ((int)num < function->num_required)
             return template_run_fail(run, "%s() is missing its argument '%.*s'", function->name,
-                                     shown(name), name.data);
+                                     template_run_shown(name), name.data);
     }
     if (arguments->num > num)
         return template_run_fail(run, "%s() takes at most %zu arguments, not %zu", function->name,
@@ -64,7 +58,8 @@ int template_call_filter(struct template_run *run, struct text name,
                          const struct template_arguments *arguments, struct template_value *out) {
     const struct template_function *filter = template_builtins_find(run->builtins->filters, name);
     if (filter == NULL)
-        return template_run_fail(run, "no filter named '%.*s'", shown(name), name.data);
+        return template_run_fail(run, "no filter named '%.*s'", template_run_shown(name),
+                                 name.data);
     return template_call_function(run, filter, self, arguments, out);
 }
 
@@ -74,7 +69,7 @@ int template_call_test(struct template_run *run, struct text name,
     const struct template_function *test = template_builtins_find(run->builtins->tests, name);
     struct template_value result;
     if (test == NULL)
-        return template_run_fail(run, "no test named '%.*s'", shown(name), name.data);
+        return template_run_fail(run, "no test named '%.*s'", template_run_shown(name), name.data);
     if (template_call_function(run, test, self, arguments, &result) != 0)
         return -1;
     *out = template_type_is_true(&result);

@@ -65,19 +65,6 @@ bool template_characters_is_space(int32_t c) {
            c == 0x2029 || c == 0x202f || c == 0x205f || c == 0x3000;
 }
 
-bool template_characters_is_alpha(int32_t c) {
-    utf8proc_category_t category = utf8proc_category(c);
-    return category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_LO;
-}
-
-/* Python's Numeric_Type Digit: superscripts, subscripts, circled digits and the like. */
-bool template_characters_is_digit(int32_t c) {
-    return utf8proc_category(c) == UTF8PROC_CATEGORY_ND || c == 0xb2 || c == 0xb3 || c == 0xb9 ||
-           c == 0x2070 || (c >= 0x2074 && c <= 0x2079) || (c >= 0x2080 && c <= 0x2089) ||
-           (c >= 0x2460 && c <= 0x2468) || (c >= 0x2474 && c <= 0x247c) ||
-           (c >= 0x2488 && c <= 0x2490) || (c >= 0x2776 && c <= 0x277e);
-}
-
 bool template_characters_is_lower(int32_t c) {
     return utf8proc_islower(c);
 }

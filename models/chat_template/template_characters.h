@@ -22,8 +22,6 @@ size_t template_characters_offset(struct text text, size_t index);
 size_t template_characters_before(struct text text, size_t end);
 
 bool template_characters_is_space(int32_t character);
-bool template_characters_is_alpha(int32_t character);
-bool template_characters_is_digit(int32_t character); /* also raised, lowered and ringed ones */
 bool template_characters_is_lower(int32_t character);
 bool template_characters_is_upper(int32_t character);
 bool template_characters_is_title(int32_t character);

@@ -4,7 +4,7 @@
 #include "models/chat_template/template_attribute.h"
 #include "models/chat_template/template_compare.h"
 #include "models/chat_template/template_lexer.h"
-#include "models/chat_template/template_macro.h"
+#include "models/chat_template/template_statement.h"
 #include "models/chat_template/template_repr.h"
 #include "models/chat_template/template_type.h"
 
@@ -224,63 +224,39 @@ static int eval_attribute(struct template_run *run, const struct template_node *
 /* --- Evaluating arguments ----------------------------------------------------------------------
  */
 
-static int add_keyword(struct template_run *run, struct template_arguments *arguments,
-                       const struct template_value *name, struct template_value value) {
-    struct template_value made;
+int template_eval_keyword(struct template_run *run, struct template_arguments *arguments,
+                          struct text name, struct template_value value) {
+    struct template_value made, key = template_data_text(name, TEMPLATE_ORIGIN_SERVER);
     if (arguments->keywords == NULL) {
         if (!template_mapping_create(run->arena, TEMPLATE_MAP, &made))
             return template_run_fail_memory(run);
         arguments->keywords = made.mapping;
     }
-    return template_mapping_set(run->arena, arguments->keywords, name, value)
+    return template_mapping_set(run->arena, arguments->keywords, &key, value)
                ? 0
                : template_run_fail_memory(run);
-}
-
-static int add_keywords(struct template_run *run, struct template_arguments *arguments,
-                        const struct template_value *map) {
-    if (map->kind != TEMPLATE_MAP)
-        return template_run_fail(run, "argument after ** must be a mapping, not %s",
-                                 template_type_name(map));
-    for (size_t i = 0; i < map->mapping->length; i++) {
-        const struct template_entry *entry = &map->mapping->entries[i];
-        if (entry->key.kind != TEMPLATE_STRING)
-            return template_run_fail(run, "keywords must be strings");
-        if (add_keyword(run, arguments, &entry->key, entry->item) != 0)
-            return -1;
-    }
-    return 0;
-}
-
-static int add_argument(struct template_run *run, struct template_sequence *items,
-                        struct template_arguments *arguments, const struct template_node *node) {
-    struct template_value value;
-    struct template_sequence more;
-    if (template_eval(run, node->left, &value) != 0)
-        return -1;
-    if (node->name.length > 0) {
-        struct template_value name = template_data_text(node->name, TEMPLATE_ORIGIN_SERVER);
-        return add_keyword(run, arguments, &name, value);
-    }
-    if (node->op == OPERATOR_POWER)
-        return add_keywords(run, arguments, &value);
-    if (node->op != '*')
-        return template_data_append(run->arena, items, value) ? 0 : template_run_fail_memory(run);
-    if (template_type_items(run, &value, &more) != 0)
-        return -1;
-    for (size_t i = 0; i < more.length; i++)
-        if (!template_data_append(run->arena, items, more.items[i]))
-            return template_run_fail_memory(run);
-    return 0;
 }
 
 int template_eval_arguments(struct template_run *run, const struct template_node *nodes,
                             struct template_arguments *out) {
     struct template_sequence items = {0};
     *out = (struct template_arguments){0};
-    for (const struct template_node *node = nodes; node != NULL; node = node->next)
-        if (add_argument(run, &items, out, node) != 0)
+    for (const struct template_node *node = nodes; node != NULL; node = node->next) {
+        struct template_value value;
+        struct template_sequence given = {.items = &value, .length = 1};
+        if (template_eval(run, node->left, &value) != 0)
             return -1;
+        if (node->name.length > 0) {
+            if (template_eval_keyword(run, out, node->name, value) != 0)
+                return -1;
+            continue;
+        }
+        if (node->op == '*' && template_type_items(run, &value, &given) != 0)
+            return -1;
+        for (size_t i = 0; i < given.length; i++)
+            if (!template_data_append(run->arena, &items, given.items[i]))
+                return template_run_fail_memory(run);
+    }
     out->items = items.items;
     out->num = items.length;
     return 0;
@@ -298,7 +274,7 @@ static int call_kind(struct template_run *run, const struct template_value *call
         return template_call_function(run, callee->method->function, &callee->method->self,
                                       arguments, out);
     case TEMPLATE_MACRO:
-        return template_macro_call(run, callee->macro, arguments, out);
+        return template_statement_call(run, callee->macro, arguments, out);
     default:
         if (template_type_check_defined(run, callee) != 0)
             return -1;

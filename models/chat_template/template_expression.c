@@ -9,13 +9,12 @@
  */
 
 /* The levels of operators that go from left to right, the tightest first. */
-enum level { LEVEL_UNARY, LEVEL_POWER, LEVEL_PRODUCT, LEVEL_CONCAT, LEVEL_SUM };
+enum level { LEVEL_UNARY, LEVEL_PRODUCT, LEVEL_CONCAT, LEVEL_SUM };
 
 /* The operator of that level that the current token is, or 0. */
 static int operator_of(const struct template_cursor *cursor, enum level level) {
     static const int operators[][5] = {
         [LEVEL_UNARY] = {0},
-        [LEVEL_POWER] = {OPERATOR_POWER},
         [LEVEL_PRODUCT] = {'*', '/', OPERATOR_FLOOR_DIVIDE, '%'},
         [LEVEL_CONCAT] = {'~'},
         [LEVEL_SUM] = {'+', '-'},

@@ -41,45 +41,19 @@ static int make_range(struct template_run *run, const struct template_call *call
     return 0;
 }
 
-/* One pair of key and value. */
-static int add_pair(struct template_run *run, struct template_mapping *map,
-                    const struct template_value *pair) {
-    struct template_sequence two;
-    if (template_type_items(run, pair, &two) != 0)
-        return -1;
-    if (two.length != 2 || !template_mapping_is_key(&two.items[0]))
-        return template_run_fail(run, "dict(): an item is no pair of a key and a value");
-    return template_mapping_set(run->arena, map, &two.items[0], two.items[1])
-               ? 0
-               : template_run_fail_memory(run);
-}
-
-static int fill_map(struct template_run *run, const struct template_value *from,
-                    struct template_mapping *map) {
-    struct template_sequence pairs;
-    if (from->kind == TEMPLATE_MAP || from->kind == TEMPLATE_NAMESPACE)
-        return template_mapping_update(run->arena, map, from->mapping)
-                   ? 0
-                   : template_run_fail_memory(run);
-    if (template_type_check_defined(run, from) != 0 || template_type_items(run, from, &pairs) != 0)
-        return -1;
-    for (size_t i = 0; i < pairs.length; i++)
-        if (template_run_charge(run, 1) != 0 || add_pair(run, map, &pairs.items[i]) != 0)
-            return -1;
-    return 0;
-}
-
+/* Of a map's entries, and of the keywords. */
 static int make_map(struct template_run *run, const struct template_call *call,
                     enum template_kind kind, struct template_value *out) {
+    const struct template_arguments *arguments = call->arguments;
     struct template_value made;
-    if (call->arguments->num > 1)
-        return template_run_fail(run, "a dict is made of at most 1 argument");
-    if (!template_mapping_create(run->arena, kind, &made))
-        return template_run_fail_memory(run);
-    if (call->arguments->num == 1 && fill_map(run, &call->arguments->items[0], made.mapping) != 0)
-        return -1;
-    if (call->arguments->keywords != NULL &&
-        !template_mapping_update(run->arena, made.mapping, call->arguments->keywords))
+    bool has_map = arguments->num == 1 && arguments->items[0].kind == TEMPLATE_MAP;
+    if (arguments->num > 0 && !has_map)
+        return template_run_fail(run, "a dict is made of at most 1 argument, a mapping");
+    if (!template_mapping_create(run->arena, kind, &made) ||
+        (has_map &&
+         !template_mapping_update(run->arena, made.mapping, arguments->items[0].mapping)) ||
+        (arguments->keywords != NULL &&
+         !template_mapping_update(run->arena, made.mapping, arguments->keywords)))
         return template_run_fail_memory(run);
     *out = made;
     return 0;
@@ -100,7 +74,7 @@ static int make_namespace(struct template_run *run, const struct template_call *
         struct text name = template_string_text(&made.mapping->entries[i].key);
         if (name.length > 0 && name.data[0] == '_')
             return template_run_fail(run, "a namespace cannot have the attribute '%.*s'",
-                                     name.length < 80 ? (int)name.length : 80, name.data);
+                                     template_run_shown(name), name.data);
     }
     *out = made;
     return 0;

@@ -3,7 +3,6 @@
 #include "models/chat_template/template_arithmetic.h"
 #include "models/chat_template/template_attribute.h"
 #include "models/chat_template/template_call.h"
-#include "models/chat_template/template_case.h"
 #include "models/chat_template/template_compare.h"
 #include "models/chat_template/template_library.h"
 #include "models/chat_template/template_repr.h"
@@ -36,7 +35,7 @@ static bool is_given(const struct template_value *value) {
 
 /* A string in lower case, where letters' case is not to matter; else the value itself. */
 static int fold_case(struct template_run *run, struct template_value *value) {
-    return value->kind == TEMPLATE_STRING ? template_case_lower(run, value, value) : 0;
+    return value->kind == TEMPLATE_STRING ? template_strings_lower(run, value, value) : 0;
 }
 
 /* --- One of the items --------------------------------------------------------------------------
@@ -106,25 +105,6 @@ FILTER(min) {
 
 FILTER(max) {
     return extreme(run, call, true, out);
-}
-
-FILTER(sum) {
-    struct template_sequence items;
-    struct template_value total = template_data_int(0), item;
-    if (call->given[1].kind != TEMPLATE_MISSING)
-        total = call->given[1];
-    if (take_items(run, call->self, &items) != 0)
-        return -1;
-    for (size_t i = 0; i < items.length; i++) {
-        item = items.items[i];
-        if (is_given(&call->given[0]) &&
-            template_attribute_path(run, &items.items[i], &call->given[0], &item) != 0)
-            return -1;
-        if (template_arithmetic_apply(run, '+', &total, &item, &total) != 0)
-            return -1;
-    }
-    *out = total;
-    return 0;
 }
 
 FILTER(join) {
@@ -380,7 +360,6 @@ const struct template_function template_item_filters[] = {
     {"last", last, "", 0},
     {"min", min, "case_sensitive attribute", 0},
     {"max", max, "case_sensitive attribute", 0},
-    {"sum", sum, "attribute start", 0},
     {"join", join, "d attribute", 0},
     {"list", list, "", 0},
     {"reverse", reverse, "", 0},

@@ -137,40 +137,10 @@ static size_t tag_sign(const struct template_lexer *lexer, size_t at, char *out_
     return at + 2 + (*out_sign != '\0');
 }
 
-/* Behind the `{% raw %}` that begins at `at`, or 0. */
-static size_t match_raw(const struct template_lexer *lexer, size_t at, const char *word) {
-    char sign;
-    size_t behind = skip_space(lexer, tag_sign(lexer, at, &sign));
-    if (!starts_with(lexer, at, "{%") || !starts_with(lexer, behind, word))
-        return 0;
-    behind = skip_space(lexer, behind + strlen(word));
-    if (strcmp(word, "raw") == 0 && starts_with(lexer, behind, "%}"))
-        return behind + 2; /* the newline stays */
-    if (strcmp(word, "raw") == 0 && byte_at(lexer, behind) == '+')
-        return 0;
-    return match_end(lexer, behind, "%}");
-}
-
 static struct template_token data_token(const struct template_lexer *lexer, size_t begin,
                                         size_t end) {
     return (struct template_token){
         .kind = TOKEN_DATA, .line = lexer->line, .text = {lexer->source.data + begin, end - begin}};
-}
-
-static int read_raw(struct template_lexer *lexer, size_t begin, struct template_token *out) {
-    char sign;
-    move_to(lexer, begin);
-    for (size_t at = begin; (at = find_tag(lexer, at)) < lexer->source.length; at++) {
-        size_t behind = match_raw(lexer, at, "endraw");
-        if (behind == 0)
-            continue;
-        tag_sign(lexer, at, &sign);
-        *out = data_token(lexer, begin, stripped_end(lexer, begin, at, sign, false));
-        move_to(lexer, behind);
-        lexer->state = LEXER_TEXT;
-        return 0;
-    }
-    return template_lexer_fail(lexer, lexer->line, "missing end of raw block");
 }
 
 static int skip_comment(struct template_lexer *lexer, size_t begin) {
@@ -201,13 +171,10 @@ static void read_text(struct template_lexer *lexer, struct template_token *out) 
 /* 1: nothing for the parser yet. */
 static int begin_tag(struct template_lexer *lexer, struct template_token *out) {
     char sign, second = byte_at(lexer, lexer->at + 1);
-    size_t raw = match_raw(lexer, lexer->at, "raw");
     size_t behind = tag_sign(lexer, lexer->at, &sign);
     *out = (struct template_token){.kind = TOKEN_END, .line = lexer->line};
     if (lexer->at >= lexer->source.length)
         return 0;
-    if (raw != 0)
-        return read_raw(lexer, raw, out);
     if (second == '#')
         return skip_comment(lexer, behind) != 0 ? -1 : 1;
     out->kind = second == '{' ? TOKEN_OUTPUT_BEGIN : TOKEN_BLOCK_BEGIN;
@@ -347,28 +314,12 @@ static size_t match_float(const struct template_lexer *lexer, size_t at) {
     return end == whole || (at > 0 && byte_at(lexer, at - 1) == '.') ? 0 : end;
 }
 
-static size_t match_integer(const struct template_lexer *lexer, size_t at, int *out_base) {
-    char letter = byte_at(lexer, at + 1) | 0x20;
-    *out_base = 10;
-    if (byte_at(lexer, at) != '0')
-        return skip_digits(lexer, at);
-    int base = letter == 'x' ? 16 : letter == 'o' ? 8 : letter == 'b' ? 2 : 0;
-    int digit = hex_digit(byte_at(lexer, at + 2));
-    if (base == 0 || digit < 0 || digit >= base)
-        return at + 1;
-    *out_base = base;
-    for (at += 2; digit >= 0 && digit < base; digit = hex_digit(byte_at(lexer, at)))
-        at++;
-    return at;
-}
-
 static int read_number(struct template_lexer *lexer, struct template_token *out) {
     char digits[80];
-    int base = 10;
     size_t length = 0, end = match_float(lexer, lexer->at);
     out->kind = end != 0 ? TOKEN_FLOAT : TOKEN_INTEGER;
     if (end == 0)
-        end = match_integer(lexer, lexer->at, &base);
+        end = skip_digits(lexer, lexer->at);
     for (size_t i = lexer->at; i < end; i++) {
         if (lexer->source.data[i] == '_')
             continue;
@@ -381,7 +332,7 @@ static int read_number(struct template_lexer *lexer, struct template_token *out)
     if (out->kind == TOKEN_FLOAT)
         out->real = strtod(digits, NULL);
     else
-        out->integer = strtoll(base == 10 ? digits : digits + 2, NULL, base);
+        out->integer = strtoll(digits, NULL, 10);
     if (out->kind == TOKEN_INTEGER && errno == ERANGE)
         return template_lexer_fail(lexer, lexer->line, "the number %s is too large", digits);
     move_to(lexer, end);
@@ -411,9 +362,11 @@ static int read_operator(struct template_lexer *lexer, struct template_token *ou
     static const struct {
         char text[3];
         int op;
-    } pairs[] = {{"==", OPERATOR_EQUAL},        {"!=", OPERATOR_NOT_EQUAL},
-                 {"<=", OPERATOR_LESS_EQUAL},   {">=", OPERATOR_GREATER_EQUAL},
-                 {"//", OPERATOR_FLOOR_DIVIDE}, {"**", OPERATOR_POWER}};
+    } pairs[] = {{"==", OPERATOR_EQUAL},
+                 {"!=", OPERATOR_NOT_EQUAL},
+                 {"<=", OPERATOR_LESS_EQUAL},
+                 {">=", OPERATOR_GREATER_EQUAL},
+                 {"//", OPERATOR_FLOOR_DIVIDE}};
     char c = byte_at(lexer, lexer->at);
     out->kind = TOKEN_OPERATOR;
     for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]); i++)

@@ -27,7 +27,6 @@ enum template_operator {
     OPERATOR_LESS_EQUAL,
     OPERATOR_GREATER_EQUAL,
     OPERATOR_FLOOR_DIVIDE,
-    OPERATOR_POWER,
     OPERATOR_IN, /* words, as the parser finds them */
     OPERATOR_NOT_IN,
 };

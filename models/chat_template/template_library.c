@@ -1,8 +1,7 @@
 #include "models/chat_template/template_library.h"
 
-static const struct template_function *const filters[] = {
-    template_general_filters, template_text_filters, template_item_filters, template_json_filters,
-    NULL};
+static const struct template_function *const filters[] = {template_filters, template_item_filters,
+                                                          template_json_filters, NULL};
 static const struct template_function *const tests[] = {template_tests, NULL};
 static const struct template_function *const functions[] = {template_functions, NULL};
 

@@ -6,9 +6,9 @@
 #include "models/chat_template/template_builtins.h"
 
 /* Tables, with a NULL name behind the last entry, of the file of the same name. */
-extern const struct template_function template_general_filters[], template_item_filters[],
-    template_text_filters[], template_json_filters[], template_tests[], template_functions[],
-    template_string_methods[], template_map_methods[], template_loop_methods[];
+extern const struct template_function template_filters[], template_item_filters[],
+    template_json_filters[], template_tests[], template_functions[], template_string_methods[],
+    template_map_methods[], template_loop_methods[];
 
 extern const struct template_builtins template_library;
 

@@ -1,14 +1,20 @@
-/* Methods of maps and of the variable `loop`. */
+/* Methods of maps, of the variable `loop` and of strings. */
 #include "models/chat_template/template_call.h"
+#include "models/chat_template/template_characters.h"
 #include "models/chat_template/template_compare.h"
+#include "models/chat_template/template_format.h"
 #include "models/chat_template/template_library.h"
+#include "models/chat_template/template_strings.h"
 #include "models/chat_template/template_type.h"
+
+#define METHOD(name)                                                                               \
+    static int name(struct template_run *run, const struct template_call *call,                    \
+                    struct template_value *out)
 
 /* --- Maps --------------------------------------------------------------------------------------
  */
 
-static int get(struct template_run *run, const struct template_call *call,
-               struct template_value *out) {
+METHOD(get) {
     const struct template_value *item = NULL;
     if (template_mapping_is_key(&call->given[0]))
         item = template_mapping_find(run->arena, call->self->mapping, &call->given[0]);
@@ -46,26 +52,22 @@ static int make_view(struct template_run *run, const struct template_call *call,
     return 0;
 }
 
-static int keys(struct template_run *run, const struct template_call *call,
-                struct template_value *out) {
+METHOD(keys) {
     return make_view(run, call, VIEW_KEYS, out);
 }
 
-static int values(struct template_run *run, const struct template_call *call,
-                  struct template_value *out) {
+METHOD(values) {
     return make_view(run, call, VIEW_VALUES, out);
 }
 
-static int items(struct template_run *run, const struct template_call *call,
-                 struct template_value *out) {
+METHOD(items) {
     return make_view(run, call, VIEW_ITEMS, out);
 }
 
 /* --- Loops --------------------------------------------------------------------------------------
  */
 
-static int cycle(struct template_run *run, const struct template_call *call,
-                 struct template_value *out) {
+METHOD(cycle) {
     size_t num = call->arguments->num;
     if (num == 0)
         return template_run_fail(run, "no items for cycling given");
@@ -73,8 +75,7 @@ static int cycle(struct template_run *run, const struct template_call *call,
     return 0;
 }
 
-static int changed(struct template_run *run, const struct template_call *call,
-                   struct template_value *out) {
+METHOD(changed) {
     struct template_loop *loop = call->self->loop;
     struct template_value seen;
     bool same = false;
@@ -100,5 +101,326 @@ const struct template_function template_map_methods[] = {
 const struct template_function template_loop_methods[] = {
     {"cycle", cycle, NULL, 0},
     {"changed", changed, NULL, 0},
+    {NULL, NULL, NULL, 0},
+};
+
+/* --- Case and kinds of characters --------------------------------------------------------------
+ */
+
+METHOD(upper) {
+    return template_strings_upper(run, call->self, out);
+}
+
+METHOD(lower) {
+    return template_strings_lower(run, call->self, out);
+}
+
+METHOD(title) {
+    return template_strings_title(run, call->self, out);
+}
+
+METHOD(capitalize) {
+    return template_strings_capitalize(run, call->self, out);
+}
+
+/* --- Ends --------------------------------------------------------------------------------------
+ */
+
+static int strip_sides(struct template_run *run, const struct template_call *call,
+                       enum template_strip sides, struct template_value *out) {
+    struct template_value chars;
+    if (call->given[0].kind == TEMPLATE_MISSING || call->given[0].kind == TEMPLATE_NONE)
+        return template_strings_strip(run, call->self, NULL, sides, out);
+    if (template_call_get_string(run, call, 0, "", &chars) != 0)
+        return -1;
+    struct text text = template_string_text(&chars);
+    return template_strings_strip(run, call->self, &text, sides, out);
+}
+
+METHOD(strip) {
+    return strip_sides(run, call, TEMPLATE_STRIP_BOTH, out);
+}
+
+METHOD(lstrip) {
+    return strip_sides(run, call, TEMPLATE_STRIP_LEFT, out);
+}
+
+METHOD(rstrip) {
+    return strip_sides(run, call, TEMPLATE_STRIP_RIGHT, out);
+}
+
+static bool starts(struct text text, struct text start) {
+    return text.length >= start.length &&
+           (start.length == 0 || memcmp(text.data, start.data, start.length) == 0);
+}
+
+static bool ends(struct text text, struct text end) {
+    return text.length >= end.length &&
+           (end.length == 0 ||
+            memcmp(text.data + (text.length - end.length), end.data, end.length) == 0);
+}
+
+/* A tuple holds choices. */
+static int match_end(struct template_run *run, const struct template_call *call,
+                     bool (*matches)(struct text, struct text), struct template_value *out) {
+    const struct template_value *given = &call->given[0];
+    struct template_value single;
+    struct template_sequence choices = {.items = &single, .length = 1};
+    bool found = false;
+    if (given->kind == TEMPLATE_TUPLE)
+        choices = *given->sequence;
+    else if (template_call_get_string(run, call, 0, "", &single) != 0)
+        return -1;
+    for (size_t i = 0; !found && i < choices.length; i++) {
+        if (choices.items[i].kind != TEMPLATE_STRING)
+            return template_run_fail(run, "a tuple of choices must hold strings, not %s",
+                                     template_type_name(&choices.items[i]));
+        found = matches(template_string_text(call->self), template_string_text(&choices.items[i]));
+    }
+    *out = template_data_bool(found);
+    return 0;
+}
+
+METHOD(startswith) {
+    return match_end(run, call, starts, out);
+}
+
+METHOD(endswith) {
+    return match_end(run, call, ends, out);
+}
+
+/* --- Search ------------------------------------------------------------------------------------
+ */
+
+/* The index of the character at which the part begins, or -1. */
+static int find_either(struct template_run *run, const struct template_call *call, bool from_end,
+                       struct template_value *out) {
+    struct text text = template_string_text(call->self);
+    struct template_value part;
+    if (template_call_get_string(run, call, 0, "", &part) != 0 ||
+        template_run_charge_text(run, from_end ? text.length * 8 : 0) != 0)
+        return -1;
+    int64_t at = template_strings_find(text, template_string_text(&part), from_end);
+    text.length = at < 0 ? 0 : (size_t)at;
+    *out = template_data_int(at < 0 ? -1 : (int64_t)template_characters_count(text));
+    return 0;
+}
+
+METHOD(find) {
+    return find_either(run, call, false, out);
+}
+
+METHOD(rfind) {
+    return find_either(run, call, true, out);
+}
+
+METHOD(count) {
+    struct text rest = template_string_text(call->self);
+    struct template_value part;
+    if (template_call_get_string(run, call, 0, "", &part) != 0)
+        return -1;
+    struct text needle = template_string_text(&part);
+    int64_t num = needle.length == 0 ? template_type_length(call->self) + 1 : 0;
+    for (int64_t at; needle.length > 0 && (at = template_strings_find(rest, needle, false)) >= 0;
+         num++) {
+        size_t taken = (size_t)at + needle.length;
+        rest = (struct text){rest.data + taken, rest.length - taken};
+    }
+    *out = template_data_int(num);
+    return 0;
+}
+
+/* --- Parts -------------------------------------------------------------------------------------
+ */
+
+/* The parts of a split, in the order they are found. */
+struct split {
+    struct template_run *run;
+    struct template_value string;
+    struct text text;
+    int64_t most; /* splits that may still be made; -1: any number */
+    struct template_sequence *parts;
+};
+
+static int add_part(struct split *s, size_t begin, size_t end) {
+    if (!template_data_append(s->run->arena, s->parts, template_data_part(s->string, begin, end)))
+        return template_run_fail_memory(s->run);
+    return template_run_charge(s->run, 1);
+}
+
+static int split_at(struct split *s, struct text separator) {
+    size_t begin = 0;
+    for (; s->most != 0; s->most--) {
+        struct text rest = {s->text.data + begin, s->text.length - begin};
+        int64_t at = template_strings_find(rest, separator, false);
+        if (at < 0)
+            break;
+        if (add_part(s, begin, begin + (size_t)at) != 0)
+            return -1;
+        begin += (size_t)at + separator.length;
+    }
+    return add_part(s, begin, s->text.length);
+}
+
+static int rsplit_at(struct split *s, struct text separator) {
+    size_t end = s->text.length;
+    for (; s->most != 0; s->most--) {
+        int64_t at = template_strings_find((struct text){s->text.data, end}, separator, true);
+        if (at < 0)
+            break;
+        if (add_part(s, (size_t)at + separator.length, end) != 0)
+            return -1;
+        end = (size_t)at;
+    }
+    return add_part(s, 0, end);
+}
+
+static size_t skip(struct text text, size_t at, bool space) {
+    for (size_t next = at; at < text.length; at = next)
+        if (template_characters_is_space(template_characters_next(text, &next)) != space)
+            break;
+    return at;
+}
+
+static size_t skip_back(struct text text, size_t end, bool space) {
+    while (end > 0) {
+        size_t before = template_characters_before(text, end), next = before;
+        if (template_characters_is_space(template_characters_next(text, &next)) != space)
+            break;
+        end = before;
+    }
+    return end;
+}
+
+static int split_space(struct split *s) {
+    size_t begin = skip(s->text, 0, true);
+    for (; begin < s->text.length && s->most != 0; s->most--) {
+        size_t end = skip(s->text, begin, false);
+        if (add_part(s, begin, end) != 0)
+            return -1;
+        begin = skip(s->text, end, true);
+    }
+    return begin < s->text.length ? add_part(s, begin, s->text.length) : 0;
+}
+
+static int rsplit_space(struct split *s) {
+    size_t end = skip_back(s->text, s->text.length, true);
+    for (; end > 0 && s->most != 0; s->most--) {
+        size_t begin = skip_back(s->text, end, false);
+        if (add_part(s, begin, end) != 0)
+            return -1;
+        end = skip_back(s->text, begin, true);
+    }
+    return end > 0 ? add_part(s, 0, end) : 0;
+}
+
+static void reverse(struct template_sequence *parts) {
+    for (size_t i = 0, j = parts->length; i + 1 < j; i++) {
+        struct template_value swapped = parts->items[i];
+        parts->items[i] = parts->items[--j];
+        parts->items[j] = swapped;
+    }
+}
+
+static int split_either(struct template_run *run, const struct template_call *call, bool from_end,
+                        struct template_value *out) {
+    struct split s = {run, *call->self, template_string_text(call->self), -1, NULL};
+    struct template_value made, separator = template_data_none();
+    bool by_space = call->given[0].kind == TEMPLATE_MISSING || call->given[0].kind == TEMPLATE_NONE;
+    if ((!by_space && template_call_get_string(run, call, 0, "", &separator) != 0) ||
+        template_call_get_int(run, call, 1, -1, &s.most) != 0)
+        return -1;
+    if (!by_space && separator.string.length == 0)
+        return template_run_fail(run, "empty separator");
+    if (!template_data_sequence(run->arena, TEMPLATE_LIST, &made))
+        return template_run_fail_memory(run);
+    s.parts = made.sequence;
+    struct text text = template_string_text(&separator);
+    int status = by_space ? (from_end ? rsplit_space(&s) : split_space(&s))
+                          : (from_end ? rsplit_at(&s, text) : split_at(&s, text));
+    if (from_end)
+        reverse(made.sequence);
+    *out = made;
+    return status;
+}
+
+METHOD(split) {
+    return split_either(run, call, false, out);
+}
+
+METHOD(rsplit) {
+    return split_either(run, call, true, out);
+}
+
+METHOD(splitlines) {
+    return template_strings_lines(run, call->self, template_call_get_flag(call, 0, false), out);
+}
+
+METHOD(replace) {
+    struct template_value old, by;
+    int64_t most;
+    if (template_call_get_string(run, call, 0, "", &old) != 0 ||
+        template_call_get_string(run, call, 1, "", &by) != 0 ||
+        template_call_get_int(run, call, 2, -1, &most) != 0)
+        return -1;
+    return template_strings_replace(run, call->self, template_string_text(&old), &by, most, out);
+}
+
+/* --- Putting together --------------------------------------------------------------------------
+ */
+
+/* What is no Markup is escaped. */
+static int join_markup(struct template_run *run, const struct template_value *separator,
+                       const struct template_sequence *items, struct template_value *out) {
+    struct template_builder builder = {.arena = run->arena};
+    for (size_t i = 0; i < items->length; i++) {
+        struct template_value item;
+        if (template_strings_escape(run, &items->items[i], &item) != 0)
+            return -1;
+        if (i > 0)
+            template_builder_add_string(&builder, separator);
+        template_builder_add_string(&builder, &item);
+    }
+    if (template_run_finish(run, &builder, out) != 0)
+        return -1;
+    out->is_markup = true;
+    return 0;
+}
+
+METHOD(join) {
+    struct template_sequence items;
+    if (template_type_items(run, &call->given[0], &items) != 0)
+        return -1;
+    for (size_t i = 0; i < items.length; i++)
+        if (items.items[i].kind != TEMPLATE_STRING)
+            return template_run_fail(run, "sequence item %zu: expected str instance, %s found", i,
+                                     template_type_name(&items.items[i]));
+    return call->self->is_markup ? join_markup(run, call->self, &items, out)
+                                 : template_strings_join(run, call->self, &items, out);
+}
+
+METHOD(format) {
+    return template_format_braces(run, call->self, call->arguments, out);
+}
+
+const struct template_function template_string_methods[] = {
+    {"upper", upper, "", 0},
+    {"lower", lower, "", 0},
+    {"title", title, "", 0},
+    {"capitalize", capitalize, "", 0},
+    {"strip", strip, "chars", 0},
+    {"lstrip", lstrip, "chars", 0},
+    {"rstrip", rstrip, "chars", 0},
+    {"startswith", startswith, "prefix", 1},
+    {"endswith", endswith, "suffix", 1},
+    {"find", find, "sub", 1},
+    {"rfind", rfind, "sub", 1},
+    {"count", count, "sub", 1},
+    {"split", split, "sep maxsplit", 0},
+    {"rsplit", rsplit, "sep maxsplit", 0},
+    {"splitlines", splitlines, "keepends", 0},
+    {"replace", replace, "old new count", 2},
+    {"join", join, "iterable", 1},
+    {"format", format, NULL, 0},
     {NULL, NULL, NULL, 0},
 };

@@ -29,7 +29,7 @@ enum template_node_kind {
     NODE_TEST,       /* left, value: the function, items: arguments */
     NODE_CAPTURED,   /* what a filter block or block set has for its filters to work on */
     NODE_OPERAND,    /* op, left: of ARITHMETIC and COMPARE */
-    NODE_ARGUMENT,   /* left; name, or op '*' for *left, or OPERATOR_POWER for **left */
+    NODE_ARGUMENT,   /* left; name, or op '*' for *left */
     /* Statements */
     NODE_TEXT,         /* value */
     NODE_OUTPUT,       /* left */
@@ -40,7 +40,7 @@ enum template_node_kind {
     NODE_SET_BLOCK,    /* left: target, right: filters over CAPTURED; body */
     NODE_FILTER_BLOCK, /* right: filters over CAPTURED; body */
     NODE_MACRO,        /* name, items: parameters, body */
-    NODE_CALL_BLOCK,   /* right: CALL, items: parameters, body */
+    NODE_CALL_BLOCK,   /* right: CALL, items: parameters, body; name: "caller" */
     NODE_PARAMETER,    /* name, left: default or NULL */
     NODE_SCOPE,        /* body: what is set there does not leave it */
     NODE_BREAK,

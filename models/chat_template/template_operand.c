@@ -193,11 +193,11 @@ static int parse_argument(struct template_cursor *cursor, struct template_node *
     if (node == NULL)
         return -1;
     *out = node;
-    if (template_cursor_is_operator(cursor, '*') ||
-        template_cursor_is_operator(cursor, OPERATOR_POWER)) {
-        node->op = (int16_t)cursor->token.op;
-        if (template_cursor_advance(cursor) != 0)
-            return -1;
+    int has_star = template_cursor_skip_operator(cursor, '*');
+    if (has_star < 0)
+        return -1;
+    if (has_star == 1) {
+        node->op = '*';
     } else if (cursor->token.kind == TOKEN_NAME) {
         const struct template_token *next = template_cursor_look(cursor);
         if (next == NULL)
@@ -211,14 +211,10 @@ static int parse_argument(struct template_cursor *cursor, struct template_node *
     return template_expression_parse(cursor, true, &node->left);
 }
 
-/* Positional ones first, then those with names, * and **. */
-static int argument_rank(const struct template_node *argument) {
-    return argument->op == OPERATOR_POWER ? 3 : argument->op == '*' ? 2 : argument->name.length > 0;
-}
-
+/* Those by position first, then those with names. */
 static int parse_arguments(struct template_cursor *cursor, struct template_node **out) {
     struct template_node **end = out, *argument;
-    int rank = 0;
+    bool named = false;
     if (template_cursor_expect_operator(cursor, '(') != 0)
         return -1;
     while (!template_cursor_is_operator(cursor, ')')) {
@@ -228,11 +224,11 @@ static int parse_arguments(struct template_cursor *cursor, struct template_node 
             break;
         if (parse_argument(cursor, &argument) != 0)
             return -1;
-        int own = argument_rank(argument);
-        if (own < rank && !(rank == 2 && own == 1))
+        bool by_name = argument->name.length > 0;
+        if (named && !by_name)
             return template_lexer_fail(&cursor->lexer, argument->line,
                                        "invalid order of a call's arguments");
-        rank = own > rank ? own : rank;
+        named = by_name;
         template_cursor_append(&end, argument);
     }
     return template_cursor_expect_operator(cursor, ')');

@@ -165,6 +165,7 @@ static int parse_macro(struct template_cursor *cursor, struct template_node *nod
 
 static int parse_call_block(struct template_cursor *cursor, struct template_node *node) {
     node->kind = NODE_CALL_BLOCK;
+    node->name = (struct text){"caller", 6};
     if (template_cursor_is_operator(cursor, '(') && parse_parameters(cursor, node) != 0)
         return -1;
     if (template_expression_parse(cursor, true, &node->right) != 0)

@@ -39,6 +39,11 @@ struct template_run {
     int num_evaluations, num_calls; /* within another, at this moment */
 };
 
+/* The length of a name in a message, for %.*s. */
+static inline int template_run_shown(struct text name) {
+    return name.length < 80 ? (int)name.length : 80;
+}
+
 /* Fills run->err with "line N: ..." and returns -1. */
 int template_run_fail(struct template_run *run, const char *format, ...)
     __attribute__((format(printf, 2, 3)));

@@ -1,7 +1,6 @@
 #include "models/chat_template/template_statement.h"
 
 #include "models/chat_template/template_eval.h"
-#include "models/chat_template/template_macro.h"
 #include "models/chat_template/template_repr.h"
 #include "models/chat_template/template_type.h"
 
@@ -18,8 +17,7 @@ static int assign_member(struct template_run *run, const struct template_node *t
         return template_run_fail(run, "cannot assign attribute on non-namespace object");
     if (target->member.data[0] == '_')
         return template_run_fail(run, "a namespace cannot have the attribute '%.*s'",
-                                 target->member.length < 80 ? (int)target->member.length : 80,
-                                 target->member.data);
+                                 template_run_shown(target->member), target->member.data);
     return template_mapping_set(run->arena, space.mapping, &key, value)
                ? 0
                : template_run_fail_memory(run);
@@ -218,31 +216,19 @@ static int run_macro(struct template_run *run, const struct template_node *node)
                : template_run_set(run, run->scope, node->name, macro);
 }
 
-static int call_with_caller(struct template_run *run, const struct template_node *call,
-                            const struct template_value *caller, struct template_value *out) {
-    struct template_value callee, keywords;
-    struct template_value name = template_data_text(run->names->caller, TEMPLATE_ORIGIN_SERVER);
-    struct template_arguments arguments;
-    if (template_eval(run, call->left, &callee) != 0 ||
-        template_eval_arguments(run, call->items, &arguments) != 0)
-        return -1;
-    if (arguments.keywords == NULL) {
-        if (!template_mapping_create(run->arena, TEMPLATE_MAP, &keywords))
-            return template_run_fail_memory(run);
-        arguments.keywords = keywords.mapping;
-    }
-    if (!template_mapping_set(run->arena, arguments.keywords, &name, *caller))
-        return template_run_fail_memory(run);
-    run->line = call->line;
-    return template_eval_call(run, &callee, &arguments, out);
-}
-
+/* Calls a macro that has the block's body for its `caller`. */
 static int run_call_block(struct template_run *run, const struct template_node *node) {
-    struct template_value caller, value;
-    if (make_macro(run, node, &caller) != 0 ||
-        call_with_caller(run, node->right, &caller, &value) != 0)
+    const struct template_node *call = node->right;
+    struct template_value caller, callee, value;
+    struct template_arguments arguments;
+    if (make_macro(run, node, &caller) != 0 || template_eval(run, call->left, &callee) != 0 ||
+        template_eval_arguments(run, call->items, &arguments) != 0 ||
+        template_eval_keyword(run, &arguments, run->names->caller, caller) != 0)
         return -1;
-    return template_repr_str(run, &value, run->output);
+    run->line = call->line;
+    return template_eval_call(run, &callee, &arguments, &value) != 0
+               ? -1
+               : template_repr_str(run, &value, run->output);
 }
 
 static int run_statement(struct template_run *run, const struct template_node *node,
@@ -294,5 +280,76 @@ int template_statement_run(struct template_run *run, const struct template_node 
             status = run_statement(run, node, out);
     }
     run->num_evaluations--;
+    return status;
+}
+
+/* --- Macros ------------------------------------------------------------------------------------
+ */
+
+/* The given value of a parameter, its default, or undefined. */
+static int bind_parameter(struct template_run *run, const struct template_node *parameter,
+                          size_t index, const struct template_arguments *arguments,
+                          struct template_scope *scope) {
+    struct template_value value;
+    const struct template_value *keyword =
+        arguments->keywords == NULL
+            ? NULL
+            : template_mapping_find_text(run->arena, arguments->keywords, parameter->name);
+    if (index < arguments->num)
+        value = arguments->items[index];
+    else if (keyword != NULL)
+        value = *keyword;
+    else if (parameter->left == NULL)
+        value = template_data_undefined(parameter->name);
+    else if (template_eval(run, parameter->left, &value) != 0)
+        return -1;
+    return template_run_set(run, scope, parameter->name, value);
+}
+
+static bool is_same(struct text a, struct text b) {
+    return a.length == b.length && memcmp(a.data, b.data, a.length) == 0;
+}
+
+/* What no parameter takes is an error, but for the caller of a call block. */
+static int bind_keyword(struct template_run *run, const struct template_macro *macro,
+                        const struct template_entry *entry, struct template_scope *scope) {
+    struct text macro_name = macro->node->name, name = template_string_text(&entry->key);
+    for (const struct template_node *node = macro->node->items; node != NULL; node = node->next)
+        if (is_same(node->name, name))
+            return 0;
+    if (is_same(run->names->caller, name))
+        return template_run_set(run, scope, run->names->caller, entry->item);
+    return template_run_fail(run, "macro '%.*s' takes no keyword argument '%.*s'",
+                             template_run_shown(macro_name), macro_name.data,
+                             template_run_shown(name), name.data);
+}
+
+static int bind(struct template_run *run, const struct template_macro *macro,
+                const struct template_arguments *arguments, struct template_scope *scope) {
+    struct text macro_name = macro->node->name;
+    size_t num = 0;
+    for (const struct template_node *node = macro->node->items; node != NULL; node = node->next)
+        if (bind_parameter(run, node, num++, arguments, scope) != 0)
+            return -1;
+    if (arguments->num > num)
+        return template_run_fail(run, "macro '%.*s' takes not more than %zu argument(s)",
+                                 template_run_shown(macro_name), macro_name.data, num);
+    for (size_t i = 0; arguments->keywords != NULL && i < arguments->keywords->length; i++)
+        if (bind_keyword(run, macro, &arguments->keywords->entries[i], scope) != 0)
+            return -1;
+    return 0;
+}
+
+int template_statement_call(struct template_run *run, const struct template_macro *macro,
+                            const struct template_arguments *arguments,
+                            struct template_value *out) {
+    struct template_scope *scope = template_run_scope(run, macro->scope), *outer = run->scope;
+    if (scope == NULL)
+        return -1;
+    run->scope = scope;
+    int status = bind(run, macro, arguments, scope);
+    if (status == 0)
+        status = template_statement_capture(run, macro->node->body, scope, out);
+    run->scope = outer;
     return status;
 }

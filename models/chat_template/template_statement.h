@@ -1,8 +1,9 @@
-/* Private to chat_template/: what statements write and set. */
+/* Private to chat_template/: what statements write and set. Recurses with template_eval.h: an
+ * expression may call a macro, whose body is statements. */
 #ifndef QUIRE_MODELS_CHAT_TEMPLATE_TEMPLATE_STATEMENT_H
 #define QUIRE_MODELS_CHAT_TEMPLATE_TEMPLATE_STATEMENT_H
 
-#include "models/chat_template/template_run.h"
+#include "models/chat_template/template_call.h"
 
 /* How a body was left. */
 enum template_flow { TEMPLATE_FLOW_END, TEMPLATE_FLOW_BREAK, TEMPLATE_FLOW_CONTINUE };
@@ -12,5 +13,14 @@ int template_statement_run(struct template_run *run, const struct template_node 
 /* What the body writes, as a string, in a scope of its own if `scope` is not NULL. */
 int template_statement_capture(struct template_run *run, const struct template_node *body,
                                struct template_scope *scope, struct template_value *out);
+
+struct template_macro {
+    const struct template_node *node; /* MACRO or CALL_BLOCK */
+    struct template_scope *scope;     /* in which it was defined */
+};
+
+/* Binds the arguments to the macro's parameters, and gives what its body writes. */
+int template_statement_call(struct template_run *run, const struct template_macro *macro,
+                            const struct template_arguments *arguments, struct template_value *out);
 
 #endif

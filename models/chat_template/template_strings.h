@@ -26,4 +26,17 @@ int template_strings_lines(struct template_run *run, const struct template_value
 int template_strings_escape(struct template_run *run, const struct template_value *string,
                             struct template_value *out);
 
+int template_strings_upper(struct template_run *run, const struct template_value *string,
+                           struct template_value *out);
+int template_strings_lower(struct template_run *run, const struct template_value *string,
+                           struct template_value *out);
+/* str.capitalize and str.title of Python, and Jinja's filter title, whose words end only at white
+ * space, dashes and opening brackets. */
+int template_strings_capitalize(struct template_run *run, const struct template_value *string,
+                                struct template_value *out);
+int template_strings_title(struct template_run *run, const struct template_value *string,
+                           struct template_value *out);
+int template_strings_title_words(struct template_run *run, const struct template_value *string,
+                                 struct template_value *out);
+
 #endif

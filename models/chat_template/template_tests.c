@@ -83,37 +83,19 @@ static int is_unequal(struct template_run *run, const struct template_call *call
                : answer(!same, out);
 }
 
-static int is_less(struct template_run *run, const struct template_call *call,
-                   struct template_value *out) {
-    int order;
-    return template_compare_order(run, call->self, &call->given[0], "<", &order) != 0
-               ? -1
-               : answer(order < 0, out);
-}
+#define TEST_OF_ORDER(name, op, holds)                                                             \
+    static int name(struct template_run *run, const struct template_call *call,                    \
+                    struct template_value *out) {                                                  \
+        int order;                                                                                 \
+        if (template_compare_order(run, call->self, &call->given[0], op, &order) != 0)             \
+            return -1;                                                                             \
+        return answer(holds, out);                                                                 \
+    }
 
-static int is_less_or_equal(struct template_run *run, const struct template_call *call,
-                            struct template_value *out) {
-    int order;
-    return template_compare_order(run, call->self, &call->given[0], "<=", &order) != 0
-               ? -1
-               : answer(order <= 0, out);
-}
-
-static int is_greater(struct template_run *run, const struct template_call *call,
-                      struct template_value *out) {
-    int order;
-    return template_compare_order(run, call->self, &call->given[0], ">", &order) != 0
-               ? -1
-               : answer(order > 0, out);
-}
-
-static int is_greater_or_equal(struct template_run *run, const struct template_call *call,
-                               struct template_value *out) {
-    int order;
-    return template_compare_order(run, call->self, &call->given[0], ">=", &order) != 0
-               ? -1
-               : answer(order >= 0, out);
-}
+TEST_OF_ORDER(is_less, "<", order < 0)
+TEST_OF_ORDER(is_less_or_equal, "<=", order <= 0)
+TEST_OF_ORDER(is_greater, ">", order > 0)
+TEST_OF_ORDER(is_greater_or_equal, ">=", order >= 0)
 
 static int is_in(struct template_run *run, const struct template_call *call,
                  struct template_value *out) {

@@ -1,6 +1,5 @@
 #include "models/chat_template/template_arithmetic.h"
 #include "models/chat_template/template_call.h"
-#include "models/chat_template/template_case.h"
 #include "models/chat_template/template_characters.h"
 #include "models/chat_template/template_format.h"
 #include "models/chat_template/template_library.h"
@@ -17,6 +16,39 @@
     static int name(struct template_run *run, const struct template_call *call,                    \
                     struct template_value *out)
 
+/* --- Any value ---------------------------------------------------------------------------------
+ */
+
+FILTER(fall_back) {
+    const struct template_value *value = call->self;
+    bool replaced = value->kind == TEMPLATE_UNDEFINED ||
+                    (template_call_get_flag(call, 1, false) && !template_type_is_true(value));
+    *out = !replaced                                 ? *value
+           : call->given[0].kind == TEMPLATE_MISSING ? template_data_server("")
+                                                     : call->given[0];
+    return 0;
+}
+
+FILTER(length) {
+    int64_t num = template_type_length(call->self);
+    if (num < 0)
+        return template_run_fail(run, "object of type '%s' has no len()",
+                                 template_type_name(call->self));
+    *out = template_data_int(num);
+    return 0;
+}
+
+FILTER(string) {
+    return template_repr_string(run, call->self, out);
+}
+
+FILTER(safe) {
+    if (template_repr_string(run, call->self, out) != 0)
+        return -1;
+    out->is_markup = true;
+    return 0;
+}
+
 /* --- Strings -----------------------------------------------------------------------------------
  */
 
@@ -29,19 +61,19 @@ static int change_case(struct template_run *run, const struct template_call *cal
 }
 
 FILTER(upper) {
-    return change_case(run, call, template_case_upper, out);
+    return change_case(run, call, template_strings_upper, out);
 }
 
 FILTER(lower) {
-    return change_case(run, call, template_case_lower, out);
+    return change_case(run, call, template_strings_lower, out);
 }
 
 FILTER(capitalize) {
-    return change_case(run, call, template_case_capitalize, out);
+    return change_case(run, call, template_strings_capitalize, out);
 }
 
 FILTER(title) {
-    return change_case(run, call, template_case_title_words, out);
+    return change_case(run, call, template_strings_title_words, out);
 }
 
 FILTER(trim) {
@@ -230,7 +262,15 @@ FILTER(absolute) {
     return template_arithmetic_sign(run, signbit(number) != 0, call->self, out);
 }
 
-const struct template_function template_text_filters[] = {
+const struct template_function template_filters[] = {
+    {"default", fall_back, "default_value boolean", 0},
+    {"d", fall_back, "default_value boolean", 0},
+    {"length", length, "", 0},
+    {"count", length, "", 0},
+    {"string", string, "", 0},
+    {"safe", safe, "", 0},
+    {"from_json", NULL, NULL, 0},
+    {"fromjson", NULL, NULL, 0},
     {"upper", upper, "", 0},
     {"lower", lower, "", 0},
     {"capitalize", capitalize, "", 0},
