@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Sizes of the code: per room the files, lines, function lengths and comment shares, then the
-longest files and functions. A report, not a gate. Usage: code_stats.py [ROOT]
+"""Sizes of the code: per room the files, lines, function lengths and comment shares, the same of
+the product in all, then the longest files and functions. A report, not a gate.
+Usage: code_stats.py [ROOT]
 
 A function starts at a line in column one that ends in `{` after a `)`, and ends at the next `}` in
 column one; the committed .clang-format makes that exact. Its length is that of the body.
@@ -50,6 +51,24 @@ def describe(name, files):
           f"{max(lengths, default=0):5} {100 * comment / max(code, 1):6.0f} %")
 
 
+def spread(values):
+    return f"median {statistics.median(values):.0f}, p90 {sorted(values)[int(len(values) * 0.9)]}"
+
+
+def describe_product(files):
+    """Medians, p90 and small files of all rooms but tests/, and the lines of both."""
+    product = {name: f for name, f in files.items() if not name.startswith("tests/")}
+    sources = [count for name, (count, _, _) in product.items() if name.endswith(".c")]
+    headers = [count for name, (count, _, _) in product.items() if name.endswith(".h")]
+    functions = [length for _, _, found in product.values() for _, length in found]
+    lines = sum(count for count, _, _ in product.values())
+    print(f"\nproduct: {lines} lines in {len(product)} files; tests: "
+          f"{sum(count for count, _, _ in files.values()) - lines} lines in {len(files) - len(product)} files")
+    print(f"{len(sources)} .c files: {spread(sources)}; {sum(count < 60 for count in sources)} under 60 lines")
+    print(f"{len(headers)} headers: {spread(headers)}; {sum(count < 20 for count in headers)} under 20 lines")
+    print(f"{len(functions)} functions: {spread(functions)}")
+
+
 def main():
     root = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).resolve().parents[2])
     files = {}
@@ -65,6 +84,7 @@ def main():
                     if name.startswith(room + "/") and (name.endswith(".h")) == (kind == "h")}
             if part:
                 describe(f"{room} {'headers' if kind == 'h' else 'sources'}", part)
+    describe_product(files)
     longest = sorted(((length, f"{name}: {fn}") for name, (_, _, fns) in files.items()
                       for fn, length in fns), reverse=True)[:15]
     print("\nlongest files")

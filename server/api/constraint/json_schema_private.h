@@ -1,8 +1,8 @@
 /* Private to json_schema*.c: a schema being turned into a grammar. Functions that return int give
  * -1 with *context->err filled; a grammar_node is GRAMMAR_FAILED once the builder has failed, which
  * grammar_build reports. */
-#ifndef QUIRE_SERVER_API_CONSTRAINT_JSON_SCHEMA_CONTEXT_H
-#define QUIRE_SERVER_API_CONSTRAINT_JSON_SCHEMA_CONTEXT_H
+#ifndef QUIRE_SERVER_API_CONSTRAINT_JSON_SCHEMA_PRIVATE_H
+#define QUIRE_SERVER_API_CONSTRAINT_JSON_SCHEMA_PRIVATE_H
 
 #include "server/api/constraint/json_schema.h"
 
