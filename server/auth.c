@@ -37,7 +37,7 @@ static int find_tenant(const unsigned char digest[DIGEST_BYTES], const struct ke
     return -1;
 }
 
-/* Digests of texts into out, whose tenants are not known yet. */
+/* Writes the digests of texts to out, whose tenants are not known yet. */
 static int digest_keys(const struct auth *auth, char *const *texts, int count, struct key *out,
                        struct error *err) {
     for (int i = 0; i < count; i++) {
@@ -50,8 +50,8 @@ static int digest_keys(const struct auth *auth, char *const *texts, int count, s
     return 0;
 }
 
-/* The first num_fixed keys as they are, then those of texts. An old key keeps its tenant, and no
- * tenant is ever given to another key: what is cached for it must not be seen by others. */
+/* Keeps the first num_fixed keys and takes those of texts. An old key keeps its tenant,
+ * and no tenant is ever given to another key: what is cached for it must not be seen by others. */
 static int replace_keys(struct auth *auth, int num_fixed, char *const *texts, int count,
                         struct error *err) {
     int total = num_fixed + count, num_tenants = auth->num_tenants;
@@ -117,7 +117,7 @@ bool auth_has_keys(const struct auth *auth) {
     return auth->num_keys > 0;
 }
 
-/* The token after "Bearer", or NULL. */
+/* Returns the token after "Bearer", or NULL. */
 static const char *bearer_token(const char *authorization) {
     static const char scheme[] = "bearer";
     size_t length = sizeof(scheme) - 1;

@@ -17,10 +17,10 @@
 
 struct auth;
 
-/* The fixed keys. num_keys may be 0: then every request is allowed as long as no other keys come.
- * An empty key is refused (ERROR_CONFIG). */
+/* Takes the fixed keys. num_keys may be 0: then every request is allowed as long as there are no
+ * other keys. An empty key is refused (ERROR_CONFIG). */
 int auth_create(char *const *keys, int num_keys, struct auth **out, struct error *err);
-/* These keys take the place of those of the call before; the fixed ones stay. A key that was there
+/* Puts these keys in the place of those of the last time; the fixed ones stay. A key that was there
  * keeps its tenant. That of a key that is gone is never given out again: the key is a new tenant if
  * it comes back. ERROR_CONFIG when there were more than AUTH_MAX_TENANTS in all. On failure nothing
  * changes. */
@@ -30,10 +30,10 @@ void auth_destroy(struct auth *auth);
 
 bool auth_has_keys(const struct auth *auth);
 
-/* Whose request it is: a number below AUTH_MAX_TENANTS that belongs to its key for the life of this
- * process, or 0 where there are no keys; -1: nobody's, it is not allowed. authorization: value of
- * the Authorization header, or NULL when there is none. The scheme's name is compared without case,
- * as RFC 9110 section 11.1 says. */
+/* Returns whose request it is: a number below AUTH_MAX_TENANTS that belongs to its key for the life
+ * of this process, or 0 where there are no keys; -1: nobody's, it is not allowed. authorization:
+ * value of the Authorization header, or NULL when there is none. The scheme's name is compared
+ * without case, as RFC 9110 section 11.1 says. */
 int auth_tenant(const struct auth *auth, const char *authorization);
 
 #endif

@@ -26,7 +26,7 @@ static int hex_value(char c) {
     return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
 }
 
-/* The digits at the beginning of text, which no further one follows. */
+/* Reads the digits at the beginning of text, which no further one follows. */
 static bool read_digest(const char *text, unsigned char out[CHECKSUM_BYTES]) {
     for (size_t i = 0; i < CHECKSUM_BYTES; i++) {
         int high = hex_value(text[2 * i]);
@@ -38,8 +38,8 @@ static bool read_digest(const char *text, unsigned char out[CHECKSUM_BYTES]) {
     return hex_value(text[2 * CHECKSUM_BYTES]) < 0;
 }
 
-/* "DIGITS  NAME", or "DIGITS *NAME" of a binary file; NAME may begin with "./". */
-static bool line_tells(const char *line, const char *name, unsigned char out[CHECKSUM_BYTES]) {
+/* Reads "DIGITS  NAME", or "DIGITS *NAME" of a binary file; NAME may begin with "./". */
+static bool line_names(const char *line, const char *name, unsigned char out[CHECKSUM_BYTES]) {
     if (!read_digest(line, out))
         return false;
     const char *rest = line + CHECKSUM_HEX_BYTES - 1;
@@ -51,7 +51,7 @@ static bool line_tells(const char *line, const char *name, unsigned char out[CHE
     return strcmp(rest, name) == 0;
 }
 
-/* The lines of text one after the other, without their ends; text is cut up. */
+/* Returns the lines of text one after the other, without their ends; text is cut up. */
 static char *next_line(char **text) {
     char *line = *text;
     if (*line == '\0')
@@ -66,14 +66,14 @@ static char *next_line(char **text) {
 
 typedef int checksum_reader(char *text, const char *name, unsigned char out[CHECKSUM_BYTES]);
 
-/* -1: it makes no sense. */
+/* Returns -1 where it makes no sense. */
 static int read_own_list(char *text, const char *name, unsigned char out[CHECKSUM_BYTES]) {
     return read_digest(text, out) ? 1 : -1;
 }
 
 static int read_shared_list(char *text, const char *name, unsigned char out[CHECKSUM_BYTES]) {
     for (char *line; (line = next_line(&text)) != NULL;)
-        if (line_tells(line, name, out))
+        if (line_names(line, name, out))
             return 1;
     return 0;
 }

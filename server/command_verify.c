@@ -10,16 +10,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PIECE_BYTES ((size_t)1 << 20)
+#define CHUNK_BYTES ((size_t)1 << 20)
 
-static int hash_pieces(struct command_verify *verify, const struct input_file *file,
-                       gnutls_hash_hd_t hash, void *piece) {
+static int hash_chunks(struct command_verify *verify, const struct input_file *file,
+                       gnutls_hash_hd_t hash, void *chunk) {
     for (uint64_t done = 0; done < file->bytes && !verify->is_cancelled;) {
         uint64_t left = file->bytes - done;
-        size_t bytes = left < PIECE_BYTES ? (size_t)left : PIECE_BYTES;
-        if (input_file_read(file, done, bytes, piece, NULL, &verify->err) != 0)
+        size_t bytes = left < CHUNK_BYTES ? (size_t)left : CHUNK_BYTES;
+        if (input_file_read(file, done, bytes, chunk, NULL, &verify->err) != 0)
             return -1;
-        if (gnutls_hash(hash, piece, bytes) != 0)
+        if (gnutls_hash(hash, chunk, bytes) != 0)
             return error_set(&verify->err, ERROR_IO, "%.400s: GnuTLS cannot hash it", file->path);
         done += bytes;
     }
@@ -29,14 +29,14 @@ static int hash_pieces(struct command_verify *verify, const struct input_file *f
 static int hash_file(struct command_verify *verify, const struct input_file *file,
                      unsigned char out[static CHECKSUM_BYTES]) {
     gnutls_hash_hd_t hash;
-    void *piece = malloc(PIECE_BYTES);
-    if (piece == NULL || gnutls_hash_init(&hash, GNUTLS_DIG_SHA256) != 0) {
-        free(piece);
+    void *chunk = malloc(CHUNK_BYTES);
+    if (chunk == NULL || gnutls_hash_init(&hash, GNUTLS_DIG_SHA256) != 0) {
+        free(chunk);
         return error_set(&verify->err, ERROR_MEMORY, "%.400s: no memory to hash it", file->path);
     }
-    int status = hash_pieces(verify, file, hash, piece);
+    int status = hash_chunks(verify, file, hash, chunk);
     gnutls_hash_deinit(hash, out);
-    free(piece);
+    free(chunk);
     return status;
 }
 

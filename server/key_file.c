@@ -15,7 +15,7 @@ static int refuse_line(const char *path, int line, const char *what, struct erro
     return error_set(err, ERROR_CONFIG, "api-key-file %.200s line %d: %s", path, line, what);
 }
 
-/* Up to KEY_FILE_MAX_BYTES + 1 bytes and a NUL into file->text. */
+/* Reads up to KEY_FILE_MAX_BYTES + 1 bytes and a NUL into file->text. */
 static int read_text(int fd, struct key_file *file) {
     file->text = malloc(KEY_FILE_MAX_BYTES + 2);
     if (!file->text)
@@ -65,7 +65,7 @@ static bool is_visible(const char *text, size_t length) {
     return true;
 }
 
-/* The line from text up to end, whose byte may be overwritten. */
+/* Reads the line from text up to end, whose byte may be overwritten. */
 static int take_line(const char *path, int line, char *text, char *end, struct key_file *file,
                      struct error *err) {
     while (text < end && is_blank(*text))

@@ -58,7 +58,8 @@ static void write_label_value(struct byte_buffer *out, const char *value) {
 
 #define NUMBER_CHARS 40
 
-/* Shortest decimal that reads back the same; whole numbers as 1.0, as in vLLM's le labels. */
+/* Writes the shortest decimal that reads back the same; whole numbers as 1.0, as in vLLM's le
+ * labels. */
 static void describe_double(double value, char out[NUMBER_CHARS]) {
     for (int digits = 6; digits <= 17; digits++) {
         snprintf(out, NUMBER_CHARS - 2, "%.*g", digits, value);
@@ -75,7 +76,7 @@ static void write_header(const struct writer *w, const char *name, const char *t
                        name, type);
 }
 
-/* One line; extra NULL: no label beyond the common ones. */
+/* Writes one line; extra NULL: no label beyond the common ones. */
 static void write_sample(const struct writer *w, const char *name, const char *suffix,
                          const char *extra, const char *extra_value, double value) {
     char number[NUMBER_CHARS];
@@ -108,7 +109,7 @@ static void write_histogram(const struct writer *w, const struct histogram_metri
     write_sample(w, metric->name, "_count", NULL, NULL, (double)histogram->total);
 }
 
-/* Two samples of one metric. */
+/* Writes two samples of one metric. */
 static void write_pair(const struct writer *w, const char *name, const char *type, const char *help,
                        const char *label, const char *const words[2], const uint64_t values[2]) {
     write_header(w, name, type, help);
@@ -116,7 +117,7 @@ static void write_pair(const struct writer *w, const char *name, const char *typ
         write_sample(w, name, "", label, words[i], (double)values[i]);
 }
 
-/* Of the places for tokens in blocks that sequences hold, the share without a token: what
+/* Returns the share of token slots without a token in blocks that sequences hold: what
  * PagedAttention's paper calls waste. */
 static double wasted_share(const struct engine_stats *s) {
     double places = (double)s->num_used_blocks * s->block_size;
@@ -127,7 +128,8 @@ static void write_memory(const struct writer *w, const struct engine_stats *s) {
     write_single(w, "kv_cache_usage_perc", "gauge", "KV blocks in use, 0 to 1.",
                  s->num_blocks > 0 ? (double)s->num_used_blocks / s->num_blocks : 0);
     write_single(w, "kv_cache_waste_perc", "gauge",
-                 "Places without a token in KV blocks held by sequences, 0 to 1.", wasted_share(s));
+                 "Token slots without a token in KV blocks held by sequences, 0 to 1.",
+                 wasted_share(s));
     write_single(w, "kv_block_size", "gauge", "Tokens in a KV block.", s->block_size);
     write_single(w, "kv_blocks_total", "gauge", "KV blocks of the pool.", s->num_blocks);
     write_single(w, "kv_blocks_used", "gauge", "KV blocks held by sequences.", s->num_used_blocks);
@@ -140,7 +142,7 @@ static void write_memory(const struct writer *w, const struct engine_stats *s) {
     write_single(w, "swap_blocks_used", "gauge", "Blocks of the swap space in use.",
                  s->num_used_host_blocks);
     write_single(w, "prefix_cache_queries_total", "counter",
-                 "Prompt tokens looked for in the prefix cache.", (double)s->prefix_queries);
+                 "Prompt tokens searched for in the prefix cache.", (double)s->prefix_queries);
     write_single(w, "prefix_cache_hits_total", "counter",
                  "Prompt tokens found in the prefix cache.", (double)s->prefix_hits);
     write_single(w, "kv_blocks_copied_total", "counter",
@@ -152,20 +154,19 @@ static void write_memory(const struct writer *w, const struct engine_stats *s) {
 }
 
 static void write_engine(const struct writer *w, const struct engine_stats *s) {
-    write_single(w, "num_requests_running", "gauge", "Sequences in the batch.", s->num_running);
-    write_single(w, "num_requests_waiting", "gauge", "Sequences that wait to run.", s->num_waiting);
+    write_single(w, "num_requests_running", "gauge", "Running sequences.", s->num_running);
+    write_single(w, "num_requests_waiting", "gauge", "Waiting sequences.", s->num_waiting);
     write_single(w, "num_requests_swapped", "gauge",
-                 "Sequences, of those that wait, whose KV blocks are in swap space.",
-                 s->num_swapped);
+                 "Waiting sequences whose KV blocks are in swap space.", s->num_swapped);
     write_single(w, "engine_steps_total", "counter", "Engine steps.", (double)s->step);
     write_single(w, "prompt_tokens_total", "counter", "Prompt tokens computed.",
                  (double)s->prompt_tokens);
     write_single(w, "generation_tokens_total", "counter", "Tokens generated.",
                  (double)s->generation_tokens);
     write_single(w, "num_preemptions_total", "counter",
-                 "Sequences put back to waiting for lack of KV blocks.", (double)s->preemptions);
+                 "Sequences preempted for lack of KV blocks.", (double)s->preemptions);
     write_pair(w, "preemptions_by_mode_total", "counter",
-               "The same by what became of their KV blocks.", "mode",
+               "Preemptions by what became of the KV blocks.", "mode",
                (const char *const[2]){"swap", "recompute"},
                (const uint64_t[2]){s->preemptions_swap, s->preemptions_recompute});
 }
@@ -201,7 +202,7 @@ static void write_http(const struct writer *w, const struct http_stats *http) {
     write_single(w, "memory_resident_bytes", "gauge", "Memory of the process that is in use.",
                  (double)http->resident_bytes);
     write_single(w, "memory_planned_bytes", "gauge",
-                 "What it can be at most: the total printed at start.",
+                 "Memory that the process uses at most: the total printed at start.",
                  (double)http->planned_bytes);
 }
 

@@ -10,7 +10,7 @@ struct http_stats {
     uint64_t requests_by_class[6]; /* answered, by status / 100 */
     uint64_t rejected;             /* 429 and 503 at admission */
     int64_t connections;
-    size_t held_bytes;     /* of the pool for bodies and answers */
+    size_t held_bytes;     /* of the memory budget for bodies and answers */
     size_t resident_bytes; /* of the process, now */
     uint64_t log_lines_lost;
     size_t planned_bytes; /* what these may become, see memory_table.h */

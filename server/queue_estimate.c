@@ -14,7 +14,7 @@ static uint64_t sum_finished(const struct engine_stats *stats) {
     return sum;
 }
 
-/* The mean of all that was observed, until that is longer than the memory. */
+/* Averages all that was observed, until that is longer than the memory. */
 static void observe(struct queue_estimate *estimate, double rate, double elapsed_s) {
     estimate->busy_s += elapsed_s;
     double weight =

@@ -1,5 +1,5 @@
-/* How long a request that finds the queue full would have waited, for Retry-After: the sequences
- * that wait, at the rate at which sequences have ended lately. One thread at a time. */
+/* Estimates how long a request that finds the queue full would have waited, for Retry-After: the
+ * waiting sequences at the rate at which sequences have ended lately. One thread at a time. */
 #ifndef QUIRE_SERVER_QUEUE_ESTIMATE_H
 #define QUIRE_SERVER_QUEUE_ESTIMATE_H
 
@@ -14,10 +14,10 @@ struct queue_estimate {
     double rate;           /* sequences per second of it, recent ones weighing more */
 };
 
-/* To be called a few times a second, with rising times. */
+/* Observes the engine; to be called a few times a second, with rising times. */
 void queue_estimate_update(struct queue_estimate *estimate, const struct engine_stats *stats,
                            int64_t now_ms);
-/* 1,000 to 120,000 ms. */
+/* Returns 1,000 to 120,000 ms. */
 int64_t queue_estimate_wait_ms(const struct queue_estimate *estimate);
 
 #endif

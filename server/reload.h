@@ -1,5 +1,5 @@
-/* What SIGHUP does: reopens the log where it is a file, and reads the file of API keys again. What
- * fails is logged and leaves things as they were. */
+/* Does what SIGHUP requests: reopens the log where it is a file, and reads the file of API keys
+ * again. What fails is logged and leaves things as they were. */
 #ifndef QUIRE_SERVER_RELOAD_H
 #define QUIRE_SERVER_RELOAD_H
 
@@ -13,10 +13,11 @@ struct reload {
     struct auth *auth;
 };
 
-/* Puts the keys of the file in place, and warns when others can read it. Nothing without a file. */
+/* Puts the keys of the file in place, and warns when others can read it. Does nothing without a
+ * file. */
 int reload_keys(const struct reload *reload, struct error *err);
 
-/* All of it; the service manager is told. context: a struct reload. */
+/* Does all of it and notifies the service manager. context: a struct reload. */
 void reload_run(void *context);
 
 #endif

@@ -14,14 +14,14 @@ void service_reloading(void);
 void service_stopping(void);
 /* One line for `systemctl status`. */
 void service_status(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/* Start-up or stopping takes longer: the manager waits that much more from now on. */
+/* Makes the manager wait that much longer, from now on, for start-up or stopping. */
 void service_extend_timeout(int seconds);
 
 /* Milliseconds within which service_watchdog must be called; 0: no watchdog. */
 int64_t service_watchdog_ms(void);
 void service_watchdog(void);
 
-/* 1 and *out_fd when the manager passed a listening stream socket, 0 when it passed none,
+/* Returns 1 and *out_fd when the manager passed a listening stream socket, 0 when it passed none,
  * -1 (ERROR_CONFIG) when it passed more than one or something else. */
 int service_listen_socket(int *out_fd, struct error *err);
 

@@ -13,13 +13,13 @@ enum signal_action { SIGNAL_STOP, SIGNAL_RELOAD, SIGNAL_IGNORE };
  * ignores SIGPIPE and SIGXFSZ, whose system calls fail instead. Before the first thread exists. */
 void signals_block(void);
 
-/* A non-blocking signalfd(2) of all that signals_block blocks, for the caller to close; -1 with
- * errno. */
+/* Opens a non-blocking signalfd(2) of all that signals_block blocks, for the caller to close; -1
+ * with errno. */
 int signals_open(void);
 
 enum signal_action signals_action(int number);
 
-/* Whether a signal that stops was sent and is not taken yet; takes it. Leaves the others. */
+/* Takes a signal that stops; returns whether one was sent. Leaves the others. */
 bool signals_take_stop(void);
 
 #endif

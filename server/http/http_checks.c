@@ -8,7 +8,7 @@
 #include <strings.h>
 #include <sys/random.h>
 
-/* Digits only, as RFC 9110 section 8.6 has it; UINT64_MAX when it is anything else. */
+/* Takes digits only, as RFC 9110 section 8.6 has it; UINT64_MAX for anything else. */
 static uint64_t parse_length(const char *text) {
     uint64_t value = 0;
     if (!*text)

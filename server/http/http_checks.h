@@ -1,10 +1,10 @@
-/* Judgement of a request's header fields, apart from any connection.
+/* Judges a request's header fields, apart from any connection.
  *
  * That lines are those of RFC 9112 is seen to by libmicrohttpd as it is built here
  * (subprojects/packagefiles/libmicrohttpd/README.md). It still obeys Transfer-Encoding beside
  * Content-Length, takes the first of two Content-Lengths, waits for ever on an unknown transfer
- * coding, and takes any number of Hosts and keys. Each is refused here, before anything else looks
- * at the request. */
+ * coding, and takes any number of Hosts and keys. Each is refused here, before anything else reads
+ * the request. */
 #ifndef QUIRE_SERVER_HTTP_CHECKS_H
 #define QUIRE_SERVER_HTTP_CHECKS_H
 
@@ -31,12 +31,13 @@ struct http_framing {
 /* Adds one header field. value may be NULL. */
 void http_framing_add(struct http_framing *framing, const char *name, const char *value);
 
-/* 0, or -1 and *err when the request's extent is in doubt: the connection must then be closed. */
+/* Returns 0, or -1 and *err when the request's extent is in doubt: the connection must then be
+ * closed. */
 int http_framing_check(const struct http_framing *framing, struct api_error *err);
 
-/* The path of a request's target, which may be in absolute form (RFC 9112 section 3.2.2) if it
- * names the same server as the Host field; host may be NULL. NULL and *err when it is neither that
- * nor a path nor "*". */
+/* Returns the path of a request's target, which may be in absolute form (RFC 9112 section 3.2.2) if
+ * it names the same server as the Host field; host may be NULL. NULL and *err when it is neither
+ * that nor a path nor "*". */
 const char *http_target_path(const char *target, const char *host, struct api_error *err);
 
 /* Copies the client's X-Request-Id if it is 1..REQUEST_ID_BYTES-1 characters of A-Z a-z 0-9 . _ : -

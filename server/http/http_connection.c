@@ -99,7 +99,7 @@ static void close_connection(struct connection *connection) {
     free(connection);
 }
 
-/* A connection we have no memory for keeps a NULL context; the handler then closes it. */
+/* Leaves a connection we have no memory for without a context; the handler then closes it. */
 void http_connection_notify(void *context, struct MHD_Connection *mhd, void **socket_context,
                             enum MHD_ConnectionNotificationCode code) {
     if (code == MHD_CONNECTION_NOTIFY_STARTED) {
@@ -152,7 +152,7 @@ void http_connection_release_memory(struct connection *connection) {
     exchange->held_bytes = 0;
 }
 
-/* From here on it takes no place of the allowed ones, although libmicrohttpd still has it. */
+/* Takes it off the allowed connections, although libmicrohttpd still has it. */
 static void mark_closed(struct connection *connection) {
     if (!connection->is_closed)
         connection->server->num_closed++;
@@ -170,7 +170,7 @@ void http_connection_give_up(struct connection *connection) {
 }
 
 /* A client that closed its writing half behind a request without a body may still read: its answer
- * goes out, or the next look at the deadlines finds it between exchanges. */
+ * is sent, or the next check of the deadlines finds it between exchanges. */
 void http_connection_hang_up(struct connection *connection) {
     const struct exchange *exchange = &connection->exchange;
     if (connection->is_closed)

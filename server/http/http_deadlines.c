@@ -1,6 +1,4 @@
-/* Who has taken too long, and who gives way when connections or memory are short.
- *
- * libmicrohttpd has no deadline for a whole header or body: each byte restarts its timer. So those
+/* libmicrohttpd has no deadline for a whole header or body: each byte restarts its timer. So those
  * are ours. They are generous while there is room and grow short as it fills, so that what holds a
  * place without using it is the first to lose it: under full pressure a body has a second to begin
  * and must come at a megabyte a second. */
@@ -37,7 +35,8 @@ static bool is_body_too_slow(const struct exchange *exchange, double pressure, i
            is_below_rate(exchange->body_received, now_ms - exchange->start_ms, pressure);
 }
 
-/* Only while more is left than the socket takes at once: the kernel watches over the rest. */
+/* Checks only while more is left than the socket takes at once: the kernel watches over the
+ * rest. */
 static bool is_reader_too_slow(const struct exchange *exchange, double pressure, int64_t now_ms) {
     if (exchange_pending(exchange) < OUTPUT_LIMIT_BYTES)
         return false;
@@ -76,7 +75,7 @@ static void note_acknowledged(struct connection *connection, int64_t now_ms) {
     exchange->unacked_bytes = unacked_bytes;
 }
 
-/* With a word to its client where nothing was answered yet. */
+/* Gives the connection up, with an error to its client where nothing was answered yet. */
 static void end(struct connection *connection) {
     if (connection->exchange.state == EXCHANGE_READING && !connection->is_closed) {
         api_error_set(&connection->exchange.error, 408, "invalid_request_error", "request_timeout",
@@ -101,7 +100,7 @@ static bool is_blocked(const struct connection *connection) {
            connection->exchange.unacked_bytes > 0;
 }
 
-/* How long nothing has come or been taken; -1: the connection does something else. */
+/* Returns how long nothing has come or been taken; -1: the connection does something else. */
 static int64_t silence_ms(const struct connection *connection, int64_t now_ms) {
     const struct exchange *exchange = &connection->exchange;
     if (connection->is_shut)
@@ -111,8 +110,8 @@ static int64_t silence_ms(const struct connection *connection, int64_t now_ms) {
     return is_blocked(connection) ? now_ms - exchange->drain_ms : -1;
 }
 
-/* Of the owners that hold more than this one, or itself, the one with most; of its transfers the
- * most silent. */
+/* Returns the most silent transfer of the owner that holds most, of those that hold more than this
+ * one, and itself. */
 static struct connection *find_silent(struct http_server *server, const struct http_owner *owner) {
     struct connection *found = NULL;
     int64_t now_ms = http_connection_now_ms(), longest_ms = 0;
@@ -146,7 +145,8 @@ bool http_deadlines_take_memory(struct connection *connection, size_t bytes) {
     return true;
 }
 
-/* Idle, or with a header, a body or an answer that does not get on. */
+/* Returns whether the connection is idle, or has a header, a body or an answer that stands
+ * still. */
 static bool gives_way(const struct connection *connection, int64_t now_ms) {
     if (connection->exchange.state == EXCHANGE_NONE)
         return !connection->is_closed;
@@ -159,7 +159,7 @@ static int64_t idle_since_ms(const struct connection *connection, int64_t now_ms
 }
 
 /* Half of the connections are nothing to worry about: most of them have answers to wait for. Nor
- * are those that give way to the next that comes. */
+ * are those that give way to the next one. */
 double http_deadlines_pressure(const struct http_server *server) {
     int64_t now_ms = http_connection_now_ms(), num_busy = 0;
     for (const struct connection *c = server->connections; c != NULL; c = c->next)

@@ -1,9 +1,9 @@
 /* From a body to an answer, by way of a prep worker and the engine.
  *
  * A response is queued only when the first output or an error exists, so that the status tells the
- * truth. request->user points to the connection while it wants news of the request and is NULL
- * afterwards; only the I/O thread looks at it, so a request may come back from the engine long
- * after its connection is gone. */
+ * truth. request->user points to the connection while it wants events of the request and is NULL
+ * afterwards; only the I/O thread reads it, so a request may come back from the engine long after
+ * its connection is gone. */
 #include "server/http/http_dispatch.h"
 
 #include "server/http/http_connection.h"
@@ -19,7 +19,7 @@
 #define OUTPUT_RESUME_BYTES (16 * 1024) /* unread output at which a full stream is read again */
 #define SHORT_BODY_BYTES (64 * 1024)    /* read and tokenised in some milliseconds */
 #define READY_BATCH 8
-#define TURN_MS 10  /* for the engine's news, before the loop looks at everything else again */
+#define TURN_MS 10  /* for the engine's events, before the loop handles everything else again */
 #define COUNT_MS 20 /* between two counts of what a call holds */
 
 /* A body with a worker, and what the worker makes of it. It is the worker's until it comes back. */
@@ -120,7 +120,7 @@ static int refuse_submit(enum submit_result result, const struct http_server *se
     }
 }
 
-/* All requests of the call or none. */
+/* Submits all requests of the call or none. */
 static int submit_all(struct connection *connection) {
     struct http_server *server = connection->server;
     struct exchange *exchange = &connection->exchange;
@@ -152,7 +152,8 @@ static int refuse_too_large(struct api_error *err) {
                          MAX_ANSWER_BYTES);
 }
 
-/* One that is alone, or holds as much as any answer may, was not kept from its memory by others. */
+/* Says whose fault it is: an answer that is alone, or holds as much as any may, was not kept from
+ * its memory by others. */
 static int refuse_answer(struct connection *connection, struct api_error *err) {
     const struct exchange *exchange = &connection->exchange;
     if (connection->server->memory.used_bytes == exchange->held_bytes ||
@@ -164,8 +165,8 @@ static int refuse_answer(struct connection *connection, struct api_error *err) {
                          "them or ask for less");
 }
 
-/* Counts what there is of the answer. As much as a stream may leave unread is every connection's
- * own. False: its owner has no right to the rest. */
+/* Counts the memory of the answer so far. As much as a stream may leave unread is every
+ * connection's own. False: its owner has no right to the rest. */
 static bool count_held(struct connection *connection) {
     struct exchange *exchange = &connection->exchange;
     size_t bytes = exchange->out.capacity;
@@ -179,7 +180,7 @@ static bool count_held(struct connection *connection) {
     return true;
 }
 
-/* A transform's answer. */
+/* Takes over a transform's answer. */
 static void accept_output(struct connection *connection, struct prep_task *task) {
     struct exchange *exchange = &connection->exchange;
     exchange->out = task->out;
@@ -225,7 +226,7 @@ void http_dispatch_prepared(struct prep_job *job) {
     task_destroy(task);
 }
 
-/* A stream that broke before its first frame can still be told with a status. */
+/* A stream that broke before its first frame can still be answered with a status. */
 static void advance_stream(struct connection *connection) {
     struct exchange *exchange = &connection->exchange;
     bool is_done = api_call_is_done(exchange->call);
@@ -260,7 +261,7 @@ static void cancel_all(struct http_server *server, struct api_call *call) {
     }
 }
 
-/* The call ends here where it holds more than its owner may. */
+/* Ends a call that holds more than its owner may. */
 static void bound_held(struct connection *connection) {
     struct exchange *exchange = &connection->exchange;
     int64_t now_ms = http_connection_now_ms();

@@ -1,12 +1,12 @@
-/* The access handler. libmicrohttpd calls it once with the header, then for each piece of the body,
+/* The access handler. libmicrohttpd calls it once with the header, then for each part of the body,
  * then once more; and again after each resume of a suspended exchange.
  *
  * Everything that can be refused is refused in the first call, in this order: framing, number of
  * connections, name and origin, key, path, method, size, admission. A body's memory is taken as it
- * comes and a call counts once its body is there, so what was only announced holds nothing but its
- * connection. The answer then goes out at once when framing is in doubt or the body is large; a
- * small body is read and dropped first, because closing a socket with unread bytes resets it and
- * the client may lose the answer. */
+ * comes and an API call counts once its body is there, so a request that was only announced holds
+ * nothing but its connection. The answer then goes out at once when framing is in doubt or the body
+ * is large; a small body is read and dropped first, because closing a socket with unread bytes
+ * resets it and the client may lose the answer. */
 #include "server/http/http_handler.h"
 
 #include "server/http/http_connection.h"
@@ -29,7 +29,7 @@ static int refuse_size(struct connection *connection) {
                          connection->server->config.max_body_bytes);
 }
 
-/* The memory of its key or, where none is asked for, of its address. */
+/* Finds whose memory the request uses: that of its key or, where none is needed, of its address. */
 static int find_owner(struct connection *connection) {
     struct http_server *server = connection->server;
     struct exchange *exchange = &connection->exchange;
@@ -98,7 +98,7 @@ static int check_route(struct connection *connection, const char *url, const cha
                          "method %.16s is not allowed here; allowed: %s", method, exchange->allow);
 }
 
-/* Whether another call could begin now. */
+/* Refuses what could not begin now. */
 static int check_admission(struct connection *connection) {
     struct http_server *server = connection->server;
     struct exchange *exchange = &connection->exchange;
@@ -116,7 +116,8 @@ static int check_admission(struct connection *connection) {
     return 0;
 }
 
-/* What is answered at once, the server's health among it, is so beyond the limit too. */
+/* Refuses requests beyond the limit, but for those that are answered at once: the server's health
+ * is one of them. */
 static int check_connections(struct connection *connection) {
     struct http_server *server = connection->server;
     if (!http_has_too_many_connections(server))
@@ -153,7 +154,7 @@ static int check_size(struct connection *connection) {
                                                                           : 0;
 }
 
-/* All checks of the first call; -1 with exchange.error. */
+/* Makes all checks of the first call; -1 with exchange.error. */
 static int check_request(struct connection *connection, const char *url, const char *method,
                          const char *version) {
     struct exchange *exchange = &connection->exchange;
@@ -179,7 +180,8 @@ static int check_request(struct connection *connection, const char *url, const c
     return exchange->route->answer != NULL ? 0 : check_admission(connection);
 }
 
-/* An answer that the client may still read although it has closed its half of the connection. */
+/* Returns whether the client may still read the answer although it has closed its half of the
+ * connection. */
 static bool is_answered_at_once(const struct connection *connection) {
     const struct exchange *exchange = &connection->exchange;
     return exchange->body_length == 0 && exchange->route && exchange->route->answer;
@@ -209,7 +211,7 @@ static enum MHD_Result begin(struct connection *connection, const char *url, con
     return http_reply_error(connection);
 }
 
-/* Routes that answer by themselves look at no body. */
+/* Drops the body of routes that answer by themselves. */
 static int take_piece(struct connection *connection, const char *data, size_t length) {
     struct exchange *exchange = &connection->exchange;
     if (exchange->body_received > connection->server->config.max_body_bytes)
@@ -252,7 +254,7 @@ static enum MHD_Result start(struct connection *connection) {
     return MHD_YES;
 }
 
-/* The whole request is here. */
+/* Answers or starts a request that is here as a whole. */
 static enum MHD_Result dispatch(struct connection *connection, const char *method) {
     struct exchange *exchange = &connection->exchange;
     if (strcmp(method, "OPTIONS") == 0)

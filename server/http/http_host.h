@@ -3,7 +3,7 @@
  * A page of another site may not read our answers. But the owner of that site's name can point it
  * at us after the page was loaded (DNS rebinding), and the browser then takes us for that site.
  * Such a request still names the site in Host. An IP address and localhost are nobody else's names,
- * so they pass always: whoever asks for them means this machine. */
+ * so they pass always: whoever uses them means this machine. */
 #ifndef QUIRE_SERVER_HTTP_HOST_H
 #define QUIRE_SERVER_HTTP_HOST_H
 
@@ -31,8 +31,8 @@ struct http_hosts {
  * the one that is none of these. */
 int http_hosts_init(char *const *names, int num_names, struct http_hosts *out, struct error *err);
 
-/* Is this value of Host one of them? NULL and "" are: no browser sends them, but HTTP/1.0 probes
- * do. */
+/* Returns whether this value of Host is one of them. NULL and "" are: no browser sends them, but
+ * HTTP/1.0 probes do. */
 bool http_hosts_allow(const struct http_hosts *hosts, const char *host);
 
 #endif

@@ -1,10 +1,10 @@
-/* What pages of web sites may do here: the judgement of a request's header fields, apart from any
+/* Judges by a request's header fields what pages of other web sites may do here, apart from any
  * connection.
  *
  * A browser lets every page send GET, HEAD and POST anywhere, with a body of a few plain types; it
- * asks first (a preflight) only for other methods, types and fields, and then lets the page see the
+ * sends a preflight first only for other methods, types and fields, and then lets the page see the
  * answer only if the answer allows it (CORS). So without care any page could make the model of its
- * visitor's machine work. A browser tells such requests by Sec-Fetch-Site, which no page can set,
+ * visitor's machine work. A browser marks such requests by Sec-Fetch-Site, which no page can set,
  * or else by Origin; a request with neither is no page's. */
 #ifndef QUIRE_SERVER_HTTP_ORIGIN_H
 #define QUIRE_SERVER_HTTP_ORIGIN_H
@@ -42,20 +42,21 @@ struct http_origin_request {
 int http_origin_rules_init(const struct options *options, struct http_origin_rules *out,
                            struct error *err);
 
-/* Only this machine's programs reach the server, and they need no key: where --allowed-hosts says
- * nothing, the only name is that of --host. */
+/* Sets the rules of a server that only this machine's programs reach and that needs no key: where
+ * --allowed-hosts says nothing, the only name is that of --host. */
 void http_origin_rules_set_private(struct http_origin_rules *rules);
 
-/* 0, or -1 and *err (421 or 403): for a name that is not ours, and for a page of a site that is not
- * allowed. A navigation to us from elsewhere is no such request. */
+/* Returns 0, or -1 and *err (421 or 403) for a name that is not ours, and for a page of a site that
+ * is not allowed. A navigation to us from elsewhere is allowed. */
 int http_origin_check(const struct http_origin_rules *rules,
                       const struct http_origin_request *request, struct api_error *err);
 
-/* A browser asks what an allowed page may send. It sends no key with that, and wants a 2xx. */
+/* Returns whether a browser requests what an allowed page may send. It sends no key with that, and
+ * wants a 2xx. */
 bool http_origin_is_preflight(const struct http_origin_rules *rules,
                               const struct http_origin_request *request);
 
-/* The fields that any answer to this request must have, errors too. They point into both. */
+/* Writes the fields that any answer to this request must have, errors too. They point into both. */
 void http_origin_fields(const struct http_origin_rules *rules,
                         const struct http_origin_request *request,
                         struct header_field out[HTTP_ORIGIN_MAX_FIELDS]);

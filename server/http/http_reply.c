@@ -12,7 +12,7 @@
 #include <sys/socket.h>
 
 #define STREAM_BLOCK_BYTES 4096
-#define RETRY_AFTER_MS 1000 /* of what may end any moment */
+#define RETRY_AFTER_MS 1000 /* where the wait may end any moment */
 #define WHOLE_BLOCK_BYTES (32 * 1024)
 #define JSON_TYPE "application/json"
 
@@ -21,7 +21,7 @@ static void add_header(struct MHD_Response *response, const char *name, const ch
         log_warning("response header %s was refused by the HTTP library", name);
 }
 
-/* A full queue says how long it is. */
+/* Returns the estimated wait of a full queue. */
 static int64_t retry_after_ms(const struct http_server *server, int status) {
     return status == 429 ? queue_estimate_wait_ms(&server->queue) : RETRY_AFTER_MS;
 }
@@ -43,7 +43,7 @@ static void add_origin_fields(struct connection *connection, struct MHD_Response
         add_header(response, field->name, field->value);
 }
 
-/* What is not said to be kept, no cache keeps. */
+/* Adds what every response has; without a word on caching, no cache keeps it. */
 static void add_headers(struct connection *connection, int status, struct MHD_Response *response) {
     const struct exchange *exchange = &connection->exchange;
     add_header(response, "X-Request-Id", exchange->request_id);
@@ -151,7 +151,7 @@ struct MHD_Response *http_reply_refused(void *context, struct MHD_Connection *mh
     struct MHD_Response *response = create_error(&error);
     bool has_begun = connection != NULL && connection->exchange.state != EXCHANGE_NONE;
     http_request_id(has_begun ? connection->exchange.request_id : NULL, request_id);
-    if (has_begun) { /* nothing more is said to it; the answer may be written over its header */
+    if (has_begun) { /* nothing more is sent to it; the answer may be written over its header */
         count_answer(connection, (int)status);
         http_connection_release_memory(connection);
     } else {
@@ -184,7 +184,7 @@ static void take_output(struct exchange *exchange, size_t length) {
     exchange->out_taken = 0;
 }
 
-/* The next of the output into a block of libmicrohttpd's. */
+/* Copies the next part of the output into a block of libmicrohttpd's. */
 static size_t copy_output(struct exchange *exchange, char *out, size_t capacity) {
     size_t pending = exchange_pending(exchange);
     size_t length = pending < capacity ? pending : capacity;
@@ -201,7 +201,7 @@ static ssize_t read_whole(void *context, uint64_t position, char *out, size_t ca
     return (ssize_t)copy_output(&connection->exchange, out, capacity);
 }
 
-/* A long answer stays here while it is taken, so that it is known how its client gets on. */
+/* Keeps a long answer here while it is taken, so that the client's progress is known. */
 static struct MHD_Response *create_whole(struct connection *connection, const char *content_type) {
     struct exchange *exchange = &connection->exchange;
     if (exchange->out.failed || exchange->out.length < OUTPUT_LIMIT_BYTES)

@@ -73,7 +73,7 @@ static const struct header_field text_fields[] = {
     {NULL, NULL},
 };
 
-/* The page may be kept, but is asked for again each time: a new server may bring a new one. */
+/* The page may be kept, but is validated each time: a new server may bring a new one. */
 static const struct header_field page_fields[] = {
     {"Content-Type", "text/html; charset=utf-8"},
     {"Content-Security-Policy", page_chat_policy},
@@ -159,7 +159,7 @@ static bool has_version(const char *path) {
     return strncmp(path, VERSION "/", strlen(VERSION "/")) == 0;
 }
 
-/* What is under /v1 is there without it too, as llama.cpp and others have it: clients differ in
+/* Paths under /v1 are found without it too, as llama.cpp and others have it: clients differ in
  * whether their base URL ends in /v1. */
 const struct http_route *http_routes_find(const char *path, const char **out_argument) {
     for (size_t i = 0; i < sizeof(routes) / sizeof(routes[0]); i++) {

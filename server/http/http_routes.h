@@ -7,7 +7,7 @@
 
 struct http_route {
     const char *path;
-    bool is_prefix;      /* matches what begins with path and goes on */
+    bool is_prefix;      /* matches what begins with path and is longer */
     bool is_open;        /* needs no API key */
     const char *methods; /* "GET, HEAD": separated by ", ", as Allow has them */
     /* Exactly one of the three is set. */

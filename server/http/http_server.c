@@ -36,13 +36,13 @@
 #define MIN_BUDGET_BYTES ((size_t)256 << 20) /* bodies that arrive and answers that wait */
 #define TICK_MS 250
 #define STATUS_MS 5000
-#define SPARE_CONNECTIONS 64 /* above max_connections, so that they can be told 503 */
+#define SPARE_CONNECTIONS 64 /* above max_connections, so that they can be answered with 503 */
 #define SPARE_FILES 64       /* files, eventfds, and a reserve for accept */
 #define MIN_CONNECTIONS 4
 #define CANCEL_MS 5000 /* for cancelled calls to end and their answers to go out */
 #define CLOSE_MS 2000  /* for connections to close after that */
 
-/* Room for several bodies of the largest size: one owner may hold half of it. */
+/* Returns room for several bodies of the largest size: one owner may hold half of it. */
 static size_t budget_bytes(const struct http_server_config *config) {
     size_t least = 4 * config->max_body_bytes;
     return least > MIN_BUDGET_BYTES ? least : MIN_BUDGET_BYTES;
@@ -55,7 +55,7 @@ size_t http_server_memory_bytes(const struct http_server_config *config) {
            PREP_NUM_QUEUES * per_worker + (size_t)2 * MAX_ANSWER_BYTES;
 }
 
-/* As many open files as the connections need; fewer connections when the system allows less. */
+/* Raises the limit of open files to what the connections need, or lowers their number. */
 static int fit_connections_to_files(struct http_server_config *config, struct error *err) {
     struct rlimit limit;
     rlim_t needed = (rlim_t)config->max_connections + SPARE_CONNECTIONS + SPARE_FILES;
@@ -152,8 +152,8 @@ int http_server_create(const struct http_server_config *config, struct engine *e
     return 0;
 }
 
-/* Whoever comes meanwhile is told 503, but for a socket of the service manager's, where the next
- * process takes them. */
+/* Whoever connects meanwhile gets a 503, but on a socket of the service manager's, where the next
+ * process answers. */
 static void begin_stopping(struct http_server *server, int64_t grace_ms) {
     server->is_stopping = true;
     server->stop_deadline_ms = http_connection_now_ms() + grace_ms;
@@ -312,7 +312,7 @@ static int turn_until_none(struct http_server *server, const int64_t *remaining,
     return 0;
 }
 
-/* Each request then ends with FINISH_ABORT, which makes its answer complete. */
+/* Ends each request with FINISH_ABORT, which completes its answer. */
 static void cancel_everything(struct http_server *server) {
     for (struct connection *c = server->connections; c; c = c->next) {
         struct api_call *call = c->exchange.call;
@@ -328,7 +328,7 @@ static void close_everything(struct http_server *server) {
         http_connection_give_up(c);
 }
 
-/* What is in flight gets the grace time, then a cancellation, then a closed socket. */
+/* Gives what is in flight the grace time, then a cancellation, then a closed socket. */
 static int wind_down(struct http_server *server) {
     if (turn_until_none(server, &server->num_pending, &server->stop_deadline_ms) != 0)
         return -1;

@@ -22,7 +22,7 @@ struct http_server_config {
     bool is_socket_passed;       /* by the service manager, which keeps it open over a restart */
     int wake_fd;                 /* eventfd the engine's wake callback writes; stays the caller's */
     int64_t max_connections;     /* beyond: 503 and close */
-    int64_t max_api_calls;       /* POST calls in flight, queued or running; beyond: 429 */
+    int64_t max_api_calls;       /* API calls in flight, queued or running; beyond: 429 */
     size_t max_body_bytes;       /* beyond: 413 */
     int64_t shutdown_timeout_ms; /* after the first signal, for what is in flight */
     const char *metrics_prefix;
@@ -34,8 +34,8 @@ struct http_server_config {
 
 enum http_stop {
     HTTP_STOPPED,       /* by a signal; everything in flight was answered or cancelled */
-    HTTP_ENGINE_FAILED, /* the device failed; everything in flight was told */
-    HTTP_LOOP_FAILED,   /* the operating system refused to go on */
+    HTTP_ENGINE_FAILED, /* the device failed; everything in flight was answered */
+    HTTP_LOOP_FAILED,   /* the operating system refused to continue */
 };
 
 /* All pointers outlive the server. Raises the limit of open files as far as max_connections needs
@@ -47,8 +47,8 @@ enum http_stop http_server_run(struct http_server *server);
 /* Before run or after it returned. Accepts NULL. */
 void http_server_destroy(struct http_server *server);
 
-/* Bytes the front end may hold at most: header pools, output buffers, bodies, and what the workers
- * make of them, for the memory table printed at start. */
+/* Returns the bytes that the front end may hold at most: header pools, output buffers, bodies, and
+ * what the workers make of them, for the memory table printed at start. */
 size_t http_server_memory_bytes(const struct http_server_config *config);
 
 #endif

@@ -27,8 +27,8 @@
 
 enum exchange_state {
     EXCHANGE_NONE,         /* between exchanges */
-    EXCHANGE_READING,      /* the body comes in */
-    EXCHANGE_DRAINING,     /* the body comes in and is dropped; `error` says what to answer */
+    EXCHANGE_READING,      /* the body arrives */
+    EXCHANGE_DRAINING,     /* the body arrives and is dropped; `error` is what to answer */
     EXCHANGE_WAITING,      /* suspended: with a prep worker, or no output yet */
     EXCHANGE_READY_ERROR,  /* `error` is the answer */
     EXCHANGE_READY_BODY,   /* `out` is the answer */
@@ -49,7 +49,7 @@ struct exchange {
     int32_t tenant;           /* auth_tenant; 0 on open routes */
     struct http_owner *owner; /* used; NULL: refused before it was known */
     const char *allow;        /* methods for a 405 or OPTIONS; NULL: no such path */
-    uint64_t body_length;     /* as announced; UINT64_MAX: it comes in chunks */
+    uint64_t body_length;     /* as announced; UINT64_MAX: chunked */
     int64_t start_ms;
     bool must_close; /* may still become true */
 
@@ -89,7 +89,7 @@ struct exchange {
     int unacked_bytes;    /* in the kernel when last checked */
 };
 
-/* Output that waits to be taken. */
+/* Returns the bytes of output that wait to be taken. */
 static inline size_t exchange_pending(const struct exchange *exchange) {
     return exchange->out.length - exchange->out_taken;
 }

@@ -25,7 +25,7 @@ int listen_socket_open_unix(const char *path, struct listen_socket *out, struct 
 /* Takes over a socket that already listens. */
 int listen_socket_adopt(int fd, struct listen_socket *out, struct error *err);
 
-/* Does it take connections from this machine alone, over TCP? */
+/* Returns whether it takes connections from this machine alone, over TCP. */
 bool listen_socket_is_loopback(const struct listen_socket *socket);
 
 /* Closes, and removes the socket file if we made it. Accepts one already closed (fd -1). */

@@ -1,5 +1,5 @@
-/* Threads for the slow part of a call: strict JSON, tokenising. Slow input then holds up a worker,
- * never the I/O thread.
+/* Threads for the slow part of a request: strict JSON, tokenising. Slow input then holds up a
+ * worker, never the I/O thread.
  *
  * There is a worker for each queue of jobs. It runs those of its own queue in order of arrival and,
  * when it has none, short ones: what is long holds up only what is long too.
@@ -16,8 +16,8 @@ struct prep_workers;
 
 enum prep_queue {
     PREP_SHORT, /* some milliseconds at most */
-    PREP_LONG,  /* calls */
-    PREP_BULK,  /* what makes no call */
+    PREP_LONG,  /* API calls */
+    PREP_BULK,  /* transforms */
     PREP_NUM_QUEUES
 };
 
@@ -33,7 +33,7 @@ int prep_workers_create(struct prep_workers **out, struct error *err);
 /* An eventfd, readable while finished jobs wait. */
 int prep_workers_fd(const struct prep_workers *workers);
 void prep_workers_push(struct prep_workers *workers, struct prep_job *job);
-/* All finished jobs, oldest first, linked by next; NULL when none. Clears the eventfd. */
+/* Takes all finished jobs, oldest first, linked by next; NULL when none. Clears the eventfd. */
 struct prep_job *prep_workers_take_done(struct prep_workers *workers);
 
 /* Lets running jobs end, joins the threads and hands every job not yet taken to drop. Accepts
