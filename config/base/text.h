@@ -17,6 +17,10 @@ struct text_span {
     size_t begin, end;
 };
 
+static inline bool text_is(struct text text, const char *literal) {
+    return text.length == strlen(literal) && memcmp(text.data, literal, text.length) == 0;
+}
+
 static inline bool text_ends_with(struct text text, const char *end) {
     size_t length = strlen(end);
     return text.length >= length && memcmp(text.data + (text.length - length), end, length) == 0;

@@ -1,9 +1,21 @@
-/* Private to chat_template/: the memory of one rendering, or of one parsed template. Bounded, given
- * back at once. After a first failure every further allocation fails too. */
+/* The memory of one rendering, or of one parsed template: bounded, given back at once. After a first
+ * failure every further allocation fails too. One thread at a time. */
 #ifndef QUIRE_MODELS_CHAT_TEMPLATE_TEMPLATE_ARENA_H
 #define QUIRE_MODELS_CHAT_TEMPLATE_TEMPLATE_ARENA_H
 
-#include "models/chat_template/template_value.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct template_arena;
+
+/* Holds at most max_bytes. NULL when memory is short. */
+struct template_arena *template_arena_create(size_t max_bytes);
+void template_arena_destroy(struct template_arena *arena); /* accepts NULL */
+/* Returns whether an allocation failed because of max_bytes. */
+bool template_arena_is_full(const struct template_arena *arena);
+
+/* --- For chat_template/ alone --- */
 
 /* Bytes for any type, or NULL. */
 void *template_arena_alloc(struct template_arena *arena, size_t bytes);
@@ -18,7 +30,7 @@ bool template_arena_extend_text(struct template_arena *arena, const char *end, s
  */
 char *template_arena_resize_text(struct template_arena *arena, char *data, size_t had,
                                  size_t bytes);
-/* Whether an allocation failed, for want of memory or because the arena is full. */
+/* Returns whether an allocation failed, for want of memory or because the arena is full. */
 bool template_arena_failed(const struct template_arena *arena);
 size_t template_arena_max_bytes(const struct template_arena *arena);
 /* Seeds hashes, so that keys that collide cannot be prepared. */

@@ -24,20 +24,11 @@ static bool find_number(const struct template_loop *loop, struct text name, int6
                    {"depth", 1},
                    {"depth0", 0}};
     for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
-        if (strlen(numbers[i].name) == name.length &&
-            memcmp(numbers[i].name, name.data, name.length) == 0) {
+        if (text_is(name, numbers[i].name)) {
             *out = numbers[i].value;
             return true;
         }
     return false;
-}
-
-/* The item before or after the current one, undefined where there is none. */
-static struct template_value neighbour(const struct template_loop *loop, bool is_next,
-                                       struct text name) {
-    if (is_next ? loop->index + 1 < loop->items.length : loop->index > 0)
-        return loop->items.items[is_next ? loop->index + 1 : loop->index - 1];
-    return template_data_undefined(name);
 }
 
 static struct template_value undefined_of(const struct template_value *value, struct text name) {
@@ -70,18 +61,21 @@ static int find_method(struct template_run *run, const struct template_value *va
     return 1;
 }
 
-static bool loop_attribute(const struct template_loop *loop, struct text name,
-                           struct template_value *out) {
+static bool find_in_loop(const struct template_loop *loop, struct text name,
+                         struct template_value *out) {
+    const struct template_sequence *items = &loop->items;
+    bool is_first = loop->index == 0, is_last = loop->index + 1 == items->length;
     int64_t number;
     if (find_number(loop, name, &number))
         *out = template_data_int(number);
-    else if (name.length == 5 && memcmp(name.data, "first", 5) == 0)
-        *out = template_data_bool(loop->index == 0);
-    else if (name.length == 4 && memcmp(name.data, "last", 4) == 0)
-        *out = template_data_bool(loop->index + 1 == loop->items.length);
-    else if (name.length == 8 &&
-             (memcmp(name.data, "nextitem", 8) == 0 || memcmp(name.data, "previtem", 8) == 0))
-        *out = neighbour(loop, name.data[0] == 'n', name);
+    else if (text_is(name, "first"))
+        *out = template_data_bool(is_first);
+    else if (text_is(name, "last"))
+        *out = template_data_bool(is_last);
+    else if (text_is(name, "previtem"))
+        *out = is_first ? template_data_undefined(name) : items->items[loop->index - 1];
+    else if (text_is(name, "nextitem"))
+        *out = is_last ? template_data_undefined(name) : items->items[loop->index + 1];
     else
         return false;
     return true;
@@ -92,7 +86,7 @@ int template_attribute_get(struct template_run *run, const struct template_value
     struct template_value from = *value;
     if (template_type_check_defined(run, &from) != 0)
         return -1;
-    if (from.kind == TEMPLATE_LOOP && loop_attribute(from.loop, name, out))
+    if (from.kind == TEMPLATE_LOOP && find_in_loop(from.loop, name, out))
         return 0;
     if (from.kind == TEMPLATE_MACRO)
         return template_run_fail(run, "macros have no attributes");

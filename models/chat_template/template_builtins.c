@@ -1,13 +1,9 @@
 #include "models/chat_template/template_builtins.h"
 
-static bool is_name(const char *name, struct text text) {
-    return strlen(name) == text.length && memcmp(name, text.data, text.length) == 0;
-}
-
 static const struct template_function *find_in(const struct template_function *table,
                                                struct text name) {
     for (; table->name != NULL; table++)
-        if (is_name(table->name, name))
+        if (text_is(name, table->name))
             return table;
     return NULL;
 }
@@ -38,7 +34,7 @@ const struct template_function *template_builtins_method(const struct template_b
 static bool is_refused(const struct template_methods *methods, struct text name) {
     const char *const *refused = methods->refused;
     for (; refused != NULL && *refused != NULL; refused++)
-        if (is_name(*refused, name))
+        if (text_is(name, *refused))
             return true;
     return false;
 }

@@ -1,7 +1,6 @@
 #include "models/chat_template/template_cursor.h"
 
 #include "config/base/utf8.h"
-#include "models/chat_template/template_mapping.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -52,8 +51,7 @@ const struct template_token *template_cursor_look(struct template_cursor *cursor
 }
 
 bool template_cursor_is_name(const struct template_token *token, const char *name) {
-    return token->kind == TOKEN_NAME && token->text.length == strlen(name) &&
-           memcmp(token->text.data, name, token->text.length) == 0;
+    return token->kind == TOKEN_NAME && text_is(token->text, name);
 }
 
 bool template_cursor_is_operator(const struct template_cursor *cursor, int op) {

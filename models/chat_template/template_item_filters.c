@@ -183,7 +183,7 @@ FILTER(dictsort) {
     if (template_call_get_string(run, call, 1, "key", &by) != 0 ||
         pairs_of(run, call->self->mapping, &pairs) != 0)
         return -1;
-    size_t index = by.string.length == 5 && memcmp(by.string.data, "value", 5) == 0;
+    size_t index = text_is(template_string_text(&by), "value");
     for (size_t i = 0; i < pairs.length; i++) {
         struct template_value key = pairs.items[i].sequence->items[index];
         if ((!case_sensitive && fold_case(run, &key) != 0) || add_item(run, &keys, key) != 0)

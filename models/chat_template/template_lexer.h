@@ -4,6 +4,7 @@
 #define QUIRE_MODELS_CHAT_TEMPLATE_TEMPLATE_LEXER_H
 
 #include "config/error.h"
+#include "config/base/text.h"
 #include "models/chat_template/template_arena.h"
 
 enum template_token_kind {

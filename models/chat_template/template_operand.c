@@ -10,10 +10,6 @@
 /* --- Literals ----------------------------------------------------------------------------------
  */
 
-static bool is_text(struct text text, const char *literal) {
-    return text.length == strlen(literal) && memcmp(text.data, literal, text.length) == 0;
-}
-
 /* Strings that follow each other are one. */
 static int parse_string(struct template_cursor *cursor, struct template_node **out) {
     struct template_node *node = template_cursor_make(cursor, NODE_CONSTANT);
@@ -54,8 +50,7 @@ bool template_operand_is_constant(struct text name, struct template_value *out) 
                  {"false", TEMPLATE_BOOL, false}, {"False", TEMPLATE_BOOL, false},
                  {"none", TEMPLATE_NONE, false},  {"None", TEMPLATE_NONE, false}};
     for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
-        if (strlen(words[i].name) == name.length &&
-            memcmp(words[i].name, name.data, name.length) == 0) {
+        if (text_is(name, words[i].name)) {
             *out = (struct template_value){.kind = words[i].kind, .boolean = words[i].value};
             return true;
         }
@@ -72,7 +67,7 @@ static int parse_name(struct template_cursor *cursor, struct template_node **out
     if (is_constant)
         node->value = constant;
     *out = node;
-    bool is_rest = is_text(node->name, "varargs") || is_text(node->name, "kwargs");
+    bool is_rest = text_is(node->name, "varargs") || text_is(node->name, "kwargs");
     return is_rest ? template_cursor_use(cursor, "variable", node->name, node->line) : 0;
 }
 
@@ -365,7 +360,7 @@ static int parse_test(struct template_cursor *cursor, struct template_node *left
     if (is_negated < 0 || template_cursor_take_name(cursor, &node->name) != 0 ||
         resolve(cursor, node) != 0)
         return -1;
-    bool asks = is_text(node->name, "defined") || is_text(node->name, "undefined");
+    bool asks = text_is(node->name, "defined") || text_is(node->name, "undefined");
     bool is_named = left->kind == NODE_NAME || left->kind == NODE_ATTRIBUTE;
     if (asks && is_named && template_cursor_define(cursor, left->name) != 0)
         return -1;

@@ -77,7 +77,7 @@ static int parse_for(struct template_cursor *cursor, struct template_node *node)
     for (const struct template_node *name = node->left->kind == NODE_TUPLE ? node->left->items
                                                                            : node->left;
          name != NULL; name = name->next)
-        if (name->name.length == 4 && memcmp(name->name.data, "loop", 4) == 0)
+        if (text_is(name->name, "loop"))
             return template_lexer_fail(&cursor->lexer, name->line,
                                        "cannot assign to the loop variable 'loop'");
     if (!template_cursor_is_name(&cursor->token, "in"))

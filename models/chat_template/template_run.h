@@ -7,8 +7,8 @@
 
 #include "config/error.h"
 #include "models/chat_template/template_builder.h"
-#include "models/chat_template/template_mapping.h"
 #include "models/chat_template/template_node.h"
+#include "models/chat_template/template_value.h"
 
 /* Nodes that are evaluated within another, over all calls; calls; lists and maps within another. */
 enum { TEMPLATE_MAX_EVALUATIONS = 400, TEMPLATE_MAX_CALLS = 64, TEMPLATE_MAX_VALUE_DEPTH = 100 };

@@ -1,66 +1,8 @@
+#include "models/chat_template/template_value.h"
+
 #include "models/chat_template/template_data.h"
-#include "models/chat_template/template_mapping.h"
 
-#include <string.h>
-
-enum { MIN_CAPACITY = 4 };
-
-/* --- Sequences ---------------------------------------------------------------------------------
- */
-
-bool template_data_sequence(struct template_arena *arena, enum template_kind kind,
-                            struct template_value *out) {
-    struct template_sequence *sequence = template_arena_alloc(arena, sizeof(*sequence));
-    if (sequence == NULL)
-        return false;
-    *sequence = (struct template_sequence){0};
-    *out = (struct template_value){.kind = (uint8_t)kind, .sequence = sequence};
-    return true;
-}
-
-bool template_data_reserve(struct template_arena *arena, struct template_sequence *sequence,
-                           size_t capacity) {
-    if (capacity <= sequence->capacity)
-        return true;
-    struct template_value *items = template_arena_alloc_items(arena, capacity, sizeof(*items));
-    size_t *used = template_arena_alloc(arena, sizeof(*used));
-    if (items == NULL || used == NULL)
-        return false;
-    if (sequence->length > 0)
-        memcpy(items, sequence->items, sequence->length * sizeof(*items));
-    *used = sequence->length;
-    sequence->items = items;
-    sequence->capacity = capacity;
-    sequence->used = used;
-    return true;
-}
-
-bool template_data_append(struct template_arena *arena, struct template_sequence *sequence,
-                          struct template_value item) {
-    if (sequence->length == sequence->capacity &&
-        !template_data_reserve(arena, sequence,
-                               sequence->capacity == 0 ? MIN_CAPACITY : sequence->capacity * 2))
-        return false;
-    sequence->items[sequence->length++] = item;
-    *sequence->used = sequence->length;
-    return true;
-}
-
-bool template_data_items(struct template_arena *arena, enum template_kind kind,
-                         const struct template_value *items, size_t num,
-                         struct template_value *out) {
-    struct template_value made;
-    if (!template_data_sequence(arena, kind, &made) ||
-        !template_data_reserve(arena, made.sequence, num))
-        return false;
-    if (num > 0)
-        memcpy(made.sequence->items, items, num * sizeof(*items));
-    made.sequence->length = num;
-    *out = made;
-    return true;
-}
-
-/* --- The makers of requests' values ------------------------------------------------------------
+/* --- Constructors ------------------------------------------------------------------------------
  */
 
 static struct template_value *boxed(struct template_arena *arena, struct template_value value) {
@@ -133,7 +75,7 @@ struct template_value *template_map_set(struct template_arena *arena, struct tem
     return template_mapping_set(arena, map->mapping, &name, *item) ? map : NULL;
 }
 
-/* --- Their readers -----------------------------------------------------------------------------
+/* --- Readers -----------------------------------------------------------------------------------
  */
 
 /* Walks the keys: without the arena there is no hash. For maps whose keys are few. */

@@ -10,26 +10,17 @@
 #define QUIRE_MODELS_CHAT_TEMPLATE_TEMPLATE_VALUE_H
 
 #include "config/base/text.h"
+#include "models/chat_template/template_arena.h"
+#include "models/chat_template/template_origin.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-struct template_arena;
 struct template_value;
 
-/* Whose words a string is. */
-enum template_origin {
-    TEMPLATE_ORIGIN_SERVER, /* the template's, or ours: a role, a bos token */
-    TEMPLATE_ORIGIN_CLIENT, /* content, names, arguments, tool descriptions, ... */
-};
-
-/* Holds at most max_bytes; beyond that every constructor returns NULL, and so does each that is
- * given NULL for a value, so that a tree is checked once at its end. NULL when memory is short. */
-struct template_arena *template_arena_create(size_t max_bytes);
-void template_arena_destroy(struct template_arena *arena); /* accepts NULL */
-bool template_arena_is_full(const struct template_arena *arena);
-
+/* Beyond the arena's bound every constructor returns NULL, and so does each that is given NULL for a
+ * value, so that a tree is checked once at its end. */
 struct template_value *template_none(struct template_arena *arena);
 struct template_value *template_bool(struct template_arena *arena, bool value);
 struct template_value *template_int(struct template_arena *arena, int64_t value);
