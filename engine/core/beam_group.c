@@ -73,7 +73,7 @@ int32_t beam_group_output(struct step_output *output, struct sequence *choice) {
         return -1;
     for (int32_t i = 0; i < hypothesis.num_tokens; i++) {
         const struct sample_output row = row_of(&hypothesis, i);
-        const struct step_rows rows = {.asked = &nothing_listed, .told = &row, .count = 1};
+        const struct step_rows rows = {.requested = &nothing_listed, .outputs = &row, .count = 1};
         if (step_output_token(output, choice, &rows, 0) != 0)
             return -1;
     }

@@ -1,28 +1,30 @@
 /* A group lives from engine_core_add until the last event of its last sequence is in the stream. A
- * sequence ends in one place, core_groups_end_choice or the finish of a drawn token; either way
+ * sequence ends in one place, engine_core_end_choice or the finish of a sampled token; either way
  * its blocks are free at once. When memory is too short even for the last event, the group stays,
  * and every step tries again. */
 #include "engine/core/engine_core.h"
 
 #include "config/base/check.h"
 #include "config/base/checked.h"
-#include "engine/core/core_groups.h"
 #include "engine/core/core_stats.h"
+#include "engine/core/engine_core_private.h"
 #include "engine/core/step_commit.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #define LARGE_STEP 32 /* tokens */
+#define RETRY_NS INT64_C(100000000)
 
-static struct scheduler_config scheduler_config_of(const struct engine_core_config *config) {
-    return (struct scheduler_config){
-        .limits = config->limits,
-        .swap_block_ns = config->swap_block_ns,
-        .num_tenants = config->num_tenants,
-        .prefix_caching = config->prefix_caching,
-        .secret = config->secret,
-    };
+static void link_group(struct engine_core *core, struct sequence_group *group) {
+    group->previous = core->last_group;
+    *(core->last_group != NULL ? &core->last_group->next : &core->first_group) = group;
+    core->last_group = group;
+}
+
+static void unlink_group(struct engine_core *core, struct sequence_group *group) {
+    *(group->previous != NULL ? &group->previous->next : &core->first_group) = group->next;
+    *(group->next != NULL ? &group->next->previous : &core->last_group) = group->previous;
 }
 
 /* Pages that no step needs are never touched. */
@@ -36,7 +38,13 @@ int engine_core_init(struct engine_core *core, const struct engine_core_config *
                      struct executor *executor, const struct tokenizer *tokenizer,
                      struct error *err) {
     const struct serving_limits *limits = config->limits;
-    const struct scheduler_config scheduler_config = scheduler_config_of(config);
+    const struct scheduler_config scheduler_config = {
+        .limits = limits,
+        .swap_block_ns = config->swap_block_ns,
+        .num_tenants = config->num_tenants,
+        .prefix_caching = config->prefix_caching,
+        .secret = config->secret,
+    };
     memset(core, 0, sizeof(*core));
     core->config = *config;
     core->executor = executor;
@@ -45,9 +53,9 @@ int engine_core_init(struct engine_core *core, const struct engine_core_config *
     core->result.hidden_sums =
         calloc((size_t)limits->max_num_seqs, ((size_t)limits->hidden_size + 1) * sizeof(float));
     core->result.listed_logprobs = alloc_listed(limits);
-    core->drawn = calloc((size_t)limits->max_num_seqs, sizeof(struct sequence *));
+    core->forked = calloc((size_t)limits->max_num_seqs, sizeof(struct sequence *));
     engine_stats_init(&core->stats);
-    if (core->result.rows == NULL || core->result.hidden_sums == NULL || core->drawn == NULL ||
+    if (core->result.rows == NULL || core->result.hidden_sums == NULL || core->forked == NULL ||
         core->result.listed_logprobs == NULL ||
         scheduler_init(&core->scheduler, &scheduler_config) != 0 ||
         batch_builder_init(&core->builder, limits, tokenizer, config->vocabulary) != 0 ||
@@ -60,15 +68,11 @@ int engine_core_init(struct engine_core *core, const struct engine_core_config *
     return 0;
 }
 
-bool engine_core_is_idle(const struct engine_core *core) {
-    return core->first_group == NULL;
-}
-
-/* What engine_core_abort left had no memory for its last event; nobody reads it now. */
+/* Groups that engine_core_abort left had no memory for their last event; nobody reads it now. */
 void engine_core_finish(struct engine_core *core) {
     struct sequence_group *group;
     while ((group = core->first_group) != NULL) {
-        core_groups_unlink(core, group);
+        unlink_group(core, group);
         sequence_group_destroy(group);
     }
     scheduler_finish(&core->scheduler);
@@ -77,12 +81,14 @@ void engine_core_finish(struct engine_core *core) {
     free(core->result.rows);
     free(core->result.hidden_sums);
     free(core->result.listed_logprobs);
-    free(core->drawn);
+    free(core->forked);
     memset(core, 0, sizeof(*core));
 }
 
-/* A request that never became a group, for instance because no memory is left to run it. Its stream
- * has room for these events since request_create. */
+/* --- How a group begins ----------------------------------------------------------------------- */
+
+/* Ends a request that never became a group, for instance because no memory is left to run it. Its
+ * stream has room for these events since request_create. */
 static void refuse(struct engine_core *core, struct request *request) {
     for (int32_t i = 0; i < request->params.num_choices; i++) {
         struct token_event event = {
@@ -133,21 +139,102 @@ void engine_core_add(struct engine_core *core, struct request *request) {
         refuse(core, request);
         return;
     }
-    core_groups_link(core, group);
+    link_group(core, group);
     core->num_queued_requests++;
     core->num_choices += request->params.num_choices;
     core->num_queued_tokens += request->num_prompt_tokens;
     scheduler_add(&core->scheduler, group);
 }
 
+/* --- How a group ends ------------------------------------------------------------------------- */
+
+void engine_core_notify(struct engine_core *core, const struct sequence_group *group) {
+    core->config.notify(core->config.context, group->request);
+}
+
+/* Notes that a step is to be tried at deadline_ns at the latest. */
+static void note_stall(struct engine_core *core, int64_t deadline_ns) {
+    if (core->num_stalled == 0 || deadline_ns < core->stall_deadline_ns)
+        core->stall_deadline_ns = deadline_ns;
+    core->num_stalled++;
+}
+
+/* When a group is scheduled for the first time, or ends before that. */
+static void leave_queue(struct engine_core *core, struct sequence_group *group) {
+    if (group->started)
+        return;
+    group->started = true;
+    core->num_queued_requests--;
+    core->num_queued_tokens -= group->request->num_prompt_tokens;
+}
+
+void engine_core_retire(struct engine_core *core, struct sequence *sequence) {
+    scheduler_remove(&core->scheduler, sequence);
+    core_stats_finished(&core->stats, sequence, core->config.clock(core->config.context));
+}
+
+void engine_core_close(struct engine_core *core, struct sequence *sequence) {
+    struct sequence_group *group = sequence->group;
+    CHECK(sequence->end_pushed && sequence->status == SEQUENCE_FINISHED);
+    sequence_release(sequence);
+    core->num_choices--;
+    if (--group->num_open > 0)
+        return;
+    leave_queue(core, group);
+    unlink_group(core, group);
+    sequence_group_destroy(group);
+}
+
+void engine_core_push_end(struct engine_core *core, struct sequence *sequence) {
+    if (step_output_end(&core->output, sequence) != 0) {
+        note_stall(core, core->config.clock(core->config.context) + RETRY_NS);
+        return;
+    }
+    engine_core_notify(core, sequence->group);
+    engine_core_close(core, sequence);
+}
+
+void engine_core_end_choice(struct engine_core *core, struct sequence *sequence,
+                            enum finish_reason reason) {
+    sequence->finish = reason;
+    engine_core_retire(core, sequence);
+    if (sequence->group->beams != NULL) /* beam search has streamed no token yet */
+        sequence->num_tokens = sequence_num_prompt(sequence);
+    engine_core_push_end(core, sequence);
+}
+
+void engine_core_end_group(struct engine_core *core, struct sequence_group *group,
+                           enum finish_reason reason) {
+    int32_t left = group->num_open;
+    for (int32_t i = sequence_group_num_choices(group); i < group->num_sequences; i++)
+        if (group->sequences[i].status != SEQUENCE_FINISHED)
+            scheduler_remove(&core->scheduler, &group->sequences[i]);
+    for (int32_t i = 0; left > 0; i++) {
+        struct sequence *sequence = &group->sequences[i];
+        if (sequence->end_pushed)
+            continue;
+        left--;
+        if (sequence->status == SEQUENCE_FINISHED)
+            engine_core_push_end(core, sequence);
+        else
+            engine_core_end_choice(core, sequence, reason);
+    }
+}
+
 void engine_core_abort(struct engine_core *core, enum finish_reason reason) {
     struct sequence_group *group = core->first_group, *next;
     for (; group != NULL; group = next) {
         next = group->next;
-        core_groups_end(core, group, reason);
+        engine_core_end_group(core, group, reason);
     }
     core_stats_gauges(&core->stats, &core->scheduler);
 }
+
+bool engine_core_is_idle(const struct engine_core *core) {
+    return core->first_group == NULL;
+}
+
+/* --- A step ----------------------------------------------------------------------------------- */
 
 /* Returns false when the group was stalled for too long. */
 static bool update_stall(struct engine_core *core, struct sequence_group *group, int64_t now_ns) {
@@ -163,7 +250,7 @@ static bool update_stall(struct engine_core *core, struct sequence_group *group,
     int64_t deadline_ns = group->stalled_since_ns + core->config.stall_timeout_ns;
     if (now_ns >= deadline_ns)
         return false;
-    core_groups_note_stall(core, deadline_ns);
+    note_stall(core, deadline_ns);
     return true;
 }
 
@@ -180,20 +267,14 @@ static void sweep_groups(struct engine_core *core, int64_t now_ns) {
     for (; group != NULL; group = next) {
         next = group->next;
         if (has_unpushed_end(group))
-            core_groups_end(core, group, FINISH_ERROR);
+            engine_core_end_group(core, group, FINISH_ERROR);
         else if (atomic_load(&group->request->cancelled) || !update_stall(core, group, now_ns))
-            core_groups_end(core, group, FINISH_ABORT);
+            engine_core_end_group(core, group, FINISH_ABORT);
     }
 }
 
-static void begin_step(struct engine_core *core, const struct step_plan *plan, int64_t now_ns) {
-    for (int32_t i = 0; i < plan->num_entries; i++) {
-        core_groups_leave_queue(core, plan->entries[i].sequence->group);
-        core_stats_scheduled(&core->stats, &plan->entries[i], now_ns);
-    }
-}
-
-/* What a token takes when many are computed at once, as in recomputation; fewer cost more each. */
+/* Keeps what a token takes when many are computed at once, as in recomputation; fewer cost more
+ * each. */
 static void note_cost(struct scheduler *scheduler, int64_t step_ns) {
     if (scheduler->plan.num_tokens == 0)
         return;
@@ -204,31 +285,34 @@ static void note_cost(struct scheduler *scheduler, int64_t step_ns) {
         scheduler->token_ns += (token_ns - scheduler->token_ns) / 8;
 }
 
-static void run_step(struct engine_core *core, const struct step_plan *plan, int64_t now_ns) {
-    begin_step(core, plan, now_ns);
-    const struct batch *batch = batch_builder_build(&core->builder, plan, &core->scheduler.blocks);
+bool engine_core_step(struct engine_core *core) {
+    struct scheduler *scheduler = &core->scheduler;
+    int64_t begin_ns = core->config.clock(core->config.context);
+    sweep_groups(core, begin_ns);
+    const struct step_plan *plan = scheduler_plan(scheduler);
+    if (core->failed || (plan->num_entries == 0 && !block_manager_has_moves(&scheduler->blocks))) {
+        core_stats_gauges(&core->stats, scheduler);
+        return false;
+    }
+
+    for (int32_t i = 0; i < plan->num_entries; i++) {
+        leave_queue(core, plan->entries[i].sequence->group);
+        core_stats_scheduled(&core->stats, &plan->entries[i], begin_ns);
+    }
+    const struct batch *batch = batch_builder_build(&core->builder, plan, &scheduler->blocks);
     core->result.num_sample_rows = batch->num_sample_rows;
     core->failed =
         core->executor->ops->run(core->executor, batch, &core->result, &core->error) != 0;
-    scheduler_end_step(&core->scheduler);
+    scheduler_end_step(scheduler);
+
     if (core->failed) {
         engine_core_abort(core, FINISH_ERROR);
-        return;
+        return true;
     }
     int64_t end_ns = core->config.clock(core->config.context);
-    note_cost(&core->scheduler, end_ns - now_ns);
-    core_stats_step(&core->stats, &core->scheduler, end_ns);
+    note_cost(scheduler, end_ns - begin_ns);
+    core_stats_step(&core->stats, scheduler, end_ns);
     step_commit(core, plan, batch, end_ns);
-}
-
-bool engine_core_step(struct engine_core *core) {
-    int64_t now_ns = core->config.clock(core->config.context);
-    sweep_groups(core, now_ns);
-    const struct step_plan *plan = scheduler_plan(&core->scheduler);
-    bool runs = !core->failed &&
-                (plan->num_entries > 0 || block_manager_has_moves(&core->scheduler.blocks));
-    if (runs)
-        run_step(core, plan, now_ns);
-    core_stats_gauges(&core->stats, &core->scheduler);
-    return runs;
+    core_stats_gauges(&core->stats, scheduler);
+    return true;
 }

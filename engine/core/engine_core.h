@@ -1,23 +1,63 @@
 /* The engine without its thread: everything between the inbox and the token streams. One call of
- * engine_core_step drops what was cancelled, plans, runs the executor and hands out the results. It
+ * engine_core_step ends what was cancelled, plans, runs the executor and hands out the results. It
  * has no thread and no clock of its own, so a seeded simulation drives exactly the code the server
  * runs. Used by one thread. */
 #ifndef QUIRE_ENGINE_CORE_ENGINE_CORE_H
 #define QUIRE_ENGINE_CORE_ENGINE_CORE_H
 
-#include "engine/core/engine_core_state.h"
+#include "engine/batch/batch_builder.h"
+#include "engine/core/step_output.h"
+#include "engine/engine_stats.h"
+#include "engine/executor.h"
+#include "engine/schedule/scheduler.h"
+
+struct engine_core_config {
+    const struct serving_limits *limits; /* outlive the core */
+    int64_t swap_block_ns;               /* to move one block to the host, or back */
+    int32_t num_tenants;                 /* >= 1; a request's tenant < num_tenants */
+    bool prefix_caching;
+    struct block_key_secret secret;              /* of the keys of cached prefixes */
+    const struct grammar_vocabulary *vocabulary; /* outlives the core; NULL: no request has a
+                                                    grammar */
+    int64_t stall_timeout_ns;
+    int64_t (*clock)(void *context); /* nanoseconds, never 0, never falling */
+    /* Reports that the request has events to read; called for each push. */
+    void (*notify)(void *context, struct request *request);
+    void *context;
+};
+
+/* Read by others, written by the core alone. */
+struct engine_core {
+    struct engine_core_config config;
+    struct executor *executor;
+    const struct tokenizer *tokenizer;
+    struct scheduler scheduler;
+    struct batch_builder builder;
+    struct step_output output;
+    struct step_result result;
+    struct sequence **forked; /* scratch [max_num_seqs]: a leader and those that fork from it */
+    struct engine_stats stats;
+    struct sequence_group *first_group, *last_group; /* live groups, by arrival */
+    int32_t num_queued_requests;                     /* live groups that never ran */
+    int64_t num_queued_tokens;                       /* their prompts */
+    int64_t num_choices;                             /* of live groups, but for those that ended */
+    int32_t num_stalled;                             /* groups, as of the last step */
+    int64_t stall_deadline_ns;                       /* when the first of them is aborted */
+    bool failed;        /* the executor failed: nothing runs any more */
+    struct error error; /* why */
+};
 
 /* The executor and the tokenizer outlive the core. */
 int engine_core_init(struct engine_core *core, const struct engine_core_config *config,
                      struct executor *executor, const struct tokenizer *tokenizer,
                      struct error *err);
-/* engine_core_abort first, unless the core is idle. Accepts a zeroed core. */
+/* Comes after engine_core_abort, unless the core is idle. Accepts a zeroed core. */
 void engine_core_finish(struct engine_core *core);
 
-/* Takes its own reference. The request fits the limits (kv_demand_fits), and its id rises from call to call. Ends
- * it at once with FINISH_ERROR when memory is short or the core has failed. */
+/* Takes its own reference. The request fits the limits (kv_demand.h), and its id rises from call to
+ * call. Ends it at once with FINISH_ERROR when memory is short or the core has failed. */
 void engine_core_add(struct engine_core *core, struct request *request);
-/* True when a step was run; false when there was nothing that could run. */
+/* Returns true when a step was run, false when there was nothing that could run. */
 bool engine_core_step(struct engine_core *core);
 /* Ends everything that is left. */
 void engine_core_abort(struct engine_core *core, enum finish_reason reason);

@@ -1,11 +1,11 @@
-/* What the results of a step mean for the sequences in it: tokens are appended and told, siblings
- * fork, beams move on, choices end. Part of the core. */
+/* Applies a step's results: appends sampled tokens, pushes their events, forks siblings, advances
+ * beams, ends sequences. Part of the core. */
 #ifndef QUIRE_ENGINE_CORE_STEP_COMMIT_H
 #define QUIRE_ENGINE_CORE_STEP_COMMIT_H
 
-#include "engine/core/engine_core_state.h"
+#include "engine/core/engine_core_private.h"
 
-/* core->result holds what the executor made of the batch, which was built from the plan. */
+/* Takes core->result, which the executor filled for the batch that was built from the plan. */
 void step_commit(struct engine_core *core, const struct step_plan *plan, const struct batch *batch,
                  int64_t now_ns);
 

@@ -51,29 +51,29 @@ static int compare_top(const void *left, const void *right) {
  * likeliest unless that is -1, else what the sample op found. Returns how many. */
 static int32_t fill_top(const struct step_rows *rows, int32_t row, int32_t num_best,
                         struct top_logprob *top) {
-    const struct sample_row *asked = &rows->asked[row];
-    const struct sample_output *told = &rows->told[row];
-    for (int32_t i = 0; i < told->num_top; i++)
-        top[i] = (struct top_logprob){told->top_tokens[i], told->top_logprobs[i]};
-    for (int32_t i = 0; i < asked->num_listed; i++)
-        top[i] = (struct top_logprob){rows->listed[asked->first_listed + i],
-                                      rows->listed_logprobs[asked->first_listed_logprob + i]};
-    if (asked->num_listed == 0)
-        return told->num_top;
+    const struct sample_row *requested = &rows->requested[row];
+    const struct sample_output *sampled = &rows->outputs[row];
+    for (int32_t i = 0; i < sampled->num_top; i++)
+        top[i] = (struct top_logprob){sampled->top_tokens[i], sampled->top_logprobs[i]};
+    for (int32_t i = 0; i < requested->num_listed; i++)
+        top[i] = (struct top_logprob){rows->listed[requested->first_listed + i],
+                                      rows->listed_logprobs[requested->first_listed_logprob + i]};
+    if (requested->num_listed == 0)
+        return sampled->num_top;
     if (num_best >= 0)
-        qsort(top, (size_t)asked->num_listed, sizeof(*top), compare_top);
-    return num_best >= 0 && num_best < asked->num_listed ? num_best : asked->num_listed;
+        qsort(top, (size_t)requested->num_listed, sizeof(*top), compare_top);
+    return num_best >= 0 && num_best < requested->num_listed ? num_best : requested->num_listed;
 }
 
 /* Adds the row as a record to the event, whose arrays are the output's. */
 static void add_record(struct step_output *output, struct token_event *event,
                        const struct step_rows *rows, int32_t row, int32_t num_best) {
     struct token_record *record = &output->records[event->num_tokens++];
-    const struct sample_output *told = &rows->told[row];
+    const struct sample_output *sampled = &rows->outputs[row];
     *record = (struct token_record){
-        .token = told->token,
-        .logprob = told->logprob,
-        .rank = told->rank,
+        .token = sampled->token,
+        .logprob = sampled->logprob,
+        .rank = sampled->rank,
         .first_top = event->num_top,
         .num_top = fill_top(rows, row, num_best, output->top + event->num_top),
     };
@@ -111,8 +111,8 @@ static int push_scores(struct sequence_group *group, const struct token_event *e
 
 /* What the row may add to an event. */
 static size_t most_top(const struct step_rows *rows, int32_t row) {
-    int32_t num_listed = rows->asked[row].num_listed;
-    return (size_t)(num_listed > 0 ? num_listed : rows->told[row].num_top);
+    int32_t num_listed = rows->requested[row].num_listed;
+    return (size_t)(num_listed > 0 ? num_listed : rows->outputs[row].num_top);
 }
 
 int step_output_scores(struct step_output *output, struct sequence *sequence,
@@ -180,7 +180,7 @@ static int add_text(struct step_output *output, struct sequence *sequence, int32
 int step_output_token(struct step_output *output, struct sequence *sequence,
                       const struct step_rows *rows, int32_t row) {
     const struct sampling_params *params = sequence_params(sequence);
-    int32_t token = rows->told[row].token;
+    int32_t token = rows->outputs[row].token;
     if (sequence_append(sequence, token) != 0)
         return -1;
     thinking_state_add(&sequence->thinking, &params->thinking,

@@ -11,10 +11,10 @@
 #include "models/batch.h"
 #include "models/tokenizer/tokenizer.h"
 
-/* Rows of a step: what was asked for, and what came. */
+/* Rows of a step: what was requested, and what came of it. */
 struct step_rows {
-    const struct sample_row *asked;
-    const struct sample_output *told;
+    const struct sample_row *requested;
+    const struct sample_output *outputs;
     int32_t count;
     const int32_t *listed; /* of the batch */
     const float *listed_logprobs;

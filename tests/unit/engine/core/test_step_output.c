@@ -51,7 +51,7 @@ static struct token_event draw(struct fixture *f, int32_t token) {
     struct sample_output row = {
         .token = token, .logprob = -1, .rank = 5, .num_top = 1, .top_tokens = {7}};
     struct sequence *sequence = &f->group->sequences[0];
-    const struct step_rows rows = {.asked = no_list, .told = &row, .count = 1};
+    const struct step_rows rows = {.requested = no_list, .outputs = &row, .count = 1};
     assert_int_equal(step_output_token(&f->output, sequence, &rows, 0), 0);
     struct token_event event = next(f);
     assert_int_equal(event.kind, TOKEN_EVENT_TEXT);
@@ -73,7 +73,7 @@ static void test_text_until_length(void **state) {
     start(&f, &params, 100);
     struct token_event event = draw(&f, A);
     expect(&event, "a", FINISH_NONE);
-    assert_true(isnan(event.tokens[0].logprob)); /* not asked for */
+    assert_true(isnan(event.tokens[0].logprob)); /* not requested */
     assert_int_equal(event.tokens[0].rank, 0);
     assert_int_equal(event.num_top, 0);
     event = draw(&f, TOOL);
@@ -181,10 +181,10 @@ static void test_scores(void **state) {
     params.num_prompt_logprobs = 1;
     start(&f, &params, 100);
     struct sequence *sequence = &f.group->sequences[0];
-    struct sample_output told[2] = {
+    struct sample_output outputs[2] = {
         {.token = 4, .logprob = -2, .num_top = 1, .top_tokens = {8}},
         {.token = 5, .logprob = -3, .rank = 17, .num_top = 1, .top_tokens = {9}}};
-    struct step_rows rows = {.asked = no_list, .told = told, .count = 2};
+    struct step_rows rows = {.requested = no_list, .outputs = outputs, .count = 2};
     assert_int_equal(step_output_scores(&f.output, sequence, &rows), 0);
     struct token_event event = next(&f);
     assert_int_equal(event.kind, TOKEN_EVENT_PROMPT);
@@ -197,7 +197,7 @@ static void test_scores(void **state) {
     assert_int_equal(event.top[event.tokens[2].first_top].token, 9);
     assert_int_equal(f.group->num_scored, 3);
     assert_true(sequence_group_is_scoring(f.group));
-    told[0].token = 6;
+    outputs[0].token = 6;
     rows.count = 1;
     assert_int_equal(step_output_scores(&f.output, sequence, &rows), 0);
     assert_int_equal(next(&f).num_tokens, 1);
@@ -220,10 +220,13 @@ static void test_listed_tokens(void **state) {
     int32_t listed[FAKE_VOCAB_SIZE];
     float logprobs[2 * FAKE_VOCAB_SIZE];
     list_all(listed, logprobs);
-    const struct sample_output told = {.token = A, .logprob = -3, .rank = 8};
+    const struct sample_output outputs = {.token = A, .logprob = -3, .rank = 8};
     const struct sample_row all = {.num_listed = FAKE_VOCAB_SIZE};
-    struct step_rows rows = {
-        .asked = &all, .told = &told, .count = 1, .listed = listed, .listed_logprobs = logprobs};
+    struct step_rows rows = {.requested = &all,
+                             .outputs = &outputs,
+                             .count = 1,
+                             .listed = listed,
+                             .listed_logprobs = logprobs};
     struct fixture f;
     struct sampling_params params = fixture_params(5);
     params.num_logprobs = 25;
@@ -236,7 +239,7 @@ static void test_listed_tokens(void **state) {
         assert_int_equal(event.top[i].token, i < 2 ? 30 + i : 31 - i);
     stop(&f);
     const struct sample_row some = {.num_listed = 2, .first_listed_logprob = FAKE_VOCAB_SIZE};
-    rows.asked = &some;
+    rows.requested = &some;
     rows.listed = named;
     params.num_logprob_tokens = 2;
     params.logprob_tokens = named;
@@ -255,7 +258,7 @@ static void test_scores_of_the_vocabulary(void **state) {
     int32_t listed[FAKE_VOCAB_SIZE];
     float logprobs[2 * FAKE_VOCAB_SIZE];
     list_all(listed, logprobs);
-    const struct sample_output told[2] = {{.token = 4}, {.token = 5}};
+    const struct sample_output outputs[2] = {{.token = 4}, {.token = 5}};
     const struct sample_row all[2] = {
         {.num_listed = FAKE_VOCAB_SIZE},
         {.num_listed = FAKE_VOCAB_SIZE, .first_listed_logprob = FAKE_VOCAB_SIZE}};
@@ -264,8 +267,11 @@ static void test_scores_of_the_vocabulary(void **state) {
     params.num_prompt_logprobs = FAKE_VOCAB_SIZE;
     start(&f, &params, 100);
     f.output.max_top = FAKE_VOCAB_SIZE + 1;
-    const struct step_rows rows = {
-        .asked = all, .told = told, .count = 2, .listed = listed, .listed_logprobs = logprobs};
+    const struct step_rows rows = {.requested = all,
+                                   .outputs = outputs,
+                                   .count = 2,
+                                   .listed = listed,
+                                   .listed_logprobs = logprobs};
     assert_int_equal(step_output_scores(&f.output, &f.group->sequences[0], &rows), 0);
     struct token_event event;
     int32_t num_tokens[2];
@@ -336,7 +342,7 @@ static void test_a_complete_grammar_ends(void **state) {
     struct sequence *sequence = &f.group->sequences[0];
     assert_true(token_mask_fill(sequence, vocabulary, FAKE_VOCAB_SIZE, &scratch, &mask));
     const struct sample_output wrong = {.token = B};
-    const struct step_rows rows = {.asked = no_list, .told = &wrong, .count = 1};
+    const struct step_rows rows = {.requested = no_list, .outputs = &wrong, .count = 1};
     assert_int_equal(step_output_token(&f.output, sequence, &rows, 0), -1);
     struct token_event event = draw(&f, A);
     expect(&event, "a", FINISH_NONE);

@@ -1,0 +1,27 @@
+/* What the files of the core share: engine_core.c (the life of groups, and the step) and
+ * step_commit.c.
+ *
+ * A sequence ends in this order: its finish is set; it is retired, which frees its blocks; its last
+ * event is pushed; it is closed, which frees its group with the last one. */
+#ifndef QUIRE_ENGINE_CORE_ENGINE_CORE_PRIVATE_H
+#define QUIRE_ENGINE_CORE_ENGINE_CORE_PRIVATE_H
+
+#include "engine/core/engine_core.h"
+
+/* Reports that events of the group were pushed. */
+void engine_core_notify(struct engine_core *core, const struct sequence_group *group);
+/* Frees the blocks of a sequence whose finish is set, and counts it. */
+void engine_core_retire(struct engine_core *core, struct sequence *sequence);
+/* Closes a retired choice whose last event was pushed. May free the group. */
+void engine_core_close(struct engine_core *core, struct sequence *sequence);
+/* Pushes the last event of a retired choice, now or in a later step, and closes it. */
+void engine_core_push_end(struct engine_core *core, struct sequence *sequence);
+/* Does all of it for a choice that ends without a token. May free its group. */
+void engine_core_end_choice(struct engine_core *core, struct sequence *sequence,
+                            enum finish_reason reason);
+/* Ends the choices that have not ended; pushes last events that found no memory before. May free
+ * the group. */
+void engine_core_end_group(struct engine_core *core, struct sequence_group *group,
+                           enum finish_reason reason);
+
+#endif
