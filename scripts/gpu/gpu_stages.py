@@ -17,7 +17,7 @@ from pathlib import Path
 from gpu_results import PASSED, Failed, NotRun, Results
 
 TYPES = ("bf16", "f16")
-CHECKS = ("ops", "memory", "matrix", "linear", "attention", "sample")
+CHECKS = ("ops", "blocks", "matrix", "linear", "attention", "sample")
 GOLDEN = ("tiny-f32", "tiny-f16", "tiny-bf16", "tiny-q8_0", "tiny-q4_0", "tiny-q4_1", "wide-f16",
           "wide-q4_0", "kquants")
 EMBEDDINGS = ("llama", "olmo2", "cohere")
@@ -117,7 +117,7 @@ def targets(context):
     programs.append("tests/kernels/bench_device")
     if context.device == "cpu":
         return programs
-    return programs + [f"tests/kernels/check_device_{op}" for op in CHECKS] + [
+    return programs + [f"tests/kernels/check_{op}" for op in CHECKS] + [
         f"kernels/cuda/libquire-{context.device}.so"]
 
 
@@ -138,7 +138,7 @@ def build(context):
 def check_op(context, name, op, words):
     if context.device == "cpu":
         raise NotRun("the CPU's ops have tests of their own")
-    context.results.command(name, [context.program(f"kernels/check_device_{op}"), *words], 300)
+    context.results.command(name, [context.program(f"kernels/check_{op}"), *words], 300)
 
 
 def check_golden(context, name, folder, model, words):
@@ -198,7 +198,7 @@ def sanitize(context):
         context.results.item("sanitize", refuse)
         return
     golden = ["golden/test_golden", context.root / "tests/golden", "tiny-bf16"]
-    programs = {op: [f"kernels/check_device_{op}"] for op in CHECKS} | {"golden": golden}
+    programs = {op: [f"kernels/check_{op}"] for op in CHECKS} | {"golden": golden}
     for tool in ("memcheck", "racecheck"):
         for label, (program, *words) in programs.items():
             name = f"sanitize/{tool} {label}"

@@ -1,6 +1,8 @@
-/* rope_store_kv and paged_attention of the CPU backend against the oracle, and the promise that a
- * row's result has the same bits alone, in any batch, in prefill or decode, in whatever physical
- * blocks and on any number of threads. */
+/* rope_store_kv and paged_attention against the oracle: steps of prefills, decodes and chunks
+ * together, with lengths around the borders of blocks and tiles, block tables in disorder and NaN in
+ * every place of the cache that holds no token; blocks that the window has left are NaN too. On the
+ * CPU, and on a device opened as batch-invariant, a row's result has the same bits alone, in any
+ * batch, in prefill or decode, in whatever physical blocks, and on any number of threads. */
 #include "tests/kernels/kernel_fixture.h"
 
 #include <math.h>
@@ -12,11 +14,17 @@
 #include <cmocka.h>
 
 #define MAX_SEQS 12
+#define MAX_TOKENS 1600
+#define NUM_LAYERS 2
+#define LAYER 1
+
+static struct kernel_fixture fixture;
 
 /* The linker puts this in front of the C library's; only the backends use it. */
 void *__real_aligned_alloc(size_t alignment, size_t bytes);
 void *__wrap_aligned_alloc(size_t alignment, size_t bytes);
 
+static bool is_memory_short_in_ops; /* set by a test */
 static bool is_memory_short;
 static int num_refused;
 
@@ -30,42 +38,57 @@ struct shape {
     int32_t num_kv_heads;
     int32_t group; /* query heads per KV head */
     int32_t block_size;
-    enum dtype dtype;
+    enum dtype dtype; /* of the CPU's cache; a device's is fixture.dtype */
     int32_t window;
     float soft_cap;
+};
+
+/* The last `num_tokens` tokens of a sequence of `length` are what a step computes. */
+struct chunk {
+    int32_t sequence;
+    int32_t length;
+    int32_t num_tokens;
 };
 
 /* A set of sequences with all their tokens' q, k, v, before any rotation. */
 struct scene {
     struct shape shape;
     int num_seqs;
-    int32_t lengths[MAX_SEQS];
+    int32_t lengths[MAX_SEQS], longest;
     float *qkv[MAX_SEQS]; /* [length, row_floats] */
     int32_t row_floats, out_floats;
-    float *rope_table; /* [longest, head_dim] */
+    float *rope_table; /* [longest, head_dim]; NULL: nothing rotates */
 };
 
+/* On a device nothing rotates: the rounding of a rotation would hide that of attention. */
+static float *make_rope_table(size_t num_positions, size_t half) {
+    if (fixture.dtype != DTYPE_F32)
+        return NULL;
+    float *table = kernel_fixture_memory(num_positions * 2 * half * sizeof(float));
+    for (size_t p = 0; p < num_positions; p++)
+        for (size_t i = 0; i < half; i++) {
+            double angle = (double)p * pow(10000, -(double)i / (double)half);
+            table[p * 2 * half + i] = (float)cos(angle);
+            table[p * 2 * half + half + i] = (float)sin(angle);
+        }
+    return table;
+}
+
 static void scene_init(struct scene *scene, struct shape shape, int num_seqs,
-                       const int32_t *lengths, uint64_t seed) {
+                       const int32_t *lengths) {
+    uint64_t seed = (uint64_t)(shape.head_dim * 100 + shape.group * 10 + num_seqs);
+    if (fixture.dtype != DTYPE_F32)
+        shape.dtype = fixture.dtype;
     *scene = (struct scene){.shape = shape, .num_seqs = num_seqs};
     scene->out_floats = shape.group * shape.num_kv_heads * shape.head_dim;
     scene->row_floats = scene->out_floats + 2 * shape.num_kv_heads * shape.head_dim;
-    int32_t longest = 1;
     for (int s = 0; s < num_seqs; s++) {
         scene->lengths[s] = lengths[s];
-        longest = lengths[s] > longest ? lengths[s] : longest;
-        scene->qkv[s] =
-            kernel_fixture_random_floats(&seed, (size_t)lengths[s] * (size_t)scene->row_floats);
+        scene->longest = lengths[s] > scene->longest ? lengths[s] : scene->longest;
+        scene->qkv[s] = kernel_fixture_rounded_floats(
+            &fixture, &seed, (size_t)lengths[s] * (size_t)scene->row_floats);
     }
-    size_t half = (size_t)shape.head_dim / 2;
-    scene->rope_table = malloc((size_t)longest * 2 * half * sizeof(float));
-    assert_non_null(scene->rope_table);
-    for (size_t p = 0; p < (size_t)longest; p++)
-        for (size_t i = 0; i < half; i++) {
-            double angle = (double)p * pow(10000, -(double)i / (double)half);
-            scene->rope_table[p * 2 * half + i] = (float)cos(angle);
-            scene->rope_table[p * 2 * half + half + i] = (float)sin(angle);
-        }
+    scene->rope_table = make_rope_table((size_t)scene->longest, (size_t)shape.head_dim / 2);
 }
 
 static void scene_finish(struct scene *scene) {
@@ -74,126 +97,216 @@ static void scene_finish(struct scene *scene) {
     free(scene->rope_table);
 }
 
-/* A KV pool of one backend with the sequences' block tables. */
+/* A KV pool of one backend with the sequences' block tables, and what else the ops need there. */
 struct pool {
     struct backend *backend;
+    enum dtype dtype; /* of the backend's activations */
     struct kv_cache cache;
+    void *rope_table;
     int32_t max_blocks;
     int32_t *tables;   /* [num_seqs][max_blocks] */
     int32_t nan_block; /* nothing is ever stored in it */
 };
 
 /* Blocks are dealt in an order that depends on the seed. */
-static void pool_init(struct pool *pool, const struct scene *scene, struct backend *b,
-                      uint64_t seed) {
-    const struct shape *shape = &scene->shape;
-    int32_t num_blocks = 3, max_blocks = 1;
-    for (int s = 0; s < scene->num_seqs; s++) {
-        int32_t n = (scene->lengths[s] + shape->block_size - 1) / shape->block_size;
-        num_blocks += n;
-        max_blocks = n > max_blocks ? n : max_blocks;
-    }
-    *pool = (struct pool){.backend = b, .max_blocks = max_blocks};
-    pool->cache = (struct kv_cache){.layout = {.num_layers = 2,
-                                               .num_kv_heads = shape->num_kv_heads,
-                                               .head_dim = shape->head_dim,
-                                               .block_size = shape->block_size,
-                                               .dtype = shape->dtype},
-                                    .num_blocks = num_blocks};
-    size_t bytes = (size_t)num_blocks * kv_block_bytes(&pool->cache.layout);
-    assert_int_equal(b->ops->buffer_alloc(b, bytes, &pool->cache.buffer, NULL), 0);
-    memset(pool->cache.buffer.data, 0xff, bytes); /* NaN: what was never stored must not matter */
-    int32_t *ids = malloc((size_t)num_blocks * sizeof(*ids));
-    pool->tables = calloc((size_t)scene->num_seqs * (size_t)max_blocks, sizeof(*pool->tables));
-    assert_non_null(ids);
+static void deal_blocks(struct pool *pool, const struct scene *scene, uint64_t seed) {
+    int32_t num_blocks = pool->cache.num_blocks, next = 0;
+    int32_t *ids = kernel_fixture_memory((size_t)num_blocks * sizeof(*ids));
+    pool->tables = calloc((size_t)(scene->num_seqs * pool->max_blocks), sizeof(*pool->tables));
     assert_non_null(pool->tables);
     for (int32_t i = 0; i < num_blocks; i++) {
         int32_t j = kernel_fixture_random_in(&seed, 0, i);
         ids[i] = ids[j];
         ids[j] = i;
     }
-    int32_t next = 0;
     for (int s = 0; s < scene->num_seqs; s++)
-        for (int32_t i = 0; i * shape->block_size < scene->lengths[s]; i++)
-            pool->tables[s * max_blocks + i] = ids[next++];
+        for (int32_t i = 0; i * scene->shape.block_size < scene->lengths[s]; i++)
+            pool->tables[s * pool->max_blocks + i] = ids[next++];
     pool->nan_block = ids[next];
     free(ids);
 }
 
+/* The oracle takes what a device rounded in floats. The cache is NaN: what was never stored must
+ * not matter. */
+static void pool_init(struct pool *pool, const struct scene *scene, struct backend *b,
+                      uint64_t seed) {
+    const struct shape *shape = &scene->shape;
+    bool is_exact = b == fixture.oracle && fixture.dtype != DTYPE_F32;
+    int32_t num_blocks = 3, max_blocks = 1;
+    for (int s = 0; s < scene->num_seqs; s++) {
+        int32_t n = (scene->lengths[s] + shape->block_size - 1) / shape->block_size;
+        num_blocks += n;
+        max_blocks = n > max_blocks ? n : max_blocks;
+    }
+    *pool = (struct pool){
+        .backend = b, .dtype = is_exact ? DTYPE_F32 : fixture.dtype, .max_blocks = max_blocks};
+    pool->cache = (struct kv_cache){.layout = {.num_layers = NUM_LAYERS,
+                                               .num_kv_heads = shape->num_kv_heads,
+                                               .head_dim = shape->head_dim,
+                                               .block_size = shape->block_size,
+                                               .dtype = is_exact ? DTYPE_F32 : shape->dtype},
+                                    .num_blocks = num_blocks};
+    enum dtype dtype = pool->cache.layout.dtype;
+    size_t bytes = (size_t)num_blocks * kv_block_bytes(&pool->cache.layout);
+    void *data = kernel_fixture_put(b, dtype, NULL, bytes / dtype_row_bytes(dtype, 1));
+    pool->cache.buffer = (struct buffer){.data = data, .bytes = bytes};
+    if (scene->rope_table != NULL)
+        pool->rope_table = kernel_fixture_put(b, DTYPE_F32, scene->rope_table,
+                                              (size_t)scene->longest * (size_t)shape->head_dim);
+    deal_blocks(pool, scene, seed);
+}
+
 static void pool_finish(struct pool *pool) {
-    pool->backend->ops->buffer_free(pool->backend, &pool->cache.buffer);
+    kernel_fixture_free(pool->backend, pool->cache.buffer.data);
+    kernel_fixture_free(pool->backend, pool->rope_table);
     free(pool->tables);
 }
 
-/* Blocks that no token from `begin` on sees any more may have become another sequence's. */
-static void leave_window(const struct shape *shape, const struct pool *pool, int32_t begin,
+/* A step's arrays on the host. */
+struct step {
+    struct step_inputs inputs;
+    int32_t query_start[MAX_SEQS + 1];
+    int32_t context_lens[MAX_SEQS];
+    int32_t positions[MAX_TOKENS], slots[MAX_TOKENS];
+    int32_t *tables;
+    float *qkv;
+};
+
+/* Blocks that no token from `first` on sees any more may have become another sequence's. */
+static void leave_window(const struct shape *shape, const struct pool *pool, int32_t first,
                          int32_t *table) {
-    int32_t first_seen = shape->window > 0 ? begin + 1 - shape->window : 0;
+    int32_t first_seen = shape->window > 0 ? first + 1 - shape->window : 0;
     for (int32_t i = 0; (i + 1) * shape->block_size <= first_seen; i++)
         table[i] = pool->nan_block;
 }
 
-/* One step: of sequence seqs[i] the tokens begin[i] .. end[i]-1. Results go to the same rows of
- * out[seqs[i]] ([length, out_floats]). */
-static void run_step(const struct scene *scene, struct pool *pool, int num_seqs, const int *seqs,
-                     const int32_t *begin, const int32_t *end, float **out) {
+static void step_init(struct step *step, const struct scene *scene, const struct pool *pool,
+                      int num_chunks, const struct chunk *chunks) {
     const struct shape *shape = &scene->shape;
-    size_t row = (size_t)scene->row_floats, out_row = (size_t)scene->out_floats;
-    int32_t num_tokens = 0, start[MAX_SEQS + 1] = {0}, lens[MAX_SEQS];
-    for (int i = 0; i < num_seqs; i++)
-        start[i + 1] = num_tokens += end[i] - begin[i];
-    int32_t *positions = malloc((size_t)num_tokens * sizeof(int32_t));
-    int32_t *slots = malloc((size_t)num_tokens * sizeof(int32_t));
-    int32_t *tables = malloc((size_t)(num_seqs * pool->max_blocks) * sizeof(int32_t));
-    float *qkv = kernel_fixture_guarded((size_t)num_tokens * row);
-    float *result = kernel_fixture_guarded((size_t)num_tokens * out_row);
-    assert_true(positions && slots && tables);
-    for (int i = 0, t = 0; i < num_seqs; i++) {
-        const int32_t *table = pool->tables + seqs[i] * pool->max_blocks;
-        memcpy(tables + i * pool->max_blocks, table, (size_t)pool->max_blocks * sizeof(int32_t));
-        leave_window(shape, pool, begin[i], tables + i * pool->max_blocks);
-        memcpy(qkv + (size_t)t * row, scene->qkv[seqs[i]] + (size_t)begin[i] * row,
-               (size_t)(end[i] - begin[i]) * row * sizeof(float));
-        lens[i] = end[i];
-        for (int32_t p = begin[i]; p < end[i]; p++, t++) {
-            positions[t] = p;
-            slots[t] = table[p / shape->block_size] * shape->block_size + p % shape->block_size;
+    size_t row = (size_t)scene->row_floats, table_bytes = (size_t)pool->max_blocks * 4;
+    *step = (struct step){0};
+    for (int i = 0; i < num_chunks; i++)
+        step->query_start[i + 1] = step->query_start[i] + chunks[i].num_tokens;
+    int32_t num_tokens = step->query_start[num_chunks];
+    assert_in_range(num_tokens, 1, MAX_TOKENS);
+    step->tables = kernel_fixture_memory((size_t)num_chunks * table_bytes);
+    step->qkv = kernel_fixture_memory((size_t)num_tokens * row * sizeof(float));
+    for (int i = 0; i < num_chunks; i++) {
+        const struct chunk *c = &chunks[i];
+        const int32_t *table = pool->tables + c->sequence * pool->max_blocks;
+        int32_t first = c->length - c->num_tokens, at = step->query_start[i];
+        memcpy(step->tables + i * pool->max_blocks, table, table_bytes);
+        leave_window(shape, pool, first, step->tables + i * pool->max_blocks);
+        memcpy(step->qkv + (size_t)at * row, scene->qkv[c->sequence] + (size_t)first * row,
+               (size_t)c->num_tokens * row * sizeof(float));
+        step->context_lens[i] = c->length;
+        for (int32_t p = first; p < c->length; p++, at++) {
+            step->positions[at] = p;
+            step->slots[at] =
+                table[p / shape->block_size] * shape->block_size + p % shape->block_size;
         }
     }
+    step->inputs = (struct step_inputs){.num_tokens = num_tokens,
+                                        .num_seqs = num_chunks,
+                                        .max_blocks_per_seq = pool->max_blocks,
+                                        .token_ids = step->positions,
+                                        .positions = step->positions,
+                                        .slot_mapping = step->slots,
+                                        .query_start = step->query_start,
+                                        .context_lens = step->context_lens,
+                                        .block_tables = step->tables};
+}
+
+static void step_finish(struct step *step) {
+    free(step->tables);
+    free(step->qkv);
+}
+
+static struct attention_args args_of(const struct scene *scene, const struct pool *pool) {
+    const struct shape *shape = &scene->shape;
+    return (struct attention_args){.cache = &pool->cache,
+                                   .layer = LAYER,
+                                   .num_q_heads = shape->group * shape->num_kv_heads,
+                                   .scale = 1 / sqrtf((float)shape->head_dim),
+                                   .window = shape->window,
+                                   .soft_cap = shape->soft_cap};
+}
+
+/* Begins the step and stores its tokens. Returns the rows with their rotated queries in the
+ * backend's memory; K and V are NaN, for attention is to read the cache. */
+static void *store(const struct scene *scene, struct pool *pool, struct step *step) {
     struct backend *b = pool->backend;
-    b->ops->step_begin(b, &(struct step_inputs){.num_tokens = num_tokens,
-                                                .num_seqs = num_seqs,
-                                                .max_blocks_per_seq = pool->max_blocks,
-                                                .positions = positions,
-                                                .slot_mapping = slots,
-                                                .query_start = start,
-                                                .context_lens = lens,
-                                                .block_tables = tables});
-    int32_t num_q_heads = shape->group * shape->num_kv_heads;
-    b->ops->rope_store_kv(b, &(struct rope_store_args){.qkv = qkv,
-                                                       .rope_table = scene->rope_table,
-                                                       .cache = &pool->cache,
-                                                       .layer = 1,
-                                                       .num_q_heads = num_q_heads,
-                                                       .rotary_dim = shape->head_dim,
-                                                       .interleaved = shape->group % 2 == 0});
-    b->ops->paged_attention(b, &(struct attention_args){.qkv = qkv,
-                                                        .out = result,
-                                                        .cache = &pool->cache,
-                                                        .layer = 1,
-                                                        .num_q_heads = num_q_heads,
-                                                        .scale = 1 / sqrtf((float)shape->head_dim),
-                                                        .window = shape->window,
-                                                        .soft_cap = shape->soft_cap});
-    assert_int_equal(b->ops->synchronize(b, NULL), 0);
-    for (int i = 0; i < num_seqs; i++)
-        memcpy(out[seqs[i]] + (size_t)begin[i] * out_row, result + (size_t)start[i] * out_row,
-               (size_t)(end[i] - begin[i]) * out_row * sizeof(float));
-    kernel_fixture_guarded_free(qkv);
+    const struct shape *shape = &scene->shape;
+    size_t row = (size_t)scene->row_floats, q_floats = (size_t)scene->out_floats;
+    size_t num_tokens = (size_t)step->inputs.num_tokens;
+    void *qkv = kernel_fixture_put(b, pool->dtype, step->qkv, num_tokens * row);
+    is_memory_short = is_memory_short_in_ops;
+    b->ops->step_begin(b, &step->inputs);
+    b->ops->rope_store_kv(
+        b, &(struct rope_store_args){.qkv = qkv,
+                                     .rope_table = pool->rope_table,
+                                     .cache = &pool->cache,
+                                     .layer = LAYER,
+                                     .num_q_heads = shape->group * shape->num_kv_heads,
+                                     .rotary_dim = shape->head_dim,
+                                     .interleaved = shape->group % 2 == 0});
+    is_memory_short = false;
+    kernel_fixture_get(b, pool->dtype, qkv, step->qkv, num_tokens * row);
+    for (size_t t = 0; t < num_tokens; t++)
+        memset(step->qkv + t * row + q_floats, 0xff, (row - q_floats) * sizeof(float));
+    kernel_fixture_set(b, pool->dtype, qkv, step->qkv, num_tokens * row);
+    return qkv;
+}
+
+static void call_attention(struct backend *b, const void *args) {
+    b->ops->paged_attention(b, args);
+}
+
+/* The CPU's threads have checks of their own. */
+static void attend(struct pool *pool, const struct attention_args *args, size_t bytes) {
+    is_memory_short = is_memory_short_in_ops;
+    if (fixture.dtype == DTYPE_F32 || pool->backend == fixture.oracle)
+        call_attention(pool->backend, args);
+    else
+        kernel_fixture_run(pool->backend, call_attention, args, args->out, bytes);
+    is_memory_short = false;
+}
+
+/* One step of these chunks. Results go to the same rows of out[sequence] ([length, out_floats]). */
+static void run_step(const struct scene *scene, struct pool *pool, int num_chunks,
+                     const struct chunk *chunks, float **out) {
+    struct step step;
+    step_init(&step, scene, pool, num_chunks, chunks);
+    size_t row = (size_t)scene->out_floats, n = (size_t)step.inputs.num_tokens * row;
+    struct attention_args args = args_of(scene, pool);
+    void *qkv = store(scene, pool, &step);
+    args.qkv = qkv, args.out = kernel_fixture_put(pool->backend, pool->dtype, NULL, n);
+    attend(pool, &args, dtype_row_bytes(pool->dtype, n));
+    float *result = kernel_fixture_guarded(n);
+    kernel_fixture_get(pool->backend, pool->dtype, args.out, result, n);
+    for (int i = 0; i < num_chunks; i++) {
+        size_t first = (size_t)(chunks[i].length - chunks[i].num_tokens);
+        memcpy(out[chunks[i].sequence] + first * row, result + (size_t)step.query_start[i] * row,
+               (size_t)chunks[i].num_tokens * row * sizeof(float));
+    }
     kernel_fixture_guarded_free(result);
-    free(tables);
-    free(slots);
-    free(positions);
+    kernel_fixture_free(pool->backend, args.out);
+    kernel_fixture_free(pool->backend, qkv);
+    step_finish(&step);
+}
+
+/* The tokens before those of the chunks, without their attention. */
+static void store_before(const struct scene *scene, struct pool *pool, int num_chunks,
+                         const struct chunk *chunks) {
+    for (int i = 0; i < num_chunks; i++) {
+        int32_t n = chunks[i].length - chunks[i].num_tokens;
+        if (n == 0)
+            continue;
+        struct step step;
+        step_init(&step, scene, pool, 1, &(struct chunk){chunks[i].sequence, n, n});
+        kernel_fixture_free(pool->backend, store(scene, pool, &step));
+        step_finish(&step);
+    }
 }
 
 static void alloc_outputs(const struct scene *scene, float **out) {
@@ -206,27 +319,33 @@ static void free_outputs(const struct scene *scene, float **out) {
         kernel_fixture_guarded_free(out[s]);
 }
 
-/* All sequences at once, all their tokens in one step. */
-static void run_whole(const struct scene *scene, struct backend *b, uint64_t seed, float **out) {
+/* A step of these chunks on a pool of its own. */
+static void run_chunks(const struct scene *scene, struct backend *b, uint64_t seed, int num_chunks,
+                       const struct chunk *chunks, float **out) {
     struct pool pool;
-    int seqs[MAX_SEQS];
-    int32_t begin[MAX_SEQS] = {0};
     pool_init(&pool, scene, b, seed);
-    for (int s = 0; s < scene->num_seqs; s++)
-        seqs[s] = s;
-    run_step(scene, &pool, scene->num_seqs, seqs, begin, scene->lengths, out);
+    store_before(scene, &pool, num_chunks, chunks);
+    run_step(scene, &pool, num_chunks, chunks, out);
     pool_finish(&pool);
 }
 
-/* The sequences in random company and pieces: each step takes some of them, in any order, with a
+/* All sequences at once, all their tokens in one step. */
+static void run_whole(const struct scene *scene, struct backend *b, uint64_t seed, float **out) {
+    struct chunk chunks[MAX_SEQS] = {0};
+    for (int s = 0; s < scene->num_seqs; s++)
+        chunks[s] = (struct chunk){s, scene->lengths[s], scene->lengths[s]};
+    run_chunks(scene, b, seed, scene->num_seqs, chunks, out);
+}
+
+/* The sequences in random company and chunks: each step takes some of them, in any order, with a
  * random number of tokens each, often one. */
 static void run_mixed(const struct scene *scene, struct backend *b, uint64_t seed, float **out) {
     struct pool pool;
     int32_t done[MAX_SEQS] = {0};
     pool_init(&pool, scene, b, seed);
     for (int num_left = scene->num_seqs; num_left > 0;) {
-        int n = 0, seqs[MAX_SEQS];
-        int32_t begin[MAX_SEQS], end[MAX_SEQS];
+        int n = 0;
+        struct chunk chunks[MAX_SEQS] = {0};
         int first = kernel_fixture_random_in(&seed, 0, scene->num_seqs - 1);
         for (int i = 0; i < scene->num_seqs; i++) {
             int s = (first + i) % scene->num_seqs;
@@ -237,13 +356,19 @@ static void run_mixed(const struct scene *scene, struct backend *b, uint64_t see
             int32_t take = kernel_fixture_random_in(&seed, 1, left < most ? left : most);
             if (left < 8)
                 take = 1;
-            seqs[n] = s, begin[n] = done[s], end[n] = done[s] += take;
+            done[s] += take;
+            chunks[n++] = (struct chunk){s, done[s], take};
             num_left -= take == left;
-            n++;
         }
-        run_step(scene, &pool, n, seqs, begin, end, out);
+        if (n > 0)
+            run_step(scene, &pool, n, chunks, out);
     }
     pool_finish(&pool);
+}
+
+/* A rotation rounded the other way moves a stored K by one unit of the cache's type. */
+static double tolerance_of(enum dtype dtype) {
+    return dtype == DTYPE_F32 ? 5e-6 : dtype == DTYPE_F16 ? 2e-4 : 1e-3;
 }
 
 static void assert_same(const struct scene *scene, float **a, float **b) {
@@ -252,31 +377,28 @@ static void assert_same(const struct scene *scene, float **a, float **b) {
                             (size_t)scene->lengths[s] * (size_t)scene->out_floats * sizeof(float));
 }
 
-/* A rotation rounded the other way moves a stored K by one unit of the cache's type. */
-static double tolerance_of(enum dtype dtype) {
-    return dtype == DTYPE_F32 ? 5e-6 : dtype == DTYPE_F16 ? 2e-4 : 1e-3;
-}
-
-static void check_scene(const struct kernel_fixture *f, struct shape shape, int num_seqs,
-                        const int32_t *lengths) {
+/* The CPU in every way of cutting a batch, with each number of threads. */
+static void check_scene(struct shape shape, int num_seqs, const int32_t *lengths) {
     struct scene scene;
     float *expected[MAX_SEQS], *whole[MAX_SEQS], *other[MAX_SEQS];
-    scene_init(&scene, shape, num_seqs, lengths, (uint64_t)(shape.head_dim * 10 + shape.group));
+    if (fixture.dtype != DTYPE_F32)
+        return;
+    scene_init(&scene, shape, num_seqs, lengths);
     alloc_outputs(&scene, expected);
-    run_whole(&scene, f->oracle, 1, expected);
-    for (int i = 0; i < f->num_backends; i++) {
+    run_whole(&scene, fixture.oracle, 1, expected);
+    for (int i = 0; i < fixture.num_backends; i++) {
         bool new_level = i % 3 == 0; /* the next two are the same level with more threads */
         if (new_level)
             alloc_outputs(&scene, whole);
         alloc_outputs(&scene, other);
-        run_whole(&scene, f->backends[i], (uint64_t)i + 2, new_level ? whole : other);
+        run_whole(&scene, fixture.backends[i], (uint64_t)i + 2, new_level ? whole : other);
         for (int s = 0; s < num_seqs && new_level; s++)
             kernel_fixture_assert_near(whole[s], expected[s],
                                        (size_t)lengths[s] * (size_t)scene.out_floats,
                                        tolerance_of(shape.dtype));
         if (!new_level)
             assert_same(&scene, whole, other);
-        run_mixed(&scene, f->backends[i], (uint64_t)i + 100, other);
+        run_mixed(&scene, fixture.backends[i], (uint64_t)i + 100, other);
         assert_same(&scene, whole, other);
         free_outputs(&scene, other);
         if (i % 3 == 2)
@@ -286,67 +408,206 @@ static void check_scene(const struct kernel_fixture *f, struct shape shape, int 
     scene_finish(&scene);
 }
 
+/* The chunks' rows of `out`, one after the other. */
+static float *gather(const struct scene *scene, int num_chunks, const struct chunk *chunks,
+                     float **out, size_t *out_n) {
+    size_t row = (size_t)scene->out_floats, n = 0;
+    float *rows = kernel_fixture_memory(MAX_TOKENS * row * sizeof(float));
+    for (int i = 0; i < num_chunks; i++) {
+        size_t first = (size_t)(chunks[i].length - chunks[i].num_tokens) * row;
+        size_t count = (size_t)chunks[i].num_tokens * row;
+        memcpy(rows + n, out[chunks[i].sequence] + first, count * sizeof(float));
+        n += count;
+    }
+    *out_n = n;
+    return rows;
+}
+
+/* One step of these chunks, the tokens before them being in the cache. */
+static void check(struct shape shape, int num_chunks, const struct chunk *chunks,
+                  const char *what) {
+    struct scene scene;
+    int32_t lengths[MAX_SEQS];
+    float *expected[MAX_SEQS], *actual[MAX_SEQS];
+    size_t n;
+    for (int i = 0; i < num_chunks; i++)
+        lengths[chunks[i].sequence] = chunks[i].length;
+    scene_init(&scene, shape, num_chunks, lengths);
+    alloc_outputs(&scene, expected);
+    run_chunks(&scene, fixture.oracle, 1, num_chunks, chunks, expected);
+    float *expected_rows = gather(&scene, num_chunks, chunks, expected, &n);
+    for (int i = 0; i < fixture.num_backends; i += 3) { /* the next two have more threads */
+        alloc_outputs(&scene, actual);
+        run_chunks(&scene, fixture.backends[i], (uint64_t)i + 2, num_chunks, chunks, actual);
+        float *rows = gather(&scene, num_chunks, chunks, actual, &n);
+        kernel_fixture_assert_close(&fixture, rows, expected_rows, n, tolerance_of(shape.dtype),
+                                    what);
+        free(rows);
+        free_outputs(&scene, actual);
+    }
+    free(expected_rows);
+    free_outputs(&scene, expected);
+    scene_finish(&scene);
+}
+
+/* Prefills, decodes and chunks around the borders of blocks (16) and tiles (64). */
+static const struct chunk mixed[] = {{0, 1, 1},    {1, 15, 15}, {2, 16, 1},   {3, 17, 3},
+                                     {4, 63, 1},   {5, 64, 9},  {6, 65, 65},  {7, 127, 1},
+                                     {8, 129, 33}, {9, 255, 1}, {10, 257, 5}, {11, 300, 1}};
+
 static void test_lengths(void **state) {
     static const int32_t lengths[] = {1, 15, 16, 17, 31, 255, 256, 257, 600};
-    check_scene(*state, (struct shape){64, 3, 3, 16, DTYPE_F16}, 9, lengths);
+    check_scene((struct shape){64, 3, 3, 16, DTYPE_F16}, 9, lengths);
+    check((struct shape){64, 2, 3, 16}, 12, mixed, "lengths");
 }
 
 static void test_long_decode_alone(void **state) {
-    check_scene(*state, (struct shape){64, 1, 3, 32, DTYPE_F16}, 1, (const int32_t[]){700});
+    check_scene((struct shape){64, 1, 3, 32, DTYPE_F16}, 1, (const int32_t[]){700});
 }
+
+static const struct chunk small[] = {{0, 17, 17}, {1, 70, 1}, {2, 131, 7}};
 
 static void test_head_dims(void **state) {
-    static const int32_t dims[] = {8, 64, 72, 80, 96, 128, 256};
-    for (size_t i = 0; i < sizeof(dims) / sizeof(dims[0]); i++)
+    static const int32_t dims[] = {8, 16, 64, 72, 80, 96, 128, 256};
+    for (size_t i = 0; i < sizeof(dims) / sizeof(dims[0]); i++) {
         for (enum dtype dtype = DTYPE_F32; dtype <= DTYPE_BF16; dtype++)
-            check_scene(*state, (struct shape){dims[i], 1, 2, 16, dtype}, 3,
-                        (const int32_t[]){17, 70, 3});
+            check_scene((struct shape){dims[i], 1, 2, 16, dtype}, 3, (const int32_t[]){17, 70, 3});
+        check((struct shape){dims[i], 1, 2, 16}, 3, small, "head_dim");
+    }
 }
 
+/* Every size of head that a model of the family has, with every number of query heads to a KV head
+ * and every size of block: nothing in the kernel that one of them decides may lean on another. */
+static void test_heads_with_groups_and_blocks(void **state) {
+    static const int32_t dims[] = {64, 80, 96, 128, 256}, sizes[] = {16, 32, 64};
+    int32_t size = 0;
+    for (size_t i = 0; i < sizeof(dims) / sizeof(dims[0]); i++)
+        for (int32_t group = 1; group <= 8; group++)
+            check((struct shape){dims[i], 1, group, sizes[size++ % 3]}, 3, small,
+                  "head_dim, group and block_size");
+}
+
+/* 30: a decode of more rows than a narrow tile has. */
 static void test_groups(void **state) {
+    static const int32_t groups[] = {1, 2, 3, 4, 5, 6, 7, 8, 30};
     for (int32_t group = 1; group <= 8; group++)
-        check_scene(*state, (struct shape){64, 2, group, 48, DTYPE_BF16}, 3,
+        check_scene((struct shape){64, 2, group, 48, DTYPE_BF16}, 3,
                     (const int32_t[]){33, 130, 16});
-    check_scene(*state, (struct shape){32, 1, 30, 16, DTYPE_F32}, 2, (const int32_t[]){40, 5});
+    check_scene((struct shape){32, 1, 30, 16, DTYPE_F32}, 2, (const int32_t[]){40, 5});
+    for (size_t i = 0; i < sizeof(groups) / sizeof(groups[0]); i++)
+        check((struct shape){16, 1, groups[i], 16}, 3, small, "group");
+}
+
+static void test_block_sizes(void **state) {
+    static const int32_t sizes[] = {32, 48, 64};
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
+        check((struct shape){32, 2, 2, sizes[i]}, 3, small, "block_size");
 }
 
 static void test_windows(void **state) {
-    static const int32_t windows[] = {1, 7, 16, 100, INT32_MAX};
+    static const int32_t windows[] = {1, 5, 7, 16, 64, 100, 1000, INT32_MAX};
     static const int32_t lengths[] = {1, 7, 8, 17, 101, 370};
-    for (size_t i = 0; i < sizeof(windows) / sizeof(windows[0]); i++)
-        check_scene(
-            *state,
-            (struct shape){64, 1, 3, 16, i % 2 ? DTYPE_F16 : DTYPE_F32, .window = windows[i]}, 6,
-            lengths);
-    check_scene(*state, (struct shape){64, 1, 1, 32, DTYPE_BF16, .window = 300}, 1,
-                (const int32_t[]){700});
+    static const struct chunk chunks[] = {{0, 90, 90}, {1, 200, 1}, {2, 300, 50}};
+    for (size_t i = 0; i < sizeof(windows) / sizeof(windows[0]); i++) {
+        check_scene((struct shape){64, 1, 3, 16, i % 2 ? DTYPE_F16 : DTYPE_F32, windows[i]}, 6,
+                    lengths);
+        check((struct shape){64, 1, 2, 16, .window = windows[i]}, 3, chunks, "window");
+    }
+    check_scene((struct shape){64, 1, 1, 32, DTYPE_BF16, .window = 300}, 1, (const int32_t[]){700});
 }
 
-/* A cap that scores hardly reach, and one that bends most of them. */
+/* Caps that scores hardly reach, and such as bend most of them. */
 static void test_soft_caps(void **state) {
     static const int32_t lengths[] = {1, 17, 130};
     for (int32_t window = 0; window <= 100; window += 50) {
-        const struct shape shape = {72, 2, 2, 16, DTYPE_F32, window, .soft_cap = 30};
-        check_scene(*state, shape, 3, lengths);
-        check_scene(*state, (struct shape){64, 1, 4, 16, DTYPE_BF16, window, .soft_cap = 1}, 3,
-                    lengths);
+        check_scene((struct shape){72, 2, 2, 16, DTYPE_F32, window, .soft_cap = 30}, 3, lengths);
+        check_scene((struct shape){64, 1, 4, 16, DTYPE_BF16, window, .soft_cap = 1}, 3, lengths);
     }
+    check((struct shape){64, 1, 2, 16, .soft_cap = 0.5f}, 3, small, "soft_cap");
+    check((struct shape){48, 1, 4, 16, .window = 40, .soft_cap = 50}, 3, small,
+          "soft_cap with a window");
+}
+
+/* So few tiles that long contexts are shared among a device's blocks of threads. */
+static void test_split(void **state) {
+    static const struct chunk decode[] = {{0, 700, 1}}, prefill[] = {{0, 700, 20}},
+                              both[] = {{0, 705, 3}, {1, 650, 40}, {2, 30, 1}};
+    static const int32_t dims[] = {64, 80, 96, 128, 256};
+    for (size_t i = 0; i < sizeof(dims) / sizeof(dims[0]); i++) {
+        check((struct shape){dims[i], 1, 3, 16}, 1, decode, "a decode in parts");
+        check((struct shape){dims[i], 1, 5, 32}, 1, prefill, "a prefill in parts");
+    }
+    check((struct shape){80, 1, 2, 16, .window = 400}, 3, both, "both in parts, with a window");
+}
+
+/* Layers of three windows, one after the other and again: rows of `out` are theirs. */
+enum { NUM_LAYERS_OF_WINDOWS = 6 };
+
+static void run_windows(const struct scene *scene, struct backend *b, int32_t length,
+                        struct pool *pool, float **out) {
+    static const int32_t windows[NUM_LAYERS_OF_WINDOWS] = {0, 10, 0, 90, 10, 0};
+    const struct chunk chunks[] = {{0, length, 2}, {1, 30, 30}};
+    struct step step;
+    step_init(&step, scene, pool, 2, chunks);
+    size_t n = (size_t)(step.inputs.num_tokens * scene->out_floats);
+    struct attention_args args = args_of(scene, pool);
+    void *qkv = store(scene, pool, &step);
+    args.qkv = qkv, args.out = kernel_fixture_put(b, pool->dtype, NULL, n);
+    for (int i = 0; i < NUM_LAYERS_OF_WINDOWS; i++) {
+        args.window = windows[i];
+        b->ops->paged_attention(b, &args);
+        out[i] = kernel_fixture_guarded(n);
+        kernel_fixture_get(b, pool->dtype, args.out, out[i], n);
+    }
+    kernel_fixture_free(b, args.out);
+    kernel_fixture_free(b, qkv);
+    step_finish(&step);
+}
+
+/* Each layer and each step has its plan. */
+static void test_plans(void **state) {
+    const int32_t lengths[] = {150, 30};
+    struct scene scene;
+    scene_init(&scene, (struct shape){16, 1, 2, 16}, 2, lengths);
+    for (int i = 0; i < fixture.num_backends; i++) {
+        struct backend *b = fixture.backends[i];
+        struct pool pool, oracle_pool;
+        pool_init(&pool, &scene, b, 1);
+        pool_init(&oracle_pool, &scene, fixture.oracle, 1);
+        store_before(&scene, &pool, 1, &(struct chunk){0, 149, 2});
+        store_before(&scene, &oracle_pool, 1, &(struct chunk){0, 149, 2});
+        for (int32_t length = 149; length <= 150; length++) {
+            float *actual[NUM_LAYERS_OF_WINDOWS], *expected[NUM_LAYERS_OF_WINDOWS];
+            run_windows(&scene, b, length, &pool, actual);
+            run_windows(&scene, fixture.oracle, length, &oracle_pool, expected);
+            for (int w = 0; w < NUM_LAYERS_OF_WINDOWS; w++) {
+                kernel_fixture_assert_close(&fixture, actual[w], expected[w],
+                                            (size_t)(32 * scene.out_floats),
+                                            tolerance_of(DTYPE_F32), "plans");
+                kernel_fixture_guarded_free(actual[w]);
+                kernel_fixture_guarded_free(expected[w]);
+            }
+        }
+        pool_finish(&oracle_pool);
+        pool_finish(&pool);
+    }
+    scene_finish(&scene);
 }
 
 /* The bits of no window at all. */
 static void test_window_beyond_context(void **state) {
-    const struct kernel_fixture *f = *state;
-    const struct shape shape = {64, 1, 3, 16, DTYPE_F16};
     struct scene scene;
     float *without[1], *with[1];
-    scene_init(&scene, shape, 1, (const int32_t[]){300}, 3);
-    for (int i = 0; i < f->num_backends; i++) {
+    if (!fixture.bits_equal)
+        skip();
+    scene_init(&scene, (struct shape){64, 1, 3, 16, DTYPE_F16}, 1, (const int32_t[]){300});
+    for (int i = 0; i < fixture.num_backends; i++) {
         alloc_outputs(&scene, without);
         alloc_outputs(&scene, with);
         scene.shape.window = 0;
-        run_whole(&scene, f->backends[i], 1, without);
+        run_whole(&scene, fixture.backends[i], 1, without);
         scene.shape.window = 300;
-        run_whole(&scene, f->backends[i], 2, with);
+        run_whole(&scene, fixture.backends[i], 2, with);
         assert_same(&scene, without, with);
         free_outputs(&scene, with);
         free_outputs(&scene, without);
@@ -354,30 +615,80 @@ static void test_window_beyond_context(void **state) {
     scene_finish(&scene);
 }
 
+/* The rows of sequence 0, computed in a step of these chunks, have the bits they have in `whole`. */
+static void assert_same_rows(const struct scene *scene, struct backend *b, int num_chunks,
+                             const struct chunk *chunks, const float *whole) {
+    float *out[MAX_SEQS];
+    size_t row = (size_t)scene->out_floats;
+    alloc_outputs(scene, out);
+    run_chunks(scene, b, 5, num_chunks, chunks, out);
+    for (int i = 0; i < num_chunks; i++) {
+        size_t first = (size_t)(chunks[i].length - chunks[i].num_tokens) * row;
+        if (chunks[i].sequence == 0)
+            assert_memory_equal(out[0] + first, whole + first,
+                                (size_t)chunks[i].num_tokens * row * sizeof(float));
+    }
+    free_outputs(scene, out);
+}
+
+/* A sequence alone in one step, in chunks of 7, token by token, and in company. */
+static void check_invariance(struct backend *b, struct shape shape) {
+    static const int32_t lengths[] = {140, 300, 40};
+    static const struct chunk alone = {0, 140, 140};
+    static const struct chunk company[] = {{1, 300, 1}, {0, 140, 50}, {2, 40, 40}};
+    struct scene scene;
+    float *whole[MAX_SEQS];
+    scene_init(&scene, shape, 3, lengths);
+    alloc_outputs(&scene, whole);
+    run_chunks(&scene, b, 4, 1, &alone, whole);
+    for (int32_t length = 7; length <= lengths[0]; length += 7)
+        assert_same_rows(&scene, b, 1, &(struct chunk){0, length, 7}, whole[0]);
+    for (int32_t length = 1; length <= lengths[0]; length += length < 60 ? 13 : 1)
+        if (length < 70 || length > 125)
+            assert_same_rows(&scene, b, 1, &(struct chunk){0, length, 1}, whole[0]);
+    assert_same_rows(&scene, b, 3, company, whole[0]);
+    free_outputs(&scene, whole);
+    scene_finish(&scene);
+}
+
+static void test_batch_invariance(void **state) {
+    if (!fixture.bits_equal)
+        skip();
+    for (int i = 0; i < fixture.num_backends; i += 3) { /* the next two have more threads */
+        struct backend *b = fixture.backends[i];
+        check_invariance(b, (struct shape){16, 1, 3, 16});
+        check_invariance(b, (struct shape){96, 1, 2, 64});
+        check_invariance(b, (struct shape){128, 1, 4, 16});
+        check_invariance(b, (struct shape){256, 1, 1, 32});
+        check_invariance(b, (struct shape){16, 1, 1, 32, .window = 37, .soft_cap = 2});
+    }
+}
+
 /* No memory but what was allocated at start: as many tokens as there can be, then one that would
- * have its context split among the threads. */
+ * have its context split among the CPU's threads. */
 static void test_without_memory(void **state) {
-    const struct kernel_fixture *f = *state;
     const struct backend_config config = {
         .num_threads = 2, .max_step_tokens = 699, .max_step_seqs = 1};
     struct error err = {0};
-    struct backend *b = backend_open("cpu", &config, &err);
-    assert_non_null(b);
     struct scene scene;
     struct pool pool;
     float *expected[1], *out[1];
-    int32_t length = 700, last = 699, first = 0;
-    scene_init(&scene, (struct shape){64, 1, 3, 32, DTYPE_F16}, 1, &length, 5);
+    int32_t length = 700;
+    if (fixture.dtype != DTYPE_F32)
+        skip();
+    struct backend *b = backend_open("cpu", &config, &err);
+    assert_non_null(b);
+    scene_init(&scene, (struct shape){64, 1, 3, 32, DTYPE_F16}, 1, &length);
     alloc_outputs(&scene, expected);
     alloc_outputs(&scene, out);
-    run_whole(&scene, f->oracle, 1, expected);
+    run_whole(&scene, fixture.oracle, 1, expected);
     pool_init(&pool, &scene, b, 6);
     num_refused = 0;
-    is_memory_short = true;
-    run_step(&scene, &pool, 1, (const int[]){0}, &first, &last, out);
+    is_memory_short_in_ops = true;
+    run_step(&scene, &pool, 1, &(struct chunk){0, 699, 699}, out);
     assert_int_equal(num_refused, 0);
-    run_step(&scene, &pool, 1, (const int[]){0}, &last, &length, out);
-    is_memory_short = false;
+    run_step(&scene, &pool, 1, &(struct chunk){0, 700, 1}, out);
+    is_memory_short_in_ops = false;
     assert_int_equal(num_refused, 1);
     kernel_fixture_assert_near(out[0], expected[0], (size_t)length * (size_t)scene.out_floats,
                                tolerance_of(DTYPE_F16));
@@ -388,16 +699,30 @@ static void test_without_memory(void **state) {
     backend_close(b);
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+    static const struct backend_config config = {.max_step_tokens = MAX_TOKENS,
+                                                 .max_step_seqs = 64,
+                                                 .max_blocks_per_seq = 64,
+                                                 .head_dim = KV_MAX_HEAD_DIM,
+                                                 .num_q_heads = 30,
+                                                 .num_kv_heads = 2};
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_lengths),
         cmocka_unit_test(test_long_decode_alone),
         cmocka_unit_test(test_head_dims),
+        cmocka_unit_test(test_heads_with_groups_and_blocks),
         cmocka_unit_test(test_groups),
+        cmocka_unit_test(test_block_sizes),
         cmocka_unit_test(test_windows),
         cmocka_unit_test(test_soft_caps),
+        cmocka_unit_test(test_split),
+        cmocka_unit_test(test_plans),
         cmocka_unit_test(test_window_beyond_context),
+        cmocka_unit_test(test_batch_invariance),
         cmocka_unit_test(test_without_memory),
     };
-    return cmocka_run_group_tests(tests, kernel_fixture_setup, kernel_fixture_teardown);
+    kernel_fixture_open(&fixture, argc, argv, &config);
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    kernel_fixture_close(&fixture);
+    return failed;
 }

@@ -1,5 +1,6 @@
-/* copy_blocks and swap_blocks of the oracle and of the CPU backend: the bytes of the blocks named,
- * and no others. */
+/* The memory of a backend: blocks copied within the KV pool and swapped with the host's (the bytes
+ * of the blocks named, and no others), transfers larger than what is staged, and more memory than
+ * there is. */
 #include "tests/kernels/kernel_fixture.h"
 
 #include <setjmp.h>
@@ -9,76 +10,82 @@
 
 #include <cmocka.h>
 
-#define NUM_BLOCKS 9
-#define NUM_HOST_BLOCKS 5
+#define NUM_BLOCKS 12
+#define NUM_HOST_BLOCKS 8
 #define GUARD_BYTES 64
 #define GUARD_BYTE 0xa5
 
-/* A pool of random bytes and one on the host, each between two guards, with a copy of both to keep
- * up by hand. The device pool starts at a multiple of 64 bytes, as a buffer does. */
+static struct kernel_fixture fixture;
+
+/* Both pools with guards around them, filled with random bytes, and a copy of both that is kept up
+ * by hand. */
 struct pools {
     struct backend *backend;
-    struct kv_cache cache; /* `data` is inside `device` */
-    struct buffer device, host;
+    struct kv_cache cache;
     size_t block_bytes;
-    char *host_pool;
-    unsigned char *expected_device, *expected_host;
+    struct buffer host;
+    char *host_pool; /* inside `host` */
+    unsigned char *expected, *expected_host, *actual;
 };
 
-static void fill(struct buffer *buffer, size_t num_blocks, size_t block_bytes, uint64_t seed,
-                 unsigned char **out_expected) {
-    unsigned char *bytes = buffer->data;
-    memset(bytes, GUARD_BYTE, buffer->bytes);
-    for (size_t i = 0; i < num_blocks * block_bytes; i++)
-        bytes[GUARD_BYTES + i] = (unsigned char)kernel_fixture_random(&seed);
-    *out_expected = malloc(buffer->bytes);
-    assert_non_null(*out_expected);
-    memcpy(*out_expected, bytes, buffer->bytes);
-}
-
-static void pools_init(struct pools *p, struct backend *b, struct kv_layout layout) {
+static void pools_init(struct pools *p, struct backend *b, struct kv_layout layout,
+                       int32_t num_blocks) {
+    uint64_t seed = 1;
     *p = (struct pools){.backend = b, .block_bytes = kv_block_bytes(&layout)};
-    size_t device_bytes = NUM_BLOCKS * p->block_bytes + 2 * GUARD_BYTES;
+    size_t bytes = (size_t)num_blocks * p->block_bytes;
+    void *data =
+        kernel_fixture_put(b, layout.dtype, NULL, bytes / dtype_row_bytes(layout.dtype, 1));
+    p->cache = (struct kv_cache){
+        .layout = layout, .num_blocks = num_blocks, .buffer = {.data = data, .bytes = bytes}};
+    p->expected = kernel_fixture_memory(bytes);
+    p->actual = kernel_fixture_memory(bytes);
+    for (size_t i = 0; i < bytes; i++)
+        p->expected[i] = (unsigned char)kernel_fixture_random(&seed);
+    b->ops->upload(b, data, p->expected, bytes);
     size_t host_bytes = NUM_HOST_BLOCKS * p->block_bytes + 2 * GUARD_BYTES;
-    assert_int_equal(b->ops->buffer_alloc(b, device_bytes, &p->device, NULL), 0);
     assert_int_equal(b->ops->host_alloc(b, host_bytes, &p->host, NULL), 0);
     assert_int_equal(p->host.bytes, host_bytes);
-    fill(&p->device, NUM_BLOCKS, p->block_bytes, 1, &p->expected_device);
-    fill(&p->host, NUM_HOST_BLOCKS, p->block_bytes, 2, &p->expected_host);
-    p->cache = (struct kv_cache){.layout = layout,
-                                 .num_blocks = NUM_BLOCKS,
-                                 .buffer = {.data = (char *)p->device.data + GUARD_BYTES,
-                                            .bytes = NUM_BLOCKS * p->block_bytes}};
+    memset(p->host.data, GUARD_BYTE, host_bytes);
     p->host_pool = (char *)p->host.data + GUARD_BYTES;
+    for (size_t i = 0; i < NUM_HOST_BLOCKS * p->block_bytes; i++)
+        p->host_pool[i] = (char)kernel_fixture_random(&seed);
+    p->expected_host = kernel_fixture_memory(host_bytes);
+    memcpy(p->expected_host, p->host.data, host_bytes);
 }
 
-/* Also that host_free accepts what it has freed. */
+/* host_free accepts what it has freed. */
 static void pools_finish(struct pools *p) {
-    p->backend->ops->buffer_free(p->backend, &p->device);
+    kernel_fixture_free(p->backend, p->cache.buffer.data);
     p->backend->ops->host_free(p->backend, &p->host);
     assert_null(p->host.data);
     p->backend->ops->host_free(p->backend, &p->host);
-    free(p->expected_device);
+    free(p->expected);
     free(p->expected_host);
+    free(p->actual);
 }
 
-static unsigned char *expected_at(const struct pools *p, unsigned char *expected, int32_t block) {
-    return expected + GUARD_BYTES + (size_t)block * p->block_bytes;
+static unsigned char *block_at(const struct pools *p, unsigned char *pool, int32_t block) {
+    return pool + (size_t)block * p->block_bytes;
 }
 
 static void assert_expected(const struct pools *p) {
-    assert_int_equal(p->backend->ops->synchronize(p->backend, NULL), 0);
-    assert_memory_equal(p->device.data, p->expected_device, p->device.bytes);
+    kernel_fixture_download(p->backend, p->actual, p->cache.buffer.data, p->cache.buffer.bytes);
+    for (int32_t i = 0; i < p->cache.num_blocks; i++)
+        if (memcmp(block_at(p, p->actual, i), block_at(p, p->expected, i), p->block_bytes) != 0)
+            fail_msg("block %d of the pool is wrong", (int)i);
     assert_memory_equal(p->host.data, p->expected_host, p->host.bytes);
 }
 
+static void call_copy(struct backend *b, const void *args) {
+    b->ops->copy_blocks(b, args);
+}
+
 static void copy(struct pools *p, int32_t num_blocks, const int32_t *src, const int32_t *dst) {
-    p->backend->ops->copy_blocks(
-        p->backend, &(struct copy_blocks_args){
-                        .cache = &p->cache, .src = src, .dst = dst, .num_blocks = num_blocks});
+    struct copy_blocks_args args = {
+        .cache = &p->cache, .src = src, .dst = dst, .num_blocks = num_blocks};
+    kernel_fixture_run(p->backend, call_copy, &args, p->cache.buffer.data, p->cache.buffer.bytes);
     for (int32_t i = 0; i < num_blocks; i++)
-        memcpy(expected_at(p, p->expected_device, dst[i]),
-               expected_at(p, p->expected_device, src[i]), p->block_bytes);
+        memcpy(block_at(p, p->expected, dst[i]), block_at(p, p->expected, src[i]), p->block_bytes);
     assert_expected(p);
 }
 
@@ -92,59 +99,112 @@ static void swap(struct pools *p, enum swap_direction direction, int32_t num_blo
                                                             .host_blocks = host_blocks,
                                                             .num_blocks = num_blocks});
     for (int32_t i = 0; i < num_blocks; i++) {
-        unsigned char *device = expected_at(p, p->expected_device, device_blocks[i]);
-        unsigned char *host = expected_at(p, p->expected_host, host_blocks[i]);
+        unsigned char *device = block_at(p, p->expected, device_blocks[i]);
+        unsigned char *host = block_at(p, p->expected_host + GUARD_BYTES, host_blocks[i]);
         memcpy(direction == SWAP_OUT ? host : device, direction == SWAP_OUT ? device : host,
                p->block_bytes);
     }
     assert_expected(p);
 }
 
+/* Neighbours, and one source for two. */
 static void check_copies(struct pools *p) {
     copy(p, 0, NULL, NULL);
     copy(p, 1, (const int32_t[]){8}, (const int32_t[]){0});
-    copy(p, 3, (const int32_t[]){2, 2, 7}, (const int32_t[]){5, 1, 8}); /* one source twice */
+    copy(p, 3, (const int32_t[]){2, 2, 7}, (const int32_t[]){5, 1, 8});
+    copy(p, 6, (const int32_t[]){0, 1, 2, 9, 9, 11}, (const int32_t[]){3, 4, 5, 8, 7, 6});
 }
 
-/* Out, overwritten, and in again to other blocks: the same bytes. */
+/* Out, overwritten, and in again to other blocks: the same bytes. Then out with neighbours on both
+ * sides, on one side and on none, one block to two places; and back elsewhere. */
 static void check_swaps(struct pools *p) {
     static const int32_t from[] = {7, 0, 3}, host[] = {4, 1, 0}, to[] = {2, 8, 7};
     swap(p, SWAP_OUT, 0, NULL, NULL);
     swap(p, SWAP_IN, 0, NULL, NULL);
-    unsigned char *before = malloc(p->device.bytes);
-    assert_non_null(before);
-    memcpy(before, p->device.data, p->device.bytes);
+    unsigned char *before = kernel_fixture_memory(p->cache.buffer.bytes);
+    memcpy(before, p->expected, p->cache.buffer.bytes);
     swap(p, SWAP_OUT, 3, from, host);
     copy(p, 3, (const int32_t[]){5, 5, 6}, from);
     swap(p, SWAP_IN, 3, to, host);
     for (int i = 0; i < 3; i++)
-        assert_memory_equal((char *)p->cache.buffer.data + (size_t)to[i] * p->block_bytes,
-                            expected_at(p, before, from[i]), p->block_bytes);
+        assert_memory_equal(block_at(p, p->actual, to[i]), block_at(p, before, from[i]),
+                            p->block_bytes);
     free(before);
+    swap(p, SWAP_OUT, 7, (const int32_t[]){4, 5, 6, 7, 2, 2, 0},
+         (const int32_t[]){1, 2, 3, 5, 6, 7, 0});
+    swap(p, SWAP_IN, 7, (const int32_t[]){8, 9, 10, 11, 3, 2, 1},
+         (const int32_t[]){1, 2, 3, 0, 7, 5, 1});
 }
 
-static void check_all(void **state, void (*check)(struct pools *p)) {
+/* On the oracle too, whose blocks move as the CPU's do. A device takes its own type only. */
+static void check_all(void (*check)(struct pools *p)) {
     static const struct kv_layout layouts[] = {
         {.num_layers = 1, .num_kv_heads = 1, .head_dim = 8, .block_size = 16, .dtype = DTYPE_F16},
         {.num_layers = 3, .num_kv_heads = 2, .head_dim = 72, .block_size = 16, .dtype = DTYPE_F32},
         {.num_layers = 2, .num_kv_heads = 3, .head_dim = 64, .block_size = 48, .dtype = DTYPE_BF16},
+        {.num_layers = 2, .num_kv_heads = 3, .head_dim = 24, .block_size = 16, .dtype = DTYPE_F16},
     };
-    const struct kernel_fixture *f = *state;
     for (size_t i = 0; i < sizeof(layouts) / sizeof(layouts[0]); i++)
-        for (int k = -1; k < f->num_backends; k++) {
+        for (int k = fixture.dtype == DTYPE_F32 ? -1 : 0; k < fixture.num_backends; k++) {
             struct pools pools;
-            pools_init(&pools, k < 0 ? f->oracle : f->backends[k], layouts[i]);
+            struct kv_layout layout = layouts[i];
+            if (fixture.dtype != DTYPE_F32)
+                layout.dtype = fixture.dtype;
+            pools_init(&pools, k < 0 ? fixture.oracle : fixture.backends[k], layout, NUM_BLOCKS);
             check(&pools);
             pools_finish(&pools);
         }
 }
 
 static void test_copy(void **state) {
-    check_all(state, check_copies);
+    check_all(check_copies);
 }
 
 static void test_swap(void **state) {
-    check_all(state, check_swaps);
+    check_all(check_swaps);
+}
+
+/* More pairs than go to a device at a time: block 0 to 2100 others. */
+static void test_copy_many_blocks(void **state) {
+    enum { COPIES = 2100 };
+    const struct kv_layout layout = {.num_layers = 2,
+                                     .num_kv_heads = 3,
+                                     .head_dim = 24,
+                                     .block_size = 16,
+                                     .dtype = fixture.dtype};
+    struct pools pools;
+    int32_t src[COPIES] = {0}, dst[COPIES];
+    for (int i = 0; i < COPIES; i++)
+        dst[i] = COPIES - i;
+    for (int i = 0; i < fixture.num_backends; i += 3) { /* the next two have more threads */
+        pools_init(&pools, fixture.backends[i], layout, COPIES + 1);
+        copy(&pools, COPIES, src, dst);
+        pools_finish(&pools);
+    }
+}
+
+/* Larger than what goes to a device at a time, and than the staging memory. */
+static void check_large_transfer(struct backend *b) {
+    enum { BYTES = (18 << 20) + 12345 };
+    struct buffer buffer;
+    assert_int_equal(b->ops->buffer_alloc(b, BYTES, &buffer, NULL), 0);
+    unsigned char *sent = kernel_fixture_memory(BYTES), *back = kernel_fixture_memory(BYTES);
+    b->ops->download(b, back, buffer.data, BYTES);
+    for (size_t i = 0; i < BYTES; i++)
+        if (back[i] != 0)
+            fail_msg("byte %zu of a new buffer is not zero", i);
+    for (size_t i = 0; i < BYTES; i++)
+        sent[i] = (unsigned char)(i * 31 + i / 4093);
+    b->ops->upload(b, buffer.data, sent, BYTES);
+    kernel_fixture_download(b, back, buffer.data, BYTES);
+    assert_memory_equal(back, sent, BYTES);
+    free(back);
+    free(sent);
+    b->ops->buffer_free(b, &buffer);
+}
+
+static void test_large_transfer(void **state) {
+    check_large_transfer(fixture.backends[0]);
 }
 
 static void check_host_alloc(struct backend *b) {
@@ -155,17 +215,40 @@ static void check_host_alloc(struct backend *b) {
     assert_null(buffer.data);
 }
 
-static void test_host_alloc_refuses(void **state) {
-    const struct kernel_fixture *f = *state;
-    check_host_alloc(f->oracle);
-    check_host_alloc(f->backends[0]);
+/* No machine is this large. A device says what was requested and what is free. */
+static void test_out_of_memory(void **state) {
+    struct backend *b = fixture.backends[0];
+    struct buffer buffer = {0};
+    struct error err = {0};
+    assert_int_equal(b->ops->buffer_alloc(b, (size_t)1 << 50, &buffer, &err), -1);
+    assert_int_equal(err.code, ERROR_MEMORY);
+    if (fixture.dtype != DTYPE_F32) {
+        assert_non_null(strstr(err.message, "1073741824.0 MiB"));
+        assert_non_null(strstr(err.message, "free"));
+    } else {
+        check_host_alloc(b);
+        check_host_alloc(fixture.oracle);
+    }
+    assert_null(buffer.data);
+    check_large_transfer(b); /* it still works */
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+    static const struct backend_config config = {.max_step_tokens = 64,
+                                                 .max_step_seqs = 8,
+                                                 .max_blocks_per_seq = 4,
+                                                 .max_logit_rows = 8,
+                                                 .vocab_size = 100,
+                                                 .head_dim = 64,
+                                                 .num_q_heads = 1,
+                                                 .num_kv_heads = 1};
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_copy),
-        cmocka_unit_test(test_swap),
-        cmocka_unit_test(test_host_alloc_refuses),
+        cmocka_unit_test(test_copy),          cmocka_unit_test(test_copy_many_blocks),
+        cmocka_unit_test(test_swap),          cmocka_unit_test(test_large_transfer),
+        cmocka_unit_test(test_out_of_memory),
     };
-    return cmocka_run_group_tests(tests, kernel_fixture_setup, kernel_fixture_teardown);
+    kernel_fixture_open(&fixture, argc, argv, &config);
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    kernel_fixture_close(&fixture);
+    return failed;
 }

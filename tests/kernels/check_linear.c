@@ -1,136 +1,29 @@
-/* The matrix product and embed of the CPU backend, on every instruction-set level this machine has,
- * against the definition in double precision:
- *   - near equality with the product of the activations as the level rounds them (32-blocks of
- *     signed bytes for quantised weights, not at all for plain ones);
- *   - within the bound of that rounding of cpu-ref, which rounds nothing;
- *   - bit equality over levels, thread counts and batches;
- *   - nothing written outside the output. */
-#include "kernels/backend.h"
+/* The matrix product and `embed` against the oracle: every type of weights, ragged numbers of rows,
+ * several parts, biases, products added in place, float results. Rows have the same bits alone and
+ * in company where the backend promises it, on the CPU on every level and number of threads.
+ *
+ * The CPU rounds the activations of quantised weights (32-blocks of signed bytes), so its products
+ * are compared twice: nearly equal to the product of the activations as they are rounded, and
+ * within the bound of that rounding of cpu-ref, which rounds nothing. */
 #include "tests/kernels/kernel_fixture.h"
 #include "tests/kernels/random_weights.h"
+#include "tests/kernels/weights_fixture.h"
 
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
 #define BLOCK 32
-#define MAX_PARTS 3
-#define GUARD 64
-#define CANARY 12345.0f
+#define MAX_ROWS 401
 
-static uint32_t next_random(uint32_t *seed) {
-    *seed = *seed * 1664525u + 1013904223u;
-    return *seed >> 8;
-}
+static struct kernel_fixture fixture;
 
-static int random_in(uint32_t *seed, int low, int high) {
-    return low + (int)(next_random(seed) % (uint32_t)(high - low + 1));
-}
-
-static float random_float(uint32_t *seed) {
-    return (float)next_random(seed) / 0x1p23f - 1.0f;
-}
-
-static void *allocate(size_t bytes) {
-    void *p = malloc(bytes);
-    assert_non_null(p);
-    return p;
-}
-
-struct weights {
-    struct matrix_part parts[MAX_PARTS];
-    int num_parts;
-    int32_t rows;
-    int32_t cols;
-    void *data[MAX_PARTS];
-    float *values;   /* [rows, cols] */
-    float *bias;     /* [rows] */
-    bool *quantised; /* [rows] */
-};
-
-static void weights_add_part(struct weights *w, enum dtype dtype, int32_t rows, uint32_t *seed) {
-    size_t row_bytes = dtype_row_bytes(dtype, (size_t)w->cols);
-    uint64_t row_seed = next_random(seed);
-    uint8_t *data = allocate(row_bytes * (size_t)rows);
-    w->values = realloc(w->values, (size_t)(w->rows + rows) * (size_t)w->cols * sizeof(float));
-    w->quantised = realloc(w->quantised, (size_t)(w->rows + rows) * sizeof(bool));
-    w->bias = realloc(w->bias, (size_t)(w->rows + rows) * sizeof(float));
-    for (int32_t r = 0; r < rows; r++) {
-        random_weights_row(&row_seed, dtype, data + (size_t)r * row_bytes, (size_t)w->cols);
-        dtype_to_f32(dtype, data + (size_t)r * row_bytes,
-                     w->values + (size_t)(w->rows + r) * (size_t)w->cols, (size_t)w->cols);
-        w->quantised[w->rows + r] = dtype_is_quantised(dtype);
-        w->bias[w->rows + r] = 0.0f;
-    }
-    w->parts[w->num_parts] = (struct matrix_part){.dtype = dtype, .rows = rows, .data = data};
-    w->data[w->num_parts++] = data;
-    w->rows += rows;
-}
-
-/* Only now, because adding a part may move what a part points to. */
-static void weights_add_bias(struct weights *w, int part, uint32_t *seed) {
-    float *bias = w->bias;
-    for (int p = 0; p < part; p++)
-        bias += w->parts[p].rows;
-    for (int32_t r = 0; r < w->parts[part].rows; r++)
-        bias[r] = 4.0f * random_float(seed);
-    w->parts[part].bias = bias;
-}
-
-static void weights_finish(struct weights *w) {
-    for (int i = 0; i < w->num_parts; i++)
-        free(w->data[i]);
-    free(w->values);
-    free(w->bias);
-    free(w->quantised);
-}
-
-static struct matrix *create(struct backend *b, const struct weights *w) {
-    struct matrix *matrix = NULL;
-    struct error err = {0};
-    int status = b->ops->matrix_create(b, w->parts, w->num_parts, w->cols, &matrix, &err);
-    if (status != 0)
-        print_message("# %s\n", err.message);
-    assert_int_equal(status, 0);
-    return matrix;
-}
-
-/* The product into exactly sized memory with canaries on both sides. Returns [num_rows, w->rows];
- * the caller frees. `initial` may be NULL: then the output starts as NaN. */
-static float *product(struct backend *b, const struct matrix *matrix, const struct weights *w,
-                      const float *x, int32_t num_rows, const float *initial) {
-    size_t count = (size_t)num_rows * (size_t)w->rows;
-    float *guarded = allocate((count + 2 * GUARD) * sizeof(float));
-    float *out = allocate(count * sizeof(float));
-    for (size_t i = 0; i < count + 2 * GUARD; i++)
-        guarded[i] = i < GUARD || i >= GUARD + count ? CANARY
-                     : initial != NULL               ? initial[i - GUARD]
-                                                     : NAN;
-    struct linear_args args = {.x = x,
-                               .weight = matrix,
-                               .out = guarded + GUARD,
-                               .num_rows = num_rows,
-                               .scale = 1.0F,
-                               .accumulate = initial != NULL,
-                               .float_out = true};
-    b->ops->linear(b, &args);
-    assert_int_equal(b->ops->synchronize(b, NULL), 0);
-    for (size_t i = 0; i < GUARD; i++)
-        assert_true(guarded[i] == CANARY && guarded[GUARD + count + i] == CANARY);
-    memcpy(out, guarded + GUARD, count * sizeof(float));
-    free(guarded);
-    return out;
-}
-
-/* One row as the product with quantised weights sees it; returns in `out_steps` half of the scale
- * of each element's block, which bounds the rounding error. */
+/* One row as the CPU's product with quantised weights sees it; returns in `out_steps` half of the
+ * scale of each element's block, which bounds the rounding error. */
 static void round_activations(const float *x, int32_t cols, float *out, float *out_steps) {
     for (int32_t k = 0; k < cols; k += BLOCK) {
         float amax = 0.0f;
@@ -144,145 +37,170 @@ static void round_activations(const float *x, int32_t cols, float *out, float *o
     }
 }
 
-static void check_against_definition(const struct weights *w, const float *x, int32_t num_rows,
-                                     const float *initial, const float *got, const float *oracle) {
+/* What the product of a row with weight row r of part p gives. */
+struct definition {
+    double sum;       /* of the activations as the CPU sees them */
+    double magnitude; /* sum of the terms' magnitudes */
+    double bound;     /* of what rounding the activations can change */
+};
+
+static struct definition define_product(const struct weights *w, int p, int32_t r, const float *row,
+                                        const float *rounded, const float *steps, float initial) {
     size_t cols = (size_t)w->cols;
-    float *rounded = allocate(cols * sizeof(float)), *steps = allocate(cols * sizeof(float));
+    const float *weight = w->values[p] + (size_t)r * cols;
+    bool is_quantised = dtype_is_quantised(w->parts[p].dtype);
+    const float *seen = is_quantised ? rounded : row;
+    struct definition d = {.sum = (double)initial + w->biases[p][r],
+                           .magnitude = fabs((double)initial) + fabs((double)w->biases[p][r])};
+    for (size_t k = 0; k < cols; k++) {
+        d.sum += (double)seen[k] * weight[k];
+        d.magnitude += fabs((double)row[k] * weight[k]);
+        if (is_quantised)
+            d.bound += fabs((double)weight[k]) * steps[k];
+    }
+    return d;
+}
+
+static void assert_defined(const struct weights *w, const float *x, int32_t num_rows,
+                           const float *initial, const float *actual, const float *oracle) {
+    size_t cols = (size_t)w->cols, at = 0;
+    float *rounded = kernel_fixture_memory(cols * sizeof(float));
+    float *steps = kernel_fixture_memory(cols * sizeof(float));
     for (int32_t m = 0; m < num_rows; m++) {
         const float *row = x + (size_t)m * cols;
         if (w->cols % BLOCK == 0)
             round_activations(row, w->cols, rounded, steps);
-        for (int32_t n = 0; n < w->rows; n++) {
-            size_t at = (size_t)m * (size_t)w->rows + (size_t)n;
-            const float *weight = w->values + (size_t)n * cols;
-            const float *seen = w->quantised[n] ? rounded : row;
-            double sum = (initial != NULL ? initial[at] : 0.0) + w->bias[n], bound = 0.0;
-            double magnitude =
-                (initial != NULL ? fabs((double)initial[at]) : 0.0) + fabs((double)w->bias[n]);
-            for (size_t k = 0; k < cols; k++) {
-                sum += (double)seen[k] * weight[k];
-                magnitude += fabs((double)row[k] * weight[k]);
-                if (w->quantised[n])
-                    bound += fabs((double)weight[k]) * steps[k];
+        for (int p = 0; p < w->num_parts; p++)
+            for (int32_t r = 0; r < w->parts[p].rows; r++, at++) {
+                struct definition d =
+                    define_product(w, p, r, row, rounded, steps, initial != NULL ? initial[at] : 0);
+                assert_true(fabs(actual[at] - d.sum) <= 1e-5 * d.magnitude);
+                assert_true(fabs(actual[at] - oracle[at]) <= 1e-5 * d.magnitude + 1.001 * d.bound);
             }
-            assert_true(fabs(got[at] - sum) <= 1e-5 * magnitude);
-            assert_true(fabs(got[at] - oracle[at]) <= 1e-5 * magnitude + 1.001 * bound);
-        }
     }
     free(rounded);
     free(steps);
 }
 
-static void check_row_alone(struct backend *b, const struct matrix *matrix, const struct weights *w,
-                            const float *x, int32_t row, const float *initial,
-                            const float *expected) {
-    const float *row_initial = initial == NULL ? NULL : initial + (size_t)row * (size_t)w->rows;
-    float *alone = product(b, matrix, w, x + (size_t)row * (size_t)w->cols, 1, row_initial);
-    assert_memory_equal(alone, expected + (size_t)row * (size_t)w->rows,
-                        (size_t)w->rows * sizeof(float));
-    free(alone);
+/* A device's float result is off by the order of summation alone. */
+static void assert_product(const struct weights *w, const float *x, const struct linear_args *args,
+                           const float *initial, const float *actual, const float *oracle) {
+    size_t n = (size_t)args->num_rows * (size_t)w->rows;
+    if (fixture.dtype == DTYPE_F32)
+        assert_defined(w, x, args->num_rows, initial, actual, oracle);
+    else
+        kernel_fixture_assert_close_by(actual, oracle, n,
+                                       args->float_out ? 1e-5 : fixture.tolerance, "linear");
 }
 
-static void check_case(const struct kernel_fixture *f, const struct weights *w, const float *x,
-                       int32_t num_rows, const float *initial) {
-    size_t bytes = (size_t)num_rows * (size_t)w->rows * sizeof(float);
-    struct matrix *oracle_matrix = create(f->oracle, w);
-    float *oracle = product(f->oracle, oracle_matrix, w, x, num_rows, initial), *first = NULL;
-    for (int i = 0; i < f->num_backends; i++) {
-        struct backend *b = f->backends[i];
-        struct matrix *matrix = create(b, w);
-        float *got = product(b, matrix, w, x, num_rows, initial);
+static void check_row_alone(struct backend *b, const struct matrix *matrix, const struct weights *w,
+                            const float *x, struct linear_args args, int32_t row,
+                            const float *initial, const float *together) {
+    size_t rows = (size_t)w->rows, first = (size_t)row * rows;
+    args.num_rows = 1;
+    float *alone = weights_multiply(&fixture, b, matrix, w, x + (size_t)row * (size_t)w->cols,
+                                    &args, initial != NULL ? initial + first : NULL);
+    assert_memory_equal(alone, together + first, rows * sizeof(float));
+    kernel_fixture_guarded_free(alone);
+}
+
+static void check_rows(const struct weights *w, const float *x, int32_t num_rows,
+                       const float *initial, bool float_out) {
+    const struct linear_args args = {.num_rows = num_rows, .scale = 1, .float_out = float_out};
+    struct matrix *oracle_matrix = weights_create(&fixture, fixture.oracle, w);
+    float *oracle = weights_multiply(&fixture, fixture.oracle, oracle_matrix, w, x, &args, initial);
+    float *first = NULL;
+    for (int i = 0; i < fixture.num_backends; i++) {
+        struct backend *b = fixture.backends[i];
+        struct matrix *matrix = weights_create(&fixture, b, w);
+        float *actual = weights_multiply(&fixture, b, matrix, w, x, &args, initial);
         if (first == NULL) {
-            check_against_definition(w, x, num_rows, initial, got, oracle);
-            first = got;
+            assert_product(w, x, &args, initial, actual, oracle);
+            first = actual;
         } else {
-            assert_memory_equal(got, first, bytes);
-            free(got);
+            assert_memory_equal(actual, first, (size_t)num_rows * (size_t)w->rows * sizeof(float));
+            kernel_fixture_guarded_free(actual);
         }
-        check_row_alone(b, matrix, w, x, num_rows - 1, initial, first);
-        check_row_alone(b, matrix, w, x, num_rows / 2, initial, first);
+        if (fixture.bits_equal) {
+            check_row_alone(b, matrix, w, x, args, num_rows - 1, initial, first);
+            check_row_alone(b, matrix, w, x, args, num_rows / 2, initial, first);
+        }
         b->ops->matrix_destroy(b, matrix);
     }
-    f->oracle->ops->matrix_destroy(f->oracle, oracle_matrix);
-    free(oracle);
-    free(first);
+    fixture.oracle->ops->matrix_destroy(fixture.oracle, oracle_matrix);
+    kernel_fixture_guarded_free(oracle);
+    kernel_fixture_guarded_free(first);
 }
 
-static float *random_floats(size_t count, float scale, uint32_t *seed) {
-    float *x = allocate(count * sizeof(float));
-    for (size_t i = 0; i < count; i++)
-        x[i] = scale * random_float(seed);
-    return x;
-}
-
-static void run_random(const struct kernel_fixture *f, struct weights *w, int32_t num_rows,
-                       bool accumulate, uint32_t *seed) {
-    float *x = random_floats((size_t)num_rows * (size_t)w->cols, 3.0f, seed);
-    float *initial =
-        accumulate ? random_floats((size_t)num_rows * (size_t)w->rows, 1.0f, seed) : NULL;
-    check_case(f, w, x, num_rows, initial);
+static void check_random(struct weights *w, int32_t num_rows, bool accumulate, bool float_out,
+                         uint64_t *seed) {
+    size_t num_in = (size_t)num_rows * (size_t)w->cols, n = (size_t)num_rows * (size_t)w->rows;
+    float *x = kernel_fixture_random_floats(seed, num_in);
+    for (size_t i = 0; i < num_in; i++)
+        x[i] *= 1.7f;
+    kernel_fixture_round(&fixture, x, num_in);
+    float *initial = accumulate ? kernel_fixture_rounded_floats(&fixture, seed, n) : NULL;
+    check_rows(w, x, num_rows, initial, float_out);
     free(x);
     free(initial);
     weights_finish(w);
 }
 
-/* A few blocks, at most max_steps of 32 elements unless one has more. */
-static int32_t random_cols(enum dtype dtype, int max_steps, uint32_t *seed) {
-    int step = dtype_block_elements(dtype) > BLOCK ? dtype_block_elements(dtype) : BLOCK;
-    return step * random_in(seed, 1, step > BLOCK ? 2 : max_steps);
-}
-
-static enum dtype random_dtype(int32_t cols, uint32_t *seed) {
-    uint64_t dtype_seed = next_random(seed);
-    return random_weights_dtype(&dtype_seed, cols);
-}
-
 /* Every row count up to 33 meets every dtype. */
 static void test_every_dtype_and_row_count(void **state) {
-    uint32_t seed = 1;
-    for (int dtype = 0; dtype < DTYPE_COUNT; dtype++) {
-        for (int32_t num_rows = 1; num_rows <= 33; num_rows++) {
-            struct weights w = {.cols = random_cols((enum dtype)dtype, 5, &seed)};
-            weights_add_part(&w, (enum dtype)dtype, random_in(&seed, 1, 90), &seed);
-            run_random(*state, &w, num_rows, num_rows % 3 == 0, &seed);
+    uint64_t seed = 1;
+    for (int dtype = 0; dtype < DTYPE_COUNT; dtype++)
+        for (int32_t num_rows = 1; num_rows <= 100; num_rows += num_rows < 33    ? 1
+                                                                : num_rows == 33 ? 31
+                                                                                 : 36) {
+            struct weights w = {.cols = weights_random_cols((enum dtype)dtype, 5, &seed)};
+            weights_add_part(&fixture, &w, (enum dtype)dtype,
+                             kernel_fixture_random_in(&seed, 1, 90), false, &seed);
+            check_random(&w, num_rows, num_rows % 3 == 0, num_rows % 2 == 0, &seed);
         }
-    }
 }
 
 static void test_mixed_parts(void **state) {
-    uint32_t seed = 2;
-    for (int repeat = 0; repeat < 40; repeat++) {
-        struct weights w = {.cols = repeat % 2 ? 256 : 32 * random_in(&seed, 1, 8)};
-        int num_parts = random_in(&seed, 2, MAX_PARTS);
+    uint64_t seed = 2;
+    for (int variant = 0; variant < 40; variant++) {
+        struct weights w = {.cols = variant % 2 ? 256 : 32 * kernel_fixture_random_in(&seed, 1, 8)};
+        int num_parts = kernel_fixture_random_in(&seed, 2, WEIGHTS_MAX_PARTS);
         for (int p = 0; p < num_parts; p++)
-            weights_add_part(&w, random_dtype(w.cols, &seed), random_in(&seed, 1, 70), &seed);
-        run_random(*state, &w, random_in(&seed, 1, 33), repeat % 2 == 0, &seed);
+            weights_add_part(&fixture, &w, random_weights_dtype(&seed, w.cols),
+                             kernel_fixture_random_in(&seed, 1, 70), false, &seed);
+        check_random(&w, kernel_fixture_random_in(&seed, 1, 33), variant % 2 == 0, variant & 2,
+                     &seed);
     }
 }
 
 /* Some parts have a bias, others none. */
-static void test_bias(void **state) {
-    uint32_t seed = 9;
-    for (int repeat = 0; repeat < 40; repeat++) {
-        struct weights w = {.cols = repeat % 2 ? 512 : 32 * random_in(&seed, 1, 5)};
-        int num_parts = random_in(&seed, 1, MAX_PARTS);
-        for (int p = 0; p < num_parts; p++)
-            weights_add_part(&w, random_dtype(w.cols, &seed), random_in(&seed, 1, 70), &seed);
-        weights_add_bias(&w, repeat % num_parts, &seed);
-        if (repeat % 4 == 3)
-            weights_add_bias(&w, 0, &seed);
-        run_random(*state, &w, random_in(&seed, 1, 33), repeat % 2 == 0, &seed);
+static void test_parts_and_biases(void **state) {
+    uint64_t seed = 9;
+    for (int variant = 0; variant < 40; variant++) {
+        struct weights w = {.cols = variant % 4 ? 32 * kernel_fixture_random_in(&seed, 1, 8) : 512};
+        for (int p = 0; p < 1 + variant % WEIGHTS_MAX_PARTS; p++)
+            weights_add_part(&fixture, &w, random_weights_dtype(&seed, w.cols),
+                             kernel_fixture_random_in(&seed, 1, 70), (variant + p) % 3 != 0, &seed);
+        check_random(&w, kernel_fixture_random_in(&seed, 1, 100), variant & 1, variant & 2, &seed);
     }
 }
 
-/* Plain types take any K. */
+/* Plain types take any K on the CPU, any multiple of 8 on a device. */
 static void test_odd_depths(void **state) {
     static const enum dtype dtypes[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16};
-    uint32_t seed = 3;
+    uint64_t seed = 3;
     for (int repeat = 0; repeat < 30; repeat++) {
-        struct weights w = {.cols = random_in(&seed, 1, 100)};
-        weights_add_part(&w, dtypes[repeat % 3], random_in(&seed, 1, 50), &seed);
-        run_random(*state, &w, random_in(&seed, 1, 14), false, &seed);
+        bool any = fixture.dtype == DTYPE_F32;
+        struct weights w = {.cols = any ? kernel_fixture_random_in(&seed, 1, 100)
+                                        : 8 * kernel_fixture_random_in(&seed, 1, 12)};
+        weights_add_part(&fixture, &w, dtypes[repeat % 3], kernel_fixture_random_in(&seed, 1, 50),
+                         false, &seed);
+        check_random(&w, kernel_fixture_random_in(&seed, 1, 14), false, true, &seed);
+    }
+    for (int32_t cols = 8; cols <= 72; cols += 8) {
+        struct weights w = {.cols = cols};
+        weights_add_part(&fixture, &w, fixture.dtype, 2 * cols + 1, cols % 16 == 0, &seed);
+        check_random(&w, cols / 8, cols % 3 == 0, false, &seed);
     }
 }
 
@@ -295,88 +213,131 @@ static void test_model_shapes(void **state) {
         {DTYPE_BF16, 96, 1536, 9},   {DTYPE_F32, 64, 1536, 5},   {DTYPE_Q4_K, 320, 2048, 14},
         {DTYPE_Q6_K, 96, 8192, 5},   {DTYPE_Q3_K, 64, 4096, 12}, {DTYPE_IQ4_NL, 96, 576, 11},
     };
-    uint32_t seed = 4;
+    uint64_t seed = 4;
     for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
         struct weights w = {.cols = shapes[i].cols};
-        weights_add_part(&w, shapes[i].dtype, shapes[i].rows, &seed);
-        run_random(*state, &w, shapes[i].num_rows, i % 2 == 1, &seed);
+        weights_add_part(&fixture, &w, shapes[i].dtype, shapes[i].rows, false, &seed);
+        check_random(&w, shapes[i].num_rows, i % 2 == 1, true, &seed);
+    }
+}
+
+/* Matrices that a device converts in several chunks. */
+static void test_large_matrices(void **state) {
+    uint64_t seed = 10;
+    for (int dtype = 0; dtype < DTYPE_COUNT; dtype++) {
+        bool large_block = dtype_block_elements((enum dtype)dtype) > 32;
+        struct weights w = {.cols = large_block ? 1280 : 1056};
+        weights_add_part(&fixture, &w, (enum dtype)dtype, 131, dtype % 2 == 0, &seed);
+        check_random(&w, 2, false, true, &seed);
     }
 }
 
 /* More rows than are taken in one pass, packed by several threads. */
 static void test_many_rows(void **state) {
-    static const int32_t counts[] = {191, 192, 193, 401};
-    uint32_t seed = 5;
+    static const int32_t counts[] = {191, 192, 193, MAX_ROWS};
+    uint64_t seed = 5;
     for (int i = 0; i < 4; i++) {
         struct weights w = {.cols = 128};
-        weights_add_part(&w, i % 2 ? DTYPE_Q4_1 : DTYPE_F16, 20, &seed);
-        weights_add_part(&w, DTYPE_Q8_0, 3, &seed);
-        run_random(*state, &w, counts[i], i >= 2, &seed);
+        weights_add_part(&fixture, &w, i % 2 ? DTYPE_Q4_1 : DTYPE_F16, 20, false, &seed);
+        weights_add_part(&fixture, &w, DTYPE_Q8_0, 3, false, &seed);
+        check_random(&w, counts[i], i >= 2, true, &seed);
     }
+}
+
+/* Products of one matrix one after the other, so that what is kept of one is used by the next. */
+static void test_one_matrix_many_times(void **state) {
+    uint64_t seed = 11;
+    struct weights w = {.cols = 64};
+    weights_add_part(&fixture, &w, DTYPE_Q8_0, 48, true, &seed);
+    struct matrix *oracle_matrix = weights_create(&fixture, fixture.oracle, &w);
+    for (int i = 0; i < fixture.num_backends; i++) {
+        struct backend *b = fixture.backends[i];
+        struct matrix *matrix = weights_create(&fixture, b, &w);
+        for (int32_t num_rows = 1; num_rows <= 100; num_rows += num_rows < 10 ? 1 : 9) {
+            const struct linear_args args = {
+                .num_rows = num_rows, .scale = 1, .float_out = num_rows % 2};
+            float *x = kernel_fixture_rounded_floats(&fixture, &seed, (size_t)num_rows * 64);
+            float *oracle =
+                weights_multiply(&fixture, fixture.oracle, oracle_matrix, &w, x, &args, NULL);
+            float *actual = weights_multiply(&fixture, b, matrix, &w, x, &args, NULL);
+            assert_product(&w, x, &args, NULL, actual, oracle);
+            kernel_fixture_guarded_free(actual);
+            kernel_fixture_guarded_free(oracle);
+            free(x);
+        }
+        b->ops->matrix_destroy(b, matrix);
+    }
+    fixture.oracle->ops->matrix_destroy(fixture.oracle, oracle_matrix);
+    weights_finish(&w);
 }
 
 /* Every byte of a block but its factors alike, among them those with every code, scale and minimum
  * at an end of its range, and every activation at an end of its own: where 16-bit sums would
  * overflow. `d` is the first factor's f16; the second, where there is one, keeps its random value.
  */
-static void check_extreme(const struct kernel_fixture *f, enum dtype dtype, uint8_t pattern,
-                          uint16_t d) {
-    uint32_t seed = 6;
-    struct weights w = {.cols = 512};
-    weights_add_part(&w, dtype, 17, &seed);
+static void check_extreme(enum dtype dtype, uint8_t pattern, uint16_t d) {
+    enum { ROWS = 17, COLS = 512, NUM_X = 5 };
+    uint64_t seed = 6;
+    struct weights w = {.cols = COLS};
+    weights_add_part(&fixture, &w, dtype, ROWS, false, &seed);
     size_t block_bytes = dtype_block_bytes(dtype);
-    size_t num_blocks = dtype_row_bytes(dtype, 17 * 512) / block_bytes;
-    uint8_t *data = w.data[0];
+    size_t num_blocks = dtype_row_bytes(dtype, ROWS * COLS) / block_bytes;
     for (size_t b = 0; b < num_blocks; b++)
-        random_weights_fill_block(dtype, data + b * block_bytes, pattern, d);
-    dtype_to_f32(dtype, data, w.values, 17 * 512);
-    float x[5 * 512];
-    for (int i = 0; i < 5 * 512; i++)
-        x[i] = i / 512 % 2 ? -2.5f : 2.5f;
-    check_case(f, &w, x, 5, NULL);
+        random_weights_fill_block(dtype, w.data[0] + b * block_bytes, pattern, d);
+    dtype_to_f32(dtype, w.data[0], w.values[0], ROWS * COLS);
+    float x[NUM_X * COLS];
+    for (int i = 0; i < NUM_X * COLS; i++)
+        x[i] = i / COLS % 2 ? -2.5f : 2.5f;
+    check_rows(&w, x, NUM_X, NULL, true);
     weights_finish(&w);
 }
 
+/* A device computes with none of these codes. */
 static void test_extreme_codes(void **state) {
     static const uint8_t patterns[] = {0x00, 0xff, 0x80, 0x7f};
+    if (fixture.dtype != DTYPE_F32)
+        skip();
     for (int dtype = DTYPE_Q4_0; dtype < DTYPE_COUNT; dtype++)
         for (int p = 0; p < 4; p++)
-            check_extreme(*state, (enum dtype)dtype, patterns[p], f16_from_f32(0.01f));
+            check_extreme((enum dtype)dtype, patterns[p], f16_from_f32(0.01f));
 }
 
 /* Factors that are zero, subnormal in f16, negative or the largest. */
 static void test_extreme_factors(void **state) {
     static const uint16_t factors[] = {0x0000, 0x8000, 0x0001, 0x83ff, 0x0400, 0x7bff, 0xfbff};
+    if (fixture.dtype != DTYPE_F32)
+        skip();
     for (int dtype = DTYPE_Q4_0; dtype < DTYPE_COUNT; dtype++)
         for (size_t i = 0; i < sizeof(factors) / sizeof(factors[0]); i++)
-            check_extreme(*state, (enum dtype)dtype, 0x5a, factors[i]);
+            check_extreme((enum dtype)dtype, 0x5a, factors[i]);
 }
 
 /* Zero and tiny rows give (nearly) zero; a NaN spoils its own row only. */
 static void test_special_activations(void **state) {
-    const struct kernel_fixture *f = *state;
+    enum { ROWS = 21 };
+    const struct linear_args args = {.num_rows = 4, .scale = 1, .float_out = true};
     for (int dtype = 0; dtype < DTYPE_COUNT; dtype++) {
-        uint32_t seed = 7;
+        uint64_t seed = 7;
         struct weights w = {.cols = dtype_block_elements((enum dtype)dtype) > BLOCK ? 512 : 96};
         int cols = w.cols;
-        weights_add_part(&w, (enum dtype)dtype, 21, &seed);
-        float *x = random_floats((size_t)(4 * cols), 1.0f, &seed);
+        weights_add_part(&fixture, &w, (enum dtype)dtype, ROWS, false, &seed);
+        float *x = kernel_fixture_rounded_floats(&fixture, &seed, (size_t)(4 * cols));
         for (int k = 0; k < cols; k++) {
             x[k] = 0.0f;
             x[cols + k] = 1e-39f;
         }
         x[2 * cols + 40] = NAN;
-        for (int i = 0; i < f->num_backends; i++) {
-            struct backend *b = f->backends[i];
-            struct matrix *matrix = create(b, &w);
-            float *got = product(b, matrix, &w, x, 4, NULL);
-            for (int n = 0; n < 21; n++) {
-                assert_true(got[n] == 0.0f);
-                assert_true(fabsf(got[21 + n]) < 1e-36f);
-                assert_true(isnan(got[2 * 21 + n]));
-                assert_true(isfinite(got[3 * 21 + n]));
+        for (int i = 0; i < fixture.num_backends; i++) {
+            struct backend *b = fixture.backends[i];
+            struct matrix *matrix = weights_create(&fixture, b, &w);
+            float *actual = weights_multiply(&fixture, b, matrix, &w, x, &args, NULL);
+            for (int n = 0; n < ROWS; n++) {
+                assert_true(actual[n] == 0.0f);
+                assert_true(fabsf(actual[ROWS + n]) < 1e-36f);
+                assert_true(isnan(actual[2 * ROWS + n]));
+                assert_true(isfinite(actual[3 * ROWS + n]));
             }
-            free(got);
+            kernel_fixture_guarded_free(actual);
             b->ops->matrix_destroy(b, matrix);
         }
         free(x);
@@ -384,68 +345,107 @@ static void test_special_activations(void **state) {
     }
 }
 
+/* The bits of the rows, on the oracle too. */
 static void test_embed(void **state) {
-    const struct kernel_fixture *f = *state;
-    uint32_t seed = 8;
+    uint64_t seed = 8;
     for (int repeat = 0; repeat < 3 * DTYPE_COUNT; repeat++) {
-        struct weights w = {.cols = random_cols((enum dtype)(repeat % DTYPE_COUNT), 20, &seed)};
-        weights_add_part(&w, (enum dtype)(repeat % DTYPE_COUNT), random_in(&seed, 1, 60), &seed);
-        weights_add_part(&w, random_dtype(w.cols, &seed), random_in(&seed, 1, 60), &seed);
-        int32_t tokens[50];
-        int num_tokens = random_in(&seed, 1, 50);
-        for (int t = 0; t < num_tokens; t++)
-            tokens[t] = random_in(&seed, 0, w.rows - 1);
-        struct step_inputs step = {.num_tokens = num_tokens, .token_ids = tokens};
-        size_t row_bytes = (size_t)w.cols * sizeof(float);
-        float *out = allocate((size_t)num_tokens * row_bytes);
-        for (int i = 0; i < f->num_backends; i++) {
-            struct backend *b = f->backends[i];
-            struct matrix *matrix = create(b, &w);
-            b->ops->step_begin(b, &step);
-            b->ops->embed(b, &(struct embed_args){.table = matrix, .out = out, .scale = 1.0F});
-            for (int t = 0; t < num_tokens; t++)
-                assert_memory_equal(out + (size_t)t * (size_t)w.cols,
-                                    w.values + (size_t)tokens[t] * (size_t)w.cols, row_bytes);
+        enum dtype dtype = (enum dtype)(repeat % DTYPE_COUNT);
+        struct weights w = {.cols = weights_random_cols(dtype, 20, &seed)};
+        weights_add_part(&fixture, &w, dtype, kernel_fixture_random_in(&seed, 1, 61), repeat % 2,
+                         &seed);
+        weights_add_part(&fixture, &w, repeat % 3 ? random_weights_dtype(&seed, w.cols) : DTYPE_F32,
+                         kernel_fixture_random_in(&seed, 1, 60), false, &seed);
+        int32_t tokens[100], num_tokens = kernel_fixture_random_in(&seed, 1, 100);
+        for (int32_t t = 0; t < num_tokens; t++)
+            tokens[t] = t == 0 ? w.rows - 1 : kernel_fixture_random_in(&seed, 0, w.rows - 1);
+        for (int i = -1; i < fixture.num_backends; i++) {
+            struct backend *b = i < 0 ? fixture.oracle : fixture.backends[i];
+            struct matrix *matrix = weights_create(&fixture, b, &w);
+            float *out = weights_embed(&fixture, b, matrix, &w, tokens, num_tokens, 1);
+            for (int32_t t = 0; t < num_tokens; t++)
+                assert_memory_equal(out + (size_t)t * (size_t)w.cols, weights_row(&w, tokens[t]),
+                                    (size_t)w.cols * sizeof(float));
+            kernel_fixture_guarded_free(out);
             b->ops->matrix_destroy(b, matrix);
         }
-        free(out);
         weights_finish(&w);
     }
 }
 
+static void expect_refused(struct backend *b, const struct matrix_part *part, int32_t cols,
+                           enum error_code code) {
+    struct matrix *matrix = NULL;
+    struct error err = {0};
+    assert_int_equal(b->ops->matrix_create(b, part, 1, cols, &matrix, &err), -1);
+    assert_int_equal(err.code, code);
+    assert_true(strlen(err.message) > 0);
+    assert_null(matrix);
+    kernel_fixture_synchronize(b);
+}
+
+/* The last are what a device cannot hold. */
 static void test_bad_matrices_are_refused(void **state) {
-    const struct kernel_fixture *f = *state;
+    enum { NUM_BAD = 9, NUM_BAD_ON_CPU = 6 };
     static const struct {
         enum dtype dtype;
         int32_t rows, cols;
-    } bad[] = {{DTYPE_Q4_0, 16, 48}, {DTYPE_Q4_K, 16, 128}, {DTYPE_Q8_0, 16, 0},
-               {DTYPE_F32, 0, 32},   {DTYPE_F32, -5, 32},   {DTYPE_COUNT, 16, 32}};
-    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        enum error_code code;
+    } bad[NUM_BAD] = {
+        {DTYPE_Q4_0, 16, 48, ERROR_MODEL},          {DTYPE_Q4_K, 16, 128, ERROR_MODEL},
+        {DTYPE_Q8_0, 16, 0, ERROR_MODEL},           {DTYPE_F32, 0, 32, ERROR_MODEL},
+        {DTYPE_F32, -5, 32, ERROR_MODEL},           {DTYPE_COUNT, 16, 32, ERROR_MODEL},
+        {DTYPE_BF16, 16, 12, ERROR_MODEL},          {DTYPE_F32, 16, 33, ERROR_MODEL},
+        {DTYPE_F32, INT32_MAX, 8192, ERROR_MEMORY},
+    };
+    for (int i = 0; i < (fixture.dtype == DTYPE_F32 ? NUM_BAD_ON_CPU : NUM_BAD); i++) {
         struct matrix_part part = {.dtype = bad[i].dtype, .rows = bad[i].rows, .data = ""};
-        for (int j = 0; j < f->num_backends; j++) {
-            struct backend *b = f->backends[j];
-            struct matrix *matrix = NULL;
-            struct error err = {0};
-            assert_int_equal(b->ops->matrix_create(b, &part, 1, bad[i].cols, &matrix, &err), -1);
-            assert_int_equal(err.code, ERROR_MODEL);
-            assert_null(matrix);
-        }
+        for (int k = 0; k < fixture.num_backends; k++)
+            expect_refused(fixture.backends[k], &part, bad[i].cols, bad[i].code);
     }
 }
 
-int main(void) {
+/* What a file may hold and f16 cannot: a model is not computed with infinities. */
+static void test_weights_too_large_for_f16(void **state) {
+    struct backend *b = fixture.backends[0];
+    float values[2 * 8] = {0};
+    values[11] = -65536.0f;
+    struct matrix_part part = {.dtype = DTYPE_F32, .rows = 2, .data = values};
+    if (fixture.dtype == DTYPE_F16) {
+        expect_refused(b, &part, 8, ERROR_MODEL);
+        values[11] = -65504.0f;
+    }
+    struct matrix *matrix = kernel_fixture_matrix(b, &part, 1, 8);
+    b->ops->matrix_destroy(b, matrix);
+    kernel_fixture_synchronize(b);
+}
+
+int main(int argc, char **argv) {
+    static const struct backend_config config = {.max_step_tokens = MAX_ROWS,
+                                                 .max_step_seqs = 64,
+                                                 .max_blocks_per_seq = 4,
+                                                 .max_logit_rows = 4,
+                                                 .vocab_size = 64,
+                                                 .head_dim = 64,
+                                                 .num_q_heads = 1,
+                                                 .num_kv_heads = 1};
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_dtype_and_row_count),
         cmocka_unit_test(test_mixed_parts),
-        cmocka_unit_test(test_bias),
+        cmocka_unit_test(test_parts_and_biases),
         cmocka_unit_test(test_odd_depths),
         cmocka_unit_test(test_model_shapes),
+        cmocka_unit_test(test_large_matrices),
         cmocka_unit_test(test_many_rows),
+        cmocka_unit_test(test_one_matrix_many_times),
         cmocka_unit_test(test_extreme_codes),
         cmocka_unit_test(test_extreme_factors),
         cmocka_unit_test(test_special_activations),
         cmocka_unit_test(test_embed),
         cmocka_unit_test(test_bad_matrices_are_refused),
+        cmocka_unit_test(test_weights_too_large_for_f16),
     };
-    return cmocka_run_group_tests(tests, kernel_fixture_setup, kernel_fixture_teardown);
+    kernel_fixture_open(&fixture, argc, argv, &config);
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    kernel_fixture_close(&fixture);
+    return failed;
 }

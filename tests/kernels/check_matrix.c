@@ -1,10 +1,10 @@
-/* Matrices whose rows are brought in pieces, and the scales of `embed` and `linear`: on every level
- * of the CPU backend and on the oracle, bit for bit what the matrix created at once and the
- * unscaled op give. */
+/* Matrices whose rows are brought in chunks: bit for bit the matrix created at once. And the scales
+ * of `embed` and `linear`, against what the definition makes of the unscaled op (CPU) and against
+ * the oracle. */
 #include "tests/kernels/kernel_fixture.h"
 #include "tests/kernels/random_weights.h"
+#include "tests/kernels/weights_fixture.h"
 
-#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -12,84 +12,43 @@
 
 #include <cmocka.h>
 
-#define MAX_PARTS 3
 #define MAX_PART_ROWS 70
-#define MAX_PIECE_ROWS 21
-#define NUM_X 7 /* rows of x */
+#define MAX_ROWS (WEIGHTS_MAX_PARTS * MAX_PART_ROWS)
+#define MAX_CHUNK_ROWS 21
+#define NUM_X 9  /* rows of x */
+#define COLS 256 /* of every type */
 
-static void *allocate(size_t bytes) {
-    void *p = malloc(bytes);
-    assert_non_null(p);
-    return p;
-}
-
-/* A matrix as a file holds it. */
-struct weights {
-    struct matrix_part parts[MAX_PARTS];
-    int num_parts;
-    int32_t rows, cols;
-    char *data[MAX_PARTS];
-    float *bias; /* [rows] */
-};
+static struct kernel_fixture fixture;
 
 /* Half of them with rows that every type can have. */
-static void weights_init(struct weights *w, uint64_t *seed) {
-    bool any = kernel_fixture_random_in(seed, 0, 1);
-    int32_t cols = any ? 256 : 32 * kernel_fixture_random_in(seed, 1, 4);
-    *w = (struct weights){.cols = cols, .num_parts = kernel_fixture_random_in(seed, 1, MAX_PARTS)};
-    w->bias = kernel_fixture_random_floats(seed, MAX_PARTS * MAX_PART_ROWS);
-    for (int p = 0; p < w->num_parts; p++) {
-        enum dtype dtype = random_weights_dtype(seed, cols);
-        int32_t rows = kernel_fixture_random_in(seed, 1, MAX_PART_ROWS);
-        size_t n = (size_t)rows * (size_t)cols;
-        w->data[p] = allocate(dtype_row_bytes(dtype, n));
-        random_weights_row(seed, dtype, w->data[p], n);
-        w->parts[p] = (struct matrix_part){dtype, rows, w->data[p], NULL};
-        w->rows += rows;
+static void init_weights(struct weights *w, int variant, uint64_t *seed) {
+    *w = (struct weights){.cols = variant % 2 ? COLS : 32 * kernel_fixture_random_in(seed, 1, 4)};
+    for (int p = 0; p < 1 + variant % WEIGHTS_MAX_PARTS; p++) {
+        enum dtype dtype = w->cols == COLS ? (enum dtype)((variant / 2 + p * 5) % DTYPE_COUNT)
+                                           : random_weights_dtype(seed, w->cols);
+        weights_add_part(&fixture, w, dtype, kernel_fixture_random_in(seed, 1, MAX_PART_ROWS),
+                         (variant + p) % 3 == 0, seed);
     }
 }
 
-static void weights_finish(struct weights *w) {
-    for (int p = 0; p < w->num_parts; p++)
-        free(w->data[p]);
-    free(w->bias);
+/* A backend of the list, or the oracle before the first. */
+static struct backend *backend_at(int i) {
+    return i < 0 ? fixture.oracle : fixture.backends[i];
 }
 
-static struct matrix *create(struct backend *b, const struct weights *w) {
-    struct matrix *matrix = NULL;
-    struct error err = {0};
-    if (b->ops->matrix_create(b, w->parts, w->num_parts, w->cols, &matrix, &err) != 0)
-        fail_msg("%s", err.message);
-    return matrix;
-}
-
-/* The op of one backend; [num_rows, w->rows]. `initial` NULL: nothing is added to. */
 static float *multiply(struct backend *b, const struct matrix *matrix, const struct weights *w,
-                       const float *x, float scale, const float *initial) {
-    size_t n = NUM_X * (size_t)w->rows;
-    float *out = kernel_fixture_guarded(n);
-    if (initial != NULL)
-        memcpy(out, initial, n * sizeof(float));
-    b->ops->linear(b, &(struct linear_args){.x = x,
-                                            .weight = matrix,
-                                            .out = out,
-                                            .num_rows = NUM_X,
-                                            .scale = scale,
-                                            .accumulate = initial != NULL,
-                                            .float_out = true});
-    return out;
+                       const float *x, float scale, const float *initial, bool float_out) {
+    const struct linear_args args = {.num_rows = NUM_X, .scale = scale, .float_out = float_out};
+    return weights_multiply(&fixture, b, matrix, w, x, &args, initial);
 }
 
 /* All rows, in reverse. */
 static float *embed(struct backend *b, const struct matrix *matrix, const struct weights *w,
                     float scale) {
-    int32_t tokens[MAX_PARTS * MAX_PART_ROWS];
+    int32_t tokens[MAX_ROWS];
     for (int32_t t = 0; t < w->rows; t++)
         tokens[t] = w->rows - 1 - t;
-    float *out = kernel_fixture_guarded((size_t)w->rows * (size_t)w->cols);
-    b->ops->step_begin(b, &(struct step_inputs){.num_tokens = w->rows, .token_ids = tokens});
-    b->ops->embed(b, &(struct embed_args){.table = matrix, .out = out, .scale = scale});
-    return out;
+    return weights_embed(&fixture, b, matrix, w, tokens, w->rows, scale);
 }
 
 static void assert_same(float *actual, float *expected, size_t n) {
@@ -98,162 +57,241 @@ static void assert_same(float *actual, float *expected, size_t n) {
     kernel_fixture_guarded_free(expected);
 }
 
-struct piece {
+struct chunk {
     int part;
     int32_t first, rows; /* within the part */
 };
 
-/* Cuts the parts without data into ragged pieces, shuffled. Returns their number. */
-static int cut(const struct weights *w, const bool *is_filled, struct piece *out, uint64_t *seed) {
+/* Cuts the parts without data into ragged chunks, shuffled. Returns their number. */
+static int cut(const struct weights *w, const bool *is_filled, struct chunk *out, uint64_t *seed) {
     int n = 0;
     for (int p = 0; p < w->num_parts; p++)
         for (int32_t first = 0; is_filled[p] && first < w->parts[p].rows; first += out[n++].rows) {
-            int32_t rows = kernel_fixture_random_in(seed, 1, MAX_PIECE_ROWS);
+            int32_t rows = kernel_fixture_random_in(seed, 1, MAX_CHUNK_ROWS);
             int32_t left = w->parts[p].rows - first;
-            out[n] = (struct piece){p, first, rows < left ? rows : left};
+            out[n] = (struct chunk){p, first, rows < left ? rows : left};
         }
     for (int i = n - 1; i > 0; i--) {
         int j = kernel_fixture_random_in(seed, 0, i);
-        struct piece other = out[i];
+        struct chunk other = out[i];
         out[i] = out[j], out[j] = other;
     }
     return n;
 }
 
-/* From memory that holds the piece alone and is gone after the call. */
+/* From memory that holds the chunk alone and is gone after the call. */
 static void fill(struct backend *b, struct matrix *matrix, const struct weights *w,
-                 const struct piece *piece) {
-    size_t row_bytes = dtype_row_bytes(w->parts[piece->part].dtype, (size_t)w->cols);
-    size_t bytes = (size_t)piece->rows * row_bytes;
-    char *copy = allocate(bytes);
-    memcpy(copy, w->data[piece->part] + (size_t)piece->first * row_bytes, bytes);
-    int32_t first_row = piece->first;
-    for (int p = 0; p < piece->part; p++)
+                 const struct chunk *chunk) {
+    size_t row_bytes = dtype_row_bytes(w->parts[chunk->part].dtype, (size_t)w->cols);
+    size_t bytes = (size_t)chunk->rows * row_bytes;
+    char *copy = kernel_fixture_memory(bytes);
+    memcpy(copy, w->data[chunk->part] + (size_t)chunk->first * row_bytes, bytes);
+    int32_t first_row = chunk->first;
+    for (int p = 0; p < chunk->part; p++)
         first_row += w->parts[p].rows;
-    assert_int_equal(b->ops->matrix_fill(b, matrix, first_row, piece->rows, copy, NULL), 0);
+    assert_int_equal(b->ops->matrix_fill(b, matrix, first_row, chunk->rows, copy, NULL), 0);
     free(copy);
 }
 
-static struct matrix *create_in_pieces(struct backend *b, const struct weights *w, uint64_t seed) {
-    struct weights empty = *w;
-    struct piece pieces[MAX_PARTS * MAX_PART_ROWS];
-    bool is_filled[MAX_PARTS];
+static struct matrix *create_in_chunks(struct backend *b, const struct weights *w, uint64_t seed) {
+    struct matrix_part parts[WEIGHTS_MAX_PARTS];
+    struct chunk chunks[MAX_ROWS];
+    bool is_filled[WEIGHTS_MAX_PARTS];
     int always = kernel_fixture_random_in(&seed, 0, w->num_parts - 1);
     for (int p = 0; p < w->num_parts; p++) {
         is_filled[p] = p == always || kernel_fixture_random_in(&seed, 0, 2) > 0;
+        parts[p] = w->parts[p];
         if (is_filled[p])
-            empty.parts[p].data = NULL;
+            parts[p].data = NULL;
     }
-    struct matrix *matrix = create(b, &empty);
-    int num_pieces = cut(w, is_filled, pieces, &seed);
-    for (int i = 0; i < num_pieces; i++)
-        fill(b, matrix, w, &pieces[i]);
+    struct matrix *matrix = kernel_fixture_matrix(b, parts, w->num_parts, w->cols);
+    int num_chunks = cut(w, is_filled, chunks, &seed);
+    for (int i = 0; i < num_chunks; i++)
+        fill(b, matrix, w, &chunks[i]);
     return matrix;
 }
 
 static void check_fill(struct backend *b, const struct weights *w, const float *x, uint64_t seed) {
-    struct matrix *whole = create(b, w), *pieces = create_in_pieces(b, w, seed);
-    assert_same(multiply(b, pieces, w, x, 1, NULL), multiply(b, whole, w, x, 1, NULL),
+    struct matrix *whole = kernel_fixture_matrix(b, w->parts, w->num_parts, w->cols);
+    struct matrix *chunks = create_in_chunks(b, w, seed);
+    assert_same(multiply(b, chunks, w, x, 1, NULL, true), multiply(b, whole, w, x, 1, NULL, true),
                 NUM_X * (size_t)w->rows);
-    assert_same(embed(b, pieces, w, 1), embed(b, whole, w, 1), (size_t)w->rows * (size_t)w->cols);
-    b->ops->matrix_destroy(b, pieces);
+    assert_same(embed(b, chunks, w, 1), embed(b, whole, w, 1), (size_t)w->rows * (size_t)w->cols);
+    b->ops->matrix_destroy(b, chunks);
     b->ops->matrix_destroy(b, whole);
 }
 
-static void test_fill_in_pieces(void **state) {
-    const struct kernel_fixture *f = *state;
+static void test_fill_in_chunks(void **state) {
     uint64_t seed = 1;
-    for (int repeat = 0; repeat < 30; repeat++) {
+    for (int variant = 0; variant < 4 * DTYPE_COUNT; variant++) {
         struct weights w;
-        weights_init(&w, &seed);
-        if (repeat % 3 == 0)
-            w.parts[0].bias = w.bias;
-        float *x = kernel_fixture_random_floats(&seed, NUM_X * (size_t)w.cols);
-        for (int i = 0; i < f->num_backends; i++)
-            check_fill(f->backends[i], &w, x, seed);
-        check_fill(f->oracle, &w, x, seed);
+        init_weights(&w, variant, &seed);
+        float *x = kernel_fixture_rounded_floats(&fixture, &seed, NUM_X * (size_t)w.cols);
+        for (int i = -1; i < fixture.num_backends; i++)
+            check_fill(backend_at(i), &w, x, seed);
         free(x);
         weights_finish(&w);
     }
 }
 
-/* The bits that the definition gives from the unscaled product without a bias. */
+/* More at a time than a device converts at a time, and than is staged. */
+static void test_fill_of_large_chunks(void **state) {
+    enum { ROWS = 40000, FIRST = 12345, TOKENS = 7 };
+    static const int32_t tokens[TOKENS] = {0, 1, FIRST - 1, FIRST, FIRST + 1, ROWS / 2, ROWS - 1};
+    struct backend *b = fixture.backends[0];
+    const struct weights shape = {.rows = ROWS, .cols = COLS};
+    uint64_t seed = 2;
+    uint16_t *data = kernel_fixture_memory((size_t)ROWS * COLS * sizeof(*data));
+    for (size_t i = 0; i < (size_t)ROWS * COLS; i++)
+        data[i] = bf16_from_f32((float)(kernel_fixture_random(&seed) % 512) - 256);
+    /* The bits are small numbers in either type, of which a device converts one. */
+    for (int dtype = DTYPE_F16; dtype <= DTYPE_BF16; dtype++) {
+        struct matrix_part part = {.dtype = (enum dtype)dtype, .rows = ROWS};
+        struct matrix *matrix = kernel_fixture_matrix(b, &part, 1, COLS);
+        assert_int_equal(
+            b->ops->matrix_fill(b, matrix, FIRST, ROWS - FIRST, data + FIRST * COLS, NULL), 0);
+        assert_int_equal(b->ops->matrix_fill(b, matrix, 0, FIRST, data, NULL), 0);
+        float *out = weights_embed(&fixture, b, matrix, &shape, tokens, TOKENS, 1), row[COLS];
+        for (int t = 0; t < TOKENS; t++) {
+            dtype_to_f32((enum dtype)dtype, data + (size_t)tokens[t] * COLS, row, COLS);
+            kernel_fixture_round(&fixture, row, COLS);
+            assert_memory_equal(out + t * COLS, row, sizeof(row));
+        }
+        kernel_fixture_guarded_free(out);
+        b->ops->matrix_destroy(b, matrix);
+    }
+    free(data);
+}
+
+/* A matrix that was refused a chunk is destroyed like any other. */
+static void test_fill_too_large_for_f16(void **state) {
+    struct backend *b = fixture.backends[0];
+    struct error err = {0};
+    float values[COLS] = {[11] = -65536.0f};
+    struct matrix_part part = {.dtype = DTYPE_F32, .rows = 2};
+    struct matrix *matrix = kernel_fixture_matrix(b, &part, 1, COLS);
+    int status = b->ops->matrix_fill(b, matrix, 1, 1, values, &err);
+    assert_int_equal(status, fixture.dtype == DTYPE_F16 ? -1 : 0);
+    if (status != 0)
+        assert_int_equal(err.code, ERROR_MODEL);
+    b->ops->matrix_destroy(b, matrix);
+    kernel_fixture_synchronize(b);
+}
+
+/* The bits that the definition gives from the CPU's unscaled product without a bias. */
 static float *scale_product(const struct weights *w, float *product, float scale,
                             const float *initial) {
-    for (size_t i = 0; i < NUM_X * (size_t)w->rows; i++) {
-        product[i] = product[i] * scale;
-        product[i] = w->bias[i % (size_t)w->rows] + product[i];
-        product[i] = initial != NULL ? initial[i] + product[i] : product[i];
-    }
+    float *at = product;
+    for (int m = 0; m < NUM_X; m++)
+        for (int p = 0; p < w->num_parts; p++)
+            for (int32_t r = 0; r < w->parts[p].rows; r++, at++) {
+                *at = *at * scale;
+                *at = w->biases[p][r] + *at;
+                *at = initial != NULL ? initial[at - product] + *at : *at;
+            }
     return product;
 }
 
-static void check_linear_scale(const struct kernel_fixture *f, const struct weights *w,
-                               const float *x, float scale, const float *initial) {
-    struct weights biased = *w;
-    for (int p = 0, first = 0; p < w->num_parts; first += w->parts[p++].rows)
-        biased.parts[p].bias = w->bias + first;
-    size_t n = NUM_X * (size_t)w->rows;
-    struct matrix *exact = create(f->oracle, &biased);
-    float *oracle = multiply(f->oracle, exact, w, x, scale, initial);
-    for (int i = 0; i < f->num_backends; i++) {
-        struct backend *b = f->backends[i];
-        struct matrix *plain = create(b, w), *matrix = create(b, &biased);
-        float *expected = scale_product(w, multiply(b, plain, w, x, 1, NULL), scale, initial);
-        float *actual = multiply(b, matrix, w, x, scale, initial);
-        if (!dtype_is_quantised(w->parts[0].dtype) && w->num_parts == 1)
-            kernel_fixture_assert_near(actual, oracle, n, 1e-4);
-        assert_same(actual, expected, n);
-        b->ops->matrix_destroy(b, matrix);
-        b->ops->matrix_destroy(b, plain);
-    }
-    kernel_fixture_guarded_free(oracle);
-    f->oracle->ops->matrix_destroy(f->oracle, exact);
+static void assert_scaled(struct backend *b, const struct weights *w, const float *x, float scale,
+                          const float *initial, const float *actual) {
+    struct weights unbiased = *w;
+    for (int p = 0; p < w->num_parts; p++)
+        unbiased.parts[p].bias = NULL;
+    struct matrix *plain = weights_create(&fixture, b, &unbiased);
+    float *expected = scale_product(w, multiply(b, plain, w, x, 1, NULL, true), scale, initial);
+    assert_memory_equal(actual, expected, NUM_X * (size_t)w->rows * sizeof(float));
+    kernel_fixture_guarded_free(expected);
+    b->ops->matrix_destroy(b, plain);
 }
 
+static void check_linear_scale(const struct weights *w, float scale, bool accumulate,
+                               bool float_out, uint64_t *seed) {
+    size_t n = NUM_X * (size_t)w->rows;
+    float *x = kernel_fixture_rounded_floats(&fixture, seed, NUM_X * (size_t)w->cols);
+    float *initial = accumulate ? kernel_fixture_rounded_floats(&fixture, seed, n) : NULL;
+    struct matrix *oracle_matrix = weights_create(&fixture, fixture.oracle, w);
+    float *oracle = multiply(fixture.oracle, oracle_matrix, w, x, scale, initial, true);
+    for (int i = 0; i < fixture.num_backends; i++) {
+        struct backend *b = fixture.backends[i];
+        struct matrix *matrix = weights_create(&fixture, b, w);
+        float *actual = multiply(b, matrix, w, x, scale, initial, float_out);
+        if (fixture.dtype == DTYPE_F32)
+            assert_scaled(b, w, x, scale, initial, actual);
+        else
+            kernel_fixture_assert_close_by(actual, oracle, n, float_out ? 1e-5 : fixture.tolerance,
+                                           "linear");
+        if (fixture.dtype == DTYPE_F32 && !dtype_is_quantised(w->parts[0].dtype) &&
+            w->num_parts == 1)
+            kernel_fixture_assert_near(actual, oracle, n, 1e-4);
+        kernel_fixture_guarded_free(actual);
+        b->ops->matrix_destroy(b, matrix);
+    }
+    fixture.oracle->ops->matrix_destroy(fixture.oracle, oracle_matrix);
+    kernel_fixture_guarded_free(oracle);
+    free(initial);
+    free(x);
+}
+
+/* Some parts have a bias; in every third matrix all of them. */
 static void test_linear_scale(void **state) {
     static const float scales[] = {1, -0.5f, 0.22f, 12, 1.0f / 3};
-    uint64_t seed = 2;
-    for (int repeat = 0; repeat < 30; repeat++) {
+    uint64_t seed = 3;
+    for (int variant = 0; variant < 40; variant++) {
         struct weights w;
-        weights_init(&w, &seed);
-        float *x = kernel_fixture_random_floats(&seed, NUM_X * (size_t)w.cols);
-        float *initial = kernel_fixture_random_floats(&seed, NUM_X * (size_t)w.rows);
-        check_linear_scale(*state, &w, x, scales[repeat % 5], repeat % 2 ? initial : NULL);
-        free(initial);
-        free(x);
+        init_weights(&w, variant, &seed);
+        for (int p = 0; variant % 3 == 2 && p < w.num_parts; p++)
+            w.parts[p].bias =
+                memcpy(w.biases[p], w.values[p], sizeof(float) * (size_t)w.parts[p].rows);
+        check_linear_scale(&w, scales[variant % 5], variant & 2, variant & 4, &seed);
         weights_finish(&w);
     }
 }
 
-static void check_embed_scale(struct backend *b, const struct weights *w, float scale) {
+/* The product with the scale is rounded once. */
+static void check_embed_scale(const struct weights *w, float scale) {
     size_t n = (size_t)w->rows * (size_t)w->cols;
-    struct matrix *matrix = create(b, w);
-    float *expected = embed(b, matrix, w, 1);
-    for (size_t i = 0; i < n; i++)
-        expected[i] *= scale;
-    assert_same(embed(b, matrix, w, scale), expected, n);
-    b->ops->matrix_destroy(b, matrix);
+    for (int i = -1; i < fixture.num_backends; i++) {
+        struct backend *b = backend_at(i);
+        struct matrix *matrix = weights_create(&fixture, b, w);
+        float *expected = kernel_fixture_guarded(n);
+        for (int32_t r = 0; r < w->rows; r++)
+            for (int32_t k = 0; k < w->cols; k++)
+                expected[r * w->cols + k] = weights_row(w, w->rows - 1 - r)[k] * scale;
+        if (b != fixture.oracle)
+            kernel_fixture_round(&fixture, expected, n);
+        assert_same(embed(b, matrix, w, scale), expected, n);
+        b->ops->matrix_destroy(b, matrix);
+    }
 }
 
 static void test_embed_scale(void **state) {
-    const struct kernel_fixture *f = *state;
-    uint64_t seed = 3;
-    for (int repeat = 0; repeat < 6; repeat++) {
+    uint64_t seed = 4;
+    for (int variant = 0; variant < 12; variant++) {
         struct weights w;
-        weights_init(&w, &seed);
-        for (int i = 0; i < f->num_backends; i++)
-            check_embed_scale(f->backends[i], &w, 33.9411f);
-        check_embed_scale(f->oracle, &w, 33.9411f);
+        init_weights(&w, variant, &seed);
+        check_embed_scale(&w, variant / 2 % 2 ? 12 : 33.9411f);
         weights_finish(&w);
     }
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+    static const struct backend_config config = {.max_step_tokens = 256,
+                                                 .max_step_seqs = 64,
+                                                 .max_blocks_per_seq = 4,
+                                                 .max_logit_rows = 4,
+                                                 .vocab_size = 64,
+                                                 .head_dim = 64,
+                                                 .num_q_heads = 1,
+                                                 .num_kv_heads = 1};
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_fill_in_pieces),
+        cmocka_unit_test(test_fill_in_chunks),
+        cmocka_unit_test(test_fill_of_large_chunks),
+        cmocka_unit_test(test_fill_too_large_for_f16),
         cmocka_unit_test(test_linear_scale),
         cmocka_unit_test(test_embed_scale),
     };
-    return cmocka_run_group_tests(tests, kernel_fixture_setup, kernel_fixture_teardown);
+    kernel_fixture_open(&fixture, argc, argv, &config);
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    kernel_fixture_close(&fixture);
+    return failed;
 }

@@ -1,5 +1,5 @@
-/* The row-wise ops of the CPU backend against the oracle: every level, ragged widths, guarded
- * outputs; and the same bits whatever the thread count and the other rows. */
+/* The row-wise ops against the oracle: ragged widths, odd numbers of rows, guarded arrays; and the
+ * same bits whatever the number of threads and the other rows. */
 #include "tests/kernels/kernel_fixture.h"
 
 #include <math.h>
@@ -10,8 +10,16 @@
 
 #include <cmocka.h>
 
-static const int32_t widths[] = {1, 7, 8, 15, 16, 17, 33, 64, 100, 576, 1536, 2049};
+static struct kernel_fixture fixture;
+
+static const int32_t widths[] = {1,  7,   8,   15,  16,   17,   24,   33,
+                                 64, 100, 257, 576, 1536, 2049, 2056, 8200};
 #define NUM_WIDTHS (sizeof(widths) / sizeof(widths[0]))
+
+/* Enough to be shared by threads. */
+static int32_t many_rows(void) {
+    return fixture.is_simulated ? 5 : 37;
+}
 
 struct norm_case {
     int32_t rows, groups, width;
@@ -19,31 +27,76 @@ struct norm_case {
     bool center, accumulate;
 };
 
-/* Nothing but the groups has changed. */
-static void assert_gaps_kept(const struct norm_args *args, const float *out, const float *before) {
-    int32_t used = args->num_groups * args->width;
-    for (int32_t r = 0; r < args->num_rows; r++)
-        for (int32_t i = used; i < args->row_stride; i++)
-            assert_true(out[r * args->row_stride + i] == before[r * args->row_stride + i]);
+/* An op that changes its input or adds to its output, for kernel_fixture_run: `changed` is put back
+ * first. */
+struct repeated {
+    const void *args;
+    void (*op)(struct backend *b, const void *args);
+    enum dtype dtype;
+    void *changed;
+    const float *before;
+    size_t n;
+};
+
+static void run_repeated(struct backend *b, const void *context) {
+    const struct repeated *r = context;
+    kernel_fixture_set(b, r->dtype, r->changed, r->before, r->n);
+    r->op(b, r->args);
 }
 
-/* The last row has the same bits alone, and in place where that is allowed. */
-static void check_last_row(struct backend *b, const struct norm_args *args, const float *before,
-                           const float *out) {
-    size_t stride = (size_t)args->row_stride, first = (size_t)(args->num_rows - 1) * stride;
+/* Leaves the result in `out` as floats. */
+static void repeat(struct backend *b, struct repeated r, float *out) {
+    kernel_fixture_run(b, run_repeated, &r, r.changed, dtype_row_bytes(r.dtype, r.n));
+    kernel_fixture_get(b, r.dtype, r.changed, out, r.n);
+}
+
+static void call_norm(struct backend *b, const void *args) {
+    b->ops->norm(b, args);
+}
+
+/* The groups are close to the oracle's; what is between them is as it was. */
+static void assert_groups(const struct norm_args *args, const float *actual, const float *expected,
+                          const float *before) {
     size_t used = (size_t)args->num_groups * (size_t)args->width;
-    float *single = kernel_fixture_guarded(stride);
-    struct norm_args last = *args;
-    last.x = (const float *)args->x + first, last.out = single, last.num_rows = 1;
-    memcpy(single, args->accumulate ? before + first : last.x, stride * sizeof(float));
-    if (!args->accumulate)
-        last.x = single;
-    b->ops->norm(b, &last);
-    assert_memory_equal(single, out + first, used * sizeof(float));
-    kernel_fixture_guarded_free(single);
+    for (size_t r = 0; r < (size_t)args->num_rows; r++) {
+        size_t first = r * (size_t)args->row_stride, end = first + (size_t)args->row_stride;
+        kernel_fixture_assert_close(&fixture, actual + first, expected + first, used,
+                                    args->center ? 4e-6 : 2e-6, "norm");
+        for (size_t i = first + used; i < end; i++)
+            assert_true(actual[i] == before[i]);
+    }
 }
 
-static void check_norm(const struct kernel_fixture *f, const struct norm_case *c) {
+/* In place, the groups have the same bits. */
+static void check_norm_in_place(struct backend *b, struct norm_args args, void *x,
+                                const float *expected, size_t n) {
+    float *actual = kernel_fixture_guarded(n);
+    args.x = args.out = x;
+    b->ops->norm(b, &args);
+    kernel_fixture_get(b, fixture.dtype, x, actual, n);
+    for (size_t r = 0; r < (size_t)args.num_rows; r++)
+        assert_memory_equal(actual + r * (size_t)args.row_stride,
+                            expected + r * (size_t)args.row_stride,
+                            (size_t)args.num_groups * (size_t)args.width * sizeof(float));
+    kernel_fixture_guarded_free(actual);
+}
+
+/* The last row has the same bits alone. */
+static void check_last_norm(struct backend *b, struct norm_args args, const float *before,
+                            const float *together) {
+    size_t stride = (size_t)args.row_stride, first = (size_t)(args.num_rows - 1) * stride;
+    float *alone = kernel_fixture_guarded(stride);
+    args.x = (const char *)args.x + dtype_row_bytes(fixture.dtype, first);
+    args.out = kernel_fixture_put(b, fixture.dtype, before + first, stride);
+    args.num_rows = 1;
+    b->ops->norm(b, &args);
+    kernel_fixture_get(b, fixture.dtype, args.out, alone, stride);
+    assert_memory_equal(alone, together + first, stride * sizeof(float));
+    kernel_fixture_free(b, args.out);
+    kernel_fixture_guarded_free(alone);
+}
+
+static void check_norm(const struct norm_case *c) {
     uint64_t seed = (uint64_t)c->width;
     struct norm_args args = {.num_rows = c->rows,
                              .row_stride = c->groups * c->width + c->gap,
@@ -56,23 +109,30 @@ static void check_norm(const struct kernel_fixture *f, const struct norm_case *c
     float *x = kernel_fixture_random_floats(&seed, n);
     for (size_t i = 0; i < n; i++) /* a mean that counts */
         x[i] += 1;
-    float *before = kernel_fixture_random_floats(&seed, n);
+    kernel_fixture_round(&fixture, x, n);
+    float *before = kernel_fixture_rounded_floats(&fixture, &seed, n);
     float *weight = kernel_fixture_random_floats(&seed, (size_t)c->width);
-    float *expected = kernel_fixture_guarded(n);
+    float *expected = kernel_fixture_guarded(n), *actual = kernel_fixture_guarded(n);
     memcpy(expected, before, n * sizeof(float));
     args.x = x, args.weight = weight, args.out = expected;
-    f->oracle->ops->norm(f->oracle, &args);
-    for (int i = 0; i < f->num_backends; i++) {
-        struct backend *b = f->backends[i];
-        float *out = kernel_fixture_guarded(n);
-        memcpy(out, before, n * sizeof(float));
-        args.out = out;
-        b->ops->norm(b, &args);
-        kernel_fixture_assert_near(out, expected, n, c->center ? 4e-6 : 2e-6);
-        assert_gaps_kept(&args, out, before);
-        check_last_row(b, &args, before, out);
-        kernel_fixture_guarded_free(out);
+    fixture.oracle->ops->norm(fixture.oracle, &args);
+    for (int i = 0; i < fixture.num_backends; i++) {
+        struct backend *b = fixture.backends[i];
+        void *device_x = kernel_fixture_put(b, fixture.dtype, x, n);
+        void *device_weight = kernel_fixture_put(b, DTYPE_F32, weight, (size_t)c->width);
+        void *out = kernel_fixture_put(b, fixture.dtype, NULL, n);
+        args.x = device_x, args.weight = device_weight, args.out = out;
+        repeat(b, (struct repeated){&args, call_norm, fixture.dtype, out, before, n}, actual);
+        assert_groups(&args, actual, expected, before);
+        if (fixture.bits_equal)
+            check_last_norm(b, args, before, actual);
+        if (!c->accumulate)
+            check_norm_in_place(b, args, device_x, actual, n);
+        kernel_fixture_free(b, device_x);
+        kernel_fixture_free(b, device_weight);
+        kernel_fixture_free(b, out);
     }
+    kernel_fixture_guarded_free(actual);
     kernel_fixture_guarded_free(expected);
     free(weight);
     free(before);
@@ -81,14 +141,21 @@ static void check_norm(const struct kernel_fixture *f, const struct norm_case *c
 
 static void test_norm(void **state) {
     for (size_t w = 0; w < NUM_WIDTHS; w++) {
-        check_norm(*state, &(struct norm_case){1, 1, widths[w], 0, false, false});
-        check_norm(*state, &(struct norm_case){37, 1, widths[w], 0, false, false});
+        check_norm(&(struct norm_case){1, 1, widths[w], 0, false, false});
+        check_norm(&(struct norm_case){many_rows(), 1, widths[w], 0, false, false});
     }
-    check_norm(*state, &(struct norm_case){300, 1, 576, 0, false, false});
+    check_norm(&(struct norm_case){300, 1, 576, 0, false, false});
 }
 
+/* Groups of a warp each and of a block each; rows, groups and gaps that let 16-byte accesses be and
+ * that do not; a mean of nothing and a mean to take away; added and not. */
 static void test_norm_of_groups(void **state) {
     static const struct norm_case shapes[] = {
+        {1, 1, 576, 0, false, false},   {3, 9, 64, 384, false, false},
+        {2, 3, 128, 8, false, false},   {5, 2, 256, 0, false, false},
+        {2, 3, 257, 1, false, false},   {4, 2, 264, 3, false, false},
+        {3, 5, 24, 9, false, false},    {2, 7, 33, 0, false, false},
+        {3, 4, 8, 40, false, false},    {2, 1, 2056, 8, false, false},
         {1, 9, 64, 384, false, false},  {37, 3, 64, 0, false, false},
         {5, 32, 128, 16, false, false}, {70, 8, 256, 3, false, false},
         {300, 2, 33, 1, false, false},  {4, 5, 7, 50, false, false},
@@ -97,43 +164,81 @@ static void test_norm_of_groups(void **state) {
         for (int variant = 0; variant < 4; variant++) {
             struct norm_case c = shapes[i];
             c.center = variant & 1, c.accumulate = variant & 2;
-            check_norm(*state, &c);
+            check_norm(&c);
         }
 }
 
 static void test_centered_and_added_norm(void **state) {
     for (size_t w = 0; w < NUM_WIDTHS; w++) {
-        check_norm(*state, &(struct norm_case){3, 1, widths[w], 0, true, false});
-        check_norm(*state, &(struct norm_case){17, 1, widths[w], 5, false, true});
-        check_norm(*state, &(struct norm_case){1, 1, widths[w], 0, true, true});
+        check_norm(&(struct norm_case){3, 1, widths[w], 0, true, false});
+        check_norm(&(struct norm_case){17, 1, widths[w], 5, false, true});
+        check_norm(&(struct norm_case){1, 1, widths[w], 0, true, true});
     }
 }
 
-static void check_act_mul(const struct kernel_fixture *f, enum activation activation, int32_t rows,
-                          int32_t width) {
-    uint64_t seed = (uint64_t)width;
-    size_t n = (size_t)rows * (size_t)width;
-    float *x = kernel_fixture_random_floats(&seed, 2 * n);
-    for (size_t i = 0; i < 2 * n; i += 3)
-        x[i] *= 20;
-    x[0] = -200, x[1] = 200;
-    float *expected = kernel_fixture_guarded(n);
-    struct act_mul_args args = {
-        .gate_up = x, .out = expected, .num_rows = rows, .width = width, .activation = activation};
-    f->oracle->ops->act_mul(f->oracle, &args);
-    for (int i = 0; i < f->num_backends; i++) {
-        struct backend *b = f->backends[i];
-        float *out = kernel_fixture_guarded(n), *single = kernel_fixture_guarded((size_t)width);
-        args.out = out;
-        b->ops->act_mul(b, &args);
-        kernel_fixture_assert_near(out, expected, n, 1e-6);
-        struct act_mul_args last = args;
-        last.gate_up = x + 2 * (n - (size_t)width), last.out = single, last.num_rows = 1;
-        b->ops->act_mul(b, &last);
-        assert_memory_equal(single, out + n - width, (size_t)width * sizeof(float));
-        kernel_fixture_guarded_free(out);
-        kernel_fixture_guarded_free(single);
+static void call_act_mul(struct backend *b, const void *args) {
+    b->ops->act_mul(b, args);
+}
+
+/* Each by itself: the largest shall not hide the small. */
+static void assert_products(const float *actual, const float *expected, size_t n) {
+    if (fixture.dtype == DTYPE_F32) {
+        kernel_fixture_assert_near(actual, expected, n, 1e-6);
+        return;
     }
+    for (size_t i = 0; i < n; i++) {
+        double allowed = 2 * fixture.tolerance * fabs(expected[i]) + 1e-7;
+        if (!(fabs((double)actual[i] - expected[i]) <= allowed))
+            fail_msg("element %zu of act_mul is %.9g, expected %.9g", i, actual[i], expected[i]);
+    }
+}
+
+static void check_last_act_mul(struct backend *b, struct act_mul_args args, const float *together) {
+    size_t width = (size_t)args.width, first = (size_t)(args.num_rows - 1) * width;
+    float *alone = kernel_fixture_guarded(width);
+    args.gate_up = (const char *)args.gate_up + dtype_row_bytes(fixture.dtype, 2 * first);
+    args.out = kernel_fixture_put(b, fixture.dtype, NULL, width);
+    args.num_rows = 1;
+    b->ops->act_mul(b, &args);
+    kernel_fixture_get(b, fixture.dtype, args.out, alone, width);
+    assert_memory_equal(alone, together + first, width * sizeof(float));
+    kernel_fixture_free(b, args.out);
+    kernel_fixture_guarded_free(alone);
+}
+
+static void check_act_mul(enum activation activation, int32_t num_rows, int32_t width) {
+    static const float ends[] = {-200, 200, 90, -3e4f, 3e4f, -10.5f, -5, 1e-4f, 0};
+    uint64_t seed = (uint64_t)width;
+    size_t n = (size_t)num_rows * (size_t)width;
+    float *x = kernel_fixture_random_floats(&seed, 2 * n);
+    for (size_t i = 0; fixture.dtype == DTYPE_F32 && i < 2 * n; i += 3)
+        x[i] *= 20;
+    for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]) && i < (size_t)width; i++)
+        x[i] = ends[i], x[(size_t)width + i] = 1e-3f;
+    if (fixture.dtype == DTYPE_F32 && width > 1)
+        x[0] = -200, x[1] = 200, x[(size_t)width] = x[(size_t)width + 1] = 1;
+    kernel_fixture_round(&fixture, x, 2 * n);
+    float *expected = kernel_fixture_guarded(n), *actual = kernel_fixture_guarded(n);
+    struct act_mul_args args = {.gate_up = x,
+                                .out = expected,
+                                .num_rows = num_rows,
+                                .width = width,
+                                .activation = activation};
+    fixture.oracle->ops->act_mul(fixture.oracle, &args);
+    for (int i = 0; i < fixture.num_backends; i++) {
+        struct backend *b = fixture.backends[i];
+        void *gate_up = kernel_fixture_put(b, fixture.dtype, x, 2 * n);
+        void *out = kernel_fixture_put(b, fixture.dtype, NULL, n);
+        args.gate_up = gate_up, args.out = out;
+        kernel_fixture_run(b, call_act_mul, &args, out, dtype_row_bytes(fixture.dtype, n));
+        kernel_fixture_get(b, fixture.dtype, out, actual, n);
+        assert_products(actual, expected, n);
+        if (fixture.bits_equal)
+            check_last_act_mul(b, args, actual);
+        kernel_fixture_free(b, gate_up);
+        kernel_fixture_free(b, out);
+    }
+    kernel_fixture_guarded_free(actual);
     kernel_fixture_guarded_free(expected);
     free(x);
 }
@@ -141,114 +246,165 @@ static void check_act_mul(const struct kernel_fixture *f, enum activation activa
 static void test_act_mul(void **state) {
     for (size_t w = 0; w < NUM_WIDTHS; w++)
         for (int activation = ACTIVATION_SILU; activation <= ACTIVATION_GELU_TANH; activation++) {
-            check_act_mul(*state, (enum activation)activation, 1, widths[w]);
-            check_act_mul(*state, (enum activation)activation, 37, widths[w]);
+            check_act_mul((enum activation)activation, 1, widths[w]);
+            check_act_mul((enum activation)activation, many_rows(), widths[w]);
         }
+}
+
+static float largest_gate(void) {
+    return fixture.dtype == DTYPE_F16 ? 65504 : fixture.dtype == DTYPE_BF16 ? 0x1.fep127f : 3e38f;
 }
 
 /* Where the powers in it overflow, its factors cancel, or nothing is left; a NaN stays one. */
 static void test_gelu_at_its_ends(void **state) {
-    const struct kernel_fixture *f = *state;
-    static const float gates[] = {-3e38f, -1e20f, -1e13f,  -300,  -10.5f, -9.9f, -5,
-                                  -2,     -1e-3f, -1e-30f, 0,     1e-30f, 1e-3f, 2,
-                                  5.5f,   300,    1e13f,   1e20f, 3e38f};
-    enum { NUM_GATES = sizeof(gates) / sizeof(gates[0]) };
-    for (int i = 0; i < f->num_backends; i++) {
-        float gate_up[2 * (NUM_GATES + 1)], out[NUM_GATES + 1], expected[NUM_GATES + 1];
-        for (int g = 0; g <= NUM_GATES; g++) {
-            gate_up[g] = g < NUM_GATES ? gates[g] : NAN;
-            gate_up[NUM_GATES + 1 + g] = 0.5f;
-        }
-        struct act_mul_args args = {.gate_up = gate_up,
-                                    .out = expected,
-                                    .num_rows = 1,
-                                    .width = NUM_GATES + 1,
-                                    .activation = ACTIVATION_GELU_TANH};
-        f->oracle->ops->act_mul(f->oracle, &args);
-        args.out = out;
-        f->backends[i]->ops->act_mul(f->backends[i], &args);
-        kernel_fixture_assert_near(out, expected, NUM_GATES, 1e-6);
+    enum { NUM_ENDS = 8, NUM_GATES = 26 };
+    float largest = largest_gate();
+    float gates[2 * NUM_GATES] = {
+        -largest, largest, -largest / 64, largest / 64, -1e-4f, -20,   NAN,    0,       -1e20f,
+        -1e13f,   -300,    -10.5f,        -9.9f,        -5,     -2,    -1e-3f, -1e-30f, 1e-30f,
+        1e-3f,    2,       5.5f,          300,          1e13f,  1e20f, 3e38f,  -3e38f};
+    float expected[NUM_GATES], out[NUM_GATES];
+    for (int g = 0; g < NUM_GATES; g++) {
+        if (fabsf(gates[g]) > largest)
+            gates[g] = copysignf(largest, gates[g]);
+        gates[NUM_GATES + g] = g < NUM_ENDS ? 1 : 0.5f;
+    }
+    kernel_fixture_round(&fixture, gates, NUM_GATES);
+    struct act_mul_args args = {.gate_up = gates,
+                                .out = expected,
+                                .num_rows = 1,
+                                .width = NUM_GATES,
+                                .activation = ACTIVATION_GELU_TANH};
+    fixture.oracle->ops->act_mul(fixture.oracle, &args);
+    for (int i = 0; i < fixture.num_backends; i++) {
+        struct backend *b = fixture.backends[i];
+        void *gate_up = kernel_fixture_put(b, fixture.dtype, gates, 2 * NUM_GATES);
+        args.gate_up = gate_up;
+        args.out = kernel_fixture_put(b, fixture.dtype, NULL, NUM_GATES);
+        b->ops->act_mul(b, &args);
+        kernel_fixture_get(b, fixture.dtype, args.out, out, NUM_GATES);
+        if (fixture.dtype != DTYPE_F32)
+            assert_true(out[0] == 0 && out[1] == largest && out[2] == 0 && out[3] == largest / 64);
+        assert_true(fabsf(out[4] + 5e-5f) <= 1e-6f && fabsf(out[5]) < 1e-20f);
+        assert_true(isnan(out[6]) && out[7] == 0);
+        assert_products(out, expected, 6);
+        assert_products(out + NUM_ENDS, expected + NUM_ENDS, NUM_GATES - NUM_ENDS);
         for (int g = 0; g < NUM_GATES; g++) /* relative where the oracle is exact enough */
-            if (fabsf(gates[g]) < 3)
+            if (fixture.dtype == DTYPE_F32 && fabsf(gates[g]) < 3)
                 assert_true(fabsf(out[g] - expected[g]) <= 1e-6f * fabsf(expected[g]));
-        assert_true(isnan(out[NUM_GATES]));
+        kernel_fixture_free(b, gate_up);
+        kernel_fixture_free(b, args.out);
     }
 }
 
-static void check_soft_cap(const struct kernel_fixture *f, int32_t rows, int32_t width, float cap) {
+static void call_soft_cap(struct backend *b, const void *args) {
+    b->ops->soft_cap(b, args);
+}
+
+static void check_soft_cap(int32_t num_rows, int32_t width, float cap) {
     uint64_t seed = (uint64_t)width;
-    size_t n = (size_t)rows * (size_t)width;
-    float *x = kernel_fixture_random_floats(&seed, n), *expected = kernel_fixture_guarded(n);
+    size_t row = (size_t)width, n = (size_t)num_rows * row, last = n - row;
+    float *x = kernel_fixture_random_floats(&seed, n);
     for (size_t i = 0; i < n; i++)
         x[i] *= i % 5 == 0 ? 1e4f : i % 5 == 1 ? 1e-4f : cap;
+    float *expected = kernel_fixture_guarded(n), *actual = kernel_fixture_guarded(n);
+    float *alone = kernel_fixture_guarded(row);
     memcpy(expected, x, n * sizeof(float));
-    struct soft_cap_args args = {.x = expected, .num_rows = rows, .width = width, .cap = cap};
-    f->oracle->ops->soft_cap(f->oracle, &args);
-    for (int i = 0; i < f->num_backends; i++) {
-        struct backend *b = f->backends[i];
-        float *out = kernel_fixture_guarded(n), *single = kernel_fixture_guarded((size_t)width);
-        memcpy(out, x, n * sizeof(float));
-        memcpy(single, x + n - width, (size_t)width * sizeof(float));
-        b->ops->soft_cap(
-            b, &(struct soft_cap_args){.x = out, .num_rows = rows, .width = width, .cap = cap});
-        kernel_fixture_assert_near(out, expected, n, 1e-6);
-        b->ops->soft_cap(
-            b, &(struct soft_cap_args){.x = single, .num_rows = 1, .width = width, .cap = cap});
-        assert_memory_equal(single, out + n - width, (size_t)width * sizeof(float));
-        kernel_fixture_guarded_free(single);
-        kernel_fixture_guarded_free(out);
+    struct soft_cap_args args = {.x = expected, .num_rows = num_rows, .width = width, .cap = cap};
+    fixture.oracle->ops->soft_cap(fixture.oracle, &args);
+    for (int i = 0; i < fixture.num_backends; i++) {
+        struct backend *b = fixture.backends[i];
+        args.x = kernel_fixture_put(b, DTYPE_F32, NULL, n), args.num_rows = num_rows;
+        repeat(b, (struct repeated){&args, call_soft_cap, DTYPE_F32, args.x, x, n}, actual);
+        kernel_fixture_assert_near(actual, expected, n, 1e-6);
+        kernel_fixture_free(b, args.x);
+        args.x = kernel_fixture_put(b, DTYPE_F32, x + last, row), args.num_rows = 1;
+        b->ops->soft_cap(b, &args);
+        kernel_fixture_get(b, DTYPE_F32, args.x, alone, row);
+        if (fixture.bits_equal)
+            assert_memory_equal(alone, actual + last, row * sizeof(float));
+        kernel_fixture_free(b, args.x);
     }
+    kernel_fixture_guarded_free(alone);
+    kernel_fixture_guarded_free(actual);
     kernel_fixture_guarded_free(expected);
     free(x);
 }
 
 static void test_soft_cap(void **state) {
-    const struct kernel_fixture *f = *state;
+    static const float odd[3] = {INFINITY, -INFINITY, NAN};
     for (size_t w = 0; w < NUM_WIDTHS; w++) {
-        check_soft_cap(f, 1, widths[w], 30);
-        check_soft_cap(f, 13, widths[w], 2.5f);
+        check_soft_cap(1, widths[w], 30);
+        check_soft_cap(3, widths[w], 2.5f);
+        check_soft_cap(13, widths[w], 2.5f);
     }
-    check_soft_cap(f, 3, 49157, 50);
-    for (int i = 0; i < f->num_backends; i++) {
-        float x[3] = {INFINITY, -INFINITY, NAN};
-        f->backends[i]->ops->soft_cap(
-            f->backends[i], &(struct soft_cap_args){.x = x, .num_rows = 1, .width = 3, .cap = 30});
-        assert_true(x[0] == 30 && x[1] == -30 && isnan(x[2]));
+    check_soft_cap(3, 49157, 50);
+    for (int i = 0; i < fixture.num_backends; i++) {
+        struct backend *b = fixture.backends[i];
+        float out[3];
+        struct soft_cap_args args = {.num_rows = 1, .width = 3, .cap = 30};
+        args.x = kernel_fixture_put(b, DTYPE_F32, odd, 3);
+        b->ops->soft_cap(b, &args);
+        kernel_fixture_get(b, DTYPE_F32, args.x, out, 3);
+        assert_true(out[0] == 30 && out[1] == -30 && isnan(out[2]));
+        kernel_fixture_free(b, args.x);
     }
 }
 
-static void test_gather_rows(void **state) {
-    const struct kernel_fixture *f = *state;
-    enum { ROWS = 300, WIDTH = 577 };
-    uint64_t seed = 5;
-    float *x = kernel_fixture_random_floats(&seed, (size_t)ROWS * WIDTH);
-    int32_t rows[ROWS];
-    for (int r = 0; r < ROWS; r++)
-        rows[r] = kernel_fixture_random_in(&seed, 0, ROWS - 1);
-    for (int i = 0; i < f->num_backends; i++) {
-        float *out = kernel_fixture_guarded((size_t)ROWS * WIDTH);
-        f->backends[i]->ops->gather_rows(
-            f->backends[i],
-            &(struct gather_rows_args){
-                .x = x, .rows = rows, .out = out, .num_rows = ROWS, .width = WIDTH});
-        for (int r = 0; r < ROWS; r++)
-            assert_memory_equal(out + r * WIDTH, x + rows[r] * WIDTH, WIDTH * sizeof(float));
-        kernel_fixture_guarded_free(out);
+static void call_gather_rows(struct backend *b, const void *args) {
+    b->ops->gather_rows(b, args);
+}
+
+static void check_gather_rows(int32_t num_in, int32_t num_out, int32_t width) {
+    uint64_t seed = (uint64_t)width;
+    size_t row = (size_t)width, n = (size_t)num_out * row;
+    float *x = kernel_fixture_rounded_floats(&fixture, &seed, (size_t)num_in * row);
+    float *actual = kernel_fixture_guarded(n);
+    int32_t *rows = kernel_fixture_memory((size_t)num_out * sizeof(*rows));
+    for (int32_t r = 0; r < num_out; r++)
+        rows[r] = kernel_fixture_random_in(&seed, 0, num_in - 1);
+    for (int i = 0; i < fixture.num_backends; i++) {
+        struct backend *b = fixture.backends[i];
+        void *device_x = kernel_fixture_put(b, fixture.dtype, x, (size_t)num_in * row);
+        void *out = kernel_fixture_put(b, fixture.dtype, NULL, n);
+        struct gather_rows_args args = {
+            .x = device_x, .rows = rows, .out = out, .num_rows = num_out, .width = width};
+        kernel_fixture_run(b, call_gather_rows, &args, out, dtype_row_bytes(fixture.dtype, n));
+        kernel_fixture_get(b, fixture.dtype, out, actual, n);
+        for (int32_t r = 0; r < num_out; r++)
+            assert_memory_equal(actual + (size_t)r * row, x + (size_t)rows[r] * row,
+                                row * sizeof(float));
+        kernel_fixture_free(b, device_x);
+        kernel_fixture_free(b, out);
     }
+    kernel_fixture_guarded_free(actual);
+    free(rows);
     free(x);
 }
 
-/* The same bits as the oracle, in one call or in two that cut every span, and nothing beside the
- * sums is touched. */
-static void check_add_rows(const struct kernel_fixture *f, const struct row_span *spans,
-                           int32_t num_spans, int32_t num_rows, int32_t width) {
+static void test_gather_rows(void **state) {
+    for (size_t w = 0; w < NUM_WIDTHS; w++)
+        check_gather_rows(13, 7, widths[w]);
+    check_gather_rows(300, 300, 577);
+    check_gather_rows(13, 4099, 3); /* more than one list to a device holds */
+}
+
+static void call_add_rows(struct backend *b, const void *args) {
+    b->ops->add_rows(b, args);
+}
+
+/* Sums are in float, and every addition has its place: the oracle's bits, in one call or in two
+ * that cut every span. */
+static void check_add_rows(const struct row_span *spans, int32_t num_spans, int32_t num_rows,
+                           int32_t width) {
     uint64_t seed = (uint64_t)width;
-    size_t n = (size_t)num_spans * (size_t)width;
-    float *x = kernel_fixture_random_floats(&seed, (size_t)num_rows * (size_t)width);
+    size_t num_x = (size_t)num_rows * (size_t)width, n = (size_t)num_spans * (size_t)width;
+    float *x = kernel_fixture_rounded_floats(&fixture, &seed, num_x);
     float *before = kernel_fixture_random_floats(&seed, n);
-    float *expected = kernel_fixture_guarded(n);
-    struct row_span halves[2][8];
-    assert_in_range(num_spans, 1, 8);
+    float *expected = kernel_fixture_guarded(n), *actual = kernel_fixture_guarded(n);
+    size_t span_bytes = (size_t)num_spans * sizeof(*spans);
+    struct row_span *halves[2] = {kernel_fixture_memory(span_bytes),
+                                  kernel_fixture_memory(span_bytes)};
     for (int32_t s = 0; s < num_spans; s++) {
         int32_t cut = spans[s].num_rows / 3;
         halves[0][s] = (struct row_span){spans[s].first_row, cut};
@@ -257,153 +413,347 @@ static void check_add_rows(const struct kernel_fixture *f, const struct row_span
     struct add_rows_args args = {
         .x = x, .spans = spans, .sums = expected, .num_spans = num_spans, .width = width};
     memcpy(expected, before, n * sizeof(float));
-    f->oracle->ops->add_rows(f->oracle, &args);
-    for (int i = 0; i < f->num_backends; i++)
-        for (int num_calls = 1; num_calls <= 2; num_calls++) {
-            struct backend *b = f->backends[i];
-            args.sums = kernel_fixture_guarded(n);
-            memcpy(args.sums, before, n * sizeof(float));
-            for (int call = 0; call < num_calls; call++) {
-                args.spans = num_calls == 1 ? spans : halves[call];
-                b->ops->add_rows(b, &args);
-            }
-            assert_memory_equal(args.sums, expected, n * sizeof(float));
-            kernel_fixture_guarded_free(args.sums);
+    fixture.oracle->ops->add_rows(fixture.oracle, &args);
+    for (int i = 0; i < fixture.num_backends; i++) {
+        struct backend *b = fixture.backends[i];
+        void *device_x = kernel_fixture_put(b, fixture.dtype, x, num_x);
+        args.x = device_x, args.sums = kernel_fixture_put(b, DTYPE_F32, NULL, n);
+        args.spans = spans;
+        repeat(b, (struct repeated){&args, call_add_rows, DTYPE_F32, args.sums, before, n}, actual);
+        assert_memory_equal(actual, expected, n * sizeof(float));
+        kernel_fixture_set(b, DTYPE_F32, args.sums, before, n);
+        for (int half = 0; half < 2; half++) {
+            args.spans = halves[half];
+            b->ops->add_rows(b, &args);
         }
+        kernel_fixture_get(b, DTYPE_F32, args.sums, actual, n);
+        assert_memory_equal(actual, expected, n * sizeof(float));
+        kernel_fixture_free(b, args.sums);
+        kernel_fixture_free(b, device_x);
+    }
+    kernel_fixture_guarded_free(actual);
     kernel_fixture_guarded_free(expected);
+    free(halves[0]);
+    free(halves[1]);
     free(before);
     free(x);
+}
+
+/* Of 0 to 12 of 40 rows each. */
+static void check_random_spans(int32_t num_spans, int32_t width) {
+    enum { ROWS = 40, LONGEST = 12 };
+    uint64_t seed = (uint64_t)width + 1;
+    struct row_span *spans = kernel_fixture_memory((size_t)num_spans * sizeof(*spans));
+    for (int32_t s = 0; s < num_spans; s++)
+        spans[s] = (struct row_span){kernel_fixture_random_in(&seed, 0, ROWS - LONGEST),
+                                     kernel_fixture_random_in(&seed, 0, LONGEST)};
+    check_add_rows(spans, num_spans, ROWS, width);
+    free(spans);
 }
 
 static void test_add_rows(void **state) {
     static const struct row_span one[] = {{0, 1}}, long_one[] = {{3, 296}};
     static const struct row_span several[] = {{0, 1}, {1, 0}, {1, 30}, {31, 2}, {40, 260}};
     for (size_t w = 0; w < NUM_WIDTHS; w++) {
-        check_add_rows(*state, one, 1, 1, widths[w]);
-        check_add_rows(*state, long_one, 1, 300, widths[w]);
-        check_add_rows(*state, several, 5, 300, widths[w]);
+        check_add_rows(one, 1, 1, widths[w]);
+        check_add_rows(long_one, 1, 300, widths[w]);
+        check_add_rows(several, 5, 300, widths[w]);
+        check_random_spans(1, widths[w]);
+        check_random_spans(7, widths[w]);
+    }
+    check_random_spans(2051, 3); /* more than one list to a device holds */
+}
+
+/* A step without a token: the ops that take their number of rows from it. */
+static void check_step_of_nothing(struct backend *b) {
+    static const float values[64];
+    const struct matrix_part part = {.dtype = DTYPE_F32, .rows = 8, .data = values};
+    struct matrix *matrix = kernel_fixture_matrix(b, &part, 1, 8);
+    struct kv_cache cache = {.layout = {.num_layers = 1,
+                                        .num_kv_heads = 1,
+                                        .head_dim = 64,
+                                        .block_size = 16,
+                                        .dtype = fixture.dtype},
+                             .num_blocks = 1};
+    static const int32_t query_start[1];
+    b->ops->step_begin(b, &(struct step_inputs){.query_start = query_start});
+    b->ops->embed(b, &(struct embed_args){.table = matrix, .scale = 1});
+    b->ops->linear(b, &(struct linear_args){.weight = matrix, .scale = 1});
+    b->ops->rope_store_kv(b, &(struct rope_store_args){.cache = &cache, .num_q_heads = 1});
+    b->ops->paged_attention(b, &(struct attention_args){.cache = &cache, .num_q_heads = 1});
+    b->ops->matrix_destroy(b, matrix);
+}
+
+static void test_nothing_to_do(void **state) {
+    for (int i = 0; i < fixture.num_backends; i++) {
+        struct backend *b = fixture.backends[i];
+        b->ops->norm(b, &(struct norm_args){.width = 8, .row_stride = 8, .num_groups = 1});
+        b->ops->act_mul(b, &(struct act_mul_args){.width = 8});
+        b->ops->soft_cap(b, &(struct soft_cap_args){.width = 8, .cap = 1});
+        b->ops->gather_rows(b, &(struct gather_rows_args){.width = 8});
+        b->ops->add_rows(b, &(struct add_rows_args){.width = 8});
+        b->ops->sample(b, &(struct sample_args){.vocab_size = 8});
+        check_step_of_nothing(b);
+        kernel_fixture_synchronize(b);
     }
 }
 
-/* The rotation of q; k and v are seen through attention in check_attention. */
-static void check_rope(const struct kernel_fixture *f, int32_t head_dim, int32_t rotary_dim,
-                       bool interleaved) {
-    enum { TOKENS = 40, Q_HEADS = 3, KV_HEADS = 1, POSITIONS = 50 };
-    uint64_t seed = (uint64_t)head_dim * 1000 + (uint64_t)rotary_dim;
-    size_t n = (size_t)TOKENS * (Q_HEADS + 2 * KV_HEADS) * (size_t)head_dim;
-    float *qkv = kernel_fixture_random_floats(&seed, n);
-    float *table = malloc((size_t)POSITIONS * (size_t)rotary_dim * sizeof(float));
-    assert_non_null(table);
+/* One layer among several of a pool, tokens in shuffled slots of several blocks. */
+enum { TOKENS = 40, POSITIONS = 50, BLOCKS = 4, LAYERS = 3, LAYER = 1 };
+
+struct rope_case {
+    int32_t num_q_heads, num_kv_heads, head_dim, rotary_dim, block_size;
+    bool interleaved;
+    bool no_table; /* nothing rotates, whatever rotary_dim says */
+};
+
+static void call_rope(struct backend *b, const void *args) {
+    b->ops->rope_store_kv(b, args);
+}
+
+static float *rope_table(int32_t rotary_dim) {
+    float *table = kernel_fixture_memory((size_t)POSITIONS * (size_t)rotary_dim * sizeof(*table));
     for (int p = 0; p < POSITIONS; p++)
         for (int i = 0; i < rotary_dim / 2; i++) {
             double angle = p * pow(10000, -2.0 * i / rotary_dim);
             table[p * rotary_dim + i] = (float)cos(angle);
             table[p * rotary_dim + rotary_dim / 2 + i] = (float)sin(angle);
         }
-    int32_t positions[TOKENS], slots[TOKENS];
+    return table;
+}
+
+/* The arrays of one step of TOKENS tokens. */
+struct rope_step {
+    struct step_inputs inputs;
+    int32_t positions[TOKENS], slots[TOKENS], query_start[2], context_len, blocks[BLOCKS];
+};
+
+static void rope_step_init(struct rope_step *s, int32_t block_size, uint64_t *seed) {
+    *s = (struct rope_step){
+        .query_start = {0, TOKENS}, .context_len = TOKENS, .blocks = {0, 1, 2, 3}};
     for (int t = 0; t < TOKENS; t++) {
-        positions[t] = kernel_fixture_random_in(&seed, 0, POSITIONS - 1);
-        slots[t] = TOKENS - 1 - t;
+        s->positions[t] = kernel_fixture_random_in(seed, 0, POSITIONS - 1);
+        s->slots[t] = (t * 5 + 3) % (BLOCKS * block_size); /* each slot once */
     }
-    struct step_inputs step = {.num_tokens = TOKENS, .positions = positions, .slot_mapping = slots};
-    struct kv_cache cache = {.layout = {.num_layers = 1,
-                                        .num_kv_heads = KV_HEADS,
-                                        .head_dim = head_dim,
-                                        .block_size = 16,
-                                        .dtype = DTYPE_F16},
-                             .num_blocks = 3};
-    assert_int_equal(f->oracle->ops->buffer_alloc(f->oracle, 3 * kv_block_bytes(&cache.layout),
-                                                  &cache.buffer, NULL),
-                     0);
-    float *expected = kernel_fixture_guarded(n);
-    memcpy(expected, qkv, n * sizeof(float));
-    struct rope_store_args args = {.qkv = expected,
-                                   .rope_table = table,
-                                   .cache = &cache,
-                                   .num_q_heads = Q_HEADS,
-                                   .rotary_dim = rotary_dim,
-                                   .interleaved = interleaved};
-    f->oracle->ops->step_begin(f->oracle, &step);
-    f->oracle->ops->rope_store_kv(f->oracle, &args);
-    for (int i = 0; i < f->num_backends; i++) {
-        struct backend *b = f->backends[i];
-        float *out = kernel_fixture_guarded(n);
-        memcpy(out, qkv, n * sizeof(float));
-        args.qkv = out;
-        b->ops->step_begin(b, &step);
-        b->ops->rope_store_kv(b, &args);
-        int row = (Q_HEADS + 2 * KV_HEADS) * head_dim;
-        for (int t = 0; t < TOKENS; t++)
-            kernel_fixture_assert_near(out + t * row, expected + t * row,
-                                       (size_t)(Q_HEADS * head_dim), 1e-6);
-        kernel_fixture_guarded_free(out);
+    s->inputs = (struct step_inputs){.num_tokens = TOKENS,
+                                     .num_seqs = 1,
+                                     .max_blocks_per_seq = BLOCKS,
+                                     .token_ids = s->positions,
+                                     .positions = s->positions,
+                                     .slot_mapping = s->slots,
+                                     .query_start = s->query_start,
+                                     .context_lens = &s->context_len,
+                                     .block_tables = s->blocks};
+}
+
+/* Rotated by its definition, in double. */
+static void rotate_head(const struct rope_case *c, const float *table, const float *head,
+                        double *out) {
+    for (int32_t i = 0; i < c->head_dim; i++)
+        out[i] = head[i];
+    for (int32_t p = 0; !c->no_table && p < c->rotary_dim / 2; p++) {
+        int32_t i = c->interleaved ? 2 * p : p;
+        int32_t j = c->interleaved ? 2 * p + 1 : p + c->rotary_dim / 2;
+        double cosine = table[p], sine = table[p + c->rotary_dim / 2];
+        out[i] = head[i] * cosine - head[j] * sine;
+        out[j] = head[i] * sine + head[j] * cosine;
     }
-    f->oracle->ops->buffer_free(f->oracle, &cache.buffer);
-    kernel_fixture_guarded_free(expected);
+}
+
+/* What rows and pool should hold after the op; the pool starts as it is given. */
+static void expect_rope(const struct rope_case *c, const struct step_inputs *step,
+                        const float *table, const float *qkv, float *rows, float *pool) {
+    int32_t heads = c->num_q_heads + 2 * c->num_kv_heads;
+    double rotated[KV_MAX_HEAD_DIM];
+    for (int32_t t = 0; t < TOKENS; t++)
+        for (int32_t h = 0; h < heads; h++) {
+            size_t at = ((size_t)t * (size_t)heads + (size_t)h) * (size_t)c->head_dim;
+            rotate_head(c, table + step->positions[t] * c->rotary_dim, qkv + at, rotated);
+            int32_t kv_head = h - c->num_q_heads; /* K heads, then V heads */
+            int32_t block = step->slot_mapping[t] / c->block_size;
+            int32_t offset = step->slot_mapping[t] % c->block_size;
+            float *slot = pool +
+                          (((size_t)block * LAYERS + LAYER) * 2 * (size_t)c->num_kv_heads +
+                           (size_t)(kv_head < 0 ? 0 : kv_head)) *
+                              (size_t)c->block_size * (size_t)c->head_dim +
+                          (size_t)offset * (size_t)c->head_dim;
+            for (int32_t i = 0; i < c->head_dim; i++) {
+                bool is_q = kv_head < 0, is_k = kv_head >= 0 && kv_head < c->num_kv_heads;
+                rows[at + (size_t)i] = is_q ? (float)rotated[i] : qkv[at + (size_t)i];
+                if (!is_q)
+                    slot[i] = is_k ? (float)rotated[i] : qkv[at + (size_t)i];
+            }
+        }
+}
+
+/* The queries are what is defined of rows on every backend. */
+static void assert_rope_rows(const struct rope_case *c, const float *actual,
+                             const float *expected) {
+    size_t row = (size_t)(c->num_q_heads + 2 * c->num_kv_heads) * (size_t)c->head_dim;
+    for (size_t t = 0; t < TOKENS; t++)
+        kernel_fixture_assert_close(&fixture, actual + t * row, expected + t * row,
+                                    (size_t)c->num_q_heads * (size_t)c->head_dim, 1e-6,
+                                    "rope: queries");
+    if (fixture.dtype != DTYPE_F32)
+        kernel_fixture_assert_close(&fixture, actual, expected, TOKENS * row, 0, "rope: rows");
+}
+
+/* A device's pool has an order that is known; the CPU's is seen through attention. */
+static void assert_rope_pool(const float *actual, const float *expected, const float *before,
+                             size_t n) {
+    if (fixture.dtype == DTYPE_F32)
+        return;
+    kernel_fixture_assert_close(&fixture, actual, expected, n, 0, "rope: cache");
+    for (size_t i = 0; i < n; i++) /* what was not a slot of the step is as it was */
+        if (expected[i] == before[i] && actual[i] != before[i])
+            fail_msg("element %zu of the pool was changed", i);
+}
+
+static void check_rope(const struct rope_case *c) {
+    uint64_t seed = (uint64_t)c->head_dim * 1000 + (uint64_t)c->rotary_dim;
+    size_t heads = (size_t)(c->num_q_heads + 2 * c->num_kv_heads);
+    size_t n = TOKENS * heads * (size_t)c->head_dim;
+    struct kv_cache cache = {.layout = {.num_layers = LAYERS,
+                                        .num_kv_heads = c->num_kv_heads,
+                                        .head_dim = c->head_dim,
+                                        .block_size = c->block_size,
+                                        .dtype = fixture.dtype},
+                             .num_blocks = BLOCKS};
+    size_t pool_bytes = BLOCKS * kv_block_bytes(&cache.layout);
+    size_t pool_n = pool_bytes / dtype_row_bytes(fixture.dtype, 1);
+    struct rope_step step;
+    rope_step_init(&step, c->block_size, &seed);
+    float *qkv = kernel_fixture_rounded_floats(&fixture, &seed, n);
+    float *pool_before = kernel_fixture_rounded_floats(&fixture, &seed, pool_n);
+    float *table = rope_table(c->rotary_dim);
+    float *rows = kernel_fixture_guarded(n), *pool = kernel_fixture_guarded(pool_n);
+    float *actual = kernel_fixture_guarded(n), *actual_pool = kernel_fixture_guarded(pool_n);
+    memcpy(pool, pool_before, pool_n * sizeof(float));
+    expect_rope(c, &step.inputs, table, qkv, rows, pool);
+    for (int i = fixture.dtype == DTYPE_F32 ? -1 : 0; i < fixture.num_backends; i++) {
+        struct backend *b = i < 0 ? fixture.oracle : fixture.backends[i];
+        void *device_qkv = kernel_fixture_put(b, fixture.dtype, NULL, n);
+        void *device_pool = kernel_fixture_put(b, fixture.dtype, pool_before, pool_n);
+        void *device_table =
+            kernel_fixture_put(b, DTYPE_F32, table, (size_t)POSITIONS * (size_t)c->rotary_dim);
+        cache.buffer = (struct buffer){.data = device_pool, .bytes = pool_bytes};
+        struct rope_store_args args = {.qkv = device_qkv,
+                                       .rope_table = c->no_table ? NULL : device_table,
+                                       .cache = &cache,
+                                       .layer = LAYER,
+                                       .num_q_heads = c->num_q_heads,
+                                       .rotary_dim = c->rotary_dim,
+                                       .interleaved = c->interleaved};
+        struct repeated run = {&args, call_rope, fixture.dtype, device_qkv, qkv, n};
+        b->ops->step_begin(b, &step.inputs);
+        kernel_fixture_run(b, run_repeated, &run, device_pool, pool_bytes);
+        repeat(b, run, actual);
+        kernel_fixture_get(b, fixture.dtype, device_pool, actual_pool, pool_n);
+        assert_rope_rows(c, actual, rows);
+        assert_rope_pool(actual_pool, pool, pool_before, pool_n);
+        kernel_fixture_free(b, device_table);
+        kernel_fixture_free(b, device_pool);
+        kernel_fixture_free(b, device_qkv);
+    }
+    kernel_fixture_guarded_free(actual_pool);
+    kernel_fixture_guarded_free(actual);
+    kernel_fixture_guarded_free(pool);
+    kernel_fixture_guarded_free(rows);
     free(table);
+    free(pool_before);
     free(qkv);
 }
 
 static void test_rope(void **state) {
+    static const struct rope_case cases[] = {
+        {3, 1, 64, 64, 16, false, false},   {4, 2, 64, 64, 32, true, false},
+        {2, 2, 80, 80, 64, false, false},   {3, 1, 96, 48, 16, false, false},
+        {2, 1, 96, 40, 32, true, false},    {7, 1, 128, 128, 64, false, false},
+        {1, 1, 256, 64, 16, true, false},   {2, 1, 8, 8, 32, false, false},
+        {2, 2, 8, 6, 64, true, false},      {3, 2, 24, 10, 16, false, false},
+        {2, 1, 16, 2, 32, false, false},    {3, 2, 64, 64, 64, false, true},
+        {2, 1, 24, 10, 16, true, true},     {1, 1, 8, 2, 32, false, true},
+        {8, 1, 64, 64, 32, false, false},   {8, 1, 64, 64, 64, false, false},
+        {1, 1, 80, 80, 64, false, false},   {1, 1, 80, 80, 16, false, false},
+        {4, 2, 96, 96, 16, false, false},   {4, 2, 96, 96, 32, false, false},
+        {4, 1, 128, 128, 32, true, false},  {4, 1, 128, 128, 64, true, false},
+        {2, 1, 256, 256, 64, false, false}, {2, 1, 256, 256, 16, false, false},
+    };
     static const int32_t dims[][2] = {{64, 64},   {64, 32},   {80, 80}, {80, 20}, {96, 96},
                                       {128, 128}, {256, 256}, {8, 8},   {72, 2}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+        check_rope(&cases[i]);
     for (size_t i = 0; i < sizeof(dims) / sizeof(dims[0]); i++) {
-        check_rope(*state, dims[i][0], dims[i][1], false);
-        check_rope(*state, dims[i][0], dims[i][1], true);
+        check_rope(&(struct rope_case){3, 1, dims[i][0], dims[i][1], 16, false, false});
+        check_rope(&(struct rope_case){3, 1, dims[i][0], dims[i][1], 16, true, false});
     }
 }
 
 /* Rows and pool are those of a rotation by nothing: cosines of 1 and sines of 0. */
 static void test_no_rope(void **state) {
-    enum { TOKENS = 40, HEAD_DIM = 24, Q_HEADS = 3, KV_HEADS = 2 };
+    enum { HEAD_DIM = 24, Q_HEADS = 3, KV_HEADS = 2 };
     enum { ROW = (Q_HEADS + 2 * KV_HEADS) * HEAD_DIM };
-    const struct kernel_fixture *f = *state;
     uint64_t seed = 11;
-    float *qkv = kernel_fixture_random_floats(&seed, TOKENS * ROW);
-    float identity[HEAD_DIM] = {0};
+    float *qkv = kernel_fixture_rounded_floats(&fixture, &seed, TOKENS * ROW);
+    float identity[POSITIONS * HEAD_DIM] = {0}, *rows = kernel_fixture_guarded(TOKENS * ROW);
     for (int i = 0; i < HEAD_DIM / 2; i++)
         identity[i] = 1;
-    int32_t positions[TOKENS] = {0}, far[TOKENS], slots[TOKENS];
-    for (int t = 0; t < TOKENS; t++)
-        far[t] = 1 << 30, slots[t] = (t * 7 + 3) % 48;
-    for (int i = -1; i < f->num_backends; i++) {
-        struct backend *b = i < 0 ? f->oracle : f->backends[i];
-        struct kv_cache caches[2];
-        float *rows[2];
-        for (int c = 0; c < 2; c++) {
-            caches[c] = (struct kv_cache){.layout = {.num_layers = 1,
-                                                     .num_kv_heads = KV_HEADS,
-                                                     .head_dim = HEAD_DIM,
-                                                     .block_size = 16,
-                                                     .dtype = DTYPE_BF16},
-                                          .num_blocks = 3};
-            size_t bytes = 3 * kv_block_bytes(&caches[c].layout);
-            assert_int_equal(b->ops->buffer_alloc(b, bytes, &caches[c].buffer, NULL), 0);
-            rows[c] = kernel_fixture_guarded(TOKENS * ROW);
-            memcpy(rows[c], qkv, TOKENS * ROW * sizeof(float));
-            struct step_inputs step = {
-                .num_tokens = TOKENS, .positions = c == 0 ? positions : far, .slot_mapping = slots};
-            b->ops->step_begin(b, &step);
-            b->ops->rope_store_kv(b,
-                                  &(struct rope_store_args){.qkv = rows[c],
-                                                            .rope_table = c == 0 ? identity : NULL,
-                                                            .cache = &caches[c],
-                                                            .num_q_heads = Q_HEADS,
-                                                            .rotary_dim = HEAD_DIM});
-        }
+    struct rope_step steps[2];
+    for (int c = 0; c < 2; c++) {
+        rope_step_init(&steps[c], 16, &seed);
         for (int t = 0; t < TOKENS; t++)
-            assert_memory_equal(rows[1] + t * ROW, qkv + t * ROW,
-                                Q_HEADS * HEAD_DIM * sizeof(float));
-        assert_memory_equal(caches[1].buffer.data, caches[0].buffer.data, caches[0].buffer.bytes);
-        for (int c = 0; c < 2; c++) {
-            kernel_fixture_guarded_free(rows[c]);
-            b->ops->buffer_free(b, &caches[c].buffer);
-        }
+            steps[c].positions[t] = c == 0 ? 0 : 1 << 30;
+        steps[c].inputs.token_ids = steps[c].slots;
     }
+    struct kv_cache cache = {
+        .layout = {.num_layers = 1,
+                   .num_kv_heads = KV_HEADS,
+                   .head_dim = HEAD_DIM,
+                   .block_size = 16,
+                   .dtype = fixture.dtype == DTYPE_F32 ? DTYPE_BF16 : fixture.dtype},
+        .num_blocks = BLOCKS};
+    size_t bytes = BLOCKS * kv_block_bytes(&cache.layout);
+    char *pools[2] = {kernel_fixture_memory(bytes), kernel_fixture_memory(bytes)};
+    for (int i = fixture.dtype == DTYPE_F32 ? -1 : 0; i < fixture.num_backends; i++) {
+        struct backend *b = i < 0 ? fixture.oracle : fixture.backends[i];
+        void *device_rows = kernel_fixture_put(b, fixture.dtype, NULL, TOKENS * ROW);
+        void *device_identity = kernel_fixture_put(b, DTYPE_F32, identity, POSITIONS * HEAD_DIM);
+        for (int c = 0; c < 2; c++) {
+            void *pool = kernel_fixture_put(b, cache.layout.dtype, NULL, bytes / 2);
+            cache.buffer = (struct buffer){.data = pool, .bytes = bytes};
+            kernel_fixture_set(b, fixture.dtype, device_rows, qkv, TOKENS * ROW);
+            b->ops->step_begin(b, &steps[c].inputs);
+            b->ops->rope_store_kv(
+                b, &(struct rope_store_args){.qkv = device_rows,
+                                             .rope_table = c == 0 ? device_identity : NULL,
+                                             .cache = &cache,
+                                             .num_q_heads = Q_HEADS,
+                                             .rotary_dim = HEAD_DIM});
+            kernel_fixture_download(b, pools[c], pool, bytes);
+            kernel_fixture_free(b, pool);
+        }
+        kernel_fixture_get(b, fixture.dtype, device_rows, rows, TOKENS * ROW);
+        for (int t = 0; t < TOKENS; t++)
+            assert_memory_equal(rows + t * ROW, qkv + t * ROW, Q_HEADS * HEAD_DIM * sizeof(float));
+        assert_memory_equal(pools[1], pools[0], bytes);
+        kernel_fixture_free(b, device_identity);
+        kernel_fixture_free(b, device_rows);
+    }
+    kernel_fixture_guarded_free(rows);
+    free(pools[0]);
+    free(pools[1]);
     free(qkv);
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+    static const struct backend_config config = {.max_step_tokens = 256,
+                                                 .max_step_seqs = 64,
+                                                 .max_blocks_per_seq = BLOCKS,
+                                                 .max_logit_rows = 8,
+                                                 .vocab_size = 100,
+                                                 .head_dim = 64,
+                                                 .num_q_heads = 1,
+                                                 .num_kv_heads = 1};
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_norm),
         cmocka_unit_test(test_norm_of_groups),
@@ -413,8 +763,12 @@ int main(void) {
         cmocka_unit_test(test_soft_cap),
         cmocka_unit_test(test_gather_rows),
         cmocka_unit_test(test_add_rows),
+        cmocka_unit_test(test_nothing_to_do),
         cmocka_unit_test(test_rope),
         cmocka_unit_test(test_no_rope),
     };
-    return cmocka_run_group_tests(tests, kernel_fixture_setup, kernel_fixture_teardown);
+    kernel_fixture_open(&fixture, argc, argv, &config);
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    kernel_fixture_close(&fixture);
+    return failed;
 }

@@ -1,8 +1,10 @@
-/* Sampling of the CPU backend: the oracle's tokens on every level and thread count, the
- * distribution of the draws, each filter and edit, and the report of log probabilities. */
+/* Sampling against the oracle: tokens, log probabilities, ranks and lists, for every combination of
+ * parameters; each filter, edit and mask; the distribution of the sampled tokens. The CPU gives the
+ * oracle's tokens, and the same bytes on every level and thread count. */
 #include "tests/kernels/kernel_fixture.h"
 #include "tests/kernels/sample_fixture.h"
 
+#include <float.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,56 +13,172 @@
 
 #include <cmocka.h>
 
-static void run(struct backend *b, const struct sample_call *call, struct sample_output *out) {
-    size_t n = (size_t)call->num_rows * (size_t)call->vocab_size;
-    float *logits = kernel_fixture_guarded(n);
-    memcpy(logits, call->logits, n * sizeof(float));
-    sample_fixture_run(b, call, logits, out);
-    kernel_fixture_guarded_free(logits);
+enum { MAX_ROWS = 64, MAX_VOCAB = 49152 };
+
+static struct kernel_fixture fixture;
+
+static void *allocate(size_t n, size_t bytes) {
+    void *memory = calloc(n, bytes);
+    assert_non_null(memory);
+    return memory;
 }
 
-static void assert_same_output(const struct sample_row *row, const struct sample_output *actual,
-                               const struct sample_output *expected) {
-    assert_int_equal(actual->token, expected->token);
-    if (row->num_logprobs < 0)
-        return;
-    sample_fixture_assert_logprob(actual->logprob, expected->logprob);
-    assert_int_equal(actual->rank, expected->rank);
-    sample_fixture_assert_top(actual, expected);
+static size_t num_logits(const struct sample_call *call) {
+    return (size_t)call->num_rows * (size_t)call->vocab_size;
 }
 
-/* Every backend gives what the oracle gives, and all of them the same bytes. */
-static void check_call(const struct kernel_fixture *f, const struct sample_call *call) {
-    size_t bytes = (size_t)call->num_rows * sizeof(struct sample_output);
-    struct sample_output *expected = malloc(bytes), *first = malloc(bytes), *out = malloc(bytes);
-    assert_true(expected && first && out);
-    run(f->oracle, call, expected);
-    for (int i = 0; i < f->num_backends; i++) {
-        run(f->backends[i], call, i ? out : first);
-        for (int32_t r = 0; r < call->num_rows; r++)
-            assert_same_output(&call->rows[r], i ? &out[r] : &first[r], &expected[r]);
-        if (i)
-            assert_memory_equal(out, first, bytes);
+/* Leaves out what was not requested, so that a device's outputs can be compared as bytes. */
+static void keep_meaningful(const struct sample_call *call, struct sample_output *outputs) {
+    for (int32_t r = 0; r < call->num_rows; r++) {
+        const struct sample_output full = outputs[r];
+        memset(&outputs[r], 0, sizeof(full));
+        outputs[r].token = full.token;
+        if (call->rows[r].num_logprobs < 0)
+            continue;
+        outputs[r].logprob = full.logprob;
+        outputs[r].rank = full.rank;
+        outputs[r].num_top = full.num_top;
+        for (int i = 0; i < full.num_top; i++) {
+            outputs[r].top_tokens[i] = full.top_tokens[i];
+            outputs[r].top_logprobs[i] = full.top_logprobs[i];
+        }
     }
-    free(out);
-    free(first);
-    free(expected);
 }
 
-/* A row of random parameters; its edits are a slice of the call's arrays. */
-static struct sample_row random_row(uint64_t *seed, int32_t num_edits) {
-    static const float temperatures[] = {0, 0.01f, 0.3f, 0.7f, 1, 1.5f, 3, 100};
-    static const float top_ps[] = {1, 1, 1, 0.99f, 0.95f, 0.5f, 0.1f, 1e-6f};
-    static const float min_ps[] = {0, 0, 0, 0, 1, 0.1f, 0.02f, 1e-5f};
-    static const int32_t top_ks[] = {0, -1, 0, 1, 2, 40, 1000, 1 << 30};
+/* listed_logprobs: NULL where no row lists any. */
+static void run_listed(struct backend *b, const struct sample_call *call, struct sample_output *out,
+                       float *listed_logprobs) {
+    void *logits = kernel_fixture_put(b, DTYPE_F32, call->logits, num_logits(call));
+    sample_fixture_run(b, call, logits, out, listed_logprobs);
+    kernel_fixture_free(b, logits);
+    if (fixture.dtype != DTYPE_F32)
+        keep_meaningful(call, out);
+}
+
+static void run(struct backend *b, const struct sample_call *call, struct sample_output *out) {
+    run_listed(b, call, out, NULL);
+}
+
+/* For kernel_fixture_run, which compares arrays of the backend. */
+struct compared {
+    const struct sample_call *call;
+    struct sample_output *out;
+    void *device_out; /* struct sample_output [num_rows] */
+};
+
+static void run_compared(struct backend *b, const void *args) {
+    const struct compared *c = args;
+    run(b, c->call, c->out);
+    b->ops->upload(b, c->device_out, c->out, (size_t)c->call->num_rows * sizeof(c->out[0]));
+}
+
+/* The same bits in every order of threads. */
+static void run_in_all_orders(struct backend *b, const struct sample_call *call,
+                              struct sample_output *out) {
+    size_t bytes = (size_t)call->num_rows * sizeof(*out);
+    struct compared c = {call, out, kernel_fixture_put(b, DTYPE_F32, NULL, bytes / sizeof(float))};
+    kernel_fixture_run(b, run_compared, &c, c.device_out, bytes);
+    kernel_fixture_free(b, c.device_out);
+}
+
+static struct sample_call one_row(const struct sample_call *call, int32_t r,
+                                  struct sample_row *row) {
+    struct sample_call one = *call;
+    *row = call->rows[r];
+    one.num_rows = 1;
+    one.logits = call->logits + (size_t)r * (size_t)call->vocab_size;
+    one.rows = row;
+    return one;
+}
+
+/* Returns whether a small change of a parameter makes the oracle choose `token`: a device rounds
+ * its weights otherwise, so a token or a cut may fall on the other side of a limit it nearly hits.
+ */
+static bool is_nearly_chosen(const struct sample_call *call, int32_t r, int32_t token) {
+    for (int change = -3; change <= 3; change++) {
+        struct sample_row row;
+        struct sample_output out;
+        struct sample_call one = one_row(call, r, &row);
+        float factor = change < 0 ? 1 - 4e-6f : 1 + 4e-6f;
+        row.num_logprobs = -1;
+        row.settings.temperature *= abs(change) == 1 ? factor : 1;
+        row.settings.top_p = fminf(row.settings.top_p * (abs(change) == 2 ? factor : 1), 1);
+        row.settings.min_p = fminf(row.settings.min_p * (abs(change) == 3 ? factor : 1), 1);
+        run(fixture.oracle, &one, &out);
+        if (out.token == token)
+            return true;
+    }
+    return false;
+}
+
+/* Returns how many tokens are only nearly the oracle's: on the CPU none. */
+static int assert_outputs(const struct sample_call *call, const struct sample_output *actual,
+                          const struct sample_output *expected) {
+    int num_near = 0;
+    for (int32_t r = 0; r < call->num_rows; r++) {
+        bool is_same = actual[r].token == expected[r].token;
+        if (!is_same && (fixture.dtype == DTYPE_F32 || !is_nearly_chosen(call, r, actual[r].token)))
+            fail_msg("row %d: token %d, expected %d", r, actual[r].token, expected[r].token);
+        num_near += !is_same;
+        if (call->rows[r].num_logprobs < 0)
+            continue;
+        if (is_same) {
+            sample_fixture_assert_logprob(actual[r].logprob, expected[r].logprob);
+            assert_int_equal(actual[r].rank, expected[r].rank);
+        }
+        sample_fixture_assert_top(&actual[r], &expected[r]);
+    }
+    return num_near;
+}
+
+/* Compares every backend with the oracle, and all of them with the first by bytes; leaves the
+ * first's results in `out`. Returns how many tokens are only nearly the oracle's. */
+static int check_call(const struct sample_call *call, struct sample_output *out) {
+    size_t num_rows = (size_t)call->num_rows;
+    struct sample_output *expected = allocate(num_rows, sizeof(*expected));
+    struct sample_output *other = allocate(num_rows, sizeof(*other));
+    int num_near = 0;
+    run(fixture.oracle, call, expected);
+    memset(out, 0, num_rows * sizeof(*out));
+    for (int i = 0; i < fixture.num_backends; i++) {
+        struct sample_output *actual = i == 0 ? out : other;
+        run_in_all_orders(fixture.backends[i], call, actual);
+        num_near += assert_outputs(call, actual, expected);
+        assert_memory_equal(actual, out, num_rows * sizeof(*out));
+    }
+    free(other);
+    free(expected);
+    return num_near;
+}
+
+/* Each row by itself gives the bits it gives in company. */
+static void check_rows_alone(const struct sample_call *call, struct sample_output *together) {
+    for (int32_t r = 0; r < call->num_rows; r++) {
+        struct sample_row row;
+        struct sample_call one = one_row(call, r, &row);
+        struct sample_output alone = {0};
+        run(fixture.backends[0], &one, &alone);
+        assert_memory_equal(&alone, &together[r], sizeof(alone));
+    }
+}
+
+#define PICK(seed, values)                                                                         \
+    (values)[kernel_fixture_random_in(seed, 0, (int)(sizeof(values) / sizeof((values)[0])) - 1)]
+
+/* A row of random parameters, bounds among them; its edits are a slice of the call's arrays. */
+static struct sample_row random_row(uint64_t *seed, int32_t vocab_size, int32_t num_edits) {
+    static const float temperatures[] = {0, 1e-40f, 0.01f, 0.3f, 0.7f, 1, 1, 1.5f, 3, 100, 1e6f};
+    static const float top_ps[] = {1, 1, 1, 0.99f, 0.95f, 0.5f, 0.1f, 1e-6f, 1e-30f};
+    static const float min_ps[] = {0, 0, 0, 0, 1, 0.1f, 0.02f, 1e-5f, 1e-30f};
+    const int32_t top_ks[] = {0, -1, 0, 1, 2, 40, 1000, vocab_size - 1, vocab_size, 1 << 30};
     struct sample_row row = sample_fixture_plain;
     row.seed = kernel_fixture_random(seed);
     row.position = kernel_fixture_random(seed);
-    row.settings.temperature = temperatures[kernel_fixture_random_in(seed, 0, 7)];
-    row.settings.top_p = top_ps[kernel_fixture_random_in(seed, 0, 7)];
-    row.settings.min_p = min_ps[kernel_fixture_random_in(seed, 0, 7)];
-    row.settings.top_k = top_ks[kernel_fixture_random_in(seed, 0, 7)];
-    row.num_logprobs = kernel_fixture_random_in(seed, -5, SAMPLE_MAX_LOGPROBS);
+    row.settings.temperature = PICK(seed, temperatures);
+    row.settings.top_p = PICK(seed, top_ps);
+    row.settings.min_p = PICK(seed, min_ps);
+    row.settings.top_k = PICK(seed, top_ks);
+    row.num_logprobs = kernel_fixture_random_in(seed, -10, SAMPLE_MAX_LOGPROBS);
     if (row.num_logprobs < 0)
         row.num_logprobs = -1;
     if (kernel_fixture_random_in(seed, 0, 1)) {
@@ -71,104 +189,151 @@ static struct sample_row random_row(uint64_t *seed, int32_t num_edits) {
         row.num_biases = kernel_fixture_random_in(seed, 0, num_edits);
         row.first_bias = num_edits - row.num_biases;
     }
+    if (kernel_fixture_random_in(seed, 0, 9) == 0)
+        row.target = kernel_fixture_random_in(seed, 0, vocab_size - 1);
     if (kernel_fixture_random_in(seed, 0, 2) == 0)
         row.mask = kernel_fixture_random_in(seed, 0, SAMPLE_FIXTURE_NUM_MASKS - 1);
     return row;
 }
 
-static void check_random_calls(const struct kernel_fixture *f, int32_t vocab_size, float spread,
-                               int32_t num_rows, uint64_t seed) {
+/* Returns the number of near tokens. */
+static int check_random_rows(int32_t vocab_size, float spread, int32_t num_rows, uint64_t seed) {
     enum { EDITS = 20 };
     int32_t num_edits = vocab_size < EDITS ? vocab_size : EDITS;
     struct token_count counts[EDITS];
     struct token_bias biases[EDITS];
-    struct sample_row *rows = malloc((size_t)num_rows * sizeof(*rows));
-    assert_non_null(rows);
-    float *logits = kernel_fixture_random_floats(&seed, (size_t)num_rows * (size_t)vocab_size);
-    for (int64_t i = 0; i < (int64_t)num_rows * vocab_size; i++)
-        logits[i] *= spread;
+    struct sample_row rows[MAX_ROWS];
+    struct sample_output out[MAX_ROWS];
+    struct sample_call call = {.num_rows = num_rows,
+                               .vocab_size = vocab_size,
+                               .rows = rows,
+                               .counts = counts,
+                               .biases = biases};
+    call.logits = kernel_fixture_random_floats(&seed, num_logits(&call));
+    for (size_t i = 0; i < num_logits(&call); i++)
+        call.logits[i] *= spread;
     for (int32_t i = 0; i < num_edits; i++) {
         int32_t token = (int32_t)((int64_t)i * vocab_size / num_edits);
         counts[i] = (struct token_count){token, kernel_fixture_random_in(&seed, 0, 3)};
         biases[i] = (struct token_bias){token, i % 3 ? -INFINITY : 5 * spread};
     }
-    for (int32_t r = 0; r < num_rows; r++) {
-        rows[r] = random_row(&seed, num_edits);
-        if (kernel_fixture_random_in(&seed, 0, 9) == 0)
-            rows[r].target = kernel_fixture_random_in(&seed, 0, vocab_size - 1);
-    }
+    for (int32_t r = 0; r < num_rows; r++)
+        rows[r] = random_row(&seed, vocab_size, num_edits);
     uint32_t *masks = sample_fixture_masks(&seed, vocab_size);
-    check_call(f, &(struct sample_call){.num_rows = num_rows,
-                                        .vocab_size = vocab_size,
-                                        .logits = logits,
-                                        .rows = rows,
-                                        .counts = counts,
-                                        .biases = biases,
-                                        .masks = masks});
+    call.masks = masks;
+    int num_near = check_call(&call, out);
+    if (vocab_size <= 1000)
+        check_rows_alone(&call, out);
     free(masks);
-    free(logits);
-    free(rows);
+    free(call.logits);
+    return num_near;
 }
 
 static void test_random_rows_equal_oracle(void **state) {
-    static const int32_t vocab_sizes[] = {1, 2, 15, 16, 17, 100, 1000, 4096, 4097, 10007};
-    for (uint64_t i = 0; i < sizeof(vocab_sizes) / sizeof(vocab_sizes[0]); i++) {
-        check_random_calls(*state, vocab_sizes[i], 1, 60, i);
-        check_random_calls(*state, vocab_sizes[i], 4, 60, i + 100);
+    static const int32_t vocab_sizes[] = {1,  2,  31, 257, 1000, 4099, /* not simulated: */
+                                          15, 16, 17, 100, 4096, 4097, 10007};
+    uint64_t num_sizes = fixture.is_simulated ? 6 : 13;
+    int32_t rows = fixture.is_simulated ? 32 : 60;
+    int num_rows = 0, num_near = 0;
+    for (uint64_t i = 0; i < num_sizes; i++) {
+        num_near += check_random_rows(vocab_sizes[i], 1, rows, i);
+        num_near += check_random_rows(vocab_sizes[i], 4, rows, i + 100);
+        num_rows += 2 * rows;
     }
-    check_random_calls(*state, 49152, 3, 8, 7);
+    num_near += check_random_rows(40009, 3, 16, 7);
+    if (!fixture.is_simulated)
+        num_near += check_random_rows(MAX_VOCAB, 3, 8, 7);
+    assert_true(num_near <= num_rows / 100);
 }
 
 /* Many equal logits: the cut between equals goes by token id. */
 static void test_ties(void **state) {
-    enum { VOCAB = 500, ROWS = 64 };
+    enum { VOCAB = 507, ROWS = MAX_ROWS };
     uint64_t seed = 3;
-    float *logits = malloc(sizeof(float) * VOCAB * ROWS);
-    assert_non_null(logits);
-    for (int i = 0; i < VOCAB * ROWS; i++)
-        logits[i] = (float)kernel_fixture_random_in(&seed, 0, i / VOCAB % 3);
     struct sample_row rows[ROWS];
+    struct sample_output out[ROWS];
+    float *logits = allocate(VOCAB * ROWS, sizeof(float));
+    for (int i = 0; i < VOCAB * ROWS; i++) {
+        logits[i] = (float)kernel_fixture_random_in(&seed, 0, i / VOCAB % 3) - 1;
+        if (logits[i] == 0 && i % 2)
+            logits[i] = -0.0f;
+    }
     for (int r = 0; r < ROWS; r++) {
         rows[r] = sample_fixture_plain;
         rows[r].position = (uint64_t)r;
-        rows[r].settings.top_k = r % 2 ? 7 : 0;
+        rows[r].settings.top_k = r % 2 ? 7 + r : 0;
         rows[r].settings.top_p = r % 4 < 2 ? 0.3f : 1;
         rows[r].settings.temperature = r % 8 ? 1 : 0;
         rows[r].num_logprobs = r % 21;
     }
-    check_call(*state, &(struct sample_call){
-                           .num_rows = ROWS, .vocab_size = VOCAB, .logits = logits, .rows = rows});
+    struct sample_call call = {
+        .num_rows = ROWS, .vocab_size = VOCAB, .logits = logits, .rows = rows};
+    assert_int_equal(check_call(&call, out), 0);
     free(logits);
 }
 
-static void test_distribution(void **state) {
-    enum { DRAWS = 20000 };
-    const struct kernel_fixture *f = *state;
-    struct backend *b = f->backends[f->num_backends - 1];
-    float logits[SAMPLE_FIXTURE_VOCAB];
-    int seen[SAMPLE_FIXTURE_VOCAB] = {0};
-    sample_fixture_distribution_logits(logits);
-    for (int draw = 0; draw < DRAWS; draw++) {
-        struct sample_row row = sample_fixture_distribution_row((uint64_t)draw);
-        struct sample_output out;
-        run(b,
-            &(struct sample_call){
-                .num_rows = 1, .vocab_size = SAMPLE_FIXTURE_VOCAB, .logits = logits, .rows = &row},
-            &out);
-        seen[out.token]++;
+/* Lists that a device is given in several chunks, on rows with and without logprobs. */
+static void test_long_edit_lists(void **state) {
+    enum { VOCAB = 4099, ROWS = 5 };
+    uint64_t seed = 11;
+    struct token_count counts[VOCAB];
+    struct token_bias biases[VOCAB];
+    struct sample_row rows[ROWS];
+    struct sample_output out[ROWS];
+    struct sample_call call = {.num_rows = ROWS,
+                               .vocab_size = VOCAB,
+                               .logits = kernel_fixture_random_floats(&seed, VOCAB * ROWS),
+                               .rows = rows,
+                               .counts = counts,
+                               .biases = biases};
+    for (int i = 0; i < VOCAB; i++) {
+        counts[i] = (struct token_count){i, kernel_fixture_random_in(&seed, 0, 5)};
+        biases[i] = (struct token_bias){i, (float)kernel_fixture_random_in(&seed, -100, 100)};
     }
-    sample_fixture_assert_distribution(seen, DRAWS);
+    for (int r = 0; r < ROWS; r++) {
+        rows[r] = sample_fixture_plain;
+        rows[r].position = (uint64_t)r;
+        rows[r].settings.temperature = r == 4 ? 0 : 2;
+        rows[r].num_logprobs = r % 2 ? 20 : -1;
+        rows[r].num_counts = rows[r].num_biases = VOCAB;
+        rows[r].settings.repetition_penalty = 1.1f;
+        rows[r].settings.frequency_penalty = r == 2 ? 1e38f : 0.3f;
+        rows[r].settings.presence_penalty = r == 3 ? -2 : 0.2f;
+    }
+    assert_int_equal(check_call(&call, out), 0);
+    free(call.logits);
 }
 
-/* The draw depends on (seed, position) only, and on both. */
-static void test_draw_is_a_function_of_seed_and_position(void **state) {
+static void test_distribution(void **state) {
+    int num_calls = fixture.is_simulated ? 32 : 20000 / MAX_ROWS;
+    float logits[MAX_ROWS][SAMPLE_FIXTURE_VOCAB];
+    int seen[SAMPLE_FIXTURE_VOCAB] = {0};
+    for (int r = 0; r < MAX_ROWS; r++)
+        sample_fixture_distribution_logits(logits[r]);
+    for (int c = 0; c < num_calls; c++) {
+        struct sample_row rows[MAX_ROWS];
+        struct sample_output out[MAX_ROWS];
+        for (int r = 0; r < MAX_ROWS; r++)
+            rows[r] = sample_fixture_distribution_row((uint64_t)(c * MAX_ROWS + r));
+        run(fixture.backends[fixture.num_backends - 1],
+            &(struct sample_call){.num_rows = MAX_ROWS,
+                                  .vocab_size = SAMPLE_FIXTURE_VOCAB,
+                                  .logits = logits[0],
+                                  .rows = rows},
+            out);
+        for (int r = 0; r < MAX_ROWS; r++)
+            seen[out[r].token]++;
+    }
+    sample_fixture_assert_distribution(seen, num_calls * MAX_ROWS);
+}
+
+/* The token depends on (seed, position) only, and on both. */
+static void test_token_is_a_function_of_seed_and_position(void **state) {
     enum { VOCAB = 3000, ROWS = 50 };
-    const struct kernel_fixture *f = *state;
-    struct backend *b = f->backends[f->num_backends - 1];
+    struct backend *b = fixture.backends[fixture.num_backends - 1];
     uint64_t seed = 9;
     float *one = kernel_fixture_random_floats(&seed, VOCAB);
-    float *logits = malloc(sizeof(float) * VOCAB * ROWS);
-    assert_non_null(logits);
+    float *logits = allocate(VOCAB * ROWS, sizeof(float));
     struct sample_row rows[ROWS];
     struct sample_output out[ROWS], single;
     for (int r = 0; r < ROWS; r++) {
@@ -196,7 +361,7 @@ static void test_draw_is_a_function_of_seed_and_position(void **state) {
 }
 
 static void test_bans_and_odd_logits(void **state) {
-    enum { VOCAB = 40, ROWS = 6 };
+    enum { VOCAB = 41, ROWS = 9 };
     float logits[ROWS][VOCAB];
     struct token_bias bans[VOCAB];
     for (int i = 0; i < VOCAB; i++) {
@@ -206,16 +371,21 @@ static void test_bans_and_odd_logits(void **state) {
         logits[3][i] = i % 2 ? NAN : (float)i;
         logits[4][i] = i == 11 ? INFINITY : 1;
         logits[5][i] = i == 0 ? -1e30f : -INFINITY;
+        logits[6][i] = i % 3 ? -FLT_MAX : FLT_MAX;
+        logits[7][i] = (float)i * 1e-42f;
+        logits[8][i] = i == 5 || i == 9 ? INFINITY : -INFINITY;
     }
-    for (int variant = 0; variant < 4; variant++) {
+    for (int variant = 0; variant < 6; variant++) {
         struct sample_row rows[ROWS];
+        struct sample_output out[ROWS];
         for (int r = 0; r < ROWS; r++) {
             rows[r] = sample_fixture_plain;
             rows[r].position = (uint64_t)(r + variant);
             rows[r].settings.temperature = variant ? 1 : 0;
             rows[r].settings.top_p = variant == 2 ? 0.9f : 1;
             rows[r].settings.min_p = variant == 3 ? 0.5f : 0;
-            rows[r].num_logprobs = 5;
+            rows[r].settings.top_k = variant == 4 ? 3 : 0;
+            rows[r].num_logprobs = variant == 5 ? 20 : 5;
         }
         rows[0].num_biases = VOCAB - 1; /* all but the last */
         rows[1].num_biases = VOCAB;     /* all */
@@ -224,9 +394,7 @@ static void test_bans_and_odd_logits(void **state) {
                                    .logits = logits[0],
                                    .rows = rows,
                                    .biases = bans};
-        check_call(*state, &call);
-        struct sample_output out[ROWS];
-        run(((struct kernel_fixture *)*state)->backends[0], &call, out);
+        assert_int_equal(check_call(&call, out), 0);
         assert_int_equal(out[0].token, VOCAB - 1);
         assert_int_equal(out[1].token, 0);
         assert_int_equal(out[2].token, 0);
@@ -237,14 +405,13 @@ static void test_bans_and_odd_logits(void **state) {
 }
 
 /* Rows of one kind under each mask in turn. */
-static void check_masked(const struct kernel_fixture *f, const struct sample_row *kind,
-                         const struct token_count *counts) {
+static void check_masked(const struct sample_row *kind, const struct token_count *counts) {
     enum { VOCAB = 1003, ROWS = SAMPLE_FIXTURE_NUM_MASKS };
     uint64_t seed = 17;
     float *one = kernel_fixture_random_floats(&seed, VOCAB);
     float logits[ROWS * VOCAB];
     struct sample_row rows[ROWS], plain = *kind;
-    struct sample_output out[ROWS], unmasked;
+    struct sample_output out[ROWS], unmasked = {0};
     uint32_t *masks = sample_fixture_masks(&seed, VOCAB);
     for (int r = 0; r < ROWS; r++) {
         memcpy(logits + (ptrdiff_t)r * VOCAB, one, VOCAB * sizeof(float));
@@ -257,11 +424,10 @@ static void check_masked(const struct kernel_fixture *f, const struct sample_row
                                .rows = rows,
                                .counts = counts,
                                .masks = masks};
-    check_call(f, &call);
-    run(f->backends[0], &call, out);
+    assert_int_equal(check_call(&call, out), 0);
     call.num_rows = 1;
     call.rows = &plain;
-    run(f->backends[0], &call, &unmasked);
+    run(fixture.backends[0], &call, &unmasked);
     assert_memory_equal(&out[SAMPLE_FIXTURE_ALL], &unmasked, sizeof(unmasked));
     assert_int_equal(out[SAMPLE_FIXTURE_NONE].token, 0);
     assert_int_equal(out[SAMPLE_FIXTURE_ONE].token, VOCAB / 2);
@@ -279,37 +445,101 @@ static void check_masked(const struct kernel_fixture *f, const struct sample_row
 static void test_masks(void **state) {
     const struct token_count counts[] = {{1, 2}, {501, 40}, {777, 0}};
     struct sample_row row = sample_fixture_plain;
-    check_masked(*state, &row, NULL);
+    check_masked(&row, NULL);
     row.num_logprobs = 4;
-    check_masked(*state, &row, NULL);
+    check_masked(&row, NULL);
     row.settings.top_k = 9;
     row.settings.top_p = 0.8f;
     row.settings.min_p = 0.01f;
     row.num_counts = 3;
     row.settings.repetition_penalty = 1.5f;
     row.settings.frequency_penalty = 1;
-    check_masked(*state, &row, counts);
+    check_masked(&row, counts);
     row.settings.temperature = 0;
-    check_masked(*state, &row, counts);
+    check_masked(&row, counts);
     row.num_logprobs = -1;
-    check_masked(*state, &row, counts);
+    check_masked(&row, counts);
 }
 
-/* Lists of any length, the whole vocabulary among them, of rows whose logits are edited or not:
- * what is told of a token that is also drawn or listed as probable is the same bits. */
+/* Greedy and sampled, with a report and without, under each mask in turn; the numbers of the masks
+ * begin beyond what a device has room for. */
+static void test_masks_of_large_numbers(void **state) {
+    enum { VOCAB = 1003, MASKS = SAMPLE_FIXTURE_NUM_MASKS, ROWS = 4 * MASKS };
+    uint64_t seed = 23;
+    float *logits = kernel_fixture_random_floats(&seed, VOCAB * ROWS);
+    uint32_t *masks = sample_fixture_masks(&seed, VOCAB);
+    uint32_t *shifted = allocate((MAX_ROWS + MASKS) * SAMPLE_MASK_WORDS(VOCAB), sizeof(*shifted));
+    memcpy(shifted + (ptrdiff_t)MAX_ROWS * SAMPLE_MASK_WORDS(VOCAB), masks,
+           sizeof(*masks) * MASKS * SAMPLE_MASK_WORDS(VOCAB));
+    struct sample_row rows[ROWS];
+    struct sample_output out[ROWS];
+    for (int r = 0; r < ROWS; r++) {
+        rows[r] = sample_fixture_plain;
+        rows[r].position = (uint64_t)r;
+        rows[r].settings.temperature = r % 2 ? 0 : 1;
+        rows[r].num_logprobs = r % 4 < 2 ? -1 : 3;
+        rows[r].mask = MAX_ROWS + r / 4;
+    }
+    struct sample_call call = {
+        .num_rows = ROWS, .vocab_size = VOCAB, .logits = logits, .rows = rows, .masks = shifted};
+    assert_int_equal(check_call(&call, out), 0);
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(out[4 * SAMPLE_FIXTURE_NONE + i].token, 0);
+        assert_int_equal(out[4 * SAMPLE_FIXTURE_ONE + i].token, VOCAB / 2);
+    }
+    free(shifted);
+    free(masks);
+    free(logits);
+}
+
+/* What is reported of a listed token that is also sampled or among the most probable is the same
+ * bits. */
+static void assert_listed(const struct sample_call *call, const struct sample_output *out,
+                          const float *logprobs) {
+    for (int32_t r = 0; r < call->num_rows; r++) {
+        const struct sample_row *row = &call->rows[r];
+        for (int32_t i = 0; i < row->num_listed && row->num_logprobs >= 0; i++) {
+            int32_t token = call->listed[row->first_listed + i];
+            const float *logprob = &logprobs[row->first_listed_logprob + i];
+            if (token == out[r].token)
+                assert_memory_equal(logprob, &out[r].logprob, sizeof(float));
+            for (int t = 0; t < out[r].num_top; t++)
+                if (token == out[r].top_tokens[t])
+                    assert_memory_equal(logprob, &out[r].top_logprobs[t], sizeof(float));
+        }
+    }
+}
+
+/* Every row has its range of vocab_size logprobs. Returns the oracle's; free(). */
+static float *check_listed(const struct sample_call *call) {
+    size_t n = (size_t)call->num_rows * (size_t)call->vocab_size;
+    struct sample_output *out = allocate((size_t)call->num_rows, sizeof(*out));
+    float *expected = allocate(n, sizeof(float)), *first = allocate(n, sizeof(float));
+    float *other = allocate(n, sizeof(float));
+    run_listed(fixture.oracle, call, out, expected);
+    assert_listed(call, out, expected);
+    for (int i = 0; i < fixture.num_backends; i++) {
+        float *actual = i == 0 ? first : other;
+        run_listed(fixture.backends[i], call, out, actual);
+        for (size_t k = 0; k < n; k++)
+            sample_fixture_assert_logprob(actual[k], expected[k]);
+        assert_listed(call, out, actual);
+        assert_memory_equal(actual, first, n * sizeof(float));
+    }
+    free(other);
+    free(first);
+    free(out);
+    return expected;
+}
+
+/* Lists of any length, the whole vocabulary among them, of rows whose logits are edited or not. */
 static void test_listed_tokens(void **state) {
     enum { VOCAB = 1003, ROWS = 6, LISTED = 40 };
-    const struct kernel_fixture *f = *state;
     uint64_t seed = 5;
     float *raw = kernel_fixture_random_floats(&seed, VOCAB * ROWS);
     const struct token_bias bias = {3, 50};
     struct sample_row rows[ROWS];
-    struct sample_output out[ROWS];
     int32_t listed[VOCAB + LISTED];
-    float *expected = calloc((size_t)ROWS * VOCAB, sizeof(float));
-    float *first = calloc((size_t)ROWS * VOCAB, sizeof(float));
-    float *told = calloc((size_t)ROWS * VOCAB, sizeof(float));
-    assert_true(expected && first && told);
     for (int i = 0; i < VOCAB + LISTED; i++)
         listed[i] = i < VOCAB ? i : kernel_fixture_random_in(&seed, 0, VOCAB - 1);
     raw[7] = NAN;
@@ -325,45 +555,69 @@ static void test_listed_tokens(void **state) {
         rows[r].first_listed_logprob = (int64_t)(ROWS - 1 - r) * VOCAB;
     }
     rows[4].num_listed = 0;
-    const struct sample_call call = {.num_rows = ROWS,
-                                     .vocab_size = VOCAB,
-                                     .logits = raw,
-                                     .rows = rows,
-                                     .biases = &bias,
-                                     .listed = listed};
-    for (int i = -1; i < f->num_backends; i++) {
-        float *logits = kernel_fixture_guarded(VOCAB * ROWS);
-        memcpy(logits, raw, sizeof(float) * VOCAB * ROWS);
-        sample_fixture_run_listed(i < 0 ? f->oracle : f->backends[i], &call, logits, out,
-                                  i < 0    ? expected
-                                  : i == 0 ? first
-                                           : told);
-        kernel_fixture_guarded_free(logits);
-        for (int n = 0; i == 0 && n < ROWS * VOCAB; n++)
-            sample_fixture_assert_logprob(first[n], expected[n]);
-        if (i > 0)
-            assert_memory_equal(told, first, sizeof(float) * ROWS * VOCAB);
-        const float *whole = (i < 0 ? expected : first) + rows[2].first_listed_logprob;
-        assert_memory_equal(&whole[out[2].token], &out[2].logprob, sizeof(float));
-        assert_memory_equal(&whole[out[2].top_tokens[1]], &out[2].top_logprobs[1], sizeof(float));
-    }
+    float *expected = check_listed(&(struct sample_call){.num_rows = ROWS,
+                                                         .vocab_size = VOCAB,
+                                                         .logits = raw,
+                                                         .rows = rows,
+                                                         .biases = &bias,
+                                                         .listed = listed});
     assert_true(expected[rows[0].first_listed_logprob + 7] == -INFINITY);
     assert_true(expected[rows[4].first_listed_logprob] == 0);
-    free(raw);
-    free(told);
-    free(first);
     free(expected);
+    free(raw);
 }
 
-int main(void) {
+/* Longer than one chunk of a device's, of rows in any order, with rows that report nothing. */
+static void test_long_lists(void **state) {
+    enum { VOCAB = 4099, ROWS = 5 };
+    uint64_t seed = 31;
+    struct token_bias bias = {3, 50};
+    struct sample_row rows[ROWS];
+    int32_t listed[VOCAB];
+    float *logits = kernel_fixture_random_floats(&seed, VOCAB * ROWS);
+    for (int i = 0; i < VOCAB; i++)
+        listed[i] = (int32_t)((int64_t)i * 7 % VOCAB);
+    logits[5] = -INFINITY;
+    for (int r = 0; r < ROWS; r++) {
+        rows[r] = sample_fixture_plain;
+        rows[r].num_logprobs = r == 3 ? -1 : r;
+        rows[r].num_biases = r % 2;
+        rows[r].first_listed = r == 2 ? 100 : 0;
+        rows[r].num_listed = r == 2 ? 30 : VOCAB;
+        rows[r].first_listed_logprob = (int64_t)(r < 2 ? r : ROWS + 1 - r) * VOCAB;
+    }
+    free(check_listed(&(struct sample_call){.num_rows = ROWS,
+                                            .vocab_size = VOCAB,
+                                            .logits = logits,
+                                            .rows = rows,
+                                            .biases = &bias,
+                                            .listed = listed}));
+    free(logits);
+}
+
+int main(int argc, char **argv) {
+    static const struct backend_config config = {.max_step_tokens = 256,
+                                                 .max_step_seqs = 64,
+                                                 .max_blocks_per_seq = 4,
+                                                 .max_logit_rows = MAX_ROWS,
+                                                 .vocab_size = MAX_VOCAB,
+                                                 .head_dim = 64,
+                                                 .num_q_heads = 1,
+                                                 .num_kv_heads = 1};
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_random_rows_equal_oracle),
         cmocka_unit_test(test_ties),
+        cmocka_unit_test(test_long_edit_lists),
         cmocka_unit_test(test_distribution),
-        cmocka_unit_test(test_draw_is_a_function_of_seed_and_position),
+        cmocka_unit_test(test_token_is_a_function_of_seed_and_position),
         cmocka_unit_test(test_bans_and_odd_logits),
         cmocka_unit_test(test_masks),
+        cmocka_unit_test(test_masks_of_large_numbers),
         cmocka_unit_test(test_listed_tokens),
+        cmocka_unit_test(test_long_lists),
     };
-    return cmocka_run_group_tests(tests, kernel_fixture_setup, kernel_fixture_teardown);
+    kernel_fixture_open(&fixture, argc, argv, &config);
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    kernel_fixture_close(&fixture);
+    return failed;
 }

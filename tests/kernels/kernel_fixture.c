@@ -1,44 +1,97 @@
 #include "tests/kernels/kernel_fixture.h"
 
+#include <dlfcn.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
-#define GUARD 64 /* floats */
+#define EXIT_SKIPPED 77
+#define EXIT_WRONG_ARGUMENTS 2
+
+/* A whole number of elements and of 256-byte lines, so that the array is aligned as a buffer is. */
+#define GUARD_BYTES 256
 #define GUARD_BYTE 0xa5
 
-int kernel_fixture_setup(void **state) {
+/* Reads of the CPU's guards are reported, too. */
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#else
+#define ASAN_POISON_MEMORY_REGION(start, bytes) ((void)(start), (void)(bytes))
+#define ASAN_UNPOISON_MEMORY_REGION(start, bytes) ((void)(start), (void)(bytes))
+#endif
+
+/* At the start of the first guard, for _free. */
+struct array_head {
+    struct buffer buffer;
+    size_t bytes;
+};
+
+static void fail_arguments(const char *program) {
+    fprintf(stderr, "usage: %s [cpu | cuda|cuda-sim bf16|f16 [batch-invariant]]\n", program);
+    exit(EXIT_WRONG_ARGUMENTS);
+}
+
+static void open_levels(struct kernel_fixture *f, struct backend_config config) {
     static const char *const levels[] = {"portable", "avx2", "avx512vnni"};
-    struct kernel_fixture *f = calloc(1, sizeof(*f));
-    assert_non_null(f);
-    struct backend_config config = {.max_step_tokens = 256, .max_step_seqs = 64};
-    f->oracle = backend_open("cpu-ref", &config, NULL);
-    assert_non_null(f->oracle);
+    f->bits_equal = true;
+    f->dtype = DTYPE_F32;
+    f->tolerance = 0x1p-24;
     for (int i = 0; i < 3; i++)
         for (int threads = 1; threads <= 3; threads++) {
             config.isa = levels[i];
             config.num_threads = threads;
             struct backend *b = backend_open("cpu", &config, NULL);
-            if (b)
+            if (b != NULL)
                 f->backends[f->num_backends++] = b;
         }
     assert_true(f->num_backends >= 3);
-    *state = f;
-    return 0;
 }
 
-int kernel_fixture_teardown(void **state) {
-    struct kernel_fixture *f = *state;
+/* The simulator needs nothing that could be missing, so it is never skipped. */
+static void open_device(struct kernel_fixture *f, int argc, char **argv,
+                        struct backend_config config) {
+    if (argc < 3 || argc > 4 || (argc == 4 && strcmp(argv[3], "batch-invariant") != 0))
+        fail_arguments(argv[0]);
+    f->bits_equal = argc == 4;
+    f->dtype = strcmp(argv[2], "bf16") == 0 ? DTYPE_BF16 : DTYPE_F16;
+    if (strcmp(argv[2], dtype_name(f->dtype)) != 0)
+        fail_arguments(argv[0]);
+    f->tolerance = f->dtype == DTYPE_BF16 ? 0x1p-8 : 0x1p-11;
+    f->is_simulated = strcmp(argv[1], "cuda-sim") == 0;
+    config.activation_dtype = f->dtype;
+    config.batch_invariant = f->bits_equal;
+    struct error err = {0};
+    f->backends[0] = backend_open(argv[1], &config, &err);
+    f->num_backends = 1;
+    if (f->backends[0] == NULL) {
+        fprintf(stderr, "%s: %s\n", argv[1], err.message);
+        exit(f->is_simulated ? EXIT_FAILURE : EXIT_SKIPPED);
+    }
+    printf("%s: %s\n", f->backends[0]->name, f->backends[0]->description);
+}
+
+void kernel_fixture_open(struct kernel_fixture *f, int argc, char **argv,
+                         const struct backend_config *config) {
+    *f = (struct kernel_fixture){.oracle = backend_open("cpu-ref", config, NULL)};
+    assert_non_null(f->oracle);
+    if (argc < 2 || (argc == 2 && strcmp(argv[1], "cpu") == 0))
+        open_levels(f, *config);
+    else
+        open_device(f, argc, argv, *config);
+}
+
+void kernel_fixture_close(struct kernel_fixture *f) {
     for (int i = 0; i < f->num_backends; i++)
         backend_close(f->backends[i]);
     backend_close(f->oracle);
-    free(f);
-    return 0;
 }
+
+/* --- Numbers ---------------------------------------------------------------------------------- */
 
 /* splitmix64 (Steele, Lea, Flood, OOPSLA 2014). */
 uint32_t kernel_fixture_random(uint64_t *seed) {
@@ -61,35 +114,175 @@ float kernel_fixture_normal(uint64_t *seed) {
     return (float)(sqrt(-2 * log(u)) * cos(3.14159265358979 * kernel_fixture_uniform(seed)));
 }
 
+float *kernel_fixture_random_floats(uint64_t *seed, size_t n) {
+    float *data = kernel_fixture_memory(n * sizeof(float));
+    for (size_t i = 0; i < n; i++)
+        data[i] = kernel_fixture_normal(seed);
+    return data;
+}
+
+float *kernel_fixture_rounded_floats(const struct kernel_fixture *f, uint64_t *seed, size_t n) {
+    float *values = kernel_fixture_random_floats(seed, n);
+    kernel_fixture_round(f, values, n);
+    return values;
+}
+
+void kernel_fixture_round(const struct kernel_fixture *f, float *values, size_t n) {
+    void *narrow = kernel_fixture_memory(dtype_row_bytes(f->dtype, n));
+    dtype_from_f32(f->dtype, values, narrow, n);
+    dtype_to_f32(f->dtype, narrow, values, n);
+    free(narrow);
+}
+
+/* --- Memory ----------------------------------------------------------------------------------- */
+
+void *kernel_fixture_memory(size_t bytes) {
+    void *memory = malloc(bytes);
+    assert_non_null(memory);
+    return memory;
+}
+
 /* The first guard begins with the length. */
 float *kernel_fixture_guarded(size_t n) {
-    float *memory = malloc((n + 2 * GUARD) * sizeof(float));
-    assert_non_null(memory);
-    memset(memory, GUARD_BYTE, (n + 2 * GUARD) * sizeof(float));
+    unsigned char *memory = kernel_fixture_memory(n * sizeof(float) + 2 * GUARD_BYTES);
+    float *data = (float *)(void *)(memory + GUARD_BYTES);
+    memset(memory, GUARD_BYTE, n * sizeof(float) + 2 * GUARD_BYTES);
     memcpy(memory, &n, sizeof(n));
     for (size_t i = 0; i < n; i++)
-        memory[GUARD + i] = NAN;
-    return memory + GUARD;
+        data[i] = NAN;
+    return data;
+}
+
+static void assert_guards(const unsigned char *before, size_t head_bytes,
+                          const unsigned char *after, size_t bytes) {
+    for (size_t i = head_bytes; i < GUARD_BYTES; i++)
+        if (before[i] != GUARD_BYTE)
+            fail_msg("byte %zu before an array was written to", GUARD_BYTES - i);
+    for (size_t i = 0; i < GUARD_BYTES; i++)
+        if (after[i] != GUARD_BYTE)
+            fail_msg("byte %zu past an array of %zu bytes was written to", i, bytes);
 }
 
 void kernel_fixture_guarded_free(float *data) {
     size_t n;
-    memcpy(&n, data - GUARD, sizeof(n));
-    const unsigned char *before = (const unsigned char *)(data - GUARD) + sizeof(n);
-    for (; before < (const unsigned char *)data; before++)
-        assert_int_equal(*before, GUARD_BYTE);
-    const unsigned char *after = (const unsigned char *)(data + n);
-    for (size_t i = 0; i < GUARD * sizeof(float); i++)
-        assert_int_equal(after[i], GUARD_BYTE);
-    free(data - GUARD);
+    unsigned char *memory = (unsigned char *)data - GUARD_BYTES;
+    memcpy(&n, memory, sizeof(n));
+    assert_guards(memory, sizeof(n), (const unsigned char *)(data + n), n * sizeof(float));
+    free(memory);
 }
 
-float *kernel_fixture_random_floats(uint64_t *seed, size_t n) {
-    float *data = malloc(n * sizeof(float));
-    assert_non_null(data);
-    for (size_t i = 0; i < n; i++)
-        data[i] = kernel_fixture_normal(seed);
-    return data;
+static bool is_host_memory(const struct backend *b) {
+    return strncmp(b->name, "cpu", 3) == 0;
+}
+
+void *kernel_fixture_put(struct backend *b, enum dtype dtype, const float *values, size_t n) {
+    struct array_head head = {.bytes = dtype_row_bytes(dtype, n)};
+    size_t total = head.bytes + 2 * GUARD_BYTES;
+    struct error err = {0};
+    if (b->ops->buffer_alloc(b, total, &head.buffer, &err) != 0)
+        fail_msg("%s", err.message);
+    unsigned char *image = kernel_fixture_memory(total);
+    memset(image, GUARD_BYTE, total);
+    memcpy(image, &head, sizeof(head));
+    if (values != NULL)
+        dtype_from_f32(dtype, values, image + GUARD_BYTES, n);
+    else
+        memset(image + GUARD_BYTES, 0xff, head.bytes);
+    b->ops->upload(b, head.buffer.data, image, total);
+    free(image);
+    char *array = (char *)head.buffer.data + GUARD_BYTES;
+    if (is_host_memory(b)) {
+        ASAN_POISON_MEMORY_REGION(array - GUARD_BYTES, GUARD_BYTES);
+        ASAN_POISON_MEMORY_REGION(array + head.bytes, GUARD_BYTES);
+    }
+    return array;
+}
+
+void kernel_fixture_set(struct backend *b, enum dtype dtype, void *array, const float *values,
+                        size_t n) {
+    void *raw = kernel_fixture_memory(dtype_row_bytes(dtype, n));
+    dtype_from_f32(dtype, values, raw, n);
+    b->ops->upload(b, array, raw, dtype_row_bytes(dtype, n));
+    free(raw);
+}
+
+void kernel_fixture_synchronize(struct backend *b) {
+    struct error err = {0};
+    if (b->ops->synchronize(b, &err) != 0)
+        fail_msg("%s", err.message);
+}
+
+void kernel_fixture_download(struct backend *b, void *dst, const void *src, size_t bytes) {
+    b->ops->download(b, dst, src, bytes);
+    kernel_fixture_synchronize(b);
+}
+
+void kernel_fixture_get(struct backend *b, enum dtype dtype, const void *array, float *out,
+                        size_t n) {
+    void *raw = kernel_fixture_memory(dtype_row_bytes(dtype, n));
+    kernel_fixture_download(b, raw, array, dtype_row_bytes(dtype, n));
+    dtype_to_f32(dtype, raw, out, n);
+    free(raw);
+}
+
+void kernel_fixture_free(struct backend *b, void *array) {
+    if (array == NULL)
+        return;
+    unsigned char before[GUARD_BYTES], after[GUARD_BYTES];
+    struct array_head head;
+    if (is_host_memory(b))
+        ASAN_UNPOISON_MEMORY_REGION((char *)array - GUARD_BYTES, GUARD_BYTES);
+    kernel_fixture_download(b, before, (char *)array - GUARD_BYTES, GUARD_BYTES);
+    memcpy(&head, before, sizeof(head));
+    if (is_host_memory(b))
+        ASAN_UNPOISON_MEMORY_REGION((char *)array + head.bytes, GUARD_BYTES);
+    kernel_fixture_download(b, after, (char *)array + head.bytes, GUARD_BYTES);
+    assert_guards(before, sizeof(head), after, head.bytes);
+    b->ops->buffer_free(b, &head.buffer);
+}
+
+struct matrix *kernel_fixture_matrix(struct backend *b, const struct matrix_part *parts,
+                                     int num_parts, int32_t cols) {
+    struct matrix *matrix = NULL;
+    struct error err = {0};
+    if (b->ops->matrix_create(b, parts, num_parts, cols, &matrix, &err) != 0)
+        fail_msg("%s", err.message);
+    return matrix;
+}
+
+/* --- Runs and results ------------------------------------------------------------------------- */
+
+typedef int (*set_order_function)(const char *spelling);
+
+/* The simulator's own function; NULL on other backends. */
+static set_order_function find_set_order(const struct backend *b) {
+    if (strcmp(b->name, "cuda-sim") != 0)
+        return NULL;
+    void *module = dlopen("libquire-cuda-sim.so", RTLD_LAZY | RTLD_NOLOAD);
+    assert_non_null(module);
+    set_order_function set_order = (set_order_function)dlsym(module, "cudasim_set_order");
+    assert_true(set_order != NULL);
+    return set_order;
+}
+
+void kernel_fixture_run(struct backend *b, void (*op)(struct backend *b, const void *args),
+                        const void *args, const void *out, size_t bytes) {
+    set_order_function set_order = find_set_order(b);
+    const char *const orders[] = {"reverse", "random:1", "forward"};
+    char *first = kernel_fixture_memory(bytes), *again = kernel_fixture_memory(bytes);
+    for (int i = 0; i < (set_order != NULL ? 3 : 2); i++) {
+        if (set_order != NULL)
+            assert_int_equal(set_order(orders[i]), 0);
+        op(b, args);
+        kernel_fixture_download(b, i == 0 ? first : again, out, bytes);
+        if (i > 0)
+            for (size_t at = 0; at < bytes; at++)
+                if (first[at] != again[at])
+                    fail_msg("byte %zu of %zu is not the same in run %d (order %s)", at, bytes, i,
+                             set_order != NULL ? orders[i] : "of the device");
+    }
+    free(again);
+    free(first);
 }
 
 void kernel_fixture_assert_near(const float *actual, const float *expected, size_t n,
@@ -97,4 +290,32 @@ void kernel_fixture_assert_near(const float *actual, const float *expected, size
     for (size_t i = 0; i < n; i++)
         if (!(fabs((double)actual[i] - expected[i]) <= tolerance * (1 + fabs(expected[i]))))
             fail_msg("element %zu is %.9g, expected %.9g", i, actual[i], expected[i]);
+}
+
+void kernel_fixture_assert_close_by(const float *actual, const float *expected, size_t n,
+                                    double tolerance, const char *what) {
+    double largest = 0, norm = 0, error_norm = 0;
+    for (size_t i = 0; i < n; i++) {
+        largest = fmax(largest, fabs((double)expected[i]));
+        norm += (double)expected[i] * expected[i];
+    }
+    for (size_t i = 0; i < n; i++) {
+        double difference = (double)actual[i] - expected[i];
+        if (!(fabs(difference) <= 8 * tolerance * largest))
+            fail_msg("%s: element %zu of %zu is %.9g, expected %.9g (largest %.3g)", what, i, n,
+                     actual[i], expected[i], largest);
+        error_norm += difference * difference;
+    }
+    if (!(sqrt(error_norm) <= tolerance * sqrt(norm)))
+        fail_msg("%s: off by %.3g of the norm, allowed are %.3g", what, sqrt(error_norm / norm),
+                 tolerance);
+}
+
+void kernel_fixture_assert_close(const struct kernel_fixture *f, const float *actual,
+                                 const float *expected, size_t n, double f32_tolerance,
+                                 const char *what) {
+    if (f->dtype == DTYPE_F32)
+        kernel_fixture_assert_near(actual, expected, n, f32_tolerance);
+    else
+        kernel_fixture_assert_close_by(actual, expected, n, f->tolerance, what);
 }

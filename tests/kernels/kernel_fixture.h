@@ -1,40 +1,85 @@
-/* What the checks of the ops share: the backends under test beside the oracle, random numbers, and
- * arrays with guards around them. */
+/* What the checks of the ops share. Each check is a program `check_OP [cpu]`, which runs on every
+ * instruction-set level that this machine has, with 1, 2 and 3 threads, or `check_OP DEVICE TYPE
+ * [batch-invariant]`, which runs on one device ("cuda", "cuda-sim") with activations of TYPE
+ * ("bf16", "f16"). Both compare each backend with the oracle, on the same numbers, rounded to the
+ * backend's type before. A backend's memory is reached by upload and download only, and its arrays
+ * have guards around them. */
 #ifndef QUIRE_TESTS_KERNELS_KERNEL_FIXTURE_H
 #define QUIRE_TESTS_KERNELS_KERNEL_FIXTURE_H
 
 #include "kernels/backend.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #define FIXTURE_MAX_BACKENDS 9
 
-/* Every instruction-set level this machine has, each with 1, 2 and 3 threads. */
 struct kernel_fixture {
     struct backend *oracle;
-    struct backend *backends[FIXTURE_MAX_BACKENDS];
+    struct backend *backends[FIXTURE_MAX_BACKENDS]; /* under test */
     int num_backends;
+    enum dtype dtype;  /* of activations, and of a device's weights and KV cache; F32 on the CPU */
+    double tolerance;  /* of one rounding to dtype: 2^-8 for BF16, 2^-11 for F16, 2^-24 for F32 */
+    bool bits_equal;   /* rows have the same bits on each of the backends, alone and in any batch */
+    bool is_simulated; /* takes its time */
 };
 
-/* cmocka group set-up and tear-down; *state is the fixture. */
-int kernel_fixture_setup(void **state);
-int kernel_fixture_teardown(void **state);
+/* Reads the program's arguments; `config` gives the sizes, the rest is filled in from them. Ends
+ * the program with status 77 (skip) when the device is not there, 2 on wrong arguments. */
+void kernel_fixture_open(struct kernel_fixture *f, int argc, char **argv,
+                         const struct backend_config *config);
+void kernel_fixture_close(struct kernel_fixture *f);
 
 uint32_t kernel_fixture_random(uint64_t *seed);
 int kernel_fixture_random_in(uint64_t *seed, int low, int high);
 float kernel_fixture_uniform(uint64_t *seed); /* in [-1, 1) */
 float kernel_fixture_normal(uint64_t *seed);
+float *kernel_fixture_random_floats(uint64_t *seed, size_t n); /* free() */
+/* Random numbers that the backends can hold. free() */
+float *kernel_fixture_rounded_floats(const struct kernel_fixture *f, uint64_t *seed, size_t n);
+/* Rounds to f->dtype, in place. */
+void kernel_fixture_round(const struct kernel_fixture *f, float *values, size_t n);
+/* malloc() that fails the test instead of returning NULL. */
+void *kernel_fixture_memory(size_t bytes);
 
-/* n floats between two guards, filled with a NaN; freed with kernel_fixture_guarded_free, which
- * fails the test if a guard was written to. */
+/* n floats of host memory between two guards, filled with a NaN; freed with
+ * kernel_fixture_guarded_free, which fails the test if a guard was written to. */
 float *kernel_fixture_guarded(size_t n);
 void kernel_fixture_guarded_free(float *data);
 
-float *kernel_fixture_random_floats(uint64_t *seed, size_t n); /* free() */
+/* A guarded array of n elements of dtype in the memory of `b`, holding `values`, or NaN bytes (0xff)
+ * when NULL. _set overwrites it, _get converts back to float. _free fails the test if a guard was
+ * written to, and accepts NULL. */
+void *kernel_fixture_put(struct backend *b, enum dtype dtype, const float *values, size_t n);
+void kernel_fixture_set(struct backend *b, enum dtype dtype, void *array, const float *values,
+                        size_t n);
+void kernel_fixture_get(struct backend *b, enum dtype dtype, const void *array, float *out,
+                        size_t n);
+void kernel_fixture_free(struct backend *b, void *array);
+void kernel_fixture_download(struct backend *b, void *dst, const void *src, size_t bytes);
+void kernel_fixture_synchronize(struct backend *b);
+
+struct matrix *kernel_fixture_matrix(struct backend *b, const struct matrix_part *parts,
+                                     int num_parts, int32_t cols);
+
+/* Calls op(b, args), several times where that can show a race: on the simulator under each of three
+ * orders of threads, else twice. Fails unless `out` holds the same `bytes` each time. An op that
+ * changes its input, puts it back first. */
+void kernel_fixture_run(struct backend *b, void (*op)(struct backend *b, const void *args),
+                        const void *args, const void *out, size_t bytes);
 
 /* Fails unless every |actual - expected| <= tolerance * (1 + |expected|). */
 void kernel_fixture_assert_near(const float *actual, const float *expected, size_t n,
                                 double tolerance);
+/* Results in f->dtype. F32: as assert_near with this tolerance. Else fails unless ||actual -
+ * expected|| <= f->tolerance * ||expected|| and every single |difference| <= 8 * f->tolerance *
+ * (largest |expected|). A NaN fails. */
+void kernel_fixture_assert_close(const struct kernel_fixture *f, const float *actual,
+                                 const float *expected, size_t n, double f32_tolerance,
+                                 const char *what);
+/* The second of these two, with a tolerance of the caller's. */
+void kernel_fixture_assert_close_by(const float *actual, const float *expected, size_t n,
+                                    double tolerance, const char *what);
 
 #endif

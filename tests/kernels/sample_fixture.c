@@ -19,8 +19,8 @@ const struct sample_row sample_fixture_plain = {.target = SAMPLE_NO_TARGET,
                                                 .settings.repetition_penalty = 1,
                                                 .mask = SAMPLE_NO_MASK};
 
-void sample_fixture_run_listed(struct backend *b, const struct sample_call *call, float *logits,
-                               struct sample_output *out, float *listed_logprobs) {
+void sample_fixture_run(struct backend *b, const struct sample_call *call, float *logits,
+                        struct sample_output *out, float *listed_logprobs) {
     b->ops->sample(b, &(struct sample_args){.logits = logits,
                                             .num_rows = call->num_rows,
                                             .vocab_size = call->vocab_size,
@@ -31,12 +31,7 @@ void sample_fixture_run_listed(struct backend *b, const struct sample_call *call
                                             .listed = call->listed,
                                             .out = out,
                                             .listed_logprobs = listed_logprobs});
-    assert_int_equal(b->ops->synchronize(b, NULL), 0);
-}
-
-void sample_fixture_run(struct backend *b, const struct sample_call *call, float *logits,
-                        struct sample_output *out) {
-    sample_fixture_run_listed(b, call, logits, out, NULL);
+    kernel_fixture_synchronize(b);
 }
 
 static uint32_t mask_word(uint64_t *seed, int kind, int32_t index) {
@@ -108,7 +103,7 @@ struct sample_row sample_fixture_distribution_row(uint64_t position) {
 }
 
 /* 34.53 is the 99.9 % point for 13 degrees of freedom. */
-void sample_fixture_assert_distribution(const int seen[SAMPLE_FIXTURE_VOCAB], int num_draws) {
+void sample_fixture_assert_distribution(const int seen[SAMPLE_FIXTURE_VOCAB], int num_sampled) {
     float logits[SAMPLE_FIXTURE_VOCAB];
     double weight[SAMPLE_FIXTURE_VOCAB], total = 0, chi_square = 0;
     sample_fixture_distribution_logits(logits);
@@ -118,7 +113,7 @@ void sample_fixture_assert_distribution(const int seen[SAMPLE_FIXTURE_VOCAB], in
         total += weight[i];
     }
     for (int i = 0; i < SAMPLE_FIXTURE_VOCAB; i++) {
-        double expected = num_draws * weight[i] / total;
+        double expected = num_sampled * weight[i] / total;
         if (weight[i] > 0)
             chi_square += (seen[i] - expected) * (seen[i] - expected) / expected;
         else

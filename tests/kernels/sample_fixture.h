@@ -1,10 +1,10 @@
-/* What the checks of sampling share, on the CPU and on a device. */
+/* What the check of sampling compares: calls of the op, masks, and a known distribution. */
 #ifndef QUIRE_TESTS_KERNELS_SAMPLE_FIXTURE_H
 #define QUIRE_TESTS_KERNELS_SAMPLE_FIXTURE_H
 
 #include "kernels/backend.h"
 
-/* Draws from all tokens at temperature 1, reports nothing. */
+/* Samples from all tokens at temperature 1, reports nothing. */
 extern const struct sample_row sample_fixture_plain;
 
 /* Rows of one op. */
@@ -18,12 +18,10 @@ struct sample_call {
     const int32_t *listed;
 };
 
-/* `logits` is the backend's copy of the call's, which the op may overwrite. */
+/* `logits` is the backend's copy of the call's, which the op may overwrite. listed_logprobs: NULL
+ * where no row lists tokens. */
 void sample_fixture_run(struct backend *b, const struct sample_call *call, float *logits,
-                        struct sample_output *out);
-/* With the logprobs of listed tokens. */
-void sample_fixture_run_listed(struct backend *b, const struct sample_call *call, float *logits,
-                               struct sample_output *out, float *listed_logprobs);
+                        struct sample_output *out, float *listed_logprobs);
 
 /* Masks of every density; bits beyond the vocabulary are set at random. */
 enum {
@@ -44,13 +42,13 @@ void sample_fixture_assert_logprob(float actual, float expected);
 void sample_fixture_assert_top(const struct sample_output *actual,
                                const struct sample_output *expected);
 
-/* A test of the draws' distribution: rows of these logits, at positions 0, 1, ..., count what
- * they draw in `seen`. */
+/* A test of the sampled tokens' distribution: rows of these logits, at positions 0, 1, ..., count
+ * their tokens in `seen`. */
 enum { SAMPLE_FIXTURE_VOCAB = 16, SAMPLE_FIXTURE_KEPT = 14 };
 
 void sample_fixture_distribution_logits(float logits[SAMPLE_FIXTURE_VOCAB]);
 struct sample_row sample_fixture_distribution_row(uint64_t position);
 /* Chi-square against the known probabilities; with fixed seeds it cannot flicker. */
-void sample_fixture_assert_distribution(const int seen[SAMPLE_FIXTURE_VOCAB], int num_draws);
+void sample_fixture_assert_distribution(const int seen[SAMPLE_FIXTURE_VOCAB], int num_sampled);
 
 #endif
