@@ -33,10 +33,6 @@ static bool starts_with(struct text text, const char *start) {
     return text.length >= strlen(start) && memcmp(text.data, start, strlen(start)) == 0;
 }
 
-static bool text_is(struct text text, const char *expected) {
-    return text.length == strlen(expected) && starts_with(text, expected);
-}
-
 /* The head lies beside the module "model": "model." -> "", "language_model.model." ->
  * "language_model.". */
 static int head_prefix_length(const char *prefix) {
