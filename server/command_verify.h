@@ -1,4 +1,5 @@
-/* --verify-weights: checks the model's files against their SHA-256, where one is known (command_checksum.h). In a thread of its own while the weights load, so that both read a file
+/* Checks the model's files against their SHA-256, where one is known (--verify-weights;
+ * command_checksum.h). Runs in a thread of its own while the weights load, so that both read a file
  * from the disk but once; the files that are hashed are those that were opened, whatever their
  * names stand for now. */
 #ifndef QUIRE_SERVER_COMMAND_VERIFY_H

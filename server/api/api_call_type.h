@@ -1,9 +1,8 @@
-/* What an endpoint adds to a call (api_call.h): its choices' outputs and how they are written. Only
- * the endpoints' own files include this.
- *
- * A call is P prompts, each one engine request with n choices; choice i of prompt p is number p * n
- * + i. Every event of a request adds to one choice. A stream writes what has been added after each
- * event; otherwise it grows until the last choice has finished and is then written whole. */
+/* What an endpoint adds to an API call (api_call.h): its choices' outputs and how they are written.
+ * Only the endpoints' own files include this. An API call is P prompts, each one engine request
+ * with n choices; choice i of prompt p is number p * n + i. Every event of a request adds to one
+ * choice. A stream writes what has been added after each event; otherwise it grows until the last
+ * choice has finished and is then written whole. */
 #ifndef QUIRE_SERVER_API_API_CALL_TYPE_H
 #define QUIRE_SERVER_API_API_CALL_TYPE_H
 

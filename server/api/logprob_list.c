@@ -29,8 +29,8 @@ static void write_piece(struct byte_buffer *out, struct text piece) {
     byte_buffer_append(out, "\"", 1);
 }
 
-/* Characters that begin in the piece: every byte but the continuation bytes. Adds up over pieces
- * that cut a character. */
+/* Counts the characters that begin in the piece: every byte but the continuation bytes. Adds up
+ * over pieces that cut a character. */
 static int64_t count_characters(struct text piece) {
     int64_t count = 0;
     for (size_t i = 0; i < piece.length; i++)
@@ -51,7 +51,7 @@ static void write_token(const struct logprob_list *list, const struct tokenizer 
         write_piece(out, piece_of(tokenizer, token));
 }
 
-/* The tokens an object has so far, no two of them shown alike. */
+/* The tokens of an object so far, no two of them shown alike. */
 struct shown_set {
     const struct tokenizer *tokenizer;
     bool shows_ids;
@@ -70,7 +70,7 @@ static int shown_set_init(struct shown_set *set, int32_t count) {
     return 0;
 }
 
-/* FNV-1a (Fowler, Noll, Vo) of what is shown. */
+/* Hashes what is shown: FNV-1a (Fowler, Noll, Vo). */
 static uint64_t hash_shown(const struct shown_set *set, int32_t token) {
     struct text shown = set->shows_ids ? (struct text){(const char *)&token, sizeof(token)}
                                        : piece_of(set->tokenizer, token);
@@ -80,7 +80,7 @@ static uint64_t hash_shown(const struct shown_set *set, int32_t token) {
     return hash;
 }
 
-/* Whether it was new. */
+/* Returns whether it was new. */
 static bool shown_set_add(struct shown_set *set, int32_t token) {
     size_t at = hash_shown(set, token) & (set->num_slots - 1);
     for (; set->slots[at] >= 0; at = (at + 1) & (set->num_slots - 1)) {
@@ -93,7 +93,7 @@ static bool shown_set_add(struct shown_set *set, int32_t token) {
     return true;
 }
 
-/* top plus the token itself, by falling logprob, each display form once. */
+/* Writes top and the token itself, by falling logprob, each display form once. */
 static void write_top(struct logprob_list *list, const struct tokenizer *tokenizer,
                       const struct token_record *record, const struct top_logprob *top) {
     struct byte_buffer *out = &list->top_logprobs;

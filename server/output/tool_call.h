@@ -54,7 +54,7 @@ struct tool_call_arguments {
 enum tool_call_step {
     TOOL_CALL_MORE,
     TOOL_CALL_DONE, /* the byte is the call's last, and the call is out */
-    TOOL_CALL_BAD, /* no call, or a broken one; the sink's is_open says whether a part of it is out */
+    TOOL_CALL_BAD,  /* no call, or a broken one; sink->is_open: a part of it is out */
 };
 
 enum tool_call_object_state {

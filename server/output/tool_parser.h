@@ -13,7 +13,7 @@
 enum tool_step {
     TOOL_MORE,
     TOOL_END,        /* the byte is the last of the tool calls: content follows */
-    TOOL_END_BEFORE, /* the tool calls ended before: what followed them and the byte are content anew */
+    TOOL_END_BEFORE, /* the tool calls are over: what followed them and the byte are content anew */
     TOOL_BAD,        /* no tool call: what is held is content, the byte is content anew */
 };
 

@@ -65,7 +65,7 @@ static int read_max_tokens(struct chat_body *body, struct api_error *err) {
                          (long long)sampling->max_tokens, (long long)sampling->min_tokens);
 }
 
-/* What would change the answer's meaning if it was left aside. */
+/* Refuses fields that would change the answer's meaning if they were ignored. */
 static int check_unsupported(const struct chat_body *body, struct api_error *err) {
     const cJSON *template = member(body, "chat_template");
     const cJSON *modalities = member(body, "modalities"), *modality;

@@ -25,15 +25,15 @@ struct chat_body {
 /* On failure -1 and *err, nothing to free. */
 int chat_body_parse(const struct api_context *context, const char *text, size_t length,
                     struct chat_body *out, struct api_error *err);
-/* The same of a tree, which is taken over, also on failure. */
+/* Reads a tree that is parsed already and takes it over, also on failure. */
 int chat_body_read(const struct api_context *context, cJSON *json, struct chat_body *out,
                    struct api_error *err);
 void chat_body_finish(struct chat_body *body);
 
-/* Logprobs per token: -1 none, else that many of the most probable ones. */
+/* Returns the logprobs per token: -1 none, else that many of the most probable ones. */
 int32_t chat_body_num_logprobs(const struct chat_body *body);
 
-/* The table of the endpoint's own fields; static. */
+/* Returns the table of the endpoint's own fields; static. */
 struct json_table chat_body_table(void);
 
 #endif

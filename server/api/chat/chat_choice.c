@@ -11,8 +11,8 @@
 void chat_choice_init(struct chat_choice *choice, const struct chat_choice_config *config) {
     choice->parser_config = config->parser;
     choice->hides_reasoning = config->hides_reasoning;
-    choice->hides_content = config->must_call;
-    choice->max_calls = config->allows_parallel ? OUTPUT_MAX_TOOL_CALLS : 1;
+    choice->hides_content = config->must_call_tools;
+    choice->max_tool_calls = config->allows_parallel ? OUTPUT_MAX_TOOL_CALLS : 1;
 }
 
 static bool is_plain(const struct chat_choice *choice) {
@@ -26,11 +26,11 @@ void chat_choice_finish(struct chat_choice *choice) {
     byte_buffer_finish(&choice->reasoning);
     byte_buffer_finish(&choice->logprobs);
     byte_buffer_finish(&choice->token_ids);
-    for (int32_t i = 0; i < choice->num_calls; i++) {
-        byte_buffer_finish(&choice->calls[i].name);
-        byte_buffer_finish(&choice->calls[i].arguments);
+    for (int32_t i = 0; i < choice->num_tool_calls; i++) {
+        byte_buffer_finish(&choice->tool_calls[i].name);
+        byte_buffer_finish(&choice->tool_calls[i].arguments);
     }
-    free(choice->calls);
+    free(choice->tool_calls);
 }
 
 static int fill_id(char *out) {
@@ -46,11 +46,11 @@ static int fill_id(char *out) {
     return 0;
 }
 
-static int begin_call(struct chat_choice *choice, const struct output_part *part) {
-    if (!array_reserve(&choice->calls, &choice->calls_capacity, (size_t)choice->num_calls + 1,
-                       sizeof(*choice->calls)))
+static int begin_tool_call(struct chat_choice *choice, const struct output_part *part) {
+    if (!array_reserve(&choice->tool_calls, &choice->tool_calls_capacity,
+                       (size_t)choice->num_tool_calls + 1, sizeof(*choice->tool_calls)))
         return -1;
-    struct chat_tool_call *call = &choice->calls[choice->num_calls++];
+    struct chat_tool_call *call = &choice->tool_calls[choice->num_tool_calls++];
     *call = (struct chat_tool_call){0};
     byte_buffer_append(&call->name, part->text, part->length);
     return fill_id(call->id);
@@ -72,26 +72,27 @@ static int add_part(struct chat_choice *choice, const struct output_part *part) 
             byte_buffer_append(&choice->content, part->text, part->length);
         return 0;
     case OUTPUT_PART_TOOL_CALL:
-        return part->tool_index < choice->max_calls ? begin_call(choice, part) : 0;
+        return part->tool_index < choice->max_tool_calls ? begin_tool_call(choice, part) : 0;
     case OUTPUT_PART_TOOL_ARGUMENTS:
-        if (part->tool_index < choice->num_calls)
-            add_arguments(&choice->calls[part->tool_index], part->text, part->length);
+        if (part->tool_index < choice->num_tool_calls)
+            add_arguments(&choice->tool_calls[part->tool_index], part->text, part->length);
         return 0;
     }
     return 0;
 }
 
 /* Clients parse the arguments as JSON, also those of a function that takes none. */
-static void complete_calls(struct chat_choice *choice) {
-    for (int32_t i = 0; i < choice->num_calls; i++)
-        if (!choice->calls[i].has_arguments)
-            add_arguments(&choice->calls[i], "{}", 2);
+static void complete_tool_calls(struct chat_choice *choice) {
+    for (int32_t i = 0; i < choice->num_tool_calls; i++)
+        if (!choice->tool_calls[i].has_arguments)
+            add_arguments(&choice->tool_calls[i], "{}", 2);
 }
 
 static bool has_failed(const struct chat_choice *choice) {
     bool failed = choice->content.failed || choice->reasoning.failed;
-    for (int32_t i = 0; i < choice->num_calls; i++)
-        failed = failed || choice->calls[i].name.failed || choice->calls[i].arguments.failed;
+    for (int32_t i = 0; i < choice->num_tool_calls; i++)
+        failed =
+            failed || choice->tool_calls[i].name.failed || choice->tool_calls[i].arguments.failed;
     return failed;
 }
 
@@ -115,15 +116,15 @@ int chat_choice_add(struct chat_choice *choice, const struct token_event *event)
             return -1;
     }
     if (is_end)
-        complete_calls(choice);
+        complete_tool_calls(choice);
     return has_failed(choice) ? -1 : 0;
 }
 
-bool chat_choice_has_news(const struct chat_choice *choice) {
+bool chat_choice_has_output(const struct chat_choice *choice) {
     if (choice->content.length > 0 || choice->reasoning.length > 0)
         return true;
-    for (int32_t i = 0; i < choice->num_calls; i++)
-        if (!choice->calls[i].is_begun || choice->calls[i].arguments.length > 0)
+    for (int32_t i = 0; i < choice->num_tool_calls; i++)
+        if (!choice->tool_calls[i].is_begun || choice->tool_calls[i].arguments.length > 0)
             return true;
     return false;
 }
@@ -133,16 +134,16 @@ void chat_choice_clear(struct chat_choice *choice) {
     byte_buffer_clear(&choice->reasoning);
     byte_buffer_clear(&choice->logprobs);
     byte_buffer_clear(&choice->token_ids);
-    for (int32_t i = 0; i < choice->num_calls; i++) {
-        choice->calls[i].is_begun = true;
-        byte_buffer_clear(&choice->calls[i].arguments);
+    for (int32_t i = 0; i < choice->num_tool_calls; i++) {
+        choice->tool_calls[i].is_begun = true;
+        byte_buffer_clear(&choice->tool_calls[i].arguments);
     }
 }
 
 size_t chat_choice_bytes(const struct chat_choice *choice) {
     size_t bytes = choice->content.capacity + choice->reasoning.capacity +
                    choice->logprobs.capacity + choice->token_ids.capacity;
-    for (int32_t i = 0; i < choice->num_calls; i++)
-        bytes += choice->calls[i].name.capacity + choice->calls[i].arguments.capacity;
+    for (int32_t i = 0; i < choice->num_tool_calls; i++)
+        bytes += choice->tool_calls[i].name.capacity + choice->tool_calls[i].arguments.capacity;
     return bytes;
 }

@@ -1,6 +1,6 @@
-/* What one choice of a chat says: its text taken apart into reasoning, content and tool calls, and
- * what is told of its tokens. Everything is kept until chat_choice_clear: a whole answer never
- * calls that, a stream after each update. */
+/* The output of one choice of a chat: its text parsed into reasoning, content and tool calls, with
+ * the logprobs and ids of its tokens. Everything is kept until chat_choice_clear: a whole answer
+ * never calls that, a stream after each update. */
 #ifndef QUIRE_SERVER_API_CHAT_CHAT_CHOICE_H
 #define QUIRE_SERVER_API_CHAT_CHAT_CHOICE_H
 
@@ -12,25 +12,25 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define CHAT_CALL_ID_BYTES 32
+#define CHAT_TOOL_CALL_ID_BYTES 32
 
 struct chat_tool_call {
-    char id[CHAT_CALL_ID_BYTES]; /* "call_" and hexadecimal digits */
+    char id[CHAT_TOOL_CALL_ID_BYTES]; /* "call_" and hexadecimal digits */
     struct byte_buffer name;
     struct byte_buffer arguments;
     bool is_begun;      /* id and name were sent already */
-    bool has_arguments; /* some have come */
+    bool has_arguments; /* some have been added */
 };
 
 struct chat_choice {
     struct output_parser_config parser_config;
     struct output_parser *parser; /* owned; made with the first event, unless all is content */
     bool hides_reasoning, hides_content;
-    int32_t max_calls; /* further ones are left out */
+    int32_t max_tool_calls; /* further ones are left out */
     struct byte_buffer content, reasoning;
-    struct chat_tool_call *calls; /* [num_calls], owned */
-    int32_t num_calls;
-    size_t calls_capacity;
+    struct chat_tool_call *tool_calls; /* [num_tool_calls], owned */
+    int32_t num_tool_calls;
+    size_t tool_calls_capacity;
     struct byte_buffer logprobs, token_ids; /* entries of JSON arrays */
     int32_t num_reasoning_tokens;
     bool has_role; /* a stream's first chunk was written */
@@ -39,7 +39,7 @@ struct chat_choice {
 struct chat_choice_config {
     struct output_parser_config parser;
     bool hides_reasoning, allows_parallel;
-    bool must_call; /* the answer's form is forced: content is a call that was cut off, left out */
+    bool must_call_tools; /* forced: content is a tool call that was cut off, left out */
 };
 
 /* Fills a zeroed choice, which takes memory with its first event only. */
@@ -48,10 +48,10 @@ void chat_choice_finish(struct chat_choice *choice);
 
 /* Adds an event's text; -1 when memory is short. Logprobs and token ids are the caller's to add. */
 int chat_choice_add(struct chat_choice *choice, const struct token_event *event);
-/* Whether anything came since the last chat_choice_clear. */
-bool chat_choice_has_news(const struct chat_choice *choice);
+/* Returns whether anything was added since the last chat_choice_clear. */
+bool chat_choice_has_output(const struct chat_choice *choice);
 void chat_choice_clear(struct chat_choice *choice);
-/* Of memory that grows with the output. */
+/* Returns the bytes of memory that grows with the output. */
 size_t chat_choice_bytes(const struct chat_choice *choice);
 
 #endif

@@ -1,5 +1,5 @@
-/* Adds to a call what chats have: one prompt, rendered by the model's template, whose choices are
- * taken apart into reasoning, content and tool calls. */
+/* /v1/chat/completions: adds to an API call what chats have: one prompt, rendered by the model's
+ * template, whose choices are parsed into reasoning, content and tool calls. */
 #include "server/api/endpoints.h"
 
 #include "server/api/api_call_format.h"
@@ -15,13 +15,13 @@
 struct chat_api_call {
     struct api_call base; /* first: see api_call_type.h */
     bool include_usage, continuous_usage, return_token_ids, shows_ids;
-    int32_t num_logprobs, num_prompt_logprobs; /* as the fields ask; -1: none */
+    int32_t num_logprobs, num_prompt_logprobs; /* as requested; -1: none */
     bool lists_logprobs;                       /* of the tokens that the request names */
-    int32_t num_returned;                      /* n: choices that are answered */
+    int32_t num_returned;                      /* n */
     enum tool_choice tool_choice;
     struct byte_buffer prompt_scores; /* prompt_logprobs only */
     struct byte_buffer prompt_ids;    /* return_token_ids only */
-    bool may_reason;                  /* the model's reasoning is told apart */
+    bool may_reason;                  /* the model's reasoning is parsed */
     bool has_prompt_sent;             /* a stream's chunk with the prompt's own fields */
     struct chat_choice *choices;      /* [num_choices] */
     char *allowed_names;              /* the choices' (chat_generation.h) */
@@ -29,7 +29,7 @@ struct chat_api_call {
 
 /* --- From a body to a request --- */
 
-/* The text a choice begins with under echo: what the last message said, when it goes on with it. */
+/* Begins a choice under echo with the last message, when the choice continues it. */
 static void echo_final(const struct chat_body *body, struct chat_choice *choice) {
     const cJSON *messages = body->prompt.messages, *last = messages->child;
     while (last->next != NULL)
@@ -158,17 +158,17 @@ static size_t held_bytes(const struct api_call *base) {
     return bytes;
 }
 
-/* Choice number `index` as number `shown` of the answer. As OpenAI has it, a call that was named in
- * the request is no reason to end. */
+/* Shows choice number `index` as number `shown` of the answer. As OpenAI has it, a tool call that
+ * was named in the request is no finish reason. */
 static struct chat_choice_view view_of(const struct chat_api_call *call, int32_t index,
                                        int32_t shown) {
     const struct chat_choice *choice = &call->choices[index];
-    bool has_calls = choice->num_calls > 0 && call->tool_choice != TOOL_CHOICE_NAMED;
+    bool has_tool_calls = choice->num_tool_calls > 0 && call->tool_choice != TOOL_CHOICE_NAMED;
     return (struct chat_choice_view){
         .index = shown,
         .choice = choice,
         .finish = &call->base.choices[index].finish,
-        .finish_reason = has_calls ? "tool_calls" : NULL,
+        .finish_reason = has_tool_calls ? "tool_calls" : NULL,
         .has_logprobs = call->num_logprobs >= 0,
         .has_token_ids = call->return_token_ids,
         .may_reason = call->may_reason,
@@ -185,7 +185,7 @@ static void begin_chunk(struct chat_api_call *call, struct byte_buffer *out) {
     begin(call, "chat.completion.chunk", out);
 }
 
-/* The fields of the prompt, which are no choice's; in chunks as vLLM has them. */
+/* Writes the fields of the prompt, which are no choice's; in chunks as vLLM has them. */
 static void write_prompt(const struct chat_api_call *call, struct byte_buffer *out) {
     bool has_scores = call->num_prompt_logprobs >= 0;
     if (has_scores || !call->base.is_stream)
@@ -209,8 +209,8 @@ static void end_chunk(struct chat_api_call *call, struct byte_buffer *out) {
     api_call_end_frame(out);
 }
 
-/* The role comes in a chunk of its own, when there is something to say: what fails before is told
- * with a status. */
+/* Writes the role in a chunk of its own, when there is output: what fails before is answered with a
+ * status. */
 static void write_update(struct api_call *base, int32_t index, struct byte_buffer *out) {
     struct chat_api_call *call = (struct chat_api_call *)base;
     struct chat_choice *choice = &call->choices[index];
@@ -220,7 +220,7 @@ static void write_update(struct api_call *base, int32_t index, struct byte_buffe
         chat_format_role(index, out);
         end_chunk(call, out);
     }
-    if (!chat_choice_has_news(choice) && !base->choices[index].is_finished)
+    if (!chat_choice_has_output(choice) && !base->choices[index].is_finished)
         return;
     base->choices[index].num_sent = base->choices[index].num_generated;
     struct chat_choice_view view = view_of(call, index, index);
@@ -245,7 +245,7 @@ static void write_end(struct api_call *base, struct byte_buffer *out) {
     api_call_write_done(out);
 }
 
-/* With best_of the best come first; else all as they are. */
+/* Writes the best choices first with best_of, else all as they are. */
 static void write_body(struct api_call *base, struct byte_buffer *out) {
     struct chat_api_call *call = (struct chat_api_call *)base;
     struct api_call_usage usage = total_usage(call);

@@ -17,7 +17,7 @@ static void write_reasoning(const struct byte_buffer *reasoning, const char *com
     write_buffer(reasoning, out);
 }
 
-static void write_call(const struct chat_tool_call *call, struct byte_buffer *out) {
+static void write_tool_call(const struct chat_tool_call *call, struct byte_buffer *out) {
     byte_buffer_append_text(out, "\"id\":");
     json_write_text(out, call->id);
     byte_buffer_append_text(out, ",\"type\":\"function\",\"function\":{\"name\":");
@@ -27,11 +27,11 @@ static void write_call(const struct chat_tool_call *call, struct byte_buffer *ou
     byte_buffer_append(out, "}", 1);
 }
 
-static void write_calls(const struct chat_choice *choice, struct byte_buffer *out) {
+static void write_tool_calls(const struct chat_choice *choice, struct byte_buffer *out) {
     byte_buffer_append_text(out, ",\"tool_calls\":[");
-    for (int32_t i = 0; i < choice->num_calls; i++) {
+    for (int32_t i = 0; i < choice->num_tool_calls; i++) {
         byte_buffer_append_text(out, i > 0 ? ",{" : "{");
-        write_call(&choice->calls[i], out);
+        write_tool_call(&choice->tool_calls[i], out);
         byte_buffer_append(out, "}", 1);
     }
     byte_buffer_append(out, "]", 1);
@@ -39,7 +39,7 @@ static void write_calls(const struct chat_choice *choice, struct byte_buffer *ou
 
 static void write_message(const struct chat_choice_view *view, struct byte_buffer *out) {
     const struct chat_choice *choice = view->choice;
-    bool says_else = choice->num_calls > 0 || choice->reasoning.length > 0;
+    bool says_else = choice->num_tool_calls > 0 || choice->reasoning.length > 0;
     byte_buffer_append_text(out, "{\"role\":\"assistant\",\"content\":");
     if (choice->content.length == 0 && says_else)
         byte_buffer_append_text(out, "null");
@@ -50,8 +50,8 @@ static void write_message(const struct chat_choice_view *view, struct byte_buffe
         write_reasoning(&choice->reasoning, ",", out);
     else if (view->may_reason)
         byte_buffer_append_text(out, ",\"reasoning\":null,\"reasoning_content\":null");
-    if (choice->num_calls > 0)
-        write_calls(choice, out);
+    if (choice->num_tool_calls > 0)
+        write_tool_calls(choice, out);
     byte_buffer_append(out, "}", 1);
 }
 
@@ -81,32 +81,32 @@ void chat_format_choice(const struct chat_choice_view *view, struct byte_buffer 
     write_rest(view, out);
 }
 
-static bool has_news(const struct chat_tool_call *call) {
+static bool has_output(const struct chat_tool_call *call) {
     return !call->is_begun || call->arguments.length > 0;
 }
 
-static void write_call_delta(const struct chat_tool_call *call, int32_t index,
-                             struct byte_buffer *out) {
+static void write_tool_call_delta(const struct chat_tool_call *call, int32_t index,
+                                  struct byte_buffer *out) {
     begin_choice(index, ",", out);
     if (call->is_begun) {
         byte_buffer_append_text(out, "\"function\":{\"arguments\":");
         write_buffer(&call->arguments, out);
         byte_buffer_append(out, "}", 1);
     } else {
-        write_call(call, out);
+        write_tool_call(call, out);
     }
     byte_buffer_append(out, "}", 1);
 }
 
-static void write_call_deltas(const struct chat_choice *choice, const char *comma,
-                              struct byte_buffer *out) {
+static void write_tool_call_deltas(const struct chat_choice *choice, const char *comma,
+                                   struct byte_buffer *out) {
     bool is_first = true;
-    for (int32_t i = 0; i < choice->num_calls; i++) {
-        if (!has_news(&choice->calls[i]))
+    for (int32_t i = 0; i < choice->num_tool_calls; i++) {
+        if (!has_output(&choice->tool_calls[i]))
             continue;
         byte_buffer_append_text(out, is_first ? comma : "");
         byte_buffer_append_text(out, is_first ? "\"tool_calls\":[" : ",");
-        write_call_delta(&choice->calls[i], i, out);
+        write_tool_call_delta(&choice->tool_calls[i], i, out);
         is_first = false;
     }
     byte_buffer_append_text(out, is_first ? "" : "]");
@@ -126,7 +126,7 @@ void chat_format_delta(const struct chat_choice_view *view, struct byte_buffer *
         write_buffer(&choice->content, out);
         comma = ",";
     }
-    write_call_deltas(choice, comma, out);
+    write_tool_call_deltas(choice, comma, out);
     byte_buffer_append(out, "}", 1);
     write_rest(view, out);
 }

@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* How a choice is shown. */
+/* A choice and how it is shown. */
 struct chat_choice_view {
     int32_t index;
     const struct chat_choice *choice;
@@ -20,10 +20,10 @@ struct chat_choice_view {
 
 /* {"index","message":{...},"logprobs","finish_reason","stop_reason","token_ids"} */
 void chat_format_choice(const struct chat_choice_view *view, struct byte_buffer *out);
-/* The same with the delta of what came since the last one. The name and id of a tool call are in
- * its first delta and never again: clients append what comes twice. */
+/* Writes the same with the delta since the last one. The name and id of a tool call are in its
+ * first delta and never again: clients append what comes twice. */
 void chat_format_delta(const struct chat_choice_view *view, struct byte_buffer *out);
-/* The first delta of a choice: its role, and content "". */
+/* Writes the first delta of a choice: its role, and content "". */
 void chat_format_role(int32_t index, struct byte_buffer *out);
 
 #endif

@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Logprob entries one call may bring forth, of prompt and output; each is some 50 bytes of JSON
- * that are held until the call ends. */
+/* Logprob entries that one API call may produce, of prompt and output; each is some 50 bytes of
+ * JSON that are held until the call ends. */
 #define MAX_LOGPROB_ENTRIES (4 << 20)
 
 static enum tool_call_format used_tools(const struct chat_model *model,
@@ -29,7 +29,7 @@ static struct chat_choice_config choice_config(const struct chat_model *model,
                    .begins_in_reasoning = prompt->begins_in_reasoning},
         .hides_reasoning = !body->include_reasoning,
         .allows_parallel = body->tools.allows_parallel,
-        .must_call = tool_grammar_is_forced(&body->tools),
+        .must_call_tools = tool_grammar_is_forced(&body->tools),
     };
 }
 
@@ -46,7 +46,7 @@ static struct sampling_params make_params(const struct api_context *context,
     return params;
 }
 
-/* The prompt may have closed the reasoning already: then there is nothing to bound. */
+/* Bounds the reasoning, unless the prompt has closed it already. */
 static int set_thinking(const struct api_context *context, const struct chat_body *body,
                         const struct output_parser_config *config, struct thinking_budget *out,
                         struct api_error *err) {
@@ -113,7 +113,7 @@ static int check_logprobs(const struct chat_body *body, const struct request *ma
                          (long long)num_entries, MAX_LOGPROB_ENTRIES);
 }
 
-/* Names the parsers of the choices may still need when the body is gone. */
+/* Copies the names that the parsers of the choices may still need when the body is gone. */
 static int copy_names(const struct tool_fields *tools, struct chat_generation *generation,
                       struct api_error *err) {
     struct byte_buffer names = {0};

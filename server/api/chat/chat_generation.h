@@ -1,4 +1,4 @@
-/* From a chat's body to what the engine does with it and how its answer is read: shared by chat
+/* From a chat's body to the engine's request and the parser of its answer: shared by chat
  * completions and responses. */
 #ifndef QUIRE_SERVER_API_CHAT_CHAT_GENERATION_H
 #define QUIRE_SERVER_API_CHAT_CHAT_GENERATION_H
@@ -13,8 +13,8 @@ struct chat_generation {
     char *allowed_names; /* the config's; the caller's to free once no choice is left; NULL: none */
 };
 
-/* Renders and encodes the prompt, makes the form that forced tool calls must have, and bounds the
- * logprobs the call may bring forth. -1 and *err on failure. */
+/* Renders and encodes the prompt, makes the grammar that the answer has to match, and bounds the
+ * logprobs that it may produce. -1 and *err on failure. */
 int chat_generation_create(const struct api_context *context, const struct chat_body *body,
                            struct chat_generation *out, struct api_error *err);
 

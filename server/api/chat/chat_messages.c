@@ -1,6 +1,6 @@
 /* Each reader takes an item and the path that names it in messages, and returns -1 with *err for
  * what is refused. A value that the arena could not take is NULL, and so is all that is made of it:
- * that is looked at once per message. */
+ * that is checked once per message. */
 #include "server/api/chat/chat_messages.h"
 
 #include "config/base/byte_buffer.h"
@@ -51,7 +51,7 @@ static int refuse_content(const struct reader *reader, const char *path, const c
                          "%s is \"%.40s\": this server takes text only", at, type);
 }
 
-/* The text of one part; NULL with *err. */
+/* Reads the text of one part; NULL with *err. */
 static const char *part_text(const struct reader *reader, const cJSON *part, const char *path) {
     static const char *const text_types[] = {"text", "input_text", "output_text"};
     char at[PATH_BYTES];
@@ -109,9 +109,9 @@ static int join_content(const struct reader *reader, const cJSON *content, const
     return 0;
 }
 
-/* What a message is to the template, beside what it says. */
+/* A message as the template sees it, beside its text. */
 struct turn {
-    const char *role;                        /* the template is told */
+    const char *role;                        /* as the template gets it */
     const char *suffix;                      /* of the last one; else empty */
     bool is_assistant;                       /* its content may be null */
     const cJSON *calls;                      /* to be written as text; NULL: none */
@@ -119,8 +119,8 @@ struct turn {
     const char *tools_before, *tools_behind; /* the tools' description, or NULL */
 };
 
-/* As Qwen's templates write them; the calls were checked. */
-static void write_calls(const cJSON *calls, struct byte_buffer *out) {
+/* Writes tool calls as Qwen's templates do; they were checked. */
+static void write_tool_calls(const cJSON *calls, struct byte_buffer *out) {
     const cJSON *call;
     cJSON_ArrayForEach(call, calls) {
         const cJSON *function = json_given_member(call, "function");
@@ -148,7 +148,7 @@ static int write_content(const struct reader *reader, const cJSON *content, cons
     byte_buffer_append_text(out, turn->is_result ? "<tool_response>\n" : "");
     if (!is_left_out && join_content(reader, content, path, out) != 0)
         return -1;
-    write_calls(turn->calls, out);
+    write_tool_calls(turn->calls, out);
     byte_buffer_append_text(out, turn->is_result ? "\n</tool_response>" : "");
     if (turn->tools_behind != NULL) {
         byte_buffer_append_text(out, "\n\n");
@@ -186,7 +186,7 @@ static int set_content(const struct reader *reader, const cJSON *message, const 
 
 /* --- Tool calls --- */
 
-/* A map where it is the text of an object; as it is where it is some other text. */
+/* Makes a map of the text of an object; leaves another text as it is. */
 static struct template_value *arguments_value(const struct reader *reader, const cJSON *arguments) {
     if (arguments == NULL)
         return template_map(reader->arena);
@@ -250,7 +250,7 @@ static int read_tool_call(const struct reader *reader, const cJSON *call, const 
     return 0;
 }
 
-/* An empty list is left out: templates take its presence for a call. */
+/* Leaves out an empty list: templates take its presence for a tool call. */
 static int set_tool_calls(const struct reader *reader, const cJSON *message, const char *path,
                           struct template_value **map) {
     const cJSON *calls = json_given_member(message, "tool_calls");
@@ -282,7 +282,7 @@ static int set_tool_calls(const struct reader *reader, const cJSON *message, con
 
 /* --- Messages --- */
 
-/* A member that is a string where it is there. */
+/* Reads a member that is a string where it is there. */
 static int set_text(const struct reader *reader, const cJSON *message, const char *path,
                     const char *name, const char *key, struct template_value **map) {
     const cJSON *text = json_given_member(message, name);
@@ -308,7 +308,7 @@ static int set_reasoning(const struct reader *reader, const cJSON *message, cons
     return set_text(reader, message, path, name, "reasoning", map);
 }
 
-/* What only an assistant says. */
+/* Sets what only an assistant has. */
 static int set_assistant(const struct reader *reader, const cJSON *message, const char *path,
                          struct template_value **map) {
     if (set_reasoning(reader, message, path, map) != 0)
@@ -332,8 +332,8 @@ const char *chat_messages_role(const cJSON *message, const char *path, struct ap
     return NULL;
 }
 
-/* A role that is not OpenAI's is the client's word: no control token of a template that writes
- * roles as such. */
+/* Takes a role that is not OpenAI's as the client's word: no control token of a template that
+ * writes roles as such. */
 static struct template_value *role_value(const struct reader *reader, const char *role) {
     static const char *const roles[] = {"system", "developer", "user", "assistant", "tool"};
     return template_string(reader->arena, role, strlen(role),
@@ -341,8 +341,8 @@ static struct template_value *role_value(const struct reader *reader, const char
                                                   : TEMPLATE_ORIGIN_CLIENT);
 }
 
-/* Where the tools are described: in the first message if it is the system's, else in the first of a
- * user. */
+/* Puts the tools' description into the first message if it is the system's, else into the first of
+ * a user. */
 static void place_tools(struct reader *reader, bool is_first, struct turn *turn) {
     const char *text = reader->tool_text;
     if (text == NULL)
@@ -377,7 +377,7 @@ static void make_turn(struct reader *reader, const cJSON *message, const char *r
         out->role = "user";
 }
 
-/* The members beside role and content. */
+/* Sets the members beside role and content. */
 static int set_rest(const struct reader *reader, const cJSON *message, const char *path,
                     const char *role, struct template_value **map) {
     if (set_text(reader, message, path, "name", "name", map) != 0)
@@ -400,7 +400,7 @@ static int read_message(struct reader *reader, const cJSON *message, const char 
     make_turn(reader, message, role, is_first, &turn);
     struct template_value *map = template_map(reader->arena);
     chat_value_set(reader->arena, &map, "role", role_value(reader, turn.role));
-    /* calls are checked before they are written as text */
+    /* tool calls are checked before they are written as text */
     if ((turn.calls != NULL && set_rest(reader, message, path, role, &map) != 0) ||
         set_content(reader, message, path, &turn, &map) != 0 ||
         (turn.calls == NULL && set_rest(reader, message, path, role, &map) != 0))

@@ -10,16 +10,16 @@
 
 #define CHAT_MESSAGES_MAX 2048
 
-/* What a template wants to be given. */
+/* The form in which a template takes messages. */
 struct chat_message_form {
     bool has_developer;       /* it knows the role developer; otherwise that becomes system */
-    bool has_null_content;    /* it tells null content from empty; otherwise null becomes empty */
+    bool has_null_content;    /* null content is not empty content; otherwise it becomes that */
     const char *final_suffix; /* appended to the content of the last message; NULL: nothing */
-    /* It knows no tools: calls become text of the assistant in hermes' form, and what a tool
-     * answered becomes a user's. */
+    /* It knows no tools: tool calls become text of the assistant in hermes' form, and a tool's
+     * answer becomes a user's. */
     bool writes_tools;
     /* With writes_tools: put behind the system message that comes first, or else before the first
-     * thing a user says; NULL: nothing. */
+     * text of a user; NULL: nothing. */
     const char *tool_text;
 };
 
@@ -35,10 +35,10 @@ int chat_messages_read(const cJSON *messages, const struct chat_message_form *fo
                        struct template_arena *arena, struct template_value **out,
                        struct api_error *err);
 
-/* The role of a message; NULL and *err (400) when it is no name of 1 to 64 characters. */
+/* Returns the role of a message; NULL and *err (400) when it is no name of 1 to 64 characters. */
 const char *chat_messages_role(const cJSON *message, const char *path, struct api_error *err);
 
-/* What an arena that cannot take more means: 400 when it is full, 503 when memory is short. */
+/* Fills *err for an arena that cannot take more: 400 when it is full, 503 when memory is short. */
 int chat_messages_fail_arena(const struct template_arena *arena, struct api_error *err);
 
 #endif

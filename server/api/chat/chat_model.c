@@ -13,7 +13,7 @@ static bool mentions(const char *source, const char *const *words, size_t count)
 
 #define MENTIONS(source, words) mentions(source, words, sizeof(words) / sizeof((words)[0]))
 
-/* A template that asks whether content is none, as DeepSeek's do to find tool calls. */
+/* Returns whether a template checks if content is none, as DeepSeek's do to find tool calls. */
 static bool has_null_content(const char *source) {
     static const char *const tests[] = {
         "content is none",     "content'] is none",     "content\"] is none",
@@ -23,7 +23,8 @@ static bool has_null_content(const char *source) {
     return MENTIONS(source, tests);
 }
 
-/* Whether the text is one control token, which is left out of a choice's text unless asked for. */
+/* Returns whether the text is one control token, which is left out of a choice's text unless
+ * requested. */
 static bool is_control_token(const struct tokenizer *tokenizer, const char *text) {
     int32_t token;
     return tokenizer_encode(tokenizer, text, strlen(text), TOKENIZER_PARSE_SPECIAL, &token, 1) ==
@@ -66,7 +67,7 @@ static int read_formats(const struct chat_model_config *config, struct chat_mode
     return 0;
 }
 
-/* -1 when memory is short. */
+/* Returns -1 when memory is short. */
 static int compile(const char *source, const char *name, struct chat_template **out,
                    struct chat_model *model, struct error *err) {
     struct error why = {0};

@@ -1,4 +1,4 @@
-/* How the served model chats: its template, and what the template tells of the model's habits.
+/* How the served model chats: its template, and the model's conventions that the template shows.
  * Const once the server runs, shared by all threads. */
 #ifndef QUIRE_SERVER_API_CHAT_CHAT_MODEL_H
 #define QUIRE_SERVER_API_CHAT_CHAT_MODEL_H
@@ -18,7 +18,7 @@ struct chat_model {
     char problem[256];                   /* of one of the two; empty: none */
     struct text bos, eos;                /* the tokenizer's; data NULL: none */
     bool has_developer;                  /* the template knows the role developer */
-    bool has_null_content;               /* it tells null content from empty */
+    bool has_null_content;               /* it distinguishes null content from empty */
     enum tool_call_format tools;
     bool tools_need_special; /* markers of tool calls are control tokens */
     bool writes_tools;       /* the template knows no tools: chat_prompt.h describes them in text */
@@ -33,8 +33,9 @@ struct chat_model_config {
     const char *reasoning_parser; /* a name of reasoning_format_find, or "auto" */
 };
 
-/* A source that cannot be parsed makes a model without a template. The tokenizer and the source of
- * chat_template outlive the model. -1 when memory is short, or a parser's name is unknown. */
+/* Parses the templates; a source that cannot be parsed makes a model without one. The tokenizer and
+ * the source of chat_template outlive the model. -1 when memory is short, or a parser's name is
+ * unknown. */
 int chat_model_create(const struct tokenizer *tokenizer, const struct chat_model_config *config,
                       struct chat_model **out, struct error *err);
 void chat_model_destroy(struct chat_model *model); /* accepts NULL */

@@ -13,7 +13,7 @@
 #define MAX_DOCUMENTS 1024
 
 /* Transformers' way to find the end of the final message, whatever the template puts behind it. The
- * space at its end tells whether the template trims contents. */
+ * space at its end shows whether the template trims contents. */
 #define CONTINUE_MARK "CONTINUE_FINAL_MESSAGE_TAG"
 
 int chat_prompt_read_end(const cJSON *body, struct chat_prompt_fields *fields,
@@ -60,8 +60,8 @@ static int set_documents(struct template_arena *arena, const cJSON *documents,
     return 0;
 }
 
-/* What the server says itself, or takes from elsewhere; the last ones are Transformers' arguments,
- * which no template is meant to see. */
+/* Variables that the server sets itself, or takes from elsewhere; the last ones are Transformers'
+ * arguments, which no template is meant to see. */
 static bool is_reserved(const char *name) {
     static const char *const names[] = {
         "messages",
@@ -100,7 +100,7 @@ static int set_kwargs(struct template_arena *arena, const cJSON *kwargs,
     return 0;
 }
 
-/* For a template that knows no tools. */
+/* Describes the tools for a template that knows none. */
 static void describe_tools(const cJSON *tools, struct byte_buffer *out) {
     byte_buffer_append_text(out, "# Tools\n\nYou can call these functions. Each line is the JSON "
                                  "description of one:");
@@ -160,7 +160,7 @@ static int make_variables(const struct chat_model *model, const struct chat_prom
 
 /* --- Text --- */
 
-/* Where the last `word` of text begins; text.length when there is none. */
+/* Returns where the last `word` of text begins; text.length when there is none. */
 static size_t find_last(struct text text, const char *word) {
     size_t length = strlen(word);
     for (size_t at = text.length; at >= length; at--)
@@ -190,7 +190,7 @@ static int cut_final(struct chat_text *text, struct api_error *err) {
     return 0;
 }
 
-/* The spans of the part of the text that is left. */
+/* Keeps the spans of the part of the text that is left. */
 static size_t count_spans(const struct chat_text *text) {
     size_t count = 0;
     while (count < text->num_client_spans && text->client_spans[count].begin < text->length)
@@ -205,7 +205,7 @@ static bool is_blank(struct text text) {
     return i == text.length;
 }
 
-/* What the prompt's end, which the model goes on with, says of its reasoning. */
+/* Reads the state of the reasoning from the prompt's end, which the model continues. */
 static void find_reasoning(const struct chat_text *text, bool continues,
                            struct chat_rendering *out) {
     static const char marker[] = "</think>";

@@ -1,6 +1,6 @@
-/* The prompt of a chat: the model's template renders the messages, and the tokenizer encodes what
- * comes out. Where the template knows no tools, they are described in the system message, or else
- * in the first one of a user, and called in hermes' form. */
+/* The prompt of a chat: the model's template renders the messages, and the tokenizer encodes the
+ * result. Where the template knows no tools, they are described in the system message, or else in
+ * the first one of a user, and called in hermes' form. */
 #ifndef QUIRE_SERVER_API_CHAT_CHAT_PROMPT_H
 #define QUIRE_SERVER_API_CHAT_CHAT_PROMPT_H
 
@@ -12,10 +12,11 @@
 #include <cjson/cJSON.h>
 #include <stdbool.h>
 
-/* Values, the template's own work and the text, of one rendering: a few times the largest body. */
+/* Memory of one rendering for values, the template's own work and the text: a few times the largest
+ * body. */
 #define CHAT_PROMPT_ARENA_BYTES ((size_t)96 << 20)
 
-/* Parts of a body; what is NULL or null in it is not there. */
+/* Parts of a body; NULL or null: absent. */
 struct chat_prompt_fields {
     const cJSON *messages;
     const cJSON *tools;           /* checked (tool_fields.h); NULL: none are shown */
@@ -23,7 +24,7 @@ struct chat_prompt_fields {
     const cJSON *template_kwargs; /* chat_template_kwargs: further variables */
     const char *reasoning_effort; /* NULL: not given */
     bool add_generation_prompt;
-    bool continue_final_message; /* the answer goes on where the last message ends */
+    bool continue_final_message; /* the answer continues the last message */
     bool add_special_tokens;
 };
 
@@ -32,7 +33,7 @@ struct chat_prompt_fields {
 int chat_prompt_read_end(const cJSON *body, struct chat_prompt_fields *fields,
                          struct api_error *err);
 
-/* What the template makes of them. */
+/* The rendered prompt. */
 struct chat_rendering {
     struct template_arena *arena; /* owned */
     struct prompt_text text;      /* in the arena */
@@ -40,9 +41,9 @@ struct chat_rendering {
     bool has_reasoned;            /* it has gone past </think>: the answer does not reason again */
 };
 
-/* Control tokens come from the template alone: a client's text is to be encoded as the characters
- * it is written with. -1 and *err: what chat_messages_read refuses; 400 when there is no template,
- * it refuses the messages, or a variable is reserved. */
+/* Renders the messages. Control tokens come from the template alone: a client's text is to be
+ * encoded as the characters it is written with. -1 and *err: what chat_messages_read refuses; 400
+ * when there is no template, it refuses the messages, or a variable is reserved. */
 int chat_prompt_render(const struct api_context *context, const struct chat_prompt_fields *fields,
                        struct chat_rendering *out, struct api_error *err);
 void chat_prompt_finish(struct chat_rendering *rendering);

@@ -17,7 +17,8 @@ void chat_value_set(struct template_arena *arena, struct template_value **map, c
     *map = template_map_set(arena, *map, name, TEMPLATE_ORIGIN_SERVER, value);
 }
 
-/* What has no digits of its own beyond 2^53 was not written as an integer: 1e300. */
+/* Makes an integer of a whole number; one without digits of its own beyond 2^53 was not written as
+ * one: 1e300. */
 static struct template_value *number_value(struct template_arena *arena, const cJSON *item) {
     int64_t whole;
     bool is_integer = json_integer_read(item, &whole) &&
@@ -48,7 +49,7 @@ static struct template_value *map_value(struct template_arena *arena, const cJSO
     return map;
 }
 
-/* As deep as json_parse lets a body be. */
+/* Recurses as deep as json_parse lets a body be. */
 struct template_value *chat_value_of(struct template_arena *arena, const cJSON *json) {
     if (cJSON_IsObject(json))
         return map_value(arena, json);

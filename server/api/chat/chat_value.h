@@ -6,10 +6,10 @@
 
 #include <cjson/cJSON.h>
 
-/* Every string and key of it is a client's. Whole numbers become integers: cJSON does not know 1.0
- * from 1. NULL when the arena is full or memory is short. */
+/* Converts a client's JSON: every string and key of it is a client's. Whole numbers become
+ * integers: cJSON does not know 1.0 from 1. NULL when the arena is full or memory is short. */
 struct template_value *chat_value_of(struct template_arena *arena, const cJSON *json);
-/* A client's text; NULL as above, and where text is NULL. */
+/* Makes a client's text; NULL as above, and where text is NULL. */
 struct template_value *chat_value_text(struct template_arena *arena, const char *text);
 /* Sets a key that is the server's; *map becomes NULL as above, and stays so. */
 void chat_value_set(struct template_arena *arena, struct template_value **map, const char *key,

@@ -7,13 +7,13 @@
 
 #include <cjson/cJSON.h>
 
-/* -1 and *err (400, param the path) for a member that would change the answer if it was left aside:
- * of other servers' (prefix, tools), sound, and OpenAI's function_call. `path` names the
+/* Returns -1 and *err (400, param the path) for a member that would change the answer if it was
+ * ignored: of other servers' (prefix, tools), sound, and OpenAI's function_call. `path` names the
  * message. */
 int message_members_check(const cJSON *message, const char *path, struct api_error *err);
 
 /* Appends the names of the others that nobody reads here ("messages[].foo", "messages[].content[].
- * foo"), each once, comma-separated; empty values ask for nothing and are not named. Takes whatever
+ * foo"), each once, comma-separated; empty values request nothing and are not named. Takes whatever
  * a body has as its messages. */
 void message_members_list_unknown(const cJSON *messages, struct byte_buffer *names);
 

@@ -59,7 +59,7 @@ static int check_tool(const cJSON *tool, int index, struct api_error *err) {
     return check_function(json_given_member(tool, "function"), index, err);
 }
 
-/* The tool of that name among the first `count`. */
+/* Returns the tool of that name among the first `count`. */
 static const cJSON *find_tool(const cJSON *tools, int32_t count, const char *name) {
     const cJSON *tool = tools->child;
     for (int32_t i = 0; i < count; i++, tool = tool->next)
@@ -95,7 +95,8 @@ static int read_tools(const cJSON *tools, struct tool_fields *fields, struct api
     return 0;
 }
 
-/* The tool that {"type":"function","function":{"name":...}} at `path` names; NULL with *err. */
+/* Returns the tool that {"type":"function","function":{"name":...}} at `path` names; NULL with
+ * *err. */
 static const cJSON *find_named(const cJSON *item, const char *path,
                                const struct tool_fields *fields, struct api_error *err) {
     char at[PATH_BYTES];

@@ -25,7 +25,7 @@ static int refuse(struct api_error *err, const char *param, const char *message)
                          message);
 }
 
-/* What the table cannot say: fields that depend on others. */
+/* Checks what the table cannot say: fields that depend on others. */
 static int check_combinations(const struct completion_body *body, struct api_error *err) {
     const cJSON *suffix = json_given_member(body->json, "suffix");
     if (suffix != NULL && (!cJSON_IsString(suffix) || suffix->valuestring[0] != '\0'))

@@ -22,12 +22,12 @@ int completion_body_parse(const struct api_context *context, const char *text, s
                           struct completion_body *out, struct api_error *err);
 void completion_body_finish(struct completion_body *body);
 
-/* sampling_body_params, with what echo and logprobs ask for. */
+/* sampling_body_params, with what echo and logprobs request. */
 struct sampling_params completion_body_params(const struct completion_body *body,
                                               const struct api_context *context,
                                               int32_t num_prompt_tokens, uint64_t seed);
 
-/* The table of the endpoint's own fields; static. */
+/* Returns the table of the endpoint's own fields; static. */
 struct json_table completion_body_table(void);
 
 #endif

@@ -1,5 +1,5 @@
-/* Adds to a call what completions have: echoed prompts, logprobs in the legacy shape, and the best
- * of several choices. */
+/* /v1/completions: adds to an API call what completions have: echoed prompts, logprobs in the
+ * legacy shape, and the best of several choices. */
 #include "server/api/endpoints.h"
 
 #include "server/api/api_call_format.h"
@@ -9,11 +9,11 @@
 
 #include <stdlib.h>
 
-/* Logprob entries one call may bring forth, of prompt and output; each is some 25 bytes of JSON
- * that are held until the call ends. */
+/* Logprob entries that one API call may produce, of prompt and output; each is some 25 bytes of
+ * JSON that are held until the call ends. */
 #define MAX_LOGPROB_ENTRIES (8 << 20)
 
-/* What is not yet sent. */
+/* A choice's output that is not yet sent. */
 struct choice_output {
     struct byte_buffer text;
     struct logprob_list logprobs;
@@ -27,8 +27,8 @@ struct prompt_output {
     struct logprob_list logprobs; /* echo with logprobs only */
     struct byte_buffer scores;    /* prompt_logprobs only */
     struct byte_buffer ids;       /* return_token_ids only */
-    /* Of the prompt's tokens those that are part of the echoed text: all but what was added around
-     * a text. */
+    /* The prompt's tokens that are part of the echoed text: all but those that were added around a
+     * text. */
     int32_t text_begin, text_end;
     int32_t num_scored;
     bool is_cut; /* by truncate_prompt_tokens */
@@ -37,17 +37,17 @@ struct prompt_output {
 struct completion_api_call {
     struct api_call base; /* first: see api_call_type.h */
     bool include_usage, continuous_usage, echo, skip_special_tokens, return_token_ids;
-    int32_t num_logprobs, num_prompt_logprobs; /* as the fields ask; -1: none */
+    int32_t num_logprobs, num_prompt_logprobs; /* as requested; -1: none */
     int64_t num_entries;                       /* logprobs for a generated token */
-    int32_t num_returned;                      /* n: choices of a prompt that are answered */
+    int32_t num_returned;                      /* n */
     struct prompt_output *prompts;             /* [num_prompts] */
     struct choice_output *choices;             /* [num_prompts * num_choices] */
 };
 
 /* --- From a body to requests --- */
 
-/* The echoed text: as it was given, or the written form of every token that was given or is
- * left. */
+/* Fills in the echoed text: as it was given, or the written form of every token that was given or
+ * is left. */
 static void fill_prompt_text(const struct tokenizer *tokenizer, const cJSON *item,
                              const struct request *request, struct prompt_output *prompt) {
     if (cJSON_IsString(item) && !prompt->is_cut) {
@@ -60,7 +60,7 @@ static void fill_prompt_text(const struct tokenizer *tokenizer, const cJSON *ite
     }
 }
 
-/* Of the prompt's tokens those the echoed text is of. */
+/* Finds the prompt's tokens that are part of the echoed text. */
 static void find_text(const struct tokenizer *tokenizer, const struct completion_body *body,
                       const cJSON *item, const struct prompt_tokens *tokens,
                       struct prompt_output *prompt) {
@@ -262,7 +262,7 @@ static int add_text(struct api_call *base, int32_t index, const struct token_eve
 
 /* --- From there to bytes --- */
 
-/* Choice number `index` as number `shown` of the answer. */
+/* Writes choice number `index` as number `shown` of the answer. */
 static void write_choice(const struct completion_api_call *call, int32_t index, int32_t shown,
                          bool with_prompt, struct byte_buffer *out) {
     const struct choice_output *choice = &call->choices[index];
@@ -281,7 +281,7 @@ static void write_choice(const struct completion_api_call *call, int32_t index, 
     completion_format_choice(&view, out);
 }
 
-static bool has_news(const struct completion_api_call *call, int32_t index) {
+static bool has_output(const struct completion_api_call *call, int32_t index) {
     const struct choice_output *choice = &call->choices[index];
     return choice->text.length > 0 || !logprob_list_is_empty(&choice->logprobs) ||
            choice->token_ids.length > 0 || call->base.choices[index].is_finished;
@@ -290,7 +290,7 @@ static bool has_news(const struct completion_api_call *call, int32_t index) {
 static void write_update(struct api_call *base, int32_t index, struct byte_buffer *out) {
     struct completion_api_call *call = (struct completion_api_call *)base;
     struct choice_output *choice = &call->choices[index];
-    if (!has_news(call, index))
+    if (!has_output(call, index))
         return;
     bool is_first = !choice->has_sent;
     choice->has_sent = true;
@@ -321,7 +321,7 @@ static void write_end(struct api_call *base, struct byte_buffer *out) {
     api_call_write_done(out);
 }
 
-/* With best_of the best come first; else all as they are. */
+/* Writes the best choices first with best_of, else all as they are. */
 static void write_prompt(const struct completion_api_call *call, int32_t prompt,
                          struct byte_buffer *out) {
     bool selects = call->num_returned < call->base.num_choices;

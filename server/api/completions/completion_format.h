@@ -21,13 +21,13 @@ struct completion_choice {
     const struct byte_buffer *prompt_token_ids; /* the same */
 };
 
-/* {"id":...,"choices":[ */
+/* Writes {"id":...,"choices":[ */
 void completion_format_begin(const struct api_call_head *head, struct byte_buffer *out);
-/* One choice, without a comma. */
+/* Writes one choice, without a comma. */
 void completion_format_choice(const struct completion_choice *choice, struct byte_buffer *out);
-/* ],"system_fingerprint":...} */
+/* Writes ],"system_fingerprint":...} */
 void completion_format_end(const struct api_call_head *head, struct byte_buffer *out);
-/* The same with ,"usage":...; NULL: null */
+/* Writes the same with ,"usage":...; NULL: null. */
 void completion_format_end_usage(const struct api_call_head *head,
                                  const struct api_call_usage *usage, struct byte_buffer *out);
 

@@ -58,7 +58,7 @@ static int read_any_object(const char *path, const struct response_frame *frame,
     return result;
 }
 
-/* A schema, or the text of one. */
+/* Reads a schema, or the text of one. */
 static int read_json(const cJSON *value, const char *path, const struct response_frame *frame,
                      struct grammar **out, struct api_error *err) {
     if (!cJSON_IsString(value))
@@ -210,7 +210,7 @@ struct form {
     form_reader read;
 };
 
-/* The one of the forms that is given. */
+/* Returns the one of the forms that is given. */
 static int read_only_one(const cJSON *object, const struct form *forms, int num_forms,
                          const char *prefix, int *inout_count, const struct response_frame *frame,
                          struct grammar **out, struct api_error *err) {

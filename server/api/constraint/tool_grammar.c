@@ -1,5 +1,5 @@
-/* Each family's calls as its models were trained to write them (server/output/tool_*.c), so that
- * the forced text is a likely one. */
+/* Each family's tool calls as its models were trained to write them (server/output/tool_*.c), so
+ * that the forced text is a likely one. */
 #include "server/api/constraint/tool_grammar.h"
 
 #include "server/api/constraint/json_schema.h"

@@ -28,7 +28,7 @@ struct json_table embedding_body_table(void) {
     return JSON_TABLE(fields);
 }
 
-/* A field that is one of two words, which mean two values; absent or null leaves *value. */
+/* Reads a field that is one of two words, which mean two values; absent or null leaves *value. */
 static int read_word(const cJSON *body, const char *name, const char *const words[2],
                      const int values[2], int *value, struct api_error *err) {
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(body, name);

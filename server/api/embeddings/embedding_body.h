@@ -6,8 +6,8 @@
 #include "server/api/fields/prompt_field.h"
 #include "server/json/json_field.h"
 
-/* Absent fields hold OpenAI's default; of the fields that are ours or vLLM's (pooling, normalize,
- * add_special_tokens, parse_special, priority, cache_salt) the server's. */
+/* Absent fields hold OpenAI's default, or the server's where the field is ours or vLLM's (pooling,
+ * normalize, add_special_tokens, parse_special, priority, cache_salt). */
 struct embedding_body {
     cJSON *json; /* owns every string and the inputs below */
     struct prompt_list inputs;
@@ -29,7 +29,7 @@ int embedding_body_parse(const struct api_context *context, const char *text, si
                          struct embedding_body *out, struct api_error *err);
 void embedding_body_finish(struct embedding_body *body);
 
-/* The table of known fields; static. */
+/* Returns the table of known fields; static. */
 struct json_table embedding_body_table(void);
 
 #endif

@@ -1,5 +1,6 @@
-/* Every input is a prompt of one choice. Its embedding is written as JSON when it comes, so that a
- * long list does not hold up the I/O thread at its end, where the pieces are only put together. */
+/* /v1/embeddings: every input is a prompt of one choice. Its embedding is written as JSON when it
+ * is ready, so that a long list does not hold up the I/O thread at its end, where the parts are
+ * only joined. */
 #include "server/api/endpoints.h"
 
 #include "config/base/check.h"
@@ -9,7 +10,8 @@
 
 #include <stdlib.h>
 
-/* Numbers one call may bring forth; each is some 12 bytes of JSON that are held until its end. */
+/* Numbers that one API call may produce; each is some 12 bytes of JSON that are held until its
+ * end. */
 #define MAX_NUMBERS (8 << 20)
 
 struct embedding_api_call {
@@ -117,7 +119,7 @@ static int add_embedding(struct api_call *base, int32_t index, const struct toke
     return out->failed ? -1 : 0;
 }
 
-/* Every piece is freed as soon as it is written. */
+/* Frees every part as soon as it is written. */
 static void write_body(struct api_call *base, struct byte_buffer *out) {
     struct embedding_api_call *call = (struct embedding_api_call *)base;
     int64_t num_tokens = api_call_total_usage(base).prompt_tokens;

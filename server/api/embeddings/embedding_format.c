@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Floats that are turned into bytes at a time; a multiple of 3, so that no group of base64 is
+/* Floats that are converted to bytes at a time; a multiple of 3, so that no group of base64 is
  * cut. */
 #define PIECE 48
 

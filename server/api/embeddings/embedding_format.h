@@ -1,4 +1,4 @@
-/* An embedding as it is written in an answer. */
+/* The JSON of an embedding. */
 #ifndef QUIRE_SERVER_API_EMBEDDINGS_EMBEDDING_FORMAT_H
 #define QUIRE_SERVER_API_EMBEDDINGS_EMBEDDING_FORMAT_H
 
@@ -12,11 +12,11 @@ enum embedding_encoding {
     EMBEDDING_BASE64, /* a string: the floats, little-endian, in base64 */
 };
 
-/* out = vector scaled to a Euclidean length of 1; one of length 0 stays as it is. Sums are in
+/* Scales a vector to a Euclidean length of 1; one of length 0 stays as it is. Sums are in
  * double and in order: the same vector gives the same bits. out may be vector. */
 void embedding_normalise(const float *vector, int32_t num_dimensions, float *out);
 
-/* {"object":"embedding","index":...,"embedding":...} */
+/* Writes {"object":"embedding","index":...,"embedding":...}. */
 void embedding_format(int32_t index, const float *vector, int32_t num_dimensions,
                       enum embedding_encoding encoding, struct byte_buffer *out);
 

@@ -50,7 +50,7 @@ static void write_flag(const char *name, bool value, struct byte_buffer *out) {
     byte_buffer_printf(out, ",\"%s\":%s", name, value ? "true" : "false");
 }
 
-/* The control tokens by id. */
+/* Writes the control tokens by id. */
 static void write_added(const struct tokenizer *tokenizer, struct byte_buffer *out) {
     const char *comma = "";
     byte_buffer_append_text(out, ",\"added_tokens_decoder\":{");

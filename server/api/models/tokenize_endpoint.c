@@ -139,7 +139,7 @@ static int tokenize_text(const struct api_context *context, const struct tokeniz
     return 0;
 }
 
-/* What a chat of these messages would give the model. */
+/* Tokenizes the prompt that a chat of these messages gives the model. */
 static int tokenize_chat(const struct api_context *context, const cJSON *json,
                          const struct tokenize_body *body, struct byte_buffer *out,
                          struct api_error *err) {
@@ -161,8 +161,8 @@ static int tokenize_chat(const struct api_context *context, const cJSON *json,
     return result;
 }
 
-/* What is tokenized, and the fields that mean something beside it: another one is refused, as it
- * would be left aside. */
+/* The input to tokenize, and the fields that mean something beside it: another one is refused, as
+ * it would be ignored. */
 enum tokenize_form { FORM_PROMPT = 1, FORM_MESSAGES = 2, FORM_CONTENT = 4 };
 
 static int check_form(const cJSON *json, enum tokenize_form form, struct api_error *err) {

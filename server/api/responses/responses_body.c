@@ -40,7 +40,7 @@ static cJSON *reference_to(const cJSON *item) {
     return cJSON_CreateBool(cJSON_IsTrue(item));
 }
 
-/* A member that stays the body's. */
+/* Adds a member that stays the body's. */
 static int refer(struct translation *t, cJSON *object, const char *name, const cJSON *member) {
     return json_is_given(member) ? add(t, object, name, reference_to(member)) : 0;
 }
@@ -66,8 +66,8 @@ static bool is_one_of(const char *name, const char *const *names, size_t count) 
 
 #define IS_ONE_OF(name, names) is_one_of(name, names, sizeof(names) / sizeof((names)[0]))
 
-/* The members of an object that have no place here, under their paths: what the chat does not know
- * either is named as ignored, or refused. */
+/* Passes on the members of an object that have no place here, under their paths: what the chat does
+ * not know either is named as ignored, or refused. */
 static int pass_on(struct translation *t, const cJSON *object, const char *prefix,
                    const char *const *known, size_t num_known) {
     const cJSON *item;
@@ -104,7 +104,8 @@ static int check_stateless(struct translation *t) {
     return 0;
 }
 
-/* The answer says that nothing was stored; who asked for it finds it named as ignored as well. */
+/* The answer says that nothing was stored; a client that requested it finds it named as ignored as
+ * well. */
 static int translate_store(struct translation *t) {
     const cJSON *store = json_member(t->body, "store");
     return cJSON_IsTrue(store) ? refer(t, t->chat, "store", store) : 0;
@@ -187,7 +188,7 @@ static int translate_tools(struct translation *t) {
     return 0;
 }
 
-/* {"type":"function","name":...} as the chat has it. */
+/* Converts {"type":"function","name":...} to the chat's form. */
 static int translate_named(struct translation *t, const cJSON *choice, cJSON *made) {
     if (refer(t, made, "type", json_member(choice, "type")) != 0)
         return -1;
@@ -321,7 +322,7 @@ static int translate_settings(struct translation *t) {
 
 /* --- The rest --- */
 
-/* Fields with a place of their own above, or whose value the answer tells. */
+/* Fields with a place of their own above, or whose value the answer repeats. */
 static const char *const taken[] = {
     "input",      "instructions",         "tools",        "tool_choice", "text",
     "reasoning",  "max_output_tokens",    "include",      "metadata",    "store",

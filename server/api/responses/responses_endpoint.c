@@ -1,4 +1,4 @@
-/* The body becomes that of a chat (responses_body.h), its one choice a list of items
+/* /v1/responses: the body becomes that of a chat (responses_body.h), its one choice a list of items
  * (responses_output.h). A stream's events are made while the output is added, and sent after. */
 #include "server/api/endpoints.h"
 
@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of the request, kept until its end and sent three times in a stream. */
+/* Bytes of the request that are kept until its end and sent three times in a stream. */
 #define MAX_ECHO_BYTES (1 << 20)
 
 struct responses_api_call {
@@ -24,7 +24,7 @@ struct responses_api_call {
     char *allowed_names; /* the parser's (chat_generation.h) */
     struct responses_output output;
     bool hides_reasoning, hides_content;
-    int32_t max_calls; /* further ones are left out */
+    int32_t max_tool_calls; /* further ones are left out */
     bool has_logprobs;
     int32_t num_logprobs;      /* as logprob_format_chat takes it */
     bool shows_ids;            /* return_tokens_as_token_ids */
@@ -45,8 +45,8 @@ static int fill_generation(const struct api_context *context, struct chat_body *
     call->allowed_names = generation.allowed_names;
     call->parser = output_parser_create(&generation.config.parser);
     call->hides_reasoning = generation.config.hides_reasoning;
-    call->hides_content = generation.config.must_call;
-    call->max_calls = generation.config.allows_parallel ? OUTPUT_MAX_TOOL_CALLS : 1;
+    call->hides_content = generation.config.must_call_tools;
+    call->max_tool_calls = generation.config.allows_parallel ? OUTPUT_MAX_TOOL_CALLS : 1;
     call->num_logprobs = chat_body_num_logprobs(chat);
     if (chat->sampling.lists.num_logprob_tokens > 0)
         call->num_logprobs = LOGPROBS_LISTED;
@@ -83,8 +83,8 @@ static int fill(const struct api_context *context, void *parsed, struct api_call
     return fill_generation(context, chat, call, err);
 }
 
-/* Tools and the choice of some have their members without the objects `function` and
- * `allowed_tools` around them. */
+/* Drops `function` and `allowed_tools` from a path: here tools and the choice of some have their
+ * members without these objects around them. */
 static void drop_object(struct api_error *err, const char *name) {
     size_t length = strlen(name);
     char *found = strncmp(err->param, "tool", 4) == 0 ? strstr(err->param, name) : NULL;
@@ -97,7 +97,7 @@ static void drop_object(struct api_error *err, const char *name) {
     memmove(found, found + length, strlen(found + length) + 1);
 }
 
-/* Other fields than the refused one that a message names. */
+/* Renames other fields than the refused one that a message names. */
 static void rename_others(struct api_error *err) {
     static const struct {
         const char *chat, *here;
@@ -114,7 +114,7 @@ static void rename_others(struct api_error *err) {
     }
 }
 
-/* Errors of the chat's fields, in this endpoint's words. */
+/* Renames errors of the chat's fields to this endpoint's. */
 static void rename_field(struct api_error *err) {
     static const struct {
         const char *chat, *here;
@@ -166,7 +166,7 @@ static bool is_left_out(const struct responses_api_call *call, const struct outp
         return call->hides_reasoning;
     case OUTPUT_PART_TOOL_CALL:
     case OUTPUT_PART_TOOL_ARGUMENTS:
-        return part->tool_index >= call->max_calls;
+        return part->tool_index >= call->max_tool_calls;
     default:
         return call->hides_content;
     }
@@ -218,7 +218,7 @@ static void write_error_member(const struct responses_api_call *call, struct byt
     byte_buffer_append(out, "}", 1);
 }
 
-/* The response object; before its end without output and usage. */
+/* Writes the response object; before its end without output and usage. */
 static void write_response(const struct responses_api_call *call, const char *status, bool is_end,
                            struct byte_buffer *out) {
     const struct api_call_head *head = &call->base.head;

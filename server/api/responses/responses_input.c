@@ -12,7 +12,7 @@
 
 struct reader {
     cJSON *messages;
-    cJSON *reasoning; /* owned: of items whose message has not come yet; NULL: none */
+    cJSON *reasoning; /* owned: of items whose message is yet to come; NULL: none */
     struct api_error *err;
 };
 
@@ -66,7 +66,7 @@ static int add_part(struct reader *reader, const cJSON *part, const char *path, 
     return add(reader, made, "text", cJSON_CreateStringReference(text->valuestring));
 }
 
-/* A string, or parts in the chat's form; NULL on failure. */
+/* Makes a string, or parts in the chat's form; NULL on failure. */
 static cJSON *make_content(struct reader *reader, const cJSON *content, const char *path) {
     bool is_text = cJSON_IsString(content);
     if (!is_text && !cJSON_IsArray(content)) {
@@ -144,7 +144,7 @@ static int check_text(struct reader *reader, const cJSON *item, const char *path
     return 0;
 }
 
-/* The array of calls of the message that the call joins. */
+/* Returns the array of tool calls of the message that the call joins. */
 static cJSON *tool_calls_of(struct reader *reader) {
     cJSON *message = last_message(reader);
     if (message == NULL || !is_assistant(message) || reader->reasoning != NULL) {
@@ -191,7 +191,7 @@ static int read_function_output(struct reader *reader, const cJSON *item, const 
     return add_content(reader, message, "content", json_member(item, "output"), inner);
 }
 
-/* One string of what make_content made; NULL when memory is short. */
+/* Joins what make_content made to one string; NULL when memory is short. */
 static cJSON *join_parts(const cJSON *content) {
     if (cJSON_IsString(content))
         return cJSON_CreateString(content->valuestring);
@@ -208,7 +208,8 @@ static cJSON *join_parts(const cJSON *content) {
     return joined;
 }
 
-/* The text of its content, or else of its summary; encrypted reasoning is nobody's here. */
+/* Reads the text of its content, or else of its summary; encrypted reasoning cannot be read
+ * here. */
 static int read_reasoning(struct reader *reader, const cJSON *item, const char *path) {
     const cJSON *content = json_member(item, "content"), *summary = json_member(item, "summary");
     bool has_content = json_is_given(content);

@@ -43,7 +43,7 @@ static void write_member(const char *name, const struct byte_buffer *text,
     json_write_string(out, text->data, text->length);
 }
 
-/* A message's or reasoning's one part. */
+/* Writes a message's or reasoning's one part. */
 static void write_part(const struct responses_item *item, struct byte_buffer *out) {
     if (item->kind == OUTPUT_PART_REASONING) {
         byte_buffer_append_text(out, "{\"type\":\"reasoning_text\"");
@@ -219,7 +219,7 @@ static int open_item(struct responses_output *output, enum output_part_kind kind
     return item->name.failed ? -1 : 0;
 }
 
-/* The item a part belongs to is the open one, or begins with it. */
+/* Returns the item that a part belongs to: the open one, or a new one. */
 static int prepare_item(struct responses_output *output, const struct output_part *part,
                         struct byte_buffer *events) {
     bool is_new = part->kind == OUTPUT_PART_TOOL_CALL || !output->is_open;

@@ -1,5 +1,5 @@
 /* The output of a response: items that come one after the other, each of them reasoning, a message
- * or a function call, and the events that tell a stream of each step. */
+ * or a function call, and the events of a stream for each step. */
 #ifndef QUIRE_SERVER_API_RESPONSES_RESPONSES_OUTPUT_H
 #define QUIRE_SERVER_API_RESPONSES_RESPONSES_OUTPUT_H
 
@@ -25,22 +25,23 @@ struct responses_output {
     int64_t sequence; /* number of the next event */
 };
 
-/* Of memory that grows with the output. */
+/* Returns the bytes of memory that grows with the output. */
 size_t responses_output_bytes(const struct responses_output *output);
 void responses_output_finish(struct responses_output *output);
 
-/* Adds a part; with events, appends what a stream is told of it. logprobs: entries that came with a
- * content part, or NULL. -1 when memory is short. */
+/* Adds a part; with events, appends those that a stream gets for it. logprobs: entries that came
+ * with a content part, or NULL. -1 when memory is short. */
 int responses_output_add(struct responses_output *output, const struct output_part *part,
                          const struct byte_buffer *logprobs, struct byte_buffer *events);
 /* Ends the last item; an output without any gets an empty message. is_cut: the length ended it. */
 int responses_output_close(struct responses_output *output, bool is_cut,
                            struct byte_buffer *events);
-/* The array of all items. is_cut as above. */
+/* Writes the array of all items. is_cut as above. */
 void responses_output_format(const struct responses_output *output, bool is_cut,
                              struct byte_buffer *out);
 
-/* event: TYPE, and the start of its object: "type" and "sequence_number"; then the end of both. */
+/* Write event: TYPE, and the start of its object: "type" and "sequence_number"; then the end of
+ * both. */
 void responses_event_begin(struct responses_output *output, const char *type,
                            struct byte_buffer *events);
 void responses_event_end(struct byte_buffer *events);

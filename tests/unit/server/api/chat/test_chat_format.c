@@ -39,14 +39,14 @@ static void say(struct chat_choice *choice, const char *text, enum finish_reason
 
 /* Replaces the random ids of calls by their numbers. */
 static void number_ids(struct chat_choice *choice) {
-    for (int32_t i = 0; i < choice->num_calls; i++) {
-        if (choice->calls[i].is_begun)
+    for (int32_t i = 0; i < choice->num_tool_calls; i++) {
+        if (choice->tool_calls[i].is_begun)
             continue;
-        assert_int_equal(strlen(choice->calls[i].id), 29);
-        assert_memory_equal(choice->calls[i].id, "call_", 5);
-        assert_int_equal(strspn(choice->calls[i].id + 5, "0123456789abcdef"), 24);
-        choice->calls[i].id[5] = (char)('0' + i);
-        choice->calls[i].id[6] = '\0';
+        assert_int_equal(strlen(choice->tool_calls[i].id), 29);
+        assert_memory_equal(choice->tool_calls[i].id, "call_", 5);
+        assert_int_equal(strspn(choice->tool_calls[i].id + 5, "0123456789abcdef"), 24);
+        choice->tool_calls[i].id[5] = (char)('0' + i);
+        choice->tool_calls[i].id[6] = '\0';
     }
 }
 
@@ -135,8 +135,8 @@ static void one_call_is_kept_where_parallel_ones_are_forbidden(void **state) {
     config.allows_parallel = false;
     begin(&choice, &config);
     say(&choice, CALL "\n" CALL, FINISH_STOP);
-    assert_int_equal(choice.num_calls, 1);
-    assert_int_equal(choice.calls[0].arguments.length, strlen("{\"a\": 1}"));
+    assert_int_equal(choice.num_tool_calls, 1);
+    assert_int_equal(choice.tool_calls[0].arguments.length, strlen("{\"a\": 1}"));
     chat_choice_finish(&choice);
 }
 
@@ -144,20 +144,20 @@ static void a_call_without_arguments_has_an_empty_object(void **state) {
     struct chat_choice choice;
     begin(&choice, &hermes);
     say(&choice, "<tool_call>{\"name\": \"f\"}</tool_call>", FINISH_STOP);
-    assert_int_equal(choice.num_calls, 1);
-    assert_int_equal(choice.calls[0].arguments.length, 2);
-    assert_memory_equal(choice.calls[0].arguments.data, "{}", 2);
+    assert_int_equal(choice.num_tool_calls, 1);
+    assert_int_equal(choice.tool_calls[0].arguments.length, 2);
+    assert_memory_equal(choice.tool_calls[0].arguments.data, "{}", 2);
     chat_choice_finish(&choice);
 }
 
 static void deltas_follow_one_another(void **state) {
     struct chat_choice choice;
     begin(&choice, &plain);
-    assert_false(chat_choice_has_news(&choice));
+    assert_false(chat_choice_has_output(&choice));
     say(&choice, "a", FINISH_NONE);
-    assert_true(chat_choice_has_news(&choice));
+    assert_true(chat_choice_has_output(&choice));
     expect_delta(&choice, "\"content\":\"a\"");
-    assert_false(chat_choice_has_news(&choice));
+    assert_false(chat_choice_has_output(&choice));
     say(&choice, "b", FINISH_NONE);
     expect_delta(&choice, "\"content\":\"b\"");
     say(&choice, "", FINISH_STOP);
@@ -178,7 +178,7 @@ static void a_call_is_named_in_its_first_delta_only(void **state) {
     expect_delta(&choice, "\"tool_calls\":[{\"index\":0,\"function\":{\"arguments\":\": 1}\"}},"
                           "{\"index\":1,\"id\":\"call_1\",\"type\":\"function\","
                           "\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"a\\\": 1}\"}}]");
-    assert_false(chat_choice_has_news(&choice));
+    assert_false(chat_choice_has_output(&choice));
     chat_choice_finish(&choice);
 }
 
