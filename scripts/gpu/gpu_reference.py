@@ -3,7 +3,7 @@
 
   scripts/gpu/gpu_reference.py MODEL.gguf TOKENS OURS --device cuda --type bf16
 
-TOKENS holds 32-bit ids, OURS the floats [tokens][vocab] that tests/golden/dump_logits wrote. The
+TOKENS holds 32-bit ids, OURS the floats [tokens][vocab] that scripts/gpu/dump_logits wrote. The
 reference is Transformers in float32 on the same weights; beside it Transformers computes in the 16-bit
 type itself, which shows how far roundings of that type bring a row. Ours may be off by twice as much.
 Prints one line of JSON; exit status 1 when ours is further off.

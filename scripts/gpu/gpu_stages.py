@@ -55,7 +55,7 @@ class Context:
         return self.device == "cuda"
 
     def program(self, name):
-        path = self.build / "tests" / name
+        path = self.build / name
         if path.exists():
             return path
         if self.results.status("build/compile") == PASSED:
@@ -113,8 +113,8 @@ def configure(context):
 
 def targets(context):
     """What the stages run, and no more."""
-    programs = [f"tests/golden/{name}" for name in ("test_golden", "test_embedding", "dump_logits", "bench_model")]
-    programs.append("tests/kernels/bench_device")
+    programs = ["tests/golden/test_golden", "tests/golden/test_embedding", "tests/kernels/bench_device",
+                "scripts/gpu/dump_logits", "scripts/bench/bench_model"]
     if context.device == "cpu":
         return programs
     return programs + [f"tests/kernels/check_{op}" for op in CHECKS] + [
@@ -138,18 +138,18 @@ def build(context):
 def check_op(context, name, op, words):
     if context.device == "cpu":
         raise NotRun("the CPU's ops have tests of their own")
-    context.results.command(name, [context.program(f"kernels/check_{op}"), *words], 300)
+    context.results.command(name, [context.program(f"tests/kernels/check_{op}"), *words], 300)
 
 
 def check_golden(context, name, folder, model, words):
-    context.results.command(name, [context.program("golden/test_golden"), folder, model, *words], 300)
+    context.results.command(name, [context.program("tests/golden/test_golden"), folder, model, *words], 300)
 
 
 def check_embedding(context, name, family, dtype):
     if context.device == "cpu":
         raise NotRun("the test suite has it for every family")
     families = context.root / "tests/golden/families"
-    context.results.command(name, [context.program("golden/test_embedding"), families / f"{family}.embedding",
+    context.results.command(name, [context.program("tests/golden/test_embedding"), families / f"{family}.embedding",
                                    families / f"{family}.gguf", context.device, dtype,
                                    EMBEDDING_ERROR[dtype]], 300)
 
@@ -197,8 +197,8 @@ def sanitize(context):
     if not context.on_card or sanitizer is None:
         context.results.item("sanitize", refuse)
         return
-    golden = ["golden/test_golden", context.root / "tests/golden", "tiny-bf16"]
-    programs = {op: [f"kernels/check_{op}"] for op in CHECKS} | {"golden": golden}
+    golden = ["tests/golden/test_golden", context.root / "tests/golden", "tiny-bf16"]
+    programs = {op: [f"tests/kernels/check_{op}"] for op in CHECKS} | {"golden": golden}
     for tool in ("memcheck", "racecheck"):
         for label, (program, *words) in programs.items():
             name = f"sanitize/{tool} {label}"
@@ -230,7 +230,7 @@ def write_tokens(context, vocab):
 
 def dump_logits(context, name, device, dtype, model, tokens):
     out = context.out / f"logits-{device}-{dtype}"
-    context.results.command(name, [context.program("golden/dump_logits"), device, dtype, model, tokens,
+    context.results.command(name, [context.program("scripts/gpu/dump_logits"), device, dtype, model, tokens,
                                    FIRST_STEP, out])
     return out
 
@@ -302,7 +302,7 @@ def measure_ops(context, name, sizes, *more):
         pool = pool_mib(context, 0, 8 * GIB if context.quick else 36 * GIB)
         words += ["max-tokens", 2048 if context.quick else 8192, "max-seqs", 256, "max-context", 32768,
                   "max-logits", 256, "pool-mib", pool, "batch-us", 3000 if context.quick else 10000]
-    program = context.program("kernels/bench_device")
+    program = context.program("tests/kernels/bench_device")
     return context.results.json_lines(name, [program, context.device, "bf16", *words, *more], 400)
 
 
@@ -327,7 +327,7 @@ def measure_model(context, name, shape, invariant):
                  "contexts", "128,1024" if few else "128,1024,4096,8192",
                  "prompts", "2048" if few else "512,1024,2048,4096,8192",
                  "pool-mib", pool_mib(context, WEIGHT_MIB[shape], 96 * GIB)]
-    program = context.program("golden/bench_model")
+    program = context.program("scripts/bench/bench_model")
     return context.results.json_lines(name, [program, context.device, "bf16", model, *words,
                                              "batch-invariant", int(invariant)], 400)
 

@@ -1,7 +1,7 @@
 /* dump_logits DEVICE bf16|f16 MODEL TOKENS STEP OUT [batch-invariant]: the logits after every token
  * of a sequence, for comparison by a script. TOKENS holds 32-bit token ids; OUT becomes floats
  * [tokens][vocab]. The first STEP tokens go in one step, the others one by one, so that both ways
- * through the attention are taken. On "cpu" and "cpu-ref" the type is not looked at. */
+ * through the attention are taken. On "cpu" and "cpu-ref" the type is not used. */
 #include "tests/golden/golden_run.h"
 
 #include <stdio.h>
