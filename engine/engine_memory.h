@@ -5,9 +5,9 @@
 
 #include "engine/engine.h"
 
-/* An upper bound: the arrays of a step, what is known of each block, the queue and its prompts, the
- * sequences that run and the streams nobody has read yet, all at their largest. Grammars and stop
- * strings count with the requests that bring them, in the front end's share. */
-size_t engine_memory_bytes(const struct engine_config *config);
+/* Returns an upper bound: what is allocated at start, the queue and its prompts, the sequences that
+ * run and the streams nobody has read yet, all at their largest. Grammars and stop strings count
+ * with the requests that bring them, in the front end's share. */
+size_t engine_memory_bytes(const struct engine_config *config, const struct tokenizer *tokenizer);
 
 #endif

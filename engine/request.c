@@ -7,6 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Larger than a request with its parameters. */
+#define MAX_RECORD_BYTES 8192
+
 /* A copy of count items; NULL for none. *out is untouched when memory is short. */
 static bool copy_items(const void *items, int32_t count, size_t item_bytes, void **out) {
     void *copy = NULL;
@@ -148,6 +151,10 @@ int request_set_cache_scope(struct request *request, int32_t tenant, const char 
     request->cache_salt = copy;
     request->cache_salt_bytes = salt_bytes;
     return 0;
+}
+
+size_t request_max_bytes(void) {
+    return MAX_RECORD_BYTES + TOKEN_STREAM_STALL_BYTES;
 }
 
 struct request *request_ref(struct request *request) {

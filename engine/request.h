@@ -41,6 +41,10 @@ struct request *request_create(const int32_t *prompt, int32_t num_prompt_tokens,
  * bytes and is copied. Returns -1 when memory is short. */
 int request_set_cache_scope(struct request *request, int32_t tenant, const char *salt,
                             size_t salt_bytes);
+/* Returns what a request that waits or runs may take beside its prompt: itself, its parameters, and
+ * the events that nobody has read yet. Grammars and long strings count with the front end, which
+ * brings them. */
+size_t request_max_bytes(void);
 struct request *request_ref(struct request *request);
 void request_unref(struct request *request); /* accepts NULL */
 

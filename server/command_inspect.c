@@ -25,12 +25,13 @@ static void print_line(void *context, const char *line) {
     puts(line);
 }
 
-static void print_table(const struct options *options, const struct executor_info *info) {
+static void print_table(const struct options *options, const struct tokenizer *tokenizer,
+                        const struct executor_info *info) {
     const struct engine_config engine = engine_options_read(options, info);
     const struct http_server_config http = {.max_connections = options->max_connections};
     const struct memory_table table = {
         .executor = info,
-        .engine_bytes = engine_memory_bytes(&engine),
+        .engine_bytes = engine_memory_bytes(&engine, tokenizer),
         .http_bytes = http_server_memory_bytes(&http),
         .program_bytes = memory_table_program_bytes(info, false),
         .max_connections = options->max_connections,
@@ -38,14 +39,15 @@ static void print_table(const struct options *options, const struct executor_inf
     memory_table_write(&table, print_line, NULL);
 }
 
-static int plan(const struct model *model, const struct options *options, struct error *err) {
+static int plan(const struct model *model, const struct tokenizer *tokenizer,
+                const struct options *options, struct error *err) {
     struct executor_config config;
     struct executor_info info;
     if (engine_options_executor(options, model, &config, err) != 0 ||
         executor_plan(model, &config, &info, err) != 0)
         return -1;
     putchar('\n');
-    print_table(options, &info);
+    print_table(options, tokenizer, &info);
     return 0;
 }
 
@@ -64,13 +66,13 @@ static int load_options(char *path, int argc, char *const *argv, struct options 
     return status;
 }
 
-static int plan_with_options(const struct model *model, char *path, int argc, char *const *argv,
-                             struct error *err) {
+static int plan_with_options(const struct model *model, const struct tokenizer *tokenizer,
+                             char *path, int argc, char *const *argv, struct error *err) {
     struct options options;
     if (load_options(path, argc, argv, &options, err) != 0)
         return -1;
     options_warn_of_variables(environ);
-    int status = plan(model, &options, err);
+    int status = plan(model, tokenizer, &options, err);
     options_finish(&options);
     return status;
 }
@@ -96,7 +98,7 @@ static int inspect(char *path, bool verifies, bool with_plan, int argc, char *co
     printf("%-24s%s\n", "tokenizer", tokenizer_description(tokenizer));
     int status = verifies ? verify_weights(model, err) : 0;
     if (status == 0 && with_plan)
-        status = plan_with_options(model, path, argc, argv, err);
+        status = plan_with_options(model, tokenizer, path, argc, argv, err);
     tokenizer_close(tokenizer);
     model_close(model);
     return status;

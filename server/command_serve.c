@@ -204,7 +204,7 @@ static int start_engine(struct serve *serve, struct error *err) {
     config.stall_timeout_ms = STALL_TIMEOUT_MS;
     config.wake = wake_http;
     config.wake_context = serve;
-    serve->memory.engine_bytes = engine_memory_bytes(&config);
+    serve->memory.engine_bytes = engine_memory_bytes(&config, serve->tokenizer);
     serve->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (serve->wake_fd < 0)
         return error_set(err, ERROR_IO, "eventfd: %s", strerror(errno));

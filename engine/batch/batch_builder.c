@@ -8,11 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void *alloc_array(size_t count, size_t item_bytes) {
-    size_t bytes;
-    return checked_mul(count, item_bytes, &bytes) ? malloc(bytes) : NULL;
-}
-
 static int32_t max_blocks_per_seq(const struct serving_limits *limits) {
     return block_table_blocks_for(limits->max_model_len, limits->block_size);
 }
@@ -28,65 +23,90 @@ int32_t batch_builder_max_rows(const struct serving_limits *limits) {
     return limits->max_num_batched_tokens + limits->max_num_seqs;
 }
 
+#define NUM_ARRAYS 15
+
+struct array {
+    void *pointer; /* the address of one of the builder's */
+    size_t count, item_bytes;
+};
+
+/* Lists the builder's arrays with their sizes: the only place that knows them all. */
+static void list_arrays(struct batch_builder *b, const struct serving_limits *limits,
+                        const struct tokenizer *tokenizer, struct array out[static NUM_ARRAYS]) {
+    size_t tokens = (size_t)limits->max_num_batched_tokens, seqs = (size_t)limits->max_num_seqs;
+    size_t rows = (size_t)batch_builder_max_rows(limits);
+    size_t table = (size_t)max_blocks_per_seq(limits) * sizeof(int32_t);
+    size_t biases = (size_t)sampler_max_biases(tokenizer) * sizeof(struct token_bias);
+    size_t mask = (size_t)SAMPLE_MASK_WORDS(limits->vocab_size) * sizeof(uint32_t);
+    const struct array arrays[NUM_ARRAYS] = {
+        {&b->token_ids, tokens, sizeof(int32_t)},
+        {&b->positions, tokens, sizeof(int32_t)},
+        {&b->slot_mapping, tokens, sizeof(int32_t)},
+        {&b->query_start, seqs + 1, sizeof(int32_t)},
+        {&b->context_lens, seqs, sizeof(int32_t)},
+        {&b->block_tables, seqs, table},
+        {&b->logit_rows, rows, sizeof(int32_t)},
+        {&b->sample_rows, rows, sizeof(struct sample_row)},
+        {&b->token_counts, max_counts(limits), sizeof(struct token_count)},
+        {&b->token_biases, seqs, biases},
+        {&b->token_masks, seqs + 1, mask},
+        {&b->hidden_spans, seqs, sizeof(struct row_span)},
+        {&b->hidden_sums, seqs, ((size_t)limits->hidden_size + 1) * sizeof(float)},
+        {&b->row_start, seqs + 1, sizeof(int32_t)},
+        {&b->hidden_sum_start, seqs + 1, sizeof(int32_t)},
+    };
+    memcpy(out, arrays, sizeof(arrays));
+}
+
+static int alloc_array(const struct array *array) {
+    size_t bytes;
+    void *data = checked_mul(array->count, array->item_bytes, &bytes) ? malloc(bytes) : NULL;
+    memcpy(array->pointer, &data, sizeof(data));
+    return data != NULL ? 0 : -1;
+}
+
+static void free_array(const struct array *array) {
+    void *data;
+    memcpy(&data, array->pointer, sizeof(data));
+    free(data);
+}
+
+size_t batch_builder_bytes(const struct serving_limits *limits, const struct tokenizer *tokenizer) {
+    struct batch_builder none;
+    struct array arrays[NUM_ARRAYS];
+    size_t bytes = logprob_lists_bytes(limits);
+    list_arrays(&none, limits, tokenizer, arrays);
+    for (int i = 0; i < NUM_ARRAYS; i++)
+        bytes += arrays[i].count * arrays[i].item_bytes;
+    return bytes;
+}
+
 int batch_builder_init(struct batch_builder *builder, const struct serving_limits *limits,
                        const struct tokenizer *tokenizer,
                        const struct grammar_vocabulary *vocabulary) {
     CHECK(limits->vocab_size == tokenizer_vocab_size(tokenizer));
-    size_t num_tokens = (size_t)limits->max_num_batched_tokens;
-    size_t num_seqs = (size_t)limits->max_num_seqs;
-    size_t num_rows = (size_t)batch_builder_max_rows(limits);
-    size_t max_biases = num_seqs * (size_t)sampler_max_biases(tokenizer);
     struct batch_builder made = {
-        .limits = limits,
-        .tokenizer = tokenizer,
-        .vocabulary = vocabulary,
-        .token_ids = alloc_array(num_tokens, sizeof(int32_t)),
-        .positions = alloc_array(num_tokens, sizeof(int32_t)),
-        .slot_mapping = alloc_array(num_tokens, sizeof(int32_t)),
-        .query_start = alloc_array(num_seqs + 1, sizeof(int32_t)),
-        .context_lens = alloc_array(num_seqs, sizeof(int32_t)),
-        .block_tables = alloc_array(num_seqs * (size_t)max_blocks_per_seq(limits), sizeof(int32_t)),
-        .logit_rows = alloc_array(num_rows, sizeof(int32_t)),
-        .sample_rows = alloc_array(num_rows, sizeof(struct sample_row)),
-        .token_counts = alloc_array(max_counts(limits), sizeof(struct token_count)),
-        .token_biases = alloc_array(max_biases, sizeof(struct token_bias)),
-        .token_masks = alloc_array(num_seqs + 1, (size_t)SAMPLE_MASK_WORDS(limits->vocab_size) *
-                                                     sizeof(*made.token_masks)),
-        .hidden_spans = alloc_array(num_seqs, sizeof(struct row_span)),
-        .hidden_sums = alloc_array(num_seqs, ((size_t)limits->hidden_size + 1) * sizeof(float)),
-        .row_start = alloc_array(num_seqs + 1, sizeof(int32_t)),
-        .hidden_sum_start = alloc_array(num_seqs + 1, sizeof(int32_t)),
-    };
-    if (logprob_lists_init(&made.lists, limits) != 0 || made.token_ids == NULL ||
-        made.positions == NULL || made.slot_mapping == NULL || made.query_start == NULL ||
-        made.context_lens == NULL || made.block_tables == NULL || made.logit_rows == NULL ||
-        made.sample_rows == NULL || made.token_counts == NULL || made.token_biases == NULL ||
-        made.token_masks == NULL || made.hidden_spans == NULL || made.hidden_sums == NULL ||
-        made.row_start == NULL || made.hidden_sum_start == NULL) {
+        .limits = limits, .tokenizer = tokenizer, .vocabulary = vocabulary};
+    struct array arrays[NUM_ARRAYS];
+    int status = logprob_lists_init(&made.lists, limits);
+    list_arrays(&made, limits, tokenizer, arrays);
+    for (int i = 0; i < NUM_ARRAYS && status == 0; i++)
+        status = alloc_array(&arrays[i]);
+    if (status == 0)
+        *builder = made;
+    else
         batch_builder_finish(&made);
-        return -1;
-    }
-    *builder = made;
-    return 0;
+    return status;
 }
 
 void batch_builder_finish(struct batch_builder *builder) {
-    free(builder->token_ids);
-    free(builder->positions);
-    free(builder->slot_mapping);
-    free(builder->query_start);
-    free(builder->context_lens);
-    free(builder->block_tables);
-    free(builder->logit_rows);
-    free(builder->sample_rows);
-    free(builder->token_counts);
-    free(builder->token_biases);
+    struct array arrays[NUM_ARRAYS];
+    if (builder->limits != NULL) {
+        list_arrays(builder, builder->limits, builder->tokenizer, arrays);
+        for (int i = 0; i < NUM_ARRAYS; i++)
+            free_array(&arrays[i]);
+    }
     logprob_lists_finish(&builder->lists);
-    free(builder->token_masks);
-    free(builder->hidden_spans);
-    free(builder->hidden_sums);
-    free(builder->row_start);
-    free(builder->hidden_sum_start);
     memset(builder, 0, sizeof(*builder));
 }
 

@@ -36,6 +36,8 @@ struct batch_builder {
 int batch_builder_init(struct batch_builder *builder, const struct serving_limits *limits,
                        const struct tokenizer *tokenizer,
                        const struct grammar_vocabulary *vocabulary);
+/* What it allocates. */
+size_t batch_builder_bytes(const struct serving_limits *limits, const struct tokenizer *tokenizer);
 void batch_builder_finish(struct batch_builder *builder); /* accepts a zeroed one */
 
 /* Rows of a step at most: each computed token may be scored, and each sequence may draw. */

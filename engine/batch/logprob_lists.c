@@ -24,13 +24,14 @@ size_t logprob_lists_max_of_step(const struct serving_limits *limits) {
            (size_t)limits->max_num_batched_tokens * vocabulary_size(limits);
 }
 
+size_t logprob_lists_bytes(const struct serving_limits *limits) {
+    return ((size_t)limits->max_num_seqs * MAX_LOGPROB_TOKENS + vocabulary_size(limits)) *
+           sizeof(int32_t);
+}
+
 int logprob_lists_init(struct logprob_lists *lists, const struct serving_limits *limits) {
-    size_t count = (size_t)limits->max_num_seqs * MAX_LOGPROB_TOKENS + vocabulary_size(limits),
-           bytes;
-    *lists = (struct logprob_lists){.limits = limits};
-    if (!checked_mul(count, sizeof(*lists->tokens), &bytes))
-        return -1;
-    lists->tokens = malloc(bytes);
+    *lists =
+        (struct logprob_lists){.limits = limits, .tokens = malloc(logprob_lists_bytes(limits))};
     if (lists->tokens == NULL)
         return -1;
     for (size_t i = 0; i < vocabulary_size(limits); i++)

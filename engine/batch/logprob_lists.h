@@ -22,7 +22,8 @@ size_t logprob_lists_max_of_row(const struct serving_limits *limits);
 
 /* The limits outlive the lists. Returns -1 when memory is short. */
 int logprob_lists_init(struct logprob_lists *lists, const struct serving_limits *limits);
-void logprob_lists_finish(struct logprob_lists *lists); /* accepts a zeroed one */
+size_t logprob_lists_bytes(const struct serving_limits *limits); /* what it allocates */
+void logprob_lists_finish(struct logprob_lists *lists);          /* accepts a zeroed one */
 /* Before the rows of a step. */
 void logprob_lists_clear(struct logprob_lists *lists);
 

@@ -27,36 +27,55 @@ static void unlink_group(struct engine_core *core, struct sequence_group *group)
     *(group->next != NULL ? &group->next->previous : &core->last_group) = group->previous;
 }
 
-/* Pages that no step needs are never touched. */
-static float *alloc_listed(const struct serving_limits *limits) {
-    size_t bytes;
-    bool fits = checked_mul(logprob_lists_max_of_step(limits), sizeof(float), &bytes);
-    return fits ? malloc(bytes) : NULL;
+/* The result of a step. Pages of listed_logprobs that no step needs are never touched. */
+static int init_result(struct step_result *result, const struct serving_limits *limits) {
+    size_t listed_bytes;
+    result->rows = calloc((size_t)batch_builder_max_rows(limits), sizeof(*result->rows));
+    result->hidden_sums =
+        calloc((size_t)limits->max_num_seqs, ((size_t)limits->hidden_size + 1) * sizeof(float));
+    if (checked_mul(logprob_lists_max_of_step(limits), sizeof(float), &listed_bytes))
+        result->listed_logprobs = malloc(listed_bytes);
+    return result->rows != NULL && result->hidden_sums != NULL && result->listed_logprobs != NULL
+               ? 0
+               : -1;
+}
+
+static size_t result_bytes(const struct serving_limits *limits) {
+    return (size_t)batch_builder_max_rows(limits) * sizeof(struct sample_output) +
+           (size_t)limits->max_num_seqs * ((size_t)limits->hidden_size + 1) * sizeof(float) +
+           logprob_lists_max_of_step(limits) * sizeof(float);
+}
+
+static struct scheduler_config scheduler_config_of(const struct engine_core_config *config) {
+    return (struct scheduler_config){
+        .limits = config->limits,
+        .swap_block_ns = config->swap_block_ns,
+        .num_tenants = config->num_tenants,
+        .prefix_caching = config->prefix_caching,
+        .secret = config->secret,
+    };
+}
+
+size_t engine_core_bytes(const struct engine_core_config *config,
+                         const struct tokenizer *tokenizer) {
+    const struct scheduler_config scheduler = scheduler_config_of(config);
+    return scheduler_bytes(&scheduler) + batch_builder_bytes(config->limits, tokenizer) +
+           step_output_bytes(config->limits) + result_bytes(config->limits) +
+           (size_t)config->limits->max_num_seqs * sizeof(struct sequence *);
 }
 
 int engine_core_init(struct engine_core *core, const struct engine_core_config *config,
                      struct executor *executor, const struct tokenizer *tokenizer,
                      struct error *err) {
     const struct serving_limits *limits = config->limits;
-    const struct scheduler_config scheduler_config = {
-        .limits = limits,
-        .swap_block_ns = config->swap_block_ns,
-        .num_tenants = config->num_tenants,
-        .prefix_caching = config->prefix_caching,
-        .secret = config->secret,
-    };
+    const struct scheduler_config scheduler_config = scheduler_config_of(config);
     memset(core, 0, sizeof(*core));
     core->config = *config;
     core->executor = executor;
     core->tokenizer = tokenizer;
-    core->result.rows = calloc((size_t)batch_builder_max_rows(limits), sizeof(*core->result.rows));
-    core->result.hidden_sums =
-        calloc((size_t)limits->max_num_seqs, ((size_t)limits->hidden_size + 1) * sizeof(float));
-    core->result.listed_logprobs = alloc_listed(limits);
     core->forked = calloc((size_t)limits->max_num_seqs, sizeof(struct sequence *));
     engine_stats_init(&core->stats);
-    if (core->result.rows == NULL || core->result.hidden_sums == NULL || core->forked == NULL ||
-        core->result.listed_logprobs == NULL ||
+    if (core->forked == NULL || init_result(&core->result, limits) != 0 ||
         scheduler_init(&core->scheduler, &scheduler_config) != 0 ||
         batch_builder_init(&core->builder, limits, tokenizer, config->vocabulary) != 0 ||
         step_output_init(&core->output, tokenizer, limits) != 0) {

@@ -51,6 +51,9 @@ struct engine_core {
 int engine_core_init(struct engine_core *core, const struct engine_core_config *config,
                      struct executor *executor, const struct tokenizer *tokenizer,
                      struct error *err);
+/* Returns what engine_core_init allocates; groups add to it while they live. */
+size_t engine_core_bytes(const struct engine_core_config *config,
+                         const struct tokenizer *tokenizer);
 /* Comes after engine_core_abort, unless the core is idle. Accepts a zeroed core. */
 void engine_core_finish(struct engine_core *core);
 

@@ -5,25 +5,33 @@
 #include "engine/core/step_output.h"
 
 #include "config/base/check.h"
-#include "config/base/checked.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+static size_t max_records(const struct serving_limits *limits) {
+    return (size_t)limits->max_num_batched_tokens + 1;
+}
+
+static size_t max_top(const struct serving_limits *limits) {
+    size_t of_records = max_records(limits) * SAMPLE_MAX_LOGPROBS;
+    size_t of_row = logprob_lists_max_of_row(limits);
+    return of_records > of_row ? of_records : of_row;
+}
+
+size_t step_output_bytes(const struct serving_limits *limits) {
+    return max_records(limits) * sizeof(struct token_record) +
+           max_top(limits) * sizeof(struct top_logprob);
+}
+
 int step_output_init(struct step_output *output, const struct tokenizer *tokenizer,
                      const struct serving_limits *limits) {
-    size_t num_records = (size_t)limits->max_num_batched_tokens + 1,
-           of_row = logprob_lists_max_of_row(limits);
-    size_t max_top = num_records * SAMPLE_MAX_LOGPROBS, top_bytes;
-    max_top = max_top > of_row ? max_top : of_row;
-    if (!checked_mul(max_top, sizeof(struct top_logprob), &top_bytes))
-        return -1;
     struct step_output made = {
         .tokenizer = tokenizer,
-        .records = calloc(num_records, sizeof(*made.records)),
-        .top = malloc(top_bytes),
-        .max_top = max_top,
+        .records = calloc(max_records(limits), sizeof(*made.records)),
+        .top = malloc(max_top(limits) * sizeof(*made.top)),
+        .max_top = max_top(limits),
     };
     if (made.records == NULL || made.top == NULL) {
         step_output_finish(&made);

@@ -30,7 +30,8 @@ struct step_output {
 /* Returns -1 when memory is short. */
 int step_output_init(struct step_output *output, const struct tokenizer *tokenizer,
                      const struct serving_limits *limits);
-void step_output_finish(struct step_output *output); /* accepts a zeroed one */
+size_t step_output_bytes(const struct serving_limits *limits); /* what it allocates */
+void step_output_finish(struct step_output *output);           /* accepts a zeroed one */
 
 /* Pushes the scores of the next prompt tokens of choice 0 (and the first token, which has none), in
  * as many events as it takes. Returns -1 when memory is short. */

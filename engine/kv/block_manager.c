@@ -19,12 +19,25 @@
 #include <stdlib.h>
 #include <string.h>
 
+static int32_t larger_pool(const struct serving_limits *limits) {
+    return limits->num_host_blocks > limits->num_blocks ? limits->num_host_blocks
+                                                        : limits->num_blocks;
+}
+
+size_t block_manager_bytes(const struct block_manager_config *config) {
+    const struct serving_limits *limits = config->limits;
+    size_t cache = config->caching ? prefix_cache_bytes(limits->num_blocks, limits->block_size) : 0;
+    return block_pool_bytes(limits->num_blocks, config->num_tenants) +
+           block_pool_bytes(limits->num_host_blocks, 1) + move_list_bytes(limits->num_host_blocks) +
+           2 * move_list_bytes(limits->num_blocks) + cache +
+           ((size_t)limits->num_host_blocks + 1) * sizeof(struct swap_origin) +
+           (size_t)larger_pool(limits) * sizeof(int32_t);
+}
+
 static int init_scratch(struct block_manager *manager) {
-    int32_t num_host = manager->config.limits->num_host_blocks;
-    int32_t larger = num_host > manager->config.limits->num_blocks
-                         ? num_host
-                         : manager->config.limits->num_blocks;
-    manager->origins = calloc((size_t)num_host + 1, sizeof(*manager->origins));
+    int32_t larger = larger_pool(manager->config.limits);
+    size_t num_origins = (size_t)manager->config.limits->num_host_blocks + 1;
+    manager->origins = calloc(num_origins, sizeof(*manager->origins));
     manager->moved_to = malloc((size_t)larger * sizeof(*manager->moved_to));
     if (manager->origins == NULL || manager->moved_to == NULL)
         return -1;

@@ -52,6 +52,7 @@ struct block_manager {
 
 /* Returns -1 when memory is short. */
 int block_manager_init(struct block_manager *manager, const struct block_manager_config *config);
+size_t block_manager_bytes(const struct block_manager_config *config); /* what it allocates */
 /* Every table must have been released. Accepts a zeroed one. */
 void block_manager_finish(struct block_manager *manager);
 

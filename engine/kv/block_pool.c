@@ -49,6 +49,11 @@ static void unlink_block(struct block_pool *pool, struct free_list *list, int32_
     list->count--;
 }
 
+size_t block_pool_bytes(int32_t num_blocks, int32_t num_tenants) {
+    return ((size_t)num_blocks + 1) * sizeof(struct block) +
+           (size_t)num_tenants * sizeof(struct free_list);
+}
+
 int block_pool_init(struct block_pool *pool, int32_t num_blocks, int32_t num_tenants) {
     CHECK(num_blocks >= 0 && num_tenants >= 1);
     struct block_pool made = {

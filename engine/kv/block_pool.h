@@ -16,6 +16,7 @@
 #define QUIRE_ENGINE_KV_BLOCK_POOL_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct block {
@@ -42,7 +43,8 @@ struct block_pool {
 
 /* num_blocks >= 0, num_tenants >= 1. Returns -1 when memory is short. */
 int block_pool_init(struct block_pool *pool, int32_t num_blocks, int32_t num_tenants);
-void block_pool_finish(struct block_pool *pool); /* accepts a zeroed pool */
+size_t block_pool_bytes(int32_t num_blocks, int32_t num_tenants); /* what it allocates */
+void block_pool_finish(struct block_pool *pool);                  /* accepts a zeroed pool */
 
 /* A block with one reference, or -1 when none is free. It may still be marked cached: the caller
  * then makes the cache forget it and calls block_pool_clear_cached before anything else. */

@@ -5,10 +5,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* An empty array may be NULL. */
+static size_t array_bytes(int32_t num_destinations) {
+    return ((size_t)num_destinations + 1) * sizeof(int32_t);
+}
+
+size_t move_list_bytes(int32_t num_destinations) {
+    return 3 * array_bytes(num_destinations);
+}
+
 int move_list_init(struct move_list *moves, int32_t num_destinations) {
     CHECK(num_destinations >= 0);
-    /* an empty array may be NULL */
-    size_t bytes = ((size_t)num_destinations + 1) * sizeof(int32_t);
+    size_t bytes = array_bytes(num_destinations);
     struct move_list made = {.from = malloc(bytes), .to = malloc(bytes), .place = malloc(bytes)};
     if (made.from == NULL || made.to == NULL || made.place == NULL) {
         move_list_finish(&made);

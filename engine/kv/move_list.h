@@ -3,6 +3,7 @@
 #ifndef QUIRE_ENGINE_KV_MOVE_LIST_H
 #define QUIRE_ENGINE_KV_MOVE_LIST_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 struct move_list {
@@ -14,7 +15,8 @@ struct move_list {
 
 /* For destinations 0 .. num_destinations - 1. Returns -1 when memory is short. */
 int move_list_init(struct move_list *moves, int32_t num_destinations);
-void move_list_finish(struct move_list *moves); /* accepts a zeroed list */
+size_t move_list_bytes(int32_t num_destinations); /* what it allocates */
+void move_list_finish(struct move_list *moves);   /* accepts a zeroed list */
 
 /* `to` is no destination yet. */
 void move_list_add(struct move_list *moves, int32_t from, int32_t to);

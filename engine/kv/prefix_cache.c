@@ -23,6 +23,11 @@ static int32_t buckets_for(int32_t num_blocks) {
     return buckets;
 }
 
+size_t prefix_cache_bytes(int32_t num_blocks, int32_t block_size) {
+    size_t of_block = sizeof(struct cached_block) + (size_t)block_size * sizeof(int32_t);
+    return (size_t)buckets_for(num_blocks) * sizeof(int32_t) + (size_t)num_blocks * of_block;
+}
+
 int prefix_cache_init(struct prefix_cache *cache, int32_t num_blocks, int32_t block_size) {
     CHECK(num_blocks >= 1 && block_size >= 1);
     size_t token_bytes;

@@ -6,17 +6,28 @@
 #include <stdlib.h>
 #include <string.h>
 
+static struct block_manager_config blocks_config(const struct scheduler_config *config) {
+    return (struct block_manager_config){
+        .limits = config->limits,
+        .num_tenants = config->num_tenants,
+        .caching = config->prefix_caching,
+        .secret = config->secret,
+    };
+}
+
+size_t scheduler_bytes(const struct scheduler_config *config) {
+    const struct block_manager_config blocks = blocks_config(config);
+    return block_manager_bytes(&blocks) +
+           (size_t)config->limits->max_num_seqs *
+               (sizeof(struct planned_sequence) + sizeof(struct block_table *));
+}
+
 int scheduler_init(struct scheduler *scheduler, const struct scheduler_config *config) {
     const struct serving_limits *limits = config->limits;
     CHECK(limits->max_num_seqs >= 1 && limits->block_size >= 1);
     CHECK(limits->max_num_batched_tokens >= limits->max_num_seqs);
     struct scheduler made = {.config = *config};
-    const struct block_manager_config blocks = {
-        .limits = limits,
-        .num_tenants = config->num_tenants,
-        .caching = config->prefix_caching,
-        .secret = config->secret,
-    };
+    const struct block_manager_config blocks = blocks_config(config);
     made.plan.entries = calloc((size_t)limits->max_num_seqs, sizeof(*made.plan.entries));
     made.tables = calloc((size_t)limits->max_num_seqs, sizeof(struct block_table *));
     if (made.plan.entries == NULL || made.tables == NULL ||

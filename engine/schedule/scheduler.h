@@ -60,6 +60,7 @@ struct scheduler {
 
 /* Returns -1 when memory is short. */
 int scheduler_init(struct scheduler *scheduler, const struct scheduler_config *config);
+size_t scheduler_bytes(const struct scheduler_config *config); /* what it allocates */
 /* Every sequence must have been removed. Accepts a zeroed one. */
 void scheduler_finish(struct scheduler *scheduler);
 

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define MAX_RECORD_BYTES 4096 /* larger than a sequence, its group and its detokenizer */
+
 int32_t sequence_token_limit(const struct request *request, int32_t max_model_len) {
     int64_t most = (int64_t)request->num_prompt_tokens + request->params.max_tokens;
     return most < max_model_len ? (int32_t)most : max_model_len;
@@ -107,6 +109,16 @@ int sequence_copy_output(struct sequence *to, const struct sequence *from) {
         memcpy(to->output, from->output, (size_t)num_generated * sizeof(*to->output));
     to->num_tokens = from->num_tokens;
     return 0;
+}
+
+/* The output doubles as it grows. */
+size_t sequence_max_bytes(const struct serving_limits *limits) {
+    int32_t max_counts =
+        limits->max_model_len < limits->vocab_size ? limits->max_model_len : limits->vocab_size;
+    int32_t max_blocks = block_table_blocks_for(limits->max_model_len, limits->block_size);
+    return MAX_RECORD_BYTES + 2 * (size_t)limits->max_model_len * sizeof(int32_t) +
+           token_counts_max_bytes(max_counts) + (size_t)max_blocks * sizeof(int32_t) +
+           ((size_t)limits->hidden_size + 1) * sizeof(float);
 }
 
 void sequence_release(struct sequence *sequence) {

@@ -10,6 +10,7 @@
 #define QUIRE_ENGINE_SEQUENCE_H
 
 #include "engine/sequence/detokenizer.h"
+#include "config/serving_limits.h"
 #include "engine/kv/block_table.h"
 #include "engine/kv/token_view.h"
 #include "engine/request.h"
@@ -82,6 +83,8 @@ int sequence_append(struct sequence *sequence, int32_t token);
 /* The generated tokens become those of another sequence of the group. Of beams only, which have
  * neither counts nor grammar. Returns -1 when memory is short. */
 int sequence_copy_output(struct sequence *to, const struct sequence *from);
+/* Returns what a running sequence may take, itself included. */
+size_t sequence_max_bytes(const struct serving_limits *limits);
 /* Frees what an ended sequence has no use for any more: all its memory but the block table's. */
 void sequence_release(struct sequence *sequence);
 /* The request's grammar leaves nothing to add to the output. */

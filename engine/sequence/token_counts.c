@@ -8,6 +8,11 @@
 
 #define FIRST_SLOTS 64
 
+/* Both arrays have doubled beyond what is needed; there are two slots to an item. */
+size_t token_counts_max_bytes(int32_t num_items) {
+    return 2 * (size_t)num_items * (sizeof(struct token_count) + 2 * sizeof(int32_t));
+}
+
 void token_counts_finish(struct token_counts *counts) {
     free(counts->items);
     free(counts->slots);

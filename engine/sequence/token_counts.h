@@ -5,6 +5,7 @@
 
 #include "kernels/sampling.h"
 
+#include <stddef.h>
 #include <stdint.h>
 
 struct token_counts {
@@ -14,6 +15,8 @@ struct token_counts {
     int32_t num_slots; /* 0 or a power of two, more than num_items */
 };
 
+/* Returns what the counts of so many distinct tokens may take. */
+size_t token_counts_max_bytes(int32_t num_items);
 /* A zeroed struct is empty. */
 void token_counts_finish(struct token_counts *counts);
 

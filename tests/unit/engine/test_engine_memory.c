@@ -55,25 +55,26 @@ static void test_engines_stay_below(void **state) {
             fail_msg("%s", err.message);
         size_t taken = heap_bytes() - before;
         engine_destroy(engine);
-        assert_true(taken <= engine_memory_bytes(&config));
+        assert_true(taken <= engine_memory_bytes(&config, fake_tokenizer()));
     }
 }
 
 static void test_queue_counts(void **state) {
     struct engine_config config = config_of(1);
-    size_t bytes = engine_memory_bytes(&config);
+    size_t bytes = engine_memory_bytes(&config, fake_tokenizer());
     config.max_queued_tokens += 1000000;
-    assert_true(engine_memory_bytes(&config) - bytes >= 4000000);
-    bytes = engine_memory_bytes(&config);
+    assert_true(engine_memory_bytes(&config, fake_tokenizer()) - bytes >= 4000000);
+    bytes = engine_memory_bytes(&config, fake_tokenizer());
     config.max_queued_requests += 100;
-    assert_true(engine_memory_bytes(&config) - bytes >= (size_t)100 * TOKEN_STREAM_STALL_BYTES);
-    bytes = engine_memory_bytes(&config);
+    assert_true(engine_memory_bytes(&config, fake_tokenizer()) - bytes >=
+                (size_t)100 * TOKEN_STREAM_STALL_BYTES);
+    bytes = engine_memory_bytes(&config, fake_tokenizer());
     config.max_choices += 1000;
-    assert_true(engine_memory_bytes(&config) - bytes >=
+    assert_true(engine_memory_bytes(&config, fake_tokenizer()) - bytes >=
                 1000 * (sizeof(struct sequence) + sizeof(struct token_event)));
-    bytes = engine_memory_bytes(&config);
+    bytes = engine_memory_bytes(&config, fake_tokenizer());
     limits.vocab_size = 50000;
-    assert_true(engine_memory_bytes(&config) > bytes);
+    assert_true(engine_memory_bytes(&config, fake_tokenizer()) > bytes);
 }
 
 int main(void) {

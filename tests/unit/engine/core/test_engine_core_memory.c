@@ -27,7 +27,8 @@ void *__wrap_malloc(size_t bytes);
 void *__wrap_calloc(size_t count, size_t bytes);
 void *__wrap_realloc(void *data, size_t bytes);
 
-static long num_allocations; /* since memory began to be short */
+static long num_allocations;   /* since memory began to be short */
+static size_t allocated_bytes; /* since start */
 static long first_failure = FOREVER, num_failures;
 
 static bool allocation_fails(void) {
@@ -36,10 +37,12 @@ static bool allocation_fails(void) {
 }
 
 void *__wrap_malloc(size_t bytes) {
+    allocated_bytes += bytes;
     return allocation_fails() ? NULL : __real_malloc(bytes);
 }
 
 void *__wrap_calloc(size_t count, size_t bytes) {
+    allocated_bytes += count * bytes;
     return allocation_fails() ? NULL : __real_calloc(count, bytes);
 }
 
@@ -145,8 +148,10 @@ static void start(struct fixture *f, enum kind kind) {
     };
     fake_executor_init(&f->executor, limits.num_blocks, limits.block_size,
                        limits.max_num_batched_tokens);
+    size_t before = allocated_bytes;
     assert_int_equal(engine_core_init(&f->core, &config, &f->executor.base, fake_tokenizer(), &err),
                      0);
+    assert_int_equal(allocated_bytes - before, engine_core_bytes(&config, fake_tokenizer()));
     f->request = make_request(kind);
 }
 
