@@ -1,8 +1,9 @@
 /* Private to chat_template/: the place in the tokens that the parser's files share, and what each of
  * them does there: look at the current token, move on, expect, make a node, fail.
  *
- * Functions that return int return 0, or -1 with the reason in the error given to
- * template_cursor_init, unless they say otherwise. */
+ * The first failure is kept: from then on the current token is the template's end, whatever is made
+ * is lost, and nothing else fails. So a function of the grammar need not look for failures, but where
+ * it loops: a loop ends at the end of the template, or at template_cursor_closes. */
 #ifndef QUIRE_MODELS_CHAT_TEMPLATE_TEMPLATE_CURSOR_H
 #define QUIRE_MODELS_CHAT_TEMPLATE_TEMPLATE_CURSOR_H
 
@@ -25,8 +26,9 @@ struct template_cursor {
     struct template_lexer lexer;
     struct template_arena *arena;
     struct template_token token, ahead; /* the current one and, if has_ahead, that behind it */
-    bool has_ahead;
+    bool has_ahead, failed;
     int nesting;
+    struct template_node spare; /* what is made after a failure */
     const struct template_builtins *builtins;
     struct template_value names;           /* map of the interned ones */
     struct template_value defined;         /* map of those that template_cursor_define was given */
@@ -35,47 +37,58 @@ struct template_cursor {
 
 /* Stands at the first token, with the interpreter's own names interned in `out`. The source may go
  * afterwards; texts and nodes lie in the arena. */
-int template_cursor_init(struct template_cursor *cursor, struct template_arena *arena,
-                         struct text source, const struct template_builtins *builtins,
-                         struct template_names *out, struct error *err);
+void template_cursor_init(struct template_cursor *cursor, struct template_arena *arena,
+                          struct text source, const struct template_builtins *builtins,
+                          struct template_names *out, struct error *err);
 
-int template_cursor_fail_memory(struct template_cursor *cursor);
+void template_cursor_fail(struct template_cursor *cursor, int line, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* After an allocation failed. */
+void template_cursor_fail_memory(struct template_cursor *cursor);
 /* Fails with "expected WHAT, got the current token". */
-int template_cursor_fail_expected(struct template_cursor *cursor, const char *what);
-/* Counts one more level of nesting, which the caller takes off again. */
-int template_cursor_enter(struct template_cursor *cursor);
+void template_cursor_fail_expected(struct template_cursor *cursor, const char *what);
+/* Counts one more level of nesting, up to template_cursor_leave. */
+void template_cursor_enter(struct template_cursor *cursor);
+void template_cursor_leave(struct template_cursor *cursor);
 
-int template_cursor_advance(struct template_cursor *cursor);
-/* Returns the token behind the current one; NULL after an error. */
+/* --- Tokens --- */
+
+void template_cursor_advance(struct template_cursor *cursor);
+/* Returns the token behind the current one. */
 const struct template_token *template_cursor_look(struct template_cursor *cursor);
 bool template_cursor_is_name(const struct template_token *token, const char *name);
 bool template_cursor_is_operator(const struct template_cursor *cursor, int op);
-/* Moves behind it if it is there: 1, else 0; -1 after an error. */
-int template_cursor_skip_name(struct template_cursor *cursor, const char *name);
-int template_cursor_skip_operator(struct template_cursor *cursor, int op);
-int template_cursor_expect_operator(struct template_cursor *cursor, int op);
+/* Returns whether the current token is that operator, or nothing more will come. */
+bool template_cursor_closes(const struct template_cursor *cursor, int op);
+/* Returns whether it is there, and moves behind it then. */
+bool template_cursor_skip_name(struct template_cursor *cursor, const char *name);
+bool template_cursor_skip_operator(struct template_cursor *cursor, int op);
+/* Moves behind it; fails where it is not. */
+void template_cursor_expect_operator(struct template_cursor *cursor, int op);
 /* Interns the current token, which must be a name, and moves behind it. */
-int template_cursor_take_name(struct template_cursor *cursor, struct text *out);
+struct text template_cursor_take_name(struct template_cursor *cursor);
 
-/* --- Names that a template uses and defines ---
- * What no template can know is refused before it is run: see template_parser_run. */
+/* --- Nodes --- */
 
-/* Fails with "unknown WHAT 'NAME'". */
-int template_cursor_fail_unknown(struct template_cursor *cursor, const char *what, struct text name,
-                                 int line);
-/* Notes that the template itself gives the name a value, or asks whether somebody has. */
-int template_cursor_define(struct template_cursor *cursor, struct text name);
-/* Notes a use that template_cursor_check_uses refuses if the name is not defined by then. */
-int template_cursor_use(struct template_cursor *cursor, const char *what, struct text name,
-                        int line);
-int template_cursor_check_uses(struct template_cursor *cursor);
-
-/* Makes a node of that line, or of the current token's; NULL after an error. */
+/* Makes a node of that line, or of the current token's. Never NULL. */
 struct template_node *template_cursor_node(struct template_cursor *cursor,
                                            enum template_node_kind kind, int line);
 struct template_node *template_cursor_make(struct template_cursor *cursor,
                                            enum template_node_kind kind);
 /* Puts a node at the end of a list, *end, which moves behind it. */
 void template_cursor_append(struct template_node ***end, struct template_node *node);
+
+/* --- Names that a template uses and defines ---
+ * What no template can know is refused before it is run: see template_parser_run. */
+
+/* Fails with "unknown WHAT 'NAME'". */
+void template_cursor_fail_unknown(struct template_cursor *cursor, const char *what,
+                                  struct text name, int line);
+/* Notes that the template itself gives the name a value, or asks whether somebody has. */
+void template_cursor_define(struct template_cursor *cursor, struct text name);
+/* Notes a use that template_cursor_check_uses refuses if the name is not defined by then. */
+void template_cursor_use(struct template_cursor *cursor, const char *what, struct text name,
+                         int line);
+void template_cursor_check_uses(struct template_cursor *cursor);
 
 #endif

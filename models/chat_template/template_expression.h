@@ -9,13 +9,15 @@
 enum template_tuple_end { TUPLE_END_NONE, TUPLE_END_IN, TUPLE_END_RECURSIVE };
 
 /* Parses one expression; without a condition an `if` behind it is left to the caller. */
-int template_expression_parse(struct template_cursor *cursor, bool with_condition,
-                              struct template_node **out);
+struct template_node *template_expression_parse(struct template_cursor *cursor,
+                                                bool with_condition);
 /* Parses one expression, or several with commas between them. */
-int template_expression_parse_tuple(struct template_cursor *cursor, bool with_condition,
-                                    enum template_tuple_end end, struct template_node **out);
-/* Parses a name, names with commas, or a namespace's member. */
-int template_expression_parse_target(struct template_cursor *cursor, enum template_tuple_end end,
-                                     bool with_member, struct template_node **out);
+struct template_node *template_expression_parse_tuple(struct template_cursor *cursor,
+                                                      bool with_condition,
+                                                      enum template_tuple_end end);
+/* Parses a name, names with commas, or a namespace's member, which the template defines so. */
+struct template_node *template_expression_parse_target(struct template_cursor *cursor,
+                                                       enum template_tuple_end end,
+                                                       bool with_member);
 
 #endif

@@ -26,7 +26,7 @@ int template_lexer_fail(struct template_lexer *lexer, int line, const char *form
     return error_set(lexer->err, ERROR_SYNTAX, "line %d: %s", line, text);
 }
 
-static int fail_memory(struct template_lexer *lexer) {
+int template_lexer_fail_memory(struct template_lexer *lexer) {
     if (template_arena_is_full(lexer->arena))
         return error_set(lexer->err, ERROR_SYNTAX, "the template needs more than %zu bytes",
                          template_arena_max_bytes(lexer->arena));
@@ -40,7 +40,7 @@ int template_lexer_init(struct template_lexer *lexer, struct template_arena *are
     char *data = template_arena_alloc_text(arena, source.length);
     size_t length = 0;
     if (data == NULL)
-        return fail_memory(lexer);
+        return template_lexer_fail_memory(lexer);
     for (size_t i = 0; i < source.length; i++) {
         if (source.data[i] == '\r' && i + 1 < source.length && source.data[i + 1] == '\n')
             continue;
@@ -256,7 +256,7 @@ static int unescape(struct template_lexer *lexer, struct text text, struct text 
     char *data = template_arena_alloc_text(lexer->arena, text.length);
     size_t length = 0;
     if (data == NULL)
-        return fail_memory(lexer);
+        return template_lexer_fail_memory(lexer);
     for (size_t at = 0; at < text.length;) {
         if (text.data[at] != '\\') {
             data[length++] = text.data[at++];

@@ -64,5 +64,7 @@ int template_lexer_next(struct template_lexer *lexer, struct template_token *out
 /* Fills err with "line N: ...". Returns -1. */
 int template_lexer_fail(struct template_lexer *lexer, int line, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+/* After an allocation failed. Returns -1. */
+int template_lexer_fail_memory(struct template_lexer *lexer);
 
 #endif

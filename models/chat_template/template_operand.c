@@ -4,6 +4,7 @@
 
 #include "models/chat_template/template_builder.h"
 #include "models/chat_template/template_expression.h"
+#include "models/chat_template/template_value.h"
 
 #include <string.h>
 
@@ -11,34 +12,27 @@
  */
 
 /* Strings that follow each other are one. */
-static int parse_string(struct template_cursor *cursor, struct template_node **out) {
+static struct template_node *parse_string(struct template_cursor *cursor) {
     struct template_node *node = template_cursor_make(cursor, NODE_CONSTANT);
     struct template_builder builder = {.arena = cursor->arena};
-    struct text first = cursor->token.text;
-    if (node == NULL || template_cursor_advance(cursor) != 0)
-        return -1;
-    node->value = template_data_text(first, TEMPLATE_ORIGIN_SERVER);
-    *out = node;
+    node->value = template_data_text(cursor->token.text, TEMPLATE_ORIGIN_SERVER);
+    template_cursor_advance(cursor);
     if (cursor->token.kind != TOKEN_STRING)
-        return 0;
-    template_builder_add(&builder, first, TEMPLATE_ORIGIN_SERVER);
-    while (cursor->token.kind == TOKEN_STRING) {
+        return node;
+    template_builder_add_string(&builder, &node->value);
+    for (; cursor->token.kind == TOKEN_STRING; template_cursor_advance(cursor))
         template_builder_add(&builder, cursor->token.text, TEMPLATE_ORIGIN_SERVER);
-        if (template_cursor_advance(cursor) != 0)
-            return -1;
-    }
-    return template_builder_finish(&builder, &node->value) ? 0
-                                                           : template_cursor_fail_memory(cursor);
+    if (!template_builder_finish(&builder, &node->value))
+        template_cursor_fail_memory(cursor);
+    return node;
 }
 
-static int parse_number(struct template_cursor *cursor, struct template_node **out) {
+static struct template_node *parse_number(struct template_cursor *cursor) {
     struct template_node *node = template_cursor_make(cursor, NODE_CONSTANT);
-    if (node == NULL)
-        return -1;
     node->value = cursor->token.kind == TOKEN_FLOAT ? template_data_float(cursor->token.real)
                                                     : template_data_int(cursor->token.integer);
-    *out = node;
-    return template_cursor_advance(cursor);
+    template_cursor_advance(cursor);
+    return node;
 }
 
 bool template_operand_is_constant(struct text name, struct template_value *out) {
@@ -57,269 +51,241 @@ bool template_operand_is_constant(struct text name, struct template_value *out) 
     return false;
 }
 
-static int parse_name(struct template_cursor *cursor, struct template_node **out) {
-    struct template_value constant;
-    bool is_constant = template_operand_is_constant(cursor->token.text, &constant);
-    struct template_node *node =
-        template_cursor_make(cursor, is_constant ? NODE_CONSTANT : NODE_NAME);
-    if (node == NULL || template_cursor_take_name(cursor, &node->name) != 0)
-        return -1;
-    if (is_constant)
-        node->value = constant;
-    *out = node;
-    bool is_rest = text_is(node->name, "varargs") || text_is(node->name, "kwargs");
-    return is_rest ? template_cursor_use(cursor, "variable", node->name, node->line) : 0;
+static struct template_node *parse_name(struct template_cursor *cursor) {
+    struct template_node *node = template_cursor_make(cursor, NODE_NAME);
+    node->name = template_cursor_take_name(cursor);
+    if (template_operand_is_constant(node->name, &node->value))
+        node->kind = NODE_CONSTANT;
+    if (text_is(node->name, "varargs") || text_is(node->name, "kwargs"))
+        template_cursor_use(cursor, "variable", node->name, node->line);
+    return node;
 }
 
-/* Expressions with commas between them up to the bracket `close`, which is taken as well. With
- * `pairs` each second one follows a colon. */
-static int parse_items(struct template_cursor *cursor, int close, bool pairs,
-                       struct template_node **out) {
-    struct template_node **end = out, *item;
-    int separator = 0;
-    for (size_t i = 0; !template_cursor_is_operator(cursor, close); i++) {
-        if (separator != 0 && template_cursor_expect_operator(cursor, separator) != 0)
-            return -1;
-        if (separator == ',' && template_cursor_is_operator(cursor, close))
-            break;
-        if (template_expression_parse(cursor, true, &item) != 0)
-            return -1;
-        template_cursor_append(&end, item);
-        separator = pairs && i % 2 == 0 ? ':' : ',';
-        if (separator == ':' && item->kind == NODE_CONSTANT &&
-            template_data_is_string(&item->value) &&
-            template_cursor_define(
-                cursor, (struct text){item->value.string.data, item->value.string.length}) != 0)
-            return -1;
-        if (separator == ':' && template_cursor_is_operator(cursor, close))
-            return template_cursor_fail_expected(cursor, "':'");
+/* Expressions with commas between them up to the bracket `close`, which is taken as well. */
+static void parse_items(struct template_cursor *cursor, int close, struct template_node **out) {
+    struct template_node **end = out;
+    while (!template_cursor_closes(cursor, close)) {
+        template_cursor_append(&end, template_expression_parse(cursor, true));
+        if (!template_cursor_is_operator(cursor, close))
+            template_cursor_expect_operator(cursor, ',');
     }
-    return template_cursor_expect_operator(cursor, close);
+    template_cursor_expect_operator(cursor, close);
 }
 
-static int parse_collection(struct template_cursor *cursor, struct template_node **out) {
-    bool is_dict = template_cursor_is_operator(cursor, '{');
-    struct template_node *node = template_cursor_make(cursor, is_dict ? NODE_DICT : NODE_LIST);
-    if (node == NULL || template_cursor_advance(cursor) != 0)
-        return -1;
-    *out = node;
-    return parse_items(cursor, is_dict ? '}' : ']', is_dict, &node->items);
+/* A key that is a string may name what the template calls later. */
+static struct template_node *parse_dict(struct template_cursor *cursor) {
+    struct template_node *dict = template_cursor_make(cursor, NODE_DICT), **end = &dict->items;
+    template_cursor_advance(cursor);
+    while (!template_cursor_closes(cursor, '}')) {
+        struct template_node *key = template_expression_parse(cursor, true);
+        struct text name = template_string_text(&key->value);
+        if (key->kind == NODE_CONSTANT && name.data != NULL)
+            template_cursor_define(cursor, name);
+        template_cursor_append(&end, key);
+        template_cursor_expect_operator(cursor, ':');
+        template_cursor_append(&end, template_expression_parse(cursor, true));
+        if (!template_cursor_is_operator(cursor, '}'))
+            template_cursor_expect_operator(cursor, ',');
+    }
+    template_cursor_expect_operator(cursor, '}');
+    return dict;
 }
 
-static int parse_parentheses(struct template_cursor *cursor, struct template_node **out) {
-    struct template_node *tuple = template_cursor_make(cursor, NODE_TUPLE);
-    if (tuple == NULL || template_cursor_advance(cursor) != 0)
-        return -1;
-    *out = tuple;
-    if (!template_cursor_is_operator(cursor, ')') &&
-        template_expression_parse_tuple(cursor, true, TUPLE_END_NONE, out) != 0)
-        return -1;
-    return template_cursor_expect_operator(cursor, ')');
+static struct template_node *parse_list(struct template_cursor *cursor) {
+    struct template_node *list = template_cursor_make(cursor, NODE_LIST);
+    template_cursor_advance(cursor);
+    parse_items(cursor, ']', &list->items);
+    return list;
 }
 
-static int parse_primary(struct template_cursor *cursor, struct template_node **out) {
+static struct template_node *parse_parentheses(struct template_cursor *cursor) {
+    struct template_node *node = template_cursor_make(cursor, NODE_TUPLE);
+    template_cursor_advance(cursor);
+    if (!template_cursor_is_operator(cursor, ')'))
+        node = template_expression_parse_tuple(cursor, true, TUPLE_END_NONE);
+    template_cursor_expect_operator(cursor, ')');
+    return node;
+}
+
+static struct template_node *parse_primary(struct template_cursor *cursor) {
     switch (cursor->token.kind) {
     case TOKEN_NAME:
-        return parse_name(cursor, out);
+        return parse_name(cursor);
     case TOKEN_STRING:
-        return parse_string(cursor, out);
+        return parse_string(cursor);
     case TOKEN_INTEGER:
     case TOKEN_FLOAT:
-        return parse_number(cursor, out);
+        return parse_number(cursor);
     default:
         break;
     }
     if (template_cursor_is_operator(cursor, '('))
-        return parse_parentheses(cursor, out);
-    if (template_cursor_is_operator(cursor, '[') || template_cursor_is_operator(cursor, '{'))
-        return parse_collection(cursor, out);
-    return template_cursor_fail_expected(cursor, "an expression");
+        return parse_parentheses(cursor);
+    if (template_cursor_is_operator(cursor, '['))
+        return parse_list(cursor);
+    if (template_cursor_is_operator(cursor, '{'))
+        return parse_dict(cursor);
+    template_cursor_fail_expected(cursor, "an expression");
+    return template_cursor_make(cursor, NODE_CONSTANT);
 }
 
 /* --- Attributes, items, calls ------------------------------------------------------------------
  */
 
-static int parse_attribute(struct template_cursor *cursor, struct template_node *left,
-                           struct template_node **out) {
+static struct template_node *parse_attribute(struct template_cursor *cursor,
+                                             struct template_node *left) {
     struct template_node *node = template_cursor_make(cursor, NODE_ATTRIBUTE);
-    if (node == NULL || template_cursor_advance(cursor) != 0)
-        return -1;
+    template_cursor_advance(cursor);
     node->left = left;
-    *out = node;
-    if (cursor->token.kind == TOKEN_NAME)
-        return template_cursor_take_name(cursor, &node->name);
-    if (cursor->token.kind != TOKEN_INTEGER)
-        return template_cursor_fail_expected(cursor, "a name or number");
-    node->kind = NODE_ITEM;
-    return parse_number(cursor, &node->right);
-}
-
-/* One bound of a slice, which may be left out. */
-static int parse_bound(struct template_cursor *cursor, struct template_node **out) {
-    if (template_cursor_is_operator(cursor, ':') || template_cursor_is_operator(cursor, ']'))
-        return 0;
-    return template_expression_parse(cursor, true, out);
-}
-
-static int parse_subscript(struct template_cursor *cursor, struct template_node *left,
-                           struct template_node **out) {
-    struct template_node *node = template_cursor_make(cursor, NODE_ITEM);
-    if (node == NULL || template_cursor_advance(cursor) != 0)
-        return -1;
-    node->left = left;
-    *out = node;
-    if (template_cursor_is_operator(cursor, ']'))
-        return template_cursor_fail_expected(cursor, "an index");
-    if (parse_bound(cursor, &node->right) != 0)
-        return -1;
-    if (template_cursor_is_operator(cursor, ':')) {
-        node->kind = NODE_SLICE;
-        if (template_cursor_advance(cursor) != 0 || parse_bound(cursor, &node->other) != 0)
-            return -1;
-        int skipped = template_cursor_skip_operator(cursor, ':');
-        if (skipped < 0 || (skipped == 1 && parse_bound(cursor, &node->step) != 0))
-            return -1;
+    if (cursor->token.kind == TOKEN_NAME) {
+        node->name = template_cursor_take_name(cursor);
+    } else if (cursor->token.kind == TOKEN_INTEGER) {
+        node->kind = NODE_ITEM;
+        node->right = parse_number(cursor);
+    } else {
+        template_cursor_fail_expected(cursor, "a name or number");
     }
-    return template_cursor_expect_operator(cursor, ']');
+    return node;
 }
 
-static int parse_argument(struct template_cursor *cursor, struct template_node **out) {
+/* One bound of a slice; NULL where it is left out. */
+static struct template_node *parse_bound(struct template_cursor *cursor) {
+    if (template_cursor_is_operator(cursor, ':') || template_cursor_is_operator(cursor, ']'))
+        return NULL;
+    return template_expression_parse(cursor, true);
+}
+
+static struct template_node *parse_subscript(struct template_cursor *cursor,
+                                             struct template_node *left) {
+    struct template_node *node = template_cursor_make(cursor, NODE_ITEM);
+    template_cursor_advance(cursor);
+    node->left = left;
+    if (template_cursor_is_operator(cursor, ']'))
+        template_cursor_fail_expected(cursor, "an index");
+    node->right = parse_bound(cursor);
+    if (template_cursor_skip_operator(cursor, ':')) {
+        node->kind = NODE_SLICE;
+        node->other = parse_bound(cursor);
+        if (template_cursor_skip_operator(cursor, ':'))
+            node->step = parse_bound(cursor);
+    }
+    template_cursor_expect_operator(cursor, ']');
+    return node;
+}
+
+static struct template_node *parse_argument(struct template_cursor *cursor) {
     struct template_node *node = template_cursor_make(cursor, NODE_ARGUMENT);
-    if (node == NULL)
-        return -1;
-    *out = node;
-    int has_star = template_cursor_skip_operator(cursor, '*');
-    if (has_star < 0)
-        return -1;
-    if (has_star == 1) {
+    if (template_cursor_skip_operator(cursor, '*')) {
         node->op = '*';
     } else if (cursor->token.kind == TOKEN_NAME) {
         const struct template_token *next = template_cursor_look(cursor);
-        if (next == NULL)
-            return -1;
-        if (next->kind == TOKEN_OPERATOR && next->op == '=' &&
-            (template_cursor_take_name(cursor, &node->name) != 0 ||
-             template_cursor_define(cursor, node->name) != 0 ||
-             template_cursor_advance(cursor) != 0))
-            return -1;
+        if (next->kind == TOKEN_OPERATOR && next->op == '=') {
+            node->name = template_cursor_take_name(cursor);
+            template_cursor_define(cursor, node->name);
+            template_cursor_advance(cursor);
+        }
     }
-    return template_expression_parse(cursor, true, &node->left);
+    node->left = template_expression_parse(cursor, true);
+    return node;
 }
 
 /* Those by position first, then those with names. */
-static int parse_arguments(struct template_cursor *cursor, struct template_node **out) {
-    struct template_node **end = out, *argument;
+static void parse_arguments(struct template_cursor *cursor, struct template_node **out) {
+    struct template_node **end = out;
     bool named = false;
-    if (template_cursor_expect_operator(cursor, '(') != 0)
-        return -1;
-    while (!template_cursor_is_operator(cursor, ')')) {
-        if (*out != NULL && template_cursor_expect_operator(cursor, ',') != 0)
-            return -1;
-        if (*out != NULL && template_cursor_is_operator(cursor, ')'))
-            break;
-        if (parse_argument(cursor, &argument) != 0)
-            return -1;
+    template_cursor_expect_operator(cursor, '(');
+    while (!template_cursor_closes(cursor, ')')) {
+        struct template_node *argument = parse_argument(cursor);
         bool by_name = argument->name.length > 0;
         if (named && !by_name)
-            return template_lexer_fail(&cursor->lexer, argument->line,
-                                       "invalid order of a call's arguments");
+            template_cursor_fail(cursor, argument->line, "invalid order of a call's arguments");
         named = by_name;
         template_cursor_append(&end, argument);
+        if (!template_cursor_is_operator(cursor, ')'))
+            template_cursor_expect_operator(cursor, ',');
     }
-    return template_cursor_expect_operator(cursor, ')');
+    template_cursor_expect_operator(cursor, ')');
 }
 
-static int parse_call(struct template_cursor *cursor, struct template_node *left,
-                      struct template_node **out) {
+static struct template_node *parse_call(struct template_cursor *cursor,
+                                        struct template_node *left) {
     struct template_node *node = template_cursor_make(cursor, NODE_CALL);
-    if (node == NULL)
-        return -1;
     node->left = left;
-    *out = node;
     if (left->kind == NODE_NAME &&
-        template_builtins_find(cursor->builtins->functions, left->name) == NULL &&
-        template_cursor_use(cursor, "function", left->name, left->line) != 0)
-        return -1;
-    if (left->kind == NODE_ATTRIBUTE &&
-        !template_builtins_is_method(cursor->builtins, left->name) &&
-        template_cursor_use(cursor, "method", left->name, left->line) != 0)
-        return -1;
-    return parse_arguments(cursor, &node->items);
+        template_builtins_find(cursor->builtins->functions, left->name) == NULL)
+        template_cursor_use(cursor, "function", left->name, left->line);
+    if (left->kind == NODE_ATTRIBUTE && !template_builtins_is_method(cursor->builtins, left->name))
+        template_cursor_use(cursor, "method", left->name, left->line);
+    parse_arguments(cursor, &node->items);
+    return node;
 }
 
-static int parse_postfix(struct template_cursor *cursor, struct template_node *node,
-                         struct template_node **out) {
-    int status = 0;
-    while (status == 0) {
+static struct template_node *parse_postfix(struct template_cursor *cursor,
+                                           struct template_node *node) {
+    for (;;) {
         if (template_cursor_is_operator(cursor, '.'))
-            status = parse_attribute(cursor, node, &node);
+            node = parse_attribute(cursor, node);
         else if (template_cursor_is_operator(cursor, '['))
-            status = parse_subscript(cursor, node, &node);
+            node = parse_subscript(cursor, node);
         else if (template_cursor_is_operator(cursor, '('))
-            status = parse_call(cursor, node, &node);
+            node = parse_call(cursor, node);
         else
-            break;
+            return node;
     }
-    *out = node;
-    return status;
 }
 
 /* --- Filters and tests -------------------------------------------------------------------------
  */
 
-/* Finds what the node's name stands for, which becomes its value. */
-static int resolve(struct template_cursor *cursor, struct template_node *node) {
-    bool is_filter = node->kind == NODE_FILTER;
+/* Finds a filter or test; NULL after it failed because there is none of that name. */
+static const struct template_function *find_builtin(struct template_cursor *cursor, bool is_filter,
+                                                    struct text name, int line) {
     const struct template_function *found = template_builtins_find(
-        is_filter ? cursor->builtins->filters : cursor->builtins->tests, node->name);
+        is_filter ? cursor->builtins->filters : cursor->builtins->tests, name);
     if (found == NULL)
-        return template_cursor_fail_unknown(cursor, is_filter ? "filter" : "test", node->name,
-                                            node->line);
-    node->value = (struct template_value){.kind = TEMPLATE_FUNCTION, .function = found};
-    return 0;
+        template_cursor_fail_unknown(cursor, is_filter ? "filter" : "test", name, line);
+    return found;
+}
+
+/* Takes the name of the node's filter or test. */
+static void take_builtin(struct template_cursor *cursor, struct template_node *node) {
+    node->name = template_cursor_take_name(cursor);
+    node->value.kind = TEMPLATE_FUNCTION;
+    node->value.function = find_builtin(cursor, node->kind == NODE_FILTER, node->name, node->line);
 }
 
 /* Checks the name of the filter or test that a filter applies to items, if it stands there. */
-static int check_applied(struct template_cursor *cursor, const struct template_node *filter) {
+static void check_applied(struct template_cursor *cursor, const struct template_node *filter) {
     const struct template_function *function = filter->value.function;
-    bool is_filter = function->applies == TEMPLATE_APPLIES_FILTER;
     const struct template_node *argument = filter->items;
+    if (cursor->failed || function->applies == TEMPLATE_APPLIES_NONE)
+        return;
     for (int i = 0; i < function->applied_index && argument != NULL; i++)
         argument = argument->next;
-    if (function->applies == TEMPLATE_APPLIES_NONE || argument == NULL || argument->op != 0 ||
-        argument->name.length > 0 || argument->left->kind != NODE_CONSTANT ||
-        !template_data_is_string(&argument->left->value))
-        return 0;
-    struct text name = {argument->left->value.string.data, argument->left->value.string.length};
-    if (template_builtins_find(is_filter ? cursor->builtins->filters : cursor->builtins->tests,
-                               name) != NULL)
-        return 0;
-    return template_cursor_fail_unknown(cursor, is_filter ? "filter" : "test", name,
-                                        argument->line);
+    if (argument != NULL && argument->op == 0 && argument->name.length == 0 &&
+        argument->left->kind == NODE_CONSTANT && template_data_is_string(&argument->left->value))
+        find_builtin(cursor, function->applies == TEMPLATE_APPLIES_FILTER,
+                     template_string_text(&argument->left->value), argument->line);
 }
 
-static int parse_filter(struct template_cursor *cursor, struct template_node *left,
-                        struct template_node **out) {
+static struct template_node *parse_filter(struct template_cursor *cursor,
+                                          struct template_node *left) {
     struct template_node *node = template_cursor_make(cursor, NODE_FILTER);
-    if (node == NULL || template_cursor_take_name(cursor, &node->name) != 0 ||
-        resolve(cursor, node) != 0)
-        return -1;
+    take_builtin(cursor, node);
     node->left = left;
-    *out = node;
-    if (!template_cursor_is_operator(cursor, '('))
-        return 0;
-    return parse_arguments(cursor, &node->items) != 0 ? -1 : check_applied(cursor, node);
+    if (template_cursor_is_operator(cursor, '('))
+        parse_arguments(cursor, &node->items);
+    check_applied(cursor, node);
+    return node;
 }
 
-int template_operand_parse_filters(struct template_cursor *cursor, struct template_node *node,
-                                   bool bare, struct template_node **out) {
-    if (bare && parse_filter(cursor, node, &node) != 0)
-        return -1;
-    while (template_cursor_is_operator(cursor, '|'))
-        if (template_cursor_advance(cursor) != 0 || parse_filter(cursor, node, &node) != 0)
-            return -1;
-    *out = node;
-    return 0;
+struct template_node *template_operand_parse_filters(struct template_cursor *cursor,
+                                                     struct template_node *node, bool bare) {
+    if (bare)
+        node = parse_filter(cursor, node);
+    while (template_cursor_skip_operator(cursor, '|'))
+        node = parse_filter(cursor, node);
+    return node;
 }
 
 /* Whether `x is test` goes on with an argument without brackets. */
@@ -338,84 +304,63 @@ static bool argument_follows(const struct template_cursor *cursor) {
     }
 }
 
-static int parse_test_argument(struct template_cursor *cursor, struct template_node **out) {
+static struct template_node *parse_test_argument(struct template_cursor *cursor) {
     struct template_node *argument = template_cursor_make(cursor, NODE_ARGUMENT);
-    if (argument == NULL)
-        return -1;
     if (template_cursor_is_name(&cursor->token, "is"))
-        return template_lexer_fail(&cursor->lexer, cursor->token.line,
-                                   "tests with 'is' cannot be chained");
-    *out = argument;
-    if (parse_primary(cursor, &argument->left) != 0)
-        return -1;
-    return parse_postfix(cursor, argument->left, &argument->left);
+        template_cursor_fail(cursor, cursor->token.line, "tests with 'is' cannot be chained");
+    argument->left = parse_postfix(cursor, parse_primary(cursor));
+    return argument;
 }
 
-static int parse_test(struct template_cursor *cursor, struct template_node *left,
-                      struct template_node **out) {
+static struct template_node *parse_test(struct template_cursor *cursor,
+                                        struct template_node *left) {
     struct template_node *node = template_cursor_make(cursor, NODE_TEST), *negated = NULL;
-    if (node == NULL || template_cursor_advance(cursor) != 0)
-        return -1;
-    int is_negated = template_cursor_skip_name(cursor, "not");
-    if (is_negated < 0 || template_cursor_take_name(cursor, &node->name) != 0 ||
-        resolve(cursor, node) != 0)
-        return -1;
-    bool asks = text_is(node->name, "defined") || text_is(node->name, "undefined");
-    bool is_named = left->kind == NODE_NAME || left->kind == NODE_ATTRIBUTE;
-    if (asks && is_named && template_cursor_define(cursor, left->name) != 0)
-        return -1;
-    node->left = left;
-    *out = node;
-    if (is_negated == 1) {
+    template_cursor_advance(cursor);
+    if (template_cursor_skip_name(cursor, "not"))
         negated = template_cursor_make(cursor, NODE_NOT);
-        if (negated == NULL)
-            return -1;
-        negated->left = node;
-        *out = negated;
-    }
+    take_builtin(cursor, node);
+    node->left = left;
+    if ((text_is(node->name, "defined") || text_is(node->name, "undefined")) &&
+        (left->kind == NODE_NAME || left->kind == NODE_ATTRIBUTE))
+        template_cursor_define(cursor, left->name);
     if (template_cursor_is_operator(cursor, '('))
-        return parse_arguments(cursor, &node->items);
-    return argument_follows(cursor) ? parse_test_argument(cursor, &node->items) : 0;
+        parse_arguments(cursor, &node->items);
+    else if (argument_follows(cursor))
+        node->items = parse_test_argument(cursor);
+    if (negated != NULL)
+        negated->left = node;
+    return negated != NULL ? negated : node;
 }
 
-static int parse_filters_and_tests(struct template_cursor *cursor, struct template_node *node,
-                                   struct template_node **out) {
-    int status = 0;
-    while (status == 0) {
+static struct template_node *parse_filters_and_tests(struct template_cursor *cursor,
+                                                     struct template_node *node) {
+    for (;;) {
         if (template_cursor_is_operator(cursor, '|'))
-            status = template_operand_parse_filters(cursor, node, false, &node);
+            node = template_operand_parse_filters(cursor, node, false);
         else if (template_cursor_is_name(&cursor->token, "is"))
-            status = parse_test(cursor, node, &node);
+            node = parse_test(cursor, node);
         else if (template_cursor_is_operator(cursor, '('))
-            status = parse_call(cursor, node, &node);
+            node = parse_call(cursor, node);
         else
-            break;
+            return node;
     }
-    *out = node;
-    return status;
 }
 
 /* --- Signs -------------------------------------------------------------------------------------
  */
 
-int template_operand_parse(struct template_cursor *cursor, bool with_filters,
-                           struct template_node **out) {
+struct template_node *template_operand_parse(struct template_cursor *cursor, bool with_filters) {
     struct template_node *node;
-    int status;
-    if (template_cursor_enter(cursor) != 0)
-        return -1;
+    template_cursor_enter(cursor);
     if (template_cursor_is_operator(cursor, '-') || template_cursor_is_operator(cursor, '+')) {
         node =
             template_cursor_make(cursor, cursor->token.op == '-' ? NODE_NEGATIVE : NODE_POSITIVE);
-        if (node == NULL || template_cursor_advance(cursor) != 0)
-            return -1;
-        status = template_operand_parse(cursor, false, &node->left);
+        template_cursor_advance(cursor);
+        node->left = template_operand_parse(cursor, false);
     } else {
-        status = parse_primary(cursor, &node);
+        node = parse_primary(cursor);
     }
-    if (status != 0 || parse_postfix(cursor, node, &node) != 0)
-        return -1;
-    cursor->nesting--;
-    *out = node;
-    return with_filters ? parse_filters_and_tests(cursor, node, out) : 0;
+    node = parse_postfix(cursor, node);
+    template_cursor_leave(cursor);
+    return with_filters ? parse_filters_and_tests(cursor, node) : node;
 }

@@ -7,11 +7,10 @@
 
 /* Parses a name, literal or expression in brackets with its attributes, items and calls, a sign
  * before it, and with_filters its filters and tests. */
-int template_operand_parse(struct template_cursor *cursor, bool with_filters,
-                           struct template_node **out);
+struct template_node *template_operand_parse(struct template_cursor *cursor, bool with_filters);
 /* Parses filters with a bar before each, but the first if `bare`, over `node`. */
-int template_operand_parse_filters(struct template_cursor *cursor, struct template_node *node,
-                                   bool bare, struct template_node **out);
+struct template_node *template_operand_parse_filters(struct template_cursor *cursor,
+                                                     struct template_node *node, bool bare);
 /* Gives the value of true, false and none; false for any other name. */
 bool template_operand_is_constant(struct text name, struct template_value *out);
 
