@@ -1,5 +1,6 @@
-/* Watches whether the engine makes progress: the one notion behind /health and the service
- * manager's watchdog. I/O thread only. */
+/* Observes the engine's counters a few times a second, for two questions: whether the engine makes
+ * progress, which is what /health and the service manager's watchdog report, and how long a request
+ * that finds the queue full would have waited, for Retry-After. I/O thread only. */
 #ifndef QUIRE_SERVER_ENGINE_MONITOR_H
 #define QUIRE_SERVER_ENGINE_MONITOR_H
 
@@ -10,15 +11,26 @@
 
 #define ENGINE_STUCK_MS 5000
 
+/* Zeroed: nothing is known yet. */
 struct engine_monitor {
-    uint64_t step;       /* at the last change */
-    int64_t progress_ms; /* when a step ended, or there was nothing to do */
+    int64_t now_ms;        /* of the last observation */
+    uint64_t step;         /* then */
+    uint64_t num_finished; /* then, sequences since the engine's start */
+    int32_t num_waiting;   /* then */
+    int64_t progress_ms;   /* when a step ended, or there was nothing to do */
+    double busy_s;         /* observed with work in the engine; idle time does not count */
+    double rate;           /* finished sequences per second of it, recent ones weighing more */
 };
 
-/* Observes the engine; to be called every few hundred milliseconds. */
+/* Times must rise. */
 void engine_monitor_update(struct engine_monitor *monitor, const struct engine_stats *stats,
                            int64_t now_ms);
+
 /* Returns false when there has been work but no finished step for ENGINE_STUCK_MS. */
 bool engine_monitor_is_alive(const struct engine_monitor *monitor, int64_t now_ms);
+
+/* Returns 1,000 to 120,000 ms: the waiting sequences at the rate at which sequences have finished
+ * lately. */
+int64_t engine_monitor_wait_ms(const struct engine_monitor *monitor);
 
 #endif

@@ -23,7 +23,7 @@ static void add_header(struct MHD_Response *response, const char *name, const ch
 
 /* Returns the estimated wait of a full queue. */
 static int64_t retry_after_ms(const struct http_server *server, int status) {
-    return status == 429 ? queue_estimate_wait_ms(&server->queue) : RETRY_AFTER_MS;
+    return status == 429 ? engine_monitor_wait_ms(&server->monitor) : RETRY_AFTER_MS;
 }
 
 static void add_retry_headers(const struct http_server *server, int status,

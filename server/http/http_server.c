@@ -257,7 +257,6 @@ static void tick(struct http_server *server) {
     struct engine_stats stats;
     engine_get_stats(server->engine, &stats);
     engine_monitor_update(&server->monitor, &stats, now_ms);
-    queue_estimate_update(&server->queue, &stats, now_ms);
     report_status(server, &stats, now_ms);
     feed_watchdog(server, now_ms);
     double pressure = http_deadlines_pressure(server);

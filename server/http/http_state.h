@@ -17,7 +17,6 @@
 #include "server/http/http_server.h"
 #include "server/http/prep_workers.h"
 #include "server/metrics.h"
-#include "server/queue_estimate.h"
 
 #include <microhttpd.h>
 
@@ -123,7 +122,6 @@ struct http_server {
     int64_t num_api_calls; /* of them: API calls */
     int64_t num_closed;    /* of stats.connections: is_closed, and soon gone */
     struct http_memory memory;
-    struct queue_estimate queue;
     struct MHD_Response *out_of_memory; /* the answer when there is none for an answer */
     struct byte_buffer openapi;         /* the answer to /openapi.json */
     struct http_stats stats;
