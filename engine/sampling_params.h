@@ -1,4 +1,4 @@
-/* How one request wants its tokens chosen and when it ends. A value: filled and validated once by
+/* How one request has its tokens sampled and when it ends. A value: filled and validated once by
  * the front end, then const. The arrays are owned by the request (request_create copies them). */
 #ifndef QUIRE_ENGINE_SAMPLING_PARAMS_H
 #define QUIRE_ENGINE_SAMPLING_PARAMS_H
@@ -33,7 +33,7 @@ struct token_run {
     int32_t count;
 };
 
-/* What a request wants instead of tokens: the hidden states of its prompt after the output norm, as
+/* What a request gets instead of tokens: the hidden states of its prompt after the output norm, as
  * one vector. */
 enum pooling {
     POOLING_NONE = 0, /* tokens */
@@ -53,7 +53,7 @@ enum early_stopping {
 struct sampling_params {
     enum pooling pooling; /* not NONE: num_choices is 1, max_tokens 0, num_prompt_logprobs -1 */
     int32_t num_choices;  /* n, at least 1; the front end bounds it (--max-n) */
-    /* Beam search instead of drawing (0: draw): so many beams, num_choices or more, of which the
+    /* Beam search instead of sampling (0: sample): so many beams, num_choices or more, of which the
      * best num_choices become the choices, in order. Then the temperature is 0, there is no
      * penalty, bias, mask, bad run, grammar or stop string, num_prompt_logprobs is -1, and
      * beam_width plus the number of end tokens (the model's unless ignore_eos, and stop_tokens) is
@@ -64,7 +64,7 @@ struct sampling_params {
     int32_t max_tokens; /* 0: score the prompt only */
     int32_t min_tokens; /* end tokens and stop strings do not count before this many */
     struct sampling_settings settings;
-    uint64_t seed;               /* always set: the front end draws one when the caller gave none */
+    uint64_t seed;               /* always set: the front end makes one when the caller gave none */
     int32_t num_logprobs;        /* of generated tokens: -1 none, else so many of the likeliest; no
                                     more than the engine's max_logprobs */
     int32_t num_prompt_logprobs; /* of prompt tokens: likewise */
@@ -79,7 +79,7 @@ struct sampling_params {
     const int32_t *stop_tokens;
     int32_t num_biases;
     const struct token_bias *biases; /* distinct tokens */
-    int32_t num_allowed_tokens;      /* 0: all may be drawn, else only these */
+    int32_t num_allowed_tokens;      /* 0: all may be sampled, else only these */
     const int32_t *allowed_tokens;   /* of the vocabulary, any number; repeated ones do no harm */
     int32_t num_bad_runs;
     const struct token_run *bad_runs; /* never generated; a run may begin no earlier than the
@@ -88,9 +88,5 @@ struct sampling_params {
     struct grammar *grammar; /* what the output must match; NULL: anything. request_create takes a
                                 reference of its own */
 };
-
-/* Whether the penalties ask for the tokens of the prompt, and for the generated ones. */
-bool sampling_params_count_prompt(const struct sampling_params *params);
-bool sampling_params_count_output(const struct sampling_params *params);
 
 #endif

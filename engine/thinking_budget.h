@@ -1,6 +1,6 @@
-/* A bound of the tokens that a model thinks before it answers: when so many were drawn between the
+/* A bound of the tokens that a model thinks before it answers: when so many were sampled between the
  * markers of its reasoning, the tokens that spell the last marker are the only ones that may be
- * drawn next. Markers are found in the text, however it is cut into tokens. Engine thread only,
+ * sampled next. Markers are found in the text, however it is cut into tokens. Engine thread only,
  * but for the budget, which is a value. */
 #ifndef QUIRE_ENGINE_THINKING_BUDGET_H
 #define QUIRE_ENGINE_THINKING_BUDGET_H
@@ -27,11 +27,11 @@ enum thinking_phase {
     THINKING_OVER, /* or there is none: the output began with something else */
 };
 
-/* Of one sequence. */
+/* The state of one sequence. */
 struct thinking_state {
     enum thinking_phase phase;
-    int32_t num_matched; /* characters of the marker that is looked for */
-    int32_t num_tokens;  /* drawn inside */
+    int32_t num_matched; /* characters of the marker that is searched */
+    int32_t num_tokens;  /* sampled inside */
     int32_t num_forced;
 };
 
@@ -39,7 +39,7 @@ struct thinking_state thinking_state_begin(const struct thinking_budget *budget)
 /* Takes the text of a generated token into account. */
 void thinking_state_add(struct thinking_state *state, const struct thinking_budget *budget,
                         struct text text);
-/* The only token that may be drawn next; -1: any. */
+/* Returns the only token that may be sampled next; -1: any. */
 int32_t thinking_state_forced(const struct thinking_state *state,
                               const struct thinking_budget *budget);
 

@@ -1,4 +1,4 @@
-/* What the `sample` op reads and writes: one `struct sample_row` per row of logits.
+/* The inputs and outputs of the `sample` op: one `struct sample_row` per row of logits.
  *
  * Order of operations on a sampled row (the same as vLLM's, so that parameters mean the same):
  *   1. logprobs, when requested, are the log-softmax of the raw logits;
@@ -11,12 +11,12 @@
  *   5. min_p: drop tokens with probability below min_p * max probability;
  *   6. top_k, then top_p on what is left (the smallest set of most probable tokens whose mass
  *      reaches top_p); equal values are kept or dropped together only by token id order;
- *   7. one draw from the renormalised rest, by a counter-based random number on (seed, position).
+ *   7. one token of the renormalised rest, by a counter-based random number on (seed, position).
  *      u in [0, 1) is the top 53 of the first 64 random bits; the token is the first in id order at
  *      which the sum of the kept weights exceeds u times their total.
  * A NaN logit counts as -INFINITY, +INFINITY as the largest float; when every token is banned the
  * answer is token 0.
- * The draw depends on nothing else: not on the batch, the step, the thread or the backend.
+ * The token depends on nothing else: not on the batch, the step, the thread or the backend.
  * Random numbers: Philox 4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3",
  * SC'11), key = seed, counter = position. */
 #ifndef QUIRE_KERNELS_SAMPLING_H

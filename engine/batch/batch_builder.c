@@ -2,8 +2,7 @@
 
 #include "config/base/check.h"
 #include "config/base/checked.h"
-#include "engine/batch/sampler.h"
-#include "engine/batch/token_mask.h"
+#include "engine/batch/sampling_inputs.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -36,7 +35,7 @@ static void list_arrays(struct batch_builder *b, const struct serving_limits *li
     size_t tokens = (size_t)limits->max_num_batched_tokens, seqs = (size_t)limits->max_num_seqs;
     size_t rows = (size_t)batch_builder_max_rows(limits);
     size_t table = (size_t)max_blocks_per_seq(limits) * sizeof(int32_t);
-    size_t biases = (size_t)sampler_max_biases(tokenizer) * sizeof(struct token_bias);
+    size_t biases = (size_t)sampling_inputs_max_biases(tokenizer) * sizeof(struct token_bias);
     size_t mask = (size_t)SAMPLE_MASK_WORDS(limits->vocab_size) * sizeof(uint32_t);
     const struct array arrays[NUM_ARRAYS] = {
         {&b->token_ids, tokens, sizeof(int32_t)},
@@ -166,19 +165,20 @@ static void add_mask(struct batch_builder *builder, struct sequence *sequence,
     struct batch *batch = &builder->batch;
     uint32_t *mask = mask_at(builder, batch->num_masks);
     uint32_t *scratch = mask_at(builder, builder->limits->max_num_seqs);
-    if (!token_mask_fill(sequence, builder->vocabulary, builder->limits->vocab_size, scratch, mask))
+    if (!sampling_inputs_fill_mask(sequence, builder->vocabulary, builder->limits->vocab_size,
+                                   scratch, mask))
         return;
     row->mask = batch->num_masks++;
     row->num_biases =
-        token_mask_drop_bans(mask, builder->limits->vocab_size,
-                             builder->token_biases + row->first_bias, row->num_biases);
+        sampling_inputs_drop_bans(mask, builder->limits->vocab_size,
+                                  builder->token_biases + row->first_bias, row->num_biases);
     batch->num_biases = row->first_bias + row->num_biases;
 }
 
-/* With memory too short for its counts, the sequence ends when what is drawn is appended. */
-static void add_draw_row(struct batch_builder *builder, struct sequence *sequence) {
+/* With memory too short for its counts, the sequence ends when the sampled token is appended. */
+static void add_sampled_row(struct batch_builder *builder, struct sequence *sequence) {
     struct batch *batch = &builder->batch;
-    struct sample_row row = sampler_draw_row(sequence);
+    struct sample_row row = sampling_inputs_sample_row(sequence);
     (void)sequence_count_prompt(sequence);
     const struct token_counts *counts = &sequence->counts;
     row.first_count = batch->num_counts;
@@ -188,8 +188,8 @@ static void add_draw_row(struct batch_builder *builder, struct sequence *sequenc
                (size_t)counts->num_items * sizeof(*counts->items));
     batch->num_counts += row.num_counts;
     row.first_bias = batch->num_biases;
-    row.num_biases = sampler_fill_biases(sequence, builder->tokenizer,
-                                         builder->token_biases + batch->num_biases);
+    row.num_biases = sampling_inputs_fill_biases(sequence, builder->tokenizer,
+                                                 builder->token_biases + batch->num_biases);
     batch->num_biases += row.num_biases;
     add_mask(builder, sequence, &row);
     logprob_lists_add(&builder->lists, sequence_params(sequence)->logprob_tokens,
@@ -197,14 +197,14 @@ static void add_draw_row(struct batch_builder *builder, struct sequence *sequenc
     add_row(builder, &row);
 }
 
-static void add_draw_rows(struct batch_builder *builder, struct sequence *sequence) {
+static void add_sampled_rows(struct batch_builder *builder, struct sequence *sequence) {
     const struct sequence_group *group = sequence->group;
-    add_draw_row(builder, sequence);
+    add_sampled_row(builder, sequence);
     if (sequence != sequence_group_leader(group))
         return;
     struct sequence *sibling = sequence_group_next_fork(group, -1);
     for (; sibling != NULL; sibling = sequence_group_next_fork(group, sibling->choice))
-        add_draw_row(builder, sibling);
+        add_sampled_row(builder, sibling);
 }
 
 /* The logits at a position are about the token after it. */
@@ -215,11 +215,11 @@ static void add_rows_at(struct batch_builder *builder, struct sequence *sequence
     bool scores = sequence->choice == 0 && sequence_group_is_scoring(group) &&
                   next >= group->num_scored && next < group->request->num_prompt_tokens;
     if (scores) {
-        struct sample_row row = sampler_score_row(sequence, sequence_token(sequence, next));
+        struct sample_row row = sampling_inputs_score_row(sequence, sequence_token(sequence, next));
         logprob_lists_add(&builder->lists, NULL, 0, &row);
         add_row(builder, &row);
     } else if (next == sequence->num_tokens && next < sequence->max_tokens) {
-        add_draw_rows(builder, sequence);
+        add_sampled_rows(builder, sequence);
     }
 }
 

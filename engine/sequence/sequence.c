@@ -72,13 +72,20 @@ static bool accepts(struct sequence *sequence, int32_t token) {
            (sequence->grammar != NULL && grammar_state_accept(sequence->grammar, token) == 0);
 }
 
-static bool wants_prompt_counted(const struct sequence *sequence) {
-    return sampling_params_count_prompt(sequence_params(sequence)) && !sequence->has_counted_prompt;
+static bool needs_prompt_counted(const struct sequence *sequence) {
+    return sequence_params(sequence)->settings.repetition_penalty != 1.0F &&
+           !sequence->has_counted_prompt;
+}
+
+static bool needs_output_counted(const struct sequence *sequence) {
+    const struct sampling_settings *by = &sequence_params(sequence)->settings;
+    return by->repetition_penalty != 1.0F || by->frequency_penalty != 0.0F ||
+           by->presence_penalty != 0.0F;
 }
 
 int sequence_count_prompt(struct sequence *sequence) {
     const struct request *request = sequence->request;
-    if (!wants_prompt_counted(sequence))
+    if (!needs_prompt_counted(sequence))
         return 0;
     for (int32_t i = 0; i < request->num_prompt_tokens; i++)
         if (token_counts_add(&sequence->counts, request->prompt[i], 0) != 0)
@@ -90,11 +97,10 @@ int sequence_count_prompt(struct sequence *sequence) {
 int sequence_append(struct sequence *sequence, int32_t token) {
     CHECK(sequence->num_tokens < sequence->max_tokens);
     int32_t num_generated = sequence_num_generated(sequence);
-    if (wants_prompt_counted(sequence) || !reserve_output(sequence, num_generated + 1) ||
+    if (needs_prompt_counted(sequence) || !reserve_output(sequence, num_generated + 1) ||
         !accepts(sequence, token))
         return -1;
-    if (sampling_params_count_output(sequence_params(sequence)) &&
-        token_counts_add(&sequence->counts, token, 1) != 0)
+    if (needs_output_counted(sequence) && token_counts_add(&sequence->counts, token, 1) != 0)
         return -1;
     sequence->output[num_generated] = token;
     sequence->num_tokens++;

@@ -5,7 +5,7 @@
 #include <cmocka.h>
 
 #include "engine/core/step_output.h"
-#include "engine/batch/token_mask.h"
+#include "engine/batch/sampling_inputs.h"
 #include "tests/unit/engine/sequence_fixture.h"
 
 #include <math.h>
@@ -340,7 +340,7 @@ static void test_a_complete_grammar_ends(void **state) {
     start(&f, &params, 100);
     grammar_unref(params.grammar);
     struct sequence *sequence = &f.group->sequences[0];
-    assert_true(token_mask_fill(sequence, vocabulary, FAKE_VOCAB_SIZE, &scratch, &mask));
+    assert_true(sampling_inputs_fill_mask(sequence, vocabulary, FAKE_VOCAB_SIZE, &scratch, &mask));
     const struct sample_output wrong = {.token = B};
     const struct step_rows rows = {.requested = no_list, .outputs = &wrong, .count = 1};
     assert_int_equal(step_output_token(&f.output, sequence, &rows, 0), -1);
