@@ -10,6 +10,7 @@
 #include "engine/engine.h"
 
 #include "config/base/check.h"
+#include "config/base/clock.h"
 #include "engine/core/engine_core.h"
 
 #include <errno.h>
@@ -18,8 +19,6 @@
 #include <time.h>
 
 #define DEFAULT_STALL_TIMEOUT_MS 10000
-#define NS_PER_S INT64_C(1000000000)
-#define NS_PER_MS INT64_C(1000000)
 
 /* Linked through request.next; each entry holds a reference. */
 struct request_list {
@@ -55,9 +54,7 @@ struct engine {
 };
 
 static int64_t clock_ns(void *context) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * NS_PER_S + now.tv_nsec;
+    return clock_now_ns();
 }
 
 static void list_push(struct request_list *list, struct request *request) {
@@ -127,8 +124,8 @@ static void publish(struct engine *engine) {
 
 static void wait_until(struct engine *engine, int64_t deadline_ns) {
     struct timespec deadline = {
-        .tv_sec = (time_t)(deadline_ns / NS_PER_S),
-        .tv_nsec = (long)(deadline_ns % NS_PER_S),
+        .tv_sec = (time_t)(deadline_ns / CLOCK_NS_PER_S),
+        .tv_nsec = (long)(deadline_ns % CLOCK_NS_PER_S),
     };
     int status = pthread_cond_timedwait(&engine->wake_up, &engine->lock, &deadline);
     CHECK(status == 0 || status == ETIMEDOUT);
@@ -144,7 +141,7 @@ static bool wait_for_work(struct engine *engine, bool runnable, struct request_l
             pthread_cond_wait(&engine->wake_up, &engine->lock);
         } else {
             wait_until(engine, deadline_ns);
-            runnable = clock_ns(NULL) >= deadline_ns;
+            runnable = clock_now_ns() >= deadline_ns;
         }
     }
     engine->poked = false;
@@ -209,7 +206,7 @@ static int init_core(struct engine *engine, struct executor *executor,
         .num_tenants = config->num_tenants > 0 ? config->num_tenants : 1,
         .prefix_caching = config->prefix_caching,
         .vocabulary = config->vocabulary,
-        .stall_timeout_ns = stall_ms * NS_PER_MS,
+        .stall_timeout_ns = stall_ms * CLOCK_NS_PER_MS,
         .clock = clock_ns,
         .notify = note_news,
         .context = engine,
@@ -288,7 +285,7 @@ static enum submit_result try_submit(struct engine *engine, struct request *requ
     if (!queue_has_room(engine, request))
         return SUBMIT_QUEUE_FULL;
     request->id = ++engine->next_id;
-    request->arrival_ns = clock_ns(NULL);
+    request->arrival_ns = clock_now_ns();
     list_push(&engine->inbox, request_ref(request));
     pthread_cond_signal(&engine->wake_up);
     return SUBMIT_OK;

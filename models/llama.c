@@ -25,6 +25,7 @@
 
 #include "config/base/check.h"
 #include "config/base/checked.h"
+#include "config/base/numbers.h"
 
 #include <stdlib.h>
 
@@ -41,10 +42,6 @@ struct llama {
     struct buffer logits;      /* float [max_logit_rows, vocab] */
     struct buffer hidden_sums; /* float [max_num_seqs, hidden]; empty if there are none */
 };
-
-static int32_t larger(int32_t a, int32_t b) {
-    return a > b ? a : b;
-}
 
 /* Sizes are in elements; the first NUM_ACTIVATIONS are of the backend's activation type, the others float. */
 enum workspace_part {
@@ -69,9 +66,9 @@ static bool measure_workspace(const struct model_config *config, enum dtype acti
     bool needs_branch = config->post_norm || config->parallel_residual;
     const int32_t widths[NUM_WORKSPACE_PARTS] = {
         [HIDDEN] = hidden,
-        [NARROW] = larger(larger(hidden, q_width), ffn),
-        [WIDE] = larger(qkv_width, 2 * ffn),
-        [BRANCH] = needs_branch ? larger(hidden, q_width) : 0,
+        [NARROW] = max_int32(max_int32(hidden, q_width), ffn),
+        [WIDE] = max_int32(qkv_width, 2 * ffn),
+        [BRANCH] = needs_branch ? max_int32(hidden, q_width) : 0,
         [HEAD_ROWS] = hidden,
         [LOGITS] = config->vocab_size,
         [HIDDEN_SUMS] = hidden,

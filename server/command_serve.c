@@ -6,6 +6,7 @@
  * any thread exists; those that stop are looked at between the steps of loading. */
 #include "server/command_line.h"
 
+#include "config/base/clock.h"
 #include "config/build_hash.h"
 #include "config/log.h"
 #include "config/options.h"
@@ -46,7 +47,7 @@
 #define LOAD_TIMEOUT_S 600
 
 struct serve {
-    struct timespec started;
+    int64_t started_ns;
     struct options options;
     struct model *model;
     struct tokenizer *tokenizer;
@@ -70,11 +71,8 @@ struct serve {
     struct http_server *http;
 };
 
-static double ms_since(const struct timespec *start) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)(now.tv_sec - start->tv_sec) * 1e3 +
-           (double)(now.tv_nsec - start->tv_nsec) / 1e6;
+static double ms_since(int64_t start_ns) {
+    return (double)(clock_now_ns() - start_ns) / (double)CLOCK_NS_PER_MS;
 }
 
 static enum log_level parse_log_level(const char *name) {
@@ -333,7 +331,7 @@ static int start(struct serve *serve, struct error *err) {
 static int run(struct serve *serve) {
     service_ready();
     log_info("listening on %s, model %s, ready after %.0f ms", serve->socket.name,
-             serve->context.model_names[0], ms_since(&serve->started));
+             serve->context.model_names[0], ms_since(serve->started_ns));
     enum http_stop stop = http_server_run(serve->http);
     log_info("stopped");
     return stop == HTTP_STOPPED ? EX_OK : EX_SOFTWARE;
@@ -366,7 +364,7 @@ static bool wants_help(int argc, char *const *argv) {
 int command_serve(int argc, char *const *argv) {
     struct serve serve = {.wake_fd = -1, .socket = {.fd = -1}};
     struct error err = {0};
-    clock_gettime(CLOCK_MONOTONIC, &serve.started);
+    serve.started_ns = clock_now_ns();
     if (wants_help(argc, argv)) {
         fputs(options_help(), stdout);
         return EX_OK;

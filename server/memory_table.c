@@ -1,5 +1,6 @@
 #include "server/memory_table.h"
 
+#include "config/base/numbers.h"
 #include "server/process_memory.h"
 
 #include <stdarg.h>
@@ -20,10 +21,6 @@ __attribute__((format(printf, 2, 3))) static void put(const struct printer *out,
     vsnprintf(line, sizeof(line), format, arguments);
     va_end(arguments);
     out->write(out->context, line);
-}
-
-static double mib(size_t bytes) {
-    return (double)bytes / (1 << 20);
 }
 
 static void put_device(const struct printer *out, const struct executor_info *info) {

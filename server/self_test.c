@@ -1,18 +1,13 @@
 #include "server/self_test.h"
 
+#include "config/base/clock.h"
+
 #include <errno.h>
 #include <math.h>
 #include <poll.h>
 #include <stdbool.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
-
-static int64_t now_ms(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
 
 static const struct sampling_params one_greedy_token = {
     .num_choices = 1,
@@ -59,10 +54,10 @@ static void take_ready(struct engine *engine, struct outcome *outcome) {
 /* Until the request has finished or the time is up. */
 static void wait_for_end(struct engine *engine, int wake_fd, int timeout_ms,
                          struct outcome *outcome) {
-    int64_t deadline_ms = now_ms() + timeout_ms;
+    int64_t deadline_ms = clock_now_ms() + timeout_ms;
     while (outcome->finish == FINISH_NONE) {
         struct pollfd wake = {.fd = wake_fd, .events = POLLIN};
-        int64_t left_ms = deadline_ms - now_ms();
+        int64_t left_ms = deadline_ms - clock_now_ms();
         if (left_ms <= 0 || (poll(&wake, 1, (int)left_ms) < 0 && errno != EINTR))
             return;
         uint64_t count;

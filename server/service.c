@@ -1,20 +1,18 @@
 #include "server/service.h"
 
+#include "config/base/clock.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <sys/socket.h>
 #include <systemd/sd-daemon.h>
-#include <time.h>
 
 void service_ready(void) {
     sd_notify(0, "READY=1");
 }
 
 void service_reloading(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    sd_notifyf(0, "RELOADING=1\nMONOTONIC_USEC=%lld",
-               (long long)now.tv_sec * 1000000 + now.tv_nsec / 1000);
+    sd_notifyf(0, "RELOADING=1\nMONOTONIC_USEC=%lld", (long long)(clock_now_ns() / 1000));
 }
 
 void service_stopping(void) {

@@ -1,10 +1,7 @@
 #include "engine/executor/rank_memory.h"
 
+#include "config/base/numbers.h"
 #include "engine/executor/sizing.h"
-
-static double mib(size_t bytes) {
-    return (double)bytes / (1 << 20);
-}
 
 size_t rank_memory_free(const struct rank *rank) {
     size_t free, total;

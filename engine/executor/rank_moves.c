@@ -1,8 +1,7 @@
 #include "engine/executor/rank_moves.h"
 
 #include "config/base/check.h"
-
-#include <time.h>
+#include "config/base/clock.h"
 
 #define MEASURED_BYTES ((size_t)4 << 20)
 #define MEASURED_ROUNDS 3
@@ -34,12 +33,6 @@ void rank_moves_enqueue(struct backend *b, struct kv_cache *cache, void *host_po
                                                           .num_blocks = batch->copies.count});
 }
 
-static int64_t now_ns(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
-
 /* The first round brings the pages into being; of the others the best counts, since other work on
  * the machine only ever makes it slower. */
 int rank_moves_measure(struct backend *b, struct kv_cache *cache, void *host_pool,
@@ -54,12 +47,12 @@ int rank_moves_measure(struct backend *b, struct kv_cache *cache, void *host_poo
     const struct block_pairs pairs = {.count = count, .from = blocks, .to = blocks};
     int64_t best = INT64_MAX;
     for (int round = 0; round <= MEASURED_ROUNDS; round++) {
-        int64_t begin = now_ns();
+        int64_t begin = clock_now_ns();
         swap(b, cache, host_pool, SWAP_OUT, &pairs);
         swap(b, cache, host_pool, SWAP_IN, &pairs);
         if (b->ops->synchronize(b, err) != 0)
             return -1;
-        int64_t taken = now_ns() - begin;
+        int64_t taken = clock_now_ns() - begin;
         if (round > 0 && taken < best)
             best = taken;
     }

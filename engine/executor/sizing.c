@@ -2,23 +2,12 @@
 
 #include "config/base/check.h"
 #include "config/base/checked.h"
+#include "config/base/numbers.h"
 #include "engine/kv/block_table.h"
 
 #include <string.h>
 
 #define MAX_CHOSEN_BYTES ((size_t)4 << 30)
-
-static size_t smaller(size_t a, size_t b) {
-    return a < b ? a : b;
-}
-
-static int32_t min_int32(int32_t a, int32_t b) {
-    return a < b ? a : b;
-}
-
-static double mib(size_t bytes) {
-    return (double)bytes / (1 << 20);
-}
 
 int sizing_choose_step(const char *device, const struct serving_limits *requested,
                        struct serving_limits *out, struct error *err) {
@@ -54,7 +43,7 @@ static size_t choose_kv_bytes(const struct kv_budget *budget, const struct servi
     if (!checked_mul(blocks_per_seq, (size_t)limits->max_num_seqs, &bytes) ||
         !checked_mul(bytes, budget->block_bytes, &bytes))
         bytes = SIZE_MAX;
-    return smaller(bytes, smaller(budget->free_bytes / 4, MAX_CHOSEN_BYTES));
+    return min_size(bytes, min_size(budget->free_bytes / 4, MAX_CHOSEN_BYTES));
 }
 
 static int refuse_share(const struct kv_budget *budget, int32_t max_model_len, size_t bytes,
@@ -86,7 +75,7 @@ int sizing_choose_blocks(const struct kv_budget *budget, struct serving_limits *
     size_t bytes =
         budget->memory_bytes > 0 ? budget->memory_bytes : choose_kv_bytes(budget, limits, per_seq);
     /* slots are 32-bit */
-    size_t blocks = smaller(bytes / budget->block_bytes, (size_t)(INT32_MAX / limits->block_size));
+    size_t blocks = min_size(bytes / budget->block_bytes, (size_t)(INT32_MAX / limits->block_size));
     if (budget->total_bytes > 0 && blocks * budget->block_bytes > budget->free_bytes)
         return error_set(err, ERROR_CONFIG,
                          "--kv-cache-memory-bytes: %.1f MiB, but only %.1f MiB of device memory "
@@ -107,7 +96,7 @@ int sizing_choose_host_blocks(const struct swap_budget *budget, struct serving_l
     CHECK(budget->block_bytes > 0);
     size_t bytes = budget->memory_bytes, free = budget->free_bytes;
     if (bytes == SIZE_MAX && budget->has_dedicated_memory)
-        bytes = smaller(budget->kv_bytes, smaller(free / 4, MAX_CHOSEN_BYTES));
+        bytes = min_size(budget->kv_bytes, min_size(free / 4, MAX_CHOSEN_BYTES));
     else if (bytes == SIZE_MAX)
         bytes = 0;
     else if (bytes > 0 && bytes < budget->block_bytes)
@@ -121,6 +110,6 @@ int sizing_choose_host_blocks(const struct swap_budget *budget, struct serving_l
                          "free, %.1f MiB are missing; lower it%s",
                          mib(bytes), mib(free), mib(bytes - free),
                          budget->has_dedicated_memory ? "" : " or --kv-cache-memory-bytes");
-    limits->num_host_blocks = (int32_t)smaller(bytes / budget->block_bytes, INT32_MAX);
+    limits->num_host_blocks = (int32_t)min_size(bytes / budget->block_bytes, INT32_MAX);
     return 0;
 }

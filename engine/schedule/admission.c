@@ -8,18 +8,11 @@
  * recomputation runs every token that is computed now through the model again, what the sequences
  * share only once. */
 #include "config/base/check.h"
+#include "config/base/numbers.h"
 #include "config/log.h"
 #include "engine/schedule/scheduler_private.h"
 
 #define CHOICES_IN_TURN 16
-
-static int32_t smaller(int32_t a, int32_t b) {
-    return a < b ? a : b;
-}
-
-static int32_t larger(int32_t a, int32_t b) {
-    return a > b ? a : b;
-}
 
 /* --- Moving a group's blocks ------------------------------------------------------------------ */
 
@@ -127,7 +120,7 @@ void admission_preempt(struct scheduler *scheduler, struct sequence_group *group
 
 /* Running slots that the group has use for. */
 static int32_t num_slots(const struct sequence_group *group) {
-    return smaller(group->num_unfinished, group->max_running);
+    return min_int32(group->num_unfinished, group->max_running);
 }
 
 static int32_t num_free_slots(const struct scheduler *scheduler) {
@@ -141,7 +134,7 @@ static int32_t num_free_slots(const struct scheduler *scheduler) {
 static int32_t missing_blocks(const struct scheduler *scheduler, const struct sequence *sequence) {
     int32_t needed =
         block_table_blocks_for(sequence->num_tokens, scheduler->config.limits->block_size);
-    return larger(needed - sequence->table.num_blocks, 0) +
+    return max_int32(needed - sequence->table.num_blocks, 0) +
            block_manager_needs_copy(&scheduler->blocks, &sequence->table, sequence->num_computed);
 }
 
@@ -218,7 +211,7 @@ static bool start_leader(struct scheduler *scheduler, struct sequence_group *gro
 static bool admit(struct scheduler *scheduler, struct sequence_group *group) {
     int32_t num_swapped = sequence_group_count(group, SEQUENCE_SWAPPED);
     if (group->beams == NULL)
-        group->max_running = larger(num_swapped, 1);
+        group->max_running = max_int32(num_swapped, 1);
     bool admitted = group->is_swapped ? has_room_for(scheduler, group) && swap_in(scheduler, group)
                                       : start_leader(scheduler, group);
     if (!admitted)
@@ -255,8 +248,8 @@ static int32_t max_running_beside(const struct scheduler *scheduler,
     if (next == NULL || group->request->priority < next->request->priority)
         return group->num_sequences;
     int32_t num_ended = group->num_sequences - group->num_unfinished;
-    int32_t few = smaller(scheduler->config.limits->max_num_seqs / 2, CHOICES_IN_TURN);
-    return larger(CHOICES_IN_TURN - num_ended, larger(few, 1));
+    int32_t few = min_int32(scheduler->config.limits->max_num_seqs / 2, CHOICES_IN_TURN);
+    return max_int32(CHOICES_IN_TURN - num_ended, max_int32(few, 1));
 }
 
 /* What runs continues to its end. */
@@ -264,7 +257,7 @@ static void narrow_groups(struct scheduler *scheduler, const struct sequence_gro
     for (struct sequence_group *g = scheduler->running.first; g != NULL; g = g->list_next) {
         int32_t most = max_running_beside(scheduler, g, next);
         if (g->beams == NULL && g->max_running > most)
-            g->max_running = larger(sequence_group_count(g, SEQUENCE_RUNNING), most);
+            g->max_running = max_int32(sequence_group_count(g, SEQUENCE_RUNNING), most);
     }
 }
 

@@ -10,6 +10,7 @@
 #include "kernels/cpu/thread_pool.h"
 
 #include "config/base/check.h"
+#include "config/base/clock.h"
 
 #include <linux/futex.h>
 #include <pthread.h>
@@ -21,7 +22,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #define CACHE_LINE 64
@@ -60,12 +60,6 @@ static inline void cpu_relax(void) {
 }
 #endif
 
-static int64_t now_ns(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
 static void futex_wait(atomic_uint *word, unsigned expected) {
     syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, expected, NULL, NULL, 0);
 }
@@ -84,7 +78,7 @@ static bool spin_until(atomic_uint *word, bool (*done)(unsigned now, unsigned va
                 return true;
             cpu_relax();
         }
-        int64_t now = now_ns();
+        int64_t now = clock_now_ns();
         if (deadline == 0)
             deadline = now + spin_ns;
         if (now >= deadline)

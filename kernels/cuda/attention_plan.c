@@ -9,6 +9,7 @@
 #include "kernels/cuda/attention_plan.h"
 
 #include "config/base/check.h"
+#include "config/base/numbers.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -20,10 +21,6 @@ struct attention_plan_load {
     int64_t cost;
     int32_t block;
 };
-
-static int32_t smaller(int32_t a, int32_t b) {
-    return a < b ? a : b;
-}
 
 static int64_t div_up(int64_t a, int64_t b) {
     return (a + b - 1) / b;
@@ -87,7 +84,7 @@ static void find_tiles(struct attention_plan *plan, const struct step_inputs *st
     int32_t tile_rows = wide ? ATTENTION_WIDE_ROWS : ATTENTION_NARROW_ROWS;
     for (int32_t head = 0; head < shape->num_kv_heads; head++)
         for (int32_t row = 0; row < num_rows; row += tile_rows) {
-            int32_t last_row = smaller(row + tile_rows, num_rows) - 1;
+            int32_t last_row = min_int32(row + tile_rows, num_rows) - 1;
             int32_t begin = first_position + row / shape->group - (shape->window - 1);
             CHECK(plan->num_items < plan->max_items);
             plan->found[plan->num_items++] = (struct attention_item){
@@ -153,7 +150,7 @@ static void sort_by_cost(struct attention_plan *plan) {
     int32_t *starts = plan->cost_starts;
     memset(starts, 0, (MAX_SORT_COST + 1) * sizeof(*starts));
     for (int32_t i = 0; i < plan->num_items; i++)
-        starts[smaller(cost_of(&plan->found[i]), MAX_SORT_COST)]++;
+        starts[min_int32(cost_of(&plan->found[i]), MAX_SORT_COST)]++;
     int32_t start = 0;
     for (int32_t cost = MAX_SORT_COST; cost >= 0; cost--) {
         int32_t count = starts[cost];
@@ -161,7 +158,7 @@ static void sort_by_cost(struct attention_plan *plan) {
         start += count;
     }
     for (int32_t i = 0; i < plan->num_items; i++)
-        plan->order[starts[smaller(cost_of(&plan->found[i]), MAX_SORT_COST)]++] = i;
+        plan->order[starts[min_int32(cost_of(&plan->found[i]), MAX_SORT_COST)]++] = i;
 }
 
 static bool has_less(const struct attention_plan_load *a, const struct attention_plan_load *b) {

@@ -2,7 +2,7 @@
  * error then and leaves the device in order. */
 #include "kernels/cuda/cuda_check.h"
 
-#define MIB (1024.0 * 1024.0)
+#include "config/base/numbers.h"
 
 static struct cuda_backend *state_of(struct backend *b) {
     return (struct cuda_backend *)b;
@@ -24,7 +24,7 @@ static int out_of_memory(struct backend *b, size_t bytes, struct error *err) {
     cuda_memory_info(b, &free_bytes, &total_bytes);
     return error_set(err, ERROR_MEMORY,
                      "cannot allocate %.1f MiB of device memory: %.1f MiB are free of %.1f MiB",
-                     (double)bytes / MIB, (double)free_bytes / MIB, (double)total_bytes / MIB);
+                     mib(bytes), mib(free_bytes), mib(total_bytes));
 }
 
 int cuda_buffer_alloc(struct backend *base, size_t bytes, struct buffer *out, struct error *err) {
@@ -55,7 +55,7 @@ int cuda_host_alloc(struct backend *b, size_t bytes, struct buffer *out, struct 
     if (status == cudaErrorMemoryAllocation) {
         cudaGetLastError();
         return error_set(err, ERROR_MEMORY, "cannot allocate %.1f MiB of pinned host memory",
-                         (double)bytes / MIB);
+                         mib(bytes));
     }
     if (CUDA_START(status, err) != 0)
         return -1;

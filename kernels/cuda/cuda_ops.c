@@ -1,6 +1,7 @@
 /* The ops that are one kernel or copy each. An empty one enqueues nothing: a grid of no blocks is
  * an error to CUDA. */
 #include "kernels/cuda/copy_blocks_launch.h"
+#include "config/base/numbers.h"
 #include "kernels/cuda/cuda_check.h"
 #include "kernels/cuda/cuda_staging.h"
 #include "kernels/cuda/elementwise_launch.h"
@@ -47,15 +48,11 @@ void cuda_soft_cap(struct backend *base, const struct soft_cap_args *args) {
                                     args->cap));
 }
 
-static int32_t smaller(int32_t a, int32_t b) {
-    return a < b ? a : b;
-}
-
 void cuda_gather_rows(struct backend *base, const struct gather_rows_args *args) {
     struct cuda_backend *b = state_of(base);
     size_t row_bytes = dtype_row_bytes(base->activation_dtype, (size_t)args->width);
     for (int32_t first = 0, count; first < args->num_rows && CUDA_OK(b); first += count) {
-        count = smaller(args->num_rows - first, CUDA_LIST_LENGTH);
+        count = min_int32(args->num_rows - first, CUDA_LIST_LENGTH);
         cuda_staging_upload(b, b->step.list, args->rows + first, (size_t)count * sizeof(int32_t));
         CUDA_TRY(b, launch_gather_rows(b->stream, args->x, b->step.list,
                                        (char *)args->out + (size_t)first * row_bytes, count,
@@ -68,7 +65,7 @@ _Static_assert(sizeof(struct row_span) == 2 * sizeof(int32_t), "a span is a pair
 void cuda_add_rows(struct backend *base, const struct add_rows_args *args) {
     struct cuda_backend *b = state_of(base);
     for (int32_t first = 0, count; first < args->num_spans && CUDA_OK(b); first += count) {
-        count = smaller(args->num_spans - first, CUDA_LIST_LENGTH / 2);
+        count = min_int32(args->num_spans - first, CUDA_LIST_LENGTH / 2);
         cuda_staging_upload(b, b->step.list, args->spans + first,
                             (size_t)count * sizeof(*args->spans));
         CUDA_TRY(b, launch_add_rows(b->stream, is_bf16(b), args->x, b->step.list,
@@ -108,7 +105,7 @@ void cuda_copy_blocks(struct backend *base, const struct copy_blocks_args *args)
     struct cuda_backend *b = state_of(base);
     int32_t *src = b->step.list, *dst = b->step.list + CUDA_LIST_LENGTH / 2;
     for (int32_t first = 0, count; first < args->num_blocks && CUDA_OK(b); first += count) {
-        count = smaller(args->num_blocks - first, CUDA_LIST_LENGTH / 2);
+        count = min_int32(args->num_blocks - first, CUDA_LIST_LENGTH / 2);
         cuda_staging_upload(b, src, args->src + first, (size_t)count * sizeof(int32_t));
         cuda_staging_upload(b, dst, args->dst + first, (size_t)count * sizeof(int32_t));
         CUDA_TRY(b, launch_copy_blocks(b->stream, args->cache->buffer.data,

@@ -3,6 +3,7 @@
 #include "models/files/file_image.h"
 
 #include "config/base/check.h"
+#include "config/base/numbers.h"
 
 #include <errno.h>
 #include <string.h>
@@ -15,17 +16,13 @@ struct file_image file_image_of_memory(const void *data, size_t bytes, const cha
     return (struct file_image){.name = name, .bytes = bytes, .data = data, .available = bytes};
 }
 
-static size_t smaller(size_t a, size_t b) {
-    return a < b ? a : b;
-}
-
 static size_t round_up(size_t bytes, size_t step) {
     return (bytes + step - 1) / step * step;
 }
 
 int file_image_create(const struct input_file *file, struct file_image *out, struct error *err) {
     size_t bytes = (size_t)file->bytes;
-    size_t reserved = round_up(smaller(bytes, FILE_IMAGE_MAX_BYTES), STEP_BYTES);
+    size_t reserved = round_up(min_size(bytes, FILE_IMAGE_MAX_BYTES), STEP_BYTES);
     void *memory = mmap(NULL, reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED)
         return error_set(err, ERROR_MEMORY, "%s: no address space for %zu bytes of header",
@@ -57,7 +54,7 @@ int file_image_require(struct file_image *image, size_t end, struct error *err) 
     if (mprotect(image->memory + begin, step_end - begin, PROT_READ | PROT_WRITE) != 0)
         return error_set(err, ERROR_MEMORY, "%s: no memory for %zu bytes of header: %s",
                          image->name, step_end, strerror(errno));
-    size_t target = smaller(step_end, image->bytes);
+    size_t target = min_size(step_end, image->bytes);
     if (input_file_read(image->file, begin, target - begin, image->memory + begin, "header", err) !=
         0)
         return -1;

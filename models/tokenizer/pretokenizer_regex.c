@@ -8,6 +8,7 @@
  * place first, then at more while that takes next to no time, fewer the longer the text is. */
 #include "models/tokenizer/pretokenizer_regex.h"
 
+#include "config/base/clock.h"
 #include "config/base/utf8.h"
 #include "models/tokenizer/pretokenizer_syntax.h"
 
@@ -120,22 +121,21 @@ void split_matcher_destroy(struct split_matcher *matcher) {
     free(matcher);
 }
 
-static int64_t read_clock(clockid_t clock) {
-    struct timespec now;
-    clock_gettime(clock, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+static int64_t processor_ns(void) {
+    struct timespec used;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+    return (int64_t)used.tv_sec * CLOCK_NS_PER_S + used.tv_nsec;
 }
 
 struct split_deadline split_deadline_after(int64_t budget_ns) {
     return (struct split_deadline){
-        .clock_ns = read_clock(CLOCK_MONOTONIC) + budget_ns,
-        .processor_ns = read_clock(CLOCK_THREAD_CPUTIME_ID) + budget_ns,
+        .clock_ns = clock_now_ns() + budget_ns,
+        .processor_ns = processor_ns() + budget_ns,
     };
 }
 
 static bool is_over(const struct split_deadline *deadline, int64_t now_ns) {
-    return now_ns > deadline->clock_ns &&
-           read_clock(CLOCK_THREAD_CPUTIME_ID) > deadline->processor_ns;
+    return now_ns > deadline->clock_ns && processor_ns() > deadline->processor_ns;
 }
 
 static int match(struct split_matcher *m, const char *text, size_t length, size_t from) {
@@ -158,7 +158,7 @@ static size_t next_window(size_t window, int64_t took_ns, size_t length) {
 /* A search that is not trusted, as `match`. Returns -1 if the deadline is over. */
 static int match_within(struct split_matcher *m, const char *text, size_t length, size_t from,
                         const struct split_deadline *deadline, int *out_found) {
-    int64_t now_ns = read_clock(CLOCK_MONOTONIC), before_ns;
+    int64_t now_ns = clock_now_ns(), before_ns;
     size_t window = 1;
     for (size_t at = from; at <= length;) {
         size_t last = length - at < window ? length : at + window - 1;
@@ -172,7 +172,7 @@ static int match_within(struct split_matcher *m, const char *text, size_t length
         while (at < length && utf8_continues(text[at]))
             at++;
         before_ns = now_ns;
-        now_ns = read_clock(CLOCK_MONOTONIC);
+        now_ns = clock_now_ns();
         window = next_window(window, now_ns - before_ns, length - last);
     }
     return 0;

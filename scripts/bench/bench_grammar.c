@@ -2,6 +2,7 @@
  * JSON object; each line is a place in the text, the time of the mask there when it is asked for
  * first, and when it is asked for again. */
 #include "engine/grammar/grammar.h"
+#include "config/base/clock.h"
 #include "engine/grammar/grammar_regex.h"
 #include "models/model.h"
 #include "models/tokenizer/tokenizer.h"
@@ -9,12 +10,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 static double now_us(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec * 1e6 + (double)time.tv_nsec / 1e3;
+    return (double)clock_now_ns() / 1e3;
 }
 
 /* {"string": "string" or number, ...}, with objects in objects. */

@@ -1,20 +1,18 @@
 #include "server/api/api_call_type.h"
 
+#include "config/base/random_id.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <time.h>
 
-int api_call_random_id(const char *prefix, char *out, size_t capacity, struct api_error *err) {
-    unsigned char random[16];
-    if (getrandom(random, sizeof(random), 0) != (ssize_t)sizeof(random))
-        return api_error_set(err, 500, "server_error", NULL, NULL, "No random bytes for an id");
-    size_t length = (size_t)snprintf(out, capacity, "%s", prefix);
-    for (size_t i = 0; i < sizeof(random) && length < capacity; i++)
-        length += (size_t)snprintf(out + length, capacity - length, "%02x", random[i]);
-    return 0;
+static int fill_id(struct api_call *call, struct api_error *err) {
+    if (random_id(call->operations->id_prefix, RANDOM_ID_MAX_DIGITS, call->head.id,
+                  sizeof(call->head.id)) == 0)
+        return 0;
+    return api_error_set(err, 500, "server_error", NULL, NULL, "No random bytes for an id");
 }
 
 int api_call_create(const struct api_call_operations *operations, const struct api_context *context,
@@ -27,8 +25,7 @@ int api_call_create(const struct api_call_operations *operations, const struct a
     call->head.created = (int64_t)time(NULL);
     call->head.model = context->model_names[0];
     call->head.system_fingerprint = context->system_fingerprint;
-    if (api_call_random_id(operations->id_prefix, call->head.id, sizeof(call->head.id), err) != 0 ||
-        operations->fill(context, body, call, err) != 0) {
+    if (fill_id(call, err) != 0 || operations->fill(context, body, call, err) != 0) {
         api_call_destroy(call);
         return -1;
     }

@@ -115,8 +115,6 @@ int api_call_set_priority_and_salt(struct request *request, int64_t priority,
                                    const char *cache_salt, struct api_error *err);
 /* Takes over the buffer of names (json_fields_list_unknown). */
 void api_call_set_ignored_params(struct api_call *call, struct byte_buffer *names);
-/* Writes the prefix and 32 random hexadecimal digits; capacity holds them. */
-int api_call_random_id(const char *prefix, char *out, size_t capacity, struct api_error *err);
 
 /* Sums up the tokens of all prompts and choices. */
 struct api_call_usage api_call_total_usage(const struct api_call *call);

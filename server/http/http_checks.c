@@ -1,12 +1,10 @@
 #include "server/http/http_checks.h"
 
 #include "config/base/check.h"
+#include "config/base/random_id.h"
 
-#include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/random.h>
 
 /* Takes digits only, as RFC 9110 section 8.6 has it; UINT64_MAX for anything else. */
 static uint64_t parse_length(const char *text) {
@@ -96,7 +94,5 @@ void http_request_id(const char *candidate, char out[REQUEST_ID_BYTES]) {
         memcpy(out, candidate, strlen(candidate) + 1);
         return;
     }
-    uint64_t bits[2];
-    CHECK(getrandom(bits, sizeof(bits), 0) == sizeof(bits));
-    snprintf(out, REQUEST_ID_BYTES, "req-%016" PRIx64 "%016" PRIx64, bits[0], bits[1]);
+    CHECK(random_id("req-", RANDOM_ID_MAX_DIGITS, out, REQUEST_ID_BYTES) == 0);
 }

@@ -3,6 +3,7 @@
  * edge-triggered; a client that closes its writing half counts as gone. */
 #include "server/http/http_connection.h"
 
+#include "config/base/clock.h"
 #include "server/http/http_deadlines.h"
 #include "server/http/http_dispatch.h"
 #include "server/http/http_routes.h"
@@ -13,18 +14,11 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
-#include <time.h>
 
 #define SEND_BUFFER_BYTES (128 * 1024)
 /* A silent peer is given up after this. Linux applies it to a closed window as well, also when the
  * peer answers and takes a little now and then, so it leaves slow readers some room. */
 #define UNACKED_TIMEOUT_MS 60000
-
-int64_t http_connection_now_ms(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
 
 /* Fails harmlessly on UNIX sockets. */
 static void set_socket_options(int fd) {
@@ -75,7 +69,7 @@ static struct connection *open_connection(struct http_server *server, struct MHD
     connection->mhd = mhd;
     connection->address = owner;
     connection->fd = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
-    connection->since_ms = http_connection_now_ms();
+    connection->since_ms = clock_now_ms();
     connection->is_first = true;
     if (watch_for_hang_up(connection) != 0) {
         http_owner_leave(&server->memory, owner);
@@ -126,7 +120,7 @@ void http_connection_completed(void *context, struct MHD_Connection *mhd, void *
     http_owner_leave(&server->memory, exchange->owner);
     byte_buffer_finish(&exchange->ignored);
     memset(exchange, 0, sizeof(*exchange));
-    connection->since_ms = http_connection_now_ms();
+    connection->since_ms = clock_now_ms();
     *request_context = NULL;
 }
 
@@ -176,7 +170,7 @@ void http_connection_hang_up(struct connection *connection) {
     if (connection->is_closed)
         return;
     mark_closed(connection);
-    connection->closed_ms = http_connection_now_ms();
+    connection->closed_ms = clock_now_ms();
     bool may_read = exchange->state == EXCHANGE_NONE ||
                     (exchange->state == EXCHANGE_ANSWERED && exchange->call == NULL);
     if (!may_read)

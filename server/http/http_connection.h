@@ -5,9 +5,6 @@
 
 #include "server/http/http_state.h"
 
-/* Monotonic. */
-int64_t http_connection_now_ms(void);
-
 /* libmicrohttpd's callbacks: a connection came or went; an exchange is over. */
 void http_connection_notify(void *context, struct MHD_Connection *mhd, void **socket_context,
                             enum MHD_ConnectionNotificationCode code);

@@ -4,6 +4,7 @@
  * and must come at a megabyte a second. */
 #include "server/http/http_deadlines.h"
 
+#include "config/base/clock.h"
 #include "server/http/http_connection.h"
 #include "server/http/http_reply.h"
 
@@ -114,7 +115,7 @@ static int64_t silence_ms(const struct connection *connection, int64_t now_ms) {
  * one, and itself. */
 static struct connection *find_silent(struct http_server *server, const struct http_owner *owner) {
     struct connection *found = NULL;
-    int64_t now_ms = http_connection_now_ms(), longest_ms = 0;
+    int64_t now_ms = clock_now_ms(), longest_ms = 0;
     for (struct connection *c = server->connections; c != NULL; c = c->next) {
         int64_t silent_ms = silence_ms(c, now_ms);
         const struct http_owner *other = c->exchange.owner;
@@ -161,7 +162,7 @@ static int64_t idle_since_ms(const struct connection *connection, int64_t now_ms
 /* Half of the connections are nothing to worry about: most of them have answers to wait for. Nor
  * are those that give way to the next one. */
 double http_deadlines_pressure(const struct http_server *server) {
-    int64_t now_ms = http_connection_now_ms(), num_busy = 0;
+    int64_t now_ms = clock_now_ms(), num_busy = 0;
     for (const struct connection *c = server->connections; c != NULL; c = c->next)
         num_busy += !c->is_shut && !gives_way(c, now_ms);
     double memory = http_memory_pressure(&server->memory);
@@ -172,7 +173,7 @@ double http_deadlines_pressure(const struct http_server *server) {
 
 void http_deadlines_make_room(struct http_server *server, const struct connection *newcomer) {
     struct connection *oldest = NULL;
-    int64_t now_ms = http_connection_now_ms();
+    int64_t now_ms = clock_now_ms();
     for (struct connection *c = server->connections; c != NULL; c = c->next) {
         if (c == newcomer || !gives_way(c, now_ms))
             continue;

@@ -6,6 +6,7 @@
  * its connection is gone. */
 #include "server/http/http_dispatch.h"
 
+#include "config/base/clock.h"
 #include "server/http/http_connection.h"
 #include "server/http/http_deadlines.h"
 #include "server/http/http_routes.h"
@@ -264,7 +265,7 @@ static void cancel_all(struct http_server *server, struct api_call *call) {
 /* Ends a call that holds more than its owner may. */
 static void bound_held(struct connection *connection) {
     struct exchange *exchange = &connection->exchange;
-    int64_t now_ms = http_connection_now_ms();
+    int64_t now_ms = clock_now_ms();
     if (!api_call_is_done(exchange->call) && now_ms - exchange->counted_ms < COUNT_MS)
         return;
     exchange->counted_ms = now_ms;
@@ -288,7 +289,7 @@ static void read_request(struct connection *connection, struct request *request)
     size_t before = exchange->out.length;
     api_call_read(exchange->call, request, &exchange->out);
     if (exchange->out.length > before)
-        exchange->output_ms = http_connection_now_ms();
+        exchange->output_ms = clock_now_ms();
     bound_held(connection);
     if (is_stream)
         advance_stream(connection);
@@ -299,7 +300,7 @@ static void read_request(struct connection *connection, struct request *request)
 /* Long answers are written here, some megabytes each. */
 bool http_dispatch_take_ready(struct http_server *server) {
     struct request *ready[READY_BATCH];
-    int64_t deadline_ms = http_connection_now_ms() + TURN_MS;
+    int64_t deadline_ms = clock_now_ms() + TURN_MS;
     int count;
     do {
         count = engine_take_ready(server->engine, ready, READY_BATCH);
@@ -309,7 +310,7 @@ bool http_dispatch_take_ready(struct http_server *server) {
                 read_request(connection, ready[i]);
             request_unref(ready[i]);
         }
-    } while (count == READY_BATCH && http_connection_now_ms() < deadline_ms);
+    } while (count == READY_BATCH && clock_now_ms() < deadline_ms);
     engine_resume_reading(server->engine);
     return count == READY_BATCH;
 }

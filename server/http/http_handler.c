@@ -9,6 +9,7 @@
  * resets it and the client may lose the answer. */
 #include "server/http/http_handler.h"
 
+#include "config/base/clock.h"
 #include "server/http/http_connection.h"
 #include "server/http/http_deadlines.h"
 #include "server/http/http_dispatch.h"
@@ -193,7 +194,7 @@ static enum MHD_Result begin(struct connection *connection, const char *url, con
     if (connection->is_shut)
         return MHD_NO;
     connection->is_first = false;
-    exchange->start_ms = http_connection_now_ms();
+    exchange->start_ms = clock_now_ms();
     exchange->received_ms = exchange->start_ms;
     exchange->state = EXCHANGE_READING;
     exchange->must_close = connection->is_closed;
@@ -229,7 +230,7 @@ static enum MHD_Result receive(struct connection *connection, const char *data, 
     if (connection->is_shut)
         return MHD_NO;
     exchange->body_received += length;
-    exchange->received_ms = http_connection_now_ms();
+    exchange->received_ms = clock_now_ms();
     if (exchange->state != EXCHANGE_READING)
         return MHD_YES;
     if (take_piece(connection, data, length) != 0)

@@ -2,6 +2,7 @@
  * depend on the status are added here, so that an error looks the same wherever it came from. */
 #include "server/http/http_reply.h"
 
+#include "config/base/clock.h"
 #include "server/http/http_connection.h"
 #include "server/http/http_dispatch.h"
 
@@ -67,7 +68,7 @@ static void add_headers(struct connection *connection, int status, struct MHD_Re
 
 static void count_answer(struct connection *connection, int status) {
     connection->exchange.state = EXCHANGE_ANSWERED;
-    connection->exchange.answer_ms = http_connection_now_ms();
+    connection->exchange.answer_ms = clock_now_ms();
     connection->exchange.drain_ms = connection->exchange.answer_ms;
     connection->server->stats.requests_by_class[status / 100]++;
 }
@@ -190,7 +191,7 @@ static size_t copy_output(struct exchange *exchange, char *out, size_t capacity)
     size_t length = pending < capacity ? pending : capacity;
     memcpy(out, exchange->out.data + exchange->out_taken, length);
     take_output(exchange, length);
-    exchange->drain_ms = http_connection_now_ms();
+    exchange->drain_ms = clock_now_ms();
     return length;
 }
 

@@ -1,5 +1,6 @@
 #include "server/http/http_routes.h"
 
+#include "config/base/clock.h"
 #include "config/log.h"
 #include "server/http/http_connection.h"
 #include "server/page/page.h"
@@ -29,7 +30,7 @@ static int answer_health(struct connection *connection) {
         trouble = "the device failed";
     else if (server->is_stopping)
         trouble = "the server is shutting down";
-    else if (!engine_monitor_is_alive(&server->monitor, http_connection_now_ms()))
+    else if (!engine_monitor_is_alive(&server->monitor, clock_now_ms()))
         trouble = "the engine has work but makes no progress";
     if (trouble)
         return api_error_set(&exchange->error, 503, "server_error", "unhealthy", NULL, "%s",

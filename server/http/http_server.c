@@ -7,6 +7,7 @@
 #include "server/http/http_server.h"
 
 #include "config/base/check.h"
+#include "config/base/clock.h"
 #include "config/log.h"
 #include "server/api/chat/chat_prompt.h"
 #include "server/http/http_connection.h"
@@ -156,7 +157,7 @@ int http_server_create(const struct http_server_config *config, struct engine *e
  * process answers. */
 static void begin_stopping(struct http_server *server, int64_t grace_ms) {
     server->is_stopping = true;
-    server->stop_deadline_ms = http_connection_now_ms() + grace_ms;
+    server->stop_deadline_ms = clock_now_ms() + grace_ms;
     engine_stop_accepting(server->engine);
     if (server->config.is_socket_passed)
         MHD_quiesce_daemon(server->daemon);
@@ -177,7 +178,7 @@ static void take_signal(struct http_server *server, int number) {
         begin_stopping(server, server->config.shutdown_timeout_ms);
     } else {
         log_info("second signal: cancelling what is in flight");
-        server->stop_deadline_ms = http_connection_now_ms();
+        server->stop_deadline_ms = clock_now_ms();
     }
 }
 
@@ -250,7 +251,7 @@ static void feed_watchdog(struct http_server *server, int64_t now_ms) {
 }
 
 static void tick(struct http_server *server) {
-    int64_t now_ms = http_connection_now_ms();
+    int64_t now_ms = clock_now_ms();
     if (now_ms < server->tick_ms)
         return;
     server->tick_ms = now_ms + TICK_MS;
@@ -274,7 +275,7 @@ static void tick(struct http_server *server) {
 }
 
 static int wait_ms(const struct http_server *server) {
-    int64_t wait = server->tick_ms - http_connection_now_ms();
+    int64_t wait = server->tick_ms - clock_now_ms();
     MHD_UNSIGNED_LONG_LONG library_ms;
     if (wait < 0)
         wait = 0;
@@ -304,7 +305,7 @@ static int turn(struct http_server *server) {
 /* Turns until nothing is counted by *remaining or the time is up. */
 static int turn_until_none(struct http_server *server, const int64_t *remaining,
                            const int64_t *deadline_ms) {
-    while (*remaining > 0 && http_connection_now_ms() < *deadline_ms) {
+    while (*remaining > 0 && clock_now_ms() < *deadline_ms) {
         if (turn(server) != 0)
             return -1;
     }
@@ -331,11 +332,11 @@ static void close_everything(struct http_server *server) {
 static int wind_down(struct http_server *server) {
     if (turn_until_none(server, &server->num_pending, &server->stop_deadline_ms) != 0)
         return -1;
-    int64_t deadline_ms = http_connection_now_ms() + CANCEL_MS;
+    int64_t deadline_ms = clock_now_ms() + CANCEL_MS;
     cancel_everything(server);
     if (turn_until_none(server, &server->num_pending, &deadline_ms) != 0)
         return -1;
-    deadline_ms = http_connection_now_ms() + CLOSE_MS;
+    deadline_ms = clock_now_ms() + CLOSE_MS;
     MHD_quiesce_daemon(server->daemon);
     close_everything(server);
     return turn_until_none(server, &server->stats.connections, &deadline_ms);

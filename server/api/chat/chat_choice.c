@@ -1,12 +1,12 @@
 #include "server/api/chat/chat_choice.h"
 
 #include "config/base/array.h"
+#include "config/base/random_id.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
-#define ID_RANDOM_BYTES 12
+#define NUM_ID_DIGITS 24
 
 void chat_choice_init(struct chat_choice *choice, const struct chat_choice_config *config) {
     choice->parser_config = config->parser;
@@ -33,19 +33,6 @@ void chat_choice_finish(struct chat_choice *choice) {
     free(choice->tool_calls);
 }
 
-static int fill_id(char *out) {
-    static const char digits[] = "0123456789abcdef";
-    unsigned char random[ID_RANDOM_BYTES];
-    if (getrandom(random, sizeof(random), 0) != (ssize_t)sizeof(random))
-        return -1;
-    memcpy(out, "call_", 5);
-    for (size_t i = 0; i < sizeof(random); i++) {
-        out[5 + 2 * i] = digits[random[i] >> 4];
-        out[6 + 2 * i] = digits[random[i] & 15];
-    }
-    return 0;
-}
-
 static int begin_tool_call(struct chat_choice *choice, const struct output_part *part) {
     if (!array_reserve(&choice->tool_calls, &choice->tool_calls_capacity,
                        (size_t)choice->num_tool_calls + 1, sizeof(*choice->tool_calls)))
@@ -53,7 +40,7 @@ static int begin_tool_call(struct chat_choice *choice, const struct output_part 
     struct chat_tool_call *call = &choice->tool_calls[choice->num_tool_calls++];
     *call = (struct chat_tool_call){0};
     byte_buffer_append(&call->name, part->text, part->length);
-    return fill_id(call->id);
+    return random_id("call_", NUM_ID_DIGITS, call->id, sizeof(call->id));
 }
 
 static void add_arguments(struct chat_tool_call *call, const char *text, size_t length) {

@@ -1,6 +1,7 @@
 #include "server/api/responses/responses_output.h"
 
 #include "config/base/array.h"
+#include "config/base/random_id.h"
 #include "server/api/api_call_type.h"
 #include "server/json/json_write.h"
 
@@ -203,11 +204,10 @@ static int open_item(struct responses_output *output, enum output_part_kind kind
         [OUTPUT_PART_CONTENT] = "msg_",
         [OUTPUT_PART_TOOL_CALL] = "fc_",
     };
-    struct api_error unused;
     struct responses_item *item = add_item(output, kind);
     if (item == NULL ||
-        api_call_random_id(prefixes[kind], item->id, sizeof(item->id), &unused) != 0 ||
-        api_call_random_id("call_", item->call_id, sizeof(item->call_id), &unused) != 0)
+        random_id(prefixes[kind], RANDOM_ID_MAX_DIGITS, item->id, sizeof(item->id)) != 0 ||
+        random_id("call_", RANDOM_ID_MAX_DIGITS, item->call_id, sizeof(item->call_id)) != 0)
         return -1;
     byte_buffer_append(&item->name, name.data, name.length);
     output->is_open = true;

@@ -1,0 +1,14 @@
+/* Names that nobody can guess, of requests, choices and tool calls. */
+#ifndef QUIRE_CONFIG_BASE_RANDOM_ID_H
+#define QUIRE_CONFIG_BASE_RANDOM_ID_H
+
+#include <stddef.h>
+
+#define RANDOM_ID_MAX_DIGITS 32
+
+/* Writes the prefix, num_digits random hexadecimal digits (even, at most RANDOM_ID_MAX_DIGITS) and a
+ * NUL, for all of which capacity has room. Returns -1 when the kernel gives no random bytes. Any
+ * thread. */
+int random_id(const char *prefix, int num_digits, char *out, size_t capacity);
+
+#endif
