@@ -24,29 +24,35 @@ struct model {
     int32_t eos_tokens[MODEL_MAX_EOS_TOKENS]; /* stated apart from the tokenizer */
     int num_eos_tokens;
     char *chat_template; /* Jinja source, NUL-terminated; NULL: none */
-    /* Another for conversations with tools, where the makers have two ("tool_use"); NULL: none. */
+    /* Another one for conversations with tools, where the model has two ("tool_use"); NULL:
+     * none. */
     char *tool_chat_template;
     char *folder; /* of a Hugging Face folder; NULL: one GGUF */
 };
 
-/* path: a GGUF file (the first of a split one), or a Hugging Face folder. */
+/* Opens a model. path: a GGUF file (the first of a split one), or a Hugging Face folder. Settings
+ * are checked, no weights are loaded. ERROR_MODEL for a file that is refused, ERROR_IO,
+ * ERROR_MEMORY. The caller closes it. */
 int model_open(const char *path, struct model **out, struct error *err);
 /* Accepts NULL. */
 void model_close(struct model *model);
 
-/* Element type most weight bytes are held in. */
+/* Returns the element type that most weight bytes are held in. */
 enum dtype model_main_dtype(const struct model *model);
-/* KV element type for --kv-cache-dtype auto: F32 for F32 models, BF16 for BF16, else F16. */
+/* Returns the KV element type for --kv-cache-dtype auto: F32 for F32 models, BF16 for BF16, else
+ * F16. */
 enum dtype model_default_kv_dtype(const struct model *model);
-/* 16-bit element type to compute with on a card for --dtype auto: F16 for F16 models unless they
- * overflow it, else BF16. */
+/* Returns the 16-bit element type to compute with on a GPU for --dtype auto: F16 for F16 models
+ * unless they overflow it, else BF16. */
 enum dtype model_default_activation_dtype(const struct model *model);
 
-/* How far back any token looks, itself included: the largest window when every layer has one; 0:
- * some layer sees all. */
+/* Returns how many tokens back any token sees, itself included: the largest window when every layer
+ * has one; 0: some layer sees all. */
 int32_t model_window(const struct model_config *config);
 
-/* `quire inspect`: what the file is, its sizes, and the KV bytes per token. */
+/* Prints what `quire inspect` shows, one `label: value` a line: the file and its format, sizes,
+ * switches and scalings of the model, element types of its tensors, KV cache bytes per token, and
+ * what it recommends for sampling. */
 void model_print(const struct model *model, FILE *out);
 
 #endif

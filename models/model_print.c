@@ -1,4 +1,4 @@
-/* For `quire inspect`: one label and value a line, so that people and grep can both read it. */
+/* One label and value a line, so that people and grep can both read it. */
 #include "models/model.h"
 #include "models/sampling_fields.h"
 #include "models/weights/tensor_names.h"
@@ -32,7 +32,7 @@ static void print_file(const struct model *model, FILE *out) {
 
 /* --- Ropes and layers ------------------------------------------------------------------------- */
 
-/* Whether short contexts are turned otherwise than long ones. */
+/* Returns whether the rope of short contexts differs from that of long ones. */
 static bool begins_somewhere(const struct rope_config *rope) {
     if (rope->scaling == ROPE_SCALING_LONGROPE)
         return memcmp(rope->short_factors, rope->long_factors, sizeof(rope->short_factors)) != 0;
@@ -57,7 +57,7 @@ static void print_scaling(const struct rope_config *rope, const char *label, FIL
     fputc('\n', out);
 }
 
-/* Which form contexts get that are shorter than what the model is good for, see rope.h. */
+/* Says which form contexts get that are shorter than what the model is good for, see rope.h. */
 static void print_long_form(const struct model_config *config, FILE *out) {
     const struct rope_config *rope = &config->ropes[0];
     bool dynamic = rope->scaling == ROPE_SCALING_DYNAMIC;
@@ -116,7 +116,7 @@ static void print_norms(const struct model_config *config, FILE *out) {
                 config->qk_norm == QK_NORM_HEAD ? "each head" : "all heads together");
 }
 
-/* Biases are no setting; the tensors tell. */
+/* Biases are no setting; the tensors say. */
 static bool has_bias(const struct model *model, enum tensor_role role) {
     char name[TENSOR_NAME_BYTES];
     tensor_names_write(&model->config, role, 0, "bias", name);

@@ -38,10 +38,10 @@ struct sampling_field {
     double least, max;
 };
 
-/* All of them, in the order above; static. */
+/* Returns all of them, in the order above; static. */
 const struct sampling_field *sampling_fields(int *out_count);
 
-/* The member; of the type that the field says. */
+/* Returns the address of the member, of the type that the field says. */
 static inline void *sampling_field_at(const struct sampling_field *field,
                                       struct sampling_settings *settings) {
     return (char *)settings + field->offset;

@@ -7,7 +7,7 @@
 
 static const struct architecture table[] = {
     {
-        /* GGUF files of both, Llama and Mistral, are called llama. */
+        /* GGUF files of both Llama and Mistral are called llama. */
         .gguf_names = {"llama"},
         .classes = {"MistralForCausalLM", "Mistral3ForConditionalGeneration"},
         .model_types = {"mistral"},
@@ -223,7 +223,7 @@ static bool list_has(const name_list names, const char *name, size_t length) {
     return false;
 }
 
-/* ", " between; what does not fit is left out. */
+/* Appends a name, ", " between; leaves out what does not fit. */
 static void append_names(const name_list names, char *out, size_t capacity) {
     for (int i = 0; i < ARCHITECTURE_MAX_NAMES && names[i] != NULL; i++) {
         size_t used = strlen(out);

@@ -12,7 +12,7 @@
 
 #define ARCHITECTURE_MAX_NAMES 3
 
-/* What a config.json may leave out; 0: the key must be there, or see the comment. */
+/* Defaults of what a config.json may leave out; 0: the key must be there, or see the comment. */
 struct architecture_defaults {
     int32_t vocab_size;
     int32_t hidden_size;
@@ -30,7 +30,7 @@ struct architecture_defaults {
     bool tied_embeddings;
 };
 
-/* Which layers see only a window of the context, where the file does not list them. */
+/* Says which layers see only a window of the context, where the file does not list them. */
 enum window_rule {
     WINDOW_NEVER,         /* the family has no windows; a folder's setting is ignored, as by
                              Transformers */
@@ -38,10 +38,10 @@ enum window_rule {
     WINDOW_LISTED_LAYERS, /* every layer, or those a folder lists */
     WINDOW_PERIODIC,      /* every layer but each window_period-th */
     WINDOW_FROM_LAYER,    /* from max_window_layers on, if use_sliding_window */
-    WINDOW_WITHOUT_ROPE,  /* the layers nothing rotates in, if use_sliding_window */
+    WINDOW_WITHOUT_ROPE,  /* the layers without RoPE, if use_sliding_window */
 };
 
-/* Settings only some families have, by the keys that carry them. */
+/* Settings that only some families have, by the keys that carry them. */
 enum architecture_flags {
     ARCHITECTURE_PLUS_ONE = 1 << 0,         /* folders store norm weights less 1 (GGUF: whole) */
     ARCHITECTURE_SCALED_EMBEDDING = 1 << 1, /* by sqrt(hidden_size) */
@@ -76,7 +76,7 @@ struct architecture {
     enum window_rule window_rule;
     int32_t window_period;
     float local_theta;     /* LOCAL_ROPE; 0: the others' */
-    int32_t nope_interval; /* nothing rotates in every so-manieth layer; 0: all rotate */
+    int32_t nope_interval; /* every nope_interval-th layer has no RoPE; 0: all layers use RoPE */
 
     /* Soft caps of a file that says nothing; 0: none. */
     float attention_soft_cap, final_soft_cap;
@@ -88,12 +88,11 @@ struct architecture {
     struct architecture_defaults defaults;
 };
 
-/* NULL, and *err names what was found and lists the known, when there is none. `path` begins the
- * message. */
+/* Returns NULL when there is none; *err then names what was found and lists the known. `path`
+ * begins the message. */
 const struct architecture *architecture_find_gguf(struct text name, const char *path,
                                                   struct error *err);
-/* class_name and model_type: either may be NULL. The class decides; the model_type must go with
- * it. */
+/* Finds by class, with which the model_type must agree, or by model_type; either may be NULL. */
 const struct architecture *architecture_find_hf(const char *class_name, const char *model_type,
                                                 const char *path, struct error *err);
 

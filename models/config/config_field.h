@@ -18,9 +18,9 @@ struct config_object {
     struct error *err;
 };
 
-/* NULL if absent or null. */
+/* Returns NULL if absent or null. */
 const cJSON *config_field_find(const struct config_object *o, const char *key);
-/* Whether the key is there and null, which can mean something else than its absence. */
+/* Returns whether the key is there and null, which can mean something else than its absence. */
 bool config_field_is_null(const struct config_object *o, const char *key);
 
 int config_field_int(const struct config_object *o, const char *key, int64_t min, int64_t max,
@@ -35,12 +35,12 @@ int config_field_object(const struct config_object *o, const char *key, struct c
 /* *out NULL where there is none. */
 int config_field_array(const struct config_object *o, const char *key, const cJSON **out);
 
-/* "FILE: PREFIXkey: FORMAT". */
+/* Sets the error "FILE: PREFIXkey: FORMAT" and returns -1. */
 int config_field_refuse(const struct config_object *o, const char *key, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 int config_field_require(const struct config_object *o, const char *key);
 
-/* A whole number in [min, max]; `item` may be an array's element. */
+/* Returns whether the item, which may be an array's element, is a whole number in [min, max]. */
 bool config_field_is_int(const cJSON *item, int64_t min, int64_t max);
 
 #endif

@@ -1,5 +1,6 @@
-/* Metadata of a GGUF file to struct model_config. (Keys and defaults: GGUF specification,
- * ggml/docs/gguf.md; what llama.cpp takes for granted about an architecture is in architecture.c.)
+/* Turns the metadata of a GGUF file into a struct model_config. (Keys and defaults: GGUF
+ * specification, ggml/docs/gguf.md; what llama.cpp takes for granted about an architecture is in
+ * architecture.c.)
  *
  * An "ARCHITECTURE." key that is neither read for this architecture nor known to change nothing is
  * refused, because ignoring it could silently change what the model says. */
@@ -15,7 +16,7 @@
 
 /* --- Keys that are allowed to be there -------------------------------------------------------- */
 
-/* Who reads a key; 0 in the table: every architecture. */
+/* Says which architectures read a key; 0 in the table: all. */
 enum { IF_WINDOW = 1U << 31 }; /* beside enum architecture_flags */
 
 static const struct {
@@ -103,8 +104,8 @@ static bool is_read(struct text suffix, const struct architecture *architecture)
     return false;
 }
 
-/* Of the other parts of a model whose language model is one of several. Tensors of theirs in the
- * same file are refused when the weights are bound. */
+/* Keys of the other parts of a model whose language model is one of several. Tensors of theirs in
+ * the same file are refused when the weights are bound. */
 static bool is_of_other_parts(struct text suffix) {
     static const char *const parts[] = {".vision.", ".mm."};
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
@@ -230,7 +231,7 @@ static int read_norm(const struct metadata_source *s, struct model_config *out) 
     return metadata_field_float(s, key, MODEL_MIN_NORM_EPS, MODEL_MAX_NORM_EPS, &out->norm_eps);
 }
 
-/* A scale of 0 is one that is not there. */
+/* A scale of 0 means that there is none. */
 static int read_scale(const struct metadata_source *s, const char *key, float *out) {
     const struct metadata *entry = metadata_field_find(s, key);
     if (entry != NULL && entry->type == METADATA_FLOAT && entry->as_float == 0.0)
@@ -270,7 +271,8 @@ static int read_scales(const struct metadata_source *s, const struct architectur
 
 /* --- Layers ----------------------------------------------------------------------------------- */
 
-/* By the file's pattern: a period, or one value for every layer; else by the architecture's. */
+/* Sets windows by the file's pattern (a period, or one value for every layer), else by the
+ * architecture's. */
 static int read_window_pattern(const struct metadata_source *s, struct architecture *architecture,
                                struct model_config *out, int32_t window) {
     static const char key[] = ".attention.sliding_window_pattern";

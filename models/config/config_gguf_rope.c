@@ -89,7 +89,7 @@ static int read_divisors(const struct metadata_source *s, const struct tensor_in
     return 0;
 }
 
-/* *out_found: whether the file has such tensors. */
+/* *out_found says whether the file has such tensors. */
 static int read_tensors(const struct metadata_source *s, int32_t count, struct rope_config *rope,
                         bool *out_found) {
     static const char freqs[] = "rope_freqs.weight", short_name[] = "rope_factors_short.weight",

@@ -1,5 +1,5 @@
-/* config.json to struct model_config. (Keys and defaults: the configuration_*.py of each family in
- * Hugging Face Transformers 5, and its rules for files of older versions.)
+/* Turns config.json into a struct model_config. (Keys and defaults: the configuration_*.py of each
+ * family in Hugging Face Transformers 5, and its rules for files of older versions.)
  *
  * Such a file is full of settings of training and of Transformers itself, so unlike in a GGUF file
  * an unknown key is no reason to refuse it. Those known to change the forward pass are. */
@@ -15,7 +15,7 @@
 
 /* --- What is not supported -------------------------------------------------------------------- */
 
-/* Off when null, false, 0, the other number or empty. */
+/* Features that are off when null, false, 0, the other number or empty. */
 static const struct {
     const char *key, *feature;
     double also_off; /* 0: no other number */
@@ -72,7 +72,7 @@ static int check_refused(const struct config_object *o) {
 
 /* --- Sizes ------------------------------------------------------------------------------------ */
 
-/* otherwise 0: the key must be there. */
+/* The key must be there if `otherwise` is 0. */
 static int read_size(const struct config_object *o, const char *key, int64_t max, int32_t otherwise,
                      int32_t *out) {
     *out = otherwise;
@@ -140,7 +140,7 @@ static int read_activation(const struct config_object *o, const struct architect
     return 0;
 }
 
-/* null: none. */
+/* null means none. */
 static int read_cap(const struct config_object *o, const char *key, float *out) {
     if (config_field_is_null(o, key))
         *out = 0.0F;

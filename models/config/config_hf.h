@@ -10,17 +10,17 @@
  * results and is not supported is refused by name. What the file leaves out takes the default of
  * the architecture's class in Transformers. `path` begins messages.
  *
- * What only the tensors tell is left to the caller: tensor_prefix is empty, and tied_embeddings is
+ * What only the tensors say is left to the caller: tensor_prefix is empty, and tied_embeddings is
  * what the file says. */
 int config_hf_read(const cJSON *root, const char *path, struct model_config *out,
                    struct error *err);
 
 /* --- Private to config_hf*.c ------------------------------------------------------------------ */
 
-/* The windows and ropes of the layers; sizes are set. */
+/* Reads the windows and ropes of the layers; sizes are set. */
 int config_hf_read_layers(const struct config_object *o, const struct architecture *architecture,
                           struct model_config *out);
-/* rotary_dim, ropes and max_position; sizes, heads and layers are set. */
+/* Reads rotary_dim, ropes and max_position; sizes, heads and layers are set. */
 int config_hf_read_ropes(const struct config_object *o, const struct architecture *architecture,
                          struct model_config *out);
 

@@ -1,4 +1,4 @@
-/* Which layers of a Hugging Face folder's model see a window only, and in which nothing rotates:
+/* Decides which layers of a Hugging Face folder's model see only a window, and which have no RoPE:
  * listed layer by layer, or by a rule of the family. */
 #include "models/config/config_hf.h"
 
@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-/* The window of the layers that have one; 0: no layer has. */
+/* Reads the window of the layers that have one; 0: no layer has. */
 static int read_window(const struct config_object *o, const struct architecture *architecture,
                        int32_t *out) {
     static const char key[] = "sliding_window";
@@ -21,7 +21,7 @@ static int read_window(const struct config_object *o, const struct architecture 
     return 0;
 }
 
-/* 1: the layer rotates. A list may be longer than there are layers. */
+/* Reads which layers use RoPE (1 in the list). A list may be longer than there are layers. */
 static int read_rotating(const struct config_object *o, const struct architecture *architecture,
                          int32_t num_layers, bool *rotates) {
     static const char key[] = "no_rope_layers";
@@ -52,7 +52,7 @@ static int read_rotating(const struct config_object *o, const struct architectur
     return 0;
 }
 
-/* By the family's rule. */
+/* Decides by the family's rule. */
 static int apply_rule(const struct config_object *o, const struct architecture *architecture,
                       int32_t num_layers, const bool *rotates, bool *windowed) {
     struct architecture rule = *architecture;

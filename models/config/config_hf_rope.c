@@ -72,8 +72,8 @@ static int read_type(const struct config_object *o, const struct architecture *a
 
 /* --- One rope --------------------------------------------------------------------------------- */
 
-/* What a rope is read from: the file's object, the rope's own (which may have no keys), and what
- * holds where neither says anything. */
+/* The sources of a rope: the file's object, the rope's own (which may have no keys), and defaults
+ * for what neither has. */
 struct rope_source {
     const struct config_object *file, *rope;
     const struct architecture *architecture;
@@ -81,7 +81,7 @@ struct rope_source {
     int32_t rotary_dim;
 };
 
-/* *out_stated: the file says so, and it is no default. */
+/* *out_stated says that it is from the file and no default. */
 static int read_original(const struct rope_source *s, struct rope_config *out, bool *out_stated) {
     static const char key[] = "original_max_position_embeddings";
     out->original_max_position = s->max_position;
@@ -199,7 +199,7 @@ static int read_rope(const struct rope_source *s, float theta, struct rope_confi
 
 /* --- Both ------------------------------------------------------------------------------------- */
 
-/* The rope of layers that see everything, and of those with a window where the two differ. */
+/* Reads the rope of layers that see everything, and of those with a window where the two differ. */
 static int find_objects(const struct config_object *o, struct config_object *full,
                         struct config_object *sliding) {
     struct config_object parameters;

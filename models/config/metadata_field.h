@@ -11,15 +11,15 @@
 
 #define METADATA_MAX_KEY 96
 
-/* Where keys are looked up and complaints go. A key is given without the architecture's name in
- * front: ".block_count"; a key that does not begin with a dot is taken as it is. */
+/* Says where keys are searched, and where errors go. A key is given without the architecture's name
+ * in front: ".block_count"; a key that does not begin with a dot is taken as it is. */
 struct metadata_source {
     const struct tensor_file *file;
     const char *architecture; /* "llama"; up to 48 bytes */
     struct error *err;
 };
 
-/* NULL if absent. */
+/* Returns NULL if absent. */
 const struct metadata *metadata_field_find(const struct metadata_source *s, const char *key);
 int metadata_field_refuse(const struct metadata_source *s, const char *key, const char *reason);
 
@@ -28,10 +28,10 @@ int metadata_field_int(const struct metadata_source *s, const char *key, int64_t
                        int32_t *out);
 int metadata_field_float(const struct metadata_source *s, const char *key, double min, double max,
                          float *out);
-/* A missing key is an error. */
+/* Fails for a missing key. */
 int metadata_field_require(const struct metadata_source *s, const char *key);
 
-/* Printable, NUL-terminated, cut at a character boundary. */
+/* Copies the text, printable and NUL-terminated, cut at a character boundary. */
 void metadata_field_copy(struct text text, char *out, size_t capacity);
 bool metadata_field_equals(struct text text, const char *wanted);
 

@@ -40,16 +40,17 @@ struct rope_config {
     float long_factors[KV_MAX_HEAD_DIM / 2];
 };
 
-/* What may differ from layer to layer. A mixture of experts would join here: which kind of FFN. */
+/* Settings that may differ from layer to layer. */
 struct layer_config {
     int32_t window; /* a token sees itself and the window - 1 before it; 0: all */
-    int32_t rope;   /* index into ropes; -1: nothing rotates in this layer (NoPE) */
+    int32_t rope;   /* index into ropes; -1: the layer has no RoPE */
 };
 
 enum norm_kind { NORM_RMS, NORM_LAYER /* mean subtracted, no bias */ };
-/* Of q and k, before they rotate: none, of each head, or of all heads as one vector. */
+/* Says what is normalised of q and k before they rotate: nothing, each head, or all heads as one
+ * vector. */
 enum qk_norm { QK_NORM_NONE, QK_NORM_HEAD, QK_NORM_FULL };
-/* How the file names its tensors, see tensor_names.h. */
+/* Says how the file names its tensors, see tensor_names.h. */
 enum tensor_naming { TENSOR_NAMING_GGUF, TENSOR_NAMING_HF };
 
 /* Hyper-parameters and switches of a LLaMA-style decoder. Every field was range-checked at load.
@@ -114,30 +115,31 @@ enum {
 #define MODEL_MIN_SOFT_CAP 1e-3
 #define MODEL_MAX_SOFT_CAP 1e6
 
-/* What a file calls the sizes that must fit together, for messages. */
+/* The file's names of the sizes that must fit together, for messages. */
 struct model_config_names {
     const char *path, *hidden_size, *num_heads, *num_kv_heads, *head_dim;
 };
 
 struct architecture;
 
-/* Every switch as the architecture has it, and everything else neutral. */
+/* Sets every switch as the architecture has it, and everything else neutral. */
 void model_config_init(struct model_config *config, const struct architecture *architecture);
 
-/* head_dim 0 becomes hidden_size / num_heads. Refuses what does not divide, and heads the backends
- * have no attention for. */
+/* Sets a head_dim of 0 to hidden_size / num_heads. Refuses what does not divide, and heads the
+ * backends have no attention for. */
 int model_config_check_heads(struct model_config *config, const struct model_config_names *names,
                              struct error *err);
 
-/* Whether a layer has the window under the architecture's rule. */
+/* Returns whether a layer has the window under the architecture's rule. */
 bool model_config_is_windowed(const struct architecture *architecture, int32_t layer);
 
-/* Which rope turns each layer, once the layers have their windows: ropes[1] those with a window
- * under ARCHITECTURE_LOCAL_ROPE. `rotates` [num_layers] excepts layers; NULL: none. */
+/* Chooses the rope of each layer, once the layers have their windows: ropes[1] for those with a
+ * window under ARCHITECTURE_LOCAL_ROPE. `rotates` [num_layers] excepts layers; NULL: none. */
 void model_config_set_layer_ropes(struct model_config *config,
                                   const struct architecture *architecture, const bool *rotates);
 
-/* Tokens the model is good for, beyond what it states, because its rope is stretched. */
+/* Returns the tokens that the model is good for, beyond what it states, because its rope is
+ * stretched. */
 int32_t model_config_stretch(const struct rope_config *rope, int32_t max_position,
                              int32_t original_max_position);
 

@@ -66,7 +66,7 @@ static int read_config_tree(struct model *model, const cJSON *root, const char *
     return read_eos(model, &text);
 }
 
-/* For people: the last part of the folder's path. */
+/* Names the model for people: the last part of the folder's path. */
 static void name_model(struct model_config *config, const char *folder) {
     size_t end = strlen(folder);
     while (end > 1 && folder[end - 1] == '/')
@@ -97,7 +97,7 @@ static int read_config(struct model *model, struct error *err) {
 
 /* --- What only the tensors tell --------------------------------------------------------------- */
 
-/* Where a model has more parts than its language model, that is below another name. */
+/* A model with more parts than its language model has that below another name. */
 static void find_prefix(const struct tensor_file *file, struct model_config *config) {
     static const char *const prefixes[] = {"model.", "model.language_model.",
                                            "language_model.model."};
@@ -180,7 +180,7 @@ static int read_generation(struct model *model, struct error *err) {
 
 /* --- The chat template ------------------------------------------------------------------------ */
 
-/* One of a list: { name, template }, of which "default" and "tool_use" are taken. */
+/* Reads one of a list: { name, template }, of which "default" and "tool_use" are taken. */
 static int read_named_template(struct model *model, const struct config_object *o,
                                const cJSON *item, const char *where) {
     const cJSON *name = cJSON_GetObjectItemCaseSensitive(item, "name");
@@ -196,7 +196,7 @@ static int read_named_template(struct model *model, const struct config_object *
     return 0;
 }
 
-/* A string, or a list. */
+/* Reads a string, or a list. */
 static int read_template_field(struct model *model, const struct config_object *o) {
     static const char key[] = "chat_template";
     const cJSON *value = config_field_find(o, key), *item;

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <xxhash.h>
 
-/* What callers hold is the library's state. */
+/* A struct content_hash is the library's state. */
 static XXH3_state_t *state_of(struct content_hash *hash) {
     return (XXH3_state_t *)hash;
 }

@@ -13,9 +13,9 @@ struct content_hash;
 struct content_hash *content_hash_create(void);       /* NULL when memory is short */
 void content_hash_destroy(struct content_hash *hash); /* accepts NULL */
 void content_hash_add(struct content_hash *hash, const void *data, size_t bytes);
-/* The data behind its length: what comes next cannot be taken for a part of it. */
+/* Adds the data behind its length, so that what comes next cannot be taken for a part of it. */
 void content_hash_add_sized(struct content_hash *hash, const void *data, size_t bytes);
-/* Of all that was added; more may follow. */
+/* Writes the hash of all that was added; more may follow. */
 void content_hash_digest(const struct content_hash *hash, uint8_t out[static CONTENT_HASH_BYTES]);
 
 #endif

@@ -1,4 +1,5 @@
-/* Without libxxhash all contents are the same; nobody asks then, as the server is not built. */
+/* Without libxxhash all contents are the same; nothing reads them then, as the server is not
+ * built. */
 #include "models/files/content_hash.h"
 
 #include <stdlib.h>

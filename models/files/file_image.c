@@ -42,7 +42,7 @@ void file_image_finish(struct file_image *image) {
     *image = (struct file_image){0};
 }
 
-/* available is a multiple of STEP_BYTES until the file's end is reached. */
+/* `available` is a multiple of STEP_BYTES until the file's end is reached. */
 int file_image_require(struct file_image *image, size_t end, struct error *err) {
     CHECK(end <= image->bytes);
     if (end <= image->available)

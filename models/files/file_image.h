@@ -25,7 +25,7 @@ struct file_image {
     size_t reserved;
 };
 
-/* An image of bytes that outlive it; nothing is left to read. */
+/* Makes an image of bytes that outlive it; nothing is left to read. */
 struct file_image file_image_of_memory(const void *data, size_t bytes, const char *name);
 /* Reads nothing yet. The file outlives the image. */
 int file_image_create(const struct input_file *file, struct file_image *out, struct error *err);

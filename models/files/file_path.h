@@ -8,10 +8,11 @@
 #include <stdbool.h>
 
 bool file_path_is_folder(const char *path);
-/* Whether there is nothing by this name. What is there and cannot be looked at is not missing: to
- * open it says why. */
+/* Returns whether there is nothing by this name. A file that cannot be examined is not missing:
+ * opening it says why. */
 bool file_path_is_missing(const char *path);
-/* FOLDER/NAME; slashes at the folder's end count as one. ERROR_MODEL when that is too long. */
+/* Writes FOLDER/NAME; slashes at the folder's end count as one. ERROR_MODEL when that is too
+ * long. */
 int file_path_join(const char *folder, const char *name, char out[static PATH_MAX],
                    struct error *err);
 

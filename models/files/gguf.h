@@ -18,10 +18,10 @@
 
 #include <stdbool.h>
 
-/* Whether the bytes begin with the magic. Reads them. */
+/* Reads the first bytes and returns whether they are the magic. */
 bool gguf_matches(struct file_image *image);
 
-/* Of an image that gguf_parse has accepted. */
+/* Returns the version of an image that gguf_parse has accepted. */
 int gguf_version(const struct file_image *image);
 
 /* On success the table points into the image and is released with tensor_table_finish. */

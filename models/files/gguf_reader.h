@@ -18,15 +18,15 @@ struct gguf_reader {
 int gguf_reader_u32(struct gguf_reader *r, const char *what, uint32_t *out);
 int gguf_reader_u64(struct gguf_reader *r, const char *what, uint64_t *out);
 int gguf_reader_string(struct gguf_reader *r, const char *what, struct text *out);
-/* A string that names something: 1..max_bytes bytes, no control characters. */
+/* Reads a string that names something: 1..max_bytes bytes, no control characters. */
 int gguf_reader_name(struct gguf_reader *r, const char *what, size_t max_bytes, struct text *out);
 
 static inline size_t gguf_reader_bytes_left(const struct gguf_reader *r) {
     return r->image->bytes - r->position;
 }
 
-/* What a count is held against before memory is allocated for it: the rest of the longest header a
- * file of this size can have. */
+/* Returns what a count is checked against before memory is allocated for it: the rest of the
+ * longest header a file of this size can have. */
 static inline size_t gguf_reader_header_left(const struct gguf_reader *r) {
     size_t left = gguf_reader_bytes_left(r);
     return left < FILE_IMAGE_MAX_BYTES ? left : FILE_IMAGE_MAX_BYTES;

@@ -11,7 +11,7 @@ struct split {
     uint64_t number, count, num_tensors;
 };
 
-/* Of "-00001-of-00003.gguf", behind which part of a path the parts differ. */
+/* The length of "-00001-of-00003.gguf", in which the paths of the parts differ. */
 #define ENDING_LENGTH 20
 
 static int read_number(const struct tensor_part *part, const char *key, uint64_t *out,

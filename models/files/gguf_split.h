@@ -9,8 +9,8 @@
 
 #include "models/files/tensor_parts.h"
 
-/* Part 0 of file is open and parsed: opens the others it asks for, checks that they belong
- * together, and joins them. */
+/* Opens the parts that part 0, which is open and parsed, names; checks that they belong together,
+ * and joins them. */
 int gguf_split_open_rest(struct tensor_file *file, struct error *err);
 
 #endif

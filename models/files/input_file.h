@@ -28,8 +28,8 @@ void input_file_finish(struct input_file *file);
 int input_file_read(const struct input_file *file, uint64_t offset, size_t bytes, void *dst,
                     const char *what, struct error *err);
 
-/* The whole file and a NUL behind it, in memory the caller frees; NULL on failure. A file of more
- * than max_bytes is ERROR_MODEL. */
+/* Reads the whole file into memory that the caller frees, with a NUL behind it; NULL on failure. A
+ * file of more than max_bytes is ERROR_MODEL. */
 char *input_file_read_all(const char *path, size_t max_bytes, size_t *out_length,
                           struct error *err);
 

@@ -16,12 +16,12 @@
 /* Values in one document. The largest in use, tokenizer.json of Gemma 3, has some 2 million. */
 #define JSON_FILE_MAX_NODES (8 << 20)
 
-/* The object a file holds; the caller frees with cJSON_Delete. NULL on failure: ERROR_MODEL with
- * the file, the byte and what is wrong there, also for more than max_bytes; ERROR_IO when it cannot
- * be opened or read, ERROR_MEMORY. */
+/* Reads the object that a file holds; the caller frees with cJSON_Delete. NULL on failure:
+ * ERROR_MODEL with the file, the byte and what is wrong there, also for more than max_bytes;
+ * ERROR_IO when it cannot be opened or read, ERROR_MEMORY. */
 cJSON *json_file_read(const char *path, size_t max_bytes, struct error *err);
 
-/* The same from memory, which may go afterwards; `name` stands for the file in messages. */
+/* Reads one from memory, which may be freed afterwards; `name` stands for the file in messages. */
 cJSON *json_memory_read(const char *data, size_t length, const char *name, struct error *err);
 
 #endif

@@ -23,8 +23,8 @@ static const struct {
     enum dtype dtype;
 } types[] = {{"F32", DTYPE_F32}, {"F16", DTYPE_F16}, {"BF16", DTYPE_BF16}};
 
-/* Masks, positions and counters are stored beside the weights; a spare one is no reason to refuse a
- * model. Types of less than a byte are left out: only weights have them. */
+/* Masks, positions and counters are stored beside the weights; an ignorable one is no reason to
+ * refuse a model. Types of less than a byte are left out: only weights have them. */
 static const struct unsupported_type unsupported_types[] = {
     {"BOOL", 1}, {"U8", 1},  {"I8", 1},  {"F8_E4M3", 1}, {"F8_E5M2", 1}, {"I16", 2}, {"F8_E8M0", 1},
     {"U16", 2},  {"I32", 4}, {"U32", 4}, {"I64", 8},     {"U64", 8},     {"F64", 8}, {"C64", 8},
@@ -88,7 +88,7 @@ static int read_shape(const struct header *h, const cJSON *shape, struct tensor_
     return 0;
 }
 
-/* Whether the data lies inside the file is seen when all tensors are in order. */
+/* check_order finds out whether the data lies inside the file. */
 static int read_offsets(const struct header *h, const cJSON *offsets, struct tensor_info *tensor) {
     const char *name = tensor->name.data;
     uint64_t begin, end;

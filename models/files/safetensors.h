@@ -19,12 +19,12 @@
 
 #include <stdbool.h>
 
-/* Whether the bytes look like such a file: '{' behind eight bytes. Reads them. */
+/* Reads the first bytes and returns whether they look like such a file: '{' behind eight bytes. */
 bool safetensors_matches(struct file_image *image);
 
 int safetensors_parse(struct file_image *image, struct tensor_table *out, struct error *err);
 
-/* Opens what the folder file->path holds, as the parts of file. */
+/* Opens the weights of the folder file->path as the parts of file. */
 int safetensors_open_folder(struct tensor_file *file, struct error *err);
 
 #endif

@@ -1,6 +1,6 @@
-/* Which files of a Hugging Face folder hold the weights. The index names tensors and their shards;
- * names come from outside, so a shard is a plain file name inside the folder, never a path.
- */
+/* Finds the files of a Hugging Face folder that hold the weights. The index names tensors and their
+ * shards; names come from outside, so a shard is a plain file name inside the folder, never a
+ * path. */
 #include "models/files/safetensors.h"
 
 #include "models/files/file_path.h"
@@ -62,7 +62,7 @@ static int compare_names(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* The distinct names of the map, sorted. */
+/* Lists the distinct names of the map, sorted. */
 static int list_shards(struct folder *f) {
     size_t count = (size_t)cJSON_GetArraySize(f->weight_map), num_shards = 0;
     f->shards = calloc(count + 1, sizeof(*f->shards));
@@ -91,7 +91,7 @@ static int open_shards(struct folder *f) {
 }
 
 /* A tensor of the map that no shard has is no contradiction: real indices name a tied head that was
- * not stored. Who loads names what it misses. */
+ * not stored. Loading names what is missing. */
 static int check_entry(const struct folder *f, const cJSON *item) {
     const struct tensor_info *tensor = tensor_file_find(f->file, item->string);
     if (tensor != NULL && strcmp(f->shards[tensor->part], item->valuestring) != 0)
@@ -140,7 +140,7 @@ static bool is_pickle(const char *name) {
            name_ends_with(name, ".pt");
 }
 
-/* What lies in the folder decides what to advise. */
+/* Advises by what lies in the folder. */
 static int refuse_folder(const struct tensor_file *file, struct error *err) {
     char pickle[64] = "", gguf[64] = "";
     DIR *dir = opendir(file->path);

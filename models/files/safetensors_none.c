@@ -1,4 +1,4 @@
-/* safetensors.h for builds without libcjson. */
+/* Stands in for safetensors.c where libcjson is missing. */
 #include "models/files/safetensors.h"
 
 bool safetensors_matches(struct file_image *image) {

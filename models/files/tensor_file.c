@@ -1,5 +1,5 @@
-/* Telling the formats apart and putting a struct tensor_file together from their parts; look-ups;
- * reading. */
+/* Tells the formats apart, puts a struct tensor_file together from its parts, finds tensors and
+ * reads them. */
 #include "models/files/tensor_file.h"
 
 #include "config/base/check.h"

@@ -20,7 +20,7 @@
 
 #define TENSOR_MAX_DIMS 4
 
-/* A type that a format has and nothing here computes with. */
+/* A type that a format has and no kernel computes with. */
 struct unsupported_type {
     const char *name; /* as the format has it */
     size_t bytes;     /* of an element */
@@ -80,13 +80,13 @@ const char *tensor_file_path(const struct tensor_file *file);
 const char *tensor_file_format(const struct tensor_file *file); /* "GGUF v3, 3 files" */
 size_t tensor_file_bytes(const struct tensor_file *file);       /* of all its files */
 
-/* The files themselves; part < tensor_file_num_parts. NULL for one in memory. */
+/* Returns one of the files; part < tensor_file_num_parts. NULL for one in memory. */
 int tensor_file_num_parts(const struct tensor_file *file);
 const struct input_file *tensor_file_part(const struct tensor_file *file, int part);
 
 size_t tensor_file_num_tensors(const struct tensor_file *file);
 const struct tensor_info *tensor_file_tensor(const struct tensor_file *file, size_t index);
-/* NULL if absent; O(1) or O(log n). */
+/* Returns NULL if absent; O(log n). */
 const struct tensor_info *tensor_file_find(const struct tensor_file *file, const char *name);
 
 /* Copies the bytes [offset, offset + bytes) of the tensor, which lie inside it (CHECKed), to dst.
@@ -99,8 +99,8 @@ size_t tensor_file_num_metadata(const struct tensor_file *file);
 const struct metadata *tensor_file_metadata(const struct tensor_file *file, size_t index);
 const struct metadata *tensor_file_find_metadata(const struct tensor_file *file, const char *key);
 
-/* Element i of an array (i < count, CHECKed); numbers convert, strings live as long as the file is
- * open. */
+/* Returns element i of an array (i < count, CHECKed); numbers convert, strings live as long as the
+ * file is open. */
 double metadata_array_number(const struct metadata *array, uint64_t i);
 struct text metadata_array_string(const struct metadata *array, uint64_t i);
 

@@ -1,5 +1,5 @@
-/* Private to models/: what is behind a struct tensor_file, and how the formats put one together
- * from one or several files. */
+/* Private to models/: the contents of a struct tensor_file, which the formats put together from one
+ * or several files. */
 #ifndef QUIRE_MODELS_FILES_TENSOR_PARTS_H
 #define QUIRE_MODELS_FILES_TENSOR_PARTS_H
 
@@ -28,11 +28,11 @@ struct tensor_file {
 /* Opens one more file and has it parsed. The parts so far stay as they are on failure. */
 int tensor_parts_open(struct tensor_file *file, const char *path, tensor_parser parse,
                       struct error *err);
-/* The same from memory that outlives the tensor_file. */
+/* Adds a part in memory that outlives the tensor_file. */
 int tensor_parts_open_memory(struct tensor_file *file, const void *data, size_t bytes,
                              const char *name, tensor_parser parse, struct error *err);
 
-/* When all parts are there: joins their tables, sorts the names, refuses those that occur twice. */
+/* Joins the tables once all parts are there, sorts the names and refuses those that occur twice. */
 int tensor_parts_join(struct tensor_file *file, struct error *err);
 
 #endif

@@ -1,4 +1,4 @@
-/* Private to models/: what a parser of one file fills in, and tensor_file.c looks up. */
+/* Private to models/: the tensors and metadata of one file, which its parser fills in. */
 #ifndef QUIRE_MODELS_FILES_TENSOR_TABLE_H
 #define QUIRE_MODELS_FILES_TENSOR_TABLE_H
 
@@ -21,11 +21,12 @@ typedef int (*tensor_parser)(struct file_image *image, struct tensor_table *out,
 /* Accepts a zeroed table and one a parser gave up on half way. */
 void tensor_table_finish(struct tensor_table *table);
 
-/* NULL if absent; O(n). */
+/* Returns NULL if absent; O(n). */
 const struct metadata *tensor_table_find_metadata(const struct tensor_table *table,
                                                   const char *key);
 
-/* 1..max_bytes bytes and no control characters; refused by "FILE: WHAT: ...". */
+/* Refuses a name by "FILE: WHAT: ..." unless it has 1..max_bytes bytes and no control
+ * characters. */
 int tensor_table_check_name(const char *file, const char *what, struct text name, size_t max_bytes,
                             struct error *err);
 
@@ -33,13 +34,13 @@ int tensor_table_check_name(const char *file, const char *what, struct text name
  * elements, rows of whole blocks. `file` is for messages. */
 int tensor_table_size(const char *file, struct tensor_info *tensor, struct error *err);
 
-/* The tensors sorted by offset, for who checks neighbours; the caller frees. NULL: no memory. */
+/* Returns the tensors sorted by offset, to check neighbours; the caller frees. NULL: no memory. */
 const struct tensor_info **tensor_table_by_offset(const struct tensor_table *table);
 
-/* Byte order, for sorting names; < 0, 0, > 0. */
+/* Compares bytes, for sorting names; < 0, 0, > 0. */
 int text_compare(struct text a, struct text b);
 
-/* For "%.*s" in a message: long names are cut so that the reason still fits. */
+/* Returns the length for "%.*s" in a message: long names are cut so that the reason still fits. */
 int text_print_length(struct text text);
 
 #endif

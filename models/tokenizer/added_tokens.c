@@ -1,5 +1,5 @@
-/* No automaton: the sorted array is narrowed by one more byte of the text at a time, which is a
- * handful of steps at the few places where a token could start. */
+/* Searches without an automaton: the sorted array is narrowed by one more byte of the text at a
+ * time, which is a handful of steps at the few places where a token could start. */
 #include "models/tokenizer/added_tokens.h"
 
 #include "config/base/utf8.h"
@@ -17,7 +17,7 @@ static int compare(const void *a, const void *b) {
     return order != 0 ? order : x->token.id < y->token.id ? -1 : 1;
 }
 
-/* Of equal texts keeps the last, which has the highest id; then fills first[]. */
+/* Keeps the last of equal texts, which has the highest id; then fills first[]. */
 static void index_entries(struct added_tokens *added) {
     size_t kept = 0;
     for (size_t i = 0; i < added->count; i++) {
@@ -131,8 +131,8 @@ void added_tokens_finish(struct added_tokens *added) {
     *added = (struct added_tokens){0};
 }
 
-/* First of entries[low..high), which agree in `depth` bytes and are longer, whose next byte is at
- * least `byte`. */
+/* Returns the first of entries[low..high), which agree in `depth` bytes and are longer, whose next
+ * byte is at least `byte`. */
 static size_t lower_bound(const struct added_tokens *added, size_t low, size_t high, size_t depth,
                           int byte) {
     while (low < high) {
@@ -151,7 +151,7 @@ static const struct added_entry *match_at(const struct added_tokens *added, cons
     size_t low = added->first[(unsigned char)text[0]];
     size_t high = added->first[(unsigned char)text[0] + 1];
     for (size_t depth = 1; low < high; depth++) {
-        /* A token that ends here sorts before those that go on. */
+        /* A token that ends here sorts before longer ones. */
         if (added->entries[low].text.length == depth)
             best = &added->entries[low++];
         if (depth == length)
@@ -174,8 +174,8 @@ static bool is_for_clients(const struct added_entry *entry, const struct client_
     return !entry->token.special && (!entry->is_marker || clients->markers_match);
 }
 
-/* The entry at text[at], which unless it is for clients ends before the next byte of one. NULL:
- * none, and the search goes on at *out_next. */
+/* Returns the entry at text[at], which unless it is for clients ends before the next byte of one;
+ * NULL if there is none, and the search continues at *out_next. */
 static const struct added_entry *match_allowed(const struct added_tokens *added, const char *text,
                                                size_t length, size_t at,
                                                const struct client_spans *clients,

@@ -34,8 +34,8 @@ struct added_tokens {
 
 struct normalizer;
 
-/* Collects the added tokens of spec that are `normalized` or are not. The texts of the first are
- * themselves normalised, as there. */
+/* Collects the added tokens of spec that are `normalized` or are not. The texts of the former are
+ * themselves normalised, as in Hugging Face. */
 int added_tokens_init(const struct tokenizer_spec *spec, const struct vocabulary *vocabulary,
                       bool normalized, const struct normalizer *normalizer,
                       struct added_tokens *out, struct error *err);
@@ -45,14 +45,15 @@ void added_tokens_finish(struct added_tokens *added);
 /* A match, or the end of the text with token -1. */
 struct added_match {
     size_t start, end; /* with the white space it swallows */
-    size_t next;       /* where the search goes on */
+    size_t next;       /* where the search continues */
     int32_t token;
 };
 
-/* The first match in text[0..length) at or after `from`; text before `used` belongs to the match
- * before. A special token or marker is matched only where none of its bytes is a client's. What a
- * client writes one with, and where a single_word stands inside a word, is plain text as a whole;
- * but such text ends where the client's ends, so that no client hides a token that follows. */
+/* Returns the first match in text[0..length) at or after `from`; text before `used` belongs to the
+ * match before. A special token or marker is matched only where none of its bytes is a client's.
+ * What a client writes one with, and where a single_word stands inside a word, is plain text as a
+ * whole; but such text ends where the client's ends, so that no client hides a token that
+ * follows. */
 struct added_match added_tokens_find(const struct added_tokens *added, const char *text,
                                      size_t length, size_t from, size_t used,
                                      const struct client_spans *client);

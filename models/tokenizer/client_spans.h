@@ -1,5 +1,5 @@
-/* Private to models/: which bytes of a text come from a client, so that no control token is matched
- * there. */
+/* Private to models/: says which bytes of a text come from a client, so that no control token is
+ * matched there. */
 #ifndef QUIRE_MODELS_TOKENIZER_CLIENT_SPANS_H
 #define QUIRE_MODELS_TOKENIZER_CLIENT_SPANS_H
 
@@ -14,8 +14,8 @@ struct client_spans {
     bool markers_match; /* as other added tokens that are not special (added_tokens.h) */
 };
 
-/* The first span that ends behind byte `at`, which either holds it or is the next one; behind the
- * last byte there is an empty one. O(log count). */
+/* Returns the first span that ends behind byte `at`, which either holds it or is the next one;
+ * behind the last byte there is an empty one. O(log count). */
 static inline struct text_span client_spans_from(const struct client_spans *client, size_t at) {
     size_t low = 0;
     for (size_t high = client->count; low < high;) {

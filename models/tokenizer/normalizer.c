@@ -65,7 +65,8 @@ static bool is_ascii(struct text text) {
     return all < 0x80;
 }
 
-/* Each character's lower case, as Unicode's SpecialCasing.txt has it where no language is asked. */
+/* Writes each character's lower case, as Unicode's SpecialCasing.txt has it where no language is
+ * given. */
 static void lowercase(struct text text, struct byte_buffer *out) {
     for (size_t i = 0; i < text.length && !out->failed;) {
         size_t bytes = utf8_char_bytes(text.data + i, text.length - i);
@@ -104,7 +105,7 @@ static struct text strip(const struct normalizer_step *step, struct text text) {
     return text;
 }
 
-/* Whether the step leaves the text alone, found out cheaply. */
+/* Returns whether the step leaves the text alone, by a cheap look. */
 static bool changes_nothing(const struct normalizer_step *step, struct text text, bool continues) {
     switch (step->kind) {
     case NORMALIZER_NFC:

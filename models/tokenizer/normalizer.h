@@ -24,7 +24,7 @@ struct normalizer_scratch {
     struct byte_buffer buffers[2];
     size_t budget_bytes;
 };
-/* Enough for texts of so many bytes in all. */
+/* Returns a budget that is enough for texts of so many bytes in all. */
 size_t normalizer_budget(size_t text_bytes);
 void normalizer_scratch_finish(struct normalizer_scratch *scratch);
 

@@ -161,7 +161,7 @@ struct run {
 static int run_step(const struct run *run, int depth, struct text piece,
                     enum pretokenizer_place place);
 
-/* One step's way through one piece. */
+/* A step that is splitting one piece. */
 struct split {
     const struct run *run;
     int depth;
@@ -190,7 +190,7 @@ static int hold(struct split *split, size_t start, size_t end, bool is_match) {
     return status;
 }
 
-/* The next range: a match, or what is before one. */
+/* Returns the next range: a match, or what is before one. */
 static int put_range(struct split *split, size_t start, size_t end, bool is_match) {
     switch (split->behaviour) {
     case SPLIT_ISOLATED:
@@ -218,7 +218,7 @@ static int put_range(struct split *split, size_t start, size_t end, bool is_matc
     return 0;
 }
 
-/* As split_matcher_find. */
+/* Finds like split_matcher_find. */
 static int find(const struct split *split, size_t from, size_t range[2]) {
     const struct step *step = &split->run->pretokenizer->steps[split->depth];
     struct pretokenizer_scratch *scratch = split->run->scratch;
@@ -235,7 +235,7 @@ static int find(const struct split *split, size_t from, size_t range[2]) {
     return 1;
 }
 
-/* The next place a digit may be at. */
+/* Returns the next place where a digit may be. */
 static size_t skip_ascii_letters(struct text piece, size_t at) {
     while (at < piece.length && (signed char)piece.data[at] >= 0 &&
            (piece.data[at] < '0' || piece.data[at] > '9'))
@@ -322,7 +322,7 @@ static void put_metaspaces(const struct pretokenizer_step *spec, struct text pie
     }
 }
 
-/* What the step makes of the piece before it splits; -1 when memory is short. */
+/* Prepares the piece as the step wants it before it splits; -1 when memory is short. */
 static int change_piece(const struct step *step, enum pretokenizer_place place,
                         struct byte_buffer *buffer, struct text *piece) {
     bool is_metaspace = step->spec.kind == PRETOKENIZER_METASPACE;

@@ -13,15 +13,15 @@
 /* Immutable; shared by all threads. */
 struct pretokenizer;
 
-/* From the steps of spec, of which it keeps nothing. ERROR_MODEL names a pattern that is refused.
- */
+/* Creates one from the steps of spec, of which it keeps nothing. ERROR_MODEL names a pattern that
+ * is refused. */
 int pretokenizer_create(const struct tokenizer_spec *spec, struct pretokenizer **out,
                         struct error *err);
 /* Accepts NULL. */
 void pretokenizer_destroy(struct pretokenizer *pretokenizer);
 
-/* Scratch of one thread, for texts of `length` bytes in all: a file's own patterns have a time
- * budget that grows with it. NULL when memory is short. */
+/* Creates the scratch of one thread, for texts of `length` bytes in all: a file's own patterns have
+ * a time budget that grows with it. NULL when memory is short. */
 struct pretokenizer_scratch;
 struct pretokenizer_scratch *pretokenizer_scratch_create(const struct pretokenizer *pretokenizer,
                                                          size_t length);
@@ -31,7 +31,7 @@ void pretokenizer_scratch_destroy(struct pretokenizer_scratch *scratch);
 /* Receives a piece, never empty; anything but 0 stops. */
 typedef int (*pretokenizer_sink)(void *context, const char *piece, size_t length);
 
-/* Where a text stands: some steps put a space in front of it. */
+/* The place of a text: some steps put a space in front of it. */
 enum pretokenizer_place {
     PRETOKENIZER_INSIDE,    /* behind a token */
     PRETOKENIZER_BEGINS,    /* all begins with it */

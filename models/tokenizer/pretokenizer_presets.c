@@ -99,7 +99,7 @@ int pretokenizer_preset_find(struct text name, const struct pretokenizer_preset 
     return refuse(name, err);
 }
 
-/* OLMo 2's tokenizer.json; CL100K's sequences but for newlines. */
+/* From OLMo 2's tokenizer.json: CL100K's sequences but for newlines. */
 static const char olmo2[] = "'(?i:[sdmt]|ll|ve|re)|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}+|\\p{N}{1,3}| "
                             "?[^\\s\\p{L}\\p{N}]++[\\r\\n]*"
                             "|\\s*[\\r\\n]|\\s+(?!\\S)|\\s+";

@@ -12,18 +12,18 @@ struct pretokenizer_preset {
     const char *names[PRETOKENIZER_MAX_NAMES]; /* the first is the one shown */
     struct pretokenizer_step steps[TOKENIZER_MAX_STEPS];
     int num_steps;
-    /* What goes with it in tokenizer.json and is not in a GGUF file. */
+    /* Settings that go with it in tokenizer.json and are not in a GGUF file. */
     bool nfc;           /* text is put into normal form C */
     bool ignore_merges; /* see struct tokenizer_spec */
     bool adds_bos;      /* prompts start with bos where the file does not say */
 };
 
-/* ERROR_MODEL for a name that is not known; the message lists those that are. */
+/* Finds a preset; ERROR_MODEL for a name that is not known, with the known ones listed. */
 int pretokenizer_preset_find(struct text name, const struct pretokenizer_preset **out,
                              struct error *err);
 
-/* Whether a regex is one of these, or another of a known model, which are known to take linear time
- * and not to match nothing. */
+/* Returns whether a regex is one of these, or another of a known model, which are known to take
+ * linear time and not to match nothing. */
 bool pretokenizer_presets_have(struct text pattern);
 
 #endif

@@ -64,7 +64,7 @@ static int compile(struct text pattern, struct split_regex *regex, struct error 
             pcre2_get_error_message(code, (PCRE2_UCHAR *)reason, sizeof(reason));
         return error_set(err, ERROR_MODEL, "regex \"%s\": %s", shown, reason);
     }
-    /* Failure is no matter: see above. */
+    /* A failure does no harm: see above. */
     pcre2_jit_compile(regex->code, PCRE2_JIT_COMPLETE);
     return 0;
 }
@@ -147,7 +147,7 @@ static int match(struct split_matcher *m, const char *text, size_t length, size_
     return found;
 }
 
-/* The places of the next search, behind one of `window` places that took so long. */
+/* Returns the places of the next search, behind one of `window` places that took so long. */
 static size_t next_window(size_t window, int64_t took_ns, size_t length) {
     size_t most = MAX_WINDOW_WORK / (length + 1);
     most = most > MAX_WINDOW ? MAX_WINDOW : most;
@@ -155,7 +155,8 @@ static size_t next_window(size_t window, int64_t took_ns, size_t length) {
     return window < most ? window : most > 0 ? most : 1;
 }
 
-/* A search that is not trusted, as `match`. Returns -1 if the deadline is over. */
+/* Searches as `match` does, for a pattern that is not trusted. Returns -1 if the deadline is
+ * over. */
 static int match_within(struct split_matcher *m, const char *text, size_t length, size_t from,
                         const struct split_deadline *deadline, int *out_found) {
     int64_t now_ns = clock_now_ns(), before_ns;

@@ -35,16 +35,16 @@ struct split_matcher *split_matcher_create(const struct split_regex *regex);
 /* Accepts NULL. */
 void split_matcher_destroy(struct split_matcher *matcher);
 
-/* When a thread's matching shall end: after so much processor time of its own, which cannot have
- * passed before as much time on the clock, which is cheaper to read. */
+/* The time at which a thread's matching shall end: after so much processor time of its own, which
+ * cannot have passed before as much time on the clock, which is cheaper to read. */
 struct split_deadline {
     int64_t clock_ns, processor_ns;
 };
 struct split_deadline split_deadline_after(int64_t budget_ns);
 
-/* The first match in text[0..length), valid UTF-8, at or after `from`. Returns 1 with the match in
- * range[0..1], 0 if there is none, -1 if the deadline is over, which is NULL for a trusted regex.
- */
+/* Finds the first match in text[0..length), valid UTF-8, at or after `from`. Returns 1 with the
+ * match in range[0..1], 0 if there is none, -1 if the deadline is over, which is NULL for a trusted
+ * regex. */
 int split_matcher_find(struct split_matcher *matcher, const char *text, size_t length, size_t from,
                        const struct split_deadline *deadline, size_t range[2]);
 

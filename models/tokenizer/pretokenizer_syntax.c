@@ -67,7 +67,7 @@ static const struct class categories[] = {
     {"Thai", "\\p{sc:Thai}"},
 };
 
-/* \s and so on. */
+/* Appends \s and the like. */
 static const struct class shorthands[] = {
     {"s", SPACE},
     {"d", "\\p{Nd}" NEW_ND},
@@ -99,7 +99,7 @@ static void copy(struct rewrite *r, size_t length) {
     r->at += length;
 }
 
-/* The character `ahead` of the current one, 0 behind the end. */
+/* Returns the character `ahead` of the current one, 0 behind the end. */
 static char peek(const struct rewrite *r, size_t ahead) {
     return r->at + ahead < r->pattern.length ? r->pattern.data[r->at + ahead] : 0;
 }

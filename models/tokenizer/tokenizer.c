@@ -117,7 +117,7 @@ int tokenizer_create(const struct tokenizer_spec *spec, struct tokenizer **out, 
     return 0;
 }
 
-/* Everything but reading the spec. */
+/* Builds a tokenizer from a spec. */
 static int open_spec(struct tokenizer_spec *spec, const struct model *model, struct tokenizer **out,
                      struct error *err) {
     struct tokenizer *t = NULL;
@@ -180,7 +180,7 @@ static int encode_piece(void *context, const char *piece, size_t length) {
     return bpe_encode(&e->tokenizer->bpe, piece, length, &e->bpe_scratch, &e->sink);
 }
 
-/* Text between added tokens, and where it stands. */
+/* Text between added tokens, and its place. */
 typedef int (*encode_span)(struct encoding *e, const char *text, size_t length,
                            enum pretokenizer_place place);
 
@@ -214,7 +214,7 @@ static bool is_valid_utf8(struct text text) {
 
 static const struct text_span whole = {0, SIZE_MAX};
 
-/* Where the part of text[at..end) ends that is all a client's, or all not: *out_client. */
+/* Returns where the part of text[at..end) ends that is all a client's, or all not: *out_client. */
 static size_t part_end(const struct encoding *e, size_t at, size_t end, bool *out_client) {
     struct text_span span = client_spans_from(&e->client, at);
     *out_client = span.begin <= at;
@@ -238,9 +238,9 @@ static int match_part(struct encoding *e, struct text part, bool continues, stru
     return 1;
 }
 
-/* Where the client's parts of a run are in its normalised form. The parts are normalised one by
- * one: if what they become is, in a row, the form of the whole, each is where it stands in it. If
- * it is not, as where a mark in one changes a letter in the other, all of the run counts as the
+/* Finds the client's parts of a run in its normalised form. The parts are normalised one by one: if
+ * what they become is, in a row, the form of the whole, each is where it stands in it. If it is
+ * not, as where a mark in one changes a letter in the other, all of the run counts as the
  * client's. */
 static int find_client(struct encoding *e, struct text run, bool continues, struct text form,
                        struct client_spans *out) {
@@ -279,7 +279,7 @@ static int encode_run(struct encoding *e, struct text run, enum pretokenizer_pla
     return encode_around(e, &t->added_normalized, form, &client, place, encode_plain);
 }
 
-/* Text as it came. */
+/* Encodes text as it came. */
 static int encode_raw(struct encoding *e, const char *text, size_t length,
                       enum pretokenizer_place place) {
     while (length > 0) {
@@ -327,7 +327,7 @@ int64_t tokenizer_encode_spans(const struct tokenizer *tokenizer, const char *te
         .normalizer_scratch = {.budget_bytes = budget},
         .sink = {.out = out, .capacity = capacity},
     };
-    /* Where none is asked for, no control token is matched anywhere. */
+    /* Without TOKENIZER_PARSE_SPECIAL, no control token is matched anywhere. */
     if ((flags & TOKENIZER_PARSE_SPECIAL) == 0)
         e.client = (struct client_spans){&whole, 1, true};
     e.mapped = e.client.count < SIZE_MAX / sizeof(*e.mapped)

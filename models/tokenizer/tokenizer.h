@@ -28,11 +28,12 @@ enum tokenizer_flags {
     TOKENIZER_PARSE_SPECIAL = 2,
 };
 
-/* The tokenizer of a model: of the tokenizer.json in its folder, or of its GGUF file's metadata.
- * Its vocabulary has at least the model's vocab_size tokens. ERROR_MODEL names the file and what is
- * missing or broken, and for an unknown kind lists those known. Keeps nothing of the model. */
+/* Opens the tokenizer of a model: that of the tokenizer.json in its folder, or of its GGUF file's
+ * metadata. Its vocabulary has at least the model's vocab_size tokens. ERROR_MODEL names the file
+ * and what is missing or broken, and for an unknown kind lists those known. Keeps nothing of the
+ * model. */
 int tokenizer_open(const struct model *model, struct tokenizer **out, struct error *err);
-/* The same from its parts (tokenizer_spec.h), of which it keeps nothing. */
+/* Creates one from its parts (tokenizer_spec.h), of which it keeps nothing. */
 int tokenizer_create(const struct tokenizer_spec *spec, struct tokenizer **out, struct error *err);
 /* Accepts NULL. */
 void tokenizer_close(struct tokenizer *tokenizer);
@@ -49,32 +50,30 @@ void tokenizer_close(struct tokenizer *tokenizer);
 int64_t tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t length,
                          unsigned flags, int32_t *out, size_t capacity);
 
-/* The same for text of which parts come from a client: with TOKENIZER_PARSE_SPECIAL a control token
- * is matched only where none of its bytes lies in one of the spans (rising, apart); so is a token
- * of type 4 that is written as <|...|> or <｜...｜>, as DeepSeek's that begin a turn. Everything
- * else is as if there were none, so that a client's text without control tokens is encoded the
- * same: text merges across the edge of a span, and a control token that swallows white space does
- * so there. A client's part of a control token does not keep one that the rest of the text has
- * beside it from being matched. Control tokens that a model matches in its normalised text are not
- * matched at all in a run whose normalised form is not that of its parts in a row (an accent at an
- * edge).
- */
+/* Encodes text of which parts come from a client: with TOKENIZER_PARSE_SPECIAL a control token is
+ * matched only where none of its bytes lies in one of the spans (rising, apart); so is a token of
+ * type 4 that is written as <|...|> or <｜...｜>, as DeepSeek's that begin a turn. Everything else is
+ * as if there were none, so that a client's text without control tokens is encoded the same: text
+ * merges across the edge of a span, and a control token that swallows white space does so there. A
+ * client's part of a control token does not keep one that the rest of the text has beside it from
+ * being matched. Control tokens that a model matches in its normalised text are not matched at all
+ * in a run whose normalised form is not that of its parts in a row (an accent at an edge). */
 int64_t tokenizer_encode_spans(const struct tokenizer *tokenizer, const char *text, size_t length,
                                const struct text_span *client_spans, size_t num_client_spans,
                                unsigned flags, int32_t *out, size_t capacity);
 
-/* How many tokens TOKENIZER_ADD_SPECIAL puts in front of a text and behind it. */
+/* Returns how many tokens TOKENIZER_ADD_SPECIAL puts in front of a text and behind it. */
 void tokenizer_num_added(const struct tokenizer *tokenizer, int *out_before, int *out_behind);
 
-/* The bytes a token stands for (may be part of a UTF-8 character), never NULL for a valid id;
- * not NUL-terminated. For a special token: its written form. */
+/* Returns the bytes that a token stands for (may be part of a UTF-8 character), never NULL for a
+ * valid id; not NUL-terminated. For a special token: its written form. */
 struct text tokenizer_piece(const struct tokenizer *tokenizer, int32_t token);
-/* The token as the vocabulary writes it, for /tokenize's token_strs. */
+/* Returns the token as the vocabulary writes it, for /tokenize's token_strs. */
 struct text tokenizer_raw_piece(const struct tokenizer *tokenizer, int32_t token);
 
-/* The bytes of a text that is nothing but these tokens: their pieces, without control tokens if
- * skip_special, and without the space that encoding puts in front of a text, where it does. Writes
- * the first `capacity` and returns how many there are. Tokens that go on behind others are put
+/* Writes the bytes of a text that is nothing but these tokens: their pieces, without control tokens
+ * if skip_special, and without the space that encoding puts in front of a text, where it does.
+ * Writes the first `capacity` and returns how many there are. Tokens that continue others are put
  * together from tokenizer_piece. */
 size_t tokenizer_decode(const struct tokenizer *tokenizer, const int32_t *tokens, size_t count,
                         bool skip_special, char *out, size_t capacity);
@@ -82,13 +81,14 @@ size_t tokenizer_decode(const struct tokenizer *tokenizer, const int32_t *tokens
 int32_t tokenizer_vocab_size(const struct tokenizer *tokenizer);
 bool tokenizer_is_special(const struct tokenizer *tokenizer, int32_t token);
 int32_t tokenizer_bos(const struct tokenizer *tokenizer); /* -1: none */
-/* True for every token that ends generation: those the model's files name, and of these names
- * those that a GGUF file has as control tokens: <|im_end|>, <|endoftext|>, <|eot_id|>, <|eom_id|>,
+/* Returns whether a token ends generation: those the model's files name, and of these names those
+ * that a GGUF file has as control tokens: <|im_end|>, <|endoftext|>, <|eot_id|>, <|eom_id|>,
  * <|end_of_text|>, <|end|>, <|eot|>, <|end_of_turn|>, <EOT>, <end_of_turn>. */
 bool tokenizer_is_eos(const struct tokenizer *tokenizer, int32_t token);
-/* The ids tokenizer_is_eos accepts; *out_count of them, owned by the tokenizer. */
+/* Returns the ids that tokenizer_is_eos accepts, *out_count of them, owned by the tokenizer. */
 const int32_t *tokenizer_eos_tokens(const struct tokenizer *tokenizer, int *out_count);
-/* For people: "byte-level BPE, pre-tokenizer smollm"; "BPE over characters, pre-tokenizer none". */
+/* Describes it for people: "byte-level BPE, pre-tokenizer smollm"; "BPE over characters,
+ * pre-tokenizer none". */
 const char *tokenizer_description(const struct tokenizer *tokenizer);
 
 #endif

@@ -1,14 +1,13 @@
-/* Three ways, by what a piece is:
- *  - it is a token, and merging its bytes is known to give it (nine words of ten in prose): one
- * look-up. Whether that holds is computed the first time and noted in bpe->whole.
- *  - short: arrays on the stack, the best pair found by scanning.
- *  - long: a heap of candidate pairs, so that a run of millions of equal characters, which is one
- *    piece, takes O(n log n).
+/* Merges in three ways, by what a piece is: - it is a token, and merging its bytes is known to give
+ * it (nine words of ten in prose): one look-up. Whether that holds is computed the first time and
+ * noted in bpe->whole. - short: arrays on the stack, the best pair found by scanning. - long: a
+ * heap of candidate pairs, so that a run of millions of equal characters, which is one piece, takes
+ * O(n log n).
  *
  * The long way keeps one cell of 4 bytes for each symbol of the piece instead of a linked list:
  *
- *     token "hel"      token "l"   token "he"   token "o wo"
- *     [id  -3  -3]     [id]        [id  -2]     [id  -4  <0  -4]
+ * token "hel"      token "l"   token "he"   token "o wo" [id  -3  -3]     [id]        [id  -2]
+ * [id  -4  <0  -4]
  *
  * The first cell of a token holds its id, the second and the last one minus its length; all cells
  * but the first are negative. So the next token and the previous one are found from the cells just
@@ -35,7 +34,7 @@ void bpe_scratch_finish(struct bpe_scratch *scratch) {
 }
 
 /* The heap holds at most a pair for each neighbours and one more for each merge. Memory that is not
- * touched costs nothing, so all of it is asked for at once. */
+ * touched costs nothing, so all of it is allocated at once. */
 static int reserve(struct bpe_scratch *scratch, size_t length) {
     if (length <= scratch->capacity)
         return 0;
@@ -63,7 +62,7 @@ static size_t bytes_to_tokens(const struct bpe *bpe, const char *piece, size_t l
     return n;
 }
 
-/* Candidate merge of tokens[i] and tokens[i + 1]. */
+/* Returns the merge of tokens[i] and tokens[i + 1], if there is one. */
 static void rate_pair(const struct bpe *bpe, const int32_t *tokens, size_t i, uint32_t *ranks,
                       int32_t *merged) {
     const struct bpe_merge *merge = bpe_find_slot(bpe, tokens[i], tokens[i + 1]);
@@ -151,12 +150,12 @@ static size_t make_heap(const struct bpe *bpe, const int32_t *cells, size_t n, u
     return size;
 }
 
-/* Symbols of the token that starts at `left`. */
+/* Returns the symbols of the token that starts at `left`. */
 static size_t cell_length(const int32_t *cells, size_t left, size_t n) {
     return left + 1 < n && cells[left + 1] < 0 ? (size_t)-cells[left + 1] : 1;
 }
 
-/* The tokens at left and right, neighbours: pushes their merge, if they have one. */
+/* Pushes the merge of the tokens at left and right, neighbours, if they have one. */
 static void push_pair(const struct bpe *bpe, const int32_t *cells, size_t left, size_t right,
                       uint64_t *heap, size_t *size) {
     const struct bpe_merge *merge = bpe_find_slot(bpe, cells[left], cells[right]);
@@ -287,7 +286,7 @@ static void end_unknown(struct part *part) {
     part->unknown = false;
 }
 
-/* A character without a token, or a byte that is none. No merge knows what it becomes. */
+/* Adds a character without a token, or a byte that is none. No merge knows what it becomes. */
 static void add_fallback(struct part *part, const char *character, size_t length) {
     const struct bpe *bpe = part->bpe;
     const int32_t *byte_tokens = bpe->vocabulary->byte_tokens;

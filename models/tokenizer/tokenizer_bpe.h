@@ -86,7 +86,7 @@ static inline size_t bpe_hash_pair(int32_t left, int32_t right) {
     return (size_t)(key ^ key >> 32);
 }
 
-/* The slot of the pair, or the free one where it belongs. */
+/* Returns the slot of the pair, or the free one where it belongs. */
 static inline struct bpe_merge *bpe_find_slot(const struct bpe *bpe, int32_t left, int32_t right) {
     size_t slot = bpe_hash_pair(left, right) & bpe->mask;
     while (bpe->merges[slot].left >= 0 &&

@@ -1,6 +1,6 @@
-/* The tokenizer in a GGUF file's metadata (keys tokenizer.ggml.*, ggml-org/ggml docs/gguf.md). Two
- * kinds are known: "gpt2", BPE over bytes with merges and a pre-tokenizer named by `pre`; "llama",
- * SentencePiece's BPE over characters with scores.
+/* Reads the tokenizer in a GGUF file's metadata (keys tokenizer.ggml.*, ggml-org/ggml
+ * docs/gguf.md). Two kinds are known: "gpt2", BPE over bytes with merges and a pre-tokenizer named
+ * by `pre`; "llama", SentencePiece's BPE over characters with scores.
  *
  * What the second kind leaves unsaid is as in the tokenizer.json that Transformers makes of such a
  * model: U+2581 for a space, one in front of each text between special tokens unless
@@ -36,7 +36,7 @@ static int read_string(const struct tensor_file *file, const char *key, struct t
     return 0;
 }
 
-/* An integer 0..max; *out is left as it is when the key is missing. */
+/* Reads an integer 0..max; *out is left as it is when the key is missing. */
 static int read_number(const struct tensor_file *file, const char *key, int32_t max, int32_t *out,
                        struct error *err) {
     const struct metadata *value = tensor_file_find_metadata(file, key);
@@ -55,7 +55,8 @@ static int read_number(const struct tensor_file *file, const char *key, int32_t 
     return 0;
 }
 
-/* A token's id, which counts as missing where the vocabulary has no such token, as in llama.cpp. */
+/* Reads a token's id, which counts as missing where the vocabulary has no such token, as in
+ * llama.cpp. */
 static int read_id(const struct tensor_file *file, const char *key,
                    const struct tokenizer_spec *spec, int32_t *out, struct error *err) {
     const struct metadata *value = tensor_file_find_metadata(file, key);
@@ -94,7 +95,7 @@ static int read_tokens(const struct tensor_file *file, struct tokenizer_spec *sp
     return 0;
 }
 
-/* An array with a number for each token, or NULL if the file has none; *out as it was then. */
+/* Reads an array with a number for each token; NULL if the file has none. */
 static int find_numbers(const struct tensor_file *file, const char *key, bool allow_float,
                         const struct tokenizer_spec *spec, const struct metadata **out,
                         struct error *err) {

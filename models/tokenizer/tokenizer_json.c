@@ -1,13 +1,13 @@
-/* The tokenizer of a Hugging Face folder, as its tokenizer.json says it.
+/* Reads the tokenizer of a Hugging Face folder, as its tokenizer.json describes it.
  *
  * Transformers 5 builds the tokenizers of some classes anew from the vocabulary and passes over
  * what else is in the file: LlamaTokenizer puts no space before a text that starts with one, and
  * none after a special token in the text unless "legacy" is set; GPT2Tokenizer drops steps before
  * ByteLevel, such as SmolLM 2's Digits. Here the file is followed, as by the `tokenizers` library
- * and Transformers 4. Of tokenizer_config.json counts what Transformers 5
- * takes from there for every class: flags of added tokens, special tokens, add_bos_token and
- * add_eos_token. Left aside are "truncation" and "padding", which are for batches, and
- * clean_up_tokenization_spaces, which would change a text after it was streamed. */
+ * and Transformers 4. Of tokenizer_config.json counts what Transformers 5 takes from there for
+ * every class: flags of added tokens, special tokens, add_bos_token and add_eos_token. Left aside
+ * are "truncation" and "padding", which are for batches, and clean_up_tokenization_spaces, which
+ * would change a text after it was streamed. */
 #include "models/tokenizer/tokenizer_json.h"
 
 #include "models/files/file_path.h"

@@ -23,7 +23,7 @@ struct token_index {
 
 /* What the sections share; the spec fills as they run, in the order of the declarations below. */
 struct tokenizer_json {
-    const char *path;        /* of the file in hand, for messages */
+    const char *path;        /* of the file being read, for messages */
     const char *config_path; /* of tokenizer_config.json */
     struct tokenizer_spec *spec;
     struct token_index index;
@@ -41,15 +41,15 @@ int tokenizer_json_normalizer(struct tokenizer_json *json, const cJSON *section)
 int tokenizer_json_pretokenizer(struct tokenizer_json *json, const cJSON *section);
 int tokenizer_json_template(struct tokenizer_json *json, const cJSON *section);
 int tokenizer_json_decoder(struct tokenizer_json *json, const cJSON *section);
-/* bos and eos of tokenizer_config.json (NULL: no such file; one that is no token counts as none),
- * and what is put around a prompt where it says so. */
+/* Reads bos and eos of tokenizer_config.json (NULL: no such file; one that is no token counts as
+ * none), and what is put around a prompt where it says so. */
 int tokenizer_json_config(struct tokenizer_json *json, const cJSON *config);
-/* The text of a token named in tokenizer_config.json, a string or an object's "content"; NULL where
- * there is none. */
+/* Returns the text of a token named in tokenizer_config.json, a string or an object's "content";
+ * NULL where there is none. */
 const char *tokenizer_json_named(const cJSON *config, const char *key);
 
-/* A tokenizer.json (`path` names it in messages) and its tokenizer_config.json, NULL: none. Keeps
- * nothing of the trees. *out is set on success only. */
+/* Reads a tokenizer.json (`path` names it in messages) and its tokenizer_config.json, NULL: none.
+ * Keeps nothing of the trees. *out is set on success only. */
 int tokenizer_spec_from_json(const char *path, const cJSON *root, const char *config_path,
                              const cJSON *config, struct tokenizer_spec *out, struct error *err);
 
@@ -61,25 +61,25 @@ int tokenizer_json_no_memory(struct tokenizer_json *json);
 /* Copies a text of the file for the spec. False when memory is short. */
 bool tokenizer_json_copy(struct tokenizer_json *json, const char *text, struct text *out);
 
-/* The id of a token's text, or -1. */
+/* Returns the id of a token's text, or -1. */
 int32_t token_index_find(const struct token_index *index, const struct tokenizer_spec *spec,
                          const char *text, size_t length);
 /* Builds the index of spec->tokens anew and frees an old one; of equal texts the lower id is found.
  * False when memory is short. */
 bool token_index_build(struct token_index *index, const struct tokenizer_spec *spec);
 
-/* NULL where the key is missing or null. */
+/* Returns NULL where the key is missing or null. */
 const cJSON *json_field(const cJSON *object, const char *key);
-/* Typed fields of the object that `where` names in messages: 0, or -1 with json->err. A missing
- * bool is `otherwise`; the others must be there. */
+/* Read typed fields of the object that `where` names in messages: 0, or -1 with json->err. A
+ * missing bool is `otherwise`; the others must be there. */
 int json_field_bool(struct tokenizer_json *json, const cJSON *object, const char *where,
                     const char *key, bool otherwise, bool *out);
 int json_field_text(struct tokenizer_json *json, const cJSON *object, const char *where,
                     const char *key, const char **out);
-/* An integer in [0, limit). */
+/* Reads an integer in [0, limit). */
 int json_field_index(struct tokenizer_json *json, const cJSON *object, const char *where,
                      const char *key, int32_t limit, int32_t *out);
-/* The place of the string `key` in names[0..count), which the message lists. */
+/* Reads the string `key` as its place in names[0..count), which the message lists. */
 int json_field_choice(struct tokenizer_json *json, const cJSON *object, const char *where,
                       const char *key, const char *const *names, int count, int *out);
 int json_field_array(struct tokenizer_json *json, const cJSON *object, const char *where,

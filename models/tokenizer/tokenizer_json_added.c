@@ -80,7 +80,7 @@ static int read_by_id(struct tokenizer_json *json, const cJSON *by_id, struct ad
     return 0;
 }
 
-/* Room for every entry's id, which may lie beyond the vocabulary by as many as there are. */
+/* Makes room for every entry's id, which may lie beyond the vocabulary by as many as there are. */
 static int grow_vocabulary(struct tokenizer_json *json, const struct added_list *list) {
     struct tokenizer_spec *spec = json->spec;
     size_t old = (size_t)spec->num_tokens, count = old;
@@ -105,8 +105,8 @@ static int grow_vocabulary(struct tokenizer_json *json, const struct added_list 
     return 0;
 }
 
-/* Whether merges start from this token of the model's own vocabulary: one character, which stands
- * for a byte where the alphabet is of bytes. */
+/* Returns whether merges start from this token of the model's own vocabulary: one character, which
+ * stands for a byte where the alphabet is of bytes. */
 static bool is_symbol(const struct tokenizer_spec *spec, int32_t id) {
     struct text text = spec->tokens[id];
     return spec->types[id] == TOKEN_NORMAL && text.length > 0 &&
@@ -179,7 +179,7 @@ static void make_special(struct tokenizer_json *json, struct added_list *list, c
 
 static const char *const named[] = {"bos_token", "eos_token", "unk_token", "pad_token",
                                     "sep_token", "cls_token", "mask_token"};
-/* Lists of them; the second is Transformers 5's word for the first. */
+/* Lists of them; the second is Transformers 5's name for the first. */
 static const char *const named_lists[] = {"additional_special_tokens", "extra_special_tokens"};
 
 static void make_named_special(struct tokenizer_json *json, struct added_list *list,

@@ -1,6 +1,6 @@
-/* The "decoder" section. The engine decodes by the alphabet (bytes, or characters with U+2581 for a
- * space and byte tokens); here is checked that the section asks for just that. A file without one
- * gets that too. */
+/* The "decoder" section. The tokenizer decodes by the alphabet (bytes, or characters with U+2581
+ * for a space and byte tokens); here is checked that the section means just that. A file without
+ * one gets that too. */
 #include "models/tokenizer/tokenizer_json.h"
 
 #include <string.h>
@@ -9,7 +9,7 @@ enum { SEQUENCE, BYTE_LEVEL, REPLACE, BYTE_FALLBACK, FUSE, STRIP, METASPACE, NUM
 static const char *const decoders[NUM_DECODERS] = {
     "Sequence", "ByteLevel", "Replace", "ByteFallback", "Fuse", "Strip", "Metaspace"};
 
-/* What has been read of a sequence. */
+/* The decoders of a sequence that have been read. */
 struct decoder_state {
     bool fused;
     bool byte_level;

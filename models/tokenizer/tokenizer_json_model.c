@@ -52,7 +52,7 @@ bool token_index_build(struct token_index *index, const struct tokenizer_spec *s
     return true;
 }
 
-/* Number of ids, and bytes of all tokens' texts. */
+/* Counts the ids, and the bytes of all tokens' texts. */
 static int measure_vocabulary(struct tokenizer_json *json, const cJSON *vocab,
                               int32_t *out_num_tokens, size_t *out_bytes) {
     int32_t max_id = -1;
@@ -113,7 +113,7 @@ static int32_t find_token(const struct tokenizer_json *json, const char *text, s
     return length == 0 ? -1 : token_index_find(&json->index, json->spec, text, length);
 }
 
-/* The two halves of "a b" or ["a", "b"]. */
+/* Splits "a b" or ["a", "b"] into its halves. */
 static bool split_merge(const cJSON *item, struct text *left, struct text *right) {
     if (cJSON_IsString(item)) {
         const char *text = item->valuestring, *blank = strchr(text, ' ');
@@ -132,7 +132,7 @@ static bool split_merge(const cJSON *item, struct text *left, struct text *right
     return true;
 }
 
-/* The heading "#version: 0.2" of an old list, which is no merge. */
+/* Returns whether it is the heading "#version: 0.2" of an old list, which is no merge. */
 static bool is_heading(const cJSON *item) {
     return cJSON_IsString(item) && strncmp(item->valuestring, "#version", 8) == 0;
 }
@@ -180,7 +180,7 @@ static int read_merges(struct tokenizer_json *json, const cJSON *model) {
     return 0;
 }
 
-/* What no model of this server's families uses, and what would change every token. */
+/* Refuses what no model of the known families uses and would change every token. */
 static int refuse_variants(struct tokenizer_json *json, const cJSON *model) {
     static const char *const affixes[] = {"continuing_subword_prefix", "end_of_word_suffix"};
     const cJSON *dropout = json_field(model, "dropout");
@@ -211,7 +211,7 @@ static int read_unknown(struct tokenizer_json *json, const cJSON *model) {
     return 0;
 }
 
-/* "<0x00>" to "<0xFF>" stand for bytes. */
+/* Marks "<0x00>" to "<0xFF>", which stand for bytes. */
 static void mark_byte_tokens(struct tokenizer_json *json) {
     for (unsigned byte = 0; byte < 256; byte++) {
         char text[8];

@@ -1,4 +1,4 @@
-/* tokenizer_spec_read_json for builds without libcjson. */
+/* Stands in for tokenizer_json.c where libcjson is missing. */
 #include "models/tokenizer/tokenizer_spec.h"
 
 int tokenizer_spec_read_json(const char *folder, struct tokenizer_spec *out, struct error *err) {

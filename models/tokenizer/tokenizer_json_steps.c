@@ -1,5 +1,5 @@
-/* The "normalizer" and "pre_tokenizer" sections as flat lists of steps: a Sequence, which may hold
- * others, is its members in order. */
+/* Reads the "normalizer" and "pre_tokenizer" sections as flat lists of steps: a Sequence, which may
+ * hold others, is its members in order. */
 #include "models/tokenizer/tokenizer_json.h"
 
 #include <string.h>

@@ -1,6 +1,7 @@
-/* What stands around a prompt: the "post_processor" section, of which only the form for one text
- * matters here, or tokenizer_config.json's add_bos_token and add_eos_token. As in Transformers 5, a
- * tokenizer_config.json that has one of the two keys (whatever its value) replaces the section. */
+/* Reads what is put around a prompt: the "post_processor" section, of which only the form for one
+ * text matters here, or tokenizer_config.json's add_bos_token and add_eos_token. As in Transformers
+ * 5, a tokenizer_config.json that has one of the two keys (whatever its value) replaces the
+ * section. */
 #include "models/tokenizer/tokenizer_json.h"
 
 #include "config/log.h"
@@ -30,7 +31,7 @@ static int check_id(struct tokenizer_json *json, const cJSON *item, int32_t *out
     return 0;
 }
 
-/* The ids that special_tokens gives for a name: [1] in {"<s>": {"ids": [1], ...}}. */
+/* Appends the ids that special_tokens gives for a name: [1] in {"<s>": {"ids": [1], ...}}. */
 static int put_named(struct tokenizer_json *json, const cJSON *section, const char *name,
                      int32_t *list, int *count) {
     const cJSON *entry = json_field(json_field(section, "special_tokens"), name), *ids, *item;
@@ -132,7 +133,7 @@ int tokenizer_json_template(struct tokenizer_json *json, const cJSON *section) {
                 return -1;
         }
         return 0;
-    case BYTE_LEVEL: /* trims offsets, which nobody here asks for */
+    case BYTE_LEVEL: /* trims offsets, which nothing here uses */
         return 0;
     case TEMPLATE:
         return read_single(json, section, &around) != 0 ? -1 : wrap(json, &around);

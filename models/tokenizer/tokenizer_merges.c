@@ -1,5 +1,5 @@
-/* The table of merges, from a list or from scores, and where pieces may be cut (tokenizer_bpe.h).
- */
+/* Builds the table of merges, from a list or from scores, and where pieces may be cut
+ * (tokenizer_bpe.h). */
 #include "models/tokenizer/tokenizer_bpe.h"
 
 #include "config/base/array.h"
@@ -8,10 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Longer tokens have no place in a vocabulary with scores: every way to halve one is looked up. */
+/* Longer tokens have no place in a vocabulary with scores: every way to halve one is tried. */
 #define MAX_SCORED_BYTES 1024
 
-/* The key of a token's written form (see vocabulary.h) into out; its length, -1 if it has none. */
+/* Writes the key of a token's written form (see vocabulary.h) and returns its length, -1 if it has
+ * none. */
 static int64_t write_key(const struct vocabulary *v, struct text written, char *out) {
     if (written.length > VOCABULARY_MAX_TOKEN_BYTES)
         return -1;
@@ -99,8 +100,9 @@ static int append_scored(struct scored_list *list, struct scored_merge merge) {
     return 0;
 }
 
-/* As Hugging Face's converter (generate_merges in transformers' convert_slow_tokenizer.py): by
- * score, then the longer left part, then the longer right one, in characters, then by id. */
+/* Orders like Hugging Face's converter (generate_merges in transformers'
+ * convert_slow_tokenizer.py): by score, then the longer left part, then the longer right one, in
+ * characters, then by id. */
 static int compare_scored(const void *a, const void *b) {
     const struct scored_merge *x = a, *y = b;
     if (x->score != y->score)
@@ -119,7 +121,7 @@ static uint32_t count_characters(const char *text, size_t length) {
     return count;
 }
 
-/* Every way to make `token` of two others. */
+/* Adds every way to make `token` of two others. */
 static int halve(const struct vocabulary *v, int32_t token, float score, struct scored_list *list) {
     struct text text = vocabulary_raw(v, token);
     uint32_t characters = count_characters(text.data, text.length);
@@ -141,7 +143,7 @@ static int list_scored(const struct tokenizer_spec *spec, const struct vocabular
                        struct scored_list *list, struct error *err) {
     for (int32_t i = 0; i < v->size; i++) {
         struct text text = vocabulary_raw(v, i);
-        /* Of tokens with the same text, the last one is meant. */
+        /* The last of tokens with the same text is meant. */
         if (!vocabulary_is_text(v, i) || vocabulary_find_any(v, text.data, text.length) != i)
             continue;
         if (text.length > MAX_SCORED_BYTES)
@@ -171,7 +173,7 @@ static int add_scored(struct bpe *bpe, const struct tokenizer_spec *spec, struct
 
 /* --- Characters ------------------------------------------------------------------------------- */
 
-/* The symbol of the last character of a token, -1 if it has none. */
+/* Returns the symbol of the last character of a token, -1 if it has none. */
 static int32_t last_symbol(const struct vocabulary *v, struct text text) {
     size_t i = text.length - 1;
     while (i > 0 && utf8_continues(text.data[i]))

@@ -1,8 +1,8 @@
 /* Private to models/: everything a tokenizer is made of, in one neutral form. A front end reads it
- * from a file (tokenizer_gguf.c, tokenizer_json.c), the engine (tokenizer.c) is built from it and
- * keeps nothing of it. All texts and arrays are owned by the spec (tokenizer_spec_alloc) or point
- * into memory that outlives the call; the front end checks what its format says, the engine what
- * concerns both (counts, ids in range, merges that fit the vocabulary).
+ * from a file (tokenizer_gguf.c, tokenizer_json.c), the tokenizer (tokenizer.c) is built from it
+ * and keeps nothing of it. All texts and arrays are owned by the spec (tokenizer_spec_alloc) or
+ * point into memory that outlives the call; the front end checks what its format says, the
+ * tokenizer what concerns both (counts, ids in range, merges that fit the vocabulary).
  *
  * Encoding, as Hugging Face's tokenizers: added tokens are cut out of the text; what is between is
  * normalised, split by the pre-tokenizer steps, and each piece merged (BPE); the template's tokens
@@ -40,8 +40,8 @@ struct added_token {
     bool normalized;  /* matched in the normalised text */
 };
 
-/* Two tokens as the file writes them; with what they make, their concatenation, they are looked up
- * in the vocabulary by the engine. */
+/* Two tokens as the file writes them; with what they make, their concatenation, they are searched
+ * in the vocabulary when a tokenizer is built. */
 struct merge_texts {
     struct text left;
     struct text right;
@@ -134,10 +134,10 @@ struct tokenizer_spec {
     struct spec_block *blocks; /* what tokenizer_spec_alloc gave */
 };
 
-/* `bytes` of zeroed memory that lives as long as the spec; NULL when memory is short. */
+/* Returns `bytes` of zeroed memory that lives as long as the spec; NULL when memory is short. */
 void *tokenizer_spec_alloc(struct tokenizer_spec *spec, size_t bytes);
-/* A number that nobody can foretell, for hashes of texts that a file brings: a vocabulary made to
- * collide would take n squared. */
+/* Returns a number that nobody can foretell, for hashes of texts that a file brings: a vocabulary
+ * made to collide would take n squared. */
 uint64_t tokenizer_spec_seed(void);
 /* Makes the spec's tokens as many as the model has rows of logits, so that no text and no caller
  * can name an id the model lacks. Rows beyond the spec's tokens get tokens that no text becomes and
@@ -150,8 +150,8 @@ void tokenizer_spec_finish(struct tokenizer_spec *spec);
 
 struct model;
 
-/* From a GGUF file's metadata; from the tokenizer.json (and tokenizer_config.json) of a Hugging
- * Face folder. ERROR_MODEL names file, field and value. *out is finished by the caller only after
+/* Reads a GGUF file's metadata, or the tokenizer.json (and tokenizer_config.json) of a Hugging Face
+ * folder. ERROR_MODEL names file, field and value. *out is finished by the caller only after
  * success. */
 int tokenizer_spec_read_gguf(const struct tensor_file *file, struct tokenizer_spec *out,
                              struct error *err);

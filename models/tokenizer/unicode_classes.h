@@ -1,5 +1,5 @@
-/* Private to models/: what Unicode 15.0 to 16.0 added to general categories, as ranges for a regex
- * class, so that categories do not depend on the Unicode version of a library (14.0 in
+/* Private to models/: characters that Unicode 15.0 to 16.0 added to general categories, as ranges
+ * for a regex class, so that categories do not depend on the Unicode version of a library (14.0 in
  * PCRE2 10.42). Source: DerivedGeneralCategory.txt of the Unicode Character Database. */
 #ifndef QUIRE_MODELS_TOKENIZER_UNICODE_CLASSES_H
 #define QUIRE_MODELS_TOKENIZER_UNICODE_CLASSES_H
@@ -74,7 +74,8 @@
     "\\x{1fada}-\\x{1fadc}\\x{1fadf}\\x{1fae8}-\\x{1fae9}\\x{1faf7}-\\x{1faf8}"                    \
     "\\x{1fbcb}-\\x{1fbef}"
 #define NEW_CF "\\x{13439}-\\x{1343f}"
-/* What Oniguruma 6.9 counts as \w beyond letters, marks, decimal and letter numbers, connectors. */
+/* Characters that Oniguruma 6.9 counts as \w beyond letters, marks, decimal and letter numbers,
+ * connectors. */
 #define ODD_WORD                                                                                   \
     "\\x{b2}-\\x{b3}\\x{b9}\\x{bc}-\\x{be}\\x{24b6}-\\x{24e9}\\x{1f130}-\\x{1f149}"                \
     "\\x{1f150}-\\x{1f169}\\x{1f170}-\\x{1f189}"

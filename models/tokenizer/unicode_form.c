@@ -44,8 +44,8 @@ static int combining_class(int32_t c) {
     return utf8proc_get_property(c)->combining_class;
 }
 
-/* Whether c becomes itself: a starter that decomposes to nothing else, or to what composes to it
- * again. Characters that others end with are marked as not inert on the way. */
+/* Returns whether c becomes itself: a starter that decomposes to nothing else, or to what composes
+ * to it again. Characters that others end with are marked as not inert on the way. */
 static bool is_itself(int32_t c, enum unicode_form form, uint8_t *table) {
     int32_t parts[MAX_DECOMPOSED];
     utf8proc_ssize_t n = decompose(c, form, parts, MAX_DECOMPOSED);
@@ -107,7 +107,7 @@ static void order_all(int32_t *characters, size_t n, int32_t *room) {
     }
 }
 
-/* The characters of a stretch, decomposed; their number, or 0 when memory is short. */
+/* Decomposes the characters of a stretch; returns their number, or 0 when memory is short. */
 static size_t decompose_all(struct text text, enum unicode_form form, int32_t **out) {
     size_t capacity = text.length + MAX_DECOMPOSED, n = 0;
     int32_t *characters = malloc(capacity * sizeof(*characters));

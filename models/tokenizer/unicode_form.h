@@ -10,9 +10,9 @@
 
 enum unicode_form { UNICODE_FORM_C = 1, UNICODE_FORM_KC = 2 };
 
-/* A byte for each code point below UNICODE_FORM_TABLE with the forms it is inert in as bits: text
- * may be cut before it and it stays itself. So text of inert characters is in normal form already.
- * Above, all are. NULL when memory is short; freed by the caller. */
+/* Returns a byte for each code point below UNICODE_FORM_TABLE with the forms it is inert in as
+ * bits: text may be cut before it and it stays itself. So text of inert characters is in normal
+ * form already. Above, all are. NULL when memory is short; freed by the caller. */
 #define UNICODE_FORM_TABLE 0x30000
 uint8_t *unicode_form_table(void);
 

@@ -11,12 +11,13 @@
 /* The alphabet's characters lie below U+0144, so a character has one or two bytes. */
 #define ALPHABET_END 0x144
 
-/* A byte whose character is itself: printable and not the soft hyphen. */
+/* Returns whether a byte's character is itself: printable and not the soft hyphen. */
 static bool is_printable(int byte) {
     return (byte >= 0x21 && byte <= 0x7e) || (byte >= 0xa1 && byte <= 0xac) || byte >= 0xae;
 }
 
-/* Byte of the character c, or -1. The unprintable bytes follow each other from U+0100. */
+/* Returns the byte of the character c, or -1. The unprintable bytes follow each other from
+ * U+0100. */
 static int byte_of_character(int32_t c) {
     if (c < 0x100)
         return is_printable(c) ? c : -1;
@@ -55,7 +56,7 @@ static uint32_t hash_bytes(uint64_t seed, const char *bytes, size_t length) {
     return (uint32_t)(hash * multiplier >> 32);
 }
 
-/* The slot where the token with this key is, or the free one where it belongs. */
+/* Returns the slot where the token with this key is, or the free one where it belongs. */
 static uint32_t find_slot(const struct vocabulary *v, const char *key, size_t length) {
     uint32_t slot = hash_bytes(v->seed, key, length) & v->slot_mask;
     for (; v->slots[slot] >= 0; slot = (slot + 1) & v->slot_mask) {
@@ -93,7 +94,7 @@ struct text vocabulary_piece(const struct vocabulary *v, int32_t token) {
     return (struct text){v->arena + v->offsets[token], length};
 }
 
-/* Bytes of all written forms, which bounds the arena of the decoded ones. */
+/* Sums the bytes of all written forms, which bounds the arena of the decoded ones. */
 static int sum_lengths(const struct tokenizer_spec *spec, size_t *out, struct error *err) {
     size_t sum = 0;
     if (spec->num_tokens < 1 || spec->num_tokens > VOCABULARY_MAX_TOKENS)
@@ -136,7 +137,7 @@ static int hex_digit(char c) {
     return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
 }
 
-/* The byte of "<0x0A>", or -1. */
+/* Returns the byte of "<0x0A>", or -1. */
 static int byte_of_name(struct text written) {
     if (written.length != 6 || memcmp(written.data, "<0x", 3) != 0 || written.data[5] != '>')
         return -1;
@@ -159,7 +160,7 @@ static void copy_written(struct vocabulary *v, const struct tokenizer_spec *spec
     v->written_offsets[v->size] = used;
 }
 
-/* Plain text; each `space`, U+2581, is one blank. Returns the number of bytes. */
+/* Decodes plain text; each `space`, U+2581, is one blank. Returns the number of bytes. */
 static size_t decode_characters(struct text written, bool has_spaces, char *out) {
     static const char space[] = TOKENIZER_SPACE;
     size_t count = 0;
@@ -172,7 +173,7 @@ static size_t decode_characters(struct text written, bool has_spaces, char *out)
     return count;
 }
 
-/* The bytes a token stands for, or -1. */
+/* Writes the bytes that a token stands for; returns their number, or -1. */
 static int64_t token_bytes(const struct vocabulary *v, bool has_spaces, int32_t token, char *out) {
     struct text written = vocabulary_raw(v, token);
     if (v->alphabet == ALPHABET_CHARACTERS) {

@@ -56,23 +56,23 @@ int vocabulary_init(const struct tokenizer_spec *spec, struct vocabulary *out, s
 /* Accepts a zeroed struct. */
 void vocabulary_finish(struct vocabulary *vocabulary);
 
-/* The token with this key, whatever its type, or -1. */
+/* Returns the token with this key, whatever its type, or -1. */
 int32_t vocabulary_find_any(const struct vocabulary *vocabulary, const char *key, size_t length);
-/* The same, for tokens that plain text may become: control, unknown and unused ones are not, nor
- * those that stand for a byte where others are characters. */
+/* Returns it only if plain text may become this token: control, unknown and unused ones are not,
+ * nor those that stand for a byte where others are characters. */
 int32_t vocabulary_find(const struct vocabulary *vocabulary, const char *key, size_t length);
 
-/* Whether plain text may become this token. */
+/* Returns whether plain text may become this token. */
 static inline bool vocabulary_is_text(const struct vocabulary *vocabulary, int32_t token) {
     uint8_t type = vocabulary->types[token];
     return type == TOKEN_NORMAL || type == TOKEN_USER_DEFINED ||
            (type == TOKEN_BYTE && vocabulary->alphabet == ALPHABET_BYTES);
 }
 
-/* What the token stands for in the output: its decoded bytes; for control and unknown tokens, and
- * where the written form is not in the alphabet, the written form. */
+/* Returns what the token stands for in the output: its decoded bytes; for control and unknown
+ * tokens, and where the written form is not in the alphabet, the written form. */
 struct text vocabulary_piece(const struct vocabulary *vocabulary, int32_t token);
-/* The written form. */
+/* Returns the written form. */
 struct text vocabulary_raw(const struct vocabulary *vocabulary, int32_t token);
 
 /* Decodes a written form of a byte-level vocabulary to bytes; out has room for `written.length`.

@@ -15,8 +15,8 @@ static void fill_plain(float theta, int32_t rotary_dim, float *out) {
         out[i] = 1.0F / powf(theta, (float)(2 * i) / (float)rotary_dim);
 }
 
-/* The base at which the longest context turns the last pair as far as an unscaled context of
- * original_max_position does times factor. */
+/* Returns the base at which the longest context turns the last pair as far as an unscaled context
+ * of original_max_position does times factor. */
 static float dynamic_theta(const struct rope_config *rope, int32_t rotary_dim,
                            int32_t max_model_len) {
     double factor = (double)rope->factor, dim = rotary_dim;
@@ -26,14 +26,14 @@ static float dynamic_theta(const struct rope_config *rope, int32_t rotary_dim,
     return (float)((double)rope->theta * pow(growth, dim / (dim - 2.0)));
 }
 
-/* The (fractional) pair that turns num_rotations times within the original context. */
+/* Returns the (fractional) pair that turns num_rotations times within the original context. */
 static double yarn_dimension(const struct rope_config *rope, int32_t rotary_dim,
                              float num_rotations) {
     double wave_length = rope->original_max_position / ((double)num_rotations * TWO_PI);
     return rotary_dim * log(wave_length) / (2.0 * log((double)rope->theta));
 }
 
-/* 0 up to the pair of beta_fast, 1 from the pair of beta_slow on, rising between them. */
+/* Returns 0 up to the pair of beta_fast, 1 from the pair of beta_slow on, rising between them. */
 static void yarn_ramp(const struct rope_config *rope, int32_t rotary_dim, float *out) {
     double low = yarn_dimension(rope, rotary_dim, rope->beta_fast);
     double high = yarn_dimension(rope, rotary_dim, rope->beta_slow);

@@ -1,4 +1,4 @@
-/* Private to models/: what tensors are called, by the part they play in the forward pass (llama.c).
+/* Private to models/: names of tensors, by the part they play in the forward pass (llama.c).
  *
  * GGUF files have one set of names (gguf-py/gguf/constants.py of llama.cpp), Hugging Face folders
  * those of the modules of Transformers' modeling_*.py. Families differ in which tensors they have;
