@@ -4,25 +4,25 @@
 
 #include <string.h>
 
-static void end_lanes(struct scheduler *scheduler, struct sequence_group *group,
+static void end_slots(struct scheduler *scheduler, struct sequence_group *group,
                       const struct beam_move *moves) {
-    for (int32_t lane = 0; lane < group->num_sequences; lane++) {
-        struct sequence *sequence = &group->sequences[lane];
-        if (moves[lane].from >= 0 || sequence->is_idle)
+    for (int32_t slot = 0; slot < group->num_sequences; slot++) {
+        struct sequence *sequence = &group->sequences[slot];
+        if (moves[slot].from >= 0 || sequence->is_idle)
             continue;
         scheduler_idle(scheduler, sequence);
         sequence->is_idle = true;
     }
 }
 
-/* The lanes forked from go on themselves, so none of them is overwritten. */
-static int fork_lanes(struct scheduler *scheduler, struct sequence_group *group,
+/* The slots forked from are continued themselves, so none of them is overwritten. */
+static int fork_slots(struct scheduler *scheduler, struct sequence_group *group,
                       const struct beam_move *moves) {
-    for (int32_t lane = 0; lane < group->num_sequences; lane++) {
-        if (moves[lane].from < 0 || moves[lane].from == lane)
+    for (int32_t slot = 0; slot < group->num_sequences; slot++) {
+        if (moves[slot].from < 0 || moves[slot].from == slot)
             continue;
-        const struct sequence *from = &group->sequences[moves[lane].from];
-        struct sequence *to = &group->sequences[lane];
+        const struct sequence *from = &group->sequences[moves[slot].from];
+        struct sequence *to = &group->sequences[slot];
         if (sequence_copy_output(to, from) != 0)
             return -1;
         to->is_idle = false;
@@ -36,17 +36,17 @@ int beam_group_advance(struct scheduler *scheduler, struct sequence_group *group
     int status = beam_search_advance(group->beams, moves);
     if (status != 0)
         return status;
-    end_lanes(scheduler, group, moves);
-    if (fork_lanes(scheduler, group, moves) != 0)
+    end_slots(scheduler, group, moves);
+    if (fork_slots(scheduler, group, moves) != 0)
         return -1;
-    for (int32_t lane = 0; lane < group->num_sequences; lane++)
-        if (moves[lane].from >= 0 &&
-            sequence_append(&group->sequences[lane], moves[lane].token) != 0)
+    for (int32_t slot = 0; slot < group->num_sequences; slot++)
+        if (moves[slot].from >= 0 &&
+            sequence_append(&group->sequences[slot], moves[slot].token) != 0)
             return -1;
     return 0;
 }
 
-/* A row as if the token had been drawn. */
+/* Makes a row as if the token had been sampled. */
 static struct sample_output row_of(const struct beam_hypothesis *hypothesis, int32_t index) {
     const struct token_record *record = &hypothesis->tokens[index];
     struct sample_output row = {

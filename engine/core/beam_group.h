@@ -1,5 +1,5 @@
-/* Beam search on sequences: the beams of a group are the lanes of a beam_search, and share the
- * blocks of what they have in common. Engine thread only. */
+/* Runs a group's beam search: its sequences are the slots of a beam_search, and share the blocks of
+ * what they have in common. Engine thread only. */
 #ifndef QUIRE_ENGINE_CORE_BEAM_GROUP_H
 #define QUIRE_ENGINE_CORE_BEAM_GROUP_H
 
@@ -10,9 +10,9 @@
  * tokens. Returns 0; 1 when the search is over; -1 when memory is short. */
 int beam_group_advance(struct scheduler *scheduler, struct sequence_group *group);
 
-/* Of a search that is over, when no sequence holds blocks any more: makes a choice's sequence the
- * hypothesis of that rank and pushes its tokens. Returns how many, or -1 when memory is short. With
- * fewer hypotheses than choices, which a tiny vocabulary can lead to, it is 0 tokens. */
+/* Makes a choice's sequence the hypothesis of that rank and pushes its tokens, once the search is
+ * over and no sequence holds blocks any more. Returns how many tokens these are, or -1 when memory
+ * is short. With fewer hypotheses than choices, which a tiny vocabulary can lead to, it is 0. */
 int32_t beam_group_output(struct step_output *output, struct sequence *choice);
 
 #endif

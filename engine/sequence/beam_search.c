@@ -1,13 +1,13 @@
-/* One step takes candidates best first: every running lane has its row of continuations in falling
+/* One step takes candidates best first: every running slot has its row of continuations in falling
  * order, so the best is at the head of one of the rows. It stops as soon as `width` were found that
- * run on.
+ * continue.
  *
  * Why the row's top width + num_end_tokens are enough: a step uses the first `width` candidates and
  * the first `width` that do not end. A candidate behind so many others of its own row has at least
  * `width` before it that do not end, so it is in neither set; and banning end tokens only takes
  * away some of the at most num_end_tokens others.
  *
- * Equal sums: the lower lane first, within a lane the row's order. The search is over by the
+ * Equal sums: the lower slot first, within a slot the row's order. The search is over by the
  * heuristic only when `width` have finished, since until then the worst of Transformers' finished
  * scores is a placeholder of -1e9. */
 #include "engine/sequence/beam_search.h"
@@ -18,7 +18,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-struct lane {
+struct beam_slot {
     bool runs, has_row;
     double sum;   /* of its tokens' log probabilities */
     int32_t node; /* its last token; a reference */
@@ -27,12 +27,12 @@ struct lane {
 };
 
 struct candidate {
-    int32_t lane, entry; /* of that lane's row */
+    int32_t slot, entry; /* of that slot's row */
     double sum;
     bool ends;
 };
 
-/* A beam that runs on, before it has a lane. */
+/* A beam that continues, before it has a slot. */
 struct continuation {
     int32_t from;
     double sum;
@@ -48,7 +48,7 @@ struct finished {
 struct beam_search {
     struct beam_params params;
     struct beam_trellis trellis;
-    struct lane lanes[BEAM_MAX_CANDIDATES];
+    struct beam_slot slots[BEAM_MAX_CANDIDATES];
     struct finished finished[BEAM_MAX_CANDIDATES]; /* best first */
     int32_t num_finished;
     int32_t num_tokens; /* generated, of every running beam */
@@ -66,7 +66,7 @@ struct beam_search *beam_search_create(const struct beam_params *params) {
         return NULL;
     search->params = *params;
     beam_trellis_init(&search->trellis, params->num_logprobs > 0 ? params->num_logprobs : 0);
-    search->lanes[0] = (struct lane){.runs = true, .node = BEAM_TRELLIS_ROOT};
+    search->slots[0] = (struct beam_slot){.runs = true, .node = BEAM_TRELLIS_ROOT};
     return search;
 }
 
@@ -84,22 +84,22 @@ int32_t beam_search_num_candidates(const struct beam_params *params) {
     return needed > params->num_logprobs ? needed : params->num_logprobs;
 }
 
-void beam_search_set_row(struct beam_search *search, int32_t lane,
+void beam_search_set_row(struct beam_search *search, int32_t slot,
                          const struct sample_output *row) {
-    CHECK(lane >= 0 && lane < search->params.width && search->lanes[lane].runs);
+    CHECK(slot >= 0 && slot < search->params.width && search->slots[slot].runs);
     CHECK(row->num_top >= 1 && row->num_top <= SAMPLE_MAX_LOGPROBS);
-    search->lanes[lane].row = *row;
-    search->lanes[lane].has_row = true;
+    search->slots[slot].row = *row;
+    search->slots[slot].has_row = true;
 }
 
 bool beam_search_is_ready(const struct beam_search *search) {
     for (int32_t i = 0; i < search->params.width; i++)
-        if (search->lanes[i].runs && !search->lanes[i].has_row)
+        if (search->slots[i].runs && !search->slots[i].has_row)
             return false;
     return !search->over;
 }
 
-/* --- Candidates ------------------------------------------------------------------------------ */
+/* --- Candidates ------------------------------------------------------------------------------- */
 
 static bool is_end(const struct beam_params *params, int32_t token) {
     for (int32_t i = 0; i < params->num_end_tokens; i++)
@@ -108,38 +108,38 @@ static bool is_end(const struct beam_params *params, int32_t token) {
     return false;
 }
 
-/* The log probability of one of the row's entries; of a row of NaN, the lowest there is. */
+/* Returns the log probability of one of the row's entries; for NaN, the lowest there is. */
 static double entry_logprob(const struct sample_output *row, int32_t entry) {
     return isnan(row->top_logprobs[entry]) ? -INFINITY : (double)row->top_logprobs[entry];
 }
 
-/* The best of this lane that was not taken; false when there is none. */
-static bool lane_head(const struct beam_search *search, int32_t index, bool ends_banned,
+/* Finds the best of this slot that was not taken; false when there is none. */
+static bool slot_head(const struct beam_search *search, int32_t index, bool ends_banned,
                       struct candidate *out) {
-    const struct lane *lane = &search->lanes[index];
-    for (int32_t i = lane->next; lane->runs && i < lane->row.num_top; i++) {
-        bool ends = is_end(&search->params, lane->row.top_tokens[i]);
+    const struct beam_slot *slot = &search->slots[index];
+    for (int32_t i = slot->next; slot->runs && i < slot->row.num_top; i++) {
+        bool ends = is_end(&search->params, slot->row.top_tokens[i]);
         if (ends && ends_banned)
             continue;
-        double sum = lane->sum + entry_logprob(&lane->row, i);
-        *out = (struct candidate){.lane = index, .entry = i, .sum = sum, .ends = ends};
+        double sum = slot->sum + entry_logprob(&slot->row, i);
+        *out = (struct candidate){.slot = index, .entry = i, .sum = sum, .ends = ends};
         return true;
     }
     return false;
 }
 
-/* Takes the best of all lanes; false when none is left. */
+/* Takes the best of all slots; false when none is left. */
 static bool next_candidate(struct beam_search *search, bool ends_banned, struct candidate *out) {
     bool found = false;
     for (int32_t i = 0; i < search->params.width; i++) {
         struct candidate head;
-        if (!lane_head(search, i, ends_banned, &head) || (found && head.sum <= out->sum))
+        if (!slot_head(search, i, ends_banned, &head) || (found && head.sum <= out->sum))
             continue;
         *out = head;
         found = true;
     }
     if (found)
-        search->lanes[out->lane].next = out->entry + 1;
+        search->slots[out->slot].next = out->entry + 1;
     return found;
 }
 
@@ -149,12 +149,12 @@ static bool are_ends_banned(const struct beam_search *search) {
         return false;
     struct candidate head;
     for (int32_t i = 0; i < search->params.width; i++)
-        if (lane_head(search, i, true, &head))
+        if (slot_head(search, i, true, &head))
             return true;
     return false;
 }
 
-/* As the sampler counts it: one more than there are with a higher log probability. */
+/* Counts as the sampler does: one more than there are with a higher log probability. */
 static int32_t entry_rank(const struct sample_output *row, int32_t entry) {
     int32_t rank = entry + 1;
     while (rank > 1 && row->top_logprobs[rank - 2] == row->top_logprobs[entry])
@@ -162,10 +162,10 @@ static int32_t entry_rank(const struct sample_output *row, int32_t entry) {
     return rank;
 }
 
-/* A node for the candidate's token. */
+/* Adds a node for the candidate's token. */
 static int32_t add_node(struct beam_search *search, const struct candidate *candidate) {
-    const struct sample_output *row = &search->lanes[candidate->lane].row;
-    int32_t index = beam_trellis_add(&search->trellis, search->lanes[candidate->lane].node);
+    const struct sample_output *row = &search->slots[candidate->slot].row;
+    int32_t index = beam_trellis_add(&search->trellis, search->slots[candidate->slot].node);
     struct beam_node *node = &search->trellis.nodes[index];
     node->token = row->top_tokens[candidate->entry];
     node->logprob = NAN;
@@ -181,8 +181,7 @@ static int32_t add_node(struct beam_search *search, const struct candidate *cand
     return index;
 }
 
-/* --- Finished beams ----------------------------------------------------------------------------
- */
+/* --- Finished beams --------------------------------------------------------------------------- */
 
 static double length_score(const struct beam_search *search, double sum, int32_t num_tokens) {
     double score = sum / pow(num_tokens, search->params.length_penalty);
@@ -205,7 +204,8 @@ static void finish_candidate(struct beam_search *search, const struct candidate 
         .score = score, .node = add_node(search, candidate), .ended = candidate->ends};
 }
 
-/* Whether no running beam, of which the best has this sum, is expected to change the result. */
+/* Returns whether no running beam, of which the best has this sum, is expected to change the
+ * result. */
 static bool is_settled(const struct beam_search *search, double best_sum) {
     const struct beam_params *params = &search->params;
     if (search->num_finished < params->width)
@@ -217,8 +217,7 @@ static bool is_settled(const struct beam_search *search, double best_sum) {
     return length_score(search, best_sum, num_tokens) <= search->finished[params->width - 1].score;
 }
 
-/* --- Steps -------------------------------------------------------------------------------------
- */
+/* --- Steps ------------------------------------------------------------------------------------ */
 
 /* Finishes and continues candidates; returns how many of out[width] continue, best first. */
 static int32_t choose(struct beam_search *search, struct continuation *out) {
@@ -234,27 +233,27 @@ static int32_t choose(struct beam_search *search, struct continuation *out) {
             finish_candidate(search, &candidate);
         else if (!finishes)
             out[num_chosen++] =
-                (struct continuation){candidate.lane, candidate.sum, add_node(search, &candidate)};
+                (struct continuation){candidate.slot, candidate.sum, add_node(search, &candidate)};
     }
     return num_chosen;
 }
 
-static void clear_lanes(struct beam_search *search) {
+static void clear_slots(struct beam_search *search) {
     for (int32_t i = 0; i < search->params.width; i++) {
-        if (search->lanes[i].runs)
-            beam_trellis_unref(&search->trellis, search->lanes[i].node);
-        search->lanes[i] = (struct lane){.runs = false};
+        if (search->slots[i].runs)
+            beam_trellis_unref(&search->trellis, search->slots[i].node);
+        search->slots[i] = (struct beam_slot){.runs = false};
     }
 }
 
-static void enter_lane(struct beam_search *search, int32_t lane, const struct continuation *beam,
+static void enter_slot(struct beam_search *search, int32_t slot, const struct continuation *beam,
                        struct beam_move *out) {
-    search->lanes[lane] = (struct lane){.runs = true, .sum = beam->sum, .node = beam->node};
-    out[lane] = (struct beam_move){beam->from, search->trellis.nodes[beam->node].token};
+    search->slots[slot] = (struct beam_slot){.runs = true, .sum = beam->sum, .node = beam->node};
+    out[slot] = (struct beam_move){beam->from, search->trellis.nodes[beam->node].token};
 }
 
-/* The best continuation of a lane stays in it; the others go to the lanes left over. */
-static void assign_lanes(struct beam_search *search, const struct continuation *beams,
+/* The best continuation of a slot stays in it; the others go to the slots left over. */
+static void assign_slots(struct beam_search *search, const struct continuation *beams,
                          int32_t num_beams, struct beam_move *out) {
     bool stays[BEAM_MAX_CANDIDATES] = {false};
     for (int32_t i = 0; i < search->params.width; i++)
@@ -262,15 +261,15 @@ static void assign_lanes(struct beam_search *search, const struct continuation *
     for (int32_t i = 0; i < num_beams; i++) {
         stays[i] = out[beams[i].from].from < 0;
         if (stays[i])
-            enter_lane(search, beams[i].from, &beams[i], out);
+            enter_slot(search, beams[i].from, &beams[i], out);
     }
-    int32_t lane = 0;
+    int32_t slot = 0;
     for (int32_t i = 0; i < num_beams; i++) {
         if (stays[i])
             continue;
-        while (out[lane].from >= 0)
-            lane++;
-        enter_lane(search, lane, &beams[i], out);
+        while (out[slot].from >= 0)
+            slot++;
+        enter_slot(search, slot, &beams[i], out);
     }
 }
 
@@ -281,18 +280,17 @@ int beam_search_advance(struct beam_search *search, struct beam_move *out) {
         return -1;
     int32_t num_beams = choose(search, beams);
     search->num_tokens++;
-    clear_lanes(search);
+    clear_slots(search);
     search->over = num_beams == 0 || is_settled(search, beams[0].sum);
     for (int32_t i = 0; search->over && i < num_beams; i++)
         beam_trellis_unref(&search->trellis, beams[i].node);
     if (search->over)
         return 1;
-    assign_lanes(search, beams, num_beams, out);
+    assign_slots(search, beams, num_beams, out);
     return 0;
 }
 
-/* --- What was found ------------------------------------------------------------------------------
- */
+/* --- What was found --------------------------------------------------------------------------- */
 
 int32_t beam_search_num_hypotheses(const struct beam_search *search) {
     CHECK(search->over);

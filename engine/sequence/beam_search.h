@@ -1,17 +1,17 @@
-/* Beam search: which `width` continuations of a prompt are the most probable ones, step by step.
- * Pure bookkeeping on log probabilities; knows no block, no text and no stream.
+/* Beam search: finds the `width` most probable continuations of a prompt, step by step. Pure
+ * bookkeeping on log probabilities; knows no block, no text and no stream.
  *
  * The rules are those of Transformers (GenerationMixin._beam_search, version 5): of all one-token
  * continuations of the running beams the best are taken by their sum of log probabilities; those
  * that end in an end token are finished if they are among the best `width`, the best `width` others
- * run on. A finished one's score is its sum divided by (generated tokens, the end included) to the
+ * continue. A finished one's score is its sum divided by (generated tokens, the end included) to the
  * power of length_penalty. The finished ones kept are the best `width` by score.
  *
- * Equal sums: the lower lane first, within a lane the order of its row. A log probability of NaN
+ * Equal sums: the lower slot first, within a slot the order of its row. A log probability of NaN
  * counts as -INFINITY. Sums are of doubles; Transformers' are of floats, so that beams whose sums
- * are the same but for rounding may be told apart differently.
+ * are the same but for rounding may be ordered differently.
  *
- * Lanes are numbers 0..width-1; each running beam is in one, and the caller keeps its tokens'
+ * BEAM SLOTS are numbers 0..width-1; each running beam is in one, and the caller keeps its tokens'
  * blocks. Engine thread only. */
 #ifndef QUIRE_ENGINE_SEQUENCE_BEAM_SEARCH_H
 #define QUIRE_ENGINE_SEQUENCE_BEAM_SEARCH_H
@@ -35,34 +35,33 @@ struct beam_params {
 
 struct beam_search;
 
-/* One beam runs, in lane 0. NULL when memory is short. */
+/* Begins with one beam, in slot 0. Returns NULL when memory is short. */
 struct beam_search *beam_search_create(const struct beam_params *params);
 void beam_search_destroy(struct beam_search *search); /* accepts NULL */
 
-/* Logprobs a row of logits must bring: the most probable width + num_end_tokens, and no fewer than
- * were asked for. */
+/* Returns how many logprobs a sample row must bring: the most probable width + num_end_tokens, and no
+ * fewer than were requested. */
 int32_t beam_search_num_candidates(const struct beam_params *params);
-/* The row of the beam in that lane, which runs, for its next token; a second one replaces the
+/* Takes the row of the beam in that slot, which runs, for its next token; a second one replaces the
  * first. Its `token` is of no interest. With fewer tokens in the vocabulary than candidates it has
  * all. */
-void beam_search_set_row(struct beam_search *search, int32_t lane, const struct sample_output *row);
-/* Every running beam has its row. */
+void beam_search_set_row(struct beam_search *search, int32_t slot, const struct sample_output *row);
+/* Returns whether every running beam has its row. */
 bool beam_search_is_ready(const struct beam_search *search);
 
-/* What becomes of a lane. */
+/* Says what becomes of a slot. */
 struct beam_move {
-    int32_t from;  /* the lane whose tokens it continues; -1: nothing runs in it any more */
+    int32_t from;  /* the slot whose tokens it continues; -1: nothing runs in it any more */
     int32_t token; /* appended to them */
 };
 
-/* Takes one step, for which it is ready. Fills out[width]: a lane that is continued at all is
- * continued by itself (from == lane) for one of the beams, so that only lanes that end are
+/* Takes one step, for which it is ready. Fills out[width]: a slot that is continued at all is
+ * continued by itself (from == slot) for one of the beams, so that only slots that end are
  * overwritten. Returns 0; 1 when the search is over and there is no move; -1 when memory is short
  * (the search is then good for destroy only). */
 int beam_search_advance(struct beam_search *search, struct beam_move *out);
 
-/* What was found, best first, once it is over: at least one, at most width (fewer only where the
- * vocabulary has not that many continuations). */
+/* One result. The pointers are valid until the next call, or the search's end. */
 struct beam_hypothesis {
     const struct token_record *tokens; /* [num_tokens], the end token included */
     const struct top_logprob *top;     /* see token_record.first_top */
@@ -71,8 +70,10 @@ struct beam_hypothesis {
     double score;
     bool ended; /* by an end token; else by max_tokens */
 };
+/* Returns how many there are once the search is over: at least one, at most width (fewer only where
+ * the vocabulary has not that many continuations). */
 int32_t beam_search_num_hypotheses(const struct beam_search *search);
-/* Valid until the next call, or the search's end. Returns -1 when memory is short. */
+/* Reads one of them; rank 0 is the best. Returns -1 when memory is short. */
 int beam_search_hypothesis(struct beam_search *search, int32_t rank, struct beam_hypothesis *out);
 
 #endif

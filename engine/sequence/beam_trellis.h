@@ -29,7 +29,7 @@ struct beam_trellis {
 void beam_trellis_init(struct beam_trellis *trellis, int32_t max_top);
 void beam_trellis_finish(struct beam_trellis *trellis); /* accepts a zeroed one */
 
-/* So many more nodes can be added. Returns -1 when memory is short. */
+/* Makes room for so many more nodes. Returns -1 when memory is short. */
 int beam_trellis_reserve(struct beam_trellis *trellis, int32_t num_nodes);
 /* Takes a reserved node, with one reference, the caller's, and refers to parent. Its token,
  * logprob, rank and num_top, and beam_trellis_top, are the caller's to fill. */
@@ -38,7 +38,7 @@ struct top_logprob *beam_trellis_top(const struct beam_trellis *trellis, int32_t
 /* Drops a reference; the root has none to drop. */
 void beam_trellis_unref(struct beam_trellis *trellis, int32_t node);
 
-/* Entries of the history that ends in this node. */
+/* Counts the entries of the history that ends in this node. */
 void beam_trellis_count(const struct beam_trellis *trellis, int32_t node, int32_t *out_num_tokens,
                         size_t *out_num_top);
 /* Writes them, first token first: records [num_tokens], top [num_top]. */

@@ -42,7 +42,7 @@ PROMPTS = [
 
 
 def record(path, num_tokens):
-    """[{width, parents: [step][lane], rows: [step][lane][NUM_LOGPROBS]}]"""
+    """[{width, parents: [step][slot], rows: [step][slot][NUM_LOGPROBS]}]"""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
     tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
@@ -62,7 +62,7 @@ def record(path, num_tokens):
 
     @torch.no_grad()
     def search(width):
-        """All prompts at once: lane l of prompt p is row p * width + l."""
+        """All prompts at once: slot l of prompt p is row p * width + l."""
         mask = inputs["attention_mask"].repeat_interleave(width, 0)
         first = torch.arange(len(PROMPTS))[:, None] * width
         output = model(inputs["input_ids"].repeat_interleave(width, 0), attention_mask=mask,
@@ -80,12 +80,12 @@ def record(path, num_tokens):
             top = best(output.logits)
             values = top.values.view(-1, width, NUM_LOGPROBS)
             chosen = (scores[:, :, None] + values).flatten(1).topk(width)
-            lanes = chosen.indices // NUM_LOGPROBS
+            slots = chosen.indices // NUM_LOGPROBS
             tops.append(values)
-            parents.append(lanes)
+            parents.append(slots)
             scores = chosen.values
             tokens = top.indices.view(len(PROMPTS), -1).gather(1, chosen.indices)
-            output.past_key_values.reorder_cache((first + lanes).flatten())
+            output.past_key_values.reorder_cache((first + slots).flatten())
         return [{"width": width, "parents": [step[place].tolist() for step in parents],
                  "rows": [step[place].tolist() for step in tops]}
                 for place in range(len(PROMPTS))]
@@ -95,11 +95,11 @@ def record(path, num_tokens):
 
 def num_apart(parents):
     """[step]: how many histories of the last step's beams are different there."""
-    lanes = set(range(len(parents[-1])))
+    slots = set(range(len(parents[-1])))
     counts = []
     for step in reversed(parents):
-        counts.append(len(lanes))
-        lanes = {step[lane] for lane in lanes}
+        counts.append(len(slots))
+        slots = {step[slot] for slot in slots}
     return counts[::-1]
 
 

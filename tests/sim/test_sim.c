@@ -85,7 +85,7 @@ static void read_outcome(struct simulation *sim, struct simulated_request *reque
     }
 }
 
-/* Of every prompt each token was computed or found. A choice that gets its lane late may compute
+/* Of every prompt each token was computed or found. A choice that starts late may compute
  * some of it once more. */
 static void check_prompts(struct simulation *sim) {
     uint64_t tokens = 0;

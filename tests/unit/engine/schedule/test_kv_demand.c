@@ -16,7 +16,7 @@ static struct request *make(int32_t num_prompt_tokens, const struct sampling_par
 }
 
 static void expect(int32_t num_prompt_tokens, const struct sampling_params *params,
-                   struct kv_demand demand, bool fits, int32_t lanes) {
+                   struct kv_demand demand, bool fits, int32_t max_running) {
     struct request *request = make(num_prompt_tokens, params);
     struct kv_demand found = kv_demand_of(request, &limits);
     assert_int_equal(found.num_tokens, demand.num_tokens);
@@ -24,7 +24,7 @@ static void expect(int32_t num_prompt_tokens, const struct sampling_params *para
     assert_int_equal(found.num_blocks, demand.num_blocks);
     assert_int_equal(kv_demand_fits(&found, &limits), fits);
     if (fits)
-        assert_int_equal(kv_demand_max_running(request, &limits), lanes);
+        assert_int_equal(kv_demand_max_running(request, &limits), max_running);
     request_unref(request);
 }
 

@@ -201,7 +201,7 @@ static void test_the_cheaper_way_is_taken(void **state) {
 }
 
 /* Four choices, and blocks for one or two of them at a time. */
-static void test_choices_wait_for_a_lane(void **state) {
+static void test_choices_wait_for_a_slot(void **state) {
     struct scheduler_config config = config_of(9, 0);
     struct fixture f;
     start(&f, &config);
@@ -308,7 +308,7 @@ int main(void) {
         cmocka_unit_test(test_a_prefix_is_computed_once),
         cmocka_unit_test(test_swapping_keeps_what_is_computed),
         cmocka_unit_test(test_the_cheaper_way_is_taken),
-        cmocka_unit_test(test_choices_wait_for_a_lane),
+        cmocka_unit_test(test_choices_wait_for_a_slot),
         cmocka_unit_test(test_choices_take_the_seats_there_are),
         cmocka_unit_test(test_many_choices_leave_room),
         cmocka_unit_test(test_a_window_frees_blocks),

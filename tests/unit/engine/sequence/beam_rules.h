@@ -1,6 +1,6 @@
 /* The rules of Transformers' beam search over the whole vocabulary, written once more for the tests
  * of engine/sequence/beam_search.c: with its placeholders of -1e9, its (1 + end tokens) * width
- * candidates and whole sequences in place of lanes and shared histories. Follows
+ * candidates and whole sequences in place of slots and shared histories. Follows
  * GenerationMixin._beam_search of Transformers 5.23 (src/transformers/generation/utils.py), one
  * sequence in the batch. */
 #ifndef QUIRE_TESTS_UNIT_ENGINE_SEQUENCE_BEAM_RULES_H

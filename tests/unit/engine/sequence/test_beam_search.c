@@ -87,7 +87,7 @@ static void random_model(const void *data, const int32_t *tokens, int32_t num_to
         out_logprobs[t] = (float)(logits[t] - log(sum));
 }
 
-/* --- A search and the tokens of its lanes ---------------------------------------------------- */
+/* --- A search and the tokens of its slots ---------------------------------------------------- */
 
 /* What the sampler would say of these log probabilities. */
 static struct sample_output make_row(const float *logprobs, int32_t vocab, int32_t num_top) {
@@ -107,7 +107,7 @@ static struct sample_output make_row(const float *logprobs, int32_t vocab, int32
 struct driver {
     const struct problem *problem;
     struct beam_search *search;
-    struct rules_sequence lanes[RULES_MAX_WIDTH];
+    struct rules_sequence slots[RULES_MAX_WIDTH];
     bool runs[RULES_MAX_WIDTH];
 };
 
@@ -118,7 +118,7 @@ static void feed(struct driver *d) {
             continue;
         assert_false(beam_search_is_ready(d->search));
         float logprobs[RULES_MAX_VOCAB];
-        random_model(p, d->lanes[i].tokens, d->lanes[i].num_tokens, logprobs);
+        random_model(p, d->slots[i].tokens, d->slots[i].num_tokens, logprobs);
         struct sample_output row =
             make_row(logprobs, p->vocab, beam_search_num_candidates(&p->params));
         beam_search_set_row(d->search, i, &row);
@@ -128,7 +128,7 @@ static void feed(struct driver *d) {
 
 static void apply(struct driver *d, const struct beam_move *moves) {
     struct rules_sequence before[RULES_MAX_WIDTH];
-    memcpy(before, d->lanes, sizeof(before));
+    memcpy(before, d->slots, sizeof(before));
     for (int32_t i = 0; i < d->problem->params.width; i++) {
         int32_t from = moves[i].from;
         assert_true(from < 0 || (d->runs[from] && moves[from].from == from));
@@ -137,8 +137,8 @@ static void apply(struct driver *d, const struct beam_move *moves) {
         d->runs[i] = moves[i].from >= 0;
         if (!d->runs[i])
             continue;
-        d->lanes[i] = before[moves[i].from];
-        d->lanes[i].tokens[d->lanes[i].num_tokens++] = moves[i].token;
+        d->slots[i] = before[moves[i].from];
+        d->slots[i].tokens[d->slots[i].num_tokens++] = moves[i].token;
     }
 }
 
@@ -260,18 +260,18 @@ struct entry {
     float logprob;
 };
 
-static void set_row(struct beam_search *search, int32_t lane, const struct entry *entries,
+static void set_row(struct beam_search *search, int32_t slot, const struct entry *entries,
                     int32_t count) {
     struct sample_output row = {.num_top = count};
     for (int32_t i = 0; i < count; i++) {
         row.top_tokens[i] = entries[i].token;
         row.top_logprobs[i] = entries[i].logprob;
     }
-    beam_search_set_row(search, lane, &row);
+    beam_search_set_row(search, slot, &row);
 }
 
-#define SET_ROW(search, lane, ...)                                                                 \
-    set_row(search, lane, (const struct entry[]){__VA_ARGS__},                                     \
+#define SET_ROW(search, slot, ...)                                                                 \
+    set_row(search, slot, (const struct entry[]){__VA_ARGS__},                                     \
             (int32_t)(sizeof((const struct entry[]){__VA_ARGS__}) / sizeof(struct entry)))
 
 static void check_move(struct beam_move move, int32_t from, int32_t token) {
@@ -511,8 +511,8 @@ static void test_rows_of_nan(void **state) {
     struct beam_move moves[2];
     int result = 0;
     for (int32_t step = 0; result == 0; step++) {
-        for (int32_t lane = 0; lane < (step == 0 ? 1 : 2); lane++)
-            SET_ROW(search, lane, {0, NAN}, {1, NAN}, {2, NAN});
+        for (int32_t slot = 0; slot < (step == 0 ? 1 : 2); slot++)
+            SET_ROW(search, slot, {0, NAN}, {1, NAN}, {2, NAN});
         result = beam_search_advance(search, moves);
     }
     assert_int_equal(result, 1);

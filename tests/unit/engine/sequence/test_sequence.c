@@ -87,7 +87,7 @@ static void test_list_order(void **state) {
     sequence_group_destroy(urgent);
 }
 
-/* The first that has not finished leads; as many join it as there are lanes. */
+/* The first that has not finished leads; as many fork from it as may run. */
 static void test_who_joins_the_leader(void **state) {
     struct sequence_group *group = make(1, 0, 4);
     struct sequence *s = group->sequences;
