@@ -21,6 +21,7 @@ struct template_function {
     template_body body;
     const char *parameters; /* names with spaces between them; NULL: takes what it is given */
     int num_required;
+    int variant; /* for a body that several names share */
     enum template_applies applies;
     int applied_index; /* among the arguments by position: where the applied one's name is */
 };

@@ -44,7 +44,8 @@ static int bind(struct template_run *run, const struct template_function *functi
 int template_call_function(struct template_run *run, const struct template_function *function,
                            const struct template_value *self,
                            const struct template_arguments *arguments, struct template_value *out) {
-    struct template_call call = {.self = self, .arguments = arguments};
+    struct template_call call = {
+        .self = self, .variant = function->variant, .arguments = arguments};
     if (function->body == NULL)
         return template_run_fail(run, "%s is for other engines alone", function->name);
     if (function->parameters != NULL && bind(run, function, arguments, &call) != 0)

@@ -21,6 +21,7 @@ struct template_call {
     const struct template_value *self;
     /* By parameter; TEMPLATE_MISSING for one that is left out. */
     struct template_value given[TEMPLATE_MAX_PARAMETERS];
+    int variant; /* of the function */
     /* All of them, for a function that takes any number. */
     const struct template_arguments *arguments;
 };
@@ -29,6 +30,11 @@ struct template_method {
     struct template_value self;
     const struct template_function *function;
 };
+
+/* Defines the body of a function. */
+#define TEMPLATE_BODY(name)                                                                        \
+    static int name(struct template_run *run, const struct template_call *call,                    \
+                    struct template_value *out)
 
 /* Binds the arguments as Python does it, by position, then by name, and runs the body. self: what a
  * filter, test or method works on; NULL: none. */

@@ -12,14 +12,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define FILTER(name)                                                                               \
-    static int name(struct template_run *run, const struct template_call *call,                    \
-                    struct template_value *out)
-
 /* --- Any value ---------------------------------------------------------------------------------
  */
 
-FILTER(fall_back) {
+TEMPLATE_BODY(fall_back) {
     const struct template_value *value = call->self;
     bool replaced = value->kind == TEMPLATE_UNDEFINED ||
                     (template_call_get_flag(call, 1, false) && !template_type_is_true(value));
@@ -29,7 +25,7 @@ FILTER(fall_back) {
     return 0;
 }
 
-FILTER(length) {
+TEMPLATE_BODY(length) {
     int64_t num = template_type_length(call->self);
     if (num < 0)
         return template_run_fail(run, "object of type '%s' has no len()",
@@ -38,11 +34,11 @@ FILTER(length) {
     return 0;
 }
 
-FILTER(string) {
+TEMPLATE_BODY(string) {
     return template_repr_string(run, call->self, out);
 }
 
-FILTER(safe) {
+TEMPLATE_BODY(safe) {
     if (template_repr_string(run, call->self, out) != 0)
         return -1;
     out->is_markup = true;
@@ -52,31 +48,15 @@ FILTER(safe) {
 /* --- Strings -----------------------------------------------------------------------------------
  */
 
-static int change_case(struct template_run *run, const struct template_call *call,
-                       int (*change)(struct template_run *, const struct template_value *,
-                                     struct template_value *),
-                       struct template_value *out) {
+TEMPLATE_BODY(change_case) {
     struct template_value string;
-    return template_repr_string(run, call->self, &string) != 0 ? -1 : change(run, &string, out);
+    return template_repr_string(run, call->self, &string) != 0
+               ? -1
+               : template_strings_change_case(run, &string,
+                                              (enum template_strings_case)call->variant, out);
 }
 
-FILTER(upper) {
-    return change_case(run, call, template_strings_upper, out);
-}
-
-FILTER(lower) {
-    return change_case(run, call, template_strings_lower, out);
-}
-
-FILTER(capitalize) {
-    return change_case(run, call, template_strings_capitalize, out);
-}
-
-FILTER(title) {
-    return change_case(run, call, template_strings_title_words, out);
-}
-
-FILTER(trim) {
+TEMPLATE_BODY(trim) {
     struct template_value string, chars;
     if (template_repr_string(run, call->self, &string) != 0)
         return -1;
@@ -88,7 +68,7 @@ FILTER(trim) {
     return template_strings_strip(run, &string, &text, TEMPLATE_STRIP_BOTH, out);
 }
 
-FILTER(replace) {
+TEMPLATE_BODY(replace) {
     struct template_value string, old, by;
     int64_t most = -1;
     if (template_repr_string(run, call->self, &string) != 0 ||
@@ -101,8 +81,7 @@ FILTER(replace) {
     return template_strings_replace(run, &string, template_string_text(&old), &by, most, out);
 }
 
-static int read_indention(struct template_run *run, const struct template_call *call,
-                          struct template_value *out) {
+TEMPLATE_BODY(read_indention) {
     struct template_value space = template_data_server(" ");
     struct template_builder builder = {.arena = run->arena};
     int64_t width;
@@ -129,7 +108,7 @@ static int lines_to_indent(struct template_run *run, const struct template_value
                : template_strings_lines(run, &text, false, out);
 }
 
-FILTER(indent) {
+TEMPLATE_BODY(indent) {
     struct template_builder builder = {.arena = run->arena};
     struct template_value indention, lines;
     bool first = template_call_get_flag(call, 1, false);
@@ -150,14 +129,14 @@ FILTER(indent) {
     return 0;
 }
 
-FILTER(escape) {
+TEMPLATE_BODY(escape) {
     struct template_value string;
     return template_repr_string(run, call->self, &string) != 0
                ? -1
                : template_strings_escape(run, &string, out);
 }
 
-FILTER(format) {
+TEMPLATE_BODY(format) {
     struct template_value string, values;
     if (template_repr_string(run, call->self, &string) != 0)
         return -1;
@@ -219,7 +198,7 @@ static struct template_value fallback_or(const struct template_call *call,
     return call->given[0].kind == TEMPLATE_MISSING ? usual : call->given[0];
 }
 
-FILTER(to_int) {
+TEMPLATE_BODY(to_int) {
     const struct template_value *value = call->self;
     int64_t integer, base;
     double number = NAN;
@@ -241,7 +220,7 @@ FILTER(to_int) {
     return value->kind == TEMPLATE_UNDEFINED ? template_type_check_defined(run, value) : 0;
 }
 
-FILTER(to_float) {
+TEMPLATE_BODY(to_float) {
     double number;
     if (template_type_number(call->self, &number) ||
         (call->self->kind == TEMPLATE_STRING && parse_float(call->self, &number)))
@@ -252,7 +231,7 @@ FILTER(to_float) {
                                                   : 0;
 }
 
-FILTER(absolute) {
+TEMPLATE_BODY(absolute) {
     double number;
     if (template_type_check_defined(run, call->self) != 0)
         return -1;
@@ -271,10 +250,10 @@ const struct template_function template_filters[] = {
     {"safe", safe, "", 0},
     {"from_json", NULL, NULL, 0},
     {"fromjson", NULL, NULL, 0},
-    {"upper", upper, "", 0},
-    {"lower", lower, "", 0},
-    {"capitalize", capitalize, "", 0},
-    {"title", title, "", 0},
+    {"upper", change_case, "", 0, TEMPLATE_STRINGS_UPPER},
+    {"lower", change_case, "", 0, TEMPLATE_STRINGS_LOWER},
+    {"capitalize", change_case, "", 0, TEMPLATE_STRINGS_CAPITALIZE},
+    {"title", change_case, "", 0, TEMPLATE_STRINGS_TITLE_WORDS},
     {"trim", trim, "chars", 0},
     {"replace", replace, "old new count", 2},
     {"indent", indent, "width first blank", 0},

@@ -10,8 +10,7 @@
 /* Jinja's sandbox allows no more either. */
 enum { MAX_RANGE = 100000, MAX_TIME_BYTES = 4096 };
 
-static int make_range(struct template_run *run, const struct template_call *call,
-                      struct template_value *out) {
+TEMPLATE_BODY(make_range) {
     int64_t start, stop, step;
     struct template_value made;
     if (template_call_get_int(run, call, 0, 0, &start) != 0 ||
@@ -59,14 +58,12 @@ static int make_map(struct template_run *run, const struct template_call *call,
     return 0;
 }
 
-static int make_dict(struct template_run *run, const struct template_call *call,
-                     struct template_value *out) {
+TEMPLATE_BODY(make_dict) {
     return make_map(run, call, TEMPLATE_MAP, out);
 }
 
 /* Transformers refuses names that begin with an underscore. */
-static int make_namespace(struct template_run *run, const struct template_call *call,
-                          struct template_value *out) {
+TEMPLATE_BODY(make_namespace) {
     struct template_value made;
     if (make_map(run, call, TEMPLATE_NAMESPACE, &made) != 0)
         return -1;
@@ -80,8 +77,7 @@ static int make_namespace(struct template_run *run, const struct template_call *
     return 0;
 }
 
-static int raise_exception(struct template_run *run, const struct template_call *call,
-                           struct template_value *out) {
+TEMPLATE_BODY(raise_exception) {
     struct template_value message;
     if (template_repr_string(run, &call->given[0], &message) != 0)
         return -1;
@@ -89,8 +85,7 @@ static int raise_exception(struct template_run *run, const struct template_call 
     return template_run_fail(run, "%.*s", length, message.string.data);
 }
 
-static int strftime_now(struct template_run *run, const struct template_call *call,
-                        struct template_value *out) {
+TEMPLATE_BODY(strftime_now) {
     char format[256], text[MAX_TIME_BYTES];
     struct template_value given;
     struct tm local;

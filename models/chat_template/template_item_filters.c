@@ -9,10 +9,6 @@
 #include "models/chat_template/template_strings.h"
 #include "models/chat_template/template_type.h"
 
-#define FILTER(name)                                                                               \
-    static int name(struct template_run *run, const struct template_call *call,                    \
-                    struct template_value *out)
-
 static int take_items(struct template_run *run, const struct template_value *value,
                       struct template_sequence *out) {
     return template_type_items(run, value, out) != 0 ? -1 : template_run_charge(run, out->length);
@@ -35,13 +31,15 @@ static bool is_given(const struct template_value *value) {
 
 /* A string in lower case, where letters' case is not to matter; else the value itself. */
 static int fold_case(struct template_run *run, struct template_value *value) {
-    return value->kind == TEMPLATE_STRING ? template_strings_lower(run, value, value) : 0;
+    return value->kind == TEMPLATE_STRING
+               ? template_strings_change_case(run, value, TEMPLATE_STRINGS_LOWER, value)
+               : 0;
 }
 
 /* --- One of the items --------------------------------------------------------------------------
  */
 
-FILTER(first) {
+TEMPLATE_BODY(first) {
     static const char missing[] = "No first item, sequence was empty";
     struct template_value self = *call->self;
     struct template_sequence items;
@@ -55,7 +53,7 @@ FILTER(first) {
     return 0;
 }
 
-FILTER(last) {
+TEMPLATE_BODY(last) {
     static const char missing[] = "No last item, sequence was empty";
     struct template_sequence items;
     if (call->self->kind == TEMPLATE_ITERATOR)
@@ -77,8 +75,8 @@ static int key_of(struct template_run *run, const struct template_value *item,
     return case_sensitive ? 0 : fold_case(run, out);
 }
 
-static int extreme(struct template_run *run, const struct template_call *call, bool largest,
-                   struct template_value *out) {
+TEMPLATE_BODY(extreme) {
+    bool largest = call->variant;
     static const char missing[] = "No aggregated item, sequence was empty";
     struct template_sequence items;
     struct template_value best, key;
@@ -99,15 +97,7 @@ static int extreme(struct template_run *run, const struct template_call *call, b
     return 0;
 }
 
-FILTER(min) {
-    return extreme(run, call, false, out);
-}
-
-FILTER(max) {
-    return extreme(run, call, true, out);
-}
-
-FILTER(join) {
+TEMPLATE_BODY(join) {
     struct template_sequence items;
     struct template_value separator = template_data_server("");
     if ((call->given[0].kind != TEMPLATE_MISSING &&
@@ -129,14 +119,14 @@ FILTER(join) {
 /* --- All of the items --------------------------------------------------------------------------
  */
 
-FILTER(list) {
+TEMPLATE_BODY(list) {
     struct template_sequence items;
     return take_items(run, call->self, &items) != 0
                ? -1
                : give_items(run, TEMPLATE_LIST, items.items, items.length, out);
 }
 
-FILTER(reverse) {
+TEMPLATE_BODY(reverse) {
     struct template_sequence items, turned = {0};
     const struct template_value step[3] = {template_data_none(), template_data_none(),
                                            template_data_int(-1)};
@@ -163,7 +153,7 @@ static int pairs_of(struct template_run *run, const struct template_mapping *map
     return 0;
 }
 
-FILTER(items) {
+TEMPLATE_BODY(items) {
     struct template_sequence pairs = {0};
     if (call->self->kind != TEMPLATE_MAP && call->self->kind != TEMPLATE_UNDEFINED)
         return template_run_fail(run, "Can only get item pairs from a mapping.");
@@ -172,7 +162,7 @@ FILTER(items) {
     return give_items(run, TEMPLATE_ITERATOR, pairs.items, pairs.length, out);
 }
 
-FILTER(dictsort) {
+TEMPLATE_BODY(dictsort) {
     struct template_sequence pairs, keys = {0};
     struct template_value by;
     bool case_sensitive = template_call_get_flag(call, 0, false);
@@ -212,7 +202,7 @@ static int sorted(struct template_run *run, const struct template_value *value,
     return template_compare_sort(run, copies.items, keys.items, copies.length, reversed);
 }
 
-FILTER(sort) {
+TEMPLATE_BODY(sort) {
     struct template_sequence items, keys;
     if (sorted(run, call->self, &call->given[2], template_call_get_flag(call, 1, false),
                template_call_get_flag(call, 0, false), &items, &keys) != 0)
@@ -220,7 +210,7 @@ FILTER(sort) {
     return give_items(run, TEMPLATE_LIST, items.items, items.length, out);
 }
 
-FILTER(unique) {
+TEMPLATE_BODY(unique) {
     struct template_sequence items, kept = {0};
     struct template_value seen, key;
     bool case_sensitive = template_call_get_flag(call, 0, false);
@@ -292,7 +282,7 @@ static int map_item(struct template_run *run, const struct template_call *call,
     return 0;
 }
 
-FILTER(map) {
+TEMPLATE_BODY(map) {
     struct template_sequence items, mapped = {0};
     if (take_items_if_true(run, call->self, &items) != 0)
         return -1;
@@ -303,6 +293,9 @@ FILTER(map) {
     }
     return give_items(run, TEMPLATE_ITERATOR, mapped.items, mapped.length, out);
 }
+
+/* What select and its kin pick. */
+enum { BY_ATTRIBUTE = 1, FAILING = 2 };
 
 /* Whether the item, or its attribute that the first argument names, passes the test. */
 static int passes(struct template_run *run, const struct template_call *call, bool by_attribute,
@@ -325,8 +318,9 @@ static int passes(struct template_run *run, const struct template_call *call, bo
                : template_call_test(run, name, &value, &rest, out);
 }
 
-static int filter_items(struct template_run *run, const struct template_call *call,
-                        bool by_attribute, bool wanted, struct template_value *out) {
+TEMPLATE_BODY(pick) {
+    bool by_attribute = (call->variant & BY_ATTRIBUTE) != 0;
+    bool wanted = (call->variant & FAILING) == 0;
     struct template_sequence items, kept = {0};
     if (take_items_if_true(run, call->self, &items) != 0)
         return -1;
@@ -339,27 +333,11 @@ static int filter_items(struct template_run *run, const struct template_call *ca
     return give_items(run, TEMPLATE_ITERATOR, kept.items, kept.length, out);
 }
 
-FILTER(select_items) {
-    return filter_items(run, call, false, true, out);
-}
-
-FILTER(reject) {
-    return filter_items(run, call, false, false, out);
-}
-
-FILTER(selectattr) {
-    return filter_items(run, call, true, true, out);
-}
-
-FILTER(rejectattr) {
-    return filter_items(run, call, true, false, out);
-}
-
 const struct template_function template_item_filters[] = {
     {"first", first, "", 0},
     {"last", last, "", 0},
-    {"min", min, "case_sensitive attribute", 0},
-    {"max", max, "case_sensitive attribute", 0},
+    {"min", extreme, "case_sensitive attribute", 0, false},
+    {"max", extreme, "case_sensitive attribute", 0, true},
     {"join", join, "d attribute", 0},
     {"list", list, "", 0},
     {"reverse", reverse, "", 0},
@@ -367,10 +345,10 @@ const struct template_function template_item_filters[] = {
     {"dictsort", dictsort, "case_sensitive by reverse", 0},
     {"sort", sort, "reverse case_sensitive attribute", 0},
     {"unique", unique, "case_sensitive attribute", 0},
-    {"map", map, NULL, 0, TEMPLATE_APPLIES_FILTER, 0},
-    {"select", select_items, NULL, 0, TEMPLATE_APPLIES_TEST, 0},
-    {"reject", reject, NULL, 0, TEMPLATE_APPLIES_TEST, 0},
-    {"selectattr", selectattr, NULL, 0, TEMPLATE_APPLIES_TEST, 1},
-    {"rejectattr", rejectattr, NULL, 0, TEMPLATE_APPLIES_TEST, 1},
+    {"map", map, NULL, 0, 0, TEMPLATE_APPLIES_FILTER, 0},
+    {"select", pick, NULL, 0, 0, TEMPLATE_APPLIES_TEST, 0},
+    {"reject", pick, NULL, 0, FAILING, TEMPLATE_APPLIES_TEST, 0},
+    {"selectattr", pick, NULL, 0, BY_ATTRIBUTE, TEMPLATE_APPLIES_TEST, 1},
+    {"rejectattr", pick, NULL, 0, BY_ATTRIBUTE | FAILING, TEMPLATE_APPLIES_TEST, 1},
     {NULL, NULL, NULL, 0},
 };

@@ -192,8 +192,7 @@ static int read_separators(struct writer *w, const struct template_value *given)
     return 0;
 }
 
-static int to_json(struct template_run *run, const struct template_call *call,
-                   struct template_value *out) {
+TEMPLATE_BODY(to_json) {
     struct writer w = {.run = run, .builder = {.arena = run->arena}};
     w.ascii = template_call_get_flag(call, 0, false);
     w.sorted = template_call_get_flag(call, 3, false);

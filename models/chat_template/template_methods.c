@@ -7,14 +7,10 @@
 #include "models/chat_template/template_strings.h"
 #include "models/chat_template/template_type.h"
 
-#define METHOD(name)                                                                               \
-    static int name(struct template_run *run, const struct template_call *call,                    \
-                    struct template_value *out)
-
 /* --- Maps --------------------------------------------------------------------------------------
  */
 
-METHOD(get) {
+TEMPLATE_BODY(get) {
     const struct template_value *item = NULL;
     if (template_mapping_is_key(&call->given[0]))
         item = template_mapping_find(run->arena, call->self->mapping, &call->given[0]);
@@ -29,8 +25,8 @@ METHOD(get) {
 
 enum view { VIEW_KEYS, VIEW_VALUES, VIEW_ITEMS }; /* as template_repr.c names them */
 
-static int make_view(struct template_run *run, const struct template_call *call, enum view view,
-                     struct template_value *out) {
+TEMPLATE_BODY(make_view) {
+    enum view view = (enum view)call->variant;
     const struct template_mapping *map = call->self->mapping;
     struct template_value made;
     if (template_run_charge(run, map->length / 4) != 0)
@@ -52,22 +48,10 @@ static int make_view(struct template_run *run, const struct template_call *call,
     return 0;
 }
 
-METHOD(keys) {
-    return make_view(run, call, VIEW_KEYS, out);
-}
-
-METHOD(values) {
-    return make_view(run, call, VIEW_VALUES, out);
-}
-
-METHOD(items) {
-    return make_view(run, call, VIEW_ITEMS, out);
-}
-
 /* --- Loops --------------------------------------------------------------------------------------
  */
 
-METHOD(cycle) {
+TEMPLATE_BODY(cycle) {
     size_t num = call->arguments->num;
     if (num == 0)
         return template_run_fail(run, "no items for cycling given");
@@ -75,7 +59,7 @@ METHOD(cycle) {
     return 0;
 }
 
-METHOD(changed) {
+TEMPLATE_BODY(changed) {
     struct template_loop *loop = call->self->loop;
     struct template_value seen;
     bool same = false;
@@ -90,44 +74,16 @@ METHOD(changed) {
     return 0;
 }
 
-/* --- Tables ------------------------------------------------------------------------------------
+/* --- Strings: case and ends --------------------------------------------------------------------
  */
 
-const struct template_function template_map_methods[] = {
-    {"get", get, "key default", 1}, {"keys", keys, "", 0}, {"values", values, "", 0},
-    {"items", items, "", 0},        {NULL, NULL, NULL, 0},
-};
-
-const struct template_function template_loop_methods[] = {
-    {"cycle", cycle, NULL, 0},
-    {"changed", changed, NULL, 0},
-    {NULL, NULL, NULL, 0},
-};
-
-/* --- Case and kinds of characters --------------------------------------------------------------
- */
-
-METHOD(upper) {
-    return template_strings_upper(run, call->self, out);
+TEMPLATE_BODY(change_case) {
+    return template_strings_change_case(run, call->self, (enum template_strings_case)call->variant,
+                                        out);
 }
 
-METHOD(lower) {
-    return template_strings_lower(run, call->self, out);
-}
-
-METHOD(title) {
-    return template_strings_title(run, call->self, out);
-}
-
-METHOD(capitalize) {
-    return template_strings_capitalize(run, call->self, out);
-}
-
-/* --- Ends --------------------------------------------------------------------------------------
- */
-
-static int strip_sides(struct template_run *run, const struct template_call *call,
-                       enum template_strip sides, struct template_value *out) {
+TEMPLATE_BODY(strip) {
+    enum template_strip sides = (enum template_strip)call->variant;
     struct template_value chars;
     if (call->given[0].kind == TEMPLATE_MISSING || call->given[0].kind == TEMPLATE_NONE)
         return template_strings_strip(run, call->self, NULL, sides, out);
@@ -137,32 +93,15 @@ static int strip_sides(struct template_run *run, const struct template_call *cal
     return template_strings_strip(run, call->self, &text, sides, out);
 }
 
-METHOD(strip) {
-    return strip_sides(run, call, TEMPLATE_STRIP_BOTH, out);
-}
-
-METHOD(lstrip) {
-    return strip_sides(run, call, TEMPLATE_STRIP_LEFT, out);
-}
-
-METHOD(rstrip) {
-    return strip_sides(run, call, TEMPLATE_STRIP_RIGHT, out);
-}
-
-static bool starts(struct text text, struct text start) {
-    return text.length >= start.length &&
-           (start.length == 0 || memcmp(text.data, start.data, start.length) == 0);
-}
-
-static bool ends(struct text text, struct text end) {
-    return text.length >= end.length &&
-           (end.length == 0 ||
-            memcmp(text.data + (text.length - end.length), end.data, end.length) == 0);
+/* At the end of the text, or at its start. */
+static bool matches(struct text text, struct text part, bool at_end) {
+    size_t begin = at_end ? text.length - part.length : 0;
+    return part.length == 0 ||
+           (part.length <= text.length && memcmp(text.data + begin, part.data, part.length) == 0);
 }
 
 /* A tuple holds choices. */
-static int match_end(struct template_run *run, const struct template_call *call,
-                     bool (*matches)(struct text, struct text), struct template_value *out) {
+TEMPLATE_BODY(match_end) {
     const struct template_value *given = &call->given[0];
     struct template_value single;
     struct template_sequence choices = {.items = &single, .length = 1};
@@ -175,26 +114,19 @@ static int match_end(struct template_run *run, const struct template_call *call,
         if (choices.items[i].kind != TEMPLATE_STRING)
             return template_run_fail(run, "a tuple of choices must hold strings, not %s",
                                      template_type_name(&choices.items[i]));
-        found = matches(template_string_text(call->self), template_string_text(&choices.items[i]));
+        found = matches(template_string_text(call->self), template_string_text(&choices.items[i]),
+                        call->variant);
     }
     *out = template_data_bool(found);
     return 0;
-}
-
-METHOD(startswith) {
-    return match_end(run, call, starts, out);
-}
-
-METHOD(endswith) {
-    return match_end(run, call, ends, out);
 }
 
 /* --- Search ------------------------------------------------------------------------------------
  */
 
 /* The index of the character at which the part begins, or -1. */
-static int find_either(struct template_run *run, const struct template_call *call, bool from_end,
-                       struct template_value *out) {
+TEMPLATE_BODY(find) {
+    bool from_end = call->variant;
     struct text text = template_string_text(call->self);
     struct template_value part;
     if (template_call_get_string(run, call, 0, "", &part) != 0 ||
@@ -206,15 +138,7 @@ static int find_either(struct template_run *run, const struct template_call *cal
     return 0;
 }
 
-METHOD(find) {
-    return find_either(run, call, false, out);
-}
-
-METHOD(rfind) {
-    return find_either(run, call, true, out);
-}
-
-METHOD(count) {
+TEMPLATE_BODY(count) {
     struct text rest = template_string_text(call->self);
     struct template_value part;
     if (template_call_get_string(run, call, 0, "", &part) != 0)
@@ -322,8 +246,8 @@ static void reverse(struct template_sequence *parts) {
     }
 }
 
-static int split_either(struct template_run *run, const struct template_call *call, bool from_end,
-                        struct template_value *out) {
+TEMPLATE_BODY(split) {
+    bool from_end = call->variant;
     struct split s = {run, *call->self, template_string_text(call->self), -1, NULL};
     struct template_value made, separator = template_data_none();
     bool by_space = call->given[0].kind == TEMPLATE_MISSING || call->given[0].kind == TEMPLATE_NONE;
@@ -344,19 +268,11 @@ static int split_either(struct template_run *run, const struct template_call *ca
     return status;
 }
 
-METHOD(split) {
-    return split_either(run, call, false, out);
-}
-
-METHOD(rsplit) {
-    return split_either(run, call, true, out);
-}
-
-METHOD(splitlines) {
+TEMPLATE_BODY(splitlines) {
     return template_strings_lines(run, call->self, template_call_get_flag(call, 0, false), out);
 }
 
-METHOD(replace) {
+TEMPLATE_BODY(replace) {
     struct template_value old, by;
     int64_t most;
     if (template_call_get_string(run, call, 0, "", &old) != 0 ||
@@ -387,7 +303,7 @@ static int join_markup(struct template_run *run, const struct template_value *se
     return 0;
 }
 
-METHOD(join) {
+TEMPLATE_BODY(join) {
     struct template_sequence items;
     if (template_type_items(run, &call->given[0], &items) != 0)
         return -1;
@@ -399,25 +315,42 @@ METHOD(join) {
                                  : template_strings_join(run, call->self, &items, out);
 }
 
-METHOD(format) {
+TEMPLATE_BODY(format) {
     return template_format_braces(run, call->self, call->arguments, out);
 }
 
+/* --- Tables ------------------------------------------------------------------------------------
+ */
+
+const struct template_function template_map_methods[] = {
+    {"get", get, "key default", 1},
+    {"keys", make_view, "", 0, VIEW_KEYS},
+    {"values", make_view, "", 0, VIEW_VALUES},
+    {"items", make_view, "", 0, VIEW_ITEMS},
+    {NULL, NULL, NULL, 0},
+};
+
+const struct template_function template_loop_methods[] = {
+    {"cycle", cycle, NULL, 0},
+    {"changed", changed, NULL, 0},
+    {NULL, NULL, NULL, 0},
+};
+
 const struct template_function template_string_methods[] = {
-    {"upper", upper, "", 0},
-    {"lower", lower, "", 0},
-    {"title", title, "", 0},
-    {"capitalize", capitalize, "", 0},
-    {"strip", strip, "chars", 0},
-    {"lstrip", lstrip, "chars", 0},
-    {"rstrip", rstrip, "chars", 0},
-    {"startswith", startswith, "prefix", 1},
-    {"endswith", endswith, "suffix", 1},
-    {"find", find, "sub", 1},
-    {"rfind", rfind, "sub", 1},
+    {"upper", change_case, "", 0, TEMPLATE_STRINGS_UPPER},
+    {"lower", change_case, "", 0, TEMPLATE_STRINGS_LOWER},
+    {"title", change_case, "", 0, TEMPLATE_STRINGS_TITLE},
+    {"capitalize", change_case, "", 0, TEMPLATE_STRINGS_CAPITALIZE},
+    {"strip", strip, "chars", 0, TEMPLATE_STRIP_BOTH},
+    {"lstrip", strip, "chars", 0, TEMPLATE_STRIP_LEFT},
+    {"rstrip", strip, "chars", 0, TEMPLATE_STRIP_RIGHT},
+    {"startswith", match_end, "prefix", 1, false},
+    {"endswith", match_end, "suffix", 1, true},
+    {"find", find, "sub", 1, false},
+    {"rfind", find, "sub", 1, true},
     {"count", count, "sub", 1},
-    {"split", split, "sep maxsplit", 0},
-    {"rsplit", rsplit, "sep maxsplit", 0},
+    {"split", split, "sep maxsplit", 0, false},
+    {"rsplit", split, "sep maxsplit", 0, true},
     {"splitlines", splitlines, "keepends", 0},
     {"replace", replace, "old new count", 2},
     {"join", join, "iterable", 1},

@@ -162,9 +162,6 @@ int template_strings_escape(struct template_run *run, const struct template_valu
 
 /* The case of a character, given the one before it; -1 before the first. */
 
-#include "models/chat_template/template_characters.h"
-typedef enum template_case (*choose_case)(int32_t before, int32_t character);
-
 /* Characters in their other case, until they are many or of another origin. */
 struct run_of_characters {
     char bytes[256];
@@ -178,8 +175,32 @@ static void flush(struct run_of_characters *characters, struct template_builder 
     characters->length = 0;
 }
 
-static int map(struct template_run *run, const struct template_value *string, choose_case choose,
-               struct template_value *out) {
+static bool has_case(int32_t c) {
+    return c >= 0 && (template_characters_is_lower(c) || template_characters_is_upper(c) ||
+                      template_characters_is_title(c));
+}
+
+/* The case of a character, given the one before it; -1 before the first. */
+static enum template_case choose(enum template_strings_case to, int32_t before) {
+    switch (to) {
+    case TEMPLATE_STRINGS_UPPER:
+        return TEMPLATE_CASE_UPPER;
+    case TEMPLATE_STRINGS_LOWER:
+        return TEMPLATE_CASE_LOWER;
+    case TEMPLATE_STRINGS_CAPITALIZE:
+        return before < 0 ? TEMPLATE_CASE_TITLE : TEMPLATE_CASE_LOWER;
+    case TEMPLATE_STRINGS_TITLE:
+        return has_case(before) ? TEMPLATE_CASE_LOWER : TEMPLATE_CASE_TITLE;
+    default: /* TEMPLATE_STRINGS_TITLE_WORDS */
+        return before < 0 || template_characters_is_space(before) || before == '-' ||
+                       before == '(' || before == '{' || before == '[' || before == '<'
+                   ? TEMPLATE_CASE_UPPER
+                   : TEMPLATE_CASE_LOWER;
+    }
+}
+
+int template_strings_change_case(struct template_run *run, const struct template_value *string,
+                                 enum template_strings_case to, struct template_value *out) {
     struct template_builder builder = {.arena = run->arena};
     struct run_of_characters characters = {.origin = string->origin};
     struct text text = {string->string.data, string->string.length};
@@ -194,69 +215,14 @@ static int map(struct template_run *run, const struct template_value *string, ch
             flush(&characters, &builder);
         int32_t c = template_characters_next(text, &next);
         characters.length +=
-            template_characters_map(c, choose(before, c), characters.bytes + characters.length);
+            template_characters_map(c, choose(to, before), characters.bytes + characters.length);
         characters.origin = origin;
         before = c;
     }
     flush(&characters, &builder);
-    bool is_markup = string->is_markup;
+    bool is_markup = string->is_markup && to != TEMPLATE_STRINGS_TITLE_WORDS;
     if (template_run_finish(run, &builder, out) != 0)
         return -1;
     out->is_markup = is_markup;
-    return 0;
-}
-
-static enum template_case choose_upper(int32_t before, int32_t character) {
-    return TEMPLATE_CASE_UPPER;
-}
-
-static enum template_case choose_lower(int32_t before, int32_t character) {
-    return TEMPLATE_CASE_LOWER;
-}
-
-static enum template_case choose_first(int32_t before, int32_t character) {
-    return before < 0 ? TEMPLATE_CASE_TITLE : TEMPLATE_CASE_LOWER;
-}
-
-static bool has_case(int32_t c) {
-    return c >= 0 && (template_characters_is_lower(c) || template_characters_is_upper(c) ||
-                      template_characters_is_title(c));
-}
-
-static enum template_case choose_title(int32_t before, int32_t character) {
-    return has_case(before) ? TEMPLATE_CASE_LOWER : TEMPLATE_CASE_TITLE;
-}
-
-static enum template_case choose_word(int32_t before, int32_t character) {
-    bool begins = before < 0 || template_characters_is_space(before) || before == '-' ||
-                  before == '(' || before == '{' || before == '[' || before == '<';
-    return begins ? TEMPLATE_CASE_UPPER : TEMPLATE_CASE_LOWER;
-}
-
-int template_strings_upper(struct template_run *run, const struct template_value *string,
-                           struct template_value *out) {
-    return map(run, string, choose_upper, out);
-}
-
-int template_strings_lower(struct template_run *run, const struct template_value *string,
-                           struct template_value *out) {
-    return map(run, string, choose_lower, out);
-}
-
-int template_strings_capitalize(struct template_run *run, const struct template_value *string,
-                                struct template_value *out) {
-    return map(run, string, choose_first, out);
-}
-
-int template_strings_title(struct template_run *run, const struct template_value *string,
-                           struct template_value *out) {
-    return map(run, string, choose_title, out);
-}
-
-int template_strings_title_words(struct template_run *run, const struct template_value *string,
-                                 struct template_value *out) {
-    if (map(run, string, choose_word, out) != 0)
-        return -1;
-    out->is_markup = false; /* Jinja puts it together anew */
     return 0;
 }

@@ -26,17 +26,16 @@ int template_strings_lines(struct template_run *run, const struct template_value
 int template_strings_escape(struct template_run *run, const struct template_value *string,
                             struct template_value *out);
 
-int template_strings_upper(struct template_run *run, const struct template_value *string,
-                           struct template_value *out);
-int template_strings_lower(struct template_run *run, const struct template_value *string,
-                           struct template_value *out);
-/* str.capitalize and str.title of Python, and Jinja's filter title, whose words end only at white
- * space, dashes and opening brackets. */
-int template_strings_capitalize(struct template_run *run, const struct template_value *string,
-                                struct template_value *out);
-int template_strings_title(struct template_run *run, const struct template_value *string,
-                           struct template_value *out);
-int template_strings_title_words(struct template_run *run, const struct template_value *string,
-                                 struct template_value *out);
+/* upper, lower, capitalize and title of Python's str, and Jinja's filter title, whose words end only
+ * at white space, dashes and opening brackets, and whose result is no Markup. */
+enum template_strings_case {
+    TEMPLATE_STRINGS_UPPER,
+    TEMPLATE_STRINGS_LOWER,
+    TEMPLATE_STRINGS_CAPITALIZE,
+    TEMPLATE_STRINGS_TITLE,
+    TEMPLATE_STRINGS_TITLE_WORDS
+};
+int template_strings_change_case(struct template_run *run, const struct template_value *string,
+                                 enum template_strings_case to, struct template_value *out);
 
 #endif

@@ -7,6 +7,8 @@
 #include "models/chat_template/template_repr.h"
 #include "models/chat_template/template_type.h"
 
+enum { IS_EQUAL, IS_UNEQUAL, IS_LESS, IS_LESS_OR_EQUAL, IS_GREATER, IS_GREATER_OR_EQUAL };
+
 static int answer(bool holds, struct template_value *out) {
     *out = template_data_bool(holds);
     return 0;
@@ -50,55 +52,41 @@ static int has_remainder(struct template_run *run, const struct template_value *
     return template_compare_equal(run, &rest, &wanted, &same) != 0 ? -1 : answer(same, out);
 }
 
-static int is_odd(struct template_run *run, const struct template_call *call,
-                  struct template_value *out) {
-    return has_remainder(run, call->self, 2, 1, out);
-}
-
-static int is_even(struct template_run *run, const struct template_call *call,
-                   struct template_value *out) {
-    return has_remainder(run, call->self, 2, 0, out);
-}
-
-static int is_divisible(struct template_run *run, const struct template_call *call,
-                        struct template_value *out) {
+TEMPLATE_BODY(is_divisible) {
     int64_t by;
     return template_call_get_int(run, call, 0, 1, &by) != 0
                ? -1
                : has_remainder(run, call->self, by, 0, out);
 }
 
-static int is_equal(struct template_run *run, const struct template_call *call,
-                    struct template_value *out) {
-    bool same;
-    return template_compare_equal(run, call->self, &call->given[0], &same) != 0 ? -1
-                                                                                : answer(same, out);
+/* Whether the remainder by 2 is the variant. */
+TEMPLATE_BODY(is_even_or_odd) {
+    return has_remainder(run, call->self, 2, call->variant, out);
 }
 
-static int is_unequal(struct template_run *run, const struct template_call *call,
-                      struct template_value *out) {
+TEMPLATE_BODY(is_equal) {
     bool same;
     return template_compare_equal(run, call->self, &call->given[0], &same) != 0
                ? -1
-               : answer(!same, out);
+               : answer(same == (call->variant == IS_EQUAL), out);
 }
 
-#define TEST_OF_ORDER(name, op, holds)                                                             \
-    static int name(struct template_run *run, const struct template_call *call,                    \
-                    struct template_value *out) {                                                  \
-        int order;                                                                                 \
-        if (template_compare_order(run, call->self, &call->given[0], op, &order) != 0)             \
-            return -1;                                                                             \
-        return answer(holds, out);                                                                 \
-    }
+TEMPLATE_BODY(is_ordered) {
+    static const char *const names[] = {[IS_LESS] = "<",
+                                        [IS_LESS_OR_EQUAL] = "<=",
+                                        [IS_GREATER] = ">",
+                                        [IS_GREATER_OR_EQUAL] = ">="};
+    int order;
+    if (template_compare_order(run, call->self, &call->given[0], names[call->variant], &order) != 0)
+        return -1;
+    return answer(call->variant == IS_LESS            ? order < 0
+                  : call->variant == IS_LESS_OR_EQUAL ? order <= 0
+                  : call->variant == IS_GREATER       ? order > 0
+                                                      : order >= 0,
+                  out);
+}
 
-TEST_OF_ORDER(is_less, "<", order < 0)
-TEST_OF_ORDER(is_less_or_equal, "<=", order <= 0)
-TEST_OF_ORDER(is_greater, ">", order > 0)
-TEST_OF_ORDER(is_greater_or_equal, ">=", order >= 0)
-
-static int is_in(struct template_run *run, const struct template_call *call,
-                 struct template_value *out) {
+TEMPLATE_BODY(is_in) {
     bool holds;
     return template_compare_contains(run, &call->given[0], call->self, &holds) != 0
                ? -1
@@ -106,8 +94,7 @@ static int is_in(struct template_run *run, const struct template_call *call,
 }
 
 /* The same object, in Python: the same value of the same type will do. */
-static int is_same(struct template_run *run, const struct template_call *call,
-                   struct template_value *out) {
+TEMPLATE_BODY(is_same) {
     const struct template_value *a = call->self, *b = &call->given[0];
     if (a->kind != b->kind)
         return answer(false, out);
@@ -117,11 +104,11 @@ static int is_same(struct template_run *run, const struct template_call *call,
 }
 
 /* Whether it has letters of one case, and none of the other. */
-static int has_case(struct template_run *run, const struct template_value *value, bool upper,
-                    struct template_value *out) {
+TEMPLATE_BODY(has_case) {
+    bool upper = call->variant;
     struct template_value string;
     bool found = false, other = false;
-    if (template_repr_string(run, value, &string) != 0)
+    if (template_repr_string(run, call->self, &string) != 0)
         return -1;
     struct text text = {string.string.data, string.string.length};
     for (size_t at = 0; at < text.length;) {
@@ -131,16 +118,6 @@ static int has_case(struct template_run *run, const struct template_value *value
         other |= (upper ? is_lower : is_upper) || template_characters_is_title(c);
     }
     return answer(found && !other, out);
-}
-
-static int is_lower(struct template_run *run, const struct template_call *call,
-                    struct template_value *out) {
-    return has_case(run, call->self, false, out);
-}
-
-static int is_upper(struct template_run *run, const struct template_call *call,
-                    struct template_value *out) {
-    return has_case(run, call->self, true, out);
 }
 
 const struct template_function template_tests[] = {
@@ -158,27 +135,27 @@ const struct template_function template_tests[] = {
     {"sequence", is_sequence, "", 0},
     {"iterable", is_iterable, "", 0},
     {"callable", is_callable, "", 0},
-    {"odd", is_odd, "", 0},
-    {"even", is_even, "", 0},
+    {"odd", is_even_or_odd, "", 0, 1},
+    {"even", is_even_or_odd, "", 0, 0},
     {"divisibleby", is_divisible, "num", 1},
-    {"equalto", is_equal, "other", 1},
-    {"eq", is_equal, "other", 1},
-    {"==", is_equal, "other", 1},
-    {"ne", is_unequal, "other", 1},
-    {"!=", is_unequal, "other", 1},
-    {"lt", is_less, "other", 1},
-    {"<", is_less, "other", 1},
-    {"lessthan", is_less, "other", 1},
-    {"le", is_less_or_equal, "other", 1},
-    {"<=", is_less_or_equal, "other", 1},
-    {"gt", is_greater, "other", 1},
-    {">", is_greater, "other", 1},
-    {"greaterthan", is_greater, "other", 1},
-    {"ge", is_greater_or_equal, "other", 1},
-    {">=", is_greater_or_equal, "other", 1},
+    {"equalto", is_equal, "other", 1, IS_EQUAL},
+    {"eq", is_equal, "other", 1, IS_EQUAL},
+    {"==", is_equal, "other", 1, IS_EQUAL},
+    {"ne", is_equal, "other", 1, IS_UNEQUAL},
+    {"!=", is_equal, "other", 1, IS_UNEQUAL},
+    {"lt", is_ordered, "other", 1, IS_LESS},
+    {"<", is_ordered, "other", 1, IS_LESS},
+    {"lessthan", is_ordered, "other", 1, IS_LESS},
+    {"le", is_ordered, "other", 1, IS_LESS_OR_EQUAL},
+    {"<=", is_ordered, "other", 1, IS_LESS_OR_EQUAL},
+    {"gt", is_ordered, "other", 1, IS_GREATER},
+    {">", is_ordered, "other", 1, IS_GREATER},
+    {"greaterthan", is_ordered, "other", 1, IS_GREATER},
+    {"ge", is_ordered, "other", 1, IS_GREATER_OR_EQUAL},
+    {">=", is_ordered, "other", 1, IS_GREATER_OR_EQUAL},
     {"in", is_in, "seq", 1},
     {"sameas", is_same, "other", 1},
-    {"lower", is_lower, "", 0},
-    {"upper", is_upper, "", 0},
+    {"lower", has_case, "", 0, false},
+    {"upper", has_case, "", 0, true},
     {NULL, NULL, NULL, 0},
 };
