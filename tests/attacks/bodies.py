@@ -36,7 +36,7 @@ def trickled_bodies(arena):
 
 @attack("R1", "24 bodies of 16 MiB sent but for the last byte")
 def bodies_without_their_end(arena):
-    """More than the pool of bodies holds, in earnest: what is refused is told so, others are served."""
+    """More than the memory budget of bodies holds, in earnest: what is refused gets an answer, others are served."""
     filler, socks = b" " * (LARGE - 1), []
     for _ in range(arena.many(24, least=18)):
         socks.append(arena.connect())
@@ -97,7 +97,7 @@ def endless_chunk_extension(arena):
         if not arena.push(sock, b"a" * 65536):
             break
     received, is_closed = arena.read_to_end(sock)
-    arena.want(is_closed, "a chunk extension of 4 MiB goes on")
+    arena.want(is_closed, "a chunk extension of 4 MiB continues")
     arena.want([a.status for a in answers(received)] in ([], [400], [413], [431]), f"chunk extension: {received[:80]!r}")
 
 
@@ -113,7 +113,7 @@ def endless_trailers(arena):
     arena.want([a.status for a in answers(received)] in ([], [400], [413], [431]), f"trailers: {received[:80]!r}")
 
 
-@attack("R1", "300 clients ask for 100 Continue and are silent", options=CROWD)
+@attack("R1", "300 clients expect 100 Continue and are silent", options=CROWD)
 def silent_after_continue(arena):
     head = announce(LARGE // 2).replace(b"Content-Type", b"Expect: 100-continue\r\nContent-Type")
     socks = [arena.send(head) for _ in range(arena.many(300))]
@@ -162,7 +162,7 @@ def bodies_from_many_addresses(arena):
         time.sleep(0.1)
 
 
-@attack("R1", "an honest client is told 413 though it sends all of its 17 MiB")
+@attack("R1", "an honest client gets a 413 though it sends all of its 17 MiB")
 def too_large_but_honest(arena):
     sock = arena.send(announce(17 << 20))
     for _ in range(17):

@@ -13,7 +13,7 @@ def retry_after(arena, request):
     return (found[0].status, int(found[0].fields.get("retry-after", -1))) if found else (0, -1)
 
 
-@attack("R16", "Retry-After tells how long the queue is", served="health",
+@attack("R16", "Retry-After says how long the queue is", served="health",
         options={"max-num-seqs": 1, "max-queued-requests": 16, "kv-cache-memory-bytes": "64M"})
 def retry_after_follows_the_queue(arena):
     """One call is measured; 16 such calls wait when the 17th is refused."""

@@ -70,7 +70,7 @@ def await_sockets(arena, most, seconds=5):
 def abandoned_streams(arena):
     kept, silent = idle_pair(arena)
     abandon_streams(arena, arena.many(20))
-    # Those two, the others' three and the one that asks.
+    # Those two, the others' three and the one that requests /metrics.
     count = await_sockets(arena, 6)
     arena.want(count <= 6, f"{count:.0f} connections while at most 6 clients are there")
 

@@ -118,7 +118,7 @@ def stuck_log(arena):
         worker.join()
 
 
-@attack("R18", "no memory for bodies: each client is told 503", is_fresh=True, skips_sanitizer=True, served="nobody",
+@attack("R18", "no memory for bodies: each client gets a 503", is_fresh=True, skips_sanitizer=True, served="nobody",
         options={"max-connections": 64})
 def no_memory_for_bodies(arena):
     limit = arena.victim.memory("VmSize") + (24 << 20)

@@ -1,4 +1,4 @@
-"""R7: answers that nobody reads. However many and whatever is asked for, the process keeps within the total it printed."""
+"""R7: answers that nobody reads. However many and whatever is requested, the process keeps within the total it printed."""
 
 import time
 
@@ -10,7 +10,7 @@ SMALL_WINDOW = 4096
 
 
 def leave_unread(arena, request, count, seconds):
-    """That many ask and take nothing; the witness looks at the memory."""
+    """That many request and take nothing; the witness checks the memory."""
     for _ in range(count):
         arena.send(request, receive_buffer=SMALL_WINDOW)
     arena.hold(seconds)
@@ -48,14 +48,14 @@ def echo_streams_unread(arena):
     leave_unread(arena, request, arena.many(100), 5)
 
 
-@attack("R7", "pages and descriptions asked for 50 times on each of 150 connections, unread", options=FEW)
+@attack("R7", "pages and descriptions requested 50 times on each of 150 connections, unread", options=FEW)
 def pages_unread(arena):
     requests = (request_bytes("/openapi.json") + request_bytes("/metrics")
                 + request_bytes("/", headers=[("Accept", "text/html")])) * 17
     leave_unread(arena, requests, arena.many(150), 2)
 
 
-@attack("R7", "answers unread over a UNIX socket, where no acknowledgement tells of a reader", options=FEW, is_unix=True)
+@attack("R7", "answers unread over a UNIX socket, where no acknowledgement shows a reader", options=FEW, is_unix=True)
 def unread_on_a_unix_socket(arena):
     text = request_bytes("/tokenize", {"content": "1" * arena.many(1 << 19), "with_pieces": True})
     leave_unread(arena, text, 8, 3)
@@ -109,7 +109,7 @@ def echoed_words(arena):
             arena.want(said in ([400], [404], [431]) and found[0].error(), f"{name} of {value[:10]!r}: {said}")
 
 
-@attack("R7", "64 streams that nobody reads hold none of 4 seats", options={**FEW, "max-num-seqs": 4, "max-model-len": 8192},
+@attack("R7", "64 streams that nobody reads hold none of 4 running slots", options={**FEW, "max-num-seqs": 4, "max-model-len": 8192},
         served="health")
 def stalled_streams_hold_no_seat(arena):
     request = completion(prompt="x", max_tokens=7000, ignore_eos=True, stream=True, logprobs=5)

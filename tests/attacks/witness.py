@@ -2,7 +2,7 @@
 
     witness.py ADDRESS PID SECONDS [SOURCE]
 
-Repeats a seeded stream and compares each with the first; posts a tiny completion and asks for /health every 50 ms, each from a
+Repeats a seeded stream and compares each with the first; posts a tiny completion and requests /health every 50 ms, each from a
 new connection; samples memory and sockets. Says "ready" once the first stream is there, and ends with a line of JSON when stdin
 ends, or after SECONDS. Everybody here comes from SOURCE, so that the attacker's address is another one."""
 

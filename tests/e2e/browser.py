@@ -75,7 +75,7 @@ class Browser:
 
 class Page:
     """A tab with storage of its own. `problems` collects what a console would show in red, `requests`
-    the address of everything that was asked for."""
+    the address of everything that was requested."""
 
     def __init__(self, browser, dark=False, width=1100, height=800):
         self.browser, self.problems, self.requests = browser, [], []

@@ -73,7 +73,7 @@ class QuireServer:
         return (cls or openai.OpenAI)(base_url=self.url + "/v1", api_key=api_key, max_retries=0, timeout=300)
 
     def complete(self, prompt, **fields):
-        """One completion through the SDK; greedy unless told otherwise."""
+        """One completion through the SDK; greedy by default."""
         fields = {"temperature": 0, **fields}
         return self.client().completions.create(model=NAME, prompt=prompt, **fields)
 

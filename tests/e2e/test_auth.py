@@ -1,4 +1,4 @@
-"""--api-key: every path but /health, /ping and the page needs one of the keys, before anything else is looked at."""
+"""--api-key: every path but /health, /ping and the page needs one of the keys, before anything else is checked."""
 
 from pathlib import Path
 

@@ -13,7 +13,7 @@ HELLO = [{"role": "user", "content": "Say hello to Anna in one short sentence."}
 
 
 def chat(server, messages=HELLO, **fields):
-    """One chat through the SDK; greedy and short unless told otherwise."""
+    """One chat through the SDK; greedy and short by default."""
     fields = {"temperature": 0, "max_tokens": 12, **fields}
     return server.client().chat.completions.create(model=NAME, messages=messages, **fields)
 

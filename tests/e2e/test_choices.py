@@ -71,7 +71,7 @@ def test_best_of_tells_the_likeliest(server):
 
 
 def test_one_choice_stops_early(server):
-    """The others go on as they would have."""
+    """The others continue as they would have."""
     prompt = prompt_of(server, 2 * BLOCK + 3, "early")
     whole = sample(server, prompt, n=4, max_tokens=40)
     stop = whole.choices[2].text[10:14]
@@ -86,7 +86,7 @@ def test_one_choice_stops_early(server):
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_more_choices_than_seats(start_server, stream):
-    """They come in as seats become free; the first are those that fewer choices have."""
+    """They are admitted as slots become free; the first are those that fewer choices have."""
     server = start_server("--max-num-seqs", 8)
     body = {"model": NAME, "prompt": prompt_of(server, 40, "many"), "n": 128, "temperature": 0.9, "seed": 5,
             "max_tokens": 6, "ignore_eos": True}

@@ -1,4 +1,4 @@
-"""The CUDA backend behind the real server, on the simulated card: a tiny model through block
+"""The CUDA backend behind the real server, on the simulated GPU: a tiny model through block
 tables, attention, sampling and all. Speed means nothing here."""
 
 import json
@@ -26,15 +26,15 @@ pytestmark = pytest.mark.skipif(not MODULE.exists(), reason="the simulated devic
 
 
 def simulated(**variables):
-    """The environment in which the simulated card is found."""
+    """The environment in which the simulated GPU is found."""
     variables = {"MEMORY": MEMORY, **variables}
     return {"LD_LIBRARY_PATH": str(MODULE.parent),
             **{f"QUIRE_CUDASIM_{name}": str(value) for name, value in variables.items()}}
 
 
 @pytest.fixture
-def start_card(start_server):
-    """start_card(*arguments, FAIL_AFTER=...) -> QuireServer on a simulated card."""
+def start_gpu(start_server):
+    """start_gpu(*arguments, FAIL_AFTER=...) -> QuireServer on a simulated GPU."""
     def start(*arguments, **variables):
         return start_server(*CARD, *arguments, environment=simulated(**variables))
     return start
@@ -64,12 +64,12 @@ def tokens_of(completion):
 
 # What it computes.
 
-def test_greedy_tokens_are_those_of_the_cpu(start_card, start_server):
+def test_greedy_tokens_are_those_of_the_cpu(start_gpu, start_server):
     """Up to the first choice that 8 bits of mantissa may decide either way."""
-    card, cpu = start_card(), start_server("--device", "cpu", *SMALL)
+    gpu, cpu = start_gpu(), start_server("--device", "cpu", *SMALL)
     prompts = [f"{prompt} {number}" for prompt in PROMPTS for number in range(4)]
     wanted, got = (at_once([lambda prompt=prompt: ask(server, prompt, logprobs=2, max_tokens=8)
-                            for prompt in prompts]) for server in (cpu, card))
+                            for prompt in prompts]) for server in (cpu, gpu))
     compared = 0
     for a, b in zip((c.choices[0].logprobs for c in wanted), (c.choices[0].logprobs for c in got)):
         for i, token in enumerate(a.tokens):
@@ -82,60 +82,60 @@ def test_greedy_tokens_are_those_of_the_cpu(start_card, start_server):
     assert compared >= 20
 
 
-def test_blocks_of_any_size(start_card):
+def test_blocks_of_any_size(start_gpu):
     """Block tables lead to the same bits, however many tokens a block has."""
     prompts = [PROMPTS[3] * 2, PROMPTS[0]]
     runs = []
     for size in (16, 32, 64):
-        card = start_card("--batch-invariant", "--block-size", size)
-        runs.append(at_once([lambda prompt=prompt: ask(card, prompt, logprobs=2, max_tokens=40)
+        gpu = start_gpu("--batch-invariant", "--block-size", size)
+        runs.append(at_once([lambda prompt=prompt: ask(gpu, prompt, logprobs=2, max_tokens=40)
                              .choices[0].model_dump() for prompt in prompts]))
     assert runs[0] == runs[1] == runs[2]
 
 
-def test_prompt_logprobs_are_those_of_the_cpu(start_card, start_server):
-    card, cpu = start_card(), start_server("--device", "cpu", *SMALL)
+def test_prompt_logprobs_are_those_of_the_cpu(start_gpu, start_server):
+    gpu, cpu = start_gpu(), start_server("--device", "cpu", *SMALL)
     wanted, got = (ask(server, PROMPTS[3] * 4, max_tokens=0, echo=True,
                        logprobs=3).choices[0].logprobs
-                   for server in (cpu, card))
+                   for server in (cpu, gpu))
     assert got.tokens == wanted.tokens and len(got.tokens) > 32  # more than one step
     for a, b in zip(got.token_logprobs[1:], wanted.token_logprobs[1:]):
         assert abs(a - b) < 0.2
 
 
-def test_streams_curl_and_sampling(start_card):
-    card = start_card()
-    whole = ask(card, PROMPTS[0]).choices[0].text
-    stream = card.client().completions.create(model=NAME, prompt=PROMPTS[0], max_tokens=12,
+def test_streams_curl_and_sampling(start_gpu):
+    gpu = start_gpu()
+    whole = ask(gpu, PROMPTS[0]).choices[0].text
+    stream = gpu.client().completions.create(model=NAME, prompt=PROMPTS[0], max_tokens=12,
                                               temperature=0, stream=True,
                                               extra_body={"ignore_eos": True})
     assert "".join(chunk.choices[0].text for chunk in stream if chunk.choices) == whole
     body = json.dumps({"model": NAME, "prompt": PROMPTS[0], "max_tokens": 12, "temperature": 0,
                        "ignore_eos": True})
-    curl = subprocess.run(["curl", "-sS", card.url + "/v1/completions", "-d", body],
+    curl = subprocess.run(["curl", "-sS", gpu.url + "/v1/completions", "-d", body],
                           capture_output=True, check=True, timeout=60)
     assert json.loads(curl.stdout)["choices"][0]["text"] == whole
 
     hot = {"temperature": 1.3, "top_p": 0.95, "frequency_penalty": 0.4, "presence_penalty": 0.2,
            "logprobs": 5, "extra_body": {"ignore_eos": True, "top_k": 60, "min_p": 0.001,
                                          "repetition_penalty": 1.1}}
-    once, again, other = (tokens_of(ask(card, "abc", seed=seed, **hot)) for seed in (7, 7, 8))
+    once, again, other = (tokens_of(ask(gpu, "abc", seed=seed, **hot)) for seed in (7, 7, 8))
     assert once == again != other
-    biased = ask(card, "abc", logprobs=0, logit_bias={"65": 100})
-    assert set(tokens_of(biased)) == {card.post("/detokenize", {"tokens": [65]}).json()["prompt"]}
-    several = card.client().completions.create(model=NAME, prompt="abc", n=3, max_tokens=8, seed=1,
+    biased = ask(gpu, "abc", logprobs=0, logit_bias={"65": 100})
+    assert set(tokens_of(biased)) == {gpu.post("/detokenize", {"tokens": [65]}).json()["prompt"]}
+    several = gpu.client().completions.create(model=NAME, prompt="abc", n=3, max_tokens=8, seed=1,
                                                temperature=1, extra_body={"ignore_eos": True})
     assert len({choice.text for choice in several.choices}) > 1
 
 
-def test_logprobs(start_card):
-    logprobs = ask(start_card(), "abc", logprobs=20).choices[0].logprobs
+def test_logprobs(start_gpu):
+    logprobs = ask(start_gpu(), "abc", logprobs=20).choices[0].logprobs
     for token, logprob, top in zip(logprobs.tokens, logprobs.token_logprobs, logprobs.top_logprobs):
         assert logprob == max(top.values()) == top[token]
         assert sum(map(math.exp, top.values())) <= 1.001
 
 
-# Who shares the step does not matter, when that is asked for.
+# Who shares the step does not matter, when that is requested.
 
 def answers(server, together):
     calls = [lambda i=i: ask(server, PROMPTS[i % 4] + str(i), logprobs=2, max_tokens=20, seed=i,
@@ -143,9 +143,9 @@ def answers(server, together):
     return at_once(calls) if together else [call() for call in calls]
 
 
-def test_batch_invariance_and_preemption(start_card):
-    roomy = start_card("--batch-invariant")
-    tight = start_card("--batch-invariant", "--max-model-len", 64,
+def test_batch_invariance_and_preemption(start_gpu):
+    roomy = start_gpu("--batch-invariant")
+    tight = start_gpu("--batch-invariant", "--max-model-len", 64,
                        "--kv-cache-memory-bytes", 5 * 4096)
     alone = answers(roomy, together=False)
     for server in (roomy, tight):
@@ -159,8 +159,8 @@ def test_batch_invariance_and_preemption(start_card):
     assert tight.metrics()["num_preemptions_total"] > 0
 
 
-def test_fingerprints_differ(start_card, start_server):
-    servers = [start_card(), start_card("--batch-invariant"), start_card("--dtype", "float16"),
+def test_fingerprints_differ(start_gpu, start_server):
+    servers = [start_gpu(), start_gpu("--batch-invariant"), start_gpu("--dtype", "float16"),
                start_server("--device", "cpu", *SMALL)]
     prints = {ask(server, "a", max_tokens=1).model_dump()["system_fingerprint"]
               for server in servers}
@@ -213,16 +213,16 @@ def parts(server):
             re.findall(r"INFO +(\S[a-zA-Z ]*?) +([0-9.]+) MiB", server.read_log())}
 
 
-def test_memory_is_filled_and_told(start_card):
+def test_memory_is_filled_and_reported(start_gpu):
     for utilization in (0.5, 0.9):
-        table = parts(start_card("--gpu-memory-utilization", utilization))
+        table = parts(start_gpu("--gpu-memory-utilization", utilization))
         used = sum(table[part] for part in ("weights", "workspace", "overhead", "KV cache"))
         assert utilization * 96 - 0.3 < used < utilization * 96 + 0.3
         assert abs(table["left free"] + used - 96) < 0.3
 
 
-def test_out_of_memory_says_what_and_how_much(start_card):
-    table = parts(start_card())
+def test_out_of_memory_says_what_and_how_much(start_gpu):
+    table = parts(start_gpu())
     used = (table["weights"] + table["workspace"] + table["overhead"]) * MIB
     for memory, arguments, said in [
         (MIB // 64, (), ("device's operations", "--max-num-batched-tokens")),
@@ -237,16 +237,16 @@ def test_out_of_memory_says_what_and_how_much(start_card):
         assert len(lines) == 1 and all(word in lines[0] for word in said), lines
 
 
-# A card that fails.
+# A GPU that fails.
 
-def start_failing(start_card, slack):
-    """A server whose card fails `slack` kernels and products after the start, or a few more. How many a start has
+def start_failing(start_gpu, slack):
+    """A server whose GPU fails `slack` kernels and products after the start, or a few more. How many a start has
     is found by trying; a try that was too low fails while loading."""
     fail_after = 16
     while True:
         try:
-            start_card(FAIL_AFTER=fail_after).kill()
-            return start_card(FAIL_AFTER=fail_after + slack)
+            start_gpu(FAIL_AFTER=fail_after).kill()
+            return start_gpu(FAIL_AFTER=fail_after + slack)
         except RuntimeError as refused:
             assert str(refused).startswith("exit status 70: "), refused
             assert is_device_error(str(refused))
@@ -289,8 +289,8 @@ def stream_until_refused(server):
             return "event", time.monotonic()
 
 
-def test_a_failing_card_ends_everything_at_once(start_card):
-    server = start_failing(start_card, slack=2000)
+def test_a_failing_gpu_ends_everything_at_once(start_gpu):
+    server = start_failing(start_gpu, slack=2000)
     outcomes = at_once([lambda: plain_until_refused(server)] * 2 +
                        [lambda: stream_until_refused(server)] * 2)
     assert server.process.wait(10) == 70

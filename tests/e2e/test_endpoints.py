@@ -37,9 +37,9 @@ def test_head_options_and_wrong_methods(server):
 
 def test_the_version_may_be_left_out(server):
     """As llama.cpp and others have it; what the paths answer is the same."""
-    asked = {"/completions": {"prompt": "One"}, "/chat/completions": {"messages": [{"role": "user", "content": "One"}]},
+    bodies = {"/completions": {"prompt": "One"}, "/chat/completions": {"messages": [{"role": "user", "content": "One"}]},
              "/responses": {"input": "One"}, "/embeddings": {"input": "One"}}
-    for path, body in asked.items():
+    for path, body in bodies.items():
         limit = "max_output_tokens" if path == "/responses" else "max_tokens"
         if path != "/embeddings":
             body |= {limit: 2, "temperature": 0}

@@ -1,4 +1,4 @@
-"""Bad bodies: the status, the field it names, and a server that goes on serving. What is wrong below
+"""Bad bodies: the status, the field it names, and a server that continues to serve. What is wrong below
 the body is in test_http.py."""
 
 import httpx

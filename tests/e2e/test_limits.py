@@ -45,7 +45,7 @@ def test_full_queue_is_429(start_server):
             assert statuses(received) == [429]
     server.wait_idle()
     assert roundtrip(server, request_bytes("/v1/completions", GOOD)).status == 200
-    # What could never be queued is told so: a 429 would be tried again for ever.
+    # What could never be queued is refused as such: a 429 would be tried again for ever.
     response = roundtrip(server, request_bytes("/v1/completions", {"prompt": ["a", "b", "c"]}))
     assert (response.status, response.json()["error"]["param"]) == (400, "prompt")
 
@@ -264,7 +264,7 @@ def held(server):
 
 
 def test_announced_bodies_hold_nothing(server):
-    """Sixteen of the largest would fill the pool."""
+    """Sixteen of the largest would fill the memory budget."""
     server.wait_idle()
     socks = [connect(server) for _ in range(32)]
     for sock in socks:
@@ -291,7 +291,7 @@ def test_one_client_gets_half_of_the_memory_for_bodies(start_server):
         most = max(most, held(server))
         assert roundtrip(server, request_bytes("/v1/completions", GOOD)).status == 200
     assert 60e6 < most <= 128 << 20
-    assert select.select(socks, [], [], 0)[0]  # somebody was told, or cut off
+    assert select.select(socks, [], [], 0)[0]  # somebody was answered, or cut off
     for sock in socks:
         sock.close()
     wait_until(lambda: held(server) == 0)

@@ -48,9 +48,9 @@ def test_the_whole_vocabulary(server, start_server):
         assert {text: every[text] for text in top} == top
         assert math.fsum(math.exp(value) for value in values) == pytest.approx(1, abs=2e-3)
     body = {"messages": MESSAGES, "max_tokens": 2, "temperature": 0, "logprobs": True}
-    told = open_server.post("/v1/chat/completions", {**body, "top_logprobs": 50}).json()
+    long = open_server.post("/v1/chat/completions", {**body, "top_logprobs": 50}).json()
     short = server.post("/v1/chat/completions", {**body, "top_logprobs": 20}).json()
-    for more, less in zip(told["choices"][0]["logprobs"]["content"], short["choices"][0]["logprobs"]["content"]):
+    for more, less in zip(long["choices"][0]["logprobs"]["content"], short["choices"][0]["logprobs"]["content"]):
         assert len(more["top_logprobs"]) == 50
         assert more["top_logprobs"][:20] == less["top_logprobs"]
 

@@ -53,7 +53,7 @@ def test_pure_scoring(server):
 
 
 def test_end_of_text_has_an_entry(server):
-    """lm-evaluation-harness asks for one token and drops the last entry, whatever that token was."""
+    """lm-evaluation-harness requests one token and drops the last entry, whatever that token was."""
     [end] = server.post("/tokenize", {"content": "<|im_end|>", "parse_special": True}).json()["tokens"]
     choice = server.complete(PROMPT, max_tokens=1, echo=True, logprobs=1,
                              logit_bias={str(end): 100}).choices[0]

@@ -1,5 +1,5 @@
 """Every endpoint with every field of its body at, within and beyond its bounds, alone and in pairs:
-whatever comes is answered, with 200 or a 4xx that names the field, and the server goes on.
+whatever comes is answered, with 200 or a 4xx that names the field, and the server continues.
 
 The fields come from the server's own description, so that a new one is tried by itself."""
 

@@ -1,5 +1,5 @@
 """Models as people have them: Hugging Face folders and GGUF files of several families, what their
-makers recommend, and the plan of memory before anything is loaded."""
+authors recommend, and the plan of memory before anything is loaded."""
 
 import json
 import re
@@ -70,7 +70,7 @@ def test_fingerprint(start, tmp_path):
     assert prints[0] == prints[1] and len(set(prints)) == len(prints) - 1
 
 
-# What the makers of a model recommend.
+# What the authors of a model recommend.
 
 def recommend(folder, **fields):
     path = folder / "generation_config.json"

@@ -1,8 +1,8 @@
 """/openapi.json, and what schemathesis finds when it drives every operation of it with data that the
 description allows and data that it forbids.
 
-Schemathesis looks at each answer: no 5xx, only statuses, content types, header fields and bodies that the
-description has for the operation, and no success for data that it forbids. What it may not ask for is
+Schemathesis checks each answer: no 5xx, only statuses, content types, header fields and bodies that the
+description has for the operation, and no success for data that it forbids. What it may not request is
 long work: generation is kept to a few tokens."""
 
 import httpx

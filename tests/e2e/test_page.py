@@ -28,7 +28,7 @@ def stage(server):
 
 @pytest.fixture
 def open_page(browser, stage):
-    """open_page(dark=False, width=1100) -> Page on the stage; its console stays clean, and it asks nobody
+    """open_page(dark=False, width=1100) -> Page on the stage; its console stays clean, and it requests nobody
     but the stage."""
     pages = []
 

@@ -94,11 +94,11 @@ def test_the_file_may_change_while_it_is_served(tmp_path, start_server):
     path = tmp_path / "model.gguf"
     shutil.copyfile(MODEL, path)
     server = start_server("--model", path)
-    asked = {"prompt": "<|im_start|>user\nA list of names:", "max_tokens": 24, "logprobs": 5,
+    body = {"prompt": "<|im_start|>user\nA list of names:", "max_tokens": 24, "logprobs": 5,
              "ignore_eos": True, "temperature": 0}
-    before = server.post("/v1/completions", asked).json()["choices"]
+    before = server.post("/v1/completions", body).json()["choices"]
     path.write_bytes(b"")
-    assert server.post("/v1/completions", asked).json()["choices"] == before
+    assert server.post("/v1/completions", body).json()["choices"] == before
     assert len(server.tokenize("<|im_end|> and more")) == 3
     assert server.post("/detokenize", {"tokens": list(range(300))}).status_code == 200
 

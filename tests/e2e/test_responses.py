@@ -41,7 +41,7 @@ def test_shape_of_the_object(server):
         "output", "usage", "system_fingerprint"}
     assert body["id"].startswith("resp_") and body["object"] == "response"
     assert body["status"] == "incomplete" and body["incomplete_details"] == {"reason": "max_output_tokens"}
-    assert body["store"] is False  # nothing is stored, whatever was asked
+    assert body["store"] is False  # nothing is stored, whatever was requested
     assert body["metadata"] == {"k": "v"} and body["instructions"] == "Be brief."
     message, = body["output"]
     assert message["type"] == "message" and message["role"] == "assistant" and message["status"] == "incomplete"
@@ -52,10 +52,10 @@ def test_shape_of_the_object(server):
 
 
 def test_instructions_are_the_system_message(server):
-    told = respond(server, instructions="You answer in French only.")
+    instructed = respond(server, instructions="You answer in French only.")
     chat = server.client().chat.completions.create(model=NAME, temperature=0, max_tokens=32, messages=[
         {"role": "system", "content": "You answer in French only."}, {"role": "user", "content": QUESTION}])
-    assert told.output_text == chat.choices[0].message.content
+    assert instructed.output_text == chat.choices[0].message.content
 
 
 def test_stream_tells_every_step(server):

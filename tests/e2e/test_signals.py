@@ -129,7 +129,7 @@ def test_hangup_reads_the_keys_again(keys, start_server):
     server = start_server("--api-key-file", keys("# first", "sk-a", "sk-b"), "--api-key", "sk-fixed")
     assert [status_of(server, key) for key in ("sk-a", "sk-b", "sk-fixed", "sk-c", "# first")] == [200, 200, 200, 401, 401]
     keys("sk-b", "sk-c")
-    assert status_of(server, "sk-a") == 200  # not before it is asked for
+    assert status_of(server, "sk-a") == 200  # not before it is requested
     reload(server, "2 API keys from")
     assert [status_of(server, key) for key in ("sk-a", "sk-b", "sk-fixed", "sk-c")] == [401, 200, 200, 200]
     assert not any(key in server.read_log() for key in ("sk-a", "sk-b", "sk-c", "sk-fixed"))

@@ -1,4 +1,4 @@
-"""A pool that is too small for its load: sequences are swapped out or computed again, and nobody can tell from the
+"""A pool that is too small for its load: sequences are swapped out or computed again, and nobody can see it from the
 answers."""
 
 import pytest

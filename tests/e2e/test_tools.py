@@ -97,9 +97,9 @@ def test_choice_none_shows_no_tools(tool_server):
 
 def test_tokenize_counts_the_tools_that_a_chat_shows(tool_server):
     for choice in ("none", "auto", "required", None):
-        asked = {"messages": [question("Paris")], "tools": [WEATHER], "tool_choice": choice, "model": NAME}
-        chat = tool_server.post("/v1/chat/completions", {**asked, "max_tokens": 1}).json()
-        assert tool_server.post("/tokenize", asked).json()["count"] == chat["usage"]["prompt_tokens"]
+        body = {"messages": [question("Paris")], "tools": [WEATHER], "tool_choice": choice, "model": NAME}
+        chat = tool_server.post("/v1/chat/completions", {**body, "max_tokens": 1}).json()
+        assert tool_server.post("/tokenize", body).json()["count"] == chat["usage"]["prompt_tokens"]
 
 
 def test_one_call_unless_parallel(tool_server):

@@ -1,4 +1,4 @@
-"""Fields of other servers that would change the answer: refused by name unless their value asks for nothing.
+"""Fields of other servers that would change the answer: refused by name unless their value requests nothing.
 The table of server/api/fields/unknown_fields.c is read as it stands there."""
 
 import re
@@ -11,7 +11,7 @@ from quire_server import NAME, ROOT
 LINE = re.compile(r'^    \{"(\w+)",\s+NEUTRAL_(\w+)(?:,\s+\.word = "(\w+)")?', re.MULTILINE)
 FIELDS = LINE.findall((ROOT / "server/api/fields/unknown_fields.c").read_text())
 
-# Values that ask for nothing, and some that ask for something.
+# Values that request nothing, and some that request something.
 VALUES = {"NONE": ([], [1, "a", {"a": 1}, False]), "FALSE": ([False], [True, 1]), "TRUE": ([True], [False, 0]),
           "EMPTY": (["", [], {}], ["a", ["a"], {"a": 1}, True, 0]), "ZERO": ([0, 0.0], [1, -1, True, "0"]),
           "ONE": ([1, 1.0], [0, 0.5, 2]), "NEGATIVE": ([-1], [0, 5]), "NOT_POSITIVE": ([0, -1], [1, 0.5]),

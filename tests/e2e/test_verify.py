@@ -50,7 +50,7 @@ def test_a_flipped_bit_is_refused(file, start_server):
     assert "1 of 1 files have the SHA-256" in server.read_log()
     flip(file)
     assert_refused(serve(file), file, "SHA256SUMS")
-    plain = start_server("--model", file)  # who does not ask gets what is there
+    plain = start_server("--model", file)  # without the option the file is taken as it is
     assert "SHA-256" not in plain.read_log()
 
 

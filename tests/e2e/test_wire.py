@@ -117,15 +117,15 @@ def test_echo_comes_with_the_first_token(server):
     assert first.startswith(PROMPT) and len(first) > len(PROMPT)
 
 
-@pytest.mark.parametrize("asked", [0, 1, 5])
-def test_logprobs(server, asked):
-    """As many as asked for, and the sampled token where it is not among them; 0 has the sampled one."""
-    answer = check(complete(server, max_tokens=4, logprobs=asked, temperature=1, seed=5),
+@pytest.mark.parametrize("requested", [0, 1, 5])
+def test_logprobs(server, requested):
+    """As many as requested, and the sampled token where it is not among them; 0 has the sampled one."""
+    answer = check(complete(server, max_tokens=4, logprobs=requested, temperature=1, seed=5),
                    {**COMPLETION, "choices": [{**CHOICE, "logprobs": LOGPROBS}]})
     logprobs = answer["choices"][0]["logprobs"]
     assert {len(values) for values in logprobs.values()} == {4}
     for token, own, top in zip(logprobs["tokens"], logprobs["token_logprobs"], logprobs["top_logprobs"]):
-        assert max(asked, 1) <= len(top) <= asked + 1 and top[token] == own
+        assert max(requested, 1) <= len(top) <= requested + 1 and top[token] == own
 
 
 def test_echoed_logprobs(server):
@@ -192,7 +192,7 @@ def test_embeddings(server):
 
 
 def test_embeddings_in_base64(server):
-    """Little-endian float32, which the official SDK asks for unless told otherwise."""
+    """Little-endian float32, which the official SDK requests by default."""
     numbers = embed(server, PROMPT)["data"][0]["embedding"]
     coded = embed(server, PROMPT, encoding_format="base64")["data"][0]
     check(coded, {"object": "embedding", "index": 0, "embedding": str})

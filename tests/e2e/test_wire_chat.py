@@ -121,16 +121,16 @@ def test_reasoning_is_null_where_there_is_none(start_server):
                                                                    "reasoning_content": None}}]})
 
 
-@pytest.mark.parametrize("asked", [0, 1, 5])
-def test_logprobs(server, asked):
-    answer = ask(server, logprobs=True, top_logprobs=asked)
+@pytest.mark.parametrize("requested", [0, 1, 5])
+def test_logprobs(server, requested):
+    answer = ask(server, logprobs=True, top_logprobs=requested)
     choice = check(answer["choices"][0], {**CHOICE, "logprobs": LOGPROBS})
     entries = choice["logprobs"]["content"]
     assert len(entries) == answer["usage"]["completion_tokens"]
-    assert all(len(entry["top_logprobs"]) == asked for entry in entries)
+    assert all(len(entry["top_logprobs"]) == requested for entry in entries)
     for entry in entries:
         assert bytes(entry["bytes"]).decode(errors="replace") == entry["token"]
-        if asked:
+        if requested:
             assert entry["top_logprobs"][0]["logprob"] == entry["logprob"]  # greedy
 
 

@@ -61,7 +61,7 @@ def check(value, shape):
 
 
 def read_events(server, path, body):
-    """The JSON of every event of a stream, whose framing is looked at: `data: {...}`, an empty line, and
+    """The JSON of every event of a stream, whose framing is checked: `data: {...}`, an empty line, and
     `data: [DONE]` at the end."""
     with httpx.stream("POST", server.url + path, json=body, timeout=300) as reply:
         raw = reply.read().decode()

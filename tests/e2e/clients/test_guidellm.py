@@ -1,4 +1,4 @@
-"""guidellm: a short load on each endpoint; its report says how many requests failed and what tokens it was told of."""
+"""guidellm: a short load on each endpoint; its report says how many requests failed and how many tokens it got."""
 
 import json
 import subprocess

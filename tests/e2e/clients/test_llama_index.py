@@ -30,7 +30,7 @@ def get_weather(city: str) -> str:
 
 @pytest.fixture
 def make_model(base_url):
-    """make_model(**options): chat unless told otherwise."""
+    """make_model(**options): chat by default."""
     def make(**options):
         return OpenAILike(**{"model": NAME, "api_base": base_url, "api_key": "none", "temperature": 0, "max_tokens": 64,
                              "max_retries": 0, "is_chat_model": True, "is_function_calling_model": True, **options})

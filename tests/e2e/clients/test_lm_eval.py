@@ -1,4 +1,4 @@
-"""lm-evaluation-harness: the figures of its tasks do not depend on how the server is asked, and are Transformers'."""
+"""lm-evaluation-harness: the figures of its tasks do not depend on how the server is called, and are Transformers'."""
 
 import subprocess
 import sys

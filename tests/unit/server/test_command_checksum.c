@@ -1,4 +1,4 @@
-/* Where the SHA-256 of a file is looked for, and in which order. */
+/* Where the SHA-256 of a file is searched, and in which order. */
 #include "server/command_checksum.h"
 
 #include "tests/unit/temporary_files.h"
@@ -31,7 +31,7 @@ static void write_text(const char *name, const char *text) {
     temporary_write(&folder, name, text, strlen(text));
 }
 
-/* The digest's first byte, 0 where nobody tells, -1 on an error. */
+/* The digest's first byte, 0 where none is known, -1 on an error. */
 static int find(const char *name, const char *source) {
     struct checksum checksum;
     struct error err = {0};

@@ -32,7 +32,7 @@ static int32_t first_token(const char *text, size_t length, bool parse_special) 
     return (unsigned char)text[0];
 }
 
-/* Control tokens are told apart from a client's text by their first byte only. */
+/* Control tokens are distinguished from a client's text by their first byte only. */
 int64_t tokenizer_encode_spans(const struct tokenizer *tokenizer, const char *text, size_t length,
                                const struct text_span *client_spans, size_t num_client_spans,
                                unsigned flags, int32_t *out, size_t capacity) {

@@ -1,4 +1,4 @@
-/* Bodies and the texts that the forms they ask for admit. */
+/* Bodies and the texts that the forms they request admit. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>

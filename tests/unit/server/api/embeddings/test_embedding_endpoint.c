@@ -183,7 +183,7 @@ static void unknown_fields_may_be_refused(void **state) {
     assert_non_null(strstr(err.message, "temperature"));
 }
 
-/* More numbers than a call may bring forth, though not more inputs. */
+/* More numbers than an API call may produce, though not more inputs. */
 static void size_of_the_answer_is_bounded(void **state) {
     struct api_context wide = context;
     wide.hidden_size = 4 << 20;

@@ -14,7 +14,7 @@
 #include <cmocka.h>
 
 static char *const names[] = {"m"};
-/* Its makers recommend what beam search does not have. */
+/* Its authors recommend what beam search does not have. */
 static const struct api_context context = {
     .model_names = names,
     .num_model_names = 1,
