@@ -3,7 +3,7 @@
  * The lock is never held while a step runs.
  *
  *   engine_submit -> inbox -> core -> token stream of the request
- *                                  -> touched (this step) -> ready list -> engine_take_ready
+ *                          -> ready_this_step -> ready list -> engine_take_ready
  *
  * Order matters for stalled streams: `has_stalled` is raised before the step that finds nothing to
  * run, so that a reader either is seen by that step or sees the flag and wakes the thread. */
@@ -30,8 +30,8 @@ struct request_list {
 
 struct engine {
     struct engine_config config;
-    struct engine_core core;     /* the thread's */
-    struct request_list touched; /* the thread's: requests with news from this step */
+    struct engine_core core;             /* the thread's */
+    struct request_list ready_this_step; /* the thread's: requests with events of this step */
     pthread_t thread;
     atomic_bool has_stalled;
 
@@ -45,7 +45,7 @@ struct engine {
     int32_t num_queued_requests; /* inside the core */
     int64_t num_queued_tokens;
     int64_t num_choices; /* inside the core, that have not ended */
-    bool poked;          /* look again: something was cancelled or read */
+    bool wake_requested; /* something was cancelled or read */
     bool accepting;
     bool failed;
     struct error failure; /* why */
@@ -93,10 +93,10 @@ static struct request_list list_take(struct request_list *list) {
 }
 
 /* Called by the core after a push. A request that is still listed will be read after this push. */
-static void note_news(void *context, struct request *request) {
+static void mark_ready(void *context, struct request *request) {
     struct engine *engine = context;
     if (!atomic_exchange(&request->ready_listed, true))
-        list_push(&engine->touched, request_ref(request));
+        list_push(&engine->ready_this_step, request_ref(request));
 }
 
 /* Makes a step's outcome visible, and wakes the front end when the ready list turned non-empty. */
@@ -114,7 +114,7 @@ static void publish(struct engine *engine) {
     engine->busy = !engine_core_is_idle(core);
     bool was_empty = engine->ready.first == NULL;
     struct request *request;
-    while ((request = list_pop(&engine->touched)) != NULL)
+    while ((request = list_pop(&engine->ready_this_step)) != NULL)
         list_push(&engine->ready, request);
     bool wakes = was_empty && engine->ready.first != NULL;
     pthread_mutex_unlock(&engine->lock);
@@ -131,12 +131,13 @@ static void wait_until(struct engine *engine, int64_t deadline_ns) {
     CHECK(status == 0 || status == ETIMEDOUT);
 }
 
-/* Sleeps until there is something to look at, unless `runnable`. Takes the inbox. Returns false
+/* Sleeps until there is something to do, unless `runnable`. Takes the inbox. Returns false
  * when the thread is to end. */
 static bool wait_for_work(struct engine *engine, bool runnable, struct request_list *out_inbox) {
     int64_t deadline_ns = engine->core.stall_deadline_ns;
     pthread_mutex_lock(&engine->lock);
-    while (!runnable && engine->inbox.first == NULL && !engine->poked && !engine->quitting) {
+    while (!runnable && engine->inbox.first == NULL && !engine->wake_requested &&
+           !engine->quitting) {
         if (engine->core.num_stalled == 0) {
             pthread_cond_wait(&engine->wake_up, &engine->lock);
         } else {
@@ -144,30 +145,30 @@ static bool wait_for_work(struct engine *engine, bool runnable, struct request_l
             runnable = clock_now_ns() >= deadline_ns;
         }
     }
-    engine->poked = false;
+    engine->wake_requested = false;
     *out_inbox = list_take(&engine->inbox);
     engine->num_queued_requests += out_inbox->num_requests;
     engine->num_queued_tokens += out_inbox->num_tokens;
     engine->num_choices += out_inbox->num_choices;
     engine->busy = engine->busy || out_inbox->first != NULL;
-    bool goes_on = !engine->quitting;
+    bool continues = !engine->quitting;
     pthread_mutex_unlock(&engine->lock);
-    return goes_on;
+    return continues;
 }
 
 static void *engine_thread(void *argument) {
     struct engine *engine = argument;
-    bool goes_on = true, runnable = false;
-    while (goes_on) {
+    bool continues = true, runnable = false;
+    while (continues) {
         struct request_list inbox;
-        goes_on = wait_for_work(engine, runnable, &inbox);
+        continues = wait_for_work(engine, runnable, &inbox);
         struct request *request;
         while ((request = list_pop(&inbox)) != NULL) {
             engine_core_add(&engine->core, request);
             request_unref(request);
         }
         bool had_stalled = atomic_load(&engine->has_stalled);
-        if (goes_on)
+        if (continues)
             runnable = engine_core_step(&engine->core);
         else
             engine_core_abort(&engine->core, FINISH_ABORT);
@@ -208,7 +209,7 @@ static int init_core(struct engine *engine, struct executor *executor,
         .vocabulary = config->vocabulary,
         .stall_timeout_ns = stall_ms * CLOCK_NS_PER_MS,
         .clock = clock_ns,
-        .notify = note_news,
+        .notify = mark_ready,
         .context = engine,
     };
     if (block_key_secret_draw(&core_config.secret) != 0)
@@ -257,8 +258,8 @@ int engine_create(const struct engine_config *config, struct executor *executor,
     return 0;
 }
 
-/* A prompt longer than the token limit may still wait alone, and so may more choices than there is
- * room for. Under the lock. */
+/* Called under the lock. A prompt longer than the token limit may still wait alone, and so may more
+ * choices than there is room for. */
 static bool queue_has_room(const struct engine *engine, const struct request *request) {
     int32_t num_requests = engine->inbox.num_requests + engine->num_queued_requests;
     int64_t num_tokens = engine->inbox.num_tokens + engine->num_queued_tokens;
@@ -302,16 +303,16 @@ enum submit_result engine_submit(struct engine *engine, struct request *request)
     return result;
 }
 
-static void poke(struct engine *engine) {
+static void request_wake(struct engine *engine) {
     pthread_mutex_lock(&engine->lock);
-    engine->poked = true;
+    engine->wake_requested = true;
     pthread_cond_signal(&engine->wake_up);
     pthread_mutex_unlock(&engine->lock);
 }
 
 void engine_cancel(struct engine *engine, struct request *request) {
     atomic_store(&request->cancelled, true);
-    poke(engine);
+    request_wake(engine);
 }
 
 int engine_take_ready(struct engine *engine, struct request **out, int capacity) {
@@ -327,7 +328,7 @@ int engine_take_ready(struct engine *engine, struct request **out, int capacity)
 
 void engine_resume_reading(struct engine *engine) {
     if (atomic_load(&engine->has_stalled))
-        poke(engine);
+        request_wake(engine);
 }
 
 void engine_get_stats(struct engine *engine, struct engine_stats *out) {

@@ -1,7 +1,7 @@
 /* The engine: one thread that owns all scheduling and KV state, fed through an inbox.
  *
- * The front end submits requests, learns through `wake` that some have news, collects those with
- * engine_take_ready, and reads their streams. Nothing here waits for a client. */
+ * The front end submits requests, learns through `wake` that some have pending events, collects those
+ * with engine_take_ready, and reads their streams. Nothing here waits for a client. */
 #ifndef QUIRE_ENGINE_ENGINE_H
 #define QUIRE_ENGINE_ENGINE_H
 
@@ -34,7 +34,7 @@ struct engine_config {
 enum submit_result {
     SUBMIT_OK,
     SUBMIT_QUEUE_FULL, /* 429 */
-    SUBMIT_TOO_LARGE,  /* kv_demand_of says what it takes more of than engine_limits: 400 */
+    SUBMIT_TOO_LARGE,  /* kv_demand_of exceeds engine_limits: 400 */
     SUBMIT_STOPPING,   /* 503 */
     SUBMIT_FAILED,     /* the device failed: 503 */
 };
@@ -43,7 +43,7 @@ enum submit_result {
 int engine_create(const struct engine_config *config, struct executor *executor,
                   const struct tokenizer *tokenizer, struct engine **out, struct error *err);
 
-/* Any thread. What a request may take at most. */
+/* Any thread. Returns what a request may take at most. */
 const struct serving_limits *engine_limits(const struct engine *engine);
 /* Any thread. Takes its own reference on SUBMIT_OK. request->tenant < num_tenants. */
 enum submit_result engine_submit(struct engine *engine, struct request *request);
@@ -59,14 +59,14 @@ int engine_take_ready(struct engine *engine, struct request **out, int capacity)
 void engine_resume_reading(struct engine *engine);
 
 void engine_get_stats(struct engine *engine, struct engine_stats *out);
-/* True once a device failure stopped the engine: all requests ended with FINISH_ERROR. */
+/* Returns true once a device failure stopped the engine: all requests ended with FINISH_ERROR. */
 bool engine_has_failed(struct engine *engine);
-/* What failed, once engine_has_failed; it never changes. */
+/* Returns what failed, once engine_has_failed; it never changes. */
 struct error engine_failure(struct engine *engine);
 
-/* Refuses new work from now on (SUBMIT_STOPPING); what is in flight goes on. */
+/* Refuses new work from now on (SUBMIT_STOPPING); what is in flight continues. */
 void engine_stop_accepting(struct engine *engine);
-/* True when nothing is queued or running. */
+/* Returns true when nothing is queued or running. */
 bool engine_is_idle(struct engine *engine);
 /* Aborts what is left, ends the thread, frees. Accepts NULL. */
 void engine_destroy(struct engine *engine);

@@ -27,8 +27,8 @@ struct engine_stats {
     int32_t block_size;      /* tokens; never changes */
     int32_t num_blocks;      /* of the pool */
     int32_t num_used_blocks; /* held by at least one sequence */
-    int32_t num_cached_blocks;    /* held by none, but found again if a prompt asks for them */
-    int32_t num_host_blocks;      /* of the pool blocks are swapped out to */
+    int32_t num_cached_blocks; /* held by none, but found again by a prompt that begins with them */
+    int32_t num_host_blocks;   /* of the host pool */
     int32_t num_used_host_blocks; /* of those */
     int64_t num_held_tokens; /* tokens whose keys and values the used blocks hold; those of a block
                                 that several sequences share count once */
@@ -38,7 +38,7 @@ struct engine_stats {
     /* since start */
     uint64_t prompt_tokens; /* computed, recomputation after preemption not counted */
     uint64_t generation_tokens;
-    uint64_t prefix_queries;        /* prompt tokens looked for in the prefix cache */
+    uint64_t prefix_queries;        /* prompt tokens looked up in the prefix cache */
     uint64_t prefix_hits;           /* of them: found */
     uint64_t preemptions;           /* sequences */
     uint64_t preemptions_swap;      /* of them: their blocks went to the host pool */

@@ -10,7 +10,7 @@
 /* Larger than a request with its parameters. */
 #define MAX_RECORD_BYTES 8192
 
-/* A copy of count items; NULL for none. *out is untouched when memory is short. */
+/* Copies count items; NULL for none. *out is untouched when memory is short. */
 static bool copy_items(const void *items, int32_t count, size_t item_bytes, void **out) {
     void *copy = NULL;
     if (count > 0) {
@@ -26,7 +26,7 @@ static bool copy_items(const void *items, int32_t count, size_t item_bytes, void
     return true;
 }
 
-/* One allocation: the array, then the bytes of all strings. */
+/* Makes one allocation: the array, then the bytes of all strings. */
 static bool copy_stop_strings(const struct sampling_params *params,
                               const struct stop_string **out) {
     int count = params->num_stop_strings;
@@ -52,7 +52,7 @@ static bool copy_stop_strings(const struct sampling_params *params,
     return true;
 }
 
-/* One allocation: the array, then the tokens of all runs. */
+/* Makes one allocation: the array, then the tokens of all runs. */
 static bool copy_bad_runs(const struct sampling_params *params, const struct token_run **out) {
     int count = params->num_bad_runs;
     if (count <= 0) {

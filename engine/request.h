@@ -1,4 +1,4 @@
-/* One request: a prompt, how to sample, and an outlet. It owns `num_choices` sequences inside the
+/* One request: a prompt, how to sample, and a stream of events. It owns `num_choices` sequences inside the
  * engine. Immutable once submitted, but for the cancel flag and the stream.
  *
  * Reference-counted: request_create gives the caller one reference, engine_submit takes one of its
@@ -25,7 +25,7 @@ struct request {
     size_t cache_salt_bytes;
     int64_t arrival_ns; /* CLOCK_MONOTONIC, set by engine_submit */
     struct token_stream stream;
-    void *user; /* the front end's handle; the engine never looks at it */
+    void *user; /* the front end's handle; the engine never reads it */
 
     atomic_bool cancelled;
     atomic_int references;
@@ -33,11 +33,11 @@ struct request {
     struct request *next;     /* engine: link in the inbox */
 };
 
-/* Copies the prompt and the arrays inside params, and reserves what it takes to tell that the
- * request was refused. NULL when memory is short. */
+/* Copies the prompt and the arrays inside params, and reserves what it takes to report that
+ * the request was refused. Returns NULL when memory is short. */
 struct request *request_create(const int32_t *prompt, int32_t num_prompt_tokens,
                                const struct sampling_params *params);
-/* Before it is submitted: whose cached prefixes the request may use and add to. The salt is any
+/* Sets whose cached prefixes the request may use and add to, before it is submitted. The salt is any
  * bytes and is copied. Returns -1 when memory is short. */
 int request_set_cache_scope(struct request *request, int32_t tenant, const char *salt,
                             size_t salt_bytes);

@@ -1,4 +1,4 @@
-/* A bound of the tokens that a model thinks before it answers: when so many were sampled between the
+/* Bounds the tokens that a model thinks before it answers: when so many were sampled between the
  * markers of its reasoning, the tokens that spell the last marker are the only ones that may be
  * sampled next. Markers are found in the text, however it is cut into tokens. Engine thread only,
  * but for the budget, which is a value. */

@@ -1,4 +1,4 @@
-/* The outlet of one request: events from the engine thread to the front end.
+/* Carries the events of one request from the engine thread to the front end.
  *
  * One writer (the engine thread), one reader. The writer never waits: events are appended to a
  * buffer under a short lock; the reader takes the whole buffer at once. A reader that lags makes
@@ -29,7 +29,7 @@ enum finish_reason {
 /* A token with its logprob and its share of the event's `top` array. */
 struct token_record {
     int32_t token;
-    float logprob;     /* NaN: not asked for, or the first prompt token */
+    float logprob;     /* NaN: not requested, or the first prompt token */
     int32_t rank;      /* with a logprob: among all tokens, 1 = most probable; else 0 */
     int32_t first_top; /* index into event.top */
     int32_t num_top;
@@ -45,7 +45,7 @@ enum token_event_kind {
                               before any TEXT event of the request; only with num_prompt_logprobs >= 0
                             */
     TOKEN_EVENT_TEXT,      /* generated tokens and/or text, and the end of a choice */
-    TOKEN_EVENT_EMBEDDING, /* what pooling asked for, with FINISH_STOP: the only event */
+    TOKEN_EVENT_EMBEDDING, /* the pooled hidden states, with FINISH_STOP: the only event */
 };
 
 /* Pointers are valid until the next token_stream_take or _finish of that buffer. */
@@ -82,19 +82,19 @@ void token_stream_init(struct token_stream *stream);
 void token_stream_finish(struct token_stream *stream);
 void token_buffer_finish(struct token_buffer *buffer);
 
-/* Before the stream is shared. Makes room for this many events without text or tokens; until
+/* Makes room for this many events without text or tokens, before the stream is shared; until
  * something was pushed, they can be pushed whatever memory is left. Returns -1 when it is short. */
 int token_stream_reserve(struct token_stream *stream, int32_t num_events);
 
 /* Writer. Copies the event; returns -1 when memory is short (nothing was appended). */
 int token_stream_push(struct token_stream *stream, const struct token_event *event);
-/* Writer. Bytes not yet taken. */
+/* Writer. Returns the bytes not yet taken. */
 size_t token_stream_pending_bytes(struct token_stream *stream);
 
 /* Reader. Swaps the pending events into *buffer (whose old content is dropped, memory reused).
  * Leaves it empty when there are none. */
 void token_stream_take(struct token_stream *stream, struct token_buffer *buffer);
-/* Reader. Next event of a taken buffer; false at its end. */
+/* Reader. Reads the next event of a taken buffer; false at its end. */
 bool token_buffer_next(struct token_buffer *buffer, struct token_event *out);
 
 #endif

@@ -80,7 +80,7 @@ void core_stats_finished(struct engine_stats *stats, const struct sequence *sequ
     histogram_add(&stats->request_n, request->params.num_choices);
 }
 
-/* All blocks of a sequence are full but its last; a last one that is shared is counted in parts. */
+/* Counts in the last block, since all others are full; one that is shared counts in parts. */
 static double num_empty_slots(const struct scheduler *scheduler, const struct sequence *sequence) {
     const struct block_table *table = &sequence->table;
     int32_t room = table->num_blocks * scheduler->config.limits->block_size;

@@ -1,26 +1,29 @@
-/* When and what engine_core counts. Times are nanoseconds of the core's clock. Engine thread only.
- */
+/* Counts for the core: fills the engine_stats. Times are nanoseconds of the core's clock. Engine
+ * thread only. */
 #ifndef QUIRE_ENGINE_CORE_STATS_H
 #define QUIRE_ENGINE_CORE_STATS_H
 
 #include "engine/engine_stats.h"
 #include "engine/schedule/scheduler.h"
 
-/* Before the entry's tokens are computed: notes when the sequence first ran. */
+/* Notes when the sequence first ran, before the entry's tokens are computed. */
 void core_stats_scheduled(struct engine_stats *stats, const struct planned_sequence *entry,
                           int64_t now_ns);
 /* Counts the prompt tokens of the entry that were never computed before. */
 void core_stats_computed(struct engine_stats *stats, const struct planned_sequence *entry);
-/* After a token was drawn. */
+/* Counts a sampled token. */
 void core_stats_token(struct engine_stats *stats, struct sequence *sequence, int64_t now_ns);
-/* After a choice of a beam search got all its tokens (none: num_tokens <= 0). */
+/* Counts the tokens of a choice of a beam search, which got them all at once (none: num_tokens <= 0).
+ */
 void core_stats_hypothesis(struct engine_stats *stats, struct sequence *choice, int32_t num_tokens,
                            int64_t now_ns);
-/* After sequence->finish was set. Times are observed only for those that ended by themselves. */
+/* Counts a sequence whose finish was set. Times are observed only for those that ended by themselves.
+ */
 void core_stats_finished(struct engine_stats *stats, const struct sequence *sequence,
                          int64_t now_ns);
-/* After a step (num_tokens > 0) or without one: what runs, waits and is held now. */
+/* Counts a step that ran. */
 void core_stats_step(struct engine_stats *stats, const struct scheduler *scheduler, int64_t now_ns);
+/* Sets the gauges: what runs, waits and is held now. */
 void core_stats_gauges(struct engine_stats *stats, const struct scheduler *scheduler);
 
 #endif

@@ -178,7 +178,7 @@ static void note_stall(struct engine_core *core, int64_t deadline_ns) {
     core->num_stalled++;
 }
 
-/* When a group is scheduled for the first time, or ends before that. */
+/* Uncounts a group that is scheduled for the first time, or ends before that. */
 static void leave_queue(struct engine_core *core, struct sequence_group *group) {
     if (group->started)
         return;

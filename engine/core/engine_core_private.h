@@ -1,4 +1,4 @@
-/* What the files of the core share: engine_core.c (the life of groups, and the step) and
+/* Shared by the files of the core: engine_core.c (the life of groups, and the step) and
  * step_commit.c.
  *
  * A sequence ends in this order: its finish is set; it is retired, which frees its blocks; its last

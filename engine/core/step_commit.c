@@ -4,7 +4,7 @@
 #include "engine/core/beam_group.h"
 #include "engine/core/core_stats.h"
 
-/* Memory is too short for the sequence to continue. While its siblings wait for the scores that
+/* Ends a sequence that memory is too short to continue. While its siblings wait for the scores that
  * choice 0 can no longer give, they end with it; none of them is in this step. Beams end together. */
 static void end_failed(struct engine_core *core, struct sequence *sequence) {
     struct sequence_group *group = sequence->group;
@@ -14,7 +14,7 @@ static void end_failed(struct engine_core *core, struct sequence *sequence) {
         engine_core_end_choice(core, sequence, FINISH_ERROR);
 }
 
-/* An event of the sequence was pushed: its last one, if its finish is set. */
+/* Reports that an event of the sequence was pushed: its last one, if its finish is set. */
 static void notify_pushed(struct engine_core *core, struct sequence *sequence) {
     engine_core_notify(core, sequence->group);
     if (sequence->finish == FINISH_NONE)
@@ -42,8 +42,8 @@ static void fork_sequence(struct engine_core *core, const struct sequence *from,
         to->first_scheduled_ns = from->first_scheduled_ns;
 }
 
-/* Those that wait for a running slot, or lost their blocks, continue from what the leader has
- * computed. One that has sampled nothing yet computes the prompt's last token again, for its
+/* Forks those that wait for a running slot, or lost their blocks: they continue from what the leader
+ * has computed. One that has sampled nothing yet computes the prompt's last token again, for its
  * logits. */
 static void fork_waiting(struct engine_core *core, const struct sequence *leader) {
     const struct sequence_group *group = leader->group;
@@ -56,8 +56,8 @@ static void fork_waiting(struct engine_core *core, const struct sequence *leader
     }
 }
 
-/* The leader's token, and those of the choices that fork from it at their first token, in the order
- * in which the batch has their rows. All fork before anyone can end; the group lives until the last
+/* Commits the leader's token, and those of the choices that fork from it at their first token, in the
+ * order in which the batch has their rows. All fork before anyone can end; the group lives until the last
  * of them has its token. */
 static void commit_leader(struct engine_core *core, struct sequence *leader,
                           const struct step_rows *rows, int64_t now_ns) {
@@ -150,7 +150,7 @@ static float *hidden_sum_of(const struct engine_core *core, int32_t entry) {
 
 /* --- Beams ------------------------------------------------------------------------------------ */
 
-/* The best hypotheses become the choices, all at once. */
+/* Makes the best hypotheses the choices, all at once. */
 static void finish_beams(struct engine_core *core, struct sequence_group *group, int64_t now_ns) {
     int32_t num_choices = sequence_group_num_choices(group);
     for (int32_t i = 0; i < group->num_sequences; i++)

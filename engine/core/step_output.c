@@ -1,4 +1,4 @@
-/* Ends, in the order in which they are looked at: an end token of the model, a stop token of the
+/* Ends, in the order in which they are checked: an end token of the model, a stop token of the
  * request, a grammar with nothing to follow, a stop string, the length. As in vLLM, the first
  * min_tokens tokens can neither be an end nor complete a stop string, and an end token's text is
  * left out (a stop token's is kept with include_stop_string). */
@@ -47,7 +47,7 @@ void step_output_finish(struct step_output *output) {
     memset(output, 0, sizeof(*output));
 }
 
-/* By falling logprob, ties by rising id. */
+/* Orders by falling logprob, ties by rising id. */
 static int compare_top(const void *left, const void *right) {
     const struct top_logprob *a = left, *b = right;
     if (a->logprob != b->logprob)
@@ -55,7 +55,7 @@ static int compare_top(const void *left, const void *right) {
     return a->token - b->token;
 }
 
-/* Writes what the row has to tell of other tokens: what it lists, of which `num_best` of the
+/* Writes what the row says of other tokens: what it lists, of which `num_best` of the
  * likeliest unless that is -1, else what the sample op found. Returns how many. */
 static int32_t fill_top(const struct step_rows *rows, int32_t row, int32_t num_best,
                         struct top_logprob *top) {
@@ -117,7 +117,7 @@ static int push_scores(struct sequence_group *group, const struct token_event *e
     return 0;
 }
 
-/* What the row may add to an event. */
+/* Returns how many top logprobs the row may add to an event. */
 static size_t most_top(const struct step_rows *rows, int32_t row) {
     int32_t num_listed = rows->requested[row].num_listed;
     return (size_t)(num_listed > 0 ? num_listed : rows->outputs[row].num_top);
@@ -140,7 +140,7 @@ int step_output_scores(struct step_output *output, struct sequence *sequence,
     return push_scores(group, &event);
 }
 
-/* Whether the token itself ends the sequence; *out_stop_token is set when the request named it. */
+/* Returns whether the token itself ends the sequence; *out_stop_token is set when the request named it. */
 static bool is_end_token(const struct step_output *output, const struct sequence *sequence,
                          int32_t token, int32_t *out_stop_token) {
     const struct sampling_params *params = sequence_params(sequence);

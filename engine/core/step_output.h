@@ -1,5 +1,5 @@
-/* From the rows of a step's result to events in the streams: appends tokens, turns them into text,
- * and decides whether a choice has ended. Knows neither the scheduler nor the pool.
+/* Makes events in the streams from the rows of a step's result: appends tokens, turns them into
+ * text, and decides whether a choice has ended. Knows neither the scheduler nor the pool.
  *
  * An event that was pushed is never pushed again: a sequence recomputed after preemption only
  * rebuilds keys and values. Engine thread only. */
@@ -38,13 +38,13 @@ void step_output_finish(struct step_output *output);           /* accepts a zero
 int step_output_scores(struct step_output *output, struct sequence *sequence,
                        const struct step_rows *rows);
 
-/* Appends the token drawn in that row and pushes its event, whose finish becomes sequence->finish.
- * Returns -1 when sequence_append does, or memory is short: the sequence cannot go on. */
+/* Appends the token sampled in that row and pushes its event, whose finish becomes sequence->finish.
+ * Returns -1 when sequence_append does, or memory is short: the sequence cannot continue. */
 int step_output_token(struct step_output *output, struct sequence *sequence,
                       const struct step_rows *rows, int32_t row);
 
 /* Pushes the embedding of a sequence whose prompt is computed: *sum, which becomes a mean where
- * that was asked for. Sets sequence->finish. Returns -1 when memory is short. */
+ * that was requested. Sets sequence->finish. Returns -1 when memory is short. */
 int step_output_embedding(struct step_output *output, struct sequence *sequence, float *sum,
                           int32_t hidden_size);
 

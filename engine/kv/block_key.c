@@ -1,4 +1,4 @@
-/* What is hashed is the bytes of the two structs below, which have no padding. */
+/* Hashes the bytes of the two structs below, which have no padding. */
 #include "engine/kv/block_key.h"
 
 #include "config/base/check.h"
@@ -22,16 +22,16 @@ struct next_content {
 };
 
 int block_key_secret_draw(struct block_key_secret *out) {
-    struct block_key_secret drawn;
+    struct block_key_secret secret;
     size_t have = 0;
-    while (have < sizeof(drawn.bytes)) {
-        ssize_t more = getrandom(drawn.bytes + have, sizeof(drawn.bytes) - have, 0);
+    while (have < sizeof(secret.bytes)) {
+        ssize_t more = getrandom(secret.bytes + have, sizeof(secret.bytes) - have, 0);
         if (more > 0)
             have += (size_t)more;
         else if (more == 0 || errno != EINTR)
             return -1;
     }
-    *out = drawn;
+    *out = secret;
     return 0;
 }
 

@@ -1,8 +1,8 @@
-/* The name of a full block's content: a hash over everything its keys and values depend on, which
- * is all tokens up to the block's end and whose cache it is. Chained: a block's key is the hash of
+/* Names a full block's content: a hash over everything its keys and values depend on, which is all
+ * tokens up to the block's end and whose cache it is. Chained: a block's key is the hash of
  * its predecessor's key and its own tokens, so a run of equal keys is an equal history.
  *
- * XXH3 of 128 bits with a secret (xxhash.com): who does not know the secret cannot look for two
+ * XXH3 of 128 bits with a secret (xxhash.com): who does not know the secret cannot search for two
  * histories of one key. It is not a cryptographic hash; prefix_cache.h therefore compares tenant,
  * predecessor and tokens as well. */
 #ifndef QUIRE_ENGINE_KV_BLOCK_KEY_H
@@ -23,14 +23,14 @@ struct block_key_secret {
     unsigned char bytes[BLOCK_KEY_SECRET_BYTES];
 };
 
-/* From the system's random numbers. Returns -1 when they cannot be read. */
+/* Fills it with random numbers of the system. Returns -1 when they cannot be read. */
 int block_key_secret_draw(struct block_key_secret *out);
 
-/* The key before the first block of a history. Tenants are numbered from 0; `salt`, any bytes,
+/* Returns the key before the first block of a history. Tenants are numbered from 0; `salt`, any bytes,
  * divides the cache further within a tenant. */
 struct block_key block_key_root(const struct block_key_secret *secret, int32_t tenant,
                                 const void *salt, size_t salt_bytes);
-/* The key of the block that follows `previous`; 1 <= num_tokens <= BLOCK_KEY_MAX_TOKENS. */
+/* Returns the key of the block that follows `previous`; 1 <= num_tokens <= BLOCK_KEY_MAX_TOKENS. */
 struct block_key block_key_next(const struct block_key_secret *secret,
                                 const struct block_key *previous, const int32_t *tokens,
                                 int32_t num_tokens);

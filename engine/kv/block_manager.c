@@ -86,7 +86,7 @@ void block_manager_finish(struct block_manager *manager) {
     memset(manager, 0, sizeof(*manager));
 }
 
-/* Of a block in use. */
+/* Makes the cache forget a block in use. */
 static void forget_content(struct block_manager *manager, int32_t id) {
     if (!manager->pool.blocks[id].cached)
         return;
@@ -101,7 +101,7 @@ int32_t block_manager_take(struct block_manager *manager) {
     return id;
 }
 
-/* The host block is about to be free. */
+/* Takes back the move into a host block that is about to be free. */
 static void cancel_host_move(struct block_manager *manager, int32_t id) {
     if (move_list_source(&manager->swap_out, id) >= 0)
         move_list_remove(&manager->swap_out, id);
@@ -123,7 +123,8 @@ static void unpin_host(struct block_manager *manager, int32_t id) {
 
 static void unpin_device(struct block_manager *manager, int32_t id);
 
-/* The block is about to be free. What the move was to bring will not be there. */
+/* Takes back the move into a block that is about to be free: what it was to bring will not be there.
+ */
 static void cancel_device_move(struct block_manager *manager, int32_t id) {
     int32_t copied = move_list_source(&manager->copies, id);
     int32_t swapped = move_list_source(&manager->swap_in, id);
@@ -162,8 +163,8 @@ bool block_manager_grow(struct block_manager *manager, struct block_table *table
     return true;
 }
 
-/* The block's place in the table, whose block must not have been dropped; num_blocks or more beyond
- * the table. */
+/* Returns the index of the position's block in the table, which must not have been dropped;
+ * num_blocks or more beyond the table. */
 static int32_t place_of(const struct block_manager *manager, const struct block_table *table,
                         int32_t position) {
     CHECK(!table->on_host && position >= 0);
@@ -178,8 +179,8 @@ bool block_manager_needs_copy(const struct block_manager *manager, const struct 
     return place < table->num_blocks && manager->pool.blocks[table->blocks[place]].references > 1;
 }
 
-/* The block has another owner. One that is itself to be copied to in this step has its content from
- * there. */
+/* Copies a block that has another owner. One that is itself to be copied to in this step has its
+ * content from there. */
 static bool copy_block(struct block_manager *manager, int32_t *block) {
     int32_t copy = block_manager_take(manager);
     if (copy < 0)
@@ -227,7 +228,7 @@ void block_manager_fork(struct block_manager *manager, const struct block_table 
     block_table_cut_keys(to, num_tokens / block_size);
 }
 
-/* The content of the table's first block without a key; `tokens` has room for its tokens. */
+/* Describes the table's first block without a key; `tokens` has room for its tokens. */
 static struct block_content next_content(const struct block_manager *manager,
                                          const struct block_table *table,
                                          const struct token_view *view, int32_t *tokens) {

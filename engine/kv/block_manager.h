@@ -61,13 +61,13 @@ void block_manager_finish(struct block_manager *manager);
  * many tokens that adds (0 without caching). The blocks appended may be in use by others. */
 int32_t block_manager_match(struct block_manager *manager, struct block_table *table,
                             const struct token_view *tokens, int32_t limit);
-/* Whether both tables, of which the first num_blocks blocks and nothing more is computed, would
+/* Returns whether both tables, of which the first num_blocks blocks and nothing more is computed, would
  * compute the same full block next. Each has that many tokens; one of them then need not. False
  * without caching. */
 bool block_manager_same_next(const struct block_manager *manager, struct block_table *a,
                              const struct token_view *a_tokens, struct block_table *b,
                              const struct token_view *b_tokens, int32_t num_blocks);
-/* After num_computed tokens of the table are computed: makes its full blocks known to the cache. A
+/* Makes the full blocks of a table, of which num_computed tokens are computed, known to the cache. A
  * full block whose content the cache already has in another block is replaced by that one. Does
  * nothing without caching. */
 void block_manager_publish(struct block_manager *manager, struct block_table *table,
@@ -75,7 +75,7 @@ void block_manager_publish(struct block_manager *manager, struct block_table *ta
 
 /* Appends one block; false when none is free. */
 bool block_manager_grow(struct block_manager *manager, struct block_table *table);
-/* Whether writing at that position takes a block, for a copy of the one there, because it has
+/* Returns whether writing at that position takes a block, for a copy of the one there, because it has
  * another owner. False beyond the table. */
 bool block_manager_needs_copy(const struct block_manager *manager, const struct block_table *table,
                               int32_t position);
@@ -98,21 +98,21 @@ void block_manager_trim(struct block_manager *manager, struct block_table *table
  * them. The root stays. */
 void block_manager_release(struct block_manager *manager, struct block_table *table);
 
-/* Distinct blocks that the tables hold (all on the same side). */
+/* Returns how many distinct blocks the tables hold (all on the same side). */
 int32_t block_manager_count_distinct(struct block_manager *manager,
                                      struct block_table *const *tables, int32_t num_tables);
 /* Moves the tables, which belong together, to the host pool, or back. What they share stays shared.
  * On the way in, full blocks whose content has stayed in the cache are taken from there, and the
  * next publish makes the others known again. False when the other side has not enough free blocks:
- * nothing was moved. A table that came in in this step must not go out in it. */
+ * nothing was moved. A table that was swapped in in this step must not go out in it. */
 bool block_manager_swap_out(struct block_manager *manager, struct block_table *const *tables,
                             int32_t num_tables);
 bool block_manager_swap_in(struct block_manager *manager, struct block_table *const *tables,
                            int32_t num_tables);
 
-/* Something is to be moved before anything is computed. */
+/* Returns whether blocks are to be moved before anything is computed. */
 bool block_manager_has_moves(const struct block_manager *manager);
-/* The step's moves were made. */
+/* Reports that the step's moves were made. */
 void block_manager_end_step(struct block_manager *manager);
 
 #endif

@@ -1,13 +1,13 @@
-/* What the files of the block manager share: how blocks come to have owners and lose them. */
+/* Shared by the files of the block manager: how blocks get owners and lose them. */
 #ifndef QUIRE_ENGINE_KV_BLOCK_MANAGER_PRIVATE_H
 #define QUIRE_ENGINE_KV_BLOCK_MANAGER_PRIVATE_H
 
 #include "engine/kv/block_manager.h"
 
-/* A block of the device with one owner and no content, or -1. */
+/* Returns a block of the device with one owner and no content, or -1. */
 int32_t block_manager_take(struct block_manager *manager);
 
-/* One owner of a block less. With the last one go the moves into it that the step was to make. */
+/* Drops one owner of a block. With the last one go the moves into it that the step was to make. */
 void block_manager_drop_device(struct block_manager *manager, int32_t block);
 void block_manager_drop_host(struct block_manager *manager, int32_t block);
 

@@ -7,19 +7,19 @@
 
 #include "config/base/check.h"
 
-/* An entry of a table that is coming in, whose block was found in the cache: told from the host's
- * blocks by being negative. Its own inverse. */
+/* Marks an entry of a table that is swapped in, whose block was found in the cache: negative, unlike
+ * the host's blocks. Its own inverse. */
 static int32_t mark_found(int32_t block) {
     return -1 - block;
 }
 
-/* Where a block's content is before this step's copies. */
+/* Returns where a block's content is before this step's copies. */
 static int32_t content_block(const struct block_manager *manager, int32_t block) {
     int32_t source = move_list_source(&manager->copies, block);
     return source >= 0 ? source : block;
 }
 
-/* The content of a host block is still in the device's pool: there, or -1. */
+/* Returns the device's block that still has the content of a host block, or -1. */
 static int32_t find_origin(const struct block_manager *manager, int32_t host) {
     const struct swap_origin *origin = &manager->origins[host];
     if (origin->serial == 0 ||
@@ -28,7 +28,7 @@ static int32_t find_origin(const struct block_manager *manager, int32_t host) {
     return origin->block;
 }
 
-/* Which block is counted for a block of a table; -1: none. */
+/* Returns the block that is counted for a block of a table; -1: none. */
 typedef int32_t counted_fn(const struct block_manager *manager, int32_t block);
 
 static int32_t block_itself(const struct block_manager *manager, int32_t block) {
@@ -87,7 +87,7 @@ static void forget_places(struct block_manager *manager, const struct move_list 
         manager->moved_to[moves->from[i]] = -1;
 }
 
-/* A host block for the content. */
+/* Takes a host block for the content. */
 static int32_t send_out(struct block_manager *manager, int32_t source) {
     CHECK(move_list_source(&manager->swap_in, source) < 0);
     int32_t host = block_pool_alloc(&manager->host);
@@ -148,7 +148,7 @@ static int32_t bring_in(struct block_manager *manager, int32_t host) {
     return block;
 }
 
-/* The cache no longer knows a block that was brought in. */
+/* The cache no longer knows a block that was swapped in. */
 static void swap_table_in(struct block_manager *manager, struct block_table *table) {
     for (int32_t i = table->num_dropped; i < table->num_blocks; i++) {
         int32_t host = table->blocks[i];

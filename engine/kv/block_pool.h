@@ -1,5 +1,5 @@
-/* All KV blocks of one memory (the device's, or the host's for swapping) by id: who is free, and
- * how many owners each one has. The memory itself is the ranks' affair; ids mean the same on every
+/* Keeps all KV blocks of one memory (the device's, or the host's for swapping) by id: which are free,
+ * and how many owners each one has. The memory itself is the ranks' affair; ids mean the same on every
  * rank.
  *
  * A block without owners is free. Its content may still be wanted: a block marked `cached` keeps it
@@ -46,10 +46,10 @@ int block_pool_init(struct block_pool *pool, int32_t num_blocks, int32_t num_ten
 size_t block_pool_bytes(int32_t num_blocks, int32_t num_tenants); /* what it allocates */
 void block_pool_finish(struct block_pool *pool);                  /* accepts a zeroed pool */
 
-/* A block with one reference, or -1 when none is free. It may still be marked cached: the caller
+/* Returns a block with one reference, or -1 when none is free. It may still be marked cached: the caller
  * then makes the cache forget it and calls block_pool_clear_cached before anything else. */
 int32_t block_pool_alloc(struct block_pool *pool);
-/* Another owner; of a free cached block the first one. */
+/* Adds an owner; to a free cached block the first one. */
 void block_pool_ref(struct block_pool *pool, int32_t block);
 /* Drops one owner; the last one frees the block. */
 void block_pool_unref(struct block_pool *pool, int32_t block);
@@ -57,13 +57,13 @@ void block_pool_unref(struct block_pool *pool, int32_t block);
 void block_pool_pin(struct block_pool *pool, int32_t block); /* of a block with an owner */
 void block_pool_unpin(struct block_pool *pool, int32_t block);
 
-/* Of a block with an owner. */
+/* Marks a block with an owner. */
 void block_pool_set_cached(struct block_pool *pool, int32_t block, int32_t tenant);
 void block_pool_clear_cached(struct block_pool *pool, int32_t block);
 
-/* Blocks that could be handed out, cached ones included. */
+/* Returns how many blocks could be handed out, cached ones included. */
 int32_t block_pool_num_free(const struct block_pool *pool);
-/* Those of them whose content is still known. */
+/* Returns how many of them still have known content. */
 int32_t block_pool_num_cached(const struct block_pool *pool);
 
 #endif

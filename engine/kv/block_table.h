@@ -1,6 +1,7 @@
-/* One sequence's map from token position to slot: the blocks it holds, in order of position. Blocks
- * are appended one at a time as tokens need them, so only the last one can be partly filled. A
- * value that the block manager works on (block_manager.h). Engine thread only. */
+/* The block table of one sequence: the blocks it holds, in order of position, which map a token's
+ * position to its slot in the KV cache. Blocks are appended one at a time as tokens need them, so
+ * only the last one can be partly filled. A value that the block manager works on
+ * (block_manager.h). Engine thread only. */
 #ifndef QUIRE_ENGINE_KV_BLOCK_TABLE_H
 #define QUIRE_ENGINE_KV_BLOCK_TABLE_H
 
@@ -24,23 +25,23 @@ struct block_table {
     struct block_key key; /* of block num_keyed - 1; the root while that is 0 */
 };
 
-/* Blocks that hold num_tokens tokens. */
+/* Returns how many blocks hold num_tokens tokens. */
 int32_t block_table_blocks_for(int32_t num_tokens, int32_t block_size);
 
 /* Returns -1 when memory is short. */
 int block_table_init(struct block_table *table, int32_t max_blocks, int32_t tenant,
                      const struct block_key *root);
-/* Memory of an empty table to one that was never filled in, of the same request: `from` is zeroed.
- */
+/* Hands the memory of an empty table to one of the same request that has none: `from` is zeroed. */
 void block_table_pass(struct block_table *from, struct block_table *to);
 /* The blocks must have been released. Accepts a zeroed table. */
 void block_table_finish(struct block_table *table);
 
-/* block id * block_size + offset of the token at that position, which the table must hold. */
+/* Returns the slot of the token at that position, which the table must hold: block id * block_size
+ * + offset in the block. */
 int32_t block_table_slot(const struct block_table *table, int32_t block_size, int32_t position);
 
-/* The keys of blocks from num_blocks on hold no longer: unless there are none, the chain starts
- * again at the root. */
+/* Forgets the keys of blocks from num_blocks on: unless there are none, the chain starts again at
+ * the root. */
 void block_table_cut_keys(struct block_table *table, int32_t num_blocks);
 
 #endif

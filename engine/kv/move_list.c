@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* An empty array may be NULL. */
+/* Adds one: an empty array may be NULL. */
 static size_t array_bytes(int32_t num_destinations) {
     return ((size_t)num_destinations + 1) * sizeof(int32_t);
 }

@@ -1,4 +1,4 @@
-/* Block copies that a step has to make before it computes, of one kind: a list of pairs in which
+/* Lists the block copies of one kind that a step has to make before it computes: pairs in which
  * every destination is there once and can be taken out again. A value of the block manager's. */
 #ifndef QUIRE_ENGINE_KV_MOVE_LIST_H
 #define QUIRE_ENGINE_KV_MOVE_LIST_H
@@ -13,14 +13,14 @@ struct move_list {
                        destination, -1: nowhere */
 };
 
-/* For destinations 0 .. num_destinations - 1. Returns -1 when memory is short. */
+/* Makes room for destinations 0 .. num_destinations - 1. Returns -1 when memory is short. */
 int move_list_init(struct move_list *moves, int32_t num_destinations);
 size_t move_list_bytes(int32_t num_destinations); /* what it allocates */
 void move_list_finish(struct move_list *moves);   /* accepts a zeroed list */
 
-/* `to` is no destination yet. */
+/* Adds a move to a block that is no destination yet. */
 void move_list_add(struct move_list *moves, int32_t from, int32_t to);
-/* The block that goes to `to`, or -1. */
+/* Returns the block that goes to `to`, or -1. */
 int32_t move_list_source(const struct move_list *moves, int32_t to);
 /* Takes out the move to `to`, which there is. The order of the others may change. */
 void move_list_remove(struct move_list *moves, int32_t to);

@@ -1,4 +1,4 @@
-/* Which block holds which history: from a block's key to its id, for blocks in use and for free
+/* Finds the block that holds a history: from a block's key to its id, for blocks in use and for free
  * ones whose content is still there. A hit is believed only when the tenant, the predecessor's key
  * and the tokens are the same.
  *
@@ -10,7 +10,7 @@
 
 struct cached_block;
 
-/* What a block's keys and values depend on. */
+/* Describes what a block's keys and values depend on. */
 struct block_content {
     struct block_key key;
     struct block_key previous; /* key of the block before it, or the root */
@@ -33,16 +33,16 @@ int prefix_cache_init(struct prefix_cache *cache, int32_t num_blocks, int32_t bl
 size_t prefix_cache_bytes(int32_t num_blocks, int32_t block_size); /* what it allocates */
 void prefix_cache_finish(struct prefix_cache *cache);              /* accepts a zeroed one */
 
-/* The block with that content, or -1. */
+/* Returns the block with that content, or -1. */
 int32_t prefix_cache_find(const struct prefix_cache *cache, const struct block_content *content);
-/* No block has the content's key yet, and the block has none. Copies the tokens. Does nothing when
- * a block of another content has the key. Returns whether the block is known now. */
+/* Adds a block that has no content yet, under a key that no block has. Copies the tokens. Does
+ * nothing when a block of another content has the key. Returns whether the block is known now. */
 bool prefix_cache_insert(struct prefix_cache *cache, int32_t block,
                          const struct block_content *content);
-/* Of a block that is known. */
+/* Removes a block that is known. */
 void prefix_cache_remove(struct prefix_cache *cache, int32_t block);
-/* A number that no other content has had, of this block or another; 0 when the block is not known.
- */
+/* Returns a number that no other content has had, of this block or another; 0 when the block is not
+ * known. */
 uint64_t prefix_cache_serial(const struct prefix_cache *cache, int32_t block);
 
 #endif

@@ -1,4 +1,4 @@
-/* The tokens of one sequence without a copy: a prompt shared with its siblings, and what was
+/* Views the tokens of one sequence without a copy: a prompt shared with its siblings, and what was
  * generated after it. A value; valid until the sequence gets another token. */
 #ifndef QUIRE_ENGINE_KV_TOKEN_VIEW_H
 #define QUIRE_ENGINE_KV_TOKEN_VIEW_H

@@ -118,7 +118,7 @@ void admission_preempt(struct scheduler *scheduler, struct sequence_group *group
 
 /* --- Room ------------------------------------------------------------------------------------- */
 
-/* Running slots that the group has use for. */
+/* Returns how many running slots the group has use for. */
 static int32_t num_slots(const struct sequence_group *group) {
     return min_int32(group->num_unfinished, group->max_running);
 }
@@ -130,7 +130,7 @@ static int32_t num_free_slots(const struct scheduler *scheduler) {
     return left;
 }
 
-/* For the tokens it has, and the copy of a shared block it is about to write to. */
+/* Counts for the tokens it has, and the copy of a shared block it is about to write to. */
 static int32_t missing_blocks(const struct scheduler *scheduler, const struct sequence *sequence) {
     int32_t needed =
         block_table_blocks_for(sequence->num_tokens, scheduler->config.limits->block_size);
@@ -138,7 +138,7 @@ static int32_t missing_blocks(const struct scheduler *scheduler, const struct se
            block_manager_needs_copy(&scheduler->blocks, &sequence->table, sequence->num_computed);
 }
 
-/* For those that are to fork from a leader, with one block each to grow by. */
+/* Counts for those that are to fork from a leader, with one block each to grow by. */
 static int64_t blocks_of_forks(const struct scheduler *scheduler,
                                const struct sequence_group *group, int32_t num_leaders) {
     const struct serving_limits *limits = scheduler->config.limits;
@@ -156,7 +156,7 @@ static int64_t blocks_of_forks(const struct scheduler *scheduler,
     return blocks;
 }
 
-/* For what a running group has pending, with one block for each sequence to grow by. */
+/* Counts for what a running group has pending, with one block for each sequence to grow by. */
 static int64_t reserved_blocks(const struct scheduler *scheduler,
                                const struct sequence_group *group) {
     int32_t num_running = 0;
@@ -195,7 +195,7 @@ static bool has_room_for(struct scheduler *scheduler, struct sequence_group *gro
 
 /* --- Admission -------------------------------------------------------------------------------- */
 
-/* What the cache has of the leader's tokens needs no further blocks. */
+/* Blocks that the cache has of the leader's tokens are not needed once more. */
 static bool start_leader(struct scheduler *scheduler, struct sequence_group *group) {
     struct sequence *leader = sequence_group_leader(group);
     int32_t num_found = prefix_match(scheduler, leader);
@@ -252,7 +252,7 @@ static int32_t max_running_beside(const struct scheduler *scheduler,
     return max_int32(CHOICES_IN_TURN - num_ended, max_int32(few, 1));
 }
 
-/* What runs continues to its end. */
+/* Lowers the limits; what runs already continues to its end. */
 static void narrow_groups(struct scheduler *scheduler, const struct sequence_group *next) {
     for (struct sequence_group *g = scheduler->running.first; g != NULL; g = g->list_next) {
         int32_t most = max_running_beside(scheduler, g, next);

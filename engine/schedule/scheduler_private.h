@@ -1,4 +1,4 @@
-/* What the files of the scheduler share: scheduler.c (life of groups, sharing, the plan of a step),
+/* Shared by the files of the scheduler: scheduler.c (life of groups, sharing, the plan of a step),
  * admission.c (who gets running slots, and who loses them) and prefix_match.c (tokens that need not
  * be computed). */
 #ifndef QUIRE_ENGINE_SCHEDULE_SCHEDULER_PRIVATE_H

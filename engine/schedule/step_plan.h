@@ -1,4 +1,4 @@
-/* What the scheduler decided for one step: which sequences, and how many of each one's pending
+/* Says what the scheduler decided for one step: which sequences, and how many of each one's pending
  * tokens. The blocks for them are already in the sequences' tables; what must be moved for that is
  * in the block manager's lists. */
 #ifndef QUIRE_ENGINE_SCHEDULE_STEP_PLAN_H

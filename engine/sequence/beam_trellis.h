@@ -1,4 +1,4 @@
-/* The histories of a beam search: a tree of generated tokens, in which beams with a common
+/* Keeps the histories of a beam search: a tree of generated tokens, in which beams with a common
  * beginning share its nodes. A node lives as long as a beam ends in it or another node follows it,
  * so that what is kept is what running and finished beams consist of, and no dropped one. */
 #ifndef QUIRE_ENGINE_SEQUENCE_BEAM_TRELLIS_H

@@ -67,7 +67,7 @@ static void decode_byte(struct detokenizer *d, unsigned char byte) {
     }
 }
 
-/* The longest stop string that ends at text[end), or -1. */
+/* Returns the longest stop string that ends at text[end), or -1. */
 static int32_t stop_ending_at(const struct detokenizer *d, size_t end) {
     int32_t found = -1;
     size_t found_length = 0;

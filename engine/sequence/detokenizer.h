@@ -1,5 +1,5 @@
-/* The bytes of one sequence's tokens to text, as they come: whole UTF-8 characters only, and stop
- * strings found wherever they fall across tokens.
+/* Turns the bytes of one sequence's tokens into text, as they come: whole UTF-8 characters only, and
+ * stop strings found wherever they fall across tokens.
  *
  * Bytes that are not UTF-8 become U+FFFD, one for each maximal part of a character, as the Unicode
  * standard recommends (chapter 3, "U+FFFD substitution of maximal subparts") and Python's
@@ -23,7 +23,7 @@ struct detokenizer {
     size_t num_given;
 };
 
-/* What a push releases; the text is valid until the next push. */
+/* The result of a push; the text is valid until the next push. */
 struct detokenized {
     const char *text;
     size_t text_bytes;

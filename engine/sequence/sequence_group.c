@@ -19,7 +19,7 @@ static void init_sequence(struct sequence *sequence, struct sequence_group *grou
     detokenizer_init(&sequence->detokenizer, &request->params);
 }
 
-/* The next sequence that never had a table; NULL: all others have one, or have finished. */
+/* Returns the next sequence that never had a table; NULL: all others have one, or have finished. */
 static struct sequence *next_without_table(struct sequence_group *group) {
     while (group->first_without_table < group->num_sequences) {
         struct sequence *sequence = &group->sequences[group->first_without_table++];
@@ -44,7 +44,7 @@ static int init_tables(struct sequence_group *group, const struct group_shape *s
     return 0;
 }
 
-/* The model's end tokens, unless they are ignored, and the request's; each once. */
+/* Collects the model's end tokens, unless they are ignored, and the request's; each once. */
 static int collect_end_tokens(struct sequence_group *group, const struct group_shape *shape,
                               int32_t *out_count) {
     const struct sampling_params *params = &group->request->params;
