@@ -81,7 +81,7 @@ def ask(url, prompt, settings):
 
 
 class ServerLogits:
-    """Has the server answer for the model: the last row of each sequence, of which the server tells the most
+    """Has the server answer for the model: the last row of each sequence, of which the server gives the most
     probable tokens. What is left of the probability is spread over the others."""
 
     def __init__(self, model, url):
@@ -111,7 +111,7 @@ class ServerLogits:
 
 
 def expect(model, prompt, settings, cache):
-    """What Transformers finds, and the gap."""
+    """Returns what Transformers finds, and the gap."""
     key = json.dumps([prompt, asdict(settings)])
     kept = json.loads(cache.read_text()) if cache and cache.exists() else {}
     if key not in kept:

@@ -3,7 +3,7 @@
 
     scripts/compare/check_llama_cpp.py PATH/TO/llama-server tests/golden/families [NAME...]
 
-For every NAME.gguf a server is started and asked to continue parts of NAME.golden's prompt by one token, with
+For every NAME.gguf a server is started and has to continue parts of NAME.golden's prompt by one token, with
 the probability of every token, and the same for every choice of the greedy continuation. Printed are the largest relative error of a row
 of log-probabilities (both centred, Euclidean norms) and how many greedy tokens are the same.
 """
@@ -53,7 +53,7 @@ def wait_for_start(process):
 
 
 def log_probabilities(tokens, vocab):
-    """What is sampled is a token of plain ASCII: of others the server shows no probabilities."""
+    """Samples tokens of plain ASCII only: of others the server shows no probabilities."""
     reply = ask("/completion", prompt=tokens, n_predict=1, n_probs=vocab, temperature=-1.0,
                 cache_prompt=False, logit_bias=[[ASCII_TOKEN, 1000.0]])
     row = np.full(vocab, np.nan)

@@ -82,7 +82,7 @@ def evaluate(model, folder, tasks=tuple(TASKS), **options):
 
 
 def answers(results, name):
-    """What the model said to every document of a task, in order: log likelihoods or texts."""
+    """Returns what the model said to every document of a task, in order: log likelihoods or texts."""
     samples = sorted(results["samples"].get(f"quire_{name}", []), key=lambda sample: sample["doc_id"])
     return [[entry[0][0] if isinstance(entry[0], (list, tuple)) else entry[0] for entry in sample["resps"]]
             for sample in samples]

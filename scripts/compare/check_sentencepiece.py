@@ -7,7 +7,7 @@
 SentencePiece trains small BPE models with byte fallback; each is written as GGUF, as llama.cpp's
 converter does, and as the tokenizer of `tokenizers` that Transformers' converter makes of it
 (merges from scores). The three must agree on texts without and with a space prefix; SentencePiece
-is asked only about texts that its normalisation leaves alone, and where it differs from Hugging
+is given only texts that its normalisation leaves alone, and where it differs from Hugging
 Face's, that is counted but no fault of ours.
 
 Cases: the vocabulary in id order, then texts in hexadecimal with Hugging Face's ids.

@@ -10,7 +10,7 @@
 
 For a model file the Hugging Face tokenizer is built from the file's own vocabulary and merges, with
 the pre-tokenizer that the model's tokenizer.json has; for a folder it is the tokenizer.json, with the
-template that tokenizer_config.json asks for (make_tokenizers.load). Compared are: 1 MB of texts with
+template that tokenizer_config.json requires (make_tokenizers.load). Compared are: 1 MB of texts with
 and without special tokens parsed, and every code point of Unicode, assigned or not; for a folder also
 the tokens around a prompt, what the tokens decode to, and texts with each added token at every kind of
 place; all must be equal. Invalid UTF-8 has no counterpart there: the tokens' bytes must give back the

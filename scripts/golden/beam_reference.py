@@ -89,7 +89,7 @@ class Watch:
         self.see(ranked[:width], ranked[width:])
 
     def watch_heuristic(self, arguments):
-        """Whether the best running beam can still be better than the worst finished one."""
+        """Returns whether the best running beam can still be better than the worst finished one."""
         length, penalty = self.length, self.settings.length_penalty
         if self.settings.early_stopping is True or not arguments["is_sent_finished"].all():
             return

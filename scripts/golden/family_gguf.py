@@ -91,7 +91,7 @@ def add_switches(writer, config, architecture):
 
 
 def llama3_factors(rope, dim):
-    """What each frequency is divided by (Llama 3.1)."""
+    """Returns what each frequency is divided by (Llama 3.1)."""
     frequencies = rope["rope_theta"] ** (-np.arange(0, dim, 2, dtype=np.float64) / dim)
     low, high = rope["low_freq_factor"], rope["high_freq_factor"]
     turns = rope["original_max_position_embeddings"] * frequencies / (2 * math.pi)
@@ -112,7 +112,7 @@ def add_rope_factors(writer, config):
 
 
 def heads_of(name, config):
-    """Of a tensor whose rows the file has permuted; 0: it is as it was."""
+    """Returns the heads of a tensor whose rows the file has permuted; 0: it is as it was."""
     if "q_proj" in name:
         return config.num_attention_heads
     return config.num_key_value_heads if "k_proj" in name else 0

@@ -5,7 +5,7 @@ Run by hand after a deliberate change (needs torch, transformers):
 
     python scripts/golden/make_beam_golden.py tests/golden
 
-One search a line. Settings and lengths of prompts are drawn with a seed; tokens that end a beam are drawn
+One search a line. Settings and lengths of prompts are chosen with a seed; tokens that end a beam are chosen
 from those that beams without an end consist of, so that beams do end. Searches with a decision closer than MIN_GAP
 are left out, since rounding could turn it.
 """

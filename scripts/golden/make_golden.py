@@ -264,7 +264,7 @@ def check_against_loader(path, logits, prompt):
     with torch.no_grad():
         other = model(torch.tensor([prompt])).logits[0].numpy()
     error = np.abs(other - logits).max()
-    print(f"{path.name}: differs from Transformers' reading of the file by {error:.2e}")
+    print(f"{path.name}: differs from what Transformers reads from the file by {error:.2e}")
     assert error < 1e-3
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Checks what is in libquire-cuda.so without a card: every kernel is there as machine code for each
-architecture and as PTX of the last one, for later cards, and attention works on tensor cores.
+"""Checks what is in libquire-cuda.so without a GPU: every kernel is there as machine code for each
+architecture and as PTX of the last one, for later GPUs, and attention works on tensor cores.
 
 Usage: check_cuda_module.py MODULE ARCH...        for instance: libquire-cuda.so 80 89 90; in the build's order
 
@@ -59,10 +59,10 @@ def count_operation(code, operation):
 
 
 def complaints(entries, archs):
-    """What is wrong with the kernels of one source file."""
+    """Yields what is wrong with the kernels of one source file."""
     got = {(kind, arch) for kind, arch, _ in entries}
-    wanted = {(MACHINE_CODE, arch) for arch in archs} | {(PTX, archs[-1])}
-    for kind, arch in sorted(wanted - got):
+    required = {(MACHINE_CODE, arch) for arch in archs} | {(PTX, archs[-1])}
+    for kind, arch in sorted(required - got):
         yield f"a source file has no {'PTX' if kind == PTX else 'machine code'} for sm_{arch}"
     for kind, arch, elf in entries:
         for name, code in code_sections(elf) if kind == MACHINE_CODE else ():

@@ -35,7 +35,7 @@ LIBRARIES = ["libcjson", "yaml-0.1", "libpcre2-8", "libutf8proc", "libxxhash"]
 
 
 def library_flags():
-    """Of those that are there: a room is built only with the libraries it needs."""
+    """Returns the flags of those that are there: a room is built only with the libraries it needs."""
     flags = []
     for library in LIBRARIES if shutil.which("pkg-config") else []:
         result = subprocess.run(["pkg-config", "--cflags", library], capture_output=True, text=True)

@@ -1,4 +1,4 @@
-"""What the checks of this folder share: the sources of the product, and the functions in them."""
+"""Reads the sources of the product, and the functions in them, for the checks of this folder."""
 
 import re
 

@@ -1,5 +1,5 @@
 /* Replays files through a fuzz target with any compiler: `fuzz_x FILE_OR_FOLDER...`. libFuzzer
- * brings its own main instead. */
+ * has its own main instead. */
 #include <dirent.h>
 #include <stdint.h>
 #include <stdio.h>

@@ -8,7 +8,7 @@
 
 static struct {
     const struct backend_ops *original;
-    float *out; /* next row goes here; NULL: not wanted */
+    float *out; /* next row goes here; NULL: not needed */
     int32_t rows_left;
 } watched;
 

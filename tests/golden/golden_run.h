@@ -1,5 +1,5 @@
 /* A model ready to run, and what every golden test does with it: feed a token sequence in steps of
- * some size and look at all logits. Shared by the files of this folder. */
+ * some size and read all logits. Shared by the files of this folder. */
 #ifndef QUIRE_TESTS_GOLDEN_RUN_H
 #define QUIRE_TESTS_GOLDEN_RUN_H
 

@@ -6,7 +6,7 @@
  * in such a folder is in a GGUF file too, and only compared with Transformers. A device that rounds
  * to 16 bits is given a tolerance; a greedy choice of it may differ from Transformers' where its
  * own logits have the two tokens as close as that; and only when it is opened as batch-invariant
- * are bits compared. Exit status 77 when the machine lacks ISA, or a card.
+ * are bits compared. Exit status 77 when the machine lacks ISA, or a GPU.
  */
 #include "tests/golden/golden_run.h"
 
@@ -40,7 +40,7 @@ struct fixture {
     float *logits; /* the prompt's, fed in one step */
 };
 
-/* In order, and with neighbours in the sequence far apart in the pool. */
+/* Block tables in order, and with neighbours in the sequence far apart in the pool. */
 static const struct golden_sequence straight = {0, {0, 1, 2, 3, 4}};
 static const struct golden_sequence scrambled = {0, {70, 3, 41, 9, 25}};
 
@@ -315,8 +315,8 @@ static void test_blocks_behind_the_window(void **state) {
     free(logits);
 }
 
-/* All that a step needs was taken before the first. A card's libraries also take what they load at
- * first use, and the memory of a CPU is everybody's: only the simulator's tells. */
+/* All that a step needs was taken before the first. A GPU's libraries also take what they load at
+ * first use, and the memory of a CPU is everybody's: only the simulator's is exact. */
 static void test_steps_take_no_memory(void **state) {
     struct fixture *f = *state;
     if (strcmp(f->device.backend, "cuda-sim") != 0)

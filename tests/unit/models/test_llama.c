@@ -151,7 +151,7 @@ static void check_hidden_sums(struct run *run, const double *states, const float
 static void check_path(const struct model_image *image, const struct expected *expected,
                        const char *label, const char *name, const char *isa) {
     struct run run;
-    const double *wanted = expected->logits;
+    const double *reference = expected->logits;
     float logits[NUM_TOKENS * VOCAB], sums[2 * HIDDEN] = {0};
     if (!open_run(&run, image, name, isa))
         return;
@@ -163,8 +163,8 @@ static void check_path(const struct model_image *image, const struct expected *e
     for (int t = 0; t < NUM_TOKENS; t++) {
         double largest = 0.0, error = 0.0;
         for (int i = t * VOCAB; i < (t + 1) * VOCAB; i++) {
-            largest = fmax(largest, fabs(wanted[i]));
-            error = fmax(error, fabs((double)logits[i] - wanted[i]));
+            largest = fmax(largest, fabs(reference[i]));
+            error = fmax(error, fabs((double)logits[i] - reference[i]));
         }
         if (!(error <= 1e-4 * largest))
             fail_msg("%s on %s %s: token %d: logits of up to %g differ by %g", label, name,

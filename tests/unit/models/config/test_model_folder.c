@@ -398,7 +398,7 @@ static void test_print_other_switches(void **state) {
                    yarn, sizeof(yarn) / sizeof(yarn[0]));
 }
 
-/* One line for what the tensors alone tell. */
+/* One line for what only the tensors say. */
 static void test_print_biases(void **state) {
     static const struct {
         const char *tensor, *line;

@@ -265,7 +265,7 @@ static void test_header_refused(void **state) {
 
 /* --- Metadata --------------------------------------------------------------------------------- */
 
-/* A header for one key, which the caller goes on to write. */
+/* A header for one key, which the caller continues. */
 static struct gguf_writer one_key(void) {
     struct gguf_writer w = {0};
     gguf_put_header(&w, 3, 0, 1);

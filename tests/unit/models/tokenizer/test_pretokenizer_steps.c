@@ -209,7 +209,7 @@ static void test_time_runs_out(void **state) {
     struct split_matcher *matcher = split_matcher_create(regex);
     assert_int_equal(split_matcher_find(matcher, text, 1000, 0, &over, range), -1);
     assert_int_equal(range[0], 7);
-    /* Found beyond what one search looks at. */
+    /* Found beyond what one search covers. */
     assert_int_equal(split_matcher_find(matcher, text, 1000, 0, &ahead, range), 1);
     assert_int_equal(range[0], 999);
     assert_int_equal(range[1], 1000);

@@ -278,7 +278,7 @@ static void test_added_tokens(void **state) {
     ASSERT_ADDED(normalized, "a<tag>", A, TAG);
 }
 
-/* A normalised token is looked for as the normaliser writes it. */
+/* A normalised token is searched as the normaliser writes it. */
 static void test_normalized_added_tokens(void **state) {
     struct tokenizer_spec spec = small_spec();
     struct added_token added = {.id = SPACE_A, .normalized = true};

@@ -14,10 +14,10 @@ static const struct model_config folder = {
     .naming = TENSOR_NAMING_HF, .tensor_prefix = "model.", .pre_norm = true};
 
 static void assert_name(const struct model_config *config, enum tensor_role role, int32_t layer,
-                        const char *suffix, const char *wanted) {
+                        const char *suffix, const char *expected) {
     char name[TENSOR_NAME_BYTES];
     tensor_names_write(config, role, layer, suffix, name);
-    assert_string_equal(name, wanted);
+    assert_string_equal(name, expected);
 }
 
 static bool is_ignorable(const struct model_config *config, const char *name) {
