@@ -1,10 +1,10 @@
-/* What a model says about the next token of a beam, for beam searches without a model: the best log
+/* Log probabilities of the next token of a beam, for beam searches without a model: the best log
  * probabilities of rows that SmolLM2-135M-Instruct gave in beam searches of its own
- * (scripts/golden/make_beam_rows.py, which wrote beam_rows.inc), drawn at random.
+ * (make_beam_rows.py, which wrote beam_rows.inc), picked at random.
  *
- * Beams of one search that differ by a word are told similar things by a model: in one step out of
- * several all of them get the same row, in the others each gets its own. How often is fitted to the
- * recorded searches: so that beams share their history as far back as they did there. */
+ * Beams of one search that differ by a word get similar log probabilities from a model: in one step
+ * out of several all of them get the same row, in the others each gets its own. How often is fitted
+ * to the recorded searches: so that beams share their history as far back as they did there. */
 #ifndef QUIRE_SCRIPTS_PAGED_MEMORY_BEAM_ROWS_H
 #define QUIRE_SCRIPTS_PAGED_MEMORY_BEAM_ROWS_H
 

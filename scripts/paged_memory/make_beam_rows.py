@@ -2,7 +2,7 @@
 """Writes scripts/paged_memory/beam_rows.inc: log probabilities that a real model gives in beam search.
 
 Runs beam search with Transformers' model of a GGUF file on the prompts below, keeps the best log
-probabilities of every beam at every step, and draws the rows of the table from those of the
+probabilities of every beam at every step, and picks the rows of the table from those of the
 narrowest search. Ends are banned: how long an output is, the simulation decides.
 
 Prints, for each width, how many histories the beams have some steps back, and what sharing saves,

@@ -2,7 +2,7 @@
 
 #include "config/base/check.h"
 #include "scripts/paged_memory/buddy.h"
-#include "scripts/paged_memory/card_model.h"
+#include "scripts/paged_memory/gpu_model.h"
 
 #include <stdbool.h>
 
@@ -95,7 +95,7 @@ static bool step(struct orca *orca, struct memory_account *account) {
         return true;
     }
     struct memory_use use = measure(orca);
-    double seconds = card_step_seconds(&(struct step_load){
+    double seconds = gpu_step_seconds(&(struct step_load){
         .num_sequences = orca->num_running,
         .num_context_tokens = use.token_slots,
         .num_prompt_tokens = num_prompt_tokens,
@@ -108,8 +108,8 @@ static bool step(struct orca *orca, struct memory_account *account) {
 
 void orca_run(enum orca_policy policy, const struct trace *trace, struct memory_account *out) {
     struct orca orca = {.policy = policy, .trace = trace};
-    *out = (struct memory_account){.num_slots = CARD_NUM_SLOTS};
-    buddy_init(&orca.buddy, CARD_NUM_SLOTS);
+    *out = (struct memory_account){.num_slots = GPU_NUM_SLOTS};
+    buddy_init(&orca.buddy, GPU_NUM_SLOTS);
     while (orca.now_s < trace->duration_s && step(&orca, out))
         ;
 }

@@ -2,7 +2,7 @@
 
 #include "config/base/check.h"
 #include "engine/core/engine_core.h"
-#include "scripts/paged_memory/card_model.h"
+#include "scripts/paged_memory/gpu_model.h"
 #include "scripts/paged_memory/hash.h"
 #include "scripts/paged_memory/trace_executor.h"
 #include "tests/sim/fake_tokenizer.h"
@@ -121,7 +121,7 @@ static void begin(struct paged *paged) {
         .max_num_batched_tokens = MAX_STEP_TOKENS,
         .max_model_len = TRACE_MAX_LENGTH,
         .block_size = paged->setup.block_size,
-        .num_blocks = CARD_NUM_SLOTS / paged->setup.block_size,
+        .num_blocks = GPU_NUM_SLOTS / paged->setup.block_size,
         .vocab_size = FAKE_VOCAB_SIZE,
     };
     struct engine_core_config config = {
@@ -149,7 +149,7 @@ void paged_run(const struct paged_setup *setup, const struct trace *trace,
     CHECK(paged != NULL);
     paged->setup = *setup;
     paged->trace = trace;
-    paged->account.num_slots = CARD_NUM_SLOTS;
+    paged->account.num_slots = GPU_NUM_SLOTS;
     begin(paged);
     while (paged->executor.now_s < trace->duration_s && step(paged))
         ;

@@ -2,8 +2,8 @@
 """How well the KV memory is used: the PagedAttention paper's figures beside ours.
 
 Runs scripts/paged_memory (built by Meson), which serves seeded traces of requests by the project's
-engine and by the reservation policies that the paper compares with, for OPT-13B on a card of 40 GB;
-prints tables in Markdown. Simulated time: the card is a formula, the engine is the real one.
+engine and by the reservation policies that the paper compares with, for OPT-13B on a GPU of 40 GB;
+prints tables in Markdown. Simulated time: the GPU is a formula, the engine is the real one.
 
 The paper: Kwon et al., "Efficient Memory Management for Large Language Model Serving with
 PagedAttention", SOSP 2023, arXiv 2309.06180: figures 2, 13 and 15, and section 6.3.

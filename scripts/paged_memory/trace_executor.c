@@ -2,7 +2,7 @@
 
 #include "config/base/check.h"
 #include "scripts/paged_memory/beam_rows.h"
-#include "scripts/paged_memory/card_model.h"
+#include "scripts/paged_memory/gpu_model.h"
 #include "scripts/paged_memory/hash.h"
 #include "tests/sim/fake_tokenizer.h"
 
@@ -87,7 +87,7 @@ static int run(struct executor *executor, const struct batch *batch, struct step
             answer(trace, inputs, seq, &batch->sample_rows[row], &result->rows[row]);
     }
     struct step_load load = load_of(inputs);
-    double seconds = card_step_seconds(&load);
+    double seconds = gpu_step_seconds(&load);
     trace->on_step(trace->context, seconds);
     trace->now_s += seconds;
     return 0;

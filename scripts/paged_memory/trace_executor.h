@@ -1,9 +1,9 @@
-/* An executor without a model: it moves a clock by what the step would take on the card
- * (card_model.h), and answers every row with random ordinary tokens, whose log probabilities are
+/* An executor without a model: it moves a clock by what the step would take on the GPU
+ * (gpu_model.h), and answers every row with random ordinary tokens, whose log probabilities are
  * those of beam_rows.h.
  *
  * In place of keys and values it keeps one hash for each slot, of all tokens up to the one there,
- * which it computes from the hash of the slot before: what a beam is told depends on what its
+ * which it computes from the hash of the slot before: what a beam is given depends on what its
  * blocks hold, as with a model. */
 #ifndef QUIRE_SCRIPTS_PAGED_MEMORY_TRACE_EXECUTOR_H
 #define QUIRE_SCRIPTS_PAGED_MEMORY_TRACE_EXECUTOR_H
