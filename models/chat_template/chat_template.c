@@ -8,7 +8,7 @@
 
 #include <stdlib.h>
 
-/* Of the nodes: some twice as much as the largest source makes. */
+/* Bounds the nodes: about twice as much as the largest source makes. */
 #define MAX_NODE_BYTES ((size_t)256 << 20)
 
 struct chat_template {
@@ -45,7 +45,7 @@ void chat_template_destroy(struct chat_template *chat) {
     free(chat);
 }
 
-/* The parts of the text that are marked as the client's. */
+/* Finds the parts of the text that are marked as the client's. */
 static int find_spans(struct template_run *run, const struct template_value *text,
                       struct chat_text *out) {
     const uint8_t *marks = text->string.marks;

@@ -5,7 +5,7 @@
  * `generation`, which changes nothing).
  *
  * Immutable after it was created, shared by all threads. A rendering runs code of the model's
- * makers on data of a client, so it is bounded: CHAT_TEMPLATE_MAX_STEPS evaluated nodes, the
+ * authors on data of a client, so it is bounded: CHAT_TEMPLATE_MAX_STEPS evaluated nodes, the
  * arena's bytes for values and output, 64 nested calls. */
 #ifndef QUIRE_MODELS_CHAT_TEMPLATE_CHAT_TEMPLATE_H
 #define QUIRE_MODELS_CHAT_TEMPLATE_CHAT_TEMPLATE_H
@@ -18,7 +18,9 @@
 
 struct chat_template;
 
-/* Parses the source. ERROR_SYNTAX names the line and what is not understood. */
+/* Parses the source. ERROR_SYNTAX names the line and what is not understood: a tag, and a filter,
+ * test, function or method that neither the engine nor the template itself has, wherever it stands,
+ * so that a template which needs more than is here is refused at start. */
 int chat_template_create(const char *source, size_t length, struct chat_template **out,
                          struct error *err);
 void chat_template_destroy(struct chat_template *chat); /* accepts NULL */
@@ -27,7 +29,7 @@ void chat_template_destroy(struct chat_template *chat); /* accepts NULL */
 struct chat_text {
     const char *data; /* valid UTF-8 if all strings put in were; not NUL-terminated */
     size_t length;
-    /* The parts of it that are text of a client: rising, apart, not empty. */
+    /* Its parts that are text of a client: rising, apart, not empty. */
     const struct text_span *client_spans;
     size_t num_client_spans;
 };

@@ -72,7 +72,7 @@ uint64_t template_arena_seed(const struct template_arena *arena) {
     return arena->seed;
 }
 
-/* A new chunk, or `old` with another size: NULL without memory, and `old` stays as it is then. */
+/* Makes a new chunk, or gives `old` another size. NULL without memory; `old` stays as it is then. */
 static struct chunk *resize_chunk(struct template_arena *arena, struct chunk *old, size_t bytes) {
     size_t had = old != NULL ? old->bytes : 0;
     if (bytes > arena->max_bytes - (arena->bytes - had)) {
@@ -89,7 +89,7 @@ static struct chunk *resize_chunk(struct template_arena *arena, struct chunk *ol
     return chunk;
 }
 
-/* The first of the large ones, or one among them that may have moved. */
+/* Links a chunk that is the first of the large ones, or may have moved among them. */
 static void link_large(struct template_arena *arena, struct chunk *chunk) {
     if (chunk->previous != NULL)
         chunk->previous->next = chunk;

@@ -17,17 +17,16 @@ bool template_arena_is_full(const struct template_arena *arena);
 
 /* --- For chat_template/ alone --- */
 
-/* Bytes for any type, or NULL. */
+/* Gives bytes for any type, or NULL. */
 void *template_arena_alloc(struct template_arena *arena, size_t bytes);
 /* The same for num items of item_bytes each. */
 void *template_arena_alloc_items(struct template_arena *arena, size_t num, size_t item_bytes);
-/* Bytes for text: without a type's alignment. */
+/* Gives bytes for text: without a type's alignment. */
 char *template_arena_alloc_text(struct template_arena *arena, size_t bytes);
 /* Makes the text that ends at `end` longer where it is; false when something lies behind it. */
 bool template_arena_extend_text(struct template_arena *arena, const char *end, size_t bytes);
-/* The text of `had` bytes with another size: it may move, so that nothing else may point into it.
- * What was asked for here once is resized here only. data is NULL for had 0; NULL without memory.
- */
+/* Gives the text of `had` bytes another size: it may move, so nothing else may point into it, and
+ * from then on it is resized here only. data is NULL for had 0. NULL without memory. */
 char *template_arena_resize_text(struct template_arena *arena, char *data, size_t had,
                                  size_t bytes);
 /* Returns whether an allocation failed, for want of memory or because the arena is full. */

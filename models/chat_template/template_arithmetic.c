@@ -49,7 +49,7 @@ static int apply_integers(struct template_run *run, int op, int64_t a, int64_t b
     }
 }
 
-/* Of the sign of the divisor, as Python has it. */
+/* Has the sign of the divisor, as in Python. */
 static double float_modulo(double a, double b) {
     double rest = fmod(a, b);
     if (rest == 0)
@@ -57,7 +57,7 @@ static double float_modulo(double a, double b) {
     return (rest < 0) != (b < 0) ? rest + b : rest;
 }
 
-/* What is left after the rest was taken off is a whole number, but for rounding. */
+/* Without the remainder the quotient is a whole number, but for rounding. */
 static double float_floor_divide(double a, double b) {
     double rest = fmod(a, b), quotient = (a - rest) / b;
     if (rest != 0 && (rest < 0) != (b < 0))
@@ -138,7 +138,7 @@ static int add_strings(struct template_run *run, const struct template_value *a,
     return template_run_finish(run, &builder, out);
 }
 
-/* In the memory of a, where no other list goes on behind it yet: a list that grows in a loop is not
+/* In the memory of a, where no other list continues behind it yet: a list that grows in a loop is not
  * copied each time. */
 static int add_lists(struct template_run *run, const struct template_value *a,
                      const struct template_value *b, struct template_value *out) {

@@ -41,7 +41,7 @@ static bool is_internal(struct text name) {
     return name.length > 4 && memcmp(name.data, "__", 2) == 0 && text_ends_with(name, "__");
 }
 
-/* A method of Python's type of that name: 1 if there is one, or one that templates may not use. */
+/* Returns 1 if Python's type has a method of that name, also one that templates may not use. */
 static int find_method(struct template_run *run, const struct template_value *value,
                        struct text name, struct template_value *out) {
     const struct template_function *function =
@@ -95,7 +95,7 @@ int template_attribute_get(struct template_run *run, const struct template_value
         return found < 0 ? -1 : 0;
     const struct template_value *item = NULL;
     if (from.kind == TEMPLATE_MAP || from.kind == TEMPLATE_NAMESPACE)
-        item = template_mapping_find_text(run->arena, from.mapping, name);
+        item = template_data_map_find_text(run->arena, from.mapping, name);
     *out = item != NULL ? *item : undefined_of(&from, name);
     return 0;
 }
@@ -151,8 +151,8 @@ int template_attribute_item(struct template_run *run, const struct template_valu
     int64_t index;
     if (template_type_check_defined(run, &from) != 0)
         return -1;
-    if (from.kind == TEMPLATE_MAP && template_mapping_is_key(key)) {
-        const struct template_value *item = template_mapping_find(run->arena, from.mapping, key);
+    if (from.kind == TEMPLATE_MAP && template_data_is_key(key)) {
+        const struct template_value *item = template_data_map_find(run->arena, from.mapping, key);
         if (item != NULL) {
             *out = *item;
             return 0;

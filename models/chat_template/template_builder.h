@@ -4,8 +4,8 @@
 
 #include "models/chat_template/template_data.h"
 
-/* Zeroed but for the arena at first. What is added when the arena fails is lost: look at
- * template_builder_finish. */
+/* Zeroed but for the arena at first. What is added after the arena failed is lost, which
+ * template_builder_finish reports. */
 struct template_builder {
     struct template_arena *arena;
     char *data;
@@ -19,14 +19,14 @@ void template_builder_add(struct template_builder *builder, struct text text,
 void template_builder_add_server(struct template_builder *builder, const char *literal);
 void template_builder_add_string(struct template_builder *builder,
                                  const struct template_value *string);
-/* Bytes begin <= i < end of a string. */
+/* Adds bytes begin <= i < end of a string. */
 void template_builder_add_part(struct template_builder *builder,
                                const struct template_value *string, size_t begin, size_t end);
 void template_builder_add_repeated(struct template_builder *builder,
                                    const struct template_value *string, size_t times);
 /* Makes room, so that what is known to come is not copied. */
 void template_builder_reserve(struct template_builder *builder, size_t bytes);
-/* The string so far. False: something was lost. */
+/* Gives the string so far. False: something was lost. */
 bool template_builder_finish(struct template_builder *builder, struct template_value *out);
 
 #endif

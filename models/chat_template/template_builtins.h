@@ -12,7 +12,7 @@ struct template_call;
 typedef int (*template_body)(struct template_run *run, const struct template_call *call,
                              struct template_value *out);
 
-/* What a filter does with the filter or test whose name is among its arguments. */
+/* Says whether a filter applies a filter or test that one of its arguments names. */
 enum template_applies { TEMPLATE_APPLIES_NONE, TEMPLATE_APPLIES_FILTER, TEMPLATE_APPLIES_TEST };
 
 struct template_function {
@@ -41,10 +41,10 @@ struct template_builtins {
     const struct template_methods *methods;
 };
 
-/* NULL: there is none of that name. */
+/* Searches the tables of a list. NULL: there is none of that name. */
 const struct template_function *template_builtins_find(const struct template_function *const *list,
                                                        struct text name);
-/* The method of a value of that kind. */
+/* Searches the methods of values of that kind. */
 const struct template_function *template_builtins_method(const struct template_builtins *builtins,
                                                          enum template_kind kind, struct text name);
 /* Returns whether values of any kind have a method of that name, refused or not. */

@@ -2,7 +2,7 @@
 
 #include "models/chat_template/template_type.h"
 
-/* The next name of a list with spaces between them, off the list; false: none is left. */
+/* Takes the next name off a list with spaces between them; false: none is left. */
 static bool next_parameter(const char **list, struct text *out) {
     size_t length = strcspn(*list, " ");
     *out = (struct text){*list, length};
@@ -19,7 +19,7 @@ static int bind(struct template_run *run, const struct template_function *functi
         const struct template_value *keyword =
             arguments->keywords == NULL
                 ? NULL
-                : template_mapping_find_text(run->arena, arguments->keywords, name);
+                : template_data_map_find_text(run->arena, arguments->keywords, name);
         num_keywords += keyword != NULL;
         if (keyword != NULL && num < arguments->num)
             return template_run_fail(run, "%s() got multiple values for argument '%.*s'",

@@ -8,7 +8,7 @@
 
 enum { TEMPLATE_MAX_PARAMETERS = 5 };
 
-/* What a call hands over. */
+/* The arguments of a call, evaluated. */
 struct template_arguments {
     struct template_value *items; /* by position */
     size_t num;
@@ -17,7 +17,7 @@ struct template_arguments {
 
 /* One call of a function, filter, test or method. */
 struct template_call {
-    /* What a filter, test or method works on. */
+    /* The value that a filter, test or method works on. */
     const struct template_value *self;
     /* By parameter; TEMPLATE_MISSING for one that is left out. */
     struct template_value given[TEMPLATE_MAX_PARAMETERS];

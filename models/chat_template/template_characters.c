@@ -57,7 +57,7 @@ size_t template_characters_before(struct text text, size_t end) {
     return end;
 }
 
-/* What str.isspace says: Unicode's White_Space and the separators U+001C to U+001F. */
+/* As str.isspace: Unicode's White_Space and the separators U+001C to U+001F. */
 bool template_characters_is_space(int32_t c) {
     if (c < 0x80)
         return (c >= 0x09 && c <= 0x0d) || (c >= 0x1c && c <= 0x20);

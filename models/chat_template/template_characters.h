@@ -16,16 +16,16 @@ int32_t template_characters_next(struct text text, size_t *at);
 size_t template_characters_encode(int32_t character, char out[TEMPLATE_MAX_CHARACTER_BYTES]);
 
 size_t template_characters_count(struct text text);
-/* The byte at which the character of that index begins; the text's length beyond its end. */
+/* Returns the byte at which the character of that index begins; the text's length beyond its end. */
 size_t template_characters_offset(struct text text, size_t index);
-/* The byte at which the last character of text[0..end) begins; end > 0. */
+/* Returns the byte at which the last character of text[0..end) begins; end > 0. */
 size_t template_characters_before(struct text text, size_t end);
 
 bool template_characters_is_space(int32_t character);
 bool template_characters_is_lower(int32_t character);
 bool template_characters_is_upper(int32_t character);
 bool template_characters_is_title(int32_t character);
-/* What repr() writes as itself. */
+/* Returns whether repr() writes it as itself. */
 bool template_characters_is_printable(int32_t character);
 
 /* Upper, lower or title case: at most TEMPLATE_MAX_CASE_BYTES bytes of UTF-8, returns how many. */

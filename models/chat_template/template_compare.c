@@ -22,7 +22,7 @@ static int maps_equal(struct template_run *run, const struct template_mapping *a
     *out = a->length == b->length;
     for (size_t i = 0; *out && i < a->length; i++) {
         const struct template_value *other =
-            template_mapping_find(run->arena, b, &a->entries[i].key);
+            template_data_map_find(run->arena, b, &a->entries[i].key);
         *out = other != NULL;
         if (*out && equal(run, &a->entries[i].item, other, depth, out) != 0)
             return -1;
@@ -150,10 +150,10 @@ int template_compare_contains(struct template_run *run, const struct template_va
         return template_run_charge_text(run, container->string.length);
     }
     if (container->kind == TEMPLATE_MAP) {
-        if (!template_mapping_is_key(item) && item->kind != TEMPLATE_UNDEFINED)
+        if (!template_data_is_key(item) && item->kind != TEMPLATE_UNDEFINED)
             return template_run_fail(run, "unhashable type: '%s'", template_type_name(item));
         *out = item->kind != TEMPLATE_UNDEFINED &&
-               template_mapping_find(run->arena, container->mapping, item) != NULL;
+               template_data_map_find(run->arena, container->mapping, item) != NULL;
         return 0;
     }
     if (template_type_items(run, container, &items) != 0)

@@ -10,10 +10,10 @@
 static struct text intern(struct template_cursor *cursor, struct text name) {
     struct template_mapping *names = cursor->names.mapping;
     struct template_value key = template_data_text(name, TEMPLATE_ORIGIN_SERVER);
-    const struct template_value *known = template_mapping_find(cursor->arena, names, &key);
+    const struct template_value *known = template_data_map_find(cursor->arena, names, &key);
     if (known != NULL)
         return (struct text){known->string.data, known->string.length};
-    if (!template_mapping_set(cursor->arena, names, &key, key))
+    if (!template_data_map_set(cursor->arena, names, &key, key))
         template_cursor_fail_memory(cursor);
     return name;
 }
@@ -26,8 +26,8 @@ void template_cursor_init(struct template_cursor *cursor, struct template_arena 
     cursor->failed = template_lexer_init(&cursor->lexer, arena, source, err) != 0;
     if (cursor->failed)
         return;
-    if (!template_mapping_create(arena, TEMPLATE_MAP, &cursor->names) ||
-        !template_mapping_create(arena, TEMPLATE_MAP, &cursor->defined)) {
+    if (!template_data_map(arena, TEMPLATE_MAP, &cursor->names) ||
+        !template_data_map(arena, TEMPLATE_MAP, &cursor->defined)) {
         template_cursor_fail_memory(cursor);
         return;
     }
@@ -190,7 +190,8 @@ void template_cursor_fail_unknown(struct template_cursor *cursor, const char *wh
 
 void template_cursor_define(struct template_cursor *cursor, struct text name) {
     struct template_value key = template_data_text(name, TEMPLATE_ORIGIN_SERVER);
-    if (!cursor->failed && !template_mapping_set(cursor->arena, cursor->defined.mapping, &key, key))
+    if (!cursor->failed &&
+        !template_data_map_set(cursor->arena, cursor->defined.mapping, &key, key))
         template_cursor_fail_memory(cursor);
 }
 
@@ -210,6 +211,6 @@ void template_cursor_use(struct template_cursor *cursor, const char *what, struc
 void template_cursor_check_uses(struct template_cursor *cursor) {
     for (const struct template_use *use = cursor->uses; use != NULL; use = use->next)
         if (!cursor->failed &&
-            template_mapping_find_text(cursor->arena, cursor->defined.mapping, use->name) == NULL)
+            template_data_map_find_text(cursor->arena, cursor->defined.mapping, use->name) == NULL)
             template_cursor_fail_unknown(cursor, use->what, use->name, use->line);
 }

@@ -65,8 +65,8 @@ bool template_data_items(struct template_arena *arena, enum template_kind kind,
 /* --- Maps --------------------------------------------------------------------------------------
  */
 
-bool template_mapping_create(struct template_arena *arena, enum template_kind kind,
-                             struct template_value *out) {
+bool template_data_map(struct template_arena *arena, enum template_kind kind,
+                       struct template_value *out) {
     struct template_mapping *map = template_arena_alloc(arena, sizeof(*map));
     if (map == NULL)
         return false;
@@ -75,11 +75,11 @@ bool template_mapping_create(struct template_arena *arena, enum template_kind ki
     return true;
 }
 
-bool template_mapping_is_key(const struct template_value *value) {
+bool template_data_is_key(const struct template_value *value) {
     return value->kind >= TEMPLATE_NONE && value->kind <= TEMPLATE_STRING;
 }
 
-/* What a number or truth value is as a float: the same for keys that are the same. */
+/* Gives a number or truth value as a float: the same for keys that are the same. */
 static double key_number(const struct template_value *key) {
     if (key->kind == TEMPLATE_FLOAT)
         return key->real;
@@ -132,9 +132,9 @@ static uint32_t *find_slot(uint64_t seed, const struct template_mapping *map,
     return &map->slots[slot];
 }
 
-struct template_value *template_mapping_find(const struct template_arena *arena,
-                                             const struct template_mapping *map,
-                                             const struct template_value *key) {
+struct template_value *template_data_map_find(const struct template_arena *arena,
+                                              const struct template_mapping *map,
+                                              const struct template_value *key) {
     if (map->slots != NULL) {
         uint32_t index = *find_slot(template_arena_seed(arena), map, key);
         return index == 0 ? NULL : &map->entries[index - 1].item;
@@ -145,11 +145,11 @@ struct template_value *template_mapping_find(const struct template_arena *arena,
     return NULL;
 }
 
-struct template_value *template_mapping_find_text(const struct template_arena *arena,
-                                                  const struct template_mapping *map,
-                                                  struct text key) {
+struct template_value *template_data_map_find_text(const struct template_arena *arena,
+                                                   const struct template_mapping *map,
+                                                   struct text key) {
     struct template_value string = template_data_text(key, TEMPLATE_ORIGIN_SERVER);
-    return template_mapping_find(arena, map, &string);
+    return template_data_map_find(arena, map, &string);
 }
 
 static bool rehash(struct template_arena *arena, struct template_mapping *map) {
@@ -178,9 +178,9 @@ static bool grow(struct template_arena *arena, struct template_mapping *map) {
     return capacity < MIN_HASHED || rehash(arena, map);
 }
 
-bool template_mapping_set(struct template_arena *arena, struct template_mapping *map,
-                          const struct template_value *key, struct template_value item) {
-    struct template_value *there = template_mapping_find(arena, map, key);
+bool template_data_map_set(struct template_arena *arena, struct template_mapping *map,
+                           const struct template_value *key, struct template_value item) {
+    struct template_value *there = template_data_map_find(arena, map, key);
     if (there != NULL) {
         *there = item;
         return true;
@@ -193,10 +193,10 @@ bool template_mapping_set(struct template_arena *arena, struct template_mapping 
     return true;
 }
 
-bool template_mapping_update(struct template_arena *arena, struct template_mapping *to,
-                             const struct template_mapping *from) {
+bool template_data_map_update(struct template_arena *arena, struct template_mapping *to,
+                              const struct template_mapping *from) {
     for (size_t i = 0; i < from->length; i++)
-        if (!template_mapping_set(arena, to, &from->entries[i].key, from->entries[i].item))
+        if (!template_data_map_set(arena, to, &from->entries[i].key, from->entries[i].item))
             return false;
     return true;
 }

@@ -30,7 +30,7 @@ enum template_kind {
     TEMPLATE_MACRO,
 };
 
-/* Sequences may share their items' memory: one begins as the other, and goes on where that ends. */
+/* Sequences may share their items' memory: one begins as the other, and continues where that ends. */
 struct template_sequence {
     struct template_value *items;
     size_t length, capacity;
@@ -40,13 +40,13 @@ struct template_sequence {
 
 struct template_value {
     uint8_t kind; /* enum template_kind */
-    /* Of a string: enum template_origin of all its bytes, if it has no marks. Of an undefined
-     * value: enum template_kind of the value whose attribute is missing, TEMPLATE_MISSING for a
-     * variable. */
+    /* STRING: enum template_origin of all its bytes, if it has no marks. UNDEFINED: enum
+     * template_kind of the value whose attribute is missing, TEMPLATE_MISSING for a variable. VIEW:
+     * which one. */
     uint8_t origin;
-    /* Of an undefined value: the attribute is there, but not for templates. */
+    /* UNDEFINED: the attribute is there, but not for templates. */
     bool is_unsafe;
-    /* Of a string: Jinja's Markup, the result of the filters safe and escape. What is added to it
+    /* STRING: it is Jinja's Markup, the result of the filters safe and escape: what is added to it
      * is escaped for HTML first. */
     bool is_markup;
     union {
@@ -67,7 +67,7 @@ struct template_value {
     };
 };
 
-/* What the variable `loop` of a running loop knows. */
+/* The variable `loop` of a running loop. */
 struct template_loop {
     struct template_sequence items;
     size_t index;                    /* of the current one */
@@ -90,7 +90,7 @@ static inline struct template_value template_data_float(double value) {
     return (struct template_value){.kind = TEMPLATE_FLOAT, .real = value};
 }
 
-/* The bytes stay where they are. */
+/* Makes a string of bytes that stay where they are. */
 static inline struct template_value template_data_text(struct text text,
                                                        enum template_origin origin) {
     return (struct template_value){.kind = TEMPLATE_STRING,
@@ -102,7 +102,7 @@ static inline struct template_value template_data_server(const char *literal) {
     return template_data_text((struct text){literal, strlen(literal)}, TEMPLATE_ORIGIN_SERVER);
 }
 
-/* Bytes begin <= i < end of a string, where they are. */
+/* Gives bytes begin <= i < end of a string, where they are. */
 static inline struct template_value template_data_part(struct template_value string, size_t begin,
                                                        size_t end) {
     string.string.data += begin;
@@ -116,13 +116,13 @@ static inline bool template_data_is_string(const struct template_value *value) {
     return value->kind == TEMPLATE_STRING;
 }
 
-/* Whether it has a struct template_sequence. */
+/* Returns whether it has a struct template_sequence. */
 static inline bool template_data_is_sequence(const struct template_value *value) {
     return value->kind >= TEMPLATE_LIST && value->kind <= TEMPLATE_ITERATOR;
 }
 
-/* A name that stands for nothing: of a variable, until `origin` is set to the kind of the value that
- * lacks it. */
+/* Makes a name that stands for nothing: a variable's, until `origin` is set to the kind of the value
+ * that lacks it. */
 static inline struct template_value template_data_undefined(struct text name) {
     struct template_value value = template_data_text(name, TEMPLATE_ORIGIN_SERVER);
     value.kind = TEMPLATE_UNDEFINED;
@@ -130,15 +130,15 @@ static inline struct template_value template_data_undefined(struct text name) {
     return value;
 }
 
-/* An empty one of that kind; false without memory, as of all functions here. */
+/* Makes an empty one of that kind; false without memory, as all functions here. */
 bool template_data_sequence(struct template_arena *arena, enum template_kind kind,
                             struct template_value *out);
-/* The room for so many items. */
+/* Makes room for so many items. */
 bool template_data_reserve(struct template_arena *arena, struct template_sequence *sequence,
                            size_t capacity);
 bool template_data_append(struct template_arena *arena, struct template_sequence *sequence,
                           struct template_value item);
-/* A list, tuple or range's `num` items, copied. */
+/* Makes a sequence of `num` items, copied. */
 bool template_data_items(struct template_arena *arena, enum template_kind kind,
                          const struct template_value *items, size_t num,
                          struct template_value *out);
@@ -152,28 +152,28 @@ struct template_entry {
 };
 
 struct template_mapping {
-    struct template_entry *entries; /* in the order of their first coming */
+    struct template_entry *entries; /* in the order in which the keys first came */
     size_t length, capacity;
     uint32_t *slots; /* index + 1 into entries, 0: free; NULL while there are few */
     size_t num_slots;
 };
 
 /* Makes an empty one of kind TEMPLATE_MAP or TEMPLATE_NAMESPACE; false without memory. */
-bool template_mapping_create(struct template_arena *arena, enum template_kind kind,
-                             struct template_value *out);
-bool template_mapping_is_key(const struct template_value *value);
+bool template_data_map(struct template_arena *arena, enum template_kind kind,
+                       struct template_value *out);
+bool template_data_is_key(const struct template_value *value);
 /* NULL: not there. */
-struct template_value *template_mapping_find(const struct template_arena *arena,
-                                             const struct template_mapping *map,
-                                             const struct template_value *key);
-struct template_value *template_mapping_find_text(const struct template_arena *arena,
-                                                  const struct template_mapping *map,
-                                                  struct text key);
+struct template_value *template_data_map_find(const struct template_arena *arena,
+                                              const struct template_mapping *map,
+                                              const struct template_value *key);
+struct template_value *template_data_map_find_text(const struct template_arena *arena,
+                                                   const struct template_mapping *map,
+                                                   struct text key);
 /* Keeps the key that is there. False without memory. */
-bool template_mapping_set(struct template_arena *arena, struct template_mapping *map,
-                          const struct template_value *key, struct template_value item);
-/* All entries of `from` into `to`. */
-bool template_mapping_update(struct template_arena *arena, struct template_mapping *to,
-                             const struct template_mapping *from);
+bool template_data_map_set(struct template_arena *arena, struct template_mapping *map,
+                           const struct template_value *key, struct template_value item);
+/* Sets all entries of `from` in `to`. */
+bool template_data_map_update(struct template_arena *arena, struct template_mapping *to,
+                              const struct template_mapping *from);
 
 #endif

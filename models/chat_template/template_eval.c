@@ -27,14 +27,14 @@ static int eval_sequence(struct template_run *run, const struct template_node *n
 static int eval_dict(struct template_run *run, const struct template_node *node,
                      struct template_value *out) {
     struct template_value made, key, item;
-    if (!template_mapping_create(run->arena, TEMPLATE_MAP, &made))
+    if (!template_data_map(run->arena, TEMPLATE_MAP, &made))
         return template_run_fail_memory(run);
     for (const struct template_node *next = node->items; next != NULL; next = next->next->next) {
         if (template_eval(run, next, &key) != 0 || template_eval(run, next->next, &item) != 0)
             return -1;
-        if (!template_mapping_is_key(&key))
+        if (!template_data_is_key(&key))
             return template_run_fail(run, "unhashable type: '%s'", template_type_name(&key));
-        if (!template_mapping_set(run->arena, made.mapping, &key, item))
+        if (!template_data_map_set(run->arena, made.mapping, &key, item))
             return template_run_fail_memory(run);
     }
     *out = made;
@@ -160,7 +160,7 @@ static int eval_concat(struct template_run *run, const struct template_node *nod
     return template_run_finish(run, &builder, out);
 }
 
-/* The last value that was looked at, as Python's `and` and `or` have it. */
+/* Gives the last value that was evaluated, as Python's `and` and `or` do. */
 static int eval_logical(struct template_run *run, const struct template_node *node, bool goes_on,
                         struct template_value *out) {
     struct template_value value = template_data_none();
@@ -228,11 +228,11 @@ int template_eval_keyword(struct template_run *run, struct template_arguments *a
                           struct text name, struct template_value value) {
     struct template_value made, key = template_data_text(name, TEMPLATE_ORIGIN_SERVER);
     if (arguments->keywords == NULL) {
-        if (!template_mapping_create(run->arena, TEMPLATE_MAP, &made))
+        if (!template_data_map(run->arena, TEMPLATE_MAP, &made))
             return template_run_fail_memory(run);
         arguments->keywords = made.mapping;
     }
-    return template_mapping_set(run->arena, arguments->keywords, &key, value)
+    return template_data_map_set(run->arena, arguments->keywords, &key, value)
                ? 0
                : template_run_fail_memory(run);
 }

@@ -11,7 +11,7 @@
 /* The levels of operators that go from left to right, the tightest first. */
 enum level { LEVEL_UNARY, LEVEL_PRODUCT, LEVEL_CONCAT, LEVEL_SUM };
 
-/* The operator of that level that the current token is, or 0. */
+/* Returns the operator of that level that the current token is, or 0. */
 static int operator_of(const struct template_cursor *cursor, enum level level) {
     static const int operators[][5] = {
         [LEVEL_UNARY] = {0},
@@ -45,7 +45,7 @@ static struct template_node *parse_level(struct template_cursor *cursor, enum le
     return chain != NULL ? chain : first;
 }
 
-/* The comparison that the current token begins, moved behind; 0: none. */
+/* Moves behind the comparison that the current token begins, and returns it; 0: none. */
 static int take_comparison(struct template_cursor *cursor) {
     static const int operators[] = {OPERATOR_EQUAL,      OPERATOR_NOT_EQUAL,    '<', '>',
                                     OPERATOR_LESS_EQUAL, OPERATOR_GREATER_EQUAL};
@@ -156,7 +156,7 @@ struct template_node *template_expression_parse_tuple(struct template_cursor *cu
     return tuple;
 }
 
-/* A name, a namespace's member, or targets in brackets. */
+/* Parses a name, a namespace's member, or targets in brackets. */
 static struct template_node *parse_one_target(struct template_cursor *cursor, bool with_member) {
     struct template_value constant;
     template_cursor_enter(cursor);

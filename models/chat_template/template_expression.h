@@ -5,7 +5,7 @@
 
 #include "models/chat_template/template_cursor.h"
 
-/* What ends a tuple without brackets, besides a closing bracket and the tag's end. */
+/* Words that end a tuple without brackets, as a closing bracket and the tag's end do. */
 enum template_tuple_end { TUPLE_END_NONE, TUPLE_END_IN, TUPLE_END_RECURSIVE };
 
 /* Parses one expression; without a condition an `if` behind it is left to the caller. */

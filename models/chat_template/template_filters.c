@@ -152,7 +152,7 @@ TEMPLATE_BODY(format) {
 /* --- Numbers -----------------------------------------------------------------------------------
  */
 
-/* A string's digits without underscores between them and white space around them. */
+/* Copies a string's digits without the underscores between them. */
 static bool copy_digits(const struct template_value *string, char out[64]) {
     struct text text = template_string_text(string);
     size_t length = 0;

@@ -20,7 +20,7 @@ struct format {
     struct template_value fill; /* one character */
 };
 
-/* What is being formatted, and where. */
+/* The format, the place in it, and the result so far. */
 struct formatter {
     struct template_run *run;
     struct template_builder builder;
@@ -166,7 +166,7 @@ static int take_value(struct formatter *f, const struct template_value *values,
     return 0;
 }
 
-/* The name of %(name)s, at its bracket. */
+/* Takes the value of %(name)s, at its bracket. */
 static int take_named(struct formatter *f, const struct template_value *values,
                       struct template_value *out) {
     size_t begin = f->at + 1;
@@ -178,7 +178,7 @@ static int take_named(struct formatter *f, const struct template_value *values,
         return template_run_fail(f->run, "format requires a mapping");
     struct text name = {f->text.data + begin, f->at - begin};
     const struct template_value *value =
-        template_mapping_find_text(f->run->arena, values->mapping, name);
+        template_data_map_find_text(f->run->arena, values->mapping, name);
     if (value == NULL)
         return template_run_fail(f->run, "the format's key is not among its values");
     f->at++;
@@ -239,7 +239,7 @@ int template_format_percent(struct template_run *run, const struct template_valu
 /* --- format.format(...) ------------------------------------------------------------------------
  */
 
-/* The value of a field: a position, a name, or the next one. */
+/* Finds the value of a field: of a position, of a name, or the next one. */
 static int find_field(struct formatter *f, const struct template_arguments *arguments,
                       struct template_value *out) {
     size_t begin = f->at;
@@ -261,7 +261,7 @@ static int find_field(struct formatter *f, const struct template_arguments *argu
     const struct template_value *value =
         arguments->keywords == NULL
             ? NULL
-            : template_mapping_find_text(f->run->arena, arguments->keywords, name);
+            : template_data_map_find_text(f->run->arena, arguments->keywords, name);
     if (value == NULL)
         return template_run_fail(f->run, "format() lacks the argument its text names");
     *out = *value;

@@ -40,7 +40,7 @@ TEMPLATE_BODY(make_range) {
     return 0;
 }
 
-/* Of a map's entries, and of the keywords. */
+/* Makes a map of a map's entries and of the keywords. */
 static int make_map(struct template_run *run, const struct template_call *call,
                     enum template_kind kind, struct template_value *out) {
     const struct template_arguments *arguments = call->arguments;
@@ -48,11 +48,11 @@ static int make_map(struct template_run *run, const struct template_call *call,
     bool has_map = arguments->num == 1 && arguments->items[0].kind == TEMPLATE_MAP;
     if (arguments->num > 0 && !has_map)
         return template_run_fail(run, "a dict is made of at most 1 argument, a mapping");
-    if (!template_mapping_create(run->arena, kind, &made) ||
+    if (!template_data_map(run->arena, kind, &made) ||
         (has_map &&
-         !template_mapping_update(run->arena, made.mapping, arguments->items[0].mapping)) ||
+         !template_data_map_update(run->arena, made.mapping, arguments->items[0].mapping)) ||
         (arguments->keywords != NULL &&
-         !template_mapping_update(run->arena, made.mapping, arguments->keywords)))
+         !template_data_map_update(run->arena, made.mapping, arguments->keywords)))
         return template_run_fail_memory(run);
     *out = made;
     return 0;

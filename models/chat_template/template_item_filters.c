@@ -29,7 +29,7 @@ static bool is_given(const struct template_value *value) {
     return value->kind != TEMPLATE_MISSING && value->kind != TEMPLATE_NONE;
 }
 
-/* A string in lower case, where letters' case is not to matter; else the value itself. */
+/* Puts a string into lower case, so that letters' case does not matter. */
 static int fold_case(struct template_run *run, struct template_value *value) {
     return value->kind == TEMPLATE_STRING
                ? template_strings_change_case(run, value, TEMPLATE_STRINGS_LOWER, value)
@@ -65,7 +65,7 @@ TEMPLATE_BODY(last) {
     return 0;
 }
 
-/* What items are compared by: an attribute or themselves, with the case of letters or without. */
+/* Gives the key to compare an item by: an attribute or itself, with or without its letters' case. */
 static int key_of(struct template_run *run, const struct template_value *item,
                   const struct template_value *attribute, bool case_sensitive,
                   struct template_value *out) {
@@ -184,7 +184,7 @@ TEMPLATE_BODY(dictsort) {
                : give_items(run, TEMPLATE_LIST, pairs.items, pairs.length, out);
 }
 
-/* The items in the order of their attribute, whose values are the keys. */
+/* Sorts copies of the items by their keys. */
 static int sorted(struct template_run *run, const struct template_value *value,
                   const struct template_value *attribute, bool case_sensitive, bool reversed,
                   struct template_sequence *out_items, struct template_sequence *out_keys) {
@@ -216,18 +216,18 @@ TEMPLATE_BODY(unique) {
     bool case_sensitive = template_call_get_flag(call, 0, false);
     if (take_items(run, call->self, &items) != 0)
         return -1;
-    if (!template_mapping_create(run->arena, TEMPLATE_MAP, &seen))
+    if (!template_data_map(run->arena, TEMPLATE_MAP, &seen))
         return template_run_fail_memory(run);
     for (size_t i = 0; i < items.length; i++) {
         if (key_of(run, &items.items[i], &call->given[1], case_sensitive, &key) != 0)
             return -1;
         if (key.kind == TEMPLATE_UNDEFINED)
             key = template_data_none();
-        if (!template_mapping_is_key(&key))
+        if (!template_data_is_key(&key))
             return template_run_fail(run, "unhashable type: '%s'", template_type_name(&key));
-        if (template_mapping_find(run->arena, seen.mapping, &key) != NULL)
+        if (template_data_map_find(run->arena, seen.mapping, &key) != NULL)
             continue;
-        if (!template_mapping_set(run->arena, seen.mapping, &key, key))
+        if (!template_data_map_set(run->arena, seen.mapping, &key, key))
             return template_run_fail_memory(run);
         if (add_item(run, &kept, items.items[i]) != 0)
             return -1;
@@ -242,8 +242,8 @@ static const struct template_value *keyword(struct template_run *run,
                                             const struct template_call *call, const char *name) {
     const struct template_mapping *keywords = call->arguments->keywords;
     return keywords == NULL ? NULL
-                            : template_mapping_find_text(run->arena, keywords,
-                                                         (struct text){name, strlen(name)});
+                            : template_data_map_find_text(run->arena, keywords,
+                                                          (struct text){name, strlen(name)});
 }
 
 /* Jinja's map, select and reject take whatever is false for no items, none above all. */
@@ -253,7 +253,7 @@ static int take_items_if_true(struct template_run *run, const struct template_va
     return template_type_is_true(value) ? take_items(run, value, out) : 0;
 }
 
-/* The name among the arguments at `index`, and those behind it. */
+/* Gives the name among the arguments at `index`, and those behind it. */
 static int name_and_rest(struct template_run *run, const struct template_call *call, size_t index,
                          struct text *out_name, struct template_arguments *out_rest) {
     const struct template_arguments *all = call->arguments;
@@ -294,10 +294,10 @@ TEMPLATE_BODY(map) {
     return give_items(run, TEMPLATE_ITERATOR, mapped.items, mapped.length, out);
 }
 
-/* What select and its kin pick. */
+/* Variants of select, reject, selectattr and rejectattr. */
 enum { BY_ATTRIBUTE = 1, FAILING = 2 };
 
-/* Whether the item, or its attribute that the first argument names, passes the test. */
+/* Tests the item, or its attribute that the first argument names. */
 static int passes(struct template_run *run, const struct template_call *call, bool by_attribute,
                   const struct template_value *item, bool *out) {
     struct template_value value = *item;

@@ -15,7 +15,7 @@ struct writer {
     struct template_value indent, item_separator, key_separator;
 };
 
-/* The escape of a character; 0: it stands for itself. */
+/* Writes the escape of a character; 0: it stands for itself. */
 static int write_escape(const struct writer *w, int32_t c, char out[16]) {
     static const char special[] = "\"\\\n\r\t\f\b", letters[] = "\"\\nrtfb";
     const char *found = c > 0 && c < 0x80 ? strchr(special, c) : NULL;
@@ -49,7 +49,7 @@ static int write_string(struct writer *w, const struct template_value *string) {
     return template_run_charge_text(w->run, text.length);
 }
 
-/* Of none, a truth value or a number. */
+/* Gives the text of none, a truth value or a number. */
 static const char *scalar_text(const struct template_value *value,
                                char number[TEMPLATE_FLOAT_BYTES]) {
     switch (value->kind) {
@@ -105,7 +105,7 @@ static int write_key(struct writer *w, const struct template_value *key) {
     return 0;
 }
 
-/* The map's entries in the order of their keys. */
+/* Gives the map's keys in order. */
 static int sort_entries(struct writer *w, const struct template_mapping *map,
                         struct template_sequence *keys) {
     for (size_t i = 0; i < map->length; i++)
@@ -122,7 +122,7 @@ static int write_map(struct writer *w, const struct template_mapping *map, int d
     for (size_t i = 0; i < map->length; i++) {
         const struct template_value *key = w->sorted ? &keys.items[i] : &map->entries[i].key;
         const struct template_value *item =
-            w->sorted ? template_mapping_find(w->run->arena, map, key) : &map->entries[i].item;
+            w->sorted ? template_data_map_find(w->run->arena, map, key) : &map->entries[i].item;
         if (i > 0)
             template_builder_add_string(&w->builder, &w->item_separator);
         write_newline(w, depth + 1);

@@ -215,7 +215,7 @@ static int64_t read_digits(struct text text, size_t *at, int base, int most) {
     return places == 0 ? -1 : number;
 }
 
-/* The character of \x, \u or \U, whose digits begin at *at; -1: it is none. */
+/* Reads the character of \x, \u or \U, whose digits begin at *at; -1: it is none. */
 static int32_t read_hex_escape(struct text text, size_t *at, char letter) {
     int places = letter == 'x' ? 2 : letter == 'u' ? 4 : 8;
     size_t begin = *at;
@@ -226,7 +226,7 @@ static int32_t read_hex_escape(struct text text, size_t *at, char letter) {
     return (int32_t)character;
 }
 
-/* The escape behind a backslash. Returns the bytes written to out, or -1. */
+/* Reads the escape behind a backslash. Returns the bytes written to out, or -1. */
 static int read_escape(struct text text, size_t *at, char out[TEMPLATE_MAX_CHARACTER_BYTES]) {
     static const char letters[] = "\\'\"abfnrtv", meant[] = "\\'\"\a\b\f\n\r\t\v";
     char letter = text.data[(*at)++];
@@ -387,7 +387,7 @@ static int read_operator(struct template_lexer *lexer, struct template_token *ou
 static int read_in_tag(struct template_lexer *lexer, struct template_token *out) {
     bool is_output = lexer->state == LEXER_OUTPUT;
     size_t begin = lexer->at;
-    /* Before the end is looked for: "- }}" is an operator and an end, and so is jinja2's order. */
+    /* Before the end is searched: "- }}" is an operator and an end, and so is jinja2's order. */
     size_t behind = lexer->num_brackets == 0 ? match_end(lexer, begin, is_output ? "}}" : "%}") : 0;
     *out = (struct template_token){.line = lexer->line};
     if (behind != 0) {

@@ -12,8 +12,8 @@
 
 TEMPLATE_BODY(get) {
     const struct template_value *item = NULL;
-    if (template_mapping_is_key(&call->given[0]))
-        item = template_mapping_find(run->arena, call->self->mapping, &call->given[0]);
+    if (template_data_is_key(&call->given[0]))
+        item = template_data_map_find(run->arena, call->self->mapping, &call->given[0]);
     else if (call->given[0].kind != TEMPLATE_UNDEFINED)
         return template_run_fail(run, "unhashable type: '%s'", template_type_name(&call->given[0]));
     if (item != NULL)
@@ -124,7 +124,7 @@ TEMPLATE_BODY(match_end) {
 /* --- Search ------------------------------------------------------------------------------------
  */
 
-/* The index of the character at which the part begins, or -1. */
+/* Finds the index of the character at which the part begins, or -1. */
 TEMPLATE_BODY(find) {
     bool from_end = call->variant;
     struct text text = template_string_text(call->self);
@@ -285,7 +285,7 @@ TEMPLATE_BODY(replace) {
 /* --- Putting together --------------------------------------------------------------------------
  */
 
-/* What is no Markup is escaped. */
+/* Escapes the items that are no Markup. */
 static int join_markup(struct template_run *run, const struct template_value *separator,
                        const struct template_sequence *items, struct template_value *out) {
     struct template_builder builder = {.arena = run->arena};

@@ -288,7 +288,7 @@ struct template_node *template_operand_parse_filters(struct template_cursor *cur
     return node;
 }
 
-/* Whether `x is test` goes on with an argument without brackets. */
+/* Returns whether `x is test` continues with an argument without brackets. */
 static bool argument_follows(const struct template_cursor *cursor) {
     switch (cursor->token.kind) {
     case TOKEN_STRING:

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* The digits of %e with the exponent where Python has one: below 1e-4 and from 1e16 on. */
+/* Writes the digits of %e with an exponent where Python has one: below 1e-4 and from 1e16 on. */
 static size_t write_digits(const char *scientific, char out[TEMPLATE_FLOAT_BYTES]) {
     char digits[24], *to = out;
     int num = 0, exponent = atoi(strchr(scientific, 'e') + 1);
@@ -78,7 +78,7 @@ static bool add_scalar(const struct template_value *value, struct template_build
 /* --- Strings -----------------------------------------------------------------------------------
  */
 
-/* The escape of a character within quotes; 0: it stands for itself. */
+/* Writes the escape of a character within quotes; 0: it stands for itself. */
 static int write_escape(int32_t c, char quote, char out[12]) {
     if (c == quote || c == '\\')
         return sprintf(out, "\\%c", (char)c);

@@ -4,16 +4,16 @@
 
 #include "models/chat_template/template_run.h"
 
-/* str(value) and repr(value) at the builder's end. */
+/* Add str(value) and repr(value) to the builder. */
 int template_repr_str(struct template_run *run, const struct template_value *value,
                       struct template_builder *builder);
 int template_repr_repr(struct template_run *run, const struct template_value *value,
                        struct template_builder *builder);
-/* str(value), the value itself if it is a string. */
+/* Gives str(value), which is the value itself if it is a string. */
 int template_repr_string(struct template_run *run, const struct template_value *value,
                          struct template_value *out);
 #define TEMPLATE_FLOAT_BYTES 40
-/* The shortest text that reads back as the same number, as Python writes it, NUL-terminated.
+/* Writes the shortest text that reads back as the same number, as Python writes it, NUL-terminated.
  * Returns its length. */
 size_t template_repr_float(double value, char out[TEMPLATE_FLOAT_BYTES]);
 

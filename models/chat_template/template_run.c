@@ -106,7 +106,7 @@ int template_run_find(struct template_run *run, struct text name, struct templat
         seen++;
     }
     const struct template_value *variable =
-        template_mapping_find_text(run->arena, run->variables->mapping, name);
+        template_data_map_find_text(run->arena, run->variables->mapping, name);
     if (variable != NULL)
         *out = *variable;
     else if ((function = template_builtins_find(run->builtins->functions, name)) != NULL)

@@ -39,7 +39,7 @@ struct template_run {
     int num_evaluations, num_calls; /* within another, at this moment */
 };
 
-/* The length of a name in a message, for %.*s. */
+/* Returns the length of a name in a message, for %.*s. */
 static inline int template_run_shown(struct text name) {
     return name.length < 80 ? (int)name.length : 80;
 }
@@ -49,24 +49,24 @@ int template_run_fail(struct template_run *run, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 /* After an allocation failed. */
 int template_run_fail_memory(struct template_run *run);
-/* Counts work: of so many bytes or items that are looked at. */
+/* Counts work: so many items that are read, or bytes. */
 int template_run_charge(struct template_run *run, size_t units);
 int template_run_charge_text(struct template_run *run, size_t bytes);
-/* What a builder holds. */
+/* Gives the string that a builder holds. */
 int template_run_finish(struct template_run *run, struct template_builder *builder,
                         struct template_value *out);
-/* A copy of text the server's own code made. */
+/* Copies text that the server's own code made. */
 int template_run_copy(struct template_run *run, struct text text, struct template_value *out);
 
 /* --- Variables ---
- * A name is looked up in the scope and those around it, in the request's variables, and among the
+ * A name is searched in the scope and those around it, in the request's variables, and among the
  * functions. */
 
 /* Makes a scope within `parent`; NULL after an error. */
 struct template_scope *template_run_scope(struct template_run *run, struct template_scope *parent);
 int template_run_set(struct template_run *run, struct template_scope *scope, struct text name,
                      struct template_value value);
-/* Undefined where nothing has that name. */
+/* Gives an undefined value where nothing has that name. */
 int template_run_find(struct template_run *run, struct text name, struct template_value *out);
 
 #endif

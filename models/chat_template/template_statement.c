@@ -18,7 +18,7 @@ static int assign_member(struct template_run *run, const struct template_node *t
     if (target->member.data[0] == '_')
         return template_run_fail(run, "a namespace cannot have the attribute '%.*s'",
                                  template_run_shown(target->member), target->member.data);
-    return template_mapping_set(run->arena, space.mapping, &key, value)
+    return template_data_map_set(run->arena, space.mapping, &key, value)
                ? 0
                : template_run_fail_memory(run);
 }
@@ -56,7 +56,7 @@ static int assign(struct template_run *run, const struct template_node *target,
 /* --- Loops --------------------------------------------------------------------------------------
  */
 
-/* The items that pass the loop's `if`, which sees the loop's targets alone. */
+/* Picks the items that pass the loop's `if`, which sees the loop's targets alone. */
 static int filter_items(struct template_run *run, const struct template_node *node,
                         const struct template_sequence *items, struct template_sequence *out) {
     struct template_scope *outer = run->scope, *scope = template_run_scope(run, outer);
@@ -77,7 +77,7 @@ static int filter_items(struct template_run *run, const struct template_node *no
     return status;
 }
 
-/* What the body sets lives for one round. */
+/* Ends the life of what the body set in the round before. */
 static void forget_bindings(struct template_scope *scope) {
     for (struct template_binding *binding = scope->bindings; binding != NULL;
          binding = binding->next)
@@ -104,7 +104,7 @@ static int run_else(struct template_run *run, const struct template_node *node) 
     return template_statement_run(run, node->orelse, &flow);
 }
 
-/* The loop over a value's items, in scopes of its own. */
+/* Runs the loop over a value's items, in scopes of its own. */
 static int run_over(struct template_run *run, const struct template_node *node,
                     const struct template_value *value) {
     struct template_loop *loop = template_arena_alloc(run->arena, sizeof(*loop));
@@ -145,7 +145,7 @@ int template_statement_capture(struct template_run *run, const struct template_n
     return status != 0 ? -1 : template_run_finish(run, &builder, out);
 }
 
-/* What the body writes, put through the filters of the node. */
+/* Gives what the body writes, put through the filters of the node. */
 static int run_filtered(struct template_run *run, const struct template_node *node,
                         struct template_value *out) {
     struct template_scope *scope = template_run_scope(run, run->scope);
@@ -286,7 +286,7 @@ int template_statement_run(struct template_run *run, const struct template_node 
 /* --- Macros ------------------------------------------------------------------------------------
  */
 
-/* The given value of a parameter, its default, or undefined. */
+/* Binds the given value, the default, or undefined. */
 static int bind_parameter(struct template_run *run, const struct template_node *parameter,
                           size_t index, const struct template_arguments *arguments,
                           struct template_scope *scope) {
@@ -294,7 +294,7 @@ static int bind_parameter(struct template_run *run, const struct template_node *
     const struct template_value *keyword =
         arguments->keywords == NULL
             ? NULL
-            : template_mapping_find_text(run->arena, arguments->keywords, parameter->name);
+            : template_data_map_find_text(run->arena, arguments->keywords, parameter->name);
     if (index < arguments->num)
         value = arguments->items[index];
     else if (keyword != NULL)
@@ -310,7 +310,7 @@ static bool is_same(struct text a, struct text b) {
     return a.length == b.length && memcmp(a.data, b.data, a.length) == 0;
 }
 
-/* What no parameter takes is an error, but for the caller of a call block. */
+/* Fails where no parameter takes it, but for the caller of a call block. */
 static int bind_keyword(struct template_run *run, const struct template_macro *macro,
                         const struct template_entry *entry, struct template_scope *scope) {
     struct text macro_name = macro->node->name, name = template_string_text(&entry->key);

@@ -5,12 +5,12 @@
 
 #include "models/chat_template/template_call.h"
 
-/* How a body was left. */
+/* The ways in which a body is left. */
 enum template_flow { TEMPLATE_FLOW_END, TEMPLATE_FLOW_BREAK, TEMPLATE_FLOW_CONTINUE };
 
 int template_statement_run(struct template_run *run, const struct template_node *body,
                            enum template_flow *out);
-/* What the body writes, as a string, in a scope of its own if `scope` is not NULL. */
+/* Gives what the body writes, as a string, in a scope of its own if `scope` is not NULL. */
 int template_statement_capture(struct template_run *run, const struct template_node *body,
                                struct template_scope *scope, struct template_value *out);
 

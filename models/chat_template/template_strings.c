@@ -30,8 +30,8 @@ int template_strings_strip(struct template_run *run, const struct template_value
         end = before;
     }
     *out = template_data_part(*string, begin, end);
-    size_t looked = (text.length - (end - begin)) * (chars != NULL ? chars->length : 1);
-    return template_run_charge_text(run, looked);
+    size_t num_read = (text.length - (end - begin)) * (chars != NULL ? chars->length : 1);
+    return template_run_charge_text(run, num_read);
 }
 
 static const char *find_last(struct text text, struct text part) {
@@ -160,8 +160,6 @@ int template_strings_escape(struct template_run *run, const struct template_valu
 /* --- Case --------------------------------------------------------------------------------------
  */
 
-/* The case of a character, given the one before it; -1 before the first. */
-
 /* Characters in their other case, until they are many or of another origin. */
 struct run_of_characters {
     char bytes[256];
@@ -180,7 +178,7 @@ static bool has_case(int32_t c) {
                       template_characters_is_title(c));
 }
 
-/* The case of a character, given the one before it; -1 before the first. */
+/* Returns the case of a character, given the one before it; -1 before the first. */
 static enum template_case choose(enum template_strings_case to, int32_t before) {
     switch (to) {
     case TEMPLATE_STRINGS_UPPER:

@@ -59,7 +59,7 @@ TEMPLATE_BODY(is_divisible) {
                : has_remainder(run, call->self, by, 0, out);
 }
 
-/* Whether the remainder by 2 is the variant. */
+/* Compares the remainder by 2 with the variant. */
 TEMPLATE_BODY(is_even_or_odd) {
     return has_remainder(run, call->self, 2, call->variant, out);
 }
@@ -103,7 +103,7 @@ TEMPLATE_BODY(is_same) {
     return is_equal(run, call, out);
 }
 
-/* Whether it has letters of one case, and none of the other. */
+/* Tests for letters of one case, and none of the other. */
 TEMPLATE_BODY(has_case) {
     bool upper = call->variant;
     struct template_value string;

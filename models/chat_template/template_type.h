@@ -5,15 +5,15 @@
 
 #include "models/chat_template/template_run.h"
 
-/* As error messages name a value's type: "str", "NoneType". */
+/* Names a value's type as error messages do: "str", "NoneType". */
 const char *template_type_name(const struct template_value *value);
 bool template_type_is_true(const struct template_value *value);
-/* Whether it is an int, as Python sees it: a truth value is 0 or 1. */
+/* Returns whether it is an int, as Python sees it: a truth value is 0 or 1. */
 bool template_type_int(const struct template_value *value, int64_t *out);
 bool template_type_number(const struct template_value *value, double *out);
-/* Says why when the value is undefined. */
+/* Fails, with the reason, when the value is undefined. */
 int template_type_check_defined(struct template_run *run, const struct template_value *value);
-/* The items a loop walks over. An iterator is used up by it. */
+/* Gives the items that a loop walks over, which uses an iterator up. */
 int template_type_items(struct template_run *run, const struct template_value *value,
                         struct template_sequence *out);
 /* -1 without an error set: it has none. */

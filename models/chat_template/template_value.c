@@ -54,7 +54,7 @@ struct template_value *template_list(struct template_arena *arena) {
 
 struct template_value *template_map(struct template_arena *arena) {
     struct template_value map;
-    return template_mapping_create(arena, TEMPLATE_MAP, &map) ? boxed(arena, map) : NULL;
+    return template_data_map(arena, TEMPLATE_MAP, &map) ? boxed(arena, map) : NULL;
 }
 
 struct template_value *template_list_append(struct template_arena *arena,
@@ -72,7 +72,7 @@ struct template_value *template_map_set(struct template_arena *arena, struct tem
     if (map == NULL || item == NULL || map->kind != TEMPLATE_MAP ||
         !copy_string(arena, key, key_origin, &name))
         return NULL;
-    return template_mapping_set(arena, map->mapping, &name, *item) ? map : NULL;
+    return template_data_map_set(arena, map->mapping, &name, *item) ? map : NULL;
 }
 
 /* --- Readers -----------------------------------------------------------------------------------

@@ -42,7 +42,7 @@ struct template_value *template_map_set(struct template_arena *arena, struct tem
 struct template_value *template_map_get(const struct template_value *map, const char *key);
 size_t template_list_length(const struct template_value *list);
 struct template_value *template_list_item(const struct template_value *list, size_t index);
-/* The bytes of a string; data NULL when it is none. */
+/* Returns the bytes of a string; data NULL when it is none. */
 struct text template_string_text(const struct template_value *string);
 
 #endif
