@@ -71,7 +71,11 @@ struct kv_cache {
 };
 
 /* Bytes of one block over all layers. */
-size_t kv_block_bytes(const struct kv_layout *layout);
+static inline size_t kv_block_bytes(const struct kv_layout *layout) {
+    size_t elements = (size_t)layout->num_layers * 2 * (size_t)layout->num_kv_heads *
+                      (size_t)layout->block_size * (size_t)layout->head_dim;
+    return dtype_row_bytes(layout->dtype, elements);
+}
 
 /* The arrays of one step, in host memory that stays valid and unchanged until the step's
  * synchronize. Sequence s owns the tokens query_start[s] .. query_start[s+1]-1, which are the LAST

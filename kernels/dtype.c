@@ -2,7 +2,7 @@
 #include "kernels/dtype.h"
 
 #include "config/base/check.h"
-#include "kernels/dtype_convert.h"
+#include "kernels/dtype_private.h"
 #include "kernels/quant_block.h"
 
 struct dtype_info {

@@ -1,6 +1,6 @@
 /* The plain types. Sources are read through memcpy, so a row may start anywhere in a file. */
 #include "kernels/dtype.h"
-#include "kernels/dtype_convert.h"
+#include "kernels/dtype_private.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* Reference quantisation of the types that something is quantised to. */
 #include "kernels/dtype.h"
-#include "kernels/dtype_convert.h"
+#include "kernels/dtype_private.h"
 
 #include <float.h>
 #include <math.h>

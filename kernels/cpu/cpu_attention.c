@@ -7,10 +7,11 @@
  * whose result waits in `partials` for the merge. Both ways do the same operations in the same
  * order, so the plan never shows in the result, and a lack of memory for `partials` only costs
  * time. */
+#include "kernels/cpu/cpu_attention.h"
+
 #include "config/base/check.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/cpu_op_scratch.h"
-#include "kernels/cpu/cpu_ops.h"
 
 #include <math.h>
 #include <string.h>
@@ -261,7 +262,8 @@ void cpu_paged_attention(struct backend *base, const struct attention_args *args
                         .group = args->num_q_heads / l->num_kv_heads,
                         .stride = (l->head_dim + 15) / 16 * 16};
     struct cpu_op_scratch *scratch = b->op_scratch;
-    plan.tiles = scratch_area_reserve(&scratch->plan, cpu_attention_plan_bytes(b->step.num_tokens));
+    plan.tiles =
+        cpu_op_scratch_reserve(&scratch->plan, cpu_attention_plan_bytes(b->step.num_tokens));
     CHECK(plan.tiles != NULL);
     plan_tiles(&plan);
     CHECK(cpu_op_scratch_reserve_workers(scratch, workspace_floats(&plan) * sizeof(float)) == 0);
@@ -272,7 +274,7 @@ void cpu_paged_attention(struct backend *base, const struct attention_args *args
         return;
     }
     if (num_items < (int64_t)UNITS_PER_THREAD * num_threads && plan.num_units > num_items)
-        plan.partials = scratch_area_reserve(
+        plan.partials = cpu_op_scratch_reserve(
             &scratch->partials, (size_t)plan.num_units * state_floats(&plan) * sizeof(float));
     if (plan.partials != NULL) {
         thread_pool_for(b->pool, plan.num_units, 1, attend_units, &plan);

@@ -9,7 +9,7 @@
 #ifndef QUIRE_KERNELS_CPU_CPU_ATTENTION_TEMPLATE_H
 #define QUIRE_KERNELS_CPU_CPU_ATTENTION_TEMPLATE_H
 
-#include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/cpu_attention.h"
 #include "kernels/cpu/simd.h"
 
 #include <math.h>
@@ -32,7 +32,8 @@ SIMD_INLINE void prefetch_step(enum dtype dtype, const void *const *k, const voi
     size_t offset = index * (dtype == DTYPE_F32 ? sizeof(float) : sizeof(uint16_t));
     if (offset % 64 != 0)
         return;
-    SIMD_UNROLL for (int g = 0; g < num_groups; g++) {
+    UNROLL
+    for (int g = 0; g < num_groups; g++) {
         __builtin_prefetch((const char *)k[g] + offset, 0, 3);
         __builtin_prefetch((const char *)v[g] + offset, 0, 3);
     }
@@ -44,24 +45,35 @@ SIMD_INLINE void score_tile(enum dtype dtype, const struct attention_tile *tile,
                             int32_t group, const int num_groups) {
     struct vf acc[VF_ROW_TILE][VF_GROUP_TILE];
     const float *q = tile->q + (size_t)row * (size_t)tile->head_dim;
-    SIMD_UNROLL for (int r = 0; r < num_rows; r++) SIMD_UNROLL for (int g = 0; g < num_groups; g++)
-        acc[r][g] = vf_set1(0);
+    UNROLL
+    for (int r = 0; r < num_rows; r++) {
+        UNROLL
+        for (int g = 0; g < num_groups; g++)
+            acc[r][g] = vf_set1(0);
+    }
     for (int32_t d = 0; d < tile->head_dim; d++) {
         struct vf keys[VF_GROUP_TILE];
         if (row == 0)
             prefetch_step(dtype, k + group + ATTENTION_STEP_GROUPS,
                           v + group + ATTENTION_STEP_GROUPS, (size_t)d * KV_GROUP, num_groups);
-        SIMD_UNROLL for (int g = 0; g < num_groups; g++) keys[g] =
-            kv_load(dtype, k[group + g], (size_t)d * KV_GROUP, false);
-        SIMD_UNROLL for (int r = 0; r < num_rows; r++) {
+        UNROLL
+        for (int g = 0; g < num_groups; g++)
+            keys[g] = kv_load(dtype, k[group + g], (size_t)d * KV_GROUP, false);
+        UNROLL
+        for (int r = 0; r < num_rows; r++) {
             struct vf query = vf_set1(q[r * tile->head_dim + d]);
-            SIMD_UNROLL for (int g = 0; g < num_groups; g++) acc[r][g] =
-                vf_fma(query, keys[g], acc[r][g]);
+            UNROLL
+            for (int g = 0; g < num_groups; g++)
+                acc[r][g] = vf_fma(query, keys[g], acc[r][g]);
         }
     }
     float *scores = tile->scores + (size_t)row * ATTENTION_STEP + group * KV_GROUP;
-    SIMD_UNROLL for (int r = 0; r < num_rows; r++) SIMD_UNROLL for (int g = 0; g < num_groups; g++)
-        vf_store(scores + r * ATTENTION_STEP + g * KV_GROUP, acc[r][g]);
+    UNROLL
+    for (int r = 0; r < num_rows; r++) {
+        UNROLL
+        for (int g = 0; g < num_groups; g++)
+            vf_store(scores + r * ATTENTION_STEP + g * KV_GROUP, acc[r][g]);
+    }
 }
 
 SIMD_INLINE void score_rows(enum dtype dtype, const struct attention_tile *tile, int32_t row,
@@ -125,21 +137,32 @@ SIMD_INLINE void weigh_tile(enum dtype dtype, const struct attention_tile *tile,
     struct vf acc[VF_ROW_TILE][VF_COLUMN_TILE];
     const float *weights = tile->scores + (size_t)row * ATTENTION_STEP;
     float *out = tile->state.out + (size_t)row * (size_t)tile->stride + column;
-    SIMD_UNROLL for (int r = 0; r < num_rows; r++) SIMD_UNROLL for (int c = 0; c < num_columns; c++)
-        acc[r][c] = vf_load(out + r * tile->stride + 16 * c);
+    UNROLL
+    for (int r = 0; r < num_rows; r++) {
+        UNROLL
+        for (int c = 0; c < num_columns; c++)
+            acc[r][c] = vf_load(out + r * tile->stride + 16 * c);
+    }
     for (int32_t t = first; t < n; t++) {
         size_t index = (size_t)(t % KV_GROUP) * (size_t)tile->head_dim + (size_t)column;
         struct vf values[VF_COLUMN_TILE];
-        SIMD_UNROLL for (int c = 0; c < num_columns; c++) values[c] =
-            kv_load(dtype, v[t / KV_GROUP], index + 16 * (size_t)c, half);
-        SIMD_UNROLL for (int r = 0; r < num_rows; r++) {
+        UNROLL
+        for (int c = 0; c < num_columns; c++)
+            values[c] = kv_load(dtype, v[t / KV_GROUP], index + 16 * (size_t)c, half);
+        UNROLL
+        for (int r = 0; r < num_rows; r++) {
             struct vf weight = vf_set1(weights[r * ATTENTION_STEP + t]);
-            SIMD_UNROLL for (int c = 0; c < num_columns; c++) acc[r][c] =
-                vf_fma(weight, values[c], acc[r][c]);
+            UNROLL
+            for (int c = 0; c < num_columns; c++)
+                acc[r][c] = vf_fma(weight, values[c], acc[r][c]);
         }
     }
-    SIMD_UNROLL for (int r = 0; r < num_rows; r++) SIMD_UNROLL for (int c = 0; c < num_columns; c++)
-        vf_store(out + r * tile->stride + 16 * c, acc[r][c]);
+    UNROLL
+    for (int r = 0; r < num_rows; r++) {
+        UNROLL
+        for (int c = 0; c < num_columns; c++)
+            vf_store(out + r * tile->stride + 16 * c, acc[r][c]);
+    }
 }
 
 SIMD_INLINE void weigh_rows(enum dtype dtype, const struct attention_tile *tile, int32_t row,

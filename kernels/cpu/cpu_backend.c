@@ -1,7 +1,9 @@
 #include "kernels/cpu/cpu_backend.h"
 
+#include "kernels/cpu/cpu_attention.h"
 #include "kernels/cpu/cpu_levels.h"
 #include "kernels/cpu/cpu_memory.h"
+#include "kernels/cpu/cpu_op_scratch.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +15,7 @@ static struct cpu_backend *state_of(struct backend *b) {
 
 static void cpu_destroy(struct backend *base) {
     struct cpu_backend *b = state_of(base);
-    cpu_op_scratch_destroy(b);
+    cpu_op_scratch_destroy(b->op_scratch);
     cpu_gemm_scratch_destroy(b);
     thread_pool_destroy(b->pool);
     free(b);
@@ -91,7 +93,9 @@ static int open_parts(struct cpu_backend *b, struct error *err) {
              cpu_levels_select(NULL, err)->name);
     if (cpu_gemm_scratch_create(b, err) != 0)
         return -1;
-    return cpu_op_scratch_create(b, err);
+    b->op_scratch = cpu_op_scratch_create(b->config.num_threads,
+                                          cpu_attention_plan_bytes(b->config.max_step_tokens), err);
+    return b->op_scratch != NULL ? 0 : -1;
 }
 
 struct backend *cpu_backend_open(const struct backend_config *config, struct error *err) {

@@ -27,20 +27,24 @@ struct cpu_backend {
     struct step_inputs step;
 };
 
-/* cpu_gemm.c, cpu_matrix.c. The destructors of scratch accept one that was never created. */
+/* cpu_gemm.c: its workspace grows as matrices are created, so that `linear` never allocates. The
+ * destructor accepts one that was never created; `reserve` makes room for the activations of a
+ * matrix with such a part. */
 int cpu_gemm_scratch_create(struct cpu_backend *b, struct error *err);
 void cpu_gemm_scratch_destroy(struct cpu_backend *b);
+int cpu_gemm_scratch_reserve(struct cpu_backend *b, enum dtype dtype, int32_t cols,
+                             struct error *err);
+void cpu_linear(struct backend *b, const struct linear_args *args);
+
+/* cpu_matrix.c */
 int cpu_matrix_create(struct backend *b, const struct matrix_part *parts, int num_parts,
                       int32_t cols, struct matrix **out, struct error *err);
 int cpu_matrix_fill(struct backend *b, struct matrix *matrix, int32_t first_row, int32_t num_rows,
                     const void *data, struct error *err);
 void cpu_matrix_destroy(struct backend *b, struct matrix *matrix);
 void cpu_embed(struct backend *b, const struct embed_args *args);
-void cpu_linear(struct backend *b, const struct linear_args *args);
 
 /* cpu_ops.c, cpu_attention.c, cpu_sample.c */
-int cpu_op_scratch_create(struct cpu_backend *b, struct error *err);
-void cpu_op_scratch_destroy(struct cpu_backend *b);
 void cpu_norm(struct backend *b, const struct norm_args *args);
 void cpu_rope_store_kv(struct backend *b, const struct rope_store_args *args);
 void cpu_paged_attention(struct backend *b, const struct attention_args *args);

@@ -8,7 +8,6 @@
 
 #include "config/base/checked.h"
 #include "kernels/cpu/cpu_backend.h"
-#include "kernels/cpu/cpu_gemm_scratch.h"
 #include "kernels/cpu/cpu_memory.h"
 
 #include <stdlib.h>

@@ -2,7 +2,7 @@
  * 16 bits with saturation. With codes of n <= 6 bits, 128 >> n words of a 32-block are added up in
  * 16 bits before they are widened: 2 * (128 >> n) products of at most (2^n - 1) * 128 are less than
  * 32768. (An activation of infinity becomes code -128.) Bytes are split into two nibbles. */
-#include "kernels/cpu/cpu_gemm_inline.h"
+#include "kernels/cpu/simd_base.h"
 
 #include <immintrin.h>
 #include <stdint.h>
@@ -14,68 +14,68 @@
 typedef __m256 vfloat;
 typedef __m256i vint;
 
-static ALWAYS_INLINE vfloat vfloat_zero(void) {
+SIMD_INLINE vfloat vfloat_zero(void) {
     return _mm256_setzero_ps();
 }
-static ALWAYS_INLINE vfloat vfloat_set1(float x) {
+SIMD_INLINE vfloat vfloat_set1(float x) {
     return _mm256_set1_ps(x);
 }
-static ALWAYS_INLINE vfloat vfloat_load_f32(const void *p) {
+SIMD_INLINE vfloat vfloat_load_f32(const void *p) {
     return _mm256_loadu_ps(p);
 }
-static ALWAYS_INLINE vfloat vfloat_load_f16(const void *p) {
+SIMD_INLINE vfloat vfloat_load_f16(const void *p) {
     return _mm256_cvtph_ps(_mm_loadu_si128(p));
 }
-static ALWAYS_INLINE vfloat vfloat_load_bf16(const void *p) {
+SIMD_INLINE vfloat vfloat_load_bf16(const void *p) {
     __m256i bits = _mm256_cvtepu16_epi32(_mm_loadu_si128(p));
     return _mm256_castsi256_ps(_mm256_slli_epi32(bits, 16));
 }
-static ALWAYS_INLINE vfloat vfloat_from_int(vint v) {
+SIMD_INLINE vfloat vfloat_from_int(vint v) {
     return _mm256_cvtepi32_ps(v);
 }
-static ALWAYS_INLINE vfloat vfloat_add(vfloat a, vfloat b) {
+SIMD_INLINE vfloat vfloat_add(vfloat a, vfloat b) {
     return _mm256_add_ps(a, b);
 }
-static ALWAYS_INLINE vfloat vfloat_mul(vfloat a, vfloat b) {
+SIMD_INLINE vfloat vfloat_mul(vfloat a, vfloat b) {
     return _mm256_mul_ps(a, b);
 }
-static ALWAYS_INLINE vfloat vfloat_fma(vfloat a, vfloat b, vfloat c) {
+SIMD_INLINE vfloat vfloat_fma(vfloat a, vfloat b, vfloat c) {
     return _mm256_fmadd_ps(a, b, c);
 }
-static ALWAYS_INLINE vint first_lanes(int n) {
+SIMD_INLINE vint first_lanes(int n) {
     return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
 }
-static ALWAYS_INLINE vfloat vfloat_load_part(const float *p, int n) {
+SIMD_INLINE vfloat vfloat_load_part(const float *p, int n) {
     return _mm256_maskload_ps(p, first_lanes(n));
 }
-static ALWAYS_INLINE void vfloat_store_part(float *p, vfloat v, int n) {
+SIMD_INLINE void vfloat_store_part(float *p, vfloat v, int n) {
     _mm256_maskstore_ps(p, first_lanes(n), v);
 }
-static ALWAYS_INLINE vint vint_zero(void) {
+SIMD_INLINE vint vint_zero(void) {
     return _mm256_setzero_si256();
 }
-static ALWAYS_INLINE vint vint_set1(int32_t x) {
+SIMD_INLINE vint vint_set1(int32_t x) {
     return _mm256_set1_epi32(x);
 }
-static ALWAYS_INLINE vint vint_load(const void *p) {
+SIMD_INLINE vint vint_load(const void *p) {
     return _mm256_loadu_si256(p);
 }
-static ALWAYS_INLINE vint vint_load_bytes(const void *p) {
+SIMD_INLINE vint vint_load_bytes(const void *p) {
     return _mm256_cvtepi8_epi32(_mm_loadl_epi64(p));
 }
-static ALWAYS_INLINE vint vint_and(vint a, vint b) {
+SIMD_INLINE vint vint_and(vint a, vint b) {
     return _mm256_and_si256(a, b);
 }
-static ALWAYS_INLINE vint vint_or(vint a, vint b) {
+SIMD_INLINE vint vint_or(vint a, vint b) {
     return _mm256_or_si256(a, b);
 }
-static ALWAYS_INLINE vint vint_shl(vint v, int n) {
+SIMD_INLINE vint vint_shl(vint v, int n) {
     return _mm256_slli_epi32(v, n);
 }
-static ALWAYS_INLINE vint vint_shr(vint v, int n) {
+SIMD_INLINE vint vint_shr(vint v, int n) {
     return _mm256_srli_epi32(v, n);
 }
-static ALWAYS_INLINE vint vint_levels(vint v) {
+SIMD_INLINE vint vint_levels(vint v) {
     __m128i table = _mm_loadu_si128((const void *)quant_levels);
     table = _mm_xor_si128(table, _mm_set1_epi8(-128));
     return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(table), v);
@@ -85,18 +85,17 @@ static ALWAYS_INLINE vint vint_levels(vint v) {
 
 #define MAX_DOT_ROWS 4
 
-static ALWAYS_INLINE vint products(vint codes, const struct gemm_block *block, int word) {
+SIMD_INLINE vint products(vint codes, const struct gemm_block *block, int word) {
     return _mm256_maddubs_epi16(codes, _mm256_set1_epi32(block->codes[word]));
 }
 
-static ALWAYS_INLINE vint widen_scaled(vint sums, int16_t factor) {
+SIMD_INLINE vint widen_scaled(vint sums, int16_t factor) {
     return _mm256_madd_epi16(sums, _mm256_set1_epi16(factor));
 }
 
 /* `count` words of at most 6 bits, no more than fit into 16-bit sums. */
-static ALWAYS_INLINE void dot_few(const struct quant_form *form, const uint8_t *codes, int first,
-                                  int count, const struct gemm_block *blocks, int num_rows,
-                                  vint *sums) {
+SIMD_INLINE void dot_few(const struct quant_form *form, const uint8_t *codes, int first, int count,
+                         const struct gemm_block *blocks, int num_rows, vint *sums) {
     vint sums16[MAX_DOT_ROWS];
     UNROLL
     for (int r = 0; r < num_rows; r++)
@@ -113,9 +112,8 @@ static ALWAYS_INLINE void dot_few(const struct quant_form *form, const uint8_t *
         sums[r] = _mm256_add_epi32(sums[r], widen_scaled(sums16[r], 1));
 }
 
-static ALWAYS_INLINE void dot_bytes(const struct quant_form *form, const uint8_t *codes, int first,
-                                    int count, const struct gemm_block *blocks, int num_rows,
-                                    vint *sums) {
+SIMD_INLINE void dot_bytes(const struct quant_form *form, const uint8_t *codes, int first,
+                           int count, const struct gemm_block *blocks, int num_rows, vint *sums) {
     const vint low_mask = _mm256_set1_epi8(15);
     vint lows[MAX_DOT_ROWS], highs[MAX_DOT_ROWS];
     UNROLL
@@ -139,9 +137,8 @@ static ALWAYS_INLINE void dot_bytes(const struct quant_form *form, const uint8_t
     }
 }
 
-static ALWAYS_INLINE void dot_words(const struct quant_form *form, const uint8_t *codes, int first,
-                                    int count, const struct gemm_block *blocks, int num_rows,
-                                    vint *sums) {
+SIMD_INLINE void dot_words(const struct quant_form *form, const uint8_t *codes, int first,
+                           int count, const struct gemm_block *blocks, int num_rows, vint *sums) {
     if (form->code_bits == 8 || form->has_levels) {
         dot_bytes(form, codes, first, count, blocks, num_rows, sums);
         return;
@@ -152,14 +149,14 @@ static ALWAYS_INLINE void dot_words(const struct quant_form *form, const uint8_t
         dot_few(form, codes, first + i, step, blocks, num_rows, sums);
 }
 
-static ALWAYS_INLINE uint32_t reduce_max(vint v) {
+SIMD_INLINE uint32_t reduce_max(vint v) {
     __m128i m = _mm_max_epu32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
     m = _mm_max_epu32(m, _mm_shuffle_epi32(m, _MM_SHUFFLE(1, 0, 3, 2)));
     m = _mm_max_epu32(m, _mm_shuffle_epi32(m, _MM_SHUFFLE(2, 3, 0, 1)));
     return (uint32_t)_mm_cvtsi128_si32(m);
 }
 
-static ALWAYS_INLINE int32_t reduce_add(vint v) {
+SIMD_INLINE int32_t reduce_add(vint v) {
     __m128i s = _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
     s = _mm_add_epi32(s, _mm_shuffle_epi32(s, _MM_SHUFFLE(1, 0, 3, 2)));
     return _mm_cvtsi128_si32(_mm_add_epi32(s, _mm_shuffle_epi32(s, _MM_SHUFFLE(2, 3, 0, 1))));

@@ -1,4 +1,4 @@
-#include "kernels/cpu/cpu_gemm_inline.h"
+#include "kernels/cpu/simd_base.h"
 
 #include <immintrin.h>
 #include <stdint.h>
@@ -10,68 +10,68 @@
 typedef __m512 vfloat;
 typedef __m512i vint;
 
-static ALWAYS_INLINE vfloat vfloat_zero(void) {
+SIMD_INLINE vfloat vfloat_zero(void) {
     return _mm512_setzero_ps();
 }
-static ALWAYS_INLINE vfloat vfloat_set1(float x) {
+SIMD_INLINE vfloat vfloat_set1(float x) {
     return _mm512_set1_ps(x);
 }
-static ALWAYS_INLINE vfloat vfloat_load_f32(const void *p) {
+SIMD_INLINE vfloat vfloat_load_f32(const void *p) {
     return _mm512_loadu_ps(p);
 }
-static ALWAYS_INLINE vfloat vfloat_load_f16(const void *p) {
+SIMD_INLINE vfloat vfloat_load_f16(const void *p) {
     return _mm512_cvtph_ps(_mm256_loadu_si256(p));
 }
-static ALWAYS_INLINE vfloat vfloat_load_bf16(const void *p) {
+SIMD_INLINE vfloat vfloat_load_bf16(const void *p) {
     __m512i bits = _mm512_cvtepu16_epi32(_mm256_loadu_si256(p));
     return _mm512_castsi512_ps(_mm512_slli_epi32(bits, 16));
 }
-static ALWAYS_INLINE vfloat vfloat_from_int(vint v) {
+SIMD_INLINE vfloat vfloat_from_int(vint v) {
     return _mm512_cvtepi32_ps(v);
 }
-static ALWAYS_INLINE vfloat vfloat_add(vfloat a, vfloat b) {
+SIMD_INLINE vfloat vfloat_add(vfloat a, vfloat b) {
     return _mm512_add_ps(a, b);
 }
-static ALWAYS_INLINE vfloat vfloat_mul(vfloat a, vfloat b) {
+SIMD_INLINE vfloat vfloat_mul(vfloat a, vfloat b) {
     return _mm512_mul_ps(a, b);
 }
-static ALWAYS_INLINE vfloat vfloat_fma(vfloat a, vfloat b, vfloat c) {
+SIMD_INLINE vfloat vfloat_fma(vfloat a, vfloat b, vfloat c) {
     return _mm512_fmadd_ps(a, b, c);
 }
-static ALWAYS_INLINE __mmask16 first_lanes(int n) {
+SIMD_INLINE __mmask16 first_lanes(int n) {
     return (__mmask16)((1u << n) - 1);
 }
-static ALWAYS_INLINE vfloat vfloat_load_part(const float *p, int n) {
+SIMD_INLINE vfloat vfloat_load_part(const float *p, int n) {
     return _mm512_maskz_loadu_ps(first_lanes(n), p);
 }
-static ALWAYS_INLINE void vfloat_store_part(float *p, vfloat v, int n) {
+SIMD_INLINE void vfloat_store_part(float *p, vfloat v, int n) {
     _mm512_mask_storeu_ps(p, first_lanes(n), v);
 }
-static ALWAYS_INLINE vint vint_zero(void) {
+SIMD_INLINE vint vint_zero(void) {
     return _mm512_setzero_si512();
 }
-static ALWAYS_INLINE vint vint_set1(int32_t x) {
+SIMD_INLINE vint vint_set1(int32_t x) {
     return _mm512_set1_epi32(x);
 }
-static ALWAYS_INLINE vint vint_load(const void *p) {
+SIMD_INLINE vint vint_load(const void *p) {
     return _mm512_loadu_si512(p);
 }
-static ALWAYS_INLINE vint vint_load_bytes(const void *p) {
+SIMD_INLINE vint vint_load_bytes(const void *p) {
     return _mm512_cvtepi8_epi32(_mm_loadu_si128(p));
 }
-static ALWAYS_INLINE vint vint_and(vint a, vint b) {
+SIMD_INLINE vint vint_and(vint a, vint b) {
     return _mm512_and_si512(a, b);
 }
-static ALWAYS_INLINE vint vint_or(vint a, vint b) {
+SIMD_INLINE vint vint_or(vint a, vint b) {
     return _mm512_or_si512(a, b);
 }
-static ALWAYS_INLINE vint vint_shl(vint v, int n) {
+SIMD_INLINE vint vint_shl(vint v, int n) {
     return _mm512_slli_epi32(v, (unsigned)n);
 }
-static ALWAYS_INLINE vint vint_shr(vint v, int n) {
+SIMD_INLINE vint vint_shr(vint v, int n) {
     return _mm512_srli_epi32(v, (unsigned)n);
 }
-static ALWAYS_INLINE vint vint_levels(vint v) {
+SIMD_INLINE vint vint_levels(vint v) {
     __m128i table = _mm_loadu_si128((const void *)quant_levels);
     table = _mm_xor_si128(table, _mm_set1_epi8(-128));
     return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(table), v);
@@ -79,9 +79,8 @@ static ALWAYS_INLINE vint vint_levels(vint v) {
 
 #include "kernels/cpu/cpu_gemm_codes_template.h"
 
-static ALWAYS_INLINE void dot_words(const struct quant_form *form, const uint8_t *codes, int first,
-                                    int count, const struct gemm_block *blocks, int num_rows,
-                                    vint *sums) {
+SIMD_INLINE void dot_words(const struct quant_form *form, const uint8_t *codes, int first,
+                           int count, const struct gemm_block *blocks, int num_rows, vint *sums) {
     UNROLL
     for (int i = first; i < first + count; i++) {
         vint word = word_codes(form, codes, i);

@@ -11,7 +11,7 @@
 
 /* Moves the bits of word i of a plane, `width` each, to `shift` in every byte; others become zero.
  */
-static ALWAYS_INLINE vint plane_bits(const uint8_t *row, int i, int width, int shift) {
+SIMD_INLINE vint plane_bits(const uint8_t *row, int i, int width, int shift) {
     vint v = vint_load(row);
     int at = i * width;
     if (at > shift)
@@ -23,7 +23,7 @@ static ALWAYS_INLINE vint plane_bits(const uint8_t *row, int i, int width, int s
 
 /* Word i of a 32-block: for each column four unsigned codes. `codes` points to the strip's part of
  * the block's first row. */
-static ALWAYS_INLINE vint word_codes(const struct quant_form *form, const uint8_t *codes, int i) {
+SIMD_INLINE vint word_codes(const struct quant_form *form, const uint8_t *codes, int i) {
     const int bits = form->code_bits;
     vint out = vint_zero();
     if (bits == 8)

@@ -1,6 +1,6 @@
 /* Plain C, one panel of 16 columns at a time. fmaf keeps the sums equal, bit for bit, to those of
  * the levels that have the instruction. */
-#include "kernels/cpu/cpu_gemm_inline.h"
+#include "kernels/cpu/simd_base.h"
 
 #include "kernels/quant_form.h"
 
@@ -16,75 +16,75 @@ typedef struct {
     int32_t v[LANES];
 } vint;
 
-static ALWAYS_INLINE vfloat vfloat_set1(float x) {
+SIMD_INLINE vfloat vfloat_set1(float x) {
     vfloat out;
     for (int i = 0; i < LANES; i++)
         out.v[i] = x;
     return out;
 }
-static ALWAYS_INLINE vfloat vfloat_zero(void) {
+SIMD_INLINE vfloat vfloat_zero(void) {
     return vfloat_set1(0.0f);
 }
-static ALWAYS_INLINE vfloat vfloat_load_f32(const void *p) {
+SIMD_INLINE vfloat vfloat_load_f32(const void *p) {
     vfloat out;
     memcpy(&out, p, sizeof(out));
     return out;
 }
-static ALWAYS_INLINE vfloat vfloat_load_f16(const void *p) {
+SIMD_INLINE vfloat vfloat_load_f16(const void *p) {
     vfloat out;
     dtype_to_f32(DTYPE_F16, p, out.v, LANES);
     return out;
 }
-static ALWAYS_INLINE vfloat vfloat_load_bf16(const void *p) {
+SIMD_INLINE vfloat vfloat_load_bf16(const void *p) {
     vfloat out;
     dtype_to_f32(DTYPE_BF16, p, out.v, LANES);
     return out;
 }
-static ALWAYS_INLINE vfloat vfloat_from_int(vint a) {
+SIMD_INLINE vfloat vfloat_from_int(vint a) {
     vfloat out;
     for (int i = 0; i < LANES; i++)
         out.v[i] = (float)a.v[i];
     return out;
 }
-static ALWAYS_INLINE vfloat vfloat_add(vfloat a, vfloat b) {
+SIMD_INLINE vfloat vfloat_add(vfloat a, vfloat b) {
     for (int i = 0; i < LANES; i++)
         a.v[i] += b.v[i];
     return a;
 }
-static ALWAYS_INLINE vfloat vfloat_mul(vfloat a, vfloat b) {
+SIMD_INLINE vfloat vfloat_mul(vfloat a, vfloat b) {
     for (int i = 0; i < LANES; i++)
         a.v[i] *= b.v[i];
     return a;
 }
-static ALWAYS_INLINE vfloat vfloat_fma(vfloat a, vfloat b, vfloat c) {
+SIMD_INLINE vfloat vfloat_fma(vfloat a, vfloat b, vfloat c) {
     for (int i = 0; i < LANES; i++)
         c.v[i] = fmaf(a.v[i], b.v[i], c.v[i]);
     return c;
 }
-static ALWAYS_INLINE vfloat vfloat_load_part(const float *p, int n) {
+SIMD_INLINE vfloat vfloat_load_part(const float *p, int n) {
     vfloat out = vfloat_zero();
     memcpy(out.v, p, (size_t)n * sizeof(float));
     return out;
 }
-static ALWAYS_INLINE void vfloat_store_part(float *p, vfloat a, int n) {
+SIMD_INLINE void vfloat_store_part(float *p, vfloat a, int n) {
     memcpy(p, a.v, (size_t)n * sizeof(float));
 }
-static ALWAYS_INLINE vint vint_set1(int32_t x) {
+SIMD_INLINE vint vint_set1(int32_t x) {
     vint out;
     for (int i = 0; i < LANES; i++)
         out.v[i] = x;
     return out;
 }
-static ALWAYS_INLINE vint vint_zero(void) {
+SIMD_INLINE vint vint_zero(void) {
     return vint_set1(0);
 }
 
-static ALWAYS_INLINE vint vint_load(const void *p) {
+SIMD_INLINE vint vint_load(const void *p) {
     vint out;
     memcpy(&out, p, sizeof(out));
     return out;
 }
-static ALWAYS_INLINE vint vint_load_bytes(const void *p) {
+SIMD_INLINE vint vint_load_bytes(const void *p) {
     int8_t bytes[LANES];
     vint out;
     memcpy(bytes, p, sizeof(bytes));
@@ -92,27 +92,27 @@ static ALWAYS_INLINE vint vint_load_bytes(const void *p) {
         out.v[i] = bytes[i];
     return out;
 }
-static ALWAYS_INLINE vint vint_and(vint a, vint b) {
+SIMD_INLINE vint vint_and(vint a, vint b) {
     for (int i = 0; i < LANES; i++)
         a.v[i] &= b.v[i];
     return a;
 }
-static ALWAYS_INLINE vint vint_or(vint a, vint b) {
+SIMD_INLINE vint vint_or(vint a, vint b) {
     for (int i = 0; i < LANES; i++)
         a.v[i] |= b.v[i];
     return a;
 }
-static ALWAYS_INLINE vint vint_shl(vint a, int n) {
+SIMD_INLINE vint vint_shl(vint a, int n) {
     for (int i = 0; i < LANES; i++)
         a.v[i] = (int32_t)((uint32_t)a.v[i] << n);
     return a;
 }
-static ALWAYS_INLINE vint vint_shr(vint a, int n) {
+SIMD_INLINE vint vint_shr(vint a, int n) {
     for (int i = 0; i < LANES; i++)
         a.v[i] = (int32_t)((uint32_t)a.v[i] >> n);
     return a;
 }
-static ALWAYS_INLINE vint vint_levels(vint a) {
+SIMD_INLINE vint vint_levels(vint a) {
     uint8_t bytes[sizeof(a)];
     memcpy(bytes, &a, sizeof(a));
     for (size_t i = 0; i < sizeof(a); i++)
@@ -123,9 +123,8 @@ static ALWAYS_INLINE vint vint_levels(vint a) {
 
 #include "kernels/cpu/cpu_gemm_codes_template.h"
 
-static ALWAYS_INLINE void dot_words(const struct quant_form *form, const uint8_t *codes, int first,
-                                    int count, const struct gemm_block *blocks, int num_rows,
-                                    vint *sums) {
+SIMD_INLINE void dot_words(const struct quant_form *form, const uint8_t *codes, int first,
+                           int count, const struct gemm_block *blocks, int num_rows, vint *sums) {
     for (int w = first; w < first + count; w++) {
         vint word = word_codes(form, codes, w);
         uint8_t bytes[4 * LANES];

@@ -1,16 +1,21 @@
 /* The matrix product of one level, written once over that level's vectors. Included by
  * cpu_gemm_LEVEL.c only, after it has defined
- *   LANES                   columns of one strip; divides 16
- *   vfloat, vint            LANES floats, LANES int32
- *   vfloat_zero, vfloat_set1, vfloat_load_f32, vfloat_load_f16, vfloat_load_bf16 (any alignment),
- *   vfloat_from_int, vfloat_add, vfloat_mul, vfloat_fma(a, b, c): a * b + c rounded once,
- *   vfloat_load_part(p, n), vfloat_store_part(p, v, n): the first n (1 <= n <= LANES) only
- *   vint_zero, vint_set1, vint_and, vint_shl, vint_shr, vint_load_bytes(p): LANES signed bytes
- * widened dot_words(form, codes, first, count, blocks, num_rows, sums): adds to sums[r], for every
- * row r, the dot product of words first..first+count-1 of one 32-block; codes points to the strip's
- * part of the block quantise_row            see struct cpu_gemm_kernels TILE_ROWS initialiser of
- * tile_rows FOR_QUANTISED_TILES(X, type), FOR_PLAIN_TILES(X, type): X(type, rows, strips) for each
- * of them
+ *
+ * - LANES: columns of one strip; divides 16
+ * - vfloat, vint: LANES floats, LANES int32
+ * - vfloat_zero(), vfloat_set1(x)
+ * - vfloat_load_f32(p), vfloat_load_f16(p), vfloat_load_bf16(p): LANES elements, at any alignment
+ * - vfloat_load_part(p, n), vfloat_store_part(p, v, n): the first n (1 <= n <= LANES) only
+ * - vfloat_from_int(v), vfloat_add(a, b), vfloat_mul(a, b)
+ * - vfloat_fma(a, b, c): a * b + c rounded once
+ * - vint_zero(), vint_set1(x), vint_and(a, b), vint_shl(v, n), vint_shr(v, n)
+ * - vint_load_bytes(p): LANES signed bytes widened
+ * - dot_words(form, codes, first, count, blocks, num_rows, sums): adds to sums[r], for every row r,
+ *   the dot product of words first..first+count-1 of one 32-block; codes points to the strip's part
+ *   of the block
+ * - quantise_row: see struct cpu_gemm_kernels
+ * - TILE_ROWS: initialiser of tile_rows
+ * - FOR_QUANTISED_TILES(X, type), FOR_PLAIN_TILES(X, type): X(type, rows, strips) for each of them
  *
  * A tile keeps rows * strips accumulators in registers over all of K. Small row counts take several
  * strips at once, so that enough independent sums hide the latency of a fused multiply-add.
@@ -34,16 +39,16 @@ struct gemm_tile {
     tile_function *single;
 };
 
-static ALWAYS_INLINE const uint8_t *panel_of(const struct gemm_job *job, int32_t strip) {
+SIMD_INLINE const uint8_t *panel_of(const struct gemm_job *job, int32_t strip) {
     return job->panels + (size_t)(strip / STRIPS_PER_PANEL) * job->panel_bytes;
 }
 
-static ALWAYS_INLINE int32_t first_lane(int32_t strip) {
+SIMD_INLINE int32_t first_lane(int32_t strip) {
     return strip % STRIPS_PER_PANEL * LANES;
 }
 
-static ALWAYS_INLINE void store_tile(const struct gemm_job *job, int32_t strip, int32_t row,
-                                     const vfloat *sums, int num_rows, int num_strips) {
+SIMD_INLINE void store_tile(const struct gemm_job *job, int32_t strip, int32_t row,
+                            const vfloat *sums, int num_rows, int num_strips) {
     UNROLL
     for (int s = 0; s < num_strips; s++) {
         int32_t column = (strip + s) * LANES;
@@ -67,15 +72,14 @@ static ALWAYS_INLINE void store_tile(const struct gemm_job *job, int32_t strip, 
 /* The panels lie in the order they are read, so what the next step of `num_strips` needs is as far
  * ahead as this step is long. Without it a tile of many rows alternates between waiting for memory
  * and computing. */
-static ALWAYS_INLINE void prefetch(const uint8_t *p, size_t bytes) {
+SIMD_INLINE void prefetch(const uint8_t *p, size_t bytes) {
     UNROLL
     for (size_t i = 0; i < bytes; i += 64)
         __builtin_prefetch(p + i);
 }
 
 /* -zero * sum of the activation codes of group h of a 32-block. */
-static ALWAYS_INLINE vint start_value(const struct quant_form *form, const struct gemm_block *block,
-                                      int h) {
+SIMD_INLINE vint start_value(const struct quant_form *form, const struct gemm_block *block, int h) {
     if (form->has_levels)
         return vint_set1(block->start_128);
     switch (form->zero) {
@@ -99,8 +103,7 @@ struct factors {
     vfloat d, m;
 };
 
-static ALWAYS_INLINE struct factors block_factors(const struct quant_form *form,
-                                                  const uint8_t *record) {
+SIMD_INLINE struct factors block_factors(const struct quant_form *form, const uint8_t *record) {
     struct factors f = {vfloat_load_f16(record), vfloat_zero()};
     if (form->has_min)
         f.m = vfloat_load_f16(record + sizeof(uint16_t) * PANEL_COLUMNS);
@@ -108,12 +111,12 @@ static ALWAYS_INLINE struct factors block_factors(const struct quant_form *form,
 }
 
 /* Exact: 11 bits times 8. */
-static ALWAYS_INLINE vfloat times_int(vfloat a, vint b) {
+SIMD_INLINE vfloat times_int(vfloat a, vint b) {
     return vfloat_mul(a, vfloat_from_int(b));
 }
 
-static ALWAYS_INLINE struct factors group_factors(const struct quant_form *form, struct factors f,
-                                                  const uint8_t *scales) {
+SIMD_INLINE struct factors group_factors(const struct quant_form *form, struct factors f,
+                                         const uint8_t *scales) {
     if (form->scale_bits == 0)
         return f;
     vint first = vint_load_bytes(scales);
@@ -129,9 +132,9 @@ static ALWAYS_INLINE struct factors group_factors(const struct quant_form *form,
 }
 
 /* Group h of a 32-block of one strip into sums[0, step, 2 step ..]. */
-static ALWAYS_INLINE void add_group(const struct quant_form *form, const uint8_t *codes,
-                                    struct factors f, const struct gemm_block *blocks, int h,
-                                    int num_rows, vfloat *sums, int step) {
+SIMD_INLINE void add_group(const struct quant_form *form, const uint8_t *codes, struct factors f,
+                           const struct gemm_block *blocks, int h, int num_rows, vfloat *sums,
+                           int step) {
     const int num_words = form->group_elements / 4;
     vint dots[MAX_ROWS];
     UNROLL
@@ -154,10 +157,9 @@ static ALWAYS_INLINE void add_group(const struct quant_form *form, const uint8_t
     }
 }
 
-static ALWAYS_INLINE void add_block(const struct quant_form *form, const uint8_t *codes,
-                                    struct factors f, const uint8_t *scales,
-                                    const struct gemm_block *blocks, int num_rows, vfloat *sums,
-                                    int step) {
+SIMD_INLINE void add_block(const struct quant_form *form, const uint8_t *codes, struct factors f,
+                           const uint8_t *scales, const struct gemm_block *blocks, int num_rows,
+                           vfloat *sums, int step) {
     const int num_groups = PANEL_BLOCK / form->group_elements;
     UNROLL
     for (int h = 0; h < num_groups; h++) {
@@ -167,8 +169,8 @@ static ALWAYS_INLINE void add_block(const struct quant_form *form, const uint8_t
     }
 }
 
-static ALWAYS_INLINE void quantised_tile(enum dtype dtype, const struct gemm_job *job,
-                                         int32_t strip, int32_t row, int num_rows, int num_strips) {
+SIMD_INLINE void quantised_tile(enum dtype dtype, const struct gemm_job *job, int32_t strip,
+                                int32_t row, int num_rows, int num_strips) {
     const struct quant_form *form = &quant_forms[dtype];
     const size_t code_bytes = cpu_panel_code_bytes(form);
     const size_t scale_bytes =
@@ -214,14 +216,14 @@ static ALWAYS_INLINE void quantised_tile(enum dtype dtype, const struct gemm_job
     store_tile(job, strip, row, sums, num_rows, num_strips);
 }
 
-static ALWAYS_INLINE vfloat load_plain(enum dtype dtype, const uint8_t *p) {
+SIMD_INLINE vfloat load_plain(enum dtype dtype, const uint8_t *p) {
     if (dtype == DTYPE_F16)
         return vfloat_load_f16(p);
     return dtype == DTYPE_BF16 ? vfloat_load_bf16(p) : vfloat_load_f32(p);
 }
 
-static ALWAYS_INLINE void plain_tile(enum dtype dtype, const struct gemm_job *job, int32_t strip,
-                                     int32_t row, int num_rows, int num_strips) {
+SIMD_INLINE void plain_tile(enum dtype dtype, const struct gemm_job *job, int32_t strip,
+                            int32_t row, int num_rows, int num_strips) {
     const size_t item_bytes = dtype == DTYPE_F32 ? 4 : 2;
     size_t depth = (size_t)job->depth;
     const float *x = (const float *)job->activations + (size_t)row * depth;

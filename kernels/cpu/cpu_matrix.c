@@ -4,7 +4,6 @@
 #include "config/base/checked.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/cpu_gemm.h"
-#include "kernels/cpu/cpu_gemm_scratch.h"
 #include "kernels/cpu/cpu_panel.h"
 #include "kernels/matrix_part.h"
 

@@ -1,11 +1,12 @@
-/* Private to kernels/cpu: memory the ops other than the matrix product work in. `plan` is allocated
- * at start, for the largest step. The workers' areas grow to the model's size in its first step,
- * whatever the step (the server's self-test), and `partials` can be done without. */
+/* Private to kernels/cpu: memory that the ops other than the matrix product work in. `plan` is
+ * allocated at start, for the largest step. The workers' areas grow to the model's size in its first
+ * step, whatever the step (the server's self-test), and `partials` can be done without. */
 #ifndef QUIRE_KERNELS_CPU_CPU_OP_SCRATCH_H
 #define QUIRE_KERNELS_CPU_CPU_OP_SCRATCH_H
 
+#include "config/error.h"
+
 #include <stddef.h>
-#include <stdint.h>
 
 struct scratch_area {
     void *data; /* aligned to 64 bytes */
@@ -19,13 +20,15 @@ struct cpu_op_scratch {
     struct scratch_area workers[]; /* one per compute thread */
 };
 
-/* Memory of at least `bytes`; what it held may be lost. NULL when memory is short: the area is
- * empty then. Called while no worker runs. */
-void *scratch_area_reserve(struct scratch_area *area, size_t bytes);
-/* scratch_area_reserve for every worker's area. Returns -1 when memory is short. */
-int cpu_op_scratch_reserve_workers(struct cpu_op_scratch *scratch, size_t bytes);
+/* With a plan of plan_bytes, and areas for so many workers. NULL: ERROR_MEMORY. */
+struct cpu_op_scratch *cpu_op_scratch_create(int num_workers, size_t plan_bytes, struct error *err);
+/* Accepts NULL. */
+void cpu_op_scratch_destroy(struct cpu_op_scratch *scratch);
 
-/* cpu_attention.c: what the plan of a step of so many tokens takes. */
-size_t cpu_attention_plan_bytes(int32_t num_tokens);
+/* Returns memory of at least `bytes`; what it held may be lost. NULL when memory is short: the area
+ * is empty then. Called while no worker runs. */
+void *cpu_op_scratch_reserve(struct scratch_area *area, size_t bytes);
+/* Reserves `bytes` in every worker's area. Returns -1 when memory is short. */
+int cpu_op_scratch_reserve_workers(struct cpu_op_scratch *scratch, size_t bytes);
 
 #endif

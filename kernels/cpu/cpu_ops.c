@@ -4,9 +4,7 @@
 
 #include "config/base/check.h"
 #include "kernels/cpu/cpu_backend.h"
-#include "kernels/cpu/cpu_op_scratch.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 /* Floats that make a piece; a few microseconds of work each. */
@@ -16,8 +14,6 @@
 #define COPY_PIECE 65536
 #define ROPE_PIECE 8192
 #define SUM_SLICE 256 /* columns */
-
-#define WORKER_BYTES ((size_t)256 << 10) /* to begin with: attention with 32 rows of any head */
 
 struct op_call {
     const struct cpu_backend *backend;
@@ -171,48 +167,4 @@ void cpu_rope_store_kv(struct backend *b, const struct rope_store_args *args) {
     int64_t row_floats = (int64_t)(args->num_q_heads + 2 * l->num_kv_heads) * l->head_dim;
     int32_t num_tokens = ((struct cpu_backend *)b)->step.num_tokens;
     for_rows(b, args, num_tokens, row_floats, ROPE_PIECE, rope_store_tokens);
-}
-
-void *scratch_area_reserve(struct scratch_area *area, size_t bytes) {
-    if (bytes > area->bytes) {
-        size_t padded = (bytes + bytes / 4 + 63) / 64 * 64;
-        free(area->data);
-        area->data = aligned_alloc(64, padded);
-        area->bytes = area->data != NULL ? padded : 0;
-    }
-    return area->data;
-}
-
-int cpu_op_scratch_reserve_workers(struct cpu_op_scratch *scratch, size_t bytes) {
-    for (int w = 0; w < scratch->num_workers; w++)
-        if (scratch_area_reserve(&scratch->workers[w], bytes) == NULL)
-            return -1;
-    return 0;
-}
-
-int cpu_op_scratch_create(struct cpu_backend *b, struct error *err) {
-    int num_workers = thread_pool_size(b->pool);
-    struct cpu_op_scratch *scratch =
-        calloc(1, sizeof(*scratch) + (size_t)num_workers * sizeof(scratch->workers[0]));
-    b->op_scratch = scratch;
-    if (scratch != NULL)
-        scratch->num_workers = num_workers;
-    size_t plan_bytes = cpu_attention_plan_bytes(b->config.max_step_tokens);
-    if (scratch == NULL || cpu_op_scratch_reserve_workers(scratch, WORKER_BYTES) != 0 ||
-        (plan_bytes > 0 && scratch_area_reserve(&scratch->plan, plan_bytes) == NULL))
-        return error_set(err, ERROR_MEMORY, "cannot allocate the scratch memory of %d threads",
-                         num_workers);
-    return 0;
-}
-
-void cpu_op_scratch_destroy(struct cpu_backend *b) {
-    struct cpu_op_scratch *scratch = b->op_scratch;
-    if (!scratch)
-        return;
-    for (int w = 0; w < scratch->num_workers; w++)
-        free(scratch->workers[w].data);
-    free(scratch->partials.data);
-    free(scratch->plan.data);
-    free(scratch);
-    b->op_scratch = NULL;
 }

@@ -16,45 +16,12 @@
 #include <stdint.h>
 
 #define KV_GROUP 16 /* tokens */
-/* Attention goes over a context in chunks of this many tokens that start at its multiples,
- * and within a chunk in steps of ATTENTION_STEP: always, so that a row's result has the same bits
- * in every batch. */
-#define ATTENTION_CHUNK 256
-#define ATTENTION_STEP 64
-#define ATTENTION_CHUNK_GROUPS (ATTENTION_CHUNK / KV_GROUP)
-#define ATTENTION_STEP_GROUPS (ATTENTION_STEP / KV_GROUP)
 
-/* Softmax over a part of a context, not yet divided: for each row the largest score, the sum of
- * exp(score - largest) and the sum of those times V. A row of `out` is `stride` floats. */
-struct attention_state {
-    float *max;
-    float *sum;
-    float *out;
-};
+/* cpu_attention.h */
+struct attention_tile;
+struct attention_state;
 
-/* One chunk of one sequence's context for a tile of query tokens and the query heads of one KV
- * head. Row r = token * num_heads + head; token t sees the last `window` of the first
- * first_length + t tokens. */
-struct attention_tile {
-    enum dtype dtype;
-    int32_t head_dim; /* a multiple of 8, at most KV_MAX_HEAD_DIM */
-    int32_t stride;   /* head_dim rounded up to 16 */
-    int32_t num_heads;
-    int32_t num_tokens;
-    int32_t first_length;
-    int32_t window; /* INT32_MAX: no limit */
-    int32_t chunk_begin;
-    float soft_cap; /* of the scaled scores; 0: none */
-    /* The chunk's groups and the step's after it. Those without visible tokens are only prefetched
-     * from: any readable address. */
-    const void *k[ATTENTION_CHUNK_GROUPS + ATTENTION_STEP_GROUPS];
-    const void *v[ATTENTION_CHUNK_GROUPS + ATTENTION_STEP_GROUPS];
-    const float *q; /* [rows][head_dim], scaled */
-    float *scores;  /* [rows][ATTENTION_STEP]: scratch */
-    struct attention_state state;
-};
-
-/* A token that a draw may still pick. */
+/* A token that may still be sampled. */
 struct sample_candidate {
     double weight; /* exp((logit - max) / temperature), a multiple of 2^-34 */
     float logit;

@@ -2,7 +2,7 @@
  * what is written stays in the first cache. */
 #include "kernels/cpu/cpu_panel.h"
 
-#include "kernels/cpu/cpu_gemm_inline.h"
+#include "kernels/cpu/simd_base.h"
 #include "kernels/quant_block.h"
 
 #include <string.h>

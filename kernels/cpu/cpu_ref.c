@@ -4,7 +4,7 @@
 #include "config/base/checked.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/cpu_levels.h"
-#include "kernels/cpu/cpu_ref.h"
+#include "kernels/cpu/cpu_ref_private.h"
 #include "kernels/matrix_part.h"
 
 #include <math.h>

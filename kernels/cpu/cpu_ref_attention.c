@@ -1,7 +1,7 @@
 /* The oracle's rotary embedding, KV store and attention. One head of a block is kept as
  * [token][head_dim] for K and V alike. */
 #include "config/base/check.h"
-#include "kernels/cpu/cpu_ref.h"
+#include "kernels/cpu/cpu_ref_private.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* The oracle's sampling: the steps of kernels/sampling.h one after another, on a full sort of the
  * vocabulary, probabilities in double. */
 #include "config/base/check.h"
-#include "kernels/cpu/cpu_ref.h"
+#include "kernels/cpu/cpu_ref_private.h"
 #include "kernels/sample_edit.h"
 
 #include <float.h>

@@ -1,4 +1,4 @@
-/* What every simd_*.h needs. */
+/* What every simd_*.h, and every cpu_gemm_LEVEL.c and its template need. */
 #ifndef QUIRE_KERNELS_CPU_SIMD_BASE_H
 #define QUIRE_KERNELS_CPU_SIMD_BASE_H
 
@@ -19,11 +19,11 @@
 
 /* Before a loop of constant length whose arrays shall live in registers. */
 #if defined(SIMD_SMALL_CODE)
-#define SIMD_UNROLL
+#define UNROLL
 #elif defined(__clang__)
-#define SIMD_UNROLL _Pragma("clang loop unroll(full)")
+#define UNROLL _Pragma("clang loop unroll(full)")
 #else
-#define SIMD_UNROLL _Pragma("GCC unroll 16")
+#define UNROLL _Pragma("GCC unroll 16")
 #endif
 
 #endif

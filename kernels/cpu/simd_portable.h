@@ -17,7 +17,7 @@ enum { VF_ROW_TILE = 2, VF_COLUMN_TILE = 1, VF_GROUP_TILE = 1 };
 
 #define VF_EACH(expression)                                                                        \
     struct vf r;                                                                                   \
-    SIMD_UNROLL for (int i = 0; i < 4; i++) r.v[i] = (expression);                                 \
+    UNROLL for (int i = 0; i < 4; i++) r.v[i] = (expression);                                      \
     return r
 
 SIMD_INLINE float4 float4_select(int4 mask, float4 yes, float4 no) {

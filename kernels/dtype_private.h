@@ -1,6 +1,6 @@
 /* Private to dtype*.c: the conversions of one type each, of n elements or of n blocks. */
-#ifndef QUIRE_KERNELS_DTYPE_CONVERT_H
-#define QUIRE_KERNELS_DTYPE_CONVERT_H
+#ifndef QUIRE_KERNELS_DTYPE_PRIVATE_H
+#define QUIRE_KERNELS_DTYPE_PRIVATE_H
 
 #include <stddef.h>
 #include <stdint.h>

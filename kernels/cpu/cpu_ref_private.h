@@ -1,6 +1,6 @@
 /* Private to the oracle: its state and the ops that live in files of their own. */
-#ifndef QUIRE_KERNELS_CPU_CPU_REF_H
-#define QUIRE_KERNELS_CPU_CPU_REF_H
+#ifndef QUIRE_KERNELS_CPU_CPU_REF_PRIVATE_H
+#define QUIRE_KERNELS_CPU_CPU_REF_PRIVATE_H
 
 #include "kernels/backend.h"
 

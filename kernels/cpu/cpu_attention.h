@@ -1,0 +1,49 @@
+/* Private to kernels/cpu: what cpu_attention.c hands to the inner loops of attention (`attend` and
+ * `attention_merge` of cpu_ops.h, written in cpu_attention_template.h), and in which portions. */
+#ifndef QUIRE_KERNELS_CPU_CPU_ATTENTION_H
+#define QUIRE_KERNELS_CPU_CPU_ATTENTION_H
+
+#include "kernels/cpu/cpu_ops.h"
+
+/* Attention goes over a context in chunks of this many tokens that start at its multiples,
+ * and within a chunk in steps of ATTENTION_STEP: always, so that a row's result has the same bits
+ * in every batch. */
+#define ATTENTION_CHUNK 256
+#define ATTENTION_STEP 64
+#define ATTENTION_CHUNK_GROUPS (ATTENTION_CHUNK / KV_GROUP)
+#define ATTENTION_STEP_GROUPS (ATTENTION_STEP / KV_GROUP)
+
+/* Softmax over a part of a context, not yet divided: for each row the largest score, the sum of
+ * exp(score - largest) and the sum of those times V. A row of `out` is `stride` floats. */
+struct attention_state {
+    float *max;
+    float *sum;
+    float *out;
+};
+
+/* One chunk of one sequence's context for a tile of query tokens and the query heads of one KV
+ * head. Row r = token * num_heads + head; token t sees the last `window` of the first
+ * first_length + t tokens. */
+struct attention_tile {
+    enum dtype dtype;
+    int32_t head_dim; /* a multiple of 8, at most KV_MAX_HEAD_DIM */
+    int32_t stride;   /* head_dim rounded up to 16 */
+    int32_t num_heads;
+    int32_t num_tokens;
+    int32_t first_length;
+    int32_t window; /* INT32_MAX: no limit */
+    int32_t chunk_begin;
+    float soft_cap; /* of the scaled scores; 0: none */
+    /* The chunk's groups and the step's after it. Those without visible tokens are only prefetched
+     * from: any readable address. */
+    const void *k[ATTENTION_CHUNK_GROUPS + ATTENTION_STEP_GROUPS];
+    const void *v[ATTENTION_CHUNK_GROUPS + ATTENTION_STEP_GROUPS];
+    const float *q; /* [rows][head_dim], scaled */
+    float *scores;  /* [rows][ATTENTION_STEP]: scratch */
+    struct attention_state state;
+};
+
+/* Returns the bytes that the plan of a step of so many tokens takes. */
+size_t cpu_attention_plan_bytes(int32_t num_tokens);
+
+#endif
