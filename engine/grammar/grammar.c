@@ -20,7 +20,8 @@ int grammar_build(struct grammar_builder *builder, grammar_node root, struct gra
         return error_set(err, ERROR_MEMORY, "memory is short");
     atomic_init(&grammar->num_refs, 1);
     grammar->cache_bytes = GRAMMAR_CACHE_BYTES;
-    if (grammar_compile(builder, root, grammar, err) != 0 || grammar_check(grammar, err) != 0) {
+    if (grammar_program_compile(builder, root, grammar, err) != 0 ||
+        grammar_program_check(grammar, err) != 0) {
         destroy(grammar);
         return -1;
     }

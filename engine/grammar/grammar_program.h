@@ -42,10 +42,10 @@ struct grammar {
 };
 
 /* Fills ops, num_ops and entry from the nodes below root. */
-int grammar_compile(const struct grammar_builder *builder, grammar_node root, struct grammar *out,
-                    struct error *err);
+int grammar_program_compile(const struct grammar_builder *builder, grammar_node root,
+                            struct grammar *out, struct error *err);
 /* Fills needs and the classes. ERROR_SYNTAX when the program is left-recursive, repeats what may be
  * empty, or matches no text. */
-int grammar_check(struct grammar *grammar, struct error *err);
+int grammar_program_check(struct grammar *grammar, struct error *err);
 
 #endif

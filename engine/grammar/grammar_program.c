@@ -322,8 +322,8 @@ static int compile_all(struct compiler *c, grammar_node root, struct grammar *ou
     return 0;
 }
 
-int grammar_compile(const struct grammar_builder *builder, grammar_node root, struct grammar *out,
-                    struct error *err) {
+int grammar_program_compile(const struct grammar_builder *builder, grammar_node root,
+                            struct grammar *out, struct error *err) {
     size_t num_nodes = (size_t)builder->num_nodes;
     int32_t *memory = calloc(num_nodes, 4 * sizeof(*memory));
     bool *is_queued = calloc(num_nodes, sizeof(*is_queued));

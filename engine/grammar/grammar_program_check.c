@@ -179,7 +179,7 @@ static int check(struct checker *c, struct grammar *grammar, struct error *err) 
     return 0;
 }
 
-int grammar_check(struct grammar *grammar, struct error *err) {
+int grammar_program_check(struct grammar *grammar, struct error *err) {
     size_t num_ops = (size_t)grammar->num_ops;
     int32_t *memory = calloc(4 * num_ops + 1, sizeof(*memory));
     bool *is_pending = calloc(num_ops, sizeof(*is_pending));
