@@ -9,8 +9,8 @@ static const int16_t rows[NUM_ROWS][BEAM_ROW_LOGPROBS] = {
 #include "scripts/paged_memory/beam_rows.inc"
 };
 
-const int16_t *beam_row_draw(uint64_t history, uint64_t prompt, int32_t position) {
+const int16_t *beam_row_choose(uint64_t history, uint64_t prompt, int32_t position) {
     uint64_t step = hash_mix(prompt + hash_mix((uint64_t)position));
-    uint64_t draw = step % 100 < COMMON_STEPS_PERCENT ? step : history;
-    return rows[hash_mix(draw) % NUM_ROWS];
+    uint64_t choice = step % 100 < COMMON_STEPS_PERCENT ? step : history;
+    return rows[hash_mix(choice) % NUM_ROWS];
 }

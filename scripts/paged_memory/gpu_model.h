@@ -11,14 +11,14 @@
 /* 12 GiB are left beside 26 GB of weights: 15,728 tokens. */
 #define GPU_NUM_SLOTS ((int32_t)(INT64_C(12) * 1024 * 1024 * 1024 / GPU_TOKEN_BYTES))
 
-/* What one step computes. */
+/* Counts what one step computes. */
 struct step_load {
     int32_t num_sequences;
     int64_t num_context_tokens; /* whose keys and values are read, for each sequence that reads */
     int64_t num_prompt_tokens;  /* computed in this step, of prompts (again, after a preemption) */
 };
 
-/* Seconds of a step: the weights are read once, the context once, prompts are computed at a
+/* Returns the seconds of a step: the weights are read once, the context once, prompts are computed at a
  * realistic share of the GPU's rate, and there is a cost per step and per sequence. The last is
  * fitted: with it the paged system carries the paper's load of ShareGPT lengths with about as many
  * requests at once as in its figure 13. What is full all the time (the three reservation

@@ -1,4 +1,4 @@
-/* What the KV memory was used for, averaged over time. Slots are tokens' places; the four uses are
+/* Adds up what the KV memory was used for, averaged over time. Slots are tokens' places; the four uses are
  * those of figure 2 of the PagedAttention paper. */
 #ifndef QUIRE_SCRIPTS_PAGED_MEMORY_MEMORY_ACCOUNT_H
 #define QUIRE_SCRIPTS_PAGED_MEMORY_MEMORY_ACCOUNT_H
@@ -22,7 +22,7 @@ struct memory_account {
     uint64_t num_steps, num_finished, num_preempted;
 };
 
-/* For the given time. */
+/* Counts a use that lasts the given time. */
 void memory_account_add(struct memory_account *account, const struct memory_use *use,
                         double seconds);
 
@@ -32,9 +32,9 @@ double memory_account_token(const struct memory_account *account);
 double memory_account_reserved(const struct memory_account *account);
 double memory_account_internal(const struct memory_account *account);
 double memory_account_others(const struct memory_account *account);
-/* Of what was given, the share that holds tokens; 0 of nothing. */
+/* Returns the share of what was given that holds tokens; 0 of nothing. */
 double memory_account_useful(const struct memory_account *account);
-/* Saved by sharing: of what would be given without. */
+/* Returns the share that sharing saves of what would be given without. */
 double memory_account_saved(const struct memory_account *account);
 
 #endif

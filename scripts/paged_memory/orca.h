@@ -2,9 +2,9 @@
  * one contiguous run of slots from a buddy allocator when it starts, for all the tokens it may
  * have. Served first come, first served, as many at once as have found a run.
  *
- * Accounting: what is asked for is split into tokens, reservation (output still to come) and
+ * Accounting: what is requested is split into tokens, reservation (output still to come) and
  * internal fragmentation (never filled). What the rounding to a power of two adds is lost outside
- * the request, with what is free: "external & others". That reading reproduces figure 2; runs of
+ * the request, with what is free: "external & others". Counted so, it reproduces figure 2; runs of
  * exact size, or rounding counted as internal, do not. */
 #ifndef QUIRE_SCRIPTS_PAGED_MEMORY_ORCA_H
 #define QUIRE_SCRIPTS_PAGED_MEMORY_ORCA_H

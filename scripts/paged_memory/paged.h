@@ -1,4 +1,4 @@
-/* The project's own engine on the same traces: engine/core/engine_core with its scheduler and block
+/* Runs the project's own engine on the same traces: engine/core/engine_core with its scheduler and block
  * manager, as the server runs them, on an executor that only keeps the time. */
 #ifndef QUIRE_SCRIPTS_PAGED_MEMORY_PAGED_H
 #define QUIRE_SCRIPTS_PAGED_MEMORY_PAGED_H

@@ -1,4 +1,4 @@
-/* One trace served by one policy; prints one JSON object. See usage. */
+/* Serves one trace by one policy; prints one JSON object. See usage. */
 #include "scripts/paged_memory/beam_rows.h"
 #include "scripts/paged_memory/orca.h"
 #include "scripts/paged_memory/paged.h"
@@ -24,7 +24,7 @@ struct options {
 
 #define POLICY_PAGED (ORCA_ORACLE + 1)
 
-/* The index of value in a list that ends with NULL, or -1. */
+/* Returns the index of value in a list that ends with NULL, or -1. */
 static int find(const char *const *list, const char *value) {
     for (int i = 0; list[i] != NULL; i++)
         if (strcmp(list[i], value) == 0)
@@ -32,7 +32,7 @@ static int find(const char *const *list, const char *value) {
     return -1;
 }
 
-/* What follows that prefix, or NULL. */
+/* Returns what follows that prefix, or NULL. */
 static const char *value_of(const char *argument, const char *prefix) {
     size_t length = strlen(prefix);
     return strncmp(argument, prefix, length) == 0 ? argument + length : NULL;

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How well the KV memory is used: the PagedAttention paper's figures beside ours.
+"""Measures how well the KV memory is used: the PagedAttention paper's figures beside ours.
 
 Runs scripts/paged_memory (built by Meson), which serves seeded traces of requests by the project's
 engine and by the reservation policies that the paper compares with, for OPT-13B on a GPU of 40 GB;
@@ -9,6 +9,8 @@ The paper: Kwon et al., "Efficient Memory Management for Large Language Model Se
 PagedAttention", SOSP 2023, arXiv 2309.06180: figures 2, 13 and 15, and section 6.3.
 
 usage: paged_memory_report.py [--tool PATH] [--minutes M] [--seed S] [--svg FILE] [--update README]
+
+The figures of README.md: --svg scripts/paged_memory/paged_memory.svg --update scripts/paged_memory/README.md
 """
 
 import argparse

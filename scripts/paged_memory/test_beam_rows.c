@@ -10,7 +10,7 @@
 
 static void test_rows_are_distributions(void **state) {
     for (uint64_t history = 0; history < 2000; history++) {
-        const int16_t *row = beam_row_draw(history, 1, 5);
+        const int16_t *row = beam_row_choose(history, 1, 5);
         double mass = 0;
         for (int i = 0; i < BEAM_ROW_LOGPROBS; i++) {
             assert_true(row[i] <= (i > 0 ? row[i - 1] : 0));
@@ -24,9 +24,9 @@ static void test_rows_are_distributions(void **state) {
 static void test_common_rows(void **state) {
     int num_common = 0, num_equal = 0;
     for (int32_t position = 0; position < 1000; position++) {
-        const int16_t *row = beam_row_draw(17, 1, position);
-        num_common += row == beam_row_draw(18, 1, position);
-        num_equal += row == beam_row_draw(18, 2, position);
+        const int16_t *row = beam_row_choose(17, 1, position);
+        num_common += row == beam_row_choose(18, 1, position);
+        num_equal += row == beam_row_choose(18, 2, position);
     }
     assert_in_range(num_common, 500, 700);
     assert_in_range(num_equal, 0, 20);

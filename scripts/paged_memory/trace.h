@@ -1,4 +1,4 @@
-/* Requests as a server meets them: how long they are and when they come. Seeded; the same on every
+/* Makes requests as a server meets them: how long they are and when they come. Seeded; the same on every
  * machine, but for what the last bit of a libm may do to a length.
  *
  * The laws stand for the traces of Kwon et al., "Efficient Memory Management for Large Language

@@ -63,7 +63,7 @@ static void answer(const struct trace_executor *trace, const struct step_inputs 
         return;
     CHECK(row->num_logprobs <= BEAM_ROW_LOGPROBS);
     uint64_t prompt = *history_at(trace, inputs, seq, PROMPT_POSITION);
-    const int16_t *logprobs = beam_row_draw(history, prompt, position);
+    const int16_t *logprobs = beam_row_choose(history, prompt, position);
     out->num_top = row->num_logprobs;
     for (int32_t i = 0; i < out->num_top; i++) {
         out->top_tokens[i] = token_of(random, i);
