@@ -24,26 +24,6 @@ static void enter_reasoning(struct reasoning_parser *parser) {
     text_marker_init(&parser->marker, REASONING_END);
 }
 
-static void leave_reasoning(struct reasoning_parser *parser) {
-    parser->state = REASONING_OVER;
-    parser->content->skips_space = true;
-    text_marker_reset(&parser->marker);
-}
-
-static void push_inside(struct reasoning_parser *parser, char byte) {
-    struct text_marker *marker = &parser->marker;
-    if (parser->skips_space && marker->matched == 0 && text_is_space(byte))
-        return;
-    size_t num_text;
-    if (text_marker_push(marker, byte, &num_text)) {
-        leave_reasoning(parser);
-        return;
-    }
-    parser->skips_space = parser->skips_space && num_text == 0;
-    output_parts_add(parser->parts, OUTPUT_PART_REASONING, 0, marker->held.data, num_text);
-    byte_buffer_consume(&marker->held, num_text);
-}
-
 /* Gives what was held for the first marker, which is missing, to what follows it. */
 static void decide(struct reasoning_parser *parser) {
     struct byte_buffer text = parser->marker.held;
@@ -58,18 +38,30 @@ static void decide(struct reasoning_parser *parser) {
     byte_buffer_finish(&text);
 }
 
-static void push_start(struct reasoning_parser *parser, char byte) {
+static void push_inside(struct reasoning_parser *parser, char byte) {
+    struct text_marker *marker = &parser->marker;
     size_t num_text;
-    if (text_marker_push(&parser->marker, byte, &num_text))
-        enter_reasoning(parser);
-    else if (num_text > 0)
-        decide(parser);
+    if (parser->skips_space && marker->matched == 0 && text_is_space(byte))
+        return;
+    if (text_marker_push(marker, byte, &num_text)) {
+        parser->state = REASONING_OVER;
+        parser->content->skips_space = true;
+        text_marker_reset(marker);
+        return;
+    }
+    parser->skips_space = parser->skips_space && num_text == 0;
+    output_parts_add(parser->parts, OUTPUT_PART_REASONING, 0, marker->held.data, num_text);
+    byte_buffer_consume(&marker->held, num_text);
 }
 
 void reasoning_parser_push(struct reasoning_parser *parser, char byte) {
+    size_t num_text;
     switch (parser->state) {
     case REASONING_START:
-        push_start(parser, byte);
+        if (text_marker_push(&parser->marker, byte, &num_text))
+            enter_reasoning(parser);
+        else if (num_text > 0)
+            decide(parser);
         break;
     case REASONING_INSIDE:
         push_inside(parser, byte);

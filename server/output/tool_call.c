@@ -51,30 +51,6 @@ static void init_arguments(struct tool_call_arguments *arguments) {
     json_stream_init(&arguments->json);
 }
 
-/* Returns whether there is something to give out: an object or a string has been opened. */
-static bool have_begun(const struct tool_call_arguments *arguments) {
-    return arguments->kind == TOOL_CALL_ARGUMENTS_OBJECT ||
-           arguments->kind == TOOL_CALL_ARGUMENTS_STRING;
-}
-
-static bool set_kind(struct tool_call_arguments *arguments, char byte) {
-    if (byte == '{')
-        arguments->kind = TOOL_CALL_ARGUMENTS_OBJECT;
-    else if (byte == '"')
-        arguments->kind = TOOL_CALL_ARGUMENTS_STRING;
-    else if (byte == 'n')
-        arguments->kind = TOOL_CALL_ARGUMENTS_NULL;
-    return arguments->kind != TOOL_CALL_ARGUMENTS_NONE;
-}
-
-/* A raw control character in a string, which JSON forbids and models write, goes out escaped. */
-static void append_object_byte(struct byte_buffer *out, char byte, bool in_string) {
-    if (in_string && (unsigned char)byte < 0x20)
-        byte_buffer_printf(out, "\\u%04x", (unsigned)(unsigned char)byte);
-    else
-        byte_buffer_append(out, &byte, 1);
-}
-
 /* Appends what the byte releases to out. White space may come first. BAD also for other kinds of
  * value. */
 static enum json_stream_step read_arguments(struct tool_call_arguments *arguments, char byte,
@@ -82,14 +58,24 @@ static enum json_stream_step read_arguments(struct tool_call_arguments *argument
     bool is_first = arguments->kind == TOOL_CALL_ARGUMENTS_NONE;
     if (is_first && text_is_space(byte))
         return JSON_STREAM_MORE;
-    if (is_first && !set_kind(arguments, byte))
+    if (byte == '{' && is_first)
+        arguments->kind = TOOL_CALL_ARGUMENTS_OBJECT;
+    else if (byte == '"' && is_first)
+        arguments->kind = TOOL_CALL_ARGUMENTS_STRING;
+    else if (byte == 'n' && is_first)
+        arguments->kind = TOOL_CALL_ARGUMENTS_NULL;
+    else if (is_first)
         return JSON_STREAM_BAD;
     bool in_string = json_stream_in_string(&arguments->json);
     enum json_stream_step step = json_stream_push(&arguments->json, byte);
     if (step == JSON_STREAM_BAD || arguments->kind == TOOL_CALL_ARGUMENTS_NULL)
         return step;
     if (arguments->kind == TOOL_CALL_ARGUMENTS_OBJECT) {
-        append_object_byte(out, byte, in_string);
+        /* a raw control character in a string, which JSON forbids and models write */
+        if (in_string && (unsigned char)byte < 0x20)
+            byte_buffer_printf(out, "\\u%04x", (unsigned)(unsigned char)byte);
+        else
+            byte_buffer_append(out, &byte, 1);
     } else if (!is_first) {
         char text[JSON_UNESCAPE_MAX_BYTES];
         size_t length = step == JSON_STREAM_DONE
@@ -180,13 +166,6 @@ static bool word_is(const struct tool_call_object *object, const char *word) {
            memcmp(object->word, word, object->word_length) == 0;
 }
 
-static enum tool_call_step push_key(struct tool_call_object *object, char byte) {
-    enum json_stream_step step = push_word(object, byte);
-    if (step == JSON_STREAM_MORE)
-        return TOOL_CALL_MORE;
-    return step == JSON_STREAM_DONE ? go(object, TOOL_CALL_OBJECT_COLON) : TOOL_CALL_BAD;
-}
-
 /* A key that comes twice counts the first time. */
 static enum tool_call_step begin_value(struct tool_call_object *object) {
     json_stream_init(&object->json);
@@ -199,8 +178,12 @@ static enum tool_call_step begin_value(struct tool_call_object *object) {
     return go(object, TOOL_CALL_OBJECT_IN_ARGUMENTS);
 }
 
-static enum tool_call_step end_name(struct tool_call_object *object) {
-    if (!tool_call_sink_takes(object->sink, object->word, object->word_length))
+static enum tool_call_step push_name(struct tool_call_object *object, char byte) {
+    enum json_stream_step step = push_word(object, byte);
+    if (step == JSON_STREAM_MORE)
+        return TOOL_CALL_MORE;
+    if (step != JSON_STREAM_DONE ||
+        !tool_call_sink_takes(object->sink, object->word, object->word_length))
         return TOOL_CALL_BAD;
     memcpy(object->name, object->word, object->word_length);
     object->name_length = object->word_length;
@@ -208,19 +191,13 @@ static enum tool_call_step end_name(struct tool_call_object *object) {
     return release(object);
 }
 
-static enum tool_call_step push_name(struct tool_call_object *object, char byte) {
-    enum json_stream_step step = push_word(object, byte);
-    if (step == JSON_STREAM_MORE)
-        return TOOL_CALL_MORE;
-    return step == JSON_STREAM_DONE ? end_name(object) : TOOL_CALL_BAD;
-}
-
 static enum tool_call_step push_arguments(struct tool_call_object *object, char byte) {
     enum json_stream_step step = read_arguments(&object->arguments, byte, &object->waiting);
     if (step == JSON_STREAM_BAD)
         return TOOL_CALL_BAD;
     bool is_done = step == JSON_STREAM_DONE;
-    object->has_arguments = is_done || have_begun(&object->arguments);
+    object->has_arguments = is_done || object->arguments.kind == TOOL_CALL_ARGUMENTS_OBJECT ||
+                            object->arguments.kind == TOOL_CALL_ARGUMENTS_STRING;
     if (is_done)
         object->state = TOOL_CALL_OBJECT_AFTER_VALUE;
     enum tool_call_step released = release(object);
@@ -267,7 +244,14 @@ static enum tool_call_step push_structure(struct tool_call_object *object, char 
 enum tool_call_step tool_call_object_push(struct tool_call_object *object, char byte) {
     switch (object->state) {
     case TOOL_CALL_OBJECT_IN_KEY:
-        return push_key(object, byte);
+        switch (push_word(object, byte)) {
+        case JSON_STREAM_MORE:
+            return TOOL_CALL_MORE;
+        case JSON_STREAM_DONE:
+            return go(object, TOOL_CALL_OBJECT_COLON);
+        default:
+            return TOOL_CALL_BAD;
+        }
     case TOOL_CALL_OBJECT_IN_NAME:
         return push_name(object, byte);
     case TOOL_CALL_OBJECT_IN_ARGUMENTS:

@@ -25,13 +25,6 @@ static enum tool_step push_object(struct tool_parser *parser, char byte) {
     return step == TOOL_CALL_BAD ? TOOL_BAD : TOOL_MORE;
 }
 
-static enum tool_step begin_object(struct tool_parser *parser, char byte) {
-    tool_call_object_begin(&parser->object, &parser->sink, true);
-    parser->state = LLAMA3_OBJECT;
-    parser->between_tool_calls = false;
-    return push_object(parser, byte);
-}
-
 static enum tool_step push(struct tool_parser *parser, char byte) {
     if (parser->state == LLAMA3_OBJECT)
         return push_object(parser, byte);
@@ -41,9 +34,12 @@ static enum tool_step push(struct tool_parser *parser, char byte) {
         parser->state = LLAMA3_SEPARATED;
         return TOOL_MORE;
     }
-    if (byte == '{' && tool_call_sink_has_room(&parser->sink))
-        return begin_object(parser, byte);
-    return parser->state == LLAMA3_START ? TOOL_BAD : TOOL_END_BEFORE;
+    if (byte != '{' || !tool_call_sink_has_room(&parser->sink))
+        return parser->state == LLAMA3_START ? TOOL_BAD : TOOL_END_BEFORE;
+    tool_call_object_begin(&parser->object, &parser->sink, true);
+    parser->state = LLAMA3_OBJECT;
+    parser->between_tool_calls = false;
+    return push_object(parser, byte);
 }
 
 const struct tool_format tool_llama3_format = {

@@ -79,64 +79,40 @@ static enum tool_step push_name(struct tool_parser *parser, char byte) {
     return go(parser, MISTRAL_NAME);
 }
 
-static enum tool_step push_start(struct tool_parser *parser, char byte) {
-    if (text_is_space(byte))
-        return TOOL_MORE;
-    if (byte == '[')
-        return go(parser, MISTRAL_ITEM);
-    return byte == '{' ? begin_object(parser, byte, MISTRAL_OBJECT) : push_name(parser, byte);
-}
-
-static enum tool_step push_bracket(struct tool_parser *parser, char byte) {
-    if (byte == 'A')
-        return expect(parser, MISTRAL_ARGS_MARKER, "RGS]");
-    return byte == 'C' ? expect(parser, MISTRAL_ID_MARKER, "ALL_ID]") : TOOL_BAD;
-}
-
-static enum tool_step push_id_marker(struct tool_parser *parser, char byte) {
-    if (byte != *parser->expected)
-        return TOOL_BAD;
-    return *++parser->expected == '\0' ? go(parser, MISTRAL_ID) : TOOL_MORE;
-}
-
-static enum tool_step push_args_marker(struct tool_parser *parser, char byte) {
-    if (byte != *parser->expected)
-        return TOOL_BAD;
-    return *++parser->expected == '\0' ? begin_arguments(parser) : TOOL_MORE;
-}
-
-static enum tool_step push_id(struct tool_parser *parser, char byte) {
-    if (byte == '[')
-        return expect(parser, MISTRAL_ARGS_MARKER, "ARGS]");
-    return tool_call_name_is_valid(&byte, 1) ? TOOL_MORE : TOOL_BAD;
-}
-
-static enum tool_step push_after_item(struct tool_parser *parser, char byte) {
-    if (text_is_space(byte))
-        return TOOL_MORE;
-    if (byte == ',')
-        return go(parser, MISTRAL_ITEM);
-    return byte == ']' ? TOOL_END : TOOL_END_BEFORE;
-}
-
 static enum tool_step push(struct tool_parser *parser, char byte) {
     switch ((enum mistral_state)parser->state) {
     case MISTRAL_START:
-        return push_start(parser, byte);
+        if (text_is_space(byte))
+            return TOOL_MORE;
+        if (byte == '[')
+            return go(parser, MISTRAL_ITEM);
+        return byte == '{' ? begin_object(parser, byte, MISTRAL_OBJECT) : push_name(parser, byte);
     case MISTRAL_ITEM:
         return text_is_space(byte) ? TOOL_MORE : begin_object(parser, byte, MISTRAL_IN_ITEM);
     case MISTRAL_AFTER_ITEM:
-        return push_after_item(parser, byte);
+        if (text_is_space(byte))
+            return TOOL_MORE;
+        if (byte == ',')
+            return go(parser, MISTRAL_ITEM);
+        return byte == ']' ? TOOL_END : TOOL_END_BEFORE;
     case MISTRAL_NAME:
         return push_name(parser, byte);
     case MISTRAL_BRACKET:
-        return push_bracket(parser, byte);
+        if (byte == 'A')
+            return expect(parser, MISTRAL_ARGS_MARKER, "RGS]");
+        return byte == 'C' ? expect(parser, MISTRAL_ID_MARKER, "ALL_ID]") : TOOL_BAD;
     case MISTRAL_ID_MARKER:
-        return push_id_marker(parser, byte);
+        if (byte != *parser->expected)
+            return TOOL_BAD;
+        return *++parser->expected == '\0' ? go(parser, MISTRAL_ID) : TOOL_MORE;
     case MISTRAL_ID:
-        return push_id(parser, byte);
+        if (byte == '[')
+            return expect(parser, MISTRAL_ARGS_MARKER, "ARGS]");
+        return tool_call_name_is_valid(&byte, 1) ? TOOL_MORE : TOOL_BAD;
     case MISTRAL_ARGS_MARKER:
-        return push_args_marker(parser, byte);
+        if (byte != *parser->expected)
+            return TOOL_BAD;
+        return *++parser->expected == '\0' ? begin_arguments(parser) : TOOL_MORE;
     case MISTRAL_OBJECT:
     case MISTRAL_IN_ITEM:
     case MISTRAL_ARGUMENTS:

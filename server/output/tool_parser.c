@@ -69,12 +69,6 @@ static void read_held_again(struct tool_parser *parser) {
     byte_buffer_finish(&text);
 }
 
-static void hold(struct tool_parser *parser, char byte) {
-    byte_buffer_append(&parser->held, &byte, 1);
-    if (parser->held.length > TEXT_MARKER_MAX_HELD_BYTES)
-        give_up_tool_call(parser);
-}
-
 static void push_in_tool_calls(struct tool_parser *parser, char byte) {
     bool is_out = parser->sink.is_open;
     int32_t num_calls = parser->sink.num_calls;
@@ -86,8 +80,11 @@ static void push_in_tool_calls(struct tool_parser *parser, char byte) {
     }
     switch (step) {
     case TOOL_MORE:
-        if (!is_out)
-            hold(parser, byte);
+        if (is_out)
+            return;
+        byte_buffer_append(&parser->held, &byte, 1);
+        if (parser->held.length > TEXT_MARKER_MAX_HELD_BYTES)
+            give_up_tool_call(parser);
         return;
     case TOOL_END:
         drop_held(parser);
@@ -103,23 +100,14 @@ static void push_in_tool_calls(struct tool_parser *parser, char byte) {
     push_content(parser, byte);
 }
 
-static void find_marker(struct tool_parser *parser, char byte) {
-    struct text_marker *marker = &parser->marker;
-    size_t num_text;
-    if (text_marker_push(marker, byte, &num_text)) {
-        enter_tool_calls(parser);
-        return;
-    }
-    add_content(parser, marker->held.data, num_text);
-    byte_buffer_consume(&marker->held, num_text);
-}
-
 static void push_content(struct tool_parser *parser, char byte) {
+    struct text_marker *marker = &parser->marker;
+    bool is_plain = marker->matched == 0;
+    size_t num_text;
     if (parser->format == NULL || !tool_call_sink_has_room(&parser->sink)) {
         add_content(parser, &byte, 1);
         return;
     }
-    bool is_plain = parser->marker.matched == 0;
     if (parser->skips_space && is_plain && text_is_space(byte))
         return;
     if (byte == '{' && parser->format->opens_bare && !parser->has_content && is_plain) {
@@ -127,7 +115,12 @@ static void push_content(struct tool_parser *parser, char byte) {
         push_in_tool_calls(parser, byte);
         return;
     }
-    find_marker(parser, byte);
+    if (text_marker_push(marker, byte, &num_text)) {
+        enter_tool_calls(parser);
+        return;
+    }
+    add_content(parser, marker->held.data, num_text);
+    byte_buffer_consume(&marker->held, num_text);
 }
 
 void tool_parser_push(struct tool_parser *parser, char byte) {
