@@ -47,9 +47,9 @@ bool api_call_error(const struct api_call *call, struct api_error *err) {
     return true;
 }
 
-/* Ends the whole call with an error: as the last event of a stream that has begun, or as its
+/* Ends the whole call with call->error: as the last event of a stream that has begun, or as its
  * answer. */
-static void fail_call(struct api_call *call, struct byte_buffer *out) {
+static void end_with_error(struct api_call *call, struct byte_buffer *out) {
     call->is_done = true;
     call->has_error = true;
     if (call->has_sent)
@@ -58,29 +58,11 @@ static void fail_call(struct api_call *call, struct byte_buffer *out) {
 
 void api_call_fail(struct api_call *call, const struct api_error *err, struct byte_buffer *out) {
     call->error = *err;
-    fail_call(call, out);
+    end_with_error(call, out);
 }
 
 size_t api_call_held_bytes(const struct api_call *call) {
     return call->operations->held_bytes(call);
-}
-
-static void finish_call(struct api_call *call, struct byte_buffer *out) {
-    call->is_done = true;
-    if (call->is_stream)
-        call->operations->write_end(call, out);
-    else
-        call->operations->write_body(call, out);
-}
-
-static void set_finish(const struct request *request, const struct token_event *event,
-                       struct api_call_finish *finish) {
-    finish->reason = event->finish;
-    finish->stop_token = event->stop_token;
-    if (event->stop_string >= 0 && event->stop_string < request->params.num_stop_strings) {
-        const struct stop_string *stop = &request->params.stop_strings[event->stop_string];
-        finish->stop_string = (struct text){.data = stop->data, .length = stop->length};
-    }
 }
 
 static void update_choice(struct api_call *call, const struct request *request,
@@ -88,70 +70,64 @@ static void update_choice(struct api_call *call, const struct request *request,
     choice->num_generated = event->num_generated;
     for (int32_t i = 0; i < event->num_tokens && request->params.num_logprobs >= 0; i++)
         choice->sum_logprobs += (double)event->tokens[i].logprob;
-    if (event->finish != FINISH_NONE) {
-        choice->is_finished = true;
-        set_finish(request, event, &choice->finish);
-        call->num_unfinished--;
+    if (event->finish == FINISH_NONE)
+        return;
+    choice->is_finished = true;
+    choice->finish.reason = event->finish;
+    choice->finish.stop_token = event->stop_token;
+    if (event->stop_string >= 0 && event->stop_string < request->params.num_stop_strings) {
+        const struct stop_string *stop = &request->params.stop_strings[event->stop_string];
+        choice->finish.stop_string = (struct text){.data = stop->data, .length = stop->length};
     }
+    call->num_unfinished--;
 }
 
-/* Returns whether the call cannot continue after the event; fills call->error. */
-static bool is_fatal(struct api_call *call, const struct token_event *event) {
-    if (event->finish == FINISH_ERROR)
-        api_error_set(&call->error, 503, "server_error", "engine_error", NULL,
-                      "The engine failed while it generated the completion");
-    else if (event->finish == FINISH_ABORT)
-        api_error_set(&call->error, 503, "server_error", "request_aborted", NULL,
-                      "The request was aborted before it finished");
-    else
-        return false;
-    return true;
-}
-
-static void fail_call_memory(struct api_call *call, struct byte_buffer *out) {
-    api_error_set_memory(&call->error);
-    fail_call(call, out);
-}
-
-static void read_choice(struct api_call *call, int32_t prompt, const struct token_event *event,
-                        struct byte_buffer *out) {
+/* -1 and call->error when the call cannot continue. */
+static int read_choice(struct api_call *call, int32_t prompt, const struct token_event *event,
+                       struct byte_buffer *out) {
     int32_t index = prompt * call->num_choices + event->choice;
     struct api_call_choice *choice = &call->choices[index];
     if (choice->is_finished)
-        return;
-    if (is_fatal(call, event)) {
-        fail_call(call, out);
-        return;
-    }
+        return 0;
+    if (event->finish == FINISH_ERROR)
+        return api_error_set(&call->error, 503, "server_error", "engine_error", NULL,
+                             "The engine failed while it generated the completion");
+    if (event->finish == FINISH_ABORT)
+        return api_error_set(&call->error, 503, "server_error", "request_aborted", NULL,
+                             "The request was aborted before it finished");
     update_choice(call, call->prompts[prompt].request, event, choice);
-    if (call->operations->add(call, index, event) != 0) {
-        fail_call_memory(call, out);
-        return;
-    }
+    if (call->operations->add(call, index, event) != 0)
+        return api_error_set_memory(&call->error);
     if (call->is_stream)
         call->operations->write_update(call, index, out);
-    if (call->num_unfinished == 0)
-        finish_call(call, out);
-}
-
-static void read_event(struct api_call *call, int32_t prompt, const struct token_event *event,
-                       struct byte_buffer *out) {
-    CHECK(event->choice >= 0 && event->choice < call->num_choices);
-    call->prompts[prompt].num_cached_tokens = event->num_cached_tokens;
-    if (event->kind != TOKEN_EVENT_PROMPT)
-        read_choice(call, prompt, event, out);
-    else if (call->operations->add_prompt != NULL &&
-             call->operations->add_prompt(call, prompt, event) != 0)
-        fail_call_memory(call, out);
+    if (call->num_unfinished > 0)
+        return 0;
+    call->is_done = true;
+    if (call->is_stream)
+        call->operations->write_end(call, out);
+    else
+        call->operations->write_body(call, out);
+    return 0;
 }
 
 void api_call_read(struct api_call *call, struct request *request, struct byte_buffer *out) {
+    const struct api_call_operations *operations = call->operations;
+    struct token_event event;
     int32_t prompt = 0;
     while (prompt < call->num_prompts && call->prompts[prompt].request != request)
         prompt++;
     CHECK(prompt < call->num_prompts);
     token_stream_take(&request->stream, &call->events);
-    struct token_event event;
-    while (!call->is_done && token_buffer_next(&call->events, &event))
-        read_event(call, prompt, &event, out);
+    while (!call->is_done && token_buffer_next(&call->events, &event)) {
+        int status = 0;
+        CHECK(event.choice >= 0 && event.choice < call->num_choices);
+        call->prompts[prompt].num_cached_tokens = event.num_cached_tokens;
+        if (event.kind != TOKEN_EVENT_PROMPT)
+            status = read_choice(call, prompt, &event, out);
+        else if (operations->add_prompt != NULL &&
+                 operations->add_prompt(call, prompt, &event) != 0)
+            status = api_error_set_memory(&call->error);
+        if (status != 0)
+            end_with_error(call, out);
+    }
 }

@@ -29,32 +29,6 @@ static void set_socket_options(int fd) {
     setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
 }
 
-static void list_insert(struct http_server *server, struct connection *connection) {
-    connection->next = server->connections;
-    if (connection->next)
-        connection->next->prev = connection;
-    server->connections = connection;
-    server->stats.connections++;
-    connection->address->num_connections++;
-}
-
-static void list_remove(struct http_server *server, struct connection *connection) {
-    if (connection->prev)
-        connection->prev->next = connection->next;
-    else
-        server->connections = connection->next;
-    if (connection->next)
-        connection->next->prev = connection->prev;
-    server->stats.connections--;
-    connection->address->num_connections--;
-}
-
-static int watch_for_hang_up(struct connection *connection) {
-    struct epoll_event event = {.events = EPOLLRDHUP | EPOLLHUP | EPOLLERR | EPOLLET,
-                                .data.ptr = connection};
-    return epoll_ctl(connection->server->epoll_fd, EPOLL_CTL_ADD, connection->fd, &event);
-}
-
 static struct connection *open_connection(struct http_server *server, struct MHD_Connection *mhd) {
     const struct sockaddr *address =
         MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CLIENT_ADDRESS)->client_addr;
@@ -71,13 +45,20 @@ static struct connection *open_connection(struct http_server *server, struct MHD
     connection->fd = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
     connection->since_ms = clock_now_ms();
     connection->is_first = true;
-    if (watch_for_hang_up(connection) != 0) {
+    struct epoll_event hang_up = {.events = EPOLLRDHUP | EPOLLHUP | EPOLLERR | EPOLLET,
+                                  .data.ptr = connection};
+    if (epoll_ctl(server->epoll_fd, EPOLL_CTL_ADD, connection->fd, &hang_up) != 0) {
         http_owner_leave(&server->memory, owner);
         free(connection);
         return NULL;
     }
     set_socket_options(connection->fd);
-    list_insert(server, connection);
+    connection->next = server->connections;
+    if (connection->next)
+        connection->next->prev = connection;
+    server->connections = connection;
+    server->stats.connections++;
+    owner->num_connections++;
     if (http_has_too_many_connections(server))
         http_deadlines_make_room(server, connection);
     return connection;
@@ -86,9 +67,16 @@ static struct connection *open_connection(struct http_server *server, struct MHD
 static void close_connection(struct connection *connection) {
     struct http_server *server = connection->server;
     epoll_ctl(server->epoll_fd, EPOLL_CTL_DEL, connection->fd, NULL);
-    list_remove(server, connection);
+    if (connection->prev)
+        connection->prev->next = connection->next;
+    else
+        server->connections = connection->next;
+    if (connection->next)
+        connection->next->prev = connection->prev;
+    server->stats.connections--;
     if (connection->is_closed)
         server->num_closed--;
+    connection->address->num_connections--;
     http_owner_leave(&server->memory, connection->address);
     free(connection);
 }

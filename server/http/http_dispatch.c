@@ -228,25 +228,19 @@ void http_dispatch_prepared(struct prep_job *job) {
 }
 
 /* A stream that broke before its first frame can still be answered with a status. */
-static void advance_stream(struct connection *connection) {
+static void advance(struct connection *connection) {
     struct exchange *exchange = &connection->exchange;
-    bool is_done = api_call_is_done(exchange->call);
-    if (exchange->state == EXCHANGE_WAITING) {
-        if (is_done && api_call_error(exchange->call, &exchange->error))
-            become_ready(connection, EXCHANGE_READY_ERROR);
-        else if (exchange->out.length > 0 || exchange->out.failed || is_done)
-            become_ready(connection, EXCHANGE_READY_STREAM);
-    } else if (exchange->out.length > 0 || exchange->out.failed || is_done) {
-        http_connection_wake(connection);
-    }
-}
-
-static void advance_whole(struct connection *connection) {
-    struct exchange *exchange = &connection->exchange;
-    if (exchange->state != EXCHANGE_WAITING || !api_call_is_done(exchange->call))
+    bool is_stream = api_call_is_stream(exchange->call), is_done = api_call_is_done(exchange->call);
+    if (!is_done && !(is_stream && (exchange->out.length > 0 || exchange->out.failed)))
         return;
-    bool is_error = api_call_error(exchange->call, &exchange->error);
-    become_ready(connection, is_error ? EXCHANGE_READY_ERROR : EXCHANGE_READY_BODY);
+    if (exchange->state != EXCHANGE_WAITING) {
+        if (is_stream)
+            http_connection_wake(connection);
+    } else if (is_done && api_call_error(exchange->call, &exchange->error)) {
+        become_ready(connection, EXCHANGE_READY_ERROR);
+    } else {
+        become_ready(connection, is_stream ? EXCHANGE_READY_STREAM : EXCHANGE_READY_BODY);
+    }
 }
 
 /* A request that has finished must not be cancelled. A call of several that is done may still have
@@ -281,8 +275,7 @@ static void bound_held(struct connection *connection) {
 
 static void read_request(struct connection *connection, struct request *request) {
     struct exchange *exchange = &connection->exchange;
-    bool is_stream = api_call_is_stream(exchange->call);
-    if (is_stream && exchange_pending(exchange) >= OUTPUT_LIMIT_BYTES) {
+    if (api_call_is_stream(exchange->call) && exchange_pending(exchange) >= OUTPUT_LIMIT_BYTES) {
         exchange->is_unread = true;
         return;
     }
@@ -291,10 +284,7 @@ static void read_request(struct connection *connection, struct request *request)
     if (exchange->out.length > before)
         exchange->output_ms = clock_now_ms();
     bound_held(connection);
-    if (is_stream)
-        advance_stream(connection);
-    else
-        advance_whole(connection);
+    advance(connection);
 }
 
 /* Long answers are written here, some megabytes each. */

@@ -148,13 +148,6 @@ static int check_framing(struct connection *connection, const char *version) {
     return -1;
 }
 
-static int check_size(struct connection *connection) {
-    uint64_t length = connection->exchange.body_length;
-    bool is_known = length != UINT64_MAX;
-    return is_known && length > connection->server->config.max_body_bytes ? refuse_size(connection)
-                                                                          : 0;
-}
-
 /* Makes all checks of the first call; -1 with exchange.error. */
 static int check_request(struct connection *connection, const char *url, const char *method,
                          const char *version) {
@@ -175,17 +168,14 @@ static int check_request(struct connection *connection, const char *url, const c
     bool is_open = exchange->route && exchange->route->is_open;
     if (!is_open && check_key(connection) != 0)
         return -1;
-    if (check_route(connection, path, method) != 0 || check_size(connection) != 0 ||
-        find_owner(connection) != 0)
+    if (check_route(connection, path, method) != 0)
+        return -1;
+    if (exchange->body_length != UINT64_MAX &&
+        exchange->body_length > connection->server->config.max_body_bytes)
+        return refuse_size(connection);
+    if (find_owner(connection) != 0)
         return -1;
     return exchange->route->answer != NULL ? 0 : check_admission(connection);
-}
-
-/* Returns whether the client may still read the answer although it has closed its half of the
- * connection. */
-static bool is_answered_at_once(const struct connection *connection) {
-    const struct exchange *exchange = &connection->exchange;
-    return exchange->body_length == 0 && exchange->route && exchange->route->answer;
 }
 
 static enum MHD_Result begin(struct connection *connection, const char *url, const char *method,
@@ -201,7 +191,10 @@ static enum MHD_Result begin(struct connection *connection, const char *url, con
     http_request_id(header(connection, "X-Request-Id"), exchange->request_id);
     exchange->origin = read_origin(connection, method);
     bool is_good = check_request(connection, url, method, version) == 0;
-    if (connection->is_closed && !is_answered_at_once(connection))
+    /* the client may still read an answer although it has closed its half of the connection */
+    bool is_answered_at_once =
+        exchange->body_length == 0 && exchange->route && exchange->route->answer;
+    if (connection->is_closed && !is_answered_at_once)
         return MHD_NO;
     if (is_good)
         return MHD_YES;
@@ -212,19 +205,6 @@ static enum MHD_Result begin(struct connection *connection, const char *url, con
     return http_reply_error(connection);
 }
 
-/* Drops the body of routes that answer by themselves. */
-static int take_piece(struct connection *connection, const char *data, size_t length) {
-    struct exchange *exchange = &connection->exchange;
-    if (exchange->body_received > connection->server->config.max_body_bytes)
-        return refuse_size(connection);
-    if (exchange->route->answer != NULL)
-        return 0;
-    if (hold_body(connection, length) != 0)
-        return -1;
-    byte_buffer_append(&exchange->body, data, length);
-    return 0;
-}
-
 static enum MHD_Result receive(struct connection *connection, const char *data, size_t length) {
     struct exchange *exchange = &connection->exchange;
     if (connection->is_shut)
@@ -233,8 +213,15 @@ static enum MHD_Result receive(struct connection *connection, const char *data, 
     exchange->received_ms = clock_now_ms();
     if (exchange->state != EXCHANGE_READING)
         return MHD_YES;
-    if (take_piece(connection, data, length) != 0)
+    if (exchange->body_received > connection->server->config.max_body_bytes) {
+        refuse_size(connection);
         return http_reply_refuse_body(connection);
+    }
+    if (exchange->route->answer != NULL) /* it needs no body */
+        return MHD_YES;
+    if (hold_body(connection, length) != 0)
+        return http_reply_refuse_body(connection);
+    byte_buffer_append(&exchange->body, data, length);
     return MHD_YES;
 }
 
@@ -288,17 +275,14 @@ static enum MHD_Result proceed(struct connection *connection, const char *method
     }
 }
 
-static struct connection *find_connection(struct MHD_Connection *mhd) {
-    return MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT)->socket_context;
-}
-
 enum MHD_Result http_handler_handle(void *context, struct MHD_Connection *mhd, const char *url,
                                     const char *method, const char *version,
                                     const char *upload_data, size_t *upload_size,
                                     void **request_context) {
     struct connection *connection = *request_context;
     if (!connection) {
-        connection = find_connection(mhd);
+        connection =
+            MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT)->socket_context;
         if (!connection)
             return MHD_NO;
         *request_context = connection;

@@ -22,15 +22,10 @@ static void add_header(struct MHD_Response *response, const char *name, const ch
         log_warning("response header %s was refused by the HTTP library", name);
 }
 
-/* Returns the estimated wait of a full queue. */
-static int64_t retry_after_ms(const struct http_server *server, int status) {
-    return status == 429 ? engine_monitor_wait_ms(&server->monitor) : RETRY_AFTER_MS;
-}
-
 static void add_retry_headers(const struct http_server *server, int status,
                               struct MHD_Response *response) {
     char seconds[24], milliseconds[24];
-    int64_t wait_ms = retry_after_ms(server, status);
+    int64_t wait_ms = status == 429 ? engine_monitor_wait_ms(&server->monitor) : RETRY_AFTER_MS;
     snprintf(seconds, sizeof(seconds), "%lld", (long long)(wait_ms + 999) / 1000);
     snprintf(milliseconds, sizeof(milliseconds), "%lld", (long long)wait_ms);
     add_header(response, "Retry-After", seconds);
@@ -174,24 +169,20 @@ struct MHD_Response *http_reply_create_out_of_memory(void) {
     return response;
 }
 
-/* The echo of a long prompt with logprobs is megabytes in one event: moving the rest to the front
- * only once half is taken keeps the work proportional to the bytes. */
-static void take_output(struct exchange *exchange, size_t length) {
-    exchange->out_taken += length;
-    exchange->taken_bytes += length;
-    if (exchange->out_taken < exchange_pending(exchange))
-        return;
-    byte_buffer_consume(&exchange->out, exchange->out_taken);
-    exchange->out_taken = 0;
-}
-
-/* Copies the next part of the output into a block of libmicrohttpd's. */
+/* Copies the next part of the output into a block of libmicrohttpd's. The echo of a long prompt with
+ * logprobs is megabytes in one event: moving the rest to the front only once half is taken keeps
+ * the work proportional to the bytes. */
 static size_t copy_output(struct exchange *exchange, char *out, size_t capacity) {
     size_t pending = exchange_pending(exchange);
     size_t length = pending < capacity ? pending : capacity;
     memcpy(out, exchange->out.data + exchange->out_taken, length);
-    take_output(exchange, length);
+    exchange->out_taken += length;
+    exchange->taken_bytes += length;
     exchange->drain_ms = clock_now_ms();
+    if (exchange->out_taken >= exchange_pending(exchange)) {
+        byte_buffer_consume(&exchange->out, exchange->out_taken);
+        exchange->out_taken = 0;
+    }
     return length;
 }
 

@@ -107,10 +107,6 @@ static int watch(struct http_server *server, int fd, void *source) {
     return fd < 0 ? -1 : epoll_ctl(server->epoll_fd, EPOLL_CTL_ADD, fd, &event);
 }
 
-static int daemon_epoll_fd(const struct http_server *server) {
-    return MHD_get_daemon_info(server->daemon, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd;
-}
-
 static int open_parts(struct http_server *server, struct error *err) {
     server->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     server->signal_fd = signals_open();
@@ -124,7 +120,8 @@ static int open_parts(struct http_server *server, struct error *err) {
     server->daemon = start_daemon(server);
     if (!server->daemon)
         return error_set(err, ERROR_IO, "libmicrohttpd %s does not start", MHD_get_version());
-    if (watch(server, daemon_epoll_fd(server), &server->daemon) != 0 ||
+    int daemon_fd = MHD_get_daemon_info(server->daemon, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd;
+    if (watch(server, daemon_fd, &server->daemon) != 0 ||
         watch(server, server->config.wake_fd, &server->engine) != 0 ||
         watch(server, prep_workers_fd(server->prep), &server->prep) != 0 ||
         watch(server, server->signal_fd, &server->signal_fd) != 0)
@@ -167,25 +164,23 @@ static void begin_stopping(struct http_server *server, int64_t grace_ms) {
              (long long)server->num_pending, (long long)grace_ms);
 }
 
-static void take_signal(struct http_server *server, int number) {
-    enum signal_action action = signals_action(number);
-    if (action == SIGNAL_IGNORE) {
-        log_info("signal %d (%s) is ignored; SIGTERM stops", number, strsignal(number));
-    } else if (action == SIGNAL_RELOAD) {
-        if (!server->is_stopping)
-            server->config.reload(server->config.reload_context);
-    } else if (!server->is_stopping) {
-        begin_stopping(server, server->config.shutdown_timeout_ms);
-    } else {
-        log_info("second signal: cancelling what is in flight");
-        server->stop_deadline_ms = clock_now_ms();
-    }
-}
-
 static void take_signals(struct http_server *server) {
     struct signalfd_siginfo info;
-    while (read(server->signal_fd, &info, sizeof(info)) == sizeof(info))
-        take_signal(server, (int)info.ssi_signo);
+    while (read(server->signal_fd, &info, sizeof(info)) == sizeof(info)) {
+        int number = (int)info.ssi_signo;
+        enum signal_action action = signals_action(number);
+        if (action == SIGNAL_IGNORE) {
+            log_info("signal %d (%s) is ignored; SIGTERM stops", number, strsignal(number));
+        } else if (action == SIGNAL_RELOAD) {
+            if (!server->is_stopping)
+                server->config.reload(server->config.reload_context);
+        } else if (!server->is_stopping) {
+            begin_stopping(server, server->config.shutdown_timeout_ms);
+        } else {
+            log_info("second signal: cancelling what is in flight");
+            server->stop_deadline_ms = clock_now_ms();
+        }
+    }
 }
 
 static void take_prepared(struct http_server *server) {

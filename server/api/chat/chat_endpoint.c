@@ -51,23 +51,15 @@ static int init_choices(const struct chat_body *body, const struct chat_choice_c
     return 0;
 }
 
-static int add_request(const struct api_context *context, const struct chat_body *body,
-                       struct chat_api_call *call, struct api_error *err) {
-    struct chat_generation generation;
-    if (chat_generation_create(context, body, &generation, err) != 0)
-        return -1;
-    call->base.prompts[0].request = generation.request;
-    call->allowed_names = generation.allowed_names;
-    if (call->return_token_ids)
-        api_call_add_prompt_ids(generation.request, &call->prompt_ids);
-    if (call->prompt_ids.failed)
-        return api_error_set_memory(err);
-    return init_choices(body, &generation.config, call, err);
-}
-
-static void set_fields(const struct chat_body *body, struct chat_api_call *call) {
+static int fill(const struct api_context *context, void *parsed, struct api_call *base,
+                struct api_error *err) {
+    struct chat_api_call *call = (struct chat_api_call *)base;
+    struct chat_body *body = parsed;
     const struct sampling_body *sampling = &body->sampling;
-    call->base.is_stream = sampling->stream;
+    struct chat_generation generation;
+    int32_t num_choices = sampling_body_num_choices(sampling);
+    api_call_set_ignored_params(base, &body->ignored);
+    base->is_stream = sampling->stream;
     call->include_usage = sampling->include_usage;
     call->continuous_usage = sampling->continuous_usage_stats;
     call->return_token_ids = sampling->return_token_ids;
@@ -77,23 +69,22 @@ static void set_fields(const struct chat_body *body, struct chat_api_call *call)
     call->num_prompt_logprobs = (int32_t)sampling->prompt_logprobs;
     call->num_returned = (int32_t)sampling->n;
     call->tool_choice = body->tools.choice;
-}
-
-static int fill(const struct api_context *context, void *parsed, struct api_call *base,
-                struct api_error *err) {
-    struct chat_api_call *call = (struct chat_api_call *)base;
-    struct chat_body *body = parsed;
-    int32_t num_choices = sampling_body_num_choices(&body->sampling);
-    api_call_set_ignored_params(base, &body->ignored);
     call->may_reason = context->chat != NULL && context->chat->reasoning != REASONING_FORMAT_NONE;
-    set_fields(body, call);
-    if (api_call_set_id(base, body->sampling.request_id, err) != 0 ||
+    if (api_call_set_id(base, sampling->request_id, err) != 0 ||
         api_call_set_size(base, 1, num_choices, err) != 0)
         return -1;
     call->choices = calloc((size_t)num_choices, sizeof(*call->choices));
     if (call->choices == NULL || base->ignored.failed)
         return api_error_set_memory(err);
-    return add_request(context, body, call, err);
+    if (chat_generation_create(context, body, &generation, err) != 0)
+        return -1;
+    base->prompts[0].request = generation.request;
+    call->allowed_names = generation.allowed_names;
+    if (call->return_token_ids)
+        api_call_add_prompt_ids(generation.request, &call->prompt_ids);
+    if (call->prompt_ids.failed)
+        return api_error_set_memory(err);
+    return init_choices(body, &generation.config, call, err);
 }
 
 static void finish(struct api_call *base) {

@@ -145,9 +145,15 @@ static int add_prompts(const struct api_context *context, const struct completio
     return check_logprobs(call, err);
 }
 
-static void set_fields(const struct completion_body *body, struct completion_api_call *call) {
+static int fill(const struct api_context *context, void *parsed, struct api_call *base,
+                struct api_error *err) {
+    struct completion_api_call *call = (struct completion_api_call *)base;
+    struct completion_body *body = parsed;
     const struct sampling_body *sampling = &body->sampling;
-    call->base.is_stream = sampling->stream;
+    int32_t num_choices = sampling_body_num_choices(sampling);
+    int32_t num_prompts = body->prompts.num_prompts;
+    api_call_set_ignored_params(base, &body->ignored);
+    base->is_stream = sampling->stream;
     call->include_usage = sampling->include_usage;
     call->continuous_usage = sampling->continuous_usage_stats;
     call->return_token_ids = sampling->return_token_ids;
@@ -157,17 +163,6 @@ static void set_fields(const struct completion_body *body, struct completion_api
     call->num_entries = sampling_body_logprob_entries(sampling, call->num_logprobs);
     call->num_prompt_logprobs = (int32_t)sampling->prompt_logprobs;
     call->num_returned = (int32_t)sampling->n;
-}
-
-static int fill(const struct api_context *context, void *parsed, struct api_call *base,
-                struct api_error *err) {
-    struct completion_api_call *call = (struct completion_api_call *)base;
-    struct completion_body *body = parsed;
-    const struct sampling_body *sampling = &body->sampling;
-    int32_t num_choices = sampling_body_num_choices(sampling);
-    int32_t num_prompts = body->prompts.num_prompts;
-    api_call_set_ignored_params(base, &body->ignored);
-    set_fields(body, call);
     if (api_call_set_id(base, sampling->request_id, err) != 0 ||
         api_call_set_size(base, num_prompts, num_choices, err) != 0)
         return -1;

@@ -36,25 +36,6 @@ struct responses_api_call {
 
 /* --- From a body to a request --- */
 
-static int fill_generation(const struct api_context *context, struct chat_body *chat,
-                           struct responses_api_call *call, struct api_error *err) {
-    struct chat_generation generation;
-    if (chat_generation_create(context, chat, &generation, err) != 0)
-        return -1;
-    call->base.prompts[0].request = generation.request;
-    call->allowed_names = generation.allowed_names;
-    call->parser = output_parser_create(&generation.config.parser);
-    call->hides_reasoning = generation.config.hides_reasoning;
-    call->hides_content = generation.config.must_call_tools;
-    call->max_tool_calls = generation.config.allows_parallel ? OUTPUT_MAX_TOOL_CALLS : 1;
-    call->num_logprobs = chat_body_num_logprobs(chat);
-    if (chat->sampling.lists.num_logprob_tokens > 0)
-        call->num_logprobs = LOGPROBS_LISTED;
-    call->has_logprobs = chat->logprobs;
-    call->shows_ids = chat->sampling.return_tokens_as_token_ids;
-    return call->parser != NULL ? 0 : api_error_set_memory(err);
-}
-
 /* The request twice: as it came, and as a chat's. */
 struct responses_bodies {
     const cJSON *json;
@@ -66,11 +47,16 @@ static int fill(const struct api_context *context, void *parsed, struct api_call
     struct responses_api_call *call = (struct responses_api_call *)base;
     struct responses_bodies *bodies = parsed;
     struct chat_body *chat = &bodies->chat;
+    struct chat_generation generation;
     if (api_call_set_id(base, chat->sampling.request_id, err) != 0 ||
         api_call_set_size(base, 1, 1, err) != 0)
         return -1;
     api_call_set_ignored_params(base, &chat->ignored);
     base->is_stream = chat->sampling.stream;
+    call->has_logprobs = chat->logprobs;
+    call->num_logprobs = chat->sampling.lists.num_logprob_tokens > 0 ? LOGPROBS_LISTED
+                                                                     : chat_body_num_logprobs(chat);
+    call->shows_ids = chat->sampling.return_tokens_as_token_ids;
     responses_body_echo(bodies->json, chat->sampling.settings.temperature,
                         chat->sampling.settings.top_p, &call->echo);
     if (call->echo.failed || base->ignored.failed)
@@ -80,7 +66,15 @@ static int fill(const struct api_context *context, void *parsed, struct api_call
                              "tools, text, metadata and what else the answer repeats have %zu "
                              "bytes as JSON: at most %d are allowed",
                              call->echo.length, MAX_ECHO_BYTES);
-    return fill_generation(context, chat, call, err);
+    if (chat_generation_create(context, chat, &generation, err) != 0)
+        return -1;
+    base->prompts[0].request = generation.request;
+    call->allowed_names = generation.allowed_names;
+    call->hides_reasoning = generation.config.hides_reasoning;
+    call->hides_content = generation.config.must_call_tools;
+    call->max_tool_calls = generation.config.allows_parallel ? OUTPUT_MAX_TOOL_CALLS : 1;
+    call->parser = output_parser_create(&generation.config.parser);
+    return call->parser != NULL ? 0 : api_error_set_memory(err);
 }
 
 /* Drops `function` and `allowed_tools` from a path: here tools and the choice of some have their
