@@ -188,37 +188,22 @@ static int eval_condition(struct template_run *run, const struct template_node *
     return 0;
 }
 
-static int eval_slice(struct template_run *run, const struct template_node *node,
-                      struct template_value *out) {
-    const struct template_node *bounds[3] = {node->right, node->other, node->step};
+/* An attribute, item or slice of the left value. */
+static int eval_access(struct template_run *run, const struct template_node *node,
+                       struct template_value *out) {
+    const struct template_node *parts[3] = {node->right, node->other, node->step};
     struct template_value value, given[3];
     if (template_eval(run, node->left, &value) != 0)
         return -1;
     for (int i = 0; i < 3; i++) {
         given[i] = template_data_none();
-        if (bounds[i] != NULL && template_eval(run, bounds[i], &given[i]) != 0)
+        if (parts[i] != NULL && template_eval(run, parts[i], &given[i]) != 0)
             return -1;
     }
     run->line = node->line;
-    return template_attribute_slice(run, &value, given, out);
-}
-
-static int eval_item(struct template_run *run, const struct template_node *node,
-                     struct template_value *out) {
-    struct template_value value, key;
-    if (template_eval(run, node->left, &value) != 0 || template_eval(run, node->right, &key) != 0)
-        return -1;
-    run->line = node->line;
-    return template_attribute_item(run, &value, &key, out);
-}
-
-static int eval_attribute(struct template_run *run, const struct template_node *node,
-                          struct template_value *out) {
-    struct template_value value;
-    if (template_eval(run, node->left, &value) != 0)
-        return -1;
-    run->line = node->line;
-    return template_attribute_get(run, &value, node->name, out);
+    return node->kind == NODE_ATTRIBUTE ? template_attribute_get(run, &value, node->name, out)
+           : node->kind == NODE_ITEM    ? template_attribute_item(run, &value, &given[0], out)
+                                        : template_attribute_slice(run, &value, given, out);
 }
 
 /* --- Evaluating arguments ----------------------------------------------------------------------
@@ -314,30 +299,18 @@ static int eval_filter(struct template_run *run, const struct template_node *nod
     return template_call_function(run, node->value.function, &value, &arguments, out);
 }
 
-static int eval_test(struct template_run *run, const struct template_node *node,
+static int eval_sign(struct template_run *run, const struct template_node *node,
                      struct template_value *out) {
-    struct template_value result;
-    if (eval_filter(run, node, &result) != 0)
-        return -1;
-    *out = template_data_bool(template_type_is_true(&result));
-    return 0;
-}
-
-static int eval_unary(struct template_run *run, const struct template_node *node,
-                      struct template_value *out) {
     struct template_value value;
     if (template_eval(run, node->left, &value) != 0)
         return -1;
-    if (node->kind != NODE_NOT) {
-        run->line = node->line;
-        return template_arithmetic_sign(run, node->kind == NODE_NEGATIVE, &value, out);
-    }
-    *out = template_data_bool(!template_type_is_true(&value));
-    return 0;
+    run->line = node->line;
+    return template_arithmetic_sign(run, node->kind == NODE_NEGATIVE, &value, out);
 }
 
 static int eval_node(struct template_run *run, const struct template_node *node,
                      struct template_value *out) {
+    struct template_value value;
     switch (node->kind) {
     case NODE_CONSTANT:
         *out = node->value;
@@ -359,23 +332,28 @@ static int eval_node(struct template_run *run, const struct template_node *node,
     case NODE_OR:
         return eval_logical(run, node, node->kind == NODE_AND, out);
     case NODE_NOT:
+        if (template_eval(run, node->left, &value) != 0)
+            return -1;
+        *out = template_data_bool(!template_type_is_true(&value));
+        return 0;
     case NODE_NEGATIVE:
     case NODE_POSITIVE:
-        return eval_unary(run, node, out);
+        return eval_sign(run, node, out);
     case NODE_CONDITION:
         return eval_condition(run, node, out);
     case NODE_ATTRIBUTE:
-        return eval_attribute(run, node, out);
     case NODE_ITEM:
-        return eval_item(run, node, out);
     case NODE_SLICE:
-        return eval_slice(run, node, out);
+        return eval_access(run, node, out);
     case NODE_CALL:
         return eval_call(run, node, out);
     case NODE_FILTER:
         return eval_filter(run, node, out);
     case NODE_TEST:
-        return eval_test(run, node, out);
+        if (eval_filter(run, node, &value) != 0)
+            return -1;
+        *out = template_data_bool(template_type_is_true(&value));
+        return 0;
     default: /* NODE_CAPTURED */
         *out = run->captured;
         return 0;

@@ -36,7 +36,6 @@ static struct template_node *parse_whole_block(struct template_cursor *cursor, c
 static void parse_if(struct template_cursor *cursor, struct template_node *node) {
     static const char *const words[] = {"elif", "else", "endif", NULL};
     struct template_node **end = &node->items, *branch;
-    node->kind = NODE_IF;
     do {
         branch = template_cursor_make(cursor, NODE_BRANCH);
         branch->left = template_expression_parse_tuple(cursor, false, TUPLE_END_NONE);
@@ -61,7 +60,6 @@ static void check_loop_target(struct template_cursor *cursor, const struct templ
 
 static void parse_for(struct template_cursor *cursor, struct template_node *node) {
     static const char *const words[] = {"else", "endfor", NULL};
-    node->kind = NODE_FOR;
     node->left = template_expression_parse_target(cursor, TUPLE_END_IN, false);
     check_loop_target(cursor, node->left);
     if (!template_cursor_skip_name(cursor, "in"))
@@ -84,7 +82,6 @@ static struct template_node *parse_filters_over_body(struct template_cursor *cur
 }
 
 static void parse_set(struct template_cursor *cursor, struct template_node *node) {
-    node->kind = NODE_SET;
     node->left = template_expression_parse_target(cursor, TUPLE_END_NONE, true);
     if (template_cursor_skip_operator(cursor, '=')) {
         node->right = template_expression_parse_tuple(cursor, true, TUPLE_END_NONE);
@@ -96,7 +93,6 @@ static void parse_set(struct template_cursor *cursor, struct template_node *node
 }
 
 static void parse_filter_block(struct template_cursor *cursor, struct template_node *node) {
-    node->kind = NODE_FILTER_BLOCK;
     node->right = parse_filters_over_body(cursor, true);
     node->body = parse_whole_block(cursor, "endfilter");
 }
@@ -123,7 +119,6 @@ static void parse_parameters(struct template_cursor *cursor, struct template_nod
 }
 
 static void parse_macro(struct template_cursor *cursor, struct template_node *node) {
-    node->kind = NODE_MACRO;
     node->name = template_cursor_take_name(cursor);
     template_cursor_define(cursor, node->name);
     parse_parameters(cursor, node);
@@ -131,7 +126,6 @@ static void parse_macro(struct template_cursor *cursor, struct template_node *no
 }
 
 static void parse_call_block(struct template_cursor *cursor, struct template_node *node) {
-    node->kind = NODE_CALL_BLOCK;
     node->name = (struct text){"caller", 6};
     if (template_cursor_is_operator(cursor, '('))
         parse_parameters(cursor, node);
@@ -142,16 +136,7 @@ static void parse_call_block(struct template_cursor *cursor, struct template_nod
 }
 
 static void parse_generation(struct template_cursor *cursor, struct template_node *node) {
-    node->kind = NODE_SCOPE;
     node->body = parse_whole_block(cursor, "endgeneration");
-}
-
-static void parse_break(struct template_cursor *cursor, struct template_node *node) {
-    node->kind = NODE_BREAK;
-}
-
-static void parse_continue(struct template_cursor *cursor, struct template_node *node) {
-    node->kind = NODE_CONTINUE;
 }
 
 /* --- Bodies ------------------------------------------------------------------------------------
@@ -161,23 +146,26 @@ static void parse_continue(struct template_cursor *cursor, struct template_node 
 static struct template_node *parse_statement(struct template_cursor *cursor) {
     static const struct {
         const char *word;
-        void (*parse)(struct template_cursor *cursor, struct template_node *node);
+        enum template_node_kind kind;
+        void (*parse)(struct template_cursor *cursor, struct template_node *node); /* or NULL */
     } statements[] = {
-        {"if", parse_if},
-        {"for", parse_for},
-        {"set", parse_set},
-        {"macro", parse_macro},
-        {"call", parse_call_block},
-        {"filter", parse_filter_block},
-        {"generation", parse_generation},
-        {"break", parse_break},
-        {"continue", parse_continue},
+        {"if", NODE_IF, parse_if},
+        {"for", NODE_FOR, parse_for},
+        {"set", NODE_SET, parse_set},
+        {"macro", NODE_MACRO, parse_macro},
+        {"call", NODE_CALL_BLOCK, parse_call_block},
+        {"filter", NODE_FILTER_BLOCK, parse_filter_block},
+        {"generation", NODE_SCOPE, parse_generation},
+        {"break", NODE_BREAK, NULL},
+        {"continue", NODE_CONTINUE, NULL},
     };
     char word[UTF8_PRINTABLE_BYTES];
     struct template_node *node = template_cursor_make(cursor, NODE_TEXT);
     for (size_t i = 0; i < sizeof(statements) / sizeof(statements[0]); i++)
         if (template_cursor_skip_name(cursor, statements[i].word)) {
-            statements[i].parse(cursor, node);
+            node->kind = (uint8_t)statements[i].kind;
+            if (statements[i].parse != NULL)
+                statements[i].parse(cursor, node);
             return node;
         }
     if (cursor->token.kind != TOKEN_NAME) {

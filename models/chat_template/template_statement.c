@@ -99,34 +99,26 @@ static int run_rounds(struct template_run *run, const struct template_node *node
     return 0;
 }
 
-static int run_else(struct template_run *run, const struct template_node *node) {
-    enum template_flow flow;
-    return template_statement_run(run, node->orelse, &flow);
-}
-
-/* Runs the loop over a value's items, in scopes of its own. */
-static int run_over(struct template_run *run, const struct template_node *node,
-                    const struct template_value *value) {
-    struct template_loop *loop = template_arena_alloc(run->arena, sizeof(*loop));
-    struct template_scope *outer = run->scope, *scope = template_run_scope(run, outer);
-    if (loop == NULL || scope == NULL)
-        return template_run_fail_memory(run);
-    *loop = (struct template_loop){.index = 0};
-    if (template_type_items(run, value, &loop->items) != 0 ||
-        (node->other != NULL && filter_items(run, node, &loop->items, &loop->items) != 0))
-        return -1;
-    run->scope = scope;
-    int status = loop->items.length > 0 ? run_rounds(run, node, loop) : run_else(run, node);
-    run->scope = outer;
-    return status;
-}
-
+/* In scopes of its own. */
 static int run_loop(struct template_run *run, const struct template_node *node) {
     struct template_value value;
     if (template_eval(run, node->right, &value) != 0)
         return -1;
     run->line = node->line;
-    return run_over(run, node, &value);
+    struct template_loop *loop = template_arena_alloc(run->arena, sizeof(*loop));
+    struct template_scope *outer = run->scope, *scope = template_run_scope(run, outer);
+    if (loop == NULL || scope == NULL)
+        return template_run_fail_memory(run);
+    *loop = (struct template_loop){.index = 0};
+    if (template_type_items(run, &value, &loop->items) != 0 ||
+        (node->other != NULL && filter_items(run, node, &loop->items, &loop->items) != 0))
+        return -1;
+    run->scope = scope;
+    enum template_flow flow;
+    int status = loop->items.length > 0 ? run_rounds(run, node, loop)
+                                        : template_statement_run(run, node->orelse, &flow);
+    run->scope = outer;
+    return status;
 }
 
 /* --- Statements --------------------------------------------------------------------------------
@@ -156,26 +148,6 @@ static int run_filtered(struct template_run *run, const struct template_node *no
     int status = template_eval(run, node->right, out);
     run->captured = outer;
     return status;
-}
-
-static int run_output(struct template_run *run, const struct template_node *node) {
-    struct template_value value;
-    if (template_eval(run, node->left, &value) != 0)
-        return -1;
-    run->line = node->line;
-    return template_repr_str(run, &value, run->output);
-}
-
-static int run_set(struct template_run *run, const struct template_node *node) {
-    struct template_value value;
-    int status = node->kind == NODE_SET ? template_eval(run, node->right, &value)
-                                        : run_filtered(run, node, &value);
-    return status != 0 ? -1 : assign(run, node->left, value);
-}
-
-static int run_filter_block(struct template_run *run, const struct template_node *node) {
-    struct template_value value;
-    return run_filtered(run, node, &value) != 0 ? -1 : template_repr_str(run, &value, run->output);
 }
 
 static int run_scope(struct template_run *run, const struct template_node *body,
@@ -209,13 +181,6 @@ static int make_macro(struct template_run *run, const struct template_node *node
     return 0;
 }
 
-static int run_macro(struct template_run *run, const struct template_node *node) {
-    struct template_value macro;
-    return make_macro(run, node, &macro) != 0
-               ? -1
-               : template_run_set(run, run->scope, node->name, macro);
-}
-
 /* Calls a macro that has the block's body for its `caller`. */
 static int run_call_block(struct template_run *run, const struct template_node *node) {
     const struct template_node *call = node->right;
@@ -234,23 +199,34 @@ static int run_call_block(struct template_run *run, const struct template_node *
 static int run_statement(struct template_run *run, const struct template_node *node,
                          enum template_flow *out) {
     struct template_scope *scope;
+    struct template_value value;
     switch (node->kind) {
     case NODE_TEXT:
         template_builder_add_string(run->output, &node->value);
         return template_run_charge_text(run, node->value.string.length);
     case NODE_OUTPUT:
-        return run_output(run, node);
+        if (template_eval(run, node->left, &value) != 0)
+            return -1;
+        run->line = node->line;
+        return template_repr_str(run, &value, run->output);
+    case NODE_FILTER_BLOCK:
+        if (run_filtered(run, node, &value) != 0)
+            return -1;
+        return template_repr_str(run, &value, run->output);
     case NODE_IF:
         return run_if(run, node, out);
     case NODE_FOR:
         return run_loop(run, node);
     case NODE_SET:
     case NODE_SET_BLOCK:
-        return run_set(run, node);
-    case NODE_FILTER_BLOCK:
-        return run_filter_block(run, node);
+        if ((node->kind == NODE_SET ? template_eval(run, node->right, &value)
+                                    : run_filtered(run, node, &value)) != 0)
+            return -1;
+        return assign(run, node->left, value);
     case NODE_MACRO:
-        return run_macro(run, node);
+        if (make_macro(run, node, &value) != 0)
+            return -1;
+        return template_run_set(run, run->scope, node->name, value);
     case NODE_CALL_BLOCK:
         return run_call_block(run, node);
     case NODE_SCOPE:
