@@ -246,6 +246,20 @@ static void a_template_without_tools_gets_them_described(void **state) {
     chat_model_destroy(model);
 }
 
+static void a_template_with_unknown_names_is_none(void **state) {
+    const struct chat_model_config config = {
+        .chat_template = "{{ messages }}\n{% if tools %}{{ tools | groupby('name') }}{% endif %}",
+        .tool_call_parser = "auto",
+        .reasoning_parser = "auto"};
+    struct chat_model *model;
+    struct error err = {0};
+    assert_int_equal(chat_model_create(NULL, &config, &model, &err), 0);
+    assert_null(model->chat_template);
+    assert_string_equal(model->problem,
+                        "the chat template cannot be used: line 2: unknown filter 'groupby'");
+    chat_model_destroy(model);
+}
+
 /* Ids of the first prompt of the body. */
 static struct chat_prompt create(const char *body) {
     struct chat_prompt_fields fields;
@@ -326,6 +340,7 @@ int main(void) {
         cmocka_unit_test(without_a_template_chats_are_refused),
         cmocka_unit_test(unknown_parsers_are_refused),
         cmocka_unit_test(a_template_without_tools_gets_them_described),
+        cmocka_unit_test(a_template_with_unknown_names_is_none),
         cmocka_unit_test(a_client_writes_no_control_tokens),
         cmocka_unit_test(a_long_chat_exceeds_the_context),
         cmocka_unit_test(a_model_knows_what_its_template_mentions),
