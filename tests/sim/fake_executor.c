@@ -154,7 +154,7 @@ static int fill_row(struct fake_executor *fake, const struct batch *batch, int32
                     uint64_t history, struct step_result *result) {
     const struct sample_row *in = &batch->sample_rows[row];
     struct sample_output *out = &result->rows[row];
-    struct fake_draw draw = {
+    struct fake_sample sample = {
         .seed = in->seed,
         .position = in->position,
         .counts = batch->token_counts + in->first_count,
@@ -173,7 +173,7 @@ static int fill_row(struct fake_executor *fake, const struct batch *batch, int32
     if (in->num_logprobs > SAMPLE_MAX_LOGPROBS)
         return violate(fake, "number of logprobs", row, in->num_logprobs);
     *out = (struct sample_output){
-        .token = in->target == SAMPLE_NO_TARGET ? fake_model_draw(history, &draw) : in->target,
+        .token = in->target == SAMPLE_NO_TARGET ? fake_model_sample(history, &sample) : in->target,
     };
     if (in->num_logprobs < 0)
         return 0;

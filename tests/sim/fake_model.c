@@ -19,27 +19,27 @@ uint64_t fake_model_hash(uint64_t hash, int32_t token) {
     return mix(hash * 31 + (uint64_t)token + 1);
 }
 
-static bool is_banned(const struct fake_draw *draw, int32_t token) {
-    if (draw->mask != NULL && (draw->mask[token / 32] >> (token % 32) & 1) == 0)
+static bool is_banned(const struct fake_sample *sample, int32_t token) {
+    if (sample->mask != NULL && (sample->mask[token / 32] >> (token % 32) & 1) == 0)
         return true;
-    for (int32_t i = 0; i < draw->num_biases; i++)
-        if (draw->biases[i].token == token && isinf(draw->biases[i].bias))
+    for (int32_t i = 0; i < sample->num_biases; i++)
+        if (sample->biases[i].token == token && isinf(sample->biases[i].bias))
             return true;
     return false;
 }
 
-int32_t fake_model_draw(uint64_t history, const struct fake_draw *draw) {
-    uint64_t hash = mix(history ^ mix(draw->seed) ^ mix(mix(draw->position)));
-    for (int32_t i = 0; i < draw->num_counts; i++)
-        hash +=
-            mix(((uint64_t)draw->counts[i].token << 32) + (uint64_t)draw->counts[i].output_count);
-    for (int32_t i = 0; i < draw->num_biases; i++)
-        if (!isinf(draw->biases[i].bias))
-            hash +=
-                mix((uint64_t)draw->biases[i].token) * (uint64_t)lrintf(draw->biases[i].bias * 8);
+int32_t fake_model_sample(uint64_t history, const struct fake_sample *sample) {
+    uint64_t hash = mix(history ^ mix(sample->seed) ^ mix(mix(sample->position)));
+    for (int32_t i = 0; i < sample->num_counts; i++)
+        hash += mix(((uint64_t)sample->counts[i].token << 32) +
+                    (uint64_t)sample->counts[i].output_count);
+    for (int32_t i = 0; i < sample->num_biases; i++)
+        if (!isinf(sample->biases[i].bias))
+            hash += mix((uint64_t)sample->biases[i].token) *
+                    (uint64_t)lrintf(sample->biases[i].bias * 8);
     for (uint64_t k = 0;; k++) {
         int32_t token = (int32_t)(mix(hash + k) % FAKE_VOCAB_SIZE);
-        if (!is_banned(draw, token) || k > 1000)
+        if (!is_banned(sample, token) || k > 1000)
             return token;
     }
 }

@@ -15,8 +15,8 @@
 /* Of a history and one more token; 0 is the empty history. */
 uint64_t fake_model_hash(uint64_t hash, int32_t token);
 
-/* The inputs of a draw but the history; counts and biases in any order. */
-struct fake_draw {
+/* The inputs of a sample but the history; counts and biases in any order. */
+struct fake_sample {
     uint64_t seed;
     uint64_t position;
     const struct token_count *counts;
@@ -25,7 +25,7 @@ struct fake_draw {
     int32_t num_biases;
     const uint32_t *mask; /* NULL: none */
 };
-int32_t fake_model_draw(uint64_t history, const struct fake_draw *draw);
+int32_t fake_model_sample(uint64_t history, const struct fake_sample *sample);
 
 /* In (-8, 0], of 24 bits: sums of a few hundred are exact in a double, and ties are rare. They do
  * not add up to 1: nothing here needs that. */

@@ -91,16 +91,16 @@ static void check_pool(struct simulation *sim, const struct block_pool *pool,
     EXPECT(sim, num_free + num_owned == pool->num_blocks, num_free);
 }
 
-/* What the used blocks hold, told without their sharing when there is none. */
+/* Counts what the used blocks hold, without their sharing when there is none. */
 static void check_held(struct simulation *sim, bool nothing_shared) {
     int64_t size = sim->limits.block_size, held = 0;
     for (const struct sequence_group *g = sim->core.first_group; g != NULL; g = g->next)
         for (int32_t i = 0; i < g->num_sequences; i++)
             if (g->sequences[i].status == SEQUENCE_RUNNING)
                 held += g->sequences[i].num_computed - g->sequences[i].table.num_dropped * size;
-    int64_t told = sim->core.stats.num_held_tokens;
-    EXPECT(sim, told >= 0 && told <= sim->core.stats.num_used_blocks * size, told);
-    EXPECT(sim, !nothing_shared || told == held, told);
+    int64_t counted = sim->core.stats.num_held_tokens;
+    EXPECT(sim, counted >= 0 && counted <= sim->core.stats.num_used_blocks * size, counted);
+    EXPECT(sim, !nothing_shared || counted == held, counted);
 }
 
 static void check_pools(struct simulation *sim) {

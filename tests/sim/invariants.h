@@ -1,4 +1,4 @@
-/* What must hold of the memory manager and the scheduler whatever happens, told from their state
+/* Checks what must hold of the memory manager and the scheduler whatever happens, from their state
  * and the shadow of the device's memory. A violation is reported by simulation_fail. */
 #ifndef QUIRE_TESTS_SIM_INVARIANTS_H
 #define QUIRE_TESTS_SIM_INVARIANTS_H

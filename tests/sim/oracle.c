@@ -116,7 +116,7 @@ static int32_t find_forced(const struct sampling_params *params,
     return beyond < 0 ? -1 : budget->end_tokens[beyond % budget->num_end_tokens];
 }
 
-/* What may be drawn by the grammar and the allowed tokens; false: everything. */
+/* Finds what may be sampled by the grammar and the allowed tokens; false: everything. */
 static bool find_mask(const struct sampling_params *params, const struct oracle_choice *so_far,
                       struct grammar_state *grammar, uint32_t *out) {
     uint32_t allowed = 0;
@@ -309,7 +309,7 @@ static int32_t draw_token(const struct request *request, int32_t choice,
     uint32_t mask;
     int32_t num_biases = collect_biases(params, so_far, biases);
     bool is_masked = find_mask(params, so_far, grammar, &mask);
-    struct fake_draw draw = {
+    struct fake_sample sample = {
         .seed = params->seed + (uint64_t)choice * UINT64_C(0x9e3779b97f4a7c15),
         .position = (uint64_t)(request->num_prompt_tokens + so_far->num_tokens),
         .counts = counts,
@@ -318,7 +318,7 @@ static int32_t draw_token(const struct request *request, int32_t choice,
         .num_biases = is_masked ? forgive(&mask, biases, num_biases) : num_biases,
         .mask = is_masked ? &mask : NULL,
     };
-    return fake_model_draw(history, &draw);
+    return fake_model_sample(history, &sample);
 }
 
 static void draw_choice(const struct request *request, int32_t choice, int32_t most,

@@ -9,7 +9,7 @@
 
 struct oracle_choice {
     int32_t *tokens;     /* [num_tokens] generated */
-    uint64_t *histories; /* [num_tokens] hash each one was drawn from */
+    uint64_t *histories; /* [num_tokens] hash each one was sampled from */
     int32_t num_tokens;
     enum finish_reason finish;
     int32_t stop_token;

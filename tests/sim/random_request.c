@@ -76,28 +76,30 @@ static void draw_biases(struct random *random, struct sampling_params *params,
 
 enum { MAX_ALLOWED = 6, MAX_RUNS = 3, MAX_RUN = 3 };
 
-struct drawn_constraints {
+struct random_constraints {
     int32_t allowed[MAX_ALLOWED];
     struct token_run runs[MAX_RUNS];
     int32_t run_tokens[MAX_RUNS][MAX_RUN];
 };
 
 static void draw_constraints(struct random *random, struct sampling_params *params,
-                             struct drawn_constraints *drawn) {
-    params->allowed_tokens = drawn->allowed;
-    params->bad_runs = drawn->runs;
+                             struct random_constraints *constraints) {
+    params->allowed_tokens = constraints->allowed;
+    params->bad_runs = constraints->runs;
     if (random_once_in(random, 10))
         params->num_allowed_tokens = random_range(random, 1, MAX_ALLOWED);
     for (int32_t i = 0; i < params->num_allowed_tokens; i++)
-        drawn->allowed[i] = random_token(random);
+        constraints->allowed[i] = random_token(random);
     if (random_once_in(random, 3))
         params->num_bad_runs = random_range(random, 1, MAX_RUNS);
     for (int32_t i = 0; i < params->num_bad_runs; i++) {
-        drawn->runs[i] = (struct token_run){drawn->run_tokens[i], random_range(random, 1, MAX_RUN)};
-        for (int32_t t = 0; t < drawn->runs[i].count; t++)
-            drawn->run_tokens[i][t] = params->num_allowed_tokens > 0
-                                          ? drawn->allowed[t % params->num_allowed_tokens]
-                                          : random_token(random);
+        constraints->runs[i] =
+            (struct token_run){constraints->run_tokens[i], random_range(random, 1, MAX_RUN)};
+        for (int32_t t = 0; t < constraints->runs[i].count; t++)
+            constraints->run_tokens[i][t] =
+                params->num_allowed_tokens > 0
+                    ? constraints->allowed[t % params->num_allowed_tokens]
+                    : random_token(random);
     }
 }
 
@@ -134,7 +136,7 @@ static int32_t draw_logprobs(struct random *random, const struct request_shape *
                                      : shape->min_logprobs;
 }
 
-/* Distinct tokens whose logprobs are told instead of the likeliest ones'. */
+/* Distinct tokens whose logprobs are streamed instead of the likeliest ones'. */
 static void draw_logprob_tokens(struct random *random, struct sampling_params *params,
                                 int32_t *tokens) {
     params->logprob_tokens = tokens;
@@ -169,7 +171,7 @@ static void draw_pooling(struct random *random, struct sampling_params *params) 
     params->num_prompt_logprobs = -1;
 }
 
-/* Of the best continuations instead of drawn ones: without whatever bends what is drawn. */
+/* For the best continuations instead of sampled ones: without whatever bends what is sampled. */
 static void draw_beams(struct random *random, const struct request_shape *shape,
                        struct sampling_params *params) {
     static const double penalties[] = {1, 0, 0.5, 2, -1};
@@ -223,7 +225,7 @@ struct request *random_request(struct random *random, const struct request_shape
     int32_t prompt[1024], stop_tokens[3], logprob_tokens[MAX_ALLOWED];
     struct stop_string stop_strings[4];
     struct token_bias biases[5];
-    struct drawn_constraints constraints;
+    struct random_constraints constraints;
     CHECK(shape->max_prompt_tokens <= 1024);
     int32_t num_prompt_tokens = draw_prompt(random, shape, prompt);
     struct sampling_params params = {

@@ -40,15 +40,15 @@ static int run_watched(struct executor *executor, const struct batch *batch,
     return sim->executor.base.ops->run(&sim->executor.base, batch, result, err);
 }
 
-/* More than there are seats. */
+/* More than there are running slots. */
 #define MANY_CHOICES (3 * SIMULATION_MAX_SEQS)
 
-/* What is asked for. */
+/* What is requested. */
 enum load {
     LOAD_ANY,
     LOAD_HEAVY,        /* much to read: readers that lag are noticed */
     LOAD_LONG_OUTPUTS, /* of short prompts: they outgrow the pool */
-    LOAD_MIXED,        /* long prompts come in slowly while long outputs grow */
+    LOAD_MIXED,        /* long prompts arrive slowly while long outputs grow */
     LOAD_SHARED,       /* prompts that begin alike: the cache is full of them */
 };
 

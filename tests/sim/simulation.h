@@ -1,4 +1,4 @@
-/* One seed's world: a server drawn at random (pools, seats, budget, window, cache), requests of all
+/* One seed's world: a server drawn at random (pools, running slots, budget, window, cache), requests of all
  * kinds with times of arrival and cancellation and ways to read, and engine_core on the fake
  * executor. */
 #ifndef QUIRE_TESTS_SIM_SIMULATION_H
@@ -35,13 +35,13 @@ struct simulation {
     struct serving_limits limits;
     struct engine_core_config config;
     struct engine_core core;
-    struct executor watched; /* the core's: looks at the batch, then runs it on the fake one */
+    struct executor watched; /* the core's: checks the batch, then runs it on the fake one */
     struct fake_executor executor;
     struct grammar_vocabulary *vocabulary;
     struct simulated_request requests[SIMULATION_MAX_REQUESTS];
     int32_t num_requests;
     uint64_t next_id;
-    uint64_t notified; /* pushes the core told us about */
+    uint64_t notified; /* pushes the core has reported */
     /* Requests that computed something in the last step. */
     uint64_t ran[SIMULATION_MAX_SEQS];
     int32_t num_ran;
@@ -64,7 +64,7 @@ void simulation_fail(struct simulation *sim, const char *what, int64_t detail);
 /* Hands in what has arrived, cancels what is due. */
 void simulation_submit(struct simulation *sim);
 void simulation_read(struct simulation *sim, struct simulated_request *request);
-/* Those whose readers look at this tick. */
+/* Those whose readers read at this tick. */
 void simulation_read_streams(struct simulation *sim);
 /* Everything was submitted and has ended. */
 bool simulation_is_over(const struct simulation *sim);

@@ -41,19 +41,19 @@ static void violate(struct stream_checker *checker, const struct token_event *ev
                  event->num_tokens, event->num_generated, event->finish);
 }
 
-/* Which logprobs were asked for. */
-struct asked {
+/* Says which logprobs were requested. */
+struct requested {
     int32_t num_best;      /* -1: none at all */
     const int32_t *tokens; /* NULL: the best */
     int32_t num_tokens;
 };
 
 static bool lists(const struct top_logprob *top, int32_t num_top, uint64_t history,
-                  const struct asked *asked) {
+                  const struct requested *requested) {
     struct fake_distribution all;
     fake_model_distribution(history, &all);
-    const int32_t *tokens = asked->tokens != NULL ? asked->tokens : all.tokens;
-    if (num_top != (asked->tokens != NULL ? asked->num_tokens : asked->num_best))
+    const int32_t *tokens = requested->tokens != NULL ? requested->tokens : all.tokens;
+    if (num_top != (requested->tokens != NULL ? requested->num_tokens : requested->num_best))
         return false;
     for (int32_t i = 0; i < num_top; i++)
         if (top[i].token != tokens[i] || top[i].logprob != fake_model_logprob(history, tokens[i]))
@@ -62,11 +62,11 @@ static bool lists(const struct top_logprob *top, int32_t num_top, uint64_t histo
 }
 
 static bool record_matches(const struct token_event *event, int32_t index, int32_t token,
-                           uint64_t history, const struct asked *asked) {
+                           uint64_t history, const struct requested *requested) {
     const struct token_record *record = &event->tokens[index];
     if (record->token != token)
         return false;
-    if (asked->num_best < 0)
+    if (requested->num_best < 0)
         return isnan(record->logprob) && record->num_top == 0;
     struct fake_distribution all;
     fake_model_distribution(history, &all);
@@ -74,7 +74,7 @@ static bool record_matches(const struct token_event *event, int32_t index, int32
         record->rank != fake_model_rank(&all, token) ||
         record->first_top + record->num_top > event->num_top)
         return false;
-    return lists(event->top + record->first_top, record->num_top, history, asked);
+    return lists(event->top + record->first_top, record->num_top, history, requested);
 }
 
 static void check_scores(struct stream_checker *checker, const struct token_event *event) {
@@ -88,9 +88,9 @@ static void check_scores(struct stream_checker *checker, const struct token_even
     }
     for (int32_t i = 0; i < event->num_tokens; i++) {
         int32_t token = request->prompt[checker->num_scored];
-        const struct asked asked = {
+        const struct requested requested = {
             .num_best = checker->num_scored == 0 ? -1 : request->params.num_prompt_logprobs};
-        if (!record_matches(event, i, token, checker->score_history, &asked))
+        if (!record_matches(event, i, token, checker->score_history, &requested))
             violate(checker, event, "prompt score");
         checker->score_history = fake_model_hash(checker->score_history, token);
         checker->num_scored++;
@@ -121,7 +121,7 @@ static void check_text(struct stream_checker *checker, const struct token_event 
     struct choice_progress *choice = &checker->choices[event->choice];
     const struct oracle_choice *oracle = &choice->oracle;
     const struct sampling_params *params = &checker->request->params;
-    const struct asked asked = {
+    const struct requested requested = {
         .num_best = params->num_logprobs,
         .tokens = params->num_logprob_tokens > 0 ? params->logprob_tokens : NULL,
         .num_tokens = params->num_logprob_tokens,
@@ -135,7 +135,7 @@ static void check_text(struct stream_checker *checker, const struct token_event 
     }
     for (int32_t i = 0; i < event->num_tokens; i++) {
         int32_t at = choice->num_tokens++;
-        if (!record_matches(event, i, oracle->tokens[at], oracle->histories[at], &asked))
+        if (!record_matches(event, i, oracle->tokens[at], oracle->histories[at], &requested))
             violate(checker, event, "wrong token");
     }
     if (event->num_generated != choice->num_tokens)
@@ -163,7 +163,7 @@ static void check_embedding(struct stream_checker *checker, const struct token_e
     check_text(checker, event);
 }
 
-/* At least one token of the prompt is computed: the one that the first is drawn from. */
+/* At least one token of the prompt is computed: the one that the first is sampled from. */
 static void check_cached(struct stream_checker *checker, const struct token_event *event) {
     int32_t most = checker->caching ? checker->request->num_prompt_tokens - 1 : 0;
     if (event->num_cached_tokens < checker->num_cached_tokens || event->num_cached_tokens > most)

@@ -1,5 +1,5 @@
 /* Seeded simulation of everything between the inbox and the token streams: engine_core on the fake
- * executor, with a counter for a clock. Each seed draws a server (pools from one block up, seats,
+ * executor, with a counter for a clock. Each seed draws a server (pools from one block up, slots,
  * budget, block size, window, cache), requests of all kinds, when they arrive, are cancelled and
  * are read, and sometimes a device that fails. After every step the invariants must hold; every
  * stream must be what the oracle says. And all of it must occur: a run in which nothing was
@@ -23,7 +23,7 @@ struct totals {
 };
 
 /* The first group in order that can run must move on, or end, unless a more urgent one waits to be
- * seated: liveness. Its request's id, or 0. */
+ * admitted: liveness. Its request's id, or 0. */
 static uint64_t find_front(const struct simulation *sim) {
     const struct sequence_group *g = sim->core.scheduler.running.first;
     while (g != NULL && g->stalled)
@@ -123,7 +123,7 @@ static void check_outcome(struct simulation *sim, struct totals *totals) {
     totals->beams += outcome.beams;
 }
 
-/* The engine counts what the executor was told to do. */
+/* The engine counts what the executor was given to do. */
 static void check_moves(struct simulation *sim, struct totals *totals) {
     const struct engine_stats *stats = &sim->core.stats;
     const struct fake_executor *executor = &sim->executor;
@@ -195,7 +195,7 @@ static uint64_t option(int argc, char **argv, const char *name, uint64_t fallbac
 int main(int argc, char **argv) {
     uint64_t num_seeds = option(argc, argv, "--seeds", 2000);
     uint64_t first_seed = option(argc, argv, "--first-seed", 1);
-    setvbuf(stdout, NULL, _IOLBF, 0); /* what was found is told even if a seed never ends */
+    setvbuf(stdout, NULL, _IOLBF, 0); /* what was found is printed even if a seed never ends */
     uint64_t num_failed = 0, num_run = 0;
     struct totals totals = {0};
     for (; num_run < num_seeds && num_failed < 10; num_run++)

@@ -38,7 +38,7 @@ static struct engine_config config_of(int32_t scale) {
     };
 }
 
-/* Zero where the heap does not tell, as under the sanitizers. */
+/* Zero where the heap does not say, as under the sanitizers. */
 static size_t heap_bytes(void) {
     struct mallinfo2 info = mallinfo2();
     return info.uordblks + info.hblkhd;

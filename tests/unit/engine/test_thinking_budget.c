@@ -39,7 +39,7 @@ static void test_the_end_is_forced(void **state) {
     assert_int_equal(ADD(&thinking, &of_three, "<think>", "a", "b", "c", "d"), -1); /* over */
 }
 
-/* What a token has behind the first marker is thought, but the token was not drawn inside. */
+/* What a token has behind the first marker is thought, but the token was not sampled inside. */
 static void test_markers_within_tokens(void **state) {
     struct thinking_state thinking = thinking_state_begin(&of_three);
     assert_int_equal(ADD(&thinking, &of_three, "<think>a", "b", "c"), -1);

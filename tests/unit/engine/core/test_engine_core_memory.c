@@ -56,7 +56,7 @@ static void set_failures(long first, long count) {
     num_failures = count;
 }
 
-/* What is asked for: text, text that matches a grammar, or an embedding. */
+/* What is requested: text, text that matches a grammar, or an embedding. */
 enum kind { TEXT, LETTERS, POOLED };
 
 struct fixture {
@@ -238,7 +238,7 @@ static void test_memory_gone_until_the_end(void **state) {
     }
 }
 
-/* Told with what was reserved when the request was made. */
+/* Reported with what was reserved when the request was made. */
 static void test_no_memory_to_begin_with(void **state) {
     struct fixture f;
     start(&f, TEXT);
@@ -252,7 +252,7 @@ static void test_no_memory_to_begin_with(void **state) {
     stop(&f);
 }
 
-/* Shutting down must not fail either: what cannot be told is freed all the same. */
+/* Shutting down must not fail either: what cannot be reported is freed all the same. */
 static void test_no_memory_to_end_with(void **state) {
     struct fixture f;
     start(&f, TEXT);

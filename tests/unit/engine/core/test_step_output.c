@@ -47,7 +47,7 @@ static struct token_event next(struct fixture *f) {
     return event;
 }
 
-static struct token_event draw(struct fixture *f, int32_t token) {
+static struct token_event sample_token(struct fixture *f, int32_t token) {
     struct sample_output row = {
         .token = token, .logprob = -1, .rank = 5, .num_top = 1, .top_tokens = {7}};
     struct sequence *sequence = &f->group->sequences[0];
@@ -71,14 +71,14 @@ static void test_text_until_length(void **state) {
     struct fixture f;
     struct sampling_params params = fixture_params(3);
     start(&f, &params, 100);
-    struct token_event event = draw(&f, A);
+    struct token_event event = sample_token(&f, A);
     expect(&event, "a", FINISH_NONE);
     assert_true(isnan(event.tokens[0].logprob)); /* not requested */
     assert_int_equal(event.tokens[0].rank, 0);
     assert_int_equal(event.num_top, 0);
-    event = draw(&f, TOOL);
+    event = sample_token(&f, TOOL);
     expect(&event, "", FINISH_NONE); /* special */
-    event = draw(&f, EURO_1);
+    event = sample_token(&f, EURO_1);
     expect(&event, "\xef\xbf\xbd", FINISH_LENGTH); /* an unfinished character */
     assert_int_equal(event.num_generated, 3);
     stop(&f);
@@ -88,8 +88,8 @@ static void test_context_end(void **state) {
     struct fixture f;
     struct sampling_params params = fixture_params(50);
     start(&f, &params, 6);
-    draw(&f, A);
-    struct token_event event = draw(&f, A);
+    sample_token(&f, A);
+    struct token_event event = sample_token(&f, A);
     expect(&event, "a", FINISH_LENGTH);
     stop(&f);
 }
@@ -100,12 +100,12 @@ static void test_end_token(void **state) {
     params.skip_special_tokens = false;
     params.num_logprobs = 1;
     start(&f, &params, 100);
-    draw(&f, EURO_1);
-    struct token_event event = draw(&f, EURO_2);
+    sample_token(&f, EURO_1);
+    struct token_event event = sample_token(&f, EURO_2);
     expect(&event, "€", FINISH_NONE);
-    event = draw(&f, TOOL);
+    event = sample_token(&f, TOOL);
     expect(&event, "<tool>", FINISH_NONE);
-    event = draw(&f, EOS);
+    event = sample_token(&f, EOS);
     expect(&event, "", FINISH_STOP);
     assert_int_equal(event.stop_token, -1);
     assert_int_equal(event.stop_string, -1);
@@ -122,7 +122,7 @@ static void test_ignore_eos(void **state) {
     struct sampling_params params = fixture_params(50);
     params.ignore_eos = true;
     start(&f, &params, 100);
-    struct token_event event = draw(&f, EOS);
+    struct token_event event = sample_token(&f, EOS);
     expect(&event, "", FINISH_NONE);
     stop(&f);
 }
@@ -136,8 +136,8 @@ static void test_stop_token(void **state) {
         params.stop_tokens = stop_tokens;
         params.include_stop_string = include;
         start(&f, &params, 100);
-        draw(&f, A);
-        struct token_event event = draw(&f, B);
+        sample_token(&f, A);
+        struct token_event event = sample_token(&f, B);
         expect(&event, include ? "b" : "", FINISH_STOP);
         assert_int_equal(event.stop_token, B);
         stop(&f);
@@ -152,12 +152,12 @@ static void test_min_tokens_holds_back_ends(void **state) {
     params.num_stop_strings = 1;
     params.stop_strings = stops;
     start(&f, &params, 100);
-    struct token_event event = draw(&f, A);
+    struct token_event event = sample_token(&f, A);
     expect(&event, "", FINISH_NONE); /* may begin a stop string */
-    event = draw(&f, B);
+    event = sample_token(&f, B);
     expect(&event, "ab", FINISH_NONE); /* was one, but too early */
-    draw(&f, A);
-    event = draw(&f, B);
+    sample_token(&f, A);
+    event = sample_token(&f, B);
     expect(&event, "", FINISH_STOP);
     assert_int_equal(event.stop_string, 0);
     stop(&f);
@@ -170,7 +170,7 @@ static void test_a_stop_string_beats_the_length(void **state) {
     params.num_stop_strings = 1;
     params.stop_strings = stops;
     start(&f, &params, 100);
-    struct token_event event = draw(&f, B);
+    struct token_event event = sample_token(&f, B);
     expect(&event, "", FINISH_STOP);
     stop(&f);
 }
@@ -253,7 +253,7 @@ static void test_listed_tokens(void **state) {
     stop(&f);
 }
 
-/* Scores that list more than an event has room for come in several. */
+/* Scores that list more than an event has room for are pushed in several. */
 static void test_scores_of_the_vocabulary(void **state) {
     int32_t listed[FAKE_VOCAB_SIZE];
     float logprobs[2 * FAKE_VOCAB_SIZE];
@@ -295,7 +295,7 @@ static void test_end_from_outside_releases_held_text(void **state) {
     params.num_stop_strings = 1;
     params.stop_strings = stops;
     start(&f, &params, 100);
-    draw(&f, A);
+    sample_token(&f, A);
     f.group->sequences[0].finish = FINISH_ABORT;
     assert_int_equal(step_output_end(&f.output, &f.group->sequences[0]), 0);
     struct token_event event = next(&f);
@@ -344,9 +344,9 @@ static void test_a_complete_grammar_ends(void **state) {
     const struct sample_output wrong = {.token = B};
     const struct step_rows rows = {.requested = no_list, .outputs = &wrong, .count = 1};
     assert_int_equal(step_output_token(&f.output, sequence, &rows, 0), -1);
-    struct token_event event = draw(&f, A);
+    struct token_event event = sample_token(&f, A);
     expect(&event, "a", FINISH_NONE);
-    event = draw(&f, B);
+    event = sample_token(&f, B);
     expect(&event, "b", FINISH_STOP); /* and not for its length */
     assert_int_equal(event.stop_token, -1);
     stop(&f);

@@ -60,7 +60,7 @@ static void test_blocks_before_the_window_are_dropped(void **state) {
     assert_true(block_manager_swap_in(&kv.manager, &table, 1));
     assert_int_equal(table->blocks[1], -1);
     assert_true(table->blocks[2] >= 0);
-    kv_compute(&kv, table, &tokens, 12); /* the chain goes on past what was dropped */
+    kv_compute(&kv, table, &tokens, 12); /* the chain continues past what was dropped */
     assert_int_equal(table->num_keyed, 3);
     block_manager_drop_before(&kv.manager, table, 100);
     assert_int_equal(table->num_dropped, 3);

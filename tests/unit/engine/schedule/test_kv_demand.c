@@ -46,7 +46,7 @@ static void test_choices_take_the_lanes_there_are(void **state) {
     params.num_choices = 2;
     expect(9, &params, (struct kv_demand){10, 1, 4}, true, 2);
     params.num_choices = 16;
-    expect(9, &params, (struct kv_demand){10, 1, 4}, true, 3); /* seats */
+    expect(9, &params, (struct kv_demand){10, 1, 4}, true, 3); /* running slots */
     params = fixture_params(INT32_MAX);
     params.num_choices = 3;
     expect(9, &params, (struct kv_demand){10, 1, 10}, true, 2); /* 2 + 2 * 8 blocks of 20 */
@@ -58,7 +58,7 @@ static void test_beams_run_together(void **state) {
     params.beam_width = 3;
     expect(9, &params, (struct kv_demand){10, 3, 2 + 3 * 2}, true, 3);
     params.beam_width = 4;
-    expect(9, &params, (struct kv_demand){10, 4, 2 + 4 * 2}, false, 0); /* seats */
+    expect(9, &params, (struct kv_demand){10, 4, 2 + 4 * 2}, false, 0); /* running slots */
     params = fixture_params(INT32_MAX);
     params.beam_width = 3;
     expect(9, &params, (struct kv_demand){10, 3, 2 + 3 * 8}, false, 0); /* blocks */

@@ -19,10 +19,10 @@ struct fixture {
 
 static struct serving_limits limits;
 
-static struct scheduler_config config_of(int32_t seats, int32_t budget, int32_t num_blocks) {
+static struct scheduler_config config_of(int32_t slots, int32_t budget, int32_t num_blocks) {
     limits = (struct serving_limits){.num_blocks = num_blocks,
                                      .block_size = 4,
-                                     .max_num_seqs = seats,
+                                     .max_num_seqs = slots,
                                      .max_num_batched_tokens = budget,
                                      .max_model_len = 1000};
     return (struct scheduler_config){
@@ -36,8 +36,8 @@ static void start_with(struct fixture *f, const struct scheduler_config *config)
     assert_int_equal(scheduler_init(&f->scheduler, config), 0);
 }
 
-static void start(struct fixture *f, int32_t seats, int32_t budget, int32_t num_blocks) {
-    const struct scheduler_config config = config_of(seats, budget, num_blocks);
+static void start(struct fixture *f, int32_t slots, int32_t budget, int32_t num_blocks) {
+    const struct scheduler_config config = config_of(slots, budget, num_blocks);
     start_with(f, &config);
 }
 
@@ -68,7 +68,7 @@ static int32_t planned(const struct step_plan *plan, const struct sequence *sequ
     return 0;
 }
 
-/* Computes the planned tokens; whoever has nothing pending draws a token. */
+/* Computes the planned tokens; whoever has nothing pending samples a token. */
 static void commit(struct fixture *f, const struct step_plan *plan) {
     scheduler_end_step(&f->scheduler);
     for (int32_t i = 0; i < plan->num_entries; i++) {
@@ -156,7 +156,7 @@ static void test_urgent_prompts_first(void **state) {
     stop(&f);
 }
 
-static void test_seats(void **state) {
+static void test_running_slots(void **state) {
     struct fixture f;
     start(&f, 2, 20, 1000);
     struct sequence *a = add(&f, 0, 3), *b = add(&f, 0, 3), *c = add(&f, 0, 3);
@@ -252,7 +252,7 @@ int main(void) {
         cmocka_unit_test(test_decoding_is_not_held_up),
         cmocka_unit_test(test_a_short_prompt_passes_long_ones),
         cmocka_unit_test(test_urgent_prompts_first),
-        cmocka_unit_test(test_seats),
+        cmocka_unit_test(test_running_slots),
         cmocka_unit_test(test_the_newest_is_preempted),
         cmocka_unit_test(test_priority_decides_who_is_preempted),
         cmocka_unit_test(test_nobody_overtakes_for_blocks),

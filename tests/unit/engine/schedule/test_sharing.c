@@ -219,9 +219,9 @@ static void test_choices_wait_for_a_slot(void **state) {
     stop(&f);
 }
 
-/* Four seats, two of them taken: a group of four choices does not wait for the others, nor does it
- * keep a seat from those behind it that it has no use for. */
-static void test_choices_take_the_seats_there_are(void **state) {
+/* Four running slots, two of them taken: a group of four choices does not wait for the others, nor does it
+ * keep a slot from those behind it that it has no use for. */
+static void test_choices_take_the_slots_there_are(void **state) {
     struct scheduler_config config = config_of(100, 0);
     struct fixture f;
     limits.max_num_seqs = 4;
@@ -245,8 +245,8 @@ static void test_choices_take_the_seats_there_are(void **state) {
     stop(&f);
 }
 
-/* Eight seats. Alone, a group of 40 choices takes them all; once somebody waits it has its turn of
- * 16 choices as any group, and then half of the seats. */
+/* Eight running slots. Alone, a group of 40 choices takes them all; once somebody waits it has its turn of
+ * 16 choices as any group, and then half of the slots. */
 static void test_many_choices_leave_room(void **state) {
     struct scheduler_config config = config_of(100, 0);
     struct fixture f;
@@ -309,7 +309,7 @@ int main(void) {
         cmocka_unit_test(test_swapping_keeps_what_is_computed),
         cmocka_unit_test(test_the_cheaper_way_is_taken),
         cmocka_unit_test(test_choices_wait_for_a_slot),
-        cmocka_unit_test(test_choices_take_the_seats_there_are),
+        cmocka_unit_test(test_choices_take_the_slots_there_are),
         cmocka_unit_test(test_many_choices_leave_room),
         cmocka_unit_test(test_a_window_frees_blocks),
     };

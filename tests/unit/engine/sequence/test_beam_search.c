@@ -471,7 +471,7 @@ static void test_min_tokens(void **state) {
     beam_search_destroy(search);
 }
 
-/* With nothing but end tokens there is nothing to go on with, min_tokens or not. */
+/* With nothing but end tokens there is nothing to continue with, min_tokens or not. */
 static void test_only_end_tokens(void **state) {
     struct beam_params params = hand_params(3, 9);
     params.min_tokens = 4;

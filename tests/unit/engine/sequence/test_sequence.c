@@ -23,7 +23,7 @@ static void test_tokens(void **state) {
     assert_int_equal(sequence_token(s, 5), 21);
     assert_int_equal(sequence_num_generated(s), 2);
     assert_int_equal(sequence_num_pending(s), 6);
-    assert_int_equal(s->counts.num_items, 0); /* nobody asked for counts */
+    assert_int_equal(s->counts.num_items, 0); /* nobody needs counts */
     sequence_group_destroy(group);
 }
 
@@ -132,7 +132,7 @@ static void test_what_may_come_from_the_cache(void **state) {
     struct sampling_params params = fixture_params(10);
     struct sequence_group *group = fixture_group(1, 0, 6, &params, 100, 4);
     assert_int_equal(sequence_group_reusable(&group->sequences[0]),
-                     5); /* one is left to draw from */
+                     5); /* one is left to sample from */
     sequence_group_destroy(group);
     params.num_prompt_logprobs = 0;
     group = fixture_group(1, 0, 6, &params, 100, 4);
