@@ -30,7 +30,7 @@
 _Static_assert(MAX_LINE <= PIPE_BUF, "a line fits where a pipe has room");
 
 static _Atomic int current_level = LOG_INFO;
-static _Atomic uint64_t num_lost, num_lost_told;
+static _Atomic uint64_t num_lost, num_lost_reported;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static const struct {
@@ -81,8 +81,8 @@ static bool write_now(const char *line, size_t length) {
 }
 
 /* Where lines were lost since the last one that went out, its place in the log says so. */
-static bool tell_lost(void) {
-    uint64_t lost = num_lost - num_lost_told;
+static bool report_lost(void) {
+    uint64_t lost = num_lost - num_lost_reported;
     if (lost == 0)
         return true;
     char line[128];
@@ -91,14 +91,14 @@ static bool tell_lost(void) {
         (size_t)sprintf(line + length, "%" PRIu64 " lines of the log could not be written\n", lost);
     if (!write_now(line, length))
         return false;
-    num_lost_told += lost;
+    num_lost_reported += lost;
     return true;
 }
 
 /* A log that cannot be written must not stop the server. */
 static void write_line(const char *line, size_t length) {
     pthread_mutex_lock(&lock);
-    if (!tell_lost() || !write_now(line, length))
+    if (!report_lost() || !write_now(line, length))
         num_lost++;
     pthread_mutex_unlock(&lock);
 }

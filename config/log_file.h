@@ -16,7 +16,7 @@ void log_file_find(struct log_file *out);
 
 /* Where the name stands for another file now, or none: opens it, to append, and puts it in the
  * place of stderr, and of stdout where that was the same file. 1 when that was done, 0 when there
- * was nothing to do, -1 (ERROR_IO) when it cannot be opened: the old file then goes on. */
+ * was nothing to do, -1 (ERROR_IO) when it cannot be opened: the log stays on the old file then. */
 int log_file_reopen(const struct log_file *file, struct error *err);
 
 #endif

@@ -1,4 +1,4 @@
-/* Brings the three sources together. The environment and the flags are looked through once for the
+/* Brings the three sources together. The environment and the flags are searched once for the
  * configuration file's path; then defaults, file, environment and flags are applied in this order,
  * so that the later one wins. Every value of the file is checked, also one that is overridden
  * afterwards: a typing error never hides. The environment may have been made for other programs, so

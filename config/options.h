@@ -7,8 +7,8 @@
  *
  * The environment is not only ours: variables that Kubernetes sets in every pod beside a service
  * named "quire" (QUIRE_SERVICE_HOST, QUIRE_PORT=tcp://10.0.0.1:8000, QUIRE_PORT_8000_TCP_PROTO) are
- * no options, others that are none are worth a warning, and one that a flag overrides is not looked
- * at. */
+ * no options, others that are none are worth a warning, and one that a flag overrides is not
+ * read. */
 #ifndef QUIRE_CONFIG_OPTIONS_H
 #define QUIRE_CONFIG_OPTIONS_H
 
@@ -35,7 +35,7 @@ struct options {
     char *chat_template;     /* file of a Jinja template that replaces the model's, or NULL */
     char *tool_call_parser;  /* auto, none, or a form of tool calls */
     char *reasoning_parser;  /* auto, none, or a form of thinking */
-    char *generation_config; /* auto: sampling defaults the model's makers recommend; none */
+    char *generation_config; /* auto: sampling defaults the model's authors recommend; none */
     bool verify_weights;     /* compare the model's files with the SHA-256 that is known of them */
     char *quantization;      /* none; int8: float weights become Q8_0 while they are loaded */
 
@@ -44,7 +44,7 @@ struct options {
     char *uds; /* UNIX socket path; replaces host and port when set */
     struct option_list api_keys;
     char *api_key_file;                 /* read at start and on SIGHUP, or NULL */
-    struct option_list allowed_hosts;   /* names this server may be called by; empty: see help */
+    struct option_list allowed_hosts;   /* names in URLs of this server; empty: see help */
     struct option_list allowed_origins; /* of pages of other sites; empty: none */
     struct option_list allowed_methods, allowed_headers; /* what such pages may send */
     bool allow_credentials;
@@ -55,7 +55,7 @@ struct options {
     char *log_level; /* error, warning, info, debug */
 
     char *device; /* auto, cuda, cpu, cuda-sim */
-    char *dtype;  /* auto, bfloat16, float16: of a card's activations */
+    char *dtype;  /* auto, bfloat16, float16: of a GPU's activations */
     double gpu_memory_utilization;
     bool batch_invariant; /* on CUDA; the CPU always is */
     int64_t threads;      /* compute threads; 0: one per available core */
@@ -64,7 +64,7 @@ struct options {
     int64_t max_num_seqs;           /* 0: by device */
     int64_t max_num_batched_tokens; /* token budget of one step; 0: by device */
     int64_t block_size;             /* tokens per KV block */
-    int64_t kv_cache_memory_bytes;  /* 0: chosen from the memory at hand; a card's is filled */
+    int64_t kv_cache_memory_bytes;  /* 0: chosen from the memory at hand; a GPU's is filled */
     char *kv_cache_dtype;           /* auto, f32, f16, bf16 */
     double swap_space;              /* GiB of host memory; OPTIONS_AUTO: by device */
     bool enable_prefix_caching;     /* equal beginnings of prompts are computed once */

@@ -220,7 +220,7 @@ static int append_separated(const struct option_spec *spec, char *words, bool is
     return 0;
 }
 
-/* A bracket may also begin an IPv6 address, so that an array is told by what comes next. */
+/* A bracket may also begin an IPv6 address, so that what comes next decides whether it is an array. */
 static bool is_array(const char *text) {
     if (text[0] != '[')
         return false;

@@ -1,13 +1,17 @@
 /* The op table: all arithmetic of a forward pass on one device, and that device's memory.
  *
- * A backend belongs to one rank and is called by that rank's worker thread only. Calls enqueue;
- * only `download` and `synchronize` wait. (The CPU backend does the work at once.) Shapes are row
- * major, outermost first, and checked by the caller: an op refuses nothing. When the device itself
- * fails, the first failure is kept, further calls do nothing, and `synchronize` reports it, then
- * and ever after. Device memory comes from `buffer_alloc`, at start only. Activations are
- * `activation_dtype` (float on the CPU, bf16 or f16 on CUDA); logits are always float. A row's
- * result never depends on which other rows are in the call (batch invariance): the CPU backend
- * keeps this bit for bit, the CUDA backend does when it is opened with `batch_invariant`.
+ * A backend belongs to one rank and is called by that rank's thread only. Calls enqueue; only
+ * `download` and `synchronize` wait. (The CPU backend does the work at once.) Shapes are row major,
+ * outermost first, and checked by the caller: an op refuses nothing. When the device itself fails,
+ * the first failure is kept, further calls do nothing, and `synchronize` reports it, then and ever
+ * after. Activations are `activation_dtype` (float on the CPU, bf16 or f16 on CUDA); logits are
+ * always float. A row's result never depends on which other rows are in the call (batch invariance):
+ * the CPU backend keeps this bit for bit, the CUDA backend does when it is opened with
+ * `batch_invariant`.
+ *
+ * Memory is taken at start: by backend_open, matrix_create, buffer_alloc and host_alloc, and by the
+ * first step, which runs before any request (the CPU's threads then size their scratch memory by the
+ * model). No later step needs an allocation.
  *
  * `step_begin` hands over the arrays of one step; the ops that need token ids, positions, slots or
  * block tables read them from there until the next `step_begin`.

@@ -1,6 +1,6 @@
 /* The one transformer of the LLaMA family, written against the op table. One per rank, used by the
- * rank's worker thread. llama_create allocates all device memory that a step needs of it, for the
- * largest step; llama_forward allocates none. */
+ * rank's thread. Memory is taken at start (backend.h): llama_create allocates what the largest step
+ * needs, llama_forward allocates nothing. */
 #ifndef QUIRE_MODELS_LLAMA_H
 #define QUIRE_MODELS_LLAMA_H
 

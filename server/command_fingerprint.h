@@ -1,4 +1,4 @@
-/* What `system_fingerprint` of answers says. */
+/* Makes the `system_fingerprint` of answers. */
 #ifndef QUIRE_SERVER_COMMAND_FINGERPRINT_H
 #define QUIRE_SERVER_COMMAND_FINGERPRINT_H
 
@@ -8,7 +8,7 @@
 #define FINGERPRINT_BYTES 32 /* "quire-", 16 digits, "-variant" */
 
 /* Equal fingerprints promise equal bytes for equal requests with equal seeds: `build` (build_hash),
- * the model's digest, what of the machine decides the bits, and how it was told to compute. One
+ * the model's digest, what of the machine decides the bits, and the options that decide how it computes. One
  * that ends in "-variant" promises nothing, because which requests run together decides too.
  * ERROR_MEMORY. */
 int command_fingerprint(const struct executor_config *config, const struct executor_info *info,

@@ -3,7 +3,7 @@
  * The model and the device come first because they take longest and fail most; then the socket, so
  * that clients can already wait in its backlog; then the engine and one token through it; only then
  * is the service ready. Stopping is the same in reverse. Signals are blocked from the start, before
- * any thread exists; those that stop are looked at between the steps of loading. */
+ * any thread exists; those that stop are taken between the steps of loading. */
 #include "server/command_line.h"
 
 #include "config/base/clock.h"
@@ -146,7 +146,7 @@ static int read_chat_template(struct serve *serve, struct error *err) {
 }
 
 /* The model's own template that cannot be used is no reason not to serve completions; one that was
- * asked for is. */
+ * requested is. */
 static int open_chat(struct serve *serve, struct error *err) {
     bool is_given = serve->options.chat_template != NULL;
     if (is_given && read_chat_template(serve, err) != 0)

@@ -1,10 +1,9 @@
 #include "server/memory_table.h"
 
 #include "config/base/numbers.h"
-#include "server/process_memory.h"
-
 #include <stdarg.h>
 #include <stdio.h>
+#include <unistd.h>
 
 #define MAX_LINE 768
 
@@ -62,8 +61,21 @@ static size_t device_bytes(const struct executor_info *info) {
                : info->memory.weight_bytes + info->memory.workspace_bytes + info->memory.kv_bytes;
 }
 
+/* The second number of /proc/self/statm: resident pages. */
+size_t memory_table_resident(void) {
+    FILE *file = fopen("/proc/self/statm", "re");
+    if (file == NULL)
+        return 0;
+    size_t pages = 0;
+    if (fscanf(file, "%*s %zu", &pages) != 1)
+        pages = 0;
+    fclose(file);
+    long page_bytes = sysconf(_SC_PAGESIZE);
+    return page_bytes > 0 ? pages * (size_t)page_bytes : 0;
+}
+
 size_t memory_table_program_bytes(const struct executor_info *info, bool loaded) {
-    size_t resident = process_memory_resident();
+    size_t resident = memory_table_resident();
     size_t known = info->has_dedicated_memory ? info->memory.swap_bytes : info->memory.weight_bytes;
     if (!loaded)
         return resident;

@@ -14,14 +14,18 @@ struct memory_table {
     int64_t max_connections;
 };
 
-/* What is resident now and in none of the parts above. Weights, or the host block pool beside a GPU, are
- * taken to be there when `loaded`. */
+/* Returns the bytes of this process's pages that are in memory now; 0 where the system does not
+ * say. */
+size_t memory_table_resident(void);
+/* Returns what is resident now and in none of the parts above. Weights, or the host block pool beside
+ * a GPU, are taken to be there when `loaded`. */
 size_t memory_table_program_bytes(const struct executor_info *info, bool loaded);
 
-/* Of the system's memory: on the CPU all parts, beside a GPU what is not on it. */
+/* Returns the bytes of the system's memory: on the CPU of all parts, beside a GPU of what is not on
+ * it. */
 size_t memory_table_total(const struct memory_table *table);
 
-/* write gets each line, NUL-terminated, without its end. */
+/* Writes the table: write gets each line, NUL-terminated, without its end. */
 void memory_table_write(const struct memory_table *table,
                         void (*write)(void *context, const char *line), void *context);
 

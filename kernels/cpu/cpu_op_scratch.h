@@ -1,6 +1,7 @@
-/* Private to kernels/cpu: memory that the ops other than the matrix product work in. `plan` is
- * allocated at start, for the largest step. The workers' areas grow to the model's size in its first
- * step, whatever the step (the server's self-test), and `partials` can be done without. */
+/* Private to kernels/cpu: memory the ops other than the matrix product work in, taken at start as
+ * backend.h says: `plan` when the backend opens, for the largest step; the workers' areas in the
+ * first step, which sizes them by the model whatever its own size. `partials` may grow later, since
+ * it can be done without. */
 #ifndef QUIRE_KERNELS_CPU_CPU_OP_SCRATCH_H
 #define QUIRE_KERNELS_CPU_CPU_OP_SCRATCH_H
 

@@ -4,7 +4,7 @@
 #include "config/log.h"
 #include "server/http/http_connection.h"
 #include "server/page/page.h"
-#include "server/process_memory.h"
+#include "server/memory_table.h"
 
 #include <string.h>
 
@@ -43,7 +43,7 @@ static int answer_metrics(struct connection *connection) {
     struct http_server *server = connection->server;
     struct engine_stats stats;
     engine_get_stats(server->engine, &stats);
-    server->stats.resident_bytes = process_memory_resident();
+    server->stats.resident_bytes = memory_table_resident();
     server->stats.log_lines_lost = log_num_lost();
     server->stats.planned_bytes = server->config.planned_bytes;
     server->stats.held_bytes = server->memory.used_bytes;

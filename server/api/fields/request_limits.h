@@ -3,7 +3,7 @@
 #ifndef QUIRE_SERVER_API_FIELDS_REQUEST_LIMITS_H
 #define QUIRE_SERVER_API_FIELDS_REQUEST_LIMITS_H
 
-#include "engine/schedule/kv_demand.h"
+#include "engine/engine.h"
 #include "server/api/api_context.h"
 #include "server/json/json_field.h"
 

@@ -1,7 +1,5 @@
 #include "server/memory_table.h"
 
-#include "server/process_memory.h"
-
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -95,7 +93,7 @@ static void test_planned_swap(void **state) {
 
 static void test_program(void **state) {
     struct executor_info worker = info(false);
-    size_t resident = process_memory_resident();
+    size_t resident = memory_table_resident();
     assert_true(resident > MIB / 4 && resident < 4096 * MIB);
     worker.memory.weight_bytes = SIZE_MAX;
     worker.memory.swap_bytes = MIB / 4;
