@@ -8,12 +8,10 @@
 #include "config/base/checked.h"
 #include "engine/core/core_stats.h"
 #include "engine/core/engine_core_private.h"
-#include "engine/core/step_commit.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define LARGE_STEP 32 /* tokens */
 #define RETRY_NS INT64_C(100000000)
 
 static void link_group(struct engine_core *core, struct sequence_group *group) {
@@ -171,15 +169,13 @@ void engine_core_notify(struct engine_core *core, const struct sequence_group *g
     core->config.notify(core->config.context, group->request);
 }
 
-/* Notes that a step is to be tried at deadline_ns at the latest. */
-static void note_stall(struct engine_core *core, int64_t deadline_ns) {
+void engine_core_note_stall(struct engine_core *core, int64_t deadline_ns) {
     if (core->num_stalled == 0 || deadline_ns < core->stall_deadline_ns)
         core->stall_deadline_ns = deadline_ns;
     core->num_stalled++;
 }
 
-/* Uncounts a group that is scheduled for the first time, or ends before that. */
-static void leave_queue(struct engine_core *core, struct sequence_group *group) {
+void engine_core_leave_queue(struct engine_core *core, struct sequence_group *group) {
     if (group->started)
         return;
     group->started = true;
@@ -199,14 +195,14 @@ void engine_core_close(struct engine_core *core, struct sequence *sequence) {
     core->num_choices--;
     if (--group->num_open > 0)
         return;
-    leave_queue(core, group);
+    engine_core_leave_queue(core, group);
     unlink_group(core, group);
     sequence_group_destroy(group);
 }
 
 void engine_core_push_end(struct engine_core *core, struct sequence *sequence) {
     if (step_output_end(&core->output, sequence) != 0) {
-        note_stall(core, core->config.clock(core->config.context) + RETRY_NS);
+        engine_core_note_stall(core, core->config.clock(core->config.context) + RETRY_NS);
         return;
     }
     engine_core_notify(core, sequence->group);
@@ -251,87 +247,4 @@ void engine_core_abort(struct engine_core *core, enum finish_reason reason) {
 
 bool engine_core_is_idle(const struct engine_core *core) {
     return core->first_group == NULL;
-}
-
-/* --- A step ----------------------------------------------------------------------------------- */
-
-/* Returns false when the group was stalled for too long. */
-static bool update_stall(struct engine_core *core, struct sequence_group *group, int64_t now_ns) {
-    size_t pending = group->started ? token_stream_pending_bytes(&group->request->stream) : 0;
-    if (pending <= TOKEN_STREAM_STALL_BYTES) {
-        group->stalled = false;
-        return true;
-    }
-    if (!group->stalled) {
-        group->stalled = true;
-        group->stalled_since_ns = now_ns;
-    }
-    int64_t deadline_ns = group->stalled_since_ns + core->config.stall_timeout_ns;
-    if (now_ns >= deadline_ns)
-        return false;
-    note_stall(core, deadline_ns);
-    return true;
-}
-
-static bool has_unpushed_end(const struct sequence_group *group) {
-    for (int32_t i = 0; i < sequence_group_num_choices(group); i++)
-        if (group->sequences[i].status == SEQUENCE_FINISHED && !group->sequences[i].end_pushed)
-            return true;
-    return false;
-}
-
-static void sweep_groups(struct engine_core *core, int64_t now_ns) {
-    core->num_stalled = 0;
-    struct sequence_group *group = core->first_group, *next;
-    for (; group != NULL; group = next) {
-        next = group->next;
-        if (has_unpushed_end(group))
-            engine_core_end_group(core, group, FINISH_ERROR);
-        else if (atomic_load(&group->request->cancelled) || !update_stall(core, group, now_ns))
-            engine_core_end_group(core, group, FINISH_ABORT);
-    }
-}
-
-/* Keeps what a token takes when many are computed at once, as in recomputation; fewer cost more
- * each. */
-static void note_cost(struct scheduler *scheduler, int64_t step_ns) {
-    if (scheduler->plan.num_tokens == 0)
-        return;
-    double token_ns = (double)step_ns / scheduler->plan.num_tokens;
-    if (scheduler->token_ns == 0)
-        scheduler->token_ns = token_ns;
-    else if (scheduler->plan.num_tokens >= LARGE_STEP || token_ns < scheduler->token_ns)
-        scheduler->token_ns += (token_ns - scheduler->token_ns) / 8;
-}
-
-bool engine_core_step(struct engine_core *core) {
-    struct scheduler *scheduler = &core->scheduler;
-    int64_t begin_ns = core->config.clock(core->config.context);
-    sweep_groups(core, begin_ns);
-    const struct step_plan *plan = scheduler_plan(scheduler);
-    if (core->failed || (plan->num_entries == 0 && !block_manager_has_moves(&scheduler->blocks))) {
-        core_stats_gauges(&core->stats, scheduler);
-        return false;
-    }
-
-    for (int32_t i = 0; i < plan->num_entries; i++) {
-        leave_queue(core, plan->entries[i].sequence->group);
-        core_stats_scheduled(&core->stats, &plan->entries[i], begin_ns);
-    }
-    const struct batch *batch = batch_builder_build(&core->builder, plan, &scheduler->blocks);
-    core->result.num_sample_rows = batch->num_sample_rows;
-    core->failed =
-        core->executor->ops->run(core->executor, batch, &core->result, &core->error) != 0;
-    scheduler_end_step(scheduler);
-
-    if (core->failed) {
-        engine_core_abort(core, FINISH_ERROR);
-        return true;
-    }
-    int64_t end_ns = core->config.clock(core->config.context);
-    note_cost(scheduler, end_ns - begin_ns);
-    core_stats_step(&core->stats, scheduler, end_ns);
-    step_commit(core, plan, batch, end_ns);
-    core_stats_gauges(&core->stats, scheduler);
-    return true;
 }

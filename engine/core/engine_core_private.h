@@ -1,5 +1,4 @@
-/* Shared by the files of the core: engine_core.c (the life of groups, and the step) and
- * step_commit.c.
+/* Shared by the files of the core: engine_core.c (the life of groups) and engine_core_step.c.
  *
  * A sequence ends in this order: its finish is set; it is retired, which frees its blocks; its last
  * event is pushed; it is closed, which frees its group with the last one. */
@@ -23,5 +22,10 @@ void engine_core_end_choice(struct engine_core *core, struct sequence *sequence,
  * the group. */
 void engine_core_end_group(struct engine_core *core, struct sequence_group *group,
                            enum finish_reason reason);
+
+/* Uncounts a group that is scheduled for the first time, or ends before that. */
+void engine_core_leave_queue(struct engine_core *core, struct sequence_group *group);
+/* Notes that a step is to be tried at deadline_ns at the latest. */
+void engine_core_note_stall(struct engine_core *core, int64_t deadline_ns);
 
 #endif

@@ -1,8 +1,12 @@
-#include "engine/core/step_commit.h"
+/* A step of the core: ends what was cancelled, plans, runs the executor, and applies the results:
+ * appends sampled tokens, pushes their events, forks siblings, advances beams, ends sequences. */
+#include "engine/core/engine_core_private.h"
 
 #include "config/base/check.h"
 #include "engine/core/beam_group.h"
 #include "engine/core/core_stats.h"
+
+#define LARGE_STEP 32 /* tokens */
 
 /* Ends a sequence that memory is too short to continue. While its siblings wait for the scores that
  * choice 0 can no longer give, they end with it; none of them is in this step. Beams end together. */
@@ -189,8 +193,8 @@ static void advance_beams(struct engine_core *core, int64_t now_ns) {
 /* Entries of one group follow each other in any order; a group is freed with its last sequence, and
  * none of its entries can come after that. Beams advance once all of them have their row, which may
  * take several steps. */
-void step_commit(struct engine_core *core, const struct step_plan *plan, const struct batch *batch,
-                 int64_t now_ns) {
+static void commit(struct engine_core *core, const struct step_plan *plan,
+                   const struct batch *batch, int64_t now_ns) {
     CHECK(core->result.num_sample_rows == batch->num_sample_rows);
     for (int32_t i = 0; i < plan->num_entries; i++) {
         const struct planned_sequence *entry = &plan->entries[i];
@@ -205,4 +209,87 @@ void step_commit(struct engine_core *core, const struct step_plan *plan, const s
             commit_rows(core, sequence, &scores, &samples, now_ns);
     }
     advance_beams(core, now_ns);
+}
+
+/* --- A step ----------------------------------------------------------------------------------- */
+
+/* Returns false when the group was stalled for too long. */
+static bool update_stall(struct engine_core *core, struct sequence_group *group, int64_t now_ns) {
+    size_t pending = group->started ? token_stream_pending_bytes(&group->request->stream) : 0;
+    if (pending <= TOKEN_STREAM_STALL_BYTES) {
+        group->stalled = false;
+        return true;
+    }
+    if (!group->stalled) {
+        group->stalled = true;
+        group->stalled_since_ns = now_ns;
+    }
+    int64_t deadline_ns = group->stalled_since_ns + core->config.stall_timeout_ns;
+    if (now_ns >= deadline_ns)
+        return false;
+    engine_core_note_stall(core, deadline_ns);
+    return true;
+}
+
+static bool has_unpushed_end(const struct sequence_group *group) {
+    for (int32_t i = 0; i < sequence_group_num_choices(group); i++)
+        if (group->sequences[i].status == SEQUENCE_FINISHED && !group->sequences[i].end_pushed)
+            return true;
+    return false;
+}
+
+static void sweep_groups(struct engine_core *core, int64_t now_ns) {
+    core->num_stalled = 0;
+    struct sequence_group *group = core->first_group, *next;
+    for (; group != NULL; group = next) {
+        next = group->next;
+        if (has_unpushed_end(group))
+            engine_core_end_group(core, group, FINISH_ERROR);
+        else if (atomic_load(&group->request->cancelled) || !update_stall(core, group, now_ns))
+            engine_core_end_group(core, group, FINISH_ABORT);
+    }
+}
+
+/* Keeps what a token takes when many are computed at once, as in recomputation; fewer cost more
+ * each. */
+static void note_cost(struct scheduler *scheduler, int64_t step_ns) {
+    if (scheduler->plan.num_tokens == 0)
+        return;
+    double token_ns = (double)step_ns / scheduler->plan.num_tokens;
+    if (scheduler->token_ns == 0)
+        scheduler->token_ns = token_ns;
+    else if (scheduler->plan.num_tokens >= LARGE_STEP || token_ns < scheduler->token_ns)
+        scheduler->token_ns += (token_ns - scheduler->token_ns) / 8;
+}
+
+bool engine_core_step(struct engine_core *core) {
+    struct scheduler *scheduler = &core->scheduler;
+    int64_t begin_ns = core->config.clock(core->config.context);
+    sweep_groups(core, begin_ns);
+    const struct step_plan *plan = scheduler_plan(scheduler);
+    if (core->failed || (plan->num_entries == 0 && !block_manager_has_moves(&scheduler->blocks))) {
+        core_stats_gauges(&core->stats, scheduler);
+        return false;
+    }
+
+    for (int32_t i = 0; i < plan->num_entries; i++) {
+        engine_core_leave_queue(core, plan->entries[i].sequence->group);
+        core_stats_scheduled(&core->stats, &plan->entries[i], begin_ns);
+    }
+    const struct batch *batch = batch_builder_build(&core->builder, plan, &scheduler->blocks);
+    core->result.num_sample_rows = batch->num_sample_rows;
+    core->failed =
+        core->executor->ops->run(core->executor, batch, &core->result, &core->error) != 0;
+    scheduler_end_step(scheduler);
+
+    if (core->failed) {
+        engine_core_abort(core, FINISH_ERROR);
+        return true;
+    }
+    int64_t end_ns = core->config.clock(core->config.context);
+    note_cost(scheduler, end_ns - begin_ns);
+    core_stats_step(&core->stats, scheduler, end_ns);
+    commit(core, plan, batch, end_ns);
+    core_stats_gauges(&core->stats, scheduler);
+    return true;
 }
