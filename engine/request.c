@@ -4,104 +4,59 @@
 #include "config/base/checked.h"
 #include "engine/grammar/grammar.h"
 
+#include <stdalign.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* Larger than a request with its parameters. */
 #define MAX_RECORD_BYTES 8192
 
-/* Copies count items; NULL for none. *out is untouched when memory is short. */
-static bool copy_items(const void *items, int32_t count, size_t item_bytes, void **out) {
-    void *copy = NULL;
-    if (count > 0) {
-        size_t bytes;
-        if (!checked_mul((size_t)count, item_bytes, &bytes))
-            return false;
-        copy = malloc(bytes);
-        if (copy == NULL)
-            return false;
-        memcpy(copy, items, bytes);
-    }
-    *out = copy;
-    return true;
+/* A request and copies of its arrays lie in one block: a first pass counts its bytes, a second one
+ * fills it. */
+struct block {
+    char *data; /* NULL: the first pass */
+    size_t bytes;
+};
+
+/* Returns the copy; NULL for no bytes, or in the first pass. */
+static void *copy_bytes(struct block *block, const void *items, size_t bytes) {
+    size_t aligned =
+        (block->bytes + alignof(max_align_t) - 1) / alignof(max_align_t) * alignof(max_align_t);
+    CHECK(checked_add(aligned, bytes, &block->bytes));
+    if (block->data == NULL || bytes == 0)
+        return NULL;
+    return memcpy(block->data + aligned, items, bytes);
 }
 
-/* Makes one allocation: the array, then the bytes of all strings. */
-static bool copy_stop_strings(const struct sampling_params *params,
-                              const struct stop_string **out) {
-    int count = params->num_stop_strings;
-    if (count <= 0) {
-        *out = NULL;
-        return true;
+static void copy_arrays(struct block *block, const struct sampling_params *from,
+                        struct sampling_params *to) {
+    struct stop_string *stops =
+        copy_bytes(block, from->stop_strings, (size_t)from->num_stop_strings * sizeof(*stops));
+    for (int32_t i = 0; i < from->num_stop_strings; i++) {
+        const char *data =
+            copy_bytes(block, from->stop_strings[i].data, from->stop_strings[i].length);
+        if (stops != NULL)
+            stops[i].data = data;
     }
-    size_t bytes = (size_t)count * sizeof(struct stop_string);
-    for (int i = 0; i < count; i++)
-        if (!checked_add(bytes, params->stop_strings[i].length, &bytes))
-            return false;
-    struct stop_string *copy = malloc(bytes);
-    if (copy == NULL)
-        return false;
-    char *text = (char *)(copy + count);
-    for (int i = 0; i < count; i++) {
-        size_t length = params->stop_strings[i].length;
-        memcpy(text, params->stop_strings[i].data, length);
-        copy[i] = (struct stop_string){.data = text, .length = length};
-        text += length;
+    struct token_run *runs =
+        copy_bytes(block, from->bad_runs, (size_t)from->num_bad_runs * sizeof(*runs));
+    for (int32_t i = 0; i < from->num_bad_runs; i++) {
+        const struct token_run *run = &from->bad_runs[i];
+        const int32_t *tokens =
+            copy_bytes(block, run->tokens, (size_t)run->count * sizeof(int32_t));
+        if (runs != NULL)
+            runs[i].tokens = tokens;
     }
-    *out = copy;
-    return true;
-}
-
-/* Makes one allocation: the array, then the tokens of all runs. */
-static bool copy_bad_runs(const struct sampling_params *params, const struct token_run **out) {
-    int count = params->num_bad_runs;
-    if (count <= 0) {
-        *out = NULL;
-        return true;
-    }
-    size_t bytes = (size_t)count * sizeof(struct token_run);
-    for (int i = 0; i < count; i++)
-        if (!checked_add(bytes, (size_t)params->bad_runs[i].count * sizeof(int32_t), &bytes))
-            return false;
-    struct token_run *copy = malloc(bytes);
-    if (copy == NULL)
-        return false;
-    int32_t *tokens = (int32_t *)(copy + count);
-    for (int i = 0; i < count; i++) {
-        int32_t length = params->bad_runs[i].count;
-        memcpy(tokens, params->bad_runs[i].tokens, (size_t)length * sizeof(int32_t));
-        copy[i] = (struct token_run){.tokens = tokens, .count = length};
-        tokens += length;
-    }
-    *out = copy;
-    return true;
-}
-
-static bool copy_params(struct request *request, const struct sampling_params *params) {
-    request->params = *params;
-    request->params.stop_strings = NULL;
-    request->params.stop_tokens = NULL;
-    request->params.biases = NULL;
-    request->params.allowed_tokens = NULL;
-    request->params.bad_runs = NULL;
-    request->params.logprob_tokens = NULL;
-    if (params->grammar != NULL)
-        grammar_ref(params->grammar);
-    void *stop_tokens = NULL, *biases = NULL, *allowed = NULL, *logprobs = NULL;
-    bool ok = copy_stop_strings(params, &request->params.stop_strings) &&
-              copy_bad_runs(params, &request->params.bad_runs);
-    ok = ok &&
-         copy_items(params->stop_tokens, params->num_stop_tokens, sizeof(int32_t), &stop_tokens);
-    request->params.stop_tokens = stop_tokens;
-    ok = ok && copy_items(params->biases, params->num_biases, sizeof(struct token_bias), &biases);
-    request->params.biases = biases;
-    ok = ok &&
-         copy_items(params->allowed_tokens, params->num_allowed_tokens, sizeof(int32_t), &allowed);
-    request->params.allowed_tokens = allowed;
-    ok = ok &&
-         copy_items(params->logprob_tokens, params->num_logprob_tokens, sizeof(int32_t), &logprobs);
-    request->params.logprob_tokens = logprobs;
-    return ok;
+    to->stop_strings = stops;
+    to->bad_runs = runs;
+    to->stop_tokens =
+        copy_bytes(block, from->stop_tokens, (size_t)from->num_stop_tokens * sizeof(int32_t));
+    to->biases = copy_bytes(block, from->biases, (size_t)from->num_biases * sizeof(*from->biases));
+    to->allowed_tokens =
+        copy_bytes(block, from->allowed_tokens, (size_t)from->num_allowed_tokens * sizeof(int32_t));
+    to->logprob_tokens =
+        copy_bytes(block, from->logprob_tokens, (size_t)from->num_logprob_tokens * sizeof(int32_t));
 }
 
 struct request *request_create(const int32_t *prompt, int32_t num_prompt_tokens,
@@ -116,20 +71,29 @@ struct request *request_create(const int32_t *prompt, int32_t num_prompt_tokens,
     CHECK(params->num_stop_tokens <= MAX_STOP_TOKENS && params->num_bad_runs <= MAX_BAD_RUNS);
     for (int32_t i = 0; i < params->num_bad_runs; i++)
         CHECK(params->bad_runs[i].count >= 1 && params->bad_runs[i].count <= MAX_BAD_RUN_TOKENS);
-    struct request *request = calloc(1, sizeof(*request));
-    if (request == NULL)
+    const size_t prompt_bytes = (size_t)num_prompt_tokens * sizeof(*prompt);
+    struct sampling_params copied = *params;
+    struct block block = {.bytes = sizeof(struct request)};
+    copy_arrays(&block, params, &copied);
+    copy_bytes(&block, prompt, prompt_bytes);
+    block.data = malloc(block.bytes);
+    if (block.data == NULL)
         return NULL;
+    struct request *request = (struct request *)block.data;
+    block.bytes = sizeof(struct request);
+    copy_arrays(&block, params, &copied);
+    *request = (struct request){
+        .params = copied,
+        .prompt = copy_bytes(&block, prompt, prompt_bytes),
+        .num_prompt_tokens = num_prompt_tokens,
+    };
     atomic_init(&request->cancelled, false);
     atomic_init(&request->references, 1);
     atomic_init(&request->ready_listed, false);
     token_stream_init(&request->stream);
-    void *tokens = NULL;
-    bool ok = copy_params(request, params) &&
-              copy_items(prompt, num_prompt_tokens, sizeof(int32_t), &tokens) &&
-              token_stream_reserve(&request->stream, params->num_choices) == 0;
-    request->prompt = tokens;
-    request->num_prompt_tokens = num_prompt_tokens;
-    if (!ok) {
+    if (params->grammar != NULL)
+        grammar_ref(params->grammar);
+    if (token_stream_reserve(&request->stream, params->num_choices) != 0) {
         request_unref(request);
         return NULL;
     }
@@ -170,14 +134,7 @@ void request_unref(struct request *request) {
     if (before > 1)
         return;
     token_stream_finish(&request->stream);
-    free((void *)request->params.stop_strings);
-    free((void *)request->params.stop_tokens);
-    free((void *)request->params.biases);
-    free((void *)request->params.allowed_tokens);
-    free((void *)request->params.bad_runs);
-    free((void *)request->params.logprob_tokens);
     grammar_unref(request->params.grammar);
     free(request->cache_salt);
-    free(request->prompt);
-    free(request);
+    free(request); /* its arrays are in the same block */
 }
