@@ -2,16 +2,20 @@
 
 #include "server/json/json_write.h"
 
-void api_call_format_head(const struct api_call_head *head, const char *object,
-                          struct byte_buffer *out) {
-    byte_buffer_append_text(out, "{\"id\":");
-    json_write_text(out, head->id);
-    byte_buffer_append_text(out, ",\"object\":");
-    json_write_text(out, object);
-    byte_buffer_append_text(out, ",\"created\":");
-    json_write_int(out, head->created);
-    byte_buffer_append_text(out, ",\"model\":");
-    json_write_text(out, head->model);
+void api_call_format_begin(const struct api_call_head *head, const char *object,
+                           struct byte_buffer *out) {
+    json_write_begin_object(out);
+    json_write_text_member(out, "id", head->id);
+    json_write_text_member(out, "object", object);
+    json_write_int_member(out, "created", head->created);
+    json_write_text_member(out, "model", head->model);
+    json_write_key(out, "choices");
+    json_write_begin_array(out);
+}
+
+void api_call_format_end_choices(const struct api_call_head *head, struct byte_buffer *out) {
+    json_write_end_array(out);
+    json_write_text_member(out, "system_fingerprint", head->system_fingerprint);
 }
 
 static const char *reason_word(const struct api_call_finish *finish, const char *instead) {
@@ -27,66 +31,46 @@ static const char *reason_word(const struct api_call_finish *finish, const char 
 
 void api_call_format_finish(const struct api_call_finish *finish, const char *reason,
                             struct byte_buffer *out) {
-    byte_buffer_append_text(out, ",\"finish_reason\":");
-    json_write_text(out, reason_word(finish, reason));
-    byte_buffer_append_text(out, ",\"stop_reason\":");
+    json_write_text_member(out, "finish_reason", reason_word(finish, reason));
+    json_write_key(out, "stop_reason");
     if (finish->reason == FINISH_STOP && finish->stop_string.data != NULL)
         json_write_string(out, finish->stop_string.data, finish->stop_string.length);
     else if (finish->reason == FINISH_STOP && finish->stop_token >= 0)
         json_write_int(out, finish->stop_token);
     else
-        byte_buffer_append_text(out, "null");
-}
-
-void api_call_format_fingerprint(const struct api_call_head *head, struct byte_buffer *out) {
-    byte_buffer_append_text(out, ",\"system_fingerprint\":");
-    json_write_text(out, head->system_fingerprint);
+        json_write_null(out);
 }
 
 void api_call_format_usage(const struct api_call_usage *usage, struct byte_buffer *out) {
+    json_write_key(out, "usage");
     if (usage == NULL) {
-        byte_buffer_append_text(out, "null");
+        json_write_null(out);
         return;
     }
-    byte_buffer_append_text(out, "{\"prompt_tokens\":");
-    json_write_int(out, usage->prompt_tokens);
-    byte_buffer_append_text(out, ",\"completion_tokens\":");
-    json_write_int(out, usage->completion_tokens);
-    byte_buffer_append_text(out, ",\"total_tokens\":");
-    json_write_int(out, usage->prompt_tokens + usage->completion_tokens);
-    byte_buffer_append_text(out, ",\"prompt_tokens_details\":{\"cached_tokens\":");
-    json_write_int(out, usage->cached_tokens);
-    byte_buffer_append(out, "}", 1);
+    json_write_begin_object(out);
+    json_write_int_member(out, "prompt_tokens", usage->prompt_tokens);
+    json_write_int_member(out, "completion_tokens", usage->completion_tokens);
+    json_write_int_member(out, "total_tokens", usage->prompt_tokens + usage->completion_tokens);
+    json_write_key(out, "prompt_tokens_details");
+    json_write_begin_object(out);
+    json_write_int_member(out, "cached_tokens", usage->cached_tokens);
+    json_write_end_object(out);
     if (usage->reasoning_tokens > 0) {
-        byte_buffer_append_text(out, ",\"completion_tokens_details\":{\"reasoning_tokens\":");
-        json_write_int(out, usage->reasoning_tokens);
-        byte_buffer_append(out, "}", 1);
+        json_write_key(out, "completion_tokens_details");
+        json_write_begin_object(out);
+        json_write_int_member(out, "reasoning_tokens", usage->reasoning_tokens);
+        json_write_end_object(out);
     }
-    byte_buffer_append(out, "}", 1);
-}
-
-void api_call_format_list(const char *name, const struct byte_buffer *entries,
-                          struct byte_buffer *out) {
-    byte_buffer_printf(out, ",\"%s\":%s", name, entries != NULL ? "[" : "null");
-    if (entries == NULL)
-        return;
-    byte_buffer_append(out, entries->data, entries->length);
-    byte_buffer_append(out, "]", 1);
-}
-
-static void add_id(int32_t id, struct byte_buffer *entries) {
-    if (entries->length > 0)
-        byte_buffer_append(entries, ",", 1);
-    json_write_int(entries, id);
+    json_write_end_object(out);
 }
 
 void api_call_add_token_ids(const struct token_record *tokens, int32_t num_tokens,
-                            struct byte_buffer *entries) {
+                            struct byte_buffer *items) {
     for (int32_t i = 0; i < num_tokens; i++)
-        add_id(tokens[i].token, entries);
+        json_write_int(items, tokens[i].token);
 }
 
-void api_call_add_prompt_ids(const struct request *request, struct byte_buffer *entries) {
+void api_call_add_prompt_ids(const struct request *request, struct byte_buffer *items) {
     for (int32_t i = 0; i < request->num_prompt_tokens; i++)
-        add_id(request->prompt[i], entries);
+        json_write_int(items, request->prompt[i]);
 }

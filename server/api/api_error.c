@@ -32,13 +32,13 @@ int api_error_encode(int code, const char *path, struct api_error *err) {
 }
 
 void api_error_format(const struct api_error *err, struct byte_buffer *out) {
-    byte_buffer_append_text(out, "{\"error\":{\"message\":");
-    json_write_text(out, err->message);
-    byte_buffer_append_text(out, ",\"type\":");
-    json_write_text(out, err->type);
-    byte_buffer_append_text(out, ",\"param\":");
-    json_write_text(out, err->param[0] != '\0' ? err->param : NULL);
-    byte_buffer_append_text(out, ",\"code\":");
-    json_write_text(out, err->code);
-    byte_buffer_append_text(out, "}}");
+    json_write_begin_object(out);
+    json_write_key(out, "error");
+    json_write_begin_object(out);
+    json_write_text_member(out, "message", err->message);
+    json_write_text_member(out, "type", err->type);
+    json_write_text_member(out, "param", err->param[0] != '\0' ? err->param : NULL);
+    json_write_text_member(out, "code", err->code);
+    json_write_end_object(out);
+    json_write_end_object(out);
 }

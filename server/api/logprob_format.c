@@ -3,6 +3,7 @@
 #include "server/json/json_write.h"
 
 #include <math.h>
+#include <stdio.h>
 
 static struct text piece_of(const struct tokenizer *tokenizer, int32_t token) {
     if (token < 0 || token >= tokenizer_vocab_size(tokenizer))
@@ -10,89 +11,93 @@ static struct text piece_of(const struct tokenizer *tokenizer, int32_t token) {
     return tokenizer_piece(tokenizer, token);
 }
 
-/* {"token":...,"logprob":...,"bytes":[...] */
-static void begin_token(const struct tokenizer *tokenizer, int32_t token, float logprob,
+/* Writes an object's "token", "logprob" and "bytes". */
+static void write_token(const struct tokenizer *tokenizer, int32_t token, float logprob,
                         bool shows_ids, struct byte_buffer *out) {
     struct text piece = piece_of(tokenizer, token);
-    byte_buffer_append_text(out, "{\"token\":");
-    if (shows_ids)
-        byte_buffer_printf(out, "\"token_id:%d\"", (int)token);
-    else
+    json_write_key(out, "token");
+    if (shows_ids) {
+        json_write_begin_string(out);
+        byte_buffer_printf(out, "token_id:%d", (int)token);
+        json_write_end_string(out);
+    } else {
         json_write_string(out, piece.data, piece.length);
-    byte_buffer_append_text(out, ",\"logprob\":");
+    }
+    json_write_key(out, "logprob");
     json_write_float(out, logprob);
-    byte_buffer_append_text(out, ",\"bytes\":[");
+    json_write_key(out, "bytes");
+    json_write_begin_array(out);
     for (size_t i = 0; i < piece.length; i++)
-        byte_buffer_printf(out, "%s%d", i > 0 ? "," : "", (unsigned char)piece.data[i]);
-    byte_buffer_append(out, "]", 1);
+        json_write_int(out, (unsigned char)piece.data[i]);
+    json_write_end_array(out);
 }
 
-static void add_top(const struct tokenizer *tokenizer, const struct top_logprob *top, bool is_first,
-                    bool shows_ids, struct byte_buffer *entries) {
-    if (!is_first)
-        byte_buffer_append(entries, ",", 1);
-    begin_token(tokenizer, top->token, top->logprob, shows_ids, entries);
-    byte_buffer_append(entries, "}", 1);
+static void write_top(const struct tokenizer *tokenizer, const struct top_logprob *top,
+                      bool shows_ids, struct byte_buffer *out) {
+    json_write_begin_object(out);
+    write_token(tokenizer, top->token, top->logprob, shows_ids, out);
+    json_write_end_object(out);
 }
 
-static void add_tops(const struct tokenizer *tokenizer, const struct token_record *record,
-                     const struct top_logprob *top, int32_t num_top, bool shows_ids,
-                     struct byte_buffer *entries) {
+static void write_tops(const struct tokenizer *tokenizer, const struct token_record *record,
+                       const struct top_logprob *top, int32_t num_top, bool shows_ids,
+                       struct byte_buffer *out) {
     const struct top_logprob own = {record->token, record->logprob};
     bool lists_own = num_top == LOGPROBS_LISTED;
+    json_write_key(out, "top_logprobs");
+    json_write_begin_array(out);
     if (lists_own)
-        add_top(tokenizer, &own, true, shows_ids, entries);
+        write_top(tokenizer, &own, shows_ids, out);
     for (int32_t k = 0; k < record->num_top && (lists_own || k < num_top); k++)
         if (!lists_own || top[k].token != own.token)
-            add_top(tokenizer, &top[k], !lists_own && k == 0, shows_ids, entries);
+            write_top(tokenizer, &top[k], shows_ids, out);
+    json_write_end_array(out);
 }
 
 void logprob_format_chat(const struct tokenizer *tokenizer, const struct token_event *event,
-                         int32_t num_top, bool shows_ids, struct byte_buffer *entries) {
+                         int32_t num_top, bool shows_ids, struct byte_buffer *items) {
     for (int32_t i = 0; i < event->num_tokens; i++) {
         const struct token_record *record = &event->tokens[i];
-        if (entries->length > 0)
-            byte_buffer_append(entries, ",", 1);
-        begin_token(tokenizer, record->token, record->logprob, shows_ids, entries);
-        byte_buffer_append_text(entries, ",\"top_logprobs\":[");
-        add_tops(tokenizer, record, event->top + record->first_top, num_top, shows_ids, entries);
-        byte_buffer_append_text(entries, "]}");
+        json_write_begin_object(items);
+        write_token(tokenizer, record->token, record->logprob, shows_ids, items);
+        write_tops(tokenizer, record, event->top + record->first_top, num_top, shows_ids, items);
+        json_write_end_object(items);
     }
 }
 
 static void write_prompt_entry(const struct tokenizer *tokenizer, int32_t token, float logprob,
                                int32_t rank, struct byte_buffer *out) {
     struct text piece = tokenizer_piece(tokenizer, token);
-    byte_buffer_printf(out, "\"%d\":{\"logprob\":", (int)token);
+    char key[16];
+    snprintf(key, sizeof(key), "%d", (int)token);
+    json_write_key(out, key);
+    json_write_begin_object(out);
+    json_write_key(out, "logprob");
     json_write_float(out, logprob);
-    byte_buffer_printf(out, ",\"rank\":%d,\"decoded_token\":", (int)rank);
+    json_write_int_member(out, "rank", rank);
+    json_write_key(out, "decoded_token");
     json_write_string(out, piece.data, piece.length);
-    byte_buffer_append(out, "}", 1);
+    json_write_end_object(out);
 }
 
 static void write_prompt_token(const struct tokenizer *tokenizer, const struct token_record *record,
                                const struct top_logprob *top, int32_t num_top,
                                struct byte_buffer *out) {
-    byte_buffer_append(out, "{", 1);
+    json_write_begin_object(out);
     write_prompt_entry(tokenizer, record->token, record->logprob, record->rank, out);
-    for (int32_t i = 0; i < record->num_top && i < num_top; i++) {
-        if (top[i].token == record->token)
-            continue;
-        byte_buffer_append(out, ",", 1);
-        write_prompt_entry(tokenizer, top[i].token, top[i].logprob, i + 1, out);
-    }
-    byte_buffer_append(out, "}", 1);
+    for (int32_t i = 0; i < record->num_top && i < num_top; i++)
+        if (top[i].token != record->token)
+            write_prompt_entry(tokenizer, top[i].token, top[i].logprob, i + 1, out);
+    json_write_end_object(out);
 }
 
 void logprob_format_prompt(const struct tokenizer *tokenizer, const struct token_event *event,
-                           int32_t num_top, struct byte_buffer *entries) {
+                           int32_t num_top, struct byte_buffer *items) {
     for (int32_t i = 0; i < event->num_tokens; i++) {
         const struct token_record *record = &event->tokens[i];
-        if (entries->length > 0)
-            byte_buffer_append(entries, ",", 1);
         if (isnan(record->logprob))
-            byte_buffer_append_text(entries, "null");
+            json_write_null(items);
         else
-            write_prompt_token(tokenizer, record, event->top + record->first_top, num_top, entries);
+            write_prompt_token(tokenizer, record, event->top + record->first_top, num_top, items);
     }
 }

@@ -1,4 +1,4 @@
-/* The logprobs of an event's tokens as JSON entries, comma-separated: in the shape of chats and in
+/* The logprobs of an event's tokens as items of a JSON array: in the shape of chats and in
  * that of vLLM's prompt_logprobs. The legacy shape of completions is a logprob_list. */
 #ifndef QUIRE_SERVER_API_LOGPROB_FORMAT_H
 #define QUIRE_SERVER_API_LOGPROB_FORMAT_H
@@ -17,12 +17,12 @@
  * most num_top of the most probable tokens; shows_ids: as vLLM's "token_id:7". A token that is not
  * whole UTF-8 characters is shown with U+FFFD; `bytes` has it exactly. */
 void logprob_format_chat(const struct tokenizer *tokenizer, const struct token_event *event,
-                         int32_t num_top, bool shows_ids, struct byte_buffer *entries);
+                         int32_t num_top, bool shows_ids, struct byte_buffer *items);
 
 /* Appends null for the prompt's first token, else an object
  * {"TOKEN ID": {"logprob":..., "rank":..., "decoded_token":...}} of the token itself and at most
  * num_top of the most probable ones. */
 void logprob_format_prompt(const struct tokenizer *tokenizer, const struct token_event *event,
-                           int32_t num_top, struct byte_buffer *entries);
+                           int32_t num_top, struct byte_buffer *items);
 
 #endif

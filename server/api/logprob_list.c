@@ -23,10 +23,11 @@ static void write_piece(struct byte_buffer *out, struct text piece) {
         json_write_string(out, piece.data, piece.length);
         return;
     }
-    byte_buffer_append_text(out, "\"bytes:");
+    json_write_begin_string(out);
+    byte_buffer_append_text(out, "bytes:");
     for (size_t i = 0; i < piece.length; i++)
         byte_buffer_printf(out, "\\\\x%02x", (unsigned char)piece.data[i]);
-    byte_buffer_append(out, "\"", 1);
+    json_write_end_string(out);
 }
 
 /* Counts the characters that begin in the piece: every byte but the continuation bytes. Adds up
@@ -38,17 +39,15 @@ static int64_t count_characters(struct text piece) {
     return count;
 }
 
-static void begin_item(struct byte_buffer *buffer) {
-    if (buffer->length > 0)
-        byte_buffer_append(buffer, ",", 1);
-}
-
 static void write_token(const struct logprob_list *list, const struct tokenizer *tokenizer,
                         int32_t token, struct byte_buffer *out) {
-    if (list->shows_ids)
-        byte_buffer_printf(out, "\"token_id:%d\"", (int)token);
-    else
+    if (list->shows_ids) {
+        json_write_begin_string(out);
+        byte_buffer_printf(out, "token_id:%d", (int)token);
+        json_write_end_string(out);
+    } else {
         write_piece(out, piece_of(tokenizer, token));
+    }
 }
 
 /* The tokens of an object so far, no two of them shown alike. */
@@ -98,24 +97,21 @@ static void write_top(struct logprob_list *list, const struct tokenizer *tokeniz
                       const struct token_record *record, const struct top_logprob *top) {
     struct byte_buffer *out = &list->top_logprobs;
     struct shown_set shown = {.tokenizer = tokenizer, .shows_ids = list->shows_ids};
-    const char *comma = "";
     if (shown_set_init(&shown, record->num_top + 1) != 0) {
         out->failed = true;
         return;
     }
-    byte_buffer_append(out, "{", 1);
+    json_write_begin_object(out);
     for (int32_t i = 0; i <= record->num_top; i++) {
         bool is_own = i == record->num_top;
         int32_t token = is_own ? record->token : top[i].token;
         if (!shown_set_add(&shown, token))
             continue;
-        byte_buffer_append_text(out, comma);
         write_token(list, tokenizer, token, out);
-        byte_buffer_append(out, ":", 1);
+        json_write_end_key(out);
         json_write_float(out, is_own ? record->logprob : top[i].logprob);
-        comma = ",";
     }
-    byte_buffer_append(out, "}", 1);
+    json_write_end_object(out);
     free(shown.slots);
 }
 
@@ -123,15 +119,11 @@ void logprob_list_add(struct logprob_list *list, const struct tokenizer *tokeniz
                       const struct token_record *record, const struct top_logprob *top,
                       bool in_text) {
     struct text piece = piece_of(tokenizer, record->token);
-    begin_item(&list->text_offset);
-    begin_item(&list->token_logprobs);
-    begin_item(&list->tokens);
-    begin_item(&list->top_logprobs);
     json_write_int(&list->text_offset, list->offset);
     write_token(list, tokenizer, record->token, &list->tokens);
     if (isnan(record->logprob)) {
-        byte_buffer_append_text(&list->token_logprobs, "null");
-        byte_buffer_append_text(&list->top_logprobs, "null");
+        json_write_null(&list->token_logprobs);
+        json_write_null(&list->top_logprobs);
     } else {
         json_write_float(&list->token_logprobs, record->logprob);
         write_top(list, tokenizer, record, top);
@@ -140,33 +132,21 @@ void logprob_list_add(struct logprob_list *list, const struct tokenizer *tokeniz
         list->offset += count_characters(piece);
 }
 
-static void append_items(struct byte_buffer *to, const struct byte_buffer *from) {
-    if (from->length == 0)
-        return;
-    begin_item(to);
-    byte_buffer_append(to, from->data, from->length);
-}
-
 void logprob_list_append(struct logprob_list *list, const struct logprob_list *other) {
-    append_items(&list->text_offset, &other->text_offset);
-    append_items(&list->token_logprobs, &other->token_logprobs);
-    append_items(&list->tokens, &other->tokens);
-    append_items(&list->top_logprobs, &other->top_logprobs);
+    json_write_items(&list->text_offset, &other->text_offset);
+    json_write_items(&list->token_logprobs, &other->token_logprobs);
+    json_write_items(&list->tokens, &other->tokens);
+    json_write_items(&list->top_logprobs, &other->top_logprobs);
     list->offset = other->offset;
 }
 
-static void format_array(const char *name, const struct byte_buffer *items,
-                         struct byte_buffer *out) {
-    byte_buffer_append_text(out, name);
-    byte_buffer_append(out, items->data, items->length);
-}
-
 void logprob_list_format(const struct logprob_list *list, struct byte_buffer *out) {
-    format_array("{\"text_offset\":[", &list->text_offset, out);
-    format_array("],\"token_logprobs\":[", &list->token_logprobs, out);
-    format_array("],\"tokens\":[", &list->tokens, out);
-    format_array("],\"top_logprobs\":[", &list->top_logprobs, out);
-    byte_buffer_append_text(out, "]}");
+    json_write_begin_object(out);
+    json_write_array_member(out, "text_offset", &list->text_offset);
+    json_write_array_member(out, "token_logprobs", &list->token_logprobs);
+    json_write_array_member(out, "tokens", &list->tokens);
+    json_write_array_member(out, "top_logprobs", &list->top_logprobs);
+    json_write_end_object(out);
 }
 
 bool logprob_list_is_empty(const struct logprob_list *list) {

@@ -3,6 +3,7 @@
 #include "config/base/clock.h"
 #include "config/log.h"
 #include "server/http/http_connection.h"
+#include "server/json/json_write.h"
 #include "server/page/page.h"
 #include "server/memory_table.h"
 
@@ -11,8 +12,14 @@
 #define JSON_TYPE "application/json"
 #define METRICS_TYPE "text/plain; version=0.0.4; charset=utf-8"
 
+static void write_word(const char *name, const char *word, struct byte_buffer *out) {
+    json_write_begin_object(out);
+    json_write_text_member(out, name, word);
+    json_write_end_object(out);
+}
+
 static int answer_version(struct connection *connection) {
-    byte_buffer_append_text(&connection->exchange.out, "{\"version\":\"" QUIRE_VERSION "\"}");
+    write_word("version", QUIRE_VERSION, &connection->exchange.out);
     return 0;
 }
 
@@ -35,7 +42,7 @@ static int answer_health(struct connection *connection) {
     if (trouble)
         return api_error_set(&exchange->error, 503, "server_error", "unhealthy", NULL, "%s",
                              trouble);
-    byte_buffer_append_text(&exchange->out, "{\"status\":\"ok\"}");
+    write_word("status", "ok", &exchange->out);
     return 0;
 }
 

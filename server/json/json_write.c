@@ -9,6 +9,48 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Writes the comma that is due before a value or a key. */
+static void separate(struct byte_buffer *out) {
+    if (out->length > 0 && strchr("{[:, \n", out->data[out->length - 1]) == NULL)
+        byte_buffer_append(out, ",", 1);
+}
+
+void json_write_begin_object(struct byte_buffer *out) {
+    separate(out);
+    byte_buffer_append(out, "{", 1);
+}
+
+void json_write_end_object(struct byte_buffer *out) {
+    byte_buffer_append(out, "}", 1);
+}
+
+void json_write_begin_array(struct byte_buffer *out) {
+    separate(out);
+    byte_buffer_append(out, "[", 1);
+}
+
+void json_write_end_array(struct byte_buffer *out) {
+    byte_buffer_append(out, "]", 1);
+}
+
+void json_write_key(struct byte_buffer *out, const char *name) {
+    json_write_text(out, name);
+    json_write_end_key(out);
+}
+
+void json_write_end_key(struct byte_buffer *out) {
+    byte_buffer_append(out, ":", 1);
+}
+
+void json_write_begin_string(struct byte_buffer *out) {
+    separate(out);
+    byte_buffer_append(out, "\"", 1);
+}
+
+void json_write_end_string(struct byte_buffer *out) {
+    byte_buffer_append(out, "\"", 1);
+}
+
 static bool is_plain(unsigned char byte) {
     return byte >= 0x20 && byte < 0x7F && byte != '"' && byte != '\\';
 }
@@ -26,7 +68,7 @@ static void write_escape(struct byte_buffer *out, unsigned char byte) {
 }
 
 void json_write_string(struct byte_buffer *out, const char *data, size_t length) {
-    byte_buffer_append(out, "\"", 1);
+    json_write_begin_string(out);
     size_t i = 0;
     while (i < length) {
         size_t run = 0;
@@ -45,12 +87,12 @@ void json_write_string(struct byte_buffer *out, const char *data, size_t length)
             byte_buffer_append_text(out, UTF8_REPLACEMENT);
         i += count == 0 ? 1 : count;
     }
-    byte_buffer_append(out, "\"", 1);
+    json_write_end_string(out);
 }
 
 void json_write_text(struct byte_buffer *out, const char *text) {
     if (text == NULL)
-        byte_buffer_append_text(out, "null");
+        json_write_null(out);
     else
         json_write_string(out, text, strlen(text));
 }
@@ -64,44 +106,105 @@ void json_write_float(struct byte_buffer *out, float value) {
         if (strtof(text, NULL) == value)
             break;
     }
-    byte_buffer_append_text(out, text);
+    json_write_raw(out, text);
     /* Some clients read "1" as an integer where a float is typed. */
     if (strpbrk(text, ".e") == NULL)
         byte_buffer_append_text(out, ".0");
 }
 
 void json_write_int(struct byte_buffer *out, int64_t value) {
+    separate(out);
     byte_buffer_printf(out, "%" PRId64, value);
+}
+
+void json_write_bool(struct byte_buffer *out, bool value) {
+    json_write_raw(out, value ? "true" : "false");
+}
+
+void json_write_null(struct byte_buffer *out) {
+    json_write_raw(out, "null");
 }
 
 static void write_number(struct byte_buffer *out, const cJSON *item) {
     const char *digits = json_integer_digits(item);
     char text[64];
-    bool is_short = digits != NULL || cJSON_PrintPreallocated((cJSON *)item, text, sizeof(text), 0);
-    byte_buffer_append_text(out, digits != NULL ? digits : text);
-    out->failed = out->failed || !is_short;
+    if (digits != NULL)
+        json_write_raw(out, digits);
+    else if (cJSON_PrintPreallocated((cJSON *)item, text, sizeof(text), 0))
+        json_write_raw(out, text);
+    else
+        out->failed = true;
+}
+
+static void write_members(struct byte_buffer *out, const cJSON *object) {
+    const cJSON *item;
+    cJSON_ArrayForEach(item, object) {
+        json_write_key(out, item->string);
+        json_write_tree(out, item);
+    }
 }
 
 /* As deep as json_parse lets a body be. */
 void json_write_tree(struct byte_buffer *out, const cJSON *tree) {
-    bool is_object = cJSON_IsObject(tree);
     if (cJSON_IsString(tree)) {
         json_write_text(out, tree->valuestring);
     } else if (cJSON_IsNumber(tree)) {
         write_number(out, tree);
-    } else if (!is_object && !cJSON_IsArray(tree)) {
-        const char *word = cJSON_IsTrue(tree) ? "true" : cJSON_IsFalse(tree) ? "false" : "null";
-        byte_buffer_append_text(out, word);
-    } else {
+    } else if (cJSON_IsObject(tree)) {
+        json_write_begin_object(out);
+        write_members(out, tree);
+        json_write_end_object(out);
+    } else if (cJSON_IsArray(tree)) {
         const cJSON *item;
-        byte_buffer_append_text(out, is_object ? "{" : "[");
-        cJSON_ArrayForEach(item, tree) {
-            byte_buffer_append_text(out, item == tree->child ? "" : ",");
-            if (is_object)
-                json_write_text(out, item->string);
-            byte_buffer_append_text(out, is_object ? ":" : "");
-            json_write_tree(out, item);
-        }
-        byte_buffer_append_text(out, is_object ? "}" : "]");
+        json_write_begin_array(out);
+        cJSON_ArrayForEach(item, tree) json_write_tree(out, item);
+        json_write_end_array(out);
+    } else {
+        json_write_raw(out, cJSON_IsTrue(tree) ? "true" : cJSON_IsFalse(tree) ? "false" : "null");
     }
+}
+
+void json_write_raw(struct byte_buffer *out, const char *json) {
+    separate(out);
+    byte_buffer_append_text(out, json);
+}
+
+void json_write_items(struct byte_buffer *out, const struct byte_buffer *items) {
+    if (items->length == 0)
+        return;
+    separate(out);
+    byte_buffer_append(out, items->data, items->length);
+}
+
+void json_write_text_member(struct byte_buffer *out, const char *name, const char *text) {
+    json_write_key(out, name);
+    json_write_text(out, text);
+}
+
+void json_write_string_member(struct byte_buffer *out, const char *name,
+                              const struct byte_buffer *text) {
+    json_write_key(out, name);
+    json_write_string(out, text->data, text->length);
+}
+
+void json_write_int_member(struct byte_buffer *out, const char *name, int64_t value) {
+    json_write_key(out, name);
+    json_write_int(out, value);
+}
+
+void json_write_raw_member(struct byte_buffer *out, const char *name, const char *json) {
+    json_write_key(out, name);
+    json_write_raw(out, json);
+}
+
+void json_write_array_member(struct byte_buffer *out, const char *name,
+                             const struct byte_buffer *items) {
+    json_write_key(out, name);
+    if (items == NULL) {
+        json_write_null(out);
+        return;
+    }
+    json_write_begin_array(out);
+    json_write_items(out, items);
+    json_write_end_array(out);
 }

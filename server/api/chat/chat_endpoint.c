@@ -7,6 +7,7 @@
 #include "server/api/chat/chat_format.h"
 #include "server/api/chat/chat_generation.h"
 #include "server/api/logprob_format.h"
+#include "server/json/json_write.h"
 #include "server/api/chat/chat_model.h"
 
 #include <stdlib.h>
@@ -166,37 +167,30 @@ static struct chat_choice_view view_of(const struct chat_api_call *call, int32_t
     };
 }
 
-static void begin(const struct chat_api_call *call, const char *object, struct byte_buffer *out) {
-    api_call_format_head(&call->base.head, object, out);
-    byte_buffer_append_text(out, ",\"choices\":[");
-}
-
 static void begin_chunk(struct chat_api_call *call, struct byte_buffer *out) {
     api_call_begin_frame(&call->base, out);
-    begin(call, "chat.completion.chunk", out);
+    api_call_format_begin(&call->base.head, "chat.completion.chunk", out);
 }
 
 /* Writes the fields of the prompt, which are no choice's; in chunks as vLLM has them. */
 static void write_prompt(const struct chat_api_call *call, struct byte_buffer *out) {
     bool has_scores = call->num_prompt_logprobs >= 0;
     if (has_scores || !call->base.is_stream)
-        api_call_format_list("prompt_logprobs", has_scores ? &call->prompt_scores : NULL, out);
-    api_call_format_list("prompt_token_ids", call->return_token_ids ? &call->prompt_ids : NULL,
-                         out);
+        json_write_array_member(out, "prompt_logprobs", has_scores ? &call->prompt_scores : NULL);
+    json_write_array_member(out, "prompt_token_ids",
+                            call->return_token_ids ? &call->prompt_ids : NULL);
 }
 
 static void end_chunk(struct chat_api_call *call, struct byte_buffer *out) {
-    byte_buffer_append(out, "]", 1);
-    api_call_format_fingerprint(&call->base.head, out);
+    api_call_format_end_choices(&call->base.head, out);
     if (!call->has_prompt_sent)
         write_prompt(call, out);
     call->has_prompt_sent = true;
     if (call->include_usage) {
         struct api_call_usage usage = sent_usage(call);
-        byte_buffer_append_text(out, ",\"usage\":");
         api_call_format_usage(call->continuous_usage ? &usage : NULL, out);
     }
-    byte_buffer_append(out, "}", 1);
+    json_write_end_object(out);
     api_call_end_frame(out);
 }
 
@@ -226,11 +220,9 @@ static void write_end(struct api_call *base, struct byte_buffer *out) {
     if (call->include_usage) {
         struct api_call_usage usage = total_usage(call);
         begin_chunk(call, out);
-        byte_buffer_append(out, "]", 1);
-        api_call_format_fingerprint(&base->head, out);
-        byte_buffer_append_text(out, ",\"usage\":");
+        api_call_format_end_choices(&base->head, out);
         api_call_format_usage(&usage, out);
-        byte_buffer_append(out, "}", 1);
+        json_write_end_object(out);
         api_call_end_frame(out);
     }
     api_call_write_done(out);
@@ -242,19 +234,15 @@ static void write_body(struct api_call *base, struct byte_buffer *out) {
     struct api_call_usage usage = total_usage(call);
     bool selects = call->num_returned < base->num_choices;
     const struct api_call_rank *ranks = selects ? api_call_rank_choices(base, 0) : NULL;
-    begin(call, "chat.completion", out);
+    api_call_format_begin(&base->head, "chat.completion", out);
     for (int32_t i = 0; i < call->num_returned; i++) {
         struct chat_choice_view view = view_of(call, selects ? ranks[i].choice : i, i);
-        if (i > 0)
-            byte_buffer_append(out, ",", 1);
         chat_format_choice(&view, out);
     }
-    byte_buffer_append(out, "]", 1);
-    api_call_format_fingerprint(&base->head, out);
+    api_call_format_end_choices(&base->head, out);
     write_prompt(call, out);
-    byte_buffer_append_text(out, ",\"usage\":");
     api_call_format_usage(&usage, out);
-    byte_buffer_append(out, "}", 1);
+    json_write_end_object(out);
 }
 
 static const struct api_call_operations operations = {

@@ -3,82 +3,84 @@
 #include "server/api/api_call_format.h"
 #include "server/json/json_write.h"
 
-static void write_buffer(const struct byte_buffer *text, struct byte_buffer *out) {
-    json_write_string(out, text->data, text->length);
-}
-
 /* vLLM's name and the one it had before, which others still use. */
-static void write_reasoning(const struct byte_buffer *reasoning, const char *comma,
-                            struct byte_buffer *out) {
-    byte_buffer_append_text(out, comma);
-    byte_buffer_append_text(out, "\"reasoning\":");
-    write_buffer(reasoning, out);
-    byte_buffer_append_text(out, ",\"reasoning_content\":");
-    write_buffer(reasoning, out);
+static void write_reasoning(const struct byte_buffer *reasoning, struct byte_buffer *out) {
+    json_write_string_member(out, "reasoning", reasoning);
+    json_write_string_member(out, "reasoning_content", reasoning);
 }
 
 static void write_tool_call(const struct chat_tool_call *call, struct byte_buffer *out) {
-    byte_buffer_append_text(out, "\"id\":");
-    json_write_text(out, call->id);
-    byte_buffer_append_text(out, ",\"type\":\"function\",\"function\":{\"name\":");
-    write_buffer(&call->name, out);
-    byte_buffer_append_text(out, ",\"arguments\":");
-    write_buffer(&call->arguments, out);
-    byte_buffer_append(out, "}", 1);
+    json_write_text_member(out, "id", call->id);
+    json_write_text_member(out, "type", "function");
+    json_write_key(out, "function");
+    json_write_begin_object(out);
+    json_write_string_member(out, "name", &call->name);
+    json_write_string_member(out, "arguments", &call->arguments);
+    json_write_end_object(out);
 }
 
 static void write_tool_calls(const struct chat_choice *choice, struct byte_buffer *out) {
-    byte_buffer_append_text(out, ",\"tool_calls\":[");
+    json_write_key(out, "tool_calls");
+    json_write_begin_array(out);
     for (int32_t i = 0; i < choice->num_tool_calls; i++) {
-        byte_buffer_append_text(out, i > 0 ? ",{" : "{");
+        json_write_begin_object(out);
         write_tool_call(&choice->tool_calls[i], out);
-        byte_buffer_append(out, "}", 1);
+        json_write_end_object(out);
     }
-    byte_buffer_append(out, "]", 1);
+    json_write_end_array(out);
 }
 
 static void write_message(const struct chat_choice_view *view, struct byte_buffer *out) {
     const struct chat_choice *choice = view->choice;
     bool says_else = choice->num_tool_calls > 0 || choice->reasoning.length > 0;
-    byte_buffer_append_text(out, "{\"role\":\"assistant\",\"content\":");
+    json_write_begin_object(out);
+    json_write_text_member(out, "role", "assistant");
     if (choice->content.length == 0 && says_else)
-        byte_buffer_append_text(out, "null");
+        json_write_raw_member(out, "content", "null");
     else
-        write_buffer(&choice->content, out);
-    byte_buffer_append_text(out, ",\"refusal\":null");
-    if (choice->reasoning.length > 0)
-        write_reasoning(&choice->reasoning, ",", out);
-    else if (view->may_reason)
-        byte_buffer_append_text(out, ",\"reasoning\":null,\"reasoning_content\":null");
+        json_write_string_member(out, "content", &choice->content);
+    json_write_raw_member(out, "refusal", "null");
+    if (choice->reasoning.length > 0) {
+        write_reasoning(&choice->reasoning, out);
+    } else if (view->may_reason) {
+        json_write_raw_member(out, "reasoning", "null");
+        json_write_raw_member(out, "reasoning_content", "null");
+    }
     if (choice->num_tool_calls > 0)
         write_tool_calls(choice, out);
-    byte_buffer_append(out, "}", 1);
+    json_write_end_object(out);
 }
 
-static void write_rest(const struct chat_choice_view *view, struct byte_buffer *out) {
-    byte_buffer_append_text(out, ",\"logprobs\":");
-    if (view->has_logprobs) {
-        byte_buffer_append_text(out, "{\"content\":[");
-        byte_buffer_append(out, view->choice->logprobs.data, view->choice->logprobs.length);
-        byte_buffer_append_text(out, "],\"refusal\":null}");
-    } else {
-        byte_buffer_append_text(out, "null");
+static void write_logprobs(const struct chat_choice_view *view, struct byte_buffer *out) {
+    json_write_key(out, "logprobs");
+    if (!view->has_logprobs) {
+        json_write_null(out);
+        return;
     }
-    api_call_format_finish(view->finish, view->finish_reason, out);
-    api_call_format_list("token_ids", view->has_token_ids ? &view->choice->token_ids : NULL, out);
-    byte_buffer_append(out, "}", 1);
+    json_write_begin_object(out);
+    json_write_array_member(out, "content", &view->choice->logprobs);
+    json_write_raw_member(out, "refusal", "null");
+    json_write_end_object(out);
 }
 
-static void begin_choice(int32_t index, const char *what, struct byte_buffer *out) {
-    byte_buffer_append_text(out, "{\"index\":");
-    json_write_int(out, index);
-    byte_buffer_append_text(out, what);
+static void begin_choice(int32_t index, const char *key, struct byte_buffer *out) {
+    json_write_begin_object(out);
+    json_write_int_member(out, "index", index);
+    json_write_key(out, key);
+}
+
+static void end_choice(const struct chat_choice_view *view, struct byte_buffer *out) {
+    write_logprobs(view, out);
+    api_call_format_finish(view->finish, view->finish_reason, out);
+    json_write_array_member(out, "token_ids",
+                            view->has_token_ids ? &view->choice->token_ids : NULL);
+    json_write_end_object(out);
 }
 
 void chat_format_choice(const struct chat_choice_view *view, struct byte_buffer *out) {
-    begin_choice(view->index, ",\"message\":", out);
+    begin_choice(view->index, "message", out);
     write_message(view, out);
-    write_rest(view, out);
+    end_choice(view, out);
 }
 
 static bool has_output(const struct chat_tool_call *call) {
@@ -87,53 +89,55 @@ static bool has_output(const struct chat_tool_call *call) {
 
 static void write_tool_call_delta(const struct chat_tool_call *call, int32_t index,
                                   struct byte_buffer *out) {
-    begin_choice(index, ",", out);
+    json_write_begin_object(out);
+    json_write_int_member(out, "index", index);
     if (call->is_begun) {
-        byte_buffer_append_text(out, "\"function\":{\"arguments\":");
-        write_buffer(&call->arguments, out);
-        byte_buffer_append(out, "}", 1);
+        json_write_key(out, "function");
+        json_write_begin_object(out);
+        json_write_string_member(out, "arguments", &call->arguments);
+        json_write_end_object(out);
     } else {
         write_tool_call(call, out);
     }
-    byte_buffer_append(out, "}", 1);
+    json_write_end_object(out);
 }
 
-static void write_tool_call_deltas(const struct chat_choice *choice, const char *comma,
-                                   struct byte_buffer *out) {
-    bool is_first = true;
+static void write_tool_call_deltas(const struct chat_choice *choice, struct byte_buffer *out) {
+    bool is_begun = false;
     for (int32_t i = 0; i < choice->num_tool_calls; i++) {
         if (!has_output(&choice->tool_calls[i]))
             continue;
-        byte_buffer_append_text(out, is_first ? comma : "");
-        byte_buffer_append_text(out, is_first ? "\"tool_calls\":[" : ",");
+        if (!is_begun) {
+            json_write_key(out, "tool_calls");
+            json_write_begin_array(out);
+        }
+        is_begun = true;
         write_tool_call_delta(&choice->tool_calls[i], i, out);
-        is_first = false;
     }
-    byte_buffer_append_text(out, is_first ? "" : "]");
+    if (is_begun)
+        json_write_end_array(out);
 }
 
 void chat_format_delta(const struct chat_choice_view *view, struct byte_buffer *out) {
     const struct chat_choice *choice = view->choice;
-    begin_choice(view->index, ",\"delta\":{", out);
-    const char *comma = "";
-    if (choice->reasoning.length > 0) {
-        write_reasoning(&choice->reasoning, comma, out);
-        comma = ",";
-    }
-    if (choice->content.length > 0) {
-        byte_buffer_append_text(out, comma);
-        byte_buffer_append_text(out, "\"content\":");
-        write_buffer(&choice->content, out);
-        comma = ",";
-    }
-    write_tool_call_deltas(choice, comma, out);
-    byte_buffer_append(out, "}", 1);
-    write_rest(view, out);
+    begin_choice(view->index, "delta", out);
+    json_write_begin_object(out);
+    if (choice->reasoning.length > 0)
+        write_reasoning(&choice->reasoning, out);
+    if (choice->content.length > 0)
+        json_write_string_member(out, "content", &choice->content);
+    write_tool_call_deltas(choice, out);
+    json_write_end_object(out);
+    end_choice(view, out);
 }
 
 void chat_format_role(int32_t index, struct byte_buffer *out) {
-    begin_choice(index,
-                 ",\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"logprobs\":null,"
-                 "\"finish_reason\":null}",
-                 out);
+    begin_choice(index, "delta", out);
+    json_write_begin_object(out);
+    json_write_text_member(out, "role", "assistant");
+    json_write_text_member(out, "content", "");
+    json_write_end_object(out);
+    json_write_raw_member(out, "logprobs", "null");
+    json_write_raw_member(out, "finish_reason", "null");
+    json_write_end_object(out);
 }

@@ -323,8 +323,6 @@ static void write_prompt(const struct completion_api_call *call, int32_t prompt,
     const struct api_call_rank *ranks = selects ? api_call_rank_choices(&call->base, prompt) : NULL;
     for (int32_t i = 0; i < call->num_returned; i++) {
         int32_t shown = prompt * call->num_returned + i;
-        if (shown > 0)
-            byte_buffer_append(out, ",", 1);
         write_choice(call, prompt * call->base.num_choices + (selects ? ranks[i].choice : i), shown,
                      true, out);
     }

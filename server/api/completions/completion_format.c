@@ -4,39 +4,34 @@
 #include "server/json/json_write.h"
 
 void completion_format_begin(const struct api_call_head *head, struct byte_buffer *out) {
-    api_call_format_head(head, "text_completion", out);
-    byte_buffer_append_text(out, ",\"choices\":[");
+    api_call_format_begin(head, "text_completion", out);
 }
 
 void completion_format_choice(const struct completion_choice *choice, struct byte_buffer *out) {
-    byte_buffer_append_text(out, "{\"index\":");
-    json_write_int(out, choice->index);
-    byte_buffer_append_text(out, ",\"text\":");
-    json_write_string(out, choice->text->data, choice->text->length);
-    byte_buffer_append_text(out, ",\"logprobs\":");
+    json_write_begin_object(out);
+    json_write_int_member(out, "index", choice->index);
+    json_write_string_member(out, "text", choice->text);
+    json_write_key(out, "logprobs");
     if (choice->logprobs != NULL)
         logprob_list_format(choice->logprobs, out);
     else
-        byte_buffer_append_text(out, "null");
+        json_write_null(out);
     api_call_format_finish(choice->finish, NULL, out);
     if (choice->prompt_logprobs != NULL || !choice->is_chunk)
-        api_call_format_list("prompt_logprobs", choice->prompt_logprobs, out);
-    api_call_format_list("token_ids", choice->token_ids, out);
-    api_call_format_list("prompt_token_ids", choice->prompt_token_ids, out);
-    byte_buffer_append(out, "}", 1);
+        json_write_array_member(out, "prompt_logprobs", choice->prompt_logprobs);
+    json_write_array_member(out, "token_ids", choice->token_ids);
+    json_write_array_member(out, "prompt_token_ids", choice->prompt_token_ids);
+    json_write_end_object(out);
 }
 
 void completion_format_end(const struct api_call_head *head, struct byte_buffer *out) {
-    byte_buffer_append_text(out, "]");
-    api_call_format_fingerprint(head, out);
-    byte_buffer_append(out, "}", 1);
+    api_call_format_end_choices(head, out);
+    json_write_end_object(out);
 }
 
 void completion_format_end_usage(const struct api_call_head *head,
                                  const struct api_call_usage *usage, struct byte_buffer *out) {
-    byte_buffer_append_text(out, "]");
-    api_call_format_fingerprint(head, out);
-    byte_buffer_append_text(out, ",\"usage\":");
+    api_call_format_end_choices(head, out);
     api_call_format_usage(usage, out);
-    byte_buffer_append(out, "}", 1);
+    json_write_end_object(out);
 }

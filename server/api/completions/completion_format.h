@@ -23,11 +23,11 @@ struct completion_choice {
 
 /* Writes {"id":...,"choices":[ */
 void completion_format_begin(const struct api_call_head *head, struct byte_buffer *out);
-/* Writes one choice, without a comma. */
+/* Writes one choice, an item of the array. */
 void completion_format_choice(const struct completion_choice *choice, struct byte_buffer *out);
 /* Writes ],"system_fingerprint":...} */
 void completion_format_end(const struct api_call_head *head, struct byte_buffer *out);
-/* Writes the same with ,"usage":...; NULL: null. */
+/* Writes the same with "usage"; NULL: null. */
 void completion_format_end_usage(const struct api_call_head *head,
                                  const struct api_call_usage *usage, struct byte_buffer *out);
 

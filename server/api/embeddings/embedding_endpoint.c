@@ -123,20 +123,22 @@ static int add_embedding(struct api_call *base, int32_t index, const struct toke
 static void write_body(struct api_call *base, struct byte_buffer *out) {
     struct embedding_api_call *call = (struct embedding_api_call *)base;
     int64_t num_tokens = api_call_total_usage(base).prompt_tokens;
-    byte_buffer_append_text(out, "{\"object\":\"list\",\"data\":[");
+    json_write_begin_object(out);
+    json_write_text_member(out, "object", "list");
+    json_write_key(out, "data");
+    json_write_begin_array(out);
     for (int32_t i = 0; i < base->num_prompts; i++) {
-        if (i > 0)
-            byte_buffer_append(out, ",", 1);
-        byte_buffer_append(out, call->embeddings[i].data, call->embeddings[i].length);
+        json_write_items(out, &call->embeddings[i]);
         byte_buffer_finish(&call->embeddings[i]);
     }
-    byte_buffer_append_text(out, "],\"model\":");
-    json_write_text(out, base->head.model);
-    byte_buffer_append_text(out, ",\"usage\":{\"prompt_tokens\":");
-    json_write_int(out, num_tokens);
-    byte_buffer_append_text(out, ",\"total_tokens\":");
-    json_write_int(out, num_tokens);
-    byte_buffer_append_text(out, "}}");
+    json_write_end_array(out);
+    json_write_text_member(out, "model", base->head.model);
+    json_write_key(out, "usage");
+    json_write_begin_object(out);
+    json_write_int_member(out, "prompt_tokens", num_tokens);
+    json_write_int_member(out, "total_tokens", num_tokens);
+    json_write_end_object(out);
+    json_write_end_object(out);
 }
 
 static const struct api_call_operations operations = {

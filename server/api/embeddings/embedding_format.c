@@ -20,13 +20,10 @@ void embedding_normalise(const float *vector, int32_t num_dimensions, float *out
 }
 
 static void write_numbers(const float *vector, int32_t num_dimensions, struct byte_buffer *out) {
-    byte_buffer_append(out, "[", 1);
-    for (int32_t i = 0; i < num_dimensions; i++) {
-        if (i > 0)
-            byte_buffer_append(out, ",", 1);
+    json_write_begin_array(out);
+    for (int32_t i = 0; i < num_dimensions; i++)
         json_write_float(out, vector[i]);
-    }
-    byte_buffer_append(out, "]", 1);
+    json_write_end_array(out);
 }
 
 static void put_float(float value, unsigned char out[4]) {
@@ -38,24 +35,25 @@ static void put_float(float value, unsigned char out[4]) {
 
 static void write_base64(const float *vector, int32_t num_dimensions, struct byte_buffer *out) {
     unsigned char bytes[4 * PIECE];
-    byte_buffer_append(out, "\"", 1);
+    json_write_begin_string(out);
     for (int32_t first = 0; first < num_dimensions; first += PIECE) {
         int32_t left = num_dimensions - first, count = left < PIECE ? left : PIECE;
         for (int32_t i = 0; i < count; i++)
             put_float(vector[first + i], bytes + (size_t)4 * (size_t)i);
         base64_write(out, bytes, (size_t)4 * (size_t)count);
     }
-    byte_buffer_append(out, "\"", 1);
+    json_write_end_string(out);
 }
 
 void embedding_format(int32_t index, const float *vector, int32_t num_dimensions,
                       enum embedding_encoding encoding, struct byte_buffer *out) {
-    byte_buffer_append_text(out, "{\"object\":\"embedding\",\"index\":");
-    json_write_int(out, index);
-    byte_buffer_append_text(out, ",\"embedding\":");
+    json_write_begin_object(out);
+    json_write_text_member(out, "object", "embedding");
+    json_write_int_member(out, "index", index);
+    json_write_key(out, "embedding");
     if (encoding == EMBEDDING_BASE64)
         write_base64(vector, num_dimensions, out);
     else
         write_numbers(vector, num_dimensions, out);
-    byte_buffer_append(out, "}", 1);
+    json_write_end_object(out);
 }

@@ -4,27 +4,31 @@
 #include "server/api/api_context.h"
 #include "server/json/json_write.h"
 
+#include <stdio.h>
+
 static void write_model(const struct api_context *context, const char *name,
                         struct byte_buffer *out) {
-    byte_buffer_append_text(out, "{\"id\":");
-    json_write_text(out, name);
-    byte_buffer_append_text(out, ",\"object\":\"model\",\"created\":");
-    json_write_int(out, context->created);
-    byte_buffer_append_text(out, ",\"owned_by\":\"quire\",\"root\":");
-    json_write_text(out, context->model_names[0]);
-    byte_buffer_append_text(out, ",\"parent\":null,\"max_model_len\":");
-    json_write_int(out, context->max_model_len);
-    byte_buffer_append_text(out, ",\"permission\":[]}");
+    json_write_begin_object(out);
+    json_write_text_member(out, "id", name);
+    json_write_text_member(out, "object", "model");
+    json_write_int_member(out, "created", context->created);
+    json_write_text_member(out, "owned_by", "quire");
+    json_write_text_member(out, "root", context->model_names[0]);
+    json_write_raw_member(out, "parent", "null");
+    json_write_int_member(out, "max_model_len", context->max_model_len);
+    json_write_raw_member(out, "permission", "[]");
+    json_write_end_object(out);
 }
 
 void models_endpoint_list(const struct api_context *context, struct byte_buffer *out) {
-    byte_buffer_append_text(out, "{\"object\":\"list\",\"data\":[");
-    for (int i = 0; i < context->num_model_names; i++) {
-        if (i > 0)
-            byte_buffer_append(out, ",", 1);
+    json_write_begin_object(out);
+    json_write_text_member(out, "object", "list");
+    json_write_key(out, "data");
+    json_write_begin_array(out);
+    for (int i = 0; i < context->num_model_names; i++)
         write_model(context, context->model_names[i], out);
-    }
-    byte_buffer_append_text(out, "]}");
+    json_write_end_array(out);
+    json_write_end_object(out);
 }
 
 int models_endpoint_get(const struct api_context *context, const char *id, struct byte_buffer *out,
@@ -37,33 +41,33 @@ int models_endpoint_get(const struct api_context *context, const char *id, struc
 
 static void write_token(const struct tokenizer *tokenizer, const char *name, int32_t token,
                         struct byte_buffer *out) {
-    byte_buffer_printf(out, ",\"%s\":", name);
+    json_write_key(out, name);
     if (token < 0) {
-        byte_buffer_append_text(out, "null");
+        json_write_null(out);
         return;
     }
     struct text piece = tokenizer_piece(tokenizer, token);
     json_write_string(out, piece.data, piece.length);
 }
 
-static void write_flag(const char *name, bool value, struct byte_buffer *out) {
-    byte_buffer_printf(out, ",\"%s\":%s", name, value ? "true" : "false");
-}
-
 /* Writes the control tokens by id. */
 static void write_added(const struct tokenizer *tokenizer, struct byte_buffer *out) {
-    const char *comma = "";
-    byte_buffer_append_text(out, ",\"added_tokens_decoder\":{");
+    json_write_key(out, "added_tokens_decoder");
+    json_write_begin_object(out);
     for (int32_t token = 0; token < tokenizer_vocab_size(tokenizer); token++) {
         struct text piece = tokenizer_piece(tokenizer, token);
         if (!tokenizer_is_special(tokenizer, token) || piece.length == 0)
             continue;
-        byte_buffer_printf(out, "%s\"%d\":{\"content\":", comma, (int)token);
+        char id[16];
+        snprintf(id, sizeof(id), "%d", (int)token);
+        json_write_key(out, id);
+        json_write_begin_object(out);
+        json_write_key(out, "content");
         json_write_string(out, piece.data, piece.length);
-        byte_buffer_append_text(out, ",\"special\":true}");
-        comma = ",";
+        json_write_raw_member(out, "special", "true");
+        json_write_end_object(out);
     }
-    byte_buffer_append(out, "}", 1);
+    json_write_end_object(out);
 }
 
 void models_endpoint_tokenizer_info(const struct api_context *context, struct byte_buffer *out) {
@@ -72,15 +76,14 @@ void models_endpoint_tokenizer_info(const struct api_context *context, struct by
     int num_eos = 0, before = 0, behind = 0;
     const int32_t *eos = tokenizer_eos_tokens(tokenizer, &num_eos);
     tokenizer_num_added(tokenizer, &before, &behind);
-    byte_buffer_printf(out,
-                       "{\"tokenizer_class\":\"PreTrainedTokenizerFast\",\"model_max_length\":%d",
-                       (int)context->max_model_len);
+    json_write_begin_object(out);
+    json_write_text_member(out, "tokenizer_class", "PreTrainedTokenizerFast");
+    json_write_int_member(out, "model_max_length", context->max_model_len);
     write_token(tokenizer, "bos_token", tokenizer_bos(tokenizer), out);
     write_token(tokenizer, "eos_token", num_eos > 0 ? eos[0] : -1, out);
-    write_flag("add_bos_token", before > 0, out);
-    write_flag("add_eos_token", behind > 0, out);
-    byte_buffer_append_text(out, ",\"chat_template\":");
-    json_write_text(out, chat != NULL ? chat->source : NULL);
+    json_write_raw_member(out, "add_bos_token", before > 0 ? "true" : "false");
+    json_write_raw_member(out, "add_eos_token", behind > 0 ? "true" : "false");
+    json_write_text_member(out, "chat_template", chat != NULL ? chat->source : NULL);
     write_added(tokenizer, out);
-    byte_buffer_append(out, "}", 1);
+    json_write_end_object(out);
 }

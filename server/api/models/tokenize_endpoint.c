@@ -70,61 +70,58 @@ static int read_fields(const struct api_context *context, const cJSON *json,
 }
 
 static void write_ids(const int32_t *tokens, size_t count, struct byte_buffer *out) {
-    byte_buffer_append(out, "[", 1);
-    for (size_t i = 0; i < count; i++) {
-        if (i > 0)
-            byte_buffer_append(out, ",", 1);
+    json_write_begin_array(out);
+    for (size_t i = 0; i < count; i++)
         json_write_int(out, tokens[i]);
-    }
-    byte_buffer_append(out, "]", 1);
+    json_write_end_array(out);
 }
 
 static void write_token_strings(const struct tokenizer *tokenizer, const int32_t *tokens,
                                 size_t count, struct byte_buffer *out) {
-    byte_buffer_append(out, "[", 1);
+    json_write_begin_array(out);
     for (size_t i = 0; i < count; i++) {
         struct text piece = tokenizer_raw_piece(tokenizer, tokens[i]);
-        if (i > 0)
-            byte_buffer_append(out, ",", 1);
         json_write_string(out, piece.data, piece.length);
     }
-    byte_buffer_append(out, "]", 1);
+    json_write_end_array(out);
 }
 
 static void write_pieces(const struct tokenizer *tokenizer, const int32_t *tokens, size_t count,
                          struct byte_buffer *out) {
-    byte_buffer_append(out, "[", 1);
+    json_write_begin_array(out);
     for (size_t i = 0; i < count; i++) {
         struct text piece = tokenizer_piece(tokenizer, tokens[i]);
-        byte_buffer_append_text(out, i > 0 ? ",{\"id\":" : "{\"id\":");
-        json_write_int(out, tokens[i]);
-        byte_buffer_append_text(out, ",\"piece\":");
+        json_write_begin_object(out);
+        json_write_int_member(out, "id", tokens[i]);
+        json_write_key(out, "piece");
         json_write_string(out, piece.data, piece.length);
-        byte_buffer_append(out, "}", 1);
+        json_write_end_object(out);
     }
-    byte_buffer_append(out, "]", 1);
+    json_write_end_array(out);
 }
 
+/* Writes llama.cpp's form for its own fields, else vLLM's. */
 static void write_tokenized(const struct api_context *context, const struct tokenize_body *body,
                             const int32_t *tokens, size_t count, struct byte_buffer *out) {
-    if (body->prompt == NULL && body->messages == NULL) {
-        byte_buffer_append_text(out, "{\"tokens\":");
-        if (body->with_pieces)
-            write_pieces(context->tokenizer, tokens, count, out);
-        else
-            write_ids(tokens, count, out);
-        byte_buffer_append(out, "}", 1);
-        return;
+    bool is_vllm = body->prompt != NULL || body->messages != NULL;
+    json_write_begin_object(out);
+    if (is_vllm) {
+        json_write_int_member(out, "count", (int64_t)count);
+        json_write_int_member(out, "max_model_len", context->max_model_len);
     }
-    byte_buffer_printf(out, "{\"count\":%zu,\"max_model_len\":%d,\"tokens\":", count,
-                       (int)context->max_model_len);
-    write_ids(tokens, count, out);
-    byte_buffer_append_text(out, ",\"token_strs\":");
-    if (body->return_token_strs)
-        write_token_strings(context->tokenizer, tokens, count, out);
+    json_write_key(out, "tokens");
+    if (!is_vllm && body->with_pieces)
+        write_pieces(context->tokenizer, tokens, count, out);
     else
-        byte_buffer_append_text(out, "null");
-    byte_buffer_append(out, "}", 1);
+        write_ids(tokens, count, out);
+    if (is_vllm) {
+        json_write_key(out, "token_strs");
+        if (body->return_token_strs)
+            write_token_strings(context->tokenizer, tokens, count, out);
+        else
+            json_write_null(out);
+    }
+    json_write_end_object(out);
 }
 
 static int tokenize_text(const struct api_context *context, const struct tokenize_body *body,
@@ -302,11 +299,10 @@ int tokenize_endpoint_decode(const struct api_context *context, const char *body
     int result = detokenize_parsed(context, json, &text, ignored, err);
     cJSON_Delete(json);
     if (result == 0) {
-        byte_buffer_append_text(out, "{\"prompt\":"); /* vLLM's name, and llama.cpp's */
-        json_write_string(out, text.data, text.length);
-        byte_buffer_append_text(out, ",\"content\":");
-        json_write_string(out, text.data, text.length);
-        byte_buffer_append(out, "}", 1);
+        json_write_begin_object(out);
+        json_write_string_member(out, "prompt", &text); /* vLLM's name, and llama.cpp's */
+        json_write_string_member(out, "content", &text);
+        json_write_end_object(out);
     }
     byte_buffer_finish(&text);
     return result;

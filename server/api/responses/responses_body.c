@@ -380,44 +380,44 @@ cJSON *responses_body_to_chat(const cJSON *body, struct api_error *err) {
     return NULL;
 }
 
-static void echo_value(const cJSON *item, const char *otherwise, struct byte_buffer *out) {
-    if (json_is_given(item))
+/* Writes a member as the body gave it; otherwise: ready-made JSON. */
+static void echo(const cJSON *parent, const char *name, const char *otherwise,
+                 struct byte_buffer *out) {
+    const cJSON *item = json_given_member(parent, name);
+    json_write_key(out, name);
+    if (item != NULL)
         json_write_tree(out, item);
     else
-        byte_buffer_append_text(out, otherwise);
-}
-
-static void echo(const cJSON *item, const char *name, const char *otherwise,
-                 struct byte_buffer *out) {
-    byte_buffer_printf(out, ",\"%s\":", name);
-    echo_value(item, otherwise, out);
+        json_write_raw(out, otherwise);
 }
 
 static void echo_text(const cJSON *text, struct byte_buffer *out) {
-    const cJSON *verbosity = json_member(text, "verbosity");
-    byte_buffer_append_text(out, ",\"text\":{\"format\":");
-    echo_value(json_member(text, "format"), "{\"type\":\"text\"}", out);
-    if (json_is_given(verbosity))
-        echo(verbosity, "verbosity", "null", out);
-    byte_buffer_append(out, "}", 1);
+    json_write_key(out, "text");
+    json_write_begin_object(out);
+    echo(text, "format", "{\"type\":\"text\"}", out);
+    if (json_given_member(text, "verbosity") != NULL)
+        echo(text, "verbosity", "null", out);
+    json_write_end_object(out);
 }
 
 void responses_body_echo(const cJSON *body, float temperature, float top_p,
                          struct byte_buffer *out) {
-    echo(json_member(body, "instructions"), "instructions", "null", out);
-    echo(json_member(body, "max_output_tokens"), "max_output_tokens", "null", out);
-    echo(json_member(body, "metadata"), "metadata", "{}", out);
-    echo(json_member(body, "parallel_tool_calls"), "parallel_tool_calls", "true", out);
-    echo(json_member(body, "tool_choice"), "tool_choice", "\"auto\"", out);
-    echo(json_member(body, "tools"), "tools", "[]", out);
+    echo(body, "instructions", "null", out);
+    echo(body, "max_output_tokens", "null", out);
+    echo(body, "metadata", "{}", out);
+    echo(body, "parallel_tool_calls", "true", out);
+    echo(body, "tool_choice", "\"auto\"", out);
+    echo(body, "tools", "[]", out);
     echo_text(json_member(body, "text"), out);
-    echo(json_member(body, "reasoning"), "reasoning", "{\"effort\":null,\"summary\":null}", out);
-    echo(json_member(body, "top_logprobs"), "top_logprobs", "0", out);
-    echo(json_member(body, "user"), "user", "null", out);
-    byte_buffer_append_text(out, ",\"temperature\":");
+    echo(body, "reasoning", "{\"effort\":null,\"summary\":null}", out);
+    echo(body, "top_logprobs", "0", out);
+    echo(body, "user", "null", out);
+    json_write_key(out, "temperature");
     json_write_float(out, temperature);
-    byte_buffer_append_text(out, ",\"top_p\":");
+    json_write_key(out, "top_p");
     json_write_float(out, top_p);
-    byte_buffer_append_text(out, ",\"background\":false,\"previous_response_id\":null,"
-                                 "\"store\":false,\"truncation\":\"disabled\"");
+    json_write_raw_member(out, "background", "false");
+    json_write_raw_member(out, "previous_response_id", "null");
+    json_write_raw_member(out, "store", "false");
+    json_write_text_member(out, "truncation", "disabled");
 }

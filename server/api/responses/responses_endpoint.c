@@ -191,58 +191,65 @@ static bool is_cut(const struct responses_api_call *call) {
 
 static void write_usage(const struct responses_api_call *call, struct byte_buffer *out) {
     struct api_call_usage usage = api_call_total_usage(&call->base);
-    byte_buffer_printf(out,
-                       ",\"usage\":{\"input_tokens\":%lld,\"input_tokens_details\":"
-                       "{\"cached_tokens\":%lld},\"output_tokens\":%lld,"
-                       "\"output_tokens_details\":{\"reasoning_tokens\":%d},"
-                       "\"total_tokens\":%lld}",
-                       (long long)usage.prompt_tokens, (long long)usage.cached_tokens,
-                       (long long)usage.completion_tokens, (int)call->num_reasoning_tokens,
-                       (long long)(usage.prompt_tokens + usage.completion_tokens));
+    json_write_key(out, "usage");
+    json_write_begin_object(out);
+    json_write_int_member(out, "input_tokens", usage.prompt_tokens);
+    json_write_key(out, "input_tokens_details");
+    json_write_begin_object(out);
+    json_write_int_member(out, "cached_tokens", usage.cached_tokens);
+    json_write_end_object(out);
+    json_write_int_member(out, "output_tokens", usage.completion_tokens);
+    json_write_key(out, "output_tokens_details");
+    json_write_begin_object(out);
+    json_write_int_member(out, "reasoning_tokens", call->num_reasoning_tokens);
+    json_write_end_object(out);
+    json_write_int_member(out, "total_tokens", usage.prompt_tokens + usage.completion_tokens);
+    json_write_end_object(out);
 }
 
 static void write_error_member(const struct responses_api_call *call, struct byte_buffer *out) {
-    byte_buffer_append_text(out, ",\"error\":");
+    json_write_key(out, "error");
     if (!call->base.has_error) {
-        byte_buffer_append_text(out, "null");
+        json_write_null(out);
         return;
     }
-    byte_buffer_append_text(out, "{\"code\":\"server_error\",\"message\":");
-    json_write_text(out, call->base.error.message);
-    byte_buffer_append(out, "}", 1);
+    json_write_begin_object(out);
+    json_write_text_member(out, "code", "server_error");
+    json_write_text_member(out, "message", call->base.error.message);
+    json_write_end_object(out);
 }
 
 /* Writes the response object; before its end without output and usage. */
 static void write_response(const struct responses_api_call *call, const char *status, bool is_end,
                            struct byte_buffer *out) {
     const struct api_call_head *head = &call->base.head;
-    byte_buffer_printf(out, "{\"id\":\"%s\",\"object\":\"response\",\"created_at\":%lld", head->id,
-                       (long long)head->created);
-    byte_buffer_printf(out, ",\"status\":\"%s\",\"model\":", status);
-    json_write_text(out, head->model);
+    json_write_begin_object(out);
+    json_write_text_member(out, "id", head->id);
+    json_write_text_member(out, "object", "response");
+    json_write_int_member(out, "created_at", head->created);
+    json_write_text_member(out, "status", status);
+    json_write_text_member(out, "model", head->model);
     write_error_member(call, out);
-    byte_buffer_append_text(out, ",\"incomplete_details\":");
-    byte_buffer_append_text(out,
-                            is_end && is_cut(call) ? "{\"reason\":\"max_output_tokens\"}" : "null");
-    byte_buffer_append(out, call->echo.data, call->echo.length);
-    byte_buffer_append_text(out, ",\"output\":");
+    json_write_raw_member(out, "incomplete_details",
+                          is_end && is_cut(call) ? "{\"reason\":\"max_output_tokens\"}" : "null");
+    json_write_items(out, &call->echo);
+    json_write_key(out, "output");
     if (is_end)
         responses_output_format(&call->output, is_cut(call), out);
     else
-        byte_buffer_append_text(out, "[]");
+        json_write_raw(out, "[]");
     if (is_end)
         write_usage(call, out);
     else
-        byte_buffer_append_text(out, ",\"usage\":null");
-    byte_buffer_append_text(out, ",\"system_fingerprint\":");
-    json_write_text(out, head->system_fingerprint);
-    byte_buffer_append(out, "}", 1);
+        json_write_raw_member(out, "usage", "null");
+    json_write_text_member(out, "system_fingerprint", head->system_fingerprint);
+    json_write_end_object(out);
 }
 
 static void write_status(struct responses_api_call *call, const char *type, const char *status,
                          bool is_end, struct byte_buffer *out) {
     responses_event_begin(&call->output, type, out);
-    byte_buffer_append_text(out, ",\"response\":");
+    json_write_key(out, "response");
     write_response(call, status, is_end, out);
     responses_event_end(out);
 }

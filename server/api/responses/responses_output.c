@@ -9,12 +9,15 @@
 
 void responses_event_begin(struct responses_output *output, const char *type,
                            struct byte_buffer *events) {
-    byte_buffer_printf(events, "event: %s\ndata: {\"type\":\"%s\",\"sequence_number\":%lld", type,
-                       type, (long long)output->sequence++);
+    byte_buffer_printf(events, "event: %s\ndata: ", type);
+    json_write_begin_object(events);
+    json_write_text_member(events, "type", type);
+    json_write_int_member(events, "sequence_number", output->sequence++);
 }
 
 void responses_event_end(struct byte_buffer *events) {
-    byte_buffer_append_text(events, "}\n\n");
+    json_write_end_object(events);
+    byte_buffer_append_text(events, "\n\n");
 }
 
 size_t responses_output_bytes(const struct responses_output *output) {
@@ -38,24 +41,18 @@ void responses_output_finish(struct responses_output *output) {
 
 /* --- An item as JSON --- */
 
-static void write_member(const char *name, const struct byte_buffer *text,
-                         struct byte_buffer *out) {
-    byte_buffer_printf(out, ",\"%s\":", name);
-    json_write_string(out, text->data, text->length);
-}
-
 /* Writes a message's or reasoning's one part. */
 static void write_part(const struct responses_item *item, struct byte_buffer *out) {
+    json_write_begin_object(out);
     if (item->kind == OUTPUT_PART_REASONING) {
-        byte_buffer_append_text(out, "{\"type\":\"reasoning_text\"");
-        write_member("text", &item->text, out);
+        json_write_text_member(out, "type", "reasoning_text");
     } else {
-        byte_buffer_append_text(out, "{\"type\":\"output_text\",\"annotations\":[],\"logprobs\":[");
-        byte_buffer_append(out, item->logprobs.data, item->logprobs.length);
-        byte_buffer_append(out, "]", 1);
-        write_member("text", &item->text, out);
+        json_write_text_member(out, "type", "output_text");
+        json_write_raw_member(out, "annotations", "[]");
+        json_write_array_member(out, "logprobs", &item->logprobs);
     }
-    byte_buffer_append(out, "}", 1);
+    json_write_string_member(out, "text", &item->text);
+    json_write_end_object(out);
 }
 
 static void write_item(const struct responses_item *item, const char *status, bool with_content,
@@ -65,33 +62,36 @@ static void write_item(const struct responses_item *item, const char *status, bo
         [OUTPUT_PART_CONTENT] = "message",
         [OUTPUT_PART_TOOL_CALL] = "function_call",
     };
-    byte_buffer_printf(out, "{\"id\":\"%s\",\"type\":\"%s\",\"status\":\"%s\"", item->id,
-                       types[item->kind], status);
+    json_write_begin_object(out);
+    json_write_text_member(out, "id", item->id);
+    json_write_text_member(out, "type", types[item->kind]);
+    json_write_text_member(out, "status", status);
     if (item->kind == OUTPUT_PART_TOOL_CALL) {
-        byte_buffer_printf(out, ",\"call_id\":\"%s\"", item->call_id);
-        write_member("name", &item->name, out);
-        write_member("arguments", &item->text, out);
+        json_write_text_member(out, "call_id", item->call_id);
+        json_write_string_member(out, "name", &item->name);
+        json_write_string_member(out, "arguments", &item->text);
     } else {
-        byte_buffer_append_text(out, item->kind == OUTPUT_PART_CONTENT
-                                         ? ",\"role\":\"assistant\",\"content\":["
-                                         : ",\"summary\":[],\"content\":[");
+        if (item->kind == OUTPUT_PART_CONTENT)
+            json_write_text_member(out, "role", "assistant");
+        else
+            json_write_raw_member(out, "summary", "[]");
+        json_write_key(out, "content");
+        json_write_begin_array(out);
         if (with_content)
             write_part(item, out);
-        byte_buffer_append(out, "]", 1);
+        json_write_end_array(out);
     }
-    byte_buffer_append(out, "}", 1);
+    json_write_end_object(out);
 }
 
 void responses_output_format(const struct responses_output *output, bool is_cut,
                              struct byte_buffer *out) {
-    byte_buffer_append(out, "[", 1);
+    json_write_begin_array(out);
     for (int32_t i = 0; i < output->num_items; i++) {
         bool is_last = i + 1 == output->num_items;
-        if (i > 0)
-            byte_buffer_append(out, ",", 1);
         write_item(&output->items[i], is_last && is_cut ? "incomplete" : "completed", true, out);
     }
-    byte_buffer_append(out, "]", 1);
+    json_write_end_array(out);
 }
 
 /* --- Events --- */
@@ -99,82 +99,77 @@ void responses_output_format(const struct responses_output *output, bool is_cut,
 static void write_place(const struct responses_output *output, bool with_part,
                         struct byte_buffer *events) {
     const struct responses_item *item = &output->items[output->num_items - 1];
-    byte_buffer_printf(events, ",\"item_id\":\"%s\",\"output_index\":%d", item->id,
-                       (int)output->num_items - 1);
+    json_write_text_member(events, "item_id", item->id);
+    json_write_int_member(events, "output_index", output->num_items - 1);
     if (with_part)
-        byte_buffer_append_text(events, ",\"content_index\":0");
+        json_write_int_member(events, "content_index", 0);
 }
 
-static void tell_item(struct responses_output *output, const char *type, const char *status,
-                      bool with_content, struct byte_buffer *events) {
+static void write_item_event(struct responses_output *output, const char *type, const char *status,
+                             bool with_content, struct byte_buffer *events) {
     responses_event_begin(output, type, events);
-    byte_buffer_printf(events, ",\"output_index\":%d,\"item\":", (int)output->num_items - 1);
+    json_write_int_member(events, "output_index", output->num_items - 1);
+    json_write_key(events, "item");
     write_item(&output->items[output->num_items - 1], status, with_content, events);
     responses_event_end(events);
 }
 
-static void tell_part(struct responses_output *output, const char *type,
-                      struct byte_buffer *events) {
+static void write_part_event(struct responses_output *output, const char *type,
+                             struct byte_buffer *events) {
     responses_event_begin(output, type, events);
     write_place(output, true, events);
-    byte_buffer_append_text(events, ",\"part\":");
+    json_write_key(events, "part");
     write_part(&output->items[output->num_items - 1], events);
     responses_event_end(events);
 }
 
-static void tell_delta(struct responses_output *output, const struct output_part *part,
-                       const struct byte_buffer *logprobs, struct byte_buffer *events) {
+static void write_delta(struct responses_output *output, const struct output_part *part,
+                        const struct byte_buffer *logprobs, struct byte_buffer *events) {
     static const char *const types[] = {
         [OUTPUT_PART_REASONING] = "response.reasoning_text.delta",
         [OUTPUT_PART_CONTENT] = "response.output_text.delta",
         [OUTPUT_PART_TOOL_ARGUMENTS] = "response.function_call_arguments.delta",
     };
+    static const struct byte_buffer none = {0};
     responses_event_begin(output, types[part->kind], events);
     write_place(output, part->kind != OUTPUT_PART_TOOL_ARGUMENTS, events);
-    byte_buffer_append_text(events, ",\"delta\":");
+    json_write_key(events, "delta");
     json_write_string(events, part->text, part->length);
-    if (part->kind == OUTPUT_PART_CONTENT) {
-        byte_buffer_append_text(events, ",\"logprobs\":[");
-        if (logprobs != NULL)
-            byte_buffer_append(events, logprobs->data, logprobs->length);
-        byte_buffer_append(events, "]", 1);
-    }
+    if (part->kind == OUTPUT_PART_CONTENT)
+        json_write_array_member(events, "logprobs", logprobs != NULL ? logprobs : &none);
     responses_event_end(events);
 }
 
-static void tell_text_done(struct responses_output *output, struct byte_buffer *events) {
+static void write_text_done(struct responses_output *output, struct byte_buffer *events) {
     const struct responses_item *item = &output->items[output->num_items - 1];
     bool is_reasoning = item->kind == OUTPUT_PART_REASONING;
     responses_event_begin(
         output, is_reasoning ? "response.reasoning_text.done" : "response.output_text.done",
         events);
     write_place(output, true, events);
-    write_member("text", &item->text, events);
-    if (!is_reasoning) {
-        byte_buffer_append_text(events, ",\"logprobs\":[");
-        byte_buffer_append(events, item->logprobs.data, item->logprobs.length);
-        byte_buffer_append(events, "]", 1);
-    }
+    json_write_string_member(events, "text", &item->text);
+    if (!is_reasoning)
+        json_write_array_member(events, "logprobs", &item->logprobs);
     responses_event_end(events);
-    tell_part(output, "response.content_part.done", events);
+    write_part_event(output, "response.content_part.done", events);
 }
 
-static void tell_arguments_done(struct responses_output *output, struct byte_buffer *events) {
+static void write_arguments_done(struct responses_output *output, struct byte_buffer *events) {
     const struct responses_item *item = &output->items[output->num_items - 1];
     responses_event_begin(output, "response.function_call_arguments.done", events);
     write_place(output, false, events);
-    write_member("name", &item->name, events);
-    write_member("arguments", &item->text, events);
+    json_write_string_member(events, "name", &item->name);
+    json_write_string_member(events, "arguments", &item->text);
     responses_event_end(events);
 }
 
-static void tell_done(struct responses_output *output, bool is_cut, struct byte_buffer *events) {
+static void write_done(struct responses_output *output, bool is_cut, struct byte_buffer *events) {
     if (output->items[output->num_items - 1].kind == OUTPUT_PART_TOOL_CALL)
-        tell_arguments_done(output, events);
+        write_arguments_done(output, events);
     else
-        tell_text_done(output, events);
-    tell_item(output, "response.output_item.done", is_cut ? "incomplete" : "completed", true,
-              events);
+        write_text_done(output, events);
+    write_item_event(output, "response.output_item.done", is_cut ? "incomplete" : "completed", true,
+                     events);
 }
 
 /* --- Steps --- */
@@ -184,7 +179,7 @@ static void close_item(struct responses_output *output, bool is_cut, struct byte
         return;
     output->is_open = false;
     if (events != NULL)
-        tell_done(output, is_cut, events);
+        write_done(output, is_cut, events);
 }
 
 static struct responses_item *add_item(struct responses_output *output,
@@ -213,9 +208,9 @@ static int open_item(struct responses_output *output, enum output_part_kind kind
     output->is_open = true;
     if (events == NULL)
         return item->name.failed ? -1 : 0;
-    tell_item(output, "response.output_item.added", "in_progress", false, events);
+    write_item_event(output, "response.output_item.added", "in_progress", false, events);
     if (kind != OUTPUT_PART_TOOL_CALL)
-        tell_part(output, "response.content_part.added", events);
+        write_part_event(output, "response.content_part.added", events);
     return item->name.failed ? -1 : 0;
 }
 
@@ -242,13 +237,10 @@ int responses_output_add(struct responses_output *output, const struct output_pa
         return 0;
     struct responses_item *item = &output->items[output->num_items - 1];
     byte_buffer_append(&item->text, part->text, part->length);
-    if (logprobs != NULL && logprobs->length > 0) {
-        if (item->logprobs.length > 0)
-            byte_buffer_append(&item->logprobs, ",", 1);
-        byte_buffer_append(&item->logprobs, logprobs->data, logprobs->length);
-    }
+    if (logprobs != NULL)
+        json_write_items(&item->logprobs, logprobs);
     if (events != NULL)
-        tell_delta(output, part, logprobs, events);
+        write_delta(output, part, logprobs, events);
     return item->text.failed || item->logprobs.failed ? -1 : 0;
 }
 

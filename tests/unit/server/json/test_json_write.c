@@ -81,6 +81,87 @@ static void floats_round_trip(void **state) {
     }
 }
 
+static void check_text(struct byte_buffer *out, const char *expected) {
+    byte_buffer_append(out, "", 1);
+    assert_false(out->failed);
+    assert_string_equal(out->data, expected);
+    byte_buffer_finish(out);
+}
+
+static void commas_stand_between_values(void **state) {
+    struct byte_buffer out = {0};
+    json_write_begin_object(&out);
+    json_write_text_member(&out, "a", "x:");
+    json_write_text_member(&out, "b\"", NULL);
+    json_write_key(&out, "list");
+    json_write_begin_array(&out);
+    json_write_int(&out, -1);
+    json_write_bool(&out, true);
+    json_write_null(&out);
+    json_write_float(&out, 0.5f);
+    json_write_string(&out, "{", 1);
+    json_write_begin_array(&out);
+    json_write_end_array(&out);
+    json_write_begin_object(&out);
+    json_write_end_object(&out);
+    json_write_begin_string(&out);
+    byte_buffer_append_text(&out, "plain");
+    json_write_end_string(&out);
+    json_write_end_array(&out);
+    json_write_int_member(&out, "n", 7);
+    json_write_begin_string(&out);
+    byte_buffer_append_text(&out, "key");
+    json_write_end_string(&out);
+    json_write_end_key(&out);
+    json_write_bool(&out, false);
+    json_write_raw_member(&out, "raw", "[1,{}]");
+    json_write_end_object(&out);
+    check_text(&out,
+               "{\"a\":\"x:\",\"b\\\"\":null,\"list\":[-1,true,null,0.5,\"{\",[],{},\"plain\"],"
+               "\"n\":7,\"key\":false,\"raw\":[1,{}]}");
+}
+
+static void items_of_a_buffer_become_an_array_or_members(void **state) {
+    struct byte_buffer out = {0}, items = {0};
+    const struct byte_buffer empty = {0};
+    json_write_int(&items, 1);
+    json_write_int(&items, 2);
+    json_write_begin_object(&out);
+    json_write_array_member(&out, "none", NULL);
+    json_write_array_member(&out, "empty", &empty);
+    json_write_array_member(&out, "items", &items);
+    json_write_items(&out, &empty);
+    byte_buffer_clear(&items);
+    json_write_int_member(&items, "m", 3);
+    json_write_string_member(&items, "s", &empty);
+    json_write_items(&out, &items);
+    json_write_items(&out, &items);
+    json_write_end_object(&out);
+    byte_buffer_finish(&items);
+    check_text(
+        &out, "{\"none\":null,\"empty\":[],\"items\":[1,2],\"m\":3,\"s\":\"\",\"m\":3,\"s\":\"\"}");
+}
+
+static void a_value_behind_white_space_begins_anew(void **state) {
+    struct byte_buffer out = {0};
+    byte_buffer_append_text(&out, "data: ");
+    json_write_int(&out, 1);
+    byte_buffer_append_text(&out, "\n\n");
+    json_write_text(&out, "x");
+    check_text(&out, "data: 1\n\n\"x\"");
+}
+
+static void a_full_buffer_takes_no_more(void **state) {
+    struct byte_buffer out = {.max_length = 8};
+    json_write_begin_array(&out);
+    for (int i = 0; i < 100; i++)
+        json_write_int(&out, 11);
+    json_write_end_array(&out);
+    assert_true(out.failed && out.is_full);
+    assert_true(out.length <= 8);
+    byte_buffer_finish(&out);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(strings_are_escaped),
@@ -88,6 +169,10 @@ int main(void) {
         cmocka_unit_test(output_is_always_valid_utf8),
         cmocka_unit_test(floats_are_short_and_finite),
         cmocka_unit_test(floats_round_trip),
+        cmocka_unit_test(commas_stand_between_values),
+        cmocka_unit_test(items_of_a_buffer_become_an_array_or_members),
+        cmocka_unit_test(a_value_behind_white_space_begins_anew),
+        cmocka_unit_test(a_full_buffer_takes_no_more),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
