@@ -1,7 +1,7 @@
 /* The engine: one thread that owns all scheduling and KV state, fed through an inbox.
  *
- * The front end submits requests, learns through `wake` that some have pending events, collects those
- * with engine_take_ready, and reads their streams. Nothing here waits for a client. */
+ * The front end submits requests, learns through `wake` that some have pending events, collects
+ * those with engine_take_ready, and reads their streams. Nothing here waits for a client. */
 #ifndef QUIRE_ENGINE_ENGINE_H
 #define QUIRE_ENGINE_ENGINE_H
 

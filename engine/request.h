@@ -1,9 +1,9 @@
-/* One request: a prompt, how to sample, and a stream of events. It owns `num_choices` sequences inside the
- * engine. Immutable once submitted, but for the cancel flag and the stream.
+/* One request: a prompt, how to sample, and a stream of events. It owns `num_choices` sequences
+ * inside the engine. Immutable once submitted, but for the cancel flag and the stream.
  *
- * Reference-counted: request_create gives the caller one reference, engine_submit takes one of its
- * own. The front end may drop its reference at any time (after engine_cancel if it lost interest).
- */
+ * Reference-counted: request_create gives the caller one reference, engine_submit takes one of
+ * its own. The front end may drop its reference at any time (after engine_cancel if it lost
+ * interest). */
 #ifndef QUIRE_ENGINE_REQUEST_H
 #define QUIRE_ENGINE_REQUEST_H
 
@@ -37,8 +37,8 @@ struct request {
  * the request was refused. Returns NULL when memory is short. */
 struct request *request_create(const int32_t *prompt, int32_t num_prompt_tokens,
                                const struct sampling_params *params);
-/* Sets whose cached prefixes the request may use and add to, before it is submitted. The salt is any
- * bytes and is copied. Returns -1 when memory is short. */
+/* Sets whose cached prefixes the request may use and add to, before it is submitted. The salt is
+ * any bytes and is copied. Returns -1 when memory is short. */
 int request_set_cache_scope(struct request *request, int32_t tenant, const char *salt,
                             size_t salt_bytes);
 /* Returns what a request that waits or runs may take beside its prompt: itself, its parameters, and

@@ -13,12 +13,12 @@ void core_stats_scheduled(struct engine_stats *stats, const struct planned_seque
 void core_stats_computed(struct engine_stats *stats, const struct planned_sequence *entry);
 /* Counts a sampled token. */
 void core_stats_token(struct engine_stats *stats, struct sequence *sequence, int64_t now_ns);
-/* Counts the tokens of a choice of a beam search, which got them all at once (none: num_tokens <= 0).
- */
+/* Counts the tokens of a choice of a beam search, which got them all at once (none: num_tokens <=
+ * 0). */
 void core_stats_hypothesis(struct engine_stats *stats, struct sequence *choice, int32_t num_tokens,
                            int64_t now_ns);
-/* Counts a sequence whose finish was set. Times are observed only for those that ended by themselves.
- */
+/* Counts a sequence whose finish was set. Times are observed only for those that ended by
+ * themselves. */
 void core_stats_finished(struct engine_stats *stats, const struct sequence *sequence,
                          int64_t now_ns);
 /* Counts a step that ran. */

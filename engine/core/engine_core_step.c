@@ -8,8 +8,9 @@
 
 #define LARGE_STEP 32 /* tokens */
 
-/* Ends a sequence that memory is too short to continue. While its siblings wait for the scores that
- * choice 0 can no longer give, they end with it; none of them is in this step. Beams end together. */
+/* Ends a sequence that memory is too short to continue. While its siblings wait for the scores
+ * that choice 0 can no longer give, they end with it; none of them is in this step. Beams end
+ * together. */
 static void end_failed(struct engine_core *core, struct sequence *sequence) {
     struct sequence_group *group = sequence->group;
     if (group->beams != NULL || (sequence->choice == 0 && sequence_group_is_scoring(group)))
@@ -46,9 +47,9 @@ static void fork_sequence(struct engine_core *core, const struct sequence *from,
         to->first_scheduled_ns = from->first_scheduled_ns;
 }
 
-/* Forks those that wait for a running slot, or lost their blocks: they continue from what the leader
- * has computed. One that has sampled nothing yet computes the prompt's last token again, for its
- * logits. */
+/* Forks those that wait for a running slot, or lost their blocks: they continue from what the
+ * leader has computed. One that has sampled nothing yet computes the prompt's last token again, for
+ * its logits. */
 static void fork_waiting(struct engine_core *core, const struct sequence *leader) {
     const struct sequence_group *group = leader->group;
     int32_t num_left = group->max_running - sequence_group_count(group, SEQUENCE_RUNNING);
@@ -60,9 +61,9 @@ static void fork_waiting(struct engine_core *core, const struct sequence *leader
     }
 }
 
-/* Commits the leader's token, and those of the choices that fork from it at their first token, in the
- * order in which the batch has their rows. All fork before anyone can end; the group lives until the last
- * of them has its token. */
+/* Commits the leader's token, and those of the choices that fork from it at their first token, in
+ * the order in which the batch has their rows. All fork before anyone can end; the group lives
+ * until the last of them has its token. */
 static void commit_leader(struct engine_core *core, struct sequence *leader,
                           const struct step_rows *rows, int64_t now_ns) {
     struct sequence **forked = core->forked;

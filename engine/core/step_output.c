@@ -140,7 +140,8 @@ int step_output_scores(struct step_output *output, struct sequence *sequence,
     return push_scores(group, &event);
 }
 
-/* Returns whether the token itself ends the sequence; *out_stop_token is set when the request named it. */
+/* Returns whether the token itself ends the sequence; *out_stop_token is set when the request named
+ * it. */
 static bool is_end_token(const struct step_output *output, const struct sequence *sequence,
                          int32_t token, int32_t *out_stop_token) {
     const struct sampling_params *params = sequence_params(sequence);

@@ -26,8 +26,8 @@ struct block_key_secret {
 /* Fills it with random numbers of the system. Returns -1 when they cannot be read. */
 int block_key_secret_draw(struct block_key_secret *out);
 
-/* Returns the key before the first block of a history. Tenants are numbered from 0; `salt`, any bytes,
- * divides the cache further within a tenant. */
+/* Returns the key before the first block of a history. Tenants are numbered from 0; `salt`, any
+ * bytes, divides the cache further within a tenant. */
 struct block_key block_key_root(const struct block_key_secret *secret, int32_t tenant,
                                 const void *salt, size_t salt_bytes);
 /* Returns the key of the block that follows `previous`; 1 <= num_tokens <= BLOCK_KEY_MAX_TOKENS. */

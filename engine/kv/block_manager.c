@@ -123,8 +123,8 @@ static void unpin_host(struct block_manager *manager, int32_t id) {
 
 static void unpin_device(struct block_manager *manager, int32_t id);
 
-/* Takes back the move into a block that is about to be free: what it was to bring will not be there.
- */
+/* Takes back the move into a block that is about to be free: what it was to bring will not be
+ * there. */
 static void cancel_device_move(struct block_manager *manager, int32_t id) {
     int32_t copied = move_list_source(&manager->copies, id);
     int32_t swapped = move_list_source(&manager->swap_in, id);

@@ -61,22 +61,22 @@ void block_manager_finish(struct block_manager *manager);
  * many tokens that adds (0 without caching). The blocks appended may be in use by others. */
 int32_t block_manager_match(struct block_manager *manager, struct block_table *table,
                             const struct token_view *tokens, int32_t limit);
-/* Returns whether both tables, of which the first num_blocks blocks and nothing more is computed, would
- * compute the same full block next. Each has that many tokens; one of them then need not. False
- * without caching. */
+/* Returns whether both tables, of which the first num_blocks blocks and nothing more is computed,
+ * would compute the same full block next. Each has that many tokens; one of them then need not.
+ * False without caching. */
 bool block_manager_same_next(const struct block_manager *manager, struct block_table *a,
                              const struct token_view *a_tokens, struct block_table *b,
                              const struct token_view *b_tokens, int32_t num_blocks);
-/* Makes the full blocks of a table, of which num_computed tokens are computed, known to the cache. A
- * full block whose content the cache already has in another block is replaced by that one. Does
+/* Makes the full blocks of a table, of which num_computed tokens are computed, known to the cache.
+ * A full block whose content the cache already has in another block is replaced by that one. Does
  * nothing without caching. */
 void block_manager_publish(struct block_manager *manager, struct block_table *table,
                            const struct token_view *tokens, int32_t num_computed);
 
 /* Appends one block; false when none is free. */
 bool block_manager_grow(struct block_manager *manager, struct block_table *table);
-/* Returns whether writing at that position takes a block, for a copy of the one there, because it has
- * another owner. False beyond the table. */
+/* Returns whether writing at that position takes a block, for a copy of the one there, because it
+ * has another owner. False beyond the table. */
 bool block_manager_needs_copy(const struct block_manager *manager, const struct block_table *table,
                               int32_t position);
 /* Makes the block at that position, which the table holds, the table's own before it is written

@@ -7,8 +7,8 @@
 
 #include "config/base/check.h"
 
-/* Marks an entry of a table that is swapped in, whose block was found in the cache: negative, unlike
- * the host's blocks. Its own inverse. */
+/* Marks an entry of a table that is swapped in, whose block was found in the cache: negative,
+ * unlike the host's blocks. Its own inverse. */
 static int32_t mark_found(int32_t block) {
     return -1 - block;
 }

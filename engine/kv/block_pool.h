@@ -1,6 +1,6 @@
-/* Keeps all KV blocks of one memory (the device's, or the host's for swapping) by id: which are free,
- * and how many owners each one has. The memory itself is the ranks' affair; ids mean the same on every
- * rank.
+/* Keeps all KV blocks of one memory (the device's, or the host's for swapping) by id: which are
+ * free, and how many owners each one has. The memory itself is the ranks' affair; ids mean the same
+ * on every rank.
  *
  * A block without owners is free. Its content may still be wanted: a block marked `cached` keeps it
  * while it is free, and is handed out again only when no other block is left, the one that was
@@ -46,8 +46,8 @@ int block_pool_init(struct block_pool *pool, int32_t num_blocks, int32_t num_ten
 size_t block_pool_bytes(int32_t num_blocks, int32_t num_tenants); /* what it allocates */
 void block_pool_finish(struct block_pool *pool);                  /* accepts a zeroed pool */
 
-/* Returns a block with one reference, or -1 when none is free. It may still be marked cached: the caller
- * then makes the cache forget it and calls block_pool_clear_cached before anything else. */
+/* Returns a block with one reference, or -1 when none is free. It may still be marked cached: the
+ * caller then makes the cache forget it and calls block_pool_clear_cached before anything else. */
 int32_t block_pool_alloc(struct block_pool *pool);
 /* Adds an owner; to a free cached block the first one. */
 void block_pool_ref(struct block_pool *pool, int32_t block);

@@ -1,6 +1,6 @@
-/* Finds the block that holds a history: from a block's key to its id, for blocks in use and for free
- * ones whose content is still there. A hit is believed only when the tenant, the predecessor's key
- * and the tokens are the same.
+/* Finds the block that holds a history: from a block's key to its id, for blocks in use and for
+ * free ones whose content is still there. A hit is believed only when the tenant, the predecessor's
+ * key and the tokens are the same.
  *
  * Owned by the block manager; engine thread only. All memory is allocated by prefix_cache_init. */
 #ifndef QUIRE_ENGINE_KV_PREFIX_CACHE_H

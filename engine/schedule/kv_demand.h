@@ -1,5 +1,5 @@
-/* Says what a request needs at most to run when it is alone: the front end refuses one that cannot fit,
- * and the scheduler never runs more of its sequences than fit. Pure; any thread. */
+/* Says what a request needs at most to run when it is alone: the front end refuses one that cannot
+ * fit, and the scheduler never runs more of its sequences than fit. Pure; any thread. */
 #ifndef QUIRE_ENGINE_SCHEDULE_KV_DEMAND_H
 #define QUIRE_ENGINE_SCHEDULE_KV_DEMAND_H
 

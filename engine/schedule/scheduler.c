@@ -72,7 +72,8 @@ void scheduler_remove(struct scheduler *scheduler, struct sequence *sequence) {
 
 /* --- Computed tokens -------------------------------------------------------------------------- */
 
-/* Returns whether the sequence still has the blocks that a token after the first num_tokens sees. */
+/* Returns whether the sequence still has the blocks that a token after the first num_tokens
+ * sees. */
 static bool holds_window(const struct scheduler *scheduler, const struct sequence *sequence,
                          int32_t num_tokens) {
     const struct serving_limits *limits = scheduler->config.limits;

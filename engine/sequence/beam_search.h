@@ -4,8 +4,8 @@
  * The rules are those of Transformers (GenerationMixin._beam_search, version 5): of all one-token
  * continuations of the running beams the best are taken by their sum of log probabilities; those
  * that end in an end token are finished if they are among the best `width`, the best `width` others
- * continue. A finished one's score is its sum divided by (generated tokens, the end included) to the
- * power of length_penalty. The finished ones kept are the best `width` by score.
+ * continue. A finished one's score is its sum divided by (generated tokens, the end included) to
+ * the power of length_penalty. The finished ones kept are the best `width` by score.
  *
  * Equal sums: the lower slot first, within a slot the order of its row. A log probability of NaN
  * counts as -INFINITY. Sums are of doubles; Transformers' are of floats, so that beams whose sums
@@ -39,8 +39,8 @@ struct beam_search;
 struct beam_search *beam_search_create(const struct beam_params *params);
 void beam_search_destroy(struct beam_search *search); /* accepts NULL */
 
-/* Returns how many logprobs a sample row must bring: the most probable width + num_end_tokens, and no
- * fewer than were requested. */
+/* Returns how many logprobs a sample row must bring: the most probable width + num_end_tokens, and
+ * no fewer than were requested. */
 int32_t beam_search_num_candidates(const struct beam_params *params);
 /* Takes the row of the beam in that slot, which runs, for its next token; a second one replaces the
  * first. Its `token` is of no interest. With fewer tokens in the vocabulary than candidates it has

@@ -89,10 +89,11 @@ struct sequence *sequence_group_next_fork(const struct sequence_group *group, in
 /* Returns true while choice 0 has prompt tokens left to score. */
 bool sequence_group_is_scoring(const struct sequence_group *group);
 
-/* Returns whether the sequence may take part in a step: it runs, and its group's reader keeps up. */
+/* Returns whether the sequence may take part in a step: it runs, and its group's reader keeps
+ * up. */
 bool sequence_group_can_run(const struct sequence *sequence);
-/* Returns how many tokens at its start need not be computed when their keys and values are found.
- */
+/* Returns how many tokens at its start need not be computed when their keys and values are
+ * found. */
 int32_t sequence_group_reusable(const struct sequence *sequence);
 
 /* Returns true if a is served before b: lower priority value, then arrival. A total order. */

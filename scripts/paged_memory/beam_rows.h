@@ -12,8 +12,8 @@
 
 #define BEAM_ROW_LOGPROBS 6 /* of the most probable tokens */
 
-/* Returns the row of a beam: `history` is a hash of its tokens, `prompt` one of what all beams of the
- * search begin with, `position` that of its last token. Thousandths, falling. */
+/* Returns the row of a beam: `history` is a hash of its tokens, `prompt` one of what all beams of
+ * the search begin with, `position` that of its last token. Thousandths, falling. */
 const int16_t *beam_row_choose(uint64_t history, uint64_t prompt, int32_t position);
 
 #endif

@@ -1,7 +1,7 @@
-/* Allocates contiguous runs of slots by the buddy system (Knowlton, "A fast storage allocator", CACM 8,
- * 1965): sizes are powers of two, a free run is halved as often as needed, and two free halves
- * become one again. The pool need not be a power of two: it starts as one run for each bit of its
- * size. The lowest fitting run is taken. */
+/* Allocates contiguous runs of slots by the buddy system (Knowlton, "A fast storage allocator",
+ * CACM 8, 1965): sizes are powers of two, a free run is halved as often as needed, and two free
+ * halves become one again. The pool need not be a power of two: it starts as one run for each bit
+ * of its size. The lowest fitting run is taken. */
 #ifndef QUIRE_SCRIPTS_PAGED_MEMORY_BUDDY_H
 #define QUIRE_SCRIPTS_PAGED_MEMORY_BUDDY_H
 
@@ -18,7 +18,8 @@ struct buddy {
 
 /* 1 <= num_slots < BUDDY_MAX_SLOTS. */
 void buddy_init(struct buddy *buddy, int32_t num_slots);
-/* Returns the first slot of a run of `count` slots, rounded up to a power of two; -1 when there is none. */
+/* Returns the first slot of a run of `count` slots, rounded up to a power of two; -1 when there is
+ * none. */
 int32_t buddy_alloc(struct buddy *buddy, int32_t count);
 /* Takes a run from buddy_alloc, with the same count. */
 void buddy_free(struct buddy *buddy, int32_t first, int32_t count);

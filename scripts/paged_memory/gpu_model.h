@@ -18,10 +18,10 @@ struct step_load {
     int64_t num_prompt_tokens;  /* computed in this step, of prompts (again, after a preemption) */
 };
 
-/* Returns the seconds of a step: the weights are read once, the context once, prompts are computed at a
- * realistic share of the GPU's rate, and there is a cost per step and per sequence. The last is
- * fitted: with it the paged system carries the paper's load of ShareGPT lengths with about as many
- * requests at once as in its figure 13. What is full all the time (the three reservation
+/* Returns the seconds of a step: the weights are read once, the context once, prompts are computed
+ * at a realistic share of the GPU's rate, and there is a cost per step and per sequence. The last
+ * is fitted: with it the paged system carries the paper's load of ShareGPT lengths with about as
+ * many requests at once as in its figure 13. What is full all the time (the three reservation
  * policies on ShareGPT) does not depend on it. */
 double gpu_step_seconds(const struct step_load *load);
 

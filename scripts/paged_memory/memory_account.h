@@ -1,5 +1,5 @@
-/* Adds up what the KV memory was used for, averaged over time. Slots are tokens' places; the four uses are
- * those of figure 2 of the PagedAttention paper. */
+/* Adds up what the KV memory was used for, averaged over time. Slots are tokens' places; the four
+ * uses are those of figure 2 of the PagedAttention paper. */
 #ifndef QUIRE_SCRIPTS_PAGED_MEMORY_MEMORY_ACCOUNT_H
 #define QUIRE_SCRIPTS_PAGED_MEMORY_MEMORY_ACCOUNT_H
 

@@ -1,5 +1,5 @@
-/* Runs the project's own engine on the same traces: engine/core/engine_core with its scheduler and block
- * manager, as the server runs them, on an executor that only keeps the time. */
+/* Runs the project's own engine on the same traces: engine/core/engine_core with its scheduler and
+ * block manager, as the server runs them, on an executor that only keeps the time. */
 #ifndef QUIRE_SCRIPTS_PAGED_MEMORY_PAGED_H
 #define QUIRE_SCRIPTS_PAGED_MEMORY_PAGED_H
 

@@ -1,15 +1,15 @@
-/* Makes requests as a server meets them: how long they are and when they come. Seeded; the same on every
- * machine, but for what the last bit of a libm may do to a length.
+/* Makes requests as a server meets them: how long they are and when they come. Seeded; the same on
+ * every machine, but for what the last bit of a libm may do to a length.
  *
  * The laws stand for the traces of Kwon et al., "Efficient Memory Management for Large Language
  * Model Serving with PagedAttention" (SOSP 2023, arXiv 2309.06180), section 6.1: lengths of
  * ShareGPT's conversations (means 161.31 and 337.99 tokens) and of Alpaca's instructions (19.31 and
  * 58.45), Poisson arrivals, contexts of at most 2,048 tokens (OPT's). Only the means are published.
- * The spread of ShareGPT's outputs follows from figure 2: of 7 requests with 2,048 slots each,
- * 20.4 % of the pool hold tokens and 13.3 % wait for tokens to come, so a running request has 299
- * tokens to come on average; that is E[x^2] / 2E[x] of the outputs, so with a mean of 338 their
- * standard deviation is 296: a gamma law of shape 1.33. Prompts are lognormal. The others are
- * chosen, not derived. */
+ * The spread of ShareGPT's outputs follows from figure 2: of 7 requests with 2,048 slots each, 20.4
+ * % of the pool hold tokens and 13.3 % wait for tokens to come, so a running request has 299 tokens
+ * to come on average; that is E[x^2] / 2E[x] of the outputs, so with a mean of 338 their standard
+ * deviation is 296: a gamma law of shape 1.33. Prompts are lognormal. The others are chosen, not
+ * derived. */
 #ifndef QUIRE_SCRIPTS_PAGED_MEMORY_TRACE_H
 #define QUIRE_SCRIPTS_PAGED_MEMORY_TRACE_H
 

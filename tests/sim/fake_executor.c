@@ -1,6 +1,6 @@
 /* A call makes all moves, then writes the tokens of all sequences, then reads: so a slot that a
- * sequence reads below its own new tokens and that was written in the same call is another one's.
- */
+ * sequence reads below its own new tokens and that was written in the same call is another
+ * one's. */
 #include "tests/sim/fake_executor.h"
 
 #include "config/base/check.h"

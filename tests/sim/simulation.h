@@ -1,6 +1,6 @@
-/* One seed's world: a server drawn at random (pools, running slots, budget, window, cache), requests of all
- * kinds with times of arrival and cancellation and ways to read, and engine_core on the fake
- * executor. */
+/* One seed's world: a server drawn at random (pools, running slots, budget, window, cache),
+ * requests of all kinds with times of arrival and cancellation and ways to read, and engine_core on
+ * the fake executor. */
 #ifndef QUIRE_TESTS_SIM_SIMULATION_H
 #define QUIRE_TESTS_SIM_SIMULATION_H
 

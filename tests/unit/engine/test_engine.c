@@ -313,8 +313,8 @@ static void test_device_failure(void **state) {
     stream_checker_finish(&checker);
 }
 
-/* A reader that goes away for a while: its request stops, keeps what it has, and continues when it is
- * read. Only the reader's call wakes the engine, which sleeps by then. */
+/* A reader that goes away for a while: its request stops, keeps what it has, and continues when it
+ * is read. Only the reader's call wakes the engine, which sleeps by then. */
 static void test_stalled_reader_resumes(void **state) {
     struct stream_checker checker;
     struct fixture f;

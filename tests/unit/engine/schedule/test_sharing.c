@@ -219,8 +219,8 @@ static void test_choices_wait_for_a_slot(void **state) {
     stop(&f);
 }
 
-/* Four running slots, two of them taken: a group of four choices does not wait for the others, nor does it
- * keep a slot from those behind it that it has no use for. */
+/* Four running slots, two of them taken: a group of four choices does not wait for the others, nor
+ * does it keep a slot from those behind it that it has no use for. */
 static void test_choices_take_the_slots_there_are(void **state) {
     struct scheduler_config config = config_of(100, 0);
     struct fixture f;
@@ -245,8 +245,8 @@ static void test_choices_take_the_slots_there_are(void **state) {
     stop(&f);
 }
 
-/* Eight running slots. Alone, a group of 40 choices takes them all; once somebody waits it has its turn of
- * 16 choices as any group, and then half of the slots. */
+/* Eight running slots. Alone, a group of 40 choices takes them all; once somebody waits it has its
+ * turn of 16 choices as any group, and then half of the slots. */
 static void test_many_choices_leave_room(void **state) {
     struct scheduler_config config = config_of(100, 0);
     struct fixture f;

@@ -21,8 +21,8 @@ struct rules_sequence {
     bool finished, ended;
 };
 
-/* Writes the final list to out[width], best first. vocab - num_end_tokens must be at least width.
- */
+/* Writes the final list to out[width], best first. vocab - num_end_tokens must be at least
+ * width. */
 void beam_rules_run(const struct beam_params *params, int32_t vocab, rules_model *model,
                     const void *model_data, struct rules_sequence *out);
 

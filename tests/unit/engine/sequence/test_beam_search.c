@@ -301,8 +301,8 @@ static struct beam_params hand_params(int32_t width, int32_t max_tokens) {
                                 .num_end_tokens = 1};
 }
 
-/* An end that is not among the best `width` is no result; at max_tokens the best is one as it is.
- */
+/* An end that is not among the best `width` is no result; at max_tokens the best is one as it
+ * is. */
 static void test_one_beam(void **state) {
     struct beam_params params = hand_params(1, 2);
     assert_int_equal(beam_search_num_candidates(&params), 2);
@@ -343,8 +343,8 @@ static void test_a_lane_that_ends_is_overwritten(void **state) {
     beam_search_destroy(search);
 }
 
-/* Third step: 4,4,0 ends with -1.75 in all, and two are finished. The best that runs on has -2.5.
- */
+/* Third step: 4,4,0 ends with -1.75 in all, and two are finished. The best that runs on has
+ * -2.5. */
 static int third_step(enum early_stopping early_stopping, double length_penalty) {
     struct beam_params params = hand_params(2, 9);
     params.early_stopping = early_stopping;
