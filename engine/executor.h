@@ -33,9 +33,9 @@ struct executor {
 /* What is requested of the real executor. */
 struct executor_config {
     const char *device;  /* as backend_open names it; "auto": cuda if it can be used, else cpu */
-    enum dtype dtype;    /* of a GPU's activations; DTYPE_COUNT: the model's */
-    enum dtype kv_dtype; /* DTYPE_COUNT: the model's, on a GPU that of its activations */
-    enum dtype quantization;       /* Q8_0: float weights become that on a CPU; DTYPE_COUNT: none */
+    enum dtype dtype;    /* of a GPU's activations; DTYPE_AUTO: the model's */
+    enum dtype kv_dtype; /* DTYPE_AUTO: the model's, on a GPU that of its activations */
+    enum dtype quantization;       /* Q8_0: float weights become that on a CPU; DTYPE_NONE: none */
     bool batch_invariant;          /* of a GPU; a CPU always is */
     double gpu_memory_utilization; /* share of a GPU's memory to be used in all */
     int32_t num_threads;           /* of a CPU; 0: one per available core */

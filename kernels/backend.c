@@ -32,6 +32,14 @@ void backend_close(struct backend *b) {
         b->ops->destroy(b);
 }
 
+enum dtype backend_kv_dtype(const struct backend *b, enum dtype wanted) {
+    enum dtype dtype = wanted;
+    if ((b->kv_dtypes & DTYPE_BIT(wanted)) == 0)
+        for (dtype = DTYPE_F32; (b->kv_dtypes & DTYPE_BIT(dtype)) == 0;)
+            dtype++;
+    return dtype;
+}
+
 size_t backend_host_free_bytes(void) {
     size_t free_bytes, total_bytes;
     cpu_memory_info("/proc/meminfo", "/sys/fs/cgroup", &free_bytes, &total_bytes);

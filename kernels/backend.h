@@ -286,7 +286,7 @@ struct backend_ops {
 struct backend {
     const struct backend_ops *ops;
     enum dtype activation_dtype;
-    enum dtype kv_dtype;       /* the only KV cache type it takes; DTYPE_COUNT: F32, F16 and BF16 */
+    uint32_t kv_dtypes;        /* DTYPE_BIT of each type that its KV cache takes; never 0 */
     bool has_dedicated_memory; /* the device's memory is its own and meant to be filled */
     size_t workspace_bytes;    /* device memory taken at open for the ops; 0: not counted */
     const char *name;          /* "cpu", "cpu-ref", "cuda", "cuda-sim" */
@@ -319,6 +319,9 @@ struct backend *backend_open(const char *name, const struct backend_config *conf
                              struct error *err);
 /* Accepts NULL. */
 void backend_close(struct backend *b);
+
+/* Returns `wanted` where the backend's KV cache takes it, else the first type that it takes. */
+enum dtype backend_kv_dtype(const struct backend *b, enum dtype wanted);
 
 /* Bytes of the system's memory that can still be taken without swapping, within the control group's
  * limit; SIZE_MAX when they are not known. */

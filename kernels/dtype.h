@@ -65,8 +65,13 @@ enum dtype {
     DTYPE_Q4_K,
     DTYPE_Q5_K,
     DTYPE_Q6_K,
-    DTYPE_COUNT
+    DTYPE_COUNT,              /* how many there are; no value */
+    DTYPE_NONE = DTYPE_COUNT, /* no type, or one that is not supported */
+    DTYPE_AUTO                /* of an option: chosen by what reads it */
 };
+
+/* A set of types is the sum of their bits. */
+#define DTYPE_BIT(dtype) (UINT32_C(1) << (dtype))
 
 /* No block of any type has more elements, and every block's elements divide it. */
 #define DTYPE_MAX_BLOCK_ELEMENTS 256

@@ -216,8 +216,8 @@ static void print_text(const struct model *model, FILE *out) {
 /* --- Sizes ------------------------------------------------------------------------------------ */
 
 static void print_tensors(const struct model *model, FILE *out) {
-    uint64_t parameters = 0, counts[DTYPE_COUNT + 1] = {0}; /* unsupported types last */
-    size_t bytes[DTYPE_COUNT + 1] = {0};
+    uint64_t parameters = 0, counts[DTYPE_NONE + 1] = {0}; /* unsupported types last */
+    size_t bytes[DTYPE_NONE + 1] = {0};
     for (size_t i = 0; i < tensor_file_num_tensors(model->file); i++) {
         const struct tensor_info *tensor = tensor_file_tensor(model->file, i);
         parameters += count_elements(tensor);
@@ -226,11 +226,11 @@ static void print_tensors(const struct model *model, FILE *out) {
     }
     fprintf(out, "%-24s%.1f million\n", "parameters", (double)parameters / 1e6);
     fprintf(out, "%-24s%zu\n", "tensors", tensor_file_num_tensors(model->file));
-    for (int i = 0; i <= DTYPE_COUNT; i++) {
+    for (int i = 0; i <= DTYPE_NONE; i++) {
         char label[32];
         if (counts[i] == 0)
             continue;
-        const char *name = i < DTYPE_COUNT ? dtype_name((enum dtype)i) : "other";
+        const char *name = i < DTYPE_NONE ? dtype_name((enum dtype)i) : "other";
         snprintf(label, sizeof(label), "  %-5s x %" PRIu64, name, counts[i]);
         print_bytes(out, label, (double)bytes[i]);
     }

@@ -7,7 +7,6 @@
 /* Choices that a queue full of common requests has; one with all that --max-n allows always fits. */
 #define CHOICES_PER_REQUEST 16
 
-/* DTYPE_COUNT for "auto" and "none". */
 static enum dtype parse_dtype(const char *name) {
     static const struct {
         const char *name;
@@ -17,7 +16,7 @@ static enum dtype parse_dtype(const char *name) {
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
         if (strcmp(name, names[i].name) == 0)
             return names[i].dtype;
-    return DTYPE_COUNT;
+    return strcmp(name, "auto") == 0 ? DTYPE_AUTO : DTYPE_NONE;
 }
 
 static int choose_max_model_len(int64_t requested, int32_t trained, int32_t *out,

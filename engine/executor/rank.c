@@ -74,15 +74,16 @@ static int open_named(struct rank *rank, struct error *err) {
 }
 
 static int choose_kv_dtype(struct rank *rank, struct error *err) {
-    enum dtype only = rank->backend->kv_dtype, *dtype = &rank->config.kv_dtype;
-    if (*dtype == DTYPE_COUNT)
-        *dtype = only != DTYPE_COUNT ? only : model_default_kv_dtype(rank->model);
-    if (only == DTYPE_COUNT || *dtype == only)
+    enum dtype *dtype = &rank->config.kv_dtype;
+    if (*dtype == DTYPE_AUTO)
+        *dtype = backend_kv_dtype(rank->backend, model_default_kv_dtype(rank->model));
+    enum dtype taken = backend_kv_dtype(rank->backend, *dtype);
+    if (*dtype == taken)
         return 0;
     return error_set(err, ERROR_CONFIG,
                      "kv-cache-dtype: %s; on %s keys and values are %s like everything of --dtype: "
                      "must be auto or %s",
-                     dtype_name(*dtype), rank->backend->name, dtype_name(only), dtype_name(only));
+                     dtype_name(*dtype), rank->backend->name, dtype_name(taken), dtype_name(taken));
 }
 
 static void describe(struct rank *rank) {
@@ -115,7 +116,7 @@ static int open_backend(struct rank *rank, const struct model *model,
     *rank = (struct rank){.model = model, .config = *config, .info = info};
     rank->weights_options = (struct weights_options){.max_model_len = config->limits.max_model_len,
                                                      .quantization = config->quantization};
-    if (config->dtype == DTYPE_COUNT)
+    if (config->dtype == DTYPE_AUTO)
         rank->config.dtype = model_default_activation_dtype(model);
     /* Options that contradict each other do so on every device. */
     if (sizing_choose_step(config->device, &config->limits, &info->limits, err) != 0)

@@ -24,13 +24,13 @@ static int check_room(const struct rank *rank, const char *part, size_t needed, 
 
 int rank_memory_plan_weights(struct rank *rank, struct error *err) {
     const struct backend *b = rank->backend;
-    if (rank->config.quantization != DTYPE_COUNT && b->has_dedicated_memory)
+    if (rank->config.quantization != DTYPE_NONE && b->has_dedicated_memory)
         return error_set(err, ERROR_CONFIG,
                          "quantization: int8 is for the CPU; on %s every weight is held in %s: "
                          "must be none",
                          b->name, dtype_name(b->activation_dtype));
     size_t bytes = weights_needed(rank->model, &rank->weights_options,
-                                  b->has_dedicated_memory ? b->activation_dtype : DTYPE_COUNT);
+                                  b->has_dedicated_memory ? b->activation_dtype : DTYPE_NONE);
     rank->info->memory.weight_bytes = bytes;
     return check_room(rank, "weights", bytes,
                       "serve a smaller model, stop what else uses the GPU, or lower "

@@ -106,7 +106,7 @@ struct backend *cpu_backend_open(const struct backend_config *config, struct err
     }
     b->base = (struct backend){.ops = &cpu_backend_ops,
                                .activation_dtype = DTYPE_F32,
-                               .kv_dtype = DTYPE_COUNT,
+                               .kv_dtypes = CPU_KV_DTYPES,
                                .name = "cpu"};
     b->config = *config;
     if (open_parts(b, err) != 0) {

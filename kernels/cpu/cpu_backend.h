@@ -10,6 +10,8 @@
 #include "kernels/cpu/cpu_arena.h"
 #include "kernels/cpu/thread_pool.h"
 
+#define CPU_KV_DTYPES (DTYPE_BIT(DTYPE_F32) | DTYPE_BIT(DTYPE_F16) | DTYPE_BIT(DTYPE_BF16))
+
 struct cpu_gemm_kernels; /* cpu_gemm.h */
 struct cpu_op_kernels;   /* cpu_ops.h */
 struct cpu_gemm_scratch; /* quantised activations of one linear call */

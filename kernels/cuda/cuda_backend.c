@@ -129,7 +129,7 @@ struct backend *cuda_backend_open(const struct backend_config *config, struct er
     }
     b->base = (struct backend){.ops = &cuda_backend_ops,
                                .activation_dtype = config->activation_dtype,
-                               .kv_dtype = config->activation_dtype,
+                               .kv_dtypes = DTYPE_BIT(config->activation_dtype),
                                .has_dedicated_memory = true,
                                .name = CUDA_DEVICE_NAME};
     b->config = *config;

@@ -61,7 +61,7 @@ static int read_type(const struct header *h, const cJSON *item, struct tensor_in
     }
     for (size_t i = 0; i < sizeof(unsupported_types) / sizeof(unsupported_types[0]); i++) {
         if (strcmp(item->valuestring, unsupported_types[i].name) == 0) {
-            tensor->dtype = DTYPE_COUNT;
+            tensor->dtype = DTYPE_NONE;
             tensor->unsupported = &unsupported_types[i];
             return 0;
         }

@@ -28,7 +28,7 @@ struct unsupported_type {
 
 struct tensor_info {
     struct text name;
-    enum dtype dtype;                           /* DTYPE_COUNT where the type is unsupported */
+    enum dtype dtype;                           /* DTYPE_NONE where the type is unsupported */
     const struct unsupported_type *unsupported; /* else NULL; static */
     int num_dims;                               /* 0: a single number */
     int64_t shape[TENSOR_MAX_DIMS];             /* outermost first: [rows, cols] of a matrix */

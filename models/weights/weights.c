@@ -230,7 +230,7 @@ size_t weights_needed(const struct model *model, const struct weights_options *o
         for (int d = 0; d < tensor->num_dims; d++)
             elements *= (size_t)tensor->shape[d];
         if (tensor->num_dims > 1 && tensor->unsupported == NULL)
-            dtype = held != DTYPE_COUNT
+            dtype = held != DTYPE_NONE
                         ? held
                         : weights_loader_held_dtype(options, tensor->dtype,
                                                     tensor->shape[tensor->num_dims - 1]);

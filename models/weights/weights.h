@@ -11,7 +11,7 @@
 struct weights_options {
     int32_t max_model_len; /* positions in the rope tables; > 0 */
     /* DTYPE_Q8_0: float matrices (the embedding and the head too) are held as Q8_0, where a row is
-     * a whole number of blocks. DTYPE_COUNT: all are held as the file stores them. */
+     * a whole number of blocks. DTYPE_NONE: all are held as the file stores them. */
     enum dtype quantization;
 };
 
@@ -46,7 +46,7 @@ struct weights {
 };
 
 /* Returns the device memory that the weights take on a device that holds every matrix as `held`, or
- * with DTYPE_COUNT as the options say; SIZE_MAX when that cannot be. */
+ * with DTYPE_NONE as the options say; SIZE_MAX when that cannot be. */
 size_t weights_needed(const struct model *model, const struct weights_options *options,
                       enum dtype held);
 

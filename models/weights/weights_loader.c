@@ -17,12 +17,12 @@ int weights_loader_init(struct weights_loader *loader) {
     loader->weights = calloc(1, sizeof(*loader->weights));
     loader->bound = calloc(num_tensors + 1, sizeof(*loader->bound));
     loader->chunk = malloc(WEIGHTS_CHUNK_BYTES);
-    if (loader->options->quantization != DTYPE_COUNT)
+    if (loader->options->quantization != DTYPE_NONE)
         loader->requantised = malloc(WEIGHTS_CHUNK_BYTES);
     loader->hash = content_hash_create();
     if (loader->weights != NULL && loader->bound != NULL && loader->chunk != NULL &&
         loader->hash != NULL &&
-        (loader->requantised != NULL || loader->options->quantization == DTYPE_COUNT))
+        (loader->requantised != NULL || loader->options->quantization == DTYPE_NONE))
         return 0;
     return error_set(loader->err, ERROR_MEMORY, "no memory to read %zu tensors", num_tensors);
 }
@@ -149,7 +149,7 @@ int weights_loader_alloc(struct weights_loader *l, size_t bytes, struct buffer *
 enum dtype weights_loader_held_dtype(const struct weights_options *options, enum dtype stored,
                                      int64_t cols) {
     enum dtype requested = options->quantization;
-    if (requested == DTYPE_COUNT || dtype_is_quantised(stored) ||
+    if (requested == DTYPE_NONE || dtype_is_quantised(stored) ||
         cols % dtype_block_elements(requested) != 0)
         return stored;
     return requested;

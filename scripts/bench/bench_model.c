@@ -96,12 +96,12 @@ static int32_t larger(int32_t a, int32_t b) {
 
 static void open_cache(struct model_bench *m, size_t pool_bytes) {
     const struct model_config *config = &m->model->config;
-    enum dtype dtype = m->bench.backend->kv_dtype;
-    m->cache.layout = (struct kv_layout){.num_layers = config->num_layers,
-                                         .num_kv_heads = config->num_kv_heads,
-                                         .head_dim = config->head_dim,
-                                         .block_size = BLOCK_SIZE,
-                                         .dtype = dtype == DTYPE_COUNT ? m->bench.dtype : dtype};
+    m->cache.layout =
+        (struct kv_layout){.num_layers = config->num_layers,
+                           .num_kv_heads = config->num_kv_heads,
+                           .head_dim = config->head_dim,
+                           .block_size = BLOCK_SIZE,
+                           .dtype = backend_kv_dtype(m->bench.backend, m->bench.dtype)};
     m->cache.num_blocks = (int32_t)(pool_bytes / kv_block_bytes(&m->cache.layout));
     size_t elements = pool_bytes / dtype_row_bytes(m->cache.layout.dtype, 1);
     m->cache.buffer = device_bench_buffer(&m->bench, m->cache.layout.dtype, 1.0F, elements);
@@ -128,7 +128,7 @@ static void open_model(struct model_bench *m, int argc, char **argv, const struc
     m->bench.batch_seconds = 1e-6 * (double)s->batch_us;
     m->bench.num_batches = 5;
     struct backend *b = m->bench.backend;
-    const struct weights_options options = {.max_model_len = length, .quantization = DTYPE_COUNT};
+    const struct weights_options options = {.max_model_len = length, .quantization = DTYPE_NONE};
     if (weights_load(b, m->model, &options, &m->weights, &err) != 0 ||
         llama_create(b, &m->model->config, m->weights, &m->limits, &m->llama, &err) != 0)
         device_bench_fail("%s", err.message);

@@ -25,12 +25,11 @@ static void watch_sample(struct backend *b, const struct sample_args *args) {
 
 static int init_cache(struct golden_run *run, struct error *err) {
     const struct model_config *config = &run->model->config;
-    enum dtype dtype = run->backend->kv_dtype;
     run->cache.layout = (struct kv_layout){.num_layers = config->num_layers,
                                            .num_kv_heads = config->num_kv_heads,
                                            .head_dim = config->head_dim,
                                            .block_size = GOLDEN_BLOCK_SIZE,
-                                           .dtype = dtype == DTYPE_COUNT ? DTYPE_F32 : dtype};
+                                           .dtype = backend_kv_dtype(run->backend, DTYPE_F32)};
     run->cache.num_blocks = GOLDEN_NUM_BLOCKS;
     size_t bytes = GOLDEN_NUM_BLOCKS * kv_block_bytes(&run->cache.layout);
     return run->backend->ops->buffer_alloc(run->backend, bytes, &run->cache.buffer, err);
@@ -70,7 +69,7 @@ static int init_parts(struct golden_run *run, const char *model_path,
     if (model_open(model_path, &run->model, err) != 0 || open_backend(run, device, err) != 0)
         return -1;
     const struct weights_options options = {.max_model_len = GOLDEN_MAX_TOKENS,
-                                            .quantization = DTYPE_COUNT};
+                                            .quantization = DTYPE_NONE};
     if (weights_load(run->backend, run->model, &options, &run->weights, err) != 0 ||
         llama_create(run->backend, &run->model->config, run->weights, &limits, &run->llama, err) !=
             0)

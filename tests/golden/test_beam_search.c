@@ -142,8 +142,8 @@ static int open_model(struct fixture *f, const char *path, const char *device, e
                       struct error *err) {
     struct executor_config config = {
         .device = device,
-        .dtype = DTYPE_COUNT,
-        .quantization = DTYPE_COUNT,
+        .dtype = DTYPE_AUTO,
+        .quantization = DTYPE_NONE,
         .num_threads = 1,
         .kv_dtype = DTYPE_F32,
         .swap_bytes = memory == TIGHT_WITH_SWAP ? SWAP_BYTES : 0,

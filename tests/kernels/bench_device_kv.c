@@ -311,12 +311,11 @@ static void bench_moves(struct context *c) {
 }
 
 void bench_device_kv(struct device_bench *bench, const struct bench_shape *shape) {
-    enum dtype dtype = bench->backend->kv_dtype;
     struct context c = {.bench = bench, .shape = shape};
     c.cache.layout = (struct kv_layout){.num_kv_heads = shape->kv_heads,
                                         .head_dim = shape->head_dim,
                                         .block_size = BENCH_BLOCK_SIZE,
-                                        .dtype = dtype == DTYPE_COUNT ? bench->dtype : dtype};
+                                        .dtype = backend_kv_dtype(bench->backend, bench->dtype)};
     size_t elements = shape->pool_bytes / dtype_row_bytes(c.cache.layout.dtype, 1);
     c.cache.buffer = device_bench_buffer(bench, c.cache.layout.dtype, 1.0F, elements);
     size_t angles = (size_t)shape->max_context * (size_t)shape->head_dim;

@@ -393,7 +393,7 @@ static void test_bad_matrices_are_refused(void **state) {
     } bad[NUM_BAD] = {
         {DTYPE_Q4_0, 16, 48, ERROR_MODEL},          {DTYPE_Q4_K, 16, 128, ERROR_MODEL},
         {DTYPE_Q8_0, 16, 0, ERROR_MODEL},           {DTYPE_F32, 0, 32, ERROR_MODEL},
-        {DTYPE_F32, -5, 32, ERROR_MODEL},           {DTYPE_COUNT, 16, 32, ERROR_MODEL},
+        {DTYPE_F32, -5, 32, ERROR_MODEL},           {DTYPE_NONE, 16, 32, ERROR_MODEL},
         {DTYPE_BF16, 16, 12, ERROR_MODEL},          {DTYPE_F32, 16, 33, ERROR_MODEL},
         {DTYPE_F32, INT32_MAX, 8192, ERROR_MEMORY},
     };

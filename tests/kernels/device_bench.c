@@ -141,8 +141,7 @@ void device_bench_random(enum dtype dtype, float deviation, void *out, size_t n)
 /* Blocks of TILE_BYTES to the device's copies: [1024][K or V][1][16][128] of two bytes. */
 static struct kv_cache as_tiles(const struct device_bench *bench, const struct buffer *buffer) {
     struct kv_cache cache = {.layout = {.num_kv_heads = 1, .head_dim = 128, .block_size = 16}};
-    enum dtype dtype = bench->backend->kv_dtype;
-    cache.layout.dtype = dtype == DTYPE_COUNT ? bench->dtype : dtype;
+    cache.layout.dtype = backend_kv_dtype(bench->backend, bench->dtype);
     cache.layout.num_layers =
         (int32_t)(TILE_BYTES / (2 * 16 * dtype_row_bytes(cache.layout.dtype, 128)));
     cache.num_blocks = (int32_t)(buffer->bytes / TILE_BYTES);

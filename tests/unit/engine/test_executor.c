@@ -33,7 +33,7 @@ static void wake(void *context) {
 static struct executor_config small_config(const struct model *model, size_t kv_memory_bytes) {
     return (struct executor_config){
         .device = "cpu-ref",
-        .quantization = DTYPE_COUNT,
+        .quantization = DTYPE_NONE,
         .num_threads = 1,
         .kv_dtype = DTYPE_F32,
         .kv_memory_bytes = kv_memory_bytes,

@@ -73,11 +73,20 @@ static void test_memory_ops(void **state) {
     }
 }
 
+static void test_kv_dtype(void **state) {
+    const struct backend any = {.kv_dtypes = DTYPE_BIT(DTYPE_F32) | DTYPE_BIT(DTYPE_BF16)};
+    const struct backend one = {.kv_dtypes = DTYPE_BIT(DTYPE_BF16)};
+    assert_int_equal(backend_kv_dtype(&any, DTYPE_BF16), DTYPE_BF16);
+    assert_int_equal(backend_kv_dtype(&any, DTYPE_F16), DTYPE_F32);
+    assert_int_equal(backend_kv_dtype(&one, DTYPE_F32), DTYPE_BF16);
+    assert_int_equal(backend_kv_dtype(&one, DTYPE_Q8_0), DTYPE_BF16);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_unknown_device),   cmocka_unit_test(test_instruction_set_is_named),
         cmocka_unit_test(test_bad_thread_count), cmocka_unit_test(test_kv_block_bytes),
-        cmocka_unit_test(test_memory_ops),
+        cmocka_unit_test(test_memory_ops),       cmocka_unit_test(test_kv_dtype),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

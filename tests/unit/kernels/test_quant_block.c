@@ -24,7 +24,7 @@ static enum dtype dtype_of(const char *name) {
         if (strcmp(dtype_name((enum dtype)dtype), name) == 0)
             return (enum dtype)dtype;
     fail_msg("no type is called %s", name);
-    return DTYPE_COUNT;
+    return DTYPE_NONE;
 }
 
 static void *read_exactly(FILE *file, size_t bytes, size_t offset) {

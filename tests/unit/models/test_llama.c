@@ -54,7 +54,7 @@ static bool open_run(struct run *run, const struct model_image *image, const cha
     const struct backend_config backend_config = {
         .num_threads = 2, .max_step_tokens = NUM_TOKENS, .max_step_seqs = 1, .isa = isa};
     const struct weights_options options = {.max_model_len = NUM_TOKENS,
-                                            .quantization = DTYPE_COUNT};
+                                            .quantization = DTYPE_NONE};
     struct error err = {0};
     *run = (struct run){.backend = backend_open(name, &backend_config, &err)};
     if (run->backend == NULL)

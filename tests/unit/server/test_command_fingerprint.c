@@ -17,7 +17,7 @@ struct machine {
 
 static struct machine usual(void) {
     return (struct machine){
-        .config = {.quantization = DTYPE_COUNT},
+        .config = {.quantization = DTYPE_NONE},
         .info = {.limits = {.max_model_len = 2048, .block_size = 16},
                  .device = "cpu",
                  .numerics = "avx2 on avx2",

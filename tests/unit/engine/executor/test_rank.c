@@ -121,7 +121,7 @@ struct backend *__wrap_backend_open(const char *name, const struct backend_confi
     card.ops.step_begin = card_step_begin;
     card.ops.sample = card_sample;
     b->ops = &card.ops;
-    b->kv_dtype = DTYPE_F32;
+    b->kv_dtypes = DTYPE_BIT(DTYPE_F32);
     b->has_dedicated_memory = true;
     b->workspace_bytes = OPEN_BYTES;
     b->name = "cuda";
@@ -148,11 +148,11 @@ static struct executor_info info; /* of the rank loaded last */
 static struct executor_config config_for(const char *device) {
     return (struct executor_config){
         .device = device,
-        .dtype = DTYPE_COUNT,
-        .quantization = DTYPE_COUNT,
+        .dtype = DTYPE_AUTO,
+        .quantization = DTYPE_NONE,
         .gpu_memory_utilization = 0.75,
         .num_threads = 1,
-        .kv_dtype = DTYPE_COUNT,
+        .kv_dtype = DTYPE_AUTO,
         .limits = {.max_num_seqs = 3,
                    .max_num_batched_tokens = 40,
                    .max_model_len = 256,
@@ -357,7 +357,7 @@ static void test_what_does_not_suit_a_card(void **state) {
     config.kv_dtype = DTYPE_F16;
     assert_refused(state, &config, ERROR_CONFIG,
                    PIECES("kv-cache-dtype: f16", "cuda", "must be auto or f32"));
-    config.kv_dtype = DTYPE_COUNT;
+    config.kv_dtype = DTYPE_AUTO;
     config.limits.max_num_seqs = 41;
     assert_refused(state, &config, ERROR_CONFIG,
                    PIECES("max-num-batched-tokens is 40", "max-num-seqs, which is 41"));

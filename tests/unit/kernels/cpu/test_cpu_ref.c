@@ -77,7 +77,7 @@ static void test_matrix_create_refuses(void **state) {
     const struct matrix_part ragged = {DTYPE_Q8_0, 1, data};
     assert_int_equal(b->ops->matrix_create(b, &ragged, 1, 33, &matrix, &err), -1);
     assert_int_equal(err.code, ERROR_MODEL);
-    const struct matrix_part unknown = {DTYPE_COUNT, 1, data};
+    const struct matrix_part unknown = {DTYPE_NONE, 1, data};
     assert_int_equal(b->ops->matrix_create(b, &unknown, 1, 32, &matrix, &err), -1);
     assert_int_equal(err.code, ERROR_MODEL);
     const struct matrix_part empty = {DTYPE_F32, 0, data};

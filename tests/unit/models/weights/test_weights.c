@@ -12,7 +12,7 @@
 #include <math.h>
 #include <stdio.h>
 
-static const struct weights_options as_stored = {.max_model_len = 8, .quantization = DTYPE_COUNT};
+static const struct weights_options as_stored = {.max_model_len = 8, .quantization = DTYPE_NONE};
 static const struct weights_options int8 = {.max_model_len = 8, .quantization = DTYPE_Q8_0};
 
 static struct backend *open_backend(void) {
@@ -37,7 +37,7 @@ static void load_image(struct loaded *l, const struct weights_options *options) 
     l->backend = open_backend();
     if (weights_load(l->backend, &l->image.model, options, &l->weights, &err) != 0)
         fail_msg("%s", err.message);
-    assert_int_equal(l->weights->bytes, weights_needed(&l->image.model, options, DTYPE_COUNT));
+    assert_int_equal(l->weights->bytes, weights_needed(&l->image.model, options, DTYPE_NONE));
 }
 
 static void load(struct loaded *l, const struct model_config *config, struct image_form form) {
@@ -270,8 +270,7 @@ static void test_a_rope_table_of_many_pieces(void **state) {
     enum { DIM = 16, POSITIONS = 600001 };
     struct model_config config = model_image_config();
     struct loaded l = {.backend = open_backend()};
-    const struct weights_options options = {.max_model_len = POSITIONS,
-                                            .quantization = DTYPE_COUNT};
+    const struct weights_options options = {.max_model_len = POSITIONS, .quantization = DTYPE_NONE};
     struct error err = {0};
     float row[DIM];
     model_image_init(&l.image, &config, (struct image_form){.dtype = DTYPE_F32});
