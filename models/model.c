@@ -7,17 +7,14 @@
 
 #include <stdlib.h>
 
-static int open_parts(struct model *model, const char *path, struct error *err) {
-    sampling_fields_clear(&model->generation);
-    return file_path_is_folder(path) ? model_folder_read(model, path, err)
-                                     : model_gguf_read(model, path, err);
-}
-
 int model_open(const char *path, struct model **out, struct error *err) {
     struct model *model = calloc(1, sizeof(*model));
     if (model == NULL)
         return error_set(err, ERROR_MEMORY, "%s: no memory to open it", path);
-    if (open_parts(model, path, err) != 0) {
+    sampling_fields_clear(&model->generation);
+    int status = file_path_is_folder(path) ? model_folder_read(model, path, err)
+                                           : model_gguf_read(model, path, err);
+    if (status != 0) {
         model_close(model);
         return -1;
     }

@@ -56,16 +56,6 @@ static int read_eos(struct model *model, const struct config_object *o) {
 
 /* --- config.json ------------------------------------------------------------------------------ */
 
-static int read_config_tree(struct model *model, const cJSON *root, const char *path,
-                            struct error *err) {
-    const struct config_object object = {.json = root, .file = path, .err = err};
-    struct config_object text;
-    if (config_hf_read(root, path, &model->config, err) != 0 || read_eos(model, &object) != 0 ||
-        config_field_object(&object, "text_config", &text) != 0)
-        return -1;
-    return read_eos(model, &text);
-}
-
 /* Names the model for people: the last part of the folder's path. */
 static void name_model(struct model_config *config, const char *folder) {
     size_t end = strlen(folder);
@@ -77,25 +67,41 @@ static void name_model(struct model_config *config, const char *folder) {
     snprintf(config->name, sizeof(config->name), "%.*s", (int)(end - begin), folder + begin);
 }
 
+/* Reads a JSON file of the folder; *out is NULL where there is none. */
+static int read_json(const struct model *model, const char *name, size_t max_bytes,
+                     char out_path[static PATH_MAX], cJSON **out, struct error *err) {
+    *out = NULL;
+    if (file_path_join(model->folder, name, out_path, err) != 0)
+        return -1;
+    if (file_path_is_missing(out_path))
+        return 0;
+    *out = json_file_read(out_path, max_bytes, err);
+    return *out != NULL ? 0 : -1;
+}
+
 static int read_config(struct model *model, struct error *err) {
     char path[PATH_MAX];
-    if (file_path_join(model->folder, "config.json", path, err) != 0)
+    cJSON *root;
+    struct config_object text;
+    if (read_json(model, "config.json", MAX_CONFIG_BYTES, path, &root, err) != 0)
         return -1;
-    if (file_path_is_missing(path))
+    if (root == NULL)
         return error_set(err, ERROR_MODEL,
                          "%s: is a folder without config.json; name a Hugging Face folder, or the "
                          "GGUF file in it",
                          model->folder);
-    cJSON *root = json_file_read(path, MAX_CONFIG_BYTES, err);
-    if (root == NULL)
-        return -1;
-    int status = read_config_tree(model, root, path, err);
+    const struct config_object object = {.json = root, .file = path, .err = err};
+    int status = config_hf_read(root, path, &model->config, err);
+    if (status == 0 &&
+        (read_eos(model, &object) != 0 || config_field_object(&object, "text_config", &text) != 0 ||
+         read_eos(model, &text) != 0))
+        status = -1;
     cJSON_Delete(root);
     name_model(&model->config, model->folder);
     return status;
 }
 
-/* --- What only the tensors tell --------------------------------------------------------------- */
+/* --- What only the tensors say ---------------------------------------------------------------- */
 
 /* A model with more parts than its language model has that below another name. */
 static void find_prefix(const struct tensor_file *file, struct model_config *config) {
@@ -111,20 +117,6 @@ static void find_prefix(const struct tensor_file *file, struct model_config *con
     snprintf(config->tensor_prefix, sizeof(config->tensor_prefix), "%s", prefixes[0]);
 }
 
-static int compare_tensors(const struct tensor_file *file, const struct tensor_info *a,
-                           const struct tensor_info *b, bool *out_same, struct error *err) {
-    uint8_t pieces[2][COMPARED_BYTES];
-    *out_same = a->dtype == b->dtype && a->bytes == b->bytes;
-    for (size_t done = 0; done < a->bytes && *out_same; done += COMPARED_BYTES) {
-        size_t left = a->bytes - done, bytes = left < COMPARED_BYTES ? left : COMPARED_BYTES;
-        if (tensor_read(file, a, done, bytes, pieces[0], err) != 0 ||
-            tensor_read(file, b, done, bytes, pieces[1], err) != 0)
-            return -1;
-        *out_same = memcmp(pieces[0], pieces[1], bytes) == 0;
-    }
-    return 0;
-}
-
 /* A head that is there and not the embedding is used whatever the settings say, as by Transformers
  * 5 (PreTrainedModel.tie_weights): fine-tuning leaves such files. */
 static int check_tied(const struct tensor_file *file, struct model_config *config,
@@ -136,7 +128,17 @@ static int check_tied(const struct tensor_file *file, struct model_config *confi
     const struct tensor_info *head = tensor_file_find(file, names[1]);
     if (!config->tied_embeddings || embedding == NULL || head == NULL)
         return 0;
-    return compare_tensors(file, embedding, head, &config->tied_embeddings, err);
+    uint8_t chunks[2][COMPARED_BYTES];
+    bool same = embedding->dtype == head->dtype && embedding->bytes == head->bytes;
+    for (size_t done = 0; done < head->bytes && same; done += COMPARED_BYTES) {
+        size_t left = head->bytes - done, bytes = left < COMPARED_BYTES ? left : COMPARED_BYTES;
+        if (tensor_read(file, embedding, done, bytes, chunks[0], err) != 0 ||
+            tensor_read(file, head, done, bytes, chunks[1], err) != 0)
+            return -1;
+        same = memcmp(chunks[0], chunks[1], bytes) == 0;
+    }
+    config->tied_embeddings = same;
+    return 0;
 }
 
 /* --- generation_config.json ------------------------------------------------------------------- */
@@ -154,26 +156,20 @@ static void read_sampling_default(const struct config_object *o, const struct sa
     model_parts_warn_unusable_default(status, &err);
 }
 
-static int read_generation_tree(struct model *model, const struct config_object *o) {
+static int read_generation(struct model *model, struct error *err) {
+    char path[PATH_MAX];
+    cJSON *root;
+    if (read_json(model, "generation_config.json", MAX_CONFIG_BYTES, path, &root, err) != 0)
+        return -1;
+    if (root == NULL)
+        return 0;
+    const struct config_object object = {.json = root, .file = path, .err = err};
     int num_fields;
     const struct sampling_field *fields = sampling_fields(&num_fields);
     for (int i = 0; i < num_fields; i++)
         if (fields[i].gguf_key != NULL)
-            read_sampling_default(o, &fields[i], &model->generation);
-    return read_eos(model, o);
-}
-
-static int read_generation(struct model *model, struct error *err) {
-    char path[PATH_MAX];
-    if (file_path_join(model->folder, "generation_config.json", path, err) != 0)
-        return -1;
-    if (file_path_is_missing(path))
-        return 0;
-    cJSON *root = json_file_read(path, MAX_CONFIG_BYTES, err);
-    if (root == NULL)
-        return -1;
-    const struct config_object object = {.json = root, .file = path, .err = err};
-    int status = read_generation_tree(model, &object);
+            read_sampling_default(&object, &fields[i], &model->generation);
+    int status = read_eos(model, &object);
     cJSON_Delete(root);
     return status;
 }
@@ -219,13 +215,11 @@ static int read_template_field(struct model *model, const struct config_object *
 
 static int read_template_json(struct model *model, const char *name, struct error *err) {
     char path[PATH_MAX];
-    if (file_path_join(model->folder, name, path, err) != 0)
+    cJSON *root;
+    if (read_json(model, name, MAX_TOKENIZER_CONFIG_BYTES, path, &root, err) != 0)
         return -1;
-    if (file_path_is_missing(path))
-        return 0;
-    cJSON *root = json_file_read(path, MAX_TOKENIZER_CONFIG_BYTES, err);
     if (root == NULL)
-        return -1;
+        return 0;
     const struct config_object object = {.json = root, .file = path, .err = err};
     int status = read_template_field(model, &object);
     cJSON_Delete(root);

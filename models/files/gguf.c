@@ -147,13 +147,6 @@ static int read_tensor(struct gguf_reader *r, uint64_t index, struct tensor_info
     return tensor_table_size(r->image->name, tensor, r->err);
 }
 
-static int read_tensors(struct gguf_reader *r, uint64_t count, struct tensor_table *table) {
-    for (uint64_t i = 0; i < count; i++)
-        if (read_tensor(r, i, &table->tensors[i]) != 0)
-            return -1;
-    return 0;
-}
-
 static int find_alignment(const struct gguf_reader *r, const struct tensor_table *table,
                           size_t *out) {
     const struct metadata *entry = tensor_table_find_metadata(table, "general.alignment");
@@ -206,24 +199,19 @@ static int place_tensors(const struct gguf_reader *r, struct tensor_table *table
     return 0;
 }
 
-static int check_neighbours(const struct gguf_reader *r, const struct tensor_info **sorted,
-                            size_t count) {
-    for (size_t i = 1; i < count; i++) {
-        const struct tensor_info *first = sorted[i - 1], *second = sorted[i];
-        if (second->offset < first->offset + first->bytes)
-            return error_set(r->err, ERROR_MODEL, "%s: tensors '%.*s' and '%.*s' overlap",
-                             r->image->name, text_print_length(first->name), first->name.data,
-                             text_print_length(second->name), second->name.data);
-    }
-    return 0;
-}
-
 static int check_overlap(const struct gguf_reader *r, const struct tensor_table *table) {
     const struct tensor_info **sorted = tensor_table_by_offset(table);
     if (sorted == NULL)
         return error_set(r->err, ERROR_MEMORY, "%s: no memory for %zu tensors", r->image->name,
                          table->num_tensors);
-    int status = check_neighbours(r, sorted, table->num_tensors);
+    int status = 0;
+    for (size_t i = 1; i < table->num_tensors && status == 0; i++) {
+        const struct tensor_info *first = sorted[i - 1], *second = sorted[i];
+        if (second->offset < first->offset + first->bytes)
+            status = error_set(r->err, ERROR_MODEL, "%s: tensors '%.*s' and '%.*s' overlap",
+                               r->image->name, text_print_length(first->name), first->name.data,
+                               text_print_length(second->name), second->name.data);
+    }
     free(sorted);
     return status;
 }
@@ -238,9 +226,10 @@ static int parse_tensors(struct gguf_reader *r, uint64_t count, struct tensor_ta
         return error_set(r->err, ERROR_MEMORY, "%s: no memory for %" PRIu64 " tensors",
                          r->image->name, count);
     table->num_tensors = (size_t)count;
-    if (read_tensors(r, count, table) != 0 || place_tensors(r, table) != 0)
-        return -1;
-    return check_overlap(r, table);
+    for (uint64_t i = 0; i < count; i++)
+        if (read_tensor(r, i, &table->tensors[i]) != 0)
+            return -1;
+    return place_tensors(r, table) != 0 ? -1 : check_overlap(r, table);
 }
 
 static int parse_sections(struct gguf_reader *r, struct tensor_table *table) {

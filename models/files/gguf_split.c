@@ -63,35 +63,24 @@ static int check_first(const struct tensor_file *file, const struct split *first
     return expect(file->parts[0], "split.no", first->number, 0, err);
 }
 
-static int open_part(struct tensor_file *file, int number, int count, struct error *err) {
-    char *path = NULL;
-    int prefix_length = (int)(strlen(file->path) - ENDING_LENGTH);
-    if (asprintf(&path, "%.*s-%05d-of-%05d.gguf", prefix_length, file->path, number + 1, count) < 0)
-        return error_set(err, ERROR_MEMORY, "%s: no memory to open it", file->path);
-    int status = tensor_parts_open(file, path, gguf_parse, err);
-    free(path);
-    return status;
-}
-
-static int check_part(const struct tensor_part *part, const struct split *first, uint64_t number,
-                      struct error *err) {
-    struct split split;
-    if (read_split(part, &split, err) != 0)
-        return -1;
-    if (expect(part, "split.no", split.number, number, err) != 0 ||
-        expect(part, "split.count", split.count, first->count, err) != 0)
-        return -1;
-    return expect(part, "split.tensors.count", split.num_tensors, first->num_tensors, err);
-}
-
 static int open_parts(struct tensor_file *file, const struct split *first, struct error *err) {
-    int count = (int)first->count;
+    int count = (int)first->count, prefix_length = (int)strlen(file->path) - ENDING_LENGTH;
     if (check_first(file, first, err) != 0)
         return -1;
-    for (int i = 1; i < count; i++)
-        if (open_part(file, i, count, err) != 0 ||
-            check_part(file->parts[i], first, (uint64_t)i, err) != 0)
+    for (int i = 1; i < count; i++) {
+        char *path = NULL;
+        if (asprintf(&path, "%.*s-%05d-of-%05d.gguf", prefix_length, file->path, i + 1, count) < 0)
+            return error_set(err, ERROR_MEMORY, "%s: no memory to open it", file->path);
+        int status = tensor_parts_open(file, path, gguf_parse, err);
+        free(path);
+        struct split split;
+        const struct tensor_part *part = file->parts[file->num_parts - 1];
+        if (status != 0 || read_split(part, &split, err) != 0 ||
+            expect(part, "split.no", split.number, (uint64_t)i, err) != 0 ||
+            expect(part, "split.count", split.count, first->count, err) != 0 ||
+            expect(part, "split.tensors.count", split.num_tensors, first->num_tensors, err) != 0)
             return -1;
+    }
     snprintf(file->format, sizeof(file->format), "GGUF v%d, %d files",
              gguf_version(&file->parts[0]->image), count);
     return 0;

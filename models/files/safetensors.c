@@ -106,7 +106,9 @@ static int read_offsets(const struct header *h, const cJSON *offsets, struct ten
     return 0;
 }
 
-static int check_fields(const struct header *h, const cJSON *item) {
+static int read_tensor(const struct header *h, const cJSON *item, struct tensor_info *tensor) {
+    if (tensor_table_check_name(h->file, "header", tensor->name, MAX_NAME_BYTES, h->err) != 0)
+        return -1;
     const cJSON *field;
     if (!cJSON_IsObject(item))
         return refuse(h, item->string, "is not an object");
@@ -115,14 +117,6 @@ static int check_fields(const struct header *h, const cJSON *item) {
             strcmp(field->string, "data_offsets") != 0)
             return refuse(h, item->string, "an unknown field (known: dtype, shape, data_offsets)");
     }
-    return 0;
-}
-
-static int read_tensor(const struct header *h, const cJSON *item, struct tensor_info *tensor) {
-    if (tensor_table_check_name(h->file, "header", tensor->name, MAX_NAME_BYTES, h->err) != 0)
-        return -1;
-    if (check_fields(h, item) != 0)
-        return -1;
     if (read_type(h, cJSON_GetObjectItemCaseSensitive(item, "dtype"), tensor) != 0 ||
         read_shape(h, cJSON_GetObjectItemCaseSensitive(item, "shape"), tensor) != 0)
         return -1;
@@ -141,11 +135,7 @@ static int check_metadata(const struct header *h, const cJSON *metadata) {
     return 0;
 }
 
-static bool is_metadata(const cJSON *item) {
-    return strcmp(item->string, "__metadata__") == 0;
-}
-
-static int alloc_table(const struct header *h, const cJSON *json, struct tensor_table *table) {
+static int read_tensors(const struct header *h, const cJSON *json, struct tensor_table *table) {
     size_t count = 0, names_bytes = 0;
     const cJSON *item;
     cJSON_ArrayForEach(item, json) {
@@ -156,16 +146,9 @@ static int alloc_table(const struct header *h, const cJSON *json, struct tensor_
     table->names = malloc(names_bytes + 1);
     if (table->tensors == NULL || table->names == NULL)
         return error_set(h->err, ERROR_MEMORY, "%s: no memory for %zu tensors", h->file, count);
-    return 0;
-}
-
-static int read_tensors(const struct header *h, const cJSON *json, struct tensor_table *table) {
-    const cJSON *item;
-    if (alloc_table(h, json, table) != 0)
-        return -1;
     char *name = table->names;
     cJSON_ArrayForEach(item, json) {
-        if (is_metadata(item)) {
+        if (strcmp(item->string, "__metadata__") == 0) {
             if (check_metadata(h, item) != 0)
                 return -1;
             continue;

@@ -83,30 +83,18 @@ static int list_shards(struct folder *f) {
     return 0;
 }
 
-static int open_shards(struct folder *f) {
-    for (int i = 0; i < f->num_shards; i++)
-        if (open_part(f->file, f->shards[i], f->err) != 0)
-            return -1;
-    return tensor_parts_join(f->file, f->err);
-}
-
 /* A tensor of the map that no shard has is no contradiction: real indices name a tied head that was
  * not stored. Loading names what is missing. */
-static int check_entry(const struct folder *f, const cJSON *item) {
-    const struct tensor_info *tensor = tensor_file_find(f->file, item->string);
-    if (tensor != NULL && strcmp(f->shards[tensor->part], item->valuestring) != 0)
-        return error_set(f->err, ERROR_MODEL,
-                         "%s: weight_map: tensor '%.100s' is in the shard %.100s and not, as the "
-                         "map says, in %.100s",
-                         f->index_path, item->string, f->shards[tensor->part], item->valuestring);
-    return 0;
-}
-
 static int compare_with_map(const struct folder *f) {
     const cJSON *item;
     cJSON_ArrayForEach(item, f->weight_map) {
-        if (check_entry(f, item) != 0)
-            return -1;
+        const struct tensor_info *tensor = tensor_file_find(f->file, item->string);
+        if (tensor != NULL && strcmp(f->shards[tensor->part], item->valuestring) != 0)
+            return error_set(f->err, ERROR_MODEL,
+                             "%s: weight_map: tensor '%.100s' is in the shard %.100s and not, as "
+                             "the map says, in %.100s",
+                             f->index_path, item->string, f->shards[tensor->part],
+                             item->valuestring);
     }
     return 0;
 }
@@ -114,7 +102,10 @@ static int compare_with_map(const struct folder *f) {
 static int open_mapped(struct folder *f) {
     if (check_map(f) != 0 || list_shards(f) != 0)
         return -1;
-    if (open_shards(f) != 0)
+    for (int i = 0; i < f->num_shards; i++)
+        if (open_part(f->file, f->shards[i], f->err) != 0)
+            return -1;
+    if (tensor_parts_join(f->file, f->err) != 0)
         return -1;
     snprintf(f->file->format, sizeof(f->file->format), "safetensors, %d files", f->num_shards);
     return compare_with_map(f);
