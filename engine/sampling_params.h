@@ -41,7 +41,7 @@ enum pooling {
     POOLING_LAST,     /* the last token's state */
 };
 
-/* When a beam search stops. */
+/* Says when a beam search stops. */
 enum early_stopping {
     EARLY_STOPPING_FALSE, /* stops when the best running beam, were it to end now, is no better than
                              the worst finished one */

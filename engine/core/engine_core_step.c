@@ -131,7 +131,8 @@ static void commit_rows(struct engine_core *core, struct sequence *sequence,
         engine_core_end_group(core, group, FINISH_LENGTH); /* max_tokens is 0: the prompt is done */
 }
 
-/* `sum` is NULL in the steps that have nothing to add. */
+/* Commits a prompt of which only the hidden states are requested; `sum` is NULL in the steps that
+ * have nothing to add. */
 static void commit_hidden_sum(struct engine_core *core, struct sequence *sequence, float *sum) {
     int32_t hidden_size = core->config.limits->hidden_size;
     bool is_complete = sequence_num_pending(sequence) == 0;
@@ -191,9 +192,9 @@ static void advance_beams(struct engine_core *core, int64_t now_ns) {
     }
 }
 
-/* Entries of one group follow each other in any order; a group is freed with its last sequence, and
- * none of its entries can come after that. Beams advance once all of them have their row, which may
- * take several steps. */
+/* Commits the plan's entries. Those of one group follow each other in any order; a group is freed
+ * with its last sequence, and none of its entries can come after that. Beams advance once all of
+ * them have their row, which may take several steps. */
 static void commit(struct engine_core *core, const struct step_plan *plan,
                    const struct batch *batch, int64_t now_ns) {
     CHECK(core->result.num_sample_rows == batch->num_sample_rows);

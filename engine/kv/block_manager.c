@@ -345,8 +345,8 @@ void block_manager_drop_before(struct block_manager *manager, struct block_table
     }
 }
 
-/* The last block first: of what stays in the cache a prefix outlives its continuations, and of what
- * does not the first blocks are the next to be reused. */
+/* Gives back the last block first: of what stays in the cache a prefix outlives its continuations,
+ * and of what does not the first blocks are the next to be reused. */
 void block_manager_trim(struct block_manager *manager, struct block_table *table,
                         int32_t num_tokens) {
     int32_t num_blocks = block_table_blocks_for(num_tokens, manager->config.limits->block_size);

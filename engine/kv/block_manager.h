@@ -27,7 +27,7 @@ struct block_manager_config {
     struct block_key_secret secret;
 };
 
-/* Which block of the device a host block was copied from. */
+/* Names the block of the device that a host block was copied from. */
 struct swap_origin {
     int32_t block;
     uint64_t serial; /* of its content in the cache, 0: it was not in the cache */

@@ -99,7 +99,7 @@ static int32_t send_out(struct block_manager *manager, int32_t source) {
     return host;
 }
 
-/* The last block first, as in a release. */
+/* Moves the last block first, as a release does. */
 static void swap_table_out(struct block_manager *manager, struct block_table *table) {
     for (int32_t i = table->num_blocks - 1; i >= table->num_dropped; i--) {
         int32_t source = content_block(manager, table->blocks[i]);
@@ -127,7 +127,8 @@ bool block_manager_swap_out(struct block_manager *manager, struct block_table *c
     return true;
 }
 
-/* Before any block is taken for another, since a found one may be free and the next in turn. */
+/* Comes before any block is taken for another, since a found one may be free and the next in
+ * turn. */
 static void take_found(struct block_manager *manager, struct block_table *table) {
     for (int32_t i = table->num_dropped; i < table->num_blocks; i++) {
         int32_t found = find_origin(manager, table->blocks[i]);

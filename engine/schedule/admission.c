@@ -271,7 +271,7 @@ static bool has_table_for_one_more(struct sequence_group *group) {
     return group->num_tables > group->max_running || sequence_group_add_table(group) == 0;
 }
 
-/* As with a group that is admitted, one that has the pool to itself fits. */
+/* Raises the limit; as with a group that is admitted, one that has the pool to itself fits. */
 static void widen(struct scheduler *scheduler, struct sequence_group *group, int32_t most) {
     while (group->max_running < most && can_widen(scheduler, group) &&
            has_table_for_one_more(group)) {

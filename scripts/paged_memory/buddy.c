@@ -24,7 +24,7 @@ static void set_free(struct buddy *buddy, int order, int32_t first) {
     buddy->free[order][bit / 64] |= UINT64_C(1) << bit % 64;
 }
 
-/* Whether it was free. */
+/* Returns whether it was free. */
 static bool take(struct buddy *buddy, int order, int32_t first) {
     int32_t bit = first >> order;
     uint64_t mask = UINT64_C(1) << bit % 64;

@@ -82,7 +82,7 @@ static void add_finished(struct paths *finished, struct beam_oracle_path path, i
         free(finished->items[--finished->count].tokens);
 }
 
-/* After `length` generated tokens. */
+/* Returns whether the search ends after `length` generated tokens. */
 static bool is_over(const struct sampling_params *params, const struct paths *running,
                     const struct paths *finished, int32_t length, int32_t max_tokens) {
     int32_t width = params->beam_width;

@@ -199,7 +199,7 @@ static void add_to_hidden_sums(const struct batch *batch, int32_t token, uint64_
     }
 }
 
-/* What the sequence attends to at a position. *history is that of the position before, if
+/* Reads what the sequence attends to at a position. *history is that of the position before, if
  * `chained`, and becomes that of this one. */
 static int attend(struct fake_executor *fake, const struct step_inputs *in, int32_t seq,
                   int32_t position, bool chained, uint64_t *history) {

@@ -12,7 +12,7 @@
 
 #define FAKE_HIDDEN_SIZE 3
 
-/* Of a history and one more token; 0 is the empty history. */
+/* Returns the hash of a history and one more token; 0 is the empty history. */
 uint64_t fake_model_hash(uint64_t hash, int32_t token);
 
 /* The inputs of a sample but the history; counts and biases in any order. */

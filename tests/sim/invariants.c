@@ -8,7 +8,7 @@
 
 #define MAX_BLOCKS 4096
 
-/* How many tables hold each block. */
+/* Counts how many tables hold each block. */
 struct owners {
     int32_t device[MAX_BLOCKS];
     int32_t host[MAX_BLOCKS];
@@ -128,7 +128,7 @@ struct hash_set {
     uint64_t items[2 * MAX_BLOCKS]; /* 0: none */
 };
 
-/* Whether it was new. */
+/* Returns whether it was new. */
 static bool add_to_set(struct hash_set *set, uint64_t hash) {
     uint64_t at = hash % (2 * MAX_BLOCKS);
     hash += hash == 0;
@@ -139,7 +139,8 @@ static bool add_to_set(struct hash_set *set, uint64_t hash) {
     return true;
 }
 
-/* What the cache knows of a block is in its slots, and was computed for the tenant. */
+/* Checks that the content the cache knows of a block is in its slots, and was computed for the
+ * tenant. */
 static void check_cached_block(struct simulation *sim, int32_t block) {
     const struct block_manager *blocks = &sim->core.scheduler.blocks;
     int32_t size = sim->limits.block_size;
@@ -177,7 +178,7 @@ static void check_cache(struct simulation *sim) {
 
 /* --- Sequences -------------------------------------------------------------------------------- */
 
-/* What its slots hold is what was computed of it, by somebody who may share it. */
+/* Checks that its slots hold what was computed of it, by somebody who may share it. */
 static void check_content(struct simulation *sim, const struct sequence *s) {
     const struct block_table *table = &s->table;
     int32_t size = sim->limits.block_size;

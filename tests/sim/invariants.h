@@ -6,9 +6,9 @@
 #include "models/batch.h"
 #include "tests/sim/simulation.h"
 
-/* Before the batch runs: who may write where. */
+/* Checks who may write where, before the batch runs. */
 void invariants_check_batch(struct simulation *sim, const struct batch *batch);
-/* After a step, whether it ran or not. */
+/* Checks the state after a step, whether it ran or not. */
 void invariants_check_state(struct simulation *sim);
 
 #endif

@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Whether n bytes begin (or are, when n == total) a character of `total` bytes: the code points
- * they can still become must meet the legal ones of that length. */
+/* Returns whether n bytes begin (or are, when n == total) a character of `total` bytes: the code
+ * points they can still become must meet the legal ones of that length. */
 static bool begins_character(const unsigned char *bytes, int n, int total) {
     static const unsigned char marks[5] = {0, 0x00, 0xc0, 0xe0, 0xf0};
     static const unsigned char masks[5] = {0, 0x80, 0xe0, 0xf0, 0xf8};
@@ -64,7 +64,7 @@ static bool is_stop_token(const struct sampling_params *params, int32_t token) {
     return false;
 }
 
-/* Whether the token would be the end of a bad run. */
+/* Returns whether the token would be the end of a bad run. */
 static bool completes_bad_run(const struct sampling_params *params, int32_t token,
                               const struct oracle_choice *so_far) {
     for (int32_t i = 0; i < params->num_bad_runs; i++) {
@@ -79,7 +79,7 @@ static bool completes_bad_run(const struct sampling_params *params, int32_t toke
     return false;
 }
 
-/* Where the reasoning begins in the text so far; -1: there is none. */
+/* Returns where the reasoning begins in the text so far; -1: there is none. */
 static int64_t find_reasoning(const struct thinking_budget *budget, const char *text,
                               size_t length) {
     size_t spaces = strspn(text, " \n\r\t"), marker = strlen(budget->begin);

@@ -1,4 +1,4 @@
-/* What a request must produce, computed from the request alone: no scheduler, no blocks, no
+/* Says what a request must produce, computed from the request alone: no scheduler, no blocks, no
  * increments. Text is decoded from all bytes anew for every token, by a decoder of its own. */
 #ifndef QUIRE_TESTS_SIM_ORACLE_H
 #define QUIRE_TESTS_SIM_ORACLE_H

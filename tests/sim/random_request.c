@@ -103,7 +103,8 @@ static void draw_constraints(struct random *random, struct sampling_params *para
     }
 }
 
-/* Of letters without an end, of some letters and "END", or of a text known but for its length. */
+/* Chooses a grammar: of letters without an end, of some letters and "END", or of a text known but
+ * for its length. */
 static struct grammar *draw_grammar(struct random *random) {
     static const struct character_range letters = {'a', 'c'};
     struct grammar_builder *builder = grammar_builder_create();

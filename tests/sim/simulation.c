@@ -43,7 +43,7 @@ static int run_watched(struct executor *executor, const struct batch *batch,
 /* More than there are running slots. */
 #define MANY_CHOICES (3 * SIMULATION_MAX_SEQS)
 
-/* What is requested. */
+/* The kind of requests. */
 enum load {
     LOAD_ANY,
     LOAD_HEAVY,        /* much to read: readers that lag are noticed */

@@ -64,7 +64,7 @@ void simulation_fail(struct simulation *sim, const char *what, int64_t detail);
 /* Hands in what has arrived, cancels what is due. */
 void simulation_submit(struct simulation *sim);
 void simulation_read(struct simulation *sim, struct simulated_request *request);
-/* Those whose readers read at this tick. */
+/* Reads the streams whose readers read at this tick. */
 void simulation_read_streams(struct simulation *sim);
 /* Everything was submitted and has ended. */
 bool simulation_is_over(const struct simulation *sim);

@@ -65,7 +65,7 @@ static void run_steps(struct simulation *sim, struct totals *totals) {
     }
 }
 
-/* What the choices of all requests were read to end with. */
+/* Counts what the choices of all requests were read to end with. */
 struct outcome {
     uint64_t finished[FINISH_ERROR + 1];
     uint64_t tokens, choices, beams;
@@ -85,7 +85,7 @@ static void read_outcome(struct simulation *sim, struct simulated_request *reque
     }
 }
 
-/* Of every prompt each token was computed or found. A choice that starts late may compute
+/* Each token of every prompt was computed or found. A choice that starts late may compute
  * some of it once more. */
 static void check_prompts(struct simulation *sim) {
     uint64_t tokens = 0;

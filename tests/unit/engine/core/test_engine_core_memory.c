@@ -56,7 +56,7 @@ static void set_failures(long first, long count) {
     num_failures = count;
 }
 
-/* What is requested: text, text that matches a grammar, or an embedding. */
+/* The kind of request: text, text that matches a grammar, or an embedding. */
 enum kind { TEXT, LETTERS, POOLED };
 
 struct fixture {

@@ -487,7 +487,7 @@ static void test_free_blocks_in_the_cache_are_taken_before_any_is_reused(void **
     kv_fixture_finish(&kv);
 }
 
-/* Of any table of the group. */
+/* Holds for any table of the group. */
 static void test_no_block_of_the_group_is_reused_for_another_of_it(void **state) {
     struct kv_fixture kv;
     int32_t room[3][8];

@@ -35,7 +35,7 @@ struct model_sequence {
     uint64_t digests[MAX_TOKENS]; /* of the history up to each token */
 };
 
-/* How often each thing happened, over all seeds: a test of what never happens is none. */
+/* Counts how often each thing happened, over all seeds: a test of what never happens is none. */
 struct coverage {
     uint64_t hits, copies, swapped_out, swapped_in, found_on_the_way_in, taken_back, refused,
         replaced, forgotten, same;
@@ -96,7 +96,8 @@ static struct token_view tokens_of(const struct model_sequence *s) {
 
 /* --- Histories -------------------------------------------------------------------------------- */
 
-/* Of one of two texts, changed in few places: many histories share their beginnings. */
+/* Makes tokens of one of two texts, changed in few places: many histories share their
+ * beginnings. */
 static void write_tokens(struct model *model, struct model_sequence *s, int32_t first,
                          int32_t num_tokens) {
     int32_t text = below(model, 2), last = first + below(model, 2 * MAX_TOKENS);
@@ -207,7 +208,7 @@ static void expect_content(const struct model *model, const struct model_sequenc
     }
 }
 
-/* What every sequence can still see is its history. */
+/* Checks that every sequence can still see its history. */
 static void audit_contents(const struct model *model) {
     for (int32_t i = 0; i < NUM_SEQUENCES; i++) {
         const struct model_sequence *s = &model->sequences[i];
@@ -537,7 +538,7 @@ static void commit(struct model *model, struct model_sequence *s) {
         release(model, s);
 }
 
-/* What nobody may read any more. */
+/* Scrambles what nobody may read any more. */
 static void poison_free(struct model *model) {
     const struct block_manager *m = &model->manager;
     for (int32_t b = m->pool.bare.first; b >= 0; b = m->pool.blocks[b].next)

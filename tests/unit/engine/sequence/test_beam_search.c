@@ -89,7 +89,7 @@ static void random_model(const void *data, const int32_t *tokens, int32_t num_to
 
 /* --- A search and the tokens of its slots ---------------------------------------------------- */
 
-/* What the sampler would say of these log probabilities. */
+/* Makes the row that the sampler would for these log probabilities. */
 static struct sample_output make_row(const float *logprobs, int32_t vocab, int32_t num_top) {
     struct sample_output row = {.num_top = num_top < vocab ? num_top : vocab};
     for (int32_t t = 0; t < vocab; t++) {
