@@ -4,7 +4,7 @@
 
 #include "config/base/byte_buffer.h"
 
-/* With padding, without line breaks. */
+/* Appends the text, with padding and without line breaks. */
 void base64_write(struct byte_buffer *out, const unsigned char *data, size_t length);
 
 #endif

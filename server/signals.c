@@ -6,8 +6,8 @@
 #include <sys/signalfd.h>
 #include <time.h>
 
-/* What stays as it is: faults of the thread itself and what debuggers and profilers use, job
- * control, and what does nothing unless it is handled. */
+/* The signals that keep their effect: faults of the thread itself and what debuggers and profilers
+ * use, job control, and what does nothing unless it is handled. */
 static const int untouched[] = {
     SIGSEGV, SIGBUS,  SIGFPE,  SIGILL,  SIGTRAP, SIGABRT, SIGSYS,   SIGPROF,
     SIGTSTP, SIGTTIN, SIGTTOU, SIGCONT, SIGCHLD, SIGURG,  SIGWINCH,

@@ -1,4 +1,4 @@
-/* What an endpoint adds to an API call (api_call.h): its choices' outputs and how they are written.
+/* The endpoints' side of an API call (api_call.h): its choices' outputs and how they are written.
  * Only the endpoints' own files include this. An API call is P prompts, each one engine request
  * with n choices; choice i of prompt p is number p * n + i. Every event of a request adds to one
  * choice. A stream writes what has been added after each event; otherwise it grows until the last
@@ -15,7 +15,7 @@
 #define MAX_REQUEST_ID_BYTES 128
 #define API_CALL_ID_BYTES (16 + MAX_REQUEST_ID_BYTES)
 
-/* The same in every chunk of one call. */
+/* Members that are the same in every chunk of one API call. */
 struct api_call_head {
     char id[API_CALL_ID_BYTES]; /* a prefix, and hexadecimal digits or the request's own */
     int64_t created;
@@ -54,8 +54,8 @@ struct api_call_rank {
     int32_t choice;
 };
 
-/* What an endpoint is; static. The functions that write may leave out.failed set; an `add` that
- * runs out of memory returns -1. */
+/* The functions of an endpoint; static. The functions that write may leave out.failed set; an `add`
+ * that runs out of memory returns -1. */
 struct api_call_operations {
     size_t size;           /* of the endpoint's own struct, which begins with its struct api_call */
     const char *id_prefix; /* of the answer's id: "chatcmpl-" */

@@ -11,7 +11,7 @@ void http_connection_notify(void *context, struct MHD_Connection *mhd, void **so
 void http_connection_completed(void *context, struct MHD_Connection *mhd, void **request_context,
                                enum MHD_RequestTerminationCode code);
 
-/* From a handler or content reader only. */
+/* Suspends it; from a handler or content reader only. */
 void http_connection_suspend(struct connection *connection);
 /* Lets a suspended connection continue with the next MHD_run. */
 void http_connection_wake(struct connection *connection);

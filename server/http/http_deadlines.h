@@ -1,4 +1,5 @@
-/* Who has taken too long, and who gives way when connections or memory are short. */
+/* Ends connections that take too long, and those that give way when connections or memory are
+ * short. */
 #ifndef QUIRE_SERVER_HTTP_HTTP_DEADLINES_H
 #define QUIRE_SERVER_HTTP_HTTP_DEADLINES_H
 

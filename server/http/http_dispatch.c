@@ -1,7 +1,7 @@
-/* From a body to an answer, by way of a prep worker and the engine.
+/* Takes a body to its answer, by way of a prep worker and the engine.
  *
- * A response is queued only when the first output or an error exists, so that the status tells the
- * truth. request->user points to the connection while it wants events of the request and is NULL
+ * A response is queued only when the first output or an error exists, so that the status is true.
+ * request->user points to the connection while it wants events of the request and is NULL
  * afterwards; only the I/O thread reads it, so a request may come back from the engine long after
  * its connection is gone. */
 #include "server/http/http_dispatch.h"

@@ -13,7 +13,7 @@
 #include "server/output/json_unescape.h"
 #include "server/output/output_parts.h"
 
-/* Where the formats write tool calls: counts them, and admits the names that are valid and
+/* Takes the tool calls that the formats read: counts them, and admits the names that are valid and
  * allowed. */
 struct tool_call_sink {
     struct output_parts *parts; /* borrowed */

@@ -1,5 +1,5 @@
-/* From a chat's body to the engine's request and the parser of its answer: shared by chat
- * completions and responses. */
+/* Makes the engine's request and the configuration of its answer's parser from a chat's body:
+ * shared by chat completions and responses. */
 #ifndef QUIRE_SERVER_API_CHAT_CHAT_GENERATION_H
 #define QUIRE_SERVER_API_CHAT_CHAT_GENERATION_H
 

@@ -18,7 +18,7 @@ struct chat_message_form {
     /* It knows no tools: tool calls become text of the assistant in hermes' form, and a tool's
      * answer becomes a user's. */
     bool writes_tools;
-    /* With writes_tools: put behind the system message that comes first, or else before the first
+    /* For writes_tools: put behind the system message that comes first, or else before the first
      * text of a user; NULL: nothing. */
     const char *tool_text;
 };

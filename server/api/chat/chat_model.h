@@ -1,4 +1,4 @@
-/* How the served model chats: its template, and the model's conventions that the template shows.
+/* The served model as it chats: its template, and the model's conventions that the template shows.
  * Const once the server runs, shared by all threads. */
 #ifndef QUIRE_SERVER_API_CHAT_CHAT_MODEL_H
 #define QUIRE_SERVER_API_CHAT_CHAT_MODEL_H

@@ -235,7 +235,7 @@ static int read_only_one(const cJSON *object, const struct form *forms, int num_
     return 0;
 }
 
-/* What the whitespace and the objects of a form are to be like is decided here. */
+/* Refuses fields that would change the whitespace and the objects of a form. */
 static int check_structured(const cJSON *object, struct api_error *err) {
     static const struct {
         const char *name, *path;
