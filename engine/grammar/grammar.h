@@ -22,9 +22,9 @@
 /* Nested rules (and repetitions with a count, and parts that are used in several places) at a byte
  * of the text. Deeper nesting is never begun, so that what is begun can always be ended. */
 #define GRAMMAR_MAX_DEPTH 256
-/* Ways to read the text so far that are followed at once; of more, those of the alternatives that
- * come first are. */
-#define GRAMMAR_MAX_READINGS 512
+/* Parse states (ways to read the text so far) that are followed at once; of more, those of the
+ * alternatives that come first are. */
+#define GRAMMAR_MAX_PARSE_STATES 512
 
 /* --- Building (any one thread) --- */
 

@@ -1,33 +1,43 @@
-/* Private to engine/grammar/: runs a grammar's program on bytes, all readings at once, and
+/* Private to engine/grammar/: runs a grammar's program on bytes, all parse states at once, and
  * remembers every step it has made (a lazily built deterministic automaton), shared by the
  * grammar's states. Engine thread only. */
 #ifndef QUIRE_ENGINE_GRAMMAR_MACHINE_H
 #define QUIRE_ENGINE_GRAMMAR_MACHINE_H
 
 #include "engine/grammar/grammar_program.h"
-#include "engine/grammar/reading_store.h"
+#include "engine/grammar/parse_store.h"
 
-struct reading_key {
-    struct reading reading;
+/* A sequence's place: a set of parse states. The machine knows all of them and renames their sets
+ * when it sweeps. */
+struct grammar_state {
+    struct grammar *grammar;
+    const struct grammar_vocabulary *vocabulary;
+    struct grammar_state *next, *previous; /* of the machine's users */
+    int32_t set;
+    int32_t moved_set; /* while the machine sweeps */
+};
+
+struct parse_key {
+    struct parse_state state;
     uint32_t round; /* of which it was seen last */
 };
 
 struct grammar_machine {
     const struct grammar *grammar;
     const struct grammar_vocabulary *vocabulary; /* of the masks */
-    struct reading_store store;
-    size_t max_bytes;             /* the store is swept when it has more */
-    struct grammar_state *states; /* all that stand on a set of the store */
-    int32_t *path;                /* [longest token + 1] sets of a walk over a token's bytes */
-    int64_t work;                 /* readings followed; counts on */
+    struct parse_store store;
+    size_t max_bytes;            /* the store is swept when it has more */
+    struct grammar_state *users; /* all that stand on a set of the store */
+    int32_t *path;               /* [longest token + 1] sets of a walk over a token's bytes */
+    int64_t work;                /* parse states followed; counts on */
     /* Of the step under way: */
-    struct reading *pending; /* a stack */
+    struct parse_state *pending; /* a stack */
     int32_t num_pending;
     size_t pending_capacity;
-    struct reading_key *seen; /* a hash table */
+    struct parse_key *seen; /* a hash table */
     int32_t num_seen, num_seen_slots;
     uint32_t round;
-    struct reading found[GRAMMAR_MAX_READINGS];
+    struct parse_state found[GRAMMAR_MAX_PARSE_STATES];
     int32_t num_found;
     bool is_complete;
     bool has_failed; /* memory was short */
@@ -43,7 +53,7 @@ int32_t grammar_machine_start(struct grammar_machine *machine);
 /* Sets path[depth + 1] to where `byte` leads from path[depth], and returns it. May drop sets that
  * are neither a state's nor in path[0..depth]; those change their ids. */
 int32_t grammar_machine_step(struct grammar_machine *machine, int depth, uint8_t byte);
-/* Where a token leads that the set's OP_TOKEN ops name; READING_NONE: none of them does. */
+/* Where a token leads that the set's OP_TOKEN ops name; PARSE_SET_EMPTY: none of them does. */
 int32_t grammar_machine_step_token(struct grammar_machine *machine, int32_t set, int32_t token);
 
 #endif

@@ -3,7 +3,7 @@
  * subroutines: they are written once, by a queue and not by recursion, and called; a call at the
  * very end is a jump, which keeps "list = item list" from piling up frames. Literals that are
  * alternatives of each other share their beginnings, so that an enumeration of a thousand strings
- * is one reading, not a thousand. */
+ * is one parse state, not a thousand. */
 #include "engine/grammar/grammar_program.h"
 #include "config/base/array.h"
 #include "engine/grammar/utf8_ranges.h"
@@ -225,9 +225,9 @@ static int32_t compile_alternatives(struct compiler *c, const struct node *node,
     int32_t num_others = 0;
     for (int32_t i = 0; i < node->count; i++)
         num_others += !is_literal(c, items[i]);
-    if (num_others > GRAMMAR_MAX_READINGS)
+    if (num_others > GRAMMAR_MAX_PARSE_STATES)
         return error_set(c->err, ERROR_SYNTAX, "there are %d alternatives; at most %d are allowed",
-                         num_others, GRAMMAR_MAX_READINGS);
+                         num_others, GRAMMAR_MAX_PARSE_STATES);
     if (node->count == 0)
         return error_set(c->err, ERROR_SYNTAX, "there is no alternative to choose");
     int32_t result =

@@ -1,5 +1,5 @@
 /* Private to engine/grammar/: a frozen grammar, as a program for a machine that reads bytes and has
- * a stack of places to return to (a pushdown automaton). Where the program may go on in several
+ * a stack of places to return to (a pushdown automaton). Where the program may continue in several
  * ways the machine takes all of them at once (grammar_machine.h). */
 #ifndef QUIRE_ENGINE_GRAMMAR_PROGRAM_H
 #define QUIRE_ENGINE_GRAMMAR_PROGRAM_H

@@ -1,4 +1,4 @@
-/* What must hold of a program before anything runs it.
+/* Checks what must hold of a program before anything runs it.
  *
  * Two values of an op are least fixed points over the ops it leads to, computed from the ends
  * backwards with a work list: how many frames it takes at least to come to OP_RETURN (a text must
@@ -115,7 +115,7 @@ static int silent_steps(const struct checker *c, const struct grammar_op *op, in
     return count;
 }
 
-/* Whether ops that read nothing lead in a circle. c->pending is the stack. */
+/* Returns whether ops that read nothing lead in a circle. c->pending is the stack. */
 static bool has_silent_cycle(struct checker *c) {
     enum { UNSEEN, SECOND, OPEN, DONE }; /* SECOND: its second step is still to be taken */
     uint8_t *progress = c->progress;

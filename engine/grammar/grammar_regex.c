@@ -380,7 +380,7 @@ static int read_repetition(struct parser *p, grammar_node *node) {
     return 0;
 }
 
-/* What a JSON string may hold before and behind the part that matches. */
+/* Makes what a JSON string may hold before and behind the part that matches. */
 static grammar_node anything(struct parser *p) {
     return grammar_repeat(p->builder, grammar_regex_json_character(p->builder), 0, -1);
 }

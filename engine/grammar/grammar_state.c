@@ -1,26 +1,25 @@
 /* A mask is found by walking the prefix tree of the vocabulary with the grammar's machine: a byte
- * that leads nowhere cuts off its whole subtree. The mask is kept with the set of readings it was
- * found for, and found again by every state that comes to the same set. */
-#include "engine/grammar/grammar_state.h"
+ * that leads nowhere cuts off its whole subtree. The mask is kept with the set of parse states it
+ * was found for, and found again by every state that comes to the same set. */
+#include "engine/grammar/grammar_machine.h"
 
 #include "config/base/check.h"
-#include "engine/grammar/grammar_machine.h"
 #include "engine/grammar/grammar_vocabulary.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Readings followed for one mask, some tens of ms. A grammar that takes more (hundreds of readings
- * that go on with every token) gets the tokens found so far, once there are any. */
+/* Parse states followed for one mask, some tens of ms. A grammar that takes more (hundreds of them
+ * that continue with every token) gets the tokens found so far, once there are any. */
 #define MAX_MASK_WORK (1 << 21)
 
 static void link_state(struct grammar_state *state) {
     struct grammar_machine *machine = state->grammar->machine;
     state->previous = NULL;
-    state->next = machine->states;
+    state->next = machine->users;
     if (state->next != NULL)
         state->next->previous = state;
-    machine->states = state;
+    machine->users = state;
 }
 
 struct grammar_state *grammar_state_create(struct grammar *grammar,
@@ -45,7 +44,7 @@ void grammar_state_destroy(struct grammar_state *state) {
     if (state->previous != NULL)
         state->previous->next = state->next;
     else
-        state->grammar->machine->states = state->next;
+        state->grammar->machine->users = state->next;
     if (state->next != NULL)
         state->next->previous = state->previous;
     grammar_unref(state->grammar);
@@ -76,7 +75,7 @@ static bool test_bit(const uint32_t *mask, int32_t token) {
     return (mask[token / 32] >> (token % 32) & 1) != 0;
 }
 
-/* The tokens of the tree that lead somewhere. Returns -1 when memory is short. */
+/* Sets the bits of the tree's tokens that lead somewhere. Returns -1 when memory is short. */
 static int walk_tree(struct grammar_state *state, uint32_t *mask, bool *out_any) {
     const struct grammar_vocabulary *vocabulary = state->vocabulary;
     struct grammar_machine *machine = state->grammar->machine;
@@ -87,14 +86,14 @@ static int walk_tree(struct grammar_state *state, uint32_t *mask, bool *out_any)
         const struct vocabulary_node *node = &vocabulary->nodes[i];
         int32_t from = machine->path[node->depth];
         int32_t to = machine->store.sets[from]->next[classes[node->byte]];
-        if (to == READING_UNKNOWN) {
+        if (to == PARSE_SET_UNKNOWN) {
             if (machine->work > max_work && *out_any)
                 return 0;
             to = grammar_machine_step(machine, node->depth, node->byte);
             if (to < 0)
                 return -1;
         }
-        if (to == READING_NONE) {
+        if (to == PARSE_SET_EMPTY) {
             i = node->end;
             continue;
         }
@@ -107,12 +106,12 @@ static int walk_tree(struct grammar_state *state, uint32_t *mask, bool *out_any)
     return 0;
 }
 
-/* Tokens that the grammar names. */
+/* Sets the bits of tokens that the grammar names; returns whether there is any. */
 static bool add_named_tokens(const struct grammar_state *state, uint32_t *mask) {
-    const struct reading_set *set = state->grammar->machine->store.sets[state->set];
+    const struct parse_set *set = state->grammar->machine->store.sets[state->set];
     bool any = false;
-    for (int32_t i = 0; i < set->num_readings; i++) {
-        const struct grammar_op *op = &state->grammar->ops[set->readings[i].op];
+    for (int32_t i = 0; i < set->num_states; i++) {
+        const struct grammar_op *op = &state->grammar->ops[set->states[i].op];
         if (op->kind != OP_TOKEN || op->target < 0 || op->target >= state->vocabulary->vocab_size)
             continue;
         set_bit(mask, op->target);
@@ -125,7 +124,7 @@ static int find_mask(struct grammar_state *state, uint32_t *mask) {
     bool any = false;
     if (walk_tree(state, mask, &any) != 0)
         return -1;
-    const struct reading_set *set = state->grammar->machine->store.sets[state->set];
+    const struct parse_set *set = state->grammar->machine->store.sets[state->set];
     any |= add_named_tokens(state, mask);
     int num_ends;
     const int32_t *ends = tokenizer_eos_tokens(state->vocabulary->tokenizer, &num_ends);
@@ -140,7 +139,7 @@ static int find_mask(struct grammar_state *state, uint32_t *mask) {
 
 /* The mask of the state's set, found now if it is not known; NULL when memory is short. */
 static const uint32_t *ensure_mask(struct grammar_state *state) {
-    struct reading_store *store = &state->grammar->machine->store;
+    struct parse_store *store = &state->grammar->machine->store;
     if (store->sets[state->set]->mask != NULL)
         return store->sets[state->set]->mask;
     size_t words = mask_words(state->vocabulary);
@@ -168,7 +167,7 @@ static int32_t step_text(struct grammar_state *state, struct text piece) {
     struct grammar_machine *machine = state->grammar->machine;
     machine->path[0] = state->set;
     int32_t set = state->set;
-    for (size_t i = 0; i < piece.length && set > READING_NONE; i++)
+    for (size_t i = 0; i < piece.length && set > PARSE_SET_EMPTY; i++)
         set = grammar_machine_step(machine, (int)i, (uint8_t)piece.data[i]);
     return set;
 }
@@ -178,19 +177,19 @@ int grammar_state_accept(struct grammar_state *state, int32_t token) {
     if (token < 0 || token >= state->vocabulary->vocab_size)
         return -1;
     int32_t set = grammar_machine_step_token(state->grammar->machine, state->set, token);
-    if (set == READING_NONE && tokenizer_is_eos(tokenizer, token)) {
+    if (set == PARSE_SET_EMPTY && tokenizer_is_eos(tokenizer, token)) {
         const uint32_t *mask = ensure_mask(state);
         return mask != NULL && test_bit(mask, token) ? 0 : -1;
     }
-    if (set == READING_NONE && grammar_vocabulary_has_text(tokenizer, token))
+    if (set == PARSE_SET_EMPTY && grammar_vocabulary_has_text(tokenizer, token))
         set = step_text(state, tokenizer_piece(tokenizer, token));
-    if (set <= READING_NONE)
+    if (set <= PARSE_SET_EMPTY)
         return -1;
     state->set = set;
     return 0;
 }
 
 bool grammar_state_is_final(const struct grammar_state *state) {
-    const struct reading_set *set = state->grammar->machine->store.sets[state->set];
-    return set->is_complete && set->num_readings == 0;
+    const struct parse_set *set = state->grammar->machine->store.sets[state->set];
+    return set->is_complete && set->num_states == 0;
 }

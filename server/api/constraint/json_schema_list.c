@@ -280,7 +280,7 @@ static grammar_node as_rule(struct schema_context *c, grammar_node body) {
 
 /* From the last property to the first, `members` is one member or more of those from here on, and
  * `behind` what may follow a member: nothing, or a comma and such members. The comma stands before
- * the choice, so that hundreds of optional properties are not hundreds of readings twice. */
+ * the choice, so that hundreds of optional properties are not hundreds of parse states twice. */
 static grammar_node members_of(struct schema_context *c, const struct object *object) {
     grammar_node nothing = schema_sequence(c, NULL, 0), behind = nothing, members = nothing;
     bool may_end = true, has_members = object->has_additional;

@@ -370,7 +370,7 @@ static void test_refused(void **unused) {
 
 static void test_bounds(void **unused) {
     struct grammar_builder *b = grammar_builder_create();
-    grammar_node node = literal(b, "x"), items[GRAMMAR_MAX_READINGS + 1];
+    grammar_node node = literal(b, "x"), items[GRAMMAR_MAX_PARSE_STATES + 1];
     for (int i = 0; i < GRAMMAR_MAX_NODES; i++)
         node = literal(b, "x");
     assert_int_equal(node, GRAMMAR_FAILED);
@@ -397,9 +397,9 @@ static void test_bounds(void **unused) {
     refuse(b, node, "nested deeper than 256");
 
     b = grammar_builder_create();
-    for (int i = 0; i <= GRAMMAR_MAX_READINGS; i++)
+    for (int i = 0; i <= GRAMMAR_MAX_PARSE_STATES; i++)
         items[i] = SEQUENCE(b, literal(b, "x"));
-    refuse(b, grammar_alternatives(b, items, GRAMMAR_MAX_READINGS + 1), "alternatives");
+    refuse(b, grammar_alternatives(b, items, GRAMMAR_MAX_PARSE_STATES + 1), "alternatives");
 
     b = grammar_builder_create();
     char *text = calloc(1, GRAMMAR_MAX_CONTENT + 1);
@@ -408,8 +408,8 @@ static void test_bounds(void **unused) {
     refuse(b, 0, "too large");
 }
 
-/* More readings than are followed: what is allowed still matches. */
-static void test_many_readings(void **unused) {
+/* More parse states than are followed: what is allowed still matches. */
+static void test_many_parse_states(void **unused) {
     struct grammar_builder *b = grammar_builder_create();
     grammar_node a = literal(b, "a");
     grammar_node some = grammar_repeat(b, grammar_repeat(b, a, 1, 900), 1, 900);
@@ -469,7 +469,7 @@ int main(void) {
         cmocka_unit_test(test_right_recursion),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_bounds),
-        cmocka_unit_test(test_many_readings),
+        cmocka_unit_test(test_many_parse_states),
         cmocka_unit_test(test_escape),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

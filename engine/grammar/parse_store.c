@@ -1,6 +1,6 @@
 /* Two hash tables of ids with open addressing; at most half of their slots are used. The slots'
  * number also says how many entries the arrays have room for: half as many. */
-#include "engine/grammar/reading_store.h"
+#include "engine/grammar/parse_store.h"
 
 #include "config/base/check.h"
 #include "engine/grammar/grammar.h"
@@ -16,30 +16,30 @@ static uint32_t mix(uint32_t hash, uint32_t value) {
     return hash ^ hash >> 15;
 }
 
-static uint32_t hash_frame(const struct reading_frame *frame) {
+static uint32_t hash_frame(const struct parse_frame *frame) {
     uint32_t hash = mix(mix(0, (uint32_t)frame->op), (uint32_t)frame->count);
     return mix(hash, (uint32_t)frame->parent);
 }
 
-static uint32_t hash_set(const struct reading *readings, int32_t num_readings, bool is_complete) {
+static uint32_t hash_set(const struct parse_state *states, int32_t num_states, bool is_complete) {
     uint32_t hash = is_complete;
-    for (int32_t i = 0; i < num_readings; i++)
-        hash = mix(mix(hash, (uint32_t)readings[i].op), (uint32_t)readings[i].frame);
+    for (int32_t i = 0; i < num_states; i++)
+        hash = mix(mix(hash, (uint32_t)states[i].op), (uint32_t)states[i].frame);
     return hash;
 }
 
-static bool frames_equal(const struct reading_frame *a, const struct reading_frame *b) {
+static bool frames_equal(const struct parse_frame *a, const struct parse_frame *b) {
     return a->op == b->op && a->count == b->count && a->parent == b->parent;
 }
 
-static bool is_set(const struct reading_set *set, const struct reading *readings,
-                   int32_t num_readings, bool is_complete) {
-    return set->num_readings == num_readings && set->is_complete == is_complete &&
-           (num_readings == 0 ||
-            memcmp(set->readings, readings, (size_t)num_readings * sizeof(*readings)) == 0);
+static bool is_set(const struct parse_set *set, const struct parse_state *states,
+                   int32_t num_states, bool is_complete) {
+    return set->num_states == num_states && set->is_complete == is_complete &&
+           (num_states == 0 ||
+            memcmp(set->states, states, (size_t)num_states * sizeof(*states)) == 0);
 }
 
-static int32_t *find_frame(struct reading_store *store, const struct reading_frame *frame) {
+static int32_t *find_frame(struct parse_store *store, const struct parse_frame *frame) {
     uint32_t mask = (uint32_t)store->num_frame_slots - 1, i = hash_frame(frame) & mask;
     while (store->frame_slots[i] >= 0 &&
            !frames_equal(&store->frames[store->frame_slots[i]], frame))
@@ -47,19 +47,19 @@ static int32_t *find_frame(struct reading_store *store, const struct reading_fra
     return &store->frame_slots[i];
 }
 
-static int32_t *find_set(struct reading_store *store, const struct reading *readings,
-                         int32_t num_readings, bool is_complete) {
+static int32_t *find_set(struct parse_store *store, const struct parse_state *states,
+                         int32_t num_states, bool is_complete) {
     uint32_t mask = (uint32_t)store->num_set_slots - 1;
-    uint32_t i = hash_set(readings, num_readings, is_complete) & mask;
+    uint32_t i = hash_set(states, num_states, is_complete) & mask;
     while (store->set_slots[i] >= 0 &&
-           !is_set(store->sets[store->set_slots[i]], readings, num_readings, is_complete))
+           !is_set(store->sets[store->set_slots[i]], states, num_states, is_complete))
         i = (i + 1) & mask;
     return &store->set_slots[i];
 }
 
 /* Empty slots, twice as many as *num_slots, and entries for half of them; NULL, and nothing has
  * changed, when memory is short. */
-static int32_t *grow(struct reading_store *store, int32_t num_slots, void **entries,
+static int32_t *grow(struct parse_store *store, int32_t num_slots, void **entries,
                      size_t entry_bytes) {
     CHECK(num_slots < MAX_SLOTS);
     int32_t grown = num_slots > 0 ? num_slots * 2 : FIRST_SLOTS;
@@ -75,7 +75,7 @@ static int32_t *grow(struct reading_store *store, int32_t num_slots, void **entr
     return slots;
 }
 
-static bool grow_frames(struct reading_store *store) {
+static bool grow_frames(struct parse_store *store) {
     void *frames = store->frames;
     int32_t *slots = grow(store, store->num_frame_slots, &frames, sizeof(*store->frames));
     store->frames = frames;
@@ -89,7 +89,7 @@ static bool grow_frames(struct reading_store *store) {
     return true;
 }
 
-static bool grow_sets(struct reading_store *store) {
+static bool grow_sets(struct parse_store *store) {
     void *sets = store->sets;
     int32_t *slots = grow(store, store->num_set_slots, &sets, sizeof(*store->sets));
     store->sets = sets;
@@ -99,21 +99,21 @@ static bool grow_sets(struct reading_store *store) {
     store->set_slots = slots;
     store->num_set_slots = store->num_set_slots > 0 ? store->num_set_slots * 2 : FIRST_SLOTS;
     for (int32_t i = 0; i < store->num_sets; i++) {
-        const struct reading_set *set = store->sets[i];
-        *find_set(store, set->readings, set->num_readings, set->is_complete) = i;
+        const struct parse_set *set = store->sets[i];
+        *find_set(store, set->states, set->num_states, set->is_complete) = i;
     }
     return true;
 }
 
-int reading_store_init(struct reading_store *store, int num_classes) {
-    *store = (struct reading_store){.num_classes = num_classes};
-    if (grow_frames(store) && reading_store_set(store, NULL, 0, false) == READING_NONE)
+int parse_store_init(struct parse_store *store, int num_classes) {
+    *store = (struct parse_store){.num_classes = num_classes};
+    if (grow_frames(store) && parse_store_set(store, NULL, 0, false) == PARSE_SET_EMPTY)
         return 0;
-    reading_store_finish(store);
+    parse_store_finish(store);
     return -1;
 }
 
-void reading_store_finish(struct reading_store *store) {
+void parse_store_finish(struct parse_store *store) {
     for (int32_t i = 0; i < store->num_sets; i++) {
         free(store->sets[i]->mask);
         free(store->sets[i]);
@@ -122,14 +122,13 @@ void reading_store_finish(struct reading_store *store) {
     free(store->frame_slots);
     free(store->sets);
     free(store->set_slots);
-    *store = (struct reading_store){0};
+    *store = (struct parse_store){0};
 }
 
-int32_t reading_store_frame(struct reading_store *store, int32_t op, int32_t count,
-                            int32_t parent) {
+int32_t parse_store_frame(struct parse_store *store, int32_t op, int32_t count, int32_t parent) {
     if (store->num_frames == store->num_frame_slots / 2 && !grow_frames(store))
         return -1;
-    struct reading_frame frame = {op, count, parent, reading_store_depth(store, parent) + 1};
+    struct parse_frame frame = {op, count, parent, parse_store_depth(store, parent) + 1};
     int32_t *slot = find_frame(store, &frame);
     if (*slot < 0) {
         *slot = store->num_frames;
@@ -138,32 +137,31 @@ int32_t reading_store_frame(struct reading_store *store, int32_t op, int32_t cou
     return *slot;
 }
 
-static struct reading_set *create_set(struct reading_store *store, const struct reading *readings,
-                                      int32_t num_readings, bool is_complete) {
+static struct parse_set *create_set(struct parse_store *store, const struct parse_state *states,
+                                    int32_t num_states, bool is_complete) {
     size_t next_bytes = (size_t)store->num_classes * sizeof(int32_t);
-    size_t bytes =
-        sizeof(struct reading_set) + next_bytes + (size_t)num_readings * sizeof(*readings);
-    struct reading_set *set = malloc(bytes);
+    size_t bytes = sizeof(struct parse_set) + next_bytes + (size_t)num_states * sizeof(*states);
+    struct parse_set *set = malloc(bytes);
     if (set == NULL)
         return NULL;
-    set->readings = (struct reading *)(set->next + store->num_classes);
-    set->num_readings = num_readings;
+    set->states = (struct parse_state *)(set->next + store->num_classes);
+    set->num_states = num_states;
     set->is_complete = is_complete;
     set->mask = NULL;
     memset(set->next, 0xff, next_bytes);
-    if (num_readings > 0)
-        memcpy(set->readings, readings, (size_t)num_readings * sizeof(*readings));
+    if (num_states > 0)
+        memcpy(set->states, states, (size_t)num_states * sizeof(*states));
     store->bytes += bytes;
     return set;
 }
 
-int32_t reading_store_set(struct reading_store *store, const struct reading *readings,
-                          int32_t num_readings, bool is_complete) {
+int32_t parse_store_set(struct parse_store *store, const struct parse_state *states,
+                        int32_t num_states, bool is_complete) {
     if (store->num_sets == store->num_set_slots / 2 && !grow_sets(store))
         return -1;
-    int32_t *slot = find_set(store, readings, num_readings, is_complete);
+    int32_t *slot = find_set(store, states, num_states, is_complete);
     if (*slot < 0) {
-        struct reading_set *set = create_set(store, readings, num_readings, is_complete);
+        struct parse_set *set = create_set(store, states, num_states, is_complete);
         if (set == NULL)
             return -1;
         *slot = store->num_sets;
@@ -172,31 +170,31 @@ int32_t reading_store_set(struct reading_store *store, const struct reading *rea
     return *slot;
 }
 
-static int32_t copy_frame(struct reading_store *store, const struct reading_store *from,
+static int32_t copy_frame(struct parse_store *store, const struct parse_store *from,
                           int32_t frame) {
     int32_t stack[GRAMMAR_MAX_DEPTH];
     int depth = 0;
-    for (; frame != READING_NO_FRAME; frame = from->frames[frame].parent)
+    for (; frame != PARSE_NO_FRAME; frame = from->frames[frame].parent)
         stack[depth++] = frame;
-    int32_t copy = READING_NO_FRAME;
+    int32_t copy = PARSE_NO_FRAME;
     while (depth > 0) {
-        const struct reading_frame *original = &from->frames[stack[--depth]];
-        copy = reading_store_frame(store, original->op, original->count, copy);
+        const struct parse_frame *original = &from->frames[stack[--depth]];
+        copy = parse_store_frame(store, original->op, original->count, copy);
         if (copy < 0)
             return -2;
     }
     return copy;
 }
 
-int32_t reading_store_copy_set(struct reading_store *store, const struct reading_store *from,
-                               int32_t set) {
-    const struct reading_set *original = from->sets[set];
-    struct reading readings[GRAMMAR_MAX_READINGS];
-    for (int32_t i = 0; i < original->num_readings; i++) {
-        int32_t frame = copy_frame(store, from, original->readings[i].frame);
-        if (frame < READING_NO_FRAME)
+int32_t parse_store_copy_set(struct parse_store *store, const struct parse_store *from,
+                             int32_t set) {
+    const struct parse_set *original = from->sets[set];
+    struct parse_state states[GRAMMAR_MAX_PARSE_STATES];
+    for (int32_t i = 0; i < original->num_states; i++) {
+        int32_t frame = copy_frame(store, from, original->states[i].frame);
+        if (frame < PARSE_NO_FRAME)
             return -1;
-        readings[i] = (struct reading){original->readings[i].op, frame};
+        states[i] = (struct parse_state){original->states[i].op, frame};
     }
-    return reading_store_set(store, readings, original->num_readings, original->is_complete);
+    return parse_store_set(store, states, original->num_states, original->is_complete);
 }

@@ -1,0 +1,64 @@
+/* Private to engine/grammar/: what a machine remembers. A parse state of the text so far is an op
+ * that waits for the next byte and the stack of frames below it; all parse states of one text are a
+ * set. Frames and sets are stored once each, so that equal ones have equal ids and stacks share
+ * their tails; a set also remembers where each class of bytes leads from it, and its mask of
+ * tokens. */
+#ifndef QUIRE_ENGINE_GRAMMAR_PARSE_STORE_H
+#define QUIRE_ENGINE_GRAMMAR_PARSE_STORE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define PARSE_NO_FRAME (-1)    /* the bottom of the stack */
+#define PARSE_SET_UNKNOWN (-1) /* where a class leads: not computed yet */
+#define PARSE_SET_EMPTY 0      /* the set without parse states: no text continues like this */
+
+struct parse_frame {
+    int32_t op;     /* where to return to */
+    int32_t count;  /* OP_REPEAT: items begun; else 0 */
+    int32_t parent; /* the frame below */
+    int32_t depth;  /* frames from here to the bottom */
+};
+
+struct parse_state {
+    int32_t op, frame;
+};
+
+struct parse_set {
+    struct parse_state *states; /* [num_states] what comes first in the grammar comes first */
+    int32_t num_states;
+    bool is_complete; /* the text so far matches the grammar */
+    uint32_t *mask;   /* NULL as long as it is not known */
+    int32_t next[];   /* [num_classes] ids of sets */
+};
+
+struct parse_store {
+    int num_classes;
+    size_t bytes; /* all that is allocated */
+    struct parse_frame *frames;
+    int32_t *frame_slots;
+    int32_t num_frames, num_frame_slots;
+    struct parse_set **sets;
+    int32_t *set_slots;
+    int32_t num_sets, num_set_slots;
+};
+
+/* Holds PARSE_SET_EMPTY. -1 when memory is short. */
+int parse_store_init(struct parse_store *store, int num_classes);
+void parse_store_finish(struct parse_store *store); /* accepts a zeroed one */
+
+/* Return the ids of a frame and of a set, stored if they are new; -1 when memory is short. */
+int32_t parse_store_frame(struct parse_store *store, int32_t op, int32_t count, int32_t parent);
+int32_t parse_store_set(struct parse_store *store, const struct parse_state *states,
+                        int32_t num_states, bool is_complete);
+/* Returns the id that a set of another store has in this one, stored if it is new; -1 when memory
+ * is short. */
+int32_t parse_store_copy_set(struct parse_store *store, const struct parse_store *from,
+                             int32_t set);
+
+static inline int32_t parse_store_depth(const struct parse_store *store, int32_t frame) {
+    return frame == PARSE_NO_FRAME ? 0 : store->frames[frame].depth;
+}
+
+#endif
