@@ -104,16 +104,13 @@ static int apply_numbers(struct template_run *run, int op, const struct template
 /* If one of both is Markup, the other is escaped. */
 static int add_markup(struct template_run *run, const struct template_value *a,
                       const struct template_value *b, struct template_value *out) {
-    struct template_builder builder = {.arena = run->arena};
+    struct template_builder builder = {.arena = run->arena, .is_markup = true};
     struct template_value left, right;
     if (template_strings_escape(run, a, &left) != 0 || template_strings_escape(run, b, &right) != 0)
         return -1;
     template_builder_add_string(&builder, &left);
     template_builder_add_string(&builder, &right);
-    if (template_run_finish(run, &builder, out) != 0)
-        return -1;
-    out->is_markup = true;
-    return 0;
+    return template_run_finish(run, &builder, out);
 }
 
 /* In place where nothing lies behind a yet: a text that grows in a loop is not copied each time. */
@@ -168,7 +165,7 @@ static int repeat(struct template_run *run, const struct template_value *value, 
                   struct template_value *out) {
     size_t num = times > 0 ? (size_t)times : 0;
     if (value->kind == TEMPLATE_STRING) {
-        struct template_builder builder = {.arena = run->arena};
+        struct template_builder builder = {.arena = run->arena, .is_markup = value->is_markup};
         size_t bytes;
         if (__builtin_mul_overflow(num, value->string.length, &bytes))
             bytes = SIZE_MAX;
@@ -176,11 +173,7 @@ static int repeat(struct template_run *run, const struct template_value *value, 
             template_run_charge(run, bytes / 8) != 0)
             return -1;
         template_builder_add_repeated(&builder, value, num);
-        bool is_markup = value->is_markup;
-        if (template_run_finish(run, &builder, out) != 0)
-            return -1;
-        out->is_markup = is_markup;
-        return 0;
+        return template_run_finish(run, &builder, out);
     }
     struct template_value made;
     size_t length = value->sequence->length, total;

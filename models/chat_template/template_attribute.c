@@ -118,7 +118,7 @@ static int undefined_element(struct template_run *run, const struct template_val
 
 static bool character_at(const struct template_value *string, int64_t index,
                          struct template_value *out) {
-    struct text text = {string->string.data, string->string.length};
+    struct text text = template_string_text(string);
     if (index < 0)
         index += (int64_t)template_characters_count(text);
     if (index < 0)
@@ -251,7 +251,7 @@ static int make_range(struct template_run *run, const struct template_value boun
 
 static int slice_string(struct template_run *run, const struct template_value *string,
                         const struct template_value bounds[3], struct template_value *out) {
-    struct text text = {string->string.data, string->string.length};
+    struct text text = template_string_text(string);
     struct template_value value = *string;
     struct template_sequence characters;
     struct range range;
@@ -267,15 +267,12 @@ static int slice_string(struct template_run *run, const struct template_value *s
         *out = template_data_part(value, begin, begin + bytes);
         return 0;
     }
-    struct template_builder builder = {.arena = run->arena};
+    struct template_builder builder = {.arena = run->arena, .is_markup = value.is_markup};
     if (template_type_items(run, &value, &characters) != 0)
         return -1;
     for (int64_t i = 0; i < range.num; i++)
         template_builder_add_string(&builder, &characters.items[range.start + i * range.step]);
-    if (template_run_finish(run, &builder, out) != 0)
-        return -1;
-    out->is_markup = value.is_markup;
-    return 0;
+    return template_run_finish(run, &builder, out);
 }
 
 /* Without a step the items stay where they are. */

@@ -106,6 +106,7 @@ bool template_builder_finish(struct template_builder *builder, struct template_v
     *out = (struct template_value){
         .kind = TEMPLATE_STRING,
         .origin = (uint8_t)builder->origin,
+        .is_markup = builder->is_markup,
         .string = {builder->data != NULL ? builder->data : "", builder->length, builder->marks}};
     return true;
 }

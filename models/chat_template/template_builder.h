@@ -12,6 +12,7 @@ struct template_builder {
     uint8_t *marks; /* [capacity]; NULL while all bytes are of one origin */
     size_t length, capacity;
     enum template_origin origin; /* of all bytes while there are no marks */
+    bool is_markup;              /* the string will be Markup */
 };
 
 void template_builder_add(struct template_builder *builder, struct text text,

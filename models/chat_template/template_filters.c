@@ -109,7 +109,9 @@ static int lines_to_indent(struct template_run *run, const struct template_value
 }
 
 TEMPLATE_BODY(indent) {
-    struct template_builder builder = {.arena = run->arena};
+    struct template_builder builder = {.arena = run->arena,
+                                       .is_markup = template_data_is_string(call->self) &&
+                                                    call->self->is_markup};
     struct template_value indention, lines;
     bool first = template_call_get_flag(call, 1, false);
     bool blank = template_call_get_flag(call, 2, false);
@@ -123,10 +125,7 @@ TEMPLATE_BODY(indent) {
             template_builder_add_string(&builder, &indention);
         template_builder_add_string(&builder, line);
     }
-    if (template_run_finish(run, &builder, out) != 0)
-        return -1;
-    out->is_markup = call->self->kind == TEMPLATE_STRING && call->self->is_markup;
-    return 0;
+    return template_run_finish(run, &builder, out);
 }
 
 TEMPLATE_BODY(escape) {

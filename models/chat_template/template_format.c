@@ -32,7 +32,7 @@ struct formatter {
 static struct formatter formatter_of(struct template_run *run,
                                      const struct template_value *format) {
     return (struct formatter){.run = run,
-                              .builder = {.arena = run->arena},
+                              .builder = {.arena = run->arena, .is_markup = format->is_markup},
                               .format = format,
                               .text = template_string_text(format)};
 }
@@ -145,14 +145,6 @@ static int add_value(struct formatter *f, const struct template_value *given,
     }
 }
 
-static int finish(struct formatter *f, struct template_value *out) {
-    bool is_markup = f->format->is_markup;
-    if (template_run_finish(f->run, &f->builder, out) != 0)
-        return -1;
-    out->is_markup = is_markup;
-    return 0;
-}
-
 /* --- format % values ---------------------------------------------------------------------------
  */
 
@@ -233,7 +225,7 @@ int template_format_percent(struct template_run *run, const struct template_valu
                          (template_data_is_sequence(values) && values->kind != TEMPLATE_TUPLE);
     if (f.num_used < given && !may_be_unused)
         return template_run_fail(run, "not all arguments converted during string formatting");
-    return finish(&f, out);
+    return template_run_finish(run, &f.builder, out);
 }
 
 /* --- format.format(...) ------------------------------------------------------------------------
@@ -363,5 +355,5 @@ int template_format_braces(struct template_run *run, const struct template_value
             return -1;
         }
     }
-    return finish(&f, out);
+    return template_run_finish(run, &f.builder, out);
 }

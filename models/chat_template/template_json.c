@@ -30,7 +30,7 @@ static int write_escape(const struct writer *w, int32_t c, char out[16]) {
 }
 
 static int write_string(struct writer *w, const struct template_value *string) {
-    struct text text = {string->string.data, string->string.length};
+    struct text text = template_string_text(string);
     char escape[16];
     size_t begin = 0;
     template_builder_add_server(&w->builder, "\"");

@@ -288,7 +288,7 @@ TEMPLATE_BODY(replace) {
 /* Escapes the items that are no Markup. */
 static int join_markup(struct template_run *run, const struct template_value *separator,
                        const struct template_sequence *items, struct template_value *out) {
-    struct template_builder builder = {.arena = run->arena};
+    struct template_builder builder = {.arena = run->arena, .is_markup = true};
     for (size_t i = 0; i < items->length; i++) {
         struct template_value item;
         if (template_strings_escape(run, &items->items[i], &item) != 0)
@@ -297,10 +297,7 @@ static int join_markup(struct template_run *run, const struct template_value *se
             template_builder_add_string(&builder, separator);
         template_builder_add_string(&builder, &item);
     }
-    if (template_run_finish(run, &builder, out) != 0)
-        return -1;
-    out->is_markup = true;
-    return 0;
+    return template_run_finish(run, &builder, out);
 }
 
 TEMPLATE_BODY(join) {

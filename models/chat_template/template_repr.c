@@ -90,7 +90,7 @@ static int write_escape(int32_t c, char quote, char out[12]) {
 }
 
 static void repr_string(const struct template_value *string, struct template_builder *builder) {
-    struct text text = {string->string.data, string->string.length};
+    struct text text = template_string_text(string);
     bool single = text.length > 0 && memchr(text.data, '\'', text.length) != NULL;
     bool has_double = text.length > 0 && memchr(text.data, '"', text.length) != NULL;
     char quote = single && !has_double ? '"' : '\'', escape[12];

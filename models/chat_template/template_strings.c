@@ -52,7 +52,7 @@ int64_t template_strings_find(struct text text, struct text part, bool from_end)
 int template_strings_replace(struct template_run *run, const struct template_value *string,
                              struct text old, const struct template_value *by, int64_t most,
                              struct template_value *out) {
-    struct template_builder builder = {.arena = run->arena};
+    struct template_builder builder = {.arena = run->arena, .is_markup = string->is_markup};
     struct text text = template_string_text(string);
     struct template_value escaped;
     size_t begin = 0, at = 0;
@@ -84,11 +84,7 @@ int template_strings_replace(struct template_run *run, const struct template_val
         begin = at;
     }
     template_builder_add_part(&builder, string, begin, text.length);
-    bool is_markup = string->is_markup;
-    if (template_run_finish(run, &builder, out) != 0)
-        return -1;
-    out->is_markup = is_markup;
-    return 0;
+    return template_run_finish(run, &builder, out);
 }
 
 int template_strings_join(struct template_run *run, const struct template_value *separator,
@@ -138,7 +134,7 @@ int template_strings_escape(struct template_run *run, const struct template_valu
                             struct template_value *out) {
     static const char special[] = "&<>'\"";
     static const char *const escapes[] = {"&amp;", "&lt;", "&gt;", "&#39;", "&#34;"};
-    struct template_builder builder = {.arena = run->arena};
+    struct template_builder builder = {.arena = run->arena, .is_markup = true};
     struct template_value from = *string;
     size_t begin = 0;
     for (size_t at = 0; !from.is_markup && at < from.string.length; at++) {
@@ -151,10 +147,9 @@ int template_strings_escape(struct template_run *run, const struct template_valu
         begin = at + 1;
     }
     template_builder_add_part(&builder, &from, begin, from.string.length);
-    if (template_run_finish(run, &builder, out) != 0)
-        return -1;
-    out->is_markup = true;
-    return template_run_charge_text(run, from.string.length);
+    return template_run_finish(run, &builder, out) != 0
+               ? -1
+               : template_run_charge_text(run, from.string.length);
 }
 
 /* --- Case --------------------------------------------------------------------------------------
@@ -199,9 +194,10 @@ static enum template_case choose(enum template_strings_case to, int32_t before) 
 
 int template_strings_change_case(struct template_run *run, const struct template_value *string,
                                  enum template_strings_case to, struct template_value *out) {
-    struct template_builder builder = {.arena = run->arena};
+    struct template_builder builder = {
+        .arena = run->arena, .is_markup = string->is_markup && to != TEMPLATE_STRINGS_TITLE_WORDS};
     struct run_of_characters characters = {.origin = string->origin};
-    struct text text = {string->string.data, string->string.length};
+    struct text text = template_string_text(string);
     const uint8_t *marks = string->string.marks;
     int32_t before = -1;
     if (template_run_charge(run, text.length / 8) != 0)
@@ -218,9 +214,5 @@ int template_strings_change_case(struct template_run *run, const struct template
         before = c;
     }
     flush(&characters, &builder);
-    bool is_markup = string->is_markup && to != TEMPLATE_STRINGS_TITLE_WORDS;
-    if (template_run_finish(run, &builder, out) != 0)
-        return -1;
-    out->is_markup = is_markup;
-    return 0;
+    return template_run_finish(run, &builder, out);
 }

@@ -110,7 +110,7 @@ TEMPLATE_BODY(has_case) {
     bool found = false, other = false;
     if (template_repr_string(run, call->self, &string) != 0)
         return -1;
-    struct text text = {string.string.data, string.string.length};
+    struct text text = template_string_text(&string);
     for (size_t at = 0; at < text.length;) {
         int32_t c = template_characters_next(text, &at);
         bool is_upper = template_characters_is_upper(c), is_lower = template_characters_is_lower(c);

@@ -85,7 +85,7 @@ int template_type_check_defined(struct template_run *run, const struct template_
 
 static int characters(struct template_run *run, const struct template_value *string,
                       struct template_sequence *out) {
-    struct text text = {string->string.data, string->string.length};
+    struct text text = template_string_text(string);
     size_t num = template_characters_count(text);
     *out = (struct template_sequence){0};
     if (template_run_charge(run, num / 8) != 0)

@@ -62,7 +62,7 @@ static void report(const char *name, const cJSON *conversation, const char *what
 }
 
 /* Messages may be cut short, and lines are joined: the first line's beginning is compared. */
-static bool tells(const struct error *err, const char *message) {
+static bool contains(const struct error *err, const char *message) {
     char start[64];
     snprintf(start, sizeof(start), "%.*s", (int)strcspn(message, "\n"), message);
     return strstr(err->message, start) != NULL;
@@ -78,7 +78,7 @@ static void compare(const char *name, const cJSON *conversation, const char *wor
         counts.refusals++;
         if (got->status == 0)
             report(name, conversation, "rendered, to be refused:", message);
-        else if (!tells(&got->err, message))
+        else if (!contains(&got->err, message))
             report(name, conversation, "refused otherwise:", got->err.message);
     } else if (word[0] == '?') {
         counts.errors++;
