@@ -34,18 +34,6 @@ size_t block_manager_bytes(const struct block_manager_config *config) {
            (size_t)larger_pool(limits) * sizeof(int32_t);
 }
 
-static int init_scratch(struct block_manager *manager) {
-    int32_t larger = larger_pool(manager->config.limits);
-    size_t num_origins = (size_t)manager->config.limits->num_host_blocks + 1;
-    manager->origins = calloc(num_origins, sizeof(*manager->origins));
-    manager->moved_to = malloc((size_t)larger * sizeof(*manager->moved_to));
-    if (manager->origins == NULL || manager->moved_to == NULL)
-        return -1;
-    for (int32_t i = 0; i < larger; i++)
-        manager->moved_to[i] = -1;
-    return 0;
-}
-
 static int init_parts(struct block_manager *manager) {
     const struct block_manager_config *config = &manager->config;
     const struct serving_limits *limits = config->limits;
@@ -58,7 +46,14 @@ static int init_parts(struct block_manager *manager) {
     if (config->caching &&
         prefix_cache_init(&manager->cache, limits->num_blocks, limits->block_size) < 0)
         return -1;
-    return init_scratch(manager);
+    int32_t larger = larger_pool(limits);
+    manager->origins = calloc((size_t)limits->num_host_blocks + 1, sizeof(*manager->origins));
+    manager->moved_to = malloc((size_t)larger * sizeof(*manager->moved_to));
+    if (manager->origins == NULL || manager->moved_to == NULL)
+        return -1;
+    for (int32_t i = 0; i < larger; i++)
+        manager->moved_to[i] = -1;
+    return 0;
 }
 
 int block_manager_init(struct block_manager *manager, const struct block_manager_config *config) {

@@ -36,21 +36,12 @@ static int32_t block_itself(const struct block_manager *manager, int32_t block) 
 }
 
 /* A found block that has an owner already takes none of the free ones. */
-static int32_t block_to_bring(const struct block_manager *manager, int32_t host) {
+static int32_t block_to_swap_in(const struct block_manager *manager, int32_t host) {
     int32_t found = find_origin(manager, host);
     if (found < 0)
         return host;
     const struct block *block = &manager->pool.blocks[found];
     return block->references > 0 || block->pins > 0 ? -1 : host;
-}
-
-static void unmark(struct block_manager *manager, const struct block_table *table,
-                   counted_fn *counted_for) {
-    for (int32_t i = table->num_dropped; i < table->num_blocks; i++) {
-        int32_t counted = counted_for(manager, table->blocks[i]);
-        if (counted >= 0)
-            manager->moved_to[counted] = -1;
-    }
 }
 
 static int32_t count_blocks(struct block_manager *manager, struct block_table *const *tables,
@@ -65,7 +56,11 @@ static int32_t count_blocks(struct block_manager *manager, struct block_table *c
             count++;
         }
     for (int32_t t = 0; t < num_tables; t++)
-        unmark(manager, tables[t], counted_for);
+        for (int32_t i = tables[t]->num_dropped; i < tables[t]->num_blocks; i++) {
+            int32_t counted = counted_for(manager, tables[t]->blocks[i]);
+            if (counted >= 0)
+                manager->moved_to[counted] = -1;
+        }
     return count;
 }
 
@@ -88,7 +83,7 @@ static void forget_places(struct block_manager *manager, const struct move_list 
 }
 
 /* Takes a host block for the content. */
-static int32_t send_out(struct block_manager *manager, int32_t source) {
+static int32_t swap_block_out(struct block_manager *manager, int32_t source) {
     CHECK(move_list_source(&manager->swap_in, source) < 0);
     int32_t host = block_pool_alloc(&manager->host);
     move_list_add(&manager->swap_out, source, host);
@@ -107,7 +102,7 @@ static void swap_table_out(struct block_manager *manager, struct block_table *ta
         if (host >= 0)
             block_pool_ref(&manager->host, host);
         else
-            host = send_out(manager, source);
+            host = swap_block_out(manager, source);
         block_manager_drop_device(manager, table->blocks[i]);
         table->blocks[i] = host;
     }
@@ -140,7 +135,7 @@ static void take_found(struct block_manager *manager, struct block_table *table)
     }
 }
 
-static int32_t bring_in(struct block_manager *manager, int32_t host) {
+static int32_t swap_block_in(struct block_manager *manager, int32_t host) {
     int32_t block = block_manager_take(manager);
     CHECK(block >= 0);
     move_list_add(&manager->swap_in, host, block);
@@ -161,7 +156,7 @@ static void swap_table_in(struct block_manager *manager, struct block_table *tab
         if (block >= 0)
             block_pool_ref(&manager->pool, block);
         else
-            block = bring_in(manager, host);
+            block = swap_block_in(manager, host);
         block_manager_drop_host(manager, host);
         table->blocks[i] = block;
         block_table_cut_keys(table, i);
@@ -172,7 +167,7 @@ static void swap_table_in(struct block_manager *manager, struct block_table *tab
 bool block_manager_swap_in(struct block_manager *manager, struct block_table *const *tables,
                            int32_t num_tables) {
     check_side(tables, num_tables, true);
-    if (count_blocks(manager, tables, num_tables, block_to_bring) >
+    if (count_blocks(manager, tables, num_tables, block_to_swap_in) >
         block_pool_num_free(&manager->pool))
         return false;
     int32_t first = manager->swap_in.count;

@@ -36,10 +36,6 @@ static void set_status(struct sequence_group *group, enum sequence_status from,
             group->sequences[i].status = to;
 }
 
-static double swap_ns(const struct scheduler *scheduler, int32_t num_blocks) {
-    return 2.0 * num_blocks * (double)scheduler->config.swap_block_ns;
-}
-
 static double recompute_ns(const struct scheduler *scheduler, const struct sequence_group *group) {
     int64_t num_tokens = 0;
     const struct sequence *first = NULL;
@@ -58,7 +54,8 @@ static bool swap_out(struct scheduler *scheduler, struct sequence_group *group) 
     struct block_table **tables = scheduler->tables;
     int32_t num_tables = list_tables(scheduler, group, SEQUENCE_RUNNING);
     int32_t num_blocks = block_manager_count_distinct(&scheduler->blocks, tables, num_tables);
-    double swap = swap_ns(scheduler, num_blocks), recompute = recompute_ns(scheduler, group);
+    double swap = 2.0 * num_blocks * (double)scheduler->config.swap_block_ns;
+    double recompute = recompute_ns(scheduler, group);
     bool swaps = num_blocks > 0 && swap <= recompute &&
                  block_manager_swap_out(&scheduler->blocks, tables, num_tables);
     log_debug("preempted request %llu, %d blocks: %s (swapping estimated at %.3f ms, recomputation "
