@@ -2,7 +2,7 @@
 
 #include "models/config/model_folder.h"
 #include "models/config/model_gguf.h"
-#include "models/files/file_path.h"
+#include "models/files/input_file.h"
 #include "models/sampling_fields.h"
 
 #include <stdlib.h>
@@ -12,8 +12,8 @@ int model_open(const char *path, struct model **out, struct error *err) {
     if (model == NULL)
         return error_set(err, ERROR_MEMORY, "%s: no memory to open it", path);
     sampling_fields_clear(&model->generation);
-    int status = file_path_is_folder(path) ? model_folder_read(model, path, err)
-                                           : model_gguf_read(model, path, err);
+    int status = input_file_is_folder(path) ? model_folder_read(model, path, err)
+                                            : model_gguf_read(model, path, err);
     if (status != 0) {
         model_close(model);
         return -1;

@@ -17,19 +17,6 @@ static void print_bytes(FILE *out, const char *label, double bytes) {
     fprintf(out, "%-24s%.*f %s\n", label, unit == 0 ? 0 : 1, bytes, units[unit]);
 }
 
-static uint64_t count_elements(const struct tensor_info *tensor) {
-    uint64_t count = 1;
-    for (int i = 0; i < tensor->num_dims; i++)
-        count *= (uint64_t)tensor->shape[i];
-    return count;
-}
-
-static void print_file(const struct model *model, FILE *out) {
-    fprintf(out, "%-24s%s\n", "file", tensor_file_path(model->file));
-    print_bytes(out, "file size", (double)tensor_file_bytes(model->file));
-    fprintf(out, "%-24s%s\n", "format", tensor_file_format(model->file));
-}
-
 /* --- Ropes and layers ------------------------------------------------------------------------- */
 
 /* Returns whether the rope of short contexts differs from that of long ones. */
@@ -220,7 +207,10 @@ static void print_tensors(const struct model *model, FILE *out) {
     size_t bytes[DTYPE_NONE + 1] = {0};
     for (size_t i = 0; i < tensor_file_num_tensors(model->file); i++) {
         const struct tensor_info *tensor = tensor_file_tensor(model->file, i);
-        parameters += count_elements(tensor);
+        uint64_t elements = 1;
+        for (int d = 0; d < tensor->num_dims; d++)
+            elements *= (uint64_t)tensor->shape[d];
+        parameters += elements;
         counts[tensor->dtype]++;
         bytes[tensor->dtype] += tensor->bytes;
     }
@@ -236,17 +226,16 @@ static void print_tensors(const struct model *model, FILE *out) {
     }
 }
 
-static void print_kv(const struct model_config *config, FILE *out) {
-    double elements = 2.0 * config->num_layers * config->num_kv_heads * config->head_dim;
-    print_bytes(out, "KV per token, f16", elements * 2.0);
-    print_bytes(out, "KV per token, f32", elements * 4.0);
-    print_bytes(out, "KV of a context, f16", elements * 2.0 * config->max_position);
-}
-
 void model_print(const struct model *model, FILE *out) {
-    print_file(model, out);
+    const struct model_config *config = &model->config;
+    double kv = 2.0 * config->num_layers * config->num_kv_heads * config->head_dim; /* elements */
+    fprintf(out, "%-24s%s\n", "file", tensor_file_path(model->file));
+    print_bytes(out, "file size", (double)tensor_file_bytes(model->file));
+    fprintf(out, "%-24s%s\n", "format", tensor_file_format(model->file));
     print_config(model, out);
     print_text(model, out);
     print_tensors(model, out);
-    print_kv(&model->config, out);
+    print_bytes(out, "KV per token, f16", kv * 2.0);
+    print_bytes(out, "KV per token, f32", kv * 4.0);
+    print_bytes(out, "KV of a context, f16", kv * 2.0 * config->max_position);
 }

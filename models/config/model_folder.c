@@ -3,7 +3,6 @@
 #include "models/config/config_field.h"
 #include "models/config/config_hf.h"
 #include "models/config/model_parts.h"
-#include "models/files/file_path.h"
 #include "models/files/input_file.h"
 #include "models/files/json_file.h"
 #include "models/sampling_fields.h"
@@ -71,9 +70,9 @@ static void name_model(struct model_config *config, const char *folder) {
 static int read_json(const struct model *model, const char *name, size_t max_bytes,
                      char out_path[static PATH_MAX], cJSON **out, struct error *err) {
     *out = NULL;
-    if (file_path_join(model->folder, name, out_path, err) != 0)
+    if (input_file_join_path(model->folder, name, out_path, err) != 0)
         return -1;
-    if (file_path_is_missing(out_path))
+    if (input_file_is_missing(out_path))
         return 0;
     *out = json_file_read(out_path, max_bytes, err);
     return *out != NULL ? 0 : -1;
@@ -230,9 +229,9 @@ static int read_template_file(struct model *model, const char *name, char **out,
                               struct error *err) {
     char path[PATH_MAX];
     struct text source = {0};
-    if (file_path_join(model->folder, name, path, err) != 0)
+    if (input_file_join_path(model->folder, name, path, err) != 0)
         return -1;
-    if (file_path_is_missing(path))
+    if (input_file_is_missing(path))
         return 0;
     char *data = input_file_read_all(path, MODEL_MAX_TEMPLATE_BYTES, &source.length, err);
     if (data == NULL)

@@ -13,6 +13,28 @@
 /* The kernel reads at most some 2 GiB at once. */
 #define MAX_READ_BYTES ((size_t)1 << 30)
 
+bool input_file_is_folder(const char *path) {
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+bool input_file_is_missing(const char *path) {
+    return access(path, F_OK) != 0 && errno == ENOENT;
+}
+
+int input_file_join_path(const char *folder, const char *name, char out[static PATH_MAX],
+                         struct error *err) {
+    size_t length = strlen(folder), name_length = strlen(name);
+    while (length > 0 && folder[length - 1] == '/')
+        length--;
+    if (length + 1 + name_length >= PATH_MAX)
+        return error_set(err, ERROR_MODEL, "%.64s...: the path is too long", folder);
+    memcpy(out, folder, length);
+    out[length] = '/';
+    memcpy(out + length + 1, name, name_length + 1);
+    return 0;
+}
+
 int input_file_open(const char *path, struct input_file *out, struct error *err) {
     int fd;
     do { /* O_NONBLOCK: opening a FIFO that nobody writes to must not hang */

@@ -1,5 +1,5 @@
-/* A regular file that is read and never mapped, so that a file cut while it is in use is an error
- * of a call and not a signal. Opened once; reading is safe from any thread.
+/* Paths of model files, and a regular file that is read and never mapped, so that a file cut while
+ * it is in use is an error of a call and not a signal. Opened once; reading is safe from any thread.
  *
  * Messages are one line that begins with the path. */
 #ifndef QUIRE_MODELS_FILES_INPUT_FILE_H
@@ -7,8 +7,19 @@
 
 #include "config/error.h"
 
+#include <limits.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+bool input_file_is_folder(const char *path);
+/* Returns whether there is nothing by this name. A file that cannot be examined is not missing:
+ * opening it says why. */
+bool input_file_is_missing(const char *path);
+/* Writes FOLDER/NAME; slashes at the folder's end count as one. ERROR_MODEL when that is too
+ * long. */
+int input_file_join_path(const char *folder, const char *name, char out[static PATH_MAX],
+                         struct error *err);
 
 struct input_file {
     char *path;

@@ -3,7 +3,7 @@
  * path. */
 #include "models/files/safetensors.h"
 
-#include "models/files/file_path.h"
+#include "models/files/input_file.h"
 #include "models/files/json_file.h"
 
 #include <dirent.h>
@@ -27,7 +27,7 @@ struct folder {
 
 static int open_part(struct tensor_file *file, const char *name, struct error *err) {
     char path[PATH_MAX];
-    if (file_path_join(file->path, name, path, err) != 0)
+    if (input_file_join_path(file->path, name, path, err) != 0)
         return -1;
     return tensor_parts_open(file, path, safetensors_parse, err);
 }
@@ -113,7 +113,7 @@ static int open_mapped(struct folder *f) {
 
 static int open_index(struct tensor_file *file, struct error *err) {
     struct folder folder = {.file = file, .err = err};
-    if (file_path_join(file->path, INDEX_NAME, folder.index_path, err) != 0)
+    if (input_file_join_path(file->path, INDEX_NAME, folder.index_path, err) != 0)
         return -1;
     cJSON *json = json_file_read(folder.index_path, MAX_INDEX_BYTES, err);
     int status = -1;
@@ -159,7 +159,7 @@ static int refuse_folder(const struct tensor_file *file, struct error *err) {
 
 static bool has(const char *folder, const char *name) {
     char path[PATH_MAX];
-    return file_path_join(folder, name, path, NULL) == 0 && !file_path_is_missing(path);
+    return input_file_join_path(folder, name, path, NULL) == 0 && !input_file_is_missing(path);
 }
 
 int safetensors_open_folder(struct tensor_file *file, struct error *err) {

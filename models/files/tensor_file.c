@@ -3,7 +3,7 @@
 #include "models/files/tensor_file.h"
 
 #include "config/base/check.h"
-#include "models/files/file_path.h"
+#include "models/files/input_file.h"
 #include "models/files/gguf.h"
 #include "models/files/gguf_split.h"
 #include "models/files/safetensors.h"
@@ -66,7 +66,7 @@ static int parse_memory(struct file_image *image, struct tensor_table *out, stru
 }
 
 static int open_parts(struct tensor_file *file, struct error *err) {
-    if (file_path_is_folder(file->path))
+    if (input_file_is_folder(file->path))
         return safetensors_open_folder(file, err);
     if (tensor_parts_open(file, file->path, parse_file, err) != 0)
         return -1;

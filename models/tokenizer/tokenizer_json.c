@@ -10,7 +10,7 @@
  * would change a text after it was streamed. */
 #include "models/tokenizer/tokenizer_json.h"
 
-#include "models/files/file_path.h"
+#include "models/files/input_file.h"
 #include "models/files/json_file.h"
 
 #include <limits.h>
@@ -52,7 +52,7 @@ int tokenizer_spec_from_json(const char *path, const cJSON *root, const char *co
 /* *out is NULL where the folder has no such file. */
 static int read_config(const char *path, cJSON **out, struct error *err) {
     *out = NULL;
-    if (file_path_is_missing(path))
+    if (input_file_is_missing(path))
         return 0;
     *out = json_file_read(path, CONFIG_MAX_FILE_BYTES, err);
     return *out != NULL ? 0 : -1;
@@ -61,8 +61,8 @@ static int read_config(const char *path, cJSON **out, struct error *err) {
 int tokenizer_spec_read_json(const char *folder, struct tokenizer_spec *out, struct error *err) {
     char path[PATH_MAX], config_path[PATH_MAX];
     cJSON *config;
-    if (file_path_join(folder, "tokenizer.json", path, err) != 0 ||
-        file_path_join(folder, "tokenizer_config.json", config_path, err) != 0 ||
+    if (input_file_join_path(folder, "tokenizer.json", path, err) != 0 ||
+        input_file_join_path(folder, "tokenizer_config.json", config_path, err) != 0 ||
         read_config(config_path, &config, err) != 0)
         return -1;
     int status = -1;

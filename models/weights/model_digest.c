@@ -1,6 +1,5 @@
 #include "models/weights/model_digest.h"
 
-#include "models/files/file_path.h"
 #include "models/files/input_file.h"
 
 #include <string.h>
@@ -58,9 +57,9 @@ static int add_folder(struct content_hash *hash, const char *folder, void *chunk
     };
     char path[PATH_MAX];
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        if (file_path_join(folder, names[i], path, err) != 0)
+        if (input_file_join_path(folder, names[i], path, err) != 0)
             return -1;
-        if (file_path_is_missing(path))
+        if (input_file_is_missing(path))
             continue;
         content_hash_add_sized(hash, names[i], strlen(names[i]));
         if (add_file(hash, path, chunk, chunk_bytes, err) != 0)

@@ -1,4 +1,4 @@
-#include "models/files/file_path.h"
+#include "models/files/input_file.h"
 
 #include "tests/unit/temporary_files.h"
 
@@ -14,7 +14,7 @@ static void test_join(void **state) {
     } cases[] = {{"m", "m/x"}, {"/a/m///", "/a/m/x"}, {"/", "/x"}, {".", "./x"}};
     char path[PATH_MAX];
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        assert_int_equal(file_path_join(cases[i].folder, "x", path, NULL), 0);
+        assert_int_equal(input_file_join_path(cases[i].folder, "x", path, NULL), 0);
         assert_string_equal(path, cases[i].joined);
     }
 }
@@ -25,10 +25,10 @@ static void test_join_refuses_long_paths(void **state) {
     struct error err = {0};
     memset(folder, 'a', sizeof(folder));
     folder[PATH_MAX - 3] = '\0';
-    assert_int_equal(file_path_join(folder, "x", path, &err), 0);
+    assert_int_equal(input_file_join_path(folder, "x", path, &err), 0);
     assert_int_equal(strlen(path), PATH_MAX - 1);
     path[0] = '#';
-    assert_int_equal(file_path_join(folder, "xy", path, &err), -1);
+    assert_int_equal(input_file_join_path(folder, "xy", path, &err), -1);
     assert_int_equal(path[0], '#');
     assert_int_equal(err.code, ERROR_MODEL);
     assert_non_null(strstr(err.message, "the path is too long"));
@@ -38,13 +38,13 @@ static void test_what_is_there(void **state) {
     struct temporary_folder folder;
     temporary_folder_make(&folder);
     temporary_write(&folder, "f", "x", 1);
-    assert_true(file_path_is_folder(folder.path));
-    assert_false(file_path_is_folder(temporary_file(&folder, "f")));
-    assert_false(file_path_is_folder(temporary_file(&folder, "g")));
-    assert_false(file_path_is_missing(folder.path));
-    assert_false(file_path_is_missing(temporary_file(&folder, "f")));
-    assert_true(file_path_is_missing(temporary_file(&folder, "g")));
-    assert_false(file_path_is_missing(temporary_file(&folder, "f/g")));
+    assert_true(input_file_is_folder(folder.path));
+    assert_false(input_file_is_folder(temporary_file(&folder, "f")));
+    assert_false(input_file_is_folder(temporary_file(&folder, "g")));
+    assert_false(input_file_is_missing(folder.path));
+    assert_false(input_file_is_missing(temporary_file(&folder, "f")));
+    assert_true(input_file_is_missing(temporary_file(&folder, "g")));
+    assert_false(input_file_is_missing(temporary_file(&folder, "f/g")));
     temporary_folder_remove(&folder);
 }
 
