@@ -9,12 +9,18 @@
  * A string is a u64 length and that many bytes; an array is u32 element type, u64 count, elements.
  * (Source: GGUF specification, ggml/docs/gguf.md.)
  *
- * The file is not trusted: whatever it holds, the answer is a table whose every pointer stays
+ * A model may be split into several files, as llama.cpp's gguf-split does: they are named
+ * NAME-00001-of-00003.gguf and so on, and lie beside each other. Each is a GGUF file of its own with
+ * the keys split.no (from 0), split.count and split.tensors.count (of all parts together); the first
+ * holds the model's metadata. A file with a count of 0, which parts merged again have, or 1 is whole.
+ * (Source: llama.cpp, tools/gguf-split.)
+ *
+ * A file is not trusted: whatever it holds, the answer is a table whose every pointer stays
  * inside the image, or ERROR_MODEL with one line that names the field. */
 #ifndef QUIRE_MODELS_FILES_GGUF_H
 #define QUIRE_MODELS_FILES_GGUF_H
 
-#include "models/files/tensor_table.h"
+#include "models/files/tensor_parts.h"
 
 #include <stdbool.h>
 
@@ -26,5 +32,9 @@ int gguf_version(const struct file_image *image);
 
 /* On success the table points into the image and is released with tensor_table_finish. */
 int gguf_parse(struct file_image *image, struct tensor_table *out, struct error *err);
+
+/* Opens the parts that part 0 of file, which is open and parsed, names; checks that they belong
+ * together, and joins them (gguf_split.c). */
+int gguf_split_open_rest(struct tensor_file *file, struct error *err);
 
 #endif

@@ -1,5 +1,3 @@
-#include "models/files/gguf_split.h"
-
 #include "models/files/gguf.h"
 
 #include <inttypes.h>

@@ -5,7 +5,6 @@
 #include "config/base/check.h"
 #include "models/files/input_file.h"
 #include "models/files/gguf.h"
-#include "models/files/gguf_split.h"
 #include "models/files/safetensors.h"
 
 #include <stdio.h>

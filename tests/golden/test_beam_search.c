@@ -162,7 +162,7 @@ static int open_model(struct fixture *f, const char *path, const char *device, e
     return executor_create(f->model, &config, &f->info, &f->executor, err);
 }
 
-/* The engine is told of fewer blocks than there are; and that moving one takes no time. */
+/* The engine gets fewer blocks than there are, and 0 as the time to move one. */
 static void start(struct fixture *f, const char *path, const char *device, enum memory memory) {
     struct error err = {0};
     if (open_model(f, path, device, memory, &err) != 0)

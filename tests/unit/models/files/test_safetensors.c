@@ -136,7 +136,7 @@ static void good_files_are_read(void **state) {
 /* --- Types that nothing here computes with ----------------------------------------------------
  */
 
-static void foreign_types_are_listed(void **state) {
+static void unsupported_types_are_listed(void **state) {
     struct image image =
         make_image("{\"p\":{\"dtype\":\"I64\",\"shape\":[1,3],\"data_offsets\":[0,24]},"
                    "\"m\":{\"dtype\":\"BOOL\",\"shape\":[3],\"data_offsets\":[24,27]},"
@@ -172,7 +172,7 @@ static struct model one_tensor_model(const struct image *image) {
     return model;
 }
 
-static void a_foreign_type_is_refused_where_it_is_needed(void **state) {
+static void an_unsupported_type_is_refused_where_it_is_needed(void **state) {
     const struct weights_options options = {.max_model_len = 8, .quantization = DTYPE_NONE};
     const struct backend_config config = {
         .num_threads = 1, .max_step_tokens = 8, .max_step_seqs = 1};
@@ -432,8 +432,8 @@ static void a_file_cut_while_it_is_open(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(good_files_are_read),
-        cmocka_unit_test(foreign_types_are_listed),
-        cmocka_unit_test(a_foreign_type_is_refused_where_it_is_needed),
+        cmocka_unit_test(unsupported_types_are_listed),
+        cmocka_unit_test(an_unsupported_type_is_refused_where_it_is_needed),
         cmocka_unit_test(bad_headers_are_refused),
         cmocka_unit_test(bad_header_lengths_are_refused),
         IN_FOLDER(a_folder_with_one_file_is_opened),
