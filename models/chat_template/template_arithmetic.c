@@ -14,39 +14,32 @@ static const char *operator_text(int op) {
     return op == OPERATOR_FLOOR_DIVIDE ? "//" : names[op];
 }
 
-static int fail_overflow(struct template_run *run) {
-    return template_run_fail(run, "a number exceeds 64 bits");
-}
-
-/* Rounds down, where C rounds towards zero. The divisor is not 0. */
-static int floor_divide(struct template_run *run, int64_t a, int64_t b, int64_t *out) {
-    if (b == -1)
-        return __builtin_sub_overflow((int64_t)0, a, out) ? fail_overflow(run) : 0;
-    *out = a / b - (a % b != 0 && (a < 0) != (b < 0));
-    return 0;
-}
-
-static int64_t modulo(int64_t a, int64_t b) {
-    if (b == -1)
-        return 0;
-    int64_t rest = a % b;
-    return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
-}
-
+/* Division rounds down and the rest has the divisor's sign, where C rounds towards zero. */
 static int apply_integers(struct template_run *run, int op, int64_t a, int64_t b, int64_t *out) {
+    bool overflows = false;
+    int64_t rest = b == -1 || b == 0 ? 0 : a % b; /* b is 0 for + - * alone */
+    bool rounds = rest != 0 && (rest < 0) != (b < 0);
     switch (op) {
     case '+':
-        return __builtin_add_overflow(a, b, out) ? fail_overflow(run) : 0;
+        overflows = __builtin_add_overflow(a, b, out);
+        break;
     case '-':
-        return __builtin_sub_overflow(a, b, out) ? fail_overflow(run) : 0;
+        overflows = __builtin_sub_overflow(a, b, out);
+        break;
     case '*':
-        return __builtin_mul_overflow(a, b, out) ? fail_overflow(run) : 0;
+        overflows = __builtin_mul_overflow(a, b, out);
+        break;
     case OPERATOR_FLOOR_DIVIDE:
-        return floor_divide(run, a, b, out);
+        if (b == -1)
+            overflows = __builtin_sub_overflow((int64_t)0, a, out);
+        else
+            *out = a / b - rounds;
+        break;
     default:
-        *out = modulo(a, b);
-        return 0;
+        *out = rounds ? rest + b : rest;
+        break;
     }
+    return overflows ? template_run_fail(run, "a number exceeds 64 bits") : 0;
 }
 
 /* Has the sign of the divisor, as in Python. */
@@ -233,7 +226,7 @@ int template_arithmetic_sign(struct template_run *run, bool negative,
         return template_run_fail(run, "bad operand type for unary %c: '%s'", negative ? '-' : '+',
                                  template_type_name(value));
     if (negative && __builtin_sub_overflow((int64_t)0, integer, &integer))
-        return fail_overflow(run);
+        return template_run_fail(run, "a number exceeds 64 bits");
     *out = template_data_int(integer);
     return 0;
 }

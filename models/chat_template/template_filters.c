@@ -109,9 +109,8 @@ static int lines_to_indent(struct template_run *run, const struct template_value
 }
 
 TEMPLATE_BODY(indent) {
-    struct template_builder builder = {.arena = run->arena,
-                                       .is_markup = template_data_is_string(call->self) &&
-                                                    call->self->is_markup};
+    bool is_markup = template_data_is_string(call->self) && call->self->is_markup;
+    struct template_builder builder = {.arena = run->arena, .is_markup = is_markup};
     struct template_value indention, lines;
     bool first = template_call_get_flag(call, 1, false);
     bool blank = template_call_get_flag(call, 2, false);

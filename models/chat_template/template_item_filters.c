@@ -39,8 +39,12 @@ static int fold_case(struct template_run *run, struct template_value *value) {
 /* --- One of the items --------------------------------------------------------------------------
  */
 
+static struct template_value undefined_item(const char *why) {
+    return template_data_undefined((struct text){why, strlen(why)});
+}
+
+/* Takes one item of an iterator alone. */
 TEMPLATE_BODY(first) {
-    static const char missing[] = "No first item, sequence was empty";
     struct template_value self = *call->self;
     struct template_sequence items;
     size_t taken = self.kind == TEMPLATE_ITERATOR ? self.sequence->taken : 0;
@@ -48,20 +52,18 @@ TEMPLATE_BODY(first) {
         return -1;
     if (self.kind == TEMPLATE_ITERATOR && items.length > 0)
         self.sequence->taken = taken + 1;
-    *out = items.length > 0 ? items.items[0]
-                            : template_data_undefined((struct text){missing, strlen(missing)});
+    *out = items.length > 0 ? items.items[0] : undefined_item("No first item, sequence was empty");
     return 0;
 }
 
 TEMPLATE_BODY(last) {
-    static const char missing[] = "No last item, sequence was empty";
     struct template_sequence items;
     if (call->self->kind == TEMPLATE_ITERATOR)
         return template_run_fail(run, "'generator' object is not reversible");
     if (template_type_items(run, call->self, &items) != 0)
         return -1;
     *out = items.length > 0 ? items.items[items.length - 1]
-                            : template_data_undefined((struct text){missing, strlen(missing)});
+                            : undefined_item("No last item, sequence was empty");
     return 0;
 }
 
@@ -77,12 +79,11 @@ static int key_of(struct template_run *run, const struct template_value *item,
 
 TEMPLATE_BODY(extreme) {
     bool largest = call->variant;
-    static const char missing[] = "No aggregated item, sequence was empty";
     struct template_sequence items;
     struct template_value best, key;
     bool case_sensitive = template_call_get_flag(call, 0, false);
     int order;
-    *out = template_data_undefined((struct text){missing, strlen(missing)});
+    *out = undefined_item("No aggregated item, sequence was empty");
     if (take_items(run, call->self, &items) != 0)
         return -1;
     for (size_t i = 0; i < items.length; i++) {
