@@ -22,4 +22,10 @@ struct serving_limits {
     int32_t window;      /* every layer sees at most so many tokens back; 0: some see all */
 };
 
+/* Returns how many blocks the longest sequence takes. */
+static inline int32_t serving_limits_max_blocks(const struct serving_limits *limits) {
+    return limits->max_model_len / limits->block_size +
+           (limits->max_model_len % limits->block_size != 0);
+}
+
 #endif

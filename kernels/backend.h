@@ -22,6 +22,7 @@
 #define QUIRE_KERNELS_BACKEND_H
 
 #include "config/error.h"
+#include "config/serving_limits.h"
 #include "kernels/dtype.h"
 #include "kernels/sampling.h"
 
@@ -299,11 +300,9 @@ struct backend {
 /* What the workspace of the ops may have to hold, fixed at start, and how to compute. */
 struct backend_config {
     int num_threads; /* CPU: compute threads including the caller; 0: one per available core */
-    int32_t max_step_tokens;     /* largest T */
-    int32_t max_step_seqs;       /* largest S */
-    int32_t max_blocks_per_seq;  /* CUDA: largest row stride of block_tables */
-    int32_t max_logit_rows;      /* CUDA: largest num_rows of sample */
-    int32_t vocab_size;          /* CUDA: largest vocab_size of sample */
+    /* Largest T and S; on CUDA also largest row stride of block_tables (serving_limits_max_blocks),
+     * and largest num_rows and vocab_size of sample. The numbers of blocks are not read. */
+    struct serving_limits limits;
     int32_t head_dim;            /* CUDA: of the attention; 0: it is not used */
     int32_t num_q_heads;         /* CUDA: largest of the attention */
     int32_t num_kv_heads;        /* CUDA: likewise */

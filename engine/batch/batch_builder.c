@@ -7,10 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int32_t max_blocks_per_seq(const struct serving_limits *limits) {
-    return block_table_blocks_for(limits->max_model_len, limits->block_size);
-}
-
 /* Distinct tokens of all rows that draw. */
 static size_t max_counts(const struct serving_limits *limits) {
     int32_t of_row =
@@ -34,7 +30,7 @@ static void list_arrays(struct batch_builder *b, const struct serving_limits *li
                         const struct tokenizer *tokenizer, struct array out[static NUM_ARRAYS]) {
     size_t tokens = (size_t)limits->max_num_batched_tokens, seqs = (size_t)limits->max_num_seqs;
     size_t rows = (size_t)batch_builder_max_rows(limits);
-    size_t table = (size_t)max_blocks_per_seq(limits) * sizeof(int32_t);
+    size_t table = (size_t)serving_limits_max_blocks(limits) * sizeof(int32_t);
     size_t biases = (size_t)sampling_inputs_max_biases(tokenizer) * sizeof(struct token_bias);
     size_t mask = (size_t)SAMPLE_MASK_WORDS(limits->vocab_size) * sizeof(uint32_t);
     const struct array arrays[NUM_ARRAYS] = {
@@ -119,7 +115,7 @@ static int32_t longest_table(const struct step_plan *plan) {
 }
 
 static void clear(struct batch_builder *builder, int32_t table_width) {
-    CHECK(table_width <= max_blocks_per_seq(builder->limits));
+    CHECK(table_width <= serving_limits_max_blocks(builder->limits));
     builder->batch = (struct batch){
         .inputs =
             {

@@ -2,7 +2,6 @@
 
 #include "config/base/checked.h"
 #include "engine/executor/rank_moves.h"
-#include "engine/kv/block_table.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -117,8 +116,7 @@ static int run_step(struct backend *b, struct llama *llama, struct kv_cache *cac
     const struct batch batch = {
         .inputs = {.num_tokens = num_tokens,
                    .num_seqs = num_seqs,
-                   .max_blocks_per_seq =
-                       block_table_blocks_for(limits->max_model_len, limits->block_size),
+                   .max_blocks_per_seq = serving_limits_max_blocks(limits),
                    .token_ids = a->token_ids,
                    .positions = a->positions,
                    .slot_mapping = a->slot_mapping,
@@ -160,7 +158,7 @@ static int32_t next_smaller(int32_t n) {
 
 int dry_run(struct backend *b, struct llama *llama, struct kv_cache *cache,
             const struct serving_limits *limits, struct error *err) {
-    int32_t table_width = block_table_blocks_for(limits->max_model_len, limits->block_size);
+    int32_t table_width = serving_limits_max_blocks(limits);
     int64_t most = (int64_t)limits->max_num_seqs * limits->max_model_len;
     int32_t largest = limits->max_num_batched_tokens;
     if (largest > most)

@@ -13,7 +13,6 @@
 #include "engine/executor/rank_memory.h"
 #include "engine/executor/rank_moves.h"
 #include "engine/executor/sizing.h"
-#include "engine/kv/block_table.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -33,11 +32,7 @@ static int open_device(struct rank *rank, const char *device, struct error *err)
     CHECK(sizing_choose_step(device, &rank->config.limits, limits, NULL) == 0);
     const struct backend_config backend_config = {
         .num_threads = rank->config.num_threads,
-        .max_step_tokens = limits->max_num_batched_tokens,
-        .max_step_seqs = limits->max_num_seqs,
-        .max_blocks_per_seq = block_table_blocks_for(limits->max_model_len, limits->block_size),
-        .max_logit_rows = limits->max_logit_rows,
-        .vocab_size = limits->vocab_size,
+        .limits = *limits,
         .head_dim = model->head_dim,
         .num_q_heads = model->num_heads,
         .num_kv_heads = model->num_kv_heads,

@@ -3,7 +3,6 @@
 #include "config/base/check.h"
 #include "config/base/checked.h"
 #include "config/base/numbers.h"
-#include "engine/kv/block_table.h"
 
 #include <string.h>
 
@@ -71,7 +70,7 @@ static int refuse_bytes(const struct kv_budget *budget, const struct serving_lim
 int sizing_choose_blocks(const struct kv_budget *budget, struct serving_limits *limits,
                          struct error *err) {
     CHECK(budget->block_bytes > 0 && limits->block_size > 0 && limits->max_model_len > 0);
-    size_t per_seq = (size_t)block_table_blocks_for(limits->max_model_len, limits->block_size);
+    size_t per_seq = (size_t)serving_limits_max_blocks(limits);
     size_t bytes =
         budget->memory_bytes > 0 ? budget->memory_bytes : choose_kv_bytes(budget, limits, per_seq);
     /* slots are 32-bit */

@@ -121,9 +121,9 @@ int sequence_copy_output(struct sequence *to, const struct sequence *from) {
 size_t sequence_max_bytes(const struct serving_limits *limits) {
     int32_t max_counts =
         limits->max_model_len < limits->vocab_size ? limits->max_model_len : limits->vocab_size;
-    int32_t max_blocks = block_table_blocks_for(limits->max_model_len, limits->block_size);
     return MAX_RECORD_BYTES + 2 * (size_t)limits->max_model_len * sizeof(int32_t) +
-           token_counts_max_bytes(max_counts) + (size_t)max_blocks * sizeof(int32_t) +
+           token_counts_max_bytes(max_counts) +
+           (size_t)serving_limits_max_blocks(limits) * sizeof(int32_t) +
            ((size_t)limits->hidden_size + 1) * sizeof(float);
 }
 

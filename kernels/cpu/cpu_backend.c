@@ -93,8 +93,9 @@ static int open_parts(struct cpu_backend *b, struct error *err) {
              cpu_levels_select(NULL, err)->name);
     if (cpu_gemm_scratch_create(b, err) != 0)
         return -1;
-    b->op_scratch = cpu_op_scratch_create(b->config.num_threads,
-                                          cpu_attention_plan_bytes(b->config.max_step_tokens), err);
+    b->op_scratch = cpu_op_scratch_create(
+        b->config.num_threads, cpu_attention_plan_bytes(b->config.limits.max_num_batched_tokens),
+        err);
     return b->op_scratch != NULL ? 0 : -1;
 }
 

@@ -28,21 +28,23 @@ static int64_t div_up(int64_t a, int64_t b) {
 
 /* A sequence of n tokens has at most n * group / ATTENTION_WIDE_ROWS + 1 tiles per KV head. */
 static int64_t max_items_of(const struct backend_config *config, int32_t num_blocks) {
-    return (int64_t)config->max_step_tokens * config->num_q_heads / ATTENTION_WIDE_ROWS +
-           (int64_t)config->max_step_seqs * config->num_kv_heads +
+    return (int64_t)config->limits.max_num_batched_tokens * config->num_q_heads /
+               ATTENTION_WIDE_ROWS +
+           (int64_t)config->limits.max_num_seqs * config->num_kv_heads +
            attention_plan_max_parts(num_blocks);
 }
 
 int attention_plan_init(struct attention_plan *plan, const struct backend_config *config,
                         int32_t num_blocks, struct error *err) {
-    if (config->max_step_tokens <= 0 || config->max_step_seqs <= 0 || config->num_kv_heads <= 0 ||
-        config->num_kv_heads > INT16_MAX || config->num_q_heads < config->num_kv_heads ||
+    if (config->limits.max_num_batched_tokens <= 0 || config->limits.max_num_seqs <= 0 ||
+        config->num_kv_heads <= 0 || config->num_kv_heads > INT16_MAX ||
+        config->num_q_heads < config->num_kv_heads ||
         max_items_of(config, num_blocks) > INT32_MAX / (int64_t)sizeof(struct attention_item))
         return error_set(err, ERROR_CONFIG,
                          "attention of steps of %d tokens and %d sequences with %d query and %d KV "
                          "heads is too large to plan, or no attention at all",
-                         config->max_step_tokens, config->max_step_seqs, config->num_q_heads,
-                         config->num_kv_heads);
+                         config->limits.max_num_batched_tokens, config->limits.max_num_seqs,
+                         config->num_q_heads, config->num_kv_heads);
     size_t n = (size_t)max_items_of(config, num_blocks);
     *plan = (struct attention_plan){.num_blocks = num_blocks, .max_items = (int32_t)n};
     plan->items = calloc(n, sizeof(*plan->items));

@@ -215,7 +215,7 @@ static int bucket_of(int32_t num_rows, int32_t *out_size) {
 
 /* NULL after a failure. */
 static struct choice *choice_for(struct cuda_backend *b, const struct linear_args *args) {
-    int32_t size = b->config.max_step_tokens;
+    int32_t size = b->config.limits.max_num_batched_tokens;
     int bucket = b->config.batch_invariant ? 0 : bucket_of(args->num_rows, &size);
     int kind = (args->accumulate ? 1 : 0) + (args->float_out ? 2 : 0);
     struct choice *choice = &args->weight->shape->choices[kind][bucket];

@@ -41,14 +41,15 @@ static struct cuda_backend *state_of(struct backend *b) {
 
 static int alloc_buffers(struct cuda_backend *b, struct error *err) {
     struct cuda_sampler *s = b->sampler;
-    size_t num_rows = (size_t)b->config.max_logit_rows, vocab = (size_t)b->config.vocab_size;
+    size_t num_rows = (size_t)b->config.limits.max_logit_rows,
+           vocab = (size_t)b->config.limits.vocab_size;
     size_t words = SAMPLE_MASK_WORDS(vocab), logits, logits_bytes, mask_bytes, output_bytes;
     if (!checked_mul(num_rows, vocab, &logits) ||
         !checked_mul(logits, sizeof(float), &logits_bytes) ||
         !checked_mul(num_rows, words * sizeof(uint32_t), &mask_bytes) ||
         !checked_mul(num_rows, sizeof(struct sample_output), &output_bytes))
         return error_set(err, ERROR_MEMORY, "%d rows of %d logits are too many",
-                         b->config.max_logit_rows, b->config.vocab_size);
+                         b->config.limits.max_logit_rows, b->config.limits.vocab_size);
     if (cuda_buffer_alloc(&b->base, num_rows * sizeof(struct sample_row), &s->rows, err) != 0 ||
         cuda_buffer_alloc(&b->base, output_bytes, &s->outputs, err) != 0 ||
         cuda_buffer_alloc(&b->base, logits_bytes, &s->edited, err) != 0 ||
@@ -63,12 +64,13 @@ static int alloc_buffers(struct cuda_backend *b, struct error *err) {
 }
 
 int cuda_sampler_create(struct cuda_backend *b, struct error *err) {
-    if (b->config.max_logit_rows < 0 || b->config.vocab_size < 0 ||
-        b->config.vocab_size > SAMPLE_MAX_VOCAB)
+    if (b->config.limits.max_logit_rows < 0 || b->config.limits.vocab_size < 0 ||
+        b->config.limits.vocab_size > SAMPLE_MAX_VOCAB)
         return error_set(err, ERROR_CONFIG,
                          "cuda device: %d rows of logits, a vocabulary of %d; there must be >= 0 "
                          "rows of 0 to %d",
-                         b->config.max_logit_rows, b->config.vocab_size, SAMPLE_MAX_VOCAB);
+                         b->config.limits.max_logit_rows, b->config.limits.vocab_size,
+                         SAMPLE_MAX_VOCAB);
     b->sampler = calloc(1, sizeof(*b->sampler));
     if (b->sampler == NULL)
         return error_set(err, ERROR_MEMORY, "out of memory for the cuda device");
@@ -211,7 +213,8 @@ static void fetch_outputs(struct cuda_backend *b, const struct sample_args *args
 void cuda_sample(struct backend *base, const struct sample_args *args) {
     struct cuda_backend *b = state_of(base);
     struct cuda_sampler *s = b->sampler;
-    CHECK(args->num_rows <= b->config.max_logit_rows && args->vocab_size <= b->config.vocab_size);
+    CHECK(args->num_rows <= b->config.limits.max_logit_rows &&
+          args->vocab_size <= b->config.limits.vocab_size);
     if (args->num_rows == 0)
         return;
     struct plan plan = plan_call(args);

@@ -19,26 +19,24 @@ static size_t padded_bytes(size_t num_ints) {
     return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
-static int largest_bytes(const struct backend_config *config, size_t *out, struct error *err) {
+static int largest_bytes(const struct serving_limits *limits, size_t *out, struct error *err) {
     size_t table = 0;
-    if (config->max_step_tokens <= 0 || config->max_step_seqs <= 0 ||
-        config->max_blocks_per_seq <= 0 ||
-        !checked_mul((size_t)config->max_step_seqs, (size_t)config->max_blocks_per_seq, &table) ||
-        table > INT32_MAX)
+    int32_t blocks = limits->block_size > 0 ? serving_limits_max_blocks(limits) : 0;
+    if (limits->max_num_batched_tokens <= 0 || limits->max_num_seqs <= 0 || blocks <= 0 ||
+        !checked_mul((size_t)limits->max_num_seqs, (size_t)blocks, &table) || table > INT32_MAX)
         return error_set(err, ERROR_CONFIG,
                          "cuda device: steps of %d tokens, %d sequences and %d blocks a sequence; "
                          "all must be > 0 and there may be 2^31-1 blocks in all",
-                         config->max_step_tokens, config->max_step_seqs,
-                         config->max_blocks_per_seq);
-    *out = 3 * padded_bytes((size_t)config->max_step_tokens) +
-           2 * padded_bytes((size_t)config->max_step_seqs + 1) + padded_bytes(table) +
+                         limits->max_num_batched_tokens, limits->max_num_seqs, blocks);
+    *out = 3 * padded_bytes((size_t)limits->max_num_batched_tokens) +
+           2 * padded_bytes((size_t)limits->max_num_seqs + 1) + padded_bytes(table) +
            padded_bytes(CUDA_LIST_LENGTH);
     return 0;
 }
 
 int cuda_step_create(struct cuda_backend *b, struct error *err) {
     size_t bytes = 0;
-    if (largest_bytes(&b->config, &bytes, err) != 0 ||
+    if (largest_bytes(&b->config.limits, &bytes, err) != 0 ||
         cuda_buffer_alloc(&b->base, bytes, &b->step.memory, err) != 0)
         return -1;
     b->step.list = b->step.memory.data;
@@ -52,9 +50,9 @@ void cuda_step_destroy(struct cuda_backend *b) {
 void cuda_step_begin(struct backend *base, const struct step_inputs *inputs) {
     struct cuda_backend *b = state_of(base);
     struct cuda_step *step = &b->step;
-    CHECK(inputs->num_tokens <= b->config.max_step_tokens);
-    CHECK(inputs->num_seqs <= b->config.max_step_seqs);
-    CHECK(inputs->max_blocks_per_seq <= b->config.max_blocks_per_seq);
+    CHECK(inputs->num_tokens <= b->config.limits.max_num_batched_tokens);
+    CHECK(inputs->num_seqs <= b->config.limits.max_num_seqs);
+    CHECK(inputs->max_blocks_per_seq <= serving_limits_max_blocks(&b->config.limits));
     step->host = *inputs;
     step->number++;
     size_t num_tokens = (size_t)inputs->num_tokens, num_seqs = (size_t)inputs->num_seqs;

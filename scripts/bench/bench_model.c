@@ -113,17 +113,17 @@ static void open_model(struct model_bench *m, int argc, char **argv, const struc
         device_bench_fail("%s", err.message);
     int32_t length = larger(largest(&s->contexts), largest(&s->prompts));
     int32_t tokens = larger(largest(&s->batches), largest(&s->prompts));
-    const struct backend_config config = {.max_step_tokens = tokens,
-                                          .max_step_seqs = largest(&s->batches),
-                                          .max_blocks_per_seq = length / BLOCK_SIZE + 1,
-                                          .max_logit_rows = largest(&s->batches),
-                                          .vocab_size = m->model->config.vocab_size,
+    m->limits = (struct serving_limits){.max_num_seqs = largest(&s->batches),
+                                        .max_num_batched_tokens = tokens,
+                                        .max_logit_rows = largest(&s->batches),
+                                        .max_model_len = length + BLOCK_SIZE,
+                                        .block_size = BLOCK_SIZE,
+                                        .vocab_size = m->model->config.vocab_size};
+    const struct backend_config config = {.limits = m->limits,
                                           .head_dim = m->model->config.head_dim,
                                           .num_q_heads = m->model->config.num_heads,
                                           .num_kv_heads = m->model->config.num_kv_heads,
                                           .batch_invariant = s->batch_invariant != 0};
-    m->limits = (struct serving_limits){.max_num_batched_tokens = tokens,
-                                        .max_logit_rows = largest(&s->batches)};
     device_bench_open(&m->bench, argc, argv, &config);
     m->bench.batch_seconds = 1e-6 * (double)s->batch_us;
     m->bench.num_batches = 5;

@@ -36,24 +36,24 @@ static int init_cache(struct golden_run *run, struct error *err) {
 }
 
 /* Fewer logit rows than most steps ask for: chunks of the head are part of the test. */
-static const struct serving_limits limits = {
-    .max_num_seqs = 2, .max_num_batched_tokens = GOLDEN_MAX_TOKENS, .max_logit_rows = 12};
+static const struct serving_limits limits = {.max_num_seqs = 2,
+                                             .max_num_batched_tokens = GOLDEN_MAX_TOKENS,
+                                             .max_logit_rows = 12,
+                                             .max_model_len = GOLDEN_NUM_BLOCKS * GOLDEN_BLOCK_SIZE,
+                                             .block_size = GOLDEN_BLOCK_SIZE};
 
 static int open_backend(struct golden_run *run, const struct golden_device *device,
                         struct error *err) {
     const struct model_config *model = &run->model->config;
-    const struct backend_config config = {.num_threads = 2,
-                                          .max_step_tokens = limits.max_num_batched_tokens,
-                                          .max_step_seqs = limits.max_num_seqs,
-                                          .max_blocks_per_seq = GOLDEN_NUM_BLOCKS,
-                                          .max_logit_rows = limits.max_logit_rows,
-                                          .vocab_size = model->vocab_size,
-                                          .head_dim = model->head_dim,
-                                          .num_q_heads = model->num_heads,
-                                          .num_kv_heads = model->num_kv_heads,
-                                          .isa = device->isa,
-                                          .activation_dtype = device->dtype,
-                                          .batch_invariant = device->batch_invariant};
+    struct backend_config config = {.num_threads = 2,
+                                    .limits = limits,
+                                    .head_dim = model->head_dim,
+                                    .num_q_heads = model->num_heads,
+                                    .num_kv_heads = model->num_kv_heads,
+                                    .isa = device->isa,
+                                    .activation_dtype = device->dtype,
+                                    .batch_invariant = device->batch_invariant};
+    config.limits.vocab_size = model->vocab_size;
     run->backend = backend_open(device->backend, &config, err);
     if (run->backend == NULL)
         return -1;

@@ -91,7 +91,8 @@ static void measure(struct bench *b, const char *name, int32_t stride,
 }
 
 int main(int argc, char **argv) {
-    const struct backend_config config = {.max_step_tokens = 1, .max_step_seqs = 1};
+    const struct backend_config config = {.limits.max_num_batched_tokens = 1,
+                                          .limits.max_num_seqs = 1};
     struct error err = {0};
     static struct bench b;
     b.backend = backend_open("cpu", &config, &err);

@@ -117,11 +117,12 @@ int main(int argc, char **argv) {
     read_settings(&s, argc, argv);
     const struct bench_shape *shape = &s.shape;
     int32_t blocks = (shape->max_context + BENCH_BLOCK_SIZE - 1) / BENCH_BLOCK_SIZE;
-    const struct backend_config config = {.max_step_tokens = shape->max_tokens,
-                                          .max_step_seqs = shape->max_seqs,
-                                          .max_blocks_per_seq = blocks,
-                                          .max_logit_rows = shape->max_logits,
-                                          .vocab_size = shape->vocab,
+    const struct backend_config config = {.limits.max_num_batched_tokens = shape->max_tokens,
+                                          .limits.max_num_seqs = shape->max_seqs,
+                                          .limits.max_model_len = blocks,
+                                          .limits.block_size = 1,
+                                          .limits.max_logit_rows = shape->max_logits,
+                                          .limits.vocab_size = shape->vocab,
                                           .head_dim = shape->head_dim,
                                           .num_q_heads = shape->heads,
                                           .num_kv_heads = shape->kv_heads,

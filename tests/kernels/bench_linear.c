@@ -149,8 +149,8 @@ static bool is_named(enum dtype dtype, int num_names, char **names) {
 int main(int argc, char **argv) {
     struct backend_config config = {.isa = argc > 1 ? argv[1] : "auto",
                                     .num_threads = argc > 2 ? atoi(argv[2]) : 1,
-                                    .max_step_tokens = MAX_ROWS,
-                                    .max_step_seqs = 1};
+                                    .limits.max_num_batched_tokens = MAX_ROWS,
+                                    .limits.max_num_seqs = 1};
     struct error err;
     struct bench bench = {.backend = backend_open("cpu", &config, &err),
                           .num_threads = config.num_threads};

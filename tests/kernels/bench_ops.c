@@ -205,8 +205,8 @@ int main(int argc, char **argv) {
     struct error err = {0};
     struct backend_config config = {.isa = argc > 1 ? argv[1] : "auto",
                                     .num_threads = argc > 2 ? atoi(argv[2]) : 1,
-                                    .max_step_tokens = 64,
-                                    .max_step_seqs = 64};
+                                    .limits.max_num_batched_tokens = 64,
+                                    .limits.max_num_seqs = 64};
     struct backend *b = backend_open("cpu", &config, &err);
     if (b == NULL)
         fail(err.message);

@@ -668,7 +668,7 @@ static void test_batch_invariance(void **state) {
  * have its context split among the CPU's threads. */
 static void test_without_memory(void **state) {
     const struct backend_config config = {
-        .num_threads = 2, .max_step_tokens = 699, .max_step_seqs = 1};
+        .num_threads = 2, .limits.max_num_batched_tokens = 699, .limits.max_num_seqs = 1};
     struct error err = {0};
     struct scene scene;
     struct pool pool;
@@ -700,9 +700,10 @@ static void test_without_memory(void **state) {
 }
 
 int main(int argc, char **argv) {
-    static const struct backend_config config = {.max_step_tokens = MAX_TOKENS,
-                                                 .max_step_seqs = 64,
-                                                 .max_blocks_per_seq = 64,
+    static const struct backend_config config = {.limits.max_num_batched_tokens = MAX_TOKENS,
+                                                 .limits.max_num_seqs = 64,
+                                                 .limits.max_model_len = 64,
+                                                 .limits.block_size = 1,
                                                  .head_dim = KV_MAX_HEAD_DIM,
                                                  .num_q_heads = 30,
                                                  .num_kv_heads = 2};

@@ -20,11 +20,12 @@ enum { NUM_KERNELS = 15 }; /* of call_ops: one of each op, five of sample */
 
 static struct backend *open_failing(const char *kernels_before) {
     assert_int_equal(setenv("QUIRE_CUDASIM_FAIL_AFTER", kernels_before, 1), 0);
-    struct backend_config config = {.max_step_tokens = 8,
-                                    .max_step_seqs = 2,
-                                    .max_blocks_per_seq = BLOCKS,
-                                    .max_logit_rows = 2,
-                                    .vocab_size = 100,
+    struct backend_config config = {.limits.max_num_batched_tokens = 8,
+                                    .limits.max_num_seqs = 2,
+                                    .limits.max_model_len = BLOCKS,
+                                    .limits.block_size = 1,
+                                    .limits.max_logit_rows = 2,
+                                    .limits.vocab_size = 100,
                                     .head_dim = 64,
                                     .num_q_heads = 1,
                                     .num_kv_heads = 1,

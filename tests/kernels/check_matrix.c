@@ -275,11 +275,12 @@ static void test_embed_scale(void **state) {
 }
 
 int main(int argc, char **argv) {
-    static const struct backend_config config = {.max_step_tokens = 256,
-                                                 .max_step_seqs = 64,
-                                                 .max_blocks_per_seq = 4,
-                                                 .max_logit_rows = 4,
-                                                 .vocab_size = 64,
+    static const struct backend_config config = {.limits.max_num_batched_tokens = 256,
+                                                 .limits.max_num_seqs = 64,
+                                                 .limits.max_model_len = 4,
+                                                 .limits.block_size = 1,
+                                                 .limits.max_logit_rows = 4,
+                                                 .limits.vocab_size = 64,
                                                  .head_dim = 64,
                                                  .num_q_heads = 1,
                                                  .num_kv_heads = 1};

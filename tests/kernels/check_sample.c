@@ -596,11 +596,12 @@ static void test_long_lists(void **state) {
 }
 
 int main(int argc, char **argv) {
-    static const struct backend_config config = {.max_step_tokens = 256,
-                                                 .max_step_seqs = 64,
-                                                 .max_blocks_per_seq = 4,
-                                                 .max_logit_rows = MAX_ROWS,
-                                                 .vocab_size = MAX_VOCAB,
+    static const struct backend_config config = {.limits.max_num_batched_tokens = 256,
+                                                 .limits.max_num_seqs = 64,
+                                                 .limits.max_model_len = 4,
+                                                 .limits.block_size = 1,
+                                                 .limits.max_logit_rows = MAX_ROWS,
+                                                 .limits.vocab_size = MAX_VOCAB,
                                                  .head_dim = 64,
                                                  .num_q_heads = 1,
                                                  .num_kv_heads = 1};

@@ -19,8 +19,10 @@ static void test_unknown_device(void **state) {
 }
 
 static void test_instruction_set_is_named(void **state) {
-    struct backend_config config = {
-        .num_threads = 2, .max_step_tokens = 8, .max_step_seqs = 2, .isa = "portable"};
+    struct backend_config config = {.num_threads = 2,
+                                    .limits.max_num_batched_tokens = 8,
+                                    .limits.max_num_seqs = 2,
+                                    .isa = "portable"};
     struct backend *b = backend_open("cpu", &config, NULL);
     assert_non_null(b);
     assert_string_equal(b->name, "cpu");
@@ -36,8 +38,10 @@ static void test_instruction_set_is_named(void **state) {
 }
 
 static void test_bad_thread_count(void **state) {
-    struct backend_config config = {
-        .num_threads = -2, .max_step_tokens = 8, .max_step_seqs = 2, .isa = "auto"};
+    struct backend_config config = {.num_threads = -2,
+                                    .limits.max_num_batched_tokens = 8,
+                                    .limits.max_num_seqs = 2,
+                                    .isa = "auto"};
     struct error err = {0};
     assert_null(backend_open("cpu", &config, &err));
     assert_int_equal(err.code, ERROR_CONFIG);
@@ -54,7 +58,8 @@ static void test_kv_block_bytes(void **state) {
 /* Buffers and copies through the op table of both devices. */
 static void test_memory_ops(void **state) {
     static const char *const names[] = {"cpu", "cpu-ref"};
-    struct backend_config config = {.num_threads = 1, .max_step_tokens = 8, .max_step_seqs = 2};
+    struct backend_config config = {
+        .num_threads = 1, .limits.max_num_batched_tokens = 8, .limits.max_num_seqs = 2};
     for (int i = 0; i < 2; i++) {
         struct backend *b = backend_open(names[i], &config, NULL);
         assert_non_null(b);

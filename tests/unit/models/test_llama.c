@@ -51,8 +51,10 @@ static void watch_sample(struct backend *b, const struct sample_args *args) {
 static bool open_run(struct run *run, const struct model_image *image, const char *name,
                      const char *isa) {
     const struct model_config *config = &image->model.config;
-    const struct backend_config backend_config = {
-        .num_threads = 2, .max_step_tokens = NUM_TOKENS, .max_step_seqs = 1, .isa = isa};
+    const struct backend_config backend_config = {.num_threads = 2,
+                                                  .limits.max_num_batched_tokens = NUM_TOKENS,
+                                                  .limits.max_num_seqs = 1,
+                                                  .isa = isa};
     const struct weights_options options = {.max_model_len = NUM_TOKENS,
                                             .quantization = DTYPE_NONE};
     struct error err = {0};

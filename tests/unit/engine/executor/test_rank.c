@@ -186,9 +186,9 @@ static void test_a_card_is_filled(void **state) {
     assert_int_equal(card.most_tokens, 40);
     assert_int_equal(card.most_seqs, 3);
     assert_int_equal(card.most_rows, 3);
-    assert_int_equal(card.config.max_blocks_per_seq, 16);
-    assert_int_equal(card.config.max_logit_rows, 3);
-    assert_int_equal(card.config.vocab_size, 320);
+    assert_int_equal(serving_limits_max_blocks(&card.config.limits), 16);
+    assert_int_equal(card.config.limits.max_logit_rows, 3);
+    assert_int_equal(card.config.limits.vocab_size, 320);
     assert_int_equal(card.config.head_dim, 16);
     assert_int_equal(card.config.num_q_heads, 4);
     assert_int_equal(card.config.num_kv_heads, 2);

@@ -32,7 +32,7 @@ static void assert_marks(struct pools *p, const void *pool, int32_t num_blocks, 
 
 static int open_pools(void **state) {
     static struct pools pools;
-    const struct backend_config config = {.num_threads = 1, .max_step_tokens = 1};
+    const struct backend_config config = {.num_threads = 1, .limits.max_num_batched_tokens = 1};
     const struct kv_layout layout = {
         .num_layers = 2, .num_kv_heads = 1, .head_dim = 8, .block_size = 16, .dtype = DTYPE_F16};
     pools = (struct pools){.backend = backend_open("cpu-ref", &config, NULL),

@@ -34,8 +34,8 @@ static void add(struct batch *batch, int32_t context, int32_t num_tokens) {
 }
 
 static struct backend_config config_of(int32_t num_q_heads, int32_t num_kv_heads) {
-    return (struct backend_config){.max_step_tokens = MAX_TOKENS,
-                                   .max_step_seqs = MAX_SEQS,
+    return (struct backend_config){.limits.max_num_batched_tokens = MAX_TOKENS,
+                                   .limits.max_num_seqs = MAX_SEQS,
                                    .num_q_heads = num_q_heads,
                                    .num_kv_heads = num_kv_heads};
 }

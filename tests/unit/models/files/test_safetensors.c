@@ -175,7 +175,7 @@ static struct model one_tensor_model(const struct image *image) {
 static void an_unsupported_type_is_refused_where_it_is_needed(void **state) {
     const struct weights_options options = {.max_model_len = 8, .quantization = DTYPE_NONE};
     const struct backend_config config = {
-        .num_threads = 1, .max_step_tokens = 8, .max_step_seqs = 1};
+        .num_threads = 1, .limits.max_num_batched_tokens = 8, .limits.max_num_seqs = 1};
     struct weights *weights = NULL;
     struct backend *backend;
     struct error err = {0};

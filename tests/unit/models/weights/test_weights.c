@@ -17,7 +17,7 @@ static const struct weights_options int8 = {.max_model_len = 8, .quantization = 
 
 static struct backend *open_backend(void) {
     const struct backend_config config = {
-        .num_threads = 1, .max_step_tokens = 8, .max_step_seqs = 1};
+        .num_threads = 1, .limits.max_num_batched_tokens = 8, .limits.max_num_seqs = 1};
     struct error err;
     struct backend *backend = backend_open("cpu-ref", &config, &err);
     assert_non_null(backend);
