@@ -60,18 +60,6 @@ static void fill_prompt_text(const struct tokenizer *tokenizer, const cJSON *ite
     }
 }
 
-/* Finds the prompt's tokens that are part of the echoed text. */
-static void find_text(const struct tokenizer *tokenizer, const struct completion_body *body,
-                      const cJSON *item, const struct prompt_tokens *tokens,
-                      struct prompt_output *prompt) {
-    int before = 0, behind = 0;
-    if (cJSON_IsString(item) && body->add_special_tokens)
-        tokenizer_num_added(tokenizer, &before, &behind);
-    prompt->text_begin = before;
-    prompt->text_end = tokens->count - behind;
-    prompt->is_cut = tokens->is_cut;
-}
-
 static int create_prompt(const struct api_context *context, const struct completion_body *body,
                          const cJSON *item, const char *path, struct prompt_output *prompt,
                          struct request **out, struct api_error *err) {
@@ -84,7 +72,12 @@ static int create_prompt(const struct api_context *context, const struct complet
         free(tokens.ids);
         return -1;
     }
-    find_text(context->tokenizer, body, item, &tokens, prompt);
+    int before = 0, behind = 0;
+    if (cJSON_IsString(item) && body->add_special_tokens)
+        tokenizer_num_added(context->tokenizer, &before, &behind);
+    prompt->text_begin = before;
+    prompt->text_end = tokens.count - behind;
+    prompt->is_cut = tokens.is_cut;
     struct sampling_params params = completion_body_params(
         body, context, tokens.count, sampling_body_seed(context, &body->sampling));
     *out = request_create(tokens.ids, tokens.count, &params);

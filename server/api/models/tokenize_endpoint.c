@@ -232,20 +232,6 @@ int tokenize_endpoint_encode(const struct api_context *context, const char *body
     return result;
 }
 
-static int read_ids(const cJSON *array, int32_t vocab_size, int32_t *out, struct api_error *err) {
-    int index = 0;
-    const cJSON *item;
-    cJSON_ArrayForEach(item, array) {
-        char path[32];
-        int64_t token;
-        snprintf(path, sizeof(path), "tokens[%d]", index);
-        if (json_read_int(item, path, 0, vocab_size - 1, &token, err) != 0)
-            return -1;
-        out[index++] = (int32_t)token;
-    }
-    return 0;
-}
-
 static int decode(const struct tokenizer *tokenizer, const int32_t *tokens, size_t count,
                   bool skip_special, struct byte_buffer *text, struct api_error *err) {
     size_t length = tokenizer_decode(tokenizer, tokens, count, skip_special, NULL, 0);
@@ -262,31 +248,35 @@ static int decode(const struct tokenizer *tokenizer, const int32_t *tokens, size
     return text->failed ? api_error_set_memory(err) : 0;
 }
 
-static int decode_ids(const struct tokenizer *tokenizer, const cJSON *array, bool skip_special,
-                      struct byte_buffer *text, struct api_error *err) {
-    size_t count = 0;
-    const cJSON *item;
-    cJSON_ArrayForEach(item, array) count++;
-    int32_t *tokens = calloc(count + 1, sizeof(*tokens));
-    if (tokens == NULL)
-        return api_error_set_memory(err);
-    int status = read_ids(array, tokenizer_vocab_size(tokenizer), tokens, err);
-    if (status == 0)
-        status = decode(tokenizer, tokens, count, skip_special, text, err);
-    free(tokens);
-    return status;
-}
-
 static int detokenize_parsed(const struct api_context *context, const cJSON *json,
                              struct byte_buffer *text, struct byte_buffer *ignored,
                              struct api_error *err) {
     struct tokenize_body body = {0};
     if (read_fields(context, json, JSON_TABLE(detokenize_fields), &body, ignored, err) != 0)
         return -1;
-    const cJSON *tokens = cJSON_GetObjectItemCaseSensitive(json, "tokens");
-    if (!cJSON_IsArray(tokens))
-        return json_refuse(tokens, "tokens", "an array of token ids", err);
-    return decode_ids(context->tokenizer, tokens, body.skip_special_tokens, text, err);
+    const cJSON *array = cJSON_GetObjectItemCaseSensitive(json, "tokens"), *item;
+    if (!cJSON_IsArray(array))
+        return json_refuse(array, "tokens", "an array of token ids", err);
+    size_t capacity = 1, count = 0;
+    cJSON_ArrayForEach(item, array) capacity++;
+    int32_t *tokens = calloc(capacity, sizeof(*tokens));
+    if (tokens == NULL)
+        return api_error_set_memory(err);
+    int status = 0;
+    cJSON_ArrayForEach(item, array) {
+        char path[32];
+        int64_t token;
+        snprintf(path, sizeof(path), "tokens[%zu]", count);
+        status =
+            json_read_int(item, path, 0, tokenizer_vocab_size(context->tokenizer) - 1, &token, err);
+        if (status != 0)
+            break;
+        tokens[count++] = (int32_t)token;
+    }
+    if (status == 0)
+        status = decode(context->tokenizer, tokens, count, body.skip_special_tokens, text, err);
+    free(tokens);
+    return status;
 }
 
 int tokenize_endpoint_decode(const struct api_context *context, const char *body, size_t length,

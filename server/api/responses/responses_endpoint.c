@@ -207,18 +207,6 @@ static void write_usage(const struct responses_api_call *call, struct byte_buffe
     json_write_end_object(out);
 }
 
-static void write_error_member(const struct responses_api_call *call, struct byte_buffer *out) {
-    json_write_key(out, "error");
-    if (!call->base.has_error) {
-        json_write_null(out);
-        return;
-    }
-    json_write_begin_object(out);
-    json_write_text_member(out, "code", "server_error");
-    json_write_text_member(out, "message", call->base.error.message);
-    json_write_end_object(out);
-}
-
 /* Writes the response object; before its end without output and usage. */
 static void write_response(const struct responses_api_call *call, const char *status, bool is_end,
                            struct byte_buffer *out) {
@@ -229,7 +217,15 @@ static void write_response(const struct responses_api_call *call, const char *st
     json_write_int_member(out, "created_at", head->created);
     json_write_text_member(out, "status", status);
     json_write_text_member(out, "model", head->model);
-    write_error_member(call, out);
+    json_write_key(out, "error");
+    if (call->base.has_error) {
+        json_write_begin_object(out);
+        json_write_text_member(out, "code", "server_error");
+        json_write_text_member(out, "message", call->base.error.message);
+        json_write_end_object(out);
+    } else {
+        json_write_null(out);
+    }
     json_write_raw_member(out, "incomplete_details",
                           is_end && is_cut(call) ? "{\"reason\":\"max_output_tokens\"}" : "null");
     json_write_items(out, &call->echo);
@@ -254,17 +250,14 @@ static void write_status(struct responses_api_call *call, const char *type, cons
     responses_event_end(out);
 }
 
-static void write_begin(struct responses_api_call *call, struct byte_buffer *out) {
-    write_status(call, "response.created", "in_progress", false, out);
-    write_status(call, "response.in_progress", "in_progress", false, out);
-}
-
 static int add(struct api_call *base, int32_t index, const struct token_event *event) {
     struct responses_api_call *call = (struct responses_api_call *)base;
     struct byte_buffer *events = base->is_stream ? &call->events : NULL;
     bool is_end = event->finish != FINISH_NONE;
-    if (events != NULL && call->output.sequence == 0)
-        write_begin(call, events);
+    if (events != NULL && call->output.sequence == 0) {
+        write_status(call, "response.created", "in_progress", false, events);
+        write_status(call, "response.in_progress", "in_progress", false, events);
+    }
     if (call->has_logprobs)
         logprob_format_chat(base->tokenizer, event, call->num_logprobs, call->shows_ids,
                             &call->scores);
