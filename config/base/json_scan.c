@@ -8,6 +8,7 @@
 
 #include "config/base/array.h"
 #include "config/base/check.h"
+#include "config/base/json_unescape.h"
 #include "config/base/utf8.h"
 
 #include <math.h>
@@ -83,76 +84,50 @@ static bool is_digit(int c) {
     return c >= '0' && c <= '9';
 }
 
-static int hex_value(int c) {
-    if (is_digit(c))
-        return c - '0';
-    if (c >= 'a' && c <= 'f')
-        return c - 'a' + 10;
-    if (c >= 'A' && c <= 'F')
-        return c - 'A' + 10;
-    return -1;
-}
-
 /* Reads the four digits at s->at. */
 static int scan_hex4(struct scanner *s, unsigned *out) {
     unsigned code = 0;
-    for (int i = 0; i < 4; i++) {
-        int digit = hex_value(peek(s));
+    for (int i = 0; i < 4; i++, s->at++) {
+        int digit = json_unescape_digit(peek(s));
         if (digit < 0)
             return fail_unexpected(s, "a hexadecimal digit");
         code = code * 16 + (unsigned)digit;
-        s->at++;
     }
     *out = code;
     return 0;
 }
 
-/* s->at is behind "\u". Joins a surrogate pair. */
-static int scan_unicode_escape(struct scanner *s, unsigned *out) {
+/* s->at is behind "\u". A surrogate pair is one escape. */
+static int scan_unicode_escape(struct scanner *s) {
     size_t start = s->at - 2;
     unsigned code = 0, low = 0;
     if (scan_hex4(s, &code) != 0)
         return -1;
     if (code == 0)
         return fail_at(s, start, "\\u0000 is not allowed in a string");
-    if (code >= 0xDC00 && code <= 0xDFFF)
+    if (code < 0xD800 || code > 0xDFFF)
+        return 0;
+    if (code > 0xDBFF || s->length - s->at < 2 || memcmp(s->data + s->at, "\\u", 2) != 0)
         return fail_at(s, start, "unpaired surrogate");
-    if (code >= 0xD800 && code <= 0xDBFF) {
-        if (s->length - s->at < 2 || memcmp(s->data + s->at, "\\u", 2) != 0)
-            return fail_at(s, start, "unpaired surrogate");
-        s->at += 2;
-        if (scan_hex4(s, &low) != 0)
-            return -1;
-        if (low < 0xDC00 || low > 0xDFFF)
-            return fail_at(s, start, "unpaired surrogate");
-        code = 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00);
-    }
-    *out = code;
-    return 0;
+    s->at += 2;
+    if (scan_hex4(s, &low) != 0)
+        return -1;
+    return low >= 0xDC00 && low <= 0xDFFF ? 0 : fail_at(s, start, "unpaired surrogate");
 }
 
 /* s->at is at the backslash. */
-static int scan_escape(struct scanner *s, unsigned *out) {
-    static const char letters[] = "\"\\/bfnrt";
-    static const char values[] = "\"\\/\b\f\n\r\t";
+static int scan_escape(struct scanner *s) {
     s->at++;
     int c = peek(s);
-    if (c == 'u') {
-        s->at++;
-        return scan_unicode_escape(s, out);
-    }
-    const char *found = c > 0 ? strchr(letters, c) : NULL;
-    if (found == NULL)
+    if (c != 'u' && json_unescape_letter(c) < 0)
         return fail_unexpected(s, "an escape");
-    *out = (unsigned char)values[found - letters];
     s->at++;
-    return 0;
+    return c == 'u' ? scan_unicode_escape(s) : 0;
 }
 
-/* s->at is at the opening quote; *out_escaped tells whether the string holds escapes. */
+/* s->at is at the opening quote; *out_escaped becomes true if the string holds escapes. */
 static int scan_string(struct scanner *s, bool *out_escaped) {
     size_t start = s->at++;
-    unsigned code;
     for (;;) {
         int c = peek(s);
         if (c < 0)
@@ -163,11 +138,11 @@ static int scan_string(struct scanner *s, bool *out_escaped) {
             return fail_at(s, s->at, "raw control character in a string");
         if (c == '\\') {
             *out_escaped = true;
-            if (scan_escape(s, &code) != 0)
+            if (scan_escape(s) != 0)
                 return -1;
             continue;
         }
-        size_t count = utf8_char_bytes(s->data + s->at, s->length - s->at);
+        size_t count = c < 0x80 ? 1 : utf8_char_bytes(s->data + s->at, s->length - s->at);
         if (count == 0)
             return fail_at(s, s->at, "invalid UTF-8");
         s->at += count;
@@ -176,32 +151,21 @@ static int scan_string(struct scanner *s, bool *out_escaped) {
     return 0;
 }
 
-/* Writes the unescaped bytes of an already checked string [start, end) into the arena. */
-static int unescape_key(struct scanner *s, size_t start, size_t end, struct key *key) {
+/* Writes the unescaped bytes of a checked string into the arena, and has the key point there. */
+static int unescape_key(struct scanner *s, struct key *key) {
+    struct json_unescape unescape = {0};
     if (s->arena == NULL && (s->arena = malloc(s->length)) == NULL)
         return fail_memory(s);
-    size_t resume = s->at;
-    key->data = s->arena + s->arena_used;
-    s->at = start;
-    while (s->at < end) {
-        unsigned code = (unsigned char)s->data[s->at];
-        if (code != '\\') {
-            s->arena[s->arena_used++] = s->data[s->at++];
-            continue;
-        }
-        if (scan_escape(s, &code) != 0)
-            return -1;
-        s->arena_used += utf8_encode(code, s->arena + s->arena_used);
+    char *out = s->arena + s->arena_used, text[JSON_UNESCAPE_MAX_BYTES];
+    size_t length = 0;
+    for (size_t i = 0; i < key->length; i++) {
+        size_t count = json_unescape_push(&unescape, key->data[i], text);
+        memcpy(out + length, text, count);
+        length += count;
     }
-    key->length = (size_t)(s->arena + s->arena_used - key->data);
-    s->at = resume;
-    return 0;
-}
-
-static int push_key(struct scanner *s, const struct key *key) {
-    if (!array_reserve(&s->keys, &s->keys_capacity, s->num_keys + 1, sizeof(*key)))
-        return fail_memory(s);
-    s->keys[s->num_keys++] = *key;
+    s->arena_used += length;
+    key->data = out;
+    key->length = length;
     return 0;
 }
 
@@ -214,10 +178,11 @@ static int scan_key(struct scanner *s) {
         return -1;
     key.data = s->data + key.offset + 1;
     key.length = s->at - key.offset - 2;
-    if (escaped && unescape_key(s, key.offset + 1, s->at - 1, &key) != 0)
+    if (escaped && unescape_key(s, &key) != 0)
         return -1;
-    if (push_key(s, &key) != 0)
-        return -1;
+    if (!array_reserve(&s->keys, &s->keys_capacity, s->num_keys + 1, sizeof(key)))
+        return fail_memory(s);
+    s->keys[s->num_keys++] = key;
     skip_space(s);
     if (peek(s) != ':')
         return fail_unexpected(s, "':'");

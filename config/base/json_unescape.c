@@ -1,4 +1,4 @@
-#include "server/output/json_unescape.h"
+#include "config/base/json_unescape.h"
 
 #include "config/base/utf8.h"
 
@@ -6,10 +6,18 @@
 
 #define REPLACEMENT 0xFFFD
 
-static uint32_t hex_value(char digit) {
-    if (digit <= '9')
-        return (uint32_t)(digit - '0');
-    return (uint32_t)((digit | 0x20) - 'a' + 10);
+int json_unescape_digit(int byte) {
+    if (byte >= '0' && byte <= '9')
+        return byte - '0';
+    byte |= 0x20;
+    return byte >= 'a' && byte <= 'f' ? byte - 'a' + 10 : -1;
+}
+
+int json_unescape_letter(int byte) {
+    static const char letters[] = "\"\\/bfnrt";
+    static const char values[] = "\"\\/\b\f\n\r\t";
+    const char *found = byte > 0 ? strchr(letters, byte) : NULL;
+    return found != NULL ? values[found - letters] : -1;
 }
 
 /* The pair will not be completed. */
@@ -35,8 +43,6 @@ static size_t end_code(struct json_unescape *string, char *out) {
 }
 
 static size_t push_escape(struct json_unescape *string, char byte, char *out) {
-    static const char letters[] = "\"\\/bfnrt";
-    static const char values[] = "\"\\/\b\f\n\r\t";
     string->in_escape = false;
     if (byte == 'u') {
         string->num_hex = 4;
@@ -44,15 +50,15 @@ static size_t push_escape(struct json_unescape *string, char byte, char *out) {
         return 0;
     }
     size_t length = drop_high(string, out);
-    const char *found = byte != '\0' ? strchr(letters, byte) : NULL;
-    out[length] = found != NULL ? values[found - letters] : byte;
+    int value = json_unescape_letter((unsigned char)byte);
+    out[length] = value >= 0 ? (char)value : byte;
     return length + 1;
 }
 
 size_t json_unescape_push(struct json_unescape *string, char byte,
                           char out[static JSON_UNESCAPE_MAX_BYTES]) {
     if (string->num_hex > 0) {
-        string->code = string->code << 4 | hex_value(byte);
+        string->code = string->code << 4 | (uint32_t)json_unescape_digit(byte);
         return --string->num_hex == 0 ? end_code(string, out) : 0;
     }
     if (string->in_escape)

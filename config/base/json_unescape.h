@@ -1,7 +1,7 @@
 /* The text of a JSON string that comes byte by byte: its escapes undone, a surrogate pair joined,
  * half a pair replaced by U+FFFD. A zeroed struct is at a string's start. */
-#ifndef QUIRE_SERVER_OUTPUT_JSON_UNESCAPE_H
-#define QUIRE_SERVER_OUTPUT_JSON_UNESCAPE_H
+#ifndef QUIRE_CONFIG_BASE_JSON_UNESCAPE_H
+#define QUIRE_CONFIG_BASE_JSON_UNESCAPE_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -16,7 +16,12 @@ struct json_unescape {
     uint32_t high;  /* the first half of a pair, whose second may follow; 0: none */
 };
 
-/* Adds a byte from between the quotes that a json_stream has taken for good. Writes what is decided
+/* Return the value of a hexadecimal digit, and of the letter behind a backslash, but for 'u'; -1: it is
+ * none. */
+int json_unescape_digit(int byte);
+int json_unescape_letter(int byte);
+
+/* Adds a byte from between the quotes, which has been checked to be JSON. Writes what is decided
  * now and returns its length. */
 size_t json_unescape_push(struct json_unescape *string, char byte,
                           char out[static JSON_UNESCAPE_MAX_BYTES]);
