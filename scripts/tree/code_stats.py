@@ -56,17 +56,21 @@ def spread(values):
 
 
 def describe_product(files):
-    """Medians, p90 and small files of all rooms but tests/, and the lines of both."""
-    product = {name: f for name, f in files.items() if not name.startswith("tests/")}
+    """Medians, p90 and small files of all rooms but tests/, and the lines of both. The simulator stands in
+    for libraries and is counted apart."""
+    def lines(part):
+        return f"{sum(count for count, _, _ in part.values())} lines in {len(part)} files"
+
+    tests = {name: f for name, f in files.items() if name.startswith("tests/")}
+    simulator = {name: f for name, f in files.items() if "/cudasim/" in name and name not in tests}
+    product = {name: f for name, f in files.items() if name not in tests and name not in simulator}
     sources = [count for name, (count, _, _) in product.items() if name.endswith(".c")]
     headers = [count for name, (count, _, _) in product.items() if name.endswith(".h")]
-    functions = [length for _, _, found in product.values() for _, length in found]
-    lines = sum(count for count, _, _ in product.values())
-    print(f"\nproduct: {lines} lines in {len(product)} files; tests: "
-          f"{sum(count for count, _, _ in files.values()) - lines} lines in {len(files) - len(product)} files")
+    functions = [length for name, (_, _, found) in product.items() if name.endswith(".c") for _, length in found]
+    print(f"\nproduct: {lines(product)}; simulator: {lines(simulator)}; tests: {lines(tests)}")
     print(f"{len(sources)} .c files: {spread(sources)}; {sum(count < 60 for count in sources)} under 60 lines")
     print(f"{len(headers)} headers: {spread(headers)}; {sum(count < 20 for count in headers)} under 20 lines")
-    print(f"{len(functions)} functions: {spread(functions)}")
+    print(f"{len(functions)} functions of .c files: {spread(functions)}")
 
 
 def main():
