@@ -230,27 +230,23 @@ static struct sampling_settings default_settings(const struct serve *serve) {
 static void set_context(struct serve *serve) {
     const struct options *options = &serve->options;
     bool has_names = options->served_model_names.count > 0;
-    const struct serving_limits *limits = &serve->info.limits;
     set_model_name(serve);
     serve->context = (struct api_context){
+        .limits = &serve->info.limits,
         .tokenizer = serve->tokenizer,
         .chat = serve->chat,
         .model_names = has_names ? options->served_model_names.items : serve->default_names,
         .num_model_names = has_names ? options->served_model_names.count : 1,
         .created = time(NULL),
-        .max_model_len = limits->max_model_len,
         .max_prompts =
             (int32_t)(options->max_queued_requests < MAX_PROMPTS ? options->max_queued_requests
                                                                  : MAX_PROMPTS),
         .max_n = (int32_t)options->max_n,
-        .max_logprobs = limits->max_logprobs,
-        .allows_all_logprobs = limits->max_logprobs == limits->vocab_size,
         .max_choices = engine_options_call_choices(options),
         .max_prompt_tokens = options->max_queued_tokens,
         .sampling = default_settings(serve),
         .seed = (uint64_t)options->seed,
         .system_fingerprint = serve->fingerprint,
-        .hidden_size = limits->hidden_size,
         .pooling = strcmp(options->pooling, "mean") == 0 ? POOLING_MEAN : POOLING_LAST,
         .rejects_unknown_params = strcmp(options->unknown_params, "reject") == 0,
     };

@@ -2,6 +2,7 @@
 #ifndef QUIRE_SERVER_API_CONTEXT_H
 #define QUIRE_SERVER_API_CONTEXT_H
 
+#include "config/serving_limits.h"
 #include "engine/sampling_params.h"
 #include "models/tokenizer/tokenizer.h"
 #include "server/api/api_error.h"
@@ -12,23 +13,20 @@
 struct chat_model;
 
 struct api_context {
+    const struct serving_limits *limits;
     const struct tokenizer *tokenizer;
     const struct chat_model *chat; /* NULL: chats are refused */
     char *const *model_names;      /* served names; the first one is reported */
     int num_model_names;
-    int64_t created; /* Unix seconds of the server's start, for /v1/models */
-    int32_t max_model_len;
-    int32_t max_prompts;      /* prompts in one call */
-    int32_t max_n;            /* choices of one prompt: n and best_of */
-    int32_t max_logprobs;     /* of one token */
-    bool allows_all_logprobs; /* which is the whole vocabulary's */
-    int32_t max_choices;      /* of all prompts of a call */
+    int64_t created;     /* Unix seconds of the server's start, for /v1/models */
+    int32_t max_prompts; /* prompts in one call */
+    int32_t max_n;       /* choices of one prompt: n and best_of */
+    int32_t max_choices; /* of all prompts of a call */
     /* Of all prompts of a call that has several; a single one may be as long as the context. */
     int64_t max_prompt_tokens;
     struct sampling_settings sampling; /* where a request says nothing: neutral, or the model's */
     uint64_t seed;                     /* base of the seeds of requests that bring none */
     const char *system_fingerprint;
-    int32_t hidden_size;         /* dimensions of an embedding */
     enum pooling pooling;        /* of embeddings whose request does not say */
     bool rejects_unknown_params; /* a field that is not known is a 400, not a header */
 };

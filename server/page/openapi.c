@@ -121,7 +121,7 @@ static int add_sizes(const struct api_context *context, cJSON *schemas) {
     } bounds[] = {
         {member(schemas, "TokenId"), "maximum", vocab_size - 1},
         {property(schemas, "SamplingFields", "allowed_token_ids"), "maxItems", vocab_size},
-        {member(schemas, "PromptIds"), "maxItems", context->max_model_len},
+        {member(schemas, "PromptIds"), "maxItems", context->limits->max_model_len},
         {member(schemas, "PromptList"), "maxItems", context->max_prompts},
     };
     for (size_t i = 0; i < COUNT(bounds); i++)
@@ -129,7 +129,7 @@ static int add_sizes(const struct api_context *context, cJSON *schemas) {
             add_bound(bounds[i].schema, bounds[i].name, bounds[i].bound) != 0)
             return -1;
     return add_only_value(property(schemas, "EmbeddingRequest", "dimensions"),
-                          context->hidden_size);
+                          context->limits->hidden_size);
 }
 
 static int complete(const struct api_context *context, cJSON *description) {

@@ -24,7 +24,10 @@ static void fill_context(void) {
     chat_fixture_init(&context, 128);
     context.max_prompts = 8;
     context.max_prompt_tokens = 100;
-    context.hidden_size = 2;
+    static struct serving_limits limits;
+    limits = *context.limits;
+    limits.hidden_size = 2;
+    context.limits = &limits;
     context.pooling = POOLING_LAST;
 }
 
@@ -107,7 +110,8 @@ static void answer(struct api_call *call) {
     for (int i = 0; i < api_call_num_requests(call); i++) {
         struct request *request = api_call_request(call, i);
         require(request->num_prompt_tokens >= 1 && request->params.max_tokens >= 0);
-        require(request->num_prompt_tokens + request->params.max_tokens <= context.max_model_len);
+        require(request->num_prompt_tokens + request->params.max_tokens <=
+                context.limits->max_model_len);
         if (request->params.num_prompt_logprobs >= 0)
             push(request, TOKEN_EVENT_PROMPT, 0, FINISH_NONE);
         bool is_pooled = request->params.pooling != POOLING_NONE;

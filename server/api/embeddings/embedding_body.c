@@ -61,12 +61,12 @@ static int read_words(struct embedding_body *body, struct api_error *err) {
 /* Vectors can be shortened only where the model was trained for it. */
 static int check_dimensions(const struct api_context *context, const struct embedding_body *body,
                             struct api_error *err) {
-    if (body->dimensions == context->hidden_size)
+    if (body->dimensions == context->limits->hidden_size)
         return 0;
     return api_error_set(err, 400, "invalid_request_error", "unsupported_value", "dimensions",
                          "dimensions must be %d, the size of this model's embeddings, not %lld: "
                          "they cannot be shortened",
-                         (int)context->hidden_size, (long long)body->dimensions);
+                         (int)context->limits->hidden_size, (long long)body->dimensions);
 }
 
 static int read_all(const struct api_context *context, struct embedding_body *body,
@@ -87,7 +87,7 @@ int embedding_body_parse(const struct api_context *context, const char *text, si
                          struct embedding_body *out, struct api_error *err) {
     struct embedding_body body = {
         .pooling = context->pooling,
-        .dimensions = context->hidden_size,
+        .dimensions = context->limits->hidden_size,
         .normalize = true,
         .add_special_tokens = true,
         .parse_special = true,

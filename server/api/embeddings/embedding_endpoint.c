@@ -63,12 +63,12 @@ static int add_inputs(const struct api_context *context, const struct embedding_
 
 static int check_size(const struct api_context *context, int32_t num_inputs,
                       struct api_error *err) {
-    int32_t most = MAX_NUMBERS / context->hidden_size;
+    int32_t most = MAX_NUMBERS / context->limits->hidden_size;
     if (num_inputs <= most || num_inputs == 1)
         return 0;
     return api_error_set(err, 400, "invalid_request_error", "array_above_max_length", "input",
                          "input must have at most %d entries with embeddings of %d numbers, not %d",
-                         (int)most, (int)context->hidden_size, (int)num_inputs);
+                         (int)most, (int)context->limits->hidden_size, (int)num_inputs);
 }
 
 static int fill(const struct api_context *context, void *parsed, struct api_call *base,
@@ -79,11 +79,11 @@ static int fill(const struct api_context *context, void *parsed, struct api_call
     api_call_set_ignored_params(base, &body->ignored);
     call->encoding = body->encoding;
     call->normalize = body->normalize;
-    call->num_dimensions = context->hidden_size;
+    call->num_dimensions = context->limits->hidden_size;
     if (check_size(context, num_inputs, err) != 0 ||
         api_call_set_size(base, num_inputs, 1, err) != 0)
         return -1;
-    call->vector = calloc((size_t)context->hidden_size, sizeof(*call->vector));
+    call->vector = calloc((size_t)context->limits->hidden_size, sizeof(*call->vector));
     call->embeddings = calloc((size_t)num_inputs, sizeof(*call->embeddings));
     if (call->vector == NULL || call->embeddings == NULL || base->ignored.failed)
         return api_error_set_memory(err);

@@ -30,8 +30,8 @@ int prompt_truncation_read(const struct api_context *context, const cJSON *body,
         return -1;
     if (item != NULL && cJSON_IsNumber(item) && item->valuedouble == 0)
         return json_refuse(item, name, "at least 1, or -1 for what the context holds", err);
-    if (item != NULL &&
-        json_read_int(item, name, -1, context->max_model_len, &truncation.max_tokens, err) != 0)
+    if (item != NULL && json_read_int(item, name, -1, context->limits->max_model_len,
+                                      &truncation.max_tokens, err) != 0)
         return -1;
     *out = truncation;
     return 0;
@@ -53,7 +53,8 @@ static int refuse_length(const struct api_context *context, const char *path, co
     return api_error_set(err, 400, "invalid_request_error", "context_length_exceeded", path,
                          "This model's maximum context length is %d tokens, but %s has %s%lld "
                          "tokens%s",
-                         (int)context->max_model_len, path, about, (long long)num_tokens, output);
+                         (int)context->limits->max_model_len, path, about, (long long)num_tokens,
+                         output);
 }
 
 static int check_prompt(const cJSON *item, const char *path, struct api_error *err) {
@@ -185,7 +186,7 @@ static void cut(const struct prompt_reader *reader, int64_t count, int32_t befor
     const struct prompt_limits *limits = reader->limits;
     int32_t keep = (int32_t)limits->truncation.max_tokens;
     if (keep < 0) {
-        int32_t context = reader->context->max_model_len;
+        int32_t context = reader->context->limits->max_model_len;
         int64_t output = limits->max_tokens < 0 ? 1 : limits->max_tokens;
         keep = output < context ? context - (int32_t)output : 1;
     }
@@ -204,7 +205,7 @@ static void cut(const struct prompt_reader *reader, int64_t count, int32_t befor
 /* All of the text is encoded, on a worker that others wait for. */
 static int check_cut_bytes(const struct prompt_reader *reader, size_t length,
                            struct api_error *err) {
-    size_t most = (size_t)reader->context->max_model_len * MAX_CUT_BYTES_PER_TOKEN;
+    size_t most = (size_t)reader->context->limits->max_model_len * MAX_CUT_BYTES_PER_TOKEN;
     if (most < LEAST_CUT_BYTES)
         most = LEAST_CUT_BYTES;
     if (length <= most)
@@ -259,7 +260,8 @@ static struct prompt_reader reader_of(const struct api_context *context, const c
     return (struct prompt_reader){.context = context,
                                   .path = path,
                                   .limits = limits,
-                                  .most = context->max_model_len - (limits->max_tokens != 0)};
+                                  .most =
+                                      context->limits->max_model_len - (limits->max_tokens != 0)};
 }
 
 static int finish(int result, struct prompt_tokens *tokens, struct prompt_tokens *out) {

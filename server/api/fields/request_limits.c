@@ -11,7 +11,8 @@ struct limit {
 
 struct json_field request_limits_bind(const struct api_context *context,
                                       const struct json_field *field) {
-    const int64_t min = context->allows_all_logprobs ? -1 : 0, max = context->max_logprobs;
+    const int64_t min = context->limits->max_logprobs == context->limits->vocab_size ? -1 : 0,
+                  max = context->limits->max_logprobs;
     const struct limit limits[] = {
         {"n", "--max-n", 1, context->max_n},
         {"best_of", "--max-n", 1, context->max_n},
@@ -41,7 +42,7 @@ int request_limits_read(const struct api_context *context, const cJSON *json,
 }
 
 int64_t request_limits_logprobs(const struct api_context *context, int64_t value) {
-    return value < 0 ? context->max_logprobs : value;
+    return value < 0 ? context->limits->max_logprobs : value;
 }
 
 int request_limits_refuse(const struct request *request, const struct serving_limits *limits,

@@ -227,14 +227,14 @@ static int refuse_room(const struct api_context *context, const char *name, int6
     return api_error_set(err, 400, "invalid_request_error", "context_length_exceeded", name,
                          "%s must be at most %d, not %lld: this model's maximum context length is "
                          "%d tokens, and %s has %d",
-                         name, (int)context->max_model_len - (int)num_prompt_tokens,
-                         (long long)value, (int)context->max_model_len, prompt,
+                         name, (int)context->limits->max_model_len - (int)num_prompt_tokens,
+                         (long long)value, (int)context->limits->max_model_len, prompt,
                          (int)num_prompt_tokens);
 }
 
 int sampling_body_check_room(const struct sampling_body *body, const struct api_context *context,
                              const char *prompt, int32_t num_prompt_tokens, struct api_error *err) {
-    int64_t room = context->max_model_len - num_prompt_tokens;
+    int64_t room = context->limits->max_model_len - num_prompt_tokens;
     if (body->max_tokens_field != NULL && body->max_tokens > room)
         return refuse_room(context, body->max_tokens_field, body->max_tokens, prompt,
                            num_prompt_tokens, err);
@@ -263,7 +263,7 @@ struct sampling_params sampling_body_params(const struct sampling_body *body,
                                             int32_t num_prompt_tokens, int32_t num_logprobs,
                                             uint64_t seed) {
     const struct sampling_lists *lists = &body->lists;
-    int64_t room = context->max_model_len - num_prompt_tokens;
+    int64_t room = context->limits->max_model_len - num_prompt_tokens;
     bool is_open = body->max_tokens == SAMPLING_TO_THE_END || body->max_tokens > room;
     int64_t max_tokens = is_open ? room : body->max_tokens;
     return (struct sampling_params){

@@ -15,7 +15,7 @@ static void write_model(const struct api_context *context, const char *name,
     json_write_text_member(out, "owned_by", "quire");
     json_write_text_member(out, "root", context->model_names[0]);
     json_write_raw_member(out, "parent", "null");
-    json_write_int_member(out, "max_model_len", context->max_model_len);
+    json_write_int_member(out, "max_model_len", context->limits->max_model_len);
     json_write_raw_member(out, "permission", "[]");
     json_write_end_object(out);
 }
@@ -78,7 +78,7 @@ void models_endpoint_tokenizer_info(const struct api_context *context, struct by
     tokenizer_num_added(tokenizer, &before, &behind);
     json_write_begin_object(out);
     json_write_text_member(out, "tokenizer_class", "PreTrainedTokenizerFast");
-    json_write_int_member(out, "model_max_length", context->max_model_len);
+    json_write_int_member(out, "model_max_length", context->limits->max_model_len);
     write_token(tokenizer, "bos_token", tokenizer_bos(tokenizer), out);
     write_token(tokenizer, "eos_token", num_eos > 0 ? eos[0] : -1, out);
     json_write_raw_member(out, "add_bos_token", before > 0 ? "true" : "false");

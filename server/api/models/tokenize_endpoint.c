@@ -107,7 +107,7 @@ static void write_tokenized(const struct api_context *context, const struct toke
     json_write_begin_object(out);
     if (is_vllm) {
         json_write_int_member(out, "count", (int64_t)count);
-        json_write_int_member(out, "max_model_len", context->max_model_len);
+        json_write_int_member(out, "max_model_len", context->limits->max_model_len);
     }
     json_write_key(out, "tokens");
     if (!is_vllm && body->with_pieces)

@@ -28,7 +28,11 @@ static const struct {
 };
 
 static const struct api_context context = {
-    .max_n = 77, .max_logprobs = 9, .max_model_len = 64, .max_prompts = 4, .hidden_size = 32};
+    .limits =
+        &(const struct serving_limits){.max_logprobs = 9, .max_model_len = 64, .hidden_size = 32},
+    .max_n = 77,
+    .max_prompts = 4,
+};
 
 static int read_description(void **state) {
     struct byte_buffer text = {0};

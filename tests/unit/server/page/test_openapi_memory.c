@@ -11,7 +11,8 @@
 
 #include <cmocka.h>
 
-static const struct api_context context = {.max_n = 16};
+static const struct api_context context = {
+    .limits = &(const struct serving_limits){.vocab_size = 1}, .max_n = 16};
 
 static void test_every_allocation(void **state) {
     cJSON_Hooks hooks = {.malloc_fn = __wrap_malloc, .free_fn = free};

@@ -374,11 +374,14 @@ static void the_most_logprobs_are_bounded(void **state) {
     struct api_error err = {0};
     struct api_call *call;
     static const char body[] = "{" HELLO ",\"logprobs\":true,\"top_logprobs\":20,\"n\":16}";
-    context.max_model_len = 1 << 20;
+    const struct serving_limits *usual = context.limits;
+    struct serving_limits long_limits = *usual;
+    long_limits.max_model_len = 1 << 20;
+    context.limits = &long_limits;
     assert_int_equal(chat_endpoint_parse(&context, body, strlen(body), &call, &err), -1);
     assert_int_equal(err.status, 400);
     assert_string_equal(err.param, "top_logprobs");
-    context.max_model_len = 256;
+    context.limits = usual;
 }
 
 int main(void) {

@@ -19,13 +19,12 @@
 
 static char *const names[] = {"m", "alias"};
 static const struct api_context context = {
+    .limits = &(const struct serving_limits){.max_model_len = 64, .max_logprobs = 20},
     .sampling = SAMPLING_SETTINGS_NEUTRAL,
     .model_names = names,
     .num_model_names = 2,
-    .max_model_len = 64,
     .max_prompts = 4,
     .max_n = 16,
-    .max_logprobs = 20,
     .max_choices = 32,
     .max_prompt_tokens = 100,
     .seed = 99,
@@ -698,7 +697,9 @@ static void logprobs_of_one_call_are_bounded(void **state) {
     (void)state;
     struct api_error err = {0};
     struct api_context wide = context;
-    wide.max_model_len = 32768;
+    struct serving_limits long_limits = *context.limits;
+    long_limits.max_model_len = 32768;
+    wide.limits = &long_limits;
     wide.max_prompt_tokens = 100000;
     const char *output = ",\"n\":16,\"max_tokens\":32000,\"logprobs\":20";
     const char *echo = ",\"n\":16,\"max_tokens\":0,\"echo\":true,\"logprobs\":20";

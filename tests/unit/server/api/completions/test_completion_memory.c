@@ -15,13 +15,12 @@
 
 static char *const names[] = {"m"};
 static const struct api_context context = {
+    .limits = &(const struct serving_limits){.max_model_len = 64, .max_logprobs = 20},
     .sampling = SAMPLING_SETTINGS_NEUTRAL,
     .model_names = names,
     .num_model_names = 1,
-    .max_model_len = 64,
     .max_prompts = 4,
     .max_n = 16,
-    .max_logprobs = 20,
     .max_choices = 32,
     .max_prompt_tokens = 100,
 };

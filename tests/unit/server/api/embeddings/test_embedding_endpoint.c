@@ -18,12 +18,11 @@
 
 static char *const names[] = {"m", "alias"};
 static const struct api_context context = {
+    .limits = &(const struct serving_limits){.max_model_len = 16, .hidden_size = 3},
     .model_names = names,
     .num_model_names = 2,
-    .max_model_len = 16,
     .max_prompts = 4,
     .max_prompt_tokens = 24,
-    .hidden_size = 3,
     .pooling = POOLING_LAST,
 };
 
@@ -186,7 +185,8 @@ static void unknown_fields_may_be_refused(void **state) {
 /* More numbers than an API call may produce, though not more inputs. */
 static void size_of_the_answer_is_bounded(void **state) {
     struct api_context wide = context;
-    wide.hidden_size = 4 << 20;
+    const struct serving_limits wide_limits = {.max_model_len = 16, .hidden_size = 4 << 20};
+    wide.limits = &wide_limits;
     static const char body[] = "{\"input\":[\"a\",\"b\",\"c\"]}";
     struct api_call *call = NULL;
     struct api_error err = {0};

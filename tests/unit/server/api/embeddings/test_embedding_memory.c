@@ -15,12 +15,11 @@
 
 static char *const names[] = {"m"};
 static const struct api_context context = {
+    .limits = &(const struct serving_limits){.max_model_len = 64, .hidden_size = 200},
     .model_names = names,
     .num_model_names = 1,
-    .max_model_len = 64,
     .max_prompts = 4,
     .max_prompt_tokens = 100,
-    .hidden_size = 200,
     .pooling = POOLING_MEAN,
 };
 

@@ -13,11 +13,11 @@
 
 static char *const names[] = {"m", "ali\"as"};
 static const struct api_context context = {
+    .limits = &(const struct serving_limits){.max_model_len = 64},
     .sampling = SAMPLING_SETTINGS_NEUTRAL,
     .model_names = names,
     .num_model_names = 2,
     .created = 1700000000,
-    .max_model_len = 64,
 };
 
 #define MODEL(id)                                                                                  \
