@@ -3,9 +3,10 @@
 #include "server/api/endpoints.h"
 
 #include "server/api/api_call_format.h"
-#include "server/api/completions/completion_format.h"
 #include "server/api/completions/completion_body.h"
 #include "server/api/logprob_format.h"
+#include "server/api/logprob_list.h"
+#include "server/json/json_write.h"
 
 #include <stdlib.h>
 
@@ -248,7 +249,7 @@ static int add_text(struct api_call *base, int32_t index, const struct token_eve
     return failed ? -1 : 0;
 }
 
-/* --- From there to bytes --- */
+/* --- From there to bytes: a text_completion object, whole or as a chunk; the keys are vLLM's --- */
 
 /* Writes choice number `index` as number `shown` of the answer. */
 static void write_choice(const struct completion_api_call *call, int32_t index, int32_t shown,
@@ -256,17 +257,21 @@ static void write_choice(const struct completion_api_call *call, int32_t index, 
     const struct choice_output *choice = &call->choices[index];
     const struct prompt_output *prompt = &call->prompts[index / call->base.num_choices];
     bool with_ids = call->return_token_ids;
-    const struct completion_choice view = {
-        .index = shown,
-        .is_chunk = call->base.is_stream,
-        .text = &choice->text,
-        .logprobs = call->num_logprobs >= 0 ? &choice->logprobs : NULL,
-        .finish = &call->base.choices[index].finish,
-        .prompt_logprobs = with_prompt && call->num_prompt_logprobs >= 0 ? &prompt->scores : NULL,
-        .token_ids = with_ids ? &choice->token_ids : NULL,
-        .prompt_token_ids = with_prompt && with_ids ? &prompt->ids : NULL,
-    };
-    completion_format_choice(&view, out);
+    bool with_scores = with_prompt && call->num_prompt_logprobs >= 0;
+    json_write_begin_object(out);
+    json_write_int_member(out, "index", shown);
+    json_write_string_member(out, "text", &choice->text);
+    json_write_key(out, "logprobs");
+    if (call->num_logprobs >= 0)
+        logprob_list_format(&choice->logprobs, out);
+    else
+        json_write_null(out);
+    api_call_format_finish(&call->base.choices[index].finish, NULL, out);
+    if (with_scores || !call->base.is_stream)
+        json_write_array_member(out, "prompt_logprobs", with_scores ? &prompt->scores : NULL);
+    json_write_array_member(out, "token_ids", with_ids ? &choice->token_ids : NULL);
+    json_write_array_member(out, "prompt_token_ids", with_prompt && with_ids ? &prompt->ids : NULL);
+    json_write_end_object(out);
 }
 
 static bool has_output(const struct completion_api_call *call, int32_t index) {
@@ -285,49 +290,50 @@ static void write_update(struct api_call *base, int32_t index, struct byte_buffe
     base->choices[index].num_sent = base->choices[index].num_generated;
     struct api_call_usage usage = api_call_sent_usage(base);
     api_call_begin_frame(base, out);
-    completion_format_begin(&base->head, out);
+    api_call_format_begin(&base->head, "text_completion", out);
     write_choice(call, index, index, is_first, out);
+    api_call_format_end_choices(&base->head, out);
     if (call->include_usage)
-        completion_format_end_usage(&base->head, call->continuous_usage ? &usage : NULL, out);
-    else
-        completion_format_end(&base->head, out);
+        api_call_format_usage(call->continuous_usage ? &usage : NULL, out);
+    json_write_end_object(out);
     api_call_end_frame(out);
     byte_buffer_clear(&choice->text);
     logprob_list_clear(&choice->logprobs);
     byte_buffer_clear(&choice->token_ids);
 }
 
+static void end_with_usage(const struct api_call *base, struct byte_buffer *out) {
+    struct api_call_usage usage = api_call_total_usage(base);
+    api_call_format_end_choices(&base->head, out);
+    api_call_format_usage(&usage, out);
+    json_write_end_object(out);
+}
+
 static void write_end(struct api_call *base, struct byte_buffer *out) {
     const struct completion_api_call *call = (const struct completion_api_call *)base;
     if (call->include_usage) {
-        struct api_call_usage usage = api_call_total_usage(base);
         api_call_begin_frame(base, out);
-        completion_format_begin(&base->head, out);
-        completion_format_end_usage(&base->head, &usage, out);
+        api_call_format_begin(&base->head, "text_completion", out);
+        end_with_usage(base, out);
         api_call_end_frame(out);
     }
     api_call_write_done(out);
 }
 
-/* Writes the best choices first with best_of, else all as they are. */
-static void write_prompt(const struct completion_api_call *call, int32_t prompt,
-                         struct byte_buffer *out) {
-    bool selects = call->num_returned < call->base.num_choices;
-    const struct api_call_rank *ranks = selects ? api_call_rank_choices(&call->base, prompt) : NULL;
-    for (int32_t i = 0; i < call->num_returned; i++) {
-        int32_t shown = prompt * call->num_returned + i;
-        write_choice(call, prompt * call->base.num_choices + (selects ? ranks[i].choice : i), shown,
-                     true, out);
-    }
-}
-
+/* Writes the best choices of each prompt first with best_of, else all as they are. */
 static void write_body(struct api_call *base, struct byte_buffer *out) {
     const struct completion_api_call *call = (const struct completion_api_call *)base;
-    struct api_call_usage usage = api_call_total_usage(base);
-    completion_format_begin(&base->head, out);
-    for (int32_t i = 0; i < base->num_prompts; i++)
-        write_prompt(call, i, out);
-    completion_format_end_usage(&base->head, &usage, out);
+    bool selects = call->num_returned < base->num_choices;
+    api_call_format_begin(&base->head, "text_completion", out);
+    for (int32_t prompt = 0; prompt < base->num_prompts; prompt++) {
+        const struct api_call_rank *ranks = selects ? api_call_rank_choices(base, prompt) : NULL;
+        for (int32_t i = 0; i < call->num_returned; i++) {
+            int32_t choice = selects ? ranks[i].choice : i;
+            write_choice(call, prompt * base->num_choices + choice, prompt * call->num_returned + i,
+                         true, out);
+        }
+    }
+    end_with_usage(base, out);
 }
 
 static const struct api_call_operations operations = {

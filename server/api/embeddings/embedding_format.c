@@ -1,6 +1,5 @@
 #include "server/api/embeddings/embedding_format.h"
 
-#include "server/base64.h"
 #include "server/json/json_write.h"
 
 #include <math.h>
@@ -8,7 +7,7 @@
 
 /* Floats that are converted to bytes at a time; a multiple of 3, so that no group of base64 is
  * cut. */
-#define PIECE 48
+#define CHUNK 48
 
 void embedding_normalise(const float *vector, int32_t num_dimensions, float *out) {
     double squares = 0.0;
@@ -26,21 +25,45 @@ static void write_numbers(const float *vector, int32_t num_dimensions, struct by
     json_write_end_array(out);
 }
 
-static void put_float(float value, unsigned char out[4]) {
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof(bits));
-    for (int i = 0; i < 4; i++)
-        out[i] = (unsigned char)(bits >> (8 * i));
+static const char alphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+/* Writes up to three bytes as four characters. */
+static void write_group(const unsigned char *data, size_t count, char out[4]) {
+    uint32_t bits = (uint32_t)data[0] << 16;
+    if (count > 1)
+        bits |= (uint32_t)data[1] << 8;
+    if (count > 2)
+        bits |= data[2];
+    for (size_t i = 0; i < 4; i++)
+        out[i] = i <= count ? alphabet[bits >> (18 - 6 * i) & 63] : '=';
+}
+
+void embedding_format_base64(struct byte_buffer *out, const unsigned char *data, size_t length) {
+    char text[256];
+    size_t filled = 0;
+    for (size_t i = 0; i < length; i += 3) {
+        write_group(data + i, length - i < 3 ? length - i : 3, text + filled);
+        filled += 4;
+        if (filled == sizeof(text)) {
+            byte_buffer_append(out, text, filled);
+            filled = 0;
+        }
+    }
+    byte_buffer_append(out, text, filled);
 }
 
 static void write_base64(const float *vector, int32_t num_dimensions, struct byte_buffer *out) {
-    unsigned char bytes[4 * PIECE];
+    unsigned char bytes[4 * CHUNK];
     json_write_begin_string(out);
-    for (int32_t first = 0; first < num_dimensions; first += PIECE) {
-        int32_t left = num_dimensions - first, count = left < PIECE ? left : PIECE;
-        for (int32_t i = 0; i < count; i++)
-            put_float(vector[first + i], bytes + (size_t)4 * (size_t)i);
-        base64_write(out, bytes, (size_t)4 * (size_t)count);
+    for (int32_t first = 0; first < num_dimensions; first += CHUNK) {
+        int32_t left = num_dimensions - first, count = left < CHUNK ? left : CHUNK;
+        for (int32_t i = 0; i < count; i++) {
+            uint32_t bits;
+            memcpy(&bits, &vector[first + i], sizeof(bits));
+            for (int32_t k = 0; k < 4; k++)
+                bytes[4 * i + k] = (unsigned char)(bits >> (8 * k));
+        }
+        embedding_format_base64(out, bytes, (size_t)4 * (size_t)count);
     }
     json_write_end_string(out);
 }

@@ -1,4 +1,4 @@
-/* The JSON of an embedding. */
+/* The JSON of an embedding, and base64, in which one may be written. */
 #ifndef QUIRE_SERVER_API_EMBEDDINGS_EMBEDDING_FORMAT_H
 #define QUIRE_SERVER_API_EMBEDDINGS_EMBEDDING_FORMAT_H
 
@@ -19,5 +19,8 @@ void embedding_normalise(const float *vector, int32_t num_dimensions, float *out
 /* Writes {"object":"embedding","index":...,"embedding":...}. */
 void embedding_format(int32_t index, const float *vector, int32_t num_dimensions,
                       enum embedding_encoding encoding, struct byte_buffer *out);
+
+/* Appends bytes as base64 text (RFC 4648, section 4), with padding and without line breaks. */
+void embedding_format_base64(struct byte_buffer *out, const unsigned char *data, size_t length);
 
 #endif

@@ -1,5 +1,5 @@
-/* Against RFC 4648's test vectors, and by decoding what is longer than a piece. */
-#include "server/base64.h"
+/* Base64 against RFC 4648's test vectors, and by decoding what is longer than a chunk. */
+#include "server/api/embeddings/embedding_format.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,7 +11,7 @@
 static void check(const char *data, const char *expected) {
     struct byte_buffer out = {0};
     byte_buffer_append_text(&out, ">");
-    base64_write(&out, (const unsigned char *)data, strlen(data));
+    embedding_format_base64(&out, (const unsigned char *)data, strlen(data));
     assert_int_equal(out.length, 1 + strlen(expected));
     assert_memory_equal(out.data + 1, expected, strlen(expected));
     byte_buffer_finish(&out);
@@ -36,14 +36,14 @@ static unsigned value_of(char c) {
     return (unsigned)(at - alphabet);
 }
 
-/* Every length around the size of a piece; the bytes are all different from their neighbours. */
+/* Every length around the size of a chunk; the bytes are all different from their neighbours. */
 static void long_runs_read_back(void **state) {
     unsigned char data[1000];
     for (size_t i = 0; i < sizeof(data); i++)
         data[i] = (unsigned char)(i * 37 + i / 256);
     for (size_t length = 150; length < sizeof(data); length += length < 400 ? 1 : 97) {
         struct byte_buffer out = {0};
-        base64_write(&out, data, length);
+        embedding_format_base64(&out, data, length);
         assert_int_equal(out.length, (length + 2) / 3 * 4);
         for (size_t i = 0; i < length; i++) {
             const char *group = out.data + i / 3 * 4;
