@@ -1,23 +1,24 @@
 /* The op table: all arithmetic of a forward pass on one device, and that device's memory.
  *
  * A backend belongs to one rank and is called by that rank's thread only. Calls enqueue; only
- * `download` and `synchronize` wait. (The CPU backend does the work at once.) Shapes are row major,
- * outermost first, and checked by the caller: an op refuses nothing. When the device itself fails,
- * the first failure is kept, further calls do nothing, and `synchronize` reports it, then and ever
- * after. Activations are `activation_dtype` (float on the CPU, bf16 or f16 on CUDA); logits are
- * always float. A row's result never depends on which other rows are in the call (batch invariance):
- * the CPU backend keeps this bit for bit, the CUDA backend does when it is opened with
- * `batch_invariant`.
+ * `download` and `synchronize` wait. (The CPU backend does the work at once.) Shapes are row
+ * major, outermost first, and checked by the caller: an op refuses nothing. When the device
+ * itself fails, the first failure is kept, further calls do nothing, and `synchronize` reports
+ * it, then and ever after. Activations are `activation_dtype` (float on the CPU, bf16 or f16 on
+ * CUDA); logits are always float. A row's result never depends on which other rows are in the
+ * call (batch invariance): the CPU backend keeps this bit for bit, the CUDA backend does when it
+ * is opened with `batch_invariant`.
  *
- * Memory is taken at start: by backend_open, matrix_create, buffer_alloc and host_alloc, and by the
- * first step, which runs before any request (the CPU's threads then size their scratch memory by the
- * model). No later step needs an allocation.
+ * Memory is taken at start: by backend_open, matrix_create, buffer_alloc and host_alloc, and by
+ * the first step, which runs before any request (the CPU's threads then size their scratch memory
+ * by the model). No later step needs an allocation.
  *
- * `step_begin` hands over the arrays of one step; the ops that need token ids, positions, slots or
- * block tables read them from there until the next `step_begin`.
+ * `step_begin` hands over the arrays of one step; the ops that need token ids, positions, slots
+ * or block tables read them from there until the next `step_begin`.
  *
- * Implementations: kernels/cpu (fast paths per instruction set, and "cpu-ref", the scalar oracle of
- * every op), and kernels/cuda, a shared module that backend_open opens at run time (module.h). */
+ * Implementations: kernels/cpu (fast paths per instruction set, and "cpu-ref", the scalar oracle
+ * of every op), and kernels/cuda, a shared module that backend_open opens at run time
+ * (module.h). */
 #ifndef QUIRE_KERNELS_BACKEND_H
 #define QUIRE_KERNELS_BACKEND_H
 
@@ -83,9 +84,9 @@ static inline size_t kv_block_bytes(const struct kv_layout *layout) {
 }
 
 /* The arrays of one step, in host memory that stays valid and unchanged until the step's
- * synchronize. Sequence s owns the tokens query_start[s] .. query_start[s+1]-1, which are the LAST
- * ones of its context_lens[s] tokens. Token ids are < vocab, slots and blocks < the pool (CHECKed
- * by the batch builder's tests, trusted here). */
+ * synchronize. Sequence s owns the tokens query_start[s] .. query_start[s+1]-1, which are the
+ * LAST ones of its context_lens[s] tokens. Token ids are < vocab, slots and blocks < those of the
+ * KV pool (CHECKed by the batch builder's tests, trusted here). */
 struct step_inputs {
     int32_t num_tokens;          /* T */
     int32_t num_seqs;            /* S */
@@ -206,20 +207,20 @@ struct add_rows_args {
 /* `rows`, `counts`, `biases`, `masks` and `listed` are host memory; `out` and `listed_logprobs` are
  * host memory, filled by the next synchronize. The op may overwrite `logits`. */
 struct sample_args {
-    float *logits; /* [num_rows, vocab_size] device memory */
-    int32_t num_rows;
+    float *logits; /* [num_sample_rows, vocab_size] device memory */
+    int32_t num_sample_rows;
     int32_t vocab_size;
     const struct sample_row *rows;
     const struct token_count *counts;
     const struct token_bias *biases;
     const uint32_t *masks;     /* [..][SAMPLE_MASK_WORDS(vocab_size)]; the largest number that a row
-                                  names is less than the smallest plus num_rows */
+                                  names is less than the smallest plus num_sample_rows */
     const int32_t *listed;     /* see sample_row.num_listed; rows may share a range */
-    struct sample_output *out; /* [num_rows] */
+    struct sample_output *out; /* [num_sample_rows] */
     float *listed_logprobs;    /* each row has a range of its own */
 };
 
-/* Blocks moved within one pool (copy-on-write), dst[i] = src[i]. No block is both a source and a
+/* Blocks moved within one KV pool (copy-on-write), dst[i] = src[i]. No block is both a source and a
  * destination of the call. */
 struct copy_blocks_args {
     struct kv_cache *cache;
@@ -291,17 +292,17 @@ struct backend {
     bool has_dedicated_memory; /* the device's memory is its own and meant to be filled */
     size_t workspace_bytes;    /* device memory taken at open for the ops; 0: not counted */
     const char *name;          /* "cpu", "cpu-ref", "cuda", "cuda-sim" */
-    char description[128];     /* for people: instruction set, threads; card */
+    char description[128];     /* for people: instruction set, threads; GPU */
     char numerics[192];        /* what of this machine and build decides the bits of results; equal
                                   for two backends of equal configuration: equal bits, unless the
                                   batch decides too */
 };
 
-/* What the workspace of the ops may have to hold, fixed at start, and how to compute. */
+/* The sizes that the workspace of the ops must hold, fixed at start, and how to compute. */
 struct backend_config {
     int num_threads; /* CPU: compute threads including the caller; 0: one per available core */
     /* Largest T and S; on CUDA also largest row stride of block_tables (serving_limits_max_blocks),
-     * and largest num_rows and vocab_size of sample. The numbers of blocks are not read. */
+     * and largest num_sample_rows and vocab_size. The numbers of blocks are not read. */
     struct serving_limits limits;
     int32_t head_dim;            /* CUDA: of the attention; 0: it is not used */
     int32_t num_q_heads;         /* CUDA: largest of the attention */

@@ -1,15 +1,15 @@
-/* What every backend asks of the parts of a matrix before it takes them. */
+/* The checks that every backend makes of the parts of a matrix, and their reading. */
 #ifndef QUIRE_KERNELS_MATRIX_PART_H
 #define QUIRE_KERNELS_MATRIX_PART_H
 
 #include "kernels/backend.h"
 
-/* A known element type, no empty side, rows of whole blocks; else ERROR_MODEL. */
+/* Checks for a known element type, no empty side, rows of whole blocks; else ERROR_MODEL. */
 int matrix_part_check(const struct matrix_part *part, int32_t cols, struct error *err);
-/* Whether any part has a bias; those without one then count as zeros. */
+/* Returns whether any part has a bias; those without one then count as zeros. */
 bool matrix_part_any_biased(const struct matrix_part *parts, int num_parts);
-/* The part that rows first_row..first_row+num_rows-1 of the stacked parts lie in; CHECKs that it is
- * one. */
+/* Returns the part that rows first_row..first_row+num_rows-1 of the stacked parts lie in; CHECKs
+ * that it is one. */
 const struct matrix_part *matrix_part_of_rows(const struct matrix_part *parts, int num_parts,
                                               int32_t first_row, int32_t num_rows);
 

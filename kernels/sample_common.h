@@ -1,4 +1,4 @@
-/* What every version of the sample op shares with the oracle, on the host and in kernels: the
+/* Shared by every version of the sample op and the oracle, on the host and in kernels: the
  * random number and what an edit makes of a logit. Both are fixed to the bit by sampling.h. */
 #ifndef QUIRE_KERNELS_SAMPLE_COMMON_H
 #define QUIRE_KERNELS_SAMPLE_COMMON_H
@@ -31,7 +31,7 @@ SAMPLE_INLINE void philox_4x32_10(const uint32_t counter[4], const uint32_t key[
     out[0] = c0, out[1] = c1, out[2] = c2, out[3] = c3;
 }
 
-/* The row's draw as a fraction of 2^53. */
+/* The row's random number as a fraction of 2^53. */
 SAMPLE_INLINE uint64_t sample_draw(uint64_t seed, uint64_t position) {
     uint32_t counter[4] = {(uint32_t)position, (uint32_t)(position >> 32), 0, 0};
     uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
@@ -40,7 +40,7 @@ SAMPLE_INLINE uint64_t sample_draw(uint64_t seed, uint64_t position) {
     return ((uint64_t)random[1] << 32 | random[0]) >> 11;
 }
 
-/* The row's draw, uniform in [0, 1): the top 53 of the first 64 random bits. */
+/* The row's random number, uniform in [0, 1): the top 53 of the first 64 random bits. */
 SAMPLE_INLINE double sample_uniform(uint64_t seed, uint64_t position) {
     return (double)sample_draw(seed, position) / 9007199254740992.0;
 }
@@ -51,7 +51,7 @@ SAMPLE_INLINE bool sample_has_penalties(const struct sample_row *row) {
                                    by->frequency_penalty != 0.0f || by->presence_penalty != 0.0f);
 }
 
-/* Whether sample_edit_logits would change anything. */
+/* Returns whether sample_edit_logits would change anything. */
 SAMPLE_INLINE bool sample_has_edits(const struct sample_row *row) {
     return row->mask != SAMPLE_NO_MASK || row->num_biases > 0 || sample_has_penalties(row);
 }

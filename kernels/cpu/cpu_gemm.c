@@ -152,8 +152,8 @@ static void multiply_panels(void *context, int64_t begin, int64_t end, int worke
     }
 }
 
-/* Of the portion sizes that give each thread MIN_PORTIONS to MAX_PORTIONS, the smallest with the
- * least work for the busiest of equally fast threads. */
+/* Takes, among the portion sizes that give each thread MIN_PORTIONS to MAX_PORTIONS, the smallest
+ * with the least work for the busiest of equally fast threads. */
 static int64_t panels_per_portion(int64_t num_panels, int64_t num_threads) {
     int64_t best = num_panels, best_load = num_panels;
     for (int64_t portions = MIN_PORTIONS; portions <= MAX_PORTIONS; portions++) {

@@ -98,7 +98,7 @@ SIMD_INLINE vint start_value(const struct quant_form *form, const struct gemm_bl
     }
 }
 
-/* Of LANES columns: what multiplies a code, and what is added to the product. */
+/* For LANES columns: d multiplies a code, m is added to the product. */
 struct factors {
     vfloat d, m;
 };

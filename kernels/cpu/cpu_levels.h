@@ -1,7 +1,7 @@
 /* The instruction-set levels this program was built with, and which of them this machine has.
  *
  * Each level is a set of files NAME_LEVEL.c compiled with that level's compiler flags (see
- * kernels/meson.build); nothing else may execute what they contain before `supported` was asked.
+ * kernels/meson.build); nothing else may execute what they contain before `supported` was checked.
  * A file of a level exports one constant table and shares code with others through `static inline`
  * functions only: an external inline function could be linked in from the level with the widest
  * instructions and then run on a machine that lacks them. */

@@ -10,7 +10,7 @@ static bool has_f16c(void) {
     return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
 }
 
-/* __builtin_cpu_supports also asks whether the operating system saves the wide registers. */
+/* __builtin_cpu_supports also checks whether the operating system saves the wide registers. */
 static bool has_avx2(void) {
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
 }

@@ -1,6 +1,6 @@
 /* Large buffers are private mappings: their pages are zero without being written, so a KV pool
  * takes memory as it fills. Huge pages spare the product and the attention most of their TLB
- * misses; they are asked for from LARGE_BYTES up. */
+ * misses; they are requested from LARGE_BYTES up. */
 #include "kernels/cpu/cpu_memory.h"
 
 #include "config/base/checked.h"

@@ -1,5 +1,5 @@
-/* The row-wise ops: rows are dealt to the threads in pieces large enough to be worth a hand-over,
- * and a piece that is all there is runs on the caller. */
+/* The row-wise ops: rows are dealt to the threads in chunks large enough to be worth a hand-over,
+ * and a chunk that is all there is runs on the caller. */
 #include "kernels/cpu/cpu_ops.h"
 
 #include "config/base/check.h"
@@ -7,12 +7,12 @@
 
 #include <string.h>
 
-/* Floats that make a piece; a few microseconds of work each. */
-#define NORM_PIECE 16384
-#define ACT_PIECE 8192
-#define CAP_PIECE 8192
-#define COPY_PIECE 65536
-#define ROPE_PIECE 8192
+/* Floats that make a chunk; a few microseconds of work each. */
+#define NORM_CHUNK 16384
+#define ACT_CHUNK 8192
+#define CAP_CHUNK 8192
+#define COPY_CHUNK 65536
+#define ROPE_CHUNK 8192
 #define SUM_SLICE 256 /* columns */
 
 struct op_call {
@@ -21,11 +21,11 @@ struct op_call {
 };
 
 static void for_rows(struct backend *base, const void *args, int64_t num_rows, int64_t row_floats,
-                     int64_t piece_floats,
+                     int64_t chunk_floats,
                      void (*body)(void *context, int64_t begin, int64_t end, int worker)) {
     struct cpu_backend *b = (struct cpu_backend *)base;
     struct op_call call = {.backend = b, .args = args};
-    thread_pool_for(b->pool, num_rows, piece_floats / row_floats + 1, body, &call);
+    thread_pool_for(b->pool, num_rows, chunk_floats / row_floats + 1, body, &call);
 }
 
 static void norm_rows(void *context, int64_t begin, int64_t end, int worker) {
@@ -39,7 +39,7 @@ static void norm_rows(void *context, int64_t begin, int64_t end, int worker) {
 }
 
 void cpu_norm(struct backend *b, const struct norm_args *args) {
-    for_rows(b, args, args->num_rows, (int64_t)args->num_groups * args->width, NORM_PIECE,
+    for_rows(b, args, args->num_rows, (int64_t)args->num_groups * args->width, NORM_CHUNK,
              norm_rows);
 }
 
@@ -54,7 +54,7 @@ static void act_mul_rows(void *context, int64_t begin, int64_t end, int worker) 
 }
 
 void cpu_act_mul(struct backend *b, const struct act_mul_args *args) {
-    for_rows(b, args, args->num_rows, args->width, ACT_PIECE, act_mul_rows);
+    for_rows(b, args, args->num_rows, args->width, ACT_CHUNK, act_mul_rows);
 }
 
 /* By elements: a row of logits alone is worth several threads. */
@@ -65,7 +65,7 @@ static void soft_cap_elements(void *context, int64_t begin, int64_t end, int wor
 }
 
 void cpu_soft_cap(struct backend *b, const struct soft_cap_args *args) {
-    for_rows(b, args, (int64_t)args->num_rows * args->width, 1, CAP_PIECE, soft_cap_elements);
+    for_rows(b, args, (int64_t)args->num_rows * args->width, 1, CAP_CHUNK, soft_cap_elements);
 }
 
 static void gather(void *context, int64_t begin, int64_t end, int worker) {
@@ -77,7 +77,7 @@ static void gather(void *context, int64_t begin, int64_t end, int worker) {
 }
 
 void cpu_gather_rows(struct backend *b, const struct gather_rows_args *args) {
-    for_rows(b, args, args->num_rows, args->width, COPY_PIECE, gather);
+    for_rows(b, args, args->num_rows, args->width, COPY_CHUNK, gather);
 }
 
 /* An item is a slice of a span's columns, so that one long span is work for every thread. */
@@ -166,5 +166,5 @@ void cpu_rope_store_kv(struct backend *b, const struct rope_store_args *args) {
     CHECK(l->block_size % KV_GROUP == 0);
     int64_t row_floats = (int64_t)(args->num_q_heads + 2 * l->num_kv_heads) * l->head_dim;
     int32_t num_tokens = ((struct cpu_backend *)b)->step.num_tokens;
-    for_rows(b, args, num_tokens, row_floats, ROPE_PIECE, rope_store_tokens);
+    for_rows(b, args, num_tokens, row_floats, ROPE_CHUNK, rope_store_tokens);
 }

@@ -60,12 +60,12 @@ static int32_t choose(const struct sample_row *row, struct candidate *c, int32_t
     qsort(c, (size_t)n, sizeof(*c), by_token);
     for (int32_t i = 0; i < n; i++)
         mass += c[i].weight;
-    double draw = sample_uniform(row->seed, row->position) * mass;
+    double point = sample_uniform(row->seed, row->position) * mass;
     for (int32_t i = 0; i < n; i++) {
         sum += c[i].weight;
         if (c[i].weight > 0)
             last = c[i].token;
-        if (sum > draw)
+        if (sum > point)
             return c[i].token;
     }
     return last;
@@ -110,7 +110,7 @@ void cpu_ref_sample(struct backend *b, const struct sample_args *args) {
     struct candidate *c = malloc((size_t)n * sizeof(*c));
     float *edited = malloc((size_t)n * sizeof(*edited));
     CHECK(c && edited);
-    for (int32_t r = 0; r < args->num_rows; r++) {
+    for (int32_t r = 0; r < args->num_sample_rows; r++) {
         const struct sample_row *row = &args->rows[r];
         float *logits = args->logits + (size_t)r * (size_t)n;
         args->out[r] = (struct sample_output){.token = row->target};

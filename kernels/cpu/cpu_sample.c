@@ -1,8 +1,8 @@
 /* Sampling without sorting the vocabulary. Rows are dealt to the threads.
  *
  * A weight is exp((logit - max) / temperature) as a multiple of 2^-34, so that sums are exact and
- * the same in any order (vocabularies up to 2^18). Without filters the draw walks sums of pieces of
- * the row, then one piece. With filters, tokens within e^-8 of the most probable are collected
+ * the same in any order (vocabularies up to 2^18). Without filters sampling walks sums of chunks of
+ * the row, then one chunk. With filters, tokens within e^-8 of the most probable are collected
  * first; only when top_k or top_p reach beyond them is everything collected. The cut is found by a
  * histogram over the logits and a heap of the bin it falls in. */
 #include "config/base/check.h"
@@ -15,7 +15,7 @@
 #include <math.h>
 #include <string.h>
 
-#define PIECE 4096 /* tokens */
+#define CHUNK 4096 /* tokens */
 #define NEAR (-8.0f)
 #define NUM_BINS 512
 
@@ -51,8 +51,8 @@ static void sift_down(struct sample_candidate *heap, int32_t n, int32_t i) {
     heap[i] = moved;
 }
 
-/* How many and how much of the candidates to keep, from the most probable down: until either is
- * reached. */
+/* Limits the candidates to keep, from the most probable down, by number and by mass: until either
+ * is reached. */
 struct cut {
     int32_t count;
     double mass;
@@ -138,28 +138,28 @@ static int32_t collect(const struct sampler *s, float lowest) {
     return s->op->collect(s->logits, 0, s->vocab_size, s->scale, lowest, s->candidates);
 }
 
-/* The first of n candidates at which the sum of weights exceeds `draw`. */
-static int32_t walk(const struct sample_candidate *c, int32_t n, double sum, double draw,
+/* The first of n candidates at which the sum of weights exceeds `point`. */
+static int32_t walk(const struct sample_candidate *c, int32_t n, double sum, double point,
                     int32_t token) {
     for (int32_t i = 0; i < n; i++) {
         sum += c[i].weight;
         if (c[i].weight > 0)
             token = c[i].token;
-        if (sum > draw)
+        if (sum > point)
             break;
     }
     return token;
 }
 
 static int32_t draw_from_all(const struct sampler *s, double uniform) {
-    double draw = uniform * s->op->sum_weights(s->logits, s->vocab_size, s->scale);
+    double point = uniform * s->op->sum_weights(s->logits, s->vocab_size, s->scale);
     double sum = 0;
-    for (int32_t first = 0;; first += PIECE) {
-        int32_t n = s->vocab_size - first < PIECE ? s->vocab_size - first : PIECE;
+    for (int32_t first = 0;; first += CHUNK) {
+        int32_t n = s->vocab_size - first < CHUNK ? s->vocab_size - first : CHUNK;
         double mass = s->op->sum_weights(s->logits + first, n, s->scale);
-        if (sum + mass > draw || first + n == s->vocab_size) {
+        if (sum + mass > point || first + n == s->vocab_size) {
             n = s->op->collect(s->logits + first, first, n, s->scale, -INFINITY, s->candidates);
-            return walk(s->candidates, n, sum, draw, first);
+            return walk(s->candidates, n, sum, point, first);
         }
         sum += mass;
     }
@@ -302,5 +302,5 @@ void cpu_sample(struct backend *base, const struct sample_args *args) {
     struct cpu_backend *b = (struct cpu_backend *)base;
     struct sample_call call = {.backend = b, .args = args};
     CHECK(cpu_op_scratch_reserve_workers(b->op_scratch, worker_bytes(args->vocab_size)) == 0);
-    thread_pool_for(b->pool, args->num_rows, 1, sample_rows, &call);
+    thread_pool_for(b->pool, args->num_sample_rows, 1, sample_rows, &call);
 }

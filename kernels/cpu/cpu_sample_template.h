@@ -1,5 +1,5 @@
 /* Included once by each cpu_ops_LEVEL.c: passes over a row of logits. Weights come from the same
- * unfused operations on every level, so a draw has the same bits everywhere. */
+ * unfused operations on every level, so a sampled token has the same bits everywhere. */
 #ifndef QUIRE_KERNELS_CPU_CPU_SAMPLE_TEMPLATE_H
 #define QUIRE_KERNELS_CPU_CPU_SAMPLE_TEMPLATE_H
 

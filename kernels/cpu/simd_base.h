@@ -1,4 +1,4 @@
-/* What every simd_*.h, and every cpu_gemm_LEVEL.c and its template need. */
+/* Needed by every simd_*.h, and by every cpu_gemm_LEVEL.c and its template. */
 #ifndef QUIRE_KERNELS_CPU_SIMD_BASE_H
 #define QUIRE_KERNELS_CPU_SIMD_BASE_H
 

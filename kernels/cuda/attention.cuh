@@ -168,7 +168,7 @@ __device__ __forceinline__ void fetch_group(const tile_context<T, D> &c, int kv_
     }
 }
 
-/* Those who fetched a tile together with those who read it. */
+/* Threads that fetched a tile, together with those that read it. */
 template <bool WIDE> __device__ __forceinline__ void sync_tile() {
     if (WIDE)
         __syncthreads();
@@ -306,7 +306,7 @@ __device__ __forceinline__ void attend(const tile_context<T, D> &c, row_state<D>
     const int window = c.a.window > 0 ? c.a.window : INT32_MAX;
     const int position_low = c.position(first_row + (lane_index() >> 2));
     const int position_high = c.position(first_row + (lane_index() >> 2) + 8);
-    /* Of this warp's rows; a warp without rows sees nothing. */
+    /* Belongs to this warp's rows; a warp without rows sees nothing. */
     const int first_position = c.position(first_row);
     const int last_position = first_row < c.num_rows ? c.position(first_row + 15) : -1;
 #pragma unroll
@@ -463,7 +463,7 @@ __device__ __forceinline__ void store_narrow(const tile_context<T, D> &c,
     }
 }
 
-/* Of the blocks that had parts of one tile, the last to come here merges them. */
+/* Merges the parts of one tile; the last of the blocks that had them does it. */
 template <class T, int D> __device__ __forceinline__ void finish_part(const tile_context<T, D> &c) {
     int32_t *count = c.a.part_counts + c.item->first_part;
     int32_t *shared_count = reinterpret_cast<int32_t *>(c.shared);

@@ -63,7 +63,7 @@ struct attention_launch {
 };
 
 /* One kernel per head_dim that rows are padded to. _prepare must have succeeded before the first
- * launch; it tells how many blocks a multiprocessor can hold. */
+ * launch; it returns how many blocks a multiprocessor can hold. */
 #define ATTENTION_DECLARE(head_dim)                                                                \
     cudaError_t launch_attention_##head_dim##_prepare(bool bf16, int *out_blocks);                 \
     cudaError_t launch_attention_##head_dim(cudaStream_t stream, bool bf16,                        \

@@ -1,4 +1,4 @@
-/* Grid: pieces of a block along x, blocks along y. A thread has UNROLL loads of 16 bytes in flight
+/* Grid: chunks of a block along x, blocks along y. A thread has UNROLL loads of 16 bytes in flight
  * before it stores. */
 #include "kernels/cuda/copy_blocks_launch.h"
 #include "kernels/cuda/device.cuh"
@@ -25,8 +25,8 @@ __global__ void copy_blocks_kernel(uint4 *pool, size_t block_vectors, const int3
 cudaError_t launch_copy_blocks(cudaStream_t stream, void *pool, size_t block_bytes,
                                const int32_t *src, const int32_t *dst, int32_t num_blocks) {
     size_t vectors = block_bytes / sizeof(uint4);
-    size_t pieces = (vectors + BLOCK * UNROLL - 1) / (BLOCK * UNROLL);
-    LAUNCH(copy_blocks_kernel, dim3((unsigned)pieces, (unsigned)num_blocks), BLOCK, 0, stream,
+    size_t chunks = (vectors + BLOCK * UNROLL - 1) / (BLOCK * UNROLL);
+    LAUNCH(copy_blocks_kernel, dim3((unsigned)chunks, (unsigned)num_blocks), BLOCK, 0, stream,
            static_cast<uint4 *>(pool), vectors, src, dst);
     return cudaGetLastError();
 }

@@ -21,7 +21,7 @@
 #define CUBLAS_START(err, function, ...)                                                           \
     cublas_check_start(function(__VA_ARGS__), #function, __FILE__, __LINE__, err)
 
-/* Whether `status` is success; the first that is not stays in b->failure. */
+/* Returns whether `status` is success; the first that is not stays in b->failure. */
 bool cublas_check_keep(struct cuda_backend *b, cublasStatus_t status, const char *function,
                        const char *file, int line);
 int cublas_check_start(cublasStatus_t status, const char *function, const char *file, int line,

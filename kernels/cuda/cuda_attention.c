@@ -1,6 +1,6 @@
-/* The attention op: the step's plan is made when its first layer asks, sent to the device, and used
- * by the layers that follow. Layers that differ in their window have a plan each; NUM_PLANS are
- * kept, which is enough for models that alternate between two. */
+/* The attention op: the step's plan is made when its first layer needs it, sent to the device,
+ * and used by the layers that follow. Layers that differ in their window have a plan each;
+ * NUM_PLANS are kept, which is enough for models that alternate between two. */
 #include "config/base/check.h"
 #include "kernels/cuda/attention_plan.h"
 #include "kernels/cuda/cuda_check.h"
@@ -20,7 +20,7 @@ struct sent_plan {
 };
 
 struct cuda_attention {
-    int32_t num_blocks; /* of the grid: as many as the card holds at once */
+    int32_t num_blocks; /* of the grid: as many as the GPU holds at once */
     struct attention_plan plan;
     struct sent_plan sent[NUM_PLANS];
     int32_t next_sent; /* is overwritten next */
@@ -65,7 +65,7 @@ static int prepare_kernels(struct cuda_backend *b, struct error *err) {
             return -1;
     if (num_blocks <= 0)
         return error_set(err, ERROR_DEVICE,
-                         "the card's %zu bytes of shared memory are too few for attention of "
+                         "the GPU's %zu bytes of shared memory are too few for attention of "
                          "head_dim %d",
                          b->max_shared_bytes, b->config.head_dim);
     b->attention->num_blocks = num_blocks * b->num_multiprocessors;

@@ -81,7 +81,7 @@ static int open_device(struct cuda_backend *b, struct error *err) {
         return -1;
     cudaError_t status = cudaGetDeviceCount(&count);
     if (status == cudaErrorNoDevice || (status == cudaSuccess && count == 0))
-        return error_set(err, ERROR_DEVICE, "there is no CUDA card that this process may use");
+        return error_set(err, ERROR_DEVICE, "there is no CUDA GPU that this process may use");
     if (CUDA_START(status, err) != 0 || CUDA_START(cudaSetDevice(0), err) != 0 ||
         CUDA_START(cudaGetDeviceProperties(&prop, 0), err) != 0 ||
         CUDA_START(
@@ -90,7 +90,7 @@ static int open_device(struct cuda_backend *b, struct error *err) {
         return -1;
     if (prop.major < MIN_COMPUTE_CAPABILITY_MAJOR)
         return error_set(err, ERROR_DEVICE,
-                         "the card %s has compute capability %d.%d; %d.0 or later is needed",
+                         "the GPU %s has compute capability %d.%d; %d.0 or later is needed",
                          prop.name, prop.major, prop.minor, MIN_COMPUTE_CAPABILITY_MAJOR);
     b->num_multiprocessors = prop.multiProcessorCount;
     b->max_shared_bytes = (size_t)shared_bytes;

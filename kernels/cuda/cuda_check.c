@@ -9,7 +9,7 @@ static const char *source_path(const char *file) {
     return file;
 }
 
-/* Of the call's text the function's name alone. */
+/* Cuts the call's text to the function's name. */
 static int report(enum error_code code, cudaError_t status, const char *operation, const char *file,
                   int line, struct error *err) {
     return error_set(err, code, "%.*s failed at %s:%d: %s (%s)", (int)strcspn(operation, "( "),

@@ -6,7 +6,7 @@
  * in float, with the scale as alpha, the residual as beta = 1 in place and the bias in the
  * epilogue.
  *
- * The algorithm is the first one the heuristic names for a shape, asked once per power of two and
+ * The algorithm is the first one the heuristic names for a shape, called once per power of two and
  * one and a half powers of two of M, at the upper end, and kept with the shape; M itself is passed
  * as it is. The library may refuse an algorithm for an M it did not name it for; then the one it
  * names for that M takes its place. Parts of K may be summed apart, in float only: reductions in
@@ -159,7 +159,7 @@ static bool init_preference(struct cuda_backend *b, cublasLtMatmulPreference_t p
            prefer(b, preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, ALIGNMENT);
 }
 
-/* Whether each dot product is summed in one sequence; false also after a failure. */
+/* Returns whether each dot product is summed in one sequence; false also after a failure. */
 static bool sums_in_sequence(struct cuda_backend *b, const cublasLtMatmulAlgo_t *algorithm) {
     int32_t splits;
     uint32_t reduction;

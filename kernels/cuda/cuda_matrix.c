@@ -1,6 +1,6 @@
 /* Weights on the device: whatever the file holds becomes rows of activation_dtype. Rows are
- * converted on the host, a bounded piece at a time, and copied while the next piece is converted;
- * rows have no padding and blocks do not cross them, so a piece is any run of whole blocks. */
+ * converted on the host, a bounded chunk at a time, and copied while the next chunk is converted;
+ * rows have no padding and blocks do not cross them, so a chunk is any run of whole blocks. */
 #include "kernels/cuda/cuda_gemm.h"
 
 #include "config/base/check.h"
@@ -12,13 +12,13 @@
 
 #include <stdlib.h>
 
-#define PIECE_ELEMENTS 65536 /* a multiple of every type's block */
+#define CHUNK_ELEMENTS 65536 /* a multiple of every type's block */
 #define ARRAY_ALIGNMENT 256  /* as cudaMalloc */
 #define F16_EXPONENT 0x7c00  /* all ones: infinite or not a number */
 
-struct piece {
-    float values[PIECE_ELEMENTS];
-    uint16_t halves[PIECE_ELEMENTS];
+struct chunk {
+    float values[CHUNK_ELEMENTS];
+    uint16_t halves[CHUNK_ELEMENTS];
 };
 
 static int check_part(const struct matrix_part *part, int32_t cols, struct error *err) {
@@ -74,13 +74,13 @@ static int plan(const struct matrix_part *parts, int num_parts, int32_t cols, in
 }
 
 /* What was finite in the file must be so in f16, whose largest number is 65504. */
-static int check_halves(const struct cuda_backend *b, const struct piece *piece, size_t n,
+static int check_halves(const struct cuda_backend *b, const struct chunk *chunk, size_t n,
                         struct error *err) {
     if (b->base.activation_dtype != DTYPE_F16)
         return 0;
     uint16_t largest = 0;
     for (size_t i = 0; i < n; i++) {
-        uint16_t exponent = piece->halves[i] & F16_EXPONENT;
+        uint16_t exponent = chunk->halves[i] & F16_EXPONENT;
         largest = exponent > largest ? exponent : largest;
     }
     if (largest < F16_EXPONENT)
@@ -88,18 +88,18 @@ static int check_halves(const struct cuda_backend *b, const struct piece *piece,
     return error_set(err, ERROR_MODEL, "a weight of the model does not fit in f16: bf16 is needed");
 }
 
-/* Converts n elements, n bounded by the piece, and sends them to the device. */
-static int send(struct cuda_backend *b, struct piece *piece, enum dtype dtype, const void *src,
+/* Converts n elements, n bounded by the chunk, and sends them to the device. */
+static int send(struct cuda_backend *b, struct chunk *chunk, enum dtype dtype, const void *src,
                 void *device_dst, size_t n, struct error *err) {
-    dtype_to_f32(dtype, src, piece->values, n);
-    dtype_from_f32(b->base.activation_dtype, piece->values, piece->halves, n);
-    if (check_halves(b, piece, n, err) != 0)
+    dtype_to_f32(dtype, src, chunk->values, n);
+    dtype_from_f32(b->base.activation_dtype, chunk->values, chunk->halves, n);
+    if (check_halves(b, chunk, n, err) != 0)
         return -1;
-    cuda_staging_upload(b, device_dst, piece->halves, n * sizeof(uint16_t));
+    cuda_staging_upload(b, device_dst, chunk->halves, n * sizeof(uint16_t));
     return 0;
 }
 
-static int send_array(struct cuda_backend *b, struct piece *piece, enum dtype dtype,
+static int send_array(struct cuda_backend *b, struct chunk *chunk, enum dtype dtype,
                       const void *src, void *device_dst, size_t n, struct error *err) {
     if (dtype == b->base.activation_dtype) {
         cuda_staging_upload(b, device_dst, src, n * sizeof(uint16_t));
@@ -108,8 +108,8 @@ static int send_array(struct cuda_backend *b, struct piece *piece, enum dtype dt
     const char *from = src;
     uint16_t *to = device_dst;
     for (size_t done = 0; done < n;) {
-        size_t count = n - done < PIECE_ELEMENTS ? n - done : PIECE_ELEMENTS;
-        if (send(b, piece, dtype, from, to + done, count, err) != 0)
+        size_t count = n - done < CHUNK_ELEMENTS ? n - done : CHUNK_ELEMENTS;
+        if (send(b, chunk, dtype, from, to + done, count, err) != 0)
             return -1;
         from += dtype_row_bytes(dtype, count);
         done += count;
@@ -120,11 +120,11 @@ static int send_array(struct cuda_backend *b, struct piece *piece, enum dtype dt
 /* n numbers of dtype, as activation_dtype. */
 static int convert(struct cuda_backend *b, enum dtype dtype, const void *src, void *device_dst,
                    size_t n, struct error *err) {
-    struct piece *piece = malloc(sizeof(*piece));
-    if (piece == NULL)
+    struct chunk *chunk = malloc(sizeof(*chunk));
+    if (chunk == NULL)
         return error_set(err, ERROR_MEMORY, "out of memory to convert weights");
-    int status = send_array(b, piece, dtype, src, device_dst, n, err);
-    free(piece);
+    int status = send_array(b, chunk, dtype, src, device_dst, n, err);
+    free(chunk);
     if (status == 0 && !CUDA_OK(b))
         status = error_set(err, b->failure.code, "%s", b->failure.message);
     return status;

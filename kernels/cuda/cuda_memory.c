@@ -16,7 +16,7 @@ void cuda_memory_info(struct backend *base, size_t *out_free, size_t *out_total)
     *out_total = known ? total_bytes : 0;
 }
 
-/* The runtime keeps the last error until it is asked for; left there, it would be blamed on the
+/* The runtime keeps the last error until it is read; left there, it would be blamed on the
  * next kernel. */
 static int out_of_memory(struct backend *b, size_t bytes, struct error *err) {
     cudaGetLastError();

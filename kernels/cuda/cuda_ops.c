@@ -113,7 +113,7 @@ void cuda_copy_blocks(struct backend *base, const struct copy_blocks_args *args)
     }
 }
 
-/* How many pairs from `first` on are neighbours on both sides, and so one copy. */
+/* Counts the pairs from `first` on that are neighbours on both sides, and so one copy. */
 static int32_t run_length(const struct swap_blocks_args *args, int32_t first) {
     int32_t n = 1;
     while (first + n < args->num_blocks &&

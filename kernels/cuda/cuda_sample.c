@@ -1,7 +1,8 @@
-/* The sample op: rows, their masks and their sparse edits go to the device, tokens and the logprobs
- * asked for come back. Biases, counted tokens and listed ones are sent in pieces of fixed size, a
- * launch each, so that any number of them fits: first every row's biases, then every row's
- * penalties, and once all are drawn the listed tokens, whose logprobs come back piece by piece. */
+/* The sample op: rows, their masks and their sparse edits go to the device, tokens and the
+ * logprobs requested come back. Biases, counted tokens and listed ones are sent in chunks of
+ * fixed size, a launch each, so that any number of them fits: first every row's biases, then
+ * every row's penalties, and once all rows are sampled the listed tokens, whose logprobs come
+ * back chunk by chunk. */
 #include "config/base/check.h"
 #include "config/base/checked.h"
 #include "kernels/cuda/cuda_check.h"
@@ -10,26 +11,26 @@
 
 #include <stdlib.h>
 
-#define EDITS_PER_PIECE 8192
-#define LISTED_PER_PIECE 8192
+#define EDITS_PER_CHUNK 8192
+#define LISTED_PER_CHUNK 8192
 
 struct cuda_sampler {
     struct buffer rows;            /* struct sample_row [max_logit_rows] */
     struct buffer outputs;         /* struct sample_output [max_logit_rows] */
     struct buffer edited;          /* float [max_logit_rows, vocab_size] */
     struct buffer masks;           /* uint32_t [max_logit_rows][SAMPLE_MASK_WORDS(vocab_size)] */
-    struct buffer edits;           /* struct sample_edit [EDITS_PER_PIECE] */
+    struct buffer edits;           /* struct sample_edit [EDITS_PER_CHUNK] */
     struct buffer log_totals;      /* double [max_logit_rows] */
-    struct buffer listed;          /* struct sample_listed [LISTED_PER_PIECE] */
-    struct buffer listed_logprobs; /* float [LISTED_PER_PIECE] */
-    struct sample_edit piece[EDITS_PER_PIECE];
-    int32_t piece_length;
-    struct sample_listed list[LISTED_PER_PIECE];
+    struct buffer listed;          /* struct sample_listed [LISTED_PER_CHUNK] */
+    struct buffer listed_logprobs; /* float [LISTED_PER_CHUNK] */
+    struct sample_edit chunk[EDITS_PER_CHUNK];
+    int32_t chunk_length;
+    struct sample_listed list[LISTED_PER_CHUNK];
     int32_t list_length;
     float *list_out; /* where the host wants the first one's logprob, and the others' behind it */
 };
 
-/* What a call needs done. */
+/* Lists what a call needs done. */
 struct plan {
     bool biases, penalties, copies, reports;
     int32_t first_mask, end_mask; /* the masks that rows name; equal: none */
@@ -54,10 +55,10 @@ static int alloc_buffers(struct cuda_backend *b, struct error *err) {
         cuda_buffer_alloc(&b->base, output_bytes, &s->outputs, err) != 0 ||
         cuda_buffer_alloc(&b->base, logits_bytes, &s->edited, err) != 0 ||
         cuda_buffer_alloc(&b->base, mask_bytes, &s->masks, err) != 0 ||
-        cuda_buffer_alloc(&b->base, sizeof(s->piece), &s->edits, err) != 0 ||
+        cuda_buffer_alloc(&b->base, sizeof(s->chunk), &s->edits, err) != 0 ||
         cuda_buffer_alloc(&b->base, num_rows * sizeof(double), &s->log_totals, err) != 0 ||
         cuda_buffer_alloc(&b->base, sizeof(s->list), &s->listed, err) != 0 ||
-        cuda_buffer_alloc(&b->base, LISTED_PER_PIECE * sizeof(float), &s->listed_logprobs, err) !=
+        cuda_buffer_alloc(&b->base, LISTED_PER_CHUNK * sizeof(float), &s->listed_logprobs, err) !=
             0)
         return -1;
     return 0;
@@ -100,7 +101,7 @@ static void plan_mask(struct plan *plan, int32_t mask) {
 
 static struct plan plan_call(const struct sample_args *args) {
     struct plan plan = {0};
-    for (int32_t r = 0; r < args->num_rows; r++) {
+    for (int32_t r = 0; r < args->num_sample_rows; r++) {
         const struct sample_row *row = &args->rows[r];
         plan.biases |= sample_is_edited(row) && row->num_biases > 0;
         plan.penalties |= sample_is_edited(row) && sample_has_penalties(row);
@@ -123,27 +124,27 @@ static void send_masks(struct cuda_backend *b, const struct sample_args *args,
                             count * words * sizeof(uint32_t));
 }
 
-static void send_piece(struct cuda_backend *b, const struct sample_tensors *tensors,
+static void send_chunk(struct cuda_backend *b, const struct sample_tensors *tensors,
                        enum sample_edit_kind kind) {
     struct cuda_sampler *s = b->sampler;
-    if (s->piece_length == 0)
+    if (s->chunk_length == 0)
         return;
-    cuda_staging_upload(b, s->edits.data, s->piece, (size_t)s->piece_length * sizeof(s->piece[0]));
-    CUDA_TRY(b, launch_sample_edit(b->stream, tensors, s->edits.data, s->piece_length, kind));
-    s->piece_length = 0;
+    cuda_staging_upload(b, s->edits.data, s->chunk, (size_t)s->chunk_length * sizeof(s->chunk[0]));
+    CUDA_TRY(b, launch_sample_edit(b->stream, tensors, s->edits.data, s->chunk_length, kind));
+    s->chunk_length = 0;
 }
 
 static void add_edit(struct cuda_backend *b, const struct sample_tensors *tensors,
                      enum sample_edit_kind kind, const struct sample_edit *edit) {
     struct cuda_sampler *s = b->sampler;
-    s->piece[s->piece_length++] = *edit;
-    if (s->piece_length == EDITS_PER_PIECE)
-        send_piece(b, tensors, kind);
+    s->chunk[s->chunk_length++] = *edit;
+    if (s->chunk_length == EDITS_PER_CHUNK)
+        send_chunk(b, tensors, kind);
 }
 
 static void send_biases(struct cuda_backend *b, const struct sample_args *args,
                         const struct sample_tensors *tensors) {
-    for (int32_t r = 0; r < args->num_rows; r++) {
+    for (int32_t r = 0; r < args->num_sample_rows; r++) {
         const struct sample_row *row = &args->rows[r];
         const struct token_bias *biases = args->biases + row->first_bias;
         for (int32_t i = 0; sample_is_edited(row) && i < row->num_biases; i++)
@@ -151,12 +152,12 @@ static void send_biases(struct cuda_backend *b, const struct sample_args *args,
                 b, tensors, SAMPLE_EDIT_BIAS,
                 &(struct sample_edit){.row = r, .token = biases[i].token, .bias = biases[i].bias});
     }
-    send_piece(b, tensors, SAMPLE_EDIT_BIAS);
+    send_chunk(b, tensors, SAMPLE_EDIT_BIAS);
 }
 
 static void send_penalties(struct cuda_backend *b, const struct sample_args *args,
                            const struct sample_tensors *tensors) {
-    for (int32_t r = 0; r < args->num_rows; r++) {
+    for (int32_t r = 0; r < args->num_sample_rows; r++) {
         const struct sample_row *row = &args->rows[r];
         if (!sample_is_edited(row) || !sample_has_penalties(row))
             continue;
@@ -167,7 +168,7 @@ static void send_penalties(struct cuda_backend *b, const struct sample_args *arg
                                            .token = counts[i].token,
                                            .output_count = counts[i].output_count});
     }
-    send_piece(b, tensors, SAMPLE_EDIT_PENALTY);
+    send_chunk(b, tensors, SAMPLE_EDIT_PENALTY);
 }
 
 static void fetch_list(struct cuda_backend *b, const struct sample_tensors *tensors) {
@@ -185,11 +186,11 @@ static void fetch_list(struct cuda_backend *b, const struct sample_tensors *tens
 static void fetch_listed(struct cuda_backend *b, const struct sample_args *args,
                          const struct sample_tensors *tensors) {
     struct cuda_sampler *s = b->sampler;
-    for (int32_t r = 0; r < args->num_rows; r++) {
+    for (int32_t r = 0; r < args->num_sample_rows; r++) {
         const struct sample_row *row = &args->rows[r];
         for (int32_t i = 0; row->num_logprobs >= 0 && i < row->num_listed; i++) {
             float *out = args->listed_logprobs + row->first_listed_logprob + i;
-            if (s->list_length == LISTED_PER_PIECE || out != s->list_out + s->list_length)
+            if (s->list_length == LISTED_PER_CHUNK || out != s->list_out + s->list_length)
                 fetch_list(b, tensors);
             if (s->list_length == 0)
                 s->list_out = out;
@@ -203,8 +204,8 @@ static void fetch_listed(struct cuda_backend *b, const struct sample_args *args,
 static void fetch_outputs(struct cuda_backend *b, const struct sample_args *args) {
     const struct sample_output *outputs = b->sampler->outputs.data;
     int32_t most = (int32_t)(CUDA_STAGING_DOWNLOAD_BYTES / sizeof(outputs[0]));
-    for (int32_t first = 0; first < args->num_rows; first += most) {
-        int32_t n = args->num_rows - first < most ? args->num_rows - first : most;
+    for (int32_t first = 0; first < args->num_sample_rows; first += most) {
+        int32_t n = args->num_sample_rows - first < most ? args->num_sample_rows - first : most;
         cuda_staging_download(b, args->out + first, outputs + first,
                               (size_t)n * sizeof(outputs[0]));
     }
@@ -213,9 +214,9 @@ static void fetch_outputs(struct cuda_backend *b, const struct sample_args *args
 void cuda_sample(struct backend *base, const struct sample_args *args) {
     struct cuda_backend *b = state_of(base);
     struct cuda_sampler *s = b->sampler;
-    CHECK(args->num_rows <= b->config.limits.max_logit_rows &&
+    CHECK(args->num_sample_rows <= b->config.limits.max_logit_rows &&
           args->vocab_size <= b->config.limits.vocab_size);
-    if (args->num_rows == 0)
+    if (args->num_sample_rows == 0)
         return;
     struct plan plan = plan_call(args);
     const struct sample_tensors tensors = {.rows = s->rows.data,
@@ -224,10 +225,11 @@ void cuda_sample(struct backend *base, const struct sample_args *args) {
                                            .masks = s->masks.data,
                                            .out = s->outputs.data,
                                            .log_totals = s->log_totals.data,
-                                           .num_rows = args->num_rows,
+                                           .num_rows = args->num_sample_rows,
                                            .vocab_size = args->vocab_size,
                                            .first_mask = plan.first_mask};
-    cuda_staging_upload(b, s->rows.data, args->rows, (size_t)args->num_rows * sizeof(*args->rows));
+    cuda_staging_upload(b, s->rows.data, args->rows,
+                        (size_t)args->num_sample_rows * sizeof(*args->rows));
     send_masks(b, args, &plan);
     if (plan.copies || plan.first_mask < plan.end_mask)
         CUDA_TRY(b, launch_sample_mask(b->stream, &tensors));

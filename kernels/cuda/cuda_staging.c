@@ -1,5 +1,5 @@
 /* Two arenas of pinned memory, filled from the front and empty again after each drain. A large
- * upload goes in pieces, so that the device copies one piece while the next is being filled in. */
+ * upload goes in chunks, so that the device copies one chunk while the next is being filled in. */
 #include "kernels/cuda/cuda_staging.h"
 
 #include "config/base/check.h"
@@ -9,7 +9,7 @@
 #include <string.h>
 
 #define UPLOAD_BYTES ((size_t)16 << 20)
-#define PIECE_BYTES ((size_t)1 << 20)
+#define CHUNK_BYTES ((size_t)1 << 20)
 #define DOWNLOAD_BYTES (2 * CUDA_STAGING_DOWNLOAD_BYTES)
 #define MAX_DOWNLOADS 64
 #define ALIGNMENT 256
@@ -80,15 +80,15 @@ void cuda_staging_send(struct cuda_backend *b, void *device_dst, const void *res
 
 void cuda_staging_upload(struct cuda_backend *b, void *device_dst, const void *src, size_t bytes) {
     while (bytes > 0) {
-        size_t piece = bytes < PIECE_BYTES ? bytes : PIECE_BYTES;
-        void *pinned = cuda_staging_reserve(b, piece);
+        size_t chunk = bytes < CHUNK_BYTES ? bytes : CHUNK_BYTES;
+        void *pinned = cuda_staging_reserve(b, chunk);
         if (pinned == NULL)
             return;
-        memcpy(pinned, src, piece);
-        cuda_staging_send(b, device_dst, pinned, piece);
-        device_dst = (char *)device_dst + piece;
-        src = (const char *)src + piece;
-        bytes -= piece;
+        memcpy(pinned, src, chunk);
+        cuda_staging_send(b, device_dst, pinned, chunk);
+        device_dst = (char *)device_dst + chunk;
+        src = (const char *)src + chunk;
+        bytes -= chunk;
     }
 }
 

@@ -137,7 +137,7 @@ __global__ void act_mul_kernel(const T *gate_up, T *out, int32_t width) {
     store_floats(out + (size_t)blockIdx.x * width + i, gate);
 }
 
-/* Rows along x, which has room for 2^31; pieces of a row along y, of which there are few. */
+/* Rows along x, which has room for 2^31; chunks of a row along y, of which there are few. */
 static dim3 row_grid(int32_t num_rows, int32_t width, int n) {
     return dim3((unsigned)num_rows, (unsigned)((width / n + ROW_BLOCK - 1) / ROW_BLOCK));
 }

@@ -7,12 +7,12 @@
 
 #define BLOCK 128
 
-/* How many tasks a head of each kind has: q and k to rotate, the rest of k and all of v to copy. */
+/* Counts the tasks of a head of each kind: q and k to rotate, the rest of k and all of v to copy. */
 struct head_tasks {
     int32_t rotate, copy_rest, copy_all;
 };
 
-/* Where an element of a head at this slot is kept; `value`: 0 for K, 1 for V. */
+/* Returns the place of an element of a head at this slot; `value`: 0 for K, 1 for V. */
 template <class T>
 __device__ __forceinline__ T *cache_at(const rope_store_launch &a, int32_t slot, int32_t value,
                                        int32_t head) {

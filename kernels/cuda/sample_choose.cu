@@ -1,6 +1,6 @@
-/* Steps 4 to 7 of sampling.h, one block a row: find the most probable token, cut, draw.
+/* Steps 4 to 7 of sampling.h, one block a row: find the most probable token, cut, sample.
  *
- * Passes over the row: one for temperature 0; one more for the draw; with top_k or top_p one more
+ * Passes over the row: one for temperature 0; one more to sample; with top_k or top_p one more
  * for the coarse table, one for each of the two whose boundary bin holds more than one token (more
  * when many tokens lie close together), one when a cut falls between equal logits. */
 #include "kernels/cuda/sample_cut.cuh"
@@ -12,7 +12,7 @@ struct choose_memory {
 };
 
 /* A logit's weight is at least min_p when the logit is at least max + T log(min_p): the first float
- * that is. By one thread, as few cards are fast in double. */
+ * that is. By one thread, as few GPUs are fast in double. */
 __device__ __forceinline__ float min_p_bound(const struct sample_row *r, float max,
                                              struct choose_memory *memory) {
     if (threadIdx.x == 0) {
@@ -52,8 +52,9 @@ __device__ __forceinline__ struct cut choose_cut(const struct sample_row *r,
 }
 
 /* Steps 5 to 7, for a row with a token to choose at a temperature above 0. */
-__device__ __forceinline__ int32_t draw(const struct sample_row *r, const struct logit_row &row,
-                                        float max, struct choose_memory *memory) {
+__device__ __forceinline__ int32_t sample_kept(const struct sample_row *r,
+                                               const struct logit_row &row, float max,
+                                               struct choose_memory *memory) {
     float bound = r->settings.min_p > 0 ? min_p_bound(r, max, memory) : -INFINITY;
     struct weighing w = weighing_of(max, r->settings.temperature, bound);
     struct cut cut = choose_cut(r, row, w, &memory->cut);
@@ -73,8 +74,8 @@ __global__ void __launch_bounds__(SAMPLE_THREADS) choose_kernel(struct sample_te
         struct logit_row row =
             logit_row_at(logits + static_cast<size_t>(blockIdx.x) * t.vocab_size, t.vocab_size);
         struct best_logit best = find_best(row, memory.of_warps[0]);
-        bool is_drawn = r->settings.temperature > 0 && best.logit > -INFINITY;
-        token = is_drawn ? draw(r, row, best.logit, &memory) : best.token;
+        bool is_sampled = r->settings.temperature > 0 && best.logit > -INFINITY;
+        token = is_sampled ? sample_kept(r, row, best.logit, &memory) : best.token;
     }
     if (threadIdx.x == 0)
         t.out[blockIdx.x].token = token;

@@ -139,7 +139,7 @@ __device__ __forceinline__ bool is_reached(struct tally so_far, struct tally lim
     return so_far.count >= limit.count || so_far.mass >= limit.mass;
 }
 
-/* Of the tallies of all lanes, the sum up to this lane's. */
+/* Returns the sum of the lanes' tallies up to this lane's. */
 __device__ __forceinline__ struct tally warp_scan(struct tally x) {
     int lane = threadIdx.x % WARP_SIZE;
     for (int lanes = 1; lanes < WARP_SIZE; lanes *= 2) {
@@ -204,7 +204,7 @@ __device__ __forceinline__ uint32_t lowest_key(const struct weighing &w, uint32_
     return low;
 }
 
-/* Where `limit`, a count or a mass of at least 1, is reached in the row whose coarse table is
+/* Finds where `limit`, a count or a mass of at least 1, is reached in the row whose coarse table is
  * filled; false when it is not, and of `out` only the mass, that of the whole table, is set. The
  * tables hold masses if use_mass. */
 __device__ __forceinline__ bool find_cut(const struct logit_row &row, const struct weighing &w,

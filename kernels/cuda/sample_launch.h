@@ -34,7 +34,7 @@ struct sample_edit {
     int32_t output_count;
 };
 
-/* A token whose logprob is told. */
+/* A token whose logprob is reported. */
 struct sample_listed {
     int32_t row;
     int32_t token;
@@ -42,17 +42,17 @@ struct sample_listed {
 
 enum sample_edit_kind { SAMPLE_EDIT_BIAS, SAMPLE_EDIT_PENALTY };
 
-/* Whether the row's logits change before it is sampled. */
+/* The row's logits change before it is sampled. */
 SAMPLE_INLINE bool sample_is_edited(const struct sample_row *row) {
     return row->target == SAMPLE_NO_TARGET && sample_has_edits(row);
 }
 
-/* Whether its edits are made on a copy, because its logprobs need the raw logits. */
+/* Its edits are made on a copy, because its logprobs need the raw logits. */
 SAMPLE_INLINE bool sample_is_copied(const struct sample_row *row) {
     return sample_is_edited(row) && row->num_logprobs >= 0;
 }
 
-/* Whether a mask says what may be drawn. */
+/* A mask says which tokens may be sampled. */
 SAMPLE_INLINE bool sample_is_masked(const struct sample_row *row) {
     return row->target == SAMPLE_NO_TARGET && row->mask != SAMPLE_NO_MASK;
 }
@@ -69,7 +69,7 @@ cudaError_t launch_sample_edit(cudaStream_t stream, const struct sample_tensors 
                                enum sample_edit_kind kind);
 /* Writes out[].token. */
 cudaError_t launch_sample_choose(cudaStream_t stream, const struct sample_tensors *tensors);
-/* Writes the rest of out[] where logprobs are asked for; the tokens are there. */
+/* Writes the rest of out[] where logprobs are requested; the tokens are there. */
 cudaError_t launch_sample_report(cudaStream_t stream, const struct sample_tensors *tensors);
 /* Writes the logprobs of these tokens, of rows that were reported on. */
 cudaError_t launch_sample_list(cudaStream_t stream, const struct sample_tensors *tensors,

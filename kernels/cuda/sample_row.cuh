@@ -137,7 +137,7 @@ __device__ __forceinline__ struct best_logit find_best(const struct logit_row &r
 }
 
 /* The first token, in id order, at which the sum of weigh(token, logit) exceeds target_of(total),
- * which is less than the total. Each warp sums one piece of the row, then of the piece in which the
+ * which is less than the total. Each warp sums one chunk of the row, then of the chunk in which the
  * target lies, and so on: one pass over the row and little more, without a scan. */
 template <class Weigh, class TargetOf>
 __device__ __forceinline__ int32_t first_to_exceed(const struct logit_row &row,
@@ -149,8 +149,8 @@ __device__ __forceinline__ int32_t first_to_exceed(const struct logit_row &row,
     for (int round = 0; round == 0 || size > 1; round++) {
         uint64_t(&sums)[SAMPLE_WARPS] = of_warps[round % 2];
         int32_t warp = threadIdx.x / WARP_SIZE, lane = threadIdx.x % WARP_SIZE;
-        int32_t piece = (size + SAMPLE_WARPS - 1) / SAMPLE_WARPS;
-        int32_t first = begin + min(warp * piece, size), end = min(first + piece, begin + size);
+        int32_t chunk = (size + SAMPLE_WARPS - 1) / SAMPLE_WARPS;
+        int32_t first = begin + min(warp * chunk, size), end = min(first + chunk, begin + size);
         uint64_t sum = 0;
         visit_quads<WARP_SIZE>(row, first, end, lane,
                                [&](int32_t i, float x) { sum += weigh(i, x); });
@@ -167,8 +167,8 @@ __device__ __forceinline__ int32_t first_to_exceed(const struct logit_row &row,
         int32_t chosen = 0;
         for (; chosen < SAMPLE_WARPS - 1 && before + sums[chosen] <= target; chosen++)
             before += sums[chosen];
-        begin += chosen * piece;
-        size = min(piece, size - chosen * piece);
+        begin += chosen * chunk;
+        size = min(chunk, size - chosen * chunk);
     }
     int32_t found = -1;
     visit_quads<1>(row, begin, begin + 1, 0, [&](int32_t i, float x) {

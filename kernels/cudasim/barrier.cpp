@@ -1,4 +1,4 @@
-/* Barriers of the block and of a warp count live threads, as a card does. */
+/* Barriers of the block and of a warp count live threads, as a GPU does. */
 #include "block.h"
 #include "fatal.h"
 

@@ -3,7 +3,7 @@
  * An algorithm sums a dot product in chunks of K: each chunk from zero, the chunks one after the
  * other, all in float; a split of K sums its parts alike and then the parts. The result is scaled,
  * C and the bias are added, and it is rounded once to the type of D. Some algorithms that split
- * take only multiples of a number of columns, as some of a card's do. */
+ * take only multiples of a number of columns, as some of a GPU's do. */
 #include "cublasLt.h"
 
 #include "cudasim.h"
@@ -128,7 +128,7 @@ uint16_t usable_alignment(const layout &l, uint32_t pointer_alignment) {
     return static_cast<uint16_t>(bytes);
 }
 
-/* The candidates in the order in which this card likes them for n columns. */
+/* The candidates in the order in which this GPU likes them for n columns. */
 algorithm candidate(const problem &p, const preference &wish, int index) {
     bool may_split = (wish.reduction_mask & CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE) != 0;
     int order = static_cast<int>(p.n / 3) + index;
@@ -177,7 +177,7 @@ size_t array_bytes(const layout &l) {
            type_bytes(l.type);
 }
 
-/* A card reads whatever the address is, and fails for good where it is not its own. */
+/* A GPU reads whatever the address is, and fails for good where it is not its own. */
 void check_array(const char *name, const void *array, size_t bytes) {
     cudasim::api_call call;
     if (!cudasim::range_within(call.dev.device_memory, array, bytes))

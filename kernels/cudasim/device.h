@@ -58,7 +58,7 @@ bool run_one(device &dev, work_queue &queue);
 void run_all(device &dev, work_queue &queue);
 void run_all_streams(device &dev);
 
-/* Whether [start, start + bytes) lies in one allocation of `memory`. */
+/* Returns whether [start, start + bytes) lies in one allocation of `memory`. */
 bool range_within(const std::map<uintptr_t, memory_range> &memory, const void *start, size_t bytes);
 bool range_touches(const std::map<uintptr_t, memory_range> &memory, const void *address);
 

@@ -1,5 +1,5 @@
 /* An allocation ends at an unmapped page, but for what its alignment leaves, which AddressSanitizer
- * guards. Large ones begin as copy-on-write views of one stretch of 0xff, so that a card of several
+ * guards. Large ones begin as copy-on-write views of one stretch of 0xff, so that a GPU of several
  * gigabytes costs the host only what is written. */
 #include "device_memory.h"
 

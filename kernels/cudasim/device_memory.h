@@ -1,4 +1,4 @@
-/* Memory of the card. It can be touched only while the device works: a host that follows a device
+/* Memory of the GPU. It can be touched only while the device works: a host that follows a device
  * pointer faults, as it would with a real one. A page before and one after each allocation are
  * never mapped, and an address is never used again. */
 #ifndef CUDASIM_DEVICE_MEMORY_H

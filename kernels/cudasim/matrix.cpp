@@ -24,7 +24,7 @@ template <class T> struct fragments {
     T b[2][2];
 };
 
-/* The sum over k in order, in float. A card sums in an order and to a precision of its own. */
+/* The sum over k in order, in float. A GPU sums in an order and to a precision of its own. */
 template <class T> static void multiply(warp_exchange &meeting) {
     float a[INNER][ROWS], b[INNER][COLS], product[ROWS][COLS] = {};
     for (int lane = 0; lane < 32; lane++) {

@@ -1,5 +1,5 @@
 /* Streams and events. A stream is a queue that only a wait empties; all streams that synchronise
- * with the default stream share its queue, which is one of the orders a card may choose. */
+ * with the default stream share its queue, which is one of the orders a GPU may choose. */
 #include "device.h"
 #include "device_memory.h"
 

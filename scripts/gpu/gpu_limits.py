@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures what a card can do at most, through torch; prints one line of JSON.
+"""Measures what a GPU can do at most, through torch; prints one line of JSON.
 
 A device-to-device copy of 4 GiB (bytes read and written both count), a sum over 4 GiB (read only), and a
 bf16 matrix product of 8192 cubed on random data, since zeros run faster than real numbers do. Medians of

@@ -1,4 +1,4 @@
-"""gpu_check.json and gpu_check.md: what was measured, as shares of what the card can do.
+"""gpu_check.json and gpu_check.md: what was measured, as shares of what the GPU can do.
 
 A call's floor is the longer of two times: its bytes over the bandwidth, its operations over the rate of
 the large matrix product, both measured in the same run. Its share is the floor over the measured time.
@@ -59,7 +59,7 @@ def table(heads, rows):
 
 def describe_limits(limits):
     if limits is None:
-        return ["The limits of the card were not measured: no share can be given.", ""]
+        return ["The limits of the GPU were not measured: no share can be given.", ""]
     return table(["limit, measured in this run", "value"], [
         ["large copy, bytes read and written", f"{limits['copy_bytes_per_s'] / 1e9:.0f} GB/s"],
         ["large sum, bytes read", f"{limits['read_bytes_per_s'] / 1e9:.0f} GB/s"],
@@ -89,7 +89,7 @@ def describe_goals(results, limits):
             met = value is not None and value >= floor
         rows.append([what, *shown, "-" if value is None else "yes" if met else "no"])
     return table(["goal", "measured", "floor", "stretch", "met"], rows) + [
-        "G7, the share of a single stream's step in which the card idles, takes a profiler and is not "
+        "G7, the share of a single stream's step in which the GPU idles, takes a profiler and is not "
         "measured here.", ""]
 
 
@@ -147,9 +147,9 @@ def describe_machine(context, limits):
 
 def make_page(context, machine, limits):
     results = context.results
-    page = [f"# gpu_check on {machine['card']}", ""]
-    if not context.on_card:
-        page += [f"A rehearsal on {context.device}: no figure here says anything about a card.", ""]
+    page = [f"# gpu_check on {machine['GPU']}", ""]
+    if not context.on_gpu:
+        page += [f"A rehearsal on {context.device}: no figure here says anything about a GPU.", ""]
     page += table(["", ""], [[key, value] for key, value in machine.items() if value != ""])
     page += ["## Limits", "", *describe_limits(limits), "## Goals", "", *describe_goals(results, limits)]
     for shape in [*MODELS, "tiny"]:

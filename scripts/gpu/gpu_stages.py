@@ -51,7 +51,7 @@ class Context:
     results: Results
 
     @property
-    def on_card(self):
+    def on_gpu(self):
         return self.device == "cuda"
 
     def program(self, name):
@@ -69,13 +69,13 @@ class Context:
         return [self.device, dtype] + ["batch-invariant"] * invariant
 
 
-def ask_card(field):
+def ask_gpu(field):
     """One value of nvidia-smi, or NotRun."""
     try:
         done = subprocess.run(["nvidia-smi", f"--query-gpu={field}", "--format=csv,noheader,nounits"],
                               stdout=subprocess.PIPE, text=True, check=True)
     except (OSError, subprocess.CalledProcessError) as error:
-        raise NotRun("nvidia-smi does not answer: is there a card and its driver?") from error
+        raise NotRun("nvidia-smi does not answer: is there a GPU and its driver?") from error
     return done.stdout.splitlines()[0].strip()
 
 
@@ -97,15 +97,15 @@ def run_python(context, name, modules, script, *words):
 
 def build_options(context):
     options = ["--buildtype", "release", "-Dwerror=false", "-Dserver=disabled"]
-    if context.on_card:
-        options += ["-Dcuda=enabled", "-Dgpu_arch=" + ask_card("compute_cap").replace(".", "")]
+    if context.on_gpu:
+        options += ["-Dcuda=enabled", "-Dgpu_arch=" + ask_gpu("compute_cap").replace(".", "")]
     return options
 
 
 def configure(context):
     if (context.build / "build.ninja").exists():
         return
-    if context.on_card and find_tool("nvcc") is None:
+    if context.on_gpu and find_tool("nvcc") is None:
         raise NotRun("nvcc is neither on the path nor in /usr/local/cuda/bin")
     context.results.command("build/configure", ["meson", "setup", context.build, context.root,
                                                 *build_options(context)])
@@ -157,7 +157,7 @@ def check_embedding(context, name, family, dtype):
 def golden_models(context):
     """(folder, name) of every model; in a rehearsal of one."""
     folder = context.root / "tests/golden"
-    if not context.on_card:
+    if not context.on_gpu:
         return [(folder, "tiny-bf16")]
     families = folder / "families"
     return [(folder, name) for name in GOLDEN] + [(families, path.stem)
@@ -165,10 +165,10 @@ def golden_models(context):
 
 
 def check(context):
-    """Every check on a card; in a rehearsal one of each kind, since the test suites run them all."""
-    types = TYPES if context.on_card else TYPES[:1]
-    modes = (False, True) if context.on_card else (True,)
-    for op in CHECKS if context.on_card else CHECKS[:1]:
+    """Every check on a GPU; in a rehearsal one of each kind, since the test suites run them all."""
+    types = TYPES if context.on_gpu else TYPES[:1]
+    modes = (False, True) if context.on_gpu else (True,)
+    for op in CHECKS if context.on_gpu else CHECKS[:1]:
         for dtype in types:
             for invariant in modes:
                 words = context.device_words(dtype, invariant)
@@ -180,7 +180,7 @@ def check(context):
                 words = context.device_words(dtype, invariant)
                 name = " ".join([f"check/golden {model}", *words])
                 context.results.item(name, lambda: check_golden(context, name, folder, model, words), 10)
-    for family in EMBEDDINGS if context.on_card else EMBEDDINGS[:1]:
+    for family in EMBEDDINGS if context.on_gpu else EMBEDDINGS[:1]:
         for dtype in types:
             name = f"check/embedding {family} {context.device} {dtype}"
             context.results.item(name, lambda: check_embedding(context, name, family, dtype), 10)
@@ -190,11 +190,11 @@ def check(context):
 
 def sanitize(context):
     def refuse():
-        raise NotRun("it watches a card only" if not context.on_card else
+        raise NotRun("it watches a GPU only" if not context.on_gpu else
                      "compute-sanitizer is neither on the path nor in /usr/local/cuda/bin")
 
     sanitizer = find_tool("compute-sanitizer")
-    if not context.on_card or sanitizer is None:
+    if not context.on_gpu or sanitizer is None:
         context.results.item("sanitize", refuse)
         return
     golden = ["tests/golden/test_golden", context.root / "tests/golden", "tiny-bf16"]
@@ -269,7 +269,7 @@ def compare_with_oracle(context, name):
 
 
 def reference(context):
-    if not context.on_card:
+    if not context.on_gpu:
         name = "reference/oracle tiny-bf16"
         context.results.item(name, lambda: compare_with_oracle(context, name))
         return
@@ -283,20 +283,20 @@ def reference(context):
 
 def limits(context):
     def measure():
-        if not context.on_card:
-            raise NotRun("the limits are a card's")
+        if not context.on_gpu:
+            raise NotRun("the limits are a GPU's")
         return json.loads(run_python(context, "limits", ["torch"], "gpu/gpu_limits.py"))
     context.results.item("limits", measure, 15)
 
 
 def pool_mib(context, weights, most):
-    """What the KV cache may take of the card, with room for the workspace."""
-    return max(256, min(most, int(0.85 * int(ask_card("memory.total"))) - weights - 12 * GIB))
+    """What the KV cache may take of the GPU, with room for the workspace."""
+    return max(256, min(most, int(0.85 * int(ask_gpu("memory.total"))) - weights - 12 * GIB))
 
 
 def measure_ops(context, name, sizes, *more):
     words = [word for pair in zip(NAMES, sizes) for word in pair]
-    if not context.on_card:
+    if not context.on_gpu:
         words = ["rotate-mib", 0, "batch-us", 0]
     else:
         pool = pool_mib(context, 0, 8 * GIB if context.quick else 36 * GIB)
@@ -307,17 +307,17 @@ def measure_ops(context, name, sizes, *more):
 
 
 def ops(context):
-    shapes = MODELS if context.on_card else {"tiny": ()}
+    shapes = MODELS if context.on_gpu else {"tiny": ()}
     for shape, sizes in shapes.items():
         name = f"ops/{shape}"
         context.results.item(name, lambda: measure_ops(context, name, sizes), EXPECTED_S.get(shape, 5))
-    for shape, sizes in ATTENTION_ONLY.items() if context.on_card else ():
+    for shape, sizes in ATTENTION_ONLY.items() if context.on_gpu else ():
         name = f"ops/{shape}"
         context.results.item(name, lambda: measure_ops(context, name, sizes, "only", "kv"), 40)
 
 
 def measure_model(context, name, shape, invariant):
-    if not context.on_card:
+    if not context.on_gpu:
         model = context.root / "tests/golden/tiny-bf16.gguf"
         words = ["batches", "1,4", "contexts", "64", "prompts", "32", "pool-mib", 1, "batch-us", 0]
     else:
@@ -333,7 +333,7 @@ def measure_model(context, name, shape, invariant):
 
 
 def models(context):
-    for shape in MODELS if context.on_card else ("tiny",):
+    for shape in MODELS if context.on_gpu else ("tiny",):
         for invariant in (False, True):
             name = f"models/{shape}" + " batch-invariant" * invariant
             context.results.item(name, lambda: measure_model(context, name, shape, invariant),

@@ -14,7 +14,8 @@ static struct {
 
 static void watch_sample(struct backend *b, const struct sample_args *args) {
     if (watched.out != NULL && watched.rows_left > 0) {
-        int32_t rows = args->num_rows < watched.rows_left ? args->num_rows : watched.rows_left;
+        int32_t rows =
+            args->num_sample_rows < watched.rows_left ? args->num_sample_rows : watched.rows_left;
         size_t count = (size_t)rows * (size_t)args->vocab_size;
         b->ops->download(b, watched.out, args->logits, count * sizeof(float));
         watched.out += count;

@@ -11,7 +11,7 @@
  *   batch-invariant  1: the device is opened so
  *   only             linear, rows, kv or sample: this group alone
  *
- * Made for a card; on "cpu" and "cuda-sim" it shows only that every op runs at these shapes. */
+ * Made for a GPU; on "cpu" and "cuda-sim" it shows only that every op runs at these shapes. */
 #include "tests/kernels/bench_device.h"
 
 #include <stdio.h>

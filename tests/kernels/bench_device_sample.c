@@ -22,7 +22,7 @@ static void call_sample(void *context, int64_t i) {
     for (int32_t r = 0; r < c->num_rows; r++)
         rows[r].position = (uint64_t)i;
     b->ops->sample(b, &(struct sample_args){.logits = device_bench_ring_at(&c->logits, i),
-                                            .num_rows = c->num_rows,
+                                            .num_sample_rows = c->num_rows,
                                             .vocab_size = c->vocab,
                                             .rows = rows,
                                             .out = c->out + (i % MAX_CALLS) * c->num_rows});

@@ -188,7 +188,7 @@ static void bench_sampling(struct backend *b, int num_threads, const char *name,
         }
         double begin = now(num_threads);
         b->ops->sample(b, &(struct sample_args){.logits = logits,
-                                                .num_rows = num_rows,
+                                                .num_sample_rows = num_rows,
                                                 .vocab_size = VOCAB,
                                                 .rows = rows,
                                                 .out = out});

@@ -114,7 +114,7 @@ static void call_sample(struct backend *b, const struct things *t, struct sample
                                           .num_counts = 1,
                                           .mask = 0};
     b->ops->sample(b, &(struct sample_args){.logits = t->a.data,
-                                            .num_rows = 1,
+                                            .num_sample_rows = 1,
                                             .vocab_size = 100,
                                             .rows = &row,
                                             .counts = &count,

@@ -1,5 +1,5 @@
 /* What the benchmarks of a device share: they reach it through the op table alone, so that the same
- * programs measure a card and, with small shapes, check themselves on any machine.
+ * programs measure a GPU and, with small shapes, check themselves on any machine.
  *
  * An op is timed as the server uses it: many calls are enqueued, then one synchronize; the time of
  * a call is that of the batch divided by its calls, and the figure is the median of several
@@ -23,7 +23,7 @@ struct device_bench {
 
 /* Opens the device that argv[1] names with the 16-bit type argv[2] names; `config` gives the sizes.
  * On failure ends the program: status 77 when the device is not there, else 2. Timing is set to
- * what a card needs. */
+ * what a GPU needs. */
 void device_bench_open(struct device_bench *bench, int argc, char **argv,
                        const struct backend_config *config);
 void device_bench_close(struct device_bench *bench);

@@ -22,7 +22,7 @@ const struct sample_row sample_fixture_plain = {.target = SAMPLE_NO_TARGET,
 void sample_fixture_run(struct backend *b, const struct sample_call *call, float *logits,
                         struct sample_output *out, float *listed_logprobs) {
     b->ops->sample(b, &(struct sample_args){.logits = logits,
-                                            .num_rows = call->num_rows,
+                                            .num_sample_rows = call->num_rows,
                                             .vocab_size = call->vocab_size,
                                             .rows = call->rows,
                                             .counts = call->counts,

@@ -2,7 +2,7 @@
  * (cublasLt.h of CUDA 13.0). Descriptors are kept in the caller's memory, as NVIDIA's *Init
  * functions do.
  *
- * Checked as strictly as on a card, or stricter: descriptors that were never initialised or do not
+ * Checked as strictly as on a GPU, or stricter: descriptors that were never initialised or do not
  * fit together, leading dimensions, attribute sizes, types that no algorithm takes, an algorithm
  * made for another kind of product, workspaces and pointers that are too small or not aligned as
  * the algorithm was promised. A product is queued on its stream like a kernel.

@@ -9,7 +9,7 @@
  * on it. New memory is filled with 0xff (NaN).
  *
  * Environment, read at the first call:
- *   QUIRE_CUDASIM_MEMORY=BYTES      memory of the card (1 GiB)
+ *   QUIRE_CUDASIM_MEMORY=BYTES      memory of the GPU (1 GiB)
  *   QUIRE_CUDASIM_SMS=N             multiprocessors (4)
  *   QUIRE_CUDASIM_FAIL_AFTER=N      the (N+1)th kernel or product fails: cudaErrorIllegalAddress
  * from it on QUIRE_CUDASIM_ORDER=...         order of threads and blocks, cudasim/order.h
@@ -130,7 +130,7 @@ CUDASIM_MUST_CHECK cudaError_t cudaEventDestroy(cudaEvent_t event);
 CUDASIM_MUST_CHECK cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 CUDASIM_MUST_CHECK cudaError_t cudaEventSynchronize(cudaEvent_t event);
 CUDASIM_MUST_CHECK cudaError_t cudaEventQuery(cudaEvent_t event);
-/* Host time between the two: it says nothing of a card. */
+/* Host time between the two: it says nothing of a GPU. */
 CUDASIM_MUST_CHECK cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t start, cudaEvent_t end);
 
 /* Memory. */

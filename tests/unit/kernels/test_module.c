@@ -51,7 +51,7 @@ static void test_module_device(void **state) {
     config.head_dim = ERROR_DEVICE;
     assert_null(backend_open("cuda", &config, &err));
     assert_int_equal(err.code, ERROR_DEVICE);
-    assert_string_equal(err.message, "the fake card has trouble");
+    assert_string_equal(err.message, "the fake GPU has trouble");
 }
 
 int main(void) {

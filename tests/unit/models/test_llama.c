@@ -42,7 +42,7 @@ struct run {
 static float *next_logits; /* where the next rows that are sampled go */
 
 static void watch_sample(struct backend *b, const struct sample_args *args) {
-    size_t count = (size_t)args->num_rows * (size_t)args->vocab_size;
+    size_t count = (size_t)args->num_sample_rows * (size_t)args->vocab_size;
     b->ops->download(b, next_logits, args->logits, count * sizeof(float));
     next_logits += count;
 }

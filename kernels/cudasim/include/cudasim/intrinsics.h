@@ -60,11 +60,11 @@ static inline unsigned long long __umul64hi(unsigned long long a, unsigned long 
     return (unsigned long long)((unsigned __int128)a * b >> 64);
 }
 
-/* Exact to the last bit but one on a card; here the nearest. */
+/* Exact to the last bit but one on a GPU; here the nearest. */
 static inline float rsqrtf(float x) {
     return (float)(1.0 / sqrt((double)x));
 }
-/* 2^x to 2 ulp, 0 for -infinity; a result too small to be normal is 0, as on a card. */
+/* 2^x to 2 ulp, 0 for -infinity; a result too small to be normal is 0, as on a GPU. */
 static inline float exp2_fast(float x) {
     float result = exp2f(x);
     return result < 0x1p-126f ? 0.0f : result;

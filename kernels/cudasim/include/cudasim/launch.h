@@ -20,11 +20,11 @@ struct launch_config {
     cudaStream_t stream;
 };
 
-/* Checks the limits of a card, which cudaGetLastError tells, and queues the grid. `body` is run
+/* Checks the limits of a GPU, which cudaGetLastError reports, and queues the grid. `body` is run
  * once by every thread. */
 void enqueue_grid(const launch_config &config, std::function<void()> body);
 
-/* Ends the program when a pointer is of no use to a card. It may point to the end of an array. */
+/* Ends the program when a pointer is of no use to a GPU. It may point to the end of an array. */
 void check_pointer(const char *kernel_name, const void *pointer);
 
 template <class P> void check_argument(const char *kernel_name, const P &argument) {

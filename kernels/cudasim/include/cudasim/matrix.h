@@ -1,5 +1,5 @@
 /* The instructions of kernels/cuda/device_ptx.cuh, whose comments define them: tensor-core products
- * and asynchronous copies. An address that would be a fault on a card, misaligned or not in the
+ * and asynchronous copies. An address that would be a fault on a GPU, misaligned or not in the
  * block's shared memory, ends the process with a message.
  *
  * copy_async_16 is as late as it may be: the destination becomes 0xff at the call, the bytes arrive

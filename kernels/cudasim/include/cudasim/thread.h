@@ -1,6 +1,6 @@
 /* What a kernel sees of its place in the grid, and how it meets the other threads. Every barrier
  * and warp function records where it was called: threads that wait at different places for one
- * another, which a card may hang or go wrong on, end the process with a message that names both.
+ * another, which a GPU may hang or go wrong on, end the process with a message that names both.
  *
  * A thread that has returned is no longer waited for. Warp functions take the full mask only; a
  * value asked of a lane that does not take part is 0xff in every byte. */

@@ -89,7 +89,8 @@ static void card_step_begin(struct backend *b, const struct step_inputs *inputs)
 }
 
 static void card_sample(struct backend *b, const struct sample_args *args) {
-    card.most_rows = args->num_rows > card.most_rows ? args->num_rows : card.most_rows;
+    if (args->num_sample_rows > card.most_rows)
+        card.most_rows = args->num_sample_rows;
     card.scalar->sample(b, args);
 }
 

@@ -309,7 +309,7 @@ static struct sample_output sample(struct backend *b, struct sample_row row, int
     struct sample_output out;
     memcpy(copy, logits, (size_t)n * sizeof(float));
     b->ops->sample(b, &(struct sample_args){.logits = copy,
-                                            .num_rows = 1,
+                                            .num_sample_rows = 1,
                                             .vocab_size = n,
                                             .rows = &row,
                                             .counts = counts,
@@ -386,7 +386,7 @@ static void test_sample_filters(void **state) {
     }
 }
 
-/* The draw walks the kept tokens in id order. */
+/* Sampling walks the kept tokens in id order. */
 static void test_sample_draw(void **state) {
     struct backend *b = *state;
     const float logits[4] = {0, 0, -INFINITY, 0};

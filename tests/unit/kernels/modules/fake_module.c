@@ -12,7 +12,7 @@ static struct backend *open_fake(const struct backend_config *config, struct err
     static struct backend backend = {.ops = &ops, .name = "fake"};
     if (config->head_dim == ERROR_NONE)
         return &backend;
-    error_set(err, (enum error_code)config->head_dim, "the fake card has trouble");
+    error_set(err, (enum error_code)config->head_dim, "the fake GPU has trouble");
     return NULL;
 }
 
