@@ -151,18 +151,6 @@ static int read_multiplier(const struct config_object *o, const char *key, float
     return config_field_float(o, key, MODEL_MIN_MULTIPLIER, MODEL_MAX_MULTIPLIER, out);
 }
 
-static int read_multipliers(const struct config_object *o, struct model_config *out) {
-    float divisor = 1.0F;
-    out->attention_scale = 1.0F;
-    if (read_multiplier(o, "embedding_multiplier", &out->embedding_scale) != 0 ||
-        read_multiplier(o, "residual_multiplier", &out->residual_scale) != 0 ||
-        read_multiplier(o, "attention_multiplier", &out->attention_scale) != 0 ||
-        read_multiplier(o, "logits_scaling", &divisor) != 0)
-        return -1;
-    out->logit_scale = 1.0F / divisor;
-    return 0;
-}
-
 static int read_scales(const struct config_object *o, const struct architecture *architecture,
                        struct model_config *out) {
     unsigned flags = architecture->flags;
@@ -175,8 +163,16 @@ static int read_scales(const struct config_object *o, const struct architecture 
             return -1;
         out->attention_scale = (float)(1.0 / sqrt((double)scalar));
     }
-    if ((flags & ARCHITECTURE_MULTIPLIERS) != 0 && read_multipliers(o, out) != 0)
-        return -1;
+    if ((flags & ARCHITECTURE_MULTIPLIERS) != 0) {
+        float divisor = 1.0F;
+        out->attention_scale = 1.0F;
+        if (read_multiplier(o, "embedding_multiplier", &out->embedding_scale) != 0 ||
+            read_multiplier(o, "residual_multiplier", &out->residual_scale) != 0 ||
+            read_multiplier(o, "attention_multiplier", &out->attention_scale) != 0 ||
+            read_multiplier(o, "logits_scaling", &divisor) != 0)
+            return -1;
+        out->logit_scale = 1.0F / divisor;
+    }
     if ((flags & ARCHITECTURE_LOGIT_SCALE) != 0) {
         out->logit_scale = architecture->defaults.logit_scale;
         if (read_multiplier(o, "logit_scale", &out->logit_scale) != 0)
@@ -204,23 +200,20 @@ static int read_switches(const struct config_object *o, const struct architectur
 
 /* --- The object of the language model --------------------------------------------------------- */
 
-static int read_class(const struct config_object *root, const char **out) {
+/* A model of text and images keeps the settings of its language model in an object of their own. */
+static int find_language_model(const struct config_object *root, const char **out_class,
+                               struct config_object *out) {
     const cJSON *classes;
+    *out = *root;
+    *out_class = NULL;
     if (config_field_array(root, "architectures", &classes) != 0)
         return -1;
-    if (classes == NULL || classes->child == NULL)
-        return 0;
-    if (!cJSON_IsString(classes->child))
-        return config_field_refuse(root, "architectures", "is not a list of strings");
-    *out = classes->child->valuestring;
-    return 0;
-}
-
-/* A model of text and images keeps the settings of its language model in an object of their own. */
-static int find_language_model(const struct config_object *root, const char *class_name,
-                               struct config_object *out) {
-    *out = *root;
-    if (class_name == NULL || strstr(class_name, "ForConditionalGeneration") == NULL)
+    if (classes != NULL && classes->child != NULL) {
+        if (!cJSON_IsString(classes->child))
+            return config_field_refuse(root, "architectures", "is not a list of strings");
+        *out_class = classes->child->valuestring;
+    }
+    if (*out_class == NULL || strstr(*out_class, "ForConditionalGeneration") == NULL)
         return 0;
     if (config_field_require(root, "text_config") != 0)
         return -1;
@@ -228,9 +221,9 @@ static int find_language_model(const struct config_object *root, const char *cla
 }
 
 static int read_fields(const struct config_object *root, struct model_config *out) {
-    const char *class_name = NULL, *model_type = NULL;
+    const char *class_name, *model_type = NULL;
     struct config_object object;
-    if (read_class(root, &class_name) != 0 || find_language_model(root, class_name, &object) != 0 ||
+    if (find_language_model(root, &class_name, &object) != 0 ||
         config_field_string(&object, "model_type", &model_type) != 0)
         return -1;
     const struct architecture *architecture =

@@ -193,17 +193,6 @@ static int read_string_array(struct gguf_reader *r, struct metadata *out, uint64
     return 0;
 }
 
-static int read_number_array(struct gguf_reader *r, struct metadata *out, uint32_t type,
-                             uint64_t count) {
-    const uint8_t *data = r->image->data + r->position;
-    if (take_elements(r, out->key, count, gguf_types[type].bytes) != 0)
-        return -1;
-    if (type == GGUF_BOOL && check_bools(r, out->key, data, count) != 0)
-        return -1;
-    out->as_array.string_offsets = NULL;
-    return 0;
-}
-
 static int read_array(struct gguf_reader *r, struct metadata *out) {
     uint32_t type = 0;
     uint64_t count = 0;
@@ -217,24 +206,25 @@ static int read_array(struct gguf_reader *r, struct metadata *out) {
     out->as_array.element_bytes = gguf_types[type].bytes;
     out->as_array.count = count;
     out->as_array.data = r->image->data + r->position;
-    int status = type == GGUF_STRING ? read_string_array(r, out, count)
-                                     : read_number_array(r, out, type, count);
-    if (status != 0)
-        return -1;
+    if (type == GGUF_STRING) {
+        if (read_string_array(r, out, count) != 0)
+            return -1;
+    } else {
+        const uint8_t *data = r->image->data + r->position;
+        if (take_elements(r, out->key, count, gguf_types[type].bytes) != 0)
+            return -1;
+        if (type == GGUF_BOOL && check_bools(r, out->key, data, count) != 0)
+            return -1;
+        out->as_array.string_offsets = NULL;
+    }
     out->type = METADATA_ARRAY;
     return 0;
-}
-
-static int read_string_value(struct gguf_reader *r, struct metadata *out) {
-    char what[160];
-    snprintf(what, sizeof(what), "metadata '%.*s'", text_print_length(out->key), out->key.data);
-    return gguf_reader_string(r, what, &out->as_string);
 }
 
 /* out->type becomes ARRAY only once the array is whole, so that a table given up half way never
  * frees what was not allocated. */
 static int read_entry(struct gguf_reader *r, uint64_t index, struct metadata *out) {
-    char what[64];
+    char what[160];
     uint32_t type = 0;
     snprintf(what, sizeof(what), "metadata key %" PRIu64, index);
     if (gguf_reader_name(r, what, MAX_KEY_BYTES, &out->key) != 0)
@@ -244,7 +234,10 @@ static int read_entry(struct gguf_reader *r, uint64_t index, struct metadata *ou
     if (type == GGUF_ARRAY)
         return read_array(r, out);
     out->type = gguf_types[type].type;
-    return type == GGUF_STRING ? read_string_value(r, out) : read_number(r, out, type);
+    if (type != GGUF_STRING)
+        return read_number(r, out, type);
+    snprintf(what, sizeof(what), "metadata '%.*s'", text_print_length(out->key), out->key.data);
+    return gguf_reader_string(r, what, &out->as_string);
 }
 
 int gguf_reader_metadata(struct gguf_reader *r, uint64_t count, struct tensor_table *table) {

@@ -79,12 +79,6 @@ struct stacked {
     enum tensor_role fused;
 };
 
-/* Compares rows, because GGUF files have one name for the fused matrix and its lower part. */
-static bool is_fused(const struct weights_loader *l, const struct stacked *stacked, int32_t rows) {
-    return weights_loader_num_rows(l, (struct tensor_place){stacked->roles[0], 0}) == 0 &&
-           weights_loader_num_rows(l, (struct tensor_place){stacked->fused, 0}) == rows;
-}
-
 static int load_stacked(struct weights_loader *l, int32_t layer, const struct stacked *stacked,
                         int32_t cols, struct matrix **out) {
     struct weights_part parts[3];
@@ -94,7 +88,11 @@ static int load_stacked(struct weights_loader *l, int32_t layer, const struct st
         parts[i] = (struct weights_part){{stacked->roles[i], layer}, stacked->rows[i], biased};
         rows += stacked->rows[i];
     }
-    if (!is_fused(l, stacked, rows))
+    /* By the number of rows, because GGUF files have one name for the fused matrix and its lower
+     * part. */
+    bool is_fused = weights_loader_num_rows(l, (struct tensor_place){stacked->roles[0], 0}) == 0 &&
+                    weights_loader_num_rows(l, (struct tensor_place){stacked->fused, 0}) == rows;
+    if (!is_fused)
         return weights_loader_load_matrix(l, parts, stacked->num_roles, cols, 1.0F, out);
     biased = is_biased(l, &stacked->fused, 1);
     const struct weights_part fused = {{stacked->fused, layer}, rows, biased};
