@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Distinct tokens of all rows that draw. */
+/* Distinct tokens of all rows that sample. */
 static size_t max_counts(const struct serving_limits *limits) {
     int32_t of_row =
         limits->max_model_len < limits->vocab_size ? limits->max_model_len : limits->vocab_size;

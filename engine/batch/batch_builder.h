@@ -27,26 +27,28 @@ struct batch_builder {
                               scratch */
     struct row_span *hidden_spans;
     float *hidden_sums;
-    int32_t *row_start; /* [max_num_seqs + 1]: entry i of the plan has the rows row_start[i] .. */
-    int32_t *hidden_sum_start; /* [max_num_seqs + 1]: and the pool hidden_sum_start[i], or none */
+    /* [max_num_seqs + 1]: entry i of the plan has the sample rows from row_start[i] to
+     * row_start[i + 1], and likewise one hidden sum or none. */
+    int32_t *row_start, *hidden_sum_start;
 };
 
-/* The limits, the tokenizer and the vocabulary outlive the builder; without one no request has a grammar.
- * Returns -1 when memory is short. */
+/* The limits, the tokenizer and the vocabulary outlive the builder; without a vocabulary no request
+ * has a grammar. Returns -1 when memory is short. */
 int batch_builder_init(struct batch_builder *builder, const struct serving_limits *limits,
                        const struct tokenizer *tokenizer,
                        const struct grammar_vocabulary *vocabulary);
-/* What it allocates. */
+/* Returns what batch_builder_init allocates. */
 size_t batch_builder_bytes(const struct serving_limits *limits, const struct tokenizer *tokenizer);
 void batch_builder_finish(struct batch_builder *builder); /* accepts a zeroed one */
 
-/* Rows of a step at most: each computed token may be scored, and each sequence may draw. */
+/* Returns how many sample rows a step has at most: each computed token may be scored, and each
+ * sequence may sample. */
 int32_t batch_builder_max_rows(const struct serving_limits *limits);
 
-/* The batch is valid until the next call; its block moves are the manager's lists. Rows of an
- * entry: one for each prompt token that is scored, then one at the last token of a sequence that
- * draws its next one, then, in order, one for each sibling that forks from it there
- * (sequence_group_next_fork). A sequence with POOLING_MEAN is a pool in every step, one with
+/* Builds the batch, which is valid until the next call; its block moves are the manager's lists. The
+ * sample rows of an entry: one for each prompt token that is scored, then one at the last token of a
+ * sequence that samples its next one, then, in order, one for each sibling that forks from it there
+ * (sequence_group_next_fork). A sequence with POOLING_MEAN has a hidden sum in every step, one with
  * POOLING_LAST in that of its last token. */
 const struct batch *batch_builder_build(struct batch_builder *builder, const struct step_plan *plan,
                                         const struct block_manager *blocks);

@@ -21,7 +21,7 @@ struct arrays {
     float *listed_logprobs;
     struct row_span *hidden_spans;
     float *hidden_sums; /* zeros */
-    float *pooled;
+    float *new_hidden_sums;
 };
 
 static void free_arrays(struct arrays *a) {
@@ -38,7 +38,7 @@ static void free_arrays(struct arrays *a) {
     free(a->listed_logprobs);
     free(a->hidden_spans);
     free(a->hidden_sums);
-    free(a->pooled);
+    free(a->new_hidden_sums);
 }
 
 static int alloc_arrays(struct arrays *a, const struct serving_limits *limits, size_t table_width,
@@ -62,13 +62,13 @@ static int alloc_arrays(struct arrays *a, const struct serving_limits *limits, s
         a->block_tables = calloc(table_entries, sizeof(int32_t));
     if (checked_mul(seqs, (size_t)limits->hidden_size, &num_sums)) {
         a->hidden_sums = calloc(num_sums, sizeof(float));
-        a->pooled = calloc(num_sums, sizeof(float));
+        a->new_hidden_sums = calloc(num_sums, sizeof(float));
     }
     if (a->token_ids != NULL && a->positions != NULL && a->slot_mapping != NULL &&
         a->query_start != NULL && a->context_lens != NULL && a->block_tables != NULL &&
         a->logit_rows != NULL && a->rows != NULL && a->mask != NULL && a->outputs != NULL &&
         a->listed_logprobs != NULL && a->hidden_spans != NULL && a->hidden_sums != NULL &&
-        a->pooled != NULL)
+        a->new_hidden_sums != NULL)
         return 0;
     free_arrays(a);
     return error_set(err, ERROR_MEMORY, "no memory for the arrays of a step of %d tokens",
@@ -139,8 +139,9 @@ static int run_step(struct backend *b, struct llama *llama, struct kv_cache *cac
         .num_masks = 1,
         .token_masks = a->mask,
     };
-    struct step_result result = {
-        .rows = a->outputs, .listed_logprobs = a->listed_logprobs, .hidden_sums = a->pooled};
+    struct step_result result = {.rows = a->outputs,
+                                 .listed_logprobs = a->listed_logprobs,
+                                 .hidden_sums = a->new_hidden_sums};
     rank_moves_enqueue(b, cache, NULL, &batch);
     return llama_forward(llama, cache, &batch, &result, err);
 }

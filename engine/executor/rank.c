@@ -5,7 +5,7 @@
  *   llama        /
  *   dry run      a GPU only: drivers and libraries take what they need on first use
  *   KV cache     the rest, see sizing.h
- *   host pool    of the system's memory */
+ *   host pool    for swapped blocks, of the system's memory */
 #include "engine/executor/rank.h"
 
 #include "config/base/check.h"

@@ -72,8 +72,8 @@ static void test_cpu(void **state) {
     assert_non_null(strstr(text, "7 connections"));
 }
 
-/* What is on the card is no part of the system's memory. */
-static void test_card(void **state) {
+/* What is on the GPU is no part of the system's memory. */
+static void test_gpu(void **state) {
     const struct executor_info worker = info(true);
     char text[4096] = "";
     assert_true(write_table(&worker, text) == 320 + 640 + 1280 + 2560);
@@ -108,7 +108,7 @@ static void test_program(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cpu),
-        cmocka_unit_test(test_card),
+        cmocka_unit_test(test_gpu),
         cmocka_unit_test(test_planned_swap),
         cmocka_unit_test(test_program),
     };

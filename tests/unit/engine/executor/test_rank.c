@@ -1,4 +1,4 @@
-/* Loading a rank on a card that is not there: backend_open is replaced, and "cuda" is the scalar
+/* Loading a rank on a GPU that is not there: backend_open is replaced, and "cuda" is the scalar
  * backend with memory of its own, of any size, that fails when told to. */
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,7 +14,7 @@
 #define MODEL_PATH GOLDEN_DIR "/tiny-f32.gguf"
 #define MIB ((size_t)1 << 20)
 #define KIB ((size_t)1 << 10)
-#define OPEN_BYTES (100 * KIB) /* the card's own workspace, taken at open */
+#define OPEN_BYTES (100 * KIB) /* the GPU's own workspace, taken at open */
 #define STEP_BYTES (50 * KIB)  /* what its libraries take in the first step */
 
 #define MAX_STEPS 64
@@ -32,66 +32,65 @@ static struct {
     struct backend_config config;
     const struct backend_ops *scalar;
     struct backend_ops ops;
-} card;
+} gpu;
 
-static int card_alloc(struct backend *b, size_t bytes, struct buffer *out, struct error *err) {
-    if (bytes > card.total_bytes - card.used_bytes)
-        return error_set(err, ERROR_MEMORY, "the card is full");
-    if (card.scalar->buffer_alloc(b, bytes, out, err) != 0)
+static int gpu_alloc(struct backend *b, size_t bytes, struct buffer *out, struct error *err) {
+    if (bytes > gpu.total_bytes - gpu.used_bytes)
+        return error_set(err, ERROR_MEMORY, "the GPU is full");
+    if (gpu.scalar->buffer_alloc(b, bytes, out, err) != 0)
         return -1;
-    card.used_bytes += bytes;
+    gpu.used_bytes += bytes;
     return 0;
 }
 
-static int card_host_alloc(struct backend *b, size_t bytes, struct buffer *out, struct error *err) {
-    if (card.pins_nothing)
+static int gpu_host_alloc(struct backend *b, size_t bytes, struct buffer *out, struct error *err) {
+    if (gpu.pins_nothing)
         return error_set(err, ERROR_MEMORY, "cannot pin");
-    return card.scalar->host_alloc(b, bytes, out, err);
+    return gpu.scalar->host_alloc(b, bytes, out, err);
 }
 
-static void card_free(struct backend *b, struct buffer *buffer) {
-    card.used_bytes -= buffer->bytes;
-    card.scalar->buffer_free(b, buffer);
+static void gpu_free(struct backend *b, struct buffer *buffer) {
+    gpu.used_bytes -= buffer->bytes;
+    gpu.scalar->buffer_free(b, buffer);
 }
 
-static int card_matrix_create(struct backend *b, const struct matrix_part *parts, int num_parts,
-                              int32_t cols, struct matrix **out, struct error *err) {
+static int gpu_matrix_create(struct backend *b, const struct matrix_part *parts, int num_parts,
+                             int32_t cols, struct matrix **out, struct error *err) {
     for (int i = 0; i < num_parts; i++)
-        card.used_bytes += (size_t)parts[i].rows * (size_t)cols * sizeof(float);
-    assert_true(card.used_bytes <= card.total_bytes);
-    return card.scalar->matrix_create(b, parts, num_parts, cols, out, err);
+        gpu.used_bytes += (size_t)parts[i].rows * (size_t)cols * sizeof(float);
+    assert_true(gpu.used_bytes <= gpu.total_bytes);
+    return gpu.scalar->matrix_create(b, parts, num_parts, cols, out, err);
 }
 
-static void card_memory_info(struct backend *b, size_t *out_free, size_t *out_total) {
-    *out_free = card.total_bytes - card.used_bytes;
-    *out_total = card.total_bytes;
+static void gpu_memory_info(struct backend *b, size_t *out_free, size_t *out_total) {
+    *out_free = gpu.total_bytes - gpu.used_bytes;
+    *out_total = gpu.total_bytes;
 }
 
-static int card_synchronize(struct backend *b, struct error *err) {
-    card.num_synchronized++;
-    if (card.fail_at_synchronize > 0 && card.num_synchronized >= card.fail_at_synchronize)
-        return error_set(err, ERROR_DEVICE, "card.cu:7: launch: illegal address");
+static int gpu_synchronize(struct backend *b, struct error *err) {
+    gpu.num_synchronized++;
+    if (gpu.fail_at_synchronize > 0 && gpu.num_synchronized >= gpu.fail_at_synchronize)
+        return error_set(err, ERROR_DEVICE, "gpu.cu:7: launch: illegal address");
     return 0;
 }
 
-static void card_step_begin(struct backend *b, const struct step_inputs *inputs) {
-    if (card.num_steps == 0)
-        card.used_bytes += STEP_BYTES;
-    assert_in_range(card.num_steps, 0, MAX_STEPS - 1);
-    card.step_tokens[card.num_steps++] = inputs->num_tokens;
-    card.most_tokens =
-        inputs->num_tokens > card.most_tokens ? inputs->num_tokens : card.most_tokens;
-    card.most_seqs = inputs->num_seqs > card.most_seqs ? inputs->num_seqs : card.most_seqs;
+static void gpu_step_begin(struct backend *b, const struct step_inputs *inputs) {
+    if (gpu.num_steps == 0)
+        gpu.used_bytes += STEP_BYTES;
+    assert_in_range(gpu.num_steps, 0, MAX_STEPS - 1);
+    gpu.step_tokens[gpu.num_steps++] = inputs->num_tokens;
+    gpu.most_tokens = inputs->num_tokens > gpu.most_tokens ? inputs->num_tokens : gpu.most_tokens;
+    gpu.most_seqs = inputs->num_seqs > gpu.most_seqs ? inputs->num_seqs : gpu.most_seqs;
     for (int32_t i = 0; i < inputs->num_tokens; i++)
         assert_in_range(inputs->slot_mapping[i], 0, 15); /* its cache has one block */
     assert_int_equal(inputs->context_lens[0], 256);
-    card.scalar->step_begin(b, inputs);
+    gpu.scalar->step_begin(b, inputs);
 }
 
-static void card_sample(struct backend *b, const struct sample_args *args) {
-    if (args->num_sample_rows > card.most_rows)
-        card.most_rows = args->num_sample_rows;
-    card.scalar->sample(b, args);
+static void gpu_sample(struct backend *b, const struct sample_args *args) {
+    if (args->num_sample_rows > gpu.most_rows)
+        gpu.most_rows = args->num_sample_rows;
+    gpu.scalar->sample(b, args);
 }
 
 struct backend *__real_backend_open(const char *name, const struct backend_config *config,
@@ -103,25 +102,25 @@ struct backend *__wrap_backend_open(const char *name, const struct backend_confi
                                     struct error *err) {
     if (strcmp(name, "cuda") != 0)
         return __real_backend_open("cpu-ref", config, err);
-    if (card.is_absent || card.total_bytes < OPEN_BYTES) {
-        error_set(err, card.is_absent ? ERROR_DEVICE : ERROR_MEMORY, "no card is left");
+    if (gpu.is_absent || gpu.total_bytes < OPEN_BYTES) {
+        error_set(err, gpu.is_absent ? ERROR_DEVICE : ERROR_MEMORY, "no GPU is left");
         return NULL;
     }
     struct backend *b = __real_backend_open("cpu-ref", config, err);
     assert_non_null(b);
-    card.config = *config;
-    card.used_bytes = OPEN_BYTES;
-    card.scalar = b->ops;
-    card.ops = *b->ops;
-    card.ops.buffer_alloc = card_alloc;
-    card.ops.buffer_free = card_free;
-    card.ops.host_alloc = card_host_alloc;
-    card.ops.matrix_create = card_matrix_create;
-    card.ops.memory_info = card_memory_info;
-    card.ops.synchronize = card_synchronize;
-    card.ops.step_begin = card_step_begin;
-    card.ops.sample = card_sample;
-    b->ops = &card.ops;
+    gpu.config = *config;
+    gpu.used_bytes = OPEN_BYTES;
+    gpu.scalar = b->ops;
+    gpu.ops = *b->ops;
+    gpu.ops.buffer_alloc = gpu_alloc;
+    gpu.ops.buffer_free = gpu_free;
+    gpu.ops.host_alloc = gpu_host_alloc;
+    gpu.ops.matrix_create = gpu_matrix_create;
+    gpu.ops.memory_info = gpu_memory_info;
+    gpu.ops.synchronize = gpu_synchronize;
+    gpu.ops.step_begin = gpu_step_begin;
+    gpu.ops.sample = gpu_sample;
+    b->ops = &gpu.ops;
     b->kv_dtypes = DTYPE_BIT(DTYPE_F32);
     b->has_dedicated_memory = true;
     b->workspace_bytes = OPEN_BYTES;
@@ -138,9 +137,9 @@ static int close_model(void **state) {
     return 0;
 }
 
-static int insert_card(void **state) {
-    memset(&card, 0, sizeof(card));
-    card.total_bytes = 8 * MIB;
+static int insert_gpu(void **state) {
+    memset(&gpu, 0, sizeof(gpu));
+    gpu.total_bytes = 8 * MIB;
     return 0;
 }
 
@@ -177,23 +176,23 @@ static void assert_refused(void *const *state, const struct executor_config *con
     assert_null(rank.backend);
 }
 
-static void test_a_card_is_filled(void **state) {
+static void test_a_gpu_is_filled(void **state) {
     struct executor_config config = config_for("cuda");
     struct rank rank;
     assert_int_equal(rank_load(*state, &config, &info, &rank, NULL), 0);
     static const int32_t sizes[] = {40, 32, 24, 16, 12, 8, 6, 4, 3, 2, 1};
-    assert_int_equal(card.num_steps, sizeof(sizes) / sizeof(sizes[0]));
-    assert_memory_equal(card.step_tokens, sizes, sizeof(sizes));
-    assert_int_equal(card.most_tokens, 40);
-    assert_int_equal(card.most_seqs, 3);
-    assert_int_equal(card.most_rows, 3);
-    assert_int_equal(serving_limits_max_blocks(&card.config.limits), 16);
-    assert_int_equal(card.config.limits.max_logit_rows, 3);
-    assert_int_equal(card.config.limits.vocab_size, 320);
-    assert_int_equal(card.config.head_dim, 16);
-    assert_int_equal(card.config.num_q_heads, 4);
-    assert_int_equal(card.config.num_kv_heads, 2);
-    assert_int_equal(card.config.activation_dtype, DTYPE_BF16);
+    assert_int_equal(gpu.num_steps, sizeof(sizes) / sizeof(sizes[0]));
+    assert_memory_equal(gpu.step_tokens, sizes, sizeof(sizes));
+    assert_int_equal(gpu.most_tokens, 40);
+    assert_int_equal(gpu.most_seqs, 3);
+    assert_int_equal(gpu.most_rows, 3);
+    assert_int_equal(serving_limits_max_blocks(&gpu.config.limits), 16);
+    assert_int_equal(gpu.config.limits.max_logit_rows, 3);
+    assert_int_equal(gpu.config.limits.vocab_size, 320);
+    assert_int_equal(gpu.config.head_dim, 16);
+    assert_int_equal(gpu.config.num_q_heads, 4);
+    assert_int_equal(gpu.config.num_kv_heads, 2);
+    assert_int_equal(gpu.config.activation_dtype, DTYPE_BF16);
     assert_true(info.has_dedicated_memory && !info.batch_invariant);
     assert_string_equal(info.device, "cuda");
     assert_string_equal(info.why_cpu, "");
@@ -201,18 +200,18 @@ static void test_a_card_is_filled(void **state) {
     assert_int_equal(info.memory.kv_bytes, (size_t)info.limits.num_blocks * 8192);
     assert_int_equal(info.memory.weight_bytes + info.memory.workspace_bytes + STEP_BYTES +
                          info.memory.kv_bytes,
-                     card.used_bytes);
-    assert_int_equal(info.memory.free_bytes, card.total_bytes - card.used_bytes);
-    assert_in_range(card.used_bytes, 6 * MIB - 8191, 6 * MIB);
+                     gpu.used_bytes);
+    assert_int_equal(info.memory.free_bytes, gpu.total_bytes - gpu.used_bytes);
+    assert_in_range(gpu.used_bytes, 6 * MIB - 8191, 6 * MIB);
     rank_unload(&rank);
 }
 
-static void test_the_largest_step_is_what_seats_can_hold(void **state) {
+static void test_the_largest_step_is_what_slots_can_hold(void **state) {
     struct executor_config config = config_for("cuda");
     struct rank rank;
     config.limits.max_num_batched_tokens = 2000; /* 3 x 256 at most */
     assert_int_equal(rank_load(*state, &config, &info, &rank, NULL), 0);
-    assert_int_equal(card.most_tokens, 768);
+    assert_int_equal(gpu.most_tokens, 768);
     rank_unload(&rank);
 }
 
@@ -225,11 +224,11 @@ static void test_limits_left_to_the_device(void **state) {
     assert_string_equal(info.device, "cuda");
     assert_int_equal(info.limits.max_num_seqs, 17);
     rank_unload(&rank);
-    card.is_absent = true;
+    gpu.is_absent = true;
     config.limits.max_num_batched_tokens = 0;
     assert_int_equal(rank_load(*state, &config, &info, &rank, NULL), 0);
     assert_string_equal(info.device, "cpu-ref");
-    assert_string_equal(info.why_cpu, "no card is left");
+    assert_string_equal(info.why_cpu, "no GPU is left");
     assert_int_equal(info.limits.max_num_seqs, 64);
     assert_int_equal(info.limits.max_num_batched_tokens, 512);
     assert_int_equal(info.kv_dtype, DTYPE_F32);
@@ -251,20 +250,20 @@ static void test_bytes_asked_for(void **state) {
 
 static void test_each_part_may_not_fit(void **state) {
     struct executor_config config = config_for("cuda");
-    card.total_bytes = 10 * KIB;
+    gpu.total_bytes = 10 * KIB;
     assert_refused(state, &config, ERROR_MEMORY,
                    PIECES("device's operations", "--max-num-batched-tokens", "--max-num-seqs"));
     struct executor_config any = config_for("auto");
-    assert_refused(state, &any, ERROR_MEMORY, PIECES("no card is left"));
-    card.total_bytes = OPEN_BYTES + 100 * KIB;
+    assert_refused(state, &any, ERROR_MEMORY, PIECES("no GPU is left"));
+    gpu.total_bytes = OPEN_BYTES + 100 * KIB;
     assert_refused(state, &config, ERROR_MEMORY,
                    PIECES("for the weights: 0.4 MiB needed, 0.1 MiB free, 0.3 MiB missing"));
-    card.total_bytes = OPEN_BYTES + 470 * KIB;
+    gpu.total_bytes = OPEN_BYTES + 470 * KIB;
     config.limits.max_num_batched_tokens = 2000;
     assert_refused(
         state, &config, ERROR_MEMORY,
         PIECES("for the workspace: 4.2 MiB needed", "missing", "--max-num-batched-tokens"));
-    card.total_bytes = OPEN_BYTES + 700 * KIB;
+    gpu.total_bytes = OPEN_BYTES + 700 * KIB;
     config.limits.max_num_batched_tokens = 40;
     assert_refused(state, &config, ERROR_MEMORY,
                    PIECES("for the KV cache", "--gpu-memory-utilization 0.75", "missing",
@@ -292,20 +291,20 @@ static void test_a_plan_is_what_loading_becomes(void **state) {
     config.kv_memory_bytes = MIB;
     config.swap_bytes = 2 * MIB;
     for (int absent = 0; absent < 2; absent++) {
-        card.is_absent = absent;
+        gpu.is_absent = absent;
         assert_int_equal(rank_plan(*state, &config, &planned, NULL), 0);
-        assert_int_equal(card.num_steps, 0);
+        assert_int_equal(gpu.num_steps, 0);
         assert_int_equal(rank_load(*state, &config, &info, &rank, NULL), 0);
         assert_same_parts(&planned, &info);
         if (!absent)
             assert_int_equal(planned.memory.free_bytes, info.memory.free_bytes + STEP_BYTES);
         rank_unload(&rank);
-        card.num_steps = 0;
+        gpu.num_steps = 0;
     }
 }
 
-/* What the card is filled to is known but for what its first step takes. */
-static void test_a_plan_fills_the_card(void **state) {
+/* What the GPU is filled to is known but for what its first step takes. */
+static void test_a_plan_fills_the_gpu(void **state) {
     struct executor_config config = config_for("cuda");
     struct executor_info planned = {0};
     struct rank rank;
@@ -315,7 +314,7 @@ static void test_a_plan_fills_the_card(void **state) {
     assert_in_range(planned.limits.num_blocks - info.limits.num_blocks, STEP_BYTES / 8192,
                     STEP_BYTES / 8192 + 1);
     rank_unload(&rank);
-    card.total_bytes = OPEN_BYTES + 100 * KIB;
+    gpu.total_bytes = OPEN_BYTES + 100 * KIB;
     assert_int_equal(rank_plan(*state, &config, &planned, &err), -1);
     assert_int_equal(err.code, ERROR_MEMORY);
     assert_non_null(strstr(err.message, "for the weights: 0.4 MiB needed"));
@@ -325,7 +324,7 @@ static void test_quantising_is_for_the_cpu(void **state) {
     struct executor_config config = config_for("auto");
     struct executor_info plain = {0}, planned = {0};
     struct rank rank;
-    card.is_absent = true;
+    gpu.is_absent = true;
     assert_int_equal(rank_plan(*state, &config, &plain, NULL), 0);
     config.quantization = DTYPE_Q8_0;
     assert_int_equal(rank_plan(*state, &config, &planned, NULL), 0);
@@ -333,7 +332,7 @@ static void test_quantising_is_for_the_cpu(void **state) {
     assert_int_equal(rank_load(*state, &config, &info, &rank, NULL), 0);
     assert_same_parts(&planned, &info);
     rank_unload(&rank);
-    card.is_absent = false;
+    gpu.is_absent = false;
     assert_refused(state, &config, ERROR_CONFIG,
                    PIECES("quantization: int8", "on cuda", "must be none"));
 }
@@ -342,18 +341,18 @@ static void test_the_device_fails_while_loading(void **state) {
     struct executor_config config = config_for("cuda");
     struct rank rank;
     assert_int_equal(rank_load(*state, &config, &info, &rank, NULL), 0);
-    int num_synchronized = card.num_synchronized;
-    assert_true(num_synchronized >= 3 + card.num_steps); /* weights, workspace, cache */
+    int num_synchronized = gpu.num_synchronized;
+    assert_true(num_synchronized >= 3 + gpu.num_steps); /* weights, workspace, cache */
     rank_unload(&rank);
     for (int i = 1; i <= num_synchronized; i++) {
-        insert_card(state);
-        card.fail_at_synchronize = i;
-        assert_refused(state, &config, ERROR_DEVICE, PIECES("card.cu:7: launch: illegal address"));
-        assert_int_equal(card.num_synchronized, i);
+        insert_gpu(state);
+        gpu.fail_at_synchronize = i;
+        assert_refused(state, &config, ERROR_DEVICE, PIECES("gpu.cu:7: launch: illegal address"));
+        assert_int_equal(gpu.num_synchronized, i);
     }
 }
 
-static void test_what_does_not_suit_a_card(void **state) {
+static void test_what_does_not_suit_a_gpu(void **state) {
     struct executor_config config = config_for("cuda");
     config.kv_dtype = DTYPE_F16;
     assert_refused(state, &config, ERROR_CONFIG,
@@ -363,8 +362,8 @@ static void test_what_does_not_suit_a_card(void **state) {
     assert_refused(state, &config, ERROR_CONFIG,
                    PIECES("max-num-batched-tokens is 40", "max-num-seqs, which is 41"));
     config.limits.max_num_seqs = 3;
-    card.is_absent = true;
-    assert_refused(state, &config, ERROR_CONFIG, PIECES("device cuda: no card is left"));
+    gpu.is_absent = true;
+    assert_refused(state, &config, ERROR_CONFIG, PIECES("device cuda: no GPU is left"));
 }
 
 static void test_host_pool(void **state) {
@@ -384,7 +383,7 @@ static void test_host_pool(void **state) {
     config.swap_bytes = (size_t)1 << 60;
     assert_refused(state, &config, ERROR_CONFIG, PIECES("--swap-space: ", "are missing"));
     config.swap_bytes = MIB;
-    card.pins_nothing = true;
+    gpu.pins_nothing = true;
     assert_refused(state, &config, ERROR_MEMORY,
                    PIECES("host pool of KV blocks: cannot pin; lower --swap-space"));
 }
@@ -393,7 +392,7 @@ static void test_no_host_pool(void **state) {
     struct executor_config config = config_for("auto");
     struct rank rank;
     for (int absent = 0; absent < 2; absent++) {
-        card.is_absent = absent;
+        gpu.is_absent = absent;
         config.swap_bytes = absent ? EXECUTOR_SWAP_AUTO : 0;
         assert_int_equal(rank_load(*state, &config, &info, &rank, NULL), 0);
         assert_int_equal(info.limits.num_host_blocks, 0);
@@ -465,19 +464,19 @@ static void test_moved_blocks_are_read(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(test_a_card_is_filled, insert_card),
-        cmocka_unit_test_setup(test_the_largest_step_is_what_seats_can_hold, insert_card),
-        cmocka_unit_test_setup(test_limits_left_to_the_device, insert_card),
-        cmocka_unit_test_setup(test_bytes_asked_for, insert_card),
-        cmocka_unit_test_setup(test_each_part_may_not_fit, insert_card),
-        cmocka_unit_test_setup(test_the_device_fails_while_loading, insert_card),
-        cmocka_unit_test_setup(test_what_does_not_suit_a_card, insert_card),
-        cmocka_unit_test_setup(test_a_plan_is_what_loading_becomes, insert_card),
-        cmocka_unit_test_setup(test_a_plan_fills_the_card, insert_card),
-        cmocka_unit_test_setup(test_quantising_is_for_the_cpu, insert_card),
-        cmocka_unit_test_setup(test_host_pool, insert_card),
-        cmocka_unit_test_setup(test_no_host_pool, insert_card),
-        cmocka_unit_test_setup(test_moved_blocks_are_read, insert_card),
+        cmocka_unit_test_setup(test_a_gpu_is_filled, insert_gpu),
+        cmocka_unit_test_setup(test_the_largest_step_is_what_slots_can_hold, insert_gpu),
+        cmocka_unit_test_setup(test_limits_left_to_the_device, insert_gpu),
+        cmocka_unit_test_setup(test_bytes_asked_for, insert_gpu),
+        cmocka_unit_test_setup(test_each_part_may_not_fit, insert_gpu),
+        cmocka_unit_test_setup(test_the_device_fails_while_loading, insert_gpu),
+        cmocka_unit_test_setup(test_what_does_not_suit_a_gpu, insert_gpu),
+        cmocka_unit_test_setup(test_a_plan_is_what_loading_becomes, insert_gpu),
+        cmocka_unit_test_setup(test_a_plan_fills_the_gpu, insert_gpu),
+        cmocka_unit_test_setup(test_quantising_is_for_the_cpu, insert_gpu),
+        cmocka_unit_test_setup(test_host_pool, insert_gpu),
+        cmocka_unit_test_setup(test_no_host_pool, insert_gpu),
+        cmocka_unit_test_setup(test_moved_blocks_are_read, insert_gpu),
     };
     return cmocka_run_group_tests(tests, open_model, close_model);
 }

@@ -1,4 +1,4 @@
-/* Blocks of one byte's value each, so that where every one of them came from can be told. */
+/* Blocks of one byte's value each, so that it shows where each of them came from. */
 #include "engine/executor/rank_moves.h"
 
 #include <setjmp.h>
