@@ -143,7 +143,7 @@ int prompt_text_encode(const struct tokenizer *tokenizer, const struct prompt_te
     }
 }
 
-/* What a call gives beside the prompt. */
+/* What is given beside the prompt. */
 struct prompt_reader {
     const struct api_context *context;
     const char *path;

@@ -61,7 +61,7 @@ struct prompt_limits {
     struct prompt_truncation truncation;
 };
 
-/* All tokens of a text, however many: an array of just that size, which the caller frees. */
+/* Returns all tokens of a text, however many: an array of just that size, which the caller frees. */
 int prompt_text_encode(const struct tokenizer *tokenizer, const struct prompt_text *text,
                        const char *path, int32_t **out, size_t *out_count, struct api_error *err);
 
@@ -76,10 +76,10 @@ int prompt_text_tokens(const struct api_context *context, const struct prompt_te
 int prompt_read_tokens(const struct api_context *context, const cJSON *item, const char *path,
                        unsigned flags, const struct prompt_limits *limits,
                        struct prompt_tokens *out, struct api_error *err);
-/* The flags of a text that is all the client's own, whose control tokens are its to place. */
+/* Returns the flags of a text that is all the client's own, whose control tokens are its to place. */
 unsigned prompt_text_flags(bool add_special, bool parse_special);
 
-/* A call that could never be queued as a whole is told so at once, before more is encoded:
+/* Refuses prompts that could never be queued as a whole at once, before more is encoded:
  * num_tokens of several prompts are above context->max_prompt_tokens. */
 int prompt_list_check_total(const struct api_context *context, const struct prompt_list *list,
                             int64_t num_tokens, struct api_error *err);

@@ -1,4 +1,4 @@
-/* What options and the vocabulary bound, beside the bounds that the field tables (json_field.h)
+/* Bounds that options and the vocabulary set, beside the bounds that the field tables (json_field.h)
  * hold: numeric fields, the same for all endpoints, and what one request takes of the engine. */
 #ifndef QUIRE_SERVER_API_FIELDS_REQUEST_LIMITS_H
 #define QUIRE_SERVER_API_FIELDS_REQUEST_LIMITS_H

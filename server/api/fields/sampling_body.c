@@ -107,7 +107,7 @@ static int read_stream_options(const cJSON *json, struct sampling_body *body,
     return 0;
 }
 
-/* What the table cannot say: fields that depend on others. */
+/* Checks what the table cannot say: fields that depend on others. */
 static int check_combinations(const struct sampling_body *body, struct api_error *err) {
     if (body->best_of != 0 && body->best_of < body->n)
         return api_error_set(err, 400, "invalid_request_error", "out_of_range", "best_of",
@@ -216,10 +216,10 @@ static uint64_t mix(uint64_t x) {
 }
 
 uint64_t sampling_body_seed(const struct api_context *context, const struct sampling_body *body) {
-    static atomic_uint_fast64_t num_drawn;
+    static atomic_uint_fast64_t num_made;
     if (body->has_seed)
         return (uint64_t)body->seed;
-    return mix(context->seed ^ mix(atomic_fetch_add(&num_drawn, 1)));
+    return mix(context->seed ^ mix(atomic_fetch_add(&num_made, 1)));
 }
 
 static int refuse_room(const struct api_context *context, const char *name, int64_t value,

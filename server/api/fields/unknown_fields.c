@@ -132,7 +132,7 @@ static const struct unsupported_field table[] = {
     {"kv_transfer_params", NEUTRAL_EMPTY},
     {"session_params", NEUTRAL_EMPTY},
 
-    /* What the answer tells. */
+    /* What the answer says. */
     {"chat_format", NEUTRAL_NONE},
     {"chat_parser", NEUTRAL_EMPTY},
     {"decoder_input_details", NEUTRAL_FALSE, .instead = "use prompt_logprobs"},
