@@ -12,8 +12,8 @@ import time
 from gpu_results import FAILED, NOT_RUN, PASSED
 from gpu_stages import ATTENTION_ONLY, MODELS
 
-COPYING = {"norm", "act_mul", "rope_store_kv", "copy_blocks"}  # as much written as read, about
-OFF_CARD = {"swap_out", "swap_in"}  # bound by the way to the host, whose limit is not measured
+COPYING = {"norm", "act_mul", "soft_cap", "rope_store_kv", "copy_blocks"}  # as much written as read, about
+OFF_GPU = {"swap_out", "swap_in"}  # bound by the way to the host, whose limit is not measured
 
 # What is aimed at: (what, item, op, shape, kind, floor, stretch). The floors are what good systems were
 # reported to reach: calm and "No Bubbles" for a single stream, FlashInfer for attention.
@@ -37,7 +37,7 @@ GOALS = [
 
 def floor_us(line, limits):
     """None where no limit was measured, or none applies."""
-    if limits is None or line["op"] in OFF_CARD:
+    if limits is None or line["op"] in OFF_GPU:
         return None
     bandwidth = limits["copy_bytes_per_s" if line["op"] in COPYING else "read_bytes_per_s"]
     return 1e6 * max(line["bytes"] / bandwidth, line["flops"] / limits["bf16_flops_per_s"])

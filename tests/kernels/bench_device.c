@@ -9,9 +9,11 @@
  *                    more than a cache holds
  *   batch-us         length of a timed batch
  *   batch-invariant  1: the device is opened so
+ *   isa threads      of the CPU; default: auto, one per core. With one thread its own processor time is
+ *                    measured, which other work on the machine disturbs less
  *   only             linear, rows, kv or sample: this group alone
  *
- * Made for a GPU; on "cpu" and "cuda-sim" it shows only that every op runs at these shapes. */
+ * On "cuda-sim" it shows only that every op runs at these shapes. */
 #include "tests/kernels/bench_device.h"
 
 #include <stdio.h>
@@ -20,8 +22,8 @@
 
 struct settings {
     struct bench_shape shape;
-    int64_t pool_mib, rotate_mib, batch_us, batch_invariant;
-    const char *only;
+    int64_t pool_mib, rotate_mib, batch_us, batch_invariant, threads;
+    const char *only, *isa;
 };
 
 static const struct settings defaults = {
@@ -70,7 +72,8 @@ static void read_setting(struct settings *s, const char *name, const char *text)
     } numbers[] = {{"pool-mib", &s->pool_mib},
                    {"rotate-mib", &s->rotate_mib},
                    {"batch-us", &s->batch_us},
-                   {"batch-invariant", &s->batch_invariant}};
+                   {"batch-invariant", &s->batch_invariant},
+                   {"threads", &s->threads}};
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
         if (strcmp(name, sizes[i].name) == 0) {
             *sizes[i].value = (int32_t)read_number(name, text, 1 << 20);
@@ -81,9 +84,12 @@ static void read_setting(struct settings *s, const char *name, const char *text)
             *numbers[i].value = read_number(name, text, 1 << 24);
             return;
         }
-    if (strcmp(name, "only") != 0)
+    if (strcmp(name, "only") == 0)
+        s->only = text;
+    else if (strcmp(name, "isa") == 0)
+        s->isa = text;
+    else
         device_bench_fail("unknown option %s", name);
-    s->only = text;
 }
 
 static void read_settings(struct settings *s, int argc, char **argv) {
@@ -126,7 +132,9 @@ int main(int argc, char **argv) {
                                           .head_dim = shape->head_dim,
                                           .num_q_heads = shape->heads,
                                           .num_kv_heads = shape->kv_heads,
-                                          .batch_invariant = s.batch_invariant != 0};
+                                          .batch_invariant = s.batch_invariant != 0,
+                                          .isa = s.isa,
+                                          .num_threads = (int)s.threads};
     device_bench_open(&bench, argc, argv, &config);
     bench.rotate_bytes = (size_t)s.rotate_mib << 20;
     bench.batch_seconds = 1e-6 * (double)s.batch_us;

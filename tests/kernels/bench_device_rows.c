@@ -6,7 +6,8 @@
 struct context {
     struct device_bench *bench;
     int32_t num_rows, width;
-    int32_t num_groups; /* of a row, normalised each by itself */
+    int32_t num_groups;      /* of a row, normalised each by itself */
+    bool center, accumulate; /* of a norm */
     enum activation activation;
     struct buffer weight; /* float [the widest group] */
     struct device_bench_ring in, out;
@@ -22,7 +23,9 @@ static void call_norm(void *context, int64_t i) {
                                         .row_stride = c->width,
                                         .num_groups = c->num_groups,
                                         .width = c->width / c->num_groups,
-                                        .epsilon = 1e-5F});
+                                        .epsilon = 1e-5F,
+                                        .center = c->center,
+                                        .accumulate = c->accumulate});
 }
 
 static void call_act_mul(void *context, int64_t i) {
@@ -33,6 +36,15 @@ static void call_act_mul(void *context, int64_t i) {
                                               .num_rows = c->num_rows,
                                               .width = c->width,
                                               .activation = c->activation});
+}
+
+static void call_soft_cap(void *context, int64_t i) {
+    struct context *c = context;
+    struct backend *b = c->bench->backend;
+    b->ops->soft_cap(b, &(struct soft_cap_args){.x = device_bench_ring_at(&c->in, i),
+                                                .num_rows = c->num_rows,
+                                                .width = c->width,
+                                                .cap = 30.0F});
 }
 
 /* `in_width` elements of a row are read for `width` written. */
@@ -56,6 +68,11 @@ static void measure_norms(struct device_bench *bench, const struct bench_shape *
                           struct context *c) {
     c->width = shape->hidden, c->num_groups = 1;
     measure(bench, "norm", "", c, c->width, call_norm);
+    c->center = true;
+    measure(bench, "norm", "centered ", c, c->width, call_norm);
+    c->center = false, c->accumulate = true;
+    measure(bench, "norm", "added ", c, 2 * c->width, call_norm);
+    c->accumulate = false;
     c->width = shape->heads * shape->head_dim, c->num_groups = shape->heads;
     measure(bench, "norm", "heads ", c, c->width, call_norm);
 }
@@ -66,6 +83,21 @@ static void measure_activations(struct device_bench *bench, const struct bench_s
     measure(bench, "act_mul", "", c, 2 * c->width, call_act_mul);
     c->activation = ACTIVATION_GELU_TANH;
     measure(bench, "act_mul", "gelu ", c, 2 * c->width, call_act_mul);
+}
+
+/* Floats, in place. */
+static void measure_soft_cap(struct device_bench *bench, const struct bench_shape *shape,
+                             struct context *c) {
+    size_t n = (size_t)c->num_rows * (size_t)shape->ffn;
+    c->width = shape->ffn;
+    device_bench_ring_init(bench, DTYPE_F32, 1.0F, n, &c->in);
+    const struct device_bench_job job = {.context = c, .call = call_soft_cap};
+    struct device_bench_time time = device_bench_run(bench, &job);
+    char text[64];
+    snprintf(text, sizeof(text), "%d x %d", c->num_rows, c->width);
+    device_bench_print("soft_cap", text, time,
+                       (struct device_bench_work){.bytes = 2.0 * (double)(n * sizeof(float))});
+    device_bench_ring_finish(bench, &c->in);
 }
 
 void bench_device_rows(struct device_bench *bench, const struct bench_shape *shape) {
@@ -79,6 +111,7 @@ void bench_device_rows(struct device_bench *bench, const struct bench_shape *sha
         c.num_rows = row_counts[i];
         measure_norms(bench, shape, &c);
         measure_activations(bench, shape, &c);
+        measure_soft_cap(bench, shape, &c);
     }
     bench->backend->ops->buffer_free(bench->backend, &c.weight);
 }

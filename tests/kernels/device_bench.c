@@ -33,6 +33,7 @@ void device_bench_open(struct device_bench *bench, int argc, char **argv,
         .batch_seconds = 0.01, .num_batches = 9, .rotate_bytes = (size_t)256 << 20};
     bench->dtype = strcmp(argv[2], "f16") == 0 ? DTYPE_F16 : DTYPE_BF16;
     filled.activation_dtype = bench->dtype;
+    bench->by_thread_time = strcmp(argv[1], "cpu") == 0 && config->num_threads == 1;
     bench->backend = backend_open(argv[1], &filled, &err);
     if (bench->backend == NULL) {
         fprintf(stderr, "%s\n", err.message);
@@ -52,9 +53,9 @@ void device_bench_wait(struct device_bench *bench) {
 
 /* --- Time ------------------------------------------------------------------------------------- */
 
-static double now(void) {
+static double now(const struct device_bench *bench) {
     struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    clock_gettime(bench->by_thread_time ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
@@ -64,11 +65,11 @@ static double run_batch(struct device_bench *bench, const struct device_bench_jo
     if (job->begin != NULL)
         job->begin(job->context);
     device_bench_wait(bench);
-    double start = now();
+    double start = now(bench);
     for (int64_t i = 0; i < count; i++)
         job->call(job->context, first + i);
     device_bench_wait(bench);
-    return now() - start;
+    return now(bench) - start;
 }
 
 /* Calls until a batch is long enough to be divided, and with it the warm-up. */

@@ -19,6 +19,7 @@ struct device_bench {
     double batch_seconds; /* length a timed batch aims at */
     int num_batches;
     size_t rotate_bytes; /* what is read before the same memory is read again, at least */
+    bool by_thread_time; /* the one thread that works is this one */
 };
 
 /* Opens the device that argv[1] names with the 16-bit type argv[2] names; `config` gives the sizes.
