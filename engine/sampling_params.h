@@ -67,7 +67,7 @@ struct sampling_params {
     uint64_t seed;               /* always set: the front end makes one when the caller gave none */
     int32_t num_logprobs;        /* of generated tokens: -1 none, else so many of the likeliest; no
                                     more than the engine's max_logprobs */
-    int32_t num_prompt_logprobs; /* of prompt tokens: likewise */
+    int32_t num_prompt_logprobs; /* of prompt tokens, in the same way */
     int32_t num_logprob_tokens;  /* with num_logprobs >= 0: these instead of the likeliest */
     const int32_t *logprob_tokens; /* distinct */
     bool ignore_eos;
