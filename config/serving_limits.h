@@ -1,6 +1,7 @@
 /* The sizes that every layer allocates and checks by. One struct per server: engine/executor/sizing.h
  * chooses what the options leave open while the executor starts; from then on it is const, and each
- * layer keeps a pointer to it. Whoever fills it in outlives them all. */
+ * layer keeps a pointer to it. Whoever fills it in outlives them all. A backend alone keeps a copy:
+ * it is opened first, and reads no number of blocks. */
 #ifndef QUIRE_CONFIG_SERVING_LIMITS_H
 #define QUIRE_CONFIG_SERVING_LIMITS_H
 
