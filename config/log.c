@@ -2,7 +2,7 @@
  * never mix. Nobody ever waits for whoever reads the log: what does not go out at once is lost, and
  * counted. O_NONBLOCK would do it, but it belongs to the open file, which the shell and other
  * programs share with us. So a socket (the journal's) is asked per call, and of all else poll(2)
- * tells: a pipe that takes anything takes PIPE_BUF bytes, more than a line. A terminal may take a
+ * reports: a pipe that takes anything takes PIPE_BUF bytes, more than a line. A terminal may take a
  * part of it and make the rest wait, so it is opened once more. The lock keeps two threads from
  * relying on the same room. Whether stderr is the journal is decided for each line from
  * JOURNAL_STREAM, as systemd.exec(5) advises: the variable holds the device and inode of the

@@ -106,8 +106,9 @@ static bool is_port_link(const char *text) {
     return false;
 }
 
-/* What Kubernetes and Docker set for each service that a container may use: for the service "quire"
- * or "quire-x" the names begin like ours. name is in lower case and without the prefix. */
+/* Returns whether Kubernetes or Docker sets the variable: they do for each service that a container
+ * may use, and for the service "quire" or "quire-x" the names begin like ours. name is in lower
+ * case and without the prefix. */
 static bool is_service_link(const char *name, const char *value) {
     if (ends_with(name, "service_host") || strstr(name, "service_port") != NULL)
         return true;
@@ -271,8 +272,8 @@ void options_hide_secrets(int argc, char *const *argv) {
     }
 }
 
-/* Path of the configuration file: the last --config, else QUIRE_CONFIG, else NULL. Mistakes in the
- * arguments are left to apply_flags. */
+/* Returns the path of the configuration file: the last --config, else QUIRE_CONFIG, else NULL.
+ * Mistakes in the arguments are left to apply_flags. */
 static const char *find_config_path(int argc, char *const *argv, char *const *environ) {
     int config = options_find("config", strlen("config"));
     const char *path = NULL, *value;

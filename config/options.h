@@ -92,8 +92,8 @@ void options_warn_of_variables(char *const *environ);
 /* Releases what options_load put in; accepts a zeroed struct. */
 void options_finish(struct options *options);
 
-/* Text of --help, one line per option with default, range and meaning; static storage or built
- * once, never freed by the caller. */
+/* Returns the text of --help, one line per option with default, range and meaning; static storage
+ * or built once, never freed by the caller. */
 const char *options_help(void);
 
 #endif

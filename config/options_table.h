@@ -42,7 +42,7 @@ struct option_spec {
 /* All options in the order of --help; *out_count: their number. */
 const struct option_spec *options_table(size_t *out_count);
 
-/* Index of the option with this name, `-` and `_` alike, or -1. */
+/* Returns the index of the option with this name, `-` and `_` alike, or -1. */
 int options_find(const char *name, size_t length);
 
 /* The option whose name is so near that a typing error is likely, or NULL. */

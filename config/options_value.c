@@ -44,7 +44,7 @@ static bool is_choice(const char *choices, const char *text) {
     return false;
 }
 
-/* Power of two that a size suffix stands for, or -1. */
+/* Returns the power of two that a size suffix stands for, or -1. */
 static int suffix_shift(const char *suffix) {
     static const char *const names[4] = {"K", "M", "G", "T"};
     for (int i = 0; i < 4; i++) {
@@ -220,7 +220,8 @@ static int append_separated(const struct option_spec *spec, char *words, bool is
     return 0;
 }
 
-/* A bracket may also begin an IPv6 address, so that what comes next decides whether it is an array. */
+/* A bracket may also begin an IPv6 address, so that what comes next decides whether it is an
+ * array. */
 static bool is_array(const char *text) {
     if (text[0] != '[')
         return false;

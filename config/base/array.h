@@ -1,5 +1,5 @@
-/* Arrays that grow: a pointer, how many items there is room for, and how many are in use, the latter
- * kept by the caller. A zeroed one is empty; the caller frees the pointer. */
+/* Arrays that grow: a pointer, how many items there is room for, and how many are in use, the
+ * latter kept by the caller. A zeroed one is empty; the caller frees the pointer. */
 #ifndef QUIRE_CONFIG_BASE_ARRAY_H
 #define QUIRE_CONFIG_BASE_ARRAY_H
 

@@ -16,8 +16,8 @@ struct json_unescape {
     uint32_t high;  /* the first half of a pair, whose second may follow; 0: none */
 };
 
-/* Return the value of a hexadecimal digit, and of the letter behind a backslash, but for 'u'; -1: it is
- * none. */
+/* Return the value of a hexadecimal digit, and of the letter behind a backslash, but for 'u'; -1:
+ * it is none. */
 int json_unescape_digit(int byte);
 int json_unescape_letter(int byte);
 

@@ -6,8 +6,8 @@
 
 #define RANDOM_ID_MAX_DIGITS 32
 
-/* Writes the prefix, num_digits random hexadecimal digits (even, at most RANDOM_ID_MAX_DIGITS) and a
- * NUL, for all of which capacity has room. Returns -1 when the kernel gives no random bytes. Any
+/* Writes the prefix, num_digits random hexadecimal digits (even, at most RANDOM_ID_MAX_DIGITS) and
+ * a NUL, for all of which capacity has room. Returns -1 when the kernel gives no random bytes. Any
  * thread. */
 int random_id(const char *prefix, int num_digits, char *out, size_t capacity);
 

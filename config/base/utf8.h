@@ -20,8 +20,9 @@ static inline size_t utf8_lead_bytes(unsigned char lead) {
     return lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
 }
 
-/* Returns whether a byte may be the second of the character that lead begins. Only its range depends
- * on the lead: that is where overlong forms and surrogates show (Unicode standard, table 3-7). */
+/* Returns whether a byte may be the second of the character that lead begins. Only its range
+ * depends on the lead: that is where overlong forms and surrogates show (Unicode standard, table
+ * 3-7). */
 static inline bool utf8_second_fits(unsigned char lead, unsigned char byte) {
     unsigned char low = lead == 0xe0 ? 0xa0 : lead == 0xf0 ? 0x90 : 0x80;
     unsigned char high = lead == 0xed ? 0x9f : lead == 0xf4 ? 0x8f : 0xbf;

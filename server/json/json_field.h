@@ -67,13 +67,13 @@ struct json_table {
 int json_fields_read(const cJSON *object, struct json_table table, void *target,
                      struct api_error *err);
 
-/* The same for one number outside a table; path names it in messages ("prompt[3]"). */
+/* Read one number outside a table; path names it in messages ("prompt[3]"). */
 int json_read_int(const cJSON *item, const char *path, int64_t min, int64_t max, int64_t *out,
                   struct api_error *err);
 int json_read_number(const cJSON *item, const char *path, double min, double max, double *out,
                      struct api_error *err);
 
-/* Whether one of the tables has a field of that name. */
+/* Returns whether one of the tables has a field of that name. */
 bool json_fields_know(const struct json_table *tables, int num_tables, const char *name);
 
 /* Appends the names of the object's keys that are in none of the tables and not null, which counts
@@ -102,8 +102,8 @@ static inline const cJSON *json_given_member(const cJSON *object, const char *na
     return json_is_given(item) ? item : NULL;
 }
 
-/* Whether the field takes whole numbers from min to max, and whether it takes numbers from min to
- * max at all. */
+/* Return whether the field takes whole numbers from min to max, and whether it takes numbers from
+ * min to max at all. */
 static inline bool json_field_is_int(const struct json_field *field) {
     return field->kind == JSON_FIELD_INT || field->kind == JSON_FIELD_INT32;
 }

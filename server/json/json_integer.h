@@ -20,7 +20,7 @@ int json_integer_keep(cJSON *tree, const char *text, size_t length);
  * integer. */
 const char *json_integer_digits(const cJSON *item);
 
-/* Whether the item is a whole number of 64 bits; 3.0 is one. */
+/* Returns whether the item is a whole number of 64 bits, as 3.0 is; then *out is it. */
 bool json_integer_read(const cJSON *item, int64_t *out);
 
 #endif

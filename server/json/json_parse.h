@@ -9,7 +9,7 @@
 #include <stddef.h>
 
 #define JSON_PARSE_MAX_NODES 1000000
-#define JSON_PARSE_MAX_FIELDS 1024 /* of the body itself; each is looked for by name */
+#define JSON_PARSE_MAX_FIELDS 1024 /* of the body itself; each is searched for by name */
 
 /* The caller frees with cJSON_Delete. NULL and *err on failure: status 400, code "invalid_json" and
  * a message with the byte's offset, or status 503 when memory is short. Use only
