@@ -1,5 +1,5 @@
 /* A backend in a shared module, opened at run time, so that one binary serves machines with and
- * without the device's libraries. The module `libquire-NAME.so` is looked for as the dynamic loader
+ * without the device's libraries. The module `libquire-NAME.so` is searched for as the dynamic loader
  * does: LD_LIBRARY_PATH, then the run path of the program (its build folder, or ../lib/quire of an
  * installed one). It exports one symbol, QUIRE_MODULE_SYMBOL, a `struct backend_module`.
  *

@@ -1,5 +1,5 @@
 /* Runs a grid: blocks one after another, the threads of a block as fibers in the chosen order
- * (order.h), warp by warp: a warp goes on until all its threads wait for the block or are done. */
+ * (order.h), warp by warp: a warp continues until all its threads wait for the block or are done. */
 #ifndef CUDASIM_BLOCK_H
 #define CUDASIM_BLOCK_H
 

@@ -21,7 +21,7 @@ void fiber_allocate_stacks(fiber *fibers, int count);
 /* The next switch to it calls entry(), which must not return. */
 void fiber_prepare(fiber *f, void (*entry)());
 
-/* Saves where `from` is and goes on with `to`; returns when something switches back. `from_ends`:
+/* Saves where `from` is and continues with `to`; returns when something switches back. `from_ends`:
  * nothing ever will. */
 void fiber_switch(fiber *from, fiber *to, bool from_ends);
 

@@ -1,6 +1,6 @@
 /* A __shared__ variable is a function's static one, which a compiler may place anywhere and g++
  * does not let into a section of its own in a template. But its name can carry a tag, so the symbol
- * table of the file that the kernel was loaded from tells where all of them are. */
+ * table of the file that the kernel was loaded from says where all of them are. */
 #include "static_shared.h"
 
 #include "fatal.h"

@@ -1,6 +1,6 @@
 /* How long masks take with the vocabulary of a real model: bench_grammar MODEL. The grammar is any
- * JSON object; each line is a place in the text, the time of the mask there when it is asked for
- * first, and when it is asked for again. */
+ * JSON object; each line is a place in the text, the time of the mask there when it is requested
+ * first, and when it is requested again. */
 #include "engine/grammar/grammar.h"
 #include "config/base/clock.h"
 #include "engine/grammar/grammar_regex.h"

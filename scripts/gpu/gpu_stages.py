@@ -63,7 +63,7 @@ class Context:
         raise NotRun(f"{path} is not built")
 
     def device_words(self, dtype, invariant=False):
-        """What the test programs are told: the CPU has neither types nor a choice."""
+        """Returns the arguments of the test programs: the CPU has neither types nor a choice."""
         if self.device == "cpu":
             return ["cpu"]
         return [self.device, dtype] + ["batch-invariant"] * invariant

@@ -227,7 +227,7 @@ static int run_step(const char *kernels_before) {
     return failed ? FAILED_IN_ORDER : CAME_THROUGH;
 }
 
-/* Whichever kernel or product of a step is the first to fail, that is told, and everything can be
+/* Whichever kernel or product of a step is the first to fail, that is reported, and everything can be
  * given back. */
 static void test_any_kernel_may_fail(void **state) {
     int num_kernels = 0, status = 0;

@@ -26,7 +26,7 @@ extern "C" {
 
 #define CUDART_VERSION 13000
 
-/* In C, in which the backend's host code is written, a status that nobody looks at is a warning. */
+/* In C, in which the backend's host code is written, a status that nobody checks is a warning. */
 #ifdef __cplusplus
 #define CUDASIM_MUST_CHECK
 #else
