@@ -32,7 +32,7 @@ static int read_stop_string(const cJSON *item, const char *path, struct sampling
 }
 
 static int read_stop(const cJSON *stop, struct sampling_lists *lists, struct api_error *err) {
-    if (stop == NULL || cJSON_IsNull(stop))
+    if (stop == NULL)
         return 0;
     if (cJSON_IsString(stop))
         return read_stop_string(stop, "stop", lists, err);
@@ -50,7 +50,7 @@ static int read_stop(const cJSON *stop, struct sampling_lists *lists, struct api
 
 static int read_stop_tokens(const cJSON *tokens, int32_t vocab_size, struct sampling_lists *lists,
                             struct api_error *err) {
-    if (tokens == NULL || cJSON_IsNull(tokens))
+    if (tokens == NULL)
         return 0;
     if (!cJSON_IsArray(tokens))
         return json_refuse(tokens, "stop_token_ids", "an array of token ids", err);
@@ -68,7 +68,7 @@ static int read_stop_tokens(const cJSON *tokens, int32_t vocab_size, struct samp
     return 0;
 }
 
-/* A token id as plain decimal digits. Leading zeros are refused, so that distinct keys are distinct
+/* Parses a token id of plain decimal digits. Leading zeros are refused, so that distinct keys are distinct
  * tokens. */
 static bool parse_token(const char *text, int32_t vocab_size, int32_t *out) {
     int64_t value = 0;
@@ -88,7 +88,7 @@ static bool parse_token(const char *text, int32_t vocab_size, int32_t *out) {
 
 static int read_biases(const cJSON *map, int32_t vocab_size, struct sampling_lists *lists,
                        struct api_error *err) {
-    if (map == NULL || cJSON_IsNull(map))
+    if (map == NULL)
         return 0;
     if (!cJSON_IsObject(map))
         return json_refuse(map, "logit_bias", "an object of token ids and numbers", err);
@@ -115,7 +115,7 @@ static int read_biases(const cJSON *map, int32_t vocab_size, struct sampling_lis
 
 static int read_allowed(const cJSON *tokens, int32_t vocab_size, struct sampling_lists *lists,
                         struct api_error *err) {
-    if (tokens == NULL || cJSON_IsNull(tokens))
+    if (tokens == NULL)
         return 0;
     if (!cJSON_IsArray(tokens) || tokens->child == NULL)
         return json_refuse(tokens, "allowed_token_ids", "an array of one or more token ids", err);
@@ -137,16 +137,9 @@ static int read_allowed(const cJSON *tokens, int32_t vocab_size, struct sampling
     return 0;
 }
 
-static bool has_logprob_token(const struct sampling_lists *lists, int64_t token) {
-    for (int32_t i = 0; i < lists->num_logprob_tokens; i++)
-        if (lists->logprob_tokens[i] == token)
-            return true;
-    return false;
-}
-
 static int read_logprob_tokens(const cJSON *tokens, int32_t vocab_size,
                                struct sampling_lists *lists, struct api_error *err) {
-    if (tokens == NULL || cJSON_IsNull(tokens))
+    if (tokens == NULL)
         return 0;
     if (!cJSON_IsArray(tokens))
         return json_refuse(tokens, "logprob_token_ids", "an array of token ids", err);
@@ -160,7 +153,10 @@ static int read_logprob_tokens(const cJSON *tokens, int32_t vocab_size,
         snprintf(path, sizeof(path), "logprob_token_ids[%d]", index++);
         if (json_read_int(item, path, 0, vocab_size - 1, &token, err) != 0)
             return -1;
-        if (!has_logprob_token(lists, token))
+        int32_t same = 0;
+        while (same < lists->num_logprob_tokens && lists->logprob_tokens[same] != token)
+            same++;
+        if (same == lists->num_logprob_tokens)
             lists->logprob_tokens[lists->num_logprob_tokens++] = (int32_t)token;
     }
     return 0;
@@ -200,7 +196,7 @@ static int read_bad_word(const cJSON *item, const struct tokenizer *tokenizer, c
 
 static int read_bad_words(const cJSON *words, const struct tokenizer *tokenizer,
                           struct sampling_lists *lists, struct api_error *err) {
-    if (words == NULL || cJSON_IsNull(words))
+    if (words == NULL)
         return 0;
     if (!cJSON_IsArray(words))
         return json_refuse(words, "bad_words", "an array of strings", err);
@@ -220,26 +216,19 @@ static int read_bad_words(const cJSON *words, const struct tokenizer *tokenizer,
     return 0;
 }
 
-static int read_lists(const cJSON *object, const struct tokenizer *tokenizer,
-                      struct sampling_lists *out, struct api_error *err) {
-    int32_t vocab_size = tokenizer_vocab_size(tokenizer);
-    if (read_stop(cJSON_GetObjectItemCaseSensitive(object, "stop"), out, err) != 0 ||
-        read_stop_tokens(cJSON_GetObjectItemCaseSensitive(object, "stop_token_ids"), vocab_size,
-                         out, err) != 0 ||
-        read_biases(cJSON_GetObjectItemCaseSensitive(object, "logit_bias"), vocab_size, out, err) !=
-            0 ||
-        read_allowed(cJSON_GetObjectItemCaseSensitive(object, "allowed_token_ids"), vocab_size, out,
-                     err) != 0 ||
-        read_logprob_tokens(cJSON_GetObjectItemCaseSensitive(object, "logprob_token_ids"),
-                            vocab_size, out, err) != 0)
-        return -1;
-    return read_bad_words(cJSON_GetObjectItemCaseSensitive(object, "bad_words"), tokenizer, out,
-                          err);
-}
-
 int sampling_lists_read(const cJSON *object, const struct tokenizer *tokenizer,
                         struct sampling_lists *out, struct api_error *err) {
-    if (read_lists(object, tokenizer, out, err) == 0)
+    int32_t vocab_size = tokenizer_vocab_size(tokenizer);
+    const cJSON *stop_tokens = json_given_member(object, "stop_token_ids");
+    const cJSON *logit_bias = json_given_member(object, "logit_bias");
+    const cJSON *allowed = json_given_member(object, "allowed_token_ids");
+    const cJSON *logprobs = json_given_member(object, "logprob_token_ids");
+    if (read_stop(json_given_member(object, "stop"), out, err) == 0 &&
+        read_stop_tokens(stop_tokens, vocab_size, out, err) == 0 &&
+        read_biases(logit_bias, vocab_size, out, err) == 0 &&
+        read_allowed(allowed, vocab_size, out, err) == 0 &&
+        read_logprob_tokens(logprobs, vocab_size, out, err) == 0 &&
+        read_bad_words(json_given_member(object, "bad_words"), tokenizer, out, err) == 0)
         return 0;
     sampling_lists_finish(out);
     return -1;
