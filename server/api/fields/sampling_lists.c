@@ -68,8 +68,8 @@ static int read_stop_tokens(const cJSON *tokens, int32_t vocab_size, struct samp
     return 0;
 }
 
-/* Parses a token id of plain decimal digits. Leading zeros are refused, so that distinct keys are distinct
- * tokens. */
+/* Parses a token id of plain decimal digits. Leading zeros are refused, so that distinct keys are
+ * distinct tokens. */
 static bool parse_token(const char *text, int32_t vocab_size, int32_t *out) {
     int64_t value = 0;
     size_t length = strlen(text);
