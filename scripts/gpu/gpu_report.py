@@ -147,7 +147,7 @@ def describe_machine(context, limits):
 
 def make_page(context, machine, limits):
     results = context.results
-    page = [f"# gpu_check on {machine['GPU']}", ""]
+    page = [f"# gpu_check on {machine['card']}", ""]
     if not context.on_gpu:
         page += [f"A rehearsal on {context.device}: no figure here says anything about a GPU.", ""]
     page += table(["", ""], [[key, value] for key, value in machine.items() if value != ""])
