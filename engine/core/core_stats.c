@@ -13,6 +13,11 @@ void core_stats_scheduled(struct engine_stats *stats, const struct planned_seque
     histogram_add(&stats->queue_time, seconds(sequence->group->request->arrival_ns, now_ns));
 }
 
+void core_stats_forked(const struct sequence *from, struct sequence *to) {
+    if (to->first_scheduled_ns == 0)
+        to->first_scheduled_ns = from->first_scheduled_ns;
+}
+
 void core_stats_computed(struct engine_stats *stats, const struct planned_sequence *entry) {
     const struct sequence *sequence = entry->sequence;
     int32_t begin = sequence->num_computed, end = begin + entry->num_tokens;

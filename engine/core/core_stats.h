@@ -9,6 +9,8 @@
 /* Notes when the sequence first ran, before the entry's tokens are computed. */
 void core_stats_scheduled(struct engine_stats *stats, const struct planned_sequence *entry,
                           int64_t now_ns);
+/* Notes that a fork first ran with the sequence it comes from, if it had not run before. */
+void core_stats_forked(const struct sequence *from, struct sequence *to);
 /* Counts the prompt tokens of the entry that were never computed before. */
 void core_stats_computed(struct engine_stats *stats, const struct planned_sequence *entry);
 /* Counts a sampled token. */

@@ -43,8 +43,7 @@ static void commit_token(struct engine_core *core, struct sequence *sequence,
 static void fork_sequence(struct engine_core *core, const struct sequence *from,
                           struct sequence *to, int32_t num_tokens) {
     scheduler_fork(&core->scheduler, from, to, num_tokens);
-    if (to->first_scheduled_ns == 0)
-        to->first_scheduled_ns = from->first_scheduled_ns;
+    core_stats_forked(from, to);
 }
 
 /* Forks those that wait for a running slot, or lost their blocks: they continue from what the

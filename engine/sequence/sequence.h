@@ -50,15 +50,18 @@ struct sequence {
     size_t output_capacity;
     struct token_counts counts;    /* empty unless there is a penalty */
     bool has_counted_prompt;       /* the prompt's tokens are in them */
-    struct grammar_state *grammar; /* made by batch/token_mask.c before the first token is sampled;
-                                      NULL without a grammar */
+    struct grammar_state *grammar; /* made by batch/sampling_inputs.c before the first token is
+                                      sampled; NULL without a grammar */
     float *hidden_sum;             /* with POOLING_MEAN and num_computed > 0 */
 
     /* Written by core/step_output.c: what is streamed. */
     struct detokenizer detokenizer;
     struct thinking_state thinking;
-    enum finish_reason finish; /* by the core, when it ends without a token */
-    bool end_pushed;           /* the last event is in the stream */
+    bool end_pushed; /* the last event is in the stream */
+
+    /* Written by the core: step_output.c for an end that a token brings, engine_core.c and
+     * engine_core_step.c for one without. */
+    enum finish_reason finish;
 
     /* Written by core/beam_group.c. */
     bool is_idle; /* a slot of a beam search in which no beam runs */

@@ -20,6 +20,7 @@ enum group_status {
     GROUP_ENDED,   /* every sequence has finished */
 };
 
+/* Everything is initialised by sequence_group.c; the groups below say who writes it later. */
 struct sequence_group {
     /* Set once, by sequence_group.c. */
     struct request *request;    /* one reference */

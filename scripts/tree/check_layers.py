@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Checks the direction of every #include: server -> engine -> models -> kernels, all -> config.
 
-Third-party headers stay in their room as well. Prints each offence as FILE:LINE and exits 1 when
-there is any. Usage: check_layers.py [ROOT]
+The folders of engine/ have an order too, and third-party headers stay in their room. Prints each
+offence as FILE:LINE and exits 1 when there is any. Usage: check_layers.py [ROOT]
 """
 
 import re
@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 
 ROOMS = ["config", "kernels", "models", "engine", "server"]  # each may include those before it
+# Each folder of the room may include those before it; one that is not named stands apart. The room's top is free.
+FOLDERS = {"engine": ["kv", "grammar", "sequence", "schedule", "batch", "core"]}
 SOURCES = {".c", ".h", ".inc", ".cu", ".cuh"}
 
 # The wiring: it opens the model, builds the engine and starts the server, so it sees every room.
@@ -41,6 +43,17 @@ THIRD_PARTY = [
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 
 
+def folder_error(room, path, target):
+    """Why a folder of the room may not include a header of another folder of it, or None."""
+    folder, other = (name.split("/")[1] if name.count("/") > 1 else None for name in (path, target))
+    if folder is None or other in (None, folder):
+        return None
+    order = FOLDERS[room]
+    if folder in order and other in order and order.index(other) < order.index(folder):
+        return None
+    return f"{room}/{folder}/ must not know {room}/{other}/"
+
+
 def own_include_error(path, target):
     """Why the file may not include this header of ours, or None."""
     room, target_room = path.split("/")[0], target.split("/")[0]
@@ -48,6 +61,8 @@ def own_include_error(path, target):
         return 'write own headers from the root: "room/file.h"'
     if ROOMS.index(target_room) > ROOMS.index(room):
         return f"{room}/ must not know {target_room}/"
+    if room == target_room and room in FOLDERS:
+        return folder_error(room, path, target)
     if room != "config" and target_room == "config":
         return None
     if room == "server" and target_room == "engine" and not SERVER_SEES_OF_ENGINE.fullmatch(target):

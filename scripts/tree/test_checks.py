@@ -38,6 +38,20 @@ class Layers(unittest.TestCase):
         self.assertEqual(status, 1)
         self.assertIn("models/a.c:1", out)
 
+    def test_folders_have_an_order(self):
+        def include(path, target):
+            return run("check_layers.py", {path: f'#include "{target}"\n', target: ""})
+
+        for path, target in (("engine/core/a.c", "engine/kv/b.h"), ("engine/kv/a.c", "engine/kv/b.h"),
+                             ("engine/kv/a.c", "engine/b.h"), ("engine/a.c", "engine/core/b.h")):
+            status, out = include(path, target)
+            self.assertEqual(status, 0, out)
+        for path, target in (("engine/kv/a.c", "engine/core/b.h"), ("engine/executor/a.c", "engine/kv/b.h"),
+                             ("engine/core/a.c", "engine/executor/b.h")):
+            status, out = include(path, target)
+            self.assertEqual(status, 1)
+            self.assertIn(f"{path}:1", out)
+
 
 class Circles(unittest.TestCase):
     def test_a_chain_is_right(self):
