@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Compiles every header of the rooms alone, twice in one unit, so that none leans on what its users
 happen to include before it. And x.h that declares functions must have an x.c (or x.cu) that defines
-some of them: without one its functions live in a file that includes it for another reason.
+some of them: without one its functions live in a file that includes it for another reason. What the
+files of one module share is in x_private.h, beside the module's x.c.
 
 Files named *_template.h are bodies that are compiled once per instruction set, no headers in this
 sense; the simulator's are C++.
@@ -19,7 +20,6 @@ from source_tree import declared_functions, defined_functions, read_sources
 
 # Headers that need no source of their name, each with the reason.
 WITHOUT_SOURCE = [
-    ("what the files of one module, x.c and those beside it, share", re.compile(r".*_private\.h")),
     ("the build generates its source", re.compile(r"config/build_hash\.h")),
     ("the list of endpoints, each in a file of its name", re.compile(r"server/api/endpoints\.h")),
     ("what the .cu before _launch defines for C", re.compile(r"kernels/cuda/\w+_launch\.h")),
@@ -50,6 +50,9 @@ def compile_alone(header, root, command):
 
 def check_source(header, sources):
     functions = declared_functions(sources[header])
+    if header.endswith("_private.h"):
+        source = header.replace("_private.h", ".c")
+        return None if source in sources else f"{header}: there is no {source} whose module shares it"
     if not functions or any(pattern.fullmatch(header) for _, pattern in WITHOUT_SOURCE):
         return None
     stem = header.removesuffix(".h")

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """The checks of this folder fail where they must: each gets a small tree that breaks its rule."""
 
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -52,6 +53,23 @@ class Layers(unittest.TestCase):
             self.assertEqual(status, 1)
             self.assertIn(f"{path}:1", out)
 
+    def test_a_library_stays_with_those_that_wrap_it(self):
+        status, out = run("check_layers.py", {"config/options.c": "#include <yaml.h>\n"})
+        self.assertEqual(status, 0, out)
+        status, out = run("check_layers.py", {"models/a.c": "\n#include <yaml.h>\n"})
+        self.assertEqual(status, 1)
+        self.assertIn("models/a.c:2: #include yaml.h: belongs only in", out)
+
+    def test_the_server_sees_little_of_the_rooms_below_the_engine(self):
+        seen = {"server/api/a.c": '#include "models/tokenizer/tokenizer.h"\n#include "engine/engine.h"\n',
+                "server/main.c": '#include "models/weights/weights.h"\n'}
+        status, out = run("check_layers.py", seen)
+        self.assertEqual(status, 0, out)
+        for hidden in ("models/weights/weights.h", "kernels/backend.h", "engine/kv/block_manager.h"):
+            status, out = run("check_layers.py", {"server/api/a.c": f'#include "{hidden}"\n'})
+            self.assertEqual(status, 1)
+            self.assertIn(f"server/api/a.c:1: #include {hidden}: server/ sees of", out)
+
 
 class Circles(unittest.TestCase):
     def test_a_chain_is_right(self):
@@ -92,6 +110,24 @@ class Headers(unittest.TestCase):
         status, out = run("check_headers.py", files, "models")
         self.assertEqual(status, 1)
         self.assertIn("models/a.h: declares a_do", out)
+
+    def test_a_private_header_without_its_module_is_wrong(self):
+        private = {"models/a_private.h": "void a_more_do(void);\n"}
+        status, out = run("check_headers.py", {**module("a"), **private}, "models")
+        self.assertEqual(status, 0, out)
+        status, out = run("check_headers.py", {**module("b"), **private}, "models")
+        self.assertEqual(status, 1)
+        self.assertIn("models/a_private.h: there is no models/a.c", out)
+
+    @unittest.skipUnless(shutil.which("cc"), "no compiler")
+    def test_a_header_that_leans_on_another_is_wrong(self):
+        size = "static inline size_t a_size(void) {\n    return 1;\n}\n"
+        whole = "#ifndef A_H\n#define A_H\n#include <stddef.h>\n" + size + "#endif\n"
+        status, out = run("check_headers.py", {"models/a.h": whole}, "models", "cc")
+        self.assertEqual(status, 0, out)
+        status, out = run("check_headers.py", {"models/a.h": whole.replace("#include <stddef.h>\n", "")}, "models", "cc")
+        self.assertEqual(status, 1)
+        self.assertIn("size_t", out)
 
 
 if __name__ == "__main__":
