@@ -5,8 +5,8 @@
  * Content-Length, takes the first of two Content-Lengths, waits for ever on an unknown transfer
  * coding, and takes any number of Hosts and keys. Each is refused here, before anything else reads
  * the request. */
-#ifndef QUIRE_SERVER_HTTP_CHECKS_H
-#define QUIRE_SERVER_HTTP_CHECKS_H
+#ifndef QUIRE_SERVER_HTTP_HTTP_CHECKS_H
+#define QUIRE_SERVER_HTTP_HTTP_CHECKS_H
 
 #include "server/api/api_error.h"
 

@@ -4,8 +4,8 @@
  * at us after the page was loaded (DNS rebinding), and the browser then takes us for that site.
  * Such a request still names the site in Host. An IP address and localhost are nobody else's names,
  * so they pass always: whoever uses them means this machine. */
-#ifndef QUIRE_SERVER_HTTP_HOST_H
-#define QUIRE_SERVER_HTTP_HOST_H
+#ifndef QUIRE_SERVER_HTTP_HTTP_HOST_H
+#define QUIRE_SERVER_HTTP_HTTP_HOST_H
 
 #include "config/error.h"
 

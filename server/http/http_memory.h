@@ -6,8 +6,8 @@
  * always finds as much.
  *
  * An owner is an API key or, where there are none, a client's address. I/O thread only. */
-#ifndef QUIRE_SERVER_HTTP_MEMORY_H
-#define QUIRE_SERVER_HTTP_MEMORY_H
+#ifndef QUIRE_SERVER_HTTP_HTTP_MEMORY_H
+#define QUIRE_SERVER_HTTP_HTTP_MEMORY_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -6,8 +6,8 @@
  * answer only if the answer allows it (CORS). So without care any page could make the model of its
  * visitor's machine work. A browser marks such requests by Sec-Fetch-Site, which no page can set,
  * or else by Origin; a request with neither is no page's. */
-#ifndef QUIRE_SERVER_HTTP_ORIGIN_H
-#define QUIRE_SERVER_HTTP_ORIGIN_H
+#ifndef QUIRE_SERVER_HTTP_HTTP_ORIGIN_H
+#define QUIRE_SERVER_HTTP_HTTP_ORIGIN_H
 
 #include "config/options.h"
 #include "server/api/api_error.h"

@@ -3,8 +3,8 @@
  * Order of life: http_server_create -> http_server_run, which returns when the server has stopped
  * -> http_server_destroy. signals_block must have been called before the first thread was created;
  * the loop takes the signals through a signalfd. */
-#ifndef QUIRE_SERVER_HTTP_SERVER_H
-#define QUIRE_SERVER_HTTP_SERVER_H
+#ifndef QUIRE_SERVER_HTTP_HTTP_SERVER_H
+#define QUIRE_SERVER_HTTP_HTTP_SERVER_H
 
 #include "config/error.h"
 #include "engine/engine.h"

@@ -7,8 +7,8 @@
  *   READING -> WAITING (prep worker, then engine) -> READY_* -> ANSWERED
  *      \-----> READY_* directly, for answers that need no waiting
  */
-#ifndef QUIRE_SERVER_HTTP_STATE_H
-#define QUIRE_SERVER_HTTP_STATE_H
+#ifndef QUIRE_SERVER_HTTP_HTTP_STATE_H
+#define QUIRE_SERVER_HTTP_HTTP_STATE_H
 
 #include "server/engine_monitor.h"
 #include "server/http/http_checks.h"
