@@ -32,7 +32,7 @@ SAMPLE_INLINE void philox_4x32_10(const uint32_t counter[4], const uint32_t key[
 }
 
 /* The row's random number as a fraction of 2^53. */
-SAMPLE_INLINE uint64_t sample_draw(uint64_t seed, uint64_t position) {
+SAMPLE_INLINE uint64_t sample_random_bits(uint64_t seed, uint64_t position) {
     uint32_t counter[4] = {(uint32_t)position, (uint32_t)(position >> 32), 0, 0};
     uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
     uint32_t random[4];
@@ -42,7 +42,7 @@ SAMPLE_INLINE uint64_t sample_draw(uint64_t seed, uint64_t position) {
 
 /* The row's random number, uniform in [0, 1): the top 53 of the first 64 random bits. */
 SAMPLE_INLINE double sample_uniform(uint64_t seed, uint64_t position) {
-    return (double)sample_draw(seed, position) / 9007199254740992.0;
+    return (double)sample_random_bits(seed, position) / 9007199254740992.0;
 }
 
 SAMPLE_INLINE bool sample_has_penalties(const struct sample_row *row) {

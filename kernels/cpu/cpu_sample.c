@@ -151,7 +151,7 @@ static int32_t walk(const struct sample_candidate *c, int32_t n, double sum, dou
     return token;
 }
 
-static int32_t draw_from_all(const struct sampler *s, double uniform) {
+static int32_t sample_from_all(const struct sampler *s, double uniform) {
     double point = uniform * s->op->sum_weights(s->logits, s->vocab_size, s->scale);
     double sum = 0;
     for (int32_t first = 0;; first += CHUNK) {
@@ -198,7 +198,7 @@ static int32_t choose(const struct sampler *s) {
     double uniform = sample_uniform(s->row->seed, s->row->position);
     bool top_k = by->top_k > 0 && by->top_k < s->vocab_size;
     if (!top_k && by->top_p >= 1 && by->min_p <= 0)
-        return draw_from_all(s, uniform);
+        return sample_from_all(s, uniform);
     int32_t n = filter(s);
     return walk(s->candidates, n, 0, uniform * mass_of(s->candidates, n), 0);
 }

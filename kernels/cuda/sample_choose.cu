@@ -62,7 +62,9 @@ __device__ __forceinline__ int32_t sample_kept(const struct sample_row *r,
     return first_to_exceed(
         row, memory->of_warps,
         [&](int32_t i, float x) { return is_kept(cut, last_equal, i, x) ? weight_of(w, x) : 0; },
-        [&](uint64_t total) { return __umul64hi(total, sample_draw(r->seed, r->position) << 11); });
+        [&](uint64_t total) {
+            return __umul64hi(total, sample_random_bits(r->seed, r->position) << 11);
+        });
 }
 
 __global__ void __launch_bounds__(SAMPLE_THREADS) choose_kernel(struct sample_tensors t) {

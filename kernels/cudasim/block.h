@@ -70,7 +70,7 @@ void run_grid(const launch_config &config, const std::function<void()> &body);
  * there is none although threads live, the process ends with a message. */
 void run_next_thread(bool ends);
 
-/* The running thread is done: those that wait for it go on. barrier.cpp. */
+/* The running thread is done: those that wait for it continue. barrier.cpp. */
 void leave_barriers(thread_state *thread);
 
 /* The thread that runs next, NULL when no live thread can. schedule.cpp. */

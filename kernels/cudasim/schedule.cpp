@@ -1,5 +1,5 @@
 /* Which thread runs next. Lanes of a warp run in rounds: each runs until it waits, then those that
- * may go on again. Forward and reverse stay with a warp while any of its lanes can run, so that a
+ * may continue. Forward and reverse stay with a warp while any of its lanes can run, so that a
  * race between warps with a missing block barrier shows even when the warps have barriers of their
  * own; random changes the warp after each round. */
 #include "block.h"

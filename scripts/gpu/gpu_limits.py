@@ -40,7 +40,7 @@ def main():
     a, b = (torch.randn(SIZE, SIZE, device="cuda", dtype=torch.bfloat16) for _ in range(2))
     gemm = 2 * SIZE**3 / median_seconds(lambda: a @ b)
     print(json.dumps({
-        "card": properties.name, "multiprocessors": properties.multi_processor_count,
+        "gpu": properties.name, "multiprocessors": properties.multi_processor_count,
         "memory_bytes": properties.total_memory, "l2_bytes": properties.L2_cache_size,
         "copy_bytes_per_s": copy, "read_bytes_per_s": read, "bf16_flops_per_s": gemm,
         "torch": torch.__version__,

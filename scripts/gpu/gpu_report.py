@@ -139,7 +139,7 @@ def ask(*command):
 def describe_machine(context, limits):
     driver = ask("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader")
     nvcc = ask("nvcc", "--version").splitlines()[-1:]
-    return {"device": context.device, "card": limits["card"] if limits else driver or "none",
+    return {"device": context.device, "gpu": limits["gpu"] if limits else driver or "none",
             "driver": driver, "nvcc": nvcc[0] if nvcc else "", "host": platform.machine(),
             "commit": ask("git", "-C", str(context.root), "describe", "--always", "--dirty"),
             "date": time.strftime("%Y-%m-%d %H:%M", time.gmtime()), "quick": context.quick}
@@ -147,7 +147,7 @@ def describe_machine(context, limits):
 
 def make_page(context, machine, limits):
     results = context.results
-    page = [f"# gpu_check on {machine['card']}", ""]
+    page = [f"# gpu_check on {machine['gpu']}", ""]
     if not context.on_gpu:
         page += [f"A rehearsal on {context.device}: no figure here says anything about a GPU.", ""]
     page += table(["", ""], [[key, value] for key, value in machine.items() if value != ""])

@@ -19,7 +19,7 @@ MIB = 1 << 20
 MEMORY = 96 * MIB
 SMALL = ("--model", TINY, "--max-model-len", 128, "--max-num-seqs", 4,
          "--max-num-batched-tokens", 32)
-CARD = ("--device", "cuda-sim", *SMALL)
+GPU = ("--device", "cuda-sim", *SMALL)
 PROMPTS = ["Once upon a time", "The capital of", "abc", "0 1 2 3 4 5 6 7 8 9"]
 
 pytestmark = pytest.mark.skipif(not MODULE.exists(), reason="the simulated device is not built")
@@ -36,7 +36,7 @@ def simulated(**variables):
 def start_gpu(start_server):
     """start_gpu(*arguments, FAIL_AFTER=...) -> QuireServer on a simulated GPU."""
     def start(*arguments, **variables):
-        return start_server(*CARD, *arguments, environment=simulated(**variables))
+        return start_server(*GPU, *arguments, environment=simulated(**variables))
     return start
 
 
@@ -198,7 +198,7 @@ def test_a_machine_without_cuda(tmp_path, start_server):
 
 
 def test_options_that_do_not_suit(start_server):
-    status, lines = refuse(*CARD, "--kv-cache-dtype", "f32", environment=simulated())
+    status, lines = refuse(*GPU, "--kv-cache-dtype", "f32", environment=simulated())
     assert status == 78 and len(lines) == 1
     assert "kv-cache-dtype: f32" in lines[0] and "auto or bf16" in lines[0]
     server = start_server("--device", "cpu", *SMALL, "--dtype", "float16")
@@ -232,7 +232,7 @@ def test_out_of_memory_says_what_and_how_much(start_gpu):
         (MEMORY // 2, ("--max-num-batched-tokens", 65536),
          ("for the workspace", "MiB missing", "--max-num-batched-tokens")),
     ]:
-        status, lines = refuse(*CARD, *arguments, environment=simulated(MEMORY=memory))
+        status, lines = refuse(*GPU, *arguments, environment=simulated(MEMORY=memory))
         assert status == (78 if arguments[:1] == ("--kv-cache-memory-bytes",) else 71), lines
         assert len(lines) == 1 and all(word in lines[0] for word in said), lines
 

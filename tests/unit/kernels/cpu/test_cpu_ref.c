@@ -387,7 +387,7 @@ static void test_sample_filters(void **state) {
 }
 
 /* Sampling walks the kept tokens in id order. */
-static void test_sample_draw(void **state) {
+static void test_sample_random_bits(void **state) {
     struct backend *b = *state;
     const float logits[4] = {0, 0, -INFINITY, 0};
     for (uint64_t i = 0; i < 100; i++) {
@@ -455,7 +455,7 @@ int main(void) {
         cmocka_unit_test(test_philox_known_answers),
         cmocka_unit_test(test_sample_greedy_and_edits),
         cmocka_unit_test(test_sample_filters),
-        cmocka_unit_test(test_sample_draw),
+        cmocka_unit_test(test_sample_random_bits),
         cmocka_unit_test(test_sample_logprobs),
         cmocka_unit_test(test_sample_survives_odd_logits),
     };

@@ -7,7 +7,7 @@
 
 static const int SURVIVED = 42;
 
-/* cmocka's handlers would go on with the tests. */
+/* cmocka's handlers would continue with the tests. */
 [[noreturn]] static void be_child(const std::function<void()> &body, int error_fd) {
     signal(SIGSEGV, SIG_DFL);
     signal(SIGBUS, SIG_DFL);
