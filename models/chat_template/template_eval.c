@@ -85,7 +85,7 @@ static int eval_arithmetic(struct template_run *run, const struct template_node 
         if (template_eval(run, next->left, &right) != 0)
             return -1;
         run->line = next->line;
-        /* One addition alone may go on where its left string ends. */
+        /* One addition alone may continue where its left string ends. */
         bool is_single = next == node->items && next->next == NULL;
         if ((is_single ? template_arithmetic_apply(run, next->op, &sum.left, &right, &sum.left)
                        : add_operand(run, next->op, &right, &sum)) != 0)

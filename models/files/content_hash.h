@@ -1,4 +1,4 @@
-/* A hash that tells contents apart: XXH3 of 128 bits (xxhash.com), as fast as memory. Chance will
+/* A hash that distinguishes contents: XXH3 of 128 bits (xxhash.com), as fast as memory. Chance will
  * not make two contents equal; somebody who tries could. */
 #ifndef QUIRE_MODELS_FILES_CONTENT_HASH_H
 #define QUIRE_MODELS_FILES_CONTENT_HASH_H

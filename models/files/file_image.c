@@ -48,7 +48,7 @@ int file_image_require(struct file_image *image, size_t end, struct error *err) 
     if (end <= image->available)
         return 0;
     if (end > FILE_IMAGE_MAX_BYTES)
-        return error_set(err, ERROR_MODEL, "%s: header: goes on at byte %zu (at most %zu bytes)",
+        return error_set(err, ERROR_MODEL, "%s: header: continues at byte %zu (at most %zu bytes)",
                          image->name, end, FILE_IMAGE_MAX_BYTES);
     size_t begin = image->available, step_end = round_up(end, STEP_BYTES);
     if (mprotect(image->memory + begin, step_end - begin, PROT_READ | PROT_WRITE) != 0)

@@ -1,4 +1,4 @@
-/* Tells the formats apart, puts a struct tensor_file together from its parts, finds tensors and
+/* Detects the format, puts a struct tensor_file together from its parts, finds tensors and
  * reads them. */
 #include "models/files/tensor_file.h"
 

@@ -149,7 +149,7 @@ static int submit_all(struct connection *connection) {
 
 static int refuse_too_large(struct api_error *err) {
     return api_error_set(err, 400, "invalid_request_error", "answer_too_large", NULL,
-                         "the answer would have more than %d bytes; ask for less",
+                         "the answer would have more than %d bytes; request less",
                          MAX_ANSWER_BYTES);
 }
 
@@ -163,7 +163,7 @@ static int refuse_answer(struct connection *connection, struct api_error *err) {
     connection->server->stats.rejected++;
     return api_error_set(err, 503, "server_error", "overloaded", NULL,
                          "the answers of the requests in flight leave no memory for this one; take "
-                         "them or ask for less");
+                         "them or request less");
 }
 
 /* Counts the memory of the answer so far. As much as a stream may leave unread is every

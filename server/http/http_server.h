@@ -47,7 +47,7 @@ enum http_stop http_server_run(struct http_server *server);
 /* Before run or after it returned. Accepts NULL. */
 void http_server_destroy(struct http_server *server);
 
-/* Returns the bytes that the front end may hold at most: header pools, output buffers, bodies, and
+/* Returns the bytes that the front end may hold at most: header memory, output buffers, bodies, and
  * what the workers make of them, for the memory table printed at start. */
 size_t http_server_memory_bytes(const struct http_server_config *config);
 

@@ -82,7 +82,7 @@ struct output_parser;
 struct output_parser *output_parser_create(const struct output_parser_config *config);
 void output_parser_destroy(struct output_parser *parser); /* accepts NULL */
 /* Parses text (whole UTF-8 characters; may be empty); is_end: nothing follows, release what is
- * held. Returns -1 when memory is short: the choice cannot go on. */
+ * held. Returns -1 when memory is short: the choice cannot continue. */
 int output_parser_push(struct output_parser *parser, const char *text, size_t length, bool is_end);
 /* Takes the parts that the last push released, in order; false when there is no more. */
 bool output_parser_next(struct output_parser *parser, struct output_part *out);

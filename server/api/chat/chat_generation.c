@@ -108,8 +108,8 @@ static int check_logprobs(const struct chat_body *body, const struct request *ma
         return 0;
     return api_error_set(err, 400, "invalid_request_error", "out_of_range",
                          num_logprobs >= 0 ? "top_logprobs" : "prompt_logprobs",
-                         "the call may bring forth %lld logprob entries: at most %d are allowed; "
-                         "ask for fewer logprobs, tokens or choices",
+                         "the call may produce %lld logprob entries: at most %d are allowed; "
+                         "request fewer logprobs, tokens or choices",
                          (long long)num_entries, MAX_LOGPROB_ENTRIES);
 }
 

@@ -120,8 +120,8 @@ static int check_logprobs(const struct completion_api_call *call, struct api_err
         return 0;
     const char *field = call->num_logprobs >= 0 ? "logprobs" : "prompt_logprobs";
     return api_error_set(err, 400, "invalid_request_error", "out_of_range", field,
-                         "the call may bring forth %lld logprob entries: at most %d are allowed; "
-                         "ask for fewer logprobs, tokens, choices or prompts",
+                         "the call may produce %lld logprob entries: at most %d are allowed; "
+                         "request fewer logprobs, tokens, choices or prompts",
                          (long long)num_entries, MAX_LOGPROB_ENTRIES);
 }
 

@@ -128,7 +128,7 @@ static int type_of_name(struct schema_context *c, const cJSON *name, unsigned *o
                             "array and object");
 }
 
-/* Without `type`, the keywords tell it; nothing at all means any. */
+/* Without `type`, the keywords imply it; none at all means any. */
 static unsigned implied_types(const cJSON *schema) {
     static const struct {
         const char *key;

@@ -117,7 +117,7 @@ static cJSON *copy_value(struct schema_context *c, const cJSON *value) {
 }
 
 /* Takes the value, in the place of `there` when that is not NULL. A NULL value is a failure that
- * was told. */
+ * was reported. */
 static int put(struct schema_context *c, cJSON *object, cJSON *there, const char *key,
                cJSON *value) {
     if (value == NULL)

@@ -2,7 +2,7 @@
  *
  * A range of whole numbers is cut by their number of digits, and each piece by its first digit:
  * 123..456 is 1(23..99) | [23](00..99) | 4(00..56). A range of reals whose bounds have k digits
- * behind the point is that of the numbers times 10^k, with the point put in; what goes on behind
+ * behind the point is that of the numbers times 10^k, with the point put in; what continues behind
  * those k digits lies between one number and the next. */
 #include "server/api/constraint/json_schema_private.h"
 #include "server/json/json_field.h"
@@ -134,7 +134,7 @@ static grammar_node natural_range(struct schema_context *c, int64_t a, int64_t b
 }
 
 /* [low, high] in units of 10^-num_decimals; a bound that is itself excluded is not in it for reals
- * that end there, but what goes on behind it is. */
+ * that end there, but what continues behind it is. */
 struct bounds {
     bool has_low, has_high, low_excluded, high_excluded;
     double low, high;

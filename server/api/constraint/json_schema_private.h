@@ -19,7 +19,7 @@ struct schema_ref {
     char path[SCHEMA_MAX_PATH];
 };
 
-/* Pieces of JSON that are made once, each when it is first asked for; -1 before that. */
+/* Pieces of JSON that are made once, each when it is first needed; -1 before that. */
 struct json_pieces {
     grammar_node colon, comma, character, string, number, value, any_object, any_array;
 };

@@ -52,7 +52,7 @@ int request_limits_refuse(const struct request *request, const struct serving_li
     const char *width_field = params->beam_width > params->num_choices ? "best_of" : "n";
     if (demand.num_tokens > limits->max_model_len)
         return api_error_set(err, 400, "invalid_request_error", "context_length_exceeded", "prompt",
-                             "the prompt and what is asked for have at least %d tokens; the "
+                             "the prompt and the requested tokens have at least %d tokens; the "
                              "maximum context length is %d tokens (--max-model-len)",
                              (int)demand.num_tokens, (int)limits->max_model_len);
     if (demand.num_seqs > limits->max_num_seqs)

@@ -216,10 +216,10 @@ static uint64_t mix(uint64_t x) {
 }
 
 uint64_t sampling_body_seed(const struct api_context *context, const struct sampling_body *body) {
-    static atomic_uint_fast64_t num_made;
+    static atomic_uint_fast64_t num_seeds;
     if (body->has_seed)
         return (uint64_t)body->seed;
-    return mix(context->seed ^ mix(atomic_fetch_add(&num_made, 1)));
+    return mix(context->seed ^ mix(atomic_fetch_add(&num_seeds, 1)));
 }
 
 static int refuse_room(const struct api_context *context, const char *name, int64_t value,

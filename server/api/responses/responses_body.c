@@ -331,7 +331,7 @@ static const char *const taken[] = {
 };
 
 /* Fields of the chat that would mean something here without being part of this endpoint. */
-static const char *const foreign[] = {
+static const char *const unsupported_items[] = {
     "messages",
     "n",
     "best_of",
@@ -356,7 +356,7 @@ static int translate_others(struct translation *t) {
     cJSON_ArrayForEach(item, t->body) {
         if (IS_ONE_OF(item->string, taken))
             continue;
-        if (IS_ONE_OF(item->string, foreign) && json_is_given(item))
+        if (IS_ONE_OF(item->string, unsupported_items) && json_is_given(item))
             return api_error_set(t->err, 400, "invalid_request_error", "unknown_parameter",
                                  item->string, "%s is a field of /v1/chat/completions, not of this",
                                  item->string);

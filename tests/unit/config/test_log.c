@@ -143,10 +143,10 @@ static void check_full(int fd, int reader, int flags_before) {
     assert_int_equal(fcntl(fd, F_GETFL), flags_before); /* it is not ours alone */
     dup2(saved, STDERR_FILENO);
     close(saved);
-    const char *told = strstr(text, "10 lines of the log could not be written");
-    assert_non_null(told);
-    assert_non_null(strstr(told, "moves again"));
-    assert_null(strstr(told + 30, "could not be written"));
+    const char *report = strstr(text, "10 lines of the log could not be written");
+    assert_non_null(report);
+    assert_non_null(strstr(report, "moves again"));
+    assert_null(strstr(report + 30, "could not be written"));
     assert_null(strstr(text, "lost\n"));
 }
 

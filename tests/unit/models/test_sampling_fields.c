@@ -1,4 +1,4 @@
-/* The table of sampling settings, and how those that are absent are told apart. */
+/* The table of sampling settings, and how those that are absent are distinguished. */
 #include "models/sampling_fields.h"
 
 #include <math.h>

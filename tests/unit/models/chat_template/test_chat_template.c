@@ -93,7 +93,7 @@ static void test_strings_are_characters(void **state) {
     assert_renders("{{ 'a' 'b'\n'ä' \"c\" }}", "abäc");
 }
 
-/* A list or text that goes on where another ends shares its memory; both stay what they are. */
+/* A list or text that continues where another ends shares its memory; both stay what they are. */
 static void test_what_grows_in_place_changes_nothing(void **state) {
     assert_renders("{% set a = [1] + [2] %}{% set b = a + [3] %}{% set c = a + [4] %}"
                    "{% set d = b + b %}{{ a }}{{ b }}{{ c }}{{ d }}{{ [] + [] }}{{ [] + a }}",

@@ -636,7 +636,7 @@ static uint64_t seed_of(const char *body, int index) {
     return seed;
 }
 
-static void seeds_are_kept_or_drawn(void **state) {
+static void seeds_are_kept_or_made(void **state) {
     assert_int_equal(seed_of("{\"prompt\":\"a\",\"seed\":5}", 0), 5);
     assert_int_equal(seed_of("{\"prompt\":[\"b\",\"a\"],\"seed\":5}", 1), 5);
     assert_int_equal(seed_of("{\"prompt\":\"a\",\"seed\":-1}", 0), UINT64_MAX);
@@ -753,7 +753,7 @@ int main(void) {
         cmocka_unit_test(echo_repeats_the_prompt_in_every_choice),
         cmocka_unit_test(streamed_echo_and_logprobs_add_up),
         cmocka_unit_test(ignored_params_are_named),
-        cmocka_unit_test(seeds_are_kept_or_drawn),
+        cmocka_unit_test(seeds_are_kept_or_made),
         cmocka_unit_test(ids_differ_between_calls),
         cmocka_unit_test(prompts_that_could_never_be_queued_together_are_refused),
         cmocka_unit_test(logprobs_of_one_call_are_bounded),

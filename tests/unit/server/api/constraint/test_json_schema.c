@@ -349,7 +349,7 @@ static void test_refused(void **unused) {
     }
 }
 
-/* What is no JSON schema is told from what is one but not supported. */
+/* An invalid JSON schema is distinguished from a valid one that is not supported. */
 static void test_invalid_and_unsupported(void **unused) {
     static const struct {
         const char *schema;

@@ -45,7 +45,7 @@ static void too_long_a_prompt_names_the_context(void **state) {
            (const char *const[3]){"257", "256", "--max-model-len"});
 }
 
-static void too_wide_a_search_names_the_seats(void **state) {
+static void too_wide_a_search_names_the_slots(void **state) {
     expect(make(5, 10, 2, 6), "best_of", "out_of_range",
            (const char *const[3]){"width 6", "at most 4", "--max-num-seqs"});
     expect(make(5, 10, 6, 6), "n", "out_of_range",
@@ -61,7 +61,7 @@ static void too_large_a_search_names_the_pool(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(too_long_a_prompt_names_the_context),
-        cmocka_unit_test(too_wide_a_search_names_the_seats),
+        cmocka_unit_test(too_wide_a_search_names_the_slots),
         cmocka_unit_test(too_large_a_search_names_the_pool),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
