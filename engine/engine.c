@@ -212,7 +212,7 @@ static int init_core(struct engine *engine, struct executor *executor,
         .notify = mark_ready,
         .context = engine,
     };
-    if (block_key_secret_draw(&core_config.secret) != 0)
+    if (block_key_secret_create(&core_config.secret) != 0)
         return error_set(err, ERROR_IO, "cannot read random numbers for the prefix cache: %s",
                          strerror(errno));
     return engine_core_init(&engine->core, &core_config, executor, tokenizer, err);

@@ -35,7 +35,7 @@ struct grammar {
     int32_t num_ops, entry;
     int16_t *needs;       /* [num_ops] frames it takes at least to come from there to OP_RETURN;
                            * GRAMMAR_MAX_DEPTH + 1: more than there may be, or no text does */
-    uint8_t classes[256]; /* bytes that no op tells apart have one class */
+    uint8_t classes[256]; /* bytes that no op distinguishes have one class */
     int num_classes;      /* 1..256 */
     size_t cache_bytes;   /* the machine drops what it remembers when it is more than this */
     struct grammar_machine *machine; /* engine thread; NULL before the first state */

@@ -21,7 +21,7 @@ struct next_content {
     int32_t tokens[BLOCK_KEY_MAX_TOKENS];
 };
 
-int block_key_secret_draw(struct block_key_secret *out) {
+int block_key_secret_create(struct block_key_secret *out) {
     struct block_key_secret secret;
     size_t have = 0;
     while (have < sizeof(secret.bytes)) {

@@ -24,7 +24,7 @@ struct block_key_secret {
 };
 
 /* Fills it with random numbers of the system. Returns -1 when they cannot be read. */
-int block_key_secret_draw(struct block_key_secret *out);
+int block_key_secret_create(struct block_key_secret *out);
 
 /* Returns the key before the first block of a history. Tenants are numbered from 0; `salt`, any
  * bytes, divides the cache further within a tenant. */

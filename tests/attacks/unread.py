@@ -111,7 +111,7 @@ def echoed_words(arena):
 
 @attack("R7", "64 streams that nobody reads hold none of 4 running slots", options={**FEW, "max-num-seqs": 4, "max-model-len": 8192},
         served="health")
-def stalled_streams_hold_no_seat(arena):
+def stalled_streams_hold_no_slot(arena):
     request = completion(prompt="x", max_tokens=7000, ignore_eos=True, stream=True, logprobs=5)
     leave_unread(arena, request, arena.many(64, least=16), 3)
     received, _ = arena.read_to_end(arena.send(closing(completion())), 30)

@@ -1,5 +1,5 @@
 /* Each assertion holds where it should and fails where it should, and fixtures run in their order.
- * Groups run inside; what they print is not looked at, the exit status is the result. */
+ * Groups run inside; what they print is not read, the exit status is the result. */
 #include <cmocka.h>
 
 #include <math.h>

@@ -85,7 +85,7 @@ def test_one_choice_stops_early(server):
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_more_choices_than_seats(start_server, stream):
+def test_more_choices_than_slots(start_server, stream):
     """They are admitted as slots become free; the first are those that fewer choices have."""
     server = start_server("--max-num-seqs", 8)
     body = {"model": NAME, "prompt": prompt_of(server, 40, "many"), "n": 128, "temperature": 0.9, "seed": 5,
@@ -242,7 +242,7 @@ def refuse(server, **fields):
     return reply.json()["error"]
 
 
-def test_more_beams_than_seats(start_server):
+def test_more_beams_than_slots(start_server):
     server = start_server("--max-num-seqs", 4)
     error = refuse(server, n=2, best_of=8)
     assert error["param"] == "best_of"
@@ -261,6 +261,6 @@ def test_more_beams_than_memory(start_server):
     assert f"has {blocks}" in error["message"] and "--kv-cache-memory-bytes" in error["message"]
     assert len(search(server, prompt, n=16, max_tokens=8).json()["choices"]) == 16
     assert server.metrics()["num_preemptions_total"] == 0
-    # Choices that are drawn take turns instead.
+    # Choices that are sampled take turns instead.
     assert len(sample(server, prompt, n=16, max_tokens=190).choices) == 16
     assert server.wait_idle()["kv_blocks_used"] == 0

@@ -70,7 +70,7 @@ def test_echo(server):
     assert server.complete(PROMPT, max_tokens=4, echo=True).choices[0].text == PROMPT + plain
 
 
-def test_a_text_makes_control_tokens_unless_told_otherwise(server):
+def test_a_text_makes_control_tokens_unless_turned_off(server):
     assert len(server.tokenize("<|im_start|>")) == 1
     for fields, is_parsed in [({}, True), ({"parse_special": True}, True), ({"parse_special": False}, False)]:
         completion = server.complete("<|im_end|>", max_tokens=1, extra_body=fields)

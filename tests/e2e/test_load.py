@@ -105,7 +105,7 @@ def test_kv_memory_holds_tokens(server):
     assert 0 <= max(waste) <= 0.04
 
 
-def test_more_requests_than_seats(start_server):
+def test_more_requests_than_slots(start_server):
     """What does not fit waits; nothing is lost."""
     server = start_server("--max-num-seqs", 3)
     calls = lambda client: [complete(client, prompt_of(i), max_tokens=8, temperature=0)

@@ -78,7 +78,7 @@ def recommend(folder, **fields):
 
 
 def seeded(server, **fields):
-    """One draw without a temperature of its own."""
+    """One sample without a temperature of its own."""
     body = {"prompt": "abc", "max_tokens": 20, "seed": 5, "ignore_eos": True, **fields}
     return server.post("/v1/completions", body).json()["choices"][0]["text"]
 

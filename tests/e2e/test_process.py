@@ -231,7 +231,7 @@ def test_unix_socket_and_a_model_named_after_its_file(run, tmp_path):
     assert not path.exists()
 
 
-def test_service_manager_is_told(run, tmp_path):
+def test_service_manager_is_notified(run, tmp_path):
     notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     notify.settimeout(60)
     notify.bind(str(tmp_path / "notify"))

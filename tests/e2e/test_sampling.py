@@ -21,9 +21,9 @@ def test_seeds_of_64_bits(server):
         body = {"prompt": STORY, "temperature": 1, "max_tokens": 16, "seed": seed, "return_token_ids": True}
         return server.post("/v1/completions", body).json()["choices"][0]["token_ids"]
     seeds = [2**53, 2**53 + 1, 2**63 - 2, 2**63 - 1, -2**63, -2**63 + 1]
-    drawn = [tokens(seed) for seed in seeds]
-    assert [tokens(seed) for seed in seeds] == drawn
-    assert len({tuple(ids) for ids in drawn}) == len(seeds)
+    sampled = [tokens(seed) for seed in seeds]
+    assert [tokens(seed) for seed in seeds] == sampled
+    assert len({tuple(ids) for ids in sampled}) == len(seeds)
     for seed in (2**63, 2**63 + 1, -2**63 - 1, 10**25 + 1):
         error = server.post("/v1/completions", {"prompt": "a", "seed": seed}).json()["error"]
         assert error["message"] == (f"seed must be an integer from {-2**63} to {2**63 - 1}, not {seed}")

@@ -74,7 +74,7 @@ def test_hangup_reopens_the_log(start_server):
     assert "stopped" in server.read_log()
 
 
-def test_service_manager_is_told_of_a_reload(tmp_path, start_server):
+def test_service_manager_is_notified_of_a_reload(tmp_path, start_server):
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
         notify.settimeout(60)
         notify.bind(str(tmp_path / "notify"))

@@ -138,7 +138,7 @@ def test_strict(server):
 
 
 def test_json_object(server):
-    """Whatever is drawn, a choice that ended is a JSON object, and one that was cut began as one."""
+    """Whatever is sampled, a choice that ended is a JSON object, and one that was cut began as one."""
     completion = chat(server, response_format={"type": "json_object"}, n=8, temperature=1, seed=7,
                       max_tokens=120)
     for choice in completion.choices:

@@ -209,7 +209,7 @@ static void check_choice(const struct fixture *f, const float *row, int32_t toke
     assert_true(gap >= 0.0 && gap <= allowed_gap(f, row));
 }
 
-/* Goes on with Transformers' token whatever was chosen, so that every choice is compared. */
+/* Continues with Transformers' token whatever was chosen, so that every choice is compared. */
 static void test_greedy_as_transformers(void **state) {
     struct fixture *f = *state;
     const struct golden *golden = &f->golden;

@@ -13,7 +13,7 @@ struct temporary_folder {
     char file[512]; /* of the last temporary_file call */
 };
 
-/* Failures abort: a test cannot go on. */
+/* Failures abort: a test cannot continue. */
 static inline void temporary_folder_make(struct temporary_folder *folder) {
     const char *parent = getenv("TMPDIR");
     snprintf(folder->path, sizeof(folder->path), "%s/quire-test-XXXXXX",

@@ -128,7 +128,7 @@ static void test_scoring_rows(void **state) {
     stop(&f);
 }
 
-static void test_scores_only_has_no_draw(void **state) {
+static void test_scores_only_samples_nothing(void **state) {
     struct fixture f;
     struct sampling_params params = fixture_params(0);
     params.num_prompt_logprobs = 0;
@@ -151,7 +151,7 @@ static void test_counts_and_biases_by_row(void **state) {
     const struct sequence *first = add(&f, 2, &rich);
     add(&f, 2, &plain);
     add(&f, 3, &rich);
-    assert_int_equal(first->counts.num_items, 0); /* before it draws */
+    assert_int_equal(first->counts.num_items, 0); /* before it samples */
     const struct batch *batch = build(&f);
     assert_int_equal(batch->num_sample_rows, 3);
     assert_int_equal(batch->num_counts, 5);
@@ -175,7 +175,7 @@ static void expect_hidden_sum(const struct batch *batch, int index, struct row_s
                 batch->hidden_sums[2 * index + 1] == second);
 }
 
-/* A mean over three steps, beside a last token's state and a sequence that draws. */
+/* A mean over three steps, beside a last token's state and a sequence that samples. */
 static void test_hidden_sums(void **state) {
     struct fixture f;
     struct sampling_params mean = fixture_params(0), last = mean, plain = fixture_params(10);
@@ -257,7 +257,7 @@ int main(void) {
         cmocka_unit_test(test_prompt_and_decode_in_one_batch),
         cmocka_unit_test(test_unfinished_prompt_has_no_row),
         cmocka_unit_test(test_scoring_rows),
-        cmocka_unit_test(test_scores_only_has_no_draw),
+        cmocka_unit_test(test_scores_only_samples_nothing),
         cmocka_unit_test(test_counts_and_biases_by_row),
         cmocka_unit_test(test_masks_by_row),
         cmocka_unit_test(test_hidden_sums),

@@ -1,5 +1,5 @@
 /* Loading a rank on a GPU that is not there: backend_open is replaced, and "cuda" is the scalar
- * backend with memory of its own, of any size, that fails when told to. */
+ * backend with memory of its own, of any size, that fails on request. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -440,7 +440,7 @@ static struct sample_output step(struct rank *rank, const struct batch *moves,
     return output;
 }
 
-/* A sequence goes on from blocks that were swapped out, in again elsewhere, and copied. */
+/* A sequence continues from blocks that were swapped out, in again elsewhere, and copied. */
 static void test_moved_blocks_are_read(void **state) {
     static const struct batch nothing = {0};
     static const int32_t first[] = {0, 1}, host[] = {4, 2}, back[] = {6, 9}, one = 9, two = 3;

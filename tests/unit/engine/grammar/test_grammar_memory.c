@@ -64,7 +64,7 @@ static void test_vocabulary(void **unused) {
     grammar_vocabulary_destroy(vocabulary);
 }
 
-/* The text "[[abn!x]..." goes on although every call fails a few times on its way. */
+/* The text "[[abn!x]..." continues although every call fails a few times on its way. */
 static void walk(struct grammar *grammar, const struct grammar_vocabulary *vocabulary,
                  long *out_failures) {
     static const char text[] = "[[a\xc3\xa9n!x][[z]]]";

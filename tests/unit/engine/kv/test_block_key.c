@@ -70,10 +70,10 @@ static void test_the_secret_decides(void **state) {
                       block_key_next(&other, &root, many, lengths[i]));
 }
 
-static void test_two_secrets_are_drawn_apart(void **state) {
+static void test_two_secrets_differ(void **state) {
     struct block_key_secret one = {{0}}, other = {{0}};
-    assert_int_equal(block_key_secret_draw(&one), 0);
-    assert_int_equal(block_key_secret_draw(&other), 0);
+    assert_int_equal(block_key_secret_create(&one), 0);
+    assert_int_equal(block_key_secret_create(&other), 0);
     /* in every part: nothing is left as it was */
     for (size_t i = 0; i + 16 <= sizeof(one.bytes); i += 16)
         assert_memory_not_equal(one.bytes + i, other.bytes + i, 16);
@@ -85,7 +85,7 @@ int main(void) {
         cmocka_unit_test(test_a_root_is_its_tenant_and_its_salt),
         cmocka_unit_test(test_a_key_is_its_history_and_its_tokens),
         cmocka_unit_test(test_the_secret_decides),
-        cmocka_unit_test(test_two_secrets_are_drawn_apart),
+        cmocka_unit_test(test_two_secrets_differ),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
