@@ -9,10 +9,14 @@ int32_t block_table_blocks_for(int32_t num_tokens, int32_t block_size) {
     return num_tokens / block_size + (num_tokens % block_size != 0);
 }
 
+size_t block_table_bytes(int32_t max_blocks) {
+    return (size_t)max_blocks * sizeof(int32_t);
+}
+
 int block_table_init(struct block_table *table, int32_t max_blocks, int32_t tenant,
                      const struct block_key *root) {
     CHECK(max_blocks >= 1 && tenant >= 0);
-    int32_t *blocks = malloc((size_t)max_blocks * sizeof(*blocks));
+    int32_t *blocks = malloc(block_table_bytes(max_blocks));
     if (blocks == NULL)
         return -1;
     *table = (struct block_table){

@@ -8,6 +8,7 @@
 #include "engine/kv/block_key.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct block_table {
@@ -31,6 +32,7 @@ int32_t block_table_blocks_for(int32_t num_tokens, int32_t block_size);
 /* Returns -1 when memory is short. */
 int block_table_init(struct block_table *table, int32_t max_blocks, int32_t tenant,
                      const struct block_key *root);
+size_t block_table_bytes(int32_t max_blocks); /* what it allocates */
 /* Hands the memory of an empty table to one of the same request that has none: `from` is zeroed. */
 void block_table_pass(struct block_table *from, struct block_table *to);
 /* The blocks must have been released. Accepts a zeroed table. */

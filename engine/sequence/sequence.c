@@ -123,7 +123,7 @@ size_t sequence_max_bytes(const struct serving_limits *limits) {
         limits->max_model_len < limits->vocab_size ? limits->max_model_len : limits->vocab_size;
     return MAX_RECORD_BYTES + 2 * (size_t)limits->max_model_len * sizeof(int32_t) +
            token_counts_max_bytes(max_counts) +
-           (size_t)serving_limits_max_blocks(limits) * sizeof(int32_t) +
+           block_table_bytes(serving_limits_max_blocks(limits)) +
            ((size_t)limits->hidden_size + 1) * sizeof(float);
 }
 
