@@ -19,6 +19,7 @@
 #include <time.h>
 
 #define DEFAULT_STALL_TIMEOUT_MS 10000
+#define CHOICE_RECORD_BYTES 1024 /* of one that has not begun, here and in the front end */
 
 /* Linked through request.next; each entry holds a reference. */
 struct request_list {
@@ -290,6 +291,21 @@ static enum submit_result try_submit(struct engine *engine, struct request *requ
     list_push(&engine->inbox, request_ref(request));
     pthread_cond_signal(&engine->wake_up);
     return SUBMIT_OK;
+}
+
+size_t engine_memory_bytes(const struct engine_config *config, const struct tokenizer *tokenizer) {
+    const struct serving_limits *limits = config->limits;
+    const struct engine_core_config core = {
+        .limits = limits,
+        .num_tenants = config->num_tenants > 0 ? config->num_tenants : 1,
+        .prefix_caching = config->prefix_caching,
+    };
+    size_t seqs = (size_t)limits->max_num_seqs, queued = (size_t)config->max_queued_requests;
+    size_t prompt_tokens = (size_t)config->max_queued_tokens + seqs * (size_t)limits->max_model_len;
+    return sizeof(struct engine_core) + engine_core_bytes(&core, tokenizer) +
+           logprob_lists_event_bytes(limits) + seqs * sequence_max_bytes(limits) +
+           (seqs + queued) * request_max_bytes() +
+           (size_t)config->max_choices * CHOICE_RECORD_BYTES + prompt_tokens * sizeof(int32_t);
 }
 
 const struct serving_limits *engine_limits(const struct engine *engine) {

@@ -43,6 +43,12 @@ enum submit_result {
 int engine_create(const struct engine_config *config, struct executor *executor,
                   const struct tokenizer *tokenizer, struct engine **out, struct error *err);
 
+/* Returns an upper bound of what the engine takes of the system's memory, apart from its executor:
+ * what is allocated at start, the queue and its prompts, the sequences that run and the streams
+ * nobody has read yet, all at their largest. Grammars and stop strings count with the requests that
+ * bring them, in the front end's share. */
+size_t engine_memory_bytes(const struct engine_config *config, const struct tokenizer *tokenizer);
+
 /* Any thread. Returns what a request may take at most. */
 const struct serving_limits *engine_limits(const struct engine *engine);
 /* Any thread. Takes its own reference on SUBMIT_OK. request->tenant < num_tenants. */

@@ -2,7 +2,7 @@
 #include "server/command_line.h"
 
 #include "config/options.h"
-#include "engine/engine_memory.h"
+#include "engine/engine.h"
 #include "engine/executor.h"
 #include "server/command_verify.h"
 #include "server/engine_options.h"

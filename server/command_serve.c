@@ -11,7 +11,6 @@
 #include "config/log.h"
 #include "config/options.h"
 #include "engine/engine.h"
-#include "engine/engine_memory.h"
 #include "engine/executor.h"
 #include "models/files/input_file.h"
 #include "models/model.h"

@@ -8,7 +8,7 @@
 
 struct memory_table {
     const struct executor_info *executor;
-    size_t engine_bytes;  /* at most, see engine_memory.h */
+    size_t engine_bytes;  /* at most, see engine_memory_bytes */
     size_t http_bytes;    /* at most, see http_server.h */
     size_t program_bytes; /* the rest: code, tokenizer, templates, vocabulary */
     int64_t max_connections;

@@ -1,7 +1,7 @@
 #include "engine/batch/logprob_lists.h"
 
 #include "config/base/check.h"
-#include "config/base/checked.h"
+#include "engine/token_stream.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +22,10 @@ size_t logprob_lists_max_of_row(const struct serving_limits *limits) {
 size_t logprob_lists_max_of_step(const struct serving_limits *limits) {
     return (size_t)limits->max_num_seqs * logprob_lists_max_of_row(limits) +
            (size_t)limits->max_num_batched_tokens * vocabulary_size(limits);
+}
+
+size_t logprob_lists_event_bytes(const struct serving_limits *limits) {
+    return 2 * logprob_lists_max_of_step(limits) * sizeof(struct top_logprob);
 }
 
 size_t logprob_lists_bytes(const struct serving_limits *limits) {

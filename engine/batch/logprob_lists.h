@@ -19,6 +19,8 @@ struct logprob_lists {
 /* Logprobs that the rows of a step may list together, and those of one row. */
 size_t logprob_lists_max_of_step(const struct serving_limits *limits);
 size_t logprob_lists_max_of_row(const struct serving_limits *limits);
+/* Returns what the events of a step may add to streams for them, whose buffers double. */
+size_t logprob_lists_event_bytes(const struct serving_limits *limits);
 
 /* The limits outlive the lists. Returns -1 when memory is short. */
 int logprob_lists_init(struct logprob_lists *lists, const struct serving_limits *limits);

@@ -7,6 +7,8 @@
  * repetition of what may be empty. */
 #include "engine/grammar/grammar_program.h"
 
+#include "config/base/numbers.h"
+
 #include <stdlib.h>
 
 #define NEVER (GRAMMAR_MAX_DEPTH + 1)
@@ -49,10 +51,6 @@ static void index_users(struct checker *c) {
     }
 }
 
-static int16_t larger(int a, int b) {
-    return (int16_t)(a > b ? a : b);
-}
-
 /* The value of an op from those of the ops it leads to: `call` is what a frame costs, `read` what
  * reading a byte leaves of the value behind it. */
 static int16_t evaluate(const struct grammar_op *op, const int16_t *values, int call,
@@ -75,7 +73,7 @@ static int16_t evaluate(const struct grammar_op *op, const int16_t *values, int 
     target = values[op->target] + call < NEVER ? values[op->target] + call : NEVER;
     if (op->kind == OP_REPEAT && op->min == 0)
         target = 0;
-    return larger(target, values[op->next]);
+    return (int16_t)max_int32(target, values[op->next]);
 }
 
 static void solve(struct checker *c, int16_t *values, int call, bool reads_block) {

@@ -1,5 +1,5 @@
-/* The bound against what engines of several sizes take from the heap when they are created. */
-#include "engine/engine_memory.h"
+/* engine_memory_bytes against what engines of several sizes take from the heap when they are created. */
+#include "engine/engine.h"
 
 #include "engine/sequence/sequence.h"
 
