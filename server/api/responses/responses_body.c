@@ -1,7 +1,6 @@
 #include "server/api/responses/responses_body.h"
 
 #include "server/api/api_call_type.h"
-#include "server/api/responses/responses_input.h"
 #include "server/json/json_field.h"
 #include "server/json/json_write.h"
 

@@ -16,6 +16,12 @@
  * failure: 400 with the path in this body as param, or 503 when memory is short. */
 cJSON *responses_body_to_chat(const cJSON *body, struct api_error *err);
 
+/* The part of it in responses_input.c: appends what `input` holds, a text or a list of items, to
+ * `messages` (an array). Items: messages with text; function_call, which joins the assistant's
+ * message before it; function_call_output; reasoning, which goes with the assistant's next words.
+ * The messages refer into input. Returns -1 and *err on failure. */
+int responses_input_read(const cJSON *input, cJSON *messages, struct api_error *err);
+
 /* Appends what the answer repeats of its request, as members of the answer's object: instructions,
  * tools, tool_choice, text, temperature, ... with what was taken where nothing was given. */
 void responses_body_echo(const cJSON *body, float temperature, float top_p,

@@ -1,4 +1,5 @@
-#include "server/api/responses/responses_input.h"
+/* The input of POST /v1/responses: a text or a list of items, as messages of a chat. */
+#include "server/api/responses/responses_body.h"
 
 #include "server/api/api_call_type.h"
 #include "server/api/chat/chat_messages.h"
