@@ -1,4 +1,4 @@
-/* Which build this is, for the fingerprint that promises equal bytes. */
+/* Says which build this is, for the fingerprint that promises equal bytes. */
 #ifndef QUIRE_CONFIG_BUILD_HASH_H
 #define QUIRE_CONFIG_BUILD_HASH_H
 

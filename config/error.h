@@ -1,4 +1,4 @@
-/* How a function that can fail says why.
+/* Says why a function failed.
  *
  * A failing function returns -1 (or NULL) and fills the caller's `struct error`; it leaves every
  * other output untouched and logs nothing. Only `main` and the HTTP layer turn errors into text

@@ -80,7 +80,7 @@ static bool write_now(const char *line, size_t length) {
     return written == (ssize_t)length;
 }
 
-/* Where lines were lost since the last one that went out, its place in the log says so. */
+/* Reports in the log, in their place, that lines were lost since the last one that went out. */
 static bool report_lost(void) {
     uint64_t lost = num_lost - num_lost_reported;
     if (lost == 0)

@@ -11,12 +11,13 @@ struct log_file {
     char path[PATH_MAX]; /* empty: stderr is no regular file */
 };
 
-/* At start, while the file still has its name. */
+/* Finds the file behind stderr: at start, while it still has its name. */
 void log_file_find(struct log_file *out);
 
-/* Where the name stands for another file now, or none: opens it, to append, and puts it in the
- * place of stderr, and of stdout where that was the same file. 1 when that was done, 0 when there
- * was nothing to do, -1 (ERROR_IO) when it cannot be opened: the log stays on the old file then. */
+/* Opens the file again, to append, when the name stands for another one now or for none, and puts
+ * it in the place of stderr, and of stdout where that was the same file. Returns 1 when that was
+ * done, 0 when there was nothing to do, -1 (ERROR_IO) when it cannot be opened: the log stays on
+ * the old file then. */
 int log_file_reopen(const struct log_file *file, struct error *err);
 
 #endif

@@ -45,10 +45,10 @@ const struct option_spec *options_table(size_t *out_count);
 /* Returns the index of the option with this name, `-` and `_` alike, or -1. */
 int options_find(const char *name, size_t length);
 
-/* The option whose name is so near that a typing error is likely, or NULL. */
+/* Returns the option whose name is so near that a typing error is likely, or NULL. */
 const struct option_spec *options_suggest(const char *name, size_t length);
 
-/* Where a value came from. A list given in a higher level replaces the lower level's list. */
+/* Says where a value came from. A list given in a higher level replaces the lower level's list. */
 enum option_level { OPTION_LEVEL_DEFAULT, OPTION_LEVEL_FILE, OPTION_LEVEL_ENV, OPTION_LEVEL_FLAG };
 
 struct option_origin {

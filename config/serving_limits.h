@@ -1,7 +1,7 @@
-/* The sizes that every layer allocates and checks by. One struct per server: engine/executor/sizing.h
- * chooses what the options leave open while the executor starts; from then on it is const, and each
- * layer keeps a pointer to it. Whoever fills it in outlives them all. A backend alone keeps a copy:
- * it is opened first, and reads no number of blocks. */
+/* The sizes that every layer allocates and checks by. One struct per server:
+ * engine/executor/sizing.h chooses what the options leave open while the executor starts; from then
+ * on it is const, and each layer keeps a pointer to it. Whoever fills it in outlives them all. A
+ * backend alone keeps a copy: it is opened first, and reads no number of blocks. */
 #ifndef QUIRE_CONFIG_SERVING_LIMITS_H
 #define QUIRE_CONFIG_SERVING_LIMITS_H
 
@@ -17,7 +17,7 @@ struct serving_limits {
     int32_t num_blocks;             /* of the KV block pool; num_blocks * block_size fits 31 bits */
     int32_t num_host_blocks;        /* of the host block pool; 0: nothing is swapped out */
 
-    /* Of the model. */
+    /* Set by the model. */
     int32_t vocab_size;
     int32_t hidden_size; /* dimensions of an embedding */
     int32_t window;      /* every layer sees at most so many tokens back; 0: some see all */

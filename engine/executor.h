@@ -30,7 +30,7 @@ struct executor {
 
 #define EXECUTOR_SWAP_AUTO SIZE_MAX
 
-/* What is requested of the real executor. */
+/* Configures the real executor. */
 struct executor_config {
     const char *device;  /* as backend_open names it; "auto": cuda if it can be used, else cpu */
     enum dtype dtype;    /* of a GPU's activations; DTYPE_AUTO: the model's */
@@ -57,7 +57,7 @@ struct executor_memory {
     size_t free_bytes;      /* of a GPU */
 };
 
-/* What became of the request. */
+/* Describes the executor as it was made. */
 struct executor_info {
     struct serving_limits limits; /* complete */
     char device[32];              /* "cpu", "cuda" */
@@ -76,8 +76,8 @@ struct executor_info {
 
 /* Returns once the weights are loaded and the memory of both pools is allocated. The model and
  * *info outlive the executor, which reads the limits there. ERROR_CONFIG: the device is not there,
- * or an option does not suit it; ERROR_MEMORY: which part does not fit, how much is missing and what
- * helps. */
+ * or an option does not suit it; ERROR_MEMORY: which part does not fit, how much is missing and
+ * what helps. */
 int executor_create(const struct model *model, const struct executor_config *config,
                     struct executor_info *info, struct executor **out, struct error *err);
 

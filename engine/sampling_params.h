@@ -1,5 +1,5 @@
-/* How one request has its tokens sampled and when it ends. A value: filled and validated once by
- * the front end, then const. The arrays are owned by the request (request_create copies them). */
+/* Says how one request has its tokens sampled and when it ends. A value: filled and validated once
+ * by the front end, then const. The arrays are owned by the request (request_create copies them). */
 #ifndef QUIRE_ENGINE_SAMPLING_PARAMS_H
 #define QUIRE_ENGINE_SAMPLING_PARAMS_H
 
@@ -33,8 +33,8 @@ struct token_run {
     int32_t count;
 };
 
-/* What a request gets instead of tokens: the hidden states of its prompt after the output norm, as
- * one vector. */
+/* Says what a request gets instead of tokens: the hidden states of its prompt after the output
+ * norm, as one vector. */
 enum pooling {
     POOLING_NONE = 0, /* tokens */
     POOLING_MEAN,     /* the mean of all tokens' states */

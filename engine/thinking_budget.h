@@ -13,9 +13,8 @@
 #define MAX_THINKING_END_TOKENS 16
 
 struct thinking_budget {
-    /* Of static storage. Their first character occurs in them only once. */
-    const char *begin, *end;
-    bool begins_inside; /* the prompt ends within the reasoning */
+    const char *begin, *end; /* static; their first character occurs in them only once */
+    bool begins_inside;      /* the prompt ends within the reasoning */
     int32_t max_tokens;
     int32_t num_end_tokens; /* 0: no budget */
     int32_t end_tokens[MAX_THINKING_END_TOKENS];

@@ -75,7 +75,7 @@ static float largest_magnitude(const float *src) {
     return magnitude;
 }
 
-/* What roundf gives, halves away from zero, without a call: adding the float below 0.5 and
+/* Rounds as roundf does, halves away from zero, without a call: adding the float below 0.5 and
  * truncating. Right for magnitudes below 2^22. */
 static int8_t round_to_int8(float x) {
     return (int8_t)(int32_t)(x + copysignf(0.49999997f, x));

@@ -111,7 +111,7 @@ static void unpack_q3_k(const uint8_t *src, struct quant_block *out) {
     out->d = load_u16(src + 108);
 }
 
-/* What Q4_K and Q5_K begin with. */
+/* Unpacks the factors that Q4_K and Q5_K begin with. */
 static void unpack_k_header(const uint8_t *src, struct quant_block *out) {
     const uint8_t *packed = src + 4;
     out->d = load_u16(src);

@@ -1,6 +1,6 @@
-/* What sets the quantised types apart once their bytes are unpacked: the table that the conversion
- * to float, the packing of weights and the matrix product share. It is in a header, and constant,
- * so that a loop written for any row of it compiles to code for one. */
+/* Describes what sets the quantised types apart once their bytes are unpacked: the table that the
+ * conversion to float, the packing of weights and the matrix product share. It is in a header, and
+ * constant, so that a loop written for any row of it compiles to code for one. */
 #ifndef QUIRE_KERNELS_QUANT_FORM_H
 #define QUIRE_KERNELS_QUANT_FORM_H
 

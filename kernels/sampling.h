@@ -39,7 +39,7 @@ struct token_bias {
     float bias;
 };
 
-/* How tokens are chosen: the numbers of a request, from where it is read to the kernels.
+/* Says how tokens are chosen: the numbers of a request, from where it is read to the kernels.
  * models/sampling_fields.h says how requests and model files give them. */
 struct sampling_settings {
     float temperature;        /* >= 0; 0: greedy */
@@ -75,7 +75,8 @@ struct sample_row {
     int32_t first_count, num_counts; /* range in sample_args.counts; distinct tokens */
     int32_t first_bias, num_biases;  /* range in sample_args.biases; distinct tokens */
     int32_t mask; /* number of a mask in sample_args.masks; SAMPLE_NO_MASK: none */
-    /* With num_logprobs >= 0: tokens, any of them in any order, whose logprobs are reported besides. */
+    /* With num_logprobs >= 0: tokens, any of them in any order, whose logprobs are reported
+     * besides. */
     int32_t first_listed, num_listed; /* range in sample_args.listed */
     int64_t first_listed_logprob;     /* place of the first one's in sample_args.listed_logprobs */
 };

@@ -46,7 +46,7 @@ struct batch {
                                     rows name them in order, none left out */
 };
 
-/* What a step returns. The arrays are the caller's, with room for batch->num_sample_rows
+/* Holds what a step returns. The arrays are the caller's, with room for batch->num_sample_rows
  * rows and batch->num_hidden_sums sums. */
 struct step_result {
     int32_t num_sample_rows;

@@ -19,7 +19,7 @@
 struct model {
     struct tensor_file *file;
     struct model_config config;
-    /* What the model authors recommend; absent where they say nothing (sampling_fields.h). */
+    /* Recommended by the model authors; absent where they say nothing (sampling_fields.h). */
     struct sampling_settings generation;
     int32_t eos_tokens[MODEL_MAX_EOS_TOKENS]; /* stated apart from the tokenizer */
     int num_eos_tokens;

@@ -37,7 +37,7 @@ struct batch_builder {
 int batch_builder_init(struct batch_builder *builder, const struct serving_limits *limits,
                        const struct tokenizer *tokenizer,
                        const struct grammar_vocabulary *vocabulary);
-/* Returns what batch_builder_init allocates. */
+/* Returns the bytes that batch_builder_init allocates. */
 size_t batch_builder_bytes(const struct serving_limits *limits, const struct tokenizer *tokenizer);
 void batch_builder_finish(struct batch_builder *builder); /* accepts a zeroed one */
 
@@ -45,11 +45,11 @@ void batch_builder_finish(struct batch_builder *builder); /* accepts a zeroed on
  * sequence may sample. */
 int32_t batch_builder_max_rows(const struct serving_limits *limits);
 
-/* Builds the batch, which is valid until the next call; its block moves are the manager's lists. The
- * sample rows of an entry: one for each prompt token that is scored, then one at the last token of a
- * sequence that samples its next one, then, in order, one for each sibling that forks from it there
- * (sequence_group_next_fork). A sequence with POOLING_MEAN has a hidden sum in every step, one with
- * POOLING_LAST in that of its last token. */
+/* Builds the batch, which is valid until the next call; its block moves are the manager's lists.
+ * The sample rows of an entry: one for each prompt token that is scored, then one at the last token
+ * of a sequence that samples its next one, then, in order, one for each sibling that forks from it
+ * there (sequence_group_next_fork). A sequence with POOLING_MEAN has a hidden sum in every step,
+ * one with POOLING_LAST in that of its last token. */
 const struct batch *batch_builder_build(struct batch_builder *builder, const struct step_plan *plan,
                                         const struct block_manager *blocks);
 

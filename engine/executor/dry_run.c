@@ -146,8 +146,8 @@ static int run_step(struct backend *b, struct llama *llama, struct kv_cache *cac
     return llama_forward(llama, cache, &batch, &result, err);
 }
 
-/* Of 1, 2, 3, 4, 6, 8, 12, ... the next below n: sizes at which a library of matrix products may
- * take another of its kernels, which are loaded on first use. */
+/* Returns the next below n of 1, 2, 3, 4, 6, 8, 12, ...: sizes at which a library of matrix
+ * products may take another of its kernels, which are loaded on first use. */
 static int32_t next_smaller(int32_t n) {
     int32_t power = 1;
     while (power * 2 < n)

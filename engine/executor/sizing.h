@@ -12,8 +12,8 @@
 
 /* Copies the limits and fills in max_logit_rows and, where they are 0, max_num_seqs and
  * max_num_batched_tokens by the device's kind: a GPU needs many sequences in a step to be busy, a
- * CPU few. A number that was requested pulls the other one along; two that contradict each other are
- * an ERROR_CONFIG. device: as backend_open names it. */
+ * CPU few. A number that was requested pulls the other one along; two that contradict each other
+ * are an ERROR_CONFIG. device: as backend_open names it. */
 int sizing_choose_step(const char *device, const struct serving_limits *requested,
                        struct serving_limits *out, struct error *err);
 
@@ -22,9 +22,8 @@ struct kv_budget {
     size_t block_bytes;  /* of all layers */
     size_t memory_bytes; /* --kv-cache-memory-bytes; 0: chosen here */
     size_t free_bytes;   /* memory at hand, with everything but the pool in place */
-    /* Of a device with memory of its own; 0: the pool is in the system's memory. */
-    size_t total_bytes;
-    double utilization; /* --gpu-memory-utilization: share of total_bytes to be used in all */
+    size_t total_bytes;  /* of the device; 0: the pool is in the system's memory */
+    double utilization;  /* --gpu-memory-utilization: share of total_bytes to be used in all */
 };
 
 /* Sets limits->num_blocks. Where no number of bytes is requested: in the system's memory, what

@@ -30,7 +30,7 @@ struct grammar_machine {
     struct grammar_state *users; /* all that stand on a set of the store */
     int32_t *path;               /* [longest token + 1] sets of a walk over a token's bytes */
     int64_t work;                /* parse states followed; counts on */
-    /* Of the step under way: */
+    /* Holds the step under way. */
     struct parse_state *pending; /* a stack */
     int32_t num_pending;
     size_t pending_capacity;
@@ -43,17 +43,18 @@ struct grammar_machine {
     bool has_failed; /* memory was short */
 };
 
-/* NULL when memory is short. */
+/* Returns NULL when memory is short. */
 struct grammar_machine *grammar_machine_create(const struct grammar *grammar,
                                                const struct grammar_vocabulary *vocabulary);
 void grammar_machine_destroy(struct grammar_machine *machine); /* accepts NULL */
 
-/* The set at the start of a text. This and the next two: -1 when memory is short. */
+/* Returns the set at the start of a text. This and the next two return -1 when memory is short. */
 int32_t grammar_machine_start(struct grammar_machine *machine);
 /* Sets path[depth + 1] to where `byte` leads from path[depth], and returns it. May drop sets that
  * are neither a state's nor in path[0..depth]; those change their ids. */
 int32_t grammar_machine_step(struct grammar_machine *machine, int depth, uint8_t byte);
-/* Where a token leads that the set's OP_TOKEN ops name; PARSE_SET_EMPTY: none of them does. */
+/* Returns the set that the token leads to by the set's OP_TOKEN ops; PARSE_SET_EMPTY: none of them
+ * names it. */
 int32_t grammar_machine_step_token(struct grammar_machine *machine, int32_t set, int32_t token);
 
 #endif

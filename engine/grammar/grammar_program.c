@@ -21,7 +21,7 @@ struct compiler {
     int32_t *nesting;  /* [num_nodes] */
     int32_t *entries;  /* [num_nodes] first op of a subroutine; -1: none, or not yet written */
     bool *is_queued;   /* [num_nodes] */
-    int32_t *queue;    /* [num_nodes] subroutines; the first num_written are written */
+    int32_t *queue;    /* [num_nodes] subroutines, written in this order */
     int32_t num_queued;
     struct grammar_op *ops;
     int32_t num_ops;

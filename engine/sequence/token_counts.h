@@ -1,5 +1,5 @@
-/* How often each token occurs in one sequence, kept up to date token by token, in the form the
- * sample op reads. Only sequences with a penalty have any. Engine thread only. */
+/* Counts how often each token occurs in one sequence, kept up to date token by token, in the form
+ * the sample op reads. Only sequences with a penalty have any. Engine thread only. */
 #ifndef QUIRE_ENGINE_SEQUENCE_TOKEN_COUNTS_H
 #define QUIRE_ENGINE_SEQUENCE_TOKEN_COUNTS_H
 

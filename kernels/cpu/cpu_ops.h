@@ -28,7 +28,7 @@ struct sample_candidate {
     int32_t token;
 };
 
-/* What the weights of a row are relative to. */
+/* Gives what the weights of a row are relative to. */
 struct sample_scale {
     float max;
     float temperature;

@@ -41,7 +41,7 @@
 #define PANEL_COLUMNS 16
 #define PANEL_BLOCK 32
 
-/* Which planes codes of so many bits have, and the lowest bit of a code in each. */
+/* Return which planes codes of so many bits have, and the lowest bit of a code in each. */
 static inline bool cpu_panel_has_nibbles(int code_bits) {
     return code_bits >= 4 && code_bits <= 6;
 }

@@ -59,7 +59,7 @@ SIMD_INLINE struct vf vf_fma(struct vf a, struct vf b, struct vf c) {
     VF_EACH(a.v[i] * b.v[i] + c.v[i]);
 }
 
-/* Of a NaN in a and a number in b both give b. */
+/* Return b, both of them, for a NaN in a and a number in b. */
 SIMD_INLINE struct vf vf_max(struct vf a, struct vf b) {
     VF_EACH(float4_select(a.v[i] > b.v[i], a.v[i], b.v[i]));
 }

@@ -70,8 +70,8 @@ template <int D> constexpr size_t shared_bytes() {
     return 3 * (size_t)shared_tile<D>::elements * 2;
 }
 
-/* What all threads know of the item that is worked on. Registers are short in the loop over the
- * context: what only its beginning and end need is read again from memory. */
+/* Holds what all threads know of the item that is worked on. Registers are short in the loop over
+ * the context: what only its beginning and end need is read again from memory. */
 template <class T, int D> struct tile_context {
     const attention_launch &a;
     const attention_item *item;
@@ -121,7 +121,7 @@ __device__ __forceinline__ int lane_index() {
 template <int D> struct row_state {
     float out[D / 8][4];
     float max[2]; /* raw; -infinity: nothing seen */
-    float sum[2]; /* of this thread's tokens until sum_quads */
+    float sum[2]; /* of this thread's tokens until sum_of_quad */
 };
 
 template <class T, int D, int ROWS>
@@ -238,8 +238,8 @@ __device__ __forceinline__ float sum_of_quad(float x) {
     return x + __shfl_xor_sync(FULL_MASK, x, 2);
 }
 
-/* What 2^((raw - max) factor) subtracts from: 0 as long as nothing was seen, since infinity minus
- * infinity is no number. */
+/* Returns the max that 2^((raw - max) factor) subtracts: 0 as long as nothing was seen, since
+ * infinity minus infinity is no number. */
 __device__ __forceinline__ float reference_of(float max) {
     return max == -INFINITY ? 0.0f : max;
 }

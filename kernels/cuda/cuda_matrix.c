@@ -73,7 +73,7 @@ static int plan(const struct matrix_part *parts, int num_parts, int32_t cols, in
     return 0;
 }
 
-/* What was finite in the file must be so in f16, whose largest number is 65504. */
+/* Checks that what was finite in the file is so in f16, whose largest number is 65504. */
 static int check_halves(const struct cuda_backend *b, const struct chunk *chunk, size_t n,
                         struct error *err) {
     if (b->base.activation_dtype != DTYPE_F16)

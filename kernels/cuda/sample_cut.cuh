@@ -1,5 +1,5 @@
-/* Where to cut a row, in the order of falling logit and rising id, by number of tokens or by mass,
- * without sorting it.
+/* Finds where to cut a row, in the order of falling logit and rising id, by number of tokens or by
+ * mass, without sorting it.
  *
  * A table of counts and masses per bin, bin 0 the most probable, is filled in one pass over the row
  * and the boundary bin found by a scan of the table. The first, coarse table has bins of equal
@@ -15,7 +15,7 @@
 #define SAMPLE_BINS 512
 #define SAMPLE_BINS_PER_LANE (SAMPLE_BINS / WARP_SIZE)
 
-/* What the logits of a row weigh. */
+/* Says what the logits of a row weigh. */
 struct weighing {
     float max;          /* finite, no logit is above */
     float lowest;       /* logits below weigh nothing and are in no bin */

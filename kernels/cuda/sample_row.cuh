@@ -32,7 +32,7 @@ __device__ __forceinline__ struct logit_row logit_row_at(const float *logits, in
     return {logits, size, lead, (lead + size + 3) / 4};
 }
 
-/* What a logit counts as: no NaN, nothing above the largest float. */
+/* Returns what a logit counts as: no NaN, nothing above the largest float. */
 __device__ __forceinline__ float tame(float logit) {
     return fminf(fmaxf(logit, -INFINITY), FLT_MAX);
 }

@@ -46,7 +46,7 @@ struct preference {
     uint32_t alignment[4]; /* of A, B, C, D */
 };
 
-/* What the algorithm is for, and how it sums. */
+/* Says what the algorithm is for, and how it sums. */
 struct algorithm {
     uint32_t magic;
     uint8_t ab_type, d_type, trans_a, trans_b;

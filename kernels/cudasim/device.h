@@ -43,8 +43,8 @@ class api_call {
     device &dev;
     api_call() : dev(the_device()), guard(dev.lock) {
     }
-    /* What the call returns: the failure of the device before anything else. Keeps an error for
-     * cudaGetLastError. */
+    /* Gives what the call returns: the failure of the device before anything else. Keeps an error
+     * for cudaGetLastError. */
     cudaError_t end(cudaError_t result);
 
   private:

@@ -18,7 +18,7 @@ static float decode(__half x) {
     return __half2float(x);
 }
 
-/* What a lane brings to a product; the low halves of a register hold the lower index. */
+/* Holds what a lane brings to a product; the low halves of a register hold the lower index. */
 template <class T> struct fragments {
     T a[4][2];
     T b[2][2];

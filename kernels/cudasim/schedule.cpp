@@ -1,7 +1,7 @@
-/* Which thread runs next. Lanes of a warp run in rounds: each runs until it waits, then those that
- * may continue. Forward and reverse stay with a warp while any of its lanes can run, so that a
- * race between warps with a missing block barrier shows even when the warps have barriers of their
- * own; random changes the warp after each round. */
+/* Chooses which thread runs next. Lanes of a warp run in rounds: each runs until it waits, then
+ * those that may continue. Forward and reverse stay with a warp while any of its lanes can run,
+ * so that a race between warps with a missing block barrier shows even when the warps have barriers
+ * of their own; random changes the warp after each round. */
 #include "block.h"
 #include "order.h"
 

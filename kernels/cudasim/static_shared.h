@@ -1,4 +1,4 @@
-/* Where the __shared__ variables of kernels lie. */
+/* Finds where the __shared__ variables of kernels lie. */
 #ifndef CUDASIM_STATIC_SHARED_H
 #define CUDASIM_STATIC_SHARED_H
 

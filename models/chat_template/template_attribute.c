@@ -1,5 +1,5 @@
-/* What `.` and `[]` find, in the order of Jinja's sandbox: an attribute looks for Python's methods
- * first and for a key then, an item the other way round. */
+/* Finds what `.` and `[]` name, in the order of Jinja's sandbox: an attribute looks for Python's
+ * methods first and for a key then, an item the other way round. */
 #include "models/chat_template/template_attribute.h"
 
 #include "models/chat_template/template_builtins.h"

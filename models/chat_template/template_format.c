@@ -10,7 +10,7 @@
 
 enum { MAX_WIDTH = 10000, MAX_PRECISION = 100, NUMBER_BYTES = 512 };
 
-/* How one value is written. */
+/* Describes how one value is written. */
 struct format {
     char type;  /* 's', 'r', 'd' or 'f'; 0: as str() */
     char align; /* '<', '>' or '^'; 0: as the type has it */

@@ -83,7 +83,7 @@ static void move_to(struct template_lexer *lexer, size_t at) {
     lexer->at = at;
 }
 
-/* Where text[begin..end) ends when a tag with this sign follows. */
+/* Returns where text[begin..end) ends when a tag with this sign follows. */
 static size_t stripped_end(const struct template_lexer *lexer, size_t begin, size_t end, char sign,
                            bool is_output) {
     struct text text = {lexer->source.data + begin, end - begin};

@@ -1,5 +1,5 @@
-/* What operators stand between: literals, names, and what may follow those - attributes, items,
- * calls, filters, tests. */
+/* Parses what operators stand between: literals, names, and what may follow those - attributes,
+ * items, calls, filters, tests. */
 #include "models/chat_template/template_operand.h"
 
 #include "models/chat_template/template_builder.h"

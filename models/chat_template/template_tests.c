@@ -1,4 +1,4 @@
-/* What may follow `is`. */
+/* Defines the tests, which may follow `is`. */
 #include "models/chat_template/template_arithmetic.h"
 #include "models/chat_template/template_call.h"
 #include "models/chat_template/template_characters.h"

@@ -150,7 +150,7 @@ static const struct architecture table[] = {
         .defaults = {.max_position = 2048, .norm_eps = 1e-6F, .theta = 1e4F},
     },
     {
-        /* What has windows is an OLMo 3; GGUF files have one name for both. */
+        /* A model with windows is an OLMo 3; GGUF files have one name for both. */
         .gguf_names = {"olmo2"},
         .classes = {"Olmo2ForCausalLM", "Olmo3ForCausalLM"},
         .model_types = {"olmo2", "olmo3"},

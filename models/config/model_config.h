@@ -16,8 +16,8 @@
 #define MODEL_MAX_LAYERS 512
 #define MODEL_MAX_ROPES 2
 
-/* How the frequencies of rotary embeddings are stretched beyond the trained length. The formulas
- * are in rope.h. */
+/* Says how the frequencies of rotary embeddings are stretched beyond the trained length. The
+ * formulas are in rope.h. */
 enum rope_scaling {
     ROPE_SCALING_NONE,
     ROPE_SCALING_LINEAR,

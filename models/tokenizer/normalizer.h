@@ -28,10 +28,10 @@ struct normalizer_scratch {
 size_t normalizer_budget(size_t text_bytes);
 void normalizer_scratch_finish(struct normalizer_scratch *scratch);
 
-/* What becomes of text[0..length), valid UTF-8: *out, valid until the next call, or the text itself
- * where nothing changes. `continues`: the text follows bytes that are not UTF-8, so nothing
- * is put in front. Returns -1 when memory is short, TOKENIZER_TOO_COSTLY when the budget is spent.
- * Time is linear. */
+/* Normalises a text, which is valid UTF-8: *out is valid until the next call, or the text itself
+ * where nothing changes. `continues`: the text follows bytes that are not UTF-8, so
+ * nothing is put in front. Returns -1 when memory is short, TOKENIZER_TOO_COSTLY when the budget is
+ * spent. Time is linear. */
 int normalizer_run(const struct normalizer *normalizer, struct normalizer_scratch *scratch,
                    struct text text, bool continues, struct text *out);
 

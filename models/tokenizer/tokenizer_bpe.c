@@ -198,7 +198,7 @@ static void encode_long(const struct bpe *bpe, int32_t *cells, size_t n, uint64_
         token_sink_push(sink, cells[i]);
 }
 
-/* What is known about the text of a token: see bpe->whole. */
+/* Returns what is known about the text of a token: see bpe->whole. */
 static uint8_t look_up_whole(const struct bpe *bpe, int32_t token) {
     return token < 0 ? BPE_WHOLE_NO
                      : atomic_load_explicit(&bpe->whole[token], memory_order_relaxed);

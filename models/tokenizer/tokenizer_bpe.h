@@ -49,7 +49,7 @@ struct bpe {
     _Atomic uint8_t *whole;
 };
 
-/* Where tokens go: all are counted, the first `capacity` are written. */
+/* Takes tokens: all are counted, the first `capacity` are written. */
 struct token_sink {
     int32_t *out;
     size_t capacity;

@@ -21,7 +21,8 @@ struct token_index {
     uint32_t seed;
 };
 
-/* What the sections share; the spec fills as they run, in the order of the declarations below. */
+/* Holds what the sections share; the spec fills as they run, in the order of the declarations
+ * below. */
 struct tokenizer_json {
     const char *path;        /* of the file being read, for messages */
     const char *config_path; /* of tokenizer_config.json */

@@ -24,7 +24,7 @@
 #define TOKENIZER_MAX_TEMPLATE 8
 #define TOKENIZER_MAX_EOS 16
 
-/* What the vocabulary's texts are made of. */
+/* Says what the vocabulary's texts are made of. */
 enum vocabulary_alphabet {
     ALPHABET_BYTES,      /* one visible character a byte (GPT-2's table) */
     ALPHABET_CHARACTERS, /* plain text; U+2581 for a space where the normaliser puts it */
@@ -63,7 +63,7 @@ struct normalizer_step {
     bool left, right;    /* STRIP */
 };
 
-/* What becomes of a match of a split: it stays a piece, vanishes, or joins a neighbour. */
+/* Says what becomes of a match of a split: it stays a piece, vanishes, or joins a neighbour. */
 enum split_behaviour {
     SPLIT_ISOLATED,
     SPLIT_REMOVED,

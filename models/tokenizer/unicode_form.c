@@ -147,8 +147,8 @@ static int normalize_stretch(struct text text, enum unicode_form form, struct by
     return out->failed ? -1 : 0;
 }
 
-/* Where the characters are and what they are to the form; stops at the first one whose inertness
- * is not `inert`. *last is the start of the last one passed, or what it was. */
+/* Passes characters up to the first one whose inertness is not `inert`, and returns where that is.
+ * *last is the start of the last one passed, or what it was. */
 static size_t skip(const uint8_t *table, enum unicode_form form, struct text text, size_t position,
                    bool inert, size_t *last) {
     while (position < text.length) {

@@ -35,12 +35,12 @@ struct weights {
     struct matrix *embedding;  /* [vocab, hidden] */
     struct matrix *head;       /* [vocab, hidden]; the same pointer as embedding when tied */
     struct buffer output_norm; /* float [hidden] */
-    /* Of each of the configuration's ropes: float [max_model_len][rotary_dim], see rope.h. */
+    /* float [max_model_len][rotary_dim] for each of the configuration's ropes, see rope.h */
     struct buffer rope_tables[MODEL_MAX_ROPES];
     int32_t num_layers;
     struct layer_weights *layers; /* [num_layers] */
     size_t bytes;                 /* device memory taken, for the memory table */
-    /* Of the model's settings and of name, type, shape and bytes of every tensor loaded: equal for
+    /* Covers the model's settings and name, type, shape and bytes of every tensor loaded: equal for
      * models that are the same in everything that could change an answer. */
     uint8_t digest[CONTENT_HASH_BYTES];
 };
@@ -50,9 +50,9 @@ struct weights {
 size_t weights_needed(const struct model *model, const struct weights_options *options,
                       enum dtype held);
 
-/* Reads every tensor once and hands it to the backend. ERROR_MODEL for a tensor that is missing, not expected or of another shape or type than the
- * configuration says, or a file that has become shorter; ERROR_MEMORY, ERROR_IO, ERROR_DEVICE. The
- * model may be closed afterwards. */
+/* Reads every tensor once and hands it to the backend. ERROR_MODEL for a tensor that is missing,
+ * not expected or of another shape or type than the configuration says, or a file that has become
+ * shorter; ERROR_MEMORY, ERROR_IO, ERROR_DEVICE. The model may be closed afterwards. */
 int weights_load(struct backend *backend, const struct model *model,
                  const struct weights_options *options, struct weights **out, struct error *err);
 /* Accepts NULL. */

@@ -5,8 +5,8 @@
  * when it has none, short ones: what is long holds up only what is long too.
  *
  * The I/O thread pushes jobs and collects finished ones after prep_workers_fd became readable. A
- * job belongs to the workers from push until it comes back from take_done. The caller bounds their
- * number. */
+ * job belongs to the workers from push until it comes back from prep_workers_take_done. The caller
+ * bounds their number. */
 #ifndef QUIRE_SERVER_HTTP_PREP_WORKERS_H
 #define QUIRE_SERVER_HTTP_PREP_WORKERS_H
 

@@ -102,7 +102,7 @@ cublasLtMatmulDescInit(cublasLtMatmulDesc_t desc, cublasComputeType_t compute_ty
     return cublasLtMatmulDescInit_internal(desc, sizeof(*desc), compute_type, scale_type);
 }
 
-/* What the heuristic may choose from. */
+/* Narrows what the heuristic may choose from. */
 
 typedef struct {
     uint64_t data[8];

@@ -246,7 +246,7 @@ static int node_of_values(struct schema_context *c, const cJSON *schema, const c
     return result;
 }
 
-/* What a schema says beside the branches of its anyOf holds for each of them. */
+/* Returns whether a schema says more than its anyOf: that holds for each of the branches. */
 static bool says_more(const cJSON *schema) {
     static const char *const own[] = {"type",  "properties", "required", "additionalProperties",
                                       "items", "allOf"};

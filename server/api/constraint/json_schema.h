@@ -30,7 +30,7 @@
  * builder met a bound. */
 int json_schema_node(struct grammar_builder *builder, const cJSON *schema, const char *path,
                      bool strict, grammar_node *out, struct api_error *err);
-/* Whether a 400 of json_schema_node is for a schema that may well be valid. */
+/* Returns whether a 400 of json_schema_node is for a schema that may well be valid. */
 bool json_schema_is_unsupported(const struct api_error *err);
 /* Any JSON object. */
 grammar_node json_schema_any_object(struct grammar_builder *builder);

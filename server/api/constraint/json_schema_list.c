@@ -152,8 +152,8 @@ static int mark_required(struct schema_context *c, const cJSON *required, struct
     return 0;
 }
 
-/* Whether an object of this schema may have other properties: what it says, else where it names
- * none itself. */
+/* Reads whether an object of this schema may have other properties: what it says, else where it
+ * names none itself. */
 static int read_additional(struct schema_context *c, const cJSON *schema, const cJSON *properties,
                            struct object *object) {
     const cJSON *additional = cJSON_GetObjectItemCaseSensitive(schema, "additionalProperties");
@@ -210,7 +210,7 @@ static int compare_names(const void *a, const void *b) {
     return strcmp(((const struct property *)a)->name, ((const struct property *)b)->name);
 }
 
-/* Whether a name can be kept apart byte by byte: JSON writes it as it is. */
+/* Returns whether a name can be kept apart byte by byte: JSON writes it as it is. */
 static bool is_plain(const char *name) {
     for (; *name != '\0'; name++)
         if (*name < ' ' || *name > '~' || *name == '"' || *name == '\\')

@@ -59,7 +59,7 @@ static grammar_node digit_then(struct schema_context *c, const struct digit_rang
     return schema_sequence(c, items, 3);
 }
 
-/* What may follow when the first `at` digits are those of first, of last, or of both. */
+/* Returns what may follow when the first `at` digits are those of first, of last, or of both. */
 static grammar_node digits_from(struct schema_context *c, const struct digit_range *range, int at,
                                 bool bounded_below, bool bounded_above) {
     if (at == range->width)
@@ -195,7 +195,7 @@ static int64_t clamp(double value) {
     return value > (double)LARGEST ? LARGEST : value < -(double)LARGEST ? -LARGEST : (int64_t)value;
 }
 
-/* Whether the bound's digits say more than its double. */
+/* Returns whether the bound's digits say more than its double. */
 static bool is_exact(const cJSON *bound, int64_t *out) {
     return json_integer_digits(bound) != NULL && json_integer_read(bound, out) && *out <= LARGEST &&
            *out >= -LARGEST;

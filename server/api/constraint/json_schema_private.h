@@ -12,7 +12,7 @@
 #define SCHEMA_MAX_PATH 384
 #define SCHEMA_MAX_STEPS 2000000 /* over names, for those that are looked up: some 50 ms */
 
-/* What a $ref names becomes a rule, compiled after everything that refers to it. */
+/* Holds what a $ref names: it becomes a rule, compiled after everything that refers to it. */
 struct schema_ref {
     const cJSON *target;
     grammar_node rule;

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* How long a text may be that is to be cut: many times what the context holds. */
+/* Bound the text that is to be cut: many times what the context holds. */
 #define MAX_CUT_BYTES_PER_TOKEN 64
 #define LEAST_CUT_BYTES ((size_t)1 << 20)
 
@@ -143,7 +143,7 @@ int prompt_text_encode(const struct tokenizer *tokenizer, const struct prompt_te
     }
 }
 
-/* What is given beside the prompt. */
+/* Holds what is given beside the prompt. */
 struct prompt_reader {
     const struct api_context *context;
     const char *path;

@@ -12,7 +12,7 @@
 
 #define PROMPT_PATH_BYTES 48
 
-/* Which prompts a request holds; a view of the cJSON tree. Walk: item = first, then item->next,
+/* Lists the prompts of a request; a view of the cJSON tree. Walk: item = first, then item->next,
  * num_prompts in all. */
 struct prompt_list {
     const char *name;   /* of the field; static */
@@ -55,7 +55,7 @@ struct prompt_truncation {
 int prompt_truncation_read(const struct api_context *context, const cJSON *body,
                            struct prompt_truncation *out, struct api_error *err);
 
-/* How long a prompt may be. */
+/* Limits how long a prompt may be. */
 struct prompt_limits {
     int64_t max_tokens; /* of the output; -1: not given */
     struct prompt_truncation truncation;

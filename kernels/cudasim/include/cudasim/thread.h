@@ -1,4 +1,4 @@
-/* What a kernel sees of its place in the grid, and how it meets the other threads. Every barrier
+/* Shows a kernel its place in the grid, and has it meet the other threads. Every barrier
  * and warp function records where it was called: threads that wait at different places for one
  * another, which a GPU may hang or go wrong on, end the process with a message that names both.
  *
@@ -15,7 +15,7 @@
 
 namespace cudasim {
 
-/* Where a thread waits. */
+/* Names the place where a thread waits. */
 struct site {
     const char *operation;
     const char *file;
@@ -32,7 +32,7 @@ struct grid_place {
     dim3 grid_dim;
     void *dynamic_shared;
 };
-/* Of the thread that runs now: the device runs one at a time. */
+/* Belong to the thread that runs now: the device runs one at a time. */
 extern __attribute__((visibility("hidden"))) thread_place *current_thread;
 extern __attribute__((visibility("hidden"))) grid_place current_grid;
 

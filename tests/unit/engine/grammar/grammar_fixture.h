@@ -1,5 +1,5 @@
 /* A tokenizer made of pieces that a test sets, in place of models/tokenizer/tokenizer.c, for tests
- * of grammars. The tokens fixture_ends and fixture_control are control tokens. */
+ * of grammars. The tokens `end` and `control` are control tokens. */
 #ifndef QUIRE_TESTS_UNIT_ENGINE_GRAMMAR_GRAMMAR_FIXTURE_H
 #define QUIRE_TESTS_UNIT_ENGINE_GRAMMAR_GRAMMAR_FIXTURE_H
 
