@@ -28,7 +28,7 @@ static const struct unsupported_field table[] = {
     {"verbosity", NEUTRAL_WORD, .word = "medium"},
     {"text.verbosity", NEUTRAL_WORD, .word = "medium"},
 
-    /* How much is generated, and where it ends. */
+    /* Bound how much is generated. */
     {"n_predict", NEUTRAL_NONE, .instead = "use max_tokens"},
     {"max_completion_tokens", NEUTRAL_NONE, .instead = "use max_tokens"},
     {"max_new_tokens", NEUTRAL_NONE, .instead = "use max_tokens"},
@@ -48,7 +48,7 @@ static const struct unsupported_field table[] = {
     {"reasoning_control", NEUTRAL_FALSE},
     {"thinking_budget", NEUTRAL_NEGATIVE, .instead = "use thinking_token_budget"},
 
-    /* How tokens are chosen. */
+    /* Choose tokens. */
     {"adaptive_target", NEUTRAL_NEGATIVE},
     {"custom_logit_processor", NEUTRAL_EMPTY},
     {"custom_params", NEUTRAL_EMPTY},
@@ -132,7 +132,7 @@ static const struct unsupported_field table[] = {
     {"kv_transfer_params", NEUTRAL_EMPTY},
     {"session_params", NEUTRAL_EMPTY},
 
-    /* What the answer says. */
+    /* Shape the answer. */
     {"chat_format", NEUTRAL_NONE},
     {"chat_parser", NEUTRAL_EMPTY},
     {"decoder_input_details", NEUTRAL_FALSE, .instead = "use prompt_logprobs"},
