@@ -18,8 +18,6 @@ RECURSIVE = [
     ("schemas contain schemas", re.compile(r"server/api/constraint/json_schema\w*\.c")),
     ("operands are expressions in brackets", re.compile(r"models/chat_template/template_(expression|operand)\.c")),
     ("expressions call macros, which are statements", re.compile(r"models/chat_template/template_(eval|statement)\.c")),
-    ("one event machine: a connection's end, its answer and its deadline bring each other about",
-     re.compile(r"server/http/http_(connection|deadlines|dispatch|reply)\.c")),
 ]
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.M)

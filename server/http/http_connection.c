@@ -4,9 +4,8 @@
 #include "server/http/http_connection.h"
 
 #include "config/base/clock.h"
-#include "server/http/http_deadlines.h"
-#include "server/http/http_dispatch.h"
 #include "server/http/http_routes.h"
+#include "server/http/http_task.h"
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -29,7 +28,7 @@ static void set_socket_options(int fd) {
     setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
 }
 
-static struct connection *open_connection(struct http_server *server, struct MHD_Connection *mhd) {
+struct connection *http_connection_open(struct http_server *server, struct MHD_Connection *mhd) {
     const struct sockaddr *address =
         MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CLIENT_ADDRESS)->client_addr;
     struct http_owner_id id = http_owner_of_address(address);
@@ -59,12 +58,10 @@ static struct connection *open_connection(struct http_server *server, struct MHD
     server->connections = connection;
     server->stats.connections++;
     owner->num_connections++;
-    if (http_has_too_many_connections(server))
-        http_deadlines_make_room(server, connection);
     return connection;
 }
 
-static void close_connection(struct connection *connection) {
+void http_connection_close(struct connection *connection) {
     struct http_server *server = connection->server;
     epoll_ctl(server->epoll_fd, EPOLL_CTL_DEL, connection->fd, NULL);
     if (connection->prev)
@@ -81,14 +78,31 @@ static void close_connection(struct connection *connection) {
     free(connection);
 }
 
-/* Leaves a connection we have no memory for without a context; the handler then closes it. */
-void http_connection_notify(void *context, struct MHD_Connection *mhd, void **socket_context,
-                            enum MHD_ConnectionNotificationCode code) {
-    if (code == MHD_CONNECTION_NOTIFY_STARTED) {
-        *socket_context = open_connection(context, mhd);
-    } else if (*socket_context) {
-        close_connection(*socket_context);
-        *socket_context = NULL;
+/* A request that has finished must not be cancelled. A call of several that is done may still have
+ * some that run: it is over when one of them fails. */
+void http_connection_cancel(struct connection *connection) {
+    struct api_call *call = connection->exchange.call;
+    int num_requests = api_call_num_requests(call);
+    bool has_finished = api_call_is_done(call) && num_requests == 1;
+    for (int i = 0; i < num_requests; i++) {
+        struct request *request = api_call_request(call, i);
+        request->user = NULL;
+        if (!has_finished)
+            engine_cancel(connection->server->engine, request);
+    }
+}
+
+/* Cancels what is unfinished and forgets the call. */
+static void abandon(struct connection *connection) {
+    struct exchange *exchange = &connection->exchange;
+    if (exchange->task) {
+        http_task_abandon(exchange->task);
+        exchange->task = NULL;
+    }
+    if (exchange->call) {
+        http_connection_cancel(connection);
+        api_call_destroy(exchange->call);
+        exchange->call = NULL;
     }
 }
 
@@ -99,7 +113,7 @@ void http_connection_completed(void *context, struct MHD_Connection *mhd, void *
         return;
     struct http_server *server = connection->server;
     struct exchange *exchange = &connection->exchange;
-    http_dispatch_abandon(connection);
+    abandon(connection);
     if (exchange->is_pending) {
         server->num_pending--;
         server->num_api_calls -= exchange->route->parse != NULL;
@@ -146,7 +160,7 @@ void http_connection_give_up(struct connection *connection) {
         return;
     mark_closed(connection);
     connection->is_shut = true;
-    http_dispatch_abandon(connection);
+    abandon(connection);
     shutdown(connection->fd, SHUT_RDWR);
     http_connection_wake(connection);
 }

@@ -5,9 +5,11 @@
 
 #include "server/http/http_state.h"
 
-/* libmicrohttpd's callbacks: a connection came or went; an exchange is over. */
-void http_connection_notify(void *context, struct MHD_Connection *mhd, void **socket_context,
-                            enum MHD_ConnectionNotificationCode code);
+/* Returns a connection that is watched for hang-ups and listed by the server; NULL: no memory. */
+struct connection *http_connection_open(struct http_server *server, struct MHD_Connection *mhd);
+void http_connection_close(struct connection *connection);
+
+/* libmicrohttpd's callback: an exchange is over. Cancels what of it is unfinished. */
 void http_connection_completed(void *context, struct MHD_Connection *mhd, void **request_context,
                                enum MHD_RequestTerminationCode code);
 
@@ -16,6 +18,8 @@ void http_connection_suspend(struct connection *connection);
 /* Lets a suspended connection continue with the next MHD_run. */
 void http_connection_wake(struct connection *connection);
 
+/* Cancels the requests of the exchange's call that have not finished. */
+void http_connection_cancel(struct connection *connection);
 /* The client is gone: cancels its requests at once, closes the socket. */
 void http_connection_hang_up(struct connection *connection);
 /* Does the same, whatever the client does. libmicrohttpd finds the socket shut down with its next

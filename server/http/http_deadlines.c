@@ -6,10 +6,10 @@
 
 #include "config/base/clock.h"
 #include "server/http/http_connection.h"
-#include "server/http/http_reply.h"
 
 #include <linux/sockios.h>
 #include <sys/ioctl.h>
+#include <sys/socket.h>
 
 #define HEADER_TIMEOUT_MS 10000 /* accept to complete header */
 #define TRANSFER_GRACE_MS 10000 /* after it a transfer is held to TRANSFER_MIN_RATE on average */
@@ -76,13 +76,37 @@ static void note_acknowledged(struct connection *connection, int64_t now_ms) {
     exchange->unacked_bytes = unacked_bytes;
 }
 
+/* Writes the error straight to the socket, from outside the handler. Nothing of this exchange has been sent, and the one before it is complete, so these bytes stand
+ * where the client expects an answer. Best effort: the connection is closed right after. */
+static void answer_now(struct connection *connection) {
+    const struct exchange *exchange = &connection->exchange;
+    struct byte_buffer body = {0}, head = {0};
+    struct header_field fields[HTTP_ORIGIN_MAX_FIELDS];
+    http_origin_fields(connection->server->config.origins, &exchange->origin, fields);
+    api_error_format(&exchange->error, &body);
+    byte_buffer_printf(
+        &head,
+        "HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Type: application/json"
+        "\r\nX-Request-Id: %s\r\nContent-Length: %zu\r\n",
+        exchange->request_id, body.length);
+    for (const struct header_field *field = fields; field->name; field++)
+        byte_buffer_printf(&head, "%s: %s\r\n", field->name, field->value);
+    byte_buffer_append_text(&head, "\r\n");
+    byte_buffer_append(&head, body.data, body.length);
+    if (!head.failed &&
+        send(connection->fd, head.data, head.length, MSG_NOSIGNAL | MSG_DONTWAIT) > 0)
+        connection->server->stats.requests_by_class[4]++;
+    byte_buffer_finish(&body);
+    byte_buffer_finish(&head);
+}
+
 /* Gives the connection up, with an error to its client where nothing was answered yet. */
 static void end(struct connection *connection) {
     if (connection->exchange.state == EXCHANGE_READING && !connection->is_closed) {
         api_error_set(&connection->exchange.error, 408, "invalid_request_error", "request_timeout",
                       NULL, "the body came too slowly: %llu bytes of it are here",
                       (unsigned long long)connection->exchange.body_received);
-        http_reply_error_now(connection);
+        answer_now(connection);
     }
     http_connection_give_up(connection);
 }

@@ -9,96 +9,14 @@
 #include "config/base/clock.h"
 #include "server/http/http_connection.h"
 #include "server/http/http_deadlines.h"
-#include "server/http/http_routes.h"
+#include "server/http/http_task.h"
 
-#include "config/log.h"
 #include "server/api/fields/request_limits.h"
 
-#include <stdatomic.h>
-#include <stdlib.h>
-
 #define OUTPUT_RESUME_BYTES (16 * 1024) /* unread output at which a full stream is read again */
-#define SHORT_BODY_BYTES (64 * 1024)    /* read and tokenised in some milliseconds */
 #define READY_BATCH 8
 #define TURN_MS 10  /* for the engine's events, before the loop handles everything else again */
 #define COUNT_MS 20 /* between two counts of what a call holds */
-
-/* A body with a worker, and what the worker makes of it. It is the worker's until it comes back. */
-struct prep_task {
-    struct prep_job job;
-    struct connection *connection; /* NULL once it is gone; the worker never reads it */
-    atomic_bool is_abandoned;      /* nobody wants the result: not begun any more */
-    const struct http_route *route;
-    const struct api_context *context;
-    struct byte_buffer body;
-    struct http_memory *memory;
-    struct http_owner *owner; /* used */
-    size_t held_bytes;        /* of the memory, for the body */
-    /* results */
-    bool failed;
-    struct api_error error;
-    struct byte_buffer out;
-    struct byte_buffer ignored; /* a transform's; with its NUL, or empty */
-    struct api_call *call;
-};
-
-static void run_task(struct prep_job *job) {
-    struct prep_task *task = (struct prep_task *)job; /* job is its first member */
-    const struct byte_buffer *body = &task->body;
-    if (atomic_load(&task->is_abandoned))
-        return;
-    int status =
-        task->route->parse != NULL
-            ? task->route->parse(task->context, body->data, body->length, &task->call, &task->error)
-            : task->route->transform(task->context, body->data, body->length, &task->out,
-                                     &task->ignored, &task->error);
-    if (task->ignored.length > 0)
-        byte_buffer_append(&task->ignored, "", 1);
-    task->failed = status != 0;
-}
-
-static enum prep_queue queue_of(const struct exchange *exchange) {
-    if (exchange->body.length <= SHORT_BODY_BYTES)
-        return PREP_SHORT;
-    return exchange->route->parse != NULL ? PREP_LONG : PREP_BULK;
-}
-
-int http_dispatch_start(struct connection *connection) {
-    struct exchange *exchange = &connection->exchange;
-    struct prep_task *task = calloc(1, sizeof(*task));
-    if (!task)
-        return -1;
-    task->job.run = run_task;
-    task->job.queue = queue_of(exchange);
-    task->connection = connection;
-    task->route = exchange->route;
-    task->context = connection->server->context;
-    task->body = exchange->body;
-    task->out.max_length = MAX_ANSWER_BYTES;
-    task->memory = &connection->server->memory;
-    task->owner = http_owner_share(exchange->owner);
-    task->held_bytes = exchange->held_bytes;
-    exchange->body = (struct byte_buffer){0};
-    exchange->held_bytes = 0;
-    exchange->task = task;
-    exchange->state = EXCHANGE_WAITING;
-    prep_workers_push(connection->server->prep, &task->job);
-    return 0;
-}
-
-static void task_destroy(struct prep_task *task) {
-    http_memory_give(task->memory, task->owner, task->held_bytes);
-    http_owner_leave(task->memory, task->owner);
-    byte_buffer_finish(&task->body);
-    byte_buffer_finish(&task->out);
-    byte_buffer_finish(&task->ignored);
-    api_call_destroy(task->call);
-    free(task);
-}
-
-void http_dispatch_drop_job(struct prep_job *job) {
-    task_destroy((struct prep_task *)job);
-}
 
 static void become_ready(struct connection *connection, enum exchange_state state) {
     connection->exchange.state = state;
@@ -182,7 +100,7 @@ static bool count_held(struct connection *connection) {
 }
 
 /* Takes over a transform's answer. */
-static void accept_output(struct connection *connection, struct prep_task *task) {
+static void accept_output(struct connection *connection, struct http_task *task) {
     struct exchange *exchange = &connection->exchange;
     exchange->out = task->out;
     task->out = (struct byte_buffer){0};
@@ -201,7 +119,7 @@ static void accept_output(struct connection *connection, struct prep_task *task)
 }
 
 /* Takes the task's results over. */
-static void accept_task(struct connection *connection, struct prep_task *task) {
+static void accept_task(struct connection *connection, struct http_task *task) {
     struct exchange *exchange = &connection->exchange;
     exchange->task = NULL;
     if (task->failed) {
@@ -221,10 +139,10 @@ static void accept_task(struct connection *connection, struct prep_task *task) {
 }
 
 void http_dispatch_prepared(struct prep_job *job) {
-    struct prep_task *task = (struct prep_task *)job;
+    struct http_task *task = (struct http_task *)job;
     if (task->connection)
         accept_task(task->connection, task);
-    task_destroy(task);
+    http_task_destroy(task);
 }
 
 /* A stream that broke before its first frame can still be answered with a status. */
@@ -243,19 +161,6 @@ static void advance(struct connection *connection) {
     }
 }
 
-/* A request that has finished must not be cancelled. A call of several that is done may still have
- * some that run: it is over when one of them fails. */
-static void cancel_all(struct http_server *server, struct api_call *call) {
-    int num_requests = api_call_num_requests(call);
-    bool has_finished = api_call_is_done(call) && num_requests == 1;
-    for (int i = 0; i < num_requests; i++) {
-        struct request *request = api_call_request(call, i);
-        request->user = NULL;
-        if (!has_finished)
-            engine_cancel(server->engine, request);
-    }
-}
-
 /* Ends a call that holds more than its owner may. */
 static void bound_held(struct connection *connection) {
     struct exchange *exchange = &connection->exchange;
@@ -267,7 +172,7 @@ static void bound_held(struct connection *connection) {
         return;
     struct api_error error;
     refuse_answer(connection, &error);
-    cancel_all(connection->server, exchange->call);
+    http_connection_cancel(connection);
     if (!api_call_is_stream(exchange->call))
         byte_buffer_finish(&exchange->out);
     api_call_fail(exchange->call, &error, &exchange->out);
@@ -314,18 +219,4 @@ void http_dispatch_output_drained(struct connection *connection) {
     for (int i = 0; i < num_requests; i++)
         read_request(connection, api_call_request(exchange->call, i));
     engine_resume_reading(connection->server->engine);
-}
-
-void http_dispatch_abandon(struct connection *connection) {
-    struct exchange *exchange = &connection->exchange;
-    if (exchange->task) {
-        exchange->task->connection = NULL;
-        atomic_store(&exchange->task->is_abandoned, true);
-        exchange->task = NULL;
-    }
-    if (exchange->call) {
-        cancel_all(connection->server, exchange->call);
-        api_call_destroy(exchange->call);
-        exchange->call = NULL;
-    }
 }

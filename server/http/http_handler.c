@@ -12,7 +12,7 @@
 #include "config/base/clock.h"
 #include "server/http/http_connection.h"
 #include "server/http/http_deadlines.h"
-#include "server/http/http_dispatch.h"
+#include "server/http/http_task.h"
 #include "server/http/http_reply.h"
 #include "server/http/http_routes.h"
 
@@ -231,7 +231,7 @@ static enum MHD_Result start(struct connection *connection) {
     struct exchange *exchange = &connection->exchange;
     if (check_admission(connection) != 0)
         return http_reply_error(connection);
-    if (http_dispatch_start(connection) != 0) {
+    if (http_task_start(connection) != 0) {
         api_error_set_memory(&exchange->error);
         return http_reply_error(connection);
     }
@@ -272,6 +272,21 @@ static enum MHD_Result proceed(struct connection *connection, const char *method
         return MHD_YES;
     default:
         return MHD_NO;
+    }
+}
+
+/* Leaves a connection we have no memory for without a context; http_handler_handle then closes it. */
+void http_handler_notify(void *context, struct MHD_Connection *mhd, void **socket_context,
+                         enum MHD_ConnectionNotificationCode code) {
+    struct http_server *server = context;
+    if (code == MHD_CONNECTION_NOTIFY_STARTED) {
+        struct connection *connection = http_connection_open(server, mhd);
+        if (connection && http_has_too_many_connections(server))
+            http_deadlines_make_room(server, connection);
+        *socket_context = connection;
+    } else if (*socket_context) {
+        http_connection_close(*socket_context);
+        *socket_context = NULL;
     }
 }
 

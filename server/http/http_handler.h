@@ -1,9 +1,13 @@
-/* libmicrohttpd's access handler: checks a request, collects its body and starts its answer. */
+/* libmicrohttpd's callbacks for what comes from clients: connections, and requests, which are checked, their bodies
+ * collected and their answers started. */
 #ifndef QUIRE_SERVER_HTTP_HTTP_HANDLER_H
 #define QUIRE_SERVER_HTTP_HTTP_HANDLER_H
 
 #include "server/http/http_state.h"
 
+/* A connection came, and may need others to give way, or went. context: the http_server. */
+void http_handler_notify(void *context, struct MHD_Connection *mhd, void **socket_context,
+                         enum MHD_ConnectionNotificationCode code);
 /* context: the http_server; *request_context: the connection, from the exchange's first call on. */
 enum MHD_Result http_handler_handle(void *context, struct MHD_Connection *mhd, const char *url,
                                     const char *method, const char *version,

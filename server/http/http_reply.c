@@ -10,7 +10,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <sys/socket.h>
 
 #define STREAM_BLOCK_BYTES 4096
 #define RETRY_AFTER_MS 1000 /* where the wait may end any moment */
@@ -244,28 +243,4 @@ enum MHD_Result http_reply_stream(struct connection *connection) {
     add_header(response, "Cache-Control", "no-cache");
     add_header(response, "X-Accel-Buffering", "no");
     return queue(connection, 200, response);
-}
-
-/* Nothing of this exchange has been sent, and the one before it is complete, so these bytes stand
- * where the client expects an answer. Best effort: the connection is closed right after. */
-void http_reply_error_now(struct connection *connection) {
-    const struct exchange *exchange = &connection->exchange;
-    struct byte_buffer body = {0}, head = {0};
-    struct header_field fields[HTTP_ORIGIN_MAX_FIELDS];
-    http_origin_fields(connection->server->config.origins, &exchange->origin, fields);
-    api_error_format(&exchange->error, &body);
-    byte_buffer_printf(
-        &head,
-        "HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Type: " JSON_TYPE
-        "\r\nX-Request-Id: %s\r\nContent-Length: %zu\r\n",
-        exchange->request_id, body.length);
-    for (const struct header_field *field = fields; field->name; field++)
-        byte_buffer_printf(&head, "%s: %s\r\n", field->name, field->value);
-    byte_buffer_append_text(&head, "\r\n");
-    byte_buffer_append(&head, body.data, body.length);
-    if (!head.failed &&
-        send(connection->fd, head.data, head.length, MSG_NOSIGNAL | MSG_DONTWAIT) > 0)
-        connection->server->stats.requests_by_class[4]++;
-    byte_buffer_finish(&body);
-    byte_buffer_finish(&head);
 }

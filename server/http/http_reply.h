@@ -13,10 +13,6 @@ enum MHD_Result http_reply_options(struct connection *connection);
 /* In the middle of a body, whose rest is not read: exchange.error. */
 enum MHD_Result http_reply_refuse_body(struct connection *connection);
 
-/* Writes the error (408) straight to the socket, from outside the handler; the connection is then
- * given up. */
-void http_reply_error_now(struct connection *connection);
-
 /* Makes the response to a request that libmicrohttpd refuses by itself. */
 struct MHD_Response *http_reply_refused(void *context, struct MHD_Connection *mhd, unsigned status);
 /* Makes the answer for when there is no memory to make one; NULL: none for this either. */

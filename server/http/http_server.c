@@ -15,6 +15,7 @@
 #include "server/http/http_dispatch.h"
 #include "server/http/http_handler.h"
 #include "server/http/http_reply.h"
+#include "server/http/http_task.h"
 #include "server/json/json_parse.h"
 #include "server/page/openapi.h"
 #include "server/service.h"
@@ -96,9 +97,9 @@ static struct MHD_Daemon *start_daemon(struct http_server *server) {
         (unsigned)(config->max_connections + SPARE_CONNECTIONS), MHD_OPTION_CONNECTION_TIMEOUT,
         (unsigned)(HTTP_IDLE_TIMEOUT_MS / 1000 + 5), MHD_OPTION_CONNECTION_MEMORY_LIMIT,
         (size_t)HEADER_MEMORY_BYTES, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_NOTIFY_CONNECTION,
-        http_connection_notify, server, MHD_OPTION_NOTIFY_COMPLETED, http_connection_completed,
-        server, MHD_OPTION_REFUSE_CALLBACK, http_reply_refused, server,
-        MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, MHD_OPTION_END);
+        http_handler_notify, server, MHD_OPTION_NOTIFY_COMPLETED, http_connection_completed, server,
+        MHD_OPTION_REFUSE_CALLBACK, http_reply_refused, server, MHD_OPTION_SIGPIPE_HANDLED_BY_APP,
+        1, MHD_OPTION_END);
 }
 
 /* The event's data is the address of a member that names the source, or a connection. */
@@ -362,7 +363,7 @@ void http_server_destroy(struct http_server *server) {
         return;
     if (server->daemon)
         stop_daemon(server);
-    prep_workers_destroy(server->prep, http_dispatch_drop_job);
+    prep_workers_destroy(server->prep, http_task_drop);
     if (server->signal_fd >= 0)
         close(server->signal_fd);
     if (server->epoll_fd >= 0)

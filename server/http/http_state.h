@@ -66,7 +66,7 @@ struct exchange {
 
     /* WAITING and all that follow it. */
     bool is_pending; /* counted in http_server.num_pending and, if a call, in num_api_calls */
-    struct prep_task *task; /* WAITING alone, while a worker has it */
+    struct http_task *task; /* WAITING alone, while a worker has it */
     struct api_call *call;  /* once it is parsed; NULL: a transform */
     int64_t counted_ms;     /* last time the call's and the output's memory was counted */
     bool is_unread;         /* the call has events left in the engine: output was full */
