@@ -84,8 +84,8 @@ static void test_no_form(void **unused) {
     static const char *const bodies[] = {
         "{}",
         "{\"response_format\":null}",
-        "{\"response_format\":{\"type\":\"text\"},\"structured_outputs\":null,\"guided_json\":"
-        "null}",
+        ("{\"response_format\":{\"type\":\"text\"},\"structured_outputs\":null,"
+         "\"guided_json\":null}"),
     };
     for (size_t i = 0; i < sizeof(bodies) / sizeof(bodies[0]); i++) {
         struct grammar *other, *grammar;
