@@ -5,6 +5,8 @@
 #ifndef QUIRE_CONFIG_SERVING_LIMITS_H
 #define QUIRE_CONFIG_SERVING_LIMITS_H
 
+#include "config/base/numbers.h"
+
 #include <stdint.h>
 
 struct serving_limits {
@@ -27,6 +29,11 @@ struct serving_limits {
 static inline int32_t serving_limits_max_blocks(const struct serving_limits *limits) {
     return limits->max_model_len / limits->block_size +
            (limits->max_model_len % limits->block_size != 0);
+}
+
+/* Returns how many different tokens a sequence can have. */
+static inline int32_t serving_limits_max_distinct(const struct serving_limits *limits) {
+    return min_int32(limits->max_model_len, limits->vocab_size);
 }
 
 #endif

@@ -9,9 +9,7 @@
 
 /* Distinct tokens of all rows that sample. */
 static size_t max_counts(const struct serving_limits *limits) {
-    int32_t of_row =
-        limits->max_model_len < limits->vocab_size ? limits->max_model_len : limits->vocab_size;
-    return (size_t)limits->max_num_seqs * (size_t)of_row;
+    return (size_t)limits->max_num_seqs * (size_t)serving_limits_max_distinct(limits);
 }
 
 int32_t batch_builder_max_rows(const struct serving_limits *limits) {

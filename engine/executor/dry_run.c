@@ -1,6 +1,7 @@
 #include "engine/executor/dry_run.h"
 
 #include "config/base/checked.h"
+#include "config/base/numbers.h"
 #include "engine/executor/rank_moves.h"
 
 #include <stdlib.h>
@@ -108,7 +109,7 @@ static void fill(struct arrays *a, const struct serving_limits *limits, int32_t 
 static int run_step(struct backend *b, struct llama *llama, struct kv_cache *cache,
                     const struct serving_limits *limits, struct arrays *a, int32_t num_tokens,
                     struct error *err) {
-    int32_t num_seqs = num_tokens < limits->max_num_seqs ? num_tokens : limits->max_num_seqs;
+    int32_t num_seqs = min_int32(num_tokens, limits->max_num_seqs);
     fill(a, limits, num_tokens, num_seqs);
     static const struct token_count count = {.token = 0, .output_count = 1};
     static const struct token_bias bias = {.token = 0, .bias = 1.0F};

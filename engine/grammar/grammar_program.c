@@ -6,6 +6,7 @@
  * is one parse state, not a thousand. */
 #include "engine/grammar/grammar_program.h"
 #include "config/base/array.h"
+#include "config/base/numbers.h"
 #include "engine/grammar/utf8_ranges.h"
 
 #include <stdlib.h>
@@ -160,14 +161,14 @@ static int32_t compile_characters(struct compiler *c, const struct node *node, i
 
 static int compare_literals(const void *a, const void *b) {
     const struct text *x = a, *y = b;
-    size_t common = x->length < y->length ? x->length : y->length;
+    size_t common = min_size(x->length, y->length);
     int order = common > 0 ? memcmp(x->data, y->data, common) : 0;
     return order != 0 ? order : (x->length > y->length) - (x->length < y->length);
 }
 
 /* Bytes from `at` on in which the sorted literals agree. */
 static size_t common_bytes(const struct text *first, const struct text *last, size_t at) {
-    size_t end = first->length < last->length ? first->length : last->length, i = at;
+    size_t end = min_size(first->length, last->length), i = at;
     while (i < end && first->data[i] == last->data[i])
         i++;
     return i - at;

@@ -63,7 +63,7 @@ static int16_t evaluate(const struct grammar_op *op, const int16_t *values, int 
     case OP_TOKEN:
         return reads_block ? NEVER : values[op->next];
     case OP_SPLIT:
-        return values[op->next] < values[op->target] ? values[op->next] : values[op->target];
+        return min_int32(values[op->next], values[op->target]);
     case OP_JUMP:
         return values[op->target];
     case OP_CALL:

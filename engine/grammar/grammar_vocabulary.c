@@ -1,5 +1,6 @@
 #include "engine/grammar/grammar_vocabulary.h"
 
+#include "config/base/numbers.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,7 +18,7 @@ bool grammar_vocabulary_has_text(const struct tokenizer *tokenizer, int32_t toke
 
 static int compare_entries(const void *a, const void *b) {
     const struct entry *x = a, *y = b;
-    size_t common = x->piece.length < y->piece.length ? x->piece.length : y->piece.length;
+    size_t common = min_size(x->piece.length, y->piece.length);
     int order = memcmp(x->piece.data, y->piece.data, common);
     if (order == 0)
         order = (x->piece.length > y->piece.length) - (x->piece.length < y->piece.length);
@@ -25,7 +26,7 @@ static int compare_entries(const void *a, const void *b) {
 }
 
 static size_t common_bytes(struct text a, struct text b) {
-    size_t end = a.length < b.length ? a.length : b.length, i = 0;
+    size_t end = min_size(a.length, b.length), i = 0;
     while (i < end && a.data[i] == b.data[i])
         i++;
     return i;

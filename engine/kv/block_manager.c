@@ -14,6 +14,7 @@
 #include "engine/kv/block_manager.h"
 
 #include "config/base/check.h"
+#include "config/base/numbers.h"
 #include "engine/kv/block_manager_private.h"
 
 #include <stdlib.h>
@@ -216,7 +217,7 @@ void block_manager_fork(struct block_manager *manager, const struct block_table 
             block_pool_ref(&manager->pool, to->blocks[i]);
     }
     to->num_blocks = num_blocks;
-    to->num_dropped = from->num_dropped < num_blocks ? from->num_dropped : num_blocks;
+    to->num_dropped = min_int32(from->num_dropped, num_blocks);
     to->num_keyed = from->num_keyed;
     to->keyed_ahead = from->keyed_ahead;
     to->key = from->key;

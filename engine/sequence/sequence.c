@@ -119,10 +119,8 @@ int sequence_copy_output(struct sequence *to, const struct sequence *from) {
 
 /* The output doubles as it grows. */
 size_t sequence_max_bytes(const struct serving_limits *limits) {
-    int32_t max_counts =
-        limits->max_model_len < limits->vocab_size ? limits->max_model_len : limits->vocab_size;
     return MAX_RECORD_BYTES + 2 * (size_t)limits->max_model_len * sizeof(int32_t) +
-           token_counts_max_bytes(max_counts) +
+           token_counts_max_bytes(serving_limits_max_distinct(limits)) +
            block_table_bytes(serving_limits_max_blocks(limits)) +
            ((size_t)limits->hidden_size + 1) * sizeof(float);
 }
