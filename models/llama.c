@@ -391,7 +391,7 @@ int llama_forward(struct llama *llama, struct kv_cache *cache, const struct batc
     int32_t chunk = llama->limits->max_logit_rows;
     for (int32_t first = 0; first < batch->num_sample_rows; first += chunk) {
         int32_t left = batch->num_sample_rows - first;
-        sample_chunk(llama, batch, first, left < chunk ? left : chunk, result);
+        sample_chunk(llama, batch, first, min_int32(left, chunk), result);
     }
     if (batch->num_hidden_sums > 0)
         add_to_hidden_sums(llama, batch, result->hidden_sums);

@@ -1,4 +1,4 @@
-/* Needed by every simd_*.h, and by every cpu_gemm_LEVEL.c and its template. */
+/* Needed by every simd_*.h, every cpu_gemm_LEVEL.c with its template, and cpu_panel.c. */
 #ifndef QUIRE_KERNELS_CPU_SIMD_BASE_H
 #define QUIRE_KERNELS_CPU_SIMD_BASE_H
 

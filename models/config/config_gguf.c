@@ -99,7 +99,7 @@ static bool is_read(struct text suffix, const struct architecture *architecture)
         architecture->window_rule == WINDOW_PERIODIC)
         flags |= IF_WINDOW;
     for (size_t i = 0; i < sizeof(read_keys) / sizeof(read_keys[0]); i++)
-        if (metadata_field_equals(suffix, read_keys[i].key))
+        if (text_is(suffix, read_keys[i].key))
             return read_keys[i].flags == 0 || (read_keys[i].flags & flags) != 0;
     return false;
 }
@@ -119,7 +119,7 @@ static bool is_of_other_parts(struct text suffix) {
 static bool is_neutral(const struct metadata *entry, struct text suffix) {
     double value;
     for (size_t i = 0; i < sizeof(neutral_keys) / sizeof(neutral_keys[0]); i++)
-        if (metadata_field_equals(suffix, neutral_keys[i].key))
+        if (text_is(suffix, neutral_keys[i].key))
             return as_number(entry, &value) && value == neutral_keys[i].off;
     return false;
 }

@@ -35,7 +35,7 @@ static int read_type(const struct metadata_source *s, enum rope_scaling *out) {
     if (type->type != METADATA_STRING)
         return metadata_field_refuse(s, key, "is not a string");
     for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++)
-        if (metadata_field_equals(type->as_string, types[i].name)) {
+        if (text_is(type->as_string, types[i].name)) {
             *out = types[i].scaling;
             return 0;
         }

@@ -4,7 +4,6 @@
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
 
 static const char *full_key(const struct metadata_source *s, const char *key, char *buffer) {
     if (key[0] != '.')
@@ -82,8 +81,4 @@ void metadata_field_copy(struct text text, char *out, size_t capacity) {
         out[i] = c < 0x20 || c == 0x7f ? '?' : (char)c;
     }
     out[length] = '\0';
-}
-
-bool metadata_field_equals(struct text text, const char *wanted) {
-    return text.length == strlen(wanted) && memcmp(text.data, wanted, text.length) == 0;
 }

@@ -33,6 +33,5 @@ int metadata_field_require(const struct metadata_source *s, const char *key);
 
 /* Copies the text, printable and NUL-terminated, cut at a character boundary. */
 void metadata_field_copy(struct text text, char *out, size_t capacity);
-bool metadata_field_equals(struct text text, const char *wanted);
 
 #endif

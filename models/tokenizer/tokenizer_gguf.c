@@ -186,9 +186,9 @@ static int read_merges(const struct tensor_file *file, struct tokenizer_spec *sp
 static bool takes_blanks(struct text token, bool special) {
     static const char *const others[] = {"<unk>", "<s>", "<|endoftext|>"};
     for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
-        if (token.length == strlen(others[i]) && memcmp(token.data, others[i], token.length) == 0)
+        if (text_is(token, others[i]))
             return false;
-    return special || (token.length == 4 && memcmp(token.data, "</s>", 4) == 0);
+    return special || text_is(token, "</s>");
 }
 
 /* Control tokens match where special tokens are parsed, those that users added in every text. */
@@ -200,7 +200,7 @@ static int list_added(const struct tensor_file *file, struct tokenizer_spec *spe
     struct text architecture = {"", 0};
     if (read_string(file, "general.architecture", &architecture, err) != 0)
         return -1;
-    bool is_phi3 = architecture.length == 4 && memcmp(architecture.data, "phi3", 4) == 0;
+    bool is_phi3 = text_is(architecture, "phi3");
     for (int32_t i = 0; i < spec->num_tokens; i++) {
         uint8_t type = spec->types[i];
         bool special = type == TOKEN_CONTROL || type == TOKEN_UNKNOWN;
@@ -244,8 +244,7 @@ static void add_eos_named(struct tokenizer_spec *spec, const char *name) {
     for (size_t i = 0; i < spec->num_added; i++) {
         int32_t token = spec->added[i].id;
         struct text text = spec->tokens[token];
-        if (spec->types[token] == TOKEN_CONTROL && text.length == strlen(name) &&
-            memcmp(text.data, name, text.length) == 0)
+        if (spec->types[token] == TOKEN_CONTROL && text_is(text, name))
             add_eos(spec, token);
     }
 }
@@ -323,8 +322,8 @@ static int read_kind(const struct tensor_file *file, struct tokenizer_spec *spec
         return -1;
     if (kind.data == NULL)
         return error_set(err, ERROR_MODEL, KEY("model") " is missing");
-    bool bytes = kind.length == 4 && memcmp(kind.data, "gpt2", 4) == 0;
-    bool characters = kind.length == 5 && memcmp(kind.data, "llama", 5) == 0;
+    bool bytes = text_is(kind, "gpt2");
+    bool characters = text_is(kind, "llama");
     utf8_printable(kind, shown);
     if (!bytes && !characters)
         return error_set(err, ERROR_MODEL, KEY("model") " is \"%s\", known are gpt2, llama", shown);

@@ -5,6 +5,7 @@
 
 #include "config/base/check.h"
 #include "config/base/checked.h"
+#include "config/base/numbers.h"
 #include "models/weights/model_digest.h"
 #include "models/weights/rope.h"
 #include "models/weights/weights_loader.h"
@@ -163,8 +164,7 @@ static int load_rope_table(struct weights_loader *l, int32_t rope) {
     size_t row_bytes = (size_t)config->rotary_dim * sizeof(float);
     int32_t rows_per_chunk = (int32_t)(WEIGHTS_CHUNK_BYTES / row_bytes);
     for (int32_t first = 0, count; first < num_positions; first += count) {
-        count = num_positions - first;
-        count = count < rows_per_chunk ? count : rows_per_chunk;
+        count = min_int32(num_positions - first, rows_per_chunk);
         rope_fill_table(&config->ropes[rope], config->rotary_dim, num_positions, first, count,
                         l->chunk);
         l->backend->ops->upload(l->backend, (char *)out->data + (size_t)first * row_bytes, l->chunk,

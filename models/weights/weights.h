@@ -1,5 +1,5 @@
 /* The weights of one rank on its device, bound by name from a model file and checked for shape and
- * dtype. Created and used by the rank's worker thread. Tensors are read in chunks, so that loading
+ * dtype. Created and used by the rank's thread. Tensors are read in chunks, so that loading
  * takes the weights' own memory and a few MiB. */
 #ifndef QUIRE_MODELS_WEIGHTS_H
 #define QUIRE_MODELS_WEIGHTS_H

@@ -3,6 +3,7 @@
 #include "models/weights/weights_loader.h"
 
 #include "config/base/check.h"
+#include "config/base/numbers.h"
 #include "models/files/tensor_table.h"
 #include "models/weights/model_digest.h"
 
@@ -205,7 +206,7 @@ static const void *convert(struct weights_loader *l, enum dtype stored, enum dty
     CHECK(cols % dtype_block_elements(held) == 0);
     size_t left = (size_t)num_rows * (size_t)cols;
     while (left > 0) {
-        size_t count = left < 1024 ? left : 1024;
+        size_t count = min_size(left, 1024);
         dtype_to_f32(stored, src, values, count);
         dtype_from_f32(held, values, dst, count);
         src += dtype_row_bytes(stored, count);
@@ -226,8 +227,7 @@ static int stream_part(struct weights_loader *l, const struct matrix_source *sou
     CHECK(row_bytes > 0 && row_bytes <= WEIGHTS_CHUNK_BYTES);
     int32_t rows_per_chunk = (int32_t)(WEIGHTS_CHUNK_BYTES / row_bytes);
     for (int32_t row = 0, count; row < source->parts[part].rows; row += count) {
-        count = source->parts[part].rows - row;
-        count = count < rows_per_chunk ? count : rows_per_chunk;
+        count = min_int32(source->parts[part].rows - row, rows_per_chunk);
         if (read_chunk(l, tensor, (size_t)row * row_bytes, (size_t)count * row_bytes) != 0)
             return -1;
         const void *data = convert(l, tensor->dtype, held, count, source->cols);

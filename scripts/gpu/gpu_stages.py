@@ -86,7 +86,7 @@ def find_tool(name):
 
 
 def run_python(context, name, modules, script, *words):
-    """One of the scripts beside this, or NotRun when this Python lacks what it imports."""
+    """Runs a script, named from scripts/, or NotRun when this Python lacks what it imports."""
     for module in modules:
         if importlib.util.find_spec(module) is None:
             raise NotRun(f"{sys.executable} has no {module}")

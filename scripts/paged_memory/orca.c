@@ -24,11 +24,6 @@ struct orca {
     int32_t num_running;
 };
 
-const char *orca_policy_name(enum orca_policy policy) {
-    static const char *const names[] = {"Orca (Max)", "Orca (Pow2)", "Orca (Oracle)"};
-    return names[policy];
-}
-
 static int32_t slots_for(enum orca_policy policy, const struct traced_request *request) {
     int32_t output = request->num_output_tokens;
     if (policy == ORCA_POW2)

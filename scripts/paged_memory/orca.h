@@ -18,8 +18,6 @@ enum orca_policy {
     ORCA_ORACLE, /* knows the output's length */
 };
 
-const char *orca_policy_name(enum orca_policy policy);
-
 /* Serves the trace until its duration is over. */
 void orca_run(enum orca_policy policy, const struct trace *trace, struct memory_account *out);
 

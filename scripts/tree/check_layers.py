@@ -9,10 +9,10 @@ import re
 import sys
 from pathlib import Path
 
-ROOMS = ["config", "kernels", "models", "engine", "server"]  # each may include those before it
+from source_tree import ROOMS, read_sources
+
 # Each folder of the room may include those before it; one that is not named stands apart. The room's top is free.
 FOLDERS = {"engine": ["kv", "grammar", "sequence", "schedule", "batch", "core"]}
-SOURCES = {".c", ".h", ".inc", ".cu", ".cuh"}
 
 # The wiring: it opens the model, builds the engine and starts the server, so it sees every room.
 WIRING = re.compile(r"server/(main|commands?_?\w*)\.[ch]")
@@ -80,8 +80,8 @@ def third_party_error(path, target):
     return None
 
 
-def check_file(root, path):
-    for number, line in enumerate((root / path).read_text().splitlines(), 1):
+def check_file(path, text):
+    for number, line in enumerate(text.splitlines(), 1):
         match = INCLUDE.match(line)
         if not match:
             continue
@@ -93,13 +93,10 @@ def check_file(root, path):
 
 def main():
     root = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).resolve().parents[2])
-    simulator = root / "kernels/cudasim"  # has an include path of its own
-    paths = sorted(str(path.relative_to(root)) for room in ROOMS
-                   for path in (root / room).rglob("*")
-                   if path.suffix in SOURCES and simulator not in path.parents)
-    errors = [error for path in paths for error in check_file(root, path)]
-    print("\n".join(errors) or f"{len(paths)} files, every include goes the right way")
-    return 1 if errors or not paths else 0
+    sources = read_sources(root)
+    errors = [error for path, text in sources.items() for error in check_file(path, text)]
+    print("\n".join(errors) or f"{len(sources)} files, every include goes the right way")
+    return 1 if errors or not sources else 0
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 import re
 
-ROOMS = ["config", "kernels", "models", "engine", "server"]
+ROOMS = ["config", "kernels", "models", "engine", "server"]  # each may include those before it
 SOURCES = {".c", ".h", ".inc", ".cu", ".cuh"}
 
 COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.S)

@@ -113,7 +113,7 @@ int api_call_set_size(struct api_call *call, int32_t num_prompts, int32_t num_ch
  * names. cache_salt: NULL or a text; a 400 unless it has 1 to MAX_CACHE_SALT_BYTES bytes. */
 int api_call_set_priority_and_salt(struct request *request, int64_t priority,
                                    const char *cache_salt, struct api_error *err);
-/* Takes over the buffer of names (json_fields_list_unknown). */
+/* Takes over the buffer of names (unknown_fields.h). */
 void api_call_set_ignored_params(struct api_call *call, struct byte_buffer *names);
 
 /* Sums up the tokens of all prompts and choices. */

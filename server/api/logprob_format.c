@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stdio.h>
 
-static struct text piece_of(const struct tokenizer *tokenizer, int32_t token) {
+struct text logprob_format_piece(const struct tokenizer *tokenizer, int32_t token) {
     if (token < 0 || token >= tokenizer_vocab_size(tokenizer))
         return (struct text){.data = ""};
     return tokenizer_piece(tokenizer, token);
@@ -14,7 +14,7 @@ static struct text piece_of(const struct tokenizer *tokenizer, int32_t token) {
 /* Writes an object's "token", "logprob" and "bytes". */
 static void write_token(const struct tokenizer *tokenizer, int32_t token, float logprob,
                         bool shows_ids, struct byte_buffer *out) {
-    struct text piece = piece_of(tokenizer, token);
+    struct text piece = logprob_format_piece(tokenizer, token);
     json_write_key(out, "token");
     if (shows_ids) {
         json_write_begin_string(out);
@@ -67,7 +67,7 @@ void logprob_format_chat(const struct tokenizer *tokenizer, const struct token_e
 
 static void write_prompt_entry(const struct tokenizer *tokenizer, int32_t token, float logprob,
                                int32_t rank, struct byte_buffer *out) {
-    struct text piece = tokenizer_piece(tokenizer, token);
+    struct text piece = logprob_format_piece(tokenizer, token);
     char key[16];
     snprintf(key, sizeof(key), "%d", (int)token);
     json_write_key(out, key);

@@ -13,6 +13,9 @@
 /* As num_top: the token itself, then all that the event lists for it. */
 #define LOGPROBS_LISTED (-1)
 
+/* Returns the token's text; empty for an id beyond the vocabulary. */
+struct text logprob_format_piece(const struct tokenizer *tokenizer, int32_t token);
+
 /* Appends {"token","logprob","bytes","top_logprobs":[{"token","logprob","bytes"}]}, each with at
  * most num_top of the most probable tokens; shows_ids: as vLLM's "token_id:7". A token that is not
  * whole UTF-8 characters is shown with U+FFFD; `bytes` has it exactly. */

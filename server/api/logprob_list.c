@@ -1,18 +1,13 @@
 #include "server/api/logprob_list.h"
 
 #include "config/base/utf8.h"
+#include "server/api/logprob_format.h"
 #include "server/json/json_write.h"
 
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-
-static struct text piece_of(const struct tokenizer *tokenizer, int32_t token) {
-    if (token < 0 || token >= tokenizer_vocab_size(tokenizer))
-        return (struct text){.data = ""};
-    return tokenizer_piece(tokenizer, token);
-}
 
 static bool same_piece(struct text a, struct text b) {
     return a.length == b.length && memcmp(a.data, b.data, a.length) == 0;
@@ -46,7 +41,7 @@ static void write_token(const struct logprob_list *list, const struct tokenizer 
         byte_buffer_printf(out, "token_id:%d", (int)token);
         json_write_end_string(out);
     } else {
-        write_piece(out, piece_of(tokenizer, token));
+        write_piece(out, logprob_format_piece(tokenizer, token));
     }
 }
 
@@ -72,7 +67,7 @@ static int shown_set_init(struct shown_set *set, int32_t count) {
 /* Hashes what is shown: FNV-1a (Fowler, Noll, Vo). */
 static uint64_t hash_shown(const struct shown_set *set, int32_t token) {
     struct text shown = set->shows_ids ? (struct text){(const char *)&token, sizeof(token)}
-                                       : piece_of(set->tokenizer, token);
+                                       : logprob_format_piece(set->tokenizer, token);
     uint64_t hash = UINT64_C(0xcbf29ce484222325);
     for (size_t i = 0; i < shown.length; i++)
         hash = (hash ^ (unsigned char)shown.data[i]) * UINT64_C(0x100000001b3);
@@ -84,8 +79,9 @@ static bool shown_set_add(struct shown_set *set, int32_t token) {
     size_t at = hash_shown(set, token) & (set->num_slots - 1);
     for (; set->slots[at] >= 0; at = (at + 1) & (set->num_slots - 1)) {
         int32_t other = set->slots[at];
-        if (other == token || (!set->shows_ids && same_piece(piece_of(set->tokenizer, other),
-                                                             piece_of(set->tokenizer, token))))
+        if (other == token ||
+            (!set->shows_ids && same_piece(logprob_format_piece(set->tokenizer, other),
+                                           logprob_format_piece(set->tokenizer, token))))
             return false;
     }
     set->slots[at] = token;
@@ -118,7 +114,7 @@ static void write_top(struct logprob_list *list, const struct tokenizer *tokeniz
 void logprob_list_add(struct logprob_list *list, const struct tokenizer *tokenizer,
                       const struct token_record *record, const struct top_logprob *top,
                       bool in_text) {
-    struct text piece = piece_of(tokenizer, record->token);
+    struct text piece = logprob_format_piece(tokenizer, record->token);
     json_write_int(&list->text_offset, list->offset);
     write_token(list, tokenizer, record->token, &list->tokens);
     if (isnan(record->logprob)) {

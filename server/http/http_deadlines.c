@@ -76,8 +76,9 @@ static void note_acknowledged(struct connection *connection, int64_t now_ms) {
     exchange->unacked_bytes = unacked_bytes;
 }
 
-/* Writes the error straight to the socket, from outside the handler. Nothing of this exchange has been sent, and the one before it is complete, so these bytes stand
- * where the client expects an answer. Best effort: the connection is closed right after. */
+/* Writes the error straight to the socket, from outside the handler. Nothing of this exchange has
+ * been sent, and the one before it is complete, so these bytes stand where the client expects an
+ * answer. Best effort: the connection is closed right after. */
 static void answer_now(struct connection *connection) {
     const struct exchange *exchange = &connection->exchange;
     struct byte_buffer body = {0}, head = {0};

@@ -275,7 +275,8 @@ static enum MHD_Result proceed(struct connection *connection, const char *method
     }
 }
 
-/* Leaves a connection we have no memory for without a context; http_handler_handle then closes it. */
+/* Leaves a connection we have no memory for without a context; http_handler_handle then closes
+ * it. */
 void http_handler_notify(void *context, struct MHD_Connection *mhd, void **socket_context,
                          enum MHD_ConnectionNotificationCode code) {
     struct http_server *server = context;

@@ -1,5 +1,5 @@
-/* libmicrohttpd's callbacks for what comes from clients: connections, and requests, which are checked, their bodies
- * collected and their answers started. */
+/* libmicrohttpd's callbacks for what comes from clients: connections, and requests, which are
+ * checked, their bodies collected and their answers started. */
 #ifndef QUIRE_SERVER_HTTP_HTTP_HANDLER_H
 #define QUIRE_SERVER_HTTP_HTTP_HANDLER_H
 

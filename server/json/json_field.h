@@ -42,11 +42,6 @@ struct json_field {
     { #member, JSON_FIELD_INT64, .offset = offsetof(type, member) }
 #define JSON_NUMBER(type, member, low, high)                                                       \
     { #member, JSON_FIELD_NUMBER, .offset = offsetof(type, member), .min = (low), .max = (high) }
-#define JSON_NUMBER_ABOVE(type, member, low, high)                                                 \
-    {                                                                                              \
-#member, JSON_FIELD_NUMBER, .offset = offsetof(type, member), .min = (low), .max = (high), \
-                                    .above_min = true                                              \
-    }
 #define JSON_TEXT(type, member)                                                                    \
     { #member, JSON_FIELD_TEXT, .offset = offsetof(type, member) }
 #define JSON_OTHER(field)                                                                          \
