@@ -14,6 +14,7 @@ struct serving_limits {
     int32_t max_num_batched_tokens; /* tokens of a step; >= max_num_seqs */
     int32_t max_logit_rows;         /* rows of logits computed at a time; a step may have more */
     int32_t max_model_len;          /* tokens of a sequence, prompt plus output */
+    int32_t num_speculative_tokens; /* drafted for a sequence and step at most; 0: none */
     int32_t max_logprobs;           /* of a token; above SAMPLE_MAX_LOGPROBS: whole vocabularies */
     int32_t block_size;             /* tokens of a KV block */
     int32_t num_blocks;             /* of the KV block pool; num_blocks * block_size fits 31 bits */

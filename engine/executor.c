@@ -10,10 +10,15 @@
 
 enum thread_state {
     THREAD_STARTING,
-    THREAD_IDLE,
-    THREAD_RUNNING, /* a step was handed over */
-    THREAD_FAILED,  /* to start */
+    THREAD_STARTED,
+    THREAD_FAILED, /* to start */
     THREAD_QUITTING,
+};
+
+struct submitted_step {
+    const struct batch *batch;
+    struct step_result *result;
+    bool is_supplied;
 };
 
 struct rank_executor {
@@ -27,9 +32,9 @@ struct rank_executor {
     pthread_cond_t changed;
     /* guarded by lock */
     enum thread_state state;
-    const struct batch *batch;
-    struct step_result *result;
-    struct error error; /* of starting, then of the last step */
+    struct submitted_step steps[EXECUTOR_MAX_STEPS]; /* step i is in place i % EXECUTOR_MAX_STEPS */
+    uint64_t num_submitted, num_finished, num_waited_for;
+    struct error error; /* of starting, then of the first step that failed */
 
     struct rank rank; /* the thread's own */
 };
@@ -45,46 +50,77 @@ static void load(struct rank_executor *executor) {
         rank_load(executor->model, executor->config, executor->info, &executor->rank, &err);
     pthread_mutex_lock(&executor->lock);
     executor->error = err;
-    enter_locked(executor, status == 0 ? THREAD_IDLE : THREAD_FAILED);
+    enter_locked(executor, status == 0 ? THREAD_STARTED : THREAD_FAILED);
     pthread_mutex_unlock(&executor->lock);
+}
+
+static struct submitted_step *step_at(struct rank_executor *executor, uint64_t index) {
+    return &executor->steps[index % EXECUTOR_MAX_STEPS];
+}
+
+/* Called with the lock held, which is released while the step runs. */
+static void run_step_locked(struct rank_executor *executor) {
+    const struct submitted_step *step = step_at(executor, executor->num_finished);
+    while (!step->is_supplied)
+        pthread_cond_wait(&executor->changed, &executor->lock);
+    if (executor->error.code == ERROR_NONE) {
+        struct error err = {0};
+        pthread_mutex_unlock(&executor->lock);
+        rank_step(&executor->rank, step->batch, step->result, &err);
+        pthread_mutex_lock(&executor->lock);
+        executor->error = err;
+    }
+    executor->num_finished++;
+    pthread_cond_broadcast(&executor->changed);
 }
 
 static void *rank_thread(void *argument) {
     struct rank_executor *executor = argument;
     load(executor);
     pthread_mutex_lock(&executor->lock);
-    for (;;) {
-        while (executor->state == THREAD_IDLE)
+    while (executor->state == THREAD_STARTED) {
+        if (executor->num_finished < executor->num_submitted)
+            run_step_locked(executor);
+        else
             pthread_cond_wait(&executor->changed, &executor->lock);
-        if (executor->state != THREAD_RUNNING)
-            break;
-        pthread_mutex_unlock(&executor->lock);
-        struct error err = {0};
-        rank_step(&executor->rank, executor->batch, executor->result, &err);
-        pthread_mutex_lock(&executor->lock);
-        executor->error = err;
-        enter_locked(executor, THREAD_IDLE);
     }
     pthread_mutex_unlock(&executor->lock);
     rank_unload(&executor->rank);
     return NULL;
 }
 
-static int run(struct executor *base, const struct batch *batch, struct step_result *result,
-               struct error *err) {
+static void submit(struct executor *base, const struct batch *batch, struct step_result *result) {
     struct rank_executor *executor = (struct rank_executor *)base;
     pthread_mutex_lock(&executor->lock);
-    CHECK(executor->state == THREAD_IDLE);
-    executor->batch = batch;
-    executor->result = result;
-    enter_locked(executor, THREAD_RUNNING);
-    while (executor->state == THREAD_RUNNING)
-        pthread_cond_wait(&executor->changed, &executor->lock);
-    struct error step = executor->error;
+    CHECK(executor->num_submitted - executor->num_waited_for < EXECUTOR_MAX_STEPS);
+    *step_at(executor, executor->num_submitted++) = (struct submitted_step){
+        .batch = batch, .result = result, .is_supplied = !batch->has_late_inputs};
+    pthread_cond_broadcast(&executor->changed);
     pthread_mutex_unlock(&executor->lock);
-    if (step.code == ERROR_NONE)
+}
+
+static void supply(struct executor *base) {
+    struct rank_executor *executor = (struct rank_executor *)base;
+    pthread_mutex_lock(&executor->lock);
+    struct submitted_step *step = step_at(executor, executor->num_submitted - 1);
+    CHECK(executor->num_submitted > executor->num_finished && !step->is_supplied);
+    step->is_supplied = true;
+    pthread_cond_broadcast(&executor->changed);
+    pthread_mutex_unlock(&executor->lock);
+}
+
+static int wait(struct executor *base, struct error *err) {
+    struct rank_executor *executor = (struct rank_executor *)base;
+    pthread_mutex_lock(&executor->lock);
+    CHECK(executor->num_waited_for < executor->num_submitted);
+    while (executor->num_finished == executor->num_waited_for)
+        pthread_cond_wait(&executor->changed, &executor->lock);
+    executor->num_waited_for++;
+    struct error failure = executor->error;
+    pthread_mutex_unlock(&executor->lock);
+    if (failure.code == ERROR_NONE)
         return 0;
-    return error_set(err, step.code, "%s", step.message);
+    return error_set(err, failure.code, "%s", failure.message);
 }
 
 static void free_executor(struct rank_executor *executor) {
@@ -96,7 +132,7 @@ static void free_executor(struct rank_executor *executor) {
 static void destroy(struct executor *base) {
     struct rank_executor *executor = (struct rank_executor *)base;
     pthread_mutex_lock(&executor->lock);
-    CHECK(executor->state == THREAD_IDLE);
+    CHECK(executor->num_waited_for == executor->num_submitted);
     enter_locked(executor, THREAD_QUITTING);
     pthread_mutex_unlock(&executor->lock);
     CHECK(pthread_join(executor->thread, NULL) == 0);
@@ -120,7 +156,8 @@ static int start_thread(struct rank_executor *executor, struct error *err) {
 
 int executor_create(const struct model *model, const struct executor_config *config,
                     struct executor_info *info, struct executor **out, struct error *err) {
-    static const struct executor_ops ops = {.run = run, .destroy = destroy};
+    static const struct executor_ops ops = {
+        .submit = submit, .supply = supply, .wait = wait, .destroy = destroy};
     struct rank_executor *executor = calloc(1, sizeof(*executor));
     if (executor == NULL)
         return error_set(err, ERROR_MEMORY, "no memory for the executor");

@@ -1,5 +1,7 @@
-/* The executor runs steps: it takes a batch and returns sampled tokens. The engine thread is its
- * only caller.
+/* The executor runs steps: it takes batches and returns sampled tokens. The engine thread is its
+ * only caller. Steps run one after the other in the order in which they are submitted; while one
+ * runs, the next can be submitted, so that the device goes from one to the other without waiting
+ * for the engine.
  *
  * An interface, so that tests drive the whole engine with scripted tokens and no model. The real
  * one, executor_create, computes a model on one device: a thread that owns a rank
@@ -17,10 +19,20 @@
 
 struct executor;
 
+#define EXECUTOR_MAX_STEPS 2 /* submitted and not waited for */
+
 struct executor_ops {
-    /* Runs one step and waits for it. 0, or -1 with ERROR_DEVICE: the executor is then unusable. */
-    int (*run)(struct executor *executor, const struct batch *batch, struct step_result *result,
-               struct error *err);
+    /* Hands over one step. The batch and the memory of the result stay the executor's until it was
+     * waited for, but for the late inputs of the batch, if it has any, until supply. */
+    void (*submit)(struct executor *executor, const struct batch *batch,
+                   struct step_result *result);
+    /* Reports that the late inputs of the step submitted last are complete. Once for a batch that
+     * has some, before it is waited for; never for others. */
+    void (*supply)(struct executor *executor);
+    /* Waits for the oldest step that was submitted. 0, or -1 with ERROR_DEVICE: the executor is
+     * then unusable, and so ends every later step. */
+    int (*wait)(struct executor *executor, struct error *err);
+    /* Every step was waited for. */
     void (*destroy)(struct executor *executor);
 };
 

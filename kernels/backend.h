@@ -92,6 +92,8 @@ struct step_inputs {
     int32_t num_seqs;            /* S */
     int32_t max_blocks_per_seq;  /* row stride of block_tables */
     const int32_t *token_ids;    /* [T] */
+    const int32_t *token_rows;   /* [T], NULL: all -1. Token i is the one that sample row
+                                    token_rows[i] of the step before sampled; -1: token_ids[i] */
     const int32_t *positions;    /* [T] */
     const int32_t *slot_mapping; /* [T] */
     const int32_t *query_start;  /* [S + 1] */

@@ -1,13 +1,16 @@
-/* Describes what one step computes, as flat read-only arrays. The engine's batch builder builds it,
- * a rank runs it. Most arrays belong to the builder and are overwritten by the next step; the pairs
- * of blocks to move point into the block manager's lists, which it empties at the end of the step.
- * So a batch is valid until its step's result is complete, and no step is built before that. */
+/* Describes what one step computes, as flat arrays. The engine's batch builder fills them in, a rank
+ * reads them. All of them lie in one ARENA: one piece of memory that begins with the counts and
+ * holds no pointer, so that it can be copied to another process as it is and bound there. */
 #ifndef QUIRE_MODELS_BATCH_H
 #define QUIRE_MODELS_BATCH_H
 
 #include "kernels/backend.h"
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
+
+/* --- What a rank reads ------------------------------------------------------------------------ */
 
 /* Pairs of KV block ids, from[i] -> to[i]. Within a list no block is both a source and a
  * destination, and none is a destination twice. */
@@ -17,12 +20,22 @@ struct block_pairs {
     const int32_t *to;   /* [count] */
 };
 
+/* What a step needs to know of a sequence besides its tokens and blocks. */
+struct batch_sequence {
+    int32_t adapter_id; /* 0: none; there are no adapters yet */
+};
+
 struct batch {
-    struct step_inputs inputs; /* no token at all: only the blocks are moved */
+    struct step_inputs inputs;              /* no token at all: only the blocks are moved */
+    const struct batch_sequence *sequences; /* [inputs.num_seqs] */
     /* Blocks to move before anything is computed, in this order. */
     struct block_pairs swap_out; /* KV block pool -> host block pool */
     struct block_pairs swap_in;  /* host block pool -> KV block pool */
     struct block_pairs copies;   /* within the KV block pool: copy on write */
+    /* Whether what follows, down to token_masks, but for the number of sample rows and logit_rows,
+     * is complete only once the executor was supplied (executor.h): until then only what comes
+     * before may be read. */
+    bool has_late_inputs;
     /* Rows of the head: row r takes the hidden state of token logit_rows[r] and does what
      * sample_rows[r] says (sample the next token, or score a given one). */
     int32_t num_sample_rows;
@@ -33,17 +46,17 @@ struct batch {
     const struct token_count *token_counts; /* [num_counts], see sample_row.first_count */
     int32_t num_biases;
     const struct token_bias *token_biases; /* [num_biases], see sample_row.first_bias */
+    int32_t num_listed;
+    const int32_t *listed_tokens; /* [num_listed], see sample_row.num_listed; rows may share them */
+    int32_t num_masks;
+    const uint32_t *token_masks; /* [num_masks][SAMPLE_MASK_WORDS(vocab_size)], see sample_row.mask;
+                                    rows name them in order, none left out */
     /* Sums of hidden states after the output norm, for embeddings. Sum p starts from row p of
      * hidden_sums, which is what an earlier step left or zeros, and adds the tokens of its span in
      * their order: how a prompt is cut into steps changes no bit. */
     int32_t num_hidden_sums;
     const struct row_span *hidden_spans; /* [num_hidden_sums], within inputs.num_tokens, rising */
     const float *hidden_sums;            /* [num_hidden_sums, hidden_size] */
-    int32_t num_listed;
-    const int32_t *listed_tokens; /* [num_listed], see sample_row.num_listed; rows may share them */
-    int32_t num_masks;
-    const uint32_t *token_masks; /* [num_masks][SAMPLE_MASK_WORDS(vocab_size)], see sample_row.mask;
-                                    rows name them in order, none left out */
 };
 
 /* Holds what a step returns. The arrays are the caller's, with room for batch->num_sample_rows
@@ -54,5 +67,74 @@ struct step_result {
     float *listed_logprobs; /* see sample_row.first_listed_logprob; NULL while no row lists any */
     float *hidden_sums;     /* [num_hidden_sums, hidden_size]; NULL while no batch has any */
 };
+
+/* --- Where it is written ---------------------------------------------------------------------- */
+
+/* The largest batch that fits an arena. */
+struct batch_capacity {
+    int32_t num_tokens;
+    int32_t num_seqs;         /* and hidden sums */
+    int32_t num_table_blocks; /* of one sequence */
+    int32_t num_sample_rows;
+    size_t num_counts;
+    size_t num_biases;
+    size_t num_listed;
+    int32_t num_masks;
+    int32_t vocab_size;
+    int32_t hidden_size;
+    int32_t num_blocks; /* of the two pools: moves into each */
+    int32_t num_host_blocks;
+};
+
+/* The head of an arena. */
+struct batch_counts {
+    int32_t num_tokens;
+    int32_t num_seqs;
+    int32_t max_blocks_per_seq;
+    int32_t has_token_rows; /* some token is one that the step before sampled */
+    int32_t num_swap_out;
+    int32_t num_swap_in;
+    int32_t num_copies;
+    int32_t has_late_inputs;
+    int32_t num_sample_rows;
+    int32_t num_counts;
+    int32_t num_biases;
+    int32_t num_listed;
+    int32_t num_masks;
+    int32_t num_hidden_sums;
+};
+
+/* The arena's arrays, for whoever fills them in; see struct step_inputs and struct batch. */
+struct batch_arena {
+    void *memory; /* everything below points into it */
+    struct batch_counts *counts;
+    int32_t *token_ids, *token_rows, *positions, *slot_mapping;
+    int32_t *query_start, *context_lens, *block_tables;
+    struct batch_sequence *sequences;
+    int32_t *swap_out_from, *swap_out_to;
+    int32_t *swap_in_from, *swap_in_to;
+    int32_t *copy_from, *copy_to;
+    int32_t *logit_rows;
+    struct sample_row *sample_rows;
+    struct token_count *token_counts;
+    struct token_bias *token_biases;
+    int32_t *listed_tokens;
+    uint32_t *token_masks;
+    struct row_span *hidden_spans;
+    float *hidden_sums;
+};
+
+/* Allocates an arena; all counts are 0. Pages that no step needs are never touched. Returns -1 when
+ * memory is short. */
+int batch_arena_init(struct batch_arena *arena, const struct batch_capacity *capacity);
+void batch_arena_finish(struct batch_arena *arena); /* accepts a zeroed one */
+/* Returns the size of the memory; SIZE_MAX when that is beyond it. */
+size_t batch_arena_bytes(const struct batch_capacity *capacity);
+/* Binds an arena to memory of that size and alignment for 64 bytes which the caller owns: a copy of
+ * another arena of the same capacity, for instance. Not to be finished. */
+void batch_arena_bind(struct batch_arena *arena, const struct batch_capacity *capacity,
+                      void *memory);
+/* Returns the batch as the counts describe it now; its arrays are the arena's. */
+struct batch batch_arena_view(const struct batch_arena *arena);
 
 #endif

@@ -279,8 +279,8 @@ bool engine_core_step(struct engine_core *core) {
     }
     const struct batch *batch = batch_builder_build(&core->builder, plan, &scheduler->blocks);
     core->result.num_sample_rows = batch->num_sample_rows;
-    core->failed =
-        core->executor->ops->run(core->executor, batch, &core->result, &core->error) != 0;
+    core->executor->ops->submit(core->executor, batch, &core->result);
+    core->failed = core->executor->ops->wait(core->executor, &core->error) != 0;
     scheduler_end_step(scheduler);
 
     if (core->failed) {

@@ -72,9 +72,18 @@ static void answer(const struct trace_executor *trace, const struct step_inputs 
     out->logprob = out->top_logprobs[0];
 }
 
-static int run(struct executor *executor, const struct batch *batch, struct step_result *result,
-               struct error *err) {
+static void submit(struct executor *executor, const struct batch *batch,
+                   struct step_result *result) {
     struct trace_executor *trace = (struct trace_executor *)executor;
+    CHECK(trace->batch == NULL && !batch->has_late_inputs);
+    trace->batch = batch;
+    trace->result = result;
+}
+
+static int wait(struct executor *executor, struct error *err) {
+    struct trace_executor *trace = (struct trace_executor *)executor;
+    const struct batch *batch = trace->batch;
+    struct step_result *result = trace->result;
     const struct step_inputs *inputs = &batch->inputs;
     CHECK(batch->swap_out.count == 0 && batch->swap_in.count == 0);
     copy_blocks(trace, &batch->copies);
@@ -90,6 +99,7 @@ static int run(struct executor *executor, const struct batch *batch, struct step
     double seconds = gpu_step_seconds(&load);
     trace->on_step(trace->context, seconds);
     trace->now_s += seconds;
+    trace->batch = NULL;
     return 0;
 }
 
@@ -98,7 +108,7 @@ static void destroy(struct executor *executor) {
 }
 
 int trace_executor_init(struct trace_executor *executor, int32_t num_blocks, int32_t block_size) {
-    static const struct executor_ops ops = {.run = run, .destroy = destroy};
+    static const struct executor_ops ops = {.submit = submit, .wait = wait, .destroy = destroy};
     *executor = (struct trace_executor){.base = {.ops = &ops}, .block_size = block_size};
     executor->histories =
         calloc((size_t)num_blocks * (size_t)block_size, sizeof(*executor->histories));

@@ -12,6 +12,8 @@
 
 struct trace_executor {
     struct executor base;
+    const struct batch *batch; /* submitted; NULL: none. One step at a time */
+    struct step_result *result;
     int32_t block_size;
     uint64_t *histories; /* [slots of the pool] */
     double now_s;        /* the clock */

@@ -286,9 +286,8 @@ static int compute(struct fake_executor *fake, const struct batch *batch,
     return 0;
 }
 
-static int run(struct executor *executor, const struct batch *batch, struct step_result *result,
+static int run(struct fake_executor *fake, const struct batch *batch, struct step_result *result,
                struct error *err) {
-    struct fake_executor *fake = (struct fake_executor *)executor;
     fake->num_calls++;
     if (fake->delay_us > 0)
         usleep((useconds_t)fake->delay_us);
@@ -298,6 +297,30 @@ static int run(struct executor *executor, const struct batch *batch, struct step
         compute(fake, batch, result) != 0)
         return error_set(err, ERROR_DEVICE, "%s", fake->violation);
     return 0;
+}
+
+static void submit(struct executor *executor, const struct batch *batch,
+                   struct step_result *result) {
+    struct fake_executor *fake = (struct fake_executor *)executor;
+    CHECK(fake->num_submitted < EXECUTOR_MAX_STEPS);
+    fake->submitted[fake->num_submitted++] = (struct fake_step){.batch = batch, .result = result};
+}
+
+static void supply(struct executor *executor) {
+    struct fake_executor *fake = (struct fake_executor *)executor;
+    CHECK(fake->num_submitted > 0);
+    struct fake_step *last = &fake->submitted[fake->num_submitted - 1];
+    CHECK(last->batch->has_late_inputs && !last->is_supplied);
+    last->is_supplied = true;
+}
+
+static int wait(struct executor *executor, struct error *err) {
+    struct fake_executor *fake = (struct fake_executor *)executor;
+    CHECK(fake->num_submitted > 0);
+    const struct fake_step step = fake->submitted[0];
+    CHECK(step.is_supplied == step.batch->has_late_inputs);
+    fake->submitted[0] = fake->submitted[--fake->num_submitted];
+    return run(fake, step.batch, step.result, err);
 }
 
 static void destroy(struct executor *executor) {
@@ -329,7 +352,8 @@ static void alloc_scratch(struct fake_executor *fake) {
 
 void fake_executor_init(struct fake_executor *fake, int32_t num_blocks, int32_t block_size,
                         int32_t max_num_batched_tokens) {
-    static const struct executor_ops ops = {.run = run, .destroy = destroy};
+    static const struct executor_ops ops = {
+        .submit = submit, .supply = supply, .wait = wait, .destroy = destroy};
     *fake = (struct fake_executor){
         .base = {.ops = &ops},
         .block_size = block_size,

@@ -28,8 +28,17 @@ struct block_writer {
     int32_t seq; /* of that call's batch */
 };
 
+struct fake_step {
+    const struct batch *batch;
+    struct step_result *result;
+    bool is_supplied;
+};
+
+/* Runs a step as late as it may: when it is waited for. */
 struct fake_executor {
     struct executor base;
+    struct fake_step submitted[EXECUTOR_MAX_STEPS];
+    int32_t num_submitted;
     int32_t block_size;
     int32_t num_blocks;
     int32_t num_host_blocks;

@@ -29,15 +29,28 @@ static uint64_t scope_of(void *context, int32_t seq) {
     return ((const struct simulated_request *)sequence->group->request->user)->scope;
 }
 
-static int run_watched(struct executor *executor, const struct batch *batch,
-                       struct step_result *result, struct error *err) {
-    struct simulation *sim =
-        (struct simulation *)((char *)executor - offsetof(struct simulation, watched));
+static struct simulation *watching(struct executor *executor) {
+    return (struct simulation *)((char *)executor - offsetof(struct simulation, watched));
+}
+
+static void submit_watched(struct executor *executor, const struct batch *batch,
+                           struct step_result *result) {
+    struct simulation *sim = watching(executor);
     const struct step_plan *plan = &sim->core.scheduler.plan;
     for (int32_t i = 0; i < plan->num_entries; i++)
         sim->ran[sim->num_ran++] = plan->entries[i].sequence->group->request->id;
     invariants_check_batch(sim, batch);
-    return sim->executor.base.ops->run(&sim->executor.base, batch, result, err);
+    sim->executor.base.ops->submit(&sim->executor.base, batch, result);
+}
+
+static void supply_watched(struct executor *executor) {
+    struct simulation *sim = watching(executor);
+    sim->executor.base.ops->supply(&sim->executor.base);
+}
+
+static int wait_watched(struct executor *executor, struct error *err) {
+    struct simulation *sim = watching(executor);
+    return sim->executor.base.ops->wait(&sim->executor.base, err);
 }
 
 /* More than there are running slots. */
@@ -201,7 +214,8 @@ static void draw_requests(struct simulation *sim, enum load load) {
 }
 
 static void begin_executor(struct simulation *sim) {
-    static const struct executor_ops ops = {.run = run_watched};
+    static const struct executor_ops ops = {
+        .submit = submit_watched, .supply = supply_watched, .wait = wait_watched};
     const struct serving_limits *limits = &sim->limits;
     fake_executor_init(&sim->executor, limits->num_blocks, limits->block_size,
                        limits->max_num_batched_tokens);

@@ -1,0 +1,137 @@
+#include "models/batch.h"
+
+#include "config/base/checked.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define ALIGNMENT 64 /* a cache line */
+#define NUM_ARRAYS 23
+
+struct array {
+    void *pointer; /* the address of one of the arena's */
+    size_t count, item_bytes;
+};
+
+/* Lists the arrays in the order of the memory: the only place that knows them all. */
+static void list_arrays(struct batch_arena *a, const struct batch_capacity *c,
+                        struct array out[static NUM_ARRAYS]) {
+    size_t tokens = (size_t)c->num_tokens, seqs = (size_t)c->num_seqs;
+    size_t rows = (size_t)c->num_sample_rows, blocks = (size_t)c->num_blocks;
+    size_t host_blocks = (size_t)c->num_host_blocks;
+    size_t table_bytes = (size_t)c->num_table_blocks * sizeof(int32_t);
+    size_t mask_bytes = (size_t)SAMPLE_MASK_WORDS(c->vocab_size) * sizeof(uint32_t);
+    const struct array arrays[NUM_ARRAYS] = {
+        {&a->counts, 1, sizeof(struct batch_counts)},
+        {&a->token_ids, tokens, sizeof(int32_t)},
+        {&a->token_rows, tokens, sizeof(int32_t)},
+        {&a->positions, tokens, sizeof(int32_t)},
+        {&a->slot_mapping, tokens, sizeof(int32_t)},
+        {&a->query_start, seqs + 1, sizeof(int32_t)},
+        {&a->context_lens, seqs, sizeof(int32_t)},
+        {&a->block_tables, seqs, table_bytes},
+        {&a->sequences, seqs, sizeof(struct batch_sequence)},
+        {&a->swap_out_from, host_blocks, sizeof(int32_t)},
+        {&a->swap_out_to, host_blocks, sizeof(int32_t)},
+        {&a->swap_in_from, blocks, sizeof(int32_t)},
+        {&a->swap_in_to, blocks, sizeof(int32_t)},
+        {&a->copy_from, blocks, sizeof(int32_t)},
+        {&a->copy_to, blocks, sizeof(int32_t)},
+        {&a->logit_rows, rows, sizeof(int32_t)},
+        {&a->sample_rows, rows, sizeof(struct sample_row)},
+        {&a->token_counts, c->num_counts, sizeof(struct token_count)},
+        {&a->token_biases, c->num_biases, sizeof(struct token_bias)},
+        {&a->listed_tokens, c->num_listed, sizeof(int32_t)},
+        {&a->token_masks, (size_t)c->num_masks, mask_bytes},
+        {&a->hidden_spans, seqs, sizeof(struct row_span)},
+        {&a->hidden_sums, seqs, (size_t)c->hidden_size * sizeof(float)},
+    };
+    memcpy(out, arrays, sizeof(arrays));
+}
+
+/* Returns the bytes up to the next array; SIZE_MAX when that is beyond size_t. */
+static size_t padded_bytes(const struct array *array) {
+    size_t bytes;
+    if (!checked_mul(array->count, array->item_bytes, &bytes) || bytes > SIZE_MAX - ALIGNMENT)
+        return SIZE_MAX;
+    return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
+size_t batch_arena_bytes(const struct batch_capacity *capacity) {
+    struct batch_arena none;
+    struct array arrays[NUM_ARRAYS];
+    size_t total = 0;
+    list_arrays(&none, capacity, arrays);
+    for (int i = 0; i < NUM_ARRAYS; i++) {
+        size_t bytes = padded_bytes(&arrays[i]);
+        if (bytes > SIZE_MAX - total)
+            return SIZE_MAX;
+        total += bytes;
+    }
+    return total;
+}
+
+void batch_arena_bind(struct batch_arena *arena, const struct batch_capacity *capacity,
+                      void *memory) {
+    struct array arrays[NUM_ARRAYS];
+    char *next = memory;
+    arena->memory = memory;
+    list_arrays(arena, capacity, arrays);
+    for (int i = 0; i < NUM_ARRAYS; i++) {
+        memcpy(arrays[i].pointer, &next, sizeof(next));
+        next += padded_bytes(&arrays[i]);
+    }
+}
+
+int batch_arena_init(struct batch_arena *arena, const struct batch_capacity *capacity) {
+    size_t bytes = batch_arena_bytes(capacity);
+    void *memory = bytes < SIZE_MAX ? aligned_alloc(ALIGNMENT, bytes) : NULL;
+    if (memory == NULL)
+        return -1;
+    batch_arena_bind(arena, capacity, memory);
+    *arena->counts = (struct batch_counts){0};
+    return 0;
+}
+
+void batch_arena_finish(struct batch_arena *arena) {
+    free(arena->memory);
+    *arena = (struct batch_arena){0};
+}
+
+struct batch batch_arena_view(const struct batch_arena *a) {
+    const struct batch_counts *counts = a->counts;
+    return (struct batch){
+        .inputs =
+            {
+                .num_tokens = counts->num_tokens,
+                .num_seqs = counts->num_seqs,
+                .max_blocks_per_seq = counts->max_blocks_per_seq,
+                .token_ids = a->token_ids,
+                .token_rows = counts->has_token_rows ? a->token_rows : NULL,
+                .positions = a->positions,
+                .slot_mapping = a->slot_mapping,
+                .query_start = a->query_start,
+                .context_lens = a->context_lens,
+                .block_tables = a->block_tables,
+            },
+        .sequences = a->sequences,
+        .swap_out = {counts->num_swap_out, a->swap_out_from, a->swap_out_to},
+        .swap_in = {counts->num_swap_in, a->swap_in_from, a->swap_in_to},
+        .copies = {counts->num_copies, a->copy_from, a->copy_to},
+        .has_late_inputs = counts->has_late_inputs,
+        .num_sample_rows = counts->num_sample_rows,
+        .logit_rows = a->logit_rows,
+        .sample_rows = a->sample_rows,
+        .num_counts = counts->num_counts,
+        .token_counts = a->token_counts,
+        .num_biases = counts->num_biases,
+        .token_biases = a->token_biases,
+        .num_listed = counts->num_listed,
+        .listed_tokens = a->listed_tokens,
+        .num_masks = counts->num_masks,
+        .token_masks = a->token_masks,
+        .num_hidden_sums = counts->num_hidden_sums,
+        .hidden_spans = a->hidden_spans,
+        .hidden_sums = a->hidden_sums,
+    };
+}
