@@ -46,3 +46,10 @@ int32_t thinking_state_forced(const struct thinking_state *state,
         return -1;
     return budget->end_tokens[state->num_forced % budget->num_end_tokens];
 }
+
+bool thinking_state_may_force(const struct thinking_state *state,
+                              const struct thinking_budget *budget) {
+    int32_t num_tokens = state->num_tokens + (state->phase == THINKING_INSIDE);
+    return budget->num_end_tokens > 0 && state->phase != THINKING_OVER &&
+           num_tokens >= budget->max_tokens;
+}

@@ -41,5 +41,8 @@ void thinking_state_add(struct thinking_state *state, const struct thinking_budg
 /* Returns the only token that may be sampled next; -1: any. */
 int32_t thinking_state_forced(const struct thinking_state *state,
                               const struct thinking_budget *budget);
+/* Returns whether there may be such a token after one more, whose text is not known yet. */
+bool thinking_state_may_force(const struct thinking_state *state,
+                              const struct thinking_budget *budget);
 
 #endif

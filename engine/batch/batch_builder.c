@@ -154,13 +154,12 @@ static uint32_t *mask_at(const struct batch_builder *builder, int32_t index) {
 }
 
 /* The row's biases were added last. */
-static void add_mask(struct batch_builder *builder, struct sequence *sequence,
+static void add_mask(struct batch_builder *builder, const struct sampling_position *at,
                      struct sample_row *row) {
     struct batch *batch = &builder->batch;
     uint32_t *mask = mask_at(builder, batch->num_masks);
     uint32_t *scratch = mask_at(builder, builder->limits->max_num_seqs);
-    if (!sampling_inputs_fill_mask(sequence, builder->vocabulary, builder->limits->vocab_size,
-                                   scratch, mask))
+    if (!sampling_inputs_fill_mask(at, builder->tokenizer, builder->vocabulary, scratch, mask))
         return;
     row->mask = batch->num_masks++;
     row->num_biases =
@@ -172,20 +171,16 @@ static void add_mask(struct batch_builder *builder, struct sequence *sequence,
 /* With memory too short for its counts, the sequence ends when the sampled token is appended. */
 static void add_sampled_row(struct batch_builder *builder, struct sequence *sequence) {
     struct batch *batch = &builder->batch;
-    struct sample_row row = sampling_inputs_sample_row(sequence);
-    (void)sequence_count_prompt(sequence);
-    const struct token_counts *counts = &sequence->counts;
+    const struct sampling_position at = sampling_inputs_next(sequence);
+    struct sample_row row = sampling_inputs_sample_row(&at);
     row.first_count = batch->num_counts;
-    row.num_counts = counts->num_items;
-    if (counts->num_items > 0)
-        memcpy(builder->token_counts + batch->num_counts, counts->items,
-               (size_t)counts->num_items * sizeof(*counts->items));
+    row.num_counts = sampling_inputs_fill_counts(&at, builder->token_counts + batch->num_counts);
     batch->num_counts += row.num_counts;
     row.first_bias = batch->num_biases;
-    row.num_biases = sampling_inputs_fill_biases(sequence, builder->tokenizer,
+    row.num_biases = sampling_inputs_fill_biases(&at, builder->tokenizer,
                                                  builder->token_biases + batch->num_biases);
     batch->num_biases += row.num_biases;
-    add_mask(builder, sequence, &row);
+    add_mask(builder, &at, &row);
     logprob_lists_add(&builder->lists, sequence_params(sequence)->logprob_tokens,
                       sequence_params(sequence)->num_logprob_tokens, &row);
     add_row(builder, &row);

@@ -1,5 +1,6 @@
 #include "engine/batch/sampling_inputs.h"
 
+#include "config/base/check.h"
 #include "engine/grammar/grammar.h"
 #include "engine/sampling_params.h"
 #include "engine/sequence/sequence_group.h"
@@ -11,14 +12,31 @@ uint64_t sampling_inputs_choice_seed(uint64_t seed, int32_t choice) {
     return seed + (uint64_t)choice * UINT64_C(0x9e3779b97f4a7c15);
 }
 
-struct sample_row sampling_inputs_sample_row(const struct sequence *sequence) {
+struct sampling_position sampling_inputs_next(struct sequence *sequence) {
+    return (struct sampling_position){.sequence = sequence, .position = sequence->num_tokens};
+}
+
+/* Returns how many tokens come after the sequence's. */
+static int32_t num_after(const struct sampling_position *at) {
+    int32_t count = at->position - at->sequence->num_tokens;
+    CHECK(count >= 0 && at->position <= at->sequence->max_tokens);
+    CHECK(at->drafts != NULL || count <= 1);
+    return count;
+}
+
+static bool is_known(const struct sampling_position *at) {
+    return at->drafts != NULL || num_after(at) == 0;
+}
+
+struct sample_row sampling_inputs_sample_row(const struct sampling_position *at) {
+    const struct sequence *sequence = at->sequence;
     const struct sampling_params *params = sequence_params(sequence);
     const struct sequence_group *group = sequence->group;
     return (struct sample_row){
         .target = SAMPLE_NO_TARGET,
         .num_logprobs = group->beams != NULL ? group->num_candidates : params->num_logprobs,
         .seed = sampling_inputs_choice_seed(params->seed, sequence->choice),
-        .position = (uint64_t)sequence->num_tokens,
+        .position = (uint64_t)at->position,
         .settings = params->settings,
         .mask = SAMPLE_NO_MASK,
     };
@@ -31,6 +49,16 @@ struct sample_row sampling_inputs_score_row(const struct sequence *sequence, int
         .settings = SAMPLING_SETTINGS_NEUTRAL,
         .mask = SAMPLE_NO_MASK,
     };
+}
+
+int32_t sampling_inputs_fill_counts(const struct sampling_position *at, struct token_count *out) {
+    struct sequence *sequence = at->sequence;
+    if (!sequence_has_penalty(sequence))
+        return 0;
+    CHECK(is_known(at));
+    if (sequence_count_prompt(sequence) != 0)
+        return 0;
+    return token_counts_fill(&sequence->counts, at->drafts, num_after(at), out);
 }
 
 /* --- Biases ------------------------------------------------------------------------------------
@@ -64,44 +92,103 @@ static int32_t ban_ends(const struct sampling_params *params, const struct token
     return count;
 }
 
-/* Returns whether the next token could be the run's last. As in vLLM, a run does not begin in the
- * prompt. */
-static bool is_before_last(const struct sequence *sequence, const struct token_run *run) {
-    int32_t num_generated = sequence_num_generated(sequence), num_before = run->count - 1;
-    if (num_before == 0 || num_generated < num_before)
-        return num_before == 0;
-    const int32_t *latest = sequence->output + (num_generated - num_before);
-    return memcmp(latest, run->tokens, (size_t)num_before * sizeof(*latest)) == 0;
+/* Returns whether the next token could be the run's last, as far as the tokens before it are known.
+ * As in vLLM, a run does not begin in the prompt. */
+static bool may_be_before_last(const struct sequence *sequence, const int32_t *drafts,
+                               int32_t num_drafts, const struct token_run *run) {
+    int32_t num_output = sequence_num_generated(sequence);
+    int32_t num_known = num_output + (drafts != NULL ? num_drafts : 0);
+    int32_t first = num_output + num_drafts - (run->count - 1);
+    if (first < 0)
+        return false;
+    for (int32_t i = first; i < num_known; i++) {
+        int32_t token = i < num_output ? sequence->output[i] : drafts[i - num_output];
+        if (token != run->tokens[i - first])
+            return false;
+    }
+    return true;
 }
 
-int32_t sampling_inputs_fill_biases(const struct sequence *sequence,
+int32_t sampling_inputs_fill_biases(const struct sampling_position *at,
                                     const struct tokenizer *tokenizer, struct token_bias *out) {
-    const struct sampling_params *params = sequence_params(sequence);
+    const struct sampling_params *params = sequence_params(at->sequence);
     int32_t count = params->num_biases;
     if (count > 0)
         memcpy(out, params->biases, (size_t)count * sizeof(*out));
-    if (sequence_num_generated(sequence) < params->min_tokens)
+    if (at->position - sequence_num_prompt(at->sequence) < params->min_tokens)
         count = ban_ends(params, tokenizer, out, count);
-    for (int32_t i = 0; i < params->num_bad_runs; i++)
-        if (is_before_last(sequence, &params->bad_runs[i]))
-            count = ban(out, count, params->bad_runs[i].tokens[params->bad_runs[i].count - 1]);
+    for (int32_t i = 0; i < params->num_bad_runs; i++) {
+        const struct token_run *run = &params->bad_runs[i];
+        if (!may_be_before_last(at->sequence, at->drafts, num_after(at), run))
+            continue;
+        CHECK(is_known(at) || run->count == 1);
+        count = ban(out, count, run->tokens[run->count - 1]);
+    }
     return count;
 }
 
 /* --- Masks -------------------------------------------------------------------------------------
  */
 
-static bool fill_grammar(struct sequence *sequence, const struct grammar_vocabulary *vocabulary,
-                         uint32_t *mask) {
+/* Returns the state of the grammar after the sequence's tokens; NULL when memory is short. */
+static struct grammar_state *ensure_grammar(struct sequence *sequence,
+                                            const struct grammar_vocabulary *vocabulary) {
     if (sequence->grammar == NULL)
         sequence->grammar = grammar_state_create(sequence_params(sequence)->grammar, vocabulary);
-    return sequence->grammar != NULL && grammar_state_mask(sequence->grammar, mask) == 0;
+    return sequence->grammar;
 }
 
-static void fill_allowed(const int32_t *tokens, int32_t count, int32_t num_words, uint32_t *mask) {
+/* Returns a copy of that state, for drafts to change; NULL when memory is short. */
+static struct grammar_state *copy_grammar(struct sequence *sequence,
+                                          const struct grammar_vocabulary *vocabulary) {
+    const struct grammar_state *state = ensure_grammar(sequence, vocabulary);
+    return state != NULL ? grammar_state_clone(state) : NULL;
+}
+
+static bool fill_grammar(const struct sampling_position *at,
+                         const struct grammar_vocabulary *vocabulary, uint32_t *mask) {
+    CHECK(is_known(at));
+    if (num_after(at) == 0) {
+        struct grammar_state *state = ensure_grammar(at->sequence, vocabulary);
+        return state != NULL && grammar_state_mask(state, mask) == 0;
+    }
+    struct grammar_state *copy = copy_grammar(at->sequence, vocabulary);
+    bool fits = copy != NULL;
+    for (int32_t i = 0; fits && i < num_after(at); i++)
+        fits = grammar_state_accept(copy, at->drafts[i]) == 0;
+    fits = fits && grammar_state_mask(copy, mask) == 0;
+    grammar_state_destroy(copy);
+    return fits;
+}
+
+struct token_list {
+    const int32_t *tokens;
+    int32_t count; /* 0: all may be sampled */
+};
+
+/* Lists the tokens that may be sampled but for a grammar. What is forced is written to *forced. */
+static struct token_list list_allowed(const struct sampling_params *params,
+                                      const struct thinking_state *thinking, int32_t *forced) {
+    *forced = thinking_state_forced(thinking, &params->thinking);
+    if (*forced >= 0)
+        return (struct token_list){forced, 1};
+    return (struct token_list){params->allowed_tokens, params->num_allowed_tokens};
+}
+
+static struct thinking_state find_thinking(const struct sampling_position *at,
+                                           const struct tokenizer *tokenizer) {
+    const struct thinking_budget *budget = &sequence_params(at->sequence)->thinking;
+    struct thinking_state thinking = at->sequence->thinking;
+    CHECK(is_known(at) || !thinking_state_may_force(&thinking, budget));
+    for (int32_t i = 0; at->drafts != NULL && i < num_after(at); i++)
+        thinking_state_add(&thinking, budget, tokenizer_piece(tokenizer, at->drafts[i]));
+    return thinking;
+}
+
+static void fill_allowed(const struct token_list *allowed, int32_t num_words, uint32_t *mask) {
     memset(mask, 0, (size_t)num_words * sizeof(*mask));
-    for (int32_t i = 0; i < count; i++)
-        mask[tokens[i] / 32] |= UINT32_C(1) << (tokens[i] % 32);
+    for (int32_t i = 0; i < allowed->count; i++)
+        mask[allowed->tokens[i] / 32] |= UINT32_C(1) << (allowed->tokens[i] % 32);
 }
 
 /* Removes from the mask what `other` lacks, if anything is left then. */
@@ -113,18 +200,18 @@ static void intersect(uint32_t *mask, const uint32_t *other, int32_t num_words) 
         mask[i] &= other[i];
 }
 
-bool sampling_inputs_fill_mask(struct sequence *sequence,
-                               const struct grammar_vocabulary *vocabulary, int32_t vocab_size,
-                               uint32_t *scratch, uint32_t *mask) {
-    const struct sampling_params *params = sequence_params(sequence);
-    int32_t num_words = SAMPLE_MASK_WORDS(vocab_size);
-    bool has_grammar = params->grammar != NULL && fill_grammar(sequence, vocabulary, mask);
-    int32_t forced = thinking_state_forced(&sequence->thinking, &params->thinking);
-    const int32_t *allowed = forced >= 0 ? &forced : params->allowed_tokens;
-    int32_t num_allowed = forced >= 0 ? 1 : params->num_allowed_tokens;
-    if (num_allowed == 0)
+bool sampling_inputs_fill_mask(const struct sampling_position *at,
+                               const struct tokenizer *tokenizer,
+                               const struct grammar_vocabulary *vocabulary, uint32_t *scratch,
+                               uint32_t *mask) {
+    const struct sampling_params *params = sequence_params(at->sequence);
+    const struct thinking_state thinking = find_thinking(at, tokenizer);
+    int32_t num_words = SAMPLE_MASK_WORDS(tokenizer_vocab_size(tokenizer)), forced;
+    bool has_grammar = params->grammar != NULL && fill_grammar(at, vocabulary, mask);
+    struct token_list allowed = list_allowed(params, &thinking, &forced);
+    if (allowed.count == 0)
         return has_grammar;
-    fill_allowed(allowed, num_allowed, num_words, has_grammar ? scratch : mask);
+    fill_allowed(&allowed, num_words, has_grammar ? scratch : mask);
     if (has_grammar)
         intersect(mask, scratch, num_words);
     return true;
@@ -148,4 +235,70 @@ int32_t sampling_inputs_drop_bans(const uint32_t *mask, int32_t vocab_size,
         if (!bans_allowed(&biases[i], mask))
             biases[kept++] = biases[i];
     return kept;
+}
+
+/* --- Tokens ahead ------------------------------------------------------------------------------
+ */
+
+bool sampling_inputs_need_tokens(const struct sequence *sequence) {
+    const struct sampling_params *params = sequence_params(sequence);
+    if (sequence_has_penalty(sequence) || params->grammar != NULL ||
+        thinking_state_may_force(&sequence->thinking, &params->thinking))
+        return true;
+    for (int32_t i = 0; i < params->num_bad_runs; i++)
+        if (params->bad_runs[i].count > 1 &&
+            may_be_before_last(sequence, NULL, 1, &params->bad_runs[i]))
+            return true;
+    return false;
+}
+
+static bool contains(const int32_t *tokens, int32_t count, int32_t token) {
+    int32_t i = 0;
+    while (i < count && tokens[i] != token)
+        i++;
+    return i < count;
+}
+
+static bool is_end(const struct sampling_params *params, const struct tokenizer *tokenizer,
+                   int32_t token) {
+    return (!params->ignore_eos && tokenizer_is_eos(tokenizer, token)) ||
+           contains(params->stop_tokens, params->num_stop_tokens, token);
+}
+
+static bool is_allowed(const struct sampling_params *params, const struct thinking_state *thinking,
+                       int32_t token) {
+    int32_t forced;
+    struct token_list allowed = list_allowed(params, thinking, &forced);
+    return allowed.count == 0 || contains(allowed.tokens, allowed.count, token);
+}
+
+/* Counts the drafts up to an end; `grammar` moves on with them. */
+static int32_t count_drafts(const struct sequence *sequence, const struct tokenizer *tokenizer,
+                            struct grammar_state *grammar, const int32_t *drafts,
+                            int32_t num_drafts) {
+    const struct sampling_params *params = sequence_params(sequence);
+    struct thinking_state thinking = sequence->thinking;
+    int32_t count = 0;
+    bool ends = false;
+    for (; count < num_drafts && !ends; count++) {
+        int32_t draft = drafts[count];
+        if (!is_allowed(params, &thinking, draft) ||
+            (grammar != NULL && grammar_state_accept(grammar, draft) != 0))
+            break;
+        thinking_state_add(&thinking, &params->thinking, tokenizer_piece(tokenizer, draft));
+        ends = is_end(params, tokenizer, draft) ||
+               (grammar != NULL && grammar_state_is_final(grammar));
+    }
+    return count;
+}
+
+int32_t sampling_inputs_cut_drafts(struct sequence *sequence, const struct tokenizer *tokenizer,
+                                   const struct grammar_vocabulary *vocabulary,
+                                   const int32_t *drafts, int32_t num_drafts) {
+    if (sequence_params(sequence)->grammar == NULL)
+        return count_drafts(sequence, tokenizer, NULL, drafts, num_drafts);
+    struct grammar_state *copy = copy_grammar(sequence, vocabulary);
+    int32_t count = copy != NULL ? count_drafts(sequence, tokenizer, copy, drafts, num_drafts) : 0;
+    grammar_state_destroy(copy);
+    return count;
 }

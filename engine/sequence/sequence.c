@@ -77,7 +77,7 @@ static bool needs_prompt_counted(const struct sequence *sequence) {
            !sequence->has_counted_prompt;
 }
 
-static bool needs_output_counted(const struct sequence *sequence) {
+bool sequence_has_penalty(const struct sequence *sequence) {
     const struct sampling_settings *by = &sequence_params(sequence)->settings;
     return by->repetition_penalty != 1.0F || by->frequency_penalty != 0.0F ||
            by->presence_penalty != 0.0F;
@@ -100,7 +100,7 @@ int sequence_append(struct sequence *sequence, int32_t token) {
     if (needs_prompt_counted(sequence) || !reserve_output(sequence, num_generated + 1) ||
         !accepts(sequence, token))
         return -1;
-    if (needs_output_counted(sequence) && token_counts_add(&sequence->counts, token, 1) != 0)
+    if (sequence_has_penalty(sequence) && token_counts_add(&sequence->counts, token, 1) != 0)
         return -1;
     sequence->output[num_generated] = token;
     sequence->num_tokens++;

@@ -89,6 +89,8 @@ int32_t sequence_common_tokens(const struct sequence *a, const struct sequence *
 /* Returns whether the request's grammar leaves nothing to add to the output. */
 bool sequence_is_complete(const struct sequence *sequence);
 
+/* Returns whether a penalty needs its tokens counted. */
+bool sequence_has_penalty(const struct sequence *sequence);
 /* Takes the prompt's tokens into the counts, where a penalty needs them, before the first token is
  * sampled: what only waits in the queue thus has no counts. Returns -1 when memory is short;
  * nothing can then be appended. */

@@ -61,3 +61,30 @@ int token_counts_add(struct token_counts *counts, int32_t token, int32_t times_g
     counts->items[*slot].output_count += times_generated;
     return 0;
 }
+
+/* Returns the item of the token; of those after `num_old`, which are in no table, by search. -1:
+ * none. */
+static int32_t find_item(const struct token_counts *counts, const struct token_count *items,
+                         int32_t num_items, int32_t token) {
+    int32_t found = counts->num_slots > 0 ? *find_slot(counts, token) : -1;
+    for (int32_t i = counts->num_items; found < 0 && i < num_items; i++)
+        if (items[i].token == token)
+            found = i;
+    return found;
+}
+
+int32_t token_counts_fill(const struct token_counts *counts, const int32_t *tokens,
+                          int32_t num_tokens, struct token_count *out) {
+    int32_t num_items = counts->num_items;
+    if (num_items > 0)
+        memcpy(out, counts->items, (size_t)num_items * sizeof(*out));
+    for (int32_t i = 0; i < num_tokens; i++) {
+        int32_t item = find_item(counts, out, num_items, tokens[i]);
+        if (item < 0) {
+            item = num_items++;
+            out[item] = (struct token_count){.token = tokens[i]};
+        }
+        out[item].output_count++;
+    }
+    return num_items;
+}

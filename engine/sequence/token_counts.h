@@ -24,4 +24,9 @@ void token_counts_finish(struct token_counts *counts);
  * the prompt. Returns -1 when memory is short. */
 int token_counts_add(struct token_counts *counts, int32_t token, int32_t times_generated);
 
+/* Writes the items as they would be had these tokens, a few, been generated as well: in the same
+ * order, and with those that are new at the end. `out` has room for all. Returns their number. */
+int32_t token_counts_fill(const struct token_counts *counts, const int32_t *tokens,
+                          int32_t num_tokens, struct token_count *out);
+
 #endif

@@ -63,6 +63,26 @@ static void test_no_thoughts(void **state) {
     assert_int_equal(ADD(&thinking, &of_three, "a<think>", "a", "b", "c", "d"), -1);
 }
 
+/* One token before the budget is used up; until it begins, only one of nothing can be used up. */
+static void test_may_force_next(void **state) {
+    struct thinking_budget budget = of_three;
+    struct thinking_state thinking = thinking_state_begin(&budget);
+    assert_false(thinking_state_may_force(&thinking, &budget));
+    budget.max_tokens = 0;
+    assert_true(thinking_state_may_force(&thinking, &budget));
+    budget.num_end_tokens = 0;
+    assert_false(thinking_state_may_force(&thinking, &budget));
+    budget = of_three;
+    ADD(&thinking, &budget, "<think>", "a");
+    assert_false(thinking_state_may_force(&thinking, &budget));
+    ADD(&thinking, &budget, "b");
+    assert_true(thinking_state_may_force(&thinking, &budget));
+    ADD(&thinking, &budget, "c");
+    assert_true(thinking_state_may_force(&thinking, &budget));
+    ADD(&thinking, &budget, "</think>");
+    assert_false(thinking_state_may_force(&thinking, &budget));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_no_budget),
@@ -70,6 +90,7 @@ int main(void) {
         cmocka_unit_test(test_markers_within_tokens),
         cmocka_unit_test(test_an_open_prompt),
         cmocka_unit_test(test_no_thoughts),
+        cmocka_unit_test(test_may_force_next),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

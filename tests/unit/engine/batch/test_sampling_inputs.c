@@ -30,12 +30,14 @@ static void test_sample_row(void **state) {
     params.num_choices = 2;
     struct sequence_group *group = fixture_group(1, 0, 4, &params, 100, 4);
     assert_int_equal(sequence_append(&group->sequences[1], 9), 0);
-    struct sample_row first = sampling_inputs_sample_row(&group->sequences[0]);
-    struct sample_row second = sampling_inputs_sample_row(&group->sequences[1]);
+    const struct sampling_position next = sampling_inputs_next(&group->sequences[0]);
+    const struct sampling_position after = {&group->sequences[1], 6, NULL};
+    struct sample_row first = sampling_inputs_sample_row(&next);
+    struct sample_row second = sampling_inputs_sample_row(&after);
     assert_int_equal(first.target, SAMPLE_NO_TARGET);
     assert_true(first.seed == 42);
     assert_true(second.seed != 42);
-    assert_true(first.position == 4 && second.position == 5);
+    assert_true(first.position == 4 && second.position == 6);
     assert_true(first.settings.temperature == 0.5f && first.settings.top_k == 7 &&
                 first.num_logprobs == 3);
     sequence_group_destroy(group);
@@ -53,6 +55,11 @@ static void test_score_row_is_neutral(void **state) {
     sequence_group_destroy(group);
 }
 
+static int32_t fill(struct sequence *sequence, struct token_bias *out) {
+    const struct sampling_position at = sampling_inputs_next(sequence);
+    return sampling_inputs_fill_biases(&at, fake_tokenizer(), out);
+}
+
 static void test_min_tokens_bans_every_end(void **state) {
     int32_t stop_tokens[] = {8, 12};
     struct token_bias given[] = {{8, 2.0f}, {20, 1.0f}};
@@ -66,21 +73,17 @@ static void test_min_tokens_bans_every_end(void **state) {
     struct sequence *s = &group->sequences[0];
     struct token_bias *biases =
         malloc((size_t)sampling_inputs_max_biases(fake_tokenizer()) * sizeof(*biases));
-    int32_t count = sampling_inputs_fill_biases(s, fake_tokenizer(), biases);
+    int32_t count = fill(s, biases);
     assert_int_equal(count, 5);
     assert_true(isinf(bias_of(biases, count, 0)) && isinf(bias_of(biases, count, 1)));
     assert_true(isinf(bias_of(biases, count, 8)) && isinf(bias_of(biases, count, 12)));
     assert_true(bias_of(biases, count, 20) == 1.0f);
     assert_int_equal(sequence_append(s, 20), 0);
-    count = sampling_inputs_fill_biases(s, fake_tokenizer(), biases);
+    count = fill(s, biases);
     assert_int_equal(count, 2); /* now they may end it */
     assert_true(bias_of(biases, count, 8) == 2.0f);
     free(biases);
     sequence_group_destroy(group);
-}
-
-static int32_t fill(const struct sequence *sequence, struct token_bias *out) {
-    return sampling_inputs_fill_biases(sequence, fake_tokenizer(), out);
 }
 
 static void test_bad_runs_ban_their_last_token(void **state) {
@@ -115,6 +118,83 @@ static void test_bad_runs_ban_their_last_token(void **state) {
     sequence_group_destroy(group);
 }
 
+static bool needs_tokens(const struct sampling_params *params, int32_t latest) {
+    struct sequence_group *group = fixture_group(1, 0, 4, params, 100, 4);
+    if (latest >= 0)
+        assert_int_equal(sequence_append(&group->sequences[0], latest), 0);
+    bool needs = sampling_inputs_need_tokens(&group->sequences[0]);
+    sequence_group_destroy(group);
+    return needs;
+}
+
+/* Only a run of which the token before last is the one not known needs it. */
+static void test_bad_runs_need_tokens(void **state) {
+    static const int32_t one[] = {9}, two[] = {5, 6}, three[] = {5, 6, 7};
+    const struct token_run runs[] = {{one, 1}, {three, 3}, {two, 2}};
+    struct sampling_params params = fixture_params(10);
+    params.min_tokens = 4;
+    params.num_allowed_tokens = 1;
+    params.allowed_tokens = one;
+    params.bad_runs = runs;
+    assert_false(needs_tokens(&params, -1));
+    params.num_bad_runs = 2;
+    assert_false(needs_tokens(&params, -1)); /* the run begins in the prompt */
+    assert_false(needs_tokens(&params, 6));
+    assert_true(needs_tokens(&params, 5));
+    params.num_bad_runs = 3;
+    assert_true(needs_tokens(&params, 6));
+}
+
+static void test_what_needs_tokens(void **state) {
+    struct sampling_params params = fixture_params(10);
+    params.settings.frequency_penalty = 0.5F;
+    assert_true(needs_tokens(&params, -1));
+    params = fixture_params(10);
+    params.grammar = fixture_grammar("a");
+    assert_true(needs_tokens(&params, -1));
+    grammar_unref(params.grammar);
+    params = fixture_params(10);
+    params.thinking = (struct thinking_budget){
+        .begin = "<", .end = ">", .begins_inside = true, .max_tokens = 2, .num_end_tokens = 1};
+    assert_false(needs_tokens(&params, -1)); /* there may be two before one is forced */
+    params.thinking.max_tokens = 1;
+    assert_true(needs_tokens(&params, -1));
+}
+
+static int32_t cut(const struct sampling_params *params, const int32_t *drafts,
+                   int32_t num_drafts) {
+    struct grammar_vocabulary *vocabulary = fixture_vocabulary();
+    struct sequence_group *group = fixture_group(1, 0, 4, params, 100, 4);
+    int32_t count = sampling_inputs_cut_drafts(&group->sequences[0], fake_tokenizer(), vocabulary,
+                                               drafts, num_drafts);
+    sequence_group_destroy(group);
+    grammar_vocabulary_destroy(vocabulary);
+    return count;
+}
+
+/* Tokens 3 and 4 are "a" and "b", 0 is an end. */
+static void test_drafts_are_cut(void **state) {
+    static const int32_t drafts[] = {3, 4, 3, 7, 0, 9}, allowed[] = {4, 3}, stops[] = {7};
+    struct sampling_params params = fixture_params(10);
+    assert_int_equal(cut(&params, drafts, 6), 5);
+    params.ignore_eos = true;
+    assert_int_equal(cut(&params, drafts, 6), 6);
+    assert_int_equal(cut(&params, drafts, 0), 0);
+    params.num_stop_tokens = 1;
+    params.stop_tokens = stops;
+    assert_int_equal(cut(&params, drafts, 6), 4);
+    params.num_allowed_tokens = 2;
+    params.allowed_tokens = allowed;
+    assert_int_equal(cut(&params, drafts, 6), 3);
+    params = fixture_params(10);
+    params.grammar = fixture_grammar("aba!");
+    assert_int_equal(cut(&params, drafts, 6), 3);
+    grammar_unref(params.grammar);
+    params.grammar = fixture_grammar("ab"); /* nothing comes after it */
+    assert_int_equal(cut(&params, drafts, 6), 2);
+    grammar_unref(params.grammar);
+}
+
 /* Pieces of the fake tokenizer. */
 enum { A = 3, B = 4, AB = 5 };
 #define ENDS 3U
@@ -137,19 +217,24 @@ static void stop(struct fixture *f) {
     grammar_vocabulary_destroy(f->vocabulary);
 }
 
-static uint32_t mask_of(struct fixture *f) {
-    uint32_t mask = 0xdeadbeef, scratch = 0xdeadbeef;
-    assert_true(
-        sampling_inputs_fill_mask(f->sequence, f->vocabulary, FAKE_VOCAB_SIZE, &scratch, &mask));
+static bool fill_mask(const struct fixture *f, uint32_t *mask) {
+    const struct sampling_position at = sampling_inputs_next(f->sequence);
+    uint32_t scratch = 0xdeadbeef;
+    return sampling_inputs_fill_mask(&at, fake_tokenizer(), f->vocabulary, &scratch, mask);
+}
+
+static uint32_t mask_of(const struct fixture *f) {
+    uint32_t mask = 0xdeadbeef;
+    assert_true(fill_mask(f, &mask));
     return mask;
 }
 
 static void test_nothing_requested(void **state) {
     struct fixture f;
     struct sampling_params params = fixture_params(5);
-    uint32_t mask = 7, scratch;
+    uint32_t mask = 7;
     start(&f, &params);
-    assert_false(sampling_inputs_fill_mask(f.sequence, NULL, FAKE_VOCAB_SIZE, &scratch, &mask));
+    assert_false(fill_mask(&f, &mask));
     stop(&f);
 }
 
@@ -241,6 +326,9 @@ int main(void) {
         cmocka_unit_test(test_score_row_is_neutral),
         cmocka_unit_test(test_min_tokens_bans_every_end),
         cmocka_unit_test(test_bad_runs_ban_their_last_token),
+        cmocka_unit_test(test_bad_runs_need_tokens),
+        cmocka_unit_test(test_what_needs_tokens),
+        cmocka_unit_test(test_drafts_are_cut),
         cmocka_unit_test(test_nothing_requested),
         cmocka_unit_test(test_allowed_tokens),
         cmocka_unit_test(test_a_forced_token),

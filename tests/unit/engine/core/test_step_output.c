@@ -340,7 +340,8 @@ static void test_a_complete_grammar_ends(void **state) {
     start(&f, &params, 100);
     grammar_unref(params.grammar);
     struct sequence *sequence = &f.group->sequences[0];
-    assert_true(sampling_inputs_fill_mask(sequence, vocabulary, FAKE_VOCAB_SIZE, &scratch, &mask));
+    const struct sampling_position at = sampling_inputs_next(sequence);
+    assert_true(sampling_inputs_fill_mask(&at, fake_tokenizer(), vocabulary, &scratch, &mask));
     const struct sample_output wrong = {.token = B};
     const struct step_rows rows = {.requested = no_list, .outputs = &wrong, .count = 1};
     assert_int_equal(step_output_token(&f.output, sequence, &rows, 0), -1);
