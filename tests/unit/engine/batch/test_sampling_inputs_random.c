@@ -153,6 +153,11 @@ struct drafts {
     int32_t num_possible; /* before the first that cannot be sampled */
 };
 
+/* Returns whether a mask may come from elsewhere than the grammar. */
+static bool has_list(const struct sampling_params *params) {
+    return params->num_allowed_tokens > 0 || params->thinking.num_end_tokens > 0;
+}
+
 /* Compares up to a draft that the grammar refuses. */
 static void compare_drafts(struct random *random, struct sequence *sequence, struct sequence *grown,
                            struct drafts *drafts) {
@@ -178,6 +183,8 @@ static void compare_drafts(struct random *random, struct sequence *sequence, str
     fill(grown, 0, NULL, &expected);
     if (goes_on)
         assert_equal(&found, &expected);
+    else
+        assert_true(!found.has_mask || has_list(sequence_params(sequence)));
     seen[REFUSED] += !goes_on;
     fill(sequence, 0, NULL, &found);
     assert_equal(&found, &first);
@@ -191,9 +198,8 @@ static int32_t cut(struct sequence *sequence, const struct drafts *drafts) {
 /* With a grammar, tokens that are not on a list can be sampled only where it takes none of it. */
 static void compare_cut(struct sequence *sequence, const struct drafts *drafts) {
     const struct sampling_params *params = sequence_params(sequence);
-    bool has_list = params->num_allowed_tokens > 0 || params->thinking.num_end_tokens > 0;
     int32_t num_left = cut(sequence, drafts);
-    if (params->grammar == NULL || !has_list)
+    if (params->grammar == NULL || !has_list(params))
         assert_int_equal(num_left, drafts->num_possible);
     assert_in_range(num_left, 0, drafts->num_possible);
     seen[CUT] += num_left < drafts->count;
@@ -224,7 +230,6 @@ static void compare_ahead(struct sequence *sequence) {
 /* Memory that runs out costs the row its mask by the grammar, and nothing else. */
 static void compare_short_memory(struct sequence *sequence, const struct drafts *drafts) {
     const struct sampling_params *params = sequence_params(sequence);
-    bool has_list = params->num_allowed_tokens > 0 || params->thinking.num_end_tokens > 0;
     struct inputs first, found, expected;
     if (params->grammar == NULL || drafts->count == 0)
         return;
@@ -235,7 +240,7 @@ static void compare_short_memory(struct sequence *sequence, const struct drafts 
     fill(sequence, drafts->count, drafts->tokens, &found);
     allocations_left = -1;
     assert_int_equal(num_left, 0);
-    assert_true(has_list || !found.has_mask);
+    assert_true(has_list(params) || !found.has_mask);
     found.has_mask = expected.has_mask;
     found.mask = expected.mask;
     assert_equal(&found, &expected);
