@@ -12,7 +12,7 @@ from pathlib import Path
 from source_tree import ROOMS, read_sources
 
 # Each folder of the room may include those before it; one that is not named stands apart. The room's top is free.
-FOLDERS = {"engine": ["kv", "grammar", "sequence", "schedule", "batch", "core"]}
+FOLDERS = {"engine": ["kv", "draft", "grammar", "sequence", "schedule", "batch", "core"]}
 
 # The wiring: it opens the model, builds the engine and starts the server, so it sees every room.
 WIRING = re.compile(r"server/(main|commands?_?\w*)\.[ch]")
