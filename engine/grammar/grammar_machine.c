@@ -222,6 +222,10 @@ static int sweep(struct grammar_machine *m, int depth) {
     return 0;
 }
 
+static int bound_store(struct grammar_machine *m, int depth) {
+    return m->store.bytes > m->max_bytes ? sweep(m, depth) : 0;
+}
+
 /* --- Steps --- */
 
 int32_t grammar_machine_start(struct grammar_machine *machine) {
@@ -234,7 +238,7 @@ int32_t grammar_machine_step(struct grammar_machine *machine, int depth, uint8_t
     int class = machine->grammar->classes[byte];
     int32_t to = machine->store.sets[machine->path[depth]]->next[class];
     if (to == PARSE_SET_UNKNOWN) {
-        if (machine->store.bytes > machine->max_bytes && sweep(machine, depth) != 0)
+        if (bound_store(machine, depth) != 0)
             return -1;
         begin_step(machine);
         int32_t from = machine->path[depth];
@@ -255,7 +259,10 @@ int32_t grammar_machine_step(struct grammar_machine *machine, int depth, uint8_t
 }
 
 int32_t grammar_machine_step_token(struct grammar_machine *machine, int32_t set, int32_t token) {
-    const struct parse_set *from = machine->store.sets[set];
+    machine->path[0] = set;
+    if (bound_store(machine, 0) != 0)
+        return -1;
+    const struct parse_set *from = machine->store.sets[machine->path[0]];
     begin_step(machine);
     for (int32_t i = from->num_states - 1; i >= 0; i--) {
         const struct grammar_op *op = &machine->grammar->ops[from->states[i].op];

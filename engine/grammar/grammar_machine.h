@@ -54,7 +54,7 @@ int32_t grammar_machine_start(struct grammar_machine *machine);
  * are neither a state's nor in path[0..depth]; those change their ids. */
 int32_t grammar_machine_step(struct grammar_machine *machine, int depth, uint8_t byte);
 /* Returns the set that the token leads to by the set's OP_TOKEN ops; PARSE_SET_EMPTY: none of them
- * names it. */
+ * names it. Sets path[0] to the set, and may drop others like a step. */
 int32_t grammar_machine_step_token(struct grammar_machine *machine, int32_t set, int32_t token);
 
 #endif

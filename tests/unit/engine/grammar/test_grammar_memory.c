@@ -6,7 +6,7 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
-#include "engine/grammar/grammar_program.h"
+#include "engine/grammar/grammar_machine.h"
 #include "tests/unit/engine/grammar/grammar_fixture.h"
 #include "tests/unit/failing_allocations.h"
 
@@ -121,6 +121,64 @@ static void test_states(void **unused) {
     grammar_vocabulary_destroy(vocabulary);
 }
 
+/* Up to 60000 letters, or control tokens: as many sets as there are counts. */
+static struct grammar *build_counted(bool of_tokens, size_t cache_bytes) {
+    static const struct character_range letters = {'a', 'z'};
+    struct grammar_builder *b = grammar_builder_create();
+    struct grammar *grammar = NULL;
+    struct error err;
+    grammar_node item =
+        of_tokens ? grammar_token(b, tokenizer.control) : grammar_characters(b, &letters, 1, false);
+    assert_int_equal(grammar_build(b, grammar_repeat(b, item, 0, 60000), &grammar, &err), 0);
+    grammar_builder_destroy(b);
+    grammar->cache_bytes = cache_bytes;
+    return grammar;
+}
+
+/* Copies the state, moves the copy on by so many tokens and finds its mask, perhaps. */
+static void go_ahead(const struct grammar_state *state, int32_t token, int count, bool masks) {
+    struct grammar_state *clone = grammar_state_clone(state);
+    uint32_t mask[FIXTURE_WORDS];
+    for (int i = 0; i < count; i++)
+        assert_int_equal(grammar_state_accept(clone, token), 0);
+    if (masks)
+        assert_int_equal(grammar_state_mask(clone, mask), 0);
+    grammar_state_destroy(clone);
+}
+
+/* What clones that went ahead found out is forgotten like all else. */
+static void check_clones(const struct grammar_vocabulary *vocabulary, bool of_tokens, bool masks) {
+    enum { NUM_POSITIONS = 2000, NUM_DRAFTS = 16, CACHE_BYTES = 1 << 16, ONE_STEP = 1 << 14 };
+    struct grammar *grammar = build_counted(of_tokens, CACHE_BYTES);
+    struct grammar_state *state = grammar_state_create(grammar, vocabulary);
+    int32_t token = of_tokens ? tokenizer.control : 'x';
+    size_t most = 0;
+    for (int i = 0; i < NUM_POSITIONS; i++) {
+        for (int count = 0; count <= NUM_DRAFTS; count++) {
+            go_ahead(state, token, count, masks);
+            if (grammar->machine->store.bytes > most)
+                most = grammar->machine->store.bytes;
+        }
+        assert_int_equal(grammar_state_accept(state, token), 0);
+    }
+    assert_in_range(most, CACHE_BYTES, CACHE_BYTES + ONE_STEP);
+    assert_ptr_equal(grammar->machine->users, state);
+    assert_null(state->next);
+    grammar_state_destroy(state);
+    grammar_unref(grammar);
+}
+
+static void test_clones(void **unused) {
+    struct grammar_vocabulary *vocabulary;
+    struct error err;
+    assert_int_equal(grammar_vocabulary_create(&tokenizer, &vocabulary, &err), 0);
+    check_clones(vocabulary, false, true);
+    check_clones(vocabulary, false, false);
+    check_clones(vocabulary, true, true);
+    check_clones(vocabulary, true, false);
+    grammar_vocabulary_destroy(vocabulary);
+}
+
 static int set_up(void **state) {
     fixture_init_bytes(&tokenizer);
     fixture_add(&tokenizer, "[[", 2);
@@ -133,6 +191,7 @@ int main(void) {
         cmocka_unit_test(test_building),
         cmocka_unit_test(test_vocabulary),
         cmocka_unit_test(test_states),
+        cmocka_unit_test(test_clones),
     };
     return cmocka_run_group_tests(tests, set_up, NULL);
 }
