@@ -32,6 +32,13 @@ static inline int32_t serving_limits_max_blocks(const struct serving_limits *lim
            (limits->max_model_len % limits->block_size != 0);
 }
 
+/* Returns how many rows of a step sample at most: one of each sequence, and one after each draft. */
+static inline int32_t serving_limits_max_sampled(const struct serving_limits *limits) {
+    int64_t most = (int64_t)limits->max_num_seqs * (1 + (int64_t)limits->num_speculative_tokens);
+    int64_t computed = (int64_t)limits->max_num_seqs + limits->max_num_batched_tokens;
+    return (int32_t)(most < computed ? most : computed);
+}
+
 /* Returns how many different tokens a sequence can have. */
 static inline int32_t serving_limits_max_distinct(const struct serving_limits *limits) {
     return min_int32(limits->max_model_len, limits->vocab_size);

@@ -20,7 +20,7 @@ size_t logprob_lists_max_of_row(const struct serving_limits *limits) {
 }
 
 size_t logprob_lists_max_of_step(const struct serving_limits *limits) {
-    return (size_t)limits->max_num_seqs * logprob_lists_max_of_row(limits) +
+    return (size_t)serving_limits_max_sampled(limits) * logprob_lists_max_of_row(limits) +
            (size_t)limits->max_num_batched_tokens * vocabulary_size(limits);
 }
 
@@ -52,16 +52,25 @@ void logprob_lists_finish(struct logprob_lists *lists) {
 void logprob_lists_clear(struct logprob_lists *lists) {
     lists->num_tokens = (int32_t)vocabulary_size(lists->limits);
     lists->num_logprobs = 0;
+    lists->latest = NULL;
+}
+
+/* Returns the place of a request's tokens, which the rows of a sequence share. */
+static int32_t add_tokens(struct logprob_lists *lists, const int32_t *tokens, int32_t num_tokens) {
+    CHECK(num_tokens <= MAX_LOGPROB_TOKENS);
+    if (tokens != lists->latest) {
+        memcpy(lists->tokens + lists->num_tokens, tokens, (size_t)num_tokens * sizeof(*tokens));
+        lists->num_tokens += num_tokens;
+        lists->latest = tokens;
+    }
+    return lists->num_tokens - num_tokens;
 }
 
 void logprob_lists_add(struct logprob_lists *lists, const int32_t *tokens, int32_t num_tokens,
                        struct sample_row *row) {
     if (num_tokens > 0) {
-        CHECK(num_tokens <= MAX_LOGPROB_TOKENS);
-        memcpy(lists->tokens + lists->num_tokens, tokens, (size_t)num_tokens * sizeof(*tokens));
-        row->first_listed = lists->num_tokens;
+        row->first_listed = add_tokens(lists, tokens, num_tokens);
         row->num_listed = num_tokens;
-        lists->num_tokens += num_tokens;
     } else if (row->num_logprobs > SAMPLE_MAX_LOGPROBS) {
         CHECK(has_vocabulary(lists->limits));
         row->first_listed = 0;

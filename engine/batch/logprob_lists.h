@@ -11,9 +11,10 @@
 
 struct logprob_lists {
     const struct serving_limits *limits;
-    int32_t *tokens;      /* the vocabulary, if there is room for its lists; then those of rows */
-    int32_t num_tokens;   /* in use */
-    int64_t num_logprobs; /* that the rows list */
+    int32_t *tokens;       /* the vocabulary, if there is room for its lists; then those of rows */
+    int32_t num_tokens;    /* in use */
+    const int32_t *latest; /* the request's tokens that were copied last; NULL: none */
+    int64_t num_logprobs;  /* that the rows list */
 };
 
 /* Logprobs that the rows of a step may list together, and those of one row. */
@@ -29,7 +30,8 @@ void logprob_lists_finish(struct logprob_lists *lists);          /* accepts a ze
 /* Before the rows of a step. */
 void logprob_lists_clear(struct logprob_lists *lists);
 
-/* Gives the row its list, if it needs one: for the tokens that it names, or for num_logprobs. */
+/* Gives the row its list, if it needs one: for the tokens that its request names, or for
+ * num_logprobs. The rows of a sequence are added one after the other, with the same array. */
 void logprob_lists_add(struct logprob_lists *lists, const int32_t *tokens, int32_t num_tokens,
                        struct sample_row *row);
 
