@@ -39,6 +39,11 @@ static inline int32_t serving_limits_max_sampled(const struct serving_limits *li
     return (int32_t)(most < computed ? most : computed);
 }
 
+/* Returns how many sample rows a step has at most: each computed token may be scored. */
+static inline int32_t serving_limits_max_sample_rows(const struct serving_limits *limits) {
+    return limits->max_num_batched_tokens + serving_limits_max_sampled(limits);
+}
+
 /* Returns how many different tokens a sequence can have. */
 static inline int32_t serving_limits_max_distinct(const struct serving_limits *limits) {
     return min_int32(limits->max_model_len, limits->vocab_size);

@@ -14,7 +14,9 @@
  * by the model). No later step needs an allocation.
  *
  * `step_begin` hands over the arrays of one step; the ops that need token ids, positions, slots
- * or block tables read them from there until the next `step_begin`.
+ * or block tables read them from there until the next `step_begin`. Each sampled token also stays
+ * on the device, by the number of its sample row in the step, until `sample` is called for that row
+ * of a later step: the next step's `embed` finds it there (token_rows).
  *
  * Implementations: kernels/cpu (fast paths per instruction set, and "cpu-ref", the scalar oracle
  * of every op), and kernels/cuda, a shared module that backend_open opens at run time
@@ -86,14 +88,17 @@ static inline size_t kv_block_bytes(const struct kv_layout *layout) {
 /* The arrays of one step, in host memory that stays valid and unchanged until the step's
  * synchronize. Sequence s owns the tokens query_start[s] .. query_start[s+1]-1, which are the
  * LAST ones of its context_lens[s] tokens. Token ids are < vocab, slots and blocks < those of the
- * KV pool (CHECKed by the batch builder's tests, trusted here). */
+ * KV pool (CHECKed by the batch builder's tests, trusted here).
+ *
+ * Where token_rows[i] is >= 0, token i is the one that the step before this one sampled in that of
+ * its sample rows, and token_ids[i] means nothing; where it is -1, or token_rows is NULL, token i is
+ * token_ids[i]. */
 struct step_inputs {
     int32_t num_tokens;          /* T */
     int32_t num_seqs;            /* S */
     int32_t max_blocks_per_seq;  /* row stride of block_tables */
     const int32_t *token_ids;    /* [T] */
-    const int32_t *token_rows;   /* [T], NULL: all -1. Token i is the one that sample row
-                                    token_rows[i] of the step before sampled; -1: token_ids[i] */
+    const int32_t *token_rows;   /* [T] or NULL */
     const int32_t *positions;    /* [T] */
     const int32_t *slot_mapping; /* [T] */
     const int32_t *query_start;  /* [S + 1] */
@@ -209,7 +214,8 @@ struct add_rows_args {
 /* `rows`, `counts`, `biases`, `masks` and `listed` are host memory; `out` and `listed_logprobs` are
  * host memory, filled by the next synchronize. The op may overwrite `logits`. */
 struct sample_args {
-    float *logits; /* [num_sample_rows, vocab_size] device memory */
+    float *logits;     /* [num_sample_rows, vocab_size] device memory */
+    int32_t first_row; /* number of the first of them among the step's sample rows */
     int32_t num_sample_rows;
     int32_t vocab_size;
     const struct sample_row *rows;
@@ -303,8 +309,9 @@ struct backend {
 /* The sizes that the workspace of the ops must hold, fixed at start, and how to compute. */
 struct backend_config {
     int num_threads; /* CPU: compute threads including the caller; 0: one per available core */
-    /* Largest T and S; on CUDA also largest row stride of block_tables (serving_limits_max_blocks),
-     * and largest num_sample_rows and vocab_size. The numbers of blocks are not read. */
+    /* Largest T and S, and number of a step's sample rows (serving_limits_max_sample_rows); on CUDA
+     * also largest row stride of block_tables (serving_limits_max_blocks), and largest
+     * num_sample_rows of a call and vocab_size. The numbers of blocks are not read. */
     struct serving_limits limits;
     int32_t head_dim;            /* CUDA: of the attention; 0: it is not used */
     int32_t num_q_heads;         /* CUDA: largest of the attention */

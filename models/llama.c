@@ -342,6 +342,7 @@ static void sample_chunk(struct llama *llama, const struct batch *batch, int32_t
                                                     .width = config->vocab_size,
                                                     .cap = config->final_soft_cap});
     b->ops->sample(b, &(struct sample_args){.logits = llama->logits.data,
+                                            .first_row = first,
                                             .num_sample_rows = count,
                                             .vocab_size = config->vocab_size,
                                             .rows = batch->sample_rows + first,

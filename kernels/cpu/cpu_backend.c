@@ -15,6 +15,7 @@ static struct cpu_backend *state_of(struct backend *b) {
 
 static void cpu_destroy(struct backend *base) {
     struct cpu_backend *b = state_of(base);
+    cpu_memory_free(&b->sampled_tokens);
     cpu_op_scratch_destroy(b->op_scratch);
     cpu_gemm_scratch_destroy(b);
     thread_pool_destroy(b->pool);
@@ -96,7 +97,10 @@ static int open_parts(struct cpu_backend *b, struct error *err) {
     b->op_scratch = cpu_op_scratch_create(
         b->config.num_threads, cpu_attention_plan_bytes(b->config.limits.max_num_batched_tokens),
         err);
-    return b->op_scratch != NULL ? 0 : -1;
+    if (b->op_scratch == NULL)
+        return -1;
+    size_t num_rows = (size_t)serving_limits_max_sample_rows(&b->config.limits);
+    return cpu_memory_alloc(num_rows * sizeof(int32_t), &b->sampled_tokens, err);
 }
 
 struct backend *cpu_backend_open(const struct backend_config *config, struct error *err) {

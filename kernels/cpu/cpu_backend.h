@@ -27,7 +27,15 @@ struct cpu_backend {
     struct cpu_gemm_scratch *gemm_scratch;
     struct cpu_op_scratch *op_scratch;
     struct step_inputs step;
+    struct buffer sampled_tokens; /* int32_t [serving_limits_max_sample_rows] */
 };
+
+/* Returns the id of token t of a step, where the step before it sampled these. */
+static inline int32_t cpu_token_id(const struct step_inputs *step,
+                                   const struct buffer *sampled_tokens, int64_t t) {
+    int32_t row = step->token_rows != NULL ? step->token_rows[t] : -1;
+    return row >= 0 ? ((const int32_t *)sampled_tokens->data)[row] : step->token_ids[t];
+}
 
 /* cpu_gemm.c: its workspace grows as matrices are created, so that `linear` never allocates. The
  * destructor accepts one that was never created; `reserve` makes room for the activations of a

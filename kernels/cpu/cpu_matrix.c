@@ -186,7 +186,8 @@ static void embed_row(const struct matrix *matrix, int32_t row, float *out) {
 
 struct embed_job {
     const struct matrix *table;
-    const int32_t *token_ids;
+    const struct step_inputs *step;
+    const struct buffer *sampled_tokens;
     float *out;
     float scale;
 };
@@ -196,7 +197,7 @@ static void embed_tokens(void *context, int64_t begin, int64_t end, int worker) 
     size_t cols = (size_t)job->table->cols;
     for (int64_t t = begin; t < end; t++) {
         float *out = job->out + (size_t)t * cols;
-        embed_row(job->table, job->token_ids[t], out);
+        embed_row(job->table, cpu_token_id(job->step, job->sampled_tokens, t), out);
         for (size_t i = 0; i < cols; i++)
             out[i] *= job->scale;
     }
@@ -204,6 +205,6 @@ static void embed_tokens(void *context, int64_t begin, int64_t end, int worker) 
 
 void cpu_embed(struct backend *base, const struct embed_args *args) {
     struct cpu_backend *b = (struct cpu_backend *)base;
-    struct embed_job job = {args->table, b->step.token_ids, args->out, args->scale};
+    struct embed_job job = {args->table, &b->step, &b->sampled_tokens, args->out, args->scale};
     thread_pool_for(b->pool, b->step.num_tokens, EMBED_PORTION_TOKENS, embed_tokens, &job);
 }

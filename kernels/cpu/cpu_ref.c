@@ -24,10 +24,6 @@ struct matrix {
     float data[];              /* [rows, cols] */
 };
 
-static void destroy(struct backend *b) {
-    free(b);
-}
-
 /* The heap, not mmap, so that a sanitizer sees an access past the end. The block's own address is
  * kept just before the aligned data. */
 static int buffer_alloc(struct backend *b, size_t bytes, struct buffer *out, struct error *err) {
@@ -52,6 +48,11 @@ static void buffer_free(struct backend *b, struct buffer *buffer) {
         free(block);
     }
     *buffer = (struct buffer){0};
+}
+
+static void destroy(struct backend *b) {
+    buffer_free(b, &((struct cpu_ref *)b)->sampled_tokens);
+    free(b);
 }
 
 static void copy(struct backend *b, void *dst, const void *src, size_t bytes) {
@@ -141,12 +142,13 @@ static void step_begin(struct backend *b, const struct step_inputs *inputs) {
 }
 
 static void embed(struct backend *b, const struct embed_args *args) {
-    const struct step_inputs *step = &((struct cpu_ref *)b)->step;
+    const struct cpu_ref *ref = (const struct cpu_ref *)b;
     size_t cols = (size_t)args->table->cols;
-    for (size_t t = 0; t < (size_t)step->num_tokens; t++) {
-        const float *row = args->table->data + (size_t)step->token_ids[t] * cols;
+    for (int32_t t = 0; t < ref->step.num_tokens; t++) {
+        size_t token = (size_t)cpu_token_id(&ref->step, &ref->sampled_tokens, t);
+        const float *row = args->table->data + token * cols;
         for (size_t i = 0; i < cols; i++)
-            ((float *)args->out)[t * cols + i] = args->scale * row[i];
+            ((float *)args->out)[(size_t)t * cols + i] = args->scale * row[i];
     }
 }
 
@@ -267,5 +269,11 @@ struct backend *cpu_ref_open(const struct backend_config *config, struct error *
     snprintf(ref->base.numerics, sizeof(ref->base.numerics), "scalar on %s",
              cpu_levels_select(NULL, err)->name);
     snprintf(ref->base.description, sizeof(ref->base.description), "scalar oracle, 1 thread");
+    ref->max_sample_rows = serving_limits_max_sample_rows(&config->limits);
+    if (buffer_alloc(&ref->base, (size_t)ref->max_sample_rows * sizeof(int32_t),
+                     &ref->sampled_tokens, err) != 0) {
+        free(ref);
+        return NULL;
+    }
     return &ref->base;
 }

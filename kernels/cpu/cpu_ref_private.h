@@ -7,6 +7,8 @@
 struct cpu_ref {
     struct backend base;
     struct step_inputs step;
+    int32_t max_sample_rows;
+    struct buffer sampled_tokens; /* int32_t [max_sample_rows] */
 };
 
 /* cpu_ref_attention.c */

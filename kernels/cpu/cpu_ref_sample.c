@@ -106,6 +106,9 @@ static void tame(float *logits, int32_t n) {
 }
 
 void cpu_ref_sample(struct backend *b, const struct sample_args *args) {
+    const struct cpu_ref *ref = (const struct cpu_ref *)b;
+    int32_t *sampled_tokens = ref->sampled_tokens.data;
+    CHECK(args->first_row + args->num_sample_rows <= ref->max_sample_rows);
     int32_t n = args->vocab_size;
     struct candidate *c = malloc((size_t)n * sizeof(*c));
     float *edited = malloc((size_t)n * sizeof(*edited));
@@ -122,6 +125,7 @@ void cpu_ref_sample(struct backend *b, const struct sample_args *args) {
             sort_candidates(edited, n, c);
             args->out[r].token = choose(row, c, n);
         }
+        sampled_tokens[args->first_row + r] = args->out[r].token;
         if (row->num_logprobs >= 0)
             report(args, row, logits, c, &args->out[r]);
     }

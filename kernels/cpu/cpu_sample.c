@@ -287,6 +287,7 @@ static void sample_one(const struct sample_call *call, int64_t r, void *memory) 
                             .heap = candidates + n};
         out->token = choose(&s);
     }
+    ((int32_t *)call->backend->sampled_tokens.data)[args->first_row + r] = out->token;
     if (row->num_logprobs >= 0)
         report(op, args, row, raw, out);
 }
@@ -301,6 +302,8 @@ static void sample_rows(void *context, int64_t begin, int64_t end, int worker) {
 void cpu_sample(struct backend *base, const struct sample_args *args) {
     struct cpu_backend *b = (struct cpu_backend *)base;
     struct sample_call call = {.backend = b, .args = args};
+    CHECK(args->first_row + args->num_sample_rows <=
+          serving_limits_max_sample_rows(&b->config.limits));
     CHECK(cpu_op_scratch_reserve_workers(b->op_scratch, worker_bytes(args->vocab_size)) == 0);
     thread_pool_for(b->pool, args->num_sample_rows, 1, sample_rows, &call);
 }

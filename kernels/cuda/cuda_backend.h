@@ -26,12 +26,15 @@ struct cuda_step {
     struct step_inputs host;
     uint64_t number;       /* of steps begun; 0: none yet */
     int32_t *token_ids;    /* [T] */
+    int32_t *token_rows;   /* [T]; NULL where the host's is */
     int32_t *positions;    /* [T] */
     int32_t *slot_mapping; /* [T] */
     int32_t *query_start;  /* [S + 1] */
     int32_t *context_lens; /* [S] */
     int32_t *block_tables; /* [S][host.max_blocks_per_seq] */
     int32_t *list;         /* [CUDA_LIST_LENGTH] what one op reads: rows, spans, pairs of blocks */
+    struct buffer sampled_tokens; /* int32_t [serving_limits_max_sample_rows] by `sample`, which
+                                     comes after `embed` in a step: until then of the step before */
 };
 
 struct cuda_backend {

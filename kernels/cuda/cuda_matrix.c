@@ -216,7 +216,14 @@ void cuda_embed(struct backend *base, const struct embed_args *args) {
     struct cuda_backend *b = (struct cuda_backend *)base;
     if (b->step.host.num_tokens == 0)
         return;
-    CUDA_TRY(b, launch_embed(b->stream, base->activation_dtype == DTYPE_BF16, args->table->values,
-                             b->step.token_ids, args->out, b->step.host.num_tokens,
-                             args->table->cols, args->scale));
+    const struct embed_launch launch = {.table = args->table->values,
+                                        .token_ids = b->step.token_ids,
+                                        .token_rows = b->step.token_rows,
+                                        .sampled_tokens = b->step.sampled_tokens.data,
+                                        .out = args->out,
+                                        .num_tokens = b->step.host.num_tokens,
+                                        .width = args->table->cols,
+                                        .scale = args->scale,
+                                        .bf16 = base->activation_dtype == DTYPE_BF16};
+    CUDA_TRY(b, launch_embed(b->stream, &launch));
 }

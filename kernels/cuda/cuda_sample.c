@@ -216,18 +216,22 @@ void cuda_sample(struct backend *base, const struct sample_args *args) {
     struct cuda_sampler *s = b->sampler;
     CHECK(args->num_sample_rows <= b->config.limits.max_logit_rows &&
           args->vocab_size <= b->config.limits.vocab_size);
+    CHECK(args->first_row + args->num_sample_rows <=
+          serving_limits_max_sample_rows(&b->config.limits));
     if (args->num_sample_rows == 0)
         return;
     struct plan plan = plan_call(args);
-    const struct sample_tensors tensors = {.rows = s->rows.data,
-                                           .logits = args->logits,
-                                           .edited = s->edited.data,
-                                           .masks = s->masks.data,
-                                           .out = s->outputs.data,
-                                           .log_totals = s->log_totals.data,
-                                           .num_rows = args->num_sample_rows,
-                                           .vocab_size = args->vocab_size,
-                                           .first_mask = plan.first_mask};
+    const struct sample_tensors tensors = {
+        .rows = s->rows.data,
+        .logits = args->logits,
+        .edited = s->edited.data,
+        .masks = s->masks.data,
+        .out = s->outputs.data,
+        .sampled_tokens = (int32_t *)b->step.sampled_tokens.data + args->first_row,
+        .log_totals = s->log_totals.data,
+        .num_rows = args->num_sample_rows,
+        .vocab_size = args->vocab_size,
+        .first_mask = plan.first_mask};
     cuda_staging_upload(b, s->rows.data, args->rows,
                         (size_t)args->num_sample_rows * sizeof(*args->rows));
     send_masks(b, args, &plan);

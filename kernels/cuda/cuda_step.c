@@ -8,7 +8,7 @@
 #include <string.h>
 
 #define ALIGNMENT 16
-#define NUM_ARRAYS 6
+#define NUM_ARRAYS 7
 
 static struct cuda_backend *state_of(struct backend *b) {
     return (struct cuda_backend *)b;
@@ -28,7 +28,7 @@ static int largest_bytes(const struct serving_limits *limits, size_t *out, struc
                          "cuda device: steps of %d tokens, %d sequences and %d blocks a sequence; "
                          "all must be > 0 and there may be 2^31-1 blocks in all",
                          limits->max_num_batched_tokens, limits->max_num_seqs, blocks);
-    *out = 3 * padded_bytes((size_t)limits->max_num_batched_tokens) +
+    *out = 4 * padded_bytes((size_t)limits->max_num_batched_tokens) +
            2 * padded_bytes((size_t)limits->max_num_seqs + 1) + padded_bytes(table) +
            padded_bytes(CUDA_LIST_LENGTH);
     return 0;
@@ -36,14 +36,18 @@ static int largest_bytes(const struct serving_limits *limits, size_t *out, struc
 
 int cuda_step_create(struct cuda_backend *b, struct error *err) {
     size_t bytes = 0;
-    if (largest_bytes(&b->config.limits, &bytes, err) != 0 ||
-        cuda_buffer_alloc(&b->base, bytes, &b->step.memory, err) != 0)
+    if (largest_bytes(&b->config.limits, &bytes, err) != 0)
+        return -1;
+    size_t num_rows = (size_t)serving_limits_max_sample_rows(&b->config.limits);
+    if (cuda_buffer_alloc(&b->base, bytes, &b->step.memory, err) != 0 ||
+        cuda_buffer_alloc(&b->base, num_rows * sizeof(int32_t), &b->step.sampled_tokens, err) != 0)
         return -1;
     b->step.list = b->step.memory.data;
     return 0;
 }
 
 void cuda_step_destroy(struct cuda_backend *b) {
+    cuda_buffer_free(&b->base, &b->step.sampled_tokens);
     cuda_buffer_free(&b->base, &b->step.memory);
 }
 
@@ -56,12 +60,14 @@ void cuda_step_begin(struct backend *base, const struct step_inputs *inputs) {
     step->host = *inputs;
     step->number++;
     size_t num_tokens = (size_t)inputs->num_tokens, num_seqs = (size_t)inputs->num_seqs;
+    size_t num_token_rows = inputs->token_rows != NULL ? num_tokens : 0;
     const struct {
         const int32_t *host;
         size_t length;
         int32_t **device;
     } arrays[NUM_ARRAYS] = {
         {inputs->token_ids, num_tokens, &step->token_ids},
+        {inputs->token_rows, num_token_rows, &step->token_rows},
         {inputs->positions, num_tokens, &step->positions},
         {inputs->slot_mapping, num_tokens, &step->slot_mapping},
         {inputs->query_start, num_seqs + 1, &step->query_start},
@@ -82,5 +88,7 @@ void cuda_step_begin(struct backend *base, const struct step_inputs *inputs) {
             memcpy(pinned + offset, arrays[i].host, arrays[i].length * sizeof(int32_t));
         offset += padded_bytes(arrays[i].length);
     }
+    if (inputs->token_rows == NULL)
+        step->token_rows = NULL;
     cuda_staging_send(b, device, pinned, total);
 }

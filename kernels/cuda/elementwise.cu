@@ -196,38 +196,40 @@ cudaError_t launch_soft_cap(cudaStream_t stream, float *x, int64_t n, float cap)
 }
 
 template <class T, int N>
-__global__ void embed_kernel(const T *table, const int32_t *rows, T *out, int32_t width,
-                             float scale) {
+__global__ void embed_kernel(const T *table, const int32_t *token_ids, const int32_t *token_rows,
+                             const int32_t *sampled_tokens, T *out, int32_t width, float scale) {
     int32_t i = (int32_t)(blockIdx.y * blockDim.x + threadIdx.x) * N;
     if (i >= width)
         return;
+    int32_t row = token_rows != nullptr ? token_rows[blockIdx.x] : -1;
+    int32_t token = row >= 0 ? sampled_tokens[row] : token_ids[blockIdx.x];
     float v[N];
-    load_floats(v, table + (size_t)rows[blockIdx.x] * width + i);
+    load_floats(v, table + (size_t)token * width + i);
 #pragma unroll
     for (int k = 0; k < N; k++)
         v[k] *= scale;
     store_floats(out + (size_t)blockIdx.x * width + i, v);
 }
 
-template <class T>
-static void embed(cudaStream_t stream, const void *table, const int32_t *rows, void *out,
-                  int32_t num_rows, int32_t width, float scale) {
-    const T *from = static_cast<const T *>(table);
-    T *to = static_cast<T *>(out);
-    if (width % 8 == 0 && is_aligned_16(table) && is_aligned_16(out))
-        LAUNCH((embed_kernel<T, 8>), row_grid(num_rows, width, 8), ROW_BLOCK, 0, stream, from, rows,
-               to, width, scale);
-    else
-        LAUNCH((embed_kernel<T, 1>), row_grid(num_rows, width, 1), ROW_BLOCK, 0, stream, from, rows,
-               to, width, scale);
+template <class T, int N>
+static void embed_by(cudaStream_t stream, const struct embed_launch *args) {
+    LAUNCH((embed_kernel<T, N>), row_grid(args->num_tokens, args->width, N), ROW_BLOCK, 0, stream,
+           static_cast<const T *>(args->table), args->token_ids, args->token_rows,
+           args->sampled_tokens, static_cast<T *>(args->out), args->width, args->scale);
 }
 
-cudaError_t launch_embed(cudaStream_t stream, bool bf16, const void *table, const int32_t *rows,
-                         void *out, int32_t num_rows, int32_t width, float scale) {
-    if (bf16)
-        embed<__nv_bfloat16>(stream, table, rows, out, num_rows, width, scale);
+template <class T> static void embed(cudaStream_t stream, const struct embed_launch *args) {
+    if (args->width % 8 == 0 && is_aligned_16(args->table) && is_aligned_16(args->out))
+        embed_by<T, 8>(stream, args);
     else
-        embed<__half>(stream, table, rows, out, num_rows, width, scale);
+        embed_by<T, 1>(stream, args);
+}
+
+cudaError_t launch_embed(cudaStream_t stream, const struct embed_launch *args) {
+    if (args->bf16)
+        embed<__nv_bfloat16>(stream, args);
+    else
+        embed<__half>(stream, args);
     return cudaGetLastError();
 }
 

@@ -32,9 +32,22 @@ cudaError_t launch_norm(cudaStream_t stream, const struct norm_launch *args);
  * GELU-tanh or else SiLU. Computed in float. */
 cudaError_t launch_act_mul(cudaStream_t stream, bool bf16, bool gelu, const void *gate_up,
                            void *out, int32_t num_rows, int32_t width);
-/* out[r] = scale * table[rows[r]]; with a scale of 1 a copy. */
-cudaError_t launch_embed(cudaStream_t stream, bool bf16, const void *table, const int32_t *rows,
-                         void *out, int32_t num_rows, int32_t width, float scale);
+/* As `embed` of kernels/backend.h: out[t] = scale * table[id of token t], which is
+ * sampled_tokens[token_rows[t]] where there are token_rows and that is >= 0, else token_ids[t]. With a scale of 1
+ * a copy. */
+struct embed_launch {
+    const void *table;         /* [any, width] */
+    const int32_t *token_ids;  /* [num_tokens] */
+    const int32_t *token_rows; /* [num_tokens] or NULL */
+    const int32_t *sampled_tokens;
+    void *out; /* [num_tokens, width] */
+    int32_t num_tokens;
+    int32_t width;
+    float scale;
+    bool bf16;
+};
+
+cudaError_t launch_embed(cudaStream_t stream, const struct embed_launch *args);
 /* x = cap * tanh(x / cap) for n floats. */
 cudaError_t launch_soft_cap(cudaStream_t stream, float *x, int64_t n, float cap);
 /* out[r] = x[rows[r]], rows of `width` 16-bit elements of whatever type. */

@@ -80,7 +80,7 @@ __global__ void __launch_bounds__(SAMPLE_THREADS) choose_kernel(struct sample_te
         token = is_sampled ? sample_kept(r, row, best.logit, &memory) : best.token;
     }
     if (threadIdx.x == 0)
-        t.out[blockIdx.x].token = token;
+        t.out[blockIdx.x].token = t.sampled_tokens[blockIdx.x] = token;
 }
 
 extern "C" cudaError_t launch_sample_choose(cudaStream_t stream,

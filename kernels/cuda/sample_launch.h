@@ -19,6 +19,7 @@ struct sample_tensors {
     float *edited;                 /* [num_rows, vocab_size]; rows with edits and logprobs */
     const uint32_t *masks;         /* [..][SAMPLE_MASK_WORDS(vocab_size)], from first_mask on */
     struct sample_output *out;     /* [num_rows] */
+    int32_t *sampled_tokens;       /* [num_rows] what stays on the device of out[].token */
     double *log_totals;            /* [num_rows] of the rows that are reported on */
     int32_t num_rows;
     int32_t vocab_size;
@@ -67,7 +68,7 @@ cudaError_t launch_sample_mask(cudaStream_t stream, const struct sample_tensors 
 cudaError_t launch_sample_edit(cudaStream_t stream, const struct sample_tensors *tensors,
                                const struct sample_edit *edits, int32_t num_edits,
                                enum sample_edit_kind kind);
-/* Writes out[].token. */
+/* Writes out[].token and sampled_tokens. */
 cudaError_t launch_sample_choose(cudaStream_t stream, const struct sample_tensors *tensors);
 /* Writes the rest of out[] where logprobs are requested; the tokens are there. */
 cudaError_t launch_sample_report(cudaStream_t stream, const struct sample_tensors *tensors);

@@ -1,6 +1,7 @@
 /* The row-wise ops against the oracle: ragged widths, odd numbers of rows, guarded arrays; and the
  * same bits whatever the number of threads and the other rows. */
 #include "tests/kernels/kernel_fixture.h"
+#include "tests/kernels/sample_fixture.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -464,6 +465,107 @@ static void test_add_rows(void **state) {
     check_random_spans(2051, 3); /* more than one list to a device holds */
 }
 
+enum { SAMPLED_VOCAB = 100, SAMPLED_WIDTH = 24, SAMPLED_ROWS = 19, SAMPLED_CHUNK = 8 };
+
+/* Samples the rows of a step in chunks, and waits for nothing. Every fifth row scores token 7. */
+static void sample_in_chunks(struct backend *b, void *logits, uint64_t seed,
+                             struct sample_output *out) {
+    static struct sample_row rows[SAMPLED_ROWS];
+    for (int r = 0; r < SAMPLED_ROWS; r++) {
+        rows[r] = sample_fixture_plain;
+        rows[r].target = r % 5 == 4 ? 7 : SAMPLE_NO_TARGET;
+        rows[r].settings.temperature = r % 3 == 0 ? 0 : 2;
+        rows[r].seed = seed, rows[r].position = (uint64_t)r;
+    }
+    for (int32_t first = 0; first < SAMPLED_ROWS; first += SAMPLED_CHUNK)
+        b->ops->sample(
+            b, &(struct sample_args){.logits = (float *)logits + (size_t)first * SAMPLED_VOCAB,
+                                     .first_row = first,
+                                     .num_sample_rows = SAMPLED_ROWS - first < SAMPLED_CHUNK
+                                                            ? SAMPLED_ROWS - first
+                                                            : SAMPLED_CHUNK,
+                                     .vocab_size = SAMPLED_VOCAB,
+                                     .rows = rows + first,
+                                     .out = out + first});
+}
+
+static void call_embed(struct backend *b, const void *args) {
+    b->ops->embed(b, args);
+}
+
+/* The embeddings of tokens of the step before and of the host, in turn and rows backwards: those of
+ * the same ids given by the host. What token_ids holds where it is not read is another token. */
+static void check_embed_of_sampled(struct backend *b, const struct embed_args *args,
+                                   const struct sample_output *sampled) {
+    enum { NUM = SAMPLED_ROWS + 6 };
+    static const int32_t zeros[NUM + 1];
+    int32_t ids[NUM], rows[NUM], known[NUM];
+    enum dtype dtype = b == fixture.oracle ? DTYPE_F32 : fixture.dtype;
+    size_t n = NUM * SAMPLED_WIDTH;
+    float *actual = kernel_fixture_guarded(n), *expected = kernel_fixture_guarded(n);
+    struct step_inputs step = {.num_tokens = NUM,
+                               .num_seqs = 1,
+                               .max_blocks_per_seq = 1,
+                               .positions = zeros,
+                               .slot_mapping = zeros,
+                               .query_start = zeros,
+                               .context_lens = zeros,
+                               .block_tables = zeros};
+    for (int t = 0; t < NUM; t++) {
+        rows[t] = t % 4 == 3 ? -1 : (2 * NUM - t) % SAMPLED_ROWS;
+        ids[t] = t * 31 % SAMPLED_VOCAB;
+    }
+    step.token_ids = ids, step.token_rows = rows;
+    b->ops->step_begin(b, &step);
+    b->ops->embed(b, args);
+    kernel_fixture_synchronize(b); /* fills in `sampled` */
+    for (int t = 0; t < NUM; t++) {
+        known[t] = rows[t] < 0 ? ids[t] : sampled[rows[t]].token;
+        ids[t] = rows[t] < 0 ? ids[t] : (known[t] + 1) % SAMPLED_VOCAB;
+    }
+    b->ops->step_begin(b, &step);
+    kernel_fixture_run(b, call_embed, args, args->out, dtype_row_bytes(dtype, n));
+    kernel_fixture_get(b, dtype, args->out, actual, n);
+    step.token_ids = known, step.token_rows = NULL;
+    b->ops->step_begin(b, &step);
+    b->ops->embed(b, args);
+    kernel_fixture_get(b, dtype, args->out, expected, n);
+    assert_memory_equal(actual, expected, n * sizeof(float));
+    kernel_fixture_guarded_free(actual);
+    kernel_fixture_guarded_free(expected);
+}
+
+/* Two steps, each sampled in three chunks: the second one's tokens take the place of the first's. */
+static void test_embed_of_sampled_tokens(void **state) {
+    uint64_t seed = 5;
+    float *values = kernel_fixture_random_floats(&seed, SAMPLED_VOCAB * SAMPLED_WIDTH);
+    float *logits = kernel_fixture_random_floats(&seed, SAMPLED_ROWS * SAMPLED_VOCAB);
+    const struct matrix_part part = {.dtype = DTYPE_F32, .rows = SAMPLED_VOCAB, .data = values};
+    for (int i = -1; i < fixture.num_backends; i++) {
+        struct backend *b = i < 0 ? fixture.oracle : fixture.backends[i];
+        struct sample_output sampled[2][SAMPLED_ROWS];
+        struct matrix *table = kernel_fixture_matrix(b, &part, 1, SAMPLED_WIDTH);
+        void *device_logits =
+            kernel_fixture_put(b, DTYPE_F32, logits, SAMPLED_ROWS * SAMPLED_VOCAB);
+        void *out = kernel_fixture_put(b, i < 0 ? DTYPE_F32 : fixture.dtype, NULL,
+                                       (SAMPLED_ROWS + 6) * SAMPLED_WIDTH);
+        const struct embed_args args = {table, out, 1.5f};
+        for (uint64_t step = 0; step < 2; step++) {
+            sample_in_chunks(b, device_logits, step, sampled[step]);
+            check_embed_of_sampled(b, &args, sampled[step]);
+        }
+        int num_changed = 0;
+        for (int r = 0; r < SAMPLED_ROWS; r++)
+            num_changed += sampled[0][r].token != sampled[1][r].token;
+        assert_true(num_changed > 0);
+        kernel_fixture_free(b, out);
+        kernel_fixture_free(b, device_logits);
+        b->ops->matrix_destroy(b, table);
+    }
+    free(logits);
+    free(values);
+}
+
 /* A step without a token: the ops that take their number of rows from it. */
 static void check_step_of_nothing(struct backend *b) {
     static const float values[64];
@@ -764,6 +866,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_soft_cap),
         cmocka_unit_test(test_gather_rows),
         cmocka_unit_test(test_add_rows),
+        cmocka_unit_test(test_embed_of_sampled_tokens),
         cmocka_unit_test(test_nothing_to_do),
         cmocka_unit_test(test_rope),
         cmocka_unit_test(test_no_rope),

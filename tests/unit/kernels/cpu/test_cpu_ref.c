@@ -13,7 +13,8 @@
 
 static int open_ref(void **state) {
     struct error err = {0};
-    *state = backend_open("cpu-ref", &(struct backend_config){.num_threads = 1}, &err);
+    const struct backend_config config = {.limits.max_num_batched_tokens = 8};
+    *state = backend_open("cpu-ref", &config, &err);
     return *state ? 0 : -1;
 }
 
