@@ -58,18 +58,25 @@ static struct submitted_step *step_at(struct rank_executor *executor, uint64_t i
     return &executor->steps[index % EXECUTOR_MAX_STEPS];
 }
 
-/* Called with the lock held, which is released while the step runs. */
-static void run_step_locked(struct rank_executor *executor) {
-    const struct submitted_step *step = step_at(executor, executor->num_finished);
+/* Called with the lock held, which is released while the rank works. */
+static void run_step_locked(struct rank_executor *executor, const struct submitted_step *step) {
+    struct error err = {0};
+    pthread_mutex_unlock(&executor->lock);
+    rank_begin(&executor->rank, step->batch);
+    pthread_mutex_lock(&executor->lock);
     while (!step->is_supplied)
         pthread_cond_wait(&executor->changed, &executor->lock);
-    if (executor->error.code == ERROR_NONE) {
-        struct error err = {0};
-        pthread_mutex_unlock(&executor->lock);
-        rank_step(&executor->rank, step->batch, step->result, &err);
-        pthread_mutex_lock(&executor->lock);
-        executor->error = err;
-    }
+    pthread_mutex_unlock(&executor->lock);
+    rank_sample(&executor->rank, step->batch, step->result);
+    rank_wait(&executor->rank, &err);
+    pthread_mutex_lock(&executor->lock);
+    executor->error = err;
+}
+
+/* A failure ends every later step, without a look at it. */
+static void finish_step_locked(struct rank_executor *executor) {
+    if (executor->error.code == ERROR_NONE)
+        run_step_locked(executor, step_at(executor, executor->num_finished));
     executor->num_finished++;
     pthread_cond_broadcast(&executor->changed);
 }
@@ -80,7 +87,7 @@ static void *rank_thread(void *argument) {
     pthread_mutex_lock(&executor->lock);
     while (executor->state == THREAD_STARTED) {
         if (executor->num_finished < executor->num_submitted)
-            run_step_locked(executor);
+            finish_step_locked(executor);
         else
             pthread_cond_wait(&executor->changed, &executor->lock);
     }
@@ -103,7 +110,7 @@ static void supply(struct executor *base) {
     struct rank_executor *executor = (struct rank_executor *)base;
     pthread_mutex_lock(&executor->lock);
     struct submitted_step *step = step_at(executor, executor->num_submitted - 1);
-    CHECK(executor->num_submitted > executor->num_finished && !step->is_supplied);
+    CHECK(executor->num_submitted > executor->num_waited_for && !step->is_supplied);
     step->is_supplied = true;
     pthread_cond_broadcast(&executor->changed);
     pthread_mutex_unlock(&executor->lock);

@@ -375,8 +375,7 @@ static void add_to_hidden_sums(struct llama *llama, const struct batch *batch, f
     b->ops->download(b, out_sums, llama->hidden_sums.data, sums_bytes);
 }
 
-int llama_forward(struct llama *llama, struct kv_cache *cache, const struct batch *batch,
-                  struct step_result *result, struct error *err) {
+void llama_forward(struct llama *llama, struct kv_cache *cache, const struct batch *batch) {
     struct backend *b = llama->backend;
     int32_t num_tokens = batch->inputs.num_tokens;
     CHECK(num_tokens > 0 && num_tokens <= llama->limits->max_num_batched_tokens);
@@ -389,6 +388,9 @@ int llama_forward(struct llama *llama, struct kv_cache *cache, const struct batc
             run_parallel_layer(llama, cache, layer, num_tokens);
         else
             run_layer(llama, cache, layer, num_tokens);
+}
+
+void llama_sample(struct llama *llama, const struct batch *batch, struct step_result *result) {
     int32_t chunk = llama->limits->max_logit_rows;
     for (int32_t first = 0; first < batch->num_sample_rows; first += chunk) {
         int32_t left = batch->num_sample_rows - first;
@@ -396,8 +398,13 @@ int llama_forward(struct llama *llama, struct kv_cache *cache, const struct batc
     }
     if (batch->num_hidden_sums > 0)
         add_to_hidden_sums(llama, batch, result->hidden_sums);
-    if (b->ops->synchronize(b, err) != 0)
-        return -1;
     result->num_sample_rows = batch->num_sample_rows;
-    return 0;
+}
+
+int llama_step(struct llama *llama, struct kv_cache *cache, const struct batch *batch,
+               struct step_result *result, struct error *err) {
+    struct backend *b = llama->backend;
+    llama_forward(llama, cache, batch);
+    llama_sample(llama, batch, result);
+    return b->ops->synchronize(b, err);
 }

@@ -1,6 +1,6 @@
 /* The one transformer of the LLaMA family, written against the op table. One per rank, used by the
  * rank's thread. Memory is taken at start (backend.h): llama_create allocates what the largest step
- * needs, llama_forward allocates nothing. */
+ * needs, a step allocates nothing. */
 #ifndef QUIRE_MODELS_LLAMA_H
 #define QUIRE_MODELS_LLAMA_H
 
@@ -25,10 +25,14 @@ size_t llama_workspace_needed(const struct model_config *config, enum dtype acti
                               const struct serving_limits *limits);
 size_t llama_workspace_bytes(const struct llama *llama);
 
-/* Runs one step: writes the new tokens' keys and values into the cache and fills result->rows for
- * every sample row of the batch, result->hidden_sums for every span. Returns after the result is complete:
- * 0, or -1 with ERROR_DEVICE, after which nothing works any more. */
-int llama_forward(struct llama *llama, struct kv_cache *cache, const struct batch *batch,
-                  struct step_result *result, struct error *err);
+/* A step in two parts, each of which only enqueues. The first writes the new tokens' keys and values
+ * into the cache, up to the last hidden states; it reads no late input of the batch (batch.h). */
+void llama_forward(struct llama *llama, struct kv_cache *cache, const struct batch *batch);
+/* Goes on with the batch that llama_forward was last called for: result->rows of every sample row
+ * and result->hidden_sums of every span are complete once the backend was waited for. */
+void llama_sample(struct llama *llama, const struct batch *batch, struct step_result *result);
+/* Does both, and waits: 0, or -1 with ERROR_DEVICE, after which nothing works any more. */
+int llama_step(struct llama *llama, struct kv_cache *cache, const struct batch *batch,
+               struct step_result *result, struct error *err);
 
 #endif

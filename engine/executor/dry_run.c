@@ -144,7 +144,7 @@ static int run_step(struct backend *b, struct llama *llama, struct kv_cache *cac
                                  .listed_logprobs = a->listed_logprobs,
                                  .hidden_sums = a->new_hidden_sums};
     rank_moves_enqueue(b, cache, NULL, &batch);
-    return llama_forward(llama, cache, &batch, &result, err);
+    return llama_step(llama, cache, &batch, &result, err);
 }
 
 /* Returns the next below n of 1, 2, 3, 4, 6, 8, 12, ...: sizes at which a library of matrix

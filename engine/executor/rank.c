@@ -241,12 +241,18 @@ void rank_unload(struct rank *rank) {
     *rank = (struct rank){0};
 }
 
-int rank_step(struct rank *rank, const struct batch *batch, struct step_result *result,
-              struct error *err) {
+void rank_begin(struct rank *rank, const struct batch *batch) {
     rank_moves_enqueue(rank->backend, &rank->cache, rank->host_pool.data, batch);
     if (batch->inputs.num_tokens > 0)
-        return llama_forward(rank->llama, &rank->cache, batch, result, err);
-    CHECK(batch->num_sample_rows == 0 && batch->num_hidden_sums == 0);
-    result->num_sample_rows = 0;
+        llama_forward(rank->llama, &rank->cache, batch);
+}
+
+void rank_sample(struct rank *rank, const struct batch *batch, struct step_result *result) {
+    CHECK(batch->inputs.num_tokens > 0 ||
+          (batch->num_sample_rows == 0 && batch->num_hidden_sums == 0));
+    llama_sample(rank->llama, batch, result);
+}
+
+int rank_wait(struct rank *rank, struct error *err) {
     return rank->backend->ops->synchronize(rank->backend, err);
 }

@@ -25,9 +25,13 @@ int rank_load(const struct model *model, const struct executor_config *config,
               struct executor_info *info, struct rank *out, struct error *err);
 void rank_unload(struct rank *rank);
 
-/* Moves the batch's blocks, then computes; a batch without tokens only moves. As llama_forward. */
-int rank_step(struct rank *rank, const struct batch *batch, struct step_result *result,
-              struct error *err);
+/* The parts of a step, in this order. rank_begin moves the batch's blocks and computes the last
+ * hidden states, without reading a late input (batch.h); a batch without tokens only moves.
+ * rank_sample does the rest, and rank_wait waits until the result is complete: 0, or -1 with
+ * ERROR_DEVICE, after which nothing works any more. */
+void rank_begin(struct rank *rank, const struct batch *batch);
+void rank_sample(struct rank *rank, const struct batch *batch, struct step_result *result);
+int rank_wait(struct rank *rank, struct error *err);
 
 /* As executor_plan. */
 int rank_plan(const struct model *model, const struct executor_config *config,

@@ -9,7 +9,7 @@
  *   batch-us            length of a timed batch of steps
  *   batch-invariant     1: the device is opened so
  *
- * A step is timed with what the host does for it, from llama_forward's call to its return. The same
+ * A step is timed with what the host does for it, from llama_step's call to its return. The same
  * step is done over and over; its context is made of random numbers. */
 #include "models/llama.h"
 #include "tests/kernels/device_bench.h"
@@ -213,10 +213,10 @@ static void free_batch(struct model_bench *m) {
     free(m->result.rows);
 }
 
-static void call_forward(void *context, int64_t i) {
+static void call_step(void *context, int64_t i) {
     struct model_bench *m = context;
     struct error err = {0};
-    if (llama_forward(m->llama, &m->cache, &m->batch, &m->result, &err) != 0)
+    if (llama_step(m->llama, &m->cache, &m->batch, &m->result, &err) != 0)
         device_bench_fail("step %lld: %s", (long long)i, err.message);
 }
 
@@ -245,7 +245,7 @@ static void measure(struct model_bench *m, const char *op, const struct step *st
     if ((int64_t)step->num_seqs * num_blocks(step->context) > m->cache.num_blocks)
         return;
     build_batch(m, step);
-    const struct device_bench_job job = {.context = m, .call = call_forward};
+    const struct device_bench_job job = {.context = m, .call = call_step};
     struct device_bench_time time = device_bench_run(&m->bench, &job);
     char shape[64];
     snprintf(shape, sizeof(shape), "%d x %d of %d", step->num_seqs, step->query, step->context);

@@ -159,7 +159,7 @@ static void forward(struct golden_run *run, const struct step *step, float *out_
     watched.original = run->original_ops;
     watched.out = out_logits;
     watched.rows_left = num_wanted;
-    CHECK(llama_forward(run->llama, &run->cache, &batch, &result, NULL) == 0);
+    CHECK(llama_step(run->llama, &run->cache, &batch, &result, NULL) == 0);
     CHECK(result.num_sample_rows == step->num_tokens);
 }
 
@@ -200,7 +200,7 @@ void golden_run_pool(struct golden_run *run, struct golden_sequence *sequence,
     batch.hidden_spans = spans;
     batch.hidden_sums = before;
     struct step_result result = {.hidden_sums = after};
-    CHECK(llama_forward(run->llama, &run->cache, &batch, &result, NULL) == 0);
+    CHECK(llama_step(run->llama, &run->cache, &batch, &result, NULL) == 0);
     memcpy(sum, after, width * sizeof(float));
     memcpy(last, after + width, width * sizeof(float));
 }

@@ -87,7 +87,8 @@ static void close_run(struct run *run) {
     backend_close(run->backend);
 }
 
-/* Two hidden sums, which are read and left in `sums`: of all tokens so far, and of the step's last. */
+/* Two hidden sums, which are read and left in `sums`: of all tokens so far, and of the step's last. The
+ * forward pass sees nothing of what is sampled. */
 static void run_step(struct run *run, int32_t first, int32_t count, float sums[2 * HIDDEN]) {
     int32_t positions[NUM_TOKENS], slots[NUM_TOKENS], rows[NUM_TOKENS];
     struct sample_row sample_rows[NUM_TOKENS];
@@ -103,25 +104,22 @@ static void run_step(struct run *run, int32_t first, int32_t count, float sums[2
         rows[i] = i;
         sample_rows[i] = (struct sample_row){.mask = SAMPLE_NO_MASK};
     }
-    const struct batch batch = {
-        .inputs = {.num_tokens = count,
-                   .num_seqs = 1,
-                   .max_blocks_per_seq = NUM_BLOCKS,
-                   .token_ids = tokens + first,
-                   .positions = positions,
-                   .slot_mapping = slots,
-                   .query_start = query_start,
-                   .context_lens = &context_len,
-                   .block_tables = block_table},
-        .num_sample_rows = count,
-        .logit_rows = rows,
-        .sample_rows = sample_rows,
-        .num_hidden_sums = 2,
-        .hidden_spans = spans,
-        .hidden_sums = before,
-    };
+    struct batch batch = {.inputs = {.num_tokens = count,
+                                     .num_seqs = 1,
+                                     .max_blocks_per_seq = NUM_BLOCKS,
+                                     .token_ids = tokens + first,
+                                     .positions = positions,
+                                     .slot_mapping = slots,
+                                     .query_start = query_start,
+                                     .context_lens = &context_len,
+                                     .block_tables = block_table},
+                          .has_late_inputs = true};
     struct step_result result = {.rows = outputs, .hidden_sums = sums};
-    assert_int_equal(llama_forward(run->llama, &run->cache, &batch, &result, NULL), 0);
+    llama_forward(run->llama, &run->cache, &batch);
+    batch.num_sample_rows = count, batch.logit_rows = rows, batch.sample_rows = sample_rows;
+    batch.num_hidden_sums = 2, batch.hidden_spans = spans, batch.hidden_sums = before;
+    llama_sample(run->llama, &batch, &result);
+    assert_int_equal(run->ops.synchronize(run->backend, NULL), 0);
     assert_int_equal(result.num_sample_rows, count);
 }
 
@@ -210,7 +208,7 @@ static void check_repeated_rows(const struct model_image *image, const char *nam
     };
     struct step_result result = {.rows = outputs};
     next_logits = logits;
-    assert_int_equal(llama_forward(run.llama, &run.cache, &batch, &result, NULL), 0);
+    assert_int_equal(llama_step(run.llama, &run.cache, &batch, &result, NULL), 0);
     assert_int_equal(result.num_sample_rows, NUM_ROWS);
     for (int r = 0; r < NUM_ROWS; r++)
         assert_memory_equal(logits + r * VOCAB, alone + rows[r] * VOCAB, VOCAB * sizeof(float));
