@@ -39,9 +39,10 @@ static inline int32_t serving_limits_max_sampled(const struct serving_limits *li
     return (int32_t)(most < computed ? most : computed);
 }
 
-/* Returns how many sample rows a step has at most: each computed token may be scored. */
+/* Returns how many sample rows a step has at most: each computed token may be scored or sampled
+ * after, and each sequence may fork. */
 static inline int32_t serving_limits_max_sample_rows(const struct serving_limits *limits) {
-    return limits->max_num_batched_tokens + serving_limits_max_sampled(limits);
+    return limits->max_num_batched_tokens + limits->max_num_seqs;
 }
 
 /* Returns how many different tokens a sequence can have. */

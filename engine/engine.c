@@ -207,6 +207,7 @@ static int init_core(struct engine *engine, struct executor *executor,
         .swap_block_ns = config->swap_block_ns,
         .num_tenants = config->num_tenants > 0 ? config->num_tenants : 1,
         .prefix_caching = config->prefix_caching,
+        .async_scheduling = config->async_scheduling,
         .vocabulary = config->vocabulary,
         .stall_timeout_ns = stall_ms * CLOCK_NS_PER_MS,
         .clock = clock_ns,
@@ -299,6 +300,7 @@ size_t engine_memory_bytes(const struct engine_config *config, const struct toke
         .limits = limits,
         .num_tenants = config->num_tenants > 0 ? config->num_tenants : 1,
         .prefix_caching = config->prefix_caching,
+        .async_scheduling = config->async_scheduling,
     };
     size_t seqs = (size_t)limits->max_num_seqs, queued = (size_t)config->max_queued_requests;
     size_t prompt_tokens = (size_t)config->max_queued_tokens + seqs * (size_t)limits->max_model_len;

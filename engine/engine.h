@@ -20,6 +20,7 @@ struct engine_config {
     int64_t swap_block_ns;               /* to move one block to the host, or back */
     int32_t num_tenants;                 /* whose prefixes are kept apart; 0 means 1 */
     bool prefix_caching;
+    bool async_scheduling;       /* the next step is planned and submitted while one runs */
     int32_t max_queued_requests; /* requests not yet running */
     int64_t max_queued_tokens;   /* prompt tokens not yet running */
     int64_t max_choices;         /* of all requests, that have not ended; 0: any number */

@@ -3,7 +3,6 @@
 #include "config/base/check.h"
 #include "engine/token_stream.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 static bool has_vocabulary(const struct serving_limits *limits) {
@@ -28,25 +27,16 @@ size_t logprob_lists_event_bytes(const struct serving_limits *limits) {
     return 2 * logprob_lists_max_of_step(limits) * sizeof(struct top_logprob);
 }
 
-size_t logprob_lists_bytes(const struct serving_limits *limits) {
-    return ((size_t)limits->max_num_seqs * MAX_LOGPROB_TOKENS + vocabulary_size(limits)) *
-           sizeof(int32_t);
+size_t logprob_lists_max_tokens(const struct serving_limits *limits) {
+    return (size_t)limits->max_num_seqs * MAX_LOGPROB_TOKENS + vocabulary_size(limits);
 }
 
-int logprob_lists_init(struct logprob_lists *lists, const struct serving_limits *limits) {
-    *lists =
-        (struct logprob_lists){.limits = limits, .tokens = malloc(logprob_lists_bytes(limits))};
-    if (lists->tokens == NULL)
-        return -1;
+void logprob_lists_init(struct logprob_lists *lists, const struct serving_limits *limits,
+                        int32_t *tokens) {
+    *lists = (struct logprob_lists){.limits = limits, .tokens = tokens};
     for (size_t i = 0; i < vocabulary_size(limits); i++)
-        lists->tokens[i] = (int32_t)i;
+        tokens[i] = (int32_t)i;
     logprob_lists_clear(lists);
-    return 0;
-}
-
-void logprob_lists_finish(struct logprob_lists *lists) {
-    free(lists->tokens);
-    memset(lists, 0, sizeof(*lists));
 }
 
 void logprob_lists_clear(struct logprob_lists *lists) {

@@ -11,7 +11,8 @@
 
 struct logprob_lists {
     const struct serving_limits *limits;
-    int32_t *tokens;       /* the vocabulary, if there is room for its lists; then those of rows */
+    int32_t *tokens;       /* the vocabulary, if there is room for its lists; then those of rows.
+                              The caller's */
     int32_t num_tokens;    /* in use */
     const int32_t *latest; /* the request's tokens that were copied last; NULL: none */
     int64_t num_logprobs;  /* that the rows list */
@@ -23,10 +24,11 @@ size_t logprob_lists_max_of_row(const struct serving_limits *limits);
 /* Returns what the events of a step may add to streams for them, whose buffers double. */
 size_t logprob_lists_event_bytes(const struct serving_limits *limits);
 
-/* The limits outlive the lists. Returns -1 when memory is short. */
-int logprob_lists_init(struct logprob_lists *lists, const struct serving_limits *limits);
-size_t logprob_lists_bytes(const struct serving_limits *limits); /* what it allocates */
-void logprob_lists_finish(struct logprob_lists *lists);          /* accepts a zeroed one */
+/* Returns how many tokens all lists of a step have at most. */
+size_t logprob_lists_max_tokens(const struct serving_limits *limits);
+/* The limits and the tokens, room for that many, outlive the lists. */
+void logprob_lists_init(struct logprob_lists *lists, const struct serving_limits *limits,
+                        int32_t *tokens);
 /* Before the rows of a step. */
 void logprob_lists_clear(struct logprob_lists *lists);
 

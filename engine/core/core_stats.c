@@ -137,9 +137,8 @@ void core_stats_gauges(struct engine_stats *stats, const struct scheduler *sched
     stats->swapped_in_blocks = blocks->num_swapped_in_blocks;
 }
 
-void core_stats_step(struct engine_stats *stats, const struct scheduler *scheduler,
-                     int64_t now_ns) {
+void core_stats_step(struct engine_stats *stats, int32_t num_tokens, int64_t now_ns) {
     stats->step++;
     stats->last_step_ns = now_ns;
-    histogram_add(&stats->iteration_tokens, scheduler->plan.num_tokens);
+    histogram_add(&stats->iteration_tokens, num_tokens);
 }

@@ -24,7 +24,7 @@ void core_stats_hypothesis(struct engine_stats *stats, struct sequence *choice, 
 void core_stats_finished(struct engine_stats *stats, const struct sequence *sequence,
                          int64_t now_ns);
 /* Counts a step that ran. */
-void core_stats_step(struct engine_stats *stats, const struct scheduler *scheduler, int64_t now_ns);
+void core_stats_step(struct engine_stats *stats, int32_t num_tokens, int64_t now_ns);
 /* Sets the gauges: what runs, waits and is held now. */
 void core_stats_gauges(struct engine_stats *stats, const struct scheduler *scheduler);
 

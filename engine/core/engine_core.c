@@ -25,23 +25,16 @@ static void unlink_group(struct engine_core *core, struct sequence_group *group)
     *(group->next != NULL ? &group->next->previous : &core->last_group) = group->previous;
 }
 
-/* The result of a step. Pages of listed_logprobs that no step needs are never touched. */
-static int init_result(struct step_result *result, const struct serving_limits *limits) {
-    size_t listed_bytes;
-    result->rows = calloc((size_t)batch_builder_max_rows(limits), sizeof(*result->rows));
-    result->hidden_sums =
-        calloc((size_t)limits->max_num_seqs, ((size_t)limits->hidden_size + 1) * sizeof(float));
-    if (checked_mul(logprob_lists_max_of_step(limits), sizeof(float), &listed_bytes))
-        result->listed_logprobs = malloc(listed_bytes);
-    return result->rows != NULL && result->hidden_sums != NULL && result->listed_logprobs != NULL
-               ? 0
-               : -1;
+static int32_t num_steps(const struct engine_core_config *config) {
+    return config->async_scheduling ? EXECUTOR_MAX_STEPS : 1;
 }
 
-static size_t result_bytes(const struct serving_limits *limits) {
-    return (size_t)batch_builder_max_rows(limits) * sizeof(struct sample_output) +
-           (size_t)limits->max_num_seqs * ((size_t)limits->hidden_size + 1) * sizeof(float) +
-           logprob_lists_max_of_step(limits) * sizeof(float);
+static int init_steps(struct engine_core *core) {
+    core->num_steps = num_steps(&core->config);
+    for (int32_t i = 0; i < core->num_steps; i++)
+        if (step_init(&core->steps[i], core->config.limits, core->tokenizer) != 0)
+            return -1;
+    return 0;
 }
 
 static struct scheduler_config scheduler_config_of(const struct engine_core_config *config) {
@@ -57,9 +50,9 @@ static struct scheduler_config scheduler_config_of(const struct engine_core_conf
 size_t engine_core_bytes(const struct engine_core_config *config,
                          const struct tokenizer *tokenizer) {
     const struct scheduler_config scheduler = scheduler_config_of(config);
-    return scheduler_bytes(&scheduler) + batch_builder_bytes(config->limits, tokenizer) +
-           step_output_bytes(config->limits) + result_bytes(config->limits) +
-           (size_t)config->limits->max_num_seqs * sizeof(struct sequence *);
+    return scheduler_bytes(&scheduler) + batch_builder_bytes(config->limits) +
+           step_output_bytes(config->limits) +
+           (size_t)num_steps(config) * step_bytes(config->limits, tokenizer);
 }
 
 int engine_core_init(struct engine_core *core, const struct engine_core_config *config,
@@ -71,10 +64,8 @@ int engine_core_init(struct engine_core *core, const struct engine_core_config *
     core->config = *config;
     core->executor = executor;
     core->tokenizer = tokenizer;
-    core->forked = calloc((size_t)limits->max_num_seqs, sizeof(struct sequence *));
     engine_stats_init(&core->stats);
-    if (core->forked == NULL || init_result(&core->result, limits) != 0 ||
-        scheduler_init(&core->scheduler, &scheduler_config) != 0 ||
+    if (init_steps(core) != 0 || scheduler_init(&core->scheduler, &scheduler_config) != 0 ||
         batch_builder_init(&core->builder, limits, tokenizer, config->vocabulary) != 0 ||
         step_output_init(&core->output, tokenizer, limits) != 0) {
         engine_core_finish(core);
@@ -95,10 +86,8 @@ void engine_core_finish(struct engine_core *core) {
     scheduler_finish(&core->scheduler);
     batch_builder_finish(&core->builder);
     step_output_finish(&core->output);
-    free(core->result.rows);
-    free(core->result.hidden_sums);
-    free(core->result.listed_logprobs);
-    free(core->forked);
+    for (int32_t i = 0; i < EXECUTOR_MAX_STEPS; i++)
+        step_finish(&core->steps[i]);
     memset(core, 0, sizeof(*core));
 }
 
@@ -197,7 +186,14 @@ void engine_core_close(struct engine_core *core, struct sequence *sequence) {
         return;
     engine_core_leave_queue(core, group);
     unlink_group(core, group);
-    sequence_group_destroy(group);
+    if (group->num_in_flight == 0)
+        sequence_group_destroy(group);
+}
+
+void engine_core_leave_flight(struct engine_core *core, struct sequence_group *group) {
+    CHECK(group->num_in_flight > 0);
+    if (--group->num_in_flight == 0 && group->num_open == 0)
+        sequence_group_destroy(group);
 }
 
 void engine_core_push_end(struct engine_core *core, struct sequence *sequence) {
@@ -237,6 +233,7 @@ void engine_core_end_group(struct engine_core *core, struct sequence_group *grou
 }
 
 void engine_core_abort(struct engine_core *core, enum finish_reason reason) {
+    engine_core_drain(core);
     struct sequence_group *group = core->first_group, *next;
     for (; group != NULL; group = next) {
         next = group->next;
@@ -246,5 +243,5 @@ void engine_core_abort(struct engine_core *core, enum finish_reason reason) {
 }
 
 bool engine_core_is_idle(const struct engine_core *core) {
-    return core->first_group == NULL;
+    return core->first_group == NULL && core->num_in_flight == 0;
 }

@@ -1,5 +1,5 @@
 /* The engine without its thread: everything between the inbox and the token streams. One call of
- * engine_core_step ends what was cancelled, plans, runs the executor and hands out the results. It
+ * engine_core_step ends what was cancelled, plans, submits and hands out the results of a step. It
  * has no thread and no clock of its own, so a seeded simulation drives exactly the code the server
  * runs. Used by one thread. */
 #ifndef QUIRE_ENGINE_CORE_ENGINE_CORE_H
@@ -16,6 +16,7 @@ struct engine_core_config {
     int64_t swap_block_ns;               /* to move one block to the host, or back */
     int32_t num_tenants;                 /* >= 1; a request's tenant < num_tenants */
     bool prefix_caching;
+    bool async_scheduling;                       /* two steps in flight instead of one */
     struct block_key_secret secret;              /* of the keys of cached prefixes */
     const struct grammar_vocabulary *vocabulary; /* outlives the core; NULL: no request has a
                                                     grammar */
@@ -34,8 +35,10 @@ struct engine_core {
     struct scheduler scheduler;
     struct batch_builder builder;
     struct step_output output;
-    struct step_result result;
-    struct sequence **forked; /* scratch [max_num_seqs]: a leader and those that fork from it */
+    struct step steps[EXECUTOR_MAX_STEPS]; /* a ring of num_steps */
+    int32_t num_steps;
+    int32_t first_in_flight, num_in_flight; /* submitted, and not committed */
+    int64_t last_collected_ns;
     struct engine_stats stats;
     struct sequence_group *first_group, *last_group; /* live groups, by arrival */
     int32_t num_queued_requests;                     /* live groups that never ran */
@@ -60,7 +63,8 @@ void engine_core_finish(struct engine_core *core);
 /* Takes its own reference. The request fits the limits (kv_demand.h), and its id rises from call to
  * call. Ends it at once with FINISH_ERROR when memory is short or the core has failed. */
 void engine_core_add(struct engine_core *core, struct request *request);
-/* Returns true when a step was run, false when there was nothing that could run. */
+/* Submits as many steps as may be in flight, and applies the results of the oldest. Returns false
+ * when there was nothing that could run: nothing is in flight then. */
 bool engine_core_step(struct engine_core *core);
 /* Ends everything that is left. */
 void engine_core_abort(struct engine_core *core, enum finish_reason reason);

@@ -1,7 +1,9 @@
-/* Shared by the files of the core: engine_core.c (the life of groups) and engine_core_step.c.
+/* Shared by the files of the core: engine_core.c (the life of groups), engine_core_step.c (the loop
+ * of steps) and engine_core_commit.c (their results).
  *
  * A sequence ends in this order: its finish is set; it is retired, which frees its blocks; its last
- * event is pushed; it is closed, which frees its group with the last one. */
+ * event is pushed; it is closed, which frees its group with the last one, unless a step in flight
+ * still has rows of it. */
 #ifndef QUIRE_ENGINE_CORE_ENGINE_CORE_PRIVATE_H
 #define QUIRE_ENGINE_CORE_ENGINE_CORE_PRIVATE_H
 
@@ -25,6 +27,12 @@ void engine_core_end_group(struct engine_core *core, struct sequence_group *grou
 
 /* Uncounts a group that is scheduled for the first time, or ends before that. */
 void engine_core_leave_queue(struct engine_core *core, struct sequence_group *group);
+/* Takes one entry of the group out of flight. May free the group. */
+void engine_core_leave_flight(struct engine_core *core, struct sequence_group *group);
+/* Waits for the steps in flight, and throws their results away. */
+void engine_core_drain(struct engine_core *core);
+/* Applies the results of a step that was collected. */
+void engine_core_commit(struct engine_core *core, const struct step *step, int64_t now_ns);
 /* Notes that a step is to be tried at deadline_ns at the latest. */
 void engine_core_note_stall(struct engine_core *core, int64_t deadline_ns);
 

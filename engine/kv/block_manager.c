@@ -32,7 +32,8 @@ size_t block_manager_bytes(const struct block_manager_config *config) {
            block_pool_bytes(limits->num_host_blocks, 1) + move_list_bytes(limits->num_host_blocks) +
            2 * move_list_bytes(limits->num_blocks) + cache +
            ((size_t)limits->num_host_blocks + 1) * sizeof(struct swap_origin) +
-           (size_t)larger_pool(limits) * sizeof(int32_t);
+           (size_t)larger_pool(limits) * sizeof(int32_t) +
+           (size_t)limits->num_blocks * sizeof(int32_t);
 }
 
 static int init_parts(struct block_manager *manager) {
@@ -50,7 +51,8 @@ static int init_parts(struct block_manager *manager) {
     int32_t larger = larger_pool(limits);
     manager->origins = calloc((size_t)limits->num_host_blocks + 1, sizeof(*manager->origins));
     manager->moved_to = malloc((size_t)larger * sizeof(*manager->moved_to));
-    if (manager->origins == NULL || manager->moved_to == NULL)
+    manager->held = malloc((size_t)limits->num_blocks * sizeof(*manager->held));
+    if (manager->origins == NULL || manager->moved_to == NULL || manager->held == NULL)
         return -1;
     for (int32_t i = 0; i < larger; i++)
         manager->moved_to[i] = -1;
@@ -79,6 +81,7 @@ void block_manager_finish(struct block_manager *manager) {
     move_list_finish(&manager->copies);
     free(manager->origins);
     free(manager->moved_to);
+    free(manager->held);
     memset(manager, 0, sizeof(*manager));
 }
 
@@ -136,8 +139,22 @@ static void cancel_device_move(struct block_manager *manager, int32_t id) {
     }
 }
 
-void block_manager_drop_device(struct block_manager *manager, int32_t id) {
-    const struct block *block = &manager->pool.blocks[id];
+/* Pins a block that is about to lose its last owner or pin, while a step in flight may use it. */
+static void hold(struct block_manager *manager, int32_t id) {
+    struct block *block = &manager->pool.blocks[id];
+    if (block->is_held || block->last_step <= manager->num_collected)
+        return;
+    block->is_held = true;
+    block_pool_pin(&manager->pool, id);
+    manager->held[manager->num_held++] = id;
+}
+
+void block_manager_drop_device(struct block_manager *manager, int32_t id, uint64_t last_step) {
+    struct block *block = &manager->pool.blocks[id];
+    if (last_step > block->last_step)
+        block->last_step = last_step;
+    if (block->references == 1)
+        hold(manager, id);
     if (block->references == 1 && block->pins == 0)
         cancel_device_move(manager, id);
     block_pool_unref(&manager->pool, id);
@@ -177,7 +194,8 @@ bool block_manager_needs_copy(const struct block_manager *manager, const struct 
 
 /* Copies a block that has another owner. One that is itself to be copied to in this step has its
  * content from there. */
-static bool copy_block(struct block_manager *manager, int32_t *block) {
+static bool copy_block(struct block_manager *manager, const struct block_table *table,
+                       int32_t *block) {
     int32_t copy = block_manager_take(manager);
     if (copy < 0)
         return false;
@@ -186,7 +204,7 @@ static bool copy_block(struct block_manager *manager, int32_t *block) {
         source = *block;
     move_list_add(&manager->copies, source, copy);
     block_pool_pin(&manager->pool, source);
-    block_manager_drop_device(manager, *block);
+    block_manager_drop_device(manager, *block, table->last_step);
     *block = copy;
     return true;
 }
@@ -198,7 +216,7 @@ bool block_manager_make_writable(struct block_manager *manager, struct block_tab
     int32_t *block = &table->blocks[place];
     if (manager->pool.blocks[*block].references == 1)
         forget_content(manager, *block);
-    else if (!copy_block(manager, block))
+    else if (!copy_block(manager, table, block))
         return false;
     block_table_cut_keys(table, place);
     return true;
@@ -221,6 +239,7 @@ void block_manager_fork(struct block_manager *manager, const struct block_table 
     to->num_keyed = from->num_keyed;
     to->keyed_ahead = from->keyed_ahead;
     to->key = from->key;
+    to->last_step = from->last_step;
     block_table_cut_keys(to, num_tokens / block_size);
 }
 
@@ -299,7 +318,7 @@ static void publish_block(struct block_manager *manager, const struct block_tabl
         return;
     if (known >= 0) {
         block_pool_ref(&manager->pool, known);
-        block_manager_drop_device(manager, *block);
+        block_manager_drop_device(manager, *block, table->last_step);
         *block = known;
     } else if (prefix_cache_insert(&manager->cache, *block, content)) {
         block_pool_set_cached(&manager->pool, *block, table->tenant);
@@ -328,7 +347,7 @@ static void drop_block(struct block_manager *manager, const struct block_table *
     if (table->on_host)
         block_manager_drop_host(manager, table->blocks[place]);
     else
-        block_manager_drop_device(manager, table->blocks[place]);
+        block_manager_drop_device(manager, table->blocks[place], table->last_step);
 }
 
 void block_manager_drop_before(struct block_manager *manager, struct block_table *table,
@@ -360,19 +379,49 @@ void block_manager_release(struct block_manager *manager, struct block_table *ta
     block_table_cut_keys(table, 0);
 }
 
-void block_manager_end_step(struct block_manager *manager) {
+/* A copy's source may have no owner any more, and is in use all the same. */
+static void release_copied(struct block_manager *manager, int32_t id) {
+    struct block *block = &manager->pool.blocks[id];
+    block->last_step = manager->num_submitted;
+    if (block->references == 0)
+        hold(manager, id);
+    block_pool_unpin(&manager->pool, id);
+}
+
+void block_manager_submit(struct block_manager *manager, struct block_table *const *tables,
+                          int32_t num_tables) {
+    manager->num_submitted++;
+    for (int32_t i = 0; i < num_tables; i++)
+        tables[i]->last_step = manager->num_submitted;
     manager->num_swapped_out_blocks += (uint64_t)manager->swap_out.count;
     manager->num_swapped_in_blocks += (uint64_t)manager->swap_in.count;
     manager->num_copied_blocks += (uint64_t)manager->copies.count;
-    /* a move that was made is not taken back: the lists are emptied before the sources are free */
+    /* a move that was submitted is not taken back: the lists are emptied before the sources are
+     * free */
     int32_t num_copies = manager->copies.count, num_swap_in = manager->swap_in.count;
     move_list_clear(&manager->swap_out);
     move_list_clear(&manager->swap_in);
     move_list_clear(&manager->copies);
     for (int32_t i = 0; i < num_copies; i++)
-        block_pool_unpin(&manager->pool, manager->copies.from[i]);
+        release_copied(manager, manager->copies.from[i]);
     for (int32_t i = 0; i < num_swap_in; i++)
         block_pool_unpin(&manager->host, manager->swap_in.from[i]);
+}
+
+void block_manager_collect(struct block_manager *manager) {
+    CHECK(manager->num_collected < manager->num_submitted);
+    manager->num_collected++;
+    int32_t num_held = manager->num_held;
+    manager->num_held = 0;
+    for (int32_t i = 0; i < num_held; i++) {
+        struct block *block = &manager->pool.blocks[manager->held[i]];
+        if (block->last_step > manager->num_collected) {
+            manager->held[manager->num_held++] = manager->held[i];
+            continue;
+        }
+        block->is_held = false;
+        block_pool_unpin(&manager->pool, manager->held[i]);
+    }
 }
 
 bool block_manager_has_moves(const struct block_manager *manager) {

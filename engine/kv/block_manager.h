@@ -6,8 +6,12 @@
  * It decides nothing: the scheduler calls it while it plans a step, and the block moves that this
  * takes are listed, for the device to make before the step's tokens are computed, in
  * this order: swap out, swap in, copy. Within each list no block is both a source and a
- * destination, and no block is a destination twice. block_manager_end_step empties the lists; call
- * it as soon as the step has run, before what it computed is published.
+ * destination, and no block is a destination twice.
+ *
+ * A step is IN FLIGHT from block_manager_submit, which empties the lists, to block_manager_collect.
+ * Steps run in the order in which they are submitted. A block that a table drops while a step in
+ * flight uses that table is handed out again only when this step was collected, which is stricter
+ * than that order requires.
  *
  * Engine thread only. All memory is allocated by block_manager_init. */
 #ifndef QUIRE_ENGINE_KV_BLOCK_MANAGER_H
@@ -43,9 +47,13 @@ struct block_manager {
     struct move_list copies;     /* device -> device */
     struct swap_origin *origins; /* [num_host_blocks] */
     int32_t *moved_to;           /* scratch of the swaps: [larger pool], -1 */
+    uint64_t num_submitted;      /* steps; the serial of the last one */
+    uint64_t num_collected;
+    int32_t *held; /* [num_held], room for num_blocks: pinned for the steps in flight */
+    int32_t num_held;
 
     /* since start */
-    uint64_t num_copied_blocks; /* moves that were made: block_manager_end_step counts them */
+    uint64_t num_copied_blocks; /* moves that were submitted */
     uint64_t num_swapped_out_blocks;
     uint64_t num_swapped_in_blocks;
 };
@@ -94,8 +102,8 @@ void block_manager_drop_before(struct block_manager *manager, struct block_table
 /* Gives back the blocks after those of the first num_tokens tokens. */
 void block_manager_trim(struct block_manager *manager, struct block_table *table,
                         int32_t num_tokens);
-/* Gives every block back, those on the host too, and takes back what this step was to copy into
- * them. The root stays. */
+/* Gives every block back, those on the host too, and takes back what the step being planned was to
+ * copy into them. The root stays. */
 void block_manager_release(struct block_manager *manager, struct block_table *table);
 
 /* Returns how many distinct blocks the tables hold (all on the same side). */
@@ -112,7 +120,11 @@ bool block_manager_swap_in(struct block_manager *manager, struct block_table *co
 
 /* Returns whether blocks are to be moved before anything is computed. */
 bool block_manager_has_moves(const struct block_manager *manager);
-/* Reports that the step's moves were made. */
-void block_manager_end_step(struct block_manager *manager);
+/* Reports that the step with the listed moves was submitted, which uses the tables: those of the
+ * sequences that it computes. */
+void block_manager_submit(struct block_manager *manager, struct block_table *const *tables,
+                          int32_t num_tables);
+/* Reports that the oldest step in flight has run. Before what it computed is published. */
+void block_manager_collect(struct block_manager *manager);
 
 #endif

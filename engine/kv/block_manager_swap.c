@@ -103,7 +103,7 @@ static void swap_table_out(struct block_manager *manager, struct block_table *ta
             block_pool_ref(&manager->host, host);
         else
             host = swap_block_out(manager, source);
-        block_manager_drop_device(manager, table->blocks[i]);
+        block_manager_drop_device(manager, table->blocks[i], table->last_step);
         table->blocks[i] = host;
     }
     table->on_host = true;

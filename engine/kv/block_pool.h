@@ -7,8 +7,8 @@
  * freed longest ago first. With several tenants the next to be handed out is the oldest free block
  * of the tenant who has most of them: who floods the cache loses blocks of his own.
  *
- * A pinned block is not handed out even when it has no owner: it is the source of a copy that this
- * step has still to make.
+ * A pinned block is not handed out even when it has no owner: it is the source of a copy that the
+ * step being planned has to make, or in use by a step in flight.
  *
  * Owned by the block manager; engine thread only. Every operation is O(1), but for alloc from a
  * cache of several tenants, which is O(tenants). */
@@ -24,6 +24,8 @@ struct block {
     int32_t pins;
     int32_t tenant;         /* of a cached one */
     bool cached;            /* the prefix cache knows its content */
+    bool is_held;           /* the block manager's: pinned for the steps in flight */
+    uint64_t last_step;     /* likewise: the last step that may use it, as far as it is known */
     int32_t previous, next; /* links of the free list it is in, -1 at the ends */
 };
 
@@ -54,7 +56,7 @@ void block_pool_ref(struct block_pool *pool, int32_t block);
 /* Drops one owner; the last one frees the block. */
 void block_pool_unref(struct block_pool *pool, int32_t block);
 
-void block_pool_pin(struct block_pool *pool, int32_t block); /* of a block with an owner */
+void block_pool_pin(struct block_pool *pool, int32_t block); /* with an owner or a pin */
 void block_pool_unpin(struct block_pool *pool, int32_t block);
 
 /* Marks a block with an owner. */

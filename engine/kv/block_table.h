@@ -17,6 +17,7 @@ struct block_table {
     int32_t max_blocks;
     int32_t num_dropped; /* first blocks that fell out of the window */
     bool on_host;        /* the ids are those of the host pool */
+    uint64_t last_step;  /* the last submitted step that uses it, see block_manager_submit */
 
     /* The chain of keys of its full blocks, as far as it is known. */
     int32_t tenant;

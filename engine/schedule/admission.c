@@ -93,8 +93,9 @@ static void drop_blocks(struct scheduler *scheduler, struct sequence_group *grou
 }
 
 void admission_preempt(struct scheduler *scheduler, struct sequence_group *group) {
-    struct step_plan *plan = &scheduler->plan;
+    struct step_plan *plan = scheduler->plan;
     CHECK(group->status == GROUP_RUNNING && !group->swapped_in_this_step);
+    CHECK(group->num_in_flight == 0);
     for (int32_t i = 0; i < group->num_sequences; i++) {
         struct sequence *s = &group->sequences[i];
         if (s->num_scheduled_tokens == 0)
@@ -129,10 +130,11 @@ static int32_t num_free_slots(const struct scheduler *scheduler) {
 
 /* Counts for the tokens it has, and the copy of a shared block it is about to write to. */
 static int32_t missing_blocks(const struct scheduler *scheduler, const struct sequence *sequence) {
-    int32_t needed =
-        block_table_blocks_for(sequence->num_tokens, scheduler->config.limits->block_size);
+    int32_t needed = block_table_blocks_for(sequence_num_tokens_ahead(sequence),
+                                            scheduler->config.limits->block_size);
     return max_int32(needed - sequence->table.num_blocks, 0) +
-           block_manager_needs_copy(&scheduler->blocks, &sequence->table, sequence->num_computed);
+           block_manager_needs_copy(&scheduler->blocks, &sequence->table,
+                                    sequence_num_computed_ahead(sequence));
 }
 
 /* Counts for those that are to fork from a leader, with one block each to grow by. */
@@ -225,6 +227,10 @@ static bool preempt_stalled(struct scheduler *scheduler) {
         g = g->list_previous;
     if (g == NULL)
         return false;
+    if (g->num_in_flight > 0) {
+        scheduler->must_collect = true;
+        return false;
+    }
     admission_preempt(scheduler, g);
     return true;
 }
@@ -254,7 +260,8 @@ static void narrow_groups(struct scheduler *scheduler, const struct sequence_gro
     for (struct sequence_group *g = scheduler->running.first; g != NULL; g = g->list_next) {
         int32_t most = max_running_beside(scheduler, g, next);
         if (g->beams == NULL && g->max_running > most)
-            g->max_running = max_int32(sequence_group_count(g, SEQUENCE_RUNNING), most);
+            g->max_running =
+                max_int32(sequence_group_count(g, SEQUENCE_RUNNING) + g->num_forking, most);
     }
 }
 

@@ -1,6 +1,7 @@
 #include "engine/schedule/scheduler.h"
 
 #include "config/base/check.h"
+#include "config/base/numbers.h"
 #include "engine/schedule/scheduler_private.h"
 
 #include <stdlib.h>
@@ -18,8 +19,7 @@ static struct block_manager_config blocks_config(const struct scheduler_config *
 size_t scheduler_bytes(const struct scheduler_config *config) {
     const struct block_manager_config blocks = blocks_config(config);
     return block_manager_bytes(&blocks) +
-           (size_t)config->limits->max_num_seqs *
-               (sizeof(struct planned_sequence) + sizeof(struct block_table *));
+           (size_t)config->limits->max_num_seqs * sizeof(struct block_table *);
 }
 
 int scheduler_init(struct scheduler *scheduler, const struct scheduler_config *config) {
@@ -28,11 +28,8 @@ int scheduler_init(struct scheduler *scheduler, const struct scheduler_config *c
     CHECK(limits->max_num_batched_tokens >= limits->max_num_seqs);
     struct scheduler made = {.config = *config};
     const struct block_manager_config blocks = blocks_config(config);
-    made.plan.entries = calloc((size_t)limits->max_num_seqs, sizeof(*made.plan.entries));
     made.tables = calloc((size_t)limits->max_num_seqs, sizeof(struct block_table *));
-    if (made.plan.entries == NULL || made.tables == NULL ||
-        block_manager_init(&made.blocks, &blocks) != 0) {
-        free(made.plan.entries);
+    if (made.tables == NULL || block_manager_init(&made.blocks, &blocks) != 0) {
         free(made.tables);
         return -1;
     }
@@ -43,7 +40,6 @@ int scheduler_init(struct scheduler *scheduler, const struct scheduler_config *c
 void scheduler_finish(struct scheduler *scheduler) {
     CHECK(scheduler->waiting.count == 0 && scheduler->running.count == 0);
     block_manager_finish(&scheduler->blocks);
-    free(scheduler->plan.entries);
     free(scheduler->tables);
     memset(scheduler, 0, sizeof(*scheduler));
 }
@@ -84,7 +80,7 @@ static bool holds_window(const struct scheduler *scheduler, const struct sequenc
 void scheduler_fork(struct scheduler *scheduler, const struct sequence *from, struct sequence *to,
                     int32_t num_tokens) {
     CHECK(from->status != SEQUENCE_FINISHED && to->status != SEQUENCE_FINISHED);
-    CHECK(from->num_scheduled_tokens == 0 && to->num_scheduled_tokens == 0);
+    CHECK(from->in_flight.num_tokens == 0 && to->in_flight.num_tokens == 0);
     block_manager_release(&scheduler->blocks, &to->table);
     bool shares = from->status == SEQUENCE_RUNNING && holds_window(scheduler, from, num_tokens);
     to->num_computed = shares ? num_tokens : 0;
@@ -96,27 +92,60 @@ void scheduler_fork(struct scheduler *scheduler, const struct sequence *from, st
 }
 
 void scheduler_idle(struct scheduler *scheduler, struct sequence *sequence) {
-    CHECK(sequence->status != SEQUENCE_FINISHED && sequence->num_scheduled_tokens == 0);
+    CHECK(sequence->status != SEQUENCE_FINISHED && sequence->in_flight.num_tokens == 0);
     block_manager_release(&scheduler->blocks, &sequence->table);
     sequence->status = SEQUENCE_WAITING;
     sequence->num_computed = 0;
 }
 
-void scheduler_commit(struct scheduler *scheduler, const struct planned_sequence *entry) {
-    struct sequence *sequence = entry->sequence;
-    CHECK(sequence->status == SEQUENCE_RUNNING &&
-          sequence->num_scheduled_tokens == entry->num_tokens);
-    sequence->num_computed += entry->num_tokens;
-    sequence->num_scheduled_tokens = 0;
-    if (sequence->num_computed > sequence->max_computed)
-        sequence->max_computed = sequence->num_computed;
-    const struct token_view tokens = sequence_tokens(sequence);
-    block_manager_publish(&scheduler->blocks, &sequence->table, &tokens, sequence->num_computed);
-    scheduler_release_window(scheduler, sequence);
+void scheduler_submit(struct scheduler *scheduler, const struct step_plan *plan) {
+    for (int32_t i = 0; i < plan->num_entries; i++) {
+        const struct planned_sequence *entry = &plan->entries[i];
+        struct sequence *sequence = entry->sequence;
+        struct sequence_in_flight *in_flight = &sequence->in_flight;
+        CHECK(sequence->num_scheduled_tokens == entry->num_tokens);
+        sequence->num_scheduled_tokens = 0;
+        in_flight->num_tokens += entry->num_tokens;
+        in_flight->num_drafts += entry->num_drafts;
+        in_flight->num_samples += entry->samples;
+        in_flight->sample_row = entry->first_row + entry->num_scores;
+        sequence->group->num_forking += entry->num_forks;
+        scheduler->tables[i] = &sequence->table;
+    }
+    block_manager_submit(&scheduler->blocks, scheduler->tables, plan->num_entries);
 }
 
-void scheduler_end_step(struct scheduler *scheduler) {
-    block_manager_end_step(&scheduler->blocks);
+void scheduler_collect(struct scheduler *scheduler) {
+    block_manager_collect(&scheduler->blocks);
+}
+
+/* The last tokens that are computed may not be known yet: drafts that were accepted. */
+static void publish(struct scheduler *scheduler, struct sequence *sequence) {
+    const struct token_view tokens = sequence_tokens(sequence);
+    block_manager_publish(&scheduler->blocks, &sequence->table, &tokens,
+                          min_int32(sequence->num_computed, sequence->num_tokens));
+}
+
+void scheduler_discard(struct scheduler *scheduler, const struct planned_sequence *entry) {
+    struct sequence *sequence = entry->sequence;
+    sequence->in_flight.num_tokens -= entry->num_tokens;
+    sequence->in_flight.num_drafts -= entry->num_drafts;
+    sequence->in_flight.num_samples -= entry->samples;
+    sequence->group->num_forking -= entry->num_forks;
+}
+
+void scheduler_commit(struct scheduler *scheduler, const struct planned_sequence *entry,
+                      int32_t num_accepted) {
+    struct sequence *sequence = entry->sequence;
+    CHECK(num_accepted >= 0 && num_accepted <= entry->num_drafts);
+    scheduler_discard(scheduler, entry);
+    CHECK(sequence->status == SEQUENCE_RUNNING && sequence->num_computed == entry->begin);
+    sequence->num_computed += entry->num_tokens - entry->num_drafts + num_accepted;
+    sequence->max_computed = max_int32(sequence->max_computed, sequence->num_computed);
+    if (num_accepted < entry->num_drafts)
+        block_manager_trim(&scheduler->blocks, &sequence->table, sequence->num_computed);
+    publish(scheduler, sequence);
+    scheduler_release_window(scheduler, sequence);
 }
 
 /* --- Running sequences, in order -------------------------------------------------------------- */
@@ -147,9 +176,9 @@ static bool holds_blocks(const struct sequence_group *group) {
     return false;
 }
 
-/* Returns whom to preempt for the sequence; NULL: it has to wait. */
-static struct sequence_group *find_victim(const struct scheduler *scheduler,
-                                          const struct sequence *sequence) {
+/* Returns the last group in order that may be preempted for the sequence, or NULL. */
+static struct sequence_group *last_preemptible(const struct scheduler *scheduler,
+                                               const struct sequence *sequence) {
     struct sequence_group *victim = NULL;
     for (struct sequence_group *g = scheduler->running.last; g != NULL; g = g->list_previous) {
         if (g == sequence->group || g->swapped_in_this_step || !holds_blocks(g))
@@ -162,6 +191,16 @@ static struct sequence_group *find_victim(const struct scheduler *scheduler,
     return victim;
 }
 
+/* Returns whom to preempt for the sequence; NULL: it has to wait. */
+static struct sequence_group *find_victim(struct scheduler *scheduler,
+                                          const struct sequence *sequence) {
+    struct sequence_group *victim = last_preemptible(scheduler, sequence);
+    if (victim == NULL || victim->num_in_flight == 0)
+        return victim;
+    scheduler->must_collect = true;
+    return NULL;
+}
+
 static bool preempt_for(struct scheduler *scheduler, const struct sequence *sequence) {
     struct sequence_group *victim = find_victim(scheduler, sequence);
     if (victim != NULL)
@@ -170,7 +209,7 @@ static bool preempt_for(struct scheduler *scheduler, const struct sequence *sequ
 }
 
 static int32_t budget_left(const struct scheduler *scheduler) {
-    return scheduler->config.limits->max_num_batched_tokens - scheduler->plan.num_tokens;
+    return scheduler->config.limits->max_num_batched_tokens - scheduler->plan->num_tokens;
 }
 
 /* Schedules up to `most` further pending tokens of the sequence: as many as it gets blocks for. */
@@ -178,8 +217,8 @@ static void grant(struct scheduler *scheduler, struct sequence *sequence, int32_
     CHECK(sequence->status == SEQUENCE_RUNNING);
     struct block_manager *blocks = &scheduler->blocks;
     int32_t block_size = scheduler->config.limits->block_size;
-    int32_t begin = sequence->num_computed + sequence->num_scheduled_tokens;
-    int32_t pending = sequence->num_tokens - begin;
+    int32_t begin = sequence_num_computed_ahead(sequence) + sequence->num_scheduled_tokens;
+    int32_t pending = sequence_num_pending(sequence) - sequence->num_scheduled_tokens;
     int32_t wanted = pending < most ? pending : most;
     int32_t covered = sequence->table.num_blocks * block_size - begin;
     while (covered > 0 && !block_manager_make_writable(blocks, &sequence->table, begin))
@@ -193,13 +232,13 @@ static void grant(struct scheduler *scheduler, struct sequence *sequence, int32_
     }
     int32_t granted = covered < wanted ? covered : wanted;
     sequence->num_scheduled_tokens += granted;
-    scheduler->plan.num_tokens += granted;
+    scheduler->plan->num_tokens += granted;
 }
 
 /* --- Planning --------------------------------------------------------------------------------- */
 
-static bool can_grow(const struct scheduler *scheduler, const struct sequence *sequence) {
-    int32_t begin = sequence->num_computed + sequence->num_scheduled_tokens;
+static bool can_grow(struct scheduler *scheduler, const struct sequence *sequence) {
+    int32_t begin = sequence_num_computed_ahead(sequence) + sequence->num_scheduled_tokens;
     int32_t covered = sequence->table.num_blocks * scheduler->config.limits->block_size;
     bool has_room =
         covered > begin && !block_manager_needs_copy(&scheduler->blocks, &sequence->table, begin);
@@ -208,13 +247,13 @@ static bool can_grow(const struct scheduler *scheduler, const struct sequence *s
 }
 
 /* Returns whether the sequence has nothing scheduled yet, and would get something. */
-static bool is_schedulable(const struct scheduler *scheduler, const struct sequence *sequence) {
+static bool is_schedulable(struct scheduler *scheduler, const struct sequence *sequence) {
     return sequence->num_scheduled_tokens == 0 && sequence_num_pending(sequence) > 0 &&
            !sequence->waits_for_prefix && sequence_group_can_run(sequence) &&
            can_grow(scheduler, sequence);
 }
 
-static struct sequence *first_schedulable(const struct scheduler *scheduler) {
+static struct sequence *first_schedulable(struct scheduler *scheduler) {
     struct sequence *s = first_running(scheduler);
     while (s != NULL && !is_schedulable(scheduler, s))
         s = next_running(s);
@@ -222,7 +261,7 @@ static struct sequence *first_schedulable(const struct scheduler *scheduler) {
 }
 
 /* Returns the one with the fewest pending tokens of the most urgent priority. */
-static struct sequence *shortest_schedulable(const struct scheduler *scheduler) {
+static struct sequence *shortest_schedulable(struct scheduler *scheduler) {
     struct sequence *best = NULL;
     for (struct sequence *s = first_running(scheduler); s != NULL; s = next_running(s)) {
         if (!is_schedulable(scheduler, s))
@@ -256,9 +295,10 @@ static void grant_shortest_first(struct scheduler *scheduler, int32_t least) {
 }
 
 /* A group whose running sequences have all finished continues with its next one. */
-static void begin_plan(struct scheduler *scheduler) {
-    struct step_plan *plan = &scheduler->plan;
+static void begin_plan(struct scheduler *scheduler, struct step_plan *plan) {
     *plan = (struct step_plan){.entries = plan->entries};
+    scheduler->plan = plan;
+    scheduler->must_collect = false;
     for (struct sequence_group *g = scheduler->running.first; g != NULL; g = g->list_next) {
         g->swapped_in_this_step = false;
         if (sequence_group_find(g, 0, SEQUENCE_RUNNING) == NULL)
@@ -287,16 +327,45 @@ static void plan_prefills(struct scheduler *scheduler) {
     grant_shortest_first(scheduler, INT32_MAX);
 }
 
-const struct step_plan *scheduler_plan(struct scheduler *scheduler) {
-    struct step_plan *plan = &scheduler->plan;
-    begin_plan(scheduler);
+/* Schedules drafts behind the only pending token. They preempt nobody. Returns how many. */
+static int32_t grant_drafts(struct scheduler *scheduler, struct sequence *sequence) {
+    int32_t block_size = scheduler->config.limits->block_size;
+    int32_t begin = sequence->num_tokens;
+    if (sequence->num_scheduled_tokens != 1 || sequence->num_computed + 1 != begin)
+        return 0;
+    int32_t most = min_int32(sequence->num_wanted_drafts, sequence->max_tokens - begin - 1);
+    most = min_int32(most, budget_left(scheduler));
+    int32_t covered = sequence->table.num_blocks * block_size - begin;
+    while (covered < most && block_manager_grow(&scheduler->blocks, &sequence->table))
+        covered += block_size;
+    int32_t granted = max_int32(min_int32(covered, most), 0);
+    sequence->num_scheduled_tokens += granted;
+    scheduler->plan->num_tokens += granted;
+    return granted;
+}
+
+static void add_entry(struct scheduler *scheduler, struct sequence *sequence) {
+    struct step_plan *plan = scheduler->plan;
+    int32_t begin = sequence_num_computed_ahead(sequence);
+    int32_t end = begin + sequence->num_scheduled_tokens;
+    int32_t num_drafts = grant_drafts(scheduler, sequence);
+    plan->entries[plan->num_entries++] = (struct planned_sequence){
+        .sequence = sequence,
+        .begin = begin,
+        .num_tokens = sequence->num_scheduled_tokens,
+        .num_drafts = num_drafts,
+        .samples = end == sequence_num_tokens_ahead(sequence) && end < sequence->max_tokens,
+        .hidden_sum = -1,
+    };
+}
+
+void scheduler_plan(struct scheduler *scheduler, struct step_plan *plan) {
+    begin_plan(scheduler, plan);
     plan_decodes(scheduler);
     if (plan->num_swapped_out == 0 && plan->num_dropped == 0)
         admission_run(scheduler);
     plan_prefills(scheduler);
     for (struct sequence *s = first_running(scheduler); s != NULL; s = next_running(s))
         if (s->num_scheduled_tokens > 0)
-            plan->entries[plan->num_entries++] =
-                (struct planned_sequence){s, s->num_scheduled_tokens};
-    return plan;
+            add_entry(scheduler, s);
 }

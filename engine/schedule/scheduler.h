@@ -2,6 +2,10 @@
  * Pure: no clock, no thread, no random number; the same calls give the same plans. The only writer
  * of the status of sequences and groups, and of block tables. Engine thread only.
  *
+ * A step can be planned while others are IN FLIGHT: submitted, and not committed yet. What they
+ * compute and sample is then taken for granted, and what depends on it is left out
+ * (sequence_group_can_run). Nothing in flight is preempted: see must_collect.
+ *
  * A group is WAITING or RUNNING. Each running sequence takes one of the max_num_seqs RUNNING SLOTS.
  * A waiting group is ADMITTED when it gets slots; PREEMPTION takes slots and blocks away again.
  *
@@ -17,7 +21,9 @@
  *     of it at least to the first in order, so that it advances whatever arrives; the rest to the
  *     shortest of the same priority first, so that a short prompt does not wait for long ones; then
  *     to less urgent priorities. Blocks that the prefix cache has are taken from there at every
- *     block boundary; a sequence whose next block another one computes in this step waits for it.
+ *     block boundary; a sequence whose next block another one computes in this step, or in one that
+ *     is in flight, waits for it.
+ *   - Drafts take what is left then of the budget and of the free blocks.
  *
  * A sequence that needs a block when none is free preempts the last group in order that runs
  * (stalled ones first): that one loses all blocks, by swapping or recomputation, whichever is
@@ -48,8 +54,10 @@ struct scheduler {
     struct group_list running;
     double token_ns; /* what computing one token takes, for the choice of preemption; 0: unknown.
                         The core measures it */
-    struct step_plan plan;
-    struct block_table **tables; /* scratch [max_num_seqs]: those of one group that is moved */
+    struct step_plan *plan; /* the one being planned */
+    bool must_collect; /* the last plan lacked blocks that groups in flight hold: the next one is
+                          made when nothing is in flight */
+    struct block_table **tables; /* scratch [max_num_seqs]: of a group that is moved, of a step */
 
     /* since start */
     uint64_t num_queried_tokens; /* looked up in the prefix cache, once per group */
@@ -77,13 +85,19 @@ void scheduler_fork(struct scheduler *scheduler, const struct sequence *from, st
 /* Releases what the sequence holds, for a beam slot in which no beam runs any more. */
 void scheduler_idle(struct scheduler *scheduler, struct sequence *sequence);
 
-/* Plans one step; the plan is valid until the next call. It may be empty although sequences wait:
- * when all of them are stalled. Every entry is committed, or its sequence removed, before the next
- * plan. */
-const struct step_plan *scheduler_plan(struct scheduler *scheduler);
-/* Reports that the step ran, which moved the blocks. Before anything of it is committed. */
-void scheduler_end_step(struct scheduler *scheduler);
-/* Reports that the entry's tokens are computed. After scheduler_end_step. */
-void scheduler_commit(struct scheduler *scheduler, const struct planned_sequence *entry);
+/* Plans one step into *plan, whose entries have room for max_num_seqs. It may be empty although
+ * sequences wait: when all of them are stalled, or depend on a step in flight. A plan that is not
+ * empty, or comes with block moves, is submitted before the next one is made. */
+void scheduler_plan(struct scheduler *scheduler, struct step_plan *plan);
+/* Reports that the plan was submitted, with the block moves, once its batch is built. */
+void scheduler_submit(struct scheduler *scheduler, const struct step_plan *plan);
+/* Reports that the oldest step in flight has run. Before anything of it is committed. */
+void scheduler_collect(struct scheduler *scheduler);
+/* Reports that the entry's tokens are computed, and how many of its drafts were accepted: the keys
+ * and values of the others are given up. Of a step that was collected. */
+void scheduler_commit(struct scheduler *scheduler, const struct planned_sequence *entry,
+                      int32_t num_accepted);
+/* Does without what the entry computed, instead: its sequence has ended since, or is about to. */
+void scheduler_discard(struct scheduler *scheduler, const struct planned_sequence *entry);
 
 #endif

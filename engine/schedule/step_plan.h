@@ -1,6 +1,6 @@
 /* Says what the scheduler decided for one step: which sequences, and how many of each one's pending
- * tokens. The blocks for them are already in the sequences' tables; what must be moved for that is
- * in the block manager's lists. */
+ * tokens and drafts. The blocks for them are already in the sequences' tables; what must be moved
+ * for that is in the block manager's lists. */
 #ifndef QUIRE_ENGINE_SCHEDULE_STEP_PLAN_H
 #define QUIRE_ENGINE_SCHEDULE_STEP_PLAN_H
 
@@ -8,7 +8,18 @@
 
 struct planned_sequence {
     struct sequence *sequence;
-    int32_t num_tokens; /* >= 1 */
+    int32_t begin;      /* position of the first token to be computed */
+    int32_t num_tokens; /* >= 1, drafts included */
+    int32_t num_drafts;
+    bool samples; /* the token after them is sampled, and one after each draft */
+
+    /* Written by batch/batch_builder.c: the entry's rows are first the scores of prompt tokens,
+     * then the sequence's own samples, then one for each choice that forks from it. */
+    int32_t first_row;
+    int32_t num_scores;
+    int32_t num_samples; /* 1 + num_drafts, or 0 */
+    int32_t num_forks;
+    int32_t hidden_sum; /* index in the batch; -1: none */
 };
 
 struct step_plan {

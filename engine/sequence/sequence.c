@@ -49,8 +49,18 @@ int32_t sequence_num_generated(const struct sequence *sequence) {
     return sequence->num_tokens - sequence_num_prompt(sequence);
 }
 
+int32_t sequence_num_tokens_ahead(const struct sequence *sequence) {
+    return sequence->num_tokens + sequence->in_flight.num_samples;
+}
+
+int32_t sequence_num_computed_ahead(const struct sequence *sequence) {
+    return sequence->num_computed + sequence->in_flight.num_tokens;
+}
+
 int32_t sequence_num_pending(const struct sequence *sequence) {
-    return sequence->num_tokens - sequence->num_computed;
+    int32_t num_tokens = sequence_num_tokens_ahead(sequence);
+    bool ends = sequence->in_flight.num_samples > 0 && num_tokens >= sequence->max_tokens;
+    return num_tokens - ends - sequence_num_computed_ahead(sequence);
 }
 
 int32_t sequence_common_tokens(const struct sequence *a, const struct sequence *b) {
@@ -122,7 +132,8 @@ size_t sequence_max_bytes(const struct serving_limits *limits) {
     return MAX_RECORD_BYTES + 2 * (size_t)limits->max_model_len * sizeof(int32_t) +
            token_counts_max_bytes(serving_limits_max_distinct(limits)) +
            block_table_bytes(serving_limits_max_blocks(limits)) +
-           ((size_t)limits->hidden_size + 1) * sizeof(float);
+           ((size_t)limits->hidden_size + 1) * sizeof(float) +
+           (size_t)limits->num_speculative_tokens * sizeof(int32_t);
 }
 
 void sequence_release(struct sequence *sequence) {
@@ -131,10 +142,14 @@ void sequence_release(struct sequence *sequence) {
     grammar_state_destroy(sequence->grammar);
     free(sequence->output);
     free(sequence->hidden_sum);
+    free(sequence->drafts);
     sequence->grammar = NULL;
     sequence->output = NULL;
     sequence->output_capacity = 0;
     sequence->hidden_sum = NULL;
+    sequence->drafts = NULL;
+    sequence->num_drafts = 0;
+    sequence->num_wanted_drafts = 0;
 }
 
 int sequence_keep_hidden_sum(struct sequence *sequence, const float *sum, int32_t hidden_size) {

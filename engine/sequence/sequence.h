@@ -5,6 +5,9 @@
  * a next token is sampled. A sequence preempted by recomputation only loses its blocks and starts
  * over at num_computed = 0.
  *
+ * What steps in flight compute and sample is counted apart, so that the next step can be planned
+ * before they are committed: behind num_tokens then come tokens that only the device knows.
+ *
  * Engine thread only. */
 #ifndef QUIRE_ENGINE_SEQUENCE_H
 #define QUIRE_ENGINE_SEQUENCE_H
@@ -29,6 +32,14 @@ enum sequence_status {
     SEQUENCE_FINISHED, /* holds no block; lives on until its group ends */
 };
 
+/* What steps that were submitted, and not committed yet, do for a sequence. */
+struct sequence_in_flight {
+    int32_t num_tokens;  /* computed, drafts included */
+    int32_t num_drafts;  /* of these, not all of which may be accepted */
+    int32_t num_samples; /* tokens sampled after the sequence's, 0 or 1, apart from drafts */
+    int32_t sample_row;  /* of the last step: where the token is sampled */
+};
+
 struct sequence {
     /* Set once, by sequence_group.c. */
     struct sequence_group *group;
@@ -42,7 +53,8 @@ struct sequence {
     int32_t num_computed;
     int32_t max_computed; /* largest num_computed ever: computed below it, or found before */
     int32_t num_scheduled_tokens; /* of the step being planned */
-    bool waits_for_prefix;        /* in that step another sequence computes its next block */
+    struct sequence_in_flight in_flight;
+    bool waits_for_prefix; /* in that step another sequence computes its next block */
 
     /* Written by sequence.c: the tokens and what follows from them. */
     int32_t num_tokens; /* prompt and generated */
@@ -53,6 +65,12 @@ struct sequence {
     struct grammar_state *grammar; /* made by batch/sampling_inputs.c before the first token is
                                       sampled; NULL without a grammar */
     float *hidden_sum;             /* with POOLING_MEAN and num_computed > 0 */
+
+    /* Written by core/speculation.c: tokens that may follow, of which the first num_wanted_drafts
+     * are to be verified. Allocated once there are some. */
+    int32_t *drafts;
+    int32_t num_drafts;
+    int32_t num_wanted_drafts;
 
     /* Written by core/step_output.c: what is streamed. */
     struct detokenizer detokenizer;
@@ -83,6 +101,12 @@ int32_t sequence_num_prompt(const struct sequence *sequence);
 int32_t sequence_token(const struct sequence *sequence, int32_t position);
 struct token_view sequence_tokens(const struct sequence *sequence);
 int32_t sequence_num_generated(const struct sequence *sequence);
+/* Returns how many tokens it has, with those that steps in flight sample. */
+int32_t sequence_num_tokens_ahead(const struct sequence *sequence);
+/* Returns how many are computed, with those that steps in flight compute. */
+int32_t sequence_num_computed_ahead(const struct sequence *sequence);
+/* Returns how many tokens are to be computed by steps that are not submitted yet. The last token
+ * that a sequence can have is none of them. */
 int32_t sequence_num_pending(const struct sequence *sequence);
 /* Returns how many tokens at the start of both are equal. */
 int32_t sequence_common_tokens(const struct sequence *a, const struct sequence *b);

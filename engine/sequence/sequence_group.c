@@ -209,8 +209,28 @@ bool sequence_group_is_scoring(const struct sequence_group *group) {
            group->num_scored < group->request->num_prompt_tokens;
 }
 
+/* Returns whether a sequence waits that forks from the leader at its next token. */
+static bool has_fork_due(const struct sequence_group *group) {
+    int32_t num_running = sequence_group_count(group, SEQUENCE_RUNNING) + group->num_forking;
+    return num_running < group->max_running &&
+           sequence_group_find(group, 0, SEQUENCE_WAITING) != NULL;
+}
+
+static bool depends_on_flight(const struct sequence *sequence) {
+    const struct sequence_in_flight *in_flight = &sequence->in_flight;
+    const struct sequence_group *group = sequence->group;
+    if (group->num_in_flight == 0)
+        return false;
+    if (group->beams != NULL || group->num_forking > 0 || in_flight->num_drafts > 0)
+        return true;
+    if (in_flight->num_tokens > 0 && sequence_params(sequence)->pooling == POOLING_MEAN)
+        return true;
+    return in_flight->num_samples > 0 && has_fork_due(group);
+}
+
 bool sequence_group_can_run(const struct sequence *sequence) {
-    return sequence->status == SEQUENCE_RUNNING && !sequence->group->stalled;
+    return sequence->status == SEQUENCE_RUNNING && !sequence->group->stalled &&
+           !depends_on_flight(sequence);
 }
 
 /* The row that scores a token is the one before it. */

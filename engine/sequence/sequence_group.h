@@ -39,19 +39,21 @@ struct sequence_group {
 
     /* Written by the scheduler. */
     enum group_status status;
-    int32_t max_running;                              /* sequences that may run at once */
-    bool is_swapped;                                  /* waits with its blocks in the host pool */
-    bool swapped_in_this_step;                        /* the one being planned */
-    int32_t num_cached_tokens;                        /* prompt tokens found and never computed */
+    int32_t max_running;       /* sequences that may run at once */
+    bool is_swapped;           /* waits with its blocks in the host pool */
+    bool swapped_in_this_step; /* the one being planned */
+    int32_t num_cached_tokens; /* prompt tokens found and never computed */
+    int32_t num_forking;       /* choices that fork when a step in flight is committed */
     struct sequence_group *list_previous, *list_next; /* in its group_list */
 
     /* Written by core/step_output.c. */
     int32_t num_scored; /* prompt tokens whose scores are in the stream (by choice 0) */
 
     /* Written by core/engine_core.c. */
-    int32_t num_open; /* choices whose last event is not in the stream */
-    bool started;     /* some sequence was scheduled once */
-    bool stalled;     /* the stream is too far unread: left out of the steps */
+    int32_t num_open;      /* choices whose last event is not in the stream */
+    int32_t num_in_flight; /* entries of steps in flight, which keep the group alive */
+    bool started;          /* some sequence was scheduled once */
+    bool stalled;          /* the stream is too far unread: left out of the steps */
     int64_t stalled_since_ns;
     struct sequence_group *previous, *next; /* live groups, by arrival */
 };
@@ -90,8 +92,10 @@ struct sequence *sequence_group_next_fork(const struct sequence_group *group, in
 /* Returns true while choice 0 has prompt tokens left to score. */
 bool sequence_group_is_scoring(const struct sequence_group *group);
 
-/* Returns whether the sequence may take part in a step: it runs, and its group's reader keeps
- * up. */
+/* Returns whether the sequence may take part in the step being planned: it runs, its group's reader
+ * keeps up, and the plan does not depend on what a step in flight samples. It does for beams, for a
+ * mean of hidden states, for drafts, which may not be accepted, and where choices are about to
+ * fork. */
 bool sequence_group_can_run(const struct sequence *sequence);
 /* Returns how many tokens at its start need not be computed when their keys and values are
  * found. */

@@ -39,7 +39,7 @@ static void add_table(struct paged *paged, const struct sequence *sequence,
                       struct memory_use *use) {
     const struct block_table *table = &sequence->table;
     int32_t block_size = paged->setup.block_size;
-    int32_t num_tokens = sequence->num_computed + sequence->num_scheduled_tokens;
+    int32_t num_tokens = sequence_num_computed_ahead(sequence);
     for (int32_t i = 0; i < table->num_blocks; i++) {
         int32_t left = num_tokens - i * block_size;
         int32_t count = left < block_size ? left : block_size;

@@ -81,7 +81,7 @@ static int32_t slot_of(const struct fake_executor *fake, const struct step_input
 }
 
 static uint64_t scope_of(const struct fake_executor *fake, int32_t seq) {
-    return fake->scope_of != NULL ? fake->scope_of(fake->context, seq) : 0;
+    return fake->scope_of != NULL ? fake->scope_of(fake->context, fake->running, seq) : 0;
 }
 
 /* First position that the sequence's first new token attends to. */
@@ -289,6 +289,7 @@ static int compute(struct fake_executor *fake, const struct batch *batch,
 static int run(struct fake_executor *fake, const struct batch *batch, struct step_result *result,
                struct error *err) {
     fake->num_calls++;
+    fake->running = batch;
     if (fake->delay_us > 0)
         usleep((useconds_t)fake->delay_us);
     if (fake->fail_at_call > 0 && fake->num_calls >= fake->fail_at_call)

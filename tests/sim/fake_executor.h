@@ -39,6 +39,7 @@ struct fake_executor {
     struct executor base;
     struct fake_step submitted[EXECUTOR_MAX_STEPS];
     int32_t num_submitted;
+    const struct batch *running;
     int32_t block_size;
     int32_t num_blocks;
     int32_t num_host_blocks;
@@ -60,7 +61,7 @@ struct fake_executor {
     int32_t delay_us;      /* of each call, so that threads meet */
     /* Whose prefixes the sequence of the running batch may share: its slots must be of the same
      * scope. NULL: all are of one. */
-    uint64_t (*scope_of)(void *context, int32_t seq);
+    uint64_t (*scope_of)(void *context, const struct batch *batch, int32_t seq);
     void *context;
 
     char violation[256]; /* the first thing wrong with a batch; empty: none */

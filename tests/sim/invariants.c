@@ -247,8 +247,8 @@ void invariants_check_state(struct simulation *sim) {
     check_sequences(sim);
     if (!sim->broken && !sim->core.failed)
         check_cache(sim);
-    EXPECT(sim, sim->core.scheduler.plan.num_tokens <= sim->limits.max_num_batched_tokens,
-           sim->core.scheduler.plan.num_tokens);
+    EXPECT(sim, sim->core.scheduler.plan->num_tokens <= sim->limits.max_num_batched_tokens,
+           sim->core.scheduler.plan->num_tokens);
     if (sim->executor.violation[0] != '\0')
         simulation_fail(sim, sim->executor.violation, 0);
 }

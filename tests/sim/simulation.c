@@ -23,9 +23,10 @@ static void on_news(void *context, struct request *request) {
     ((struct simulation *)context)->notified++;
 }
 
-static uint64_t scope_of(void *context, int32_t seq) {
-    const struct simulation *sim = context;
-    const struct sequence *sequence = sim->core.scheduler.plan.entries[seq].sequence;
+static uint64_t scope_of(void *context, const struct batch *batch, int32_t seq) {
+    const struct step *step =
+        (const struct step *)((const char *)batch - offsetof(struct step, batch));
+    const struct sequence *sequence = step->plan.entries[seq].sequence;
     return ((const struct simulated_request *)sequence->group->request->user)->scope;
 }
 
@@ -36,7 +37,7 @@ static struct simulation *watching(struct executor *executor) {
 static void submit_watched(struct executor *executor, const struct batch *batch,
                            struct step_result *result) {
     struct simulation *sim = watching(executor);
-    const struct step_plan *plan = &sim->core.scheduler.plan;
+    const struct step_plan *plan = sim->core.scheduler.plan;
     for (int32_t i = 0; i < plan->num_entries; i++)
         sim->ran[sim->num_ran++] = plan->entries[i].sequence->group->request->id;
     invariants_check_batch(sim, batch);

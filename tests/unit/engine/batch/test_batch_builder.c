@@ -14,6 +14,7 @@ struct fixture {
     struct serving_limits limits;
     struct scheduler scheduler;
     struct batch_builder builder;
+    struct step step;
     struct sequence_group *groups[4];
     int num_groups;
 };
@@ -30,6 +31,7 @@ static void start(struct fixture *f, int32_t budget) {
     const struct scheduler_config config = {.limits = &f->limits, .num_tenants = 1};
     assert_int_equal(scheduler_init(&f->scheduler, &config), 0);
     assert_int_equal(batch_builder_init(&f->builder, &f->limits, fake_tokenizer(), NULL), 0);
+    assert_int_equal(step_init(&f->step, &f->limits, fake_tokenizer()), 0);
 }
 
 static struct sequence *add(struct fixture *f, int32_t num_prompt_tokens,
@@ -42,14 +44,17 @@ static struct sequence *add(struct fixture *f, int32_t num_prompt_tokens,
 }
 
 static const struct batch *build(struct fixture *f) {
-    return batch_builder_build(&f->builder, scheduler_plan(&f->scheduler), &f->scheduler.blocks);
+    scheduler_plan(&f->scheduler, &f->step.plan);
+    batch_builder_build(&f->builder, &f->step, &f->scheduler.blocks);
+    return &f->step.batch;
 }
 
 static void commit(struct fixture *f) {
-    const struct step_plan *plan = &f->scheduler.plan;
-    scheduler_end_step(&f->scheduler);
+    const struct step_plan *plan = &f->step.plan;
+    scheduler_submit(&f->scheduler, plan);
+    scheduler_collect(&f->scheduler);
     for (int32_t i = 0; i < plan->num_entries; i++)
-        scheduler_commit(&f->scheduler, &plan->entries[i]);
+        scheduler_commit(&f->scheduler, &plan->entries[i], 0);
 }
 
 static void stop(struct fixture *f) {
@@ -58,6 +63,7 @@ static void stop(struct fixture *f) {
         sequence_group_destroy(f->groups[i]);
     }
     batch_builder_finish(&f->builder);
+    step_finish(&f->step);
     scheduler_finish(&f->scheduler);
 }
 
@@ -103,7 +109,8 @@ static void test_unfinished_prompt_has_no_row(void **state) {
     const struct batch *batch = build(&f);
     assert_int_equal(batch->num_sample_rows, 1);
     assert_int_equal(batch->logit_rows[0], 1);
-    assert_int_equal(f.builder.row_start[1], 1);
+    assert_int_equal(f.step.plan.entries[0].first_row, 0);
+    assert_int_equal(f.step.plan.entries[0].num_samples, 1);
     stop(&f);
 }
 
@@ -194,8 +201,9 @@ static void test_hidden_sums(void **state) {
     assert_int_equal(batch->num_sample_rows, 1);
     assert_int_equal(batch->num_hidden_sums, 1);
     expect_hidden_sum(batch, 0, (struct row_span){1, 3}, 0, 0);
-    static const int32_t hidden_sum_start[] = {0, 0, 1, 1};
-    assert_memory_equal(f.builder.hidden_sum_start, hidden_sum_start, sizeof(hidden_sum_start));
+    static const int32_t hidden_sums[] = {-1, 0, -1};
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(f.step.plan.entries[i].hidden_sum, hidden_sums[i]);
     commit(&f);
     assert_int_equal(sequence_append(a, 9), 0);
     assert_int_equal(sequence_keep_hidden_sum(m, (const float[]){1.5f, -2}, 2), 0);
@@ -205,7 +213,7 @@ static void test_hidden_sums(void **state) {
     assert_int_equal(batch->num_hidden_sums, 2);
     expect_hidden_sum(batch, 0, (struct row_span){1, 3}, 1.5f, -2);
     expect_hidden_sum(batch, 1, (struct row_span){5, 1}, 0, 0);
-    assert_int_equal(f.builder.hidden_sum_start[3], 2);
+    assert_int_equal(f.step.plan.entries[2].hidden_sum, 1);
     stop(&f);
 }
 

@@ -30,8 +30,10 @@ static void expect_list(const struct logprob_lists *lists, const struct sample_r
 /* Rows that come one after the other list the same tokens once; each has logprobs of its own. */
 static void test_rows_share_their_tokens(void **state) {
     static const int32_t some[] = {7, 3, 9}, others[] = {4, 5};
+    int32_t room[2 * MAX_LOGPROB_TOKENS];
     struct logprob_lists lists;
-    assert_int_equal(logprob_lists_init(&lists, &few), 0);
+    assert_true(logprob_lists_max_tokens(&few) <= sizeof(room) / sizeof(room[0]));
+    logprob_lists_init(&lists, &few, room);
     for (int step = 0; step < 2; step++) {
         logprob_lists_clear(&lists);
         struct sample_row first = add(&lists, some, 3, 0), second = add(&lists, some, 3, 0);
@@ -45,7 +47,6 @@ static void test_rows_share_their_tokens(void **state) {
         assert_int_equal(lists.num_tokens, 8);
         assert_true(lists.num_logprobs == 11);
     }
-    logprob_lists_finish(&lists);
 }
 
 static void test_the_whole_vocabulary(void **state) {
@@ -55,8 +56,10 @@ static void test_the_whole_vocabulary(void **state) {
     limits.max_logprobs = VOCAB_SIZE;
     for (int32_t i = 0; i < VOCAB_SIZE; i++)
         all[i] = i;
+    int32_t room[VOCAB_SIZE + 2 * MAX_LOGPROB_TOKENS];
     struct logprob_lists lists;
-    assert_int_equal(logprob_lists_init(&lists, &limits), 0);
+    assert_true(logprob_lists_max_tokens(&limits) <= sizeof(room) / sizeof(room[0]));
+    logprob_lists_init(&lists, &limits, room);
     struct sample_row first = add(&lists, some, 3, 0), second = add(&lists, NULL, 0, 30);
     struct sample_row third = add(&lists, some, 3, 0), few_best = add(&lists, NULL, 0, 20);
     expect_list(&lists, &first, some, 3, 0);
@@ -64,7 +67,6 @@ static void test_the_whole_vocabulary(void **state) {
     expect_list(&lists, &third, some, 3, VOCAB_SIZE + 3);
     assert_int_equal(few_best.num_listed, 0);
     assert_int_equal(lists.num_tokens, VOCAB_SIZE + 3);
-    logprob_lists_finish(&lists);
 }
 
 /* Each row that samples may list tokens: those after drafts too, of which each is computed. */
@@ -75,7 +77,7 @@ static void test_rows_after_drafts_have_room(void **state) {
     assert_int_equal(logprob_lists_max_of_step(&limits), 8 * MAX_LOGPROB_TOKENS);
     limits.num_speculative_tokens = INT32_MAX;
     assert_int_equal(logprob_lists_max_of_step(&limits), 10 * MAX_LOGPROB_TOKENS);
-    assert_int_equal(logprob_lists_bytes(&limits), logprob_lists_bytes(&few));
+    assert_int_equal(logprob_lists_max_tokens(&limits), logprob_lists_max_tokens(&few));
 }
 
 int main(void) {

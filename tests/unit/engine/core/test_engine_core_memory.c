@@ -1,6 +1,6 @@
 /* Memory that runs out at any moment of a request's life inside the engine, for good or for a
  * while: each choice still ends with exactly one last event, and every block comes back. The
- * linker puts the three functions below in front of the C library's. */
+ * linker puts the functions below in front of the C library's. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -26,6 +26,8 @@ void *__real_realloc(void *data, size_t bytes);
 void *__wrap_malloc(size_t bytes);
 void *__wrap_calloc(size_t count, size_t bytes);
 void *__wrap_realloc(void *data, size_t bytes);
+void *__real_aligned_alloc(size_t alignment, size_t bytes);
+void *__wrap_aligned_alloc(size_t alignment, size_t bytes);
 
 static long num_allocations;   /* since memory began to be short */
 static size_t allocated_bytes; /* since start */
@@ -39,6 +41,11 @@ static bool allocation_fails(void) {
 void *__wrap_malloc(size_t bytes) {
     allocated_bytes += bytes;
     return allocation_fails() ? NULL : __real_malloc(bytes);
+}
+
+void *__wrap_aligned_alloc(size_t alignment, size_t bytes) {
+    allocated_bytes += bytes;
+    return allocation_fails() ? NULL : __real_aligned_alloc(alignment, bytes);
 }
 
 void *__wrap_calloc(size_t count, size_t bytes) {

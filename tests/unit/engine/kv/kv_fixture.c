@@ -23,10 +23,15 @@ void kv_fixture_finish(struct kv_fixture *kv) {
         block_manager_release(&kv->manager, &kv->tables[i]);
         block_table_finish(&kv->tables[i]);
     }
-    block_manager_end_step(&kv->manager);
+    kv_run_step(&kv->manager);
     assert_int_equal(kv->manager.pool.num_used, 0);
     assert_int_equal(kv->manager.host.num_used, 0);
     block_manager_finish(&kv->manager);
+}
+
+void kv_run_step(struct block_manager *manager) {
+    block_manager_submit(manager, NULL, 0);
+    block_manager_collect(manager);
 }
 
 struct token_view kv_tokens(int32_t history, int32_t *room, int32_t count) {

@@ -19,6 +19,9 @@ void kv_fixture_init(struct kv_fixture *kv, int32_t num_blocks, int32_t num_host
 /* Releases every table, and asserts that nothing is held then. */
 void kv_fixture_finish(struct kv_fixture *kv);
 
+/* Submits the step with the listed moves, and collects it. */
+void kv_run_step(struct block_manager *manager);
+
 /* Tokens 1000 * history, 1000 * history + 1, ... */
 struct token_view kv_tokens(int32_t history, int32_t *room, int32_t count);
 

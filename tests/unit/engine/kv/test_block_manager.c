@@ -56,7 +56,7 @@ static void test_blocks_before_the_window_are_dropped(void **state) {
     block_manager_fork(&kv.manager, table, &kv.tables[1], 9);
     assert_int_equal(kv.tables[1].num_dropped, 2);
     assert_true(block_manager_swap_out(&kv.manager, &table, 1));
-    block_manager_end_step(&kv.manager);
+    kv_run_step(&kv.manager);
     assert_true(block_manager_swap_in(&kv.manager, &table, 1));
     assert_int_equal(table->blocks[1], -1);
     assert_true(table->blocks[2] >= 0);
@@ -144,7 +144,7 @@ static void test_the_first_writer_copies_and_the_last_owner_does_not(void **stat
     assert_int_equal(b->blocks[1], shared);
     assert_int_equal(kv.manager.copies.count, 1);
     assert_int_equal(kv.manager.num_copied_blocks, 0);
-    block_manager_end_step(&kv.manager);
+    kv_run_step(&kv.manager);
     assert_int_equal(kv.manager.copies.count, 0);
     assert_int_equal(kv.manager.num_copied_blocks, 1);
     kv_fixture_finish(&kv);
@@ -174,7 +174,7 @@ static void test_a_copys_source_is_kept_until_the_step_has_run(void **state) {
     assert_true(block_manager_make_writable(&kv.manager, b, 6));
     block_manager_release(&kv.manager, a);
     assert_false(block_manager_grow(&kv.manager, &kv.tables[2]));
-    block_manager_end_step(&kv.manager);
+    kv_run_step(&kv.manager);
     assert_true(block_manager_grow(&kv.manager, &kv.tables[2]));
     kv_fixture_finish(&kv);
 }
@@ -396,7 +396,7 @@ static void test_a_group_goes_out_and_comes_back(void **state) {
     kv_compute(&kv, group[0], &tokens, 6);
     block_manager_fork(&kv.manager, group[0], group[1], 6);
     assert_true(block_manager_make_writable(&kv.manager, group[1], 6));
-    block_manager_end_step(&kv.manager);
+    kv_run_step(&kv.manager);
 
     assert_true(block_manager_swap_out(&kv.manager, group, 2));
     assert_true(group[0]->on_host && group[1]->on_host);
@@ -405,7 +405,7 @@ static void test_a_group_goes_out_and_comes_back(void **state) {
     assert_int_equal(kv.manager.pool.num_used, 0);
     assert_int_equal(kv.manager.host.num_used, 3);
     assert_int_equal(block_manager_count_distinct(&kv.manager, group, 2), 3);
-    block_manager_end_step(&kv.manager);
+    kv_run_step(&kv.manager);
 
     assert_true(block_manager_swap_in(&kv.manager, group, 2));
     assert_int_equal(kv.manager.swap_in.count, 3);
@@ -413,7 +413,7 @@ static void test_a_group_goes_out_and_comes_back(void **state) {
     assert_int_not_equal(group[0]->blocks[1], group[1]->blocks[1]);
     assert_int_equal(kv.manager.pool.num_used, 3);
     assert_int_equal(kv.manager.host.num_used, 3); /* until the step has run */
-    block_manager_end_step(&kv.manager);
+    kv_run_step(&kv.manager);
     assert_int_equal(kv.manager.host.num_used, 0);
     assert_int_equal(kv.manager.num_swapped_out_blocks, 3);
     assert_int_equal(kv.manager.num_swapped_in_blocks, 3);
@@ -435,7 +435,7 @@ static void test_all_or_nothing_is_moved(void **state) {
 
     kv_compute(&kv, a, &tokens, 8);
     assert_true(block_manager_swap_out(&kv.manager, &a, 1));
-    block_manager_end_step(&kv.manager);
+    kv_run_step(&kv.manager);
     kv_compute(&kv, b, &other, 8);
     assert_false(block_manager_swap_in(&kv.manager, &a, 1));
     assert_true(a->on_host);
@@ -454,14 +454,14 @@ static void test_blocks_still_in_the_cache_come_in_without_a_move(void **state) 
     assert_int_equal(block_manager_match(&kv.manager, b, &tokens, 4), 4); /* keeps the first */
     int32_t first = a->blocks[0];
     assert_true(block_manager_swap_out(&kv.manager, &a, 1));
-    block_manager_end_step(&kv.manager);
+    kv_run_step(&kv.manager);
     kv_compute(&kv, c, &other, 16); /* takes the second's place */
     block_manager_release(&kv.manager, c);
     assert_true(block_manager_swap_in(&kv.manager, &a, 1));
     assert_int_equal(a->blocks[0], first);
     assert_int_equal(references(&kv, first), 2);
     assert_int_equal(kv.manager.swap_in.count, 2);
-    block_manager_end_step(&kv.manager);
+    kv_run_step(&kv.manager);
     /* the others are known again once they are published */
     assert_int_equal(a->num_keyed, 0);
     assert_int_equal(block_manager_match(&kv.manager, c, &tokens, 12), 4);
@@ -479,7 +479,7 @@ static void test_free_blocks_in_the_cache_are_taken_before_any_is_reused(void **
     struct block_table *a = &kv.tables[0];
     kv_compute(&kv, a, &tokens, 10);
     assert_true(block_manager_swap_out(&kv.manager, &a, 1));
-    block_manager_end_step(&kv.manager);
+    kv_run_step(&kv.manager);
     assert_true(block_manager_swap_in(&kv.manager, &a, 1));
     assert_int_equal(kv.manager.swap_in.count, 1); /* the one that is not full */
     assert_int_equal(a->num_keyed, 2);
@@ -500,7 +500,7 @@ static void test_no_block_of_the_group_is_reused_for_another_of_it(void **state)
     kv_compute(&kv, c, &other, 4);
     int32_t kept = group[1]->blocks[0];
     assert_true(block_manager_swap_out(&kv.manager, group, 2));
-    block_manager_end_step(&kv.manager);
+    kv_run_step(&kv.manager);
     assert_true(block_manager_grow(&kv.manager, &kv.tables[3])); /* what was not full */
     block_manager_release(&kv.manager, c);                       /* free later than the group's */
     assert_true(block_manager_swap_in(&kv.manager, group, 2));
@@ -579,10 +579,10 @@ static void test_host_blocks_on_their_way_in_are_not_overwritten(void **state) {
     kv_compute(&kv, a, &tokens, 3);
     assert_true(block_manager_swap_out(&kv.manager, &a, 1));
     kv_compute(&kv, b, &other, 3);
-    block_manager_end_step(&kv.manager);
+    kv_run_step(&kv.manager);
     assert_true(block_manager_swap_in(&kv.manager, &a, 1));
     assert_false(block_manager_swap_out(&kv.manager, &b, 1));
-    block_manager_end_step(&kv.manager);
+    kv_run_step(&kv.manager);
     assert_true(block_manager_swap_out(&kv.manager, &b, 1));
     kv_fixture_finish(&kv);
 }
@@ -640,7 +640,7 @@ static void test_content_that_never_arrives_is_forgotten(void **state) {
     struct block_table *a = &kv.tables[0], *b = &kv.tables[1];
     kv_compute(&kv, a, &tokens, 4);
     assert_true(block_manager_swap_out(&kv.manager, &a, 1));
-    block_manager_end_step(&kv.manager);
+    kv_run_step(&kv.manager);
     kv_compute(&kv, b, &other, 12);
     block_manager_release(&kv.manager, b);
     assert_true(block_manager_swap_in(&kv.manager, &a, 1));

@@ -10,6 +10,7 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
+#include "tests/unit/engine/kv/kv_fixture.h"
 #include "engine/kv/block_manager.h"
 
 #include <stdlib.h>
@@ -557,12 +558,12 @@ static void step(struct model *model) {
     run_step(model);
     bool ends_first = below(model, 2) == 0;
     if (ends_first)
-        block_manager_end_step(&model->manager);
+        kv_run_step(&model->manager);
     for (int32_t i = 0; i < NUM_SEQUENCES; i++)
         if (model->sequences[i].active)
             commit(model, &model->sequences[i]);
     if (!ends_first)
-        block_manager_end_step(&model->manager);
+        kv_run_step(&model->manager);
     audit(model);
     poison_free(model);
     audit_contents(model);

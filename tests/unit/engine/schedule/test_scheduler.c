@@ -12,6 +12,8 @@
 #define MAX_GROUPS 8
 
 struct fixture {
+    struct planned_sequence entries[64];
+    struct step_plan plan;
     struct scheduler scheduler;
     struct sequence_group *groups[MAX_GROUPS];
     int num_groups;
@@ -61,6 +63,15 @@ static void stop(struct fixture *f) {
     scheduler_finish(&f->scheduler);
 }
 
+/* Plans a step, which runs at once. */
+static const struct step_plan *plan_and_run(struct fixture *f) {
+    f->plan.entries = f->entries;
+    scheduler_plan(&f->scheduler, &f->plan);
+    scheduler_submit(&f->scheduler, &f->plan);
+    scheduler_collect(&f->scheduler);
+    return &f->plan;
+}
+
 static int32_t planned(const struct step_plan *plan, const struct sequence *sequence) {
     for (int32_t i = 0; i < plan->num_entries; i++)
         if (plan->entries[i].sequence == sequence)
@@ -70,10 +81,9 @@ static int32_t planned(const struct step_plan *plan, const struct sequence *sequ
 
 /* Computes the planned tokens; whoever has nothing pending samples a token. */
 static void commit(struct fixture *f, const struct step_plan *plan) {
-    scheduler_end_step(&f->scheduler);
     for (int32_t i = 0; i < plan->num_entries; i++) {
         struct sequence *s = plan->entries[i].sequence;
-        scheduler_commit(&f->scheduler, &plan->entries[i]);
+        scheduler_commit(&f->scheduler, &plan->entries[i], 0);
         int32_t needed = block_table_blocks_for(s->num_computed, 4);
         assert_int_equal(s->table.num_blocks, needed);
         if (sequence_num_pending(s) == 0)
@@ -82,7 +92,7 @@ static void commit(struct fixture *f, const struct step_plan *plan) {
 }
 
 static const struct step_plan *step(struct fixture *f) {
-    const struct step_plan *plan = scheduler_plan(&f->scheduler);
+    const struct step_plan *plan = plan_and_run(f);
     commit(f, plan);
     return plan;
 }

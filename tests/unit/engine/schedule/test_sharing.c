@@ -11,6 +11,8 @@
 #define MAX_GROUPS 40
 
 struct fixture {
+    struct planned_sequence entries[64];
+    struct step_plan plan;
     struct scheduler scheduler;
     struct sequence_group *groups[MAX_GROUPS];
     int num_groups;
@@ -60,12 +62,25 @@ static void stop(struct fixture *f) {
     scheduler_finish(&f->scheduler);
 }
 
+static const struct step_plan *plan_step(struct fixture *f) {
+    f->plan.entries = f->entries;
+    scheduler_plan(&f->scheduler, &f->plan);
+    return &f->plan;
+}
+
+/* Plans a step, which runs at once. */
+static const struct step_plan *plan_and_run(struct fixture *f) {
+    plan_step(f);
+    scheduler_submit(&f->scheduler, &f->plan);
+    scheduler_collect(&f->scheduler);
+    return &f->plan;
+}
+
 static const struct step_plan *step(struct fixture *f) {
-    const struct step_plan *plan = scheduler_plan(&f->scheduler);
-    scheduler_end_step(&f->scheduler);
+    const struct step_plan *plan = plan_and_run(f);
     for (int32_t i = 0; i < plan->num_entries; i++) {
         struct sequence *s = plan->entries[i].sequence;
-        scheduler_commit(&f->scheduler, &plan->entries[i]);
+        scheduler_commit(&f->scheduler, &plan->entries[i], 0);
         if (sequence_num_pending(s) == 0)
             assert_int_equal(sequence_append(s, 3), 0);
     }
@@ -79,15 +94,14 @@ static void test_a_write_copies_the_shared_block(void **state) {
     start(&f, &config);
     struct sequence_group *group = add(&f, 6, 3);
     struct sequence *s = group->sequences;
-    const struct step_plan *plan = scheduler_plan(&f.scheduler);
-    scheduler_end_step(&f.scheduler);
-    scheduler_commit(&f.scheduler, &plan->entries[0]);
+    const struct step_plan *plan = plan_and_run(&f);
+    scheduler_commit(&f.scheduler, &plan->entries[0], 0);
     for (int i = 1; i < 3; i++)
         scheduler_fork(&f.scheduler, &s[0], &s[i], 6);
     assert_int_equal(f.scheduler.blocks.pool.num_used, 2);
     for (int i = 0; i < 3; i++)
         assert_int_equal(sequence_append(&s[i], 20 + i), 0);
-    plan = scheduler_plan(&f.scheduler);
+    plan = plan_step(&f);
     assert_int_equal(plan->num_entries, 3);
     assert_int_equal(f.scheduler.blocks.copies.count, 2); /* the last of three keeps it */
     assert_int_equal(f.scheduler.blocks.pool.num_used, 4);
@@ -106,9 +120,8 @@ static void test_a_copy_waits_for_a_block(void **state) {
     struct fixture f;
     start(&f, &config);
     struct sequence *s = add(&f, 6, 2)->sequences;
-    const struct step_plan *plan = scheduler_plan(&f.scheduler);
-    scheduler_end_step(&f.scheduler);
-    scheduler_commit(&f.scheduler, &plan->entries[0]);
+    const struct step_plan *plan = plan_and_run(&f);
+    scheduler_commit(&f.scheduler, &plan->entries[0], 0);
     scheduler_fork(&f.scheduler, &s[0], &s[1], 6);
     for (int i = 0; i < 2; i++)
         assert_int_equal(sequence_append(&s[i], 20 + i), 0);
@@ -116,10 +129,10 @@ static void test_a_copy_waits_for_a_block(void **state) {
     int num_taken = 0;
     while (block_pool_num_free(&f.scheduler.blocks.pool) > 0)
         taken[num_taken++] = block_pool_alloc(&f.scheduler.blocks.pool);
-    assert_int_equal(scheduler_plan(&f.scheduler)->num_entries, 0);
+    assert_int_equal(plan_step(&f)->num_entries, 0);
     for (int i = 0; i < num_taken; i++)
         block_pool_unref(&f.scheduler.blocks.pool, taken[i]);
-    assert_int_equal(scheduler_plan(&f.scheduler)->num_entries, 2);
+    assert_int_equal(plan_step(&f)->num_entries, 2);
     assert_int_equal(f.scheduler.blocks.copies.count, 1);
     stop(&f);
 }
