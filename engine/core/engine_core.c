@@ -232,16 +232,6 @@ void engine_core_end_group(struct engine_core *core, struct sequence_group *grou
     }
 }
 
-void engine_core_abort(struct engine_core *core, enum finish_reason reason) {
-    engine_core_drain(core);
-    struct sequence_group *group = core->first_group, *next;
-    for (; group != NULL; group = next) {
-        next = group->next;
-        engine_core_end_group(core, group, reason);
-    }
-    core_stats_gauges(&core->stats, &core->scheduler);
-}
-
 bool engine_core_is_idle(const struct engine_core *core) {
     return core->first_group == NULL && core->num_in_flight == 0;
 }

@@ -29,8 +29,6 @@ void engine_core_end_group(struct engine_core *core, struct sequence_group *grou
 void engine_core_leave_queue(struct engine_core *core, struct sequence_group *group);
 /* Takes one entry of the group out of flight. May free the group. */
 void engine_core_leave_flight(struct engine_core *core, struct sequence_group *group);
-/* Waits for the steps in flight, and throws their results away. */
-void engine_core_drain(struct engine_core *core);
 /* Applies the results of a step that was collected. */
 void engine_core_commit(struct engine_core *core, const struct step *step, int64_t now_ns);
 /* Notes that a step is to be tried at deadline_ns at the latest. */

@@ -138,7 +138,8 @@ static void commit_step(struct engine_core *core, const struct step *step) {
     supply_step(core);
 }
 
-void engine_core_drain(struct engine_core *core) {
+/* Waits for the steps in flight, and throws their results away. */
+static void drain(struct engine_core *core) {
     while (core->num_in_flight > 0) {
         const struct step *step = collect_step(core);
         for (int32_t i = 0; i < step->plan.num_entries; i++) {
@@ -147,6 +148,18 @@ void engine_core_drain(struct engine_core *core) {
             engine_core_leave_flight(core, group);
         }
     }
+}
+
+/* --- A step ----------------------------------------------------------------------------------- */
+
+void engine_core_abort(struct engine_core *core, enum finish_reason reason) {
+    drain(core);
+    struct sequence_group *group = core->first_group, *next;
+    for (; group != NULL; group = next) {
+        next = group->next;
+        engine_core_end_group(core, group, reason);
+    }
+    core_stats_gauges(&core->stats, &core->scheduler);
 }
 
 bool engine_core_step(struct engine_core *core) {
