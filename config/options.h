@@ -68,6 +68,8 @@ struct options {
     char *kv_cache_dtype;           /* auto, f32, f16, bf16 */
     double swap_space;              /* GiB of host memory; OPTIONS_AUTO: by device */
     bool enable_prefix_caching;     /* equal beginnings of prompts are computed once */
+    bool async_scheduling;          /* the next step is planned while one runs */
+    char *speculative_config;       /* JSON object, or NULL: nothing is drafted */
     int64_t max_queued_requests;
     int64_t max_queued_tokens;
     int64_t max_n;        /* choices of one prompt */

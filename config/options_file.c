@@ -1,6 +1,7 @@
 /* The configuration file: one flat YAML map of option names to scalars, or to sequences of scalars
- * for options that take several. Read through libyaml's event interface; anything else YAML can
- * express (nesting, anchors, several documents) is refused with its line. */
+ * for options that take several, or to a map of scalars for those that take JSON. Read through
+ * libyaml's event interface; anything else YAML can express (deeper nesting, anchors, several
+ * documents) is refused with its line. */
 #include "config/options_table.h"
 
 #include <errno.h>
@@ -13,6 +14,7 @@
 
 #define MAX_FILE_BYTES ((size_t)1 << 20)
 #define MAX_OPTIONS 64
+#define MAX_JSON_BYTES 4096
 
 struct file_reader {
     yaml_parser_t parser;
@@ -71,6 +73,70 @@ static int read_sequence(struct file_reader *reader, const struct option_spec *s
     }
 }
 
+static bool is_plain(const yaml_event_t *event) {
+    return event->data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
+}
+
+/* YAML's numbers and words that are JSON's as well. */
+static bool is_json_value(const char *text) {
+    bool is_number = text[0] == '-' || (text[0] >= '0' && text[0] <= '9');
+    return (is_number && text[strspn(text, "0123456789+-.eE")] == '\0') ||
+           strcmp(text, "true") == 0 || strcmp(text, "false") == 0 || strcmp(text, "null") == 0;
+}
+
+/* Appends the scalar to the JSON text in out, which has MAX_JSON_BYTES; false where it is full. */
+static bool append_json(const char *text, bool is_string, char *out) {
+    size_t length = strlen(out);
+    if (length + 2 * strlen(text) + sizeof("\"\":") > MAX_JSON_BYTES)
+        return false;
+    if (is_string)
+        out[length++] = '"';
+    for (; *text != '\0'; text++) {
+        if (is_string && (*text == '"' || *text == '\\'))
+            out[length++] = '\\';
+        out[length++] = *text;
+    }
+    if (is_string)
+        out[length++] = '"';
+    out[length] = '\0';
+    return true;
+}
+
+/* One key or value of a map. */
+static int read_json_item(struct file_reader *reader, const yaml_event_t *event, bool is_key,
+                          char *out) {
+    size_t line = event->start_mark.line + 1;
+    if (event->type != YAML_SCALAR_EVENT)
+        return file_error(reader, line, "a map may hold only plain values");
+    if (strlen(scalar_text(event)) != event->data.scalar.length)
+        return file_error(reader, line, "a value holds a NUL character");
+    bool is_string = is_key || !is_plain(event) || !is_json_value(scalar_text(event));
+    if (!append_json(scalar_text(event), is_string, out))
+        return file_error(reader, line, "a map is too long");
+    return 0;
+}
+
+/* The keys and values after '{' up to the map's end, as one JSON object. */
+static int read_json(struct file_reader *reader, int option, size_t line) {
+    char json[MAX_JSON_BYTES] = "{";
+    for (int items = 0;; items++) {
+        yaml_event_t event;
+        if (next_event(reader, &event) != 0)
+            return -1;
+        bool ended = event.type == YAML_MAPPING_END_EVENT, is_key = items % 2 == 0;
+        if (!ended && items > 0)
+            strcat(json, is_key ? "," : ":");
+        int rc = ended ? 0 : read_json_item(reader, &event, is_key, json);
+        yaml_event_delete(&event);
+        if (rc != 0)
+            return -1;
+        if (ended)
+            break;
+    }
+    strcat(json, "}");
+    return reader->set(reader->context, option, json, line, reader->err);
+}
+
 static int unknown_key(struct file_reader *reader, const yaml_event_t *event) {
     char name[80], what[200];
     size_t length = event->data.scalar.length;
@@ -119,6 +185,8 @@ static int read_value(struct file_reader *reader, int option) {
         rc = use_scalar(reader, option, &event);
     } else if (event.type == YAML_SEQUENCE_START_EVENT) {
         rc = read_sequence(reader, spec, option, line);
+    } else if (event.type == YAML_MAPPING_START_EVENT && (spec->flags & OPTION_JSON) != 0) {
+        rc = read_json(reader, option, line);
     } else {
         struct option_origin origin = {OPTION_LEVEL_FILE, reader->path, line};
         rc = options_error(spec, NULL, &origin, reader->err,

@@ -23,6 +23,7 @@ static const char *placeholder(const struct option_spec *spec) {
     case OPTION_CHOICE:
         return "WORD";
     case OPTION_STRING:
+        return (spec->flags & OPTION_JSON) != 0 ? "JSON" : "TEXT";
     case OPTION_LIST:
         return "TEXT";
     }

@@ -24,6 +24,8 @@ enum option_flags {
     OPTION_OR_AUTO = 8, /* OPTION_DECIMAL: "auto" is taken too, as OPTIONS_AUTO */
     OPTION_WORDS = 16,  /* OPTION_LIST: one value may hold several items, separated by commas or as
                            a JSON array of strings; none holds a comma */
+    OPTION_JSON = 32,   /* OPTION_STRING: a JSON object, in the file also as a map of plain values;
+                           whoever reads it checks what it holds */
 };
 
 struct option_spec {
@@ -72,7 +74,7 @@ int options_error(const struct option_spec *spec, const char *text,
                   const struct option_origin *origin, struct error *err, const char *what);
 
 /* Calls set for every value of the flat YAML map in the file: once for a scalar, once for each item
- * of a sequence. set returns -1 to stop. */
+ * of a sequence, once for a map, as JSON. set returns -1 to stop. */
 typedef int (*options_file_set)(void *context, int option, const char *text, size_t line,
                                 struct error *err);
 int options_file_read(const char *path, options_file_set set, void *context, struct error *err);

@@ -9,6 +9,9 @@
 
 #include <stdint.h>
 
+/* The most of serving_limits.num_speculative_tokens. */
+#define MAX_SPECULATIVE_TOKENS 16
+
 struct serving_limits {
     int32_t max_num_seqs;           /* sequences in a step: the running slots */
     int32_t max_num_batched_tokens; /* tokens of a step; >= max_num_seqs */

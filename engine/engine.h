@@ -12,6 +12,7 @@
 #include "engine/request.h"
 #include "models/tokenizer/tokenizer.h"
 
+struct drafter;
 struct engine;
 struct grammar_vocabulary;
 
@@ -21,6 +22,8 @@ struct engine_config {
     int32_t num_tenants;                 /* whose prefixes are kept apart; 0 means 1 */
     bool prefix_caching;
     bool async_scheduling;       /* the next step is planned and submitted while one runs */
+    struct drafter *drafter;     /* outlives the engine, whose thread alone calls it; NULL: none. It
+                                proposes limits->num_speculative_tokens at most */
     int32_t max_queued_requests; /* requests not yet running */
     int64_t max_queued_tokens;   /* prompt tokens not yet running */
     int64_t max_choices;         /* of all requests, that have not ended; 0: any number */

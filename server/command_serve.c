@@ -10,6 +10,7 @@
 #include "config/build_hash.h"
 #include "config/log.h"
 #include "config/options.h"
+#include "engine/draft/ngram_drafter.h"
 #include "engine/engine.h"
 #include "engine/executor.h"
 #include "models/files/input_file.h"
@@ -58,6 +59,7 @@ struct serve {
     struct executor_info info; /* of the executor; its limits are everyone's */
     int wake_fd;
     struct listen_socket socket;
+    struct drafter *drafter; /* NULL: nothing is drafted */
     struct engine *engine;
     struct memory_table memory;
     struct auth *auth;
@@ -197,6 +199,9 @@ static void wake_http(void *context) {
 
 static int start_engine(struct serve *serve, struct error *err) {
     struct engine_config config = engine_options_read(&serve->options, &serve->info);
+    if (engine_options_drafter(&serve->options, &serve->drafter, err) != 0)
+        return -1;
+    config.drafter = serve->drafter;
     config.vocabulary = serve->vocabulary.vocabulary;
     config.stall_timeout_ms = STALL_TIMEOUT_MS;
     config.wake = wake_http;
@@ -335,6 +340,8 @@ static int run(struct serve *serve) {
 static void finish(struct serve *serve) {
     http_server_destroy(serve->http);
     engine_destroy(serve->engine);
+    if (serve->drafter)
+        serve->drafter->ops->destroy(serve->drafter);
     if (serve->executor)
         serve->executor->ops->destroy(serve->executor);
     listen_socket_close(&serve->socket);

@@ -1,6 +1,8 @@
 #include "server/engine_options.h"
 
+#include "engine/draft/ngram_drafter.h"
 #include "server/auth.h"
+#include "server/speculative_config.h"
 
 #include <string.h>
 
@@ -47,6 +49,9 @@ static size_t swap_bytes_of(double gib) {
 int engine_options_executor(const struct options *options, const struct model *model,
                             struct executor_config *out, struct error *err) {
     int32_t max_model_len = 0, vocab_size = model->config.vocab_size;
+    struct speculative_config speculative;
+    if (speculative_config_read(options->speculative_config, &speculative, err) != 0)
+        return -1;
     if (choose_max_model_len(options->max_model_len, model->config.max_position, &max_model_len,
                              err) != 0)
         return -1;
@@ -65,6 +70,7 @@ int engine_options_executor(const struct options *options, const struct model *m
                 .max_num_seqs = (int32_t)options->max_num_seqs,
                 .max_num_batched_tokens = (int32_t)options->max_num_batched_tokens,
                 .max_model_len = max_model_len,
+                .num_speculative_tokens = speculative.num_speculative_tokens,
                 .max_logprobs = max_logprobs(options, vocab_size),
                 .block_size = (int32_t)options->block_size,
                 .vocab_size = vocab_size,
@@ -73,6 +79,16 @@ int engine_options_executor(const struct options *options, const struct model *m
             },
     };
     return 0;
+}
+
+int engine_options_drafter(const struct options *options, struct drafter **out, struct error *err) {
+    struct speculative_config config;
+    *out = NULL;
+    if (speculative_config_read(options->speculative_config, &config, err) != 0)
+        return -1;
+    if (config.num_speculative_tokens == 0)
+        return 0;
+    return ngram_drafter_create(config.prompt_lookup_max, config.prompt_lookup_min, out, err);
 }
 
 int32_t engine_options_call_choices(const struct options *options) {
@@ -94,6 +110,7 @@ struct engine_config engine_options_read(const struct options *options,
                        : options->api_keys.count > 0 ? options->api_keys.count
                                                      : 1,
         .prefix_caching = options->enable_prefix_caching,
+        .async_scheduling = options->async_scheduling,
         .max_queued_requests = (int32_t)options->max_queued_requests,
         .max_queued_tokens = options->max_queued_tokens,
         .max_choices = max_choices(options, info->limits.max_num_seqs),

@@ -11,12 +11,16 @@
 /* Choices of all its prompts at most. */
 int32_t engine_options_call_choices(const struct options *options);
 
-/* ERROR_CONFIG for a max-model-len that the model was not trained for, or below 2. *out points into
- * options. */
+/* ERROR_CONFIG for a max-model-len that the model was not trained for, or below 2, and for a
+ * speculative-config that is not one. *out points into options. */
 int engine_options_executor(const struct options *options, const struct model *model,
                             struct executor_config *out, struct error *err);
 
-/* Everything but the vocabulary, the wake callback and the stall timeout. info: what executor_create
+/* Creates the drafter of speculative-config, or stores NULL where nothing is drafted. The caller ends
+ * it by its ops->destroy, after the engine. */
+int engine_options_drafter(const struct options *options, struct drafter **out, struct error *err);
+
+/* Everything but the vocabulary, the drafter, the wake callback and the stall timeout. info: what executor_create
  * or executor_plan reported; the result points to its limits. */
 struct engine_config engine_options_read(const struct options *options,
                                          const struct executor_info *info);

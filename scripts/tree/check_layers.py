@@ -22,8 +22,8 @@ WIRING = re.compile(r"server/(main|commands?_?\w*)\.[ch]")
 SERVER_SEES = {"models/tokenizer/tokenizer.h", "models/chat_template/chat_template.h",
                "models/chat_template/template_value.h", "models/sampling_fields.h", "kernels/sampling.h"}
 
-# What server/ may know of the engine: what lies at its top, and how a grammar is made.
-SERVER_SEES_OF_ENGINE = re.compile(r"engine/(\w+|grammar/grammar(_regex)?)\.h")
+# What server/ may know of the engine: what lies at its top, and how a grammar and a drafter are made.
+SERVER_SEES_OF_ENGINE = re.compile(r"engine/(\w+|grammar/grammar(_regex)?|draft/ngram_drafter)\.h")
 
 # Who may include which header that is not ours.
 THIRD_PARTY = [
@@ -66,7 +66,7 @@ def own_include_error(path, target):
     if room != "config" and target_room == "config":
         return None
     if room == "server" and target_room == "engine" and not SERVER_SEES_OF_ENGINE.fullmatch(target):
-        return "server/ sees of engine/ only the headers at its top, grammar/grammar.h and grammar/grammar_regex.h"
+        return "server/ sees of engine/ only the headers at its top, grammar/grammar.h, grammar/grammar_regex.h and draft/ngram_drafter.h"
     if room == "server" and target_room in ("kernels", "models"):
         if not WIRING.fullmatch(path) and target not in SERVER_SEES:
             return f"server/ sees of the rooms below engine/ only {', '.join(SERVER_SEES)}"

@@ -40,6 +40,28 @@ def test_bad_options():
                    "environment")
 
 
+SPECULATIVE = '{"method": "%s", "num_speculative_tokens": %d}'
+
+
+@pytest.mark.parametrize("environment", [False, True])
+def test_bad_speculative_config(environment):
+    def refuse(value, *pieces):
+        arguments = [] if environment else ["--speculative-config", value]
+        variables = {"QUIRE_SPECULATIVE_CONFIG": value} if environment else {}
+        assert_refused(run("serve", "--model", MODEL, *arguments, environment=variables), "speculative-config", *pieces)
+
+    refuse(SPECULATIVE % ("eagle", 5), "method", '"ngram"', '"eagle"')
+    refuse(SPECULATIVE % ("ngram", 17), "num_speculative_tokens", "1 to 16", "17")
+    refuse('{"method": "ngram", "draft": 5}', "draft", "num_speculative_tokens")
+    refuse("ngram", "JSON object")
+
+
+def test_speculative_config_in_the_file(tmp_path):
+    config = tmp_path / "quire.yaml"
+    config.write_text("speculative-config: {method: ngram, num_speculative_tokens: 99}\n")
+    assert_refused(run("serve", "--model", MODEL, "--config", config), "num_speculative_tokens", "1 to 16", "99")
+
+
 # As kubelet sets them in every pod beside a service named "quire".
 SERVICE_LINKS = {
     "QUIRE_SERVICE_HOST": "10.0.0.1", "QUIRE_SERVICE_PORT": "8000", "QUIRE_SERVICE_PORT_HTTP": "8000",

@@ -101,6 +101,8 @@ static void test_defaults(void **state) {
     assert_int_equal(options.block_size, 16);
     assert_int_equal(options.kv_cache_memory_bytes, 0);
     assert_string_equal(options.kv_cache_dtype, "auto");
+    assert_true(options.async_scheduling);
+    assert_null(options.speculative_config);
     assert_int_equal(options.max_queued_requests, 1024);
     assert_int_equal(options.max_queued_tokens, 1000000);
     assert_int_equal(options.max_n, 1024);
@@ -236,6 +238,9 @@ static void test_negated_flags(void **state) {
     assert_int_equal(load(WORDS(MODEL), WORDS("QUIRE_ENABLE_PREFIX_CACHING=false"), &options, NULL),
                      0);
     assert_false(options.enable_prefix_caching);
+    options_finish(&options);
+    assert_int_equal(load(WORDS("--no-async-scheduling", MODEL), NO_WORDS, &options, NULL), 0);
+    assert_false(options.async_scheduling);
     options_finish(&options);
     assert_refused(WORDS(MODEL, "--no-enable-prefix-caching=true"), NO_WORDS, WORDS("unknown"));
     assert_refused(WORDS(MODEL, "--no-port"), NO_WORDS, WORDS("unknown option --no-port"));
@@ -493,6 +498,55 @@ static void test_yaml_forms(void **state) {
     options_finish(&options);
 }
 
+static void assert_json(const char *yaml, const char *expected) {
+    struct options options;
+    struct error err = {0};
+    if (load_yaml(yaml, strlen(yaml), &options, &err) != 0)
+        fail_msg("%s", err.message);
+    assert_string_equal(options.speculative_config, expected);
+    options_finish(&options);
+}
+
+static void test_json(void **state) {
+    static char config[] = "{\"method\": \"ngram\"}", variable[64];
+    struct options options;
+    assert_int_equal(load(WORDS(MODEL, "--speculative-config", config), NO_WORDS, &options, NULL),
+                     0);
+    assert_string_equal(options.speculative_config, config);
+    options_finish(&options);
+    snprintf(variable, sizeof(variable), "QUIRE_SPECULATIVE_CONFIG=%s", config);
+    assert_int_equal(load(WORDS(MODEL), WORDS(variable), &options, NULL), 0);
+    assert_string_equal(options.speculative_config, config);
+    options_finish(&options);
+    assert_json("speculative-config: '{\"method\": 1}'\n", "{\"method\": 1}");
+    assert_json("speculative-config: {}\n", "{}");
+    assert_json("speculative_config:\n  method: ngram\n  num_speculative_tokens: 5\n",
+                "{\"method\":\"ngram\",\"num_speculative_tokens\":5}");
+    assert_json("speculative-config: {\"method\": \"ngram\", \"n\": \"5\"}\n",
+                "{\"method\":\"ngram\",\"n\":\"5\"}");
+    assert_json("speculative-config: {a: -1.5e3, b: true, c: null, d: 1st, e: , f: 'a\"b\\c'}\n",
+                "{\"a\":-1.5e3,\"b\":true,\"c\":null,\"d\":\"1st\",\"e\":\"\","
+                "\"f\":\"a\\\"b\\\\c\"}");
+}
+
+static void test_bad_json(void **state) {
+    char long_map[6000] = "speculative-config: {a: ";
+    assert_yaml_refused("speculative-config: [1]\n", WORDS("speculative-config", "not a list"));
+    assert_yaml_refused("speculative-config:\n  a: 1\n  b: {c: 1}\n",
+                        WORDS("line 3", "a map may hold only plain values"));
+    assert_yaml_refused("speculative-config: {[a]: 1}\n", WORDS("line 1", "plain values"));
+    assert_yaml_refused("speculative-config: {a: \"b\\0c\"}\n", WORDS("line 1", "NUL"));
+    assert_yaml_refused("speculative-config: {a: \"b\\nc\"}\n", WORDS("control characters"));
+    assert_yaml_refused("speculative-config: {a: 1\n", WORDS("configuration file"));
+    for (int length = 900; length <= 5000; length += 50) {
+        memset(long_map + 24, 'x', (size_t)length);
+        strcpy(long_map + 24 + length, "}\n");
+        if (length > 1023)
+            assert_yaml_refused(long_map, WORDS(length < 2030 ? "bytes long" : "is too long"));
+    }
+    assert_refused(WORDS(MODEL, "--speculative-config", ""), NO_WORDS, WORDS("2 to 1023 bytes"));
+}
+
 static void test_bad_yaml(void **state) {
     assert_yaml_refused("host: a\nprot: 1\n", WORDS("line 2", "\"prot\"", "did you mean port?"));
     assert_yaml_refused("port: 1\nhost: x\nport: 2\n", WORDS("line 3", "port", "twice", "line 1"));
@@ -590,6 +644,7 @@ static void test_help(void **state) {
     assert_non_null(strstr(help, "--gpu-memory-utilization X"));
     assert_non_null(strstr(help, "0.1 to 1; default 0.9"));
     assert_non_null(strstr(help, "error, warning, info, debug; default info"));
+    assert_non_null(strstr(help, "--speculative-config JSON"));
     assert_ptr_equal(help, options_help());
 }
 
@@ -617,6 +672,8 @@ int main(void) {
         cmocka_unit_test(test_variables_of_others),
         cmocka_unit_test(test_service_links_are_left_alone),
         cmocka_unit_test(test_yaml_forms),
+        cmocka_unit_test(test_json),
+        cmocka_unit_test(test_bad_json),
         cmocka_unit_test(test_bad_yaml),
         cmocka_unit_test(test_huge_file),
         cmocka_unit_test(test_sample_file),
