@@ -64,6 +64,10 @@ int engine_core_init(struct engine_core *core, const struct engine_core_config *
     core->config = *config;
     core->executor = executor;
     core->tokenizer = tokenizer;
+    core->speculation = (struct speculation){.drafter = config->drafter,
+                                             .limits = limits,
+                                             .tokenizer = tokenizer,
+                                             .vocabulary = config->vocabulary};
     engine_stats_init(&core->stats);
     if (init_steps(core) != 0 || scheduler_init(&core->scheduler, &scheduler_config) != 0 ||
         batch_builder_init(&core->builder, limits, tokenizer, config->vocabulary) != 0 ||

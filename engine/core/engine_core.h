@@ -6,6 +6,7 @@
 #define QUIRE_ENGINE_CORE_ENGINE_CORE_H
 
 #include "engine/batch/batch_builder.h"
+#include "engine/core/speculation.h"
 #include "engine/core/step_output.h"
 #include "engine/engine_stats.h"
 #include "engine/executor.h"
@@ -17,6 +18,8 @@ struct engine_core_config {
     int32_t num_tenants;                 /* >= 1; a request's tenant < num_tenants */
     bool prefix_caching;
     bool async_scheduling;                       /* two steps in flight instead of one */
+    struct drafter *drafter;                     /* outlives the core; NULL: none. It proposes
+                                                    limits->num_speculative_tokens at most */
     struct block_key_secret secret;              /* of the keys of cached prefixes */
     const struct grammar_vocabulary *vocabulary; /* outlives the core; NULL: no request has a
                                                     grammar */
@@ -35,6 +38,7 @@ struct engine_core {
     struct scheduler scheduler;
     struct batch_builder builder;
     struct step_output output;
+    struct speculation speculation;
     struct step steps[EXECUTOR_MAX_STEPS]; /* a ring of num_steps */
     int32_t num_steps;
     int32_t first_in_flight, num_in_flight; /* submitted, and not committed */

@@ -46,6 +46,7 @@ static void commit_token(struct engine_core *core, struct sequence *sequence,
         return;
     }
     core_stats_token(&core->stats, sequence, now_ns);
+    speculation_append(&core->speculation, sequence, step->result.rows[row].token);
     notify_pushed(core, sequence);
 }
 
@@ -104,6 +105,8 @@ static void commit_samples(struct engine_core *core, const struct step *step,
         if (row->sequence->status != SEQUENCE_FINISHED)
             commit_token(core, row->sequence, step, first + i, now_ns);
     }
+    for (int32_t i = entry->num_samples - 1; i < num_rows; i++)
+        speculation_propose(&core->speculation, step->rows[first + i].sequence);
 }
 
 /* --- Entries of the plan ---------------------------------------------------------------------- */

@@ -55,11 +55,13 @@ static struct step *step_in_flight(struct engine_core *core, int32_t index) {
     return &core->steps[(core->first_in_flight + index) % core->num_steps];
 }
 
-/* Returns whether a plan may be made now. What is to be preempted must not be in flight. */
+/* Returns whether a plan may be made now: what is to be preempted must not be in flight, and what
+ * is to be drafted for must be known. */
 static bool can_plan(const struct engine_core *core) {
     if (core->failed || core->num_in_flight == core->num_steps)
         return false;
-    return core->num_in_flight == 0 || !core->scheduler.must_collect;
+    return core->num_in_flight == 0 || (!core->scheduler.must_collect &&
+                                        !speculation_waits(&core->speculation, &core->scheduler));
 }
 
 static void note_submitted(struct engine_core *core, const struct step_plan *plan, int64_t now_ns) {
@@ -133,6 +135,7 @@ static void commit_step(struct engine_core *core, const struct step *step) {
     int64_t begin_ns = max_int64(step->submitted_ns, core->last_collected_ns);
     core->last_collected_ns = now_ns;
     note_cost(&core->scheduler, step->plan.num_tokens, now_ns - begin_ns);
+    speculation_note_step(&core->speculation, &step->plan, now_ns - begin_ns);
     core_stats_step(&core->stats, step->plan.num_tokens, now_ns);
     engine_core_commit(core, step, now_ns);
     supply_step(core);

@@ -13,6 +13,7 @@
 #define QUIRE_ENGINE_SEQUENCE_H
 
 #include "config/serving_limits.h"
+#include "engine/draft/draft_policy.h"
 #include "engine/kv/block_table.h"
 #include "engine/kv/token_view.h"
 #include "engine/request.h"
@@ -71,6 +72,7 @@ struct sequence {
     int32_t *drafts;
     int32_t num_drafts;
     int32_t num_wanted_drafts;
+    struct draft_acceptance acceptance;
 
     /* Written by core/step_output.c: what is streamed. */
     struct detokenizer detokenizer;

@@ -16,6 +16,7 @@ static void init_sequence(struct sequence *sequence, struct sequence_group *grou
     sequence->num_tokens = request->num_prompt_tokens;
     sequence->max_tokens = sequence_token_limit(request, shape->limits->max_model_len);
     sequence->thinking = thinking_state_begin(&request->params.thinking);
+    draft_acceptance_init(&sequence->acceptance);
     detokenizer_init(&sequence->detokenizer, &request->params);
 }
 
