@@ -61,3 +61,12 @@ void engine_stats_init(struct engine_stats *stats) {
     SET_BOUNDS(stats->request_n, choice_bounds);
     SET_BOUNDS(stats->iteration_tokens, iteration_bounds);
 }
+
+void engine_stats_add_draft(struct engine_stats *stats, int32_t num_tokens, int32_t num_accepted) {
+    CHECK(num_accepted >= 0 && num_accepted <= num_tokens && num_tokens <= MAX_SPECULATIVE_TOKENS);
+    stats->num_drafts++;
+    stats->num_draft_tokens += (uint64_t)num_tokens;
+    stats->num_accepted_tokens += (uint64_t)num_accepted;
+    for (int32_t i = 0; i < num_accepted; i++)
+        stats->num_accepted_at[i]++;
+}

@@ -2,6 +2,7 @@
 #ifndef QUIRE_ENGINE_ENGINE_STATS_H
 #define QUIRE_ENGINE_ENGINE_STATS_H
 
+#include "config/serving_limits.h"
 #include "engine/token_stream.h"
 
 #include <stdint.h>
@@ -32,8 +33,15 @@ struct engine_stats {
     int32_t num_used_host_blocks; /* of those */
     int64_t num_held_tokens; /* tokens whose keys and values the used blocks hold; those of a block
                                 that several sequences share count once */
-    uint64_t step;           /* steps done; progress for health checks */
-    int64_t last_step_ns;    /* CLOCK_MONOTONIC at the end of the last step */
+    int32_t num_speculative_tokens; /* of a sequence and step at most; never changes */
+    uint64_t step;                  /* steps done; progress for health checks */
+    int64_t last_step_ns;           /* CLOCK_MONOTONIC at the end of the last step */
+
+    /* since start, of speculation */
+    uint64_t num_drafts;          /* steps of a sequence that had drafted tokens */
+    uint64_t num_draft_tokens;    /* in them */
+    uint64_t num_accepted_tokens; /* of those */
+    uint64_t num_accepted_at[MAX_SPECULATIVE_TOKENS]; /* [i]: of those at position i of a draft */
 
     /* since start */
     uint64_t prompt_tokens; /* computed, recomputation after preemption not counted */
@@ -64,5 +72,9 @@ struct engine_stats {
 
 /* Zeroes *stats and sets every histogram's bounds (those of vLLM, so that its dashboards fit). */
 void engine_stats_init(struct engine_stats *stats);
+
+/* Counts a step of a sequence that had num_tokens > 0 drafted ones, of which the first num_accepted
+ * were accepted. */
+void engine_stats_add_draft(struct engine_stats *stats, int32_t num_tokens, int32_t num_accepted);
 
 #endif

@@ -171,6 +171,33 @@ static void write_engine(const struct writer *w, const struct engine_stats *s) {
                (const uint64_t[2]){s->preemptions_swap, s->preemptions_recompute});
 }
 
+static double acceptance_rate(const struct engine_stats *s) {
+    return s->num_draft_tokens > 0 ? (double)s->num_accepted_tokens / (double)s->num_draft_tokens
+                                   : 0;
+}
+
+/* Only where drafts are configured, as in vLLM: one label for each of their positions. */
+static void write_drafts(const struct writer *w, const struct engine_stats *s) {
+    static const char per_position[] = "spec_decode_num_accepted_tokens_per_pos_total";
+    char position[16];
+    if (s->num_speculative_tokens == 0)
+        return;
+    write_single(w, "spec_decode_num_drafts_total", "counter",
+                 "Steps of a sequence that had drafted tokens.", (double)s->num_drafts);
+    write_single(w, "spec_decode_num_draft_tokens_total", "counter", "Drafted tokens.",
+                 (double)s->num_draft_tokens);
+    write_single(w, "spec_decode_num_accepted_tokens_total", "counter",
+                 "Drafted tokens that were accepted.", (double)s->num_accepted_tokens);
+    write_header(w, per_position, "counter",
+                 "Drafted tokens that were accepted, by their position in the draft.");
+    for (int32_t i = 0; i < s->num_speculative_tokens; i++) {
+        snprintf(position, sizeof(position), "%d", i);
+        write_sample(w, per_position, "", "position", position, (double)s->num_accepted_at[i]);
+    }
+    write_single(w, "spec_decode_draft_acceptance_rate", "gauge",
+                 "Accepted of the drafted tokens, since the start.", acceptance_rate(s));
+}
+
 static void write_finished(const struct writer *w, const struct engine_stats *s) {
     static const char *const reasons[] = {
         [FINISH_STOP] = "stop",
@@ -214,6 +241,7 @@ void metrics_format(const char *prefix, const char *model_name, const struct eng
     byte_buffer_append_text(&w.labels, "\",engine=\"0\"");
     write_engine(&w, engine);
     write_memory(&w, engine);
+    write_drafts(&w, engine);
     write_finished(&w, engine);
     for (size_t i = 0; i < sizeof(histograms) / sizeof(histograms[0]); i++)
         write_histogram(&w, &histograms[i],

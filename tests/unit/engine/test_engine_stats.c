@@ -39,10 +39,25 @@ static void test_init_sets_every_histogram(void **state) {
         assert_rising(h);
 }
 
+static void test_drafts(void **state) {
+    struct engine_stats stats;
+    engine_stats_init(&stats);
+    engine_stats_add_draft(&stats, 3, 3);
+    engine_stats_add_draft(&stats, MAX_SPECULATIVE_TOKENS, 1);
+    engine_stats_add_draft(&stats, 2, 0);
+    assert_int_equal(stats.num_drafts, 3);
+    assert_int_equal(stats.num_draft_tokens, 5 + MAX_SPECULATIVE_TOKENS);
+    assert_int_equal(stats.num_accepted_tokens, 4);
+    assert_int_equal(stats.num_accepted_at[0], 2);
+    assert_int_equal(stats.num_accepted_at[2], 1);
+    assert_int_equal(stats.num_accepted_at[3], 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_buckets),
         cmocka_unit_test(test_init_sets_every_histogram),
+        cmocka_unit_test(test_drafts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -114,6 +114,36 @@ static void counters_and_gauges_have_their_values(void **state) {
     free(text);
 }
 
+static void drafts_are_counted_where_they_are_configured(void **state) {
+    struct engine_stats engine;
+    struct http_stats http = {0};
+    engine_stats_init(&engine);
+    char *text = format(&engine, &http, "m");
+    assert_null(strstr(text, "spec_decode"));
+    free(text);
+    engine.num_speculative_tokens = 3;
+    text = format(&engine, &http, "m");
+    assert_true(sample(text, "quire:spec_decode_draft_acceptance_rate" LABELS) == 0);
+    free(text);
+    engine_stats_add_draft(&engine, 3, 2);
+    engine_stats_add_draft(&engine, 1, 1);
+    text = format(&engine, &http, "m");
+    assert_true(sample(text, "quire:spec_decode_num_drafts_total" LABELS) == 2);
+    assert_true(sample(text, "quire:spec_decode_num_draft_tokens_total" LABELS) == 4);
+    assert_true(sample(text, "quire:spec_decode_num_accepted_tokens_total" LABELS) == 3);
+    assert_true(sample(text, "quire:spec_decode_draft_acceptance_rate" LABELS) == 0.75);
+    static const double counts[] = {2, 1, 0};
+    for (int i = 0; i < 3; i++) {
+        char name[128];
+        snprintf(name, sizeof(name),
+                 "quire:spec_decode_num_accepted_tokens_per_pos_total" LABELS_AND("%s=\"%d\""),
+                 "position", i);
+        assert_true(sample(text, name) == counts[i]);
+    }
+    assert_null(strstr(text, "position=\"3\""));
+    free(text);
+}
+
 static void histograms_are_cumulative(void **state) {
     struct engine_stats engine;
     struct http_stats http = {0};
@@ -147,6 +177,7 @@ static void text_follows_the_format(void **state) {
     struct engine_stats engine;
     struct http_stats http = {0};
     engine_stats_init(&engine);
+    engine.num_speculative_tokens = MAX_SPECULATIVE_TOKENS;
     char *text = format(&engine, &http, "m"), announced[128] = "", *save;
     int num_metrics = 0;
     for (char *line = strtok_r(text, "\n", &save); line != NULL;
@@ -171,7 +202,7 @@ static void text_follows_the_format(void **state) {
             assert_true(end > value + 2 && *end == '\0');
         }
     }
-    assert_int_equal(num_metrics, 42);
+    assert_int_equal(num_metrics, 47);
     free(text);
 }
 
@@ -198,6 +229,7 @@ static void an_empty_pool_is_not_a_division_by_zero(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(counters_and_gauges_have_their_values),
+        cmocka_unit_test(drafts_are_counted_where_they_are_configured),
         cmocka_unit_test(histograms_are_cumulative),
         cmocka_unit_test(text_follows_the_format),
         cmocka_unit_test(label_values_are_escaped),
