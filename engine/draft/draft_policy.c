@@ -11,6 +11,7 @@
 /* Of the tokens, by the square of their mean. With less, the noise of the times would be taken for
  * the cost of a token. */
 #define LEAST_VARIANCE 1e-3
+#define FORGETTING_STEPS 256
 
 void draft_acceptance_init(struct draft_acceptance *acceptance) {
     acceptance->rate = FIRST_RATE;
@@ -31,10 +32,15 @@ void draft_cost_add(struct draft_cost *cost, int32_t num_tokens, int64_t ns) {
     cost->mean_ns += weight * time;
     cost->variance = (1 - weight) * (cost->variance + weight * tokens * tokens);
     cost->covariance = (1 - weight) * (cost->covariance + weight * tokens * time);
-    if (cost->variance < LEAST_VARIANCE * cost->mean_tokens * cost->mean_tokens)
-        return;
-    cost->ns_per_token = cost->covariance / cost->variance;
-    cost->knows_ns_per_token = true;
+    double steepest = cost->mean_ns / cost->mean_tokens;
+    if (cost->variance >= LEAST_VARIANCE * cost->mean_tokens * cost->mean_tokens) {
+        cost->ns_per_token = cost->covariance / cost->variance;
+        cost->knows_ns_per_token = true;
+    } else if (cost->knows_ns_per_token) {
+        /* One slow step may have made drafts look too dear to be tried again. */
+        double known = cost->ns_per_token < steepest ? cost->ns_per_token : steepest;
+        cost->ns_per_token = known + ((double)UNKNOWN_SHARE * steepest - known) / FORGETTING_STEPS;
+    }
 }
 
 float draft_cost_share(const struct draft_cost *cost, int32_t num_tokens) {

@@ -13,7 +13,6 @@
  * while it adds more than the average so far, r^k / s > (1 + ... + r^(k-1)) / (1 + s (k-1)); the
  * first one if r > s. From the first that does not, none does. Leviathan et al. 2023
  * (arXiv:2211.17192, theorem 3.8) have the same quotient, with a draft model's time for s.
- * Tokens of prompts in the step make s greater than it is: drafts wait for them to pass.
  *
  * No clock and no memory of its own; engine thread only. */
 #ifndef QUIRE_ENGINE_DRAFT_DRAFT_POLICY_H
@@ -48,11 +47,12 @@ struct draft_cost {
     bool knows_ns_per_token;
 };
 
-/* A zeroed struct draft_cost knows nothing yet. Counts a step; without tokens, or of no time, it
- * says nothing and is passed over. */
+/* A zeroed struct draft_cost knows nothing yet. Counts a step; one without tokens, or of no time,
+ * says nothing and is passed over. While steps have equally many tokens, what is known of b is
+ * forgotten little by little, until a draft is tried again. */
 void draft_cost_add(struct draft_cost *cost, int32_t num_tokens, int64_t ns);
-/* Returns b T / (a + b T), from 0 to 1, for a step of T = num_tokens > 0; a small share while
- * nothing is known, so that drafting is tried. */
+/* Returns b T / (a + b T), from 0 to 1, for a step of T = num_tokens > 0 without its drafts; a small
+ * share while nothing is known, so that drafting is tried. */
 float draft_cost_share(const struct draft_cost *cost, int32_t num_tokens);
 
 /* Returns how many drafts make the most of a step, at most max; 0: none pays. share: of

@@ -82,13 +82,32 @@ static void little_is_known_of_equal_steps(void **state) {
     for (int i = 0; i < 1000; i++)
         draft_cost_add(&cost, 7, 10000 + 900 * (i % 3 - 1));
     assert_true(draft_cost_share(&cost, 7) == unknown);
-    /* What was known once stays, however long the steps are equal, and however noisy. */
+    /* What was known is not lost to noise, and forgotten only by and by. */
     for (int i = 0; i < 64; i++)
         draft_cost_add(&cost, 1 + i % 2, 3000 + 1000 * (int64_t)(1 + i % 2));
     assert_true(is_near(draft_cost_share(&cost, 1), 0.25, 0.05));
-    for (int i = 0; i < 200000; i++)
+    for (int i = 0; i < 200; i++)
         draft_cost_add(&cost, 1, 4000 + 200 * (i % 2 == 0 ? 1 : -1));
     assert_true(is_near(draft_cost_share(&cost, 1), 0.25, 0.05));
+    for (int i = 0; i < 200000; i++)
+        draft_cost_add(&cost, 1, 4000 + 200 * (i % 2 == 0 ? 1 : -1));
+    assert_true(is_near(draft_cost_share(&cost, 1), unknown, 1e-3));
+}
+
+/* The device is interrupted in the first step with a draft, which then looks as dear as can be. */
+static void drafts_are_tried_again_after_a_slow_one(void **state) {
+    struct draft_acceptance acceptance = {.rate = 0.5f};
+    struct draft_cost cost = {0};
+    int num_drafts[3] = {0};
+    draft_cost_add(&cost, 1, 1000);
+    draft_cost_add(&cost, 2, 90000);
+    assert_true(draft_cost_share(&cost, 1) == 1.0f);
+    for (int i = 0; i < 3000; i++) {
+        int32_t count = draft_policy_num_tokens(&acceptance, draft_cost_share(&cost, 1), 1);
+        draft_cost_add(&cost, 1 + count, count == 0 ? 1000 : 1100);
+        num_drafts[i / 1000] += count;
+    }
+    assert_true(num_drafts[0] < 1000 && num_drafts[1] == 1000 && num_drafts[2] == 1000);
 }
 
 static void a_share_is_one_whatever_the_times_are(void **state) {
@@ -165,6 +184,7 @@ int main(void) {
         cmocka_unit_test(cost_is_followed_when_it_changes),
         cmocka_unit_test(noise_averages_out),
         cmocka_unit_test(little_is_known_of_equal_steps),
+        cmocka_unit_test(drafts_are_tried_again_after_a_slow_one),
         cmocka_unit_test(a_share_is_one_whatever_the_times_are),
         cmocka_unit_test(drafts_are_computed_while_they_pay),
         cmocka_unit_test(no_other_number_of_drafts_yields_more),
