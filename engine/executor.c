@@ -33,7 +33,9 @@ struct rank_executor {
     /* guarded by lock */
     enum thread_state state;
     struct submitted_step steps[EXECUTOR_MAX_STEPS]; /* step i is in place i % EXECUTOR_MAX_STEPS */
-    uint64_t num_submitted, num_finished, num_waited_for;
+    /* Each step goes through these in order; the rank's thread counts those of the middle. */
+    uint64_t num_submitted, num_begun, num_sampled, num_finished, num_waited_for;
+    bool is_waiting;    /* the engine, for the oldest step: it submits none meanwhile */
     struct error error; /* of starting, then of the first step that failed */
 
     struct rank rank; /* the thread's own */
@@ -58,39 +60,73 @@ static struct submitted_step *step_at(struct rank_executor *executor, uint64_t i
     return &executor->steps[index % EXECUTOR_MAX_STEPS];
 }
 
-/* Called with the lock held, which is released while the rank works. */
-static void run_step_locked(struct rank_executor *executor, const struct submitted_step *step) {
-    struct error err = {0};
+/* --- What the thread does next: with the lock held, which is released while the rank works ------ */
+
+static void begin_step(struct rank_executor *executor) {
+    const struct submitted_step *step = step_at(executor, executor->num_begun++);
     pthread_mutex_unlock(&executor->lock);
     rank_begin(&executor->rank, step->batch);
     pthread_mutex_lock(&executor->lock);
-    while (!step->is_supplied)
-        pthread_cond_wait(&executor->changed, &executor->lock);
+}
+
+static void sample_step(struct rank_executor *executor) {
+    const struct submitted_step *step = step_at(executor, executor->num_sampled++);
     pthread_mutex_unlock(&executor->lock);
     rank_sample(&executor->rank, step->batch, step->result);
+    pthread_mutex_lock(&executor->lock);
+}
+
+static void finish_step(struct rank_executor *executor) {
+    struct error err = {0};
+    pthread_mutex_unlock(&executor->lock);
     rank_wait(&executor->rank, &err);
     pthread_mutex_lock(&executor->lock);
     executor->error = err;
-}
-
-/* A failure ends every later step, without a look at it. */
-static void finish_step_locked(struct rank_executor *executor) {
-    if (executor->error.code == ERROR_NONE)
-        run_step_locked(executor, step_at(executor, executor->num_finished));
     executor->num_finished++;
     pthread_cond_broadcast(&executor->changed);
+}
+
+/* Ends all steps after a failure, without another look at them. */
+static void fail_steps(struct rank_executor *executor) {
+    executor->num_begun = executor->num_sampled = executor->num_finished = executor->num_submitted;
+    pthread_cond_broadcast(&executor->changed);
+}
+
+/* A device that works by itself gets the next step before the one that runs is waited for; the wait
+ * would keep the thread from it, so that it begins only when the engine can submit nothing. */
+static bool should_finish(const struct rank_executor *executor) {
+    if (executor->num_sampled == executor->num_finished)
+        return false;
+    bool is_next_begun = executor->num_begun > executor->num_sampled;
+    bool is_next_submitted = executor->num_submitted > executor->num_begun;
+    return is_next_begun || !rank_is_asynchronous(&executor->rank) ||
+           (executor->is_waiting && !is_next_submitted);
+}
+
+/* Does what comes next; false when there is nothing to do. */
+static bool work(struct rank_executor *executor) {
+    if (executor->error.code != ERROR_NONE && executor->num_finished < executor->num_submitted)
+        fail_steps(executor);
+    else if (should_finish(executor))
+        finish_step(executor);
+    else if (executor->num_begun > executor->num_sampled) {
+        if (!step_at(executor, executor->num_sampled)->is_supplied)
+            return false;
+        sample_step(executor);
+    } else if (executor->num_submitted > executor->num_begun)
+        begin_step(executor);
+    else
+        return false;
+    return true;
 }
 
 static void *rank_thread(void *argument) {
     struct rank_executor *executor = argument;
     load(executor);
     pthread_mutex_lock(&executor->lock);
-    while (executor->state == THREAD_STARTED) {
-        if (executor->num_finished < executor->num_submitted)
-            finish_step_locked(executor);
-        else
+    while (executor->state == THREAD_STARTED)
+        if (!work(executor))
             pthread_cond_wait(&executor->changed, &executor->lock);
-    }
     pthread_mutex_unlock(&executor->lock);
     rank_unload(&executor->rank);
     return NULL;
@@ -120,8 +156,11 @@ static int wait(struct executor *base, struct error *err) {
     struct rank_executor *executor = (struct rank_executor *)base;
     pthread_mutex_lock(&executor->lock);
     CHECK(executor->num_waited_for < executor->num_submitted);
+    executor->is_waiting = true;
+    pthread_cond_broadcast(&executor->changed);
     while (executor->num_finished == executor->num_waited_for)
         pthread_cond_wait(&executor->changed, &executor->lock);
+    executor->is_waiting = false;
     executor->num_waited_for++;
     struct error failure = executor->error;
     pthread_mutex_unlock(&executor->lock);

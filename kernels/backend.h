@@ -1,10 +1,10 @@
 /* The op table: all arithmetic of a forward pass on one device, and that device's memory.
  *
  * A backend belongs to one rank and is called by that rank's thread only. Calls enqueue; only
- * `download` and `synchronize` wait. (The CPU backend does the work at once.) Shapes are row
- * major, outermost first, and checked by the caller: an op refuses nothing. When the device
- * itself fails, the first failure is kept, further calls do nothing, and `synchronize` reports
- * it, then and ever after. Activations are `activation_dtype` (float on the CPU, bf16 or f16 on
+ * `step_wait` and `synchronize` wait, and what an op promises to the host is there after them. (The
+ * CPU backend does the work at once.) Shapes are row major, outermost first, and checked by the
+ * caller: an op refuses nothing. When the device itself fails, the first failure is kept, further
+ * calls do nothing, and both report it, then and ever after. Activations are `activation_dtype` (float on the CPU, bf16 or f16 on
  * CUDA); logits are always float. A row's result never depends on which other rows are in the
  * call (batch invariance): the CPU backend keeps this bit for bit, the CUDA backend does when it
  * is opened with `batch_invariant`.
@@ -17,6 +17,11 @@
  * or block tables read them from there until the next `step_begin`. Each sampled token also stays
  * on the device, by the number of its sample row in the step, until `sample` is called for that row
  * of a later step: the next step's `embed` finds it there (token_rows).
+ *
+ * `step_end` ends what was enqueued since the step before ended, block moves included, and
+ * `step_wait` waits for the oldest step that ended: meanwhile the next can be enqueued, but not the
+ * one after that. So a step's host memory, read or written, belongs to the backend until the step was
+ * waited for. Work that is in no step ends with `synchronize`.
  *
  * Implementations: kernels/cpu (fast paths per instruction set, and "cpu-ref", the scalar oracle
  * of every op), and kernels/cuda, a shared module that backend_open opens at run time
@@ -85,8 +90,8 @@ static inline size_t kv_block_bytes(const struct kv_layout *layout) {
     return dtype_row_bytes(layout->dtype, elements);
 }
 
-/* The arrays of one step, in host memory that stays valid and unchanged until the step's
- * synchronize. Sequence s owns the tokens query_start[s] .. query_start[s+1]-1, which are the
+/* The arrays of one step, in host memory that stays valid and unchanged until the step was waited
+ * for. Sequence s owns the tokens query_start[s] .. query_start[s+1]-1, which are the
  * LAST ones of its context_lens[s] tokens. Token ids are < vocab, slots and blocks < those of the
  * KV pool (CHECKed by the batch builder's tests, trusted here).
  *
@@ -189,7 +194,7 @@ struct soft_cap_args {
 
 struct gather_rows_args {
     const void *x;       /* [any, width] */
-    const int32_t *rows; /* [num_rows] host memory, valid until synchronize */
+    const int32_t *rows; /* [num_rows] host memory, valid until the step was waited for */
     void *out;           /* [num_rows, width] */
     int32_t num_rows;
     int32_t width;
@@ -205,14 +210,14 @@ struct row_span {
  * span cut anywhere, and summed in as many calls, gives the same bits. */
 struct add_rows_args {
     const void *x;                /* [any, width] */
-    const struct row_span *spans; /* [num_spans] host memory, valid until synchronize */
+    const struct row_span *spans; /* [num_spans] host memory, valid until the step was waited for */
     float *sums;                  /* [num_spans, width] device memory */
     int32_t num_spans;
     int32_t width;
 };
 
 /* `rows`, `counts`, `biases`, `masks` and `listed` are host memory; `out` and `listed_logprobs` are
- * host memory, filled by the next synchronize. The op may overwrite `logits`. */
+ * host memory, filled by the wait for the step. The op may overwrite `logits`. */
 struct sample_args {
     float *logits;     /* [num_sample_rows, vocab_size] device memory */
     int32_t first_row; /* number of the first of them among the step's sample rows */
@@ -232,7 +237,7 @@ struct sample_args {
  * destination of the call. */
 struct copy_blocks_args {
     struct kv_cache *cache;
-    const int32_t *src; /* [num_blocks] host memory, valid until synchronize */
+    const int32_t *src; /* [num_blocks] host memory, valid until the step was waited for */
     const int32_t *dst; /* [num_blocks] likewise */
     int32_t num_blocks;
 };
@@ -245,8 +250,9 @@ struct swap_blocks_args {
     struct kv_cache *cache;
     void *host_pool;
     enum swap_direction direction;
-    const int32_t *device_blocks; /* [num_blocks] host memory, valid until synchronize */
-    const int32_t *host_blocks;   /* [num_blocks] likewise */
+    const int32_t
+        *device_blocks;         /* [num_blocks] host memory, valid until the step was waited for */
+    const int32_t *host_blocks; /* [num_blocks] likewise */
     int32_t num_blocks;
 };
 
@@ -255,14 +261,16 @@ struct backend_ops {
 
     int (*buffer_alloc)(struct backend *b, size_t bytes, struct buffer *out, struct error *err);
     void (*buffer_free)(struct backend *b, struct buffer *buffer); /* accepts a zeroed buffer */
+    /* Reads `src` during the call. */
     void (*upload)(struct backend *b, void *dst, const void *src, size_t bytes);
     void (*download)(struct backend *b, void *dst, const void *src, size_t bytes);
     /* Host memory that the device copies to and from at full speed (pinned where that exists). */
     int (*host_alloc)(struct backend *b, size_t bytes, struct buffer *out, struct error *err);
     void (*host_free)(struct backend *b, struct buffer *buffer); /* accepts a zeroed buffer */
     void (*memory_info)(struct backend *b, size_t *out_free, size_t *out_total);
-    /* Waits until everything enqueued is done. 0, or -1 with ERROR_DEVICE when it, or anything
-     * before it, failed: the backend is then good for destroy only. */
+    /* Waits until everything enqueued is done; no step is left to be waited for. 0, or -1 with
+     * ERROR_DEVICE when it, or anything before it, failed: the backend is then good for destroy
+     * only. */
     int (*synchronize)(struct backend *b, struct error *err);
 
     /* cols must be a multiple of every part's block; a dtype or shape the backend cannot hold is an
@@ -290,6 +298,9 @@ struct backend_ops {
     void (*sample)(struct backend *b, const struct sample_args *args);
     void (*copy_blocks)(struct backend *b, const struct copy_blocks_args *args);
     void (*swap_blocks)(struct backend *b, const struct swap_blocks_args *args);
+    void (*step_end)(struct backend *b);
+    /* 0 or -1 as synchronize. */
+    int (*step_wait)(struct backend *b, struct error *err);
 };
 
 /* Every implementation's state starts with this. */
@@ -298,6 +309,7 @@ struct backend {
     enum dtype activation_dtype;
     uint32_t kv_dtypes;        /* DTYPE_BIT of each type that its KV cache takes; never 0 */
     bool has_dedicated_memory; /* the device's memory is its own and meant to be filled */
+    bool is_asynchronous;      /* the work of a call may be done after it returned */
     size_t workspace_bytes;    /* device memory taken at open for the ops; 0: not counted */
     const char *name;          /* "cpu", "cpu-ref", "cuda", "cuda-sim" */
     char description[128];     /* for people: instruction set, threads; GPU */

@@ -251,8 +251,13 @@ void rank_sample(struct rank *rank, const struct batch *batch, struct step_resul
     CHECK(batch->inputs.num_tokens > 0 ||
           (batch->num_sample_rows == 0 && batch->num_hidden_sums == 0));
     llama_sample(rank->llama, batch, result);
+    rank->backend->ops->step_end(rank->backend);
 }
 
 int rank_wait(struct rank *rank, struct error *err) {
-    return rank->backend->ops->synchronize(rank->backend, err);
+    return rank->backend->ops->step_wait(rank->backend, err);
+}
+
+bool rank_is_asynchronous(const struct rank *rank) {
+    return rank->backend->is_asynchronous;
 }

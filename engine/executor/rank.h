@@ -27,11 +27,14 @@ void rank_unload(struct rank *rank);
 
 /* The parts of a step, in this order. rank_begin moves the batch's blocks and computes the last
  * hidden states, without reading a late input (batch.h); a batch without tokens only moves.
- * rank_sample does the rest, and rank_wait waits until the result is complete: 0, or -1 with
- * ERROR_DEVICE, after which nothing works any more. */
+ * rank_sample does the rest, and rank_wait waits until the result of the oldest step that was
+ * sampled is complete: 0, or -1 with ERROR_DEVICE, after which nothing works any more. */
 void rank_begin(struct rank *rank, const struct batch *batch);
 void rank_sample(struct rank *rank, const struct batch *batch, struct step_result *result);
 int rank_wait(struct rank *rank, struct error *err);
+/* Returns whether the first two only enqueue: one step is then begun, and sampled, before the one
+ * that is before it is waited for, but not two. Else they compute, and rank_wait finds it done. */
+bool rank_is_asynchronous(const struct rank *rank);
 
 /* As executor_plan. */
 int rank_plan(const struct model *model, const struct executor_config *config,

@@ -40,8 +40,11 @@ static void cpu_memory_info_op(struct backend *b, size_t *out_free, size_t *out_
 }
 
 /* Every op has done its work when it returns. */
-static int cpu_synchronize(struct backend *b, struct error *err) {
+static int cpu_wait(struct backend *b, struct error *err) {
     return 0;
+}
+
+static void cpu_step_end(struct backend *b) {
 }
 
 static void cpu_step_begin(struct backend *b, const struct step_inputs *inputs) {
@@ -57,7 +60,7 @@ static const struct backend_ops cpu_backend_ops = {
     .host_alloc = cpu_buffer_alloc,
     .host_free = cpu_buffer_free,
     .memory_info = cpu_memory_info_op,
-    .synchronize = cpu_synchronize,
+    .synchronize = cpu_wait,
     .matrix_create = cpu_matrix_create,
     .matrix_fill = cpu_matrix_fill,
     .matrix_destroy = cpu_matrix_destroy,
@@ -74,6 +77,8 @@ static const struct backend_ops cpu_backend_ops = {
     .sample = cpu_sample,
     .copy_blocks = cpu_copy_blocks,
     .swap_blocks = cpu_swap_blocks,
+    .step_end = cpu_step_end,
+    .step_wait = cpu_wait,
 };
 
 static int open_parts(struct cpu_backend *b, struct error *err) {

@@ -65,8 +65,11 @@ static void memory_info(struct backend *b, size_t *out_free, size_t *out_total) 
     *out_total = (size_t)sysconf(_SC_PHYS_PAGES) * page;
 }
 
-static int synchronize(struct backend *b, struct error *err) {
+static int wait(struct backend *b, struct error *err) {
     return 0;
+}
+
+static void step_end(struct backend *b) {
 }
 
 static void matrix_destroy(struct backend *b, struct matrix *matrix) {
@@ -237,7 +240,7 @@ static const struct backend_ops ops = {
     .host_alloc = buffer_alloc,
     .host_free = buffer_free,
     .memory_info = memory_info,
-    .synchronize = synchronize,
+    .synchronize = wait,
     .matrix_create = matrix_create,
     .matrix_fill = matrix_fill,
     .matrix_destroy = matrix_destroy,
@@ -254,6 +257,8 @@ static const struct backend_ops ops = {
     .sample = cpu_ref_sample,
     .copy_blocks = cpu_copy_blocks,
     .swap_blocks = cpu_swap_blocks,
+    .step_end = step_end,
+    .step_wait = wait,
 };
 
 struct backend *cpu_ref_open(const struct backend_config *config, struct error *err) {

@@ -27,12 +27,24 @@ static void cuda_destroy(struct backend *base) {
     free(b);
 }
 
-static int cuda_synchronize(struct backend *base, struct error *err) {
-    struct cuda_backend *b = state_of(base);
-    cuda_staging_drain(b);
+static int report_failure(const struct cuda_backend *b, struct error *err) {
     if (CUDA_OK(b))
         return 0;
     return error_set(err, b->failure.code, "%s", b->failure.message);
+}
+
+static int cuda_synchronize(struct backend *base, struct error *err) {
+    cuda_staging_synchronize(state_of(base));
+    return report_failure(state_of(base), err);
+}
+
+static void cuda_step_end(struct backend *base) {
+    cuda_staging_end(state_of(base));
+}
+
+static int cuda_step_wait(struct backend *base, struct error *err) {
+    cuda_staging_wait(state_of(base));
+    return report_failure(state_of(base), err);
 }
 
 static const struct backend_ops cuda_backend_ops = {
@@ -61,6 +73,8 @@ static const struct backend_ops cuda_backend_ops = {
     .sample = cuda_sample,
     .copy_blocks = cuda_copy_blocks,
     .swap_blocks = cuda_swap_blocks,
+    .step_end = cuda_step_end,
+    .step_wait = cuda_step_wait,
 };
 
 /* The runtime calls a missing driver and one that is too old by the same name. */
@@ -131,6 +145,7 @@ struct backend *cuda_backend_open(const struct backend_config *config, struct er
                                .activation_dtype = config->activation_dtype,
                                .kv_dtypes = DTYPE_BIT(config->activation_dtype),
                                .has_dedicated_memory = true,
+                               .is_asynchronous = true,
                                .name = CUDA_DEVICE_NAME};
     b->config = *config;
     if (open_device(b, err) != 0 || create_parts(b, err) != 0) {

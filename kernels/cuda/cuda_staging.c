@@ -1,8 +1,11 @@
-/* Two arenas of pinned memory, filled from the front and empty again after each drain. A large
- * upload goes in chunks, so that the device copies one chunk while the next is being filled in. */
+/* Two sets of pinned memory, for a step that ended and for the one that is enqueued meanwhile. A set
+ * is an arena for each direction, filled from the front and empty again once its step was waited
+ * for. A large upload goes in chunks, so that the device copies one chunk while the next is being
+ * filled in. */
 #include "kernels/cuda/cuda_staging.h"
 
 #include "config/base/check.h"
+#include "config/base/numbers.h"
 #include "kernels/cuda/cuda_check.h"
 
 #include <stdlib.h>
@@ -13,6 +16,7 @@
 #define DOWNLOAD_BYTES (2 * CUDA_STAGING_DOWNLOAD_BYTES)
 #define MAX_DOWNLOADS 64
 #define ALIGNMENT 256
+#define NUM_SETS 2
 
 struct download {
     void *dst;
@@ -25,10 +29,16 @@ struct arena {
     size_t used;
 };
 
-struct cuda_staging {
+struct staging_set {
     struct arena up, down;
     struct download downloads[MAX_DOWNLOADS];
     int num_downloads;
+    cudaEvent_t end; /* of the step */
+};
+
+struct cuda_staging {
+    struct staging_set sets[NUM_SETS]; /* step i, of all that ended, has set i % NUM_SETS */
+    uint64_t num_ended, num_waited_for;
 };
 
 static bool arena_has_room(const struct arena *arena, size_t bytes) {
@@ -43,31 +53,85 @@ static void *arena_take(struct arena *arena, size_t bytes) {
     return taken;
 }
 
+static int create_set(struct cuda_backend *b, struct staging_set *set, struct error *err) {
+    size_t step_bytes = b->step.memory.bytes;
+    size_t up_bytes = step_bytes > UPLOAD_BYTES ? step_bytes : UPLOAD_BYTES;
+    if (cuda_host_alloc(&b->base, up_bytes, &set->up.pinned, err) != 0 ||
+        cuda_host_alloc(&b->base, DOWNLOAD_BYTES, &set->down.pinned, err) != 0)
+        return -1;
+    return CUDA_START(cudaEventCreateWithFlags(&set->end, cudaEventDisableTiming), err);
+}
+
 int cuda_staging_create(struct cuda_backend *b, struct error *err) {
     b->staging = calloc(1, sizeof(*b->staging));
     if (b->staging == NULL)
         return error_set(err, ERROR_MEMORY, "out of memory for the cuda device");
-    size_t step_bytes = b->step.memory.bytes;
-    size_t up_bytes = step_bytes > UPLOAD_BYTES ? step_bytes : UPLOAD_BYTES;
-    if (cuda_host_alloc(&b->base, up_bytes, &b->staging->up.pinned, err) != 0)
-        return -1;
-    return cuda_host_alloc(&b->base, DOWNLOAD_BYTES, &b->staging->down.pinned, err);
+    for (int i = 0; i < NUM_SETS; i++)
+        if (create_set(b, &b->staging->sets[i], err) != 0)
+            return -1;
+    return 0;
 }
 
 void cuda_staging_destroy(struct cuda_backend *b) {
     if (b->staging == NULL)
         return;
-    cuda_host_free(&b->base, &b->staging->up.pinned);
-    cuda_host_free(&b->base, &b->staging->down.pinned);
+    for (int i = 0; i < NUM_SETS; i++) {
+        struct staging_set *set = &b->staging->sets[i];
+        cuda_host_free(&b->base, &set->up.pinned);
+        cuda_host_free(&b->base, &set->down.pinned);
+        if (set->end != NULL)
+            CUDA_RELEASE(b, cudaEventDestroy(set->end));
+    }
     free(b->staging);
     b->staging = NULL;
 }
 
+/* Of the step that is being enqueued. */
+static struct staging_set *current_set(const struct cuda_backend *b) {
+    struct cuda_staging *staging = b->staging;
+    CHECK(staging->num_ended - staging->num_waited_for < NUM_SETS);
+    return &staging->sets[staging->num_ended % NUM_SETS];
+}
+
+/* Once its copies are done. After a failure the promises are dropped, not left: their targets may be
+ * gone by the next call. */
+static void empty_set(struct cuda_backend *b, struct staging_set *set) {
+    for (int i = 0; CUDA_OK(b) && i < set->num_downloads; i++)
+        memcpy(set->downloads[i].dst, set->downloads[i].pinned, set->downloads[i].bytes);
+    set->num_downloads = 0;
+    set->up.used = 0;
+    set->down.used = 0;
+}
+
+static void drain(struct cuda_backend *b) {
+    CUDA_TRY(b, cudaStreamSynchronize(b->stream));
+    for (int i = 0; i < NUM_SETS; i++)
+        empty_set(b, &b->staging->sets[i]);
+}
+
+void cuda_staging_end(struct cuda_backend *b) {
+    CUDA_TRY(b, cudaEventRecord(current_set(b)->end, b->stream));
+    b->staging->num_ended++;
+}
+
+void cuda_staging_wait(struct cuda_backend *b) {
+    struct cuda_staging *staging = b->staging;
+    CHECK(staging->num_waited_for < staging->num_ended);
+    struct staging_set *set = &staging->sets[staging->num_waited_for++ % NUM_SETS];
+    CUDA_TRY(b, cudaEventSynchronize(set->end));
+    empty_set(b, set);
+}
+
+void cuda_staging_synchronize(struct cuda_backend *b) {
+    drain(b);
+    b->staging->num_waited_for = b->staging->num_ended;
+}
+
 void *cuda_staging_reserve(struct cuda_backend *b, size_t bytes) {
-    struct arena *up = &b->staging->up;
+    struct arena *up = &current_set(b)->up;
     CHECK(bytes <= up->pinned.bytes);
     if (!arena_has_room(up, bytes))
-        cuda_staging_drain(b);
+        drain(b);
     return CUDA_OK(b) ? arena_take(up, bytes) : NULL;
 }
 
@@ -94,28 +158,15 @@ void cuda_staging_upload(struct cuda_backend *b, void *device_dst, const void *s
 
 void cuda_staging_download(struct cuda_backend *b, void *dst, const void *device_src,
                            size_t bytes) {
-    struct cuda_staging *staging = b->staging;
+    struct staging_set *set = current_set(b);
     CHECK(bytes <= CUDA_STAGING_DOWNLOAD_BYTES);
-    if (staging->num_downloads == MAX_DOWNLOADS || !arena_has_room(&staging->down, bytes))
-        cuda_staging_drain(b);
+    if (set->num_downloads == MAX_DOWNLOADS || !arena_has_room(&set->down, bytes))
+        drain(b);
     if (!CUDA_OK(b) || bytes == 0)
         return;
-    void *pinned = arena_take(&staging->down, bytes);
+    void *pinned = arena_take(&set->down, bytes);
     if (CUDA_TRY(b, cudaMemcpyAsync(pinned, device_src, bytes, cudaMemcpyDeviceToHost, b->stream)))
-        staging->downloads[staging->num_downloads++] = (struct download){dst, pinned, bytes};
-}
-
-/* After a failure the promises are dropped, not left: their targets may be gone by the next call.
- */
-void cuda_staging_drain(struct cuda_backend *b) {
-    struct cuda_staging *staging = b->staging;
-    if (CUDA_TRY(b, cudaStreamSynchronize(b->stream)))
-        for (int i = 0; i < staging->num_downloads; i++)
-            memcpy(staging->downloads[i].dst, staging->downloads[i].pinned,
-                   staging->downloads[i].bytes);
-    staging->num_downloads = 0;
-    staging->up.used = 0;
-    staging->down.used = 0;
+        set->downloads[set->num_downloads++] = (struct download){dst, pinned, bytes};
 }
 
 void cuda_upload(struct backend *b, void *dst, const void *src, size_t bytes) {
@@ -123,7 +174,9 @@ void cuda_upload(struct backend *b, void *dst, const void *src, size_t bytes) {
 }
 
 void cuda_download(struct backend *base, void *dst, const void *src, size_t bytes) {
-    struct cuda_backend *b = (struct cuda_backend *)base;
-    CUDA_TRY(b, cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDeviceToHost, b->stream));
-    cuda_staging_drain(b);
+    for (size_t first = 0, count; first < bytes; first += count) {
+        count = min_size(bytes - first, CUDA_STAGING_DOWNLOAD_BYTES);
+        cuda_staging_download((struct cuda_backend *)base, (char *)dst + first,
+                              (const char *)src + first, count);
+    }
 }

@@ -1,5 +1,6 @@
-/* Pinned memory between host arrays and the device. Copies are in stream order and never wait,
- * except when a step moves more than the arena holds: then the stream is drained first. */
+/* Pinned memory between host arrays and the device, for two steps at a time (backend.h: step_end).
+ * Copies are in stream order and never wait, except when a step moves more than its part of the
+ * memory holds: then the stream is drained first. */
 #ifndef QUIRE_KERNELS_CUDA_CUDA_STAGING_H
 #define QUIRE_KERNELS_CUDA_CUDA_STAGING_H
 
@@ -14,12 +15,15 @@ void *cuda_staging_reserve(struct cuda_backend *b, size_t bytes);
 void cuda_staging_send(struct cuda_backend *b, void *device_dst, const void *reserved,
                        size_t bytes);
 
-/* Copies to the host; `dst` is filled by the next synchronize. At most CUDA_STAGING_DOWNLOAD_BYTES
+/* Copies to the host; `dst` is filled by the wait for the step. At most CUDA_STAGING_DOWNLOAD_BYTES
  * a call (CHECKed). */
 #define CUDA_STAGING_DOWNLOAD_BYTES ((size_t)1 << 20)
 void cuda_staging_download(struct cuda_backend *b, void *dst, const void *device_src, size_t bytes);
 
-/* Waits for the stream and fills what cuda_staging_download promised. A failure is kept. */
-void cuda_staging_drain(struct cuda_backend *b);
+/* Ends a step, and waits for the oldest that ended, or for everything: what cuda_staging_download
+ * promised is filled in then. A failure is kept. */
+void cuda_staging_end(struct cuda_backend *b);
+void cuda_staging_wait(struct cuda_backend *b);
+void cuda_staging_synchronize(struct cuda_backend *b);
 
 #endif

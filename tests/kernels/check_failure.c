@@ -1,5 +1,5 @@
 /* A device that fails while it works, which only the simulator does on demand: the first failure is
- * kept, later calls do nothing and come back, and synchronize says each time what failed and where.
+ * kept, later calls do nothing and come back, and every wait says what failed and where.
  * So it is whichever kernel fails. */
 #include "kernels/backend.h"
 
@@ -37,11 +37,18 @@ static struct backend *open_failing(const char *kernels_before) {
     return b;
 }
 
-static void assert_failed(struct backend *b) {
-    struct error err = {0};
+/* By `wait`, the function of CUDA that came upon it. */
+static void assert_failed(struct backend *b, const char *wait) {
+    struct error err = {0}, of_step = {0};
+    char beginning[64];
+    snprintf(beginning, sizeof(beginning), "%s failed at kernels/cuda/cuda_", wait);
     assert_int_equal(b->ops->synchronize(b, &err), -1);
     assert_int_equal(err.code, ERROR_DEVICE);
-    assert_non_null(strstr(err.message, "cudaStreamSynchronize failed at kernels/cuda/cuda_"));
+    assert_non_null(strstr(err.message, beginning));
+    b->ops->step_end(b);
+    assert_int_equal(b->ops->step_wait(b, &of_step), -1);
+    assert_int_equal(of_step.code, ERROR_DEVICE);
+    assert_string_equal(of_step.message, err.message);
     assert_non_null(strstr(err.message, ".c:"));
     assert_non_null(strstr(err.message, "cudaErrorIllegalAddress"));
 }
@@ -123,7 +130,7 @@ static void call_sample(struct backend *b, const struct things *t, struct sample
                                             .out = out});
 }
 
-/* Every op that a step calls; `out` is filled by the next synchronize, if that succeeds. */
+/* Every op that a step calls; `out` is filled by the wait for it, if that succeeds. */
 static void call_ops(struct backend *b, struct things *t, struct sample_output *out) {
     static const int32_t one[2] = {0, 1}, other[2] = {1, 0};
     struct step_inputs step = {.num_tokens = 1,
@@ -180,16 +187,16 @@ static void test_failure_stays(void **state) {
     call_norm(b, &t);
     assert_int_equal(b->ops->synchronize(b, NULL), 0);
     call_norm(b, &t);
-    assert_failed(b);
+    assert_failed(b, "cudaStreamSynchronize");
     for (int i = 0; i < 2; i++) {
         struct sample_output out = {.token = -7};
         call_ops(b, &t, &out);
-        assert_failed(b);
+        assert_failed(b, "cudaStreamSynchronize");
         assert_int_equal(out.token, -7);
         char bytes[64] = {0};
         b->ops->upload(b, t.a.data, bytes, sizeof(bytes));
         b->ops->download(b, bytes, t.a.data, sizeof(bytes));
-        assert_failed(b);
+        assert_failed(b, "cudaStreamSynchronize");
     }
     size_t free_bytes = 1, total_bytes = 1;
     b->ops->memory_info(b, &free_bytes, &total_bytes);
@@ -218,9 +225,10 @@ static int run_step(const char *kernels_before) {
     struct sample_output out = {.token = -7};
     things_init(b, &t);
     call_ops(b, &t, &out);
-    bool failed = b->ops->synchronize(b, NULL) != 0;
+    b->ops->step_end(b);
+    bool failed = b->ops->step_wait(b, NULL) != 0;
     if (failed)
-        assert_failed(b);
+        assert_failed(b, "cudaEventSynchronize");
     assert_int_equal(out.token, failed ? -7 : 0);
     things_finish(b, &t);
     backend_close(b);

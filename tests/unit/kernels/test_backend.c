@@ -69,6 +69,7 @@ static void test_memory_ops(void **state) {
         char back[sizeof(text)];
         b->ops->upload(b, buffer.data, text, sizeof(text));
         b->ops->download(b, back, buffer.data, sizeof(text));
+        assert_int_equal(b->ops->synchronize(b, NULL), 0);
         assert_string_equal(back, text);
         b->ops->buffer_free(b, &buffer);
         size_t free_bytes = 0, total_bytes = 0;
