@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static struct batch_capacity capacity_of(const struct serving_limits *limits,
-                                         const struct tokenizer *tokenizer) {
+struct batch_capacity step_batch_capacity(const struct serving_limits *limits,
+                                          const struct tokenizer *tokenizer) {
     size_t samples = (size_t)serving_limits_max_sampled(limits);
     return (struct batch_capacity){
         .num_tokens = limits->max_num_batched_tokens,
@@ -42,7 +42,7 @@ static struct sizes sizes_of(const struct serving_limits *limits) {
 }
 
 size_t step_bytes(const struct serving_limits *limits, const struct tokenizer *tokenizer) {
-    const struct batch_capacity capacity = capacity_of(limits, tokenizer);
+    const struct batch_capacity capacity = step_batch_capacity(limits, tokenizer);
     const struct sizes sizes = sizes_of(limits);
     return batch_arena_bytes(&capacity) + sizes.entries + sizes.rows + sizes.outputs +
            sizes.listed_logprobs + sizes.hidden_sums;
@@ -50,7 +50,7 @@ size_t step_bytes(const struct serving_limits *limits, const struct tokenizer *t
 
 int step_init(struct step *step, const struct serving_limits *limits,
               const struct tokenizer *tokenizer) {
-    const struct batch_capacity capacity = capacity_of(limits, tokenizer);
+    const struct batch_capacity capacity = step_batch_capacity(limits, tokenizer);
     const struct sizes sizes = sizes_of(limits);
     *step = (struct step){
         .plan = {.entries = malloc(sizes.entries)},

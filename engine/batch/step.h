@@ -47,6 +47,10 @@ int step_init(struct step *step, const struct serving_limits *limits,
 size_t step_bytes(const struct serving_limits *limits, const struct tokenizer *tokenizer);
 void step_finish(struct step *step); /* accepts a zeroed one */
 
+/* Returns the capacity of its arena, which whoever is sent a copy of one needs to bind it. */
+struct batch_capacity step_batch_capacity(const struct serving_limits *limits,
+                                          const struct tokenizer *tokenizer);
+
 /* Returns how many drafts of the entry are what was sampled in their place, each after such ones.
  * Of a step that has run. */
 int32_t step_num_accepted(const struct step *step, const struct planned_sequence *entry);

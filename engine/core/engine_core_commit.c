@@ -163,6 +163,8 @@ static void commit_entry(struct engine_core *core, const struct step *step,
         return;
     }
     core_stats_computed(&core->stats, entry);
+    if (entry->num_drafts > 0)
+        engine_stats_add_draft(&core->stats, entry->num_drafts, num_accepted);
     scheduler_commit(&core->scheduler, entry, num_accepted);
     if (sequence_params(sequence)->pooling != POOLING_NONE)
         commit_hidden_sum(core, sequence, hidden_sum_of(core, step, entry));

@@ -8,6 +8,7 @@
 #include "engine/schedule/scheduler.h"
 #include "tests/unit/engine/sequence_fixture.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 struct fixture {
@@ -23,6 +24,7 @@ static void start(struct fixture *f, int32_t budget) {
     memset(f, 0, sizeof(*f));
     f->limits = (struct serving_limits){.max_num_seqs = 4,
                                         .max_num_batched_tokens = budget,
+                                        .num_speculative_tokens = 4,
                                         .max_model_len = 32,
                                         .block_size = 4,
                                         .num_blocks = 32,
@@ -62,6 +64,8 @@ static void stop(struct fixture *f) {
         scheduler_remove(&f->scheduler, &f->groups[i]->sequences[0]);
         sequence_group_destroy(f->groups[i]);
     }
+    while (f->scheduler.blocks.num_collected < f->scheduler.blocks.num_submitted)
+        scheduler_collect(&f->scheduler);
     batch_builder_finish(&f->builder);
     step_finish(&f->step);
     scheduler_finish(&f->scheduler);
@@ -260,10 +264,129 @@ static void test_masks_by_row(void **state) {
     stop(&f);
 }
 
+/* Submits the step that was built, and leaves it in flight. */
+static void submit(struct fixture *f) {
+    for (int32_t i = 0; i < f->step.plan.num_entries; i++)
+        f->step.plan.entries[i].sequence->group->num_in_flight++;
+    scheduler_submit(&f->scheduler, &f->step.plan);
+}
+
+/* The step after one in flight names the tokens that are sampled there by their rows. */
+static void test_a_token_in_flight(void **state) {
+    struct fixture f;
+    struct sampling_params plain = fixture_params(10), scored = fixture_params(10);
+    scored.num_prompt_logprobs = 0;
+    start(&f, 16);
+    struct sequence *s = add(&f, 3, &scored), *p = add(&f, 5, &plain);
+    assert_null(build(&f)->inputs.token_rows);
+    assert_int_equal(f.step.plan.entries[0].num_scores, 2);
+    submit(&f);
+    const struct batch *batch = build(&f);
+    assert_int_equal(batch->inputs.num_tokens, 2);
+    assert_int_equal(batch->inputs.token_rows[0], 2); /* behind the rows of its two scores */
+    assert_int_equal(batch->inputs.token_rows[1], 3);
+    assert_int_equal(batch->inputs.positions[0], 3);
+    assert_int_equal(batch->inputs.positions[1], 5);
+    assert_true(batch->sample_rows[0].position == 4 && batch->sample_rows[1].position == 6);
+    assert_false(batch->has_late_inputs);
+    assert_int_equal(f.step.rows[1].position, 6);
+    assert_ptr_equal(f.step.rows[1].sequence, p);
+    assert_int_equal(s->in_flight.num_samples, 1);
+    stop(&f);
+}
+
+/* A last token is not fed back, in flight or not. */
+static void test_nothing_follows_the_last_token(void **state) {
+    struct fixture f;
+    struct sampling_params one = fixture_params(1), plain = fixture_params(10);
+    start(&f, 16);
+    add(&f, 3, &one);
+    add(&f, 5, &plain);
+    build(&f);
+    submit(&f);
+    assert_int_equal(build(&f)->inputs.num_tokens, 1);
+    assert_int_equal(f.step.batch.inputs.positions[0], 5);
+    stop(&f);
+}
+
+/* Counts need the token in flight: they are filled in, for the whole step, once it is there. */
+static void test_late_inputs(void **state) {
+    struct fixture f;
+    struct sampling_params plain = fixture_params(10), rich = fixture_params(10);
+    rich.settings.repetition_penalty = 1.5f;
+    start(&f, 16);
+    struct sequence *r = add(&f, 2, &rich), *p = add(&f, 4, &plain);
+    build(&f);
+    struct planned_sequence first[2];
+    memcpy(first, f.step.plan.entries, sizeof(first));
+    submit(&f);
+    assert_true(build(&f)->has_late_inputs);
+    assert_true(f.step.awaits_supply);
+    assert_int_equal(f.step.batch.num_counts, 0);
+    scheduler_collect(&f.scheduler);
+    for (int i = 0; i < 2; i++)
+        scheduler_commit(&f.scheduler, &first[i], 0);
+    assert_int_equal(sequence_append(r, 9), 0);
+    scheduler_remove(&f.scheduler, p); /* ended meanwhile: its row means nothing */
+    batch_builder_supply(&f.builder, &f.step);
+    assert_false(f.step.awaits_supply);
+    assert_int_equal(f.step.batch.num_counts, 3);
+    assert_int_equal(f.step.batch.sample_rows[0].num_counts, 3);
+    assert_true(f.step.batch.sample_rows[0].position == 3);
+    assert_int_equal(f.step.batch.sample_rows[1].num_counts, 0);
+    sequence_group_destroy(p->group);
+    f.groups[1] = f.groups[--f.num_groups];
+    stop(&f);
+}
+
+/* Each draft is computed, and a token sampled after each, with inputs that count those before. */
+static void test_rows_of_drafts(void **state) {
+    struct fixture f;
+    struct sampling_params rich = fixture_params(10);
+    rich.settings.presence_penalty = 0.5f;
+    start(&f, 16);
+    struct sequence *s = add(&f, 3, &rich);
+    build(&f);
+    commit(&f);
+    assert_int_equal(sequence_append(s, 9), 0);
+    s->drafts = malloc(2 * sizeof(*s->drafts));
+    s->drafts[0] = 10;
+    s->drafts[1] = 9;
+    s->num_drafts = s->num_wanted_drafts = 2;
+    const struct batch *batch = build(&f);
+    static const int32_t token_ids[] = {9, 10, 9}, positions[] = {3, 4, 5};
+    assert_int_equal(batch->inputs.num_tokens, 3);
+    assert_memory_equal(batch->inputs.token_ids, token_ids, sizeof(token_ids));
+    assert_memory_equal(batch->inputs.positions, positions, sizeof(positions));
+    static const enum step_row_kind kinds[] = {STEP_ROW_SAMPLE, STEP_ROW_VERIFY, STEP_ROW_VERIFY};
+    static const int32_t num_counts[] = {1, 2, 2}, nines[] = {1, 1, 2};
+    for (int i = 0; i < 3; i++) {
+        const struct sample_row *row = &batch->sample_rows[i];
+        assert_int_equal(f.step.rows[i].kind, kinds[i]);
+        assert_int_equal(f.step.rows[i].position, 4 + i);
+        assert_true(row->position == (uint64_t)(4 + i));
+        assert_int_equal(row->num_counts, num_counts[i]);
+        assert_int_equal(batch->token_counts[row->first_count].token, 9);
+        assert_int_equal(batch->token_counts[row->first_count].output_count, nines[i]);
+    }
+    static const int32_t sampled[][3] = {{10, 9, 8}, {10, 8, 9}, {8, 9, 9}, {8, 10, 9}};
+    static const int32_t num_accepted[] = {2, 1, 0, 0};
+    for (int i = 0; i < 4; i++) {
+        for (int row = 0; row < 3; row++)
+            f.step.result.rows[row].token = sampled[i][row];
+        assert_int_equal(step_num_accepted(&f.step, &f.step.plan.entries[0]), num_accepted[i]);
+    }
+    stop(&f);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_prompt_and_decode_in_one_batch),
         cmocka_unit_test(test_unfinished_prompt_has_no_row),
+        cmocka_unit_test(test_a_token_in_flight),
+        cmocka_unit_test(test_nothing_follows_the_last_token),
+        cmocka_unit_test(test_late_inputs),
+        cmocka_unit_test(test_rows_of_drafts),
         cmocka_unit_test(test_scoring_rows),
         cmocka_unit_test(test_scores_only_samples_nothing),
         cmocka_unit_test(test_counts_and_biases_by_row),

@@ -651,6 +651,59 @@ static void test_content_that_never_arrives_is_forgotten(void **state) {
     kv_fixture_finish(&kv);
 }
 
+/* A block that a step in flight uses is not handed out again before that step was collected, nor
+ * is the source of a copy that it makes; one that no step in flight uses is at once. */
+static void test_steps_in_flight_hold_blocks(void **state) {
+    struct kv_fixture kv;
+    kv_fixture_init(&kv, 4, 0);
+    struct block_table *a = &kv.tables[0], *b = &kv.tables[1], *c = &kv.tables[2];
+    assert_true(block_manager_grow(&kv.manager, a));
+    assert_true(block_manager_grow(&kv.manager, b));
+    block_manager_submit(&kv.manager, &a, 1);
+    block_manager_submit(&kv.manager, &a, 1);
+    int32_t used = a->blocks[0];
+    block_manager_release(&kv.manager, b);
+    assert_int_equal(block_pool_num_free(&kv.manager.pool), 3);
+    block_manager_release(&kv.manager, a);
+    assert_int_equal(block_pool_num_free(&kv.manager.pool), 3);
+    block_manager_collect(&kv.manager);
+    assert_int_equal(block_pool_num_free(&kv.manager.pool), 3); /* the second step uses it too */
+    while (block_manager_grow(&kv.manager, c))
+        assert_int_not_equal(c->blocks[c->num_blocks - 1], used);
+    block_manager_release(&kv.manager, c);
+    block_manager_collect(&kv.manager);
+    assert_int_equal(block_pool_num_free(&kv.manager.pool), 4);
+
+    assert_true(block_manager_grow(&kv.manager, a));
+    block_manager_fork(&kv.manager, a, b, 2);
+    assert_true(block_manager_make_writable(&kv.manager, b, 2));
+    block_manager_submit(&kv.manager, &b, 1); /* reads the block of a, which it does not compute */
+    block_manager_release(&kv.manager, a);
+    assert_int_equal(block_pool_num_free(&kv.manager.pool), 2);
+    block_manager_collect(&kv.manager);
+    assert_int_equal(block_pool_num_free(&kv.manager.pool), 3);
+    kv_fixture_finish(&kv);
+}
+
+/* Content that a held block keeps is found again, and it then stays with who found it. */
+static void test_a_held_block_is_found(void **state) {
+    struct kv_fixture kv;
+    int32_t room[8];
+    kv_fixture_init(&kv, 4, 0);
+    struct block_table *a = &kv.tables[0], *b = &kv.tables[1];
+    const struct token_view tokens = kv_tokens(1, room, 8);
+    kv_compute(&kv, a, &tokens, 8);
+    block_manager_submit(&kv.manager, &a, 1);
+    int32_t first = a->blocks[0];
+    block_manager_release(&kv.manager, a);
+    assert_int_equal(block_pool_num_free(&kv.manager.pool), 2);
+    assert_int_equal(block_manager_match(&kv.manager, b, &tokens, 4), 4);
+    assert_int_equal(b->blocks[0], first);
+    block_manager_collect(&kv.manager);
+    assert_int_equal(block_pool_num_free(&kv.manager.pool), 3);
+    kv_fixture_finish(&kv);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_table_grows_until_no_block_is_left),
@@ -684,6 +737,8 @@ int main(void) {
         cmocka_unit_test(test_a_release_takes_its_swaps_back),
         cmocka_unit_test(test_a_release_takes_back_moves_that_follow_each_other),
         cmocka_unit_test(test_content_that_never_arrives_is_forgotten),
+        cmocka_unit_test(test_steps_in_flight_hold_blocks),
+        cmocka_unit_test(test_a_held_block_is_found),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

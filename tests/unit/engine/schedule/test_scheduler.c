@@ -7,6 +7,7 @@
 #include "engine/schedule/scheduler.h"
 #include "tests/unit/engine/sequence_fixture.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #define MAX_GROUPS 8
@@ -256,6 +257,117 @@ static void test_light_load_stays_in_few_blocks(void **state) {
     stop(&f);
 }
 
+/* Plans and submits; the steps stay in flight. */
+static const struct step_plan *plan_ahead(struct fixture *f) {
+    f->plan.entries = f->entries;
+    scheduler_plan(&f->scheduler, &f->plan);
+    for (int32_t i = 0; i < f->plan.num_entries; i++)
+        f->plan.entries[i].sequence->group->num_in_flight++;
+    scheduler_submit(&f->scheduler, &f->plan);
+    return &f->plan;
+}
+
+static void collect_all(struct fixture *f) {
+    while (f->scheduler.blocks.num_collected < f->scheduler.blocks.num_submitted)
+        scheduler_collect(&f->scheduler);
+}
+
+/* What a step in flight computes and samples counts as done. */
+static void test_the_next_step_is_planned_ahead(void **state) {
+    struct fixture f;
+    start(&f, 4, 10, 100);
+    struct sequence *s = add(&f, 0, 25), *decodes = add(&f, 0, 1);
+    assert_int_equal(planned(plan_ahead(&f), s), 9);
+    assert_int_equal(planned(&f.plan, decodes), 1);
+    assert_int_equal(planned(plan_ahead(&f), s), 9);
+    assert_int_equal(f.plan.entries[0].begin, 9);
+    assert_int_equal(planned(&f.plan, decodes), 1);
+    assert_int_equal(f.plan.entries[1].begin, 1);
+    assert_int_equal(s->num_computed, 0);
+    assert_int_equal(s->table.num_blocks, block_table_blocks_for(18, 4));
+    assert_true(f.plan.entries[1].samples && !f.plan.entries[0].samples);
+    collect_all(&f);
+    stop(&f);
+    collect_all(&f);
+}
+
+/* Who is in flight keeps its blocks: the plan does without, and asks to be made again after that
+ * step. */
+static void test_nothing_in_flight_is_preempted(void **state) {
+    struct fixture f;
+    start(&f, 4, 40, 5);
+    struct sequence *first = add(&f, 0, 7), *last = add(&f, 0, 8);
+    assert_int_equal(step(&f)->num_entries, 2);
+    plan_ahead(&f); /* the last takes the last block */
+    struct planned_sequence before[2];
+    memcpy(before, f.entries, sizeof(before));
+    assert_int_equal(last->table.num_blocks, 3);
+    plan_ahead(&f); /* the first needs a third block, which there is not */
+    assert_true(f.scheduler.must_collect);
+    assert_int_equal(planned(&f.plan, first), 0);
+    assert_int_equal(planned(&f.plan, last), 1);
+    assert_int_equal(last->table.num_blocks, 3);
+
+    collect_all(&f);
+    before[0].sequence->group->num_in_flight = before[1].sequence->group->num_in_flight = 0;
+    const struct planned_sequence entries[] = {before[0], before[1], f.entries[0]};
+    for (int i = 0; i < 3; i++) {
+        scheduler_commit(&f.scheduler, &entries[i], 0);
+        assert_int_equal(sequence_append(entries[i].sequence, 3), 0);
+    }
+    assert_int_equal(planned(plan_and_run(&f), first), 1);
+    assert_false(f.scheduler.must_collect);
+    assert_int_equal(last->status, SEQUENCE_WAITING);
+    scheduler_commit(&f.scheduler, &f.plan.entries[0], 0);
+    stop(&f);
+}
+
+static void want_drafts(struct sequence *sequence, int32_t count) {
+    sequence->drafts = calloc((size_t)count, sizeof(*sequence->drafts));
+    sequence->num_drafts = sequence->num_wanted_drafts = count;
+}
+
+/* Drafts are scheduled behind the pending token, and what they took is given back with those that
+ * are not accepted. */
+static void test_drafts_are_given_up(void **state) {
+    struct fixture f;
+    start(&f, 4, 10, 100);
+    struct sequence *s = add(&f, 0, 7);
+    step(&f);
+    want_drafts(s, 6);
+    plan_and_run(&f);
+    assert_int_equal(f.entries[0].num_drafts, 6);
+    assert_int_equal(f.entries[0].num_tokens, 7);
+    assert_int_equal(f.plan.num_tokens, 7);
+    assert_int_equal(s->table.num_blocks, 4); /* of 14 tokens */
+    scheduler_commit(&f.scheduler, &f.entries[0], 2);
+    assert_int_equal(s->num_computed, 10);
+    assert_int_equal(s->table.num_blocks, 3);
+    stop(&f);
+}
+
+/* They take no more than is left of the budget, and of the tokens that may come. */
+static void test_drafts_take_what_is_left(void **state) {
+    struct fixture f;
+    start(&f, 4, 6, 100);
+    struct sequence *s = add(&f, 0, 3), *t = add(&f, 0, 3);
+    step(&f);
+    want_drafts(s, 6);
+    plan_and_run(&f);
+    assert_int_equal(planned(&f.plan, s), 5);
+    assert_int_equal(planned(&f.plan, t), 1);
+    for (int i = 0; i < 2; i++)
+        scheduler_commit(&f.scheduler, &f.entries[i], 0);
+    assert_int_equal(sequence_append(s, 3), 0);
+    assert_int_equal(sequence_append(t, 3), 0);
+    s->max_tokens = 8; /* 5 now: two drafts, and the token after them */
+    plan_and_run(&f);
+    assert_int_equal(planned(&f.plan, s), 3);
+    for (int i = 0; i < 2; i++)
+        scheduler_commit(&f.scheduler, &f.entries[i], 0);
+    stop(&f);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_long_prompt_comes_in_chunks),
@@ -268,6 +380,10 @@ int main(void) {
         cmocka_unit_test(test_nobody_overtakes_for_blocks),
         cmocka_unit_test(test_stalled_sequences_rest),
         cmocka_unit_test(test_light_load_stays_in_few_blocks),
+        cmocka_unit_test(test_the_next_step_is_planned_ahead),
+        cmocka_unit_test(test_nothing_in_flight_is_preempted),
+        cmocka_unit_test(test_drafts_are_given_up),
+        cmocka_unit_test(test_drafts_take_what_is_left),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

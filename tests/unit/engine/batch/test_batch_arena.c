@@ -1,0 +1,173 @@
+/* Whatever a batch says lies in its arena, at no address of its own: an executor that is sent copies
+ * of the bytes, and runs them while the originals are overwritten, answers what one does that reads
+ * the originals. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include "engine/core/engine_core.h"
+#include "tests/sim/fake_executor.h"
+#include "tests/unit/engine/sequence_fixture.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define NUM_REQUESTS 4
+#define MAX_TOKENS 12
+
+static const struct serving_limits limits = {.max_num_seqs = 8,
+                                             .max_num_batched_tokens = 24,
+                                             .max_model_len = 64,
+                                             .block_size = 4,
+                                             .num_blocks = 40,
+                                             .num_host_blocks = 8,
+                                             .vocab_size = FAKE_VOCAB_SIZE,
+                                             .hidden_size = FAKE_HIDDEN_SIZE};
+
+/* Runs one step at a time on the fake executor. */
+struct remote {
+    struct executor base;
+    struct fake_executor fake;
+    bool sends_copies;
+    struct step *step;
+    uint64_t num_steps;
+};
+
+static void submit(struct executor *executor, const struct batch *batch,
+                   struct step_result *result) {
+    struct remote *remote = (struct remote *)executor;
+    remote->step = (struct step *)((char *)batch - offsetof(struct step, batch));
+    remote->num_steps++;
+}
+
+static int run(struct remote *remote, const struct batch *batch, struct error *err) {
+    const struct executor_ops *ops = remote->fake.base.ops;
+    ops->submit(&remote->fake.base, batch, &remote->step->result);
+    return ops->wait(&remote->fake.base, err);
+}
+
+static int run_copy(struct remote *remote, struct error *err) {
+    const struct batch_capacity capacity = step_batch_capacity(&limits, fake_tokenizer());
+    size_t bytes = batch_arena_bytes(&capacity);
+    void *original = remote->step->arena.memory, *sent = aligned_alloc(64, bytes);
+    void *kept = malloc(bytes);
+    struct batch_arena arena;
+    memcpy(kept, original, bytes);
+    memcpy(sent, original, bytes);
+    memset(original, 0xa5, bytes);
+    batch_arena_bind(&arena, &capacity, sent);
+    const struct batch batch = batch_arena_view(&arena);
+    int status = run(remote, &batch, err);
+    memcpy(original, kept, bytes);
+    free(kept);
+    free(sent);
+    return status;
+}
+
+static int wait(struct executor *executor, struct error *err) {
+    struct remote *remote = (struct remote *)executor;
+    return remote->sends_copies ? run_copy(remote, err) : run(remote, &remote->step->batch, err);
+}
+
+static int64_t read_clock(void *context) {
+    return 1;
+}
+
+static void ignore(void *context, struct request *request) {
+}
+
+/* Every feature that brings an array of the batch with it. */
+static struct sampling_params params_of(int index, struct token_bias *bias) {
+    static const int32_t listed[] = {7, 9, 11};
+    struct sampling_params params = fixture_params(MAX_TOKENS);
+    params.seed = (uint64_t)index;
+    *bias = (struct token_bias){.token = 5, .bias = 1.5f};
+    if (index % 2 == 0) {
+        params.settings.repetition_penalty = 1.5f;
+        params.num_biases = 1;
+        params.biases = bias;
+        params.num_choices = 2;
+    }
+    if (index == 1) {
+        params.num_prompt_logprobs = 2;
+        params.num_logprobs = 0;
+        params.num_logprob_tokens = 3;
+        params.logprob_tokens = listed;
+    }
+    if (index == 3) {
+        params.num_allowed_tokens = 3;
+        params.allowed_tokens = listed;
+    }
+    return params;
+}
+
+static int32_t run_requests(bool sends_copies, int32_t *tokens) {
+    static const struct executor_ops ops = {.submit = submit, .wait = wait};
+    static struct engine_core core;
+    struct remote remote = {.base = {.ops = &ops}, .sends_copies = sends_copies};
+    const struct engine_core_config config = {.limits = &limits,
+                                              .num_tenants = 1,
+                                              .prefix_caching = true,
+                                              .stall_timeout_ns = INT64_MAX / 4,
+                                              .clock = read_clock,
+                                              .notify = ignore};
+    struct error err;
+    fake_executor_init(&remote.fake, limits.num_blocks, limits.block_size,
+                       limits.max_num_batched_tokens);
+    fake_executor_add_host(&remote.fake, limits.num_host_blocks);
+    assert_int_equal(engine_core_init(&core, &config, &remote.base, fake_tokenizer(), &err), 0);
+    struct request *requests[NUM_REQUESTS];
+    for (int i = 0; i < NUM_REQUESTS; i++) {
+        static const int32_t prompt[] = {3, 4, 5, 6, 7, 8, 9, 10, 11};
+        struct token_bias bias;
+        const struct sampling_params params = params_of(i, &bias);
+        requests[i] = request_create(prompt, 9 - i, &params);
+        requests[i]->id = (uint64_t)i + 1;
+        engine_core_add(&core, requests[i]);
+    }
+    while (engine_core_step(&core))
+        ;
+    assert_false(core.failed);
+    int32_t count = 0;
+    for (int i = 0; i < NUM_REQUESTS; i++) {
+        struct token_buffer events = {0};
+        token_stream_take(&requests[i]->stream, &events);
+        struct token_event event;
+        while (token_buffer_next(&events, &event))
+            for (int32_t t = 0; t < event.num_tokens; t++)
+                tokens[count++] = event.tokens[t].token;
+        token_buffer_finish(&events);
+        request_unref(requests[i]);
+    }
+    assert_true(remote.num_steps > MAX_TOKENS);
+    engine_core_finish(&core);
+    fake_executor_finish(&remote.fake);
+    return count;
+}
+
+static void test_a_copy_means_the_same(void **state) {
+    int32_t originals[256], copies[256];
+    int32_t count = run_requests(false, originals);
+    assert_true(count > NUM_REQUESTS * MAX_TOKENS);
+    assert_int_equal(run_requests(true, copies), count);
+    assert_memory_equal(originals, copies, (size_t)count * sizeof(*copies));
+}
+
+static void test_a_size_beyond_memory(void **state) {
+    struct batch_capacity capacity = step_batch_capacity(&limits, fake_tokenizer());
+    struct batch_arena arena = {0};
+    capacity.num_counts = SIZE_MAX / 4;
+    assert_true(batch_arena_bytes(&capacity) == SIZE_MAX);
+    assert_int_equal(batch_arena_init(&arena, &capacity), -1);
+    batch_arena_finish(&arena);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_copy_means_the_same),
+        cmocka_unit_test(test_a_size_beyond_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
