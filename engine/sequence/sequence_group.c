@@ -192,7 +192,7 @@ int32_t sequence_group_count(const struct sequence_group *group, enum sequence_s
 struct sequence *sequence_group_next_fork(const struct sequence_group *group, int32_t after) {
     const struct sequence *leader = sequence_group_leader(group);
     int32_t num_running = sequence_group_count(group, SEQUENCE_RUNNING);
-    if (group->beams != NULL || sequence_num_generated(leader) > 0)
+    if (group->beams != NULL || sequence_num_tokens_ahead(leader) > sequence_num_prompt(leader))
         return NULL;
     for (int32_t i = 0; i < group->num_sequences && num_running < group->max_running; i++) {
         struct sequence *sequence = &group->sequences[i];
