@@ -85,14 +85,16 @@ void core_stats_finished(struct engine_stats *stats, const struct sequence *sequ
     histogram_add(&stats->request_n, request->params.num_choices);
 }
 
-/* Counts in the last block, since all others are full; one that is shared counts in parts. */
+/* Counts in the last block, since all others are full, or will be by the steps in flight; one that
+ * is shared counts in parts. */
 static double num_empty_slots(const struct scheduler *scheduler, const struct sequence *sequence) {
     const struct block_table *table = &sequence->table;
-    int32_t room = table->num_blocks * scheduler->config.limits->block_size;
-    if (room <= sequence->num_computed)
+    int32_t room = table->num_blocks * scheduler->config.limits->block_size -
+                   sequence_num_computed_ahead(sequence);
+    if (room <= 0)
         return 0;
     int32_t last = table->blocks[table->num_blocks - 1];
-    return (double)(room - sequence->num_computed) / scheduler->blocks.pool.blocks[last].references;
+    return (double)room / scheduler->blocks.pool.blocks[last].references;
 }
 
 static void count_sequences(struct engine_stats *stats, const struct sequence_group *group) {

@@ -141,27 +141,26 @@ static void commit_step(struct engine_core *core, const struct step *step) {
     supply_step(core);
 }
 
-/* Waits for the steps in flight, and throws their results away. */
-static void drain(struct engine_core *core) {
-    while (core->num_in_flight > 0) {
-        const struct step *step = collect_step(core);
-        for (int32_t i = 0; i < step->plan.num_entries; i++) {
-            struct sequence_group *group = step->plan.entries[i].sequence->group;
-            scheduler_discard(&core->scheduler, &step->plan.entries[i]);
-            engine_core_leave_flight(core, group);
-        }
+/* Throws the results of a step away that was collected. */
+static void discard_step(struct engine_core *core, const struct step *step) {
+    for (int32_t i = 0; i < step->plan.num_entries; i++) {
+        struct sequence_group *group = step->plan.entries[i].sequence->group;
+        scheduler_discard(&core->scheduler, &step->plan.entries[i]);
+        engine_core_leave_flight(core, group);
     }
 }
 
 /* --- A step ----------------------------------------------------------------------------------- */
 
+/* Steps in flight come last: late inputs are needed only for what has not ended. */
 void engine_core_abort(struct engine_core *core, enum finish_reason reason) {
-    drain(core);
     struct sequence_group *group = core->first_group, *next;
     for (; group != NULL; group = next) {
         next = group->next;
         engine_core_end_group(core, group, reason);
     }
+    while (core->num_in_flight > 0)
+        discard_step(core, collect_step(core));
     core_stats_gauges(&core->stats, &core->scheduler);
 }
 
@@ -171,10 +170,12 @@ bool engine_core_step(struct engine_core *core) {
         ;
     bool collects = core->num_in_flight > 0;
     const struct step *step = collects ? collect_step(core) : NULL;
-    if (core->failed)
-        engine_core_abort(core, FINISH_ERROR);
+    if (collects && core->failed)
+        discard_step(core, step);
     else if (collects)
         commit_step(core, step);
+    if (core->failed)
+        engine_core_abort(core, FINISH_ERROR);
     core_stats_gauges(&core->stats, &core->scheduler);
     return collects;
 }
