@@ -144,14 +144,18 @@ static struct sample_row fill_row(struct batch_builder *builder, struct step *st
     return filled;
 }
 
-/* The result of a sequence that ended while the step was in flight is thrown away. */
+/* The result of a sequence that ended while the step was in flight is thrown away. Nothing but late
+ * inputs is written: the executor may be reading the rest. */
 void batch_builder_supply(struct batch_builder *builder, struct step *step) {
     struct batch_counts *counts = step->arena.counts;
     logprob_lists_clear(&step->lists);
     for (int32_t i = 0; i < counts->num_sample_rows; i++)
         step->arena.sample_rows[i] = fill_row(builder, step, i);
     counts->num_listed = step->lists.num_tokens;
-    step->batch = batch_arena_view(&step->arena);
+    step->batch.num_counts = counts->num_counts;
+    step->batch.num_biases = counts->num_biases;
+    step->batch.num_listed = counts->num_listed;
+    step->batch.num_masks = counts->num_masks;
     step->awaits_supply = false;
 }
 
