@@ -111,6 +111,15 @@ static int read_past(struct fake_executor *fake, const struct step_inputs *in, i
     return 0;
 }
 
+/* Returns token i of the batch, which the step before may have sampled; -1: there is none. */
+static int32_t token_of(struct fake_executor *fake, const struct step_inputs *in, int32_t i) {
+    int32_t row = in->token_rows != NULL ? in->token_rows[i] : -1;
+    if (row < 0)
+        return in->token_ids[i];
+    fake->num_token_rows++;
+    return row < fake->num_sampled ? fake->sampled[row] : -1;
+}
+
 static int write_tokens(struct fake_executor *fake, const struct step_inputs *in, int32_t seq) {
     int32_t begin = in->query_start[seq], end = in->query_start[seq + 1];
     int32_t first_new = in->context_lens[seq] - (end - begin);
@@ -123,8 +132,9 @@ static int write_tokens(struct fake_executor *fake, const struct step_inputs *in
         int32_t position = first_new + i - begin;
         if (in->positions[i] != position)
             return violate(fake, "wrong position", in->positions[i], position);
-        if (in->token_ids[i] < 0 || in->token_ids[i] >= FAKE_VOCAB_SIZE)
-            return violate(fake, "token outside the vocabulary", in->token_ids[i], i);
+        int32_t token = token_of(fake, in, i);
+        if (token < 0 || token >= FAKE_VOCAB_SIZE)
+            return violate(fake, "token outside the vocabulary, or of no sampled row", token, i);
         int32_t slot = slot_of(fake, in, seq, position);
         if (slot < 0 || in->slot_mapping[i] != slot)
             return violate(fake, "slot is not the table's", in->slot_mapping[i], slot);
@@ -133,8 +143,8 @@ static int write_tokens(struct fake_executor *fake, const struct step_inputs *in
         struct shadow_slot *shadow = &fake->slots[slot];
         if (shadow->call == fake->num_calls)
             return violate(fake, "slot written twice in one step", slot, seq);
-        history = fake_model_hash(history, in->token_ids[i]);
-        *shadow = (struct shadow_slot){in->token_ids[i], position, history, scope, fake->num_calls};
+        history = fake_model_hash(history, token);
+        *shadow = (struct shadow_slot){token, position, history, scope, fake->num_calls};
     }
     return 0;
 }
@@ -286,6 +296,16 @@ static int compute(struct fake_executor *fake, const struct batch *batch,
     return 0;
 }
 
+/* Only the next step can name these rows: rows of this one are read before. */
+static void keep_sampled(struct fake_executor *fake, const struct batch *batch,
+                         const struct step_result *result) {
+    fake->num_sampled = batch->num_sample_rows;
+    CHECK(fake->num_sampled <= 2 * fake->max_num_batched_tokens);
+    for (int32_t i = 0; i < fake->num_sampled; i++)
+        fake->sampled[i] =
+            batch->sample_rows[i].target == SAMPLE_NO_TARGET ? result->rows[i].token : -1;
+}
+
 static int run(struct fake_executor *fake, const struct batch *batch, struct step_result *result,
                struct error *err) {
     fake->num_calls++;
@@ -297,14 +317,78 @@ static int run(struct fake_executor *fake, const struct batch *batch, struct ste
     if (check_batch(fake, batch, result) != 0 || make_moves(fake, batch) != 0 ||
         compute(fake, batch, result) != 0)
         return error_set(err, ERROR_DEVICE, "%s", fake->violation);
+    keep_sampled(fake, batch, result);
     return 0;
+}
+
+/* --- Steps in flight -------------------------------------------------------------------------- */
+
+static void add_ints(uint64_t *hash, const int32_t *items, int64_t count) {
+    *hash = fake_model_hash(*hash, (int32_t)count);
+    for (int64_t i = 0; i < count && items != NULL; i++)
+        *hash = fake_model_hash(*hash, items[i]);
+}
+
+static void add_pairs(uint64_t *hash, const struct block_pairs *pairs) {
+    add_ints(hash, pairs->from, pairs->count);
+    add_ints(hash, pairs->to, pairs->count);
+}
+
+/* Of all that a step may be computed from before it is supplied. */
+static uint64_t fingerprint(const struct batch *batch) {
+    const struct step_inputs *in = &batch->inputs;
+    uint64_t hash = 0;
+    add_ints(&hash, in->token_ids, in->num_tokens);
+    add_ints(&hash, in->token_rows, in->num_tokens);
+    add_ints(&hash, in->positions, in->num_tokens);
+    add_ints(&hash, in->slot_mapping, in->num_tokens);
+    add_ints(&hash, in->query_start, in->num_seqs > 0 ? in->num_seqs + 1 : 0);
+    add_ints(&hash, in->context_lens, in->num_seqs);
+    add_ints(&hash, in->block_tables, (int64_t)in->num_seqs * in->max_blocks_per_seq);
+    add_pairs(&hash, &batch->swap_out);
+    add_pairs(&hash, &batch->swap_in);
+    add_pairs(&hash, &batch->copies);
+    add_ints(&hash, batch->logit_rows, batch->num_sample_rows);
+    return hash;
+}
+
+static void run_submitted(struct fake_executor *fake, struct fake_step *step) {
+    if (step->has_run)
+        return;
+    if (fingerprint(step->batch) != step->fingerprint)
+        violate(fake, "a batch changed in flight", step->batch->inputs.num_tokens, 0);
+    step->has_run = true;
+    step->status = run(fake, step->batch, step->result, &step->error);
+}
+
+/* Runs the steps that are to run early and have all their inputs, and those before them. */
+static void run_early(struct fake_executor *fake) {
+    for (int32_t i = fake->num_submitted - 1; i >= 0; i--) {
+        struct fake_step *step = &fake->submitted[i];
+        if (!step->is_early || (step->batch->has_late_inputs && !step->is_supplied))
+            continue;
+        for (int32_t k = 0; k <= i; k++)
+            run_submitted(fake, &fake->submitted[k]);
+        return;
+    }
+}
+
+static bool draw_timing(struct fake_executor *fake) {
+    return fake->timing == FAKE_MIXED ? random_once_in(&fake->random, 2)
+                                      : fake->timing == FAKE_EARLY;
 }
 
 static void submit(struct executor *executor, const struct batch *batch,
                    struct step_result *result) {
     struct fake_executor *fake = (struct fake_executor *)executor;
     CHECK(fake->num_submitted < EXECUTOR_MAX_STEPS);
-    fake->submitted[fake->num_submitted++] = (struct fake_step){.batch = batch, .result = result};
+    for (int32_t i = 0; i < fake->num_submitted; i++)
+        CHECK(fake->submitted[i].is_supplied == fake->submitted[i].batch->has_late_inputs);
+    fake->submitted[fake->num_submitted++] = (struct fake_step){.batch = batch,
+                                                                .result = result,
+                                                                .fingerprint = fingerprint(batch),
+                                                                .is_early = draw_timing(fake)};
+    run_early(fake);
 }
 
 static void supply(struct executor *executor) {
@@ -313,15 +397,20 @@ static void supply(struct executor *executor) {
     struct fake_step *last = &fake->submitted[fake->num_submitted - 1];
     CHECK(last->batch->has_late_inputs && !last->is_supplied);
     last->is_supplied = true;
+    fake->num_supplied++;
+    run_early(fake);
 }
 
 static int wait(struct executor *executor, struct error *err) {
     struct fake_executor *fake = (struct fake_executor *)executor;
     CHECK(fake->num_submitted > 0);
-    const struct fake_step step = fake->submitted[0];
+    struct fake_step step = fake->submitted[0];
     CHECK(step.is_supplied == step.batch->has_late_inputs);
+    run_submitted(fake, &step);
     fake->submitted[0] = fake->submitted[--fake->num_submitted];
-    return run(fake, step.batch, step.result, err);
+    if (step.status != 0)
+        *err = step.error;
+    return step.status;
 }
 
 static void destroy(struct executor *executor) {
@@ -362,6 +451,8 @@ void fake_executor_init(struct fake_executor *fake, int32_t num_blocks, int32_t 
         .max_num_batched_tokens = max_num_batched_tokens,
         .slots = alloc_slots(num_blocks, block_size),
         .writers = alloc_zeroed((size_t)num_blocks, sizeof(*fake->writers)),
+        /* no more sequences fork in a step than it has tokens at most */
+        .sampled = alloc_zeroed(2 * (size_t)max_num_batched_tokens, sizeof(*fake->sampled)),
     };
     alloc_scratch(fake);
 }
@@ -379,9 +470,11 @@ void fake_executor_finish(struct fake_executor *fake) {
     free(fake->writers);
     free(fake->last_from);
     free(fake->last_to);
+    free(fake->sampled);
     fake->slots = NULL;
     fake->host = NULL;
     fake->writers = NULL;
     fake->last_from = NULL;
     fake->last_to = NULL;
+    fake->sampled = NULL;
 }

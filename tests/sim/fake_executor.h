@@ -10,6 +10,7 @@
 
 #include "engine/executor.h"
 #include "tests/sim/fake_model.h"
+#include "tests/sim/random_request.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -28,18 +29,31 @@ struct block_writer {
     int32_t seq; /* of that call's batch */
 };
 
+/* When a step runs. In any case after those before it. */
+enum fake_timing {
+    FAKE_LATE,  /* when it is waited for */
+    FAKE_EARLY, /* when it is submitted, or supplied if it has late inputs */
+    FAKE_MIXED, /* the one or the other, at random */
+};
+
 struct fake_step {
     const struct batch *batch;
     struct step_result *result;
+    uint64_t fingerprint; /* of what may not change any more */
+    bool is_early;
     bool is_supplied;
+    bool has_run;
+    int status; /* of the run */
+    struct error error;
 };
 
-/* Runs a step as late as it may: when it is waited for. */
 struct fake_executor {
     struct executor base;
     struct fake_step submitted[EXECUTOR_MAX_STEPS];
     int32_t num_submitted;
     const struct batch *running;
+    int32_t *sampled; /* [num_sampled] by row of the step that ran last; -1: the row only scores */
+    int32_t num_sampled;
     int32_t block_size;
     int32_t num_blocks;
     int32_t num_host_blocks;
@@ -52,9 +66,13 @@ struct fake_executor {
     int32_t num_lists;            /* lists of moves made so far */
     uint64_t num_calls;
     uint64_t num_copied, num_swapped_out, num_swapped_in; /* blocks, since the start */
+    uint64_t num_token_rows;                              /* tokens taken from a step before */
+    uint64_t num_supplied;                                /* steps with late inputs */
     int32_t next_mask;                                    /* of the running call */
 
     /* Set by the owner after fake_executor_init. */
+    enum fake_timing timing;
+    struct random random;  /* for FAKE_MIXED */
     int32_t max_num_seqs;  /* 0: not checked */
     int32_t window;        /* >= 2: a token attends to so many, itself included; 0: to all */
     uint64_t fail_at_call; /* this call and all after it fail; 0: never */

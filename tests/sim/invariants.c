@@ -75,29 +75,48 @@ static int32_t walk_free(struct simulation *sim, const struct block_pool *pool,
     return count;
 }
 
-/* Every block is free, or used by as many tables as it says; between steps nothing is pinned. */
-static void check_pool(struct simulation *sim, const struct block_pool *pool,
-                       const int32_t *owners) {
-    int32_t num_owned = 0, num_free = walk_free(sim, pool, &pool->bare, -1);
+/* Every block is free, or used by as many tables as it says; between steps nothing is pinned but
+ * for the steps in flight. Returns how many blocks only these use. */
+static int32_t check_pool(struct simulation *sim, const struct block_pool *pool,
+                          const int32_t *owners) {
+    int32_t num_owned = 0, num_held = 0, num_free = walk_free(sim, pool, &pool->bare, -1);
     for (int32_t t = 0; t < pool->num_tenants; t++)
         num_free += walk_free(sim, pool, &pool->cached[t], t);
     for (int32_t b = 0; b < pool->num_blocks; b++) {
         EXPECT(sim, pool->blocks[b].references == owners[b], b);
-        EXPECT(sim, pool->blocks[b].pins == 0, b);
+        EXPECT(sim, pool->blocks[b].pins == pool->blocks[b].is_held, b);
         num_owned += owners[b] > 0;
+        num_held += owners[b] == 0 && pool->blocks[b].is_held;
         sim->num_shared += owners[b] > 1;
     }
-    EXPECT(sim, num_owned == pool->num_used, num_owned);
-    EXPECT(sim, num_free + num_owned == pool->num_blocks, num_free);
+    EXPECT(sim, num_owned + num_held == pool->num_used, num_owned);
+    EXPECT(sim, num_free + num_owned + num_held == pool->num_blocks, num_free);
+    return num_held;
 }
 
-/* Counts what the used blocks hold, without their sharing when there is none. */
-static void check_held(struct simulation *sim, bool nothing_shared) {
-    int64_t size = sim->limits.block_size, held = 0;
+/* Blocks are held while a step is in flight, each once. */
+static void check_held_blocks(struct simulation *sim, const struct block_manager *blocks) {
+    int32_t num_marked = 0;
+    for (int32_t b = 0; b < blocks->pool.num_blocks; b++)
+        num_marked += blocks->pool.blocks[b].is_held;
+    EXPECT(sim, num_marked == blocks->num_held, num_marked);
+    EXPECT(sim, blocks->num_held == 0 || sim->core.num_in_flight > 0, blocks->num_held);
+    int32_t in_flight = (int32_t)(blocks->num_submitted - blocks->num_collected);
+    EXPECT(sim, in_flight == sim->core.num_in_flight, in_flight);
+    int32_t free_in_flight = flight_watch_find_free(&sim->flights, &blocks->pool);
+    EXPECT(sim, free_in_flight < 0, free_in_flight);
+    sim->num_held += (uint64_t)blocks->num_held;
+}
+
+/* Counts what the used blocks hold, without their sharing when there is none. What only a step in
+ * flight uses counts as full. */
+static void check_held_tokens(struct simulation *sim, bool nothing_shared, int32_t num_held) {
+    int64_t size = sim->limits.block_size, held = num_held * size;
     for (const struct sequence_group *g = sim->core.first_group; g != NULL; g = g->next)
         for (int32_t i = 0; i < g->num_sequences; i++)
             if (g->sequences[i].status == SEQUENCE_RUNNING)
-                held += g->sequences[i].num_computed - g->sequences[i].table.num_dropped * size;
+                held += sequence_num_computed_ahead(&g->sequences[i]) -
+                        g->sequences[i].table.num_dropped * size;
     int64_t counted = sim->core.stats.num_held_tokens;
     EXPECT(sim, counted >= 0 && counted <= sim->core.stats.num_used_blocks * size, counted);
     EXPECT(sim, !nothing_shared || counted == held, counted);
@@ -107,9 +126,10 @@ static void check_pools(struct simulation *sim) {
     const struct block_manager *blocks = &sim->core.scheduler.blocks;
     const struct owners *owners = count_owners(sim);
     uint64_t num_shared = sim->num_shared;
-    check_pool(sim, &blocks->pool, owners->device);
-    check_held(sim, num_shared == sim->num_shared);
+    int32_t num_held = check_pool(sim, &blocks->pool, owners->device);
+    check_held_tokens(sim, num_shared == sim->num_shared, num_held);
     check_pool(sim, &blocks->host, owners->host);
+    check_held_blocks(sim, blocks);
     EXPECT(sim,
            blocks->swap_out.count == 0 && blocks->swap_in.count == 0 && blocks->copies.count == 0,
            blocks->copies.count);
@@ -119,6 +139,12 @@ static void check_pools(struct simulation *sim) {
     if (engine_core_is_idle(&sim->core))
         EXPECT(sim, blocks->pool.num_used == 0 && blocks->host.num_used == 0,
                blocks->pool.num_used);
+}
+
+/* Returns whether a step was not made, which the core may not know yet. */
+static bool has_failed(const struct simulation *sim) {
+    const struct fake_executor *fake = &sim->executor;
+    return fake->fail_at_call > 0 && fake->num_calls >= fake->fail_at_call;
 }
 
 /* --- Content ---------------------------------------------------------------------------------- */
@@ -178,25 +204,98 @@ static void check_cache(struct simulation *sim) {
 
 /* --- Sequences -------------------------------------------------------------------------------- */
 
+struct place {
+    bool on_host;
+    int32_t block;
+};
+
+static void follow_move(const struct block_pairs *moves, bool from_host, struct place *place) {
+    for (int32_t i = 0; i < moves->count; i++)
+        if (moves->to[i] == place->block) {
+            *place = (struct place){from_host, moves->from[i]};
+            return;
+        }
+}
+
+/* Returns where the content of a block is until the moves of the batch, which has not run, are
+ * made. The last moves come first. */
+static struct place find_content(const struct batch *batch, struct place place) {
+    if (!place.on_host)
+        follow_move(&batch->copies, false, &place);
+    if (!place.on_host)
+        follow_move(&batch->swap_in, true, &place);
+    if (place.on_host)
+        follow_move(&batch->swap_out, false, &place);
+    return place;
+}
+
+/* Returns the slots of a block of the table. Steps that were submitted may not have run. */
+static const struct shadow_slot *slots_of(const struct simulation *sim,
+                                          const struct block_table *table, int32_t index) {
+    const struct fake_executor *fake = &sim->executor;
+    struct place place = {table->on_host, table->blocks[index]};
+    for (int32_t i = fake->num_submitted - 1; i >= 0; i--)
+        if (!fake->submitted[i].has_run)
+            place = find_content(fake->submitted[i].batch, place);
+    return (place.on_host ? fake->host : fake->slots) +
+           (int64_t)place.block * sim->limits.block_size;
+}
+
 /* Checks that its slots hold what was computed of it, by somebody who may share it. */
 static void check_content(struct simulation *sim, const struct sequence *s) {
     const struct block_table *table = &s->table;
     int32_t size = sim->limits.block_size;
-    const struct shadow_slot *slots = table->on_host ? sim->executor.host : sim->executor.slots;
+    const struct shadow_slot *slots = NULL;
     const struct simulated_request *request = s->group->request->user;
     for (int32_t p = table->num_dropped * size; p < s->num_computed && !sim->broken; p++) {
-        const struct shadow_slot *slot = &slots[(int64_t)table->blocks[p / size] * size + p % size];
+        if (slots == NULL || p % size == 0)
+            slots = slots_of(sim, table, p / size);
+        const struct shadow_slot *slot = &slots[p % size];
         EXPECT(sim, slot->position == p, p);
         EXPECT(sim, slot->token == sequence_token(s, p), p);
         EXPECT(sim, slot->scope == request->scope, p);
     }
 }
 
-/* A sequence holds blocks for exactly the tokens that are computed and inside the window. */
+/* Sums up what the steps in flight say of a sequence. */
+static struct sequence_in_flight count_in_flight(const struct engine_core *core,
+                                                 const struct sequence *s) {
+    struct sequence_in_flight sum = {0};
+    for (int32_t k = 0; k < core->num_in_flight; k++) {
+        const struct step *step = &core->steps[(core->first_in_flight + k) % core->num_steps];
+        for (int32_t i = 0; i < step->plan.num_entries; i++) {
+            const struct planned_sequence *entry = &step->plan.entries[i];
+            if (entry->sequence != s)
+                continue;
+            sum.num_tokens += entry->num_tokens;
+            sum.num_drafts += entry->num_drafts;
+            sum.num_samples += entry->samples;
+            sum.sample_row = entry->first_row + entry->num_scores;
+        }
+    }
+    return sum;
+}
+
+static void check_in_flight(struct simulation *sim, const struct sequence *s) {
+    const struct sequence_in_flight counted = count_in_flight(&sim->core, s);
+    const struct sequence_in_flight *known = &s->in_flight;
+    EXPECT(sim, known->num_tokens == counted.num_tokens, counted.num_tokens);
+    EXPECT(sim, known->num_drafts == counted.num_drafts, counted.num_drafts);
+    EXPECT(sim, known->num_samples == counted.num_samples, counted.num_samples);
+    EXPECT(sim, counted.num_tokens == 0 || known->sample_row == counted.sample_row, s->choice);
+    EXPECT(sim, counted.num_samples <= 1, counted.num_samples);
+    EXPECT(sim,
+           counted.num_tokens == 0 || s->status == SEQUENCE_RUNNING ||
+               s->status == SEQUENCE_FINISHED,
+           s->status);
+}
+
+/* A sequence holds blocks for exactly the tokens that are computed, or will be by the steps in
+ * flight, and inside the window. */
 static void check_sequence(struct simulation *sim, const struct sequence *s) {
     int32_t size = sim->limits.block_size, window = sim->limits.window;
     bool holds = s->status == SEQUENCE_RUNNING || s->status == SEQUENCE_SWAPPED;
-    int32_t needed = holds ? block_table_blocks_for(s->num_computed, size) : 0;
+    int32_t needed = holds ? block_table_blocks_for(sequence_num_computed_ahead(s), size) : 0;
     int32_t passed = window > 0 && holds && s->num_computed >= window
                          ? (s->num_computed - window + 1) / size
                          : 0;
@@ -207,13 +306,31 @@ static void check_sequence(struct simulation *sim, const struct sequence *s) {
            s->num_scheduled_tokens);
     EXPECT(sim, s->status != SEQUENCE_WAITING || s->num_computed == 0, s->num_computed);
     EXPECT(sim, s->status != SEQUENCE_FINISHED || s->finish != FINISH_NONE, s->choice);
+    check_in_flight(sim, s);
     sim->num_dropped += (uint64_t)s->table.num_dropped;
-    if (holds && !sim->core.failed && !sim->broken)
+    if (holds && !has_failed(sim) && !sim->broken)
         check_content(sim, s);
+}
+
+static void check_entries_in_flight(struct simulation *sim, const struct sequence_group *g) {
+    const struct engine_core *core = &sim->core;
+    int32_t num_entries = 0, num_forks = 0;
+    for (int32_t k = 0; k < core->num_in_flight; k++) {
+        const struct step *step = &core->steps[(core->first_in_flight + k) % core->num_steps];
+        for (int32_t i = 0; i < step->plan.num_entries; i++)
+            if (step->plan.entries[i].sequence->group == g) {
+                num_entries++;
+                num_forks += step->plan.entries[i].num_forks;
+            }
+    }
+    EXPECT(sim, g->num_in_flight == num_entries, num_entries);
+    EXPECT(sim, g->num_forking == num_forks, num_forks);
+    EXPECT(sim, num_entries == 0 || g->status == GROUP_RUNNING, g->status);
 }
 
 /* All of a group's sequences are on the device, or none. */
 static void check_group(struct simulation *sim, const struct sequence_group *g) {
+    check_entries_in_flight(sim, g);
     int32_t num_running = sequence_group_count(g, SEQUENCE_RUNNING);
     int32_t num_swapped = sequence_group_count(g, SEQUENCE_SWAPPED);
     EXPECT(sim, g->status == GROUP_RUNNING || num_running == 0, num_running);
@@ -245,7 +362,7 @@ static void check_sequences(struct simulation *sim) {
 void invariants_check_state(struct simulation *sim) {
     check_pools(sim);
     check_sequences(sim);
-    if (!sim->broken && !sim->core.failed)
+    if (!sim->broken && !has_failed(sim))
         check_cache(sim);
     EXPECT(sim, sim->core.scheduler.plan->num_tokens <= sim->limits.max_num_batched_tokens,
            sim->core.scheduler.plan->num_tokens);

@@ -10,8 +10,9 @@
 
 void simulation_fail(struct simulation *sim, const char *what, int64_t detail) {
     if (!sim->broken)
-        printf("seed=%llu step=%lld: %s (%lld)\n", (unsigned long long)sim->seed,
-               (long long)sim->now, what, (long long)detail);
+        printf("seed=%llu%s step=%lld: %s (%lld)\n", (unsigned long long)sim->seed,
+               sim->variant.async_scheduling ? " async" : "", (long long)sim->now, what,
+               (long long)detail);
     sim->broken = true;
 }
 
@@ -34,13 +35,24 @@ static struct simulation *watching(struct executor *executor) {
     return (struct simulation *)((char *)executor - offsetof(struct simulation, watched));
 }
 
+/* Returns a step in flight; -1: the last one. */
+static const struct step *step_in_flight(const struct engine_core *core, int32_t index) {
+    int32_t place = index >= 0 ? index : core->num_in_flight + index;
+    return &core->steps[(core->first_in_flight + place) % core->num_steps];
+}
+
 static void submit_watched(struct executor *executor, const struct batch *batch,
                            struct step_result *result) {
     struct simulation *sim = watching(executor);
-    const struct step_plan *plan = sim->core.scheduler.plan;
-    for (int32_t i = 0; i < plan->num_entries; i++)
-        sim->ran[sim->num_ran++] = plan->entries[i].sequence->group->request->id;
+    const struct step *step = step_in_flight(&sim->core, -1);
+    EXPECT(sim, &step->batch == batch && &step->result == result, sim->core.num_in_flight);
+    for (int32_t i = 0; i < step->plan.num_entries; i++)
+        sim->ran[sim->num_ran++] = step->plan.entries[i].sequence->group->request->id;
+    sim->num_ahead += sim->core.num_in_flight > 1;
     invariants_check_batch(sim, batch);
+    int32_t taken = flight_watch_submit(&sim->flights, &sim->core, step);
+    if (taken >= 0)
+        simulation_fail(sim, "a block in flight was handed out", taken);
     sim->executor.base.ops->submit(&sim->executor.base, batch, result);
 }
 
@@ -51,11 +63,12 @@ static void supply_watched(struct executor *executor) {
 
 static int wait_watched(struct executor *executor, struct error *err) {
     struct simulation *sim = watching(executor);
+    const struct step *step = step_in_flight(&sim->core, 0);
+    for (int32_t i = 0; i < step->batch.num_sample_rows; i++)
+        sim->num_dead_rows += step->rows[i].sequence->status == SEQUENCE_FINISHED;
+    flight_watch_collect(&sim->flights);
     return sim->executor.base.ops->wait(&sim->executor.base, err);
 }
-
-/* More than there are running slots. */
-#define MANY_CHOICES (3 * SIMULATION_MAX_SEQS)
 
 /* The kind of requests. */
 enum load {
@@ -133,6 +146,7 @@ static void draw_server(struct simulation *sim, enum load load) {
     if (load == LOAD_SHARED)
         sim->config.prefix_caching = true;
     sim->config.limits = limits;
+    sim->config.async_scheduling = sim->variant.async_scheduling;
     sim->config.vocabulary = sim->vocabulary;
     sim->config.stall_timeout_ns = SIMULATION_TICKS_TO_STALL_OUT;
     sim->config.clock = read_clock;
@@ -163,7 +177,7 @@ static struct request_shape draw_shape(struct simulation *sim, enum load load) {
         .max_output_tokens =
             load != LOAD_LONG_OUTPUTS && random_once_in(random, 2) ? 20 : max_model_len,
         .long_outputs = load == LOAD_LONG_OUTPUTS,
-        .max_choices = random_once_in(random, 4) ? MANY_CHOICES : 4,
+        .max_choices = random_once_in(random, 4) ? SIMULATION_MAX_CHOICES : 4,
         .min_logprobs = load == LOAD_HEAVY ? SAMPLE_MAX_LOGPROBS : -1,
         .max_logprobs = limits->max_logprobs > 0 ? limits->max_logprobs
                         : load == LOAD_HEAVY     ? SAMPLE_MAX_LOGPROBS
@@ -225,14 +239,18 @@ static void begin_executor(struct simulation *sim) {
     sim->executor.window = sim->limits.window;
     sim->executor.scope_of = scope_of;
     sim->executor.context = sim;
+    sim->executor.random = random_from(sim->seed + 1);
+    sim->executor.timing = (enum fake_timing)random_range(&sim->executor.random, 0, 2);
     if (random_once_in(&sim->random, 12))
         sim->executor.fail_at_call = (uint64_t)random_range(&sim->random, 1, 100);
     sim->watched.ops = &ops;
 }
 
-void simulation_begin(struct simulation *sim, uint64_t seed) {
+void simulation_begin(struct simulation *sim, uint64_t seed,
+                      const struct simulation_variant *variant) {
     memset(sim, 0, sizeof(*sim));
     sim->seed = seed;
+    sim->variant = *variant;
     sim->random = random_from(seed);
     struct error err;
     CHECK(grammar_vocabulary_create(fake_tokenizer(), &sim->vocabulary, &err) == 0);
@@ -240,6 +258,7 @@ void simulation_begin(struct simulation *sim, uint64_t seed) {
     draw_server(sim, load);
     draw_requests(sim, load);
     begin_executor(sim);
+    sim->shutdown_at = random_once_in(&sim->random, 10) ? random_range(&sim->random, 1, 200) : -1;
     CHECK(engine_core_init(&sim->core, &sim->config, &sim->watched, fake_tokenizer(), &err) == 0);
 }
 

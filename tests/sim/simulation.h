@@ -7,6 +7,7 @@
 #include "engine/core/engine_core.h"
 #include "engine/grammar/grammar.h"
 #include "tests/sim/fake_executor.h"
+#include "tests/sim/flight_watch.h"
 #include "tests/sim/random_request.h"
 #include "tests/sim/stream_checker.h"
 
@@ -15,9 +16,15 @@
 
 #define SIMULATION_MAX_REQUESTS 24
 #define SIMULATION_MAX_SEQS 24
+#define SIMULATION_MAX_CHOICES (3 * SIMULATION_MAX_SEQS) /* more than there are running slots */
 #define SIMULATION_TICKS_TO_STALL_OUT 40
 
 enum reader_kind { READER_PROMPT, READER_LAZY, READER_ABSENT };
+
+/* What may differ between two runs of a seed without a difference in its streams. */
+struct simulation_variant {
+    bool async_scheduling;
+};
 
 struct simulated_request {
     struct stream_checker checker;
@@ -30,6 +37,7 @@ struct simulated_request {
 
 struct simulation {
     uint64_t seed;
+    struct simulation_variant variant;
     int64_t now;
     struct random random;
     struct serving_limits limits;
@@ -40,17 +48,24 @@ struct simulation {
     struct grammar_vocabulary *vocabulary;
     struct simulated_request requests[SIMULATION_MAX_REQUESTS];
     int32_t num_requests;
+    int64_t shutdown_at; /* -1: never */
     uint64_t next_id;
     uint64_t notified; /* pushes the core has reported */
-    /* Requests that computed something in the last step. */
-    uint64_t ran[SIMULATION_MAX_SEQS];
+    struct flight_watch flights;
+    /* Requests of the entries that were submitted in the last step. */
+    uint64_t ran[EXECUTOR_MAX_STEPS * SIMULATION_MAX_SEQS];
     int32_t num_ran;
-    uint64_t num_shared;  /* blocks with several owners, of each step */
-    uint64_t num_dropped; /* blocks that fell out of windows, of each step */
+    uint64_t num_shared;          /* blocks with several owners, of each step */
+    uint64_t num_dropped;         /* blocks that fell out of windows, of each step */
+    uint64_t num_held;            /* blocks held for steps in flight, of each step */
+    uint64_t num_ahead;           /* steps planned with another in flight */
+    uint64_t num_dead_rows;       /* whose sequence had ended when they were collected */
+    uint64_t num_collected_first; /* steps not planned before others were collected */
     bool broken;
 };
 
-void simulation_begin(struct simulation *sim, uint64_t seed);
+void simulation_begin(struct simulation *sim, uint64_t seed,
+                      const struct simulation_variant *variant);
 void simulation_finish(struct simulation *sim);
 
 /* Prints the seed, the step and what is wrong, the first time. */

@@ -117,6 +117,13 @@ static void check_end(struct stream_checker *checker, struct choice_progress *ch
         violate(checker, event, "end without embedding");
 }
 
+static void hash_event(struct choice_progress *choice, const struct token_event *event) {
+    for (int32_t i = 0; i < event->num_tokens; i++)
+        choice->tokens_hash = fake_model_hash(choice->tokens_hash, event->tokens[i].token);
+    for (size_t i = 0; i < event->text_bytes; i++)
+        choice->text_hash = fake_model_hash(choice->text_hash, event->text[i]);
+}
+
 static void check_text(struct stream_checker *checker, const struct token_event *event) {
     struct choice_progress *choice = &checker->choices[event->choice];
     const struct oracle_choice *oracle = &choice->oracle;
@@ -127,6 +134,7 @@ static void check_text(struct stream_checker *checker, const struct token_event 
         .num_tokens = params->num_logprob_tokens,
     };
     checker->saw_text = true;
+    hash_event(choice, event);
     if (choice->finish != FINISH_NONE)
         violate(checker, event, "event after the end");
     if (choice->num_tokens + event->num_tokens > oracle->num_tokens) {

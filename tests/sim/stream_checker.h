@@ -10,6 +10,7 @@ struct choice_progress {
     struct oracle_choice oracle;
     int32_t num_tokens;
     size_t text_bytes;
+    uint64_t tokens_hash, text_hash; /* of what was read, to be compared with another run's */
     enum finish_reason finish;
 };
 

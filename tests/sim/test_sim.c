@@ -2,8 +2,8 @@
  * executor, with a counter for a clock. Each seed draws a server (pools from one block up, slots,
  * budget, block size, window, cache), requests of all kinds, when they arrive, are cancelled and
  * are read, and sometimes a device that fails. After every step the invariants must hold; every
- * stream must be what the oracle says. And all of it must occur: a run in which nothing was
- * swapped, copied, shared or found again shows nothing.
+ * stream must be what the oracle says, with one step in flight and with two alike. And all of it
+ * must occur: a run in which nothing was swapped, copied, shared or found again shows nothing.
  *
  *   test_sim [--seeds N] [--first-seed S]
  *
@@ -18,7 +18,8 @@
 #define ENOUGH_SEEDS 2000 /* for everything to occur */
 
 struct totals {
-    uint64_t steps, swaps, recomputes, stalls, aborted, failed, finished;
+    uint64_t steps, ahead, token_rows, supplied, dead_rows, held, collected_first, swaps,
+        recomputes, stalls, aborted, failed, finished;
     uint64_t copies, swapped_in, hits, shared, dropped, beams, refused;
 };
 
@@ -34,33 +35,57 @@ static uint64_t find_front(const struct simulation *sim) {
     return g->request->id;
 }
 
-static void check_progress(struct simulation *sim, uint64_t front) {
-    if (front == 0 || sim->core.num_stalled > 0)
-        return;
+static bool has_moved(const struct simulation *sim, uint64_t id) {
     bool is_live = false, ran = false;
     for (const struct sequence_group *g = sim->core.first_group; g != NULL; g = g->next)
-        is_live |= g->request->id == front;
+        is_live |= g->request->id == id;
     for (int32_t i = 0; i < sim->num_ran; i++)
-        ran |= sim->ran[i] == front;
-    EXPECT(sim, ran || !is_live, (int64_t)front);
+        ran |= sim->ran[i] == id;
+    return ran || !is_live;
+}
+
+/* Waits for the group in front to move on. */
+struct patience {
+    uint64_t front;
+    int32_t num_calls; /* in which it did not */
+};
+
+/* With steps in flight its turn may have to wait for them: the tokens that it depends on, then
+ * blocks that can be taken from nobody in flight, for which the call after that plans nothing. */
+static void check_progress(struct simulation *sim, struct patience *patience, uint64_t front) {
+    if (front != patience->front || front == 0 || sim->core.num_stalled > 0)
+        *patience = (struct patience){.front = front};
+    if (front == 0 || sim->core.num_stalled > 0 || has_moved(sim, front))
+        patience->num_calls = 0;
+    else
+        patience->num_calls++;
+    EXPECT(sim, patience->num_calls <= (sim->core.num_steps > 1 ? 3 : 0), (int64_t)front);
+}
+
+static void step(struct simulation *sim, struct totals *totals) {
+    const struct engine_core *core = &sim->core;
+    sim->num_ran = 0;
+    sim->num_collected_first += core->num_in_flight > 0 && core->scheduler.must_collect;
+    bool ran = engine_core_step(&sim->core);
+    EXPECT(sim, ran || engine_core_is_idle(core) || core->num_stalled > 0, 0);
+    EXPECT(sim, core->num_in_flight < core->num_steps, core->num_in_flight);
+    EXPECT(sim, core->num_in_flight == 0 || ran, core->num_in_flight);
+    totals->steps += ran;
+    totals->stalls += core->num_stalled > 0;
 }
 
 static void run_steps(struct simulation *sim, struct totals *totals) {
     int64_t limit = simulation_step_limit(sim);
-    int64_t shutdown = random_once_in(&sim->random, 10) ? random_range(&sim->random, 1, 200) : -1;
+    struct patience patience = {0};
     for (; !sim->broken && !simulation_is_over(sim); sim->now++) {
         simulation_submit(sim);
-        if (sim->now == shutdown)
+        if (sim->now == sim->shutdown_at)
             engine_core_abort(&sim->core, FINISH_ABORT);
         uint64_t front = find_front(sim);
-        sim->num_ran = 0;
-        bool ran = engine_core_step(&sim->core);
-        EXPECT(sim, ran || engine_core_is_idle(&sim->core) || sim->core.num_stalled > 0, 0);
+        step(sim, totals);
         invariants_check_state(sim);
-        check_progress(sim, front);
+        check_progress(sim, &patience, front);
         simulation_read_streams(sim);
-        totals->steps += ran;
-        totals->stalls += sim->core.num_stalled > 0;
         EXPECT(sim, sim->now < limit, limit);
     }
 }
@@ -144,16 +169,95 @@ static void check_moves(struct simulation *sim, struct totals *totals) {
     totals->dropped += sim->num_dropped;
 }
 
-static bool run_seed(uint64_t seed, struct totals *totals) {
-    static struct simulation sim;
-    simulation_begin(&sim, seed);
-    run_steps(&sim, totals);
-    if (!sim.broken) {
-        check_outcome(&sim, totals);
-        check_moves(&sim, totals);
+static void add_flights(const struct simulation *sim, struct totals *totals) {
+    totals->ahead += sim->num_ahead;
+    totals->token_rows += sim->executor.num_token_rows;
+    totals->supplied += sim->executor.num_supplied;
+    totals->dead_rows += sim->num_dead_rows;
+    totals->held += sim->num_held;
+    totals->collected_first += sim->num_collected_first;
+}
+
+/* --- Runs that must be alike ------------------------------------------------------------------ */
+
+#define MAX_ENDS (SIMULATION_MAX_REQUESTS * SIMULATION_MAX_CHOICES)
+
+/* What the choices of all requests ended with in the first run of a seed. */
+struct ends {
+    struct choice_progress choices[MAX_ENDS];
+    int32_t count;
+};
+
+static bool was_cut_off(const struct choice_progress *choice) {
+    return choice->finish == FINISH_ABORT || choice->finish == FINISH_ERROR;
+}
+
+static void keep_ends(const struct simulation *sim, struct ends *ends) {
+    ends->count = 0;
+    for (int32_t i = 0; i < sim->num_requests; i++) {
+        const struct stream_checker *checker = &sim->requests[i].checker;
+        for (int32_t c = 0; c < checker->request->params.num_choices; c++)
+            ends->choices[ends->count++] = checker->choices[c];
     }
-    simulation_finish(&sim);
-    return !sim.broken;
+}
+
+/* What was cut off is a prefix of what the oracle says in either run; more is not known of it. */
+static void check_end(struct simulation *sim, const struct choice_progress *a,
+                      const struct choice_progress *b, int64_t id) {
+    if (was_cut_off(a) || was_cut_off(b))
+        return;
+    EXPECT(sim, a->finish == b->finish, id);
+    EXPECT(sim, a->num_tokens == b->num_tokens && a->tokens_hash == b->tokens_hash, id);
+    EXPECT(sim, a->text_bytes == b->text_bytes && a->text_hash == b->text_hash, id);
+}
+
+/* Whoever was not disturbed ended by itself. */
+static void check_ends(struct simulation *sim, const struct ends *first) {
+    int32_t count = 0;
+    for (int32_t i = 0; i < sim->num_requests; i++) {
+        const struct simulated_request *r = &sim->requests[i];
+        bool is_disturbed = sim->executor.fail_at_call > 0 || sim->shutdown_at >= 0 ||
+                            r->cancel_at >= 0 || r->reader != READER_PROMPT;
+        for (int32_t c = 0; c < r->checker.request->params.num_choices; c++) {
+            const struct choice_progress *choice = &r->checker.choices[c];
+            EXPECT(sim, is_disturbed || !was_cut_off(choice), i);
+            check_end(sim, &first->choices[count++], choice, i);
+        }
+    }
+    EXPECT(sim, count == first->count, count);
+}
+
+/* --- Seeds ------------------------------------------------------------------------------------ */
+
+static void run_variant(struct simulation *sim, struct ends *ends, struct totals *totals) {
+    run_steps(sim, totals);
+    if (!sim->broken) {
+        check_outcome(sim, totals);
+        check_moves(sim, totals);
+    }
+    if (ends->count == 0)
+        keep_ends(sim, ends);
+    if (!sim->broken)
+        check_ends(sim, ends);
+    add_flights(sim, totals);
+}
+
+static bool run_seed(uint64_t seed, struct totals *totals) {
+    static const struct simulation_variant variants[] = {
+        {.async_scheduling = false},
+        {.async_scheduling = true},
+    };
+    static struct simulation sim;
+    static struct ends ends;
+    bool passed = true;
+    ends.count = 0;
+    for (size_t i = 0; i < sizeof(variants) / sizeof(variants[0]) && passed; i++) {
+        simulation_begin(&sim, seed, &variants[i]);
+        run_variant(&sim, &ends, totals);
+        simulation_finish(&sim);
+        passed = !sim.broken;
+    }
+    return passed;
 }
 
 /* Prints them; false when one of them is 0. */
@@ -163,6 +267,12 @@ static bool print_totals(const struct totals *totals) {
         uint64_t count;
     } rows[] = {
         {"steps", totals->steps},
+        {"planned while another was in flight", totals->ahead},
+        {"not planned before another was collected", totals->collected_first},
+        {"supplied with late inputs", totals->supplied},
+        {"tokens that a step took from the one before", totals->token_rows},
+        {"rows thrown away", totals->dead_rows},
+        {"blocks held for a step in flight, summed over steps", totals->held},
         {"preemptions by swapping", totals->swaps},
         {"preemptions by recomputation", totals->recomputes},
         {"blocks swapped in", totals->swapped_in},
