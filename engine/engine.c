@@ -251,6 +251,7 @@ int engine_create(const struct engine_config *config, struct executor *executor,
         return -1;
     }
     init_sync(engine);
+    engine->core.stats.num_speculative_tokens = config->limits->num_speculative_tokens;
     engine->stats = engine->core.stats;
     int status = pthread_create(&engine->thread, NULL, engine_thread, engine);
     if (status != 0) {
