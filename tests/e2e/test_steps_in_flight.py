@@ -1,5 +1,5 @@
-"""Two steps in flight, and drafts that are verified in one: neither changes an answer, whatever the request asks for
-and whoever runs beside it."""
+"""Two steps in flight change no answer, whatever the request asks for and whoever runs beside it: neither alone, nor
+with preemption, with drafts, or with streams that are given up."""
 
 import concurrent.futures
 import json
@@ -82,9 +82,7 @@ def assert_same(found, expected):
 
 
 def test_look_ahead_changes_no_answer(start_server, expected):
-    server = start_server()
-    assert_same(answers(server, 1), expected)
-    assert_same(answers(server, 16), expected)
+    assert_same(answers(start_server(), 16), expected)
 
 
 def test_one_step_at_a_time_side_by_side(start_server, expected):
@@ -96,31 +94,6 @@ def test_few_blocks(start_server, expected):
     server = start_server("--max-model-len", 256, "--kv-cache-memory-bytes", "24M", "--swap-space", "0.02",
                           "--speculative-config", json.dumps(SPECULATIVE))
     assert_same(answers(server, 16), expected)
-
-
-@pytest.mark.parametrize("options", [(), ("--no-async-scheduling",)])
-def test_speculation_changes_no_answer(start_server, expected, options):
-    server = start_server("--speculative-config", json.dumps(SPECULATIVE), *options)
-    assert_same(answers(server, 1), expected)
-    assert_same(answers(server, 16), expected)
-    metrics = server.metrics()
-    assert metrics["spec_decode_num_drafts_total"] > 0
-    drafted = metrics["spec_decode_num_draft_tokens_total"]
-    assert 0 < metrics["spec_decode_num_accepted_tokens_total"] < drafted
-
-
-def test_a_copied_text_is_accepted(start_server):
-    """Where the output repeats itself most drafts are right, and far fewer steps are run than tokens come out."""
-    server = start_server("--speculative-config", json.dumps(SPECULATIVE))
-    before = server.metrics()
-    server.complete(REPEATING * 3, max_tokens=120, extra_body={"ignore_eos": True})
-    after = server.metrics()
-
-    def grown(name):
-        return after[name] - before[name]
-
-    assert grown("spec_decode_num_accepted_tokens_total") > 60
-    assert grown("spec_decode_num_drafts_total") < 60
 
 
 def test_cancelled_while_in_flight(start_server):
