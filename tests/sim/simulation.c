@@ -1,6 +1,7 @@
 #include "tests/sim/simulation.h"
 
 #include "config/base/check.h"
+#include "engine/draft/ngram_drafter.h"
 #include "tests/sim/fake_tokenizer.h"
 #include "tests/sim/invariants.h"
 
@@ -10,9 +11,9 @@
 
 void simulation_fail(struct simulation *sim, const char *what, int64_t detail) {
     if (!sim->broken)
-        printf("seed=%llu%s step=%lld: %s (%lld)\n", (unsigned long long)sim->seed,
-               sim->variant.async_scheduling ? " async" : "", (long long)sim->now, what,
-               (long long)detail);
+        printf("seed=%llu%s drafts=%d step=%lld: %s (%lld)\n", (unsigned long long)sim->seed,
+               sim->variant.async_scheduling ? " async" : "", (int)sim->variant.drafts,
+               (long long)sim->now, what, (long long)detail);
     sim->broken = true;
 }
 
@@ -61,13 +62,56 @@ static void supply_watched(struct executor *executor) {
     sim->executor.base.ops->supply(&sim->executor.base);
 }
 
+/* Returns how many of the entry's drafts are what was sampled in their place. */
+static int32_t count_accepted(const struct step *step, const struct planned_sequence *entry) {
+    int32_t end = step->batch.inputs.query_start[entry - step->plan.entries + 1];
+    const int32_t *drafts = step->batch.inputs.token_ids + end - entry->num_drafts;
+    const struct sample_output *rows = step->result.rows + entry->first_row + entry->num_scores;
+    int32_t count = 0;
+    while (count < entry->num_drafts && drafts[count] == rows[count].token)
+        count++;
+    return count;
+}
+
+static void count_drafts(struct simulation *sim, const struct step *step,
+                         const struct planned_sequence *entry) {
+    struct draft_counts *counts = &sim->drafts;
+    int32_t window = sim->limits.window;
+    const struct sequence *sequence = entry->sequence;
+    const struct simulated_request *request = sequence->group->request->user;
+    const struct oracle_choice *oracle = &request->checker.choices[sequence->choice].oracle;
+    uint64_t num_drafts = (uint64_t)entry->num_drafts;
+    int32_t num_accepted = count_accepted(step, entry);
+    bool ends = sequence_num_generated(sequence) + num_accepted >= oracle->num_tokens;
+    bool is_alone = sequence->group->num_sequences == 1;
+    EXPECT(sim, sim->variant.drafts != DRAFTS_WRONG || num_accepted == 0, num_accepted);
+    EXPECT(sim,
+           sim->variant.drafts != DRAFTS_RIGHT || !is_alone || ends ||
+               num_accepted == entry->num_drafts,
+           num_accepted);
+    counts->tokens += num_drafts;
+    counts->accepted += (uint64_t)num_accepted;
+    counts->rejected += num_drafts - (uint64_t)num_accepted;
+    counts->ended += ends;
+    counts->masked += sequence_params(sequence)->grammar != NULL ? num_drafts : 0;
+    counts->penalised += sequence_has_penalty(sequence) ? num_drafts : 0;
+    counts->after_preemption += request->was_preempted ? num_drafts : 0;
+    counts->in_windows += window > 0 && entry->begin >= window ? num_drafts : 0;
+}
+
 static int wait_watched(struct executor *executor, struct error *err) {
     struct simulation *sim = watching(executor);
     const struct step *step = step_in_flight(&sim->core, 0);
     for (int32_t i = 0; i < step->batch.num_sample_rows; i++)
         sim->num_dead_rows += step->rows[i].sequence->status == SEQUENCE_FINISHED;
     flight_watch_collect(&sim->flights);
-    return sim->executor.base.ops->wait(&sim->executor.base, err);
+    int status = sim->executor.base.ops->wait(&sim->executor.base, err);
+    for (int32_t i = 0; i < step->plan.num_entries && status == 0; i++) {
+        const struct planned_sequence *entry = &step->plan.entries[i];
+        if (entry->num_drafts > 0 && entry->sequence->status != SEQUENCE_FINISHED)
+            count_drafts(sim, step, entry);
+    }
+    return status;
 }
 
 /* The kind of requests. */
@@ -246,6 +290,27 @@ static void begin_executor(struct simulation *sim) {
     sim->watched.ops = &ops;
 }
 
+static void begin_drafter(struct simulation *sim) {
+    static const enum fake_drafts kinds[] = {[DRAFTS_RIGHT] = FAKE_DRAFTS_RIGHT,
+                                             [DRAFTS_WRONG] = FAKE_DRAFTS_WRONG,
+                                             [DRAFTS_MIXED] = FAKE_DRAFTS_MIXED};
+    struct random random = random_from(sim->seed + 2);
+    struct error err;
+    if (sim->variant.drafts == DRAFTS_NONE)
+        return;
+    sim->limits.num_speculative_tokens = random_range(&random, 1, MAX_SPECULATIVE_TOKENS);
+    if (sim->variant.drafts == DRAFTS_NGRAM) {
+        int32_t most = random_range(&random, 1, 4);
+        CHECK(ngram_drafter_create(most, 1, &sim->drafter, &err) == 0);
+    } else {
+        fake_drafter_init(&sim->fake_drafter, kinds[sim->variant.drafts], random_next(&random));
+        for (int32_t i = 0; i < sim->num_requests; i++)
+            fake_drafter_add(&sim->fake_drafter, &sim->requests[i].checker);
+        sim->drafter = &sim->fake_drafter.base;
+    }
+    sim->config.drafter = sim->drafter;
+}
+
 void simulation_begin(struct simulation *sim, uint64_t seed,
                       const struct simulation_variant *variant) {
     memset(sim, 0, sizeof(*sim));
@@ -258,6 +323,7 @@ void simulation_begin(struct simulation *sim, uint64_t seed,
     draw_server(sim, load);
     draw_requests(sim, load);
     begin_executor(sim);
+    begin_drafter(sim);
     sim->shutdown_at = random_once_in(&sim->random, 10) ? random_range(&sim->random, 1, 200) : -1;
     CHECK(engine_core_init(&sim->core, &sim->config, &sim->watched, fake_tokenizer(), &err) == 0);
 }
@@ -266,6 +332,8 @@ void simulation_finish(struct simulation *sim) {
     engine_core_abort(&sim->core, FINISH_ABORT);
     engine_core_finish(&sim->core);
     fake_executor_finish(&sim->executor);
+    if (sim->drafter != NULL)
+        sim->drafter->ops->destroy(sim->drafter);
     for (int32_t i = 0; i < sim->num_requests; i++)
         stream_checker_finish(&sim->requests[i].checker);
     grammar_vocabulary_destroy(sim->vocabulary);

@@ -6,6 +6,7 @@
 
 #include "engine/core/engine_core.h"
 #include "engine/grammar/grammar.h"
+#include "tests/sim/fake_drafter.h"
 #include "tests/sim/fake_executor.h"
 #include "tests/sim/flight_watch.h"
 #include "tests/sim/random_request.h"
@@ -21,9 +22,12 @@
 
 enum reader_kind { READER_PROMPT, READER_LAZY, READER_ABSENT };
 
+enum drafts { DRAFTS_NONE, DRAFTS_RIGHT, DRAFTS_WRONG, DRAFTS_MIXED, DRAFTS_NGRAM };
+
 /* What may differ between two runs of a seed without a difference in its streams. */
 struct simulation_variant {
     bool async_scheduling;
+    enum drafts drafts;
 };
 
 struct simulated_request {
@@ -33,6 +37,17 @@ struct simulated_request {
     int64_t cancel_at; /* -1: never */
     enum reader_kind reader;
     bool submitted;
+    bool was_preempted;
+};
+
+/* Of what was collected. */
+struct draft_counts {
+    uint64_t tokens, accepted, rejected;
+    uint64_t ended;            /* drafts that were accepted beyond the end of their sequence */
+    uint64_t masked;           /* tokens with a grammar */
+    uint64_t penalised;        /* with a penalty */
+    uint64_t after_preemption; /* of a group that was preempted before */
+    uint64_t in_windows;       /* beyond the first window */
 };
 
 struct simulation {
@@ -46,6 +61,9 @@ struct simulation {
     struct executor watched; /* the core's: checks the batch, then runs it on the fake one */
     struct fake_executor executor;
     struct grammar_vocabulary *vocabulary;
+    struct fake_drafter fake_drafter;
+    struct drafter *drafter; /* of the variant, or NULL */
+    struct draft_counts drafts;
     struct simulated_request requests[SIMULATION_MAX_REQUESTS];
     int32_t num_requests;
     int64_t shutdown_at; /* -1: never */

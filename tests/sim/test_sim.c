@@ -2,8 +2,9 @@
  * executor, with a counter for a clock. Each seed draws a server (pools from one block up, slots,
  * budget, block size, window, cache), requests of all kinds, when they arrive, are cancelled and
  * are read, and sometimes a device that fails. After every step the invariants must hold; every
- * stream must be what the oracle says, with one step in flight and with two alike. And all of it
- * must occur: a run in which nothing was swapped, copied, shared or found again shows nothing.
+ * stream must be what the oracle says: with one step in flight, with two, and with drafts, right
+ * or wrong. And all of it must occur: a run in which nothing was swapped, copied, shared or found
+ * again shows nothing.
  *
  *   test_sim [--seeds N] [--first-seed S]
  *
@@ -21,6 +22,8 @@ struct totals {
     uint64_t steps, ahead, token_rows, supplied, dead_rows, held, collected_first, swaps,
         recomputes, stalls, aborted, failed, finished;
     uint64_t copies, swapped_in, hits, shared, dropped, beams, refused;
+    uint64_t ngrams_accepted;
+    struct draft_counts drafts;
 };
 
 /* The first group in order that can run must move on, or end, unless a more urgent one waits to be
@@ -169,6 +172,25 @@ static void check_moves(struct simulation *sim, struct totals *totals) {
     totals->dropped += sim->num_dropped;
 }
 
+/* The engine counts what was drafted and accepted, in commits. */
+static void check_drafts(struct simulation *sim, struct totals *totals) {
+    const struct engine_stats *stats = &sim->core.stats;
+    const struct draft_counts *drafts = &sim->drafts;
+    EXPECT(sim, stats->num_draft_tokens == drafts->tokens, (int64_t)drafts->tokens);
+    EXPECT(sim, stats->num_accepted_tokens == drafts->accepted, (int64_t)drafts->accepted);
+    EXPECT(sim, sim->drafter != NULL || drafts->tokens == 0, (int64_t)drafts->tokens);
+    struct draft_counts *sum = &totals->drafts;
+    sum->tokens += drafts->tokens;
+    sum->accepted += drafts->accepted;
+    totals->ngrams_accepted += sim->variant.drafts == DRAFTS_NGRAM ? drafts->accepted : 0;
+    sum->rejected += drafts->rejected;
+    sum->ended += drafts->ended;
+    sum->masked += drafts->masked;
+    sum->penalised += drafts->penalised;
+    sum->after_preemption += drafts->after_preemption;
+    sum->in_windows += drafts->in_windows;
+}
+
 static void add_flights(const struct simulation *sim, struct totals *totals) {
     totals->ahead += sim->num_ahead;
     totals->token_rows += sim->executor.num_token_rows;
@@ -234,6 +256,7 @@ static void run_variant(struct simulation *sim, struct ends *ends, struct totals
     if (!sim->broken) {
         check_outcome(sim, totals);
         check_moves(sim, totals);
+        check_drafts(sim, totals);
     }
     if (ends->count == 0)
         keep_ends(sim, ends);
@@ -243,9 +266,10 @@ static void run_variant(struct simulation *sim, struct ends *ends, struct totals
 }
 
 static bool run_seed(uint64_t seed, struct totals *totals) {
-    static const struct simulation_variant variants[] = {
+    const struct simulation_variant variants[] = {
         {.async_scheduling = false},
         {.async_scheduling = true},
+        {.async_scheduling = seed % 2 == 0, .drafts = (enum drafts)(1 + seed / 2 % 4)},
     };
     static struct simulation sim;
     static struct ends ends;
@@ -273,6 +297,15 @@ static bool print_totals(const struct totals *totals) {
         {"tokens that a step took from the one before", totals->token_rows},
         {"rows thrown away", totals->dead_rows},
         {"blocks held for a step in flight, summed over steps", totals->held},
+        {"drafted tokens verified", totals->drafts.tokens},
+        {"accepted", totals->drafts.accepted},
+        {"of n-grams among them", totals->ngrams_accepted},
+        {"rejected", totals->drafts.rejected},
+        {"drafts accepted up to the end of a sequence", totals->drafts.ended},
+        {"drafted tokens with a grammar", totals->drafts.masked},
+        {"with a penalty", totals->drafts.penalised},
+        {"after a preemption", totals->drafts.after_preemption},
+        {"beyond a window", totals->drafts.in_windows},
         {"preemptions by swapping", totals->swaps},
         {"preemptions by recomputation", totals->recomputes},
         {"blocks swapped in", totals->swapped_in},
