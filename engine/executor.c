@@ -33,10 +33,9 @@ struct rank_executor {
     /* guarded by lock */
     enum thread_state state;
     struct submitted_step steps[EXECUTOR_MAX_STEPS]; /* step i is in place i % EXECUTOR_MAX_STEPS */
-    /* Each step goes through these in order; the rank's thread counts those of the middle. */
-    uint64_t num_submitted, num_begun, num_sampled, num_finished, num_waited_for;
-    bool is_waiting;    /* the engine, for the oldest step: it submits none meanwhile */
-    struct error error; /* of starting, then of the first step that failed */
+    uint64_t num_submitted, num_waited_for;          /* by the engine: calls that it made */
+    uint64_t num_begun, num_sampled, num_finished;   /* by the rank: parts of a step */
+    struct error error; /* of starting, then of the first failed step */
 
     struct rank rank; /* the thread's own */
 };
@@ -99,8 +98,9 @@ static bool should_finish(const struct rank_executor *executor) {
         return false;
     bool is_next_begun = executor->num_begun > executor->num_sampled;
     bool is_next_submitted = executor->num_submitted > executor->num_begun;
-    return is_next_begun || !rank_is_asynchronous(&executor->rank) ||
-           (executor->is_waiting && !is_next_submitted);
+    bool is_awaited = executor->num_waited_for > executor->num_finished;
+    return is_next_begun || (is_awaited && !is_next_submitted) ||
+           !rank_is_asynchronous(&executor->rank);
 }
 
 /* Does what comes next; false when there is nothing to do. */
@@ -156,12 +156,10 @@ static int wait(struct executor *base, struct error *err) {
     struct rank_executor *executor = (struct rank_executor *)base;
     pthread_mutex_lock(&executor->lock);
     CHECK(executor->num_waited_for < executor->num_submitted);
-    executor->is_waiting = true;
-    pthread_cond_broadcast(&executor->changed);
-    while (executor->num_finished == executor->num_waited_for)
-        pthread_cond_wait(&executor->changed, &executor->lock);
-    executor->is_waiting = false;
     executor->num_waited_for++;
+    pthread_cond_broadcast(&executor->changed);
+    while (executor->num_finished < executor->num_waited_for)
+        pthread_cond_wait(&executor->changed, &executor->lock);
     struct error failure = executor->error;
     pthread_mutex_unlock(&executor->lock);
     if (failure.code == ERROR_NONE)
