@@ -1,5 +1,6 @@
-/* The whole engine on a small real model and the scalar backend: what a request gets must not
- * depend on who shares its steps, or on how often it lost its blocks. */
+/* The whole engine on a small real model: what a request gets must not depend on who shares its
+ * steps, on how often it lost its blocks, or on how many steps are in flight. test_executor [DEVICE
+ * TYPE]: cpu-ref by default. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -19,6 +20,9 @@
 #define NUM_TOKENS 30
 #define HIDDEN_SIZE 64
 
+static const char *device = "cpu-ref";
+static enum dtype dtype = DTYPE_F32;
+
 struct fixture {
     struct model *model;
     struct tokenizer *tokenizer;
@@ -32,10 +36,13 @@ static void wake(void *context) {
 
 static struct executor_config small_config(const struct model *model, size_t kv_memory_bytes) {
     return (struct executor_config){
-        .device = "cpu-ref",
+        .device = device,
+        .dtype = dtype,
+        .batch_invariant = true,
+        .gpu_memory_utilization = 0.1,
         .quantization = DTYPE_NONE,
         .num_threads = 1,
-        .kv_dtype = DTYPE_F32,
+        .kv_dtype = dtype,
         .kv_memory_bytes = kv_memory_bytes,
         .limits = {.max_num_seqs = NUM_REQUESTS,
                    .max_num_batched_tokens = 16,
@@ -46,7 +53,7 @@ static struct executor_config small_config(const struct model *model, size_t kv_
     };
 }
 
-static void start(struct fixture *f, size_t kv_memory_bytes) {
+static void start(struct fixture *f, size_t kv_memory_bytes, bool async_scheduling) {
     struct error err = {0};
     if (model_open(MODEL_PATH, &f->model, &err) != 0 ||
         tokenizer_open(f->model, &f->tokenizer, &err) != 0)
@@ -58,6 +65,7 @@ static void start(struct fixture *f, size_t kv_memory_bytes) {
         .limits = &f->info.limits,
         .max_queued_requests = 100,
         .max_queued_tokens = 10000,
+        .async_scheduling = async_scheduling,
         .wake = wake,
     };
     if (engine_create(&config, f->executor, f->tokenizer, &f->engine, &err) != 0)
@@ -142,9 +150,10 @@ static void read_to_end(struct request *request, struct answer *answer) {
 }
 
 /* Submits `count` requests from `first` on, all at once. Returns the number of preemptions. */
-static uint64_t run(size_t kv_memory_bytes, int first, int count, struct answer *answers) {
+static uint64_t run(size_t kv_memory_bytes, bool async_scheduling, int first, int count,
+                    struct answer *answers) {
     struct fixture f;
-    start(&f, kv_memory_bytes);
+    start(&f, kv_memory_bytes, async_scheduling);
     struct request *requests[NUM_REQUESTS];
     for (int i = 0; i < count; i++) {
         requests[i] = make_request(&f, first + i);
@@ -166,22 +175,27 @@ static uint64_t run(size_t kv_memory_bytes, int first, int count, struct answer 
 
 static size_t sequence_bytes(void) {
     struct fixture f;
-    start(&f, 0);
-    size_t bytes = f.info.memory.kv_bytes / NUM_REQUESTS;
-    assert_int_equal(f.info.limits.num_blocks, NUM_REQUESTS * MAX_MODEL_LEN / 16);
-    assert_true(f.info.memory.weight_bytes > 0 && f.info.memory.workspace_bytes > 0);
+    start(&f, 0, false);
+    const struct executor_memory *memory = &f.info.memory;
+    size_t bytes = memory->kv_bytes / (size_t)f.info.limits.num_blocks * MAX_MODEL_LEN / 16;
+    if (!f.info.has_dedicated_memory)
+        assert_int_equal(f.info.limits.num_blocks, NUM_REQUESTS * MAX_MODEL_LEN / 16);
+    assert_true(memory->weight_bytes > 0 && memory->workspace_bytes > 0);
     stop(&f);
     return bytes;
 }
 
 static void test_alone_together_and_preempted(void **state) {
     static struct answer alone[NUM_REQUESTS], together[NUM_REQUESTS], tight[NUM_REQUESTS];
+    size_t enough = sequence_bytes() * NUM_REQUESTS, little = sequence_bytes() * 5 / 4;
     for (int i = 0; i < NUM_REQUESTS; i++)
-        run(0, i, 1, &alone[i]);
-    assert_int_equal(run(0, 0, NUM_REQUESTS, together), 0);
-    assert_memory_equal(alone, together, sizeof(alone));
-    assert_true(run(sequence_bytes() * 5 / 4, 0, NUM_REQUESTS, tight) > 0);
-    assert_memory_equal(alone, tight, sizeof(alone));
+        run(enough, false, i, 1, &alone[i]);
+    for (int async_scheduling = 0; async_scheduling < 2; async_scheduling++) {
+        assert_int_equal(run(enough, async_scheduling, 0, NUM_REQUESTS, together), 0);
+        assert_memory_equal(alone, together, sizeof(alone));
+        assert_true(run(little, async_scheduling, 0, NUM_REQUESTS, tight) > 0);
+        assert_memory_equal(alone, tight, sizeof(alone));
+    }
 }
 
 static void test_too_little_memory(void **state) {
@@ -198,10 +212,14 @@ static void test_too_little_memory(void **state) {
     model_close(model);
 }
 
-int main(void) {
+int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_alone_together_and_preempted),
         cmocka_unit_test(test_too_little_memory),
     };
+    if (argc == 3) {
+        device = argv[1];
+        dtype = strcmp(argv[2], "f16") == 0 ? DTYPE_F16 : DTYPE_BF16;
+    }
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
