@@ -17,7 +17,7 @@ from pathlib import Path
 from gpu_results import PASSED, Failed, NotRun, Results
 
 TYPES = ("bf16", "f16")
-CHECKS = ("ops", "blocks", "matrix", "linear", "attention", "sample")
+CHECKS = ("ops", "blocks", "matrix", "linear", "attention", "sample", "steps")
 GOLDEN = ("tiny-f32", "tiny-f16", "tiny-bf16", "tiny-q8_0", "tiny-q4_0", "tiny-q4_1", "wide-f16",
           "wide-q4_0", "kquants")
 EMBEDDINGS = ("llama", "olmo2", "cohere")
