@@ -274,12 +274,25 @@ static struct sequence *shortest_schedulable(struct scheduler *scheduler) {
     return best;
 }
 
-/* Returns whether another sequence computes the next block of this one in this step. */
-static bool waits_for_prefix(struct scheduler *scheduler, struct sequence *sequence) {
-    for (struct sequence *s = first_running(scheduler); s != NULL; s = next_running(s))
+/* Returns whether another sequence computes the next block of this one, in this step or in one in
+ * flight: one of those before `end`; NULL: of all. */
+static bool waits_for_prefix(struct scheduler *scheduler, struct sequence *sequence,
+                             const struct sequence *end) {
+    for (struct sequence *s = first_running(scheduler); s != end; s = next_running(s))
         if (s != sequence && prefix_match_is_next_of(scheduler, sequence, s))
             return true;
     return false;
+}
+
+/* Waits for what those before it compute, but for nobody behind it. */
+static struct sequence *first_prefill(struct scheduler *scheduler) {
+    struct sequence *s;
+    while ((s = first_schedulable(scheduler)) != NULL) {
+        s->waits_for_prefix = waits_for_prefix(scheduler, s, s);
+        if (!s->waits_for_prefix)
+            break;
+    }
+    return s;
 }
 
 /* Shortest first while budget lasts; none of a less urgent priority than `least`. */
@@ -288,7 +301,7 @@ static void grant_shortest_first(struct scheduler *scheduler, int32_t least) {
         struct sequence *s = shortest_schedulable(scheduler);
         if (s == NULL || s->group->request->priority > least)
             return;
-        s->waits_for_prefix = waits_for_prefix(scheduler, s);
+        s->waits_for_prefix = waits_for_prefix(scheduler, s, NULL);
         if (!s->waits_for_prefix)
             grant(scheduler, s, budget_left(scheduler));
     }
@@ -318,7 +331,7 @@ static void plan_prefills(struct scheduler *scheduler) {
     for (struct sequence *s = first_running(scheduler); s != NULL; s = next_running(s))
         if (s->num_scheduled_tokens == 0 && sequence_group_can_run(s))
             prefix_match_extend(scheduler, s);
-    struct sequence *first = first_schedulable(scheduler);
+    struct sequence *first = first_prefill(scheduler);
     if (first == NULL || budget_left(scheduler) == 0)
         return;
     grant(scheduler, first, (budget_left(scheduler) + 1) / 2);

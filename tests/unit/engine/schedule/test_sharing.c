@@ -160,6 +160,26 @@ static void test_a_prefix_is_computed_once(void **state) {
 }
 
 /* Room for 2 of 3 to grow: one goes out, and comes back as it was. */
+/* Nor is it by the next step while the one that computes it is in flight. */
+static void test_a_prefix_in_flight_is_waited_for(void **state) {
+    struct scheduler_config config = config_of(20, 0);
+    struct fixture f;
+    start(&f, &config);
+    const struct sequence *first = add(&f, 13, 1)->sequences;
+    assert_int_equal(plan_step(&f)->num_tokens, 13);
+    first->group->num_in_flight++;
+    scheduler_submit(&f.scheduler, &f.plan);
+    const struct sequence *second = add(&f, 13, 1)->sequences;
+    plan_step(&f);
+    assert_int_equal(f.plan.num_entries, 1);
+    assert_ptr_equal(f.plan.entries[0].sequence, first);
+    assert_int_equal(second->status, SEQUENCE_RUNNING);
+    scheduler_submit(&f.scheduler, &f.plan);
+    scheduler_collect(&f.scheduler);
+    scheduler_collect(&f.scheduler);
+    stop(&f);
+}
+
 static void test_swapping_keeps_what_is_computed(void **state) {
     struct scheduler_config config = config_of(12, 12);
     struct fixture f;
@@ -319,6 +339,7 @@ int main(void) {
         cmocka_unit_test(test_a_write_copies_the_shared_block),
         cmocka_unit_test(test_a_copy_waits_for_a_block),
         cmocka_unit_test(test_a_prefix_is_computed_once),
+        cmocka_unit_test(test_a_prefix_in_flight_is_waited_for),
         cmocka_unit_test(test_swapping_keeps_what_is_computed),
         cmocka_unit_test(test_the_cheaper_way_is_taken),
         cmocka_unit_test(test_choices_wait_for_a_slot),
