@@ -239,7 +239,6 @@ void block_manager_fork(struct block_manager *manager, const struct block_table 
     to->num_keyed = from->num_keyed;
     to->keyed_ahead = from->keyed_ahead;
     to->key = from->key;
-    to->last_step = from->last_step;
     block_table_cut_keys(to, num_tokens / block_size);
 }
 

@@ -685,6 +685,22 @@ static void test_steps_in_flight_hold_blocks(void **state) {
     kv_fixture_finish(&kv);
 }
 
+/* It reads the source of a copy that lost its owner while it was planned. */
+static void test_a_step_in_flight_holds_the_sources_of_its_copies(void **state) {
+    struct kv_fixture kv;
+    kv_fixture_init(&kv, 4, 0);
+    struct block_table *a = &kv.tables[0], *b = &kv.tables[1];
+    assert_true(block_manager_grow(&kv.manager, a));
+    block_manager_fork(&kv.manager, a, b, 2);
+    assert_true(block_manager_make_writable(&kv.manager, b, 2));
+    block_manager_release(&kv.manager, a);
+    block_manager_submit(&kv.manager, &b, 1);
+    assert_int_equal(block_pool_num_free(&kv.manager.pool), 2);
+    block_manager_collect(&kv.manager);
+    assert_int_equal(block_pool_num_free(&kv.manager.pool), 3);
+    kv_fixture_finish(&kv);
+}
+
 /* Content that a held block keeps is found again, and it then stays with who found it. */
 static void test_a_held_block_is_found(void **state) {
     struct kv_fixture kv;
@@ -738,6 +754,7 @@ int main(void) {
         cmocka_unit_test(test_a_release_takes_back_moves_that_follow_each_other),
         cmocka_unit_test(test_content_that_never_arrives_is_forgotten),
         cmocka_unit_test(test_steps_in_flight_hold_blocks),
+        cmocka_unit_test(test_a_step_in_flight_holds_the_sources_of_its_copies),
         cmocka_unit_test(test_a_held_block_is_found),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -346,6 +346,25 @@ static void test_drafts_are_given_up(void **state) {
     stop(&f);
 }
 
+/* How many tokens come of them is not known before the step was committed. */
+static void test_nothing_is_planned_behind_drafts(void **state) {
+    struct fixture f;
+    start(&f, 4, 10, 100);
+    struct sequence *s = add(&f, 0, 3);
+    step(&f);
+    want_drafts(s, 2);
+    assert_int_equal(planned(plan_ahead(&f), s), 3);
+    const struct planned_sequence entry = f.plan.entries[0];
+    assert_int_equal(planned(plan_ahead(&f), s), 0);
+    collect_all(&f);
+    s->group->num_in_flight = 0;
+    scheduler_commit(&f.scheduler, &entry, 0);
+    assert_int_equal(sequence_append(s, 3), 0);
+    assert_int_equal(planned(plan_and_run(&f), s), 3);
+    scheduler_commit(&f.scheduler, &f.entries[0], 0);
+    stop(&f);
+}
+
 /* They take no more than is left of the budget, and of the tokens that may come. */
 static void test_drafts_take_what_is_left(void **state) {
     struct fixture f;
@@ -383,6 +402,7 @@ int main(void) {
         cmocka_unit_test(test_the_next_step_is_planned_ahead),
         cmocka_unit_test(test_nothing_in_flight_is_preempted),
         cmocka_unit_test(test_drafts_are_given_up),
+        cmocka_unit_test(test_nothing_is_planned_behind_drafts),
         cmocka_unit_test(test_drafts_take_what_is_left),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
