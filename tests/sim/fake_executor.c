@@ -276,6 +276,15 @@ static int check_batch(struct fake_executor *fake, const struct batch *batch,
     return 0;
 }
 
+/* Those that fell out of the window name some block, too. */
+static int check_tables(struct fake_executor *fake, const struct step_inputs *in) {
+    for (int32_t seq = 0; seq < in->num_seqs; seq++)
+        for (int32_t p = 0; p < in->context_lens[seq]; p += fake->block_size)
+            if (block_of(fake, in, seq, p) < 0)
+                return violate(fake, "block table without a block", seq, p);
+    return 0;
+}
+
 static int compute(struct fake_executor *fake, const struct batch *batch,
                    struct step_result *result) {
     for (int32_t seq = 0; seq < batch->inputs.num_seqs; seq++)
@@ -314,8 +323,8 @@ static int run(struct fake_executor *fake, const struct batch *batch, struct ste
         usleep((useconds_t)fake->delay_us);
     if (fake->fail_at_call > 0 && fake->num_calls >= fake->fail_at_call)
         return error_set(err, ERROR_DEVICE, "scripted failure");
-    if (check_batch(fake, batch, result) != 0 || make_moves(fake, batch) != 0 ||
-        compute(fake, batch, result) != 0)
+    if (check_batch(fake, batch, result) != 0 || check_tables(fake, &batch->inputs) != 0 ||
+        make_moves(fake, batch) != 0 || compute(fake, batch, result) != 0)
         return error_set(err, ERROR_DEVICE, "%s", fake->violation);
     keep_sampled(fake, batch, result);
     return 0;
