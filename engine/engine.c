@@ -251,7 +251,6 @@ int engine_create(const struct engine_config *config, struct executor *executor,
         return -1;
     }
     init_sync(engine);
-    engine->core.stats.num_speculative_tokens = config->limits->num_speculative_tokens;
     engine->stats = engine->core.stats;
     int status = pthread_create(&engine->thread, NULL, engine_thread, engine);
     if (status != 0) {
@@ -306,9 +305,10 @@ size_t engine_memory_bytes(const struct engine_config *config, const struct toke
     };
     size_t seqs = (size_t)limits->max_num_seqs, queued = (size_t)config->max_queued_requests;
     size_t prompt_tokens = (size_t)config->max_queued_tokens + seqs * (size_t)limits->max_model_len;
-    return sizeof(struct engine_core) + engine_core_bytes(&core, tokenizer) +
-           logprob_lists_event_bytes(limits) + seqs * sequence_max_bytes(limits) +
-           (seqs + queued) * request_max_bytes() +
+    /* a reader is found to be behind only once the steps in flight have pushed theirs */
+    size_t events = (size_t)engine_core_num_steps(&core) * logprob_lists_event_bytes(limits);
+    return sizeof(struct engine_core) + engine_core_bytes(&core, tokenizer) + events +
+           seqs * sequence_max_bytes(limits) + (seqs + queued) * request_max_bytes() +
            (size_t)config->max_choices * CHOICE_RECORD_BYTES + prompt_tokens * sizeof(int32_t);
 }
 

@@ -25,12 +25,12 @@ static void unlink_group(struct engine_core *core, struct sequence_group *group)
     *(group->next != NULL ? &group->next->previous : &core->last_group) = group->previous;
 }
 
-static int32_t num_steps(const struct engine_core_config *config) {
+int32_t engine_core_num_steps(const struct engine_core_config *config) {
     return config->async_scheduling ? EXECUTOR_MAX_STEPS : 1;
 }
 
 static int init_steps(struct engine_core *core) {
-    core->num_steps = num_steps(&core->config);
+    core->num_steps = engine_core_num_steps(&core->config);
     for (int32_t i = 0; i < core->num_steps; i++)
         if (step_init(&core->steps[i], core->config.limits, core->tokenizer) != 0)
             return -1;
@@ -52,7 +52,7 @@ size_t engine_core_bytes(const struct engine_core_config *config,
     const struct scheduler_config scheduler = scheduler_config_of(config);
     return scheduler_bytes(&scheduler) + batch_builder_bytes(config->limits) +
            step_output_bytes(config->limits) +
-           (size_t)num_steps(config) * step_bytes(config->limits, tokenizer);
+           (size_t)engine_core_num_steps(config) * step_bytes(config->limits, tokenizer);
 }
 
 int engine_core_init(struct engine_core *core, const struct engine_core_config *config,
@@ -69,6 +69,7 @@ int engine_core_init(struct engine_core *core, const struct engine_core_config *
                                              .tokenizer = tokenizer,
                                              .vocabulary = config->vocabulary};
     engine_stats_init(&core->stats);
+    core->stats.num_speculative_tokens = limits->num_speculative_tokens;
     if (init_steps(core) != 0 || scheduler_init(&core->scheduler, &scheduler_config) != 0 ||
         batch_builder_init(&core->builder, limits, tokenizer, config->vocabulary) != 0 ||
         step_output_init(&core->output, tokenizer, limits) != 0) {

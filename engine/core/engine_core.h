@@ -54,6 +54,9 @@ struct engine_core {
     struct error error; /* why */
 };
 
+/* Returns how many steps may be in flight. */
+int32_t engine_core_num_steps(const struct engine_core_config *config);
+
 /* The executor and the tokenizer outlive the core. */
 int engine_core_init(struct engine_core *core, const struct engine_core_config *config,
                      struct executor *executor, const struct tokenizer *tokenizer,

@@ -1,6 +1,8 @@
 /* engine_memory_bytes against what engines of several sizes take from the heap when they are created. */
 #include "engine/engine.h"
 
+#include "engine/batch/logprob_lists.h"
+#include "engine/core/engine_core.h"
 #include "engine/sequence/sequence.h"
 
 #include "tests/sim/fake_tokenizer.h"
@@ -77,10 +79,26 @@ static void test_queue_counts(void **state) {
     assert_true(engine_memory_bytes(&config, fake_tokenizer()) > bytes);
 }
 
+/* What another step in flight pushes before a reader is found to be behind. */
+static void test_steps_in_flight_count(void **state) {
+    struct engine_config config = config_of(1);
+    const struct engine_core_config one = {.limits = &limits, .num_tenants = 1},
+                                    two = {.limits = &limits,
+                                           .num_tenants = 1,
+                                           .async_scheduling = true};
+    size_t bytes = engine_memory_bytes(&config, fake_tokenizer());
+    size_t of_step =
+        engine_core_bytes(&two, fake_tokenizer()) - engine_core_bytes(&one, fake_tokenizer());
+    config.async_scheduling = true;
+    assert_int_equal(engine_memory_bytes(&config, fake_tokenizer()) - bytes,
+                     of_step + logprob_lists_event_bytes(&limits));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_engines_stay_below),
         cmocka_unit_test(test_queue_counts),
+        cmocka_unit_test(test_steps_in_flight_count),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
