@@ -8,12 +8,10 @@
 #include <math.h>
 #include <string.h>
 
-uint64_t sampling_inputs_choice_seed(uint64_t seed, int32_t choice) {
+/* Choice 0 has the request's own seed, so that n = 1 samples what the first of several choices
+ * samples. */
+static uint64_t choice_seed(uint64_t seed, int32_t choice) {
     return seed + (uint64_t)choice * UINT64_C(0x9e3779b97f4a7c15);
-}
-
-struct sampling_position sampling_inputs_next(struct sequence *sequence) {
-    return (struct sampling_position){.sequence = sequence, .position = sequence->num_tokens};
 }
 
 /* Returns how many tokens come after the sequence's. */
@@ -35,7 +33,7 @@ struct sample_row sampling_inputs_sample_row(const struct sampling_position *at)
     return (struct sample_row){
         .target = SAMPLE_NO_TARGET,
         .num_logprobs = group->beams != NULL ? group->num_candidates : params->num_logprobs,
-        .seed = sampling_inputs_choice_seed(params->seed, sequence->choice),
+        .seed = choice_seed(params->seed, sequence->choice),
         .position = (uint64_t)at->position,
         .settings = params->settings,
         .mask = SAMPLE_NO_MASK,
@@ -61,8 +59,7 @@ int32_t sampling_inputs_fill_counts(const struct sampling_position *at, struct t
     return token_counts_fill(&sequence->counts, at->drafts, num_after(at), out);
 }
 
-/* --- Biases ------------------------------------------------------------------------------------
- */
+/* --- Biases ----------------------------------------------------------------------------------- */
 
 int32_t sampling_inputs_max_biases(const struct tokenizer *tokenizer) {
     int num_eos;
@@ -127,8 +124,7 @@ int32_t sampling_inputs_fill_biases(const struct sampling_position *at,
     return count;
 }
 
-/* --- Masks -------------------------------------------------------------------------------------
- */
+/* --- Masks ------------------------------------------------------------------------------------ */
 
 /* Returns the state of the grammar after the sequence's tokens; NULL when memory is short. */
 static struct grammar_state *ensure_grammar(struct sequence *sequence,
@@ -237,8 +233,7 @@ int32_t sampling_inputs_drop_bans(const uint32_t *mask, int32_t vocab_size,
     return kept;
 }
 
-/* --- Tokens ahead ------------------------------------------------------------------------------
- */
+/* --- Tokens ahead ----------------------------------------------------------------------------- */
 
 bool sampling_inputs_need_tokens(const struct sequence *sequence) {
     const struct sampling_params *params = sequence_params(sequence);

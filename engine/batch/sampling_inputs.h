@@ -27,17 +27,10 @@ struct sampling_position {
                               sequence's; NULL: not known, and at most one */
 };
 
-/* Returns the position of the sequence's next token. */
-struct sampling_position sampling_inputs_next(struct sequence *sequence);
-
 /* Returns whether the inputs at num_tokens + 1 depend on which token comes before: there is a
  * penalty or a grammar, or that token could begin or continue a bad run, or use up a thinking
  * budget. It may be false at one position and true at a later one. */
 bool sampling_inputs_need_tokens(const struct sequence *sequence);
-
-/* Returns the seed of one choice. Choice 0 has the request's own, so that n = 1 samples what the
- * first of several choices samples. */
-uint64_t sampling_inputs_choice_seed(uint64_t seed, int32_t choice);
 
 /* Returns a row that samples the token at the position. The ranges of counts and biases are left
  * empty. */

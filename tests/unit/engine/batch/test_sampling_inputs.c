@@ -22,6 +22,10 @@ static float bias_of(const struct token_bias *biases, int32_t count, int32_t tok
     return found;
 }
 
+static struct sampling_position next_of(struct sequence *sequence) {
+    return (struct sampling_position){.sequence = sequence, .position = sequence->num_tokens};
+}
+
 static void test_sample_row(void **state) {
     struct sampling_params params = fixture_params(10);
     params.settings.temperature = 0.5f;
@@ -30,7 +34,7 @@ static void test_sample_row(void **state) {
     params.num_choices = 2;
     struct sequence_group *group = fixture_group(1, 0, 4, &params, 100, 4);
     assert_int_equal(sequence_append(&group->sequences[1], 9), 0);
-    const struct sampling_position next = sampling_inputs_next(&group->sequences[0]);
+    const struct sampling_position next = next_of(&group->sequences[0]);
     const struct sampling_position after = {&group->sequences[1], 6, NULL};
     struct sample_row first = sampling_inputs_sample_row(&next);
     struct sample_row second = sampling_inputs_sample_row(&after);
@@ -56,7 +60,7 @@ static void test_score_row_is_neutral(void **state) {
 }
 
 static int32_t fill(struct sequence *sequence, struct token_bias *out) {
-    const struct sampling_position at = sampling_inputs_next(sequence);
+    const struct sampling_position at = next_of(sequence);
     return sampling_inputs_fill_biases(&at, fake_tokenizer(), out);
 }
 
@@ -218,7 +222,7 @@ static void stop(struct fixture *f) {
 }
 
 static bool fill_mask(const struct fixture *f, uint32_t *mask) {
-    const struct sampling_position at = sampling_inputs_next(f->sequence);
+    const struct sampling_position at = next_of(f->sequence);
     uint32_t scratch = 0xdeadbeef;
     return sampling_inputs_fill_mask(&at, fake_tokenizer(), f->vocabulary, &scratch, mask);
 }

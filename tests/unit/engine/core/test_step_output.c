@@ -340,7 +340,7 @@ static void test_a_complete_grammar_ends(void **state) {
     start(&f, &params, 100);
     grammar_unref(params.grammar);
     struct sequence *sequence = &f.group->sequences[0];
-    const struct sampling_position at = sampling_inputs_next(sequence);
+    const struct sampling_position at = {.sequence = sequence, .position = sequence->num_tokens};
     assert_true(sampling_inputs_fill_mask(&at, fake_tokenizer(), vocabulary, &scratch, &mask));
     const struct sample_output wrong = {.token = B};
     const struct step_rows rows = {.requested = no_list, .outputs = &wrong, .count = 1};
