@@ -2,7 +2,7 @@
  * them at once (speculative decoding).
  *
  * A proposal never changes what is generated. Each drafted position is sampled as if its draft were
- * not there: what a draw needs follows from (seed, position) and the tokens before, so the drafts
+ * not there: what is sampled follows from (seed, position) and the tokens before, so the drafts
  * are accepted for as long as each equals the token sampled in its place, and the first that does
  * not is replaced by it. Whatever a drafter proposes thus only decides how many tokens a step
  * yields; it may be wrong, but its ids must be ones of the vocabulary.

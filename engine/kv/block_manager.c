@@ -1,12 +1,13 @@
-/* A move of this step pins its source, so that nobody writes to it before the move is made: a copy
- * a block of the device, a swap in a block of the host. A swap out needs no pin, since it is made
- * before anything else.
+/* A move of the step being planned pins its source, so that nobody writes to it before the move is
+ * made: a copy a block of the device, a swap in a block of the host. A swap out needs no pin, since
+ * it is made before anything else. Once submitted, steps run in order, so that whatever is written
+ * to a source comes later.
  *
  *     swap_out  device --> host             frees the device's block at once
  *     swap_in              host --> device  pins the host's block
  *     copies    device --> device           pins the source
  *
- * A block that becomes free before the step has run takes its move back, which may free the move's
+ * A block that becomes free before that takes its move back, which may free the move's
  * source in turn: were it handed out again, it would be a destination twice.
  *
  * A table's chain of keys is continued when a block boundary is crossed; only then is anything

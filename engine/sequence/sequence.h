@@ -35,10 +35,11 @@ enum sequence_status {
 
 /* What steps that were submitted, and not committed yet, do for a sequence. */
 struct sequence_in_flight {
-    int32_t num_tokens;  /* computed, drafts included */
-    int32_t num_drafts;  /* of these, not all of which may be accepted */
-    int32_t num_samples; /* tokens sampled after the sequence's, 0 or 1, apart from drafts */
-    int32_t sample_row;  /* of the last step: where the token is sampled */
+    int32_t num_tokens; /* computed, drafts included */
+    int32_t num_drafts; /* of these, not all of which may be accepted */
+    int32_t
+        num_samples; /* tokens sampled after the sequence's, apart from drafts: one of each step */
+    int32_t sample_row; /* of the last step: where the token is sampled */
 };
 
 struct sequence {
