@@ -16,12 +16,12 @@ int32_t engine_options_call_choices(const struct options *options);
 int engine_options_executor(const struct options *options, const struct model *model,
                             struct executor_config *out, struct error *err);
 
-/* Creates the drafter of speculative-config, or stores NULL where nothing is drafted. The caller ends
- * it by its ops->destroy, after the engine. */
+/* Creates the drafter of speculative-config, or stores NULL where nothing is drafted. The caller
+ * ends it by its ops->destroy, after the engine. */
 int engine_options_drafter(const struct options *options, struct drafter **out, struct error *err);
 
-/* Everything but the vocabulary, the drafter, the wake callback and the stall timeout. info: what executor_create
- * or executor_plan reported; the result points to its limits. */
+/* Everything but the vocabulary, the drafter, the wake callback and the stall timeout. info: what
+ * executor_create or executor_plan reported; the result points to its limits. */
 struct engine_config engine_options_read(const struct options *options,
                                          const struct executor_info *info);
 

@@ -1,7 +1,7 @@
 /* A group lives from engine_core_add until the last event of its last sequence is in the stream. A
  * sequence ends in one place, engine_core_end_choice or the finish of a sampled token; either way
- * its blocks are free at once, or as soon as no step in flight uses them. When memory is too short even for the last event, the group stays,
- * and every step tries again. */
+ * its blocks are free at once, or as soon as no step in flight uses them. When memory is too short
+ * even for the last event, the group stays, and every step tries again. */
 #include "engine/core/engine_core.h"
 
 #include "config/base/check.h"
