@@ -104,6 +104,7 @@ static void read_outcome(struct simulation *sim, struct simulated_request *reque
     const struct sampling_params *params = &request->checker.request->params;
     simulation_read(sim, request);
     EXPECT(sim, stream_checker_is_done(&request->checker), request->arrival);
+    EXPECT(sim, atomic_load(&request->checker.request->references) == 1, request->arrival);
     for (int32_t c = 0; c < params->num_choices && request->checker.request->id > 0; c++) {
         const struct choice_progress *choice = &request->checker.choices[c];
         out->finished[choice->finish]++;
@@ -128,7 +129,8 @@ static void check_prompts(struct simulation *sim) {
     EXPECT(sim, late ? seen >= tokens : seen == tokens, (int64_t)seen - (int64_t)tokens);
 }
 
-/* Each choice ended exactly once, and the counters agree with what was read. */
+/* Each choice ended exactly once, and the counters agree with what was read; the engine has let go
+ * of every request. */
 static void check_outcome(struct simulation *sim, struct totals *totals) {
     struct outcome outcome = {.tokens = 0};
     for (int32_t i = 0; i < sim->num_requests && !sim->broken; i++) {
