@@ -57,13 +57,18 @@ void speculation_propose(struct speculation *speculation, struct sequence *seque
         sequence->num_drafts);
 }
 
+/* One that computes its history again, or ends with the token in flight, has none verified yet. */
+static bool wants_drafts_next(const struct sequence *sequence) {
+    return sequence->status == SEQUENCE_RUNNING && sequence->num_wanted_drafts > 0 &&
+           (sequence_num_pending(sequence) == 1 || sequence->in_flight.num_drafts > 0);
+}
+
 bool speculation_waits(const struct speculation *speculation, const struct scheduler *scheduler) {
     if (speculation->drafter == NULL)
         return false;
     for (const struct sequence_group *g = scheduler->running.first; g != NULL; g = g->list_next)
         for (int32_t i = 0; i < g->num_sequences; i++)
-            if (g->sequences[i].status == SEQUENCE_RUNNING && !g->stalled &&
-                g->sequences[i].num_wanted_drafts > 0)
+            if (!g->stalled && wants_drafts_next(&g->sequences[i]))
                 return true;
     return false;
 }

@@ -30,8 +30,8 @@ void speculation_append(struct speculation *speculation, struct sequence *sequen
 /* Drafts what may follow the sequence, once the last token of a step was appended. */
 void speculation_propose(struct speculation *speculation, struct sequence *sequence);
 
-/* Returns whether a running sequence wants drafts verified: the next step is then planned when its
- * tokens are known. */
+/* Returns whether a running sequence wants drafts verified in the next step, which is then planned
+ * when its tokens are known. */
 bool speculation_waits(const struct speculation *speculation, const struct scheduler *scheduler);
 
 #endif

@@ -340,11 +340,13 @@ static void plan_prefills(struct scheduler *scheduler) {
     grant_shortest_first(scheduler, INT32_MAX);
 }
 
-/* Schedules drafts behind the only pending token. They preempt nobody. Returns how many. */
+/* Schedules drafts behind the only pending token, if that is known. They preempt nobody. Returns how
+ * many. */
 static int32_t grant_drafts(struct scheduler *scheduler, struct sequence *sequence) {
     int32_t block_size = scheduler->config.limits->block_size;
     int32_t begin = sequence->num_tokens;
-    if (sequence->num_scheduled_tokens != 1 || sequence->num_computed + 1 != begin)
+    if (sequence->num_scheduled_tokens != 1 || sequence->num_computed + 1 != begin ||
+        sequence->in_flight.num_tokens > 0)
         return 0;
     int32_t most = min_int32(sequence->num_wanted_drafts, sequence->max_tokens - begin - 1);
     most = min_int32(most, budget_left(scheduler));

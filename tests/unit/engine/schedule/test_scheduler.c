@@ -365,6 +365,20 @@ static void test_nothing_is_planned_behind_drafts(void **state) {
     stop(&f);
 }
 
+/* They come after a token that is known: behind one in flight nothing is drafted. */
+static void test_no_drafts_behind_a_token_in_flight(void **state) {
+    struct fixture f;
+    start(&f, 4, 10, 100);
+    struct sequence *s = add(&f, 0, 7);
+    step(&f);
+    plan_ahead(&f);
+    want_drafts(s, 6);
+    assert_int_equal(planned(plan_ahead(&f), s), 1);
+    assert_int_equal(f.entries[0].num_drafts, 0);
+    collect_all(&f);
+    stop(&f);
+}
+
 /* They take no more than is left of the budget, and of the tokens that may come. */
 static void test_drafts_take_what_is_left(void **state) {
     struct fixture f;
@@ -403,6 +417,7 @@ int main(void) {
         cmocka_unit_test(test_nothing_in_flight_is_preempted),
         cmocka_unit_test(test_drafts_are_given_up),
         cmocka_unit_test(test_nothing_is_planned_behind_drafts),
+        cmocka_unit_test(test_no_drafts_behind_a_token_in_flight),
         cmocka_unit_test(test_drafts_take_what_is_left),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
