@@ -90,10 +90,13 @@ def test_one_step_at_a_time_side_by_side(start_server, expected):
 
 
 def test_few_blocks(start_server, expected):
-    """Preemption and swapping, with steps in flight and drafts."""
-    server = start_server("--max-model-len", 256, "--kv-cache-memory-bytes", "24M", "--swap-space", "0.02",
+    """Preemption, with steps in flight and drafts."""
+    server = start_server("--max-model-len", 256, "--kv-cache-memory-bytes", "8M", "--swap-space", "0.02",
                           "--speculative-config", json.dumps(SPECULATIVE))
     assert_same(answers(server, 16), expected)
+    metrics = server.wait_idle()
+    assert metrics["num_preemptions_total"] > 0
+    assert metrics["spec_decode_num_accepted_tokens_total"] > 0
 
 
 def test_cancelled_while_in_flight(start_server):
