@@ -42,15 +42,23 @@ static inline int32_t serving_limits_max_sampled(const struct serving_limits *li
     return (int32_t)(most < computed ? most : computed);
 }
 
+/* Returns how many different tokens a sequence can have. */
+static inline int32_t serving_limits_max_distinct(const struct serving_limits *limits) {
+    return min_int32(limits->max_model_len, limits->vocab_size);
+}
+
+/* Returns how many counts of tokens the rows of a step have at most: one of every token that a
+ * sequence can have; twice as many where rows come after drafts, which are fewer than would not fit
+ * (sampling_inputs_max_drafts). */
+static inline size_t serving_limits_max_counts(const struct serving_limits *limits) {
+    size_t of_each = (size_t)serving_limits_max_distinct(limits);
+    return (size_t)limits->max_num_seqs * of_each * (limits->num_speculative_tokens > 0 ? 2 : 1);
+}
+
 /* Returns how many sample rows a step has at most: each computed token may be scored or sampled
  * after, and each sequence may fork. */
 static inline int32_t serving_limits_max_sample_rows(const struct serving_limits *limits) {
     return limits->max_num_batched_tokens + limits->max_num_seqs;
-}
-
-/* Returns how many different tokens a sequence can have. */
-static inline int32_t serving_limits_max_distinct(const struct serving_limits *limits) {
-    return min_int32(limits->max_model_len, limits->vocab_size);
 }
 
 #endif

@@ -287,6 +287,20 @@ static int32_t count_drafts(const struct sequence *sequence, const struct tokeni
     return count;
 }
 
+int32_t sampling_inputs_max_drafts(const struct sequence *sequence,
+                                   const struct serving_limits *limits) {
+    int64_t most_each = serving_limits_max_distinct(limits), room = 2 * most_each;
+    int32_t count = limits->num_speculative_tokens;
+    if (!sequence_has_penalty(sequence))
+        return count;
+    for (; count > 1; count--) {
+        int64_t each = (int64_t)sequence->counts.num_items + count;
+        if ((1 + (int64_t)count) * (each < most_each ? each : most_each) <= room)
+            return count;
+    }
+    return count;
+}
+
 int32_t sampling_inputs_cut_drafts(struct sequence *sequence, const struct tokenizer *tokenizer,
                                    const struct grammar_vocabulary *vocabulary,
                                    const int32_t *drafts, int32_t num_drafts) {

@@ -10,6 +10,7 @@
 #ifndef QUIRE_ENGINE_BATCH_SAMPLING_INPUTS_H
 #define QUIRE_ENGINE_BATCH_SAMPLING_INPUTS_H
 
+#include "config/serving_limits.h"
 #include "kernels/sampling.h"
 #include "models/tokenizer/tokenizer.h"
 
@@ -67,6 +68,11 @@ bool sampling_inputs_fill_mask(const struct sampling_position *at,
  * many are left. */
 int32_t sampling_inputs_drop_bans(const uint32_t *mask, int32_t vocab_size,
                                   struct token_bias *biases, int32_t num_biases);
+
+/* Returns how many drafts the counts of a step have room for, for each of its sequences: any number
+ * without a penalty, or where none are drafted. At least one of those that may be drafted. */
+int32_t sampling_inputs_max_drafts(const struct sequence *sequence,
+                                   const struct serving_limits *limits);
 
 /* Returns how many of the drafts after the sequence's tokens are worth computing: the grammar takes
  * each after those before it, allowed tokens or the one that ends the reasoning contain it, and

@@ -47,8 +47,9 @@ void speculation_propose(struct speculation *speculation, struct sequence *seque
         !has_room(sequence, speculation->limits->num_speculative_tokens))
         return;
     const struct token_view history = sequence_tokens(sequence);
-    int32_t count = drafter->ops->propose(
-        drafter, &history, speculation->limits->num_speculative_tokens, sequence->drafts);
+    int32_t count = drafter->ops->propose(drafter, &history,
+                                          sampling_inputs_max_drafts(sequence, speculation->limits),
+                                          sequence->drafts);
     sequence->num_drafts = sampling_inputs_cut_drafts(
         sequence, speculation->tokenizer, speculation->vocabulary, sequence->drafts, count);
     int32_t num_tokens = speculation->num_decoding > 0 ? speculation->num_decoding : 1;

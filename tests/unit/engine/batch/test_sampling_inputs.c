@@ -324,6 +324,34 @@ static void test_bans_give_way(void **state) {
     assert_int_equal(sampling_inputs_drop_bans(second_word, 40, biases, 1), 0);
 }
 
+/* With a penalty, every row of a step repeats the counts: all of them fit, with drafts as without. */
+static void test_drafts_that_counts_have_room_for(void **state) {
+    const struct serving_limits limits = {.max_num_seqs = 1,
+                                          .max_model_len = 20,
+                                          .vocab_size = FAKE_VOCAB_SIZE,
+                                          .num_speculative_tokens = 8};
+    struct sampling_params plain = fixture_params(10), penalty = fixture_params(10);
+    penalty.settings.repetition_penalty = 1.5f;
+    for (int32_t num_prompt = 1; num_prompt <= 18; num_prompt++) {
+        struct sequence_group *a = fixture_group(1, 0, num_prompt, &plain, 20, 4);
+        struct sequence_group *b = fixture_group(2, 0, num_prompt, &penalty, 20, 4);
+        struct sequence *s = &b->sequences[0];
+        assert_int_equal(sequence_count_prompt(s), 0);
+        assert_int_equal(s->counts.num_items, num_prompt);
+        assert_int_equal(sampling_inputs_max_drafts(&a->sequences[0], &limits), 8);
+        int32_t most = sampling_inputs_max_drafts(s, &limits);
+        assert_true(most >= 1 && most <= 8);
+        assert_true(num_prompt > 1 || most > 1);
+        for (int32_t count = 1; count <= 8; count++) {
+            int32_t each = num_prompt + count < 20 ? num_prompt + count : 20;
+            bool fits = (size_t)((1 + count) * each) <= serving_limits_max_counts(&limits);
+            assert_int_equal(count <= most, fits);
+        }
+        sequence_group_destroy(a);
+        sequence_group_destroy(b);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sample_row),
@@ -339,6 +367,7 @@ int main(void) {
         cmocka_unit_test(test_grammar_follows_the_output),
         cmocka_unit_test(test_grammar_before_allowed_tokens),
         cmocka_unit_test(test_bans_give_way),
+        cmocka_unit_test(test_drafts_that_counts_have_room_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
