@@ -212,8 +212,7 @@ bool sequence_group_is_scoring(const struct sequence_group *group) {
 
 /* Returns whether a sequence waits that forks from the leader at its next token. */
 static bool has_fork_due(const struct sequence_group *group) {
-    int32_t num_running = sequence_group_count(group, SEQUENCE_RUNNING) + group->num_forking;
-    return num_running < group->max_running &&
+    return sequence_group_count(group, SEQUENCE_RUNNING) < group->max_running &&
            sequence_group_find(group, 0, SEQUENCE_WAITING) != NULL;
 }
 

@@ -334,6 +334,26 @@ static void test_a_window_frees_blocks(void **state) {
     stop(&f);
 }
 
+/* Choices that fork when a step in flight is committed count as running. */
+static void test_who_is_about_to_fork_keeps_its_slot(void **state) {
+    struct scheduler_config config = config_of(200, 0);
+    struct fixture f;
+    start(&f, &config);
+    struct sequence_group *group = add(&f, 5, 30);
+    plan_step(&f);
+    assert_int_equal(group->max_running, 30);
+    f.plan.entries[0].num_forks = 29;
+    group->num_in_flight++;
+    scheduler_submit(&f.scheduler, &f.plan);
+    add(&f, 5, 1);
+    plan_step(&f); /* without room for others a group has 16 */
+    assert_int_equal(group->max_running, 30);
+    scheduler_submit(&f.scheduler, &f.plan);
+    scheduler_collect(&f.scheduler);
+    scheduler_collect(&f.scheduler);
+    stop(&f);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_write_copies_the_shared_block),
@@ -345,6 +365,7 @@ int main(void) {
         cmocka_unit_test(test_choices_wait_for_a_slot),
         cmocka_unit_test(test_choices_take_the_slots_there_are),
         cmocka_unit_test(test_many_choices_leave_room),
+        cmocka_unit_test(test_who_is_about_to_fork_keeps_its_slot),
         cmocka_unit_test(test_a_window_frees_blocks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -112,6 +112,51 @@ static void test_who_joins_the_leader(void **state) {
 }
 
 /* Tables go from those that end to those that wait. */
+/* Makes the group's first sequence one that a step in flight samples a token for. */
+static struct sequence *put_in_flight(struct sequence_group *group) {
+    struct sequence *s = &group->sequences[0];
+    s->status = SEQUENCE_RUNNING;
+    s->in_flight = (struct sequence_in_flight){.num_tokens = 4, .num_samples = 1};
+    group->num_in_flight = 1;
+    group->max_running = 1;
+    return s;
+}
+
+static void test_who_waits_for_a_step_in_flight(void **state) {
+    struct sequence_group *group = make(1, 0, 3);
+    struct sequence *s = put_in_flight(group);
+    assert_true(sequence_group_can_run(s)); /* no other may run */
+    assert_int_equal(sequence_num_pending(s), 1);
+    group->max_running = 2; /* another forks once the token is known */
+    assert_false(sequence_group_can_run(s));
+    s->in_flight.num_samples = 0;
+    assert_true(sequence_group_can_run(s));
+    group->num_forking = 1; /* another is forking */
+    assert_false(sequence_group_can_run(s));
+    group->num_in_flight = group->num_forking = 0;
+    assert_true(sequence_group_can_run(s));
+    group->stalled = true;
+    assert_false(sequence_group_can_run(s));
+    sequence_group_destroy(group);
+}
+
+static void test_beams_and_means_wait_for_a_step_in_flight(void **state) {
+    struct sampling_params params = fixture_params(10);
+    params.beam_width = 2;
+    struct sequence_group *beams = fixture_group(1, 0, 4, &params, 100, 4);
+    assert_false(sequence_group_can_run(put_in_flight(beams)));
+    params = fixture_params(0);
+    params.pooling = POOLING_MEAN;
+    struct sequence_group *mean = fixture_group(1, 0, 4, &params, 100, 4);
+    assert_false(sequence_group_can_run(put_in_flight(mean)));
+    params.pooling = POOLING_LAST;
+    struct sequence_group *last = fixture_group(1, 0, 4, &params, 100, 4);
+    assert_true(sequence_group_can_run(put_in_flight(last)));
+    sequence_group_destroy(beams);
+    sequence_group_destroy(mean);
+    sequence_group_destroy(last);
+}
+
 static void test_a_table_is_passed_on(void **state) {
     struct sequence_group *group = make(1, 0, 1000);
     struct sequence *s = group->sequences;
@@ -173,6 +218,8 @@ int main(void) {
         cmocka_unit_test(test_counts_follow_the_penalties),
         cmocka_unit_test(test_list_order),
         cmocka_unit_test(test_who_joins_the_leader),
+        cmocka_unit_test(test_who_waits_for_a_step_in_flight),
+        cmocka_unit_test(test_beams_and_means_wait_for_a_step_in_flight),
         cmocka_unit_test(test_a_table_is_passed_on),
         cmocka_unit_test(test_what_may_come_from_the_cache),
         cmocka_unit_test(test_common_tokens),
