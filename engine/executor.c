@@ -91,29 +91,30 @@ static void fail_steps(struct rank_executor *executor) {
     pthread_cond_broadcast(&executor->changed);
 }
 
-/* A device that works by itself gets the next step before the one that runs is waited for; the wait
- * would keep the thread from it, so that it begins only when the engine can submit nothing. */
+/* Returns whether to wait for the oldest step that was sampled. A device that works by itself is
+ * given the next one first: the wait keeps the thread from doing that, so that it begins only when
+ * the engine cannot submit another, or when that one's inputs depend on this one's results. */
 static bool should_finish(const struct rank_executor *executor) {
-    if (executor->num_sampled == executor->num_finished)
+    uint64_t num_enqueued = executor->num_sampled - executor->num_finished;
+    if (num_enqueued == 0)
         return false;
-    bool is_next_begun = executor->num_begun > executor->num_sampled;
+    bool is_next_late = executor->num_begun > executor->num_sampled;
     bool is_next_submitted = executor->num_submitted > executor->num_begun;
     bool is_awaited = executor->num_waited_for > executor->num_finished;
-    return is_next_begun || (is_awaited && !is_next_submitted) ||
-           !rank_is_asynchronous(&executor->rank);
+    return is_next_late || !rank_is_asynchronous(&executor->rank) ||
+           num_enqueued == EXECUTOR_MAX_STEPS || (is_awaited && !is_next_submitted);
 }
 
 /* Does what comes next; false when there is nothing to do. */
 static bool work(struct rank_executor *executor) {
+    bool is_begun = executor->num_begun > executor->num_sampled;
     if (executor->error.code != ERROR_NONE && executor->num_finished < executor->num_submitted)
         fail_steps(executor);
+    else if (is_begun && step_at(executor, executor->num_sampled)->is_supplied)
+        sample_step(executor);
     else if (should_finish(executor))
         finish_step(executor);
-    else if (executor->num_begun > executor->num_sampled) {
-        if (!step_at(executor, executor->num_sampled)->is_supplied)
-            return false;
-        sample_step(executor);
-    } else if (executor->num_submitted > executor->num_begun)
+    else if (!is_begun && executor->num_submitted > executor->num_begun)
         begin_step(executor);
     else
         return false;

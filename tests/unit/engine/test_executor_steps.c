@@ -300,7 +300,7 @@ static void test_two_steps_in_flight(void **state) {
     }
 }
 
-/* The device has the next step before it is waited for; a CPU's result is there before the next
+/* The device has all of the next step before it is waited for; a CPU's result is there before the next
  * begins. */
 static void test_order_of_the_parts(void **state) {
     for (int is_asynchronous = 0; is_asynchronous < 2; is_asynchronous++) {
@@ -322,7 +322,7 @@ static void test_order_of_the_parts(void **state) {
         wait_for(&f);
         wait_for(&f);
         bool is_ahead = is_asynchronous || f.info.has_dedicated_memory;
-        assert_string_equal(watched.trace, is_ahead ? "bebwebwew" : "bewbewbew");
+        assert_string_equal(watched.trace, is_ahead ? "bebewbeww" : "bewbewbew");
         stop(&f);
     }
 }
