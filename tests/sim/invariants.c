@@ -58,6 +58,18 @@ void invariants_check_batch(struct simulation *sim, const struct batch *batch) {
         EXPECT(sim, owners->host[batch->swap_out.to[i]] > 0, batch->swap_out.to[i]);
 }
 
+void invariants_check_capacity(struct simulation *sim, const struct batch *batch) {
+    const struct batch_capacity most = step_batch_capacity(&sim->limits, sim->core.tokenizer);
+    EXPECT(sim, batch->inputs.num_tokens <= most.num_tokens, batch->inputs.num_tokens);
+    EXPECT(sim, batch->inputs.num_seqs <= most.num_seqs, batch->inputs.num_seqs);
+    EXPECT(sim, batch->num_sample_rows <= most.num_sample_rows, batch->num_sample_rows);
+    EXPECT(sim, (size_t)batch->num_counts <= most.num_counts, batch->num_counts);
+    EXPECT(sim, (size_t)batch->num_biases <= most.num_biases, batch->num_biases);
+    EXPECT(sim, (size_t)batch->num_listed <= most.num_listed, batch->num_listed);
+    EXPECT(sim, batch->num_masks <= most.num_masks, batch->num_masks);
+    EXPECT(sim, batch->num_hidden_sums <= most.num_seqs, batch->num_hidden_sums);
+}
+
 /* --- Pools ------------------------------------------------------------------------------------ */
 
 static int32_t walk_free(struct simulation *sim, const struct block_pool *pool,

@@ -8,6 +8,8 @@
 
 /* Checks who may write where, before the batch runs. */
 void invariants_check_batch(struct simulation *sim, const struct batch *batch);
+/* Checks that a batch that has all its inputs fits its arena. */
+void invariants_check_capacity(struct simulation *sim, const struct batch *batch);
 /* Checks the state after a step, whether it ran or not. */
 void invariants_check_state(struct simulation *sim);
 

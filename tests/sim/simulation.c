@@ -104,6 +104,7 @@ static int wait_watched(struct executor *executor, struct error *err) {
     const struct step *step = step_in_flight(&sim->core, 0);
     for (int32_t i = 0; i < step->batch.num_sample_rows; i++)
         sim->num_dead_rows += step->rows[i].sequence->status == SEQUENCE_FINISHED;
+    invariants_check_capacity(sim, &step->batch);
     flight_watch_collect(&sim->flights);
     int status = sim->executor.base.ops->wait(&sim->executor.base, err);
     for (int32_t i = 0; i < step->plan.num_entries && status == 0; i++) {
