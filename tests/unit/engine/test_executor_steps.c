@@ -300,8 +300,8 @@ static void test_two_steps_in_flight(void **state) {
     }
 }
 
-/* The device has all of the next step before it is waited for; a CPU's result is there before the next
- * begins. */
+/* The device has all of the next step before it is waited for; a CPU's result is there before the
+ * next begins. */
 static void test_order_of_the_parts(void **state) {
     for (int is_asynchronous = 0; is_asynchronous < 2; is_asynchronous++) {
         struct fixture f;
