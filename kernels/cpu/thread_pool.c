@@ -1,5 +1,9 @@
-/* A job is published by raising `generation`; every worker runs it once and counts `num_pending`
- * down. Both sides first spin for SPIN_NS, which covers the gaps inside a step (a futex sleep and
+/* A job is published by raising `generation`. Workers enter it through the gate, which the caller
+ * closes once every range is handed out: it then waits for those inside alone. A worker that another
+ * thread keeps from its core thus delays nobody but by the range it holds, and finds the gate
+ * closed when it comes too late.
+ *
+ * Both sides first spin for SPIN_NS, which covers the gaps inside a step (a futex sleep and
  * wake costs about 30 us, an observed store about 0.2 us), and then sleep on the word they wait
  * for. A side that goes to sleep first announces it and looks once more; the other side changes the
  * word first and then looks for sleepers. All four accesses are sequentially consistent, so one of
@@ -28,6 +32,7 @@
 #define MAX_THREADS 1024
 #define SPIN_NS 40000
 #define SPINS_PER_CLOCK_READ 32
+#define GATE_CLOSED (1U << 31)
 
 struct worker {
     struct thread_pool *pool;
@@ -35,18 +40,26 @@ struct worker {
     int index;
 };
 
+/* Ranges that are handed out in turn. */
+struct range_job {
+    alignas(CACHE_LINE) atomic_int_least64_t next;
+    int64_t num_items;
+    int64_t grain;
+    void (*body)(void *context, int64_t begin, int64_t end, int worker);
+    void *context;
+};
+
 struct thread_pool {
     int size;
     int num_started; /* workers with a thread, for the destruction of a half-made pool */
     int64_t spin_ns;
     struct worker *workers; /* [size]; the first is the caller and has no thread */
-    void (*task)(void *context, int worker);
-    void *context;
+    struct range_job *job;  /* the caller's, while the gate is open or a worker inside */
     bool stopping;
 
     alignas(CACHE_LINE) atomic_uint generation;
     atomic_int num_sleepers;
-    alignas(CACHE_LINE) atomic_uint num_pending;
+    alignas(CACHE_LINE) atomic_uint gate; /* workers inside the job, and GATE_CLOSED */
     atomic_bool caller_sleeps;
 };
 
@@ -103,37 +116,62 @@ static void wait_for_job(struct thread_pool *pool, unsigned seen) {
     atomic_fetch_sub(&pool->num_sleepers, 1);
 }
 
-static void publish_job(struct thread_pool *pool) {
-    atomic_store(&pool->num_pending, (unsigned)pool->num_started);
+static void publish_job(struct thread_pool *pool, struct range_job *job) {
+    pool->job = job;
+    atomic_store(&pool->gate, 0);
     atomic_fetch_add(&pool->generation, 1);
     if (atomic_load(&pool->num_sleepers) > 0)
         futex_wake_all(&pool->generation);
 }
 
-static void finish_job(struct thread_pool *pool) {
-    if (atomic_fetch_sub(&pool->num_pending, 1) == 1 && atomic_load(&pool->caller_sleeps))
-        futex_wake_all(&pool->num_pending);
+static bool enter(struct thread_pool *pool) {
+    unsigned gate = atomic_load(&pool->gate);
+    while ((gate & GATE_CLOSED) == 0)
+        if (atomic_compare_exchange_weak(&pool->gate, &gate, gate + 1))
+            return true;
+    return false;
 }
 
-static void wait_for_workers(struct thread_pool *pool) {
-    if (spin_until(&pool->num_pending, equals, 0, pool->spin_ns))
+static void leave(struct thread_pool *pool) {
+    if (atomic_fetch_sub(&pool->gate, 1) == (GATE_CLOSED | 1) && atomic_load(&pool->caller_sleeps))
+        futex_wake_all(&pool->gate);
+}
+
+static void run_ranges(struct range_job *job, int worker) {
+    for (;;) {
+        int64_t begin = atomic_fetch_add_explicit(&job->next, job->grain, memory_order_relaxed);
+        if (begin >= job->num_items)
+            return;
+        int64_t left = job->num_items - begin;
+        job->body(job->context, begin, begin + (left < job->grain ? left : job->grain), worker);
+    }
+}
+
+/* Lets no more workers in, and waits for those inside. */
+static void close_job(struct thread_pool *pool) {
+    atomic_fetch_or(&pool->gate, GATE_CLOSED);
+    if (spin_until(&pool->gate, equals, GATE_CLOSED, pool->spin_ns))
         return;
     atomic_store(&pool->caller_sleeps, true);
-    unsigned pending;
-    while ((pending = atomic_load(&pool->num_pending)) != 0)
-        futex_wait(&pool->num_pending, pending);
+    unsigned gate;
+    while ((gate = atomic_load(&pool->gate)) != GATE_CLOSED)
+        futex_wait(&pool->gate, gate);
     atomic_store(&pool->caller_sleeps, false);
 }
 
+/* A worker that lags may enter the next job, and then that one again: nothing is left of it. */
 static void *worker_main(void *argument) {
     struct worker *worker = argument;
     struct thread_pool *pool = worker->pool;
-    for (unsigned seen = 0;; seen++) {
+    for (unsigned seen = 0;;) {
         wait_for_job(pool, seen);
+        seen = atomic_load(&pool->generation);
+        if (!enter(pool))
+            continue;
         if (pool->stopping)
             return NULL;
-        pool->task(pool->context, worker->index);
-        finish_job(pool);
+        run_ranges(pool->job, worker->index);
+        leave(pool);
     }
 }
 
@@ -187,6 +225,7 @@ struct thread_pool *thread_pool_create(int num_threads, struct error *err) {
     pool->size = size;
     pool->workers = workers;
     pool->spin_ns = size <= num_cores ? SPIN_NS : 0;
+    pool->gate = GATE_CLOSED;
     if (start_workers(pool, err) != 0) {
         thread_pool_destroy(pool);
         return NULL;
@@ -198,7 +237,7 @@ void thread_pool_destroy(struct thread_pool *pool) {
     if (pool == NULL)
         return;
     pool->stopping = true;
-    publish_job(pool);
+    publish_job(pool, NULL);
     for (int i = 1; i <= pool->num_started; i++)
         pthread_join(pool->workers[i].thread, NULL);
     free(pool->workers);
@@ -207,38 +246,6 @@ void thread_pool_destroy(struct thread_pool *pool) {
 
 int thread_pool_size(const struct thread_pool *pool) {
     return pool->size;
-}
-
-void thread_pool_run(struct thread_pool *pool, void (*task)(void *context, int worker),
-                     void *context) {
-    if (pool->size == 1) {
-        task(context, 0);
-        return;
-    }
-    pool->task = task;
-    pool->context = context;
-    publish_job(pool);
-    task(context, 0);
-    wait_for_workers(pool);
-}
-
-struct range_job {
-    alignas(CACHE_LINE) atomic_int_least64_t next;
-    int64_t num_items;
-    int64_t grain;
-    void (*body)(void *context, int64_t begin, int64_t end, int worker);
-    void *context;
-};
-
-static void run_ranges(void *context, int worker) {
-    struct range_job *job = context;
-    for (;;) {
-        int64_t begin = atomic_fetch_add_explicit(&job->next, job->grain, memory_order_relaxed);
-        if (begin >= job->num_items)
-            return;
-        int64_t left = job->num_items - begin;
-        job->body(job->context, begin, begin + (left < job->grain ? left : job->grain), worker);
-    }
 }
 
 void thread_pool_for(struct thread_pool *pool, int64_t num_items, int64_t grain,
@@ -253,5 +260,9 @@ void thread_pool_for(struct thread_pool *pool, int64_t num_items, int64_t grain,
     }
     struct range_job job = {
         .num_items = num_items, .grain = grain, .body = body, .context = context};
-    thread_pool_run(pool, run_ranges, &job);
+    if (pool->size > 1)
+        publish_job(pool, &job);
+    run_ranges(&job, 0);
+    if (pool->size > 1)
+        close_job(pool);
 }

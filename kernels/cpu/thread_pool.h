@@ -14,13 +14,10 @@ struct thread_pool *thread_pool_create(int num_threads, struct error *err);
 void thread_pool_destroy(struct thread_pool *pool); /* accepts NULL */
 int thread_pool_size(const struct thread_pool *pool);
 
-/* Calls task(context, worker) once on every worker 0..size-1 and returns when all are done. */
-void thread_pool_run(struct thread_pool *pool, void (*task)(void *context, int worker),
-                     void *context);
-
 /* Calls body on sub-ranges that cover 0..num_items exactly, `grain` items at a time, handed out
- * dynamically; runs on the caller alone when there is no more than one grain. Which worker gets
- * which range varies, so a body's result must not depend on it. */
+ * dynamically, and returns when all are done; runs on the caller alone when there is no more than
+ * one grain. Which worker 0..size-1 gets which range varies, and whether it gets any, so a body's
+ * result must not depend on it. */
 void thread_pool_for(struct thread_pool *pool, int64_t num_items, int64_t grain,
                      void (*body)(void *context, int64_t begin, int64_t end, int worker),
                      void *context);

@@ -21,23 +21,37 @@ static struct thread_pool *create(int num_threads) {
     return pool;
 }
 
-/* Plain ints: the pool itself must order the workers' writes before the caller's reads. */
-static void count_call(void *context, int worker) {
-    int *calls = context;
-    calls[worker]++;
+/* A job in which nobody goes on before all workers are there. Plain ints: the pool itself must order
+ * the workers' writes before the caller's reads. */
+struct meeting {
+    int size;
+    atomic_int num_there;
+    int calls[MAX_WORKERS];
+};
+
+static void meet(void *context, int64_t begin, int64_t end, int worker) {
+    struct meeting *meeting = context;
+    meeting->calls[worker]++;
+    atomic_fetch_add(&meeting->num_there, 1);
+    while (atomic_load(&meeting->num_there) < meeting->size)
+        sched_yield();
 }
 
-static void test_run_calls_every_worker_once(void **state) {
+static void run_meeting(struct thread_pool *pool) {
+    struct meeting meeting = {.size = thread_pool_size(pool)};
+    thread_pool_for(pool, meeting.size, 1, meet, &meeting);
+    assert_int_equal(atomic_load(&meeting.num_there), meeting.size);
+    for (int w = 0; w < MAX_WORKERS; w++)
+        assert_int_equal(meeting.calls[w], w < meeting.size);
+}
+
+static void test_every_worker_takes_part(void **state) {
     static const int sizes[] = {1, 2, 3, 16};
     for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
         struct thread_pool *pool = create(sizes[s]);
         assert_int_equal(thread_pool_size(pool), sizes[s]);
-        int calls[MAX_WORKERS] = {0};
-        for (int job = 1; job <= 200; job++) {
-            thread_pool_run(pool, count_call, calls);
-            for (int w = 0; w < MAX_WORKERS; w++)
-                assert_int_equal(calls[w], w < sizes[s] ? job : 0);
-        }
+        for (int job = 0; job < 200; job++)
+            run_meeting(pool);
         thread_pool_destroy(pool);
     }
 }
@@ -82,31 +96,51 @@ static void test_for_covers_every_item_once(void **state) {
  * to sleep. */
 static void test_jobs_reach_sleeping_workers(void **state) {
     struct thread_pool *pool = create(4);
-    int calls[MAX_WORKERS] = {0};
     for (int job = 1; job <= 400; job++) {
         if (job % 3 == 0)
             usleep((useconds_t)(job % 40) * 5);
-        thread_pool_run(pool, count_call, calls);
-        for (int w = 0; w < 4; w++)
-            assert_int_equal(calls[w], job);
+        run_meeting(pool);
     }
     thread_pool_destroy(pool);
 }
 
 /* The caller's wait ends by itself when the others take longer than it spins. */
-static void slow_task(void *context, int worker) {
-    atomic_int *done = context;
+struct slow_job {
+    atomic_int num_begun, num_done;
+};
+
+static void slow_range(void *context, int64_t begin, int64_t end, int worker) {
+    struct slow_job *job = context;
+    atomic_fetch_add(&job->num_begun, 1);
+    while (worker == 0 && atomic_load(&job->num_begun) < 3)
+        sched_yield();
     if (worker > 0)
         usleep(3000);
-    atomic_fetch_add(done, 1);
+    atomic_fetch_add(&job->num_done, 1);
 }
 
-static void test_run_waits_for_slow_workers(void **state) {
+static void test_for_waits_for_slow_workers(void **state) {
     struct thread_pool *pool = create(3);
-    atomic_int done = 0;
-    for (int job = 1; job <= 5; job++) {
-        thread_pool_run(pool, slow_task, &done);
-        assert_int_equal(atomic_load(&done), 3 * job);
+    for (int i = 0; i < 5; i++) {
+        struct slow_job job = {0};
+        thread_pool_for(pool, 3, 1, slow_range, &job);
+        assert_int_equal(atomic_load(&job.num_done), 3);
+    }
+    thread_pool_destroy(pool);
+}
+
+/* Short jobs, one after the other, of a memory that is gone after each: a worker that comes late to
+ * one must not touch it, nor miss the items of the next. */
+static void add_items(void *context, int64_t begin, int64_t end, int worker) {
+    atomic_fetch_add((atomic_int *)context, (int)(end - begin));
+}
+
+static void test_workers_that_come_late(void **state) {
+    struct thread_pool *pool = create(8);
+    for (int job = 0; job < 5000; job++) {
+        atomic_int sum = 0;
+        thread_pool_for(pool, 2 + job % 7, 1, add_items, &sum);
+        assert_int_equal(atomic_load(&sum), 2 + job % 7);
     }
     thread_pool_destroy(pool);
 }
@@ -146,10 +180,11 @@ static void test_bad_sizes_are_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_run_calls_every_worker_once),
+        cmocka_unit_test(test_every_worker_takes_part),
         cmocka_unit_test(test_for_covers_every_item_once),
         cmocka_unit_test(test_jobs_reach_sleeping_workers),
-        cmocka_unit_test(test_run_waits_for_slow_workers),
+        cmocka_unit_test(test_for_waits_for_slow_workers),
+        cmocka_unit_test(test_workers_that_come_late),
         cmocka_unit_test(test_create_and_destroy),
         cmocka_unit_test(test_default_size_follows_affinity),
         cmocka_unit_test(test_bad_sizes_are_refused),
