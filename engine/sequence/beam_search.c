@@ -7,7 +7,8 @@
  * `width` before it that do not end, so it is in neither set; and banning end tokens only takes
  * away some of the at most num_end_tokens others.
  *
- * Equal sums: the lower slot first, within a slot the row's order. The search is over by the
+ * Equal sums: the better beam of the step before first, as in Transformers, whichever slots they are
+ * in; within a slot the row's order. The search is over by the
  * heuristic only when `width` have finished, since until then the worst of Transformers' finished
  * scores is a placeholder of -1e9. */
 #include "engine/sequence/beam_search.h"
@@ -21,6 +22,7 @@
 struct beam_slot {
     bool runs, has_row;
     double sum;   /* of its tokens' log probabilities */
+    int32_t rank; /* among the beams that continued in the step before, 0: the best */
     int32_t node; /* its last token; a reference */
     int32_t next; /* the first entry of row that was not taken in this step */
     struct sample_output row;
@@ -128,12 +130,19 @@ static bool slot_head(const struct beam_search *search, int32_t index, bool ends
     return false;
 }
 
+static bool is_better(const struct beam_search *search, const struct candidate *a,
+                      const struct candidate *b) {
+    if (a->sum != b->sum)
+        return a->sum > b->sum;
+    return search->slots[a->slot].rank < search->slots[b->slot].rank;
+}
+
 /* Takes the best of all slots; false when none is left. */
 static bool next_candidate(struct beam_search *search, bool ends_banned, struct candidate *out) {
     bool found = false;
     for (int32_t i = 0; i < search->params.width; i++) {
         struct candidate head;
-        if (!slot_head(search, i, ends_banned, &head) || (found && head.sum <= out->sum))
+        if (!slot_head(search, i, ends_banned, &head) || (found && !is_better(search, &head, out)))
             continue;
         *out = head;
         found = true;
@@ -246,9 +255,11 @@ static void clear_slots(struct beam_search *search) {
     }
 }
 
-static void enter_slot(struct beam_search *search, int32_t slot, const struct continuation *beam,
-                       struct beam_move *out) {
-    search->slots[slot] = (struct beam_slot){.runs = true, .sum = beam->sum, .node = beam->node};
+static void enter_slot(struct beam_search *search, int32_t slot, const struct continuation *beams,
+                       int32_t rank, struct beam_move *out) {
+    const struct continuation *beam = &beams[rank];
+    search->slots[slot] =
+        (struct beam_slot){.runs = true, .sum = beam->sum, .rank = rank, .node = beam->node};
     out[slot] = (struct beam_move){beam->from, search->trellis.nodes[beam->node].token};
 }
 
@@ -261,7 +272,7 @@ static void assign_slots(struct beam_search *search, const struct continuation *
     for (int32_t i = 0; i < num_beams; i++) {
         stays[i] = out[beams[i].from].from < 0;
         if (stays[i])
-            enter_slot(search, beams[i].from, &beams[i], out);
+            enter_slot(search, beams[i].from, beams, i, out);
     }
     int32_t slot = 0;
     for (int32_t i = 0; i < num_beams; i++) {
@@ -269,7 +280,7 @@ static void assign_slots(struct beam_search *search, const struct continuation *
             continue;
         while (out[slot].from >= 0)
             slot++;
-        enter_slot(search, slot, &beams[i], out);
+        enter_slot(search, slot, beams, i, out);
     }
 }
 

@@ -399,6 +399,27 @@ static void test_equal_sums(void **state) {
     beam_search_destroy(search);
 }
 
+/* The better beam lies in the second slot: its continuation comes before an equal one of the first
+ * slot, as in Transformers. */
+static void test_equal_sums_in_slots_of_another_order(void **state) {
+    struct beam_params params = hand_params(2, 3);
+    struct beam_search *search = beam_search_create(&params);
+    struct beam_move moves[2];
+    SET_ROW(search, 0, {5, -1.0F}, {6, -1.0F}, {7, -100.0F});
+    assert_int_equal(beam_search_advance(search, moves), 0);
+    SET_ROW(search, 0, {7, -2.0F}, {4, -100.0F}, {3, -100.0F});
+    SET_ROW(search, 1, {8, -1.0F}, {4, -100.0F}, {3, -100.0F});
+    assert_int_equal(beam_search_advance(search, moves), 0);
+    check_move(moves[0], 0, 7);
+    check_move(moves[1], 1, 8);
+    SET_ROW(search, 0, {9, -1.0F}, {4, -100.0F}, {3, -100.0F});
+    SET_ROW(search, 1, {10, -2.0F}, {4, -100.0F}, {3, -100.0F});
+    assert_int_equal(beam_search_advance(search, moves), 1);
+    check_found(search, 0, (const int32_t[]){6, 8, 10}, 3, -4.0 / 3, false);
+    check_found(search, 1, (const int32_t[]){5, 7, 9}, 3, -4.0 / 3, false);
+    beam_search_destroy(search);
+}
+
 /* A running beam that could only equal the worst result does not keep the search going. */
 static void test_equal_to_the_worst_result(void **state) {
     struct beam_params params = hand_params(1, 9);
@@ -532,6 +553,7 @@ int main(void) {
         cmocka_unit_test(test_a_lane_that_ends_is_overwritten),
         cmocka_unit_test(test_early_stopping),
         cmocka_unit_test(test_equal_sums),
+        cmocka_unit_test(test_equal_sums_in_slots_of_another_order),
         cmocka_unit_test(test_equal_to_the_worst_result),
         cmocka_unit_test(test_equal_results),
         cmocka_unit_test(test_fewer_beams_than_width),
