@@ -266,7 +266,7 @@ void batch_builder_build(struct batch_builder *builder, struct step *step,
     arena->query_start[0] = 0;
     for (int32_t i = 0; i < step->plan.num_entries; i++)
         add_entry(builder, step, &step->plan.entries[i]);
-    step->result.num_sample_rows = arena->counts->num_sample_rows;
+    step->result.num_sample_rows = 0;
     step->batch = batch_arena_view(arena);
     step->awaits_supply = step->batch.has_late_inputs;
     if (!step->awaits_supply)

@@ -52,8 +52,8 @@ static int init_parts(struct block_manager *manager) {
     int32_t larger = larger_pool(limits);
     manager->origins = calloc((size_t)limits->num_host_blocks + 1, sizeof(*manager->origins));
     manager->moved_to = malloc((size_t)larger * sizeof(*manager->moved_to));
-    manager->held = malloc((size_t)limits->num_blocks * sizeof(*manager->held));
-    if (manager->origins == NULL || manager->moved_to == NULL || manager->held == NULL)
+    manager->deferred = malloc((size_t)limits->num_blocks * sizeof(*manager->deferred));
+    if (manager->origins == NULL || manager->moved_to == NULL || manager->deferred == NULL)
         return -1;
     for (int32_t i = 0; i < larger; i++)
         manager->moved_to[i] = -1;
@@ -82,7 +82,7 @@ void block_manager_finish(struct block_manager *manager) {
     move_list_finish(&manager->copies);
     free(manager->origins);
     free(manager->moved_to);
-    free(manager->held);
+    free(manager->deferred);
     memset(manager, 0, sizeof(*manager));
 }
 
@@ -140,14 +140,15 @@ static void cancel_device_move(struct block_manager *manager, int32_t id) {
     }
 }
 
-/* Pins a block that is about to lose its last owner or pin, while a step in flight may use it. */
-static void hold(struct block_manager *manager, int32_t id) {
+/* Keeps a block that is about to lose its last owner or pin from becoming free while a step in
+ * flight may use it. */
+static void defer(struct block_manager *manager, int32_t id) {
     struct block *block = &manager->pool.blocks[id];
-    if (block->is_held || block->last_step <= manager->num_collected)
+    if (block->is_deferred || block->last_step <= manager->num_collected)
         return;
-    block->is_held = true;
+    block->is_deferred = true;
     block_pool_pin(&manager->pool, id);
-    manager->held[manager->num_held++] = id;
+    manager->deferred[manager->num_deferred++] = id;
 }
 
 void block_manager_drop_device(struct block_manager *manager, int32_t id, uint64_t last_step) {
@@ -155,7 +156,7 @@ void block_manager_drop_device(struct block_manager *manager, int32_t id, uint64
     if (last_step > block->last_step)
         block->last_step = last_step;
     if (block->references == 1)
-        hold(manager, id);
+        defer(manager, id);
     if (block->references == 1 && block->pins == 0)
         cancel_device_move(manager, id);
     block_pool_unref(&manager->pool, id);
@@ -384,7 +385,7 @@ static void release_copied(struct block_manager *manager, int32_t id) {
     struct block *block = &manager->pool.blocks[id];
     block->last_step = manager->num_submitted;
     if (block->references == 0)
-        hold(manager, id);
+        defer(manager, id);
     block_pool_unpin(&manager->pool, id);
 }
 
@@ -411,16 +412,16 @@ void block_manager_submit(struct block_manager *manager, struct block_table *con
 void block_manager_collect(struct block_manager *manager) {
     CHECK(manager->num_collected < manager->num_submitted);
     manager->num_collected++;
-    int32_t num_held = manager->num_held;
-    manager->num_held = 0;
-    for (int32_t i = 0; i < num_held; i++) {
-        struct block *block = &manager->pool.blocks[manager->held[i]];
+    int32_t num_deferred = manager->num_deferred;
+    manager->num_deferred = 0;
+    for (int32_t i = 0; i < num_deferred; i++) {
+        struct block *block = &manager->pool.blocks[manager->deferred[i]];
         if (block->last_step > manager->num_collected) {
-            manager->held[manager->num_held++] = manager->held[i];
+            manager->deferred[manager->num_deferred++] = manager->deferred[i];
             continue;
         }
-        block->is_held = false;
-        block_pool_unpin(&manager->pool, manager->held[i]);
+        block->is_deferred = false;
+        block_pool_unpin(&manager->pool, manager->deferred[i]);
     }
 }
 

@@ -49,8 +49,9 @@ struct block_manager {
     int32_t *moved_to;           /* scratch of the swaps: [larger pool], -1 */
     uint64_t num_submitted;      /* steps; the serial of the last one */
     uint64_t num_collected;
-    int32_t *held; /* [num_held], room for num_blocks: pinned for the steps in flight */
-    int32_t num_held;
+    int32_t *deferred; /* [num_deferred], room for num_blocks: pinned until steps in flight are
+                          collected, so that they do not become free before */
+    int32_t num_deferred;
 
     /* since start */
     uint64_t num_copied_blocks; /* moves that were submitted */

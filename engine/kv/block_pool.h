@@ -24,7 +24,7 @@ struct block {
     int32_t pins;
     int32_t tenant;         /* of a cached one */
     bool cached;            /* the prefix cache knows its content */
-    bool is_held;           /* the block manager's: pinned for the steps in flight */
+    bool is_deferred;       /* the block manager's: pinned until steps in flight are collected */
     uint64_t last_step;     /* likewise: the last step that may use it, as far as it is known */
     int32_t previous, next; /* links of the free list it is in, -1 at the ends */
 };

@@ -95,6 +95,7 @@ static int wait(struct executor *executor, struct error *err) {
              row++)
             answer(trace, inputs, seq, &batch->sample_rows[row], &result->rows[row]);
     }
+    result->num_sample_rows = batch->num_sample_rows;
     struct step_load load = load_of(inputs);
     double seconds = gpu_step_seconds(&load);
     trace->on_step(trace->context, seconds);

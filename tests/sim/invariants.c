@@ -91,45 +91,45 @@ static int32_t walk_free(struct simulation *sim, const struct block_pool *pool,
  * for the steps in flight. Returns how many blocks only these use. */
 static int32_t check_pool(struct simulation *sim, const struct block_pool *pool,
                           const int32_t *owners) {
-    int32_t num_owned = 0, num_held = 0, num_free = walk_free(sim, pool, &pool->bare, -1);
+    int32_t num_owned = 0, num_deferred = 0, num_free = walk_free(sim, pool, &pool->bare, -1);
     for (int32_t t = 0; t < pool->num_tenants; t++)
         num_free += walk_free(sim, pool, &pool->cached[t], t);
     for (int32_t b = 0; b < pool->num_blocks; b++) {
         EXPECT(sim, pool->blocks[b].references == owners[b], b);
-        EXPECT(sim, pool->blocks[b].pins == pool->blocks[b].is_held, b);
+        EXPECT(sim, pool->blocks[b].pins == pool->blocks[b].is_deferred, b);
         num_owned += owners[b] > 0;
-        num_held += owners[b] == 0 && pool->blocks[b].is_held;
+        num_deferred += owners[b] == 0 && pool->blocks[b].is_deferred;
         sim->num_shared += owners[b] > 1;
     }
-    EXPECT(sim, num_owned + num_held == pool->num_used, num_owned);
-    EXPECT(sim, num_free + num_owned + num_held == pool->num_blocks, num_free);
-    return num_held;
+    EXPECT(sim, num_owned + num_deferred == pool->num_used, num_owned);
+    EXPECT(sim, num_free + num_owned + num_deferred == pool->num_blocks, num_free);
+    return num_deferred;
 }
 
-/* Blocks are held while a step is in flight, each once. */
+/* Blocks are deferred while a step is in flight, each once. */
 static void check_held_blocks(struct simulation *sim, const struct block_manager *blocks) {
     int32_t num_marked = 0;
     for (int32_t b = 0; b < blocks->pool.num_blocks; b++)
-        num_marked += blocks->pool.blocks[b].is_held;
-    EXPECT(sim, num_marked == blocks->num_held, num_marked);
-    EXPECT(sim, blocks->num_held == 0 || sim->core.num_in_flight > 0, blocks->num_held);
+        num_marked += blocks->pool.blocks[b].is_deferred;
+    EXPECT(sim, num_marked == blocks->num_deferred, num_marked);
+    EXPECT(sim, blocks->num_deferred == 0 || sim->core.num_in_flight > 0, blocks->num_deferred);
     int32_t in_flight = (int32_t)(blocks->num_submitted - blocks->num_collected);
     EXPECT(sim, in_flight == sim->core.num_in_flight, in_flight);
     int32_t free_in_flight = flight_watch_find_free(&sim->flights, &blocks->pool);
     EXPECT(sim, free_in_flight < 0, free_in_flight);
-    sim->num_held += (uint64_t)blocks->num_held;
+    sim->num_deferred += (uint64_t)blocks->num_deferred;
 }
 
 /* Counts what the used blocks hold, without their sharing when there is none. What only a step in
  * flight uses counts as full. */
-static void check_held_tokens(struct simulation *sim, bool nothing_shared, int32_t num_held) {
-    int64_t size = sim->limits.block_size, held = num_held * size;
+static void check_held_tokens(struct simulation *sim, bool nothing_shared, int32_t num_deferred) {
+    int64_t size = sim->limits.block_size, held = num_deferred * size;
     for (const struct sequence_group *g = sim->core.first_group; g != NULL; g = g->next)
         for (int32_t i = 0; i < g->num_sequences; i++)
             if (g->sequences[i].status == SEQUENCE_RUNNING)
                 held += sequence_num_computed_ahead(&g->sequences[i]) -
                         g->sequences[i].table.num_dropped * size;
-    int64_t counted = sim->core.stats.num_held_tokens;
+    int64_t counted = sim->core.stats.num_deferred_tokens;
     EXPECT(sim, counted >= 0 && counted <= sim->core.stats.num_used_blocks * size, counted);
     EXPECT(sim, !nothing_shared || counted == held, counted);
 }
@@ -138,8 +138,8 @@ static void check_pools(struct simulation *sim) {
     const struct block_manager *blocks = &sim->core.scheduler.blocks;
     const struct owners *owners = count_owners(sim);
     uint64_t num_shared = sim->num_shared;
-    int32_t num_held = check_pool(sim, &blocks->pool, owners->device);
-    check_held_tokens(sim, num_shared == sim->num_shared, num_held);
+    int32_t num_deferred = check_pool(sim, &blocks->pool, owners->device);
+    check_held_tokens(sim, num_shared == sim->num_shared, num_deferred);
     check_pool(sim, &blocks->host, owners->host);
     check_held_blocks(sim, blocks);
     EXPECT(sim,

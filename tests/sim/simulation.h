@@ -75,7 +75,7 @@ struct simulation {
     int32_t num_ran;
     uint64_t num_shared;          /* blocks with several owners, of each step */
     uint64_t num_dropped;         /* blocks that fell out of windows, of each step */
-    uint64_t num_held;            /* blocks held for steps in flight, of each step */
+    uint64_t num_deferred;        /* blocks that become free after steps in flight, of each step */
     uint64_t num_ahead;           /* steps planned with another in flight */
     uint64_t num_dead_rows;       /* whose sequence had ended when they were collected */
     uint64_t num_collected_first; /* steps not planned before others were collected */

@@ -19,7 +19,7 @@
 #define ENOUGH_SEEDS 2000 /* for everything to occur */
 
 struct totals {
-    uint64_t steps, ahead, token_rows, supplied, dead_rows, held, collected_first, swaps,
+    uint64_t steps, ahead, token_rows, supplied, dead_rows, deferred, collected_first, swaps,
         recomputes, stalls, aborted, failed, finished;
     uint64_t copies, swapped_in, hits, shared, dropped, beams, refused;
     uint64_t ngrams_accepted;
@@ -198,7 +198,7 @@ static void add_flights(const struct simulation *sim, struct totals *totals) {
     totals->token_rows += sim->executor.num_token_rows;
     totals->supplied += sim->executor.num_supplied;
     totals->dead_rows += sim->num_dead_rows;
-    totals->held += sim->num_held;
+    totals->deferred += sim->num_deferred;
     totals->collected_first += sim->num_collected_first;
 }
 
@@ -298,7 +298,7 @@ static bool print_totals(const struct totals *totals) {
         {"supplied with late inputs", totals->supplied},
         {"tokens that a step took from the one before", totals->token_rows},
         {"rows thrown away", totals->dead_rows},
-        {"blocks held for a step in flight, summed over steps", totals->held},
+        {"blocks that become free after a step in flight, summed over steps", totals->deferred},
         {"drafted tokens verified", totals->drafts.tokens},
         {"accepted", totals->drafts.accepted},
         {"of n-grams among them", totals->ngrams_accepted},

@@ -653,7 +653,7 @@ static void test_content_that_never_arrives_is_forgotten(void **state) {
 
 /* A block that a step in flight uses is not handed out again before that step was collected, nor
  * is the source of a copy that it makes; one that no step in flight uses is at once. */
-static void test_steps_in_flight_hold_blocks(void **state) {
+static void test_steps_in_flight_defer_blocks(void **state) {
     struct kv_fixture kv;
     kv_fixture_init(&kv, 4, 0);
     struct block_table *a = &kv.tables[0], *b = &kv.tables[1], *c = &kv.tables[2];
@@ -701,8 +701,8 @@ static void test_a_step_in_flight_holds_the_sources_of_its_copies(void **state) 
     kv_fixture_finish(&kv);
 }
 
-/* Content that a held block keeps is found again, and it then stays with who found it. */
-static void test_a_held_block_is_found(void **state) {
+/* Content that a deferred block keeps is found again, and it then stays with who found it. */
+static void test_a_deferred_block_is_found(void **state) {
     struct kv_fixture kv;
     int32_t room[8];
     kv_fixture_init(&kv, 4, 0);
@@ -753,9 +753,9 @@ int main(void) {
         cmocka_unit_test(test_a_release_takes_its_swaps_back),
         cmocka_unit_test(test_a_release_takes_back_moves_that_follow_each_other),
         cmocka_unit_test(test_content_that_never_arrives_is_forgotten),
-        cmocka_unit_test(test_steps_in_flight_hold_blocks),
+        cmocka_unit_test(test_steps_in_flight_defer_blocks),
         cmocka_unit_test(test_a_step_in_flight_holds_the_sources_of_its_copies),
-        cmocka_unit_test(test_a_held_block_is_found),
+        cmocka_unit_test(test_a_deferred_block_is_found),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

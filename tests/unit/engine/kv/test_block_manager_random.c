@@ -39,7 +39,7 @@ struct model_sequence {
 /* Counts how often each thing happened, over all seeds: a test of what never happens is none. */
 struct coverage {
     uint64_t hits, copies, swapped_out, swapped_in, found_on_the_way_in, taken_back, refused,
-        replaced, forgotten, same, held;
+        replaced, forgotten, same, deferred;
 };
 
 struct model {
@@ -164,11 +164,11 @@ static void audit_pool(const struct model *model, const struct block_pool *pool,
     EXPECT(model, num_used + num_free == pool->num_blocks);
 }
 
-/* A source has a pin for each move, and a block that is held for a step in flight one for that. */
+/* A source has a pin for each move, and a block deferred for a step in flight one for that. */
 static void audit_pins(const struct model *model, const struct block_pool *pool,
                        const struct move_list *moves) {
     for (int32_t b = 0; b < pool->num_blocks; b++) {
-        int32_t pins = pool->blocks[b].is_held;
+        int32_t pins = pool->blocks[b].is_deferred;
         for (int32_t i = 0; i < moves->count; i++)
             pins += moves->from[i] == b;
         EXPECT(model, pool->blocks[b].pins == pins);
@@ -194,8 +194,8 @@ static void audit_flights(const struct model *model) {
         const struct block *block = &m->pool.blocks[b];
         bool in_flight = model->used_in[b] > m->num_collected;
         EXPECT(model, !in_flight || block->references > 0 || block->pins > 0);
-        EXPECT(model, !block->is_held || m->num_submitted > m->num_collected);
-        seen.held += in_flight && block->references == 0;
+        EXPECT(model, !block->is_deferred || m->num_submitted > m->num_collected);
+        seen.deferred += in_flight && block->references == 0;
     }
 }
 
@@ -641,7 +641,7 @@ static void test_random_operations(void **state) {
     const uint64_t counts[] = {
         seen.hits,       seen.copies,  seen.swapped_out, seen.swapped_in, seen.found_on_the_way_in,
         seen.taken_back, seen.refused, seen.replaced,    seen.forgotten,  seen.same,
-        seen.held};
+        seen.deferred};
     for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++)
         assert_true(counts[i] > NUM_SEEDS / 2);
 }
