@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "engine/core/engine_core.h"
+#include "engine/draft/ngram_drafter.h"
 #include "engine/grammar/grammar.h"
 #include "tests/sim/fake_executor.h"
 #include "tests/sim/fake_tokenizer.h"
@@ -66,8 +67,24 @@ static void set_failures(long first, long count) {
 /* The kind of request: text, text that matches a grammar, or an embedding. */
 enum kind { TEXT, LETTERS, POOLED };
 
+/* How the next step is planned: when the one before is done, while it runs, or with drafts. */
+enum planning { AFTER, AHEAD, DRAFTED };
+
+struct setup {
+    enum kind kind;
+    enum planning planning;
+};
+
+static const struct setup setups[] = {
+    {TEXT, AFTER},    {LETTERS, AFTER}, {POOLED, AFTER}, {TEXT, AHEAD},
+    {LETTERS, AHEAD}, {POOLED, AHEAD},  {TEXT, DRAFTED}, {LETTERS, DRAFTED},
+};
+#define NUM_SETUPS (sizeof(setups) / sizeof(setups[0]))
+
 struct fixture {
     enum kind kind;
+    struct serving_limits limits;
+    struct drafter *drafter; /* or NULL */
     struct grammar_vocabulary *vocabulary;
     struct fake_executor executor;
     struct engine_core core;
@@ -131,35 +148,41 @@ static struct request *make_request(enum kind kind) {
 }
 
 /* A pool that makes the choices preempt each other. */
-static void start(struct fixture *f, enum kind kind) {
+static void start(struct fixture *f, const struct setup *setup) {
     struct error err = {0};
     memset(f, 0, sizeof(*f));
-    f->kind = kind;
+    f->kind = setup->kind;
     assert_int_equal(grammar_vocabulary_create(fake_tokenizer(), &f->vocabulary, &err), 0);
-    static const struct serving_limits limits = {.max_num_seqs = 4,
-                                                 .max_num_batched_tokens = 16,
-                                                 .max_model_len = 160,
-                                                 .block_size = 4,
-                                                 .num_blocks = 60,
-                                                 .vocab_size = FAKE_VOCAB_SIZE,
-                                                 .hidden_size = FAKE_HIDDEN_SIZE};
+    f->limits = (struct serving_limits){.max_num_seqs = 4,
+                                        .max_num_batched_tokens = 16,
+                                        .max_model_len = 160,
+                                        .block_size = 4,
+                                        .num_blocks = 60,
+                                        .vocab_size = FAKE_VOCAB_SIZE,
+                                        .hidden_size = FAKE_HIDDEN_SIZE};
+    if (setup->planning == DRAFTED) {
+        f->limits.num_speculative_tokens = 3;
+        assert_int_equal(ngram_drafter_create(2, 1, &f->drafter, &err), 0);
+    }
     const struct engine_core_config config = {
-        .limits = &limits,
+        .limits = &f->limits,
         .num_tenants = 1,
         .prefix_caching = true,
+        .async_scheduling = setup->planning != AFTER,
+        .drafter = f->drafter,
         .vocabulary = f->vocabulary,
         .stall_timeout_ns = INT64_MAX / 4,
         .clock = read_clock,
         .notify = on_news,
         .context = f,
     };
-    fake_executor_init(&f->executor, limits.num_blocks, limits.block_size,
-                       limits.max_num_batched_tokens);
+    fake_executor_init(&f->executor, f->limits.num_blocks, f->limits.block_size,
+                       f->limits.max_num_batched_tokens);
     size_t before = allocated_bytes;
     assert_int_equal(engine_core_init(&f->core, &config, &f->executor.base, fake_tokenizer(), &err),
                      0);
     assert_int_equal(allocated_bytes - before, engine_core_bytes(&config, fake_tokenizer()));
-    f->request = make_request(kind);
+    f->request = make_request(setup->kind);
 }
 
 /* Whatever failed, what came out matches. */
@@ -192,13 +215,15 @@ static void stop(struct fixture *f) {
     engine_core_finish(&f->core);
     grammar_vocabulary_destroy(f->vocabulary);
     fake_executor_finish(&f->executor);
+    if (f->drafter != NULL)
+        f->drafter->ops->destroy(f->drafter);
 }
 
 /* Runs the request with `count` failed allocations from the one numbered `first` on. Returns how
  * many choices ended with an error. */
-static int run(enum kind kind, long first, long count) {
+static int run(const struct setup *setup, long first, long count) {
     struct fixture f;
-    start(&f, kind);
+    start(&f, setup);
     set_failures(first, count);
     engine_core_add(&f.core, f.request);
     for (int i = 0; i < MAX_STEPS && !engine_core_is_idle(&f.core); i++) {
@@ -219,8 +244,8 @@ static int run(enum kind kind, long first, long count) {
     return num_errors;
 }
 
-static long allocations_of_a_run(enum kind kind) {
-    assert_int_equal(run(kind, FOREVER, 0), 0);
+static long allocations_of_a_run(const struct setup *setup) {
+    assert_int_equal(run(setup, FOREVER, 0), 0);
     return num_allocations;
 }
 
@@ -229,26 +254,26 @@ static void test_every_failed_allocation(void **state) {
         long fewest; /* of POOLED: of the group, and of the sum between steps */
         int num_choices;
     } expected[] = {{10, NUM_CHOICES}, {10, NUM_CHOICES}, {3, 1}};
-    for (int kind = TEXT; kind <= POOLED; kind++) {
-        long total = allocations_of_a_run((enum kind)kind);
-        assert_true(total >= expected[kind].fewest);
+    for (size_t i = 0; i < NUM_SETUPS; i++) {
+        long total = allocations_of_a_run(&setups[i]);
+        assert_true(total >= expected[setups[i].kind].fewest);
         for (long first = 0; first < total; first++)
-            assert_in_range(run((enum kind)kind, first, 1), 0, expected[kind].num_choices);
+            assert_in_range(run(&setups[i], first, 1), 0, expected[setups[i].kind].num_choices);
     }
 }
 
 static void test_memory_gone_until_the_end(void **state) {
-    for (int kind = TEXT; kind <= POOLED; kind++) {
-        long total = allocations_of_a_run((enum kind)kind);
+    for (size_t i = 0; i < NUM_SETUPS; i++) {
+        long total = allocations_of_a_run(&setups[i]);
         for (long first = 0; first < total; first++)
-            run((enum kind)kind, first, FOREVER);
+            run(&setups[i], first, FOREVER);
     }
 }
 
 /* Reported with what was reserved when the request was made. */
 static void test_no_memory_to_begin_with(void **state) {
     struct fixture f;
-    start(&f, TEXT);
+    start(&f, &setups[0]);
     set_failures(0, FOREVER);
     engine_core_add(&f.core, f.request);
     num_failures = 0;
@@ -261,17 +286,21 @@ static void test_no_memory_to_begin_with(void **state) {
 
 /* Shutting down must not fail either: what cannot be reported is freed all the same. */
 static void test_no_memory_to_end_with(void **state) {
-    struct fixture f;
-    start(&f, TEXT);
-    engine_core_add(&f.core, f.request);
-    for (int i = 0; i < 30; i++)
-        engine_core_step(&f.core);
-    token_stream_take(&f.request->stream, &f.buffer);
-    set_failures(0, FOREVER);
-    engine_core_abort(&f.core, FINISH_ABORT);
-    assert_false(engine_core_is_idle(&f.core));
-    stop(&f);
-    num_failures = 0;
+    for (size_t i = 0; i < NUM_SETUPS; i++) {
+        struct fixture f;
+        if (setups[i].kind == POOLED)
+            continue;
+        start(&f, &setups[i]);
+        engine_core_add(&f.core, f.request);
+        for (int k = 0; k < 30; k++)
+            engine_core_step(&f.core);
+        token_stream_take(&f.request->stream, &f.buffer);
+        set_failures(0, FOREVER);
+        engine_core_abort(&f.core, FINISH_ABORT);
+        assert_false(engine_core_is_idle(&f.core));
+        stop(&f);
+        num_failures = 0;
+    }
 }
 
 int main(void) {
