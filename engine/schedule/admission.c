@@ -185,7 +185,8 @@ static int64_t needed_blocks(struct scheduler *scheduler, struct sequence_group 
            num_tables;
 }
 
-/* While nobody runs the whole pool is free, and only what fits in it alone was accepted. */
+/* While nobody runs the whole pool is free, but for what steps in flight still hold, and only what
+ * fits in it alone was accepted. */
 static bool has_room_for(struct scheduler *scheduler, struct sequence_group *group) {
     return scheduler->running.count == 0 ||
            (num_slots(group) <= num_free_slots(scheduler) &&
@@ -221,16 +222,13 @@ static bool admit(struct scheduler *scheduler, struct sequence_group *group) {
     return true;
 }
 
+/* One that is stalled takes part in no further step: it is in flight for one more at most. */
 static bool preempt_stalled(struct scheduler *scheduler) {
     struct sequence_group *g = scheduler->running.last;
     while (g != NULL && (!g->stalled || g->swapped_in_this_step))
         g = g->list_previous;
-    if (g == NULL)
+    if (g == NULL || g->num_in_flight > 0)
         return false;
-    if (g->num_in_flight > 0) {
-        scheduler->must_collect = true;
-        return false;
-    }
     admission_preempt(scheduler, g);
     return true;
 }

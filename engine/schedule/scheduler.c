@@ -331,8 +331,8 @@ static void plan_prefills(struct scheduler *scheduler) {
     for (struct sequence *s = first_running(scheduler); s != NULL; s = next_running(s))
         if (s->num_scheduled_tokens == 0 && sequence_group_can_run(s))
             prefix_match_extend(scheduler, s);
-    struct sequence *first = first_prefill(scheduler);
-    if (first == NULL || budget_left(scheduler) == 0)
+    struct sequence *first = budget_left(scheduler) > 0 ? first_prefill(scheduler) : NULL;
+    if (first == NULL)
         return;
     grant(scheduler, first, (budget_left(scheduler) + 1) / 2);
     grant_shortest_first(scheduler, first->group->request->priority);
