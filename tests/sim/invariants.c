@@ -129,7 +129,7 @@ static void check_held_tokens(struct simulation *sim, bool nothing_shared, int32
             if (g->sequences[i].status == SEQUENCE_RUNNING)
                 held += sequence_num_computed_ahead(&g->sequences[i]) -
                         g->sequences[i].table.num_dropped * size;
-    int64_t counted = sim->core.stats.num_deferred_tokens;
+    int64_t counted = sim->core.stats.num_held_tokens;
     EXPECT(sim, counted >= 0 && counted <= sim->core.stats.num_used_blocks * size, counted);
     EXPECT(sim, !nothing_shared || counted == held, counted);
 }
