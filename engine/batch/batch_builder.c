@@ -161,7 +161,8 @@ void batch_builder_supply(struct batch_builder *builder, struct step *step) {
 
 /* --- Sequences -------------------------------------------------------------------------------- */
 
-/* Returns the token at that position; -1: a step in flight samples it, in *out_row. */
+/* Returns the token at that position, and -1 in *out_row; or any, where a step in flight samples it
+ * in that row. */
 static int32_t token_at(const struct sequence *sequence, int32_t position, int32_t num_drafts,
                         int32_t *out_row) {
     int32_t num_after = position - sequence->num_tokens;
