@@ -150,11 +150,15 @@ def test_batch_invariance_and_preemption(start_gpu):
     alone = answers(roomy, together=False)
     for server in (roomy, tight):
         assert answers(server, together=True) == alone
-    # The choices of one request enter together, however slowly its threads start: in a pool of
-    # one full sequence and a little more (256 bytes a token) they must push one another out.
     choices = [ask(server, PROMPTS[0], max_tokens=40, n=4, seed=3, temperature=1,
                    logprobs=2).model_dump()["choices"] for server in (roomy, tight)]
     assert choices[0] == choices[1]
+    # Each begins with a block and grows to a full sequence, in a pool of one and a little more (256
+    # bytes a token): one must give way, however slowly the threads start.
+    grown = [at_once([lambda seed=seed: ask(server, "abc", max_tokens=56, seed=seed, temperature=1,
+                                            logprobs=2).choices[0].model_dump() for seed in range(3)])
+             for server in (roomy, tight)]
+    assert grown[0] == grown[1]
     assert roomy.metrics()["num_preemptions_total"] == 0
     assert tight.metrics()["num_preemptions_total"] > 0
 
