@@ -27,14 +27,14 @@ def completions():
         "choices": {"temperature": 1, "n": 5, "logprobs": 2},
         "bad words": {"temperature": 0.9, "bad_words": [" of the", " the", " two three"]},
         "stop": {"temperature": 0, "stop": [" four", "\n\n\n"], "include_stop_str_in_output": True},
-        "min tokens": {"temperature": 0, "min_tokens": 15},
+        "min tokens": {"temperature": 0, "min_tokens": 20},
         "biases": {"temperature": 0.5, "logit_bias": {"28": 3, "198": -100}},
         "beams": {"temperature": 0, "use_beam_search": True, "n": 2, "max_tokens": 12},
         "scores": {"temperature": 0, "echo": True, "logprobs": 1, "max_tokens": 8},
         "listed": {"temperature": 0.8, "logprobs": 1, "logprob_token_ids": [28, 198, 30]},
         "regex": {"temperature": 1, "structured_outputs": {"regex": "(one|two|three)( (one|two|three)){3,12}"}},
     }
-    return {f"{name}, {kind}": {"prompt": prompt, "max_tokens": 20, "seed": 7, **extra}
+    return {f"{name}, {kind}": {"prompt": prompt, "max_tokens": 32, "seed": 7, **extra}
             for name, extra in fields.items()
             for kind, prompt in (("repeating", REPEATING), ("code", CODE))}
 
@@ -42,7 +42,7 @@ def completions():
 def requests():
     bodies = [("/v1/completions", body) for body in completions().values()]
     message = [{"role": "user", "content": f"Return this code as it is:\n{CODE}"}]
-    bodies += [("/v1/chat/completions", {"messages": message, "max_tokens": 32, "seed": 3, "temperature": heat,
+    bodies += [("/v1/chat/completions", {"messages": message, "max_tokens": 48, "seed": 3, "temperature": heat,
                                          **extra})
                for heat in (0, 0.8) for extra in ({}, {"response_format": SCHEMA}, {"logprobs": True})]
     bodies.append(("/v1/embeddings", {"input": [REPEATING * 8, CODE]}))
