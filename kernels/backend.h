@@ -4,10 +4,10 @@
  * `step_wait` and `synchronize` wait, and what an op promises to the host is there after them. (The
  * CPU backend does the work at once.) Shapes are row major, outermost first, and checked by the
  * caller: an op refuses nothing. When the device itself fails, the first failure is kept, further
- * calls do nothing, and both report it, then and ever after. Activations are `activation_dtype` (float on the CPU, bf16 or f16 on
- * CUDA); logits are always float. A row's result never depends on which other rows are in the
- * call (batch invariance): the CPU backend keeps this bit for bit, the CUDA backend does when it
- * is opened with `batch_invariant`.
+ * calls do nothing, and both report it, then and ever after. Activations are `activation_dtype`
+ * (float on the CPU, bf16 or f16 on CUDA); logits are always float. A row's result never depends on
+ * which other rows are in the call (batch invariance): the CPU backend keeps this bit for bit, the
+ * CUDA backend does when it is opened with `batch_invariant`.
  *
  * Memory is taken at start: by backend_open, matrix_create, buffer_alloc and host_alloc, and by
  * the first step, which runs before any request (the CPU's threads then size their scratch memory

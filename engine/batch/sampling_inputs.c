@@ -289,15 +289,14 @@ static int32_t count_drafts(const struct sequence *sequence, const struct tokeni
 
 int32_t sampling_inputs_max_drafts(const struct sequence *sequence,
                                    const struct serving_limits *limits) {
-    int64_t most_each = serving_limits_max_distinct(limits), room = 2 * most_each;
+    int32_t most_each = serving_limits_max_distinct(limits);
+    int64_t room = (int64_t)serving_limits_max_counts(limits) / limits->max_num_seqs;
     int32_t count = limits->num_speculative_tokens;
     if (!sequence_has_penalty(sequence))
         return count;
-    for (; count > 1; count--) {
-        int64_t each = (int64_t)sequence->counts.num_items + count;
-        if ((1 + (int64_t)count) * (each < most_each ? each : most_each) <= room)
-            return count;
-    }
+    while (count > 1 &&
+           (1 + (int64_t)count) * min_int32(sequence->counts.num_items + count, most_each) > room)
+        count--;
     return count;
 }
 

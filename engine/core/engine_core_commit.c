@@ -157,11 +157,11 @@ static float *hidden_sum_of(const struct engine_core *core, const struct step *s
 static void commit_entry(struct engine_core *core, const struct step *step,
                          const struct planned_sequence *entry, int64_t now_ns) {
     struct sequence *sequence = entry->sequence;
-    int32_t num_accepted = step_num_accepted(step, entry);
     if (sequence->status == SEQUENCE_FINISHED) {
         scheduler_discard(&core->scheduler, entry);
         return;
     }
+    int32_t num_accepted = step_num_accepted(step, entry);
     core_stats_computed(&core->stats, entry);
     if (entry->num_drafts > 0)
         engine_stats_add_draft(&core->stats, entry->num_drafts, num_accepted);

@@ -5,8 +5,8 @@
 #include "models/batch.h"
 
 /* Enqueues the batch's swap_out, swap_in and copies on the backend, in that order; the lists stay
- * valid until the step was waited for. host_pool is memory of the backend's host_alloc; it may be NULL
- * when nothing is swapped. */
+ * valid until the step was waited for. host_pool is memory of the backend's host_alloc; it may be
+ * NULL when nothing is swapped. */
 void rank_moves_enqueue(struct backend *b, struct kv_cache *cache, void *host_pool,
                         const struct batch *batch);
 
