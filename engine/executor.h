@@ -44,9 +44,9 @@ struct executor {
 
 /* Configures the real executor. */
 struct executor_config {
-    const char *device;  /* as backend_open names it; "auto": cuda if it can be used, else cpu */
-    enum dtype dtype;    /* of a GPU's activations; DTYPE_AUTO: the model's */
-    enum dtype kv_dtype; /* DTYPE_AUTO: the model's, on a GPU that of its activations */
+    const char *device;   /* as backend_open names it; "auto": cuda if it can be used, else cpu */
+    enum dtype dtype;     /* of a GPU's activations; DTYPE_AUTO: the model's */
+    enum kv_type kv_type; /* KV_AUTO: the model's, on a GPU that of its activations */
     enum dtype quantization;       /* Q8_0: float weights become that on a CPU; DTYPE_NONE: none */
     bool batch_invariant;          /* of a GPU; a CPU always is */
     double gpu_memory_utilization; /* share of a GPU's memory to be used in all */
@@ -79,7 +79,7 @@ struct executor_info {
     bool has_dedicated_memory;    /* the device's memory is its own: a GPU */
     bool batch_invariant;
     enum dtype activation_dtype;
-    enum dtype kv_dtype;
+    enum kv_type kv_type;
     uint8_t model_digest[CONTENT_HASH_BYTES]; /* see weights.h; zeros of what is only planned */
     int64_t swap_block_ns; /* to move one block to the host block pool, measured at start; 0: there
                               is none, or it is only planned */

@@ -32,12 +32,12 @@ void backend_close(struct backend *b) {
         b->ops->destroy(b);
 }
 
-enum dtype backend_kv_dtype(const struct backend *b, enum dtype wanted) {
-    enum dtype dtype = wanted;
-    if ((b->kv_dtypes & DTYPE_BIT(wanted)) == 0)
-        for (dtype = DTYPE_F32; (b->kv_dtypes & DTYPE_BIT(dtype)) == 0;)
-            dtype++;
-    return dtype;
+enum kv_type backend_kv_type(const struct backend *b, enum kv_type wanted) {
+    enum kv_type type = wanted;
+    if ((b->kv_types & KV_TYPE_BIT(wanted)) == 0)
+        for (type = KV_F32; (b->kv_types & KV_TYPE_BIT(type)) == 0;)
+            type++;
+    return type;
 }
 
 size_t backend_host_free_bytes(void) {

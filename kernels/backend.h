@@ -32,6 +32,7 @@
 #include "config/error.h"
 #include "config/serving_limits.h"
 #include "kernels/dtype.h"
+#include "kernels/kv_layout.h"
 #include "kernels/sampling.h"
 
 #include <stdbool.h>
@@ -39,6 +40,12 @@
 #include <stdint.h>
 
 struct backend;
+
+/* The backends that compute one model together, each with its share of it, are a group; each is a
+ * rank of it, with a thread of its own. The ops named collective are called by every rank of the
+ * group, in the same order and with the same shapes, and wait for the others; their sums are taken
+ * in the order of the ranks, so that each rank has the same bits, and the same in every run. */
+struct backend_group;
 
 /* Device memory; `data` is a device pointer, aligned to 64 bytes at least. Zeroed by
  * buffer_alloc, without touching the pages where the system can give zero pages lazily. */
@@ -62,33 +69,12 @@ struct matrix_part {
                           adds it to every row of its result; `embed` does not */
 };
 
-/* The KV pool. Block-major: one block is contiguous over all layers,
- * [num_blocks][layer][K or V][kv_head][token][head_dim], so that a copy or swap of a block is one
- * copy. The order of (token, head_dim) within one K or V head is the backend's own affair.
- * slot = block id * block_size + offset in the block. */
-#define KV_MAX_HEAD_DIM 256
-#define KV_HEAD_DIM_STEP 8
-
-struct kv_layout {
-    int32_t num_layers;
-    int32_t num_kv_heads;
-    int32_t head_dim;   /* a multiple of KV_HEAD_DIM_STEP, at most KV_MAX_HEAD_DIM */
-    int32_t block_size; /* tokens; a multiple of 16 */
-    enum dtype dtype;   /* F32, F16 or BF16 */
-};
-
+/* The KV pool: num_blocks blocks one after the other, see kv_layout.h. */
 struct kv_cache {
     struct kv_layout layout;
     int32_t num_blocks;
     struct buffer buffer; /* num_blocks * kv_block_bytes(layout) */
 };
-
-/* Bytes of one block over all layers. */
-static inline size_t kv_block_bytes(const struct kv_layout *layout) {
-    size_t elements = (size_t)layout->num_layers * 2 * (size_t)layout->num_kv_heads *
-                      (size_t)layout->block_size * (size_t)layout->head_dim;
-    return dtype_row_bytes(layout->dtype, elements);
-}
 
 /* The arrays of one step, in host memory that stays valid and unchanged until the step was waited
  * for. Sequence s owns the tokens query_start[s] .. query_start[s+1]-1, which are the
@@ -112,8 +98,10 @@ struct step_inputs {
 };
 
 struct embed_args {
-    const struct matrix *table; /* [vocab, width] */
-    void *out;                  /* [T, width] = scale * row of each token */
+    const struct matrix *table; /* [rows, width] */
+    void *out;                  /* [T, width] = scale * row of each token; zeros where it is none of
+                                   the table's */
+    int32_t first_row;          /* token whose row is the table's first */
     float scale;
 };
 
@@ -129,6 +117,8 @@ struct norm_args {
     int32_t row_stride; /* elements, of x and of out; >= num_groups * width */
     int32_t num_groups;
     int32_t width;
+    int32_t total_width; /* 0, or collective: the elements of the group, of which this rank has
+                            `width`; there is one group then, without `center` */
     float epsilon;
     bool center;     /* subtract the group's mean first (LayerNorm without bias) */
     bool accumulate; /* out += the result (a residual after a post-norm); out is not x then */
@@ -216,6 +206,32 @@ struct add_rows_args {
     int32_t width;
 };
 
+/* Collective: out = or += the sum over the ranks of x. Every rank's `out` is the same before and
+ * after. */
+struct all_reduce_args {
+    const void
+        *x;    /* [num_rows, width] of activation_dtype; what it holds afterwards is undefined */
+    void *out; /* [num_rows, width]; may equal x */
+    int32_t num_rows;
+    int32_t width;
+    bool accumulate; /* += ; out is not x then */
+};
+
+/* Collective: brings the columns that each rank has to rank 0, in the order of the ranks. */
+struct gather_columns_args {
+    const float *x; /* [num_rows, width] */
+    float *out;     /* [num_rows, sum of the ranks' widths] on rank 0; else not read */
+    int32_t num_rows;
+    int32_t width; /* of this rank */
+};
+
+/* Collective: the tokens that rank 0 sampled in these of the step's sample rows are, for token_rows
+ * of the next step, sampled by every rank. */
+struct share_samples_args {
+    int32_t first_row;
+    int32_t num_sample_rows;
+};
+
 /* `rows`, `counts`, `biases`, `masks` and `listed` are host memory; `out` and `listed_logprobs` are
  * host memory, filled by the wait for the step. The op may overwrite `logits`. */
 struct sample_args {
@@ -296,6 +312,10 @@ struct backend_ops {
     void (*gather_rows)(struct backend *b, const struct gather_rows_args *args);
     void (*add_rows)(struct backend *b, const struct add_rows_args *args);
     void (*sample)(struct backend *b, const struct sample_args *args);
+    /* The three are NULL where a group has one rank only. */
+    void (*all_reduce)(struct backend *b, const struct all_reduce_args *args);
+    void (*gather_columns)(struct backend *b, const struct gather_columns_args *args);
+    void (*share_samples)(struct backend *b, const struct share_samples_args *args);
     void (*copy_blocks)(struct backend *b, const struct copy_blocks_args *args);
     void (*swap_blocks)(struct backend *b, const struct swap_blocks_args *args);
     void (*step_end)(struct backend *b);
@@ -307,7 +327,7 @@ struct backend_ops {
 struct backend {
     const struct backend_ops *ops;
     enum dtype activation_dtype;
-    uint32_t kv_dtypes;        /* DTYPE_BIT of each type that its KV cache takes; never 0 */
+    uint32_t kv_types;         /* KV_TYPE_BIT of each type that its KV cache takes; never 0 */
     bool has_dedicated_memory; /* the device's memory is its own and meant to be filled */
     bool is_asynchronous;      /* the work of a call may be done after it returned */
     size_t workspace_bytes;    /* device memory taken at open for the ops; 0: not counted */
@@ -332,7 +352,16 @@ struct backend_config {
                                     "avx512vnni": that path (ERROR_CONFIG if the machine lacks it) */
     enum dtype activation_dtype; /* CUDA: DTYPE_BF16 or DTYPE_F16; the CPU computes in float */
     bool batch_invariant;        /* CUDA: results never depend on the batch; the CPU's never do */
+    struct backend_group *group; /* outlives the backend; NULL: it is alone */
+    int32_t rank;                /* in the group */
 };
+
+/* A group of num_ranks backends of that device, to be opened with it, each once, by any threads.
+ * ERROR_CONFIG when the device cannot have so many, ERROR_MEMORY. */
+int backend_group_create(const char *device, int32_t num_ranks, struct backend_group **out,
+                         struct error *err);
+/* Accepts NULL. The backends were closed. */
+void backend_group_destroy(struct backend_group *group);
 
 /* name: "cpu", "cpu-ref", "cuda" or "cuda-sim". NULL on failure: ERROR_MEMORY when the workspace
  * does not fit, ERROR_CONFIG or ERROR_DEVICE when there is no such device here, and why. */
@@ -342,7 +371,7 @@ struct backend *backend_open(const char *name, const struct backend_config *conf
 void backend_close(struct backend *b);
 
 /* Returns `wanted` where the backend's KV cache takes it, else the first type that it takes. */
-enum dtype backend_kv_dtype(const struct backend *b, enum dtype wanted);
+enum kv_type backend_kv_type(const struct backend *b, enum kv_type wanted);
 
 /* Bytes of the system's memory that can still be taken without swapping, within the control group's
  * limit; SIZE_MAX when they are not known. */

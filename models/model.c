@@ -46,9 +46,9 @@ enum dtype model_main_dtype(const struct model *model) {
     return (enum dtype)best;
 }
 
-enum dtype model_default_kv_dtype(const struct model *model) {
+enum kv_type model_default_kv_type(const struct model *model) {
     enum dtype main = model_main_dtype(model);
-    return main == DTYPE_F32 || main == DTYPE_BF16 ? main : DTYPE_F16;
+    return main == DTYPE_F32 ? KV_F32 : main == DTYPE_BF16 ? KV_BF16 : KV_F16;
 }
 
 enum dtype model_default_activation_dtype(const struct model *model) {

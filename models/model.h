@@ -41,7 +41,7 @@ void model_close(struct model *model);
 enum dtype model_main_dtype(const struct model *model);
 /* Returns the KV element type for --kv-cache-dtype auto: F32 for F32 models, BF16 for BF16, else
  * F16. */
-enum dtype model_default_kv_dtype(const struct model *model);
+enum kv_type model_default_kv_type(const struct model *model);
 /* Returns the 16-bit element type to compute with on a GPU for --dtype auto: F16 for F16 models
  * unless they overflow it, else BF16. */
 enum dtype model_default_activation_dtype(const struct model *model);

@@ -22,7 +22,7 @@ int command_fingerprint(const struct executor_config *config, const struct execu
                         const char *build, char out[static FINGERPRINT_BYTES], struct error *err) {
     const int32_t settings[] = {
         (int32_t)config->quantization, info->limits.max_model_len, info->limits.block_size,
-        info->batch_invariant,         (int32_t)info->kv_dtype,    (int32_t)info->activation_dtype,
+        info->batch_invariant,         (int32_t)info->kv_type,     (int32_t)info->activation_dtype,
     };
     uint8_t digest[CONTENT_HASH_BYTES];
     uint64_t number = 0;

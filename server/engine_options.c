@@ -1,6 +1,7 @@
 #include "server/engine_options.h"
 
 #include "engine/draft/ngram_drafter.h"
+#include "kernels/kv_type.h"
 #include "server/auth.h"
 #include "server/speculative_config.h"
 
@@ -58,7 +59,7 @@ int engine_options_executor(const struct options *options, const struct model *m
     *out = (struct executor_config){
         .device = options->device,
         .dtype = parse_dtype(options->dtype),
-        .kv_dtype = parse_dtype(options->kv_cache_dtype),
+        .kv_type = kv_type_of(options->kv_cache_dtype),
         .quantization = parse_dtype(options->quantization),
         .batch_invariant = options->batch_invariant,
         .gpu_memory_utilization = options->gpu_memory_utilization,

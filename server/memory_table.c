@@ -1,6 +1,7 @@
 #include "server/memory_table.h"
 
 #include "config/base/numbers.h"
+#include "kernels/kv_type.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -40,7 +41,7 @@ static void put_device_parts(const struct printer *out, const struct executor_in
             mib(info->memory.overhead_bytes));
     put(out, "KV cache   %8.1f MiB = %d blocks of %d = %lld tokens in %s",
         mib(info->memory.kv_bytes), info->limits.num_blocks, info->limits.block_size,
-        (long long)info->limits.num_blocks * info->limits.block_size, dtype_name(info->kv_dtype));
+        (long long)info->limits.num_blocks * info->limits.block_size, kv_type_name(info->kv_type));
     if (info->has_dedicated_memory)
         put(out, "left free  %8.1f MiB", mib(info->memory.free_bytes));
 }

@@ -13,6 +13,7 @@
 #include "engine/executor/rank_memory.h"
 #include "engine/executor/rank_moves.h"
 #include "engine/executor/sizing.h"
+#include "kernels/kv_type.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -68,17 +69,18 @@ static int open_named(struct rank *rank, struct error *err) {
     return error_set(err, ERROR_CONFIG, "device %s: %s", rank->config.device, why.message);
 }
 
-static int choose_kv_dtype(struct rank *rank, struct error *err) {
-    enum dtype *dtype = &rank->config.kv_dtype;
-    if (*dtype == DTYPE_AUTO)
-        *dtype = backend_kv_dtype(rank->backend, model_default_kv_dtype(rank->model));
-    enum dtype taken = backend_kv_dtype(rank->backend, *dtype);
-    if (*dtype == taken)
+static int choose_kv_type(struct rank *rank, struct error *err) {
+    enum kv_type *type = &rank->config.kv_type;
+    if (*type == KV_AUTO)
+        *type = backend_kv_type(rank->backend, model_default_kv_type(rank->model));
+    enum kv_type taken = backend_kv_type(rank->backend, *type);
+    if (*type == taken)
         return 0;
     return error_set(err, ERROR_CONFIG,
                      "kv-cache-dtype: %s; on %s keys and values are %s like everything of --dtype: "
                      "must be auto or %s",
-                     dtype_name(*dtype), rank->backend->name, dtype_name(taken), dtype_name(taken));
+                     kv_type_name(*type), rank->backend->name, kv_type_name(taken),
+                     kv_type_name(taken));
 }
 
 static void describe(struct rank *rank) {
@@ -90,7 +92,7 @@ static void describe(struct rank *rank) {
     info->has_dedicated_memory = b->has_dedicated_memory;
     info->batch_invariant = !b->has_dedicated_memory || rank->config.batch_invariant;
     info->activation_dtype = b->activation_dtype;
-    info->kv_dtype = rank->config.kv_dtype;
+    info->kv_type = rank->config.kv_type;
 }
 
 static void set_layout(struct rank *rank) {
@@ -100,7 +102,7 @@ static void set_layout(struct rank *rank) {
         .num_kv_heads = model->num_kv_heads,
         .head_dim = model->head_dim,
         .block_size = rank->info->limits.block_size,
-        .dtype = rank->config.kv_dtype,
+        .type = rank->config.kv_type,
     };
 }
 
@@ -117,7 +119,7 @@ static int open_backend(struct rank *rank, const struct model *model,
     if (sizing_choose_step(config->device, &config->limits, &info->limits, err) != 0)
         return -1;
     int status = strcmp(config->device, "auto") == 0 ? open_auto(rank, err) : open_named(rank, err);
-    if (status != 0 || choose_kv_dtype(rank, err) != 0)
+    if (status != 0 || choose_kv_type(rank, err) != 0)
         return -1;
     describe(rank);
     set_layout(rank);

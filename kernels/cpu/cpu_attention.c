@@ -135,9 +135,8 @@ static void find_groups(const struct plan *plan, const struct tile *tile, int32_
     const struct kv_layout *l = &plan->args->cache->layout;
     const struct step_inputs *step = &plan->backend->step;
     const int32_t *table = step->block_tables + (int64_t)tile->seq * step->max_blocks_per_seq;
-    size_t row_bytes = (size_t)l->head_dim * dtype_block_bytes(l->dtype);
-    size_t plane_bytes = row_bytes * (size_t)l->block_size;
-    size_t k_plane = (size_t)plan->args->layer * 2 * (size_t)l->num_kv_heads + (size_t)kv_head;
+    const char *pool = plan->args->cache->buffer.data;
+    int32_t layer = plan->args->layer;
     int32_t end = tile->first_length + tile->num_tokens - 1;
     for (int32_t g = 0; g < ATTENTION_CHUNK_GROUPS + ATTENTION_STEP_GROUPS; g++) {
         int32_t token = chunk->chunk_begin + g * KV_GROUP;
@@ -146,18 +145,17 @@ static void find_groups(const struct plan *plan, const struct tile *tile, int32_
             chunk->v[g] = chunk->v[0];
             continue;
         }
-        const char *block = (const char *)plan->args->cache->buffer.data +
-                            (size_t)table[token / l->block_size] * kv_block_bytes(l);
-        const char *k = block + k_plane * plane_bytes + (size_t)(token % l->block_size) * row_bytes;
-        chunk->k[g] = k;
-        chunk->v[g] = k + (size_t)l->num_kv_heads * plane_bytes;
+        int32_t block = table[token / l->block_size];
+        const char *rows = pool + kv_row_offset(l, token % l->block_size);
+        chunk->k[g] = rows + kv_plane_offset(l, block, layer, KV_PART_K, kv_head);
+        chunk->v[g] = rows + kv_plane_offset(l, block, layer, KV_PART_V, kv_head);
     }
 }
 
 static void attend_chunk(const struct plan *plan, const struct tile *tile, int32_t kv_head,
                          int32_t chunk_index, const struct workspace *work,
                          struct attention_state state) {
-    struct attention_tile chunk = {.dtype = plan->args->cache->layout.dtype,
+    struct attention_tile chunk = {.type = plan->args->cache->layout.type,
                                    .head_dim = plan->args->cache->layout.head_dim,
                                    .stride = plan->stride,
                                    .num_heads = plan->group,
@@ -255,7 +253,7 @@ void cpu_paged_attention(struct backend *base, const struct attention_args *args
     struct cpu_backend *b = (struct cpu_backend *)base;
     const struct kv_layout *l = &args->cache->layout;
     CHECK(l->head_dim % KV_HEAD_DIM_STEP == 0 && l->head_dim <= KV_MAX_HEAD_DIM);
-    CHECK(l->block_size % KV_GROUP == 0);
+    CHECK(l->block_size % KV_TOKEN_STEP == 0);
     struct plan plan = {.backend = b,
                         .args = args,
                         .window = args->window > 0 ? args->window : INT32_MAX,

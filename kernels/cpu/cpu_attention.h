@@ -25,7 +25,7 @@ struct attention_state {
  * head. Row r = token * num_heads + head; token t sees the last `window` of the first
  * first_length + t tokens. */
 struct attention_tile {
-    enum dtype dtype;
+    enum kv_type type;
     int32_t head_dim; /* a multiple of 8, at most KV_MAX_HEAD_DIM */
     int32_t stride;   /* head_dim rounded up to 16 */
     int32_t num_heads;

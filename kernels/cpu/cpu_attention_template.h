@@ -14,22 +14,22 @@
 
 #include <math.h>
 
-/* Element `index` on of a K or V group; `half`: 8 elements. The dtype is constant where inlined. */
-SIMD_INLINE struct vf kv_load(enum dtype dtype, const void *base, size_t index, bool half) {
-    if (dtype == DTYPE_F32)
+/* Element `index` on of a K or V group; `half`: 8 elements. The type is constant where inlined. */
+SIMD_INLINE struct vf kv_load(enum kv_type type, const void *base, size_t index, bool half) {
+    if (type == KV_F32)
         return half ? vf_load_half((const float *)base + index)
                     : vf_load((const float *)base + index);
     const uint16_t *p = (const uint16_t *)base + index;
-    if (dtype == DTYPE_F16)
+    if (type == KV_F16)
         return half ? vf_load_f16_half(p) : vf_load_f16(p);
     return half ? vf_load_bf16_half(p) : vf_load_bf16(p);
 }
 
 /* Asks for what the next step reads while this one's K goes by: element `index` on of the groups
  * one step ahead. Blocks are too short for the hardware to see a stream. */
-SIMD_INLINE void prefetch_step(enum dtype dtype, const void *const *k, const void *const *v,
+SIMD_INLINE void prefetch_step(enum kv_type type, const void *const *k, const void *const *v,
                                size_t index, const int num_groups) {
-    size_t offset = index * (dtype == DTYPE_F32 ? sizeof(float) : sizeof(uint16_t));
+    size_t offset = index * (type == KV_F32 ? sizeof(float) : sizeof(uint16_t));
     if (offset % 64 != 0)
         return;
     UNROLL
@@ -40,7 +40,7 @@ SIMD_INLINE void prefetch_step(enum dtype dtype, const void *const *k, const voi
 }
 
 /* Scores of num_rows rows with num_groups groups of 16 tokens; the numbers are constants. */
-SIMD_INLINE void score_tile(enum dtype dtype, const struct attention_tile *tile, int32_t row,
+SIMD_INLINE void score_tile(enum kv_type type, const struct attention_tile *tile, int32_t row,
                             const int num_rows, const void *const *k, const void *const *v,
                             int32_t group, const int num_groups) {
     struct vf acc[VF_ROW_TILE][VF_GROUP_TILE];
@@ -54,11 +54,11 @@ SIMD_INLINE void score_tile(enum dtype dtype, const struct attention_tile *tile,
     for (int32_t d = 0; d < tile->head_dim; d++) {
         struct vf keys[VF_GROUP_TILE];
         if (row == 0)
-            prefetch_step(dtype, k + group + ATTENTION_STEP_GROUPS,
+            prefetch_step(type, k + group + ATTENTION_STEP_GROUPS,
                           v + group + ATTENTION_STEP_GROUPS, (size_t)d * KV_GROUP, num_groups);
         UNROLL
         for (int g = 0; g < num_groups; g++)
-            keys[g] = kv_load(dtype, k[group + g], (size_t)d * KV_GROUP, false);
+            keys[g] = kv_load(type, k[group + g], (size_t)d * KV_GROUP, false);
         UNROLL
         for (int r = 0; r < num_rows; r++) {
             struct vf query = vf_set1(q[r * tile->head_dim + d]);
@@ -76,13 +76,13 @@ SIMD_INLINE void score_tile(enum dtype dtype, const struct attention_tile *tile,
     }
 }
 
-SIMD_INLINE void score_rows(enum dtype dtype, const struct attention_tile *tile, int32_t row,
+SIMD_INLINE void score_rows(enum kv_type type, const struct attention_tile *tile, int32_t row,
                             const int num_rows, const void *const *k, const void *const *v,
                             int32_t g, int32_t num_groups) {
     for (; g + VF_GROUP_TILE <= num_groups; g += VF_GROUP_TILE)
-        score_tile(dtype, tile, row, num_rows, k, v, g, VF_GROUP_TILE);
+        score_tile(type, tile, row, num_rows, k, v, g, VF_GROUP_TILE);
     for (; g < num_groups; g++)
-        score_tile(dtype, tile, row, num_rows, k, v, g, 1);
+        score_tile(type, tile, row, num_rows, k, v, g, 1);
 }
 
 /* The lanes of scores i .. i+15 that are of tokens first .. n-1 from x, the others from `other`. */
@@ -131,7 +131,7 @@ SIMD_INLINE void soften_row(const struct attention_tile *tile, int32_t row, int3
 
 /* out += weights x V over tokens first .. n-1 for num_rows rows and num_columns vectors from
  * `column` on. */
-SIMD_INLINE void weigh_tile(enum dtype dtype, const struct attention_tile *tile, int32_t row,
+SIMD_INLINE void weigh_tile(enum kv_type type, const struct attention_tile *tile, int32_t row,
                             const int num_rows, const void *const *v, int32_t first, int32_t n,
                             int32_t column, const int num_columns, const bool half) {
     struct vf acc[VF_ROW_TILE][VF_COLUMN_TILE];
@@ -148,7 +148,7 @@ SIMD_INLINE void weigh_tile(enum dtype dtype, const struct attention_tile *tile,
         struct vf values[VF_COLUMN_TILE];
         UNROLL
         for (int c = 0; c < num_columns; c++)
-            values[c] = kv_load(dtype, v[t / KV_GROUP], index + 16 * (size_t)c, half);
+            values[c] = kv_load(type, v[t / KV_GROUP], index + 16 * (size_t)c, half);
         UNROLL
         for (int r = 0; r < num_rows; r++) {
             struct vf weight = vf_set1(weights[r * ATTENTION_STEP + t]);
@@ -165,82 +165,82 @@ SIMD_INLINE void weigh_tile(enum dtype dtype, const struct attention_tile *tile,
     }
 }
 
-SIMD_INLINE void weigh_rows(enum dtype dtype, const struct attention_tile *tile, int32_t row,
+SIMD_INLINE void weigh_rows(enum kv_type type, const struct attention_tile *tile, int32_t row,
                             const int num_rows, const void *const *v, int32_t first, int32_t n) {
     int32_t c = 0;
     for (; c + 16 * VF_COLUMN_TILE <= tile->head_dim; c += 16 * VF_COLUMN_TILE)
-        weigh_tile(dtype, tile, row, num_rows, v, first, n, c, VF_COLUMN_TILE, false);
+        weigh_tile(type, tile, row, num_rows, v, first, n, c, VF_COLUMN_TILE, false);
     for (; c + 16 <= tile->head_dim; c += 16)
-        weigh_tile(dtype, tile, row, num_rows, v, first, n, c, 1, false);
+        weigh_tile(type, tile, row, num_rows, v, first, n, c, 1, false);
     if (c < tile->head_dim)
-        weigh_tile(dtype, tile, row, num_rows, v, first, n, c, 1, true);
+        weigh_tile(type, tile, row, num_rows, v, first, n, c, 1, true);
 }
 
-SIMD_INLINE void attend_row_tile(enum dtype dtype, const struct attention_tile *tile, int32_t row,
+SIMD_INLINE void attend_row_tile(enum kv_type type, const struct attention_tile *tile, int32_t row,
                                  const int num_rows, int32_t first_group, int32_t first,
                                  int32_t n) {
-    score_rows(dtype, tile, row, num_rows, tile->k + first_group, tile->v + first_group,
+    score_rows(type, tile, row, num_rows, tile->k + first_group, tile->v + first_group,
                first / KV_GROUP, (n + KV_GROUP - 1) / KV_GROUP);
     if (tile->soft_cap > 0)
         for (int r = 0; r < num_rows; r++)
             cap_row(tile, row + r, first, n);
     for (int r = 0; r < num_rows; r++)
         soften_row(tile, row + r, first, n);
-    weigh_rows(dtype, tile, row, num_rows, tile->v + first_group, first, n);
+    weigh_rows(type, tile, row, num_rows, tile->v + first_group, first, n);
 }
 
 /* Rows row .. end-1 over the tokens first .. n-1, n <= ATTENTION_STEP, counted from group
  * first_group of the chunk. */
-SIMD_INLINE void attend_rows(enum dtype dtype, const struct attention_tile *tile, int32_t row,
+SIMD_INLINE void attend_rows(enum kv_type type, const struct attention_tile *tile, int32_t row,
                              int32_t end, int32_t first_group, int32_t first, int32_t n) {
     for (; row + VF_ROW_TILE <= end; row += VF_ROW_TILE)
-        attend_row_tile(dtype, tile, row, VF_ROW_TILE, first_group, first, n);
+        attend_row_tile(type, tile, row, VF_ROW_TILE, first_group, first, n);
     if (VF_ROW_TILE > 3)
         for (; row + 3 <= end; row += 3)
-            attend_row_tile(dtype, tile, row, 3, first_group, first, n);
+            attend_row_tile(type, tile, row, 3, first_group, first, n);
     if (VF_ROW_TILE > 2)
         for (; row + 2 <= end; row += 2)
-            attend_row_tile(dtype, tile, row, 2, first_group, first, n);
+            attend_row_tile(type, tile, row, 2, first_group, first, n);
     for (; row < end; row++)
-        attend_row_tile(dtype, tile, row, 1, first_group, first, n);
+        attend_row_tile(type, tile, row, 1, first_group, first, n);
 }
 
 /* Rows of each token on their own, over what it sees of the step that starts at `begin`. */
-SIMD_INLINE void attend_edge(enum dtype dtype, const struct attention_tile *tile, int32_t begin,
+SIMD_INLINE void attend_edge(enum kv_type type, const struct attention_tile *tile, int32_t begin,
                              int32_t first_group) {
     for (int32_t t = 0; t < tile->num_tokens; t++) {
         int32_t n = tile->first_length + t - begin;
         int32_t first = n > tile->window ? n - tile->window : 0;
         if (n > 0 && first < ATTENTION_STEP)
-            attend_rows(dtype, tile, t * tile->num_heads, (t + 1) * tile->num_heads, first_group,
+            attend_rows(type, tile, t * tile->num_heads, (t + 1) * tile->num_heads, first_group,
                         first, n < ATTENTION_STEP ? n : ATTENTION_STEP);
     }
 }
 
-SIMD_INLINE void attend_chunk(enum dtype dtype, const struct attention_tile *tile) {
+SIMD_INLINE void attend_chunk(enum kv_type type, const struct attention_tile *tile) {
     int32_t last_length = tile->first_length + tile->num_tokens - 1, end = last_length;
     if (end > tile->chunk_begin + ATTENTION_CHUNK)
         end = tile->chunk_begin + ATTENTION_CHUNK;
     for (int32_t begin = tile->chunk_begin; begin < end; begin += ATTENTION_STEP) {
         int32_t group = (begin - tile->chunk_begin) / KV_GROUP;
         if (begin + ATTENTION_STEP <= tile->first_length && last_length - begin <= tile->window)
-            attend_rows(dtype, tile, 0, tile->num_tokens * tile->num_heads, group, 0,
+            attend_rows(type, tile, 0, tile->num_tokens * tile->num_heads, group, 0,
                         ATTENTION_STEP);
         else
-            attend_edge(dtype, tile, begin, group);
+            attend_edge(type, tile, begin, group);
     }
 }
 
 static void attend_f32(const struct attention_tile *tile) {
-    attend_chunk(DTYPE_F32, tile);
+    attend_chunk(KV_F32, tile);
 }
 
 static void attend_f16(const struct attention_tile *tile) {
-    attend_chunk(DTYPE_F16, tile);
+    attend_chunk(KV_F16, tile);
 }
 
 static void attend_bf16(const struct attention_tile *tile) {
-    attend_chunk(DTYPE_BF16, tile);
+    attend_chunk(KV_BF16, tile);
 }
 
 static void attend(const struct attention_tile *tile) {
@@ -250,9 +250,9 @@ static void attend(const struct attention_tile *tile) {
         tile->state.sum[r] = 0;
     }
     memset(tile->state.out, 0, (size_t)num_rows * (size_t)tile->stride * sizeof(float));
-    if (tile->dtype == DTYPE_F32)
+    if (tile->type == KV_F32)
         attend_f32(tile);
-    else if (tile->dtype == DTYPE_F16)
+    else if (tile->type == KV_F16)
         attend_f16(tile);
     else
         attend_bf16(tile);

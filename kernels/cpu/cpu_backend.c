@@ -116,7 +116,7 @@ struct backend *cpu_backend_open(const struct backend_config *config, struct err
     }
     b->base = (struct backend){.ops = &cpu_backend_ops,
                                .activation_dtype = DTYPE_F32,
-                               .kv_dtypes = CPU_KV_DTYPES,
+                               .kv_types = CPU_KV_TYPES,
                                .name = "cpu"};
     b->config = *config;
     if (open_parts(b, err) != 0) {

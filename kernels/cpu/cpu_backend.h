@@ -10,7 +10,7 @@
 #include "kernels/cpu/cpu_arena.h"
 #include "kernels/cpu/thread_pool.h"
 
-#define CPU_KV_DTYPES (DTYPE_BIT(DTYPE_F32) | DTYPE_BIT(DTYPE_F16) | DTYPE_BIT(DTYPE_BF16))
+#define CPU_KV_TYPES (KV_TYPE_BIT(KV_F32) | KV_TYPE_BIT(KV_F16) | KV_TYPE_BIT(KV_BF16))
 
 struct cpu_gemm_kernels; /* cpu_gemm.h */
 struct cpu_op_kernels;   /* cpu_ops.h */

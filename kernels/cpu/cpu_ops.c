@@ -104,8 +104,8 @@ void cpu_add_rows(struct backend *base, const struct add_rows_args *args) {
 }
 
 /* Spreads one token's K over its lane of the [head_dim][16] group. */
-static void scatter_k(enum dtype dtype, const void *row, void *group, size_t lane, size_t n) {
-    if (dtype == DTYPE_F32)
+static void scatter_k(enum kv_type type, const void *row, void *group, size_t lane, size_t n) {
+    if (type == KV_F32)
         for (size_t d = 0; d < n; d++)
             ((float *)group)[d * KV_GROUP + lane] = ((const float *)row)[d];
     else
@@ -116,20 +116,17 @@ static void scatter_k(enum dtype dtype, const void *row, void *group, size_t lan
 static void store_token(const struct cpu_op_kernels *op, const struct rope_store_args *args,
                         const float *k, const float *v, int32_t slot) {
     const struct kv_layout *l = &args->cache->layout;
-    size_t dim = (size_t)l->head_dim, row_bytes = dim * dtype_block_bytes(l->dtype);
-    size_t plane_bytes = row_bytes * (size_t)l->block_size;
-    size_t token = (size_t)(slot % l->block_size);
-    char *planes = (char *)args->cache->buffer.data +
-                   (size_t)(slot / l->block_size) * kv_block_bytes(l) +
-                   (size_t)args->layer * 2 * (size_t)l->num_kv_heads * plane_bytes;
-    for (size_t h = 0; h < (size_t)l->num_kv_heads; h++) {
+    size_t dim = (size_t)l->head_dim;
+    int32_t block = slot / l->block_size, token = slot % l->block_size;
+    char *pool = args->cache->buffer.data;
+    for (int32_t h = 0; h < l->num_kv_heads; h++) {
         float row[KV_MAX_HEAD_DIM];
-        char *k_plane = planes + h * plane_bytes;
-        char *v_plane = k_plane + (size_t)l->num_kv_heads * plane_bytes;
-        op->store(l->dtype, k + h * dim, row, l->head_dim);
-        scatter_k(l->dtype, row, k_plane + token / KV_GROUP * KV_GROUP * row_bytes,
-                  token % KV_GROUP, dim);
-        op->store(l->dtype, v + h * dim, v_plane + token * row_bytes, l->head_dim);
+        char *k_plane = pool + kv_plane_offset(l, block, args->layer, KV_PART_K, h);
+        char *v_plane = pool + kv_plane_offset(l, block, args->layer, KV_PART_V, h);
+        op->store(l->type, k + (size_t)h * dim, row, l->head_dim);
+        scatter_k(l->type, row, k_plane + kv_row_offset(l, token / KV_GROUP * KV_GROUP),
+                  (size_t)(token % KV_GROUP), dim);
+        op->store(l->type, v + (size_t)h * dim, v_plane + kv_row_offset(l, token), l->head_dim);
     }
 }
 

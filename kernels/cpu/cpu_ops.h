@@ -15,7 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define KV_GROUP 16 /* tokens */
+#define KV_GROUP KV_TOKEN_STEP
 
 /* cpu_attention.h */
 struct attention_tile;
@@ -45,7 +45,7 @@ struct cpu_op_kernels {
     void (*rotate_pairs)(float *head, const float *cosines, const float *sines, int32_t num_pairs);
     void (*rotate_halves)(float *head, const float *cosines, const float *sines, int32_t num_pairs);
     /* n elements to a plain type; n a multiple of 16, or 8 more. */
-    void (*store)(enum dtype dtype, const float *src, void *dst, int32_t n);
+    void (*store)(enum kv_type type, const float *src, void *dst, int32_t n);
 
     /* Fills tile->state for the tile's chunk from nothing. */
     void (*attend)(const struct attention_tile *tile);

@@ -172,15 +172,15 @@ static void rotate_halves(float *head, const float *cosines, const float *sines,
         rotate_scalars(&head[i], &head[num_pairs + i], cosines[i], sines[i]);
 }
 
-static void store(enum dtype dtype, const float *src, void *dst, int32_t n) {
-    if (dtype == DTYPE_F32) {
+static void store(enum kv_type type, const float *src, void *dst, int32_t n) {
+    if (type == KV_F32) {
         memcpy(dst, src, (size_t)n * sizeof(float));
         return;
     }
     for (int32_t i = 0; i < n; i += 16) {
         uint16_t converted[16];
         struct vf a = i + 16 <= n ? vf_load(src + i) : load_tail(src + i, n - i);
-        if (dtype == DTYPE_F16)
+        if (type == KV_F16)
             vf_store_f16(converted, a);
         else
             vf_store_bf16(converted, a);

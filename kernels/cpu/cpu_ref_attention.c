@@ -2,22 +2,19 @@
  * [token][head_dim] for K and V alike. */
 #include "config/base/check.h"
 #include "kernels/cpu/cpu_ref_private.h"
+#include "kernels/kv_type.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum kv_part { PART_K, PART_V };
-
 /* Address of the head_dim elements of one cached token. */
 static char *kv_row(const struct kv_cache *cache, int32_t layer, enum kv_part part, int32_t head,
                     int32_t slot) {
     const struct kv_layout *l = &cache->layout;
-    size_t row_bytes = (size_t)l->head_dim * dtype_block_bytes(l->dtype);
-    size_t block = (size_t)(slot / l->block_size), token = (size_t)(slot % l->block_size);
-    size_t plane = ((size_t)layer * 2 + part) * (size_t)l->num_kv_heads + (size_t)head;
-    return (char *)cache->buffer.data + block * kv_block_bytes(l) +
-           (plane * (size_t)l->block_size + token) * row_bytes;
+    return (char *)cache->buffer.data +
+           kv_plane_offset(l, slot / l->block_size, layer, part, head) +
+           kv_row_offset(l, slot % l->block_size);
 }
 
 static void rotate(float *head, const float *table_row, const struct rope_store_args *args) {
@@ -47,10 +44,10 @@ void cpu_ref_rope_store_kv(struct backend *b, const struct rope_store_args *args
             rotate(q + (size_t)h * dim,
                    args->rope_table + (size_t)step->positions[t] * (size_t)args->rotary_dim, args);
         for (int32_t h = 0; h < l->num_kv_heads; h++) {
-            dtype_from_f32(l->dtype, k + (size_t)h * dim,
-                           kv_row(args->cache, args->layer, PART_K, h, slot), dim);
-            dtype_from_f32(l->dtype, v + (size_t)h * dim,
-                           kv_row(args->cache, args->layer, PART_V, h, slot), dim);
+            kv_row_from_f32(l->type, k + (size_t)h * dim,
+                            kv_row(args->cache, args->layer, KV_PART_K, h, slot), dim);
+            kv_row_from_f32(l->type, v + (size_t)h * dim,
+                            kv_row(args->cache, args->layer, KV_PART_V, h, slot), dim);
         }
     }
 }
@@ -65,8 +62,8 @@ static void attend(const struct attention_args *args, const int32_t *block_table
     double max = -INFINITY, total = 0;
     for (int32_t t = first; t < length; t++) {
         int32_t slot = block_table[t / l->block_size] * l->block_size + t % l->block_size;
-        dtype_to_f32(l->dtype, kv_row(args->cache, args->layer, PART_K, kv_head, slot), row,
-                     (size_t)l->head_dim);
+        kv_row_to_f32(l->type, kv_row(args->cache, args->layer, KV_PART_K, kv_head, slot), row,
+                      (size_t)l->head_dim);
         double dot = 0;
         for (int32_t d = 0; d < l->head_dim; d++)
             dot += (double)q[d] * row[d];
@@ -78,8 +75,8 @@ static void attend(const struct attention_args *args, const int32_t *block_table
     memset(sums, 0, (size_t)l->head_dim * sizeof(*sums));
     for (int32_t t = first; t < length; t++) {
         int32_t slot = block_table[t / l->block_size] * l->block_size + t % l->block_size;
-        dtype_to_f32(l->dtype, kv_row(args->cache, args->layer, PART_V, kv_head, slot), row,
-                     (size_t)l->head_dim);
+        kv_row_to_f32(l->type, kv_row(args->cache, args->layer, KV_PART_V, kv_head, slot), row,
+                      (size_t)l->head_dim);
         double p = exp(scores[t] - max);
         total += p;
         for (int32_t d = 0; d < l->head_dim; d++)

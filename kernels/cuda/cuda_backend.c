@@ -4,6 +4,7 @@
 #include "config/build_hash.h"
 #include "kernels/cuda/cuda_check.h"
 #include "kernels/cuda/cuda_staging.h"
+#include "kernels/kv_type.h"
 
 #include <stdio.h>
 #include <cublasLt.h>
@@ -143,7 +144,7 @@ struct backend *cuda_backend_open(const struct backend_config *config, struct er
     }
     b->base = (struct backend){.ops = &cuda_backend_ops,
                                .activation_dtype = config->activation_dtype,
-                               .kv_dtypes = DTYPE_BIT(config->activation_dtype),
+                               .kv_types = KV_TYPE_BIT(kv_type_of_dtype(config->activation_dtype)),
                                .has_dedicated_memory = true,
                                .is_asynchronous = true,
                                .name = CUDA_DEVICE_NAME};

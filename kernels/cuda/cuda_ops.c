@@ -87,7 +87,7 @@ void cuda_rope_store_kv(struct backend *base, const struct rope_store_args *args
         .positions = b->step.positions,
         .slots = b->step.slot_mapping,
         .cache = (char *)args->cache->buffer.data + (size_t)args->layer * layer_bytes,
-        .block_stride = (int64_t)(block_bytes / dtype_row_bytes(layout->dtype, 1)),
+        .block_stride = (int64_t)(block_bytes / kv_type_bytes(layout->type)),
         .num_tokens = b->step.host.num_tokens,
         .num_q_heads = args->num_q_heads,
         .num_kv_heads = layout->num_kv_heads,

@@ -12,6 +12,7 @@
  * A step is timed with what the host does for it, from llama_step's call to its return. The same
  * step is done over and over; its context is made of random numbers. */
 #include "models/llama.h"
+#include "kernels/kv_type.h"
 #include "tests/kernels/device_bench.h"
 
 #include <stdio.h>
@@ -96,15 +97,16 @@ static int32_t larger(int32_t a, int32_t b) {
 
 static void open_cache(struct model_bench *m, size_t pool_bytes) {
     const struct model_config *config = &m->model->config;
-    m->cache.layout =
-        (struct kv_layout){.num_layers = config->num_layers,
-                           .num_kv_heads = config->num_kv_heads,
-                           .head_dim = config->head_dim,
-                           .block_size = BLOCK_SIZE,
-                           .dtype = backend_kv_dtype(m->bench.backend, m->bench.dtype)};
+    m->cache.layout = (struct kv_layout){
+        .num_layers = config->num_layers,
+        .num_kv_heads = config->num_kv_heads,
+        .head_dim = config->head_dim,
+        .block_size = BLOCK_SIZE,
+        .type = backend_kv_type(m->bench.backend, kv_type_of_dtype(m->bench.dtype))};
     m->cache.num_blocks = (int32_t)(pool_bytes / kv_block_bytes(&m->cache.layout));
-    size_t elements = pool_bytes / dtype_row_bytes(m->cache.layout.dtype, 1);
-    m->cache.buffer = device_bench_buffer(&m->bench, m->cache.layout.dtype, 1.0F, elements);
+    size_t elements = pool_bytes / kv_type_bytes(m->cache.layout.type);
+    m->cache.buffer =
+        device_bench_buffer(&m->bench, kv_type_dtype(m->cache.layout.type), 1.0F, elements);
 }
 
 static void open_model(struct model_bench *m, int argc, char **argv, const struct settings *s) {
@@ -234,7 +236,7 @@ static struct device_bench_work count_work(const struct model_bench *m, const st
     if (weight == DTYPE_F32)
         weight = model_main_dtype(m->model);
     double weight_bytes = (double)dtype_row_bytes(weight, 32) / 32.0;
-    double kv_bytes = (double)dtype_row_bytes(m->cache.layout.dtype, 1);
+    double kv_bytes = (double)kv_type_bytes(m->cache.layout.type);
     return (struct device_bench_work){
         .bytes = (body + head) * weight_bytes + layers * 2.0 * kv_width * seqs * context * kv_bytes,
         .flops = 2.0 * (body * seqs * query + head * seqs) + layers * 4.0 * pairs * q_width,

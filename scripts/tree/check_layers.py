@@ -20,7 +20,8 @@ WIRING = re.compile(r"server/(main|commands?_?\w*)\.[ch]")
 # What the rest of server/ may know of the rooms below the engine: text <-> tokens, messages -> text, the value types
 # that engine/sampling_params.h and engine/token_stream.h are made of, and what sampling settings are called.
 SERVER_SEES = {"models/tokenizer/tokenizer.h", "models/chat_template/chat_template.h",
-               "models/chat_template/template_value.h", "models/sampling_fields.h", "kernels/sampling.h"}
+               "models/chat_template/template_value.h", "models/sampling_fields.h", "kernels/sampling.h",
+               "kernels/kv_type.h"}
 
 # What server/ may know of the engine: what lies at its top, and how a grammar and a drafter are made.
 SERVER_SEES_OF_ENGINE = re.compile(r"engine/(\w+|grammar/grammar(_regex)?|draft/ngram_drafter)\.h")

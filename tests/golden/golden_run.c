@@ -30,7 +30,7 @@ static int init_cache(struct golden_run *run, struct error *err) {
                                            .num_kv_heads = config->num_kv_heads,
                                            .head_dim = config->head_dim,
                                            .block_size = GOLDEN_BLOCK_SIZE,
-                                           .dtype = backend_kv_dtype(run->backend, DTYPE_F32)};
+                                           .type = backend_kv_type(run->backend, KV_F32)};
     run->cache.num_blocks = GOLDEN_NUM_BLOCKS;
     size_t bytes = GOLDEN_NUM_BLOCKS * kv_block_bytes(&run->cache.layout);
     return run->backend->ops->buffer_alloc(run->backend, bytes, &run->cache.buffer, err);

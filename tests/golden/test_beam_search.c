@@ -145,7 +145,7 @@ static int open_model(struct fixture *f, const char *path, const char *device, e
         .dtype = DTYPE_AUTO,
         .quantization = DTYPE_NONE,
         .num_threads = 1,
-        .kv_dtype = DTYPE_F32,
+        .kv_type = KV_F32,
         .swap_bytes = memory == TIGHT_WITH_SWAP ? SWAP_BYTES : 0,
     };
     if (model_open(path, &f->model, err) != 0 || tokenizer_open(f->model, &f->tokenizer, err) != 0)

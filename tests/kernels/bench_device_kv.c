@@ -1,6 +1,7 @@
 /* The ops on the KV cache. One pool of random numbers serves all cases, laid out anew for each, so
  * that its last element is never further than what was filled. A case gets as many layers as make
  * the pool's used part larger than a cache, and goes through them as a model does. */
+#include "kernels/kv_type.h"
 #include "tests/kernels/bench_device.h"
 
 #include <math.h>
@@ -180,7 +181,7 @@ static void print_attention(const struct context *c, const char *name, const str
         cached += n * context;
     }
     double element = (double)dtype_row_bytes(c->bench->backend->activation_dtype, 1);
-    double kv_element = (double)dtype_row_bytes(c->cache.layout.dtype, 1);
+    double kv_element = (double)kv_type_bytes(c->cache.layout.type);
     double bytes = cached * 2.0 * c->shape->kv_heads * c->shape->head_dim * kv_element +
                    2.0 * c->step.num_tokens * width * element;
     char shape[96];
@@ -196,7 +197,7 @@ static void print_attention(const struct context *c, const char *name, const str
 static void print_rope(const struct context *c, const char *name, const struct group *group,
                        struct device_bench_time time) {
     double element = (double)dtype_row_bytes(c->bench->backend->activation_dtype, 1);
-    double kv_element = (double)dtype_row_bytes(c->cache.layout.dtype, 1);
+    double kv_element = (double)kv_type_bytes(c->cache.layout.type);
     double row = element * (qkv_width(c->shape) + c->shape->heads * c->shape->head_dim) +
                  kv_element * 2.0 * c->shape->kv_heads * c->shape->head_dim;
     char shape[96];
@@ -312,12 +313,13 @@ static void bench_moves(struct context *c) {
 
 void bench_device_kv(struct device_bench *bench, const struct bench_shape *shape) {
     struct context c = {.bench = bench, .shape = shape};
-    c.cache.layout = (struct kv_layout){.num_kv_heads = shape->kv_heads,
-                                        .head_dim = shape->head_dim,
-                                        .block_size = BENCH_BLOCK_SIZE,
-                                        .dtype = backend_kv_dtype(bench->backend, bench->dtype)};
-    size_t elements = shape->pool_bytes / dtype_row_bytes(c.cache.layout.dtype, 1);
-    c.cache.buffer = device_bench_buffer(bench, c.cache.layout.dtype, 1.0F, elements);
+    c.cache.layout =
+        (struct kv_layout){.num_kv_heads = shape->kv_heads,
+                           .head_dim = shape->head_dim,
+                           .block_size = BENCH_BLOCK_SIZE,
+                           .type = backend_kv_type(bench->backend, kv_type_of_dtype(bench->dtype))};
+    size_t elements = shape->pool_bytes / kv_type_bytes(c.cache.layout.type);
+    c.cache.buffer = device_bench_buffer(bench, kv_type_dtype(c.cache.layout.type), 1.0F, elements);
     size_t angles = (size_t)shape->max_context * (size_t)shape->head_dim;
     c.rope_table = device_bench_buffer(bench, DTYPE_F32, 0.4F, angles);
     bench_steps(&c);

@@ -3,6 +3,7 @@
  * every place of the cache that holds no token; blocks that the window has left are NaN too. On the
  * CPU, and on a device opened as batch-invariant, a row's result has the same bits alone, in any
  * batch, in prefill or decode, in whatever physical blocks, and on any number of threads. */
+#include "kernels/kv_type.h"
 #include "tests/kernels/kernel_fixture.h"
 
 #include <math.h>
@@ -140,13 +141,14 @@ static void pool_init(struct pool *pool, const struct scene *scene, struct backe
     }
     *pool = (struct pool){
         .backend = b, .dtype = is_exact ? DTYPE_F32 : fixture.dtype, .max_blocks = max_blocks};
-    pool->cache = (struct kv_cache){.layout = {.num_layers = NUM_LAYERS,
-                                               .num_kv_heads = shape->num_kv_heads,
-                                               .head_dim = shape->head_dim,
-                                               .block_size = shape->block_size,
-                                               .dtype = is_exact ? DTYPE_F32 : shape->dtype},
-                                    .num_blocks = num_blocks};
-    enum dtype dtype = pool->cache.layout.dtype;
+    pool->cache =
+        (struct kv_cache){.layout = {.num_layers = NUM_LAYERS,
+                                     .num_kv_heads = shape->num_kv_heads,
+                                     .head_dim = shape->head_dim,
+                                     .block_size = shape->block_size,
+                                     .type = kv_type_of_dtype(is_exact ? DTYPE_F32 : shape->dtype)},
+                          .num_blocks = num_blocks};
+    enum dtype dtype = kv_type_dtype(pool->cache.layout.type);
     size_t bytes = (size_t)num_blocks * kv_block_bytes(&pool->cache.layout);
     void *data = kernel_fixture_put(b, dtype, NULL, bytes / dtype_row_bytes(dtype, 1));
     pool->cache.buffer = (struct buffer){.data = data, .bytes = bytes};

@@ -1,6 +1,7 @@
 /* The memory of a backend: blocks copied within the KV pool and swapped with the host's (the bytes
  * of the blocks named, and no others), transfers larger than what is staged, and more memory than
  * there is. */
+#include "kernels/kv_type.h"
 #include "tests/kernels/kernel_fixture.h"
 
 #include <setjmp.h>
@@ -34,7 +35,7 @@ static void pools_init(struct pools *p, struct backend *b, struct kv_layout layo
     *p = (struct pools){.backend = b, .block_bytes = kv_block_bytes(&layout)};
     size_t bytes = (size_t)num_blocks * p->block_bytes;
     void *data =
-        kernel_fixture_put(b, layout.dtype, NULL, bytes / dtype_row_bytes(layout.dtype, 1));
+        kernel_fixture_put(b, kv_type_dtype(layout.type), NULL, bytes / kv_type_bytes(layout.type));
     p->cache = (struct kv_cache){
         .layout = layout, .num_blocks = num_blocks, .buffer = {.data = data, .bytes = bytes}};
     p->expected = kernel_fixture_memory(bytes);
@@ -139,17 +140,17 @@ static void check_swaps(struct pools *p) {
 /* On the oracle too, whose blocks move as the CPU's do. A device takes its own type only. */
 static void check_all(void (*check)(struct pools *p)) {
     static const struct kv_layout layouts[] = {
-        {.num_layers = 1, .num_kv_heads = 1, .head_dim = 8, .block_size = 16, .dtype = DTYPE_F16},
-        {.num_layers = 3, .num_kv_heads = 2, .head_dim = 72, .block_size = 16, .dtype = DTYPE_F32},
-        {.num_layers = 2, .num_kv_heads = 3, .head_dim = 64, .block_size = 48, .dtype = DTYPE_BF16},
-        {.num_layers = 2, .num_kv_heads = 3, .head_dim = 24, .block_size = 16, .dtype = DTYPE_F16},
+        {.num_layers = 1, .num_kv_heads = 1, .head_dim = 8, .block_size = 16, .type = KV_F16},
+        {.num_layers = 3, .num_kv_heads = 2, .head_dim = 72, .block_size = 16, .type = KV_F32},
+        {.num_layers = 2, .num_kv_heads = 3, .head_dim = 64, .block_size = 48, .type = KV_BF16},
+        {.num_layers = 2, .num_kv_heads = 3, .head_dim = 24, .block_size = 16, .type = KV_F16},
     };
     for (size_t i = 0; i < sizeof(layouts) / sizeof(layouts[0]); i++)
         for (int k = fixture.dtype == DTYPE_F32 ? -1 : 0; k < fixture.num_backends; k++) {
             struct pools pools;
             struct kv_layout layout = layouts[i];
             if (fixture.dtype != DTYPE_F32)
-                layout.dtype = fixture.dtype;
+                layout.type = kv_type_of_dtype(fixture.dtype);
             pools_init(&pools, k < 0 ? fixture.oracle : fixture.backends[k], layout, NUM_BLOCKS);
             check(&pools);
             pools_finish(&pools);
@@ -171,7 +172,7 @@ static void test_copy_many_blocks(void **state) {
                                      .num_kv_heads = 3,
                                      .head_dim = 24,
                                      .block_size = 16,
-                                     .dtype = fixture.dtype};
+                                     .type = kv_type_of_dtype(fixture.dtype)};
     struct pools pools;
     int32_t src[COPIES] = {0}, dst[COPIES];
     for (int i = 0; i < COPIES; i++)

@@ -77,7 +77,7 @@ static void things_init(struct backend *b, struct things *t) {
                                             .num_kv_heads = 1,
                                             .head_dim = WIDTH,
                                             .block_size = 16,
-                                            .dtype = DTYPE_BF16},
+                                            .type = KV_BF16},
                                  .num_blocks = BLOCKS};
     size_t pool_bytes = BLOCKS * kv_block_bytes(&t->cache.layout);
     take(b, 4096, &t->a);

@@ -1,6 +1,7 @@
 /* The row-wise ops against the oracle: ragged widths, odd numbers of rows, guarded arrays; and the
  * same bits whatever the number of threads and the other rows. */
 #include "tests/kernels/kernel_fixture.h"
+#include "kernels/kv_type.h"
 #include "tests/kernels/sample_fixture.h"
 
 #include <math.h>
@@ -575,7 +576,7 @@ static void check_step_of_nothing(struct backend *b) {
                                         .num_kv_heads = 1,
                                         .head_dim = 64,
                                         .block_size = 16,
-                                        .dtype = fixture.dtype},
+                                        .type = kv_type_of_dtype(fixture.dtype)},
                              .num_blocks = 1};
     static const int32_t query_start[1];
     b->ops->step_begin(b, &(struct step_inputs){.query_start = query_start});
@@ -719,7 +720,7 @@ static void check_rope(const struct rope_case *c) {
                                         .num_kv_heads = c->num_kv_heads,
                                         .head_dim = c->head_dim,
                                         .block_size = c->block_size,
-                                        .dtype = fixture.dtype},
+                                        .type = kv_type_of_dtype(fixture.dtype)},
                              .num_blocks = BLOCKS};
     size_t pool_bytes = BLOCKS * kv_block_bytes(&cache.layout);
     size_t pool_n = pool_bytes / dtype_row_bytes(fixture.dtype, 1);
@@ -812,7 +813,7 @@ static void test_no_rope(void **state) {
                    .num_kv_heads = KV_HEADS,
                    .head_dim = HEAD_DIM,
                    .block_size = 16,
-                   .dtype = fixture.dtype == DTYPE_F32 ? DTYPE_BF16 : fixture.dtype},
+                   .type = fixture.dtype == DTYPE_F32 ? KV_BF16 : kv_type_of_dtype(fixture.dtype)},
         .num_blocks = BLOCKS};
     size_t bytes = BLOCKS * kv_block_bytes(&cache.layout);
     char *pools[2] = {kernel_fixture_memory(bytes), kernel_fixture_memory(bytes)};
@@ -821,7 +822,7 @@ static void test_no_rope(void **state) {
         void *device_rows = kernel_fixture_put(b, fixture.dtype, NULL, TOKENS * ROW);
         void *device_identity = kernel_fixture_put(b, DTYPE_F32, identity, POSITIONS * HEAD_DIM);
         for (int c = 0; c < 2; c++) {
-            void *pool = kernel_fixture_put(b, cache.layout.dtype, NULL, bytes / 2);
+            void *pool = kernel_fixture_put(b, kv_type_dtype(cache.layout.type), NULL, bytes / 2);
             cache.buffer = (struct buffer){.data = pool, .bytes = bytes};
             kernel_fixture_set(b, fixture.dtype, device_rows, qkv, TOKENS * ROW);
             b->ops->step_begin(b, &steps[c].inputs);

@@ -1,6 +1,7 @@
 /* Random data is made once as a tile of TILE_BYTES and laid over the memory to fill: first by
  * upload, then by the device itself, which copies what it has to as much again until all is full.
  * No two pieces of a few MiB are the same to a cache, which sees addresses. */
+#include "kernels/kv_type.h"
 #include "tests/kernels/device_bench.h"
 
 #include <stdarg.h>
@@ -142,9 +143,8 @@ void device_bench_random(enum dtype dtype, float deviation, void *out, size_t n)
 /* Blocks of TILE_BYTES to the device's copies: [1024][K or V][1][16][128] of two bytes. */
 static struct kv_cache as_tiles(const struct device_bench *bench, const struct buffer *buffer) {
     struct kv_cache cache = {.layout = {.num_kv_heads = 1, .head_dim = 128, .block_size = 16}};
-    cache.layout.dtype = backend_kv_dtype(bench->backend, bench->dtype);
-    cache.layout.num_layers =
-        (int32_t)(TILE_BYTES / (2 * 16 * dtype_row_bytes(cache.layout.dtype, 128)));
+    cache.layout.type = backend_kv_type(bench->backend, kv_type_of_dtype(bench->dtype));
+    cache.layout.num_layers = (int32_t)(TILE_BYTES / (2 * 16 * kv_row_bytes(&cache.layout)));
     cache.num_blocks = (int32_t)(buffer->bytes / TILE_BYTES);
     cache.buffer = *buffer;
     return cache;

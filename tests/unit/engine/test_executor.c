@@ -9,6 +9,7 @@
 
 #include "engine/engine.h"
 #include "engine/executor.h"
+#include "kernels/kv_type.h"
 
 #include <string.h>
 #include <unistd.h>
@@ -42,7 +43,7 @@ static struct executor_config small_config(const struct model *model, size_t kv_
         .gpu_memory_utilization = 0.1,
         .quantization = DTYPE_NONE,
         .num_threads = 1,
-        .kv_dtype = dtype,
+        .kv_type = kv_type_of_dtype(dtype),
         .kv_memory_bytes = kv_memory_bytes,
         .limits = {.max_num_seqs = NUM_REQUESTS,
                    .max_num_batched_tokens = 16,

@@ -117,7 +117,7 @@ static void start(struct fixture *f) {
     struct error err = {0};
     const struct executor_config config = {.device = device,
                                            .dtype = dtype,
-                                           .kv_dtype = DTYPE_AUTO,
+                                           .kv_type = KV_AUTO,
                                            .quantization = DTYPE_NONE,
                                            .gpu_memory_utilization = 0.1,
                                            .num_threads = 1,

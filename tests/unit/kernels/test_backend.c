@@ -49,9 +49,9 @@ static void test_bad_thread_count(void **state) {
 
 static void test_kv_block_bytes(void **state) {
     struct kv_layout layout = {
-        .num_layers = 30, .num_kv_heads = 3, .head_dim = 64, .block_size = 16, .dtype = DTYPE_BF16};
+        .num_layers = 30, .num_kv_heads = 3, .head_dim = 64, .block_size = 16, .type = KV_BF16};
     assert_int_equal(kv_block_bytes(&layout), 368640);
-    layout.dtype = DTYPE_F32;
+    layout.type = KV_F32;
     assert_int_equal(kv_block_bytes(&layout), 737280);
 }
 
@@ -79,20 +79,20 @@ static void test_memory_ops(void **state) {
     }
 }
 
-static void test_kv_dtype(void **state) {
-    const struct backend any = {.kv_dtypes = DTYPE_BIT(DTYPE_F32) | DTYPE_BIT(DTYPE_BF16)};
-    const struct backend one = {.kv_dtypes = DTYPE_BIT(DTYPE_BF16)};
-    assert_int_equal(backend_kv_dtype(&any, DTYPE_BF16), DTYPE_BF16);
-    assert_int_equal(backend_kv_dtype(&any, DTYPE_F16), DTYPE_F32);
-    assert_int_equal(backend_kv_dtype(&one, DTYPE_F32), DTYPE_BF16);
-    assert_int_equal(backend_kv_dtype(&one, DTYPE_Q8_0), DTYPE_BF16);
+static void test_kv_type(void **state) {
+    const struct backend any = {.kv_types = KV_TYPE_BIT(KV_F32) | KV_TYPE_BIT(KV_BF16)};
+    const struct backend one = {.kv_types = KV_TYPE_BIT(KV_BF16)};
+    assert_int_equal(backend_kv_type(&any, KV_BF16), KV_BF16);
+    assert_int_equal(backend_kv_type(&any, KV_F16), KV_F32);
+    assert_int_equal(backend_kv_type(&one, KV_F32), KV_BF16);
+    assert_int_equal(backend_kv_type(&one, KV_INT8), KV_BF16);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_unknown_device),   cmocka_unit_test(test_instruction_set_is_named),
         cmocka_unit_test(test_bad_thread_count), cmocka_unit_test(test_kv_block_bytes),
-        cmocka_unit_test(test_memory_ops),       cmocka_unit_test(test_kv_dtype),
+        cmocka_unit_test(test_memory_ops),       cmocka_unit_test(test_kv_type),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

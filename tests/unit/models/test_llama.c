@@ -69,7 +69,7 @@ static bool open_run(struct run *run, const struct model_image *image, const cha
                                            .num_kv_heads = config->num_kv_heads,
                                            .head_dim = config->head_dim,
                                            .block_size = BLOCK_SIZE,
-                                           .dtype = DTYPE_F32};
+                                           .type = KV_F32};
     run->cache.num_blocks = NUM_BLOCKS;
     size_t cache_bytes = NUM_BLOCKS * kv_block_bytes(&run->cache.layout);
     if (weights_load(run->backend, &image->model, &options, &run->weights, &err) != 0 ||

@@ -41,16 +41,17 @@ static void test_refuses(void **state) {
 static void test_dtypes(void **state) {
     static const struct {
         const char *name;
-        enum dtype main, kv;
+        enum dtype main;
+        enum kv_type kv;
     } models[] = {
-        {"tiny-f32", DTYPE_F32, DTYPE_F32},    {"tiny-f16", DTYPE_F16, DTYPE_F16},
-        {"tiny-bf16", DTYPE_BF16, DTYPE_BF16}, {"tiny-q4_1", DTYPE_Q4_1, DTYPE_F16},
-        {"tiny-q8_0", DTYPE_Q8_0, DTYPE_F16},
+        {"tiny-f32", DTYPE_F32, KV_F32},    {"tiny-f16", DTYPE_F16, KV_F16},
+        {"tiny-bf16", DTYPE_BF16, KV_BF16}, {"tiny-q4_1", DTYPE_Q4_1, KV_F16},
+        {"tiny-q8_0", DTYPE_Q8_0, KV_F16},
     };
     for (size_t i = 0; i < sizeof(models) / sizeof(models[0]); i++) {
         struct model *model = open_model(*state, models[i].name);
         assert_int_equal(model_main_dtype(model), models[i].main);
-        assert_int_equal(model_default_kv_dtype(model), models[i].kv);
+        assert_int_equal(model_default_kv_type(model), models[i].kv);
         assert_int_equal(model_default_activation_dtype(model),
                          models[i].main == DTYPE_F16 ? DTYPE_F16 : DTYPE_BF16);
         model->config.overflows_f16 = true;

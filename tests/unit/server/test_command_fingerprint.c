@@ -25,7 +25,7 @@ static struct machine usual(void) {
                  .batch_invariant = true,
                  .model_digest = {1, 2, 3},
                  .activation_dtype = DTYPE_F32,
-                 .kv_dtype = DTYPE_F16},
+                 .kv_type = KV_F16},
         .build = "0123456789abcdef",
     };
 }
@@ -70,7 +70,7 @@ static void test_what_changes_the_bytes(void **state) {
     machine.info.model_digest[15] = 1;
     assert_same(&machine, false);
     machine = usual();
-    machine.info.kv_dtype = DTYPE_F32;
+    machine.info.kv_type = KV_F32;
     assert_same(&machine, false);
     machine = usual();
     machine.info.activation_dtype = DTYPE_BF16;

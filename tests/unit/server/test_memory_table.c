@@ -34,7 +34,7 @@ static struct executor_info info(bool is_gpu) {
                                   .device = "cpu",
                                   .description = "a thread",
                                   .has_dedicated_memory = is_gpu,
-                                  .kv_dtype = DTYPE_F16,
+                                  .kv_type = KV_F16,
                                   .swap_block_ns = 12340,
                                   .memory = {.weight_bytes = 10 * MIB,
                                              .workspace_bytes = 20 * MIB,

@@ -121,7 +121,7 @@ struct backend *__wrap_backend_open(const char *name, const struct backend_confi
     gpu.ops.step_begin = gpu_step_begin;
     gpu.ops.sample = gpu_sample;
     b->ops = &gpu.ops;
-    b->kv_dtypes = DTYPE_BIT(DTYPE_F32);
+    b->kv_types = DTYPE_BIT(DTYPE_F32);
     b->has_dedicated_memory = true;
     b->workspace_bytes = OPEN_BYTES;
     b->name = "cuda";
@@ -152,7 +152,7 @@ static struct executor_config config_for(const char *device) {
         .quantization = DTYPE_NONE,
         .gpu_memory_utilization = 0.75,
         .num_threads = 1,
-        .kv_dtype = DTYPE_AUTO,
+        .kv_type = KV_AUTO,
         .limits = {.max_num_seqs = 3,
                    .max_num_batched_tokens = 40,
                    .max_model_len = 256,
@@ -231,7 +231,7 @@ static void test_limits_left_to_the_device(void **state) {
     assert_string_equal(info.why_cpu, "no GPU is left");
     assert_int_equal(info.limits.max_num_seqs, 64);
     assert_int_equal(info.limits.max_num_batched_tokens, 512);
-    assert_int_equal(info.kv_dtype, DTYPE_F32);
+    assert_int_equal(info.kv_type, KV_F32);
     assert_true(!info.has_dedicated_memory && info.batch_invariant);
     rank_unload(&rank);
 }
@@ -275,7 +275,7 @@ static void assert_same_parts(const struct executor_info *a, const struct execut
     assert_string_equal(a->why_cpu, b->why_cpu);
     assert_int_equal(a->limits.max_num_seqs, b->limits.max_num_seqs);
     assert_int_equal(a->limits.max_num_batched_tokens, b->limits.max_num_batched_tokens);
-    assert_int_equal(a->kv_dtype, b->kv_dtype);
+    assert_int_equal(a->kv_type, b->kv_type);
     assert_int_equal(a->memory.weight_bytes, b->memory.weight_bytes);
     assert_int_equal(a->memory.workspace_bytes, b->memory.workspace_bytes);
     assert_int_equal(a->limits.num_blocks, b->limits.num_blocks);
@@ -354,10 +354,10 @@ static void test_the_device_fails_while_loading(void **state) {
 
 static void test_what_does_not_suit_a_gpu(void **state) {
     struct executor_config config = config_for("cuda");
-    config.kv_dtype = DTYPE_F16;
+    config.kv_type = KV_F16;
     assert_refused(state, &config, ERROR_CONFIG,
                    PIECES("kv-cache-dtype: f16", "cuda", "must be auto or f32"));
-    config.kv_dtype = DTYPE_AUTO;
+    config.kv_type = KV_AUTO;
     config.limits.max_num_seqs = 41;
     assert_refused(state, &config, ERROR_CONFIG,
                    PIECES("max-num-batched-tokens is 40", "max-num-seqs, which is 41"));

@@ -34,7 +34,7 @@ static int open_pools(void **state) {
     static struct pools pools;
     const struct backend_config config = {.num_threads = 1, .limits.max_num_batched_tokens = 1};
     const struct kv_layout layout = {
-        .num_layers = 2, .num_kv_heads = 1, .head_dim = 8, .block_size = 16, .dtype = DTYPE_F16};
+        .num_layers = 2, .num_kv_heads = 1, .head_dim = 8, .block_size = 16, .type = KV_F16};
     pools = (struct pools){.backend = backend_open("cpu-ref", &config, NULL),
                            .block_bytes = kv_block_bytes(&layout)};
     assert_non_null(pools.backend);

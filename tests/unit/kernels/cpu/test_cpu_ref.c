@@ -176,12 +176,12 @@ static void test_attention_through_scrambled_blocks(void **state) {
                                        1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0};
     struct backend *b = *state;
     for (int d = 0; d < 3; d++) {
-        const enum dtype dtype = (enum dtype[]){DTYPE_F32, DTYPE_F16, DTYPE_BF16}[d];
+        const enum kv_type type = (enum kv_type[]){KV_F32, KV_F16, KV_BF16}[d];
         struct kv_cache cache = {.layout = {.num_layers = 2,
                                             .num_kv_heads = KV_HEADS,
                                             .head_dim = DIM,
                                             .block_size = 16,
-                                            .dtype = dtype},
+                                            .type = type},
                                  .num_blocks = 4};
         assert_int_equal(
             b->ops->buffer_alloc(b, 4 * kv_block_bytes(&cache.layout), &cache.buffer, NULL), 0);

@@ -1,0 +1,109 @@
+/* The KV cache: element types, and where (block, layer, K or V, head, token) lies in it. The only
+ * place that knows; C and CUDA share it. Plain arithmetic, for any thread.
+ *
+ * The pool is block-major: one block is contiguous over all layers, so that a copy or swap of a block
+ * is one copy. Within a block there is a PLANE for each (layer, K or V, KV head), in this order:
+ *
+ *   plane   [block_size tokens][head_dim] elements, then, of a quantised type, the scales
+ *           float [block_size], one for each token
+ *
+ * The order of the elements within 16 consecutive tokens of a plane is the backend's own affair
+ * (cpu_ops.h; the oracle and CUDA have [token][head_dim]); the bytes of those 16 are together.
+ *
+ * Quantised types keep each token's K and V of a head as codes times one scale:
+ *   INT8   code = round(x / scale) in -127 .. 127, scale = largest magnitude / 127
+ *   E4M3   code = x / scale rounded to an 8-bit float of 4 bits exponent (bias 7) and 3 of mantissa,
+ *          without infinities, largest 448 (OCP 8-bit Floating Point Specification 1.0),
+ *          scale = largest magnitude / 448
+ * All zeros have scale 0. A token whose values are not all finite has a scale that is not a number,
+ * and so has every value read back. */
+#ifndef QUIRE_KERNELS_KV_LAYOUT_H
+#define QUIRE_KERNELS_KV_LAYOUT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __CUDACC__
+#define KV_INLINE static __host__ __device__ __forceinline__
+#else
+#define KV_INLINE static inline
+#endif
+
+#define KV_MAX_HEAD_DIM 256
+#define KV_HEAD_DIM_STEP 8
+#define KV_TOKEN_STEP 16
+
+enum kv_type {
+    KV_F32,
+    KV_F16,
+    KV_BF16,
+    KV_INT8,
+    KV_E4M3,
+    NUM_KV_TYPES, /* no value */
+    KV_AUTO       /* of an option: chosen by what reads it */
+};
+
+/* A set of types is the sum of their bits. */
+#define KV_TYPE_BIT(type) (UINT32_C(1) << (type))
+
+enum kv_part { KV_PART_K, KV_PART_V };
+
+/* slot = block id * block_size + offset in the block. */
+struct kv_layout {
+    int32_t num_layers;
+    int32_t num_kv_heads;
+    int32_t head_dim;   /* a multiple of KV_HEAD_DIM_STEP, at most KV_MAX_HEAD_DIM */
+    int32_t block_size; /* tokens; a multiple of KV_TOKEN_STEP */
+    enum kv_type type;
+};
+
+KV_INLINE bool kv_type_has_scales(enum kv_type type) {
+    return type == KV_INT8 || type == KV_E4M3;
+}
+
+/* Bytes of an element. */
+KV_INLINE size_t kv_type_bytes(enum kv_type type) {
+    return type == KV_F32 ? 4 : kv_type_has_scales(type) ? 1 : 2;
+}
+
+/* Bytes of one token's elements in a plane. */
+KV_INLINE size_t kv_row_bytes(const struct kv_layout *l) {
+    return (size_t)l->head_dim * kv_type_bytes(l->type);
+}
+
+KV_INLINE size_t kv_plane_bytes(const struct kv_layout *l) {
+    size_t token_bytes = kv_row_bytes(l) + (kv_type_has_scales(l->type) ? sizeof(float) : 0);
+    return (size_t)l->block_size * token_bytes;
+}
+
+/* Bytes of one layer of a block. */
+KV_INLINE size_t kv_layer_bytes(const struct kv_layout *l) {
+    return 2 * (size_t)l->num_kv_heads * kv_plane_bytes(l);
+}
+
+/* Bytes of one block over all layers. */
+KV_INLINE size_t kv_block_bytes(const struct kv_layout *l) {
+    return (size_t)l->num_layers * kv_layer_bytes(l);
+}
+
+/* Offset of a plane, in bytes from the pool's beginning. */
+KV_INLINE size_t kv_plane_offset(const struct kv_layout *l, int32_t block, int32_t layer,
+                                 enum kv_part part, int32_t head) {
+    size_t plane = (size_t)part * (size_t)l->num_kv_heads + (size_t)head;
+    return (size_t)block * kv_block_bytes(l) + (size_t)layer * kv_layer_bytes(l) +
+           plane * kv_plane_bytes(l);
+}
+
+/* Offset of a token's elements in its plane where the order is [token][head_dim]; of the first of
+ * KV_TOKEN_STEP tokens: that of these, whatever their order. token < block_size. */
+KV_INLINE size_t kv_row_offset(const struct kv_layout *l, int32_t token) {
+    return (size_t)token * kv_row_bytes(l);
+}
+
+/* Offset of a token's scale in its plane; of a quantised type only. */
+KV_INLINE size_t kv_scale_offset(const struct kv_layout *l, int32_t token) {
+    return (size_t)l->block_size * kv_row_bytes(l) + (size_t)token * sizeof(float);
+}
+
+#endif

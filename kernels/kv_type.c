@@ -1,0 +1,50 @@
+#include "kernels/kv_type.h"
+
+#include "config/base/check.h"
+
+#include <string.h>
+
+static const struct {
+    const char *name;
+    enum dtype dtype;
+} types[NUM_KV_TYPES] = {
+    [KV_F32] = {"f32", DTYPE_F32},    [KV_F16] = {"f16", DTYPE_F16},
+    [KV_BF16] = {"bf16", DTYPE_BF16}, [KV_INT8] = {"int8", DTYPE_NONE},
+    [KV_E4M3] = {"fp8", DTYPE_NONE},
+};
+
+const char *kv_type_name(enum kv_type type) {
+    CHECK((unsigned)type < NUM_KV_TYPES);
+    return types[type].name;
+}
+
+enum kv_type kv_type_of(const char *name) {
+    if (strcmp(name, "auto") == 0)
+        return KV_AUTO;
+    enum kv_type type = 0;
+    while (type < NUM_KV_TYPES && strcmp(name, types[type].name) != 0)
+        type++;
+    return type;
+}
+
+enum kv_type kv_type_of_dtype(enum dtype dtype) {
+    enum kv_type type = 0;
+    while (type < NUM_KV_TYPES && types[type].dtype != dtype)
+        type++;
+    return type;
+}
+
+enum dtype kv_type_dtype(enum kv_type type) {
+    CHECK((unsigned)type < NUM_KV_TYPES);
+    return types[type].dtype;
+}
+
+void kv_row_from_f32(enum kv_type type, const float *src, void *dst, size_t n) {
+    CHECK((unsigned)type < NUM_KV_TYPES && types[type].dtype != DTYPE_NONE);
+    dtype_from_f32(types[type].dtype, src, dst, n);
+}
+
+void kv_row_to_f32(enum kv_type type, const void *src, float *dst, size_t n) {
+    CHECK((unsigned)type < NUM_KV_TYPES && types[type].dtype != DTYPE_NONE);
+    dtype_to_f32(types[type].dtype, src, dst, n);
+}
