@@ -1,5 +1,5 @@
 /* The one transformer of the LLaMA family, written against the op table. One per rank, used by the
- * rank's thread. Memory is taken at start (backend.h): llama_create allocates what the largest step
+ * rank's thread; those of a model's ranks are called for the same batches, together (backend.h). Memory is taken at start (backend.h): llama_create allocates what the largest step
  * needs, a step allocates nothing. */
 #ifndef QUIRE_MODELS_LLAMA_H
 #define QUIRE_MODELS_LLAMA_H
@@ -7,7 +7,7 @@
 #include "config/serving_limits.h"
 #include "kernels/backend.h"
 #include "models/batch.h"
-#include "models/model.h"
+#include "models/model_shard.h"
 #include "models/weights/weights.h"
 
 struct llama;
@@ -17,19 +17,20 @@ struct llama;
  * logits are computed max_logit_rows at a time. ERROR_MEMORY when the workspace does not fit,
  * ERROR_DEVICE when the device failed. */
 int llama_create(struct backend *backend, const struct model_config *config,
-                 const struct weights *weights, const struct serving_limits *limits,
-                 struct llama **out, struct error *err);
+                 const struct model_shard *shard, const struct weights *weights,
+                 const struct serving_limits *limits, struct llama **out, struct error *err);
 void llama_destroy(struct llama *llama); /* accepts NULL */
 /* Returns the device memory that llama_create takes; SIZE_MAX when that cannot be. */
-size_t llama_workspace_needed(const struct model_config *config, enum dtype activation_dtype,
-                              const struct serving_limits *limits);
+size_t llama_workspace_needed(const struct model_config *config, const struct model_shard *shard,
+                              enum dtype activation_dtype, const struct serving_limits *limits);
 size_t llama_workspace_bytes(const struct llama *llama);
 
 /* A step in two parts, each of which only enqueues. The first writes the new tokens' keys and values
  * into the cache, up to the last hidden states; it reads no late input of the batch (batch.h). */
 void llama_forward(struct llama *llama, struct kv_cache *cache, const struct batch *batch);
 /* Goes on with the batch that llama_forward was last called for: result->rows of every sample row
- * and result->hidden_sums of every span are complete once the backend was waited for. */
+ * and result->hidden_sums of every span are complete once the backend was waited for. Only rank 0
+ * writes the result; others may have NULL. */
 void llama_sample(struct llama *llama, const struct batch *batch, struct step_result *result);
 /* Does both, and waits: 0, or -1 with ERROR_DEVICE, after which nothing works any more. */
 int llama_step(struct llama *llama, struct kv_cache *cache, const struct batch *batch,

@@ -56,6 +56,13 @@ enum dtype model_default_activation_dtype(const struct model *model) {
     return half ? DTYPE_F16 : DTYPE_BF16;
 }
 
+enum dtype model_held_dtype(enum dtype quantization, enum dtype stored, int64_t cols) {
+    if (quantization == DTYPE_NONE || dtype_is_quantised(stored) ||
+        cols % dtype_block_elements(quantization) != 0)
+        return stored;
+    return quantization;
+}
+
 int32_t model_window(const struct model_config *config) {
     int32_t largest = 0;
     for (int32_t i = 0; i < config->num_layers; i++) {

@@ -35,8 +35,8 @@ static int open_device(struct rank *rank, const char *device, struct error *err)
         .num_threads = rank->config.num_threads,
         .limits = *limits,
         .head_dim = model->head_dim,
-        .num_q_heads = model->num_heads,
-        .num_kv_heads = model->num_kv_heads,
+        .num_q_heads = rank->shard.num_heads,
+        .num_kv_heads = rank->shard.num_kv_heads,
         .activation_dtype = rank->config.dtype,
         .batch_invariant = rank->config.batch_invariant,
     };
@@ -99,7 +99,7 @@ static void set_layout(struct rank *rank) {
     const struct model_config *model = &rank->model->config;
     rank->cache.layout = (struct kv_layout){
         .num_layers = model->num_layers,
-        .num_kv_heads = model->num_kv_heads,
+        .num_kv_heads = rank->shard.num_kv_heads,
         .head_dim = model->head_dim,
         .block_size = rank->info->limits.block_size,
         .type = rank->config.kv_type,
@@ -116,7 +116,8 @@ static int open_backend(struct rank *rank, const struct model *model,
     if (config->dtype == DTYPE_AUTO)
         rank->config.dtype = model_default_activation_dtype(model);
     /* Options that contradict each other do so on every device. */
-    if (sizing_choose_step(config->device, &config->limits, &info->limits, err) != 0)
+    if (sizing_choose_step(config->device, &config->limits, &info->limits, err) != 0 ||
+        model_shard_init(model, config->quantization, 0, 1, &rank->shard, err) != 0)
         return -1;
     int status = strcmp(config->device, "auto") == 0 ? open_auto(rank, err) : open_named(rank, err);
     if (status != 0 || choose_kv_type(rank, err) != 0)
@@ -132,7 +133,8 @@ static int load_weights(struct rank *rank, struct error *err) {
     if (rank_memory_plan_weights(rank, err) != 0)
         return -1;
     size_t before = rank_memory_free(rank);
-    if (weights_load(b, rank->model, &rank->weights_options, &rank->weights, err) != 0)
+    if (weights_load_alone(b, rank->model, &rank->shard, &rank->weights_options, &rank->weights,
+                           err) != 0)
         return -1;
     size_t after = rank_memory_free(rank);
     memcpy(info->model_digest, rank->weights->digest, sizeof(info->model_digest));
@@ -146,8 +148,8 @@ static int create_llama(struct rank *rank, struct error *err) {
     struct backend *b = rank->backend;
     size_t bytes;
     if (rank_memory_plan_workspace(rank, &bytes, err) != 0 ||
-        llama_create(b, &rank->model->config, rank->weights, &rank->info->limits, &rank->llama,
-                     err) != 0)
+        llama_create(b, &rank->model->config, &rank->shard, rank->weights, &rank->info->limits,
+                     &rank->llama, err) != 0)
         return -1;
     rank->info->memory.workspace_bytes = llama_workspace_bytes(rank->llama) + b->workspace_bytes;
     return 0;

@@ -12,6 +12,7 @@ struct rank {
     const struct model *model;
     struct executor_config config; /* once the backend is open, no format is left open */
     struct executor_info *info;    /* the caller's; filled in while loading */
+    struct model_shard shard;
     struct weights_options weights_options;
     struct backend *backend;
     struct weights *weights;

@@ -29,7 +29,7 @@ int rank_memory_plan_weights(struct rank *rank, struct error *err) {
                          "quantization: int8 is for the CPU; on %s every weight is held in %s: "
                          "must be none",
                          b->name, dtype_name(b->activation_dtype));
-    size_t bytes = weights_needed(rank->model, &rank->weights_options,
+    size_t bytes = weights_needed(rank->model, &rank->shard, &rank->weights_options,
                                   b->has_dedicated_memory ? b->activation_dtype : DTYPE_NONE);
     rank->info->memory.weight_bytes = bytes;
     return check_room(rank, "weights", bytes,
@@ -40,8 +40,8 @@ int rank_memory_plan_weights(struct rank *rank, struct error *err) {
 
 int rank_memory_plan_workspace(struct rank *rank, size_t *out_bytes, struct error *err) {
     const struct backend *b = rank->backend;
-    size_t bytes =
-        llama_workspace_needed(&rank->model->config, b->activation_dtype, &rank->info->limits);
+    size_t bytes = llama_workspace_needed(&rank->model->config, &rank->shard, b->activation_dtype,
+                                          &rank->info->limits);
     rank->info->memory.workspace_bytes = bytes + b->workspace_bytes;
     *out_bytes = bytes;
     return check_room(rank, "workspace", bytes, "lower --max-num-batched-tokens or --max-num-seqs",

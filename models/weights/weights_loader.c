@@ -1,57 +1,37 @@
-/* A matrix is created empty and its rows are read, requantised if requested, and handed to the
- * backend a chunk at a time; what stays in memory is the backend's own form. */
+/* A matrix is created empty, and what the rank keeps of its tensors' rows is cut, requantised if
+ * requested, and handed to the backend a chunk at a time; what stays in memory is the backend's own
+ * form. */
 #include "models/weights/weights_loader.h"
 
 #include "config/base/check.h"
 #include "config/base/numbers.h"
 #include "models/files/tensor_table.h"
-#include "models/weights/model_digest.h"
+#include "models/weights/weights_reader.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-enum { MAX_PARTS = 3 };
+#include <string.h>
 
 int weights_loader_init(struct weights_loader *loader) {
     size_t num_tensors = tensor_file_num_tensors(loader->model->file);
     loader->weights = calloc(1, sizeof(*loader->weights));
     loader->bound = calloc(num_tensors + 1, sizeof(*loader->bound));
-    loader->chunk = malloc(WEIGHTS_CHUNK_BYTES);
-    if (loader->options->quantization != DTYPE_NONE)
-        loader->requantised = malloc(WEIGHTS_CHUNK_BYTES);
-    loader->hash = content_hash_create();
-    if (loader->weights != NULL && loader->bound != NULL && loader->chunk != NULL &&
-        loader->hash != NULL &&
-        (loader->requantised != NULL || loader->options->quantization == DTYPE_NONE))
+    loader->scratch = malloc(WEIGHTS_CHUNK_BYTES);
+    loader->requantised = malloc(WEIGHTS_CHUNK_BYTES);
+    if (loader->weights != NULL && loader->bound != NULL && loader->scratch != NULL &&
+        loader->requantised != NULL)
         return 0;
     return error_set(loader->err, ERROR_MEMORY, "no memory to read %zu tensors", num_tensors);
 }
 
 void weights_loader_finish(struct weights_loader *loader) {
     free(loader->bound);
-    free(loader->chunk);
+    free(loader->scratch);
     free(loader->requantised);
-    content_hash_destroy(loader->hash);
 }
 
 /* --- Tensors ---------------------------------------------------------------------------------- */
-
-static const struct tensor_info *look_up(const struct weights_loader *l, struct tensor_place place,
-                                         const char *suffix) {
-    char name[TENSOR_NAME_BYTES];
-    tensor_names_write(&l->model->config, place.role, place.layer, suffix, name);
-    return tensor_file_find(l->model->file, name);
-}
-
-bool weights_loader_has_bias(const struct weights_loader *loader, struct tensor_place place) {
-    return look_up(loader, place, "bias") != NULL;
-}
-
-int64_t weights_loader_num_rows(const struct weights_loader *loader, struct tensor_place place) {
-    const struct tensor_info *tensor = look_up(loader, place, "weight");
-    return tensor != NULL ? tensor->shape[0] : 0;
-}
 
 static void print_shape(char *out, size_t capacity, const struct tensor_info *tensor) {
     size_t used = 0;
@@ -103,22 +83,12 @@ static const struct tensor_info *find_tensor(struct weights_loader *l, struct te
     if (check_type(l, tensor) != 0 || check_shape(l, tensor, rows, cols) != 0)
         return NULL;
     l->bound[tensor - tensor_file_tensor(file, 0)] = true;
-    model_digest_add_tensor(l->hash, tensor);
     return tensor;
 }
 
-/* Fills the chunk; every byte of a tensor is read once, in order, because the digest is taken on the
- * way. */
-static int read_chunk(struct weights_loader *l, const struct tensor_info *tensor, size_t offset,
-                      size_t bytes) {
-    if (tensor_read(l->model->file, tensor, offset, bytes, l->chunk, l->err) != 0)
-        return -1;
-    content_hash_add(l->hash, l->chunk, bytes);
-    return 0;
-}
-
-float *weights_loader_read_vector(struct weights_loader *l, struct tensor_place place,
-                                  const char *suffix, int32_t width) {
+/* The caller frees. NULL on failure. */
+static float *read_vector(struct weights_loader *l, struct tensor_place place, const char *suffix,
+                          int32_t width) {
     const struct tensor_info *tensor = find_tensor(l, place, suffix, 0, width);
     if (tensor == NULL)
         return NULL;
@@ -128,13 +98,14 @@ float *weights_loader_read_vector(struct weights_loader *l, struct tensor_place 
                   tensor->name.data, dtype_name(tensor->dtype));
         return NULL;
     }
-    if (read_chunk(l, tensor, 0, tensor->bytes) != 0)
+    const void *data = weights_reader_read(l->reader, tensor, 0, tensor->bytes, l->err);
+    if (data == NULL)
         return NULL;
     float *values = malloc((size_t)width * sizeof(float));
     if (values == NULL)
         error_set(l->err, ERROR_MEMORY, "no memory for a vector of %d elements", width);
     else
-        dtype_to_f32(tensor->dtype, l->chunk, values, (size_t)width);
+        dtype_to_f32(tensor->dtype, data, values, (size_t)width);
     return values;
 }
 
@@ -145,44 +116,65 @@ int weights_loader_alloc(struct weights_loader *l, size_t bytes, struct buffer *
     return 0;
 }
 
-/* --- Matrices --------------------------------------------------------------------------------- */
-
-enum dtype weights_loader_held_dtype(const struct weights_options *options, enum dtype stored,
-                                     int64_t cols) {
-    enum dtype requested = options->quantization;
-    if (requested == DTYPE_NONE || dtype_is_quantised(stored) ||
-        cols % dtype_block_elements(requested) != 0)
-        return stored;
-    return requested;
+int weights_loader_load_norm(struct weights_loader *l, const struct weights_norm *plan,
+                             struct buffer *out) {
+    size_t bytes = (size_t)plan->count * sizeof(float);
+    float *values = read_vector(l, plan->place, "weight", plan->width);
+    if (values == NULL)
+        return -1;
+    float *kept = values + plan->first;
+    for (int32_t i = 0; i < plan->count; i++)
+        kept[i] = (kept[i] + plan->added) * plan->scale;
+    int status = weights_loader_alloc(l, bytes, out);
+    if (status == 0)
+        l->backend->ops->upload(l->backend, out->data, kept, bytes);
+    free(values);
+    return status;
 }
 
+/* --- Matrices --------------------------------------------------------------------------------- */
+
+/* What is known of a matrix once its tensors were found. */
 struct matrix_source {
-    const struct tensor_info *tensors[MAX_PARTS];
-    struct matrix_part parts[MAX_PARTS];
-    float *biases[MAX_PARTS];
-    int32_t cols;
+    const struct weights_matrix *plan;
+    const struct tensor_info *tensors[WEIGHTS_MAX_PARTS];
+    struct matrix_part parts[WEIGHTS_MAX_PARTS];
+    float *biases[WEIGHTS_MAX_PARTS]; /* of the kept rows; NULL: none */
 };
 
-static float *read_bias(struct weights_loader *l, const struct weights_part *part, float scale) {
-    float *bias = weights_loader_read_vector(l, part->place, "bias", part->rows);
-    for (int32_t i = 0; bias != NULL && i < part->rows; i++)
-        bias[i] *= scale;
-    return bias;
+/* Every rank reads the bias, also one that leaves it to another. */
+static int read_bias(struct weights_loader *l, const struct weights_part *part, float scale,
+                     float **out) {
+    float *bias = read_vector(l, part->place, "bias", part->rows);
+    if (bias == NULL)
+        return -1;
+    int32_t row = 0;
+    for (int i = 0; i < part->num_spans; i++)
+        for (int32_t k = 0; k < part->spans[i].num_rows; k++)
+            bias[row++] = bias[part->spans[i].first_row + k] * scale;
+    if (scale != 0.0F) {
+        *out = bias;
+        return 0;
+    }
+    free(bias);
+    return 0;
 }
 
 /* The caller frees the biases, also after a failure. */
-static int find_parts(struct weights_loader *l, const struct weights_part *parts, int num_parts,
-                      float bias_scale, struct matrix_source *out) {
-    for (int i = 0; i < num_parts; i++) {
-        out->tensors[i] = find_tensor(l, parts[i].place, "weight", parts[i].rows, out->cols);
-        if (out->tensors[i] == NULL)
+static int find_parts(struct weights_loader *l, struct matrix_source *source) {
+    const struct weights_matrix *plan = source->plan;
+    for (int i = 0; i < plan->num_parts; i++) {
+        const struct weights_part *part = &plan->parts[i];
+        const struct tensor_info *tensor =
+            find_tensor(l, part->place, "weight", part->rows, plan->cols);
+        source->tensors[i] = tensor;
+        if (tensor == NULL ||
+            (part->biased && read_bias(l, part, plan->bias_scale, &source->biases[i]) != 0))
             return -1;
-        if (parts[i].biased && (out->biases[i] = read_bias(l, &parts[i], bias_scale)) == NULL)
-            return -1;
-        out->parts[i] = (struct matrix_part){
-            .dtype = weights_loader_held_dtype(l->options, out->tensors[i]->dtype, out->cols),
-            .rows = parts[i].rows,
-            .bias = out->biases[i],
+        source->parts[i] = (struct matrix_part){
+            .dtype = model_held_dtype(l->options->quantization, tensor->dtype, plan->cols),
+            .rows = weights_part_rows(part),
+            .bias = source->biases[i],
         };
     }
     return 0;
@@ -195,79 +187,143 @@ static int explain(const struct weights_loader *l, const struct tensor_info *ten
                      text_print_length(tensor->name), tensor->name.data, why->message);
 }
 
-/* Returns the chunk's rows in the type they are held in. */
+/* Returns the kept columns of these rows, one row behind the other. */
+static const void *cut_columns(struct weights_loader *l, const struct weights_matrix *plan,
+                               enum dtype dtype, const void *rows, int32_t num_rows) {
+    if (plan->num_cols == plan->cols)
+        return rows;
+    size_t row_bytes = dtype_row_bytes(dtype, (size_t)plan->cols);
+    size_t kept_bytes = dtype_row_bytes(dtype, (size_t)plan->num_cols);
+    const uint8_t *from = (const uint8_t *)rows + dtype_row_bytes(dtype, (size_t)plan->first_col);
+    uint8_t *to = l->scratch;
+    for (int32_t row = 0; row < num_rows; row++)
+        memcpy(to + (size_t)row * kept_bytes, from + (size_t)row * row_bytes, kept_bytes);
+    return l->scratch;
+}
+
+/* Returns the elements in the type that they are held in; `count` of them are whole blocks. */
 static const void *convert(struct weights_loader *l, enum dtype stored, enum dtype held,
-                           int32_t num_rows, int32_t cols) {
+                           const void *data, size_t count) {
     if (stored == held)
-        return l->chunk;
-    const uint8_t *src = l->chunk;
+        return data;
+    const uint8_t *src = data;
     uint8_t *dst = l->requantised;
     float values[1024];
-    CHECK(cols % dtype_block_elements(held) == 0);
-    size_t left = (size_t)num_rows * (size_t)cols;
-    while (left > 0) {
-        size_t count = min_size(left, 1024);
-        dtype_to_f32(stored, src, values, count);
-        dtype_from_f32(held, values, dst, count);
-        src += dtype_row_bytes(stored, count);
-        dst += dtype_row_bytes(held, count);
-        left -= count;
+    for (size_t left = count, n; left > 0; left -= n) {
+        n = min_size(left, 1024);
+        dtype_to_f32(stored, src, values, n);
+        dtype_from_f32(held, values, dst, n);
+        src += dtype_row_bytes(stored, n);
+        dst += dtype_row_bytes(held, n);
     }
     return l->requantised;
 }
 
-/* first_row: of the matrix, where the part's rows begin. */
-static int stream_part(struct weights_loader *l, const struct matrix_source *source, int part,
-                       int32_t first_row, struct matrix *matrix) {
-    struct backend *b = l->backend;
+/* A chunk of a tensor's rows, and the row of the matrix where the tensor's kept rows begin. */
+struct chunk {
+    const uint8_t *data;
+    int32_t first_row, num_rows; /* of the tensor */
+    int32_t matrix_row;
+};
+
+/* Hands the chunk's share of a span to the backend. span_row: of the matrix, where the span begins. */
+static int fill_span(struct weights_loader *l, const struct matrix_source *source, int part,
+                     const struct chunk *chunk, const struct row_span *span, int32_t span_row,
+                     struct matrix *matrix) {
+    const struct weights_matrix *plan = source->plan;
+    enum dtype stored = source->tensors[part]->dtype;
     struct error why = {0};
-    const struct tensor_info *tensor = source->tensors[part];
-    enum dtype held = source->parts[part].dtype;
-    size_t row_bytes = dtype_row_bytes(tensor->dtype, (size_t)source->cols);
-    CHECK(row_bytes > 0 && row_bytes <= WEIGHTS_CHUNK_BYTES);
-    int32_t rows_per_chunk = (int32_t)(WEIGHTS_CHUNK_BYTES / row_bytes);
-    for (int32_t row = 0, count; row < source->parts[part].rows; row += count) {
-        count = min_int32(source->parts[part].rows - row, rows_per_chunk);
-        if (read_chunk(l, tensor, (size_t)row * row_bytes, (size_t)count * row_bytes) != 0)
+    int32_t first = max_int32(chunk->first_row, span->first_row);
+    int32_t end = min_int32(chunk->first_row + chunk->num_rows, span->first_row + span->num_rows);
+    if (first >= end)
+        return 0;
+    size_t row_bytes = dtype_row_bytes(stored, (size_t)plan->cols);
+    const void *data = chunk->data + (size_t)(first - chunk->first_row) * row_bytes;
+    data = cut_columns(l, plan, stored, data, end - first);
+    data = convert(l, stored, source->parts[part].dtype, data,
+                   (size_t)(end - first) * (size_t)plan->num_cols);
+    if (l->backend->ops->matrix_fill(l->backend, matrix, span_row + first - span->first_row,
+                                     end - first, data, &why) != 0)
+        return explain(l, source->tensors[part], &why);
+    return 0;
+}
+
+static int fill_chunk(struct weights_loader *l, const struct matrix_source *source, int part,
+                      const struct chunk *chunk, struct matrix *matrix) {
+    const struct weights_part *plan = &source->plan->parts[part];
+    int32_t span_row = chunk->matrix_row;
+    for (int i = 0; i < plan->num_spans; i++) {
+        if (fill_span(l, source, part, chunk, &plan->spans[i], span_row, matrix) != 0)
             return -1;
-        const void *data = convert(l, tensor->dtype, held, count, source->cols);
-        if (b->ops->matrix_fill(b, matrix, first_row + row, count, data, &why) != 0)
-            return explain(l, tensor, &why);
+        span_row += plan->spans[i].num_rows;
     }
     return 0;
 }
 
-static int load_parts(struct weights_loader *l, const struct matrix_source *source, int num_parts,
+/* Goes through all of the tensor, whatever is kept of it: the digest and the other ranks need it.
+ * matrix_row: where its kept rows begin. */
+static int stream_part(struct weights_loader *l, const struct matrix_source *source, int part,
+                       int32_t matrix_row, struct matrix *matrix) {
+    const struct tensor_info *tensor = source->tensors[part];
+    int32_t num_rows = source->plan->parts[part].rows;
+    size_t row_bytes = dtype_row_bytes(tensor->dtype, (size_t)source->plan->cols);
+    CHECK(row_bytes > 0 && row_bytes <= WEIGHTS_CHUNK_BYTES);
+    int32_t rows_per_chunk = (int32_t)(WEIGHTS_CHUNK_BYTES / row_bytes);
+    for (int32_t row = 0, count; row < num_rows; row += count) {
+        count = min_int32(num_rows - row, rows_per_chunk);
+        const struct chunk chunk = {
+            .data = weights_reader_read(l->reader, tensor, (size_t)row * row_bytes,
+                                        (size_t)count * row_bytes, l->err),
+            .first_row = row,
+            .num_rows = count,
+            .matrix_row = matrix_row,
+        };
+        if (chunk.data == NULL || fill_chunk(l, source, part, &chunk, matrix) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* As stored in rows of the held types, with float biases. */
+static size_t matrix_bytes(const struct matrix_source *source) {
+    size_t bytes = 0;
+    for (int i = 0; i < source->plan->num_parts; i++) {
+        const struct matrix_part *part = &source->parts[i];
+        size_t row_bytes = dtype_row_bytes(part->dtype, (size_t)source->plan->num_cols);
+        row_bytes += part->bias != NULL ? sizeof(*part->bias) : 0;
+        bytes += (size_t)part->rows * row_bytes;
+    }
+    return bytes;
+}
+
+static int load_parts(struct weights_loader *l, const struct matrix_source *source,
                       struct matrix **out) {
     struct backend *b = l->backend;
     struct error why = {0};
     struct matrix *matrix;
-    if (b->ops->matrix_create(b, source->parts, num_parts, source->cols, &matrix, &why) != 0)
+    int32_t matrix_row = 0;
+    if (b->ops->matrix_create(b, source->parts, source->plan->num_parts, source->plan->num_cols,
+                              &matrix, &why) != 0)
         return explain(l, source->tensors[0], &why);
-    int32_t first_row = 0;
-    for (int i = 0; i < num_parts; i++) {
-        const struct matrix_part *part = &source->parts[i];
-        if (stream_part(l, source, i, first_row, matrix) != 0) {
+    for (int i = 0; i < source->plan->num_parts; i++) {
+        if (stream_part(l, source, i, matrix_row, matrix) != 0) {
             b->ops->matrix_destroy(b, matrix);
             return -1;
         }
-        first_row += part->rows;
-        size_t row_bytes = dtype_row_bytes(part->dtype, (size_t)source->cols);
-        row_bytes += part->bias != NULL ? sizeof(*part->bias) : 0;
-        l->weights->bytes += (size_t)part->rows * row_bytes;
+        matrix_row += source->parts[i].rows;
     }
+    l->weights->bytes += matrix_bytes(source);
     *out = matrix;
     return 0;
 }
 
-int weights_loader_load_matrix(struct weights_loader *l, const struct weights_part *parts,
-                               int num_parts, int32_t cols, float bias_scale, struct matrix **out) {
-    CHECK(num_parts <= MAX_PARTS);
-    struct matrix_source source = {.cols = cols};
-    int status = find_parts(l, parts, num_parts, bias_scale, &source);
+int weights_loader_load_matrix(struct weights_loader *l, const struct weights_matrix *plan,
+                               struct matrix **out) {
+    struct matrix_source source = {.plan = plan};
+    int status = find_parts(l, &source);
     if (status == 0)
-        status = load_parts(l, &source, num_parts, out);
-    for (int i = 0; i < num_parts; i++)
+        status = load_parts(l, &source, out);
+    for (int i = 0; i < plan->num_parts; i++)
         free(source.biases[i]);
     return status;
 }

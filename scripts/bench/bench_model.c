@@ -34,6 +34,7 @@ struct settings {
 struct model_bench {
     struct device_bench bench;
     struct model *model;
+    struct model_shard shard;
     struct weights *weights;
     struct serving_limits limits;
     struct llama *llama;
@@ -131,8 +132,9 @@ static void open_model(struct model_bench *m, int argc, char **argv, const struc
     m->bench.num_batches = 5;
     struct backend *b = m->bench.backend;
     const struct weights_options options = {.max_model_len = length, .quantization = DTYPE_NONE};
-    if (weights_load(b, m->model, &options, &m->weights, &err) != 0 ||
-        llama_create(b, &m->model->config, m->weights, &m->limits, &m->llama, &err) != 0)
+    if (model_shard_init(m->model, DTYPE_NONE, 0, 1, &m->shard, &err) != 0 ||
+        weights_load_alone(b, m->model, &m->shard, &options, &m->weights, &err) != 0 ||
+        llama_create(b, &m->model->config, &m->shard, m->weights, &m->limits, &m->llama, &err) != 0)
         device_bench_fail("%s", err.message);
     open_cache(m, (size_t)s->pool_mib << 20);
     fprintf(stderr, "%s: %s\n", b->name, b->description);

@@ -71,9 +71,11 @@ static int init_parts(struct golden_run *run, const char *model_path,
         return -1;
     const struct weights_options options = {.max_model_len = GOLDEN_MAX_TOKENS,
                                             .quantization = DTYPE_NONE};
-    if (weights_load(run->backend, run->model, &options, &run->weights, err) != 0 ||
-        llama_create(run->backend, &run->model->config, run->weights, &limits, &run->llama, err) !=
-            0)
+    if (model_shard_init(run->model, DTYPE_NONE, 0, 1, &run->shard, err) != 0 ||
+        weights_load_alone(run->backend, run->model, &run->shard, &options, &run->weights, err) !=
+            0 ||
+        llama_create(run->backend, &run->model->config, &run->shard, run->weights, &limits,
+                     &run->llama, err) != 0)
         return -1;
     return init_cache(run, err);
 }

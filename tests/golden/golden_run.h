@@ -25,6 +25,7 @@ struct golden_run {
     struct backend *backend;
     const struct backend_ops *original_ops;
     struct model *model;
+    struct model_shard shard;
     struct weights *weights;
     struct llama *llama;
     struct kv_cache cache;

@@ -34,6 +34,7 @@ struct run {
     struct backend *backend;
     const struct backend_ops *original;
     struct backend_ops ops; /* with `sample` watched */
+    struct model_shard shard;
     struct weights *weights;
     struct llama *llama;
     struct kv_cache cache;
@@ -72,8 +73,11 @@ static bool open_run(struct run *run, const struct model_image *image, const cha
                                            .type = KV_F32};
     run->cache.num_blocks = NUM_BLOCKS;
     size_t cache_bytes = NUM_BLOCKS * kv_block_bytes(&run->cache.layout);
-    if (weights_load(run->backend, &image->model, &options, &run->weights, &err) != 0 ||
-        llama_create(run->backend, config, run->weights, &limits, &run->llama, &err) != 0 ||
+    if (model_shard_init(&image->model, DTYPE_NONE, 0, 1, &run->shard, &err) != 0 ||
+        weights_load_alone(run->backend, &image->model, &run->shard, &options, &run->weights,
+                           &err) != 0 ||
+        llama_create(run->backend, config, &run->shard, run->weights, &limits, &run->llama, &err) !=
+            0 ||
         run->ops.buffer_alloc(run->backend, cache_bytes, &run->cache.buffer, &err) != 0)
         fail_msg("%s", err.message);
     return true;
@@ -170,9 +174,9 @@ static void check_path(const struct model_image *image, const struct expected *e
             fail_msg("%s on %s %s: token %d: logits of up to %g differ by %g", label, name,
                      isa != NULL ? isa : "", t, largest, error);
     }
-    assert_int_equal(
-        llama_workspace_bytes(run.llama),
-        llama_workspace_needed(&image->model.config, run.backend->activation_dtype, &limits));
+    assert_int_equal(llama_workspace_bytes(run.llama),
+                     llama_workspace_needed(&image->model.config, &run.shard,
+                                            run.backend->activation_dtype, &limits));
     close_run(&run);
 }
 

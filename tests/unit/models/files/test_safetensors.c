@@ -165,7 +165,11 @@ static struct model one_tensor_model(const struct image *image) {
                                      .tensor_prefix = "model.",
                                      .vocab_size = 2,
                                      .hidden_size = 3,
-                                     .num_layers = 1}};
+                                     .intermediate_size = 4,
+                                     .num_layers = 1,
+                                     .num_heads = 1,
+                                     .num_kv_heads = 1,
+                                     .head_dim = 8}};
     struct error err = {0};
     if (tensor_file_open_memory(image->data, image->bytes, "m", &model.file, &err) != 0)
         fail_msg("%s", err.message);
@@ -183,11 +187,13 @@ static void an_unsupported_type_is_refused_where_it_is_needed(void **state) {
                                     "\"shape\":[2,3],\"data_offsets\":[0,12]}}",
                                     12, 0);
     struct model model = one_tensor_model(&image);
+    struct model_shard shard;
+    assert_int_equal(model_shard_init(&model, DTYPE_NONE, 0, 1, &shard, &err), 0);
     assert_non_null(backend = backend_open("cpu-ref", &config, &err));
-    assert_int_equal(weights_load(backend, &model, &options, &weights, &err), -1);
+    assert_int_equal(weights_load_alone(backend, &model, &shard, &options, &weights, &err), -1);
     assert_null(weights);
     assert_message(&err, "m: tensor 'model.embed_tokens.weight': type I16 is not supported");
-    assert_true(weights_needed(&model, &options, DTYPE_NONE) < 1000);
+    assert_true(weights_needed(&model, &shard, &options, DTYPE_NONE) < 1000);
     assert_true(model_main_dtype(&model) < DTYPE_NONE);
     FILE *out = tmpfile();
     assert_non_null(out);

@@ -24,6 +24,25 @@ static struct backend *open_backend(void) {
     return backend;
 }
 
+static struct model_shard whole(const struct model *model) {
+    struct model_shard shard;
+    assert_int_equal(model_shard_init(model, DTYPE_NONE, 0, 1, &shard, NULL), 0);
+    return shard;
+}
+
+static int load_whole(struct backend *backend, const struct model *model,
+                      const struct weights_options *options, struct weights **out,
+                      struct error *err) {
+    const struct model_shard shard = whole(model);
+    return weights_load_alone(backend, model, &shard, options, out, err);
+}
+
+static size_t whole_needs(const struct model *model, const struct weights_options *options,
+                          enum dtype held) {
+    const struct model_shard shard = whole(model);
+    return weights_needed(model, &shard, options, held);
+}
+
 /* An image loaded on a backend. */
 struct loaded {
     struct model_image image;
@@ -35,9 +54,9 @@ static void load_image(struct loaded *l, const struct weights_options *options) 
     struct error err = {0};
     model_image_open(&l->image);
     l->backend = open_backend();
-    if (weights_load(l->backend, &l->image.model, options, &l->weights, &err) != 0)
+    if (load_whole(l->backend, &l->image.model, options, &l->weights, &err) != 0)
         fail_msg("%s", err.message);
-    assert_int_equal(l->weights->bytes, weights_needed(&l->image.model, options, DTYPE_NONE));
+    assert_int_equal(l->weights->bytes, whole_needs(&l->image.model, options, DTYPE_NONE));
 }
 
 static void load(struct loaded *l, const struct model_config *config, struct image_form form) {
@@ -125,8 +144,8 @@ static void check_fused_layer(struct loaded *l, int32_t layer, float allowed) {
     const struct layer_weights *w = &l->weights->layers[layer];
     int32_t ffn = config->intermediate_size;
     int32_t qkv = (config->num_heads + 2 * config->num_kv_heads) * config->head_dim;
-    check_rows(l, w->qkv, qkv, 0, TENSOR_QKV, layer, 1.0F, allowed);
-    check_rows(l, w->gate_up, 2 * ffn, 0, TENSOR_GATE_UP, layer, 1.0F, allowed);
+    check_rows(l, w->qkv.matrix, qkv, 0, TENSOR_QKV, layer, 1.0F, allowed);
+    check_rows(l, w->gate_up.matrix, 2 * ffn, 0, TENSOR_GATE_UP, layer, 1.0F, allowed);
 }
 
 static void check_split_layer(struct loaded *l, int32_t layer, float allowed) {
@@ -134,11 +153,11 @@ static void check_split_layer(struct loaded *l, int32_t layer, float allowed) {
     const struct layer_weights *w = &l->weights->layers[layer];
     int32_t ffn = config->intermediate_size;
     int32_t q = config->num_heads * config->head_dim, kv = config->num_kv_heads * config->head_dim;
-    check_rows(l, w->qkv, q + 2 * kv, 0, TENSOR_Q, layer, 1.0F, allowed);
-    check_rows(l, w->qkv, q + 2 * kv, q, TENSOR_K, layer, 1.0F, allowed);
-    check_rows(l, w->qkv, q + 2 * kv, q + kv, TENSOR_V, layer, 1.0F, allowed);
-    check_rows(l, w->gate_up, 2 * ffn, 0, TENSOR_GATE, layer, 1.0F, allowed);
-    check_rows(l, w->gate_up, 2 * ffn, ffn, TENSOR_UP, layer, 1.0F, allowed);
+    check_rows(l, w->qkv.matrix, q + 2 * kv, 0, TENSOR_Q, layer, 1.0F, allowed);
+    check_rows(l, w->qkv.matrix, q + 2 * kv, q, TENSOR_K, layer, 1.0F, allowed);
+    check_rows(l, w->qkv.matrix, q + 2 * kv, q + kv, TENSOR_V, layer, 1.0F, allowed);
+    check_rows(l, w->gate_up.matrix, 2 * ffn, 0, TENSOR_GATE, layer, 1.0F, allowed);
+    check_rows(l, w->gate_up.matrix, 2 * ffn, ffn, TENSOR_UP, layer, 1.0F, allowed);
 }
 
 static void check_norms(struct loaded *l, int32_t layer) {
@@ -180,9 +199,10 @@ static void check_weights(struct loaded *l, struct image_form form, float allowe
             check_fused_layer(l, layer, allowed);
         else
             check_split_layer(l, layer, allowed);
-        check_rows(l, w->attention_out, config->hidden_size, 0, TENSOR_ATTENTION_OUT, layer,
+        check_rows(l, w->attention_out.matrix, config->hidden_size, 0, TENSOR_ATTENTION_OUT, layer,
                    bias_scale, allowed);
-        check_rows(l, w->down, config->hidden_size, 0, TENSOR_DOWN, layer, bias_scale, allowed);
+        check_rows(l, w->down.matrix, config->hidden_size, 0, TENSOR_DOWN, layer, bias_scale,
+                   allowed);
         check_norms(l, layer);
     }
 }
@@ -279,7 +299,7 @@ static void test_a_rope_table_of_many_pieces(void **state) {
     real_upload = counting_ops.upload;
     counting_ops.upload = count_upload;
     l.backend->ops = &counting_ops;
-    if (weights_load(l.backend, &l.image.model, &options, &l.weights, &err) != 0)
+    if (load_whole(l.backend, &l.image.model, &options, &l.weights, &err) != 0)
         fail_msg("%s", err.message);
     assert_int_equal(largest_upload, (size_t)16 << 20);
     const float *table = l.weights->rope_tables[0].data;
@@ -335,7 +355,8 @@ static void test_int8_leaves_alone(void **state) {
     config.intermediate_size = 88;
     model_image_init(&l.image, &config, form);
     load_image(&l, &int8);
-    check_rows(&l, l.weights->layers[0].down, config.hidden_size, 0, TENSOR_DOWN, 0, 1.0F, 0.0F);
+    check_rows(&l, l.weights->layers[0].down.matrix, config.hidden_size, 0, TENSOR_DOWN, 0, 1.0F,
+               0.0F);
     unload(&l);
     config = model_image_config();
     const struct image_form q8_0 = {.dtype = DTYPE_Q8_0};
@@ -357,7 +378,7 @@ static void test_room_needed_on_a_card(void **state) {
         expected += tensor->rows > 0 ? (size_t)tensor->rows * (size_t)tensor->cols * 2
                                      : (size_t)tensor->cols * sizeof(float);
     }
-    assert_int_equal(weights_needed(&image.model, &as_stored, DTYPE_BF16), expected);
+    assert_int_equal(whole_needs(&image.model, &as_stored, DTYPE_BF16), expected);
     model_image_finish(&image);
 }
 
@@ -385,7 +406,7 @@ static struct digest digest_of(struct model_image image, const struct weights_op
     model_image_open(&l.image);
     l.backend = open_backend();
     l.image.writer.data[l.image.writer.bytes - 1 - changed_from_end] ^= changed_from_end > 0;
-    if (weights_load(l.backend, &l.image.model, options, &l.weights, &err) != 0)
+    if (load_whole(l.backend, &l.image.model, options, &l.weights, &err) != 0)
         fail_msg("%s", err.message);
     memcpy(digest.bytes, l.weights->digest, sizeof(digest.bytes));
     unload(&l);
@@ -423,7 +444,7 @@ static void assert_refused(struct model_image *image, const char *reason) {
     struct weights *weights = NULL;
     struct error err = {0};
     model_image_open(image);
-    assert_int_equal(weights_load(backend, &image->model, &as_stored, &weights, &err), -1);
+    assert_int_equal(load_whole(backend, &image->model, &as_stored, &weights, &err), -1);
     assert_null(weights);
     assert_int_equal(err.code, ERROR_MODEL);
     assert_int_equal(strncmp(err.message, "m.gguf: ", 8), 0);

@@ -1,0 +1,62 @@
+#include "models/attention.h"
+
+#include "config/base/numbers.h"
+
+/* Normalises heads first_head .. first_head + num_heads - 1 of the rows of qkv: each on its own, or
+ * all as one vector, of which other ranks have the rest of total_heads. */
+static void normalise_heads(const struct forward_pass *pass, const struct buffer *norm,
+                            int32_t first_head, int32_t num_heads, int32_t total_heads) {
+    struct backend *b = pass->backend;
+    const struct model_config *config = pass->config;
+    bool full = config->qk_norm == QK_NORM_FULL;
+    bool is_divided = full && pass->shard->num_ranks > 1;
+    size_t first = (size_t)first_head * (size_t)config->head_dim;
+    char *heads = (char *)pass->wide.data + first * dtype_block_bytes(b->activation_dtype);
+    b->ops->norm(
+        b, &(struct norm_args){.x = heads,
+                               .weight = norm->data,
+                               .out = heads,
+                               .num_rows = pass->num_tokens,
+                               .row_stride = model_shard_qkv_width(pass->shard, config),
+                               .num_groups = full ? 1 : num_heads,
+                               .width = full ? num_heads * config->head_dim : config->head_dim,
+                               .total_width = is_divided ? total_heads * config->head_dim : 0,
+                               .epsilon = config->norm_eps,
+                               .center = config->norm == NORM_LAYER});
+}
+
+/* A KV head that several ranks have counts as often: all of them do, and the mean is the same. */
+static void normalise_q_and_k(const struct forward_pass *pass, const struct layer_weights *w) {
+    const struct model_shard *shard = pass->shard;
+    int32_t total_kv_heads = max_int32(pass->config->num_kv_heads, shard->num_ranks);
+    normalise_heads(pass, &w->q_norm, 0, shard->num_heads, pass->config->num_heads);
+    normalise_heads(pass, &w->k_norm, shard->num_heads, shard->num_kv_heads, total_kv_heads);
+}
+
+void attention_forward(const struct forward_pass *pass, int32_t layer, const struct buffer *x,
+                       const struct buffer *out) {
+    struct backend *b = pass->backend;
+    const struct model_config *config = pass->config;
+    const struct layer_weights *w = &pass->weights->layers[layer];
+    int32_t rope = config->layers[layer].rope;
+    project(pass, &w->qkv, x, &pass->wide);
+    if (config->qk_norm != QK_NORM_NONE)
+        normalise_q_and_k(pass, w);
+    b->ops->rope_store_kv(b,
+                          &(struct rope_store_args){
+                              .qkv = pass->wide.data,
+                              .rope_table = rope < 0 ? NULL : pass->weights->rope_tables[rope].data,
+                              .cache = pass->cache,
+                              .layer = layer,
+                              .num_q_heads = pass->shard->num_heads,
+                              .rotary_dim = config->rotary_dim,
+                              .interleaved = config->rope_interleaved});
+    b->ops->paged_attention(b, &(struct attention_args){.qkv = pass->wide.data,
+                                                        .out = out->data,
+                                                        .cache = pass->cache,
+                                                        .layer = layer,
+                                                        .num_q_heads = pass->shard->num_heads,
+                                                        .scale = config->attention_scale,
+                                                        .window = config->layers[layer].window,
+                                                        .soft_cap = config->attention_soft_cap});
+}

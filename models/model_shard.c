@@ -1,0 +1,146 @@
+#include "models/model_shard.h"
+
+#include "config/base/check.h"
+#include "config/base/numbers.h"
+#include "models/weights/tensor_names.h"
+
+/* Columns of a product's panel on the CPU: shares are whole panels where that leaves enough of them. */
+#define PREFERRED_STEP 16
+
+struct share {
+    int32_t first, count;
+};
+
+/* Deals `total` out in steps of `step`, the last of which may be shorter. */
+static struct share share_of(int32_t total, int32_t step, int32_t rank, int32_t num_ranks) {
+    int64_t num_steps = ((int64_t)total + step - 1) / step;
+    int64_t first = num_steps * rank / num_ranks * step;
+    int64_t end = num_steps * (rank + 1) / num_ranks * step;
+    end = end < total ? end : total;
+    return (struct share){(int32_t)first, (int32_t)(end - first)};
+}
+
+/* Halves the preferred step until every rank has one; it stays a multiple of `block`, or that. */
+static int32_t choose_step(int32_t total, int32_t block, int32_t num_ranks) {
+    int32_t step = max_int32(block, PREFERRED_STEP);
+    while (step > block && (total + step - 1) / step < num_ranks)
+        step /= 2;
+    return step;
+}
+
+/* Elements of the largest block that any layer's matrix of this role is held in. */
+static int32_t largest_block(const struct model *model, enum tensor_role role,
+                             enum dtype quantization) {
+    int32_t largest = 1;
+    for (int32_t layer = 0; layer < model->config.num_layers; layer++) {
+        char name[TENSOR_NAME_BYTES];
+        tensor_names_write(&model->config, role, layer, "weight", name);
+        const struct tensor_info *tensor = tensor_file_find(model->file, name);
+        if (tensor == NULL || tensor->unsupported != NULL || tensor->num_dims != 2)
+            continue; /* loading will say so */
+        enum dtype held = model_held_dtype(quantization, tensor->dtype, tensor->shape[1]);
+        largest = max_int32(largest, dtype_block_elements(held));
+    }
+    return largest;
+}
+
+/* With more ranks than KV heads, ranks that follow each other have the same KV head and share out
+ * its query heads. Otherwise each has whole KV heads, `step` at a time. */
+static void cut_heads(const struct model_config *config, int32_t step, struct model_shard *shard) {
+    int32_t num_kv = config->num_kv_heads, group = config->num_heads / num_kv;
+    int32_t rank = shard->rank, num_ranks = shard->num_ranks;
+    if (num_ranks <= num_kv) {
+        struct share kv = share_of(num_kv, step, rank, num_ranks);
+        shard->first_kv_head = kv.first;
+        shard->num_kv_heads = kv.count;
+        shard->first_head = kv.first * group;
+        shard->num_heads = kv.count * group;
+        return;
+    }
+    int32_t head = rank * num_kv / num_ranks;
+    int32_t first = (head * num_ranks + num_kv - 1) / num_kv; /* rank with this KV head */
+    int32_t end = ((head + 1) * num_ranks + num_kv - 1) / num_kv;
+    struct share q = share_of(group, 1, rank - first, end - first);
+    shard->first_kv_head = head;
+    shard->num_kv_heads = 1;
+    shard->first_head = head * group + q.first;
+    shard->num_heads = q.count;
+}
+
+static bool are_heads_between_blocks(const struct model_config *config, int32_t block,
+                                     const struct model_shard *shard) {
+    int32_t end = shard->first_head + shard->num_heads;
+    return shard->first_head * config->head_dim % block == 0 &&
+           (end == config->num_heads || end * config->head_dim % block == 0);
+}
+
+/* A norm over all heads of k counts each as often as ranks have it, so all must be had as often. */
+static bool can_normalise_k(const struct model_config *config, int32_t num_ranks) {
+    return config->qk_norm != QK_NORM_FULL || num_ranks <= config->num_kv_heads ||
+           num_ranks % config->num_kv_heads == 0;
+}
+
+/* Cuts for every rank, since one that cannot be cut is an error of all. */
+static bool can_cut_heads(const struct model_config *config, int32_t block, int32_t step,
+                          int32_t num_ranks) {
+    for (int32_t rank = 0; rank < num_ranks; rank++) {
+        struct model_shard shard = {.rank = rank, .num_ranks = num_ranks};
+        cut_heads(config, step, &shard);
+        if (shard.num_heads <= 0 || !are_heads_between_blocks(config, block, &shard))
+            return false;
+    }
+    return true;
+}
+
+/* Returns how many KV heads to deal out at a time; 0 when there is no way. */
+static int32_t find_head_step(const struct model_config *config, int32_t block, int32_t num_ranks) {
+    for (int32_t step = 1; step <= config->num_kv_heads; step++)
+        if (can_cut_heads(config, block, step, num_ranks))
+            return step;
+    return 0;
+}
+
+static bool can_cut(const struct model_config *config, int32_t head_block, int32_t ffn_block,
+                    int32_t num_ranks) {
+    return find_head_step(config, head_block, num_ranks) > 0 &&
+           can_normalise_k(config, num_ranks) &&
+           (config->intermediate_size + ffn_block - 1) / ffn_block >= num_ranks &&
+           config->vocab_size >= num_ranks;
+}
+
+static int refuse(const struct model_config *config, int32_t head_block, int32_t ffn_block,
+                  int32_t num_ranks, struct error *err) {
+    int32_t most = num_ranks - 1;
+    while (!can_cut(config, head_block, ffn_block, most))
+        most--;
+    return error_set(err, ERROR_CONFIG,
+                     "tensor-parallel-size: %d; %d query heads on %d KV heads and an FFN of %d, in "
+                     "blocks of %d and %d, cannot be cut so: must be at most %d",
+                     num_ranks, config->num_heads, config->num_kv_heads, config->intermediate_size,
+                     head_block, ffn_block, most);
+}
+
+int model_shard_init(const struct model *model, enum dtype quantization, int32_t rank,
+                     int32_t num_ranks, struct model_shard *out, struct error *err) {
+    const struct model_config *config = &model->config;
+    CHECK(num_ranks > 0 && rank >= 0 && rank < num_ranks);
+    int32_t head_block = 1, ffn_block = 1;
+    if (num_ranks > 1) {
+        head_block = largest_block(model, TENSOR_ATTENTION_OUT, quantization);
+        ffn_block = largest_block(model, TENSOR_DOWN, quantization);
+        if (!can_cut(config, head_block, ffn_block, num_ranks))
+            return refuse(config, head_block, ffn_block, num_ranks, err);
+    }
+    *out = (struct model_shard){.rank = rank, .num_ranks = num_ranks};
+    cut_heads(config, find_head_step(config, head_block, num_ranks), out);
+    struct share ffn =
+        share_of(config->intermediate_size,
+                 choose_step(config->intermediate_size, ffn_block, num_ranks), rank, num_ranks);
+    struct share vocab = share_of(config->vocab_size, choose_step(config->vocab_size, 1, num_ranks),
+                                  rank, num_ranks);
+    out->first_intermediate = ffn.first;
+    out->intermediate_size = ffn.count;
+    out->first_vocab = vocab.first;
+    out->vocab_size = vocab.count;
+    return 0;
+}

@@ -1,0 +1,67 @@
+/* Private to models/weights: which tensors make up the weights of a model, and what of each a rank
+ * keeps. Pure: looks at the headers of the file, reads no tensor.
+ *
+ * Biases and fused matrices are searched in layer 0 and expected, or not, in all. */
+#ifndef QUIRE_MODELS_WEIGHTS_WEIGHTS_PLAN_H
+#define QUIRE_MODELS_WEIGHTS_WEIGHTS_PLAN_H
+
+#include "kernels/backend.h"
+#include "models/model_shard.h"
+#include "models/projection.h"
+#include "models/weights/tensor_names.h"
+
+#define WEIGHTS_MAX_PARTS 3
+#define WEIGHTS_MAX_SPANS 3
+#define WEIGHTS_MAX_NORMS 6
+
+/* A tensor's place in the model, and its name. */
+struct tensor_place {
+    enum tensor_role role;
+    int32_t layer;
+};
+
+/* One tensor, of whose rows these are kept, one span below the other. */
+struct weights_part {
+    struct tensor_place place;
+    int32_t rows; /* of the tensor */
+    bool biased;  /* the file has a bias for it */
+    int num_spans;
+    struct row_span spans[WEIGHTS_MAX_SPANS];
+};
+
+/* A matrix of the rank: the kept rows of its parts below one another, and of them the columns
+ * first_col .. first_col + num_cols - 1. */
+struct weights_matrix {
+    int num_parts;
+    struct weights_part parts[WEIGHTS_MAX_PARTS];
+    int32_t cols; /* of the tensors */
+    int32_t first_col, num_cols;
+    float bias_scale; /* multiplies the biases; 0: the rank leaves them to another */
+};
+
+/* A vector, of which the rank keeps the elements first .. first + count - 1, each as
+ * (element + added) * scale. */
+struct weights_norm {
+    struct tensor_place place;
+    int32_t width; /* of the tensor */
+    int32_t first, count;
+    float added, scale;
+    size_t offset; /* of its struct buffer in struct layer_weights */
+};
+
+/* The matrix of a layer's product. */
+struct weights_matrix weights_plan_projection(const struct model *model,
+                                              const struct model_shard *shard,
+                                              enum projection_role role, int32_t layer);
+/* TENSOR_EMBEDDING or TENSOR_HEAD. */
+struct weights_matrix weights_plan_vocab(const struct model *model, const struct model_shard *shard,
+                                         enum tensor_role role);
+/* Fills in the norms that a layer has; returns their number. */
+int weights_plan_norms(const struct model_config *config, const struct model_shard *shard,
+                       int32_t layer, struct weights_norm out[static WEIGHTS_MAX_NORMS]);
+struct weights_norm weights_plan_output_norm(const struct model_config *config);
+
+/* Rows of a part that are kept. */
+int32_t weights_part_rows(const struct weights_part *part);
+
+#endif
