@@ -45,6 +45,7 @@ struct backend;
  * rank of it, with a thread of its own. The ops named collective are called by every rank of the
  * group, in the same order and with the same shapes, and wait for the others; their sums are taken
  * in the order of the ranks, so that each rank has the same bits, and the same in every run. */
+#define BACKEND_MAX_RANKS 8
 struct backend_group;
 
 /* Device memory; `data` is a device pointer, aligned to 64 bytes at least. Zeroed by

@@ -16,6 +16,7 @@ static struct cpu_backend *state_of(struct backend *b) {
 static void cpu_destroy(struct backend *base) {
     struct cpu_backend *b = state_of(base);
     cpu_memory_free(&b->sampled_tokens);
+    cpu_rank_finish(&b->rank);
     cpu_op_scratch_destroy(b->op_scratch);
     cpu_gemm_scratch_destroy(b);
     thread_pool_destroy(b->pool);
@@ -51,6 +52,18 @@ static void cpu_step_begin(struct backend *b, const struct step_inputs *inputs) 
     state_of(b)->step = *inputs;
 }
 
+static void cpu_all_reduce(struct backend *b, const struct all_reduce_args *args) {
+    cpu_group_all_reduce(&state_of(b)->rank, args);
+}
+
+static void cpu_gather_columns(struct backend *b, const struct gather_columns_args *args) {
+    cpu_group_gather_columns(&state_of(b)->rank, args);
+}
+
+static void cpu_share_samples(struct backend *b, const struct share_samples_args *args) {
+    cpu_group_share_samples(&state_of(b)->rank, args, state_of(b)->sampled_tokens.data);
+}
+
 static const struct backend_ops cpu_backend_ops = {
     .destroy = cpu_destroy,
     .buffer_alloc = cpu_buffer_alloc,
@@ -75,6 +88,9 @@ static const struct backend_ops cpu_backend_ops = {
     .gather_rows = cpu_gather_rows,
     .add_rows = cpu_add_rows,
     .sample = cpu_sample,
+    .all_reduce = cpu_all_reduce,
+    .gather_columns = cpu_gather_columns,
+    .share_samples = cpu_share_samples,
     .copy_blocks = cpu_copy_blocks,
     .swap_blocks = cpu_swap_blocks,
     .step_end = cpu_step_end,
@@ -91,6 +107,8 @@ static int open_parts(struct cpu_backend *b, struct error *err) {
     if (b->pool == NULL)
         return -1;
     b->config.num_threads = thread_pool_size(b->pool);
+    if (cpu_rank_init(&b->rank, &b->config, b->pool, err) != 0)
+        return -1;
     b->config.isa = level->name;
     snprintf(b->base.description, sizeof(b->base.description), "%s, %d thread%s", level->label,
              b->config.num_threads, b->config.num_threads == 1 ? "" : "s");

@@ -8,6 +8,7 @@
 
 #include "kernels/backend.h"
 #include "kernels/cpu/cpu_arena.h"
+#include "kernels/cpu/cpu_group.h"
 #include "kernels/cpu/thread_pool.h"
 
 #define CPU_KV_TYPES (KV_TYPE_BIT(KV_F32) | KV_TYPE_BIT(KV_F16) | KV_TYPE_BIT(KV_BF16))
@@ -21,6 +22,7 @@ struct cpu_backend {
     struct backend base;
     struct backend_config config;
     struct thread_pool *pool;
+    struct cpu_rank rank;
     struct cpu_arena weights;
     const struct cpu_gemm_kernels *gemm;
     const struct cpu_op_kernels *op;

@@ -189,6 +189,7 @@ struct embed_job {
     const struct step_inputs *step;
     const struct buffer *sampled_tokens;
     float *out;
+    int32_t first_row;
     float scale;
 };
 
@@ -197,7 +198,12 @@ static void embed_tokens(void *context, int64_t begin, int64_t end, int worker) 
     size_t cols = (size_t)job->table->cols;
     for (int64_t t = begin; t < end; t++) {
         float *out = job->out + (size_t)t * cols;
-        embed_row(job->table, cpu_token_id(job->step, job->sampled_tokens, t), out);
+        int32_t row = cpu_token_id(job->step, job->sampled_tokens, t) - job->first_row;
+        if (row < 0 || row >= job->table->rows) {
+            memset(out, 0, cols * sizeof(float));
+            continue;
+        }
+        embed_row(job->table, row, out);
         for (size_t i = 0; i < cols; i++)
             out[i] *= job->scale;
     }
@@ -205,6 +211,11 @@ static void embed_tokens(void *context, int64_t begin, int64_t end, int worker) 
 
 void cpu_embed(struct backend *base, const struct embed_args *args) {
     struct cpu_backend *b = (struct cpu_backend *)base;
-    struct embed_job job = {args->table, &b->step, &b->sampled_tokens, args->out, args->scale};
+    struct embed_job job = {.table = args->table,
+                            .step = &b->step,
+                            .sampled_tokens = &b->sampled_tokens,
+                            .out = args->out,
+                            .first_row = args->first_row,
+                            .scale = args->scale};
     thread_pool_for(b->pool, b->step.num_tokens, EMBED_PORTION_TOKENS, embed_tokens, &job);
 }

@@ -5,6 +5,7 @@
 #include "config/base/check.h"
 #include "kernels/cpu/cpu_backend.h"
 
+#include <math.h>
 #include <string.h>
 
 /* Floats that make a chunk; a few microseconds of work each. */
@@ -18,6 +19,13 @@
 struct op_call {
     const struct cpu_backend *backend;
     const void *args;
+};
+
+/* The second half of a norm across ranks. */
+struct scale_call {
+    const struct cpu_op_kernels *op;
+    const struct norm_args *args;
+    const double *sums; /* [num_rows] of the squares of all ranks */
 };
 
 static void for_rows(struct backend *base, const void *args, int64_t num_rows, int64_t row_floats,
@@ -38,7 +46,38 @@ static void norm_rows(void *context, int64_t begin, int64_t end, int worker) {
         }
 }
 
+static void sum_rows(void *context, int64_t begin, int64_t end, int worker) {
+    const struct op_call *call = context;
+    const struct norm_args *args = call->args;
+    double *sums = call->backend->rank.row_sums.data;
+    for (int64_t r = begin; r < end; r++)
+        sums[r] = call->backend->op->sum_squares((const float *)args->x + r * args->row_stride,
+                                                 args->width);
+}
+
+static void scale_rows(void *context, int64_t begin, int64_t end, int worker) {
+    const struct scale_call *call = context;
+    const struct norm_args *args = call->args;
+    for (int64_t r = begin; r < end; r++) {
+        double mean_square = call->sums[r] / args->total_width;
+        call->op->norm_scale(args, (const float *)args->x + r * args->row_stride,
+                             (float *)args->out + r * args->row_stride,
+                             (float)(1 / sqrt(mean_square + args->epsilon)));
+    }
+}
+
+static void norm_across_ranks(struct cpu_backend *b, const struct norm_args *args) {
+    for_rows(&b->base, args, args->num_rows, args->width, NORM_CHUNK, sum_rows);
+    struct scale_call call = {
+        .op = b->op, .args = args, .sums = cpu_group_sum_rows(&b->rank, args->num_rows)};
+    thread_pool_for(b->pool, args->num_rows, NORM_CHUNK / args->width + 1, scale_rows, &call);
+}
+
 void cpu_norm(struct backend *b, const struct norm_args *args) {
+    if (args->total_width > 0 && ((struct cpu_backend *)b)->rank.group != NULL) {
+        norm_across_ranks((struct cpu_backend *)b, args);
+        return;
+    }
     for_rows(b, args, args->num_rows, (int64_t)args->num_groups * args->width, NORM_CHUNK,
              norm_rows);
 }

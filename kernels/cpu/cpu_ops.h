@@ -37,6 +37,9 @@ struct sample_scale {
 struct cpu_op_kernels {
     /* One group of args->x, and its place in args->out. */
     void (*norm)(const struct norm_args *args, const float *x, float *out);
+    /* What a norm is made of, where a rank has but a part of the group. */
+    float (*sum_squares)(const float *x, int32_t n);
+    void (*norm_scale)(const struct norm_args *args, const float *x, float *out, float factor);
     /* One row. */
     void (*act_mul)(enum activation activation, const float *gate, const float *up, float *out,
                     int32_t n);

@@ -39,13 +39,9 @@ SIMD_INLINE struct vf load_centered(const float *p, int32_t n, bool center, stru
     return vf_first(n, vf_sub(a, mean), vf_set1(0));
 }
 
-/* Written for constant `center` and `accumulate`. */
-SIMD_INLINE void norm_group(const struct norm_args *args, const float *x, float *out, bool center,
-                            bool accumulate) {
-    const float *weight = args->weight;
-    int32_t width = args->width, i = 0;
-    float mean = center ? mean_of(x, width) : 0;
+SIMD_INLINE float sum_squares_of(const float *x, int32_t width, bool center, float mean) {
     struct vf means = vf_set1(mean), sum0 = vf_set1(0), sum1 = vf_set1(0);
+    int32_t i = 0;
     for (; i + 32 <= width; i += 32) {
         struct vf a = load_centered(x + i, 16, center, means);
         struct vf b = load_centered(x + i + 16, 16, center, means);
@@ -56,10 +52,15 @@ SIMD_INLINE void norm_group(const struct norm_args *args, const float *x, float 
         struct vf a = load_centered(x + i, width - i, center, means);
         sum0 = vf_fma(a, a, sum0);
     }
-    float mean_square = vf_reduce_add(vf_add(sum0, sum1)) / (float)width;
-    float factor = 1 / sqrtf(mean_square + args->epsilon);
-    struct vf scale = vf_set1(factor);
-    for (i = 0; i + 16 <= width; i += 16) {
+    return vf_reduce_add(vf_add(sum0, sum1));
+}
+
+SIMD_INLINE void scale_group(const struct norm_args *args, const float *x, float *out, bool center,
+                             bool accumulate, float mean, float factor) {
+    const float *weight = args->weight;
+    int32_t width = args->width, i = 0;
+    struct vf means = vf_set1(mean), scale = vf_set1(factor);
+    for (; i + 16 <= width; i += 16) {
         struct vf a = load_centered(x + i, 16, center, means);
         a = vf_mul(vf_mul(a, scale), vf_load(weight + i));
         vf_store(out + i, accumulate ? vf_add(vf_load(out + i), a) : a);
@@ -68,6 +69,22 @@ SIMD_INLINE void norm_group(const struct norm_args *args, const float *x, float 
         float a = (center ? x[i] - mean : x[i]) * factor * weight[i];
         out[i] = accumulate ? out[i] + a : a;
     }
+}
+
+/* Written for constant `center` and `accumulate`. */
+SIMD_INLINE void norm_group(const struct norm_args *args, const float *x, float *out, bool center,
+                            bool accumulate) {
+    float mean = center ? mean_of(x, args->width) : 0;
+    float mean_square = sum_squares_of(x, args->width, center, mean) / (float)args->width;
+    scale_group(args, x, out, center, accumulate, mean, 1 / sqrtf(mean_square + args->epsilon));
+}
+
+static float sum_squares(const float *x, int32_t n) {
+    return sum_squares_of(x, n, false, 0);
+}
+
+static void norm_scale(const struct norm_args *args, const float *x, float *out, float factor) {
+    scale_group(args, x, out, false, args->accumulate, 0, factor);
 }
 
 static void norm(const struct norm_args *args, const float *x, float *out) {
@@ -192,10 +209,11 @@ static void store(enum kv_type type, const float *src, void *dst, int32_t n) {
 /* The level's table; its file includes the attention and sampling templates too. */
 #define OP_KERNELS                                                                                 \
     {                                                                                              \
-        .norm = norm, .act_mul = act_mul, .soft_cap = soft_cap, .rotate_pairs = rotate_pairs,      \
-        .rotate_halves = rotate_halves, .store = store, .attend = attend,                          \
-        .attention_merge = attention_merge, .max = max_logit, .find_above = find_above,            \
-        .count_above = count_above, .sum_weights = sum_weights, .collect = collect,                \
+        .norm = norm, .sum_squares = sum_squares, .norm_scale = norm_scale, .act_mul = act_mul,    \
+        .soft_cap = soft_cap, .rotate_pairs = rotate_pairs, .rotate_halves = rotate_halves,        \
+        .store = store, .attend = attend, .attention_merge = attention_merge, .max = max_logit,    \
+        .find_above = find_above, .count_above = count_above, .sum_weights = sum_weights,          \
+        .collect = collect,                                                                        \
     }
 
 #endif

@@ -52,6 +52,7 @@ static void buffer_free(struct backend *b, struct buffer *buffer) {
 
 static void destroy(struct backend *b) {
     buffer_free(b, &((struct cpu_ref *)b)->sampled_tokens);
+    cpu_rank_finish(&((struct cpu_ref *)b)->rank);
     free(b);
 }
 
@@ -148,10 +149,11 @@ static void embed(struct backend *b, const struct embed_args *args) {
     const struct cpu_ref *ref = (const struct cpu_ref *)b;
     size_t cols = (size_t)args->table->cols;
     for (int32_t t = 0; t < ref->step.num_tokens; t++) {
-        size_t token = (size_t)cpu_token_id(&ref->step, &ref->sampled_tokens, t);
-        const float *row = args->table->data + token * cols;
+        int32_t token = cpu_token_id(&ref->step, &ref->sampled_tokens, t) - args->first_row;
+        bool is_here = token >= 0 && token < args->table->rows;
+        const float *row = args->table->data + (is_here ? (size_t)token * cols : 0);
         for (size_t i = 0; i < cols; i++)
-            ((float *)args->out)[(size_t)t * cols + i] = args->scale * row[i];
+            ((float *)args->out)[(size_t)t * cols + i] = is_here ? args->scale * row[i] : 0;
     }
 }
 
@@ -167,7 +169,31 @@ static void norm_group(const struct norm_args *args, const float *x, float *out)
             (float)((args->accumulate ? out[i] : 0.0) + (x[i] - mean) * scale * args->weight[i]);
 }
 
+/* One group of more elements than this rank has. */
+static void norm_across_ranks(const struct cpu_rank *rank, const struct norm_args *args) {
+    double *own = rank->row_sums.data;
+    for (int32_t r = 0; r < args->num_rows; r++) {
+        const float *x = (const float *)args->x + (size_t)r * (size_t)args->row_stride;
+        own[r] = 0;
+        for (int32_t i = 0; i < args->width; i++)
+            own[r] += (double)x[i] * x[i];
+    }
+    const double *sums = cpu_group_sum_rows(rank, args->num_rows);
+    for (int32_t r = 0; r < args->num_rows; r++) {
+        const float *x = (const float *)args->x + (size_t)r * (size_t)args->row_stride;
+        float *out = (float *)args->out + (size_t)r * (size_t)args->row_stride;
+        double scale = 1 / sqrt(sums[r] / args->total_width + args->epsilon);
+        for (int32_t i = 0; i < args->width; i++)
+            out[i] = (float)((args->accumulate ? out[i] : 0.0) + x[i] * scale * args->weight[i]);
+    }
+}
+
 static void norm(struct backend *b, const struct norm_args *args) {
+    const struct cpu_rank *rank = &((const struct cpu_ref *)b)->rank;
+    if (args->total_width > 0 && rank->group != NULL) {
+        norm_across_ranks(rank, args);
+        return;
+    }
     for (size_t r = 0; r < (size_t)args->num_rows; r++)
         for (size_t g = 0; g < (size_t)args->num_groups; g++) {
             size_t at = r * (size_t)args->row_stride + g * (size_t)args->width;
@@ -231,6 +257,19 @@ static void add_rows(struct backend *b, const struct add_rows_args *args) {
         }
 }
 
+static void all_reduce(struct backend *b, const struct all_reduce_args *args) {
+    cpu_group_all_reduce(&((struct cpu_ref *)b)->rank, args);
+}
+
+static void gather_columns(struct backend *b, const struct gather_columns_args *args) {
+    cpu_group_gather_columns(&((struct cpu_ref *)b)->rank, args);
+}
+
+static void share_samples(struct backend *b, const struct share_samples_args *args) {
+    struct cpu_ref *ref = (struct cpu_ref *)b;
+    cpu_group_share_samples(&ref->rank, args, ref->sampled_tokens.data);
+}
+
 static const struct backend_ops ops = {
     .destroy = destroy,
     .buffer_alloc = buffer_alloc,
@@ -255,6 +294,9 @@ static const struct backend_ops ops = {
     .gather_rows = gather_rows,
     .add_rows = add_rows,
     .sample = cpu_ref_sample,
+    .all_reduce = all_reduce,
+    .gather_columns = gather_columns,
+    .share_samples = share_samples,
     .copy_blocks = cpu_copy_blocks,
     .swap_blocks = cpu_swap_blocks,
     .step_end = step_end,
@@ -275,9 +317,10 @@ struct backend *cpu_ref_open(const struct backend_config *config, struct error *
              cpu_levels_select(NULL, err)->name);
     snprintf(ref->base.description, sizeof(ref->base.description), "scalar oracle, 1 thread");
     ref->max_sample_rows = serving_limits_max_sample_rows(&config->limits);
-    if (buffer_alloc(&ref->base, (size_t)ref->max_sample_rows * sizeof(int32_t),
+    if (cpu_rank_init(&ref->rank, config, NULL, err) != 0 ||
+        buffer_alloc(&ref->base, (size_t)ref->max_sample_rows * sizeof(int32_t),
                      &ref->sampled_tokens, err) != 0) {
-        free(ref);
+        destroy(&ref->base);
         return NULL;
     }
     return &ref->base;

@@ -3,9 +3,11 @@
 #define QUIRE_KERNELS_CPU_CPU_REF_PRIVATE_H
 
 #include "kernels/backend.h"
+#include "kernels/cpu/cpu_group.h"
 
 struct cpu_ref {
     struct backend base;
+    struct cpu_rank rank;
     struct step_inputs step;
     int32_t max_sample_rows;
     struct buffer sampled_tokens; /* int32_t [max_sample_rows] */

@@ -3,35 +3,22 @@
  * thread keeps from its core thus delays nobody but by the range it holds, and finds the gate
  * closed when it comes too late.
  *
- * Both sides first spin for SPIN_NS, which covers the gaps inside a step (a futex sleep and
- * wake costs about 30 us, an observed store about 0.2 us), and then sleep on the word they wait
- * for. A side that goes to sleep first announces it and looks once more; the other side changes the
- * word first and then looks for sleepers. All four accesses are sequentially consistent, so one of
- * the two always sees the other and no wake-up is lost.
- *
- * With more threads than cores spinning only takes time from the thread waited for, so such a pool
- * does not spin. */
+ * Both sides wait as spin_wait.h says; a pool of more threads than cores does not spin. */
 #include "kernels/cpu/thread_pool.h"
 
 #include "config/base/check.h"
-#include "config/base/clock.h"
+#include "kernels/cpu/spin_wait.h"
 
-#include <linux/futex.h>
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdalign.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #define CACHE_LINE 64
 #define MAX_THREADS 1024
-#define SPIN_NS 40000
-#define SPINS_PER_CLOCK_READ 32
 #define GATE_CLOSED (1U << 31)
 
 struct worker {
@@ -63,56 +50,12 @@ struct thread_pool {
     atomic_bool caller_sleeps;
 };
 
-#if defined(__x86_64__) || defined(__i386__)
-static inline void cpu_relax(void) {
-    __builtin_ia32_pause();
-}
-#else
-static inline void cpu_relax(void) {
-    atomic_signal_fence(memory_order_seq_cst);
-}
-#endif
-
-static void futex_wait(atomic_uint *word, unsigned expected) {
-    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, expected, NULL, NULL, 0);
-}
-
-static void futex_wake_all(atomic_uint *word) {
-    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, MAX_THREADS, NULL, NULL, 0);
-}
-
-/* True when done(word, value) became true within spin_ns. */
-static bool spin_until(atomic_uint *word, bool (*done)(unsigned now, unsigned value),
-                       unsigned value, int64_t spin_ns) {
-    int64_t deadline = 0;
-    for (;;) {
-        for (int i = 0; i < SPINS_PER_CLOCK_READ; i++) {
-            if (done(atomic_load_explicit(word, memory_order_acquire), value))
-                return true;
-            cpu_relax();
-        }
-        int64_t now = clock_now_ns();
-        if (deadline == 0)
-            deadline = now + spin_ns;
-        if (now >= deadline)
-            return false;
-    }
-}
-
-static bool differs(unsigned now, unsigned value) {
-    return now != value;
-}
-
-static bool equals(unsigned now, unsigned value) {
-    return now == value;
-}
-
 static void wait_for_job(struct thread_pool *pool, unsigned seen) {
-    if (spin_until(&pool->generation, differs, seen, pool->spin_ns))
+    if (spin_wait_until(&pool->generation, spin_wait_differs, seen, pool->spin_ns))
         return;
     atomic_fetch_add(&pool->num_sleepers, 1);
     while (atomic_load(&pool->generation) == seen)
-        futex_wait(&pool->generation, seen);
+        spin_wait_sleep(&pool->generation, seen);
     atomic_fetch_sub(&pool->num_sleepers, 1);
 }
 
@@ -121,7 +64,7 @@ static void publish_job(struct thread_pool *pool, struct range_job *job) {
     atomic_store(&pool->gate, 0);
     atomic_fetch_add(&pool->generation, 1);
     if (atomic_load(&pool->num_sleepers) > 0)
-        futex_wake_all(&pool->generation);
+        spin_wait_wake_all(&pool->generation);
 }
 
 static bool enter(struct thread_pool *pool) {
@@ -134,7 +77,7 @@ static bool enter(struct thread_pool *pool) {
 
 static void leave(struct thread_pool *pool) {
     if (atomic_fetch_sub(&pool->gate, 1) == (GATE_CLOSED | 1) && atomic_load(&pool->caller_sleeps))
-        futex_wake_all(&pool->gate);
+        spin_wait_wake_all(&pool->gate);
 }
 
 static void run_ranges(struct range_job *job, int worker) {
@@ -150,12 +93,12 @@ static void run_ranges(struct range_job *job, int worker) {
 /* Lets no more workers in, and waits for those inside. */
 static void close_job(struct thread_pool *pool) {
     atomic_fetch_or(&pool->gate, GATE_CLOSED);
-    if (spin_until(&pool->gate, equals, GATE_CLOSED, pool->spin_ns))
+    if (spin_wait_until(&pool->gate, spin_wait_equals, GATE_CLOSED, pool->spin_ns))
         return;
     atomic_store(&pool->caller_sleeps, true);
     unsigned gate;
     while ((gate = atomic_load(&pool->gate)) != GATE_CLOSED)
-        futex_wait(&pool->gate, gate);
+        spin_wait_sleep(&pool->gate, gate);
     atomic_store(&pool->caller_sleeps, false);
 }
 
@@ -173,14 +116,6 @@ static void *worker_main(void *argument) {
         run_ranges(pool->job, worker->index);
         leave(pool);
     }
-}
-
-static int num_available_cores(void) {
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof(set), &set) == 0)
-        return CPU_COUNT(&set);
-    long online = sysconf(_SC_NPROCESSORS_ONLN); /* more cores than a cpu_set_t holds */
-    return online > 0 ? (int)online : 1;
 }
 
 /* Signals are for the threads that expect them, so workers start with all of them blocked. */
@@ -211,7 +146,7 @@ struct thread_pool *thread_pool_create(int num_threads, struct error *err) {
                   MAX_THREADS);
         return NULL;
     }
-    int num_cores = num_available_cores();
+    int num_cores = spin_wait_num_cores();
     int size = num_threads > 0 ? num_threads : num_cores < MAX_THREADS ? num_cores : MAX_THREADS;
     struct thread_pool *pool = aligned_alloc(CACHE_LINE, sizeof(*pool));
     struct worker *workers = calloc((size_t)size, sizeof(*workers));
@@ -224,7 +159,7 @@ struct thread_pool *thread_pool_create(int num_threads, struct error *err) {
     memset(pool, 0, sizeof(*pool));
     pool->size = size;
     pool->workers = workers;
-    pool->spin_ns = size <= num_cores ? SPIN_NS : 0;
+    pool->spin_ns = size <= num_cores ? SPIN_WAIT_NS : 0;
     pool->gate = GATE_CLOSED;
     if (start_workers(pool, err) != 0) {
         thread_pool_destroy(pool);

@@ -550,7 +550,7 @@ static void test_embed_of_sampled_tokens(void **state) {
             kernel_fixture_put(b, DTYPE_F32, logits, SAMPLED_ROWS * SAMPLED_VOCAB);
         void *out = kernel_fixture_put(b, i < 0 ? DTYPE_F32 : fixture.dtype, NULL,
                                        (SAMPLED_ROWS + 6) * SAMPLED_WIDTH);
-        const struct embed_args args = {table, out, 1.5f};
+        const struct embed_args args = {.table = table, .out = out, .scale = 1.5f};
         for (uint64_t step = 0; step < 2; step++) {
             sample_in_chunks(b, device_logits, step, sampled[step]);
             check_embed_of_sampled(b, &args, sampled[step]);

@@ -142,7 +142,7 @@ static void enqueue_forward(const struct parts *p, const struct step *s) {
                                                 .query_start = s->zeros,
                                                 .context_lens = s->zeros,
                                                 .block_tables = s->zeros});
-    b->ops->embed(b, &(struct embed_args){p->table, p->hidden, 1});
+    b->ops->embed(b, &(struct embed_args){.table = p->table, .out = p->hidden, .scale = 1});
 }
 
 static void enqueue_rows(const struct parts *p, struct step *s, int32_t first, int32_t count) {

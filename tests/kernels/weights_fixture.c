@@ -102,7 +102,8 @@ float *weights_embed(const struct kernel_fixture *f, struct backend *b, const st
                                      .block_tables = zeros};
     size_t n = (size_t)num_tokens * (size_t)w->cols;
     enum dtype dtype = type_of(f, b);
-    struct embed_args args = {matrix, kernel_fixture_put(b, dtype, NULL, n), scale};
+    struct embed_args args = {
+        .table = matrix, .out = kernel_fixture_put(b, dtype, NULL, n), .scale = scale};
     b->ops->step_begin(b, &step);
     kernel_fixture_run(b, call_embed, &args, args.out, dtype_row_bytes(dtype, n));
     float *out = kernel_fixture_guarded(n);

@@ -1,0 +1,36 @@
+/* Private to kernels/cpu: the collective ops, for both CPU backends. The ranks are threads of one
+ * process: each publishes where its operands are, they meet, each does its share on the memory of
+ * all, and they meet again before any goes on. A sum is taken in the order of the ranks, by the rank
+ * whose slice it is, which writes it to all: so there is one result, whoever is late. */
+#ifndef QUIRE_KERNELS_CPU_CPU_GROUP_H
+#define QUIRE_KERNELS_CPU_CPU_GROUP_H
+
+#include "kernels/backend.h"
+#include "kernels/cpu/thread_pool.h"
+
+/* A rank's end of the group. */
+struct cpu_rank {
+    struct backend_group *group; /* NULL: the backend is alone, and each op has nothing to do */
+    int32_t rank;
+    struct thread_pool *pool; /* NULL: the caller alone computes */
+    struct buffer row_sums;   /* double [2][max_num_batched_tokens], for cpu_group_sum_rows */
+    int32_t max_rows;
+};
+
+/* `pool` outlives the rank. ERROR_CONFIG for a rank that the group does not have, ERROR_MEMORY. */
+int cpu_rank_init(struct cpu_rank *out, const struct backend_config *config,
+                  struct thread_pool *pool, struct error *err);
+void cpu_rank_finish(struct cpu_rank *rank); /* accepts a zeroed one */
+
+/* As backend.h says of the op of that name. */
+void cpu_group_all_reduce(const struct cpu_rank *rank, const struct all_reduce_args *args);
+void cpu_group_gather_columns(const struct cpu_rank *rank, const struct gather_columns_args *args);
+/* sampled_tokens: of this rank, a number per sample row of the step. */
+void cpu_group_share_samples(const struct cpu_rank *rank, const struct share_samples_args *args,
+                             int32_t *sampled_tokens);
+
+/* Returns [num_rows] sums over the ranks of the first num_rows elements of row_sums, in memory of
+ * the rank that stays as it is until the next call. */
+const double *cpu_group_sum_rows(const struct cpu_rank *rank, int32_t num_rows);
+
+#endif

@@ -1,0 +1,31 @@
+/* How threads that work in lockstep wait for one another's stores: they first spin, for as long as
+ * the gaps inside a step last, and then sleep on the word they wait for (a futex sleep and wake
+ * costs about 30 us, an observed store about 0.2 us).
+ *
+ * A side that goes to sleep first announces it and looks once more; the other side changes the word
+ * first and then looks for sleepers. With all four accesses sequentially consistent one of the two
+ * always sees the other, and no wake-up is lost. */
+#ifndef QUIRE_KERNELS_CPU_SPIN_WAIT_H
+#define QUIRE_KERNELS_CPU_SPIN_WAIT_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#define SPIN_WAIT_NS 40000
+
+/* Returns whether done(word, value) became true within spin_ns. */
+bool spin_wait_until(atomic_uint *word, bool (*done)(unsigned now, unsigned value), unsigned value,
+                     int64_t spin_ns);
+bool spin_wait_differs(unsigned now, unsigned value);
+bool spin_wait_equals(unsigned now, unsigned value);
+
+/* Sleeps until woken, or for no reason; not at all when the word is not `expected`. */
+void spin_wait_sleep(atomic_uint *word, unsigned expected);
+void spin_wait_wake_all(atomic_uint *word);
+
+/* Returns the number of cores that the calling thread may run on. With more threads than these
+ * spinning only takes time from the thread waited for. */
+int spin_wait_num_cores(void);
+
+#endif
