@@ -1,7 +1,6 @@
 #include "kernels/cpu/cpu_backend.h"
 
 #include "kernels/cpu/cpu_attention.h"
-#include "kernels/cpu/cpu_levels.h"
 #include "kernels/cpu/cpu_memory.h"
 #include "kernels/cpu/cpu_op_scratch.h"
 
@@ -101,8 +100,8 @@ static int open_parts(struct cpu_backend *b, struct error *err) {
     const struct cpu_level *level = cpu_levels_select(b->config.isa, err);
     if (level == NULL)
         return -1;
-    b->gemm = level->gemm;
-    b->op = level->op;
+    cpu_levels_fill(level, &b->kernels);
+    b->op = &b->kernels.op;
     b->pool = thread_pool_create(b->config.num_threads, err);
     if (b->pool == NULL)
         return -1;

@@ -1,21 +1,21 @@
 /* Private to kernels/cpu: state of the CPU backend, and its ops by file.
  *
- * The inner loops are in files compiled once per instruction set; each set exports one table of
- * function pointers for the matrix product (cpu_gemm.h) and one for the other ops (cpu_ops.h). The
- * choice is made once, in backend_open. */
+ * The inner loops are in files compiled once per instruction set, behind a table of the formats of
+ * the matrix product (cpu_gemm.h) and one of the other ops' functions (cpu_ops.h). Both are filled
+ * once, in backend_open (cpu_levels.h). */
 #ifndef QUIRE_KERNELS_CPU_CPU_BACKEND_H
 #define QUIRE_KERNELS_CPU_CPU_BACKEND_H
 
 #include "kernels/backend.h"
 #include "kernels/cpu/cpu_arena.h"
 #include "kernels/cpu/cpu_group.h"
+#include "kernels/cpu/cpu_levels.h"
 #include "kernels/cpu/thread_pool.h"
 
 #define CPU_KV_TYPES (KV_TYPE_BIT(KV_F32) | KV_TYPE_BIT(KV_F16) | KV_TYPE_BIT(KV_BF16))
 
-struct cpu_gemm_kernels; /* cpu_gemm.h */
-struct cpu_op_kernels;   /* cpu_ops.h */
-struct cpu_gemm_scratch; /* quantised activations of one linear call */
+struct cpu_row_packing;  /* cpu_gemm.h */
+struct cpu_gemm_scratch; /* packed activations of one linear call */
 struct cpu_op_scratch;   /* partial attention results, sampling buffers */
 
 struct cpu_backend {
@@ -24,8 +24,8 @@ struct cpu_backend {
     struct thread_pool *pool;
     struct cpu_rank rank;
     struct cpu_arena weights;
-    const struct cpu_gemm_kernels *gemm;
-    const struct cpu_op_kernels *op;
+    struct cpu_kernels kernels;
+    const struct cpu_op_kernels *op; /* those of `kernels` */
     struct cpu_gemm_scratch *gemm_scratch;
     struct cpu_op_scratch *op_scratch;
     struct step_inputs step;
@@ -40,12 +40,12 @@ static inline int32_t cpu_token_id(const struct step_inputs *step,
 }
 
 /* cpu_gemm.c: its workspace grows as matrices are created, so that `linear` never allocates. The
- * destructor accepts one that was never created; `reserve` makes room for the activations of a
- * matrix with such a part. */
+ * destructor accepts one that was never created; `reserve` makes room for the rows of a matrix with
+ * `cols` columns, packed so. */
 int cpu_gemm_scratch_create(struct cpu_backend *b, struct error *err);
 void cpu_gemm_scratch_destroy(struct cpu_backend *b);
-int cpu_gemm_scratch_reserve(struct cpu_backend *b, enum dtype dtype, int32_t cols,
-                             struct error *err);
+int cpu_gemm_scratch_reserve(struct cpu_backend *b, const struct cpu_row_packing *packing,
+                             int32_t cols, struct error *err);
 void cpu_linear(struct backend *b, const struct linear_args *args);
 
 /* cpu_matrix.c */

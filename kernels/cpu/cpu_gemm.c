@@ -1,4 +1,4 @@
-/* One linear call: pack the activations for the kinds of weights the matrix has, then multiply.
+/* One linear call: pack the activations as the formats of the matrix want them, then multiply.
  * Rows go in chunks of CHUNK_ROWS, which bounds the scratch and lets a chunk's activations stay in
  * the second cache while the weights stream by once.
  *
@@ -6,6 +6,7 @@
  * by the caller alone, which takes less time than a barrier. */
 #include "kernels/cpu/cpu_gemm.h"
 
+#include "config/base/check.h"
 #include "config/base/checked.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/cpu_memory.h"
@@ -18,10 +19,22 @@
 #define PACK_ALONE_ITEMS 16384  /* activations that the caller packs by itself */
 #define PACK_PORTION_ITEMS 4096 /* else: per portion */
 
+/* CHUNK_ROWS packed rows of the longest K so far, for each packing that a matrix wanted. */
 struct cpu_gemm_scratch {
-    struct buffer quantised; /* struct gemm_block [CHUNK_ROWS][K / 32] */
-    struct buffer plain;     /* float [CHUNK_ROWS][K] */
+    int num_areas;
+    struct {
+        const struct cpu_row_packing *packing;
+        struct buffer rows;
+    } areas[GEMM_MAX_PACKINGS];
 };
+
+size_t cpu_gemm_float_row_bytes(size_t depth) {
+    return depth * sizeof(float);
+}
+
+size_t cpu_gemm_block_row_bytes(size_t depth) {
+    return depth / PANEL_BLOCK * sizeof(struct gemm_block);
+}
 
 int cpu_gemm_scratch_create(struct cpu_backend *b, struct error *err) {
     b->gemm_scratch = calloc(1, sizeof(*b->gemm_scratch));
@@ -33,8 +46,8 @@ int cpu_gemm_scratch_create(struct cpu_backend *b, struct error *err) {
 void cpu_gemm_scratch_destroy(struct cpu_backend *b) {
     if (b->gemm_scratch == NULL)
         return;
-    cpu_memory_free(&b->gemm_scratch->quantised);
-    cpu_memory_free(&b->gemm_scratch->plain);
+    for (int i = 0; i < b->gemm_scratch->num_areas; i++)
+        cpu_memory_free(&b->gemm_scratch->areas[i].rows);
     free(b->gemm_scratch);
     b->gemm_scratch = NULL;
 }
@@ -53,13 +66,23 @@ static int grow(struct buffer *buffer, size_t row_bytes, struct error *err) {
     return 0;
 }
 
-int cpu_gemm_scratch_reserve(struct cpu_backend *b, enum dtype dtype, int32_t cols,
-                             struct error *err) {
-    size_t depth = (size_t)cols;
-    if (dtype_is_quantised(dtype))
-        return grow(&b->gemm_scratch->quantised, depth / PANEL_BLOCK * sizeof(struct gemm_block),
-                    err);
-    return grow(&b->gemm_scratch->plain, depth * sizeof(float), err);
+/* The rows packed so, an empty buffer at first. */
+static struct buffer *area_of(struct cpu_gemm_scratch *scratch,
+                              const struct cpu_row_packing *packing) {
+    int i = 0;
+    while (i < scratch->num_areas && scratch->areas[i].packing != packing)
+        i++;
+    CHECK(i < GEMM_MAX_PACKINGS);
+    if (i == scratch->num_areas) {
+        scratch->areas[i].packing = packing;
+        scratch->num_areas++;
+    }
+    return &scratch->areas[i].rows;
+}
+
+int cpu_gemm_scratch_reserve(struct cpu_backend *b, const struct cpu_row_packing *packing,
+                             int32_t cols, struct error *err) {
+    return grow(area_of(b->gemm_scratch, packing), packing->row_bytes((size_t)cols), err);
 }
 
 static int64_t ceil_div(int64_t a, int64_t b) {
@@ -67,22 +90,20 @@ static int64_t ceil_div(int64_t a, int64_t b) {
 }
 
 struct linear_job {
-    const struct cpu_gemm_kernels *kernels;
     const struct matrix *matrix;
     const float *x; /* this chunk's rows */
     float *out;
     int32_t num_rows;
     float scale;
     bool accumulate;
-    struct gemm_block *quantised; /* NULL when the matrix has no such part */
-    float *plain;
+    uint8_t *packed[GEMM_MAX_PACKINGS]; /* rows, by the matrix's packings */
 };
 
 /* The tile that row belongs to: largest sizes first, as many as fit. */
-static void find_tile(const struct cpu_gemm_kernels *kernels, int32_t num_rows, int32_t row,
-                      int32_t *out_begin, int32_t *out_rows) {
+static void find_tile(const int32_t *tile_rows, int32_t num_rows, int32_t row, int32_t *out_begin,
+                      int32_t *out_rows) {
     int32_t begin = 0;
-    const int32_t *size = kernels->tile_rows;
+    const int32_t *size = tile_rows;
     for (;; size++) {
         int32_t end = begin + (num_rows - begin) / *size * *size;
         if (row < end)
@@ -93,29 +114,24 @@ static void find_tile(const struct cpu_gemm_kernels *kernels, int32_t num_rows, 
     *out_rows = *size;
 }
 
+static void pack_row(const struct linear_job *job, int packing, int32_t row) {
+    const struct cpu_row_packing *p = job->matrix->packings[packing];
+    int32_t depth = job->matrix->cols, tile_begin, tile_rows;
+    find_tile(p->tile_rows, job->num_rows, row, &tile_begin, &tile_rows);
+    p->pack(job->x + (size_t)row * (size_t)depth, depth,
+            job->packed[packing] + (size_t)tile_begin * p->row_bytes((size_t)depth),
+            row - tile_begin, tile_rows);
+}
+
 static void pack_rows(void *context, int64_t begin, int64_t end, int worker) {
     const struct linear_job *job = context;
-    size_t depth = (size_t)job->matrix->cols;
-    for (int32_t row = (int32_t)begin; row < end; row++) {
-        int32_t tile_begin, tile_rows;
-        find_tile(job->kernels, job->num_rows, row, &tile_begin, &tile_rows);
-        const float *x = job->x + (size_t)row * depth;
-        size_t offset = (size_t)(row - tile_begin);
-        if (job->quantised != NULL)
-            job->kernels->quantise_row(
-                x, (int32_t)depth,
-                job->quantised + (size_t)tile_begin * (depth / PANEL_BLOCK) + offset, tile_rows);
-        if (job->plain != NULL) {
-            float *out = job->plain + (size_t)tile_begin * depth + offset;
-            for (size_t k = 0; k < depth; k++)
-                out[k * (size_t)tile_rows] = x[k];
-        }
-    }
+    for (int i = 0; i < job->matrix->num_packings; i++)
+        for (int32_t row = (int32_t)begin; row < end; row++)
+            pack_row(job, i, row);
 }
 
 static void multiply_segment(const struct linear_job *job, const struct matrix_segment *segment,
                              int32_t begin, int32_t end) {
-    bool quantised = dtype_is_quantised(segment->dtype);
     int32_t first_column = begin * PANEL_COLUMNS;
     int32_t last_column = end * PANEL_COLUMNS;
     if (last_column > segment->num_rows)
@@ -126,7 +142,7 @@ static void multiply_segment(const struct linear_job *job, const struct matrix_s
         .num_panels = end - begin,
         .num_columns = last_column - first_column,
         .depth = job->matrix->cols,
-        .activations = quantised ? (const void *)job->quantised : (const void *)job->plain,
+        .activations = job->packed[segment->packing],
         .num_rows = job->num_rows,
         .out = job->out + segment->first_row + first_column,
         .out_stride = (size_t)job->matrix->rows,
@@ -135,7 +151,7 @@ static void multiply_segment(const struct linear_job *job, const struct matrix_s
         .scale = job->scale,
         .accumulate = job->accumulate,
     };
-    job->kernels->multiply[segment->dtype](&product);
+    segment->format->multiply(&product);
 }
 
 /* Panels begin..end-1 counted over the matrix, which may lie in several segments. */
@@ -183,13 +199,9 @@ void cpu_linear(struct backend *base, const struct linear_args *args) {
     struct cpu_backend *b = (struct cpu_backend *)base;
     const struct matrix *matrix = args->weight;
     struct linear_job job = {
-        .kernels = b->gemm, .matrix = matrix, .scale = args->scale, .accumulate = args->accumulate};
-    for (int i = 0; i < matrix->num_segments; i++) {
-        if (dtype_is_quantised(matrix->segments[i].dtype))
-            job.quantised = b->gemm_scratch->quantised.data;
-        else
-            job.plain = b->gemm_scratch->plain.data;
-    }
+        .matrix = matrix, .scale = args->scale, .accumulate = args->accumulate};
+    for (int i = 0; i < matrix->num_packings; i++)
+        job.packed[i] = area_of(b->gemm_scratch, matrix->packings[i])->data;
     for (int32_t row = 0; row < args->num_rows; row += CHUNK_ROWS) {
         int32_t left = args->num_rows - row;
         job.num_rows = left < CHUNK_ROWS ? left : CHUNK_ROWS;

@@ -1,21 +1,22 @@
-/* Private to kernels/cpu: the form of weights and activations in the matrix product, and the table
- * that each instruction-set level exports.
+/* Private to kernels/cpu: the matrix product. A FORMAT says how weights of one element type lie in
+ * memory, how activations lie before they meet them, and multiplies the two. Each instruction-set
+ * level brings formats (cpu_levels.h); a matrix keeps those that its parts were created with.
  *
  * Weights. A matrix is a list of segments, one per part; a segment is a list of PANELS of 16
  * output columns (rows of the file's tensor), so that one 512-bit register holds one 32-bit item
- * per column. cpu_panel.h describes a panel. Columns that pad the last panel are zero. What the
- * zero point of unsigned codes adds, zero * sum of the activation codes, is in the accumulator's
- * start value.
+ * per column. cpu_panel.h describes the layouts of a panel. Columns that pad the last panel are
+ * zero. What the zero point of unsigned codes adds, zero * sum of the activation codes, is in the
+ * accumulator's start value.
  *
  * Activations. Rows are grouped in tiles of the sizes in `tile_rows` (largest first, as many as
- * fit); tile after tile in memory, so row r of a tile that starts at row t lies for plain weights
- * float [K][rows of the tile], for quantised weights struct gemm_block [K/32][rows of the tile],
- * and the tile starts at t times the bytes of one row. Each block is quantised on its own.
+ * fit), tile after tile in memory: a tile that starts at row t starts at t times the bytes of one
+ * row. Within a tile plain weights are met by float [K][rows of the tile], quantised ones by struct
+ * gemm_block [K/32][rows of the tile], each block quantised on its own.
  *
- * Every output element is summed in one fixed order (K ascending, one fused multiply-add per step;
- * for quantised weights per group of 32 or 16 that shares a scale, and one more for its minimum),
- * whatever the tile, the level or the thread. So results are the same bit for bit in any batch, for
- * any number of threads and on every level. */
+ * Bits. Every output element is summed in one fixed order (K ascending, one fused multiply-add per
+ * step; for quantised weights per group of 32 or 16 that shares a scale, and one more for its
+ * minimum), whatever the tile, the level or the thread. So results are the same bit for bit in any
+ * batch, for any number of threads and on every level. */
 #ifndef QUIRE_KERNELS_CPU_CPU_GEMM_H
 #define QUIRE_KERNELS_CPU_CPU_GEMM_H
 
@@ -28,6 +29,7 @@
 #include <string.h>
 
 #define GEMM_MAX_TILES 8
+#define GEMM_MAX_PACKINGS 4 /* different ones, of the formats of one matrix */
 
 /* 32 activations of one row: value = scale * code. One cache line. */
 struct gemm_block {
@@ -81,7 +83,7 @@ struct gemm_job {
     int32_t num_panels;
     int32_t num_columns;     /* outputs of these panels; the last panel may have fewer than 16 */
     int32_t depth;           /* K */
-    const void *activations; /* in tiles, see above */
+    const void *activations; /* in tiles, as the format packs them */
     int32_t num_rows;
     float *out;        /* element [0, first column of the panels] */
     size_t out_stride; /* floats from row to row */
@@ -90,20 +92,29 @@ struct gemm_job {
     bool accumulate;
 };
 
-/* One level. quantise_row writes block b of one row to out[b * stride].
- * tile_rows: descending, ends with 1, then zeros. */
-struct cpu_gemm_kernels {
-    int32_t tile_rows[GEMM_MAX_TILES];
-    void (*quantise_row)(const float *x, int32_t depth, struct gemm_block *out, int32_t stride);
-    void (*multiply[DTYPE_COUNT])(const struct gemm_job *job);
+/* How activations are packed. The rows of a call are packed once for all segments whose formats
+ * share a packing, that is point to the same one. */
+struct cpu_row_packing {
+    int32_t tile_rows[GEMM_MAX_TILES]; /* descending, ends with 1, then zeros */
+    size_t (*row_bytes)(size_t depth);
+    /* Writes row `row` of a tile of tile_rows rows. */
+    void (*pack)(const float *x, int32_t depth, void *tile, int32_t row, int32_t tile_rows);
 };
 
-extern const struct cpu_gemm_kernels cpu_gemm_kernels_portable;
-extern const struct cpu_gemm_kernels cpu_gemm_kernels_avx2;
-extern const struct cpu_gemm_kernels cpu_gemm_kernels_avx512vnni;
+/* Bytes of a row of the packings named above. */
+size_t cpu_gemm_float_row_bytes(size_t depth);
+size_t cpu_gemm_block_row_bytes(size_t depth);
+
+struct cpu_gemm_format {
+    const struct cpu_panel_layout *panel;
+    const struct cpu_row_packing *rows;
+    void (*multiply)(const struct gemm_job *job);
+};
 
 struct matrix_segment {
-    enum dtype dtype;
+    const struct cpu_gemm_format *format;
+    enum dtype dtype;  /* of the file's rows */
+    int packing;       /* which of the matrix's row packings the format takes */
     int32_t first_row; /* in the matrix */
     int32_t num_rows;
     int32_t first_panel; /* counted over the matrix */
@@ -117,9 +128,11 @@ struct matrix {
     int32_t rows;
     int32_t cols;
     int32_t num_panels;
-    int num_segments;
-    float *bias; /* [rows]; NULL: none */
+    int num_packings;
+    const struct cpu_row_packing *packings[GEMM_MAX_PACKINGS]; /* of its segments, each once */
+    float *bias;                                               /* [rows]; NULL: none */
     struct cpu_arena_span memory;
+    int num_segments;
     struct matrix_segment segments[];
 };
 

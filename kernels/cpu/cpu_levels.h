@@ -1,34 +1,54 @@
 /* The instruction-set levels this program was built with, and which of them this machine has.
  *
- * Each level is a set of files NAME_LEVEL.c compiled with that level's compiler flags (see
- * kernels/meson.build); nothing else may execute what they contain before `supported` was checked.
- * A file of a level exports one constant table and shares code with others through `static inline`
- * functions only: an external inline function could be linked in from the level with the widest
- * instructions and then run on a machine that lacks them. */
+ * A level adds: its functions are called after those of the levels before it, where the machine has
+ * it, and overwrite in struct cpu_kernels what they improve, as dav1d's do. Each is in a file of its
+ * own, cpu_gemm_LEVEL.c (formats of the matrix product) or cpu_ops_LEVEL.c (the other ops), compiled
+ * with that level's compiler flags (kernels/meson.build); nothing else may execute what they contain
+ * before `supported` was checked. Such a file exports that one function and shares code with others
+ * through `static inline` functions only: an external inline function could be linked in from the
+ * level with the widest instructions and then run on a machine that lacks them. */
 #ifndef QUIRE_KERNELS_CPU_CPU_LEVELS_H
 #define QUIRE_KERNELS_CPU_CPU_LEVELS_H
 
 #include "config/error.h"
+#include "kernels/cpu/cpu_ops.h"
 
 #include <stdbool.h>
 
-struct cpu_gemm_kernels; /* cpu_gemm.h */
-struct cpu_op_kernels;   /* cpu_ops.h */
+struct cpu_gemm_format; /* cpu_gemm.h */
+
+struct cpu_kernels {
+    const struct cpu_gemm_format *formats[DTYPE_COUNT];
+    struct cpu_op_kernels op;
+};
 
 struct cpu_level {
     const char *name;  /* as in backend_config.isa */
     const char *label; /* for people */
     bool (*supported)(void);
-    const struct cpu_gemm_kernels *gemm;
-    const struct cpu_op_kernels *op;
+    void (*add_formats)(struct cpu_kernels *kernels); /* NULL: none of its own */
+    void (*add_ops)(struct cpu_kernels *kernels);     /* NULL: likewise */
 };
 
-/* Best first; the last one runs everywhere. */
+/* Best last; the first one runs everywhere and fills the whole table. */
 extern const struct cpu_level cpu_levels[];
 extern const int num_cpu_levels;
 
 /* name: NULL or "auto" for the best one this machine supports. NULL with ERROR_CONFIG when the name
  * is unknown or the machine lacks it. */
 const struct cpu_level *cpu_levels_select(const char *name, struct error *err);
+
+/* Fills the table with what the levels up to this one add. */
+void cpu_levels_fill(const struct cpu_level *level, struct cpu_kernels *out);
+
+/* cpu_gemm_LEVEL.c */
+void cpu_gemm_add_portable(struct cpu_kernels *kernels);
+void cpu_gemm_add_avx2(struct cpu_kernels *kernels);
+void cpu_gemm_add_avx512vnni(struct cpu_kernels *kernels);
+
+/* cpu_ops_LEVEL.c */
+void cpu_ops_add_portable(struct cpu_kernels *kernels);
+void cpu_ops_add_avx2(struct cpu_kernels *kernels);
+void cpu_ops_add_avx512vnni(struct cpu_kernels *kernels);
 
 #endif

@@ -1,6 +1,4 @@
-#include "kernels/cpu/cpu_gemm.h"
 #include "kernels/cpu/cpu_levels.h"
-#include "kernels/cpu/cpu_ops.h"
 
 #include <cpuid.h>
 
@@ -26,9 +24,8 @@ static bool always(void) {
 }
 
 const struct cpu_level cpu_levels[] = {
-    {"avx512vnni", "AVX-512 VNNI", has_avx512vnni, &cpu_gemm_kernels_avx512vnni,
-     &cpu_op_kernels_avx512vnni},
-    {"avx2", "AVX2", has_avx2, &cpu_gemm_kernels_avx2, &cpu_op_kernels_avx2},
-    {"portable", "portable", always, &cpu_gemm_kernels_portable, &cpu_op_kernels_portable},
+    {"portable", "portable", always, cpu_gemm_add_portable, cpu_ops_add_portable},
+    {"avx2", "AVX2", has_avx2, cpu_gemm_add_avx2, cpu_ops_add_avx2},
+    {"avx512vnni", "AVX-512 VNNI", has_avx512vnni, cpu_gemm_add_avx512vnni, cpu_ops_add_avx512vnni},
 };
 const int num_cpu_levels = sizeof(cpu_levels) / sizeof(cpu_levels[0]);

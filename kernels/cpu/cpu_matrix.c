@@ -35,21 +35,23 @@ static void pack_panels(void *context, int64_t begin, int64_t end, int worker) {
     while (row < last_row) {
         int64_t panel = row / PANEL_COLUMNS, next = (panel + 1) * PANEL_COLUMNS;
         next = next < last_row ? next : last_row;
-        cpu_panel_pack(segment->dtype, job->data + (size_t)(row - job->first_row) * row_bytes,
-                       row_bytes, job->cols, segment->panels + (size_t)panel * segment->panel_bytes,
-                       (size_t)(row % PANEL_COLUMNS), (size_t)(next - row));
+        segment->format->panel->pack(
+            segment->dtype, job->data + (size_t)(row - job->first_row) * row_bytes, row_bytes,
+            job->cols, segment->panels + (size_t)panel * segment->panel_bytes,
+            (size_t)(row % PANEL_COLUMNS), (size_t)(next - row));
         row = next;
     }
 }
 
 static bool segment_init(struct matrix_segment *segment, const struct matrix_part *part,
-                         size_t cols, size_t *bytes) {
+                         const struct cpu_gemm_format *format, size_t cols, size_t *bytes) {
     size_t panel_bytes, all_panels_bytes;
     size_t num_panels = ((size_t)part->rows + PANEL_COLUMNS - 1) / PANEL_COLUMNS;
-    if (!checked_mul(cpu_panel_row_bytes(part->dtype, cols), PANEL_COLUMNS, &panel_bytes) ||
+    if (!checked_mul(format->panel->column_bytes(part->dtype, cols), PANEL_COLUMNS, &panel_bytes) ||
         !checked_add(panel_bytes, ALIGNMENT - 1, &panel_bytes))
         return false;
     panel_bytes -= panel_bytes % ALIGNMENT;
+    segment->format = format;
     segment->dtype = part->dtype;
     segment->num_rows = part->rows;
     segment->num_panels = (int32_t)num_panels;
@@ -58,19 +60,32 @@ static bool segment_init(struct matrix_segment *segment, const struct matrix_par
            checked_add(*bytes, all_panels_bytes, bytes);
 }
 
+/* Returns the number of a packing among those of the matrix. */
+static int add_packing(struct matrix *matrix, const struct cpu_row_packing *packing) {
+    int i = 0;
+    while (i < matrix->num_packings && matrix->packings[i] != packing)
+        i++;
+    CHECK(i < GEMM_MAX_PACKINGS);
+    if (i == matrix->num_packings)
+        matrix->packings[matrix->num_packings++] = packing;
+    return i;
+}
+
 /* Fills in everything but the panels' addresses. */
-static int plan_segments(struct matrix *matrix, const struct matrix_part *parts, size_t *out_bytes,
-                         struct error *err) {
+static int plan_segments(const struct cpu_backend *b, struct matrix *matrix,
+                         const struct matrix_part *parts, size_t *out_bytes, struct error *err) {
     int64_t rows = 0, panels = 0;
     size_t bytes = 0;
     for (int i = 0; i < matrix->num_segments; i++) {
         struct matrix_segment *segment = &matrix->segments[i];
         if (matrix_part_check(&parts[i], matrix->cols, err) != 0)
             return -1;
-        if (!segment_init(segment, &parts[i], (size_t)matrix->cols, &bytes) ||
+        const struct cpu_gemm_format *format = b->kernels.formats[parts[i].dtype];
+        if (!segment_init(segment, &parts[i], format, (size_t)matrix->cols, &bytes) ||
             rows + segment->num_rows > INT32_MAX)
             return error_set(err, ERROR_MODEL, "%s matrix of %d x %d: too large",
                              dtype_name(parts[i].dtype), parts[i].rows, matrix->cols);
+        segment->packing = add_packing(matrix, format->rows);
         segment->first_row = (int32_t)rows;
         segment->first_panel = (int32_t)panels;
         rows += segment->num_rows;
@@ -128,10 +143,10 @@ static int fill_segments(struct cpu_backend *b, struct matrix *matrix,
 static int matrix_init(struct cpu_backend *b, struct matrix *matrix,
                        const struct matrix_part *parts, struct error *err) {
     size_t bytes = 0;
-    if (plan_segments(matrix, parts, &bytes, err) != 0)
+    if (plan_segments(b, matrix, parts, &bytes, err) != 0)
         return -1;
-    for (int i = 0; i < matrix->num_segments; i++)
-        if (cpu_gemm_scratch_reserve(b, parts[i].dtype, matrix->cols, err) != 0)
+    for (int i = 0; i < matrix->num_packings; i++)
+        if (cpu_gemm_scratch_reserve(b, matrix->packings[i], matrix->cols, err) != 0)
             return -1;
     bool biased = matrix_part_any_biased(parts, matrix->num_segments);
     if (biased && !checked_add(bytes, (size_t)matrix->rows * sizeof(float), &bytes))
@@ -180,8 +195,9 @@ void cpu_matrix_destroy(struct backend *b, struct matrix *matrix) {
 static void embed_row(const struct matrix *matrix, int32_t row, float *out) {
     const struct matrix_segment *segment = segment_of(matrix, row);
     size_t index = (size_t)(row - segment->first_row);
-    cpu_panel_unpack(segment->dtype, segment->panels + index / PANEL_COLUMNS * segment->panel_bytes,
-                     (size_t)matrix->cols, index % PANEL_COLUMNS, out);
+    segment->format->panel->unpack(segment->dtype,
+                                   segment->panels + index / PANEL_COLUMNS * segment->panel_bytes,
+                                   (size_t)matrix->cols, index % PANEL_COLUMNS, out);
 }
 
 struct embed_job {

@@ -1,5 +1,5 @@
-/* Private to kernels/cpu: the inner loops of every op but the matrix product, one table per
- * instruction-set level (cpu_ops_LEVEL.c). All pointers are to the caller's memory; nothing here
+/* Private to kernels/cpu: the inner loops of every op but the matrix product, a table that
+ * instruction-set levels fill (cpu_levels.h). All pointers are to the caller's memory; nothing here
  * allocates or knows threads.
  *
  * The KV cache. A head's K in one block is kept transposed in groups of 16 tokens,
@@ -68,9 +68,5 @@ struct cpu_op_kernels {
     int32_t (*collect)(const float *logits, int32_t first, int32_t n, struct sample_scale scale,
                        float lowest, struct sample_candidate *out);
 };
-
-extern const struct cpu_op_kernels cpu_op_kernels_portable;
-extern const struct cpu_op_kernels cpu_op_kernels_avx2;
-extern const struct cpu_op_kernels cpu_op_kernels_avx512vnni;
 
 #endif

@@ -1,5 +1,8 @@
 #include "kernels/cpu/cpu_attention_template.h"
+#include "kernels/cpu/cpu_levels.h"
 #include "kernels/cpu/cpu_ops_template.h"
 #include "kernels/cpu/cpu_sample_template.h"
 
-const struct cpu_op_kernels cpu_op_kernels_avx2 = OP_KERNELS;
+void cpu_ops_add_avx2(struct cpu_kernels *kernels) {
+    kernels->op = (struct cpu_op_kernels)OP_KERNELS;
+}

@@ -116,8 +116,8 @@ static void unpack_record(const struct quant_form *form, const uint8_t *record, 
     }
 }
 
-static void pack_quantised(enum dtype dtype, const uint8_t *src, size_t row_bytes, size_t depth,
-                           uint8_t *panel, size_t first_column, size_t num_columns) {
+static void pack_blocks(enum dtype dtype, const uint8_t *src, size_t row_bytes, size_t depth,
+                        uint8_t *panel, size_t first_column, size_t num_columns) {
     const struct quant_form *form = &quant_forms[dtype];
     size_t code_bytes = cpu_panel_code_bytes(form), block_bytes = dtype_block_bytes(dtype);
     size_t num_blocks = depth / (size_t)form->block_elements;
@@ -137,8 +137,8 @@ static void pack_quantised(enum dtype dtype, const uint8_t *src, size_t row_byte
     }
 }
 
-static void unpack_quantised(enum dtype dtype, const uint8_t *panel, size_t depth, size_t column,
-                             float *out) {
+static void unpack_blocks(enum dtype dtype, const uint8_t *panel, size_t depth, size_t column,
+                          float *out) {
     const struct quant_form *form = &quant_forms[dtype];
     size_t code_bytes = cpu_panel_code_bytes(form), block_elements = (size_t)form->block_elements;
     const uint8_t *codes = panel + 4 * column;
@@ -167,33 +167,28 @@ static void pack_floats(const uint8_t *src, size_t row_bytes, size_t depth, uint
             memcpy(dst + 4 * c, src + c * row_bytes, 4);
 }
 
-size_t cpu_panel_row_bytes(enum dtype dtype, size_t depth) {
-    const struct quant_form *form = &quant_forms[dtype];
-    if (!dtype_is_quantised(dtype))
-        return dtype_row_bytes(dtype, depth);
-    size_t per_block = (size_t)form->block_elements / PANEL_BLOCK * cpu_panel_code_bytes(form) +
-                       cpu_panel_record_bytes(form);
-    return depth / (size_t)form->block_elements * (per_block / PANEL_COLUMNS);
-}
-
-void cpu_panel_pack(enum dtype dtype, const uint8_t *src, size_t row_bytes, size_t depth,
-                    uint8_t *panel, size_t first_column, size_t num_columns) {
-    size_t item_bytes = dtype_block_bytes(dtype);
-    if (dtype_is_quantised(dtype))
-        pack_quantised(dtype, src, row_bytes, depth, panel, first_column, num_columns);
-    else if (item_bytes == 2)
+static void pack_elements(enum dtype dtype, const uint8_t *src, size_t row_bytes, size_t depth,
+                          uint8_t *panel, size_t first_column, size_t num_columns) {
+    if (dtype_block_bytes(dtype) == 2)
         pack_halves(src, row_bytes, depth, panel + 2 * first_column, num_columns);
     else
         pack_floats(src, row_bytes, depth, panel + 4 * first_column, num_columns);
 }
 
-void cpu_panel_unpack(enum dtype dtype, const uint8_t *panel, size_t depth, size_t column,
-                      float *out) {
+static void unpack_elements(enum dtype dtype, const uint8_t *panel, size_t depth, size_t column,
+                            float *out) {
     size_t item_bytes = dtype_block_bytes(dtype);
-    if (dtype_is_quantised(dtype)) {
-        unpack_quantised(dtype, panel, depth, column, out);
-        return;
-    }
     for (size_t k = 0; k < depth; k++)
         dtype_to_f32(dtype, panel + (k * PANEL_COLUMNS + column) * item_bytes, out + k, 1);
 }
+
+static size_t blocks_column_bytes(enum dtype dtype, size_t depth) {
+    const struct quant_form *form = &quant_forms[dtype];
+    size_t per_block = (size_t)form->block_elements / PANEL_BLOCK * cpu_panel_code_bytes(form) +
+                       cpu_panel_record_bytes(form);
+    return depth / (size_t)form->block_elements * (per_block / PANEL_COLUMNS);
+}
+
+const struct cpu_panel_layout cpu_panel_elements = {dtype_row_bytes, pack_elements,
+                                                    unpack_elements};
+const struct cpu_panel_layout cpu_panel_blocks = {blocks_column_bytes, pack_blocks, unpack_blocks};

@@ -1,8 +1,9 @@
-/* Private to kernels/cpu: how a panel of 16 columns (cpu_gemm.h) keeps weights of one type.
+/* Private to kernels/cpu: how a panel of 16 columns (cpu_gemm.h) keeps weights of one type. There are
+ * several layouts; a format of the product names the one that it reads.
  *
- * Plain types: [K][16] elements, as the file has them (2 or 4 bytes).
+ * cpu_panel_elements, of plain types: [K][16] elements, as the file has them (2 or 4 bytes).
  *
- * Quantised types: codes, then records.
+ * cpu_panel_blocks, of quantised types: codes, then records.
  *
  * Codes are [K/32] blocks of 32 elements, each of as many bits as a code has, split into planes
  * that follow each other:
@@ -76,16 +77,18 @@ static inline size_t cpu_panel_record_bytes(const struct quant_form *form) {
            (size_t)(form->block_elements / form->group_elements) * cpu_panel_group_bytes(form);
 }
 
-/* Bytes of one row in a panel; a multiple of the file's blocks. */
-size_t cpu_panel_row_bytes(enum dtype dtype, size_t depth);
+struct cpu_panel_layout {
+    /* Bytes of one column of a panel; `depth` is a multiple of the file's blocks. */
+    size_t (*column_bytes)(enum dtype dtype, size_t depth);
+    /* Consecutive rows of a file, row_bytes apart and aligned to nothing, into columns first_column
+     * and on of a panel. */
+    void (*pack)(enum dtype dtype, const uint8_t *src, size_t row_bytes, size_t depth,
+                 uint8_t *panel, size_t first_column, size_t num_columns);
+    /* One column, with exactly the values of dtype_to_f32 of the file's row. */
+    void (*unpack)(enum dtype dtype, const uint8_t *panel, size_t depth, size_t column, float *out);
+};
 
-/* Consecutive rows of a file, row_bytes apart and aligned to nothing, into columns first_column and
- * on of a panel. */
-void cpu_panel_pack(enum dtype dtype, const uint8_t *src, size_t row_bytes, size_t depth,
-                    uint8_t *panel, size_t first_column, size_t num_columns);
-
-/* One column, with exactly the values of dtype_to_f32 of the file's row. */
-void cpu_panel_unpack(enum dtype dtype, const uint8_t *panel, size_t depth, size_t column,
-                      float *out);
+extern const struct cpu_panel_layout cpu_panel_elements;
+extern const struct cpu_panel_layout cpu_panel_blocks;
 
 #endif

@@ -1,8 +1,12 @@
-/* Sixteen floats at a time, the same on every instruction set: `struct vf` and the vf_ functions,
- * taken from the file that fits the compiler flags of the including unit. The kernel templates
- * (*_template.h) are written against them. A vector has 16 lanes on every level, so that data
- * layouts and the order of sums are the same everywhere. What is documented in simd_portable.h
- * holds for all levels. */
+/* The one dialect of vectors that the kernel templates (*_template.h) are written in, taken from the
+ * file that fits the compiler flags of the including unit:
+ *
+ *   struct vf   16 floats on every level, in as many registers as that takes: rows, attention and
+ *               sampling, whose layouts and order of sums are then the same everywhere
+ *   rf, ri      one register, RF_LANES (4, 8 or 16) floats or 32-bit integers: the matrix product,
+ *               whose tiles must fit the registers; types that intrinsics take as they are
+ *
+ * What is documented in simd_portable.h holds for all levels. */
 #ifndef QUIRE_KERNELS_CPU_SIMD_H
 #define QUIRE_KERNELS_CPU_SIMD_H
 

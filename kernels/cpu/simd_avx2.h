@@ -1,4 +1,5 @@
-/* struct vf in two 256-bit registers; needs AVX2, FMA and F16C. Contracts in simd_portable.h. */
+/* A register is 256 bits, struct vf two of them; needs AVX2, FMA and F16C. Contracts in
+ * simd_portable.h. */
 #ifndef QUIRE_KERNELS_CPU_SIMD_AVX2_H
 #define QUIRE_KERNELS_CPU_SIMD_AVX2_H
 
@@ -6,18 +7,111 @@
 
 #include <immintrin.h>
 
+#define RF_LANES 8
+typedef __m256 rf;
+typedef __m256i ri;
+
+SIMD_INLINE rf rf_set1(float x) {
+    return _mm256_set1_ps(x);
+}
+
+SIMD_INLINE rf rf_load(const void *p) {
+    return _mm256_loadu_ps(p);
+}
+
+SIMD_INLINE rf rf_load_f16(const void *p) {
+    return _mm256_cvtph_ps(_mm_loadu_si128(p));
+}
+
+SIMD_INLINE rf rf_load_bf16(const void *p) {
+    __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(p));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
+}
+
+SIMD_INLINE ri rf_first_lanes(int n) {
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+
+SIMD_INLINE rf rf_load_part(const float *p, int n) {
+    return _mm256_maskload_ps(p, rf_first_lanes(n));
+}
+
+SIMD_INLINE void rf_store_part(float *p, rf a, int n) {
+    _mm256_maskstore_ps(p, rf_first_lanes(n), a);
+}
+
+SIMD_INLINE rf rf_from_int(ri a) {
+    return _mm256_cvtepi32_ps(a);
+}
+
+SIMD_INLINE rf rf_add(rf a, rf b) {
+    return _mm256_add_ps(a, b);
+}
+
+SIMD_INLINE rf rf_mul(rf a, rf b) {
+    return _mm256_mul_ps(a, b);
+}
+
+SIMD_INLINE rf rf_fma(rf a, rf b, rf c) {
+    return _mm256_fmadd_ps(a, b, c);
+}
+
+SIMD_INLINE ri ri_set1(int32_t x) {
+    return _mm256_set1_epi32(x);
+}
+
+SIMD_INLINE ri ri_load(const void *p) {
+    return _mm256_loadu_si256(p);
+}
+
+SIMD_INLINE ri ri_load_bytes(const void *p) {
+    return _mm256_cvtepi8_epi32(_mm_loadl_epi64(p));
+}
+
+SIMD_INLINE ri ri_load_table(const void *p) {
+    return _mm256_broadcastsi128_si256(_mm_loadu_si128(p));
+}
+
+SIMD_INLINE ri ri_add(ri a, ri b) {
+    return _mm256_add_epi32(a, b);
+}
+
+SIMD_INLINE ri ri_and(ri a, ri b) {
+    return _mm256_and_si256(a, b);
+}
+
+SIMD_INLINE ri ri_or(ri a, ri b) {
+    return _mm256_or_si256(a, b);
+}
+
+SIMD_INLINE ri ri_xor(ri a, ri b) {
+    return _mm256_xor_si256(a, b);
+}
+
+SIMD_INLINE ri ri_shl(ri a, int n) {
+    return _mm256_slli_epi32(a, n);
+}
+
+SIMD_INLINE ri ri_shr(ri a, int n) {
+    return _mm256_srli_epi32(a, n);
+}
+
+SIMD_INLINE ri ri_lookup(ri table, ri indices) {
+    return _mm256_shuffle_epi8(table, indices);
+}
+
 struct vf {
-    __m256 low, high;
+    rf low, high;
 };
 
 enum { VF_ROW_TILE = 3, VF_COLUMN_TILE = 2, VF_GROUP_TILE = 2 };
 
 SIMD_INLINE struct vf vf_set1(float x) {
-    return (struct vf){_mm256_set1_ps(x), _mm256_set1_ps(x)};
+    return (struct vf){rf_set1(x), rf_set1(x)};
 }
 
 SIMD_INLINE struct vf vf_load(const float *p) {
-    return (struct vf){_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)};
+    return (struct vf){rf_load(p), rf_load(p + 8)};
 }
 
 SIMD_INLINE void vf_store(float *p, struct vf a) {
@@ -26,7 +120,7 @@ SIMD_INLINE void vf_store(float *p, struct vf a) {
 }
 
 SIMD_INLINE struct vf vf_add(struct vf a, struct vf b) {
-    return (struct vf){_mm256_add_ps(a.low, b.low), _mm256_add_ps(a.high, b.high)};
+    return (struct vf){rf_add(a.low, b.low), rf_add(a.high, b.high)};
 }
 
 SIMD_INLINE struct vf vf_sub(struct vf a, struct vf b) {
@@ -34,7 +128,7 @@ SIMD_INLINE struct vf vf_sub(struct vf a, struct vf b) {
 }
 
 SIMD_INLINE struct vf vf_mul(struct vf a, struct vf b) {
-    return (struct vf){_mm256_mul_ps(a.low, b.low), _mm256_mul_ps(a.high, b.high)};
+    return (struct vf){rf_mul(a.low, b.low), rf_mul(a.high, b.high)};
 }
 
 SIMD_INLINE struct vf vf_div(struct vf a, struct vf b) {
@@ -42,8 +136,7 @@ SIMD_INLINE struct vf vf_div(struct vf a, struct vf b) {
 }
 
 SIMD_INLINE struct vf vf_fma(struct vf a, struct vf b, struct vf c) {
-    return (struct vf){_mm256_fmadd_ps(a.low, b.low, c.low),
-                       _mm256_fmadd_ps(a.high, b.high, c.high)};
+    return (struct vf){rf_fma(a.low, b.low, c.low), rf_fma(a.high, b.high, c.high)};
 }
 
 SIMD_INLINE struct vf vf_max(struct vf a, struct vf b) {
@@ -129,33 +222,24 @@ SIMD_INLINE void vf_join_pairs(struct vf evens, struct vf odds, struct vf *a, st
     *b = m256_interleave(evens.high, odds.high);
 }
 
-SIMD_INLINE __m256 m256_from_f16(const uint16_t *p) {
-    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p));
-}
-
-SIMD_INLINE __m256 m256_from_bf16(const uint16_t *p) {
-    __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p));
-    return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
-}
-
 SIMD_INLINE struct vf vf_load_f16(const uint16_t *p) {
-    return (struct vf){m256_from_f16(p), m256_from_f16(p + 8)};
+    return (struct vf){rf_load_f16(p), rf_load_f16(p + 8)};
 }
 
 SIMD_INLINE struct vf vf_load_bf16(const uint16_t *p) {
-    return (struct vf){m256_from_bf16(p), m256_from_bf16(p + 8)};
+    return (struct vf){rf_load_bf16(p), rf_load_bf16(p + 8)};
 }
 
 SIMD_INLINE struct vf vf_load_half(const float *p) {
-    return (struct vf){_mm256_loadu_ps(p), _mm256_setzero_ps()};
+    return (struct vf){rf_load(p), rf_set1(0)};
 }
 
 SIMD_INLINE struct vf vf_load_f16_half(const uint16_t *p) {
-    return (struct vf){m256_from_f16(p), _mm256_setzero_ps()};
+    return (struct vf){rf_load_f16(p), rf_set1(0)};
 }
 
 SIMD_INLINE struct vf vf_load_bf16_half(const uint16_t *p) {
-    return (struct vf){m256_from_bf16(p), _mm256_setzero_ps()};
+    return (struct vf){rf_load_bf16(p), rf_set1(0)};
 }
 
 SIMD_INLINE __m128i m256_to_f16(__m256 a) {

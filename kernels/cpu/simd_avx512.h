@@ -1,4 +1,4 @@
-/* struct vf in one 512-bit register. Contracts in simd_portable.h. */
+/* A register is 512 bits, struct vf one of them. Contracts in simd_portable.h. */
 #ifndef QUIRE_KERNELS_CPU_SIMD_AVX512_H
 #define QUIRE_KERNELS_CPU_SIMD_AVX512_H
 
@@ -6,22 +6,115 @@
 
 #include <immintrin.h>
 
+#define RF_LANES 16
+typedef __m512 rf;
+typedef __m512i ri;
+
+SIMD_INLINE rf rf_set1(float x) {
+    return _mm512_set1_ps(x);
+}
+
+SIMD_INLINE rf rf_load(const void *p) {
+    return _mm512_loadu_ps(p);
+}
+
+SIMD_INLINE rf rf_load_f16(const void *p) {
+    return _mm512_cvtph_ps(_mm256_loadu_si256(p));
+}
+
+SIMD_INLINE rf rf_load_bf16(const void *p) {
+    __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(p));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
+}
+
+SIMD_INLINE __mmask16 rf_first_lanes(int n) {
+    return (__mmask16)((1u << n) - 1);
+}
+
+SIMD_INLINE rf rf_load_part(const float *p, int n) {
+    return _mm512_maskz_loadu_ps(rf_first_lanes(n), p);
+}
+
+SIMD_INLINE void rf_store_part(float *p, rf a, int n) {
+    _mm512_mask_storeu_ps(p, rf_first_lanes(n), a);
+}
+
+SIMD_INLINE rf rf_from_int(ri a) {
+    return _mm512_cvtepi32_ps(a);
+}
+
+SIMD_INLINE rf rf_add(rf a, rf b) {
+    return _mm512_add_ps(a, b);
+}
+
+SIMD_INLINE rf rf_mul(rf a, rf b) {
+    return _mm512_mul_ps(a, b);
+}
+
+SIMD_INLINE rf rf_fma(rf a, rf b, rf c) {
+    return _mm512_fmadd_ps(a, b, c);
+}
+
+SIMD_INLINE ri ri_set1(int32_t x) {
+    return _mm512_set1_epi32(x);
+}
+
+SIMD_INLINE ri ri_load(const void *p) {
+    return _mm512_loadu_si512(p);
+}
+
+SIMD_INLINE ri ri_load_bytes(const void *p) {
+    return _mm512_cvtepi8_epi32(_mm_loadu_si128(p));
+}
+
+SIMD_INLINE ri ri_load_table(const void *p) {
+    return _mm512_broadcast_i32x4(_mm_loadu_si128(p));
+}
+
+SIMD_INLINE ri ri_add(ri a, ri b) {
+    return _mm512_add_epi32(a, b);
+}
+
+SIMD_INLINE ri ri_and(ri a, ri b) {
+    return _mm512_and_si512(a, b);
+}
+
+SIMD_INLINE ri ri_or(ri a, ri b) {
+    return _mm512_or_si512(a, b);
+}
+
+SIMD_INLINE ri ri_xor(ri a, ri b) {
+    return _mm512_xor_si512(a, b);
+}
+
+SIMD_INLINE ri ri_shl(ri a, int n) {
+    return _mm512_slli_epi32(a, (unsigned)n);
+}
+
+SIMD_INLINE ri ri_shr(ri a, int n) {
+    return _mm512_srli_epi32(a, (unsigned)n);
+}
+
+SIMD_INLINE ri ri_lookup(ri table, ri indices) {
+    return _mm512_shuffle_epi8(table, indices);
+}
+
 struct vf {
-    __m512 v;
+    rf v;
 };
 
 enum { VF_ROW_TILE = 6, VF_COLUMN_TILE = 4, VF_GROUP_TILE = 4 };
 
-SIMD_INLINE struct vf vf_of(__m512 v) {
+SIMD_INLINE struct vf vf_of(rf v) {
     return (struct vf){v};
 }
 
 SIMD_INLINE struct vf vf_set1(float x) {
-    return vf_of(_mm512_set1_ps(x));
+    return vf_of(rf_set1(x));
 }
 
 SIMD_INLINE struct vf vf_load(const float *p) {
-    return vf_of(_mm512_loadu_ps(p));
+    return vf_of(rf_load(p));
 }
 
 SIMD_INLINE void vf_store(float *p, struct vf a) {
@@ -29,7 +122,7 @@ SIMD_INLINE void vf_store(float *p, struct vf a) {
 }
 
 SIMD_INLINE struct vf vf_add(struct vf a, struct vf b) {
-    return vf_of(_mm512_add_ps(a.v, b.v));
+    return vf_of(rf_add(a.v, b.v));
 }
 
 SIMD_INLINE struct vf vf_sub(struct vf a, struct vf b) {
@@ -37,7 +130,7 @@ SIMD_INLINE struct vf vf_sub(struct vf a, struct vf b) {
 }
 
 SIMD_INLINE struct vf vf_mul(struct vf a, struct vf b) {
-    return vf_of(_mm512_mul_ps(a.v, b.v));
+    return vf_of(rf_mul(a.v, b.v));
 }
 
 SIMD_INLINE struct vf vf_div(struct vf a, struct vf b) {
@@ -45,7 +138,7 @@ SIMD_INLINE struct vf vf_div(struct vf a, struct vf b) {
 }
 
 SIMD_INLINE struct vf vf_fma(struct vf a, struct vf b, struct vf c) {
-    return vf_of(_mm512_fmadd_ps(a.v, b.v, c.v));
+    return vf_of(rf_fma(a.v, b.v, c.v));
 }
 
 SIMD_INLINE struct vf vf_max(struct vf a, struct vf b) {
@@ -108,12 +201,11 @@ SIMD_INLINE void vf_join_pairs(struct vf evens, struct vf odds, struct vf *a, st
 }
 
 SIMD_INLINE struct vf vf_load_f16(const uint16_t *p) {
-    return vf_of(_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p)));
+    return vf_of(rf_load_f16(p));
 }
 
 SIMD_INLINE struct vf vf_load_bf16(const uint16_t *p) {
-    __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p));
-    return vf_of(_mm512_castsi512_ps(_mm512_slli_epi32(wide, 16)));
+    return vf_of(rf_load_bf16(p));
 }
 
 SIMD_INLINE struct vf vf_load_half(const float *p) {

@@ -1,15 +1,142 @@
-/* struct vf for any machine: GNU C vectors of four floats, no instruction beyond the base set. */
+/* For any machine: a register is a GNU C vector of four floats or integers, struct vf four of them;
+ * no instruction beyond the base set. */
 #ifndef QUIRE_KERNELS_CPU_SIMD_PORTABLE_H
 #define QUIRE_KERNELS_CPU_SIMD_PORTABLE_H
 
 #include "kernels/cpu/simd_base.h"
 
+#include <math.h>
+
 typedef float float4 __attribute__((vector_size(16)));
 typedef int32_t int4 __attribute__((vector_size(16)));
 typedef uint32_t uint4 __attribute__((vector_size(16)));
 
+/* --- One register: RF_LANES floats (rf) or 32-bit integers (ri) ------------------------------- */
+
+#define RF_LANES 4
+typedef float4 rf;
+typedef int4 ri;
+
+SIMD_INLINE rf rf_set1(float x) {
+    return (rf){x, x, x, x};
+}
+
+/* Loads are of any alignment. */
+SIMD_INLINE rf rf_load(const void *p) {
+    rf r;
+    memcpy(&r, p, sizeof(r));
+    return r;
+}
+
+/* Half precision by bits: exponent and mantissa scaled by 2^112, which also normalises denormals;
+ * infinities and NaN get the exponent 255. */
+SIMD_INLINE rf rf_load_f16(const void *p) {
+    uint16_t bits[4];
+    memcpy(bits, p, sizeof(bits));
+    uint4 h = {bits[0], bits[1], bits[2], bits[3]};
+    uint4 sign = (h & 0x8000u) << 16, rest = h & 0x7fffu;
+    uint4 number = (uint4)((float4)(rest << 13) * 0x1p112f);
+    uint4 special = (uint4)(rest >= 0x7c00u) & 0x7f800000u;
+    return (float4)(sign | number | special);
+}
+
+SIMD_INLINE rf rf_load_bf16(const void *p) {
+    uint16_t bits[4];
+    memcpy(bits, p, sizeof(bits));
+    uint4 h = {bits[0], bits[1], bits[2], bits[3]};
+    return (float4)(h << 16);
+}
+
+/* The first n of them only, 1 <= n <= RF_LANES; zeros above. */
+SIMD_INLINE rf rf_load_part(const float *p, int n) {
+    rf r = rf_set1(0);
+    memcpy(&r, p, (size_t)n * sizeof(float));
+    return r;
+}
+
+SIMD_INLINE void rf_store_part(float *p, rf a, int n) {
+    memcpy(p, &a, (size_t)n * sizeof(float));
+}
+
+SIMD_INLINE rf rf_from_int(ri a) {
+    return __builtin_convertvector(a, rf);
+}
+
+SIMD_INLINE rf rf_add(rf a, rf b) {
+    return a + b;
+}
+
+SIMD_INLINE rf rf_mul(rf a, rf b) {
+    return a * b;
+}
+
+/* a * b + c, rounded once on every level, unlike vf_fma. */
+SIMD_INLINE rf rf_fma(rf a, rf b, rf c) {
+    for (int i = 0; i < RF_LANES; i++)
+        c[i] = fmaf(a[i], b[i], c[i]);
+    return c;
+}
+
+SIMD_INLINE ri ri_set1(int32_t x) {
+    return (ri){x, x, x, x};
+}
+
+SIMD_INLINE ri ri_load(const void *p) {
+    ri r;
+    memcpy(&r, p, sizeof(r));
+    return r;
+}
+
+/* RF_LANES signed bytes, widened. */
+SIMD_INLINE ri ri_load_bytes(const void *p) {
+    int8_t bytes[RF_LANES];
+    memcpy(bytes, p, sizeof(bytes));
+    return (ri){bytes[0], bytes[1], bytes[2], bytes[3]};
+}
+
+/* For ri_lookup: 16 bytes, as often as they fit. */
+SIMD_INLINE ri ri_load_table(const void *p) {
+    return ri_load(p);
+}
+
+SIMD_INLINE ri ri_add(ri a, ri b) {
+    return (ri)((uint4)a + (uint4)b);
+}
+
+SIMD_INLINE ri ri_and(ri a, ri b) {
+    return a & b;
+}
+
+SIMD_INLINE ri ri_or(ri a, ri b) {
+    return a | b;
+}
+
+SIMD_INLINE ri ri_xor(ri a, ri b) {
+    return a ^ b;
+}
+
+SIMD_INLINE ri ri_shl(ri a, int n) {
+    return (ri)((uint4)a << n);
+}
+
+SIMD_INLINE ri ri_shr(ri a, int n) {
+    return (ri)((uint4)a >> n);
+}
+
+/* Each byte of `indices`, which is below 16, becomes that one of the table. */
+SIMD_INLINE ri ri_lookup(ri table, ri indices) {
+    uint8_t bytes[sizeof(ri)], from[sizeof(ri)];
+    memcpy(from, &table, sizeof(from));
+    memcpy(bytes, &indices, sizeof(bytes));
+    for (size_t i = 0; i < sizeof(bytes); i++)
+        bytes[i] = from[bytes[i]];
+    return ri_load(bytes);
+}
+
+/* --- Sixteen floats --------------------------------------------------------------------------- */
+
 struct vf {
-    float4 v[4];
+    rf v[4];
 };
 
 /* Rows, columns (of 16) and token groups (of 16) of the attention tiles kept in registers. */
@@ -25,7 +152,7 @@ SIMD_INLINE float4 float4_select(int4 mask, float4 yes, float4 no) {
 }
 
 SIMD_INLINE struct vf vf_set1(float x) {
-    VF_EACH(((float4){x, x, x, x}));
+    VF_EACH(rf_set1(x));
 }
 
 SIMD_INLINE struct vf vf_load(const float *p) {
@@ -132,27 +259,12 @@ SIMD_INLINE void vf_join_pairs(struct vf evens, struct vf odds, struct vf *a, st
     }
 }
 
-/* Half precision by bits: exponent and mantissa scaled by 2^112, which also normalises denormals;
- * infinities and NaN get the exponent 255. */
-SIMD_INLINE float4 float4_from_f16(const uint16_t *p) {
-    uint4 h = {p[0], p[1], p[2], p[3]};
-    uint4 sign = (h & 0x8000u) << 16, rest = h & 0x7fffu;
-    uint4 number = (uint4)((float4)(rest << 13) * 0x1p112f);
-    uint4 special = (uint4)(rest >= 0x7c00u) & 0x7f800000u;
-    return (float4)(sign | number | special);
-}
-
-SIMD_INLINE float4 float4_from_bf16(const uint16_t *p) {
-    uint4 h = {p[0], p[1], p[2], p[3]};
-    return (float4)(h << 16);
-}
-
 SIMD_INLINE struct vf vf_load_f16(const uint16_t *p) {
-    VF_EACH(float4_from_f16(p + 4 * i));
+    VF_EACH(rf_load_f16(p + 4 * i));
 }
 
 SIMD_INLINE struct vf vf_load_bf16(const uint16_t *p) {
-    VF_EACH(float4_from_bf16(p + 4 * i));
+    VF_EACH(rf_load_bf16(p + 4 * i));
 }
 
 /* Eight elements, zeros above. */
@@ -164,12 +276,12 @@ SIMD_INLINE struct vf vf_load_half(const float *p) {
 
 SIMD_INLINE struct vf vf_load_f16_half(const uint16_t *p) {
     float4 zero = {0, 0, 0, 0};
-    return (struct vf){{float4_from_f16(p), float4_from_f16(p + 4), zero, zero}};
+    return (struct vf){{rf_load_f16(p), rf_load_f16(p + 4), zero, zero}};
 }
 
 SIMD_INLINE struct vf vf_load_bf16_half(const uint16_t *p) {
     float4 zero = {0, 0, 0, 0};
-    return (struct vf){{float4_from_bf16(p), float4_from_bf16(p + 4), zero, zero}};
+    return (struct vf){{rf_load_bf16(p), rf_load_bf16(p + 4), zero, zero}};
 }
 
 /* Round to nearest even. */

@@ -15,8 +15,12 @@ static void test_every_supported_level_is_found(void **state) {
         const struct cpu_level *level = cpu_levels_select(cpu_levels[i].name, &err);
         if (cpu_levels[i].supported()) {
             assert_ptr_equal(level, &cpu_levels[i]);
-            assert_non_null(level->gemm);
-            assert_non_null(level->op);
+            struct cpu_kernels kernels;
+            cpu_levels_fill(level, &kernels);
+            for (int dtype = 0; dtype < DTYPE_COUNT; dtype++)
+                assert_non_null(kernels.formats[dtype]);
+            assert_non_null(kernels.op.norm);
+            assert_non_null(kernels.op.attend);
             num_supported++;
         } else {
             assert_null(level);
@@ -30,7 +34,8 @@ static void test_auto_is_the_best_one(void **state) {
     const struct cpu_level *best = cpu_levels_select("auto", NULL);
     assert_non_null(best);
     assert_ptr_equal(cpu_levels_select(NULL, NULL), best);
-    for (const struct cpu_level *level = cpu_levels; level < best; level++)
+    assert_true(best->supported());
+    for (const struct cpu_level *level = best + 1; level < cpu_levels + num_cpu_levels; level++)
         assert_false(level->supported());
 }
 
