@@ -3,7 +3,10 @@
 #include "tests/golden/golden_run.h"
 
 #include "config/base/check.h"
+#include "models/weights/weights_reader.h"
 
+#include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 
 static struct {
@@ -24,16 +27,16 @@ static void watch_sample(struct backend *b, const struct sample_args *args) {
     watched.original->sample(b, args);
 }
 
-static int init_cache(struct golden_run *run, struct error *err) {
-    const struct model_config *config = &run->model->config;
-    run->cache.layout = (struct kv_layout){.num_layers = config->num_layers,
-                                           .num_kv_heads = config->num_kv_heads,
-                                           .head_dim = config->head_dim,
-                                           .block_size = GOLDEN_BLOCK_SIZE,
-                                           .type = backend_kv_type(run->backend, KV_F32)};
-    run->cache.num_blocks = GOLDEN_NUM_BLOCKS;
-    size_t bytes = GOLDEN_NUM_BLOCKS * kv_block_bytes(&run->cache.layout);
-    return run->backend->ops->buffer_alloc(run->backend, bytes, &run->cache.buffer, err);
+static int init_cache(struct golden_rank *rank, const struct model_config *config,
+                      struct error *err) {
+    rank->cache.layout = (struct kv_layout){.num_layers = config->num_layers,
+                                            .num_kv_heads = rank->shard.num_kv_heads,
+                                            .head_dim = config->head_dim,
+                                            .block_size = GOLDEN_BLOCK_SIZE,
+                                            .type = backend_kv_type(rank->backend, KV_F32)};
+    rank->cache.num_blocks = GOLDEN_NUM_BLOCKS;
+    size_t bytes = GOLDEN_NUM_BLOCKS * kv_block_bytes(&rank->cache.layout);
+    return rank->backend->ops->buffer_alloc(rank->backend, bytes, &rank->cache.buffer, err);
 }
 
 /* Fewer logit rows than most steps ask for: chunks of the head are part of the test. */
@@ -43,41 +46,113 @@ static const struct serving_limits limits = {.max_num_seqs = 2,
                                              .max_model_len = GOLDEN_NUM_BLOCKS * GOLDEN_BLOCK_SIZE,
                                              .block_size = GOLDEN_BLOCK_SIZE};
 
-static int open_backend(struct golden_run *run, const struct golden_device *device,
+static int open_backend(struct golden_run *run, int32_t index, const struct golden_device *device,
                         struct error *err) {
     const struct model_config *model = &run->model->config;
+    struct golden_rank *rank = &run->ranks[index];
     struct backend_config config = {.num_threads = 2,
                                     .limits = limits,
                                     .head_dim = model->head_dim,
-                                    .num_q_heads = model->num_heads,
-                                    .num_kv_heads = model->num_kv_heads,
+                                    .num_q_heads = rank->shard.num_heads,
+                                    .num_kv_heads = rank->shard.num_kv_heads,
                                     .isa = device->isa,
                                     .activation_dtype = device->dtype,
-                                    .batch_invariant = device->batch_invariant};
+                                    .batch_invariant = device->batch_invariant,
+                                    .group = run->group,
+                                    .rank = index};
     config.limits.vocab_size = model->vocab_size;
-    run->backend = backend_open(device->backend, &config, err);
-    if (run->backend == NULL)
-        return -1;
+    rank->backend = backend_open(device->backend, &config, err);
+    return rank->backend != NULL ? 0 : -1;
+}
+
+static void watch(struct golden_run *run) {
+    run->backend = run->ranks[0].backend;
     run->original_ops = run->backend->ops;
     run->ops = *run->backend->ops;
     run->ops.sample = watch_sample;
     run->backend->ops = &run->ops;
+}
+
+/* --- What every rank does, each in a thread of its own ------------------------------------------ */
+
+struct rank_call {
+    struct golden_run *run;
+    struct golden_rank *rank;
+    struct weights_reader *reader; /* to load */
+    const struct batch *batch;     /* to step */
+    struct step_result *result;
+    int status;
+    struct error error;
+};
+
+static void *load_rank(void *argument) {
+    struct rank_call *call = argument;
+    struct golden_rank *rank = call->rank;
+    const struct model *model = call->run->model;
+    const struct weights_options options = {.max_model_len = GOLDEN_MAX_TOKENS,
+                                            .quantization = DTYPE_NONE};
+    call->status = -1;
+    if (weights_load(rank->backend, model, &rank->shard, call->reader, &options, &rank->weights,
+                     &call->error) == 0 &&
+        llama_create(rank->backend, &model->config, &rank->shard, rank->weights, &limits,
+                     &rank->llama, &call->error) == 0)
+        call->status = init_cache(rank, &model->config, &call->error);
+    return NULL;
+}
+
+static void *step_rank(void *argument) {
+    struct rank_call *call = argument;
+    call->status =
+        llama_step(call->rank->llama, &call->rank->cache, call->batch, call->result, &call->error);
+    return NULL;
+}
+
+/* Rank 0 is the caller's. Returns the first failure. */
+static int for_ranks(struct golden_run *run, void *(*body)(void *), const struct rank_call *common,
+                     struct error *err) {
+    struct rank_call calls[GOLDEN_MAX_RANKS];
+    pthread_t threads[GOLDEN_MAX_RANKS];
+    for (int32_t i = run->num_ranks - 1; i >= 0; i--) {
+        calls[i] = *common;
+        calls[i].run = run;
+        calls[i].rank = &run->ranks[i];
+        calls[i].result = i == 0 ? common->result : NULL;
+        if (i > 0)
+            CHECK(pthread_create(&threads[i], NULL, body, &calls[i]) == 0);
+    }
+    body(&calls[0]);
+    for (int32_t i = 1; i < run->num_ranks; i++)
+        CHECK(pthread_join(threads[i], NULL) == 0);
+    for (int32_t i = 0; i < run->num_ranks; i++)
+        if (calls[i].status != 0)
+            return error_set(err, calls[i].error.code, "%s", calls[i].error.message);
     return 0;
+}
+
+static int load(struct golden_run *run, struct error *err) {
+    struct rank_call call = {0};
+    if (weights_reader_create(run->model, run->num_ranks, &call.reader, err) != 0)
+        return -1;
+    int status = for_ranks(run, load_rank, &call, err);
+    weights_reader_destroy(call.reader);
+    return status;
 }
 
 static int init_parts(struct golden_run *run, const char *model_path,
                       const struct golden_device *device, struct error *err) {
-    if (model_open(model_path, &run->model, err) != 0 || open_backend(run, device, err) != 0)
+    run->num_ranks = device->num_ranks > 0 ? device->num_ranks : 1;
+    CHECK(run->num_ranks <= GOLDEN_MAX_RANKS);
+    if (model_open(model_path, &run->model, err) != 0 ||
+        (run->num_ranks > 1 &&
+         backend_group_create(device->backend, run->num_ranks, &run->group, err) != 0))
         return -1;
-    const struct weights_options options = {.max_model_len = GOLDEN_MAX_TOKENS,
-                                            .quantization = DTYPE_NONE};
-    if (model_shard_init(run->model, DTYPE_NONE, 0, 1, &run->shard, err) != 0 ||
-        weights_load_alone(run->backend, run->model, &run->shard, &options, &run->weights, err) !=
-            0 ||
-        llama_create(run->backend, &run->model->config, &run->shard, run->weights, &limits,
-                     &run->llama, err) != 0)
-        return -1;
-    return init_cache(run, err);
+    for (int32_t i = 0; i < run->num_ranks; i++)
+        if (model_shard_init(run->model, DTYPE_NONE, i, run->num_ranks, &run->ranks[i].shard,
+                             err) != 0 ||
+            open_backend(run, i, device, err) != 0)
+            return -1;
+    watch(run);
+    return load(run, err);
 }
 
 int golden_run_init(struct golden_run *run, const char *model_path,
@@ -90,15 +165,33 @@ int golden_run_init(struct golden_run *run, const char *model_path,
 }
 
 void golden_run_finish(struct golden_run *run) {
-    if (run->backend != NULL) {
-        run->backend->ops->buffer_free(run->backend, &run->cache.buffer);
-        llama_destroy(run->llama);
-        weights_free(run->backend, run->weights);
+    if (run->original_ops != NULL)
         run->backend->ops = run->original_ops;
-        backend_close(run->backend);
+    for (int32_t i = 0; i < run->num_ranks; i++) {
+        struct golden_rank *rank = &run->ranks[i];
+        if (rank->backend == NULL)
+            continue;
+        rank->backend->ops->buffer_free(rank->backend, &rank->cache.buffer);
+        llama_destroy(rank->llama);
+        weights_free(rank->backend, rank->weights);
+        backend_close(rank->backend);
     }
+    backend_group_destroy(run->group);
     model_close(run->model);
     *run = (struct golden_run){0};
+}
+
+void golden_run_fill_block(struct golden_run *run, int32_t block, unsigned char value) {
+    for (int32_t i = 0; i < run->num_ranks; i++) {
+        struct golden_rank *rank = &run->ranks[i];
+        size_t bytes = kv_block_bytes(&rank->cache.layout);
+        unsigned char *filled = malloc(bytes);
+        CHECK(filled != NULL);
+        memset(filled, value, bytes);
+        rank->backend->ops->upload(
+            rank->backend, (char *)rank->cache.buffer.data + (size_t)block * bytes, filled, bytes);
+        free(filled);
+    }
 }
 
 /* Arrays of a step of at most two sequences. */
@@ -158,10 +251,11 @@ static void forward(struct golden_run *run, const struct step *step, float *out_
                     int32_t num_wanted, struct sample_output *out) {
     const struct batch batch = batch_of(step);
     struct step_result result = {.rows = out};
+    const struct rank_call call = {.batch = &batch, .result = &result};
     watched.original = run->original_ops;
     watched.out = out_logits;
     watched.rows_left = num_wanted;
-    CHECK(llama_step(run->llama, &run->cache, &batch, &result, NULL) == 0);
+    CHECK(for_ranks(run, step_rank, &call, NULL) == 0);
     CHECK(result.num_sample_rows == step->num_tokens);
 }
 
@@ -202,7 +296,8 @@ void golden_run_pool(struct golden_run *run, struct golden_sequence *sequence,
     batch.hidden_spans = spans;
     batch.hidden_sums = before;
     struct step_result result = {.hidden_sums = after};
-    CHECK(llama_step(run->llama, &run->cache, &batch, &result, NULL) == 0);
+    const struct rank_call call = {.batch = &batch, .result = &result};
+    CHECK(for_ranks(run, step_rank, &call, NULL) == 0);
     memcpy(sum, after, width * sizeof(float));
     memcpy(last, after + width, width * sizeof(float));
 }

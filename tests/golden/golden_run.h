@@ -9,7 +9,8 @@ enum {
     GOLDEN_MAX_TOKENS = 512,
     GOLDEN_BLOCK_SIZE = 16,
     GOLDEN_NUM_BLOCKS = 80,
-    GOLDEN_MAX_HIDDEN = 1024
+    GOLDEN_MAX_HIDDEN = 1024,
+    GOLDEN_MAX_RANKS = 4
 };
 
 /* What a run computes on. */
@@ -18,18 +19,29 @@ struct golden_device {
     const char *isa;      /* of "cpu"; NULL: the best */
     enum dtype dtype;     /* of "cuda" and "cuda-sim": activations, weights, keys and values */
     bool batch_invariant; /* likewise */
+    int32_t num_ranks;    /* that compute the model together; 0: one */
 };
 
-struct golden_run {
-    struct backend_ops ops; /* the backend's, with `sample` watched */
+struct golden_rank {
     struct backend *backend;
-    const struct backend_ops *original_ops;
-    struct model *model;
     struct model_shard shard;
     struct weights *weights;
     struct llama *llama;
     struct kv_cache cache;
 };
+
+struct golden_run {
+    struct model *model;
+    int32_t num_ranks;
+    struct backend_group *group;
+    struct golden_rank ranks[GOLDEN_MAX_RANKS]; /* each has a thread of its own for a step */
+    struct backend *backend;                    /* rank 0's */
+    struct backend_ops ops;                     /* its, with `sample` watched */
+    const struct backend_ops *original_ops;
+};
+
+/* Overwrites a block of the cache, on every rank, with bytes of this value. */
+void golden_run_fill_block(struct golden_run *run, int32_t block, unsigned char value);
 
 /* One sequence as the engine would hold it. */
 struct golden_sequence {
@@ -38,7 +50,8 @@ struct golden_sequence {
 };
 
 /* Keys and values are kept in float where the backend leaves a choice. Returns 0, or -1 with the
- * reason. A machine without `isa` is ERROR_CONFIG, one without the device ERROR_DEVICE. */
+ * reason. A machine without `isa`, and a model that cannot be cut for so many ranks, is ERROR_CONFIG,
+ * a machine without the device ERROR_DEVICE. */
 int golden_run_init(struct golden_run *run, const char *model_path,
                     const struct golden_device *device, struct error *err);
 void golden_run_finish(struct golden_run *run); /* accepts a zeroed run */

@@ -1,4 +1,4 @@
-/* test_golden FOLDER NAME BACKEND [ISA]
+/* test_golden FOLDER NAME cpu|cpu-ref [ISA|RANKS]
  * test_golden FOLDER NAME cuda|cuda-sim bf16|f16 [batch-invariant]
  *
  * One small model on one backend against Transformers, and against itself however the prompt is cut
@@ -6,7 +6,8 @@
  * in such a folder is in a GGUF file too, and only compared with Transformers. A device that rounds
  * to 16 bits is given a tolerance; a greedy choice of it may differ from Transformers' where its
  * own logits have the two tokens as close as that; and only when it is opened as batch-invariant
- * are bits compared. Exit status 77 when the machine lacks ISA, or a GPU.
+ * are bits compared. With RANKS the model is computed by so many together, and compared with one, too.
+ * Exit status 77 when the machine lacks ISA, or a GPU.
  */
 #include "tests/golden/golden_run.h"
 
@@ -275,19 +276,11 @@ static void test_with_company(void **state) {
 /* Blocks that no token to come sees: NaN from now on, and block 0, which is one of them, stands for
  * all in the table. */
 static void drop_blocks(struct fixture *f, struct golden_sequence *sequence, int32_t window) {
-    const struct kv_cache *cache = &f->run.cache;
-    size_t bytes = kv_block_bytes(&cache->layout);
-    unsigned char *nan = malloc(bytes);
-    assert_non_null(nan);
-    memset(nan, 0xff, bytes);
     int32_t first_seen = sequence->num_cached + 1 - window;
     for (int32_t i = 0; (i + 1) * GOLDEN_BLOCK_SIZE <= first_seen; i++) {
-        f->run.backend->ops->upload(
-            f->run.backend, (char *)cache->buffer.data + (size_t)sequence->block_table[i] * bytes,
-            nan, bytes);
+        golden_run_fill_block(&f->run, sequence->block_table[i], 0xff);
         sequence->block_table[i] = 0;
     }
-    free(nan);
 }
 
 /* A model with a window in every layer lives on the blocks within the largest. */
@@ -315,6 +308,35 @@ static void test_blocks_behind_the_window(void **state) {
     free(logits);
 }
 
+/* The ranks' partial sums are added in another order than one rank's, and where activations are rounded
+ * to 8 bits, each rank rounds its own. */
+static void test_ranks_as_one(void **state) {
+    struct fixture *f = *state;
+    struct fixture one = {.folder = f->folder, .name = f->name, .device = f->device};
+    void *of_one = &one;
+    if (f->run.num_ranks == 1)
+        skip();
+    one.device.num_ranks = 1;
+    assert_int_equal(setup(&of_one), 0);
+    double error = largest_row_error(f, f->logits, one.logits);
+    print_message("# %s: %d ranks and one: largest relative difference of a row %.2e\n", f->name,
+                  f->run.num_ranks, error);
+    assert_true(error <= f->tolerance);
+    teardown(&of_one);
+}
+
+/* Again, with new threads: the order of sums is fixed. */
+static void test_ranks_are_repeatable(void **state) {
+    struct fixture *f = *state;
+    struct fixture again = {.folder = f->folder, .name = f->name, .device = f->device};
+    void *second = &again;
+    if (f->run.num_ranks == 1)
+        skip();
+    assert_int_equal(setup(&second), 0);
+    assert_memory_equal(f->logits, again.logits, logits_bytes(&f->golden));
+    teardown(&second);
+}
+
 /* All that a step needs was taken before the first. A GPU's libraries also take what they load at
  * first use, and the memory of a CPU is everybody's: only the simulator's is exact. */
 static void test_steps_take_no_memory(void **state) {
@@ -327,6 +349,10 @@ static void test_steps_take_no_memory(void **state) {
 static bool read_device(int argc, char **argv, struct golden_device *out) {
     const char *choice = argc > 4 ? argv[4] : NULL;
     *out = (struct golden_device){.backend = argv[3], .isa = choice};
+    if (choice != NULL && choice[0] >= '1' && choice[0] <= '0' + GOLDEN_MAX_RANKS) {
+        out->num_ranks = choice[0] - '0';
+        out->isa = NULL;
+    }
     if (strncmp(out->backend, "cpu", 3) == 0)
         return argc <= 5;
     out->isa = NULL;
@@ -340,7 +366,7 @@ int main(int argc, char **argv) {
     struct fixture fixture = {0};
     if (argc < 4 || !read_device(argc, argv, &fixture.device)) {
         fprintf(stderr,
-                "usage: %s FOLDER NAME cpu|cpu-ref [ISA]\n"
+                "usage: %s FOLDER NAME cpu|cpu-ref [ISA|RANKS]\n"
                 "       %s FOLDER NAME cuda|cuda-sim bf16|f16 [batch-invariant]\n",
                 argv[0], argv[0]);
         return 2;
@@ -357,6 +383,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test_prestate(test_with_company, &fixture),
         cmocka_unit_test_prestate(test_blocks_behind_the_window, &fixture),
         cmocka_unit_test_prestate(test_steps_take_no_memory, &fixture),
+        cmocka_unit_test_prestate(test_ranks_as_one, &fixture),
+        cmocka_unit_test_prestate(test_ranks_are_repeatable, &fixture),
     };
     void *state = &fixture;
     if (setup(&state) != 0)
