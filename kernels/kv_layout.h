@@ -106,4 +106,30 @@ KV_INLINE size_t kv_scale_offset(const struct kv_layout *l, int32_t token) {
     return (size_t)l->block_size * kv_row_bytes(l) + (size_t)token * sizeof(float);
 }
 
+/* The same of one layer as multiples, for the inner loop of a kernel. */
+struct kv_layer_strides {
+    size_t first[2]; /* by kv_part: offset of the plane of block 0 and head 0, from the pool's */
+    size_t block;    /* from a block to the next */
+    size_t head;     /* likewise */
+    size_t token;    /* likewise */
+    size_t scales;   /* from a plane's beginning to its scales */
+};
+
+KV_INLINE struct kv_layer_strides kv_strides_of(const struct kv_layout *l, int32_t layer) {
+    struct kv_layer_strides strides;
+    strides.first[KV_PART_K] = kv_plane_offset(l, 0, layer, KV_PART_K, 0);
+    strides.first[KV_PART_V] = kv_plane_offset(l, 0, layer, KV_PART_V, 0);
+    strides.block = kv_block_bytes(l);
+    strides.head = kv_plane_bytes(l);
+    strides.token = kv_row_bytes(l);
+    strides.scales = kv_scale_offset(l, 0);
+    return strides;
+}
+
+/* As kv_plane_offset. */
+KV_INLINE size_t kv_strides_plane(const struct kv_layer_strides *s, int32_t block,
+                                  enum kv_part part, int32_t head) {
+    return s->first[part] + (size_t)block * s->block + (size_t)head * s->head;
+}
+
 #endif

@@ -150,21 +150,20 @@ __device__ __forceinline__ int32_t find_block(const tile_context<T, D> &c, int s
 }
 
 /* This warp's group, from `token` on, into its 16 rows of a tile in shared memory; zeros outside
- * the range and behind head_dim. K, or V with `value`. */
+ * the range and behind head_dim. */
 template <class T, int D>
-__device__ __forceinline__ void fetch_group(const tile_context<T, D> &c, int kv_head, bool value,
+__device__ __forceinline__ void fetch_group(const tile_context<T, D> &c, int kv_head, kv_part part,
                                             int32_t block, int token, int kv_begin, int kv_end) {
     constexpr int chunks = shared_tile<D>::chunks;
-    const int head = value ? c.a.num_kv_heads + kv_head : kv_head;
-    const T *from = static_cast<const T *>(c.a.cache) + block * c.a.block_stride +
-                    ((int64_t)head * c.a.block_size + token % c.a.block_size) * c.a.head_dim;
-    T *rows = value ? c.v() : c.k();
+    const char *from = c.a.cache + kv_strides_plane(&c.a.strides, block, part, kv_head) +
+                       (size_t)(token % c.a.block_size) * c.a.strides.token;
+    T *rows = part == KV_PART_K ? c.k() : c.v();
 #pragma unroll 1
     for (int i = lane_index(); i < kv_group * chunks; i += WARP_SIZE) {
         int row = i / chunks, chunk = i % chunks;
         bool valid = token + row >= kv_begin && token + row < kv_end && chunk * 8 < c.a.head_dim;
         copy_async_16(rows + shared_tile<D>::offset(warp_index() * kv_group + row, chunk),
-                      valid ? from + row * c.a.head_dim + chunk * 8 : from, valid);
+                      valid ? from + row * c.a.strides.token + chunk * 16 : from, valid);
     }
 }
 
@@ -320,9 +319,9 @@ __device__ __forceinline__ void attend(const tile_context<T, D> &c, row_state<D>
     int tile = c.item->kv_begin;
     int group = tile + warp_index() * kv_group; /* the first of the tokens this warp fetches */
     int32_t block = find_block(c, sequence, group, first_seen, kv_end);
-    fetch_group(c, kv_head, false, block, group, first_seen, kv_end);
+    fetch_group(c, kv_head, KV_PART_K, block, group, first_seen, kv_end);
     copy_async_commit();
-    fetch_group(c, kv_head, true, block, group, first_seen, kv_end);
+    fetch_group(c, kv_head, KV_PART_V, block, group, first_seen, kv_end);
     copy_async_commit();
     copy_async_wait<1>();
     __syncthreads(); /* the queries, which all warps fetched */
@@ -339,7 +338,7 @@ __device__ __forceinline__ void attend(const tile_context<T, D> &c, row_state<D>
             score<T, D>(c, first_row, first_token, scores);
         sync_tile<WIDE>();
         if (tile + ATTENTION_KV_TILE < kv_end)
-            fetch_group(c, kv_head, false, block, group, 0, kv_end);
+            fetch_group(c, kv_head, KV_PART_K, block, group, 0, kv_end);
         copy_async_commit();
         if (sees) {
             if (c.a.soft_cap > 0)
@@ -356,7 +355,7 @@ __device__ __forceinline__ void attend(const tile_context<T, D> &c, row_state<D>
             accumulate<T, D>(c, first_token, scores, state);
         sync_tile<WIDE>();
         if (tile + ATTENTION_KV_TILE < kv_end)
-            fetch_group(c, kv_head, true, block, group, 0, kv_end);
+            fetch_group(c, kv_head, KV_PART_V, block, group, 0, kv_end);
         copy_async_commit();
     }
     copy_async_wait<0>();

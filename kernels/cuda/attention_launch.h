@@ -4,6 +4,8 @@
 #ifndef QUIRE_KERNELS_CUDA_ATTENTION_LAUNCH_H
 #define QUIRE_KERNELS_CUDA_ATTENTION_LAUNCH_H
 
+#include "kernels/kv_layout.h"
+
 #include <cuda_runtime_api.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -36,10 +38,10 @@ struct attention_item {
 
 /* Pointers are to device memory. */
 struct attention_launch {
-    const void *qkv;      /* [T, (num_q_heads + 2 * num_kv_heads) * head_dim] */
-    void *out;            /* [T, num_q_heads * head_dim] */
-    const void *cache;    /* of this layer: K of block 0 */
-    int64_t block_stride; /* elements from a block to the next */
+    const void *qkv;                 /* [T, (num_q_heads + 2 * num_kv_heads) * head_dim] */
+    void *out;                       /* [T, num_q_heads * head_dim] */
+    const char *cache;               /* the pool */
+    struct kv_layer_strides strides; /* of this layer in it */
     const int32_t *query_start;
     const int32_t *context_lens;
     const int32_t *block_tables; /* [sequences, max_blocks_per_seq] */

@@ -164,7 +164,7 @@ void cuda_paged_attention(struct backend *base, const struct attention_args *arg
     struct cuda_attention *attention = b->attention;
     const struct kv_layout *layout = &args->cache->layout;
     CHECK(attention != NULL && layout->head_dim <= find_kernel(b->config.head_dim)->head_dim);
-    CHECK(layout->head_dim % KV_HEAD_DIM_STEP == 0 && layout->block_size % 16 == 0);
+    CHECK(layout->head_dim % KV_HEAD_DIM_STEP == 0 && layout->block_size % KV_TOKEN_STEP == 0);
     if (!CUDA_OK(b) || b->step.host.num_tokens == 0)
         return;
     const struct attention_plan_shape shape = {.num_kv_heads = layout->num_kv_heads,
@@ -172,13 +172,11 @@ void cuda_paged_attention(struct backend *base, const struct attention_args *arg
                                                .window = args->window,
                                                .batch_invariant = b->config.batch_invariant};
     const struct sent_plan *plan = plan_for(b, &shape);
-    size_t block_bytes = kv_block_bytes(layout);
-    size_t layer_bytes = block_bytes / (size_t)layout->num_layers;
     const struct attention_launch launch = {
         .qkv = args->qkv,
         .out = args->out,
-        .cache = (const char *)args->cache->buffer.data + (size_t)args->layer * layer_bytes,
-        .block_stride = (int64_t)(block_bytes / sizeof(uint16_t)),
+        .cache = args->cache->buffer.data,
+        .strides = kv_strides_of(layout, args->layer),
         .query_start = b->step.query_start,
         .context_lens = b->step.context_lens,
         .block_tables = b->step.block_tables,

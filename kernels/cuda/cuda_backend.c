@@ -137,6 +137,11 @@ struct backend *cuda_backend_open(const struct backend_config *config, struct er
                   CUDA_DEVICE_NAME, dtype_name(config->activation_dtype));
         return NULL;
     }
+    if (config->rank != 0) {
+        error_set(err, ERROR_CONFIG, "the device %s is one rank alone; there is no rank %d",
+                  CUDA_DEVICE_NAME, config->rank);
+        return NULL;
+    }
     struct cuda_backend *b = calloc(1, sizeof(*b));
     if (b == NULL) {
         error_set(err, ERROR_MEMORY, "out of memory for the device %s", CUDA_DEVICE_NAME);

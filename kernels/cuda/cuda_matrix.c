@@ -221,6 +221,8 @@ void cuda_embed(struct backend *base, const struct embed_args *args) {
                                         .token_rows = b->step.token_rows,
                                         .sampled_tokens = b->step.sampled_tokens.data,
                                         .out = args->out,
+                                        .first_row = args->first_row,
+                                        .num_rows = args->table->rows,
                                         .num_tokens = b->step.host.num_tokens,
                                         .width = args->table->cols,
                                         .scale = args->scale,

@@ -76,23 +76,18 @@ void cuda_add_rows(struct backend *base, const struct add_rows_args *args) {
 
 void cuda_rope_store_kv(struct backend *base, const struct rope_store_args *args) {
     struct cuda_backend *b = state_of(base);
-    const struct kv_layout *layout = &args->cache->layout;
     if (b->step.host.num_tokens == 0)
         return;
-    size_t block_bytes = kv_block_bytes(layout);
-    size_t layer_bytes = block_bytes / (size_t)layout->num_layers;
     struct rope_store_launch launch = {
         .qkv = args->qkv,
         .rope_table = args->rope_table,
         .positions = b->step.positions,
         .slots = b->step.slot_mapping,
-        .cache = (char *)args->cache->buffer.data + (size_t)args->layer * layer_bytes,
-        .block_stride = (int64_t)(block_bytes / kv_type_bytes(layout->type)),
+        .cache = args->cache->buffer.data,
+        .layout = args->cache->layout,
+        .layer = args->layer,
         .num_tokens = b->step.host.num_tokens,
         .num_q_heads = args->num_q_heads,
-        .num_kv_heads = layout->num_kv_heads,
-        .head_dim = layout->head_dim,
-        .block_size = layout->block_size,
         .rotary_dim = args->rope_table != NULL ? args->rotary_dim : 0,
         .interleaved = args->interleaved,
         .bf16 = is_bf16(b),

@@ -195,27 +195,26 @@ cudaError_t launch_soft_cap(cudaStream_t stream, float *x, int64_t n, float cap)
     return cudaGetLastError();
 }
 
-template <class T, int N>
-__global__ void embed_kernel(const T *table, const int32_t *token_ids, const int32_t *token_rows,
-                             const int32_t *sampled_tokens, T *out, int32_t width, float scale) {
+template <class T, int N> __global__ void embed_kernel(const embed_launch a) {
     int32_t i = (int32_t)(blockIdx.y * blockDim.x + threadIdx.x) * N;
-    if (i >= width)
+    if (i >= a.width)
         return;
-    int32_t row = token_rows != nullptr ? token_rows[blockIdx.x] : -1;
-    int32_t token = row >= 0 ? sampled_tokens[row] : token_ids[blockIdx.x];
-    float v[N];
-    load_floats(v, table + (size_t)token * width + i);
+    int32_t sampled = a.token_rows != nullptr ? a.token_rows[blockIdx.x] : -1;
+    int32_t token = sampled >= 0 ? a.sampled_tokens[sampled] : a.token_ids[blockIdx.x];
+    int32_t row = token - a.first_row;
+    float v[N] = {};
+    if (row >= 0 && row < a.num_rows)
+        load_floats(v, static_cast<const T *>(a.table) + (size_t)row * a.width + i);
 #pragma unroll
     for (int k = 0; k < N; k++)
-        v[k] *= scale;
-    store_floats(out + (size_t)blockIdx.x * width + i, v);
+        v[k] *= a.scale;
+    store_floats(static_cast<T *>(a.out) + (size_t)blockIdx.x * a.width + i, v);
 }
 
 template <class T, int N>
 static void embed_by(cudaStream_t stream, const struct embed_launch *args) {
     LAUNCH((embed_kernel<T, N>), row_grid(args->num_tokens, args->width, N), ROW_BLOCK, 0, stream,
-           static_cast<const T *>(args->table), args->token_ids, args->token_rows,
-           args->sampled_tokens, static_cast<T *>(args->out), args->width, args->scale);
+           *args);
 }
 
 template <class T> static void embed(cudaStream_t stream, const struct embed_launch *args) {

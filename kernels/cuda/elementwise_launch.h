@@ -36,11 +36,13 @@ cudaError_t launch_act_mul(cudaStream_t stream, bool bf16, bool gelu, const void
  * sampled_tokens[token_rows[t]] where there are token_rows and that is >= 0, else token_ids[t]. With
  * a scale of 1 a copy. */
 struct embed_launch {
-    const void *table;         /* [any, width] */
+    const void *table;         /* [num_rows, width]: of tokens first_row on */
     const int32_t *token_ids;  /* [num_tokens] */
     const int32_t *token_rows; /* [num_tokens] or NULL */
     const int32_t *sampled_tokens;
     void *out; /* [num_tokens, width] */
+    int32_t first_row;
+    int32_t num_rows;
     int32_t num_tokens;
     int32_t width;
     float scale;

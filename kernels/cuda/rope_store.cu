@@ -12,13 +12,13 @@ struct head_tasks {
     int32_t rotate, copy_rest, copy_all;
 };
 
-/* Returns the place of an element of a head at this slot; `value`: 0 for K, 1 for V. */
+/* Returns where a head's elements lie in the cache at this slot. */
 template <class T>
-__device__ __forceinline__ T *cache_at(const rope_store_launch &a, int32_t slot, int32_t value,
-                                       int32_t head) {
-    int32_t block = slot / a.block_size, offset = slot % a.block_size;
-    return static_cast<T *>(a.cache) + block * a.block_stride +
-           ((int64_t)(value * a.num_kv_heads + head) * a.block_size + offset) * a.head_dim;
+__device__ __forceinline__ T *cache_row(const rope_store_launch &a, int32_t slot, kv_part part,
+                                        int32_t head) {
+    int32_t block = slot / a.layout.block_size, token = slot % a.layout.block_size;
+    return reinterpret_cast<T *>(a.cache + kv_plane_offset(&a.layout, block, a.layer, part, head) +
+                                 kv_row_offset(&a.layout, token));
 }
 
 /* Task `task` of a head: pairs task * PAIRS on, from src to dst. */
@@ -58,10 +58,10 @@ template <class T, int PAIRS, int COPY, bool INTERLEAVED>
 __global__ void rope_store_kernel(const rope_store_launch a, const head_tasks tasks) {
     int32_t token = (int32_t)blockIdx.x, task = (int32_t)(blockIdx.y * blockDim.x + threadIdx.x);
     T *row = static_cast<T *>(a.qkv) +
-             (int64_t)token * (a.num_q_heads + 2 * a.num_kv_heads) * a.head_dim;
+             (int64_t)token * (a.num_q_heads + 2 * a.layout.num_kv_heads) * a.layout.head_dim;
     const float *cosines = a.rope_table + (int64_t)a.positions[token] * a.rotary_dim;
     if (task < a.num_q_heads * tasks.rotate) {
-        T *head = row + task / tasks.rotate * a.head_dim;
+        T *head = row + task / tasks.rotate * a.layout.head_dim;
         rotate<T, PAIRS, INTERLEAVED>(a, cosines, head, head, task % tasks.rotate);
         return;
     }
@@ -69,27 +69,27 @@ __global__ void rope_store_kernel(const rope_store_launch a, const head_tasks ta
     int32_t per_head = tasks.rotate + tasks.copy_rest + tasks.copy_all;
     int32_t head = task / per_head, slot = a.slots[token];
     task %= per_head;
-    if (head >= a.num_kv_heads)
+    if (head >= a.layout.num_kv_heads)
         return;
-    const T *k = row + (a.num_q_heads + head) * a.head_dim;
-    const T *v = k + a.num_kv_heads * a.head_dim;
+    const T *k = row + (a.num_q_heads + head) * a.layout.head_dim;
+    const T *v = k + a.layout.num_kv_heads * a.layout.head_dim;
     if (task < tasks.rotate) {
-        rotate<T, PAIRS, INTERLEAVED>(a, cosines, cache_at<T>(a, slot, 0, head), k, task);
+        rotate<T, PAIRS, INTERLEAVED>(a, cosines, cache_row<T>(a, slot, KV_PART_K, head), k, task);
     } else if (task < tasks.rotate + tasks.copy_rest) {
         int32_t i = a.rotary_dim + (task - tasks.rotate) * COPY;
-        copy_elements<COPY>(cache_at<T>(a, slot, 0, head) + i, k + i);
+        copy_elements<COPY>(cache_row<T>(a, slot, KV_PART_K, head) + i, k + i);
     } else {
         int32_t i = (task - tasks.rotate - tasks.copy_rest) * COPY;
-        copy_elements<COPY>(cache_at<T>(a, slot, 1, head) + i, v + i);
+        copy_elements<COPY>(cache_row<T>(a, slot, KV_PART_V, head) + i, v + i);
     }
 }
 
 template <class T, int PAIRS, int COPY, bool INTERLEAVED>
 static void launch_tasks(cudaStream_t stream, const rope_store_launch &a) {
-    head_tasks tasks = {a.rotary_dim / 2 / PAIRS, (a.head_dim - a.rotary_dim) / COPY,
-                        a.head_dim / COPY};
+    head_tasks tasks = {a.rotary_dim / 2 / PAIRS, (a.layout.head_dim - a.rotary_dim) / COPY,
+                        a.layout.head_dim / COPY};
     int32_t total = a.num_q_heads * tasks.rotate +
-                    a.num_kv_heads * (tasks.rotate + tasks.copy_rest + tasks.copy_all);
+                    a.layout.num_kv_heads * (tasks.rotate + tasks.copy_rest + tasks.copy_all);
     dim3 grid((unsigned)a.num_tokens, (unsigned)((total + BLOCK - 1) / BLOCK));
     LAUNCH((rope_store_kernel<T, PAIRS, COPY, INTERLEAVED>), grid, BLOCK, 0, stream, a, tasks);
 }

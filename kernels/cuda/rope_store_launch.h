@@ -2,6 +2,8 @@
 #ifndef QUIRE_KERNELS_CUDA_ROPE_STORE_LAUNCH_H
 #define QUIRE_KERNELS_CUDA_ROPE_STORE_LAUNCH_H
 
+#include "kernels/kv_layout.h"
+
 #include <cuda_runtime_api.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -16,13 +18,11 @@ struct rope_store_launch {
     const float *rope_table; /* [positions, rotary_dim]: cosines, then sines */
     const int32_t *positions;
     const int32_t *slots;
-    void *cache;          /* of this layer: K of block 0 */
-    int64_t block_stride; /* elements from a block to the next */
+    char *cache; /* the pool, laid out as `layout` */
+    struct kv_layout layout;
+    int32_t layer;
     int32_t num_tokens;
     int32_t num_q_heads;
-    int32_t num_kv_heads;
-    int32_t head_dim; /* a multiple of 8 */
-    int32_t block_size;
     int32_t rotary_dim; /* 0: nothing rotates, and rope_table is not read */
     bool interleaved;
     bool bf16;

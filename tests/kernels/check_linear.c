@@ -345,7 +345,7 @@ static void test_special_activations(void **state) {
     }
 }
 
-/* The bits of the rows, on the oracle too. */
+/* The bits of the rows, on the oracle too; zeros for tokens before and behind those of the table. */
 static void test_embed(void **state) {
     uint64_t seed = 8;
     for (int repeat = 0; repeat < 3 * DTYPE_COUNT; repeat++) {
@@ -356,18 +356,26 @@ static void test_embed(void **state) {
         weights_add_part(&fixture, &w, repeat % 3 ? random_weights_dtype(&seed, w.cols) : DTYPE_F32,
                          kernel_fixture_random_in(&seed, 1, 60), false, &seed);
         int32_t tokens[100], num_tokens = kernel_fixture_random_in(&seed, 1, 100);
+        int32_t first_row = repeat % 2 * 7;
+        float *zeros = kernel_fixture_memory((size_t)w.cols * sizeof(float));
+        memset(zeros, 0, (size_t)w.cols * sizeof(float));
         for (int32_t t = 0; t < num_tokens; t++)
-            tokens[t] = t == 0 ? w.rows - 1 : kernel_fixture_random_in(&seed, 0, w.rows - 1);
+            tokens[t] = t == 0 ? first_row + w.rows - 1
+                               : kernel_fixture_random_in(&seed, 0, w.rows - 1 + 2 * first_row);
         for (int i = -1; i < fixture.num_backends; i++) {
             struct backend *b = i < 0 ? fixture.oracle : fixture.backends[i];
             struct matrix *matrix = weights_create(&fixture, b, &w);
-            float *out = weights_embed(&fixture, b, matrix, &w, tokens, num_tokens, 1);
-            for (int32_t t = 0; t < num_tokens; t++)
-                assert_memory_equal(out + (size_t)t * (size_t)w.cols, weights_row(&w, tokens[t]),
+            float *out = weights_embed(&fixture, b, matrix, &w, first_row, tokens, num_tokens, 1);
+            for (int32_t t = 0; t < num_tokens; t++) {
+                int32_t row = tokens[t] - first_row;
+                assert_memory_equal(out + (size_t)t * (size_t)w.cols,
+                                    row >= 0 && row < w.rows ? weights_row(&w, row) : zeros,
                                     (size_t)w.cols * sizeof(float));
+            }
             kernel_fixture_guarded_free(out);
             b->ops->matrix_destroy(b, matrix);
         }
+        free(zeros);
         weights_finish(&w);
     }
 }

@@ -48,7 +48,7 @@ static float *embed(struct backend *b, const struct matrix *matrix, const struct
     int32_t tokens[MAX_ROWS];
     for (int32_t t = 0; t < w->rows; t++)
         tokens[t] = w->rows - 1 - t;
-    return weights_embed(&fixture, b, matrix, w, tokens, w->rows, scale);
+    return weights_embed(&fixture, b, matrix, w, 0, tokens, w->rows, scale);
 }
 
 static void assert_same(float *actual, float *expected, size_t n) {
@@ -151,7 +151,7 @@ static void test_fill_of_large_chunks(void **state) {
         assert_int_equal(
             b->ops->matrix_fill(b, matrix, FIRST, ROWS - FIRST, data + FIRST * COLS, NULL), 0);
         assert_int_equal(b->ops->matrix_fill(b, matrix, 0, FIRST, data, NULL), 0);
-        float *out = weights_embed(&fixture, b, matrix, &shape, tokens, TOKENS, 1), row[COLS];
+        float *out = weights_embed(&fixture, b, matrix, &shape, 0, tokens, TOKENS, 1), row[COLS];
         for (int t = 0; t < TOKENS; t++) {
             dtype_to_f32((enum dtype)dtype, data + (size_t)tokens[t] * COLS, row, COLS);
             kernel_fixture_round(&fixture, row, COLS);

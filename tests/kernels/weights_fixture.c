@@ -87,8 +87,8 @@ static void call_embed(struct backend *b, const void *args) {
 }
 
 float *weights_embed(const struct kernel_fixture *f, struct backend *b, const struct matrix *matrix,
-                     const struct weights *w, const int32_t *tokens, int32_t num_tokens,
-                     float scale) {
+                     const struct weights *w, int32_t first_row, const int32_t *tokens,
+                     int32_t num_tokens, float scale) {
     static const int32_t zeros[MAX_TOKENS];
     assert_in_range(num_tokens, 1, MAX_TOKENS);
     const struct step_inputs step = {.num_tokens = num_tokens,
@@ -102,8 +102,10 @@ float *weights_embed(const struct kernel_fixture *f, struct backend *b, const st
                                      .block_tables = zeros};
     size_t n = (size_t)num_tokens * (size_t)w->cols;
     enum dtype dtype = type_of(f, b);
-    struct embed_args args = {
-        .table = matrix, .out = kernel_fixture_put(b, dtype, NULL, n), .scale = scale};
+    struct embed_args args = {.table = matrix,
+                              .out = kernel_fixture_put(b, dtype, NULL, n),
+                              .first_row = first_row,
+                              .scale = scale};
     b->ops->step_begin(b, &step);
     kernel_fixture_run(b, call_embed, &args, args.out, dtype_row_bytes(dtype, n));
     float *out = kernel_fixture_guarded(n);

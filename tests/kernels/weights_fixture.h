@@ -36,9 +36,9 @@ struct matrix *weights_create(const struct kernel_fixture *f, struct backend *b,
 float *weights_multiply(const struct kernel_fixture *f, struct backend *b,
                         const struct matrix *matrix, const struct weights *w, const float *x,
                         const struct linear_args *args, const float *initial);
-/* Likewise [num_tokens, cols]: rows of the matrix. */
+/* Likewise [num_tokens, cols]: rows of the matrix, whose first is that of token first_row. */
 float *weights_embed(const struct kernel_fixture *f, struct backend *b, const struct matrix *matrix,
-                     const struct weights *w, const int32_t *tokens, int32_t num_tokens,
-                     float scale);
+                     const struct weights *w, int32_t first_row, const int32_t *tokens,
+                     int32_t num_tokens, float scale);
 
 #endif
