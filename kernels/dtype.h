@@ -96,5 +96,10 @@ float f16_to_f32(uint16_t bits);
 uint16_t f16_from_f32(float value);
 float bf16_to_f32(uint16_t bits);
 uint16_t bf16_from_f32(float value);
+/* E4M3: 8-bit float of 4 bits exponent (bias 7) and 3 of mantissa, without infinities, largest 448;
+ * 0x7f and 0xff are no numbers (OCP 8-bit Floating Point Specification 1.0). To the nearest even;
+ * what is larger than 448 becomes 448. */
+float e4m3_to_f32(uint8_t bits);
+uint8_t e4m3_from_f32(float value);
 
 #endif

@@ -77,6 +77,36 @@ uint16_t bf16_from_f32(float value) {
     return (uint16_t)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
 }
 
+float e4m3_to_f32(uint8_t bits) {
+    uint32_t sign = (uint32_t)(bits & 0x80) << 24;
+    uint32_t exponent = (bits >> 3) & 15, mantissa = bits & 7;
+    uint32_t magnitude;
+    if ((bits & 0x7f) == 0x7f)
+        magnitude = 0x7fc00000;
+    else if (exponent == 0)
+        magnitude = float_bits((float)mantissa * 0x1p-9f);
+    else
+        magnitude = (exponent + 120) << 23 | mantissa << 20;
+    return float_from_bits(sign | magnitude);
+}
+
+uint8_t e4m3_from_f32(float value) {
+    uint32_t bits = float_bits(value);
+    uint32_t sign = (bits >> 24) & 0x80;
+    uint32_t magnitude = bits & 0x7fffffff;
+    if (magnitude > 0x7f800000)
+        return (uint8_t)(sign | 0x7f);
+    if (magnitude >= 0x43e00000) /* 448 */
+        return (uint8_t)(sign | 0x7e);
+    if (magnitude < 0x3c800000) {
+        /* Subnormal: the spacing of floats from 2^14 on is that of E4M3 subnormals. */
+        float shifted = float_from_bits(magnitude) + 0x1p14f;
+        return (uint8_t)(sign | (float_bits(shifted) - float_bits(0x1p14f)));
+    }
+    uint32_t rounded = magnitude + 0x7ffff + ((magnitude >> 20) & 1);
+    return (uint8_t)(sign | ((rounded - (120u << 23)) >> 20));
+}
+
 void dtype_convert_f32_to_f32(const uint8_t *src, float *dst, size_t n) {
     memcpy(dst, src, n * sizeof(float));
 }

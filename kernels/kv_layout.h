@@ -10,13 +10,12 @@
  * The order of the elements within 16 consecutive tokens of a plane is the backend's own affair
  * (cpu_ops.h; the oracle and CUDA have [token][head_dim]); the bytes of those 16 are together.
  *
- * Quantised types keep each token's K and V of a head as codes times one scale:
- *   INT8   code = round(x / scale) in -127 .. 127, scale = largest magnitude / 127
- *   E4M3   code = x / scale rounded to an 8-bit float of 4 bits exponent (bias 7) and 3 of mantissa,
- *          without infinities, largest 448 (OCP 8-bit Floating Point Specification 1.0),
- *          scale = largest magnitude / 448
- * All zeros have scale 0. A token whose values are not all finite has a scale that is not a number,
- * and so has every value read back. */
+ * Quantised types keep each token's K and V of a head as codes times one scale, a float; quotients
+ * are rounded to float, then to the nearest code (ties to even), which is at most the largest:
+ *   INT8   code = x / scale in -127 .. 127, scale = largest magnitude / 127
+ *   E4M3   code = x / scale as an 8-bit float (dtype.h), scale = largest magnitude / 448
+ * Where the scale is 0 (all zeros, or hardly more) the codes are 0. A token whose values are not all
+ * finite has codes 0 and the scale NaN, so that every value read back is NaN. */
 #ifndef QUIRE_KERNELS_KV_LAYOUT_H
 #define QUIRE_KERNELS_KV_LAYOUT_H
 

@@ -2,6 +2,7 @@
 
 #include "config/base/check.h"
 
+#include <math.h>
 #include <string.h>
 
 static const struct {
@@ -39,12 +40,40 @@ enum dtype kv_type_dtype(enum kv_type type) {
     return types[type].dtype;
 }
 
-void kv_row_from_f32(enum kv_type type, const float *src, void *dst, size_t n) {
-    CHECK((unsigned)type < NUM_KV_TYPES && types[type].dtype != DTYPE_NONE);
-    dtype_from_f32(types[type].dtype, src, dst, n);
+/* NaN when one of them is not finite. */
+static float largest_magnitude(const float *values, size_t n) {
+    float largest = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (!isfinite(values[i]))
+            return NAN;
+        largest = fmaxf(largest, fabsf(values[i]));
+    }
+    return largest;
 }
 
-void kv_row_to_f32(enum kv_type type, const void *src, float *dst, size_t n) {
-    CHECK((unsigned)type < NUM_KV_TYPES && types[type].dtype != DTYPE_NONE);
-    dtype_to_f32(types[type].dtype, src, dst, n);
+void kv_row_from_f32(enum kv_type type, const float *src, void *dst, float *scale, size_t n) {
+    CHECK((unsigned)type < NUM_KV_TYPES);
+    if (!kv_type_has_scales(type)) {
+        dtype_from_f32(types[type].dtype, src, dst, n);
+        return;
+    }
+    *scale = largest_magnitude(src, n) / (type == KV_INT8 ? 127 : 448);
+    for (size_t i = 0; i < n; i++) {
+        float quotient = *scale > 0 ? src[i] / *scale : 0;
+        if (type == KV_INT8)
+            ((int8_t *)dst)[i] = (int8_t)rintf(fminf(fmaxf(quotient, -127), 127));
+        else
+            ((uint8_t *)dst)[i] = e4m3_from_f32(quotient);
+    }
+}
+
+void kv_row_to_f32(enum kv_type type, const void *src, const float *scale, float *dst, size_t n) {
+    CHECK((unsigned)type < NUM_KV_TYPES);
+    if (!kv_type_has_scales(type)) {
+        dtype_to_f32(types[type].dtype, src, dst, n);
+        return;
+    }
+    for (size_t i = 0; i < n; i++)
+        dst[i] = *scale * (type == KV_INT8 ? ((const int8_t *)src)[i]
+                                           : e4m3_to_f32(((const uint8_t *)src)[i]));
 }

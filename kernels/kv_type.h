@@ -15,8 +15,9 @@ enum kv_type kv_type_of_dtype(enum dtype dtype);
 /* Returns that of a plain type, DTYPE_NONE of a quantised one. */
 enum dtype kv_type_dtype(enum kv_type type);
 
-/* Converts one token's row of n elements; of a plain type. */
-void kv_row_from_f32(enum kv_type type, const float *src, void *dst, size_t n);
-void kv_row_to_f32(enum kv_type type, const void *src, float *dst, size_t n);
+/* Converts one token's row of n elements in their order, as kv_layout.h defines it. `scale` is the
+ * row's where the type has scales; else it is not read, and may be NULL. */
+void kv_row_from_f32(enum kv_type type, const float *src, void *dst, float *scale, size_t n);
+void kv_row_to_f32(enum kv_type type, const void *src, const float *scale, float *dst, size_t n);
 
 #endif

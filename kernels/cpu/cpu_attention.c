@@ -130,6 +130,10 @@ static void load_queries(const struct plan *plan, const struct tile *tile, int32
     }
 }
 
+static const float *scales_at(const struct kv_layout *l, const char *plane, int32_t token) {
+    return (const float *)(const void *)(plane + kv_scale_offset(l, token));
+}
+
 static void find_groups(const struct plan *plan, const struct tile *tile, int32_t kv_head,
                         struct attention_tile *chunk) {
     const struct kv_layout *l = &plan->args->cache->layout;
@@ -138,17 +142,23 @@ static void find_groups(const struct plan *plan, const struct tile *tile, int32_
     const char *pool = plan->args->cache->buffer.data;
     int32_t layer = plan->args->layer;
     int32_t end = tile->first_length + tile->num_tokens - 1;
+    bool has_scales = kv_type_has_scales(l->type);
     for (int32_t g = 0; g < ATTENTION_CHUNK_GROUPS + ATTENTION_STEP_GROUPS; g++) {
         int32_t token = chunk->chunk_begin + g * KV_GROUP;
         if (token >= end) {
             chunk->k[g] = chunk->k[0];
             chunk->v[g] = chunk->v[0];
+            chunk->k_scales[g] = chunk->v_scales[g] = chunk->k_scales[0];
             continue;
         }
         int32_t block = table[token / l->block_size];
-        const char *rows = pool + kv_row_offset(l, token % l->block_size);
-        chunk->k[g] = rows + kv_plane_offset(l, block, layer, KV_PART_K, kv_head);
-        chunk->v[g] = rows + kv_plane_offset(l, block, layer, KV_PART_V, kv_head);
+        const char *k_plane = pool + kv_plane_offset(l, block, layer, KV_PART_K, kv_head);
+        const char *v_plane = pool + kv_plane_offset(l, block, layer, KV_PART_V, kv_head);
+        token %= l->block_size;
+        chunk->k[g] = k_plane + kv_row_offset(l, token);
+        chunk->v[g] = v_plane + kv_row_offset(l, token);
+        chunk->k_scales[g] = has_scales ? scales_at(l, k_plane, token) : NULL;
+        chunk->v_scales[g] = has_scales ? scales_at(l, v_plane, token) : NULL;
     }
 }
 

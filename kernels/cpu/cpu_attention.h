@@ -38,6 +38,9 @@ struct attention_tile {
      * from: any readable address. */
     const void *k[ATTENTION_CHUNK_GROUPS + ATTENTION_STEP_GROUPS];
     const void *v[ATTENTION_CHUNK_GROUPS + ATTENTION_STEP_GROUPS];
+    /* The groups' 16 scales each, where the type has scales; else NULL. */
+    const float *k_scales[ATTENTION_CHUNK_GROUPS + ATTENTION_STEP_GROUPS];
+    const float *v_scales[ATTENTION_CHUNK_GROUPS + ATTENTION_STEP_GROUPS];
     const float *q; /* [rows][head_dim], scaled */
     float *scores;  /* [rows][ATTENTION_STEP]: scratch */
     struct attention_state state;

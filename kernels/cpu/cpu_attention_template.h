@@ -14,37 +14,58 @@
 
 #include <math.h>
 
-/* Element `index` on of a K or V group; `half`: 8 elements. The type is constant where inlined. */
+/* Element `index` on of a K or V group; `half`: 8 elements. Codes come without their scale, which
+ * load_scales has. The type is constant where inlined. */
 SIMD_INLINE struct vf kv_load(enum kv_type type, const void *base, size_t index, bool half) {
     if (type == KV_F32)
         return half ? vf_load_half((const float *)base + index)
                     : vf_load((const float *)base + index);
+    if (type == KV_INT8) {
+        const int8_t *codes = (const int8_t *)base + index;
+        return half ? vf_load_int8_half(codes) : vf_load_int8(codes);
+    }
+    if (type == KV_E4M3) {
+        const uint8_t *codes = (const uint8_t *)base + index;
+        return half ? vf_load_e4m3_half(codes) : vf_load_e4m3(codes);
+    }
     const uint16_t *p = (const uint16_t *)base + index;
     if (type == KV_F16)
         return half ? vf_load_f16_half(p) : vf_load_f16(p);
     return half ? vf_load_bf16_half(p) : vf_load_bf16(p);
 }
 
+/* What the elements of a group's 16 tokens are times, in place of what kv_load gives. */
+SIMD_INLINE struct vf load_scales(enum kv_type type, const float *scales) {
+    return type == KV_E4M3 ? vf_mul(vf_load(scales), vf_set1(0x1p8f)) : vf_load(scales);
+}
+
 /* Asks for what the next step reads while this one's K goes by: element `index` on of the groups
  * one step ahead. Blocks are too short for the hardware to see a stream. */
-SIMD_INLINE void prefetch_step(enum kv_type type, const void *const *k, const void *const *v,
+SIMD_INLINE void prefetch_step(enum kv_type type, const struct attention_tile *tile, int32_t group,
                                size_t index, const int num_groups) {
-    size_t offset = index * (type == KV_F32 ? sizeof(float) : sizeof(uint16_t));
+    size_t offset = index * kv_type_bytes(type);
+    group += ATTENTION_STEP_GROUPS;
     if (offset % 64 != 0)
         return;
     UNROLL
-    for (int g = 0; g < num_groups; g++) {
-        __builtin_prefetch((const char *)k[g] + offset, 0, 3);
-        __builtin_prefetch((const char *)v[g] + offset, 0, 3);
+    for (int g = group; g < group + num_groups; g++) {
+        __builtin_prefetch((const char *)tile->k[g] + offset, 0, 3);
+        __builtin_prefetch((const char *)tile->v[g] + offset, 0, 3);
+        if (kv_type_has_scales(type) && offset == 0) {
+            __builtin_prefetch(tile->k_scales[g], 0, 3);
+            __builtin_prefetch(tile->v_scales[g], 0, 3);
+        }
     }
 }
 
-/* Scores of num_rows rows with num_groups groups of 16 tokens; the numbers are constants. */
+/* Scores of num_rows rows with num_groups groups of 16 tokens, which are the step's from
+ * `group` on; the numbers are constants. */
 SIMD_INLINE void score_tile(enum kv_type type, const struct attention_tile *tile, int32_t row,
-                            const int num_rows, const void *const *k, const void *const *v,
-                            int32_t group, const int num_groups) {
+                            const int num_rows, int32_t first_group, int32_t group,
+                            const int num_groups) {
     struct vf acc[VF_ROW_TILE][VF_GROUP_TILE];
     const float *q = tile->q + (size_t)row * (size_t)tile->head_dim;
+    const void *const *k = tile->k + first_group + group;
     UNROLL
     for (int r = 0; r < num_rows; r++) {
         UNROLL
@@ -54,11 +75,10 @@ SIMD_INLINE void score_tile(enum kv_type type, const struct attention_tile *tile
     for (int32_t d = 0; d < tile->head_dim; d++) {
         struct vf keys[VF_GROUP_TILE];
         if (row == 0)
-            prefetch_step(type, k + group + ATTENTION_STEP_GROUPS,
-                          v + group + ATTENTION_STEP_GROUPS, (size_t)d * KV_GROUP, num_groups);
+            prefetch_step(type, tile, first_group + group, (size_t)d * KV_GROUP, num_groups);
         UNROLL
         for (int g = 0; g < num_groups; g++)
-            keys[g] = kv_load(type, k[group + g], (size_t)d * KV_GROUP, false);
+            keys[g] = kv_load(type, k[g], (size_t)d * KV_GROUP, false);
         UNROLL
         for (int r = 0; r < num_rows; r++) {
             struct vf query = vf_set1(q[r * tile->head_dim + d]);
@@ -69,20 +89,25 @@ SIMD_INLINE void score_tile(enum kv_type type, const struct attention_tile *tile
     }
     float *scores = tile->scores + (size_t)row * ATTENTION_STEP + group * KV_GROUP;
     UNROLL
-    for (int r = 0; r < num_rows; r++) {
+    for (int g = 0; g < num_groups; g++) {
+        struct vf scales = vf_set1(1);
+        if (kv_type_has_scales(type))
+            scales = load_scales(type, tile->k_scales[first_group + group + g]);
         UNROLL
-        for (int g = 0; g < num_groups; g++)
-            vf_store(scores + r * ATTENTION_STEP + g * KV_GROUP, acc[r][g]);
+        for (int r = 0; r < num_rows; r++) {
+            struct vf score = kv_type_has_scales(type) ? vf_mul(acc[r][g], scales) : acc[r][g];
+            vf_store(scores + r * ATTENTION_STEP + g * KV_GROUP, score);
+        }
     }
 }
 
+/* Groups group .. end-1 of the step. */
 SIMD_INLINE void score_rows(enum kv_type type, const struct attention_tile *tile, int32_t row,
-                            const int num_rows, const void *const *k, const void *const *v,
-                            int32_t g, int32_t num_groups) {
-    for (; g + VF_GROUP_TILE <= num_groups; g += VF_GROUP_TILE)
-        score_tile(type, tile, row, num_rows, k, v, g, VF_GROUP_TILE);
-    for (; g < num_groups; g++)
-        score_tile(type, tile, row, num_rows, k, v, g, 1);
+                            const int num_rows, int32_t first_group, int32_t group, int32_t end) {
+    for (; group + VF_GROUP_TILE <= end; group += VF_GROUP_TILE)
+        score_tile(type, tile, row, num_rows, first_group, group, VF_GROUP_TILE);
+    for (; group < end; group++)
+        score_tile(type, tile, row, num_rows, first_group, group, 1);
 }
 
 /* The lanes of scores i .. i+15 that are of tokens first .. n-1 from x, the others from `other`. */
@@ -98,9 +123,10 @@ SIMD_INLINE void cap_row(const struct attention_tile *tile, int32_t row, int32_t
         vf_store(scores + i, vf_mul(vf_tanh(vf_div(vf_load(scores + i), cap)), cap));
 }
 
-/* Turns a row's scores first .. n-1 into weights, and rescales what the row has so far. */
-SIMD_INLINE void soften_row(const struct attention_tile *tile, int32_t row, int32_t first,
-                            int32_t n) {
+/* Turns a row's scores first .. n-1 into weights, those of quantised V times its scales, and
+ * rescales what the row has so far. */
+SIMD_INLINE void soften_row(enum kv_type type, const struct attention_tile *tile, int32_t row,
+                            int32_t first_group, int32_t first, int32_t n) {
     const struct vf nothing = vf_set1(-INFINITY);
     float *scores = tile->scores + (size_t)row * ATTENTION_STEP;
     float *out = tile->state.out + (size_t)row * (size_t)tile->stride;
@@ -112,8 +138,10 @@ SIMD_INLINE void soften_row(const struct attention_tile *tile, int32_t row, int3
     for (int32_t i = first / 16 * 16; i < n; i += 16) {
         struct vf p = vf_exp(vf_sub(vf_load(scores + i), vf_set1(max)));
         p = visible(first, n, i, p, vf_set1(0));
-        vf_store(scores + i, p);
         total = vf_add(total, p);
+        if (kv_type_has_scales(type))
+            p = vf_mul(p, load_scales(type, tile->v_scales[first_group + i / KV_GROUP]));
+        vf_store(scores + i, p);
     }
     float sum = vf_reduce_add(total);
     if (max == old_max) {
@@ -179,13 +207,13 @@ SIMD_INLINE void weigh_rows(enum kv_type type, const struct attention_tile *tile
 SIMD_INLINE void attend_row_tile(enum kv_type type, const struct attention_tile *tile, int32_t row,
                                  const int num_rows, int32_t first_group, int32_t first,
                                  int32_t n) {
-    score_rows(type, tile, row, num_rows, tile->k + first_group, tile->v + first_group,
-               first / KV_GROUP, (n + KV_GROUP - 1) / KV_GROUP);
+    score_rows(type, tile, row, num_rows, first_group, first / KV_GROUP,
+               (n + KV_GROUP - 1) / KV_GROUP);
     if (tile->soft_cap > 0)
         for (int r = 0; r < num_rows; r++)
             cap_row(tile, row + r, first, n);
     for (int r = 0; r < num_rows; r++)
-        soften_row(tile, row + r, first, n);
+        soften_row(type, tile, row + r, first_group, first, n);
     weigh_rows(type, tile, row, num_rows, tile->v + first_group, first, n);
 }
 
@@ -243,19 +271,27 @@ static void attend_bf16(const struct attention_tile *tile) {
     attend_chunk(KV_BF16, tile);
 }
 
+static void attend_int8(const struct attention_tile *tile) {
+    attend_chunk(KV_INT8, tile);
+}
+
+static void attend_e4m3(const struct attention_tile *tile) {
+    attend_chunk(KV_E4M3, tile);
+}
+
 static void attend(const struct attention_tile *tile) {
+    static void (*const attend_type[NUM_KV_TYPES])(const struct attention_tile *tile) = {
+        [KV_F32] = attend_f32,   [KV_F16] = attend_f16,   [KV_BF16] = attend_bf16,
+        [KV_INT8] = attend_int8, [KV_E4M3] = attend_e4m3,
+    };
+
     int32_t num_rows = tile->num_tokens * tile->num_heads;
     for (int32_t r = 0; r < num_rows; r++) {
         tile->state.max[r] = -INFINITY;
         tile->state.sum[r] = 0;
     }
     memset(tile->state.out, 0, (size_t)num_rows * (size_t)tile->stride * sizeof(float));
-    if (tile->type == KV_F32)
-        attend_f32(tile);
-    else if (tile->type == KV_F16)
-        attend_f16(tile);
-    else
-        attend_bf16(tile);
+    attend_type[tile->type](tile);
 }
 
 SIMD_INLINE float exp_scalar(float x) {

@@ -12,7 +12,7 @@
 #include "kernels/cpu/cpu_levels.h"
 #include "kernels/cpu/thread_pool.h"
 
-#define CPU_KV_TYPES (KV_TYPE_BIT(KV_F32) | KV_TYPE_BIT(KV_F16) | KV_TYPE_BIT(KV_BF16))
+#define CPU_KV_TYPES (KV_TYPE_BIT(NUM_KV_TYPES) - 1) /* all of them */
 
 struct cpu_row_packing;  /* cpu_gemm.h */
 struct cpu_gemm_scratch; /* packed activations of one linear call */

@@ -143,13 +143,22 @@ void cpu_add_rows(struct backend *base, const struct add_rows_args *args) {
 }
 
 /* Spreads one token's K over its lane of the [head_dim][16] group. */
-static void scatter_k(enum kv_type type, const void *row, void *group, size_t lane, size_t n) {
-    if (type == KV_F32)
+static void scatter_k(size_t element_bytes, const void *row, void *group, size_t lane, size_t n) {
+    if (element_bytes == 4)
         for (size_t d = 0; d < n; d++)
             ((float *)group)[d * KV_GROUP + lane] = ((const float *)row)[d];
-    else
+    else if (element_bytes == 2)
         for (size_t d = 0; d < n; d++)
             ((uint16_t *)group)[d * KV_GROUP + lane] = ((const uint16_t *)row)[d];
+    else
+        for (size_t d = 0; d < n; d++)
+            ((uint8_t *)group)[d * KV_GROUP + lane] = ((const uint8_t *)row)[d];
+}
+
+/* NULL: the type has none. */
+static float *scale_at(const struct kv_layout *l, char *plane, int32_t token) {
+    return kv_type_has_scales(l->type) ? (float *)(void *)(plane + kv_scale_offset(l, token))
+                                       : NULL;
 }
 
 static void store_token(const struct cpu_op_kernels *op, const struct rope_store_args *args,
@@ -162,10 +171,12 @@ static void store_token(const struct cpu_op_kernels *op, const struct rope_store
         float row[KV_MAX_HEAD_DIM];
         char *k_plane = pool + kv_plane_offset(l, block, args->layer, KV_PART_K, h);
         char *v_plane = pool + kv_plane_offset(l, block, args->layer, KV_PART_V, h);
-        op->store(l->type, k + (size_t)h * dim, row, l->head_dim);
-        scatter_k(l->type, row, k_plane + kv_row_offset(l, token / KV_GROUP * KV_GROUP),
+        op->store(l->type, k + (size_t)h * dim, row, scale_at(l, k_plane, token), l->head_dim);
+        scatter_k(kv_type_bytes(l->type), row,
+                  k_plane + kv_row_offset(l, token / KV_GROUP * KV_GROUP),
                   (size_t)(token % KV_GROUP), dim);
-        op->store(l->type, v + (size_t)h * dim, v_plane + kv_row_offset(l, token), l->head_dim);
+        op->store(l->type, v + (size_t)h * dim, v_plane + kv_row_offset(l, token),
+                  scale_at(l, v_plane, token), l->head_dim);
     }
 }
 

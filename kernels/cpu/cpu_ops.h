@@ -47,8 +47,8 @@ struct cpu_op_kernels {
     /* Rotates the pairs of one head, num_pairs of them. */
     void (*rotate_pairs)(float *head, const float *cosines, const float *sines, int32_t num_pairs);
     void (*rotate_halves)(float *head, const float *cosines, const float *sines, int32_t num_pairs);
-    /* n elements to a plain type; n a multiple of 16, or 8 more. */
-    void (*store)(enum kv_type type, const float *src, void *dst, int32_t n);
+    /* One token's n elements of a head, as kv_row_from_f32; n a multiple of 16, or 8 more. */
+    void (*store)(enum kv_type type, const float *src, void *dst, float *scale, int32_t n);
 
     /* Fills tile->state for the tile's chunk from nothing. */
     void (*attend)(const struct attention_tile *tile);

@@ -189,7 +189,49 @@ static void rotate_halves(float *head, const float *cosines, const float *sines,
         rotate_scalars(&head[i], &head[num_pairs + i], cosines[i], sines[i]);
 }
 
-static void store(enum kv_type type, const float *src, void *dst, int32_t n) {
+/* The largest magnitude among n numbers; NaN when one is not finite, which x - x tells: it is 0 for
+ * a number. */
+SIMD_INLINE float largest_magnitude(const float *src, int32_t n) {
+    struct vf zero = vf_set1(0), largest = zero, check = zero;
+    for (int32_t i = 0; i < n; i += 16) {
+        struct vf a = i + 16 <= n ? vf_load(src + i) : load_tail(src + i, n - i);
+        largest = vf_max(vf_max(a, vf_sub(zero, a)), largest);
+        check = vf_add(check, vf_sub(a, a));
+    }
+    return vf_reduce_add(check) == 0 ? vf_reduce_max(largest) : NAN;
+}
+
+/* Written for constant types. */
+SIMD_INLINE void store_codes(enum kv_type type, const float *src, uint8_t *dst, float *scale,
+                             int32_t n) {
+    float most = type == KV_INT8 ? 127 : 448;
+    *scale = largest_magnitude(src, n) / most;
+    if (!(*scale > 0)) {
+        memset(dst, 0, (size_t)n);
+        return;
+    }
+    struct vf scales = vf_set1(*scale), low = vf_set1(-most), high = vf_set1(most);
+    for (int32_t i = 0; i < n; i += 16) {
+        uint8_t codes[16];
+        struct vf a = i + 16 <= n ? vf_load(src + i) : load_tail(src + i, n - i);
+        a = vf_min(vf_max(vf_div(a, scales), low), high);
+        if (type == KV_INT8)
+            vf_store_int8((int8_t *)codes, a);
+        else
+            vf_store_e4m3(codes, a);
+        memcpy(dst + i, codes, (size_t)(n - i < 16 ? n - i : 16));
+    }
+}
+
+static void store(enum kv_type type, const float *src, void *dst, float *scale, int32_t n) {
+    if (type == KV_INT8) {
+        store_codes(KV_INT8, src, dst, scale, n);
+        return;
+    }
+    if (type == KV_E4M3) {
+        store_codes(KV_E4M3, src, dst, scale, n);
+        return;
+    }
     if (type == KV_F32) {
         memcpy(dst, src, (size_t)n * sizeof(float));
         return;

@@ -8,13 +8,36 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Address of the head_dim elements of one cached token. */
-static char *kv_row(const struct kv_cache *cache, int32_t layer, enum kv_part part, int32_t head,
-                    int32_t slot) {
+/* One cached token of a head. */
+struct cached_row {
+    char *elements; /* [head_dim] */
+    float *scale;   /* NULL: the type has none */
+};
+
+static struct cached_row cached_row(const struct kv_cache *cache, int32_t layer, enum kv_part part,
+                                    int32_t head, int32_t slot) {
     const struct kv_layout *l = &cache->layout;
-    return (char *)cache->buffer.data +
-           kv_plane_offset(l, slot / l->block_size, layer, part, head) +
-           kv_row_offset(l, slot % l->block_size);
+    int32_t token = slot % l->block_size;
+    char *plane =
+        (char *)cache->buffer.data + kv_plane_offset(l, slot / l->block_size, layer, part, head);
+    float *scale = NULL;
+    if (kv_type_has_scales(l->type))
+        scale = (float *)(void *)(plane + kv_scale_offset(l, token));
+    return (struct cached_row){plane + kv_row_offset(l, token), scale};
+}
+
+static void write_row(const struct kv_cache *cache, int32_t layer, enum kv_part part, int32_t head,
+                      int32_t slot, const float *values) {
+    struct cached_row row = cached_row(cache, layer, part, head, slot);
+    kv_row_from_f32(cache->layout.type, values, row.elements, row.scale,
+                    (size_t)cache->layout.head_dim);
+}
+
+static void read_row(const struct kv_cache *cache, int32_t layer, enum kv_part part, int32_t head,
+                     int32_t slot, float *values) {
+    struct cached_row row = cached_row(cache, layer, part, head, slot);
+    kv_row_to_f32(cache->layout.type, row.elements, row.scale, values,
+                  (size_t)cache->layout.head_dim);
 }
 
 static void rotate(float *head, const float *table_row, const struct rope_store_args *args) {
@@ -44,10 +67,8 @@ void cpu_ref_rope_store_kv(struct backend *b, const struct rope_store_args *args
             rotate(q + (size_t)h * dim,
                    args->rope_table + (size_t)step->positions[t] * (size_t)args->rotary_dim, args);
         for (int32_t h = 0; h < l->num_kv_heads; h++) {
-            kv_row_from_f32(l->type, k + (size_t)h * dim,
-                            kv_row(args->cache, args->layer, KV_PART_K, h, slot), dim);
-            kv_row_from_f32(l->type, v + (size_t)h * dim,
-                            kv_row(args->cache, args->layer, KV_PART_V, h, slot), dim);
+            write_row(args->cache, args->layer, KV_PART_K, h, slot, k + (size_t)h * dim);
+            write_row(args->cache, args->layer, KV_PART_V, h, slot, v + (size_t)h * dim);
         }
     }
 }
@@ -62,8 +83,7 @@ static void attend(const struct attention_args *args, const int32_t *block_table
     double max = -INFINITY, total = 0;
     for (int32_t t = first; t < length; t++) {
         int32_t slot = block_table[t / l->block_size] * l->block_size + t % l->block_size;
-        kv_row_to_f32(l->type, kv_row(args->cache, args->layer, KV_PART_K, kv_head, slot), row,
-                      (size_t)l->head_dim);
+        read_row(args->cache, args->layer, KV_PART_K, kv_head, slot, row);
         double dot = 0;
         for (int32_t d = 0; d < l->head_dim; d++)
             dot += (double)q[d] * row[d];
@@ -75,8 +95,7 @@ static void attend(const struct attention_args *args, const int32_t *block_table
     memset(sums, 0, (size_t)l->head_dim * sizeof(*sums));
     for (int32_t t = first; t < length; t++) {
         int32_t slot = block_table[t / l->block_size] * l->block_size + t % l->block_size;
-        kv_row_to_f32(l->type, kv_row(args->cache, args->layer, KV_PART_V, kv_head, slot), row,
-                      (size_t)l->head_dim);
+        read_row(args->cache, args->layer, KV_PART_V, kv_head, slot, row);
         double p = exp(scores[t] - max);
         total += p;
         for (int32_t d = 0; d < l->head_dim; d++)

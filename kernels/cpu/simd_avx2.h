@@ -267,6 +267,65 @@ SIMD_INLINE void vf_store_bf16(uint16_t *p, struct vf a) {
     _mm_storeu_si128((__m128i *)(p + 8), m256_to_bf16(a.high));
 }
 
+SIMD_INLINE __m256 m256_from_int8(const int8_t *p) {
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p)));
+}
+
+/* The sign stays where extension has it twice: the upper one is f16's, the lower is cleared. */
+SIMD_INLINE __m256 m256_from_e4m3(const uint8_t *p) {
+    __m128i wide = _mm_cvtepi8_epi16(_mm_loadl_epi64((const __m128i *)p));
+    __m128i half = _mm_and_si128(_mm_slli_epi16(wide, 7), _mm_set1_epi16((int16_t)0xbf80));
+    return _mm256_cvtph_ps(half);
+}
+
+SIMD_INLINE struct vf vf_load_int8(const int8_t *p) {
+    return (struct vf){m256_from_int8(p), m256_from_int8(p + 8)};
+}
+
+SIMD_INLINE struct vf vf_load_int8_half(const int8_t *p) {
+    return (struct vf){m256_from_int8(p), _mm256_setzero_ps()};
+}
+
+SIMD_INLINE struct vf vf_load_e4m3(const uint8_t *p) {
+    return (struct vf){m256_from_e4m3(p), m256_from_e4m3(p + 8)};
+}
+
+SIMD_INLINE struct vf vf_load_e4m3_half(const uint8_t *p) {
+    return (struct vf){m256_from_e4m3(p), _mm256_setzero_ps()};
+}
+
+/* Stores the low byte of each, which is less than 256. */
+SIMD_INLINE void m256_store_bytes(uint8_t *p, __m256i low, __m256i high) {
+    __m128i a = _mm_packus_epi32(_mm256_castsi256_si128(low), _mm256_extracti128_si256(low, 1));
+    __m128i b = _mm_packus_epi32(_mm256_castsi256_si128(high), _mm256_extracti128_si256(high, 1));
+    _mm_storeu_si128((__m128i *)p, _mm_packus_epi16(a, b));
+}
+
+SIMD_INLINE void vf_store_int8(int8_t *p, struct vf a) {
+    __m256i byte = _mm256_set1_epi32(0xff);
+    m256_store_bytes((uint8_t *)p, _mm256_and_si256(_mm256_cvtps_epi32(a.low), byte),
+                     _mm256_and_si256(_mm256_cvtps_epi32(a.high), byte));
+}
+
+/* The steps of e4m3_from_f32. */
+SIMD_INLINE __m256i m256_to_e4m3(__m256 a) {
+    __m256i bits = _mm256_castps_si256(a),
+            size = _mm256_and_si256(bits, _mm256_set1_epi32(0x7fffffff));
+    __m256i sign = _mm256_and_si256(_mm256_srli_epi32(bits, 24), _mm256_set1_epi32(0x80));
+    __m256 offset = _mm256_set1_ps(0x1p14f);
+    __m256 shifted = _mm256_add_ps(_mm256_castsi256_ps(size), offset);
+    __m256i subnormal = _mm256_sub_epi32(_mm256_castps_si256(shifted), _mm256_castps_si256(offset));
+    __m256i odd = _mm256_and_si256(_mm256_srli_epi32(size, 20), _mm256_set1_epi32(1));
+    __m256i rounding = _mm256_add_epi32(odd, _mm256_set1_epi32(0x7ffff - (120 << 23)));
+    __m256i normal = _mm256_srli_epi32(_mm256_add_epi32(size, rounding), 20);
+    __m256i is_subnormal = _mm256_cmpgt_epi32(_mm256_set1_epi32(0x3c800000), size);
+    return _mm256_or_si256(sign, _mm256_blendv_epi8(normal, subnormal, is_subnormal));
+}
+
+SIMD_INLINE void vf_store_e4m3(uint8_t *p, struct vf a) {
+    m256_store_bytes(p, m256_to_e4m3(a.low), m256_to_e4m3(a.high));
+}
+
 struct vd {
     __m256d v[4];
 };

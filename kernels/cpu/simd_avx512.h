@@ -238,6 +238,51 @@ SIMD_INLINE void vf_store_bf16(uint16_t *p, struct vf a) {
     _mm256_storeu_si256((__m256i *)p, _mm512_cvtepi32_epi16(result));
 }
 
+SIMD_INLINE struct vf vf_load_int8(const int8_t *p) {
+    __m128i codes = _mm_loadu_si128((const __m128i *)p);
+    return vf_of(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(codes)));
+}
+
+SIMD_INLINE struct vf vf_load_int8_half(const int8_t *p) {
+    __m128i codes = _mm_loadl_epi64((const __m128i *)p);
+    return vf_of(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(codes)));
+}
+
+/* The sign stays where extension has it twice: the upper one is f16's, the lower is cleared. */
+SIMD_INLINE struct vf m512_from_e4m3(__m128i codes) {
+    __m256i wide = _mm256_slli_epi16(_mm256_cvtepi8_epi16(codes), 7);
+    __m256i half = _mm256_and_si256(wide, _mm256_set1_epi16((int16_t)0xbf80));
+    return vf_of(_mm512_cvtph_ps(half));
+}
+
+SIMD_INLINE struct vf vf_load_e4m3(const uint8_t *p) {
+    return m512_from_e4m3(_mm_loadu_si128((const __m128i *)p));
+}
+
+SIMD_INLINE struct vf vf_load_e4m3_half(const uint8_t *p) {
+    return m512_from_e4m3(_mm_loadl_epi64((const __m128i *)p));
+}
+
+SIMD_INLINE void vf_store_int8(int8_t *p, struct vf a) {
+    _mm_storeu_si128((__m128i *)p, _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(a.v)));
+}
+
+/* The steps of e4m3_from_f32. */
+SIMD_INLINE void vf_store_e4m3(uint8_t *p, struct vf a) {
+    __m512i bits = _mm512_castps_si512(a.v);
+    __m512i size = _mm512_and_si512(bits, _mm512_set1_epi32(0x7fffffff));
+    __m512i sign = _mm512_and_si512(_mm512_srli_epi32(bits, 24), _mm512_set1_epi32(0x80));
+    __m512 offset = _mm512_set1_ps(0x1p14f);
+    __m512 shifted = _mm512_add_ps(_mm512_castsi512_ps(size), offset);
+    __m512i subnormal = _mm512_sub_epi32(_mm512_castps_si512(shifted), _mm512_castps_si512(offset));
+    __m512i odd = _mm512_and_si512(_mm512_srli_epi32(size, 20), _mm512_set1_epi32(1));
+    __m512i rounding = _mm512_add_epi32(odd, _mm512_set1_epi32(0x7ffff - (120 << 23)));
+    __m512i normal = _mm512_srli_epi32(_mm512_add_epi32(size, rounding), 20);
+    __mmask16 is_subnormal = _mm512_cmplt_epi32_mask(size, _mm512_set1_epi32(0x3c800000));
+    __m512i code = _mm512_mask_mov_epi32(normal, is_subnormal, subnormal);
+    _mm_storeu_si128((__m128i *)p, _mm512_cvtepi32_epi8(_mm512_or_si512(sign, code)));
+}
+
 struct vd {
     __m512d low, high;
 };

@@ -295,6 +295,49 @@ SIMD_INLINE void vf_store_bf16(uint16_t *p, struct vf a) {
         p[i] = bf16_from_f32(a.v[i / 4][i % 4]);
 }
 
+SIMD_INLINE float4 float4_from_int8(const int8_t *p) {
+    int4 wide = {p[0], p[1], p[2], p[3]};
+    return __builtin_convertvector(wide, float4);
+}
+
+/* As from f16, whose exponent is one bit longer and whose bias 8 larger. */
+SIMD_INLINE float4 float4_from_e4m3(const uint8_t *p) {
+    uint4 bits = {p[0], p[1], p[2], p[3]};
+    uint4 number = (uint4)((float4)((bits & 0x7fu) << 20) * 0x1p112f);
+    return (float4)((bits & 0x80u) << 24 | number);
+}
+
+SIMD_INLINE struct vf vf_load_int8(const int8_t *p) {
+    VF_EACH(float4_from_int8(p + 4 * i));
+}
+
+SIMD_INLINE struct vf vf_load_int8_half(const int8_t *p) {
+    float4 zero = {0, 0, 0, 0};
+    return (struct vf){{float4_from_int8(p), float4_from_int8(p + 4), zero, zero}};
+}
+
+/* Times 2^-8, which brings them into the range of f16. Not for the codes of NaN. */
+SIMD_INLINE struct vf vf_load_e4m3(const uint8_t *p) {
+    VF_EACH(float4_from_e4m3(p + 4 * i));
+}
+
+SIMD_INLINE struct vf vf_load_e4m3_half(const uint8_t *p) {
+    float4 zero = {0, 0, 0, 0};
+    return (struct vf){{float4_from_e4m3(p), float4_from_e4m3(p + 4), zero, zero}};
+}
+
+/* Numbers from -127 to 127, to nearest even: as the low bits of their sum with 1.5 * 2^23. */
+SIMD_INLINE void vf_store_int8(int8_t *p, struct vf a) {
+    for (int i = 0; i < 16; i++)
+        p[i] = (int8_t)((uint4)(a.v[i / 4] + 0x1.8p23f))[i % 4];
+}
+
+/* Numbers from -448 to 448, to nearest even. */
+SIMD_INLINE void vf_store_e4m3(uint8_t *p, struct vf a) {
+    for (int i = 0; i < 16; i++)
+        p[i] = e4m3_from_f32(a.v[i / 4][i % 4]);
+}
+
 /* A sum of sampling weights in double. Each is first rounded to a multiple of 2^-34 (by adding and
  * taking away `rounding`), which makes the sum of up to 2^18 of them exact in any order. */
 struct vd {

@@ -39,7 +39,7 @@ struct shape {
     int32_t num_kv_heads;
     int32_t group; /* query heads per KV head */
     int32_t block_size;
-    enum dtype dtype; /* of the CPU's cache; a device's is fixture.dtype */
+    enum kv_type type; /* of the CPU's cache; a device has fixture.dtype for the plain ones */
     int32_t window;
     float soft_cap;
 };
@@ -61,9 +61,10 @@ struct scene {
     float *rope_table; /* [longest, head_dim]; NULL: nothing rotates */
 };
 
-/* On a device nothing rotates: the rounding of a rotation would hide that of attention. */
-static float *make_rope_table(size_t num_positions, size_t half) {
-    if (fixture.dtype != DTYPE_F32)
+/* On a device, and for quantised types, nothing rotates: the rounding of a rotation would hide that
+ * of attention. */
+static float *make_rope_table(enum kv_type type, size_t num_positions, size_t half) {
+    if (fixture.dtype != DTYPE_F32 || kv_type_has_scales(type))
         return NULL;
     float *table = kernel_fixture_memory(num_positions * 2 * half * sizeof(float));
     for (size_t p = 0; p < num_positions; p++)
@@ -78,8 +79,8 @@ static float *make_rope_table(size_t num_positions, size_t half) {
 static void scene_init(struct scene *scene, struct shape shape, int num_seqs,
                        const int32_t *lengths) {
     uint64_t seed = (uint64_t)(shape.head_dim * 100 + shape.group * 10 + num_seqs);
-    if (fixture.dtype != DTYPE_F32)
-        shape.dtype = fixture.dtype;
+    if (fixture.dtype != DTYPE_F32 && !kv_type_has_scales(shape.type))
+        shape.type = kv_type_of_dtype(fixture.dtype);
     *scene = (struct scene){.shape = shape, .num_seqs = num_seqs};
     scene->out_floats = shape.group * shape.num_kv_heads * shape.head_dim;
     scene->row_floats = scene->out_floats + 2 * shape.num_kv_heads * shape.head_dim;
@@ -89,7 +90,8 @@ static void scene_init(struct scene *scene, struct shape shape, int num_seqs,
         scene->qkv[s] = kernel_fixture_rounded_floats(
             &fixture, &seed, (size_t)lengths[s] * (size_t)scene->row_floats);
     }
-    scene->rope_table = make_rope_table((size_t)scene->longest, (size_t)shape.head_dim / 2);
+    scene->rope_table =
+        make_rope_table(shape.type, (size_t)scene->longest, (size_t)shape.head_dim / 2);
 }
 
 static void scene_finish(struct scene *scene) {
@@ -127,7 +129,7 @@ static void deal_blocks(struct pool *pool, const struct scene *scene, uint64_t s
     free(ids);
 }
 
-/* The oracle takes what a device rounded in floats. The cache is NaN: what was never stored must
+/* The oracle takes what a device rounded in floats, or quantises it likewise. The cache is NaN: what was never stored must
  * not matter. */
 static void pool_init(struct pool *pool, const struct scene *scene, struct backend *b,
                       uint64_t seed) {
@@ -141,16 +143,16 @@ static void pool_init(struct pool *pool, const struct scene *scene, struct backe
     }
     *pool = (struct pool){
         .backend = b, .dtype = is_exact ? DTYPE_F32 : fixture.dtype, .max_blocks = max_blocks};
-    pool->cache =
-        (struct kv_cache){.layout = {.num_layers = NUM_LAYERS,
-                                     .num_kv_heads = shape->num_kv_heads,
-                                     .head_dim = shape->head_dim,
-                                     .block_size = shape->block_size,
-                                     .type = kv_type_of_dtype(is_exact ? DTYPE_F32 : shape->dtype)},
-                          .num_blocks = num_blocks};
-    enum dtype dtype = kv_type_dtype(pool->cache.layout.type);
+    pool->cache = (struct kv_cache){.layout = {.num_layers = NUM_LAYERS,
+                                               .num_kv_heads = shape->num_kv_heads,
+                                               .head_dim = shape->head_dim,
+                                               .block_size = shape->block_size,
+                                               .type = shape->type},
+                                    .num_blocks = num_blocks};
+    if (is_exact && !kv_type_has_scales(shape->type))
+        pool->cache.layout.type = KV_F32;
     size_t bytes = (size_t)num_blocks * kv_block_bytes(&pool->cache.layout);
-    void *data = kernel_fixture_put(b, dtype, NULL, bytes / dtype_row_bytes(dtype, 1));
+    void *data = kernel_fixture_put(b, DTYPE_F32, NULL, bytes / sizeof(float));
     pool->cache.buffer = (struct buffer){.data = data, .bytes = bytes};
     if (scene->rope_table != NULL)
         pool->rope_table = kernel_fixture_put(b, DTYPE_F32, scene->rope_table,
@@ -369,8 +371,8 @@ static void run_mixed(const struct scene *scene, struct backend *b, uint64_t see
 }
 
 /* A rotation rounded the other way moves a stored K by one unit of the cache's type. */
-static double tolerance_of(enum dtype dtype) {
-    return dtype == DTYPE_F32 ? 5e-6 : dtype == DTYPE_F16 ? 2e-4 : 1e-3;
+static double tolerance_of(enum kv_type type) {
+    return type == KV_F16 ? 2e-4 : type == KV_BF16 ? 1e-3 : 5e-6;
 }
 
 static void assert_same(const struct scene *scene, float **a, float **b) {
@@ -397,7 +399,7 @@ static void check_scene(struct shape shape, int num_seqs, const int32_t *lengths
         for (int s = 0; s < num_seqs && new_level; s++)
             kernel_fixture_assert_near(whole[s], expected[s],
                                        (size_t)lengths[s] * (size_t)scene.out_floats,
-                                       tolerance_of(shape.dtype));
+                                       tolerance_of(shape.type));
         if (!new_level)
             assert_same(&scene, whole, other);
         run_mixed(&scene, fixture.backends[i], (uint64_t)i + 100, other);
@@ -442,7 +444,7 @@ static void check(struct shape shape, int num_chunks, const struct chunk *chunks
         alloc_outputs(&scene, actual);
         run_chunks(&scene, fixture.backends[i], (uint64_t)i + 2, num_chunks, chunks, actual);
         float *rows = gather(&scene, num_chunks, chunks, actual, &n);
-        kernel_fixture_assert_close(&fixture, rows, expected_rows, n, tolerance_of(shape.dtype),
+        kernel_fixture_assert_close(&fixture, rows, expected_rows, n, tolerance_of(shape.type),
                                     what);
         free(rows);
         free_outputs(&scene, actual);
@@ -459,12 +461,12 @@ static const struct chunk mixed[] = {{0, 1, 1},    {1, 15, 15}, {2, 16, 1},   {3
 
 static void test_lengths(void **state) {
     static const int32_t lengths[] = {1, 15, 16, 17, 31, 255, 256, 257, 600};
-    check_scene((struct shape){64, 3, 3, 16, DTYPE_F16}, 9, lengths);
+    check_scene((struct shape){64, 3, 3, 16, KV_F16}, 9, lengths);
     check((struct shape){64, 2, 3, 16}, 12, mixed, "lengths");
 }
 
 static void test_long_decode_alone(void **state) {
-    check_scene((struct shape){64, 1, 3, 32, DTYPE_F16}, 1, (const int32_t[]){700});
+    check_scene((struct shape){64, 1, 3, 32, KV_F16}, 1, (const int32_t[]){700});
 }
 
 static const struct chunk small[] = {{0, 17, 17}, {1, 70, 1}, {2, 131, 7}};
@@ -472,8 +474,8 @@ static const struct chunk small[] = {{0, 17, 17}, {1, 70, 1}, {2, 131, 7}};
 static void test_head_dims(void **state) {
     static const int32_t dims[] = {8, 16, 64, 72, 80, 96, 128, 256};
     for (size_t i = 0; i < sizeof(dims) / sizeof(dims[0]); i++) {
-        for (enum dtype dtype = DTYPE_F32; dtype <= DTYPE_BF16; dtype++)
-            check_scene((struct shape){dims[i], 1, 2, 16, dtype}, 3, (const int32_t[]){17, 70, 3});
+        for (enum kv_type type = 0; type < NUM_KV_TYPES; type++)
+            check_scene((struct shape){dims[i], 1, 2, 16, type}, 3, (const int32_t[]){17, 70, 3});
         check((struct shape){dims[i], 1, 2, 16}, 3, small, "head_dim");
     }
 }
@@ -493,9 +495,8 @@ static void test_heads_with_groups_and_blocks(void **state) {
 static void test_groups(void **state) {
     static const int32_t groups[] = {1, 2, 3, 4, 5, 6, 7, 8, 30};
     for (int32_t group = 1; group <= 8; group++)
-        check_scene((struct shape){64, 2, group, 48, DTYPE_BF16}, 3,
-                    (const int32_t[]){33, 130, 16});
-    check_scene((struct shape){32, 1, 30, 16, DTYPE_F32}, 2, (const int32_t[]){40, 5});
+        check_scene((struct shape){64, 2, group, 48, KV_BF16}, 3, (const int32_t[]){33, 130, 16});
+    check_scene((struct shape){32, 1, 30, 16, KV_F32}, 2, (const int32_t[]){40, 5});
     for (size_t i = 0; i < sizeof(groups) / sizeof(groups[0]); i++)
         check((struct shape){16, 1, groups[i], 16}, 3, small, "group");
 }
@@ -511,23 +512,95 @@ static void test_windows(void **state) {
     static const int32_t lengths[] = {1, 7, 8, 17, 101, 370};
     static const struct chunk chunks[] = {{0, 90, 90}, {1, 200, 1}, {2, 300, 50}};
     for (size_t i = 0; i < sizeof(windows) / sizeof(windows[0]); i++) {
-        check_scene((struct shape){64, 1, 3, 16, i % 2 ? DTYPE_F16 : DTYPE_F32, windows[i]}, 6,
-                    lengths);
+        check_scene((struct shape){64, 1, 3, 16, i % 2 ? KV_F16 : KV_F32, windows[i]}, 6, lengths);
         check((struct shape){64, 1, 2, 16, .window = windows[i]}, 3, chunks, "window");
     }
-    check_scene((struct shape){64, 1, 1, 32, DTYPE_BF16, .window = 300}, 1, (const int32_t[]){700});
+    check_scene((struct shape){64, 1, 1, 32, KV_BF16, .window = 300}, 1, (const int32_t[]){700});
 }
 
 /* Caps that scores hardly reach, and such as bend most of them. */
 static void test_soft_caps(void **state) {
     static const int32_t lengths[] = {1, 17, 130};
     for (int32_t window = 0; window <= 100; window += 50) {
-        check_scene((struct shape){72, 2, 2, 16, DTYPE_F32, window, .soft_cap = 30}, 3, lengths);
-        check_scene((struct shape){64, 1, 4, 16, DTYPE_BF16, window, .soft_cap = 1}, 3, lengths);
+        check_scene((struct shape){72, 2, 2, 16, KV_F32, window, .soft_cap = 30}, 3, lengths);
+        check_scene((struct shape){64, 1, 4, 16, KV_BF16, window, .soft_cap = 1}, 3, lengths);
     }
     check((struct shape){64, 1, 2, 16, .soft_cap = 0.5f}, 3, small, "soft_cap");
     check((struct shape){48, 1, 4, 16, .window = 40, .soft_cap = 50}, 3, small,
           "soft_cap with a window");
+}
+
+static bool is_taken(enum kv_type type) {
+    return (fixture.backends[0]->kv_types & KV_TYPE_BIT(type)) != 0;
+}
+
+/* With windows, with a cap, of few query heads and of many, in one part and in several. */
+static void test_quantised(void **state) {
+    static const int32_t lengths[] = {1, 15, 17, 31, 255, 257, 370}, windows[] = {0, 1, 16, 100};
+    static const struct chunk decode[] = {{0, 700, 1}};
+    for (enum kv_type type = KV_INT8; type <= KV_E4M3; type++) {
+        if (!is_taken(type))
+            continue;
+        for (size_t i = 0; i < sizeof(windows) / sizeof(windows[0]); i++)
+            check_scene((struct shape){64, 2, 3, 16, type, windows[i]}, 7, lengths);
+        for (int32_t group = 1; group <= 8; group++)
+            check_scene((struct shape){40, 1, group, 48, type, .soft_cap = group % 2}, 2,
+                        (const int32_t[]){33, 130});
+        check((struct shape){64, 2, 3, 16, type}, 12, mixed, "quantised");
+        check((struct shape){80, 1, 2, 32, type, .window = 40, .soft_cap = 50}, 3, small,
+              "quantised with a window and a cap");
+        check((struct shape){96, 1, 5, 64, type}, 3, small, "quantised");
+        check((struct shape){128, 1, 4, 16, type}, 1, decode, "quantised in parts");
+        check((struct shape){256, 1, 1, 16, type}, 1, decode, "quantised in parts");
+    }
+}
+
+/* K and V of token 3 are zeros; V of token 20 has an infinity in head 0, that of token 40 a NaN in
+ * head 1. */
+static void spoil(const struct scene *scene) {
+    const struct shape *shape = &scene->shape;
+    size_t row = (size_t)scene->row_floats, dim = (size_t)shape->head_dim;
+    size_t k = (size_t)scene->out_floats, v = k + (size_t)shape->num_kv_heads * dim;
+    memset(scene->qkv[0] + 3 * row + k, 0, (row - k) * sizeof(float));
+    scene->qkv[0][20 * row + v + 5] = -INFINITY;
+    scene->qkv[0][40 * row + v + dim + 7] = NAN;
+}
+
+/* Whoever sees such a token has no number in any element of that head, and in no other. */
+static void test_quantised_not_finite(void **state) {
+    static const int32_t length = 60;
+    for (enum kv_type type = KV_INT8; type <= KV_E4M3; type++) {
+        struct scene scene;
+        float *expected[1], *actual[1];
+        if (!is_taken(type))
+            continue;
+        scene_init(&scene, (struct shape){24, 2, 2, 16, type}, 1, &length);
+        spoil(&scene);
+        size_t n = (size_t)(length * scene.out_floats);
+        alloc_outputs(&scene, expected);
+        run_whole(&scene, fixture.oracle, 1, expected);
+        for (size_t i = 0; i < n; i++) {
+            size_t token = i / (size_t)scene.out_floats, head = i / 48 % 2; /* 2 query heads each */
+            assert_int_equal(isnan(expected[0][i]) != 0, token >= (head == 0 ? 20 : 40));
+        }
+        for (int b = 0; b < fixture.num_backends; b++) {
+            alloc_outputs(&scene, actual);
+            run_whole(&scene, fixture.backends[b], 2, actual);
+            for (size_t i = 0; i < n; i++) {
+                assert_int_equal(isnan(actual[0][i]) != 0, isnan(expected[0][i]) != 0);
+                actual[0][i] = isnan(actual[0][i]) ? 0 : actual[0][i];
+            }
+            float *numbers = kernel_fixture_memory(n * sizeof(float));
+            for (size_t i = 0; i < n; i++)
+                numbers[i] = isnan(expected[0][i]) ? 0 : expected[0][i];
+            kernel_fixture_assert_close(&fixture, actual[0], numbers, n, tolerance_of(type),
+                                        "quantised, not finite");
+            free(numbers);
+            free_outputs(&scene, actual);
+        }
+        free_outputs(&scene, expected);
+        scene_finish(&scene);
+    }
 }
 
 /* So few tiles that long contexts are shared among a device's blocks of threads. */
@@ -584,8 +657,8 @@ static void test_plans(void **state) {
             run_windows(&scene, fixture.oracle, length, &oracle_pool, expected);
             for (int w = 0; w < NUM_LAYERS_OF_WINDOWS; w++) {
                 kernel_fixture_assert_close(&fixture, actual[w], expected[w],
-                                            (size_t)(32 * scene.out_floats),
-                                            tolerance_of(DTYPE_F32), "plans");
+                                            (size_t)(32 * scene.out_floats), tolerance_of(KV_F32),
+                                            "plans");
                 kernel_fixture_guarded_free(actual[w]);
                 kernel_fixture_guarded_free(expected[w]);
             }
@@ -602,7 +675,7 @@ static void test_window_beyond_context(void **state) {
     float *without[1], *with[1];
     if (!fixture.bits_equal)
         skip();
-    scene_init(&scene, (struct shape){64, 1, 3, 16, DTYPE_F16}, 1, (const int32_t[]){300});
+    scene_init(&scene, (struct shape){64, 1, 3, 16, KV_F16}, 1, (const int32_t[]){300});
     for (int i = 0; i < fixture.num_backends; i++) {
         alloc_outputs(&scene, without);
         alloc_outputs(&scene, with);
@@ -663,6 +736,9 @@ static void test_batch_invariance(void **state) {
         check_invariance(b, (struct shape){128, 1, 4, 16});
         check_invariance(b, (struct shape){256, 1, 1, 32});
         check_invariance(b, (struct shape){16, 1, 1, 32, .window = 37, .soft_cap = 2});
+        for (enum kv_type type = KV_INT8; type <= KV_E4M3; type++)
+            if (is_taken(type))
+                check_invariance(b, (struct shape){64, 1, 3, 16, type, .window = 90});
     }
 }
 
@@ -680,7 +756,7 @@ static void test_without_memory(void **state) {
         skip();
     struct backend *b = backend_open("cpu", &config, &err);
     assert_non_null(b);
-    scene_init(&scene, (struct shape){64, 1, 3, 32, DTYPE_F16}, 1, &length);
+    scene_init(&scene, (struct shape){64, 1, 3, 32, KV_F16}, 1, &length);
     alloc_outputs(&scene, expected);
     alloc_outputs(&scene, out);
     run_whole(&scene, fixture.oracle, 1, expected);
@@ -693,7 +769,7 @@ static void test_without_memory(void **state) {
     is_memory_short_in_ops = false;
     assert_int_equal(num_refused, 1);
     kernel_fixture_assert_near(out[0], expected[0], (size_t)length * (size_t)scene.out_floats,
-                               tolerance_of(DTYPE_F16));
+                               tolerance_of(KV_F16));
     pool_finish(&pool);
     free_outputs(&scene, out);
     free_outputs(&scene, expected);
@@ -718,6 +794,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_block_sizes),
         cmocka_unit_test(test_windows),
         cmocka_unit_test(test_soft_caps),
+        cmocka_unit_test(test_quantised),
+        cmocka_unit_test(test_quantised_not_finite),
         cmocka_unit_test(test_split),
         cmocka_unit_test(test_plans),
         cmocka_unit_test(test_window_beyond_context),

@@ -34,8 +34,7 @@ static void pools_init(struct pools *p, struct backend *b, struct kv_layout layo
     uint64_t seed = 1;
     *p = (struct pools){.backend = b, .block_bytes = kv_block_bytes(&layout)};
     size_t bytes = (size_t)num_blocks * p->block_bytes;
-    void *data =
-        kernel_fixture_put(b, kv_type_dtype(layout.type), NULL, bytes / kv_type_bytes(layout.type));
+    void *data = kernel_fixture_put(b, DTYPE_F32, NULL, bytes / sizeof(float));
     p->cache = (struct kv_cache){
         .layout = layout, .num_blocks = num_blocks, .buffer = {.data = data, .bytes = bytes}};
     p->expected = kernel_fixture_memory(bytes);
@@ -137,21 +136,26 @@ static void check_swaps(struct pools *p) {
          (const int32_t[]){1, 2, 3, 0, 7, 5, 1});
 }
 
-/* On the oracle too, whose blocks move as the CPU's do. A device takes its own type only. */
+/* On the oracle too, whose blocks move as the CPU's do. A device has one plain type, its own. */
 static void check_all(void (*check)(struct pools *p)) {
     static const struct kv_layout layouts[] = {
         {.num_layers = 1, .num_kv_heads = 1, .head_dim = 8, .block_size = 16, .type = KV_F16},
         {.num_layers = 3, .num_kv_heads = 2, .head_dim = 72, .block_size = 16, .type = KV_F32},
         {.num_layers = 2, .num_kv_heads = 3, .head_dim = 64, .block_size = 48, .type = KV_BF16},
         {.num_layers = 2, .num_kv_heads = 3, .head_dim = 24, .block_size = 16, .type = KV_F16},
+        {.num_layers = 2, .num_kv_heads = 3, .head_dim = 64, .block_size = 16, .type = KV_INT8},
+        {.num_layers = 1, .num_kv_heads = 1, .head_dim = 8, .block_size = 48, .type = KV_E4M3},
     };
     for (size_t i = 0; i < sizeof(layouts) / sizeof(layouts[0]); i++)
         for (int k = fixture.dtype == DTYPE_F32 ? -1 : 0; k < fixture.num_backends; k++) {
             struct pools pools;
             struct kv_layout layout = layouts[i];
-            if (fixture.dtype != DTYPE_F32)
+            struct backend *b = k < 0 ? fixture.oracle : fixture.backends[k];
+            if (fixture.dtype != DTYPE_F32 && !kv_type_has_scales(layout.type))
                 layout.type = kv_type_of_dtype(fixture.dtype);
-            pools_init(&pools, k < 0 ? fixture.oracle : fixture.backends[k], layout, NUM_BLOCKS);
+            if ((b->kv_types & KV_TYPE_BIT(layout.type)) == 0)
+                continue;
+            pools_init(&pools, b, layout, NUM_BLOCKS);
             check(&pools);
             pools_finish(&pools);
         }

@@ -848,6 +848,133 @@ static void test_no_rope(void **state) {
     free(qkv);
 }
 
+/* --- Quantised KV ----------------------------------------------------------------------------- */
+
+enum { CODE_TOKENS = 24, CODE_SLOTS = BLOCKS * 16, CODE_HEADS = 2 };
+
+/* K and V of tokens that meet every border of a code: numbers of any size, zeros, too little for a
+ * scale, no numbers, and, with scale 1, every number between two codes and its neighbours. */
+static void fill_code_rows(enum kv_type type, int32_t head_dim, float *rows) {
+    uint64_t seed = (uint64_t)head_dim;
+    float most = type == KV_INT8 ? 127 : 448;
+    int code = 0, side = 0;
+    for (int r = 0; r < CODE_TOKENS * 2 * CODE_HEADS; r++) {
+        float *row = rows + r * head_dim;
+        for (int32_t d = 0; d < head_dim; d++)
+            row[d] = ldexpf(kernel_fixture_normal(&seed), r < 12 ? 5 * r - 30 : 0);
+        if (r >= 12 && r < 16)
+            memset(row, 0, (size_t)head_dim * sizeof(float));
+        if (r == 16 || r == 17)
+            row[head_dim - 1] = r == 16 ? NAN : -INFINITY;
+        if (r == 18 || r == 19)
+            for (int32_t d = 0; d < head_dim; d++)
+                row[d] = (float)(d * 50 - 200) * 0x1p-149f;
+        for (int32_t d = 0; r >= 20 && d < head_dim; d++, code += side == 0) {
+            float low = type == KV_INT8 ? (float)(code % 127) : e4m3_to_f32(code % 126);
+            float high = type == KV_INT8 ? low + 1 : e4m3_to_f32(code % 126 + 1);
+            float middle = (low + high) / 2;
+            row[d] = side == 0 ? middle : nextafterf(middle, side == 1 ? 0 : most);
+            row[d] = d % 2 ? -row[d] : row[d];
+            side = (side + 1) % 3;
+        }
+        if (r >= 20)
+            row[r % head_dim] = most;
+    }
+}
+
+/* The pool of one layer as the op should leave it; the CPU has K in groups (cpu_ops.h). */
+static void expect_codes(const struct kv_layout *l, bool has_k_groups, const int32_t *slots,
+                         const float *kv, unsigned char *pool) {
+    for (int t = 0; t < CODE_TOKENS; t++)
+        for (int h = 0; h < 2 * CODE_HEADS; h++) {
+            enum kv_part part = h < CODE_HEADS ? KV_PART_K : KV_PART_V;
+            int32_t token = slots[t] % l->block_size, lane = token % KV_TOKEN_STEP;
+            unsigned char codes[KV_MAX_HEAD_DIM];
+            unsigned char *plane =
+                pool + kv_plane_offset(l, slots[t] / l->block_size, 0, part, h % CODE_HEADS);
+            float scale;
+            kv_row_from_f32(l->type, kv + (t * 2 * CODE_HEADS + h) * l->head_dim, codes, &scale,
+                            (size_t)l->head_dim);
+            memcpy(plane + kv_scale_offset(l, token), &scale, sizeof(scale));
+            for (int32_t d = 0; d < l->head_dim; d++)
+                if (part == KV_PART_K && has_k_groups)
+                    plane[kv_row_offset(l, token - lane) + (size_t)(d * KV_TOKEN_STEP + lane)] =
+                        codes[d];
+                else
+                    plane[kv_row_offset(l, token) + (size_t)d] = codes[d];
+        }
+}
+
+/* Byte for byte but for a NaN's, which may be any. */
+static void assert_codes(const struct kv_layout *l, unsigned char *actual, unsigned char *expected,
+                         size_t bytes) {
+    for (int32_t plane = 0; plane < BLOCKS * 2 * CODE_HEADS; plane++)
+        for (int32_t t = 0; t < l->block_size; t++) {
+            size_t at = (size_t)plane * kv_plane_bytes(l) + kv_scale_offset(l, t);
+            float a, b;
+            memcpy(&a, actual + at, sizeof(a));
+            memcpy(&b, expected + at, sizeof(b));
+            if (isnan(a) && isnan(b))
+                memcpy(actual + at, expected + at, sizeof(a));
+        }
+    assert_memory_equal(actual, expected, bytes);
+}
+
+static void check_codes(struct backend *b, enum kv_type type, int32_t head_dim) {
+    const struct kv_layout layout = {.num_layers = 1,
+                                     .num_kv_heads = CODE_HEADS,
+                                     .head_dim = head_dim,
+                                     .block_size = 16,
+                                     .type = type};
+    size_t bytes = BLOCKS * kv_block_bytes(&layout);
+    size_t kv_floats = (size_t)(2 * CODE_HEADS * head_dim), row = kv_floats + (size_t)head_dim;
+    float *kv = kernel_fixture_memory(CODE_TOKENS * kv_floats * sizeof(float));
+    float *qkv = kernel_fixture_memory(CODE_TOKENS * row * sizeof(float));
+    fill_code_rows(type, head_dim, kv);
+    enum dtype dtype = b == fixture.oracle ? DTYPE_F32 : fixture.dtype;
+    if (fixture.dtype != DTYPE_F32)
+        kernel_fixture_round(&fixture, kv, CODE_TOKENS * kv_floats);
+    for (size_t t = 0; t < CODE_TOKENS; t++) {
+        memset(qkv + t * row, 0, (size_t)head_dim * sizeof(float));
+        memcpy(qkv + t * row + head_dim, kv + t * kv_floats, kv_floats * sizeof(float));
+    }
+    struct rope_step step;
+    uint64_t seed = 1;
+    rope_step_init(&step, 16, &seed);
+    for (int t = 0; t < CODE_TOKENS; t++)
+        step.slots[t] = (t * 7 + 3) % CODE_SLOTS;
+    step.inputs.num_tokens = step.context_len = step.query_start[1] = CODE_TOKENS;
+    struct kv_cache cache = {.layout = layout, .num_blocks = BLOCKS};
+    void *pool = kernel_fixture_put(b, DTYPE_F32, NULL, bytes / sizeof(float));
+    void *device_qkv = kernel_fixture_put(b, dtype, qkv, CODE_TOKENS * row);
+    cache.buffer = (struct buffer){.data = pool, .bytes = bytes};
+    b->ops->step_begin(b, &step.inputs);
+    struct rope_store_args args = {.qkv = device_qkv, .cache = &cache, .num_q_heads = 1};
+    kernel_fixture_run(b, call_rope, &args, pool, bytes);
+    unsigned char *expected = kernel_fixture_memory(bytes), *actual = kernel_fixture_memory(bytes);
+    memset(expected, 0xff, bytes);
+    expect_codes(&layout, strcmp(b->name, "cpu") == 0, step.slots, kv, expected);
+    kernel_fixture_download(b, actual, pool, bytes);
+    assert_codes(&layout, actual, expected, bytes);
+    free(actual);
+    free(expected);
+    kernel_fixture_free(b, device_qkv);
+    kernel_fixture_free(b, pool);
+    free(qkv);
+    free(kv);
+}
+
+static void test_codes(void **state) {
+    static const int32_t dims[] = {8, 24, 64, 80, 128, 256};
+    for (int i = fixture.dtype == DTYPE_F32 ? -1 : 0; i < fixture.num_backends; i++) {
+        struct backend *b = i < 0 ? fixture.oracle : fixture.backends[i];
+        for (enum kv_type type = KV_INT8; type <= KV_E4M3; type++)
+            for (size_t d = 0; d < sizeof(dims) / sizeof(dims[0]); d++)
+                if ((b->kv_types & KV_TYPE_BIT(type)) != 0)
+                    check_codes(b, type, dims[d]);
+    }
+}
+
 int main(int argc, char **argv) {
     static const struct backend_config config = {.limits.max_num_batched_tokens = 256,
                                                  .limits.max_num_seqs = 64,
@@ -871,6 +998,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_nothing_to_do),
         cmocka_unit_test(test_rope),
         cmocka_unit_test(test_no_rope),
+        cmocka_unit_test(test_codes),
     };
     kernel_fixture_open(&fixture, argc, argv, &config);
     int failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -85,6 +85,46 @@ static void test_bf16(void **state) {
     assert_true(isnan(bf16_to_f32(bf16_from_f32(nan_value))));
 }
 
+/* The value of an E4M3 code by its definition; 0x7f has none. */
+static double e4m3_value(int code) {
+    int exponent = (code >> 3) & 15, mantissa = code & 7;
+    double magnitude = exponent == 0 ? ldexp(mantissa, -9) : ldexp(8 + mantissa, exponent - 10);
+    return code & 0x80 ? -magnitude : magnitude;
+}
+
+static void test_e4m3_every_value(void **state) {
+    for (int code = 0; code < 256; code++) {
+        float value = e4m3_to_f32((uint8_t)code);
+        if ((code & 0x7f) == 0x7f) {
+            assert_true(isnan(value));
+        } else {
+            assert_true((double)value == e4m3_value(code));
+            assert_int_equal(signbit(value) != 0, code >> 7);
+        }
+        assert_int_equal(e4m3_from_f32(value), code);
+    }
+    assert_true(e4m3_value(0x7e) == 448);
+}
+
+/* As F16, and nothing becomes larger than the largest. */
+static void test_e4m3_rounds_to_nearest_even(void **state) {
+    for (int code = 0; code < 0x7e; code++) {
+        float middle = (float)((e4m3_value(code) + e4m3_value(code + 1)) / 2);
+        int even = code & 1 ? code + 1 : code;
+        assert_int_equal(e4m3_from_f32(middle), even);
+        assert_int_equal(e4m3_from_f32(-middle), even | 0x80);
+        assert_int_equal(e4m3_from_f32(nextafterf(middle, 0)), code);
+        assert_int_equal(e4m3_from_f32(nextafterf(middle, INFINITY)), code + 1);
+    }
+    static const float large[] = {448, 449, 464, 480, 1e30f, INFINITY};
+    for (size_t i = 0; i < sizeof(large) / sizeof(large[0]); i++) {
+        assert_int_equal(e4m3_from_f32(large[i]), 0x7e);
+        assert_int_equal(e4m3_from_f32(-large[i]), 0xfe);
+    }
+    assert_int_equal(e4m3_from_f32(1e-40f), 0);
+    assert_int_equal(e4m3_from_f32(-0x1p-10f), 0x80);
+}
+
 static void test_table(void **state) {
     static const struct {
         enum dtype dtype;
@@ -224,6 +264,8 @@ int main(void) {
         cmocka_unit_test(test_f16_round_trip),
         cmocka_unit_test(test_f16_rounds_to_nearest_even),
         cmocka_unit_test(test_bf16),
+        cmocka_unit_test(test_e4m3_every_value),
+        cmocka_unit_test(test_e4m3_rounds_to_nearest_even),
         cmocka_unit_test(test_table),
         cmocka_unit_test(test_quantised_layout),
         cmocka_unit_test(test_quantise_round_trip),
