@@ -57,8 +57,9 @@ struct options {
     char *device; /* auto, cuda, cpu, cuda-sim */
     char *dtype;  /* auto, bfloat16, float16: of a GPU's activations */
     double gpu_memory_utilization;
-    bool batch_invariant; /* on CUDA; the CPU always is */
-    int64_t threads;      /* compute threads; 0: one per available core */
+    bool batch_invariant;         /* on CUDA; the CPU always is */
+    int64_t threads;              /* compute threads; 0: one per available core */
+    int64_t tensor_parallel_size; /* ranks of a CPU, which share the threads; 1 on CUDA */
 
     int64_t max_model_len;          /* tokens; 0: what the model was trained for */
     int64_t max_num_seqs;           /* 0: by device */

@@ -4,8 +4,9 @@
  * for the engine.
  *
  * An interface, so that tests drive the whole engine with scripted tokens and no model. The real
- * one, executor_create, computes a model on one device: a thread that owns a rank
- * (engine/executor/rank.h), which is backend, weights, workspace and KV cache. */
+ * one, executor_create, computes a model on one device, in one rank or, on a CPU, several that each
+ * have a share of it: a thread for each owns the rank (engine/executor/rank.h), which is backend,
+ * weights, workspace and KV cache. */
 #ifndef QUIRE_ENGINE_EXECUTOR_H
 #define QUIRE_ENGINE_EXECUTOR_H
 
@@ -50,7 +51,8 @@ struct executor_config {
     enum dtype quantization;       /* Q8_0: float weights become that on a CPU; DTYPE_NONE: none */
     bool batch_invariant;          /* of a GPU; a CPU always is */
     double gpu_memory_utilization; /* share of a GPU's memory to be used in all */
-    int32_t num_threads;           /* of a CPU; 0: one per available core */
+    int32_t num_threads;           /* of a CPU, all ranks together; 0: one per available core */
+    int32_t num_ranks;             /* of a CPU, at most BACKEND_MAX_RANKS; 0: one */
     size_t kv_memory_bytes;        /* of the KV block pool; 0: chosen from the memory at hand */
     size_t swap_bytes; /* of the host block pool, whole blocks of it; 0: none; EXECUTOR_SWAP_AUTO:
                           by device */
@@ -59,7 +61,8 @@ struct executor_config {
     struct serving_limits limits;
 };
 
-/* Memory by part, for the table printed at start. */
+/* Memory by part, for the table printed at start. On a CPU the ranks have the system's memory in
+ * common: what is requested, or chosen, is for all of them together. */
 struct executor_memory {
     size_t weight_bytes;
     size_t workspace_bytes; /* of the forward pass and of the backend's operations */
@@ -83,11 +86,13 @@ struct executor_info {
     uint8_t model_digest[CONTENT_HASH_BYTES]; /* see weights.h; zeros of what is only planned */
     int64_t swap_block_ns; /* to move one block to the host block pool, measured at start; 0: there
                               is none, or it is only planned */
-    struct executor_memory memory;
+    struct executor_memory memory; /* of all ranks */
+    int32_t num_ranks;
+    struct executor_memory rank_memory[BACKEND_MAX_RANKS]; /* of each */
 };
 
-/* Returns once the weights are loaded and the memory of both pools is allocated. The model and
- * *info outlive the executor, which reads the limits there. ERROR_CONFIG: the device is not there,
+/* Returns once the weights are loaded and the memory of both pools is allocated. The model outlives
+ * the executor; *info is filled in only on success. ERROR_CONFIG: the device is not there,
  * or an option does not suit it; ERROR_MEMORY: which part does not fit, how much is missing and
  * what helps. */
 int executor_create(const struct model *model, const struct executor_config *config,

@@ -21,8 +21,13 @@ static void add_system(struct content_hash *hash) {
 int command_fingerprint(const struct executor_config *config, const struct executor_info *info,
                         const char *build, char out[static FINGERPRINT_BYTES], struct error *err) {
     const int32_t settings[] = {
-        (int32_t)config->quantization, info->limits.max_model_len, info->limits.block_size,
-        info->batch_invariant,         (int32_t)info->kv_type,     (int32_t)info->activation_dtype,
+        (int32_t)config->quantization,
+        info->limits.max_model_len,
+        info->limits.block_size,
+        info->batch_invariant,
+        (int32_t)info->kv_type,
+        (int32_t)info->activation_dtype,
+        info->num_ranks,
     };
     uint8_t digest[CONTENT_HASH_BYTES];
     uint64_t number = 0;

@@ -46,6 +46,18 @@ static void put_device_parts(const struct printer *out, const struct executor_in
         put(out, "left free  %8.1f MiB", mib(info->memory.free_bytes));
 }
 
+/* Of several, each beside its node's memory. */
+static void put_ranks(const struct printer *out, const struct executor_info *info) {
+    for (int32_t r = 0; info->num_ranks > 1 && r < info->num_ranks; r++) {
+        const struct executor_memory *memory = &info->rank_memory[r];
+        put(out, "  rank %d   %8.1f MiB: weights %.1f, workspace %.1f, KV cache %.1f, swap %.1f", r,
+            mib(memory->weight_bytes + memory->workspace_bytes + memory->kv_bytes +
+                memory->swap_bytes),
+            mib(memory->weight_bytes), mib(memory->workspace_bytes), mib(memory->kv_bytes),
+            mib(memory->swap_bytes));
+    }
+}
+
 static void put_swap(const struct printer *out, const struct executor_info *info) {
     if (info->swap_block_ns > 0)
         put(out, "swap       %8.1f MiB = %d blocks, %.1f us to move one",
@@ -94,6 +106,7 @@ void memory_table_write(const struct memory_table *table,
     put_device(&out, table->executor);
     put_device_parts(&out, table->executor);
     put_swap(&out, table->executor);
+    put_ranks(&out, table->executor);
     put(&out, "requests   %8.1f MiB at most, queued and running", mib(table->engine_bytes));
     put(&out, "HTTP       %8.1f MiB at most, %lld connections", mib(table->http_bytes),
         (long long)table->max_connections);

@@ -1,6 +1,7 @@
 /* The device and all memory by part, one line each: in the log at start, and for
  * `quire inspect --plan`. The parts of the system's memory add up to a total that the process does
- * not exceed. */
+ * not exceed. The device's parts are of all ranks; where there are several, a line each says what it
+ * has of them. */
 #ifndef QUIRE_SERVER_MEMORY_TABLE_H
 #define QUIRE_SERVER_MEMORY_TABLE_H
 

@@ -1,6 +1,7 @@
-/* All that one device computes with: backend, weights, workspace, KV cache and host block pool.
- * rank_load allocates them; a step allocates no device memory. Loaded, used and unloaded by one
- * thread. */
+/* All that one rank computes with: backend, its share of the weights, workspace, the KV cache of its
+ * heads and its host block pool. rank_open and rank_allocate take the memory; a step allocates no
+ * device memory. Opened, used and closed by one thread; the ranks of an executor are opened, and run
+ * their steps, together (backend.h). */
 #ifndef QUIRE_ENGINE_EXECUTOR_RANK_H
 #define QUIRE_ENGINE_EXECUTOR_RANK_H
 
@@ -8,23 +9,47 @@
 #include "models/llama.h"
 #include "models/weights/weights.h"
 
+/* What the ranks of one executor start from (rank_setup.h). */
+struct rank_setup {
+    const struct model *model;
+    const struct executor_config *config;
+    const char *device; /* the one requested; of several ranks never "auto" */
+    int32_t num_ranks;
+    struct backend_group *group; /* NULL: one rank */
+    struct weights_reader *reader;
+    char why_cpu[512];
+};
+
 struct rank {
     const struct model *model;
     struct executor_config config; /* once the backend is open, no format is left open */
-    struct executor_info *info;    /* the caller's; filled in while loading */
+    struct backend_group *group;
     struct model_shard shard;
+    struct serving_limits limits; /* numbers of blocks once they are allocated */
+    char why_cpu[512];            /* see executor_info */
     struct weights_options weights_options;
     struct backend *backend;
     struct weights *weights;
     struct llama *llama;
     struct kv_cache cache;
     struct buffer host_pool; /* empty: none */
+    int64_t swap_block_ns;
+    struct executor_memory memory;
+    size_t free_bytes, total_bytes; /* of the device, once all but the pools is in place */
+    size_t planned_bytes;           /* of that, what is only planned */
 };
 
-/* As executor_create. On failure there is nothing to unload. */
-int rank_load(const struct model *model, const struct executor_config *config,
-              struct executor_info *info, struct rank *out, struct error *err);
-void rank_unload(struct rank *rank);
+/* Opens rank `index` of the setup: backend, weights and workspace, of which a GPU has run its largest
+ * steps. num_threads: of this rank. Returns errors as executor_create; there is nothing to close
+ * then. The other ranks do not learn of a failure: they wait in weights_reader_read. */
+int rank_open(const struct rank_setup *setup, int32_t index, int32_t num_threads, struct rank *out,
+              struct error *err);
+/* Opens the backend only, and fills in the memory as rank_open would; see executor_plan. */
+int rank_plan(const struct rank_setup *setup, int32_t index, int32_t num_threads, struct rank *out,
+              struct error *err);
+/* Allocates both pools as rank->limits say. On failure the rank is still to be closed. */
+int rank_allocate(struct rank *rank, struct error *err);
+void rank_close(struct rank *rank); /* accepts a zeroed one */
 
 /* The parts of a step, in this order. rank_begin moves the batch's blocks and computes the last
  * hidden states, without reading a late input (batch.h); a batch without tokens only moves.
@@ -36,9 +61,5 @@ int rank_wait(struct rank *rank, struct error *err);
 /* Returns whether the first two only enqueue: one step is then begun, and sampled, before the one
  * that is before it is waited for, but not two. Else they compute, and rank_wait finds it done. */
 bool rank_is_asynchronous(const struct rank *rank);
-
-/* As executor_plan. */
-int rank_plan(const struct model *model, const struct executor_config *config,
-              struct executor_info *info, struct error *err);
 
 #endif

@@ -25,7 +25,8 @@ static struct machine usual(void) {
                  .batch_invariant = true,
                  .model_digest = {1, 2, 3},
                  .activation_dtype = DTYPE_F32,
-                 .kv_type = KV_F16},
+                 .kv_type = KV_F16,
+                 .num_ranks = 1},
         .build = "0123456789abcdef",
     };
 }
@@ -83,6 +84,9 @@ static void test_what_changes_the_bytes(void **state) {
     assert_same(&machine, false);
     machine = usual();
     machine.build = "0123456789abcdee";
+    assert_same(&machine, false);
+    machine = usual();
+    machine.info.num_ranks = 2; /* another order of sums */
     assert_same(&machine, false);
 }
 

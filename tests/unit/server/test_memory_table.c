@@ -91,6 +91,30 @@ static void test_planned_swap(void **state) {
     assert_non_null(strstr(text, "= 50 blocks\n"));
 }
 
+/* Each rank's part of what is above; it is no part of the total of its own. */
+static void test_ranks(void **state) {
+    struct executor_info worker = info(false);
+    char text[4096] = "";
+    worker.num_ranks = 2;
+    worker.rank_memory[0] = (struct executor_memory){.weight_bytes = 6 * MIB,
+                                                     .workspace_bytes = 12 * MIB,
+                                                     .kv_bytes = 20 * MIB,
+                                                     .swap_bytes = 160 * MIB};
+    worker.rank_memory[1] = (struct executor_memory){.weight_bytes = 4 * MIB,
+                                                     .workspace_bytes = 8 * MIB,
+                                                     .kv_bytes = 20 * MIB,
+                                                     .swap_bytes = 160 * MIB};
+    assert_true(write_table(&worker, text) == 4870);
+    assert_non_null(strstr(text, "rank 0      198.0 MiB: weights 6.0, workspace 12.0, KV cache "
+                                 "20.0, swap 160.0\n"));
+    assert_non_null(strstr(text, "rank 1      192.0 MiB: weights 4.0, workspace 8.0, KV cache "
+                                 "20.0, swap 160.0\n"));
+    *text = '\0';
+    worker.num_ranks = 1;
+    write_table(&worker, text);
+    assert_null(strstr(text, "rank 0"));
+}
+
 static void test_program(void **state) {
     struct executor_info worker = info(false);
     size_t resident = memory_table_resident();
@@ -107,9 +131,8 @@ static void test_program(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cpu),
-        cmocka_unit_test(test_gpu),
-        cmocka_unit_test(test_planned_swap),
+        cmocka_unit_test(test_cpu),          cmocka_unit_test(test_gpu),
+        cmocka_unit_test(test_planned_swap), cmocka_unit_test(test_ranks),
         cmocka_unit_test(test_program),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

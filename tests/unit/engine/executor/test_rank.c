@@ -6,7 +6,7 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
-#include "engine/executor/rank.h"
+#include "engine/executor/rank_setup.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -162,13 +162,30 @@ static struct executor_config config_for(const char *device) {
     };
 }
 
+/* As executor_create starts its only rank, but on this thread. */
+static int load_rank(const struct model *model, const struct executor_config *config,
+                     struct executor_info *out_info, struct rank *out, struct error *err) {
+    struct rank_setup setup;
+    assert_int_equal(rank_setup_init(&setup, model, config, true, NULL), 0);
+    int status = rank_open(&setup, 0, config->num_threads, out, err);
+    if (status == 0 &&
+        ((status = rank_setup_choose_blocks(out, 1, err)) != 0 || rank_allocate(out, err) != 0)) {
+        rank_close(out);
+        status = -1;
+    }
+    if (status == 0)
+        rank_setup_describe(out, 1, out_info);
+    rank_setup_finish(&setup);
+    return status;
+}
+
 #define PIECES(...) ((const char *const[]){__VA_ARGS__, NULL})
 
 static void assert_refused(void *const *state, const struct executor_config *config,
                            enum error_code code, const char *const *pieces) {
     struct rank rank;
     struct error err = {0};
-    assert_int_equal(rank_load(*state, config, &info, &rank, &err), -1);
+    assert_int_equal(load_rank(*state, config, &info, &rank, &err), -1);
     for (; *pieces != NULL; pieces++)
         if (strstr(err.message, *pieces) == NULL)
             fail_msg("\"%s\" lacks \"%s\"", err.message, *pieces);
@@ -179,7 +196,7 @@ static void assert_refused(void *const *state, const struct executor_config *con
 static void test_a_gpu_is_filled(void **state) {
     struct executor_config config = config_for("cuda");
     struct rank rank;
-    assert_int_equal(rank_load(*state, &config, &info, &rank, NULL), 0);
+    assert_int_equal(load_rank(*state, &config, &info, &rank, NULL), 0);
     static const int32_t sizes[] = {40, 32, 24, 16, 12, 8, 6, 4, 3, 2, 1};
     assert_int_equal(gpu.num_steps, sizeof(sizes) / sizeof(sizes[0]));
     assert_memory_equal(gpu.step_tokens, sizes, sizeof(sizes));
@@ -203,16 +220,16 @@ static void test_a_gpu_is_filled(void **state) {
                      gpu.used_bytes);
     assert_int_equal(info.memory.free_bytes, gpu.total_bytes - gpu.used_bytes);
     assert_in_range(gpu.used_bytes, 6 * MIB - 8191, 6 * MIB);
-    rank_unload(&rank);
+    rank_close(&rank);
 }
 
 static void test_the_largest_step_is_what_slots_can_hold(void **state) {
     struct executor_config config = config_for("cuda");
     struct rank rank;
     config.limits.max_num_batched_tokens = 2000; /* 3 x 256 at most */
-    assert_int_equal(rank_load(*state, &config, &info, &rank, NULL), 0);
+    assert_int_equal(load_rank(*state, &config, &info, &rank, NULL), 0);
     assert_int_equal(gpu.most_tokens, 768);
-    rank_unload(&rank);
+    rank_close(&rank);
 }
 
 static void test_limits_left_to_the_device(void **state) {
@@ -220,29 +237,29 @@ static void test_limits_left_to_the_device(void **state) {
     struct rank rank;
     config.limits.max_num_seqs = 0;
     config.limits.max_num_batched_tokens = 17;
-    assert_int_equal(rank_load(*state, &config, &info, &rank, NULL), 0);
+    assert_int_equal(load_rank(*state, &config, &info, &rank, NULL), 0);
     assert_string_equal(info.device, "cuda");
     assert_int_equal(info.limits.max_num_seqs, 17);
-    rank_unload(&rank);
+    rank_close(&rank);
     gpu.is_absent = true;
     config.limits.max_num_batched_tokens = 0;
-    assert_int_equal(rank_load(*state, &config, &info, &rank, NULL), 0);
+    assert_int_equal(load_rank(*state, &config, &info, &rank, NULL), 0);
     assert_string_equal(info.device, "cpu-ref");
     assert_string_equal(info.why_cpu, "no GPU is left");
     assert_int_equal(info.limits.max_num_seqs, 64);
     assert_int_equal(info.limits.max_num_batched_tokens, 512);
     assert_int_equal(info.kv_type, KV_F32);
     assert_true(!info.has_dedicated_memory && info.batch_invariant);
-    rank_unload(&rank);
+    rank_close(&rank);
 }
 
 static void test_bytes_asked_for(void **state) {
     struct executor_config config = config_for("cuda");
     struct rank rank;
     config.kv_memory_bytes = MIB;
-    assert_int_equal(rank_load(*state, &config, &info, &rank, NULL), 0);
+    assert_int_equal(load_rank(*state, &config, &info, &rank, NULL), 0);
     assert_int_equal(info.limits.num_blocks, 128);
-    rank_unload(&rank);
+    rank_close(&rank);
     config.kv_memory_bytes = 8 * MIB;
     assert_refused(state, &config, ERROR_CONFIG,
                    PIECES("--kv-cache-memory-bytes: 8.0 MiB", "missing"));
@@ -292,13 +309,13 @@ static void test_a_plan_is_what_loading_becomes(void **state) {
     config.swap_bytes = 2 * MIB;
     for (int absent = 0; absent < 2; absent++) {
         gpu.is_absent = absent;
-        assert_int_equal(rank_plan(*state, &config, &planned, NULL), 0);
+        assert_int_equal(executor_plan(*state, &config, &planned, NULL), 0);
         assert_int_equal(gpu.num_steps, 0);
-        assert_int_equal(rank_load(*state, &config, &info, &rank, NULL), 0);
+        assert_int_equal(load_rank(*state, &config, &info, &rank, NULL), 0);
         assert_same_parts(&planned, &info);
         if (!absent)
             assert_int_equal(planned.memory.free_bytes, info.memory.free_bytes + STEP_BYTES);
-        rank_unload(&rank);
+        rank_close(&rank);
         gpu.num_steps = 0;
     }
 }
@@ -309,13 +326,13 @@ static void test_a_plan_fills_the_gpu(void **state) {
     struct executor_info planned = {0};
     struct rank rank;
     struct error err = {0};
-    assert_int_equal(rank_plan(*state, &config, &planned, NULL), 0);
-    assert_int_equal(rank_load(*state, &config, &info, &rank, NULL), 0);
+    assert_int_equal(executor_plan(*state, &config, &planned, NULL), 0);
+    assert_int_equal(load_rank(*state, &config, &info, &rank, NULL), 0);
     assert_in_range(planned.limits.num_blocks - info.limits.num_blocks, STEP_BYTES / 8192,
                     STEP_BYTES / 8192 + 1);
-    rank_unload(&rank);
+    rank_close(&rank);
     gpu.total_bytes = OPEN_BYTES + 100 * KIB;
-    assert_int_equal(rank_plan(*state, &config, &planned, &err), -1);
+    assert_int_equal(executor_plan(*state, &config, &planned, &err), -1);
     assert_int_equal(err.code, ERROR_MEMORY);
     assert_non_null(strstr(err.message, "for the weights: 0.4 MiB needed"));
 }
@@ -325,13 +342,13 @@ static void test_quantising_is_for_the_cpu(void **state) {
     struct executor_info plain = {0}, planned = {0};
     struct rank rank;
     gpu.is_absent = true;
-    assert_int_equal(rank_plan(*state, &config, &plain, NULL), 0);
+    assert_int_equal(executor_plan(*state, &config, &plain, NULL), 0);
     config.quantization = DTYPE_Q8_0;
-    assert_int_equal(rank_plan(*state, &config, &planned, NULL), 0);
+    assert_int_equal(executor_plan(*state, &config, &planned, NULL), 0);
     assert_true(planned.memory.weight_bytes < plain.memory.weight_bytes * 3 / 4);
-    assert_int_equal(rank_load(*state, &config, &info, &rank, NULL), 0);
+    assert_int_equal(load_rank(*state, &config, &info, &rank, NULL), 0);
     assert_same_parts(&planned, &info);
-    rank_unload(&rank);
+    rank_close(&rank);
     gpu.is_absent = false;
     assert_refused(state, &config, ERROR_CONFIG,
                    PIECES("quantization: int8", "on cuda", "must be none"));
@@ -340,10 +357,10 @@ static void test_quantising_is_for_the_cpu(void **state) {
 static void test_the_device_fails_while_loading(void **state) {
     struct executor_config config = config_for("cuda");
     struct rank rank;
-    assert_int_equal(rank_load(*state, &config, &info, &rank, NULL), 0);
+    assert_int_equal(load_rank(*state, &config, &info, &rank, NULL), 0);
     int num_synchronized = gpu.num_synchronized;
     assert_true(num_synchronized >= 3 + gpu.num_steps); /* weights, workspace, cache */
-    rank_unload(&rank);
+    rank_close(&rank);
     for (int i = 1; i <= num_synchronized; i++) {
         insert_gpu(state);
         gpu.fail_at_synchronize = i;
@@ -370,16 +387,16 @@ static void test_host_pool(void **state) {
     struct executor_config config = config_for("auto");
     struct rank rank;
     config.swap_bytes = 100 * 8192 + 5;
-    assert_int_equal(rank_load(*state, &config, &info, &rank, NULL), 0);
+    assert_int_equal(load_rank(*state, &config, &info, &rank, NULL), 0);
     assert_int_equal(info.limits.num_host_blocks, 100);
     assert_int_equal(info.memory.swap_bytes, 100 * 8192);
     assert_int_equal(rank.host_pool.bytes, 100 * 8192);
     assert_true(info.swap_block_ns > 0);
-    rank_unload(&rank);
+    rank_close(&rank);
     config.swap_bytes = EXECUTOR_SWAP_AUTO;
-    assert_int_equal(rank_load(*state, &config, &info, &rank, NULL), 0);
+    assert_int_equal(load_rank(*state, &config, &info, &rank, NULL), 0);
     assert_int_equal(info.memory.swap_bytes, info.memory.kv_bytes);
-    rank_unload(&rank);
+    rank_close(&rank);
     config.swap_bytes = (size_t)1 << 60;
     assert_refused(state, &config, ERROR_CONFIG, PIECES("--swap-space: ", "are missing"));
     config.swap_bytes = MIB;
@@ -394,12 +411,12 @@ static void test_no_host_pool(void **state) {
     for (int absent = 0; absent < 2; absent++) {
         gpu.is_absent = absent;
         config.swap_bytes = absent ? EXECUTOR_SWAP_AUTO : 0;
-        assert_int_equal(rank_load(*state, &config, &info, &rank, NULL), 0);
+        assert_int_equal(load_rank(*state, &config, &info, &rank, NULL), 0);
         assert_int_equal(info.limits.num_host_blocks, 0);
         assert_int_equal(info.memory.swap_bytes, 0);
         assert_int_equal(info.swap_block_ns, 0);
         assert_null(rank.host_pool.data);
-        rank_unload(&rank);
+        rank_close(&rank);
     }
 }
 
@@ -456,7 +473,7 @@ static void test_moved_blocks_are_read(void **state) {
     struct executor_config config = config_for("cpu");
     struct rank rank;
     config.swap_bytes = MIB;
-    assert_int_equal(rank_load(*state, &config, &info, &rank, NULL), 0);
+    assert_int_equal(load_rank(*state, &config, &info, &rank, NULL), 0);
     step(&rank, &nothing, first, 0, 20);
     struct step_result result = {.num_sample_rows = 7};
     run_step(&rank, &out, &result);
@@ -465,7 +482,7 @@ static void test_moved_blocks_are_read(void **state) {
     step(&rank, &nothing, (const int32_t[]){1, 0}, 0, 21); /* overwrites what was swapped out */
     struct sample_output moved = step(&rank, &in, (const int32_t[]){6, 3}, 20, 1);
     assert_memory_equal(&moved, &plain, sizeof(plain));
-    rank_unload(&rank);
+    rank_close(&rank);
 }
 
 int main(void) {

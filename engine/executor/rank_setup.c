@@ -1,0 +1,188 @@
+#include "engine/executor/rank_setup.h"
+
+#include "config/base/numbers.h"
+#include "engine/executor/numa_nodes.h"
+#include "engine/executor/sizing.h"
+#include "models/weights/weights_reader.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define NODES_DIR "/sys/devices/system/node"
+
+/* Several ranks that may choose their device are on the CPU: a GPU has one. */
+static void choose_device(struct rank_setup *setup) {
+    if (setup->num_ranks == 1 || strcmp(setup->device, "auto") != 0)
+        return;
+    setup->device = "cpu";
+    snprintf(setup->why_cpu, sizeof(setup->why_cpu),
+             "tensor-parallel-size is %d and only the CPU has several ranks", setup->num_ranks);
+}
+
+static int create_group(struct rank_setup *setup, struct error *err) {
+    struct error why = {0};
+    struct model_shard shard;
+    if (setup->num_ranks == 1)
+        return 0;
+    if (backend_group_create(setup->device, setup->num_ranks, &setup->group, &why) != 0)
+        return error_set(err, why.code, "tensor-parallel-size: %s", why.message);
+    return model_shard_init(setup->model, setup->config->quantization, 0, setup->num_ranks, &shard,
+                            err);
+}
+
+int rank_setup_init(struct rank_setup *out, const struct model *model,
+                    const struct executor_config *config, bool loads, struct error *err) {
+    *out = (struct rank_setup){.model = model,
+                               .config = config,
+                               .device = config->device,
+                               .num_ranks = max_int32(config->num_ranks, 1)};
+    choose_device(out);
+    if (create_group(out, err) == 0 &&
+        (!loads || weights_reader_create(model, out->num_ranks, &out->reader, err) == 0))
+        return 0;
+    rank_setup_finish(out);
+    return -1;
+}
+
+void rank_setup_loaded(struct rank_setup *setup) {
+    weights_reader_destroy(setup->reader);
+    setup->reader = NULL;
+}
+
+void rank_setup_finish(struct rank_setup *setup) {
+    weights_reader_destroy(setup->reader);
+    backend_group_destroy(setup->group);
+    *setup = (struct rank_setup){0};
+}
+
+struct rank_place rank_setup_place(const struct rank_setup *setup, int32_t rank) {
+    int32_t num_ranks = setup->num_ranks, num_threads = setup->config->num_threads;
+    struct rank_place place = {.num_threads = num_threads};
+    struct numa_nodes nodes;
+    cpu_set_t allowed;
+    if (num_ranks == 1)
+        return place;
+    bool is_known = sched_getaffinity(0, sizeof(allowed), &allowed) == 0;
+    if (is_known) {
+        numa_nodes_read(NODES_DIR, &allowed, &nodes);
+        place.is_bound = numa_nodes_share(&nodes, rank, num_ranks, &place.cpus);
+    }
+    if (num_threads == 0 && !place.is_bound && is_known)
+        num_threads = CPU_COUNT(&allowed);
+    if (num_threads != 0 || !place.is_bound)
+        place.num_threads =
+            max_int32(num_threads * (rank + 1) / num_ranks - num_threads * rank / num_ranks, 1);
+    return place;
+}
+
+/* --- Blocks ------------------------------------------------------------------------------------ */
+
+static size_t all_block_bytes(const struct rank *ranks, int32_t num_ranks) {
+    size_t bytes = 0;
+    for (int32_t r = 0; r < num_ranks; r++)
+        bytes += kv_block_bytes(&ranks[r].cache.layout);
+    return bytes;
+}
+
+/* Several ranks have the system's memory in common: what is left was smallest when the last had
+ * loaded, and a block takes its part of every rank. */
+static struct kv_budget kv_budget_of(const struct rank *ranks, int32_t num_ranks) {
+    const struct executor_config *config = &ranks[0].config;
+    bool is_dedicated = ranks[0].backend->has_dedicated_memory;
+    size_t free_bytes = SIZE_MAX, planned_bytes = 0;
+    for (int32_t r = 0; r < num_ranks; r++) {
+        free_bytes = min_size(free_bytes, ranks[r].free_bytes);
+        planned_bytes += ranks[r].planned_bytes;
+    }
+    return (struct kv_budget){
+        .block_bytes = all_block_bytes(ranks, num_ranks),
+        .memory_bytes = config->kv_memory_bytes,
+        .free_bytes = free_bytes > planned_bytes ? free_bytes - planned_bytes : 0,
+        .total_bytes = is_dedicated ? ranks[0].total_bytes : 0,
+        .utilization = config->gpu_memory_utilization,
+    };
+}
+
+static struct swap_budget swap_budget_of(const struct rank *ranks, int32_t num_ranks,
+                                         size_t kv_bytes) {
+    bool is_dedicated = ranks[0].backend->has_dedicated_memory;
+    size_t free_bytes = backend_host_free_bytes(), taken_bytes = is_dedicated ? 0 : kv_bytes;
+    return (struct swap_budget){
+        .block_bytes = all_block_bytes(ranks, num_ranks),
+        .memory_bytes = ranks[0].config.swap_bytes,
+        .free_bytes = free_bytes > taken_bytes ? free_bytes - taken_bytes : 0,
+        .kv_bytes = kv_bytes,
+        .has_dedicated_memory = is_dedicated,
+    };
+}
+
+int rank_setup_choose_blocks(struct rank *ranks, int32_t num_ranks, struct error *err) {
+    const struct kv_budget kv = kv_budget_of(ranks, num_ranks);
+    struct serving_limits limits = ranks[0].limits;
+    if (sizing_choose_blocks(&kv, &limits, err) != 0)
+        return -1;
+    size_t kv_bytes = (size_t)limits.num_blocks * kv.block_bytes;
+    const struct swap_budget swap = swap_budget_of(ranks, num_ranks, kv_bytes);
+    if (sizing_choose_host_blocks(&swap, &limits, err) != 0)
+        return -1;
+    for (int32_t r = 0; r < num_ranks; r++) {
+        struct executor_memory *memory = &ranks[r].memory;
+        size_t block_bytes = kv_block_bytes(&ranks[r].cache.layout);
+        ranks[r].limits = limits;
+        memory->kv_bytes = (size_t)limits.num_blocks * block_bytes;
+        memory->swap_bytes = (size_t)limits.num_host_blocks * block_bytes;
+        size_t taken_bytes = ranks[r].planned_bytes + memory->kv_bytes;
+        memory->free_bytes =
+            ranks[r].free_bytes > taken_bytes ? ranks[r].free_bytes - taken_bytes : 0;
+    }
+    return 0;
+}
+
+/* --- What is said of them ---------------------------------------------------------------------- */
+
+static void add_memory(struct executor_memory *sum, const struct executor_memory *more) {
+    sum->weight_bytes += more->weight_bytes;
+    sum->workspace_bytes += more->workspace_bytes;
+    sum->kv_bytes += more->kv_bytes;
+    sum->swap_bytes += more->swap_bytes;
+    sum->overhead_bytes += more->overhead_bytes;
+    sum->free_bytes += more->free_bytes;
+}
+
+/* Threads may not share out evenly; the first rank has none more than another. */
+static void describe_backends(const struct rank *ranks, int32_t num_ranks,
+                              struct executor_info *out) {
+    const char *first = ranks[0].backend->description;
+    bool are_equal = true;
+    for (int32_t r = 1; r < num_ranks; r++)
+        are_equal = are_equal && strcmp(first, ranks[r].backend->description) == 0;
+    if (num_ranks == 1)
+        snprintf(out->description, sizeof(out->description), "%s", first);
+    else
+        snprintf(out->description, sizeof(out->description), "%d ranks, %s %.100s", num_ranks,
+                 are_equal ? "each" : "the first", first);
+}
+
+void rank_setup_describe(const struct rank *ranks, int32_t num_ranks, struct executor_info *out) {
+    const struct rank *first = &ranks[0];
+    const struct backend *b = first->backend;
+    *out = (struct executor_info){
+        .limits = first->limits,
+        .has_dedicated_memory = b->has_dedicated_memory,
+        .batch_invariant = !b->has_dedicated_memory || first->config.batch_invariant,
+        .activation_dtype = b->activation_dtype,
+        .kv_type = first->config.kv_type,
+        .num_ranks = num_ranks,
+    };
+    snprintf(out->device, sizeof(out->device), "%s", b->name);
+    snprintf(out->why_cpu, sizeof(out->why_cpu), "%s", first->why_cpu);
+    snprintf(out->numerics, sizeof(out->numerics), "%s", b->numerics);
+    describe_backends(ranks, num_ranks, out);
+    if (first->weights != NULL)
+        memcpy(out->model_digest, first->weights->digest, sizeof(out->model_digest));
+    for (int32_t r = 0; r < num_ranks; r++) {
+        out->swap_block_ns = max_int64(out->swap_block_ns, ranks[r].swap_block_ns);
+        out->rank_memory[r] = ranks[r].memory;
+        add_memory(&out->memory, &ranks[r].memory);
+    }
+}
