@@ -1,6 +1,7 @@
 #include "kernels/cpu/cpu_backend.h"
 
 #include "kernels/cpu/cpu_attention.h"
+#include "kernels/cpu/cpu_gemm.h"
 #include "kernels/cpu/cpu_memory.h"
 #include "kernels/cpu/cpu_op_scratch.h"
 
@@ -96,12 +97,32 @@ static const struct backend_ops cpu_backend_ops = {
     .step_wait = cpu_wait,
 };
 
+/* A level that was named is used with all it has; else what is fastest here. NULL on failure. */
+static const struct cpu_level *choose_kernels(struct cpu_backend *b, struct error *err) {
+    const char *isa = b->config.isa;
+    const struct cpu_level *level = cpu_levels_select(isa, err);
+    if (isa == NULL || strcmp(isa, "auto") == 0)
+        level = cpu_levels_fill_fastest(b->config.activation_dtype == DTYPE_BF16, &b->kernels);
+    else if (level != NULL)
+        cpu_levels_fill(level, &b->kernels);
+    b->op = &b->kernels.op;
+    return level;
+}
+
+static void describe(struct cpu_backend *b, const struct cpu_level *level) {
+    const char *products = b->kernels.formats[DTYPE_BF16]->numerics;
+    snprintf(b->base.description, sizeof(b->base.description), "%s, %d thread%s", level->label,
+             b->config.num_threads, b->config.num_threads == 1 ? "" : "s");
+    /* The system's libm has paths of its own, by what the machine can do. */
+    snprintf(b->base.numerics, sizeof(b->base.numerics), "%s on %s%s%s", level->name,
+             cpu_levels_select(NULL, NULL)->name, products != NULL ? "; BF16 products by " : "",
+             products != NULL ? products : "");
+}
+
 static int open_parts(struct cpu_backend *b, struct error *err) {
-    const struct cpu_level *level = cpu_levels_select(b->config.isa, err);
+    const struct cpu_level *level = choose_kernels(b, err);
     if (level == NULL)
         return -1;
-    cpu_levels_fill(level, &b->kernels);
-    b->op = &b->kernels.op;
     b->pool = thread_pool_create(b->config.num_threads, err);
     if (b->pool == NULL)
         return -1;
@@ -109,11 +130,7 @@ static int open_parts(struct cpu_backend *b, struct error *err) {
     if (cpu_rank_init(&b->rank, &b->config, b->pool, err) != 0)
         return -1;
     b->config.isa = level->name;
-    snprintf(b->base.description, sizeof(b->base.description), "%s, %d thread%s", level->label,
-             b->config.num_threads, b->config.num_threads == 1 ? "" : "s");
-    /* The system's libm has paths of its own, by what the machine can do. */
-    snprintf(b->base.numerics, sizeof(b->base.numerics), "%s on %s", level->name,
-             cpu_levels_select(NULL, err)->name);
+    describe(b, level);
     if (cpu_gemm_scratch_create(b, err) != 0)
         return -1;
     b->op_scratch = cpu_op_scratch_create(

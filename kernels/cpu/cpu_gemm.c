@@ -36,6 +36,10 @@ size_t cpu_gemm_block_row_bytes(size_t depth) {
     return depth / PANEL_BLOCK * sizeof(struct gemm_block);
 }
 
+size_t cpu_gemm_pair_row_bytes(size_t depth) {
+    return cpu_panel_pairs_depth(depth) * sizeof(uint16_t);
+}
+
 int cpu_gemm_scratch_create(struct cpu_backend *b, struct error *err) {
     b->gemm_scratch = calloc(1, sizeof(*b->gemm_scratch));
     if (b->gemm_scratch == NULL)
@@ -83,6 +87,16 @@ static struct buffer *area_of(struct cpu_gemm_scratch *scratch,
 int cpu_gemm_scratch_reserve(struct cpu_backend *b, const struct cpu_row_packing *packing,
                              int32_t cols, struct error *err) {
     return grow(area_of(b->gemm_scratch, packing), packing->row_bytes((size_t)cols), err);
+}
+
+void cpu_gemm_pack_pairs(const float *x, int32_t depth, void *tile, int32_t row,
+                         int32_t tile_rows) {
+    uint16_t *out = (uint16_t *)tile + (size_t)row * PANEL_BLOCK;
+    for (int32_t k = 0; k < depth; k += PANEL_BLOCK, out += (size_t)tile_rows * PANEL_BLOCK) {
+        size_t left = (size_t)(depth - k), n = left < PANEL_BLOCK ? left : PANEL_BLOCK;
+        dtype_from_f32(DTYPE_BF16, x + k, out, n);
+        memset(out + n, 0, (PANEL_BLOCK - n) * sizeof(*out));
+    }
 }
 
 static int64_t ceil_div(int64_t a, int64_t b) {

@@ -11,12 +11,20 @@
  * Activations. Rows are grouped in tiles of the sizes in `tile_rows` (largest first, as many as
  * fit), tile after tile in memory: a tile that starts at row t starts at t times the bytes of one
  * row. Within a tile plain weights are met by float [K][rows of the tile], quantised ones by struct
- * gemm_block [K/32][rows of the tile], each block quantised on its own.
+ * gemm_block [K/32][rows of the tile], each block quantised on its own, and panels of pairs by
+ * activations rounded to BF16 (to nearest even), [K/32][rows of the tile][32], zeros past K.
  *
- * Bits. Every output element is summed in one fixed order (K ascending, one fused multiply-add per
- * step; for quantised weights per group of 32 or 16 that shares a scale, and one more for its
- * minimum), whatever the tile, the level or the thread. So results are the same bit for bit in any
- * batch, for any number of threads and on every level. */
+ * What is promised about bits, all of it:
+ *
+ * - Every output element is summed in one fixed order, whatever the tile or the thread. So a format
+ *   gives a row the same bits in any batch and for any number of threads.
+ * - The formats of quantised weights, and those of plain ones that widen to float, have the same
+ *   order on every level (K ascending, one fused multiply-add per step; for quantised weights per
+ *   group of 32 or 16 that shares a scale, and one more for its minimum; what is within a group is
+ *   exact in integers): these are the common bits, `numerics` NULL.
+ * - A format that rounds the activations to BF16, or sums by an instruction with an order of its
+ *   own, names these bits in `numerics`. So does backend.numerics, by which two backends can be
+ *   known to give equal bits. */
 #ifndef QUIRE_KERNELS_CPU_CPU_GEMM_H
 #define QUIRE_KERNELS_CPU_CPU_GEMM_H
 
@@ -104,11 +112,15 @@ struct cpu_row_packing {
 /* Bytes of a row of the packings named above. */
 size_t cpu_gemm_float_row_bytes(size_t depth);
 size_t cpu_gemm_block_row_bytes(size_t depth);
+size_t cpu_gemm_pair_row_bytes(size_t depth);
+/* cpu_row_packing.pack for panels of pairs. */
+void cpu_gemm_pack_pairs(const float *x, int32_t depth, void *tile, int32_t row, int32_t tile_rows);
 
 struct cpu_gemm_format {
     const struct cpu_panel_layout *panel;
     const struct cpu_row_packing *rows;
     void (*multiply)(const struct gemm_job *job);
+    const char *numerics; /* of its bits; NULL: the common ones, see above */
 };
 
 struct matrix_segment {

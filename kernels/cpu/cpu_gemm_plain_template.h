@@ -55,7 +55,7 @@ SIMD_INLINE void plain_tile(enum dtype dtype, const struct gemm_job *job, int32_
 
 #define DEFINE_PLAIN_TILES(type, rows, strips) DEFINE_TILES_##strips(plain, type, rows)
 #define DEFINE_PLAIN_FORMAT(type)                                                                  \
-    DEFINE_FORMAT(type, DEFINE_PLAIN_TILES, FOR_PLAIN_TILES, cpu_panel_elements, float_rows)
+    DEFINE_FORMAT(type, DEFINE_PLAIN_TILES, FOR_PLAIN_TILES, cpu_panel_elements, float_rows, NULL)
 
 DEFINE_PLAIN_FORMAT(F32)
 DEFINE_PLAIN_FORMAT(F16)

@@ -162,7 +162,7 @@ SIMD_INLINE void quantised_tile(enum dtype dtype, const struct gemm_job *job, in
 #define DEFINE_QUANTISED_TILES(type, rows, strips) DEFINE_TILES_##strips(quantised, type, rows)
 #define DEFINE_QUANTISED_FORMAT(type)                                                              \
     DEFINE_FORMAT(type, DEFINE_QUANTISED_TILES, FOR_QUANTISED_TILES, cpu_panel_blocks,             \
-                  quantised_rows)
+                  quantised_rows, NULL)
 #define ADD_QUANTISED_FORMAT(type) kernels->formats[DTYPE_##type] = &type##_format;
 
 #define FOR_QUANTISED_TYPES(X)                                                                     \

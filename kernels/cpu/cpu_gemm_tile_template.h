@@ -106,13 +106,15 @@ static void multiply(const struct gemm_job *job, const struct gemm_tile *tiles) 
 #define TILE_NUM_ROWS(type, rows, strips) rows,
 
 /* multiply_TYPE and TYPE_format. DEFINE(type, rows, strips) defines the functions of a tile. */
-#define DEFINE_FORMAT(type, DEFINE, FOR_TILES, panel_layout, row_packing)                          \
+#define DEFINE_FORMAT(type, DEFINE, FOR_TILES, panel_layout, row_packing, bits)                    \
     FOR_TILES(DEFINE, type)                                                                        \
     static const struct gemm_tile type##_tiles[] = {FOR_TILES(TILE_ENTRY, type)};                  \
     static void multiply_##type(const struct gemm_job *job) {                                      \
         multiply(job, type##_tiles);                                                               \
     }                                                                                              \
-    static const struct cpu_gemm_format type##_format = {                                          \
-        .panel = &panel_layout, .rows = &row_packing, .multiply = multiply_##type};
+    static const struct cpu_gemm_format type##_format = {.panel = &panel_layout,                   \
+                                                         .rows = &row_packing,                     \
+                                                         .multiply = multiply_##type,              \
+                                                         .numerics = bits};
 
 #endif

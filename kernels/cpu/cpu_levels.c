@@ -1,5 +1,9 @@
 #include "kernels/cpu/cpu_levels.h"
 
+#include "kernels/cpu/cpu_gemm.h"
+#include "kernels/cpu/cpu_probe.h"
+
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -29,14 +33,62 @@ const struct cpu_level *cpu_levels_select(const char *name, struct error *err) {
     return NULL;
 }
 
+static void add(const struct cpu_level *level, struct cpu_kernels *kernels) {
+    if (level->add_formats != NULL)
+        level->add_formats(kernels);
+    if (level->add_ops != NULL)
+        level->add_ops(kernels);
+}
+
 void cpu_levels_fill(const struct cpu_level *level, struct cpu_kernels *out) {
     *out = (struct cpu_kernels){0};
-    for (const struct cpu_level *l = cpu_levels; l <= level; l++) {
+    for (const struct cpu_level *l = cpu_levels; l <= level; l++)
+        if (l->supported())
+            add(l, out);
+}
+
+static struct fastest {
+    struct cpu_kernels kernels;
+    const struct cpu_level *level;
+} fastest[2]; /* [any_bits] */
+
+static bool is_taken(int dtype, const struct cpu_gemm_format *format,
+                     const struct cpu_gemm_format *before, bool any_bits) {
+    if (format == before)
+        return true;
+    return (any_bits || format->numerics == NULL) && cpu_probe_is_faster(dtype, format, before);
+}
+
+static void find_fastest(bool any_bits) {
+    struct fastest *f = &fastest[any_bits];
+    for (const struct cpu_level *l = cpu_levels; l < cpu_levels + num_cpu_levels; l++) {
+        struct cpu_kernels kernels = f->kernels;
         if (!l->supported())
             continue;
-        if (l->add_formats != NULL)
-            l->add_formats(out);
-        if (l->add_ops != NULL)
-            l->add_ops(out);
+        add(l, &kernels);
+        for (int d = 0; l->on_trial && d < DTYPE_COUNT; d++)
+            if (!is_taken(d, kernels.formats[d], f->kernels.formats[d], any_bits))
+                kernels.formats[d] = f->kernels.formats[d];
+        if (memcmp(&kernels, &f->kernels, sizeof(kernels)) != 0)
+            f->level = l;
+        f->kernels = kernels;
     }
+}
+
+static void find_fastest_of_common_bits(void) {
+    find_fastest(false);
+}
+
+static void find_fastest_of_any_bits(void) {
+    find_fastest(true);
+}
+
+const struct cpu_level *cpu_levels_fill_fastest(bool any_bits, struct cpu_kernels *out) {
+    static pthread_once_t common = PTHREAD_ONCE_INIT, any = PTHREAD_ONCE_INIT;
+    if (any_bits)
+        pthread_once(&any, find_fastest_of_any_bits);
+    else
+        pthread_once(&common, find_fastest_of_common_bits);
+    *out = fastest[any_bits].kernels;
+    return fastest[any_bits].level;
 }

@@ -25,6 +25,7 @@ struct cpu_kernels {
 struct cpu_level {
     const char *name;  /* as in backend_config.isa */
     const char *label; /* for people */
+    bool on_trial;     /* not on every machine that has it a gain */
     bool (*supported)(void);
     void (*add_formats)(struct cpu_kernels *kernels); /* NULL: none of its own */
     void (*add_ops)(struct cpu_kernels *kernels);     /* NULL: likewise */
@@ -41,10 +42,17 @@ const struct cpu_level *cpu_levels_select(const char *name, struct error *err);
 /* Fills the table with what the levels up to this one add. */
 void cpu_levels_fill(const struct cpu_level *level, struct cpu_kernels *out);
 
+/* Fills the table from all levels of this machine, but with a format of a level on trial only where
+ * it was measured to be clearly faster than the one before (cpu_probe.h), and with one whose bits
+ * are not the common ones only if `any_bits`. Returns the last level that gave something. It
+ * measures once in a process, so that the ranks of a model compute alike. Any thread. */
+const struct cpu_level *cpu_levels_fill_fastest(bool any_bits, struct cpu_kernels *out);
+
 /* cpu_gemm_LEVEL.c */
 void cpu_gemm_add_portable(struct cpu_kernels *kernels);
 void cpu_gemm_add_avx2(struct cpu_kernels *kernels);
 void cpu_gemm_add_avx512vnni(struct cpu_kernels *kernels);
+void cpu_gemm_add_avx512bf16(struct cpu_kernels *kernels);
 
 /* cpu_ops_LEVEL.c */
 void cpu_ops_add_portable(struct cpu_kernels *kernels);

@@ -5,6 +5,6 @@ static bool always(void) {
 }
 
 const struct cpu_level cpu_levels[] = {
-    {"portable", "portable", always, cpu_gemm_add_portable, cpu_ops_add_portable},
+    {"portable", "portable", false, always, cpu_gemm_add_portable, cpu_ops_add_portable},
 };
 const int num_cpu_levels = sizeof(cpu_levels) / sizeof(cpu_levels[0]);

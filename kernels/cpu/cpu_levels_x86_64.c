@@ -19,13 +19,19 @@ static bool has_avx512vnni(void) {
            __builtin_cpu_supports("avx512vnni");
 }
 
+static bool has_avx512bf16(void) {
+    return has_avx512vnni() && __builtin_cpu_supports("avx512bf16");
+}
+
 static bool always(void) {
     return true;
 }
 
 const struct cpu_level cpu_levels[] = {
-    {"portable", "portable", always, cpu_gemm_add_portable, cpu_ops_add_portable},
-    {"avx2", "AVX2", has_avx2, cpu_gemm_add_avx2, cpu_ops_add_avx2},
-    {"avx512vnni", "AVX-512 VNNI", has_avx512vnni, cpu_gemm_add_avx512vnni, cpu_ops_add_avx512vnni},
+    {"portable", "portable", false, always, cpu_gemm_add_portable, cpu_ops_add_portable},
+    {"avx2", "AVX2", false, has_avx2, cpu_gemm_add_avx2, cpu_ops_add_avx2},
+    {"avx512vnni", "AVX-512 VNNI", false, has_avx512vnni, cpu_gemm_add_avx512vnni,
+     cpu_ops_add_avx512vnni},
+    {"avx512bf16", "AVX-512 BF16", true, has_avx512bf16, cpu_gemm_add_avx512bf16, NULL},
 };
 const int num_cpu_levels = sizeof(cpu_levels) / sizeof(cpu_levels[0]);

@@ -182,6 +182,26 @@ static void unpack_elements(enum dtype dtype, const uint8_t *panel, size_t depth
         dtype_to_f32(dtype, panel + (k * PANEL_COLUMNS + column) * item_bytes, out + k, 1);
 }
 
+static void pack_pairs(enum dtype dtype, const uint8_t *src, size_t row_bytes, size_t depth,
+                       uint8_t *panel, size_t first_column, size_t num_columns) {
+    for (size_t k = 0; k < depth; k += 2) {
+        size_t bytes = k + 1 < depth ? 4 : 2;
+        uint8_t *row = panel + k * 2 * PANEL_COLUMNS + first_column * 4;
+        for (size_t c = 0; c < num_columns; c++)
+            memcpy(row + 4 * c, src + c * row_bytes + 2 * k, bytes);
+    }
+}
+
+static void unpack_pairs(enum dtype dtype, const uint8_t *panel, size_t depth, size_t column,
+                         float *out) {
+    for (size_t k = 0; k < depth; k++)
+        dtype_to_f32(dtype, panel + (k / 2 * PANEL_COLUMNS + column) * 4 + k % 2 * 2, out + k, 1);
+}
+
+static size_t pairs_column_bytes(enum dtype dtype, size_t depth) {
+    return dtype_row_bytes(dtype, cpu_panel_pairs_depth(depth));
+}
+
 static size_t blocks_column_bytes(enum dtype dtype, size_t depth) {
     const struct quant_form *form = &quant_forms[dtype];
     size_t per_block = (size_t)form->block_elements / PANEL_BLOCK * cpu_panel_code_bytes(form) +
@@ -191,4 +211,5 @@ static size_t blocks_column_bytes(enum dtype dtype, size_t depth) {
 
 const struct cpu_panel_layout cpu_panel_elements = {dtype_row_bytes, pack_elements,
                                                     unpack_elements};
+const struct cpu_panel_layout cpu_panel_pairs = {pairs_column_bytes, pack_pairs, unpack_pairs};
 const struct cpu_panel_layout cpu_panel_blocks = {blocks_column_bytes, pack_blocks, unpack_blocks};

@@ -3,6 +3,9 @@
  *
  * cpu_panel_elements, of plain types: [K][16] elements, as the file has them (2 or 4 bytes).
  *
+ * cpu_panel_pairs, of BF16: [K/2][16][2] elements, K rounded up to a multiple of 32 by zeros, as the
+ * dot products of x86 take them.
+ *
  * cpu_panel_blocks, of quantised types: codes, then records.
  *
  * Codes are [K/32] blocks of 32 elements, each of as many bits as a code has, split into planes
@@ -41,6 +44,11 @@
 
 #define PANEL_COLUMNS 16
 #define PANEL_BLOCK 32
+
+/* The depth that a panel of pairs has, and rows packed for it. */
+static inline size_t cpu_panel_pairs_depth(size_t depth) {
+    return (depth + PANEL_BLOCK - 1) / PANEL_BLOCK * PANEL_BLOCK;
+}
 
 /* Return which planes codes of so many bits have, and the lowest bit of a code in each. */
 static inline bool cpu_panel_has_nibbles(int code_bits) {
@@ -89,6 +97,7 @@ struct cpu_panel_layout {
 };
 
 extern const struct cpu_panel_layout cpu_panel_elements;
+extern const struct cpu_panel_layout cpu_panel_pairs;
 extern const struct cpu_panel_layout cpu_panel_blocks;
 
 #endif

@@ -94,6 +94,12 @@ static bool rounds_activations(const struct fixture *f) {
            strcmp(f->device.backend, "cpu") == 0;
 }
 
+/* Some levels round them to BF16 in front of BF16 weights. */
+static bool rounds_to_bf16(const struct fixture *f) {
+    return model_main_dtype(f->run.model) == DTYPE_BF16 &&
+           strstr(f->run.backend->numerics, "BF16 products") != NULL;
+}
+
 /* These models are made to be sensitive: Transformers itself, computing in the 16-bit type, is up
  * to 4.5e-2 (bf16) and 6.2e-3 (f16) away from what it computes in float. Where it rounds
  * activations to 8 bits, in float and in double some roundings of the widest model fall the other
@@ -102,6 +108,8 @@ static double choose_tolerance(const struct fixture *f) {
     bool is_widest = f->run.model->config.hidden_size >= 256;
     if (rounds_activations(f))
         return is_widest ? 2e-2 : 5e-3;
+    if (rounds_to_bf16(f))
+        return 4.5e-2;
     if (is_cpu(f))
         return 1e-4;
     return f->device.dtype == DTYPE_BF16 ? 4.5e-2 : 6e-3;
@@ -200,7 +208,7 @@ static double allowed_gap(const struct fixture *f, const float *row) {
 
 static void check_choice(const struct fixture *f, const float *row, int32_t token,
                          int32_t expected) {
-    if (is_cpu(f) || token == expected) {
+    if ((is_cpu(f) && !rounds_to_bf16(f)) || token == expected) {
         assert_int_equal(token, expected);
         return;
     }

@@ -4,7 +4,8 @@
  *
  * The CPU rounds the activations of quantised weights (32-blocks of signed bytes), so its products
  * are compared twice: nearly equal to the product of the activations as they are rounded, and
- * within the bound of that rounding of cpu-ref, which rounds nothing. */
+ * within the bound of that rounding of cpu-ref, which rounds nothing. Likewise those of BF16 weights
+ * where a level rounds activations to BF16 before them. */
 #include "tests/kernels/kernel_fixture.h"
 #include "tests/kernels/random_weights.h"
 #include "tests/kernels/weights_fixture.h"
@@ -37,6 +38,37 @@ static void round_activations(const float *x, int32_t cols, float *out, float *o
     }
 }
 
+/* Likewise before BF16 weights. */
+static void round_to_bf16(const float *x, int32_t cols, float *out, float *out_steps) {
+    for (int32_t k = 0; k < cols; k++) {
+        out[k] = bf16_to_f32(bf16_from_f32(x[k]));
+        out_steps[k] = 0x1p-8f * fabsf(x[k]);
+    }
+}
+
+/* One row as a product sees it; steps are zeros where nothing is rounded. */
+struct seen_row {
+    float *x, *steps;
+};
+
+static struct seen_row see_row(const float *row, int32_t cols, enum dtype weights,
+                               const struct backend *b) {
+    size_t bytes = (size_t)cols * sizeof(float);
+    struct seen_row seen = {kernel_fixture_memory(bytes), kernel_fixture_memory(bytes)};
+    memcpy(seen.x, row, bytes);
+    memset(seen.steps, 0, bytes);
+    if (dtype_is_quantised(weights))
+        round_activations(row, cols, seen.x, seen.steps);
+    else if (weights == DTYPE_BF16 && *kernel_fixture_bf16_products(b) != '\0')
+        round_to_bf16(row, cols, seen.x, seen.steps);
+    return seen;
+}
+
+static void forget_row(struct seen_row *seen) {
+    free(seen->x);
+    free(seen->steps);
+}
+
 /* What the product of a row with weight row r of part p gives. */
 struct definition {
     double sum;       /* of the activations as the CPU sees them */
@@ -45,49 +77,45 @@ struct definition {
 };
 
 static struct definition define_product(const struct weights *w, int p, int32_t r, const float *row,
-                                        const float *rounded, const float *steps, float initial) {
+                                        const struct seen_row *seen, float initial) {
     size_t cols = (size_t)w->cols;
     const float *weight = w->values[p] + (size_t)r * cols;
-    bool is_quantised = dtype_is_quantised(w->parts[p].dtype);
-    const float *seen = is_quantised ? rounded : row;
     struct definition d = {.sum = (double)initial + w->biases[p][r],
                            .magnitude = fabs((double)initial) + fabs((double)w->biases[p][r])};
     for (size_t k = 0; k < cols; k++) {
-        d.sum += (double)seen[k] * weight[k];
+        d.sum += (double)seen->x[k] * weight[k];
         d.magnitude += fabs((double)row[k] * weight[k]);
-        if (is_quantised)
-            d.bound += fabs((double)weight[k]) * steps[k];
+        d.bound += fabs((double)weight[k]) * seen->steps[k];
     }
     return d;
 }
 
-static void assert_defined(const struct weights *w, const float *x, int32_t num_rows,
-                           const float *initial, const float *actual, const float *oracle) {
-    size_t cols = (size_t)w->cols, at = 0;
-    float *rounded = kernel_fixture_memory(cols * sizeof(float));
-    float *steps = kernel_fixture_memory(cols * sizeof(float));
+static void assert_defined(const struct backend *b, const struct weights *w, const float *x,
+                           int32_t num_rows, const float *initial, const float *actual,
+                           const float *oracle) {
+    size_t at = 0;
     for (int32_t m = 0; m < num_rows; m++) {
-        const float *row = x + (size_t)m * cols;
-        if (w->cols % BLOCK == 0)
-            round_activations(row, w->cols, rounded, steps);
-        for (int p = 0; p < w->num_parts; p++)
+        const float *row = x + (size_t)m * (size_t)w->cols;
+        for (int p = 0; p < w->num_parts; p++) {
+            struct seen_row seen = see_row(row, w->cols, w->parts[p].dtype, b);
             for (int32_t r = 0; r < w->parts[p].rows; r++, at++) {
                 struct definition d =
-                    define_product(w, p, r, row, rounded, steps, initial != NULL ? initial[at] : 0);
+                    define_product(w, p, r, row, &seen, initial != NULL ? initial[at] : 0);
                 assert_true(fabs(actual[at] - d.sum) <= 1e-5 * d.magnitude);
                 assert_true(fabs(actual[at] - oracle[at]) <= 1e-5 * d.magnitude + 1.001 * d.bound);
             }
+            forget_row(&seen);
+        }
     }
-    free(rounded);
-    free(steps);
 }
 
 /* A device's float result is off by the order of summation alone. */
-static void assert_product(const struct weights *w, const float *x, const struct linear_args *args,
-                           const float *initial, const float *actual, const float *oracle) {
+static void assert_product(const struct backend *b, const struct weights *w, const float *x,
+                           const struct linear_args *args, const float *initial,
+                           const float *actual, const float *oracle) {
     size_t n = (size_t)args->num_rows * (size_t)w->rows;
     if (fixture.dtype == DTYPE_F32)
-        assert_defined(w, x, args->num_rows, initial, actual, oracle);
+        assert_defined(b, w, x, args->num_rows, initial, actual, oracle);
     else
         kernel_fixture_assert_close_by(actual, oracle, n,
                                        args->float_out ? 1e-5 : fixture.tolerance, "linear");
@@ -104,32 +132,48 @@ static void check_row_alone(struct backend *b, const struct matrix *matrix, cons
     kernel_fixture_guarded_free(alone);
 }
 
+/* Number of the first backend whose products with these weights have the bits of backend i's. */
+static int first_with_bits(const struct weights *w, int i) {
+    bool has_bf16 = false;
+    for (int p = 0; p < w->num_parts; p++)
+        has_bf16 = has_bf16 || w->parts[p].dtype == DTYPE_BF16;
+    int first = 0;
+    while (has_bf16 && strcmp(kernel_fixture_bf16_products(fixture.backends[first]),
+                              kernel_fixture_bf16_products(fixture.backends[i])) != 0)
+        first++;
+    return first;
+}
+
 static void check_rows(const struct weights *w, const float *x, int32_t num_rows,
                        const float *initial, bool float_out) {
     const struct linear_args args = {.num_rows = num_rows, .scale = 1, .float_out = float_out};
     struct matrix *oracle_matrix = weights_create(&fixture, fixture.oracle, w);
     float *oracle = weights_multiply(&fixture, fixture.oracle, oracle_matrix, w, x, &args, initial);
-    float *first = NULL;
+    float *results[FIXTURE_MAX_BACKENDS] = {NULL}; /* the first of its bits keeps its own */
     for (int i = 0; i < fixture.num_backends; i++) {
         struct backend *b = fixture.backends[i];
         struct matrix *matrix = weights_create(&fixture, b, w);
         float *actual = weights_multiply(&fixture, b, matrix, w, x, &args, initial);
-        if (first == NULL) {
-            assert_product(w, x, &args, initial, actual, oracle);
-            first = actual;
+        int first = first_with_bits(w, i);
+        if (first == i) {
+            assert_product(b, w, x, &args, initial, actual, oracle);
+            results[i] = actual;
         } else {
-            assert_memory_equal(actual, first, (size_t)num_rows * (size_t)w->rows * sizeof(float));
+            assert_memory_equal(actual, results[first],
+                                (size_t)num_rows * (size_t)w->rows * sizeof(float));
             kernel_fixture_guarded_free(actual);
         }
         if (fixture.bits_equal) {
-            check_row_alone(b, matrix, w, x, args, num_rows - 1, initial, first);
-            check_row_alone(b, matrix, w, x, args, num_rows / 2, initial, first);
+            check_row_alone(b, matrix, w, x, args, num_rows - 1, initial, results[first]);
+            check_row_alone(b, matrix, w, x, args, num_rows / 2, initial, results[first]);
         }
         b->ops->matrix_destroy(b, matrix);
     }
     fixture.oracle->ops->matrix_destroy(fixture.oracle, oracle_matrix);
     kernel_fixture_guarded_free(oracle);
-    kernel_fixture_guarded_free(first);
+    for (int i = 0; i < fixture.num_backends; i++)
+        if (results[i] != NULL)
+            kernel_fixture_guarded_free(results[i]);
 }
 
 static void check_random(struct weights *w, int32_t num_rows, bool accumulate, bool float_out,
@@ -260,7 +304,7 @@ static void test_one_matrix_many_times(void **state) {
             float *oracle =
                 weights_multiply(&fixture, fixture.oracle, oracle_matrix, &w, x, &args, NULL);
             float *actual = weights_multiply(&fixture, b, matrix, &w, x, &args, NULL);
-            assert_product(&w, x, &args, NULL, actual, oracle);
+            assert_product(b, &w, x, &args, NULL, actual, oracle);
             kernel_fixture_guarded_free(actual);
             kernel_fixture_guarded_free(oracle);
             free(x);

@@ -1,5 +1,7 @@
 #include "tests/kernels/kernel_fixture.h"
 
+#include "kernels/cpu/cpu_levels.h"
+
 #include <dlfcn.h>
 #include <math.h>
 #include <setjmp.h>
@@ -36,19 +38,31 @@ static void fail_arguments(const char *program) {
     exit(EXIT_WRONG_ARGUMENTS);
 }
 
-static void open_levels(struct kernel_fixture *f, struct backend_config config) {
-    static const char *const levels[] = {"portable", "avx2", "avx512vnni"};
+static void open_level(struct kernel_fixture *f, struct backend_config config,
+                       const struct cpu_level *level, int num_threads) {
+    struct error err = {0};
+    config.isa = level->name;
+    config.num_threads = num_threads;
+    assert_true(f->num_backends < FIXTURE_MAX_BACKENDS);
+    struct backend *b = backend_open("cpu", &config, &err);
+    if (b == NULL)
+        fail_msg("%s: %s", level->name, err.message);
+    f->backends[f->num_backends++] = b;
+}
+
+/* A level that brings formats of the product alone is enough once. */
+static void open_levels(struct kernel_fixture *f, const struct backend_config *config) {
     f->bits_equal = true;
     f->dtype = DTYPE_F32;
     f->tolerance = 0x1p-24;
-    for (int i = 0; i < 3; i++)
-        for (int threads = 1; threads <= 3; threads++) {
-            config.isa = levels[i];
-            config.num_threads = threads;
-            struct backend *b = backend_open("cpu", &config, NULL);
-            if (b != NULL)
-                f->backends[f->num_backends++] = b;
-        }
+    for (const struct cpu_level *l = cpu_levels; l < cpu_levels + num_cpu_levels; l++) {
+        if (!l->supported())
+            continue;
+        for (int threads = 1; l->add_ops != NULL && threads <= 3; threads++)
+            open_level(f, *config, l, threads);
+        if (l->add_ops == NULL)
+            open_level(f, *config, l, 2);
+    }
     assert_true(f->num_backends >= 3);
 }
 
@@ -80,7 +94,7 @@ void kernel_fixture_open(struct kernel_fixture *f, int argc, char **argv,
     *f = (struct kernel_fixture){.oracle = backend_open("cpu-ref", config, NULL)};
     assert_non_null(f->oracle);
     if (argc < 2 || (argc == 2 && strcmp(argv[1], "cpu") == 0))
-        open_levels(f, *config);
+        open_levels(f, config);
     else
         open_device(f, argc, argv, *config);
 }
@@ -169,6 +183,11 @@ void kernel_fixture_guarded_free(float *data) {
     memcpy(&n, memory, sizeof(n));
     assert_guards(memory, sizeof(n), (const unsigned char *)(data + n), n * sizeof(float));
     free(memory);
+}
+
+const char *kernel_fixture_bf16_products(const struct backend *b) {
+    const char *products = strstr(b->numerics, "BF16 products");
+    return products != NULL ? products : "";
 }
 
 static bool is_host_memory(const struct backend *b) {

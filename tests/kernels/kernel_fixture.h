@@ -1,5 +1,6 @@
 /* What the checks of the ops share. Each check is a program `check_OP [cpu]`, which runs on every
- * instruction-set level that this machine has, with 1, 2 and 3 threads, or `check_OP DEVICE TYPE
+ * instruction-set level that this machine has, with 1, 2 and 3 threads (those that bring formats of the
+ * matrix product alone: with 2), or `check_OP DEVICE TYPE
  * [batch-invariant]`, which runs on one device ("cuda", "cuda-sim") with activations of TYPE
  * ("bf16", "f16"). Both compare each backend with the oracle, on the same numbers, rounded to the
  * backend's type before. A backend's memory is reached by upload and download only, and its arrays
@@ -13,15 +14,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define FIXTURE_MAX_BACKENDS 9
+#define FIXTURE_MAX_BACKENDS 16
 
 struct kernel_fixture {
     struct backend *oracle;
     struct backend *backends[FIXTURE_MAX_BACKENDS]; /* under test */
     int num_backends;
-    enum dtype dtype;  /* of activations, and of a device's weights and KV cache; F32 on the CPU */
-    double tolerance;  /* of one rounding to dtype: 2^-8 for BF16, 2^-11 for F16, 2^-24 for F32 */
-    bool bits_equal;   /* rows have the same bits on each of the backends, alone and in any batch */
+    enum dtype dtype; /* of activations, and of a device's weights and KV cache; F32 on the CPU */
+    double tolerance; /* of one rounding to dtype: 2^-8 for BF16, 2^-11 for F16, 2^-24 for F32 */
+    bool bits_equal; /* rows have the same bits on each of the backends, alone and in any batch; but
+                          see kernel_fixture_bf16_products */
     bool is_simulated; /* takes its time */
 };
 
@@ -30,6 +32,10 @@ struct kernel_fixture {
 void kernel_fixture_open(struct kernel_fixture *f, int argc, char **argv,
                          const struct backend_config *config);
 void kernel_fixture_close(struct kernel_fixture *f);
+
+/* What sets the bits of products with BF16 weights apart from the common ones (cpu_gemm.h): their
+ * activations are rounded to BF16. Empty: nothing. */
+const char *kernel_fixture_bf16_products(const struct backend *b);
 
 uint32_t kernel_fixture_random(uint64_t *seed);
 int kernel_fixture_random_in(uint64_t *seed, int low, int high);

@@ -1,5 +1,7 @@
 #include "kernels/cpu/cpu_levels.h"
 
+#include "kernels/cpu/cpu_gemm.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -39,6 +41,32 @@ static void test_auto_is_the_best_one(void **state) {
         assert_false(level->supported());
 }
 
+/* Whatever is measured: a level that is not on trial gives all it has, bits of their own need leave,
+ * and the answer stays what it was. */
+static void test_fastest_of_any_machine(void **state) {
+    for (int any_bits = 0; any_bits < 2; any_bits++) {
+        struct cpu_kernels first, again;
+        const struct cpu_level *level = cpu_levels_fill_fastest(any_bits, &first);
+        assert_true(level->supported());
+        assert_ptr_equal(cpu_levels_fill_fastest(any_bits, &again), level);
+        assert_memory_equal(&again, &first, sizeof(first));
+        for (int dtype = 0; dtype < DTYPE_COUNT; dtype++) {
+            assert_non_null(first.formats[dtype]);
+            assert_true(any_bits || first.formats[dtype]->numerics == NULL);
+        }
+        const struct cpu_level *proven = cpu_levels_select(NULL, NULL);
+        while (proven->on_trial)
+            proven--;
+        assert_true(level >= proven);
+        struct cpu_kernels all;
+        cpu_levels_fill(proven, &all);
+        if (level == proven)
+            assert_memory_equal(&first, &all, sizeof(all));
+        else
+            assert_ptr_equal(first.op.norm, all.op.norm);
+    }
+}
+
 static void test_unknown_names_list_the_known(void **state) {
     struct error err = {0};
     assert_null(cpu_levels_select("AVX2", &err));
@@ -52,6 +80,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_supported_level_is_found),
         cmocka_unit_test(test_auto_is_the_best_one),
+        cmocka_unit_test(test_fastest_of_any_machine),
         cmocka_unit_test(test_unknown_names_list_the_known),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,18 @@
+/* Compares two formats of the matrix product on this machine, in about a millisecond. */
+#ifndef QUIRE_KERNELS_CPU_CPU_PROBE_H
+#define QUIRE_KERNELS_CPU_CPU_PROBE_H
+
+#include "kernels/dtype.h"
+
+#include <stdbool.h>
+
+struct cpu_gemm_format;
+
+/* Returns whether the product of a batch of rows, weights and activations in the caches, takes less
+ * time in `format` than in `other` by a factor of 1.2. So clear a difference is the same from start
+ * to start: each takes the best of many short runs that alternate, which other work on the machine
+ * disturbs but for a few. False when memory is short. */
+bool cpu_probe_is_faster(enum dtype dtype, const struct cpu_gemm_format *format,
+                         const struct cpu_gemm_format *other);
+
+#endif
