@@ -1,6 +1,6 @@
 /* The whole engine on a small real model: what a request gets must not depend on who shares its
- * steps, on how often it lost its blocks, or on how many steps are in flight. test_executor [DEVICE
- * TYPE]: cpu-ref by default. */
+ * steps, on how often it lost its blocks, or on how many steps are in flight; nor, but for rounding,
+ * on how many ranks compute it. test_executor [DEVICE TYPE]: cpu-ref by default. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -11,6 +11,7 @@
 #include "engine/executor.h"
 #include "kernels/kv_type.h"
 
+#include <math.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -20,9 +21,11 @@
 #define FIRST_POOLED (NUM_REQUESTS - 2) /* a mean and a last state, at the end of the queue */
 #define NUM_TOKENS 30
 #define HIDDEN_SIZE 64
+#define MAX_RANKS 3
 
 static const char *device = "cpu-ref";
 static enum dtype dtype = DTYPE_F32;
+static int32_t num_ranks = 1;
 
 struct fixture {
     struct model *model;
@@ -43,6 +46,7 @@ static struct executor_config small_config(const struct model *model, size_t kv_
         .gpu_memory_utilization = 0.1,
         .quantization = DTYPE_NONE,
         .num_threads = 1,
+        .num_ranks = num_ranks,
         .kv_type = kv_type_of_dtype(dtype),
         .kv_memory_bytes = kv_memory_bytes,
         .limits = {.max_num_seqs = NUM_REQUESTS,
@@ -199,6 +203,40 @@ static void test_alone_together_and_preempted(void **state) {
     }
 }
 
+static void assert_near(double actual, double expected) {
+    if (!(fabs(actual - expected) <= 1e-4 * (1 + fabs(expected))))
+        fail_msg("%.9g is not near %.9g", actual, expected);
+}
+
+/* The same bits from run to run; what is computed of a prompt is that of one rank but for the order
+ * of sums. */
+static void test_several_ranks(void **state) {
+    static struct answer one[NUM_REQUESTS], alone[NUM_REQUESTS], actual[NUM_REQUESTS];
+    if (strncmp(device, "cpu", 3) != 0)
+        skip();
+    size_t enough = sequence_bytes() * NUM_REQUESTS, little = sequence_bytes() * 5 / 4;
+    run(enough, true, 0, NUM_REQUESTS, one);
+    for (num_ranks = 2; num_ranks <= MAX_RANKS; num_ranks++) {
+        for (int i = 0; i < NUM_REQUESTS; i++)
+            run(enough, false, i, 1, &alone[i]);
+        for (int async_scheduling = 0; async_scheduling < 2; async_scheduling++) {
+            run(enough, async_scheduling, 0, NUM_REQUESTS, actual);
+            assert_memory_equal(actual, alone, sizeof(alone));
+        }
+        /* with as many blocks, whatever they take: ranks may have the same KV head */
+        assert_true(run(num_ranks == 2 ? little : little * 3 / 2, true, 0, NUM_REQUESTS, actual) >
+                    0);
+        assert_memory_equal(actual, alone, sizeof(alone));
+        for (int i = 0; i < NUM_REQUESTS; i++) {
+            assert_near(alone[i].prompt_logprob, one[i].prompt_logprob);
+            assert_near(alone[i].logprobs[0], one[i].logprobs[0]);
+            for (int d = 0; d < HIDDEN_SIZE; d++)
+                assert_near(alone[i].embedding[d], one[i].embedding[d]);
+        }
+    }
+    num_ranks = 1;
+}
+
 static void test_too_little_memory(void **state) {
     struct model *model;
     struct executor *executor = NULL;
@@ -216,6 +254,7 @@ static void test_too_little_memory(void **state) {
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_alone_together_and_preempted),
+        cmocka_unit_test(test_several_ranks),
         cmocka_unit_test(test_too_little_memory),
     };
     if (argc == 3) {

@@ -1,0 +1,447 @@
+/* An executor of several ranks: what they hold together, that moved blocks are moved on each of them,
+ * where they run, and that whichever fails, and when, all end. backend_open is replaced by one whose
+ * ranks fail on request, and the machine has the NUMA nodes that a test says. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include "engine/executor.h"
+#include "engine/executor/numa_nodes.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MODEL_PATH GOLDEN_DIR "/tiny-f32.gguf"
+#define MAX_RANKS 3
+
+enum { BLOCK_SIZE = 16, NUM_BLOCKS = 12, VOCAB = 320, MAX_TOKENS = 24, MIB = 1 << 20 };
+
+/* --- Ranks that fail ---------------------------------------------------------------------------- */
+
+enum failure { NO_FAILURE, FAIL_OPEN, FAIL_MATRIX, FAIL_BUFFER, FAIL_POOL, FAIL_HOST, FAIL_WAIT };
+
+static struct {
+    enum failure failure;
+    int32_t rank;        /* that fails */
+    atomic_int num_left; /* calls before the one that fails */
+    cpu_set_t cpus[MAX_RANKS];
+    int num_threads[MAX_RANKS];
+    int32_t num_nodes;
+    cpu_set_t node_cpus[MAX_RANKS];
+} stage;
+
+/* What stands behind each of them. */
+static const struct backend_ops *original;
+
+static bool fails(enum failure failure) {
+    return stage.failure == failure && atomic_fetch_sub(&stage.num_left, 1) <= 0;
+}
+
+static int refuse(struct error *err) {
+    return error_set(err, ERROR_DEVICE, "rank %d was told to fail", stage.rank);
+}
+
+static int failing_matrix_create(struct backend *b, const struct matrix_part *parts, int num_parts,
+                                 int32_t cols, struct matrix **out, struct error *err) {
+    return fails(FAIL_MATRIX) ? refuse(err)
+                              : original->matrix_create(b, parts, num_parts, cols, out, err);
+}
+
+/* The pool is larger than any other buffer of this model. */
+static int failing_buffer_alloc(struct backend *b, size_t bytes, struct buffer *out,
+                                struct error *err) {
+    if (fails(FAIL_BUFFER) || (bytes > MIB && fails(FAIL_POOL)))
+        return refuse(err);
+    return original->buffer_alloc(b, bytes, out, err);
+}
+
+static int failing_host_alloc(struct backend *b, size_t bytes, struct buffer *out,
+                              struct error *err) {
+    return fails(FAIL_HOST) ? refuse(err) : original->host_alloc(b, bytes, out, err);
+}
+
+static int failing_step_wait(struct backend *b, struct error *err) {
+    return fails(FAIL_WAIT) ? refuse(err) : original->step_wait(b, err);
+}
+
+struct backend *__real_backend_open(const char *name, const struct backend_config *config,
+                                    struct error *err);
+struct backend *__wrap_backend_open(const char *name, const struct backend_config *config,
+                                    struct error *err);
+
+struct backend *__wrap_backend_open(const char *name, const struct backend_config *config,
+                                    struct error *err) {
+    static struct backend_ops failing;
+    sched_getaffinity(0, sizeof(stage.cpus[0]), &stage.cpus[config->rank]);
+    stage.num_threads[config->rank] = config->num_threads;
+    if (config->rank == stage.rank && fails(FAIL_OPEN)) {
+        refuse(err);
+        return NULL;
+    }
+    struct backend *b = __real_backend_open(name, config, err);
+    if (b == NULL || config->rank != stage.rank)
+        return b;
+    original = b->ops;
+    failing = *original;
+    failing.matrix_create = failing_matrix_create;
+    failing.buffer_alloc = failing_buffer_alloc;
+    failing.host_alloc = failing_host_alloc;
+    failing.step_wait = failing_step_wait;
+    b->ops = &failing;
+    return b;
+}
+
+void __wrap_numa_nodes_read(const char *dir, const cpu_set_t *allowed, struct numa_nodes *out);
+
+void __wrap_numa_nodes_read(const char *dir, const cpu_set_t *allowed, struct numa_nodes *out) {
+    out->count = stage.num_nodes;
+    memcpy(out->cpus, stage.node_cpus, sizeof(stage.node_cpus));
+}
+
+static int reset(void **state) {
+    memset(&stage, 0, sizeof(stage));
+    return 0;
+}
+
+static int open_model(void **state) {
+    return model_open(MODEL_PATH, (struct model **)state, NULL);
+}
+
+static int close_model(void **state) {
+    model_close(*state);
+    return 0;
+}
+
+static struct executor_config config_for(int32_t num_ranks) {
+    return (struct executor_config){
+        .device = "cpu-ref",
+        .dtype = DTYPE_AUTO,
+        .kv_type = KV_AUTO,
+        .quantization = DTYPE_NONE,
+        .num_ranks = num_ranks,
+        .num_threads = 1,
+        .kv_memory_bytes = 4 * (size_t)MIB,
+        .swap_bytes = MIB,
+        .limits = {.max_num_seqs = 2,
+                   .max_num_batched_tokens = MAX_TOKENS,
+                   .max_model_len = 4 * BLOCK_SIZE,
+                   .block_size = BLOCK_SIZE,
+                   .vocab_size = VOCAB,
+                   .hidden_size = 64},
+    };
+}
+
+/* --- What they hold ----------------------------------------------------------------------------- */
+
+static void assert_sums(const struct executor_info *info, int32_t num_ranks) {
+    struct executor_memory sum = {0};
+    assert_int_equal(info->num_ranks, num_ranks);
+    for (int32_t r = 0; r < num_ranks; r++) {
+        const struct executor_memory *memory = &info->rank_memory[r];
+        assert_true(memory->weight_bytes > 0 && memory->workspace_bytes > 0);
+        assert_int_equal(memory->kv_bytes % (size_t)info->limits.num_blocks, 0);
+        assert_int_equal(memory->swap_bytes / (size_t)info->limits.num_host_blocks,
+                         memory->kv_bytes / (size_t)info->limits.num_blocks);
+        sum.weight_bytes += memory->weight_bytes;
+        sum.workspace_bytes += memory->workspace_bytes;
+        sum.kv_bytes += memory->kv_bytes;
+        sum.swap_bytes += memory->swap_bytes;
+    }
+    assert_int_equal(sum.weight_bytes, info->memory.weight_bytes);
+    assert_int_equal(sum.workspace_bytes, info->memory.workspace_bytes);
+    assert_int_equal(sum.kv_bytes, info->memory.kv_bytes);
+    assert_int_equal(sum.swap_bytes, info->memory.swap_bytes);
+    size_t block_bytes = sum.kv_bytes / (size_t)info->limits.num_blocks;
+    assert_in_range(sum.kv_bytes, 4 * MIB - block_bytes + 1, 4 * MIB);
+    assert_in_range(sum.swap_bytes, MIB - block_bytes + 1, MIB);
+}
+
+static void test_memory(void **state) {
+    for (int32_t num_ranks = 1; num_ranks <= MAX_RANKS; num_ranks++) {
+        const struct executor_config config = config_for(num_ranks);
+        struct executor_info info, planned;
+        struct executor *executor = NULL;
+        assert_int_equal(executor_plan(*state, &config, &planned, NULL), 0);
+        assert_sums(&planned, num_ranks);
+        assert_int_equal(executor_create(*state, &config, &info, &executor, NULL), 0);
+        assert_sums(&info, num_ranks);
+        assert_memory_equal(info.rank_memory, planned.rank_memory,
+                            offsetof(struct executor_memory, overhead_bytes));
+        assert_int_equal(info.limits.num_blocks, planned.limits.num_blocks);
+        assert_true(info.swap_block_ns > 0);
+        /* Two ranks have a KV head each; of three the first two have the same one. */
+        assert_int_equal(info.memory.kv_bytes / (size_t)info.limits.num_blocks,
+                         num_ranks == 3 ? 3 * 4096 : 8192);
+        executor->ops->destroy(executor);
+    }
+}
+
+static void assert_refused(void *const *state, const struct executor_config *config,
+                           enum error_code code, const char *piece) {
+    struct executor_info info;
+    struct executor *executor = NULL;
+    struct error err = {0};
+    assert_int_equal(executor_create(*state, config, &info, &executor, &err), -1);
+    assert_int_equal(err.code, code);
+    if (strstr(err.message, piece) == NULL)
+        fail_msg("\"%s\" lacks \"%s\"", err.message, piece);
+    assert_null(executor);
+}
+
+static void test_refused(void **state) {
+    struct executor_config config = config_for(5); /* of 4 query heads */
+    assert_refused(state, &config, ERROR_CONFIG, "tensor-parallel-size: 5");
+    config = config_for(BACKEND_MAX_RANKS + 1);
+    assert_refused(state, &config, ERROR_CONFIG, "tensor-parallel-size: 9 ranks: must be 1 to 8");
+    config = config_for(2);
+    config.device = "cuda";
+    assert_refused(state, &config, ERROR_CONFIG, "on cuda it must be 1");
+    config = config_for(2);
+    config.kv_memory_bytes = 1000; /* of both together */
+    assert_refused(state, &config, ERROR_CONFIG, "--kv-cache-memory-bytes");
+    config.kv_memory_bytes = 4 * 8192;
+    config.swap_bytes = 8191;
+    assert_refused(state, &config, ERROR_CONFIG, "--swap-space");
+}
+
+/* Where several ranks may choose, they are on the CPU. */
+static void test_auto_is_the_cpu(void **state) {
+    struct executor_config config = config_for(2);
+    struct executor_info info;
+    config.device = "auto";
+    assert_int_equal(executor_plan(*state, &config, &info, NULL), 0);
+    assert_string_equal(info.device, "cpu");
+    assert_string_equal(info.why_cpu,
+                        "tensor-parallel-size is 2 and only the CPU has several ranks");
+    assert_memory_equal(info.description, "2 ranks, each ", strlen("2 ranks, each "));
+}
+
+/* --- Where they run ----------------------------------------------------------------------------- */
+
+static int core_at(const cpu_set_t *set, int index) {
+    int core = -1;
+    for (int found = -1; found < index;)
+        found += CPU_ISSET((size_t)++core, set) != 0;
+    return core;
+}
+
+static void create_and_destroy(void *const *state, const struct executor_config *config) {
+    struct executor_info info;
+    struct executor *executor;
+    struct error err = {0};
+    if (executor_create(*state, config, &info, &executor, &err) != 0)
+        fail_msg("%s", err.message);
+    executor->ops->destroy(executor);
+}
+
+/* Bound to nodes only where there are enough; on a machine of one core both nodes have that. */
+static void test_nodes(void **state) {
+    struct executor_config config = config_for(2);
+    cpu_set_t before, after;
+    assert_int_equal(sched_getaffinity(0, sizeof(before), &before), 0);
+    config.num_threads = 0;
+    for (int32_t nodes = 1; nodes <= 2; nodes++) {
+        stage.num_nodes = nodes;
+        for (int32_t i = 0; i < nodes; i++) {
+            CPU_ZERO(&stage.node_cpus[i]);
+            CPU_SET((size_t)core_at(&before, i % CPU_COUNT(&before)), &stage.node_cpus[i]);
+        }
+        create_and_destroy(state, &config);
+        for (int32_t r = 0; r < 2; r++) {
+            const cpu_set_t *expected = nodes == 2 ? &stage.node_cpus[r] : &before;
+            assert_true(CPU_EQUAL(&stage.cpus[r], expected));
+        }
+    }
+    assert_int_equal(sched_getaffinity(0, sizeof(after), &after), 0);
+    assert_true(CPU_EQUAL(&before, &after));
+    assert_int_equal(stage.num_threads[0], 0); /* all of its node */
+    assert_int_equal(stage.num_threads[1], 0);
+}
+
+static void test_threads_are_shared_out(void **state) {
+    static const int expected[][3] = {{5, 2, 3}, {2, 1, 1}, {1, 1, 1}};
+    struct executor_config config = config_for(2);
+    for (int32_t nodes = 0; nodes <= 2; nodes += 2)
+        for (size_t i = 0; i < sizeof(expected) / sizeof(expected[0]); i++) {
+            stage.num_nodes = nodes;
+            for (int32_t node = 0; node < nodes; node++)
+                sched_getaffinity(0, sizeof(cpu_set_t), &stage.node_cpus[node]);
+            config.num_threads = expected[i][0];
+            create_and_destroy(state, &config);
+            assert_int_equal(stage.num_threads[0], expected[i][1]);
+            assert_int_equal(stage.num_threads[1], expected[i][2]);
+        }
+}
+
+/* --- Steps -------------------------------------------------------------------------------------- */
+
+struct step {
+    struct batch batch;
+    struct step_result result;
+    int32_t tokens[MAX_TOKENS], positions[MAX_TOKENS], slots[MAX_TOKENS];
+    int32_t query_start[2], context_len, last, table[2];
+    struct sample_row row;
+    struct sample_output output;
+};
+
+/* The last of `count` tokens from `position` on, in blocks of the table, after the moves. */
+static void submit_step(struct executor *executor, struct step *s, const struct batch *moves,
+                        const int32_t table[2], int32_t position, int32_t count) {
+    memset(s, 0, sizeof(*s));
+    memcpy(s->table, table, sizeof(s->table));
+    for (int32_t i = 0; i < count; i++) {
+        s->positions[i] = position + i;
+        s->tokens[i] = s->positions[i] * 11 % 300 + 3;
+        s->slots[i] =
+            table[s->positions[i] / BLOCK_SIZE] * BLOCK_SIZE + s->positions[i] % BLOCK_SIZE;
+    }
+    s->query_start[1] = count;
+    s->context_len = position + count;
+    s->last = count - 1;
+    s->row = (struct sample_row){.target = SAMPLE_NO_TARGET,
+                                 .num_logprobs = 5,
+                                 .settings = SAMPLING_SETTINGS_NEUTRAL,
+                                 .mask = SAMPLE_NO_MASK};
+    s->batch = *moves;
+    s->batch.inputs = (struct step_inputs){.num_tokens = count,
+                                           .num_seqs = 1,
+                                           .max_blocks_per_seq = 2,
+                                           .token_ids = s->tokens,
+                                           .positions = s->positions,
+                                           .slot_mapping = s->slots,
+                                           .query_start = s->query_start,
+                                           .context_lens = &s->context_len,
+                                           .block_tables = s->table};
+    s->batch.num_sample_rows = 1;
+    s->batch.logit_rows = &s->last;
+    s->batch.sample_rows = &s->row;
+    s->result = (struct step_result){.rows = &s->output};
+    executor->ops->submit(executor, &s->batch, &s->result);
+}
+
+static struct sample_output run_step(struct executor *executor, const struct batch *moves,
+                                     const int32_t table[2], int32_t position, int32_t count) {
+    struct step step;
+    struct error err = {0};
+    submit_step(executor, &step, moves, table, position, count);
+    if (executor->ops->wait(executor, &err) != 0)
+        fail_msg("%s", err.message);
+    assert_int_equal(step.result.num_sample_rows, 1);
+    return step.output;
+}
+
+/* A sequence continues from blocks that were swapped out, in again elsewhere, and copied, on every
+ * rank; what it computes is what one rank does but for rounding. */
+static void test_moved_blocks_are_read(void **state) {
+    static const struct batch nothing = {0};
+    static const int32_t first[] = {0, 1}, host[] = {4, 2}, back[] = {6, 9}, one = 9, two = 3;
+    static const struct batch out = {.swap_out = {.count = 2, .from = first, .to = host}};
+    static const struct batch in = {.swap_in = {.count = 2, .from = host, .to = back},
+                                    .copies = {.count = 1, .from = &one, .to = &two}};
+    struct sample_output of_one_rank = {0};
+    for (int32_t num_ranks = 1; num_ranks <= MAX_RANKS; num_ranks++) {
+        const struct executor_config config = config_for(num_ranks);
+        struct executor_info info;
+        struct executor *executor;
+        struct step_result none = {.num_sample_rows = 7};
+        assert_int_equal(executor_create(*state, &config, &info, &executor, NULL), 0);
+        run_step(executor, &nothing, first, 0, 20);
+        executor->ops->submit(executor, &out, &none);
+        assert_int_equal(executor->ops->wait(executor, NULL), 0);
+        assert_int_equal(none.num_sample_rows, 0);
+        struct sample_output plain = run_step(executor, &nothing, first, 20, 1);
+        run_step(executor, &nothing, (const int32_t[]){1, 0}, 0, 21); /* overwrites it */
+        struct sample_output moved = run_step(executor, &in, (const int32_t[]){6, 3}, 20, 1);
+        assert_memory_equal(&moved, &plain, sizeof(plain));
+        executor->ops->destroy(executor);
+        if (num_ranks == 1)
+            of_one_rank = plain;
+        assert_int_equal(plain.token, of_one_rank.token);
+        for (int i = 0; i < 5; i++) {
+            double expected = of_one_rank.top_logprobs[i], actual = plain.top_logprobs[i];
+            assert_true(fabs(actual - expected) <= 1e-4 * (1 + fabs(expected)));
+        }
+    }
+}
+
+/* --- Failures ----------------------------------------------------------------------------------- */
+
+/* Each rank of two and three, at its first calls and later ones: the cause is reported, all threads
+ * end, and nothing is left behind, which the address sanitizer sees. */
+static void test_a_rank_fails_to_start(void **state) {
+    static const struct {
+        enum failure failure;
+        int num_calls; /* before it */
+    } cases[] = {{FAIL_OPEN, 0},   {FAIL_MATRIX, 0}, {FAIL_MATRIX, 3}, {FAIL_BUFFER, 0},
+                 {FAIL_BUFFER, 9}, {FAIL_POOL, 0},   {FAIL_HOST, 0}};
+    for (int32_t num_ranks = 2; num_ranks <= MAX_RANKS; num_ranks++)
+        for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+            for (stage.rank = 0; stage.rank < num_ranks; stage.rank++) {
+                const struct executor_config config = config_for(num_ranks);
+                char cause[64];
+                stage.failure = cases[i].failure;
+                atomic_store(&stage.num_left, cases[i].num_calls);
+                snprintf(cause, sizeof(cause), "rank %d was told to fail", stage.rank);
+                assert_refused(state, &config,
+                               stage.failure == FAIL_OPEN ? ERROR_CONFIG : ERROR_DEVICE, cause);
+                assert_true(atomic_load(&stage.num_left) < 0);
+            }
+}
+
+static void test_a_plan_fails(void **state) {
+    const struct executor_config config = config_for(3);
+    struct executor_info info;
+    stage.failure = FAIL_OPEN;
+    stage.rank = 1;
+    assert_int_equal(executor_plan(*state, &config, &info, NULL), -1);
+}
+
+/* The others may be waiting in a step for the one that fails. */
+static void test_a_rank_fails_in_a_step(void **state) {
+    static const struct batch nothing = {0};
+    static const int32_t table[] = {0, 1};
+    for (int round = 0; round < 30; round++) {
+        int32_t num_ranks = 2 + round % 2;
+        const struct executor_config config = config_for(num_ranks);
+        struct executor_info info;
+        struct executor *executor;
+        struct step steps[4];
+        struct error err = {0};
+        stage.failure = FAIL_WAIT;
+        stage.rank = round % num_ranks;
+        atomic_store(&stage.num_left, 1 + round % 2);
+        assert_int_equal(executor_create(*state, &config, &info, &executor, NULL), 0);
+        int num_good = 0, status = 0;
+        submit_step(executor, &steps[0], &nothing, table, 0, 12);
+        for (int i = 1; i < 4; i++) {
+            submit_step(executor, &steps[i], &nothing, table, 11 + i, 1);
+            status = executor->ops->wait(executor, &err);
+            num_good += status == 0;
+        }
+        assert_int_equal(executor->ops->wait(executor, &err), -1);
+        assert_int_equal(status, -1);
+        assert_int_equal(err.code, ERROR_DEVICE);
+        assert_true(num_good <= 1 + round % 2);
+        executor->ops->destroy(executor);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(test_memory, reset),
+        cmocka_unit_test_setup(test_refused, reset),
+        cmocka_unit_test_setup(test_auto_is_the_cpu, reset),
+        cmocka_unit_test_setup(test_nodes, reset),
+        cmocka_unit_test_setup(test_threads_are_shared_out, reset),
+        cmocka_unit_test_setup(test_moved_blocks_are_read, reset),
+        cmocka_unit_test_setup(test_a_rank_fails_to_start, reset),
+        cmocka_unit_test_setup(test_a_plan_fails, reset),
+        cmocka_unit_test_setup(test_a_rank_fails_in_a_step, reset),
+    };
+    return cmocka_run_group_tests(tests, open_model, close_model);
+}
