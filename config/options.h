@@ -66,7 +66,7 @@ struct options {
     int64_t max_num_batched_tokens; /* token budget of one step; 0: by device */
     int64_t block_size;             /* tokens per KV block */
     int64_t kv_cache_memory_bytes;  /* 0: chosen from the memory at hand; a GPU's is filled */
-    char *kv_cache_dtype;           /* auto, f32, f16, bf16 */
+    char *kv_cache_dtype;           /* a name of kernels/kv_type.h */
     double swap_space;              /* GiB of host memory; OPTIONS_AUTO: by device */
     bool enable_prefix_caching;     /* equal beginnings of prompts are computed once */
     bool async_scheduling;          /* the next step is planned while one runs */

@@ -258,8 +258,9 @@ static const struct option_spec table[] = {
      .type = OPTION_CHOICE,
      .offset = FIELD(kv_cache_dtype),
      .default_text = "auto",
-     .choices = "auto f32 f16 bf16",
-     .meaning = "numbers in the KV cache; on CUDA those of --dtype"},
+     .choices = "auto f32 f16 bf16 int8 fp8 float16 bfloat16 fp8_e4m3",
+     .meaning = "numbers in the KV cache, int8 and fp8 with a scale for each token and head; on "
+                "CUDA those of --dtype, int8 or fp8"},
     {.name = "swap-space",
      .type = OPTION_DECIMAL,
      .flags = OPTION_OR_AUTO,

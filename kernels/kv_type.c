@@ -7,11 +7,12 @@
 
 static const struct {
     const char *name;
+    const char *other_name; /* vLLM's */
     enum dtype dtype;
 } types[NUM_KV_TYPES] = {
-    [KV_F32] = {"f32", DTYPE_F32},    [KV_F16] = {"f16", DTYPE_F16},
-    [KV_BF16] = {"bf16", DTYPE_BF16}, [KV_INT8] = {"int8", DTYPE_NONE},
-    [KV_E4M3] = {"fp8", DTYPE_NONE},
+    [KV_F32] = {"f32", "float32", DTYPE_F32},     [KV_F16] = {"f16", "float16", DTYPE_F16},
+    [KV_BF16] = {"bf16", "bfloat16", DTYPE_BF16}, [KV_INT8] = {"int8", "int8", DTYPE_NONE},
+    [KV_E4M3] = {"fp8", "fp8_e4m3", DTYPE_NONE},
 };
 
 const char *kv_type_name(enum kv_type type) {
@@ -23,7 +24,8 @@ enum kv_type kv_type_of(const char *name) {
     if (strcmp(name, "auto") == 0)
         return KV_AUTO;
     enum kv_type type = 0;
-    while (type < NUM_KV_TYPES && strcmp(name, types[type].name) != 0)
+    while (type < NUM_KV_TYPES && strcmp(name, types[type].name) != 0 &&
+           strcmp(name, types[type].other_name) != 0)
         type++;
     return type;
 }

@@ -1,5 +1,7 @@
 /* One label and value a line, so that people and grep can both read it. */
 #include "models/model.h"
+
+#include "kernels/kv_type.h"
 #include "models/sampling_fields.h"
 #include "models/weights/tensor_names.h"
 
@@ -226,16 +228,31 @@ static void print_tensors(const struct model *model, FILE *out) {
     }
 }
 
+static double kv_token_bytes(const struct model_config *config, enum kv_type type) {
+    const struct kv_layout layout = {.num_layers = config->num_layers,
+                                     .num_kv_heads = config->num_kv_heads,
+                                     .head_dim = config->head_dim,
+                                     .block_size = KV_TOKEN_STEP,
+                                     .type = type};
+    return (double)kv_block_bytes(&layout) / KV_TOKEN_STEP;
+}
+
+static void print_kv(const struct model_config *config, FILE *out) {
+    for (enum kv_type type = 0; type < NUM_KV_TYPES; type++) {
+        char label[32];
+        snprintf(label, sizeof(label), "KV per token, %s", kv_type_name(type));
+        print_bytes(out, label, kv_token_bytes(config, type));
+    }
+    print_bytes(out, "KV of a context, f16", kv_token_bytes(config, KV_F16) * config->max_position);
+}
+
 void model_print(const struct model *model, FILE *out) {
     const struct model_config *config = &model->config;
-    double kv = 2.0 * config->num_layers * config->num_kv_heads * config->head_dim; /* elements */
     fprintf(out, "%-24s%s\n", "file", tensor_file_path(model->file));
     print_bytes(out, "file size", (double)tensor_file_bytes(model->file));
     fprintf(out, "%-24s%s\n", "format", tensor_file_format(model->file));
     print_config(model, out);
     print_text(model, out);
     print_tensors(model, out);
-    print_bytes(out, "KV per token, f16", kv * 2.0);
-    print_bytes(out, "KV per token, f32", kv * 4.0);
-    print_bytes(out, "KV of a context, f16", kv * 2.0 * config->max_position);
+    print_kv(config, out);
 }

@@ -39,9 +39,11 @@ static void put_device_parts(const struct printer *out, const struct executor_in
     if (info->has_dedicated_memory)
         put(out, "overhead   %8.1f MiB driver, libraries, other processes",
             mib(info->memory.overhead_bytes));
-    put(out, "KV cache   %8.1f MiB = %d blocks of %d = %lld tokens in %s",
-        mib(info->memory.kv_bytes), info->limits.num_blocks, info->limits.block_size,
-        (long long)info->limits.num_blocks * info->limits.block_size, kv_type_name(info->kv_type));
+    long long num_tokens = (long long)info->limits.num_blocks * info->limits.block_size;
+    put(out, "KV cache   %8.1f MiB = %d blocks of %d = %lld tokens in %s, %lld bytes each",
+        mib(info->memory.kv_bytes), info->limits.num_blocks, info->limits.block_size, num_tokens,
+        kv_type_name(info->kv_type),
+        num_tokens > 0 ? (long long)info->memory.kv_bytes / num_tokens : 0);
     if (info->has_dedicated_memory)
         put(out, "left free  %8.1f MiB", mib(info->memory.free_bytes));
 }

@@ -74,18 +74,26 @@ static int open_named(struct rank *rank, struct error *err) {
     return error_set(err, ERROR_CONFIG, "device %s: %s", rank->config.device, why.message);
 }
 
+/* "auto, bf16, int8 or fp8" */
+static void list_kv_types(uint32_t types, char *text, size_t size) {
+    int used = snprintf(text, size, "auto");
+    for (enum kv_type type = 0; type < NUM_KV_TYPES && (types >> type) != 0; type++)
+        if ((types & KV_TYPE_BIT(type)) != 0)
+            used += snprintf(text + used, size - (size_t)used, "%s%s",
+                             types >> type == 1 ? " or " : ", ", kv_type_name(type));
+}
+
 static int choose_kv_type(struct rank *rank, struct error *err) {
     enum kv_type *type = &rank->config.kv_type;
     if (*type == KV_AUTO)
         *type = backend_kv_type(rank->backend, model_default_kv_type(rank->model));
-    enum kv_type taken = backend_kv_type(rank->backend, *type);
-    if (*type == taken)
+    if ((rank->backend->kv_types & KV_TYPE_BIT(*type)) != 0)
         return 0;
+    char taken[96];
+    list_kv_types(rank->backend->kv_types, taken, sizeof(taken));
     return error_set(err, ERROR_CONFIG,
-                     "kv-cache-dtype: %s; on %s keys and values are %s like everything of --dtype: "
-                     "must be auto or %s",
-                     kv_type_name(*type), rank->backend->name, kv_type_name(taken),
-                     kv_type_name(taken));
+                     "kv-cache-dtype: %s; on %s with this --dtype keys and values must be %s",
+                     kv_type_name(*type), rank->backend->name, taken);
 }
 
 static void set_layout(struct rank *rank) {

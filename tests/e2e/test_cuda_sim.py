@@ -204,7 +204,7 @@ def test_a_machine_without_cuda(tmp_path, start_server):
 def test_options_that_do_not_suit(start_server):
     status, lines = refuse(*GPU, "--kv-cache-dtype", "f32", environment=simulated())
     assert status == 78 and len(lines) == 1
-    assert "kv-cache-dtype: f32" in lines[0] and "auto or bf16" in lines[0]
+    assert "kv-cache-dtype: f32" in lines[0] and "must be auto" in lines[0] and "bf16" in lines[0]
     server = start_server("--device", "cpu", *SMALL, "--dtype", "float16")
     assert "dtype float16 has no effect" in server.read_log()
 

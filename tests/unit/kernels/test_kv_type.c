@@ -15,6 +15,10 @@ static void test_names(void **state) {
     for (enum kv_type type = 0; type < NUM_KV_TYPES; type++)
         assert_int_equal(kv_type_of(kv_type_name(type)), type);
     assert_int_equal(kv_type_of("auto"), KV_AUTO);
+    assert_int_equal(kv_type_of("float32"), KV_F32);
+    assert_int_equal(kv_type_of("float16"), KV_F16);
+    assert_int_equal(kv_type_of("bfloat16"), KV_BF16);
+    assert_int_equal(kv_type_of("fp8_e4m3"), KV_E4M3);
     assert_int_equal(kv_type_of("int4"), NUM_KV_TYPES);
     assert_int_equal(kv_type_of_dtype(DTYPE_BF16), KV_BF16);
     assert_int_equal(kv_type_of_dtype(DTYPE_Q8_0), NUM_KV_TYPES);

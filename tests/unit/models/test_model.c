@@ -93,8 +93,9 @@ static void test_print(void **state) {
         "tensors                 20\n",
         "  f32   x 5             1.2 KiB\n",
         "vocabulary              320 tokens\n",
-        "KV per token, f16       256 B\n",
-        "KV per token, f32       512 B\n",
+        "KV per token, f32       512 B\nKV per token, f16       256 B\n"
+        "KV per token, bf16      256 B\nKV per token, int8      160 B\n"
+        "KV per token, fp8       160 B\n",
     };
     struct model *model = open_model(*state, "tiny-q4_1");
     char *text = print_model(model);

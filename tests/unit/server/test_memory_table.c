@@ -67,7 +67,8 @@ static void test_cpu(void **state) {
     assert_true(part(text, "total") == total && total == sum && sum == 4870);
     assert_true(part(text, "overhead") < 0 && part(text, "left free") < 0);
     assert_non_null(
-        strstr(text, "KV cache       40.0 MiB = 100 blocks of 16 = 1600 tokens in f16"));
+        strstr(text, "KV cache       40.0 MiB = 100 blocks of 16 = 1600 tokens in f16, 26214 bytes "
+                     "each"));
     assert_non_null(strstr(text, "swap          320.0 MiB = 50 blocks, 12.3 us to move one"));
     assert_non_null(strstr(text, "7 connections"));
 }

@@ -22,6 +22,7 @@
 static struct {
     bool is_absent;
     bool pins_nothing; /* host_alloc fails */
+    uint32_t more_kv_types;
     size_t total_bytes;
     size_t used_bytes;
     int fail_at_synchronize; /* the n-th and all after it fail; 0: none */
@@ -121,7 +122,7 @@ struct backend *__wrap_backend_open(const char *name, const struct backend_confi
     gpu.ops.step_begin = gpu_step_begin;
     gpu.ops.sample = gpu_sample;
     b->ops = &gpu.ops;
-    b->kv_types = DTYPE_BIT(DTYPE_F32);
+    b->kv_types = KV_TYPE_BIT(KV_F32) | gpu.more_kv_types;
     b->has_dedicated_memory = true;
     b->workspace_bytes = OPEN_BYTES;
     b->name = "cuda";
@@ -374,6 +375,10 @@ static void test_what_does_not_suit_a_gpu(void **state) {
     config.kv_type = KV_F16;
     assert_refused(state, &config, ERROR_CONFIG,
                    PIECES("kv-cache-dtype: f16", "cuda", "must be auto or f32"));
+    config.kv_type = KV_BF16;
+    gpu.more_kv_types = KV_TYPE_BIT(KV_INT8) | KV_TYPE_BIT(KV_E4M3);
+    assert_refused(state, &config, ERROR_CONFIG,
+                   PIECES("kv-cache-dtype: bf16", "cuda", "must be auto, f32, int8 or fp8"));
     config.kv_type = KV_AUTO;
     config.limits.max_num_seqs = 41;
     assert_refused(state, &config, ERROR_CONFIG,
