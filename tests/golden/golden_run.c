@@ -28,12 +28,12 @@ static void watch_sample(struct backend *b, const struct sample_args *args) {
 }
 
 static int init_cache(struct golden_rank *rank, const struct model_config *config,
-                      struct error *err) {
+                      enum kv_type kv_type, struct error *err) {
     rank->cache.layout = (struct kv_layout){.num_layers = config->num_layers,
                                             .num_kv_heads = rank->shard.num_kv_heads,
                                             .head_dim = config->head_dim,
                                             .block_size = GOLDEN_BLOCK_SIZE,
-                                            .type = backend_kv_type(rank->backend, KV_F32)};
+                                            .type = backend_kv_type(rank->backend, kv_type)};
     rank->cache.num_blocks = GOLDEN_NUM_BLOCKS;
     size_t bytes = GOLDEN_NUM_BLOCKS * kv_block_bytes(&rank->cache.layout);
     return rank->backend->ops->buffer_alloc(rank->backend, bytes, &rank->cache.buffer, err);
@@ -96,7 +96,7 @@ static void *load_rank(void *argument) {
                      &call->error) == 0 &&
         llama_create(rank->backend, &model->config, &rank->shard, rank->weights, &limits,
                      &rank->llama, &call->error) == 0)
-        call->status = init_cache(rank, &model->config, &call->error);
+        call->status = init_cache(rank, &model->config, call->run->kv_type, &call->error);
     return NULL;
 }
 
@@ -141,6 +141,7 @@ static int load(struct golden_run *run, struct error *err) {
 static int init_parts(struct golden_run *run, const char *model_path,
                       const struct golden_device *device, struct error *err) {
     run->num_ranks = device->num_ranks > 0 ? device->num_ranks : 1;
+    run->kv_type = device->kv_type;
     CHECK(run->num_ranks <= GOLDEN_MAX_RANKS);
     if (model_open(model_path, &run->model, err) != 0 ||
         (run->num_ranks > 1 &&

@@ -20,6 +20,7 @@ struct golden_device {
     enum dtype dtype;     /* of "cuda" and "cuda-sim": activations, weights, keys and values */
     bool batch_invariant; /* likewise */
     int32_t num_ranks;    /* that compute the model together; 0: one */
+    enum kv_type kv_type; /* where the backend takes it; else its first */
 };
 
 struct golden_rank {
@@ -33,6 +34,7 @@ struct golden_rank {
 struct golden_run {
     struct model *model;
     int32_t num_ranks;
+    enum kv_type kv_type;
     struct backend_group *group;
     struct golden_rank ranks[GOLDEN_MAX_RANKS]; /* each has a thread of its own for a step */
     struct backend *backend;                    /* rank 0's */
@@ -49,7 +51,7 @@ struct golden_sequence {
     int32_t block_table[GOLDEN_NUM_BLOCKS];
 };
 
-/* Keys and values are kept in float where the backend leaves a choice. Returns 0, or -1 with the
+/* Returns 0, or -1 with the
  * reason. A machine without `isa`, and a model that cannot be cut for so many ranks, is ERROR_CONFIG,
  * a machine without the device ERROR_DEVICE. */
 int golden_run_init(struct golden_run *run, const char *model_path,

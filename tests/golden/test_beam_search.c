@@ -5,9 +5,13 @@
  * for all, and twice with so little memory that searches lose their blocks, which are computed
  * again or swapped.
  *
- *     test_beam_search beams.json FOLDER DEVICE */
+ *     test_beam_search beams.json FOLDER DEVICE [KV_TYPE]
+ *
+ * With quantised keys and values other beams are found: then it is the searches with room that the
+ * others are compared with, bit for bit, and a good part of them is as Transformers'. */
 #include "engine/engine.h"
 #include "engine/executor.h"
+#include "kernels/kv_type.h"
 
 #include <cjson/cJSON.h>
 #include <math.h>
@@ -126,6 +130,12 @@ static struct request *make_plain_request(int index) {
 
 enum memory { ROOMY, TIGHT, TIGHT_WITH_SWAP, NUM_MEMORIES };
 
+/* What the engine computes on. */
+struct machine {
+    const char *device;
+    enum kv_type kv_type;
+};
+
 struct fixture {
     struct model *model;
     struct tokenizer *tokenizer;
@@ -138,14 +148,14 @@ struct fixture {
 static void wake(void *context) {
 }
 
-static int open_model(struct fixture *f, const char *path, const char *device, enum memory memory,
-                      struct error *err) {
+static int open_model(struct fixture *f, const char *path, const struct machine *machine,
+                      enum memory memory, struct error *err) {
     struct executor_config config = {
-        .device = device,
+        .device = machine->device,
         .dtype = DTYPE_AUTO,
         .quantization = DTYPE_NONE,
         .num_threads = 1,
-        .kv_type = KV_F32,
+        .kv_type = machine->kv_type,
         .swap_bytes = memory == TIGHT_WITH_SWAP ? SWAP_BYTES : 0,
     };
     if (model_open(path, &f->model, err) != 0 || tokenizer_open(f->model, &f->tokenizer, err) != 0)
@@ -163,9 +173,10 @@ static int open_model(struct fixture *f, const char *path, const char *device, e
 }
 
 /* The engine gets fewer blocks than there are, and 0 as the time to move one. */
-static void start(struct fixture *f, const char *path, const char *device, enum memory memory) {
+static void start(struct fixture *f, const char *path, const struct machine *machine,
+                  enum memory memory) {
     struct error err = {0};
-    if (open_model(f, path, device, memory, &err) != 0)
+    if (open_model(f, path, machine, memory, &err) != 0)
         give_up(err.message);
     f->limits = f->info.limits;
     if (memory != ROOMY)
@@ -259,6 +270,7 @@ static int check_answers(const cJSON *search, const struct answer *answers, doub
 
 struct outcome {
     int num_wrong, num_choices;
+    int num_expected; /* with quantised keys and values: those that Transformers found */
     double worst;
     uint64_t copies, recomputed, swapped;
 };
@@ -268,7 +280,36 @@ static void submit(struct fixture *f, struct request *request) {
         give_up("a request is refused");
 }
 
-static void run_searches(struct fixture *f, const cJSON *const *searches, int count,
+/* What the searches of a model found with room for all. */
+struct finds {
+    struct answer answers[MAX_SEARCHES][BEAM_MAX_CANDIDATES];
+};
+
+static bool are_same(const struct answer *a, const struct answer *b, int32_t count) {
+    for (int32_t i = 0; i < count; i++)
+        if (a[i].num_tokens != b[i].num_tokens || a[i].finish != b[i].finish ||
+            a[i].sum != b[i].sum ||
+            memcmp(a[i].tokens, b[i].tokens, (size_t)a[i].num_tokens * sizeof(int32_t)) != 0)
+            return false;
+    return true;
+}
+
+/* Returns how many choices are wrong. */
+static int check_quantised(const cJSON *search, enum memory memory, const struct answer *answers,
+                           struct answer *with_room, struct outcome *outcome) {
+    int32_t choice = 0;
+    const cJSON *beam;
+    if (memory == ROOMY)
+        memcpy(with_room, answers, BEAM_MAX_CANDIDATES * sizeof(*answers));
+    cJSON_ArrayForEach(beam, member(search, "beams")) {
+        double difference = 0;
+        outcome->num_expected += is_expected(search, beam, &answers[choice++], &difference);
+    }
+    return are_same(answers, with_room, integer(search, "n")) ? 0 : integer(search, "n");
+}
+
+static void run_searches(struct fixture *f, const struct machine *machine, enum memory memory,
+                         const cJSON *const *searches, int count, struct finds *finds,
                          struct outcome *outcome) {
     struct request *requests[NUM_PLAIN + MAX_SEARCHES];
     for (int i = 0; i < NUM_PLAIN + count; i++) {
@@ -281,20 +322,25 @@ static void run_searches(struct fixture *f, const cJSON *const *searches, int co
         request_unref(requests[i]);
         if (i < NUM_PLAIN)
             continue;
-        outcome->num_wrong += check_answers(searches[i - NUM_PLAIN], answers, &outcome->worst);
-        outcome->num_choices += integer(searches[i - NUM_PLAIN], "n");
+        const cJSON *search = searches[i - NUM_PLAIN];
+        outcome->num_wrong +=
+            kv_type_has_scales(machine->kv_type)
+                ? check_quantised(search, memory, answers, finds->answers[i - NUM_PLAIN], outcome)
+                : check_answers(search, answers, &outcome->worst);
+        outcome->num_choices += integer(search, "n");
     }
     while (!engine_is_idle(f->engine))
         usleep(500);
 }
 
-static void run_model(const char *folder, const char *device, enum memory memory,
-                      const cJSON *const *searches, int count, struct outcome *outcome) {
+static void run_model(const char *folder, const struct machine *machine, enum memory memory,
+                      const cJSON *const *searches, int count, struct finds *finds,
+                      struct outcome *outcome) {
     char path[1024];
     snprintf(path, sizeof(path), "%s/%s.gguf", folder, member(searches[0], "model")->valuestring);
     struct fixture f;
-    start(&f, path, device, memory);
-    run_searches(&f, searches, count, outcome);
+    start(&f, path, machine, memory);
+    run_searches(&f, machine, memory, searches, count, finds, outcome);
     struct engine_stats stats;
     engine_get_stats(f.engine, &stats);
     if (stats.num_used_blocks != 0 || stats.num_used_host_blocks != 0)
@@ -306,8 +352,9 @@ static void run_model(const char *folder, const char *device, enum memory memory
 }
 
 /* The searches of the model that `first` is of, up to the next one's; returns that. */
-static const cJSON *run_next_model(const char *folder, const char *device, const cJSON *first,
-                                   struct outcome outcomes[NUM_MEMORIES]) {
+static const cJSON *run_next_model(const char *folder, const struct machine *machine,
+                                   const cJSON *first, struct outcome outcomes[NUM_MEMORIES]) {
+    static struct finds finds;
     const cJSON *searches[MAX_SEARCHES], *search = first;
     const char *model = member(first, "model")->valuestring;
     int count = 0;
@@ -318,11 +365,11 @@ static const cJSON *run_next_model(const char *folder, const char *device, const
         searches[count++] = search;
     }
     for (enum memory memory = ROOMY; memory < NUM_MEMORIES; memory++)
-        run_model(folder, device, memory, searches, count, &outcomes[memory]);
+        run_model(folder, machine, memory, searches, count, &finds, &outcomes[memory]);
     return search;
 }
 
-static bool report(const struct outcome outcomes[NUM_MEMORIES]) {
+static bool report(const struct outcome outcomes[NUM_MEMORIES], enum kv_type kv_type) {
     static const char *const names[] = {"room for all", "little memory", "little memory, swapping"};
     bool is_right = outcomes[TIGHT].recomputed > 0 && outcomes[TIGHT_WITH_SWAP].swapped > 0;
     for (enum memory memory = ROOMY; memory < NUM_MEMORIES; memory++) {
@@ -331,18 +378,25 @@ static bool report(const struct outcome outcomes[NUM_MEMORIES]) {
                "sequences preempted: %d to recompute, %d to swap\n",
                names[memory], o->num_wrong, o->num_choices, o->worst, (int)o->copies,
                (int)o->recomputed, (int)o->swapped);
+        if (kv_type_has_scales(kv_type)) {
+            printf("    %d choices as Transformers'\n", o->num_expected);
+            is_right &= o->num_expected >= o->num_choices * (kv_type == KV_INT8 ? 75 : 40) / 100;
+        }
         is_right &= o->num_wrong == 0 && o->worst <= SCORE_TOLERANCE && o->copies > 0;
     }
     return is_right;
 }
 
 int main(int argc, char **argv) {
-    if (argc != 4)
-        give_up("usage: test_beam_search beams.json FOLDER DEVICE");
+    if (argc != 4 && argc != 5)
+        give_up("usage: test_beam_search beams.json FOLDER DEVICE [KV_TYPE]");
+    const struct machine machine = {argv[3], argc == 5 ? kv_type_of(argv[4]) : KV_F32};
+    if (machine.kv_type >= NUM_KV_TYPES)
+        give_up("there is no such type of keys and values");
     cJSON *file = read_searches(argv[1]);
     struct outcome outcomes[NUM_MEMORIES] = {0};
     for (const cJSON *search = file->child; search != NULL;)
-        search = run_next_model(argv[2], argv[3], search, outcomes);
+        search = run_next_model(argv[2], &machine, search, outcomes);
     cJSON_Delete(file);
-    return report(outcomes) ? 0 : 1;
+    return report(outcomes, machine.kv_type) ? 0 : 1;
 }

@@ -1,5 +1,5 @@
-/* test_golden FOLDER NAME cpu|cpu-ref [ISA|RANKS]
- * test_golden FOLDER NAME cuda|cuda-sim bf16|f16 [batch-invariant]
+/* test_golden FOLDER NAME cpu|cpu-ref [ISA|RANKS] [kv-int8|kv-fp8]
+ * test_golden FOLDER NAME cuda|cuda-sim bf16|f16 [batch-invariant] [kv-int8|kv-fp8]
  *
  * One small model on one backend against Transformers, and against itself however the prompt is cut
  * into steps. NAME is that of a GGUF file, or of a Hugging Face folder with "/" behind it; what is
@@ -7,8 +7,10 @@
  * to 16 bits is given a tolerance; a greedy choice of it may differ from Transformers' where its
  * own logits have the two tokens as close as that; and only when it is opened as batch-invariant
  * are bits compared. With RANKS the model is computed by so many together, and compared with one, too.
+ * With quantised keys and values there is a wider tolerance, and the same freedom of choice.
  * Exit status 77 when the machine lacks ISA, or a GPU.
  */
+#include "kernels/kv_type.h"
 #include "tests/golden/golden_run.h"
 
 #include <setjmp.h>
@@ -87,6 +89,10 @@ static bool is_cpu(const struct fixture *f) {
     return strncmp(f->device.backend, "cpu", 3) == 0;
 }
 
+static bool has_quantised_kv(const struct fixture *f) {
+    return kv_type_has_scales(f->run.ranks[0].cache.layout.type);
+}
+
 /* In front of quantised weights the fast CPU backend rounds activations to 8 bits; cpu-ref keeps
  * them. */
 static bool rounds_activations(const struct fixture *f) {
@@ -105,6 +111,8 @@ static bool rounds_to_bf16(const struct fixture *f) {
  * activations to 8 bits, in float and in double some roundings of the widest model fall the other
  * way, and its rows are up to 1.3e-2 apart. */
 static double choose_tolerance(const struct fixture *f) {
+    if (has_quantised_kv(f)) /* measured: 3.2e-2 and 1.3e-1 */
+        return f->device.kv_type == KV_INT8 ? 0.045 : 0.16;
     bool is_widest = f->run.model->config.hidden_size >= 256;
     if (rounds_activations(f))
         return is_widest ? 2e-2 : 5e-3;
@@ -208,7 +216,7 @@ static double allowed_gap(const struct fixture *f, const float *row) {
 
 static void check_choice(const struct fixture *f, const float *row, int32_t token,
                          int32_t expected) {
-    if ((is_cpu(f) && !rounds_to_bf16(f)) || token == expected) {
+    if ((is_cpu(f) && !rounds_to_bf16(f) && !has_quantised_kv(f)) || token == expected) {
         assert_int_equal(token, expected);
         return;
     }
@@ -355,8 +363,12 @@ static void test_steps_take_no_memory(void **state) {
 }
 
 static bool read_device(int argc, char **argv, struct golden_device *out) {
+    enum kv_type kv_type = KV_F32;
+    if (strncmp(argv[argc - 1], "kv-", 3) == 0 &&
+        (kv_type = kv_type_of(argv[--argc] + 3)) >= NUM_KV_TYPES)
+        return false;
     const char *choice = argc > 4 ? argv[4] : NULL;
-    *out = (struct golden_device){.backend = argv[3], .isa = choice};
+    *out = (struct golden_device){.backend = argv[3], .isa = choice, .kv_type = kv_type};
     if (choice != NULL && choice[0] >= '1' && choice[0] <= '0' + GOLDEN_MAX_RANKS) {
         out->num_ranks = choice[0] - '0';
         out->isa = NULL;
@@ -374,8 +386,8 @@ int main(int argc, char **argv) {
     struct fixture fixture = {0};
     if (argc < 4 || !read_device(argc, argv, &fixture.device)) {
         fprintf(stderr,
-                "usage: %s FOLDER NAME cpu|cpu-ref [ISA|RANKS]\n"
-                "       %s FOLDER NAME cuda|cuda-sim bf16|f16 [batch-invariant]\n",
+                "usage: %s FOLDER NAME cpu|cpu-ref [ISA|RANKS] [kv-int8|kv-fp8]\n"
+                "       %s FOLDER NAME cuda|cuda-sim bf16|f16 [batch-invariant] [kv-int8|kv-fp8]\n",
                 argv[0], argv[0]);
         return 2;
     }
