@@ -107,9 +107,7 @@ static void print_norms(const struct model_config *config, FILE *out) {
 
 /* Biases are no setting; the tensors say. */
 static bool has_bias(const struct model *model, enum tensor_role role) {
-    char name[TENSOR_NAME_BYTES];
-    tensor_names_write(&model->config, role, 0, "bias", name);
-    return tensor_file_find(model->file, name) != NULL;
+    return tensor_names_find(model, (struct tensor_place){role, 0}, "bias") != NULL;
 }
 
 static void print_biases(const struct model *model, FILE *out) {

@@ -33,9 +33,8 @@ static int32_t largest_block(const struct model *model, enum tensor_role role,
                              enum dtype quantization) {
     int32_t largest = 1;
     for (int32_t layer = 0; layer < model->config.num_layers; layer++) {
-        char name[TENSOR_NAME_BYTES];
-        tensor_names_write(&model->config, role, layer, "weight", name);
-        const struct tensor_info *tensor = tensor_file_find(model->file, name);
+        const struct tensor_place place = {role, layer};
+        const struct tensor_info *tensor = tensor_names_find(model, place, "weight");
         if (tensor == NULL || tensor->unsupported != NULL || tensor->num_dims != 2)
             continue; /* loading will say so */
         enum dtype held = model_held_dtype(quantization, tensor->dtype, tensor->shape[1]);

@@ -109,7 +109,7 @@ static void find_prefix(const struct tensor_file *file, struct model_config *con
     char name[TENSOR_NAME_BYTES];
     for (size_t i = 0; i < sizeof(prefixes) / sizeof(prefixes[0]); i++) {
         snprintf(config->tensor_prefix, sizeof(config->tensor_prefix), "%s", prefixes[i]);
-        tensor_names_write(config, TENSOR_EMBEDDING, 0, "weight", name);
+        tensor_names_write(config, (struct tensor_place){TENSOR_EMBEDDING}, "weight", name);
         if (tensor_file_find(file, name) != NULL)
             return;
     }
@@ -121,8 +121,8 @@ static void find_prefix(const struct tensor_file *file, struct model_config *con
 static int check_tied(const struct tensor_file *file, struct model_config *config,
                       struct error *err) {
     char names[2][TENSOR_NAME_BYTES];
-    tensor_names_write(config, TENSOR_EMBEDDING, 0, "weight", names[0]);
-    tensor_names_write(config, TENSOR_HEAD, 0, "weight", names[1]);
+    tensor_names_write(config, (struct tensor_place){TENSOR_EMBEDDING}, "weight", names[0]);
+    tensor_names_write(config, (struct tensor_place){TENSOR_HEAD}, "weight", names[1]);
     const struct tensor_info *embedding = tensor_file_find(file, names[0]);
     const struct tensor_info *head = tensor_file_find(file, names[1]);
     if (!config->tied_embeddings || embedding == NULL || head == NULL)

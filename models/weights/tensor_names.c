@@ -41,8 +41,9 @@ static int head_prefix_length(const char *prefix) {
     return inside ? (int)(length - strlen("model.")) : 0;
 }
 
-static void write_hf(const struct model_config *config, enum tensor_role role, int32_t layer,
+static void write_hf(const struct model_config *config, struct tensor_place place,
                      const char *suffix, char *out) {
+    enum tensor_role role = place.role;
     const char *stem = stems[role].hf, *prefix = config->tensor_prefix;
     if (role == TENSOR_FFN_NORM && !config->post_norm)
         stem = stems[TENSOR_ATTENTION_POST_NORM].hf;
@@ -52,28 +53,36 @@ static void write_hf(const struct model_config *config, enum tensor_role role, i
     else if (role < TENSOR_ATTENTION_NORM)
         snprintf(out, TENSOR_NAME_BYTES, "%s%s.%s", prefix, stem, suffix);
     else
-        snprintf(out, TENSOR_NAME_BYTES, "%slayers.%d.%s.%s", prefix, layer, stem, suffix);
+        snprintf(out, TENSOR_NAME_BYTES, "%slayers.%d.%s.%s", prefix, place.layer, stem, suffix);
 }
 
-static void write_gguf(enum tensor_role role, int32_t layer, const char *suffix, char *out) {
-    if (role < TENSOR_ATTENTION_NORM)
-        snprintf(out, TENSOR_NAME_BYTES, "%s.%s", stems[role].gguf, suffix);
+static void write_gguf(struct tensor_place place, const char *suffix, char *out) {
+    const char *stem = stems[place.role].gguf;
+    if (place.role < TENSOR_ATTENTION_NORM)
+        snprintf(out, TENSOR_NAME_BYTES, "%s.%s", stem, suffix);
     else
-        snprintf(out, TENSOR_NAME_BYTES, "blk.%d.%s.%s", layer, stems[role].gguf, suffix);
+        snprintf(out, TENSOR_NAME_BYTES, "blk.%d.%s.%s", place.layer, stem, suffix);
 }
 
-void tensor_names_write(const struct model_config *config, enum tensor_role role, int32_t layer,
+void tensor_names_write(const struct model_config *config, struct tensor_place place,
                         const char *suffix, char out[static TENSOR_NAME_BYTES]) {
-    CHECK(role < NUM_TENSOR_ROLES);
+    CHECK(place.role < NUM_TENSOR_ROLES);
     if (config->naming == TENSOR_NAMING_HF)
-        write_hf(config, role, layer, suffix, out);
+        write_hf(config, place, suffix, out);
     else
-        write_gguf(role, layer, suffix, out);
+        write_gguf(place, suffix, out);
+}
+
+const struct tensor_info *tensor_names_find(const struct model *model, struct tensor_place place,
+                                            const char *suffix) {
+    char name[TENSOR_NAME_BYTES];
+    tensor_names_write(&model->config, place, suffix, name);
+    return tensor_file_find(model->file, name);
 }
 
 bool tensor_names_is_ignorable(const struct model_config *config, struct text name) {
     char head[TENSOR_NAME_BYTES];
-    tensor_names_write(config, TENSOR_HEAD, 0, "weight", head);
+    tensor_names_write(config, (struct tensor_place){TENSOR_HEAD}, "weight", head);
     if (text_is(name, head))
         return config->tied_embeddings;
     if (config->naming == TENSOR_NAMING_GGUF)

@@ -38,9 +38,19 @@ enum tensor_role {
     NUM_TENSOR_ROLES
 };
 
-/* Writes the name. suffix: "weight" or "bias". `layer` is ignored for what is there once. */
-void tensor_names_write(const struct model_config *config, enum tensor_role role, int32_t layer,
+/* Which of a model's tensors. */
+struct tensor_place {
+    enum tensor_role role;
+    int32_t layer; /* 0 for what is there once */
+};
+
+/* Writes the name. suffix: "weight" or "bias". */
+void tensor_names_write(const struct model_config *config, struct tensor_place place,
                         const char *suffix, char out[static TENSOR_NAME_BYTES]);
+
+/* Returns the tensor of that name; NULL when the model's file has none. */
+const struct tensor_info *tensor_names_find(const struct model *model, struct tensor_place place,
+                                            const char *suffix);
 
 /* Returns whether a tensor may be in the file without being part of the model: what is computed (or
  * was read) from the settings, the head again although it is the embedding, and in a folder whose

@@ -153,9 +153,7 @@ static size_t matrix_bytes(const struct model *model, const struct weights_optio
     size_t bytes = 0;
     for (int i = 0; i < plan->num_parts; i++) {
         const struct weights_part *part = &plan->parts[i];
-        char name[TENSOR_NAME_BYTES];
-        tensor_names_write(&model->config, part->place.role, part->place.layer, "weight", name);
-        const struct tensor_info *tensor = tensor_file_find(model->file, name);
+        const struct tensor_info *tensor = tensor_names_find(model, part->place, "weight");
         if (tensor == NULL || tensor->unsupported != NULL)
             continue;
         enum dtype dtype = held != DTYPE_NONE

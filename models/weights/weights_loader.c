@@ -74,7 +74,7 @@ static const struct tensor_info *find_tensor(struct weights_loader *l, struct te
                                              const char *suffix, int32_t rows, int32_t cols) {
     const struct tensor_file *file = l->model->file;
     char name[TENSOR_NAME_BYTES];
-    tensor_names_write(&l->model->config, place.role, place.layer, suffix, name);
+    tensor_names_write(&l->model->config, place, suffix, name);
     const struct tensor_info *tensor = tensor_file_find(file, name);
     if (tensor == NULL) {
         error_set(l->err, ERROR_MODEL, "%s: tensor '%s' is missing", tensor_file_path(file), name);

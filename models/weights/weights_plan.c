@@ -7,9 +7,7 @@
 
 static const struct tensor_info *find(const struct model *model, enum tensor_role role,
                                       const char *suffix) {
-    char name[TENSOR_NAME_BYTES];
-    tensor_names_write(&model->config, role, 0, suffix, name);
-    return tensor_file_find(model->file, name);
+    return tensor_names_find(model, (struct tensor_place){role, 0}, suffix);
 }
 
 static int64_t num_rows(const struct model *model, enum tensor_role role) {

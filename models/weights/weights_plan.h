@@ -14,12 +14,6 @@
 #define WEIGHTS_MAX_SPANS 3
 #define WEIGHTS_MAX_NORMS 6
 
-/* A tensor's place in the model, and its name. */
-struct tensor_place {
-    enum tensor_role role;
-    int32_t layer;
-};
-
 /* One tensor, of whose rows these are kept, one span below the other. */
 struct weights_part {
     struct tensor_place place;

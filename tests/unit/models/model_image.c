@@ -36,7 +36,7 @@ struct model_config model_image_config(void) {
 static void put_role(struct model_image *image, enum tensor_role role, int32_t layer,
                      const char *suffix, int32_t rows, int32_t cols, enum dtype dtype) {
     char name[TENSOR_NAME_BYTES];
-    tensor_names_write(&image->model.config, role, layer, suffix, name);
+    tensor_names_write(&image->model.config, (struct tensor_place){role, layer}, suffix, name);
     model_image_put(image, name, rows, cols, dtype);
 }
 
@@ -203,7 +203,7 @@ void model_image_finish(struct model_image *image) {
 const struct image_tensor *model_image_find(const struct model_image *image, enum tensor_role role,
                                             int32_t layer, const char *suffix) {
     char name[TENSOR_NAME_BYTES];
-    tensor_names_write(&image->model.config, role, layer, suffix, name);
+    tensor_names_write(&image->model.config, (struct tensor_place){role, layer}, suffix, name);
     for (int i = 0; i < image->num_tensors; i++)
         if (strcmp(image->tensors[i].name, name) == 0)
             return &image->tensors[i];

@@ -16,7 +16,7 @@ static const struct model_config folder = {
 static void assert_name(const struct model_config *config, enum tensor_role role, int32_t layer,
                         const char *suffix, const char *expected) {
     char name[TENSOR_NAME_BYTES];
-    tensor_names_write(config, role, layer, suffix, name);
+    tensor_names_write(config, (struct tensor_place){role, layer}, suffix, name);
     assert_string_equal(name, expected);
 }
 
