@@ -1,5 +1,6 @@
-/* The attention kernel, for one type T and one head_dim D that rows are padded to with zeros;
- * attention_D.cu holds the two types of one D.
+/* The attention kernel, for one type T of activations, one type KV of the cache (T's own, or a
+ * quantised one), and one head_dim D that rows are padded to with zeros; attention_D.cu holds the
+ * types of one D.
  *
  * A block of 4 warps takes one item after the other. K and V pass through shared memory in tiles of
  * 64 tokens, of which warp w always fetches the 16 tokens from 16 w on: a group that lies within
@@ -17,45 +18,16 @@
  * first tile that no row's window reaches, are zeros in shared memory: what the cache holds there
  * may be NaN, or another sequence's, and 0 x NaN is NaN.
  *
- * Shared memory: Q, K and V tile of 64 rows each; the merge of a narrow tile overlays them. Rows
- * are read by ldmatrix, 8 at a time at the same 16-byte column, which must fall on 8 different
- * groups of banks: columns are exchanged by the row's last three bits where D / 8 is a power of
- * two, else (D = 96) rows are padded to an odd number of columns. Without padding two blocks of D =
- * 128 fit into the 100 KiB of sm_86 and sm_89. */
+ * Shared memory is described in attention_tile.cuh; the merge of a narrow tile overlays it. Without
+ * padding two blocks of D = 128 fit into the 100 KiB of sm_86 and sm_89. */
 #ifndef QUIRE_KERNELS_CUDA_ATTENTION_CUH
 #define QUIRE_KERNELS_CUDA_ATTENTION_CUH
 
-#include "kernels/cuda/attention_launch.h"
-#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/attention_tile.cuh"
 
 namespace attention {
 
-constexpr int num_warps = 4;
-constexpr int num_threads = num_warps * WARP_SIZE;
-constexpr int kv_group = 16; /* tokens a warp fetches */
 constexpr float log2_e = 1.4426950408889634f;
-
-static_assert(num_warps * kv_group == ATTENTION_KV_TILE, "each warp fetches one group of a tile");
-static_assert(num_warps * 16 == ATTENTION_WIDE_ROWS, "each warp has 16 rows of a wide tile");
-
-template <int D> struct shared_tile {
-    static constexpr int chunks = D / 8; /* of 16 bytes, in a row */
-    static constexpr bool exchanged = (chunks & (chunks - 1)) == 0;
-    static constexpr int stride = exchanged ? chunks : chunks + 1; /* in chunks */
-    static constexpr int rows = 64;
-    static constexpr int elements = rows * stride * 8;
-
-    static __device__ __forceinline__ int offset(int row, int chunk) {
-        return (row * stride + (exchanged ? chunk ^ (row & 7) : chunk)) * 8;
-    }
-    /* offset(first_row + row, chunk + 1 bit) for a multiple of 8, a row below 16, and an even
-     * chunk; the last two parts are the same for all chunks that differ by 8. */
-    static __device__ __forceinline__ int matrix_offset(int first_row, int row, int chunk,
-                                                        int bit) {
-        int column = exchanged ? (chunk & 7) ^ (bit ^ (row & 7)) : (chunk & 7) + bit;
-        return (first_row * stride + (chunk & ~7)) * 8 + (row * stride + column) * 8;
-    }
-};
 
 /* A narrow tile's results of each warp, while they are merged. */
 template <int D> struct warp_results {
@@ -64,56 +36,10 @@ template <int D> struct warp_results {
     static constexpr int total_floats = floats + num_warps * ATTENTION_NARROW_ROWS * 2;
 };
 
-template <int D> constexpr size_t shared_bytes() {
-    static_assert(warp_results<D>::total_floats * sizeof(float) <= 3 * shared_tile<D>::elements * 2,
+template <kv_type KV, int D> constexpr size_t shared_bytes() {
+    static_assert(warp_results<D>::total_floats * sizeof(float) <= tile_bytes<KV, D>(),
                   "the merge overlays the tiles");
-    return 3 * (size_t)shared_tile<D>::elements * 2;
-}
-
-/* Holds what all threads know of the item that is worked on. Registers are short in the loop over
- * the context: what only its beginning and end need is read again from memory. */
-template <class T, int D> struct tile_context {
-    const attention_launch &a;
-    const attention_item *item;
-    T *shared;
-    int num_rows;       /* of the tile, <= tile_rows */
-    int first_position; /* of the sequence's first token in this step */
-
-    __device__ __forceinline__ T *q() const {
-        return shared;
-    }
-    __device__ __forceinline__ T *k() const {
-        return shared + shared_tile<D>::elements;
-    }
-    __device__ __forceinline__ T *v() const {
-        return shared + 2 * shared_tile<D>::elements;
-    }
-    /* Position of the tile's row r; rows behind the last are taken as the last. */
-    __device__ __forceinline__ int position(int r) const {
-        return first_position + (item->first_row + min(r, num_rows - 1)) / a.group;
-    }
-    /* First element of the tile's row r in [T, heads * head_dim] whose rows have `stride`. */
-    __device__ __forceinline__ int64_t row_offset(int r, int64_t stride) const {
-        int row = item->first_row + r;
-        return (a.query_start[item->sequence] + row / a.group) * stride +
-               (int64_t)(item->kv_head * a.group + row % a.group) * a.head_dim;
-    }
-    __device__ __forceinline__ T *out_row(int r) const {
-        return static_cast<T *>(a.out) + row_offset(r, (int64_t)a.num_q_heads * a.head_dim);
-    }
-    __device__ __forceinline__ float *part_out(int part, int r) const {
-        return a.part_out + ((int64_t)part * ATTENTION_WIDE_ROWS + r) * D;
-    }
-    __device__ __forceinline__ float *part_state(int part, int r) const {
-        return a.part_state + ((int64_t)part * ATTENTION_WIDE_ROWS + r) * 2;
-    }
-};
-
-__device__ __forceinline__ int warp_index() {
-    return (int)threadIdx.x / WARP_SIZE;
-}
-__device__ __forceinline__ int lane_index() {
-    return (int)threadIdx.x % WARP_SIZE;
+    return tile_bytes<KV, D>();
 }
 
 /* A thread's share of 16 rows: rows lane / 4 and lane / 4 + 8, and of D the columns
@@ -124,61 +50,10 @@ template <int D> struct row_state {
     float sum[2]; /* of this thread's tokens until sum_of_quad */
 };
 
-template <class T, int D, int ROWS>
-__device__ __forceinline__ void fetch_queries(const tile_context<T, D> &c) {
-    constexpr int chunks = shared_tile<D>::chunks;
-    int64_t stride = (int64_t)(c.a.num_q_heads + 2 * c.a.num_kv_heads) * c.a.head_dim;
-    const T *qkv = static_cast<const T *>(c.a.qkv);
-#pragma unroll 1
-    for (int i = (int)threadIdx.x; i < ROWS * chunks; i += num_threads) {
-        int row = i / chunks, chunk = i % chunks;
-        bool valid = row < c.num_rows && chunk * 8 < c.a.head_dim;
-        const T *from = valid ? qkv + c.row_offset(row, stride) + chunk * 8 : qkv;
-        copy_async_16(c.q() + shared_tile<D>::offset(row, chunk), from, valid);
-    }
-}
-
-/* The cache's block that holds this warp's group, whose first token is `token`; any where none of
- * its tokens are in kv_begin .. kv_end - 1. */
-template <class T, int D>
-__device__ __forceinline__ int32_t find_block(const tile_context<T, D> &c, int sequence, int token,
-                                              int kv_begin, int kv_end) {
-    if (token >= kv_end || token + kv_group <= kv_begin)
-        return 0;
-    return __ldg(c.a.block_tables + (int64_t)sequence * c.a.max_blocks_per_seq +
-                 token / c.a.block_size);
-}
-
-/* This warp's group, from `token` on, into its 16 rows of a tile in shared memory; zeros outside
- * the range and behind head_dim. */
-template <class T, int D>
-__device__ __forceinline__ void fetch_group(const tile_context<T, D> &c, int kv_head, kv_part part,
-                                            int32_t block, int token, int kv_begin, int kv_end) {
-    constexpr int chunks = shared_tile<D>::chunks;
-    const char *from = c.a.cache + kv_strides_plane(&c.a.strides, block, part, kv_head) +
-                       (size_t)(token % c.a.block_size) * c.a.strides.token;
-    T *rows = part == KV_PART_K ? c.k() : c.v();
-#pragma unroll 1
-    for (int i = lane_index(); i < kv_group * chunks; i += WARP_SIZE) {
-        int row = i / chunks, chunk = i % chunks;
-        bool valid = token + row >= kv_begin && token + row < kv_end && chunk * 8 < c.a.head_dim;
-        copy_async_16(rows + shared_tile<D>::offset(warp_index() * kv_group + row, chunk),
-                      valid ? from + row * c.a.strides.token + chunk * 16 : from, valid);
-    }
-}
-
-/* Threads that fetched a tile, together with those that read it. */
-template <bool WIDE> __device__ __forceinline__ void sync_tile() {
-    if (WIDE)
-        __syncthreads();
-    else
-        __syncwarp();
-}
-
 /* scores[n] of 16 rows with the tokens first_token + 8 n .. 8 n + 7 of the tile. */
-template <class T, int D, int N>
-__device__ __forceinline__ void score(const tile_context<T, D> &c, int first_row, int first_token,
-                                      float (&scores)[N][4]) {
+template <class T, kv_type KV, int D, int N>
+__device__ __forceinline__ void score(const tile_context<T, KV, D> &c, int first_row,
+                                      int first_token, float (&scores)[N][4]) {
     using tile = shared_tile<D>;
 #pragma unroll
     for (int n = 0; n < N; n++)
@@ -198,6 +73,22 @@ __device__ __forceinline__ void score(const tile_context<T, D> &c, int first_row
             mma_m16n8k16<T>(scores[n], q, low);
             mma_m16n8k16<T>(scores[n + 1], q, high);
         }
+    }
+}
+
+/* From products with codes to products with K. */
+template <class T, kv_type KV, int D, int N>
+__device__ __forceinline__ void scale_scores(const tile_context<T, KV, D> &c, int first_token,
+                                             float (&scores)[N][4]) {
+#pragma unroll
+    for (int n = 0; n < N; n++) {
+        const float *scales = c.scales(KV_PART_K, first_token / kv_group + n / 2);
+        float2 scale =
+            *reinterpret_cast<const float2 *>(scales + n % 2 * 8 + 2 * (lane_index() & 3));
+        scores[n][0] *= scale.x * kv_code_unit<KV>;
+        scores[n][1] *= scale.y * kv_code_unit<KV>;
+        scores[n][2] *= scale.x * kv_code_unit<KV>;
+        scores[n][3] *= scale.y * kv_code_unit<KV>;
     }
 }
 
@@ -273,8 +164,8 @@ __device__ __forceinline__ void weigh(float (&scores)[N][4], row_state<D> &state
 }
 
 /* state.out += weights x V, tokens first_token .. first_token + 8 N - 1 of the tile. */
-template <class T, int D, int N>
-__device__ __forceinline__ void accumulate(const tile_context<T, D> &c, int first_token,
+template <class T, kv_type KV, int D, int N>
+__device__ __forceinline__ void accumulate(const tile_context<T, KV, D> &c, int first_token,
                                            const float (&weights)[N][4], row_state<D> &state) {
     using tile = shared_tile<D>;
 #pragma unroll
@@ -296,8 +187,8 @@ __device__ __forceinline__ void accumulate(const tile_context<T, D> &c, int firs
 }
 
 /* All of the item's range for this warp's 16 rows, or its tokens of it. */
-template <class T, int D, bool WIDE>
-__device__ __forceinline__ void attend(const tile_context<T, D> &c, row_state<D> &state) {
+template <bool WIDE, class T, kv_type KV, int D>
+__device__ __forceinline__ void attend(const tile_context<T, KV, D> &c, row_state<D> &state) {
     constexpr int num_tokens = WIDE ? ATTENTION_KV_TILE : kv_group; /* seen of a tile */
     const int first_row = WIDE ? warp_index() * 16 : 0;
     const int first_token = WIDE ? 0 : warp_index() * kv_group; /* likewise */
@@ -333,9 +224,14 @@ __device__ __forceinline__ void attend(const tile_context<T, D> &c, row_state<D>
         group += ATTENTION_KV_TILE;
         block = find_block(c, sequence, group, 0, kv_end);
         copy_async_wait<1>();
+        if constexpr (has_codes<KV>)
+            unpack_group(c, KV_PART_K);
         sync_tile<WIDE>();
-        if (sees)
-            score<T, D>(c, first_row, first_token, scores);
+        if (sees) {
+            score(c, first_row, first_token, scores);
+            if constexpr (has_codes<KV>)
+                scale_scores(c, first_token, scores);
+        }
         sync_tile<WIDE>();
         if (tile + ATTENTION_KV_TILE < kv_end)
             fetch_group(c, kv_head, KV_PART_K, block, group, 0, kv_end);
@@ -350,9 +246,11 @@ __device__ __forceinline__ void attend(const tile_context<T, D> &c, row_state<D>
             weigh(scores, state, c.a.factor);
         }
         copy_async_wait<1>();
+        if constexpr (has_codes<KV>)
+            unpack_group(c, KV_PART_V);
         sync_tile<WIDE>();
         if (sees)
-            accumulate<T, D>(c, first_token, scores, state);
+            accumulate(c, first_token, scores, state);
         sync_tile<WIDE>();
         if (tile + ATTENTION_KV_TILE < kv_end)
             fetch_group(c, kv_head, KV_PART_V, block, group, 0, kv_end);
@@ -365,8 +263,9 @@ __device__ __forceinline__ void attend(const tile_context<T, D> &c, row_state<D>
 }
 
 /* Results of a wide tile: each warp has its rows complete. */
-template <class T, int D>
-__device__ __forceinline__ void store_wide(const tile_context<T, D> &c, const row_state<D> &state) {
+template <class T, kv_type KV, int D>
+__device__ __forceinline__ void store_wide(const tile_context<T, KV, D> &c,
+                                           const row_state<D> &state) {
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         int row = warp_index() * 16 + (lane_index() >> 2) + 8 * r;
@@ -425,8 +324,8 @@ template <class T> __device__ __forceinline__ void store_4(T *out, float4 x, flo
 }
 
 /* Results of a narrow tile: those of the four warps, merged through shared memory. */
-template <class T, int D>
-__device__ __forceinline__ void store_narrow(const tile_context<T, D> &c,
+template <class T, kv_type KV, int D>
+__device__ __forceinline__ void store_narrow(const tile_context<T, KV, D> &c,
                                              const row_state<D> &state) {
     using results = warp_results<D>;
     constexpr int rows = ATTENTION_NARROW_ROWS;
@@ -463,7 +362,8 @@ __device__ __forceinline__ void store_narrow(const tile_context<T, D> &c,
 }
 
 /* Merges the parts of one tile; the last of the blocks that had them does it. */
-template <class T, int D> __device__ __forceinline__ void finish_part(const tile_context<T, D> &c) {
+template <class T, kv_type KV, int D>
+__device__ __forceinline__ void finish_part(const tile_context<T, KV, D> &c) {
     int32_t *count = c.a.part_counts + c.item->first_part;
     int32_t *shared_count = reinterpret_cast<int32_t *>(c.shared);
     __syncthreads();
@@ -488,11 +388,11 @@ template <class T, int D> __device__ __forceinline__ void finish_part(const tile
         *count = 0; /* for the next launch */
 }
 
-template <class T, int D, bool WIDE>
-__device__ __forceinline__ void do_item(const tile_context<T, D> &c) {
+template <bool WIDE, class T, kv_type KV, int D>
+__device__ __forceinline__ void do_item(const tile_context<T, KV, D> &c) {
     row_state<D> state;
-    fetch_queries<T, D, WIDE ? ATTENTION_WIDE_ROWS : ATTENTION_NARROW_ROWS>(c);
-    attend<T, D, WIDE>(c, state);
+    fetch_queries<WIDE ? ATTENTION_WIDE_ROWS : ATTENTION_NARROW_ROWS>(c);
+    attend<WIDE>(c, state);
     if (WIDE)
         store_wide(c, state);
     else
@@ -503,7 +403,7 @@ __device__ __forceinline__ void do_item(const tile_context<T, D> &c) {
     }
 }
 
-template <class T, int D, int BLOCKS>
+template <class T, kv_type KV, int D, int BLOCKS>
 __global__ void __launch_bounds__(num_threads, BLOCKS)
     attention_kernel(const __grid_constant__ attention_launch a) {
     DYNAMIC_SHARED(T, shared);
@@ -511,7 +411,7 @@ __global__ void __launch_bounds__(num_threads, BLOCKS)
     for (int i = a.block_items[blockIdx.x]; i < end; i++) {
         const attention_item *item = a.items + i;
         const int num_tokens = a.query_start[item->sequence + 1] - a.query_start[item->sequence];
-        const tile_context<T, D> c = {
+        const tile_context<T, KV, D> c = {
             a,
             item,
             shared,
@@ -520,41 +420,68 @@ __global__ void __launch_bounds__(num_threads, BLOCKS)
         };
         __syncthreads(); /* the item before is done with shared memory */
         if (item->tile_rows == ATTENTION_WIDE_ROWS)
-            do_item<T, D, true>(c);
+            do_item<true>(c);
         else
-            do_item<T, D, false>(c);
+            do_item<false>(c);
     }
 }
 
-template <class T, int D, int BLOCKS> static cudaError_t prepare(int *out_blocks) {
-    cudaError_t status =
-        cudaFuncSetAttribute(attention_kernel<T, D, BLOCKS>,
-                             cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared_bytes<D>());
+template <class T, kv_type KV, int D, int BLOCKS>
+static cudaError_t prepare_kernel(int *out_blocks) {
+    cudaError_t status = cudaFuncSetAttribute(attention_kernel<T, KV, D, BLOCKS>,
+                                              cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                              (int)shared_bytes<KV, D>());
     if (status != cudaSuccess)
         return status;
-    return cudaOccupancyMaxActiveBlocksPerMultiprocessor(out_blocks, attention_kernel<T, D, BLOCKS>,
-                                                         num_threads, shared_bytes<D>());
+    return cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+        out_blocks, attention_kernel<T, KV, D, BLOCKS>, num_threads, shared_bytes<KV, D>());
 }
 
-template <class T, int D, int BLOCKS>
-static cudaError_t launch(cudaStream_t stream, const attention_launch &args) {
-    LAUNCH((attention_kernel<T, D, BLOCKS>), (unsigned)args.num_blocks, num_threads,
-           shared_bytes<D>(), stream, args);
+template <class T, kv_type KV, int D, int BLOCKS>
+static cudaError_t launch_kernel(cudaStream_t stream, const attention_launch &args) {
+    LAUNCH((attention_kernel<T, KV, D, BLOCKS>), (unsigned)args.num_blocks, num_threads,
+           (shared_bytes<KV, D>()), stream, args);
     return cudaGetLastError();
+}
+
+/* By type of the activations and of the cache, whose plain type is theirs. */
+template <int D, int BLOCKS> static cudaError_t prepare(bool bf16, kv_type type, int *out_blocks) {
+    using bf = __nv_bfloat16;
+    if (type == KV_INT8)
+        return bf16 ? prepare_kernel<bf, KV_INT8, D, BLOCKS>(out_blocks)
+                    : prepare_kernel<__half, KV_INT8, D, BLOCKS>(out_blocks);
+    if (type == KV_E4M3)
+        return bf16 ? prepare_kernel<bf, KV_E4M3, D, BLOCKS>(out_blocks)
+                    : prepare_kernel<__half, KV_E4M3, D, BLOCKS>(out_blocks);
+    return bf16 ? prepare_kernel<bf, KV_BF16, D, BLOCKS>(out_blocks)
+                : prepare_kernel<__half, KV_F16, D, BLOCKS>(out_blocks);
+}
+
+template <int D, int BLOCKS>
+static cudaError_t launch(cudaStream_t stream, bool bf16, kv_type type,
+                          const attention_launch &args) {
+    using bf = __nv_bfloat16;
+    if (type == KV_INT8)
+        return bf16 ? launch_kernel<bf, KV_INT8, D, BLOCKS>(stream, args)
+                    : launch_kernel<__half, KV_INT8, D, BLOCKS>(stream, args);
+    if (type == KV_E4M3)
+        return bf16 ? launch_kernel<bf, KV_E4M3, D, BLOCKS>(stream, args)
+                    : launch_kernel<__half, KV_E4M3, D, BLOCKS>(stream, args);
+    return bf16 ? launch_kernel<bf, KV_BF16, D, BLOCKS>(stream, args)
+                : launch_kernel<__half, KV_F16, D, BLOCKS>(stream, args);
 }
 
 } // namespace attention
 
 /* The launchers of one padded head_dim, whose kernel's registers leave room for `blocks` blocks. */
 #define ATTENTION_DEFINE(head_dim, blocks)                                                         \
-    cudaError_t launch_attention_##head_dim##_prepare(bool bf16, int *out_blocks) {                \
-        return bf16 ? attention::prepare<__nv_bfloat16, head_dim, blocks>(out_blocks)              \
-                    : attention::prepare<__half, head_dim, blocks>(out_blocks);                    \
+    cudaError_t launch_attention_##head_dim##_prepare(bool bf16, enum kv_type type,                \
+                                                      int *out_blocks) {                           \
+        return attention::prepare<head_dim, blocks>(bf16, type, out_blocks);                       \
     }                                                                                              \
-    cudaError_t launch_attention_##head_dim(cudaStream_t stream, bool bf16,                        \
+    cudaError_t launch_attention_##head_dim(cudaStream_t stream, bool bf16, enum kv_type type,     \
                                             const struct attention_launch *args) {                 \
-        return bf16 ? attention::launch<__nv_bfloat16, head_dim, blocks>(stream, *args)            \
-                    : attention::launch<__half, head_dim, blocks>(stream, *args);                  \
+        return attention::launch<head_dim, blocks>(stream, bf16, type, *args);                     \
     }
 
 #endif

@@ -1,6 +1,6 @@
 /* Paged attention of a whole step, prefill and decode alike, in one launch of a fixed grid whose
- * blocks work through lists of items that attention_plan.h makes. Queries, cache and output are of
- * one 16-bit type, bf16 or else f16. */
+ * blocks work through lists of items that attention_plan.h makes. Queries and output are of one
+ * 16-bit type, bf16 or else f16; the cache is of the same, or quantised. */
 #ifndef QUIRE_KERNELS_CUDA_ATTENTION_LAUNCH_H
 #define QUIRE_KERNELS_CUDA_ATTENTION_LAUNCH_H
 
@@ -64,11 +64,12 @@ struct attention_launch {
     float factor;   /* (soft_cap > 0 ? soft_cap : scale) * log2(e) */
 };
 
-/* One kernel per head_dim that rows are padded to. _prepare must have succeeded before the first
+/* One kernel per type and head_dim that rows are padded to. _prepare must have succeeded before the first
  * launch; it returns how many blocks a multiprocessor can hold. */
 #define ATTENTION_DECLARE(head_dim)                                                                \
-    cudaError_t launch_attention_##head_dim##_prepare(bool bf16, int *out_blocks);                 \
-    cudaError_t launch_attention_##head_dim(cudaStream_t stream, bool bf16,                        \
+    cudaError_t launch_attention_##head_dim##_prepare(bool bf16, enum kv_type type,                \
+                                                      int *out_blocks);                            \
+    cudaError_t launch_attention_##head_dim(cudaStream_t stream, bool bf16, enum kv_type type,     \
                                             const struct attention_launch *args)
 ATTENTION_DECLARE(64);
 ATTENTION_DECLARE(96);

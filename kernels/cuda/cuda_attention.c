@@ -6,6 +6,7 @@
 #include "kernels/cuda/cuda_check.h"
 #include "kernels/cuda/cuda_staging.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -30,8 +31,9 @@ struct cuda_attention {
 
 struct kernel {
     int32_t head_dim;
-    cudaError_t (*prepare)(bool bf16, int *out_blocks);
-    cudaError_t (*launch)(cudaStream_t stream, bool bf16, const struct attention_launch *args);
+    cudaError_t (*prepare)(bool bf16, enum kv_type type, int *out_blocks);
+    cudaError_t (*launch)(cudaStream_t stream, bool bf16, enum kv_type type,
+                          const struct attention_launch *args);
 };
 
 static const struct kernel kernels[] = {
@@ -56,13 +58,20 @@ static bool is_bf16(const struct cuda_backend *b) {
     return b->base.activation_dtype == DTYPE_BF16;
 }
 
-/* Also those for smaller heads. The grid is made for the config's. */
+/* Those of all types of the cache, also for smaller heads. The grid is made for the config's, and
+ * for the type of which fewest blocks fit. */
 static int prepare_kernels(struct cuda_backend *b, struct error *err) {
     const struct kernel *last = find_kernel(b->config.head_dim);
-    int num_blocks = 0;
+    int num_blocks = INT_MAX;
     for (const struct kernel *kernel = kernels; kernel <= last; kernel++)
-        if (CUDA_START(kernel->prepare(is_bf16(b), &num_blocks), err) != 0)
-            return -1;
+        for (enum kv_type type = 0; type < NUM_KV_TYPES; type++) {
+            int fitting = INT_MAX;
+            if ((b->base.kv_types & KV_TYPE_BIT(type)) != 0 &&
+                CUDA_START(kernel->prepare(is_bf16(b), type, &fitting), err) != 0)
+                return -1;
+            if (kernel == last && fitting < num_blocks)
+                num_blocks = fitting;
+        }
     if (num_blocks <= 0)
         return error_set(err, ERROR_DEVICE,
                          "the GPU's %zu bytes of shared memory are too few for attention of "
@@ -197,5 +206,6 @@ void cuda_paged_attention(struct backend *base, const struct attention_args *arg
         .soft_cap = args->soft_cap,
         .factor = (args->soft_cap > 0 ? args->soft_cap : args->scale) * (float)M_LOG2E,
     };
-    CUDA_TRY(b, find_kernel(layout->head_dim)->launch(b->stream, is_bf16(b), &launch));
+    CUDA_TRY(b,
+             find_kernel(layout->head_dim)->launch(b->stream, is_bf16(b), layout->type, &launch));
 }

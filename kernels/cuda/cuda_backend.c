@@ -149,7 +149,8 @@ struct backend *cuda_backend_open(const struct backend_config *config, struct er
     }
     b->base = (struct backend){.ops = &cuda_backend_ops,
                                .activation_dtype = config->activation_dtype,
-                               .kv_types = KV_TYPE_BIT(kv_type_of_dtype(config->activation_dtype)),
+                               .kv_types = KV_TYPE_BIT(kv_type_of_dtype(config->activation_dtype)) |
+                                           KV_TYPE_BIT(KV_INT8) | KV_TYPE_BIT(KV_E4M3),
                                .has_dedicated_memory = true,
                                .is_asynchronous = true,
                                .name = CUDA_DEVICE_NAME};

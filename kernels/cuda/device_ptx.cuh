@@ -66,6 +66,14 @@ __device__ __forceinline__ void copy_async_16(void *shared, const void *global, 
                  : "r"(address), "l"(global), "r"(valid ? 16 : 0)
                  : "memory");
 }
+/* The same of 4 bytes. */
+__device__ __forceinline__ void copy_async_4(void *shared, const void *global, bool valid) {
+    unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(shared));
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;"
+                 :
+                 : "r"(address), "l"(global), "r"(valid ? 4 : 0)
+                 : "memory");
+}
 /* Closes a group of this thread's copies. */
 __device__ __forceinline__ void copy_async_commit() {
     asm volatile("cp.async.commit_group;" ::: "memory");

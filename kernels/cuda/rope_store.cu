@@ -1,24 +1,41 @@
 /* A token's heads are cut into tasks of one thread each: to rotate PAIRS pairs, or to copy COPY
  * elements into the cache. Pairs (2i, 2i+1) of a task are 2 PAIRS elements in a row; pairs
  * (i, i + rotary_dim/2) are PAIRS of the first half and the PAIRS across. Accesses are of 16 bytes
- * where the rotary part divides so; else everything goes one by one, which no known model needs. */
+ * where the rotary part divides so; else everything goes one by one, which no known model needs.
+ *
+ * A row of a quantised cache has one scale, so its threads must agree on it: they are lanes of one
+ * warp, ROW_CHUNK elements each, that keep them in registers in between. */
 #include "kernels/cuda/rope_store_launch.h"
+#include "kernels/cuda/kv_codes.cuh"
 #include "kernels/cuda/vector_access.cuh"
 
 #define BLOCK 128
+#define ROW_CHUNK 8
+
+static_assert(KV_MAX_HEAD_DIM <= ROW_CHUNK * WARP_SIZE, "a warp holds a row");
+static_assert(KV_HEAD_DIM_STEP % ROW_CHUNK == 0, "a row is whole chunks");
 
 /* Counts the tasks of a head of each kind: q and k to rotate, the rest of k and all of v to copy. */
 struct head_tasks {
     int32_t rotate, copy_rest, copy_all;
 };
 
+__device__ __forceinline__ char *cache_plane(const rope_store_launch &a, int32_t slot, kv_part part,
+                                             int32_t head) {
+    return a.cache + kv_plane_offset(&a.layout, slot / a.layout.block_size, a.layer, part, head);
+}
+
 /* Returns where a head's elements lie in the cache at this slot. */
 template <class T>
 __device__ __forceinline__ T *cache_row(const rope_store_launch &a, int32_t slot, kv_part part,
                                         int32_t head) {
-    int32_t block = slot / a.layout.block_size, token = slot % a.layout.block_size;
-    return reinterpret_cast<T *>(a.cache + kv_plane_offset(&a.layout, block, a.layer, part, head) +
-                                 kv_row_offset(&a.layout, token));
+    return reinterpret_cast<T *>(cache_plane(a, slot, part, head) +
+                                 kv_row_offset(&a.layout, slot % a.layout.block_size));
+}
+
+template <class T> __device__ __forceinline__ T *qkv_row(const rope_store_launch &a) {
+    int32_t heads = a.num_q_heads + 2 * a.layout.num_kv_heads;
+    return static_cast<T *>(a.qkv) + (int64_t)blockIdx.x * heads * a.layout.head_dim;
 }
 
 /* Task `task` of a head: pairs task * PAIRS on, from src to dst. */
@@ -57,8 +74,7 @@ __device__ __forceinline__ void rotate(const rope_store_launch &a, const float *
 template <class T, int PAIRS, int COPY, bool INTERLEAVED>
 __global__ void rope_store_kernel(const rope_store_launch a, const head_tasks tasks) {
     int32_t token = (int32_t)blockIdx.x, task = (int32_t)(blockIdx.y * blockDim.x + threadIdx.x);
-    T *row = static_cast<T *>(a.qkv) +
-             (int64_t)token * (a.num_q_heads + 2 * a.layout.num_kv_heads) * a.layout.head_dim;
+    T *row = qkv_row<T>(a);
     const float *cosines = a.rope_table + (int64_t)a.positions[token] * a.rotary_dim;
     if (task < a.num_q_heads * tasks.rotate) {
         T *head = row + task / tasks.rotate * a.layout.head_dim;
@@ -84,8 +100,98 @@ __global__ void rope_store_kernel(const rope_store_launch a, const head_tasks ta
     }
 }
 
+/* Elements first .. first + ROW_CHUNK - 1 of a head, rotated. */
+template <class T, bool INTERLEAVED>
+__device__ __forceinline__ void rotate_chunk(const rope_store_launch &a, const float *cosines,
+                                             const T *head, int32_t first, float (&x)[ROW_CHUNK]) {
+    int32_t across = a.rotary_dim / 2;
+    const float *sines = cosines + across;
+#pragma unroll
+    for (int i = 0; i < ROW_CHUNK; i += INTERLEAVED ? 2 : 1) {
+        int32_t at = first + i;
+        if (at >= a.rotary_dim)
+            break;
+        if (INTERLEAVED) {
+            float c = cosines[at / 2], s = sines[at / 2], low = x[i];
+            x[i] = low * c - x[i + 1] * s;
+            x[i + 1] = low * s + x[i + 1] * c;
+        } else {
+            bool is_low = at < across;
+            int32_t pair = is_low ? at : at - across;
+            float c = cosines[pair], s = sines[pair];
+            float other = to_float(head[is_low ? at + across : pair]);
+            x[i] = is_low ? x[i] * c - other * s : other * s + x[i] * c;
+        }
+    }
+}
+
+/* The largest of `lanes` neighbours, a power of two. */
+__device__ __forceinline__ uint32_t max_of_lanes(uint32_t value, int32_t lanes) {
+    for (int32_t d = lanes / 2; d > 0; d /= 2)
+        value = max(value, (uint32_t)__shfl_xor_sync(FULL_MASK, value, d));
+    return value;
+}
+
+/* Grid: tokens along x; along y the tasks of q, filled up to whole warps, then for each row of k
+ * and of v row_lanes threads, of which those behind head_dim have nothing. */
+template <class T, int PAIRS, bool INTERLEAVED>
+__global__ void rope_store_codes_kernel(const rope_store_launch a, int32_t head_tasks,
+                                        int32_t row_lanes) {
+    int32_t token = (int32_t)blockIdx.x, task = (int32_t)(blockIdx.y * blockDim.x + threadIdx.x);
+    int32_t q_tasks = a.num_q_heads * head_tasks;
+    int32_t q_threads = (q_tasks + WARP_SIZE - 1) / WARP_SIZE * WARP_SIZE;
+    T *row = qkv_row<T>(a);
+    const float *cosines = a.rope_table + (int64_t)a.positions[token] * a.rotary_dim;
+    if (task < q_threads) {
+        T *head = row + task / max(head_tasks, 1) * a.layout.head_dim;
+        if (task < q_tasks)
+            rotate<T, PAIRS, INTERLEAVED>(a, cosines, head, head, task % head_tasks);
+        return;
+    }
+    int32_t index = (task - q_threads) / row_lanes; /* of the row: k's heads, then v's */
+    int32_t first = (task - q_threads) % row_lanes * ROW_CHUNK;
+    bool is_used = index < 2 * a.layout.num_kv_heads && first < a.layout.head_dim;
+    const T *head = row + (a.num_q_heads + index) * a.layout.head_dim;
+    float x[ROW_CHUNK] = {};
+    if (is_used) {
+        load_floats(x, head + first);
+        if (index < a.layout.num_kv_heads)
+            rotate_chunk<T, INTERLEAVED>(a, cosines, head, first, x);
+    }
+    uint32_t largest = 0;
+#pragma unroll
+    for (int i = 0; i < ROW_CHUNK; i++)
+        largest = max(largest, __float_as_uint(x[i]) & 0x7fffffff);
+    float scale = kv_scale_of(a.layout.type, max_of_lanes(largest, row_lanes));
+    if (!is_used)
+        return;
+    kv_part part = index < a.layout.num_kv_heads ? KV_PART_K : KV_PART_V;
+    int32_t kv_head = index - (int32_t)part * a.layout.num_kv_heads, slot = a.slots[token];
+    *reinterpret_cast<uint2 *>(cache_row<uint8_t>(a, slot, part, kv_head) + first) =
+        pack_codes(a.layout.type, x, scale);
+    if (first == 0)
+        *reinterpret_cast<float *>(cache_plane(a, slot, part, kv_head) +
+                                   kv_scale_offset(&a.layout, slot % a.layout.block_size)) = scale;
+}
+
+template <class T, int PAIRS, bool INTERLEAVED>
+static void launch_codes(cudaStream_t stream, const rope_store_launch &a) {
+    int32_t head_tasks = a.rotary_dim / 2 / PAIRS, row_lanes = 1;
+    while (row_lanes * ROW_CHUNK < a.layout.head_dim)
+        row_lanes *= 2;
+    int32_t total =
+        a.num_q_heads * head_tasks + WARP_SIZE - 1 + 2 * a.layout.num_kv_heads * row_lanes;
+    dim3 grid((unsigned)a.num_tokens, (unsigned)((total + BLOCK - 1) / BLOCK));
+    LAUNCH((rope_store_codes_kernel<T, PAIRS, INTERLEAVED>), grid, BLOCK, 0, stream, a, head_tasks,
+           row_lanes);
+}
+
 template <class T, int PAIRS, int COPY, bool INTERLEAVED>
 static void launch_tasks(cudaStream_t stream, const rope_store_launch &a) {
+    if (kv_type_has_scales(a.layout.type)) {
+        launch_codes<T, PAIRS, INTERLEAVED>(stream, a);
+        return;
+    }
     head_tasks tasks = {a.rotary_dim / 2 / PAIRS, (a.layout.head_dim - a.rotary_dim) / COPY,
                         a.layout.head_dim / COPY};
     int32_t total = a.num_q_heads * tasks.rotate +

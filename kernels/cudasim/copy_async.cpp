@@ -10,9 +10,9 @@ namespace cudasim {
 
 static void complete(const pending_copy &copy) {
     if (copy.global == nullptr)
-        memset(copy.shared, 0, 16);
+        memset(copy.shared, 0, copy.bytes);
     else
-        memcpy(copy.shared, copy.global, 16);
+        memcpy(copy.shared, copy.global, copy.bytes);
 }
 
 void wait_for_copies(int unfinished_groups) {
@@ -27,23 +27,31 @@ void wait_for_copies(int unfinished_groups) {
     pending.copies.erase(pending.copies.begin(), pending.copies.begin() + (ptrdiff_t)num_done);
 }
 
-} // namespace cudasim
-
-void copy_async_16(void *shared, const void *global, bool valid, const char *file, int line) {
-    using namespace cudasim;
-    check_shared_address({"copy_async_16", file, line}, shared);
-    if (reinterpret_cast<uintptr_t>(global) % 16 != 0)
-        fatal("copy_async_16 (%s:%d): global address %p is not 16-byte aligned", file, line,
-              global);
+static void copy_async(const site &where, void *shared, const void *global, bool valid,
+                       size_t bytes) {
+    check_shared_address(where, shared, bytes);
+    if (reinterpret_cast<uintptr_t>(global) % bytes != 0)
+        fatal("%s (%s:%d): global address %p is not %zu-byte aligned", where.operation, where.file,
+              where.line, global, bytes);
     if (valid) {
         /* A bad address is reported here, where it was given, not at the wait. */
         unsigned char probe[16];
-        memcpy(probe, global, sizeof probe);
+        memcpy(probe, global, bytes);
         __asm__ volatile("" : : "r"(probe) : "memory");
     }
-    memset(shared, 0xff, 16);
+    memset(shared, 0xff, bytes);
     pending_copies &pending = running_thread()->copies;
-    pending.copies.push_back({shared, valid ? global : nullptr, pending.next_group});
+    pending.copies.push_back({shared, valid ? global : nullptr, bytes, pending.next_group});
+}
+
+} // namespace cudasim
+
+void copy_async_16(void *shared, const void *global, bool valid, const char *file, int line) {
+    cudasim::copy_async({"copy_async_16", file, line}, shared, global, valid, 16);
+}
+
+void copy_async_4(void *shared, const void *global, bool valid, const char *file, int line) {
+    cudasim::copy_async({"copy_async_4", file, line}, shared, global, valid, 4);
 }
 
 void copy_async_commit() {

@@ -10,6 +10,7 @@ namespace cudasim {
 struct pending_copy {
     void *shared;
     const void *global; /* NULL: zeros */
+    size_t bytes;
     unsigned group;
 };
 struct pending_copies {

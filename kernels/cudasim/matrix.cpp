@@ -75,7 +75,7 @@ static void mma(const site &where, float (&acc)[4], const uint32_t (&a)[4],
 
 /* The addresses of all rows: of row r of tile t that of lane 8 t + r. */
 static const warp_exchange &exchange_rows(const site &where, const void *shared_row) {
-    check_shared_address(where, shared_row);
+    check_shared_address(where, shared_row, 16);
     return exchange_all(where, &shared_row, sizeof shared_row, nullptr);
 }
 

@@ -56,28 +56,28 @@ void poison_shared_memory() {
         poison_static(range);
 }
 
-static bool range_holds(const char *start, size_t range_bytes, const void *address) {
+static bool range_holds(const char *start, size_t range_bytes, const void *address, size_t bytes) {
     uintptr_t from = reinterpret_cast<uintptr_t>(start);
     uintptr_t at = reinterpret_cast<uintptr_t>(address);
-    return at >= from && range_bytes >= 16 && at - from <= range_bytes - 16;
+    return at >= from && range_bytes >= bytes && at - from <= range_bytes - bytes;
 }
 
-static bool is_shared(const void *address) {
-    if (range_holds(dynamic_start, dynamic_bytes, address))
+static bool is_shared(const void *address, size_t bytes) {
+    if (range_holds(dynamic_start, dynamic_bytes, address, bytes))
         return true;
     for (const memory_range &range : *statics)
-        if (range_holds(range.start, range.bytes, address))
+        if (range_holds(range.start, range.bytes, address, bytes))
             return true;
     return false;
 }
 
-void check_shared_address(const site &where, const void *address) {
-    if (reinterpret_cast<uintptr_t>(address) % 16 != 0)
-        fatal("%s (%s:%d): shared address %p is not 16-byte aligned", where.operation, where.file,
-              where.line, address);
-    if (!is_shared(address))
-        fatal("%s (%s:%d): no 16 bytes of shared memory at %p", where.operation, where.file,
-              where.line, address);
+void check_shared_address(const site &where, const void *address, size_t bytes) {
+    if (reinterpret_cast<uintptr_t>(address) % bytes != 0)
+        fatal("%s (%s:%d): shared address %p is not %zu-byte aligned", where.operation, where.file,
+              where.line, address, bytes);
+    if (!is_shared(address, bytes))
+        fatal("%s (%s:%d): no %zu bytes of shared memory at %p", where.operation, where.file,
+              where.line, bytes, address);
 }
 
 } // namespace cudasim

@@ -10,7 +10,7 @@ import subprocess
 import time
 
 from gpu_results import FAILED, NOT_RUN, PASSED
-from gpu_stages import ATTENTION_ONLY, MODELS
+from gpu_stages import ATTENTION_ONLY, MODELS, QUANTISED_KV
 
 COPYING = {"norm", "act_mul", "soft_cap", "rope_store_kv", "copy_blocks"}  # as much written as read, about
 OFF_GPU = {"swap_out", "swap_in"}  # bound by the way to the host, whose limit is not measured
@@ -158,9 +158,10 @@ def make_page(context, machine, limits):
             invariant = results.data(f"models/{shape} batch-invariant")
             page += [f"## Steps of {shape}", "", *describe_model(lines, limits, invariant)]
     for shape in [*MODELS, *ATTENTION_ONLY, "tiny"]:
-        lines = results.data(f"ops/{shape}")
-        if lines:
-            page += [f"## Ops at the shapes of {shape}", "", *describe_ops(lines, limits)]
+        for part in [shape, *(f"{shape} kv {kv_type}" for kv_type in QUANTISED_KV)]:
+            lines = results.data(f"ops/{part}")
+            if lines:
+                page += [f"## Ops at the shapes of {part}", "", *describe_ops(lines, limits)]
     counts = ", ".join(f"{sum(results.status(name) == status for name in results.items)} {status}"
                        for status in (PASSED, FAILED, NOT_RUN))
     return "\n".join(page + ["## Every item", "", counts, "", *describe_checks(results)])

@@ -17,6 +17,7 @@ from pathlib import Path
 from gpu_results import PASSED, Failed, NotRun, Results
 
 TYPES = ("bf16", "f16")
+QUANTISED_KV = ("int8", "fp8")
 CHECKS = ("ops", "blocks", "matrix", "linear", "attention", "sample", "steps")
 GOLDEN = ("tiny-f32", "tiny-f16", "tiny-bf16", "tiny-q8_0", "tiny-q4_0", "tiny-q4_1", "wide-f16",
           "wide-q4_0", "kquants")
@@ -306,14 +307,23 @@ def measure_ops(context, name, sizes, *more):
     return context.results.json_lines(name, [program, context.device, "bf16", *words, *more], 400)
 
 
+def measure_kv_types(context, shape, sizes):
+    """The ops on the KV cache once more, with quantised ones."""
+    for kv_type in QUANTISED_KV:
+        name = f"ops/{shape} kv {kv_type}"
+        context.results.item(name, lambda: measure_ops(context, name, sizes, "only", "kv", "kv-type", kv_type), 40)
+
+
 def ops(context):
     shapes = MODELS if context.on_gpu else {"tiny": ()}
     for shape, sizes in shapes.items():
         name = f"ops/{shape}"
         context.results.item(name, lambda: measure_ops(context, name, sizes), EXPECTED_S.get(shape, 5))
+        measure_kv_types(context, shape, sizes)
     for shape, sizes in ATTENTION_ONLY.items() if context.on_gpu else ():
         name = f"ops/{shape}"
         context.results.item(name, lambda: measure_ops(context, name, sizes, "only", "kv"), 40)
+        measure_kv_types(context, shape, sizes)
 
 
 def measure_model(context, name, shape, invariant):

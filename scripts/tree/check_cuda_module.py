@@ -20,8 +20,9 @@ ENTRY_VERSION, ARCH_AT = 0x101, 28
 PTX, MACHINE_CODE = 1, 2
 LAST_KNOWN = 90
 NEEDED = {"HMMA": 0x23C, "LDSM": 0x83B, "LDGSTS": 0xFAE}  # mma, ldmatrix, cp.async
-ATTENTION = re.compile(r"attention_kernelI(6__half|13__nv_bfloat16)Li(\d+)E")
-ATTENTION_KERNELS = {(dtype, dim) for dtype in ("6__half", "13__nv_bfloat16")
+ATTENTION = re.compile(r"attention_kernelI(6__half|13__nv_bfloat16)L7kv_type(\d)ELi(\d+)E")
+KV_TYPES = {"6__half": "134", "13__nv_bfloat16": "234"}  # kv_layout.h: its own, int8, e4m3
+ATTENTION_KERNELS = {(dtype, kv, dim) for dtype, types in KV_TYPES.items() for kv in types
                      for dim in ("64", "96", "128", "256")}
 
 

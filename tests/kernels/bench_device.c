@@ -5,6 +5,8 @@
  *   hidden heads kv-heads head-dim ffn vocab layers   the model; default: a tiny one
  *   max-tokens max-seqs max-context max-logits     what is larger is left out
  *   pool-mib         of the KV cache; what needs more is left out
+ *   kv-type          of the KV cache: f32, f16, bf16, int8 or fp8; default: the second argument, or what
+ *                    the device takes instead
  *   rotate-mib       memory that calls go through before they come back to the same; default: 256,
  *                    more than a cache holds
  *   batch-us         length of a timed batch
@@ -14,6 +16,7 @@
  *   only             linear, rows, kv or sample: this group alone
  *
  * On "cuda-sim" it shows only that every op runs at these shapes. */
+#include "kernels/kv_type.h"
 #include "tests/kernels/bench_device.h"
 
 #include <stdio.h>
@@ -23,7 +26,7 @@
 struct settings {
     struct bench_shape shape;
     int64_t pool_mib, rotate_mib, batch_us, batch_invariant, threads;
-    const char *only, *isa;
+    const char *only, *isa, *kv_type;
 };
 
 static const struct settings defaults = {
@@ -88,6 +91,8 @@ static void read_setting(struct settings *s, const char *name, const char *text)
         s->only = text;
     else if (strcmp(name, "isa") == 0)
         s->isa = text;
+    else if (strcmp(name, "kv-type") == 0)
+        s->kv_type = text;
     else
         device_bench_fail("unknown option %s", name);
 }
@@ -110,6 +115,16 @@ static void read_settings(struct settings *s, int argc, char **argv) {
     s->shape.pool_bytes = (size_t)s->pool_mib << 20;
 }
 
+static enum kv_type choose_kv_type(const struct device_bench *bench, const char *name) {
+    const struct backend *b = bench->backend;
+    if (name == NULL)
+        return backend_kv_type(b, kv_type_of_dtype(bench->dtype));
+    enum kv_type type = kv_type_of(name);
+    if (type >= NUM_KV_TYPES || (b->kv_types & KV_TYPE_BIT(type)) == 0)
+        device_bench_fail("kv-type: %s has no KV cache of %s", b->name, name);
+    return type;
+}
+
 int main(int argc, char **argv) {
     static const struct {
         const char *name;
@@ -121,7 +136,7 @@ int main(int argc, char **argv) {
     struct settings s;
     struct device_bench bench;
     read_settings(&s, argc, argv);
-    const struct bench_shape *shape = &s.shape;
+    struct bench_shape *shape = &s.shape;
     int32_t blocks = (shape->max_context + BENCH_BLOCK_SIZE - 1) / BENCH_BLOCK_SIZE;
     const struct backend_config config = {.limits.max_num_batched_tokens = shape->max_tokens,
                                           .limits.max_num_seqs = shape->max_seqs,
@@ -138,6 +153,7 @@ int main(int argc, char **argv) {
     device_bench_open(&bench, argc, argv, &config);
     bench.rotate_bytes = (size_t)s.rotate_mib << 20;
     bench.batch_seconds = 1e-6 * (double)s.batch_us;
+    shape->kv_type = choose_kv_type(&bench, s.kv_type);
     fprintf(stderr, "%s: %s\n", bench.backend->name, bench.backend->description);
     for (size_t i = 0; i < sizeof(groups) / sizeof(groups[0]); i++)
         if (s.only == NULL || strcmp(s.only, groups[i].name) == 0)

@@ -14,6 +14,7 @@ struct bench_shape {
     int32_t max_context; /* of a sequence */
     int32_t max_logits;  /* rows of logits */
     size_t pool_bytes;   /* of the KV cache */
+    enum kv_type kv_type;
 };
 
 void bench_device_linear(struct device_bench *bench, const struct bench_shape *shape);

@@ -172,6 +172,11 @@ static void begin_step(void *context) {
     call_attention(c, 0);
 }
 
+/* K and V of one token in one layer. */
+static double token_bytes(const struct context *c) {
+    return (double)kv_layer_bytes(&c->cache.layout) / BENCH_BLOCK_SIZE;
+}
+
 static void print_attention(const struct context *c, const char *name, const struct group groups[2],
                             struct device_bench_time time) {
     double pairs = 0.0, cached = 0.0, width = (double)c->shape->heads * c->shape->head_dim;
@@ -181,9 +186,7 @@ static void print_attention(const struct context *c, const char *name, const str
         cached += n * context;
     }
     double element = (double)dtype_row_bytes(c->bench->backend->activation_dtype, 1);
-    double kv_element = (double)kv_type_bytes(c->cache.layout.type);
-    double bytes = cached * 2.0 * c->shape->kv_heads * c->shape->head_dim * kv_element +
-                   2.0 * c->step.num_tokens * width * element;
+    double bytes = cached * token_bytes(c) + 2.0 * c->step.num_tokens * width * element;
     char shape[96];
     int used = snprintf(shape, sizeof(shape), "%s %d x %d of %d", name, groups[0].num_seqs,
                         groups[0].query, groups[0].context);
@@ -197,9 +200,8 @@ static void print_attention(const struct context *c, const char *name, const str
 static void print_rope(const struct context *c, const char *name, const struct group *group,
                        struct device_bench_time time) {
     double element = (double)dtype_row_bytes(c->bench->backend->activation_dtype, 1);
-    double kv_element = (double)kv_type_bytes(c->cache.layout.type);
-    double row = element * (qkv_width(c->shape) + c->shape->heads * c->shape->head_dim) +
-                 kv_element * 2.0 * c->shape->kv_heads * c->shape->head_dim;
+    double row =
+        element * (qkv_width(c->shape) + c->shape->heads * c->shape->head_dim) + token_bytes(c);
     char shape[96];
     snprintf(shape, sizeof(shape), "%s %d x %d of %d", name, group->num_seqs, group->query,
              group->context);
@@ -313,13 +315,15 @@ static void bench_moves(struct context *c) {
 
 void bench_device_kv(struct device_bench *bench, const struct bench_shape *shape) {
     struct context c = {.bench = bench, .shape = shape};
-    c.cache.layout =
-        (struct kv_layout){.num_kv_heads = shape->kv_heads,
-                           .head_dim = shape->head_dim,
-                           .block_size = BENCH_BLOCK_SIZE,
-                           .type = backend_kv_type(bench->backend, kv_type_of_dtype(bench->dtype))};
-    size_t elements = shape->pool_bytes / kv_type_bytes(c.cache.layout.type);
-    c.cache.buffer = device_bench_buffer(bench, kv_type_dtype(c.cache.layout.type), 1.0F, elements);
+    c.cache.layout = (struct kv_layout){.num_kv_heads = shape->kv_heads,
+                                        .head_dim = shape->head_dim,
+                                        .block_size = BENCH_BLOCK_SIZE,
+                                        .type = shape->kv_type};
+    /* Codes are whatever the bytes of floats are; scales lie where floats do. */
+    enum dtype dtype =
+        kv_type_has_scales(shape->kv_type) ? DTYPE_F32 : kv_type_dtype(shape->kv_type);
+    size_t elements = shape->pool_bytes / dtype_row_bytes(dtype, 1);
+    c.cache.buffer = device_bench_buffer(bench, dtype, 1.0F, elements);
     size_t angles = (size_t)shape->max_context * (size_t)shape->head_dim;
     c.rope_table = device_bench_buffer(bench, DTYPE_F32, 0.4F, angles);
     bench_steps(&c);

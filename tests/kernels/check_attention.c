@@ -555,20 +555,25 @@ static void test_quantised(void **state) {
     }
 }
 
-/* K and V of token 3 are zeros; V of token 20 has an infinity in head 0, that of token 40 a NaN in
+/* K and V of token 3 are zeros; V of token 80 has an infinity in head 0, that of token 100 a NaN in
  * head 1. */
 static void spoil(const struct scene *scene) {
     const struct shape *shape = &scene->shape;
     size_t row = (size_t)scene->row_floats, dim = (size_t)shape->head_dim;
     size_t k = (size_t)scene->out_floats, v = k + (size_t)shape->num_kv_heads * dim;
     memset(scene->qkv[0] + 3 * row + k, 0, (row - k) * sizeof(float));
-    scene->qkv[0][20 * row + v + 5] = -INFINITY;
-    scene->qkv[0][40 * row + v + dim + 7] = NAN;
+    scene->qkv[0][80 * row + v + 5] = -INFINITY;
+    scene->qkv[0][100 * row + v + dim + 7] = NAN;
 }
 
-/* Whoever sees such a token has no number in any element of that head, and in no other. */
+/* Whoever sees such a token has no number in any element of that head, and in no other. A device
+ * multiplies the 64 tokens of a tile by weights of 0 and more: who sees one of them may have none. */
+static bool may_be_no_number(size_t token) {
+    return fixture.dtype != DTYPE_F32 && token >= 64;
+}
+
 static void test_quantised_not_finite(void **state) {
-    static const int32_t length = 60;
+    static const int32_t length = 140;
     for (enum kv_type type = KV_INT8; type <= KV_E4M3; type++) {
         struct scene scene;
         float *expected[1], *actual[1];
@@ -581,18 +586,19 @@ static void test_quantised_not_finite(void **state) {
         run_whole(&scene, fixture.oracle, 1, expected);
         for (size_t i = 0; i < n; i++) {
             size_t token = i / (size_t)scene.out_floats, head = i / 48 % 2; /* 2 query heads each */
-            assert_int_equal(isnan(expected[0][i]) != 0, token >= (head == 0 ? 20 : 40));
+            assert_int_equal(isnan(expected[0][i]) != 0, token >= (head == 0 ? 80 : 100));
         }
         for (int b = 0; b < fixture.num_backends; b++) {
             alloc_outputs(&scene, actual);
             run_whole(&scene, fixture.backends[b], 2, actual);
-            for (size_t i = 0; i < n; i++) {
-                assert_int_equal(isnan(actual[0][i]) != 0, isnan(expected[0][i]) != 0);
-                actual[0][i] = isnan(actual[0][i]) ? 0 : actual[0][i];
-            }
             float *numbers = kernel_fixture_memory(n * sizeof(float));
-            for (size_t i = 0; i < n; i++)
-                numbers[i] = isnan(expected[0][i]) ? 0 : expected[0][i];
+            for (size_t i = 0; i < n; i++) {
+                bool is_number = isnan(actual[0][i]) == 0;
+                if (isnan(expected[0][i]) || !may_be_no_number(i / (size_t)scene.out_floats))
+                    assert_int_equal(is_number, isnan(expected[0][i]) == 0);
+                numbers[i] = is_number ? expected[0][i] : 0;
+                actual[0][i] = is_number ? actual[0][i] : 0;
+            }
             kernel_fixture_assert_close(&fixture, actual[0], numbers, n, tolerance_of(type),
                                         "quantised, not finite");
             free(numbers);

@@ -53,6 +53,15 @@ static inline unsigned __brev(unsigned x) {
         result |= (x >> i & 1) << (31 - i);
     return result;
 }
+/* Byte i of the result is the byte of {a, b} that the i-th hexadecimal digit of `selector` numbers,
+ * 0 to 3 of a, 4 to 7 of b. */
+static inline unsigned __byte_perm(unsigned a, unsigned b, unsigned selector) {
+    uint64_t both = (uint64_t)b << 32 | a;
+    unsigned result = 0;
+    for (int i = 0; i < 4; i++)
+        result |= (unsigned)(both >> (8 * (selector >> 4 * i & 7)) & 0xff) << 8 * i;
+    return result;
+}
 static inline unsigned __umulhi(unsigned a, unsigned b) {
     return (unsigned)((uint64_t)a * b >> 32);
 }

@@ -2,7 +2,7 @@
  * and asynchronous copies. An address that would be a fault on a GPU, misaligned or not in the
  * block's shared memory, ends the process with a message.
  *
- * copy_async_16 is as late as it may be: the destination becomes 0xff at the call, the bytes arrive
+ * A copy is as late as it may be: the destination becomes 0xff at the call, the bytes arrive
  * in the copy_async_wait that waits for them. */
 #ifndef CUDASIM_MATRIX_H
 #define CUDASIM_MATRIX_H
@@ -25,6 +25,7 @@ void ldmatrix_x4(uint32_t (&out)[4], const void *shared_row, CUDASIM_CALLER);
 void ldmatrix_x4_trans(uint32_t (&out)[4], const void *shared_row, CUDASIM_CALLER);
 
 void copy_async_16(void *shared, const void *global, bool valid, CUDASIM_CALLER);
+void copy_async_4(void *shared, const void *global, bool valid, CUDASIM_CALLER);
 void copy_async_commit();
 namespace cudasim {
 void wait_for_copies(int unfinished_groups);

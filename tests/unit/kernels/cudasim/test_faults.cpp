@@ -289,25 +289,33 @@ __global__ static void misuse_copy(const char *global, int global_offset, int sh
     DYNAMIC_SHARED(unsigned char, shared);
     copy_async_16(shared + shared_offset, global + global_offset, true);
 }
+__global__ static void misuse_small_copy(const char *global, int global_offset, int shared_offset) {
+    DYNAMIC_SHARED(unsigned char, shared);
+    copy_async_4(shared + shared_offset, global + global_offset, true);
+}
 __global__ static void ldmatrix_of_global(const char *global) {
     uint32_t tiles[4];
     ldmatrix_x4(tiles, global);
 }
 
-static void check_misuse(int global_offset, int shared_offset, const char *message) {
+static void check_misuse(void (*kernel)(const char *, int, int), int global_offset,
+                         int shared_offset, const char *message) {
     assert_dies(
-        [global_offset, shared_offset] {
+        [kernel, global_offset, shared_offset] {
             device_array<char> global(256);
-            LAUNCH(misuse_copy, 1, 1, 64, nullptr, global.get(), global_offset, shared_offset);
+            LAUNCH(kernel, 1, 1, 64, nullptr, global.get(), global_offset, shared_offset);
             finish();
         },
         {message});
 }
 
 static void test_misused_addresses(void **) {
-    check_misuse(8, 0, "global address");
-    check_misuse(0, 8, "is not 16-byte aligned");
-    check_misuse(0, 64, "no 16 bytes of shared memory");
+    check_misuse(misuse_copy, 8, 0, "global address");
+    check_misuse(misuse_copy, 0, 8, "is not 16-byte aligned");
+    check_misuse(misuse_copy, 0, 64, "no 16 bytes of shared memory");
+    check_misuse(misuse_small_copy, 2, 0, "global address");
+    check_misuse(misuse_small_copy, 0, 2, "is not 4-byte aligned");
+    check_misuse(misuse_small_copy, 0, 64, "no 4 bytes of shared memory");
     assert_dies(
         [] {
             LAUNCH(misuse_ldmatrix, 1, 32, 64, nullptr, 2);

@@ -51,6 +51,12 @@ static void test_bits(void **) {
     assert_int_equal(__float_as_uint(1.0f), 0x3f800000);
 }
 
+static void test_byte_perm(void **) {
+    assert_int_equal(__byte_perm(0x33221100, 0x77665544, 0x3210), 0x33221100);
+    assert_int_equal(__byte_perm(0x33221100, 0x77665544, 0x7654), 0x77665544);
+    assert_int_equal(__byte_perm(0x33221100, 0x77665544, 0x0527), 0x00552277);
+}
+
 /* By halves, as one multiplies on paper. */
 static uint64_t high_half(uint64_t a, uint64_t b) {
     uint64_t a0 = a & 0xffffffff, a1 = a >> 32, b0 = b & 0xffffffff, b1 = b >> 32;
@@ -106,9 +112,8 @@ static void test_atomics(void **) {
 
 int main() {
     const CMUnitTest tests[] = {
-        cmocka_unit_test(test_bits),
-        cmocka_unit_test(test_high_products),
-        cmocka_unit_test(test_float_functions),
+        cmocka_unit_test(test_bits),          cmocka_unit_test(test_byte_perm),
+        cmocka_unit_test(test_high_products), cmocka_unit_test(test_float_functions),
         cmocka_unit_test(test_atomics),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);

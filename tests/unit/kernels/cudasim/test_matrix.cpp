@@ -130,11 +130,35 @@ static void test_copy_groups(void **) {
     assert_int_equal(got[8].w, 0);
 }
 
+/* Of four words the second and, as zeros, the third. */
+__global__ static void copy_words(const unsigned *source, unsigned *seen) {
+    DYNAMIC_SHARED(unsigned, stage);
+    copy_async_4(&stage[1], source + 1, true);
+    copy_async_4(&stage[2], nullptr, false);
+    copy_async_commit();
+    for (int i = 0; i < 4; i++)
+        seen[i] = stage[i];
+    copy_async_wait<0>();
+    for (int i = 0; i < 4; i++)
+        seen[4 + i] = stage[i];
+}
+
+static void test_copy_words(void **) {
+    device_array<unsigned> source(std::vector<unsigned>{1, 2}), seen(8);
+    LAUNCH(copy_words, 1, 1, 16, nullptr, source.get(), seen.get());
+    const unsigned absent = 0xffffffffu;
+    const unsigned expected[] = {absent, absent, absent, absent, absent, 2, 0, absent};
+    std::vector<unsigned> got = seen.download();
+    for (size_t i = 0; i < got.size(); i++)
+        assert_int_equal(got[i], expected[i]);
+}
+
 int main() {
     const CMUnitTest tests[] = {
         cmocka_unit_test(test_mma),
         cmocka_unit_test(test_ldmatrix),
         cmocka_unit_test(test_copy_groups),
+        cmocka_unit_test(test_copy_words),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -1,0 +1,72 @@
+/* Codes of a quantised KV cache, by the definitions of kv_layout.h. Bits and float arithmetic alone,
+ * the same on every GPU, on the simulator and on the CPU (dtype.h, kv_type.c): the FP8 instructions
+ * begin with sm_89. */
+#ifndef QUIRE_KERNELS_CUDA_KV_CODES_CUH
+#define QUIRE_KERNELS_CUDA_KV_CODES_CUH
+
+#include "kernels/cuda/device.cuh"
+#include "kernels/kv_layout.h"
+
+/* What a code's value is in units of: codes are unpacked without this factor, which goes into the
+ * scale that they are multiplied by anyway. */
+template <kv_type KV> constexpr float kv_code_unit = KV == KV_E4M3 ? 256.0f : 1.0f;
+
+/* Eight codes, in the order of memory, over kv_code_unit. Exact, and finite for every byte.
+ *   INT8  2^23 has a last bit worth 1: a byte of 0 .. 255 put there, and 2^23 + 128 taken off
+ *   E4M3  sign, exponent and mantissa where those of a half are; of the biases, 7 and 15, the
+ *         difference is 2^8; subnormals are subnormals */
+template <kv_type KV> __device__ __forceinline__ void unpack_codes(float (&out)[8], uint2 codes) {
+    const uint32_t words[2] = {codes.x, codes.y};
+#pragma unroll
+    for (int w = 0; w < 2; w++)
+        if (KV == KV_INT8) {
+            uint32_t unsigned_codes = words[w] ^ 0x80808080;
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                out[4 * w + i] =
+                    __uint_as_float(__byte_perm(unsigned_codes, 0x4b000000, 0x7540 | i)) -
+                    8388736.0f;
+        } else {
+#pragma unroll
+            for (int i = 0; i < 4; i += 2) {
+                uint32_t high_bytes = __byte_perm(words[w], 0, i == 0 ? 0x1404 : 0x3424);
+                uint32_t halves = (high_bytes & 0x80008000) | (high_bytes >> 1 & 0x3f803f80);
+                out[4 * w + i] = to_float(__ushort_as_half((unsigned short)halves));
+                out[4 * w + i + 1] = to_float(__ushort_as_half((unsigned short)(halves >> 16)));
+            }
+        }
+}
+
+/* The code of a finite x / scale; to the nearest even, at most the largest. */
+__device__ __forceinline__ uint32_t int8_code(float quotient) {
+    return (uint32_t)(int)rintf(fminf(fmaxf(quotient, -127.0f), 127.0f)) & 0xff;
+}
+__device__ __forceinline__ uint32_t e4m3_code(float quotient) {
+    uint32_t sign = __float_as_uint(quotient) >> 24 & 0x80;
+    float magnitude = fminf(fabsf(quotient), 448.0f);
+    if (magnitude < 0x1p-6f) /* subnormal: their spacing is that of floats from 2^14 on */
+        return sign | (__float_as_uint(magnitude + 0x1p14f) - __float_as_uint(0x1p14f));
+    uint32_t bits = __float_as_uint(magnitude);
+    return sign | ((bits + 0x7ffff + (bits >> 20 & 1) - (120u << 23)) >> 20);
+}
+
+/* The scale of a row whose largest magnitude has these bits: NaN unless that is finite. */
+__device__ __forceinline__ float kv_scale_of(kv_type type, uint32_t largest) {
+    if (largest >= 0x7f800000)
+        return __uint_as_float(0x7fc00000);
+    return __uint_as_float(largest) / (type == KV_INT8 ? 127.0f : 448.0f);
+}
+
+/* Eight elements of a row of that scale; zeros where the scale is 0 or NaN. */
+__device__ __forceinline__ uint2 pack_codes(kv_type type, const float (&x)[8], float scale) {
+    uint32_t words[2] = {0, 0};
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        float quotient = scale > 0 ? x[i] / scale : 0.0f;
+        uint32_t code = type == KV_INT8 ? int8_code(quotient) : e4m3_code(quotient);
+        words[i / 4] |= code << 8 * (i % 4);
+    }
+    return make_uint2(words[0], words[1]);
+}
+
+#endif
