@@ -181,6 +181,11 @@ def check(context):
                 words = context.device_words(dtype, invariant)
                 name = " ".join([f"check/golden {model}", *words])
                 context.results.item(name, lambda: check_golden(context, name, folder, model, words), 10)
+    for folder, model in golden_models(context):
+        for kv_type in QUANTISED_KV:
+            words = [*context.device_words("bf16", True), f"kv-{kv_type}"]
+            name = " ".join([f"check/golden {model}", *words])
+            context.results.item(name, lambda: check_golden(context, name, folder, model, words), 10)
     for family in EMBEDDINGS if context.on_gpu else EMBEDDINGS[:1]:
         for dtype in types:
             name = f"check/embedding {family} {context.device} {dtype}"
