@@ -975,6 +975,99 @@ static void test_codes(void **state) {
     }
 }
 
+/* Every stored row is off by half a code at most, which is a step of INT8 and a bit of E4M3. */
+static void assert_rows_near(const struct kv_layout *l, const unsigned char *actual,
+                             const float *expected, const float *before) {
+    size_t dim = (size_t)l->head_dim;
+    for (int32_t plane = 0; plane < BLOCKS * LAYERS * 2 * l->num_kv_heads; plane++)
+        for (int32_t t = 0; t < l->block_size; t++) {
+            const unsigned char *codes = actual + (size_t)plane * kv_plane_bytes(l);
+            size_t at = (size_t)(plane * l->block_size + t) * dim;
+            float row[KV_MAX_HEAD_DIM], scale, largest = 0;
+            if (memcmp(expected + at, before + at, dim * sizeof(float)) == 0)
+                continue;
+            memcpy(&scale, codes + kv_scale_offset(l, t), sizeof(scale));
+            kv_row_to_f32(l->type, codes + kv_row_offset(l, t), &scale, row, dim);
+            for (size_t i = 0; i < dim; i++)
+                largest = fmaxf(largest, fabsf(expected[at + i]));
+            for (size_t i = 0; i < dim; i++) {
+                float step = l->type == KV_INT8
+                                 ? largest / 127
+                                 : fmaxf(fabsf(expected[at + i]) / 8, largest / 448 * 0x1p-9f);
+                if (!(fabsf(row[i] - expected[at + i]) <= 0.501f * step))
+                    fail_msg("element %zu is %.9g, expected %.9g", at + i, row[i],
+                             expected[at + i]);
+            }
+        }
+}
+
+/* On what has [token][head_dim]. The rotated K is not rounded to the type of activations before. */
+static void check_rotated_codes(struct backend *b, const struct rope_case *c, enum kv_type type) {
+    const struct kv_layout layout = {.num_layers = LAYERS,
+                                     .num_kv_heads = c->num_kv_heads,
+                                     .head_dim = c->head_dim,
+                                     .block_size = c->block_size,
+                                     .type = type};
+    uint64_t seed = (uint64_t)c->head_dim;
+    size_t n = (size_t)(TOKENS * (c->num_q_heads + 2 * c->num_kv_heads) * c->head_dim);
+    size_t bytes = BLOCKS * kv_block_bytes(&layout);
+    size_t pool_n = (size_t)(BLOCKS * LAYERS * 2 * c->num_kv_heads * c->block_size * c->head_dim);
+    enum dtype dtype = b == fixture.oracle ? DTYPE_F32 : fixture.dtype;
+    struct rope_step step;
+    rope_step_init(&step, c->block_size, &seed);
+    float *qkv = kernel_fixture_rounded_floats(&fixture, &seed, n);
+    float *before = kernel_fixture_random_floats(&seed, pool_n);
+    float *table = rope_table(c->rotary_dim);
+    float *rows = kernel_fixture_memory(n * sizeof(float));
+    float *expected = kernel_fixture_memory(pool_n * sizeof(float));
+    unsigned char *actual = kernel_fixture_memory(bytes);
+    memcpy(expected, before, pool_n * sizeof(float));
+    expect_rope(c, &step.inputs, table, qkv, rows, expected);
+    void *device_qkv = kernel_fixture_put(b, dtype, qkv, n);
+    void *pool = kernel_fixture_put(b, DTYPE_F32, NULL, bytes / sizeof(float));
+    void *device_table =
+        kernel_fixture_put(b, DTYPE_F32, table, (size_t)POSITIONS * (size_t)c->rotary_dim);
+    struct kv_cache cache = {
+        .layout = layout, .num_blocks = BLOCKS, .buffer = {.data = pool, .bytes = bytes}};
+    b->ops->step_begin(b, &step.inputs);
+    b->ops->rope_store_kv(b, &(struct rope_store_args){.qkv = device_qkv,
+                                                       .rope_table = device_table,
+                                                       .cache = &cache,
+                                                       .layer = LAYER,
+                                                       .num_q_heads = c->num_q_heads,
+                                                       .rotary_dim = c->rotary_dim,
+                                                       .interleaved = c->interleaved});
+    kernel_fixture_download(b, actual, pool, bytes);
+    assert_rows_near(&layout, actual, expected, before);
+    float *actual_rows = kernel_fixture_memory(n * sizeof(float));
+    kernel_fixture_get(b, dtype, device_qkv, actual_rows, n);
+    assert_rope_rows(c, actual_rows, rows);
+    free(actual_rows);
+    kernel_fixture_free(b, device_table);
+    kernel_fixture_free(b, pool);
+    kernel_fixture_free(b, device_qkv);
+    free(actual);
+    free(expected);
+    free(rows);
+    free(table);
+    free(before);
+    free(qkv);
+}
+
+static void test_rotated_codes(void **state) {
+    static const struct rope_case cases[] = {
+        {3, 1, 64, 64, 16, false, false}, {4, 2, 64, 64, 32, true, false},
+        {2, 2, 80, 80, 64, false, false}, {2, 1, 96, 40, 32, true, false},
+        {3, 1, 96, 48, 16, false, false}, {1, 1, 256, 64, 16, true, false},
+        {2, 2, 8, 6, 64, true, false},    {3, 2, 24, 10, 16, false, false},
+    };
+    struct backend *b = fixture.dtype == DTYPE_F32 ? fixture.oracle : fixture.backends[0];
+    for (enum kv_type type = KV_INT8; type <= KV_E4M3; type++)
+        for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+            if ((b->kv_types & KV_TYPE_BIT(type)) != 0)
+                check_rotated_codes(b, &cases[i], type);
+}
+
 int main(int argc, char **argv) {
     static const struct backend_config config = {.limits.max_num_batched_tokens = 256,
                                                  .limits.max_num_seqs = 64,
@@ -999,6 +1092,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_rope),
         cmocka_unit_test(test_no_rope),
         cmocka_unit_test(test_codes),
+        cmocka_unit_test(test_rotated_codes),
     };
     kernel_fixture_open(&fixture, argc, argv, &config);
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
