@@ -1,8 +1,9 @@
 /* The KV cache: element types, and where (block, layer, K or V, head, token) lies in it. The only
  * place that knows; C and CUDA share it. Plain arithmetic, for any thread.
  *
- * The pool is block-major: one block is contiguous over all layers, so that a copy or swap of a block
- * is one copy. Within a block there is a PLANE for each (layer, K or V, KV head), in this order:
+ * The pool is block-major: one block is contiguous over all layers, so that a copy or swap of a
+ * block is one copy. Within a block there is a PLANE for each (layer, K or V, KV head), in this
+ * order:
  *
  *   plane   [block_size tokens][head_dim] elements, then, of a quantised type, the scales
  *           float [block_size], one for each token
@@ -14,8 +15,8 @@
  * are rounded to float, then to the nearest code (ties to even), which is at most the largest:
  *   INT8   code = x / scale in -127 .. 127, scale = largest magnitude / 127
  *   E4M3   code = x / scale as an 8-bit float (dtype.h), scale = largest magnitude / 448
- * Where the scale is 0 (all zeros, or hardly more) the codes are 0. A token whose values are not all
- * finite has codes 0 and the scale NaN, so that every value read back is NaN. */
+ * Where the scale is 0 (all zeros, or hardly more) the codes are 0. A token whose values are not
+ * all finite has codes 0 and the scale NaN, so that every value read back is NaN. */
 #ifndef QUIRE_KERNELS_KV_LAYOUT_H
 #define QUIRE_KERNELS_KV_LAYOUT_H
 

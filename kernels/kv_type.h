@@ -7,8 +7,8 @@
 
 /* "f32", "f16", "bf16", "int8", "fp8"; never NULL for a valid type. */
 const char *kv_type_name(enum kv_type type);
-/* Returns the type of that name or vLLM's ("float32", "float16", "bfloat16", "fp8_e4m3"), KV_AUTO for
- * "auto", NUM_KV_TYPES for any other. */
+/* Returns the type of that name or vLLM's ("float32", "float16", "bfloat16", "fp8_e4m3"), KV_AUTO
+ * for "auto", NUM_KV_TYPES for any other. */
 enum kv_type kv_type_of(const char *name);
 
 /* Returns the type that keeps elements as `dtype` does, or NUM_KV_TYPES. */

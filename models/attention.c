@@ -39,7 +39,7 @@ void attention_forward(const struct forward_pass *pass, int32_t layer, const str
     const struct model_config *config = pass->config;
     const struct layer_weights *w = &pass->weights->layers[layer];
     int32_t rope = config->layers[layer].rope;
-    project(pass, &w->qkv, x, &pass->wide);
+    projection_apply(pass, &w->qkv, x, &pass->wide);
     if (config->qk_norm != QK_NORM_NONE)
         normalise_q_and_k(pass, w);
     b->ops->rope_store_kv(b,

@@ -1,6 +1,6 @@
-/* Describes what one step computes, as flat arrays. The engine's batch builder fills them in, a rank
- * reads them. All of them lie in one ARENA: one piece of memory that begins with the counts and
- * holds no pointer, so that it can be copied to another process as it is and bound there. */
+/* Describes what one step computes, as flat arrays. The engine's batch builder fills them in, a
+ * rank reads them. All of them lie in one ARENA: one piece of memory that begins with the counts
+ * and holds no pointer, so that it can be copied to another process as it is and bound there. */
 #ifndef QUIRE_MODELS_BATCH_H
 #define QUIRE_MODELS_BATCH_H
 

@@ -3,11 +3,11 @@
 void ffn_forward(const struct forward_pass *pass, int32_t layer, const struct buffer *x) {
     struct backend *b = pass->backend;
     const struct layer_weights *w = &pass->weights->layers[layer];
-    project(pass, &w->gate_up, x, &pass->wide);
+    projection_apply(pass, &w->gate_up, x, &pass->wide);
     b->ops->act_mul(b, &(struct act_mul_args){.gate_up = pass->wide.data,
                                               .out = pass->narrow.data,
                                               .num_rows = pass->num_tokens,
                                               .width = pass->shard->intermediate_size,
                                               .activation = pass->config->activation});
-    project_to_hidden(pass, &w->down, &pass->narrow, &w->ffn_post_norm, &pass->wide);
+    projection_add_to_hidden(pass, &w->down, &pass->narrow, &w->ffn_post_norm, &pass->wide);
 }

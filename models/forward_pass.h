@@ -20,12 +20,14 @@ struct forward_pass {
      * product reads. */
     struct buffer hidden;   /* [tokens, hidden] */
     struct buffer narrow;   /* [tokens, max(hidden, q width, intermediate)] */
-    struct buffer wide;     /* [tokens, max(qkv width, 2 * intermediate, hidden)] */
+    struct buffer wide;     /* [tokens, max(qkv width, 2 * intermediate)], and as wide as hidden
+                               where projection_add_to_hidden needs it */
     struct buffer attended; /* [tokens, q width]: the attention's result while `narrow` still serves
                                the FFN; empty without parallel_residual */
 };
 
-/* out = or += the norm of each of num_rows rows as wide as the hidden states, with these weights. */
+/* out = or += the norm of each of num_rows rows as wide as the hidden states, with these weights.
+ */
 void forward_pass_norm(const struct forward_pass *pass, const struct buffer *weight, const void *x,
                        void *out, int32_t num_rows, bool accumulate);
 

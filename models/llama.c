@@ -17,9 +17,9 @@
  * `pre` is a norm or nothing; `post` is a norm (post_norm) or a factor (residual_scale). With
  * parallel_residual both branches read the same norm of hidden, taken before either is added.
  *
- * What a rank has of the model is in struct model_shard: each computes its heads, its part of the FFN
- * and its rows of the vocabulary, and project_to_hidden, the embedding and the gathered logits bring
- * the parts together. */
+ * What a rank has of the model is in struct model_shard: each computes its heads, its part of the
+ * FFN and its rows of the vocabulary, and projection_add_to_hidden, the embedding and the gathered logits
+ * bring the parts together. */
 #include "models/llama.h"
 
 #include "config/base/check.h"
@@ -41,7 +41,8 @@ struct llama {
     size_t workspace_bytes;     /* of all of them */
 };
 
-/* Sizes are in elements; the first NUM_ACTIVATIONS are of the backend's activation type, the others float. */
+/* Sizes are in elements; the first NUM_ACTIVATIONS are of the backend's activation type, the others
+ * float. */
 enum workspace_part {
     HIDDEN,
     NARROW,
@@ -132,7 +133,8 @@ int llama_create(struct backend *backend, const struct model_config *config,
                  const struct model_shard *shard, const struct weights *weights,
                  const struct serving_limits *limits, struct llama **out, struct error *err) {
     CHECK(limits->max_num_batched_tokens > 0 && limits->max_logit_rows > 0);
-    CHECK(!(config->parallel_residual && config->post_norm));
+    /* Both branches read one norm, of hidden states that neither has been added to. */
+    CHECK(!config->parallel_residual || (config->pre_norm && !config->post_norm));
     struct llama *llama = calloc(1, sizeof(*llama));
     if (llama == NULL)
         return error_set(err, ERROR_MEMORY, "no memory for the forward pass");
@@ -190,7 +192,8 @@ static const struct buffer *branch_input(const struct forward_pass *pass,
 static void run_layer(const struct forward_pass *pass, int32_t layer) {
     const struct layer_weights *w = &pass->weights->layers[layer];
     attention_forward(pass, layer, branch_input(pass, &w->attention_norm), &pass->narrow);
-    project_to_hidden(pass, &w->attention_out, &pass->narrow, &w->attention_post_norm, &pass->wide);
+    projection_add_to_hidden(pass, &w->attention_out, &pass->narrow, &w->attention_post_norm,
+                             &pass->wide);
     ffn_forward(pass, layer, branch_input(pass, &w->ffn_norm));
 }
 
@@ -198,7 +201,7 @@ static void run_parallel_layer(const struct forward_pass *pass, int32_t layer) {
     const struct layer_weights *w = &pass->weights->layers[layer];
     const struct buffer *x = branch_input(pass, &w->attention_norm);
     attention_forward(pass, layer, x, &pass->attended);
-    project_to_hidden(pass, &w->attention_out, &pass->attended, NULL, &pass->wide);
+    projection_add_to_hidden(pass, &w->attention_out, &pass->attended, NULL, &pass->wide);
     ffn_forward(pass, layer, x);
 }
 

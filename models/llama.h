@@ -1,6 +1,7 @@
 /* The one transformer of the LLaMA family, written against the op table. One per rank, used by the
- * rank's thread; those of a model's ranks are called for the same batches, together (backend.h). Memory is taken at start (backend.h): llama_create allocates what the largest step
- * needs, a step allocates nothing. */
+ * rank's thread; those of a model's ranks are called for the same batches, together (backend.h).
+ * Memory is taken at start (backend.h): llama_create allocates what the largest step needs, a step
+ * allocates nothing. */
 #ifndef QUIRE_MODELS_LLAMA_H
 #define QUIRE_MODELS_LLAMA_H
 
@@ -25,8 +26,9 @@ size_t llama_workspace_needed(const struct model_config *config, const struct mo
                               enum dtype activation_dtype, const struct serving_limits *limits);
 size_t llama_workspace_bytes(const struct llama *llama);
 
-/* A step in two parts, each of which only enqueues. The first writes the new tokens' keys and values
- * into the cache, up to the last hidden states; it reads no late input of the batch (batch.h). */
+/* A step in two parts, each of which only enqueues. The first writes the new tokens' keys and
+ * values into the cache, up to the last hidden states; it reads no late input of the batch
+ * (batch.h). */
 void llama_forward(struct llama *llama, struct kv_cache *cache, const struct batch *batch);
 /* Goes on with the batch that llama_forward was last called for: result->rows of every sample row
  * and result->hidden_sums of every span are complete once the backend was waited for. Only rank 0

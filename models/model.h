@@ -46,8 +46,9 @@ enum kv_type model_default_kv_type(const struct model *model);
  * unless they overflow it, else BF16. */
 enum dtype model_default_activation_dtype(const struct model *model);
 
-/* Returns the type that a matrix stored so, with rows of `cols` elements, is held in: `quantization`
- * where it is given, the matrix is stored as float and the rows are whole blocks; else as stored. */
+/* Returns the type that a matrix stored so, with rows of `cols` elements, is held in:
+ * `quantization` where it is given, the matrix is stored as float and the rows are whole blocks;
+ * else as stored. */
 enum dtype model_held_dtype(enum dtype quantization, enum dtype stored, int64_t cols);
 
 /* Returns how many tokens back any token sees, itself included: the largest window when every layer

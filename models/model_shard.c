@@ -2,9 +2,13 @@
 
 #include "config/base/check.h"
 #include "config/base/numbers.h"
+#include "kernels/backend.h"
 #include "models/weights/tensor_names.h"
 
-/* Columns of a product's panel on the CPU: shares are whole panels where that leaves enough of them. */
+#include <stdio.h>
+
+/* Columns of a product's panel on the CPU: shares are whole panels where that leaves enough of
+ * them. */
 #define PREFERRED_STEP 16
 
 struct share {
@@ -73,10 +77,12 @@ static bool are_heads_between_blocks(const struct model_config *config, int32_t 
            (end == config->num_heads || end * config->head_dim % block == 0);
 }
 
-/* A norm over all heads of k counts each as often as ranks have it, so all must be had as often. */
-static bool can_normalise_k(const struct model_config *config, int32_t num_ranks) {
-    return config->qk_norm != QK_NORM_FULL || num_ranks <= config->num_kv_heads ||
-           num_ranks % config->num_kv_heads == 0;
+/* A norm over all heads of k counts each as often as ranks have it, so all must be had as often; and
+ * no mean is taken over the ranks. */
+static bool can_normalise(const struct model_config *config, int32_t num_ranks) {
+    return config->qk_norm != QK_NORM_FULL ||
+           (config->norm != NORM_LAYER &&
+            (num_ranks <= config->num_kv_heads || num_ranks % config->num_kv_heads == 0));
 }
 
 /* Cuts for every rank, since one that cannot be cut is an error of all. */
@@ -101,22 +107,36 @@ static int32_t find_head_step(const struct model_config *config, int32_t block, 
 
 static bool can_cut(const struct model_config *config, int32_t head_block, int32_t ffn_block,
                     int32_t num_ranks) {
-    return find_head_step(config, head_block, num_ranks) > 0 &&
-           can_normalise_k(config, num_ranks) &&
+    return find_head_step(config, head_block, num_ranks) > 0 && can_normalise(config, num_ranks) &&
            (config->intermediate_size + ffn_block - 1) / ffn_block >= num_ranks &&
            config->vocab_size >= num_ranks;
 }
 
+/* "1, 2 or 4": the numbers of ranks that the model can be cut for. */
+static void list_possible(const struct model_config *config, int32_t head_block, int32_t ffn_block,
+                          char *out, size_t capacity) {
+    int32_t last = BACKEND_MAX_RANKS;
+    size_t used = 0;
+    while (last > 1 && !can_cut(config, head_block, ffn_block, last))
+        last--;
+    for (int32_t n = 1; n <= last && used < capacity; n++)
+        if (n == 1 || can_cut(config, head_block, ffn_block, n))
+            used += (size_t)snprintf(out + used, capacity - used, "%s%d",
+                                     n == 1      ? ""
+                                     : n == last ? " or "
+                                                 : ", ",
+                                     n);
+}
+
 static int refuse(const struct model_config *config, int32_t head_block, int32_t ffn_block,
                   int32_t num_ranks, struct error *err) {
-    int32_t most = num_ranks - 1;
-    while (!can_cut(config, head_block, ffn_block, most))
-        most--;
+    char possible[64];
+    list_possible(config, head_block, ffn_block, possible, sizeof(possible));
     return error_set(err, ERROR_CONFIG,
                      "tensor-parallel-size: %d; %d query heads on %d KV heads and an FFN of %d, in "
-                     "blocks of %d and %d, cannot be cut so: must be at most %d",
+                     "blocks of %d and %d, cannot be cut so: must be %s",
                      num_ranks, config->num_heads, config->num_kv_heads, config->intermediate_size,
-                     head_block, ffn_block, most);
+                     head_block, ffn_block, possible);
 }
 
 int model_shard_init(const struct model *model, enum dtype quantization, int32_t rank,

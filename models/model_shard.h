@@ -1,10 +1,10 @@
 /* The share of a model that one rank computes, under tensor parallelism as Megatron-LM has it
- * (Shoeybi et al., 2019): each rank has some of the query heads with the KV heads that they read, some
- * of the FFN's inner elements, and some rows of the embedding and the head. What is as wide as the
- * hidden states, and every norm, each rank has whole.
+ * (Shoeybi et al., 2019): each rank has some of the query heads with the KV heads that they read,
+ * some of the FFN's inner elements, and some rows of the embedding and the head. What is as wide as
+ * the hidden states, and every norm, each rank has whole.
  *
- * Shares need not be equal. Several ranks may have the same KV head, when there are more ranks than KV
- * heads. Immutable, for any thread. */
+ * Shares need not be equal. Several ranks may have the same KV head, when there are more ranks than
+ * KV heads. Immutable, for any thread. */
 #ifndef QUIRE_MODELS_MODEL_SHARD_H
 #define QUIRE_MODELS_MODEL_SHARD_H
 
@@ -18,9 +18,10 @@ struct model_shard {
     int32_t first_vocab, vocab_size; /* rows of the embedding and the head */
 };
 
-/* Cuts the model between heads and, where matrices are quantised, between their blocks, as stored or
- * as `quantization` has them held (weights.h). ERROR_CONFIG when there are more ranks than it can be
- * cut for; the message names tensor-parallel-size and what is allowed. One rank always can. */
+/* Cuts the model between heads and, where matrices are quantised, between their blocks, as stored
+ * or as `quantization` has them held (weights.h). ERROR_CONFIG when there are more ranks than it
+ * can be cut for; the message names tensor-parallel-size and what is allowed. One rank always can.
+ */
 int model_shard_init(const struct model *model, enum dtype quantization, int32_t rank,
                      int32_t num_ranks, struct model_shard *out, struct error *err);
 

@@ -18,8 +18,8 @@ static void multiply(const struct forward_pass *pass, const struct projection *p
                                             .accumulate = accumulate});
 }
 
-void project(const struct forward_pass *pass, const struct projection *projection,
-             const struct buffer *x, const struct buffer *out) {
+void projection_apply(const struct forward_pass *pass, const struct projection *projection,
+                      const struct buffer *x, const struct buffer *out) {
     CHECK(projection_cut_of(projection->role) == COLUMN_PARALLEL);
     multiply(pass, projection, x->data, out->data, 1.0F, false);
 }
@@ -35,9 +35,9 @@ static void reduce(const struct forward_pass *pass, const void *x, void *out, bo
 }
 
 /* A product that nothing else touches goes to the hidden states at once. */
-void project_to_hidden(const struct forward_pass *pass, const struct projection *projection,
-                       const struct buffer *x, const struct buffer *post_norm,
-                       const struct buffer *scratch) {
+void projection_add_to_hidden(const struct forward_pass *pass, const struct projection *projection,
+                              const struct buffer *x, const struct buffer *post_norm,
+                              const struct buffer *scratch) {
     const struct model_config *config = pass->config;
     bool is_divided = pass->shard->num_ranks > 1, post = config->post_norm;
     bool at_once = !is_divided && !post;

@@ -18,8 +18,8 @@
 
 #include "models/config/model_config.h"
 
-/* Fills rows [first, first + count) of a table of max_model_len rows. out [count][rotary_dim]: cosines of
- * the rotary_dim / 2 pairs, then sines. */
+/* Fills rows [first, first + count) of a table of max_model_len rows. out [count][rotary_dim]:
+ * cosines of the rotary_dim / 2 pairs, then sines. */
 void rope_fill_table(const struct rope_config *rope, int32_t rotary_dim, int32_t max_model_len,
                      int32_t first, int32_t count, float *out);
 

@@ -150,22 +150,16 @@ int weights_load_alone(struct backend *backend, const struct model *model,
 /* A tensor that is missing, or cannot be used, takes nothing: loading says so. */
 static size_t matrix_bytes(const struct model *model, const struct weights_options *options,
                            enum dtype held, const struct weights_matrix *plan) {
-    size_t bytes = 0;
+    enum dtype types[WEIGHTS_MAX_PARTS];
     for (int i = 0; i < plan->num_parts; i++) {
-        const struct weights_part *part = &plan->parts[i];
-        const struct tensor_info *tensor = tensor_names_find(model, part->place, "weight");
+        const struct tensor_info *tensor = tensor_names_find(model, plan->parts[i].place, "weight");
+        types[i] = held;
         if (tensor == NULL || tensor->unsupported != NULL)
-            continue;
-        enum dtype dtype = held != DTYPE_NONE
-                               ? held
-                               : model_held_dtype(options->quantization, tensor->dtype, plan->cols);
-        size_t row_bytes = 0;
-        if (plan->num_cols % dtype_block_elements(dtype) == 0)
-            row_bytes = dtype_row_bytes(dtype, (size_t)plan->num_cols);
-        row_bytes += part->biased && plan->bias_scale != 0.0F ? sizeof(float) : 0;
-        bytes += (size_t)weights_part_rows(part) * row_bytes;
+            types[i] = DTYPE_NONE;
+        else if (held == DTYPE_NONE)
+            types[i] = model_held_dtype(options->quantization, tensor->dtype, plan->cols);
     }
-    return bytes;
+    return weights_plan_matrix_bytes(plan, types);
 }
 
 static size_t layer_bytes(const struct model *model, const struct model_shard *shard,

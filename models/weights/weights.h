@@ -1,6 +1,6 @@
 /* The weights of one rank on its device: its share of a model (model_shard.h), bound by name from a
- * model file and checked for shape and dtype. Created and used by the rank's thread. Tensors are read
- * in chunks, so that loading takes the weights' own memory and a few MiB. */
+ * model file and checked for shape and dtype. Created and used by the rank's thread. Tensors are
+ * read in chunks, so that loading takes the weights' own memory and a few chunks. */
 #ifndef QUIRE_MODELS_WEIGHTS_H
 #define QUIRE_MODELS_WEIGHTS_H
 
@@ -54,10 +54,10 @@ size_t weights_needed(const struct model *model, const struct model_shard *shard
                       const struct weights_options *options, enum dtype held);
 
 /* Hands the rank's share of every tensor to the backend. Every rank of the model calls it, with the
- * same reader, which reads each tensor once. ERROR_MODEL for a tensor that is missing, not expected or
- * of another shape or type than the configuration says, or a file that has become shorter;
- * ERROR_MEMORY, ERROR_IO, ERROR_DEVICE; an error of one rank is one of all. The model and the reader
- * may be closed afterwards. */
+ * same reader, which reads each tensor once. ERROR_MODEL for a tensor that is missing, not expected
+ * or of another shape or type than the configuration says, or a file that has become shorter;
+ * ERROR_MEMORY, ERROR_IO, ERROR_DEVICE; an error of one rank is one of all that still read. The
+ * model and the reader may be closed afterwards. */
 int weights_load(struct backend *backend, const struct model *model,
                  const struct model_shard *shard, struct weights_reader *reader,
                  const struct weights_options *options, struct weights **out, struct error *err);

@@ -139,7 +139,8 @@ struct matrix_source {
     const struct weights_matrix *plan;
     const struct tensor_info *tensors[WEIGHTS_MAX_PARTS];
     struct matrix_part parts[WEIGHTS_MAX_PARTS];
-    float *biases[WEIGHTS_MAX_PARTS]; /* of the kept rows; NULL: none */
+    enum dtype types[WEIGHTS_MAX_PARTS]; /* that the parts are held in */
+    float *biases[WEIGHTS_MAX_PARTS];    /* of the kept rows; NULL: none */
 };
 
 /* Every rank reads the bias, also one that leaves it to another. */
@@ -171,8 +172,9 @@ static int find_parts(struct weights_loader *l, struct matrix_source *source) {
         if (tensor == NULL ||
             (part->biased && read_bias(l, part, plan->bias_scale, &source->biases[i]) != 0))
             return -1;
+        source->types[i] = model_held_dtype(l->options->quantization, tensor->dtype, plan->cols);
         source->parts[i] = (struct matrix_part){
-            .dtype = model_held_dtype(l->options->quantization, tensor->dtype, plan->cols),
+            .dtype = source->types[i],
             .rows = weights_part_rows(part),
             .bias = source->biases[i],
         };
@@ -226,7 +228,8 @@ struct chunk {
     int32_t matrix_row;
 };
 
-/* Hands the chunk's share of a span to the backend. span_row: of the matrix, where the span begins. */
+/* Hands the chunk's share of a span to the backend. span_row: of the matrix, where the span begins.
+ */
 static int fill_span(struct weights_loader *l, const struct matrix_source *source, int part,
                      const struct chunk *chunk, const struct row_span *span, int32_t span_row,
                      struct matrix *matrix) {
@@ -240,7 +243,7 @@ static int fill_span(struct weights_loader *l, const struct matrix_source *sourc
     size_t row_bytes = dtype_row_bytes(stored, (size_t)plan->cols);
     const void *data = chunk->data + (size_t)(first - chunk->first_row) * row_bytes;
     data = cut_columns(l, plan, stored, data, end - first);
-    data = convert(l, stored, source->parts[part].dtype, data,
+    data = convert(l, stored, source->types[part], data,
                    (size_t)(end - first) * (size_t)plan->num_cols);
     if (l->backend->ops->matrix_fill(l->backend, matrix, span_row + first - span->first_row,
                                      end - first, data, &why) != 0)
@@ -284,18 +287,6 @@ static int stream_part(struct weights_loader *l, const struct matrix_source *sou
     return 0;
 }
 
-/* As stored in rows of the held types, with float biases. */
-static size_t matrix_bytes(const struct matrix_source *source) {
-    size_t bytes = 0;
-    for (int i = 0; i < source->plan->num_parts; i++) {
-        const struct matrix_part *part = &source->parts[i];
-        size_t row_bytes = dtype_row_bytes(part->dtype, (size_t)source->plan->num_cols);
-        row_bytes += part->bias != NULL ? sizeof(*part->bias) : 0;
-        bytes += (size_t)part->rows * row_bytes;
-    }
-    return bytes;
-}
-
 static int load_parts(struct weights_loader *l, const struct matrix_source *source,
                       struct matrix **out) {
     struct backend *b = l->backend;
@@ -312,7 +303,7 @@ static int load_parts(struct weights_loader *l, const struct matrix_source *sour
         }
         matrix_row += source->parts[i].rows;
     }
-    l->weights->bytes += matrix_bytes(source);
+    l->weights->bytes += weights_plan_matrix_bytes(source->plan, source->types);
     *out = matrix;
     return 0;
 }

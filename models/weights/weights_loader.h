@@ -1,5 +1,6 @@
 /* Private to models/weights: one rank's load. weights_plan.h says which tensors make up a model;
- * here single ones are found, checked and read, and what the rank keeps of them goes to its backend. */
+ * here single ones are found, checked and read, and what the rank keeps of them goes to its
+ * backend. */
 #ifndef QUIRE_MODELS_WEIGHTS_WEIGHTS_LOADER_H
 #define QUIRE_MODELS_WEIGHTS_WEIGHTS_LOADER_H
 
@@ -13,7 +14,8 @@ struct weights_loader {
     const struct weights_options *options;
     struct weights *weights; /* being filled; its `bytes` count what was taken */
     bool *bound;             /* [tensors of the file]: part of the model */
-    /* What a chunk's rows are copied to where they are cut, or requantised: [WEIGHTS_CHUNK_BYTES]. */
+    /* What a chunk's rows are copied to where they are cut, or requantised: [WEIGHTS_CHUNK_BYTES].
+     */
     void *scratch, *requantised;
     struct error *err;
 };

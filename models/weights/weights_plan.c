@@ -26,7 +26,8 @@ struct stacked {
     enum tensor_role fused;
 };
 
-/* By the number of rows, because GGUF files have one name for the fused matrix and its lower part. */
+/* By the number of rows, because GGUF files have one name for the fused matrix and its lower part.
+ */
 static bool is_fused(const struct model *model, const struct stacked *stacked) {
     int32_t rows = 0;
     for (int i = 0; i < stacked->num_roles; i++)
@@ -157,6 +158,19 @@ int32_t weights_part_rows(const struct weights_part *part) {
     for (int i = 0; i < part->num_spans; i++)
         rows += part->spans[i].num_rows;
     return rows;
+}
+
+size_t weights_plan_matrix_bytes(const struct weights_matrix *plan,
+                                 const enum dtype types[static WEIGHTS_MAX_PARTS]) {
+    size_t bytes = 0;
+    for (int i = 0; i < plan->num_parts; i++) {
+        if (types[i] == DTYPE_NONE || plan->num_cols % dtype_block_elements(types[i]) != 0)
+            continue;
+        size_t row_bytes = dtype_row_bytes(types[i], (size_t)plan->num_cols);
+        row_bytes += plan->parts[i].biased && plan->bias_scale != 0.0F ? sizeof(float) : 0;
+        bytes += (size_t)weights_part_rows(&plan->parts[i]) * row_bytes;
+    }
+    return bytes;
 }
 
 /* --- Norms ------------------------------------------------------------------------------------ */

@@ -17,6 +17,8 @@ struct weights_reader {
     /* guarded by lock */
     int32_t num_waiting;
     uint64_t num_reads;
+    const struct tensor_info *tensor; /* of the piece that is waited for */
+    size_t offset;
     struct error error; /* of the read, or the rank, that failed */
 };
 
@@ -73,6 +75,9 @@ const void *weights_reader_read(struct weights_reader *reader, const struct tens
     CHECK(bytes <= WEIGHTS_CHUNK_BYTES);
     pthread_mutex_lock(&reader->lock);
     uint64_t number = reader->num_reads;
+    CHECK(reader->num_waiting == 0 || (reader->tensor == tensor && reader->offset == offset));
+    reader->tensor = tensor;
+    reader->offset = offset;
     if (reader->error.code == ERROR_NONE && ++reader->num_waiting == reader->num_ranks)
         read_locked(reader, tensor, offset, bytes);
     while (reader->error.code == ERROR_NONE && reader->num_reads == number)

@@ -1,13 +1,14 @@
 /* Reads the tensors of a model once for all ranks that load a share of it, and takes the digest on
- * the way. Every rank asks for the same pieces in the same order, each from its own thread; a piece is
- * read when the last has asked for it, and is there for all until they ask for the next. */
+ * the way. Every rank asks for the same pieces in the same order, each from its own thread; a piece
+ * is read when the last has asked for it, and is there for all until they ask for the next. */
 #ifndef QUIRE_MODELS_WEIGHTS_WEIGHTS_READER_H
 #define QUIRE_MODELS_WEIGHTS_WEIGHTS_READER_H
 
 #include "models/files/content_hash.h"
 #include "models/model.h"
 
-/* Bytes of a tensor that are read at a time, in whole rows. No row of a supported model is longer. */
+/* Bytes of a tensor that are read at a time, in whole rows. No row of a supported model is longer.
+ */
 #define WEIGHTS_CHUNK_BYTES ((size_t)16 << 20)
 
 struct weights_reader;
@@ -24,8 +25,8 @@ void weights_reader_destroy(struct weights_reader *reader);
  * error: ERROR_IO, ERROR_MODEL, or that of a rank which has abandoned its load. */
 const void *weights_reader_read(struct weights_reader *reader, const struct tensor_info *tensor,
                                 size_t offset, size_t bytes, struct error *err);
-/* Ends the reads of every rank with this error: a rank that failed, or will not load at all, calls it
- * so that the others do not wait for it. Any number of times; the first error stays. */
+/* Ends the reads of every rank with this error: a rank that failed, or will not load at all, calls
+ * it so that the others do not wait for it. Any number of times; the first error stays. */
 void weights_reader_abandon(struct weights_reader *reader, const struct error *why);
 
 /* Writes the digest of the settings and of name, type, shape and bytes of every tensor read. Once

@@ -74,9 +74,9 @@ static void test_heads_of_every_kind(void **state) {
         for (int32_t n = 1; n <= cases[i].most_ranks; n++)
             check_cut(&image.model, DTYPE_NONE, n, 1, 1);
         if (cases[i].most_ranks < MAX_RANKS) {
-            char at_most[32];
-            snprintf(at_most, sizeof(at_most), "at most %d", cases[i].most_ranks);
-            check_refused(&image.model, DTYPE_NONE, cases[i].most_ranks + 1, at_most);
+            char last[32];
+            snprintf(last, sizeof(last), " or %d", cases[i].most_ranks);
+            check_refused(&image.model, DTYPE_NONE, cases[i].most_ranks + 1, last);
         }
         model_image_finish(&image);
     }
@@ -99,7 +99,7 @@ static void test_blocks_stay_whole(void **state) {
     open_image(&image, &config, DTYPE_F32);
     check_cut(&image.model, DTYPE_NONE, 4, 1, 1);
     check_cut(&image.model, DTYPE_Q8_0, 3, 32, 32);
-    check_refused(&image.model, DTYPE_Q8_0, 4, "at most 3");
+    check_refused(&image.model, DTYPE_Q8_0, 4, "must be 1, 2 or 3");
     model_image_finish(&image);
 }
 
@@ -110,8 +110,10 @@ static void test_a_norm_over_all_heads(void **state) {
     config.qk_norm = QK_NORM_FULL;
     open_image(&image, &config, DTYPE_F32);
     check_cut(&image.model, DTYPE_NONE, 2, 1, 1);
-    check_refused(&image.model, DTYPE_NONE, 3, "at most 2");
+    check_refused(&image.model, DTYPE_NONE, 3, "must be 1, 2, 4 or 6");
     check_cut(&image.model, DTYPE_NONE, 4, 1, 1);
+    image.model.config.norm = NORM_LAYER;
+    check_refused(&image.model, DTYPE_NONE, 2, "must be 1");
     model_image_finish(&image);
 }
 
