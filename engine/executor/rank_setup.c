@@ -7,6 +7,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #define NODES_DIR "/sys/devices/system/node"
 
@@ -55,6 +56,12 @@ void rank_setup_finish(struct rank_setup *setup) {
     *setup = (struct rank_setup){0};
 }
 
+/* More cores than a cpu_set_t holds leave `allowed` empty. */
+static int32_t num_cores(const cpu_set_t *allowed) {
+    long online = sysconf(_SC_NPROCESSORS_ONLN);
+    return CPU_COUNT(allowed) > 0 ? CPU_COUNT(allowed) : (int32_t)online;
+}
+
 struct rank_place rank_setup_place(const struct rank_setup *setup, int32_t rank) {
     int32_t num_ranks = setup->num_ranks, num_threads = setup->config->num_threads;
     struct rank_place place = {.num_threads = num_threads};
@@ -62,16 +69,16 @@ struct rank_place rank_setup_place(const struct rank_setup *setup, int32_t rank)
     cpu_set_t allowed;
     if (num_ranks == 1)
         return place;
-    bool is_known = sched_getaffinity(0, sizeof(allowed), &allowed) == 0;
-    if (is_known) {
-        numa_nodes_read(NODES_DIR, &allowed, &nodes);
-        place.is_bound = numa_nodes_share(&nodes, rank, num_ranks, &place.cpus);
+    if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0)
+        CPU_ZERO(&allowed);
+    numa_nodes_read(NODES_DIR, &allowed, &nodes);
+    place.is_bound = numa_nodes_share(&nodes, rank, num_ranks, &place.cpus);
+    if (num_threads == 0 && place.is_bound) {
+        place.num_threads = CPU_COUNT(&place.cpus);
+        return place;
     }
-    if (num_threads == 0 && !place.is_bound && is_known)
-        num_threads = CPU_COUNT(&allowed);
-    if (num_threads != 0 || !place.is_bound)
-        place.num_threads =
-            max_int32(num_threads * (rank + 1) / num_ranks - num_threads * rank / num_ranks, 1);
+    int32_t all = num_threads > 0 ? num_threads : num_cores(&allowed);
+    place.num_threads = max_int32(all * (rank + 1) / num_ranks - all * rank / num_ranks, 1);
     return place;
 }
 
@@ -149,7 +156,7 @@ static void add_memory(struct executor_memory *sum, const struct executor_memory
     sum->free_bytes += more->free_bytes;
 }
 
-/* Threads may not share out evenly; the first rank has none more than another. */
+/* Threads may not share out evenly: then those of the first are told. */
 static void describe_backends(const struct rank *ranks, int32_t num_ranks,
                               struct executor_info *out) {
     const char *first = ranks[0].backend->description;

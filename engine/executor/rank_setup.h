@@ -21,7 +21,7 @@ void rank_setup_finish(struct rank_setup *setup); /* every rank is closed */
 struct rank_place {
     bool is_bound;
     cpu_set_t cpus;      /* where is_bound */
-    int32_t num_threads; /* 0: one for each of its CPUs */
+    int32_t num_threads; /* 0, of one rank only: one per core */
 };
 
 /* Where a machine has as many NUMA nodes as there are ranks, or more, each rank gets nodes of its

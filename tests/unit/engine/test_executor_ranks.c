@@ -279,8 +279,8 @@ static void test_nodes(void **state) {
     }
     assert_int_equal(sched_getaffinity(0, sizeof(after), &after), 0);
     assert_true(CPU_EQUAL(&before, &after));
-    assert_int_equal(stage.num_threads[0], 0); /* all of its node */
-    assert_int_equal(stage.num_threads[1], 0);
+    assert_int_equal(stage.num_threads[0], 1); /* all of its node */
+    assert_int_equal(stage.num_threads[1], 1);
 }
 
 static void test_threads_are_shared_out(void **state) {
