@@ -53,6 +53,28 @@ static float largest_magnitude(const float *values, size_t n) {
     return largest;
 }
 
+static float quotient(float x, float scale, float most) {
+    return fminf(fmaxf(x / scale, -most), most);
+}
+
+/* The best scale of a row whose largest magnitude is 448 times `least`. */
+static float e4m3_scale(const float *src, float least, size_t n) {
+    float best = least, best_error = INFINITY;
+    for (int c = 0; c < KV_E4M3_FACTORS && least > 0; c++) {
+        float factor = 1 + (float)c / KV_E4M3_FACTORS, scale = least * factor, sum = 0;
+        for (size_t i = 0; i < n; i++) {
+            float code = quotient(src[i], scale, 448);
+            float error = e4m3_to_f32(e4m3_from_f32(code)) - code;
+            sum += (error * error + KV_E4M3_ROUNDER) - KV_E4M3_ROUNDER;
+        }
+        if (sum * (factor * factor) < best_error) {
+            best_error = sum * (factor * factor);
+            best = scale;
+        }
+    }
+    return best;
+}
+
 void kv_row_from_f32(enum kv_type type, const float *src, void *dst, float *scale, size_t n) {
     CHECK((unsigned)type < NUM_KV_TYPES);
     if (!kv_type_has_scales(type)) {
@@ -60,12 +82,14 @@ void kv_row_from_f32(enum kv_type type, const float *src, void *dst, float *scal
         return;
     }
     *scale = largest_magnitude(src, n) / (type == KV_INT8 ? 127 : 448);
+    if (type == KV_E4M3)
+        *scale = e4m3_scale(src, *scale, n);
     for (size_t i = 0; i < n; i++) {
-        float quotient = *scale > 0 ? src[i] / *scale : 0;
+        float code = *scale > 0 ? quotient(src[i], *scale, type == KV_INT8 ? 127 : 448) : 0;
         if (type == KV_INT8)
-            ((int8_t *)dst)[i] = (int8_t)rintf(fminf(fmaxf(quotient, -127), 127));
+            ((int8_t *)dst)[i] = (int8_t)rintf(code);
         else
-            ((uint8_t *)dst)[i] = e4m3_from_f32(quotient);
+            ((uint8_t *)dst)[i] = e4m3_from_f32(code);
     }
 }
 

@@ -201,6 +201,29 @@ SIMD_INLINE float largest_magnitude(const float *src, int32_t n) {
     return vf_reduce_add(check) == 0 ? vf_reduce_max(largest) : NAN;
 }
 
+/* As in kv_type.c. */
+SIMD_INLINE float e4m3_scale(const float *src, float least, int32_t n) {
+    const struct vf low = vf_set1(-448), high = vf_set1(448), rounder = vf_set1(KV_E4M3_ROUNDER);
+    float best = least, best_error = INFINITY;
+    for (int c = 0; c < KV_E4M3_FACTORS; c++) {
+        float factor = 1 + (float)c / KV_E4M3_FACTORS, scale = least * factor;
+        struct vf scales = vf_set1(scale), sum = vf_set1(0);
+        for (int32_t i = 0; i < n; i += 16) {
+            struct vf a = i + 16 <= n ? vf_load(src + i) : load_tail(src + i, n - i);
+            a = vf_min(vf_max(vf_div(a, scales), low), high);
+            struct vf error = vf_sub(vf_round_e4m3(a), a);
+            struct vf square = vf_add(vf_mul(error, error), rounder);
+            sum = vf_add(sum, vf_sub(square, rounder));
+        }
+        float error = vf_reduce_add(sum) * (factor * factor);
+        if (error < best_error) {
+            best_error = error;
+            best = scale;
+        }
+    }
+    return best;
+}
+
 /* Written for constant types. */
 SIMD_INLINE void store_codes(enum kv_type type, const float *src, uint8_t *dst, float *scale,
                              int32_t n) {
@@ -210,6 +233,8 @@ SIMD_INLINE void store_codes(enum kv_type type, const float *src, uint8_t *dst, 
         memset(dst, 0, (size_t)n);
         return;
     }
+    if (type == KV_E4M3)
+        *scale = e4m3_scale(src, *scale, n);
     struct vf scales = vf_set1(*scale), low = vf_set1(-most), high = vf_set1(most);
     for (int32_t i = 0; i < n; i += 16) {
         uint8_t codes[16];

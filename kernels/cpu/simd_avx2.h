@@ -307,6 +307,18 @@ SIMD_INLINE void vf_store_int8(int8_t *p, struct vf a) {
                      _mm256_and_si256(_mm256_cvtps_epi32(a.high), byte));
 }
 
+SIMD_INLINE __m256 m256_round_e4m3(__m256 a) {
+    __m256i exponent = _mm256_and_si256(_mm256_castps_si256(a), _mm256_set1_epi32(0x7f800000));
+    exponent = _mm256_max_epi32(exponent, _mm256_set1_epi32(0x3c800000));
+    __m256i rounder = _mm256_add_epi32(exponent, _mm256_set1_epi32(20 << 23 | 0x400000));
+    __m256 added = _mm256_add_ps(a, _mm256_castsi256_ps(rounder));
+    return _mm256_sub_ps(added, _mm256_castsi256_ps(rounder));
+}
+
+SIMD_INLINE struct vf vf_round_e4m3(struct vf a) {
+    return (struct vf){m256_round_e4m3(a.low), m256_round_e4m3(a.high)};
+}
+
 /* The steps of e4m3_from_f32. */
 SIMD_INLINE __m256i m256_to_e4m3(__m256 a) {
     __m256i bits = _mm256_castps_si256(a),

@@ -267,6 +267,14 @@ SIMD_INLINE void vf_store_int8(int8_t *p, struct vf a) {
     _mm_storeu_si128((__m128i *)p, _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(a.v)));
 }
 
+SIMD_INLINE struct vf vf_round_e4m3(struct vf a) {
+    __m512i exponent = _mm512_and_si512(_mm512_castps_si512(a.v), _mm512_set1_epi32(0x7f800000));
+    exponent = _mm512_max_epi32(exponent, _mm512_set1_epi32(0x3c800000));
+    __m512i rounder = _mm512_add_epi32(exponent, _mm512_set1_epi32(20 << 23 | 0x400000));
+    __m512 added = _mm512_add_ps(a.v, _mm512_castsi512_ps(rounder));
+    return vf_of(_mm512_sub_ps(added, _mm512_castsi512_ps(rounder)));
+}
+
 /* The steps of e4m3_from_f32. */
 SIMD_INLINE void vf_store_e4m3(uint8_t *p, struct vf a) {
     __m512i bits = _mm512_castps_si512(a.v);

@@ -332,6 +332,19 @@ SIMD_INLINE void vf_store_int8(int8_t *p, struct vf a) {
         p[i] = (int8_t)((uint4)(a.v[i / 4] + 0x1.8p23f))[i % 4];
 }
 
+/* The E4M3 value next to a number from -448 to 448, the even one of two: for numbers of 2^e and
+ * more that is a multiple of 2^(e - 3), the last bit of 1.5 * 2^(e + 20). */
+SIMD_INLINE float4 float4_round_e4m3(float4 a) {
+    uint4 exponent = (uint4)a & 0x7f800000u, is_normal = (uint4)(exponent > 0x3c800000u);
+    exponent = (exponent & is_normal) | (0x3c800000u & ~is_normal);
+    float4 rounder = (float4)(exponent + ((20u << 23) | 0x400000u));
+    return (a + rounder) - rounder;
+}
+
+SIMD_INLINE struct vf vf_round_e4m3(struct vf a) {
+    VF_EACH(float4_round_e4m3(a.v[i]));
+}
+
 /* Numbers from -448 to 448, to nearest even. */
 SIMD_INLINE void vf_store_e4m3(uint8_t *p, struct vf a) {
     for (int i = 0; i < 16; i++)

@@ -50,7 +50,26 @@ __device__ __forceinline__ uint32_t e4m3_code(float quotient) {
     return sign | ((bits + 0x7ffff + (bits >> 20 & 1) - (120u << 23)) >> 20);
 }
 
-/* The scale of a row whose largest magnitude has these bits: NaN unless that is finite. */
+/* What the code of a finite quotient is worth. */
+__device__ __forceinline__ float e4m3_rounded(float quotient) {
+    uint32_t exponent = max(__float_as_uint(quotient) & 0x7f800000, 0x3c800000u);
+    float rounder = __uint_as_float(exponent + (20u << 23 | 0x400000));
+    return quotient + rounder - rounder;
+}
+
+/* This thread's part of the sum of squared errors of a row; exact to add up. */
+__device__ __forceinline__ float e4m3_errors(const float (&x)[8], float scale) {
+    float sum = 0.0f;
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        float quotient = fminf(fmaxf(x[i] / scale, -448.0f), 448.0f);
+        float error = e4m3_rounded(quotient) - quotient;
+        sum += __fadd_rn(__fadd_rn(__fmul_rn(error, error), KV_E4M3_ROUNDER), -KV_E4M3_ROUNDER);
+    }
+    return sum;
+}
+
+/* The least scale of a row whose largest magnitude has these bits: NaN unless that is finite. */
 __device__ __forceinline__ float kv_scale_of(kv_type type, uint32_t largest) {
     if (largest >= 0x7f800000)
         return __uint_as_float(0x7fc00000);

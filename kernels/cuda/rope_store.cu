@@ -132,6 +132,27 @@ __device__ __forceinline__ uint32_t max_of_lanes(uint32_t value, int32_t lanes) 
     return value;
 }
 
+__device__ __forceinline__ float sum_of_lanes(float value, int32_t lanes) {
+    for (int32_t d = lanes / 2; d > 0; d /= 2)
+        value += __shfl_xor_sync(FULL_MASK, value, d);
+    return value;
+}
+
+/* The best of the scales that kv_layout.h names, of a row that these lanes have. */
+__device__ __forceinline__ float best_e4m3_scale(const float (&x)[ROW_CHUNK], float least,
+                                                 int32_t lanes) {
+    float best = least, best_error = __uint_as_float(0x7f800000);
+    for (int c = 0; c < KV_E4M3_FACTORS; c++) {
+        float factor = 1.0f + (float)c / KV_E4M3_FACTORS, scale = least * factor;
+        float error = sum_of_lanes(e4m3_errors(x, scale), lanes) * (factor * factor);
+        if (error < best_error) { /* not where the least is 0 or NaN */
+            best_error = error;
+            best = scale;
+        }
+    }
+    return best;
+}
+
 /* Grid: tokens along x; along y the tasks of q, filled up to whole warps, then for each row of k
  * and of v row_lanes threads, of which those behind head_dim have nothing. */
 template <class T, int PAIRS, bool INTERLEAVED>
@@ -163,6 +184,8 @@ __global__ void rope_store_codes_kernel(const rope_store_launch a, int32_t head_
     for (int i = 0; i < ROW_CHUNK; i++)
         largest = max(largest, __float_as_uint(x[i]) & 0x7fffffff);
     float scale = kv_scale_of(a.layout.type, max_of_lanes(largest, row_lanes));
+    if (a.layout.type == KV_E4M3)
+        scale = best_e4m3_scale(x, scale, row_lanes);
     if (!is_used)
         return;
     kv_part part = index < a.layout.num_kv_heads ? KV_PART_K : KV_PART_V;

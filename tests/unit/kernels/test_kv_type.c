@@ -54,20 +54,60 @@ static void test_int8_rows(void **state) {
         assert_true(back[i] == (float)expected[i] / 2);
 }
 
+/* Numbers that are codes already have no error with the least scale. */
 static void test_e4m3_rows(void **state) {
     static const float values[ROW] = {448, -448, 1, 17, -19, 0x1p-9f, 100, 0};
-    static const float expected[ROW] = {448, -448, 1, 16, -20, 0x1p-9f, 96, 0};
+    static const float expected[ROW] = {448, -448, 1, 18, -20, 0x1p-9f, 104, 0};
     uint8_t codes[ROW];
     float scale, quarters[ROW], back[ROW];
     for (int i = 0; i < ROW; i++)
-        quarters[i] = values[i] / 4;
+        quarters[i] = expected[i] / 4;
     kv_row_from_f32(KV_E4M3, quarters, codes, &scale, ROW);
     assert_true(scale == 0.25f);
     for (int i = 0; i < ROW; i++)
-        assert_int_equal(codes[i], e4m3_from_f32(values[i]));
+        assert_int_equal(codes[i], e4m3_from_f32(expected[i]));
     kv_row_to_f32(KV_E4M3, codes, &scale, back, ROW);
     for (int i = 0; i < ROW; i++)
         assert_true(back[i] == expected[i] / 4);
+    kv_row_from_f32(KV_E4M3, values, codes, &scale, ROW);
+    for (int i = 0; i < ROW; i++)
+        assert_int_equal(codes[i], e4m3_from_f32(values[i] / scale));
+}
+
+static double error_of_scale(const float *values, double scale, int n) {
+    double sum = 0;
+    for (int i = 0; i < n; i++) {
+        double error = e4m3_to_f32(e4m3_from_f32((float)(values[i] / scale))) * scale - values[i];
+        sum += error * error;
+    }
+    return sum;
+}
+
+/* By their definition in double: none is better, and the choice is worth it. */
+static void test_e4m3_scales(void **state) {
+    enum { LONG = 64, ROWS = 200 };
+    double with_least = 0, with_best = 0;
+    for (int r = 0; r < ROWS; r++) {
+        float values[LONG], scale, least, largest = 0;
+        uint8_t codes[LONG];
+        for (int i = 0; i < LONG; i++) {
+            values[i] = expf(3 * sinf((float)(r * 77 + i * i))) * (i % 2 ? -1.0f : 1.0f);
+            largest = fmaxf(largest, fabsf(values[i]));
+        }
+        least = largest / 448;
+        kv_row_from_f32(KV_E4M3, values, codes, &scale, LONG);
+        double chosen = error_of_scale(values, (double)scale, LONG);
+        bool is_one = false;
+        for (int c = 0; c < KV_E4M3_FACTORS; c++) {
+            float candidate = least * (1 + (float)c / KV_E4M3_FACTORS);
+            is_one |= candidate == scale;
+            assert_true(chosen <= 1.001 * error_of_scale(values, (double)candidate, LONG));
+        }
+        assert_true(is_one);
+        with_least += error_of_scale(values, (double)least, LONG);
+        with_best += chosen;
+    }
+    assert_true(with_best < 0.75 * with_least);
 }
 
 /* What comes back is within half a step: of int8 of the scale, of E4M3 of the number itself down to
@@ -130,13 +170,10 @@ static void test_rows_that_are_not_finite(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_names),
-        cmocka_unit_test(test_plain_rows),
-        cmocka_unit_test(test_int8_rows),
-        cmocka_unit_test(test_e4m3_rows),
-        cmocka_unit_test(test_errors_of_rows),
-        cmocka_unit_test(test_small_rows),
-        cmocka_unit_test(test_rows_that_are_not_finite),
+        cmocka_unit_test(test_names),       cmocka_unit_test(test_plain_rows),
+        cmocka_unit_test(test_int8_rows),   cmocka_unit_test(test_e4m3_rows),
+        cmocka_unit_test(test_e4m3_scales), cmocka_unit_test(test_errors_of_rows),
+        cmocka_unit_test(test_small_rows),  cmocka_unit_test(test_rows_that_are_not_finite),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

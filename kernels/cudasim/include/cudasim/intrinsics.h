@@ -22,6 +22,14 @@ static inline unsigned __float_as_uint(float x) {
 static inline int __float_as_int(float x) {
     return cudasim::bit_cast<int>(x);
 }
+/* Never part of a fused operation. */
+static inline float __fmul_rn(float a, float b) {
+    return a * b;
+}
+static inline float __fadd_rn(float a, float b) {
+    return a + b;
+}
+
 static inline float __uint_as_float(unsigned x) {
     return cudasim::bit_cast<float>(x);
 }
