@@ -13,7 +13,7 @@
 
 #include <stdlib.h>
 
-#define CHUNK_ROWS 192
+#define CHUNK_ROWS 192 /* whole tiles of every packing */
 #define MIN_PORTIONS 2 /* per thread */
 #define MAX_PORTIONS 6
 #define PACK_ALONE_ITEMS 16384  /* activations that the caller packs by itself */
@@ -113,14 +113,14 @@ struct linear_job {
     uint8_t *packed[GEMM_MAX_PACKINGS]; /* rows, by the matrix's packings */
 };
 
-/* The tile that row belongs to: largest sizes first, as many as fit. */
+/* The tile that row belongs to: largest sizes first, as many as fit; of the last what is left. */
 static void find_tile(const int32_t *tile_rows, int32_t num_rows, int32_t row, int32_t *out_begin,
                       int32_t *out_rows) {
     int32_t begin = 0;
     const int32_t *size = tile_rows;
     for (;; size++) {
         int32_t end = begin + (num_rows - begin) / *size * *size;
-        if (row < end)
+        if (row < end || size[1] == 0)
             break;
         begin = end;
     }

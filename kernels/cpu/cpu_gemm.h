@@ -103,7 +103,8 @@ struct gemm_job {
 /* How activations are packed. The rows of a call are packed once for all segments whose formats
  * share a packing, that is point to the same one. */
 struct cpu_row_packing {
-    int32_t tile_rows[GEMM_MAX_TILES]; /* descending, ends with 1, then zeros */
+    int32_t tile_rows[GEMM_MAX_TILES]; /* descending, then zeros; fewer rows than the last has are a
+                                          tile of it partly filled */
     size_t (*row_bytes)(size_t depth);
     /* Writes row `row` of a tile of tile_rows rows. */
     void (*pack)(const float *x, int32_t depth, void *tile, int32_t row, int32_t tile_rows);
@@ -113,7 +114,14 @@ struct cpu_row_packing {
 size_t cpu_gemm_float_row_bytes(size_t depth);
 size_t cpu_gemm_block_row_bytes(size_t depth);
 size_t cpu_gemm_pair_row_bytes(size_t depth);
-/* cpu_row_packing.pack for panels of pairs. */
+/* cpu_row_packing.pack for panels of blocks, the same bits by each level's instructions
+ * (cpu_gemm_LEVEL.c), and for panels of pairs. */
+void cpu_gemm_pack_blocks_portable(const float *x, int32_t depth, void *tile, int32_t row,
+                                   int32_t tile_rows);
+void cpu_gemm_pack_blocks_avx2(const float *x, int32_t depth, void *tile, int32_t row,
+                               int32_t tile_rows);
+void cpu_gemm_pack_blocks_avx512vnni(const float *x, int32_t depth, void *tile, int32_t row,
+                                     int32_t tile_rows);
 void cpu_gemm_pack_pairs(const float *x, int32_t depth, void *tile, int32_t row, int32_t tile_rows);
 
 struct cpu_gemm_format {

@@ -84,9 +84,11 @@ SIMD_INLINE int32_t reduce_add(ri v) {
     return _mm_cvtsi128_si32(_mm_add_epi32(s, _mm_shuffle_epi32(s, _MM_SHUFFLE(2, 3, 0, 1))));
 }
 
-static void quantise_row(const float *x, int32_t depth, struct gemm_block *out, int32_t stride) {
+void cpu_gemm_pack_blocks_avx2(const float *x, int32_t depth, void *tile, int32_t row,
+                               int32_t tile_rows) {
+    struct gemm_block *out = (struct gemm_block *)tile + row;
     const ri no_sign = _mm256_set1_epi32(0x7fffffff);
-    for (int32_t k = 0; k < depth; k += PANEL_BLOCK, out += stride) {
+    for (int32_t k = 0; k < depth; k += PANEL_BLOCK, out += tile_rows) {
         rf v[4];
         ri amax = ri_set1(0);
         UNROLL
@@ -111,6 +113,7 @@ static void quantise_row(const float *x, int32_t depth, struct gemm_block *out, 
 
 #define FOR_QUANTISED_TILES(X, type) X(type, 4, 1) X(type, 2, 1) X(type, 1, 2)
 #define FOR_PLAIN_TILES(X, type) X(type, 4, 2) X(type, 2, 4) X(type, 1, 8)
+#define PACK_BLOCKS cpu_gemm_pack_blocks_avx2
 #include "kernels/cpu/cpu_gemm_plain_template.h"
 #include "kernels/cpu/cpu_gemm_quantised_template.h"
 

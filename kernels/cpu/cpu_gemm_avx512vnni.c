@@ -12,8 +12,10 @@ SIMD_INLINE void dot_words(const struct quant_form *form, const uint8_t *codes, 
     }
 }
 
-static void quantise_row(const float *x, int32_t depth, struct gemm_block *out, int32_t stride) {
-    for (int32_t k = 0; k < depth; k += PANEL_BLOCK, out += stride) {
+void cpu_gemm_pack_blocks_avx512vnni(const float *x, int32_t depth, void *tile, int32_t row,
+                                     int32_t tile_rows) {
+    struct gemm_block *out = (struct gemm_block *)tile + row;
+    for (int32_t k = 0; k < depth; k += PANEL_BLOCK, out += tile_rows) {
         __m512 a = _mm512_loadu_ps(x + k), b = _mm512_loadu_ps(x + k + 16);
         __m512i magnitudes = _mm512_max_epu32(_mm512_castps_si512(_mm512_abs_ps(a)),
                                               _mm512_castps_si512(_mm512_abs_ps(b)));
@@ -36,6 +38,7 @@ static void quantise_row(const float *x, int32_t depth, struct gemm_block *out, 
     X(type, 12, 1) X(type, 8, 1) X(type, 4, 1) X(type, 2, 2) X(type, 1, 4)
 #define FOR_PLAIN_TILES(X, type)                                                                   \
     X(type, 12, 1) X(type, 8, 1) X(type, 4, 2) X(type, 2, 4) X(type, 1, 4)
+#define PACK_BLOCKS cpu_gemm_pack_blocks_avx512vnni
 #include "kernels/cpu/cpu_gemm_plain_template.h"
 #include "kernels/cpu/cpu_gemm_quantised_template.h"
 

@@ -33,8 +33,10 @@ static uint32_t magnitude_bits(float x) {
     return bits & 0x7fffffff;
 }
 
-static void quantise_row(const float *x, int32_t depth, struct gemm_block *out, int32_t stride) {
-    for (int32_t k = 0; k < depth; k += PANEL_BLOCK, out += stride) {
+void cpu_gemm_pack_blocks_portable(const float *x, int32_t depth, void *tile, int32_t row,
+                                   int32_t tile_rows) {
+    struct gemm_block *out = (struct gemm_block *)tile + row;
+    for (int32_t k = 0; k < depth; k += PANEL_BLOCK, out += tile_rows) {
         uint32_t amax = 0;
         for (int i = 0; i < PANEL_BLOCK; i++) {
             uint32_t magnitude = magnitude_bits(x[k + i]);
@@ -54,6 +56,7 @@ static void quantise_row(const float *x, int32_t depth, struct gemm_block *out, 
 
 #define FOR_QUANTISED_TILES(X, type) X(type, 1, 4)
 #define FOR_PLAIN_TILES(X, type) X(type, 1, 4)
+#define PACK_BLOCKS cpu_gemm_pack_blocks_portable
 #include "kernels/cpu/cpu_gemm_plain_template.h"
 #include "kernels/cpu/cpu_gemm_quantised_template.h"
 

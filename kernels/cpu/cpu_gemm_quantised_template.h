@@ -4,76 +4,19 @@
  * - dot_words(form, codes, first, count, blocks, num_rows, sums): adds to sums[r], for every row r,
  *   the dot product of words first..first+count-1 of one 32-block; codes points to the strip's part
  *   of the block (cpu_gemm_codes_template.h)
- * - quantise_row(x, depth, out, stride): writes block b of one row to out[b * stride]
+ * - PACK_BLOCKS: the name of the level's function that quantises a row (cpu_gemm.h)
  * - FOR_QUANTISED_TILES: see cpu_gemm_tile_template.h */
 #ifndef QUIRE_KERNELS_CPU_CPU_GEMM_QUANTISED_TEMPLATE_H
 #define QUIRE_KERNELS_CPU_CPU_GEMM_QUANTISED_TEMPLATE_H
 
+#include "kernels/cpu/cpu_gemm_group_template.h"
 #include "kernels/cpu/cpu_gemm_tile_template.h"
-
-static void pack_quantised_row(const float *x, int32_t depth, void *tile, int32_t row,
-                               int32_t tile_rows) {
-    quantise_row(x, depth, (struct gemm_block *)tile + row, tile_rows);
-}
 
 static const struct cpu_row_packing quantised_rows = {
     .tile_rows = {FOR_QUANTISED_TILES(TILE_NUM_ROWS, )},
     .row_bytes = cpu_gemm_block_row_bytes,
-    .pack = pack_quantised_row,
+    .pack = PACK_BLOCKS,
 };
-
-/* -zero * sum of the activation codes of group h of a 32-block. */
-SIMD_INLINE ri start_value(const struct quant_form *form, const struct gemm_block *block, int h) {
-    if (form->has_levels)
-        return ri_set1(block->start_128);
-    switch (form->zero) {
-    case 0:
-        return ri_set1(0);
-    case 4:
-        return ri_set1(block->half_starts_32[h] >> 3);
-    case 8:
-        return ri_set1(block->start_8);
-    case 16:
-        return ri_shl(ri_set1(block->start_8), 1);
-    case 32:
-        return ri_set1(block->half_starts_32[h]);
-    default:
-        return ri_set1(block->start_128);
-    }
-}
-
-/* For RF_LANES columns: d multiplies a code, m is added to the product. */
-struct factors {
-    rf d, m;
-};
-
-SIMD_INLINE struct factors block_factors(const struct quant_form *form, const uint8_t *record) {
-    struct factors f = {rf_load_f16(record), rf_set1(0)};
-    if (form->has_min)
-        f.m = rf_load_f16(record + sizeof(uint16_t) * PANEL_COLUMNS);
-    return f;
-}
-
-/* Exact: 11 bits times 8. */
-SIMD_INLINE rf times_int(rf a, ri b) {
-    return rf_mul(a, rf_from_int(b));
-}
-
-SIMD_INLINE struct factors group_factors(const struct quant_form *form, struct factors f,
-                                         const uint8_t *scales) {
-    if (form->scale_bits == 0)
-        return f;
-    ri first = ri_load_bytes(scales);
-    if (form->scale_bits == 4)
-        return (struct factors){
-            times_int(f.d, ri_and(first, ri_set1(15))),
-            times_int(f.m, ri_and(ri_shr(first, 4), ri_set1(15))),
-        };
-    f.d = times_int(f.d, first);
-    if (form->has_min)
-        f.m = times_int(f.m, ri_load_bytes(scales + PANEL_COLUMNS));
-    return f;
-}
 
 /* Group h of a 32-block of one strip into sums[0, step, 2 step ..]. */
 SIMD_INLINE void add_group(const struct quant_form *form, const uint8_t *codes, struct factors f,
@@ -85,19 +28,7 @@ SIMD_INLINE void add_group(const struct quant_form *form, const uint8_t *codes, 
     for (int r = 0; r < num_rows; r++)
         dots[r] = start_value(form, &blocks[r], h);
     dot_words(form, codes, h * num_words, num_words, blocks, num_rows, dots);
-    UNROLL
-    for (int r = 0; r < num_rows; r++) {
-        rf scale = rf_mul(f.d, rf_set1(blocks[r].scale));
-        sums[r * step] = rf_fma(scale, rf_from_int(dots[r]), sums[r * step]);
-    }
-    if (!form->has_min)
-        return;
-    UNROLL
-    for (int r = 0; r < num_rows; r++) {
-        const struct gemm_block *b = &blocks[r];
-        rf sum = rf_set1(num_words == PANEL_BLOCK / 4 ? b->scaled_sum : b->half_scaled_sums[h]);
-        sums[r * step] = rf_fma(f.m, sum, sums[r * step]);
-    }
+    add_dots(form, f, blocks, h, num_rows, dots, sums, step);
 }
 
 SIMD_INLINE void add_block(const struct quant_form *form, const uint8_t *codes, struct factors f,

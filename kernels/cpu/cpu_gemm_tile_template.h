@@ -78,7 +78,8 @@ static void run_tile(const struct gemm_job *job, const struct gemm_tile *tile, i
 }
 
 /* A few panels at a time, so that they and one tile of activations stay in the first cache. */
-static void multiply(const struct gemm_job *job, const struct gemm_tile *tiles) {
+__attribute__((unused)) static void multiply(const struct gemm_job *job,
+                                             const struct gemm_tile *tiles) {
     int32_t total = job->num_panels * STRIPS_PER_PANEL;
     for (int32_t strip = 0; strip < total; strip += MAX_STRIPS) {
         int32_t num_strips = total - strip < MAX_STRIPS ? total - strip : MAX_STRIPS;

@@ -4,8 +4,8 @@
  * it, and overwrite in struct cpu_kernels what they improve, as dav1d's do. Each is in a file of its
  * own, cpu_gemm_LEVEL.c (formats of the matrix product) or cpu_ops_LEVEL.c (the other ops), compiled
  * with that level's compiler flags (kernels/meson.build); nothing else may execute what they contain
- * before `supported` was checked. Such a file exports that one function and shares code with others
- * through `static inline` functions only: an external inline function could be linked in from the
+ * before `supported` was checked. Such a file exports functions with the level in their names and
+ * shares code with others through `static inline` ones only: an external inline function could be linked in from the
  * level with the widest instructions and then run on a machine that lacks them. */
 #ifndef QUIRE_KERNELS_CPU_CPU_LEVELS_H
 #define QUIRE_KERNELS_CPU_CPU_LEVELS_H
@@ -31,7 +31,8 @@ struct cpu_level {
     void (*add_ops)(struct cpu_kernels *kernels);     /* NULL: likewise */
 };
 
-/* Best last; the first one runs everywhere and fills the whole table. */
+/* Best last; the first one runs everywhere and fills the whole table. In a file of its own, so that
+ * a test can be linked with another list. */
 extern const struct cpu_level cpu_levels[];
 extern const int num_cpu_levels;
 
@@ -53,6 +54,7 @@ void cpu_gemm_add_portable(struct cpu_kernels *kernels);
 void cpu_gemm_add_avx2(struct cpu_kernels *kernels);
 void cpu_gemm_add_avx512vnni(struct cpu_kernels *kernels);
 void cpu_gemm_add_avx512bf16(struct cpu_kernels *kernels);
+void cpu_gemm_add_amx(struct cpu_kernels *kernels);
 
 /* cpu_ops_LEVEL.c */
 void cpu_ops_add_portable(struct cpu_kernels *kernels);

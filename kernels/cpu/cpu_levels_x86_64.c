@@ -1,6 +1,10 @@
 #include "kernels/cpu/cpu_levels.h"
 
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define ARCH_REQ_XCOMP_PERM 0x1023 /* of asm/prctl.h, which older headers lack */
 
 /* clang's __builtin_cpu_supports does not know f16c. */
 static bool has_f16c(void) {
@@ -23,6 +27,21 @@ static bool has_avx512bf16(void) {
     return has_avx512vnni() && __builtin_cpu_supports("avx512bf16");
 }
 
+/* The registers are there, the system saves them, and lets this process use them: Linux gives leave
+ * on request only (arch_prctl(2)), to all threads at once. */
+static bool has_amx(void) {
+    enum { AMX_BF16 = 1 << 22, AMX_TILE = 1 << 24, AMX_INT8 = 1 << 25 };
+    enum { TILE_CONFIG = 1 << 17, TILE_DATA = 1 << 18, TILE_DATA_NUMBER = 18 };
+    const unsigned wanted = AMX_BF16 | AMX_TILE | AMX_INT8, saved = TILE_CONFIG | TILE_DATA;
+    unsigned eax, ebx, ecx, edx, xcr0, xcr0_high;
+    if (!has_avx512bf16() || __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0 ||
+        (edx & wanted) != wanted)
+        return false;
+    __asm__("xgetbv" : "=a"(xcr0), "=d"(xcr0_high) : "c"(0));
+    return (xcr0 & saved) == saved &&
+           syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, TILE_DATA_NUMBER) == 0;
+}
+
 static bool always(void) {
     return true;
 }
@@ -33,5 +52,6 @@ const struct cpu_level cpu_levels[] = {
     {"avx512vnni", "AVX-512 VNNI", false, has_avx512vnni, cpu_gemm_add_avx512vnni,
      cpu_ops_add_avx512vnni},
     {"avx512bf16", "AVX-512 BF16", true, has_avx512bf16, cpu_gemm_add_avx512bf16, NULL},
+    {"amx", "AMX", true, has_amx, cpu_gemm_add_amx, NULL},
 };
 const int num_cpu_levels = sizeof(cpu_levels) / sizeof(cpu_levels[0]);
