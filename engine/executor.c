@@ -1,5 +1,5 @@
-/* A thread for each rank. No other thread touches a rank between its opening and its closing, but for
- * the choice of the numbers of blocks, while all of them wait for it. */
+/* A thread for each rank. No other thread touches a rank between its opening and its closing, but
+ * for the choice of the numbers of blocks, while all of them wait for it. */
 #include "engine/executor.h"
 
 #include "config/base/check.h"
@@ -169,8 +169,8 @@ static bool should_finish(struct rank_thread *thread) {
            num_enqueued == EXECUTOR_MAX_STEPS || (is_awaited && !is_next_submitted);
 }
 
-/* Returns whether the rank may come to a part of a step of which it has done so many. After a failure
- * it only keeps up with the others, which wait for it in their collective ops. */
+/* Returns whether the rank may come to a part of a step of which it has done so many. After a
+ * failure it only keeps up with the others, which wait for it in their collective ops. */
 static bool may_go_on(const struct rank_executor *executor, uint64_t num_done,
                       uint64_t most_of_others) {
     return !has_failed(executor) || num_done < most_of_others;

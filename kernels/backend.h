@@ -9,23 +9,22 @@
  * which other rows are in the call (batch invariance): the CPU backend keeps this bit for bit, the
  * CUDA backend does when it is opened with `batch_invariant`.
  *
- * Memory is taken at start: by backend_open, matrix_create, buffer_alloc and host_alloc, and by
- * the first step, which runs before any request (the CPU's threads then size their scratch memory
- * by the model). No later step needs an allocation.
+ * Memory is taken at start: by backend_open, matrix_create, buffer_alloc and host_alloc, and by the
+ * first step, which runs before any request (the CPU's threads then size their scratch memory by
+ * the model). No later step needs an allocation.
  *
- * `step_begin` hands over the arrays of one step; the ops that need token ids, positions, slots
- * or block tables read them from there until the next `step_begin`. Each sampled token also stays
- * on the device, by the number of its sample row in the step, until `sample` is called for that row
- * of a later step: the next step's `embed` finds it there (token_rows).
+ * `step_begin` hands over the arrays of one step; the ops that need token ids, positions, slots or
+ * block tables read them from there until the next `step_begin`. Each sampled token also stays on
+ * the device, by the number of its sample row in the step, until `sample` is called for that row of
+ * a later step: the next step's `embed` finds it there (token_rows).
  *
  * `step_end` ends what was enqueued since the step before ended, block moves included, and
  * `step_wait` waits for the oldest step that ended: meanwhile the next can be enqueued, but not the
- * one after that. So a step's host memory, read or written, belongs to the backend until the step was
- * waited for. Work that is in no step ends with `synchronize`.
+ * one after that. So a step's host memory, read or written, belongs to the backend until the step
+ * was waited for. Work that is in no step ends with `synchronize`.
  *
- * Implementations: kernels/cpu (fast paths per instruction set, and "cpu-ref", the scalar oracle
- * of every op), and kernels/cuda, a shared module that backend_open opens at run time
- * (module.h). */
+ * Implementations: kernels/cpu (fast paths per instruction set, and "cpu-ref", the scalar oracle of
+ * every op), and kernels/cuda, a shared module that backend_open opens at run time (module.h). */
 #ifndef QUIRE_KERNELS_BACKEND_H
 #define QUIRE_KERNELS_BACKEND_H
 
@@ -78,13 +77,13 @@ struct kv_cache {
 };
 
 /* The arrays of one step, in host memory that stays valid and unchanged until the step was waited
- * for. Sequence s owns the tokens query_start[s] .. query_start[s+1]-1, which are the
- * LAST ones of its context_lens[s] tokens. Token ids are < vocab, slots and blocks < those of the
- * KV pool (CHECKed by the batch builder's tests, trusted here).
+ * for. Sequence s owns the tokens query_start[s] .. query_start[s+1]-1, which are the LAST ones of
+ * its context_lens[s] tokens. Token ids are < vocab, slots and blocks < those of the KV pool
+ * (CHECKed by the batch builder's tests, trusted here).
  *
  * Where token_rows[i] is >= 0, token i is the one that the step before this one sampled in that of
- * its sample rows, and token_ids[i] means nothing; where it is -1, or token_rows is NULL, token i is
- * token_ids[i]. */
+ * its sample rows, and token_ids[i] means nothing; where it is -1, or token_rows is NULL, token i
+ * is token_ids[i]. */
 struct step_inputs {
     int32_t num_tokens;          /* T */
     int32_t num_seqs;            /* S */

@@ -1,7 +1,7 @@
 /* A backend in a shared module, opened at run time, so that one binary serves machines with and
- * without the device's libraries. The module `libquire-NAME.so` is searched for as the dynamic loader
- * does: LD_LIBRARY_PATH, then the run path of the program (its build folder, or ../lib/quire of an
- * installed one). It exports one symbol, QUIRE_MODULE_SYMBOL, a `struct backend_module`.
+ * without the device's libraries. The module `libquire-NAME.so` is searched for as the dynamic
+ * loader does: LD_LIBRARY_PATH, then the run path of the program (its build folder, or ../lib/quire
+ * of an installed one). It exports one symbol, QUIRE_MODULE_SYMBOL, a `struct backend_module`.
  *
  * Program and module are built together: a module of another interface is refused by its number,
  * raised with every change of backend.h or sampling.h but for one that gives sample_row another

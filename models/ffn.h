@@ -4,9 +4,9 @@
 
 #include "models/forward_pass.h"
 
-/* hidden += (act(gate) * up) Wdown, where gate | up = x Wgate_up; the sum as projection_add_to_hidden
- * says. Overwrites `wide` and `narrow`; x may be `narrow`. Collective where there are several
- * ranks. */
+/* hidden += (act(gate) * up) Wdown, where gate | up = x Wgate_up; the sum as
+ * projection_add_to_hidden says. Overwrites `wide` and `narrow`; x may be `narrow`. Collective
+ * where there are several ranks. */
 void ffn_forward(const struct forward_pass *pass, int32_t layer, const struct buffer *x);
 
 #endif

@@ -18,8 +18,8 @@
  * parallel_residual both branches read the same norm of hidden, taken before either is added.
  *
  * What a rank has of the model is in struct model_shard: each computes its heads, its part of the
- * FFN and its rows of the vocabulary, and projection_add_to_hidden, the embedding and the gathered logits
- * bring the parts together. */
+ * FFN and its rows of the vocabulary, and projection_add_to_hidden, the embedding and the gathered
+ * logits bring the parts together. */
 #include "models/llama.h"
 
 #include "config/base/check.h"

@@ -35,8 +35,9 @@ void projection_apply(const struct forward_pass *pass, const struct projection *
                       const struct buffer *x, const struct buffer *out);
 
 /* hidden += residual_scale (x W^T + bias), or with post_norm, which then is a norm's weights,
- * hidden += norm(x W^T + bias); of a row-parallel product. Overwrites `scratch`, which is not x, where
- * the model has norms after its branches or several ranks. Collective where there are several ranks. */
+ * hidden += norm(x W^T + bias); of a row-parallel product. Overwrites `scratch`, which is not x,
+ * where the model has norms after its branches or several ranks. Collective where there are several
+ * ranks. */
 void projection_add_to_hidden(const struct forward_pass *pass, const struct projection *projection,
                               const struct buffer *x, const struct buffer *post_norm,
                               const struct buffer *scratch);

@@ -7,7 +7,8 @@
 
 #include <string.h>
 
-/* Choices that a queue full of common requests has; one with all that --max-n allows always fits. */
+/* Choices that a queue full of common requests has; one with all that --max-n allows always fits.
+ */
 #define CHOICES_PER_REQUEST 16
 
 static enum dtype parse_dtype(const char *name) {

@@ -1,7 +1,7 @@
-/* The device and all memory by part, one line each: in the log at start, and for
- * `quire inspect --plan`. The parts of the system's memory add up to a total that the process does
- * not exceed. The device's parts are of all ranks; where there are several, a line each says what it
- * has of them. */
+/* The device and all memory by part, one line each: in the log at start, and for `quire inspect
+ * --plan`. The parts of the system's memory add up to a total that the process does not exceed. The
+ * device's parts are of all ranks; where there are several, a line each says what it has of them.
+ */
 #ifndef QUIRE_SERVER_MEMORY_TABLE_H
 #define QUIRE_SERVER_MEMORY_TABLE_H
 
@@ -18,8 +18,8 @@ struct memory_table {
 /* Returns the bytes of this process's pages that are in memory now; 0 where the system does not
  * say. */
 size_t memory_table_resident(void);
-/* Returns what is resident now and in none of the parts above. Weights, or the host block pool beside
- * a GPU, are taken to be there when `loaded`. */
+/* Returns what is resident now and in none of the parts above. Weights, or the host block pool
+ * beside a GPU, are taken to be there when `loaded`. */
 size_t memory_table_program_bytes(const struct executor_info *info, bool loaded);
 
 /* Returns the bytes of the system's memory: on the CPU of all parts, beside a GPU of what is not on

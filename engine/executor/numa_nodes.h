@@ -1,5 +1,5 @@
-/* The NUMA nodes of the machine, each with memory near its CPUs, and how ranks are dealt out to them.
- * Linux describes them under /sys/devices/system/node. */
+/* The NUMA nodes of the machine, each with memory near its CPUs, and how ranks are dealt out to
+ * them. Linux describes them under /sys/devices/system/node. */
 #ifndef QUIRE_ENGINE_EXECUTOR_NUMA_NODES_H
 #define QUIRE_ENGINE_EXECUTOR_NUMA_NODES_H
 
@@ -22,8 +22,8 @@ bool numa_nodes_parse(const char *list, cpu_set_t *out);
  * are left out. What cannot be read is no node. */
 void numa_nodes_read(const char *dir, const cpu_set_t *allowed, struct numa_nodes *out);
 
-/* Stores the CPUs of the nodes that a rank gets: each rank has as many nodes, one at least, with one
- * more for some. Returns false when there are fewer nodes than ranks. */
+/* Stores the CPUs of the nodes that a rank gets: each rank has as many nodes, one at least, with
+ * one more for some. Returns false when there are fewer nodes than ranks. */
 bool numa_nodes_share(const struct numa_nodes *nodes, int32_t rank, int32_t num_ranks,
                       cpu_set_t *out);
 

@@ -1,7 +1,7 @@
-/* All that one rank computes with: backend, its share of the weights, workspace, the KV cache of its
- * heads and its host block pool. rank_open and rank_allocate take the memory; a step allocates no
- * device memory. Opened, used and closed by one thread; the ranks of an executor are opened, and run
- * their steps, together (backend.h). */
+/* All that one rank computes with: backend, its share of the weights, workspace, the KV cache of
+ * its heads and its host block pool. rank_open and rank_allocate take the memory; a step allocates
+ * no device memory. Opened, used and closed by one thread; the ranks of an executor are opened, and
+ * run their steps, together (backend.h). */
 #ifndef QUIRE_ENGINE_EXECUTOR_RANK_H
 #define QUIRE_ENGINE_EXECUTOR_RANK_H
 
@@ -39,9 +39,9 @@ struct rank {
     size_t planned_bytes;           /* of that, what is only planned */
 };
 
-/* Opens rank `index` of the setup: backend, weights and workspace, of which a GPU has run its largest
- * steps. num_threads: of this rank. Returns errors as executor_create; there is nothing to close
- * then. The other ranks do not learn of a failure: they wait in weights_reader_read. */
+/* Opens rank `index` of the setup: backend, weights and workspace, of which a GPU has run its
+ * largest steps. num_threads: of this rank. Returns errors as executor_create; there is nothing to
+ * close then. The other ranks do not learn of a failure: they wait in weights_reader_read. */
 int rank_open(const struct rank_setup *setup, int32_t index, int32_t num_threads, struct rank *out,
               struct error *err);
 /* Opens the backend only, and fills in the memory as rank_open would; see executor_plan. */

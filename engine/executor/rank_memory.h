@@ -1,7 +1,7 @@
-/* Part of the rank: what each of its parts takes. The sizes are noted in rank->memory before anything
- * of the part is allocated; one that a GPU has no room for is an ERROR_MEMORY that says how much is
- * missing and what helps. The system's memory is given lazily and shared, so only a GPU's is
- * accounted for here. */
+/* Part of the rank: what each of its parts takes. The sizes are noted in rank->memory before
+ * anything of the part is allocated; one that a GPU has no room for is an ERROR_MEMORY that says
+ * how much is missing and what helps. The system's memory is given lazily and shared, so only a
+ * GPU's is accounted for here. */
 #ifndef QUIRE_ENGINE_EXECUTOR_RANK_MEMORY_H
 #define QUIRE_ENGINE_EXECUTOR_RANK_MEMORY_H
 

@@ -1,6 +1,6 @@
 /* What the ranks of one executor have in common: what they start from, the number of blocks that
- * every one of them gets, and what is said of them together. Called by one thread, while none of the
- * ranks runs. */
+ * every one of them gets, and what is said of them together. Called by one thread, while none of
+ * the ranks runs. */
 #ifndef QUIRE_ENGINE_EXECUTOR_RANK_SETUP_H
 #define QUIRE_ENGINE_EXECUTOR_RANK_SETUP_H
 
@@ -30,8 +30,8 @@ struct rank_place {
 struct rank_place rank_setup_place(const struct rank_setup *setup, int32_t rank);
 
 /* Chooses the numbers of blocks, for which the ranks were opened or planned, and stores them in the
- * limits of each, with the bytes that they take. Every rank holds its heads' part of a block, so all
- * have as many. ERROR_CONFIG, ERROR_MEMORY as sizing.h says. */
+ * limits of each, with the bytes that they take. Every rank holds its heads' part of a block, so
+ * all have as many. ERROR_CONFIG, ERROR_MEMORY as sizing.h says. */
 int rank_setup_choose_blocks(struct rank *ranks, int32_t num_ranks, struct error *err);
 
 /* Describes the ranks, which are open, or planned, and have their blocks. */

@@ -130,19 +130,15 @@ static void load_queries(const struct plan *plan, const struct tile *tile, int32
     }
 }
 
-static const float *scales_at(const struct kv_layout *l, const char *plane, int32_t token) {
-    return (const float *)(const void *)(plane + kv_scale_offset(l, token));
-}
-
+/* Without scales, their places are behind the planes and not read. */
 static void find_groups(const struct plan *plan, const struct tile *tile, int32_t kv_head,
                         struct attention_tile *chunk) {
     const struct kv_layout *l = &plan->args->cache->layout;
+    const struct kv_layer_strides strides = kv_strides_of(l, plan->args->layer);
     const struct step_inputs *step = &plan->backend->step;
     const int32_t *table = step->block_tables + (int64_t)tile->seq * step->max_blocks_per_seq;
     const char *pool = plan->args->cache->buffer.data;
-    int32_t layer = plan->args->layer;
     int32_t end = tile->first_length + tile->num_tokens - 1;
-    bool has_scales = kv_type_has_scales(l->type);
     for (int32_t g = 0; g < ATTENTION_CHUNK_GROUPS + ATTENTION_STEP_GROUPS; g++) {
         int32_t token = chunk->chunk_begin + g * KV_GROUP;
         if (token >= end) {
@@ -151,14 +147,14 @@ static void find_groups(const struct plan *plan, const struct tile *tile, int32_
             chunk->k_scales[g] = chunk->v_scales[g] = chunk->k_scales[0];
             continue;
         }
-        int32_t block = table[token / l->block_size];
-        const char *k_plane = pool + kv_plane_offset(l, block, layer, KV_PART_K, kv_head);
-        const char *v_plane = pool + kv_plane_offset(l, block, layer, KV_PART_V, kv_head);
-        token %= l->block_size;
-        chunk->k[g] = k_plane + kv_row_offset(l, token);
-        chunk->v[g] = v_plane + kv_row_offset(l, token);
-        chunk->k_scales[g] = has_scales ? scales_at(l, k_plane, token) : NULL;
-        chunk->v_scales[g] = has_scales ? scales_at(l, v_plane, token) : NULL;
+        int32_t block = table[token / l->block_size], offset = token % l->block_size;
+        const char *k = pool + kv_strides_plane(&strides, block, KV_PART_K, kv_head);
+        const char *v = pool + kv_strides_plane(&strides, block, KV_PART_V, kv_head);
+        const size_t scale = strides.scales + (size_t)offset * sizeof(float);
+        chunk->k[g] = k + (size_t)offset * strides.token;
+        chunk->v[g] = v + (size_t)offset * strides.token;
+        chunk->k_scales[g] = (const float *)(const void *)(k + scale);
+        chunk->v_scales[g] = (const float *)(const void *)(v + scale);
     }
 }
 

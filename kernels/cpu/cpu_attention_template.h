@@ -44,16 +44,17 @@ SIMD_INLINE struct vf load_scales(enum kv_type type, const float *scales) {
 SIMD_INLINE void prefetch_step(enum kv_type type, const struct attention_tile *tile, int32_t group,
                                size_t index, const int num_groups) {
     size_t offset = index * kv_type_bytes(type);
-    group += ATTENTION_STEP_GROUPS;
+    const void *const *k = tile->k + group + ATTENTION_STEP_GROUPS;
+    const void *const *v = tile->v + group + ATTENTION_STEP_GROUPS;
     if (offset % 64 != 0)
         return;
     UNROLL
-    for (int g = group; g < group + num_groups; g++) {
-        __builtin_prefetch((const char *)tile->k[g] + offset, 0, 3);
-        __builtin_prefetch((const char *)tile->v[g] + offset, 0, 3);
+    for (int g = 0; g < num_groups; g++) {
+        __builtin_prefetch((const char *)k[g] + offset, 0, 3);
+        __builtin_prefetch((const char *)v[g] + offset, 0, 3);
         if (kv_type_has_scales(type) && offset == 0) {
-            __builtin_prefetch(tile->k_scales[g], 0, 3);
-            __builtin_prefetch(tile->v_scales[g], 0, 3);
+            __builtin_prefetch(tile->k_scales[group + ATTENTION_STEP_GROUPS + g], 0, 3);
+            __builtin_prefetch(tile->v_scales[group + ATTENTION_STEP_GROUPS + g], 0, 3);
         }
     }
 }

@@ -9,14 +9,14 @@
  * layouts of panels and rows (cpu_panel.h, cpu_gemm.h) are already such that a tile is loaded as it
  * lies: 64 bytes from row to row.
  *
- * Quantised weights whose groups have 32 elements: C is the exact product of one 32-block, the codes
- * of the weights unpacked to bytes before; from there on it is what the other levels do, bit for bit.
- * Groups of 16 would leave half of B empty and are left to the level before.
+ * Quantised weights whose groups have 32 elements: C is the exact product of one 32-block, the
+ * codes of the weights unpacked to bytes before; from there on it is what the other levels do, bit
+ * for bit. Groups of 16 would leave half of B empty and are left to the level before.
  *
  * BF16 weights: C stays in its register over all of K. TDPBF16PS sums the even and the odd elements
  * of a block of 32 apart, each product by a fused multiply-add, adds the two, and adds that to C;
- * all rounded to nearest even, denormals taken for zeros (Intel, Software Developer's Manual, volume
- * 2, TDPBF16PS). */
+ * all rounded to nearest even, denormals taken for zeros (Intel, Software Developer's Manual,
+ * volume 2, TDPBF16PS). */
 #ifndef QUIRE_KERNELS_CPU_CPU_GEMM_AMX_TEMPLATE_H
 #define QUIRE_KERNELS_CPU_CPU_GEMM_AMX_TEMPLATE_H
 

@@ -1,8 +1,8 @@
 /* BF16 weights in pairs along K, times activations rounded to BF16: vdpbf16ps adds two products to
- * each of 16 sums, the odd element's first, each as a fused multiply-add that rounds to nearest even
- * and takes denormals for zeros (Intel, Software Developer's Manual, volume 2, VDPBF16PS). How fast
- * it is differs from processor to processor: half as fast as float on some, so that the level is on
- * trial. */
+ * each of 16 sums, the odd element's first, each as a fused multiply-add that rounds to nearest
+ * even and takes denormals for zeros (Intel, Software Developer's Manual, volume 2, VDPBF16PS). How
+ * fast it is differs from processor to processor: half as fast as float on some, so that the level
+ * is on trial. */
 #include "kernels/cpu/cpu_gemm_tile_template.h"
 
 #define BLOCK_PAIRS (PANEL_BLOCK / 2)

@@ -6,8 +6,8 @@
  * latency of a fused multiply-add. Everything is inlined into functions with constant rows and
  * strips, whose arrays the compiler then keeps in registers.
  *
- * A level lists the tiles of a family in a macro FOR_TILES(X, type): X(type, rows, strips) for each,
- * the most rows first, the last of one row. */
+ * A level lists the tiles of a family in a macro FOR_TILES(X, type): X(type, rows, strips) for
+ * each, the most rows first, the last of one row. */
 #ifndef QUIRE_KERNELS_CPU_CPU_GEMM_TILE_TEMPLATE_H
 #define QUIRE_KERNELS_CPU_CPU_GEMM_TILE_TEMPLATE_H
 

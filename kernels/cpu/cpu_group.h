@@ -1,7 +1,7 @@
 /* Private to kernels/cpu: the collective ops, for both CPU backends. The ranks are threads of one
  * process: each publishes where its operands are, they meet, each does its share on the memory of
- * all, and they meet again before any goes on. A sum is taken in the order of the ranks, by the rank
- * whose slice it is, which writes it to all: so there is one result, whoever is late. */
+ * all, and they meet again before any goes on. A sum is taken in the order of the ranks, by the
+ * rank whose slice it is, which writes it to all: so there is one result, whoever is late. */
 #ifndef QUIRE_KERNELS_CPU_CPU_GROUP_H
 #define QUIRE_KERNELS_CPU_CPU_GROUP_H
 

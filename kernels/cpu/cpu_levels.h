@@ -1,12 +1,13 @@
 /* The instruction-set levels this program was built with, and which of them this machine has.
  *
  * A level adds: its functions are called after those of the levels before it, where the machine has
- * it, and overwrite in struct cpu_kernels what they improve, as dav1d's do. Each is in a file of its
- * own, cpu_gemm_LEVEL.c (formats of the matrix product) or cpu_ops_LEVEL.c (the other ops), compiled
- * with that level's compiler flags (kernels/meson.build); nothing else may execute what they contain
- * before `supported` was checked. Such a file exports functions with the level in their names and
- * shares code with others through `static inline` ones only: an external inline function could be linked in from the
- * level with the widest instructions and then run on a machine that lacks them. */
+ * it, and overwrite in struct cpu_kernels what they improve, as dav1d's do. Each is in a file of
+ * its own, cpu_gemm_LEVEL.c (formats of the matrix product) or cpu_ops_LEVEL.c (the other ops),
+ * compiled with that level's compiler flags (kernels/meson.build); nothing else may execute what
+ * they contain before `supported` was checked. Such a file exports functions with the level in
+ * their names and shares code with others through `static inline` ones only: an external inline
+ * function could be linked in from the level with the widest instructions and then run on a machine
+ * that lacks them. */
 #ifndef QUIRE_KERNELS_CPU_CPU_LEVELS_H
 #define QUIRE_KERNELS_CPU_CPU_LEVELS_H
 

@@ -1,10 +1,10 @@
-/* Private to kernels/cpu: how a panel of 16 columns (cpu_gemm.h) keeps weights of one type. There are
- * several layouts; a format of the product names the one that it reads.
+/* Private to kernels/cpu: how a panel of 16 columns (cpu_gemm.h) keeps weights of one type. There
+ * are several layouts; a format of the product names the one that it reads.
  *
  * cpu_panel_elements, of plain types: [K][16] elements, as the file has them (2 or 4 bytes).
  *
- * cpu_panel_pairs, of BF16: [K/2][16][2] elements, K rounded up to a multiple of 32 by zeros, as the
- * dot products of x86 take them.
+ * cpu_panel_pairs, of BF16: [K/2][16][2] elements, K rounded up to a multiple of 32 by zeros, as
+ * the dot products of x86 take them.
  *
  * cpu_panel_blocks, of quantised types: codes, then records.
  *
@@ -30,8 +30,8 @@
  *   scales of 8 bits   [16] signed bytes, [16] bytes of minima where there are
  *   scales of 4 bits   [16] bytes, scale in the low and minimum in the high nibble
  *
- * So a panel is as large as the file's 16 rows but for Q3_K, Q4_K and Q5_K, whose 6-bit scales
- * take 8 bits: 3.6, 2.8 and 2.3 % more.
+ * So a panel is as large as the file's 16 rows but for Q3_K, Q4_K and Q5_K, whose 6-bit scales take
+ * 8 bits: 3.6, 2.8 and 2.3 % more.
  *
  * Codes stay unsigned, as the integer dot product of x86 multiplies unsigned by signed bytes. */
 #ifndef QUIRE_KERNELS_CPU_CPU_PANEL_H

@@ -1,5 +1,5 @@
-/* The one dialect of vectors that the kernel templates (*_template.h) are written in, taken from the
- * file that fits the compiler flags of the including unit:
+/* The one dialect of vectors that the kernel templates (*_template.h) are written in, taken from
+ * the file that fits the compiler flags of the including unit:
  *
  *   struct vf   16 floats on every level, in as many registers as that takes: rows, attention and
  *               sampling, whose layouts and order of sums are then the same everywhere

@@ -1,7 +1,7 @@
 /* A job is published by raising `generation`. Workers enter it through the gate, which the caller
- * closes once every range is handed out: it then waits for those inside alone. A worker that another
- * thread keeps from its core thus delays nobody but by the range it holds, and finds the gate
- * closed when it comes too late.
+ * closes once every range is handed out: it then waits for those inside alone. A worker that
+ * another thread keeps from its core thus delays nobody but by the range it holds, and finds the
+ * gate closed when it comes too late.
  *
  * Both sides wait as spin_wait.h says; a pool of more threads than cores does not spin. */
 #include "kernels/cpu/thread_pool.h"

@@ -64,8 +64,8 @@ struct attention_launch {
     float factor;   /* (soft_cap > 0 ? soft_cap : scale) * log2(e) */
 };
 
-/* One kernel per type and head_dim that rows are padded to. _prepare must have succeeded before the first
- * launch; it returns how many blocks a multiprocessor can hold. */
+/* One kernel per type and head_dim that rows are padded to. _prepare must have succeeded before the
+ * first launch; it returns how many blocks a multiprocessor can hold. */
 #define ATTENTION_DECLARE(head_dim)                                                                \
     cudaError_t launch_attention_##head_dim##_prepare(bool bf16, enum kv_type type,                \
                                                       int *out_blocks);                            \

@@ -1,7 +1,7 @@
 /* How queries, K and V get into shared memory for the attention kernel (attention.cuh): fetched
  * asynchronously, to be read by ldmatrix, 8 rows at a time at the same 16-byte column. These must
- * fall on 8 different groups of banks: columns are exchanged by the row's last three bits where D / 8
- * is a power of two, else (D = 96) rows are padded to an odd number of columns.
+ * fall on 8 different groups of banks: columns are exchanged by the row's last three bits where D /
+ * 8 is a power of two, else (D = 96) rows are padded to an odd number of columns.
  *
  *   plain type      Q | K | V                               tiles of 64 rows of T
  *   quantised type  Q | K or V | codes of K with scales | codes of V with scales
@@ -12,8 +12,8 @@
  *   K is the codes themselves, exact in bf16 and f16; its scales multiply the scores in float.
  *   V is code times scale, rounded to T as a plain cache would have it. Its scales in the weights
  *     would cost no rounding in bf16, but leave the range of f16 behind where V is small.
- * Tokens outside the range have scale 0, and every code is finite: so they are zeros, as with a plain
- * type, whatever the cache or, where nothing was fetched, shared memory holds. */
+ * Tokens outside the range have scale 0, and every code is finite: so they are zeros, as with a
+ * plain type, whatever the cache or, where nothing was fetched, shared memory holds. */
 #ifndef QUIRE_KERNELS_CUDA_ATTENTION_TILE_CUH
 #define QUIRE_KERNELS_CUDA_ATTENTION_TILE_CUH
 

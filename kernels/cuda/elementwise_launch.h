@@ -33,8 +33,8 @@ cudaError_t launch_norm(cudaStream_t stream, const struct norm_launch *args);
 cudaError_t launch_act_mul(cudaStream_t stream, bool bf16, bool gelu, const void *gate_up,
                            void *out, int32_t num_rows, int32_t width);
 /* As `embed` of kernels/backend.h: out[t] = scale * table[id of token t], which is
- * sampled_tokens[token_rows[t]] where there are token_rows and that is >= 0, else token_ids[t]. With
- * a scale of 1 a copy. */
+ * sampled_tokens[token_rows[t]] where there are token_rows and that is >= 0, else token_ids[t].
+ * With a scale of 1 a copy. */
 struct embed_launch {
     const void *table;         /* [num_rows, width]: of tokens first_row on */
     const int32_t *token_ids;  /* [num_tokens] */

@@ -1,6 +1,6 @@
-/* Codes of a quantised KV cache, by the definitions of kv_layout.h. Bits and float arithmetic alone,
- * the same on every GPU, on the simulator and on the CPU (dtype.h, kv_type.c): the FP8 instructions
- * begin with sm_89. */
+/* Codes of a quantised KV cache, by the definitions of kv_layout.h. Bits and float arithmetic
+ * alone, the same on every GPU, on the simulator and on the CPU (dtype.h, kv_type.c): the FP8
+ * instructions begin with sm_89. */
 #ifndef QUIRE_KERNELS_CUDA_KV_CODES_CUH
 #define QUIRE_KERNELS_CUDA_KV_CODES_CUH
 

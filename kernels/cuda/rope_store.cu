@@ -15,7 +15,8 @@
 static_assert(KV_MAX_HEAD_DIM <= ROW_CHUNK * WARP_SIZE, "a warp holds a row");
 static_assert(KV_HEAD_DIM_STEP % ROW_CHUNK == 0, "a row is whole chunks");
 
-/* Counts the tasks of a head of each kind: q and k to rotate, the rest of k and all of v to copy. */
+/* Counts the tasks of a head of each kind: q and k to rotate, the rest of k and all of v to copy.
+ */
 struct head_tasks {
     int32_t rotate, copy_rest, copy_all;
 };

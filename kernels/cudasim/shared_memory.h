@@ -17,7 +17,8 @@ void *begin_shared_memory(const void *kernel, size_t bytes);
 /* 0xff in every byte, before each block. */
 void poison_shared_memory();
 
-/* Ends the process unless `address` is a multiple of `bytes` and so many there are shared memory. */
+/* Ends the process unless `address` is a multiple of `bytes` and so many there are shared memory.
+ */
 void check_shared_address(const site &where, const void *address, size_t bytes);
 
 } // namespace cudasim

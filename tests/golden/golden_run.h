@@ -51,9 +51,8 @@ struct golden_sequence {
     int32_t block_table[GOLDEN_NUM_BLOCKS];
 };
 
-/* Returns 0, or -1 with the
- * reason. A machine without `isa`, and a model that cannot be cut for so many ranks, is ERROR_CONFIG,
- * a machine without the device ERROR_DEVICE. */
+/* Returns 0, or -1 with the reason. A machine without `isa`, and a model that cannot be cut for so
+ * many ranks, is ERROR_CONFIG, a machine without the device ERROR_DEVICE. */
 int golden_run_init(struct golden_run *run, const char *model_path,
                     const struct golden_device *device, struct error *err);
 void golden_run_finish(struct golden_run *run); /* accepts a zeroed run */
