@@ -46,7 +46,8 @@ struct executor {
 /* Configures the real executor. */
 struct executor_config {
     const char *device;   /* as backend_open names it; "auto": cuda if it can be used, else cpu */
-    enum dtype dtype;     /* of a GPU's activations; DTYPE_AUTO: the model's */
+    enum dtype dtype;     /* of a GPU's activations; DTYPE_AUTO: the model's. On the CPU BF16 lets
+                              products with BF16 weights round them (backend.h) */
     enum kv_type kv_type; /* KV_AUTO: the model's, on a GPU that of its activations */
     enum dtype quantization;       /* Q8_0: float weights become that on a CPU; DTYPE_NONE: none */
     bool batch_invariant;          /* of a GPU; a CPU always is */

@@ -172,7 +172,7 @@ static int open_executor(struct serve *serve, struct error *err) {
     const struct executor_config *config = &serve->executor_config;
     if (executor_create(serve->model, config, &serve->info, &serve->executor, err) != 0)
         return -1;
-    if (config->dtype != DTYPE_AUTO && !serve->info.has_dedicated_memory)
+    if (config->dtype == DTYPE_F16 && !serve->info.has_dedicated_memory)
         log_warning("dtype %s: the CPU computes in float", serve->options.dtype);
     return command_fingerprint(config, &serve->info, build_hash(), serve->fingerprint, err);
 }

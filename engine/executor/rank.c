@@ -29,6 +29,14 @@ static int explain(struct error *why, const char *part, const char *remedy, stru
                      remedy);
 }
 
+/* On the CPU bfloat16 is leave to round, which nobody gets without asking. */
+static enum dtype activation_dtype(const struct rank *rank, const char *device) {
+    if (rank->config.dtype != DTYPE_AUTO)
+        return rank->config.dtype;
+    return strncmp(device, "cuda", 4) == 0 ? model_default_activation_dtype(rank->model)
+                                           : DTYPE_F32;
+}
+
 static int open_device(struct rank *rank, const char *device, struct error *err) {
     const struct model_config *model = &rank->model->config;
     struct serving_limits *limits = &rank->limits;
@@ -40,7 +48,7 @@ static int open_device(struct rank *rank, const char *device, struct error *err)
         .head_dim = model->head_dim,
         .num_q_heads = rank->shard.num_heads,
         .num_kv_heads = rank->shard.num_kv_heads,
-        .activation_dtype = rank->config.dtype,
+        .activation_dtype = activation_dtype(rank, device),
         .batch_invariant = rank->config.batch_invariant,
         .group = rank->group,
         .rank = rank->shard.rank,
@@ -116,8 +124,6 @@ static int open_backend(const struct rank_setup *setup, int32_t index, int32_t n
     rank->config.num_threads = num_threads;
     rank->weights_options = (struct weights_options){.max_model_len = config->limits.max_model_len,
                                                      .quantization = config->quantization};
-    if (config->dtype == DTYPE_AUTO)
-        rank->config.dtype = model_default_activation_dtype(setup->model);
     /* Options that contradict each other do so on every device. */
     if (sizing_choose_step(setup->device, &config->limits, &rank->limits, err) != 0 ||
         model_shard_init(setup->model, config->quantization, index, setup->num_ranks, &rank->shard,

@@ -6,8 +6,9 @@
 #include <string.h>
 #include <time.h>
 
-#define MARGIN 1.2
-#define DEPTH 256 /* a multiple of every type's block */
+#define MARGIN 1.2     /* by which a batch must be faster */
+#define ROW_MARGIN 0.9 /* and a single row, which a decode alone is: not clearly slower */
+#define DEPTH 256      /* a multiple of every type's block */
 #define NUM_ROWS 48
 #define NUM_PANELS 4
 #define NUM_COLUMNS (NUM_PANELS * PANEL_COLUMNS)
@@ -37,9 +38,8 @@ static void pack_weights(struct trial *trial, enum dtype dtype, const uint8_t *r
                                        column, 1);
 }
 
-static void pack_activations(struct trial *trial, const float *x) {
+static void pack_activations(struct trial *trial, const float *x, int32_t tile_rows) {
     const struct cpu_row_packing *rows = trial->format->rows;
-    int32_t tile_rows = rows->tile_rows[0];
     for (int32_t row = 0; row < trial->job.num_rows; row++)
         rows->pack(x, DEPTH,
                    (uint8_t *)trial->activations +
@@ -47,15 +47,16 @@ static void pack_activations(struct trial *trial, const float *x) {
                    row % tile_rows, tile_rows);
 }
 
-/* Whole tiles of the most rows, as far as NUM_ROWS holds them. */
+/* One row, or whole tiles of the most rows, as far as max_rows holds them. */
 static bool trial_init(struct trial *trial, const struct cpu_gemm_format *format, enum dtype dtype,
-                       const uint8_t *row, const float *x, float *out) {
-    int32_t tile_rows = format->rows->tile_rows[0];
+                       int32_t max_rows, const uint8_t *row, const float *x, float *out) {
+    int32_t tile_rows = max_rows == 1 ? 1 : format->rows->tile_rows[0];
     size_t panel_bytes = format->panel->column_bytes(dtype, DEPTH) * PANEL_COLUMNS;
-    *trial = (struct trial){.format = format,
-                            .panels = allocate(NUM_PANELS * panel_bytes),
-                            .activations = allocate(NUM_ROWS * format->rows->row_bytes(DEPTH)),
-                            .best = 1e9};
+    *trial =
+        (struct trial){.format = format,
+                       .panels = allocate(NUM_PANELS * panel_bytes),
+                       .activations = allocate((size_t)max_rows * format->rows->row_bytes(DEPTH)),
+                       .best = 1e9};
     if (trial->panels == NULL || trial->activations == NULL)
         return false;
     trial->job = (struct gemm_job){.panels = trial->panels,
@@ -64,12 +65,12 @@ static bool trial_init(struct trial *trial, const struct cpu_gemm_format *format
                                    .num_columns = NUM_COLUMNS,
                                    .depth = DEPTH,
                                    .activations = trial->activations,
-                                   .num_rows = NUM_ROWS / tile_rows * tile_rows,
+                                   .num_rows = max_rows / tile_rows * tile_rows,
                                    .out = out,
                                    .out_stride = NUM_COLUMNS,
                                    .scale = 1};
     pack_weights(trial, dtype, row);
-    pack_activations(trial, x);
+    pack_activations(trial, x, tile_rows);
     return true;
 }
 
@@ -92,21 +93,27 @@ static void run(struct trial *trial) {
         trial->best = seconds;
 }
 
-bool cpu_probe_is_faster(enum dtype dtype, const struct cpu_gemm_format *format,
-                         const struct cpu_gemm_format *other) {
+static bool is_faster(enum dtype dtype, const struct cpu_gemm_format *format,
+                      const struct cpu_gemm_format *other, int32_t max_rows, double margin) {
     float x[DEPTH], out[NUM_ROWS * NUM_COLUMNS];
     uint8_t row[DEPTH * sizeof(float)];
     struct trial a = {0}, b = {0};
     memset(row, BYTE_OF_WEIGHTS, sizeof(row));
     for (int k = 0; k < DEPTH; k++)
         x[k] = (float)(k % 7 - 3);
-    bool is_ready = trial_init(&a, format, dtype, row, x, out);
-    is_ready = trial_init(&b, other, dtype, row, x, out) && is_ready;
+    bool is_ready = trial_init(&a, format, dtype, max_rows, row, x, out);
+    is_ready = trial_init(&b, other, dtype, max_rows, row, x, out) && is_ready;
     for (int i = 0; is_ready && i < NUM_RUNS; i++) {
         run(&a);
         run(&b);
     }
     trial_finish(&a);
     trial_finish(&b);
-    return is_ready && a.best * MARGIN <= b.best;
+    return is_ready && a.best * margin <= b.best;
+}
+
+bool cpu_probe_is_faster(enum dtype dtype, const struct cpu_gemm_format *format,
+                         const struct cpu_gemm_format *other) {
+    return is_faster(dtype, format, other, NUM_ROWS, MARGIN) &&
+           is_faster(dtype, format, other, 1, ROW_MARGIN);
 }

@@ -9,9 +9,10 @@
 struct cpu_gemm_format;
 
 /* Returns whether the product of a batch of rows, weights and activations in the caches, takes less
- * time in `format` than in `other` by a factor of 1.2. So clear a difference is the same from start
- * to start: each takes the best of many short runs that alternate, which other work on the machine
- * disturbs but for a few. False when memory is short. */
+ * time in `format` than in `other` by a factor of 1.2, and that of one row is not clearly slower. Each
+ * takes the best of many short runs that alternate, of which other work on the machine leaves some
+ * alone: where the difference is not near these bounds, the answer is the same from start to start.
+ * False when memory is short. */
 bool cpu_probe_is_faster(enum dtype dtype, const struct cpu_gemm_format *format,
                          const struct cpu_gemm_format *other);
 
