@@ -109,8 +109,9 @@ int main(int argc, char **argv) {
     if (model == NULL || model[0] == '\0')
         return 77;
     const struct golden_device device = {.backend = argv[3],
-                                         .dtype =
-                                             strcmp(argv[4], "f16") == 0 ? DTYPE_F16 : DTYPE_BF16,
+                                         .dtype = strcmp(argv[4], "f32") == 0   ? DTYPE_F32
+                                                  : strcmp(argv[4], "f16") == 0 ? DTYPE_F16
+                                                                                : DTYPE_BF16,
                                          .batch_invariant = true};
     if (!read_expected(argv[1], &expected)) {
         fprintf(stderr, "cannot read %s\n", argv[1]);
