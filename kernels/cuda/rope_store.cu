@@ -139,14 +139,15 @@ __device__ __forceinline__ float sum_of_lanes(float value, int32_t lanes) {
     return value;
 }
 
-/* The best of the scales that kv_layout.h names, of a row that these lanes have. */
+/* The best of the scales that kv_layout.h names, of a row that these lanes have. Where the least is
+ * 0 or NaN, all of them are. */
 __device__ __forceinline__ float best_e4m3_scale(const float (&x)[ROW_CHUNK], float least,
                                                  int32_t lanes) {
     float best = least, best_error = __uint_as_float(0x7f800000);
     for (int c = 0; c < KV_E4M3_FACTORS; c++) {
         float factor = 1.0f + (float)c / KV_E4M3_FACTORS, scale = least * factor;
         float error = sum_of_lanes(e4m3_errors(x, scale), lanes) * (factor * factor);
-        if (error < best_error) { /* not where the least is 0 or NaN */
+        if (error < best_error) {
             best_error = error;
             best = scale;
         }
