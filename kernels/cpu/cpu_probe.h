@@ -1,4 +1,4 @@
-/* Compares two formats of the matrix product on this machine, in about a millisecond. */
+/* Compares two formats of the matrix product on this machine. */
 #ifndef QUIRE_KERNELS_CPU_CPU_PROBE_H
 #define QUIRE_KERNELS_CPU_CPU_PROBE_H
 
