@@ -445,12 +445,14 @@ static void test_a_plan_fails(void **state) {
     assert_int_equal(executor_plan(*state, &config, &info, NULL), -1);
 }
 
-/* The others may be waiting in a step for the one that fails. */
+/* The others may be waiting in a step for the one that fails, or have begun one whose late inputs
+ * are supplied only when the failure is known. */
 static void test_a_rank_fails_in_a_step(void **state) {
-    static const struct batch nothing = {0};
+    static const struct batch plain = {0}, late = {.has_late_inputs = true};
     static const int32_t table[] = {0, 1};
-    for (int round = 0; round < 30; round++) {
+    for (int round = 0; round < 60; round++) {
         int32_t num_ranks = 2 + round % 2;
+        bool is_late = round >= 30;
         const struct executor_config config = config_for(num_ranks);
         struct executor_info info;
         struct executor *executor;
@@ -461,11 +463,13 @@ static void test_a_rank_fails_in_a_step(void **state) {
         atomic_store(&stage.num_left, 1 + round % 2);
         assert_int_equal(executor_create(*state, &config, &info, &executor, NULL), 0);
         int num_good = 0, status = 0;
-        submit_step(executor, &steps[0], &nothing, table, 0, 12);
+        submit_step(executor, &steps[0], &plain, table, 0, 12);
         for (int i = 1; i < 4; i++) {
-            submit_step(executor, &steps[i], &nothing, table, 11 + i, 1);
+            submit_step(executor, &steps[i], is_late ? &late : &plain, table, 11 + i, 1);
             status = executor->ops->wait(executor, &err);
             num_good += status == 0;
+            if (is_late)
+                executor->ops->supply(executor);
         }
         assert_int_equal(executor->ops->wait(executor, &err), -1);
         assert_int_equal(status, -1);
