@@ -394,6 +394,8 @@ static void check_scene(struct shape shape, int num_seqs, const int32_t *lengths
     run_whole(&scene, fixture.oracle, 1, expected);
     for (int i = 0; i < fixture.num_backends; i++) {
         bool new_level = i % 3 == 0; /* the next two are the same level with more threads */
+        if (new_level && i > 0)
+            free_outputs(&scene, whole);
         if (new_level)
             alloc_outputs(&scene, whole);
         alloc_outputs(&scene, other);
@@ -407,9 +409,8 @@ static void check_scene(struct shape shape, int num_seqs, const int32_t *lengths
         run_mixed(&scene, fixture.backends[i], (uint64_t)i + 100, other);
         assert_same(&scene, whole, other);
         free_outputs(&scene, other);
-        if (i % 3 == 2)
-            free_outputs(&scene, whole);
     }
+    free_outputs(&scene, whole);
     free_outputs(&scene, expected);
     scene_finish(&scene);
 }
