@@ -143,6 +143,13 @@ def answers(server, together):
     return at_once(calls) if together else [call() for call in calls]
 
 
+def grow(server):
+    """Each begins with a block and grows to a full sequence: in a pool of little more than one, some must give way,
+    however slowly the threads start."""
+    return at_once([lambda seed=seed: ask(server, "abc", max_tokens=56, seed=seed, temperature=1,
+                                          logprobs=2).choices[0].model_dump() for seed in range(3)])
+
+
 def test_batch_invariance_and_preemption(start_gpu):
     roomy = start_gpu("--batch-invariant")
     tight = start_gpu("--batch-invariant", "--max-model-len", 64,
@@ -153,12 +160,7 @@ def test_batch_invariance_and_preemption(start_gpu):
     choices = [ask(server, PROMPTS[0], max_tokens=40, n=4, seed=3, temperature=1,
                    logprobs=2).model_dump()["choices"] for server in (roomy, tight)]
     assert choices[0] == choices[1]
-    # Each begins with a block and grows to a full sequence, in a pool of one and a little more (256
-    # bytes a token): one must give way, however slowly the threads start.
-    grown = [at_once([lambda seed=seed: ask(server, "abc", max_tokens=56, seed=seed, temperature=1,
-                                            logprobs=2).choices[0].model_dump() for seed in range(3)])
-             for server in (roomy, tight)]
-    assert grown[0] == grown[1]
+    assert grow(tight) == grow(roomy)
     assert roomy.metrics()["num_preemptions_total"] == 0
     assert tight.metrics()["num_preemptions_total"] > 0
 
@@ -186,6 +188,7 @@ def test_quantised_kv_cache(start_gpu, start_server, dtype):
     alone = answers(gpu, together=False)
     for server in (gpu, tight):
         assert answers(server, together=True) == alone
+    assert grow(tight) == grow(gpu)
     assert tight.metrics()["num_preemptions_total"] > 0
 
 
