@@ -47,16 +47,24 @@ static void pack_activations(struct trial *trial, const float *x, int32_t tile_r
                    row % tile_rows, tile_rows);
 }
 
-/* One row, or whole tiles of the most rows, as far as max_rows holds them. */
+/* Rows of the tile that a single row is packed into, as cpu_gemm.c does. */
+static int32_t smallest_tile(const struct cpu_row_packing *rows) {
+    const int32_t *size = rows->tile_rows;
+    while (size + 1 < rows->tile_rows + GEMM_MAX_TILES && size[1] != 0)
+        size++;
+    return *size;
+}
+
+/* One row, or whole tiles of the most rows, as far as max_rows holds them; there is memory for
+ * NUM_ROWS, since a tile that is not full takes that of a full one. */
 static bool trial_init(struct trial *trial, const struct cpu_gemm_format *format, enum dtype dtype,
                        int32_t max_rows, const uint8_t *row, const float *x, float *out) {
-    int32_t tile_rows = max_rows == 1 ? 1 : format->rows->tile_rows[0];
+    int32_t tile_rows = max_rows == 1 ? smallest_tile(format->rows) : format->rows->tile_rows[0];
     size_t panel_bytes = format->panel->column_bytes(dtype, DEPTH) * PANEL_COLUMNS;
-    *trial =
-        (struct trial){.format = format,
-                       .panels = allocate(NUM_PANELS * panel_bytes),
-                       .activations = allocate((size_t)max_rows * format->rows->row_bytes(DEPTH)),
-                       .best = 1e9};
+    *trial = (struct trial){.format = format,
+                            .panels = allocate(NUM_PANELS * panel_bytes),
+                            .activations = allocate(NUM_ROWS * format->rows->row_bytes(DEPTH)),
+                            .best = 1e9};
     if (trial->panels == NULL || trial->activations == NULL)
         return false;
     trial->job = (struct gemm_job){.panels = trial->panels,
@@ -65,7 +73,7 @@ static bool trial_init(struct trial *trial, const struct cpu_gemm_format *format
                                    .num_columns = NUM_COLUMNS,
                                    .depth = DEPTH,
                                    .activations = trial->activations,
-                                   .num_rows = max_rows / tile_rows * tile_rows,
+                                   .num_rows = max_rows == 1 ? 1 : max_rows / tile_rows * tile_rows,
                                    .out = out,
                                    .out_stride = NUM_COLUMNS,
                                    .scale = 1};
