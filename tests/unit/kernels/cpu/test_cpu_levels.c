@@ -1,6 +1,7 @@
 #include "kernels/cpu/cpu_levels.h"
 
 #include "kernels/cpu/cpu_gemm.h"
+#include "kernels/cpu/cpu_probe.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -76,12 +77,56 @@ static void test_unknown_names_list_the_known(void **state) {
     assert_non_null(strstr(err.message, "portable"));
 }
 
+/* --- The probe's rows ------------------------------------------------------------------------- */
+
+static bool is_multiplied[64]; /* by number of rows */
+static int32_t smallest_packed, largest_packed;
+
+static size_t float_bytes(size_t depth) {
+    return depth * sizeof(float);
+}
+
+static void watch_pack(const float *x, int32_t depth, void *tile, int32_t row, int32_t tile_rows) {
+    assert_in_range(row, 0, tile_rows - 1);
+    smallest_packed = tile_rows < smallest_packed ? tile_rows : smallest_packed;
+    largest_packed = tile_rows > largest_packed ? tile_rows : largest_packed;
+    memset((char *)tile + (size_t)row * float_bytes((size_t)depth), 1, float_bytes((size_t)depth));
+}
+
+static void watch_multiply(const struct gemm_job *job) {
+    is_multiplied[job->num_rows] = true;
+}
+
+/* A batch in whole tiles, and one row, in tiles that the format has. */
+static void check_probed(const int32_t tile_rows[2], int32_t batch) {
+    const struct cpu_row_packing rows = {
+        .tile_rows = {tile_rows[0], tile_rows[1]}, .row_bytes = float_bytes, .pack = watch_pack};
+    const struct cpu_gemm_format format = {
+        .panel = &cpu_panel_elements, .rows = &rows, .multiply = watch_multiply};
+    struct cpu_kernels portable;
+    cpu_levels_fill(&cpu_levels[0], &portable);
+    memset(is_multiplied, 0, sizeof(is_multiplied));
+    smallest_packed = INT32_MAX, largest_packed = 0;
+    /* One row is tried only where the batch was faster: to do nothing is. */
+    for (int i = 0; i < 100 && !is_multiplied[1]; i++)
+        cpu_probe_is_faster(DTYPE_F32, &format, portable.formats[DTYPE_F32]);
+    assert_true(is_multiplied[batch] && is_multiplied[1]);
+    assert_int_equal(largest_packed, tile_rows[0]);
+    assert_int_equal(smallest_packed, tile_rows[1] > 0 ? tile_rows[1] : tile_rows[0]);
+}
+
+static void test_probe_packs_into_tiles_of_the_format(void **state) {
+    check_probed((const int32_t[]){16, 0}, 48);
+    check_probed((const int32_t[]){10, 1}, 40);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_supported_level_is_found),
         cmocka_unit_test(test_auto_is_the_best_one),
         cmocka_unit_test(test_fastest_of_any_machine),
         cmocka_unit_test(test_unknown_names_list_the_known),
+        cmocka_unit_test(test_probe_packs_into_tiles_of_the_format),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
