@@ -1,5 +1,6 @@
 """What scripts/gpu/gpu_check has done so far: one entry per item, kept in a file, so that a run that was cut
-short is continued by the next. An item passes, fails, or was not run; the last is never called passed."""
+short is continued by the next, on another machine too. An item passes, fails, or was not run; the last is
+never called passed."""
 
 import json
 import os
@@ -9,6 +10,7 @@ import time
 
 PASSED, FAILED, NOT_RUN = "passed", "failed", "not run"
 ABSENT_STATUS = 77  # of a program whose device is not there
+LOG_BYTES = 64 << 10  # of one command's output, at most
 
 
 class Failed(Exception):
@@ -28,15 +30,25 @@ def last_line(text):
     return lines[-1] if lines else ""
 
 
+def shorten(text):
+    """Its beginning and end."""
+    half = LOG_BYTES // 2
+    return text if len(text) <= LOG_BYTES else f"{text[:half]}\n[cut]\n{text[-half:]}"
+
+
 class Results:
+    """Few files, so that they travel: results.json, and gpu_check.log with the output of every command.
+    `env` is added to the environment of each."""
+
     def __init__(self, folder, budget, fresh):
         self.folder = folder
         self.path = folder / "results.json"
+        self.log = folder / "gpu_check.log"
         self.deadline = time.monotonic() + budget if budget else None
+        self.env = {}
         self.items = {}
-        self.touched = []  # names of this call, in order
         self.ran_out = False
-        (folder / "logs").mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
         if self.path.exists() and not fresh:
             self.items = json.loads(self.path.read_text())
 
@@ -52,13 +64,15 @@ class Results:
         """What a passed item gave, or None."""
         return self.items[name].get("data") if self.status(name) == PASSED else None
 
+    def count(self, status):
+        return sum(self.status(name) == status for name in self.items)
+
     def seconds_left(self):
         return float("inf") if self.deadline is None else self.deadline - time.monotonic()
 
     def item(self, name, action, expect=5):
-        """Runs action() unless it has passed before; `expect` is about how many seconds it takes. Returns
-        what it gave, or None."""
-        self.touched.append(name)
+        """Runs action() unless it has passed before; `expect` is about how many seconds it takes. What it
+        gives is kept at once, and returned; None unless it passes."""
         if self.status(name) == PASSED:
             return self.items[name].get("data")
         start, entry = time.monotonic(), {"status": PASSED}
@@ -78,35 +92,38 @@ class Results:
         print(f"{entry['status']:8} {name} ({entry['seconds']:.1f} s){detail}", flush=True)
         return entry.get("data")
 
+    def write_log(self, name, command, output, errors):
+        with open(self.log, "a") as log:
+            print(f"=== {name}\n$ {shlex.join(command)}\n{shorten(errors)}{shorten(output)}", file=log)
+
     def command(self, name, command, timeout=600, env=None):
-        """Runs a program and returns its standard output; both streams go to a log named after the item."""
-        log = self.folder / "logs" / (name.replace("/", "_").replace(" ", "_") + ".log")
+        """Runs a program and returns its standard output; both streams go to the log, under the item's name."""
         command = [str(word) for word in command]
         limit = min(timeout, max(self.seconds_left(), 1))
-        with open(log, "w") as stream:
-            print("$", shlex.join(command), file=stream, flush=True)
-            try:
-                done = subprocess.run(command, stdout=subprocess.PIPE, stderr=stream, text=True,
-                                      timeout=limit, env={**os.environ, **(env or {})})
-            except subprocess.TimeoutExpired as error:
-                if limit < timeout:
-                    raise OutOfTime("no time left in this call") from error
-                raise Failed(f"still running after {timeout} s") from error
-            except OSError as error:
-                raise Failed(f"cannot run {command[0]}: {error.strerror}") from error
-        complaint = last_line(log.read_text().split("\n", 1)[1]) or last_line(done.stdout)
-        with open(log, "a") as stream:
-            stream.write(done.stdout)
+        try:
+            done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                  errors="replace", timeout=limit,
+                                  env={**os.environ, **self.env, **(env or {})})
+        except subprocess.TimeoutExpired as error:
+            self.write_log(name, command, *((part or b"").decode(errors="replace")
+                                            for part in (error.stdout, error.stderr)))
+            if limit < timeout:
+                raise OutOfTime("no time left in this call") from error
+            raise Failed(f"still running after {timeout} s") from error
+        except OSError as error:
+            raise Failed(f"cannot run {command[0]}: {error.strerror}") from error
+        self.write_log(name, command, done.stdout, done.stderr)
         if done.returncode == 0:
             return done.stdout
+        complaint = last_line(done.stderr) or last_line(done.stdout)
         if done.returncode == ABSENT_STATUS:
             raise NotRun(complaint)
         how = f"status {done.returncode}" if done.returncode > 0 else f"signal {-done.returncode}"
-        raise Failed(f"{how}, see {log}: {complaint}")
+        raise Failed(f"{how}: {complaint}")
 
-    def json_lines(self, name, command, timeout=600):
+    def json_lines(self, name, command, timeout=600, env=None):
         """The same for a program that prints JSON, one object a line."""
-        lines = [json.loads(line) for line in self.command(name, command, timeout).splitlines()
+        lines = [json.loads(line) for line in self.command(name, command, timeout, env).splitlines()
                  if line.startswith("{")]
         if not lines:
             raise Failed(f"{command[0]} printed no figure")

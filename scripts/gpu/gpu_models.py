@@ -1,0 +1,64 @@
+"""The models that are measured: random weights in the shapes of known ones, written when first needed."""
+
+from pathlib import Path
+
+from gpu_context import SCRATCH_FOLDERS, ask_gpu
+from gpu_results import NotRun
+
+# hidden, heads, kv-heads, head-dim, ffn, vocab, layers
+NAMES = ("hidden", "heads", "kv-heads", "head-dim", "ffn", "vocab", "layers")
+MODELS = {
+    "llama-3.2-1b": (2048, 32, 8, 64, 8192, 128256, 16),
+    "llama-3-8b": (4096, 32, 8, 128, 14336, 128256, 32),
+    "smollm2-135m": (576, 9, 3, 64, 1536, 49152, 30),
+}
+MIB = 1 << 20
+# On the device in 16 bits; of files in bf16 and q4_k about as much, and a third of it.
+WEIGHT_MIB = {"llama-3.2-1b": 2400, "llama-3-8b": 15400, "smollm2-135m": 270}
+FILE_MIB = {("llama-3.2-1b", "bf16"): 2500, ("llama-3-8b", "bf16"): 16100, ("smollm2-135m", "bf16"): 290,
+            ("llama-3.2-1b", "q4_k"): 850, ("llama-3-8b", "q4_k"): 5000, ("smollm2-135m", "q4_k"): 110}
+WRITE_MIB_S = 400  # of a model's file, at the least: what a stage expects
+TINY = "tests/golden/tiny-bf16.gguf"  # a rehearsal's
+
+
+def shape_words(shape):
+    """Options of the benchmarks that take a shape."""
+    return [word for pair in zip(NAMES, MODELS[shape]) for word in pair]
+
+
+def find_model(context, shape, dtype="bf16"):
+    """Where it is, or would be written."""
+    name = f"quire-random-{shape}-{dtype}.gguf"
+    places = [context.models] if context.models else map(Path, SCRATCH_FOLDERS)
+    for place in places:
+        if (place / name).exists():
+            return place / name
+    return context.room(FILE_MIB[shape, dtype] * MIB) / name
+
+
+def make_model(context, shape, dtype="bf16"):
+    """The path of a model's file; of the small golden one in a rehearsal."""
+    if not context.on_gpu:
+        return context.root / TINY
+    path = find_model(context, shape, dtype)
+    if not path.exists():
+        half = path.with_suffix(".half")
+        context.scratch_files.append(half)
+        context.python(f"make {shape} {dtype}", ["numpy"], "golden/make_random_model.py", shape, half,
+                       "--type", dtype)
+        half.rename(path)
+    return path
+
+
+def make_seconds(context, shape, dtype="bf16"):
+    """What writing it may take, for an item that expects to."""
+    try:
+        is_there = not context.on_gpu or find_model(context, shape, dtype).exists()
+    except NotRun:  # the item will say so
+        is_there = True
+    return 0 if is_there else FILE_MIB[shape, dtype] // WRITE_MIB_S
+
+
+def pool_mib(weights_mib, most_mib):
+    """What the KV cache may take of the GPU, with room for the workspace."""
+    return max(256, min(most_mib, int(0.85 * int(ask_gpu("memory.total")[0])) - weights_mib - 12 * 1024))

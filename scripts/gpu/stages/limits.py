@@ -1,0 +1,34 @@
+"""What the GPU can do at most: every share is one of these."""
+
+import json
+
+from gpu_figures import table
+from gpu_results import NotRun
+
+
+def measure(context):
+    if not context.on_gpu:
+        raise NotRun("the limits are a GPU's")
+    return json.loads(context.python("limits", ["torch"], "gpu/gpu_limits.py"))
+
+
+def run(context):
+    context.results.item("limits", lambda: measure(context), 15)
+
+
+def describe(limits):
+    return {"large copy, bytes read and written": f"{limits['copy_bytes_per_s'] / 1e9:.0f} GB/s",
+            "large sum, bytes read": f"{limits['read_bytes_per_s'] / 1e9:.0f} GB/s",
+            "bf16 product of 8192 cubed, random data": f"{limits['bf16_flops_per_s'] / 1e12:.0f} TFLOP/s"}
+
+
+def report(context):
+    limits = context.results.data("limits")
+    if limits is None:
+        return ["The limits of the GPU were not measured: no share can be given.", ""]
+    return table(["limit, measured in this run", "value"], describe(limits).items())
+
+
+def summary(context):
+    limits = context.results.data("limits")
+    return ["; ".join(f"{what}: {value}" for what, value in describe(limits).items())] if limits else []
