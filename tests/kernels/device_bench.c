@@ -103,7 +103,7 @@ struct device_bench_time device_bench_run(struct device_bench *bench,
         next += count;
     }
     qsort(us, (size_t)batches, sizeof(us[0]), compare_doubles);
-    return (struct device_bench_time){us[batches / 2], us[0], us[batches - 1], count};
+    return (struct device_bench_time){us[batches / 2], us[0], us[batches - 1], count, batches};
 }
 
 /* --- Memory ----------------------------------------------------------------------------------- */
@@ -206,9 +206,10 @@ void device_bench_ring_finish(struct device_bench *bench, struct device_bench_ri
 void device_bench_print(const char *op, const char *shape, struct device_bench_time time,
                         struct device_bench_work work) {
     printf("{\"op\": \"%s\", \"shape\": \"%s\", \"us\": %.3f, \"us_lowest\": %.3f, "
-           "\"us_highest\": %.3f, \"calls\": %lld, \"bytes\": %.0f, \"flops\": %.0f",
+           "\"us_highest\": %.3f, \"calls\": %lld, \"batches\": %d, \"bytes\": %.0f, "
+           "\"flops\": %.0f",
            op, shape, time.us, time.us_lowest, time.us_highest, (long long)time.num_calls,
-           work.bytes, work.flops);
+           time.num_batches, work.bytes, work.flops);
     if (work.tokens > 0.0)
         printf(", \"tokens_per_s\": %.2f", work.tokens / time.us * 1e6);
     puts("}");

@@ -45,6 +45,7 @@ struct device_bench_time {
     double us_lowest; /* the fastest and the slowest batch: the spread */
     double us_highest;
     int64_t num_calls; /* of a batch */
+    int num_batches;   /* timed, the last that were run */
 };
 
 struct device_bench_time device_bench_run(struct device_bench *bench,
