@@ -41,6 +41,12 @@ static cudaError_t check_copy(const device &dev, void *dst, const void *src, siz
 
 /* With pageable memory the host takes part: it reads the source at the call, or waits until the
  * destination is filled. Copies within the host wait too. */
+static bool takes_host(const device &dev, const void *dst, const void *src) {
+    place to = place_of(dev, dst), from = place_of(dev, src);
+    return to == place::pageable || from == place::pageable ||
+           (to == place::pinned && from == place::pinned);
+}
+
 static void enqueue_copy(device &dev, work_queue &queue, void *dst, const void *src, size_t bytes) {
     place to = place_of(dev, dst), from = place_of(dev, src);
     if (from == place::pageable) {
@@ -61,12 +67,17 @@ using namespace cudasim;
 
 static cudaError_t copy(api_call &call, void *dst, const void *src, size_t count,
                         cudaMemcpyKind kind, cudaStream_t stream, bool waits) {
-    std::shared_ptr<work_queue> queue = queue_of(call.dev, stream);
+    cudaError_t error = waits ? refuse_while_capturing(call.dev) : cudaSuccess;
+    if (error != cudaSuccess)
+        return call.end(error);
+    std::shared_ptr<work_queue> queue = target_of(call.dev, stream, &error);
     if (queue == nullptr)
-        return call.end(cudaErrorInvalidResourceHandle);
+        return call.end(error);
     if (call.dev.failed || count == 0)
         return call.end(cudaSuccess);
-    cudaError_t error = check_copy(call.dev, dst, src, count, kind);
+    error = check_copy(call.dev, dst, src, count, kind);
+    if (error == cudaSuccess && takes_host(call.dev, dst, src))
+        error = refuse_captured(call.dev, stream);
     if (error != cudaSuccess)
         return call.end(error);
     enqueue_copy(call.dev, *queue, dst, src, count);
@@ -92,9 +103,10 @@ cudaError_t cudaMemset(void *dev_ptr, int value, size_t count) {
 
 cudaError_t cudaMemsetAsync(void *dev_ptr, int value, size_t count, cudaStream_t stream) {
     api_call call;
-    std::shared_ptr<work_queue> queue = queue_of(call.dev, stream);
+    cudaError_t error;
+    std::shared_ptr<work_queue> queue = target_of(call.dev, stream, &error);
     if (queue == nullptr)
-        return call.end(cudaErrorInvalidResourceHandle);
+        return call.end(error);
     if (count == 0)
         return call.end(cudaSuccess);
     if (!range_within(call.dev.device_memory, dev_ptr, count))

@@ -13,10 +13,18 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <thread>
 
 namespace cudasim {
 
 typedef std::deque<std::function<void()>> work_queue;
+
+/* What a stream is given between cudaStreamBeginCapture and cudaStreamEndCapture. */
+struct stream_capture {
+    std::shared_ptr<work_queue> nodes;
+    std::thread::id thread; /* that began it */
+    bool invalid;           /* something was done that may not be done meanwhile */
+};
 
 struct device {
     std::recursive_mutex lock;
@@ -32,6 +40,7 @@ struct device {
     std::map<uintptr_t, memory_range> pinned_memory;
     std::map<const void *, int> max_shared_bytes; /* by kernel, where set */
     std::map<cudaStream_t, std::shared_ptr<work_queue>> streams;
+    std::map<cudaStream_t, stream_capture> captures; /* that have begun and not ended */
 };
 
 /* Created by the first call, never destroyed. */
@@ -51,8 +60,18 @@ class api_call {
     std::lock_guard<std::recursive_mutex> guard;
 };
 
-/* NULL: no such stream. */
+/* The queue that a stream's work runs from. NULL: no such stream. */
 std::shared_ptr<work_queue> queue_of(device &dev, cudaStream_t stream);
+/* Gives where new work goes: that queue, or the nodes of the stream's capture. NULL with the call's
+ * error: no such stream, or its capture is invalid. */
+std::shared_ptr<work_queue> target_of(device &dev, cudaStream_t stream, cudaError_t *out_error);
+bool is_capturing(const device &dev, cudaStream_t stream);
+/* For calls that no stream may see while it is captured: waits and queries of it. An error then, and
+ * the capture is invalid from here on. */
+cudaError_t refuse_captured(device &dev, cudaStream_t stream);
+/* The same for calls that a thread may not make while it captures any stream: memory, waits for the
+ * whole device. */
+cudaError_t refuse_while_capturing(device &dev);
 /* Runs the oldest piece of work; false when there is none. */
 bool run_one(device &dev, work_queue &queue);
 void run_all(device &dev, work_queue &queue);

@@ -49,9 +49,10 @@ static void run_kernel(device &dev, const std::function<void()> &kernel) {
 
 void enqueue_grid(const launch_config &config, std::function<void()> body) {
     api_call call;
-    std::shared_ptr<work_queue> queue = queue_of(call.dev, config.stream);
-    cudaError_t error =
-        queue == nullptr ? cudaErrorInvalidResourceHandle : check_launch(call.dev, config);
+    cudaError_t error;
+    std::shared_ptr<work_queue> queue = target_of(call.dev, config.stream, &error);
+    if (queue != nullptr)
+        error = check_launch(call.dev, config);
     if (call.end(error) != cudaSuccess)
         return;
     device &dev = call.dev;
@@ -62,8 +63,9 @@ void enqueue_grid(const launch_config &config, std::function<void()> body) {
 
 void enqueue_work(cudaStream_t stream, std::function<void()> work) {
     api_call call;
-    std::shared_ptr<work_queue> queue = queue_of(call.dev, stream);
-    if (call.end(queue == nullptr ? cudaErrorInvalidResourceHandle : cudaSuccess) != cudaSuccess)
+    cudaError_t error;
+    std::shared_ptr<work_queue> queue = target_of(call.dev, stream, &error);
+    if (call.end(error) != cudaSuccess)
         return;
     device &dev = call.dev;
     queue->push_back([&dev, work = std::move(work)] { run_kernel(dev, work); });

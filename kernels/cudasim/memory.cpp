@@ -45,6 +45,8 @@ using namespace cudasim;
 
 cudaError_t cudaMalloc(void **dev_ptr, size_t size) {
     api_call call;
+    if (refuse_while_capturing(call.dev) != cudaSuccess)
+        return call.end(cudaErrorStreamCaptureUnsupported);
     device &dev = call.dev;
     if (dev.failed)
         return call.end(cudaErrorIllegalAddress);
@@ -64,6 +66,8 @@ cudaError_t cudaMalloc(void **dev_ptr, size_t size) {
 
 cudaError_t cudaFree(void *dev_ptr) {
     api_call call;
+    if (refuse_while_capturing(call.dev) != cudaSuccess)
+        return call.end(cudaErrorStreamCaptureUnsupported);
     run_all_streams(call.dev);
     if (call.dev.failed || dev_ptr == nullptr)
         return call.end(cudaSuccess);
@@ -78,6 +82,8 @@ cudaError_t cudaFree(void *dev_ptr) {
 
 cudaError_t cudaHostAlloc(void **host_ptr, size_t size, unsigned int flags) {
     api_call call;
+    if (refuse_while_capturing(call.dev) != cudaSuccess)
+        return call.end(cudaErrorStreamCaptureUnsupported);
     if (flags > (cudaHostAllocPortable | cudaHostAllocMapped | cudaHostAllocWriteCombined))
         return call.end(cudaErrorInvalidValue);
     if (call.dev.failed)
@@ -99,6 +105,8 @@ cudaError_t cudaMallocHost(void **host_ptr, size_t size) {
 
 cudaError_t cudaFreeHost(void *host_ptr) {
     api_call call;
+    if (refuse_while_capturing(call.dev) != cudaSuccess)
+        return call.end(cudaErrorStreamCaptureUnsupported);
     run_all_streams(call.dev);
     if (call.dev.failed || host_ptr == nullptr)
         return call.end(cudaSuccess);

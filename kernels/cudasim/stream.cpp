@@ -18,6 +18,7 @@ struct CUevent_st {
     std::shared_ptr<event_state> state;
     std::shared_ptr<cudasim::work_queue> queue; /* it was last recorded in */
     bool timed;
+    bool captured; /* it was last recorded in a capture: nobody can wait for it */
 };
 
 namespace cudasim {
@@ -81,6 +82,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
     if (found == call.dev.streams.end())
         return call.end(cudaErrorInvalidResourceHandle);
     run_all(call.dev, *found->second);
+    call.dev.captures.erase(stream);
     call.dev.streams.erase(found);
     delete stream;
     return call.end(cudaSuccess);
@@ -91,6 +93,8 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
     std::shared_ptr<work_queue> queue = queue_of(call.dev, stream);
     if (queue == nullptr)
         return call.end(cudaErrorInvalidResourceHandle);
+    if (refuse_captured(call.dev, stream) != cudaSuccess)
+        return call.end(cudaErrorStreamCaptureUnsupported);
     run_all(call.dev, *queue);
     return call.end(cudaSuccess);
 }
@@ -100,11 +104,15 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
     std::shared_ptr<work_queue> queue = queue_of(call.dev, stream);
     if (queue == nullptr)
         return call.end(cudaErrorInvalidResourceHandle);
+    if (refuse_captured(call.dev, stream) != cudaSuccess)
+        return call.end(cudaErrorStreamCaptureUnsupported);
     return call.end(run_one(call.dev, *queue) ? cudaErrorNotReady : cudaSuccess);
 }
 
 cudaError_t cudaDeviceSynchronize(void) {
     api_call call;
+    if (refuse_while_capturing(call.dev) != cudaSuccess)
+        return call.end(cudaErrorStreamCaptureUnsupported);
     run_all_streams(call.dev);
     return call.end(cudaSuccess);
 }
@@ -120,7 +128,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned int flags) {
     if (call.dev.failed)
         return call.end(cudaErrorIllegalAddress);
     *event = new CUevent_st{std::make_shared<event_state>(), nullptr,
-                            (flags & cudaEventDisableTiming) == 0};
+                            (flags & cudaEventDisableTiming) == 0, false};
     return call.end(cudaSuccess);
 }
 
@@ -132,9 +140,14 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     api_call call;
-    event->queue = queue_of(call.dev, stream);
-    if (event->queue == nullptr)
-        return call.end(cudaErrorInvalidResourceHandle);
+    cudaError_t error;
+    std::shared_ptr<work_queue> target = target_of(call.dev, stream, &error);
+    if (target == nullptr)
+        return call.end(error);
+    event->captured = is_capturing(call.dev, stream);
+    if (event->captured)
+        return call.end(cudaSuccess);
+    event->queue = target;
     uint64_t mark = ++event->state->num_records;
     event->queue->push_back([state = event->state, mark] {
         state->reached = mark;
@@ -149,6 +162,8 @@ static bool is_reached(cudaEvent_t event) {
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
     api_call call;
+    if (event->captured)
+        return call.end(cudaErrorCapturedEvent);
     while (!is_reached(event) && run_one(call.dev, *event->queue))
         continue;
     return call.end(cudaSuccess);
@@ -156,6 +171,8 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
 
 cudaError_t cudaEventQuery(cudaEvent_t event) {
     api_call call;
+    if (event->captured)
+        return call.end(cudaErrorCapturedEvent);
     if (is_reached(event))
         return call.end(cudaSuccess);
     run_one(call.dev, *event->queue);
@@ -166,6 +183,8 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t start, cudaEvent_t end) 
     api_call call;
     if (!start->timed || !end->timed || start->queue == nullptr || end->queue == nullptr)
         return call.end(cudaErrorInvalidResourceHandle);
+    if (start->captured || end->captured)
+        return call.end(cudaErrorCapturedEvent);
     if (!is_reached(start) || !is_reached(end))
         return call.end(cudaErrorNotReady);
     std::chrono::duration<float, std::milli> elapsed = end->state->time - start->state->time;

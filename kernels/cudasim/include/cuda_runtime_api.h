@@ -48,6 +48,7 @@ enum cudaError {
     cudaErrorNoKernelImageForDevice = 209,
     cudaErrorECCUncorrectable = 214,
     cudaErrorInvalidResourceHandle = 400,
+    cudaErrorIllegalState = 401,
     cudaErrorNotReady = 600,
     cudaErrorIllegalAddress = 700,
     cudaErrorLaunchOutOfResources = 701,
@@ -56,6 +57,10 @@ enum cudaError {
     cudaErrorMisalignedAddress = 716,
     cudaErrorLaunchFailure = 719,
     cudaErrorNotSupported = 801,
+    cudaErrorStreamCaptureUnsupported = 900,
+    cudaErrorStreamCaptureInvalidated = 901,
+    cudaErrorCapturedEvent = 907,
+    cudaErrorStreamCaptureWrongThread = 908,
     cudaErrorUnknown = 999,
 };
 typedef enum cudaError cudaError_t;
@@ -132,6 +137,30 @@ CUDASIM_MUST_CHECK cudaError_t cudaEventSynchronize(cudaEvent_t event);
 CUDASIM_MUST_CHECK cudaError_t cudaEventQuery(cudaEvent_t event);
 /* Host time between the two: it says nothing of a GPU. */
 CUDASIM_MUST_CHECK cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t start, cudaEvent_t end);
+
+/* Recorded work. What a stream is given while it is captured does not run; it becomes a graph, whose
+ * every launch enqueues it again with the arguments it had. Memory is read and written by the
+ * launch, pinned memory too.
+ *
+ * As with NVIDIA's, whatever waits for the stream, or asks how far it is, invalidates its capture; so
+ * does an allocation, or a wait for the device, of the thread that captures. Copies from and to
+ * pageable memory are refused likewise, which a GPU might take. Of the modes there is one. */
+
+typedef struct CUgraph_st *cudaGraph_t;
+typedef struct CUgraphExec_st *cudaGraphExec_t;
+
+enum cudaStreamCaptureMode {
+    cudaStreamCaptureModeThreadLocal = 1,
+};
+
+CUDASIM_MUST_CHECK cudaError_t cudaStreamBeginCapture(cudaStream_t stream,
+                                                      enum cudaStreamCaptureMode mode);
+CUDASIM_MUST_CHECK cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph);
+CUDASIM_MUST_CHECK cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph,
+                                                    unsigned long long flags);
+CUDASIM_MUST_CHECK cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream);
+CUDASIM_MUST_CHECK cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);
+CUDASIM_MUST_CHECK cudaError_t cudaGraphDestroy(cudaGraph_t graph);
 
 /* Memory. */
 

@@ -1,0 +1,119 @@
+/* Streams that are captured, and graphs: lists of queued work that are queued again by each launch. */
+#include "device.h"
+
+using namespace cudasim;
+
+struct CUgraph_st {
+    work_queue nodes;
+};
+
+struct CUgraphExec_st {
+    work_queue nodes;
+};
+
+namespace cudasim {
+
+std::shared_ptr<work_queue> target_of(device &dev, cudaStream_t stream, cudaError_t *out_error) {
+    std::shared_ptr<work_queue> queue = queue_of(dev, stream);
+    *out_error = queue == nullptr ? cudaErrorInvalidResourceHandle : cudaSuccess;
+    auto found = dev.captures.find(stream);
+    if (queue == nullptr || found == dev.captures.end())
+        return queue;
+    if (!found->second.invalid)
+        return found->second.nodes;
+    *out_error = cudaErrorStreamCaptureInvalidated;
+    return nullptr;
+}
+
+bool is_capturing(const device &dev, cudaStream_t stream) {
+    return dev.captures.count(stream) > 0;
+}
+
+cudaError_t refuse_captured(device &dev, cudaStream_t stream) {
+    auto found = dev.captures.find(stream);
+    if (found == dev.captures.end())
+        return cudaSuccess;
+    found->second.invalid = true;
+    return cudaErrorStreamCaptureUnsupported;
+}
+
+cudaError_t refuse_while_capturing(device &dev) {
+    cudaError_t error = cudaSuccess;
+    for (auto &entry : dev.captures)
+        if (entry.second.thread == std::this_thread::get_id()) {
+            entry.second.invalid = true;
+            error = cudaErrorStreamCaptureUnsupported;
+        }
+    return error;
+}
+
+} // namespace cudasim
+
+/* The default stream cannot be captured. */
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode) {
+    api_call call;
+    if (mode != cudaStreamCaptureModeThreadLocal)
+        return call.end(cudaErrorInvalidValue);
+    if (stream == nullptr)
+        return call.end(cudaErrorStreamCaptureUnsupported);
+    if (queue_of(call.dev, stream) == nullptr)
+        return call.end(cudaErrorInvalidResourceHandle);
+    if (is_capturing(call.dev, stream))
+        return call.end(cudaErrorIllegalState);
+    if (!call.dev.failed)
+        call.dev.captures[stream] = {std::make_shared<work_queue>(), std::this_thread::get_id(),
+                                     false};
+    return call.end(cudaSuccess);
+}
+
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph) {
+    api_call call;
+    *graph = nullptr;
+    auto found = call.dev.captures.find(stream);
+    if (found == call.dev.captures.end())
+        return call.end(cudaErrorIllegalState);
+    if (found->second.thread != std::this_thread::get_id())
+        return call.end(cudaErrorStreamCaptureWrongThread);
+    stream_capture capture = found->second;
+    call.dev.captures.erase(found);
+    if (capture.invalid)
+        return call.end(cudaErrorStreamCaptureInvalidated);
+    if (!call.dev.failed)
+        *graph = new CUgraph_st{*capture.nodes};
+    return call.end(cudaSuccess);
+}
+
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph,
+                                 unsigned long long flags) {
+    api_call call;
+    *exec = nullptr;
+    if (graph == nullptr || flags != 0)
+        return call.end(cudaErrorInvalidValue);
+    if (!call.dev.failed)
+        *exec = new CUgraphExec_st{graph->nodes};
+    return call.end(cudaSuccess);
+}
+
+/* Into another capture too: its nodes follow there. */
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
+    api_call call;
+    cudaError_t error;
+    std::shared_ptr<work_queue> queue = target_of(call.dev, stream, &error);
+    if (exec == nullptr)
+        error = cudaErrorInvalidValue;
+    if (error == cudaSuccess)
+        queue->insert(queue->end(), exec->nodes.begin(), exec->nodes.end());
+    return call.end(error);
+}
+
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
+    api_call call;
+    delete exec;
+    return call.end(exec != nullptr ? cudaSuccess : cudaErrorInvalidValue);
+}
+
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+    api_call call;
+    delete graph;
+    return call.end(graph != nullptr ? cudaSuccess : cudaErrorInvalidValue);
+}
