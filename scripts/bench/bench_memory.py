@@ -8,22 +8,21 @@ them (Kwon et al., SOSP 2023, section 6.1: 161 tokens in, 338 out).
   quire serve --model MODEL --port 8000 &
   scripts/bench/bench_memory.py --url http://127.0.0.1:8000
 
-Needs Python 3.9 and aiohttp.
+Needs Python 3.9.
 """
 
 import argparse
-import asyncio
 import json
 import math
 import random
 import re
 import statistics
 import sys
-
-import aiohttp
+import threading
 
 from bench_prompts import make_prompts
-from bench_serve import Target, find_model
+from bench_serve import Target, find_model, get
+from load_run import LoadProcesses
 
 MEAN_IN, MEAN_OUT, SIGMA = 161, 338, 1.0
 MOST_TOKENS = 1000  # of a prompt, and of an answer
@@ -55,34 +54,29 @@ def make_load(options):
         yield body
 
 
-async def read_metrics(session, target):
-    async with session.get(target.url + "/metrics") as reply:
-        found = dict(SAMPLE.findall(await reply.text()))
+def read_metrics(target):
+    found = dict(SAMPLE.findall(get(target.url + "/metrics")))
     return {name: float(found[name]) for name in NAMES}
 
 
-async def watch(session, target, samples):
-    while True:
-        samples.append(await read_metrics(session, target))
-        await asyncio.sleep(0.05)
+def watch(target, samples, over):
+    samples.append(read_metrics(target))
+    while not over.wait(0.05):
+        samples.append(read_metrics(target))
 
 
-async def work(session, target, bodies):
-    for body in bodies:
-        async with session.post(target.url + "/v1/completions", json={"model": target.model, **body}) as reply:
-            if reply.status != 200:
-                sys.exit(f"{reply.status} {(await reply.text())[:200]}")
-            await reply.read()
-
-
-async def run(target, options):
-    samples, bodies = [], make_load(options)
-    connector = aiohttp.TCPConnector(limit=0, force_close=True)
-    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=3600), connector=connector) as session:
-        target.model = await find_model(session, target)
-        watcher = asyncio.create_task(watch(session, target, samples))
-        await asyncio.gather(*(work(session, target, bodies) for _ in range(options.concurrency)))
-        watcher.cancel()
+def run(target, options):
+    target.model = find_model(target)
+    requests = [{"body": json.dumps({"model": target.model, **body})} for body in make_load(options)]
+    samples, over = [], threading.Event()
+    watcher = threading.Thread(target=watch, args=(target, samples, over), daemon=True)
+    with LoadProcesses(1) as load:
+        watcher.start()
+        figures = load.run([target.url], requests, options.concurrency, stream=False, timeout=3600)
+    over.set()
+    watcher.join()
+    if figures["failures"]:
+        sys.exit(figures["first_error"])
     return samples
 
 
@@ -119,7 +113,7 @@ def parse_options():
 
 def main():
     options = parse_options()
-    samples = asyncio.run(run(Target("quire", options.url.rstrip("/")), options))
+    samples = run(Target("quire", options.url.rstrip("/")), options)
     report(samples, options.concurrency)
     if options.json:
         with open(options.json, "w") as file:

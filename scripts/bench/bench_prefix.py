@@ -10,84 +10,86 @@ over the rounds and ratios to the first URL.
   quire serve --model MODEL --port 8001 --no-enable-prefix-caching &
   scripts/bench/bench_prefix.py --url on=http://127.0.0.1:8000 --url off=http://127.0.0.1:8001
 
-Needs Python 3.9 and aiohttp.
+Needs Python 3.9.
 """
 
 import argparse
-import asyncio
 import json
 import re
 import statistics
 import sys
-
-import aiohttp
+import threading
 
 from bench_prompts import make_prompts
-from bench_serve import find_model, make_targets, percentile, run_request
+from bench_serve import find_model, get, make_targets, run_round as run_load
+from load_run import LoadProcesses
 
 QUESTION_TOKENS = 12
 USED_BLOCKS = re.compile(r"^\S*kv_blocks_used\{[^}]*\} (\S+)", re.MULTILINE)
 
 
-async def used_blocks(session, target):
+def used_blocks(target):
     """None where the server has no such metric."""
-    async with session.get(target.url + "/metrics") as reply:
-        found = USED_BLOCKS.search(await reply.text())
+    found = USED_BLOCKS.search(get(target.url + "/metrics"))
     return float(found[1]) if found else None
 
 
-async def watch_blocks(session, target, most):
-    while True:
-        used = await used_blocks(session, target)
-        if used is None:
-            return
-        most[0] = max(most[0], used)
-        await asyncio.sleep(0.02)
+class BlockWatch:
+    """Remembers the most blocks that were in use while the block runs."""
+
+    def __init__(self, target):
+        self.target, self.most, self.over = target, 0.0, threading.Event()
+        self.thread = threading.Thread(target=self.watch, daemon=True)
+
+    def watch(self):
+        while (used := used_blocks(self.target)) is not None and not self.over.wait(0.02):
+            self.most = max(self.most, used)
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.over.set()
+        self.thread.join()
 
 
-async def first_tokens(session, target, prompts, max_tokens, at_once):
-    """Milliseconds to the first token, of each."""
-    if at_once:
-        streams = await asyncio.gather(*(run_request(session, target, prompt, max_tokens) for prompt in prompts))
-    else:
-        streams = [await run_request(session, target, prompt, max_tokens) for prompt in prompts]
-    for stream in streams:
-        if stream.error:
-            sys.exit(f"{target.name}: {stream.error}")
-    return [1000 * stream.first for stream in streams]
+def first_tokens(load, target, prompts, max_tokens, at_once):
+    """Milliseconds to the first token: their median and 95th percentile."""
+    figures = run_load(load, target, [(prompt, max_tokens) for prompt in prompts], len(prompts) if at_once else 1)
+    if figures["failures"]:
+        sys.exit(f"{target.name}: {figures['first_error']}")
+    return figures["ttft_p50_ms"], figures["ttft_p95_ms"]
 
 
-async def run_round(session, target, options, number):
+def run_round(load, target, options, number):
     prefix = make_prompts(1, options.prefix_tokens, options.seed, number)[0]
     questions = make_prompts(options.clients + options.one_by_one + 1, QUESTION_TOKENS, options.seed, number, "questions")
     prompts = [f"{prefix}\n{question}" for question in questions]
     together, apart = prompts[1:options.clients + 1], prompts[options.clients + 1:]
-    most = [0.0]
-    first = await first_tokens(session, target, prompts[:1], options.max_tokens, False)
-    watch = asyncio.create_task(watch_blocks(session, target, most))
-    at_once = await first_tokens(session, target, together, options.max_tokens, True)
-    watch.cancel()
-    one_by_one = await first_tokens(session, target, apart, 1, False)
+    first = first_tokens(load, target, prompts[:1], options.max_tokens, False)
+    with BlockWatch(target) as watch:
+        at_once = first_tokens(load, target, together, options.max_tokens, True)
+    one_by_one = first_tokens(load, target, apart, 1, False)
     return {
         "first_ms": first[0],
-        "at_once_p50_ms": percentile(at_once, 0.5),
-        "at_once_p95_ms": percentile(at_once, 0.95),
-        "one_by_one_p50_ms": percentile(one_by_one, 0.5),
-        "one_by_one_p95_ms": percentile(one_by_one, 0.95),
-        "most_used_blocks": most[0],
+        "at_once_p50_ms": at_once[0],
+        "at_once_p95_ms": at_once[1],
+        "one_by_one_p50_ms": one_by_one[0],
+        "one_by_one_p95_ms": one_by_one[1],
+        "most_used_blocks": watch.most,
     }
 
 
-async def measure(targets, options):
+def measure(targets, options):
     rounds = {target.name: [] for target in targets}
-    connector = aiohttp.TCPConnector(limit=0, force_close=True)
-    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=600), connector=connector) as session:
+    with LoadProcesses() as load:
         for target in targets:
-            target.model = options.model or await find_model(session, target)
-            await run_request(session, target, make_prompts(1, 16, "warm-up")[0], 8)
+            target.model = options.model or find_model(target)
+            run_load(load, target, [(make_prompts(1, 16, "warm-up")[0], 8)], 1)
         for number in range(options.rounds):
             for target in targets:
-                rounds[target.name].append(await run_round(session, target, options, number))
+                rounds[target.name].append(run_round(load, target, options, number))
                 print(f"round {number + 1} of {options.rounds}, {target.name}: " + ", ".join(
                     f"{name} {value:.1f}" for name, value in rounds[target.name][-1].items()), file=sys.stderr)
     return rounds
@@ -123,7 +125,7 @@ def parse_options():
 
 def main():
     options = parse_options()
-    rounds = asyncio.run(measure(make_targets(options), options))
+    rounds = measure(make_targets(options), options)
     print_table(rounds)
     if options.json:
         with open(options.json, "w") as file:

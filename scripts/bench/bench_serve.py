@@ -2,36 +2,30 @@
 """Measures OpenAI-compatible servers under load: throughput, time to first token, latency.
 
 In each round N streams start together (closed loop: a stream sends its next request when the last
-one has ended). With several --url the rounds alternate between the servers, so that a slow moment of
+one has ended; with --rate requests arrive at random instead, and N bounds how many are under way).
+With several --url the rounds alternate between the servers, so that a slow moment of
 the machine hits all of them; the table shows medians over the rounds and ratios to the first URL.
 
   scripts/bench/bench_serve.py --url http://127.0.0.1:8000 --concurrency 1,8,32 --json result.json
   scripts/bench/bench_serve.py --url a=http://127.0.0.1:8000 --pid 12 --url b=http://127.0.0.1:8080 --pid 34
+  scripts/bench/bench_serve.py --url http://127.0.0.1:8000 --workload sharegpt --prompt-ids 49152 --no-stream
 
-Needs Python 3.9 and aiohttp.
+The load is sent by several processes (load_run.py). What they take in from a server that computes nothing is
+measured in the same run, and stands below the table beside the first server's figure. Needs Python 3.9.
 """
 
 import argparse
-import asyncio
 import json
 import statistics
 import sys
-import time
-from dataclasses import dataclass, field
+import urllib.request
+from dataclasses import dataclass
 
-import aiohttp
+from load_run import LoadError, LoadProcesses, StubServers, default_processes
+from workloads import Workload, arrival_times
 
-from bench_prompts import make_prompts
-
-
-@dataclass
-class Stream:
-    """What one request did."""
-    first: float = 0.0  # seconds from sending to the first token
-    last: float = 0.0
-    num_tokens: int = 0
-    gaps: list = field(default_factory=list)  # seconds between two arrivals
-    error: str = ""
+CEILING_SECONDS = 1
+CEILING_SHARE = 0.5  # of the ceiling: a figure above it may be the load generator's
 
 
 @dataclass
@@ -42,12 +36,6 @@ class Target:
     pid: int = 0
 
 
-def percentile(values, share):
-    """Nearest rank; 0 without values."""
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0
-
-
 def resident_mb(pid):
     if not pid:
         return 0.0
@@ -56,125 +44,126 @@ def resident_mb(pid):
     return int(fields["VmRSS"].split()[0]) / 1024
 
 
-async def find_model(session, target):
+def get(url, timeout=600):
+    with urllib.request.urlopen(url, timeout=timeout) as reply:
+        return reply.read().decode()
+
+
+def find_model(target):
     try:
-        async with session.get(target.url + "/v1/models") as reply:
-            return (await reply.json())["data"][0]["id"]
-    except (aiohttp.ClientError, KeyError, IndexError) as error:
+        return json.loads(get(target.url + "/v1/models"))["data"][0]["id"]
+    except (OSError, ValueError, LookupError) as error:
         sys.exit(f"{target.url}/v1/models does not list a model: {error}")
 
 
-def take_chunk(stream, chunk, sent, previous):
-    """Counts one chunk; returns the time of the last one that held text."""
-    if chunk.get("error"):
-        raise RuntimeError(chunk["error"])
-    now = time.perf_counter()
-    if chunk.get("usage"):
-        stream.num_tokens = chunk["usage"]["completion_tokens"]
-    elif chunk["choices"]:
-        stream.num_tokens += 1
-    if not chunk["choices"] or not chunk["choices"][0].get("text"):
-        return previous
-    if previous is None:
-        stream.first = now - sent
-    else:
-        stream.gaps.append(now - previous)
-    return now
+def make_request(model, prompt, max_tokens, stream=True, **fields):
+    """A greedy completion of exactly max_tokens, as load_client.py takes it."""
+    body = {"model": model, "prompt": prompt, "max_tokens": max_tokens, "temperature": 0, "stream": stream,
+            "ignore_eos": True, **fields}
+    if stream:
+        body["stream_options"] = {"include_usage": True}
+    return {"body": json.dumps(body), "tokens": max_tokens}
 
 
-async def run_request(session, target, prompt, max_tokens):
-    body = {"model": target.model, "prompt": prompt, "max_tokens": max_tokens, "temperature": 0,
-            "stream": True, "stream_options": {"include_usage": True}, "ignore_eos": True}
-    stream, sent, previous = Stream(), time.perf_counter(), None
-    try:
-        async with session.post(target.url + "/v1/completions", json=body) as reply:
-            if reply.status != 200:
-                raise RuntimeError(f"{reply.status} {(await reply.text())[:200]}")
-            async for line in reply.content:
-                if line.startswith(b"data: ") and not line.startswith(b"data: [DONE]"):
-                    previous = take_chunk(stream, json.loads(line[6:]), sent, previous)
-        if previous is None:
-            raise RuntimeError("no text")
-        stream.last = previous - sent
-    except (aiohttp.ClientError, asyncio.TimeoutError, RuntimeError, KeyError, ValueError) as error:
-        stream.error = f"{type(error).__name__}: {error}"
-    return stream
+def make_requests(model, prompts, stream=True, times=None):
+    """Of (prompt, tokens out); `times`: when they arrive."""
+    requests = [make_request(model, prompt, tokens, stream) for prompt, tokens in prompts]
+    for request, at in zip(requests, times or ()):
+        request["at"] = at
+    return requests
 
 
-async def run_round(session, target, prompts, concurrency, max_tokens):
+def run_round(load, target, prompts, concurrency, stream=True, times=None, timeout=600):
     """All prompts over `concurrency` streams; returns the figures of the round."""
-    waiting, streams = list(reversed(prompts)), []
+    figures = load.run([target.url], make_requests(target.model, prompts, stream, times), concurrency, stream=stream,
+                       timeout=timeout)
+    return {**figures, "resident_mb": resident_mb(target.pid)}
 
-    async def worker():
-        while waiting:
-            streams.append(await run_request(session, target, waiting.pop(), max_tokens))
 
-    start = time.perf_counter()
-    await asyncio.gather(*(worker() for _ in range(concurrency)))
-    seconds = time.perf_counter() - start
-    good = [stream for stream in streams if not stream.error]
-    gaps = [gap for stream in good for gap in stream.gaps]
-    return {
-        "tokens_per_second": sum(stream.num_tokens for stream in good) / seconds,
-        "ttft_p50_ms": 1000 * percentile([stream.first for stream in good], 0.5),
-        "ttft_p99_ms": 1000 * percentile([stream.first for stream in good], 0.99),
-        "itl_p50_ms": 1000 * percentile(gaps, 0.5),
-        "itl_p99_ms": 1000 * percentile(gaps, 0.99),
-        "request_p50_ms": 1000 * percentile([stream.last for stream in good], 0.5),
-        "output_tokens": sum(stream.num_tokens for stream in good),
-        "seconds": seconds,
-        "failures": len(streams) - len(good),
-        "first_error": next((stream.error for stream in streams if stream.error), ""),
-        "resident_mb": resident_mb(target.pid),
-    }
+def measure_ceiling(load, prompts, concurrency, stream=True):
+    """What the processes take in of the same requests when the answers cost nothing."""
+    with StubServers(load.count) as stubs:
+        return load.run(stubs.urls, make_requests("stub", prompts, stream), concurrency, stream=stream,
+                        seconds=CEILING_SECONDS, repeat=True)
+
+
+def describe_ceiling(ceiling, figures, stream=True):
+    """A line about both."""
+    name, unit = ("events_per_second", "events/s") if stream else ("requests_per_second", "requests/s")
+    share = figures[name] / ceiling[name] if ceiling[name] else 0
+    line = (f"load generator, {ceiling['processes']} processes: at most {ceiling[name]:.0f} {unit}; measured "
+            f"{figures[name]:.0f}, {100 * share:.1f} % of it, with processes busy "
+            f"{100 * figures['client_busy']:.0f} % of the time")
+    is_limit = share > CEILING_SHARE or figures["client_busy"] > CEILING_SHARE
+    return line + ": THE LOAD GENERATOR MAY BE THE LIMIT" * is_limit
 
 
 def summarise(rounds):
     """Medians over the rounds; failures are added up."""
     summary = {name: statistics.median(one[name] for one in rounds)
                for name, value in rounds[0].items() if isinstance(value, (int, float))}
-    summary["failures"] = sum(one["failures"] for one in rounds)
+    for name in ("failures", "wrong_length"):
+        summary[name] = sum(one[name] for one in rounds)
     return summary
 
 
-async def measure(targets, options, progress):
-    results = []
-    timeout = aiohttp.ClientTimeout(total=options.timeout)
-    connector = aiohttp.TCPConnector(limit=0, force_close=True)
-    async with aiohttp.ClientSession(timeout=timeout, connector=connector) as session:
+def measure_concurrency(load, targets, options, concurrency, progress):
+    rounds = {target.name: [] for target in targets}
+    count = concurrency * options.requests
+    for number in range(options.rounds):
+        seeds = (options.seed, concurrency, number)
+        prompts = options.workload.prompts(count, options.prompt_ids, *seeds)
+        times = list(arrival_times(count, options.rate, *seeds)) if options.rate else None
+        if number == 0:
+            ceiling = measure_ceiling(load, prompts, concurrency, options.stream)
         for target in targets:
-            target.model = options.model or await find_model(session, target)
+            one = run_round(load, target, prompts, concurrency, options.stream, times, options.timeout)
+            rounds[target.name].append(one)
+            progress(f"{concurrency} streams, round {number + 1} of {options.rounds}, "
+                     f"{target.name}: {one['tokens_per_second']:.1f} tok/s"
+                     + (f", {one['failures']} failed: {one['first_error']}" if one["failures"] else "")
+                     + (f", {one['wrong_length']} answers of another length" if one["wrong_length"] else ""))
+    return [{"name": name, "concurrency": concurrency, "rounds": of_one, "median": summarise(of_one),
+             "ceiling": ceiling} for name, of_one in rounds.items()]
+
+
+def measure(targets, options, progress):
+    with LoadProcesses(options.processes) as load:
+        for target in targets:
+            target.model = options.model or find_model(target)
             progress(f"warming up {target.name}")
-            await run_round(session, target, make_prompts(1, 16, "warm-up"), 1, 8)
-        for concurrency in options.concurrency:
-            rounds = {target.name: [] for target in targets}
-            for number in range(options.rounds):
-                prompts = make_prompts(concurrency * options.requests, options.prompt_tokens,
-                                       options.seed, concurrency, number)
-                for target in targets:
-                    one = await run_round(session, target, prompts, concurrency, options.max_tokens)
-                    rounds[target.name].append(one)
-                    progress(f"{concurrency} streams, round {number + 1} of {options.rounds}, "
-                             f"{target.name}: {one['tokens_per_second']:.1f} tok/s"
-                             + (f", {one['failures']} failed: {one['first_error']}"
-                                if one["failures"] else ""))
-            results += [{"name": name, "concurrency": concurrency, "rounds": of_one,
-                         "median": summarise(of_one)} for name, of_one in rounds.items()]
-    return results
+            run_round(load, target, Workload("16/8").prompts(1, 0, "warm-up"), 1)
+        return [result for concurrency in options.concurrency
+                for result in measure_concurrency(load, targets, options, concurrency, progress)]
 
 
-def print_table(results):
+def milliseconds(value, digits):
+    return f"{value:.{digits}f} ms" if value else "-"
+
+
+def print_table(results, stream=True):
     first = {}
     print(f"{'streams':>7} {'server':16} {'tok/s':>8} {'ratio':>6} {'TTFT p50':>9} {'p99':>8} "
-          f"{'ITL p50':>8} {'p99':>8} {'RSS MB':>7} {'failed':>6}")
+          f"{'ITL p50':>8} {'p99':>8} {'request':>9} {'RSS MB':>7} {'failed':>6}")
     for result in results:
         median = result["median"]
         base = first.setdefault(result["concurrency"], median["tokens_per_second"])
         ratio = median["tokens_per_second"] / base if base else 0
-        print(f"{result['concurrency']:7} {result['name']:16} {median['tokens_per_second']:8.1f} "
-              f"{ratio:6.2f} {median['ttft_p50_ms']:6.0f} ms {median['ttft_p99_ms']:5.0f} ms "
-              f"{median['itl_p50_ms']:5.1f} ms {median['itl_p99_ms']:5.1f} ms "
-              f"{median['resident_mb']:7.0f} {median['failures']:6.0f}")
+        print(f"{result['concurrency']:7} {result['name']:16} {median['tokens_per_second']:8.1f} {ratio:6.2f} "
+              f"{milliseconds(median['ttft_p50_ms'], 0):>9} {milliseconds(median['ttft_p99_ms'], 0):>8} "
+              f"{milliseconds(median['itl_p50_ms'], 1):>8} {milliseconds(median['itl_p99_ms'], 1):>8} "
+              f"{milliseconds(median['request_p50_ms'], 0):>9} {median['resident_mb']:7.0f} "
+              f"{median['failures']:6.0f}")
+    for result in results:
+        if result["name"] == results[0]["name"]:
+            print(f"{result['concurrency']:7} {describe_ceiling(result['ceiling'], result['median'], stream)}")
+
+
+def numbers(text):
+    values = [int(part) for part in text.split(",")]
+    if min(values) < 1:
+        raise ValueError(text)
+    return values
 
 
 def parse_options():
@@ -184,17 +173,27 @@ def parse_options():
     parser.add_argument("--pid", action="append", type=int, default=[],
                         help="process whose resident memory is read; one per --url, in order")
     parser.add_argument("--model", help="name to ask for (default: the first of /v1/models)")
-    parser.add_argument("--concurrency", type=lambda text: [int(part) for part in text.split(",")],
-                        default=[1, 8, 32], metavar="N,N", help="default 1,8,32")
+    parser.add_argument("--concurrency", type=numbers, default=[1, 8, 32], metavar="N,N", help="default 1,8,32")
+    parser.add_argument("--workload", type=Workload, metavar="IN/OUT|sharegpt",
+                        help="lengths; default those of the next two options")
     parser.add_argument("--prompt-tokens", type=int, default=64, help="about; default 64")
     parser.add_argument("--max-tokens", type=int, default=128, help="per request; default 128")
+    parser.add_argument("--prompt-ids", type=int, default=0, metavar="VOCABULARY",
+                        help="prompts are token ids below this, of exactly the workload's length; default: words")
+    parser.add_argument("--no-stream", dest="stream", action="store_false",
+                        help="whole answers: no first tokens and gaps, tokens as `usage` says")
+    parser.add_argument("--rate", type=float, default=0, help="requests that arrive per second; default: closed loop")
+    parser.add_argument("--processes", type=int, default=default_processes(),
+                        help="that send the load; default half the cores, at most 8")
     parser.add_argument("--requests", type=int, default=1, help="per stream and round; default 1")
     parser.add_argument("--rounds", type=int, default=3, help="default 3")
     parser.add_argument("--seed", type=int, default=0, help="of the prompts; default 0")
     parser.add_argument("--timeout", type=float, default=600,
                         help="seconds per request; default 600")
     parser.add_argument("--json", metavar="PATH", help="write all figures there")
-    return parser.parse_args()
+    options = parser.parse_args()
+    options.workload = options.workload or Workload(f"{options.prompt_tokens}/{options.max_tokens}")
+    return options
 
 
 def make_targets(options):
@@ -208,12 +207,15 @@ def make_targets(options):
 
 def main():
     options = parse_options()
-    results = asyncio.run(measure(make_targets(options), options,
-                                  lambda text: print(text, file=sys.stderr, flush=True)))
-    print_table(results)
+    try:
+        results = measure(make_targets(options), options, lambda text: print(text, file=sys.stderr, flush=True))
+    except LoadError as error:
+        sys.exit(f"the load generator failed: {error}")
+    print_table(results, options.stream)
     if options.json:
         with open(options.json, "w") as file:
-            json.dump({"options": vars(options), "results": results}, file, indent=2)
+            json.dump({"options": {**vars(options), "workload": options.workload.name}, "results": results}, file,
+                      indent=2)
     return 1 if any(result["median"]["failures"] for result in results) else 0
 
 

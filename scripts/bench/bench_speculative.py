@@ -13,23 +13,24 @@ The table shows medians over the rounds, ratios to the first URL, how many draft
     "prompt_lookup_max": 16, "prompt_lookup_min": 2}' &
   scripts/bench/bench_speculative.py --url before=http://127.0.0.1:8000 --url after=http://127.0.0.1:8001
 
-Needs Python 3.9 and aiohttp.
+Needs Python 3.9.
 """
 
 import argparse
-import asyncio
+import http.client
 import json
 import random
 import re
 import statistics
 import sys
 import time
+import urllib.error
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import aiohttp
-
 from bench_prompts import make_prompts
-from bench_serve import find_model, make_targets
+from bench_serve import find_model, get, make_targets
 
 ROOT = Path(__file__).resolve().parents[2]
 DRAFTS = re.compile(r"^\S*spec_decode_num_(draft|accepted)_tokens_total\{[^}]*\} (\S+)", re.MULTILINE)
@@ -71,41 +72,34 @@ def prose_prompt(generator, num_words):
 SETS = {"summary": summary_prompt, "edit": edit_prompt, "prose": prose_prompt}
 
 
-async def num_drafted(session, target):
+def num_drafted(target):
     """Tokens drafted and accepted so far; none where the server does not draft."""
-    async with session.get(target.url + "/metrics") as reply:
-        found = dict(DRAFTS.findall(await reply.text()))
+    found = dict(DRAFTS.findall(get(target.url + "/metrics")))
     return float(found.get("draft", 0)), float(found.get("accepted", 0))
 
 
-async def ask(session, target, body):
+def ask(target, body, timeout):
     """The answer's text, why it ended, and its tokens; or None, after the error was shown."""
+    data = json.dumps({"model": target.model, **body}).encode()
     try:
-        async with session.post(target.url + "/v1/chat/completions", json={"model": target.model, **body}) as reply:
-            answer = await reply.json()
-            if reply.status != 200:
-                raise RuntimeError(f"{reply.status} {str(answer)[:200]}")
+        with urllib.request.urlopen(target.url + "/v1/chat/completions", data=data, timeout=timeout) as reply:
+            answer = json.load(reply)
         choice = answer["choices"][0]
         return choice["message"]["content"], choice["finish_reason"], answer["usage"]["completion_tokens"]
-    except (aiohttp.ClientError, asyncio.TimeoutError, RuntimeError, KeyError, ValueError) as error:
-        print(f"{target.name}: {type(error).__name__}: {error}", file=sys.stderr)
+    except (OSError, http.client.HTTPException, LookupError, ValueError) as error:
+        said = error.read(200).decode(errors="replace") if isinstance(error, urllib.error.HTTPError) else ""
+        print(f"{target.name}: {type(error).__name__}: {error} {said}", file=sys.stderr)
         return None
 
 
-async def run_bodies(session, target, bodies, concurrency):
+def run_bodies(target, bodies, concurrency, timeout):
     """All bodies over `concurrency` streams; returns the answers in their order, and the figures."""
-    answers, waiting = [None] * len(bodies), list(reversed(range(len(bodies))))
-
-    async def worker():
-        while waiting:
-            number = waiting.pop()
-            answers[number] = await ask(session, target, bodies[number])
-
-    before = await num_drafted(session, target)
-    start = time.perf_counter()
-    await asyncio.gather(*(worker() for _ in range(concurrency)))
-    seconds = time.perf_counter() - start
-    after = await num_drafted(session, target)
+    before = num_drafted(target)
+    with ThreadPoolExecutor(concurrency) as pool:
+        start = time.perf_counter()
+        answers = list(pool.map(lambda body: ask(target, body, timeout), bodies))
+        seconds = time.perf_counter() - start
+    after = num_drafted(target)
     tokens = sum(answer[2] for answer in answers if answer)
     return answers, {
         "tokens_per_second": tokens / seconds,
@@ -123,13 +117,13 @@ def make_bodies(options, set_name, temperature, concurrency, number):
             for _ in range(concurrency * options.requests)]
 
 
-async def run_round(session, targets, options, case, number):
+def run_round(targets, options, case, number):
     """The figures of each server in this round, by name."""
     set_name, temperature, concurrency = case
     bodies = make_bodies(options, set_name, temperature, concurrency, number)
     answers, figures = {}, {}
     for target in targets if number % 2 == 0 else reversed(targets):
-        answers[target.name], figures[target.name] = await run_bodies(session, target, bodies, concurrency)
+        answers[target.name], figures[target.name] = run_bodies(target, bodies, concurrency, options.timeout)
     expected = answers[targets[0].name]
     for target in targets:
         figures[target.name]["different"] = sum(
@@ -144,28 +138,24 @@ def summarise(rounds):
     return summary
 
 
-async def measure(targets, options):
+def measure(targets, options):
     results = []
     cases = [(name, temperature, concurrency) for name in options.sets for temperature in options.temperatures
              for concurrency in options.concurrency]
-    connector = aiohttp.TCPConnector(limit=0, force_close=True)
-    timeout = aiohttp.ClientTimeout(total=options.timeout)
-    async with aiohttp.ClientSession(timeout=timeout, connector=connector) as session:
+    for target in targets:
+        target.model = options.model or find_model(target)
+        run_bodies(target, [{"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 8}], 1, options.timeout)
+    for case in cases:
+        rounds = []
+        for number in range(options.rounds):
+            rounds.append(run_round(targets, options, case, number))
+            print(f"{case[0]}, temperature {case[1]}, {case[2]} streams, round {number + 1} of {options.rounds}: "
+                  + ", ".join(f"{name} {one['tokens_per_second']:.1f} tok/s" for name, one in rounds[-1].items()),
+                  file=sys.stderr)
         for target in targets:
-            target.model = options.model or await find_model(session, target)
-            await run_bodies(session, target, [{"messages": [{"role": "user", "content": "Hello"}],
-                                                "max_tokens": 8}], 1)
-        for case in cases:
-            rounds = []
-            for number in range(options.rounds):
-                rounds.append(await run_round(session, targets, options, case, number))
-                print(f"{case[0]}, temperature {case[1]}, {case[2]} streams, round {number + 1} of {options.rounds}: "
-                      + ", ".join(f"{name} {one['tokens_per_second']:.1f} tok/s" for name, one in rounds[-1].items()),
-                      file=sys.stderr)
-            for target in targets:
-                of_one = [figures[target.name] for figures in rounds]
-                results.append({"set": case[0], "temperature": case[1], "concurrency": case[2], "name": target.name,
-                                "rounds": of_one, "summary": summarise(of_one)})
+            of_one = [figures[target.name] for figures in rounds]
+            results.append({"set": case[0], "temperature": case[1], "concurrency": case[2], "name": target.name,
+                            "rounds": of_one, "summary": summarise(of_one)})
     return results
 
 
@@ -213,7 +203,7 @@ def parse_options():
 
 def main():
     options = parse_options()
-    results = asyncio.run(measure(make_targets(options), options))
+    results = measure(make_targets(options), options)
     print_table(results)
     if options.json:
         with open(options.json, "w") as file:

@@ -10,11 +10,10 @@ own per round. Prints a table; writes all figures as JSON and a bar chart as SVG
       --llama-server /path/to/llama-server --openvino-python /path/to/venv/bin/python \\
       --json result.json --svg result.svg
 
-Needs aiohttp; the openvino interpreter needs openvino-genai.
+Needs Python 3.9; the openvino interpreter needs openvino-genai.
 """
 
 import argparse
-import asyncio
 import json
 import os
 import pathlib
@@ -27,8 +26,9 @@ import urllib.error
 import urllib.request
 
 import bench_serve
-from bench_prompts import make_prompts
+from load_run import LoadProcesses
 from plot_bars import write_bar_chart
+from workloads import Workload
 
 HERE = pathlib.Path(__file__).parent
 OPENVINO = "OpenVINO GenAI"
@@ -104,19 +104,17 @@ def run_openvino(options, concurrency, number):
             "resident_mb": one["resident_mb"], "failures": 0}, result["ready_seconds"]
 
 
-async def run_rounds(options, targets, startup):
+def run_rounds(options, targets, startup):
     rounds = {}
-    timeout = bench_serve.aiohttp.ClientTimeout(total=600)
-    connector = bench_serve.aiohttp.TCPConnector(limit=0, force_close=True)
-    async with bench_serve.aiohttp.ClientSession(timeout=timeout, connector=connector) as session:
+    workload = Workload(f"{options.prompt_tokens}/{options.max_tokens}")
+    with LoadProcesses() as load:
         for target in targets:
-            target.model = await bench_serve.find_model(session, target)
+            target.model = bench_serve.find_model(target)
         for concurrency in options.concurrency:
             for number in range(options.rounds):
-                prompts = make_prompts(concurrency, options.prompt_tokens, concurrency, number)
+                prompts = workload.prompts(concurrency, 0, concurrency, number)
                 for target in targets:
-                    one = await bench_serve.run_round(session, target, prompts, concurrency,
-                                                      options.max_tokens)
+                    one = bench_serve.run_round(load, target, prompts, concurrency)
                     rounds.setdefault((target.name, concurrency), []).append(one)
                 if options.openvino_python:
                     one, ready = run_openvino(options, concurrency, number)
@@ -191,7 +189,7 @@ def main():
         targets = [bench_serve.Target(name, f"http://127.0.0.1:{options.port + place}",
                                       pid=process.pid)
                    for place, (name, process) in enumerate(processes.items())]
-        rounds = asyncio.run(run_rounds(options, targets, startup))
+        rounds = run_rounds(options, targets, startup)
     finally:
         for process in processes.values():
             process.terminate()
