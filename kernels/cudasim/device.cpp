@@ -26,6 +26,7 @@ static device *create_device() {
     dev->fail_after = number_from_environment("QUIRE_CUDASIM_FAIL_AFTER", UINT64_MAX);
     dev->memory_bytes = number_from_environment("QUIRE_CUDASIM_MEMORY", (uint64_t)1 << 30);
     dev->num_multiprocessors = (int)number_from_environment("QUIRE_CUDASIM_SMS", 4);
+    dev->skipped = getenv("QUIRE_CUDASIM_SKIP");
     dev->default_queue = std::make_shared<work_queue>();
     read_order_from_environment();
     return dev;
@@ -34,6 +35,10 @@ static device *create_device() {
 device &the_device() {
     static device *const dev = create_device();
     return *dev;
+}
+
+bool is_skipped(const device &dev, const char *name) {
+    return dev.skipped != nullptr && strstr(name, dev.skipped) != nullptr;
 }
 
 static thread_local cudaError_t last_error;

@@ -31,6 +31,7 @@ struct device {
     bool failed;          /* every call returns cudaErrorIllegalAddress */
     uint64_t num_kernels; /* that ran */
     uint64_t fail_after;  /* QUIRE_CUDASIM_FAIL_AFTER */
+    const char *skipped;  /* QUIRE_CUDASIM_SKIP; NULL: nothing */
     size_t memory_bytes;  /* QUIRE_CUDASIM_MEMORY */
     size_t allocated_bytes;
     int num_multiprocessors;                         /* QUIRE_CUDASIM_SMS */
@@ -59,6 +60,9 @@ class api_call {
   private:
     std::lock_guard<std::recursive_mutex> guard;
 };
+
+/* Returns whether work of that name is to be left undone. */
+bool is_skipped(const device &dev, const char *name);
 
 /* The queue that a stream's work runs from. NULL: no such stream. */
 std::shared_ptr<work_queue> queue_of(device &dev, cudaStream_t stream);

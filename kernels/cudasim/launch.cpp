@@ -53,7 +53,7 @@ void enqueue_grid(const launch_config &config, std::function<void()> body) {
     std::shared_ptr<work_queue> queue = target_of(call.dev, config.stream, &error);
     if (queue != nullptr)
         error = check_launch(call.dev, config);
-    if (call.end(error) != cudaSuccess)
+    if (call.end(error) != cudaSuccess || is_skipped(call.dev, config.kernel_name))
         return;
     device &dev = call.dev;
     queue->push_back([&dev, config, body = std::move(body)] {
@@ -65,7 +65,7 @@ void enqueue_work(cudaStream_t stream, std::function<void()> work) {
     api_call call;
     cudaError_t error;
     std::shared_ptr<work_queue> queue = target_of(call.dev, stream, &error);
-    if (call.end(error) != cudaSuccess)
+    if (call.end(error) != cudaSuccess || is_skipped(call.dev, "cublasLtMatmul"))
         return;
     device &dev = call.dev;
     queue->push_back([&dev, work = std::move(work)] { run_kernel(dev, work); });

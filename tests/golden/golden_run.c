@@ -112,6 +112,7 @@ static int for_ranks(struct golden_run *run, void *(*body)(void *), const struct
                      struct error *err) {
     struct rank_call calls[GOLDEN_MAX_RANKS];
     pthread_t threads[GOLDEN_MAX_RANKS];
+    CHECK(run->num_ranks >= 1);
     for (int32_t i = run->num_ranks - 1; i >= 0; i--) {
         calls[i] = *common;
         calls[i].run = run;

@@ -12,7 +12,11 @@
  *   QUIRE_CUDASIM_MEMORY=BYTES      memory of the GPU (1 GiB)
  *   QUIRE_CUDASIM_SMS=N             multiprocessors (4)
  *   QUIRE_CUDASIM_FAIL_AFTER=N      the (N+1)th kernel or product fails: cudaErrorIllegalAddress
- * from it on QUIRE_CUDASIM_ORDER=...         order of threads and blocks, cudasim/order.h
+ *                                   from it on
+ *   QUIRE_CUDASIM_SKIP=TEXT         kernels whose name holds the text are not run, so that results are
+ *                                   wrong without an error; products are "cublasLtMatmul", copies
+ *                                   "cudaMemcpyAsync"
+ *   QUIRE_CUDASIM_ORDER=...         order of threads and blocks, cudasim/order.h
  *
  * All calls may be made from any thread; the device does one thing at a time. */
 #ifndef CUDASIM_CUDA_RUNTIME_API_H

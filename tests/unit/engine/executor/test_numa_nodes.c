@@ -67,7 +67,7 @@ static void test_what_is_no_list(void **state) {
 
 static void write_file(const char *dir, const char *name, const char *text) {
     char path[512];
-    snprintf(path, sizeof(path), "%s/%s", dir, name);
+    assert_in_range(snprintf(path, sizeof(path), "%s/%s", dir, name), 1, sizeof(path) - 1);
     FILE *file = fopen(path, "we");
     assert_non_null(file);
     fputs(text, file);

@@ -21,6 +21,21 @@ static void test_memory_and_multiprocessors(void **) {
     ASSERT_CUDA(cudaFree(most));
 }
 
+__global__ static void skipped_count(int *counter) {
+    atomicAdd(counter, 1);
+}
+
+static void test_skip(void **) {
+    int *counter, value;
+    ASSERT_CUDA(cudaMalloc(&counter, sizeof *counter));
+    ASSERT_CUDA(cudaMemset(counter, 0, sizeof *counter));
+    LAUNCH(skipped_count, 1, 1, 0, nullptr, counter);
+    assert_int_equal(cudaGetLastError(), cudaSuccess);
+    ASSERT_CUDA(cudaMemcpy(&value, counter, sizeof value, cudaMemcpyDeviceToHost));
+    assert_int_equal(value, 0);
+    ASSERT_CUDA(cudaFree(counter));
+}
+
 static void test_device_fails(void **) {
     int *counter, *pinned, value;
     ASSERT_CUDA(cudaMalloc(&counter, sizeof *counter));
@@ -70,11 +85,11 @@ static void test_wrong_settings(void **) {
 int main() {
     setenv("QUIRE_CUDASIM_MEMORY", "1048576", 1);
     setenv("QUIRE_CUDASIM_SMS", "3", 1);
+    setenv("QUIRE_CUDASIM_SKIP", "skipped_", 1);
     setenv("QUIRE_CUDASIM_FAIL_AFTER", "2", 1);
     const CMUnitTest tests[] = {
-        cmocka_unit_test(test_wrong_settings),
-        cmocka_unit_test(test_memory_and_multiprocessors),
-        cmocka_unit_test(test_order),
+        cmocka_unit_test(test_wrong_settings), cmocka_unit_test(test_memory_and_multiprocessors),
+        cmocka_unit_test(test_order),          cmocka_unit_test(test_skip),
         cmocka_unit_test(test_device_fails),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);

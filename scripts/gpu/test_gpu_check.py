@@ -1,0 +1,108 @@
+#!/usr/bin/env python3
+"""Packs what a build folder holds, and rehearses gpu_check from it on the simulator: in an empty folder, with
+nothing but Python on the path. Then faults are planted, each of which must turn the right item red.
+
+  scripts/gpu/test_gpu_check.py BUILD
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+TOOLS = ("dirname",)  # of the launcher; sh is named by its path
+# What a rehearsal leaves out, and the reason that it must give.
+ONLY_ON_A_GPU = {"limits": "a GPU's", "sanitize/memcheck ops": "a GPU only"}
+
+
+class Rehearsal(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = Path(tempfile.mkdtemp(prefix="gpu-check-"))
+        cls.packed = cls.folder / "packed"
+        subprocess.run([HERE / "gpu_pack", "--build", BUILD, "--simulator-only", "--out", cls.packed], check=True)
+        cls.tools = cls.folder / "tools"
+        cls.tools.mkdir()
+        (cls.tools / "python3").symlink_to(sys.executable)
+        for name in TOOLS:
+            (cls.tools / name).symlink_to(shutil.which(name))
+
+    @classmethod
+    def tearDownClass(cls):
+        shutil.rmtree(cls.folder)
+
+    def check(self, *words, env=None, out="results"):
+        """Returns the exit status, what was printed, and the items."""
+        empty = self.folder / "empty"
+        shutil.rmtree(empty, ignore_errors=True)
+        empty.mkdir()
+        path = self.folder / out
+        done = subprocess.run([self.packed / "gpu_check", "--device", "cuda-sim", "--out", path, *words],
+                              cwd=empty, stdout=subprocess.PIPE, text=True, check=False,
+                              env={"PATH": str(self.tools), **(env or {})})
+        self.assertEqual(list(empty.iterdir()), [], "a call leaves nothing where it was made")
+        return done.returncode, done.stdout, json.loads((path / "results.json").read_text())
+
+    def assert_failed(self, item, *words, env=None):
+        status, printed, items = self.check("--fresh", *words, env=env, out="wrong")
+        self.assertEqual(items[item]["status"], "failed", printed)
+        self.assertEqual(status, 1)
+        self.assertIn(f"  {item}: {items[item]['detail']}"[:200], printed)
+
+    def test_everything_is_rehearsed_without_a_compiler(self):
+        status, printed, items = self.check("--fresh")
+        missing = {name: entry for name, entry in items.items() if entry["status"] != "passed"}
+        for name, entry in missing.items():
+            self.assertEqual(entry["status"], "not run", f"{name}: {entry}\n{printed}")
+            reason = ONLY_ON_A_GPU.get(name) or "has no torch"
+            self.assertIn(reason, entry["detail"])
+            self.assertTrue(name in ONLY_ON_A_GPU or name.startswith("baselines/"), name)
+        self.assertEqual(status, 0)
+        stages = {name.split("/")[0] for name in items}
+        for stage in ("inventory", "checks", "golden", "steps", "ops", "reference", "embedding"):
+            self.assertIn(stage, stages)
+        last = printed.splitlines()[-100:]
+        self.assertTrue(any(line.startswith("| G1 ") for line in last), "the table comes last")
+
+    def test_a_call_continues_the_one_before(self):
+        stages = ("--stage", "inventory,golden")
+        status, _, items = self.check("--fresh", "--budget", "0.001", *stages, out="continued")
+        self.assertEqual(status, 75)
+        self.assertTrue(all(entry["status"] == "not run" for entry in items.values()), items)
+        status, _, first = self.check("--stage", "inventory", out="continued")
+        self.assertEqual((status, first["inventory"]["status"]), (0, "passed"))
+        status, _, second = self.check(*stages, out="continued")
+        self.assertEqual(second["inventory"], first["inventory"], "what has passed is not done again")
+        self.assertTrue(all(entry["status"] == "passed" for entry in second.values()), second)
+        self.assertEqual(status, 0)
+
+    def test_a_product_that_is_left_undone(self):
+        self.assert_failed("golden/tiny-bf16 cuda-sim bf16", "--stage", "golden",
+                           env={"QUIRE_CUDASIM_SKIP": "cublasLtMatmul"})
+
+    def test_a_kernel_that_is_left_undone(self):
+        self.assert_failed("checks/ops cuda-sim bf16", "--stage", "checks",
+                           env={"QUIRE_CUDASIM_SKIP": "rope_store_kernel"})
+
+    def test_copies_that_are_left_undone(self):
+        self.assert_failed("golden/tiny-bf16 cuda-sim bf16", "--stage", "golden",
+                           env={"QUIRE_CUDASIM_SKIP": "cudaMemcpyAsync"})
+
+    def test_a_program_that_is_not_there(self):
+        program = self.packed / "bin/check_ops"
+        program.rename(self.folder / "kept")
+        try:
+            self.assert_failed("checks/ops cuda-sim bf16", "--stage", "checks")
+        finally:
+            (self.folder / "kept").rename(program)
+
+
+if __name__ == "__main__":
+    BUILD = Path(sys.argv.pop(1)).resolve()
+    os.environ.pop("QUIRE_CUDASIM_SKIP", None)
+    unittest.main()
