@@ -137,6 +137,7 @@ class Loads(unittest.TestCase):
             values = [length[side] for length in lengths]
             self.assertAlmostEqual(sum(values) / len(values), mean, delta=0.03 * mean)
             self.assertTrue(4 <= min(values) < 20 and 900 < max(values) <= 1024)
+        self.assertEqual(max(max(length) for length in Workload("sharegpt-24").lengths(1000, 1)), 24)
 
     def test_prompts_have_the_lengths_and_come_again_with_the_seed(self):
         for name in ("100/128", "sharegpt"):
@@ -151,7 +152,7 @@ class Loads(unittest.TestCase):
         self.assertEqual(Workload("100/128").lengths(2, 1), [(100, 128)] * 2)
 
     def test_refused_names(self):
-        for name in ("", "100", "0/5", "5/0", "-1/5", "100/128/3", "sharegpt2"):
+        for name in ("", "100", "0/5", "5/0", "-1/5", "100/128/3", "sharegpt2", "sharegpt-3", "sharegpt-"):
             with self.assertRaises(ValueError):
                 Workload(name)
 

@@ -13,29 +13,33 @@ SHAREGPT_OUT = (4.8547, 0.9)
 LEAST_TOKENS, MOST_TOKENS = 4, 1024
 
 
-def draw_length(generator, law):
+def draw_length(generator, law, most):
     while True:
         length = round(math.exp(generator.normalvariate(*law)))
-        if LEAST_TOKENS <= length <= MOST_TOKENS:
+        if LEAST_TOKENS <= length <= most:
             return length
 
 
 class Workload:
-    """`IN/OUT`: every request has so many tokens; `sharegpt`: their lengths differ, as above."""
+    """`IN/OUT`: every request has so many tokens; `sharegpt`: their lengths differ, as above; `sharegpt-N`: likewise,
+    and none is longer than N."""
 
     def __init__(self, name):
-        fixed = re.fullmatch(r"(\d{1,6})/(\d{1,6})", name)
-        if name != "sharegpt" and not (fixed and int(fixed[1]) > 0 and int(fixed[2]) > 0):
-            raise ValueError(f"{name} (known: IN/OUT as in 100/128, sharegpt)")
+        fixed = re.fullmatch(r"([1-9]\d{0,5})/([1-9]\d{0,5})", name)
+        drawn = re.fullmatch(r"sharegpt(?:-(\d{1,6}))?", name)
         self.name = name
         self.fixed = (int(fixed[1]), int(fixed[2])) if fixed else None
+        self.most = int(drawn[1]) if drawn and drawn[1] else MOST_TOKENS
+        if not (fixed or drawn) or self.most < LEAST_TOKENS:
+            raise ValueError(f"{name} (known: IN/OUT as in 100/128, sharegpt, sharegpt-N)")
 
     def lengths(self, count, *seeds):
         """(tokens in, tokens out) of each of `count` requests; equal seeds give equal lengths."""
         if self.fixed:
             return [self.fixed] * count
         generator = random.Random(repr((self.name, seeds)))
-        return [(draw_length(generator, SHAREGPT_IN), draw_length(generator, SHAREGPT_OUT)) for _ in range(count)]
+        return [tuple(draw_length(generator, law, self.most) for law in (SHAREGPT_IN, SHAREGPT_OUT))
+                for _ in range(count)]
 
     def prompts(self, count, vocab, *seeds):
         """Texts of about that many tokens or, with a vocabulary's size, lists of exactly as many token ids; with how
