@@ -1,5 +1,5 @@
 /* Copies and fills: checked at the call, done in stream order. */
-#include "device.h"
+#include "activity.h"
 
 #include <string.h>
 
@@ -39,6 +39,14 @@ static cudaError_t check_copy(const device &dev, void *dst, const void *src, siz
     return valid ? cudaSuccess : cudaErrorInvalidValue;
 }
 
+static uint8_t copy_kind(place to, place from) {
+    if (to == place::device)
+        return from == place::device ? CUPTI_ACTIVITY_MEMCPY_KIND_DTOD
+                                     : CUPTI_ACTIVITY_MEMCPY_KIND_HTOD;
+    return from == place::device ? CUPTI_ACTIVITY_MEMCPY_KIND_DTOH
+                                 : CUPTI_ACTIVITY_MEMCPY_KIND_HTOH;
+}
+
 /* With pageable memory the host takes part: it reads the source at the call, or waits until the
  * destination is filled. Copies within the host wait too. */
 static bool takes_host(const device &dev, const void *dst, const void *src) {
@@ -47,15 +55,19 @@ static bool takes_host(const device &dev, const void *dst, const void *src) {
            (to == place::pinned && from == place::pinned);
 }
 
-static void enqueue_copy(device &dev, work_queue &queue, void *dst, const void *src, size_t bytes) {
+static void enqueue_copy(const api_call &call, work_queue &queue, cudaStream_t stream, void *dst,
+                         const void *src, size_t bytes) {
+    device &dev = call.dev;
     place to = place_of(dev, dst), from = place_of(dev, src);
+    const activity what = {CUPTI_ACTIVITY_KIND_MEMCPY, nullptr, copy_kind(to, from), bytes, stream};
     if (from == place::pageable) {
         const char *start = static_cast<const char *>(src);
         std::vector<char> staged(start, start + bytes);
-        queue.push_back(
-            [dst, staged = std::move(staged)] { memcpy(dst, staged.data(), staged.size()); });
+        queue.push_back(recorded(call, what, [dst, staged = std::move(staged)] {
+            memcpy(dst, staged.data(), staged.size());
+        }));
     } else {
-        queue.push_back([dst, src, bytes] { memmove(dst, src, bytes); });
+        queue.push_back(recorded(call, what, [dst, src, bytes] { memmove(dst, src, bytes); }));
     }
     if (to == place::pageable || (to == place::pinned && from != place::device))
         run_all(dev, queue);
@@ -81,7 +93,7 @@ static cudaError_t copy(api_call &call, void *dst, const void *src, size_t count
     if (error != cudaSuccess)
         return call.end(error);
     if (!is_skipped(call.dev, "cudaMemcpyAsync"))
-        enqueue_copy(call.dev, *queue, dst, src, count);
+        enqueue_copy(call, *queue, stream, dst, src, count);
     if (waits)
         run_all(call.dev, *queue);
     return call.end(cudaSuccess);
@@ -112,6 +124,8 @@ cudaError_t cudaMemsetAsync(void *dev_ptr, int value, size_t count, cudaStream_t
         return call.end(cudaSuccess);
     if (!range_within(call.dev.device_memory, dev_ptr, count))
         return call.end(cudaErrorInvalidValue);
-    queue->push_back([dev_ptr, value, count] { memset(dev_ptr, value, count); });
+    const activity what = {CUPTI_ACTIVITY_KIND_MEMSET, nullptr, 0, count, stream};
+    queue->push_back(
+        recorded(call, what, [dev_ptr, value, count] { memset(dev_ptr, value, count); }));
     return call.end(cudaSuccess);
 }

@@ -1,5 +1,6 @@
 #include "device.h"
 
+#include "activity.h"
 #include "fatal.h"
 #include "order.h"
 #include "shared_memory.h"
@@ -43,9 +44,30 @@ bool is_skipped(const device &dev, const char *name) {
 
 static thread_local cudaError_t last_error;
 
-cudaError_t api_call::end(cudaError_t result) {
-    if (dev.failed)
-        result = cudaErrorIllegalAddress;
+static device &lock_device() {
+    the_device().lock.lock();
+    return the_device();
+}
+
+api_call::api_call(const char *name)
+    : dev(lock_device()), correlation(++dev.num_calls), function(name), start(0),
+      result(cudaSuccess) {
+    if (!dev.injected) {
+        dev.injected = true;
+        load_injection();
+    }
+    if (name != nullptr)
+        start = call_started(name);
+}
+
+api_call::~api_call() {
+    if (start != 0)
+        call_ended(function, start, correlation, result);
+    dev.lock.unlock();
+}
+
+cudaError_t api_call::end(cudaError_t status) {
+    result = dev.failed ? cudaErrorIllegalAddress : status;
     if (result != cudaSuccess)
         last_error = result;
     return result;

@@ -28,6 +28,8 @@ struct stream_capture {
 
 struct device {
     std::recursive_mutex lock;
+    bool injected;        /* CUDA_INJECTION64_PATH was looked at */
+    uint32_t num_calls;   /* of the API */
     bool failed;          /* every call returns cudaErrorIllegalAddress */
     uint64_t num_kernels; /* that ran */
     uint64_t fail_after;  /* QUIRE_CUDASIM_FAIL_AFTER */
@@ -47,18 +49,23 @@ struct device {
 /* Created by the first call, never destroyed. */
 device &the_device();
 
-/* Holds the device for one API call. */
+/* Holds the device for one API call, and records it (activity.h) under the name of the function that
+ * does it; NULL: it is part of another. */
 class api_call {
   public:
     device &dev;
-    api_call() : dev(the_device()), guard(dev.lock) {
-    }
+    const uint32_t correlation; /* one of its own */
+    explicit api_call(const char *name = __builtin_FUNCTION());
+    api_call(const api_call &) = delete;
+    ~api_call();
     /* Gives what the call returns: the failure of the device before anything else. Keeps an error
      * for cudaGetLastError. */
     cudaError_t end(cudaError_t result);
 
   private:
-    std::lock_guard<std::recursive_mutex> guard;
+    const char *const function;
+    uint64_t start; /* 0: not recorded */
+    cudaError_t result;
 };
 
 /* Returns whether work of that name is to be left undone. */

@@ -1,5 +1,5 @@
 /* Streams that are captured, and graphs: lists of queued work that are queued again by each launch. */
-#include "device.h"
+#include "activity.h"
 
 using namespace cudasim;
 
@@ -9,6 +9,7 @@ struct CUgraph_st {
 
 struct CUgraphExec_st {
     work_queue nodes;
+    uint32_t number;
 };
 
 namespace cudasim {
@@ -90,7 +91,7 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph,
     if (graph == nullptr || flags != 0)
         return call.end(cudaErrorInvalidValue);
     if (!call.dev.failed)
-        *exec = new CUgraphExec_st{graph->nodes};
+        *exec = new CUgraphExec_st{graph->nodes, call.correlation};
     return call.end(cudaSuccess);
 }
 
@@ -102,7 +103,8 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
     if (exec == nullptr)
         error = cudaErrorInvalidValue;
     if (error == cudaSuccess)
-        queue->insert(queue->end(), exec->nodes.begin(), exec->nodes.end());
+        for (const std::function<void()> &node : exec->nodes)
+            queue->push_back(replayed(call, exec->number, node));
     return call.end(error);
 }
 

@@ -1,5 +1,6 @@
 #include "cudasim/launch.h"
 
+#include "activity.h"
 #include "block.h"
 #include "device.h"
 #include "fatal.h"
@@ -34,7 +35,7 @@ static bool is_for_kernels(const device &dev, const void *pointer) {
 }
 
 void check_pointer(const char *kernel_name, const void *pointer) {
-    api_call call;
+    api_call call(nullptr);
     if (pointer != nullptr && !is_for_kernels(call.dev, pointer))
         fatal("%s is launched with %p, neither device nor pinned memory", kernel_name, pointer);
 }
@@ -47,8 +48,12 @@ static void run_kernel(device &dev, const std::function<void()> &kernel) {
         kernel();
 }
 
+static activity kernel_activity(const char *name, cudaStream_t stream) {
+    return {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, name, 0, 0, stream};
+}
+
 void enqueue_grid(const launch_config &config, std::function<void()> body) {
-    api_call call;
+    api_call call("cudaLaunchKernel");
     cudaError_t error;
     std::shared_ptr<work_queue> queue = target_of(call.dev, config.stream, &error);
     if (queue != nullptr)
@@ -56,19 +61,21 @@ void enqueue_grid(const launch_config &config, std::function<void()> body) {
     if (call.end(error) != cudaSuccess || is_skipped(call.dev, config.kernel_name))
         return;
     device &dev = call.dev;
-    queue->push_back([&dev, config, body = std::move(body)] {
-        run_kernel(dev, [&] { run_grid(config, body); });
-    });
+    queue->push_back(recorded(call, kernel_activity(config.kernel_name, config.stream),
+                              [&dev, config, body = std::move(body)] {
+                                  run_kernel(dev, [&] { run_grid(config, body); });
+                              }));
 }
 
 void enqueue_work(cudaStream_t stream, std::function<void()> work) {
-    api_call call;
+    api_call call("cuLaunchKernelEx");
     cudaError_t error;
     std::shared_ptr<work_queue> queue = target_of(call.dev, stream, &error);
     if (call.end(error) != cudaSuccess || is_skipped(call.dev, "cublasLtMatmul"))
         return;
     device &dev = call.dev;
-    queue->push_back([&dev, work = std::move(work)] { run_kernel(dev, work); });
+    queue->push_back(recorded(call, kernel_activity("simulated_gemm_kernel", stream),
+                              [&dev, work = std::move(work)] { run_kernel(dev, work); }));
 }
 
 } // namespace cudasim
