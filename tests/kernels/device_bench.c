@@ -60,9 +60,13 @@ static double now(const struct device_bench *bench) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Seconds of `count` calls from call number `first`. */
-static double run_batch(struct device_bench *bench, const struct device_bench_job *job,
-                        int64_t first, int64_t count) {
+struct timed_batch {
+    double seconds, end;
+};
+
+/* `count` calls from call number `first`. */
+static struct timed_batch run_batch(struct device_bench *bench, const struct device_bench_job *job,
+                                    int64_t first, int64_t count) {
     if (job->begin != NULL)
         job->begin(job->context);
     device_bench_wait(bench);
@@ -70,7 +74,8 @@ static double run_batch(struct device_bench *bench, const struct device_bench_jo
     for (int64_t i = 0; i < count; i++)
         job->call(job->context, first + i);
     device_bench_wait(bench);
-    return now(bench) - start;
+    double end = now(bench);
+    return (struct timed_batch){end - start, end};
 }
 
 /* Calls until a batch is long enough to be divided, and with it the warm-up. */
@@ -78,7 +83,7 @@ static int64_t choose_calls(struct device_bench *bench, const struct device_benc
                             int64_t *io_next) {
     int64_t most = job->max_calls > 0 ? job->max_calls : 4096, count = 1;
     for (;;) {
-        double seconds = run_batch(bench, job, *io_next, count);
+        double seconds = run_batch(bench, job, *io_next, count).seconds;
         *io_next += count;
         if (count > 1 || seconds >= bench->batch_seconds) {
             double wanted = bench->batch_seconds / (seconds / (double)count);
@@ -88,22 +93,31 @@ static int64_t choose_calls(struct device_bench *bench, const struct device_benc
     }
 }
 
-static int compare_doubles(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
+static int compare_batches(const void *a, const void *b) {
+    double x = ((const struct timed_batch *)a)->seconds;
+    double y = ((const struct timed_batch *)b)->seconds;
     return (x > y) - (x < y);
 }
 
 struct device_bench_time device_bench_run(struct device_bench *bench,
                                           const struct device_bench_job *job) {
-    double us[MAX_BATCHES];
+    struct timed_batch batches[MAX_BATCHES];
     int64_t next = 0, count = choose_calls(bench, job, &next);
-    int batches = bench->num_batches < MAX_BATCHES ? bench->num_batches : MAX_BATCHES;
-    for (int i = 0; i < batches; i++) {
-        us[i] = run_batch(bench, job, next, count) / (double)count * 1e6;
+    int num_batches = bench->num_batches < MAX_BATCHES ? bench->num_batches : MAX_BATCHES;
+    for (int i = 0; i < num_batches; i++) {
+        batches[i] = run_batch(bench, job, next, count);
         next += count;
     }
-    qsort(us, (size_t)batches, sizeof(us[0]), compare_doubles);
-    return (struct device_bench_time){us[batches / 2], us[0], us[batches - 1], count, batches};
+    qsort(batches, (size_t)num_batches, sizeof(batches[0]), compare_batches);
+    const struct timed_batch *median = &batches[num_batches / 2];
+    double us = 1e6 / (double)count;
+    return (struct device_bench_time){.us = us * median->seconds,
+                                      .us_lowest = us * batches[0].seconds,
+                                      .us_highest = us * batches[num_batches - 1].seconds,
+                                      .num_calls = count,
+                                      .num_batches = num_batches,
+                                      .start = median->end - median->seconds,
+                                      .end = median->end};
 }
 
 /* --- Memory ----------------------------------------------------------------------------------- */
@@ -206,10 +220,10 @@ void device_bench_ring_finish(struct device_bench *bench, struct device_bench_ri
 void device_bench_print(const char *op, const char *shape, struct device_bench_time time,
                         struct device_bench_work work) {
     printf("{\"op\": \"%s\", \"shape\": \"%s\", \"us\": %.3f, \"us_lowest\": %.3f, "
-           "\"us_highest\": %.3f, \"calls\": %lld, \"batches\": %d, \"bytes\": %.0f, "
-           "\"flops\": %.0f",
+           "\"us_highest\": %.3f, \"calls\": %lld, \"batches\": %d, "
+           "\"start\": %.9f, \"end\": %.9f, \"bytes\": %.0f, \"flops\": %.0f",
            op, shape, time.us, time.us_lowest, time.us_highest, (long long)time.num_calls,
-           time.num_batches, work.bytes, work.flops);
+           time.num_batches, time.start, time.end, work.bytes, work.flops);
     if (work.tokens > 0.0)
         printf(", \"tokens_per_s\": %.2f", work.tokens / time.us * 1e6);
     puts("}");

@@ -45,7 +45,8 @@ struct device_bench_time {
     double us_lowest; /* the fastest and the slowest batch: the spread */
     double us_highest;
     int64_t num_calls; /* of a batch */
-    int num_batches;   /* timed, the last that were run */
+    int num_batches;   /* timed */
+    double start, end; /* of the median batch, in seconds of the clock: CLOCK_MONOTONIC for a GPU */
 };
 
 struct device_bench_time device_bench_run(struct device_bench *bench,
