@@ -32,6 +32,7 @@
 #include "config/serving_limits.h"
 #include "kernels/dtype.h"
 #include "kernels/kv_layout.h"
+#include "kernels/recording.h"
 #include "kernels/sampling.h"
 
 #include <stdbool.h>
@@ -321,6 +322,8 @@ struct backend_ops {
     void (*step_end)(struct backend *b);
     /* 0 or -1 as synchronize. */
     int (*step_wait)(struct backend *b, struct error *err);
+    /* NULL: the device records nothing and has no clock of its own. */
+    const struct recording_ops *recording;
 };
 
 /* Every implementation's state starts with this. */

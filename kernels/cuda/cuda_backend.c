@@ -76,6 +76,7 @@ static const struct backend_ops cuda_backend_ops = {
     .swap_blocks = cuda_swap_blocks,
     .step_end = cuda_step_end,
     .step_wait = cuda_step_wait,
+    .recording = &cuda_recording_ops,
 };
 
 /* The runtime calls a missing driver and one that is too old by the same name. */

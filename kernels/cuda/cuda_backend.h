@@ -17,6 +17,7 @@ struct cuda_staging;   /* cuda_staging.h: pinned memory between host arrays and 
 struct cuda_gemm;      /* cuda_gemm.c: cuBLASLt handle, workspace, chosen algorithms */
 struct cuda_attention; /* cuda_attention.c: plan, partial results */
 struct cuda_sampler;   /* cuda_sample.c: edited logits, device copies of rows and results */
+struct recording;      /* cuda_record.c */
 
 #define CUDA_LIST_LENGTH 4096
 
@@ -49,6 +50,7 @@ struct cuda_backend {
     struct cuda_gemm *gemm;
     struct cuda_attention *attention;
     struct cuda_sampler *sampler;
+    struct recording *recording; /* that was begun; NULL: ops run */
 };
 
 /* Parts: created in this order at open with all the memory they will ever need, destroyed in
@@ -76,6 +78,8 @@ void cuda_memory_info(struct backend *b, size_t *out_free, size_t *out_total);
 
 /* cuda_step.c */
 void cuda_step_begin(struct backend *b, const struct step_inputs *inputs);
+/* No step is begun any more; nor has attention a plan of it. */
+void cuda_step_forget(struct cuda_backend *b);
 
 /* cuda_staging.c */
 void cuda_upload(struct backend *b, void *dst, const void *src, size_t bytes);
@@ -102,6 +106,9 @@ void cuda_linear(struct backend *b, const struct linear_args *args);
 
 /* cuda_attention.c */
 void cuda_paged_attention(struct backend *b, const struct attention_args *args);
+
+/* cuda_record.c */
+extern const struct recording_ops cuda_recording_ops;
 
 /* cuda_sample.c */
 void cuda_sample(struct backend *b, const struct sample_args *args);

@@ -39,6 +39,7 @@ struct staging_set {
 struct cuda_staging {
     struct staging_set sets[NUM_SETS]; /* step i, of all that ended, has set i % NUM_SETS */
     uint64_t num_ended, num_waited_for;
+    struct staging_set *recorded; /* of the recording that was begun; NULL: none */
 };
 
 static bool arena_has_room(const struct arena *arena, size_t bytes) {
@@ -53,11 +54,25 @@ static void *arena_take(struct arena *arena, size_t bytes) {
     return taken;
 }
 
+static int alloc_set(struct cuda_backend *b, struct staging_set *set, size_t up_bytes,
+                     size_t down_bytes, struct error *err) {
+    return cuda_host_alloc(&b->base, up_bytes, &set->up.pinned, err) != 0 ||
+                   cuda_host_alloc(&b->base, down_bytes, &set->down.pinned, err) != 0
+               ? -1
+               : 0;
+}
+
+static void finish_set(struct cuda_backend *b, struct staging_set *set) {
+    cuda_host_free(&b->base, &set->up.pinned);
+    cuda_host_free(&b->base, &set->down.pinned);
+    if (set->end != NULL)
+        CUDA_RELEASE(b, cudaEventDestroy(set->end));
+}
+
 static int create_set(struct cuda_backend *b, struct staging_set *set, struct error *err) {
     size_t step_bytes = b->step.memory.bytes;
     size_t up_bytes = step_bytes > UPLOAD_BYTES ? step_bytes : UPLOAD_BYTES;
-    if (cuda_host_alloc(&b->base, up_bytes, &set->up.pinned, err) != 0 ||
-        cuda_host_alloc(&b->base, DOWNLOAD_BYTES, &set->down.pinned, err) != 0)
+    if (alloc_set(b, set, up_bytes, DOWNLOAD_BYTES, err) != 0)
         return -1;
     return CUDA_START(cudaEventCreateWithFlags(&set->end, cudaEventDisableTiming), err);
 }
@@ -75,20 +90,17 @@ int cuda_staging_create(struct cuda_backend *b, struct error *err) {
 void cuda_staging_destroy(struct cuda_backend *b) {
     if (b->staging == NULL)
         return;
-    for (int i = 0; i < NUM_SETS; i++) {
-        struct staging_set *set = &b->staging->sets[i];
-        cuda_host_free(&b->base, &set->up.pinned);
-        cuda_host_free(&b->base, &set->down.pinned);
-        if (set->end != NULL)
-            CUDA_RELEASE(b, cudaEventDestroy(set->end));
-    }
+    for (int i = 0; i < NUM_SETS; i++)
+        finish_set(b, &b->staging->sets[i]);
     free(b->staging);
     b->staging = NULL;
 }
 
-/* Of the step that is being enqueued. */
+/* Of the recording, or of the step that is being enqueued. */
 static struct staging_set *current_set(const struct cuda_backend *b) {
     struct cuda_staging *staging = b->staging;
+    if (staging->recorded != NULL)
+        return staging->recorded;
     CHECK(staging->num_ended - staging->num_waited_for < NUM_SETS);
     return &staging->sets[staging->num_ended % NUM_SETS];
 }
@@ -104,19 +116,31 @@ static void empty_set(struct cuda_backend *b, struct staging_set *set) {
 }
 
 static void drain(struct cuda_backend *b) {
+    CHECK(b->staging->recorded == NULL);
     CUDA_TRY(b, cudaStreamSynchronize(b->stream));
     for (int i = 0; i < NUM_SETS; i++)
         empty_set(b, &b->staging->sets[i]);
 }
 
+static void make_room(struct cuda_backend *b) {
+    if (b->staging->recorded == NULL)
+        drain(b);
+    else if (CUDA_OK(b))
+        error_set(&b->failure, ERROR_MEMORY,
+                  "a recording copies more between host and device than the %.1f MiB each way, or "
+                  "the %d results, that it has room for",
+                  mib(b->staging->recorded->up.pinned.bytes), MAX_DOWNLOADS);
+}
+
 void cuda_staging_end(struct cuda_backend *b) {
+    CHECK(b->staging->recorded == NULL);
     CUDA_TRY(b, cudaEventRecord(current_set(b)->end, b->stream));
     b->staging->num_ended++;
 }
 
 void cuda_staging_wait(struct cuda_backend *b) {
     struct cuda_staging *staging = b->staging;
-    CHECK(staging->num_waited_for < staging->num_ended);
+    CHECK(staging->num_waited_for < staging->num_ended && staging->recorded == NULL);
     struct staging_set *set = &staging->sets[staging->num_waited_for++ % NUM_SETS];
     CUDA_TRY(b, cudaEventSynchronize(set->end));
     empty_set(b, set);
@@ -129,9 +153,9 @@ void cuda_staging_synchronize(struct cuda_backend *b) {
 
 void *cuda_staging_reserve(struct cuda_backend *b, size_t bytes) {
     struct arena *up = &current_set(b)->up;
-    CHECK(bytes <= up->pinned.bytes);
+    CHECK(bytes <= up->pinned.bytes || b->staging->recorded != NULL);
     if (!arena_has_room(up, bytes))
-        drain(b);
+        make_room(b);
     return CUDA_OK(b) ? arena_take(up, bytes) : NULL;
 }
 
@@ -161,12 +185,48 @@ void cuda_staging_download(struct cuda_backend *b, void *dst, const void *device
     struct staging_set *set = current_set(b);
     CHECK(bytes <= CUDA_STAGING_DOWNLOAD_BYTES);
     if (set->num_downloads == MAX_DOWNLOADS || !arena_has_room(&set->down, bytes))
-        drain(b);
+        make_room(b);
     if (!CUDA_OK(b) || bytes == 0)
         return;
     void *pinned = arena_take(&set->down, bytes);
     if (CUDA_TRY(b, cudaMemcpyAsync(pinned, device_src, bytes, cudaMemcpyDeviceToHost, b->stream)))
         set->downloads[set->num_downloads++] = (struct download){dst, pinned, bytes};
+}
+
+int cuda_staging_record(struct cuda_backend *b, size_t bytes, struct staging_set **out,
+                        struct error *err) {
+    struct staging_set *set = calloc(1, sizeof(*set));
+    if (set == NULL)
+        return error_set(err, ERROR_MEMORY, "out of memory for a recording");
+    if (alloc_set(b, set, bytes, bytes, err) != 0) {
+        cuda_staging_set_free(b, set);
+        return -1;
+    }
+    b->staging->recorded = *out = set;
+    return 0;
+}
+
+void cuda_staging_record_end(struct cuda_backend *b) {
+    b->staging->recorded = NULL;
+}
+
+void cuda_staging_promise(struct cuda_backend *b, const struct staging_set *recorded) {
+    struct staging_set *set = current_set(b);
+    if (recorded->num_downloads == 0)
+        return;
+    for (int i = 0; i < set->num_downloads; i++)
+        if (set->downloads[i].pinned == recorded->downloads[0].pinned)
+            return;
+    if (set->num_downloads + recorded->num_downloads > MAX_DOWNLOADS)
+        drain(b);
+    for (int i = 0; i < recorded->num_downloads; i++)
+        set->downloads[set->num_downloads++] = recorded->downloads[i];
+}
+
+void cuda_staging_set_free(struct cuda_backend *b, struct staging_set *set) {
+    if (set != NULL)
+        finish_set(b, set);
+    free(set);
 }
 
 void cuda_upload(struct backend *b, void *dst, const void *src, size_t bytes) {

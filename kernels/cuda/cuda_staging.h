@@ -1,10 +1,12 @@
 /* Pinned memory between host arrays and the device, for two steps at a time (backend.h: step_end).
  * Copies are in stream order and never wait, except when a step moves more than its part of the
- * memory holds: then the stream is drained first. */
+ * memory holds: then the stream is drained first. Recordings have memory of their own. */
 #ifndef QUIRE_KERNELS_CUDA_CUDA_STAGING_H
 #define QUIRE_KERNELS_CUDA_CUDA_STAGING_H
 
 #include "kernels/cuda/cuda_backend.h"
+
+struct staging_set;
 
 /* Copies to the device; `src` may be changed as soon as the call returns. Any size. */
 void cuda_staging_upload(struct cuda_backend *b, void *device_dst, const void *src, size_t bytes);
@@ -25,5 +27,16 @@ void cuda_staging_download(struct cuda_backend *b, void *dst, const void *device
 void cuda_staging_end(struct cuda_backend *b);
 void cuda_staging_wait(struct cuda_backend *b);
 void cuda_staging_synchronize(struct cuda_backend *b);
+
+/* What is recorded goes through a set of its own, with this much pinned memory each way, in which
+ * nothing is overwritten while the recording lives. It is used from `record` to `record_end`; a copy
+ * without room there is a failure. ERROR_MEMORY, ERROR_DEVICE. */
+int cuda_staging_record(struct cuda_backend *b, size_t bytes, struct staging_set **out,
+                        struct error *err);
+void cuda_staging_record_end(struct cuda_backend *b);
+/* Before the recorded copies are enqueued: what they promised is promised by the step that they are
+ * part of. */
+void cuda_staging_promise(struct cuda_backend *b, const struct staging_set *recorded);
+void cuda_staging_set_free(struct cuda_backend *b, struct staging_set *set); /* accepts NULL */
 
 #endif

@@ -92,3 +92,8 @@ void cuda_step_begin(struct backend *base, const struct step_inputs *inputs) {
         step->token_rows = NULL;
     cuda_staging_send(b, device, pinned, total);
 }
+
+void cuda_step_forget(struct cuda_backend *b) {
+    b->step.host = (struct step_inputs){0};
+    b->step.number++;
+}
