@@ -1,44 +1,50 @@
-/* out = x W^T with cuBLASLt. Its matrices are column major, so a row-major matrix is its own
- * transpose to it, and the call is
+/* Which of cuBLASLt's algorithms a product of a step takes (cuda_product.h: what a product is).
  *
- *   out^T [N, M] = op_T(W^T [K, N]) x^T [K, M]     M rows of x, W [N, K]; ld: K, K, N
+ * The heuristic is asked once per power of two and one and a half powers of two of M, the number of
+ * rows, at the upper end; the first algorithm it names is kept with the shape and serves all M of
+ * the bucket, M itself being passed as it is. The library may refuse an algorithm for an M it did
+ * not name it for. Then what it names for that M is tried in turn, and the first that is taken is
+ * remembered for that M alone: the bucket keeps its own, so that two M that refuse each other's
+ * never ask again.
  *
- * in float, with the scale as alpha, the residual as beta = 1 in place and the bias in the
- * epilogue.
+ * Batch invariance: every M uses one algorithm, one that sums each dot product in one sequence.
+ * Split K is excluded by its reduction schemes and checked for in the result; without a workspace
+ * no algorithm can pass partial sums between blocks (stream-K) either. That a given algorithm then
+ * has the same order of sums for every M is what NVIDIA's kernels do, not what its documentation
+ * says: check_linear compares the bits on the device itself.
  *
- * The algorithm is the first one the heuristic names for a shape, called once per power of two and
- * one and a half powers of two of M, at the upper end, and kept with the shape; M itself is passed
- * as it is. The library may refuse an algorithm for an M it did not name it for; then the one it
- * names for that M takes its place. Parts of K may be summed apart, in float only: reductions in
- * the output's 16 bits are excluded. Descriptors are initialised on the stack, which takes no
- * allocation.
- *
- * Batch invariance: every M uses the algorithm chosen for the largest step, one that sums each dot
- * product in one sequence. Split K is excluded by its reduction schemes and checked for in the
- * result; without a workspace no algorithm can pass partial sums between blocks (stream-K) either.
- * When cuBLASLt does not take that algorithm for some M, that is a failure: another one would give
- * other bits.
- *
- * Workspace: what NVIDIA recommends, 32 MiB from sm_90 on and 4 MiB before (cuBLAS documentation,
- * cublasSetWorkspace). */
+ * The algorithm is the first that cuBLASLt takes for every M of a step, of those it names for the
+ * largest step, then for the smaller buckets. It is found when a product is first computed, which
+ * is the dry run at start; steps check nothing. Tried is every M up to ALL_ROWS, twice the rows of
+ * the largest tile, and beyond it both ends of each bucket: there an M differs from one that was
+ * tried in the number of whole tiles alone. Should the library refuse one between them, the step
+ * fails: another algorithm would give other bits. */
 #include "kernels/cuda/cuda_gemm.h"
 
 #include "config/base/check.h"
 #include "kernels/cuda/cublas_check.h"
+#include "kernels/cuda/cuda_product.h"
 
 #include <stdlib.h>
+#include <string.h>
 
-#define WORKSPACE_BYTES_SM90 ((size_t)32 << 20)
-#define WORKSPACE_BYTES_SM80 ((size_t)4 << 20)
 #define NUM_KINDS 4    /* accumulate or not, float_out or not */
 #define NUM_BUCKETS 61 /* of M: 1, 2, 3, 4, 6, 8, 12, ... up to 2^30 */
-#define NUM_CANDIDATES 16
-#define ALIGNMENT                                                                                  \
-    16 /* of x and out, in bytes; the allocator's is larger, rows of x are a multiple */
+#define NUM_CANDIDATES 32
+#define ALL_ROWS 512
 
+/* Another algorithm for one M, which refused its bucket's. */
+struct exception {
+    int32_t num_rows;
+    cublasLtMatmulAlgo_t algorithm;
+};
+
+/* At most one exception for each M of a bucket. */
 struct choice {
     bool made;
     cublasLtMatmulAlgo_t algorithm;
+    struct exception *exceptions;
+    int32_t num_exceptions, max_exceptions;
 };
 
 struct gemm_shape {
@@ -64,8 +70,15 @@ int cuda_gemm_create(struct cuda_backend *b, struct error *err) {
         return -1;
     if (b->config.batch_invariant)
         return 0;
-    return cuda_buffer_alloc(&b->base, major >= 9 ? WORKSPACE_BYTES_SM90 : WORKSPACE_BYTES_SM80,
-                             &b->gemm->workspace, err);
+    return cuda_buffer_alloc(&b->base, cuda_product_workspace_bytes(major), &b->gemm->workspace,
+                             err);
+}
+
+static void free_shape(struct gemm_shape *shape) {
+    for (int kind = 0; kind < NUM_KINDS; kind++)
+        for (int bucket = 0; bucket < NUM_BUCKETS; bucket++)
+            free(shape->choices[kind][bucket].exceptions);
+    free(shape);
 }
 
 void cuda_gemm_destroy(struct cuda_backend *b) {
@@ -73,7 +86,7 @@ void cuda_gemm_destroy(struct cuda_backend *b) {
         return;
     for (struct gemm_shape *shape = b->gemm->shapes, *next; shape != NULL; shape = next) {
         next = shape->next;
-        free(shape);
+        free_shape(shape);
     }
     cuda_buffer_free(&b->base, &b->gemm->workspace);
     if (b->gemm->handle != NULL)
@@ -99,107 +112,6 @@ struct gemm_shape *cuda_gemm_shape(struct cuda_backend *b, int32_t rows, int32_t
     return shape;
 }
 
-/* One product as cuBLASLt sees it. */
-struct product {
-    cublasLtMatmulDescOpaque_t operation;
-    cublasLtMatrixLayoutOpaque_t weights, x, out;
-};
-
-static bool set_operation(struct cuda_backend *b, cublasLtMatmulDesc_t operation,
-                          cublasLtMatmulDescAttributes_t attribute, const void *value,
-                          size_t bytes) {
-    return CUBLAS_TRY(b, cublasLtMatmulDescSetAttribute, operation, attribute, value, bytes);
-}
-
-static bool init_operation(struct cuda_backend *b, cublasLtMatmulDesc_t operation,
-                           const struct matrix *matrix, bool float_out) {
-    int32_t transpose = CUBLAS_OP_T;
-    if (!CUBLAS_TRY(b, cublasLtMatmulDescInit, operation, CUBLAS_COMPUTE_32F, CUDA_R_32F) ||
-        !set_operation(b, operation, CUBLASLT_MATMUL_DESC_TRANSA, &transpose, sizeof(transpose)))
-        return false;
-    if (matrix->bias == NULL)
-        return true;
-    uint32_t epilogue = CUBLASLT_EPILOGUE_BIAS;
-    const void *bias = float_out ? matrix->float_bias : matrix->bias;
-    return set_operation(b, operation, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue,
-                         sizeof(epilogue)) &&
-           set_operation(b, operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof(bias));
-}
-
-static bool init_product(struct cuda_backend *b, struct product *product,
-                         const struct linear_args *args, int32_t num_rows) {
-    const struct matrix *matrix = args->weight;
-    cudaDataType_t type = b->base.activation_dtype == DTYPE_BF16 ? CUDA_R_16BF : CUDA_R_16F;
-    cudaDataType_t out_type = args->float_out ? CUDA_R_32F : type;
-    uint64_t n = (uint64_t)matrix->rows, k = (uint64_t)matrix->cols, m = (uint64_t)num_rows;
-    return init_operation(b, &product->operation, matrix, args->float_out) &&
-           CUBLAS_TRY(b, cublasLtMatrixLayoutInit, &product->weights, type, k, n, (int64_t)k) &&
-           CUBLAS_TRY(b, cublasLtMatrixLayoutInit, &product->x, type, k, m, (int64_t)k) &&
-           CUBLAS_TRY(b, cublasLtMatrixLayoutInit, &product->out, out_type, n, m, (int64_t)n);
-}
-
-static bool prefer(struct cuda_backend *b, cublasLtMatmulPreference_t preference,
-                   cublasLtMatmulPreferenceAttributes_t attribute, uint32_t value) {
-    return CUBLAS_TRY(b, cublasLtMatmulPreferenceSetAttribute, preference, attribute, &value,
-                      sizeof(value));
-}
-
-static bool init_preference(struct cuda_backend *b, cublasLtMatmulPreference_t preference) {
-    uint64_t workspace_bytes = b->gemm->workspace.bytes;
-    uint32_t reductions = b->config.batch_invariant ? CUBLASLT_REDUCTION_SCHEME_NONE
-                                                    : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
-    return CUBLAS_TRY(b, cublasLtMatmulPreferenceInit, preference) &&
-           CUBLAS_TRY(b, cublasLtMatmulPreferenceSetAttribute, preference,
-                      CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace_bytes,
-                      sizeof(workspace_bytes)) &&
-           prefer(b, preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reductions) &&
-           prefer(b, preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, ALIGNMENT) &&
-           prefer(b, preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, ALIGNMENT) &&
-           prefer(b, preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, ALIGNMENT) &&
-           prefer(b, preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, ALIGNMENT);
-}
-
-/* Returns whether each dot product is summed in one sequence; false also after a failure. */
-static bool sums_in_sequence(struct cuda_backend *b, const cublasLtMatmulAlgo_t *algorithm) {
-    int32_t splits;
-    uint32_t reduction;
-    return CUBLAS_TRY(b, cublasLtMatmulAlgoConfigGetAttribute, algorithm,
-                      CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &splits, sizeof(splits), NULL) &&
-           CUBLAS_TRY(b, cublasLtMatmulAlgoConfigGetAttribute, algorithm,
-                      CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, &reduction, sizeof(reduction), NULL) &&
-           splits <= 1 && reduction == CUBLASLT_REDUCTION_SCHEME_NONE;
-}
-
-static bool may_use(struct cuda_backend *b, const cublasLtMatmulHeuristicResult_t *candidate) {
-    if (candidate->state != CUBLAS_STATUS_SUCCESS ||
-        candidate->workspaceSize > b->gemm->workspace.bytes)
-        return false;
-    return !b->config.batch_invariant || sums_in_sequence(b, &candidate->algo);
-}
-
-static void choose(struct cuda_backend *b, const struct linear_args *args, int32_t num_rows,
-                   struct choice *out) {
-    struct product product;
-    cublasLtMatmulPreferenceOpaque_t preference;
-    cublasLtMatmulHeuristicResult_t candidates[NUM_CANDIDATES];
-    int num_candidates = 0;
-    if (!init_product(b, &product, args, num_rows) || !init_preference(b, &preference) ||
-        !CUBLAS_TRY(b, cublasLtMatmulAlgoGetHeuristic, b->gemm->handle, &product.operation,
-                    &product.weights, &product.x, &product.out, &product.out, &preference,
-                    NUM_CANDIDATES, candidates, &num_candidates))
-        return;
-    for (int i = 0; i < num_candidates; i++)
-        if (may_use(b, &candidates[i])) {
-            *out = (struct choice){.made = true, .algorithm = candidates[i].algo};
-            return;
-        }
-    if (CUDA_OK(b))
-        error_set(&b->failure, ERROR_DEVICE,
-                  "cuBLASLt has no %salgorithm for the product of %d rows with weights of %d x %d",
-                  b->config.batch_invariant ? "batch-invariant " : "", num_rows, args->weight->rows,
-                  args->weight->cols);
-}
-
 /* The smallest of 1, 2, 3, 4, 6, 8, 12, ... that is not below num_rows. */
 static int bucket_of(int32_t num_rows, int32_t *out_size) {
     int bucket = 0;
@@ -213,65 +125,232 @@ static int bucket_of(int32_t num_rows, int32_t *out_size) {
     return bucket;
 }
 
+static struct cuda_product_form form_of(const struct cuda_backend *b,
+                                        const struct linear_args *args) {
+    const struct matrix *matrix = args->weight;
+    cudaDataType_t type = b->base.activation_dtype == DTYPE_BF16 ? CUDA_R_16BF : CUDA_R_16F;
+    return (struct cuda_product_form){.type = type,
+                                      .out_type = args->float_out ? CUDA_R_32F : type,
+                                      .rows = matrix->rows,
+                                      .cols = matrix->cols,
+                                      .bias = args->float_out ? matrix->float_bias : matrix->bias};
+}
+
+/* Those that the mode allows, for one number of rows; 0 also after a failure. */
+static int find_candidates(struct cuda_backend *b, const struct linear_args *args, int32_t num_rows,
+                           cublasLtMatmulAlgo_t out[NUM_CANDIDATES]) {
+    const struct cuda_product_form form = form_of(b, args);
+    const struct cuda_product_limits limits = {.workspace_bytes = b->gemm->workspace.bytes,
+                                               .in_sequence = b->config.batch_invariant};
+    struct cuda_product product;
+    int num_candidates = 0;
+    if (!CUBLAS_TRY(b, cuda_product_init, &product, &form, num_rows) ||
+        !CUBLAS_TRY(b, cuda_product_candidates, b->gemm->handle, &product, &limits, NUM_CANDIDATES,
+                    out, &num_candidates))
+        return 0;
+    return num_candidates;
+}
+
+static void choose(struct cuda_backend *b, const struct linear_args *args, int32_t num_rows,
+                   struct choice *choice) {
+    cublasLtMatmulAlgo_t candidates[NUM_CANDIDATES];
+    if (find_candidates(b, args, num_rows, candidates) > 0) {
+        choice->made = true;
+        choice->algorithm = candidates[0];
+    } else if (CUDA_OK(b)) {
+        error_set(&b->failure, ERROR_DEVICE,
+                  "cuBLASLt has no algorithm for the product of %d rows with weights of %d x %d",
+                  num_rows, args->weight->rows, args->weight->cols);
+    }
+}
+
+/* --- Batch invariance ------------------------------------------------------------------------- */
+
+/* The most rows of any product. */
+static int32_t most_rows(const struct cuda_backend *b) {
+    const struct serving_limits *limits = &b->config.limits;
+    return limits->max_num_batched_tokens > limits->max_logit_rows ? limits->max_num_batched_tokens
+                                                                   : limits->max_logit_rows;
+}
+
+static int32_t next_tried(int32_t num_rows, int32_t most) {
+    int32_t bucket_size = 0;
+    bucket_of(num_rows, &bucket_size);
+    int32_t next = num_rows < ALL_ROWS || num_rows == bucket_size ? num_rows + 1 : bucket_size;
+    return next < most ? next : most;
+}
+
+/* The largest of 1, 2, 3, 4, 6, 8, 12, ... below `size`; 0 below 1. */
+static int32_t smaller_bucket(int32_t size) {
+    int32_t power = 1;
+    while (power * 2 < size)
+        power *= 2;
+    if (size <= 2)
+        return size - 1;
+    return power + power / 2 < size ? power + power / 2 : power;
+}
+
+/* Why no algorithm serves every number of rows. */
+struct refusal {
+    int num_tried;
+    int32_t num_rows; /* for which the last one tried was refused */
+    cublasStatus_t status;
+};
+
+/* False also after a failure. */
+static bool is_taken_for_all_rows(struct cuda_backend *b, const struct linear_args *args,
+                                  const cublasLtMatmulAlgo_t *algorithm, struct refusal *refusal) {
+    const struct cuda_product_form form = form_of(b, args);
+    struct cuda_product product;
+    int32_t most = most_rows(b);
+    refusal->num_tried++;
+    for (int32_t num_rows = 1;; num_rows = next_tried(num_rows, most)) {
+        if (!CUBLAS_TRY(b, cuda_product_init, &product, &form, num_rows))
+            return false;
+        refusal->num_rows = num_rows;
+        refusal->status = cuda_product_check(b->gemm->handle, &product, algorithm, 0);
+        if (refusal->status != CUBLAS_STATUS_SUCCESS)
+            return false;
+        if (num_rows == most)
+            return true;
+    }
+}
+
+static void fail_invariant(struct cuda_backend *b, const struct linear_args *args,
+                           const struct refusal *refusal) {
+    const struct matrix *matrix = args->weight;
+    if (!CUDA_OK(b))
+        return;
+    if (refusal->num_tried == 0)
+        error_set(&b->failure, ERROR_DEVICE,
+                  "cuBLASLt has no batch-invariant algorithm for weights of %d x %d: it names none "
+                  "that sums in sequence",
+                  matrix->rows, matrix->cols);
+    else
+        error_set(&b->failure, ERROR_DEVICE,
+                  "cuBLASLt has no batch-invariant algorithm for weights of %d x %d and 1 to %d "
+                  "rows: %d tried, the last refused for %d rows: %s (cublasLtMatmulAlgoCheck)",
+                  matrix->rows, matrix->cols, most_rows(b), refusal->num_tried, refusal->num_rows,
+                  cublasLtGetStatusName(refusal->status));
+}
+
+static void choose_invariant(struct cuda_backend *b, const struct linear_args *args,
+                             struct choice *choice) {
+    cublasLtMatmulAlgo_t candidates[NUM_CANDIDATES];
+    struct refusal refusal = {0};
+    for (int32_t rows = most_rows(b); rows > 0; rows = smaller_bucket(rows)) {
+        int num_candidates = find_candidates(b, args, rows, candidates);
+        for (int i = 0; i < num_candidates; i++)
+            if (is_taken_for_all_rows(b, args, &candidates[i], &refusal)) {
+                choice->made = true;
+                choice->algorithm = candidates[i];
+                return;
+            }
+    }
+    fail_invariant(b, args, &refusal);
+}
+
+/* --- Products --------------------------------------------------------------------------------- */
+
 /* NULL after a failure. */
 static struct choice *choice_for(struct cuda_backend *b, const struct linear_args *args) {
-    int32_t size = b->config.limits.max_num_batched_tokens;
+    int32_t size = 0;
     int bucket = b->config.batch_invariant ? 0 : bucket_of(args->num_rows, &size);
     int kind = (args->accumulate ? 1 : 0) + (args->float_out ? 2 : 0);
     struct choice *choice = &args->weight->shape->choices[kind][bucket];
-    if (!choice->made)
+    if (choice->made)
+        return choice;
+    if (b->config.batch_invariant)
+        choose_invariant(b, args, choice);
+    else
         choose(b, args, size, choice);
     return choice->made ? choice : NULL;
 }
 
-/* For this very number of rows. */
-static bool is_taken(struct cuda_backend *b, struct product *product,
-                     const struct linear_args *args, const cublasLtMatmulAlgo_t *algorithm) {
-    cublasLtMatmulHeuristicResult_t result;
-    cublasStatus_t status =
-        cublasLtMatmulAlgoCheck(b->gemm->handle, &product->operation, &product->weights,
-                                &product->x, &product->out, &product->out, algorithm, &result);
-    if (status == CUBLAS_STATUS_SUCCESS && result.workspaceSize == 0)
-        return true;
-    error_set(&b->failure, ERROR_DEVICE,
-              "the batch-invariant algorithm for weights of %d x %d cannot multiply %d rows: %s "
-              "(cublasLtMatmulAlgoCheck)",
-              args->weight->rows, args->weight->cols, args->num_rows,
-              cublasLtGetStatusName(status));
-    return false;
+static struct exception *find_exception(const struct choice *choice, int32_t num_rows) {
+    for (int32_t i = 0; i < choice->num_exceptions; i++)
+        if (choice->exceptions[i].num_rows == num_rows)
+            return &choice->exceptions[i];
+    return NULL;
 }
 
-static cublasStatus_t multiply(struct cuda_backend *b, struct product *product,
+/* NULL with a failure when there is no memory. */
+static struct exception *add_exception(struct cuda_backend *b, struct choice *choice,
+                                       int32_t num_rows) {
+    if (choice->num_exceptions == choice->max_exceptions) {
+        int32_t max = choice->max_exceptions == 0 ? 4 : 2 * choice->max_exceptions;
+        struct exception *grown =
+            realloc(choice->exceptions, (size_t)max * sizeof(*choice->exceptions));
+        if (grown == NULL) {
+            error_set(&b->failure, ERROR_MEMORY,
+                      "out of memory for the algorithms of matrix products");
+            return NULL;
+        }
+        choice->exceptions = grown;
+        choice->max_exceptions = max;
+    }
+    struct exception *added = &choice->exceptions[choice->num_exceptions++];
+    *added = (struct exception){.num_rows = num_rows};
+    return added;
+}
+
+static cublasStatus_t multiply(struct cuda_backend *b, struct cuda_product *product,
                                const struct linear_args *args,
                                const cublasLtMatmulAlgo_t *algorithm) {
-    float alpha = args->scale, beta = args->accumulate ? 1.0F : 0.0F;
-    return cublasLtMatmul(b->gemm->handle, &product->operation, &alpha, args->weight->values,
-                          &product->weights, args->x, &product->x, &beta, args->out, &product->out,
-                          args->out, &product->out, algorithm, b->gemm->workspace.data,
-                          b->gemm->workspace.bytes, b->stream);
+    const struct cuda_product_arrays arrays = {.weights = args->weight->values,
+                                               .x = args->x,
+                                               .out = args->out,
+                                               .scale = args->scale,
+                                               .accumulate = args->accumulate,
+                                               .workspace = b->gemm->workspace.data,
+                                               .workspace_bytes = b->gemm->workspace.bytes};
+    return cuda_product_multiply(b->gemm->handle, product, algorithm, &arrays, b->stream);
 }
 
-/* Nothing was enqueued then. */
-static bool is_refusal(cublasStatus_t status) {
-    return status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE;
+/* Multiplies with the first algorithm that is taken for this number of rows, and remembers it. */
+static cublasStatus_t multiply_otherwise(struct cuda_backend *b, struct cuda_product *product,
+                                         const struct linear_args *args, struct choice *choice,
+                                         struct exception *exception) {
+    cublasLtMatmulAlgo_t candidates[NUM_CANDIDATES];
+    int num_candidates = find_candidates(b, args, args->num_rows, candidates);
+    cublasStatus_t status = CUBLAS_STATUS_NOT_SUPPORTED;
+    for (int i = 0; i < num_candidates && cuda_product_is_refusal(status); i++) {
+        status = multiply(b, product, args, &candidates[i]);
+        if (status != CUBLAS_STATUS_SUCCESS)
+            continue;
+        if (exception == NULL)
+            exception = add_exception(b, choice, args->num_rows);
+        if (exception != NULL)
+            exception->algorithm = candidates[i];
+    }
+    return status;
+}
+
+static void fail_refused(struct cuda_backend *b, const struct linear_args *args,
+                         cublasStatus_t status) {
+    error_set(&b->failure, ERROR_DEVICE,
+              "%s for weights of %d x %d cannot multiply %d rows: %s (cublasLtMatmul)",
+              b->config.batch_invariant ? "cuBLASLt's batch-invariant algorithm"
+                                        : "every algorithm of cuBLASLt",
+              args->weight->rows, args->weight->cols, args->num_rows,
+              cublasLtGetStatusName(status));
 }
 
 void cuda_linear(struct backend *base, const struct linear_args *args) {
     struct cuda_backend *b = (struct cuda_backend *)base;
-    struct product product;
-    if (args->num_rows == 0 || !init_product(b, &product, args, args->num_rows))
+    const struct cuda_product_form form = form_of(b, args);
+    struct cuda_product product;
+    if (args->num_rows == 0 || !CUBLAS_TRY(b, cuda_product_init, &product, &form, args->num_rows))
         return;
     struct choice *choice = choice_for(b, args);
-    if (choice == NULL ||
-        (b->config.batch_invariant && !is_taken(b, &product, args, &choice->algorithm)))
+    if (choice == NULL)
         return;
-    cublasStatus_t status = multiply(b, &product, args, &choice->algorithm);
-    if (is_refusal(status) && !b->config.batch_invariant) {
-        choice->made = false;
-        choose(b, args, args->num_rows, choice);
-        if (!choice->made)
-            return;
-        status = multiply(b, &product, args, &choice->algorithm);
-    }
+    struct exception *exception = find_exception(choice, args->num_rows);
+    cublasStatus_t status =
+        multiply(b, &product, args, exception != NULL ? &exception->algorithm : &choice->algorithm);
+    if (cuda_product_is_refusal(status) && !b->config.batch_invariant)
+        status = multiply_otherwise(b, &product, args, choice, exception);
+    if (cuda_product_is_refusal(status) && CUDA_OK(b))
+        fail_refused(b, args, status);
     cublas_check_keep(b, status, "cublasLtMatmul", __FILE__, __LINE__);
 }

@@ -1,6 +1,7 @@
 #include "device.h"
 
 #include "activity.h"
+#include "cublaslt.h"
 #include "fatal.h"
 #include "order.h"
 #include "shared_memory.h"
@@ -30,6 +31,7 @@ static device *create_device() {
     dev->skipped = getenv("QUIRE_CUDASIM_SKIP");
     dev->default_queue = std::make_shared<work_queue>();
     read_order_from_environment();
+    read_products_from_environment();
     return dev;
 }
 

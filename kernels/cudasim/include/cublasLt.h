@@ -10,7 +10,8 @@
  * Algorithms differ in the order in which a dot product is summed, in float: the bits of a row
  * depend on the algorithm, never on the other rows. The heuristic prefers another algorithm for
  * every few rows more, and splits K where it is allowed to, so that a caller who promises the same
- * bits for every batch is put to the test. */
+ * bits for every batch is put to the test. Tests may have algorithms refuse or err:
+ * cudasim/products.h. */
 #ifndef CUDASIM_CUBLASLT_H
 #define CUDASIM_CUBLASLT_H
 
@@ -153,8 +154,14 @@ typedef struct {
 
 typedef enum {
     CUBLASLT_ALGO_CONFIG_ID = 0,               /* int32_t */
+    CUBLASLT_ALGO_CONFIG_TILE_ID = 1,          /* uint32_t */
     CUBLASLT_ALGO_CONFIG_SPLITK_NUM = 2,       /* int32_t */
     CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME = 3, /* uint32_t */
+    CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING = 4,    /* uint32_t */
+    CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION = 5,    /* uint32_t */
+    CUBLASLT_ALGO_CONFIG_STAGES_ID = 6,        /* uint32_t */
+    CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID = 7,   /* uint16_t */
+    CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID = 8, /* uint16_t */
 } cublasLtMatmulAlgoConfigAttributes_t;
 
 CUDASIM_MUST_CHECK cublasStatus_t cublasLtMatmulAlgoGetHeuristic(

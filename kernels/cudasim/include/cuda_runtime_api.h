@@ -17,6 +17,7 @@
  *                                   wrong without an error; products are "cublasLtMatmul", copies
  *                                   "cudaMemcpyAsync"
  *   QUIRE_CUDASIM_ORDER=...         order of threads and blocks, cudasim/order.h
+ *   QUIRE_CUDASIM_PRODUCTS=...      algorithms of cuBLASLt that refuse or err, cudasim/products.h
  *
  * All calls may be made from any thread; the device does one thing at a time. */
 #ifndef CUDASIM_CUDA_RUNTIME_API_H

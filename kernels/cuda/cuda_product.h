@@ -1,0 +1,79 @@
+/* One product out = x W^T as cuBLASLt sees it, and the algorithms that the library names for it:
+ * shared by the backend, which uses one of them (cuda_gemm.c), and by the benchmark that times all
+ * of them (tests/kernels/bench_products.c). Knows cuBLASLt alone, so that a program can use it
+ * without a backend.
+ *
+ * cuBLASLt's matrices are column major, so a row-major matrix is its own transpose to it, and the
+ * call is
+ *
+ *   out^T [N, M] = op_T(W^T [K, N]) x^T [K, M]     M rows of x, W [N, K]; ld: K, K, N
+ *
+ * in float, with a scale as alpha, a residual as beta = 1 in place and a bias in the epilogue.
+ *
+ * Everything is kept on the stack: describing a product takes no allocation. Functions may be
+ * called from any thread; what they return is cuBLASLt's own status. */
+#ifndef QUIRE_KERNELS_CUDA_CUDA_PRODUCT_H
+#define QUIRE_KERNELS_CUDA_CUDA_PRODUCT_H
+
+#include <cublasLt.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* All that is fixed before the number of rows of x is known. */
+struct cuda_product_form {
+    cudaDataType_t type;     /* of x and W: CUDA_R_16BF or CUDA_R_16F */
+    cudaDataType_t out_type; /* that one or CUDA_R_32F */
+    int32_t rows, cols;      /* N and K */
+    const void *bias;        /* [N] of out_type on the device, aligned as cudaMalloc; NULL: none */
+};
+
+/* Not changed by any function but _init; cuBLASLt takes descriptors as not const. */
+struct cuda_product {
+    cublasLtMatmulDescOpaque_t operation;
+    cublasLtMatrixLayoutOpaque_t weights, x, out;
+};
+
+/* What an algorithm may do. */
+struct cuda_product_limits {
+    size_t workspace_bytes;
+    bool in_sequence; /* each dot product is summed in one sequence: no split of K, no reduction */
+};
+
+/* The arrays of a call, on the device; out is read when `accumulate`. */
+struct cuda_product_arrays {
+    const void *weights, *x;
+    void *out;
+    float scale;
+    bool accumulate;
+    void *workspace; /* [workspace_bytes] */
+    size_t workspace_bytes;
+};
+
+cublasStatus_t cuda_product_init(struct cuda_product *out, const struct cuda_product_form *form,
+                                 int32_t num_rows);
+
+/* The algorithms that keep to the limits, of the first `max` the heuristic names, in its order: the
+ * fastest by its estimate first. None is success, too. */
+cublasStatus_t cuda_product_candidates(cublasLtHandle_t handle, struct cuda_product *product,
+                                       const struct cuda_product_limits *limits, int max,
+                                       cublasLtMatmulAlgo_t out[], int *out_num);
+
+/* Success where cuBLASLt takes the algorithm for this product and it needs no more workspace. */
+cublasStatus_t cuda_product_check(cublasLtHandle_t handle, struct cuda_product *product,
+                                  const cublasLtMatmulAlgo_t *algorithm, size_t workspace_bytes);
+
+/* Enqueues. */
+cublasStatus_t cuda_product_multiply(cublasLtHandle_t handle, struct cuda_product *product,
+                                     const cublasLtMatmulAlgo_t *algorithm,
+                                     const struct cuda_product_arrays *arrays, cudaStream_t stream);
+
+/* Returns whether a status says that the algorithm is not for this product: nothing was enqueued,
+ * and another one may do. */
+bool cuda_product_is_refusal(cublasStatus_t status);
+
+/* The workspace that NVIDIA recommends for GPUs of this compute capability (cuBLAS documentation,
+ * cublasSetWorkspace). */
+size_t cuda_product_workspace_bytes(int compute_capability_major);
+
+#endif

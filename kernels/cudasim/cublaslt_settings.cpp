@@ -1,0 +1,179 @@
+#include "cublaslt.h"
+
+#include "fatal.h"
+
+#include "cudasim/products.h"
+
+#include <stdlib.h>
+
+#include <mutex>
+#include <vector>
+
+namespace cudasim {
+
+/* Numbers of columns of an algorithm. */
+struct column_range {
+    int id; /* ALL: every one */
+    uint64_t first, last;
+};
+
+struct product_settings {
+    std::vector<column_range> refused, hidden;
+    std::vector<int> varied, wrong;
+};
+
+static constexpr int ALL = -1;
+
+/* Moves *io_text behind `word` when it starts with it. */
+static bool skip(const char **io_text, const char *word) {
+    size_t length = strlen(word);
+    if (strncmp(*io_text, word, length) != 0)
+        return false;
+    *io_text += length;
+    return true;
+}
+
+static bool parse_number(const char **io_text, uint64_t *out) {
+    if (**io_text < '0' || **io_text > '9')
+        return false;
+    char *end;
+    *out = strtoull(*io_text, &end, 10);
+    *io_text = end;
+    return true;
+}
+
+static bool parse_id(const char **io_text, int *out) {
+    uint64_t id = 0;
+    *out = ALL;
+    if (skip(io_text, "all"))
+        return true;
+    if (!parse_number(io_text, &id) || id >= CUDASIM_NUM_ALGORITHMS)
+        return false;
+    *out = static_cast<int>(id);
+    return true;
+}
+
+static bool parse_range(const char **io_text, std::vector<column_range> *out) {
+    column_range r;
+    if (!parse_id(io_text, &r.id) || !skip(io_text, ":") || !parse_number(io_text, &r.first) ||
+        !skip(io_text, "-") || !parse_number(io_text, &r.last))
+        return false;
+    out->push_back(r);
+    return true;
+}
+
+static bool parse_single(const char **io_text, std::vector<int> *out) {
+    int id;
+    if (!parse_id(io_text, &id))
+        return false;
+    out->push_back(id);
+    return true;
+}
+
+static bool parse_entry(const char **io_text, product_settings *out) {
+    if (skip(io_text, "refuse:"))
+        return parse_range(io_text, &out->refused);
+    if (skip(io_text, "hide:"))
+        return parse_range(io_text, &out->hidden);
+    if (skip(io_text, "vary:"))
+        return parse_single(io_text, &out->varied);
+    return skip(io_text, "wrong:") && parse_single(io_text, &out->wrong);
+}
+
+static bool parse(const char *text, product_settings *out) {
+    if (*text == '\0')
+        return true;
+    while (parse_entry(&text, out))
+        if (!skip(&text, ","))
+            return *text == '\0';
+    return false;
+}
+
+struct product_state {
+    std::mutex lock;
+    product_settings settings;
+    cudasim_product_calls calls;
+};
+
+static product_state *create_state() {
+    product_state *state = new product_state();
+    const char *spelling = getenv("QUIRE_CUDASIM_PRODUCTS");
+    if (spelling != nullptr && !parse(spelling, &state->settings))
+        fatal("QUIRE_CUDASIM_PRODUCTS is \"%s\": a list of refuse:ID:FIRST-LAST, "
+              "hide:ID:FIRST-LAST, vary:ID and wrong:ID",
+              spelling);
+    return state;
+}
+
+/* Created by the first call, never destroyed. */
+static product_state &the_state() {
+    static product_state *const state = create_state();
+    return *state;
+}
+
+void count_product_call(product_call call) {
+    product_state &state = the_state();
+    std::lock_guard<std::mutex> guard(state.lock);
+    if (call == product_call::heuristic)
+        state.calls.heuristics++;
+    else if (call == product_call::check)
+        state.calls.checks++;
+    else
+        state.calls.products++;
+}
+
+static bool holds(const std::vector<column_range> &ranges, int id, uint64_t num_columns) {
+    std::lock_guard<std::mutex> guard(the_state().lock);
+    for (const column_range &r : ranges)
+        if ((r.id == ALL || r.id == id) && num_columns >= r.first && num_columns <= r.last)
+            return true;
+    return false;
+}
+
+static bool holds(const std::vector<int> &ids, int id) {
+    std::lock_guard<std::mutex> guard(the_state().lock);
+    for (int other : ids)
+        if (other == ALL || other == id)
+            return true;
+    return false;
+}
+
+bool is_refused(int id, uint64_t num_columns) {
+    return holds(the_state().settings.refused, id, num_columns);
+}
+
+bool is_hidden(int id, uint64_t num_columns) {
+    return holds(the_state().settings.hidden, id, num_columns);
+}
+
+bool is_varied(int id) {
+    return holds(the_state().settings.varied, id);
+}
+
+bool is_wrong(int id) {
+    return holds(the_state().settings.wrong, id);
+}
+
+void read_products_from_environment() {
+    the_state();
+}
+
+} // namespace cudasim
+
+using namespace cudasim;
+
+int cudasim_set_products(const char *spelling) {
+    product_settings settings;
+    if (!parse(spelling, &settings))
+        return -1;
+    product_state &state = the_state();
+    std::lock_guard<std::mutex> guard(state.lock);
+    state.settings = settings;
+    return 0;
+}
+
+cudasim_product_calls cudasim_count_products(void) {
+    product_state &state = the_state();
+    std::lock_guard<std::mutex> guard(state.lock);
+    return state.calls;
+}

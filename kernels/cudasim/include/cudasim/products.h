@@ -1,0 +1,42 @@
+/* Algorithms of the simulated cuBLASLt that misbehave, and how often it was asked: for tests of what
+ * is made of it.
+ *
+ * A setting is a list, separated by commas, of
+ *   refuse:ID:FIRST-LAST  the algorithm does not take products of FIRST to LAST columns (a
+ *                         backend's rows)
+ *   hide:ID:FIRST-LAST    the heuristic does not name it for them
+ *   vary:ID               it sums in an order that depends on the number of columns
+ *   wrong:ID              it leaves out the last term of each sum
+ * An ID is that of CUBLASLT_ALGO_CONFIG_ID, from 0 to CUDASIM_NUM_ALGORITHMS - 1; the first
+ * CUDASIM_NUM_SEQUENTIAL do not split K. `all` is every one. Nothing is set by the empty list.
+ *
+ * From QUIRE_CUDASIM_PRODUCTS at the first call; a wrong one ends the process. Each program or
+ * module that is linked with the simulator has settings of its own; a module exports these
+ * functions. */
+#ifndef CUDASIM_PRODUCTS_H
+#define CUDASIM_PRODUCTS_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define CUDASIM_NUM_ALGORITHMS 12
+#define CUDASIM_NUM_SEQUENTIAL 4
+
+/* Takes the place of the setting so far: 0, or -1 for a spelling that is none. Holds for calls and
+ * products from now on. */
+__attribute__((visibility("default"))) int cudasim_set_products(const char *spelling);
+
+/* Calls since the start. */
+struct cudasim_product_calls {
+    uint64_t heuristics, checks, products;
+};
+__attribute__((visibility("default"))) struct cudasim_product_calls cudasim_count_products(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
