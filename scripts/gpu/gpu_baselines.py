@@ -193,44 +193,56 @@ def time_decode(bench, shape):
         del decoder
 
 
-def make_transformers_model(bench, shape, attention):
+def make_transformers_model(bench, shape):
     from transformers import LlamaConfig, LlamaForCausalLM
     config = LlamaConfig(
         vocab_size=shape.vocab, hidden_size=shape.hidden, intermediate_size=shape.ffn,
         num_hidden_layers=shape.layers, num_attention_heads=shape.heads, num_key_value_heads=shape.kv_heads,
         head_dim=shape.head_dim, max_position_embeddings=8192, eos_token_id=None, pad_token_id=0,
-        attn_implementation=attention, dtype=TYPE)
+        attn_implementation="sdpa", dtype=TYPE)
     with torch.device(bench.device):
         return LlamaForCausalLM(config).to(TYPE).eval()
 
 
-def time_generate(bench, shape):
+def time_static(bench, shape, prompts, settings, batch):
     from transformers import GenerationConfig
+    model = make_transformers_model(bench, shape)
+    length, new = prompts.shape[1], settings["max_new_tokens"]
+    static = GenerationConfig(cache_implementation="static", disable_compile=True, **settings)
+
+    def generate():
+        out = model.generate(prompts[:batch], generation_config=static)
+        assert out.shape == (batch, length + new), out.shape
+    generate()
+    print_line("transformers static", f"{batch} x {length}/{new}", bench.time_once(generate), 0, 0, batch * new)
+
+
+def time_continuous(bench, shape, prompts, settings, batch):
+    """Its manager, which is made for these requests, is kept from the call that warms it."""
+    from transformers import ContinuousBatchingConfig, GenerationConfig
+    model = make_transformers_model(bench, shape)
+    length, new = prompts.shape[1], settings["max_new_tokens"]
+    size = ContinuousBatchingConfig(num_blocks=16, max_batch_tokens=64) if bench.is_small else None
+
+    def serve():
+        outputs = model.generate_batch(prompts[:batch].tolist(), generation_config=GenerationConfig(**settings),
+                                       continuous_batching_config=size, persistent_manager=True,
+                                       progress_bar=False)
+        counted = sum(len(output.generated_tokens) for output in outputs.values())
+        assert counted == batch * new, (counted, batch * new)
+    serve()
+    print_line("transformers continuous", f"{batch} x {length}/{new}", bench.time_once(serve), 0, 0, batch * new)
+
+
+def time_generate(bench, shape):
     new, length = (4, 8) if bench.is_small else (NEW_TOKENS, 100)
     prompts = torch.randint(1, shape.vocab, (256, length), device=bench.device)
-    model = make_transformers_model(bench, shape, "sdpa")
     settings = {"max_new_tokens": new, "min_new_tokens": new, "do_sample": False, "pad_token_id": 0,
-                "eos_token_id": None}
-    for batch in (1, 2) if bench.is_small else (1, 64):
-        static = GenerationConfig(cache_implementation="static", disable_compile=True, **settings)
-
-        def generate():
-            out = model.generate(prompts[:batch], generation_config=static)
-            assert out.shape[1] == length + new, out.shape
-        generate()
-        print_line("transformers static", f"{batch} x {length}/{new}", bench.time_once(generate), 0, 0, batch * new)
-    del model
-    model = make_transformers_model(bench, shape, "sdpa_paged")
+                "eos_token_id": -1}
+    for batch in (2,) if bench.is_small else (1, 64):
+        time_static(bench, shape, prompts, settings, batch)
     for batch in (2,) if bench.is_small else (1, 64, 256):
-        inputs = prompts[:batch].tolist()
-
-        def serve():
-            outputs = model.generate_batch(inputs, generation_config=GenerationConfig(**settings),
-                                           progress_bar=False)
-            counted = sum(len(output.generated_tokens) for output in outputs.values())
-            assert counted == batch * new, (counted, batch * new)
-        serve()
-        print_line("transformers continuous", f"{batch} x {length}/{new}", bench.time_once(serve), 0, 0, batch * new)
+        time_continuous(bench, shape, prompts, settings, batch)
 
 
 KINDS = {"products": time_products, "attention": time_attention, "decode": time_decode, "generate": time_generate}
