@@ -3,7 +3,7 @@ types and modes are in the stage `remaining`."""
 
 from gpu_results import NotRun
 
-CHECKS = ("ops", "blocks", "matrix", "linear", "attention", "sample", "steps")
+CHECKS = ("ops", "blocks", "matrix", "linear", "attention", "sample", "steps", "record")
 HAS_INVARIANT_MODE = ("linear", "attention")
 REHEARSED = ("ops",)  # the test suites have all of them
 

@@ -4,7 +4,7 @@ batch-invariant mode."""
 from gpu_figures import percent, share, table
 from gpu_models import MODELS, WEIGHT_MIB, make_model, make_seconds, pool_mib
 
-EXPECTED_S = {"llama-3-8b": 120, "llama-3.2-1b": 75, "smollm2-135m": 60}
+EXPECTED_S = {"llama-3-8b": 50, "llama-3.2-1b": 35, "smollm2-135m": 25}
 
 
 def words_of(context, shape, few):
