@@ -253,7 +253,7 @@ static void measure(struct model_bench *m, const char *op, const struct step *st
     struct device_bench_time time = device_bench_run(&m->bench, &job);
     char shape[64];
     snprintf(shape, sizeof(shape), "%d x %d of %d", step->num_seqs, step->query, step->context);
-    device_bench_print(op, shape, time, count_work(m, step));
+    device_bench_print(op, shape, time, count_work(m, step), "");
     free_batch(m);
 }
 

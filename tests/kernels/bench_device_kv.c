@@ -164,6 +164,18 @@ static void call_rope(void *context, int64_t i) {
                                      .interleaved = true});
 }
 
+static struct device_bench_result attention_result(void *context, int64_t i) {
+    const struct context *c = context;
+    return (struct device_bench_result){device_bench_ring_at(&c->out, i), c->out.piece_bytes,
+                                        false};
+}
+
+static struct device_bench_result rope_result(void *context, int64_t i) {
+    const struct context *c = context;
+    return (struct device_bench_result){device_bench_ring_at(&c->qkv, i), c->qkv.piece_bytes,
+                                        false};
+}
+
 /* The first layer's attention plans the step; the others find the plan there. */
 static void begin_step(void *context) {
     struct context *c = context;
@@ -194,7 +206,7 @@ static void print_attention(const struct context *c, const char *name, const str
         snprintf(shape + used, sizeof(shape) - (size_t)used, " + %d x %d of %d", groups[1].num_seqs,
                  groups[1].query, groups[1].context);
     const struct device_bench_work work = {.bytes = bytes, .flops = 4.0 * pairs * width};
-    device_bench_print("paged_attention", shape, time, work);
+    device_bench_print("paged_attention", shape, time, work, "");
 }
 
 static void print_rope(const struct context *c, const char *name, const struct group *group,
@@ -206,7 +218,7 @@ static void print_rope(const struct context *c, const char *name, const struct g
     snprintf(shape, sizeof(shape), "%s %d x %d of %d", name, group->num_seqs, group->query,
              group->context);
     device_bench_print("rope_store_kv", shape, time,
-                       (struct device_bench_work){.bytes = row * c->step.num_tokens});
+                       (struct device_bench_work){.bytes = row * c->step.num_tokens}, "");
 }
 
 static void measure_step(struct context *c, const char *name, const struct group groups[2],
@@ -220,10 +232,11 @@ static void measure_step(struct context *c, const char *name, const struct group
     device_bench_ring_init(c->bench, dtype, 1.0F, tokens * (size_t)qkv_width(c->shape), &c->qkv);
     device_bench_ring_init(c->bench, dtype, 1.0F, tokens * q_width, &c->out);
     const struct device_bench_job attention = {
-        .context = c, .begin = begin_step, .call = call_attention};
+        .context = c, .begin = begin_step, .call = call_attention, .result = attention_result};
     print_attention(c, name, groups, device_bench_run(c->bench, &attention));
     if (with_rope) {
-        const struct device_bench_job rope = {.context = c, .begin = begin_step, .call = call_rope};
+        const struct device_bench_job rope = {
+            .context = c, .begin = begin_step, .call = call_rope, .result = rope_result};
         print_rope(c, name, &groups[0], device_bench_run(c->bench, &rope));
     }
     device_bench_ring_finish(c->bench, &c->qkv);
@@ -278,6 +291,25 @@ static void call_swap(void *context, int64_t i) {
                                                       .num_blocks = c->num_moved});
 }
 
+static struct device_bench_result copy_result(void *context, int64_t i) {
+    const struct context *c = context;
+    size_t block_bytes = kv_block_bytes(&c->cache.layout);
+    size_t first = (size_t)first_block(c, i) + (size_t)c->num_moved;
+    return (struct device_bench_result){(char *)c->cache.buffer.data + first * block_bytes,
+                                        (size_t)c->num_moved * block_bytes, false};
+}
+
+static struct device_bench_result swap_result(void *context, int64_t i) {
+    const struct context *c = context;
+    size_t block_bytes = kv_block_bytes(&c->cache.layout);
+    size_t bytes = (size_t)c->num_moved * block_bytes;
+    if (c->direction == SWAP_OUT)
+        return (struct device_bench_result){c->host_pool.data, bytes, true};
+    size_t first = (size_t)first_block(c, i);
+    return (struct device_bench_result){(char *)c->cache.buffer.data + first * block_bytes, bytes,
+                                        false};
+}
+
 static void measure_moves(struct context *c) {
     static const char *const names[] = {[SWAP_OUT] = "swap_out", [SWAP_IN] = "swap_in"};
     struct backend *b = c->bench->backend;
@@ -286,15 +318,17 @@ static void measure_moves(struct context *c) {
     double bytes = (double)c->num_moved * (double)block_bytes;
     char shape[64];
     snprintf(shape, sizeof(shape), "%d x %zu bytes", c->num_moved, block_bytes);
-    struct device_bench_job job = {.context = c, .call = call_copy, .max_calls = 64};
+    struct device_bench_job job = {
+        .context = c, .call = call_copy, .result = copy_result, .max_calls = 64};
     device_bench_print("copy_blocks", shape, device_bench_run(c->bench, &job),
-                       (struct device_bench_work){.bytes = 2.0 * bytes});
+                       (struct device_bench_work){.bytes = 2.0 * bytes}, "");
     if (b->ops->host_alloc(b, (size_t)c->num_moved * block_bytes, &c->host_pool, &err) != 0)
         device_bench_fail("%s", err.message);
     job.call = call_swap;
+    job.result = swap_result;
     for (c->direction = SWAP_OUT; c->direction <= SWAP_IN; c->direction++)
         device_bench_print(names[c->direction], shape, device_bench_run(c->bench, &job),
-                           (struct device_bench_work){.bytes = bytes});
+                           (struct device_bench_work){.bytes = bytes}, "");
     b->ops->host_free(b, &c->host_pool);
 }
 

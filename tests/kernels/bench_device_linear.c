@@ -38,6 +38,12 @@ static void call_linear(void *context, int64_t i) {
                                             .float_out = c->product->float_out});
 }
 
+static struct device_bench_result linear_result(void *context, int64_t i) {
+    const struct context *c = context;
+    return (struct device_bench_result){device_bench_ring_at(&c->out, i), c->out.piece_bytes,
+                                        false};
+}
+
 static void create_copies(struct context *c) {
     const struct product *p = c->product;
     struct device_bench *bench = c->bench;
@@ -63,7 +69,8 @@ static void measure(struct context *c) {
     size_t m = (size_t)c->num_rows, n = (size_t)p->rows, k = (size_t)p->cols;
     device_bench_ring_init(bench, activation, 1.0F, m * k, &c->x);
     device_bench_ring_init(bench, out, 1.0F, m * n, &c->out);
-    const struct device_bench_job job = {.context = c, .call = call_linear};
+    const struct device_bench_job job = {
+        .context = c, .call = call_linear, .result = linear_result};
     struct device_bench_time time = device_bench_run(bench, &job);
     size_t moved = dtype_row_bytes(bench->dtype, n * k) + dtype_row_bytes(activation, m * k) +
                    dtype_row_bytes(out, m * n) * (p->accumulate ? 2 : 1);
@@ -71,7 +78,7 @@ static void measure(struct context *c) {
     snprintf(shape, sizeof(shape), "%s %zu x %zu x %zu", p->name, m, n, k);
     const struct device_bench_work work = {.bytes = (double)moved,
                                            .flops = 2.0 * (double)m * (double)n * (double)k};
-    device_bench_print("linear", shape, time, work);
+    device_bench_print("linear", shape, time, work, "");
     device_bench_ring_finish(bench, &c->x);
     device_bench_ring_finish(bench, &c->out);
 }

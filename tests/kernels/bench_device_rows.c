@@ -47,6 +47,17 @@ static void call_soft_cap(void *context, int64_t i) {
                                                 .cap = 30.0F});
 }
 
+static struct device_bench_result result_of(void *context, int64_t i) {
+    const struct context *c = context;
+    return (struct device_bench_result){device_bench_ring_at(&c->out, i), c->out.piece_bytes,
+                                        false};
+}
+
+static struct device_bench_result result_in_place(void *context, int64_t i) {
+    const struct context *c = context;
+    return (struct device_bench_result){device_bench_ring_at(&c->in, i), c->in.piece_bytes, false};
+}
+
 /* `in_width` elements of a row are read for `width` written. */
 static void measure(struct device_bench *bench, const char *op, const char *variant,
                     struct context *c, int32_t in_width, void (*call)(void *context, int64_t i)) {
@@ -54,12 +65,12 @@ static void measure(struct device_bench *bench, const char *op, const char *vari
     size_t rows = (size_t)c->num_rows;
     device_bench_ring_init(bench, dtype, 1.0F, rows * (size_t)in_width, &c->in);
     device_bench_ring_init(bench, dtype, 1.0F, rows * (size_t)c->width, &c->out);
-    const struct device_bench_job job = {.context = c, .call = call};
+    const struct device_bench_job job = {.context = c, .call = call, .result = result_of};
     struct device_bench_time time = device_bench_run(bench, &job);
     char shape[64];
     snprintf(shape, sizeof(shape), "%s%d x %d", variant, c->num_rows, c->width);
     size_t moved = dtype_row_bytes(dtype, rows * (size_t)(in_width + c->width));
-    device_bench_print(op, shape, time, (struct device_bench_work){.bytes = (double)moved});
+    device_bench_print(op, shape, time, (struct device_bench_work){.bytes = (double)moved}, "");
     device_bench_ring_finish(bench, &c->in);
     device_bench_ring_finish(bench, &c->out);
 }
@@ -91,12 +102,13 @@ static void measure_soft_cap(struct device_bench *bench, const struct bench_shap
     size_t n = (size_t)c->num_rows * (size_t)shape->ffn;
     c->width = shape->ffn;
     device_bench_ring_init(bench, DTYPE_F32, 1.0F, n, &c->in);
-    const struct device_bench_job job = {.context = c, .call = call_soft_cap};
+    const struct device_bench_job job = {
+        .context = c, .call = call_soft_cap, .result = result_in_place};
     struct device_bench_time time = device_bench_run(bench, &job);
     char text[64];
     snprintf(text, sizeof(text), "%d x %d", c->num_rows, c->width);
     device_bench_print("soft_cap", text, time,
-                       (struct device_bench_work){.bytes = 2.0 * (double)(n * sizeof(float))});
+                       (struct device_bench_work){.bytes = 2.0 * (double)(n * sizeof(float))}, "");
     device_bench_ring_finish(bench, &c->in);
 }
 

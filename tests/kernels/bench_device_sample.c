@@ -28,6 +28,12 @@ static void call_sample(void *context, int64_t i) {
                                             .out = c->out + (i % MAX_CALLS) * c->num_rows});
 }
 
+static struct device_bench_result result_of(void *context, int64_t i) {
+    const struct context *c = context;
+    return (struct device_bench_result){c->out + (i % MAX_CALLS) * c->num_rows,
+                                        (size_t)c->num_rows * sizeof(*c->out), true};
+}
+
 static void measure(struct context *c, const char *name, const struct sample_row *kind) {
     size_t n = (size_t)c->num_rows;
     c->rows = device_bench_host(n * MAX_CALLS, sizeof(*c->rows));
@@ -36,11 +42,12 @@ static void measure(struct context *c, const char *name, const struct sample_row
         c->rows[i] = *kind;
         c->rows[i].seed = i % n;
     }
-    const struct device_bench_job job = {.context = c, .call = call_sample, .max_calls = MAX_CALLS};
+    const struct device_bench_job job = {
+        .context = c, .call = call_sample, .result = result_of, .max_calls = MAX_CALLS};
     char shape[64];
     snprintf(shape, sizeof(shape), "%s %d x %d", name, c->num_rows, c->vocab);
     const struct device_bench_work work = {.bytes = (double)n * (double)c->vocab * sizeof(float)};
-    device_bench_print("sample", shape, device_bench_run(c->bench, &job), work);
+    device_bench_print("sample", shape, device_bench_run(c->bench, &job), work, "");
     free(c->rows);
     free(c->out);
 }

@@ -3,6 +3,7 @@
  * No two pieces of a few MiB are the same to a cache, which sees addresses. */
 #include "kernels/kv_type.h"
 #include "tests/kernels/device_bench.h"
+#include "tests/kernels/device_replay.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -11,7 +12,6 @@
 #include <time.h>
 
 #define TILE_BYTES ((size_t)1 << 20)
-#define MAX_BATCHES 31
 
 _Noreturn void device_bench_fail(const char *format, ...) {
     va_list arguments;
@@ -78,6 +78,11 @@ static struct timed_batch run_batch(struct device_bench *bench, const struct dev
     return (struct timed_batch){end - start, end};
 }
 
+void device_bench_call(struct device_bench *bench, const struct device_bench_job *job,
+                       int64_t first, int64_t count) {
+    run_batch(bench, job, first, count);
+}
+
 /* Calls until a batch is long enough to be divided, and with it the warm-up. */
 static int64_t choose_calls(struct device_bench *bench, const struct device_bench_job *job,
                             int64_t *io_next) {
@@ -99,12 +104,26 @@ static int compare_batches(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
+/* The same batch again and again, by the device's clock. False: it cannot be. */
+static bool replay_batches(struct device_bench *bench, const struct device_bench_job *job,
+                           int64_t first, int64_t count, struct timed_batch *out) {
+    double seconds[DEVICE_BENCH_MAX_BATCHES];
+    if (!device_replay_run(bench, job, first, count, seconds))
+        return false;
+    for (int i = 0; i < bench->num_batches; i++)
+        out[i] = (struct timed_batch){.seconds = seconds[i]};
+    return true;
+}
+
 struct device_bench_time device_bench_run(struct device_bench *bench,
                                           const struct device_bench_job *job) {
-    struct timed_batch batches[MAX_BATCHES];
+    struct timed_batch batches[DEVICE_BENCH_MAX_BATCHES];
     int64_t next = 0, count = choose_calls(bench, job, &next);
-    int num_batches = bench->num_batches < MAX_BATCHES ? bench->num_batches : MAX_BATCHES;
-    for (int i = 0; i < num_batches; i++) {
+    int num_batches = bench->num_batches;
+    double start = now(bench);
+    bool by_device = replay_batches(bench, job, next, count, batches);
+    double end = now(bench);
+    for (int i = 0; !by_device && i < num_batches; i++) {
         batches[i] = run_batch(bench, job, next, count);
         next += count;
     }
@@ -116,8 +135,9 @@ struct device_bench_time device_bench_run(struct device_bench *bench,
                                       .us_highest = us * batches[num_batches - 1].seconds,
                                       .num_calls = count,
                                       .num_batches = num_batches,
-                                      .start = median->end - median->seconds,
-                                      .end = median->end};
+                                      .start = by_device ? start : median->end - median->seconds,
+                                      .end = by_device ? end : median->end,
+                                      .by_device = by_device};
 }
 
 /* --- Memory ----------------------------------------------------------------------------------- */
@@ -218,14 +238,15 @@ void device_bench_ring_finish(struct device_bench *bench, struct device_bench_ri
 }
 
 void device_bench_print(const char *op, const char *shape, struct device_bench_time time,
-                        struct device_bench_work work) {
-    printf("{\"op\": \"%s\", \"shape\": \"%s\", \"us\": %.3f, \"us_lowest\": %.3f, "
-           "\"us_highest\": %.3f, \"calls\": %lld, \"batches\": %d, "
-           "\"start\": %.9f, \"end\": %.9f, \"bytes\": %.0f, \"flops\": %.0f",
-           op, shape, time.us, time.us_lowest, time.us_highest, (long long)time.num_calls,
-           time.num_batches, time.start, time.end, work.bytes, work.flops);
+                        struct device_bench_work work, const char *more) {
+    printf(
+        "{\"op\": \"%s\", \"shape\": \"%s\", \"us\": %.3f, \"clock\": \"%s\", \"us_lowest\": %.3f, "
+        "\"us_highest\": %.3f, \"calls\": %lld, \"batches\": %d, "
+        "\"start\": %.9f, \"end\": %.9f, \"bytes\": %.0f, \"flops\": %.0f",
+        op, shape, time.us, time.by_device ? "device" : "host", time.us_lowest, time.us_highest,
+        (long long)time.num_calls, time.num_batches, time.start, time.end, work.bytes, work.flops);
     if (work.tokens > 0.0)
         printf(", \"tokens_per_s\": %.2f", work.tokens / time.us * 1e6);
-    puts("}");
+    printf("%s}\n", more);
     fflush(stdout);
 }

@@ -1,10 +1,15 @@
 /* What the benchmarks of a device share: they reach it through the op table alone, so that the same
  * programs measure a GPU and, with small shapes, check themselves on any machine.
  *
- * An op is timed as the server uses it: many calls are enqueued, then one synchronize; the time of
- * a call is that of the batch divided by its calls, and the figure is the median of several
- * batches. A call that costs the device less than the host needs to enqueue it shows the host's
- * cost. What the calls read is rotated through more memory than a cache holds. */
+ * The time of a call is that of a batch divided by its calls, and the figure is the median of several
+ * batches. Where the device records what it is given and the calls do not wait, a batch is recorded
+ * and its replays are timed by the device's clock (device_replay.h). Else it is timed by the host's,
+ * as the server uses the op: many calls are enqueued, then one synchronize; a call that costs the
+ * device less than the host needs to enqueue it then shows the host's cost.
+ *
+ * What the calls read is rotated through more memory than a cache holds; a replay begins again with
+ * the first call's, so that what a batch of small calls goes through may stay in a cache, as it does
+ * within a step. */
 #ifndef QUIRE_TESTS_KERNELS_DEVICE_BENCH_H
 #define QUIRE_TESTS_KERNELS_DEVICE_BENCH_H
 
@@ -13,13 +18,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
+enum { DEVICE_BENCH_MAX_BATCHES = 31 };
+
 struct device_bench {
     struct backend *backend;
     enum dtype dtype;     /* of weights, and of the KV cache where the backend leaves a choice */
     double batch_seconds; /* length a timed batch aims at */
-    int num_batches;
-    size_t rotate_bytes; /* what is read before the same memory is read again, at least */
-    bool by_thread_time; /* the one thread that works is this one */
+    int num_batches;      /* at most DEVICE_BENCH_MAX_BATCHES */
+    size_t rotate_bytes;  /* what is read before the same memory is read again, at least */
+    bool by_thread_time;  /* the one thread that works is this one */
 };
 
 /* Opens the device that argv[1] names with the 16-bit type argv[2] names; `config` gives the sizes.
@@ -32,11 +39,20 @@ void device_bench_close(struct device_bench *bench);
 /* Ends the program with status 1. */
 _Noreturn void device_bench_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
+/* What a call writes, or the beginning of it: the same whenever the same calls are made. */
+struct device_bench_result {
+    void *data;
+    size_t bytes;
+    bool on_host; /* the wait, or the device, writes it there */
+};
+
 /* One kind of call. `call` enqueues call number i. */
 struct device_bench_job {
     void *context;
     void (*begin)(void *context); /* before each batch, not timed; NULL: nothing */
     void (*call)(void *context, int64_t i);
+    /* Of call i, the last of its batch. NULL: the calls wait. */
+    struct device_bench_result (*result)(void *context, int64_t i);
     int64_t max_calls; /* of a batch; 0: no limit */
 };
 
@@ -46,11 +62,18 @@ struct device_bench_time {
     double us_highest;
     int64_t num_calls; /* of a batch */
     int num_batches;   /* timed */
-    double start, end; /* of the median batch, in seconds of the clock: CLOCK_MONOTONIC for a GPU */
+    /* Of the median batch, in seconds of the host's clock, CLOCK_MONOTONIC for a GPU; by the device's
+     * clock: of all of them. */
+    double start, end;
+    bool by_device; /* the device's clock */
 };
 
 struct device_bench_time device_bench_run(struct device_bench *bench,
                                           const struct device_bench_job *job);
+
+/* Calls first .. first + count - 1 as one batch, and waits for it. */
+void device_bench_call(struct device_bench *bench, const struct device_bench_job *job,
+                       int64_t first, int64_t count);
 
 /* Waits for the device; ends the program when it has failed. */
 void device_bench_wait(struct device_bench *bench);
@@ -82,9 +105,10 @@ struct device_bench_work {
     double bytes, flops, tokens;
 };
 
-/* One line of JSON: {"op": ..., "shape": ..., "us": ..., ..., "bytes": ..., "flops": ...} and, with
- * tokens, "tokens_per_s". */
+/* One line of JSON: {"op": ..., "shape": ..., "us": ..., "clock": "device" or "host", ..., "bytes":
+ * ..., "flops": ...} and, with tokens, "tokens_per_s"; then `more`, which is empty or begins with a
+ * comma. */
 void device_bench_print(const char *op, const char *shape, struct device_bench_time time,
-                        struct device_bench_work work);
+                        struct device_bench_work work, const char *more);
 
 #endif
