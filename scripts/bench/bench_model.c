@@ -1,34 +1,45 @@
-/* Speed of a whole model on a device: the forward pass with greedy sampling, one line of JSON for
- * each kind of step (tests/kernels/device_bench.h).
+/* Speed of a whole model on a device: the forward pass with sampling, one line of JSON for each kind
+ * of step (tests/kernels/device_bench.h).
  *
  *   bench_model DEVICE bf16|f16 MODEL [OPTION VALUE]...
  *
  *   batches, contexts   lists as in 1,8,32: decode steps of every batch at every context
  *   prompts             a list: steps that take in a whole prompt
+ *   mixed               a list: steps of decodes and a chunk of that many tokens, the first of a prompt
+ *   mixed-seqs, mixed-context   the decodes of a mixed step (63) and their context (1024)
+ *   sampling            a list of greedy, temperature (1) and top-p (0.9, at temperature 1): every decode
+ *                       and mixed step with each, prompts with the first; default: greedy
  *   pool-mib            of the KV cache; what needs more is left out
  *   batch-us            length of a timed batch of steps
  *   batch-invariant     1: the device is opened so
  *
- * A step is timed with what the host does for it, from llama_step's call to its return. The same
- * step is done over and over; its context is made of random numbers. */
+ * A step is timed with what the host does for it: from the call of llama_forward until all was
+ * waited for ("us"). Beside it stand the time that the device's own clock shows between the beginning
+ * and the end of its work ("device_us"), and the host's until everything was enqueued
+ * ("enqueue_us"), where the device has them; both are the medians of all steps that were run. The
+ * same step is done over and over; its context is made of random numbers.
+ *
+ * The first line is the cold start, op "start": from main to the first result, a step of one token,
+ * with its parts: the model file and the device opened ("open_us"), the weights read and brought into
+ * the device's form ("weights_us"), the workspace and the first step ("first_step_us"). The random
+ * numbers of the KV cache are left out. What of the file lies in the page cache is read from there:
+ * for a start from the disk, drop it first. */
 #include "models/llama.h"
 #include "kernels/kv_type.h"
+#include "scripts/bench/bench_model_settings.h"
 #include "tests/kernels/device_bench.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
-enum { MAX_LIST = 16, BLOCK_SIZE = 16 };
+enum { MAX_STEPS = 4096 };
 
-struct list {
-    int num_values;
-    int32_t values[MAX_LIST];
-};
-
-struct settings {
-    struct list batches, contexts, prompts;
-    int64_t pool_mib, batch_us, batch_invariant;
+/* Of the steps run with one batch, in microseconds. */
+struct step_times {
+    int64_t num_steps;
+    double enqueue[MAX_STEPS], device[MAX_STEPS];
 };
 
 struct model_bench {
@@ -41,57 +52,14 @@ struct model_bench {
     struct kv_cache cache;
     struct batch batch;
     struct step_result result;
+    struct mark *begin, *end; /* of a step; NULL: the device has no clock */
+    struct step_times times;
 };
 
-/* --- Settings --------------------------------------------------------------------------------- */
-
-static int64_t read_number(const char *name, const char **text, int64_t most) {
-    char *end;
-    long long value = strtoll(*text, &end, 10);
-    if (end == *text || value < 0 || value > most)
-        device_bench_fail("%s: %s (allowed: 0 to %lld)", name, *text, (long long)most);
-    *text = end;
-    return value;
-}
-
-static void read_list(const char *name, const char *text, struct list *out) {
-    for (out->num_values = 0; out->num_values < MAX_LIST; text++) {
-        out->values[out->num_values++] = (int32_t)read_number(name, &text, 1 << 20);
-        if (out->values[out->num_values - 1] == 0)
-            device_bench_fail("%s: 0 (allowed: 1 to %d)", name, 1 << 20);
-        if (*text != ',')
-            break;
-    }
-    if (*text != '\0')
-        device_bench_fail("%s: more than %d numbers, or not a number at %s", name, MAX_LIST, text);
-}
-
-static void read_setting(struct settings *s, const char *name, const char *text) {
-    if (strcmp(name, "batches") == 0)
-        read_list(name, text, &s->batches);
-    else if (strcmp(name, "contexts") == 0)
-        read_list(name, text, &s->contexts);
-    else if (strcmp(name, "prompts") == 0)
-        read_list(name, text, &s->prompts);
-    else if (strcmp(name, "pool-mib") == 0)
-        s->pool_mib = read_number(name, &text, 1 << 24);
-    else if (strcmp(name, "batch-us") == 0)
-        s->batch_us = read_number(name, &text, 1 << 30);
-    else if (strcmp(name, "batch-invariant") == 0)
-        s->batch_invariant = read_number(name, &text, 1);
-    else
-        device_bench_fail("unknown option %s", name);
-}
-
-static int32_t largest(const struct list *list) {
-    int32_t most = 1;
-    for (int i = 0; i < list->num_values; i++)
-        most = list->values[i] > most ? list->values[i] : most;
-    return most;
-}
-
-static int32_t larger(int32_t a, int32_t b) {
-    return a > b ? a : b;
+static double now_us(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return 1e6 * (double)t.tv_sec + 1e-3 * (double)t.tv_nsec;
 }
 
 /* --- A model ready to run --------------------------------------------------------------------- */
@@ -102,26 +70,22 @@ static void open_cache(struct model_bench *m, size_t pool_bytes) {
         .num_layers = config->num_layers,
         .num_kv_heads = config->num_kv_heads,
         .head_dim = config->head_dim,
-        .block_size = BLOCK_SIZE,
+        .block_size = BENCH_MODEL_BLOCK_SIZE,
         .type = backend_kv_type(m->bench.backend, kv_type_of_dtype(m->bench.dtype))};
     m->cache.num_blocks = (int32_t)(pool_bytes / kv_block_bytes(&m->cache.layout));
+    if (m->cache.num_blocks == 0)
+        device_bench_fail("pool-mib: too little for a block");
     size_t elements = pool_bytes / kv_type_bytes(m->cache.layout.type);
     m->cache.buffer =
         device_bench_buffer(&m->bench, kv_type_dtype(m->cache.layout.type), 1.0F, elements);
 }
 
-static void open_model(struct model_bench *m, int argc, char **argv, const struct settings *s) {
+static void open_model(struct model_bench *m, int argc, char **argv,
+                       const struct bench_model_settings *s) {
     struct error err = {0};
     if (model_open(argv[3], &m->model, &err) != 0)
         device_bench_fail("%s", err.message);
-    int32_t length = larger(largest(&s->contexts), largest(&s->prompts));
-    int32_t tokens = larger(largest(&s->batches), largest(&s->prompts));
-    m->limits = (struct serving_limits){.max_num_seqs = largest(&s->batches),
-                                        .max_num_batched_tokens = tokens,
-                                        .max_logit_rows = largest(&s->batches),
-                                        .max_model_len = length + BLOCK_SIZE,
-                                        .block_size = BLOCK_SIZE,
-                                        .vocab_size = m->model->config.vocab_size};
+    m->limits = bench_model_settings_limits(s, m->model->config.vocab_size);
     const struct backend_config config = {.limits = m->limits,
                                           .head_dim = m->model->config.head_dim,
                                           .num_q_heads = m->model->config.num_heads,
@@ -130,18 +94,36 @@ static void open_model(struct model_bench *m, int argc, char **argv, const struc
     device_bench_open(&m->bench, argc, argv, &config);
     m->bench.batch_seconds = 1e-6 * (double)s->batch_us;
     m->bench.num_batches = 5;
-    struct backend *b = m->bench.backend;
-    const struct weights_options options = {.max_model_len = length, .quantization = DTYPE_NONE};
+    fprintf(stderr, "%s: %s\n", m->bench.backend->name, m->bench.backend->description);
+}
+
+static void load_weights(struct model_bench *m) {
+    struct error err = {0};
+    const struct weights_options options = {.max_model_len = m->limits.max_model_len,
+                                            .quantization = DTYPE_NONE};
     if (model_shard_init(m->model, DTYPE_NONE, 0, 1, &m->shard, &err) != 0 ||
-        weights_load_alone(b, m->model, &m->shard, &options, &m->weights, &err) != 0 ||
-        llama_create(b, &m->model->config, &m->shard, m->weights, &m->limits, &m->llama, &err) != 0)
+        weights_load_alone(m->bench.backend, m->model, &m->shard, &options, &m->weights, &err) != 0)
         device_bench_fail("%s", err.message);
-    open_cache(m, (size_t)s->pool_mib << 20);
-    fprintf(stderr, "%s: %s\n", b->name, b->description);
+    device_bench_wait(&m->bench);
+}
+
+static void create_llama(struct model_bench *m) {
+    struct error err = {0};
+    struct backend *b = m->bench.backend;
+    const struct recording_ops *ops = b->ops->recording;
+    if (llama_create(b, &m->model->config, &m->shard, m->weights, &m->limits, &m->llama, &err) !=
+            0 ||
+        (ops != NULL &&
+         (ops->mark_create(b, &m->begin, &err) != 0 || ops->mark_create(b, &m->end, &err) != 0)))
+        device_bench_fail("%s", err.message);
 }
 
 static void close_model(struct model_bench *m) {
     struct backend *b = m->bench.backend;
+    if (b->ops->recording != NULL) {
+        b->ops->recording->mark_destroy(b, m->begin);
+        b->ops->recording->mark_destroy(b, m->end);
+    }
     b->ops->buffer_free(b, &m->cache.buffer);
     llama_destroy(m->llama);
     weights_free(b, m->weights);
@@ -151,125 +133,153 @@ static void close_model(struct model_bench *m) {
 
 /* --- A step ----------------------------------------------------------------------------------- */
 
-struct step {
-    int32_t num_seqs, query, context; /* each sequence adds `query` tokens, the last of `context` */
-};
-
-static int32_t num_blocks(int32_t tokens) {
-    return (tokens + BLOCK_SIZE - 1) / BLOCK_SIZE;
-}
-
-/* Block ids go round the sequences, so that those of one lie apart. */
-static void build_batch(struct model_bench *m, const struct step *step) {
-    int32_t row = num_blocks(step->context), seqs = step->num_seqs, tokens = seqs * step->query;
-    int32_t *ids = device_bench_host((size_t)tokens, sizeof(int32_t));
-    int32_t *positions = device_bench_host((size_t)tokens, sizeof(int32_t));
-    int32_t *slots = device_bench_host((size_t)tokens, sizeof(int32_t));
-    int32_t *starts = device_bench_host((size_t)seqs + 1, sizeof(int32_t));
-    int32_t *lens = device_bench_host((size_t)seqs, sizeof(int32_t));
-    int32_t *tables = device_bench_host((size_t)seqs * (size_t)row, sizeof(int32_t));
-    int32_t *logit_rows = device_bench_host((size_t)seqs, sizeof(int32_t));
-    struct sample_row *rows = device_bench_host((size_t)seqs, sizeof(*rows));
-    for (int32_t i = 0; i < tokens; i++) {
-        int32_t seq = i / step->query;
-        positions[i] = step->context - step->query + i % step->query;
-        slots[i] =
-            (positions[i] / BLOCK_SIZE * seqs + seq) * BLOCK_SIZE + positions[i] % BLOCK_SIZE;
-        ids[i] = (int32_t)((uint32_t)i * 2654435761U % (uint32_t)m->model->config.vocab_size);
-    }
-    for (int32_t seq = 0; seq < seqs; seq++) {
-        for (int32_t i = 0; i < row; i++)
-            tables[seq * row + i] = i * seqs + seq;
-        starts[seq + 1] = (seq + 1) * step->query;
-        lens[seq] = step->context;
-        logit_rows[seq] = starts[seq + 1] - 1;
-        rows[seq] = (struct sample_row){.target = SAMPLE_NO_TARGET,
-                                        .num_logprobs = -1,
-                                        .settings.top_p = 1.0F,
-                                        .settings.repetition_penalty = 1.0F,
-                                        .mask = SAMPLE_NO_MASK};
-    }
-    m->batch = (struct batch){.inputs = {.num_tokens = tokens,
-                                         .num_seqs = seqs,
-                                         .max_blocks_per_seq = row,
-                                         .token_ids = ids,
-                                         .positions = positions,
-                                         .slot_mapping = slots,
-                                         .query_start = starts,
-                                         .context_lens = lens,
-                                         .block_tables = tables},
-                              .num_sample_rows = seqs,
-                              .logit_rows = logit_rows,
-                              .sample_rows = rows};
-    m->result.rows = device_bench_host((size_t)seqs, sizeof(*m->result.rows));
-}
-
-static void free_batch(struct model_bench *m) {
-    const struct step_inputs *inputs = &m->batch.inputs;
-    free((void *)inputs->token_ids);
-    free((void *)inputs->positions);
-    free((void *)inputs->slot_mapping);
-    free((void *)inputs->query_start);
-    free((void *)inputs->context_lens);
-    free((void *)inputs->block_tables);
-    free((void *)m->batch.logit_rows);
-    free((void *)m->batch.sample_rows);
-    free(m->result.rows);
+static void set_mark(struct model_bench *m, struct mark *mark) {
+    if (mark != NULL)
+        m->bench.backend->ops->recording->mark_set(m->bench.backend, mark);
 }
 
 static void call_step(void *context, int64_t i) {
     struct model_bench *m = context;
-    struct error err = {0};
-    if (llama_step(m->llama, &m->cache, &m->batch, &m->result, &err) != 0)
-        device_bench_fail("step %lld: %s", (long long)i, err.message);
+    struct backend *b = m->bench.backend;
+    double start = now_us();
+    set_mark(m, m->begin);
+    llama_forward(m->llama, &m->cache, &m->batch);
+    llama_sample(m->llama, &m->batch, &m->result);
+    set_mark(m, m->end);
+    double enqueued = now_us();
+    device_bench_wait(&m->bench);
+    int64_t at = m->times.num_steps++ % MAX_STEPS;
+    m->times.enqueue[at] = enqueued - start;
+    if (m->begin != NULL)
+        m->times.device[at] = 1e6 * b->ops->recording->mark_seconds(b, m->begin, m->end);
+}
+
+static void begin_step(struct model_bench *m, const struct bench_model_step *step) {
+    m->times.num_steps = 0;
+    bench_model_steps_build(step, m->model->config.vocab_size, &m->batch, &m->result);
+}
+
+/* Checks that the steps have sampled. */
+static void end_step(struct model_bench *m) {
+    int32_t vocab_size = m->model->config.vocab_size;
+    for (int32_t i = 0; i < m->batch.num_sample_rows; i++)
+        if (m->result.rows[i].token < 0 || m->result.rows[i].token >= vocab_size)
+            device_bench_fail("row %d of a step has no token", i);
+    bench_model_steps_free(&m->batch, &m->result);
 }
 
 /* Weights once, the context's keys and values once; multiplications of the weights with every token
  * (of the head with every sampled one), and attention's. */
-static struct device_bench_work count_work(const struct model_bench *m, const struct step *step) {
+static struct device_bench_work count_work(const struct model_bench *m,
+                                           const struct bench_model_step *step) {
     const struct model_config *c = &m->model->config;
     double q_width = (double)c->num_heads * c->head_dim, hidden = c->hidden_size;
     double kv_width = (double)c->num_kv_heads * c->head_dim, ffn = c->intermediate_size;
     double layers = c->num_layers, head = hidden * c->vocab_size;
     double body = layers * (hidden * (2.0 * q_width + 2.0 * kv_width) + 3.0 * hidden * ffn);
-    double seqs = step->num_seqs, query = step->query, context = step->context;
-    double pairs = seqs * (query * (context - query) + query * (query + 1.0) / 2.0);
+    double tokens = bench_model_steps_tokens(step), cached = bench_model_steps_cached(step);
     enum dtype weight = m->bench.backend->activation_dtype;
     if (weight == DTYPE_F32)
         weight = model_main_dtype(m->model);
-    double weight_bytes = (double)dtype_row_bytes(weight, 32) / 32.0;
+    double weight_bytes = (double)dtype_row_bytes(weight, 256) / 256.0;
     double kv_bytes = (double)kv_type_bytes(m->cache.layout.type);
     return (struct device_bench_work){
-        .bytes = (body + head) * weight_bytes + layers * 2.0 * kv_width * seqs * context * kv_bytes,
-        .flops = 2.0 * (body * seqs * query + head * seqs) + layers * 4.0 * pairs * q_width,
-        .tokens = seqs * query};
+        .bytes = (body + head) * weight_bytes + layers * 2.0 * kv_width * cached * kv_bytes,
+        .flops = 2.0 * (body * tokens + head * step->num_seqs) +
+                 layers * 4.0 * bench_model_steps_pairs(step) * q_width,
+        .tokens = tokens};
 }
 
-static void measure(struct model_bench *m, const char *op, const struct step *step) {
-    if ((int64_t)step->num_seqs * num_blocks(step->context) > m->cache.num_blocks)
+static int compare_doubles(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(double *values, int64_t count) {
+    int64_t kept = count < MAX_STEPS ? count : MAX_STEPS;
+    qsort(values, (size_t)kept, sizeof(values[0]), compare_doubles);
+    return values[kept / 2];
+}
+
+static void measure(struct model_bench *m, const char *op, const struct bench_model_step *step) {
+    if (bench_model_steps_blocks(step) > m->cache.num_blocks)
         return;
-    build_batch(m, step);
     const struct device_bench_job job = {.context = m, .call = call_step};
+    char shape[64], more[128];
+    begin_step(m, step);
     struct device_bench_time time = device_bench_run(&m->bench, &job);
-    char shape[64];
-    snprintf(shape, sizeof(shape), "%d x %d of %d", step->num_seqs, step->query, step->context);
-    device_bench_print(op, shape, time, count_work(m, step), "");
-    free_batch(m);
+    int used =
+        snprintf(shape, sizeof(shape), "%d x %d of %d", step->num_seqs, step->query, step->context);
+    if (step->chunk > 0)
+        snprintf(shape + used, sizeof(shape) - (size_t)used, " + %d", step->chunk);
+    used = snprintf(more, sizeof(more), ", \"sampling\": \"%s\"",
+                    bench_model_sampling_names[step->sampling]);
+    if (m->begin != NULL)
+        snprintf(more + used, sizeof(more) - (size_t)used,
+                 ", \"device_us\": %.3f, \"enqueue_us\": %.3f",
+                 median(m->times.device, m->times.num_steps),
+                 median(m->times.enqueue, m->times.num_steps));
+    device_bench_print(op, shape, time, count_work(m, step), more);
+    end_step(m);
+}
+
+/* --- The program ------------------------------------------------------------------------------ */
+
+static void start(struct model_bench *m, int argc, char **argv,
+                  const struct bench_model_settings *s) {
+    const struct bench_model_step first = {.num_seqs = 1, .query = 1, .context = 1};
+    double at[5] = {now_us()};
+    open_model(m, argc, argv, s);
+    at[1] = now_us();
+    load_weights(m);
+    at[2] = now_us();
+    open_cache(m, (size_t)s->pool_mib << 20);
+    at[3] = now_us();
+    create_llama(m);
+    begin_step(m, &first);
+    call_step(m, 0);
+    at[4] = now_us();
+    end_step(m);
+    double open = at[1] - at[0], weights = at[2] - at[1], step = at[4] - at[3];
+    printf("{\"op\": \"start\", \"shape\": \"1 x 1 of 1\", \"us\": %.0f, \"clock\": \"host\", "
+           "\"open_us\": %.0f, \"weights_us\": %.0f, \"first_step_us\": %.0f, "
+           "\"weights\": \"%s\", \"weights_bytes\": %zu}\n",
+           open + weights + step, open, weights, step, dtype_name(model_main_dtype(m->model)),
+           m->weights->bytes);
+    fflush(stdout);
+}
+
+static void measure_all(struct model_bench *m, const struct bench_model_settings *s) {
+    for (int i = 0; i < s->num_samplings; i++)
+        for (int b = 0; b < s->batches.num_values; b++)
+            for (int c = 0; c < s->contexts.num_values; c++)
+                measure(m, "decode",
+                        &(struct bench_model_step){.num_seqs = s->batches.values[b],
+                                                   .query = 1,
+                                                   .context = s->contexts.values[c],
+                                                   .sampling = s->samplings[i]});
+    for (int p = 0; p < s->prompts.num_values; p++)
+        measure(m, "prefill",
+                &(struct bench_model_step){.num_seqs = 1,
+                                           .query = s->prompts.values[p],
+                                           .context = s->prompts.values[p],
+                                           .sampling = s->samplings[0]});
+    for (int i = 0; i < s->num_samplings; i++)
+        for (int c = 0; c < s->mixed.num_values; c++)
+            measure(m, "mixed",
+                    &(struct bench_model_step){.num_seqs = (int32_t)s->mixed_seqs,
+                                               .query = 1,
+                                               .context = (int32_t)s->mixed_context,
+                                               .chunk = s->mixed.values[c],
+                                               .sampling = s->samplings[i]});
 }
 
 int main(int argc, char **argv) {
-    struct settings s = {.pool_mib = 64, .batch_us = 100000};
-    struct model_bench m = {0};
-    if (argc < 4 || argc % 2 != 0)
-        device_bench_fail("usage: %s DEVICE bf16|f16 MODEL [OPTION VALUE]...", argv[0]);
-    for (int i = 4; i + 1 < argc; i += 2)
-        read_setting(&s, argv[i], argv[i + 1]);
-    open_model(&m, argc, argv, &s);
-    for (int b = 0; b < s.batches.num_values; b++)
-        for (int c = 0; c < s.contexts.num_values; c++)
-            measure(&m, "decode", &(struct step){s.batches.values[b], 1, s.contexts.values[c]});
-    for (int p = 0; p < s.prompts.num_values; p++)
-        measure(&m, "prefill", &(struct step){1, s.prompts.values[p], s.prompts.values[p]});
+    static struct model_bench m;
+    struct bench_model_settings s;
+    bench_model_settings_read(&s, argc, argv);
+    start(&m, argc, argv, &s);
+    measure_all(&m, &s);
     close_model(&m);
     return 0;
 }
