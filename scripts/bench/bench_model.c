@@ -21,9 +21,10 @@
  *
  * The first line is the cold start, op "start": from main to the first result, a step of one token,
  * with its parts: the model file and the device opened ("open_us"), the weights read and brought into
- * the device's form ("weights_us"), the workspace and the first step ("first_step_us"). The random
- * numbers of the KV cache are left out. What of the file lies in the page cache is read from there:
- * for a start from the disk, drop it first. */
+ * the device's form ("weights_us"), the workspace and the first step ("first_step_us"); and the type
+ * that most of the weights are stored in ("weights"), with what they take in the types of the file
+ * ("weights_bytes"). The random numbers of the KV cache are left out. What of the file lies in the
+ * page cache is read from there: for a start from the disk, drop it first. */
 #include "models/llama.h"
 #include "kernels/kv_type.h"
 #include "scripts/bench/bench_model_settings.h"

@@ -9,8 +9,9 @@ The weights are cut from one tile of random numbers, which is quick; each tensor
 it, and the tile's length is prime, so that rows of a matrix differ. They are scaled to a deviation of
 1 / sqrt(columns), so that activations keep their size through the layers: numbers of a plain type are
 normally distributed, blocks of a quantised one are random bytes with the factors that give it. With q4_k
-the head, and in every other layer attn_v and ffn_down, are q6_k, as files called Q4_K_M have it. The
-tokenizer is a plain one for the right number of tokens.
+the head, and in every other layer attn_v and ffn_down, are q6_k, as files called Q4_K_M have it; rows that
+are not whole blocks of 256 are q5_0 and q8_0 instead, as llama.cpp's quantize makes them. The tokenizer is a
+plain one for the right number of tokens.
 """
 
 import argparse
@@ -35,6 +36,7 @@ TILE_BLOCKS = {1: 4194301, 32: 131071, 256: 16381}  # by elements of a block; pr
 # Where a block has its f16 factors, and what they are for a deviation of 1.
 FACTORS = {
     "q4_0": {0: 1 / 4.6},
+    "q5_0": {0: 1 / 9.25},
     "q8_0": {0: 1 / 73.9},
     "q4_k": {0: 1 / 258, 2: 7.5 / 258},
     "q6_k": {208: 1 / 1366},
@@ -80,12 +82,16 @@ class RandomWeights:
             count, at = count - len(piece), 0
 
 
-def type_of(tensor, dtype, tied):
+SMALL_BLOCKS = {"q4_k": "q5_0", "q6_k": "q8_0"}
+
+
+def type_of(tensor, cols, dtype, tied):
     """The mixture of files called Q4_K_M."""
     layer = int(tensor.split(".")[1]) if tensor.startswith("blk.") else 0
     large = tensor == ("token_embd" if tied else "output") or (
         layer % 2 == 0 and tensor.endswith(("attn_v", "ffn_down")))
-    return "q6_k" if dtype == "q4_k" and large else dtype
+    wanted = "q6_k" if dtype == "q4_k" and large else dtype
+    return wanted if cols % BLOCKS[wanted][0] == 0 else SMALL_BLOCKS.get(wanted, wanted)
 
 
 def main():
@@ -96,8 +102,9 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     shape = SHAPES[options.shape]
+    widths = {tensor: cols for tensor, _, cols in shape.tensors()}
     write_model(options.out, f"random {options.shape}", shape,
-                lambda tensor: type_of(tensor, options.type, shape.tied),
+                lambda tensor: type_of(tensor, widths[tensor], options.type, shape.tied),
                 RandomWeights(options.seed).pieces)
 
 

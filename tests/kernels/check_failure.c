@@ -218,18 +218,45 @@ static void test_failure_stays(void **state) {
 
 enum { CAME_THROUGH = 40, FAILED_IN_ORDER = 41 };
 
+/* The ops, recorded and replayed. */
+static struct recording *replay_ops(struct backend *b, struct things *t,
+                                    struct sample_output *out) {
+    struct recording *recording = NULL;
+    assert_int_equal(b->ops->recording->begin(b, 1 << 20, NULL), 0);
+    call_ops(b, t, out);
+    assert_int_equal(b->ops->recording->end(b, &recording, NULL), 0);
+    b->ops->recording->replay(b, recording);
+    return recording;
+}
+
+static void assert_records_nothing(struct backend *b) {
+    struct error err = {0};
+    assert_int_equal(b->ops->recording->begin(b, 1 << 20, &err), -1);
+    assert_int_equal(err.code, ERROR_DEVICE);
+}
+
 /* For a process of its own: the simulator reads its settings once. */
-static int run_step(const char *kernels_before) {
+static int run_step(const char *kernels_before, bool is_recorded) {
     struct backend *b = open_failing(kernels_before);
     struct things t;
     struct sample_output out = {.token = -7};
+    struct recording *recording = NULL;
     things_init(b, &t);
-    call_ops(b, &t, &out);
+    if (is_recorded)
+        recording = replay_ops(b, &t, &out);
+    else
+        call_ops(b, &t, &out);
     b->ops->step_end(b);
     bool failed = b->ops->step_wait(b, NULL) != 0;
     if (failed)
         assert_failed(b, "cudaEventSynchronize");
+    if (failed && is_recorded) {
+        b->ops->recording->replay(b, recording);
+        assert_failed(b, "cudaEventSynchronize");
+        assert_records_nothing(b);
+    }
     assert_int_equal(out.token, failed ? -7 : 0);
+    b->ops->recording->free(b, recording);
     things_finish(b, &t);
     backend_close(b);
     return failed ? FAILED_IN_ORDER : CAME_THROUGH;
@@ -237,7 +264,7 @@ static int run_step(const char *kernels_before) {
 
 /* Whichever kernel or product of a step is the first to fail, that is reported, and everything can be
  * given back. */
-static void test_any_kernel_may_fail(void **state) {
+static void assert_any_kernel_may_fail(bool is_recorded) {
     int num_kernels = 0, status = 0;
     for (;; num_kernels++) {
         char kernels_before[16];
@@ -245,7 +272,7 @@ static void test_any_kernel_may_fail(void **state) {
         fflush(NULL);
         pid_t child = fork();
         if (child == 0)
-            _exit(run_step(kernels_before));
+            _exit(run_step(kernels_before, is_recorded));
         assert_int_equal(waitpid(child, &status, 0), child);
         if (!WIFEXITED(status) || WEXITSTATUS(status) != FAILED_IN_ORDER)
             break;
@@ -255,9 +282,18 @@ static void test_any_kernel_may_fail(void **state) {
     assert_int_equal(num_kernels, NUM_KERNELS);
 }
 
-/* The first runs before this process has a device. */
+static void test_any_kernel_may_fail(void **state) {
+    assert_any_kernel_may_fail(false);
+}
+
+static void test_any_replayed_kernel_may_fail(void **state) {
+    assert_any_kernel_may_fail(true);
+}
+
+/* The last is the first for which this process has a device. */
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_any_kernel_may_fail),
+                                       cmocka_unit_test(test_any_replayed_kernel_may_fail),
                                        cmocka_unit_test(test_failure_stays)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
