@@ -57,6 +57,7 @@ struct options {
     char *device; /* auto, cuda, cpu, cuda-sim */
     char *dtype;  /* auto, bfloat16, float16: of a GPU's activations */
     double gpu_memory_utilization;
+    int64_t device_timeout;       /* seconds for a GPU to finish a step; 0: no limit */
     bool batch_invariant;         /* on CUDA; the CPU always is */
     int64_t threads;              /* compute threads; 0: one per available core */
     int64_t tensor_parallel_size; /* ranks of a CPU, which share the threads; 1 on CUDA */

@@ -204,6 +204,13 @@ static const struct option_spec table[] = {
      .minimum = 10,
      .maximum = 100,
      .meaning = "share of a GPU's memory to use, weights and KV cache included"},
+    {.name = "device-timeout",
+     .type = OPTION_INTEGER,
+     .offset = FIELD(device_timeout),
+     .default_text = "60",
+     .maximum = 86400,
+     .meaning = "seconds for a GPU to finish a step before the program ends with status 70; 0: no "
+                "limit"},
     {.name = "batch-invariant",
      .type = OPTION_FLAG,
      .offset = FIELD(batch_invariant),

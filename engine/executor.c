@@ -1,16 +1,26 @@
 /* A thread for each rank. No other thread touches a rank between its opening and its closing, but
- * for the choice of the numbers of blocks, while all of them wait for it. */
+ * for the choice of the numbers of blocks, while all of them wait for it.
+ *
+ * A device that never answers keeps its rank's thread in some call of its library for good. So the
+ * engine's thread, whenever it waits for the ranks, looks at their watches, and gives up on one that
+ * is late: then nobody waits for that thread any more, nor frees what it may still touch. */
 #include "engine/executor.h"
 
 #include "config/base/check.h"
+#include "config/base/clock.h"
+#include "engine/executor/device_watch.h"
 #include "engine/executor/rank.h"
 #include "engine/executor/rank_setup.h"
 #include "models/weights/weights_reader.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* Between two looks at the watches, while nothing changes. */
+#define LOOK_NS CLOCK_NS_PER_S
 
 /* What the ranks' threads are to do, one after the other. */
 enum phase {
@@ -39,6 +49,7 @@ struct rank_thread {
 struct rank_executor {
     struct executor base;
     int32_t num_ranks;
+    int32_t device_timeout_s;
 
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -50,9 +61,11 @@ struct rank_executor {
     uint64_t most_begun, most_sampled;               /* by any rank */
     struct error error;      /* the first, of starting or of a step; no rank goes on after it */
     uint64_t num_successful; /* steps before the first that some rank has not finished */
+    bool has_hung;           /* a rank's device is late */
 
     struct rank_setup setup; /* while starting only */
     struct rank_thread threads[BACKEND_MAX_RANKS];
+    struct device_watch watches[BACKEND_MAX_RANKS];
     struct rank ranks[BACKEND_MAX_RANKS]; /* each its thread's own */
 };
 
@@ -218,6 +231,34 @@ static void *run_thread(void *argument) {
     return NULL;
 }
 
+/* --- The engine's thread: devices that are late ------------------------------------------------- */
+
+static void hang_locked(struct rank_executor *executor) {
+    struct error why = {0};
+    error_set(&why, ERROR_DEVICE,
+              "the device has not finished what it was given within %d s (--device-timeout)",
+              executor->device_timeout_s);
+    executor->has_hung = true;
+    for (int32_t r = 0; r < executor->num_ranks; r++)
+        fail_step_locked(&executor->threads[r], &why);
+}
+
+/* Waits for a change, or until the next look. Returns false when a device is late. */
+static bool await_change_locked(struct rank_executor *executor) {
+    int64_t now_ns = clock_now_ns(), until_ns = now_ns + LOOK_NS;
+    for (int32_t r = 0; r < executor->num_ranks; r++)
+        until_ns = min_int64(until_ns, device_watch_deadline(&executor->watches[r]));
+    if (until_ns <= now_ns)
+        hang_locked(executor);
+    if (executor->has_hung)
+        return false;
+    const struct timespec until = {.tv_sec = (time_t)(until_ns / CLOCK_NS_PER_S),
+                                   .tv_nsec = (long)(until_ns % CLOCK_NS_PER_S)};
+    int status = pthread_cond_timedwait(&executor->changed, &executor->lock, &until);
+    CHECK(status == 0 || status == ETIMEDOUT);
+    return true;
+}
+
 /* --- The engine's thread: steps ----------------------------------------------------------------- */
 
 static void submit(struct executor *base, const struct batch *batch, struct step_result *result) {
@@ -254,8 +295,8 @@ static int wait(struct executor *base, struct error *err) {
     CHECK(executor->num_waited_for < executor->num_submitted);
     uint64_t num_steps = ++executor->num_waited_for;
     pthread_cond_broadcast(&executor->changed);
-    while (num_finished(executor) < num_steps)
-        pthread_cond_wait(&executor->changed, &executor->lock);
+    while (num_finished(executor) < num_steps && await_change_locked(executor))
+        continue;
     bool is_successful = num_steps <= executor->num_successful;
     struct error failure = executor->error;
     pthread_mutex_unlock(&executor->lock);
@@ -277,8 +318,8 @@ static void enter(struct rank_executor *executor, enum phase phase) {
 /* Waits until every rank is done with the phase. Returns -1 when one of them has failed. */
 static int await_ranks(struct rank_executor *executor, struct error *err) {
     pthread_mutex_lock(&executor->lock);
-    while (executor->num_ready < executor->num_ranks)
-        pthread_cond_wait(&executor->changed, &executor->lock);
+    while (executor->num_ready < executor->num_ranks && await_change_locked(executor))
+        continue;
     struct error failure = executor->error;
     pthread_mutex_unlock(&executor->lock);
     if (failure.code == ERROR_NONE)
@@ -323,7 +364,8 @@ static int start_ranks(struct rank_executor *executor, struct executor_info *inf
         status = await_ranks(executor, err);
     }
     if (status != 0) {
-        end_threads(executor, executor->num_ranks);
+        if (!executor->has_hung)
+            end_threads(executor, executor->num_ranks);
         return -1;
     }
     rank_setup_describe(executor->ranks, executor->num_ranks, info);
@@ -338,11 +380,28 @@ static void free_executor(struct rank_executor *executor) {
     free(executor);
 }
 
+bool executor_has_hung(struct executor *base) {
+    struct rank_executor *executor = (struct rank_executor *)base;
+    pthread_mutex_lock(&executor->lock);
+    bool has_hung = executor->has_hung;
+    pthread_mutex_unlock(&executor->lock);
+    return has_hung;
+}
+
 static void destroy(struct executor *base) {
     struct rank_executor *executor = (struct rank_executor *)base;
-    CHECK(executor->num_waited_for == executor->num_submitted);
+    CHECK(executor->num_waited_for == executor->num_submitted && !executor->has_hung);
     end_threads(executor, executor->num_ranks);
     free_executor(executor);
+}
+
+static void init_sync(struct rank_executor *executor) {
+    pthread_condattr_t attributes;
+    CHECK(pthread_condattr_init(&attributes) == 0);
+    CHECK(pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC) == 0);
+    CHECK(pthread_cond_init(&executor->changed, &attributes) == 0);
+    CHECK(pthread_mutex_init(&executor->lock, NULL) == 0);
+    pthread_condattr_destroy(&attributes);
 }
 
 int executor_create(const struct model *model, const struct executor_config *config,
@@ -354,16 +413,20 @@ int executor_create(const struct model *model, const struct executor_config *con
         return error_set(err, ERROR_MEMORY, "no memory for the executor");
     executor->base.ops = &ops;
     executor->num_successful = UINT64_MAX;
-    CHECK(pthread_mutex_init(&executor->lock, NULL) == 0);
-    CHECK(pthread_cond_init(&executor->changed, NULL) == 0);
+    executor->device_timeout_s = config->device_timeout_s;
+    init_sync(executor);
     int status = rank_setup_init(&executor->setup, model, config, true, err);
     executor->num_ranks = executor->setup.num_ranks;
+    executor->setup.watches = executor->watches;
+    for (int32_t r = 0; r < executor->num_ranks; r++)
+        device_watch_init(&executor->watches[r], config->device_timeout_s * CLOCK_NS_PER_S);
     if (status == 0)
         status = start_ranks(executor, info, err);
-    if (status != 0) {
+    *out = executor->has_hung ? &executor->base : NULL;
+    if (status != 0 && !executor->has_hung)
         free_executor(executor);
+    if (status != 0)
         return -1;
-    }
     rank_setup_loaded(&executor->setup);
     *out = &executor->base;
     return 0;

@@ -31,9 +31,10 @@ struct executor_ops {
      * has some, before it is waited for; never for others. */
     void (*supply)(struct executor *executor);
     /* Waits for the oldest step that was submitted. 0, or -1 with ERROR_DEVICE: the executor is
-     * then unusable, and so ends every later step. */
+     * then unusable, and so ends every later step. Of one that hangs (executor_has_hung) the
+     * memory of the steps stays the executor's for good. */
     int (*wait)(struct executor *executor, struct error *err);
-    /* Every step was waited for. */
+    /* Every step was waited for, and it does not hang. */
     void (*destroy)(struct executor *executor);
 };
 
@@ -54,6 +55,8 @@ struct executor_config {
     double gpu_memory_utilization; /* share of a GPU's memory to be used in all */
     int32_t num_threads;           /* of a CPU, all ranks together; 0: one per available core */
     int32_t num_ranks;             /* of a CPU, at most BACKEND_MAX_RANKS; 0: one */
+    int32_t device_timeout_s;      /* for what a GPU is given at once, a step above all, before it
+                                      counts as hanging; 0: it may take for ever */
     size_t kv_memory_bytes;        /* of the KV block pool; 0: chosen from the memory at hand */
     size_t swap_bytes; /* of the host block pool, whole blocks of it; 0: none; EXECUTOR_SWAP_AUTO:
                           by device */
@@ -95,9 +98,14 @@ struct executor_info {
 /* Returns once the weights are loaded and the memory of both pools is allocated. The model outlives
  * the executor; *info is filled in only on success. ERROR_CONFIG: the device is not there,
  * or an option does not suit it; ERROR_MEMORY: which part does not fit, how much is missing and
- * what helps. */
+ * what helps; ERROR_DEVICE: it failed. On failure *out is NULL, or an executor that hangs. */
 int executor_create(const struct model *model, const struct executor_config *config,
                     struct executor_info *info, struct executor **out, struct error *err);
+
+/* Returns whether a device has not come back within the timeout. What it was given, executor and
+ * model included, can then never be freed, and exit(3) may wait for it: the process is to leave by
+ * _exit(2). Any thread; of executor_create's only. */
+bool executor_has_hung(struct executor *executor);
 
 /* Fills in what executor_create would, from the model's headers alone: the device is opened, but
  * nothing is loaded. A GPU's overhead is what is in use now; its libraries take more. Errors as

@@ -337,9 +337,25 @@ static int run(struct serve *serve) {
     return stop == HTTP_STOPPED ? EX_OK : EX_SOFTWARE;
 }
 
+/* Ends the process at once, status 70: a device that hangs keeps whoever gives something back to it,
+ * at exit(3) too. Clients have their answers, and the system takes the rest. */
+static _Noreturn void leave(struct serve *serve) {
+    listen_socket_close(&serve->socket);
+    fflush(NULL);
+    _exit(EX_SOFTWARE);
+}
+
+static bool device_hangs(const struct serve *serve) {
+    return serve->executor != NULL && executor_has_hung(serve->executor);
+}
+
 static void finish(struct serve *serve) {
+    if (device_hangs(serve))
+        leave(serve);
     http_server_destroy(serve->http);
     engine_destroy(serve->engine);
+    if (device_hangs(serve)) /* found by the engine while it ended */
+        leave(serve);
     if (serve->drafter)
         serve->drafter->ops->destroy(serve->drafter);
     if (serve->executor)

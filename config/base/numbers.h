@@ -13,6 +13,10 @@ static inline int32_t max_int32(int32_t a, int32_t b) {
     return a > b ? a : b;
 }
 
+static inline int64_t min_int64(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
 static inline int64_t max_int64(int64_t a, int64_t b) {
     return a > b ? a : b;
 }

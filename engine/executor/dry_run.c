@@ -107,11 +107,14 @@ static void fill(struct batch_arena *a, const struct serving_limits *limits, int
 
 static int run_step(struct backend *b, struct llama *llama, struct kv_cache *cache,
                     const struct serving_limits *limits, struct largest_step *step,
-                    int32_t num_tokens, struct error *err) {
+                    int32_t num_tokens, struct device_watch *watch, struct error *err) {
     fill(&step->arena, limits, num_tokens);
     const struct batch batch = batch_arena_view(&step->arena);
+    device_watch_begin(watch);
     rank_moves_enqueue(b, cache, NULL, &batch);
-    return llama_step(llama, cache, &batch, &step->result, err);
+    int status = llama_step(llama, cache, &batch, &step->result, err);
+    device_watch_end(watch);
+    return status;
 }
 
 /* Returns the next below n of 1, 2, 3, 4, 6, 8, 12, ...: sizes at which a library of matrix
@@ -126,7 +129,7 @@ static int32_t next_smaller(int32_t n) {
 }
 
 int dry_run(struct backend *b, struct llama *llama, struct kv_cache *cache,
-            const struct serving_limits *limits, struct error *err) {
+            const struct serving_limits *limits, struct device_watch *watch, struct error *err) {
     int64_t most = (int64_t)limits->max_num_seqs * limits->max_model_len;
     int32_t largest = limits->max_num_batched_tokens;
     if (largest > most)
@@ -136,7 +139,7 @@ int dry_run(struct backend *b, struct llama *llama, struct kv_cache *cache,
         return -1;
     int status = 0;
     for (int32_t n = largest; n > 0 && status == 0; n = next_smaller(n))
-        status = run_step(b, llama, cache, limits, &step, n, err);
+        status = run_step(b, llama, cache, limits, &step, n, watch, err);
     free_step(&step);
     return status;
 }

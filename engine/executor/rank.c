@@ -53,7 +53,9 @@ static int open_device(struct rank *rank, const char *device, struct error *err)
         .group = rank->group,
         .rank = rank->shard.rank,
     };
+    device_watch_begin(rank->watch);
     rank->backend = backend_open(device, &backend_config, &why);
+    device_watch_end(rank->watch);
     if (rank->backend == NULL)
         return explain(&why, "workspace of the device's operations",
                        "lower --max-num-batched-tokens or --max-num-seqs", err);
@@ -118,7 +120,10 @@ static void set_layout(struct rank *rank) {
 static int open_backend(const struct rank_setup *setup, int32_t index, int32_t num_threads,
                         struct rank *rank, struct error *err) {
     const struct executor_config *config = setup->config;
-    *rank = (struct rank){.model = setup->model, .config = *config, .group = setup->group};
+    *rank = (struct rank){.model = setup->model,
+                          .config = *config,
+                          .group = setup->group,
+                          .watch = setup->watches != NULL ? &setup->watches[index] : NULL};
     snprintf(rank->why_cpu, sizeof(rank->why_cpu), "%s", setup->why_cpu);
     rank->config.device = setup->device;
     rank->config.num_threads = num_threads;
@@ -132,6 +137,8 @@ static int open_backend(const struct rank_setup *setup, int32_t index, int32_t n
     int status = strcmp(setup->device, "auto") == 0 ? open_auto(rank, err) : open_named(rank, err);
     if (status != 0 || choose_kv_type(rank, err) != 0)
         return -1;
+    if (!rank->backend->has_dedicated_memory)
+        rank->watch = NULL; /* a CPU takes what it takes */
     set_layout(rank);
     return 0;
 }
@@ -144,6 +151,11 @@ static int load_weights(struct rank *rank, struct weights_reader *reader, struct
     if (weights_load(b, rank->model, &rank->shard, reader, &rank->weights_options, &rank->weights,
                      err) != 0)
         return -1;
+    device_watch_begin(rank->watch);
+    int status = b->ops->synchronize(b, err);
+    device_watch_end(rank->watch);
+    if (status != 0)
+        return -1;
     size_t after = rank_memory_free(rank);
     rank->memory.weight_bytes = rank->weights->bytes;
     if (b->has_dedicated_memory && before > after)
@@ -154,9 +166,13 @@ static int load_weights(struct rank *rank, struct weights_reader *reader, struct
 static int create_llama(struct rank *rank, struct error *err) {
     struct backend *b = rank->backend;
     size_t bytes;
-    if (rank_memory_plan_workspace(rank, &bytes, err) != 0 ||
-        llama_create(b, &rank->model->config, &rank->shard, rank->weights, &rank->limits,
-                     &rank->llama, err) != 0)
+    if (rank_memory_plan_workspace(rank, &bytes, err) != 0)
+        return -1;
+    device_watch_begin(rank->watch);
+    int status = llama_create(b, &rank->model->config, &rank->shard, rank->weights, &rank->limits,
+                              &rank->llama, err);
+    device_watch_end(rank->watch);
+    if (status != 0)
         return -1;
     rank->memory.workspace_bytes = llama_workspace_bytes(rank->llama) + b->workspace_bytes;
     return 0;
@@ -172,7 +188,7 @@ static int alloc_blocks(struct rank *rank, int32_t num_blocks, struct error *err
 static int run_dry(struct rank *rank, struct error *err) {
     struct error why = {0};
     if (alloc_blocks(rank, 2, &why) != 0 ||
-        dry_run(rank->backend, rank->llama, &rank->cache, &rank->limits, &why) != 0)
+        dry_run(rank->backend, rank->llama, &rank->cache, &rank->limits, rank->watch, &why) != 0)
         return explain(&why, "largest step", "lower --max-num-batched-tokens or --max-num-seqs",
                        err);
     rank->backend->ops->buffer_free(rank->backend, &rank->cache.buffer);
@@ -207,7 +223,12 @@ int rank_plan(const struct rank_setup *setup, int32_t index, int32_t num_threads
 static int create_cache(struct rank *rank, struct error *err) {
     struct backend *b = rank->backend;
     struct error why = {0};
-    if (alloc_blocks(rank, rank->limits.num_blocks, &why) != 0 || b->ops->synchronize(b, &why) != 0)
+    device_watch_begin(rank->watch);
+    int status = alloc_blocks(rank, rank->limits.num_blocks, &why);
+    if (status == 0)
+        status = b->ops->synchronize(b, &why);
+    device_watch_end(rank->watch);
+    if (status != 0)
         return explain(&why, "KV cache",
                        "lower --gpu-memory-utilization or --kv-cache-memory-bytes", err);
     rank->memory.free_bytes = rank_memory_free(rank);
@@ -223,8 +244,11 @@ static int create_host_pool(struct rank *rank, struct error *err) {
         return 0;
     if (b->ops->host_alloc(b, bytes, &rank->host_pool, &why) != 0)
         return explain(&why, "host pool of KV blocks", "lower --swap-space", err);
-    return rank_moves_measure(b, &rank->cache, rank->host_pool.data, num_blocks,
-                              &rank->swap_block_ns, err);
+    device_watch_begin(rank->watch);
+    int status = rank_moves_measure(b, &rank->cache, rank->host_pool.data, num_blocks,
+                                    &rank->swap_block_ns, err);
+    device_watch_end(rank->watch);
+    return status;
 }
 
 int rank_allocate(struct rank *rank, struct error *err) {
@@ -243,20 +267,27 @@ void rank_close(struct rank *rank) {
 }
 
 void rank_begin(struct rank *rank, const struct batch *batch) {
+    device_watch_begin(rank->watch);
     rank_moves_enqueue(rank->backend, &rank->cache, rank->host_pool.data, batch);
     if (batch->inputs.num_tokens > 0)
         llama_forward(rank->llama, &rank->cache, batch);
+    device_watch_end(rank->watch);
 }
 
 void rank_sample(struct rank *rank, const struct batch *batch, struct step_result *result) {
     CHECK(batch->inputs.num_tokens > 0 ||
           (batch->num_sample_rows == 0 && batch->num_hidden_sums == 0));
+    device_watch_begin(rank->watch);
     llama_sample(rank->llama, batch, result);
     rank->backend->ops->step_end(rank->backend);
+    device_watch_end(rank->watch);
 }
 
 int rank_wait(struct rank *rank, struct error *err) {
-    return rank->backend->ops->step_wait(rank->backend, err);
+    device_watch_begin(rank->watch);
+    int status = rank->backend->ops->step_wait(rank->backend, err);
+    device_watch_end(rank->watch);
+    return status;
 }
 
 bool rank_is_asynchronous(const struct rank *rank) {

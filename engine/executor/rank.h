@@ -6,6 +6,7 @@
 #define QUIRE_ENGINE_EXECUTOR_RANK_H
 
 #include "engine/executor.h"
+#include "engine/executor/device_watch.h"
 #include "models/llama.h"
 #include "models/weights/weights.h"
 
@@ -17,6 +18,7 @@ struct rank_setup {
     int32_t num_ranks;
     struct backend_group *group; /* NULL: one rank */
     struct weights_reader *reader;
+    struct device_watch *watches; /* [num_ranks]; NULL: nobody looks */
     char why_cpu[512];
 };
 
@@ -27,6 +29,7 @@ struct rank {
     struct model_shard shard;
     struct serving_limits limits; /* numbers of blocks once they are allocated */
     char why_cpu[512];            /* see executor_info */
+    struct device_watch *watch;   /* NULL: nobody looks, or the device is no GPU */
     struct weights_options weights_options;
     struct backend *backend;
     struct weights *weights;

@@ -26,6 +26,7 @@ static uint64_t number_from_environment(const char *name, uint64_t absent) {
 static device *create_device() {
     device *dev = new device();
     dev->fail_after = number_from_environment("QUIRE_CUDASIM_FAIL_AFTER", UINT64_MAX);
+    dev->hang_after = number_from_environment("QUIRE_CUDASIM_HANG_AFTER", UINT64_MAX);
     dev->memory_bytes = number_from_environment("QUIRE_CUDASIM_MEMORY", (uint64_t)1 << 30);
     dev->num_multiprocessors = (int)number_from_environment("QUIRE_CUDASIM_SMS", 4);
     dev->skipped = getenv("QUIRE_CUDASIM_SKIP");

@@ -34,6 +34,8 @@ struct device {
     uint64_t num_kernels; /* that ran */
     uint64_t fail_after;  /* QUIRE_CUDASIM_FAIL_AFTER */
     const char *skipped;  /* QUIRE_CUDASIM_SKIP; NULL: nothing */
+    bool hung;            /* a kernel runs that never ends, and no work after it begins */
+    uint64_t hang_after;  /* QUIRE_CUDASIM_HANG_AFTER */
     size_t memory_bytes;  /* QUIRE_CUDASIM_MEMORY */
     size_t allocated_bytes;
     int num_multiprocessors;                         /* QUIRE_CUDASIM_SMS */
@@ -83,8 +85,10 @@ cudaError_t refuse_captured(device &dev, cudaStream_t stream);
 /* The same for calls that a thread may not make while it captures any stream: memory, waits for the
  * whole device. */
 cudaError_t refuse_while_capturing(device &dev);
-/* Runs the oldest piece of work; false when there is none. */
+/* Runs the oldest piece of work; false when there is none. On a hung device always true, and nothing
+ * runs. */
 bool run_one(device &dev, work_queue &queue);
+/* Run all of it. On a hung device they do not return. */
 void run_all(device &dev, work_queue &queue);
 void run_all_streams(device &dev);
 

@@ -40,10 +40,15 @@ void check_pointer(const char *kernel_name, const void *pointer) {
         fatal("%s is launched with %p, neither device nor pinned memory", kernel_name, pointer);
 }
 
-/* One kernel, ours or a library's, unless it is the one that fails. */
+/* One kernel, ours or a library's, unless it is the one that fails, or never ends. */
 static void run_kernel(device &dev, const std::function<void()> &kernel) {
-    if (dev.num_kernels++ == dev.fail_after)
+    if (dev.hung) /* in a graph, after the one that never ends */
+        return;
+    uint64_t number = dev.num_kernels++;
+    if (number == dev.fail_after)
         dev.failed = true;
+    else if (number == dev.hang_after)
+        dev.hung = true;
     else
         kernel();
 }

@@ -3,7 +3,13 @@
 #include "device.h"
 #include "device_memory.h"
 
+#include "fatal.h"
+
+#include <unistd.h>
+
 #include <chrono>
+
+#define MAX_HANG_S 300 /* a test that waits for ever ends at last */
 
 struct CUstream_st {};
 
@@ -31,6 +37,8 @@ std::shared_ptr<work_queue> queue_of(device &dev, cudaStream_t stream) {
 }
 
 bool run_one(device &dev, work_queue &queue) {
+    if (dev.hung)
+        return true;
     if (queue.empty())
         return false;
     std::function<void()> work = std::move(queue.front());
@@ -42,12 +50,19 @@ bool run_one(device &dev, work_queue &queue) {
     return true;
 }
 
+/* What a call that waits for work does once the device hangs. */
+[[noreturn]] static void wait_for_ever() {
+    sleep(MAX_HANG_S);
+    fatal("a call has waited %d s for a kernel that never ends", MAX_HANG_S);
+}
+
 void run_all(device &dev, work_queue &queue) {
-    if (queue.empty())
+    if (!dev.hung && queue.empty())
         return;
     device_at_work at_work(dev);
     while (run_one(dev, queue))
-        continue;
+        if (dev.hung)
+            wait_for_ever();
 }
 
 void run_all_streams(device &dev) {
@@ -165,7 +180,8 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
     if (event->captured)
         return call.end(cudaErrorCapturedEvent);
     while (!is_reached(event) && run_one(call.dev, *event->queue))
-        continue;
+        if (call.dev.hung)
+            wait_for_ever();
     return call.end(cudaSuccess);
 }
 

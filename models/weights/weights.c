@@ -111,7 +111,7 @@ static int load_all(struct weights_loader *l, const struct model_shard *shard) {
     for (int32_t rope = 0; rope < config->num_ropes; rope++)
         if (load_rope_table(l, rope) != 0)
             return -1;
-    return l->backend->ops->synchronize(l->backend, l->err);
+    return 0;
 }
 
 int weights_load(struct backend *backend, const struct model *model,
@@ -142,6 +142,10 @@ int weights_load_alone(struct backend *backend, const struct model *model,
         return -1;
     int status = weights_load(backend, model, shard, reader, options, out, err);
     weights_reader_destroy(reader);
+    if (status == 0 && backend->ops->synchronize(backend, err) != 0) {
+        weights_free(backend, *out);
+        return -1;
+    }
     return status;
 }
 

@@ -57,11 +57,12 @@ size_t weights_needed(const struct model *model, const struct model_shard *shard
  * same reader, which reads each tensor once. ERROR_MODEL for a tensor that is missing, not expected
  * or of another shape or type than the configuration says, or a file that has become shorter;
  * ERROR_MEMORY, ERROR_IO, ERROR_DEVICE; an error of one rank is one of all that still read. The
- * model and the reader may be closed afterwards. */
+ * model and the reader may be closed afterwards; what the device still does for it, the backend's
+ * next wait waits for, and reports. */
 int weights_load(struct backend *backend, const struct model *model,
                  const struct model_shard *shard, struct weights_reader *reader,
                  const struct weights_options *options, struct weights **out, struct error *err);
-/* The same for a rank that is the only one, with a reader of its own. */
+/* The same for a rank that is the only one, with a reader of its own, and it waits. */
 int weights_load_alone(struct backend *backend, const struct model *model,
                        const struct model_shard *shard, const struct weights_options *options,
                        struct weights **out, struct error *err);

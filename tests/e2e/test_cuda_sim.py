@@ -324,3 +324,42 @@ def test_a_failing_gpu_ends_everything_at_once(start_gpu):
     assert [outcome for outcome, _ in outcomes] == [503, 503, "event", "event"]
     log = server.read_log()
     assert is_device_error(log) and "the device failed" in log
+
+
+# A GPU that never finishes.
+
+WAIT = ("--device-timeout", 3)
+
+
+def start_hanging(start_gpu, slack):
+    """A server whose GPU stands still `slack` kernels and products after the start, or a few more, as start_failing."""
+    fail_after = 16
+    while True:
+        try:
+            start_gpu(FAIL_AFTER=fail_after).kill()
+            return start_gpu(*WAIT, HANG_AFTER=fail_after + slack)
+        except RuntimeError:
+            fail_after = fail_after * 5 // 4
+
+
+def is_timeout(log):
+    errors = [line for line in log.splitlines() if "ERROR" in line]
+    return len(errors) == 1 and "not finished what it was given within 3 s (--device-timeout)" in errors[0]
+
+
+def test_a_hanging_gpu_ends_everything(start_gpu):
+    """Every client is answered once, and the process does not wait for the GPU that it leaves."""
+    server = start_hanging(start_gpu, slack=300)
+    outcomes = at_once([lambda: plain_until_refused(server)] * 2 +
+                       [lambda: stream_until_refused(server)] * 2)
+    assert server.process.wait(20) == 70
+    assert [outcome for outcome, _ in outcomes] == [503, 503, "event", "event"]
+    log = server.read_log()
+    assert is_timeout(log) and "the device failed" in log
+
+
+def test_a_gpu_that_hangs_at_start():
+    """In the dry run, whichever of its first kernels it is."""
+    for kernels_before in (0, 5, 100):
+        status, lines = refuse(*GPU, *WAIT, environment=simulated(HANG_AFTER=kernels_before))
+        assert status == 70 and is_timeout("\n".join(lines)), lines

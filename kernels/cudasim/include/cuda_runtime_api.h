@@ -16,8 +16,11 @@
  *   QUIRE_CUDASIM_SKIP=TEXT         kernels whose name holds the text are not run, so that results are
  *                                   wrong without an error; products are "cublasLtMatmul", copies
  *                                   "cudaMemcpyAsync"
- *   QUIRE_CUDASIM_ORDER=...         order of threads and blocks, cudasim/order.h
  *   QUIRE_CUDASIM_PRODUCTS=...      algorithms of cuBLASLt that refuse or err, cudasim/products.h
+ *   QUIRE_CUDASIM_HANG_AFTER=N      the (N+1)th kernel or product never ends: no stream goes on,
+ *                                   queries say cudaErrorNotReady, and a call that waits for work
+ *                                   does not return (but aborts after five minutes)
+ *   QUIRE_CUDASIM_ORDER=...         order of threads and blocks, cudasim/order.h
  *
  * All calls may be made from any thread; the device does one thing at a time. */
 #ifndef CUDASIM_CUDA_RUNTIME_API_H

@@ -2,6 +2,7 @@
 #include "sim_test.h"
 
 #include <stdlib.h>
+#include <unistd.h>
 
 __global__ static void count(int *counter) {
     atomicAdd(counter, 1);
@@ -58,6 +59,39 @@ static void test_device_fails(void **) {
     assert_int_equal(cudaStreamCreate(&stream), cudaErrorIllegalAddress);
 }
 
+/* Queries say so for ever; a call that waits does not return, which a child's alarm ends. */
+static void hang() {
+    setenv("QUIRE_CUDASIM_HANG_AFTER", "1", 1);
+    int *counter;
+    cudaStream_t stream;
+    cudaEvent_t before, after;
+    bool right = cudaMalloc(&counter, sizeof *counter) == cudaSuccess &&
+                 cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess &&
+                 cudaEventCreate(&before) == cudaSuccess && cudaEventCreate(&after) == cudaSuccess;
+    LAUNCH(count, 1, 1, 0, stream, counter);
+    right = right && cudaEventRecord(before, stream) == cudaSuccess;
+    LAUNCH(count, 1, 1, 0, stream, counter);
+    right = right && cudaEventRecord(after, stream) == cudaSuccess &&
+            cudaEventSynchronize(before) == cudaSuccess;
+    for (int i = 0; i < 100; i++)
+        right = right && cudaStreamQuery(stream) == cudaErrorNotReady &&
+                cudaEventQuery(after) == cudaErrorNotReady && cudaEventQuery(before) == cudaSuccess;
+    int *more;
+    right = right && cudaMalloc(&more, sizeof *more) == cudaSuccess;
+    fputs(right ? "hangs as it should" : "does not hang", stderr);
+    alarm(1);
+    if (cudaStreamSynchronize(stream) == cudaSuccess)
+        fputs("but returned", stderr);
+}
+
+/* Before the first call of this process. */
+static void test_device_hangs(void **) {
+    bool survived;
+    std::string text = run_child(hang, &survived);
+    assert_false(survived);
+    assert_string_equal(text.c_str(), "hangs as it should");
+}
+
 static void test_order(void **) {
     for (const char *wrong : {"", "backward", "random", "random:", "random:x", "random:1x"})
         assert_int_equal(cudasim_set_order(wrong), -1);
@@ -83,6 +117,7 @@ static void test_wrong_settings(void **) {
     for (const char *wrong : {"refuse", "refuse:1", "refuse:1:2", "hide:12:1-2",
                               "vary:", "wrong:1,", "slow:1", "vary:1 wrong:2"})
         check_wrong_setting("QUIRE_CUDASIM_PRODUCTS", wrong);
+    check_wrong_setting("QUIRE_CUDASIM_HANG_AFTER", "soon");
 }
 
 int main() {
@@ -91,8 +126,11 @@ int main() {
     setenv("QUIRE_CUDASIM_SKIP", "skipped_", 1);
     setenv("QUIRE_CUDASIM_FAIL_AFTER", "2", 1);
     const CMUnitTest tests[] = {
-        cmocka_unit_test(test_wrong_settings), cmocka_unit_test(test_memory_and_multiprocessors),
-        cmocka_unit_test(test_order),          cmocka_unit_test(test_skip),
+        cmocka_unit_test(test_wrong_settings),
+        cmocka_unit_test(test_device_hangs),
+        cmocka_unit_test(test_memory_and_multiprocessors),
+        cmocka_unit_test(test_order),
+        cmocka_unit_test(test_skip),
         cmocka_unit_test(test_device_fails),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
