@@ -64,7 +64,7 @@ class Rehearsal(unittest.TestCase):
             self.assertTrue(name in ONLY_ON_A_GPU or name.startswith("baselines/"), name)
         self.assertEqual(status, 0)
         stages = {name.split("/")[0] for name in items}
-        for stage in ("inventory", "checks", "golden", "steps", "ops", "reference", "embedding"):
+        for stage in ("inventory", "checks", "golden", "steps", "timelines", "ops", "reference", "embedding"):
             self.assertIn(stage, stages)
         last = printed.splitlines()[-100:]
         self.assertTrue(any(line.startswith("| G1 ") for line in last), "the table comes last")
@@ -92,6 +92,24 @@ class Rehearsal(unittest.TestCase):
     def test_copies_that_are_left_undone(self):
         self.assert_failed("golden/tiny-bf16 cuda-sim bf16", "--stage", "golden",
                            env={"QUIRE_CUDASIM_SKIP": "cudaMemcpyAsync"})
+
+    def test_steps_that_no_timeline_shows(self):
+        self.assert_failed("timelines/tiny decode 1 x 1 of 64", "--stage", "timelines",
+                           env={"QUIRE_CUDASIM_SKIP": "embed_kernel"})
+
+    def test_a_timeline_that_is_added_up_wrongly(self):
+        """Gaps are left out, or a step, or half of the host's time."""
+        path = self.packed / "scripts/gpu/timeline_account.py"
+        right = path.read_text()
+        for part, wrong in (("left.append((done, start))", "pass"), ("    return steps\n", "    return steps[1:]\n"),
+                            ("total, host = sum(totals.values()), end - start",
+                             "total, host = sum(totals.values()), (end - start) / 2")):
+            self.assertEqual(right.count(part), 1, part)
+            path.write_text(right.replace(part, wrong))
+            try:
+                self.assert_failed("timelines/tiny decode 1 x 1 of 64", "--stage", "timelines")
+            finally:
+                path.write_text(right)
 
     def test_a_program_that_is_not_there(self):
         program = self.packed / "bin/check_ops"

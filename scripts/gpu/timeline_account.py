@@ -60,6 +60,7 @@ class Work(NamedTuple):
     is_copy: bool  # or a fill
     opens: bool  # comes before the embed kernel of its step, if it does so directly
     correlation: int
+    name: str = ""  # of a kernel
 
 
 class Call(NamedTuple):
@@ -73,11 +74,22 @@ def op_of(kernel):
     return next((op for op, pattern in OPS if pattern.search(kernel)), "other")
 
 
+def short_name(kernel):
+    """Of a mangled name the names that it begins with, of another its first hundred characters."""
+    words, at = [], 3 if kernel.startswith("_ZN") else 2
+    while kernel.startswith("_Z") and kernel[at:at + 1].isdigit():
+        digits = re.match(r"\d+", kernel[at:])[0]
+        at += len(digits)
+        words.append(kernel[at:at + int(digits)])
+        at += int(digits)
+    return "::".join(words)[:100] or kernel[:100]
+
+
 # --- The file ------------------------------------------------------------------------------------
 
 class Timeline:
     def __init__(self, lines):
-        self.work, self.calls, self.others = [], [], Counter()
+        self.work, self.calls = [], []
         self.ended = False
         names = {}
         lines = iter(lines)
@@ -104,10 +116,7 @@ class Timeline:
             names[int(words[1])] = words[2].strip()
         elif kind == "kernel":
             start, end, _, correlation, _, name = map(int, words[1:])
-            op = op_of(names[name])
-            if op == "other":
-                self.others[names[name]] += 1
-            self.add_work(Work(start, end, op, False, False, correlation))
+            self.add_work(Work(start, end, op_of(names[name]), False, False, correlation, names[name]))
         elif kind == "copy":
             start, end, _, correlation = map(int, words[1:5])
             self.add_work(Work(start, end, COPIES[words[6]], True, words[6] == "htod", correlation))
@@ -295,8 +304,27 @@ def describe_parts(steps, divided, totals):
             for part, total in totals.most_common()]
 
 
-def make_account(timeline, start, end, num_steps, most_difference=MAX_DIFFERENCE):
-    """start and end in nanoseconds. Everything is per step, the mean unless it is called a median."""
+def describe_kernels(steps):
+    """Time by the kernels' own names, of each as long as it ran, whatever ran beside it."""
+    times = defaultdict(list)
+    for step in steps:
+        for one in step.work:
+            if one.name:
+                times[one.part, one.name].append(one.end - one.start)
+    return sorted(({"part": part, "name": short_name(name), "us": microseconds(sum(each), len(steps)),
+                    "per_step": round(len(each) / len(steps), 2)} for (part, name), each in times.items()),
+                  key=lambda kernel: -kernel["us"])
+
+
+def describe_middle(steps, divided):
+    """The step of median length, piece by piece: part and us."""
+    order = sorted(range(len(steps)), key=lambda at: steps[at].end - steps[at].begin)
+    return [[piece.part, microseconds(piece.end - piece.start)] for piece in divided[order[len(order) // 2]]]
+
+
+def make_account(timeline, start, end, num_steps):
+    """start and end in nanoseconds. Everything is per step, the mean unless it is called a median. Whether the sum
+    is what the host measured is left to check_difference."""
     steps = choose_steps(timeline, start, end)
     if not steps:
         raise AccountError("the timeline has no step in the time that the host measured")
@@ -308,16 +336,12 @@ def make_account(timeline, start, end, num_steps, most_difference=MAX_DIFFERENCE
     check_sums(steps, divided)
     totals = add_up(piece for pieces in divided for piece in pieces)
     total, host = sum(totals.values()), end - start
-    difference = total / host - 1
-    if abs(difference) > most_difference:
-        raise AccountError(f"the parts are {microseconds(total, num_steps)} us a step together, and the host measured "
-                           f"{microseconds(host, num_steps)}: {100 * difference:+.1f} %")
     idle = sum(totals[gap] for gap in GAPS)
     spans, inside, unknown = enqueue_times(timeline, steps)
     waits, rest = other_calls(timeline, start, end, steps)
     return {
         "steps": num_steps, "us": microseconds(total, num_steps), "host_us": microseconds(host, num_steps),
-        "difference": round(difference, 5), "parts": describe_parts(steps, divided, totals),
+        "difference": round(total / host - 1, 5), "parts": describe_parts(steps, divided, totals),
         "median_us": microseconds(statistics.median(step.end - step.begin for step in steps)),
         "busy_us": microseconds(total - idle, num_steps), "idle_us": microseconds(idle, num_steps),
         "idle_share": round(idle / total, 5),
@@ -328,8 +352,15 @@ def make_account(timeline, start, end, num_steps, most_difference=MAX_DIFFERENCE
         "other_calls": {name: {"per_step": round(count / num_steps, 2), "us": microseconds(time, num_steps)}
                         for name, (count, time) in sorted(rest.items())},
         "costly_calls": sorted(name for name in rest if COSTLY.search(name)),
-        "other_kernels": sorted(name[:200] for name in timeline.others),
+        "kernels": describe_kernels(steps),
+        "middle_step": describe_middle(steps, divided),
     }
+
+
+def check_difference(account, most=MAX_DIFFERENCE):
+    if abs(account["difference"]) > most:
+        raise AccountError(f"the parts are {account['us']} us a step together, and the host measured "
+                           f"{account['host_us']}: {100 * account['difference']:+.1f} %")
 
 
 def read_timeline(path):
@@ -350,9 +381,10 @@ def main():
     try:
         account = make_account(read_timeline(options.file), round(1e9 * options.start), round(1e9 * options.end),
                                options.steps)
+        print(json.dumps(account, indent=1))
+        check_difference(account)
     except AccountError as error:
         sys.exit(str(error))
-    print(json.dumps(account, indent=1))
 
 
 if __name__ == "__main__":
