@@ -214,6 +214,12 @@ CUptiResult cuptiGetVersion(uint32_t *version) {
     return CUPTI_SUCCESS;
 }
 
+CUptiResult cuptiGetTimestamp(uint64_t *timestamp) {
+    std::lock_guard<std::recursive_mutex> guard(the_device().lock);
+    *timestamp = now();
+    return CUPTI_SUCCESS;
+}
+
 CUptiResult cuptiGetResultString(CUptiResult result, const char **text) {
     *text = result == CUPTI_SUCCESS                         ? "CUPTI_SUCCESS"
             : result == CUPTI_ERROR_INSUFFICIENT_PRIVILEGES ? "CUPTI_ERROR_INSUFFICIENT_PRIVILEGES"
@@ -242,21 +248,29 @@ CUptiResult cuptiActivityRegisterCallbacks(CUpti_BuffersCallbackRequestFunc requ
     return CUPTI_SUCCESS;
 }
 
+static CUptiResult status_from_environment(const char *name) {
+    const char *status = getenv(name);
+    return status != nullptr ? static_cast<CUptiResult>(atoi(status)) : CUPTI_SUCCESS;
+}
+
 CUptiResult cuptiActivityRegisterTimestampCallback(CUpti_TimestampCallbackFunc clock) {
     std::lock_guard<std::recursive_mutex> guard(the_device().lock);
-    the_recorder().clock = clock;
-    return clock != nullptr ? CUPTI_SUCCESS : CUPTI_ERROR_INVALID_PARAMETER;
+    if (clock == nullptr)
+        return CUPTI_ERROR_INVALID_PARAMETER;
+    CUptiResult status = status_from_environment("QUIRE_CUDASIM_CUPTI_CLOCK_STATUS");
+    if (status == CUPTI_SUCCESS)
+        the_recorder().clock = clock;
+    return status;
 }
 
 CUptiResult cuptiActivityEnable(CUpti_ActivityKind kind) {
     std::lock_guard<std::recursive_mutex> guard(the_device().lock);
-    const char *status = getenv("QUIRE_CUDASIM_CUPTI_STATUS");
-    if (status != nullptr)
-        return static_cast<CUptiResult>(atoi(status));
     if (the_recorder().request == nullptr)
         return CUPTI_ERROR_INVALID_OPERATION;
-    the_recorder().kinds.insert(kind);
-    return CUPTI_SUCCESS;
+    CUptiResult status = status_from_environment("QUIRE_CUDASIM_CUPTI_STATUS");
+    if (status == CUPTI_SUCCESS)
+        the_recorder().kinds.insert(kind);
+    return status;
 }
 
 static CUptiResult choose(CUpti_CallbackDomain domain, uint32_t cbid, bool wanted) {

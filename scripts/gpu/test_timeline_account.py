@@ -3,6 +3,7 @@
 
 With programs also timeline.c, on the simulator:  test_timeline_account.py BENCH_MODEL MODEL CUPTI LIBRARY..."""
 
+import itertools
 import json
 import os
 import re
@@ -315,8 +316,9 @@ class Library(unittest.TestCase):
         return line, done.stderr
 
     def test_an_account(self):
-        for library in self.libraries:
-            line, errors = self.run_program(library)
+        """By the library's clock, or CUPTI's own."""
+        for library, env in itertools.product(self.libraries, ({}, {"QUIRE_CUDASIM_CUPTI_CLOCK_STATUS": "999"})):
+            line, errors = self.run_program(library, **env)
             self.assertNotIn("timeline", errors)
             timeline = account.read_timeline(self.path)
             result = make_account(timeline, round(1e9 * line["start"]), round(1e9 * line["end"]), line["calls"])

@@ -78,6 +78,7 @@ _Static_assert(CUPTI_ACTIVITY_KIND_MEMCPY == 1 && CUPTI_ACTIVITY_KIND_MEMSET == 
     X(cuptiActivityRegisterTimestampCallback)                                                      \
     X(cuptiGetCallbackName)                                                                        \
     X(cuptiGetResultString)                                                                        \
+    X(cuptiGetTimestamp)                                                                           \
     X(cuptiGetVersion)
 
 struct cupti {
@@ -90,6 +91,7 @@ static struct {
     pthread_mutex_t lock; /* for what follows */
     FILE *file;           /* NULL: closed */
     uint64_t num_records, max_records, num_dropped, num_cut;
+    uint64_t clock_ahead; /* of CUPTI's clock before ours */
     int num_names;
     const char *names[MAX_NAMES]; /* CUPTI's own, which stay */
 } timeline = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -114,11 +116,17 @@ static int name_id(const char *name) {
     return timeline.num_names++;
 }
 
+/* 0 stays: CUPTI could not tell the time. */
+static uint64_t by_our_clock(uint64_t time) {
+    return time != 0 ? time - timeline.clock_ahead : 0;
+}
+
 static void write_kernel(const CUpti_ActivityKernel10 *k) {
     int id = name_id(k->name);
     fprintf(timeline.file,
-            "kernel %" PRIu64 " %" PRIu64 " %" PRIu32 " %" PRIu32 " %" PRIu32 " %d\n", k->start,
-            k->end, k->streamId, k->correlationId, k->graphId, id);
+            "kernel %" PRIu64 " %" PRIu64 " %" PRIu32 " %" PRIu32 " %" PRIu32 " %d\n",
+            by_our_clock(k->start), by_our_clock(k->end), k->streamId, k->correlationId, k->graphId,
+            id);
 }
 
 static void write_copy(const CUpti_ActivityMemcpy6 *c) {
@@ -128,13 +136,15 @@ static void write_copy(const CUpti_ActivityMemcpy6 *c) {
                                                                         : "other";
     fprintf(timeline.file,
             "copy %" PRIu64 " %" PRIu64 " %" PRIu32 " %" PRIu32 " %" PRIu32 " %s %" PRIu64 "\n",
-            c->start, c->end, c->streamId, c->correlationId, c->graphId, kind, c->bytes);
+            by_our_clock(c->start), by_our_clock(c->end), c->streamId, c->correlationId, c->graphId,
+            kind, c->bytes);
 }
 
 static void write_fill(const CUpti_ActivityMemset4 *f) {
     fprintf(timeline.file,
             "fill %" PRIu64 " %" PRIu64 " %" PRIu32 " %" PRIu32 " %" PRIu32 " %" PRIu64 "\n",
-            f->start, f->end, f->streamId, f->correlationId, f->graphId, f->bytes);
+            by_our_clock(f->start), by_our_clock(f->end), f->streamId, f->correlationId, f->graphId,
+            f->bytes);
 }
 
 static void write_call(const CUpti_ActivityAPI *c) {
@@ -145,8 +155,8 @@ static void write_call(const CUpti_ActivityAPI *c) {
     if (timeline.cupti.cuptiGetCallbackName(domain, c->cbid, &name) != CUPTI_SUCCESS)
         name = NULL;
     int id = name_id(name);
-    fprintf(timeline.file, "call %" PRIu64 " %" PRIu64 " %" PRIu32 " %" PRIu32 " %d\n", c->start,
-            c->end, c->threadId, c->correlationId, id);
+    fprintf(timeline.file, "call %" PRIu64 " %" PRIu64 " %" PRIu32 " %" PRIu32 " %d\n",
+            by_our_clock(c->start), by_our_clock(c->end), c->threadId, c->correlationId, id);
 }
 
 static void write_record(const CUpti_Activity *record) {
@@ -231,29 +241,40 @@ static bool open_cupti(void) {
     return true;
 }
 
-/* A program enqueues hundreds of kernels a step and asks for the last error after each: recording
- * those calls too would cost more than it shows. */
+/* The host's clock for all records. Where it may not be CUPTI's, both are looked at once. */
+static bool set_clock(void) {
+    const struct cupti *c = &timeline.cupti;
+    uint64_t theirs = 0;
+    if (c->cuptiActivityRegisterTimestampCallback(now) == CUPTI_SUCCESS)
+        return true;
+    if (!works(c->cuptiGetTimestamp(&theirs), "cuptiGetTimestamp"))
+        return false;
+    timeline.clock_ahead = theirs - now();
+    return true;
+}
+
+/* Hundreds of kernels a step, and after each the program asks for the last error: recording those
+ * calls too would cost more than it shows. What cannot be chosen so finely is recorded as it is. */
+static void choose_calls(void) {
+    const struct cupti *c = &timeline.cupti;
+    (void)c->cuptiActivityEnableRuntimeApi(CUPTI_RUNTIME_TRACE_CBID_cudaGetLastError_v3020, 0);
+    (void)c->cuptiActivityEnableRuntimeApi(CUPTI_RUNTIME_TRACE_CBID_cudaPeekAtLastError_v3020, 0);
+    (void)c->cuptiActivityEnableDriverApi(CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx, 1);
+}
+
 static bool start_recording(void) {
     static const CUpti_ActivityKind KINDS[] = {
         CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, CUPTI_ACTIVITY_KIND_MEMCPY,
         CUPTI_ACTIVITY_KIND_MEMSET, CUPTI_ACTIVITY_KIND_RUNTIME};
     const struct cupti *c = &timeline.cupti;
-    if (!works(c->cuptiActivityRegisterTimestampCallback(now),
-               "cuptiActivityRegisterTimestampCallback") ||
-        !works(c->cuptiActivityRegisterCallbacks(give_buffer, take_buffer),
-               "cuptiActivityRegisterCallbacks"))
+    if (!set_clock() || !works(c->cuptiActivityRegisterCallbacks(give_buffer, take_buffer),
+                               "cuptiActivityRegisterCallbacks"))
         return false;
     for (size_t i = 0; i < sizeof(KINDS) / sizeof(KINDS[0]); i++)
         if (!works(c->cuptiActivityEnable(KINDS[i]), "cuptiActivityEnable"))
             return false;
-    return works(
-               c->cuptiActivityEnableRuntimeApi(CUPTI_RUNTIME_TRACE_CBID_cudaGetLastError_v3020, 0),
-               "cuptiActivityEnableRuntimeApi") &&
-           works(c->cuptiActivityEnableRuntimeApi(
-                     CUPTI_RUNTIME_TRACE_CBID_cudaPeekAtLastError_v3020, 0),
-                 "cuptiActivityEnableRuntimeApi") &&
-           works(c->cuptiActivityEnableDriverApi(CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx, 1),
-                 "cuptiActivityEnableDriverApi");
+    choose_calls();
+    return true;
 }
 
 /* The program has waited for its device: what is still incomplete now never ends. */

@@ -8,7 +8,8 @@
  * of the work that ran in it.
  *
  * Environment, read at each call:
- *   QUIRE_CUDASIM_CUPTI_STATUS=N   cuptiActivityEnable gives N */
+ *   QUIRE_CUDASIM_CUPTI_STATUS=N         cuptiActivityEnable gives N
+ *   QUIRE_CUDASIM_CUPTI_CLOCK_STATUS=N   cuptiActivityRegisterTimestampCallback gives N */
 #ifndef CUDASIM_CUPTI_H
 #define CUDASIM_CUPTI_H
 
@@ -36,6 +37,7 @@ typedef enum {
 typedef struct CUctx_st *CUcontext;
 
 CUDASIM_EXPORT CUptiResult cuptiGetVersion(uint32_t *version);
+CUDASIM_EXPORT CUptiResult cuptiGetTimestamp(uint64_t *timestamp);
 CUDASIM_EXPORT CUptiResult cuptiGetResultString(CUptiResult result, const char **text);
 
 /* Calls of the API. The simulated runtime numbers most of its calls as they come. */

@@ -11,7 +11,7 @@ from gpu_results import Failed, NotRun
 from timeline_account import (COSTLY, GAPS, MAX_DIFFERENCE, AccountError, Refused, check_difference, make_account,
                               read_timeline)
 
-CUPTI = "libcupti.so.13"
+CUPTI = ("libcupti.so.13", "libcupti.so.12")
 # Of each model the steps: op, sequences, tokens of each, context.
 STEPS = {"llama-3.2-1b": (("decode", 1, 1, 1024), ("decode", 256, 1, 1024)),
          "llama-3-8b": (("decode", 1, 1, 1024), ("decode", 64, 1, 1024), ("prefill", 1, 2048, 2048))}
@@ -31,7 +31,7 @@ def find_cupti(context):
         return context.program("libquire-cuda-sim.so")
     folders = [TOOLKIT / "extras/CUPTI/lib64", TOOLKIT / "lib64", TOOLKIT / "lib",
                TOOLKIT / "targets/x86_64-linux/lib", *python_library_folders()]
-    return next((folder / CUPTI for folder in folders if (folder / CUPTI).exists()), None)
+    return next((folder / name for name in CUPTI for folder in folders if (folder / name).exists()), None)
 
 
 def shape_text(step):
