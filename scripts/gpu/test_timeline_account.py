@@ -83,6 +83,7 @@ class Accounts(unittest.TestCase):
             "linear": 0.5, "gap between steps": 0.19, "embed": 0.1, "sample": 0.1, "copy to the device": 0.05,
             "copy to the host": 0.02, "gap between kernels": 0.02, "gap before a copy": 0.01, "gap after a copy": 0.01})
         self.assertEqual((result["us"], result["host_us"], result["median_us"]), (1.0, 1.0, 1.0))
+        self.assertEqual(result["span_us"], 0.81)
         self.assertEqual((result["busy_us"], result["idle_us"], result["idle_share"]), (0.77, 0.23, 0.23))
         # From the copy's call at -200 of the step to the end of the other copy's at 600.
         self.assertEqual(result["enqueue_us"], 0.8)

@@ -295,6 +295,11 @@ def add_up(pieces):
     return parts
 
 
+def span_of(pieces):
+    """From the beginning of a step's work to its end."""
+    return sum(piece.end - piece.start for piece in pieces if piece.part != BETWEEN_STEPS)
+
+
 def describe_parts(steps, divided, totals):
     counts = Counter(one.part for step in steps for one in step.work)
     counts.update(piece.part for pieces in divided for piece in pieces if piece.part in GAPS)
@@ -343,6 +348,7 @@ def make_account(timeline, start, end, num_steps):
         "steps": num_steps, "us": microseconds(total, num_steps), "host_us": microseconds(host, num_steps),
         "difference": round(total / host - 1, 5), "parts": describe_parts(steps, divided, totals),
         "median_us": microseconds(statistics.median(step.end - step.begin for step in steps)),
+        "span_us": microseconds(statistics.median(span_of(pieces) for pieces in divided)),
         "busy_us": microseconds(total - idle, num_steps), "idle_us": microseconds(idle, num_steps),
         "idle_share": round(idle / total, 5),
         "enqueue_us": microseconds(statistics.median(spans)) if spans else None,

@@ -115,6 +115,7 @@ def take(runs, step):
     line = find_line(lines, step)
     try:
         account = make_account(timeline, round(1e9 * line["start"]), round(1e9 * line["end"]), line["calls"])
+        account["device_us"] = line.get("device_us")
         account["unrecorded_us"] = runs.unrecorded_us(step)
         account["recorded_idle_share"] = account["idle_share"]
         account["idle_share"] = round(max(0.0, 1 - account["busy_us"] / account["unrecorded_us"]), 5)
@@ -166,6 +167,9 @@ def describe_host(account):
            f"{100 * recorded:+.1f} %")
     yield (f"the device works {account['busy_us']:.1f} us and idles {percent(account['recorded_idle_share'])} of the "
            f"recorded step, {percent(account['idle_share'])} of the unrecorded")
+    if account["device_us"] is not None:
+        yield (f"from its first work to its last a step takes {account['span_us']:.1f} us here, and "
+               f"{account['device_us']:.1f} by events around it (medians)")
     if account["enqueue_us"] is not None:
         yield (f"the host enqueues for {account['enqueue_us']:.1f} us, of which {account['enqueue_calls_us']:.1f} in "
                f"calls, and waits for {account['waits_us']:.1f} us")
