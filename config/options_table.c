@@ -240,13 +240,17 @@ static const struct option_spec table[] = {
      .offset = FIELD(max_num_seqs),
      .default_text = "0",
      .maximum = 1024,
-     .meaning = "sequences running at once; 0: 256 on CUDA, 64 on the CPU"},
+     .meaning =
+         "sequences running at once; 0: 256 on CUDA, 1024 on a GPU of 70 GiB or more, 64 on the "
+         "CPU"},
     {.name = "max-num-batched-tokens",
      .type = OPTION_INTEGER,
      .offset = FIELD(max_num_batched_tokens),
      .default_text = "0",
      .maximum = 65536,
-     .meaning = "tokens computed in one step; 0: 2048 on CUDA, 512 on the CPU"},
+     .meaning =
+         "tokens computed in one step; 0: 2048 on CUDA, 8192 on a GPU of 70 GiB or more, 512 on "
+         "the CPU"},
     {.name = "block-size",
      .type = OPTION_INTEGER,
      .offset = FIELD(block_size),

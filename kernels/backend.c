@@ -27,6 +27,10 @@ struct backend *backend_open(const char *name, const struct backend_config *conf
     return NULL;
 }
 
+size_t backend_device_memory(const char *name) {
+    return strncmp(name, "cuda", 4) == 0 ? module_device_memory(name) : 0;
+}
+
 void backend_close(struct backend *b) {
     if (b != NULL)
         b->ops->destroy(b);

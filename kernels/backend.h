@@ -376,6 +376,10 @@ struct backend *backend_open(const char *name, const struct backend_config *conf
 /* Accepts NULL. */
 void backend_close(struct backend *b);
 
+/* Bytes of its own memory that the device of that name has in all, which decides how large a step
+ * pays before backend_open is told of it; 0: it has none (the CPU), or is not here. */
+size_t backend_device_memory(const char *name);
+
 /* Returns `wanted` where the backend's KV cache takes it, else the first type that it takes. */
 enum kv_type backend_kv_type(const struct backend *b, enum kv_type wanted);
 

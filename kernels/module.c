@@ -19,8 +19,7 @@ static void *load(const char *file, struct error *err) {
     return NULL;
 }
 
-struct backend *module_open(const char *name, const struct backend_config *config,
-                            struct error *err) {
+static const struct backend_module *find_module(const char *name, struct error *err) {
     char file[64];
     snprintf(file, sizeof(file), "libquire-%s.so", name);
     void *handle = load(file, err);
@@ -39,5 +38,16 @@ struct backend *module_open(const char *name, const struct backend_config *confi
                   file, module->interface, QUIRE_MODULE_INTERFACE);
         return NULL;
     }
-    return module->open(config, err);
+    return module;
+}
+
+struct backend *module_open(const char *name, const struct backend_config *config,
+                            struct error *err) {
+    const struct backend_module *module = find_module(name, err);
+    return module != NULL ? module->open(config, err) : NULL;
+}
+
+size_t module_device_memory(const char *name) {
+    const struct backend_module *module = find_module(name, NULL);
+    return module != NULL ? module->device_memory() : 0;
 }

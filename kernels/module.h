@@ -11,18 +11,23 @@
 
 #include "kernels/backend.h"
 
-#define QUIRE_MODULE_INTERFACE (11000 + (int)sizeof(struct sample_row))
+#define QUIRE_MODULE_INTERFACE (12000 + (int)sizeof(struct sample_row))
 #define QUIRE_MODULE_SYMBOL "quire_backend_module"
 
 struct backend_module {
     int interface; /* QUIRE_MODULE_INTERFACE */
     /* ERROR_DEVICE: there is no device, or none that can be used, and why. */
     struct backend *(*open)(const struct backend_config *config, struct error *err);
+    /* Bytes of the device's memory in all, known before it is opened; 0: there is no device. */
+    size_t (*device_memory)(void);
 };
 
 /* Opens the backend of libquire-NAME.so. ERROR_CONFIG: the module is not there, or a library that
  * it needs is not, or it is of another build; otherwise what its `open` says. */
 struct backend *module_open(const char *name, const struct backend_config *config,
                             struct error *err);
+
+/* As backend_device_memory; 0 also where module_open fails. */
+size_t module_device_memory(const char *name);
 
 #endif

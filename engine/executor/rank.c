@@ -41,7 +41,10 @@ static int open_device(struct rank *rank, const char *device, struct error *err)
     const struct model_config *model = &rank->model->config;
     struct serving_limits *limits = &rank->limits;
     struct error why = {0};
-    CHECK(sizing_choose_step(device, &rank->config.limits, limits, NULL) == 0);
+    device_watch_begin(rank->watch);
+    size_t device_bytes = backend_device_memory(device);
+    device_watch_end(rank->watch);
+    CHECK(sizing_choose_step(device, device_bytes, &rank->config.limits, limits, NULL) == 0);
     const struct backend_config backend_config = {
         .num_threads = rank->config.num_threads,
         .limits = *limits,
@@ -130,7 +133,7 @@ static int open_backend(const struct rank_setup *setup, int32_t index, int32_t n
     rank->weights_options = (struct weights_options){.max_model_len = config->limits.max_model_len,
                                                      .quantization = config->quantization};
     /* Options that contradict each other do so on every device. */
-    if (sizing_choose_step(setup->device, &config->limits, &rank->limits, err) != 0 ||
+    if (sizing_choose_step(setup->device, 0, &config->limits, &rank->limits, err) != 0 ||
         model_shard_init(setup->model, config->quantization, index, setup->num_ranks, &rank->shard,
                          err) != 0)
         return -1;

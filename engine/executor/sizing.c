@@ -8,13 +8,22 @@
 
 #define MAX_CHOSEN_BYTES ((size_t)4 << 30)
 
-int sizing_choose_step(const char *device, const struct serving_limits *requested,
-                       struct serving_limits *out, struct error *err) {
+static const struct serving_limits *step_defaults(const char *device, size_t memory_bytes) {
     static const struct serving_limits on_cpu = {
         .max_num_seqs = 64, .max_num_batched_tokens = 512, .max_logit_rows = 64};
     static const struct serving_limits on_gpu = {
         .max_num_seqs = 256, .max_num_batched_tokens = 2048, .max_logit_rows = 256};
-    const struct serving_limits *defaults = strncmp(device, "cuda", 4) == 0 ? &on_gpu : &on_cpu;
+    static const struct serving_limits on_large_gpu = {
+        .max_num_seqs = 1024, .max_num_batched_tokens = 8192, .max_logit_rows = 256};
+    if (strncmp(device, "cuda", 4) != 0)
+        return &on_cpu;
+    return memory_bytes >= SIZING_LARGE_GPU_BYTES ? &on_large_gpu : &on_gpu;
+}
+
+int sizing_choose_step(const char *device, size_t memory_bytes,
+                       const struct serving_limits *requested, struct serving_limits *out,
+                       struct error *err) {
+    const struct serving_limits *defaults = step_defaults(device, memory_bytes);
     int32_t seqs = requested->max_num_seqs, tokens = requested->max_num_batched_tokens;
     if (seqs == 0)
         seqs = tokens == 0 ? defaults->max_num_seqs : min_int32(defaults->max_num_seqs, tokens);

@@ -11,11 +11,14 @@
 #include <stdint.h>
 
 /* Copies the limits and fills in max_logit_rows and, where they are 0, max_num_seqs and
- * max_num_batched_tokens by the device's kind: a GPU needs many sequences in a step to be busy, a
- * CPU few. A number that was requested pulls the other one along; two that contradict each other
- * are an ERROR_CONFIG. device: as backend_open names it. */
-int sizing_choose_step(const char *device, const struct serving_limits *requested,
-                       struct serving_limits *out, struct error *err);
+ * max_num_batched_tokens by the device's kind: a GPU needs many sequences in a step to be busy, one
+ * of SIZING_LARGE_GPU_BYTES or more has room for more (both numbers are vLLM's), a CPU needs few. A
+ * number that was requested pulls the other one along; two that contradict each other are an
+ * ERROR_CONFIG. device: as backend_open names it; memory_bytes: as backend_device_memory says. */
+#define SIZING_LARGE_GPU_BYTES ((size_t)70 << 30)
+int sizing_choose_step(const char *device, size_t memory_bytes,
+                       const struct serving_limits *requested, struct serving_limits *out,
+                       struct error *err);
 
 /* Memory for the KV block pool. */
 struct kv_budget {

@@ -120,6 +120,15 @@ static int open_device(struct cuda_backend *b, struct error *err) {
     return CUDA_START(cudaStreamCreateWithFlags(&b->stream, cudaStreamNonBlocking), err);
 }
 
+/* Why there is none is told by opening it. */
+size_t cuda_device_memory(void) {
+    struct cudaDeviceProp prop;
+    if (cudaGetDeviceProperties(&prop, 0) == cudaSuccess)
+        return prop.totalGlobalMem;
+    cudaGetLastError();
+    return 0;
+}
+
 static int create_parts(struct cuda_backend *b, struct error *err) {
     size_t free_before, free_after, total;
     cuda_memory_info(&b->base, &free_before, &total);

@@ -68,6 +68,7 @@ void cuda_sampler_destroy(struct cuda_backend *b);
 
 /* cuda_backend.c */
 struct backend *cuda_backend_open(const struct backend_config *config, struct error *err);
+size_t cuda_device_memory(void);
 
 /* cuda_memory.c */
 int cuda_buffer_alloc(struct backend *b, size_t bytes, struct buffer *out, struct error *err);

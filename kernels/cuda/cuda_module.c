@@ -7,4 +7,5 @@ __attribute__((visibility("default"))) extern const struct backend_module quire_
 const struct backend_module quire_backend_module = {
     .interface = QUIRE_MODULE_INTERFACE,
     .open = cuda_backend_open,
+    .device_memory = cuda_device_memory,
 };

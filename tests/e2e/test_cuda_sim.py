@@ -262,6 +262,14 @@ def test_out_of_memory_says_what_and_how_much(start_gpu):
         assert len(lines) == 1 and all(word in lines[0] for word in said), lines
 
 
+@pytest.mark.parametrize("memory, step", [((70 << 30) - 1, "2048 tokens, 256 sequences"),
+                                          (70 << 30, "8192 tokens, 1024 sequences")])
+def test_a_large_gpu_computes_more_at_once(memory, step):
+    plan = subprocess.run([BINARY, "inspect", TINY, "--plan", "--device", "cuda-sim"], text=True, timeout=60,
+                          capture_output=True, check=True, env=clean_environment(**simulated(MEMORY=memory)))
+    assert f" MiB for steps of {step}\n" in plan.stdout
+
+
 # A GPU that fails.
 
 def start_failing(start_gpu, slack):

@@ -54,11 +54,18 @@ static void test_module_device(void **state) {
     assert_string_equal(err.message, "the fake GPU has trouble");
 }
 
+static void test_device_memory(void **state) {
+    assert_int_equal(backend_device_memory("cuda"), 123);
+    assert_int_equal(backend_device_memory("cpu"), 0);
+    assert_int_equal(module_device_memory("there-is-none"), 0);
+    assert_int_equal(module_device_memory("other-build"), 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_missing_module), cmocka_unit_test(test_missing_library),
         cmocka_unit_test(test_not_a_module),   cmocka_unit_test(test_other_build),
-        cmocka_unit_test(test_module_device),
+        cmocka_unit_test(test_module_device),  cmocka_unit_test(test_device_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

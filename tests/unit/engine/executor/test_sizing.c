@@ -21,17 +21,34 @@ static void assert_says(const struct error *err, enum error_code code, const cha
 
 /* --- The size of a step ---------------------------------------------------------------------- */
 
-static void assert_step(const char *device, int32_t requested_seqs, int32_t requested_tokens,
-                        int32_t seqs, int32_t tokens, int32_t logit_rows) {
+static void assert_step_with(size_t memory_bytes, const char *device, int32_t requested_seqs,
+                             int32_t requested_tokens, int32_t seqs, int32_t tokens,
+                             int32_t logit_rows) {
     const struct serving_limits requested = {.max_num_seqs = requested_seqs,
                                              .max_num_batched_tokens = requested_tokens,
                                              .max_model_len = 77};
     struct serving_limits limits;
-    assert_int_equal(sizing_choose_step(device, &requested, &limits, NULL), 0);
+    assert_int_equal(sizing_choose_step(device, memory_bytes, &requested, &limits, NULL), 0);
     assert_int_equal(limits.max_num_seqs, seqs);
     assert_int_equal(limits.max_num_batched_tokens, tokens);
     assert_int_equal(limits.max_logit_rows, logit_rows);
     assert_int_equal(limits.max_model_len, 77);
+}
+
+static void assert_step(const char *device, int32_t requested_seqs, int32_t requested_tokens,
+                        int32_t seqs, int32_t tokens, int32_t logit_rows) {
+    assert_step_with(70 * GIB - 1, device, requested_seqs, requested_tokens, seqs, tokens,
+                     logit_rows);
+}
+
+static void test_by_memory(void **state) {
+    assert_step_with(0, "cuda", 0, 0, 256, 2048, 256);
+    assert_step_with(70 * GIB, "cuda", 0, 0, 1024, 8192, 256);
+    assert_step_with(140 * GIB, "cuda-sim", 0, 0, 1024, 8192, 256);
+    assert_step_with(70 * GIB, "cpu", 0, 0, 64, 512, 64);
+    assert_step_with(70 * GIB, "cuda", 100, 0, 100, 8192, 100);
+    assert_step_with(70 * GIB, "cuda", 0, 2048, 1024, 2048, 256);
+    assert_step_with(70 * GIB, "cuda", 0, 512, 512, 512, 256);
 }
 
 static void test_by_device(void **state) {
@@ -55,7 +72,7 @@ static void test_contradiction(void **state) {
     const struct serving_limits requested = {.max_num_seqs = 33, .max_num_batched_tokens = 32};
     struct serving_limits limits = {.max_num_seqs = -1};
     struct error err;
-    assert_int_equal(sizing_choose_step("cpu", &requested, &limits, &err), -1);
+    assert_int_equal(sizing_choose_step("cpu", 0, &requested, &limits, &err), -1);
     assert_says(&err, ERROR_CONFIG,
                 PIECES("max-num-batched-tokens is 32", "max-num-seqs, which is 33"));
     assert_int_equal(limits.max_num_seqs, -1);
@@ -248,6 +265,7 @@ static void test_host_blocks_are_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_by_memory),
         cmocka_unit_test(test_by_device),
         cmocka_unit_test(test_one_pulls_the_other_along),
         cmocka_unit_test(test_contradiction),

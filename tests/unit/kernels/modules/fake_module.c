@@ -16,4 +16,9 @@ static struct backend *open_fake(const struct backend_config *config, struct err
     return NULL;
 }
 
-const struct backend_module quire_backend_module = {.interface = INTERFACE, .open = open_fake};
+static size_t fake_memory(void) {
+    return 123;
+}
+
+const struct backend_module quire_backend_module = {
+    .interface = INTERFACE, .open = open_fake, .device_memory = fake_memory};
