@@ -426,15 +426,20 @@ __global__ void __launch_bounds__(num_threads, BLOCKS)
     }
 }
 
+/* Occupancy is counted for the largest share of shared memory in what it has in common with the L1
+ * cache; without asking for it a GPU may choose a smaller one, and part of the grid waits. */
 template <class T, kv_type KV, int D, int BLOCKS>
 static cudaError_t prepare_kernel(int *out_blocks) {
-    cudaError_t status = cudaFuncSetAttribute(attention_kernel<T, KV, D, BLOCKS>,
-                                              cudaFuncAttributeMaxDynamicSharedMemorySize,
+    auto *kernel = attention_kernel<T, KV, D, BLOCKS>;
+    cudaError_t status = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                               (int)shared_bytes<KV, D>());
+    if (status == cudaSuccess)
+        status = cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                                      cudaSharedmemCarveoutMaxShared);
     if (status != cudaSuccess)
         return status;
-    return cudaOccupancyMaxActiveBlocksPerMultiprocessor(
-        out_blocks, attention_kernel<T, KV, D, BLOCKS>, num_threads, shared_bytes<KV, D>());
+    return cudaOccupancyMaxActiveBlocksPerMultiprocessor(out_blocks, kernel, num_threads,
+                                                         shared_bytes<KV, D>());
 }
 
 template <class T, kv_type KV, int D, int BLOCKS>

@@ -44,6 +44,7 @@ struct device {
     std::map<uintptr_t, memory_range> device_memory; /* by start */
     std::map<uintptr_t, memory_range> pinned_memory;
     std::map<const void *, int> max_shared_bytes; /* by kernel, where set */
+    std::map<const void *, int> carveouts;        /* likewise */
     std::map<cudaStream_t, std::shared_ptr<work_queue>> streams;
     std::map<cudaStream_t, stream_capture> captures; /* that have begun and not ended */
 };

@@ -91,8 +91,12 @@ cudaError_t cudaFuncSetAttribute(const void *func, enum cudaFuncAttribute attr, 
     api_call call;
     if (func == nullptr)
         return call.end(cudaErrorInvalidDeviceFunction);
-    if (attr == cudaFuncAttributePreferredSharedMemoryCarveout)
+    if (attr == cudaFuncAttributePreferredSharedMemoryCarveout) {
+        if (value < cudaSharedmemCarveoutDefault || value > cudaSharedmemCarveoutMaxShared)
+            return call.end(cudaErrorInvalidValue);
+        call.dev.carveouts[func] = value;
         return call.end(cudaSuccess);
+    }
     if (attr != cudaFuncAttributeMaxDynamicSharedMemorySize || value < 0 ||
         value > (int)MAX_SHARED_BYTES_OPTIN)
         return call.end(cudaErrorInvalidValue);
@@ -106,6 +110,12 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *num_blocks, const
     api_call call;
     if (func == nullptr || block_size <= 0 || block_size > MAX_BLOCK_THREADS)
         return call.end(cudaErrorInvalidValue);
+    auto carveout = call.dev.carveouts.find(func);
+    if (dynamic_shared_bytes > 0 && (carveout == call.dev.carveouts.end() ||
+                                     carveout->second != cudaSharedmemCarveoutMaxShared))
+        fatal("the blocks of a kernel with %zu bytes of shared memory are counted for the largest "
+              "carve-out, which was not asked for",
+              dynamic_shared_bytes);
     *num_blocks = dynamic_shared_bytes <= MAX_SHARED_BYTES ? 2 : 1;
     return call.end(cudaSuccess);
 }

@@ -207,8 +207,15 @@ enum cudaFuncAttribute {
     cudaFuncAttributePreferredSharedMemoryCarveout = 9,
 };
 
+enum cudaSharedCarveout {
+    cudaSharedmemCarveoutDefault = -1,
+    cudaSharedmemCarveoutMaxShared = 100,
+    cudaSharedmemCarveoutMaxL1 = 0,
+};
+
 CUDASIM_MUST_CHECK cudaError_t cudaFuncSetAttribute(const void *func, enum cudaFuncAttribute attr,
                                                     int value);
+/* Counted for the largest carve-out: with shared memory, the kernel must have asked for it. */
 CUDASIM_MUST_CHECK cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(
     int *num_blocks, const void *func, int block_size, size_t dynamic_shared_bytes);
 

@@ -398,6 +398,27 @@ static void test_divergence(void **) {
         {"by lanes 0x0000ffff only"});
 }
 
+__global__ static void use_shared(int *) {
+    DYNAMIC_SHARED(int, shared);
+    shared[0] = 1;
+}
+
+/* A kernel that prefers nothing, or the L1 cache. */
+static void test_blocks_counted_without_carveout(void **) {
+    const std::vector<std::string> messages = {"largest carve-out"};
+    int num_blocks = 0;
+    assert_dies(
+        [&] { cudaOccupancyMaxActiveBlocksPerMultiprocessor(&num_blocks, use_shared, 32, 1024); },
+        messages);
+    assert_dies(
+        [&] {
+            cudaFuncSetAttribute(use_shared, cudaFuncAttributePreferredSharedMemoryCarveout,
+                                 cudaSharedmemCarveoutMaxL1);
+            cudaOccupancyMaxActiveBlocksPerMultiprocessor(&num_blocks, use_shared, 32, 1024);
+        },
+        messages);
+}
+
 int main() {
     const CMUnitTest tests[] = {
         cmocka_unit_test(test_missing_barriers),
@@ -412,6 +433,7 @@ int main() {
         cmocka_unit_test(test_misaligned_vector),
         cmocka_unit_test(test_misused_addresses),
         cmocka_unit_test(test_divergence),
+        cmocka_unit_test(test_blocks_counted_without_carveout),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

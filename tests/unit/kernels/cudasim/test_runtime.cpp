@@ -108,6 +108,9 @@ static void test_launch_limits(void **) {
     assert_int_equal(try_launch(1, 1, (size_t)most), cudaSuccess);
     assert_int_equal(try_launch(1, 1, (size_t)most + 1), cudaErrorInvalidValue);
     int num_blocks;
+    auto carveout = cudaFuncAttributePreferredSharedMemoryCarveout;
+    assert_int_equal(cudaFuncSetAttribute(use_shared, carveout, 101), cudaErrorInvalidValue);
+    ASSERT_CUDA(cudaFuncSetAttribute(use_shared, carveout, cudaSharedmemCarveoutMaxShared));
     ASSERT_CUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&num_blocks, use_shared, 128, 1024));
     assert_true(num_blocks > 0);
 }
