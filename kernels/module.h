@@ -4,8 +4,8 @@
  * of an installed one). It exports one symbol, QUIRE_MODULE_SYMBOL, a `struct backend_module`.
  *
  * Program and module are built together: a module of another interface is refused by its number,
- * raised with every change of backend.h, recording.h or sampling.h but for one that gives sample_row another
- * size, which the number holds. A module is never unloaded. */
+ * raised with every change of backend.h, recording.h or sampling.h but for one that gives
+ * sample_row another size, which the number holds. A module is never unloaded. */
 #ifndef QUIRE_KERNELS_MODULE_H
 #define QUIRE_KERNELS_MODULE_H
 

@@ -4,9 +4,10 @@
  * A RECORDING holds what the ops between `begin` and `end` would have enqueued. Nothing of it runs
  * until `replay` enqueues it, as one piece and in the order of everything else, as often as wanted.
  *
- * Between `begin` and `end` nothing may wait or be allocated: no synchronize, step_wait or step_end,
- * no buffer, host memory or matrix, no other recording, no replay, no mark. Each op was called
- * before with the same shapes, by which the device has loaded its kernels and chosen its algorithms.
+ * Between `begin` and `end` nothing may wait or be allocated: no synchronize, step_wait or
+ * step_end, no buffer, host memory or matrix, no other recording, no replay, no mark. Each op was
+ * called before with the same shapes, by which the device has loaded its kernels and chosen its
+ * algorithms.
  *
  * What a replay reads and writes:
  * - Device memory, and memory of host_alloc (swap_blocks), as it finds them then. They outlive the
@@ -34,8 +35,8 @@ struct recording;
 struct mark;
 
 struct recording_ops {
-    /* host_bytes: room for what the ops copy from host arrays, and as much again for what they bring
-     * back. 0, or -1 with ERROR_MEMORY or ERROR_DEVICE: nothing is recorded. */
+    /* host_bytes: room for what the ops copy from host arrays, and as much again for what they
+     * bring back. 0, or -1 with ERROR_MEMORY or ERROR_DEVICE: nothing is recorded. */
     int (*begin)(struct backend *b, size_t host_bytes, struct error *err);
     /* 0, or -1: ERROR_MEMORY when host_bytes or the device's memory are too few, ERROR_DEVICE when
      * something cannot be recorded, or the device failed. Whatever was recorded is gone then, and

@@ -1,7 +1,7 @@
-/* Two sets of pinned memory, for a step that ended and for the one that is enqueued meanwhile. A set
- * is an arena for each direction, filled from the front and empty again once its step was waited
- * for. A large upload goes in chunks, so that the device copies one chunk while the next is being
- * filled in. */
+/* Two sets of pinned memory, for a step that ended and for the one that is enqueued meanwhile. A
+ * set is an arena for each direction, filled from the front and empty again once its step was
+ * waited for. A large upload goes in chunks, so that the device copies one chunk while the next is
+ * being filled in. */
 #include "kernels/cuda/cuda_staging.h"
 
 #include "config/base/check.h"
@@ -105,8 +105,8 @@ static struct staging_set *current_set(const struct cuda_backend *b) {
     return &staging->sets[staging->num_ended % NUM_SETS];
 }
 
-/* Once its copies are done. After a failure the promises are dropped, not left: their targets may be
- * gone by the next call. */
+/* Once its copies are done. After a failure the promises are dropped, not left: their targets may
+ * be gone by the next call. */
 static void empty_set(struct cuda_backend *b, struct staging_set *set) {
     for (int i = 0; CUDA_OK(b) && i < set->num_downloads; i++)
         memcpy(set->downloads[i].dst, set->downloads[i].pinned, set->downloads[i].bytes);

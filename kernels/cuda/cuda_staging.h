@@ -29,8 +29,8 @@ void cuda_staging_wait(struct cuda_backend *b);
 void cuda_staging_synchronize(struct cuda_backend *b);
 
 /* What is recorded goes through a set of its own, with this much pinned memory each way, in which
- * nothing is overwritten while the recording lives. It is used from `record` to `record_end`; a copy
- * without room there is a failure. ERROR_MEMORY, ERROR_DEVICE. */
+ * nothing is overwritten while the recording lives. It is used from `record` to `record_end`; a
+ * copy without room there is a failure. ERROR_MEMORY, ERROR_DEVICE. */
 int cuda_staging_record(struct cuda_backend *b, size_t bytes, struct staging_set **out,
                         struct error *err);
 void cuda_staging_record_end(struct cuda_backend *b);

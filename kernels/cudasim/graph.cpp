@@ -1,4 +1,5 @@
-/* Streams that are captured, and graphs: lists of queued work that are queued again by each launch. */
+/* Streams that are captured, and graphs: lists of queued work that are queued again by each launch.
+ * */
 #include "activity.h"
 
 using namespace cudasim;

@@ -1,30 +1,30 @@
-/* Speed of a whole model on a device: the forward pass with sampling, one line of JSON for each kind
- * of step (tests/kernels/device_bench.h).
+/* Speed of a whole model on a device: the forward pass with sampling, one line of JSON for each
+ * kind of step (tests/kernels/device_bench.h).
  *
  *   bench_model DEVICE bf16|f16 MODEL [OPTION VALUE]...
  *
  *   batches, contexts   lists as in 1,8,32: decode steps of every batch at every context
  *   prompts             a list: steps that take in a whole prompt
- *   mixed               a list: steps of decodes and a chunk of that many tokens, the first of a prompt
- *   mixed-seqs, mixed-context   the decodes of a mixed step (63) and their context (1024)
- *   sampling            a list of greedy, temperature (1) and top-p (0.9, at temperature 1): every decode
- *                       and mixed step with each, prompts with the first; default: greedy
+ *   mixed               a list: steps of decodes and a chunk of that many tokens, the first of a
+ *                       prompt; mixed-seqs (63) decodes at a context of mixed-context (1024)
+ *   sampling            a list of greedy, temperature (1) and top-p (0.9, at temperature 1): every
+ *                       decode and mixed step with each, prompts with the first; default: greedy
  *   pool-mib            of the KV cache; what needs more is left out
  *   batch-us            length of a timed batch of steps
  *   batch-invariant     1: the device is opened so
  *
  * A step is timed with what the host does for it: from the call of llama_forward until all was
- * waited for ("us"). Beside it stand the time that the device's own clock shows between the beginning
- * and the end of its work ("device_us"), and the host's until everything was enqueued
+ * waited for ("us"). Beside it stand the time that the device's own clock shows between the
+ * beginning and the end of its work ("device_us"), and the host's until everything was enqueued
  * ("enqueue_us"), where the device has them; both are the medians of all steps that were run. The
  * same step is done over and over; its context is made of random numbers.
  *
  * The first line is the cold start, op "start": from main to the first result, a step of one token,
- * with its parts: the model file and the device opened ("open_us"), the weights read and brought into
- * the device's form ("weights_us"), the workspace and the first step ("first_step_us"); and the type
- * that most of the weights are stored in ("weights"), with what they take in the types of the file
- * ("weights_bytes"). The random numbers of the KV cache are left out. What of the file lies in the
- * page cache is read from there: for a start from the disk, drop it first. */
+ * with its parts: the model file and the device opened ("open_us"), the weights read and brought
+ * into the device's form ("weights_us"), the workspace and the first step ("first_step_us"); and
+ * the type that most of the weights are stored in ("weights"), with what they take in the types of
+ * the file ("weights_bytes"). The random numbers of the KV cache are left out. What of the file
+ * lies in the page cache is read from there: for a start from the disk, drop it first. */
 #include "models/llama.h"
 #include "kernels/kv_type.h"
 #include "scripts/bench/bench_model_settings.h"

@@ -1,15 +1,15 @@
 /* What the benchmarks of a device share: they reach it through the op table alone, so that the same
  * programs measure a GPU and, with small shapes, check themselves on any machine.
  *
- * The time of a call is that of a batch divided by its calls, and the figure is the median of several
- * batches. Where the device records what it is given and the calls do not wait, a batch is recorded
- * and its replays are timed by the device's clock (device_replay.h). Else it is timed by the host's,
- * as the server uses the op: many calls are enqueued, then one synchronize; a call that costs the
- * device less than the host needs to enqueue it then shows the host's cost.
+ * The time of a call is that of a batch divided by its calls, and the figure is the median of
+ * several batches. Where the device records what it is given and the calls do not wait, a batch is
+ * recorded and its replays are timed by the device's clock (device_replay.h). Else it is timed by
+ * the host's, as the server uses the op: many calls are enqueued, then one synchronize; a call that
+ * costs the device less than the host needs to enqueue it then shows the host's cost.
  *
  * What the calls read is rotated through more memory than a cache holds; a replay begins again with
- * the first call's, so that what a batch of small calls goes through may stay in a cache, as it does
- * within a step. */
+ * the first call's, so that what a batch of small calls goes through may stay in a cache, as it
+ * does within a step. */
 #ifndef QUIRE_TESTS_KERNELS_DEVICE_BENCH_H
 #define QUIRE_TESTS_KERNELS_DEVICE_BENCH_H
 
@@ -62,8 +62,8 @@ struct device_bench_time {
     double us_highest;
     int64_t num_calls; /* of a batch */
     int num_batches;   /* timed */
-    /* Of the median batch, in seconds of the host's clock, CLOCK_MONOTONIC for a GPU; by the device's
-     * clock: of all of them. */
+    /* Of the median batch, in seconds of the host's clock, CLOCK_MONOTONIC for a GPU; by the
+     * device's clock: of all of them. */
     double start, end;
     bool by_device; /* the device's clock */
 };

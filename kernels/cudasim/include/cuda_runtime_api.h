@@ -146,12 +146,12 @@ CUDASIM_MUST_CHECK cudaError_t cudaEventQuery(cudaEvent_t event);
 /* Host time between the two: it says nothing of a GPU. */
 CUDASIM_MUST_CHECK cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t start, cudaEvent_t end);
 
-/* Recorded work. What a stream is given while it is captured does not run; it becomes a graph, whose
- * every launch enqueues it again with the arguments it had. Memory is read and written by the
+/* Recorded work. What a stream is given while it is captured does not run; it becomes a graph,
+ * whose every launch enqueues it again with the arguments it had. Memory is read and written by the
  * launch, pinned memory too.
  *
- * As with NVIDIA's, whatever waits for the stream, or asks how far it is, invalidates its capture; so
- * does an allocation, or a wait for the device, of the thread that captures. Copies from and to
+ * As with NVIDIA's, whatever waits for the stream, or asks how far it is, invalidates its capture;
+ * so does an allocation, or a wait for the device, of the thread that captures. Copies from and to
  * pageable memory are refused likewise, which a GPU might take. Of the modes there is one. */
 
 typedef struct CUgraph_st *cudaGraph_t;
