@@ -64,7 +64,7 @@ class Rehearsal(unittest.TestCase):
             self.assertTrue(name in ONLY_ON_A_GPU or name.startswith("baselines/"), name)
         self.assertEqual(status, 0)
         stages = {name.split("/")[0] for name in items}
-        for stage in ("inventory", "checks", "golden", "steps", "timelines", "ops", "reference", "embedding"):
+        for stage in ("inventory", "checks", "golden", "steps", "timelines", "products", "ops", "reference", "embedding"):
             self.assertIn(stage, stages)
         last = printed.splitlines()[-100:]
         self.assertTrue(any(line.startswith("| G1 ") for line in last), "the table comes last")
@@ -92,6 +92,9 @@ class Rehearsal(unittest.TestCase):
     def test_copies_that_are_left_undone(self):
         self.assert_failed("golden/tiny-bf16 cuda-sim bf16", "--stage", "golden",
                            env={"QUIRE_CUDASIM_SKIP": "cudaMemcpyAsync"})
+
+    def test_an_algorithm_that_is_wrong(self):
+        self.assert_failed("products/tiny", "--stage", "products", env={"QUIRE_CUDASIM_PRODUCTS": "wrong:6"})
 
     def test_steps_that_no_timeline_shows(self):
         self.assert_failed("timelines/tiny decode 1 x 1 of 64", "--stage", "timelines",
@@ -122,5 +125,6 @@ class Rehearsal(unittest.TestCase):
 
 if __name__ == "__main__":
     BUILD = Path(sys.argv.pop(1)).resolve()
-    os.environ.pop("QUIRE_CUDASIM_SKIP", None)
+    for name in ("QUIRE_CUDASIM_SKIP", "QUIRE_CUDASIM_PRODUCTS"):
+        os.environ.pop(name, None)
     unittest.main()
