@@ -17,7 +17,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 TOOLS = ("dirname",)  # of the launcher; sh is named by its path
 # What a rehearsal leaves out, and the reason that it must give.
-ONLY_ON_A_GPU = {"limits": "a GPU's", "sanitize/memcheck ops": "a GPU only"}
+ONLY_ON_A_GPU = {"sanitize/memcheck ops": "a GPU only"}
 
 
 class Rehearsal(unittest.TestCase):
@@ -64,7 +64,8 @@ class Rehearsal(unittest.TestCase):
             self.assertTrue(name in ONLY_ON_A_GPU or name.startswith("baselines/"), name)
         self.assertEqual(status, 0)
         stages = {name.split("/")[0] for name in items}
-        for stage in ("inventory", "checks", "golden", "steps", "timelines", "products", "ops", "reference", "embedding"):
+        for stage in ("inventory", "limits", "checks", "golden", "steps", "timelines", "products", "ops",
+                      "reference", "embedding"):
             self.assertIn(stage, stages)
         last = printed.splitlines()[-100:]
         self.assertTrue(any(line.startswith("| G1 ") for line in last), "the table comes last")
@@ -88,6 +89,9 @@ class Rehearsal(unittest.TestCase):
     def test_a_kernel_that_is_left_undone(self):
         self.assert_failed("checks/ops cuda-sim bf16", "--stage", "checks",
                            env={"QUIRE_CUDASIM_SKIP": "rope_store_kernel"})
+
+    def test_a_limit_of_work_that_is_not_done(self):
+        self.assert_failed("limits", "--stage", "limits", env={"QUIRE_CUDASIM_SKIP": "read_kernel"})
 
     def test_copies_that_are_left_undone(self):
         self.assert_failed("golden/tiny-bf16 cuda-sim bf16", "--stage", "golden",

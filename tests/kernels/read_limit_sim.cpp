@@ -1,0 +1,2 @@
+/* The kernel for the simulator. */
+#include "tests/kernels/read_limit.cu"
