@@ -3,7 +3,7 @@
  *
  *   bench_engine DEVICE auto|bf16|f16 MODEL [OPTION VALUE]...
  *
- *   workload            IN/OUT as in 100/128, tokens of every prompt and answer; or sharegpt:
+ *   workloads           a list of IN/OUT as in 100/128, tokens of every prompt and answer; sharegpt:
  *                       lengths differ, with the means of ShareGPT (scripts/bench/workloads.py);
  *                       sharegpt-N: none longer than N
  *   concurrency         a list as in 1,8,64: requests at once; when one ends, the next begins
@@ -32,14 +32,26 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_LIST = 16, MAX_CONCURRENCY = 4096, BLOCK_SIZE = 16, LEAST_TOKENS = 4, POLL_MS = 50 };
+enum {
+    MAX_LIST = 16,
+    MAX_NAME = 32,
+    MAX_CONCURRENCY = 4096,
+    BLOCK_SIZE = 16,
+    LEAST_TOKENS = 4,
+    POLL_MS = 50
+};
+
+struct workload {
+    char name[MAX_NAME];
+    int32_t tokens_in, tokens_out; /* 0: as of ShareGPT */
+    int32_t most_tokens;           /* then */
+};
 
 struct settings {
     int num_concurrencies;
     int32_t concurrencies[MAX_LIST];
-    const char *workload;
-    int32_t tokens_in, tokens_out; /* 0: as of ShareGPT */
-    int32_t most_tokens;           /* then */
+    int num_workloads;
+    struct workload workloads[MAX_LIST];
     int64_t requests, seconds, temperature, top_p, seed;
     int64_t max_model_len, max_num_seqs, max_num_batched_tokens, kv_mib;
     int64_t batch_invariant, async_scheduling;
@@ -76,23 +88,40 @@ static void read_concurrency(struct settings *s, const char *text) {
         fail("concurrency: more than %d numbers, or not a number at %s", MAX_LIST, text);
 }
 
-static void read_workload(struct settings *s, const char *text) {
-    s->workload = text;
-    s->tokens_in = s->tokens_out = 0;
-    s->most_tokens = 1024;
+static void read_workload(struct workload *out, const char *text) {
+    snprintf(out->name, sizeof(out->name), "%s", text);
+    out->tokens_in = out->tokens_out = 0;
+    out->most_tokens = 1024;
     if (strcmp(text, "sharegpt") == 0)
         return;
     if (strncmp(text, "sharegpt-", 9) == 0) {
         text += 9;
-        s->most_tokens = (int32_t)read_number("workload", &text, LEAST_TOKENS, 1 << 20);
+        out->most_tokens = (int32_t)read_number("workloads", &text, LEAST_TOKENS, 1 << 20);
     } else {
-        s->tokens_in = (int32_t)read_number("workload", &text, 1, 1 << 20);
+        out->tokens_in = (int32_t)read_number("workloads", &text, 1, 1 << 20);
         if (*text++ != '/')
-            fail("workload: %s (must be IN/OUT, sharegpt or sharegpt-N)", s->workload);
-        s->tokens_out = (int32_t)read_number("workload", &text, 1, 1 << 20);
+            fail("workloads: %s (must be IN/OUT, sharegpt or sharegpt-N)", out->name);
+        out->tokens_out = (int32_t)read_number("workloads", &text, 1, 1 << 20);
     }
     if (*text != '\0')
-        fail("workload: not a number at %s", text);
+        fail("workloads: not a number at %s", text);
+}
+
+static void read_workloads(struct settings *s, const char *text) {
+    for (s->num_workloads = 0; s->num_workloads < MAX_LIST; text++) {
+        char name[MAX_NAME];
+        size_t length = strcspn(text, ",");
+        if (length >= sizeof(name))
+            fail("workloads: %s is too long", text);
+        memcpy(name, text, length);
+        name[length] = '\0';
+        read_workload(&s->workloads[s->num_workloads++], name);
+        text += length;
+        if (*text != ',')
+            break;
+    }
+    if (*text != '\0')
+        fail("workloads: more than %d", MAX_LIST);
 }
 
 static void read_setting(struct settings *s, const char *name, const char *text) {
@@ -116,8 +145,8 @@ static void read_setting(struct settings *s, const char *name, const char *text)
         read_concurrency(s, text);
         return;
     }
-    if (strcmp(name, "workload") == 0) {
-        read_workload(s, text);
+    if (strcmp(name, "workloads") == 0) {
+        read_workloads(s, text);
         return;
     }
     for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
@@ -232,10 +261,11 @@ static double next_normal(struct engine_bench *bench) {
 }
 
 /* The laws of scripts/bench/workloads.py. */
-static int32_t sharegpt_length(struct engine_bench *bench, double log_median, double deviation) {
+static int32_t sharegpt_length(struct engine_bench *bench, double most, double log_median,
+                               double deviation) {
     for (;;) {
         double length = exp(log_median + deviation * next_normal(bench));
-        if (length >= LEAST_TOKENS && length <= bench->settings->most_tokens)
+        if (length >= LEAST_TOKENS && length <= most)
             return (int32_t)lround(length);
     }
 }
@@ -249,6 +279,7 @@ struct call {
 
 struct point {
     struct engine_bench *bench;
+    const struct workload *workload;
     int32_t concurrency;
     struct call *calls; /* [concurrency] */
     int64_t num_requests, num_sent, num_done, num_cut, num_firsts;
@@ -257,11 +288,13 @@ struct point {
     double *first_ms, *latency_ms;
 };
 
-static struct request *make_request(struct engine_bench *bench, int64_t index) {
+static struct request *make_request(const struct point *point) {
+    struct engine_bench *bench = point->bench;
     const struct settings *s = bench->settings;
-    bool is_fixed = s->tokens_in > 0;
-    int32_t in = is_fixed ? s->tokens_in : sharegpt_length(bench, 4.9396, 1.1);
-    int32_t out = is_fixed ? s->tokens_out : sharegpt_length(bench, 4.8547, 0.9);
+    const struct workload *w = point->workload;
+    bool is_fixed = w->tokens_in > 0;
+    int32_t in = is_fixed ? w->tokens_in : sharegpt_length(bench, w->most_tokens, 4.9396, 1.1);
+    int32_t out = is_fixed ? w->tokens_out : sharegpt_length(bench, w->most_tokens, 4.8547, 0.9);
     int32_t *prompt = malloc((size_t)in * sizeof(*prompt));
     if (prompt == NULL)
         fail("memory is short");
@@ -271,7 +304,7 @@ static struct request *make_request(struct engine_bench *bench, int64_t index) {
         .num_choices = 1,
         .max_tokens = out,
         .settings = SAMPLING_SETTINGS_NEUTRAL,
-        .seed = (uint64_t)s->seed + (uint64_t)index,
+        .seed = next_random(bench),
         .num_logprobs = -1,
         .num_prompt_logprobs = -1,
         .ignore_eos = true,
@@ -287,7 +320,7 @@ static struct request *make_request(struct engine_bench *bench, int64_t index) {
 }
 
 static void send_request(struct point *point, struct call *call) {
-    struct request *request = make_request(point->bench, point->num_sent);
+    struct request *request = make_request(point);
     *call = (struct call){.request = request, .sent_ns = clock_now_ns()};
     request->user = call;
     enum submit_result result = engine_submit(point->bench->engine, request);
@@ -410,8 +443,8 @@ static void print_point(struct point *p, const struct reading *start, const stru
     double prompt_tokens = (double)(end->stats.prompt_tokens - start->stats.prompt_tokens);
     printf("{\"op\": \"engine\", \"shape\": \"%s\", \"concurrency\": %d, \"requests\": %lld, "
            "\"cut\": %lld, \"seconds\": %.3f, \"output_tokens\": %lld, \"prompt_tokens\": %.0f, ",
-           p->bench->settings->workload, p->concurrency, (long long)p->num_done,
-           (long long)p->num_cut, seconds, (long long)p->output_tokens, prompt_tokens);
+           p->workload->name, p->concurrency, (long long)p->num_done, (long long)p->num_cut,
+           seconds, (long long)p->output_tokens, prompt_tokens);
     printf("\"tokens_per_s\": %.1f, \"total_tokens_per_s\": %.1f, \"steps\": %.0f, "
            "\"step_us\": %.1f, \"mean_batch\": %.2f, \"step_tokens\": %.2f, ",
            (double)p->output_tokens / seconds, ((double)p->output_tokens + prompt_tokens) / seconds,
@@ -436,9 +469,10 @@ static void *allocate(size_t count, size_t bytes) {
     return memory;
 }
 
-static void measure(struct engine_bench *bench, int32_t concurrency) {
+static void measure(struct engine_bench *bench, const struct workload *workload,
+                    int32_t concurrency) {
     const struct settings *s = bench->settings;
-    struct point point = {.bench = bench, .concurrency = concurrency};
+    struct point point = {.bench = bench, .workload = workload, .concurrency = concurrency};
     struct reading start, end;
     point.num_requests = concurrency * s->requests;
     point.calls = allocate((size_t)concurrency, sizeof(*point.calls));
@@ -466,15 +500,16 @@ int main(int argc, char **argv) {
                          .seconds = 20,
                          .top_p = 1000,
                          .async_scheduling = 1};
-    read_workload(&s, "100/128");
+    read_workloads(&s, "100/128");
     if (argc < 4 || argc % 2 != 0)
         fail("usage: %s DEVICE auto|bf16|f16 MODEL [OPTION VALUE]...", argv[0]);
     for (int i = 4; i + 1 < argc; i += 2)
         read_setting(&s, argv[i], argv[i + 1]);
     struct engine_bench bench = {.settings = &s, .random = (uint64_t)s.seed};
     open_engine(&bench, argv);
-    for (int i = 0; i < s.num_concurrencies; i++)
-        measure(&bench, s.concurrencies[i]);
+    for (int w = 0; w < s.num_workloads; w++)
+        for (int i = 0; i < s.num_concurrencies; i++)
+            measure(&bench, &s.workloads[w], s.concurrencies[i]);
     close_engine(&bench);
     return 0;
 }

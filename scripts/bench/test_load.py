@@ -261,8 +261,8 @@ class Answers(unittest.TestCase):
         self.assertEqual((figures["failures"], figures["first_error"]), (3, "RequestFailed: an answer without usage"))
 
     def test_nobody_listens(self):
-        with Script() as server:
-            url = server.url
+        with socket.create_server(("127.0.0.1", 0)) as closed:
+            url = f"http://127.0.0.1:{closed.getsockname()[1]}"
         figures = self.load.run([url], REQUESTS, 1)
         self.assertEqual(figures["failures"], 3)
         self.assertIn("refused", figures["first_error"])

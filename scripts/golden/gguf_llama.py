@@ -84,13 +84,15 @@ def byte_alphabet():
 
 
 def make_vocabulary(size):
-    """Three control tokens, the bytes, then strings of bytes that no merge leads to."""
+    """Three control tokens, the bytes, then strings of ASCII that no merge leads to: nearly every token is text of its
+    own, as a client sees it."""
     special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
     alphabet = byte_alphabet()
+    letters = [chr(byte) for byte in range(33, 127)]
     tokens = special + alphabet
     for i in range(size - len(tokens)):
-        text = alphabet[i % 256] + alphabet[i // 256 % 256]
-        tokens.append(text + alphabet[i // 65536] if i >= 65536 else text)
+        text = letters[i % 94] + letters[i // 94 % 94]
+        tokens.append(text + letters[i // 94 ** 2] if i >= 94 ** 2 else text)
     kinds = [3] * len(special) + [1] * (len(tokens) - len(special))
     return tokens[:size], kinds[:size]
 

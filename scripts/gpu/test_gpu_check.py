@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 from pathlib import Path
 
@@ -18,6 +19,37 @@ HERE = Path(__file__).resolve().parent
 TOOLS = ("dirname",)  # of the launcher; sh is named by its path
 # What a rehearsal leaves out, and the reason that it must give.
 ONLY_ON_A_GPU = {"sanitize/memcheck ops": "a GPU only"}
+# In place of the server: answers every completion with an error, or with a token too few.
+WRONG_SERVER = '''
+import http.server, json, os, sys
+if os.environ["WRONG_SERVER"] == "exit":
+    sys.exit(3)
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def answer(self, status, data):
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def do_GET(self):
+        names = ("num_requests_running", "num_requests_waiting", "generation_tokens_total", "prompt_tokens_total")
+        self.answer(200, "".join(f"vllm:{name}{{}} 0\\n" for name in names).encode())
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        choices = [{"text": "a"}]
+        answer = {"choices": choices, "usage": {"prompt_tokens": len(body["prompt"]),
+                                                "completion_tokens": body["max_tokens"] - 1}}
+        if os.environ["WRONG_SERVER"] == "refuse":
+            self.answer(500, b"{}")
+        else:
+            self.answer(200, (b"data: " if body["stream"] else b"") + json.dumps(answer).encode() + b"\\n\\n")
+
+server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+print(f"listening on http://127.0.0.1:{server.server_port}", flush=True)
+server.serve_forever()
+'''
 
 
 class Rehearsal(unittest.TestCase):
@@ -64,7 +96,7 @@ class Rehearsal(unittest.TestCase):
             self.assertTrue(name in ONLY_ON_A_GPU or name.startswith("baselines/"), name)
         self.assertEqual(status, 0)
         stages = {name.split("/")[0] for name in items}
-        for stage in ("inventory", "limits", "checks", "golden", "steps", "timelines", "products", "ops",
+        for stage in ("inventory", "limits", "checks", "golden", "steps", "timelines", "server", "products", "ops",
                       "reference", "embedding"):
             self.assertIn(stage, stages)
         last = printed.splitlines()[-100:]
@@ -117,6 +149,50 @@ class Rehearsal(unittest.TestCase):
                 self.assert_failed("timelines/tiny decode 1 x 1 of 64", "--stage", "timelines")
             finally:
                 path.write_text(right)
+
+    def assert_server_failed(self, reason, env):
+        """With a program of this file in the server's place; nothing of it is left."""
+        program = self.packed / "bin/quire"
+        program.rename(self.folder / "kept")
+        try:
+            program.write_text(f"#!{sys.executable}\n{WRONG_SERVER}")
+            program.chmod(0o755)
+            for item in ("server/tiny 20/6 x 1", "server/tiny 20/6 x 4 whole"):
+                self.assert_failed(item, "--stage", "server", env=env)
+            self.assertIn(reason, self.check("--stage", "server", env=env, out="wrong")[2][item]["detail"])
+        finally:
+            (self.folder / "kept").replace(program)
+        self.assertEqual(self.left_running(), [])
+
+    def left_running(self):
+        commands = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if os.access(path, os.R_OK)]
+        return [command for command in commands if bytes(self.packed) in command]
+
+    def test_a_server_that_answers_500(self):
+        self.assert_server_failed("500 ", {"WRONG_SERVER": "refuse"})
+
+    def test_a_server_whose_answers_are_short(self):
+        self.assert_server_failed("another number of tokens", {"WRONG_SERVER": "short"})
+
+    def test_a_server_that_does_not_start(self):
+        self.assert_server_failed("did not start, status 3", {"WRONG_SERVER": "exit"})
+
+    def test_a_server_whose_device_fails(self):
+        self.assert_failed("server/tiny 20/6 x 4", "--stage", "server", env={"QUIRE_CUDASIM_FAIL_AFTER": "600"})
+        self.assertEqual(self.left_running(), [])
+
+    def test_a_server_does_not_outlive_a_call_that_is_killed(self):
+        call = subprocess.Popen([self.packed / "gpu_check", "--device", "cuda-sim", "--out", self.folder / "killed",
+                                 "--stage", "server"], stdout=subprocess.DEVNULL, env={"PATH": str(self.tools)})
+        deadline = time.monotonic() + 60
+        while not any(b"\0serve\0" in command for command in self.left_running()):
+            self.assertLess(time.monotonic(), deadline, "the server was never started")
+            time.sleep(0.01)
+        call.kill()
+        call.wait()
+        while self.left_running():
+            self.assertLess(time.monotonic(), deadline, self.left_running())
+            time.sleep(0.01)
 
     def test_a_program_that_is_not_there(self):
         program = self.packed / "bin/check_ops"

@@ -8,5 +8,5 @@ What an item needs and does not find is a reason for it not to run, or to fail. 
 stage does as much of the same as that device can, with tiny shapes, in seconds.
 """
 
-ORDER = ("inventory", "build", "limits", "checks", "golden", "steps", "timelines", "products", "ops", "baselines",
-         "remaining", "sanitize")
+ORDER = ("inventory", "build", "limits", "checks", "golden", "steps", "timelines", "server", "products", "ops",
+         "baselines", "remaining", "sanitize")

@@ -1,0 +1,300 @@
+"""The server end to end: many requests at once over HTTP, streamed and whole, with lengths that others publish figures
+of; beside it scheduler, engine and device without HTTP, and what the load generator could take in at most."""
+
+import json
+import sys
+from pathlib import Path
+
+from gpu_figures import find, percent, table
+from gpu_models import MODELS, NAMES, make_model, make_seconds
+from gpu_results import Failed
+from gpu_server import GpuServer
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
+from bench_serve import make_request  # noqa: E402
+from load_run import LoadError, LoadProcesses, StubServers  # noqa: E402
+from workloads import Workload  # noqa: E402
+
+# (workload, requests at once, streamed). The decode-heavy and the prefill-heavy point of the goals are among them.
+DECODE_HEAVY, PREFILL_HEAVY = "1000/1000", "2048/16"
+AT_ONCE = (1, 8, 64, 256)
+POINTS = [*((workload, number, True) for workload in ("100/128", DECODE_HEAVY, "sharegpt") for number in AT_ONCE),
+          (PREFILL_HEAVY, 64, True), *(("100/128", number, False) for number in AT_ONCE)]
+QUICK_POINTS = [("100/128", 1, True), ("100/128", 64, True), ("100/128", 256, True), (DECODE_HEAVY, 64, True),
+                (PREFILL_HEAVY, 64, True), ("100/128", 256, False)]
+SHORT_POINTS = [point for point in POINTS if point[0] == "100/128"]  # of a model whose figures are the host's
+POINTS_OF = {"llama-3-8b": POINTS, "llama-3.2-1b": POINTS, "smollm2-135m": SHORT_POINTS}
+# Requests of each that is at work, in case they are answered quickly; as many as are made in all, at least.
+OF_EACH = {"100/128": 12, "sharegpt": 10, DECODE_HEAVY: 2, PREFILL_HEAVY: 2}
+LEAST_REQUESTS = {"100/128": 160, "sharegpt": 120, DECODE_HEAVY: 20, PREFILL_HEAVY: 20}
+POINT_SECONDS = {"llama-3-8b": 8, "llama-3.2-1b": 6, "smollm2-135m": 5}
+# Where many long answers begin with as many prompts, what comes at first is no measure: so many times as long.
+LONGER = {(DECODE_HEAVY, 64): 2, (DECODE_HEAVY, 256): 3}
+START_SECONDS = {"llama-3-8b": 40, "llama-3.2-1b": 15, "smollm2-135m": 8}
+MAX_MODEL_LEN = 4096
+
+REHEARSED = [("20/6", 1, True), ("20/6", 4, True), ("sharegpt-24", 4, True), ("20/6", 4, False)]
+REHEARSED_LIMITS = {"max-model-len": 128, "max-num-seqs": 4, "max-num-batched-tokens": 64}
+REHEARSED_KV_MIB = 1  # of which the simulator looks at every page in every kernel
+REHEARSED_VOCAB = 320
+
+GOALS = (("G5 serving, decode-heavy, 8B, 64 x 1000/1000", DECODE_HEAVY, 64, 0.50, 0.60),
+         ("G6 serving, prefill-heavy, 8B, 64 x 2048/16", PREFILL_HEAVY, 64, 0.45, 0.60))
+GOAL_MODEL = "llama-3-8b"
+
+
+def points_of(context, shape):
+    if not context.on_gpu:
+        return REHEARSED
+    return [point for point in POINTS_OF[shape] if not context.quick or point in QUICK_POINTS]
+
+
+def item_name(shape, workload, number, stream):
+    return f"server/{shape} {workload} x {number}" + " whole" * (not stream)
+
+
+def point_seconds(shape, workload, number):
+    return POINT_SECONDS[shape] * LONGER.get((workload, number), 1)
+
+
+def vocabulary(context, shape):
+    return MODELS[shape][NAMES.index("vocab")] if context.on_gpu else REHEARSED_VOCAB
+
+
+def make_requests(context, shape, workload, number, stream, seed):
+    """Whole answers count only when they have come, so there are fewer of them."""
+    if not context.on_gpu:
+        count = 2 * number
+    elif stream:
+        count = max(LEAST_REQUESTS[workload], OF_EACH[workload] * number)
+    else:
+        count = 3 * number if number > 1 else 8
+    prompts = Workload(workload).prompts(count, vocabulary(context, shape), seed)
+    return prompts, [make_request("random", prompt, tokens, stream, skip_special_tokens=False)
+                     for prompt, tokens in prompts]
+
+
+# --- Measuring -----------------------------------------------------------------------------------
+
+def check_answers(figures, prompts, rose):
+    """Every answer has its tokens, and the server has counted the same."""
+    if figures["failures"]:
+        raise Failed(f"{figures['failures']} of {len(prompts)} requests failed: {figures['first_error']}")
+    if figures["wrong_length"]:
+        raise Failed(f"{figures['wrong_length']} of {figures['requests']} answers have another number of tokens than "
+                     "was requested")
+    if figures["output_tokens"] == 0:
+        raise Failed("no token came")
+    if figures["cut"]:
+        return
+    asked_in, asked_out = sum(len(prompt) for prompt, _ in prompts), sum(tokens for _, tokens in prompts)
+    counts = {"answers": (len(prompts), figures["requests"]), "tokens received": (asked_out, figures["output_tokens"]),
+              "tokens the server generated": (asked_out, rose["generation_tokens_total"]),
+              "tokens the server took in": (asked_in, rose["prompt_tokens_total"])}
+    for what, (wanted, got) in counts.items():
+        if wanted != got:
+            raise Failed(f"{what}: {got:.0f}, {wanted} were requested")
+
+
+def measure_point(context, server, load, shape, point, seed):
+    workload, number, stream = point
+    prompts, requests = make_requests(context, shape, workload, number, stream, seed)
+    seconds = point_seconds(shape, workload, number) if context.on_gpu and stream else 0
+    try:
+        before = server.metrics_when_idle()
+        figures = load.run([server.url()], requests, number, stream=stream, seconds=seconds, timeout=120)
+        after = server.metrics_when_idle()
+    except LoadError as error:
+        raise Failed(f"the load generator: {error}") from error
+    check_answers(figures, prompts, {name: after[name] - before.get(name, 0) for name in (
+        "generation_tokens_total", "prompt_tokens_total")})
+    return {**figures, "workload": workload, "concurrency": number, "stream": stream,
+            "ready_seconds": server.ready_seconds}
+
+
+def serve_options(context):
+    if context.on_gpu:
+        return ["--max-model-len", MAX_MODEL_LEN]
+    return [word for name, value in REHEARSED_LIMITS.items() for word in (f"--{name}", value)] + [
+        "--kv-cache-memory-bytes", f"{REHEARSED_KV_MIB}M", "--swap-space", 0]
+
+
+def measure_server(context, shape):
+    """One item a point; the server is started for the first that is still to be done."""
+    with LoadProcesses() as load, GpuServer(context, f"server/{shape}", lambda: make_model(context, shape),
+                                            *serve_options(context)) as server:
+        for seed, point in enumerate(points_of(context, shape)):
+            name = item_name(shape, *point)
+            seconds = point_seconds(shape, *point[:2]) + 4 if context.on_gpu else 5
+            start = 0 if server.process else START_SECONDS.get(shape, 0) + make_seconds(context, shape)
+            context.results.item(name, lambda: measure_point(context, server, load, shape, point, seed),
+                                 seconds + start)
+
+
+def engine_item(shape, workload):
+    return f"server/{shape} engine alone {workload}"
+
+
+def measure_engine(context, name, shape, workload, numbers, seconds):
+    limits = {"max-model-len": MAX_MODEL_LEN} if context.on_gpu else {**REHEARSED_LIMITS, "kv-mib": REHEARSED_KV_MIB}
+    words = [word for pair in limits.items() for word in pair]
+    words += ["workloads", workload, "concurrency", ",".join(map(str, numbers))]
+    words += ["requests", OF_EACH[workload] * 10, "seconds", seconds] if context.on_gpu else [
+        "requests", 1, "seconds", 0]
+    return context.results.json_lines(name, [context.program("bench_engine"), context.device, "auto",
+                                             make_model(context, shape), *words], 300)
+
+
+def measure_engines(context, shape):
+    """The streamed points again, each for as long; one item for each workload, which loads the model once."""
+    points = [point for point in points_of(context, shape) if point[2] and point[0] != PREFILL_HEAVY]
+    for workload in dict.fromkeys(workload for workload, _, _ in points):
+        numbers = [number for other, number, _ in points if other == workload]
+        if workload == DECODE_HEAVY:  # of which one takes as long as the others together
+            numbers = [64]
+        seconds = point_seconds(shape, workload, numbers[-1]) if context.on_gpu else 0
+        expect = len(numbers) * (seconds + 1) + START_SECONDS.get(shape, 0) + make_seconds(context, shape)
+        name = engine_item(shape, workload)
+        context.results.item(name, lambda: measure_engine(context, name, shape, workload, numbers, seconds), expect)
+
+
+def measure_ceiling(context):
+    """Of the load generator, by requests at once and mode: from servers that compute nothing."""
+    lines = []
+    with LoadProcesses() as load, StubServers(load.count) as stubs:
+        for number in sorted({number for _, number, _ in POINTS if context.on_gpu} or {1, 4}):
+            for stream in (True, False):
+                requests = [make_request("stub", prompt, tokens, stream) for prompt, tokens in
+                            Workload("100/128").prompts(max(64, number), REHEARSED_VOCAB, "ceiling")]
+                try:
+                    figures = load.run(stubs.urls, requests, number, stream=stream,
+                                       seconds=1 if context.on_gpu else 0.3, repeat=True)
+                except LoadError as error:
+                    raise Failed(f"the load generator: {error}") from error
+                if figures["failures"] or figures["wrong_length"] or not figures["output_tokens"]:
+                    raise Failed(f"the load generator alone: {figures}")
+                lines.append({**figures, "concurrency": number, "stream": stream})
+    return lines
+
+
+def run(context):
+    context.results.item("server/ceiling of the load generator", lambda: measure_ceiling(context),
+                         12 if context.on_gpu else 3)
+    for shape in ("llama-3.2-1b", "llama-3-8b", "smollm2-135m") if context.on_gpu else ("tiny",):
+        measure_server(context, shape)
+        measure_engines(context, shape)
+
+
+# --- Judging -------------------------------------------------------------------------------------
+
+def sizes_of(shape):
+    """Weights that a token is multiplied with, those of the head, bytes of a token's keys and values; in bf16."""
+    size = dict(zip(NAMES, MODELS[shape]))
+    hidden, q_width, kv_width = size["hidden"], size["heads"] * size["head-dim"], size["kv-heads"] * size["head-dim"]
+    body = size["layers"] * (hidden * (2 * q_width + 2 * kv_width) + 3 * hidden * size["ffn"])
+    return body, hidden * size["vocab"], size["layers"] * 2 * kv_width * 2, size["layers"] * q_width
+
+
+def decode_share(figures, shape, limits):
+    """Of the tokens/s at which reading the weights once a step, and every sequence's keys and values, takes all of the
+    bandwidth: the prompts' work counts as lost time."""
+    body, head, kv_bytes, _ = sizes_of(shape)
+    tokens_in, tokens_out = Workload(figures["workload"]).fixed
+    step_bytes = 2 * (body + head) + figures["concurrency"] * (tokens_in + tokens_out / 2) * kv_bytes
+    return figures["tokens_per_second"] * step_bytes / figures["concurrency"] / limits["read_bytes_per_s"]
+
+
+def prefill_share(figures, shape, limits):
+    """Of the rate of the large product, by the multiplications of prompts and answers; a token cut short counts as
+    none of its prompt."""
+    body, head, _, q_width = sizes_of(shape)
+    tokens_in, tokens_out = Workload(figures["workload"]).fixed
+    request = 2 * body * (tokens_in + tokens_out) + 2 * head * tokens_out + 4 * q_width * (
+        tokens_in * tokens_in / 2 + tokens_out * tokens_in)
+    return figures["requests"] * request / figures["seconds"] / limits["bf16_flops_per_s"]
+
+
+def goal_rows(results):
+    limits, rows = results.data("limits"), []
+    for (what, workload, number, floor, stretch), judge in zip(GOALS, (decode_share, prefill_share)):
+        figures = results.data(item_name(GOAL_MODEL, workload, number, True))
+        value = judge(figures, GOAL_MODEL, limits) if figures and limits else None
+        rows.append([what, "not measured" if value is None else percent(value), percent(floor), percent(stretch),
+                     "-" if value is None else "yes" if value >= floor else "no"])
+    return rows
+
+
+def ceiling_share(results, figures):
+    """How much of what the load generator can take in this was."""
+    unit = "events_per_second" if figures["stream"] else "requests_per_second"
+    for line in results.data("server/ceiling of the load generator") or ():
+        if (line["concurrency"], line["stream"]) == (figures["concurrency"], figures["stream"]) and line[unit]:
+            return figures[unit] / line[unit]
+    return None
+
+
+def is_client_bound(results, figures):
+    return (ceiling_share(results, figures) or 0) > 0.5 or figures["client_busy"] > 0.5
+
+
+def engine_beside(results, shape, figures):
+    return find(results, engine_item(shape, figures["workload"]), concurrency=figures["concurrency"])
+
+
+def rows_of(results, shape, points):
+    rows = []
+    for point in points:
+        figures = results.data(item_name(shape, *point))
+        if figures is None:
+            continue
+        engine = engine_beside(results, shape, figures)
+        ms = [f"{figures[name]:.1f}" if point[2] else "-" for name in
+              ("ttft_p50_ms", "ttft_p99_ms", "itl_p50_ms", "itl_p99_ms")]
+        client = f"{percent(ceiling_share(results, figures))}, busy {percent(figures['client_busy'])}"
+        rows.append([point[0], "streamed" if point[2] else "whole", point[1], f"{figures['tokens_per_second']:.0f}",
+                     f"{figures['requests_per_second']:.2f}", *ms, f"{figures['request_p50_ms']:.0f}",
+                     "-" if engine is None else f"{engine['tokens_per_s']:.0f}",
+                     client + ": MAY BE THE LIMIT" * is_client_bound(results, figures)])
+    return rows
+
+
+def shapes_of(context):
+    return [(shape, points_of(context, shape)) for shape in (MODELS if context.on_gpu else ("tiny",))]
+
+
+def report(context):
+    results, page = context.results, []
+    for line in results.data("server/ceiling of the load generator") or ():
+        page.append(f"- load generator alone, {line['processes']} processes, {line['concurrency']} requests at once: "
+                    + (f"{line['events_per_second']:.0f} events/s" if line["stream"] else
+                       f"{line['requests_per_second']:.0f} whole answers/s"))
+    page += [""] if page else []
+    if context.on_gpu:
+        page += table(["goal, end to end", "measured", "floor", "stretch", "met"], goal_rows(results))
+    for shape, points in shapes_of(context):
+        rows = rows_of(results, shape, points)
+        if rows:
+            page += [f"### {shape}", "", *table(
+                ["tokens in/out", "answers", "at once", "tok/s", "req/s", "TTFT p50 ms", "p99", "ITL p50 ms", "p99",
+                 "request p50 ms", "engine alone, tok/s", "load generator"], rows)]
+        page += engine_table(results, shape, dict.fromkeys(workload for workload, _, _ in points))
+    return page
+
+
+def engine_table(results, shape, workloads):
+    rows = [[line["shape"], line["concurrency"], f"{line['tokens_per_s']:.0f}", f"{line['step_us']:.0f}",
+             f"{line['mean_batch']:.1f}", f"{line['wait_us']:.0f}", f"{line['empty_us']:.0f}",
+             f"{line['ttft_p50_ms']:.1f}", f"{line['ttft_p99_ms']:.1f}", line["preemptions"]]
+            for workload in workloads for line in results.data(engine_item(shape, workload)) or ()]
+    return [f"### {shape}, engine alone", "", *table(
+        ["tokens in/out", "at once", "tok/s", "step us", "tokens a step", "engine waits us", "no step under way us",
+         "TTFT p50 ms", "p99", "preemptions"], rows)] if rows else []
+
+
+def summary(context):
+    lines = []
+    for shape, points in shapes_of(context):
+        for row in rows_of(context.results, shape, points):
+            lines.append(f"{shape:13} {row[0]:10} {row[1]:8} {row[2]:>4} {row[3]:>8} tok/s  TTFT {row[5]:>8} "
+                         f"ITL {row[7]:>6} ms  engine {row[10]:>8}")
+    return lines
