@@ -1,8 +1,8 @@
 """Load on a server by several processes, so that one Python program's speed is never what is measured.
 
 Each process (load_client.py) has its share of the connections and requests; all start at the same moment, and the
-figures are taken from the samples of all of them. `StubServers` answers at once: what the same processes take in from it
-is the load generator's own ceiling.
+figures are taken from the samples of all of them. `StubServers` answers at once: what the same processes take in from
+it is the load generator's own ceiling.
 """
 
 import contextlib
@@ -130,7 +130,7 @@ class LoadProcesses(Helpers):
         for helper in helpers:
             helper.write(f"go {start}")
         deadline = start + most + LATE_SECONDS
-        return summarise([json.loads(helper.read(deadline)) for helper in helpers], seconds)
+        return summarise([json.loads(helper.read(deadline)) for helper in helpers])
 
 
 def share_out(urls, requests, connections, num_processes):
@@ -142,10 +142,10 @@ def share_out(urls, requests, connections, num_processes):
             for i in range(count)]
 
 
-def summarise(parts, seconds=0):
+def summarise(parts):
     """Figures of all parts together: rates over the whole time, percentiles over every sample. Of requests that were
     cut short the tokens, first tokens and gaps count, not the latency."""
-    seconds = seconds or max(1e-6, *(part["seconds"] for part in parts))
+    seconds = max(1e-6, *(part["seconds"] for part in parts))
     firsts, gaps, answers, errors = ([sample for part in parts for sample in part[name]]
                                      for name in ("firsts_us", "gaps_us", "answers", "errors"))
     latencies = [answer[0] for answer in answers]

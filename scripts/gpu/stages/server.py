@@ -99,7 +99,7 @@ def check_answers(figures, prompts, rose):
 def measure_point(context, server, load, shape, point, seed):
     workload, number, stream = point
     prompts, requests = make_requests(context, shape, workload, number, stream, seed)
-    seconds = point_seconds(shape, workload, number) if context.on_gpu and stream else 0
+    seconds = point_seconds(shape, workload, number) * (1 if stream else 3) if context.on_gpu else 0
     try:
         before = server.metrics_when_idle()
         figures = load.run([server.url()], requests, number, stream=stream, seconds=seconds, timeout=120)
