@@ -51,7 +51,18 @@ def take(context):
     return {**gpu, **describe_host()}
 
 
+def forget_another_gpu(context):
+    """What was found on another GPU is not continued: figures of two would be mixed."""
+    found = context.results.data("inventory")
+    here = ask("nvidia-smi", "--query-gpu=name", "--format=csv,noheader").splitlines()[:1]
+    if found and here and here[0].strip() != found.get("gpu"):
+        print(f"the results are of {found.get('gpu')}, this is {here[0].strip()}: all is done anew", flush=True)
+        context.results.items.clear()
+
+
 def run(context):
+    if context.on_gpu:
+        forget_another_gpu(context)
     context.results.item("inventory", lambda: take(context))
 
 
