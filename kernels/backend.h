@@ -236,10 +236,11 @@ struct share_samples_args {
 /* `rows`, `counts`, `biases`, `masks` and `listed` are host memory; `out` and `listed_logprobs` are
  * host memory, filled by the wait for the step. The op may overwrite `logits`. */
 struct sample_args {
-    float *logits;     /* [num_sample_rows, vocab_size] device memory */
+    float *logits;     /* [num_sample_rows, vocab_size + padding] device memory */
     int32_t first_row; /* number of the first of them among the step's sample rows */
     int32_t num_sample_rows;
     int32_t vocab_size;
+    int32_t padding; /* columns behind each row's tokens, of anything: neither read nor sampled */
     const struct sample_row *rows;
     const struct token_count *counts;
     const struct token_bias *biases;
@@ -333,6 +334,8 @@ struct backend {
     uint32_t kv_types;         /* KV_TYPE_BIT of each type that its KV cache takes; never 0 */
     bool has_dedicated_memory; /* the device's memory is its own and meant to be filled */
     bool is_asynchronous;      /* the work of a call may be done after it returned */
+    int32_t head_rows_step;    /* the product that gives the logits is fastest with a matrix of a
+                                  multiple of so many rows; >= 1 */
     size_t workspace_bytes;    /* device memory taken at open for the ops; 0: not counted */
     const char *name;          /* "cpu", "cpu-ref", "cuda", "cuda-sim" */
     char description[128];     /* for people: instruction set, threads; GPU */

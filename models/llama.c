@@ -58,7 +58,8 @@ enum workspace_part {
 
 /* Returns false when the sizes do not fit memory addresses. */
 static bool measure_workspace(const struct model_config *config, const struct model_shard *shard,
-                              enum dtype activation_dtype, const struct serving_limits *limits,
+                              enum dtype activation_dtype, int32_t head_rows_step,
+                              const struct serving_limits *limits,
                               size_t out_bytes[static NUM_WORKSPACE_PARTS]) {
     int32_t hidden = config->hidden_size, ffn = shard->intermediate_size;
     int32_t q_width = model_shard_q_width(shard, config);
@@ -72,7 +73,9 @@ static bool measure_workspace(const struct model_config *config, const struct mo
         [ATTENDED] = config->parallel_residual ? q_width : 0,
         [HEAD_ROWS] = hidden,
         [LOGITS_SHARE] = is_divided ? shard->vocab_size : 0,
-        [LOGITS] = is_first ? config->vocab_size : 0,
+        [LOGITS] = !is_first    ? 0
+                   : is_divided ? config->vocab_size
+                                : weights_head_rows(shard, head_rows_step),
         [HIDDEN_SUMS] = is_first ? hidden : 0,
     };
     const int32_t rows[NUM_WORKSPACE_PARTS] = {
@@ -90,9 +93,10 @@ static bool measure_workspace(const struct model_config *config, const struct mo
 }
 
 size_t llama_workspace_needed(const struct model_config *config, const struct model_shard *shard,
-                              enum dtype activation_dtype, const struct serving_limits *limits) {
+                              enum dtype activation_dtype, int32_t head_rows_step,
+                              const struct serving_limits *limits) {
     size_t bytes[NUM_WORKSPACE_PARTS], sum = 0;
-    if (!measure_workspace(config, shard, activation_dtype, limits, bytes))
+    if (!measure_workspace(config, shard, activation_dtype, head_rows_step, limits, bytes))
         return SIZE_MAX;
     for (int i = 0; i < NUM_WORKSPACE_PARTS; i++)
         if (!checked_add(sum, bytes[i], &sum))
@@ -117,7 +121,8 @@ static int alloc_workspace(struct llama *llama, struct error *err) {
     struct backend *b = pass->backend;
     struct buffer *buffers[NUM_WORKSPACE_PARTS];
     size_t bytes[NUM_WORKSPACE_PARTS];
-    if (!measure_workspace(pass->config, pass->shard, b->activation_dtype, llama->limits, bytes))
+    if (!measure_workspace(pass->config, pass->shard, b->activation_dtype, b->head_rows_step,
+                           llama->limits, bytes))
         return error_set(err, ERROR_MEMORY, "the workspace of a step of %d tokens is too large",
                          llama->limits->max_num_batched_tokens);
     list_buffers(llama, buffers);
@@ -245,15 +250,19 @@ static void sample_rows(struct llama *llama, const struct batch *batch, int32_t 
                         int32_t count, const struct step_result *result) {
     struct backend *b = llama->pass.backend;
     const struct model_config *config = llama->pass.config;
+    bool is_divided = llama->pass.shard->num_ranks > 1;
+    int32_t width =
+        is_divided ? config->vocab_size : weights_head_rows(llama->pass.shard, b->head_rows_step);
     if (config->final_soft_cap > 0.0F)
         b->ops->soft_cap(b, &(struct soft_cap_args){.x = llama->logits.data,
                                                     .num_rows = count,
-                                                    .width = config->vocab_size,
+                                                    .width = width,
                                                     .cap = config->final_soft_cap});
     b->ops->sample(b, &(struct sample_args){.logits = llama->logits.data,
                                             .first_row = first,
                                             .num_sample_rows = count,
                                             .vocab_size = config->vocab_size,
+                                            .padding = width - config->vocab_size,
                                             .rows = batch->sample_rows + first,
                                             .counts = batch->token_counts,
                                             .biases = batch->token_biases,

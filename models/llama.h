@@ -21,9 +21,11 @@ int llama_create(struct backend *backend, const struct model_config *config,
                  const struct model_shard *shard, const struct weights *weights,
                  const struct serving_limits *limits, struct llama **out, struct error *err);
 void llama_destroy(struct llama *llama); /* accepts NULL */
-/* Returns the device memory that llama_create takes; SIZE_MAX when that cannot be. */
+/* Returns the device memory that llama_create takes on a backend of this activation_dtype and
+ * head_rows_step; SIZE_MAX when that cannot be. */
 size_t llama_workspace_needed(const struct model_config *config, const struct model_shard *shard,
-                              enum dtype activation_dtype, const struct serving_limits *limits);
+                              enum dtype activation_dtype, int32_t head_rows_step,
+                              const struct serving_limits *limits);
 size_t llama_workspace_bytes(const struct llama *llama);
 
 /* A step in two parts, each of which only enqueues. The first writes the new tokens' keys and

@@ -30,7 +30,8 @@ int rank_memory_plan_weights(struct rank *rank, struct error *err) {
                          "must be none",
                          b->name, dtype_name(b->activation_dtype));
     size_t bytes = weights_needed(rank->model, &rank->shard, &rank->weights_options,
-                                  b->has_dedicated_memory ? b->activation_dtype : DTYPE_NONE);
+                                  b->has_dedicated_memory ? b->activation_dtype : DTYPE_NONE,
+                                  b->head_rows_step);
     rank->memory.weight_bytes = bytes;
     return check_room(rank, "weights", bytes,
                       "serve a smaller model, stop what else uses the GPU, or lower "
@@ -41,7 +42,7 @@ int rank_memory_plan_weights(struct rank *rank, struct error *err) {
 int rank_memory_plan_workspace(struct rank *rank, size_t *out_bytes, struct error *err) {
     const struct backend *b = rank->backend;
     size_t bytes = llama_workspace_needed(&rank->model->config, &rank->shard, b->activation_dtype,
-                                          &rank->limits);
+                                          b->head_rows_step, &rank->limits);
     rank->memory.workspace_bytes = bytes + b->workspace_bytes;
     *out_bytes = bytes;
     return check_room(rank, "workspace", bytes, "lower --max-num-batched-tokens or --max-num-seqs",

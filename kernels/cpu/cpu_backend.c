@@ -150,6 +150,7 @@ struct backend *cpu_backend_open(const struct backend_config *config, struct err
     }
     b->base = (struct backend){.ops = &cpu_backend_ops,
                                .activation_dtype = DTYPE_F32,
+                               .head_rows_step = 1,
                                .kv_types = CPU_KV_TYPES,
                                .name = "cpu"};
     b->config = *config;

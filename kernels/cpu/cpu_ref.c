@@ -311,6 +311,7 @@ struct backend *cpu_ref_open(const struct backend_config *config, struct error *
     }
     ref->base.ops = &ops;
     ref->base.activation_dtype = DTYPE_F32;
+    ref->base.head_rows_step = 1;
     ref->base.kv_types = CPU_KV_TYPES;
     ref->base.name = "cpu-ref";
     snprintf(ref->base.numerics, sizeof(ref->base.numerics), "scalar on %s",

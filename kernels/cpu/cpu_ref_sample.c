@@ -115,7 +115,7 @@ void cpu_ref_sample(struct backend *b, const struct sample_args *args) {
     CHECK(c && edited);
     for (int32_t r = 0; r < args->num_sample_rows; r++) {
         const struct sample_row *row = &args->rows[r];
-        float *logits = args->logits + (size_t)r * (size_t)n;
+        float *logits = args->logits + (size_t)r * ((size_t)n + (size_t)args->padding);
         args->out[r] = (struct sample_output){.token = row->target};
         tame(logits, n);
         if (row->target == SAMPLE_NO_TARGET) {

@@ -269,7 +269,7 @@ static void sample_one(const struct sample_call *call, int64_t r, void *memory) 
     const struct sample_row *row = &args->rows[r];
     struct sample_output *out = &args->out[r];
     int32_t n = args->vocab_size;
-    float *logits = args->logits + r * n;
+    float *logits = args->logits + r * (n + args->padding);
     const float *raw = logits;
     *out = (struct sample_output){.token = row->target};
     if (row->target == SAMPLE_NO_TARGET) {

@@ -163,6 +163,7 @@ struct backend *cuda_backend_open(const struct backend_config *config, struct er
                                            KV_TYPE_BIT(KV_INT8) | KV_TYPE_BIT(KV_E4M3),
                                .has_dedicated_memory = true,
                                .is_asynchronous = true,
+                               .head_rows_step = CUDA_HEAD_ROWS_STEP,
                                .name = CUDA_DEVICE_NAME};
     b->config = *config;
     if (open_device(b, err) != 0 || create_parts(b, err) != 0) {

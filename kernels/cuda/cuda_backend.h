@@ -20,6 +20,7 @@ struct cuda_sampler;   /* cuda_sample.c: edited logits, device copies of rows an
 struct recording;      /* cuda_record.c */
 
 #define CUDA_LIST_LENGTH 4096
+#define CUDA_HEAD_ROWS_STEP 8 /* cuBLASLt loads 16 bytes of a row at once only then */
 
 /* The arrays of the step on the device, and the caller's on the host. */
 struct cuda_step {

@@ -17,7 +17,7 @@
 struct cuda_sampler {
     struct buffer rows;            /* struct sample_row [max_logit_rows] */
     struct buffer outputs;         /* struct sample_output [max_logit_rows] */
-    struct buffer edited;          /* float [max_logit_rows, vocab_size] */
+    struct buffer edited;          /* float [max_logit_rows, padded_vocab] */
     struct buffer masks;           /* uint32_t [max_logit_rows][SAMPLE_MASK_WORDS(vocab_size)] */
     struct buffer edits;           /* struct sample_edit [EDITS_PER_CHUNK] */
     struct buffer log_totals;      /* double [max_logit_rows] */
@@ -40,12 +40,18 @@ static struct cuda_backend *state_of(struct backend *b) {
     return (struct cuda_backend *)b;
 }
 
+/* Logits of a row, with the padding that the head gives them. */
+static size_t padded_vocab(const struct cuda_backend *b) {
+    size_t vocab = (size_t)b->config.limits.vocab_size, step = CUDA_HEAD_ROWS_STEP;
+    return (vocab + step - 1) / step * step;
+}
+
 static int alloc_buffers(struct cuda_backend *b, struct error *err) {
     struct cuda_sampler *s = b->sampler;
     size_t num_rows = (size_t)b->config.limits.max_logit_rows,
            vocab = (size_t)b->config.limits.vocab_size;
     size_t words = SAMPLE_MASK_WORDS(vocab), logits, logits_bytes, mask_bytes, output_bytes;
-    if (!checked_mul(num_rows, vocab, &logits) ||
+    if (!checked_mul(num_rows, padded_vocab(b), &logits) ||
         !checked_mul(logits, sizeof(float), &logits_bytes) ||
         !checked_mul(num_rows, words * sizeof(uint32_t), &mask_bytes) ||
         !checked_mul(num_rows, sizeof(struct sample_output), &output_bytes))
@@ -216,6 +222,8 @@ void cuda_sample(struct backend *base, const struct sample_args *args) {
     struct cuda_sampler *s = b->sampler;
     CHECK(args->num_sample_rows <= b->config.limits.max_logit_rows &&
           args->vocab_size <= b->config.limits.vocab_size);
+    CHECK(args->padding >= 0 &&
+          (size_t)args->vocab_size + (size_t)args->padding <= padded_vocab(b));
     CHECK(args->first_row + args->num_sample_rows <=
           serving_limits_max_sample_rows(&b->config.limits));
     if (args->num_sample_rows == 0)
@@ -231,6 +239,7 @@ void cuda_sample(struct backend *base, const struct sample_args *args) {
         .log_totals = s->log_totals.data,
         .num_rows = args->num_sample_rows,
         .vocab_size = args->vocab_size,
+        .row_stride = args->vocab_size + args->padding,
         .first_mask = plan.first_mask};
     cuda_staging_upload(b, s->rows.data, args->rows,
                         (size_t)args->num_sample_rows * sizeof(*args->rows));

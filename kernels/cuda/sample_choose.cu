@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(SAMPLE_THREADS) choose_kernel(struct sample_te
     if (token == SAMPLE_NO_TARGET) {
         const float *logits = sample_is_copied(r) ? t.edited : t.logits;
         struct logit_row row =
-            logit_row_at(logits + static_cast<size_t>(blockIdx.x) * t.vocab_size, t.vocab_size);
+            logit_row_at(logits + static_cast<size_t>(blockIdx.x) * t.row_stride, t.vocab_size);
         struct best_logit best = find_best(row, memory.of_warps[0]);
         bool is_sampled = r->settings.temperature > 0 && best.logit > -INFINITY;
         token = is_sampled ? sample_kept(r, row, best.logit, &memory) : best.token;

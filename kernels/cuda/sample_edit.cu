@@ -10,7 +10,7 @@ __global__ void __launch_bounds__(EDIT_THREADS) mask_kernel(struct sample_tensor
     bool is_copied = sample_is_copied(row), is_masked = sample_is_masked(row);
     if (!is_copied && !is_masked)
         return;
-    size_t first = static_cast<size_t>(blockIdx.x) * t.vocab_size;
+    size_t first = static_cast<size_t>(blockIdx.x) * t.row_stride;
     const uint32_t *mask = t.masks + (is_masked ? static_cast<size_t>(row->mask - t.first_mask) *
                                                       SAMPLE_MASK_WORDS(t.vocab_size)
                                                 : 0);
@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(EDIT_THREADS)
     struct sample_edit edit = edits[i];
     const struct sample_row *row = &t.rows[edit.row];
     float *logits = sample_is_copied(row) ? t.edited : t.logits;
-    float *logit = &logits[static_cast<size_t>(edit.row) * t.vocab_size + edit.token];
+    float *logit = &logits[static_cast<size_t>(edit.row) * t.row_stride + edit.token];
     float raw = tame(*logit);
     *logit =
         kind == SAMPLE_EDIT_BIAS ? raw + edit.bias : sample_penalised(row, raw, edit.output_count);

@@ -15,14 +15,15 @@
 /* Device memory, all of it. */
 struct sample_tensors {
     const struct sample_row *rows; /* [num_rows] */
-    float *logits;                 /* [num_rows, vocab_size]; edited in place where nobody looks */
-    float *edited;                 /* [num_rows, vocab_size]; rows with edits and logprobs */
+    float *logits;                 /* [num_rows, row_stride]; edited in place where nobody looks */
+    float *edited;                 /* [num_rows, row_stride]; rows with edits and logprobs */
     const uint32_t *masks;         /* [..][SAMPLE_MASK_WORDS(vocab_size)], from first_mask on */
     struct sample_output *out;     /* [num_rows] */
     int32_t *sampled_tokens;       /* [num_rows] what stays on the device of out[].token */
     double *log_totals;            /* [num_rows] of the rows that are reported on */
     int32_t num_rows;
     int32_t vocab_size;
+    int32_t row_stride; /* >= vocab_size; what lies between is not read */
     int32_t first_mask;
 };
 

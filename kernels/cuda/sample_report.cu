@@ -58,7 +58,7 @@ __global__ void __launch_bounds__(SAMPLE_THREADS) report_kernel(struct sample_te
     if (num_logprobs < 0)
         return;
     struct sample_output *out = &t.out[blockIdx.x];
-    const float *logits = t.logits + static_cast<size_t>(blockIdx.x) * t.vocab_size;
+    const float *logits = t.logits + static_cast<size_t>(blockIdx.x) * t.row_stride;
     struct logit_row row = logit_row_at(logits, t.vocab_size);
     struct weighing w = weighing_of(find_best(row, memory.of_warps[0]).logit, 1, -INFINITY);
     float own = tame(logits[out->token]);
@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(SAMPLE_THREADS)
     int32_t i = blockIdx.x * SAMPLE_THREADS + threadIdx.x;
     if (i >= num_listed)
         return;
-    size_t first = static_cast<size_t>(listed[i].row) * t.vocab_size;
+    size_t first = static_cast<size_t>(listed[i].row) * t.row_stride;
     logprobs[i] = logprob_of(tame(t.logits[first + listed[i].token]), t.log_totals[listed[i].row]);
 }
 

@@ -80,8 +80,10 @@ static int load_layer(struct weights_loader *l, const struct model_shard *shard,
 static int load_ends(struct weights_loader *l, const struct model_shard *shard) {
     const struct model_config *config = &l->model->config;
     struct weights *w = l->weights;
-    const struct weights_matrix embedding = weights_plan_vocab(l->model, shard, TENSOR_EMBEDDING);
-    const struct weights_matrix head = weights_plan_vocab(l->model, shard, TENSOR_HEAD);
+    int32_t step = l->backend->head_rows_step;
+    const struct weights_matrix embedding =
+        weights_plan_vocab(l->model, shard, TENSOR_EMBEDDING, step);
+    const struct weights_matrix head = weights_plan_vocab(l->model, shard, TENSOR_HEAD, step);
     const struct weights_norm norm = weights_plan_output_norm(config);
     if (weights_loader_load_matrix(l, &embedding, &w->embedding) != 0)
         return -1;
@@ -182,10 +184,13 @@ static size_t layer_bytes(const struct model *model, const struct model_shard *s
 }
 
 size_t weights_needed(const struct model *model, const struct model_shard *shard,
-                      const struct weights_options *options, enum dtype held) {
+                      const struct weights_options *options, enum dtype held,
+                      int32_t head_rows_step) {
     const struct model_config *config = &model->config;
-    const struct weights_matrix embedding = weights_plan_vocab(model, shard, TENSOR_EMBEDDING);
-    const struct weights_matrix head = weights_plan_vocab(model, shard, TENSOR_HEAD);
+    const struct weights_matrix embedding =
+        weights_plan_vocab(model, shard, TENSOR_EMBEDDING, head_rows_step);
+    const struct weights_matrix head =
+        weights_plan_vocab(model, shard, TENSOR_HEAD, head_rows_step);
     size_t bytes, table_bytes;
     if (!rope_table_bytes(config, options, &table_bytes) ||
         !checked_mul(table_bytes, (size_t)config->num_ropes, &bytes) ||

@@ -49,9 +49,15 @@ struct weights {
 };
 
 /* Returns the device memory that the rank's weights take on a device that holds every matrix as
- * `held`, or with DTYPE_NONE as the options say; SIZE_MAX when that cannot be. */
+ * `held`, or with DTYPE_NONE as the options say; SIZE_MAX when that cannot be. head_rows_step: its
+ * backend's. */
 size_t weights_needed(const struct model *model, const struct model_shard *shard,
-                      const struct weights_options *options, enum dtype held);
+                      const struct weights_options *options, enum dtype held,
+                      int32_t head_rows_step);
+
+/* Returns the rows of the rank's head, the columns of its logits: one for each of its tokens, then,
+ * where it is the only rank, zeros up to a multiple of the backend's head_rows_step. */
+int32_t weights_head_rows(const struct model_shard *shard, int32_t head_rows_step);
 
 /* Hands the rank's share of every tensor to the backend. Every rank of the model calls it, with the
  * same reader, which reads each tensor once. ERROR_MODEL for a tensor that is missing, not expected

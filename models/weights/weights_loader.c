@@ -138,9 +138,9 @@ int weights_loader_load_norm(struct weights_loader *l, const struct weights_norm
 struct matrix_source {
     const struct weights_matrix *plan;
     const struct tensor_info *tensors[WEIGHTS_MAX_PARTS];
-    struct matrix_part parts[WEIGHTS_MAX_PARTS];
-    enum dtype types[WEIGHTS_MAX_PARTS]; /* that the parts are held in */
-    float *biases[WEIGHTS_MAX_PARTS];    /* of the kept rows; NULL: none */
+    struct matrix_part parts[WEIGHTS_MAX_PARTS + 1]; /* behind them the padding */
+    enum dtype types[WEIGHTS_MAX_PARTS];             /* that the parts are held in */
+    float *biases[WEIGHTS_MAX_PARTS];                /* of the kept rows; NULL: none */
 };
 
 /* Every rank reads the bias, also one that leaves it to another. */
@@ -287,15 +287,32 @@ static int stream_part(struct weights_loader *l, const struct matrix_source *sou
     return 0;
 }
 
-static int load_parts(struct weights_loader *l, const struct matrix_source *source,
-                      struct matrix **out) {
-    struct backend *b = l->backend;
+static int create_matrix(struct weights_loader *l, struct matrix_source *source,
+                         struct matrix **out) {
+    const struct weights_matrix *plan = source->plan;
     struct error why = {0};
+    int num_parts = plan->num_parts;
+    float *zeros = NULL;
+    if (plan->padding_rows > 0) {
+        zeros = calloc((size_t)plan->padding_rows * (size_t)plan->num_cols, sizeof(*zeros));
+        if (zeros == NULL)
+            return error_set(l->err, ERROR_MEMORY, "no memory for %d rows of padding",
+                             plan->padding_rows);
+        source->parts[num_parts++] =
+            (struct matrix_part){.dtype = DTYPE_F32, .rows = plan->padding_rows, .data = zeros};
+    }
+    int status = l->backend->ops->matrix_create(l->backend, source->parts, num_parts,
+                                                plan->num_cols, out, &why);
+    free(zeros);
+    return status == 0 ? 0 : explain(l, source->tensors[0], &why);
+}
+
+static int load_parts(struct weights_loader *l, struct matrix_source *source, struct matrix **out) {
+    struct backend *b = l->backend;
     struct matrix *matrix;
     int32_t matrix_row = 0;
-    if (b->ops->matrix_create(b, source->parts, source->plan->num_parts, source->plan->num_cols,
-                              &matrix, &why) != 0)
-        return explain(l, source->tensors[0], &why);
+    if (create_matrix(l, source, &matrix) != 0)
+        return -1;
     for (int i = 0; i < source->plan->num_parts; i++) {
         if (stream_part(l, source, i, matrix_row, matrix) != 0) {
             b->ops->matrix_destroy(b, matrix);

@@ -139,8 +139,9 @@ struct weights_matrix weights_plan_projection(const struct model *model,
 }
 
 struct weights_matrix weights_plan_vocab(const struct model *model, const struct model_shard *shard,
-                                         enum tensor_role role) {
+                                         enum tensor_role role, int32_t head_rows_step) {
     const struct model_config *config = &model->config;
+    bool is_head = role == TENSOR_HEAD || config->tied_embeddings;
     return (struct weights_matrix){
         .num_parts = 1,
         .parts = {{.place = {role, 0},
@@ -149,8 +150,16 @@ struct weights_matrix weights_plan_vocab(const struct model *model, const struct
                    .spans = {{shard->first_vocab, shard->vocab_size}}}},
         .cols = config->hidden_size,
         .num_cols = config->hidden_size,
+        .padding_rows = is_head ? weights_head_rows(shard, head_rows_step) - shard->vocab_size : 0,
         .bias_scale = 1.0F,
     };
+}
+
+/* What several ranks gather has no gaps. */
+int32_t weights_head_rows(const struct model_shard *shard, int32_t head_rows_step) {
+    if (shard->num_ranks > 1)
+        return shard->vocab_size;
+    return (shard->vocab_size + head_rows_step - 1) / head_rows_step * head_rows_step;
 }
 
 int32_t weights_part_rows(const struct weights_part *part) {
@@ -167,6 +176,7 @@ size_t weights_plan_matrix_bytes(const struct weights_matrix *plan,
         if (types[i] == DTYPE_NONE || plan->num_cols % dtype_block_elements(types[i]) != 0)
             continue;
         size_t row_bytes = dtype_row_bytes(types[i], (size_t)plan->num_cols);
+        bytes += i == 0 ? (size_t)plan->padding_rows * row_bytes : 0;
         row_bytes += plan->parts[i].biased && plan->bias_scale != 0.0F ? sizeof(float) : 0;
         bytes += (size_t)weights_part_rows(&plan->parts[i]) * row_bytes;
     }

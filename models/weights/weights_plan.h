@@ -30,7 +30,8 @@ struct weights_matrix {
     struct weights_part parts[WEIGHTS_MAX_PARTS];
     int32_t cols; /* of the tensors */
     int32_t first_col, num_cols;
-    float bias_scale; /* multiplies the biases; 0: the rank leaves them to another */
+    int32_t padding_rows; /* zeros behind the last part */
+    float bias_scale;     /* multiplies the biases; 0: the rank leaves them to another */
 };
 
 /* A vector, of which the rank keeps the elements first .. first + count - 1, each as
@@ -47,15 +48,16 @@ struct weights_norm {
 struct weights_matrix weights_plan_projection(const struct model *model,
                                               const struct model_shard *shard,
                                               enum projection_role role, int32_t layer);
-/* TENSOR_EMBEDDING or TENSOR_HEAD. */
+/* TENSOR_EMBEDDING or TENSOR_HEAD. The one that is the head is padded: its rows are a multiple of
+ * head_rows_step, as the backend wants them. */
 struct weights_matrix weights_plan_vocab(const struct model *model, const struct model_shard *shard,
-                                         enum tensor_role role);
+                                         enum tensor_role role, int32_t head_rows_step);
 /* Fills in the norms that a layer has; returns their number. */
 int weights_plan_norms(const struct model_config *config, const struct model_shard *shard,
                        int32_t layer, struct weights_norm out[static WEIGHTS_MAX_NORMS]);
 struct weights_norm weights_plan_output_norm(const struct model_config *config);
 
-/* Returns the bytes of what is kept, with the parts held in these types and float biases. Nothing
+/* Returns the bytes of what is kept, and of the padding, in the first part's type, with the parts held in these types and float biases. Nothing
  * is kept of a part of DTYPE_NONE, or whose rows are no whole number of blocks. */
 size_t weights_plan_matrix_bytes(const struct weights_matrix *plan,
                                  const enum dtype types[static WEIGHTS_MAX_PARTS]);

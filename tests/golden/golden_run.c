@@ -19,9 +19,10 @@ static void watch_sample(struct backend *b, const struct sample_args *args) {
     if (watched.out != NULL && watched.rows_left > 0) {
         int32_t rows =
             args->num_sample_rows < watched.rows_left ? args->num_sample_rows : watched.rows_left;
-        size_t count = (size_t)rows * (size_t)args->vocab_size;
-        b->ops->download(b, watched.out, args->logits, count * sizeof(float));
-        watched.out += count;
+        size_t vocab = (size_t)args->vocab_size, stride = vocab + (size_t)args->padding;
+        for (int32_t r = 0; r < rows; r++, watched.out += vocab)
+            b->ops->download(b, watched.out, args->logits + (size_t)r * stride,
+                             vocab * sizeof(float));
         watched.rows_left -= rows;
     }
     watched.original->sample(b, args);

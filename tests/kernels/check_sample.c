@@ -45,11 +45,34 @@ static void keep_meaningful(const struct sample_call *call, struct sample_output
     }
 }
 
-/* listed_logprobs: NULL where no row lists any. */
+/* Returns the backend's copy of the logits, behind each row of which lie columns that would be
+ * sampled, or spoil every sum. */
+static void *put_padded(struct backend *b, const struct sample_call *call) {
+    static const float poison[] = {NAN, INFINITY, FLT_MAX, 1e30f};
+    size_t vocab = (size_t)call->vocab_size, stride = vocab + (size_t)call->padding;
+    float *logits = allocate((size_t)call->num_rows * stride, sizeof(*logits));
+    for (int32_t r = 0; r < call->num_rows; r++) {
+        float *row = logits + (size_t)r * stride;
+        memcpy(row, call->logits + (size_t)r * vocab, vocab * sizeof(*row));
+        for (size_t i = vocab; i < stride; i++)
+            row[i] = poison[(i + (size_t)r) % (sizeof(poison) / sizeof(poison[0]))];
+    }
+    void *out = kernel_fixture_put(b, DTYPE_F32, logits, (size_t)call->num_rows * stride);
+    free(logits);
+    return out;
+}
+
+/* Each run has another padding, up to what the backends have room for. listed_logprobs: NULL where
+ * no row lists any. */
 static void run_listed(struct backend *b, const struct sample_call *call, struct sample_output *out,
                        float *listed_logprobs) {
-    void *logits = kernel_fixture_put(b, DTYPE_F32, call->logits, num_logits(call));
-    sample_fixture_run(b, call, logits, out, listed_logprobs);
+    static int32_t num_runs;
+    struct sample_call padded = *call;
+    padded.padding = num_runs++ % 10;
+    if (padded.padding > MAX_VOCAB - call->vocab_size)
+        padded.padding = MAX_VOCAB - call->vocab_size;
+    void *logits = put_padded(b, &padded);
+    sample_fixture_run(b, &padded, logits, out, listed_logprobs);
     kernel_fixture_free(b, logits);
     if (fixture.dtype != DTYPE_F32)
         keep_meaningful(call, out);

@@ -24,6 +24,7 @@ void sample_fixture_run(struct backend *b, const struct sample_call *call, float
     b->ops->sample(b, &(struct sample_args){.logits = logits,
                                             .num_sample_rows = call->num_rows,
                                             .vocab_size = call->vocab_size,
+                                            .padding = call->padding,
                                             .rows = call->rows,
                                             .counts = call->counts,
                                             .biases = call->biases,

@@ -10,7 +10,8 @@ extern const struct sample_row sample_fixture_plain;
 /* Rows of one op. */
 struct sample_call {
     int32_t num_rows, vocab_size;
-    float *logits; /* [num_rows, vocab_size]; read only, each run has its own copy */
+    int32_t padding; /* of the run's copy */
+    float *logits;   /* [num_rows, vocab_size]; read only, each run has its own copy */
     struct sample_row *rows;
     const struct token_count *counts;
     const struct token_bias *biases;

@@ -15,6 +15,7 @@
 #include <string.h>
 
 enum { NUM_TOKENS = 20, PREFILL = 13, BLOCK_SIZE = 16, NUM_BLOCKS = 2, VOCAB = 40, LOGIT_ROWS = 3 };
+enum { MAX_PADDING = 8 };
 enum { HIDDEN = 64 };
 
 static const int32_t tokens[NUM_TOKENS] = {3,  17, 0, 39, 8, 8,  21, 5, 30, 1,
@@ -41,20 +42,34 @@ struct run {
 };
 
 static float *next_logits; /* where the next rows that are sampled go */
+static int32_t head_rows_step = 1, num_padding;
 
 static void watch_sample(struct backend *b, const struct sample_args *args) {
-    size_t count = (size_t)args->num_sample_rows * (size_t)args->vocab_size;
-    b->ops->download(b, next_logits, args->logits, count * sizeof(float));
-    next_logits += count;
+    size_t vocab = (size_t)args->vocab_size, stride = vocab + (size_t)args->padding;
+    assert_int_equal(args->padding, num_padding);
+    for (int32_t r = 0; r < args->num_sample_rows; r++) {
+        b->ops->download(b, next_logits, args->logits + (size_t)r * stride, vocab * sizeof(float));
+        next_logits += vocab;
+    }
 }
 
 /* False if the machine lacks the instruction set. */
 static bool open_run(struct run *run, const struct model_image *image, const char *name,
                      const char *isa) {
     const struct model_config *config = &image->model.config;
+    bool is_gpu = strcmp(name, "cuda-sim") == 0;
     const struct backend_config backend_config = {.num_threads = 2,
-                                                  .limits.max_num_batched_tokens = NUM_TOKENS,
-                                                  .limits.max_num_seqs = 1,
+                                                  .limits = {.max_num_batched_tokens = NUM_TOKENS,
+                                                             .max_num_seqs = 1,
+                                                             .max_logit_rows = LOGIT_ROWS,
+                                                             .max_model_len = NUM_TOKENS,
+                                                             .block_size = BLOCK_SIZE,
+                                                             .vocab_size = VOCAB + MAX_PADDING},
+                                                  .head_dim = config->head_dim,
+                                                  .num_q_heads = config->num_heads,
+                                                  .num_kv_heads = config->num_kv_heads,
+                                                  .activation_dtype =
+                                                      is_gpu ? DTYPE_BF16 : DTYPE_F32,
                                                   .isa = isa};
     const struct weights_options options = {.max_model_len = NUM_TOKENS,
                                             .quantization = DTYPE_NONE};
@@ -62,6 +77,7 @@ static bool open_run(struct run *run, const struct model_image *image, const cha
     *run = (struct run){.backend = backend_open(name, &backend_config, &err)};
     if (run->backend == NULL)
         return false;
+    run->backend->head_rows_step = head_rows_step;
     run->original = run->backend->ops;
     run->ops = *run->original;
     run->ops.sample = watch_sample;
@@ -70,7 +86,7 @@ static bool open_run(struct run *run, const struct model_image *image, const cha
                                            .num_kv_heads = config->num_kv_heads,
                                            .head_dim = config->head_dim,
                                            .block_size = BLOCK_SIZE,
-                                           .type = KV_F32};
+                                           .type = is_gpu ? KV_BF16 : KV_F32};
     run->cache.num_blocks = NUM_BLOCKS;
     size_t cache_bytes = NUM_BLOCKS * kv_block_bytes(&run->cache.layout);
     if (model_shard_init(&image->model, DTYPE_NONE, 0, 1, &run->shard, &err) != 0 ||
@@ -127,6 +143,19 @@ static void run_step(struct run *run, int32_t first, int32_t count, float sums[2
     assert_int_equal(result.num_sample_rows, count);
 }
 
+/* What is said to be needed is what was taken. */
+static void assert_memory(const struct model_image *image, const struct run *run) {
+    assert_int_equal(llama_workspace_bytes(run->llama),
+                     llama_workspace_needed(&image->model.config, &run->shard,
+                                            run->backend->activation_dtype, head_rows_step,
+                                            &limits));
+    assert_int_equal(run->weights->bytes,
+                     weights_needed(&image->model, &run->shard,
+                                    &(struct weights_options){.max_model_len = NUM_TOKENS,
+                                                              .quantization = DTYPE_NONE},
+                                    DTYPE_NONE, head_rows_step));
+}
+
 /* --- Comparing ---------------------------------------------------------------------------------
  */
 
@@ -174,9 +203,7 @@ static void check_path(const struct model_image *image, const struct expected *e
             fail_msg("%s on %s %s: token %d: logits of up to %g differ by %g", label, name,
                      isa != NULL ? isa : "", t, largest, error);
     }
-    assert_int_equal(llama_workspace_bytes(run.llama),
-                     llama_workspace_needed(&image->model.config, &run.shard,
-                                            run.backend->activation_dtype, &limits));
+    assert_memory(image, &run);
     close_run(&run);
 }
 
@@ -217,6 +244,50 @@ static void check_repeated_rows(const struct model_image *image, const char *nam
     for (int r = 0; r < NUM_ROWS; r++)
         assert_memory_equal(logits + r * VOCAB, alone + rows[r] * VOCAB, VOCAB * sizeof(float));
     close_run(&run);
+}
+
+/* Two steps, whose logits are left in out [5][VOCAB]. */
+static bool run_two_steps(const struct model_image *image, const char *name, const char *isa,
+                          float *out) {
+    struct run run;
+    float sums[2 * HIDDEN] = {0};
+    if (!open_run(&run, image, name, isa))
+        return false;
+    next_logits = out;
+    run_step(&run, 0, 4, sums);
+    run_step(&run, 4, 1, sums);
+    assert_memory(image, &run);
+    close_run(&run);
+    return true;
+}
+
+/* Returns false if the machine lacks the instruction set. */
+static bool check_padded_head(const struct model_image *image, const char *name, const char *isa) {
+    float plain[5 * VOCAB], padded[5 * VOCAB];
+    if (!run_two_steps(image, name, isa, plain))
+        return false;
+    head_rows_step = 7, num_padding = 2;
+    assert_true(run_two_steps(image, name, isa, padded));
+    head_rows_step = 1, num_padding = 0;
+    assert_memory_equal(padded, plain, sizeof(plain));
+    return true;
+}
+
+/* A backend that wants more rows of the head than there are tokens gets the same logits. */
+static void test_padded_head(void **state) {
+    bool is_gpu = *(const bool *)*state;
+    for (int tied = 0; tied < 2; tied++) {
+        struct model_config config = model_image_config();
+        struct model_image image;
+        config.tied_embeddings = tied;
+        config.final_soft_cap = 2.0F;
+        model_image_init(&image, &config, (struct image_form){.dtype = DTYPE_F32});
+        model_image_open(&image);
+        assert_true(check_padded_head(&image, is_gpu ? "cuda-sim" : "cpu-ref", NULL));
+        for (size_t i = 0; !is_gpu && i < NUM_ISAS; i++)
+            check_padded_head(&image, "cpu", isas[i]);
+        model_image_finish(&image);
+    }
 }
 
 static void test_repeated_rows(void **state) {
@@ -402,11 +473,16 @@ static void test_switches_together(void **state) {
     }
 }
 
-int main(void) {
+/* "cuda-sim": what a GPU does otherwise. */
+int main(int argc, char **argv) {
+    static bool on_gpu = true, on_cpu = false;
+    const struct CMUnitTest gpu_tests[] = {cmocka_unit_test_prestate(test_padded_head, &on_gpu)};
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_prestate(test_padded_head, &on_cpu),
         cmocka_unit_test(test_each_switch),
         cmocka_unit_test(test_switches_together),
         cmocka_unit_test(test_repeated_rows),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return argc == 2 ? cmocka_run_group_tests(gpu_tests, NULL, NULL)
+                     : cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -125,6 +125,7 @@ struct backend *__wrap_backend_open(const char *name, const struct backend_confi
     b->kv_types = KV_TYPE_BIT(KV_F32) | gpu.more_kv_types;
     b->has_dedicated_memory = true;
     b->workspace_bytes = OPEN_BYTES;
+    b->head_rows_step = 9; /* which the vocabulary is no multiple of */
     b->name = "cuda";
     return b;
 }

@@ -40,7 +40,7 @@ static int load_whole(struct backend *backend, const struct model *model,
 static size_t whole_needs(const struct model *model, const struct weights_options *options,
                           enum dtype held) {
     const struct model_shard shard = whole(model);
-    return weights_needed(model, &shard, options, held);
+    return weights_needed(model, &shard, options, held, 1);
 }
 
 /* An image loaded on a backend. */

@@ -184,7 +184,7 @@ static void check_ranks(const struct model_config *config, struct image_form for
             fail_msg("%s", ranks[i].error.message);
         assert_memory_equal(ranks[i].weights->digest, whole.weights->digest, CONTENT_HASH_BYTES);
         assert_int_equal(ranks[i].weights->bytes,
-                         weights_needed(&image.model, &ranks[i].shard, &as_stored, DTYPE_NONE));
+                         weights_needed(&image.model, &ranks[i].shard, &as_stored, DTYPE_NONE, 1));
         check_vocab(&ranks[i], &whole);
         for (int32_t layer = 0; layer < config->num_layers; layer++) {
             check_column_parallel(&ranks[i], &whole, layer);
