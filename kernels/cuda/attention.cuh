@@ -186,6 +186,10 @@ __device__ __forceinline__ void accumulate(const tile_context<T, KV, D> &c, int 
     }
 }
 
+/* Where the sequence's number is read again for each tile instead of being kept: otherwise registers
+ * are spilled on sm_100. */
+template <kv_type KV, int D> constexpr bool rereads_sequence = has_codes<KV> &&D == 256;
+
 /* All of the item's range for this warp's 16 rows, or its tokens of it. */
 template <bool WIDE, class T, kv_type KV, int D>
 __device__ __forceinline__ void attend(const tile_context<T, KV, D> &c, row_state<D> &state) {
@@ -222,7 +226,8 @@ __device__ __forceinline__ void attend(const tile_context<T, KV, D> &c, row_stat
             begin < end && begin <= last_position && end > first_position - window + 1;
         float scores[num_tokens / 8][4];
         group += ATTENTION_KV_TILE;
-        block = find_block(c, sequence, group, 0, kv_end);
+        block =
+            find_block(c, rereads_sequence<KV, D> ? c.item->sequence : sequence, group, 0, kv_end);
         copy_async_wait<1>();
         if constexpr (has_codes<KV>)
             unpack_group(c, KV_PART_K);

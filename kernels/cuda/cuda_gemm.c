@@ -21,12 +21,10 @@
  * fails: another algorithm would give other bits. */
 #include "kernels/cuda/cuda_gemm.h"
 
-#include "config/base/check.h"
 #include "kernels/cuda/cublas_check.h"
 #include "kernels/cuda/cuda_product.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #define NUM_KINDS 4    /* accumulate or not, float_out or not */
 #define NUM_BUCKETS 61 /* of M: 1, 2, 3, 4, 6, 8, 12, ... up to 2^30 */

@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
 """Checks what is in libquire-cuda.so without a GPU: every kernel is there as machine code for each
-architecture and as PTX of the last one, for later GPUs, and attention works on tensor cores.
+architecture and as its PTX, for later GPUs, and attention works on tensor cores.
 
-Usage: check_cuda_module.py MODULE ARCH...        for instance: libquire-cuda.so 80 89 90; in the build's order
+Usage: check_cuda_module.py MODULE ARCH...        for instance: libquire-cuda.so 80 90 120
 
 The layout of fat binaries is not documented: read off the output of nvcc 13.0, like the operation codes, which
-are the last 12 bits of the first 16 of an instruction of 16 bytes, on sm_80 to sm_90.
+are the last 12 bits of the first 16 of an instruction of 16 bytes, on sm_80 to sm_120. What was compressed for
+size is a zstd frame (RFC 8878).
 """
 
+import ctypes
+import ctypes.util
 import re
 import struct
 import sys
@@ -18,12 +21,33 @@ MAGIC = 0xBA55ED50
 ENTRY = struct.Struct("<HHIQ")  # kind, version, bytes of this header, bytes behind it
 ENTRY_VERSION, ARCH_AT = 0x101, 28
 PTX, MACHINE_CODE = 1, 2
-LAST_KNOWN = 90
+LAST_KNOWN = 120
 NEEDED = {"HMMA": 0x23C, "LDSM": 0x83B, "LDGSTS": 0xFAE}  # mma, ldmatrix, cp.async
 ATTENTION = re.compile(r"attention_kernelI(6__half|13__nv_bfloat16)L7kv_type(\d)ELi(\d+)E")
 KV_TYPES = {"6__half": "134", "13__nv_bfloat16": "234"}  # kv_layout.h: its own, int8, e4m3
 ATTENTION_KERNELS = {(dtype, kv, dim) for dtype, types in KV_TYPES.items() for kv in types
                      for dim in ("64", "96", "128", "256")}
+
+
+ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+
+
+def unpack(payload):
+    """What is compressed in it, or the payload itself."""
+    if not payload.startswith(ZSTD_MAGIC):
+        return payload
+    zstd = ctypes.CDLL(ctypes.util.find_library("zstd") or "libzstd.so.1")
+    for function in (zstd.ZSTD_findFrameCompressedSize, zstd.ZSTD_getFrameContentSize, zstd.ZSTD_decompress):
+        function.restype = ctypes.c_ulonglong
+    size = ctypes.c_size_t(len(payload))
+    frame = ctypes.c_size_t(zstd.ZSTD_findFrameCompressedSize(payload, size))  # padding follows it
+    length = zstd.ZSTD_getFrameContentSize(payload, frame)
+    if frame.value > len(payload) or length > 1 << 30:
+        sys.exit("a compressed entry of the fat binary is no zstd frame")
+    out = ctypes.create_string_buffer(length)
+    if zstd.ZSTD_decompress(out, ctypes.c_size_t(length), payload, frame) != length:
+        sys.exit("a compressed entry of the fat binary cannot be unpacked")
+    return out.raw
 
 
 def fat_binaries(image):
@@ -37,7 +61,7 @@ def fat_binaries(image):
             if version != ENTRY_VERSION:
                 break
             arch, = struct.unpack_from("<I", image, at + ARCH_AT)
-            entries.append((kind, arch, image[at + header:at + header + payload]))
+            entries.append((kind, arch, unpack(image[at + header:at + header + payload])))
             at += header + payload
         yield entries
 
@@ -62,7 +86,7 @@ def count_operation(code, operation):
 def complaints(entries, archs):
     """Yields what is wrong with the kernels of one source file."""
     got = {(kind, arch) for kind, arch, _ in entries}
-    required = {(MACHINE_CODE, arch) for arch in archs} | {(PTX, archs[-1])}
+    required = {(kind, arch) for kind in (MACHINE_CODE, PTX) for arch in archs}
     for kind, arch in sorted(required - got):
         yield f"a source file has no {'PTX' if kind == PTX else 'machine code'} for sm_{arch}"
     for kind, arch, elf in entries:
