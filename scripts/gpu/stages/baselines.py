@@ -11,6 +11,7 @@ WANTED = [("decode", "llama-3.2-1b"), ("decode", "llama-3-8b"), ("decode", "smol
           ("generate", "llama-3.2-1b"), ("attention", "llama-3-8b"), ("products", "llama-3-8b"),
           ("products", "llama-3.2-1b")]
 EXPECTED_S = {"products": 40, "attention": 15, "decode": 30, "generate": 60}
+OUR_NAMES = {"o": "attention_out"}  # of products
 
 
 def measure(context, name, kind, shape):
@@ -33,6 +34,11 @@ def ours_beside(results, kind, shape, line):
         mine = find(results, f"steps/{shape}", op="decode", shape=line["shape"])
     elif kind == "attention":
         mine = find(results, f"ops/{shape}", op="paged_attention", shape=line["shape"])
+    elif kind == "products":  # theirs is without the residual, and the head's result in 16 bits
+        product = line["op"].removeprefix("linear ")
+        mine = find(results, f"products/{shape}", product=OUR_NAMES.get(product, product),
+                    rows=int(line["shape"].split()[0]))
+        return mine["first_us"] if mine else None
     else:
         mine = None
     return mine["us"] if mine else None
