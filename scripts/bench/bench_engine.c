@@ -3,8 +3,8 @@
  *
  *   bench_engine DEVICE auto|bf16|f16 MODEL [OPTION VALUE]...
  *
- *   workloads           a list of IN/OUT as in 100/128, tokens of every prompt and answer; sharegpt:
- *                       lengths differ, with the means of ShareGPT (scripts/bench/workloads.py);
+ *   workloads           a list of IN/OUT as in 100/128, tokens of every prompt and answer; or
+ *                       sharegpt: lengths differ, as of ShareGPT (scripts/bench/workloads.py);
  *                       sharegpt-N: none longer than N
  *   concurrency         a list as in 1,8,64: requests at once; when one ends, the next begins
  *   requests            of each of those, one after the other
@@ -22,147 +22,23 @@
 #include "engine/engine.h"
 #include "models/model.h"
 #include "models/tokenizer/tokenizer.h"
+#include "scripts/bench/engine_settings.h"
 #include "scripts/bench/watched_executor.h"
 
+#include <err.h>
 #include <errno.h>
 #include <math.h>
 #include <semaphore.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    MAX_LIST = 16,
-    MAX_NAME = 32,
-    MAX_CONCURRENCY = 4096,
-    BLOCK_SIZE = 16,
-    LEAST_TOKENS = 4,
-    POLL_MS = 50
-};
-
-struct workload {
-    char name[MAX_NAME];
-    int32_t tokens_in, tokens_out; /* 0: as of ShareGPT */
-    int32_t most_tokens;           /* then */
-};
-
-struct settings {
-    int num_concurrencies;
-    int32_t concurrencies[MAX_LIST];
-    int num_workloads;
-    struct workload workloads[MAX_LIST];
-    int64_t requests, seconds, temperature, top_p, seed;
-    int64_t max_model_len, max_num_seqs, max_num_batched_tokens, kv_mib;
-    int64_t batch_invariant, async_scheduling;
-};
-
-_Noreturn __attribute__((format(printf, 1, 2))) static void fail(const char *format, ...) {
-    va_list arguments;
-    va_start(arguments, format);
-    vfprintf(stderr, format, arguments);
-    va_end(arguments);
-    fputc('\n', stderr);
-    exit(1);
-}
-
-/* --- Settings --------------------------------------------------------------------------------- */
-
-static int64_t read_number(const char *name, const char **text, int64_t least, int64_t most) {
-    char *end;
-    long long value = strtoll(*text, &end, 10);
-    if (end == *text || value < least || value > most)
-        fail("%s: %s (allowed: %lld to %lld)", name, *text, (long long)least, (long long)most);
-    *text = end;
-    return value;
-}
-
-static void read_concurrency(struct settings *s, const char *text) {
-    for (s->num_concurrencies = 0; s->num_concurrencies < MAX_LIST; text++) {
-        s->concurrencies[s->num_concurrencies++] =
-            (int32_t)read_number("concurrency", &text, 1, MAX_CONCURRENCY);
-        if (*text != ',')
-            break;
-    }
-    if (*text != '\0')
-        fail("concurrency: more than %d numbers, or not a number at %s", MAX_LIST, text);
-}
-
-static void read_workload(struct workload *out, const char *text) {
-    snprintf(out->name, sizeof(out->name), "%s", text);
-    out->tokens_in = out->tokens_out = 0;
-    out->most_tokens = 1024;
-    if (strcmp(text, "sharegpt") == 0)
-        return;
-    if (strncmp(text, "sharegpt-", 9) == 0) {
-        text += 9;
-        out->most_tokens = (int32_t)read_number("workloads", &text, LEAST_TOKENS, 1 << 20);
-    } else {
-        out->tokens_in = (int32_t)read_number("workloads", &text, 1, 1 << 20);
-        if (*text++ != '/')
-            fail("workloads: %s (must be IN/OUT, sharegpt or sharegpt-N)", out->name);
-        out->tokens_out = (int32_t)read_number("workloads", &text, 1, 1 << 20);
-    }
-    if (*text != '\0')
-        fail("workloads: not a number at %s", text);
-}
-
-static void read_workloads(struct settings *s, const char *text) {
-    for (s->num_workloads = 0; s->num_workloads < MAX_LIST; text++) {
-        char name[MAX_NAME];
-        size_t length = strcspn(text, ",");
-        if (length >= sizeof(name))
-            fail("workloads: %s is too long", text);
-        memcpy(name, text, length);
-        name[length] = '\0';
-        read_workload(&s->workloads[s->num_workloads++], name);
-        text += length;
-        if (*text != ',')
-            break;
-    }
-    if (*text != '\0')
-        fail("workloads: more than %d", MAX_LIST);
-}
-
-static void read_setting(struct settings *s, const char *name, const char *text) {
-    const struct {
-        const char *name;
-        int64_t *value, least, most;
-    } numbers[] = {
-        {"requests", &s->requests, 1, 1 << 20},
-        {"seconds", &s->seconds, 0, 3600},
-        {"temperature", &s->temperature, 0, 2000},
-        {"top-p", &s->top_p, 1, 1000},
-        {"seed", &s->seed, 0, INT32_MAX},
-        {"max-model-len", &s->max_model_len, 0, INT32_MAX},
-        {"max-num-seqs", &s->max_num_seqs, 0, 1 << 16},
-        {"max-num-batched-tokens", &s->max_num_batched_tokens, 0, 1 << 20},
-        {"kv-mib", &s->kv_mib, 0, 1 << 24},
-        {"batch-invariant", &s->batch_invariant, 0, 1},
-        {"async-scheduling", &s->async_scheduling, 0, 1},
-    };
-    if (strcmp(name, "concurrency") == 0) {
-        read_concurrency(s, text);
-        return;
-    }
-    if (strcmp(name, "workloads") == 0) {
-        read_workloads(s, text);
-        return;
-    }
-    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
-        if (strcmp(name, numbers[i].name) == 0) {
-            *numbers[i].value = read_number(name, &text, numbers[i].least, numbers[i].most);
-            if (*text != '\0')
-                fail("%s: not a number at %s", name, text);
-            return;
-        }
-    fail("unknown option %s", name);
-}
+enum { BLOCK_SIZE = 16, POLL_MS = 50 };
 
 /* --- An engine ready to run ------------------------------------------------------------------- */
 
 struct engine_bench {
-    const struct settings *settings;
+    const struct engine_settings *settings;
     struct model *model;
     struct tokenizer *tokenizer;
     struct executor *executor;
@@ -182,12 +58,12 @@ static enum dtype dtype_of(const char *name) {
     if (strcmp(name, "auto") == 0)
         return DTYPE_AUTO;
     if (strcmp(name, "bf16") != 0 && strcmp(name, "f16") != 0)
-        fail("%s: must be auto, bf16 or f16", name);
+        errx(1, "%s: must be auto, bf16 or f16", name);
     return strcmp(name, "f16") == 0 ? DTYPE_F16 : DTYPE_BF16;
 }
 
 static void open_executor(struct engine_bench *bench, const char *device, const char *dtype) {
-    const struct settings *s = bench->settings;
+    const struct engine_settings *s = bench->settings;
     const struct model_config *model = &bench->model->config;
     struct error err = {0};
     const struct executor_config config = {
@@ -208,7 +84,7 @@ static void open_executor(struct engine_bench *bench, const char *device, const 
                    .hidden_size = model->hidden_size,
                    .window = model_window(model)}};
     if (executor_create(bench->model, &config, &bench->info, &bench->executor, &err) != 0)
-        fail("%s", err.message);
+        errx(1, "%s", err.message);
     watched_executor_init(&bench->watched, bench->executor);
     fprintf(stderr, "%s: %s\n", bench->info.device, bench->info.description);
 }
@@ -217,7 +93,7 @@ static void open_engine(struct engine_bench *bench, char **argv) {
     struct error err = {0};
     if (model_open(argv[3], &bench->model, &err) != 0 ||
         tokenizer_open(bench->model, &bench->tokenizer, &err) != 0)
-        fail("%s", err.message);
+        errx(1, "%s", err.message);
     open_executor(bench, argv[1], argv[2]);
     sem_init(&bench->ready, 0, 0);
     const struct engine_config config = {
@@ -226,14 +102,14 @@ static void open_engine(struct engine_bench *bench, char **argv) {
         .num_tenants = 1,
         .prefix_caching = true,
         .async_scheduling = bench->settings->async_scheduling != 0,
-        .max_queued_requests = MAX_CONCURRENCY,
+        .max_queued_requests = ENGINE_SETTINGS_MAX_CONCURRENCY,
         .max_queued_tokens = INT64_MAX,
         .stall_timeout_ms = 120000,
         .wake = wake,
         .wake_context = bench,
     };
     if (engine_create(&config, &bench->watched.base, bench->tokenizer, &bench->engine, &err) != 0)
-        fail("%s", err.message);
+        errx(1, "%s", err.message);
 }
 
 static void close_engine(struct engine_bench *bench) {
@@ -265,7 +141,7 @@ static int32_t sharegpt_length(struct engine_bench *bench, double most, double l
                                double deviation) {
     for (;;) {
         double length = exp(log_median + deviation * next_normal(bench));
-        if (length >= LEAST_TOKENS && length <= most)
+        if (length >= ENGINE_SETTINGS_LEAST_TOKENS && length <= most)
             return (int32_t)lround(length);
     }
 }
@@ -279,7 +155,7 @@ struct call {
 
 struct point {
     struct engine_bench *bench;
-    const struct workload *workload;
+    const struct engine_workload *workload;
     int32_t concurrency;
     struct call *calls; /* [concurrency] */
     int64_t num_requests, num_sent, num_done, num_cut, num_firsts;
@@ -290,14 +166,14 @@ struct point {
 
 static struct request *make_request(const struct point *point) {
     struct engine_bench *bench = point->bench;
-    const struct settings *s = bench->settings;
-    const struct workload *w = point->workload;
+    const struct engine_settings *s = bench->settings;
+    const struct engine_workload *w = point->workload;
     bool is_fixed = w->tokens_in > 0;
     int32_t in = is_fixed ? w->tokens_in : sharegpt_length(bench, w->most_tokens, 4.9396, 1.1);
     int32_t out = is_fixed ? w->tokens_out : sharegpt_length(bench, w->most_tokens, 4.8547, 0.9);
     int32_t *prompt = malloc((size_t)in * sizeof(*prompt));
     if (prompt == NULL)
-        fail("memory is short");
+        errx(1, "memory is short");
     for (int32_t i = 0; i < in; i++)
         prompt[i] = (int32_t)(next_random(bench) % (uint64_t)bench->model->config.vocab_size);
     struct sampling_params params = {
@@ -315,7 +191,7 @@ static struct request *make_request(const struct point *point) {
     struct request *request = request_create(prompt, in, &params);
     free(prompt);
     if (request == NULL)
-        fail("memory is short");
+        errx(1, "memory is short");
     return request;
 }
 
@@ -325,7 +201,7 @@ static void send_request(struct point *point, struct call *call) {
     request->user = call;
     enum submit_result result = engine_submit(point->bench->engine, request);
     if (result != SUBMIT_OK)
-        fail("the engine refused a request of %d tokens for %d, submit result %d",
+        errx(1, "the engine refused a request of %d tokens for %d, submit result %d",
              request->num_prompt_tokens, request->params.max_tokens, (int)result);
     point->num_sent++;
     point->prompt_tokens += request->num_prompt_tokens;
@@ -339,7 +215,7 @@ static void end_call(struct point *point, struct call *call, enum finish_reason 
     int32_t asked = call->request->params.max_tokens;
     bool is_cut = finish == FINISH_ABORT && point->is_over;
     if (!is_cut && (finish != FINISH_LENGTH || call->num_tokens != asked))
-        fail("a request for %d tokens ended after %d, finish reason %d", asked, call->num_tokens,
+        errx(1, "a request for %d tokens ended after %d, finish reason %d", asked, call->num_tokens,
              (int)finish);
     request_unref(call->request);
     call->request = NULL;
@@ -388,7 +264,7 @@ static void wait_ready(struct engine_bench *bench) {
     while (sem_timedwait(&bench->ready, &until) != 0 && errno == EINTR)
         ;
     if (engine_has_failed(bench->engine))
-        fail("%s", engine_failure(bench->engine).message);
+        errx(1, "%s", engine_failure(bench->engine).message);
 }
 
 static void cancel_all(struct point *point) {
@@ -465,13 +341,13 @@ static void print_point(struct point *p, const struct reading *start, const stru
 static void *allocate(size_t count, size_t bytes) {
     void *memory = calloc(count, bytes);
     if (memory == NULL)
-        fail("memory is short");
+        errx(1, "memory is short");
     return memory;
 }
 
-static void measure(struct engine_bench *bench, const struct workload *workload,
+static void measure(struct engine_bench *bench, const struct engine_workload *workload,
                     int32_t concurrency) {
-    const struct settings *s = bench->settings;
+    const struct engine_settings *s = bench->settings;
     struct point point = {.bench = bench, .workload = workload, .concurrency = concurrency};
     struct reading start, end;
     point.num_requests = concurrency * s->requests;
@@ -494,17 +370,8 @@ static void measure(struct engine_bench *bench, const struct workload *workload,
 }
 
 int main(int argc, char **argv) {
-    struct settings s = {.num_concurrencies = 4,
-                         .concurrencies = {1, 8, 64, 256},
-                         .requests = 2,
-                         .seconds = 20,
-                         .top_p = 1000,
-                         .async_scheduling = 1};
-    read_workloads(&s, "100/128");
-    if (argc < 4 || argc % 2 != 0)
-        fail("usage: %s DEVICE auto|bf16|f16 MODEL [OPTION VALUE]...", argv[0]);
-    for (int i = 4; i + 1 < argc; i += 2)
-        read_setting(&s, argv[i], argv[i + 1]);
+    struct engine_settings s;
+    engine_settings_read(argc, argv, &s);
     struct engine_bench bench = {.settings = &s, .random = (uint64_t)s.seed};
     open_engine(&bench, argv);
     for (int w = 0; w < s.num_workloads; w++)
