@@ -323,7 +323,7 @@ def stream_until_refused(server):
 
 
 def test_a_failing_gpu_ends_everything_at_once(start_gpu):
-    server = start_failing(start_gpu, slack=2000)
+    server = start_failing(start_gpu, slack=1000)
     outcomes = at_once([lambda: plain_until_refused(server)] * 2 +
                        [lambda: stream_until_refused(server)] * 2)
     assert server.process.wait(10) == 70
