@@ -2,8 +2,8 @@
  * for the choice of the numbers of blocks, while all of them wait for it.
  *
  * A device that never answers keeps its rank's thread in some call of its library for good. So the
- * engine's thread, whenever it waits for the ranks, looks at their watches, and gives up on one that
- * is late: then nobody waits for that thread any more, nor frees what it may still touch. */
+ * engine's thread, whenever it waits for the ranks, looks at their watches, and gives up on one
+ * that is late: then nobody waits for that thread any more, nor frees what it may still touch. */
 #include "engine/executor.h"
 
 #include "config/base/check.h"

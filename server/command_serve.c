@@ -337,8 +337,8 @@ static int run(struct serve *serve) {
     return stop == HTTP_STOPPED ? EX_OK : EX_SOFTWARE;
 }
 
-/* Ends the process at once, status 70: a device that hangs keeps whoever gives something back to it,
- * at exit(3) too. Clients have their answers, and the system takes the rest. */
+/* Ends the process at once, status 70: a device that hangs keeps whoever gives something back to
+ * it, at exit(3) too. Clients have their answers, and the system takes the rest. */
 static _Noreturn void leave(struct serve *serve) {
     listen_socket_close(&serve->socket);
     fflush(NULL);

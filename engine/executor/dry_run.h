@@ -9,9 +9,9 @@
 
 /* Runs a step of max_num_batched_tokens tokens over max_num_seqs sequences and, going down by
  * powers of two and one and a half of them, all smaller ones. Each sequence samples a token with
- * every feature of sampling on and has its hidden states summed, and the first is max_model_len long. All of them live
- * in block 0 of the cache, which each step copies to block 1: what is computed means nothing.
- * limits->num_blocks is not read. The watch sees each step; NULL: none. */
+ * every feature of sampling on and has its hidden states summed, and the first is max_model_len
+ * long. All of them live in block 0 of the cache, which each step copies to block 1: what is
+ * computed means nothing. limits->num_blocks is not read. The watch sees each step; NULL: none. */
 int dry_run(struct backend *b, struct llama *llama, struct kv_cache *cache,
             const struct serving_limits *limits, struct device_watch *watch, struct error *err);
 

@@ -186,8 +186,8 @@ __device__ __forceinline__ void accumulate(const tile_context<T, KV, D> &c, int 
     }
 }
 
-/* Where the sequence's number is read again for each tile instead of being kept: otherwise registers
- * are spilled on sm_100. */
+/* Where the sequence's number is read again for each tile instead of being kept: otherwise
+ * registers are spilled on sm_100. */
 template <kv_type KV, int D> constexpr bool rereads_sequence = has_codes<KV> &&D == 256;
 
 /* All of the item's range for this warp's 16 rows, or its tokens of it. */

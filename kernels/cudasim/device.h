@@ -52,8 +52,8 @@ struct device {
 /* Created by the first call, never destroyed. */
 device &the_device();
 
-/* Holds the device for one API call, and records it (activity.h) under the name of the function that
- * does it; NULL: it is part of another. */
+/* Holds the device for one API call, and records it (activity.h) under the name of the function
+ * that does it; NULL: it is part of another. */
 class api_call {
   public:
     device &dev;
@@ -80,14 +80,14 @@ std::shared_ptr<work_queue> queue_of(device &dev, cudaStream_t stream);
  * error: no such stream, or its capture is invalid. */
 std::shared_ptr<work_queue> target_of(device &dev, cudaStream_t stream, cudaError_t *out_error);
 bool is_capturing(const device &dev, cudaStream_t stream);
-/* For calls that no stream may see while it is captured: waits and queries of it. An error then, and
- * the capture is invalid from here on. */
+/* For calls that no stream may see while it is captured: waits and queries of it. An error then,
+ * and the capture is invalid from here on. */
 cudaError_t refuse_captured(device &dev, cudaStream_t stream);
 /* The same for calls that a thread may not make while it captures any stream: memory, waits for the
  * whole device. */
 cudaError_t refuse_while_capturing(device &dev);
-/* Runs the oldest piece of work; false when there is none. On a hung device always true, and nothing
- * runs. */
+/* Runs the oldest piece of work; false when there is none. On a hung device always true, and
+ * nothing runs. */
 bool run_one(device &dev, work_queue &queue);
 /* Run all of it. On a hung device they do not return. */
 void run_all(device &dev, work_queue &queue);

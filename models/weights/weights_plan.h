@@ -57,8 +57,9 @@ int weights_plan_norms(const struct model_config *config, const struct model_sha
                        int32_t layer, struct weights_norm out[static WEIGHTS_MAX_NORMS]);
 struct weights_norm weights_plan_output_norm(const struct model_config *config);
 
-/* Returns the bytes of what is kept, and of the padding, in the first part's type, with the parts held in these types and float biases. Nothing
- * is kept of a part of DTYPE_NONE, or whose rows are no whole number of blocks. */
+/* Returns the bytes of what is kept, and of the padding, in the first part's type, with the parts
+ * held in these types and float biases. Nothing is kept of a part of DTYPE_NONE, or whose rows are
+ * no whole number of blocks. */
 size_t weights_plan_matrix_bytes(const struct weights_matrix *plan,
                                  const enum dtype types[static WEIGHTS_MAX_PARTS]);
 

@@ -37,7 +37,7 @@ def percentile(values, share):
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0
 
 
-class Helper:
+class Child:
     """A program of this folder that is spoken to in lines, and ends with its input."""
 
     def __init__(self, script):
@@ -71,7 +71,7 @@ class Helper:
         self.process.stdout.close()
 
 
-class Helpers:
+class Children:
     """Several of one script; killed at the end of the block."""
 
     def __init__(self, script, count):
@@ -80,19 +80,19 @@ class Helpers:
     def __enter__(self):
         try:
             for _ in range(self.count):
-                self.all.append(Helper(self.script))
+                self.all.append(Child(self.script))
         except BaseException:
             self.__exit__()
             raise
         return self
 
     def __exit__(self, *_):
-        for helper in self.all:
-            helper.kill()
+        for child in self.all:
+            child.kill()
         self.all = []
 
 
-class StubServers(Helpers):
+class StubServers(Children):
     """Servers that compute nothing; `urls` has the address of each."""
 
     def __init__(self, count):
@@ -106,7 +106,7 @@ class StubServers(Helpers):
         return self.known
 
 
-class LoadProcesses(Helpers):
+class LoadProcesses(Children):
     """The processes that send a load; run() is one job of all of them. After a LoadError they are of no use."""
 
     def __init__(self, count=0):
@@ -119,18 +119,18 @@ class LoadProcesses(Helpers):
         parts = share_out(urls, requests, connections, self.count)
         most = seconds or timeout * (1 + len(requests))  # each process may have to wait for every answer
         start_deadline = time.monotonic() + START_SECONDS
-        helpers = self.all[:len(parts)]
-        for helper, part in zip(helpers, parts):
-            helper.write(json.dumps({**part, "stream": stream, "path": path, "timeout": timeout, "seconds": seconds,
+        children = self.all[:len(parts)]
+        for child, part in zip(children, parts):
+            child.write(json.dumps({**part, "stream": stream, "path": path, "timeout": timeout, "seconds": seconds,
                                      "repeat": repeat}))
-        for helper in helpers:
-            if helper.read(start_deadline) != "ready":
-                raise LoadError(f"{helper.script} is not ready")
+        for child in children:
+            if child.read(start_deadline) != "ready":
+                raise LoadError(f"{child.script} is not ready")
         start = time.monotonic() + LEAD_SECONDS
-        for helper in helpers:
-            helper.write(f"go {start}")
+        for child in children:
+            child.write(f"go {start}")
         deadline = start + most + LATE_SECONDS
-        return summarise([json.loads(helper.read(deadline)) for helper in helpers])
+        return summarise([json.loads(child.read(deadline)) for child in children])
 
 
 def share_out(urls, requests, connections, num_processes):

@@ -309,7 +309,7 @@ class Processes(unittest.TestCase):
     def test_they_end_with_the_block(self):
         with LoadProcesses(2) as load, StubServers(1) as stubs:
             self.assertTrue(stubs.urls)
-            pids = [helper.process.pid for helper in load.all + stubs.all]
+            pids = [child.process.pid for child in load.all + stubs.all]
         self.assertEqual([pid for pid in pids if Path(f"/proc/{pid}").exists()], [])
 
     def test_they_end_with_their_input(self):
@@ -318,11 +318,11 @@ class Processes(unittest.TestCase):
             self.assertTrue(stubs.urls)
             job = {**share_out([server.url], REQUESTS, 1, 1)[0], "stream": True, "path": "/", "timeout": 60,
                    "seconds": 0, "repeat": False}
-            helper = load.all[0]
-            helper.write(json.dumps(job))
-            self.assertEqual(helper.read(time.monotonic() + 30), "ready")
-            helper.write(f"go {time.monotonic()}")
-            for one in (helper, stubs.all[0]):
+            child = load.all[0]
+            child.write(json.dumps(job))
+            self.assertEqual(child.read(time.monotonic() + 30), "ready")
+            child.write(f"go {time.monotonic()}")
+            for one in (child, stubs.all[0]):
                 one.process.stdin.close()
                 one.process.wait(30)
 

@@ -6,9 +6,9 @@
  *   size   of a square bf16 product; default: 8192
  *   runs   of each, whose median is taken; default: 15
  *
- * A copy counts bytes read and written. The product is by the fastest of the algorithms that cuBLASLt
- * names first, on random numbers, since zeros run faster than real ones do. What was copied and read
- * is checked: a limit of work that was not done is none. */
+ * A copy counts bytes read and written. The product is by the fastest of the algorithms that
+ * cuBLASLt names first, on random numbers, since zeros run faster than real ones do. What was
+ * copied and read is checked: a limit of work that was not done is none. */
 #include "tests/kernels/product_timer.h"
 #include "tests/kernels/read_limit_launch.h"
 

@@ -262,8 +262,8 @@ static int run_step(const char *kernels_before, bool is_recorded) {
     return failed ? FAILED_IN_ORDER : CAME_THROUGH;
 }
 
-/* Whichever kernel or product of a step is the first to fail, that is reported, and everything can be
- * given back. */
+/* Whichever kernel or product of a step is the first to fail, that is reported, and everything can
+ * be given back. */
 static void assert_any_kernel_may_fail(bool is_recorded) {
     int num_kernels = 0, status = 0;
     for (;; num_kernels++) {

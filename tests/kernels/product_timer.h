@@ -33,8 +33,8 @@ struct product_timer {
     void *x, *out, *workspace;
 };
 
-/* The sum over all copies of the weights is rotate_bytes at least. Out is of `form->out_type`, which
- * is `form->type` when `accumulate`. */
+/* The sum over all copies of the weights is rotate_bytes at least. Out is of `form->out_type`,
+ * which is `form->type` when `accumulate`. */
 void product_timer_init(struct product_timer *out, const struct cuda_product_form *form,
                         bool accumulate, int32_t max_rows, size_t rotate_bytes,
                         int64_t min_launches);

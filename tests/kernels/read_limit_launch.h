@@ -10,8 +10,8 @@
 extern "C" {
 #endif
 
-/* *sum, device memory, += the 32-bit numbers of x, modulo 2^32. bytes is a multiple of 16, x aligned
- * to it. */
+/* *sum, device memory, += the 32-bit numbers of x, modulo 2^32. bytes is a multiple of 16, x
+ * aligned to it. */
 cudaError_t launch_read(cudaStream_t stream, const void *x, size_t bytes, int num_multiprocessors,
                         uint32_t *sum);
 

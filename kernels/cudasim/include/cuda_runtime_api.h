@@ -13,9 +13,9 @@
  *   QUIRE_CUDASIM_SMS=N             multiprocessors (4)
  *   QUIRE_CUDASIM_FAIL_AFTER=N      the (N+1)th kernel or product fails: cudaErrorIllegalAddress
  *                                   from it on
- *   QUIRE_CUDASIM_SKIP=TEXT         kernels whose name holds the text are not run, so that results are
- *                                   wrong without an error; products are "cublasLtMatmul", copies
- *                                   "cudaMemcpyAsync"
+ *   QUIRE_CUDASIM_SKIP=TEXT         kernels whose name holds the text are not run, so that results
+ *                                   are wrong without an error; products are "cublasLtMatmul",
+ *                                   copies "cudaMemcpyAsync"
  *   QUIRE_CUDASIM_PRODUCTS=...      algorithms of cuBLASLt that refuse or err, cudasim/products.h
  *   QUIRE_CUDASIM_HANG_AFTER=N      the (N+1)th kernel or product never ends: no stream goes on,
  *                                   queries say cudaErrorNotReady, and a call that waits for work

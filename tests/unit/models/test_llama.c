@@ -107,8 +107,8 @@ static void close_run(struct run *run) {
     backend_close(run->backend);
 }
 
-/* Two hidden sums, which are read and left in `sums`: of all tokens so far, and of the step's last. The
- * forward pass sees nothing of what is sampled. */
+/* Two hidden sums, which are read and left in `sums`: of all tokens so far, and of the step's last.
+ * The forward pass sees nothing of what is sampled. */
 static void run_step(struct run *run, int32_t first, int32_t count, float sums[2 * HIDDEN]) {
     int32_t positions[NUM_TOKENS], slots[NUM_TOKENS], rows[NUM_TOKENS];
     struct sample_row sample_rows[NUM_TOKENS];

@@ -1,5 +1,5 @@
-/* Algorithms of the simulated cuBLASLt that misbehave, and how often it was asked: for tests of what
- * is made of it.
+/* Algorithms of the simulated cuBLASLt that misbehave, and how often it was asked: for tests of
+ * what is made of it.
  *
  * A setting is a list, separated by commas, of
  *   refuse:ID:FIRST-LAST  the algorithm does not take products of FIRST to LAST columns (a
