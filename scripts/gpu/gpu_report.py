@@ -83,6 +83,16 @@ def describe_machine(context):
             "date": time.strftime("%Y-%m-%d %H:%M", time.gmtime()), "quick": context.quick}
 
 
+def lines_of(stage, name, context):
+    """What stage.report or stage.summary says; what it cannot show is in results.json."""
+    if not hasattr(stage, name):
+        return []
+    try:
+        return list(getattr(stage, name)(context))
+    except Exception as error:
+        return [f"{stage.__name__}: no {name}: {type(error).__name__}: {error}", ""]
+
+
 def make_page(context, stages, machine):
     results = context.results
     page = [f"# gpu_check on {machine['gpu']}", ""]
@@ -91,7 +101,7 @@ def make_page(context, stages, machine):
     page += table(["", ""], [[key, value] for key, value in machine.items() if value != ""])
     page += ["## Goals", "", *describe_goals(results)]
     for name, stage in stages.items():
-        lines = stage.report(context) if hasattr(stage, "report") else []
+        lines = lines_of(stage, "report", context)
         if lines:
             page += [f"## {name.capitalize()}", "", *lines]
     return "\n".join(page + ["## Every item", "", describe_counts(results), "", *describe_items(results)])
@@ -122,6 +132,6 @@ def make_table(context, stages):
     wrong = describe_wrong(results)
     lines = [f"{describe_machine(context)['gpu']}, {describe_counts(results)}", *describe_goals(results)]
     for stage in stages.values():
-        lines += stage.summary(context) if hasattr(stage, "summary") else []
+        lines += lines_of(stage, "summary", context)
     room = TABLE_LINES - min(len(wrong), TABLE_LINES // 3)
     return lines[:room] + wrong[:TABLE_LINES - min(len(lines), room)]

@@ -7,6 +7,7 @@ import os
 import shlex
 import subprocess
 import time
+import traceback
 
 PASSED, FAILED, NOT_RUN = "passed", "failed", "not run"
 ABSENT_STATUS = 77  # of a program whose device is not there
@@ -85,6 +86,9 @@ class Results:
         except NotRun as reason:
             entry.update(status=NOT_RUN, detail=str(reason))
             self.ran_out |= isinstance(reason, OutOfTime)
+        except Exception as error:  # what nobody thought of ends this item, not the call
+            entry.update(status=FAILED, detail=f"{type(error).__name__}: {error}")
+            self.write_log(name, [type(error).__name__], "", traceback.format_exc())
         entry["seconds"] = round(time.monotonic() - start, 2)
         self.items[name] = entry
         self.save()

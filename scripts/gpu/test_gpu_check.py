@@ -194,6 +194,27 @@ class Rehearsal(unittest.TestCase):
             self.assertLess(time.monotonic(), deadline, self.left_running())
             time.sleep(0.01)
 
+    def test_errors_that_nobody_thought_of(self):
+        """In an item, in a stage between its items, and in what it says at the end: each is seen, all else goes on."""
+        folder = self.packed / "scripts/gpu/stages"
+        kept = {name: (folder / f"{name}.py").read_text() for name in ("limits", "golden", "products")}
+        for name, head in (("limits", "def measure(context):"), ("golden", "def run(context):"),
+                           ("products", "def summary(context):")):
+            self.assertEqual(kept[name].count(head), 1)
+            (folder / f"{name}.py").write_text(kept[name].replace(head, f"{head}\n    {{}}['{name}']"))
+        words = ("--stage", "limits,golden,products")
+        try:
+            status, printed, items = self.check("--fresh", *words, out="wrong")
+        finally:
+            for name, text in kept.items():
+                (folder / f"{name}.py").write_text(text)
+        self.assertEqual(status, 1)
+        self.assertEqual({name: entry["status"] for name, entry in items.items()},
+                         {"limits": "failed", "golden/stage": "failed", "products/tiny": "passed"})
+        self.assertIn("no summary: KeyError: 'products'", printed)
+        self.assertIn("| G1 ", printed)
+        self.assertEqual(self.check(*words, out="wrong")[0], 0, "the next call is not held up by it")
+
     def test_a_program_that_is_not_there(self):
         program = self.packed / "bin/check_ops"
         program.rename(self.folder / "kept")
