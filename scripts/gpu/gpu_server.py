@@ -110,7 +110,8 @@ class GpuServer:
             if metrics["num_requests_running"] + metrics["num_requests_waiting"] == 0:
                 return metrics
             if time.monotonic() > deadline:
-                raise Failed(f"requests are left {IDLE_SECONDS} s after the last answer")
+                self.refusal = Failed(f"requests are left {IDLE_SECONDS} s after the last answer")
+                raise self.refusal
             time.sleep(0.02)
 
     def read_log(self):

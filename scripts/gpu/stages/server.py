@@ -96,13 +96,14 @@ def check_answers(figures, prompts, rose):
             raise Failed(f"{what}: {got:.0f}, {wanted} were requested")
 
 
-def measure_point(context, server, load, shape, point, seed):
+def measure_point(context, server, shape, point, seed):
     workload, number, stream = point
     prompts, requests = make_requests(context, shape, workload, number, stream, seed)
     seconds = point_seconds(shape, workload, number) * (1 if stream else 3) if context.on_gpu else 0
     try:
         before = server.metrics_when_idle()
-        figures = load.run([server.url()], requests, number, stream=stream, seconds=seconds, timeout=120)
+        with LoadProcesses() as load:  # after an error they are of no use to the next
+            figures = load.run([server.url()], requests, number, stream=stream, seconds=seconds, timeout=120)
         after = server.metrics_when_idle()
     except LoadError as error:
         raise Failed(f"the load generator: {error}") from error
@@ -121,13 +122,12 @@ def serve_options(context):
 
 def measure_server(context, shape):
     """One item a point; the server is started for the first that is still to be done."""
-    with LoadProcesses() as load, GpuServer(context, f"server/{shape}", lambda: make_model(context, shape),
-                                            *serve_options(context)) as server:
+    with GpuServer(context, f"server/{shape}", lambda: make_model(context, shape), *serve_options(context)) as server:
         for seed, point in enumerate(points_of(context, shape)):
             name = item_name(shape, *point)
             seconds = point_seconds(shape, *point[:2]) + 4 if context.on_gpu else 5
             start = 0 if server.process else START_SECONDS.get(shape, 0) + make_seconds(context, shape)
-            context.results.item(name, lambda: measure_point(context, server, load, shape, point, seed),
+            context.results.item(name, lambda: measure_point(context, server, shape, point, seed),
                                  seconds + start)
 
 
