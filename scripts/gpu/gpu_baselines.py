@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """What torch and Transformers make of the same work on the same GPU. Prints JSON lines. Needs torch, and for
-`generate` transformers.
+`static` and `continuous` transformers.
 
   scripts/gpu/gpu_baselines.py products llama-3-8b      every product at 1 to 2048 rows
   scripts/gpu/gpu_baselines.py attention llama-3-8b     decode over a contiguous cache, and a causal prompt
   scripts/gpu/gpu_baselines.py decode llama-3-8b        a whole decode step, recorded in a CUDA graph and replayed
-  scripts/gpu/gpu_baselines.py generate llama-3.2-1b    Transformers: a static cache, and continuous batching
+  scripts/gpu/gpu_baselines.py static llama-3.2-1b      Transformers' generate with a static cache
+  scripts/gpu/gpu_baselines.py continuous llama-3.2-1b  the same by its continuous batching
 
 Weights and inputs are random numbers in bf16. On a GPU calls are recorded in a CUDA graph and its replays timed
 by events, medians of several; what calls read is rotated through more memory than a cache holds. With --device
@@ -13,6 +14,7 @@ cpu, and the shape tiny, it is a rehearsal.
 """
 
 import argparse
+import gc
 import itertools
 import json
 import statistics
@@ -232,20 +234,35 @@ def time_continuous(bench, shape, prompts, settings, batch):
         assert counted == batch * new, (counted, batch * new)
     serve()
     print_line("transformers continuous", f"{batch} x {length}/{new}", bench.time_once(serve), 0, 0, batch * new)
+    # The manager has most of the memory, and refers to the model, which has the manager.
+    model.destroy_cached_continuous_batching_manager()
+    del model, serve
+    gc.collect()
+    if bench.on_gpu:
+        torch.cuda.empty_cache()
 
 
-def time_generate(bench, shape):
+def generation(bench, shape):
+    """256 prompts, and how they are continued."""
     new, length = (4, 8) if bench.is_small else (NEW_TOKENS, 100)
     prompts = torch.randint(1, shape.vocab, (256, length), device=bench.device)
     settings = {"max_new_tokens": new, "min_new_tokens": new, "do_sample": False, "pad_token_id": 0,
                 "eos_token_id": -1}
+    return prompts, settings
+
+
+def time_generate_static(bench, shape):
     for batch in (2,) if bench.is_small else (1, 64):
-        time_static(bench, shape, prompts, settings, batch)
+        time_static(bench, shape, *generation(bench, shape), batch)
+
+
+def time_generate_continuous(bench, shape):
     for batch in (2,) if bench.is_small else (1, 64, 256):
-        time_continuous(bench, shape, prompts, settings, batch)
+        time_continuous(bench, shape, *generation(bench, shape), batch)
 
 
-KINDS = {"products": time_products, "attention": time_attention, "decode": time_decode, "generate": time_generate}
+KINDS = {"products": time_products, "attention": time_attention, "decode": time_decode,
+         "static": time_generate_static, "continuous": time_generate_continuous}
 
 
 def main():

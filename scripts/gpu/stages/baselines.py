@@ -6,11 +6,11 @@ import json
 from gpu_figures import find, floor_us, percent, table
 
 MODULES = {"products": ["torch"], "attention": ["torch"], "decode": ["torch"],
-           "generate": ["torch", "transformers"]}
+           "static": ["torch", "transformers"], "continuous": ["torch", "transformers"]}
 WANTED = [("decode", "llama-3.2-1b"), ("decode", "llama-3-8b"), ("decode", "smollm2-135m"),
-          ("generate", "llama-3.2-1b"), ("attention", "llama-3-8b"), ("products", "llama-3-8b"),
-          ("products", "llama-3.2-1b")]
-EXPECTED_S = {"products": 40, "attention": 15, "decode": 30, "generate": 60}
+          ("static", "llama-3.2-1b"), ("continuous", "llama-3.2-1b"), ("attention", "llama-3-8b"),
+          ("products", "llama-3-8b"), ("products", "llama-3.2-1b")]
+EXPECTED_S = {"products": 40, "attention": 15, "decode": 30, "static": 40, "continuous": 60}
 OUR_NAMES = {"o": "attention_out"}  # of products
 
 
