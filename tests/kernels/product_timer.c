@@ -80,7 +80,7 @@ static uint16_t *make_tile(enum dtype dtype, uint64_t seed) {
 static void fill(struct product_timer *timer, void *memory, size_t bytes, const uint16_t *tile) {
     char *start = memory;
     size_t done = bytes < TILE_BYTES ? bytes : TILE_BYTES;
-    CUDA(cudaMemcpy(start, tile, done, cudaMemcpyHostToDevice));
+    CUDA(cudaMemcpyAsync(start, tile, done, cudaMemcpyHostToDevice, timer->stream));
     while (done < bytes) {
         size_t count = bytes - done < done ? bytes - done : done;
         CUDA(cudaMemcpyAsync(start + done, start, count, cudaMemcpyDeviceToDevice, timer->stream));
