@@ -54,9 +54,12 @@ def idle_row(results):
     return [what, percent(idle), percent(floor), percent(stretch), "yes" if idle <= floor else "no"]
 
 
-def describe_goals(results):
+def describe_goals(context, stages):
+    results = context.results
     limits = results.data("limits")
     rows = [goal_row(results, limits, goal) for goal in GOALS] + [idle_row(results)]
+    for stage in stages.values():
+        rows += stage.goals(context) if hasattr(stage, "goals") else []
     return table(["goal", "measured", "floor", "stretch", "met"], rows)
 
 
@@ -99,7 +102,7 @@ def make_page(context, stages, machine):
     if not context.on_gpu:
         page += [f"A rehearsal on {context.device}: no figure here says anything about a GPU.", ""]
     page += table(["", ""], [[key, value] for key, value in machine.items() if value != ""])
-    page += ["## Goals", "", *describe_goals(results)]
+    page += ["## Goals", "", *describe_goals(context, stages)]
     for name, stage in stages.items():
         lines = lines_of(stage, "report", context)
         if lines:
@@ -130,7 +133,7 @@ def make_table(context, stages):
     """What is worth most, in TABLE_LINES lines: what is wrong, the goals, then each stage's own summary."""
     results = context.results
     wrong = describe_wrong(results)
-    lines = [f"{describe_machine(context)['gpu']}, {describe_counts(results)}", *describe_goals(results)]
+    lines = [f"{describe_machine(context)['gpu']}, {describe_counts(results)}", *describe_goals(context, stages)]
     for stage in stages.values():
         lines += lines_of(stage, "summary", context)
     room = TABLE_LINES - min(len(wrong), TABLE_LINES // 3)

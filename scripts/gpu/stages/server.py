@@ -214,7 +214,8 @@ def prefill_share(figures, shape, limits):
     return figures["requests"] * request / figures["seconds"] / limits["bf16_flops_per_s"]
 
 
-def goal_rows(results):
+def goals(context):
+    results = context.results
     limits, rows = results.data("limits"), []
     for (what, workload, number, floor, stretch), judge in zip(GOALS, (decode_share, prefill_share)):
         figures = results.data(item_name(GOAL_MODEL, workload, number, True))
@@ -269,8 +270,6 @@ def report(context):
                     + (f"{line['events_per_second']:.0f} events/s" if line["stream"] else
                        f"{line['requests_per_second']:.0f} whole answers/s"))
     page += [""] if page else []
-    if context.on_gpu:
-        page += table(["goal, end to end", "measured", "floor", "stretch", "met"], goal_rows(results))
     for shape, points in shapes_of(context):
         rows = rows_of(results, shape, points)
         if rows:
