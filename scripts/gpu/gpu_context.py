@@ -25,8 +25,8 @@ def ask(*command):
     """What a program prints, or nothing."""
     try:
         return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-                              check=True).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
+                              check=True, timeout=60).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
         return ""
 
 

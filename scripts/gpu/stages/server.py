@@ -53,8 +53,9 @@ def item_name(shape, workload, number, stream):
     return f"server/{shape} {workload} x {number}" + " whole" * (not stream)
 
 
-def point_seconds(shape, workload, number):
-    return POINT_SECONDS[shape] * LONGER.get((workload, number), 1)
+def point_seconds(shape, workload, number, stream=True):
+    """Whole answers show nothing before they are there."""
+    return POINT_SECONDS[shape] * LONGER.get((workload, number), 1) * (1 if stream else 3)
 
 
 def vocabulary(context, shape):
@@ -99,7 +100,7 @@ def check_answers(figures, prompts, rose):
 def measure_point(context, server, shape, point, seed):
     workload, number, stream = point
     prompts, requests = make_requests(context, shape, workload, number, stream, seed)
-    seconds = point_seconds(shape, workload, number) * (1 if stream else 3) if context.on_gpu else 0
+    seconds = point_seconds(shape, *point) if context.on_gpu else 0
     try:
         before = server.metrics_when_idle()
         with LoadProcesses() as load:  # after an error they are of no use to the next
@@ -125,7 +126,7 @@ def measure_server(context, shape):
     with GpuServer(context, f"server/{shape}", lambda: make_model(context, shape), *serve_options(context)) as server:
         for seed, point in enumerate(points_of(context, shape)):
             name = item_name(shape, *point)
-            seconds = point_seconds(shape, *point[:2]) + 4 if context.on_gpu else 5
+            seconds = point_seconds(shape, *point) + 4 if context.on_gpu else 5
             start = 0 if server.process else START_SECONDS.get(shape, 0) + make_seconds(context, shape)
             context.results.item(name, lambda: measure_point(context, server, shape, point, seed),
                                  seconds + start)
