@@ -146,6 +146,7 @@ int weights_load_alone(struct backend *backend, const struct model *model,
     weights_reader_destroy(reader);
     if (status == 0 && backend->ops->synchronize(backend, err) != 0) {
         weights_free(backend, *out);
+        *out = NULL;
         return -1;
     }
     return status;

@@ -15,7 +15,7 @@
  *   seed                of lengths and prompts
  *
  * A prompt's tokens are random, so that no two begin alike. An answer of another length than
- * requested ends the program with status 1. `wait_us` is how long the engine waited for a step,
+ * requested ends the program with status 1, a device that is not there with 77. `wait_us` is how long the engine waited for a step,
  * `empty_us` how long no step was submitted, so that the device had nothing to do; both of a step.
  * `mean_batch` is the output tokens of a step, `step_tokens` all that it computed. */
 #include "config/base/clock.h"
@@ -32,8 +32,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sysexits.h>
+#include <unistd.h>
 
-enum { BLOCK_SIZE = 16, POLL_MS = 50 };
+enum { BLOCK_SIZE = 16, POLL_MS = 50, DEVICE_TIMEOUT_S = 60, EXIT_ABSENT = 77 };
 
 /* --- An engine ready to run ------------------------------------------------------------------- */
 
@@ -62,6 +64,13 @@ static enum dtype dtype_of(const char *name) {
     return strcmp(name, "f16") == 0 ? DTYPE_F16 : DTYPE_BF16;
 }
 
+/* Also with a GPU that hangs, for which exit(3) would wait. */
+static _Noreturn void end(const struct engine_bench *bench, int status) {
+    if (bench->executor != NULL && executor_has_hung(bench->executor))
+        _exit(EX_SOFTWARE);
+    exit(status);
+}
+
 static void open_executor(struct engine_bench *bench, const char *device, const char *dtype) {
     const struct engine_settings *s = bench->settings;
     const struct model_config *model = &bench->model->config;
@@ -75,6 +84,7 @@ static void open_executor(struct engine_bench *bench, const char *device, const 
         .gpu_memory_utilization = 0.9,
         .kv_memory_bytes = (size_t)s->kv_mib << 20,
         .swap_bytes = EXECUTOR_SWAP_AUTO,
+        .device_timeout_s = DEVICE_TIMEOUT_S,
         .limits = {.max_num_seqs = (int32_t)s->max_num_seqs,
                    .max_num_batched_tokens = (int32_t)s->max_num_batched_tokens,
                    .max_model_len =
@@ -83,8 +93,10 @@ static void open_executor(struct engine_bench *bench, const char *device, const 
                    .vocab_size = model->vocab_size,
                    .hidden_size = model->hidden_size,
                    .window = model_window(model)}};
-    if (executor_create(bench->model, &config, &bench->info, &bench->executor, &err) != 0)
-        errx(1, "%s", err.message);
+    if (executor_create(bench->model, &config, &bench->info, &bench->executor, &err) != 0) {
+        warnx("%s", err.message);
+        end(bench, err.code == ERROR_DEVICE ? EXIT_ABSENT : 1);
+    }
     watched_executor_init(&bench->watched, bench->executor);
     fprintf(stderr, "%s: %s\n", bench->info.device, bench->info.description);
 }
@@ -263,8 +275,10 @@ static void wait_ready(struct engine_bench *bench) {
     until.tv_nsec %= CLOCK_NS_PER_S;
     while (sem_timedwait(&bench->ready, &until) != 0 && errno == EINTR)
         ;
-    if (engine_has_failed(bench->engine))
-        errx(1, "%s", engine_failure(bench->engine).message);
+    if (engine_has_failed(bench->engine)) {
+        warnx("%s", engine_failure(bench->engine).message);
+        end(bench, 1);
+    }
 }
 
 static void cancel_all(struct point *point) {

@@ -1,7 +1,8 @@
 """What scripts/gpu/gpu_check has done so far: one entry per item, kept in a file, so that a run that was cut
-short is continued by the next, on another machine too. An item passes, fails, or was not run; the last is
-never called passed."""
+short is continued by the next, on another machine with the same GPU too. An item passes, fails, or was not run;
+the last is never called passed."""
 
+import contextlib
 import json
 import os
 import shlex
@@ -15,7 +16,11 @@ LOG_BYTES = 64 << 10  # of one command's output, at most
 
 
 class Failed(Exception):
-    """The item ran and is wrong."""
+    """The item ran and is wrong. `output` is what the program printed before."""
+
+    def __init__(self, reason, output=""):
+        super().__init__(reason)
+        self.output = output
 
 
 class NotRun(Exception):
@@ -24,6 +29,16 @@ class NotRun(Exception):
 
 class OutOfTime(NotRun):
     """It can run in the next call."""
+
+
+def figures_of(text):
+    """The lines of JSON that a program printed; one that was cut is left out."""
+    figures = []
+    for line in text.splitlines():
+        with contextlib.suppress(ValueError):
+            if line.startswith("{"):
+                figures.append(json.loads(line))
+    return figures
 
 
 def last_line(text):
@@ -81,8 +96,8 @@ class Results:
             if self.seconds_left() < expect:
                 raise OutOfTime("no time left in this call")
             entry["data"] = action()
-        except Failed as reason:
-            entry.update(status=FAILED, detail=str(reason))
+        except Failed as reason:  # its figures are kept, and count for nothing
+            entry.update(status=FAILED, detail=str(reason), figures=figures_of(reason.output))
         except NotRun as reason:
             entry.update(status=NOT_RUN, detail=str(reason))
             self.ran_out |= isinstance(reason, OutOfTime)
@@ -123,12 +138,11 @@ class Results:
         if done.returncode == ABSENT_STATUS:
             raise NotRun(complaint)
         how = f"status {done.returncode}" if done.returncode > 0 else f"signal {-done.returncode}"
-        raise Failed(f"{how}: {complaint}")
+        raise Failed(f"{how}: {complaint}", done.stdout)
 
     def json_lines(self, name, command, timeout=600, env=None):
         """The same for a program that prints JSON, one object a line."""
-        lines = [json.loads(line) for line in self.command(name, command, timeout, env).splitlines()
-                 if line.startswith("{")]
+        lines = figures_of(self.command(name, command, timeout, env))
         if not lines:
             raise Failed(f"{command[0]} printed no figure")
         return lines

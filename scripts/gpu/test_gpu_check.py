@@ -81,10 +81,12 @@ class Rehearsal(unittest.TestCase):
         return done.returncode, done.stdout, json.loads((path / "results.json").read_text())
 
     def assert_failed(self, item, *words, env=None):
+        """Returns the item."""
         status, printed, items = self.check("--fresh", *words, env=env, out="wrong")
         self.assertEqual(items[item]["status"], "failed", printed)
         self.assertEqual(status, 1)
         self.assertIn(f"  {item}: {items[item]['detail']}"[:200], printed)
+        return items[item]
 
     def test_everything_is_rehearsed_without_a_compiler(self):
         status, printed, items = self.check("--fresh")
@@ -130,7 +132,9 @@ class Rehearsal(unittest.TestCase):
                            env={"QUIRE_CUDASIM_SKIP": "cudaMemcpyAsync"})
 
     def test_an_algorithm_that_is_wrong(self):
-        self.assert_failed("products/tiny", "--stage", "products", env={"QUIRE_CUDASIM_PRODUCTS": "wrong:6"})
+        item = self.assert_failed("products/tiny", "--stage", "products", env={"QUIRE_CUDASIM_PRODUCTS": "wrong:6"})
+        self.assertNotIn("data", item, "what is wrong counts for nothing")
+        self.assertEqual(item["figures"][0]["op"], "product", "and is kept")
 
     def test_steps_that_no_timeline_shows(self):
         self.assert_failed("timelines/tiny decode 1 x 1 of 64", "--stage", "timelines",

@@ -1,9 +1,8 @@
 """The same work by torch and Transformers on the same GPU, beside ours. A rehearsal computes tiny shapes on the
 CPU, where torch is there."""
 
-import json
-
 from gpu_figures import find, floor_us, percent, table
+from gpu_results import figures_of
 
 MODULES = {"products": ["torch"], "attention": ["torch"], "decode": ["torch"],
            "static": ["torch", "transformers"], "continuous": ["torch", "transformers"]}
@@ -17,7 +16,7 @@ OUR_NAMES = {"o": "attention_out"}  # of products
 def measure(context, name, kind, shape):
     out = context.python(name, MODULES[kind], "gpu/gpu_baselines.py", kind, shape, "--device",
                          "cuda" if context.on_gpu else "cpu")
-    return [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+    return figures_of(out)
 
 
 def run(context):

@@ -264,12 +264,19 @@ def shapes_of(context):
     return [(shape, points_of(context, shape)) for shape in (MODELS if context.on_gpu else ("tiny",))]
 
 
+def ceilings(results):
+    """Of the load generator alone: how many processes it has, and what they take in by requests at once."""
+    lines = results.data("server/ceiling of the load generator") or ()
+    return lines[0]["processes"] if lines else 0, [
+        f"{line['concurrency']} at once "
+        + (f"{line['events_per_second']:.0f} events/s" if line["stream"] else
+           f"{line['requests_per_second']:.0f} whole answers/s") for line in lines]
+
+
 def report(context):
     results, page = context.results, []
-    for line in results.data("server/ceiling of the load generator") or ():
-        page.append(f"- load generator alone, {line['processes']} processes, {line['concurrency']} requests at once: "
-                    + (f"{line['events_per_second']:.0f} events/s" if line["stream"] else
-                       f"{line['requests_per_second']:.0f} whole answers/s"))
+    processes, most = ceilings(results)
+    page += [f"- load generator alone, {processes} processes: {text}" for text in most]
     page += [""] if page else []
     for shape, points in shapes_of(context):
         rows = rows_of(results, shape, points)
@@ -292,7 +299,8 @@ def engine_table(results, shape, workloads):
 
 
 def summary(context):
-    lines = []
+    processes, most = ceilings(context.results)
+    lines = [f"load generator alone, {processes} processes: {', '.join(most)}"] if most else []
     for shape, points in shapes_of(context):
         for row in rows_of(context.results, shape, points):
             lines.append(f"{shape:13} {row[0]:10} {row[1]:8} {row[2]:>4} {row[3]:>8} tok/s  TTFT {row[5]:>8} "
