@@ -20,6 +20,7 @@
  * `mean_batch` is the output tokens of a step, `step_tokens` all that it computed. */
 #include "config/base/clock.h"
 #include "engine/engine.h"
+#include "kernels/backend.h"
 #include "models/model.h"
 #include "models/tokenizer/tokenizer.h"
 #include "scripts/bench/engine_settings.h"
@@ -95,7 +96,8 @@ static void open_executor(struct engine_bench *bench, const char *device, const 
                    .window = model_window(model)}};
     if (executor_create(bench->model, &config, &bench->info, &bench->executor, &err) != 0) {
         warnx("%s", err.message);
-        end(bench, err.code == ERROR_DEVICE ? EXIT_ABSENT : 1);
+        bool is_absent = strncmp(device, "cpu", 3) != 0 && backend_device_memory(device) == 0;
+        end(bench, is_absent ? EXIT_ABSENT : 1);
     }
     watched_executor_init(&bench->watched, bench->executor);
     fprintf(stderr, "%s: %s\n", bench->info.device, bench->info.description);
