@@ -10,6 +10,8 @@
 
 #include "engine/executor.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -19,21 +21,24 @@ enum { TIMEOUT_S = 1, BLOCK_SIZE = 16 };
 
 enum call { NO_CALL, CALL_OPEN, CALL_SYNCHRONIZE, CALL_COPY_BLOCKS, CALL_STEP_END, CALL_STEP_WAIT };
 
+/* Nothing orders a thread that stands in a call before those that come after it. */
 static struct {
-    enum call hanging;
-    int num_before; /* calls of that kind that return */
-    int num_calls;
-    bool is_slow; /* it takes longer than the timeout, but returns */
+    _Atomic(enum call) hanging;
+    _Atomic int num_before; /* calls of that kind that return */
+    _Atomic int num_calls;
+    _Atomic bool is_slow; /* it takes longer than the timeout, but returns */
+    pthread_once_t has_ops;
     struct backend_ops original, ops;
-} device;
+} device = {.has_ops = PTHREAD_ONCE_INIT};
 
 static void enter(enum call call) {
     if (call != device.hanging || device.num_calls++ < device.num_before)
         return;
     if (device.is_slow)
         sleep(3 * TIMEOUT_S);
-    while (!device.is_slow)
-        pause();
+    else
+        for (;;)
+            pause();
 }
 
 static int enter_synchronize(struct backend *b, struct error *err) {
@@ -61,17 +66,25 @@ struct backend *__real_backend_open(const char *name, const struct backend_confi
 struct backend *__wrap_backend_open(const char *name, const struct backend_config *config,
                                     struct error *err);
 
+static const struct backend_ops *_Atomic scalar_ops;
+
+static void fill_ops(void) {
+    device.original = device.ops = *scalar_ops;
+    device.ops.synchronize = enter_synchronize;
+    device.ops.copy_blocks = enter_copy_blocks;
+    device.ops.step_end = enter_step_end;
+    device.ops.step_wait = enter_step_wait;
+}
+
 struct backend *__wrap_backend_open(const char *name, const struct backend_config *config,
                                     struct error *err) {
     enter(CALL_OPEN);
     struct backend *b = __real_backend_open("cpu-ref", config, err);
     if (b == NULL)
         return NULL;
-    device.original = device.ops = *b->ops;
-    device.ops.synchronize = enter_synchronize;
-    device.ops.copy_blocks = enter_copy_blocks;
-    device.ops.step_end = enter_step_end;
-    device.ops.step_wait = enter_step_wait;
+    if (atomic_load(&scalar_ops) == NULL)
+        atomic_store(&scalar_ops, b->ops);
+    pthread_once(&device.has_ops, fill_ops);
     b->ops = &device.ops;
     b->has_dedicated_memory = strcmp(name, "cuda") == 0;
     return b;
@@ -130,9 +143,9 @@ static void test_start(void **state) {
 static const int32_t blocks[] = {0, 1};
 static const struct batch one_copy = {.copies = {.from = blocks, .to = blocks + 1, .count = 1}};
 
-/* Both steps are lost, whichever call of the first it is that does not return. */
-static void hang_in_step(const struct model *model, enum call call) {
-    struct step_result results[2];
+/* Both steps are lost, whichever call of the first it is that does not return. The results are the
+ * executor's for good. */
+static void hang_in_step(const struct model *model, enum call call, struct step_result results[2]) {
     struct executor *executor;
     struct error err = {0};
     device.hanging = NO_CALL;
@@ -153,9 +166,10 @@ static void hang_in_step(const struct model *model, enum call call) {
 }
 
 static void test_step(void **state) {
-    hang_in_step(*state, CALL_COPY_BLOCKS);
-    hang_in_step(*state, CALL_STEP_END);
-    hang_in_step(*state, CALL_STEP_WAIT);
+    static struct step_result results[3][2];
+    hang_in_step(*state, CALL_COPY_BLOCKS, results[0]);
+    hang_in_step(*state, CALL_STEP_END, results[1]);
+    hang_in_step(*state, CALL_STEP_WAIT, results[2]);
 }
 
 /* A step on a CPU takes what it takes, and so it does on a GPU without a limit. */
