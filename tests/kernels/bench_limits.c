@@ -18,7 +18,7 @@
 
 enum { MAX_RUNS = 101, NUM_CANDIDATES = 8, TILE_WORDS = 1 << 18 };
 
-#define CUDA(call) check_cuda(call, #call)
+#define CUDA(call) product_timer_check(call, #call)
 
 struct settings {
     long long mib, size, runs;
@@ -34,11 +34,6 @@ struct limits_bench {
     void *sum;         /* uint32_t in device memory */
     uint32_t expected; /* sum of the source */
 };
-
-static void check_cuda(cudaError_t status, const char *call) {
-    if (status != cudaSuccess)
-        product_timer_fail("%s: %s", call, cudaGetErrorString(status));
-}
 
 static long long read_number(const char *name, const char *text, long long most) {
     char *end;
@@ -88,11 +83,7 @@ static void fill_source(struct limits_bench *bench) {
 }
 
 static void open_bench(struct limits_bench *bench) {
-    int count = 0;
-    if (cudaGetDeviceCount(&count) != cudaSuccess || count == 0) {
-        fprintf(stderr, "there is no CUDA GPU\n");
-        exit(77);
-    }
+    product_timer_find_device();
     CUDA(cudaGetDeviceProperties(&bench->gpu, 0));
     CUDA(cudaStreamCreateWithFlags(&bench->stream, cudaStreamNonBlocking));
     CUDA(cudaEventCreateWithFlags(&bench->start, cudaEventDefault));

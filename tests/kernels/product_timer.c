@@ -17,7 +17,7 @@
 
 #define EXIT_SKIPPED 77
 
-#define CUDA(call) check_cuda(call, #call)
+#define CUDA(call) product_timer_check(call, #call)
 #define CUBLAS(call) check_cublas(call, #call)
 
 _Noreturn void product_timer_fail(const char *format, ...) {
@@ -29,7 +29,7 @@ _Noreturn void product_timer_fail(const char *format, ...) {
     exit(1);
 }
 
-static void check_cuda(cudaError_t status, const char *call) {
+void product_timer_check(cudaError_t status, const char *call) {
     if (status != cudaSuccess)
         product_timer_fail("%s: %s", call, cudaGetErrorString(status));
 }
@@ -118,7 +118,7 @@ static void allocate(struct product_timer *timer) {
     fill(timer, timer->x, x_bytes, timer->x_tile);
 }
 
-static int find_device(void) {
+int product_timer_find_device(void) {
     int count = 0, major = 0;
     if (cudaGetDeviceCount(&count) != cudaSuccess || count == 0) {
         fprintf(stderr, "there is no CUDA GPU\n");
@@ -137,7 +137,8 @@ void product_timer_init(struct product_timer *out, const struct cuda_product_for
                                   .max_rows = max_rows,
                                   .copy_bytes = align(bytes),
                                   .num_copies = (int64_t)((rotate_bytes + bytes - 1) / bytes),
-                                  .workspace_bytes = cuda_product_workspace_bytes(find_device())};
+                                  .workspace_bytes =
+                                      cuda_product_workspace_bytes(product_timer_find_device())};
     if (out->num_copies < 1)
         out->num_copies = 1;
     out->launches = out->num_copies > min_launches ? out->num_copies : min_launches;

@@ -1,4 +1,4 @@
-/* Private to bench_products: the products of one weight matrix on a GPU, with random data. Its
+/* Of bench_products and bench_limits: the products of one weight matrix on a GPU, random data. Its
  * algorithms are run once for their results, and timed by the device's clock.
  *
  * Timed launches are captured in a graph, so that the host's cost of each is not in the time, and
@@ -65,6 +65,11 @@ double product_timer_replay(struct product_timer *timer, cudaGraphExec_t graph);
 /* Bounds how far two right results are apart, by the norm of either. */
 double product_timer_tolerance(const struct product_timer *timer);
 
+/* Returns the major compute capability of the GPU; ends the process with status 77 when there is
+ * none. */
+int product_timer_find_device(void);
+/* Ends the process with the call and the reason unless it succeeded. */
+void product_timer_check(cudaError_t status, const char *call);
 _Noreturn void product_timer_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 #endif

@@ -1,7 +1,6 @@
 """The server end to end: many requests at once over HTTP, streamed and whole, with lengths that others publish figures
 of; beside it scheduler, engine and device without HTTP, and what the load generator could take in at most."""
 
-import json
 import sys
 from pathlib import Path
 
