@@ -41,11 +41,12 @@ static inline int32_t cpu_token_id(const struct step_inputs *step,
 
 /* cpu_gemm.c: its workspace grows as matrices are created, so that `linear` never allocates. The
  * destructor accepts one that was never created; `reserve` makes room for the rows of a matrix with
- * `cols` columns, packed so. */
+ * `cols` columns, packed so, `number_matrix` for what is learned of it. */
 int cpu_gemm_scratch_create(struct cpu_backend *b, struct error *err);
 void cpu_gemm_scratch_destroy(struct cpu_backend *b);
 int cpu_gemm_scratch_reserve(struct cpu_backend *b, const struct cpu_row_packing *packing,
                              int32_t cols, struct error *err);
+int cpu_gemm_number_matrix(struct cpu_backend *b, struct matrix *matrix, struct error *err);
 void cpu_linear(struct backend *b, const struct linear_args *args);
 
 /* cpu_matrix.c */

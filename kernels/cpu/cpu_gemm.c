@@ -2,8 +2,9 @@
  * Rows go in chunks of CHUNK_ROWS, which bounds the scratch and lets a chunk's activations stay in
  * the second cache while the weights stream by once.
  *
- * Threads share the product by panels, in dynamic portions, a few per thread; a few rows are packed
- * by the caller alone, which takes less time than a barrier. */
+ * Threads share the product by panels; a few rows are packed by the caller alone, which takes less
+ * time than a barrier. Meanwhile, and wherever else they wait, threads prefetch the weights that
+ * followed these the last time. */
 #include "kernels/cpu/cpu_gemm.h"
 
 #include "config/base/check.h"
@@ -13,14 +14,21 @@
 
 #include <stdlib.h>
 
-#define CHUNK_ROWS 192 /* whole tiles of every packing */
-#define MIN_PORTIONS 2 /* per thread */
-#define MAX_PORTIONS 6
+#define CHUNK_ROWS 192          /* whole tiles of every packing */
+#define PORTION_PANELS 4        /* that a tile of one row takes at once */
 #define PACK_ALONE_ITEMS 16384  /* activations that the caller packs by itself */
 #define PACK_PORTION_ITEMS 4096 /* else: per portion */
 
-/* CHUNK_ROWS packed rows of the longest K so far, for each packing that a matrix wanted. */
+struct weights_span {
+    const void *data;
+    size_t bytes;
+};
+
+/* CHUNK_ROWS packed rows of the longest K so far, for each packing that a matrix wanted; and the
+ * weights that were multiplied after those of each matrix, by its number. */
 struct cpu_gemm_scratch {
+    struct weights_span *followers; /* [num_matrices] */
+    int32_t num_matrices, last;
     int num_areas;
     struct {
         const struct cpu_row_packing *packing;
@@ -52,6 +60,7 @@ void cpu_gemm_scratch_destroy(struct cpu_backend *b) {
         return;
     for (int i = 0; i < b->gemm_scratch->num_areas; i++)
         cpu_memory_free(&b->gemm_scratch->areas[i].rows);
+    free(b->gemm_scratch->followers);
     free(b->gemm_scratch);
     b->gemm_scratch = NULL;
 }
@@ -89,6 +98,18 @@ int cpu_gemm_scratch_reserve(struct cpu_backend *b, const struct cpu_row_packing
     return grow(area_of(b->gemm_scratch, packing), packing->row_bytes((size_t)cols), err);
 }
 
+int cpu_gemm_number_matrix(struct cpu_backend *b, struct matrix *matrix, struct error *err) {
+    struct cpu_gemm_scratch *scratch = b->gemm_scratch;
+    size_t count = (size_t)scratch->num_matrices + 1;
+    struct weights_span *grown = realloc(scratch->followers, count * sizeof(*grown));
+    if (grown == NULL)
+        return error_set(err, ERROR_MEMORY, "out of memory for %zu matrices", count);
+    scratch->followers = grown;
+    grown[count - 1] = (struct weights_span){0};
+    matrix->number = scratch->num_matrices++;
+    return 0;
+}
+
 void cpu_gemm_pack_pairs(const float *x, int32_t depth, void *tile, int32_t row,
                          int32_t tile_rows) {
     uint16_t *out = (uint16_t *)tile + (size_t)row * PANEL_BLOCK;
@@ -97,10 +118,6 @@ void cpu_gemm_pack_pairs(const float *x, int32_t depth, void *tile, int32_t row,
         dtype_from_f32(DTYPE_BF16, x + k, out, n);
         memset(out + n, 0, (PANEL_BLOCK - n) * sizeof(*out));
     }
-}
-
-static int64_t ceil_div(int64_t a, int64_t b) {
-    return (a + b - 1) / b;
 }
 
 struct linear_job {
@@ -182,31 +199,26 @@ static void multiply_panels(void *context, int64_t begin, int64_t end, int worke
     }
 }
 
-/* Takes, among the portion sizes that give each thread MIN_PORTIONS to MAX_PORTIONS, the smallest
- * with the least work for the busiest of equally fast threads. */
-static int64_t panels_per_portion(int64_t num_panels, int64_t num_threads) {
-    int64_t best = num_panels, best_load = num_panels;
-    for (int64_t portions = MIN_PORTIONS; portions <= MAX_PORTIONS; portions++) {
-        int64_t size = ceil_div(num_panels, num_threads * portions);
-        int64_t load = ceil_div(ceil_div(num_panels, size), num_threads) * size;
-        if (load <= best_load) {
-            best = size;
-            best_load = load;
-        }
-    }
-    return best;
-}
-
 static void run_chunk(struct cpu_backend *b, struct linear_job *job) {
     int64_t cols = job->matrix->cols;
     int64_t portion =
         job->num_rows * cols <= PACK_ALONE_ITEMS ? job->num_rows : PACK_PORTION_ITEMS / cols + 1;
     thread_pool_for(b->pool, job->num_rows, portion, pack_rows, job);
-    int64_t num_panels = job->matrix->num_panels;
-    int num_threads = thread_pool_size(b->pool);
-    thread_pool_for(b->pool, num_panels,
-                    num_threads == 1 ? num_panels : panels_per_portion(num_panels, num_threads),
-                    multiply_panels, job);
+    thread_pool_for(b->pool, job->matrix->num_panels, PORTION_PANELS, multiply_panels, job);
+}
+
+/* Steps take the matrices of a model in the same order: what followed this one the last time is
+ * expected to follow it again. Only hints come of it, so weights that are gone may be named. */
+static void expect_next(struct cpu_backend *b, const struct matrix *matrix) {
+    struct cpu_gemm_scratch *scratch = b->gemm_scratch;
+    size_t bytes = 0;
+    for (int i = 0; i < matrix->num_segments; i++)
+        bytes += (size_t)matrix->segments[i].num_panels * matrix->segments[i].panel_bytes;
+    scratch->followers[scratch->last] =
+        (struct weights_span){.data = matrix->segments[0].panels, .bytes = bytes};
+    scratch->last = matrix->number;
+    const struct weights_span *next = &scratch->followers[matrix->number];
+    thread_pool_expect(b->pool, next->data, next->bytes);
 }
 
 void cpu_linear(struct backend *base, const struct linear_args *args) {
@@ -221,6 +233,8 @@ void cpu_linear(struct backend *base, const struct linear_args *args) {
         job.num_rows = left < CHUNK_ROWS ? left : CHUNK_ROWS;
         job.x = (const float *)args->x + (size_t)row * (size_t)matrix->cols;
         job.out = (float *)args->out + (size_t)row * (size_t)matrix->rows;
+        if (left <= CHUNK_ROWS)
+            expect_next(b, matrix);
         run_chunk(b, &job);
     }
 }

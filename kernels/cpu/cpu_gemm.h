@@ -148,6 +148,7 @@ struct matrix {
     int32_t rows;
     int32_t cols;
     int32_t num_panels;
+    int32_t number; /* counted over those that the backend has had */
     int num_packings;
     const struct cpu_row_packing *packings[GEMM_MAX_PACKINGS]; /* of its segments, each once */
     float *bias;                                               /* [rows]; NULL: none */

@@ -143,7 +143,8 @@ static int fill_segments(struct cpu_backend *b, struct matrix *matrix,
 static int matrix_init(struct cpu_backend *b, struct matrix *matrix,
                        const struct matrix_part *parts, struct error *err) {
     size_t bytes = 0;
-    if (plan_segments(b, matrix, parts, &bytes, err) != 0)
+    if (plan_segments(b, matrix, parts, &bytes, err) != 0 ||
+        cpu_gemm_number_matrix(b, matrix, err) != 0)
         return -1;
     for (int i = 0; i < matrix->num_packings; i++)
         if (cpu_gemm_scratch_reserve(b, matrix->packings[i], matrix->cols, err) != 0)

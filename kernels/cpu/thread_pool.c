@@ -1,9 +1,10 @@
 /* A job is published by raising `generation`. Workers enter it through the gate, which the caller
  * closes once every range is handed out: it then waits for those inside alone. A worker that
  * another thread keeps from its core thus delays nobody but by the range it holds, and finds the
- * gate closed when it comes too late.
+ * gate closed when it comes too late: the others have taken the ranges of its share.
  *
- * Both sides wait as spin_wait.h says; a pool of more threads than cores does not spin. */
+ * Both sides wait as spin_wait.h says, and prefetch meanwhile what thread_pool_expect has named; a
+ * pool of more threads than cores does not spin. */
 #include "kernels/cpu/thread_pool.h"
 
 #include "config/base/check.h"
@@ -20,6 +21,8 @@
 #define CACHE_LINE 64
 #define MAX_THREADS 1024
 #define GATE_CLOSED (1U << 31)
+#define PREFETCH_BYTES ((size_t)256 << 10) /* of a thread: leaves room in the second cache */
+#define PREFETCH_LINES 8                   /* between two looks at what is waited for */
 
 struct worker {
     struct thread_pool *pool;
@@ -27,10 +30,13 @@ struct worker {
     int index;
 };
 
-/* Ranges that are handed out in turn. */
-struct range_job {
+/* Consecutive items that are handed out in turn: one worker's, until another has no more. */
+struct share {
     alignas(CACHE_LINE) atomic_int_least64_t next;
-    int64_t num_items;
+    int64_t end;
+};
+
+struct range_job {
     int64_t grain;
     void (*body)(void *context, int64_t begin, int64_t end, int worker);
     void *context;
@@ -41,8 +47,12 @@ struct thread_pool {
     int num_started; /* workers with a thread, for the destruction of a half-made pool */
     int64_t spin_ns;
     struct worker *workers; /* [size]; the first is the caller and has no thread */
+    struct share *shares;   /* [size], of the job */
     struct range_job *job;  /* the caller's, while the gate is open or a worker inside */
     bool stopping;
+    /* Of what is read next. A pair that does not belong together is only a bad hint. */
+    atomic_uintptr_t expected;
+    atomic_size_t expected_bytes;
 
     alignas(CACHE_LINE) atomic_uint generation;
     atomic_int num_sleepers;
@@ -50,8 +60,26 @@ struct thread_pool {
     atomic_bool caller_sleeps;
 };
 
-static void wait_for_job(struct thread_pool *pool, unsigned seen) {
-    if (spin_wait_until(&pool->generation, spin_wait_differs, seen, pool->spin_ns))
+/* Prefetches the beginning of the worker's share of what is expected, wherever it lies (an address
+ * that is not mapped does no harm), then spins. Returns whether done(word, value) became true. */
+static bool spin(struct thread_pool *pool, int worker, atomic_uint *word,
+                 bool (*done)(unsigned now, unsigned value), unsigned value) {
+    size_t share =
+        atomic_load_explicit(&pool->expected_bytes, memory_order_relaxed) / (size_t)pool->size;
+    const char *next = (const char *)atomic_load_explicit(&pool->expected, memory_order_relaxed) +
+                       (size_t)worker * share;
+    const char *end = next + (share < PREFETCH_BYTES ? share : PREFETCH_BYTES);
+    while (pool->spin_ns > 0 && next < end) {
+        if (done(atomic_load_explicit(word, memory_order_acquire), value))
+            return true;
+        for (int i = 0; i < PREFETCH_LINES; i++, next += CACHE_LINE)
+            __builtin_prefetch(next, 0, 2);
+    }
+    return spin_wait_until(word, done, value, pool->spin_ns);
+}
+
+static void wait_for_job(struct thread_pool *pool, int worker, unsigned seen) {
+    if (spin(pool, worker, &pool->generation, spin_wait_differs, seen))
         return;
     atomic_fetch_add(&pool->num_sleepers, 1);
     while (atomic_load(&pool->generation) == seen)
@@ -80,20 +108,40 @@ static void leave(struct thread_pool *pool) {
         spin_wait_wake_all(&pool->gate);
 }
 
-static void run_ranges(struct range_job *job, int worker) {
+/* Balanced to a single item; the caller, who is there first, has no less than the others. */
+static void deal_shares(struct thread_pool *pool, int64_t num_items) {
+    int64_t begin = 0;
+    for (int w = 0; w < pool->size; w++) {
+        int64_t left = num_items - begin, num_sharers = pool->size - w;
+        atomic_store_explicit(&pool->shares[w].next, begin, memory_order_relaxed);
+        begin += (left + num_sharers - 1) / num_sharers;
+        pool->shares[w].end = begin;
+    }
+}
+
+static void run_share(const struct range_job *job, struct share *share, int worker) {
     for (;;) {
-        int64_t begin = atomic_fetch_add_explicit(&job->next, job->grain, memory_order_relaxed);
-        if (begin >= job->num_items)
+        int64_t begin =
+            atomic_load_explicit(&share->next, memory_order_relaxed) < share->end
+                ? atomic_fetch_add_explicit(&share->next, job->grain, memory_order_relaxed)
+                : share->end;
+        int64_t left = share->end - begin;
+        if (left <= 0)
             return;
-        int64_t left = job->num_items - begin;
         job->body(job->context, begin, begin + (left < job->grain ? left : job->grain), worker);
     }
+}
+
+/* Its own share, then what the next ones have left of theirs. */
+static void run_ranges(const struct thread_pool *pool, const struct range_job *job, int worker) {
+    for (int i = 0; i < pool->size; i++)
+        run_share(job, &pool->shares[(worker + i) % pool->size], worker);
 }
 
 /* Lets no more workers in, and waits for those inside. */
 static void close_job(struct thread_pool *pool) {
     atomic_fetch_or(&pool->gate, GATE_CLOSED);
-    if (spin_wait_until(&pool->gate, spin_wait_equals, GATE_CLOSED, pool->spin_ns))
+    if (spin(pool, 0, &pool->gate, spin_wait_equals, GATE_CLOSED))
         return;
     atomic_store(&pool->caller_sleeps, true);
     unsigned gate;
@@ -107,13 +155,13 @@ static void *worker_main(void *argument) {
     struct worker *worker = argument;
     struct thread_pool *pool = worker->pool;
     for (unsigned seen = 0;;) {
-        wait_for_job(pool, seen);
+        wait_for_job(pool, worker->index, seen);
         seen = atomic_load(&pool->generation);
         if (!enter(pool))
             continue;
         if (pool->stopping)
             return NULL;
-        run_ranges(pool->job, worker->index);
+        run_ranges(pool, pool->job, worker->index);
         leave(pool);
     }
 }
@@ -150,15 +198,18 @@ struct thread_pool *thread_pool_create(int num_threads, struct error *err) {
     int size = num_threads > 0 ? num_threads : num_cores < MAX_THREADS ? num_cores : MAX_THREADS;
     struct thread_pool *pool = aligned_alloc(CACHE_LINE, sizeof(*pool));
     struct worker *workers = calloc((size_t)size, sizeof(*workers));
-    if (pool == NULL || workers == NULL) {
+    struct share *shares = aligned_alloc(CACHE_LINE, (size_t)size * sizeof(*shares));
+    if (pool == NULL || workers == NULL || shares == NULL) {
         free(pool);
         free(workers);
+        free(shares);
         error_set(err, ERROR_MEMORY, "out of memory for %d compute threads", size);
         return NULL;
     }
     memset(pool, 0, sizeof(*pool));
     pool->size = size;
     pool->workers = workers;
+    pool->shares = shares;
     pool->spin_ns = size <= num_cores ? SPIN_WAIT_NS : 0;
     pool->gate = GATE_CLOSED;
     if (start_workers(pool, err) != 0) {
@@ -176,6 +227,7 @@ void thread_pool_destroy(struct thread_pool *pool) {
     for (int i = 1; i <= pool->num_started; i++)
         pthread_join(pool->workers[i].thread, NULL);
     free(pool->workers);
+    free(pool->shares);
     free(pool);
 }
 
@@ -193,11 +245,16 @@ void thread_pool_for(struct thread_pool *pool, int64_t num_items, int64_t grain,
         body(context, 0, num_items, 0);
         return;
     }
-    struct range_job job = {
-        .num_items = num_items, .grain = grain, .body = body, .context = context};
+    struct range_job job = {.grain = grain, .body = body, .context = context};
+    deal_shares(pool, num_items);
     if (pool->size > 1)
         publish_job(pool, &job);
-    run_ranges(&job, 0);
+    run_ranges(pool, &job, 0);
     if (pool->size > 1)
         close_job(pool);
+}
+
+void thread_pool_expect(struct thread_pool *pool, const void *data, size_t bytes) {
+    atomic_store_explicit(&pool->expected, (uintptr_t)data, memory_order_relaxed);
+    atomic_store_explicit(&pool->expected_bytes, bytes, memory_order_relaxed);
 }

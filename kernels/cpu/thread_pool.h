@@ -5,6 +5,7 @@
 
 #include "config/error.h"
 
+#include <stddef.h>
 #include <stdint.h>
 
 struct thread_pool;
@@ -14,12 +15,17 @@ struct thread_pool *thread_pool_create(int num_threads, struct error *err);
 void thread_pool_destroy(struct thread_pool *pool); /* accepts NULL */
 int thread_pool_size(const struct thread_pool *pool);
 
-/* Calls body on sub-ranges that cover 0..num_items exactly, `grain` items at a time, handed out
- * dynamically, and returns when all are done; runs on the caller alone when there is no more than
- * one grain. Which worker 0..size-1 gets which range varies, and whether it gets any, so a body's
- * result must not depend on it. */
+/* Calls body on sub-ranges that cover 0..num_items exactly, at most `grain` items at a time, and
+ * returns when all are done; runs on the caller alone when there is no more than one grain. Worker
+ * w takes the ranges of the w-th of equal shares in order, then those that others have left. Which
+ * worker 0..size-1 gets which range thus varies, and whether it gets any, so a body's result must
+ * not depend on it. */
 void thread_pool_for(struct thread_pool *pool, int64_t num_items, int64_t grain,
                      void (*body)(void *context, int64_t begin, int64_t end, int worker),
                      void *context);
+
+/* Names memory that a job will read soon, each worker its share in order: whoever waits meanwhile
+ * prefetches. It is never dereferenced and need not last. */
+void thread_pool_expect(struct thread_pool *pool, const void *data, size_t bytes);
 
 #endif
