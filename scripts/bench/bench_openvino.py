@@ -1,99 +1,102 @@
 #!/usr/bin/env python3
-"""Runs OpenVINO GenAI in this process with the prompts and lengths of bench_serve.py, for a
-comparison: its LLMPipeline with a SchedulerConfig does paged attention and continuous batching.
+"""OpenVINO GenAI in this process, under the load of compare_peers.py: its ContinuousBatchingPipeline, which does paged
+attention and batches whatever is under way. Its settings are its own, but for prefix caching, which is off: the
+prompts have nothing in common.
 
-  bench_openvino.py MODEL.gguf --concurrency 1,8,32 --json openvino.json
+  bench_openvino.py MODEL.gguf CACHE_GIB
 
-Needs the package openvino-genai. The batch is handed over whole and returned whole, so the time to
-first token is what the pipeline reports.
+Says "ready" once it has answered with a token. Then reads jobs, one JSON object a line, and writes what load_client.py
+does; ends with its input. At most `streams` requests are under way at a time, and the next one starts when one ends.
+
+  {"streams": 8, "temperature": 1, "requests": [{"prompt": "text", or a list of token ids, "tokens": 128}, ...]}
+
+Needs the package openvino-genai.
 """
 
-import argparse
 import json
-import statistics
 import sys
 import time
 
+import numpy
+import openvino
 import openvino_genai
 
-from bench_prompts import make_prompts
+
+def make_pipeline(model, cache_gib):
+    scheduler = openvino_genai.SchedulerConfig()
+    scheduler.cache_size = cache_gib
+    scheduler.enable_prefix_caching = False
+    return openvino_genai.ContinuousBatchingPipeline(model, scheduler, "CPU")
 
 
-def resident_mb():
-    with open("/proc/self/status") as status:
-        fields = dict(line.split(":", 1) for line in status)
-    return int(fields["VmRSS"].split()[0]) / 1024
-
-
-def run_round(pipeline, prompts, max_tokens):
+def make_config(tokens, temperature, seed):
     config = openvino_genai.GenerationConfig()
-    config.max_new_tokens = max_tokens
-    config.ignore_eos = True
-    config.do_sample = False
-    config.apply_chat_template = False
+    config.max_new_tokens, config.ignore_eos, config.apply_chat_template = tokens, True, False
+    config.do_sample = temperature > 0
+    if temperature > 0:
+        config.temperature, config.rng_seed = temperature, seed
+    return config
+
+
+def encode(pipeline, prompt):
+    """The ids as OpenVINO wants them, so that text and ids go the same way."""
+    if isinstance(prompt, str):
+        return pipeline.get_tokenizer().encode(prompt).input_ids
+    return openvino.Tensor(numpy.array([prompt], dtype=numpy.int64))
+
+
+class Answer:
+    def __init__(self, handle, asked, prompt_tokens):
+        self.handle, self.asked, self.prompt_tokens = handle, asked, prompt_tokens
+        self.sent, self.times = time.perf_counter(), []  # of each token
+
+    def take(self, now):
+        """Returns whether it is complete."""
+        while self.handle.can_read():
+            for output in self.handle.read().values():
+                self.times += [now] * len(output.generated_ids)
+        return len(self.times) >= self.asked
+
+
+def microseconds(seconds):
+    return round(1e6 * seconds)
+
+
+def run_load(pipeline, job):
+    waiting = list(enumerate(job["requests"]))[::-1]
+    answers, under_way = [], []
     start = time.perf_counter()
-    result = pipeline.generate(prompts, config)
+    while waiting or under_way:
+        while waiting and len(under_way) < job["streams"]:
+            number, request = waiting.pop()
+            ids = encode(pipeline, request["prompt"])
+            config = make_config(request["tokens"], job["temperature"], number)
+            under_way.append(Answer(pipeline.add_request(number, ids, config), request["tokens"], ids.shape[1]))
+            answers.append(under_way[-1])
+        pipeline.step()
+        now = time.perf_counter()
+        under_way = [answer for answer in under_way if not answer.take(now)]
+        if under_way and not pipeline.has_non_finished_requests():
+            break  # what is left has ended early
     seconds = time.perf_counter() - start
-    metrics = result.perf_metrics
-    return {
-        "tokens_per_second": metrics.get_num_generated_tokens() / seconds,
-        "ttft_mean_ms": metrics.get_ttft().mean,
-        "tpot_mean_ms": metrics.get_tpot().mean,
-        "output_tokens": metrics.get_num_generated_tokens(),
-        "seconds": seconds,
-        "resident_mb": resident_mb(),
-    }
-
-
-def measure(pipeline, options):
-    for concurrency in options.concurrency:
-        rounds = []
-        for number in range(options.rounds):
-            prompts = make_prompts(concurrency, options.prompt_tokens, options.seed, concurrency,
-                                   number)
-            rounds.append(run_round(pipeline, prompts, options.max_tokens))
-            print(f"{concurrency} streams, round {number + 1} of {options.rounds}: "
-                  f"{rounds[-1]['tokens_per_second']:.1f} tok/s", file=sys.stderr, flush=True)
-        median = {name: statistics.median(one[name] for one in rounds) for name in rounds[0]}
-        yield {"name": "openvino-genai", "concurrency": concurrency, "rounds": rounds,
-               "median": median}
-
-
-def parse_options():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("model", help="GGUF file")
-    parser.add_argument("--concurrency", type=lambda text: [int(part) for part in text.split(",")],
-                        default=[1, 8, 32], metavar="N,N", help="default 1,8,32")
-    parser.add_argument("--prompt-tokens", type=int, default=64)
-    parser.add_argument("--max-tokens", type=int, default=128)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--cache-gb", type=int, default=2, help="KV cache; default 2")
-    parser.add_argument("--json", metavar="PATH", help="write all figures there")
-    return parser.parse_args()
+    failed = sum(not answer.times for answer in answers)
+    answers = [answer for answer in answers if answer.times]
+    return {"seconds": seconds, "cpu_seconds": 0, "cut": 0, "cut_tokens": 0, "reads": 1,
+            "answers": [(microseconds(answer.times[-1] - answer.sent), len(answer.times), answer.asked,
+                         answer.prompt_tokens) for answer in answers],
+            "firsts_us": [microseconds(answer.times[0] - answer.sent) for answer in answers],
+            "gaps_us": [microseconds(after - before) for answer in answers
+                        for before, after in zip(answer.times, answer.times[1:])],
+            "events": sum(len(answer.times) for answer in answers), "failures": failed,
+            "errors": ["an answer without tokens"] if failed else []}
 
 
 def main():
-    options = parse_options()
-    scheduler = openvino_genai.SchedulerConfig()
-    scheduler.cache_size = options.cache_gb
-    scheduler.enable_prefix_caching = False
-    start = time.perf_counter()
-    pipeline = openvino_genai.LLMPipeline(options.model, "CPU", scheduler_config=scheduler)
-    ready = time.perf_counter() - start
-    run_round(pipeline, make_prompts(1, 16, "warm-up"), 8)
-    print(f"ready after {ready:.2f} s", file=sys.stderr)
-    results = list(measure(pipeline, options))
-    print(f"{'streams':>7} {'tok/s':>8} {'TTFT':>9} {'TPOT':>9} {'RSS MB':>7}")
-    for result in results:
-        median = result["median"]
-        print(f"{result['concurrency']:7} {median['tokens_per_second']:8.1f} "
-              f"{median['ttft_mean_ms']:6.0f} ms {median['tpot_mean_ms']:6.1f} ms "
-              f"{median['resident_mb']:7.0f}")
-    if options.json:
-        with open(options.json, "w") as file:
-            json.dump({"options": vars(options), "ready_seconds": ready, "results": results}, file,
-                      indent=2)
+    pipeline = make_pipeline(sys.argv[1], int(sys.argv[2]))
+    run_load(pipeline, {"streams": 1, "temperature": 0, "requests": [{"prompt": [1], "tokens": 1}]})
+    print("ready", flush=True)
+    for line in sys.stdin:
+        print(json.dumps(run_load(pipeline, json.loads(line))), flush=True)
 
 
 if __name__ == "__main__":

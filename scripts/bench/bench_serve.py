@@ -65,9 +65,9 @@ def make_request(model, prompt, max_tokens, stream=True, **fields):
     return {"body": json.dumps(body), "tokens": max_tokens}
 
 
-def make_requests(model, prompts, stream=True, times=None):
-    """Of (prompt, tokens out); `times`: when they arrive."""
-    requests = [make_request(model, prompt, tokens, stream) for prompt, tokens in prompts]
+def make_requests(model, prompts, stream=True, times=None, **fields):
+    """Of (prompt, tokens out); `times`: when they arrive; `fields`: of every body."""
+    requests = [make_request(model, prompt, tokens, stream, **fields) for prompt, tokens in prompts]
     for request, at in zip(requests, times or ()):
         request["at"] = at
     return requests

@@ -40,8 +40,9 @@ def percentile(values, share):
 class Child:
     """A program of this folder that is spoken to in lines, and ends with its input."""
 
-    def __init__(self, script):
-        self.process = subprocess.Popen([sys.executable, HERE / script], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    def __init__(self, script, *arguments, python=sys.executable, stderr=None):
+        self.process = subprocess.Popen([python, HERE / script, *arguments], stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, stderr=stderr)
         self.script, self.received = script, b""
 
     def write(self, text):

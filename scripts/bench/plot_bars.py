@@ -3,7 +3,7 @@
 import html
 
 COLOURS = ("#2f6f4f", "#b07d2b", "#5b6ea8", "#8a5a83")
-WIDTH, BAR, GAP, LEFT, TOP = 720, 22, 14, 110, 64
+WIDTH, BAR, GAP, LEFT, TOP = 720, 22, 14, 210, 64
 INK = "#808080"
 
 
@@ -12,11 +12,11 @@ def text(x, y, content, size=13, anchor="start", colour=INK):
             f'fill="{colour}">{html.escape(content)}</text>')
 
 
-def write_bar_chart(path, title, unit, values):
-    """values: {(group, series): number}, drawn in their order, longest bar = full width."""
+def write_bar_chart(path, title, values):
+    """values: {(group, series): number}, drawn in their order; the longest bar of a group has the full width, so that
+    groups may be of different units."""
     groups = list(dict.fromkeys(group for group, _ in values))
     series = list(dict.fromkeys(name for _, name in values))
-    scale = (WIDTH - LEFT - 70) / max(values.values())
     parts, y = [text(0, 18, title, 15)], TOP
     for place, name in enumerate(series):
         parts.append(f'<rect x="{LEFT + 170 * place}" y="32" width="12" height="12" '
@@ -24,9 +24,8 @@ def write_bar_chart(path, title, unit, values):
     for group in groups:
         of_group = [(place, values[group, name]) for place, name in enumerate(series)
                     if (group, name) in values]
-        parts.append(text(LEFT - 10, y + len(of_group) * BAR / 2 + 4,
-                          f"{group} {unit if group != '1' else unit.removesuffix('s')}",
-                          anchor="end"))
+        scale = (WIDTH - LEFT - 70) / max(value for _, value in of_group)
+        parts.append(text(LEFT - 10, y + len(of_group) * BAR / 2 + 4, group, anchor="end"))
         for place, value in of_group:
             parts.append(f'<rect x="{LEFT}" y="{y}" width="{value * scale:.1f}" '
                          f'height="{BAR - 3}" fill="{COLOURS[place]}"/>'

@@ -2,7 +2,8 @@
 """A server that computes nothing: answers completions at once with as many tokens as they ask for, to learn what a
 load generator can take in at most.
 
-Prints the port of 127.0.0.1 that it listens on; ends with its standard input. All streams are sent a token in turn,
+Prints the port of 127.0.0.1 that it listens on; ends with its standard input. With a port as its argument it listens
+there until it is ended. All streams are sent a token in turn,
 one event in a chunk and a write of its own, as a server does that computes them in steps.
 """
 
@@ -75,14 +76,15 @@ class Client:
             self.send(WHOLE_HEAD % len(answer) + answer)
 
 
-def serve(listener):
+def serve(listener, ends_with_input):
     poll, clients = select.epoll(), {}
-    poll.register(sys.stdin, select.EPOLLIN)
+    if ends_with_input:
+        poll.register(sys.stdin, select.EPOLLIN)
     poll.register(listener, select.EPOLLIN)
     while True:
         busy = [client for client in clients.values() if client.left or client.unsent]
         for fd, _ in poll.poll(0 if busy else None):
-            if fd == sys.stdin.fileno():
+            if ends_with_input and fd == sys.stdin.fileno():
                 return
             if fd == listener.fileno():
                 sock, _ = listener.accept()
@@ -105,9 +107,10 @@ def serve(listener):
 
 
 def main():
-    with socket.create_server(("127.0.0.1", 0), backlog=1024) as listener:
+    port = int(sys.argv[1]) if len(sys.argv) > 1 else 0
+    with socket.create_server(("127.0.0.1", port), backlog=1024) as listener:
         print(listener.getsockname()[1], flush=True)
-        serve(listener)
+        serve(listener, ends_with_input=port == 0)
 
 
 if __name__ == "__main__":

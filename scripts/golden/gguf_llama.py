@@ -14,6 +14,8 @@ ALIGNMENT = 32
 UINT32, FLOAT32, BOOL, STRING, ARRAY, INT32 = 4, 6, 7, 8, 9, 5
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 TYPE_IDS = {"f32": 0, "f16": 1, "q4_0": 2, "q5_0": 6, "q8_0": 8, "q4_k": 12, "q6_k": 14, "bf16": 30}
+# What llama.cpp calls a file whose matrices are mostly of a type (llama_ftype), which OpenVINO GenAI wants to know.
+FILE_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q8_0": 7, "q5_0": 8, "q4_k": 15, "q6_k": 18, "bf16": 32}
 BLOCKS = {  # elements and bytes of a block
     "f32": (1, 4), "f16": (1, 2), "bf16": (1, 2), "q4_0": (32, 18), "q5_0": (32, 22),
     "q8_0": (32, 34), "q4_k": (256, 144), "q6_k": (256, 210),
@@ -97,11 +99,12 @@ def make_vocabulary(size):
     return tokens[:size], kinds[:size]
 
 
-def pack_metadata(name, shape):
+def pack_metadata(name, shape, dtype):
     tokens, kinds = make_vocabulary(shape.vocab)
     entries = {
         "general.architecture": pack_value(STRING, "llama"),
         "general.name": pack_value(STRING, name),
+        "general.file_type": pack_value(UINT32, FILE_TYPES[dtype]),
         "llama.context_length": pack_value(UINT32, shape.context),
         "llama.embedding_length": pack_value(UINT32, shape.hidden),
         "llama.block_count": pack_value(UINT32, shape.layers),
@@ -134,10 +137,10 @@ def padding(position):
     return -position % ALIGNMENT
 
 
-def write_model(path, name, shape, type_of, make_data):
-    """type_of(tensor name) is the element type of a matrix; vectors are f32. make_data(tensor name,
-    number of elements, cols, type) yields the tensor's bytes in pieces."""
-    num_entries, metadata = pack_metadata(name, shape)
+def write_model(path, name, shape, dtype, type_of, make_data):
+    """dtype is what most matrices are of. type_of(tensor name) is the element type of a matrix; vectors are f32.
+    make_data(tensor name, number of elements, cols, type) yields the tensor's bytes in pieces."""
+    num_entries, metadata = pack_metadata(name, shape, dtype)
     tensors = [(tensor, rows, cols, type_of(tensor) if cols else "f32")
                for tensor, rows, cols in shape.tensors()]
     infos, offset = [], 0

@@ -1,6 +1,9 @@
 #!/usr/bin/env python3
 """Writes a GGUF file of a model with random weights, to measure a machine with. Needs numpy alone.
 
+llama.cpp loads all of them, OpenVINO GenAI those that are not bf16. bench/install_peers.py makes an environment that
+has numpy; bench/compare_peers.py makes the model that it is given as random:SHAPE:TYPE.
+
   scripts/golden/make_random_model.py llama-3-8b /dev/shm/8b.gguf
   scripts/golden/make_random_model.py tiny tiny.gguf --type f16
   scripts/golden/make_random_model.py llama-3.2-1b /dev/shm/1b.gguf --type q4_k
@@ -103,7 +106,7 @@ def main():
     options = parser.parse_args()
     shape = SHAPES[options.shape]
     widths = {tensor: cols for tensor, _, cols in shape.tensors()}
-    write_model(options.out, f"random {options.shape}", shape,
+    write_model(options.out, f"random {options.shape}", shape, options.type,
                 lambda tensor: type_of(tensor, widths[tensor], options.type, shape.tied),
                 RandomWeights(options.seed).pieces)
 
