@@ -60,8 +60,12 @@ class Load:
         if name not in self.peers:
             return "failed" if name in self.errors else "-"
         value = self.peers[name][self.unit]
-        ratio = f" ({self.peers[base][self.unit] / value:.1f}x)" if name != base and base in self.peers and value else ""
-        return f"{value:.0f}{ratio}"
+        if name == base or base not in self.peers:
+            return f"{value:.0f}"
+        return f"{value:.0f} ({self.peers[base][self.unit] / value:.1f}x)"
+
+    def cells(self, names, figure, unit):
+        return [f"{self.peers[name][figure]:.0f} {unit}" if name in self.peers else "-" for name in names]
 
 
 def make_loads(data):
@@ -85,10 +89,9 @@ def table(data):
     for load in loads:
         if not load.is_prefill:
             lines += row(f"first token, {load.name}",
-                         *(f"{load.peers[name]['ttft_p50_ms']:.0f} ms" if name in load.peers else "-" for name in names))
+                         *load.cells(names, "ttft_p50_ms", "ms"))
     for load in (loads[0], max(loads, key=lambda load: load.streams)) if len(loads) > 1 else loads:
-        lines += row(f"memory, {load.name}",
-                     *(f"{load.peers[name]['resident_mb']:.0f} MB" if name in load.peers else "-" for name in names))
+        lines += row(f"memory, {load.name}", *load.cells(names, "resident_mb", "MB"))
     starts = data["startup_seconds"]
     return lines + row("start to the first token", *(
         f"{statistics.median(starts[name]):.2f} s" if name in starts else "-" for name in names))
@@ -98,11 +101,12 @@ def paragraph(data):
     """What the table is of."""
     cpu = data["processor"]
     measured = dict.fromkeys(one["peer"] for one in data["measurements"])
-    versions = [data["versions"][name] if name == "Quire" else f"{name}: {data['versions'][name]}" for name in measured]
+    versions = [data["versions"][name] if name == "Quire" else f"{name}: {data['versions'][name]}"
+                for name in measured]
     failed = dict.fromkeys((one["peer"], one["error"]) for one in data["measurements"] if "error" in one)
     sentences = [
-        f"Medians of {count(data['rounds'], 'round', 'rounds')} that alternate between the peers, at temperature 1; (x): "
-        f"how many times as fast {next(iter(measured))} is.",
+        f"Medians of {count(data['rounds'], 'round', 'rounds')} that alternate between the peers, at temperature 1; "
+        f"(x): how many times as fast {next(iter(measured))} is.",
         f"{count(cpu['cores'], 'core', 'cores')} of {cpu['name']}, model {cpu['model']} "
         f"({', '.join(cpu['instructions'])}), governor {cpu['governor']}.",
         f"{'; '.join(versions)}. OpenVINO GenAI runs in process, without HTTP.",
