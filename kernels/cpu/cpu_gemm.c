@@ -130,19 +130,15 @@ struct linear_job {
     uint8_t *packed[GEMM_MAX_PACKINGS]; /* rows, by the matrix's packings */
 };
 
-/* The tile that row belongs to: largest sizes first, as many as fit; of the last what is left. */
 static void find_tile(const int32_t *tile_rows, int32_t num_rows, int32_t row, int32_t *out_begin,
                       int32_t *out_rows) {
-    int32_t begin = 0;
-    const int32_t *size = tile_rows;
-    for (;; size++) {
-        int32_t end = begin + (num_rows - begin) / *size * *size;
-        if (row < end || size[1] == 0)
-            break;
-        begin = end;
+    int32_t begin = 0, size = gemm_next_tile(tile_rows, num_rows);
+    while (row >= begin + size) {
+        begin += size;
+        size = gemm_next_tile(tile_rows, num_rows - begin);
     }
-    *out_begin = begin + (row - begin) / *size * *size;
-    *out_rows = *size;
+    *out_begin = begin;
+    *out_rows = size;
 }
 
 static void pack_row(const struct linear_job *job, int packing, int32_t row) {

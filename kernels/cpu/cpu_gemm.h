@@ -8,9 +8,8 @@
  * zero. What the zero point of unsigned codes adds, zero * sum of the activation codes, is in the
  * accumulator's start value.
  *
- * Activations. Rows are grouped in tiles of the sizes in `tile_rows` (largest first, as many as
- * fit), tile after tile in memory: a tile that starts at row t starts at t times the bytes of one
- * row. Within a tile plain weights are met by float [K][rows of the tile], quantised ones by struct
+ * Activations. Rows are grouped in tiles of the sizes in `tile_rows` (gemm_next_tile), tile after
+ * tile in memory: a tile that starts at row t starts at t times the bytes of one row. Within a tile plain weights are met by float [K][rows of the tile], quantised ones by struct
  * gemm_block [K/32][rows of the tile], each block quantised on its own, and panels of pairs by
  * activations rounded to BF16 (to nearest even), [K/32][rows of the tile][32], zeros past K.
  *
@@ -36,7 +35,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#define GEMM_MAX_TILES 8
+#define GEMM_MAX_TILES 16
 #define GEMM_MAX_PACKINGS 4 /* different ones, of the formats of one matrix */
 
 /* 32 activations of one row: value = scale * code. One cache line. */
@@ -103,12 +102,22 @@ struct gemm_job {
 /* How activations are packed. The rows of a call are packed once for all segments whose formats
  * share a packing, that is point to the same one. */
 struct cpu_row_packing {
-    int32_t tile_rows[GEMM_MAX_TILES]; /* descending, then zeros; fewer rows than the last has are a
-                                          tile of it partly filled */
+    int32_t tile_rows[GEMM_MAX_TILES + 1]; /* descending, then zeros; fewer rows than the last has
+                                              are a tile of it partly filled */
     size_t (*row_bytes)(size_t depth);
     /* Writes row `row` of a tile of tile_rows rows. */
     void (*pack)(const float *x, int32_t depth, void *tile, int32_t row, int32_t tile_rows);
 };
+
+/* Rows of the first tile of num_rows rows: of the fewest tiles that can hold them, each the largest
+ * size that keeps them alike, so that none is much smaller, and slower, than the others. */
+static inline int32_t gemm_next_tile(const int32_t *tile_rows, int32_t num_rows) {
+    int32_t num_tiles = (num_rows + tile_rows[0] - 1) / tile_rows[0];
+    int32_t even_share = (num_rows + num_tiles - 1) / num_tiles;
+    while (*tile_rows > even_share && tile_rows[1] != 0)
+        tile_rows++;
+    return *tile_rows;
+}
 
 /* Bytes of a row of the packings named above. */
 size_t cpu_gemm_float_row_bytes(size_t depth);

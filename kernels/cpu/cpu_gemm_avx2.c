@@ -111,8 +111,8 @@ void cpu_gemm_pack_blocks_avx2(const float *x, int32_t depth, void *tile, int32_
     }
 }
 
-#define FOR_QUANTISED_TILES(X, type) X(type, 4, 1) X(type, 2, 1) X(type, 1, 2)
-#define FOR_PLAIN_TILES(X, type) X(type, 4, 2) X(type, 2, 4) X(type, 1, 8)
+#define FOR_QUANTISED_TILES(X, type) X(type, 4, 1) X(type, 3, 1) X(type, 2, 1) X(type, 1, 2)
+#define FOR_PLAIN_TILES(X, type) X(type, 4, 2) X(type, 3, 4) X(type, 2, 4) X(type, 1, 8)
 #define PACK_BLOCKS cpu_gemm_pack_blocks_avx2
 #include "kernels/cpu/cpu_gemm_plain_template.h"
 #include "kernels/cpu/cpu_gemm_quantised_template.h"

@@ -16,11 +16,11 @@ SIMD_INLINE rf add_pairs(rf sum, ri weights, const uint16_t *x) {
 
 SIMD_INLINE void pairs_tile(enum dtype dtype, const struct gemm_job *job, int32_t strip,
                             int32_t row, int num_rows, int num_strips) {
-    size_t depth = cpu_panel_pairs_depth((size_t)job->depth), ahead = job->panel_bytes;
+    size_t depth = cpu_panel_pairs_depth((size_t)job->depth);
     const uint16_t *x = (const uint16_t *)job->activations + (size_t)row * depth;
+    size_t ahead = bytes_ahead(job, num_strips);
     const uint8_t *weights[MAX_STRIPS];
     rf sums[MAX_SUMS];
-    ahead *= (size_t)num_strips;
     UNROLL
     for (int s = 0; s < num_strips; s++)
         weights[s] = panel_of(job, strip + s);
@@ -32,7 +32,7 @@ SIMD_INLINE void pairs_tile(enum dtype dtype, const struct gemm_job *job, int32_
         for (int i = 0; i < BLOCK_PAIRS; i++) {
             UNROLL
             for (int s = 0; s < num_strips; s++) {
-                __builtin_prefetch(weights[s] + ahead);
+                prefetch(weights[s] + ahead, PAIRS_ROW_BYTES);
                 ri w = ri_load(weights[s]);
                 weights[s] += PAIRS_ROW_BYTES;
                 UNROLL
@@ -46,7 +46,18 @@ SIMD_INLINE void pairs_tile(enum dtype dtype, const struct gemm_job *job, int32_
 }
 
 #define FOR_PAIRS_TILES(X, type)                                                                   \
-    X(type, 12, 1) X(type, 8, 1) X(type, 4, 2) X(type, 2, 4) X(type, 1, 4)
+    X(type, 12, 1)                                                                                 \
+    X(type, 11, 1)                                                                                 \
+    X(type, 10, 1)                                                                                 \
+    X(type, 9, 1)                                                                                  \
+    X(type, 8, 1)                                                                                  \
+    X(type, 7, 1)                                                                                  \
+    X(type, 6, 2)                                                                                  \
+    X(type, 5, 2)                                                                                  \
+    X(type, 4, 2)                                                                                  \
+    X(type, 3, 4)                                                                                  \
+    X(type, 2, 4)                                                                                  \
+    X(type, 1, 4)
 
 #define DEFINE_PAIRS_TILES(type, rows, strips) DEFINE_TILES_##strips(pairs, type, rows)
 

@@ -59,13 +59,18 @@ SIMD_INLINE void store_tile(const struct gemm_job *job, int32_t strip, int32_t r
     }
 }
 
-/* The panels lie in the order they are read, so what the next step of `num_strips` needs is as far
- * ahead as this step is long. Without it a tile of many rows alternates between waiting for memory
- * and computing. */
+/* A tile asks for what is at the same place of the panels that follow its own, which lie behind them:
+ * by then it is there, and a tile of many rows does not alternate between waiting for memory and
+ * computing. Into the second cache: it would push the activations out of the first. */
+SIMD_INLINE size_t bytes_ahead(const struct gemm_job *job, int num_strips) {
+    int panels = (num_strips + STRIPS_PER_PANEL - 1) / STRIPS_PER_PANEL;
+    return (size_t)panels * job->panel_bytes;
+}
+
 SIMD_INLINE void prefetch(const uint8_t *p, size_t bytes) {
     UNROLL
     for (size_t i = 0; i < bytes; i += 64)
-        __builtin_prefetch(p + i);
+        __builtin_prefetch(p + i, 0, 2);
 }
 
 static void run_tile(const struct gemm_job *job, const struct gemm_tile *tile, int32_t strip,
@@ -79,14 +84,19 @@ static void run_tile(const struct gemm_job *job, const struct gemm_tile *tile, i
 
 /* A few panels at a time, so that they and one tile of activations stay in the first cache. */
 __attribute__((unused)) static void multiply(const struct gemm_job *job,
+                                             const struct cpu_row_packing *packing,
                                              const struct gemm_tile *tiles) {
     int32_t total = job->num_panels * STRIPS_PER_PANEL;
     for (int32_t strip = 0; strip < total; strip += MAX_STRIPS) {
         int32_t num_strips = total - strip < MAX_STRIPS ? total - strip : MAX_STRIPS;
-        int32_t row = 0;
-        for (const struct gemm_tile *tile = tiles; row < job->num_rows; tile++)
-            for (; row + tile->num_rows <= job->num_rows; row += tile->num_rows)
-                run_tile(job, tile, strip, num_strips, row);
+        int32_t num_rows;
+        for (int32_t row = 0; row < job->num_rows; row += num_rows) {
+            const struct gemm_tile *tile = tiles;
+            num_rows = gemm_next_tile(packing->tile_rows, job->num_rows - row);
+            while (tile->num_rows > num_rows)
+                tile++;
+            run_tile(job, tile, strip, num_strips, row);
+        }
     }
 }
 
@@ -111,7 +121,7 @@ __attribute__((unused)) static void multiply(const struct gemm_job *job,
     FOR_TILES(DEFINE, type)                                                                        \
     static const struct gemm_tile type##_tiles[] = {FOR_TILES(TILE_ENTRY, type)};                  \
     static void multiply_##type(const struct gemm_job *job) {                                      \
-        multiply(job, type##_tiles);                                                               \
+        multiply(job, &row_packing, type##_tiles);                                                 \
     }                                                                                              \
     static const struct cpu_gemm_format type##_format = {.panel = &panel_layout,                   \
                                                          .rows = &row_packing,                     \
