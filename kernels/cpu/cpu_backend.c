@@ -40,16 +40,23 @@ static void cpu_memory_info_op(struct backend *b, size_t *out_free, size_t *out_
     cpu_memory_info("/proc/meminfo", "/sys/fs/cgroup", out_free, out_total);
 }
 
-/* Every op has done its work when it returns. */
-static int cpu_wait(struct backend *b, struct error *err) {
+static void cpu_step_end(struct backend *b) {
+    thread_pool_step_end(state_of(b)->pool);
+}
+
+static int cpu_synchronize(struct backend *b, struct error *err) {
+    cpu_step_end(b);
     return 0;
 }
 
-static void cpu_step_end(struct backend *b) {
+/* Every op has done its work when it returns. */
+static int cpu_step_wait(struct backend *b, struct error *err) {
+    return 0;
 }
 
 static void cpu_step_begin(struct backend *b, const struct step_inputs *inputs) {
     state_of(b)->step = *inputs;
+    thread_pool_step_begin(state_of(b)->pool);
 }
 
 static void cpu_all_reduce(struct backend *b, const struct all_reduce_args *args) {
@@ -73,7 +80,7 @@ static const struct backend_ops cpu_backend_ops = {
     .host_alloc = cpu_buffer_alloc,
     .host_free = cpu_buffer_free,
     .memory_info = cpu_memory_info_op,
-    .synchronize = cpu_wait,
+    .synchronize = cpu_synchronize,
     .matrix_create = cpu_matrix_create,
     .matrix_fill = cpu_matrix_fill,
     .matrix_destroy = cpu_matrix_destroy,
@@ -94,7 +101,7 @@ static const struct backend_ops cpu_backend_ops = {
     .copy_blocks = cpu_copy_blocks,
     .swap_blocks = cpu_swap_blocks,
     .step_end = cpu_step_end,
-    .step_wait = cpu_wait,
+    .step_wait = cpu_step_wait,
 };
 
 /* A level that was named is used with all it has; else what is fastest here. NULL on failure. */

@@ -4,6 +4,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -145,6 +146,55 @@ static void test_workers_that_come_late(void **state) {
     thread_pool_destroy(pool);
 }
 
+/* Of a job whose worker 1 keeps everybody waiting for long, once it takes part. */
+struct late_job {
+    bool waits; /* for worker 1 to begin */
+    atomic_int num_late;
+};
+
+static void late_range(void *context, int64_t begin, int64_t end, int worker) {
+    struct late_job *job = context;
+    if (worker > 0) {
+        atomic_fetch_add(&job->num_late, 1);
+        usleep(50000);
+    }
+    while (job->waits && atomic_load(&job->num_late) == 0)
+        sched_yield();
+}
+
+/* Returns whether worker 1 took part in a step of one such job. */
+static bool run_late_step(struct thread_pool *pool, bool waits) {
+    struct late_job job = {.waits = waits};
+    thread_pool_step_begin(pool);
+    thread_pool_for(pool, NUM_ITEMS, 1, late_range, &job);
+    thread_pool_step_end(pool);
+    return atomic_load(&job.num_late) > 0;
+}
+
+/* The range of worker 1 takes thousands of times as long as the caller's. The next jobs are too
+ * short to tell anything about it; a thread that was left out comes again. */
+static void test_late_worker_is_left_out_for_a_while(void **state) {
+    struct thread_pool *pool = create(2);
+    cpu_set_t cores;
+    assert_int_equal(sched_getaffinity(0, sizeof(cores), &cores), 0);
+    if (CPU_COUNT(&cores) < 2) {
+        thread_pool_destroy(pool);
+        skip();
+    }
+    assert_true(run_late_step(pool, true));
+    assert_false(run_late_step(pool, false));
+    while (!run_late_step(pool, false))
+        usleep(1000);
+    thread_pool_destroy(pool);
+}
+
+/* Also one that is left out when it is destroyed. */
+static void test_late_worker_is_joined(void **state) {
+    struct thread_pool *pool = create(2);
+    run_late_step(pool, true);
+    thread_pool_destroy(pool);
+}
+
 static void test_create_and_destroy(void **state) {
     for (int i = 0; i < 50; i++)
         thread_pool_destroy(create(1 + i % 4));
@@ -185,6 +235,8 @@ int main(void) {
         cmocka_unit_test(test_jobs_reach_sleeping_workers),
         cmocka_unit_test(test_for_waits_for_slow_workers),
         cmocka_unit_test(test_workers_that_come_late),
+        cmocka_unit_test(test_late_worker_is_left_out_for_a_while),
+        cmocka_unit_test(test_late_worker_is_joined),
         cmocka_unit_test(test_create_and_destroy),
         cmocka_unit_test(test_default_size_follows_affinity),
         cmocka_unit_test(test_bad_sizes_are_refused),
