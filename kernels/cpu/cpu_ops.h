@@ -17,6 +17,9 @@
 
 #define KV_GROUP KV_TOKEN_STEP
 
+/* Groups that a row's logits are dealt to in turn. */
+#define SAMPLE_GROUPS 16
+
 /* cpu_attention.h */
 struct attention_tile;
 struct attention_state;
@@ -58,6 +61,8 @@ struct cpu_op_kernels {
 
     /* Largest logit, NaN left out, at most FLT_MAX; -INFINITY when there is none. */
     float (*max)(const float *logits, int32_t n);
+    /* Largest logit of each group, NaN left out; -INFINITY when there is none. */
+    void (*group_max)(const float *logits, int32_t n, float out[static SAMPLE_GROUPS]);
     /* First index >= from whose logit is above the limit; n if there is none. */
     int32_t (*find_above)(const float *logits, int32_t from, int32_t n, float limit);
     int32_t (*count_above)(const float *logits, int32_t n, float limit);

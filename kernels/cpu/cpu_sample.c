@@ -2,9 +2,10 @@
  *
  * A weight is exp((logit - max) / temperature) as a multiple of 2^-34, so that sums are exact and
  * the same in any order (vocabularies up to 2^18). Without filters sampling walks sums of chunks of
- * the row, then one chunk. With filters, tokens within e^-8 of the most probable are collected
- * first; only when top_k or top_p reach beyond them is everything collected. The cut is found by a
- * histogram over the logits and a heap of the bin it falls in. */
+ * the row, then one chunk. With filters, tokens above a bound are collected that leaves out none
+ * that is kept: for top_k from the largest logits of groups of tokens, for top_p from what all
+ * tokens below it can weigh together. The cut is found by a histogram over their logits and a heap
+ * of the bin it falls in. */
 #include "config/base/check.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/cpu_op_scratch.h"
@@ -15,9 +16,15 @@
 #include <math.h>
 #include <string.h>
 
-#define CHUNK 4096 /* tokens */
-#define NEAR (-8.0f)
+#define CHUNK 512 /* tokens */
 #define NUM_BINS 512
+/* Weights are multiples of it. */
+#define WEIGHT_STEP 0x1p-34
+/* What lies below the bound of top_p usually weighs an eighth of what it could, and where few
+ * tokens have most of the weight, those within e^-8 of the first are enough: a bound as high as
+ * that keeps enough, of far fewer tokens. */
+#define TOP_P_GUESS 8
+#define NEAR 0x1.6p-12
 
 struct sampler {
     const struct cpu_op_kernels *op;
@@ -27,6 +34,7 @@ struct sampler {
     const float *logits;                 /* [vocab_size], edited */
     struct sample_candidate *candidates; /* [vocab_size] */
     struct sample_candidate *heap;       /* [vocab_size] */
+    double *sums;                        /* [num_chunks] of weights */
 };
 
 struct sample_call {
@@ -138,6 +146,21 @@ static int32_t collect(const struct sampler *s, float lowest) {
     return s->op->collect(s->logits, 0, s->vocab_size, s->scale, lowest, s->candidates);
 }
 
+static int32_t num_chunks(int32_t vocab_size) {
+    return (vocab_size + CHUNK - 1) / CHUNK;
+}
+
+/* Fills `sums`; returns the sum of all weights. */
+static double sum_chunks(const struct sampler *s) {
+    double total = 0;
+    for (int32_t i = 0; i < num_chunks(s->vocab_size); i++) {
+        int32_t first = i * CHUNK, left = s->vocab_size - first;
+        s->sums[i] = s->op->sum_weights(s->logits + first, left < CHUNK ? left : CHUNK, s->scale);
+        total += s->sums[i];
+    }
+    return total;
+}
+
 /* The first of n candidates at which the sum of weights exceeds `point`. */
 static int32_t walk(const struct sample_candidate *c, int32_t n, double sum, double point,
                     int32_t token) {
@@ -152,38 +175,68 @@ static int32_t walk(const struct sample_candidate *c, int32_t n, double sum, dou
 }
 
 static int32_t sample_from_all(const struct sampler *s, double uniform) {
-    double point = uniform * s->op->sum_weights(s->logits, s->vocab_size, s->scale);
-    double sum = 0;
-    for (int32_t first = 0;; first += CHUNK) {
-        int32_t n = s->vocab_size - first < CHUNK ? s->vocab_size - first : CHUNK;
-        double mass = s->op->sum_weights(s->logits + first, n, s->scale);
-        if (sum + mass > point || first + n == s->vocab_size) {
-            n = s->op->collect(s->logits + first, first, n, s->scale, -INFINITY, s->candidates);
-            return walk(s->candidates, n, sum, point, first);
-        }
-        sum += mass;
+    double point = uniform * sum_chunks(s), sum = 0;
+    int32_t last = num_chunks(s->vocab_size) - 1, chunk = 0;
+    while (last > 0 && s->sums[last] == 0)
+        last--;
+    for (; chunk < last && sum + s->sums[chunk] <= point; chunk++)
+        sum += s->sums[chunk];
+    int32_t first = chunk * CHUNK, left = s->vocab_size - first;
+    int32_t n = s->op->collect(s->logits + first, first, left < CHUNK ? left : CHUNK, s->scale,
+                               -INFINITY, s->candidates);
+    return walk(s->candidates, n, sum, point, first);
+}
+
+/* Returns a bound that k tokens reach, as far as they weigh anything: the k-th largest of the
+ * groups' largest logits. */
+static float bound_of_top_k(const struct sampler *s, int32_t k) {
+    int32_t n = 0;
+    float largest[SAMPLE_GROUPS], lowest = s->scale.max;
+    for (int32_t first = 0; first < s->vocab_size; first += CHUNK) {
+        int32_t left = s->vocab_size - first;
+        s->op->group_max(s->logits + first, left < CHUNK ? left : CHUNK, largest);
+        for (int g = 0; g < SAMPLE_GROUPS; g++)
+            if (largest[g] > -INFINITY)
+                s->candidates[n++] = (struct sample_candidate){.logit = fminf(largest[g], FLT_MAX),
+                                                               .token = first + g};
     }
+    if (n < k)
+        return -INFINITY;
+    n = keep_top(s, n, (struct cut){.count = k, .mass = INFINITY});
+    for (int32_t i = 0; i < n; i++)
+        lowest = fminf(lowest, s->candidates[i].logit);
+    return (lowest - s->scale.max) / s->scale.temperature;
+}
+
+/* Collects tokens that weigh `wanted` together, the most probable ones, of `total`. Before they do,
+ * total - wanted is left, of which the next has an equal share at least; half of that, since
+ * weights are rounded. */
+static int32_t collect_top_p(const struct sampler *s, double total, double wanted) {
+    double share = (total - wanted) / s->vocab_size / 2 - 2 * WEIGHT_STEP;
+    if (share <= 0)
+        return collect(s, -INFINITY);
+    int32_t n = collect(s, (float)log(fmax(TOP_P_GUESS * share, NEAR)));
+    return mass_of(s->candidates, n) >= wanted ? n : collect(s, (float)log(share));
 }
 
 /* Steps 5 and 6: fills `candidates` with the kept tokens in id order. */
 static int32_t filter(const struct sampler *s) {
     const struct sampling_settings *by = &s->row->settings;
     bool use_top_k = by->top_k > 0 && by->top_k < s->vocab_size, use_top_p = by->top_p < 1;
-    struct cut limit = {.count = use_top_k ? by->top_k : INT32_MAX, .mass = INFINITY};
     float lowest = by->min_p > 0 ? logf(by->min_p) : -INFINITY;
-    double mass = 0;
-    if (use_top_p && !use_top_k && lowest < NEAR)
-        mass = by->min_p > 0 ? 0 : s->op->sum_weights(s->logits, s->vocab_size, s->scale);
-    int32_t n = collect(s, lowest > NEAR ? lowest : NEAR);
-    bool enough = lowest >= NEAR || (use_top_k && n >= by->top_k) ||
-                  (mass > 0 && mass_of(s->candidates, n) >= by->top_p * mass);
-    if (!enough)
-        n = collect(s, lowest);
+    if (use_top_p && !use_top_k && by->min_p <= 0) {
+        double total = sum_chunks(s), wanted = by->top_p * total;
+        int32_t n = collect_top_p(s, total, wanted);
+        return keep_top(s, n, (struct cut){.count = INT32_MAX, .mass = wanted});
+    }
     if (use_top_k)
-        n = keep_top(s, n, limit);
+        lowest = fmaxf(lowest, bound_of_top_k(s, by->top_k));
+    int32_t n = collect(s, lowest);
+    if (use_top_k)
+        n = keep_top(s, n, (struct cut){.count = by->top_k, .mass = INFINITY});
     if (use_top_p) {
-        double total = mass > 0 ? mass : mass_of(s->candidates, n);
-        n = keep_top(s, n, (struct cut){.count = INT32_MAX, .mass = by->top_p * total});
+        double wanted = by->top_p * mass_of(s->candidates, n);
+        n = keep_top(s, n, (struct cut){.count = INT32_MAX, .mass = wanted});
     }
     return n;
 }
@@ -260,7 +313,8 @@ static void report(const struct cpu_op_kernels *op, const struct sample_args *ar
 }
 
 static size_t worker_bytes(int32_t vocab_size) {
-    return (size_t)vocab_size * (2 * sizeof(struct sample_candidate) + sizeof(float));
+    return (size_t)vocab_size * (2 * sizeof(struct sample_candidate) + sizeof(float)) +
+           (size_t)num_chunks(vocab_size) * sizeof(double);
 }
 
 static void sample_one(const struct sample_call *call, int64_t r, void *memory) {
@@ -273,9 +327,10 @@ static void sample_one(const struct sample_call *call, int64_t r, void *memory) 
     const float *raw = logits;
     *out = (struct sample_output){.token = row->target};
     if (row->target == SAMPLE_NO_TARGET) {
-        struct sample_candidate *candidates = memory;
+        struct sample_candidate *candidates = memory, *heap = candidates + n;
+        double *sums = (double *)(heap + n);
         if (row->num_logprobs >= 0 && sample_has_edits(row))
-            raw = memcpy(candidates + 2 * (size_t)n, logits, (size_t)n * sizeof(float));
+            raw = memcpy(sums + num_chunks(n), logits, (size_t)n * sizeof(float));
         if (sample_has_edits(row))
             sample_edit_logits(args, row, logits);
         struct sampler s = {.op = op,
@@ -284,7 +339,8 @@ static void sample_one(const struct sample_call *call, int64_t r, void *memory) 
                             .vocab_size = n,
                             .logits = logits,
                             .candidates = candidates,
-                            .heap = candidates + n};
+                            .heap = heap,
+                            .sums = sums};
         out->token = choose(&s);
     }
     ((int32_t *)call->backend->sampled_tokens.data)[args->first_row + r] = out->token;

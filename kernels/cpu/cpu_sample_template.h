@@ -52,20 +52,47 @@ static int32_t count_above(const float *logits, int32_t n, float limit) {
     return count;
 }
 
+static void group_max(const float *logits, int32_t n, float out[static SAMPLE_GROUPS]) {
+    struct vf m = vf_set1(-INFINITY);
+    for (int32_t i = 0; i < n; i += 16)
+        m = vf_max(load_logits(logits + i, n - i), m);
+    vf_store(out, m);
+}
+
 /* (logit - max) / temperature, at most 0; of a NaN and of anything very low a little under
  * LOWEST_EXPONENT. */
-SIMD_INLINE struct vf exponents(struct vf logits, struct sample_scale scale) {
-    struct vf x = vf_div(vf_sub(logits, vf_set1(scale.max)), vf_set1(scale.temperature));
+SIMD_INLINE struct vf exponents(struct vf logits, struct sample_scale scale, bool divides) {
+    struct vf x = vf_sub(logits, vf_set1(scale.max));
+    if (divides)
+        x = vf_div(x, vf_set1(scale.temperature));
     return vf_min(vf_max(x, vf_set1(LOWEST_EXPONENT - 1)), vf_set1(0));
 }
 
-static double sum_weights(const float *logits, int32_t n, struct sample_scale scale) {
+SIMD_INLINE double sum_scaled(const float *logits, int32_t n, struct sample_scale scale,
+                              bool divides) {
     struct vd sum = vd_zero();
-    for (int32_t i = 0; i < n; i += 16) {
-        struct vf weights = vf_exp(exponents(load_logits(logits + i, n - i), scale));
+    int32_t i = 0;
+    for (; i + 16 <= n; i += 16) {
+        struct vf weights = vf_exp_bounded(exponents(vf_load(logits + i), scale, divides));
         sum = vd_add_rounded(sum, weights, WEIGHT_ROUNDING);
     }
+    if (i < n) {
+        struct vf last = load_logits(logits + i, n - i);
+        sum = vd_add_rounded(sum, vf_exp_bounded(exponents(last, scale, divides)), WEIGHT_ROUNDING);
+    }
     return vd_reduce_add(sum);
+}
+
+/* Dividing by 1 changes no bit. */
+static double sum_weights(const float *logits, int32_t n, struct sample_scale scale) {
+    return scale.temperature == 1 ? sum_scaled(logits, n, scale, false)
+                                  : sum_scaled(logits, n, scale, true);
+}
+
+/* A logit that no token below it is collected, whatever the rounding of its exponent. */
+static float lowest_logit(struct sample_scale scale, float lowest) {
+    double limit = scale.max + (double)lowest * scale.temperature * (1 + 0x1p-20);
+    return nextafterf((float)fmax(limit, -FLT_MAX), -INFINITY);
 }
 
 static int32_t collect(const float *logits, int32_t first, int32_t n, struct sample_scale scale,
@@ -73,14 +100,15 @@ static int32_t collect(const float *logits, int32_t first, int32_t n, struct sam
     int32_t count = 0;
     if (lowest < LOWEST_EXPONENT)
         lowest = LOWEST_EXPONENT;
+    const struct vf limit = vf_set1(lowest_logit(scale, lowest));
     for (int32_t i = 0; i < n; i += 16) {
-        struct vf x = exponents(load_logits(logits + i, n - i), scale);
-        unsigned mask = vf_mask_ge(x, vf_set1(lowest));
-        if (!mask)
+        struct vf values = load_logits(logits + i, n - i);
+        if (!vf_mask_ge(values, limit))
             continue;
+        struct vf x = exponents(values, scale, true);
         float weights[16];
-        vf_store(weights, vf_exp(x));
-        for (; mask; mask &= mask - 1) {
+        vf_store(weights, vf_exp_bounded(x));
+        for (unsigned mask = vf_mask_ge(x, vf_set1(lowest)); mask; mask &= mask - 1) {
             int lane = __builtin_ctz(mask);
             out[count++] = (struct sample_candidate){
                 .weight = ((double)weights[lane] + WEIGHT_ROUNDING) - WEIGHT_ROUNDING,

@@ -18,12 +18,11 @@
 #include "kernels/cpu/simd_portable.h"
 #endif
 
-/* e^x within 2 units in the last place, from products and sums only (no fused ones), so that the
- * bits are the same on every level. Below -87 it stays at e^-87 (1.6e-38), above 88 at e^88; a NaN
- * gives one of them. x = n ln 2 + r, e^r by its Taylor series to degree 7, |r| <= 0.347. */
-SIMD_INLINE struct vf vf_exp(struct vf x) {
+/* e^x within 2 units in the last place for x in [-87, 88], from products and sums only (no fused
+ * ones), so that the bits are the same on every level. x = n ln 2 + r, e^r by its Taylor series to
+ * degree 7, |r| <= 0.347. */
+SIMD_INLINE struct vf vf_exp_bounded(struct vf x) {
     const struct vf rounder = vf_set1(0x1.8p23f);
-    x = vf_min(vf_max(x, vf_set1(-87)), vf_set1(88));
     struct vf shifted = vf_add(vf_mul(x, vf_set1(0x1.715476p0f)), rounder);
     struct vf n = vf_sub(shifted, rounder);
     struct vf r = vf_sub(x, vf_mul(n, vf_set1(0x1.62ep-1f))); /* 12 bits of ln 2: exact */
@@ -36,6 +35,12 @@ SIMD_INLINE struct vf vf_exp(struct vf x) {
     p = vf_add(vf_mul(p, r), vf_set1(0.5f));
     p = vf_add(vf_mul(p, vf_mul(r, r)), r);
     return vf_add_exponent(vf_add(p, vf_set1(1)), shifted);
+}
+
+/* The same of any x. Below -87 it stays at e^-87 (1.6e-38), above 88 at e^88; a NaN gives one of
+ * them. */
+SIMD_INLINE struct vf vf_exp(struct vf x) {
+    return vf_exp_bounded(vf_min(vf_max(x, vf_set1(-87)), vf_set1(88)));
 }
 
 /* tanh x within 3 units in the last place, the same bits on every level; a NaN stays one. From
