@@ -37,7 +37,7 @@ struct plan {
     int32_t window;   /* INT32_MAX: no limit */
     int32_t group;    /* query heads per KV head */
     int32_t stride;   /* head_dim rounded up to 16 */
-    int32_t max_rows; /* of any tile */
+    int32_t max_rows; /* of any tile, rounded up to ATTENTION_ROW_STEP */
     int32_t num_tiles;
     int64_t num_units;
     int64_t num_row_tokens; /* a measure of the work */
@@ -83,7 +83,8 @@ static void add_tile(struct plan *plan, int32_t seq, int32_t token, int32_t num_
 static void plan_tiles(struct plan *plan) {
     const struct step_inputs *step = &plan->backend->step;
     int32_t tile_tokens = plan->group < TILE_ROWS ? TILE_ROWS / plan->group : 1;
-    plan->max_rows = tile_tokens * plan->group;
+    plan->max_rows = (tile_tokens * plan->group + ATTENTION_ROW_STEP - 1) / ATTENTION_ROW_STEP *
+                     ATTENTION_ROW_STEP;
     for (int32_t s = 0; s < step->num_seqs; s++) {
         int32_t end = step->query_start[s + 1];
         for (int32_t t = step->query_start[s]; t < end; t += tile_tokens) {
@@ -93,40 +94,49 @@ static void plan_tiles(struct plan *plan) {
     }
 }
 
-/* Scratch of one worker: q, scores, one chunk's state, the total's state. */
+/* Scratch of one worker: queries, what `attend` works in, one chunk's state, the total's state. */
 struct workspace {
-    float *q;
-    float *scores;
+    struct attention_queries queries;
+    float *scores, *sums, *peaks, *decays;
     struct attention_state chunk, total;
 };
 
+/* A row of each of the workspace's arrays but the states. */
+static size_t workspace_row_floats(const struct plan *plan) {
+    return ATTENTION_QUERY_STRIDE + ATTENTION_STEP + 16 + 4;
+}
+
 static size_t workspace_floats(const struct plan *plan) {
-    size_t rows = (size_t)plan->max_rows;
-    return rows * (size_t)plan->stride + rows * ATTENTION_STEP + 2 * state_floats(plan);
+    return (size_t)plan->max_rows * workspace_row_floats(plan) + 2 * state_floats(plan);
 }
 
 static struct workspace workspace_of(const struct plan *plan, int worker) {
     float *memory = plan->backend->op_scratch->workers[worker].data;
-    size_t rows = (size_t)plan->max_rows;
-    float *scores = memory + rows * (size_t)plan->stride;
-    float *chunk = scores + rows * ATTENTION_STEP;
-    return (struct workspace){.q = memory,
+    const size_t rows = (size_t)plan->max_rows;
+    float *scores = memory + rows * ATTENTION_QUERY_STRIDE, *sums = scores + rows * ATTENTION_STEP;
+    float *of_rows = sums + rows * 16;
+    float *chunk = memory + rows * workspace_row_floats(plan);
+    return (struct workspace){.queries = {memory, of_rows, (int32_t *)(void *)(of_rows + rows)},
                               .scores = scores,
+                              .sums = sums,
+                              .peaks = of_rows + 2 * rows,
+                              .decays = of_rows + 3 * rows,
                               .chunk = state_at(plan, chunk),
                               .total = state_at(plan, chunk + state_floats(plan))};
 }
 
 static void load_queries(const struct plan *plan, const struct tile *tile, int32_t kv_head,
-                         float *q) {
+                         const struct attention_queries *queries) {
     const struct attention_args *args = plan->args;
     const struct kv_layout *l = &args->cache->layout;
     int64_t row_floats = (int64_t)(args->num_q_heads + 2 * l->num_kv_heads) * l->head_dim;
-    int32_t n = plan->group * l->head_dim;
+    float factor = args->soft_cap > 0 ? args->scale : args->scale * ATTENTION_LOG2E;
     for (int32_t t = 0; t < tile->num_tokens; t++) {
-        const float *src =
-            (const float *)args->qkv + (tile->first_token + t) * row_floats + (int64_t)kv_head * n;
-        for (int32_t i = 0; i < n; i++)
-            *q++ = src[i] * args->scale;
+        const float *src = (const float *)args->qkv + (tile->first_token + t) * row_floats +
+                           (int64_t)kv_head * plan->group * l->head_dim;
+        for (int32_t h = 0; h < plan->group; h++)
+            plan->backend->op->load_query(l->type, src + (int64_t)h * l->head_dim, factor,
+                                          l->head_dim, queries, t * plan->group + h);
     }
 }
 
@@ -171,8 +181,11 @@ static void attend_chunk(const struct plan *plan, const struct tile *tile, int32
                                    .chunk_begin =
                                        (tile->first_chunk + chunk_index) * ATTENTION_CHUNK,
                                    .soft_cap = plan->args->soft_cap,
-                                   .q = work->q,
+                                   .queries = work->queries,
                                    .scores = work->scores,
+                                   .sums = work->sums,
+                                   .peaks = work->peaks,
+                                   .decays = work->decays,
                                    .state = state};
     find_groups(plan, tile, kv_head, &chunk);
     plan->backend->op->attend(&chunk);
@@ -209,7 +222,7 @@ static void attend_tiles(void *context, int64_t begin, int64_t end, int worker) 
         const struct tile *tile = &plan->tiles[item / num_kv_heads];
         int32_t kv_head = (int32_t)(item % num_kv_heads);
         int32_t num_rows = tile->num_tokens * plan->group;
-        load_queries(plan, tile, kv_head, work.q);
+        load_queries(plan, tile, kv_head, &work.queries);
         total_begin(plan, num_rows, &work.total);
         for (int32_t c = 0; c < tile->num_chunks; c++) {
             attend_chunk(plan, tile, kv_head, c, &work, work.chunk);
@@ -230,7 +243,7 @@ static void attend_units(void *context, int64_t begin, int64_t end, int worker) 
         int64_t index = unit - tile->first_unit;
         int32_t kv_head = (int32_t)(index / tile->num_chunks);
         float *memory = plan->partials + (size_t)unit * state_floats(plan);
-        load_queries(plan, tile, kv_head, work.q);
+        load_queries(plan, tile, kv_head, &work.queries);
         attend_chunk(plan, tile, kv_head, (int32_t)(index % tile->num_chunks), &work,
                      state_at(plan, memory));
     }

@@ -13,12 +13,30 @@
 #define ATTENTION_CHUNK_GROUPS (ATTENTION_CHUNK / KV_GROUP)
 #define ATTENTION_STEP_GROUPS (ATTENTION_STEP / KV_GROUP)
 
+/* Scores are in units of ln 2 from the queries on, so that weights are powers of 2. */
+#define ATTENTION_LOG2E 0x1.715476p0f
+
+/* Arrays of a float for each row have room for rows rounded up to: */
+#define ATTENTION_ROW_STEP 16
+
 /* Softmax over a part of a context, not yet divided: for each row the largest score, the sum of
- * exp(score - largest) and the sum of those times V. A row of `out` is `stride` floats. */
+ * 2^(score - largest) and the sum of those times V. A row of `out` is `stride` floats. */
 struct attention_state {
     float *max;
     float *sum;
     float *out;
+};
+
+/* Elements from a query row to the next: constant, so that a tile's rows take one register, and not
+ * a multiple of many lines, which would share places in the cache. */
+#define ATTENTION_QUERY_STRIDE (KV_MAX_HEAD_DIM + 16)
+
+/* Query rows as `load_query` leaves them: floats, or for an int8 cache codes, each row's scale, and
+ * what makes up for the bias of K's codes: -KV_CODE_BIAS times the sum of the row's. */
+struct attention_queries {
+    void *rows; /* [rows][ATTENTION_QUERY_STRIDE] */
+    float *scales;
+    int32_t *starts;
 };
 
 /* One chunk of one sequence's context for a tile of query tokens and the query heads of one KV
@@ -33,7 +51,7 @@ struct attention_tile {
     int32_t first_length;
     int32_t window; /* INT32_MAX: no limit */
     int32_t chunk_begin;
-    float soft_cap; /* of the scaled scores; 0: none */
+    float soft_cap; /* of the scaled scores, which are then in units of 1; 0: none */
     /* The chunk's groups and the step's after it. Those without visible tokens are only prefetched
      * from: any readable address. */
     const void *k[ATTENTION_CHUNK_GROUPS + ATTENTION_STEP_GROUPS];
@@ -41,8 +59,10 @@ struct attention_tile {
     /* The groups' 16 scales each, where the type has scales; else NULL. */
     const float *k_scales[ATTENTION_CHUNK_GROUPS + ATTENTION_STEP_GROUPS];
     const float *v_scales[ATTENTION_CHUNK_GROUPS + ATTENTION_STEP_GROUPS];
-    const float *q; /* [rows][head_dim], scaled */
-    float *scores;  /* [rows][ATTENTION_STEP]: scratch */
+    struct attention_queries queries;
+    float *scores;         /* [rows][ATTENTION_STEP]: scratch */
+    float *sums;           /* [rows][16]: likewise */
+    float *peaks, *decays; /* of each row: likewise */
     struct attention_state state;
 };
 

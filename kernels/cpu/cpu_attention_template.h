@@ -1,37 +1,76 @@
 /* Included once by each cpu_ops_LEVEL.c: attention of a tile of query rows over one chunk.
  *
  * Per step of 64 tokens: the scores of every row ([rows][64]), their softmax relative to the
- * running maximum, and the weighted sum of V. Rows, columns and token groups are worked in register
- * tiles of the level's VF_ sizes. Tiles do not change the bits: every score is one chain of fused
- * multiply-adds over head_dim and every output one chain over the visible tokens, each in order.
- * A step that not all rows see from end to end is done token by token, each with its own bounds, so
- * that nothing outside a row's visible tokens is ever read into its result. */
+ * running maximum, and the weighted sum of V. Each goes over all rows before the next begins, in
+ * register tiles of the level's VF_ sizes. Tiles do not change the bits: in float every score is one
+ * chain of fused multiply-adds over head_dim and every output one chain over the visible tokens,
+ * each in order. Where some row does not see all of a step, weights outside its visible tokens are 0
+ * and V is not read for it there, so that nothing outside is ever read into its result.
+ *
+ * Of an int8 cache, a query row is quantised as the cache's rows are, and a row's weights of a step,
+ * times V's scales, to 0 .. 255 relative to the largest of them. Both products are then exact in
+ * integers, and the rest is done by unfused operations: the same bits on every level. The sum that
+ * divides the result is of the weights before they are quantised: roundings cancel in the one sum,
+ * and an error in the other would be common to the whole row. */
 #ifndef QUIRE_KERNELS_CPU_CPU_ATTENTION_TEMPLATE_H
 #define QUIRE_KERNELS_CPU_CPU_ATTENTION_TEMPLATE_H
 
 #include "kernels/cpu/cpu_attention.h"
-#include "kernels/cpu/simd.h"
+#include "kernels/cpu/cpu_ops_template.h"
 
 #include <math.h>
 
+/* Tokens first .. end-1 of a step. */
+struct seen {
+    int32_t first, end;
+};
+
+/* 2^x for x <= 0, at least 2^-100; a NaN gives that too. The relative error is below 2^-22, or 2^-12
+ * if `coarse`; of 0 it is 1. 2^r, |r| <= 1/2, by a polynomial that meets it in the Chebyshev
+ * points. */
+SIMD_INLINE struct vf exp2_weight(struct vf x, bool coarse) {
+    static const float fine[] = {0x1.62e43p-1f, 0x1.ebfa4cp-3f, 0x1.c6afeep-5f, 0x1.3cbf6p-7f,
+                                 0x1.5ec866p-10f};
+    static const float short_one[] = {0x1.62e43p-1f, 0x1.efb038p-3f, 0x1.c8bdfap-5f};
+    const struct vf rounder = vf_set1(0x1.8p23f);
+    x = vf_max(x, vf_set1(-100));
+    struct vf shifted = vf_add(x, rounder);
+    struct vf r = vf_sub(x, vf_sub(shifted, rounder));
+    const int degree = coarse ? 3 : 5;
+    const float *c = coarse ? short_one : fine;
+    struct vf p = vf_set1(c[degree - 1]);
+    UNROLL
+    for (int i = degree - 2; i >= 0; i--)
+        p = vf_add(vf_mul(p, r), vf_set1(c[i]));
+    return vf_add_exponent(vf_add(vf_mul(p, r), vf_set1(1)), shifted);
+}
+
 /* Element `index` on of a K or V group; `half`: 8 elements. Codes come without their scale, which
- * load_scales has. The type is constant where inlined. */
+ * load_scales has. Of types that are not packed; constant where inlined. */
 SIMD_INLINE struct vf kv_load(enum kv_type type, const void *base, size_t index, bool half) {
     if (type == KV_F32)
         return half ? vf_load_half((const float *)base + index)
                     : vf_load((const float *)base + index);
-    if (type == KV_INT8) {
-        const int8_t *codes = (const int8_t *)base + index;
-        return half ? vf_load_int8_half(codes) : vf_load_int8(codes);
-    }
     if (type == KV_E4M3) {
         const uint8_t *codes = (const uint8_t *)base + index;
         return half ? vf_load_e4m3_half(codes) : vf_load_e4m3(codes);
     }
     const uint16_t *p = (const uint16_t *)base + index;
-    if (type == KV_F16)
-        return half ? vf_load_f16_half(p) : vf_load_f16(p);
-    return half ? vf_load_bf16_half(p) : vf_load_bf16(p);
+    return half ? vf_load_f16_half(p) : vf_load_f16(p);
+}
+
+/* The packed elements that begin at `index`: pack of each lane. */
+SIMD_INLINE void kv_load_packed(enum kv_type type, const void *base, size_t index, bool half,
+                                struct vf *out) {
+    if (type != KV_BF16) {
+        out[0] = kv_load(type, base, index, half);
+        return;
+    }
+    const uint16_t *pairs = (const uint16_t *)base + index;
+    uint16_t padded[32] = {0};
+    if (half)
+        memcpy(padded, pairs, sizeof(padded) / 2);
+    vf_load_bf16_pairs(half ? padded : pairs, &out[0], &out[1]);
 }
 
 /* What the elements of a group's 16 tokens are times, in place of what kv_load gives. */
@@ -63,9 +102,10 @@ SIMD_INLINE void prefetch_step(enum kv_type type, const struct attention_tile *t
  * `group` on; the numbers are constants. */
 SIMD_INLINE void score_tile(enum kv_type type, const struct attention_tile *tile, int32_t row,
                             const int num_rows, int32_t first_group, int32_t group,
-                            const int num_groups) {
+                            const int num_groups, const bool prefetch) {
+    const int pack = KV_PACK(type);
     struct vf acc[VF_ROW_TILE][VF_GROUP_TILE];
-    const float *q = tile->q + (size_t)row * (size_t)tile->head_dim;
+    const float *q = (const float *)tile->queries.rows + (size_t)row * ATTENTION_QUERY_STRIDE;
     const void *const *k = tile->k + first_group + group;
     UNROLL
     for (int r = 0; r < num_rows; r++) {
@@ -73,19 +113,22 @@ SIMD_INLINE void score_tile(enum kv_type type, const struct attention_tile *tile
         for (int g = 0; g < num_groups; g++)
             acc[r][g] = vf_set1(0);
     }
-    for (int32_t d = 0; d < tile->head_dim; d++) {
-        struct vf keys[VF_GROUP_TILE];
-        if (row == 0)
+    for (int32_t d = 0; d < tile->head_dim; d += pack) {
+        struct vf keys[VF_GROUP_TILE][2];
+        if (prefetch)
             prefetch_step(type, tile, first_group + group, (size_t)d * KV_GROUP, num_groups);
         UNROLL
         for (int g = 0; g < num_groups; g++)
-            keys[g] = kv_load(type, k[g], (size_t)d * KV_GROUP, false);
+            kv_load_packed(type, k[g], (size_t)d * KV_GROUP, false, keys[g]);
         UNROLL
-        for (int r = 0; r < num_rows; r++) {
-            struct vf query = vf_set1(q[r * tile->head_dim + d]);
+        for (int i = 0; i < pack; i++) {
             UNROLL
-            for (int g = 0; g < num_groups; g++)
-                acc[r][g] = vf_fma(query, keys[g], acc[r][g]);
+            for (int r = 0; r < num_rows; r++) {
+                struct vf query = vf_set1(q[r * ATTENTION_QUERY_STRIDE + d + i]);
+                UNROLL
+                for (int g = 0; g < num_groups; g++)
+                    acc[r][g] = vf_fma(query, keys[g][i], acc[r][g]);
+            }
         }
     }
     float *scores = tile->scores + (size_t)row * ATTENTION_STEP + group * KV_GROUP;
@@ -102,88 +145,220 @@ SIMD_INLINE void score_tile(enum kv_type type, const struct attention_tile *tile
     }
 }
 
-/* Groups group .. end-1 of the step. */
+SIMD_INLINE struct vi load_quad(const void *p) {
+    int32_t quad;
+    memcpy(&quad, p, sizeof(quad));
+    return vi_set1(quad);
+}
+
+/* The same of codes. */
+SIMD_INLINE void score_codes_tile(const struct attention_tile *tile, int32_t row,
+                                  const int num_rows, int32_t first_group, int32_t group,
+                                  const int num_groups, const bool prefetch) {
+    struct vi acc[VF_ROW_TILE][VF_GROUP_TILE];
+    const int8_t *q = (const int8_t *)tile->queries.rows + (size_t)row * ATTENTION_QUERY_STRIDE;
+    const void *const *k = tile->k + first_group + group;
+    UNROLL
+    for (int r = 0; r < num_rows; r++) {
+        UNROLL
+        for (int g = 0; g < num_groups; g++)
+            acc[r][g] = vi_set1(tile->queries.starts[row + r]);
+    }
+    for (int32_t d = 0; d < tile->head_dim; d += 4) {
+        struct vi keys[VF_GROUP_TILE];
+        if (prefetch)
+            prefetch_step(KV_INT8, tile, first_group + group, (size_t)d * KV_GROUP, num_groups);
+        UNROLL
+        for (int g = 0; g < num_groups; g++)
+            keys[g] = vi_load((const uint8_t *)k[g] + (size_t)d * KV_GROUP);
+        UNROLL
+        for (int r = 0; r < num_rows; r++) {
+            struct vi query = load_quad(q + r * ATTENTION_QUERY_STRIDE + d);
+            UNROLL
+            for (int g = 0; g < num_groups; g++)
+                acc[r][g] = vi_dot(acc[r][g], keys[g], query);
+        }
+    }
+    float *scores = tile->scores + (size_t)row * ATTENTION_STEP + group * KV_GROUP;
+    UNROLL
+    for (int r = 0; r < num_rows; r++) {
+        struct vf scale = vf_set1(tile->queries.scales[row + r]);
+        UNROLL
+        for (int g = 0; g < num_groups; g++) {
+            struct vf scales = vf_mul(vf_load(tile->k_scales[first_group + group + g]), scale);
+            vf_store(scores + r * ATTENTION_STEP + g * KV_GROUP,
+                     vf_mul(vf_from_vi(acc[r][g]), scales));
+        }
+    }
+}
+
+SIMD_INLINE void score_groups(enum kv_type type, const struct attention_tile *tile, int32_t row,
+                              const int num_rows, int32_t first_group, int32_t group,
+                              const int num_groups, const bool prefetch) {
+    if (type == KV_INT8)
+        score_codes_tile(tile, row, num_rows, first_group, group, num_groups, prefetch);
+    else
+        score_tile(type, tile, row, num_rows, first_group, group, num_groups, prefetch);
+}
+
+/* The groups of the step that hold tokens of `seen`. */
 SIMD_INLINE void score_rows(enum kv_type type, const struct attention_tile *tile, int32_t row,
-                            const int num_rows, int32_t first_group, int32_t group, int32_t end) {
+                            const int num_rows, int32_t first_group, struct seen seen) {
+    int32_t group = seen.first / KV_GROUP, end = (seen.end + KV_GROUP - 1) / KV_GROUP;
     for (; group + VF_GROUP_TILE <= end; group += VF_GROUP_TILE)
-        score_tile(type, tile, row, num_rows, first_group, group, VF_GROUP_TILE);
+        if (row == 0)
+            score_groups(type, tile, row, num_rows, first_group, group, VF_GROUP_TILE, true);
+        else
+            score_groups(type, tile, row, num_rows, first_group, group, VF_GROUP_TILE, false);
     for (; group < end; group++)
-        score_tile(type, tile, row, num_rows, first_group, group, 1);
+        score_groups(type, tile, row, num_rows, first_group, group, 1, false);
 }
 
-/* The lanes of scores i .. i+15 that are of tokens first .. n-1 from x, the others from `other`. */
-SIMD_INLINE struct vf visible(int32_t first, int32_t n, int32_t i, struct vf x, struct vf other) {
-    struct vf up_to_n = vf_first(n - i, x, other);
-    return i < first ? vf_first(first - i, other, up_to_n) : up_to_n;
+/* Calls f with row tiles of all sizes. */
+#define FOR_ROW_TILES(num_all, f, ...)                                                             \
+    do {                                                                                           \
+        int32_t row = 0, end = num_all;                                                            \
+        for (; row + VF_ROW_TILE <= end; row += VF_ROW_TILE)                                       \
+            f(type, tile, row, VF_ROW_TILE, __VA_ARGS__);                                          \
+        if (VF_ROW_TILE > 3)                                                                       \
+            for (; row + 3 <= end; row += 3)                                                       \
+                f(type, tile, row, 3, __VA_ARGS__);                                                \
+        if (VF_ROW_TILE > 2)                                                                       \
+            for (; row + 2 <= end; row += 2)                                                       \
+                f(type, tile, row, 2, __VA_ARGS__);                                                \
+        for (; row < end; row++)                                                                   \
+            f(type, tile, row, 1, __VA_ARGS__);                                                    \
+    } while (0)
+
+/* The lanes of scores i .. i+15 that are seen from x, the others from `other`. */
+SIMD_INLINE struct vf visible(struct seen seen, int32_t i, struct vf x, struct vf other) {
+    struct vf up_to_end = vf_first(seen.end > i ? seen.end - i : 0, x, other);
+    return i < seen.first ? vf_first(seen.first - i, other, up_to_end) : up_to_end;
 }
 
-SIMD_INLINE void cap_row(const struct attention_tile *tile, int32_t row, int32_t first, int32_t n) {
-    struct vf cap = vf_set1(tile->soft_cap);
+/* Caps a row's scores, and brings them to what 2 is raised to. */
+SIMD_INLINE void cap_row(const struct attention_tile *tile, int32_t row, struct seen seen) {
+    struct vf cap = vf_set1(tile->soft_cap), log2e = vf_set1(ATTENTION_LOG2E);
     float *scores = tile->scores + (size_t)row * ATTENTION_STEP;
-    for (int32_t i = first / 16 * 16; i < n; i += 16)
-        vf_store(scores + i, vf_mul(vf_tanh(vf_div(vf_load(scores + i), cap)), cap));
+    for (int32_t i = seen.first / 16 * 16; i < seen.end; i += 16) {
+        struct vf capped = vf_mul(vf_tanh(vf_div(vf_load(scores + i), cap)), cap);
+        vf_store(scores + i, vf_mul(capped, log2e));
+    }
 }
 
-/* Turns a row's scores first .. n-1 into weights, those of quantised V times its scales, and
- * rescales what the row has so far. */
-SIMD_INLINE void soften_row(enum kv_type type, const struct attention_tile *tile, int32_t row,
-                            int32_t first_group, int32_t first, int32_t n) {
+SIMD_INLINE float largest_score(const struct attention_tile *tile, int32_t row, struct seen seen,
+                                const bool whole) {
     const struct vf nothing = vf_set1(-INFINITY);
+    const float *scores = tile->scores + (size_t)row * ATTENTION_STEP;
+    struct vf largest = nothing;
+    for (int32_t i = seen.first / 16 * 16; i < seen.end; i += 16) {
+        struct vf x = vf_load(scores + i);
+        largest = vf_max(whole ? x : visible(seen, i, x, nothing), largest);
+    }
+    return vf_reduce_max(largest);
+}
+
+/* Makes state.max the largest score so far, and `decays` what the earlier results are times. */
+SIMD_INLINE void raise_maxima(const struct attention_tile *tile, int32_t num_rows) {
+    for (int32_t r = 0; r < num_rows; r += 16) {
+        struct vf old = vf_load(tile->state.max + r);
+        struct vf max = vf_max(vf_load(tile->peaks + r), old);
+        vf_store(tile->state.max + r, max);
+        vf_store(tile->decays + r, exp2_weight(vf_sub(old, max), false));
+    }
+}
+
+/* Turns a row's scores of the tokens `step` into weights, those of quantised V times its scales;
+ * 0 where it sees nothing. Of codes, `peaks` becomes the largest; `spoilt`: some scale may be NaN,
+ * and if one is so is `decays`, and with it the row. */
+SIMD_INLINE void soften_row(enum kv_type type, const struct attention_tile *tile, int32_t row,
+                            int32_t first_group, struct seen step, struct seen seen,
+                            const bool whole, const bool spoilt) {
+    const struct vf zero = vf_set1(0);
     float *scores = tile->scores + (size_t)row * ATTENTION_STEP;
-    float *out = tile->state.out + (size_t)row * (size_t)tile->stride;
-    struct vf largest = nothing, total = vf_set1(0);
-    for (int32_t i = first / 16 * 16; i < n; i += 16)
-        largest = vf_max(visible(first, n, i, vf_load(scores + i), nothing), largest);
-    float old_max = tile->state.max[row];
-    float max = fmaxf(vf_reduce_max(largest), old_max);
-    for (int32_t i = first / 16 * 16; i < n; i += 16) {
-        struct vf p = vf_exp(vf_sub(vf_load(scores + i), vf_set1(max)));
-        p = visible(first, n, i, p, vf_set1(0));
+    float *sums = tile->sums + (size_t)row * 16;
+    struct vf max = vf_set1(tile->state.max[row]);
+    struct vf total = vf_mul(vf_load(sums), vf_set1(tile->decays[row]));
+    struct vf largest = zero, check = zero;
+    for (int32_t i = step.first / 16 * 16; i < step.end; i += 16) {
+        struct vf p = exp2_weight(vf_sub(vf_load(scores + i), max), type == KV_INT8);
+        p = whole ? p : visible(seen, i, p, zero);
         total = vf_add(total, p);
-        if (kv_type_has_scales(type))
+        if (kv_type_has_scales(type)) {
             p = vf_mul(p, load_scales(type, tile->v_scales[first_group + i / KV_GROUP]));
+            p = whole ? p : visible(seen, i, p, zero);
+        }
+        if (type == KV_INT8)
+            largest = vf_max(p, largest);
+        if (type == KV_INT8 && spoilt)
+            check = vf_add(check, vf_sub(p, p));
         vf_store(scores + i, p);
     }
-    float sum = vf_reduce_add(total);
-    if (max == old_max) {
-        tile->state.sum[row] += sum;
-        return;
-    }
-    struct vf decay = vf_exp(vf_set1(old_max - max));
-    for (int32_t d = 0; d < tile->stride; d += 16)
-        vf_store(out + d, vf_mul(vf_load(out + d), decay));
-    float lanes[16];
-    vf_store(lanes, decay);
-    tile->state.sum[row] = tile->state.sum[row] * lanes[0] + sum;
-    tile->state.max[row] = max;
+    vf_store(sums, total);
+    if (type == KV_INT8)
+        tile->peaks[row] = vf_reduce_max(largest);
+    if (type == KV_INT8 && spoilt)
+        tile->decays[row] += vf_reduce_add(check);
 }
 
-/* out += weights x V over tokens first .. n-1 for num_rows rows and num_columns vectors from
- * `column` on. */
+/* Turns the weights into codes in their place, and `peaks` into what these are times. A loop of its
+ * own: the rows before it are then done side by side. */
+SIMD_INLINE void quantise_weights(const struct attention_tile *tile, int32_t num_rows) {
+    float factors[ATTENTION_ROW_STEP];
+    for (int32_t r = 0; r < num_rows; r++) {
+        float *weights = tile->scores + (size_t)r * ATTENTION_STEP;
+        if (r % ATTENTION_ROW_STEP == 0) {
+            struct vf peaks = vf_load(tile->peaks + r), least = vf_set1(0x1p-118f);
+            struct vf factor = vf_div(vf_set1(255), vf_max(peaks, least));
+            vf_store(factors, vf_select_gt(peaks, least, factor, vf_set1(0)));
+            vf_store(tile->peaks + r, vf_mul(peaks, vf_set1(1.0f / 255)));
+        }
+        struct vf factor = vf_set1(factors[r % ATTENTION_ROW_STEP]), x[4];
+        UNROLL
+        for (int i = 0; i < 4; i++)
+            x[i] = vf_mul(vf_load(weights + 16 * i), factor);
+        vf_store_64_uint8((uint8_t *)weights, x);
+    }
+}
+
+/* out += weights x V over the tokens `seen` for num_rows rows and num_columns vectors from `column`
+ * on; `decay`: out is first multiplied. Packed elements go in whole packs, but for those of the
+ * beginning and the end, which need `parts`. */
 SIMD_INLINE void weigh_tile(enum kv_type type, const struct attention_tile *tile, int32_t row,
-                            const int num_rows, const void *const *v, int32_t first, int32_t n,
-                            int32_t column, const int num_columns, const bool half) {
+                            const int num_rows, const void *const *v, struct seen seen,
+                            const bool decay, const bool parts, int32_t column,
+                            const int num_columns, const bool half) {
+    const int pack = KV_PACK(type);
     struct vf acc[VF_ROW_TILE][VF_COLUMN_TILE];
     const float *weights = tile->scores + (size_t)row * ATTENTION_STEP;
     float *out = tile->state.out + (size_t)row * (size_t)tile->stride + column;
     UNROLL
     for (int r = 0; r < num_rows; r++) {
         UNROLL
-        for (int c = 0; c < num_columns; c++)
+        for (int c = 0; c < num_columns; c++) {
             acc[r][c] = vf_load(out + r * tile->stride + 16 * c);
+            if (decay)
+                acc[r][c] = vf_mul(acc[r][c], vf_set1(tile->decays[row + r]));
+        }
     }
-    for (int32_t t = first; t < n; t++) {
-        size_t index = (size_t)(t % KV_GROUP) * (size_t)tile->head_dim + (size_t)column;
-        struct vf values[VF_COLUMN_TILE];
+    for (int32_t t = seen.first / pack * pack; t < seen.end; t += pack) {
+        size_t index = (size_t)(t % KV_GROUP) * (size_t)tile->head_dim;
+        struct vf values[VF_COLUMN_TILE][2];
         UNROLL
         for (int c = 0; c < num_columns; c++)
-            values[c] = kv_load(type, v[t / KV_GROUP], index + 16 * (size_t)c, half);
+            kv_load_packed(type, v[t / KV_GROUP], index + (size_t)pack * (size_t)(column + 16 * c),
+                           half, values[c]);
         UNROLL
-        for (int r = 0; r < num_rows; r++) {
-            struct vf weight = vf_set1(weights[r * ATTENTION_STEP + t]);
+        for (int i = 0; i < pack; i++) {
+            if (parts && pack > 1 && (t + i < seen.first || t + i >= seen.end))
+                continue;
             UNROLL
-            for (int c = 0; c < num_columns; c++)
-                acc[r][c] = vf_fma(weight, values[c], acc[r][c]);
+            for (int r = 0; r < num_rows; r++) {
+                struct vf weight = vf_set1(weights[r * ATTENTION_STEP + t + i]);
+                UNROLL
+                for (int c = 0; c < num_columns; c++)
+                    acc[r][c] = vf_fma(weight, values[c][i], acc[r][c]);
+            }
         }
     }
     UNROLL
@@ -194,69 +369,181 @@ SIMD_INLINE void weigh_tile(enum kv_type type, const struct attention_tile *tile
     }
 }
 
-SIMD_INLINE void weigh_rows(enum kv_type type, const struct attention_tile *tile, int32_t row,
-                            const int num_rows, const void *const *v, int32_t first, int32_t n) {
-    int32_t c = 0;
-    for (; c + 16 * VF_COLUMN_TILE <= tile->head_dim; c += 16 * VF_COLUMN_TILE)
-        weigh_tile(type, tile, row, num_rows, v, first, n, c, VF_COLUMN_TILE, false);
-    for (; c + 16 <= tile->head_dim; c += 16)
-        weigh_tile(type, tile, row, num_rows, v, first, n, c, 1, false);
-    if (c < tile->head_dim)
-        weigh_tile(type, tile, row, num_rows, v, first, n, c, 1, true);
-}
-
-SIMD_INLINE void attend_row_tile(enum kv_type type, const struct attention_tile *tile, int32_t row,
-                                 const int num_rows, int32_t first_group, int32_t first,
-                                 int32_t n) {
-    score_rows(type, tile, row, num_rows, first_group, first / KV_GROUP,
-               (n + KV_GROUP - 1) / KV_GROUP);
-    if (tile->soft_cap > 0)
-        for (int r = 0; r < num_rows; r++)
-            cap_row(tile, row + r, first, n);
-    for (int r = 0; r < num_rows; r++)
-        soften_row(type, tile, row + r, first_group, first, n);
-    weigh_rows(type, tile, row, num_rows, tile->v + first_group, first, n);
-}
-
-/* Rows row .. end-1 over the tokens first .. n-1, n <= ATTENTION_STEP, counted from group
- * first_group of the chunk. */
-SIMD_INLINE void attend_rows(enum kv_type type, const struct attention_tile *tile, int32_t row,
-                             int32_t end, int32_t first_group, int32_t first, int32_t n) {
-    for (; row + VF_ROW_TILE <= end; row += VF_ROW_TILE)
-        attend_row_tile(type, tile, row, VF_ROW_TILE, first_group, first, n);
-    if (VF_ROW_TILE > 3)
-        for (; row + 3 <= end; row += 3)
-            attend_row_tile(type, tile, row, 3, first_group, first, n);
-    if (VF_ROW_TILE > 2)
-        for (; row + 2 <= end; row += 2)
-            attend_row_tile(type, tile, row, 2, first_group, first, n);
-    for (; row < end; row++)
-        attend_row_tile(type, tile, row, 1, first_group, first, n);
-}
-
-/* Rows of each token on their own, over what it sees of the step that starts at `begin`. */
-SIMD_INLINE void attend_edge(enum kv_type type, const struct attention_tile *tile, int32_t begin,
-                             int32_t first_group) {
-    for (int32_t t = 0; t < tile->num_tokens; t++) {
-        int32_t n = tile->first_length + t - begin;
-        int32_t first = n > tile->window ? n - tile->window : 0;
-        if (n > 0 && first < ATTENTION_STEP)
-            attend_rows(type, tile, t * tile->num_heads, (t + 1) * tile->num_heads, first_group,
-                        first, n < ATTENTION_STEP ? n : ATTENTION_STEP);
+/* out = out x decays + codes of weights x codes of V x peaks over the step's tokens `seen`. */
+SIMD_INLINE void weigh_codes_tile(const struct attention_tile *tile, int32_t row,
+                                  const int num_rows, const void *const *v, struct seen seen,
+                                  int32_t column, const int num_columns, const bool half) {
+    struct vi acc[VF_ROW_TILE][VF_COLUMN_TILE];
+    const uint8_t *codes = (const uint8_t *)(tile->scores + (size_t)row * ATTENTION_STEP);
+    float *out = tile->state.out + (size_t)row * (size_t)tile->stride + column;
+    UNROLL
+    for (int r = 0; r < num_rows; r++) {
+        UNROLL
+        for (int c = 0; c < num_columns; c++)
+            acc[r][c] = vi_set1(0);
+    }
+    for (int32_t t = seen.first / 4 * 4; t < seen.end; t += 4) {
+        size_t index = (size_t)(t % KV_GROUP) * (size_t)tile->head_dim + 4 * (size_t)column;
+        struct vi values[VF_COLUMN_TILE];
+        UNROLL
+        for (int c = 0; c < num_columns; c++) {
+            const int8_t *p = (const int8_t *)v[t / KV_GROUP] + index + 64 * c;
+            int8_t padded[64] = {0};
+            if (half)
+                memcpy(padded, p, sizeof(padded) / 2);
+            values[c] = vi_load(half ? padded : p);
+        }
+        UNROLL
+        for (int r = 0; r < num_rows; r++) {
+            struct vi weight = load_quad(codes + (size_t)r * ATTENTION_STEP * sizeof(float) + t);
+            UNROLL
+            for (int c = 0; c < num_columns; c++)
+                acc[r][c] = vi_dot(acc[r][c], weight, values[c]);
+        }
+    }
+    UNROLL
+    for (int r = 0; r < num_rows; r++) {
+        struct vf decay = vf_set1(tile->decays[row + r]), factor = vf_set1(tile->peaks[row + r]);
+        UNROLL
+        for (int c = 0; c < num_columns; c++) {
+            float *p = out + r * tile->stride + 16 * c;
+            vf_store(p, vf_add(vf_mul(vf_load(p), decay), vf_mul(vf_from_vi(acc[r][c]), factor)));
+        }
     }
 }
 
+SIMD_INLINE void weigh_columns(enum kv_type type, const struct attention_tile *tile, int32_t row,
+                               const int num_rows, const void *const *v, struct seen seen,
+                               const bool decay, const bool parts, int32_t column,
+                               const int num_columns, const bool half) {
+    if (type == KV_INT8)
+        weigh_codes_tile(tile, row, num_rows, v, seen, column, num_columns, half);
+    else
+        weigh_tile(type, tile, row, num_rows, v, seen, decay, parts, column, num_columns, half);
+}
+
+SIMD_INLINE void weigh_rows(enum kv_type type, const struct attention_tile *tile, int32_t row,
+                            const int num_rows, const void *const *v, struct seen seen,
+                            const bool decay, const bool parts) {
+    int32_t c = 0;
+    for (; c + 16 * VF_COLUMN_TILE <= tile->head_dim; c += 16 * VF_COLUMN_TILE)
+        weigh_columns(type, tile, row, num_rows, v, seen, decay, parts, c, VF_COLUMN_TILE, false);
+    for (; c + 16 <= tile->head_dim; c += 16)
+        weigh_columns(type, tile, row, num_rows, v, seen, decay, parts, c, 1, false);
+    if (c < tile->head_dim)
+        weigh_columns(type, tile, row, num_rows, v, seen, decay, parts, c, 1, true);
+}
+
+/* What a row sees of the step that starts at `begin`; end <= first: nothing. */
+SIMD_INLINE struct seen seen_by(const struct attention_tile *tile, int32_t row, int32_t begin) {
+    int32_t end = tile->first_length + row / tile->num_heads - begin;
+    int32_t first = end > tile->window ? end - tile->window : 0;
+    return (struct seen){first, end < ATTENTION_STEP ? end : ATTENTION_STEP};
+}
+
+SIMD_INLINE void weigh_one(enum kv_type type, const struct attention_tile *tile, int32_t row,
+                           const void *const *v, int32_t first, int32_t end) {
+    if (first < end)
+        weigh_rows(type, tile, row, 1, v, (struct seen){first, end}, false, true);
+}
+
+/* Rows that see different parts: together what all of them see, in whole packs, and before and after
+ * it row by row; in the order of tokens. */
+SIMD_INLINE void weigh_edge(enum kv_type type, const struct attention_tile *tile, int32_t row,
+                            const int num_rows, const void *const *v, int32_t begin) {
+    const int32_t pack = KV_PACK(type);
+    int32_t first = 0, end = ATTENTION_STEP;
+    for (int r = 0; r < num_rows; r++) {
+        struct seen seen = seen_by(tile, row + r, begin);
+        first = seen.first > first ? seen.first : first;
+        end = seen.end < end ? seen.end : end;
+    }
+    first = (first + pack - 1) / pack * pack;
+    end = end / pack * pack;
+    end = end < first ? first : end;
+    for (int r = 0; r < num_rows; r++) {
+        struct seen seen = seen_by(tile, row + r, begin);
+        float *out = tile->state.out + (size_t)(row + r) * (size_t)tile->stride;
+        struct vf decay = vf_set1(tile->decays[row + r]);
+        for (int32_t d = 0; d < tile->stride; d += 16)
+            vf_store(out + d, vf_mul(vf_load(out + d), decay));
+        weigh_one(type, tile, row + r, v, seen.first, seen.end < first ? seen.end : first);
+    }
+    if (first < end)
+        weigh_rows(type, tile, row, num_rows, v, (struct seen){first, end}, false, false);
+    for (int r = 0; r < num_rows; r++) {
+        struct seen seen = seen_by(tile, row + r, begin);
+        weigh_one(type, tile, row + r, v, seen.first > end ? seen.first : end, seen.end);
+    }
+}
+
+/* A step that every row sees from end to end. */
+SIMD_INLINE void attend_whole(enum kv_type type, const struct attention_tile *tile,
+                              int32_t num_rows, int32_t first_group, const bool spoilt) {
+    const struct seen all = {0, ATTENTION_STEP};
+    FOR_ROW_TILES(num_rows, score_rows, first_group, all);
+    for (int32_t r = 0; r < num_rows; r++) {
+        if (tile->soft_cap > 0)
+            cap_row(tile, r, all);
+        tile->peaks[r] = largest_score(tile, r, all, true);
+    }
+    raise_maxima(tile, num_rows);
+    for (int32_t r = 0; r < num_rows; r++)
+        soften_row(type, tile, r, first_group, all, all, true, spoilt);
+    if (type == KV_INT8)
+        quantise_weights(tile, num_rows);
+    FOR_ROW_TILES(num_rows, weigh_rows, tile->v + first_group, all, true, false);
+}
+
+/* Any other that starts at `begin`, and of which some row sees some of the tokens `step`. */
+SIMD_INLINE void attend_edge(enum kv_type type, const struct attention_tile *tile, int32_t num_rows,
+                             int32_t first_group, int32_t begin, struct seen step) {
+    FOR_ROW_TILES(num_rows, score_rows, first_group, step);
+    for (int32_t r = 0; r < num_rows; r++) {
+        struct seen seen = seen_by(tile, r, begin);
+        if (tile->soft_cap > 0)
+            cap_row(tile, r, seen);
+        tile->peaks[r] = largest_score(tile, r, seen, false);
+    }
+    raise_maxima(tile, num_rows);
+    for (int32_t r = 0; r < num_rows; r++)
+        soften_row(type, tile, r, first_group, step, seen_by(tile, r, begin), false, true);
+    if (type == KV_INT8) {
+        quantise_weights(tile, num_rows);
+        FOR_ROW_TILES(num_rows, weigh_rows, tile->v + first_group, step, true, false);
+    } else {
+        FOR_ROW_TILES(num_rows, weigh_edge, tile->v + first_group, begin);
+    }
+}
+
+/* Whether a scale of the step's V is NaN. */
+SIMD_INLINE bool is_spoilt(const struct attention_tile *tile, int32_t first_group) {
+    struct vf check = vf_set1(0);
+    for (int g = 0; g < ATTENTION_STEP_GROUPS; g++) {
+        struct vf scales = vf_load(tile->v_scales[first_group + g]);
+        check = vf_add(check, vf_sub(scales, scales));
+    }
+    return !(vf_reduce_add(check) == 0);
+}
+
 SIMD_INLINE void attend_chunk(enum kv_type type, const struct attention_tile *tile) {
+    int32_t num_rows = tile->num_tokens * tile->num_heads;
     int32_t last_length = tile->first_length + tile->num_tokens - 1, end = last_length;
     if (end > tile->chunk_begin + ATTENTION_CHUNK)
         end = tile->chunk_begin + ATTENTION_CHUNK;
     for (int32_t begin = tile->chunk_begin; begin < end; begin += ATTENTION_STEP) {
         int32_t group = (begin - tile->chunk_begin) / KV_GROUP;
-        if (begin + ATTENTION_STEP <= tile->first_length && last_length - begin <= tile->window)
-            attend_rows(type, tile, 0, tile->num_tokens * tile->num_heads, group, 0,
-                        ATTENTION_STEP);
-        else
-            attend_edge(type, tile, begin, group);
+        if (begin + ATTENTION_STEP <= tile->first_length && last_length - begin <= tile->window) {
+            if (type == KV_INT8 && is_spoilt(tile, group))
+                attend_whole(type, tile, num_rows, group, true);
+            else
+                attend_whole(type, tile, num_rows, group, false);
+            continue;
+        }
+        int32_t first = seen_by(tile, 0, begin).first;
+        struct seen last = seen_by(tile, num_rows - 1, begin);
+        if (first < ATTENTION_STEP)
+            attend_edge(type, tile, num_rows, group, begin, (struct seen){first, last.end});
     }
 }
 
@@ -287,36 +574,53 @@ static void attend(const struct attention_tile *tile) {
     };
 
     int32_t num_rows = tile->num_tokens * tile->num_heads;
-    for (int32_t r = 0; r < num_rows; r++) {
-        tile->state.max[r] = -INFINITY;
-        tile->state.sum[r] = 0;
-    }
+    for (int32_t r = 0; r < num_rows; r += 16)
+        vf_store(tile->state.max + r, vf_set1(-INFINITY));
+    memset(tile->sums, 0, (size_t)num_rows * 16 * sizeof(float));
     memset(tile->state.out, 0, (size_t)num_rows * (size_t)tile->stride * sizeof(float));
     attend_type[tile->type](tile);
+    for (int32_t r = 0; r < num_rows; r++)
+        tile->state.sum[r] = vf_reduce_add(vf_load(tile->sums + 16 * (size_t)r));
 }
 
-SIMD_INLINE float exp_scalar(float x) {
-    float lanes[16];
-    vf_store(lanes, vf_exp(vf_set1(x)));
-    return lanes[0];
+static void load_query(enum kv_type type, const float *src, float factor, int32_t n,
+                       const struct attention_queries *out, int32_t row) {
+    float scaled[KV_MAX_HEAD_DIM];
+    size_t at = (size_t)row * ATTENTION_QUERY_STRIDE;
+    float *target = type == KV_INT8 ? scaled : (float *)out->rows + at;
+    for (int32_t i = 0; i < n; i++)
+        target[i] = src[i] * factor;
+    if (type != KV_INT8)
+        return;
+    int8_t *codes = (int8_t *)out->rows + at;
+    int32_t sum = 0;
+    store(KV_INT8, scaled, codes, &out->scales[row], n);
+    for (int32_t i = 0; i < n; i++)
+        sum += codes[i];
+    out->starts[row] = -KV_CODE_BIAS * sum;
 }
 
 static void attention_merge(int32_t num_rows, int32_t stride, const struct attention_state *part,
                             struct attention_state *total) {
-    for (int32_t r = 0; r < num_rows; r++) {
-        float max = fmaxf(part->max[r], total->max[r]);
-        if (max == -INFINITY)
-            continue;
-        float part_scale = exp_scalar(part->max[r] - max);
-        float total_scale = exp_scalar(total->max[r] - max);
-        const float *source = part->out + (size_t)r * (size_t)stride;
-        float *target = total->out + (size_t)r * (size_t)stride;
-        for (int32_t d = 0; d < stride; d += 16) {
-            struct vf scaled = vf_mul(vf_load(source + d), vf_set1(part_scale));
-            vf_store(target + d, vf_fma(vf_load(target + d), vf_set1(total_scale), scaled));
+    for (int32_t first = 0; first < num_rows; first += 16) {
+        float part_scales[16], total_scales[16];
+        struct vf part_max = vf_load(part->max + first), total_max = vf_load(total->max + first);
+        struct vf max = vf_max(part_max, total_max);
+        vf_store(part_scales, exp2_weight(vf_sub(part_max, max), false));
+        vf_store(total_scales, exp2_weight(vf_sub(total_max, max), false));
+        vf_store(total->max + first, max);
+        for (int32_t r = first; r < num_rows && r < first + 16; r++) {
+            struct vf part_scale = vf_set1(part_scales[r - first]);
+            struct vf total_scale = vf_set1(total_scales[r - first]);
+            const float *source = part->out + (size_t)r * (size_t)stride;
+            float *target = total->out + (size_t)r * (size_t)stride;
+            for (int32_t d = 0; d < stride; d += 16) {
+                struct vf scaled = vf_mul(vf_load(source + d), part_scale);
+                vf_store(target + d, vf_add(vf_mul(vf_load(target + d), total_scale), scaled));
+            }
+            total->sum[r] =
+                total->sum[r] * total_scales[r - first] + part->sum[r] * part_scales[r - first];
         }
-        total->sum[r] = total->sum[r] * total_scale + part->sum[r] * part_scale;
-        total->max[r] = max;
     }
 }
 

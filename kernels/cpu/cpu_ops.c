@@ -142,17 +142,49 @@ void cpu_add_rows(struct backend *base, const struct add_rows_args *args) {
                     &call);
 }
 
-/* Spreads one token's K over its lane of the [head_dim][16] group. */
-static void scatter_k(size_t element_bytes, const void *row, void *group, size_t lane, size_t n) {
-    if (element_bytes == 4)
-        for (size_t d = 0; d < n; d++)
-            ((float *)group)[d * KV_GROUP + lane] = ((const float *)row)[d];
-    else if (element_bytes == 2)
-        for (size_t d = 0; d < n; d++)
-            ((uint16_t *)group)[d * KV_GROUP + lane] = ((const uint16_t *)row)[d];
+/* Element `i` of a token's row goes to place i / pack * stride + i % pack. */
+static void scatter_bytes(const uint8_t *row, uint8_t *group, size_t pack, size_t stride, size_t n,
+                          uint8_t bias) {
+    for (size_t i = 0; i < n; i += pack, group += stride)
+        for (size_t j = 0; j < pack; j++)
+            group[j] = (uint8_t)(row[i + j] + bias);
+}
+
+static void scatter_halves(const uint16_t *row, uint16_t *group, size_t pack, size_t stride,
+                           size_t n) {
+    for (size_t i = 0; i < n; i += pack, group += stride)
+        for (size_t j = 0; j < pack; j++)
+            group[j] = row[i + j];
+}
+
+static void scatter_floats(const float *row, float *group, size_t stride, size_t n) {
+    for (size_t i = 0; i < n; i++, group += stride)
+        *group = row[i];
+}
+
+/* Spreads one token's K over its lane of the [head_dim / pack][16][pack] group. */
+static void scatter_k(enum kv_type type, const void *row, void *group, size_t lane, size_t n) {
+    if (type == KV_F32)
+        scatter_floats(row, (float *)group + lane, KV_GROUP, n);
+    else if (type == KV_F16)
+        scatter_halves(row, (uint16_t *)group + lane, 1, KV_GROUP, n);
+    else if (type == KV_BF16)
+        scatter_halves(row, (uint16_t *)group + 2 * lane, 2, 2 * KV_GROUP, n);
+    else if (type == KV_INT8)
+        scatter_bytes(row, (uint8_t *)group + 4 * lane, 4, 4 * KV_GROUP, n, KV_CODE_BIAS);
     else
-        for (size_t d = 0; d < n; d++)
-            ((uint8_t *)group)[d * KV_GROUP + lane] = ((const uint8_t *)row)[d];
+        scatter_bytes(row, (uint8_t *)group + lane, 1, KV_GROUP, n, 0);
+}
+
+/* Spreads one token's V over its place of the [16 / pack][head_dim][pack] group. */
+static void scatter_v(enum kv_type type, const void *row, void *group, size_t token, size_t n) {
+    const size_t pack = KV_PACK(type), at = token / pack * pack * n + token % pack;
+    if (type == KV_BF16)
+        scatter_halves(row, (uint16_t *)group + at, 1, 2, n);
+    else if (type == KV_INT8)
+        scatter_bytes(row, (uint8_t *)group + at, 1, 4, n, 0);
+    else
+        memcpy((char *)group + at * kv_type_bytes(type), row, n * kv_type_bytes(type));
 }
 
 /* NULL: the type has none. */
@@ -166,17 +198,16 @@ static void store_token(const struct cpu_op_kernels *op, const struct rope_store
     const struct kv_layout *l = &args->cache->layout;
     size_t dim = (size_t)l->head_dim;
     int32_t block = slot / l->block_size, token = slot % l->block_size;
+    size_t lane = (size_t)(token % KV_GROUP), group = kv_row_offset(l, token - (int32_t)lane);
     char *pool = args->cache->buffer.data;
     for (int32_t h = 0; h < l->num_kv_heads; h++) {
         float row[KV_MAX_HEAD_DIM];
         char *k_plane = pool + kv_plane_offset(l, block, args->layer, KV_PART_K, h);
         char *v_plane = pool + kv_plane_offset(l, block, args->layer, KV_PART_V, h);
         op->store(l->type, k + (size_t)h * dim, row, scale_at(l, k_plane, token), l->head_dim);
-        scatter_k(kv_type_bytes(l->type), row,
-                  k_plane + kv_row_offset(l, token / KV_GROUP * KV_GROUP),
-                  (size_t)(token % KV_GROUP), dim);
-        op->store(l->type, v + (size_t)h * dim, v_plane + kv_row_offset(l, token),
-                  scale_at(l, v_plane, token), l->head_dim);
+        scatter_k(l->type, row, k_plane + group, lane, dim);
+        op->store(l->type, v + (size_t)h * dim, row, scale_at(l, v_plane, token), l->head_dim);
+        scatter_v(l->type, row, v_plane + group, lane, dim);
     }
 }
 

@@ -2,9 +2,13 @@
  * instruction-set levels fill (cpu_levels.h). All pointers are to the caller's memory; nothing here
  * allocates or knows threads.
  *
- * The KV cache. A head's K in one block is kept transposed in groups of 16 tokens,
- * [token / 16][head_dim][16], so that the scores of 16 tokens are one vector; V is
- * [token][head_dim]. A group of either is KV_GROUP * head_dim elements and never crosses a block.
+ * The KV cache. A head's K in one block is kept transposed in groups of 16 tokens, so that the
+ * scores of 16 tokens are one vector, and of types that an instruction multiplies in pairs or fours
+ * those lie together, along head_dim in K and along the tokens in V:
+ *   K   [token / 16][head_dim / pack][16][pack]
+ *   V   [token / pack][head_dim][pack]
+ * A group of either is KV_GROUP * head_dim elements and never crosses a block. K's int8 codes are
+ * kept with KV_CODE_BIAS added, as unsigned bytes.
  */
 #ifndef QUIRE_KERNELS_CPU_CPU_OPS_H
 #define QUIRE_KERNELS_CPU_CPU_OPS_H
@@ -20,7 +24,12 @@
 /* Groups that a row's logits are dealt to in turn. */
 #define SAMPLE_GROUPS 16
 
+/* Elements that lie together. */
+#define KV_PACK(type) ((type) == KV_INT8 ? 4 : (type) == KV_BF16 ? 2 : 1)
+#define KV_CODE_BIAS 128
+
 /* cpu_attention.h */
+struct attention_queries;
 struct attention_tile;
 struct attention_state;
 
@@ -53,6 +62,9 @@ struct cpu_op_kernels {
     /* One token's n elements of a head, as kv_row_from_f32; n a multiple of 16, or 8 more. */
     void (*store)(enum kv_type type, const float *src, void *dst, float *scale, int32_t n);
 
+    /* Makes row `row` of n elements from those at src times factor. */
+    void (*load_query)(enum kv_type type, const float *src, float factor, int32_t n,
+                       const struct attention_queries *out, int32_t row);
     /* Fills tile->state for the tile's chunk from nothing. */
     void (*attend)(const struct attention_tile *tile);
     /* total += part; an all-new total has max = -INFINITY and zeros. */

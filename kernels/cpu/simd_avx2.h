@@ -230,6 +230,14 @@ SIMD_INLINE struct vf vf_load_bf16(const uint16_t *p) {
     return (struct vf){rf_load_bf16(p), rf_load_bf16(p + 8)};
 }
 
+SIMD_INLINE void vf_load_bf16_pairs(const void *p, struct vf *even, struct vf *odd) {
+    ri low = ri_load(p), high = ri_load((const char *)p + 32), mask = ri_set1((int32_t)0xffff0000);
+    even->low = _mm256_castsi256_ps(ri_shl(low, 16));
+    even->high = _mm256_castsi256_ps(ri_shl(high, 16));
+    odd->low = _mm256_castsi256_ps(ri_and(low, mask));
+    odd->high = _mm256_castsi256_ps(ri_and(high, mask));
+}
+
 SIMD_INLINE struct vf vf_load_half(const float *p) {
     return (struct vf){rf_load(p), rf_set1(0)};
 }
@@ -307,6 +315,12 @@ SIMD_INLINE void vf_store_int8(int8_t *p, struct vf a) {
                      _mm256_and_si256(_mm256_cvtps_epi32(a.high), byte));
 }
 
+SIMD_INLINE void vf_store_64_uint8(uint8_t *p, const struct vf *a) {
+    UNROLL
+    for (int i = 0; i < 4; i++)
+        m256_store_bytes(p + 16 * i, _mm256_cvtps_epi32(a[i].low), _mm256_cvtps_epi32(a[i].high));
+}
+
 SIMD_INLINE __m256 m256_round_e4m3(__m256 a) {
     __m256i exponent = _mm256_and_si256(_mm256_castps_si256(a), _mm256_set1_epi32(0x7f800000));
     exponent = _mm256_max_epi32(exponent, _mm256_set1_epi32(0x3c800000));
@@ -336,6 +350,36 @@ SIMD_INLINE __m256i m256_to_e4m3(__m256 a) {
 
 SIMD_INLINE void vf_store_e4m3(uint8_t *p, struct vf a) {
     m256_store_bytes(p, m256_to_e4m3(a.low), m256_to_e4m3(a.high));
+}
+
+struct vi {
+    ri low, high;
+};
+
+SIMD_INLINE struct vi vi_set1(int32_t x) {
+    return (struct vi){ri_set1(x), ri_set1(x)};
+}
+
+SIMD_INLINE struct vi vi_load(const void *p) {
+    return (struct vi){ri_load(p), ri_load((const char *)p + 32)};
+}
+
+/* In words: vpmaddubsw saturates. */
+SIMD_INLINE ri ri_dot(ri sums, ri bytes, ri codes) {
+    ri even = _mm256_and_si256(bytes, _mm256_set1_epi16(0xff)), odd = _mm256_srli_epi16(bytes, 8);
+    ri even_codes = _mm256_srai_epi16(_mm256_slli_epi16(codes, 8), 8);
+    ri odd_codes = _mm256_srai_epi16(codes, 8);
+    sums = ri_add(sums, _mm256_madd_epi16(even, even_codes));
+    return ri_add(sums, _mm256_madd_epi16(odd, odd_codes));
+}
+
+SIMD_INLINE struct vi vi_dot(struct vi sums, struct vi bytes, struct vi codes) {
+    return (struct vi){ri_dot(sums.low, bytes.low, codes.low),
+                       ri_dot(sums.high, bytes.high, codes.high)};
+}
+
+SIMD_INLINE struct vf vf_from_vi(struct vi a) {
+    return (struct vf){rf_from_int(a.low), rf_from_int(a.high)};
 }
 
 struct vd {

@@ -208,6 +208,12 @@ SIMD_INLINE struct vf vf_load_bf16(const uint16_t *p) {
     return vf_of(rf_load_bf16(p));
 }
 
+SIMD_INLINE void vf_load_bf16_pairs(const void *p, struct vf *even, struct vf *odd) {
+    __m512i pairs = _mm512_loadu_si512(p), high = _mm512_set1_epi32((int32_t)0xffff0000);
+    even->v = _mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16));
+    odd->v = _mm512_castsi512_ps(_mm512_and_si512(pairs, high));
+}
+
 SIMD_INLINE struct vf vf_load_half(const float *p) {
     return vf_of(_mm512_zextps256_ps512(_mm256_loadu_ps(p)));
 }
@@ -263,6 +269,14 @@ SIMD_INLINE struct vf vf_load_e4m3_half(const uint8_t *p) {
     return m512_from_e4m3(_mm_loadl_epi64((const __m128i *)p));
 }
 
+/* Packing goes by 128-bit lanes, whose fours are put in order at the end. */
+SIMD_INLINE void vf_store_64_uint8(uint8_t *p, const struct vf *a) {
+    __m512i low = _mm512_packus_epi32(_mm512_cvtps_epi32(a[0].v), _mm512_cvtps_epi32(a[1].v));
+    __m512i high = _mm512_packus_epi32(_mm512_cvtps_epi32(a[2].v), _mm512_cvtps_epi32(a[3].v));
+    __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    _mm512_storeu_si512(p, _mm512_permutexvar_epi32(order, _mm512_packus_epi16(low, high)));
+}
+
 SIMD_INLINE void vf_store_int8(int8_t *p, struct vf a) {
     _mm_storeu_si128((__m128i *)p, _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(a.v)));
 }
@@ -289,6 +303,28 @@ SIMD_INLINE void vf_store_e4m3(uint8_t *p, struct vf a) {
     __mmask16 is_subnormal = _mm512_cmplt_epi32_mask(size, _mm512_set1_epi32(0x3c800000));
     __m512i code = _mm512_mask_mov_epi32(normal, is_subnormal, subnormal);
     _mm_storeu_si128((__m128i *)p, _mm512_cvtepi32_epi8(_mm512_or_si512(sign, code)));
+}
+
+struct vi {
+    ri v;
+};
+
+SIMD_INLINE struct vi vi_set1(int32_t x) {
+    return (struct vi){ri_set1(x)};
+}
+
+SIMD_INLINE struct vi vi_load(const void *p) {
+    return (struct vi){ri_load(p)};
+}
+
+SIMD_INLINE struct vi vi_dot(struct vi sums, struct vi bytes, struct vi codes) {
+    /* The intrinsic has gcc 12 copy its accumulators around in every turn of a loop. */
+    __asm__("vpdpbusd %2, %1, %0" : "+v"(sums.v) : "v"(bytes.v), "v"(codes.v));
+    return sums;
+}
+
+SIMD_INLINE struct vf vf_from_vi(struct vi a) {
+    return vf_of(rf_from_int(a.v));
 }
 
 struct vd {

@@ -267,6 +267,16 @@ SIMD_INLINE struct vf vf_load_bf16(const uint16_t *p) {
     VF_EACH(rf_load_bf16(p + 4 * i));
 }
 
+/* 16 pairs: their first elements, their second ones. */
+SIMD_INLINE void vf_load_bf16_pairs(const void *p, struct vf *even, struct vf *odd) {
+    uint4 pairs[4];
+    memcpy(pairs, p, sizeof(pairs));
+    for (int i = 0; i < 4; i++) {
+        even->v[i] = (float4)(pairs[i] << 16);
+        odd->v[i] = (float4)(pairs[i] & 0xffff0000u);
+    }
+}
+
 /* Eight elements, zeros above. */
 SIMD_INLINE struct vf vf_load_half(const float *p) {
     struct vf r = vf_set1(0);
@@ -332,6 +342,12 @@ SIMD_INLINE void vf_store_int8(int8_t *p, struct vf a) {
         p[i] = (int8_t)((uint4)(a.v[i / 4] + 0x1.8p23f))[i % 4];
 }
 
+/* 64 numbers from 0 to 255, likewise. */
+SIMD_INLINE void vf_store_64_uint8(uint8_t *p, const struct vf *a) {
+    for (int i = 0; i < 64; i++)
+        p[i] = (uint8_t)((uint4)(a[i / 16].v[i / 4 % 4] + 0x1.8p23f))[i % 4];
+}
+
 /* The E4M3 value next to a number from -448 to 448, the even one of two: for numbers of 2^e and
  * more that is a multiple of 2^(e - 3), the last bit of 1.5 * 2^(e + 20). */
 SIMD_INLINE float4 float4_round_e4m3(float4 a) {
@@ -349,6 +365,38 @@ SIMD_INLINE struct vf vf_round_e4m3(struct vf a) {
 SIMD_INLINE void vf_store_e4m3(uint8_t *p, struct vf a) {
     for (int i = 0; i < 16; i++)
         p[i] = e4m3_from_f32(a.v[i / 4][i % 4]);
+}
+
+/* --- Sixteen 32-bit integers, or sixteen times four bytes ------------------------------------- */
+
+struct vi {
+    ri v[4];
+};
+
+SIMD_INLINE struct vi vi_set1(int32_t x) {
+    return (struct vi){{ri_set1(x), ri_set1(x), ri_set1(x), ri_set1(x)}};
+}
+
+SIMD_INLINE struct vi vi_load(const void *p) {
+    struct vi r;
+    memcpy(&r, p, sizeof(r));
+    return r;
+}
+
+/* sums + the products of four unsigned bytes and four signed ones, in each lane. */
+SIMD_INLINE struct vi vi_dot(struct vi sums, struct vi bytes, struct vi codes) {
+    uint8_t a[64];
+    int8_t b[64];
+    memcpy(a, &bytes, sizeof(a));
+    memcpy(b, &codes, sizeof(b));
+    for (int i = 0; i < 16; i++)
+        for (int j = 4 * i; j < 4 * i + 4; j++)
+            sums.v[i / 4][i % 4] += a[j] * b[j];
+    return sums;
+}
+
+SIMD_INLINE struct vf vf_from_vi(struct vi a) {
+    VF_EACH(rf_from_int(a.v[i]));
 }
 
 /* A sum of sampling weights in double. Each is first rounded to a multiple of 2^-34 (by adding and

@@ -9,6 +9,7 @@
  *                       prompt; mixed-seqs (63) decodes at a context of mixed-context (1024)
  *   sampling            a list of greedy, temperature (1) and top-p (0.9, at temperature 1): every
  *                       decode and mixed step with each, prompts with the first; default: greedy
+ *   kv-type             f32, f16, bf16, int8 or fp8: of the KV cache; default: as the activations
  *   pool-mib            of the KV cache; what needs more is left out
  *   batch-us            length of a timed batch of steps
  *   batch-invariant     1: the device is opened so
@@ -65,20 +66,32 @@ static double now_us(void) {
 
 /* --- A model ready to run --------------------------------------------------------------------- */
 
-static void open_cache(struct model_bench *m, size_t pool_bytes) {
+static enum kv_type choose_kv_type(const struct backend *b, enum dtype dtype, const char *name) {
+    if (name == NULL)
+        return backend_kv_type(b, kv_type_of_dtype(dtype));
+    enum kv_type type = kv_type_of(name);
+    if (type >= NUM_KV_TYPES || (b->kv_types & KV_TYPE_BIT(type)) == 0)
+        device_bench_fail("kv-type: %s has no KV cache of %s", b->name, name);
+    return type;
+}
+
+/* Codes and scales are the bytes of random 16-bit numbers. */
+static void open_cache(struct model_bench *m, const char *kv_type, size_t pool_bytes) {
     const struct model_config *config = &m->model->config;
-    m->cache.layout = (struct kv_layout){
-        .num_layers = config->num_layers,
-        .num_kv_heads = config->num_kv_heads,
-        .head_dim = config->head_dim,
-        .block_size = BENCH_MODEL_BLOCK_SIZE,
-        .type = backend_kv_type(m->bench.backend, kv_type_of_dtype(m->bench.dtype))};
+    m->cache.layout =
+        (struct kv_layout){.num_layers = config->num_layers,
+                           .num_kv_heads = config->num_kv_heads,
+                           .head_dim = config->head_dim,
+                           .block_size = BENCH_MODEL_BLOCK_SIZE,
+                           .type = choose_kv_type(m->bench.backend, m->bench.dtype, kv_type)};
     m->cache.num_blocks = (int32_t)(pool_bytes / kv_block_bytes(&m->cache.layout));
     if (m->cache.num_blocks == 0)
         device_bench_fail("pool-mib: too little for a block");
-    size_t elements = pool_bytes / kv_type_bytes(m->cache.layout.type);
-    m->cache.buffer =
-        device_bench_buffer(&m->bench, kv_type_dtype(m->cache.layout.type), 1.0F, elements);
+    enum dtype dtype = kv_type_dtype(m->cache.layout.type);
+    if (dtype == DTYPE_NONE)
+        dtype = m->bench.dtype;
+    size_t elements = pool_bytes / dtype_row_bytes(dtype, 1);
+    m->cache.buffer = device_bench_buffer(&m->bench, dtype, 1.0F, elements);
 }
 
 static void open_model(struct model_bench *m, int argc, char **argv,
@@ -234,7 +247,7 @@ static void start(struct model_bench *m, int argc, char **argv,
     at[1] = now_us();
     load_weights(m);
     at[2] = now_us();
-    open_cache(m, (size_t)s->pool_mib << 20);
+    open_cache(m, s->kv_type, (size_t)s->pool_mib << 20);
     at[3] = now_us();
     create_llama(m);
     begin_step(m, &first);

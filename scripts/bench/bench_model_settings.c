@@ -70,6 +70,10 @@ static void read_setting(struct bench_model_settings *s, const char *name, const
             *numbers[i].value = read_number(name, &text, numbers[i].most);
             return;
         }
+    if (strcmp(name, "kv-type") == 0) {
+        s->kv_type = text;
+        return;
+    }
     if (strcmp(name, "sampling") != 0)
         device_bench_fail("unknown option %s", name);
     read_samplings(text, s);

@@ -18,6 +18,7 @@ struct bench_model_settings {
     int num_samplings;
     enum bench_model_sampling samplings[NUM_SAMPLINGS];
     int64_t pool_mib, batch_us, batch_invariant;
+    const char *kv_type; /* NULL: as the activations */
 };
 
 /* Reads the program's arguments from the fourth on; ends it where they are wrong. */

@@ -887,13 +887,25 @@ static void fill_code_rows(enum kv_type type, int32_t head_dim, float *rows) {
     }
 }
 
-/* The pool of one layer as the op should leave it; the CPU has K in groups (cpu_ops.h). */
-static void expect_codes(const struct kv_layout *l, bool has_k_groups, const int32_t *slots,
+/* Where cpu_ops.h has it, and as. */
+static void put_cpu_code(const struct kv_layout *l, enum kv_part part, int32_t token, int32_t d,
+                         unsigned char code, unsigned char *plane) {
+    int32_t lane = token % KV_TOKEN_STEP, pack = l->type == KV_INT8 ? 4 : 1;
+    unsigned char *group = plane + kv_row_offset(l, token - lane);
+    if (part == KV_PART_K)
+        group[(d / pack * KV_TOKEN_STEP + lane) * pack + d % pack] =
+            (unsigned char)(l->type == KV_INT8 ? code + 128 : code);
+    else
+        group[(lane / pack * l->head_dim + d) * pack + lane % pack] = code;
+}
+
+/* The pool of one layer as the op should leave it. */
+static void expect_codes(const struct kv_layout *l, bool is_cpu, const int32_t *slots,
                          const float *kv, unsigned char *pool) {
     for (int t = 0; t < CODE_TOKENS; t++)
         for (int h = 0; h < 2 * CODE_HEADS; h++) {
             enum kv_part part = h < CODE_HEADS ? KV_PART_K : KV_PART_V;
-            int32_t token = slots[t] % l->block_size, lane = token % KV_TOKEN_STEP;
+            int32_t token = slots[t] % l->block_size;
             unsigned char codes[KV_MAX_HEAD_DIM];
             unsigned char *plane =
                 pool + kv_plane_offset(l, slots[t] / l->block_size, 0, part, h % CODE_HEADS);
@@ -902,9 +914,8 @@ static void expect_codes(const struct kv_layout *l, bool has_k_groups, const int
                             (size_t)l->head_dim);
             memcpy(plane + kv_scale_offset(l, token), &scale, sizeof(scale));
             for (int32_t d = 0; d < l->head_dim; d++)
-                if (part == KV_PART_K && has_k_groups)
-                    plane[kv_row_offset(l, token - lane) + (size_t)(d * KV_TOKEN_STEP + lane)] =
-                        codes[d];
+                if (is_cpu)
+                    put_cpu_code(l, part, token, d, codes[d], plane);
                 else
                     plane[kv_row_offset(l, token) + (size_t)d] = codes[d];
         }
