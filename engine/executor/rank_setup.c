@@ -1,5 +1,6 @@
 #include "engine/executor/rank_setup.h"
 
+#include "config/base/cores.h"
 #include "config/base/numbers.h"
 #include "engine/executor/numa_nodes.h"
 #include "engine/executor/sizing.h"
@@ -7,7 +8,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #define NODES_DIR "/sys/devices/system/node"
 
@@ -56,12 +56,6 @@ void rank_setup_finish(struct rank_setup *setup) {
     *setup = (struct rank_setup){0};
 }
 
-/* More cores than a cpu_set_t holds leave `allowed` empty. */
-static int32_t num_cores(const cpu_set_t *allowed) {
-    long online = sysconf(_SC_NPROCESSORS_ONLN);
-    return CPU_COUNT(allowed) > 0 ? CPU_COUNT(allowed) : (int32_t)online;
-}
-
 struct rank_place rank_setup_place(const struct rank_setup *setup, int32_t rank) {
     int32_t num_ranks = setup->num_ranks, num_threads = setup->config->num_threads;
     struct rank_place place = {.num_threads = num_threads};
@@ -74,10 +68,11 @@ struct rank_place rank_setup_place(const struct rank_setup *setup, int32_t rank)
     numa_nodes_read(NODES_DIR, &allowed, &nodes);
     place.is_bound = numa_nodes_share(&nodes, rank, num_ranks, &place.cpus);
     if (num_threads == 0 && place.is_bound) {
-        place.num_threads = CPU_COUNT(&place.cpus);
+        int32_t quota = cores_quota("/proc/self/cgroup", "/sys/fs/cgroup") / num_ranks;
+        place.num_threads = min_int32(CPU_COUNT(&place.cpus), max_int32(quota, 1));
         return place;
     }
-    int32_t all = num_threads > 0 ? num_threads : num_cores(&allowed);
+    int32_t all = num_threads > 0 ? num_threads : cores_available();
     place.num_threads = max_int32(all * (rank + 1) / num_ranks - all * rank / num_ranks, 1);
     return place;
 }

@@ -1,6 +1,7 @@
 #include "kernels/cpu/cpu_group.h"
 
 #include "config/base/check.h"
+#include "config/base/cores.h"
 #include "config/base/numbers.h"
 #include "kernels/cpu/cpu_memory.h"
 #include "kernels/cpu/spin_wait.h"
@@ -47,7 +48,7 @@ int backend_group_create(const char *device, int32_t num_ranks, struct backend_g
         return error_set(err, ERROR_MEMORY, "out of memory for a group of %d ranks", num_ranks);
     memset(group, 0, sizeof(*group));
     group->num_ranks = num_ranks;
-    group->spin_ns = num_ranks <= spin_wait_num_cores() ? SPIN_WAIT_NS : 0;
+    group->spin_ns = num_ranks <= cores_available() ? SPIN_WAIT_NS : 0;
     *out = group;
     return 0;
 }

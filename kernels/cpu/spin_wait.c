@@ -4,7 +4,6 @@
 
 #include <limits.h>
 #include <linux/futex.h>
-#include <sched.h>
 #include <stddef.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -52,12 +51,4 @@ void spin_wait_sleep(atomic_uint *word, unsigned expected) {
 
 void spin_wait_wake_all(atomic_uint *word) {
     syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
-}
-
-int spin_wait_num_cores(void) {
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof(set), &set) == 0)
-        return CPU_COUNT(&set);
-    long online = sysconf(_SC_NPROCESSORS_ONLN); /* more cores than a cpu_set_t holds */
-    return online > 0 ? (int)online : 1;
 }

@@ -12,6 +12,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* For no more threads than there are cores (cores_available): else spinning only takes time from
+ * the thread waited for. */
 #define SPIN_WAIT_NS 40000
 
 /* Returns whether done(word, value) became true within spin_ns. */
@@ -23,9 +25,5 @@ bool spin_wait_equals(unsigned now, unsigned value);
 /* Sleeps until woken, or for no reason; not at all when the word is not `expected`. */
 void spin_wait_sleep(atomic_uint *word, unsigned expected);
 void spin_wait_wake_all(atomic_uint *word);
-
-/* Returns the number of cores that the calling thread may run on. With more threads than these
- * spinning only takes time from the thread waited for. */
-int spin_wait_num_cores(void);
 
 #endif

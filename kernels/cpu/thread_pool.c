@@ -11,6 +11,7 @@
 
 #include "config/base/check.h"
 #include "config/base/clock.h"
+#include "config/base/cores.h"
 #include "config/base/numbers.h"
 #include "kernels/cpu/spin_wait.h"
 #include "kernels/cpu/thread_load.h"
@@ -234,7 +235,7 @@ struct thread_pool *thread_pool_create(int num_threads, struct error *err) {
                   MAX_THREADS);
         return NULL;
     }
-    int num_cores = spin_wait_num_cores();
+    int num_cores = cores_available();
     int size = num_threads > 0 ? num_threads : num_cores < MAX_THREADS ? num_cores : MAX_THREADS;
     struct thread_pool *pool = aligned_alloc(CACHE_LINE, sizeof(*pool));
     struct worker *workers = calloc((size_t)size, sizeof(*workers));

@@ -10,7 +10,8 @@
 
 struct thread_pool;
 
-/* num_threads includes the caller; 0: one per core this process may run on. NULL on failure. */
+/* num_threads includes the caller; 0: one per core that this process is given
+ * (config/base/cores.h). NULL on failure. */
 struct thread_pool *thread_pool_create(int num_threads, struct error *err);
 void thread_pool_destroy(struct thread_pool *pool); /* accepts NULL */
 int thread_pool_size(const struct thread_pool *pool);
