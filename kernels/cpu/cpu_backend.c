@@ -4,6 +4,7 @@
 #include "kernels/cpu/cpu_gemm.h"
 #include "kernels/cpu/cpu_memory.h"
 #include "kernels/cpu/cpu_op_scratch.h"
+#include "kernels/cpu/cpu_page_ahead.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,6 +20,7 @@ static void cpu_destroy(struct backend *base) {
     cpu_rank_finish(&b->rank);
     cpu_op_scratch_destroy(b->op_scratch);
     cpu_gemm_scratch_destroy(b);
+    cpu_page_ahead_destroy(b->page_ahead);
     thread_pool_destroy(b->pool);
     free(b);
 }
@@ -29,6 +31,7 @@ static int cpu_buffer_alloc(struct backend *b, size_t bytes, struct buffer *out,
 }
 
 static void cpu_buffer_free(struct backend *b, struct buffer *buffer) {
+    cpu_page_ahead_forget(state_of(b)->page_ahead, buffer);
     cpu_memory_free(buffer);
 }
 
@@ -144,6 +147,9 @@ static int open_parts(struct cpu_backend *b, struct error *err) {
         b->config.num_threads, cpu_attention_plan_bytes(b->config.limits.max_num_batched_tokens),
         err);
     if (b->op_scratch == NULL)
+        return -1;
+    b->page_ahead = cpu_page_ahead_create(err);
+    if (b->page_ahead == NULL)
         return -1;
     size_t num_rows = (size_t)serving_limits_max_sample_rows(&b->config.limits);
     return cpu_memory_alloc(num_rows * sizeof(int32_t), &b->sampled_tokens, err);

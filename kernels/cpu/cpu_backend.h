@@ -16,6 +16,7 @@
 
 struct cpu_row_packing;  /* cpu_gemm.h */
 struct cpu_gemm_scratch; /* packed activations of one linear call */
+struct cpu_page_ahead;   /* cpu_page_ahead.h */
 struct cpu_op_scratch;   /* partial attention results, sampling buffers */
 
 struct cpu_backend {
@@ -28,6 +29,7 @@ struct cpu_backend {
     const struct cpu_op_kernels *op; /* those of `kernels` */
     struct cpu_gemm_scratch *gemm_scratch;
     struct cpu_op_scratch *op_scratch;
+    struct cpu_page_ahead *page_ahead; /* of the KV pool */
     struct step_inputs step;
     struct buffer sampled_tokens; /* int32_t [serving_limits_max_sample_rows] */
 };

@@ -3,7 +3,9 @@
 #include "kernels/cpu/cpu_ops.h"
 
 #include "config/base/check.h"
+#include "config/base/numbers.h"
 #include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/cpu_page_ahead.h"
 
 #include <math.h>
 #include <string.h>
@@ -238,11 +240,23 @@ static void rope_store_tokens(void *context, int64_t begin, int64_t end, int wor
     }
 }
 
+/* Blocks that were never used are handed out lowest first. */
+static void follow_blocks(const struct cpu_backend *b, const struct kv_cache *cache) {
+    int32_t slot = 0;
+    for (int32_t t = 0; t < b->step.num_tokens; t++)
+        slot = max_int32(slot, b->step.slot_mapping[t]);
+    size_t num_blocks = (size_t)(slot / cache->layout.block_size) + 1;
+    cpu_page_ahead_follow(b->page_ahead, &cache->buffer,
+                          num_blocks * kv_block_bytes(&cache->layout));
+}
+
 void cpu_rope_store_kv(struct backend *b, const struct rope_store_args *args) {
     const struct kv_layout *l = &args->cache->layout;
     CHECK(l->head_dim % KV_HEAD_DIM_STEP == 0 && l->head_dim <= KV_MAX_HEAD_DIM);
     CHECK(l->block_size % KV_GROUP == 0);
     int64_t row_floats = (int64_t)(args->num_q_heads + 2 * l->num_kv_heads) * l->head_dim;
     int32_t num_tokens = ((struct cpu_backend *)b)->step.num_tokens;
+    if (args->layer == 0)
+        follow_blocks((struct cpu_backend *)b, args->cache);
     for_rows(b, args, num_tokens, row_floats, ROPE_CHUNK, rope_store_tokens);
 }
