@@ -131,6 +131,8 @@ void cpu_gemm_pack_blocks_avx2(const float *x, int32_t depth, void *tile, int32_
                                int32_t tile_rows);
 void cpu_gemm_pack_blocks_avx512vnni(const float *x, int32_t depth, void *tile, int32_t row,
                                      int32_t tile_rows);
+void cpu_gemm_pack_blocks_dotprod(const float *x, int32_t depth, void *tile, int32_t row,
+                                  int32_t tile_rows);
 void cpu_gemm_pack_pairs(const float *x, int32_t depth, void *tile, int32_t row, int32_t tile_rows);
 
 struct cpu_gemm_format {

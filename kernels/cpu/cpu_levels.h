@@ -56,10 +56,14 @@ void cpu_gemm_add_avx2(struct cpu_kernels *kernels);
 void cpu_gemm_add_avx512vnni(struct cpu_kernels *kernels);
 void cpu_gemm_add_avx512bf16(struct cpu_kernels *kernels);
 void cpu_gemm_add_amx(struct cpu_kernels *kernels);
+void cpu_gemm_add_neon(struct cpu_kernels *kernels);
+void cpu_gemm_add_dotprod(struct cpu_kernels *kernels);
+void cpu_gemm_add_i8mm(struct cpu_kernels *kernels);
 
 /* cpu_ops_LEVEL.c */
 void cpu_ops_add_portable(struct cpu_kernels *kernels);
 void cpu_ops_add_avx2(struct cpu_kernels *kernels);
 void cpu_ops_add_avx512vnni(struct cpu_kernels *kernels);
+void cpu_ops_add_neon(struct cpu_kernels *kernels);
 
 #endif

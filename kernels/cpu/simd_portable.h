@@ -1,5 +1,5 @@
 /* For any machine: a register is a GNU C vector of four floats or integers, struct vf four of them;
- * no instruction beyond the base set. */
+ * no instruction beyond the base set. With SIMD_NEON some functions are those of simd_neon.h. */
 #ifndef QUIRE_KERNELS_CPU_SIMD_PORTABLE_H
 #define QUIRE_KERNELS_CPU_SIMD_PORTABLE_H
 
@@ -11,11 +11,24 @@ typedef float float4 __attribute__((vector_size(16)));
 typedef int32_t int4 __attribute__((vector_size(16)));
 typedef uint32_t uint4 __attribute__((vector_size(16)));
 
-/* --- One register: RF_LANES floats (rf) or 32-bit integers (ri) ------------------------------- */
-
 #define RF_LANES 4
 typedef float4 rf;
 typedef int4 ri;
+
+struct vf {
+    rf v[4];
+};
+
+#define VF_EACH(expression)                                                                        \
+    struct vf r;                                                                                   \
+    UNROLL for (int i = 0; i < 4; i++) r.v[i] = (expression);                                      \
+    return r
+
+#ifdef SIMD_NEON
+#include "kernels/cpu/simd_neon.h"
+#endif
+
+/* --- One register: RF_LANES floats (rf) or 32-bit integers (ri) ------------------------------- */
 
 SIMD_INLINE rf rf_set1(float x) {
     return (rf){x, x, x, x};
@@ -28,6 +41,7 @@ SIMD_INLINE rf rf_load(const void *p) {
     return r;
 }
 
+#ifndef SIMD_NEON
 /* Half precision by bits: exponent and mantissa scaled by 2^112, which also normalises denormals;
  * infinities and NaN get the exponent 255. */
 SIMD_INLINE rf rf_load_f16(const void *p) {
@@ -39,6 +53,7 @@ SIMD_INLINE rf rf_load_f16(const void *p) {
     uint4 special = (uint4)(rest >= 0x7c00u) & 0x7f800000u;
     return (float4)(sign | number | special);
 }
+#endif
 
 SIMD_INLINE rf rf_load_bf16(const void *p) {
     uint16_t bits[4];
@@ -70,12 +85,14 @@ SIMD_INLINE rf rf_mul(rf a, rf b) {
     return a * b;
 }
 
+#ifndef SIMD_NEON
 /* a * b + c, rounded once on every level, unlike vf_fma. */
 SIMD_INLINE rf rf_fma(rf a, rf b, rf c) {
     for (int i = 0; i < RF_LANES; i++)
         c[i] = fmaf(a[i], b[i], c[i]);
     return c;
 }
+#endif
 
 SIMD_INLINE ri ri_set1(int32_t x) {
     return (ri){x, x, x, x};
@@ -123,6 +140,7 @@ SIMD_INLINE ri ri_shr(ri a, int n) {
     return (ri)((uint4)a >> n);
 }
 
+#ifndef SIMD_NEON
 /* Each byte of `indices`, which is below 16, becomes that one of the table. */
 SIMD_INLINE ri ri_lookup(ri table, ri indices) {
     uint8_t bytes[sizeof(ri)], from[sizeof(ri)];
@@ -132,20 +150,12 @@ SIMD_INLINE ri ri_lookup(ri table, ri indices) {
         bytes[i] = from[bytes[i]];
     return ri_load(bytes);
 }
+#endif
 
 /* --- Sixteen floats --------------------------------------------------------------------------- */
 
-struct vf {
-    rf v[4];
-};
-
 /* Rows, columns (of 16) and token groups (of 16) of the attention tiles kept in registers. */
 enum { VF_ROW_TILE = 2, VF_COLUMN_TILE = 1, VF_GROUP_TILE = 1 };
-
-#define VF_EACH(expression)                                                                        \
-    struct vf r;                                                                                   \
-    UNROLL for (int i = 0; i < 4; i++) r.v[i] = (expression);                                      \
-    return r
 
 SIMD_INLINE float4 float4_select(int4 mask, float4 yes, float4 no) {
     return (float4)((mask & (int4)yes) | (~mask & (int4)no));
@@ -181,10 +191,12 @@ SIMD_INLINE struct vf vf_div(struct vf a, struct vf b) {
     VF_EACH(a.v[i] / b.v[i]);
 }
 
+#ifndef SIMD_NEON
 /* a * b + c, rounded once where the machine can. */
 SIMD_INLINE struct vf vf_fma(struct vf a, struct vf b, struct vf c) {
     VF_EACH(a.v[i] * b.v[i] + c.v[i]);
 }
+#endif
 
 /* Return b, both of them, for a NaN in a and a number in b. */
 SIMD_INLINE struct vf vf_max(struct vf a, struct vf b) {
@@ -213,6 +225,7 @@ SIMD_INLINE struct vf vf_select_gt(struct vf a, struct vf b, struct vf yes, stru
     VF_EACH(float4_select(a.v[i] > b.v[i], yes.v[i], no.v[i]));
 }
 
+#ifndef SIMD_NEON
 /* Bit i: lane i of a > (>=) lane i of b. */
 SIMD_INLINE unsigned vf_mask_gt(struct vf a, struct vf b) {
     unsigned mask = 0;
@@ -227,19 +240,23 @@ SIMD_INLINE unsigned vf_mask_ge(struct vf a, struct vf b) {
         mask |= (unsigned)(a.v[i / 4][i % 4] >= b.v[i / 4][i % 4]) << i;
     return mask;
 }
+#endif
 
 SIMD_INLINE float vf_reduce_add(struct vf a) {
     float4 s = (a.v[0] + a.v[2]) + (a.v[1] + a.v[3]);
     return (s[0] + s[2]) + (s[1] + s[3]);
 }
 
+#ifndef SIMD_NEON
 SIMD_INLINE float vf_reduce_max(struct vf a) {
     float max = a.v[0][0];
     for (int i = 1; i < 16; i++)
         max = max > a.v[i / 4][i % 4] ? max : a.v[i / 4][i % 4];
     return max;
 }
+#endif
 
+#ifndef SIMD_NEON
 /* (a0 a1 ...) (b0 b1 ...) -> evens (a0 a2 .. b0 b2 ..), odds; and back. */
 SIMD_INLINE void vf_split_pairs(struct vf a, struct vf b, struct vf *evens, struct vf *odds) {
     for (int i = 0; i < 16; i++) {
@@ -258,6 +275,7 @@ SIMD_INLINE void vf_join_pairs(struct vf evens, struct vf odds, struct vf *a, st
         target->v[o / 4][o % 4] = odds.v[i / 4][i % 4];
     }
 }
+#endif
 
 SIMD_INLINE struct vf vf_load_f16(const uint16_t *p) {
     VF_EACH(rf_load_f16(p + 4 * i));
@@ -294,6 +312,7 @@ SIMD_INLINE struct vf vf_load_bf16_half(const uint16_t *p) {
     return (struct vf){{rf_load_bf16(p), rf_load_bf16(p + 4), zero, zero}};
 }
 
+#ifndef SIMD_NEON
 /* Round to nearest even. */
 SIMD_INLINE void vf_store_f16(uint16_t *p, struct vf a) {
     for (int i = 0; i < 16; i++)
@@ -304,15 +323,22 @@ SIMD_INLINE void vf_store_bf16(uint16_t *p, struct vf a) {
     for (int i = 0; i < 16; i++)
         p[i] = bf16_from_f32(a.v[i / 4][i % 4]);
 }
+#endif
 
+#ifndef SIMD_NEON
 SIMD_INLINE float4 float4_from_int8(const int8_t *p) {
     int4 wide = {p[0], p[1], p[2], p[3]};
     return __builtin_convertvector(wide, float4);
 }
 
+SIMD_INLINE uint4 uint4_from_bytes(const uint8_t *p) {
+    return (uint4){p[0], p[1], p[2], p[3]};
+}
+#endif
+
 /* As from f16, whose exponent is one bit longer and whose bias 8 larger. */
 SIMD_INLINE float4 float4_from_e4m3(const uint8_t *p) {
-    uint4 bits = {p[0], p[1], p[2], p[3]};
+    uint4 bits = uint4_from_bytes(p);
     uint4 number = (uint4)((float4)((bits & 0x7fu) << 20) * 0x1p112f);
     return (float4)((bits & 0x80u) << 24 | number);
 }
@@ -336,11 +362,13 @@ SIMD_INLINE struct vf vf_load_e4m3_half(const uint8_t *p) {
     return (struct vf){{float4_from_e4m3(p), float4_from_e4m3(p + 4), zero, zero}};
 }
 
+#ifndef SIMD_NEON
 /* Numbers from -127 to 127, to nearest even: as the low bits of their sum with 1.5 * 2^23. */
 SIMD_INLINE void vf_store_int8(int8_t *p, struct vf a) {
     for (int i = 0; i < 16; i++)
         p[i] = (int8_t)((uint4)(a.v[i / 4] + 0x1.8p23f))[i % 4];
 }
+#endif
 
 /* 64 numbers from 0 to 255, likewise. */
 SIMD_INLINE void vf_store_64_uint8(uint8_t *p, const struct vf *a) {
