@@ -6,7 +6,11 @@
  * of tiles a thread takes a whole tile; with few (one long decode) the unit of work is a chunk,
  * whose result waits in `partials` for the merge. Both ways do the same operations in the same
  * order, so the plan never shows in the result, and a lack of memory for `partials` only costs
- * time. */
+ * time.
+ *
+ * Sequences next to each other that decode one token each and begin with the same blocks (a cached
+ * prefix, parallel choices, beams) share the whole chunks of these: their rows form one tile, which
+ * reads K and V once, and whose total each sequence's own tile goes on from. */
 #include "kernels/cpu/cpu_attention.h"
 
 #include "config/base/check.h"
@@ -29,6 +33,8 @@ struct tile {
     int32_t first_chunk;  /* the first that any of them sees */
     int32_t num_chunks;   /* from there on */
     int64_t first_unit;   /* of its first KV head; head h starts at + h * num_chunks */
+    int32_t prefix;       /* the tile of `prefixes` to go on from; -1: none */
+    int32_t prefix_token; /* its token there */
 };
 
 struct plan {
@@ -42,11 +48,13 @@ struct plan {
     int64_t num_units;
     int64_t num_row_tokens; /* a measure of the work */
     struct tile *tiles;
-    float *partials;
+    int32_t num_prefixes;
+    struct tile *prefixes; /* behind the tiles: no more than there are tokens */
+    float *partials;       /* of units, or of prefixes: a state for each KV head */
 };
 
 size_t cpu_attention_plan_bytes(int32_t num_tokens) {
-    return (size_t)num_tokens * sizeof(struct tile);
+    return 2 * (size_t)num_tokens * sizeof(struct tile);
 }
 
 static size_t state_floats(const struct plan *plan) {
@@ -74,7 +82,8 @@ static void add_tile(struct plan *plan, int32_t seq, int32_t token, int32_t num_
                       .first_length = first_length,
                       .first_chunk = first_chunk,
                       .num_chunks = (length + ATTENTION_CHUNK - 1) / ATTENTION_CHUNK - first_chunk,
-                      .first_unit = plan->num_units};
+                      .first_unit = plan->num_units,
+                      .prefix = -1};
     plan->num_units += (int64_t)tile->num_chunks * num_kv_heads;
     plan->num_row_tokens +=
         (int64_t)(length - first_seen) * num_tokens * plan->group * num_kv_heads;
@@ -91,6 +100,66 @@ static void plan_tiles(struct plan *plan) {
             int32_t num_tokens = end - t < tile_tokens ? end - t : tile_tokens;
             add_tile(plan, s, t, num_tokens, step->context_lens[s] - (end - 1 - t));
         }
+    }
+}
+
+static bool decodes_one_token(const struct step_inputs *step, int32_t seq) {
+    return step->query_start[seq + 1] - step->query_start[seq] == 1;
+}
+
+/* Whole chunks that both sequences see and have in the same blocks. */
+static int32_t common_chunks(const struct plan *plan, int32_t a, int32_t b) {
+    const struct step_inputs *step = &plan->backend->step;
+    const int32_t block_size = plan->args->cache->layout.block_size;
+    const int32_t *blocks = step->block_tables + (int64_t)a * step->max_blocks_per_seq;
+    const int32_t *others = step->block_tables + (int64_t)b * step->max_blocks_per_seq;
+    int32_t length = step->context_lens[a] < step->context_lens[b] ? step->context_lens[a]
+                                                                   : step->context_lens[b];
+    int32_t common = 0;
+    while (common < length / block_size && blocks[common] == others[common])
+        common++;
+    return common * block_size / ATTENTION_CHUNK;
+}
+
+/* Takes the first `num_chunks` chunks from num_seqs tiles that begin at `first`. */
+static void add_prefix(struct plan *plan, int32_t first, int32_t num_seqs, int32_t num_chunks) {
+    const int32_t length = num_chunks * ATTENTION_CHUNK;
+    for (int32_t i = 0; i < num_seqs; i++) {
+        struct tile *tile = &plan->tiles[first + i];
+        tile->first_chunk = num_chunks;
+        tile->num_chunks -= num_chunks;
+        tile->prefix = plan->num_prefixes;
+        tile->prefix_token = i;
+    }
+    plan->prefixes[plan->num_prefixes++] =
+        (struct tile){.seq = plan->tiles[first].seq,
+                      .first_token = plan->tiles[first].first_token,
+                      .num_tokens = num_seqs,
+                      .first_length = length,
+                      .num_chunks = num_chunks,
+                      .prefix = -1};
+}
+
+/* A prefix takes in the next sequence unless that would make it less than half as long. */
+static void plan_prefixes(struct plan *plan) {
+    const struct step_inputs *step = &plan->backend->step;
+    const int32_t most = plan->max_rows / plan->group < TILE_ROWS / plan->group
+                             ? plan->max_rows / plan->group
+                             : TILE_ROWS / plan->group;
+    for (int32_t t = 0; t < plan->num_tiles;) {
+        int32_t n = 1, shared = 0;
+        for (; n < most && t + n < plan->num_tiles; n++) {
+            int32_t a = plan->tiles[t].seq, b = plan->tiles[t + n].seq;
+            if (!decodes_one_token(step, a) || !decodes_one_token(step, b))
+                break;
+            int32_t common = common_chunks(plan, a, b);
+            if (common == 0 || 2 * common < shared)
+                break;
+            shared = n == 1 || common < shared ? common : shared;
+        }
+        if (n > 1)
+            add_prefix(plan, t, n, shared);
+        t += n;
     }
 }
 
@@ -148,7 +217,9 @@ static void find_groups(const struct plan *plan, const struct tile *tile, int32_
     const struct step_inputs *step = &plan->backend->step;
     const int32_t *table = step->block_tables + (int64_t)tile->seq * step->max_blocks_per_seq;
     const char *pool = plan->args->cache->buffer.data;
+    int32_t last = (tile->first_chunk + tile->num_chunks) * ATTENTION_CHUNK;
     int32_t end = tile->first_length + tile->num_tokens - 1;
+    end = end < last ? end : last;
     for (int32_t g = 0; g < ATTENTION_CHUNK_GROUPS + ATTENTION_STEP_GROUPS; g++) {
         int32_t token = chunk->chunk_begin + g * KV_GROUP;
         if (token >= end) {
@@ -213,6 +284,47 @@ static void write_out(const struct plan *plan, const struct tile *tile, int32_t 
     }
 }
 
+static struct attention_state prefix_state(const struct plan *plan, int32_t prefix,
+                                           int32_t kv_head) {
+    int64_t index = (int64_t)prefix * plan->args->cache->layout.num_kv_heads + kv_head;
+    return state_at(plan, plan->partials + (size_t)index * state_floats(plan));
+}
+
+static void attend_tile(const struct plan *plan, const struct tile *tile, int32_t kv_head,
+                        const struct workspace *work, struct attention_state *total) {
+    load_queries(plan, tile, kv_head, &work->queries);
+    for (int32_t c = 0; c < tile->num_chunks; c++) {
+        attend_chunk(plan, tile, kv_head, c, work, work->chunk);
+        plan->backend->op->attention_merge(tile->num_tokens * plan->group, plan->stride,
+                                           &work->chunk, total);
+    }
+}
+
+/* Items are (prefix, KV head). */
+static void attend_prefixes(void *context, int64_t begin, int64_t end, int worker) {
+    const struct plan *plan = context;
+    struct workspace work = workspace_of(plan, worker);
+    int32_t num_kv_heads = plan->args->cache->layout.num_kv_heads;
+    for (int64_t item = begin; item < end; item++) {
+        int32_t prefix = (int32_t)(item / num_kv_heads), kv_head = (int32_t)(item % num_kv_heads);
+        const struct tile *tile = &plan->prefixes[prefix];
+        struct attention_state total = prefix_state(plan, prefix, kv_head);
+        total_begin(plan, tile->num_tokens * plan->group, &total);
+        attend_tile(plan, tile, kv_head, &work, &total);
+    }
+}
+
+/* The total of the tile's rows, as its prefix left it. */
+static void total_from_prefix(const struct plan *plan, const struct tile *tile, int32_t kv_head,
+                              struct attention_state *total) {
+    const struct attention_state state = prefix_state(plan, tile->prefix, kv_head);
+    const size_t first = (size_t)(tile->prefix_token * plan->group), rows = (size_t)plan->group;
+    const size_t stride = (size_t)plan->stride;
+    memcpy(total->max, state.max + first, rows * sizeof(float));
+    memcpy(total->sum, state.sum + first, rows * sizeof(float));
+    memcpy(total->out, state.out + first * stride, rows * stride * sizeof(float));
+}
+
 /* Items are (tile, KV head): whole contexts. */
 static void attend_tiles(void *context, int64_t begin, int64_t end, int worker) {
     const struct plan *plan = context;
@@ -222,12 +334,11 @@ static void attend_tiles(void *context, int64_t begin, int64_t end, int worker) 
         const struct tile *tile = &plan->tiles[item / num_kv_heads];
         int32_t kv_head = (int32_t)(item % num_kv_heads);
         int32_t num_rows = tile->num_tokens * plan->group;
-        load_queries(plan, tile, kv_head, &work.queries);
-        total_begin(plan, num_rows, &work.total);
-        for (int32_t c = 0; c < tile->num_chunks; c++) {
-            attend_chunk(plan, tile, kv_head, c, &work, work.chunk);
-            plan->backend->op->attention_merge(num_rows, plan->stride, &work.chunk, &work.total);
-        }
+        if (tile->prefix >= 0)
+            total_from_prefix(plan, tile, kv_head, &work.total);
+        else
+            total_begin(plan, num_rows, &work.total);
+        attend_tile(plan, tile, kv_head, &work, &work.total);
         write_out(plan, tile, kv_head, &work.total);
     }
 }
@@ -268,6 +379,25 @@ static void merge_tiles(void *context, int64_t begin, int64_t end, int worker) {
     }
 }
 
+/* Without memory for their totals, nothing is shared. */
+static void share_prefixes(struct plan *plan) {
+    struct cpu_op_scratch *scratch = plan->backend->op_scratch;
+    const size_t num_kv_heads = (size_t)plan->args->cache->layout.num_kv_heads;
+    if (plan->window != INT32_MAX)
+        return;
+    plan_prefixes(plan);
+    if (plan->num_prefixes == 0)
+        return;
+    plan->partials =
+        cpu_op_scratch_reserve(&scratch->partials, (size_t)plan->num_prefixes * num_kv_heads *
+                                                       state_floats(plan) * sizeof(float));
+    if (plan->partials != NULL)
+        return;
+    plan->num_tiles = plan->num_prefixes = 0;
+    plan->num_units = plan->num_row_tokens = 0;
+    plan_tiles(plan);
+}
+
 void cpu_paged_attention(struct backend *base, const struct attention_args *args) {
     struct cpu_backend *b = (struct cpu_backend *)base;
     const struct kv_layout *l = &args->cache->layout;
@@ -282,21 +412,26 @@ void cpu_paged_attention(struct backend *base, const struct attention_args *args
     plan.tiles =
         cpu_op_scratch_reserve(&scratch->plan, cpu_attention_plan_bytes(b->step.num_tokens));
     CHECK(plan.tiles != NULL);
+    plan.prefixes = plan.tiles + b->step.num_tokens;
     plan_tiles(&plan);
     CHECK(cpu_op_scratch_reserve_workers(scratch, workspace_floats(&plan) * sizeof(float)) == 0);
     int num_threads = thread_pool_size(b->pool);
     int64_t num_items = (int64_t)plan.num_tiles * l->num_kv_heads;
-    if (plan.num_row_tokens < SMALL_WORK || num_threads == 1) {
+    if (plan.num_row_tokens < SMALL_WORK) {
         attend_tiles(&plan, 0, num_items, 0);
         return;
     }
-    if (num_items < (int64_t)UNITS_PER_THREAD * num_threads && plan.num_units > num_items)
+    if (num_threads > 1 && num_items < (int64_t)UNITS_PER_THREAD * num_threads &&
+        plan.num_units > num_items)
         plan.partials = cpu_op_scratch_reserve(
             &scratch->partials, (size_t)plan.num_units * state_floats(&plan) * sizeof(float));
     if (plan.partials != NULL) {
         thread_pool_for(b->pool, plan.num_units, 1, attend_units, &plan);
         merge_tiles(&plan, 0, num_items, 0);
-    } else {
-        thread_pool_for(b->pool, num_items, 1, attend_tiles, &plan);
+        return;
     }
+    share_prefixes(&plan);
+    thread_pool_for(b->pool, (int64_t)plan.num_prefixes * l->num_kv_heads, 1, attend_prefixes,
+                    &plan);
+    thread_pool_for(b->pool, num_items, 1, attend_tiles, &plan);
 }

@@ -766,6 +766,57 @@ static void test_batch_invariance(void **state) {
     }
 }
 
+/* Sequences that begin alike, with the blocks of the first of them or with their own: the same bits.
+ * Prefixes of all lengths, one that ends within a chunk, rows of more than one tile, and a sequence
+ * in between that shares nothing or prefills. */
+static void check_prefixes(struct backend *b, enum kv_type type, int32_t window) {
+    enum { N = 11, UNLIKE = 5 };
+    static const int32_t lengths[N] = {700, 513, 530, 800, 600, 540, 520, 512, 300, 590, 256};
+    static const int32_t shared[N] = {700, 512, 512, 640, 512, 0, 512, 512, 256, 512, 256};
+    struct scene scene;
+    struct pool own, pool;
+    struct chunk chunks[N];
+    float *alone[MAX_SEQS], *together[MAX_SEQS];
+    scene_init(&scene, (struct shape){32, 2, 4, 32, type, .window = window}, N, lengths);
+    for (int s = 0; s < N; s++) {
+        chunks[s] = (struct chunk){s, lengths[s], s == UNLIKE ? 3 : 1};
+        if (s > 0)
+            memcpy(scene.qkv[s], scene.qkv[0],
+                   (size_t)shared[s] * (size_t)scene.row_floats * sizeof(float));
+    }
+    alloc_outputs(&scene, alone);
+    alloc_outputs(&scene, together);
+    pool_init(&own, &scene, b, 3);
+    pool_init(&pool, &scene, b, 4);
+    for (int s = 1; s < N; s++)
+        memcpy(pool.tables + s * pool.max_blocks, pool.tables,
+               (size_t)(shared[s] / 32) * sizeof(*pool.tables));
+    store_before(&scene, &own, N, chunks);
+    store_before(&scene, &pool, N, chunks);
+    run_step(&scene, &own, N, chunks, alone);
+    run_step(&scene, &pool, N, chunks, together);
+    for (int s = 0; s < N; s++) {
+        size_t first = (size_t)((lengths[s] - chunks[s].num_tokens) * scene.out_floats);
+        assert_memory_equal(alone[s] + first, together[s] + first,
+                            (size_t)(chunks[s].num_tokens * scene.out_floats) * sizeof(float));
+    }
+    pool_finish(&own);
+    pool_finish(&pool);
+    free_outputs(&scene, together);
+    free_outputs(&scene, alone);
+    scene_finish(&scene);
+}
+
+static void test_prefixes(void **state) {
+    if (!fixture.bits_equal)
+        skip();
+    for (int i = 0; i < fixture.num_backends; i++)
+        for (enum kv_type type = 0; type < NUM_KV_TYPES; type++)
+            if (is_taken(type))
+                check_prefixes(fixture.backends[i], type, type == KV_F32 ? 600 : 0);
+    check_prefixes(fixture.backends[0], KV_F32, 0);
+}
+
 /* No memory but what was allocated at start: as many tokens as there can be, then one that would
  * have its context split among the CPU's threads. */
 static void test_without_memory(void **state) {
@@ -824,6 +875,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_plans),
         cmocka_unit_test(test_window_beyond_context),
         cmocka_unit_test(test_batch_invariance),
+        cmocka_unit_test(test_prefixes),
         cmocka_unit_test(test_without_memory),
     };
     kernel_fixture_open(&fixture, argc, argv, &config);
