@@ -15,7 +15,7 @@
 #include <stdlib.h>
 
 #define CHUNK_ROWS 192          /* whole tiles of every packing */
-#define PORTION_PANELS 4        /* that a tile of one row takes at once */
+#define PORTION_PANELS 4        /* that a thread takes at a time */
 #define PACK_ALONE_ITEMS 16384  /* activations that the caller packs by itself */
 #define PACK_PORTION_ITEMS 4096 /* else: per portion */
 
