@@ -355,9 +355,9 @@ struct backend_config {
     int32_t num_q_heads;         /* CUDA: largest of the attention */
     int32_t num_kv_heads;        /* CUDA: likewise */
     const char *isa;             /* CPU: NULL or "auto": what is fastest here; else "portable",
-                                    "avx2", "avx512vnni", "avx512bf16", "amx", "neon", "dotprod",
-                                    "i8mm": that level with all it has (ERROR_CONFIG if the
-                                    machine lacks it) */
+                                    "avx2", "avxvnni", "avx512vnni", "avx512bf16", "amx", "neon",
+                                    "dotprod", "i8mm": that level with all it has (ERROR_CONFIG
+                                    if the machine lacks it) */
     enum dtype activation_dtype; /* CUDA: DTYPE_BF16 or DTYPE_F16. The CPU computes in float; BF16
                                     lets it round the activations before BF16 weights where
                                     that is faster */

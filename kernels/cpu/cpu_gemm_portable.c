@@ -54,7 +54,7 @@ void cpu_gemm_pack_blocks_portable(const float *x, int32_t depth, void *tile, in
     }
 }
 
-#define FOR_QUANTISED_TILES(X, type) X(type, 1, 4)
+#define FOR_QUANTISED_TILES(X, type) X(type, 1, 1)
 #define FOR_PLAIN_TILES(X, type) X(type, 1, 4)
 #define PACK_BLOCKS cpu_gemm_pack_blocks_portable
 #include "kernels/cpu/cpu_gemm_plain_template.h"

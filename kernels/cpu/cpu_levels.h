@@ -53,6 +53,7 @@ const struct cpu_level *cpu_levels_fill_fastest(bool any_bits, struct cpu_kernel
 /* cpu_gemm_LEVEL.c */
 void cpu_gemm_add_portable(struct cpu_kernels *kernels);
 void cpu_gemm_add_avx2(struct cpu_kernels *kernels);
+void cpu_gemm_add_avxvnni(struct cpu_kernels *kernels);
 void cpu_gemm_add_avx512vnni(struct cpu_kernels *kernels);
 void cpu_gemm_add_avx512bf16(struct cpu_kernels *kernels);
 void cpu_gemm_add_amx(struct cpu_kernels *kernels);

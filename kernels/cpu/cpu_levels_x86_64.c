@@ -17,6 +17,14 @@ static bool has_avx2(void) {
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
 }
 
+/* The compilers' __builtin_cpu_supports does not know it before gcc 13 and clang 17. */
+static bool has_avxvnni(void) {
+    enum { AVX_VNNI = 1 << 4 };
+    unsigned eax, ebx, ecx, edx;
+    return has_avx2() && __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 &&
+           (eax & AVX_VNNI) != 0;
+}
+
 static bool has_avx512vnni(void) {
     return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
@@ -49,6 +57,7 @@ static bool always(void) {
 const struct cpu_level cpu_levels[] = {
     {"portable", "portable", false, always, cpu_gemm_add_portable, cpu_ops_add_portable},
     {"avx2", "AVX2", false, has_avx2, cpu_gemm_add_avx2, cpu_ops_add_avx2},
+    {"avxvnni", "AVX-VNNI", false, has_avxvnni, cpu_gemm_add_avxvnni, NULL},
     {"avx512vnni", "AVX-512 VNNI", false, has_avx512vnni, cpu_gemm_add_avx512vnni,
      cpu_ops_add_avx512vnni},
     {"avx512bf16", "AVX-512 BF16", true, has_avx512bf16, cpu_gemm_add_avx512bf16, NULL},
