@@ -1,5 +1,5 @@
 /* For any machine: a register is a GNU C vector of four floats or integers, struct vf four of them;
- * no instruction beyond the base set. With SIMD_NEON some functions are those of simd_neon.h. */
+ * no instruction beyond the base set. With SIMD_NEON some functions are those of simd_neon_template.h. */
 #ifndef QUIRE_KERNELS_CPU_SIMD_PORTABLE_H
 #define QUIRE_KERNELS_CPU_SIMD_PORTABLE_H
 
@@ -25,7 +25,7 @@ struct vf {
     return r
 
 #ifdef SIMD_NEON
-#include "kernels/cpu/simd_neon.h"
+#include "kernels/cpu/simd_neon_template.h"
 #endif
 
 /* --- One register: RF_LANES floats (rf) or 32-bit integers (ri) ------------------------------- */
