@@ -1,8 +1,8 @@
 /* What NEON, which every 64-bit ARM has, does better than GNU C's vectors: included by
  * simd_portable.h in place of its own functions of these names, whose contracts hold. A product of
  * floats that is added is rounded once, as on x86 from AVX2 on. */
-#ifndef QUIRE_KERNELS_CPU_SIMD_NEON_H
-#define QUIRE_KERNELS_CPU_SIMD_NEON_H
+#ifndef QUIRE_KERNELS_CPU_SIMD_NEON_TEMPLATE_H
+#define QUIRE_KERNELS_CPU_SIMD_NEON_TEMPLATE_H
 
 #include <arm_neon.h>
 

@@ -1,5 +1,6 @@
 /* For any machine: a register is a GNU C vector of four floats or integers, struct vf four of them;
- * no instruction beyond the base set. With SIMD_NEON some functions are those of simd_neon_template.h. */
+ * no instruction beyond the base set. With SIMD_NEON some functions are those of
+ * simd_neon_template.h. */
 #ifndef QUIRE_KERNELS_CPU_SIMD_PORTABLE_H
 #define QUIRE_KERNELS_CPU_SIMD_PORTABLE_H
 
