@@ -32,6 +32,10 @@ _Static_assert(MAX_LINE <= PIPE_BUF, "a line fits where a pipe has room");
 static _Atomic int current_level = LOG_INFO;
 static _Atomic uint64_t num_lost, num_lost_reported;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static bool status_is_shown; /* guarded by lock */
+
+/* To the start of the line, which is cleared (ECMA-48: EL). */
+#define CLEAR_LINE "\r\x1b[K"
 
 static const struct {
     const char *name;
@@ -98,9 +102,15 @@ static bool report_lost(void) {
 /* A log that cannot be written must not stop the server. */
 static void write_line(const char *line, size_t length) {
     pthread_mutex_lock(&lock);
+    if (status_is_shown)
+        status_is_shown = !write_now(CLEAR_LINE, strlen(CLEAR_LINE));
     if (!report_lost() || !write_now(line, length))
         num_lost++;
     pthread_mutex_unlock(&lock);
+}
+
+bool log_is_terminal(void) {
+    return isatty(STDERR_FILENO);
 }
 
 uint64_t log_num_lost(void) {
@@ -111,21 +121,46 @@ void log_set_level(enum log_level level) {
     atomic_store_explicit(&current_level, level, memory_order_relaxed);
 }
 
-void log_write(enum log_level level, const char *format, ...) {
-    if ((int)level > atomic_load_explicit(&current_level, memory_order_relaxed))
-        return;
-    char line[MAX_LINE];
-    size_t start = write_prefix(level, line), room = MAX_LINE - 1 - start;
-    va_list args;
-    va_start(args, format);
+static bool is_logged(enum log_level level) {
+    return (int)level <= atomic_load_explicit(&current_level, memory_order_relaxed);
+}
+
+/* Appends the text, cut at MAX_LINE - 1, to the line's first `start` bytes. Returns the length. */
+static size_t write_text(char *line, size_t start, const char *format, va_list args) {
+    size_t room = MAX_LINE - 1 - start;
     int wanted = vsnprintf(line + start, room, format, args);
-    va_end(args);
     if (wanted < 0)
-        return;
-    size_t length = (size_t)wanted < room ? (size_t)wanted : room - 1;
-    for (size_t i = start; i < start + length; i++)
+        return start;
+    size_t length = start + ((size_t)wanted < room ? (size_t)wanted : room - 1);
+    for (size_t i = start; i < length; i++)
         if ((unsigned char)line[i] < 0x20 || line[i] == 0x7f)
             line[i] = '?';
-    line[start + length] = '\n';
-    write_line(line, start + length + 1);
+    return length;
+}
+
+void log_write(enum log_level level, const char *format, ...) {
+    if (!is_logged(level))
+        return;
+    char line[MAX_LINE];
+    va_list args;
+    va_start(args, format);
+    size_t length = write_text(line, write_prefix(level, line), format, args);
+    va_end(args);
+    line[length] = '\n';
+    write_line(line, length + 1);
+}
+
+/* A status that does not go out is no loss: the next one says more. */
+void log_status(const char *format, ...) {
+    if (!is_logged(LOG_INFO) || !log_is_terminal())
+        return;
+    char line[MAX_LINE] = CLEAR_LINE;
+    va_list args;
+    va_start(args, format);
+    size_t length = write_text(line, strlen(CLEAR_LINE), format, args);
+    va_end(args);
+    pthread_mutex_lock(&lock);
+    write_now(line, length);
+    status_is_shown = true;
+    pthread_mutex_unlock(&lock);
 }

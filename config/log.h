@@ -7,6 +7,7 @@
 #ifndef QUIRE_CONFIG_LOG_H
 #define QUIRE_CONFIG_LOG_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 enum log_level { LOG_ERROR, LOG_WARNING, LOG_INFO, LOG_DEBUG };
@@ -15,6 +16,11 @@ void log_set_level(enum log_level level);
 /* Lines that could not be written since the start. */
 uint64_t log_num_lost(void);
 void log_write(enum log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+bool log_is_terminal(void);
+/* Shows what changes, at level info: a line without an end, in the place of the one shown before,
+ * which the next line of the log takes. Only where stderr is a terminal. */
+void log_status(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 #define log_error(...) log_write(LOG_ERROR, __VA_ARGS__)
 #define log_warning(...) log_write(LOG_WARNING, __VA_ARGS__)

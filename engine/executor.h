@@ -15,6 +15,7 @@
 #include "models/batch.h"
 #include "models/files/content_hash.h"
 #include "models/model.h"
+#include "models/weights/weights_reader.h"
 
 #include <stdbool.h>
 
@@ -63,6 +64,7 @@ struct executor_config {
     /* max_num_seqs and max_num_batched_tokens may be 0: by device. max_logit_rows and the numbers
      * of blocks are not read: they are always chosen. */
     struct serving_limits limits;
+    struct weights_progress progress; /* of loading; zeroed: nobody asks */
 };
 
 /* Memory by part, for the table printed at start. On a CPU the ranks have the system's memory in

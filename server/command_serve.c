@@ -23,6 +23,7 @@
 #include "server/engine_options.h"
 #include "server/http/http_server.h"
 #include "server/http/listen_socket.h"
+#include "server/load_progress.h"
 #include "server/memory_table.h"
 #include "server/api/api_context.h"
 #include "server/reload.h"
@@ -56,6 +57,7 @@ struct serve {
     struct chat_model *chat;
     struct executor *executor;
     struct executor_config executor_config;
+    struct load_progress load_progress;
     struct executor_info info; /* of the executor; its limits are everyone's */
     int wake_fd;
     struct listen_socket socket;
@@ -168,8 +170,21 @@ static int open_chat(struct serve *serve, struct error *err) {
     return 0;
 }
 
+static void show_load(void *context, size_t bytes_read, size_t num_bytes) {
+    struct load_progress *progress = context;
+    char line[LOAD_PROGRESS_LINE_BYTES];
+    enum load_progress_kind kind =
+        load_progress_update(progress, bytes_read, num_bytes, clock_now_ns(), line);
+    if (kind == LOAD_PROGRESS_STATUS)
+        log_status("%s", line);
+    else if (kind == LOAD_PROGRESS_LOG)
+        log_info("%s", line);
+}
+
 static int open_executor(struct serve *serve, struct error *err) {
-    const struct executor_config *config = &serve->executor_config;
+    struct executor_config *config = &serve->executor_config;
+    load_progress_start(&serve->load_progress, clock_now_ns(), log_is_terminal());
+    config->progress = (struct weights_progress){show_load, &serve->load_progress};
     if (executor_create(serve->model, config, &serve->info, &serve->executor, err) != 0)
         return -1;
     if (config->dtype == DTYPE_F16 && !serve->info.has_dedicated_memory)

@@ -38,11 +38,14 @@ int rank_setup_init(struct rank_setup *out, const struct model *model,
                                .device = config->device,
                                .num_ranks = max_int32(config->num_ranks, 1)};
     choose_device(out);
-    if (create_group(out, err) == 0 &&
-        (!loads || weights_reader_create(model, out->num_ranks, &out->reader, err) == 0))
-        return 0;
-    rank_setup_finish(out);
-    return -1;
+    if (create_group(out, err) != 0 ||
+        (loads && weights_reader_create(model, out->num_ranks, &out->reader, err) != 0)) {
+        rank_setup_finish(out);
+        return -1;
+    }
+    if (loads)
+        weights_reader_set_progress(out->reader, config->progress);
+    return 0;
 }
 
 void rank_setup_loaded(struct rank_setup *setup) {

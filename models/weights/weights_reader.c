@@ -2,6 +2,7 @@
 
 #include "config/base/check.h"
 #include "models/weights/model_digest.h"
+#include "models/weights/tensor_names.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -11,12 +12,15 @@ struct weights_reader {
     int32_t num_ranks;
     struct content_hash *hash;
     void *chunk; /* [WEIGHTS_CHUNK_BYTES] */
+    struct weights_progress progress;
+    size_t num_bytes; /* of all tensors that are to be read */
 
     pthread_mutex_t lock;
     pthread_cond_t changed;
     /* guarded by lock */
     int32_t num_waiting;
     uint64_t num_reads;
+    size_t bytes_read;
     const struct tensor_info *tensor; /* of the piece that is waited for */
     size_t offset;
     struct error error; /* of the read, or the rank, that failed */
@@ -58,13 +62,38 @@ void weights_reader_destroy(struct weights_reader *reader) {
     free(reader);
 }
 
+static size_t count_bytes(const struct model *model) {
+    size_t bytes = 0;
+    for (size_t i = 0; i < tensor_file_num_tensors(model->file); i++) {
+        const struct tensor_info *tensor = tensor_file_tensor(model->file, i);
+        if (!tensor_names_is_ignorable(&model->config, tensor->name))
+            bytes += tensor->bytes;
+    }
+    return bytes;
+}
+
+void weights_reader_set_progress(struct weights_reader *reader, struct weights_progress progress) {
+    reader->progress = progress;
+    reader->num_bytes = count_bytes(reader->model);
+}
+
+static void report_locked(struct weights_reader *reader, size_t bytes) {
+    const struct weights_progress *progress = &reader->progress;
+    reader->bytes_read += bytes;
+    if (progress->report != NULL)
+        progress->report(progress->context, reader->bytes_read, reader->num_bytes);
+}
+
 /* With the lock held: nobody uses the chunk, since every rank has asked for the next. */
 static void read_locked(struct weights_reader *reader, const struct tensor_info *tensor,
                         size_t offset, size_t bytes) {
     if (offset == 0)
         model_digest_add_tensor(reader->hash, tensor);
-    if (tensor_read(reader->model->file, tensor, offset, bytes, reader->chunk, &reader->error) == 0)
+    if (tensor_read(reader->model->file, tensor, offset, bytes, reader->chunk, &reader->error) ==
+        0) {
         content_hash_add(reader->hash, reader->chunk, bytes);
+        report_locked(reader, bytes);
+    }
     reader->num_waiting = 0;
     reader->num_reads++;
     pthread_cond_broadcast(&reader->changed);

@@ -17,6 +17,15 @@ struct weights_reader;
  * ERROR_MEMORY. */
 int weights_reader_create(const struct model *model, int32_t num_ranks, struct weights_reader **out,
                           struct error *err);
+/* Reports, after every read, how many of the bytes that make up the model have been read; the last
+ * time it is all of them. Called by the thread of any rank, one at a time; it is to return at once,
+ * since all ranks wait. Set before the first read, or never. */
+struct weights_progress {
+    void (*report)(void *context, size_t bytes_read, size_t num_bytes); /* NULL: nobody asks */
+    void *context;
+};
+void weights_reader_set_progress(struct weights_reader *reader, struct weights_progress progress);
+
 /* Accepts NULL. No rank is loading. */
 void weights_reader_destroy(struct weights_reader *reader);
 

@@ -190,6 +190,42 @@ static void test_stuck_terminal_holds_up_nobody(void **state) {
     close(leader);
 }
 
+static void test_status_gives_way_to_the_next_line(void **state) {
+    static char text[4096];
+    int leader = posix_openpt(O_RDWR | O_NOCTTY);
+    if (leader < 0 || grantpt(leader) != 0 || unlockpt(leader) != 0)
+        skip();
+    int terminal = open(ptsname(leader), O_RDWR | O_NOCTTY);
+    if (terminal < 0)
+        skip();
+    int saved = dup(STDERR_FILENO);
+    dup2(terminal, STDERR_FILENO);
+    log_info("before");
+    log_status("one %d", 1);
+    log_status("two\n");
+    log_info("after");
+    log_info("last");
+    drain(leader, text, sizeof(text));
+    dup2(saved, STDERR_FILENO);
+    close(saved);
+    close(terminal);
+    close(leader);
+    const char *shown = strstr(text, "before\r\n\r\x1b[Kone 1\r\x1b[Ktwo?\r\x1b[K2");
+    assert_non_null(shown);
+    const char *after = strstr(shown, "after\r\n2"); /* a line begins with its year */
+    assert_non_null(after);
+    assert_non_null(strstr(after, "last\r\n"));
+}
+
+static void test_status_is_for_terminals(void **state) {
+    struct capture capture;
+    char text[64];
+    capture_start(&capture);
+    log_status("42 %%");
+    assert_false(log_is_terminal());
+    assert_int_equal(capture_stop(&capture, text, sizeof(text)), 0);
+}
+
 static void test_closed_reader_and_full_disk_lose_lines(void **state) {
     int ends[2], saved = dup(STDERR_FILENO);
     uint64_t before = log_num_lost();
@@ -217,6 +253,8 @@ int main(void) {
         cmocka_unit_test(test_full_pipe_holds_up_nobody),
         cmocka_unit_test(test_full_socket_holds_up_nobody),
         cmocka_unit_test(test_stuck_terminal_holds_up_nobody),
+        cmocka_unit_test(test_status_gives_way_to_the_next_line),
+        cmocka_unit_test(test_status_is_for_terminals),
         cmocka_unit_test(test_closed_reader_and_full_disk_lose_lines),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -18,6 +18,20 @@ enum { MAX_RANKS = 4, MAX_WIDTH = 512 };
 
 static const struct weights_options as_stored = {.max_model_len = 8, .quantization = DTYPE_NONE};
 
+/* What the reader reported. */
+struct reports {
+    size_t num_reports, bytes_read, num_bytes;
+    bool is_disordered;
+};
+
+static void note_report(void *context, size_t bytes_read, size_t num_bytes) {
+    struct reports *reports = context;
+    reports->is_disordered |= bytes_read <= reports->bytes_read || bytes_read > num_bytes;
+    reports->num_reports++;
+    reports->bytes_read = bytes_read;
+    reports->num_bytes = num_bytes;
+}
+
 struct rank {
     const struct model *model;
     struct weights_reader *reader;
@@ -51,14 +65,16 @@ static void close_rank(struct rank *r) {
 }
 
 /* abandoned: the rank that does not load; -1: none. */
-static void load_ranks(struct rank *ranks, const struct model *model, int32_t num_ranks,
-                       int32_t abandoned) {
+static struct reports load_ranks(struct rank *ranks, const struct model *model, int32_t num_ranks,
+                                 int32_t abandoned) {
+    struct reports reports = {0};
     const struct error why = {.code = ERROR_DEVICE, .message = "no such card"};
     struct weights_reader *reader;
     pthread_t threads[MAX_RANKS];
     struct error err = {0};
     if (weights_reader_create(model, num_ranks, &reader, &err) != 0)
         fail_msg("%s", err.message);
+    weights_reader_set_progress(reader, (struct weights_progress){note_report, &reports});
     for (int32_t i = 0; i < num_ranks; i++) {
         open_rank(&ranks[i], model, i, num_ranks);
         ranks[i].reader = reader;
@@ -71,6 +87,7 @@ static void load_ranks(struct rank *ranks, const struct model *model, int32_t nu
         if (i != abandoned)
             assert_int_equal(pthread_join(threads[i], NULL), 0);
     weights_reader_destroy(reader);
+    return reports;
 }
 
 /* --- Products ---------------------------------------------------------------------------------- */
@@ -170,6 +187,20 @@ static void check_vocab(const struct rank *r, const struct rank *whole) {
     check_outputs("embedding", got, 0, want, r->shard.first_vocab, r->shard.vocab_size);
 }
 
+static size_t file_bytes(const struct model_image *image) {
+    size_t bytes = 0;
+    for (size_t i = 0; i < tensor_file_num_tensors(image->model.file); i++)
+        bytes += tensor_file_tensor(image->model.file, i)->bytes;
+    return bytes;
+}
+
+static void check_reports(const struct reports *reports, int num_reports, size_t num_bytes) {
+    assert_int_equal(reports->num_reports, num_reports);
+    assert_int_equal(reports->bytes_read, num_bytes);
+    assert_int_equal(reports->num_bytes, num_bytes);
+    assert_false(reports->is_disordered);
+}
+
 static void check_ranks(const struct model_config *config, struct image_form form,
                         int32_t num_ranks) {
     struct model_image image;
@@ -177,7 +208,8 @@ static void check_ranks(const struct model_config *config, struct image_form for
     model_image_init(&image, config, form);
     model_image_open(&image);
     load_ranks(&whole, &image.model, 1, -1);
-    load_ranks(ranks, &image.model, num_ranks, -1);
+    struct reports reports = load_ranks(ranks, &image.model, num_ranks, -1);
+    check_reports(&reports, image.num_tensors, file_bytes(&image));
     assert_int_equal(whole.status, 0);
     for (int32_t i = 0; i < num_ranks; i++) {
         if (ranks[i].status != 0)
@@ -214,6 +246,20 @@ static void test_shares_make_up_the_whole(void **state) {
     check_ranks(&config, (struct image_form){.biased = true, .dtype = DTYPE_F16}, 4);
     config.num_heads = 8, config.num_kv_heads = 4;
     check_ranks(&config, (struct image_form){.fused = true, .dtype = DTYPE_Q8_0}, 3);
+}
+
+static void test_reports_leave_out_what_is_not_read(void **state) {
+    const struct model_config config = model_image_config();
+    struct model_image image;
+    struct rank rank;
+    model_image_init(&image, &config, (struct image_form){.dtype = DTYPE_F32});
+    model_image_put(&image, "rope_freqs.weight", 0, 8, DTYPE_F32);
+    model_image_open(&image);
+    struct reports reports = load_ranks(&rank, &image.model, 1, -1);
+    assert_int_equal(rank.status, 0);
+    check_reports(&reports, image.num_tensors - 1, file_bytes(&image) - 8 * sizeof(float));
+    close_rank(&rank);
+    model_image_finish(&image);
 }
 
 /* --- Failures ----------------------------------------------------------------------------------- */
@@ -260,6 +306,7 @@ static void test_a_missing_tensor_ends_all(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_shares_make_up_the_whole),
+        cmocka_unit_test(test_reports_leave_out_what_is_not_read),
         cmocka_unit_test(test_one_that_does_not_load_ends_all),
         cmocka_unit_test(test_a_missing_tensor_ends_all),
     };

@@ -1,0 +1,33 @@
+/* Decides what is said while weights load, and when. Nothing in the first two seconds, so nothing
+ * of a model that takes less; then on a terminal a status a few times a second, elsewhere a line of
+ * the log every five seconds. Once all is read, one line that stays says how long it took, if
+ * anything was said before. */
+#ifndef QUIRE_SERVER_LOAD_PROGRESS_H
+#define QUIRE_SERVER_LOAD_PROGRESS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define LOAD_PROGRESS_LINE_BYTES 96
+
+enum load_progress_kind {
+    LOAD_PROGRESS_NONE,
+    LOAD_PROGRESS_STATUS, /* in the place of the one before (log_status) */
+    LOAD_PROGRESS_LOG,
+};
+
+struct load_progress {
+    int64_t started_ns;
+    int64_t next_ns; /* when the next line is due */
+    bool is_terminal, is_shown;
+};
+
+void load_progress_start(struct load_progress *out, int64_t now_ns, bool is_terminal);
+/* bytes_read never falls; when it is num_bytes, everything is read. Writes the line unless the kind
+ * is NONE. */
+enum load_progress_kind load_progress_update(struct load_progress *progress, size_t bytes_read,
+                                             size_t num_bytes, int64_t now_ns,
+                                             char line[static LOAD_PROGRESS_LINE_BYTES]);
+
+#endif
