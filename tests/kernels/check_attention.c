@@ -574,6 +574,58 @@ static void test_quantised(void **state) {
     }
 }
 
+/* Rows of an int8 cache of which nothing is lost: K's and V's codes are the numbers, and where a
+ * token's score is not the largest, it has a fifth of its weight or none. With V's scales, 1 and
+ * 1/3, the weights are 255, 85, 51, 17 and 0 of 255. */
+static void fill_exact(const struct scene *scene) {
+    const struct shape *shape = &scene->shape;
+    const int32_t dim = shape->head_dim, num_q = scene->out_floats;
+    static const float scores[] = {0, -2, -120};
+    uint64_t seed = 1;
+    for (int32_t t = 0; t < scene->lengths[0]; t++) {
+        float *q = scene->qkv[0] + (size_t)t * (size_t)scene->row_floats, *k = q + num_q;
+        float *v = k + shape->num_kv_heads * dim;
+        for (int32_t i = 0; i < num_q; i++)
+            q[i] = i % dim == 0 ? sqrtf((float)dim) * logf(5) / 2 : 0;
+        for (int32_t h = 0; h < shape->num_kv_heads; h++, k += dim, v += dim) {
+            float k_scale = (float)kernel_fixture_random_in(&seed, 1, 2);
+            float v_scale = kernel_fixture_random_in(&seed, 0, 1) ? 1 : 1.0f / 3;
+            for (int32_t i = 0; i < dim; i++) {
+                k[i] = k_scale * (float)kernel_fixture_random_in(&seed, -127, 127);
+                v[i] = v_scale * (float)kernel_fixture_random_in(&seed, -127, 127);
+            }
+            k[0] = scores[kernel_fixture_random_in(&seed, 0, 2)];
+            k[1] = 127 * k_scale;
+            v[0] = 127 * v_scale;
+        }
+    }
+}
+
+/* What INT8_TOLERANCE leaves room for is rounding alone: without it there is but the error of the
+ * power of 2. */
+static void test_int8_without_rounding(void **state) {
+    static const int32_t length = 300;
+    struct scene scene;
+    float *expected[1], *actual[1];
+    if (fixture.dtype != DTYPE_F32)
+        skip();
+    scene_init(&scene, (struct shape){40, 2, 3, 16, KV_INT8}, 1, &length);
+    fill_exact(&scene);
+    alloc_outputs(&scene, expected);
+    run_whole(&scene, fixture.oracle, 1, expected);
+    for (int b = 0; b < fixture.num_backends; b++) {
+        alloc_outputs(&scene, actual);
+        run_whole(&scene, fixture.backends[b], 2, actual);
+        for (int32_t t = 0; t < length; t++)
+            kernel_fixture_assert_close_by(actual[0] + t * scene.out_floats,
+                                           expected[0] + t * scene.out_floats,
+                                           (size_t)scene.out_floats, 3e-4, "int8, not rounded");
+        free_outputs(&scene, actual);
+    }
+    free_outputs(&scene, expected);
+    scene_finish(&scene);
+}
+
 /* K and V of token 3 are zeros; V of token 80 has an infinity in head 0, that of token 100 a NaN in
  * head 1. */
 static void spoil(const struct scene *scene) {
@@ -870,6 +922,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_windows),
         cmocka_unit_test(test_soft_caps),
         cmocka_unit_test(test_quantised),
+        cmocka_unit_test(test_int8_without_rounding),
         cmocka_unit_test(test_quantised_not_finite),
         cmocka_unit_test(test_split),
         cmocka_unit_test(test_plans),
