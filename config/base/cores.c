@@ -34,7 +34,7 @@ static bool read_line(const char *dir, const char *name, char line[static MAX_LI
 static int whole_cores(int64_t quota_us, int64_t period_us) {
     if (quota_us <= 0 || period_us <= 0 || quota_us / period_us >= CORES_UNLIMITED)
         return CORES_UNLIMITED;
-    int64_t nearest = quota_us / period_us + (quota_us % period_us >= (period_us + 1) / 2);
+    int64_t nearest = quota_us / period_us + (quota_us % period_us >= period_us - period_us / 2);
     return nearest > 0 ? (int)nearest : 1;
 }
 

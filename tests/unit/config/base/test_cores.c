@@ -65,6 +65,7 @@ static void test_quotas_are_rounded_to_whole_cores(void **state) {
                  {"-5 100000\n", CORES_UNLIMITED},
                  {"200000 0\n", CORES_UNLIMITED},
                  {"9223372036854775807 1\n", CORES_UNLIMITED},
+                 {"1 9223372036854775807\n", 1},
                  {"", CORES_UNLIMITED}};
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         write_file("cpu.max", cases[i].line);
