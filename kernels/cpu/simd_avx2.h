@@ -275,23 +275,11 @@ SIMD_INLINE void vf_store_bf16(uint16_t *p, struct vf a) {
     _mm_storeu_si128((__m128i *)(p + 8), m256_to_bf16(a.high));
 }
 
-SIMD_INLINE __m256 m256_from_int8(const int8_t *p) {
-    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p)));
-}
-
 /* The sign stays where extension has it twice: the upper one is f16's, the lower is cleared. */
 SIMD_INLINE __m256 m256_from_e4m3(const uint8_t *p) {
     __m128i wide = _mm_cvtepi8_epi16(_mm_loadl_epi64((const __m128i *)p));
     __m128i half = _mm_and_si128(_mm_slli_epi16(wide, 7), _mm_set1_epi16((int16_t)0xbf80));
     return _mm256_cvtph_ps(half);
-}
-
-SIMD_INLINE struct vf vf_load_int8(const int8_t *p) {
-    return (struct vf){m256_from_int8(p), m256_from_int8(p + 8)};
-}
-
-SIMD_INLINE struct vf vf_load_int8_half(const int8_t *p) {
-    return (struct vf){m256_from_int8(p), _mm256_setzero_ps()};
 }
 
 SIMD_INLINE struct vf vf_load_e4m3(const uint8_t *p) {

@@ -244,16 +244,6 @@ SIMD_INLINE void vf_store_bf16(uint16_t *p, struct vf a) {
     _mm256_storeu_si256((__m256i *)p, _mm512_cvtepi32_epi16(result));
 }
 
-SIMD_INLINE struct vf vf_load_int8(const int8_t *p) {
-    __m128i codes = _mm_loadu_si128((const __m128i *)p);
-    return vf_of(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(codes)));
-}
-
-SIMD_INLINE struct vf vf_load_int8_half(const int8_t *p) {
-    __m128i codes = _mm_loadl_epi64((const __m128i *)p);
-    return vf_of(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(codes)));
-}
-
 /* The sign stays where extension has it twice: the upper one is f16's, the lower is cleared. */
 SIMD_INLINE struct vf m512_from_e4m3(__m128i codes) {
     __m256i wide = _mm256_slli_epi16(_mm256_cvtepi8_epi16(codes), 7);

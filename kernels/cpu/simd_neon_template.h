@@ -92,11 +92,6 @@ SIMD_INLINE uint8x8_t load_four_bytes(const void *p) {
     return vreinterpret_u8_u32(vdup_n_u32(bytes));
 }
 
-SIMD_INLINE float4 float4_from_int8(const int8_t *p) {
-    int16x8_t wide = vmovl_s8(vreinterpret_s8_u8(load_four_bytes(p)));
-    return vcvtq_f32_s32(vmovl_s16(vget_low_s16(wide)));
-}
-
 SIMD_INLINE uint4 uint4_from_bytes(const uint8_t *p) {
     return vmovl_u16(vget_low_u16(vmovl_u8(load_four_bytes(p))));
 }

@@ -324,13 +324,6 @@ SIMD_INLINE void vf_store_bf16(uint16_t *p, struct vf a) {
     for (int i = 0; i < 16; i++)
         p[i] = bf16_from_f32(a.v[i / 4][i % 4]);
 }
-#endif
-
-#ifndef SIMD_NEON
-SIMD_INLINE float4 float4_from_int8(const int8_t *p) {
-    int4 wide = {p[0], p[1], p[2], p[3]};
-    return __builtin_convertvector(wide, float4);
-}
 
 SIMD_INLINE uint4 uint4_from_bytes(const uint8_t *p) {
     return (uint4){p[0], p[1], p[2], p[3]};
@@ -342,15 +335,6 @@ SIMD_INLINE float4 float4_from_e4m3(const uint8_t *p) {
     uint4 bits = uint4_from_bytes(p);
     uint4 number = (uint4)((float4)((bits & 0x7fu) << 20) * 0x1p112f);
     return (float4)((bits & 0x80u) << 24 | number);
-}
-
-SIMD_INLINE struct vf vf_load_int8(const int8_t *p) {
-    VF_EACH(float4_from_int8(p + 4 * i));
-}
-
-SIMD_INLINE struct vf vf_load_int8_half(const int8_t *p) {
-    float4 zero = {0, 0, 0, 0};
-    return (struct vf){{float4_from_int8(p), float4_from_int8(p + 4), zero, zero}};
 }
 
 /* Times 2^-8, which brings them into the range of f16. Not for the codes of NaN. */
