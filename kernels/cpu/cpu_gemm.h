@@ -9,9 +9,10 @@
  * accumulator's start value.
  *
  * Activations. Rows are grouped in tiles of the sizes in `tile_rows` (gemm_next_tile), tile after
- * tile in memory: a tile that starts at row t starts at t times the bytes of one row. Within a tile plain weights are met by float [K][rows of the tile], quantised ones by struct
- * gemm_block [K/32][rows of the tile], each block quantised on its own, and panels of pairs by
- * activations rounded to BF16 (to nearest even), [K/32][rows of the tile][32], zeros past K.
+ * tile in memory: a tile that starts at row t starts at t times the bytes of one row. Within a tile
+ * plain weights are met by float [K][rows of the tile], quantised ones by struct gemm_block
+ * [K/32][rows of the tile], each block quantised on its own, and panels of pairs by activations
+ * rounded to BF16 (to nearest even), [K/32][rows of the tile][32], zeros past K.
  *
  * What is promised about bits, all of it:
  *

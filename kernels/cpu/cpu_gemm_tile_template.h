@@ -59,9 +59,9 @@ SIMD_INLINE void store_tile(const struct gemm_job *job, int32_t strip, int32_t r
     }
 }
 
-/* A tile asks for what is at the same place of the panels that follow its own, which lie behind them:
- * by then it is there, and a tile of many rows does not alternate between waiting for memory and
- * computing. Into the second cache: it would push the activations out of the first. */
+/* A tile asks for what is at the same place of the panels that follow its own, which lie behind
+ * them: by then it is there, and a tile of many rows does not alternate between waiting for memory
+ * and computing. Into the second cache: it would push the activations out of the first. */
 SIMD_INLINE size_t bytes_ahead(const struct gemm_job *job, int num_strips) {
     int panels = (num_strips + STRIPS_PER_PANEL - 1) / STRIPS_PER_PANEL;
     return (size_t)panels * job->panel_bytes;
