@@ -143,9 +143,7 @@ static void add_prefix(struct plan *plan, int32_t first, int32_t num_seqs, int32
 /* A prefix takes in the next sequence unless that would make it less than half as long. */
 static void plan_prefixes(struct plan *plan) {
     const struct step_inputs *step = &plan->backend->step;
-    const int32_t most = plan->max_rows / plan->group < TILE_ROWS / plan->group
-                             ? plan->max_rows / plan->group
-                             : TILE_ROWS / plan->group;
+    const int32_t most = TILE_ROWS / plan->group;
     for (int32_t t = 0; t < plan->num_tiles;) {
         int32_t n = 1, shared = 0;
         for (; n < most && t + n < plan->num_tiles; n++) {

@@ -820,8 +820,8 @@ static void test_batch_invariance(void **state) {
 
 /* Sequences that begin alike, with the blocks of the first of them or with their own: the same bits.
  * Prefixes of all lengths, one that ends within a chunk, rows of more than one tile, and a sequence
- * in between that shares nothing or prefills. */
-static void check_prefixes(struct backend *b, enum kv_type type, int32_t window) {
+ * in between that shares nothing or prefills. Without memory for it, nothing is shared. */
+static void check_prefixes(struct backend *b, enum kv_type type, int32_t window, bool has_memory) {
     enum { N = 11, UNLIKE = 5 };
     static const int32_t lengths[N] = {700, 513, 530, 800, 600, 540, 520, 512, 300, 590, 256};
     static const int32_t shared[N] = {700, 512, 512, 640, 512, 0, 512, 512, 256, 512, 256};
@@ -846,7 +846,11 @@ static void check_prefixes(struct backend *b, enum kv_type type, int32_t window)
     store_before(&scene, &own, N, chunks);
     store_before(&scene, &pool, N, chunks);
     run_step(&scene, &own, N, chunks, alone);
+    num_refused = 0;
+    is_memory_short_in_ops = !has_memory;
     run_step(&scene, &pool, N, chunks, together);
+    is_memory_short_in_ops = false;
+    assert_int_equal(num_refused, !has_memory);
     for (int s = 0; s < N; s++) {
         size_t first = (size_t)((lengths[s] - chunks[s].num_tokens) * scene.out_floats);
         assert_memory_equal(alone[s] + first, together[s] + first,
@@ -865,8 +869,20 @@ static void test_prefixes(void **state) {
     for (int i = 0; i < fixture.num_backends; i++)
         for (enum kv_type type = 0; type < NUM_KV_TYPES; type++)
             if (is_taken(type))
-                check_prefixes(fixture.backends[i], type, type == KV_F32 ? 600 : 0);
-    check_prefixes(fixture.backends[0], KV_F32, 0);
+                check_prefixes(fixture.backends[i], type, type == KV_F32 ? 600 : 0, true);
+    check_prefixes(fixture.backends[0], KV_F32, 0, true);
+}
+
+static void test_prefixes_without_memory(void **state) {
+    const struct backend_config config = {
+        .num_threads = 2, .limits.max_num_batched_tokens = MAX_TOKENS, .limits.max_num_seqs = 1};
+    struct error err = {0};
+    if (fixture.dtype != DTYPE_F32)
+        skip();
+    struct backend *b = backend_open("cpu", &config, &err);
+    assert_non_null(b);
+    check_prefixes(b, KV_F16, 0, false);
+    backend_close(b);
 }
 
 /* No memory but what was allocated at start: as many tokens as there can be, then one that would
@@ -929,6 +945,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_window_beyond_context),
         cmocka_unit_test(test_batch_invariance),
         cmocka_unit_test(test_prefixes),
+        cmocka_unit_test(test_prefixes_without_memory),
         cmocka_unit_test(test_without_memory),
     };
     kernel_fixture_open(&fixture, argc, argv, &config);
