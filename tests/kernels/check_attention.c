@@ -869,7 +869,7 @@ static void test_prefixes(void **state) {
     for (int i = 0; i < fixture.num_backends; i++)
         for (enum kv_type type = 0; type < NUM_KV_TYPES; type++)
             if (is_taken(type))
-                check_prefixes(fixture.backends[i], type, type == KV_F32 ? 600 : 0, true);
+                check_prefixes(fixture.backends[i], type, type == KV_F32 ? 500 : 0, true);
     check_prefixes(fixture.backends[0], KV_F32, 0, true);
 }
 
