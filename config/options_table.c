@@ -196,7 +196,7 @@ static const struct option_spec table[] = {
      .choices = "auto bfloat16 float16",
      .meaning =
          "numbers CUDA computes with; auto: float16 for F16 models; the CPU computes in float, and "
-         "rounds before BF16 weights only with bfloat16, where that is faster"},
+         "rounds before BF16 weights and a bf16 KV cache only with bfloat16, where that is faster"},
     {.name = "gpu-memory-utilization",
      .type = OPTION_DECIMAL,
      .offset = FIELD(gpu_memory_utilization),

@@ -359,8 +359,8 @@ struct backend_config {
                                     "dotprod", "i8mm": that level with all it has (ERROR_CONFIG
                                     if the machine lacks it) */
     enum dtype activation_dtype; /* CUDA: DTYPE_BF16 or DTYPE_F16. The CPU computes in float; BF16
-                                    lets it round the activations before BF16 weights where
-                                    that is faster */
+                                    lets it round the activations before BF16 weights, and what
+                                    meets a bf16 KV cache, where that is faster */
     bool batch_invariant;        /* CUDA: results never depend on the batch; the CPU's never do */
     struct backend_group *group; /* outlives the backend; NULL: it is alone */
     int32_t rank;                /* in the group */

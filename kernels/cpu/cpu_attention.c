@@ -202,8 +202,8 @@ static void load_queries(const struct plan *plan, const struct tile *tile, int32
         const float *src = (const float *)args->qkv + (tile->first_token + t) * row_floats +
                            (int64_t)kv_head * plan->group * l->head_dim;
         for (int32_t h = 0; h < plan->group; h++)
-            plan->backend->op->load_query(l->type, src + (int64_t)h * l->head_dim, factor,
-                                          l->head_dim, queries, t * plan->group + h);
+            plan->backend->op->attention[l->type].load_query(
+                src + (int64_t)h * l->head_dim, factor, l->head_dim, queries, t * plan->group + h);
     }
 }
 
@@ -240,8 +240,7 @@ static void find_groups(const struct plan *plan, const struct tile *tile, int32_
 static void attend_chunk(const struct plan *plan, const struct tile *tile, int32_t kv_head,
                          int32_t chunk_index, const struct workspace *work,
                          struct attention_state state) {
-    struct attention_tile chunk = {.type = plan->args->cache->layout.type,
-                                   .head_dim = plan->args->cache->layout.head_dim,
+    struct attention_tile chunk = {.head_dim = plan->args->cache->layout.head_dim,
                                    .stride = plan->stride,
                                    .num_heads = plan->group,
                                    .num_tokens = tile->num_tokens,
@@ -257,7 +256,7 @@ static void attend_chunk(const struct plan *plan, const struct tile *tile, int32
                                    .decays = work->decays,
                                    .state = state};
     find_groups(plan, tile, kv_head, &chunk);
-    plan->backend->op->attend(&chunk);
+    plan->backend->op->attention[plan->args->cache->layout.type].attend(&chunk);
 }
 
 static void total_begin(const struct plan *plan, int32_t num_rows, struct attention_state *total) {

@@ -1,5 +1,5 @@
-/* Private to kernels/cpu: what cpu_attention.c hands to the inner loops of attention (`attend` and
- * `attention_merge` of cpu_ops.h, written in cpu_attention_template.h), and in which portions. */
+/* Private to kernels/cpu: what cpu_attention.c hands to the inner loops of attention (`attention`
+ * and `attention_merge` of cpu_ops.h, written in cpu_attention_template.h), and in which portions. */
 #ifndef QUIRE_KERNELS_CPU_CPU_ATTENTION_H
 #define QUIRE_KERNELS_CPU_CPU_ATTENTION_H
 
@@ -31,8 +31,9 @@ struct attention_state {
  * a multiple of many lines, which would share places in the cache. */
 #define ATTENTION_QUERY_STRIDE (KV_MAX_HEAD_DIM + 16)
 
-/* Query rows as `load_query` leaves them: floats, or for an int8 cache codes, each row's scale, and
- * what makes up for the bias of K's codes: -KV_CODE_BIAS times the sum of the row's. */
+/* Query rows as `load_query` leaves them: floats; or bf16 where it meets the cache in pairs; or for
+ * an int8 cache codes, each row's scale, and what makes up for the bias of K's codes:
+ * -KV_CODE_BIAS times the sum of the row's. */
 struct attention_queries {
     void *rows; /* [rows][ATTENTION_QUERY_STRIDE] */
     float *scales;
@@ -43,7 +44,6 @@ struct attention_queries {
  * head. Row r = token * num_heads + head; token t sees the last `window` of the first
  * first_length + t tokens. */
 struct attention_tile {
-    enum kv_type type;
     int32_t head_dim; /* a multiple of 8, at most KV_MAX_HEAD_DIM */
     int32_t stride;   /* head_dim rounded up to 16 */
     int32_t num_heads;

@@ -11,7 +11,10 @@
  * times V's scales, to 0 .. 255 relative to the largest of them. Both products are then exact in
  * integers, and the rest is done by unfused operations: the same bits on every level. The sum that
  * divides the result is of the weights before they are quantised: roundings cancel in the one sum,
- * and an error in the other would be common to the whole row. */
+ * and an error in the other would be common to the whole row.
+ *
+ * Of a bf16 cache a level may multiply by pairs (cpu_attention_pairs_template.h), to bits of its
+ * own. */
 #ifndef QUIRE_KERNELS_CPU_CPU_ATTENTION_TEMPLATE_H
 #define QUIRE_KERNELS_CPU_CPU_ATTENTION_TEMPLATE_H
 
@@ -19,6 +22,12 @@
 #include "kernels/cpu/cpu_ops_template.h"
 
 #include <math.h>
+
+#ifdef SIMD_PAIRS
+#define MULTIPLIES_PAIRS(type) ((type) == KV_BF16)
+#else
+#define MULTIPLIES_PAIRS(type) false
+#endif
 
 /* Tokens first .. end-1 of a step. */
 struct seen {
@@ -192,11 +201,25 @@ SIMD_INLINE void score_codes_tile(const struct attention_tile *tile, int32_t row
     }
 }
 
+/* The lanes of scores i .. i+15 that are seen from x, the others from `other`. */
+SIMD_INLINE struct vf visible(struct seen seen, int32_t i, struct vf x, struct vf other) {
+    struct vf up_to_end = vf_first(seen.end > i ? seen.end - i : 0, x, other);
+    return i < seen.first ? vf_first(seen.first - i, other, up_to_end) : up_to_end;
+}
+
+#ifdef SIMD_PAIRS
+#include "kernels/cpu/cpu_attention_pairs_template.h"
+#endif
+
 SIMD_INLINE void score_groups(enum kv_type type, const struct attention_tile *tile, int32_t row,
                               const int num_rows, int32_t first_group, int32_t group,
                               const int num_groups, const bool prefetch) {
     if (type == KV_INT8)
         score_codes_tile(tile, row, num_rows, first_group, group, num_groups, prefetch);
+#ifdef SIMD_PAIRS
+    else if (MULTIPLIES_PAIRS(type))
+        score_pairs_tile(tile, row, num_rows, first_group, group, num_groups, prefetch);
+#endif
     else
         score_tile(type, tile, row, num_rows, first_group, group, num_groups, prefetch);
 }
@@ -229,12 +252,6 @@ SIMD_INLINE void score_rows(enum kv_type type, const struct attention_tile *tile
         for (; row < end; row++)                                                                   \
             f(type, tile, row, 1, __VA_ARGS__);                                                    \
     } while (0)
-
-/* The lanes of scores i .. i+15 that are seen from x, the others from `other`. */
-SIMD_INLINE struct vf visible(struct seen seen, int32_t i, struct vf x, struct vf other) {
-    struct vf up_to_end = vf_first(seen.end > i ? seen.end - i : 0, x, other);
-    return i < seen.first ? vf_first(seen.first - i, other, up_to_end) : up_to_end;
-}
 
 /* Caps a row's scores, and brings them to what 2 is raised to. */
 SIMD_INLINE void cap_row(const struct attention_tile *tile, int32_t row, struct seen seen) {
@@ -274,6 +291,12 @@ SIMD_INLINE void raise_maxima(const struct attention_tile *tile, int32_t num_row
 SIMD_INLINE void soften_row(enum kv_type type, const struct attention_tile *tile, int32_t row,
                             int32_t first_group, struct seen step, struct seen seen,
                             const bool whole, const bool spoilt) {
+#ifdef SIMD_PAIRS
+    if (MULTIPLIES_PAIRS(type)) {
+        soften_pairs(tile, row, seen, whole);
+        return;
+    }
+#endif
     const struct vf zero = vf_set1(0);
     float *scores = tile->scores + (size_t)row * ATTENTION_STEP;
     float *sums = tile->sums + (size_t)row * 16;
@@ -418,6 +441,10 @@ SIMD_INLINE void weigh_columns(enum kv_type type, const struct attention_tile *t
                                const int num_columns, const bool half) {
     if (type == KV_INT8)
         weigh_codes_tile(tile, row, num_rows, v, seen, column, num_columns, half);
+#ifdef SIMD_PAIRS
+    else if (MULTIPLIES_PAIRS(type))
+        weigh_pairs_tile(tile, row, num_rows, v, seen, decay, parts, column, num_columns, half);
+#endif
     else
         weigh_tile(type, tile, row, num_rows, v, seen, decay, parts, column, num_columns, half);
 }
@@ -547,58 +574,66 @@ SIMD_INLINE void attend_chunk(enum kv_type type, const struct attention_tile *ti
     }
 }
 
-static void attend_f32(const struct attention_tile *tile) {
-    attend_chunk(KV_F32, tile);
-}
-
-static void attend_f16(const struct attention_tile *tile) {
-    attend_chunk(KV_F16, tile);
-}
-
-static void attend_bf16(const struct attention_tile *tile) {
-    attend_chunk(KV_BF16, tile);
-}
-
-static void attend_int8(const struct attention_tile *tile) {
-    attend_chunk(KV_INT8, tile);
-}
-
-static void attend_e4m3(const struct attention_tile *tile) {
-    attend_chunk(KV_E4M3, tile);
-}
-
-static void attend(const struct attention_tile *tile) {
-    static void (*const attend_type[NUM_KV_TYPES])(const struct attention_tile *tile) = {
-        [KV_F32] = attend_f32,   [KV_F16] = attend_f16,   [KV_BF16] = attend_bf16,
-        [KV_INT8] = attend_int8, [KV_E4M3] = attend_e4m3,
-    };
-
+SIMD_INLINE void attend(enum kv_type type, const struct attention_tile *tile) {
     int32_t num_rows = tile->num_tokens * tile->num_heads;
     for (int32_t r = 0; r < num_rows; r += 16)
         vf_store(tile->state.max + r, vf_set1(-INFINITY));
     memset(tile->sums, 0, (size_t)num_rows * 16 * sizeof(float));
     memset(tile->state.out, 0, (size_t)num_rows * (size_t)tile->stride * sizeof(float));
-    attend_type[tile->type](tile);
+    attend_chunk(type, tile);
     for (int32_t r = 0; r < num_rows; r++)
         tile->state.sum[r] = vf_reduce_add(vf_load(tile->sums + 16 * (size_t)r));
 }
 
-static void load_query(enum kv_type type, const float *src, float factor, int32_t n,
-                       const struct attention_queries *out, int32_t row) {
-    float scaled[KV_MAX_HEAD_DIM];
-    size_t at = (size_t)row * ATTENTION_QUERY_STRIDE;
-    float *target = type == KV_INT8 ? scaled : (float *)out->rows + at;
-    for (int32_t i = 0; i < n; i++)
-        target[i] = src[i] * factor;
-    if (type != KV_INT8)
-        return;
-    int8_t *codes = (int8_t *)out->rows + at;
+SIMD_INLINE void load_codes_query(const float *scaled, int32_t n,
+                                  const struct attention_queries *out, int32_t row) {
+    int8_t *codes = (int8_t *)out->rows + (size_t)row * ATTENTION_QUERY_STRIDE;
     int32_t sum = 0;
     store(KV_INT8, scaled, codes, &out->scales[row], n);
     for (int32_t i = 0; i < n; i++)
         sum += codes[i];
     out->starts[row] = -KV_CODE_BIAS * sum;
 }
+
+SIMD_INLINE void load_query(enum kv_type type, const float *src, float factor, int32_t n,
+                            const struct attention_queries *out, int32_t row) {
+    float scaled[KV_MAX_HEAD_DIM];
+    size_t at = (size_t)row * ATTENTION_QUERY_STRIDE;
+    bool is_float = type != KV_INT8 && !MULTIPLIES_PAIRS(type);
+    float *target = is_float ? (float *)out->rows + at : scaled;
+    for (int32_t i = 0; i < n; i++)
+        target[i] = src[i] * factor;
+    if (type == KV_INT8)
+        load_codes_query(scaled, n, out, row);
+    else if (!is_float)
+        store(KV_BF16, scaled, (uint16_t *)out->rows + at, NULL, n);
+}
+
+/* The level's functions for one type, and their place in its table. */
+#define DEFINE_ATTENTION(type)                                                                     \
+    static void load_query_##type(const float *src, float factor, int32_t n,                       \
+                                  const struct attention_queries *out, int32_t row) {              \
+        load_query(KV_##type, src, factor, n, out, row);                                           \
+    }                                                                                              \
+    static void attend_##type(const struct attention_tile *tile) {                                 \
+        attend(KV_##type, tile);                                                                   \
+    }
+
+#define ATTENTION_OF(type)                                                                         \
+    { load_query_##type, attend_##type, MULTIPLIES_PAIRS(KV_##type) ? "vdpbf16ps" : NULL }
+
+DEFINE_ATTENTION(F32)
+DEFINE_ATTENTION(F16)
+DEFINE_ATTENTION(BF16)
+DEFINE_ATTENTION(INT8)
+DEFINE_ATTENTION(E4M3)
+
+#define ATTENTION_KERNELS                                                                          \
+    {                                                                                              \
+        [KV_F32] = ATTENTION_OF(F32), [KV_F16] = ATTENTION_OF(F16),                                \
+        [KV_BF16] = ATTENTION_OF(BF16), [KV_INT8] = ATTENTION_OF(INT8),                            \
+        [KV_E4M3] = ATTENTION_OF(E4M3),                                                            \
+    }
 
 static void attention_merge(int32_t num_rows, int32_t stride, const struct attention_state *part,
                             struct attention_state *total) {

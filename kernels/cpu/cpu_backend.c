@@ -121,12 +121,15 @@ static const struct cpu_level *choose_kernels(struct cpu_backend *b, struct erro
 
 static void describe(struct cpu_backend *b, const struct cpu_level *level) {
     const char *products = b->kernels.formats[DTYPE_BF16]->numerics;
+    const char *attention = b->kernels.op.attention[KV_BF16].numerics;
     snprintf(b->base.description, sizeof(b->base.description), "%s, %d thread%s", level->label,
              b->config.num_threads, b->config.num_threads == 1 ? "" : "s");
     /* The system's libm has paths of its own, by what the machine can do. */
-    snprintf(b->base.numerics, sizeof(b->base.numerics), "%s on %s%s%s", level->name,
+    snprintf(b->base.numerics, sizeof(b->base.numerics), "%s on %s%s%s%s%s", level->name,
              cpu_levels_select(NULL, NULL)->name, products != NULL ? "; BF16 products by " : "",
-             products != NULL ? products : "");
+             products != NULL ? products : "",
+             attention != NULL ? "; attention with a bf16 cache by " : "",
+             attention != NULL ? attention : "");
 }
 
 static int open_parts(struct cpu_backend *b, struct error *err) {

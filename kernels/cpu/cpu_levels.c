@@ -59,6 +59,14 @@ static bool is_taken(int dtype, const struct cpu_gemm_format *format,
     return (any_bits || format->numerics == NULL) && cpu_probe_is_faster(dtype, format, before);
 }
 
+static bool is_attention_taken(const struct cpu_attention_kernels *attention,
+                               const struct cpu_attention_kernels *before, bool any_bits) {
+    if (attention->attend == before->attend)
+        return true;
+    return (any_bits || attention->numerics == NULL) &&
+           cpu_probe_is_attention_faster(attention, before);
+}
+
 static void find_fastest(bool any_bits) {
     struct fastest *f = &fastest[any_bits];
     for (const struct cpu_level *l = cpu_levels; l < cpu_levels + num_cpu_levels; l++) {
@@ -69,6 +77,10 @@ static void find_fastest(bool any_bits) {
         for (int d = 0; l->on_trial && d < DTYPE_COUNT; d++)
             if (!is_taken(d, kernels.formats[d], f->kernels.formats[d], any_bits))
                 kernels.formats[d] = f->kernels.formats[d];
+        for (int t = 0; l->on_trial && t < NUM_KV_TYPES; t++)
+            if (!is_attention_taken(&kernels.op.attention[t], &f->kernels.op.attention[t],
+                                    any_bits))
+                kernels.op.attention[t] = f->kernels.op.attention[t];
         if (memcmp(&kernels, &f->kernels, sizeof(kernels)) != 0)
             f->level = l;
         f->kernels = kernels;

@@ -60,7 +60,8 @@ const struct cpu_level cpu_levels[] = {
     {"avxvnni", "AVX-VNNI", false, has_avxvnni, cpu_gemm_add_avxvnni, NULL},
     {"avx512vnni", "AVX-512 VNNI", false, has_avx512vnni, cpu_gemm_add_avx512vnni,
      cpu_ops_add_avx512vnni},
-    {"avx512bf16", "AVX-512 BF16", true, has_avx512bf16, cpu_gemm_add_avx512bf16, NULL},
+    {"avx512bf16", "AVX-512 BF16", true, has_avx512bf16, cpu_gemm_add_avx512bf16,
+     cpu_ops_add_avx512bf16},
     {"amx", "AMX", true, has_amx, cpu_gemm_add_amx, NULL},
 };
 const int num_cpu_levels = sizeof(cpu_levels) / sizeof(cpu_levels[0]);

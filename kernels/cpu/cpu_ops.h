@@ -33,6 +33,16 @@ struct attention_queries;
 struct attention_tile;
 struct attention_state;
 
+/* Attention with a cache of one type. */
+struct cpu_attention_kernels {
+    /* Makes row `row` of n elements from those at src times factor. */
+    void (*load_query)(const float *src, float factor, int32_t n,
+                       const struct attention_queries *out, int32_t row);
+    /* Fills tile->state for the tile's chunk from nothing. */
+    void (*attend)(const struct attention_tile *tile);
+    const char *numerics; /* of its bits; NULL: the common ones */
+};
+
 /* A token that may still be sampled. */
 struct sample_candidate {
     double weight; /* exp((logit - max) / temperature), a multiple of 2^-34 */
@@ -62,11 +72,7 @@ struct cpu_op_kernels {
     /* One token's n elements of a head, as kv_row_from_f32; n a multiple of 16, or 8 more. */
     void (*store)(enum kv_type type, const float *src, void *dst, float *scale, int32_t n);
 
-    /* Makes row `row` of n elements from those at src times factor. */
-    void (*load_query)(enum kv_type type, const float *src, float factor, int32_t n,
-                       const struct attention_queries *out, int32_t row);
-    /* Fills tile->state for the tile's chunk from nothing. */
-    void (*attend)(const struct attention_tile *tile);
+    struct cpu_attention_kernels attention[NUM_KV_TYPES];
     /* total += part; an all-new total has max = -INFINITY and zeros. */
     void (*attention_merge)(int32_t num_rows, int32_t stride, const struct attention_state *part,
                             struct attention_state *total);

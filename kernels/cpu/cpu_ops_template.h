@@ -278,10 +278,9 @@ static void store(enum kv_type type, const float *src, void *dst, float *scale, 
     {                                                                                              \
         .norm = norm, .sum_squares = sum_squares, .norm_scale = norm_scale, .act_mul = act_mul,    \
         .soft_cap = soft_cap, .rotate_pairs = rotate_pairs, .rotate_halves = rotate_halves,        \
-        .store = store, .load_query = load_query, .attend = attend,                                \
-        .attention_merge = attention_merge, .max = max_logit, .group_max = group_max,              \
-        .find_above = find_above, .count_above = count_above, .sum_weights = sum_weights,          \
-        .collect = collect,                                                                        \
+        .store = store, .attention = ATTENTION_KERNELS, .attention_merge = attention_merge,        \
+        .max = max_logit, .group_max = group_max, .find_above = find_above,                        \
+        .count_above = count_above, .sum_weights = sum_weights, .collect = collect,                \
     }
 
 #endif

@@ -1,18 +1,16 @@
 #include "kernels/cpu/cpu_probe.h"
 
 #include "kernels/cpu/cpu_gemm.h"
+#include "kernels/cpu/cpu_probe_private.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#define MARGIN 1.2     /* by which a batch must be faster */
-#define ROW_MARGIN 0.9 /* and a single row, which a decode alone is: not clearly slower */
-#define DEPTH 256      /* a multiple of every type's block */
+#define DEPTH 256 /* a multiple of every type's block */
 #define NUM_ROWS 48
 #define NUM_PANELS 4
 #define NUM_COLUMNS (NUM_PANELS * PANEL_COLUMNS)
-#define NUM_RUNS 24 /* of a few microseconds each */
 #define ALIGNMENT 64
 #define BYTE_OF_WEIGHTS 0x3c /* makes every type's numbers, f16 factors and codes ordinary ones */
 
@@ -87,16 +85,16 @@ static void trial_finish(struct trial *trial) {
     free(trial->activations);
 }
 
-static double now(void) {
+double probe_now(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 static void run(struct trial *trial) {
-    double start = now();
+    double start = probe_now();
     trial->format->multiply(&trial->job);
-    double seconds = (now() - start) / trial->job.num_rows;
+    double seconds = (probe_now() - start) / trial->job.num_rows;
     if (seconds < trial->best)
         trial->best = seconds;
 }
@@ -111,7 +109,7 @@ static bool is_faster(enum dtype dtype, const struct cpu_gemm_format *format,
         x[k] = (float)(k % 7 - 3);
     bool is_ready = trial_init(&a, format, dtype, max_rows, row, x, out);
     is_ready = trial_init(&b, other, dtype, max_rows, row, x, out) && is_ready;
-    for (int i = 0; is_ready && i < NUM_RUNS; i++) {
+    for (int i = 0; is_ready && i < PROBE_RUNS; i++) {
         run(&a);
         run(&b);
     }
@@ -122,6 +120,6 @@ static bool is_faster(enum dtype dtype, const struct cpu_gemm_format *format,
 
 bool cpu_probe_is_faster(enum dtype dtype, const struct cpu_gemm_format *format,
                          const struct cpu_gemm_format *other) {
-    return is_faster(dtype, format, other, NUM_ROWS, MARGIN) &&
-           is_faster(dtype, format, other, 1, ROW_MARGIN);
+    return is_faster(dtype, format, other, NUM_ROWS, PROBE_MARGIN) &&
+           is_faster(dtype, format, other, 1, PROBE_ROW_MARGIN);
 }

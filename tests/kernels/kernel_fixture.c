@@ -190,6 +190,14 @@ const char *kernel_fixture_bf16_products(const struct backend *b) {
     return products != NULL ? products : "";
 }
 
+bool kernel_fixture_rounds_attention(const struct backend *b) {
+    return strstr(b->numerics, "attention with a bf16 cache") != NULL;
+}
+
+bool kernel_fixture_is_new_level(const struct kernel_fixture *f, int i) {
+    return i == 0 || strcmp(f->backends[i]->numerics, f->backends[i - 1]->numerics) != 0;
+}
+
 static bool is_host_memory(const struct backend *b) {
     return strncmp(b->name, "cpu", 3) == 0;
 }

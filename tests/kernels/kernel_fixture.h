@@ -37,6 +37,14 @@ void kernel_fixture_close(struct kernel_fixture *f);
  * activations are rounded to BF16. Empty: nothing. */
 const char *kernel_fixture_bf16_products(const struct backend *b);
 
+/* Whether the backend has bits of its own for attention with a bf16 cache: queries and weights are
+ * rounded to BF16 (kernels/cpu/cpu_attention_pairs_template.h). */
+bool kernel_fixture_rounds_attention(const struct backend *b);
+
+/* Whether backend i has another instruction-set level than the one before it; else it is the same
+ * with more threads. */
+bool kernel_fixture_is_new_level(const struct kernel_fixture *f, int i);
+
 uint32_t kernel_fixture_random(uint64_t *seed);
 int kernel_fixture_random_in(uint64_t *seed, int low, int high);
 float kernel_fixture_uniform(uint64_t *seed); /* in [-1, 1) */

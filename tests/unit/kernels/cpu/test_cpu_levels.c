@@ -23,7 +23,8 @@ static void test_every_supported_level_is_found(void **state) {
             for (int dtype = 0; dtype < DTYPE_COUNT; dtype++)
                 assert_non_null(kernels.formats[dtype]);
             assert_non_null(kernels.op.norm);
-            assert_non_null(kernels.op.attend);
+            for (int type = 0; type < NUM_KV_TYPES; type++)
+                assert_non_null(kernels.op.attention[type].attend);
             num_supported++;
         } else {
             assert_null(level);
@@ -55,6 +56,8 @@ static void test_fastest_of_any_machine(void **state) {
             assert_non_null(first.formats[dtype]);
             assert_true(any_bits || first.formats[dtype]->numerics == NULL);
         }
+        for (int type = 0; type < NUM_KV_TYPES; type++)
+            assert_true(any_bits || first.op.attention[type].numerics == NULL);
         const struct cpu_level *proven = cpu_levels_select(NULL, NULL);
         while (proven->on_trial)
             proven--;
