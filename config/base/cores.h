@@ -13,10 +13,10 @@ int cores_allowed(void);
  * has all threads stopped for the rest of each period; one too few leaves that part of the quota
  * unused: so half a core is one. Reads `cgroups`, which lists the process' groups as
  * /proc/self/cgroup does, and cpu.max (version 2) or cpu.cfs_quota_us and cpu.cfs_period_us of the
- * controller cpu (version 1) of the groups below `root`, usually /sys/fs/cgroup (Linux, Admin Guide:
- * cgroup-v2.rst, and Scheduler: sched-bwc.rst). What cannot be read limits nothing; in a container
- * the path may be the host's, whose end is then not there and whose beginning is the container's
- * own group. */
+ * controller cpu (version 1) of the groups below `root`, usually /sys/fs/cgroup (Linux, Admin
+ * Guide: cgroup-v2.rst, and Scheduler: sched-bwc.rst). What cannot be read limits nothing; in a
+ * container the path may be the host's, whose end is then not there and whose beginning is the
+ * container's own group. */
 int cores_quota(const char *cgroups, const char *root);
 
 /* Returns the lesser of both, of this process. */

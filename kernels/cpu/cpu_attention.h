@@ -1,5 +1,6 @@
 /* Private to kernels/cpu: what cpu_attention.c hands to the inner loops of attention (`attention`
- * and `attention_merge` of cpu_ops.h, written in cpu_attention_template.h), and in which portions. */
+ * and `attention_merge` of cpu_ops.h, written in cpu_attention_template.h), and in which portions.
+ */
 #ifndef QUIRE_KERNELS_CPU_CPU_ATTENTION_H
 #define QUIRE_KERNELS_CPU_CPU_ATTENTION_H
 

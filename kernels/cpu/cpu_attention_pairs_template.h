@@ -1,7 +1,7 @@
-/* Included by cpu_attention_template.h on a level that has vf_dot_pairs: attention over a bf16 cache
- * without widening it. Query rows and weights are rounded to bf16, to nearest even; scores are one
- * chain over the pairs of head_dim and outputs one over the pairs of tokens, each in order, in
- * float; denormals count as zeros in both. The sum that divides the result is of the rounded
+/* Included by cpu_attention_template.h on a level that has vf_dot_pairs: attention over a bf16
+ * cache without widening it. Query rows and weights are rounded to bf16, to nearest even; scores
+ * are one chain over the pairs of head_dim and outputs one over the pairs of tokens, each in order,
+ * in float; denormals count as zeros in both. The sum that divides the result is of the rounded
  * weights, so that it stays an average of V.
  *
  * Of a pair with one visible token the other's weight is 0 and its V is masked, since 0 times what

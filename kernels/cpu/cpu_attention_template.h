@@ -2,16 +2,17 @@
  *
  * Per step of 64 tokens: the scores of every row ([rows][64]), their softmax relative to the
  * running maximum, and the weighted sum of V. Each goes over all rows before the next begins, in
- * register tiles of the level's VF_ sizes. Tiles do not change the bits: in float every score is one
- * chain of fused multiply-adds over head_dim and every output one chain over the visible tokens,
- * each in order. Where some row does not see all of a step, weights outside its visible tokens are 0
- * and V is not read for it there, so that nothing outside is ever read into its result.
+ * register tiles of the level's VF_ sizes. Tiles do not change the bits: in float every score is
+ * one chain of fused multiply-adds over head_dim and every output one chain over the visible
+ * tokens, each in order. Where some row does not see all of a step, weights outside its visible
+ * tokens are 0 and V is not read for it there, so that nothing outside is ever read into its
+ * result.
  *
- * Of an int8 cache, a query row is quantised as the cache's rows are, and a row's weights of a step,
- * times V's scales, to 0 .. 255 relative to the largest of them. Both products are then exact in
- * integers, and the rest is done by unfused operations: the same bits on every level. The sum that
- * divides the result is of the weights before they are quantised: roundings cancel in the one sum,
- * and an error in the other would be common to the whole row.
+ * Of an int8 cache, a query row is quantised as the cache's rows are, and a row's weights of a
+ * step, times V's scales, to 0 .. 255 relative to the largest of them. Both products are then exact
+ * in integers, and the rest is done by unfused operations: the same bits on every level. The sum
+ * that divides the result is of the weights before they are quantised: roundings cancel in the one
+ * sum, and an error in the other would be common to the whole row.
  *
  * Of a bf16 cache a level may multiply by pairs (cpu_attention_pairs_template.h), to bits of its
  * own. */
@@ -34,8 +35,8 @@ struct seen {
     int32_t first, end;
 };
 
-/* 2^x for x <= 0, at least 2^-100; a NaN gives that too. The relative error is below 2^-22, or 2^-12
- * if `coarse`; of 0 it is 1. 2^r, |r| <= 1/2, by a polynomial that meets it in the Chebyshev
+/* 2^x for x <= 0, at least 2^-100; a NaN gives that too. The relative error is below 2^-22, or
+ * 2^-12 if `coarse`; of 0 it is 1. 2^r, |r| <= 1/2, by a polynomial that meets it in the Chebyshev
  * points. */
 SIMD_INLINE struct vf exp2_weight(struct vf x, bool coarse) {
     static const float fine[] = {0x1.62e43p-1f, 0x1.ebfa4cp-3f, 0x1.c6afeep-5f, 0x1.3cbf6p-7f,
@@ -474,8 +475,8 @@ SIMD_INLINE void weigh_one(enum kv_type type, const struct attention_tile *tile,
         weigh_rows(type, tile, row, 1, v, (struct seen){first, end}, false, true);
 }
 
-/* Rows that see different parts: together what all of them see, in whole packs, and before and after
- * it row by row; in the order of tokens. */
+/* Rows that see different parts: together what all of them see, in whole packs, and before and
+ * after it row by row; in the order of tokens. */
 SIMD_INLINE void weigh_edge(enum kv_type type, const struct attention_tile *tile, int32_t row,
                             const int num_rows, const void *const *v, int32_t begin) {
     const int32_t pack = KV_PACK(type);

@@ -44,10 +44,11 @@ const struct cpu_level *cpu_levels_select(const char *name, struct error *err);
 /* Fills the table with what the levels up to this one add. */
 void cpu_levels_fill(const struct cpu_level *level, struct cpu_kernels *out);
 
-/* Fills the table from all levels of this machine, but with a format or an attention of a level on trial
- * only where it was measured to be clearly faster than the one before (cpu_probe.h), and with one whose bits
- * are not the common ones only if `any_bits`. Returns the last level that gave something. It
- * measures once in a process, so that the ranks of a model compute alike. Any thread. */
+/* Fills the table from all levels of this machine, but with a format or an attention of a level on
+ * trial only where it was measured to be clearly faster than the one before (cpu_probe.h), and with
+ * one whose bits are not the common ones only if `any_bits`. Returns the last level that gave
+ * something. It measures once in a process, so that the ranks of a model compute alike. Any thread.
+ */
 const struct cpu_level *cpu_levels_fill_fastest(bool any_bits, struct cpu_kernels *out);
 
 /* cpu_gemm_LEVEL.c */

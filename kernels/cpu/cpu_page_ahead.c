@@ -42,8 +42,8 @@ size_t cpu_page_ahead_goal(size_t used_bytes, size_t buffer_bytes) {
                                                                    : buffer_bytes;
 }
 
-/* With busy held. The portion may begin with pages that are there. Returns whether the system can do
- * it. */
+/* With busy held. The portion may begin with pages that are there. Returns whether the system can
+ * do it. */
 static bool ready_portion(struct cpu_page_ahead *ahead) {
     uintptr_t first = (uintptr_t)ahead->buffer.data, last = first + ahead->buffer.bytes;
     uintptr_t begin = (first + ahead->ready_bytes) / PORTION_BYTES * PORTION_BYTES;

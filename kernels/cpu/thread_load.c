@@ -10,8 +10,8 @@ void thread_load_init(struct thread_load *load, int num_threads) {
                                  .pause_ns = THREAD_LOAD_MIN_PAUSE_NS};
 }
 
-/* n threads that lose the share f of their time do n (1 - f) threads' work. One less would do n - 1,
- * and nearly as much where memory is the limit, so a little less than 1/n is enough. */
+/* n threads that lose the share f of their time do n (1 - f) threads' work. One less would do n -
+ * 1, and nearly as much where memory is the limit, so a little less than 1/n is enough. */
 static bool loses_a_thread(const struct thread_load *load) {
     return load->lost_ns * load->num_active * 5 > load->elapsed_ns * 4;
 }

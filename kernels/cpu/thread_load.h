@@ -24,8 +24,8 @@ struct thread_load {
 };
 
 void thread_load_init(struct thread_load *load, int num_threads);
-/* Adds work of num_active threads that ended now and took elapsed_ns, of which lost_ns went by while
- * all waited for a thread that another process kept from its core. May change num_active. */
+/* Adds work of num_active threads that ended now and took elapsed_ns, of which lost_ns went by
+ * while all waited for a thread that another process kept from its core. May change num_active. */
 void thread_load_add(struct thread_load *load, int64_t now_ns, int64_t elapsed_ns, int64_t lost_ns);
 
 #endif

@@ -1,8 +1,8 @@
 /* rope_store_kv and paged_attention against the oracle: steps of prefills, decodes and chunks
- * together, with lengths around the borders of blocks and tiles, block tables in disorder and NaN in
- * every place of the cache that holds no token; blocks that the window has left are NaN too. On the
- * CPU, and on a device opened as batch-invariant, a row's result has the same bits alone, in any
- * batch, in prefill or decode, in whatever physical blocks, and on any number of threads. */
+ * together, with lengths around the borders of blocks and tiles, block tables in disorder and NaN
+ * in every place of the cache that holds no token; blocks that the window has left are NaN too. On
+ * the CPU, and on a device opened as batch-invariant, a row's result has the same bits alone, in
+ * any batch, in prefill or decode, in whatever physical blocks, and on any number of threads. */
 #include "kernels/kv_type.h"
 #include "tests/kernels/kernel_fixture.h"
 
@@ -133,8 +133,8 @@ static void deal_blocks(struct pool *pool, const struct scene *scene, uint64_t s
     free(ids);
 }
 
-/* The oracle takes what a device rounded in floats, or quantises it likewise. The cache is NaN: what was never stored must
- * not matter. */
+/* The oracle takes what a device rounded in floats, or quantises it likewise. The cache is NaN:
+ * what was never stored must not matter. */
 static void pool_init(struct pool *pool, const struct scene *scene, struct backend *b,
                       uint64_t seed) {
     const struct shape *shape = &scene->shape;
@@ -643,7 +643,8 @@ static void spoil(const struct scene *scene) {
 }
 
 /* Whoever sees such a token has no number in any element of that head, and in no other. A device
- * multiplies the 64 tokens of a tile by weights of 0 and more: who sees one of them may have none. */
+ * multiplies the 64 tokens of a tile by weights of 0 and more: who sees one of them may have none.
+ */
 static bool may_be_no_number(size_t token) {
     return fixture.dtype != DTYPE_F32 && token >= 64;
 }
@@ -685,8 +686,8 @@ static void test_quantised_not_finite(void **state) {
     }
 }
 
-/* V of token 81 is infinite and that of token 100 NaN: whoever sees one has no number, and nobody else,
- * though he sees the token before the one or after the other. */
+/* V of token 81 is infinite and that of token 100 NaN: whoever sees one has no number, and nobody
+ * else, though he sees the token before the one or after the other. */
 static void test_not_finite(void **state) {
     static const int32_t length = 140;
     if (fixture.dtype != DTYPE_F32)
@@ -800,7 +801,8 @@ static void test_window_beyond_context(void **state) {
     scene_finish(&scene);
 }
 
-/* The rows of sequence 0, computed in a step of these chunks, have the bits they have in `whole`. */
+/* The rows of sequence 0, computed in a step of these chunks, have the bits they have in `whole`.
+ */
 static void assert_same_rows(const struct scene *scene, struct backend *b, int num_chunks,
                              const struct chunk *chunks, const float *whole) {
     float *out[MAX_SEQS];
@@ -856,9 +858,9 @@ static void test_batch_invariance(void **state) {
     }
 }
 
-/* Sequences that begin alike, with the blocks of the first of them or with their own: the same bits.
- * Prefixes of all lengths, one that ends within a chunk, rows of more than one tile, and a sequence
- * in between that shares nothing or prefills. Without memory for it, nothing is shared. */
+/* Sequences that begin alike, with the blocks of the first of them or with their own: the same
+ * bits. Prefixes of all lengths, one that ends within a chunk, rows of more than one tile, and a
+ * sequence in between that shares nothing or prefills. Without memory for it, nothing is shared. */
 static void check_prefixes(struct backend *b, enum kv_type type, int32_t window, bool has_memory) {
     enum { N = 11, UNLIKE = 5 };
     static const int32_t lengths[N] = {700, 513, 530, 800, 600, 540, 520, 512, 300, 590, 256};

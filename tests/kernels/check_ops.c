@@ -536,7 +536,8 @@ static void check_embed_of_sampled(struct backend *b, const struct embed_args *a
     kernel_fixture_guarded_free(expected);
 }
 
-/* Two steps, each sampled in three chunks: the second one's tokens take the place of the first's. */
+/* Two steps, each sampled in three chunks: the second one's tokens take the place of the first's.
+ */
 static void test_embed_of_sampled_tokens(void **state) {
     uint64_t seed = 5;
     float *values = kernel_fixture_random_floats(&seed, SAMPLED_VOCAB * SAMPLED_WIDTH);

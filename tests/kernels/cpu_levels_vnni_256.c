@@ -1,6 +1,6 @@
 /* The levels of a program that checks the products of "avxvnni" on a processor with AVX-512: it is
- * linked with this list in place of the product's (cpu_levels.h). The level "vnni-256" is the source
- * of "avxvnni", its one new instruction in the encoding that AVX-512 brought. */
+ * linked with this list in place of the product's (cpu_levels.h). The level "vnni-256" is the
+ * source of "avxvnni", its one new instruction in the encoding that AVX-512 brought. */
 #include "kernels/cpu/cpu_levels.h"
 
 #include <immintrin.h>

@@ -1,10 +1,9 @@
 /* What the checks of the ops share. Each check is a program `check_OP [cpu]`, which runs on every
- * instruction-set level that this machine has, with 1, 2 and 3 threads (those that bring formats of the
- * matrix product alone: with 2), or `check_OP DEVICE TYPE
- * [batch-invariant]`, which runs on one device ("cuda", "cuda-sim") with activations of TYPE
- * ("bf16", "f16"). Both compare each backend with the oracle, on the same numbers, rounded to the
- * backend's type before. A backend's memory is reached by upload and download only, and its arrays
- * have guards around them. */
+ * instruction-set level that this machine has, with 1, 2 and 3 threads (those that bring formats of
+ * the matrix product alone: with 2), or `check_OP DEVICE TYPE [batch-invariant]`, which runs on one
+ * device ("cuda", "cuda-sim") with activations of TYPE ("bf16", "f16"). Both compare each backend
+ * with the oracle, on the same numbers, rounded to the backend's type before. A backend's memory is
+ * reached by upload and download only, and its arrays have guards around them. */
 #ifndef QUIRE_TESTS_KERNELS_KERNEL_FIXTURE_H
 #define QUIRE_TESTS_KERNELS_KERNEL_FIXTURE_H
 
@@ -62,9 +61,9 @@ void *kernel_fixture_memory(size_t bytes);
 float *kernel_fixture_guarded(size_t n);
 void kernel_fixture_guarded_free(float *data);
 
-/* A guarded array of n elements of dtype in the memory of `b`, holding `values`, or NaN bytes (0xff)
- * when NULL. _set overwrites it, _get converts back to float. _free fails the test if a guard was
- * written to, and accepts NULL. */
+/* A guarded array of n elements of dtype in the memory of `b`, holding `values`, or NaN bytes
+ * (0xff) when NULL. _set overwrites it, _get converts back to float. _free fails the test if a
+ * guard was written to, and accepts NULL. */
 void *kernel_fixture_put(struct backend *b, enum dtype dtype, const float *values, size_t n);
 void kernel_fixture_set(struct backend *b, enum dtype dtype, void *array, const float *values,
                         size_t n);

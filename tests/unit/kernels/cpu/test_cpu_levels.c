@@ -43,8 +43,8 @@ static void test_auto_is_the_best_one(void **state) {
         assert_false(level->supported());
 }
 
-/* Whatever is measured: a level that is not on trial gives all it has, bits of their own need leave,
- * and the answer stays what it was. */
+/* Whatever is measured: a level that is not on trial gives all it has, bits of their own need
+ * leave, and the answer stays what it was. */
 static void test_fastest_of_any_machine(void **state) {
     for (int any_bits = 0; any_bits < 2; any_bits++) {
         struct cpu_kernels first, again;

@@ -24,8 +24,8 @@ static struct thread_pool *create(int num_threads) {
     return pool;
 }
 
-/* A job in which nobody goes on before all workers are there. Plain ints: the pool itself must order
- * the workers' writes before the caller's reads. */
+/* A job in which nobody goes on before all workers are there. Plain ints: the pool itself must
+ * order the workers' writes before the caller's reads. */
 struct meeting {
     int size;
     atomic_int num_there;
