@@ -45,29 +45,16 @@ SIMD_INLINE void pairs_tile(enum dtype dtype, const struct gemm_job *job, int32_
     store_tile(job, strip, row, sums, num_rows, num_strips);
 }
 
-#define FOR_PAIRS_TILES(X, type)                                                                   \
-    X(type, 12, 1)                                                                                 \
-    X(type, 11, 1)                                                                                 \
-    X(type, 10, 1)                                                                                 \
-    X(type, 9, 1)                                                                                  \
-    X(type, 8, 1)                                                                                  \
-    X(type, 7, 1)                                                                                  \
-    X(type, 6, 2)                                                                                  \
-    X(type, 5, 2)                                                                                  \
-    X(type, 4, 2)                                                                                  \
-    X(type, 3, 4)                                                                                  \
-    X(type, 2, 4)                                                                                  \
-    X(type, 1, 4)
-
 #define DEFINE_PAIRS_TILES(type, rows, strips) DEFINE_TILES_##strips(pairs, type, rows)
 
 static const struct cpu_row_packing pair_rows = {
-    .tile_rows = {FOR_PAIRS_TILES(TILE_NUM_ROWS, )},
+    .tile_rows = {FOR_FLOAT_TILES_512(TILE_NUM_ROWS, )},
     .row_bytes = cpu_gemm_pair_row_bytes,
     .pack = cpu_gemm_pack_pairs,
 };
 
-DEFINE_FORMAT(BF16, DEFINE_PAIRS_TILES, FOR_PAIRS_TILES, cpu_panel_pairs, pair_rows, "vdpbf16ps")
+DEFINE_FORMAT(BF16, DEFINE_PAIRS_TILES, FOR_FLOAT_TILES_512, cpu_panel_pairs, pair_rows,
+              "vdpbf16ps")
 
 void cpu_gemm_add_avx512bf16(struct cpu_kernels *kernels) {
     kernels->formats[DTYPE_BF16] = &BF16_format;

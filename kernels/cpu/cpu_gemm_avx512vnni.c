@@ -47,19 +47,7 @@ void cpu_gemm_pack_blocks_avx512vnni(const float *x, int32_t depth, void *tile, 
     X(type, 3, 1)                                                                                  \
     X(type, 2, 1)                                                                                  \
     X(type, 1, 1)
-#define FOR_PLAIN_TILES(X, type)                                                                   \
-    X(type, 12, 1)                                                                                 \
-    X(type, 11, 1)                                                                                 \
-    X(type, 10, 1)                                                                                 \
-    X(type, 9, 1)                                                                                  \
-    X(type, 8, 1)                                                                                  \
-    X(type, 7, 1)                                                                                  \
-    X(type, 6, 2)                                                                                  \
-    X(type, 5, 2)                                                                                  \
-    X(type, 4, 2)                                                                                  \
-    X(type, 3, 4)                                                                                  \
-    X(type, 2, 4)                                                                                  \
-    X(type, 1, 4)
+#define FOR_PLAIN_TILES FOR_FLOAT_TILES_512
 #define PACK_BLOCKS cpu_gemm_pack_blocks_avx512vnni
 #include "kernels/cpu/cpu_gemm_plain_template.h"
 #include "kernels/cpu/cpu_gemm_quantised_template.h"

@@ -20,6 +20,21 @@
 #define MAX_STRIPS (4 * STRIPS_PER_PANEL)
 #define MAX_SUMS 16
 
+/* The tiles of products in float for 32 registers of 16 lanes. */
+#define FOR_FLOAT_TILES_512(X, type)                                                               \
+    X(type, 12, 1)                                                                                 \
+    X(type, 11, 1)                                                                                 \
+    X(type, 10, 1)                                                                                 \
+    X(type, 9, 1)                                                                                  \
+    X(type, 8, 1)                                                                                  \
+    X(type, 7, 1)                                                                                  \
+    X(type, 6, 2)                                                                                  \
+    X(type, 5, 2)                                                                                  \
+    X(type, 4, 2)                                                                                  \
+    X(type, 3, 4)                                                                                  \
+    X(type, 2, 4)                                                                                  \
+    X(type, 1, 4)
+
 typedef void tile_function(const struct gemm_job *job, int32_t strip, int32_t row);
 
 struct gemm_tile {

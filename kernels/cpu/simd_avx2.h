@@ -226,10 +226,6 @@ SIMD_INLINE struct vf vf_load_f16(const uint16_t *p) {
     return (struct vf){rf_load_f16(p), rf_load_f16(p + 8)};
 }
 
-SIMD_INLINE struct vf vf_load_bf16(const uint16_t *p) {
-    return (struct vf){rf_load_bf16(p), rf_load_bf16(p + 8)};
-}
-
 SIMD_INLINE void vf_load_bf16_pairs(const void *p, struct vf *even, struct vf *odd) {
     ri low = ri_load(p), high = ri_load((const char *)p + 32), mask = ri_set1((int32_t)0xffff0000);
     even->low = _mm256_castsi256_ps(ri_shl(low, 16));
@@ -244,10 +240,6 @@ SIMD_INLINE struct vf vf_load_half(const float *p) {
 
 SIMD_INLINE struct vf vf_load_f16_half(const uint16_t *p) {
     return (struct vf){rf_load_f16(p), rf_set1(0)};
-}
-
-SIMD_INLINE struct vf vf_load_bf16_half(const uint16_t *p) {
-    return (struct vf){rf_load_bf16(p), rf_set1(0)};
 }
 
 SIMD_INLINE __m128i m256_to_f16(__m256 a) {

@@ -204,10 +204,6 @@ SIMD_INLINE struct vf vf_load_f16(const uint16_t *p) {
     return vf_of(rf_load_f16(p));
 }
 
-SIMD_INLINE struct vf vf_load_bf16(const uint16_t *p) {
-    return vf_of(rf_load_bf16(p));
-}
-
 SIMD_INLINE void vf_load_bf16_pairs(const void *p, struct vf *even, struct vf *odd) {
     __m512i pairs = _mm512_loadu_si512(p), high = _mm512_set1_epi32((int32_t)0xffff0000);
     even->v = _mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16));
@@ -221,12 +217,6 @@ SIMD_INLINE struct vf vf_load_half(const float *p) {
 SIMD_INLINE struct vf vf_load_f16_half(const uint16_t *p) {
     __m128i half = _mm_loadu_si128((const __m128i *)p);
     return vf_of(_mm512_cvtph_ps(_mm256_zextsi128_si256(half)));
-}
-
-SIMD_INLINE struct vf vf_load_bf16_half(const uint16_t *p) {
-    __m128i half = _mm_loadu_si128((const __m128i *)p);
-    __m512i wide = _mm512_cvtepu16_epi32(_mm256_zextsi128_si256(half));
-    return vf_of(_mm512_castsi512_ps(_mm512_slli_epi32(wide, 16)));
 }
 
 SIMD_INLINE void vf_store_f16(uint16_t *p, struct vf a) {

@@ -282,10 +282,6 @@ SIMD_INLINE struct vf vf_load_f16(const uint16_t *p) {
     VF_EACH(rf_load_f16(p + 4 * i));
 }
 
-SIMD_INLINE struct vf vf_load_bf16(const uint16_t *p) {
-    VF_EACH(rf_load_bf16(p + 4 * i));
-}
-
 /* 16 pairs: their first elements, their second ones. */
 SIMD_INLINE void vf_load_bf16_pairs(const void *p, struct vf *even, struct vf *odd) {
     uint4 pairs[4];
@@ -306,11 +302,6 @@ SIMD_INLINE struct vf vf_load_half(const float *p) {
 SIMD_INLINE struct vf vf_load_f16_half(const uint16_t *p) {
     float4 zero = {0, 0, 0, 0};
     return (struct vf){{rf_load_f16(p), rf_load_f16(p + 4), zero, zero}};
-}
-
-SIMD_INLINE struct vf vf_load_bf16_half(const uint16_t *p) {
-    float4 zero = {0, 0, 0, 0};
-    return (struct vf){{rf_load_bf16(p), rf_load_bf16(p + 4), zero, zero}};
 }
 
 #ifndef SIMD_NEON

@@ -31,7 +31,8 @@ void thread_pool_expect(struct thread_pool *pool, const void *data, size_t bytes
 
 /* Mark the beginning and the end of work that many jobs do together, milliseconds of it: by how
  * that went the pool decides how many of its threads later jobs get (thread_load.h). Neither is
- * required; a step that is begun again counts from there. */
+ * required; a step that is begun again counts from there. The thread that calls thread_pool_for
+ * calls them, since its own preemptions count. */
 void thread_pool_step_begin(struct thread_pool *pool);
 void thread_pool_step_end(struct thread_pool *pool);
 
