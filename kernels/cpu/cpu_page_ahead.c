@@ -1,6 +1,10 @@
 /* madvise readies pages without looking at what is in them, so it may meet the compute threads in
- * the same page. It holds a lock of the process's memory map meanwhile: a portion is a huge page at
- * most. Where the system does not know it (before Linux 5.14), pages come when they are touched. */
+ * the same page. It holds the lock of the process's memory map meanwhile, for which every thread
+ * that asks for memory waits: so a portion is a huge page at most, and the thread that readies it
+ * has the priority of the others. That of the lowest priority only tells when a core is idle: with
+ * the lock in hand, busy neighbours would keep it, and all who wait for it, from running for
+ * seconds. Where the system does not know the call (before Linux 5.14), pages come when they are
+ * touched. */
 #include "kernels/cpu/cpu_page_ahead.h"
 
 #include "config/base/check.h"
@@ -23,7 +27,7 @@
 #define USED_PER_AHEAD 8
 
 struct cpu_page_ahead {
-    pthread_t thread;
+    pthread_t worker, idle;
     const void *followed; /* the caller's alone; NULL: nothing */
     size_t next_bytes;    /* likewise: with less in use there is nothing new */
 
@@ -32,7 +36,8 @@ struct cpu_page_ahead {
     size_t ready_bytes;   /* likewise */
     atomic_size_t used, goal;
     atomic_bool stopping;
-    atomic_uint changes; /* of the three above; the thread sleeps on it */
+    atomic_uint calls;   /* for a portion; the idle thread sleeps on it */
+    atomic_uint permits; /* one for each call that met an idle core; the worker sleeps on it */
 };
 
 size_t cpu_page_ahead_goal(size_t used_bytes, size_t buffer_bytes) {
@@ -71,52 +76,86 @@ static bool work(struct cpu_page_ahead *ahead) {
     return !done;
 }
 
-static void *thread_main(void *argument) {
+static void count_up(atomic_uint *counter) {
+    atomic_fetch_add(counter, 1);
+    spin_wait_wake_all(counter);
+}
+
+/* Returns the counter's value, another than `seen` unless the threads are to end. */
+static unsigned wait_for_next(struct cpu_page_ahead *ahead, atomic_uint *counter, unsigned seen) {
+    unsigned now = atomic_load(counter);
+    for (; now == seen && !atomic_load(&ahead->stopping); now = atomic_load(counter))
+        spin_wait_sleep(counter, seen);
+    return now;
+}
+
+static void *worker_main(void *argument) {
     struct cpu_page_ahead *ahead = argument;
-    const struct sched_param lowest = {0};
-    sched_setscheduler(0, SCHED_IDLE, &lowest);
+    unsigned seen = 0;
     while (!atomic_load(&ahead->stopping)) {
-        unsigned seen = atomic_load(&ahead->changes);
-        if (!work(ahead) && !atomic_load(&ahead->stopping))
-            spin_wait_sleep(&ahead->changes, seen);
+        seen = wait_for_next(ahead, &ahead->permits, seen);
+        if (!atomic_load(&ahead->stopping) && work(ahead))
+            count_up(&ahead->calls);
     }
     return NULL;
 }
 
-static void wake(struct cpu_page_ahead *ahead) {
-    atomic_fetch_add(&ahead->changes, 1);
-    spin_wait_wake_all(&ahead->changes);
+static void *idle_main(void *argument) {
+    struct cpu_page_ahead *ahead = argument;
+    const struct sched_param lowest = {0};
+    sched_setscheduler(0, SCHED_IDLE, &lowest);
+    unsigned seen = 0;
+    while (!atomic_load(&ahead->stopping)) {
+        seen = wait_for_next(ahead, &ahead->calls, seen);
+        count_up(&ahead->permits);
+    }
+    return NULL;
+}
+
+static int start_thread(pthread_t *thread, void *(*main)(void *), struct cpu_page_ahead *ahead,
+                        struct error *err) {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int status = pthread_create(thread, NULL, main, ahead);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (status != 0)
+        return error_set(err, ERROR_IO, "cannot start the threads that ready pages: %s",
+                         strerror(status));
+    pthread_setname_np(*thread, "pages");
+    return 0;
+}
+
+static void stop_thread(struct cpu_page_ahead *ahead, pthread_t thread, atomic_uint *counter) {
+    atomic_store(&ahead->stopping, true);
+    count_up(counter);
+    pthread_join(thread, NULL);
 }
 
 struct cpu_page_ahead *cpu_page_ahead_create(struct error *err) {
     struct cpu_page_ahead *ahead = calloc(1, sizeof(*ahead));
     if (ahead == NULL) {
-        error_set(err, ERROR_MEMORY, "out of memory for a thread that readies pages");
+        error_set(err, ERROR_MEMORY, "out of memory for threads that ready pages");
         return NULL;
     }
-    sigset_t all, before;
-    sigfillset(&all);
-    CHECK(pthread_mutex_init(&ahead->busy, NULL) == 0);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int status = pthread_create(&ahead->thread, NULL, thread_main, ahead);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (status != 0) {
-        pthread_mutex_destroy(&ahead->busy);
+    if (start_thread(&ahead->worker, worker_main, ahead, err) != 0) {
         free(ahead);
-        error_set(err, ERROR_IO, "cannot start the thread that readies pages: %s",
-                  strerror(status));
         return NULL;
     }
-    pthread_setname_np(ahead->thread, "pages");
+    if (start_thread(&ahead->idle, idle_main, ahead, err) != 0) {
+        stop_thread(ahead, ahead->worker, &ahead->permits);
+        free(ahead);
+        return NULL;
+    }
+    CHECK(pthread_mutex_init(&ahead->busy, NULL) == 0);
     return ahead;
 }
 
 void cpu_page_ahead_destroy(struct cpu_page_ahead *ahead) {
     if (ahead == NULL)
         return;
-    atomic_store(&ahead->stopping, true);
-    wake(ahead);
-    pthread_join(ahead->thread, NULL);
+    stop_thread(ahead, ahead->idle, &ahead->calls);
+    stop_thread(ahead, ahead->worker, &ahead->permits);
     pthread_mutex_destroy(&ahead->busy);
     free(ahead);
 }
@@ -143,7 +182,7 @@ void cpu_page_ahead_follow(struct cpu_page_ahead *ahead, const struct buffer *bu
     ahead->next_bytes = used_bytes + PORTION_BYTES;
     atomic_store(&ahead->used, used_bytes);
     atomic_store(&ahead->goal, cpu_page_ahead_goal(used_bytes, buffer->bytes));
-    wake(ahead);
+    count_up(&ahead->calls);
 }
 
 void cpu_page_ahead_forget(struct cpu_page_ahead *ahead, const struct buffer *buffer) {

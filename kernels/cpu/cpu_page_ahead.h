@@ -1,7 +1,7 @@
 /* Readies the pages of a buffer that is used in the order of its addresses, a KV pool whose blocks
  * are handed out lowest first, ahead of their use: a page that the system gives within a step
  * halts the thread that touches it, and soon the others, for as long as clearing it takes. A thread
- * of the lowest priority does it, on the cores that the creator may run on, so that the pages lie
+ * does it whenever a core is idle, on the cores that the creator may run on, so that the pages lie
  * where its own would. What is ready and not used yet is a small part of what is used. */
 #ifndef QUIRE_KERNELS_CPU_CPU_PAGE_AHEAD_H
 #define QUIRE_KERNELS_CPU_CPU_PAGE_AHEAD_H
