@@ -60,6 +60,7 @@ struct options {
     int64_t device_timeout;       /* seconds for a GPU to finish a step; 0: no limit */
     bool batch_invariant;         /* on CUDA; the CPU always is */
     int64_t threads;              /* compute threads; 0: one per available core */
+    char *cpu_isa;                /* auto, or the level of backend_config.isa */
     int64_t tensor_parallel_size; /* ranks of a CPU, which share the threads; 1 on CUDA */
 
     int64_t max_model_len;          /* tokens; 0: what the model was trained for */

@@ -55,6 +55,7 @@ struct executor_config {
     bool batch_invariant;          /* of a GPU; a CPU always is */
     double gpu_memory_utilization; /* share of a GPU's memory to be used in all */
     int32_t num_threads;           /* of a CPU, all ranks together; 0: one per available core */
+    const char *cpu_isa;           /* as backend_config.isa; outlives the executor */
     int32_t num_ranks;             /* of a CPU, at most BACKEND_MAX_RANKS; 0: one */
     int32_t device_timeout_s;      /* for what a GPU is given at once, a step above all, before it
                                       counts as hanging; 0: it may take for ever */

@@ -65,6 +65,7 @@ int engine_options_executor(const struct options *options, const struct model *m
         .batch_invariant = options->batch_invariant,
         .gpu_memory_utilization = options->gpu_memory_utilization,
         .num_threads = (int32_t)options->threads,
+        .cpu_isa = options->cpu_isa,
         .num_ranks = (int32_t)options->tensor_parallel_size,
         .device_timeout_s = (int32_t)options->device_timeout,
         .kv_memory_bytes = (size_t)options->kv_cache_memory_bytes,

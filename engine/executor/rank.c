@@ -47,6 +47,7 @@ static int open_device(struct rank *rank, const char *device, struct error *err)
     CHECK(sizing_choose_step(device, device_bytes, &rank->config.limits, limits, NULL) == 0);
     const struct backend_config backend_config = {
         .num_threads = rank->config.num_threads,
+        .isa = rank->config.cpu_isa,
         .limits = *limits,
         .head_dim = model->head_dim,
         .num_q_heads = rank->shard.num_heads,

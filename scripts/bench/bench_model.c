@@ -10,6 +10,7 @@
  *   sampling            a list of greedy, temperature (1) and top-p (0.9, at temperature 1): every
  *                       decode and mixed step with each, prompts with the first; default: greedy
  *   kv-type             f32, f16, bf16, int8 or fp8: of the KV cache; default: as the activations
+ *   isa                 of the CPU, as --cpu-isa of the server; default: what is fastest
  *   pool-mib            of the KV cache; what needs more is left out
  *   batch-us            length of a timed batch of steps
  *   batch-invariant     1: the device is opened so
@@ -101,6 +102,7 @@ static void open_model(struct model_bench *m, int argc, char **argv,
         device_bench_fail("%s", err.message);
     m->limits = bench_model_settings_limits(s, m->model->config.vocab_size);
     const struct backend_config config = {.limits = m->limits,
+                                          .isa = s->isa,
                                           .head_dim = m->model->config.head_dim,
                                           .num_q_heads = m->model->config.num_heads,
                                           .num_kv_heads = m->model->config.num_kv_heads,

@@ -70,13 +70,14 @@ static void read_setting(struct bench_model_settings *s, const char *name, const
             *numbers[i].value = read_number(name, &text, numbers[i].most);
             return;
         }
-    if (strcmp(name, "kv-type") == 0) {
+    if (strcmp(name, "kv-type") == 0)
         s->kv_type = text;
-        return;
-    }
-    if (strcmp(name, "sampling") != 0)
+    else if (strcmp(name, "isa") == 0)
+        s->isa = text;
+    else if (strcmp(name, "sampling") == 0)
+        read_samplings(text, s);
+    else
         device_bench_fail("unknown option %s", name);
-    read_samplings(text, s);
 }
 
 void bench_model_settings_read(struct bench_model_settings *s, int argc, char **argv) {

@@ -19,6 +19,7 @@ struct bench_model_settings {
     enum bench_model_sampling samplings[NUM_SAMPLINGS];
     int64_t pool_mib, batch_us, batch_invariant;
     const char *kv_type; /* NULL: as the activations */
+    const char *isa;     /* NULL: what is fastest */
 };
 
 /* Reads the program's arguments from the fourth on; ends it where they are wrong. */

@@ -1,5 +1,6 @@
 """What the command answers before it serves: mistakes are one line and status 78."""
 
+import platform
 import struct
 import subprocess
 
@@ -60,6 +61,15 @@ def test_speculative_config_in_the_file(tmp_path):
     config = tmp_path / "quire.yaml"
     config.write_text("speculative-config: {method: ngram, num_speculative_tokens: 99}\n")
     assert_refused(run("serve", "--model", MODEL, "--config", config), "num_speculative_tokens", "1 to 16", "99")
+
+
+def test_cpu_isa(start_server):
+    other = "amx" if platform.machine() == "aarch64" else "neon"
+    assert_refused(run("serve", "--model", MODEL, "--cpu-isa", other), f"instruction set '{other}'", "this machine has auto", "portable")
+    assert_refused(run("serve", "--model", MODEL, "--cpu-isa", "sse9"), "cpu-isa", "portable")
+    server = start_server("--cpu-isa", "portable")
+    assert "cpu (portable" in server.read_log()
+    assert server.complete("Once upon a time", max_tokens=4).usage.completion_tokens == 4
 
 
 # As kubelet sets them in every pod beside a service named "quire".

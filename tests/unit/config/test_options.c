@@ -92,6 +92,7 @@ static void test_defaults(void **state) {
     assert_string_equal(options.log_level, "info");
     assert_string_equal(options.device, "auto");
     assert_int_equal(options.threads, 0);
+    assert_string_equal(options.cpu_isa, "auto");
     assert_int_equal(options.tensor_parallel_size, 1);
     assert_int_equal(options.max_model_len, 0);
     assert_string_equal(options.dtype, "auto");
