@@ -323,6 +323,16 @@ enum submit_result engine_submit(struct engine *engine, struct request *request)
     return result;
 }
 
+bool engine_queue_is_full(struct engine *engine) {
+    const struct engine_config *config = &engine->config;
+    pthread_mutex_lock(&engine->lock);
+    int32_t num_requests = engine->inbox.num_requests + engine->num_queued_requests;
+    int64_t num_tokens = engine->inbox.num_tokens + engine->num_queued_tokens;
+    pthread_mutex_unlock(&engine->lock);
+    return num_requests >= config->max_queued_requests ||
+           (num_requests > 0 && num_tokens >= config->max_queued_tokens);
+}
+
 static void request_wake(struct engine *engine) {
     pthread_mutex_lock(&engine->lock);
     engine->wake_requested = true;

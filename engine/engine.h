@@ -57,6 +57,8 @@ size_t engine_memory_bytes(const struct engine_config *config, const struct toke
 const struct serving_limits *engine_limits(const struct engine *engine);
 /* Any thread. Takes its own reference on SUBMIT_OK. request->tenant < num_tenants. */
 enum submit_result engine_submit(struct engine *engine, struct request *request);
+/* Any thread. Returns whether no request at all would be taken for want of room in the queue. */
+bool engine_queue_is_full(struct engine *engine);
 /* Any thread. The request's sequences are dropped and their blocks freed before the next step; each
  * unfinished choice gets a last event with FINISH_ABORT. */
 void engine_cancel(struct engine *engine, struct request *request);

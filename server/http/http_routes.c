@@ -29,21 +29,37 @@ static int answer_openapi(struct connection *connection) {
     return 0;
 }
 
-static int answer_health(struct connection *connection) {
-    struct http_server *server = connection->server;
-    struct exchange *exchange = &connection->exchange;
-    const char *trouble = NULL;
+/* Returns why this process should be replaced, or NULL. */
+static const char *find_trouble(struct http_server *server) {
     if (server->has_failed || engine_has_failed(server->engine))
-        trouble = "the device failed";
-    else if (server->is_stopping)
-        trouble = "the server is shutting down";
-    else if (!engine_monitor_is_alive(&server->monitor, clock_now_ms()))
-        trouble = "the engine has work but makes no progress";
+        return "the device failed";
+    if (server->is_stopping)
+        return "the server is shutting down";
+    if (!engine_monitor_is_alive(&server->monitor, clock_now_ms()))
+        return "the engine has work but makes no progress";
+    return NULL;
+}
+
+static int answer_state(struct connection *connection, const char *trouble, const char *code,
+                        const char *word) {
+    struct exchange *exchange = &connection->exchange;
     if (trouble)
-        return api_error_set(&exchange->error, 503, "server_error", "unhealthy", NULL, "%s",
-                             trouble);
-    write_word("status", "ok", &exchange->out);
+        return api_error_set(&exchange->error, 503, "server_error", code, NULL, "%s", trouble);
+    write_word("status", word, &exchange->out);
     return 0;
+}
+
+static int answer_health(struct connection *connection) {
+    return answer_state(connection, find_trouble(connection->server), "unhealthy", "ok");
+}
+
+static int answer_ready(struct connection *connection) {
+    struct http_server *server = connection->server;
+    const char *trouble = find_trouble(server);
+    if (!trouble && (server->num_api_calls >= server->config.max_api_calls ||
+                     engine_queue_is_full(server->engine)))
+        trouble = "the queue is full";
+    return answer_state(connection, trouble, "not_ready", "ready");
 }
 
 static int answer_metrics(struct connection *connection) {
@@ -142,6 +158,7 @@ static const struct http_route routes[] = {
      .content_type = JSON_TYPE},
     {"/health", .is_open = true, .methods = GET, .answer = answer_health,
      .content_type = JSON_TYPE},
+    {"/ready", .is_open = true, .methods = GET, .answer = answer_ready, .content_type = JSON_TYPE},
     {"/ping", .is_open = true, .methods = GET_OR_POST, .answer = answer_health,
      .content_type = JSON_TYPE},
     {"/metrics", .methods = GET, .answer = answer_metrics, .content_type = METRICS_TYPE},

@@ -22,7 +22,7 @@ def test_models(server):
 def test_head_options_and_wrong_methods(server):
     """HEAD is GET without the body, OPTIONS names the methods, any other method is a 405 that does too."""
     for path, methods in [("/v1/models", "GET, HEAD"), (f"/v1/models/{NAME}", "GET, HEAD"), ("/version", "GET, HEAD"),
-                          ("/health", "GET, HEAD"), ("/ping", "GET, HEAD, POST"), ("/tokenize", "POST")]:
+                          ("/health", "GET, HEAD"), ("/ready", "GET, HEAD"), ("/ping", "GET, HEAD, POST"), ("/tokenize", "POST")]:
         options = httpx.options(server.url + path)
         assert (options.status_code, options.headers["allow"], options.content) == (204, methods, b"")
         for method in ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "ET"]:
@@ -82,6 +82,12 @@ def test_tokenizer_info_needs_the_key_and_shows_the_template_in_use(start_server
     assert httpx.get(server.url + "/tokenizer_info").status_code == 401
     reply = httpx.get(server.url + "/tokenizer_info", headers={"Authorization": "Bearer secret"})
     assert reply.json()["chat_template"] == "{{ messages[0].content }}"
+
+
+def test_ready(server):
+    server.wait_idle()
+    reply = httpx.get(server.url + "/ready")
+    assert reply.status_code == 200 and reply.json() == {"status": "ready"}
 
 
 def test_ping(server):

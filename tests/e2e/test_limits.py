@@ -326,6 +326,7 @@ def test_draining_answers_new_connections(start_server):
         received = read_until(stream, b"data: ")
         server.process.send_signal(signal.SIGTERM)
         wait_until(lambda: roundtrip(server, request_bytes("/health")).status == 503)
+        assert roundtrip(server, request_bytes("/ready")).status == 503
         answer = roundtrip(server, request_bytes("/v1/completions", GOOD))
         assert answer.status == 503 and answer.headers["retry-after"]
         assert answer.json()["error"]["code"] == "shutting_down"
@@ -343,5 +344,8 @@ def test_retry_after_grows_with_the_queue(start_server):
     time.sleep(0.5)  # the waiting ones are counted four times a second
     answer = roundtrip(server, request_bytes("/v1/completions", GOOD))
     assert answer.status == 429 and int(answer.headers["retry-after"]) >= 2
+    ready = roundtrip(server, request_bytes("/ready"))
+    assert (ready.status, ready.json()["error"]["code"]) == (503, "not_ready") and ready.headers["retry-after"]
+    assert roundtrip(server, request_bytes("/health")).status == 200  # a full queue is no reason to start it anew
     for sock in socks:
         sock.close()

@@ -251,12 +251,15 @@ static void test_refusals(void **state) {
     struct request *queued[4];
     for (int i = 0; i < 4; i++)
         queued[i] = plain_request(20, 5);
+    assert_false(engine_queue_is_full(f.engine));
     assert_int_equal(engine_submit(f.engine, queued[0]), SUBMIT_OK);
     assert_int_equal(engine_submit(f.engine, queued[1]), SUBMIT_OK);
     assert_int_equal(engine_submit(f.engine, queued[2]), SUBMIT_QUEUE_FULL); /* tokens */
     struct request *small = plain_request(1, 1);
+    assert_false(engine_queue_is_full(f.engine)); /* one of few tokens is taken */
     assert_int_equal(engine_submit(f.engine, small), SUBMIT_OK);
     assert_int_equal(engine_submit(f.engine, queued[3]), SUBMIT_QUEUE_FULL); /* requests */
+    assert_true(engine_queue_is_full(f.engine));
     stop(&f);
     for (int i = 0; i < 4; i++)
         request_unref(queued[i]);
