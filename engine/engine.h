@@ -20,6 +20,7 @@ struct engine_config {
     const struct serving_limits *limits; /* outlive the engine */
     int64_t swap_block_ns;               /* to move one block to the host, or back */
     int32_t num_tenants;                 /* whose prefixes are kept apart; 0 means 1 */
+    int32_t num_shares;                  /* whose requests are served in turn; 0 means 1 */
     bool prefix_caching;
     bool async_scheduling;       /* the next step is planned and submitted while one runs */
     struct drafter *drafter;     /* outlives the engine, whose thread alone calls it; NULL: none. It
@@ -55,7 +56,8 @@ size_t engine_memory_bytes(const struct engine_config *config, const struct toke
 
 /* Any thread. Returns what a request may take at most. */
 const struct serving_limits *engine_limits(const struct engine *engine);
-/* Any thread. Takes its own reference on SUBMIT_OK. request->tenant < num_tenants. */
+/* Any thread. Takes its own reference on SUBMIT_OK. request->tenant < num_tenants, and
+ * request->share < num_shares. */
 enum submit_result engine_submit(struct engine *engine, struct request *request);
 /* Any thread. Returns whether no request at all would be taken for want of room in the queue. */
 bool engine_queue_is_full(struct engine *engine);

@@ -86,6 +86,7 @@ struct request *request_create(const int32_t *prompt, int32_t num_prompt_tokens,
         .params = copied,
         .prompt = copy_bytes(&block, prompt, prompt_bytes),
         .num_prompt_tokens = num_prompt_tokens,
+        .weight = 1,
     };
     atomic_init(&request->cancelled, false);
     atomic_init(&request->references, 1);
@@ -115,6 +116,12 @@ int request_set_cache_scope(struct request *request, int32_t tenant, const char 
     request->cache_salt = copy;
     request->cache_salt_bytes = salt_bytes;
     return 0;
+}
+
+void request_set_share(struct request *request, int32_t share, int32_t weight) {
+    CHECK(share >= 0 && weight >= 1 && weight <= REQUEST_MAX_WEIGHT);
+    request->share = share;
+    request->weight = weight;
 }
 
 size_t request_max_bytes(void) {

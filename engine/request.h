@@ -14,12 +14,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#define REQUEST_MAX_WEIGHT 1000
+
 struct request {
     uint64_t id; /* set by engine_submit, rising */
     struct sampling_params params;
     int32_t *prompt; /* [num_prompt_tokens], at least 1 */
     int32_t num_prompt_tokens;
     int32_t priority; /* lower runs first; ties by arrival */
+    int32_t share;    /* whose turn it counts to: 0..the engine's num_shares - 1 */
+    int32_t weight;   /* of the share, relative to others: 1..REQUEST_MAX_WEIGHT */
     int32_t tenant;   /* whose prefixes it may share: 0..the engine's num_tenants - 1 */
     char *cache_salt; /* divides the tenant's prefixes further; NULL: none */
     size_t cache_salt_bytes;
@@ -41,6 +45,10 @@ struct request *request_create(const int32_t *prompt, int32_t num_prompt_tokens,
  * any bytes and is copied. Returns -1 when memory is short. */
 int request_set_cache_scope(struct request *request, int32_t tenant, const char *salt,
                             size_t salt_bytes);
+/* Sets who the request is counted to, and how much of the server that one gets relative to others,
+ * before it is submitted; share 0 and weight 1 otherwise. The newest request of a share sets its
+ * weight. */
+void request_set_share(struct request *request, int32_t share, int32_t weight);
 /* Returns what a request that waits or runs may take beside its prompt: itself, its parameters, and
  * the events that nobody has read yet. Grammars and long strings count with the front end, which
  * brings them. */

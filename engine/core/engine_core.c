@@ -6,6 +6,7 @@
 
 #include "config/base/check.h"
 #include "config/base/checked.h"
+#include "config/base/numbers.h"
 #include "engine/core/core_stats.h"
 #include "engine/core/engine_core_private.h"
 
@@ -138,6 +139,8 @@ static void check_request(const struct engine_core *core, const struct request *
     CHECK(request->params.num_logprobs <= max_logprobs(core) &&
           request->params.num_prompt_logprobs <= max_logprobs(core));
     CHECK(request->tenant >= 0 && request->tenant < core->config.num_tenants);
+    CHECK(request->share >= 0 && request->share < max_int32(core->config.num_shares, 1));
+    CHECK(request->weight >= 1 && request->weight <= REQUEST_MAX_WEIGHT);
     CHECK(request->params.grammar == NULL || core->config.vocabulary != NULL);
     CHECK(request->params.pooling == POOLING_NONE || core->config.limits->hidden_size > 0);
     CHECK(core->last_group == NULL || core->last_group->request->id < request->id);

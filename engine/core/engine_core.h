@@ -16,6 +16,7 @@ struct engine_core_config {
     const struct serving_limits *limits; /* outlive the core */
     int64_t swap_block_ns;               /* to move one block to the host, or back */
     int32_t num_tenants;                 /* >= 1; a request's tenant < num_tenants */
+    int32_t num_shares;                  /* 0 means 1; a request's share < num_shares */
     bool prefix_caching;
     bool async_scheduling;                       /* two steps in flight instead of one */
     struct drafter *drafter;                     /* outlives the core; NULL: none. It proposes

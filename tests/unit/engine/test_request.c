@@ -75,6 +75,19 @@ static void test_copies_allowed_tokens_and_bad_runs(void **state) {
     request_unref(request);
 }
 
+static void test_counts_to_a_share(void **state) {
+    int32_t prompt[] = {5};
+    struct sampling_params params = basic_params();
+    struct request *request = request_create(prompt, 1, &params);
+    assert_non_null(request);
+    assert_int_equal(request->share, 0);
+    assert_int_equal(request->weight, 1);
+    request_set_share(request, 7, REQUEST_MAX_WEIGHT);
+    assert_int_equal(request->share, 7);
+    assert_int_equal(request->weight, REQUEST_MAX_WEIGHT);
+    request_unref(request);
+}
+
 static void test_last_reference_frees(void **state) {
     int32_t prompt[] = {1};
     struct sampling_params params = basic_params();
@@ -91,6 +104,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_copies_prompt_and_arrays),
         cmocka_unit_test(test_copies_allowed_tokens_and_bad_runs),
+        cmocka_unit_test(test_counts_to_a_share),
         cmocka_unit_test(test_last_reference_frees),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
