@@ -38,9 +38,11 @@ static bool status_is_shown; /* guarded by lock */
 #define CLEAR_LINE "\r\x1b[K"
 
 static const struct {
-    const char *name;
-    int priority; /* syslog(3)'s number, which sd-daemon(3) uses */
-} levels[] = {{"ERROR", 3}, {"WARNING", 4}, {"INFO", 6}, {"DEBUG", 7}};
+    const char *option; /* its name in options */
+    const char *name;   /* in the log */
+    int priority;       /* syslog(3)'s number, which sd-daemon(3) uses */
+} levels[] = {
+    {"error", "ERROR", 3}, {"warning", "WARNING", 4}, {"info", "INFO", 6}, {"debug", "DEBUG", 7}};
 
 static bool stderr_is_journal(void) {
     const char *stream = getenv("JOURNAL_STREAM");
@@ -119,6 +121,24 @@ uint64_t log_num_lost(void) {
 
 void log_set_level(enum log_level level) {
     atomic_store_explicit(&current_level, level, memory_order_relaxed);
+}
+
+enum log_level log_get_level(void) {
+    return (enum log_level)atomic_load_explicit(&current_level, memory_order_relaxed);
+}
+
+bool log_level_parse(const char *name, enum log_level *out) {
+    for (int level = LOG_ERROR; level <= LOG_DEBUG; level++) {
+        if (strcmp(name, levels[level].option) == 0) {
+            *out = (enum log_level)level;
+            return true;
+        }
+    }
+    return false;
+}
+
+const char *log_level_name(enum log_level level) {
+    return levels[level].option;
 }
 
 static bool is_logged(enum log_level level) {

@@ -13,6 +13,10 @@
 enum log_level { LOG_ERROR, LOG_WARNING, LOG_INFO, LOG_DEBUG };
 
 void log_set_level(enum log_level level);
+enum log_level log_get_level(void);
+/* Names are error, warning, info, debug. Returns false for any other. */
+bool log_level_parse(const char *name, enum log_level *out);
+const char *log_level_name(enum log_level level);
 /* Lines that could not be written since the start. */
 uint64_t log_num_lost(void);
 void log_write(enum log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -41,7 +41,8 @@ struct options {
 
     char *host; /* address to bind, default 127.0.0.1 */
     int64_t port;
-    char *uds; /* UNIX socket path; replaces host and port when set */
+    char *uds;          /* UNIX socket path; replaces host and port when set */
+    char *admin_socket; /* UNIX socket path for /admin/, or NULL */
     struct option_list api_keys;
     char *api_key_file;                 /* read at start and on SIGHUP, or NULL */
     struct option_list allowed_hosts;   /* names in URLs of this server; empty: see help */

@@ -100,6 +100,13 @@ static const struct option_spec table[] = {
      .minimum = 1,
      .maximum = 107,
      .meaning = "UNIX socket path to listen on instead of host and port"},
+    {.name = "admin-socket",
+     .type = OPTION_STRING,
+     .offset = FIELD(admin_socket),
+     .minimum = 1,
+     .maximum = 107,
+     .meaning = "UNIX socket path, for this user alone, on which /admin/ is served: drain, resume, "
+                "flush-cache, log-level, status"},
     {.name = "api-key",
      .type = OPTION_LIST,
      .flags = OPTION_SECRET,

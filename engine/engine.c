@@ -47,6 +47,7 @@ struct engine {
     int64_t num_queued_tokens;
     int64_t num_choices; /* inside the core, that have not ended */
     bool wake_requested; /* something was cancelled or read */
+    bool flush_requested;
     bool accepting;
     bool failed;
     struct error failure; /* why */
@@ -132,9 +133,10 @@ static void wait_until(struct engine *engine, int64_t deadline_ns) {
     CHECK(status == 0 || status == ETIMEDOUT);
 }
 
-/* Sleeps until there is something to do, unless `runnable`. Takes the inbox. Returns false
- * when the thread is to end. */
-static bool wait_for_work(struct engine *engine, bool runnable, struct request_list *out_inbox) {
+/* Sleeps until there is something to do, unless `runnable`. Takes the inbox, and
+ * whether the cache is to be flushed before. Returns false when the thread is to end. */
+static bool wait_for_work(struct engine *engine, bool runnable, struct request_list *out_inbox,
+                          bool *out_flush) {
     int64_t deadline_ns = engine->core.stall_deadline_ns;
     pthread_mutex_lock(&engine->lock);
     while (!runnable && engine->inbox.first == NULL && !engine->wake_requested &&
@@ -147,6 +149,8 @@ static bool wait_for_work(struct engine *engine, bool runnable, struct request_l
         }
     }
     engine->wake_requested = false;
+    *out_flush = engine->flush_requested;
+    engine->flush_requested = false;
     *out_inbox = list_take(&engine->inbox);
     engine->num_queued_requests += out_inbox->num_requests;
     engine->num_queued_tokens += out_inbox->num_tokens;
@@ -162,7 +166,10 @@ static void *engine_thread(void *argument) {
     bool continues = true, runnable = false;
     while (continues) {
         struct request_list inbox;
-        continues = wait_for_work(engine, runnable, &inbox);
+        bool flushes;
+        continues = wait_for_work(engine, runnable, &inbox, &flushes);
+        if (flushes)
+            engine_core_flush_cache(&engine->core);
         struct request *request;
         while ((request = list_pop(&inbox)) != NULL) {
             engine_core_add(&engine->core, request);
@@ -344,6 +351,14 @@ static void request_wake(struct engine *engine) {
 void engine_cancel(struct engine *engine, struct request *request) {
     atomic_store(&request->cancelled, true);
     request_wake(engine);
+}
+
+void engine_flush_cache(struct engine *engine) {
+    pthread_mutex_lock(&engine->lock);
+    engine->flush_requested = true;
+    engine->wake_requested = true;
+    pthread_cond_signal(&engine->wake_up);
+    pthread_mutex_unlock(&engine->lock);
 }
 
 int engine_take_ready(struct engine *engine, struct request **out, int capacity) {

@@ -65,6 +65,10 @@ bool engine_queue_is_full(struct engine *engine);
  * unfinished choice gets a last event with FINISH_ABORT. */
 void engine_cancel(struct engine *engine, struct request *request);
 
+/* Any thread. Requests submitted after it find no prefix in the cache that was complete before;
+ * those that run keep what they share and are not disturbed. */
+void engine_flush_cache(struct engine *engine);
+
 /* Front end. Moves up to capacity requests that have unread events into out; each comes with a
  * reference the caller drops. Returns their number; call until it returns less than capacity. */
 int engine_take_ready(struct engine *engine, struct request **out, int capacity);

@@ -6,6 +6,7 @@
  * any thread exists; those that stop are taken between the steps of loading. */
 #include "server/command_line.h"
 
+#include "config/base/check.h"
 #include "config/base/clock.h"
 #include "config/build_hash.h"
 #include "config/log.h"
@@ -61,6 +62,7 @@ struct serve {
     struct executor_info info; /* of the executor; its limits are everyone's */
     int wake_fd;
     struct listen_socket socket;
+    struct listen_socket admin;
     struct drafter *drafter; /* NULL: nothing is drafted */
     struct engine *engine;
     struct memory_table memory;
@@ -76,14 +78,6 @@ struct serve {
 
 static double ms_since(int64_t start_ns) {
     return (double)(clock_now_ns() - start_ns) / (double)CLOCK_NS_PER_MS;
-}
-
-static enum log_level parse_log_level(const char *name) {
-    static const char *const names[] = {"error", "warning", "info", "debug"};
-    int level = LOG_ERROR;
-    while (level < LOG_DEBUG && strcmp(names[level], name) != 0)
-        level++;
-    return (enum log_level)level;
 }
 
 static int read_origins(struct serve *serve, struct error *err) {
@@ -201,8 +195,15 @@ static int open_socket(struct serve *serve, struct error *err) {
     if (passed)
         return listen_socket_adopt(fd, &serve->socket, err);
     if (options->uds)
-        return listen_socket_open_unix(options->uds, &serve->socket, err);
+        return listen_socket_open_unix("uds", options->uds, 0660, &serve->socket, err);
     return listen_socket_open_tcp(options->host, options->port, &serve->socket, err);
+}
+
+/* Whoever may write to it commands the server: its user alone. */
+static int open_admin_socket(struct serve *serve, struct error *err) {
+    const char *path = serve->options.admin_socket;
+    return path == NULL ? 0
+                        : listen_socket_open_unix("admin-socket", path, 0600, &serve->admin, err);
 }
 
 static void wake_http(void *context) {
@@ -276,6 +277,7 @@ static struct http_server_config http_config(struct serve *serve) {
     return (struct http_server_config){
         .listen_fd = serve->socket.fd,
         .is_socket_passed = serve->socket.is_passed,
+        .admin_fd = serve->admin.fd,
         .wake_fd = serve->wake_fd,
         .max_connections = options->max_connections,
         .max_api_calls = serve->info.limits.max_num_seqs + options->max_queued_requests,
@@ -322,9 +324,9 @@ static void log_chat(const struct serve *serve) {
 
 /* The steps of starting, in order. */
 static int (*const steps[])(struct serve *serve, struct error *err) = {
-    read_origins,     open_keys,     open_model,  open_chat,        start_verify,
-    start_vocabulary, open_executor, open_socket, await_vocabulary, await_verify,
-    start_engine,     test_engine,   start_http,
+    read_origins,     open_keys,     open_model,  open_chat,         start_verify,
+    start_vocabulary, open_executor, open_socket, open_admin_socket, await_vocabulary,
+    await_verify,     start_engine,  test_engine, start_http,
 };
 
 /* 1 when everything runs, 0 when a signal came first, -1 with err. */
@@ -356,6 +358,7 @@ static int run(struct serve *serve) {
  * it, at exit(3) too. Clients have their answers, and the system takes the rest. */
 static _Noreturn void leave(struct serve *serve) {
     listen_socket_close(&serve->socket);
+    listen_socket_close(&serve->admin);
     fflush(NULL);
     _exit(EX_SOFTWARE);
 }
@@ -376,6 +379,7 @@ static void finish(struct serve *serve) {
     if (serve->executor)
         serve->executor->ops->destroy(serve->executor);
     listen_socket_close(&serve->socket);
+    listen_socket_close(&serve->admin);
     auth_destroy(serve->auth);
     if (serve->wake_fd >= 0)
         close(serve->wake_fd);
@@ -395,7 +399,7 @@ static bool wants_help(int argc, char *const *argv) {
 }
 
 int command_serve(int argc, char *const *argv) {
-    struct serve serve = {.wake_fd = -1, .socket = {.fd = -1}};
+    struct serve serve = {.wake_fd = -1, .socket = {.fd = -1}, .admin = {.fd = -1}};
     struct error err = {0};
     serve.started_ns = clock_now_ns();
     if (wants_help(argc, argv)) {
@@ -409,7 +413,9 @@ int command_serve(int argc, char *const *argv) {
         return command_exit_status(&err);
     }
     options_hide_secrets(argc, argv);
-    log_set_level(parse_log_level(serve.options.log_level));
+    enum log_level log_level;
+    CHECK(log_level_parse(serve.options.log_level, &log_level));
+    log_set_level(log_level);
     options_warn_of_variables(environ);
     int started = start(&serve, &err);
     if (started < 0)

@@ -240,6 +240,10 @@ void engine_core_end_group(struct engine_core *core, struct sequence_group *grou
     }
 }
 
+void engine_core_flush_cache(struct engine_core *core) {
+    scheduler_flush_cache(&core->scheduler);
+}
+
 bool engine_core_is_idle(const struct engine_core *core) {
     return core->first_group == NULL && core->num_in_flight == 0;
 }

@@ -74,6 +74,8 @@ void engine_core_add(struct engine_core *core, struct request *request);
 /* Submits as many steps as may be in flight, and applies the results of the oldest. Returns false
  * when there was nothing that could run: nothing is in flight then. */
 bool engine_core_step(struct engine_core *core);
+/* Makes the prefix cache forget all it knows, before the next step. */
+void engine_core_flush_cache(struct engine_core *core);
 /* Ends everything that is left. */
 void engine_core_abort(struct engine_core *core, enum finish_reason reason);
 bool engine_core_is_idle(const struct engine_core *core);

@@ -94,6 +94,16 @@ static void forget_content(struct block_manager *manager, int32_t id) {
     block_pool_clear_cached(&manager->pool, id);
 }
 
+void block_manager_flush_cache(struct block_manager *manager) {
+    for (int32_t id = 0; id < manager->pool.num_blocks; id++) {
+        if (!manager->pool.blocks[id].cached)
+            continue;
+        block_pool_ref(&manager->pool, id); /* a free one moves to those without content */
+        forget_content(manager, id);
+        block_pool_unref(&manager->pool, id);
+    }
+}
+
 int32_t block_manager_take(struct block_manager *manager) {
     int32_t id = block_pool_alloc(&manager->pool);
     if (id >= 0)

@@ -82,6 +82,10 @@ bool block_manager_same_next(const struct block_manager *manager, struct block_t
 void block_manager_publish(struct block_manager *manager, struct block_table *table,
                            const struct token_view *tokens, int32_t num_computed);
 
+/* Makes the cache forget all it knows. Tables keep their blocks, and publish what they compute from
+ * then on. Between two steps being planned. */
+void block_manager_flush_cache(struct block_manager *manager);
+
 /* Appends one block; false when none is free. */
 bool block_manager_grow(struct block_manager *manager, struct block_table *table);
 /* Returns whether writing at that position takes a block, for a copy of the one there, because it

@@ -98,6 +98,10 @@ void scheduler_idle(struct scheduler *scheduler, struct sequence *sequence) {
     sequence->num_computed = 0;
 }
 
+void scheduler_flush_cache(struct scheduler *scheduler) {
+    block_manager_flush_cache(&scheduler->blocks);
+}
+
 void scheduler_submit(struct scheduler *scheduler, const struct step_plan *plan) {
     for (int32_t i = 0; i < plan->num_entries; i++) {
         const struct planned_sequence *entry = &plan->entries[i];

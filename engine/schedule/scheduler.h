@@ -85,6 +85,9 @@ void scheduler_fork(struct scheduler *scheduler, const struct sequence *from, st
 /* Releases what the sequence holds, for a beam slot in which no beam runs any more. */
 void scheduler_idle(struct scheduler *scheduler, struct sequence *sequence);
 
+/* Makes the prefix cache forget all it knows. What runs keeps its blocks. */
+void scheduler_flush_cache(struct scheduler *scheduler);
+
 /* Plans one step into *plan, whose entries have room for max_num_seqs. It may be empty although
  * sequences wait: when all of them are stalled, or depend on a step in flight. A plan that is not
  * empty, or comes with block moves, is submitted before the next one is made. */

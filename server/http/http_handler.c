@@ -108,6 +108,11 @@ static int check_admission(struct connection *connection) {
         return api_error_set(&exchange->error, 503, "server_error", "shutting_down", NULL,
                              "the server is shutting down");
     }
+    if (server->is_draining) {
+        server->stats.rejected++;
+        return api_error_set(&exchange->error, 503, "server_error", "draining", NULL,
+                             "the server is being drained");
+    }
     if (exchange->route->parse != NULL && server->num_api_calls >= server->config.max_api_calls) {
         server->stats.rejected++;
         return api_error_set(&exchange->error, 429, "rate_limit_error", "queue_full", NULL,

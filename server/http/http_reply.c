@@ -16,6 +16,13 @@
 #define WHOLE_BLOCK_BYTES (32 * 1024)
 #define JSON_TYPE "application/json"
 
+void http_reply_log(void *context, const char *format, va_list args) {
+    char text[256];
+    vsnprintf(text, sizeof(text), format, args);
+    text[strcspn(text, "\n")] = '\0';
+    log_debug("libmicrohttpd: %s", text);
+}
+
 static void add_header(struct MHD_Response *response, const char *name, const char *value) {
     if (value && MHD_add_response_header(response, name, value) == MHD_NO)
         log_warning("response header %s was refused by the HTTP library", name);
@@ -47,7 +54,7 @@ static void add_headers(struct connection *connection, int status, struct MHD_Re
         add_header(response, field->name, field->value);
     add_header(response, "X-Ignored-Params",
                exchange->call ? api_call_ignored_params(exchange->call) : exchange->ignored.data);
-    if (exchange->must_close || connection->server->is_stopping)
+    if (exchange->must_close || http_is_closing(connection->server))
         add_header(response, "Connection", "close");
     if (status == 401)
         add_header(response, "WWW-Authenticate", "Bearer");

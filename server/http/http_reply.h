@@ -5,6 +5,8 @@
 
 #include "server/http/http_state.h"
 
+#include <stdarg.h>
+
 enum MHD_Result http_reply_error(struct connection *connection); /* exchange.error */
 /* exchange.out, status and fields; content_type NULL: the fields say it. */
 enum MHD_Result http_reply_body(struct connection *connection, const char *content_type);
@@ -13,6 +15,8 @@ enum MHD_Result http_reply_options(struct connection *connection);
 /* In the middle of a body, whose rest is not read: exchange.error. */
 enum MHD_Result http_reply_refuse_body(struct connection *connection);
 
+/* Logs what libmicrohttpd says, at level debug. */
+void http_reply_log(void *context, const char *format, va_list args);
 /* Makes the response to a request that libmicrohttpd refuses by itself. */
 struct MHD_Response *http_reply_refused(void *context, struct MHD_Connection *mhd, unsigned status);
 /* Makes the answer for when there is no memory to make one; NULL: none for this either. */

@@ -56,8 +56,10 @@ static int answer_health(struct connection *connection) {
 static int answer_ready(struct connection *connection) {
     struct http_server *server = connection->server;
     const char *trouble = find_trouble(server);
-    if (!trouble && (server->num_api_calls >= server->config.max_api_calls ||
-                     engine_queue_is_full(server->engine)))
+    if (!trouble && server->is_draining)
+        trouble = "the server is being drained";
+    else if (!trouble && (server->num_api_calls >= server->config.max_api_calls ||
+                          engine_queue_is_full(server->engine)))
         trouble = "the queue is full";
     return answer_state(connection, trouble, "not_ready", "ready");
 }

@@ -10,6 +10,7 @@
 #include "config/base/clock.h"
 #include "config/log.h"
 #include "server/api/chat/chat_prompt.h"
+#include "server/http/http_admin.h"
 #include "server/http/http_connection.h"
 #include "server/http/http_deadlines.h"
 #include "server/http/http_dispatch.h"
@@ -53,7 +54,8 @@ static size_t budget_bytes(const struct http_server_config *config) {
 size_t http_server_memory_bytes(const struct http_server_config *config) {
     size_t per_connection = HEADER_MEMORY_BYTES + OUTPUT_LIMIT_BYTES + sizeof(struct connection);
     size_t per_worker = CHAT_PROMPT_ARENA_BYTES + JSON_TREE_BYTES;
-    return (size_t)config->max_connections * per_connection + budget_bytes(config) +
+    size_t admin = config->admin_fd >= 0 ? HTTP_ADMIN_BYTES : 0;
+    return (size_t)config->max_connections * per_connection + budget_bytes(config) + admin +
            PREP_NUM_QUEUES * per_worker + (size_t)2 * MAX_ANSWER_BYTES;
 }
 
@@ -81,18 +83,11 @@ static int fit_connections_to_files(struct http_server_config *config, struct er
     return 0;
 }
 
-static void log_library(void *context, const char *format, va_list args) {
-    char text[256];
-    vsnprintf(text, sizeof(text), format, args);
-    text[strcspn(text, "\n")] = '\0';
-    log_debug("libmicrohttpd: %s", text);
-}
-
 static struct MHD_Daemon *start_daemon(struct http_server *server) {
     const struct http_server_config *config = &server->config;
     return MHD_start_daemon(
         MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL, NULL,
-        http_handler_handle, server, MHD_OPTION_EXTERNAL_LOGGER, log_library, NULL,
+        http_handler_handle, server, MHD_OPTION_EXTERNAL_LOGGER, http_reply_log, NULL,
         MHD_OPTION_LISTEN_SOCKET, config->listen_fd, MHD_OPTION_CONNECTION_LIMIT,
         (unsigned)(config->max_connections + SPARE_CONNECTIONS), MHD_OPTION_CONNECTION_TIMEOUT,
         (unsigned)(HTTP_IDLE_TIMEOUT_MS / 1000 + 5), MHD_OPTION_CONNECTION_MEMORY_LIMIT,
@@ -108,6 +103,10 @@ static int watch(struct http_server *server, int fd, void *source) {
     return fd < 0 ? -1 : epoll_ctl(server->epoll_fd, EPOLL_CTL_ADD, fd, &event);
 }
 
+static int epoll_fd_of(struct MHD_Daemon *daemon) {
+    return MHD_get_daemon_info(daemon, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd;
+}
+
 static int open_parts(struct http_server *server, struct error *err) {
     server->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     server->signal_fd = signals_open();
@@ -121,8 +120,13 @@ static int open_parts(struct http_server *server, struct error *err) {
     server->daemon = start_daemon(server);
     if (!server->daemon)
         return error_set(err, ERROR_IO, "libmicrohttpd %s does not start", MHD_get_version());
-    int daemon_fd = MHD_get_daemon_info(server->daemon, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd;
-    if (watch(server, daemon_fd, &server->daemon) != 0 ||
+    if (server->config.admin_fd >= 0) {
+        server->admin = http_admin_start(server, server->config.admin_fd);
+        if (!server->admin || watch(server, epoll_fd_of(server->admin), &server->admin) != 0)
+            return error_set(err, ERROR_IO, "admin-socket: libmicrohttpd %s does not start",
+                             MHD_get_version());
+    }
+    if (watch(server, epoll_fd_of(server->daemon), &server->daemon) != 0 ||
         watch(server, server->config.wake_fd, &server->engine) != 0 ||
         watch(server, prep_workers_fd(server->prep), &server->prep) != 0 ||
         watch(server, server->signal_fd, &server->signal_fd) != 0)
@@ -141,6 +145,7 @@ int http_server_create(const struct http_server_config *config, struct engine *e
     server->context = context;
     server->auth = auth;
     server->epoll_fd = server->signal_fd = -1;
+    server->start_ms = clock_now_ms();
     server->watchdog_ms = service_watchdog_ms() / 3;
     server->memory.budget_bytes = budget_bytes(config);
     if (fit_connections_to_files(&server->config, err) != 0 || open_parts(server, err) != 0) {
@@ -203,8 +208,8 @@ static void take_ready_requests(struct http_server *server) {
 }
 
 static void handle_event(struct http_server *server, void *source) {
-    if (source == &server->daemon)
-        return; /* every turn runs the daemon */
+    if (source == &server->daemon || source == &server->admin)
+        return; /* every turn runs the daemons */
     if (source == &server->engine)
         take_ready_requests(server);
     else if (source == &server->prep)
@@ -233,7 +238,10 @@ static void report_status(struct http_server *server, const struct engine_stats 
         return;
     server->status_ms = now_ms + STATUS_MS;
     service_status("%srunning %d, waiting %d, blocks %.0f %%",
-                   server->is_stopping ? "stopping: " : "", stats->num_running, stats->num_waiting,
+                   server->is_stopping   ? "stopping: "
+                   : server->is_draining ? "draining: "
+                                         : "",
+                   stats->num_running, stats->num_waiting,
                    100.0 * stats->num_used_blocks / (stats->num_blocks ? stats->num_blocks : 1));
 }
 
@@ -270,15 +278,19 @@ static void tick(struct http_server *server) {
     }
 }
 
+static int64_t limit_wait(struct MHD_Daemon *daemon, int64_t wait) {
+    MHD_UNSIGNED_LONG_LONG library_ms;
+    bool is_sooner = MHD_get_timeout(daemon, &library_ms) == MHD_YES &&
+                     library_ms < (MHD_UNSIGNED_LONG_LONG)wait;
+    return is_sooner ? (int64_t)library_ms : wait;
+}
+
 static int wait_ms(const struct http_server *server) {
     int64_t wait = server->tick_ms - clock_now_ms();
-    MHD_UNSIGNED_LONG_LONG library_ms;
     if (wait < 0)
         wait = 0;
-    if (MHD_get_timeout(server->daemon, &library_ms) == MHD_YES &&
-        library_ms < (MHD_UNSIGNED_LONG_LONG)wait)
-        wait = (int64_t)library_ms;
-    return (int)wait;
+    wait = limit_wait(server->daemon, wait);
+    return (int)(server->admin ? limit_wait(server->admin, wait) : wait);
 }
 
 static int turn(struct http_server *server) {
@@ -291,7 +303,7 @@ static int turn(struct http_server *server) {
     for (int i = 0; i < count; i++)
         handle_event(server, events[i].data.ptr);
     tick(server);
-    if (MHD_run(server->daemon) == MHD_NO) {
+    if (MHD_run(server->daemon) == MHD_NO || (server->admin && MHD_run(server->admin) == MHD_NO)) {
         log_error("libmicrohttpd stopped running");
         return -1;
     }
@@ -363,6 +375,8 @@ void http_server_destroy(struct http_server *server) {
         return;
     if (server->daemon)
         stop_daemon(server);
+    if (server->admin)
+        MHD_stop_daemon(server->admin);
     prep_workers_destroy(server->prep, http_task_drop);
     if (server->signal_fd >= 0)
         close(server->signal_fd);

@@ -20,6 +20,7 @@ struct http_server;
 struct http_server_config {
     int listen_fd;               /* listening, non-blocking; stays the caller's */
     bool is_socket_passed;       /* by the service manager, which keeps it open over a restart */
+    int admin_fd;                /* likewise, of --admin-socket; -1: none */
     int wake_fd;                 /* eventfd the engine's wake callback writes; stays the caller's */
     int64_t max_connections;     /* beyond: 503 and close */
     int64_t max_api_calls;       /* API calls in flight, queued or running; beyond: 429 */

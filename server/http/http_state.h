@@ -115,6 +115,7 @@ struct http_server {
     const struct auth *auth;
     struct prep_workers *prep;
     struct MHD_Daemon *daemon;
+    struct MHD_Daemon *admin; /* of --admin-socket, or NULL */
     int epoll_fd, signal_fd;
     struct connection *connections;
     int64_t
@@ -127,9 +128,16 @@ struct http_server {
     struct http_stats stats;
     struct engine_monitor monitor;
     int64_t tick_ms, status_ms, watchdog_ms, watchdog_due_ms;
+    int64_t start_ms;
+    bool is_draining; /* by /admin/drain: as stopping, without an end */
     bool is_stopping, has_failed;
     int64_t stop_deadline_ms;
 };
+
+/* Returns whether no more work is taken. */
+static inline bool http_is_closing(const struct http_server *server) {
+    return server->is_draining || server->is_stopping || server->has_failed;
+}
 
 static inline bool http_has_too_many_connections(const struct http_server *server) {
     return server->stats.connections - server->num_closed > server->config.max_connections;

@@ -101,17 +101,18 @@ static void remove_stale(const union address *address) {
         unlink(address->local.sun_path);
 }
 
-int listen_socket_open_unix(const char *path, struct listen_socket *out, struct error *err) {
+int listen_socket_open_unix(const char *option, const char *path, mode_t mode,
+                            struct listen_socket *out, struct error *err) {
     union address address = {.local = {.sun_family = AF_UNIX}};
     size_t length = strlen(path);
     if (length == 0 || length >= sizeof(address.local.sun_path))
-        return error_set(err, ERROR_CONFIG, "uds: path of %zu bytes; allowed are 1 to %zu", length,
-                         sizeof(address.local.sun_path) - 1);
+        return error_set(err, ERROR_CONFIG, "%s: path of %zu bytes; allowed are 1 to %zu", option,
+                         length, sizeof(address.local.sun_path) - 1);
     memcpy(address.local.sun_path, path, length + 1);
     remove_stale(&address);
     int fd = socket(AF_UNIX, SOCKET_FLAGS, 0);
     /* Before listen nobody can connect, so the mode is right from the first connection on. */
-    if (fd < 0 || bind(fd, &address.any, sizeof(address.local)) != 0 || chmod(path, 0660) != 0 ||
+    if (fd < 0 || bind(fd, &address.any, sizeof(address.local)) != 0 || chmod(path, mode) != 0 ||
         listen(fd, BACKLOG) != 0) {
         int reason = errno;
         if (fd >= 0)

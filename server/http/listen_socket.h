@@ -6,6 +6,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #define LISTEN_NAME_BYTES 160
 
@@ -20,8 +21,10 @@ struct listen_socket {
  * names the address and what is wrong with it. */
 int listen_socket_open_tcp(const char *host, int64_t port, struct listen_socket *out,
                            struct error *err);
-/* Mode 0660. A socket file no one listens on is removed first; a live one is an error. */
-int listen_socket_open_unix(const char *path, struct listen_socket *out, struct error *err);
+/* A socket file no one listens on is removed first; a live one is an error. option: whose value the
+ * path is, for messages. */
+int listen_socket_open_unix(const char *option, const char *path, mode_t mode,
+                            struct listen_socket *out, struct error *err);
 /* Takes over a socket that already listens. */
 int listen_socket_adopt(int fd, struct listen_socket *out, struct error *err);
 

@@ -254,6 +254,31 @@ static void test_a_match_never_overfills_a_table(void **state) {
     kv_fixture_finish(&kv);
 }
 
+static void test_a_flushed_cache_finds_nothing_and_tables_keep_their_blocks(void **state) {
+    struct kv_fixture kv;
+    int32_t room[16];
+    struct token_view tokens = kv_tokens(1, room, 16);
+    kv_fixture_init(&kv, 8, 0);
+    struct block_table *kept = &kv.tables[0], *freed = &kv.tables[1], *later = &kv.tables[2];
+    kv_compute(&kv, kept, &tokens, 9);
+    int32_t other_room[16];
+    struct token_view other = kv_tokens(2, other_room, 16);
+    kv_compute(&kv, freed, &other, 8);
+    block_manager_release(&kv.manager, freed);
+    assert_int_equal(block_pool_num_cached(&kv.manager.pool), 2);
+
+    block_manager_flush_cache(&kv.manager);
+    assert_int_equal(block_pool_num_cached(&kv.manager.pool), 0);
+    assert_int_equal(block_pool_num_free(&kv.manager.pool), 5);
+    assert_int_equal(kept->num_blocks, 3);
+    assert_int_equal(block_manager_match(&kv.manager, later, &tokens, 16), 0);
+    assert_int_equal(block_manager_match(&kv.manager, later, &other, 16), 0);
+
+    kv_compute(&kv, later, &tokens, 8); /* what is computed anew is found */
+    assert_int_equal(block_manager_match(&kv.manager, &kv.tables[3], &tokens, 16), 8);
+    kv_fixture_finish(&kv);
+}
+
 static void test_freed_blocks_are_found_the_prefix_longest(void **state) {
     struct kv_fixture kv;
     int32_t room[16];
@@ -734,6 +759,7 @@ int main(void) {
         cmocka_unit_test(test_a_copy_of_a_copy_of_this_step_is_made_from_the_first_source),
         cmocka_unit_test(test_a_prefix_is_found_up_to_the_limit),
         cmocka_unit_test(test_a_match_never_overfills_a_table),
+        cmocka_unit_test(test_a_flushed_cache_finds_nothing_and_tables_keep_their_blocks),
         cmocka_unit_test(test_freed_blocks_are_found_the_prefix_longest),
         cmocka_unit_test(test_caches_of_two_tenants_or_salts_are_apart),
         cmocka_unit_test(test_a_duplicate_is_replaced),

@@ -68,14 +68,15 @@ static void test_unix_socket_life(void **state) {
     struct stat info;
     assert_non_null(mkdtemp(folder));
     snprintf(path, sizeof(path), "%s/s", folder);
-    assert_int_equal(listen_socket_open_unix(path, &socket, &err), 0);
+    assert_int_equal(listen_socket_open_unix("uds", path, 0660, &socket, &err), 0);
     assert_int_equal(stat(path, &info), 0);
     assert_int_equal(info.st_mode & 0777, 0660);
     assert_false(listen_socket_is_loopback(&socket));
-    assert_int_equal(listen_socket_open_unix(path, &again, &err), -1); /* it is alive */
+    assert_int_equal(listen_socket_open_unix("uds", path, 0660, &again, &err),
+                     -1); /* it is alive */
     assert_int_equal(err.code, ERROR_IO);
     close(socket.fd); /* as a crash would leave it */
-    assert_int_equal(listen_socket_open_unix(path, &again, &err), 0);
+    assert_int_equal(listen_socket_open_unix("uds", path, 0660, &again, &err), 0);
     listen_socket_close(&again);
     assert_int_equal(access(path, F_OK), -1);
     rmdir(folder);
@@ -86,7 +87,7 @@ static void test_unix_path_that_is_a_file_stays(void **state) {
     struct listen_socket socket;
     struct error err;
     close(mkstemp(path));
-    assert_int_equal(listen_socket_open_unix(path, &socket, &err), -1);
+    assert_int_equal(listen_socket_open_unix("uds", path, 0660, &socket, &err), -1);
     assert_int_equal(access(path, F_OK), 0);
     unlink(path);
 }
@@ -97,7 +98,7 @@ static void test_unix_path_too_long(void **state) {
     struct error err;
     memset(path, 'a', sizeof(path));
     path[sizeof(path) - 1] = '\0';
-    assert_int_equal(listen_socket_open_unix(path, &socket, &err), -1);
+    assert_int_equal(listen_socket_open_unix("uds", path, 0660, &socket, &err), -1);
     assert_int_equal(err.code, ERROR_CONFIG);
 }
 
